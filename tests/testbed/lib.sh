@@ -227,7 +227,6 @@ describe_emulator() {  # STATE CONSOLE_FILE OUT_FILE [ERR_FILE]
     -virtfs "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap"
     -virtfs "local,path=$state/ctl,mount_tag=ctl,security_model=none,multidevs=remap"
     -netdev "$net" -device "virtio-net-pci,netdev=net0,mac=52:54:00:77:00:$(printf %02x "$guest_number"),romfile="
-    -device virtio-rng-pci
     -device virtio-serial-pci
     -chardev "file,id=out,path=$out,append=on" -device virtserialport,chardev=out,name=out
     -chardev "file,id=console,path=$console" -serial chardev:console
