@@ -1,0 +1,166 @@
+// Executor: runs the coroutines, timers and pollers of one core.
+//
+// One thread owns an executor and makes every call except post_remote() and request_stop(). All waiting
+// in log/, pmstore/ and fs/ is a coroutine suspended here; nothing there sleeps, blocks or reads time.
+// With a RealClock an idle executor spins, then yields the processor, then sleeps in steps of at most
+// ExecutorOptions::idle_sleep_ns. With a VirtualClock it jumps to the next timer, so a simulation runs
+// as fast as it can and the same seed gives the same run.
+#pragma once
+
+#include <atomic>
+#include <coroutine>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <queue>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "base/task.h"
+
+namespace pmstore::base {
+
+// Something that must be looked at again and again: a completion queue, an event channel.
+class Poller {
+ public:
+  virtual ~Poller() = default;
+  // Handles what is there, without blocking; returns how much it handled.
+  virtual size_t poll() = 0;
+};
+
+struct ExecutorOptions {
+  uint64_t seed = 1;
+  uint64_t idle_spin_ns = 20'000;    // spin this long after the last event, then yield the processor
+  uint64_t idle_yield_ns = 2'000'000;  // yield this long, then sleep between looks
+  uint64_t idle_sleep_ns = 200'000;  // longest single sleep; bounds the latency of an idle program
+};
+
+class Executor {
+ public:
+  explicit Executor(Clock& clock, ExecutorOptions options = {});
+  // Destroys what was spawned and has not finished.
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  Clock& clock() { return clock_; }
+  uint64_t now_ns() const { return clock_.now_ns(); }
+  Random& random() { return random_; }
+
+  // Starts `task` in the next turn and keeps it until it finishes.
+  void spawn(Task<void> task);
+  // Resumes `frame` in this or the next turn.
+  void post(std::coroutine_handle<> frame) { ready_.push_back(frame); }
+  // Any thread: runs `work` on this executor's thread.
+  void post_remote(std::function<void()> work);
+
+  // `poller` is borrowed until removed. A poller may be removed from inside its own poll().
+  void add_poller(Poller* poller);
+  void remove_poller(Poller* poller);
+
+  // One round: remote work, ready coroutines, due timers, every poller once. True if anything happened.
+  bool run_once();
+
+  // Runs until `task` is done and gives its value. This is the blocking use. In virtual time it is a
+  // CHECK failure if nothing can ever make progress again. Rounds nest: not to be called from a coroutine.
+  template <typename T>
+  T run(Task<T> task) {
+    task.start();
+    while (!task.done()) run_round();
+    return task.take();
+  }
+
+  // Runs until request_stop(), then returns. The request stays set.
+  void run_until_stopped();
+  // Any thread, also a signal handler.
+  void request_stop() { stop_.store(true, std::memory_order_release); }
+  bool stop_requested() const { return stop_.load(std::memory_order_acquire); }
+
+  size_t spawned() const { return spawned_.size(); }
+
+  struct SleepAwaiter {
+    Executor& executor;
+    uint64_t until_ns;
+    bool await_ready() const { return false; }
+    void await_suspend(std::coroutine_handle<> frame) { executor.add_timer(until_ns, frame); }
+    void await_resume() const {}
+  };
+  SleepAwaiter sleep_until(uint64_t time_ns) { return {*this, time_ns}; }
+  SleepAwaiter sleep_for(uint64_t duration_ns) { return {*this, now_ns() + duration_ns}; }
+
+  struct YieldAwaiter {
+    Executor& executor;
+    bool await_ready() const { return false; }
+    void await_suspend(std::coroutine_handle<> frame) { executor.post(frame); }
+    void await_resume() const {}
+  };
+  // Lets everything else that is ready run first.
+  YieldAwaiter yield() { return {*this}; }
+
+ private:
+  struct Timer {
+    uint64_t time_ns;
+    uint64_t order;  // equal times fire in the order they were set
+    std::coroutine_handle<> frame;
+    bool operator>(const Timer& other) const {
+      return time_ns != other.time_ns ? time_ns > other.time_ns : order > other.order;
+    }
+  };
+  struct Detached;
+
+  void add_timer(uint64_t time_ns, std::coroutine_handle<> frame);
+  bool run_ready();
+  bool run_timers();
+  bool run_pollers();
+  bool run_remote();
+  // run_once(), and when nothing happened: advance virtual time or idle.
+  void run_round();
+  void idle();
+  static Detached run_detached(Executor& executor, Task<void> task);
+
+  Clock& clock_;
+  ExecutorOptions options_;
+  Random random_;
+  std::deque<std::coroutine_handle<>> ready_;
+  std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
+  uint64_t timer_order_ = 0;
+  unsigned timer_skips_ = 0;
+  std::vector<Poller*> pollers_;
+  bool polling_ = false;
+  std::vector<std::coroutine_handle<>> spawned_;
+  uint64_t idle_since_ns_ = 0;  // 0: not idle
+  unsigned idle_turns_ = 0;
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> has_remote_{false};
+  std::mutex remote_mutex_;
+  std::vector<std::function<void()>> remote_;
+};
+
+// Coroutines of one executor waiting for something to happen. Not thread-safe.
+class WaitList {
+ public:
+  explicit WaitList(Executor& executor) : executor_(executor) {}
+  struct Awaiter {
+    WaitList& list;
+    bool await_ready() const { return false; }
+    void await_suspend(std::coroutine_handle<> frame) { list.waiting_.push_back(frame); }
+    void await_resume() const {}
+  };
+  // Suspends until notified. The condition must be looked at again after it.
+  Awaiter wait() { return {*this}; }
+  void notify_one();
+  void notify_all();
+  size_t waiting() const { return waiting_.size(); }
+
+ private:
+  Executor& executor_;
+  std::deque<std::coroutine_handle<>> waiting_;
+};
+
+}  // namespace pmstore::base
+
+namespace pmstore {
+using base::Executor;
+}

@@ -1,0 +1,25 @@
+# What every target is compiled with. No behaviour hangs on these: every option of the product is a
+# run-time option.
+add_library(pmstore_options INTERFACE)
+target_include_directories(pmstore_options INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(pmstore_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Werror -fcoroutines
+  -fno-omit-frame-pointer)
+find_package(Threads REQUIRED)
+target_link_libraries(pmstore_options INTERFACE Threads::Threads)
+
+set(PMSTORE_SANITIZE "" CACHE STRING "address or thread, or empty; set by the presets")
+if(PMSTORE_SANITIZE STREQUAL "address")
+  target_compile_options(pmstore_options INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=all)
+  target_link_options(pmstore_options INTERFACE -fsanitize=address,undefined)
+elseif(PMSTORE_SANITIZE STREQUAL "thread")
+  # g++ warns that thread fences are not modelled; the project orders with acquire and release instead.
+  target_compile_options(pmstore_options INTERFACE -fsanitize=thread -Wno-tsan)
+  target_link_options(pmstore_options INTERFACE -fsanitize=thread)
+elseif(NOT PMSTORE_SANITIZE STREQUAL "")
+  message(FATAL_ERROR "PMSTORE_SANITIZE=${PMSTORE_SANITIZE}: use address, thread, or leave it empty")
+endif()
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()

@@ -1,0 +1,19 @@
+#include "fabric/device.h"
+
+#include "fabric/local/local_device.h"
+#include "fabric/ofi/ofi_device.h"
+#include "fabric/verbs/verbs_device.h"
+
+namespace pmstore::fabric {
+
+Result<std::unique_ptr<Device>> open_device(Scheme scheme, base::Executor& executor) {
+  switch (scheme) {
+    case Scheme::kLocal: return open_local_device(executor);
+    case Scheme::kTcp:
+    case Scheme::kShm: return open_ofi_device(scheme, executor);
+    case Scheme::kVerbs: return open_verbs_device(executor);
+  }
+  return make_error(ErrorCode::kInvalidArgument, "unknown fabric scheme");
+}
+
+}  // namespace pmstore::fabric

@@ -1,0 +1,12 @@
+// The local provider. See fabric/device.h for the contract.
+#pragma once
+
+#include <memory>
+
+#include "fabric/device.h"
+
+namespace pmstore::fabric {
+
+Result<std::unique_ptr<Device>> open_local_device(base::Executor& executor);
+
+}  // namespace pmstore::fabric

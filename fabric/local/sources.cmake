@@ -1,0 +1,1 @@
+list(APPEND PMSTORE_FABRIC_SOURCES local/local_device.cc)

@@ -1,0 +1,1 @@
+list(APPEND PMSTORE_FABRIC_SOURCES ofi/ofi_device.cc)

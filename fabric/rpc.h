@@ -1,0 +1,168 @@
+// RPC over WRITE-with-immediate: the way to reach the server's CPU.
+//
+// Each connection has a request ring in the server's memory, which only the client allocates from, and a
+// reply arena in the client's memory, which also only the client allocates from: a request names the
+// place and room for its reply. So neither side keeps flow-control state about the other, and the server
+// finds work from its completion queue: the immediate of a request is its offset in the ring / 64, that of
+// a reply is the call's slot. Both sides stage what they send at the same offset of a local mirror of the
+// target, which is free again exactly when the target is. One request = one doorbell, one round trip.
+// docs/rpc.md has the layout. Every field that arrives is bounds-checked; a malformed message costs its
+// sender the connection, never the receiver.
+//
+// Threads: all on the executor of the connection's device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/executor.h"
+#include "base/result.h"
+#include "base/task.h"
+#include "fabric/connection.h"
+#include "fabric/device.h"
+#include "fabric/memory_region.h"
+
+namespace pmstore::fabric {
+
+struct RpcOptions {
+  uint32_t request_ring_bytes = 4u << 20;  // server side, per connection; a request is at most half of it
+  uint32_t reply_arena_bytes = 4u << 20;   // client side; a reply is at most half of it
+  uint32_t max_calls = 256;                // outstanding calls per connection
+  uint64_t call_timeout_ns = 5'000'000'000;
+};
+
+// ---- client ----
+
+class RpcClient;
+
+// The answer to a call. The bytes live in the reply arena until this is destroyed; destroy soon.
+class RpcReply {
+ public:
+  RpcReply() = default;
+  RpcReply(RpcReply&& other) noexcept;
+  RpcReply& operator=(RpcReply&& other) noexcept;
+  ~RpcReply();
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  friend class RpcClient;
+  RpcClient* client_ = nullptr;
+  uint32_t slot_ = 0;
+  std::span<const std::byte> bytes_;
+};
+
+class RpcClient final : public Receiver {
+ public:
+  // Allocates and registers its memory. Io as register_memory().
+  static Result<std::unique_ptr<RpcClient>> create(Device& device, const RpcOptions& options);
+  ~RpcClient() override;
+
+  // Goes into the client's hello.
+  const RemoteRegion& reply_region() const;
+  // After the handshake: `request_region` came in the server's hello. Becomes the connection's receiver.
+  // `connection` is borrowed. InvalidArgument when the region's size is unusable.
+  Status attach(Connection& connection, const RemoteRegion& request_region);
+
+  // Sends and waits for the answer. The server's own error comes back as it is. TooLarge when request or
+  // reply capacity exceed half of their rings (the message says the limit); waits while rings or slots
+  // are full. Timeout or Disconnected: it is not known whether the server acted; after Timeout the
+  // connection is unusable (its late reply could land anywhere) and must be destroyed: `failed()`.
+  // `request` is copied before the first suspension.
+  base::Task<Result<RpcReply>> call(uint16_t method, std::span<const std::byte> request,
+                                    uint32_t reply_capacity);
+
+  bool failed() const;
+  // Largest request that fits.
+  uint32_t max_request_bytes() const;
+  uint32_t max_reply_bytes() const;
+
+  void on_immediate(uint32_t immediate) override;
+  void on_disconnect(const Error& why) override;
+
+ private:
+  friend class RpcReply;
+  struct State;
+  explicit RpcClient(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// ---- server ----
+
+class RpcPeer;
+
+// One request being served. Move-only; must be answered exactly once (destroying it unanswered answers
+// kDisconnected "request dropped"). Outliving the peer is fine: answering does nothing then.
+class RpcCall {
+ public:
+  RpcCall(RpcCall&&) noexcept;
+  RpcCall& operator=(RpcCall&&) noexcept;
+  ~RpcCall();
+
+  uint16_t method() const { return method_; }
+  // In the request ring; valid until answered.
+  std::span<const std::byte> request() const { return request_; }
+  // nullptr when the connection is gone.
+  RpcPeer* peer() const;
+
+  // Room for the reply, to be filled in place; then reply_filled(bytes).
+  std::span<std::byte> reply_room() const { return reply_room_; }
+  void reply_filled(size_t bytes);
+  // Copies `payload` and answers. TooLarge goes to the client when it does not fit.
+  void reply(std::span<const std::byte> payload);
+  void reply_error(const Error& error);
+
+ private:
+  friend class RpcPeer;
+  struct Link;
+  RpcCall() = default;
+  std::shared_ptr<Link> link_;  // to the peer; cut when the peer is destroyed
+  uint16_t method_ = 0;
+  uint32_t slot_ = 0;
+  uint32_t generation_ = 0;
+  uint32_t reply_offset_ = 0;
+  std::span<const std::byte> request_;
+  std::span<std::byte> reply_room_;
+  bool answered_ = true;
+};
+
+class RpcHandler {
+ public:
+  virtual ~RpcHandler() = default;
+  // Called from polling. May answer at once or keep the call and answer later.
+  virtual void on_call(RpcPeer& peer, RpcCall call) = 0;
+  // The connection is gone or was dropped because of a malformed message; called once. The handler
+  // may destroy the peer here.
+  virtual void on_peer_gone(RpcPeer& peer, const Error& why) = 0;
+};
+
+// The server's end of one connection. Owns the connection once attached, and its request ring.
+class RpcPeer final : public Receiver {
+ public:
+  // InvalidArgument when the client's reply region has an unusable size.
+  static Result<std::unique_ptr<RpcPeer>> create(Device& device, const RpcOptions& options,
+                                                 const RemoteRegion& reply_region, RpcHandler& handler);
+  ~RpcPeer() override;
+
+  // Goes into the server's hello.
+  const RemoteRegion& request_region() const;
+  void attach(std::unique_ptr<Connection> connection);
+  Connection* connection();
+  // Requests that are being served.
+  size_t calls_in_progress() const;
+  // For the owner's bookkeeping; not used here.
+  void* owner = nullptr;
+
+  void on_immediate(uint32_t immediate) override;
+  void on_disconnect(const Error& why) override;
+
+ private:
+  friend class RpcCall;
+  struct State;
+  explicit RpcPeer(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace pmstore::fabric

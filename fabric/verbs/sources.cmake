@@ -1,0 +1,1 @@
+list(APPEND PMSTORE_FABRIC_SOURCES verbs/verbs_device.cc)

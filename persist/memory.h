@@ -1,0 +1,96 @@
+// Memory: the only way to store to persistent memory.
+//
+// It is a mapped range with a persistence domain. store() makes data visible; flush() starts it on its
+// way; drain() waits until everything flushed before by this thread is durable and gives the Persisted
+// token. Stores are relaxed 8-byte atomics, because RNICs and other threads read concurrently.
+//   ADR:   flush = clwb (clflushopt or clflush where the CPU has no clwb) per line, drain = sfence
+//   eADR:  flush = nothing, drain = sfence
+//   none:  flush = remember the pages, drain = msync
+// Threads: store() and flush() from any thread on disjoint ranges; with Domain::kNone flush()/drain()
+// from one thread only (it keeps the list of pages). Lifetime: the mapping is borrowed.
+// An Observer sees every step in order; that is how the modelled machine crashes it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/result.h"
+#include "persist/domain.h"
+
+namespace pmstore::persist {
+
+// Proof of durability: everything that was flushed before it was made is durable. Only persist/ makes one.
+class Persisted {
+ private:
+  Persisted() = default;
+  friend class Memory;
+  friend class RemoteWriter;
+};
+
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void on_store(const void* to, const void* from, size_t bytes, bool non_temporal) = 0;
+  virtual void on_flush(const void* from, size_t bytes) = 0;
+  virtual void on_drain() = 0;
+};
+
+struct MemoryStats {
+  uint64_t flushed_lines = 0;
+  uint64_t drains = 0;
+  uint64_t msyncs = 0;
+};
+
+struct MemoryOptions {
+  Domain domain = Domain::kNone;
+  // Rule H4: copies of at least this many bytes use non-temporal stores; SIZE_MAX switches it off.
+  size_t non_temporal_bytes = 256;
+};
+
+class Memory {
+ public:
+  Memory(std::span<std::byte> mapping, MemoryOptions options);
+  ~Memory();
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  std::byte* base() const { return mapping_.data(); }
+  size_t bytes() const { return mapping_.size(); }
+  std::span<std::byte> mapping() const { return mapping_; }
+  Domain domain() const { return options_.domain; }
+  std::byte* at(uint64_t offset) const { return mapping_.data() + offset; }
+  uint64_t offset_of(const void* address) const {
+    return static_cast<uint64_t>(static_cast<const std::byte*>(address) - mapping_.data());
+  }
+  bool contains(uint64_t offset, uint64_t count) const {
+    return offset <= mapping_.size() && count <= mapping_.size() - offset;
+  }
+
+  // Visible on return, not durable. [to, to+bytes) must be inside the mapping (CHECK).
+  void store(void* to, const void* from, size_t bytes);
+  void store64(uint64_t* to, uint64_t value);  // aligned; never torn
+  void zero(void* to, size_t bytes);
+  // Starts the lines of [from, from+bytes) on their way.
+  void flush(const void* from, size_t bytes);
+  // store() + flush(), with non-temporal stores where the rule says so. Not durable before drain().
+  void write(void* to, const void* from, size_t bytes);
+  // Io when msync fails (Domain::kNone only): then nothing since the last drain may be called durable.
+  Result<Persisted> drain();
+
+  // nullptr for none. Borrowed.
+  void set_observer(Observer* observer) { observer_ = observer; }
+  const MemoryStats& stats() const { return stats_; }
+
+ private:
+  void note_pages(const void* from, size_t bytes);
+  std::span<std::byte> mapping_;
+  MemoryOptions options_;
+  Observer* observer_ = nullptr;
+  MemoryStats stats_;
+  struct DirtyPages;
+  std::unique_ptr<DirtyPages> dirty_;
+};
+
+}  // namespace pmstore::persist

@@ -1,0 +1,83 @@
+// Pool: one file, fsdax file or DAX device of persistent memory, with a root area and a few extents.
+//
+// On PMDK: a libpmemobj pool whose root object starts with persist/pool_layout.h's header (magic, format
+// version, checksum), followed by the extent table and kRootBytes for the owner's own catalog. Extents
+// are allocated transactionally by libpmemobj; the data path never calls it. A plain region (DRAM or a
+// mapping that somebody else owns) can carry the same layout; the modelled machine and unit tests use it.
+//
+// Opening a damaged, foreign, truncated or busy file changes nothing in it.
+// Threads: one thread at a time. What is durable: create() and allocate_extent() return durable results.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "persist/domain.h"
+#include "persist/memory.h"
+
+namespace pmstore::persist {
+
+inline constexpr size_t kRootBytes = 64 * 1024;  // the owner's catalog
+inline constexpr size_t kMaxExtents = 64;
+inline constexpr size_t kMinPoolBytes = 16u << 20;
+
+// What an extent is for; the numbers are persistent. 0 marks an unused entry.
+enum class ExtentKind : uint32_t { kUnused = 0, kRecords = 1, kRings = 2, kLog = 3, kFileData = 4 };
+
+struct Extent {
+  ExtentKind kind;
+  uint64_t offset;  // in Pool::memory(); aligned to 256
+  uint64_t bytes;   // a multiple of 256
+};
+
+struct PoolOpenOptions {
+  // Treat the memory as this domain instead of the one detected; for benchmarks, and printed by them.
+  std::optional<Domain> assume_domain;
+  size_t non_temporal_bytes = 256;  // rule H4
+};
+
+struct PoolInfo {
+  std::string path;
+  std::string medium;  // "devdax", "fsdax", "file", "region"
+  uint32_t format_version;
+  uint64_t bytes;
+  uint64_t free_bytes;  // not yet in extents, as far as the allocator can promise one more of this size
+  Domain detected_domain;
+  Domain domain;  // the one in force
+  std::string domain_source;
+  std::vector<Extent> extents;
+};
+
+class Pool {
+ public:
+  // AlreadyExists when `path` holds anything (a DAX device: when it holds a pool, unless `force`);
+  // InvalidArgument below kMinPoolBytes (a DAX device ignores `bytes`: its size counts); Io; Full.
+  static Result<std::unique_ptr<Pool>> create(const std::string& path, uint64_t bytes,
+                                              const PoolOpenOptions& options, bool force = false);
+  // BadPool (not a pool, truncated, damaged: says which), VersionMismatch, Busy (another process has it),
+  // Io (does not exist, no permission). The file is untouched in each of these cases.
+  static Result<std::unique_ptr<Pool>> open(const std::string& path, const PoolOpenOptions& options);
+  // Looks without changing anything, also while... another process has it this is Busy.
+  static Result<PoolInfo> inspect(const std::string& path);
+  // The same layout in plain memory that the caller keeps alive and has zeroed; `format` makes a new one.
+  static Result<std::unique_ptr<Pool>> in_region(std::span<std::byte> region, Domain domain, bool format);
+
+  virtual ~Pool() = default;
+  virtual Memory& memory() = 0;
+  virtual const PoolInfo& info() const = 0;
+  // kRootBytes, 256-aligned, zero in a new pool.
+  virtual std::span<std::byte> root() = 0;
+  // Zeroed and durable, in the extent table, on return. Full when there is no room (says how much there is);
+  // the extent's entry and its memory appear together or not at all.
+  virtual Result<Extent> allocate_extent(ExtentKind kind, uint64_t bytes) = 0;
+  // The largest extent that can still be allocated.
+  virtual uint64_t largest_free_extent() = 0;
+};
+
+}  // namespace pmstore::persist
