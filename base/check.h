@@ -1,5 +1,5 @@
-// CHECK: an invariant that stays on in release builds. A failed CHECK is a bug in this project, never
-// bad input; bad input is an Error.
+// CHECK: an invariant that stays on in release builds. A failed CHECK is a bug in this project,
+// never bad input; bad input is an Error.
 #pragma once
 
 #include <cstdio>
@@ -16,9 +16,9 @@ namespace pmstore::base {
 }  // namespace pmstore::base
 
 // `why` says what would go wrong if this did not hold.
-#define PMSTORE_CHECK(expression, why)                                          \
-  do {                                                                          \
-    if (!(expression)) [[unlikely]] {                                           \
-      ::pmstore::base::check_failed(__FILE__, __LINE__, #expression, why);      \
-    }                                                                           \
+#define PMSTORE_CHECK(expression, why)                                     \
+  do {                                                                     \
+    if (!(expression)) [[unlikely]] {                                      \
+      ::pmstore::base::check_failed(__FILE__, __LINE__, #expression, why); \
+    }                                                                      \
   } while (false)

@@ -1,7 +1,8 @@
-// Clock: where time comes from. Nothing outside this file and the executor's idle loop reads real time.
+// Clock: where time comes from. Nothing outside this file and the executor's idle loop reads real
+// time.
 //
-// All times are nanoseconds since an arbitrary start, monotonic. RealClock may be read by any thread;
-// a VirtualClock belongs to the executors of one simulation, all on one thread.
+// All times are nanoseconds since an arbitrary start, monotonic. RealClock may be read by any
+// thread; a VirtualClock belongs to the executors of one simulation, all on one thread.
 #pragma once
 
 #include <time.h>

@@ -100,7 +100,8 @@ bool Executor::run_ready() {
 
 bool Executor::run_timers() {
   if (timers_.empty()) return false;
-  // Reading a real clock costs about as much as a whole turn; a timer may be late by a few busy turns.
+  // Reading a real clock costs about as much as a whole turn; a timer may be late by a few busy
+  // turns.
   if (!ready_.empty() && ++timer_skips_ < 16) return false;
   timer_skips_ = 0;
   const uint64_t now = clock_.now_ns();
@@ -140,13 +141,15 @@ void Executor::run_round() {
     idle_turns_ = 0;
     return;
   }
-  if (!timers_.empty() && clock_.advance_to(std::max(clock_.now_ns(), timers_.top().time_ns))) return;
+  if (!timers_.empty() && clock_.advance_to(std::max(clock_.now_ns(), timers_.top().time_ns)))
+    return;
   idle();
 }
 
 void Executor::idle() {
-  PMSTORE_CHECK(!clock_.advance_to(clock_.now_ns()),
-                "in virtual time nothing is ready, no timer is set, and so nothing can ever happen");
+  PMSTORE_CHECK(
+      !clock_.advance_to(clock_.now_ns()),
+      "in virtual time nothing is ready, no timer is set, and so nothing can ever happen");
   if (++idle_turns_ % 16 != 0) return;
   const uint64_t now = clock_.now_ns();
   if (idle_since_ns_ == 0) idle_since_ns_ = now;

@@ -1,10 +1,10 @@
 // Executor: runs the coroutines, timers and pollers of one core.
 //
-// One thread owns an executor and makes every call except post_remote() and request_stop(). All waiting
-// in log/, pmstore/ and fs/ is a coroutine suspended here; nothing there sleeps, blocks or reads time.
-// With a RealClock an idle executor spins, then yields the processor, then sleeps in steps of at most
-// ExecutorOptions::idle_sleep_ns. With a VirtualClock it jumps to the next timer, so a simulation runs
-// as fast as it can and the same seed gives the same run.
+// One thread owns an executor and makes every call except post_remote() and request_stop(). All
+// waiting in log/, pmstore/ and fs/ is a coroutine suspended here; nothing there sleeps, blocks or
+// reads time. With a RealClock an idle executor spins, then yields the processor, then sleeps in
+// steps of at most ExecutorOptions::idle_sleep_ns. With a VirtualClock it jumps to the next timer,
+// so a simulation runs as fast as it can and the same seed gives the same run.
 #pragma once
 
 #include <atomic>
@@ -32,7 +32,7 @@ class Poller {
 
 struct ExecutorOptions {
   uint64_t seed = 1;
-  uint64_t idle_spin_ns = 20'000;    // spin this long after the last event, then yield the processor
+  uint64_t idle_spin_ns = 20'000;  // spin this long after the last event, then yield the processor
   uint64_t idle_yield_ns = 2'000'000;  // yield this long, then sleep between looks
   uint64_t idle_sleep_ns = 200'000;  // longest single sleep; bounds the latency of an idle program
 };
@@ -60,11 +60,13 @@ class Executor {
   void add_poller(Poller* poller);
   void remove_poller(Poller* poller);
 
-  // One round: remote work, ready coroutines, due timers, every poller once. True if anything happened.
+  // One round: remote work, ready coroutines, due timers, every poller once. True if anything
+  // happened.
   bool run_once();
 
-  // Runs until `task` is done and gives its value. This is the blocking use. In virtual time it is a
-  // CHECK failure if nothing can ever make progress again. Rounds nest: not to be called from a coroutine.
+  // Runs until `task` is done and gives its value. This is the blocking use. In virtual time it is
+  // a CHECK failure if nothing can ever make progress again. Rounds nest: not to be called from a
+  // coroutine.
   template <typename T>
   T run(Task<T> task) {
     task.start();

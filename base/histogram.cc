@@ -10,7 +10,8 @@ size_t Histogram::bucket_of(uint64_t value) {
   if (value < (1u << kSubBits)) return value;
   const unsigned exponent = 63 - static_cast<unsigned>(std::countl_zero(value));
   const unsigned shift = exponent - kSubBits;
-  return ((static_cast<size_t>(shift) + 1) << kSubBits) + ((value >> shift) & ((1u << kSubBits) - 1));
+  return ((static_cast<size_t>(shift) + 1) << kSubBits) +
+         ((value >> shift) & ((1u << kSubBits) - 1));
 }
 
 uint64_t Histogram::bucket_top(size_t bucket) {

@@ -1,7 +1,8 @@
 // Histogram: counts of 64-bit values in log-linear buckets, for latencies in ns.
 //
 // 64 buckets per power of two, so a quantile is off by less than 1.6% of its value. Fixed memory
-// (about 30 KiB), no allocation after construction. One thread writes; merge() after it has stopped.
+// (about 30 KiB), no allocation after construction. One thread writes; merge() after it has
+// stopped.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +28,9 @@ class Histogram {
   uint64_t count() const { return count_; }
   uint64_t min() const { return count_ == 0 ? 0 : min_; }
   uint64_t max() const { return max_; }
-  double mean() const { return count_ == 0 ? 0.0 : static_cast<double>(sum_) / static_cast<double>(count_); }
+  double mean() const {
+    return count_ == 0 ? 0.0 : static_cast<double>(sum_) / static_cast<double>(count_);
+  }
 
   // The value below or at which a share `q` (0 to 1) of the records lies; 0 when empty.
   uint64_t quantile(double q) const;

@@ -1,5 +1,5 @@
-// Seeded pseudo-random numbers (xoshiro256**, public domain, Blackman and Vigna). The same seed gives
-// the same sequence on every host. Not for secrets. One thread each.
+// Seeded pseudo-random numbers (xoshiro256**, public domain, Blackman and Vigna). The same seed
+// gives the same sequence on every host. Not for secrets. One thread each.
 #pragma once
 
 #include <bit>
@@ -33,7 +33,8 @@ class Random {
     return result;
   }
 
-  // Uniform in [0, bound), bound > 0 (Lemire's multiply-shift; the bias is below 2^-32 for bound < 2^32).
+  // Uniform in [0, bound), bound > 0 (Lemire's multiply-shift; the bias is below 2^-32 for bound <
+  // 2^32).
   uint64_t below(uint64_t bound) {
     return static_cast<uint64_t>((static_cast<Wide>(next()) * bound) >> 64);
   }

@@ -1,7 +1,8 @@
 // Result<T>: a value or an Error. The one error table of the project is ErrorCode.
 //
-// A code exists only if some caller reacts to it differently from the others; everything else that a
-// person needs is in Error::message, one line: what, why, what to do. Threads: values, no sharing.
+// A code exists only if some caller reacts to it differently from the others; everything else that
+// a person needs is in Error::message, one line: what, why, what to do. Threads: values, no
+// sharing.
 #pragma once
 
 #include <string>
@@ -72,18 +73,20 @@ using base::Status;
 #define PMSTORE_CONCAT(a, b) PMSTORE_CONCAT_(a, b)
 // Return the error of `expression` from a plain function, or bind its value.
 #define PMSTORE_TRY(declaration, expression) \
-  PMSTORE_TRY_(PMSTORE_CONCAT(try_, __COUNTER__), declaration, expression, return)
+  PMSTORE_TRY_(PMSTORE_CONCAT(try_, __COUNTER__), declaration, expression, return )
 #define PMSTORE_CO_TRY(declaration, expression) \
-  PMSTORE_TRY_(PMSTORE_CONCAT(try_, __COUNTER__), declaration, expression, co_return)
+  PMSTORE_TRY_(PMSTORE_CONCAT(try_, __COUNTER__), declaration, expression, co_return )
 #define PMSTORE_TRY_(temporary, declaration, expression, give_back) \
   auto temporary = (expression);                                    \
-  if (!temporary) [[unlikely]] give_back std::move(temporary.error()); \
+  if (!temporary) [[unlikely]]                                      \
+    give_back std::move(temporary.error());                         \
   declaration = std::move(*temporary)
 // The same where there is no value.
 #define PMSTORE_TRY_STATUS(expression) \
-  PMSTORE_TRY_STATUS_(PMSTORE_CONCAT(try_, __COUNTER__), expression, return)
+  PMSTORE_TRY_STATUS_(PMSTORE_CONCAT(try_, __COUNTER__), expression, return )
 #define PMSTORE_CO_TRY_STATUS(expression) \
-  PMSTORE_TRY_STATUS_(PMSTORE_CONCAT(try_, __COUNTER__), expression, co_return)
+  PMSTORE_TRY_STATUS_(PMSTORE_CONCAT(try_, __COUNTER__), expression, co_return )
 #define PMSTORE_TRY_STATUS_(temporary, expression, give_back) \
   auto temporary = (expression);                              \
-  if (!temporary) [[unlikely]] give_back std::move(temporary.error())
+  if (!temporary) [[unlikely]]                                \
+  give_back std::move(temporary.error())

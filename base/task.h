@@ -1,10 +1,11 @@
 // Task<T>: a coroutine that starts when it is awaited and gives one value.
 //
-// A Task is owned by whoever holds it; destroying an unfinished Task destroys its frame and everything
-// in it. Resumption is by symmetric transfer, so chains of awaits need no stack. Errors are values
-// (Result<T>); an exception that leaves a Task ends the program. A Task and everything it awaits stay
-// on one executor's thread. Note for g++ 12: name the arguments of a coroutine that is awaited in the
-// same expression; braced temporaries inside a co_await expression are destroyed twice there.
+// A Task is owned by whoever holds it; destroying an unfinished Task destroys its frame and
+// everything in it. Resumption is by symmetric transfer, so chains of awaits need no stack. Errors
+// are values (Result<T>); an exception that leaves a Task ends the program. A Task and everything
+// it awaits stay on one executor's thread. Note for g++ 12: name the arguments of a coroutine that
+// is awaited in the same expression; braced temporaries inside a co_await expression are destroyed
+// twice there.
 #pragma once
 
 #include <coroutine>
@@ -26,7 +27,9 @@ struct PromiseBase {
   std::coroutine_handle<> continuation = std::noop_coroutine();
 
   static void* operator new(size_t bytes) { return FramePool::allocate(bytes); }
-  static void operator delete(void* frame, size_t bytes) noexcept { FramePool::release(frame, bytes); }
+  static void operator delete(void* frame, size_t bytes) noexcept {
+    FramePool::release(frame, bytes);
+  }
 
   std::suspend_always initial_suspend() noexcept { return {}; }
   struct FinalAwaiter {

@@ -1,9 +1,10 @@
 // Batch: a chain of work requests that is posted with one doorbell.
 //
-// The requests take effect at the target as fabric/capabilities.h says for the connection. Only the last
-// one is signaled: its success means that all of them succeeded, because the first that fails breaks the
-// connection. A Batch is plain data; the buffers that it names are borrowed until its Completion is done
-// (or, when posted without one, until a later batch on the same connection has completed).
+// The requests take effect at the target as fabric/capabilities.h says for the connection. Only the
+// last one is signaled: its success means that all of them succeeded, because the first that fails
+// breaks the connection. A Batch is plain data; the buffers that it names are borrowed until its
+// Completion is done (or, when posted without one, until a later batch on the same connection has
+// completed).
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,7 @@ namespace pmstore::fabric {
 
 enum class OpCode : uint8_t {
   kWrite,
-  kWriteImmediate,  // the target's Receiver::on_immediate sees `immediate` after the data has landed
+  kWriteImmediate,  // after the data has landed, the target's Receiver::on_immediate sees it
   kRead,
   kCompareSwap,  // 8 bytes, remote address aligned to 8; `local` receives the old value
   kFetchAdd,     // the same
@@ -49,7 +50,8 @@ class Batch {
 
   // remote[0, bytes) = local[0, bytes)
   Batch& write(LocalBuffer local, RemoteAddress remote) {
-    return add({OpCode::kWrite, local.bytes, 0, local.data, local.region, remote.address, remote.key, 0, 0});
+    return add({OpCode::kWrite, local.bytes, 0, local.data, local.region, remote.address,
+                remote.key, 0, 0});
   }
   Batch& write_immediate(LocalBuffer local, RemoteAddress remote, uint32_t immediate) {
     return add({OpCode::kWriteImmediate, local.bytes, immediate, local.data, local.region,
@@ -57,15 +59,18 @@ class Batch {
   }
   // local[0, bytes) = remote[0, bytes)
   Batch& read(LocalBuffer local, RemoteAddress remote) {
-    return add({OpCode::kRead, local.bytes, 0, local.data, local.region, remote.address, remote.key, 0, 0});
+    return add({OpCode::kRead, local.bytes, 0, local.data, local.region, remote.address, remote.key,
+                0, 0});
   }
   // old = *remote; if (old == expected) *remote = desired; *local = old. All in host byte order.
-  Batch& compare_swap(LocalBuffer local, RemoteAddress remote, uint64_t expected, uint64_t desired) {
+  Batch& compare_swap(LocalBuffer local, RemoteAddress remote, uint64_t expected,
+                      uint64_t desired) {
     return add({OpCode::kCompareSwap, 8, 0, local.data, local.region, remote.address, remote.key,
                 expected, desired});
   }
   Batch& fetch_add(LocalBuffer local, RemoteAddress remote, uint64_t addend) {
-    return add({OpCode::kFetchAdd, 8, 0, local.data, local.region, remote.address, remote.key, addend, 0});
+    return add(
+        {OpCode::kFetchAdd, 8, 0, local.data, local.region, remote.address, remote.key, addend, 0});
   }
   Batch& flush(uint32_t bytes, RemoteAddress remote) {
     return add({OpCode::kFlush, bytes, 0, nullptr, nullptr, remote.address, remote.key, 0, 0});

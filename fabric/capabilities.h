@@ -17,9 +17,9 @@ struct Capabilities {
   bool read_after_read = false;     // a READ sees memory no earlier than the READ posted before it
   bool read_after_write = false;    // a READ sees the WRITEs posted before it
   bool write_after_write = false;   // also WRITE-with-immediate after WRITE
-  bool atomic_after_write = false;  // an atomic takes effect after the WRITEs and READs posted before it
-  // The target's memory is written by a CPU (in-process, software RNIC, libfabric's tcp and shm), so data
-  // sits in that CPU's cache when it is acknowledged. False: by a device through PCIe.
+  bool atomic_after_write = false;  // an atomic takes effect after earlier WRITEs and READs
+  // The target's memory is written by a CPU (in-process, software RNIC, libfabric's tcp and shm),
+  // so data sits in that CPU's cache when it is acknowledged. False: by a device through PCIe.
   bool cpu_moves_data = true;
   bool native_flush = false;
   uint32_t max_inline_bytes = 0;
@@ -30,7 +30,7 @@ struct Counters {
   uint64_t doorbells = 0;      // posts of a chain to the device
   uint64_t work_requests = 0;  // WQEs posted
   uint64_t completions = 0;    // CQEs taken for own work requests
-  uint64_t round_trips = 0;    // times that somebody waited for the peer: Connection::wait and RPC calls
+  uint64_t round_trips = 0;    // waits for the peer: Connection::wait and RPC calls
   uint64_t bytes_written = 0;
   uint64_t bytes_read = 0;
   uint64_t immediates_received = 0;  // messages that needed this side's CPU

@@ -2,11 +2,12 @@
 //
 // Threads: belongs to its device's executor. Completions and receptions are delivered from that
 // executor's polling, never from inside post(). Bounded: every posted batch completes within the
-// connection's operation timeout, with success or with an error; after the first error the connection
-// is broken, everything outstanding completes with that error, and nothing more can be posted.
+// connection's operation timeout, with success or with an error; after the first error the
+// connection is broken, everything outstanding completes with that error, and nothing more can be
+// posted.
 //
-// Fencing: when the destructor of either end has returned, nothing that the other end has posted can
-// still reach this end's memory.
+// Fencing: when the destructor of either end has returned, nothing that the other end has posted
+// can still reach this end's memory.
 #pragma once
 
 #include <coroutine>
@@ -24,7 +25,8 @@
 
 namespace pmstore::fabric {
 
-// The fate of one posted batch. Pinned: must live, unmoved, until done() or the connection is destroyed.
+// The fate of one posted batch. Pinned: must live, unmoved, until done() or the connection is
+// destroyed.
 class Completion {
  public:
   Completion() = default;
@@ -37,7 +39,8 @@ class Completion {
 
   // For providers.
   void arm() { state_ = State::kPending; }
-  // Marks it done and, if a coroutine waits, resumes it before returning. The Completion may be gone then.
+  // Marks it done and, if a coroutine waits, resumes it before returning. The Completion may be
+  // gone then.
   void finish(bool ok) {
     state_ = ok ? State::kOk : State::kFailed;
     if (waiter_) std::exchange(waiter_, {}).resume();
@@ -66,9 +69,10 @@ class Connection {
  public:
   virtual ~Connection() = default;
 
-  // Posts `batch` with one doorbell. With a `completion`, it is armed here and finished later; without,
-  // the batch is unsignaled (the provider still reclaims its queue entries by itself).
-  // Disconnected when broken; BackPressure when the send queue has no room (nothing was posted then).
+  // Posts `batch` with one doorbell. With a `completion`, it is armed here and finished later;
+  // without, the batch is unsignaled (the provider still reclaims its queue entries by itself).
+  // Disconnected when broken; BackPressure when the send queue has no room (nothing was posted
+  // then).
   virtual Status post(const Batch& batch, Completion* completion) = 0;
 
   const Capabilities& capabilities() const { return capabilities_; }
@@ -78,7 +82,8 @@ class Connection {
   // The blob that the other side gave in the handshake.
   std::span<const std::byte> peer_hello() const { return peer_hello_; }
 
-  // Replaces who is told; nullptr for nobody. Immediates that arrived before are delivered to the first.
+  // Replaces who is told; nullptr for nobody. Immediates that arrived before are delivered to the
+  // first.
   void set_receiver(Receiver* receiver) { receiver_ = receiver; }
 
   bool broken() const { return broken_; }
@@ -94,7 +99,8 @@ class Connection {
     Connection& connection;
     Completion completion;
     Status posted;
-    ExecuteAwaiter(Connection& c, const Batch& batch) : connection(c), posted(c.post(batch, &completion)) {}
+    ExecuteAwaiter(Connection& c, const Batch& batch)
+        : connection(c), posted(c.post(batch, &completion)) {}
     bool await_ready() { return !posted || completion.done(); }
     void await_suspend(std::coroutine_handle<> waiter) { completion.set_waiter(waiter); }
     Status await_resume() {

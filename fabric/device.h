@@ -1,7 +1,8 @@
 // Device: one fabric provider opened on one executor: registers memory, connects, listens.
 //
-// Threads: all calls on the executor's thread; the device adds itself to the executor as a poller and
-// removes itself when destroyed. Connections, listeners and regions must be destroyed before it.
+// Threads: all calls on the executor's thread; the device adds itself to the executor as a poller
+// and removes itself when destroyed. Connections, listeners and regions must be destroyed before
+// it.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +26,8 @@ namespace pmstore::fabric {
 inline constexpr size_t kMaxHelloBytes = 4096;
 
 struct ConnectOptions {
-  std::span<const std::byte> hello;             // given to the listener; copied
-  uint64_t timeout_ns = 5'000'000'000;          // for the whole handshake
+  std::span<const std::byte> hello;                // given to the listener; copied
+  uint64_t timeout_ns = 5'000'000'000;             // for the whole handshake
   uint64_t operation_timeout_ns = 10'000'000'000;  // for each batch, see Connection
 };
 
@@ -34,11 +35,12 @@ struct ConnectOptions {
 class Acceptor {
  public:
   virtual ~Acceptor() = default;
-  // Looks at the peer's hello and gives the answer's hello, or an error whose message the peer gets.
-  // `token` names this handshake in the two calls below.
-  virtual Result<std::vector<std::byte>> on_hello(uint64_t token, std::span<const std::byte> hello) = 0;
-  // The handshake of `token` is complete. The acceptor owns the connection, and must set its receiver
-  // before returning: requests may be there already.
+  // Looks at the peer's hello and gives the answer's hello, or an error whose message the peer
+  // gets. `token` names this handshake in the two calls below.
+  virtual Result<std::vector<std::byte>> on_hello(uint64_t token,
+                                                  std::span<const std::byte> hello) = 0;
+  // The handshake of `token` is complete. The acceptor owns the connection, and must set its
+  // receiver before returning: requests may be there already.
   virtual void on_connected(uint64_t token, std::unique_ptr<Connection> connection) = 0;
   // The handshake of `token` was accepted by on_hello() but did not complete.
   virtual void on_abandoned(uint64_t token) = 0;
@@ -58,13 +60,14 @@ class Device {
   // Io when the kernel refuses (say, the locked-memory limit), with what to do.
   virtual Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> memory,
                                                                 Access access) = 0;
-  // Connects and exchanges hellos. Disconnected when nobody listens there; the listener's own error when
-  // it refuses; Timeout; VersionMismatch when the peer speaks another handshake.
-  virtual base::Task<Result<std::unique_ptr<Connection>>> connect(Uri uri, ConnectOptions options) = 0;
+  // Connects and exchanges hellos. Disconnected when nobody listens there; the listener's own error
+  // when it refuses; Timeout; VersionMismatch when the peer speaks another handshake.
+  virtual base::Task<Result<std::unique_ptr<Connection>>> connect(Uri uri,
+                                                                  ConnectOptions options) = 0;
   // Io when the address is in use or not ours. `acceptor` is borrowed for the listener's life.
   virtual Result<std::unique_ptr<Listener>> listen(const Uri& uri, Acceptor& acceptor) = 0;
-  // A connection whose target is this device itself: the way a server does RNIC atomics on its own words.
-  // Unsupported where the provider has none.
+  // A connection whose target is this device itself: the way a server does RNIC atomics on its own
+  // words. Unsupported where the provider has none.
   virtual base::Task<Result<std::unique_ptr<Connection>>> loopback() = 0;
 
   base::Executor& executor() { return executor_; }
@@ -74,8 +77,8 @@ class Device {
   base::Executor& executor_;
 };
 
-// Opens the provider for `scheme`. Unsupported when this machine has no such device, with what to do.
-// For kLocal, peers are found by name within the process.
+// Opens the provider for `scheme`. Unsupported when this machine has no such device, with what to
+// do. For kLocal, peers are found by name within the process.
 Result<std::unique_ptr<Device>> open_device(Scheme scheme, base::Executor& executor);
 
 }  // namespace pmstore::fabric

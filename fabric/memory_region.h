@@ -1,8 +1,8 @@
 // MemoryRegion: memory that a device may access, and what a peer needs in order to reach it.
 //
-// Owned by who registered it; the memory is borrowed and must outlive it. Few and large: each one is an
-// entry in the RNIC's cache. Destroying it withdraws the rights, but only destroying the connections
-// that could use it makes sure that nothing is still on its way.
+// Owned by who registered it; the memory is borrowed and must outlive it. Few and large: each one
+// is an entry in the RNIC's cache. Destroying it withdraws the rights, but only destroying the
+// connections that could use it makes sure that nothing is still on its way.
 #pragma once
 
 #include <cstddef>

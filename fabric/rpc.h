@@ -1,13 +1,13 @@
 // RPC over WRITE-with-immediate: the way to reach the server's CPU.
 //
-// Each connection has a request ring in the server's memory, which only the client allocates from, and a
-// reply arena in the client's memory, which also only the client allocates from: a request names the
-// place and room for its reply. So neither side keeps flow-control state about the other, and the server
-// finds work from its completion queue: the immediate of a request is its offset in the ring / 64, that of
-// a reply is the call's slot. Both sides stage what they send at the same offset of a local mirror of the
-// target, which is free again exactly when the target is. One request = one doorbell, one round trip.
-// docs/rpc.md has the layout. Every field that arrives is bounds-checked; a malformed message costs its
-// sender the connection, never the receiver.
+// Each connection has a request ring in the server's memory, which only the client allocates from,
+// and a reply arena in the client's memory, which also only the client allocates from: a request
+// names the place and room for its reply. So neither side keeps flow-control state about the other,
+// and the server finds work from its completion queue: the immediate of a request is its offset in
+// the ring / 64, that of a reply is the call's slot. Both sides stage what they send at the same
+// offset of a local mirror of the target, which is free again exactly when the target is. One
+// request = one doorbell, one round trip. docs/rpc.md has the layout. Every field that arrives is
+// bounds-checked; a malformed message costs its sender the connection, never the receiver.
 //
 // Threads: all on the executor of the connection's device.
 #pragma once
@@ -28,9 +28,10 @@
 namespace pmstore::fabric {
 
 struct RpcOptions {
-  uint32_t request_ring_bytes = 4u << 20;  // server side, per connection; a request is at most half of it
-  uint32_t reply_arena_bytes = 4u << 20;   // client side; a reply is at most half of it
-  uint32_t max_calls = 256;                // outstanding calls per connection
+  // Server side, per connection; a request is at most half of it.
+  uint32_t request_ring_bytes = 4u << 20;
+  uint32_t reply_arena_bytes = 4u << 20;  // client side; a reply is at most half of it
+  uint32_t max_calls = 256;               // outstanding calls per connection
   uint64_t call_timeout_ns = 5'000'000'000;
 };
 
@@ -62,15 +63,15 @@ class RpcClient final : public Receiver {
 
   // Goes into the client's hello.
   const RemoteRegion& reply_region() const;
-  // After the handshake: `request_region` came in the server's hello. Becomes the connection's receiver.
-  // `connection` is borrowed. InvalidArgument when the region's size is unusable.
+  // After the handshake: `request_region` came in the server's hello. Becomes the connection's
+  // receiver. `connection` is borrowed. InvalidArgument when the region's size is unusable.
   Status attach(Connection& connection, const RemoteRegion& request_region);
 
-  // Sends and waits for the answer. The server's own error comes back as it is. TooLarge when request or
-  // reply capacity exceed half of their rings (the message says the limit); waits while rings or slots
-  // are full. Timeout or Disconnected: it is not known whether the server acted; after Timeout the
-  // connection is unusable (its late reply could land anywhere) and must be destroyed: `failed()`.
-  // `request` is copied before the first suspension.
+  // Sends and waits for the answer. The server's own error comes back as it is. TooLarge when
+  // request or reply capacity exceed half of their rings (the message says the limit); waits while
+  // rings or slots are full. Timeout or Disconnected: it is not known whether the server acted;
+  // after Timeout the connection is unusable (its late reply could land anywhere) and must be
+  // destroyed: `failed()`. `request` is copied before the first suspension.
   base::Task<Result<RpcReply>> call(uint16_t method, std::span<const std::byte> request,
                                     uint32_t reply_capacity);
 
@@ -93,8 +94,9 @@ class RpcClient final : public Receiver {
 
 class RpcPeer;
 
-// One request being served. Move-only; must be answered exactly once (destroying it unanswered answers
-// kDisconnected "request dropped"). Outliving the peer is fine: answering does nothing then.
+// One request being served. Move-only; must be answered exactly once (destroying it unanswered
+// answers kDisconnected "request dropped"). Outliving the peer is fine: answering does nothing
+// then.
 class RpcCall {
  public:
   RpcCall(RpcCall&&) noexcept;
@@ -143,7 +145,8 @@ class RpcPeer final : public Receiver {
  public:
   // InvalidArgument when the client's reply region has an unusable size.
   static Result<std::unique_ptr<RpcPeer>> create(Device& device, const RpcOptions& options,
-                                                 const RemoteRegion& reply_region, RpcHandler& handler);
+                                                 const RemoteRegion& reply_region,
+                                                 RpcHandler& handler);
   ~RpcPeer() override;
 
   // Goes into the server's hello.

@@ -23,12 +23,13 @@ Result<Domain> parse_domain(std::string_view text);
 // What was found about the memory behind a path, and how.
 struct DomainReport {
   Domain domain = Domain::kNone;
-  std::string source;  // for people: "libpmem2 granularity byte; region0 persistence_domain cpu_cache"
+  std::string
+      source;  // for people: "libpmem2 granularity byte; region0 persistence_domain cpu_cache"
 };
 
 // Asks libpmem2 for the store granularity of the file or DAX device `path`, and libndctl for the
-// region's declared domain where there is one; when they differ the weaker one counts. Io when the path
-// cannot be opened.
+// region's declared domain where there is one; when they differ the weaker one counts. Io when the
+// path cannot be opened.
 Result<DomainReport> detect_domain(const std::string& path);
 
 }  // namespace pmstore::persist

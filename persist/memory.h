@@ -1,14 +1,15 @@
 // Memory: the only way to store to persistent memory.
 //
-// It is a mapped range with a persistence domain. store() makes data visible; flush() starts it on its
-// way; drain() waits until everything flushed before by this thread is durable and gives the Persisted
-// token. Stores are relaxed 8-byte atomics, because RNICs and other threads read concurrently.
+// It is a mapped range with a persistence domain. store() makes data visible; flush() starts it on
+// its way; drain() waits until everything flushed before by this thread is durable and gives the
+// Persisted token. Stores are relaxed 8-byte atomics, because RNICs and other threads read
+// concurrently.
 //   ADR:   flush = clwb (clflushopt or clflush where the CPU has no clwb) per line, drain = sfence
 //   eADR:  flush = nothing, drain = sfence
 //   none:  flush = remember the pages, drain = msync
-// Threads: store() and flush() from any thread on disjoint ranges; with Domain::kNone flush()/drain()
-// from one thread only (it keeps the list of pages). Lifetime: the mapping is borrowed.
-// An Observer sees every step in order; that is how the modelled machine crashes it.
+// Threads: store() and flush() from any thread on disjoint ranges; with Domain::kNone
+// flush()/drain() from one thread only (it keeps the list of pages). Lifetime: the mapping is
+// borrowed. An Observer sees every step in order; that is how the modelled machine crashes it.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,8 @@
 
 namespace pmstore::persist {
 
-// Proof of durability: everything that was flushed before it was made is durable. Only persist/ makes one.
+// Proof of durability: everything that was flushed before it was made is durable. Only persist/
+// makes one.
 class Persisted {
  private:
   Persisted() = default;
@@ -76,7 +78,8 @@ class Memory {
   void flush(const void* from, size_t bytes);
   // store() + flush(), with non-temporal stores where the rule says so. Not durable before drain().
   void write(void* to, const void* from, size_t bytes);
-  // Io when msync fails (Domain::kNone only): then nothing since the last drain may be called durable.
+  // Io when msync fails (Domain::kNone only): then nothing since the last drain may be called
+  // durable.
   Result<Persisted> drain();
 
   // nullptr for none. Borrowed.

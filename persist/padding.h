@@ -12,7 +12,9 @@ namespace pmstore::persist {
 inline constexpr size_t kLineBytes = 64;     // CPU cache line, PCIe and iMC unit
 inline constexpr size_t kXpLineBytes = 256;  // media unit
 
-constexpr uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
+constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
 constexpr uint64_t round_down(uint64_t value, uint64_t unit) { return value / unit * unit; }
 
 // Each rule can be switched off alone, so that its effect can be measured.

@@ -1,12 +1,15 @@
-// Pool: one file, fsdax file or DAX device of persistent memory, with a root area and a few extents.
+// Pool: one file, fsdax file or DAX device of persistent memory, with a root area and a few
+// extents.
 //
-// On PMDK: a libpmemobj pool whose root object starts with persist/pool_layout.h's header (magic, format
-// version, checksum), followed by the extent table and kRootBytes for the owner's own catalog. Extents
-// are allocated transactionally by libpmemobj; the data path never calls it. A plain region (DRAM or a
-// mapping that somebody else owns) can carry the same layout; the modelled machine and unit tests use it.
+// On PMDK: a libpmemobj pool whose root object starts with persist/pool_layout.h's header (magic,
+// format version, checksum), followed by the extent table and kRootBytes for the owner's own
+// catalog. Extents are allocated transactionally by libpmemobj; the data path never calls it. A
+// plain region (DRAM or a mapping that somebody else owns) can carry the same layout; the modelled
+// machine and unit tests use it.
 //
 // Opening a damaged, foreign, truncated or busy file changes nothing in it.
-// Threads: one thread at a time. What is durable: create() and allocate_extent() return durable results.
+// Threads: one thread at a time. What is durable: create() and allocate_extent() return durable
+// results.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +40,8 @@ struct Extent {
 };
 
 struct PoolOpenOptions {
-  // Treat the memory as this domain instead of the one detected; for benchmarks, and printed by them.
+  // Treat the memory as this domain instead of the one detected; for benchmarks, and printed by
+  // them.
   std::optional<Domain> assume_domain;
   size_t non_temporal_bytes = 256;  // rule H4
 };
@@ -47,7 +51,8 @@ struct PoolInfo {
   std::string medium;  // "devdax", "fsdax", "file", "region"
   uint32_t format_version;
   uint64_t bytes;
-  uint64_t free_bytes;  // not yet in extents, as far as the allocator can promise one more of this size
+  uint64_t
+      free_bytes;  // not yet in extents, as far as the allocator can promise one more of this size
   Domain detected_domain;
   Domain domain;  // the one in force
   std::string domain_source;
@@ -60,21 +65,24 @@ class Pool {
   // InvalidArgument below kMinPoolBytes (a DAX device ignores `bytes`: its size counts); Io; Full.
   static Result<std::unique_ptr<Pool>> create(const std::string& path, uint64_t bytes,
                                               const PoolOpenOptions& options, bool force = false);
-  // BadPool (not a pool, truncated, damaged: says which), VersionMismatch, Busy (another process has it),
-  // Io (does not exist, no permission). The file is untouched in each of these cases.
-  static Result<std::unique_ptr<Pool>> open(const std::string& path, const PoolOpenOptions& options);
+  // BadPool (not a pool, truncated, damaged: says which), VersionMismatch, Busy (another process
+  // has it), Io (does not exist, no permission). The file is untouched in each of these cases.
+  static Result<std::unique_ptr<Pool>> open(const std::string& path,
+                                            const PoolOpenOptions& options);
   // Looks without changing anything, also while... another process has it this is Busy.
   static Result<PoolInfo> inspect(const std::string& path);
-  // The same layout in plain memory that the caller keeps alive and has zeroed; `format` makes a new one.
-  static Result<std::unique_ptr<Pool>> in_region(std::span<std::byte> region, Domain domain, bool format);
+  // The same layout in plain memory that the caller keeps alive and has zeroed; `format` makes a
+  // new one.
+  static Result<std::unique_ptr<Pool>> in_region(std::span<std::byte> region, Domain domain,
+                                                 bool format);
 
   virtual ~Pool() = default;
   virtual Memory& memory() = 0;
   virtual const PoolInfo& info() const = 0;
   // kRootBytes, 256-aligned, zero in a new pool.
   virtual std::span<std::byte> root() = 0;
-  // Zeroed and durable, in the extent table, on return. Full when there is no room (says how much there is);
-  // the extent's entry and its memory appear together or not at all.
+  // Zeroed and durable, in the extent table, on return. Full when there is no room (says how much
+  // there is); the extent's entry and its memory appear together or not at all.
   virtual Result<Extent> allocate_extent(ExtentKind kind, uint64_t bytes) = 0;
   // The largest extent that can still be allocated.
   virtual uint64_t largest_free_extent() = 0;

@@ -1,10 +1,10 @@
 // RemoteWriter: durable writes into a peer's persistent memory, by any WriteStrategy.
 //
-// Durable on return: write() gives Persisted only when every byte is inside the server's persistence
-// domain, by the strategy negotiated at creation. Threads: those of the connection. Many writes may be
-// in flight; each needs its own source buffer, which is borrowed until the write returns.
-// Technique: WRITE + READ of the last bytes on one QP as in librpma and "Persistent Memory Programming
-// over RDMA" (SNIA); posted with one doorbell and only the READ signaled (rule H9).
+// Durable on return: write() gives Persisted only when every byte is inside the server's
+// persistence domain, by the strategy negotiated at creation. Threads: those of the connection.
+// Many writes may be in flight; each needs its own source buffer, which is borrowed until the write
+// returns. Technique: WRITE + READ of the last bytes on one QP as in librpma and "Persistent Memory
+// Programming over RDMA" (SNIA); posted with one doorbell and only the READ signaled (rule H9).
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ struct RemotePiece {
 
 struct RemoteWriterOptions {
   WriteStrategy strategy = WriteStrategy::kAuto;
-  // Hybrid (rule H3 extended): writes of at least this many bytes go two-sided even where one-sided is
-  // correct, when they would land in the last-level cache. 0: never.
+  // Hybrid (rule H3 extended): writes of at least this many bytes go two-sided even where one-sided
+  // is correct, when they would land in the last-level cache. 0: never.
   uint32_t two_sided_bytes = 0;
 };
 
@@ -38,8 +38,8 @@ class RemoteWriter {
  public:
   static constexpr size_t kMaxPieces = 16;
 
-  // `region` is the target as the server granted it; `rpc` is used by kTwoSided and may be null when the
-  // strategy is not. All borrowed. Errors of negotiate().
+  // `region` is the target as the server granted it; `rpc` is used by kTwoSided and may be null
+  // when the strategy is not. All borrowed. Errors of negotiate().
   static Result<std::unique_ptr<RemoteWriter>> create(fabric::Device& device,
                                                       fabric::Connection& connection,
                                                       fabric::RpcClient* rpc,
@@ -62,8 +62,9 @@ class RemoteWriter {
   std::unique_ptr<State> state_;
 };
 
-// The server's half of kTwoSided: an RPC method that copies into `memory` within [offset, offset+bytes) of
-// the region that this client was granted, drains and replies. docs/persist.md has the message.
+// The server's half of kTwoSided: an RPC method that copies into `memory` within [offset,
+// offset+bytes) of the region that this client was granted, drains and replies. docs/persist.md has
+// the message.
 inline constexpr uint16_t kPersistWriteMethod = 0x0100;
 class PersistService {
  public:

@@ -1,4 +1,5 @@
-// WriteStrategy: the ways to make a remote write durable (docs/persist.md has the table and the reasons).
+// WriteStrategy: the ways to make a remote write durable (docs/persist.md has the table and the
+// reasons).
 #pragma once
 
 #include <cstdint>
@@ -38,9 +39,10 @@ struct PersistCapability {
   }
 };
 
-// The strategy to use: `wanted` if it is correct here, the best for kAuto. Unsupported, saying what would
-// have to change, when `wanted` would not be durable or the fabric does not order READ after WRITE.
-// `large_write_bytes` is not looked at here; the hybrid by size is RemoteWriterOptions::two_sided_bytes.
+// The strategy to use: `wanted` if it is correct here, the best for kAuto. Unsupported, saying what
+// would have to change, when `wanted` would not be durable or the fabric does not order READ after
+// WRITE. `large_write_bytes` is not looked at here; the hybrid by size is
+// RemoteWriterOptions::two_sided_bytes.
 Result<WriteStrategy> negotiate(WriteStrategy wanted, const PersistCapability& server,
                                 const fabric::Capabilities& fabric);
 
