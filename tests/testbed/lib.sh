@@ -112,6 +112,7 @@ parse_guest_options() {
   [[ $guest_memory =~ ^[0-9]+[MG]$ ]] || usage_error "--memory $guest_memory" "not as 2G or 512M"
   [[ $guest_net == @(|listen:?*|connect:?*) ]] ||
     usage_error "--net $guest_net" "not listen:SOCK or connect:SOCK"
+  ((${#guest_net} < 110)) || usage_error "--net $guest_net" "a socket name has at most 100 letters"
   if [[ -z $guest_number ]]; then
     guest_number=1
     [[ $guest_net == connect:* ]] && guest_number=2
