@@ -1,0 +1,54 @@
+// The index as clients see it in DRAM: fixed-width buckets, one READ each. docs/store.md describes
+// it.
+//
+// An entry is 8 bytes and changes atomically: tag (16 bits of the key's hash), slot class, slot
+// number. `version` is even while the bucket is stable and odd while the server changes it; insert,
+// delete and move change it. So a bucket whose version, READ again after it in the same doorbell,
+// is the same even number was seen whole, and "not found" in it is an answer that can be validated
+// at commit.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/checksum.h"
+#include "pmstore/types.h"
+
+namespace pmstore {
+
+inline constexpr size_t kBucketEntries = 14;
+
+struct Bucket {
+  uint64_t version;
+  uint64_t entries[kBucketEntries];  // 0: free
+  uint64_t overflow;  // keys of this bucket that only the server knows; then ask by RPC
+};
+static_assert(sizeof(Bucket) == 128);
+
+struct BucketEntry {
+  uint64_t bits = 0;
+  static constexpr BucketEntry make(uint16_t tag, uint8_t size_class, SlotOffset slot) {
+    return {(static_cast<uint64_t>(tag) << 48) | (static_cast<uint64_t>(size_class) << 42) |
+            (raw(slot) / 64 + 1)};
+  }
+  constexpr bool used() const { return bits != 0; }
+  constexpr uint16_t tag() const { return static_cast<uint16_t>(bits >> 48); }
+  constexpr uint8_t size_class() const { return (bits >> 42) & 0x3f; }
+  constexpr SlotOffset slot() const {
+    return static_cast<SlotOffset>(((bits & ((uint64_t{1} << 42) - 1)) - 1) * 64);
+  }
+};
+
+struct KeyHash {
+  uint64_t value;
+  uint64_t bucket(uint64_t bucket_count) const { return value & (bucket_count - 1); }
+  uint16_t tag() const { return static_cast<uint16_t>(value >> 48); }
+};
+
+inline KeyHash hash_key(TableId table, std::string_view key) {
+  const auto bytes = std::as_bytes(std::span(key.data(), key.size()));
+  return {base::checksum64(bytes, 0x706d73746f726531u + raw(table))};
+}
+
+}  // namespace pmstore

@@ -1,0 +1,272 @@
+// The messages between client and server: handshake hellos and RPC requests and replies.
+//
+// Fixed little-endian structs followed by variable parts, everything bounds-checked by
+// MessageReader. A request that does not decode exactly (nothing missing, nothing left over) is
+// answered with Protocol and costs the sender its connection. docs/protocol.md lists the methods.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "fabric/memory_region.h"
+#include "persist/strategy.h"
+#include "pmstore/types.h"
+
+namespace pmstore {
+
+inline constexpr uint32_t kProtocolMagic = 0x504d5332;  // "PMS2"
+inline constexpr uint32_t kProtocolVersion = 1;
+
+// ---- building and reading ----
+
+// Appends to a caller's fixed buffer; overflow is remembered, never written.
+class MessageWriter {
+ public:
+  explicit MessageWriter(std::span<std::byte> room) : room_(room) {}
+  template <typename T>
+  void put(const T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    append(&value, sizeof(T));
+  }
+  void put_bytes(std::string_view bytes) { append(bytes.data(), bytes.size()); }
+  bool overflowed() const { return overflowed_; }
+  size_t bytes() const { return used_; }
+  std::span<const std::byte> message() const { return room_.first(used_); }
+
+ private:
+  void append(const void* from, size_t count) {
+    if (count > room_.size() - used_) {
+      overflowed_ = true;
+      return;
+    }
+    if (count > 0) std::memcpy(room_.data() + used_, from, count);
+    used_ += count;
+  }
+  std::span<std::byte> room_;
+  size_t used_ = 0;
+  bool overflowed_ = false;
+};
+
+// Reads in the same order; the first thing that is not there makes everything after it fail.
+class MessageReader {
+ public:
+  explicit MessageReader(std::span<const std::byte> message) : rest_(message) {}
+  template <typename T>
+  T get() {
+    static_assert(std::is_trivially_copyable_v<T>);
+    T value{};
+    if (rest_.size() < sizeof(T)) {
+      failed_ = true;
+    } else {
+      std::memcpy(&value, rest_.data(), sizeof(T));
+      rest_ = rest_.subspan(sizeof(T));
+    }
+    return value;
+  }
+  std::string_view get_bytes(size_t count) {
+    if (rest_.size() < count) {
+      failed_ = true;
+      return {};
+    }
+    std::string_view bytes(reinterpret_cast<const char*>(rest_.data()), count);
+    rest_ = rest_.subspan(count);
+    return bytes;
+  }
+  bool failed() const { return failed_; }
+  // Everything was there and nothing is left over.
+  bool complete() const { return !failed_ && rest_.empty(); }
+
+ private:
+  std::span<const std::byte> rest_;
+  bool failed_ = false;
+};
+
+// ---- handshake ----
+
+struct ClientHello {
+  uint32_t magic = kProtocolMagic;
+  uint32_t version = kProtocolVersion;
+  uint64_t client = 0;  // TxId::client; the same after a reconnect, so that its ring is found again
+  fabric::RemoteRegion reply_region;
+  uint8_t required_discipline = 0;  // LockDiscipline, 0: any
+  uint8_t padding[7] = {};
+};
+static_assert(sizeof(ClientHello) == 48);
+
+struct ServerHello {
+  uint32_t magic = kProtocolMagic;
+  uint32_t version = kProtocolVersion;
+  uint64_t pool = 0;   // the pool's identity
+  uint64_t epoch = 0;  // configuration epoch, raised by each start of the server; in every request
+  fabric::RemoteRegion request_region;
+  fabric::RemoteRegion records;  // READ; WRITE too when `one_sided_commit`
+  fabric::RemoteRegion words;    // READ; ATOMIC too under LockDiscipline::kRnic
+  fabric::RemoteRegion buckets;  // READ; bytes / sizeof(Bucket) is a power of two
+  fabric::RemoteRegion ring;     // this client's own, its data area; WRITE and READ
+  uint64_t ring_start_lsn = 0;
+  uint64_t ring_tail_lsn = 0;
+  uint32_t ring_incarnation = 0;
+  uint32_t ring_salt = 0;
+  uint64_t next_sequence = 1;  // sequences below were used by this client before
+  uint32_t lease_ms = 0;       // a session that is silent this long is fenced
+  uint16_t owner = 0;          // of lock words
+  uint8_t discipline = 0;      // LockDiscipline
+  uint8_t domain = 0;          // persist::Domain
+  uint8_t landing = 0;         // persist::WriteLanding
+  uint8_t native_flush = 0;
+  uint8_t one_sided_commit = 0;  // in-place WRITEs into `records` are granted
+  uint8_t padding = 0;
+  uint32_t reserved = 0;
+
+  persist::PersistCapability persist_capability() const {
+    return {static_cast<persist::Domain>(domain), static_cast<persist::WriteLanding>(landing),
+            native_flush != 0};
+  }
+};
+static_assert(sizeof(ServerHello) == 192);
+
+// ---- RPC ----
+
+enum class Method : uint16_t {
+  kPing = 1,        // keeps the lease
+  kOpenTable = 2,   // OpenTableRequest, name -> OpenTableReply
+  kListTables = 3,  // -> ListTablesReply, then per table: uint16 id, uint8 name bytes, name
+  kGet = 4,         // GetRequest, key -> GetReply, value
+  kScan = 5,        // ScanRequest -> ScanReply, then per record: ScanItem, key, value
+  kCommit = 6,      // CommitRequest, reads, absences, writes -> CommitReply (discipline cpu)
+  kOutcome = 7,     // OutcomeRequest -> OutcomeReply
+  kReserve = 8,     // ReserveRequest, key -> ReserveReply (discipline rnic)
+  kRelease = 9,     // ReleaseRequest, uint64 slots... : undoes reservations (discipline rnic)
+  kApply = 10,      // ApplyRequest: apply the entry at an LSN of my ring, unlock (discipline rnic)
+  kTruncate = 11,   // TruncateRequest -> TruncateReply (discipline rnic)
+  kStat = 12,       // -> JSON text
+  kGoodbye = 13,    // orderly end: nothing of mine is in doubt
+  kPersistWrite = 0x0100,
+};
+
+struct RequestPrefix {
+  uint64_t epoch;  // first in every request
+};
+
+struct OpenTableRequest {
+  uint8_t create;  // 1: make it if it is not there
+  uint8_t name_bytes;
+};
+struct OpenTableReply {
+  uint16_t table;
+  uint8_t created;
+};
+
+struct GetRequest {
+  uint16_t table;
+  uint8_t key_bytes;
+  uint8_t padding[5];
+};
+struct GetReply {
+  uint64_t slot;     // meaningful when found
+  uint64_t version;  // of the record when found, else 0
+  uint64_t bucket;   // its number; with bucket_version: what "not found" is validated by
+  uint64_t bucket_version;
+  uint32_t value_bytes;
+  uint8_t found;
+  uint8_t size_class;
+  uint8_t padding[2];
+};
+static_assert(sizeof(GetReply) == 40);
+
+struct ScanRequest {
+  uint64_t cursor;  // 0 at first, then ScanReply::cursor
+  uint32_t max_bytes;
+  uint16_t table;
+  uint8_t padding[2];
+};
+struct ScanReply {
+  uint64_t cursor;  // 0: nothing more
+  uint32_t count;
+  uint32_t padding;
+};
+struct ScanItem {
+  uint32_t value_bytes;
+  uint8_t key_bytes;
+  uint8_t padding[3];
+};
+
+// A record that was read and must be unchanged at commit.
+struct ReadCheck {
+  uint64_t slot;
+  uint64_t version;
+};
+// A bucket in which a key was not found.
+struct AbsenceCheck {
+  uint64_t bucket;
+  uint64_t version;
+};
+enum class WriteKind : uint8_t {
+  kPut = 1,     // insert or overwrite
+  kInsert = 2,  // AlreadyExists when the key is there
+  kErase = 3,   // NotFound when it is not
+};
+struct WriteOp {
+  // When the transaction has read the record: where, and the version that it must still have. Else
+  // 0, 0.
+  uint64_t expected_slot;
+  uint64_t expected_version;
+  uint32_t value_bytes;
+  uint16_t table;
+  uint8_t key_bytes;
+  WriteKind kind;
+};  // then key, value, padding to 8
+static_assert(sizeof(WriteOp) == 24);
+
+struct CommitRequest {
+  uint64_t sequence;
+  uint32_t reads;
+  uint32_t absences;
+  uint32_t writes;
+  uint32_t padding;
+};
+struct CommitReply {
+  uint64_t reserved;
+};
+
+struct OutcomeRequest {
+  uint64_t client;
+  uint64_t sequence;
+};
+struct OutcomeReply {
+  Outcome outcome;
+};
+
+struct ReserveRequest {
+  uint32_t value_bytes;  // the slot must have room for it
+  uint16_t table;
+  uint8_t key_bytes;
+  uint8_t move;  // 1: the key exists, in a slot too small; 0: AlreadyExists (with a GetReply's
+                 // location) if so
+};
+// A slot whose word is locked by the caller at `version`, and that the index shows for the key.
+struct ReserveReply {
+  uint64_t slot;
+  uint64_t version;
+  uint8_t size_class;
+  uint8_t padding[7];
+};
+struct ApplyRequest {
+  uint64_t lsn;
+  uint64_t tail_lsn;
+};
+struct TruncateRequest {
+  uint64_t through_lsn;
+  uint64_t tail_lsn;
+};
+struct TruncateReply {
+  uint64_t start_lsn;
+};
+
+}  // namespace pmstore

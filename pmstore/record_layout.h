@@ -1,0 +1,31 @@
+// The persistent layout of a record: header, key, value, zero padding to the slot's end.
+//
+// A record is valid when its checksum (XXH3-64 over everything from `version` to the end of the
+// value, seeded with the slot's offset) is right and its version is above its slab's base version.
+// A tombstone is a record without a value that keeps key and version of what was deleted.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace pmstore {
+
+enum class RecordState : uint8_t { kNever = 0, kLive = 1, kTombstone = 2 };
+
+struct RecordHeader {
+  uint64_t checksum;
+  uint64_t version;
+  uint32_t value_bytes;
+  uint16_t table;
+  uint8_t key_bytes;
+  RecordState state;
+  uint64_t reserved;  // zero; checked
+};
+static_assert(sizeof(RecordHeader) == 32 && offsetof(RecordHeader, version) == 8 &&
+              offsetof(RecordHeader, value_bytes) == 16 && offsetof(RecordHeader, state) == 23);
+
+constexpr uint64_t record_bytes(uint64_t key_bytes, uint64_t value_bytes) {
+  return sizeof(RecordHeader) + key_bytes + value_bytes;
+}
+
+}  // namespace pmstore

@@ -1,0 +1,84 @@
+// Server: serves one pool to clients over any number of fabrics.
+//
+// Threads: one executor, all calls on its thread. Lifetimes: pool and executor outlive it. start()
+// recovers the pool (docs/recovery.md) before any connection is accepted. What is durable: nothing
+// is answered as committed before it is.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/executor.h"
+#include "base/result.h"
+#include "base/task.h"
+#include "fabric/rpc.h"
+#include "fabric/uri.h"
+#include "persist/pool.h"
+#include "persist/strategy.h"
+#include "pmstore/types.h"
+
+namespace pmstore {
+
+// How a new pool is divided.
+struct FormatOptions {
+  uint32_t rings = 32;  // clients at the same time, at most
+  uint64_t ring_bytes =
+      0;  // per client; 0: pool / 128, from 64 KiB to 4 MiB. Bounds a transaction to half of it
+};
+
+// Writes the store's catalog into a new pool and allocates its extents; durable on return.
+// Full when rings and records do not fit.
+Status format_store(persist::Pool& pool, const FormatOptions& options);
+
+struct ServerOptions {
+  // nullopt: rnic where the fabric has device atomics, one-sided writes are durable and a device
+  // moves the data; else cpu.
+  std::optional<LockDiscipline> discipline;
+  // How the RNIC's writes land when a device moves the data. Default: assume DDIO is on, the safe
+  // answer.
+  persist::WriteLanding device_landing = persist::WriteLanding::kLastLevelCache;
+  // Under discipline rnic: clients may WRITE records in place (else the server applies).
+  bool one_sided_commit = true;
+  uint32_t lease_ms = 5000;  // a session silent this long is fenced
+  uint32_t outcome_retention_ms =
+      60'000;  // a vanished client's outcomes are kept at least this long
+  fabric::RpcOptions rpc;
+};
+
+struct RecoveryReport {
+  uint64_t rings_replayed = 0;
+  uint64_t transactions_replayed = 0;  // entries looked at
+  uint64_t records_applied = 0;        // were newer than what was in place
+  uint64_t live_records = 0;
+  uint64_t tombstones = 0;
+  uint64_t damaged_records = 0;  // checksum wrong and no log entry to repair it
+  uint64_t duration_us = 0;
+};
+
+class Server {
+ public:
+  // Recovers. BadPool when the pool has no store or its catalog is damaged.
+  static base::Task<Result<std::unique_ptr<Server>>> start(Executor& executor, persist::Pool& pool,
+                                                           const ServerOptions& options);
+  ~Server();
+
+  // Starts accepting on `uri`; gives where it really listens. May be called for several fabrics.
+  // Unsupported when the discipline does not fit the fabric.
+  base::Task<Result<fabric::Uri>> listen(fabric::Uri uri);
+  // Stops accepting, ends all sessions, resolves them and marks the pool as cleanly closed.
+  base::Task<void> stop();
+
+  const RecoveryReport& recovery() const;
+  LockDiscipline discipline() const;
+  // Sessions, records, free bytes, counters.
+  std::string stat_json() const;
+
+ private:
+  struct State;
+  explicit Server(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace pmstore
