@@ -1,0 +1,1 @@
+list(APPEND PMSTORE_STORE_SOURCES redo.cc)
