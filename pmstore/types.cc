@@ -1,0 +1,48 @@
+#include "pmstore/types.h"
+
+#include <charconv>
+#include <cstdio>
+
+namespace pmstore {
+namespace {
+
+// The whole of `text` as an unsigned number without sign, spaces or prefix.
+bool parse_whole(std::string_view text, int base, uint64_t& value) {
+  const char* end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, value, base);
+  return parsed.ec == std::errc{} && parsed.ptr == end;
+}
+
+}  // namespace
+
+std::string TxId::to_string() const {
+  char text[40];
+  const int count =
+      std::snprintf(text, sizeof(text), "%016llx-%llu", static_cast<unsigned long long>(client),
+                    static_cast<unsigned long long>(sequence));
+  return std::string(text, static_cast<size_t>(count));
+}
+
+Result<TxId> parse_tx_id(std::string_view text) {
+  constexpr size_t kClientDigits = 16;
+  TxId id;
+  if (text.size() > kClientDigits + 1 && text[kClientDigits] == '-' &&
+      parse_whole(text.substr(0, kClientDigits), 16, id.client) &&
+      parse_whole(text.substr(kClientDigits + 1), 10, id.sequence)) {
+    return id;
+  }
+  return make_error(ErrorCode::kInvalidArgument,
+                    "'" + std::string(text.substr(0, 64)) +
+                        "' is not a transaction id: use 16 hexadecimal digits, a dash and the "
+                        "sequence, for instance 0123456789abcdef-42");
+}
+
+std::string_view discipline_name(LockDiscipline discipline) {
+  switch (discipline) {
+    case LockDiscipline::kCpu: return "cpu";
+    case LockDiscipline::kRnic: return "rnic";
+  }
+  return "unknown";
+}
+
+}  // namespace pmstore
