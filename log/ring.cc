@@ -1,0 +1,313 @@
+#include "log/ring.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "base/atomic_copy.h"
+#include "base/check.h"
+#include "base/checksum.h"
+
+namespace pmstore::log {
+namespace {
+
+constexpr size_t kHeaderCopies = 2;
+static_assert(kHeaderCopies * kRingHeaderCopyStride <= kRingHeaderBytes);
+
+uint32_t header_crc(const RingHeader& header, uint32_t salt) {
+  constexpr size_t kCovered = offsetof(RingHeader, version);
+  return base::crc32c(std::as_bytes(std::span(&header, 1)).subspan(kCovered), salt);
+}
+
+Status check_place(const persist::Memory& memory, uint64_t offset, uint64_t bytes) {
+  if (offset % persist::kXpLineBytes == 0 && bytes % persist::kXpLineBytes == 0 &&
+      bytes >= kMinRingBytes && memory.contains(offset, bytes)) {
+    return {};
+  }
+  return make_error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("no ring can be at offset {} with {} bytes in {} bytes of memory: both "
+                  "must be multiples of {}, the size at least {}",
+                  offset, bytes, memory.bytes(), persist::kXpLineBytes, kMinRingBytes));
+}
+
+// Could this header have been written for a ring of `data_bytes`? The checksum only says that it
+// was not damaged; what follows must hold for whatever bytes somebody has put there.
+bool is_sane(const RingHeader& header, uint64_t data_bytes) {
+  return header.incarnation > 0 && header.data_bytes == data_bytes &&
+         is_boundary(header.start_lsn, data_bytes) &&
+         is_boundary(header.incarnation_lsn, data_bytes) &&
+         header.incarnation_lsn <= header.start_lsn + data_bytes;
+}
+
+bool all_zero(const std::byte* from, size_t bytes) {
+  return std::all_of(from, from + bytes, [](std::byte b) { return b == std::byte{0}; });
+}
+
+}  // namespace
+
+void Ring::ScratchDelete::operator()(std::byte* scratch) const {
+  ::operator delete[](scratch, std::align_val_t{persist::kLineBytes});
+}
+
+Ring::Ring(persist::Memory& memory, uint64_t offset, uint64_t bytes, uint32_t salt)
+    : memory_(&memory), offset_(offset) {
+  position_.data_bytes = bytes - kRingHeaderBytes;
+  position_.salt = salt;
+  scratch_bytes_ = entry_room(max_payload_bytes(position_.data_bytes));
+  scratch_.reset(static_cast<std::byte*>(
+      ::operator new[](scratch_bytes_, std::align_val_t{persist::kLineBytes})));
+}
+
+std::byte* Ring::data_at(uint64_t lsn) const {
+  return memory_->at(data_offset() + lsn % position_.data_bytes);
+}
+
+Status Ring::write_header(RingHeader header) {
+  header.magic = kRingMagic;
+  header.version = kRingFormatVersion;
+  header.data_bytes = position_.data_bytes;
+  header.generation = header_.generation + 1;
+  header.crc = header_crc(header, position_.salt);
+  std::byte* to = memory_->at(offset_ + header.generation % kHeaderCopies * kRingHeaderCopyStride);
+  memory_->store(to, &header, sizeof header);
+  memory_->flush(to, sizeof header);
+  PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
+  header_ = header;
+  position_.start_lsn = header.start_lsn;
+  position_.incarnation = header.incarnation;
+  return {};
+}
+
+// ---- set-up ----
+
+// Zeroes what is not zero yet (a new extent is): first the header, durably, so that no crash leaves
+// a header over entries that are half gone; then the data.
+Status Ring::erase() {
+  constexpr size_t kStep = 4096;
+  std::byte* const header = memory_->at(offset_);
+  if (!all_zero(header, kRingHeaderBytes)) {
+    memory_->zero(header, kRingHeaderBytes);
+    memory_->flush(header, kRingHeaderBytes);
+    PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
+  }
+  bool changed = false;
+  for (uint64_t done = 0; done < position_.data_bytes; done += kStep) {
+    std::byte* const data = memory_->at(data_offset() + done);
+    const size_t step = std::min<uint64_t>(kStep, position_.data_bytes - done);
+    if (all_zero(data, step)) continue;
+    memory_->zero(data, step);
+    memory_->flush(data, step);
+    changed = true;
+  }
+  if (changed) {
+    PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
+  }
+  return {};
+}
+
+Result<Ring> Ring::format(persist::Memory& memory, uint64_t offset, uint64_t bytes, uint32_t salt) {
+  PMSTORE_TRY_STATUS(check_place(memory, offset, bytes));
+  Ring ring(memory, offset, bytes, salt);
+  PMSTORE_TRY_STATUS(ring.erase());
+  RingHeader header{};
+  header.incarnation = 1;
+  PMSTORE_TRY_STATUS(ring.write_header(header));
+  ring.phase_ = Phase::kFormatted;
+  return ring;
+}
+
+Result<Ring> Ring::open(persist::Memory& memory, uint64_t offset, uint64_t bytes, uint32_t salt) {
+  PMSTORE_TRY_STATUS(check_place(memory, offset, bytes));
+  Ring ring(memory, offset, bytes, salt);
+  bool found = false;
+  for (size_t copy = 0; copy < kHeaderCopies; ++copy) {
+    RingHeader header;
+    base::copy_from_shared(&header, memory.at(offset + copy * kRingHeaderCopyStride),
+                           sizeof header);
+    if (header.magic != kRingMagic || header.crc != header_crc(header, salt)) continue;
+    if (header.version != kRingFormatVersion) {
+      return make_error(
+          ErrorCode::kVersionMismatch,
+          fmt::format("the ring at offset {} has format version {}, this program reads "
+                      "{}: use the program that wrote it",
+                      offset, header.version, kRingFormatVersion));
+    }
+    if (header.generation % kHeaderCopies != copy) continue;
+    if (!is_sane(header, ring.position_.data_bytes)) continue;
+    if (found && header.generation < ring.header_.generation) continue;
+    found = true;
+    ring.header_ = header;
+  }
+  if (!found) {
+    return make_error(
+        ErrorCode::kBadPool,
+        fmt::format("no valid ring header at offset {}: both copies are torn, damaged or "
+                    "of another pool; restore the pool from a copy",
+                    offset));
+  }
+  ring.position_.start_lsn = ring.header_.start_lsn;
+  ring.position_.tail_lsn = ring.header_.start_lsn;
+  ring.position_.incarnation = ring.header_.incarnation;
+  return ring;
+}
+
+// ---- reading ----
+
+bool Ring::read_entry(uint64_t lsn, EntryHeader& header) const {
+  if (!is_boundary(lsn, position_.data_bytes)) return false;
+  const uint64_t left = position_.data_bytes - lsn % position_.data_bytes;
+  const std::byte* const from = data_at(lsn);
+  // Copied once: what is checked is what is used, even while somebody writes there.
+  base::copy_from_shared(&header, from, sizeof header);
+  const bool pad = header.magic == kPadMagic;
+  if (!pad && header.magic != kEntryMagic) return false;
+  if (header.lsn != lsn || header.reserved != 0) return false;
+  if (pad && (header.padding_bytes != 0 || header.sequence != 0)) return false;
+  const uint64_t bytes = entry_bytes(header);
+  if (bytes > left || !is_boundary(lsn + bytes, position_.data_bytes)) return false;
+  if (lsn >= header_.incarnation_lsn) {
+    if (header.incarnation != header_.incarnation) return false;
+  } else {
+    if (header.incarnation == 0 || header.incarnation >= header_.incarnation) return false;
+    if (lsn + bytes > header_.incarnation_lsn) return false;
+  }
+  const size_t covered = pad ? 0 : header.payload_bytes;
+  return header.crc == entry_crc(header, {from + sizeof header, covered}, position_.salt);
+}
+
+Status Ring::walk(const std::function<void(const EntryView&)>& visit) {
+  uint64_t lsn = header_.start_lsn;
+  const uint64_t end = header_.start_lsn + position_.data_bytes;
+  uint32_t incarnation = 0;
+  EntryHeader header;
+  while (lsn < end && read_entry(lsn, header)) {
+    const uint64_t next = lsn + entry_bytes(header);
+    if (next > end || header.incarnation < incarnation) break;
+    incarnation = header.incarnation;
+    if (header.magic == kEntryMagic) {
+      visit({lsn,
+             next,
+             header.sequence,
+             incarnation,
+             {data_at(lsn) + sizeof header, header.payload_bytes}});
+    }
+    lsn = next;
+  }
+  position_.tail_lsn = lsn;
+  if (lsn < header_.incarnation_lsn) {
+    phase_ = Phase::kDamaged;
+    return make_error(
+        ErrorCode::kBadPool,
+        fmt::format(
+            "the ring at offset {} is damaged at lsn {}, and entries up to lsn {} were durable: "
+            "restore the pool from a copy",
+            offset_, lsn, header_.incarnation_lsn));
+  }
+  phase_ = Phase::kWalked;
+  return {};
+}
+
+Result<EntryView> Ring::entry_at(uint64_t lsn) const {
+  EntryHeader header;
+  const bool inside = lsn >= header_.start_lsn && lsn - header_.start_lsn < position_.data_bytes;
+  if (!inside || !read_entry(lsn, header) || header.magic != kEntryMagic ||
+      lsn + entry_bytes(header) > header_.start_lsn + position_.data_bytes) {
+    return make_error(ErrorCode::kBadPool, fmt::format("no valid entry at lsn {} of the ring at "
+                                                       "offset {}: not written, or truncated",
+                                                       lsn, offset_));
+  }
+  return EntryView{lsn,
+                   lsn + entry_bytes(header),
+                   header.sequence,
+                   header.incarnation,
+                   {data_at(lsn) + sizeof header, header.payload_bytes}};
+}
+
+// ---- changing ----
+
+Status Ring::take_over(uint64_t owner) {
+  PMSTORE_CHECK(phase_ == Phase::kFormatted || phase_ == Phase::kWalked,
+                "where the last writer's entries end is known only after a walk");
+  if (header_.incarnation == UINT32_MAX) {
+    return make_error(
+        ErrorCode::kFull,
+        fmt::format("the ring at offset {} has had all its {} writers: format it again", offset_,
+                    UINT32_MAX));
+  }
+  RingHeader header = header_;
+  ++header.incarnation;
+  header.incarnation_lsn = position_.tail_lsn;
+  if (owner != header.owner) {
+    header.owner = owner;
+    header.start_lsn = position_.tail_lsn;
+    header.expired_below_sequence = 0;
+  }
+  PMSTORE_TRY_STATUS(write_header(header));
+  phase_ = Phase::kWritable;
+  return {};
+}
+
+Result<uint64_t> Ring::append(uint64_t sequence, std::span<const std::byte> payload) {
+  const std::span<std::byte> scratch(scratch_.get(), scratch_bytes_);
+  if (payload.size() <= scratch_bytes_ - sizeof(EntryHeader)) [[likely]] {
+    std::memcpy(scratch.data() + sizeof(EntryHeader), payload.data(), payload.size());
+  }
+  return append_in(sequence, scratch, payload.size());
+}
+
+Result<uint64_t> Ring::append_in(uint64_t sequence, std::span<std::byte> scratch,
+                                 uint64_t payload_bytes) {
+  PMSTORE_CHECK(phase_ == Phase::kFormatted || phase_ == Phase::kWritable,
+                "only a new incarnation may append: stale entries lie beyond the tail");
+  PMSTORE_TRY(const PlannedEntry plan, plan_entry(position_, payload_bytes, false, rules_));
+  seal_entry(scratch, plan, position_, payload_bytes, sequence);
+  if (plan.pad_bytes > 0) {
+    std::byte pad[kMaxPadWriteBytes];
+    memory_->write(data_at(plan.pad_lsn), pad, seal_pad(pad, plan, position_));
+  }
+  memory_->write(data_at(plan.lsn), scratch.data(), plan.bytes);
+  position_.tail_lsn = plan.next_lsn();
+  phase_ = Phase::kWritable;
+  return plan.lsn;
+}
+
+Status Ring::note_tail(uint64_t lsn) {
+  PMSTORE_CHECK(phase_ == Phase::kFormatted || phase_ == Phase::kWritable,
+                "only a new incarnation may append: stale entries lie beyond the tail");
+  if (lsn < position_.tail_lsn || lsn - position_.start_lsn > position_.data_bytes ||
+      !is_boundary(lsn, position_.data_bytes)) {
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("no entry of the ring at offset {} can end at lsn {}: it starts at {}, "
+                    "ends at {} and has {} bytes",
+                    offset_, lsn, position_.start_lsn, position_.tail_lsn, position_.data_bytes));
+  }
+  position_.tail_lsn = lsn;
+  phase_ = Phase::kWritable;
+  return {};
+}
+
+Status Ring::truncate(uint64_t start_lsn, uint64_t expired_below_sequence) {
+  PMSTORE_CHECK(phase_ != Phase::kOpened && phase_ != Phase::kDamaged,
+                "what may be truncated is known only after a walk");
+  if (start_lsn < header_.start_lsn || start_lsn > position_.tail_lsn ||
+      !is_boundary(start_lsn, position_.data_bytes) ||
+      expired_below_sequence < header_.expired_below_sequence) {
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        fmt::format(
+            "cannot truncate the ring at offset {} to lsn {}, sequence {}: it has lsn {} to {} "
+            "and sequences from {}; neither may go back",
+            offset_, start_lsn, expired_below_sequence, header_.start_lsn, position_.tail_lsn,
+            header_.expired_below_sequence));
+  }
+  RingHeader header = header_;
+  header.start_lsn = start_lsn;
+  header.expired_below_sequence = expired_below_sequence;
+  return write_header(header);
+}
+
+}  // namespace pmstore::log
