@@ -9,9 +9,13 @@
 //   none:  flush = remember the pages, drain = msync
 // Threads: store() and flush() from any thread on disjoint ranges; with Domain::kNone
 // flush()/drain() from one thread only (it keeps the list of pages). Lifetime: the mapping is
-// borrowed. An Observer sees every step in order; that is how the modelled machine crashes it.
+// borrowed. Every store is visible to other threads in program order, the non-temporal ones too (a
+// fence follows them), so publishing after write() needs no drain(). docs/persist.md has the costs.
+// An Observer sees every step in order; that is how the modelled machine crashes it.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,6 +35,9 @@ class Persisted {
   friend class RemoteWriter;
 };
 
+// Each call comes before the step takes effect, from the thread that makes it. A non-temporal store
+// needs no flush: the next drain makes it durable. A write() is reported as the steps that it
+// consists of.
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -39,6 +46,8 @@ class Observer {
   virtual void on_drain() = 0;
 };
 
+// Exact for up to Memory::kStatsShards threads; above that, threads that share a shard may lose
+// counts.
 struct MemoryStats {
   uint64_t flushed_lines = 0;
   uint64_t drains = 0;
@@ -77,23 +86,41 @@ class Memory {
   // Starts the lines of [from, from+bytes) on their way.
   void flush(const void* from, size_t bytes);
   // store() + flush(), with non-temporal stores where the rule says so. Not durable before drain().
+  // Domain::kNone never uses non-temporal stores: its data goes through the page cache.
   void write(void* to, const void* from, size_t bytes);
+  // The same with non-temporal stores for every whole line, whatever the size (rule H7).
+  void write_non_temporal(void* to, const void* from, size_t bytes);
   // Io when msync fails (Domain::kNone only): then nothing since the last drain may be called
-  // durable.
+  // durable, and every later drain fails too, because the kernel reports a lost page once and then
+  // calls it clean.
   Result<Persisted> drain();
 
   // nullptr for none. Borrowed.
   void set_observer(Observer* observer) { observer_ = observer; }
-  const MemoryStats& stats() const { return stats_; }
+  MemoryStats stats() const;
+
+  static constexpr size_t kStatsShards = 32;
 
  private:
-  void note_pages(const void* from, size_t bytes);
+  // Each thread counts in a cache line of its own, with plain loads and stores.
+  struct alignas(64) StatsShard {
+    std::atomic<uint64_t> flushed_lines{0};
+    std::atomic<uint64_t> drains{0};
+    std::atomic<uint64_t> msyncs{0};
+  };
+  struct Unsynced;
+
+  void check_inside(const void* address, size_t bytes) const;
+  StatsShard& my_stats();
+  void write_lines(std::byte* to, const std::byte* from, size_t bytes);
+  Result<Persisted> synchronize();
+
   std::span<std::byte> mapping_;
   MemoryOptions options_;
+  uint8_t flush_instruction_;
   Observer* observer_ = nullptr;
-  MemoryStats stats_;
-  struct DirtyPages;
-  std::unique_ptr<DirtyPages> dirty_;
+  std::unique_ptr<Unsynced> unsynced_;  // Domain::kNone only
+  std::array<StatsShard, kStatsShards> stats_;
 };
 
 }  // namespace pmstore::persist

@@ -1,0 +1,46 @@
+// Catalog: reads and writes the header and the extent table of persist/pool_layout.h.
+//
+// Static functions over bytes, so that they serve a live pool and a file that is only looked at.
+// Every field that is read is checked first: nothing here trusts the medium.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "persist/memory.h"
+#include "persist/pool_layout.h"
+
+namespace pmstore::persist::internal {
+
+struct Catalog {
+  uint64_t layout_offset = 0;
+  uint64_t root_offset = 0;
+  std::vector<Extent> extents;
+
+  // Makes header and table at `layout_offset`, which must be zero there; durable on return.
+  static Status format(Memory& memory, uint64_t layout_offset);
+  // BadPool or VersionMismatch, saying which, with `name` in the message. `pool` is the whole
+  // mapping.
+  static Result<Catalog> read(std::span<const std::byte> pool, uint64_t layout_offset,
+                              std::string_view name);
+
+  static ExtentEntry make_entry(size_t index, const Extent& extent, uint64_t allocation);
+  // Where entry `index` is.
+  static uint64_t entry_offset(uint64_t layout_offset, size_t index) {
+    return layout_offset + sizeof(PoolHeader) + index * sizeof(ExtentEntry);
+  }
+};
+
+// InvalidArgument for a kind that is none, or no bytes; Full when the table is; else the size to
+// use.
+Result<uint64_t> check_extent_request(const Catalog& catalog, ExtentKind kind, uint64_t bytes,
+                                      std::string_view name);
+
+// The one wording of "there is no room".
+Error no_room(std::string_view name, uint64_t wanted_bytes, uint64_t largest_bytes);
+
+}  // namespace pmstore::persist::internal

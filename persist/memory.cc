@@ -1,0 +1,185 @@
+// Invariants: unsynced_ exists exactly with Domain::kNone. Every store is inside mapping_.
+#include "persist/memory.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/atomic_copy.h"
+#include "base/check.h"
+#include "persist/internal/dirty_pages.h"
+#include "persist/internal/instructions.h"
+#include "persist/padding.h"
+
+namespace pmstore::persist {
+
+struct Memory::Unsynced {
+  internal::DirtyPages pages;
+  int failed_errno = 0;  // of the first msync that failed; stays
+};
+
+namespace {
+
+// Which shard this thread counts in.
+size_t thread_shard() {
+  static std::atomic<size_t> threads{0};
+  thread_local const size_t mine =
+      threads.fetch_add(1, std::memory_order_relaxed) % Memory::kStatsShards;
+  return mine;
+}
+
+void add(std::atomic<uint64_t>& counter, uint64_t n) {
+  counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+Memory::Memory(std::span<std::byte> mapping, MemoryOptions options)
+    : mapping_(mapping),
+      options_(options),
+      flush_instruction_(static_cast<uint8_t>(internal::best_flush_instruction())) {
+  if (options.domain == Domain::kNone) {
+    auto page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    unsynced_ = std::make_unique<Unsynced>(Unsynced{internal::DirtyPages(page_bytes), 0});
+  }
+}
+
+Memory::~Memory() = default;
+
+inline void Memory::check_inside(const void* address, size_t bytes) const {
+  PMSTORE_CHECK(contains(offset_of(address), bytes),
+                "a store outside the pool would hit foreign memory");
+}
+
+inline Memory::StatsShard& Memory::my_stats() { return stats_[thread_shard()]; }
+
+void Memory::store(void* to, const void* from, size_t bytes) {
+  check_inside(to, bytes);
+  if (observer_) [[unlikely]]
+    observer_->on_store(to, from, bytes, false);
+  base::copy_to_shared(to, from, bytes);
+}
+
+void Memory::store64(uint64_t* to, uint64_t value) {
+  check_inside(to, sizeof value);
+  PMSTORE_CHECK(base::aligned8(to), "an unaligned word can be torn");
+  if (observer_) [[unlikely]]
+    observer_->on_store(to, &value, sizeof value, false);
+  __atomic_store_n(to, value, __ATOMIC_RELAXED);
+}
+
+void Memory::zero(void* to, size_t bytes) {
+  static constexpr std::byte kZeros[4096] = {};
+  check_inside(to, bytes);
+  auto* target = static_cast<std::byte*>(to);
+  while (bytes > 0) {
+    const size_t piece = std::min(bytes, sizeof kZeros);
+    store(target, kZeros, piece);
+    target += piece;
+    bytes -= piece;
+  }
+}
+
+void Memory::flush(const void* from, size_t bytes) {
+  if (bytes == 0) return;
+  check_inside(from, bytes);
+  if (observer_) [[unlikely]]
+    observer_->on_flush(from, bytes);
+  const auto begin = reinterpret_cast<uintptr_t>(from);
+  switch (options_.domain) {
+    case Domain::kCpuCache: return;
+    case Domain::kMemoryController: {
+      const auto instruction = static_cast<internal::FlushInstruction>(flush_instruction_);
+      const uintptr_t end = begin + bytes;
+      uintptr_t line = round_down(begin, kLineBytes);
+      add(my_stats().flushed_lines, (round_up(end, kLineBytes) - line) / kLineBytes);
+      for (; line < end; line += kLineBytes) {
+        internal::flush_line(instruction, reinterpret_cast<const void*>(line));
+      }
+      return;
+    }
+    case Domain::kNone: unsynced_->pages.note(begin, begin + bytes); return;
+  }
+}
+
+void Memory::write(void* to, const void* from, size_t bytes) {
+  if (bytes >= options_.non_temporal_bytes) return write_non_temporal(to, from, bytes);
+  store(to, from, bytes);
+  flush(to, bytes);
+}
+
+void Memory::write_non_temporal(void* to, const void* from, size_t bytes) {
+  auto* target = static_cast<std::byte*>(to);
+  auto* source = static_cast<const std::byte*>(from);
+  // The ends that are not whole lines go through the cache: a partial non-temporal store costs the
+  // memory a read-modify-write.
+  const auto misaligned = reinterpret_cast<uintptr_t>(target) % kLineBytes;
+  const size_t head = misaligned == 0 ? 0 : std::min(bytes, kLineBytes - misaligned);
+  const size_t whole = round_down(bytes - head, kLineBytes);
+  if (options_.domain == Domain::kNone || whole == 0) {
+    store(to, from, bytes);
+    flush(to, bytes);
+    return;
+  }
+  if (head > 0) {
+    store(target, source, head);
+    flush(target, head);
+  }
+  write_lines(target + head, source + head, whole);
+  if (const size_t tail = bytes - head - whole; tail > 0) {
+    store(target + head + whole, source + head + whole, tail);
+    flush(target + head + whole, tail);
+  }
+}
+
+void Memory::write_lines(std::byte* to, const std::byte* from, size_t bytes) {
+  check_inside(to, bytes);
+  if (observer_) [[unlikely]]
+    observer_->on_store(to, from, bytes, true);
+  internal::copy_lines_non_temporal(to, from, bytes / kLineBytes);
+  // Non-temporal stores may otherwise become visible after later stores, such as the word that
+  // publishes this data. The drain that follows has then nothing left to wait for.
+  internal::store_fence();
+}
+
+Result<Persisted> Memory::drain() {
+  if (observer_) [[unlikely]]
+    observer_->on_drain();
+  add(my_stats().drains, 1);
+  if (options_.domain == Domain::kNone) return synchronize();
+  internal::store_fence();
+  return Persisted();
+}
+
+Result<Persisted> Memory::synchronize() {
+  for (const internal::PageRange& range : unsynced_->pages.merged()) {
+    if (unsynced_->failed_errno != 0) break;
+    add(my_stats().msyncs, 1);
+    if (msync(reinterpret_cast<void*>(range.begin), range.end - range.begin, MS_SYNC) != 0) {
+      unsynced_->failed_errno = errno;
+    }
+  }
+  unsynced_->pages.clear();
+  if (unsynced_->failed_errno == 0) return Persisted();
+  return make_error(
+      ErrorCode::kIo,
+      fmt::format("cannot make stores durable: msync: {}; what was written since the last "
+                  "success may be lost: check the disk, then open the pool again",
+                  std::strerror(unsynced_->failed_errno)));
+}
+
+MemoryStats Memory::stats() const {
+  MemoryStats sum;
+  for (const StatsShard& shard : stats_) {
+    sum.flushed_lines += shard.flushed_lines.load(std::memory_order_relaxed);
+    sum.drains += shard.drains.load(std::memory_order_relaxed);
+    sum.msyncs += shard.msyncs.load(std::memory_order_relaxed);
+  }
+  return sum;
+}
+
+}  // namespace pmstore::persist

@@ -1,0 +1,283 @@
+#include "persist/memory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "base/atomic_copy.h"
+#include "base/random.h"
+#include "persist/internal/dirty_pages.h"
+#include "persist/internal/instructions.h"
+#include "persist/padding.h"
+#include "tests/unit/persist/recorder.h"
+
+namespace pmstore::persist {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr size_t kBytes = 1 << 20;
+
+class MemoryTest : public testing::TestWithParam<Domain> {
+ protected:
+  MemoryTest() {
+    void* mapped =
+        mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(mapped, MAP_FAILED);
+    region_ = {static_cast<std::byte*>(mapped), kBytes};
+  }
+  ~MemoryTest() override { munmap(region_.data(), region_.size()); }
+
+  static std::vector<std::byte> pattern(size_t bytes, uint64_t seed) {
+    Random random(seed);
+    std::vector<std::byte> out(bytes);
+    for (auto& b : out) b = std::byte(random.next());
+    return out;
+  }
+
+  std::span<std::byte> region_;
+};
+
+class EveryDomain : public MemoryTest {};
+INSTANTIATE_TEST_SUITE_P(Memory, EveryDomain,
+                         testing::Values(Domain::kNone, Domain::kMemoryController,
+                                         Domain::kCpuCache),
+                         [](const auto& each) { return std::string(domain_name(each.param)); });
+
+TEST_P(EveryDomain, WritesExactlyTheBytesAtEverySizeAndAlignment) {
+  Memory memory(region_, {.domain = GetParam(), .non_temporal_bytes = 256});
+  std::vector<std::byte> expected(8192);
+  for (size_t bytes : {1u, 7u, 8u, 63u, 64u, 65u, 255u, 256u, 257u, 511u, 1000u, 4096u}) {
+    for (size_t offset : {0u, 1u, 8u, 56u, 63u, 64u, 100u}) {
+      const auto data = pattern(bytes, bytes * 131 + offset);
+      std::fill(expected.begin(), expected.end(), std::byte{0xee});
+      std::fill_n(region_.begin(), expected.size(), std::byte{0xee});
+      std::copy(data.begin(), data.end(), expected.begin() + offset);
+      memory.write(memory.at(offset), data.data(), bytes);
+      ASSERT_TRUE(memory.drain());
+      ASSERT_EQ(std::memcmp(expected.data(), region_.data(), expected.size()), 0)
+          << bytes << " bytes at " << offset;
+      std::fill_n(region_.begin(), expected.size(), std::byte{0xee});
+      memory.write_non_temporal(memory.at(offset), data.data(), bytes);
+      ASSERT_EQ(std::memcmp(expected.data(), region_.data(), expected.size()), 0)
+          << bytes << " bytes at " << offset;
+    }
+  }
+}
+
+TEST_P(EveryDomain, ZeroesLargeRanges) {
+  Memory memory(region_, {.domain = GetParam()});
+  std::fill(region_.begin(), region_.end(), std::byte{1});
+  memory.zero(memory.at(5), 100'000);
+  EXPECT_EQ(std::count(region_.begin(), region_.end(), std::byte{0}), 100'000);
+  EXPECT_EQ(region_[4], std::byte{1});
+  EXPECT_EQ(region_[100'005], std::byte{1});
+}
+
+TEST_P(EveryDomain, ReportsEveryStepInOrder) {
+  Memory memory(region_, {.domain = GetParam(), .non_temporal_bytes = 256});
+  Recorder recorder(memory);
+  const auto data = pattern(512, 1);
+  memory.write(memory.at(64), data.data(), 128);
+  memory.store64(reinterpret_cast<uint64_t*>(memory.at(8)), 7);
+  memory.flush(memory.at(8), 8);
+  ASSERT_TRUE(memory.drain());
+  EXPECT_THAT(recorder.take(),
+              ElementsAre("store 64+128", "flush 64+128", "store 8+8", "flush 8+8", "drain"));
+}
+
+TEST_F(MemoryTest, LargeWritesStreamWholeLinesAndFlushTheEnds) {
+  for (Domain domain : {Domain::kMemoryController, Domain::kCpuCache}) {
+    Memory memory(region_, {.domain = domain, .non_temporal_bytes = 256});
+    Recorder recorder(memory);
+    const auto data = pattern(512, 2);
+    memory.write(memory.at(1000), data.data(), 300);
+    EXPECT_THAT(recorder.take(), ElementsAre("store 1000+24", "flush 1000+24", "stream 1024+256",
+                                             "store 1280+20", "flush 1280+20"));
+    memory.write(memory.at(1024), data.data(), 256);
+    EXPECT_THAT(recorder.take(), ElementsAre("stream 1024+256"));
+    memory.write(memory.at(1024), data.data(), 255);
+    EXPECT_THAT(recorder.take(), ElementsAre("store 1024+255", "flush 1024+255"));
+    memory.write_non_temporal(memory.at(1024), data.data(), 64);
+    EXPECT_THAT(recorder.take(), ElementsAre("stream 1024+64"));
+    memory.write_non_temporal(memory.at(1030), data.data(), 90);
+    EXPECT_THAT(recorder.take(), ElementsAre("store 1030+90", "flush 1030+90"));
+  }
+}
+
+TEST_F(MemoryTest, RuleH4CanBeSwitchedOff) {
+  Memory memory(region_, {.domain = Domain::kMemoryController, .non_temporal_bytes = SIZE_MAX});
+  Recorder recorder(memory);
+  const auto data = pattern(4096, 3);
+  memory.write(memory.at(0), data.data(), 4096);
+  EXPECT_THAT(recorder.take(), ElementsAre("store 0+4096", "flush 0+4096"));
+}
+
+TEST_F(MemoryTest, OrdinaryFilesAreNeverStreamedTo) {
+  Memory memory(region_, {.domain = Domain::kNone, .non_temporal_bytes = 256});
+  Recorder recorder(memory);
+  const auto data = pattern(4096, 3);
+  memory.write(memory.at(0), data.data(), 4096);
+  EXPECT_THAT(recorder.take(), ElementsAre("store 0+4096", "flush 0+4096"));
+}
+
+TEST_F(MemoryTest, CountsTheLinesFlushedUnderAdrOnly) {
+  Memory adr(region_, {.domain = Domain::kMemoryController});
+  adr.flush(adr.at(60), 8);
+  adr.flush(adr.at(64), 64);
+  adr.flush(adr.at(64), 0);
+  ASSERT_TRUE(adr.drain());
+  EXPECT_EQ(adr.stats().flushed_lines, 3u);
+  EXPECT_EQ(adr.stats().drains, 1u);
+  EXPECT_EQ(adr.stats().msyncs, 0u);
+
+  Memory eadr(region_, {.domain = Domain::kCpuCache});
+  eadr.flush(eadr.at(0), 4096);
+  ASSERT_TRUE(eadr.drain());
+  EXPECT_EQ(eadr.stats().flushed_lines, 0u);
+  EXPECT_EQ(eadr.stats().drains, 1u);
+}
+
+TEST_F(MemoryTest, MsyncsEachDirtyRangeOnce) {
+  Memory memory(region_, {.domain = Domain::kNone});
+  memory.flush(memory.at(0), 10);
+  memory.flush(memory.at(100), 10);
+  memory.flush(memory.at(40960), 5000);
+  memory.flush(memory.at(4096), 10);
+  ASSERT_TRUE(memory.drain());
+  EXPECT_EQ(memory.stats().msyncs, 2u);  // pages 0-1 and 10-11
+  ASSERT_TRUE(memory.drain());
+  EXPECT_EQ(memory.stats().msyncs, 2u);
+}
+
+TEST_F(MemoryTest, AFailedMsyncIsReportedForGood) {
+  Memory memory(region_, {.domain = Domain::kNone});
+  memory.flush(memory.at(8192), 10);
+  // msync of a hole in the address space is ENOMEM.
+  ASSERT_EQ(munmap(region_.data() + 8192, 4096), 0);
+  const auto failed = memory.drain();
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.code(), ErrorCode::kIo);
+  memory.flush(memory.at(0), 10);
+  EXPECT_FALSE(memory.drain()) << "what was lost then is still lost";
+}
+
+TEST_F(MemoryTest, StoresOutsideTheMappingAreBugs) {
+  Memory memory(region_, {.domain = Domain::kCpuCache});
+  const uint64_t word = 1;
+  EXPECT_DEATH(memory.store(memory.at(kBytes - 4), &word, 8), "outside the pool");
+  EXPECT_DEATH(memory.write(memory.base() - 8, &word, 8), "outside the pool");
+  EXPECT_DEATH(memory.store64(reinterpret_cast<uint64_t*>(memory.at(4)), 1), "torn");
+}
+
+// The thread sanitizer run of this test is the point of it: publishing by a release store after a
+// streamed write must be enough for a reader, and racing with a seqlock-like reader must be
+// defined.
+TEST_F(MemoryTest, StreamedDataIsVisibleBeforeTheWordThatPublishesIt) {
+  Memory memory(region_, {.domain = Domain::kMemoryController, .non_temporal_bytes = 256});
+  auto* published = reinterpret_cast<uint64_t*>(memory.at(0));
+  constexpr uint64_t kRounds = 20'000;
+  std::thread reader([&] {
+    std::vector<uint64_t> seen(64);
+    for (uint64_t round = 0; round < kRounds;) {
+      round = __atomic_load_n(published, __ATOMIC_ACQUIRE);
+      base::copy_from_shared(seen.data(), memory.at(4096), 512);
+      for (uint64_t word : seen) EXPECT_GE(word, round);
+    }
+  });
+  std::vector<uint64_t> data(64);
+  for (uint64_t round = 1; round <= kRounds; ++round) {
+    std::fill(data.begin(), data.end(), round);
+    memory.write(memory.at(4096), data.data(), 512);
+    __atomic_store_n(published, round, __ATOMIC_RELEASE);
+  }
+  reader.join();
+}
+
+TEST_F(MemoryTest, ThreadsCountSeparately) {
+  Memory memory(region_, {.domain = Domain::kMemoryController});
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&memory, t] {
+      for (size_t i = 0; i < 1000; ++i) memory.flush(memory.at(t * 4096), 64);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(memory.stats().flushed_lines, 4000u);
+}
+
+TEST(FlushInstructions, EachOneThatThisProcessorHasExecutes) {
+  alignas(64) std::byte line[64] = {};
+  const auto best = internal::best_flush_instruction();
+  for (auto each : {internal::FlushInstruction::kClwb, internal::FlushInstruction::kClflushopt,
+                    internal::FlushInstruction::kClflush}) {
+    if (each < best) continue;
+    line[0] = std::byte(1 + static_cast<int>(each));
+    internal::flush_line(each, line);
+    internal::store_fence();
+    EXPECT_EQ(line[0], std::byte(1 + static_cast<int>(each)))
+        << internal::flush_instruction_name(each);
+  }
+}
+
+TEST(DirtyPages, MergesSortsAndStaysBounded) {
+  internal::DirtyPages pages(4096);
+  pages.note(0x9000, 0x9001);
+  pages.note(0x1fff, 0x2001);
+  pages.note(0x2800, 0x2900);
+  auto merged = pages.merged();
+  ASSERT_EQ(merged.size(), 2u);
+  EXPECT_EQ(merged[0].begin, 0x1000u);
+  EXPECT_EQ(merged[0].end, 0x3000u);
+  EXPECT_EQ(merged[1].begin, 0x9000u);
+  pages.clear();
+  EXPECT_EQ(pages.merged().size(), 0u);
+
+  // Random notes: always bounded, and everything noted stays covered.
+  Random random(7);
+  std::vector<uintptr_t> noted;
+  for (int i = 0; i < 1000; ++i) {
+    const uintptr_t at = 0x100000 + random.below(1 << 24);
+    pages.note(at, at + 1 + random.below(9000));
+    noted.push_back(at);
+    ASSERT_LE(pages.size(), internal::DirtyPages::kMaxRanges);
+  }
+  merged = pages.merged();
+  for (uintptr_t at : noted) {
+    ASSERT_TRUE(std::any_of(merged.begin(), merged.end(), [at](const auto& range) {
+      return range.begin <= at && at < range.end;
+    }));
+  }
+  for (size_t i = 1; i < merged.size(); ++i) ASSERT_GT(merged[i].begin, merged[i - 1].end);
+}
+
+TEST(Padding, FollowsTheRulesAndEachCanBeSwitchedOff) {
+  EXPECT_EQ(padded_bytes(1, true), 64u);
+  EXPECT_EQ(padded_bytes(65, false), 128u);
+  EXPECT_EQ(padded_bytes(255, true), 256u);
+  EXPECT_EQ(padded_bytes(256, true), 256u);
+  EXPECT_EQ(padded_bytes(257, false), 512u);
+  EXPECT_EQ(padded_bytes(0, true), 64u);
+  EXPECT_EQ(padded_bytes(257, true, {.xp_line = false}), 264u);
+  EXPECT_EQ(padded_bytes(9, true, {.one_sided_line = false}), 16u);
+  EXPECT_EQ(padded_bytes(9, false, {.one_sided_line = false}), 64u);
+  EXPECT_EQ(padded_bytes(9, false, {.two_sided_line = false}), 16u);
+}
+
+TEST(Domain, NamesRoundTrip) {
+  for (Domain domain : {Domain::kNone, Domain::kMemoryController, Domain::kCpuCache}) {
+    EXPECT_EQ(parse_domain(domain_name(domain)).value(), domain);
+  }
+  const auto wrong = parse_domain("optane");
+  ASSERT_FALSE(wrong);
+  EXPECT_EQ(wrong.code(), ErrorCode::kInvalidArgument);
+  EXPECT_NE(wrong.error().message.find("none, adr or eadr"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace pmstore::persist

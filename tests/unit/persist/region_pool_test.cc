@@ -1,0 +1,171 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "base/checksum.h"
+#include "persist/internal/catalog.h"
+#include "persist/pool.h"
+#include "persist/pool_layout.h"
+#include "tests/unit/persist/recorder.h"
+
+namespace pmstore::persist {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr size_t kRegionBytes = 1 << 20;
+
+class RegionPool : public testing::Test {
+ protected:
+  RegionPool() : storage_(std::aligned_alloc(4096, kRegionBytes)) {
+    std::memset(storage_, 0, kRegionBytes);
+    region_ = {static_cast<std::byte*>(storage_), kRegionBytes};
+  }
+  ~RegionPool() override { std::free(storage_); }
+
+  std::unique_ptr<Pool> make(bool format) {
+    auto pool = Pool::in_region(region_, Domain::kCpuCache, format);
+    EXPECT_TRUE(pool) << pool.error().to_string();
+    return std::move(*pool);
+  }
+
+  void* storage_;
+  std::span<std::byte> region_;
+};
+
+TEST_F(RegionPool, KeepsExtentsAndRootOverReopening) {
+  Extent records{};
+  {
+    auto pool = make(true);
+    ASSERT_EQ(pool->root().size(), kRootBytes);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(pool->root().data()) % 256, 0u);
+    records = pool->allocate_extent(ExtentKind::kRecords, 1000).value();
+    EXPECT_EQ(records.bytes, 1024u);
+    EXPECT_EQ(records.offset % 256, 0u);
+    ASSERT_TRUE(pool->allocate_extent(ExtentKind::kRings, 4096));
+    pool->memory().write(pool->root().data(), "catalog", 8);
+  }
+  auto pool = make(false);
+  const auto& extents = pool->info().extents;
+  ASSERT_EQ(extents.size(), 2u);
+  EXPECT_EQ(extents[0].kind, ExtentKind::kRecords);
+  EXPECT_EQ(extents[0].offset, records.offset);
+  EXPECT_EQ(extents[1].kind, ExtentKind::kRings);
+  EXPECT_GE(extents[1].offset, records.offset + records.bytes);
+  EXPECT_STREQ(reinterpret_cast<const char*>(pool->root().data()), "catalog");
+  EXPECT_EQ(pool->info().medium, "region");
+}
+
+TEST_F(RegionPool, TheLargestFreeExtentCanBeAllocatedAndNotMore) {
+  auto pool = make(true);
+  const uint64_t largest = pool->largest_free_extent();
+  const auto refused = pool->allocate_extent(ExtentKind::kLog, largest + 1);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.code(), ErrorCode::kFull);
+  EXPECT_THAT(refused.error().message, HasSubstr(std::to_string(largest)));
+  ASSERT_TRUE(pool->allocate_extent(ExtentKind::kLog, largest));
+  EXPECT_EQ(pool->largest_free_extent(), 0u);
+  EXPECT_EQ(pool->allocate_extent(ExtentKind::kLog, 1).code(), ErrorCode::kFull);
+}
+
+TEST_F(RegionPool, RefusesExtentsWithoutKindOrSizeAndATableThatIsFull) {
+  auto pool = make(true);
+  EXPECT_EQ(pool->allocate_extent(ExtentKind::kUnused, 256).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(pool->allocate_extent(static_cast<ExtentKind>(5), 256).code(),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(pool->allocate_extent(ExtentKind::kLog, 0).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(pool->allocate_extent(ExtentKind::kLog, UINT64_MAX).code(),
+            ErrorCode::kInvalidArgument);
+  for (size_t i = 0; i < kMaxExtents; ++i)
+    ASSERT_TRUE(pool->allocate_extent(ExtentKind::kLog, 256));
+  const auto full = pool->allocate_extent(ExtentKind::kLog, 256);
+  EXPECT_EQ(full.code(), ErrorCode::kFull);
+  EXPECT_THAT(full.error().message, HasSubstr("64 extents"));
+}
+
+TEST_F(RegionPool, AnEntryIsDurableBeforeTheTagThatMakesItCount) {
+  auto pool = make(true);
+  Recorder recorder(pool->memory());
+  ASSERT_TRUE(pool->allocate_extent(ExtentKind::kLog, 256));
+  EXPECT_THAT(recorder.take(), ElementsAre("store 264+24", "flush 256+32", "drain", "store 256+8",
+                                           "flush 256+32", "drain"));
+}
+
+TEST_F(RegionPool, AnEntryWithoutItsTagDoesNotExist) {
+  auto pool = make(true);
+  ASSERT_TRUE(pool->allocate_extent(ExtentKind::kLog, 256));
+  const uint64_t offset = pool->allocate_extent(ExtentKind::kRecords, 512).value().offset;
+  // The crash hits between the two drains of the second allocation.
+  std::memset(region_.data() + internal::Catalog::entry_offset(0, 1), 0, 8);
+  pool = make(false);
+  EXPECT_EQ(pool->info().extents.size(), 1u);
+  EXPECT_EQ(pool->allocate_extent(ExtentKind::kRings, 1024).value().offset, offset);
+}
+
+TEST_F(RegionPool, NothingButAPoolIsOpened) {
+  const auto empty = Pool::in_region(region_, Domain::kNone, false);
+  ASSERT_FALSE(empty);
+  EXPECT_EQ(empty.code(), ErrorCode::kBadPool);
+  EXPECT_EQ(Pool::in_region(region_.first(4096), Domain::kNone, true).code(),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(Pool::in_region(region_.subspan(8), Domain::kNone, true).code(),
+            ErrorCode::kInvalidArgument);
+}
+
+TEST_F(RegionPool, OtherFormatVersionsAreRefusedByName) {
+  make(true);
+  PoolHeader header;
+  std::memcpy(&header, region_.data(), sizeof header);
+  header.format_version = 7;
+  header.crc = 0;
+  header.crc = base::crc32c(std::as_bytes(std::span(&header, 1)));
+  std::memcpy(region_.data(), &header, sizeof header);
+  const auto other = Pool::in_region(region_, Domain::kNone, false);
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.code(), ErrorCode::kVersionMismatch);
+  EXPECT_THAT(other.error().message, HasSubstr("pool format 7, this program reads 1"));
+}
+
+TEST_F(RegionPool, ARegionThatShrankIsTruncated) {
+  make(true);
+  const auto shrunk = Pool::in_region(region_.first(kRegionBytes / 2), Domain::kNone, false);
+  ASSERT_FALSE(shrunk);
+  EXPECT_EQ(shrunk.code(), ErrorCode::kBadPool);
+  EXPECT_THAT(shrunk.error().message, HasSubstr("truncated"));
+}
+
+TEST_F(RegionPool, EveryFlippedBitOfHeaderAndUsedEntriesIsNoticed) {
+  {
+    auto pool = make(true);
+    ASSERT_TRUE(pool->allocate_extent(ExtentKind::kRecords, 4096));
+    ASSERT_TRUE(pool->allocate_extent(ExtentKind::kLog, 4096));
+  }
+  const size_t covered = internal::Catalog::entry_offset(0, 2);
+  const std::vector<std::byte> intact(region_.begin(), region_.begin() + kPoolLayoutBytes);
+  for (size_t bit = 0; bit < covered * 8; ++bit) {
+    region_[bit / 8] ^= std::byte(1 << bit % 8);
+    EXPECT_FALSE(Pool::in_region(region_, Domain::kNone, false)) << "bit " << bit;
+    region_[bit / 8] ^= std::byte(1 << bit % 8);
+  }
+  EXPECT_TRUE(std::equal(intact.begin(), intact.end(), region_.begin()))
+      << "looking changed something";
+  EXPECT_TRUE(Pool::in_region(region_, Domain::kNone, false));
+}
+
+TEST_F(RegionPool, AnErasedEntryInTheMiddleIsDamageNotTheEnd) {
+  auto pool = make(true);
+  ASSERT_TRUE(pool->allocate_extent(ExtentKind::kRecords, 4096));
+  ASSERT_TRUE(pool->allocate_extent(ExtentKind::kLog, 4096));
+  std::memset(region_.data() + internal::Catalog::entry_offset(0, 0), 0, sizeof(ExtentEntry));
+  const auto damaged = Pool::in_region(region_, Domain::kNone, false);
+  ASSERT_FALSE(damaged);
+  EXPECT_THAT(damaged.error().message, HasSubstr("damaged extent table (entry 1"));
+}
+
+}  // namespace
+}  // namespace pmstore::persist
