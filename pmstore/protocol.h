@@ -250,19 +250,28 @@ struct ReserveRequest {
   uint8_t move;  // 1: the key exists, in a slot too small; 0: AlreadyExists (with a GetReply's
                  // location) if so
 };
-// A slot whose word is locked by the caller at `version`, and that the index shows for the key.
+// A slot whose word is locked by the caller at `version`, and (unless it is a move) that the index
+// shows for the key. The bucket's version just before and just after this reservation changed it
+// (equal for a move): so a client can tell its own change from those of others when it validates
+// that another key is absent from the same bucket.
 struct ReserveReply {
   uint64_t slot;
   uint64_t version;
   uint8_t size_class;
   uint8_t padding[7];
+  uint64_t bucket;
+  uint64_t bucket_version_before;
+  uint64_t bucket_version_after;
 };
+static_assert(sizeof(ReserveReply) == 48);
+// The redo record of a move holds a tombstone for the old slot as well as the record in the new
+// one.
 struct ApplyRequest {
   uint64_t lsn;
   uint64_t tail_lsn;
 };
 struct TruncateRequest {
-  uint64_t through_lsn;
+  uint64_t through_lsn;  // entries below may go: their commit phase is acknowledged
   uint64_t tail_lsn;
 };
 struct TruncateReply {
