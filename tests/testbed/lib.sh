@@ -134,7 +134,8 @@ bytes_of() {  # SIZE as 530M -> bytes
 readonly label_bytes=$((2 << 20))
 readonly nvdimm_unit=$((16 << 20))
 
-# Makes the file behind the NVDIMM when absent.  Sets nvdimm_bytes.
+# Makes the file behind the NVDIMM when absent, and locks it for as long as the emulator, which
+# inherits the descriptor, lives: two guests on one file would ruin it.  Sets nvdimm_bytes.
 make_nvdimm() {
   local wanted
   if [[ -s $guest_nvdimm ]]; then
@@ -146,8 +147,23 @@ make_nvdimm() {
   fi
   ((nvdimm_bytes > label_bytes && (nvdimm_bytes - label_bytes) % nvdimm_unit == 0)) ||
     usage_error "NVDIMM of $nvdimm_bytes bytes" "size minus the 2M label is no multiple of 16M"
-  [[ -s $guest_nvdimm ]] || truncate -s "$nvdimm_bytes" -- "$guest_nvdimm" ||
+  [[ -s $guest_nvdimm ]] || truncate -s "$nvdimm_bytes" -- "$guest_nvdimm" 2>/dev/null ||
     die "cannot make $guest_nvdimm" "no room or no permission" "give another --nvdimm FILE"
+  exec {nvdimm_lock}<>"$guest_nvdimm"
+  flock -n "$nvdimm_lock" ||
+    die "cannot use $guest_nvdimm" "another guest is using it" "stop that one first"
+}
+
+# Prints those of the paths that the guest's own /tmp, /run and /mnt would hide: folders, and for
+# a file its folder, as programs look for things beside them.
+hidden_paths() {  # PATH...
+  local path folder
+  for path; do
+    [[ $path == /@(tmp|run|mnt)/* && $path != *[^A-Za-z0-9_./+@=-]* && -e $path ]] || continue
+    folder=$(dirname -- "$path")
+    [[ -d $path || $folder == /@(tmp|run|mnt) ]] || path=$folder
+    printf '%s ' "$path"
+  done
 }
 
 # Writes ctl/settings and ctl/command for the guest's init.
@@ -157,11 +173,8 @@ write_orders() {  # STATE COMMAND...
   mkdir -p "$state/ctl"
   {
     printf 'mode=%s\nnumber=%s\nshare=%s\n' "$guest_mode" "$guest_number" "${guest_share:+1}"
-    # Folders that the guest's own /tmp, /run and /mnt would hide.
     printf 'show="'
-    for entry in "$PWD" "$repo_dir" "$(dirname -- "$(command -v -- "$1" || echo /)")"; do
-      [[ $entry == /@(tmp|run|mnt)/* && $entry != *[\"\$\`\\[:space:]]* ]] && printf '%s ' "$entry"
-    done
+    hidden_paths "$PWD" "$repo_dir" "$(command -v -- "$1" || true)" "${@:2}"
     printf '"\n'
   } >"$state/ctl/settings"
   {
@@ -255,8 +268,9 @@ explain_end() {  # STATE SUPERVISOR_STATUS
     say "power cut" "the emulator was killed" "start the guest again on the same --nvdimm FILE"
     return 137
   else
-    last=$(tail -c 2000 "$state/emulator" 2>/dev/null | tail -n 1)
-    [[ $last ]] || last=$(tr -d '\r\0' <"$state/console" 2>/dev/null | tail -n 1)
+    last=$(tail -n 1 "$state/emulator" 2>/dev/null) || true
+    [[ $last ]] || last=$(grep -a -m 1 -o 'Kernel panic.*[^[:space:]]' "$state/console" 2>/dev/null) || true
+    [[ $last ]] || last=$(tr -d '\r\0' <"$state/console" 2>/dev/null | tail -n 1) || true
     say "guest ended without a status" "emulator status $ended, last words '${last:-none}'" \
       "run with --verbose to see its console"
   fi

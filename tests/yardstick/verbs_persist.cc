@@ -181,7 +181,7 @@ void connect(ibv_qp* qp, uint32_t peer, const ibv_gid& gid, const ibv_port_attr&
   if (ibv_modify_qp(qp, &attr,
                     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) != 0) {
-    fail("queue pair", "RTR refused", "check --gid-index (show_gids, ibv_devinfo -v)");
+    fail("queue pair", "RTR refused", "check --gid-index (ibv_devinfo -v)");
   }
   attr = {};
   attr.qp_state = IBV_QPS_RTS;
