@@ -3,37 +3,48 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <functional>
 #include <thread>
 
 namespace pmstore::base {
 
+// The promise of a spawned task's frame: an entry of Executor::spawned_.
+struct Executor::Spawned {
+  static void* operator new(size_t bytes) { return FramePool::allocate(bytes); }
+  static void operator delete(void* frame, size_t bytes) noexcept {
+    FramePool::release(frame, bytes);
+  }
+  Detached get_return_object();
+  std::suspend_always initial_suspend() noexcept { return {}; }
+  std::suspend_never final_suspend() noexcept { return {}; }
+  void return_void() {}
+  void unhandled_exception() noexcept { std::terminate(); }
+
+  Spawned(Executor& owner, Task<void>&) : executor(owner), next(owner.spawned_) {
+    if (next != nullptr) next->previous = this;
+    executor.spawned_ = this;
+    ++executor.spawned_count_;
+  }
+  ~Spawned() {
+    (previous == nullptr ? executor.spawned_ : previous->next) = next;
+    if (next != nullptr) next->previous = previous;
+    --executor.spawned_count_;
+  }
+
+  Executor& executor;
+  Spawned* previous = nullptr;
+  Spawned* next;
+};
+
 // The frame around a spawned task; it destroys itself when the task is done.
 struct Executor::Detached {
-  struct promise_type {
-    static void* operator new(size_t bytes) { return FramePool::allocate(bytes); }
-    static void operator delete(void* frame, size_t bytes) noexcept {
-      FramePool::release(frame, bytes);
-    }
-    Detached get_return_object() {
-      return {std::coroutine_handle<promise_type>::from_promise(*this)};
-    }
-    std::suspend_always initial_suspend() noexcept { return {}; }
-    std::suspend_never final_suspend() noexcept { return {}; }
-    void return_void() {}
-    void unhandled_exception() noexcept { std::terminate(); }
-    std::coroutine_handle<> self;
-    Executor* executor = nullptr;
-    ~promise_type() {
-      if (executor == nullptr) return;
-      auto& all = executor->spawned_;
-      auto found = std::find(all.begin(), all.end(), self);
-      if (found == all.end()) return;
-      *found = all.back();
-      all.pop_back();
-    }
-  };
-  std::coroutine_handle<promise_type> frame;
+  using promise_type = Spawned;
+  std::coroutine_handle<Spawned> frame;
 };
+
+Executor::Detached Executor::Spawned::get_return_object() {
+  return {std::coroutine_handle<Spawned>::from_promise(*this)};
+}
 
 Executor::Detached Executor::run_detached(Executor&, Task<void> task) { co_await std::move(task); }
 
@@ -41,16 +52,11 @@ Executor::Executor(Clock& clock, ExecutorOptions options)
     : clock_(clock), options_(options), random_(options.seed) {}
 
 Executor::~Executor() {
-  while (!spawned_.empty()) spawned_.back().destroy();  // the promise takes itself off the list
+  // Each promise takes itself off the list.
+  while (spawned_ != nullptr) std::coroutine_handle<Spawned>::from_promise(*spawned_).destroy();
 }
 
-void Executor::spawn(Task<void> task) {
-  Detached detached = run_detached(*this, std::move(task));
-  detached.frame.promise().self = detached.frame;
-  detached.frame.promise().executor = this;
-  spawned_.push_back(detached.frame);
-  post(detached.frame);
-}
+void Executor::spawn(Task<void> task) { post(run_detached(*this, std::move(task)).frame); }
 
 void Executor::post_remote(std::function<void()> work) {
   std::lock_guard lock(remote_mutex_);
@@ -71,7 +77,15 @@ void Executor::remove_poller(Poller* poller) {
 }
 
 void Executor::add_timer(uint64_t time_ns, std::coroutine_handle<> frame) {
-  timers_.push(Timer{time_ns, timer_order_++, frame});
+  timers_.push_back(Timer{time_ns, timer_order_++, frame});
+  std::push_heap(timers_.begin(), timers_.end(), std::greater<>());
+}
+
+void Executor::forget(std::coroutine_handle<> frame) {
+  ready_.forget(frame);
+  if (std::erase_if(timers_, [frame](const Timer& timer) { return timer.frame == frame; }) > 0) {
+    std::make_heap(timers_.begin(), timers_.end(), std::greater<>());
+  }
 }
 
 bool Executor::run_remote() {
@@ -91,9 +105,7 @@ bool Executor::run_ready() {
   size_t count = ready_.size();
   const bool any = count > 0;
   for (; count > 0; --count) {
-    auto frame = ready_.front();
-    ready_.pop_front();
-    frame.resume();
+    ready_.pop().resume();
   }
   return any;
 }
@@ -105,10 +117,13 @@ bool Executor::run_timers() {
   if (!ready_.empty() && ++timer_skips_ < 16) return false;
   timer_skips_ = 0;
   const uint64_t now = clock_.now_ns();
+  // Only timers set before now: a coroutine that sleeps for no time must not starve the rest.
+  const uint64_t first_new = timer_order_;
   bool any = false;
-  while (!timers_.empty() && timers_.top().time_ns <= now) {
-    auto frame = timers_.top().frame;
-    timers_.pop();
+  while (!timers_.empty() && timers_.front().time_ns <= now && timers_.front().order < first_new) {
+    std::pop_heap(timers_.begin(), timers_.end(), std::greater<>());
+    auto frame = timers_.back().frame;
+    timers_.pop_back();
     frame.resume();
     any = true;
   }
@@ -141,8 +156,10 @@ void Executor::run_round() {
     idle_turns_ = 0;
     return;
   }
-  if (!timers_.empty() && clock_.advance_to(std::max(clock_.now_ns(), timers_.top().time_ns)))
-    return;
+  if (!timers_.empty()) {
+    const uint64_t due = std::max(clock_.now_ns(), timers_.front().time_ns);
+    if (clock_.advance_to(due)) return;
+  }
   idle();
 }
 
@@ -161,7 +178,7 @@ void Executor::idle() {
   }
   uint64_t sleep_ns = options_.idle_sleep_ns;
   if (!timers_.empty()) {
-    const uint64_t due = timers_.top().time_ns;
+    const uint64_t due = timers_.front().time_ns;
     sleep_ns = due <= now ? 0 : std::min(sleep_ns, due - now);
   }
   if (sleep_ns > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(sleep_ns));
@@ -171,14 +188,43 @@ void Executor::run_until_stopped() {
   while (!stop_requested()) run_round();
 }
 
+WaitList::~WaitList() {
+  while (first_ != nullptr) unlink(*first_);
+}
+
 void WaitList::notify_one() {
-  if (waiting_.empty()) return;
-  executor_.post(waiting_.front());
-  waiting_.pop_front();
+  if (first_ == nullptr) return;
+  const auto frame = first_->frame_;
+  unlink(*first_);
+  executor_.post(frame);
 }
 
 void WaitList::notify_all() {
-  while (!waiting_.empty()) notify_one();
+  while (first_ != nullptr) notify_one();
+}
+
+void WaitList::unlink(Awaiter& awaiter) {
+  (awaiter.previous_ == nullptr ? first_ : awaiter.previous_->next_) = awaiter.next_;
+  (awaiter.next_ == nullptr ? last_ : awaiter.next_->previous_) = awaiter.previous_;
+  awaiter.list_ = nullptr;
+  --count_;
+}
+
+void WaitList::Awaiter::await_suspend(std::coroutine_handle<> frame) {
+  frame_ = frame;
+  previous_ = list_->last_;
+  (previous_ == nullptr ? list_->first_ : previous_->next_) = this;
+  list_->last_ = this;
+  ++list_->count_;
+}
+
+WaitList::Awaiter::~Awaiter() {
+  if (!frame_) return;
+  if (list_ != nullptr) {
+    list_->unlink(*this);
+  } else {
+    executor_.forget(frame_);  // notified, not resumed yet
+  }
 }
 
 }  // namespace pmstore::base

@@ -5,18 +5,19 @@
 // reads time. With a RealClock an idle executor spins, then yields the processor, then sleeps in
 // steps of at most ExecutorOptions::idle_sleep_ns. With a VirtualClock it jumps to the next timer,
 // so a simulation runs as fast as it can and the same seed gives the same run.
+// Lifetimes: an executor outlives every coroutine that waits on it. A coroutine may be destroyed
+// while it waits here (sleeping, yielding, in a WaitList): it is then never resumed.
 #pragma once
 
 #include <atomic>
 #include <coroutine>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <mutex>
-#include <queue>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/frame_queue.h"
 #include "base/random.h"
 #include "base/task.h"
 
@@ -52,7 +53,9 @@ class Executor {
   // Starts `task` in the next turn and keeps it until it finishes.
   void spawn(Task<void> task);
   // Resumes `frame` in this or the next turn.
-  void post(std::coroutine_handle<> frame) { ready_.push_back(frame); }
+  void post(std::coroutine_handle<> frame) { ready_.push(frame); }
+  // For the destructor of an awaiter whose frame is posted or sleeps: it will not be resumed.
+  void forget(std::coroutine_handle<> frame);
   // Any thread: runs `work` on this executor's thread.
   void post_remote(std::function<void()> work);
 
@@ -80,26 +83,54 @@ class Executor {
   void request_stop() { stop_.store(true, std::memory_order_release); }
   bool stop_requested() const { return stop_.load(std::memory_order_acquire); }
 
-  size_t spawned() const { return spawned_.size(); }
+  // How many spawned tasks have not finished.
+  size_t spawned() const { return spawned_count_; }
 
-  struct SleepAwaiter {
-    Executor& executor;
-    uint64_t until_ns;
+  class SleepAwaiter {
+   public:
+    SleepAwaiter(Executor& executor, uint64_t until_ns)
+        : executor_(executor), until_ns_(until_ns) {}
+    SleepAwaiter(const SleepAwaiter&) = delete;
+    SleepAwaiter& operator=(const SleepAwaiter&) = delete;
+    ~SleepAwaiter() {
+      if (frame_) executor_.forget(frame_);
+    }
     bool await_ready() const { return false; }
-    void await_suspend(std::coroutine_handle<> frame) { executor.add_timer(until_ns, frame); }
-    void await_resume() const {}
+    void await_suspend(std::coroutine_handle<> frame) {
+      frame_ = frame;
+      executor_.add_timer(until_ns_, frame);
+    }
+    void await_resume() { frame_ = nullptr; }
+
+   private:
+    Executor& executor_;
+    uint64_t until_ns_;
+    std::coroutine_handle<> frame_;  // set while suspended
   };
   SleepAwaiter sleep_until(uint64_t time_ns) { return {*this, time_ns}; }
   SleepAwaiter sleep_for(uint64_t duration_ns) { return {*this, now_ns() + duration_ns}; }
 
-  struct YieldAwaiter {
-    Executor& executor;
+  class YieldAwaiter {
+   public:
+    explicit YieldAwaiter(Executor& executor) : executor_(executor) {}
+    YieldAwaiter(const YieldAwaiter&) = delete;
+    YieldAwaiter& operator=(const YieldAwaiter&) = delete;
+    ~YieldAwaiter() {
+      if (frame_) executor_.forget(frame_);
+    }
     bool await_ready() const { return false; }
-    void await_suspend(std::coroutine_handle<> frame) { executor.post(frame); }
-    void await_resume() const {}
+    void await_suspend(std::coroutine_handle<> frame) {
+      frame_ = frame;
+      executor_.post(frame);
+    }
+    void await_resume() { frame_ = nullptr; }
+
+   private:
+    Executor& executor_;
+    std::coroutine_handle<> frame_;  // set while suspended
   };
   // Lets everything else that is ready run first.
-  YieldAwaiter yield() { return {*this}; }
+  YieldAwaiter yield() { return YieldAwaiter(*this); }
 
  private:
   struct Timer {
@@ -111,6 +142,7 @@ class Executor {
     }
   };
   struct Detached;
+  struct Spawned;  // the promise of a Detached
 
   void add_timer(uint64_t time_ns, std::coroutine_handle<> frame);
   bool run_ready();
@@ -125,13 +157,14 @@ class Executor {
   Clock& clock_;
   ExecutorOptions options_;
   Random random_;
-  std::deque<std::coroutine_handle<>> ready_;
-  std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
+  FrameQueue ready_;
+  std::vector<Timer> timers_;  // a heap, the earliest first
   uint64_t timer_order_ = 0;
   unsigned timer_skips_ = 0;
   std::vector<Poller*> pollers_;
   bool polling_ = false;
-  std::vector<std::coroutine_handle<>> spawned_;
+  Spawned* spawned_ = nullptr;  // doubly linked
+  size_t spawned_count_ = 0;
   uint64_t idle_since_ns_ = 0;  // 0: not idle
   unsigned idle_turns_ = 0;
   std::atomic<bool> stop_{false};
@@ -140,25 +173,48 @@ class Executor {
   std::vector<std::function<void()>> remote_;
 };
 
-// Coroutines of one executor waiting for something to happen. Not thread-safe.
+// Coroutines of one executor waiting for something to happen. Not thread-safe. When a WaitList is
+// destroyed, those that wait in it are never resumed (and may still be destroyed).
 class WaitList {
  public:
-  explicit WaitList(Executor& executor) : executor_(executor) {}
-  struct Awaiter {
-    WaitList& list;
+  class Awaiter {
+   public:
+    explicit Awaiter(WaitList& list) : executor_(list.executor_), list_(&list) {}
+    Awaiter(const Awaiter&) = delete;
+    Awaiter& operator=(const Awaiter&) = delete;
+    ~Awaiter();
     bool await_ready() const { return false; }
-    void await_suspend(std::coroutine_handle<> frame) { list.waiting_.push_back(frame); }
-    void await_resume() const {}
+    void await_suspend(std::coroutine_handle<> frame);
+    void await_resume() { frame_ = nullptr; }
+
+   private:
+    friend class WaitList;
+    Executor& executor_;
+    WaitList* list_;  // null once notified, or when the list is gone
+    Awaiter* previous_ = nullptr;
+    Awaiter* next_ = nullptr;
+    std::coroutine_handle<> frame_;  // set while suspended
   };
+
+  explicit WaitList(Executor& executor) : executor_(executor) {}
+  ~WaitList();
+  WaitList(const WaitList&) = delete;
+  WaitList& operator=(const WaitList&) = delete;
+
   // Suspends until notified. The condition must be looked at again after it.
-  Awaiter wait() { return {*this}; }
+  Awaiter wait() { return Awaiter(*this); }
+  // Those that have waited longest go first. They run in this or the next turn.
   void notify_one();
   void notify_all();
-  size_t waiting() const { return waiting_.size(); }
+  size_t waiting() const { return count_; }
 
  private:
+  void unlink(Awaiter& awaiter);
+
   Executor& executor_;
-  std::deque<std::coroutine_handle<>> waiting_;
+  Awaiter* first_ = nullptr;
+  Awaiter* last_ = nullptr;
+  size_t count_ = 0;
 };
 
 }  // namespace pmstore::base

@@ -2,21 +2,27 @@
 # run-time option.
 add_library(pmstore_options INTERFACE)
 target_include_directories(pmstore_options INTERFACE ${CMAKE_SOURCE_DIR})
-target_compile_options(pmstore_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Werror -fcoroutines
-  -fno-omit-frame-pointer)
+target_compile_options(pmstore_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Werror
+  -fcoroutines -fno-omit-frame-pointer)
+# g++ 12 loads two neighbouring fields of a coroutine frame, stored one by one just before, as one
+# vector: the load waits until the stores have left the store buffer. 30 ns instead of 22 ns for a
+# suspension, its resumption and a task around them.
+target_compile_options(pmstore_options INTERFACE -fno-tree-slp-vectorize)
 find_package(Threads REQUIRED)
 target_link_libraries(pmstore_options INTERFACE Threads::Threads)
 
 set(PMSTORE_SANITIZE "" CACHE STRING "address or thread, or empty; set by the presets")
 if(PMSTORE_SANITIZE STREQUAL "address")
-  target_compile_options(pmstore_options INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=all)
+  target_compile_options(pmstore_options INTERFACE -fsanitize=address,undefined
+    -fno-sanitize-recover=all)
   target_link_options(pmstore_options INTERFACE -fsanitize=address,undefined)
 elseif(PMSTORE_SANITIZE STREQUAL "thread")
-  # g++ warns that thread fences are not modelled; the project orders with acquire and release instead.
+  # g++ warns that thread fences are not modelled; the project orders with acquire and release.
   target_compile_options(pmstore_options INTERFACE -fsanitize=thread -Wno-tsan)
   target_link_options(pmstore_options INTERFACE -fsanitize=thread)
 elseif(NOT PMSTORE_SANITIZE STREQUAL "")
-  message(FATAL_ERROR "PMSTORE_SANITIZE=${PMSTORE_SANITIZE}: use address, thread, or leave it empty")
+  message(FATAL_ERROR
+    "PMSTORE_SANITIZE=${PMSTORE_SANITIZE}: use address, thread, or leave it empty")
 endif()
 
 find_program(CCACHE_PROGRAM ccache)
