@@ -1,7 +1,7 @@
 # pmstore_component(NAME SOURCES ... [DEPS ...] [LIBRARIES ...])
-# One folder of the architecture: a static library pmstore_NAME, and a program link_NAME that links the
-# whole of it against nothing but its declared dependencies. If the folder uses a symbol of a folder
-# that it does not declare, link_NAME fails to link.
+# One folder of the architecture: a static library pmstore_NAME, and a program link_NAME that links
+# the whole of it against nothing but its declared dependencies. If the folder uses a symbol of a
+# folder that it does not declare, link_NAME fails to link.
 function(pmstore_component name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LIBRARIES" ${ARGN})
   add_library(pmstore_${name} STATIC ${ARG_SOURCES})
@@ -12,12 +12,23 @@ function(pmstore_component name)
   target_link_libraries(pmstore_${name} PUBLIC ${ARG_LIBRARIES})
 
   add_executable(link_${name} ${CMAKE_SOURCE_DIR}/cmake/link_main.cc)
-  target_link_libraries(link_${name} PRIVATE -Wl,--whole-archive pmstore_${name} -Wl,--no-whole-archive)
+  target_link_libraries(link_${name} PRIVATE
+    -Wl,--whole-archive pmstore_${name} -Wl,--no-whole-archive)
   set_target_properties(link_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/link)
   add_test(NAME link.${name} COMMAND link_${name})
 endfunction()
 
-# pmstore_test(NAME SOURCES ... [DEPS ...]): a GoogleTest program, registered as one ctest test.
+# pmstore_register_test_sources(SOURCE...): these sources are part of a test; pmstore_test() says so
+# by itself, any other test (a program run by a script, a fuzzer) by calling this.
+function(pmstore_register_test_sources)
+  foreach(source IN LISTS ARGN)
+    get_filename_component(path ${source} ABSOLUTE BASE_DIR ${CMAKE_CURRENT_SOURCE_DIR})
+    set_property(GLOBAL APPEND PROPERTY PMSTORE_TEST_SOURCES ${path})
+  endforeach()
+endfunction()
+
+# pmstore_test(NAME SOURCES ... [DEPS ...] [TIMEOUT SECONDS]): a GoogleTest program, registered as
+# one ctest test.
 function(pmstore_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -31,5 +42,5 @@ function(pmstore_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
-  set_property(GLOBAL APPEND PROPERTY PMSTORE_TEST_SOURCES ${ARG_SOURCES})
+  pmstore_register_test_sources(${ARG_SOURCES})
 endfunction()

@@ -1,7 +1,7 @@
 # Debian 12's own packages; tools/install-deps installs them.
 find_package(PkgConfig REQUIRED)
-foreach(package IN ITEMS libisal libxxhash fmt libibverbs librdmacm libfabric libpmem libpmem2 libpmemobj
-    libndctl libdaxctl)
+foreach(package IN ITEMS libisal libxxhash fmt libibverbs librdmacm libfabric libpmem libpmem2
+    libpmemobj libndctl libdaxctl)
   string(TOUPPER ${package} prefix)
   pkg_check_modules(${prefix} REQUIRED IMPORTED_TARGET ${package})
 endforeach()
