@@ -25,14 +25,19 @@ PageBytes::PageBytes(std::span<const std::byte> content) : PageBytes(content.siz
 
 Trace Trace::without(size_t event) const {
   Trace mutant = *this;
-  mutant.events.erase(mutant.events.begin() + static_cast<ptrdiff_t>(event));
+  if (mutant.events[event].kind == EventKind::kStore) {
+    mutant.events[event].non_temporal = false;
+  } else {
+    mutant.events.erase(mutant.events.begin() + static_cast<ptrdiff_t>(event));
+  }
   return mutant;
 }
 
 std::vector<size_t> Trace::barriers() const {
   std::vector<size_t> found;
   for (size_t i = 0; i < events.size(); ++i) {
-    if (events[i].kind == EventKind::kFlush || events[i].kind == EventKind::kDrain) {
+    const EventKind kind = events[i].kind;
+    if (kind == EventKind::kFlush || kind == EventKind::kDrain || events[i].non_temporal) {
       found.push_back(i);
     }
   }
@@ -114,6 +119,7 @@ void CrashStates::store(const Event& event) {
   for (uint64_t done = 0; done < event.bytes;) {
     const uint64_t at = event.offset + done;
     Word word{};
+    word.event = done_;
     word.at = static_cast<uint8_t>(at % kLine);
     word.bytes = static_cast<uint8_t>(std::min<uint64_t>(8 - at % 8, event.bytes - done));
     std::memcpy(word.data, event.data.data() + done, word.bytes);
@@ -203,22 +209,51 @@ bool CrashStates::visit_some(uint64_t limit, Random& random,
   for (const auto& [number, line] : doubtful_) all.push_back(line.stores.size());
   if (!show(none, check) || !show(all, check)) return false;
   uint64_t shown = 2;
-  for (size_t i = 0; i < all.size() && shown + 2 <= limit; ++i, shown += 2) {
-    Choice alone = none;
-    Choice missing = all;
-    std::swap(alone[i], missing[i]);
-    if (!show(alone, check) || !show(missing, check)) return false;
+  if (2 * all.size() + 2 <= limit / 2) {
+    for (size_t i = 0; i < all.size(); ++i, shown += 2) {
+      Choice alone = none;
+      Choice missing = all;
+      std::swap(alone[i], missing[i]);
+      if (!show(alone, check) || !show(missing, check)) return false;
+    }
   }
   for (; shown < limit; ++shown) {
-    // Half of the images tear lines anywhere, the others keep or lose whole lines.
-    const bool tear = random.below(2) == 0;
-    Choice choice = none;
-    for (size_t i = 0; i < all.size(); ++i) {
-      choice[i] = tear ? random.below(all[i] + 1) : random.below(2) * all[i];
-    }
-    if (!show(choice, check)) return false;
+    if (!show(draw(none, all, random), check)) return false;
   }
   return true;
+}
+
+// Whole store() calls here and there; torn lines anywhere; whole lines here and there; a run of
+// lines kept; a run of lines lost.
+CrashStates::Choice CrashStates::draw(const Choice& none, const Choice& all, Random& random) {
+  const uint64_t manner = random.below(5);
+  if (manner == 4) return draw_stores(random);
+  Choice choice = manner == 3 ? all : none;
+  if (manner < 2) {
+    for (size_t i = 0; i < all.size(); ++i) {
+      choice[i] = manner == 0 ? random.below(all[i] + 1) : random.below(2) * all[i];
+    }
+    return choice;
+  }
+  const size_t begin = random.below(all.size());
+  const size_t end = begin + 1 + random.below(all.size() - begin);
+  for (size_t i = begin; i < end; ++i) choice[i] = all[i] - choice[i];
+  return choice;
+}
+
+CrashStates::Choice CrashStates::draw_stores(Random& random) {
+  std::map<size_t, bool> survives;  // by event
+  Choice choice;
+  for (const auto& [number, line] : doubtful_) {
+    size_t kept = 0;
+    for (; kept < line.stores.size(); ++kept) {
+      const auto [it, is_new] = survives.try_emplace(line.stores[kept].event);
+      if (is_new) it->second = random.below(2) == 0;
+      if (!it->second) break;
+    }
+    choice.push_back(kept);
+  }
+  return choice;
 }
 
 // ---- search ----

@@ -10,7 +10,8 @@
 // followed by a drain has made durable. A non-temporal store is a store and a flush. A line may so
 // be newer than another that was stored before, and may hold half of one store() call.
 //
-// Mutants: Trace::without(n) is what a program that lacks that flush or drain would have done.
+// Mutants: Trace::without(n) is what a program that lacks that flush or drain would have done; of a
+// non-temporal store it leaves the store and takes the flush.
 // Threads: one.
 #pragma once
 
@@ -62,7 +63,7 @@ struct Trace {
   std::vector<Event> events;
 
   Trace without(size_t event) const;
-  // The flushes and drains, to be left out one by one.
+  // The flushes (non-temporal stores too) and drains, to be left out one by one.
   std::vector<size_t> barriers() const;
   // "event 12 of 40: flush of 64 bytes at 4096"
   std::string describe(size_t event) const;
@@ -130,6 +131,7 @@ class CrashStates {
     uint8_t at;     // in the line
     uint8_t bytes;  // up to 8
     std::byte data[8];
+    size_t event;
   };
   struct Line {
     std::vector<Word> stores;  // not yet certainly durable, in order
@@ -143,6 +145,8 @@ class CrashStates {
   bool show(const Choice& choice, const std::function<bool(CrashImage&)>& check);
   bool visit_all(const std::function<bool(CrashImage&)>& check);
   bool visit_some(uint64_t limit, Random& random, const std::function<bool(CrashImage&)>& check);
+  Choice draw(const Choice& none, const Choice& all, Random& random);
+  Choice draw_stores(Random& random);
   void apply(std::byte* line, const Word& word);
   void restore(uint64_t line);
 
