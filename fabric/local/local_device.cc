@@ -1,9 +1,157 @@
 #include "fabric/local/local_device.h"
 
+#include <algorithm>
+
+#include "base/check.h"
+#include "fabric/local/local_connection.h"
+#include "fabric/local/local_listener.h"
+
 namespace pmstore::fabric {
 
-Result<std::unique_ptr<Device>> open_local_device(base::Executor&) {
-  return make_error(ErrorCode::kUnsupported, "the local provider is not there yet");
+LocalRegion::LocalRegion(RegionTable& table, std::span<std::byte> memory, Access access, uint64_t key)
+    : MemoryRegion(memory, access), table_(table) {
+  remote_ = {reinterpret_cast<uintptr_t>(memory.data()), memory.size(), key};
+}
+
+LocalRegion::~LocalRegion() { table_.remove(remote_.key); }
+
+LocalDevice::LocalDevice(base::Executor& executor) : Device(executor) { executor_.add_poller(this); }
+
+LocalDevice::~LocalDevice() {
+  PMSTORE_CHECK(connections_ == 0, "connections are destroyed before their device");
+  PMSTORE_CHECK(listening_.empty(), "listeners are destroyed before their device");
+  executor_.remove_poller(this);
+}
+
+Result<std::unique_ptr<MemoryRegion>> LocalDevice::register_memory(std::span<std::byte> memory,
+                                                                   Access access) {
+  const uint64_t key = regions_.add(memory, access);
+  if (key == 0) {
+    return make_error(ErrorCode::kIo,
+                      "this device has 16384 memory regions already; register fewer, larger ones");
+  }
+  return std::unique_ptr<MemoryRegion>(new LocalRegion(regions_, memory, access, key));
+}
+
+Result<std::unique_ptr<Listener>> LocalDevice::listen(const Uri& uri, Acceptor& acceptor) {
+  if (uri.scheme != Scheme::kLocal) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "the local provider cannot listen at " + uri.to_string() + "; use local:NAME");
+  }
+  return LocalListener::create(*this, uri, acceptor);
+}
+
+base::Task<Result<std::unique_ptr<Connection>>> LocalDevice::connect(Uri uri, ConnectOptions options) {
+  if (options.hello.size() > kMaxHelloBytes) {
+    co_return make_error(ErrorCode::kInvalidArgument, "a hello is at most 4096 bytes");
+  }
+  const Error nobody = make_error(ErrorCode::kDisconnected,
+                                  "nobody in this process serves " + uri.to_string());
+  std::shared_ptr<LocalListening> listening = find_listening(uri.name);
+  if (uri.scheme != Scheme::kLocal || listening == nullptr) co_return nobody;
+
+  auto handshake = std::make_shared<LocalHandshake>();
+  handshake->hello.assign(options.hello.begin(), options.hello.end());
+  handshake->operation_timeout_ns = options.operation_timeout_ns;
+  Channel& channel = *handshake->channel;
+  auto connection =
+      std::make_unique<LocalConnection>(*this, handshake->channel, channel.connector, channel.listener,
+                                        options.operation_timeout_ns);
+  {
+    std::lock_guard lock(listening->mutex);
+    if (listening->closed) co_return nobody;
+    listening->handshakes.push_back(handshake);
+    listening->waiting.store(true, std::memory_order_release);
+  }
+  listening.reset();
+  // Usually answered within a few turns; after that, sleeping lets virtual time pass.
+  constexpr int kQuickTurns = 64;
+  constexpr uint64_t kStepNs = 20'000;
+  const uint64_t deadline_ns = executor_.now_ns() + options.timeout_ns;
+  for (int turn = 0; handshake->answer.load(std::memory_order_acquire) == LocalHandshake::Answer::kNone;
+       ++turn) {
+    if (turn < kQuickTurns) {
+      co_await executor_.yield();
+      continue;
+    }
+    if (executor_.now_ns() >= deadline_ns) {
+      co_return make_error(ErrorCode::kTimeout, uri.to_string() + " did not answer the handshake");
+    }
+    co_await executor_.sleep_for(kStepNs);
+  }
+  if (handshake->answer.load(std::memory_order_acquire) == LocalHandshake::Answer::kRefused) {
+    co_return std::move(handshake->refusal);
+  }
+  connection->set_peer_hello(std::move(handshake->answer_hello));
+  co_return std::unique_ptr<Connection>(std::move(connection));
+}
+
+base::Task<Result<std::unique_ptr<Connection>>> LocalDevice::loopback() {
+  auto channel = std::make_shared<Channel>();
+  Endpoint& both = channel->connector;
+  const uint64_t timeout_ns = ConnectOptions{}.operation_timeout_ns;
+  co_return std::unique_ptr<Connection>(
+      new LocalConnection(*this, std::move(channel), both, both, timeout_ns));
+}
+
+void LocalDevice::schedule(Endpoint& endpoint) {
+  if (endpoint.scheduled.exchange(true, std::memory_order_acq_rel)) return;
+  Endpoint* top = scheduled_.load(std::memory_order_relaxed);
+  do {
+    endpoint.next_scheduled = top;
+  } while (!scheduled_.compare_exchange_weak(top, &endpoint, std::memory_order_release,
+                                             std::memory_order_relaxed));
+}
+
+void LocalDevice::take_scheduled() {
+  if (scheduled_.load(std::memory_order_relaxed) == nullptr) return;
+  Endpoint* endpoint = scheduled_.exchange(nullptr, std::memory_order_acquire);
+  Endpoint* oldest = nullptr;
+  Endpoint* const newest = endpoint;
+  while (endpoint != nullptr) {  // turn the stack over: who was scheduled first is served first
+    Endpoint* const below = endpoint->next_scheduled;
+    endpoint->next_scheduled = oldest;
+    oldest = endpoint;
+    endpoint = below;
+  }
+  (first_ == nullptr ? first_ : last_->next_scheduled) = oldest;
+  last_ = newest;
+}
+
+void LocalDevice::unschedule(Endpoint& endpoint) {
+  if (!endpoint.scheduled.load(std::memory_order_acquire)) return;
+  take_scheduled();
+  Endpoint* before = nullptr;
+  for (Endpoint* at = first_; at != nullptr; before = at, at = at->next_scheduled) {
+    if (at != &endpoint) continue;
+    (before == nullptr ? first_ : before->next_scheduled) = at->next_scheduled;
+    if (last_ == at) last_ = before;
+    break;
+  }
+  endpoint.scheduled.store(false, std::memory_order_release);
+}
+
+size_t LocalDevice::poll() {
+  size_t handled = 0;
+  take_scheduled();
+  while (first_ != nullptr) {
+    Endpoint& endpoint = *first_;
+    first_ = endpoint.next_scheduled;
+    if (first_ == nullptr) last_ = nullptr;
+    // Before looking at it, so that what arrives meanwhile schedules it again.
+    endpoint.scheduled.exchange(false, std::memory_order_acq_rel);
+    handled += endpoint.connection->deliver();
+  }
+  // A copy: the acceptor may open or close listeners.
+  for (size_t i = 0; i < listening_.size(); ++i) {
+    const std::shared_ptr<LocalListening> listening = listening_[i];
+    handled += listening->serve();
+  }
+  return handled;
+}
+
+Result<std::unique_ptr<Device>> open_local_device(base::Executor& executor) {
+  return std::unique_ptr<Device>(new LocalDevice(executor));
 }
 
 }  // namespace pmstore::fabric

@@ -1,1 +1,7 @@
-list(APPEND PMSTORE_FABRIC_SOURCES local/local_device.cc)
+list(APPEND PMSTORE_FABRIC_SOURCES
+  local/fault_injection.cc
+  local/local_connection.cc
+  local/local_connection_datapath.cc
+  local/local_device.cc
+  local/local_listener.cc
+  local/region_table.cc)

@@ -1,0 +1,72 @@
+// LocalConnection: one end of a channel within the process. See fabric/local/local_device.h.
+#pragma once
+
+#include <deque>
+#include <memory>
+
+#include "fabric/connection.h"
+#include "fabric/local/channel.h"
+#include "fabric/local/fault_injection.h"
+#include "fabric/local/local_device.h"
+
+namespace pmstore::fabric {
+
+class LocalConnection final : public Connection {
+ public:
+  // `mine` and `peer` are ends of `channel`; the same one for a loopback. Opens `mine`.
+  LocalConnection(LocalDevice& device, std::shared_ptr<Channel> channel, Endpoint& mine, Endpoint& peer,
+                  uint64_t operation_timeout_ns);
+  ~LocalConnection() override;
+
+  Status post(const Batch& batch, Completion* completion) override;
+
+  void set_peer_hello(std::vector<std::byte> hello) { peer_hello_ = std::move(hello); }
+  // Delivers immediates, delayed completions and the disconnection. Returns how much it did; this may
+  // have been destroyed.
+  size_t deliver();
+
+ private:
+  // A completion that a fault holds back.
+  struct Delayed {
+    Completion* completion;
+    uint64_t due_ns;
+    bool late;  // past the operation timeout: breaks the connection when due
+  };
+  enum class Outcome : uint8_t { kDone, kViolation, kBroken };
+
+  bool enter() {
+    mine_.in_flight.store(true, std::memory_order_seq_cst);
+    return peer_.state.load(std::memory_order_seq_cst) == EndpointState::kOpen;
+  }
+  void leave() { mine_.in_flight.store(false, std::memory_order_release); }
+
+  // Local operands are the poster's own bug; what cannot be posted gives an error.
+  Status check_postable(const Batch& batch) const;
+  Outcome run(const Batch& batch);
+  AccessFault execute(const WorkRequest& request);
+  void inject(const FaultDecision& decision);
+  void complete(Completion* completion, bool ok);
+
+  // Breaks this end: closes it, tells the peer, and has on_disconnect() delivered by the next poll.
+  void break_with(Error why, AccessFault fault);
+  void close_endpoint(AccessFault fault);
+  void notice_peer_closed();
+  Error peer_closed_error() const;
+  // Both return false when this was destroyed by what they called.
+  bool deliver_immediates(size_t& handled);
+  bool deliver_delayed(size_t& handled);
+
+  LocalDevice& device_;
+  std::shared_ptr<Channel> channel_;
+  Endpoint& mine_;
+  Endpoint& peer_;
+  const uint64_t operation_timeout_ns_;
+  AccessFault violation_ = AccessFault::kNone;
+  OpCode violating_op_ = OpCode::kRead;
+  bool disconnect_told_ = false;
+  std::deque<Delayed> delayed_;  // empty unless a fault was injected
+  uint64_t delay_until_ns_ = 0;
+  bool* destroyed_ = nullptr;  // set true by the destructor, for the delivery loop that is running
+};
+
+}  // namespace pmstore::fabric

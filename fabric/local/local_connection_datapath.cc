@@ -1,0 +1,145 @@
+// The data path of the local provider: executing work requests inline.
+#include "base/atomic_copy.h"
+#include "base/check.h"
+#include "fabric/local/local_connection.h"
+
+namespace pmstore::fabric {
+
+namespace {
+
+Access right_for(OpCode op) {
+  switch (op) {
+    case OpCode::kRead: return Access::kRemoteRead;
+    case OpCode::kCompareSwap:
+    case OpCode::kFetchAdd: return Access::kRemoteAtomic;
+    default: return Access::kRemoteWrite;
+  }
+}
+
+bool is_atomic(OpCode op) { return op == OpCode::kCompareSwap || op == OpCode::kFetchAdd; }
+
+}  // namespace
+
+Status LocalConnection::check_postable(const Batch& batch) const {
+  PMSTORE_CHECK(!batch.empty(), "an empty chain has no last request to complete");
+  uint32_t immediates = 0;
+  for (const WorkRequest& request : batch) {
+    if (request.op == OpCode::kWriteImmediate) ++immediates;
+    if (request.op == OpCode::kFlush) [[unlikely]] {
+      return make_error(ErrorCode::kUnsupported,
+                        "the local provider has no native FLUSH; use READ after WRITE");
+    }
+    if (request.bytes == 0) continue;
+    const auto* region = static_cast<const LocalRegion*>(request.local_region);
+    PMSTORE_CHECK(region != nullptr && region->table() == &device_.regions(),
+                  "local buffers lie in memory that was registered with the connection's device");
+    const std::span<std::byte> memory = region->bytes();
+    PMSTORE_CHECK(request.local >= memory.data() && request.bytes <= memory.size() &&
+                      static_cast<size_t>(request.local - memory.data()) <= memory.size() - request.bytes,
+                  "a local buffer lies inside its region");
+  }
+  if (immediates > 0 && peer_.room() < immediates) return make_error(ErrorCode::kBackPressure);
+  return {};
+}
+
+AccessFault LocalConnection::execute(const WorkRequest& request) {
+  std::byte* target = nullptr;
+  if (request.bytes > 0) {  // as on an RNIC, nothing is checked when nothing moves
+    const RegionTable::Found found = peer_.device->regions().find(
+        request.remote_key, request.remote_address, request.bytes, right_for(request.op));
+    if (found.fault != AccessFault::kNone) [[unlikely]] return found.fault;
+    target = found.data;
+  }
+  if (is_atomic(request.op)) {
+    if (!base::aligned8(target)) [[unlikely]] return AccessFault::kMisaligned;
+    auto* word = reinterpret_cast<uint64_t*>(target);
+    uint64_t old = request.compare_or_add;
+    if (request.op == OpCode::kCompareSwap) {
+      __atomic_compare_exchange_n(word, &old, request.swap, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    } else {
+      old = __atomic_fetch_add(word, request.compare_or_add, __ATOMIC_SEQ_CST);
+    }
+    std::memcpy(request.local, &old, sizeof(old));
+    return AccessFault::kNone;
+  }
+  if (request.op == OpCode::kRead) {
+    base::copy_from_shared(request.local, target, request.bytes);
+    counters_.bytes_read += request.bytes;
+    return AccessFault::kNone;
+  }
+  base::copy_to_shared(target, request.local, request.bytes);
+  counters_.bytes_written += request.bytes;
+  if (request.op == OpCode::kWriteImmediate) {
+    peer_.push(request.immediate);
+    peer_.device->schedule(peer_);
+  }
+  return AccessFault::kNone;
+}
+
+LocalConnection::Outcome LocalConnection::run(const Batch& batch) {
+  for (const WorkRequest& request : batch) {
+    const FaultPoint point{&device_.executor(), &mine_ == &channel_->connector, request};
+    const FaultDecision decision = internal::fault_of(point);
+    if (decision.fault == Fault::kBreakBefore) [[unlikely]] return Outcome::kBroken;
+    if (decision.fault == Fault::kDelay) [[unlikely]] inject(decision);
+    violation_ = execute(request);
+    if (violation_ != AccessFault::kNone) [[unlikely]] {
+      violating_op_ = request.op;
+      return Outcome::kViolation;
+    }
+    if (decision.fault == Fault::kBreakAfter) [[unlikely]] return Outcome::kBroken;
+  }
+  return Outcome::kDone;
+}
+
+Status LocalConnection::post(const Batch& batch, Completion* completion) {
+  if (broken_) [[unlikely]] return make_error(ErrorCode::kDisconnected, why_broken_.message);
+  if (!enter()) [[unlikely]] {
+    leave();
+    notice_peer_closed();
+    return make_error(ErrorCode::kDisconnected, why_broken_.message);
+  }
+  if (Status postable = check_postable(batch); !postable) [[unlikely]] {
+    leave();
+    return postable;
+  }
+  ++counters_.doorbells;
+  counters_.work_requests += batch.size();
+  if (completion != nullptr) completion->arm();
+  const Outcome outcome = run(batch);
+  leave();
+  if (outcome == Outcome::kDone) [[likely]] {
+    if (completion != nullptr) complete(completion, true);
+    return {};
+  }
+  if (outcome == Outcome::kViolation) {
+    break_with(make_error(ErrorCode::kAccess), violation_);
+  } else {
+    break_with(make_error(ErrorCode::kDisconnected, "an injected fault broke the connection"),
+               AccessFault::kNone);
+  }
+  if (completion != nullptr) complete(completion, false);
+  return {};
+}
+
+void LocalConnection::complete(Completion* completion, bool ok) {
+  if (delay_until_ns_ != 0 || !delayed_.empty()) [[unlikely]] {
+    const uint64_t now = device_.executor().now_ns();
+    const uint64_t limit = now + operation_timeout_ns_;
+    if (broken_) {  // deliver() gives this one, too, the connection's error
+      delayed_.push_back({completion, now, true});
+      return;
+    }
+    if (now < delay_until_ns_ || !delayed_.empty()) {
+      const bool late = delay_until_ns_ > limit;
+      delayed_.push_back({completion, late ? limit : delay_until_ns_, late});
+      device_.schedule(mine_);
+      return;
+    }
+    delay_until_ns_ = 0;
+  }
+  ++counters_.completions;
+  completion->finish(ok);
+}
+
+}  // namespace pmstore::fabric

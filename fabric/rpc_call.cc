@@ -1,0 +1,238 @@
+// The data path of RpcClient: one call from reservation to answer.
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/atomic_copy.h"
+#include "base/check.h"
+#include "fabric/internal/rpc_client_state.h"
+#include "fabric/rpc.h"
+#include "fabric/rpc_layout.h"
+
+namespace pmstore::fabric {
+
+namespace {
+
+constexpr uint64_t kRetryStepNs = 1000;
+
+// The server's message is shown to people: one line, nothing that a terminal would obey.
+std::string printable(const std::byte* bytes, size_t count) {
+  std::string text(reinterpret_cast<const char*>(bytes), count);
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return text;
+}
+
+}  // namespace
+
+bool RpcClient::State::reserve(Waiter& waiter) {
+  if (free_slots.empty()) return false;
+  const uint32_t request_bytes = waiter.request_bytes + sizeof(RpcRequestHeader);
+  const auto request = request_space.allocate(request_bytes);
+  if (request.index == internal::RpcSpace::kNone) return false;
+  const auto reply =
+      reply_space.allocate(static_cast<uint32_t>(rpc_reply_room(waiter.reply_capacity)));
+  if (reply.index == internal::RpcSpace::kNone) {
+    request_space.undo(request);
+    return false;
+  }
+  waiter.slot = free_slots.back();
+  free_slots.pop_back();
+  Slot& slot = slots[waiter.slot];
+  slot.state = SlotState::kSent;
+  ++slot.generation;
+  slot.request_piece = request.index;
+  slot.request_offset = request.offset;
+  slot.request_bytes = request_bytes;
+  slot.reply_piece = reply.index;
+  slot.reply_offset = reply.offset;
+  slot.reply_capacity = waiter.reply_capacity;
+  slot.started_tick = waiter.started_tick;
+  slot.waiter = &waiter;
+  waiter.client = this;
+  return true;
+}
+
+void RpcClient::State::fill(const Waiter& waiter, uint16_t method,
+                            std::span<const std::byte> request) {
+  const Slot& slot = slots[waiter.slot];
+  const RpcRequestHeader header{kRpcRequestMagic, slot.request_bytes,
+                                method,           static_cast<uint16_t>(waiter.slot),
+                                slot.generation,  0,
+                                slot.reply_offset, slot.reply_capacity,
+                                0};
+  std::byte* to = staging.data() + slot.request_offset;
+  std::memcpy(to, &header, sizeof(header));
+  if (!request.empty()) std::memcpy(to + sizeof(header), request.data(), request.size());
+}
+
+Status RpcClient::State::send(uint32_t index) {
+  const Slot& slot = slots[index];
+  Batch batch;
+  batch.write_immediate(
+      {staging.data() + slot.request_offset, slot.request_bytes, staging_region.get()},
+      request_region.at(slot.request_offset), slot.request_offset / kRpcUnit);
+  return connection->post(batch, nullptr);
+}
+
+void RpcClient::State::cancel(Waiter& waiter) {
+  Slot& slot = slots[waiter.slot];
+  waiter.client = nullptr;
+  slot.waiter = nullptr;
+  request_space.free(slot.request_piece);
+  slot.state = SlotState::kHeld;
+  release(waiter.slot);
+}
+
+void RpcClient::State::release(uint32_t index) {
+  Slot& slot = slots[index];
+  PMSTORE_CHECK(slot.state == SlotState::kHeld, "only an answered call's slot is released");
+  slot.holder = nullptr;
+  slot.state = SlotState::kFree;
+  reply_space.free(slot.reply_piece);
+  free_slots.push_back(index);
+  if (first_waiting != nullptr) serve_queue();
+}
+
+void RpcClient::State::enqueue(Waiter& waiter) {
+  waiter.client = this;
+  waiter.next = nullptr;
+  (first_waiting == nullptr ? first_waiting : last_waiting->next) = &waiter;
+  last_waiting = &waiter;
+}
+
+void RpcClient::State::serve_queue() {
+  while (first_waiting != nullptr && reserve(*first_waiting)) {
+    Waiter* waiter = first_waiting;
+    first_waiting = waiter->next;
+    if (first_waiting == nullptr) last_waiting = nullptr;
+    device.executor().post(std::exchange(waiter->frame, {}));
+  }
+}
+
+void RpcClient::State::forget(Waiter& waiter) {
+  if (waiter.slot != UINT32_MAX) {
+    slots[waiter.slot].waiter = nullptr;  // the answer will release it
+    return;
+  }
+  Waiter* before = nullptr;
+  for (Waiter* at = first_waiting; at != nullptr; before = at, at = at->next) {
+    if (at != &waiter) continue;
+    (before == nullptr ? first_waiting : before->next) = at->next;
+    if (last_waiting == at) last_waiting = before;
+    return;
+  }
+}
+
+bool RpcClient::State::valid_reply(const Slot& slot, uint32_t index, uint16_t generation,
+                                   RpcReplyHeader& header) const {
+  if (slot.state != SlotState::kSent || slot.generation != generation) return false;
+  base::copy_from_shared(&header, arena.data() + slot.reply_offset, sizeof(header));
+  if (header.magic != kRpcReplyMagic || header.slot != index || header.generation != generation ||
+      header.status > kRpcMaxStatus || header.total_bytes < sizeof(header)) {
+    return false;
+  }
+  const uint64_t payload_bytes = header.total_bytes - sizeof(header);
+  if (header.status == 0) return payload_bytes <= slot.reply_capacity;
+  return header.total_bytes <= rpc_reply_room(slot.reply_capacity);
+}
+
+void RpcClient::State::on_reply(uint32_t immediate) {
+  const uint32_t index = immediate & 0xffff;
+  if (index < slots.size() && slots[index].state == SlotState::kLost) return;  // too late for anybody
+  RpcReplyHeader header;
+  if (index >= slots.size() ||
+      !valid_reply(slots[index], index, static_cast<uint16_t>(immediate >> 16), header)) {
+    fail_all(make_error(ErrorCode::kDisconnected,
+                        "the server sent a malformed RPC reply; is it of another version?"));
+    return;
+  }
+  Slot& slot = slots[index];
+  slot.state = SlotState::kHeld;
+  request_space.free(slot.request_piece);
+  Waiter* waiter = std::exchange(slot.waiter, nullptr);
+  if (waiter == nullptr) {
+    release(index);
+    return;
+  }
+  waiter->client = nullptr;
+  const std::byte* payload = arena.data() + slot.reply_offset + sizeof(header);
+  const size_t payload_bytes = header.total_bytes - sizeof(header);
+  if (header.status == 0) {
+    waiter->reply = {payload, payload_bytes};
+    waiter->owner = self;
+  } else {
+    waiter->failed = true;
+    waiter->error.code = static_cast<ErrorCode>(header.status - 1);
+    waiter->error.message = printable(payload, payload_bytes);
+    release(index);
+  }
+  if (first_waiting != nullptr) serve_queue();
+  // Last, since the caller may destroy this client.
+  if (waiter->frame) std::exchange(waiter->frame, {}).resume();
+}
+
+base::Task<Result<RpcReply>> RpcClient::call(uint16_t method, std::span<const std::byte> request,
+                                             uint32_t reply_capacity) {
+  struct Suspend {
+    State::Waiter& waiter;
+    bool await_ready() const { return waiter.client == nullptr; }
+    void await_suspend(std::coroutine_handle<> frame) { waiter.frame = frame; }
+    void await_resume() const {}
+  };
+  struct SuspendForRoom : Suspend {
+    bool await_ready() const { return waiter.slot != UINT32_MAX || waiter.client == nullptr; }
+  };
+
+  PMSTORE_CHECK(state_->connection != nullptr, "an RPC client is attached before it calls");
+  if (state_->failed) co_return Error(state_->why_failed);
+  if (Status fits = state_->check_sizes(request.size(), reply_capacity); !fits) {
+    co_return std::move(fits.error());
+  }
+  State::Waiter waiter;
+  waiter.request_bytes = static_cast<uint32_t>(request.size());
+  waiter.reply_capacity = reply_capacity;
+  waiter.started_tick = state_->tick;
+  state_->active_since_tick = true;
+  if (!state_->scanning) state_->start_scan();
+
+  if (state_->first_waiting == nullptr && state_->reserve(waiter)) {
+    state_->fill(waiter, method, request);
+  } else {
+    const std::vector<std::byte> copy(request.begin(), request.end());
+    state_->enqueue(waiter);
+    SuspendForRoom for_room{{waiter}};
+    co_await for_room;
+    if (waiter.failed) co_return std::move(waiter.error);
+    state_->fill(waiter, method, copy);
+  }
+
+  while (true) {
+    Status sent = state_->send(waiter.slot);
+    if (sent) break;
+    const bool full = sent.code() == ErrorCode::kBackPressure;
+    if (!full || state_->expired(waiter.started_tick)) {
+      state_->cancel(waiter);
+      if (full) sent = make_error(ErrorCode::kTimeout, "the send queue stayed full; not sent");
+      co_return std::move(sent.error());
+    }
+    co_await state_->device.executor().sleep_for(kRetryStepNs);
+    if (waiter.failed) co_return std::move(waiter.error);
+  }
+  Counters& counters = state_->connection->mutable_counters();
+  ++counters.server_messages;
+  ++counters.round_trips;
+
+  Suspend for_reply{waiter};
+  co_await for_reply;
+  if (waiter.failed) co_return std::move(waiter.error);
+  RpcReply reply;
+  reply.client_ = waiter.owner;
+  reply.slot_ = waiter.slot;
+  reply.bytes_ = waiter.reply;
+  waiter.owner->state_->slots[waiter.slot].holder = &reply;
+  co_return std::move(reply);
+}
+
+}  // namespace pmstore::fabric

@@ -1,0 +1,198 @@
+#include "fabric/rpc.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/check.h"
+#include "fabric/internal/rpc_client_state.h"
+#include "fabric/rpc_layout.h"
+
+namespace pmstore::fabric {
+
+namespace {
+
+bool usable_ring(uint64_t bytes) {
+  return bytes % kRpcUnit == 0 && bytes >= kMinRpcRingBytes && bytes <= kMaxRpcRingBytes;
+}
+
+Error bad_ring(std::string_view what, uint64_t bytes) {
+  return make_error(ErrorCode::kInvalidArgument,
+                    "an RPC " + std::string(what) + " of " + std::to_string(bytes) +
+                        " bytes is unusable; use a multiple of 64 from 4096 to 2^30");
+}
+
+}  // namespace
+
+RpcReply::RpcReply(RpcReply&& other) noexcept { *this = std::move(other); }
+
+RpcReply& RpcReply::operator=(RpcReply&& other) noexcept {
+  if (this == &other) return *this;
+  if (client_ != nullptr) client_->state_->release(slot_);
+  client_ = std::exchange(other.client_, nullptr);
+  slot_ = other.slot_;
+  bytes_ = std::exchange(other.bytes_, {});
+  if (client_ != nullptr) client_->state_->slots[slot_].holder = this;
+  return *this;
+}
+
+RpcReply::~RpcReply() {
+  if (client_ != nullptr) client_->state_->release(slot_);
+}
+
+Result<std::unique_ptr<RpcClient>> RpcClient::create(Device& device, const RpcOptions& options) {
+  if (!usable_ring(options.reply_arena_bytes)) {
+    return bad_ring("reply arena", options.reply_arena_bytes);
+  }
+  if (!usable_ring(options.request_ring_bytes)) {
+    return bad_ring("request ring", options.request_ring_bytes);
+  }
+  if (options.max_calls == 0 || options.max_calls > kMaxRpcCalls) {
+    return make_error(ErrorCode::kInvalidArgument, "RpcOptions::max_calls is from 1 to 65536");
+  }
+  auto state = std::make_unique<State>(device, options);
+  PMSTORE_TRY(state->arena, internal::PageMemory::create(options.reply_arena_bytes));
+  PMSTORE_TRY(state->staging, internal::PageMemory::create(options.request_ring_bytes));
+  PMSTORE_TRY(state->arena_region,
+              device.register_memory(state->arena.bytes(), Access::kRemoteWrite));
+  PMSTORE_TRY(state->staging_region,
+              device.register_memory(state->staging.bytes(), Access::kLocal));
+  auto client = std::unique_ptr<RpcClient>(new RpcClient(std::move(state)));
+  client->state_->self = client.get();
+  return client;
+}
+
+RpcClient::RpcClient(std::unique_ptr<State> state) : state_(std::move(state)) {}
+RpcClient::~RpcClient() = default;
+
+const RemoteRegion& RpcClient::reply_region() const { return state_->arena_region->remote(); }
+
+Status RpcClient::attach(Connection& connection, const RemoteRegion& request_region) {
+  PMSTORE_CHECK(state_->connection == nullptr, "an RPC client serves one connection");
+  if (!usable_ring(request_region.bytes)) {
+    return bad_ring("request ring of the server", request_region.bytes);
+  }
+  state_->request_region = request_region;
+  const uint64_t ring_bytes =
+      std::min<uint64_t>(request_region.bytes, state_->options.request_ring_bytes);
+  state_->request_space.reset(static_cast<uint32_t>(ring_bytes), state_->options.max_calls * 4);
+  state_->connection = &connection;
+  connection.set_receiver(this);
+  return {};
+}
+
+bool RpcClient::failed() const { return state_->failed; }
+
+uint32_t RpcClient::max_request_bytes() const {
+  return state_->request_space.max_piece_bytes() - static_cast<uint32_t>(sizeof(RpcRequestHeader));
+}
+
+uint32_t RpcClient::max_reply_bytes() const {
+  return state_->reply_space.max_piece_bytes() - static_cast<uint32_t>(sizeof(RpcReplyHeader));
+}
+
+void RpcClient::on_immediate(uint32_t immediate) { state_->on_reply(immediate); }
+
+void RpcClient::on_disconnect(const Error& why) {
+  state_->fail_all(make_error(ErrorCode::kDisconnected, why.message));
+}
+
+RpcClient::State::State(Device& of, const RpcOptions& given)
+    : device(of), options(given), slots(given.max_calls), scan_link(std::make_shared<Scan>(Scan{this})) {
+  reply_space.reset(options.reply_arena_bytes, options.max_calls * 4);
+  free_slots.reserve(options.max_calls);
+  for (uint32_t slot = options.max_calls; slot > 0; --slot) free_slots.push_back(slot - 1);
+}
+
+RpcClient::State::~State() {
+  scan_link->client = nullptr;
+  fail_all(make_error(ErrorCode::kDisconnected, "the RPC client was destroyed"));
+  for (Slot& slot : slots) {
+    if (slot.holder != nullptr) slot.holder->client_ = nullptr;
+  }
+}
+
+Status RpcClient::State::check_sizes(size_t request_bytes, uint32_t reply_capacity) const {
+  if (request_bytes > self->max_request_bytes()) {
+    return make_error(ErrorCode::kTooLarge, "a request of " + std::to_string(request_bytes) +
+                                                " bytes is over the limit of " +
+                                                std::to_string(self->max_request_bytes()));
+  }
+  if (reply_capacity > self->max_reply_bytes()) {
+    return make_error(ErrorCode::kTooLarge, "room for a reply of " + std::to_string(reply_capacity) +
+                                                " bytes is over the limit of " +
+                                                std::to_string(self->max_reply_bytes()));
+  }
+  return {};
+}
+
+void RpcClient::State::fail_all(const Error& why) {
+  if (!failed) {
+    failed = true;
+    why_failed = why;
+  }
+  for (Slot& slot : slots) {
+    if (slot.state != SlotState::kSent) continue;
+    slot.state = SlotState::kLost;
+    Waiter* waiter = std::exchange(slot.waiter, nullptr);
+    if (waiter == nullptr) continue;
+    waiter->fail(why);
+    if (waiter->frame) device.executor().post(waiter->frame);
+  }
+  while (first_waiting != nullptr) {
+    Waiter* waiter = first_waiting;
+    first_waiting = waiter->next;
+    waiter->fail(why);
+    if (waiter->frame) device.executor().post(waiter->frame);
+  }
+  last_waiting = nullptr;
+}
+
+void RpcClient::State::start_scan() {
+  scanning = true;
+  const uint64_t tick_ns = std::max<uint64_t>(options.call_timeout_ns / kTicksPerTimeout, 1000);
+  device.executor().spawn(scan(device.executor(), scan_link, tick_ns));
+}
+
+base::Task<void> RpcClient::State::scan(base::Executor& executor, std::shared_ptr<Scan> link,
+                                        uint64_t tick_ns) {
+  while (true) {
+    co_await executor.sleep_for(tick_ns);
+    if (link->client == nullptr || !link->client->on_tick()) co_return;
+  }
+}
+
+bool RpcClient::State::on_tick() {
+  ++tick;
+  bool waiting = first_waiting != nullptr;
+  const Error late = make_error(ErrorCode::kTimeout, "no answer within the call timeout");
+  for (Slot& slot : slots) {
+    if (slot.state != SlotState::kSent) continue;
+    waiting = true;
+    // A caller that does not wait for its answer yet has not sent, and looks at the time itself.
+    if (slot.waiter != nullptr && !slot.waiter->frame) continue;
+    if (!expired(slot.started_tick)) continue;
+    if (!failed) {
+      failed = true;
+      why_failed = make_error(ErrorCode::kDisconnected, "an earlier call on this connection timed out");
+    }
+    slot.state = SlotState::kLost;
+    Waiter* waiter = std::exchange(slot.waiter, nullptr);
+    if (waiter == nullptr) continue;
+    waiter->fail(late);
+    if (waiter->frame) device.executor().post(waiter->frame);
+  }
+  // First come, first expired. These were not sent.
+  while (first_waiting != nullptr && (failed || expired(first_waiting->started_tick))) {
+    Waiter* waiter = first_waiting;
+    first_waiting = waiter->next;
+    if (first_waiting == nullptr) last_waiting = nullptr;
+    waiter->fail(failed ? why_failed
+                        : make_error(ErrorCode::kTimeout, "no room for the request in time; not sent"));
+    if (waiter->frame) device.executor().post(waiter->frame);
+  }
+  scanning = waiting || active_since_tick;
+  active_since_tick = false;
+  return scanning;
+}
+
+}  // namespace pmstore::fabric
