@@ -156,7 +156,7 @@ Result<Ring> Ring::open(persist::Memory& memory, uint64_t offset, uint64_t bytes
 
 // ---- reading ----
 
-bool Ring::read_entry(uint64_t lsn, EntryHeader& header) const {
+bool Ring::read_sealed(uint64_t lsn, EntryHeader& header) const {
   if (!is_boundary(lsn, position_.data_bytes)) return false;
   const uint64_t left = position_.data_bytes - lsn % position_.data_bytes;
   const std::byte* const from = data_at(lsn);
@@ -164,66 +164,70 @@ bool Ring::read_entry(uint64_t lsn, EntryHeader& header) const {
   base::copy_from_shared(&header, from, sizeof header);
   const bool pad = header.magic == kPadMagic;
   if (!pad && header.magic != kEntryMagic) return false;
-  if (header.lsn != lsn || header.reserved != 0) return false;
+  if (header.reserved != 0 || header.incarnation == 0) return false;
   if (pad && (header.padding_bytes != 0 || header.sequence != 0)) return false;
   const uint64_t bytes = entry_bytes(header);
   if (bytes > left || !is_boundary(lsn + bytes, position_.data_bytes)) return false;
-  if (lsn >= header_.incarnation_lsn) {
-    if (header.incarnation != header_.incarnation) return false;
-  } else {
-    if (header.incarnation == 0 || header.incarnation >= header_.incarnation) return false;
-    if (lsn + bytes > header_.incarnation_lsn) return false;
-  }
   const size_t covered = pad ? 0 : header.payload_bytes;
   return header.crc == entry_crc(header, {from + sizeof header, covered}, position_.salt);
+}
+
+bool Ring::belongs(uint64_t lsn, const EntryHeader& header) const {
+  const uint64_t next = lsn + entry_bytes(header);
+  if (header.lsn != lsn || next > header_.start_lsn + position_.data_bytes) return false;
+  if (lsn >= header_.incarnation_lsn) return header.incarnation == header_.incarnation;
+  return header.incarnation < header_.incarnation && next <= header_.incarnation_lsn;
 }
 
 Status Ring::walk(const std::function<void(const EntryView&)>& visit) {
   uint64_t lsn = header_.start_lsn;
   const uint64_t end = header_.start_lsn + position_.data_bytes;
   uint32_t incarnation = 0;
+  bool newer = false;
   EntryHeader header;
-  while (lsn < end && read_entry(lsn, header)) {
-    const uint64_t next = lsn + entry_bytes(header);
-    if (next > end || header.incarnation < incarnation) break;
+  while (lsn < end && read_sealed(lsn, header)) {
+    // The header was durable before anything was written that only it allows.
+    newer = header.incarnation > header_.incarnation || (header.lsn > lsn && header.lsn >= end);
+    if (!belongs(lsn, header) || header.incarnation < incarnation) break;
     incarnation = header.incarnation;
-    if (header.magic == kEntryMagic) {
-      visit({lsn,
-             next,
-             header.sequence,
-             incarnation,
-             {data_at(lsn) + sizeof header, header.payload_bytes}});
-    }
+    const uint64_t next = lsn + entry_bytes(header);
+    if (header.magic == kEntryMagic) visit(view(header));
     lsn = next;
   }
   position_.tail_lsn = lsn;
-  if (lsn < header_.incarnation_lsn) {
+  if (lsn < header_.incarnation_lsn || newer) {
     phase_ = Phase::kDamaged;
     return make_error(
         ErrorCode::kBadPool,
-        fmt::format(
-            "the ring at offset {} is damaged at lsn {}, and entries up to lsn {} were durable: "
-            "restore the pool from a copy",
-            offset_, lsn, header_.incarnation_lsn));
+        fmt::format("the ring at offset {} is damaged: {} at lsn {}; restore the pool from a copy",
+                    offset_,
+                    newer ? "the last header is lost, later entries are there"
+                          : "an entry is gone that was durable",
+                    lsn));
   }
   phase_ = Phase::kWalked;
   return {};
 }
 
+EntryView Ring::view(const EntryHeader& header) const {
+  return {header.lsn,
+          header.lsn + entry_bytes(header),
+          header.sequence,
+          header.incarnation,
+          {data_at(header.lsn) + sizeof header, header.payload_bytes}};
+}
+
 Result<EntryView> Ring::entry_at(uint64_t lsn) const {
   EntryHeader header;
   const bool inside = lsn >= header_.start_lsn && lsn - header_.start_lsn < position_.data_bytes;
-  if (!inside || !read_entry(lsn, header) || header.magic != kEntryMagic ||
-      lsn + entry_bytes(header) > header_.start_lsn + position_.data_bytes) {
-    return make_error(ErrorCode::kBadPool, fmt::format("no valid entry at lsn {} of the ring at "
-                                                       "offset {}: not written, or truncated",
-                                                       lsn, offset_));
+  if (inside && read_sealed(lsn, header) && belongs(lsn, header) && header.magic == kEntryMagic) {
+    return view(header);
   }
-  return EntryView{lsn,
-                   lsn + entry_bytes(header),
-                   header.sequence,
-                   header.incarnation,
-                   {data_at(lsn) + sizeof header, header.payload_bytes}};
+  return make_error(
+      ErrorCode::kBadPool,
+      fmt::format("no valid entry at lsn {} of the ring at offset {}: not written, or "
+                  "truncated",
+                  lsn, offset_));
 }
 
 // ---- changing ----
@@ -253,7 +257,7 @@ Status Ring::take_over(uint64_t owner) {
 Result<uint64_t> Ring::append(uint64_t sequence, std::span<const std::byte> payload) {
   const std::span<std::byte> scratch(scratch_.get(), scratch_bytes_);
   if (payload.size() <= scratch_bytes_ - sizeof(EntryHeader)) [[likely]] {
-    std::memcpy(scratch.data() + sizeof(EntryHeader), payload.data(), payload.size());
+    std::copy(payload.begin(), payload.end(), scratch.begin() + sizeof(EntryHeader));
   }
   return append_in(sequence, scratch, payload.size());
 }

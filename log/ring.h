@@ -41,9 +41,11 @@ class Ring {
 
   // Visits every valid entry from start_lsn in order and sets the tail behind the last one. Changes
   // nothing in the memory. Bounded by the size of the ring; never reads outside it, whatever it
-  // holds. BadPool when entries that were durable once are damaged (it stops before the place where
-  // the present incarnation began): what was visited is right, but not all. Then nothing can be
-  // appended, and the ring must be formatted to be used again.
+  // holds. BadPool when something that was durable is provably damaged: it stops before the place
+  // where the present incarnation began, or in front of an entry that could be written only under a
+  // later header. What was visited is right, but not all; nothing can be appended, and the ring
+  // must be formatted to be used again. (Damage to the present incarnation's entries looks like a
+  // torn tail.)
   Status walk(const std::function<void(const EntryView&)>& visit);
 
   // A new writer: new incarnation and owner, durable on return. Must follow format() or walk() with
@@ -101,9 +103,11 @@ class Ring {
   Status write_header(RingHeader header);
   Status erase();
   std::byte* data_at(uint64_t lsn) const;
-  // Checks the header at `lsn` and, unless it is a pad entry, the payload. False: nothing valid
-  // there.
-  bool read_entry(uint64_t lsn, EntryHeader& header) const;
+  // Reads what lies at `lsn` and checks its checksum and bounds. False: nothing valid there.
+  bool read_sealed(uint64_t lsn, EntryHeader& header) const;
+  // Is it the entry of that lsn, by a writer who may have written there?
+  bool belongs(uint64_t lsn, const EntryHeader& header) const;
+  EntryView view(const EntryHeader& header) const;
 
   persist::Memory* memory_;
   uint64_t offset_;
