@@ -1,0 +1,42 @@
+// What libpmemobj writes at the start of a pool, as far as we check it before libpmemobj gets the
+// pool.
+//
+// Why look at all: pmemobj_open() changes a pool even when it then refuses it, cannot tell a
+// truncated pool from a damaged one, and on a truncated one may run into SIGBUS. The format is the
+// one of PMDK 1.5 to 2.x ("OBJ_FORMAT_MAJOR 6": pool_hdr.h, obj.h, heap_layout.h there); it will
+// not change any more. tests/unit/persist compares every field with a pool made by the library that
+// is installed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace pmstore::persist::internal {
+
+struct PmemobjFacts {
+  uint64_t pool_bytes;   // that libpmemobj maps and uses
+  uint64_t root_offset;  // of the root object
+  uint64_t heap_offset;
+};
+
+inline constexpr char kPmemobjSignature[8] = {'P', 'M', 'E', 'M', 'O', 'B', 'J', 0};
+// The signature, version and checksummed header of a pool.
+inline constexpr uint64_t kPmemobjHeaderBytes = 4096;
+
+// BadPool (not a pool, another program's, truncated, damaged header), VersionMismatch; `name`
+// begins the message. `file` is the whole file or device.
+Result<PmemobjFacts> check_pmemobj(std::span<const std::byte> file, std::string_view name);
+
+// The largest object that libpmemobj can still allocate, from its chunk headers; 0 when there is
+// none. Requires that check_pmemobj() accepted the pool. Damaged chunk headers end the walk.
+uint64_t largest_free_object(std::span<const std::byte> pool, const PmemobjFacts& facts);
+
+// PMDK's 64-bit Fletcher sum with [skip_begin, skip_begin+8) and everything from `covered` on as
+// zeroes.
+uint64_t fletcher64(std::span<const std::byte> bytes, size_t skip_begin, size_t covered);
+
+}  // namespace pmstore::persist::internal

@@ -1,0 +1,86 @@
+#include "persist/internal/pmemobj_library.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <mutex>
+
+#include "base/check.h"
+#include "persist/internal/pool_file.h"
+#include "persist/pool_layout.h"
+
+namespace pmstore::persist::internal {
+namespace {
+
+std::mutex& library_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+void set(const char* name, bool on) {
+  int value = on ? 1 : 0;
+  PMSTORE_CHECK(pmemobj_ctl_set(nullptr, name, &value) == 0, "libpmemobj lost one of its settings");
+}
+
+// Puts a setting back when the call that needed it is over.
+class Setting {
+ public:
+  Setting(const char* name, bool on, bool normally) : name_(name), normally_(normally) {
+    set(name, on);
+  }
+  ~Setting() { set(name_, normally_); }
+  Setting(const Setting&) = delete;
+  Setting& operator=(const Setting&) = delete;
+
+ private:
+  const char* name_;
+  bool normally_;
+};
+
+Error translate(const std::string& path, const char* what) {
+  switch (errno) {
+    case EWOULDBLOCK:
+    case EBUSY: return busy(path);
+    case EINVAL:
+      return make_error(
+          ErrorCode::kBadPool,
+          fmt::format("{}: damaged (libpmemobj: {}): restore the file from a copy, or "
+                      "make a new pool",
+                      path, pmemobj_errormsg()));
+    case ENOSPC:
+      return make_error(
+          ErrorCode::kFull,
+          fmt::format("{}: no room in the file system: free some, or make a smaller pool", path));
+    default: return system_error(path, what);
+  }
+}
+
+}  // namespace
+
+Result<PoolHandle> create_pmemobj(const std::string& path, bool allocate_blocks) {
+  std::lock_guard guard(library_mutex());
+  Setting fallocate("fallocate.at_create", allocate_blocks, true);
+  // Size 0 stands for the size of what is there.
+  PoolHandle pool(pmemobj_create(path.c_str(), kPoolLayoutName, 0, 0));
+  if (!pool) return translate(path, "make a pool there");
+  return pool;
+}
+
+Result<PoolHandle> open_pmemobj(const std::string& path) {
+  std::lock_guard guard(library_mutex());
+  PoolHandle pool(pmemobj_open(path.c_str(), kPoolLayoutName));
+  if (!pool) return translate(path, "open it");
+  return pool;
+}
+
+Status rehearse_open(const std::string& path) {
+  std::lock_guard guard(library_mutex());
+  Setting copy("copy_on_write.at_open", true, false);
+  const PoolHandle pool(pmemobj_open(path.c_str(), kPoolLayoutName));
+  // The kernel may not promise memory for a copy of a very large pool; there is nothing to learn
+  // then.
+  if (!pool && errno != ENOMEM) return translate(path, "open it");
+  return {};
+}
+
+}  // namespace pmstore::persist::internal

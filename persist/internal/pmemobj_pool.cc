@@ -1,0 +1,167 @@
+#include "persist/internal/pmemobj_pool.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "persist/padding.h"
+
+namespace pmstore::persist::internal {
+namespace {
+
+// libpmemobj aligns an object to its 16-byte header only.
+constexpr uint64_t kAlignmentSlack = kXpLineBytes;
+
+// Objects up to 10 chunks of 256 KiB (MAX_RUN_SIZE in PMDK's alloc_class.c) are cut from runs of
+// several of their size, which may not fit where one object does. Larger ones get chunks of their
+// own, so that the chunk headers tell exactly what can still be allocated.
+constexpr uint64_t kSmallestObject = 10 * 256 * 1024 + 1;
+
+uint64_t object_bytes_for(uint64_t extent_bytes) {
+  return std::max(extent_bytes + kAlignmentSlack, kSmallestObject);
+}
+
+// A crash between reserving and publishing leaves the free space cut in two. Cancelling a
+// reservation of the smaller piece (libpmemobj takes the best fit) joins it with its neighbours.
+void rejoin_free_space(PMEMobjpool* pool) {
+  pobj_action action;
+  if (OID_IS_NULL(pmemobj_reserve(pool, &action, kSmallestObject, 0))) return;
+  pmemobj_cancel(pool, &action, 1);
+}
+
+std::span<std::byte> mapping_of(PMEMobjpool* pool, uint64_t bytes) {
+  // A PMEMobjpool is the beginning of the mapping.
+  return {reinterpret_cast<std::byte*>(pool), bytes};
+}
+
+}  // namespace
+
+uint64_t largest_extent_in(uint64_t object_bytes) {
+  const uint64_t usable = std::min<uint64_t>(object_bytes, PMEMOBJ_MAX_ALLOC_SIZE);
+  return usable < kSmallestObject ? 0 : round_down(usable - kAlignmentSlack, kXpLineBytes);
+}
+
+Result<Examined> examine(const std::string& path) {
+  PMSTORE_TRY(const PoolFile file, PoolFile::open(path));
+  PMSTORE_TRY(const PmemobjFacts facts, check_pmemobj(file.bytes(), path));
+  const auto pool = file.bytes().first(facts.pool_bytes);
+  PMSTORE_TRY(Catalog catalog,
+              Catalog::read(pool, round_up(facts.root_offset, kXpLineBytes), path));
+  const uint64_t largest = largest_extent_in(largest_free_object(pool, facts));
+  return Examined{file.facts(), facts, std::move(catalog), largest};
+}
+
+Result<std::unique_ptr<Pool>> PmemobjPool::make(const std::string& path, PoolHandle handle,
+                                                bool format, const PoolOpenOptions& options) {
+  auto pool = std::make_unique<PmemobjPool>();
+  pool->handle_ = std::move(handle);
+  PMSTORE_TRY_STATUS(pool->start(path, format, options));
+  return pool;
+}
+
+Status PmemobjPool::start(const std::string& path, bool format, const PoolOpenOptions& options) {
+  fd_ = FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd_) return system_error(path, "open it");
+  PMSTORE_TRY(medium_, probe_medium(fd_.get(), path));
+  const PMEMoid root = pmemobj_root(handle_.get(), kPoolLayoutBytes + kAlignmentSlack);
+  if (OID_IS_NULL(root)) return system_error(path, "make its root object");
+  PMSTORE_TRY(facts_, check_pmemobj(mapping_of(handle_.get(), medium_.bytes), path));
+
+  PMSTORE_TRY(DomainReport report, detect_domain(path));
+  const Domain domain = options.assume_domain.value_or(report.domain);
+  memory_ = std::make_unique<Memory>(
+      mapping_of(handle_.get(), facts_.pool_bytes),
+      MemoryOptions{.domain = domain, .non_temporal_bytes = options.non_temporal_bytes});
+  const uint64_t layout_offset = round_up(facts_.root_offset, kXpLineBytes);
+  if (format) {
+    PMSTORE_TRY_STATUS(Catalog::format(*memory_, layout_offset));
+  } else {
+    rejoin_free_space(handle_.get());
+  }
+  PMSTORE_TRY(catalog_, Catalog::read(memory_->mapping(), layout_offset, path));
+
+  info_.path = path;
+  info_.medium = medium_name(medium_.medium);
+  info_.format_version = kPoolFormatVersion;
+  info_.bytes = facts_.pool_bytes;
+  info_.detected_domain = report.domain;
+  info_.domain = domain;
+  info_.domain_source = std::move(report.source);
+  refresh_info();
+  return {};
+}
+
+std::span<std::byte> PmemobjPool::root() {
+  return memory_->mapping().subspan(catalog_.root_offset, kRootBytes);
+}
+
+Result<Extent> PmemobjPool::allocate_extent(ExtentKind kind, uint64_t bytes) {
+  PMSTORE_TRY(const uint64_t size, check_extent_request(catalog_, kind, bytes, info_.path));
+  if (size > largest_free_extent()) {
+    return no_room(info_.path, size, largest_free_extent());
+  }
+  pobj_action actions[5];
+  const PMEMoid object = pmemobj_reserve(handle_.get(), &actions[0], object_bytes_for(size),
+                                         static_cast<uint64_t>(kind));
+  if (OID_IS_NULL(object)) return no_room(info_.path, size, largest_free_extent());
+
+  const Extent extent{kind, round_up(object.off, kXpLineBytes), size};
+  if (auto zeroed = zero_extent(extent.offset, extent.bytes); !zeroed) {
+    pmemobj_cancel(handle_.get(), actions, 1);
+    return zeroed.error();
+  }
+  // Reservation and entry are published by one redo log of libpmemobj: both or neither.
+  const size_t index = catalog_.extents.size();
+  const ExtentEntry entry = Catalog::make_entry(index, extent, object.off);
+  auto* place = reinterpret_cast<ExtentEntry*>(
+      memory_->at(Catalog::entry_offset(catalog_.layout_offset, index)));
+  pmemobj_set_value(handle_.get(), &actions[1], &place->offset, entry.offset);
+  pmemobj_set_value(handle_.get(), &actions[2], &place->bytes, entry.bytes);
+  pmemobj_set_value(handle_.get(), &actions[3], &place->allocation, entry.allocation);
+  pmemobj_set_value(handle_.get(), &actions[4], &place->tag, entry.tag);
+  if (pmemobj_publish(handle_.get(), actions, 5) != 0) {
+    const Error error = system_error(info_.path, "publish an extent");
+    pmemobj_cancel(handle_.get(), actions, 5);
+    return error;
+  }
+  catalog_.extents.push_back(extent);
+  refresh_info();
+  return extent;
+}
+
+Status PmemobjPool::zero_extent(uint64_t offset, uint64_t bytes) {
+  const uint64_t end = offset + bytes;
+  while (offset < end) {
+    uint64_t begin_data = offset;
+    uint64_t end_data = end;
+    if (medium_.medium != Medium::kDeviceDax) {
+      // A hole reads as zeroes and is durable as it is; touching it would only use up blocks.
+      const off_t data = lseek(fd_.get(), static_cast<off_t>(offset), SEEK_DATA);
+      if (data < 0 && errno == ENXIO) return {};
+      if (data < 0) return system_error(info_.path, "look for holes");
+      const off_t hole = lseek(fd_.get(), data, SEEK_HOLE);
+      if (hole < 0) return system_error(info_.path, "look for holes");
+      begin_data = std::clamp(static_cast<uint64_t>(data), offset, end);
+      end_data = std::clamp(static_cast<uint64_t>(hole), begin_data, end);
+    }
+    if (begin_data < end_data) {
+      pmemobj_memset_persist(handle_.get(), memory_->at(begin_data), 0, end_data - begin_data);
+    }
+    offset = end_data;
+  }
+  return {};
+}
+
+uint64_t PmemobjPool::largest_free_extent() {
+  return largest_extent_in(largest_free_object(memory_->mapping(), facts_));
+}
+
+void PmemobjPool::refresh_info() {
+  info_.extents = catalog_.extents;
+  info_.free_bytes = largest_free_extent();
+}
+
+}  // namespace pmstore::persist::internal

@@ -1,0 +1,60 @@
+// PmemobjPool: a pool on libpmemobj, opened. See persist/pool.h for the contract and docs/pool.md
+// for the steps.
+//
+// Invariants: memory_ covers exactly what libpmemobj mapped, [handle, handle + pool_bytes);
+// catalog_ is what the medium says; nobody but libpmemobj stores to its metadata or to the extent
+// table.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "persist/internal/catalog.h"
+#include "persist/internal/pmemobj_format.h"
+#include "persist/internal/pmemobj_library.h"
+#include "persist/internal/pool_file.h"
+#include "persist/pool.h"
+
+namespace pmstore::persist::internal {
+
+class PmemobjPool final : public Pool {
+ public:
+  // Takes a pool that check_pmemobj() accepts; with `format`, one that has no catalog yet.
+  static Result<std::unique_ptr<Pool>> make(const std::string& path, PoolHandle handle, bool format,
+                                            const PoolOpenOptions& options);
+
+  Memory& memory() override { return *memory_; }
+  const PoolInfo& info() const override { return info_; }
+  std::span<std::byte> root() override;
+  Result<Extent> allocate_extent(ExtentKind kind, uint64_t bytes) override;
+  uint64_t largest_free_extent() override;
+
+ private:
+  Status start(const std::string& path, bool format, const PoolOpenOptions& options);
+  // Makes what is not known to be zero in [offset, offset + bytes) zero, durably.
+  Status zero_extent(uint64_t offset, uint64_t bytes);
+  void refresh_info();
+
+  PoolHandle handle_;  // closed last
+  FileDescriptor fd_;  // to ask for holes
+  MediumFacts medium_{};
+  PmemobjFacts facts_{};
+  Catalog catalog_;
+  PoolInfo info_{};
+  std::unique_ptr<Memory> memory_;
+};
+
+// What can be said about a pool without opening it, nothing changed. The errors of Pool::open().
+struct Examined {
+  MediumFacts medium;
+  PmemobjFacts facts;
+  Catalog catalog;
+  uint64_t largest_free_extent;
+};
+Result<Examined> examine(const std::string& path);
+
+// From the largest object: an extent is a multiple of 256, aligned inside its object.
+uint64_t largest_extent_in(uint64_t object_bytes);
+
+}  // namespace pmstore::persist::internal

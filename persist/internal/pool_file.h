@@ -1,0 +1,71 @@
+// PoolFile: a file or DAX device opened to be looked at, and only that: read-only descriptor,
+// read-only shared mapping, and a shared lock that whoever has the pool open (libpmemobj locks
+// exclusively) keeps it from getting. Two that only look do not disturb each other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace pmstore::persist::internal {
+
+enum class Medium { kDeviceDax, kFsDax, kFile };
+std::string_view medium_name(Medium medium);
+
+struct MediumFacts {
+  Medium medium;
+  uint64_t bytes;
+  uint64_t map_alignment;  // mappings of it begin and end on multiples of this
+};
+
+// What an open descriptor is. BadPool when it is neither a regular file nor a DAX device.
+Result<MediumFacts> probe_medium(int fd, std::string_view name);
+
+// "PATH: in use by another process: ...", in one wording.
+Error busy(std::string_view name);
+// Io with strerror(errno).
+Error system_error(std::string_view name, std::string_view what);
+
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.release()) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
+  ~FileDescriptor() { reset(); }
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  int release() {
+    const int fd = fd_;
+    fd_ = -1;
+    return fd;
+  }
+  void reset();
+
+ private:
+  int fd_ = -1;
+};
+
+class PoolFile {
+ public:
+  // Io (does not exist, no permission), Busy, BadPool (empty, or not a file or DAX device).
+  static Result<PoolFile> open(const std::string& path);
+  PoolFile(PoolFile&& other) noexcept;
+  PoolFile& operator=(PoolFile&&) = delete;
+  ~PoolFile();
+
+  std::span<const std::byte> bytes() const { return mapping_; }
+  const MediumFacts& facts() const { return facts_; }
+
+ private:
+  PoolFile() = default;
+  FileDescriptor fd_;
+  MediumFacts facts_{};
+  std::span<const std::byte> mapping_;
+};
+
+}  // namespace pmstore::persist::internal
