@@ -14,14 +14,15 @@ namespace {
 std::atomic<uint64_t> allocations{0};
 }  // namespace
 
-void* operator new(size_t bytes) {
+// Not inlined, or the compiler takes malloc and free for a mismatched pair.
+[[gnu::noinline]] void* operator new(size_t bytes) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   void* memory = std::malloc(bytes);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace pmstore::log {
 namespace {
