@@ -135,7 +135,12 @@ readonly label_bytes=$((2 << 20))
 readonly nvdimm_unit=$((16 << 20))
 
 # Makes the file behind the NVDIMM when absent, and locks it for as long as the emulator, which
-# inherits the descriptor, lives: two guests on one file would ruin it.  Sets nvdimm_bytes.
+# inherits the descriptor, lives: two guests on one file would ruin it.  Sets nvdimm_bytes and
+# nvdimm_holds (devdax, fsdax or nothing).
+#
+# What it holds is read here, from the kernel's info block at 4 KiB, and not found out in the guest
+# by looking for devices: those appear late on a busy host, and the guest would make anew what is
+# there already.
 make_nvdimm() {
   local wanted
   if [[ -s $guest_nvdimm ]]; then
@@ -152,6 +157,13 @@ make_nvdimm() {
   exec {nvdimm_lock}<>"$guest_nvdimm"
   flock -n "$nvdimm_lock" ||
     die "cannot use $guest_nvdimm" "another guest is using it" "stop that one first"
+  case $(head -c $((4096 + 15)) -- "$guest_nvdimm" | tail -c 15 | tr -d '\0') in
+    NVDIMM_DAX_INFO) nvdimm_holds=devdax ;;
+    NVDIMM_PFN_INFO) nvdimm_holds=fsdax ;;
+    *) nvdimm_holds= ;;
+  esac
+  [[ $nvdimm_holds == @(|"$guest_mode") ]] ||
+    usage_error "--mode $guest_mode" "$guest_nvdimm holds $nvdimm_holds, which would be lost"
 }
 
 # Prints those of the paths that the guest's own /tmp, /run and /mnt would hide: folders, and for
@@ -172,7 +184,8 @@ write_orders() {  # STATE COMMAND...
   shift
   mkdir -p "$state/ctl"
   {
-    printf 'mode=%s\nnumber=%s\nshare=%s\n' "$guest_mode" "$guest_number" "${guest_share:+1}"
+    printf 'mode=%s\nholds=%s\nnumber=%s\nshare=%s\n' "$guest_mode" "$nvdimm_holds" \
+      "$guest_number" "${guest_share:+1}"
     printf 'show="'
     hidden_paths "$PWD" "$repo_dir" "$(command -v -- "$1" || true)" "${@:2}"
     printf '"\n'
