@@ -1,5 +1,6 @@
 #include "log/ring.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -398,6 +399,49 @@ TEST_F(RingTest, PlacesWhereNoRingCanBeAreRefused) {
   EXPECT_EQ(Ring::format(memory_, 0, kBytes + 64, 1).code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(Ring::format(memory_, kOffset, 1u << 20, 1).code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(Ring::open(memory_, UINT64_MAX - 255, kBytes, 1).code(), ErrorCode::kInvalidArgument);
+}
+
+// docs/log.md shows these bytes.
+TEST_F(RingTest, ExampleOfTheDocumentIsRight) {
+  crash::PageBytes region(kBytes);
+  persist::Memory memory(region.bytes(), {.domain = persist::Domain::kCpuCache});
+  Ring ring = Ring::format(memory, 0, kBytes, 0x1234).value();
+  ASSERT_TRUE(ring.take_over(42));
+  const std::string texts[] = {"hello", std::string(300, 'x'), std::string(100, 'y')};
+  for (uint64_t i = 0; i < 3; ++i) {
+    ASSERT_TRUE(ring.append(i + 1, std::as_bytes(std::span(texts[i]))));
+  }
+  EXPECT_EQ(ring.position().tail_lsn, 960u);
+  EXPECT_EQ(max_payload_bytes(kData), 7648u);
+  const auto hex = [&](size_t offset) {
+    std::string text;
+    for (size_t i = 0; i < 16; ++i) {
+      text += fmt::format("{:02x}", static_cast<unsigned>(region.data()[offset + i]));
+      if (i % 4 == 3 && i < 15) text += ' ';
+    }
+    return text;
+  };
+  EXPECT_EQ(hex(0), "50524e47 82d201de 01000000 02000000");
+  EXPECT_EQ(hex(16), "02000000 00000000 2a000000 00000000");
+  EXPECT_EQ(hex(48), "003f0000 00000000 00000000 00000000");
+  EXPECT_EQ(hex(128), "50524e47 b3bbb298 01000000 01000000");
+  EXPECT_EQ(hex(256), "ee3b00eb 454e001b 00000000 00000000");
+  EXPECT_EQ(hex(272), "05000000 02000000 01000000 00000000");
+  EXPECT_EQ(hex(320), "5d87f451 50410000 40000000 00000000");
+  EXPECT_EQ(hex(336), "a0000000 02000000 00000000 00000000");
+  EXPECT_EQ(hex(512), "0523d632 454e00b4 00010000 00000000");
+  EXPECT_EQ(hex(528), "2c010000 02000000 02000000 00000000");
+}
+
+TEST_F(RingTest, LostLastHeaderIsDamageNotAnOlderState) {
+  Ring ring = format();
+  must_append(ring, 1, 10);
+  walk(ring);
+  ASSERT_TRUE(ring.take_over(0));  // generation 2, copy 0
+  must_append(ring, 2, 10);
+  damage(header_copy(0) + 40);
+  Ring again = reopen();
+  EXPECT_EQ(walk(again, true).size(), 1u);
 }
 
 using RingDeathTest = RingTest;
