@@ -1,0 +1,68 @@
+// Handshake: the messages by which two ends of an ofi connection introduce themselves.
+//
+//   client                              listener
+//     Hello   {endpoint name, hello}  ->
+//                                     <-  Accept {endpoint name, hello}   or   Refuse {ErrorCode,
+//                                     text}
+//     Ready   {}                      ->
+//                                     <-  Welcome {}: the listener's owner has the connection
+//
+// Little endian. The magic, the version and the kind keep their places in every later version, so
+// that any two versions can tell each other apart. docs/fabric-ofi.md has the bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace pmstore::fabric::ofi {
+
+inline constexpr uint32_t kHandshakeMagic = 0x46534d50;  // "PMSF"
+inline constexpr uint16_t kHandshakeVersion = 1;
+
+enum class MessageKind : uint16_t {
+  kHello = 1,
+  kAccept = 2,
+  kRefuse = 3,
+  kReady = 4,
+  kWelcome = 5
+};
+
+struct HandshakeHeader {
+  uint32_t magic;
+  uint16_t version;
+  uint16_t kind;
+  uint32_t error_code;  // Refuse: an ErrorCode; otherwise 0
+  uint16_t endpoint_bytes;
+  uint16_t body_bytes;  // the hello, or the text of a Refuse
+};
+static_assert(sizeof(HandshakeHeader) == 16);
+
+inline constexpr size_t kMaxEndpointBytes = 64;
+inline constexpr size_t kMaxBodyBytes = 4096;
+inline constexpr size_t kMaxMessageBytes =
+    sizeof(HandshakeHeader) + kMaxEndpointBytes + kMaxBodyBytes;
+
+struct HandshakeMessage {
+  MessageKind kind;
+  std::string endpoint;  // shm: where libfabric reaches the sender; tcp: empty
+  std::vector<std::byte> body;
+  ErrorCode refusal = ErrorCode::kProtocol;
+
+  // For a Refuse.
+  Error to_error() const;
+};
+
+std::vector<std::byte> encode(const HandshakeMessage& message);
+// The message that carries `error`; its text is cut where it does not fit.
+std::vector<std::byte> encode_refusal(const Error& error);
+
+// VersionMismatch when it was made by another version (or by something else than pmstore); Protocol
+// when it is malformed.
+Result<HandshakeMessage> decode(std::span<const std::byte> bytes);
+
+}  // namespace pmstore::fabric::ofi

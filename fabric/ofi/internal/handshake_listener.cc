@@ -1,0 +1,103 @@
+#include "fabric/ofi/internal/handshake_listener.h"
+
+#include "fabric/ofi/internal/ofi_device.h"
+
+namespace pmstore::fabric::ofi {
+
+HandshakeListener::HandshakeListener(OfiDevice& device, Uri uri, Acceptor& acceptor)
+    : device_(device), uri_(std::move(uri)), acceptor_(acceptor) {
+  device_.add(*this);
+}
+
+HandshakeListener::~HandshakeListener() {
+  device_.remove(*this);
+  for (Pending& pending : pending_) {
+    device_.handshake_ended();
+    if (pending.stage == Stage::kAwaitReady) acceptor_.on_abandoned(pending.token);
+  }
+}
+
+void HandshakeListener::take(std::unique_ptr<OfiConnection> connection) {
+  device_.handshake_started();
+  pending_.push_back(Pending{std::move(connection), next_token_++,
+                             device_.executor().now_ns() + kTimeoutNs, Stage::kAwaitHello});
+}
+
+void HandshakeListener::tick(uint64_t now_ns) {
+  accept_new();
+  for (size_t i = 0; i < pending_.size();) {
+    // Off the list while callbacks run.
+    Pending pending = std::move(pending_[i]);
+    if (advance(pending, now_ns)) {
+      pending_[i++] = std::move(pending);
+    } else {
+      device_.handshake_ended();
+      pending_.erase(pending_.begin() + static_cast<ptrdiff_t>(i));
+    }
+  }
+}
+
+bool HandshakeListener::advance(Pending& pending, uint64_t now_ns) {
+  OfiConnection& connection = *pending.connection;
+  if (auto message = connection.take_control()) {
+    if (pending.stage == Stage::kAwaitHello) {
+      if (Status answered = answer_hello(pending, *message); !answered) {
+        refuse(pending, answered.error(), now_ns);
+      }
+      return true;
+    }
+    if (pending.stage == Stage::kAwaitReady) {
+      Result<HandshakeMessage> ready = decode(*message);
+      if (ready && ready->kind == MessageKind::kReady && !connection.broken()) {
+        complete(pending);
+      } else {
+        acceptor_.on_abandoned(pending.token);
+      }
+      return false;
+    }
+  }
+  if (!connection.broken() && now_ns < pending.deadline_ns) return true;
+  if (pending.stage == Stage::kAwaitReady) acceptor_.on_abandoned(pending.token);
+  return false;
+}
+
+Status HandshakeListener::answer_hello(Pending& pending, std::span<const std::byte> message) {
+  OfiConnection& connection = *pending.connection;
+  PMSTORE_TRY(HandshakeMessage hello, decode(message));
+  if (hello.kind != MessageKind::kHello) {
+    return make_error(ErrorCode::kProtocol, "a handshake starts with a hello");
+  }
+  PMSTORE_TRY_STATUS(connection.link(hello.endpoint));
+  PMSTORE_TRY(std::vector<std::byte> blob, acceptor_.on_hello(pending.token, hello.body));
+  pending.stage = Stage::kAwaitReady;
+  connection.set_peer_hello(std::move(hello.body));
+  Status sent;
+  if (blob.size() > kMaxHelloBytes) {
+    sent = make_error(ErrorCode::kInvalidArgument, "the server's own hello is over its limit");
+  } else {
+    sent = connection.send_control(
+        encode({MessageKind::kAccept, connection.endpoint_name(), std::move(blob), {}}));
+  }
+  if (!sent) acceptor_.on_abandoned(pending.token);
+  return sent;
+}
+
+void HandshakeListener::refuse(Pending& pending, const Error& why, uint64_t now_ns) {
+  pending.stage = Stage::kRefused;
+  pending.deadline_ns = now_ns + kRefusalNs;
+  // Best effort: a peer that is gone already does not need it.
+  if (Status sent = pending.connection->send_control(encode_refusal(why)); !sent) {
+    pending.deadline_ns = now_ns;
+  }
+}
+
+void HandshakeListener::complete(Pending& pending) {
+  pending.connection->peer_has_linked();
+  OfiConnection::hand_over(std::move(pending.connection),
+                           encode({MessageKind::kWelcome, {}, {}, {}}),
+                           [&](std::unique_ptr<Connection> connection) {
+                             acceptor_.on_connected(pending.token, std::move(connection));
+                           });
+}
+
+}  // namespace pmstore::fabric::ofi

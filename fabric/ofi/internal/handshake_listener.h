@@ -1,0 +1,66 @@
+// HandshakeListener: the listener's half of the handshake, the same over tcp and shm.
+//
+// Owns the connections whose handshake is under way. A derived class finds new ones and gives them
+// to take(). At most kMaxPending at a time, each for at most kTimeoutNs.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "fabric/device.h"
+#include "fabric/ofi/internal/handshake.h"
+#include "fabric/ofi/internal/ofi_connection.h"
+
+namespace pmstore::fabric::ofi {
+
+class HandshakeListener : public Listener {
+ public:
+  ~HandshakeListener() override;
+  HandshakeListener(const HandshakeListener&) = delete;
+  HandshakeListener& operator=(const HandshakeListener&) = delete;
+
+  const Uri& uri() const override { return uri_; }
+
+  // Called by the device.
+  void tick(uint64_t now_ns);
+
+ protected:
+  // What accepted connections get; the client's own option is for the client's end.
+  static constexpr ConnectionOptions kAcceptedOptions{10'000'000'000};
+
+  HandshakeListener(OfiDevice& device, Uri uri, Acceptor& acceptor);
+
+  // Finds new connections.
+  virtual void accept_new() = 0;
+  bool full() const { return pending_.size() >= kMaxPending; }
+  void take(std::unique_ptr<OfiConnection> connection);
+
+  OfiDevice& device_;
+  Uri uri_;
+
+ private:
+  static constexpr size_t kMaxPending = 256;
+  static constexpr uint64_t kTimeoutNs = 5'000'000'000;
+  // How long a refused peer may take to read why.
+  static constexpr uint64_t kRefusalNs = 1'000'000'000;
+
+  enum class Stage { kAwaitHello, kAwaitReady, kRefused };
+  struct Pending {
+    std::unique_ptr<OfiConnection> connection;
+    uint64_t token;
+    uint64_t deadline_ns;
+    Stage stage;
+  };
+
+  // False when it is over, one way or the other, and `pending` is to be forgotten.
+  bool advance(Pending& pending, uint64_t now_ns);
+  Status answer_hello(Pending& pending, std::span<const std::byte> message);
+  void refuse(Pending& pending, const Error& why, uint64_t now_ns);
+  void complete(Pending& pending);
+
+  Acceptor& acceptor_;
+  uint64_t next_token_ = 1;
+  std::vector<Pending> pending_;
+};
+
+}  // namespace pmstore::fabric::ofi

@@ -1,0 +1,50 @@
+// OfiRegion: a region registered with libfabric, and the keys by which peers name it.
+//
+// On the wire, libfabric's remote address is an offset into the region. Ours is that plus a base
+// which follows from the key, so that an address used with another region's key does not fit there
+// by chance, and no pointer of ours leaves the process. A tcp key is 64 random bits. A shm key says
+// what it grants, because libfabric's shm target drops a forbidden request without telling anybody:
+// the initiator checks the key itself, so that a mistake breaks its connection at once; the target
+// checks all the same. The keys of shm need not be secret: its peers run as the same user and map
+// each other's memory.
+#pragma once
+
+#include <rdma/fi_domain.h>
+
+#include "base/random.h"
+#include "base/result.h"
+#include "fabric/memory_region.h"
+#include "fabric/ofi/internal/provider.h"
+
+namespace pmstore::fabric::ofi {
+
+class OfiRegion final : public MemoryRegion {
+ public:
+  // InvalidArgument when the memory is empty or too large, Io when libfabric refuses.
+  // Access::kRemoteAtomic is taken and has no effect: Capabilities::atomics is kNone.
+  static Result<std::unique_ptr<MemoryRegion>> create(const Provider& provider,
+                                                      std::span<std::byte> memory, Access access);
+
+ private:
+  OfiRegion(std::span<std::byte> memory, Access access) : MemoryRegion(memory, access) {}
+  FidPtr<fid_mr> mr_;
+};
+
+// What the region's first byte is called; a whole number of pages, never 0.
+inline uint64_t address_base(uint64_t key) {
+  return (base::mix64(key) & 0x7fff'ffff'f000u) | uint64_t{1} << 47;
+}
+
+// A shm key: bits 63-62 the rights (kRemoteRead, kRemoteWrite), 61-16 the size in bytes, 15-0 a
+// number that tells regions of equal size and rights apart.
+inline constexpr uint64_t kGrantMaxBytes = (uint64_t{1} << 46) - 1;
+
+constexpr uint64_t make_grant(Access access, uint64_t bytes, uint16_t number) {
+  return uint64_t{static_cast<uint32_t>(access) & 3u} << 62 | bytes << 16 | number;
+}
+constexpr bool grant_permits(uint64_t grant, uint64_t offset, uint64_t bytes, Access right) {
+  const uint64_t size = grant >> 16 & kGrantMaxBytes;
+  return has(static_cast<Access>(grant >> 62), right) && offset <= size && bytes <= size - offset;
+}
+
+}  // namespace pmstore::fabric::ofi

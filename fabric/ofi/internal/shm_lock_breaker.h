@@ -1,0 +1,86 @@
+// ShmLockBreaker: frees a server (or client) from the spin lock that a killed peer has left locked.
+//
+// In libfabric 1.17 each shm endpoint has a segment in shared memory with a spin lock that the peer
+// takes to post a command. A peer that is killed inside leaves it locked, and whoever progresses or
+// posts to the endpoint next spins for ever inside libfabric. This watches from a thread of its
+// own: when the executor's thread has burned kSpinNs of processor time inside one call, every
+// segment that it shares with a peer that is gone (its socket has hung up) and whose lock is held
+// is emptied and unlocked. A command that was half written is lost with it, as it must be; the
+// connection breaks at the next tick.
+//
+// The segment's layout is private to libfabric, so it is checked against a segment of our own
+// first; where it does not match (another libfabric; later ones have queues without locks), this
+// does nothing.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/result.h"
+
+namespace pmstore::fabric::ofi {
+
+struct CallTrace;
+
+// The first page of an endpoint's segment, mapped.
+class ShmSegment {
+ public:
+  // Disconnected when there is none of that name: the peer is gone, or its /dev/shm is not ours.
+  static Result<std::unique_ptr<ShmSegment>> map(const std::string& name);
+  ~ShmSegment();
+  ShmSegment(const ShmSegment&) = delete;
+  ShmSegment& operator=(const ShmSegment&) = delete;
+
+  // Whether it looks like a fresh segment of this process, as libfabric 1.17 lays it out.
+  bool recognized() const;
+  bool lock_is_held() const;
+  // Drops the commands that are queued, then unlocks. Only when the holder is dead.
+  void break_lock();
+  // For tests: as a peer that dies inside leaves it.
+  void leave_locked();
+
+ private:
+  struct Layout;
+  explicit ShmSegment(void* page, uint64_t file_bytes);
+  Layout* layout_;
+  uint64_t file_bytes_;
+};
+
+class ShmLockBreaker {
+ public:
+  // `trace` is borrowed.
+  explicit ShmLockBreaker(const CallTrace& trace);
+  ~ShmLockBreaker();
+  ShmLockBreaker(const ShmLockBreaker&) = delete;
+  ShmLockBreaker& operator=(const ShmLockBreaker&) = delete;
+
+  // Both segments of one connection and its socket are borrowed until remove(). Any thread.
+  void add(ShmSegment* own, ShmSegment* peer, int socket_fd);
+  void remove(const ShmSegment* own);
+
+ private:
+  struct Watched {
+    ShmSegment* own;
+    ShmSegment* peer;
+    int socket_fd;
+  };
+  void run();
+  bool spinning();
+  void break_locks();
+
+  const CallTrace& trace_;
+  uint64_t call_ = 0;       // the call that was last seen, 0: none
+  uint64_t cpu_at_ns_ = 0;  // processor time of the executor's thread at that moment
+  std::mutex mutex_;
+  std::condition_variable stop_changed_;
+  bool stop_ = false;
+  std::vector<Watched> watched_;
+  std::thread thread_;
+};
+
+}  // namespace pmstore::fabric::ofi

@@ -1,0 +1,50 @@
+// ShmSocket: the Unix socket beside each shm connection, for what libfabric's shm provider has not:
+// finding a server by name, one server per name, and noticing that the peer is gone.
+//
+// A SOCK_SEQPACKET socket in the abstract namespace: the kernel frees the name and tells the peer
+// when the process ends, however it ends. Only handshakes travel here. Never blocks. One thread.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace pmstore::fabric::ofi {
+
+class ShmSocket {
+ public:
+  ShmSocket() = default;
+  explicit ShmSocket(int fd) : fd_(fd) {}
+  ShmSocket(ShmSocket&& other) noexcept;
+  ShmSocket& operator=(ShmSocket&& other) noexcept;
+  ~ShmSocket();
+
+  // Io when a server of that name runs; InvalidArgument when the name is too long.
+  static Result<ShmSocket> listen(const std::string& name);
+  // InvalidArgument as above.
+  static Result<ShmSocket> create(const std::string& name);
+
+  // True once connected, false: ask again. Disconnected when nobody listens, Access when the server
+  // belongs to another user.
+  Result<bool> connect(const std::string& name);
+  // The next client; nothing when there is none. Clients of other users are turned away.
+  std::optional<ShmSocket> accept();
+
+  Status send(std::span<const std::byte> message);
+  enum class Received { kMessage, kNothing, kClosed };
+  // Fills `message` with the next one.
+  Received receive(std::vector<std::byte>& message);
+
+  int fd() const { return fd_; }
+  void close();
+
+ private:
+  bool same_user() const;
+  int fd_ = -1;
+};
+
+}  // namespace pmstore::fabric::ofi
