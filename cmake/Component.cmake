@@ -27,6 +27,11 @@ function(pmstore_register_test_sources)
   endforeach()
 endfunction()
 
+# The target sanitized_tests builds the test programs of the kinds (the first folder under tests/)
+# that tools/check runs under the sanitizers.
+add_custom_target(sanitized_tests)
+set(PMSTORE_SANITIZED_KINDS unit scenario)
+
 # pmstore_test(NAME SOURCES ... [DEPS ...] [TIMEOUT SECONDS]): a GoogleTest program, registered as
 # one ctest test.
 function(pmstore_test name)
@@ -41,6 +46,11 @@ function(pmstore_test name)
   target_link_libraries(${name} PRIVATE GTest::gtest GTest::gmock GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})
+  file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})
+  string(REGEX REPLACE "/.*" "" kind "${folder}")
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+  if(kind IN_LIST PMSTORE_SANITIZED_KINDS)
+    add_dependencies(sanitized_tests ${name})
+  endif()
   pmstore_register_test_sources(${ARG_SOURCES})
 endfunction()
