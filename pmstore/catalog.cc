@@ -1,0 +1,183 @@
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/checksum.h"
+#include "base/random.h"
+#include "log/ring.h"
+#include "persist/padding.h"
+#include "pmstore/internal/catalog.h"
+#include "pmstore/internal/slab_layout.h"
+
+namespace pmstore {
+
+namespace internal {
+
+namespace {
+
+template <typename T>
+uint32_t crc_after_first_fields(const T& value, size_t from, uint32_t seed) {
+  const auto bytes = std::as_bytes(std::span(&value, 1));
+  return base::crc32c(bytes.subspan(from), seed);
+}
+
+uint32_t header_crc(const CatalogHeader& header) {
+  return crc_after_first_fields(header, offsetof(CatalogHeader, version), 0);
+}
+
+uint32_t entry_crc(const TableEntry& entry, uint64_t pool) {
+  return crc_after_first_fields(entry, offsetof(TableEntry, id), static_cast<uint32_t>(pool | 1));
+}
+
+bool header_valid(const CatalogHeader& header, const persist::Memory& memory) {
+  return header.magic == kCatalogMagic && header.crc == header_crc(header) &&
+         header.version == kCatalogVersion && header.ring_count > 0 &&
+         memory.contains(header.rings_offset, header.ring_count * header.ring_bytes) &&
+         memory.contains(header.records_offset, header.records_bytes);
+}
+
+uint64_t random_identity() {
+  uint64_t identity = 0;
+  while (identity == 0) {
+    if (getrandom(&identity, sizeof(identity), 0) != sizeof(identity)) identity = 0;
+  }
+  return identity;
+}
+
+}  // namespace
+
+Status Catalog::format(persist::Pool& pool, const FormatOptions& options) {
+  uint64_t ring_bytes = options.ring_bytes;
+  if (ring_bytes == 0) {
+    ring_bytes = std::clamp<uint64_t>(pool.info().bytes / 128, 64 << 10, 4 << 20);
+  }
+  ring_bytes = persist::round_up(ring_bytes, persist::kXpLineBytes);
+  if (options.rings == 0 || options.rings > 4096) {
+    return make_error(ErrorCode::kInvalidArgument, "a pool has 1 to 4096 client rings");
+  }
+  if (ring_bytes < log::kMinRingBytes) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "a client ring has at least " + std::to_string(log::kMinRingBytes) + " bytes");
+  }
+  Catalog catalog(pool);
+  PMSTORE_TRY(const auto rings,
+              pool.allocate_extent(persist::ExtentKind::kRings, options.rings * ring_bytes));
+  const uint64_t room = persist::round_down(pool.largest_free_extent(), kChunkBytes);
+  if (room < 4 * kChunkBytes) {
+    return make_error(ErrorCode::kFull, "the pool has no room for records beside " +
+                                            std::to_string(options.rings) +
+                                            " client rings: use fewer or smaller rings, or more bytes");
+  }
+  PMSTORE_TRY(const auto records, pool.allocate_extent(persist::ExtentKind::kRecords, room));
+  CatalogHeader& header = catalog.header_;
+  header.magic = kCatalogMagic;
+  header.version = kCatalogVersion;
+  header.ring_count = options.rings;
+  header.ring_bytes = ring_bytes;
+  header.pool = random_identity();
+  header.rings_offset = rings.offset;
+  header.records_offset = records.offset;
+  header.records_bytes = records.bytes;
+  header.clean = 1;
+  for (uint32_t i = 0; i < header.ring_count; ++i) {
+    auto ring = log::Ring::format(pool.memory(), catalog.ring_offset(i), ring_bytes,
+                                  catalog.ring_salt(i));
+    if (!ring) return ring.error();
+  }
+  // The header comes last: a pool whose formatting was interrupted has no catalog.
+  return catalog.write_header();
+}
+
+Result<Catalog> Catalog::load(persist::Pool& pool) {
+  Catalog catalog(pool);
+  const std::byte* root = pool.root().data();
+  bool found = false;
+  for (uint64_t copy = 0; copy < 2; ++copy) {
+    CatalogHeader header;
+    std::memcpy(&header, root + copy * kCatalogCopyBytes, sizeof(header));
+    if (!header_valid(header, pool.memory())) continue;
+    if (!found || header.generation > catalog.header_.generation) catalog.header_ = header;
+    found = true;
+  }
+  if (!found) {
+    return make_error(ErrorCode::kBadPool,
+                      pool.info().path + ": the store's catalog is damaged or was never written; "
+                                         "restore the pool from a backup, or create a new one");
+  }
+  for (size_t i = 0; i < kMaxTables; ++i) {
+    TableEntry entry;
+    std::memcpy(&entry, root + kTableEntriesOffset + i * sizeof(entry), sizeof(entry));
+    if (entry.id != i + 1 || entry.name_bytes == 0 || entry.name_bytes > kMaxTableNameBytes ||
+        entry.crc != entry_crc(entry, catalog.header_.pool)) {
+      break;
+    }
+    catalog.tables_.push_back(
+        {static_cast<TableId>(entry.id), std::string(entry.name, entry.name_bytes)});
+  }
+  return catalog;
+}
+
+uint32_t Catalog::ring_salt(uint32_t ring) const {
+  return static_cast<uint32_t>(base::mix64(header_.pool + ring));
+}
+
+std::optional<TableId> Catalog::find(std::string_view name) const {
+  for (const TableInfo& table : tables_) {
+    if (table.name == name) return table.id;
+  }
+  return std::nullopt;
+}
+
+Result<TableId> Catalog::create_table(std::string_view name) {
+  if (name.empty() || name.size() > kMaxTableNameBytes) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "a table's name has 1 to " + std::to_string(kMaxTableNameBytes) + " bytes");
+  }
+  if (tables_.size() == kMaxTables) {
+    return make_error(ErrorCode::kFull, "a pool has at most " + std::to_string(kMaxTables) + " tables");
+  }
+  TableEntry entry{};
+  entry.id = static_cast<uint16_t>(tables_.size() + 1);
+  entry.kind = 1;
+  entry.name_bytes = static_cast<uint8_t>(name.size());
+  std::memcpy(entry.name, name.data(), name.size());
+  entry.crc = entry_crc(entry, header_.pool);
+  persist::Memory& memory = pool_->memory();
+  memory.write(pool_->root().data() + kTableEntriesOffset + tables_.size() * sizeof(entry), &entry,
+               sizeof(entry));
+  auto durable = memory.drain();
+  if (!durable) return durable.error();
+  tables_.push_back({static_cast<TableId>(entry.id), std::string(name)});
+  return tables_.back().id;
+}
+
+Status Catalog::begin_epoch() {
+  ++header_.epoch;
+  header_.clean = 0;
+  return write_header();
+}
+
+Status Catalog::mark_clean() {
+  header_.clean = 1;
+  return write_header();
+}
+
+Status Catalog::write_header() {
+  ++header_.generation;
+  header_.crc = header_crc(header_);
+  persist::Memory& memory = pool_->memory();
+  memory.write(pool_->root().data() + header_.generation % 2 * kCatalogCopyBytes, &header_,
+               sizeof(header_));
+  auto durable = memory.drain();
+  if (!durable) return durable.error();
+  return {};
+}
+
+}  // namespace internal
+
+Status format_store(persist::Pool& pool, const FormatOptions& options) {
+  return internal::Catalog::format(pool, options);
+}
+
+}  // namespace pmstore
