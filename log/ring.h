@@ -48,6 +48,10 @@ class Ring {
   // torn tail.)
   Status walk(const std::function<void(const EntryView&)>& visit);
 
+  // Visits the entries from start_lsn to the tail that is known here; changes nothing. False when one
+  // of them is damaged: then it stops before it.
+  bool for_each_entry(const std::function<void(const EntryView&)>& visit) const;
+
   // A new writer: new incarnation and owner, durable on return. Must follow format() or walk() with
   // nothing between. Entries stay until truncated. When `owner` changes, what there is is truncated
   // with the same header write (expired_below_sequence restarts at 0). Io: drain().

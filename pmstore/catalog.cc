@@ -1,3 +1,5 @@
+#include "pmstore/internal/catalog.h"
+
 #include <sys/random.h>
 
 #include <algorithm>
@@ -7,7 +9,6 @@
 #include "base/random.h"
 #include "log/ring.h"
 #include "persist/padding.h"
-#include "pmstore/internal/catalog.h"
 #include "pmstore/internal/slab_layout.h"
 
 namespace pmstore {
@@ -50,24 +51,29 @@ uint64_t random_identity() {
 Status Catalog::format(persist::Pool& pool, const FormatOptions& options) {
   uint64_t ring_bytes = options.ring_bytes;
   if (ring_bytes == 0) {
-    ring_bytes = std::clamp<uint64_t>(pool.info().bytes / 128, 64 << 10, 4 << 20);
+    // From 256 MiB on, a transaction may hold the largest value (it takes a little under half a ring).
+    constexpr uint64_t kHoldsLargestValue = 2304 << 10;
+    const uint64_t pool_bytes = pool.info().bytes;
+    const uint64_t least = pool_bytes >= (240u << 20) ? kHoldsLargestValue : 64 << 10;
+    ring_bytes = std::clamp<uint64_t>(pool_bytes / 128, least, 4 << 20);
   }
   ring_bytes = persist::round_up(ring_bytes, persist::kXpLineBytes);
   if (options.rings == 0 || options.rings > 4096) {
     return make_error(ErrorCode::kInvalidArgument, "a pool has 1 to 4096 client rings");
   }
   if (ring_bytes < log::kMinRingBytes) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "a client ring has at least " + std::to_string(log::kMinRingBytes) + " bytes");
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "a client ring has at least " + std::to_string(log::kMinRingBytes) + " bytes");
   }
   Catalog catalog(pool);
   PMSTORE_TRY(const auto rings,
               pool.allocate_extent(persist::ExtentKind::kRings, options.rings * ring_bytes));
   const uint64_t room = persist::round_down(pool.largest_free_extent(), kChunkBytes);
   if (room < 4 * kChunkBytes) {
-    return make_error(ErrorCode::kFull, "the pool has no room for records beside " +
-                                            std::to_string(options.rings) +
-                                            " client rings: use fewer or smaller rings, or more bytes");
+    return make_error(ErrorCode::kFull,
+                      "the pool has no room for records beside " + std::to_string(options.rings) +
+                          " client rings: use fewer or smaller rings, or more bytes");
   }
   PMSTORE_TRY(const auto records, pool.allocate_extent(persist::ExtentKind::kRecords, room));
   CatalogHeader& header = catalog.header_;
@@ -81,8 +87,8 @@ Status Catalog::format(persist::Pool& pool, const FormatOptions& options) {
   header.records_bytes = records.bytes;
   header.clean = 1;
   for (uint32_t i = 0; i < header.ring_count; ++i) {
-    auto ring = log::Ring::format(pool.memory(), catalog.ring_offset(i), ring_bytes,
-                                  catalog.ring_salt(i));
+    auto ring =
+        log::Ring::format(pool.memory(), catalog.ring_offset(i), ring_bytes, catalog.ring_salt(i));
     if (!ring) return ring.error();
   }
   // The header comes last: a pool whose formatting was interrupted has no catalog.
@@ -102,8 +108,9 @@ Result<Catalog> Catalog::load(persist::Pool& pool) {
   }
   if (!found) {
     return make_error(ErrorCode::kBadPool,
-                      pool.info().path + ": the store's catalog is damaged or was never written; "
-                                         "restore the pool from a backup, or create a new one");
+                      pool.info().path +
+                          ": the store's catalog is damaged or was never written; "
+                          "restore the pool from a backup, or create a new one");
   }
   for (size_t i = 0; i < kMaxTables; ++i) {
     TableEntry entry;
@@ -135,7 +142,8 @@ Result<TableId> Catalog::create_table(std::string_view name) {
                       "a table's name has 1 to " + std::to_string(kMaxTableNameBytes) + " bytes");
   }
   if (tables_.size() == kMaxTables) {
-    return make_error(ErrorCode::kFull, "a pool has at most " + std::to_string(kMaxTables) + " tables");
+    return make_error(ErrorCode::kFull,
+                      "a pool has at most " + std::to_string(kMaxTables) + " tables");
   }
   TableEntry entry{};
   entry.id = static_cast<uint16_t>(tables_.size() + 1);

@@ -25,7 +25,7 @@ namespace pmstore {
 struct FormatOptions {
   uint32_t rings = 32;  // clients at the same time, at most
   uint64_t ring_bytes =
-      0;  // per client; 0: pool / 128, from 64 KiB to 4 MiB. Bounds a transaction to half of it
+      0;  // per client; 0: pool / 128, 64 KiB to 4 MiB, from pools of 240 MiB on at least 2.25 MiB. Bounds a transaction to half of it
 };
 
 // Writes the store's catalog into a new pool and allocates its extents; durable on return.

@@ -40,11 +40,12 @@ Status SlabArena::read_headers() {
       std::memcpy(&header, at + copy * kSlabCopyBytes, sizeof(header));
       const SlabHeader zero{};
       blank &= std::memcmp(&header, &zero, sizeof(zero)) == 0;
-      const bool valid = header.magic == kSlabMagic && header.crc == slab_crc(header, chunk) &&
-                         header.run_chunks >= 1 && header.run_chunks <= chunks_.size() - chunk &&
-                         (header.size_class == kFreeRun ||
-                          (header.size_class < kSizeClasses &&
-                           header.run_chunks == run_chunks_of(static_cast<uint8_t>(header.size_class))));
+      const bool valid =
+          header.magic == kSlabMagic && header.crc == slab_crc(header, chunk) &&
+          header.run_chunks >= 1 && header.run_chunks <= chunks_.size() - chunk &&
+          (header.size_class == kFreeRun ||
+           (header.size_class < kSizeClasses &&
+            header.run_chunks == run_chunks_of(static_cast<uint8_t>(header.size_class))));
       if (!valid || (found && header.generation < newest.generation)) continue;
       newest = header;
       found = true;
@@ -122,9 +123,8 @@ uint64_t SlabArena::base_version(SlotOffset slot) const {
 }
 
 uint64_t SlabArena::free_chunks() const {
-  return static_cast<uint64_t>(std::count_if(chunks_.begin(), chunks_.end(), [](const Chunk& c) {
-    return c.kind == Chunk::Kind::kFree;
-  }));
+  return static_cast<uint64_t>(std::count_if(
+      chunks_.begin(), chunks_.end(), [](const Chunk& c) { return c.kind == Chunk::Kind::kFree; }));
 }
 
 Status SlabArena::write_header(uint32_t chunk, uint16_t size_class, uint32_t run,
@@ -170,16 +170,19 @@ Status SlabArena::claim(uint8_t size_class) {
     first = find_free_run(run);
   }
   if (!first) {
-    return make_error(ErrorCode::kFull, "the pool has no room for another record of this size; "
-                                        "delete records or use a larger pool");
+    return make_error(ErrorCode::kFull,
+                      "the pool has no room for another record of this size; "
+                      "delete records or use a larger pool");
   }
   uint64_t base = 0;
   for (uint32_t i = 0; i < run; ++i) base = std::max(base, chunks_[*first + i].base_version);
-  // Leftovers would look like torn records: every slot starts out as never written. No more than that is
-  // zeroed before the header is durable, because until then the headers of the run's other chunks count.
+  // Leftovers would look like torn records: every slot starts out as never written. No more than
+  // that is zeroed before the header is durable, because until then the headers of the run's other
+  // chunks count.
   const uint64_t start = *first * kChunkBytes;
   for (uint32_t i = 0; i < slots_per_slab(size_class); ++i) {
-    std::byte* slot = memory_->at(offset_ + start + kSlabHeaderBytes + i * uint64_t{kSlotBytes[size_class]});
+    std::byte* slot =
+        memory_->at(offset_ + start + kSlabHeaderBytes + i * uint64_t{kSlotBytes[size_class]});
     memory_->zero(slot, persist::kLineBytes);
     memory_->flush(slot, persist::kLineBytes);
   }
@@ -216,11 +219,12 @@ Status SlabArena::give_back_empty_slabs() {
       highest = std::max(highest, version_of_(slot_of(slab, i)));
     }
     const uint32_t run = state.run;
-    // From the last chunk to the first: until the first one's header says that the run is free, the whole
-    // run is still this slab, so a crash in between changes nothing.
+    // From the last chunk to the first: until the first one's header says that the run is free, the
+    // whole run is still this slab, so a crash in between changes nothing.
     for (uint32_t i = run; i > 0; --i) {
       const uint32_t member = chunk + i - 1;
-      // What lies inside a run is record bytes, not a header: its generation starts anew, with both copies blank.
+      // What lies inside a run is record bytes, not a header: its generation starts anew, with both
+      // copies blank.
       if (i > 1) {
         std::byte* at = memory_->at(offset_ + member * kChunkBytes);
         memory_->zero(at, kSlabHeaderBytes);
@@ -236,7 +240,8 @@ Status SlabArena::give_back_empty_slabs() {
     }
   }
   for (auto& list : free_slots_) {
-    std::erase_if(list, [&](uint32_t slot) { return given_back[uint64_t{slot} * 64 / kChunkBytes]; });
+    std::erase_if(list,
+                  [&](uint32_t slot) { return given_back[uint64_t{slot} * 64 / kChunkBytes]; });
   }
   return {};
 }

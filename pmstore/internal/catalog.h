@@ -1,4 +1,5 @@
-// Catalog: what a pool is divided into, and which tables it has (pmstore/internal/catalog_layout.h).
+// Catalog: what a pool is divided into, and which tables it has
+// (pmstore/internal/catalog_layout.h).
 //
 // Threads: one. Everything that changes is durable on return.
 #pragma once
@@ -21,7 +22,9 @@ class Catalog {
   static Result<Catalog> load(persist::Pool& pool);
 
   const CatalogHeader& header() const { return header_; }
-  uint64_t ring_offset(uint32_t ring) const { return header_.rings_offset + ring * header_.ring_bytes; }
+  uint64_t ring_offset(uint32_t ring) const {
+    return header_.rings_offset + ring * header_.ring_bytes;
+  }
   // Seeds the checksums of ring `ring`.
   uint32_t ring_salt(uint32_t ring) const;
 

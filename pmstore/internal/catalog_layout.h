@@ -1,8 +1,9 @@
-// The persistent layout of the store's catalog, in the pool's root area. docs/store.md describes it.
+// The persistent layout of the store's catalog, in the pool's root area. docs/store.md describes
+// it.
 //
 //   root = CatalogHeader copy A at 0, copy B at 256, table entries at 1024, 64 B each
-// The header is written to the copies in turn; the valid one with the higher generation counts. A table entry
-// is written once, with one line; an entry that does not check is free.
+// The header is written to the copies in turn; the valid one with the higher generation counts. A
+// table entry is written once, with one line; an entry that does not check is free.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,11 @@
-// Index: where each key's record is. DRAM, rebuilt at start; its buckets are read by clients one-sided.
+// Index: where each key's record is. DRAM, rebuilt at start; its buckets are read by clients
+// one-sided.
 //
-// A bucket that is full sends further keys to an overflow list that only the server sees; its `overflow` word tells
-// clients to ask. Keys are not kept here: candidates() gives the slots with the right tag, and the caller
-// compares the key in the record. begin_change() makes a bucket's version odd, end_change() even again;
-// insert() and erase() must happen in between. Threads: the server's; readers elsewhere see relaxed atomics.
+// A bucket that is full sends further keys to an overflow list that only the server sees; its
+// `overflow` word tells clients to ask. Keys are not kept here: candidates() gives the slots with
+// the right tag, and the caller compares the key in the record. begin_change() makes a bucket's
+// version odd, end_change() even again; insert() and erase() must happen in between. Threads: the
+// server's; readers elsewhere see relaxed atomics.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +21,8 @@ namespace pmstore::internal {
 
 class Index {
  public:
-  // Sized for `records_bytes` of records of about 128 B at 8 of 14 entries per bucket. Io when there is no memory.
+  // Sized for `records_bytes` of records of about 128 B at 8 of 14 entries per bucket. Io when
+  // there is no memory.
   static Result<Index> create(uint64_t records_bytes);
   Index(Index&&) noexcept;
   ~Index();
@@ -30,7 +33,8 @@ class Index {
     return __atomic_load_n(&buckets_[bucket].version, __ATOMIC_ACQUIRE);
   }
 
-  // Calls match(entry) for each entry with the hash's tag until it says true; gives that entry, or an unused one.
+  // Calls match(entry) for each entry with the hash's tag until it says true; gives that entry, or
+  // an unused one.
   template <typename Match>
   BucketEntry find(KeyHash hash, Match&& match) const {
     const Bucket& bucket = buckets_[bucket_of(hash)];
@@ -64,7 +68,9 @@ class Index {
 
  private:
   explicit Index(std::span<Bucket> buckets) : buckets_(buckets) {}
-  static void set(uint64_t& word, uint64_t value) { __atomic_store_n(&word, value, __ATOMIC_RELEASE); }
+  static void set(uint64_t& word, uint64_t value) {
+    __atomic_store_n(&word, value, __ATOMIC_RELEASE);
+  }
   std::span<Bucket> buckets_;
   std::unordered_map<uint64_t, std::vector<BucketEntry>> overflow_;
   std::unordered_map<uint64_t, unsigned> changing_;  // depth, only for buckets begun more than once

@@ -1,8 +1,9 @@
 // LockTable: the DRAM lock and version words of all slots, one per 64 B of the records extent.
 //
-// Who may change a word depends on the server's lock discipline (invariant 6): store() only before any
-// connection is accepted, or under LockDiscipline::kCpu. Reading is allowed from anywhere.
-// Memory: 1/8 of the records extent, in pages that are touched when used (an RNIC pins all of them).
+// Who may change a word depends on the server's lock discipline (invariant 6): store() only before
+// any connection is accepted, or under LockDiscipline::kCpu. Reading is allowed from anywhere.
+// Memory: 1/8 of the records extent, in pages that are touched when used (an RNIC pins all of
+// them).
 #pragma once
 
 #include <cstdint>
@@ -22,9 +23,7 @@ class LockTable {
   LockTable(LockTable&& other) noexcept;
   ~LockTable();
 
-  LockWord load(SlotOffset slot) const {
-    return {__atomic_load_n(word(slot), __ATOMIC_ACQUIRE)};
-  }
+  LockWord load(SlotOffset slot) const { return {__atomic_load_n(word(slot), __ATOMIC_ACQUIRE)}; }
   void store(SlotOffset slot, LockWord value) {
     __atomic_store_n(word(slot), value.bits, __ATOMIC_RELEASE);
   }

@@ -20,8 +20,9 @@ namespace pmstore::internal {
 
 class SlabArena {
  public:
-  // [offset, offset + bytes) of `memory`, a multiple of the chunk size. Reads the slab headers; BadPool when
-  // both copies of one are damaged. Every slot counts as used until free_slot() says otherwise.
+  // [offset, offset + bytes) of `memory`, a multiple of the chunk size. Reads the slab headers;
+  // BadPool when both copies of one are damaged. Every slot counts as used until free_slot() says
+  // otherwise.
   static Result<SlabArena> open(persist::Memory& memory, uint64_t offset, uint64_t bytes);
 
   struct Slab {
@@ -46,7 +47,8 @@ class SlabArena {
 
   // The version that a slot has at least, whatever its lock word says.
   uint64_t base_version(SlotOffset slot) const;
-  // Gives the present version of a slot; used when a slab is given back. Must be set before allocate().
+  // Gives the present version of a slot; used when a slab is given back. Must be set before
+  // allocate().
   void set_version_source(std::function<uint64_t(SlotOffset)> version_of) {
     version_of_ = std::move(version_of);
   }
@@ -61,9 +63,9 @@ class SlabArena {
   struct Chunk {
     enum class Kind : uint8_t { kFree, kSlab, kInside } kind = Kind::kFree;
     uint8_t size_class = 0;
-    uint32_t run = 1;         // of the slab, at its first chunk
-    uint32_t first = 0;       // of an inside chunk: the slab's first
-    uint32_t used = 0;        // slots handed out
+    uint32_t run = 1;    // of the slab, at its first chunk
+    uint32_t first = 0;  // of an inside chunk: the slab's first
+    uint32_t used = 0;   // slots handed out
     uint64_t base_version = 0;
     uint64_t generation = 0;  // of the header on the medium
   };

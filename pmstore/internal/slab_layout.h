@@ -1,8 +1,8 @@
 // The persistent layout of the records extent: chunks of 64 KiB, runs of chunks that are slabs.
 //
-// A slab is one chunk (or, for slots that do not fit one, a run of chunks with one slot). Its first 256 B hold
-// two copies of a SlabHeader, written in turn, each within one line; then come its slots. A run that was never
-// claimed is all zero.
+// A slab is one chunk (or, for slots that do not fit one, a run of chunks with one slot). Its first
+// 256 B hold two copies of a SlabHeader, written in turn, each within one line; then come its
+// slots. A run that was never claimed is all zero.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,8 @@ struct SlabHeader {
   uint32_t magic;
   uint32_t crc;  // of everything after this field, seeded with the chunk's number
   uint64_t generation;
-  uint64_t base_version;  // records at or below it are leftovers of an earlier use; new ones are above
+  uint64_t
+      base_version;  // records at or below it are leftovers of an earlier use; new ones are above
   uint32_t run_chunks;
   uint16_t size_class;  // kFreeRun: the run is free
   uint16_t zero;

@@ -1,0 +1,177 @@
+// Store: the server's state machine for one pool: records, index, lock words, redo rings.
+//
+// Knows nothing of connections. Under LockDiscipline::kCpu a whole transaction is one call,
+// commit(), that never suspends, so no other change can come between its checks and its writes;
+// what it must still protect against is clients that READ one-sided at any moment
+// (docs/transactions.md). Under kRnic the one-sided phases are the clients'; reserve(), release()
+// and apply() are the server's part, and every change of a lock word goes through a WordChanger.
+// Invariants: a live record's slot is in the index exactly once; lock word version == record
+// version while unlocked; a redo record is durable before the first byte of its writes goes in
+// place. Threads: one. What is durable: said at each call.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/task.h"
+#include "log/ring.h"
+#include "persist/pool.h"
+#include "pmstore/internal/catalog.h"
+#include "pmstore/internal/index.h"
+#include "pmstore/internal/lock_table.h"
+#include "pmstore/internal/slab_arena.h"
+#include "pmstore/protocol.h"
+#include "pmstore/redo.h"
+#include "pmstore/server.h"
+
+namespace pmstore::internal {
+
+// Changes lock words by RNIC atomics (LockDiscipline::kRnic).
+class WordChanger {
+ public:
+  virtual ~WordChanger() = default;
+  // True when the word was `expected` and is `desired` now.
+  virtual base::Task<Result<bool>> compare_swap(SlotOffset slot, LockWord expected,
+                                                LockWord desired) = 0;
+};
+
+// A decoded kCommit request; the spans lie in the message.
+struct CommitView {
+  uint64_t client;
+  uint64_t sequence;
+  std::span<const std::byte> reads;     // ReadCheck...
+  std::span<const std::byte> absences;  // AbsenceCheck...
+  std::span<const std::byte> writes;    // WriteOp, key, value, padding...
+  uint32_t write_count;
+};
+// nullopt when the request is malformed.
+std::optional<CommitView> decode_commit(uint64_t client, std::span<const std::byte> request);
+
+struct Found {
+  SlotOffset slot;
+  uint8_t size_class;
+};
+
+class Store {
+ public:
+  // Recovers: replays the rings, then rebuilds index and lock words. Durable on return.
+  static Result<std::unique_ptr<Store>> open(persist::Pool& pool);
+  ~Store();
+
+  Catalog& catalog() { return catalog_; }
+  persist::Memory& memory() { return pool_.memory(); }
+  const RecoveryReport& recovery() const { return recovery_; }
+  std::span<std::byte> records_bytes() {
+    return memory().mapping().subspan(arena_.offset(), arena_.bytes());
+  }
+  LockTable& words() { return words_; }
+  Index& index() { return index_; }
+  SlabArena& arena() { return arena_; }
+  std::vector<log::Ring>& rings() { return rings_; }
+
+  // ---- reading; any discipline ----
+  std::optional<Found> find(TableId table, std::string_view key, KeyHash hash) const;
+  // Fills a GetReply and value into `room`; gives its size. TooLarge, UnknownTable; Conflict while
+  // the record is locked by a client (kRnic only).
+  Result<size_t> get(TableId table, std::string_view key, std::span<std::byte> room) const;
+  Result<size_t> scan(const ScanRequest& request, std::span<std::byte> room) const;
+  // Of a client that has no transaction in flight. OutcomeExpired when its ring is gone or has
+  // moved on.
+  Result<Outcome> outcome(TxId id);
+
+  // ---- discipline kCpu ----
+  // All or nothing; durable and visible on success. Errors as Client::commit; CommitUnknown when
+  // the operating system could not make the log durable (then nothing can be committed any more).
+  Status commit(log::Ring& ring, const CommitView& request);
+
+  // ---- discipline kRnic ----
+  // A slot for a new record of `key`, its word locked by `owner`, shown by the index (not for
+  // `move`). AlreadyExists when the key is there; Conflict when somebody else reserves it.
+  base::Task<Result<ReserveReply>> reserve(WordChanger& changer, uint16_t owner, TableId table,
+                                           std::string_view key, uint32_t value_bytes, bool move);
+  // Undoes a reservation of `owner`; InvalidArgument when it has none there.
+  base::Task<Status> release(WordChanger& changer, uint16_t owner, SlotOffset slot);
+  // Puts the writes of one redo record in place where they are newer, changes the index, unlocks
+  // what `owner` holds. Repeating it changes nothing. Visible on return; durable by the redo
+  // record.
+  base::Task<Status> apply(WordChanger& changer, uint16_t owner, std::span<const std::byte> redo);
+  // A client is gone and can reach nothing any more: applies what its ring holds, undoes the rest.
+  base::Task<Status> resolve(WordChanger& changer, uint16_t owner, log::Ring& ring);
+  // Makes durable in place what the entries below `through_lsn` say, then truncates there.
+  Status truncate_through(log::Ring& ring, uint64_t through_lsn);
+
+  // Everything in place is durable, and the catalog says that there is nothing to replay.
+  Status close();
+  // Set once the operating system has failed to make something durable.
+  bool failed() const { return failed_; }
+
+  uint64_t live_records() const { return index_.size() - pending_.size(); }
+  uint64_t transactions() const { return transactions_; }
+
+ private:
+  struct Planned {
+    WriteKind kind;
+    TableId table;
+    std::string_view key;
+    std::string_view value;
+    KeyHash hash;
+    bool exists;
+    SlotOffset old_slot;  // where the record is now, if it exists
+    uint64_t old_version;
+    uint8_t size_class;
+    bool fresh;       // `slot` was allocated for this write
+    SlotOffset slot;  // where it will be (the tombstone's place for an erase)
+    std::span<const std::byte> image;
+    std::span<const std::byte> old_image;  // tombstone of a move
+  };
+  struct Reservation {
+    uint16_t owner;
+    bool indexed;
+    TableId table;
+    std::string key;
+  };
+
+  Store(persist::Pool& pool, Catalog catalog, SlabArena arena, LockTable words, Index index);
+  // recovery.cc
+  Status replay_rings();
+  Status replay_entry(const log::EntryView& entry);
+  Status rebuild_index();
+  void index_slot(const SlabArena::Slab& slab, SlotOffset slot);
+  // commit.cc
+  Status check_reads(const CommitView& request) const;
+  Status plan_writes(const CommitView& request);
+  Status plan_write(Planned& write, uint64_t expected_slot, uint64_t expected_version);
+  Status log_writes(log::Ring& ring, const CommitView& request);
+  void apply_writes();
+  void give_up_plan();
+  Status make_room(log::Ring& ring, uint64_t payload_bytes);
+  // store.cc
+  uint64_t version_of(SlotOffset slot) const;
+  void write_record(SlotOffset slot, std::span<const std::byte> image);
+  bool record_matches(SlotOffset slot, TableId table, std::string_view key) const;
+  const Reservation* reservation(SlotOffset slot) const;
+  Status flush_entries(log::Ring& ring, uint64_t through_lsn);
+
+  persist::Pool& pool_;
+  Catalog catalog_;
+  SlabArena arena_;
+  LockTable words_;
+  Index index_;
+  std::vector<log::Ring> rings_;
+  RecoveryReport recovery_;
+  std::vector<Planned> plan_;
+  std::unique_ptr<std::byte[]> redo_memory_;
+  std::span<std::byte>
+      redo_room_;  // one entry: header, largest payload, padding; aligned to a line
+  std::unordered_map<uint64_t, Reservation> pending_;  // by slot
+  bool failed_ = false;
+  uint64_t transactions_ = 0;
+};
+
+}  // namespace pmstore::internal

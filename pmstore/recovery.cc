@@ -1,0 +1,120 @@
+// Store::open(): recovery of a pool. docs/recovery.md has the order and why.
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/clock.h"
+#include "pmstore/internal/store.h"
+#include "pmstore/record.h"
+
+namespace pmstore::internal {
+
+Result<std::unique_ptr<Store>> Store::open(persist::Pool& pool) {
+  PMSTORE_TRY(Catalog catalog, Catalog::load(pool));
+  const CatalogHeader& header = catalog.header();
+  PMSTORE_TRY(SlabArena arena,
+              SlabArena::open(pool.memory(), header.records_offset, header.records_bytes));
+  PMSTORE_TRY(LockTable words, LockTable::create(arena.bytes()));
+  PMSTORE_TRY(Index index, Index::create(arena.bytes()));
+  std::unique_ptr<Store> store(
+      new Store(pool, std::move(catalog), std::move(arena), std::move(words), std::move(index)));
+  // Rings before slabs: what a crash tore is whole again before anything looks at it.
+  PMSTORE_TRY_STATUS(store->replay_rings());
+  PMSTORE_TRY_STATUS(store->rebuild_index());
+  PMSTORE_TRY_STATUS(store->catalog_.begin_epoch());
+  return store;
+}
+
+Status Store::replay_rings() {
+  const CatalogHeader& header = catalog_.header();
+  rings_.reserve(header.ring_count);
+  for (uint32_t i = 0; i < header.ring_count; ++i) {
+    PMSTORE_TRY(auto ring, log::Ring::open(memory(), catalog_.ring_offset(i), header.ring_bytes,
+                                           catalog_.ring_salt(i)));
+    Status replayed;
+    uint64_t entries = 0;
+    PMSTORE_TRY_STATUS(ring.walk([&](const log::EntryView& entry) {
+      ++entries;
+      if (replayed) replayed = replay_entry(entry);
+    }));
+    if (!replayed) return replayed;
+    recovery_.rings_replayed += entries > 0 ? 1 : 0;
+    recovery_.transactions_replayed += entries;
+    rings_.push_back(std::move(ring));
+  }
+  auto durable = memory().drain();
+  if (!durable) return durable.error();
+  return {};
+}
+
+Status Store::replay_entry(const log::EntryView& entry) {
+  auto redo = RedoReader::open(entry.payload, catalog_.header().pool);
+  if (!redo) {
+    return make_error(ErrorCode::kBadPool,
+                      "a redo ring holds an entry that is not a redo record of this pool; restore "
+                      "the pool from a backup");
+  }
+  while (const auto write = redo->next()) {
+    // An older use of the place: its slab was given back after the record was deleted.
+    const auto slab = arena_.slab_at(write->slot);
+    if (!slab || write->image.size() > kSlotBytes[slab->size_class] ||
+        write->record.version() <= slab->base_version) {
+      continue;
+    }
+    const std::span<const std::byte> place(arena_.at(write->slot), kSlotBytes[slab->size_class]);
+    const auto present = check_record(place, write->slot);
+    // A slot whose checksum fails counts as older than everything.
+    if (present && present->version() >= write->record.version()) {
+      // It may be in a CPU cache only, after a crash of the process alone.
+      memory().flush(place.data(), write->image.size());
+      continue;
+    }
+    write_record(write->slot, write->image);
+    ++recovery_.records_applied;
+  }
+  if (redo->malformed()) {
+    return make_error(ErrorCode::kBadPool,
+                      "a redo record in a ring is malformed; restore the pool "
+                      "from a backup");
+  }
+  return {};
+}
+
+Status Store::rebuild_index() {
+  std::vector<SlotOffset> damaged;
+  uint64_t highest = 0;
+  arena_.for_each_slab([&](const SlabArena::Slab& slab) {
+    for (uint32_t i = 0; i < slots_per_slab(slab.size_class); ++i) {
+      const SlotOffset slot = arena_.slot_of(slab, i);
+      const std::span<const std::byte> place(arena_.at(slot), kSlotBytes[slab.size_class]);
+      if (never_written(place)) {
+        arena_.free_slot(slot);
+        continue;
+      }
+      const auto record = check_record(place, slot);
+      if (!record || record->version() <= slab.base_version) {
+        damaged.push_back(slot);
+        continue;
+      }
+      highest = std::max(highest, record->version());
+      words_.store(slot, LockWord::unlocked(record->version()));
+      if (!record->live()) {
+        ++recovery_.tombstones;
+        arena_.free_slot(slot);
+        continue;
+      }
+      ++recovery_.live_records;
+      const KeyHash hash = hash_key(static_cast<TableId>(record->header->table), record->key);
+      const uint64_t bucket = index_.bucket_of(hash);
+      index_.begin_change(bucket);
+      index_.insert(hash, slab.size_class, slot);
+      index_.end_change(bucket);
+    }
+  });
+  // Bad media: nobody knows what was there, so the slot stays unused, above every version there is.
+  recovery_.damaged_records = damaged.size();
+  for (const SlotOffset slot : damaged) words_.store(slot, LockWord::unlocked(highest + 1));
+  return {};
+}
+
+}  // namespace pmstore::internal

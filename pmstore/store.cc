@@ -1,0 +1,269 @@
+#include "pmstore/internal/store.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/atomic_copy.h"
+#include "persist/padding.h"
+#include "pmstore/record.h"
+
+namespace pmstore::internal {
+
+namespace {
+
+uint64_t largest_entry_room(uint64_t ring_bytes) {
+  const uint64_t data_bytes = ring_bytes - log::kRingHeaderBytes;
+  return log::entry_room(log::max_payload_bytes(data_bytes));
+}
+
+}  // namespace
+
+Store::Store(persist::Pool& pool, Catalog catalog, SlabArena arena, LockTable words, Index index)
+    : pool_(pool),
+      catalog_(std::move(catalog)),
+      arena_(std::move(arena)),
+      words_(std::move(words)),
+      index_(std::move(index)) {
+  arena_.set_version_source([this](SlotOffset slot) { return version_of(slot); });
+  const uint64_t room = largest_entry_room(catalog_.header().ring_bytes);
+  redo_memory_ = std::make_unique<std::byte[]>(room + persist::kLineBytes);
+  const auto address = reinterpret_cast<uintptr_t>(redo_memory_.get());
+  redo_room_ = {redo_memory_.get() + (persist::round_up(address, persist::kLineBytes) - address),
+                room};
+  plan_.reserve(64);
+}
+
+Store::~Store() = default;
+
+uint64_t Store::version_of(SlotOffset slot) const {
+  return std::max(words_.load(slot).version(), arena_.base_version(slot));
+}
+
+bool Store::record_matches(SlotOffset slot, TableId table, std::string_view key) const {
+  RecordHeader header;
+  const std::byte* at = arena_.at(slot);
+  base::copy_from_shared(&header, at, sizeof(header));
+  if (header.state != RecordState::kLive || header.table != raw(table) ||
+      header.key_bytes != key.size()) {
+    return false;
+  }
+  std::byte stored[kMaxKeyBytes];
+  base::copy_from_shared(stored, at + sizeof(header), key.size());
+  return std::memcmp(stored, key.data(), key.size()) == 0;
+}
+
+const Store::Reservation* Store::reservation(SlotOffset slot) const {
+  if (pending_.empty()) return nullptr;
+  const auto found = pending_.find(raw(slot));
+  return found == pending_.end() ? nullptr : &found->second;
+}
+
+std::optional<Found> Store::find(TableId table, std::string_view key, KeyHash hash) const {
+  const BucketEntry entry = index_.find(hash, [&](BucketEntry candidate) {
+    // A reserved slot holds no record of its key yet.
+    if (const Reservation* reserved = reservation(candidate.slot())) {
+      return reserved->table == table && reserved->key == key;
+    }
+    return record_matches(candidate.slot(), table, key);
+  });
+  if (!entry.used()) return std::nullopt;
+  return Found{entry.slot(), entry.size_class()};
+}
+
+Result<size_t> Store::get(TableId table, std::string_view key, std::span<std::byte> room) const {
+  if (!catalog_.exists(table)) return make_error(ErrorCode::kUnknownTable);
+  const KeyHash hash = hash_key(table, key);
+  GetReply reply{};
+  reply.bucket = index_.bucket_of(hash);
+  reply.bucket_version = index_.version(reply.bucket);
+  if (room.size() < sizeof(reply)) return make_error(ErrorCode::kTooLarge, "no room for the reply");
+  const auto found = find(table, key, hash);
+  if (!found) {
+    // An odd version could never be validated: the bucket is being changed by a client's insert.
+    if (reply.bucket_version % 2 == 1) return make_error(ErrorCode::kConflict);
+    std::memcpy(room.data(), &reply, sizeof(reply));
+    return sizeof(reply);
+  }
+  const LockWord before = words_.load(found->slot);
+  if (before.is_locked() || reservation(found->slot)) return make_error(ErrorCode::kConflict);
+  RecordHeader header;
+  const std::byte* at = arena_.at(found->slot);
+  base::copy_from_shared(&header, at, sizeof(header));
+  const uint64_t bytes = record_bytes(header.key_bytes, header.value_bytes);
+  if (bytes > kSlotBytes[found->size_class]) return make_error(ErrorCode::kConflict);
+  reply.slot = raw(found->slot);
+  reply.version = header.version;
+  reply.value_bytes = header.value_bytes;
+  reply.found = 1;
+  reply.size_class = found->size_class;
+  if (room.size() - sizeof(reply) < header.value_bytes) {
+    return make_error(ErrorCode::kTooLarge, "the value has " + std::to_string(header.value_bytes) +
+                                                " bytes, more than the room for the reply");
+  }
+  base::copy_from_shared(room.data() + sizeof(reply), at + sizeof(header) + header.key_bytes,
+                         header.value_bytes);
+  // Whoever changes a record holds its lock, so the same unlocked word on both sides means a whole
+  // value.
+  if (words_.load(found->slot) != before || before.version() != header.version) {
+    return make_error(ErrorCode::kConflict);
+  }
+  std::memcpy(room.data(), &reply, sizeof(reply));
+  return sizeof(reply) + header.value_bytes;
+}
+
+Result<size_t> Store::scan(const ScanRequest& request, std::span<std::byte> room) const {
+  constexpr uint32_t kSlotsPerCall = 1 << 16;  // bounds the time of one call
+  const auto table = static_cast<TableId>(request.table);
+  if (!catalog_.exists(table)) return make_error(ErrorCode::kUnknownTable);
+  if (room.size() < sizeof(ScanReply))
+    return make_error(ErrorCode::kTooLarge, "no room for the reply");
+  MessageWriter items(room.first(std::min<size_t>(room.size(), request.max_bytes))
+                          .subspan(std::min<size_t>(sizeof(ScanReply), request.max_bytes)));
+  ScanReply reply{};
+  std::vector<std::byte> image;
+  uint64_t position = request.cursor * 64;  // the first slot that has not been looked at
+  uint32_t looked_at = 0;
+  auto slab = arena_.slab_from(
+      static_cast<uint32_t>(std::min<uint64_t>(position / kChunkBytes, UINT32_MAX)));
+  for (; slab; slab = arena_.slab_from(slab->first_chunk + run_chunks_of(slab->size_class))) {
+    const uint32_t slots = slots_per_slab(slab->size_class);
+    const uint64_t first = raw(arena_.slot_of(*slab, 0));
+    const uint64_t stride = kSlotBytes[slab->size_class];
+    for (uint64_t i = position > first ? (position - first + stride - 1) / stride : 0; i < slots;
+         ++i) {
+      const SlotOffset slot = arena_.slot_of(*slab, static_cast<uint32_t>(i));
+      if (++looked_at > kSlotsPerCall) {
+        reply.cursor = raw(slot) / 64;
+        std::memcpy(room.data(), &reply, sizeof(reply));
+        return sizeof(reply) + items.bytes();
+      }
+      RecordHeader header;
+      base::copy_from_shared(&header, arena_.at(slot), sizeof(header));
+      if (header.state != RecordState::kLive || header.table != request.table ||
+          header.version <= slab->base_version || reservation(slot)) {
+        continue;
+      }
+      const uint64_t bytes = record_bytes(header.key_bytes, header.value_bytes);
+      if (bytes > stride) continue;
+      image.resize(bytes);
+      bool whole = false;
+      for (int attempt = 0; attempt < 3 && !whole; ++attempt) {
+        const LockWord before = words_.load(slot);
+        base::copy_from_shared(image.data(), arena_.at(slot), bytes);
+        const auto record = check_record(image, slot);
+        whole = record && !before.is_locked() && before.version() == record->version() &&
+                words_.load(slot) == before;
+      }
+      if (!whole) {
+        if (words_.load(slot).is_locked()) return make_error(ErrorCode::kConflict);
+        continue;  // damaged, reported by recovery; or deleted just now
+      }
+      const auto record = check_record(image, slot);
+      const ScanItem item{static_cast<uint32_t>(record->value.size()),
+                          static_cast<uint8_t>(record->key.size()),
+                          {}};
+      MessageWriter before = items;
+      items.put(item);
+      items.put_bytes(record->key);
+      items.put_bytes(record->value);
+      if (items.overflowed()) {
+        items = before;
+        if (reply.count == 0) {
+          return make_error(ErrorCode::kTooLarge, "a record of " + std::to_string(bytes) +
+                                                      " bytes does not fit in a scan page");
+        }
+        reply.cursor = raw(slot) / 64;
+        std::memcpy(room.data(), &reply, sizeof(reply));
+        return sizeof(reply) + items.bytes();
+      }
+      ++reply.count;
+    }
+    position = 0;
+  }
+  std::memcpy(room.data(), &reply, sizeof(reply));
+  return sizeof(reply) + items.bytes();
+}
+
+void Store::write_record(SlotOffset slot, std::span<const std::byte> image) {
+  // Rules H5 to H7: whole units, so that no mover has to read what is around the record.
+  const size_t unit = persist::padding_unit(image.size(), /*one_sided=*/false);
+  const size_t padded = persist::round_up(image.size(), unit);
+  alignas(persist::kLineBytes) std::byte block[1024];
+  if (padded <= sizeof(block)) {
+    std::memcpy(block, image.data(), image.size());
+    std::memset(block + image.size(), 0, padded - image.size());
+    memory().write(arena_.at(slot), block, padded);
+    return;
+  }
+  const size_t whole = persist::round_down(image.size(), unit);
+  memory().write(arena_.at(slot), image.data(), whole);
+  if (whole == image.size()) return;
+  std::memcpy(block, image.data() + whole, image.size() - whole);
+  std::memset(block + (image.size() - whole), 0, padded - image.size());
+  memory().write(arena_.at(slot) + whole, block, padded - whole);
+}
+
+Result<Outcome> Store::outcome(TxId id) {
+  for (const log::Ring& ring : rings_) {
+    if (id.client == 0 || ring.owner() != id.client) continue;
+    bool committed = false;
+    const bool whole = ring.for_each_entry(
+        [&](const log::EntryView& entry) { committed |= entry.sequence == id.sequence; });
+    if (committed) return Outcome::kCommitted;
+    if (!whole) return make_error(ErrorCode::kBadPool, "the client's redo ring is damaged");
+    if (id.sequence < ring.expired_below_sequence()) break;
+    return Outcome::kAborted;
+  }
+  return make_error(ErrorCode::kOutcomeExpired,
+                    "the outcome of " + id.to_string() +
+                        " is not kept any more: look at what it would have written");
+}
+
+Status Store::flush_entries(log::Ring& ring, uint64_t through_lsn) {
+  bool understood = true;
+  const bool whole = ring.for_each_entry([&](const log::EntryView& entry) {
+    if (entry.lsn >= through_lsn) return;
+    auto redo = RedoReader::open(entry.payload, catalog_.header().pool);
+    if (!redo) {
+      understood = false;
+      return;
+    }
+    while (auto write = redo->next()) {
+      if (arena_.slab_at(write->slot)) memory().flush(arena_.at(write->slot), write->image.size());
+    }
+    understood &= !redo->malformed();
+  });
+  if (!whole || !understood) {
+    return make_error(ErrorCode::kBadPool, "a client's redo ring holds what is not a redo record");
+  }
+  return {};
+}
+
+Status Store::truncate_through(log::Ring& ring, uint64_t through_lsn) {
+  uint64_t start = ring.position().start_lsn;
+  uint64_t expired_below = ring.expired_below_sequence();
+  ring.for_each_entry([&](const log::EntryView& entry) {
+    if (entry.lsn >= through_lsn) return;
+    start = entry.next_lsn;
+    expired_below = std::max(expired_below, entry.sequence + 1);
+  });
+  if (start == ring.position().start_lsn) return {};
+  PMSTORE_TRY_STATUS(flush_entries(ring, start));
+  auto durable = memory().drain();
+  if (!durable) {
+    failed_ = true;
+    return durable.error();
+  }
+  return ring.truncate(start, expired_below);
+}
+
+Status Store::close() {
+  for (log::Ring& ring : rings_) {
+    PMSTORE_TRY_STATUS(flush_entries(ring, UINT64_MAX));
+  }
+  auto durable = memory().drain();
+  if (!durable) return durable.error();
+  return catalog_.mark_clean();
+}
+
+}  // namespace pmstore::internal
