@@ -51,7 +51,8 @@ uint64_t random_identity() {
 Status Catalog::format(persist::Pool& pool, const FormatOptions& options) {
   uint64_t ring_bytes = options.ring_bytes;
   if (ring_bytes == 0) {
-    // From 256 MiB on, a transaction may hold the largest value (it takes a little under half a ring).
+    // From 256 MiB on, a transaction may hold the largest value (it takes a little under half a
+    // ring).
     constexpr uint64_t kHoldsLargestValue = 2304 << 10;
     const uint64_t pool_bytes = pool.info().bytes;
     const uint64_t least = pool_bytes >= (240u << 20) ? kHoldsLargestValue : 64 << 10;

@@ -28,12 +28,14 @@ base::Task<Result<ReserveReply>> Store::reserve(WordChanger& changer, uint16_t o
   const SlotOffset slot = *allocated;
   // Taken before the first suspension: a second reserve() of the key meets it.
   pending_[raw(slot)] = Reservation{owner, !move, table, std::string(key)};
+  const uint64_t bucket = index_.bucket_of(hash);
+  const uint64_t before = index_.version(bucket);
   if (!move) {
-    const uint64_t bucket = index_.bucket_of(hash);
     index_.begin_change(bucket);
     index_.insert(hash, size_class, slot);
     index_.end_change(bucket);
   }
+  const uint64_t after = index_.version(bucket);
   const LockWord word = words_.load(slot);
   const uint64_t version = std::max(word.version(), arena_.base_version(slot));
   const LockWord locked = LockWord::locked(version, owner);
@@ -43,7 +45,7 @@ base::Task<Result<ReserveReply>> Store::reserve(WordChanger& changer, uint16_t o
     failed_ = true;
     co_return make_error(ErrorCode::kIo, "the word of a free slot could not be locked");
   }
-  co_return ReserveReply{raw(slot), version, size_class, {}};
+  co_return ReserveReply{raw(slot), version, size_class, {}, bucket, before, after};
 }
 
 base::Task<Status> Store::release(WordChanger& changer, uint16_t owner, SlotOffset slot) {

@@ -65,8 +65,12 @@ class Store {
   ~Store();
 
   Catalog& catalog() { return catalog_; }
+  const Catalog& catalog() const { return catalog_; }
+  const Index& index() const { return index_; }
+  const SlabArena& arena() const { return arena_; }
   persist::Memory& memory() { return pool_.memory(); }
   const RecoveryReport& recovery() const { return recovery_; }
+  void set_recovery_duration(uint64_t us) { recovery_.duration_us = us; }
   std::span<std::byte> records_bytes() {
     return memory().mapping().subspan(arena_.offset(), arena_.bytes());
   }

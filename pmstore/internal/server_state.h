@@ -1,0 +1,133 @@
+// The server's inside: endpoints (one per fabric it listens on), sessions (one per client), ring
+// places.
+//
+// A session is born in a handshake, attached when the connection stands, and ends by fencing: first
+// the connection is destroyed, so that nothing of the client can land any more; then, under lock
+// discipline rnic, what it left behind is resolved from its redo ring. Only then is its ring free
+// for others.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/executor.h"
+#include "fabric/device.h"
+#include "fabric/rpc.h"
+#include "persist/remote_writer.h"
+#include "pmstore/internal/rnic_words.h"
+#include "pmstore/internal/store.h"
+#include "pmstore/server.h"
+
+namespace pmstore::internal {
+
+struct Endpoint;
+
+struct Session {
+  uint64_t client = 0;
+  uint32_t ring = 0;
+  uint64_t first_sequence = 1;  // of this connection
+  uint64_t calls = 0;           // requests so far; the lease looks whether it grows
+  uint64_t calls_seen = 0;
+  unsigned silent_ticks = 0;
+  unsigned active = 0;  // handlers that are suspended
+  bool goodbye = false;
+  Endpoint* endpoint = nullptr;
+  std::unique_ptr<fabric::MemoryRegion> ring_region;
+  std::unique_ptr<fabric::RpcPeer> peer;  // empty once fenced
+
+  uint16_t owner() const { return static_cast<uint16_t>(ring + 1); }
+};
+
+struct RingPlace {
+  std::shared_ptr<Session> session;
+  bool resolving = false;
+  uint64_t departed_ns = 0;
+};
+
+struct Endpoint {
+  fabric::Scheme scheme;
+  fabric::Uri uri;
+  std::unique_ptr<fabric::Device> device;
+  std::unique_ptr<fabric::MemoryRegion> records;
+  std::unique_ptr<fabric::MemoryRegion> words;
+  std::unique_ptr<fabric::MemoryRegion> buckets;
+  std::unique_ptr<RnicWords> rnic_words;  // discipline rnic only
+  std::unique_ptr<fabric::Acceptor> acceptor;
+  std::unique_ptr<fabric::Listener> listener;
+  bool cpu_moves_data = true;
+};
+
+struct ServerTotals {
+  uint64_t sessions = 0;
+  uint64_t fenced = 0;  // ended without a goodbye
+  uint64_t leases_expired = 0;
+  uint64_t malformed = 0;
+  uint64_t calls = 0;
+  uint64_t commits = 0;
+  uint64_t conflicts = 0;
+};
+
+class ServerCore final : public fabric::RpcHandler {
+ public:
+  ServerCore(Executor& executor, persist::Pool& pool, ServerOptions options,
+             std::unique_ptr<Store> store);
+  ~ServerCore() override;
+
+  // Stops accepting and destroys every connection, without resolving anything.
+  void shut_down();
+
+  // session.cc
+  Result<std::vector<std::byte>> on_hello(Endpoint& endpoint, uint64_t token,
+                                          std::span<const std::byte> hello);
+  void on_connected(Endpoint& endpoint, uint64_t token,
+                    std::unique_ptr<fabric::Connection> connection);
+  void on_abandoned(Endpoint& endpoint, uint64_t token);
+  void on_peer_gone(fabric::RpcPeer& peer, const Error& why) override;
+  void fence(const std::shared_ptr<Session>& session);
+  base::Task<void> watch_leases(std::shared_ptr<ServerCore> self);
+  bool resolving_any() const;
+
+  // server_calls.cc
+  void on_call(fabric::RpcPeer& peer, fabric::RpcCall call) override;
+
+  WordChanger* changer() const;
+
+  Executor& executor;
+  persist::Pool& pool;
+  ServerOptions options;
+  LockDiscipline discipline = LockDiscipline::kCpu;
+  std::unique_ptr<Store> store;
+  persist::PersistService persist_service;
+  std::vector<RingPlace> places;
+  std::vector<std::unique_ptr<Endpoint>> endpoints;
+  std::map<std::pair<Endpoint*, uint64_t>, std::shared_ptr<Session>> handshakes;
+  ServerTotals totals;
+  bool stopped = false;
+
+ private:
+  // session.cc
+  Result<uint32_t> choose_ring(uint64_t client);
+  Status take_ring(uint32_t ring, uint64_t client);
+  Result<std::vector<std::byte>> greet(Endpoint& endpoint, Session& session,
+                                       const ClientHello& hello);
+  base::Task<void> resolve(std::shared_ptr<Session> session);
+  void leave_ring(Session& session);
+  // server_calls.cc
+  void serve(Session& session, fabric::RpcCall& call, std::span<const std::byte> body);
+  void serve_commit(Session& session, fabric::RpcCall& call, std::span<const std::byte> body);
+  Result<OutcomeReply> answer_outcome(Session& session, const OutcomeRequest& request);
+  Status open_table(fabric::RpcCall& call, std::span<const std::byte> body);
+  void list_tables(fabric::RpcCall& call);
+  base::Task<void> serve_rnic(std::shared_ptr<Session> session, fabric::RpcCall call);
+  base::Task<Status> serve_rnic_body(Session& session, fabric::RpcCall& call);
+  void drop_malformed(Session& session, fabric::RpcCall& call);
+  std::shared_ptr<Session> session_of(const fabric::RpcPeer& peer) const;
+};
+
+std::string server_stat_json(const ServerCore& core);
+
+}  // namespace pmstore::internal

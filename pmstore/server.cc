@@ -1,0 +1,175 @@
+#include "pmstore/server.h"
+
+#include <fmt/format.h>
+
+#include "pmstore/internal/server_state.h"
+
+namespace pmstore {
+
+namespace {
+
+using internal::Endpoint;
+using internal::ServerCore;
+
+// Passes a listener's calls on, with the endpoint that they came through.
+class EndpointAcceptor final : public fabric::Acceptor {
+ public:
+  EndpointAcceptor(ServerCore& core, Endpoint& endpoint) : core_(core), endpoint_(endpoint) {}
+  Result<std::vector<std::byte>> on_hello(uint64_t token,
+                                          std::span<const std::byte> hello) override {
+    return core_.on_hello(endpoint_, token, hello);
+  }
+  void on_connected(uint64_t token, std::unique_ptr<fabric::Connection> connection) override {
+    core_.on_connected(endpoint_, token, std::move(connection));
+  }
+  void on_abandoned(uint64_t token) override { core_.on_abandoned(endpoint_, token); }
+
+ private:
+  ServerCore& core_;
+  Endpoint& endpoint_;
+};
+
+}  // namespace
+
+struct Server::State {
+  std::shared_ptr<ServerCore> core;
+  // Without an explicit choice, the first fabric decides.
+  bool discipline_decided = false;
+};
+
+Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+Server::~Server() {
+  if (state_) state_->core->shut_down();
+}
+
+base::Task<Result<std::unique_ptr<Server>>> Server::start(Executor& executor, persist::Pool& pool,
+                                                          const ServerOptions& options) {
+  const uint64_t began_ns = executor.now_ns();
+  PMSTORE_CO_TRY(auto store, internal::Store::open(pool));
+  const uint64_t took_us = (executor.now_ns() - began_ns) / 1000;
+  store->set_recovery_duration(took_us);
+  auto state = std::make_unique<State>();
+  state->core = std::make_shared<ServerCore>(executor, pool, options, std::move(store));
+  if (options.discipline) {
+    state->core->discipline = *options.discipline;
+    state->discipline_decided = true;
+  }
+  executor.spawn(state->core->watch_leases(state->core));
+  co_return std::unique_ptr<Server>(new Server(std::move(state)));
+}
+
+base::Task<Result<fabric::Uri>> Server::listen(fabric::Uri uri) {
+  ServerCore& core = *state_->core;
+  auto endpoint = std::make_unique<Endpoint>();
+  endpoint->scheme = uri.scheme;
+  PMSTORE_CO_TRY(endpoint->device, fabric::open_device(uri.scheme, core.executor));
+  fabric::Device& device = *endpoint->device;
+
+  // What the fabric can do shows on a connection; one to itself, where the provider has it.
+  fabric::Capabilities capabilities;
+  if (uri.scheme == fabric::Scheme::kVerbs || uri.scheme == fabric::Scheme::kLocal) {
+    auto probe = co_await device.loopback();
+    if (!probe) co_return probe.error();
+    capabilities = (*probe)->capabilities();
+  }
+  endpoint->cpu_moves_data = capabilities.cpu_moves_data;
+  const persist::PersistCapability persistence{
+      core.pool.info().domain,
+      capabilities.cpu_moves_data ? persist::WriteLanding::kCpu : core.options.device_landing,
+      capabilities.native_flush};
+  if (!state_->discipline_decided) {
+    const bool rnic = capabilities.atomics != fabric::AtomicScope::kNone &&
+                      !capabilities.cpu_moves_data && persistence.one_sided_durable();
+    core.discipline = rnic ? LockDiscipline::kRnic : LockDiscipline::kCpu;
+    state_->discipline_decided = true;
+  }
+  const bool rnic = core.discipline == LockDiscipline::kRnic;
+  if (rnic && capabilities.atomics == fabric::AtomicScope::kNone) {
+    co_return make_error(ErrorCode::kUnsupported,
+                         fmt::format("{} has no remote atomics, so lock discipline rnic cannot be "
+                                     "used; use --locks cpu",
+                                     uri.to_string()));
+  }
+  if (rnic && !core.endpoints.empty()) {
+    co_return make_error(ErrorCode::kUnsupported,
+                         "lock discipline rnic serves one fabric: atomics of two devices are not "
+                         "atomic against each other; use --locks cpu or a single --listen");
+  }
+  const bool writable = rnic && core.options.one_sided_commit && persistence.one_sided_durable();
+  PMSTORE_CO_TRY(
+      endpoint->records,
+      device.register_memory(core.store->records_bytes(),
+                             writable ? fabric::Access::kRemoteRead | fabric::Access::kRemoteWrite
+                                      : fabric::Access::kRemoteRead));
+  PMSTORE_CO_TRY(endpoint->words, device.register_memory(core.store->words().bytes(),
+                                                         rnic ? fabric::Access::kRemoteRead |
+                                                                    fabric::Access::kRemoteAtomic
+                                                              : fabric::Access::kRemoteRead));
+  PMSTORE_CO_TRY(endpoint->buckets,
+                 device.register_memory(core.store->index().bytes(), fabric::Access::kRemoteRead));
+  if (rnic) {
+    auto words = co_await internal::RnicWords::create(device, *endpoint->words);
+    if (!words) co_return words.error();
+    endpoint->rnic_words = std::move(*words);
+  }
+  endpoint->acceptor = std::make_unique<EndpointAcceptor>(core, *endpoint);
+  PMSTORE_CO_TRY(endpoint->listener, device.listen(uri, *endpoint->acceptor));
+  endpoint->uri = endpoint->listener->uri();
+  core.endpoints.push_back(std::move(endpoint));
+  co_return core.endpoints.back()->uri;
+}
+
+base::Task<void> Server::stop() {
+  const std::shared_ptr<ServerCore> core = state_->core;
+  core->stopped = true;
+  for (auto& endpoint : core->endpoints) endpoint->listener.reset();
+  for (auto& place : core->places) {
+    if (const auto session = place.session) core->fence(session);
+  }
+  // Resolving is bounded by the RNIC's timeout; past it, the next start recovers.
+  const uint64_t give_up_ns = core->executor.now_ns() + 5'000'000'000;
+  while (core->resolving_any() && core->executor.now_ns() < give_up_ns) {
+    co_await core->executor.sleep_for(100'000);
+  }
+  if (!core->resolving_any() && !core->store->failed()) {
+    const Status closed = core->store->close();
+    // Not marked clean: the next start replays, which is harmless.
+    if (!closed) co_return;
+  }
+  core->shut_down();
+}
+
+const RecoveryReport& Server::recovery() const { return state_->core->store->recovery(); }
+
+LockDiscipline Server::discipline() const { return state_->core->discipline; }
+
+std::string Server::stat_json() const { return internal::server_stat_json(*state_->core); }
+
+namespace internal {
+
+std::string server_stat_json(const ServerCore& core) {
+  const Store& store = *core.store;
+  const persist::MemoryStats stats = core.pool.memory().stats();
+  size_t sessions = 0;
+  size_t resolving = 0;
+  for (const RingPlace& place : core.places) {
+    sessions += place.session ? 1 : 0;
+    resolving += place.resolving ? 1 : 0;
+  }
+  return fmt::format(
+      R"({{"epoch": {}, "discipline": "{}", "domain": "{}", "sessions": {}, "resolving": {}, )"
+      R"("sessions_total": {}, "fenced": {}, "leases_expired": {}, "malformed": {}, "calls": {}, )"
+      R"("commits": {}, "conflicts": {}, "live_records": {}, "free_bytes": {}, "records_bytes": {}, )"
+      R"("index_overflow": {}, "flushed_lines": {}, "drains": {}, "msyncs": {}, "failed": {}}})",
+      store.catalog().header().epoch, discipline_name(core.discipline),
+      persist::domain_name(core.pool.info().domain), sessions, resolving, core.totals.sessions,
+      core.totals.fenced, core.totals.leases_expired, core.totals.malformed, core.totals.calls,
+      core.totals.commits, core.totals.conflicts, store.live_records(),
+      store.arena().free_chunks() * kChunkBytes, store.arena().bytes(), store.index().overflowed(),
+      stats.flushed_lines, stats.drains, stats.msyncs, store.failed());
+}
+
+}  // namespace internal
+
+}  // namespace pmstore

@@ -1,0 +1,275 @@
+// Sessions: handshake, fencing, leases. See pmstore/internal/server_state.h.
+
+#include <algorithm>
+#include <cstring>
+
+#include "pmstore/internal/server_state.h"
+
+namespace pmstore::internal {
+
+namespace {
+
+constexpr unsigned kLeaseTicks = 4;
+
+uint64_t highest_sequence(const log::Ring& ring) {
+  uint64_t highest = ring.expired_below_sequence();
+  ring.for_each_entry(
+      [&](const log::EntryView& entry) { highest = std::max(highest, entry.sequence); });
+  return highest;
+}
+
+}  // namespace
+
+ServerCore::ServerCore(Executor& executor_in, persist::Pool& pool_in, ServerOptions options_in,
+                       std::unique_ptr<Store> store_in)
+    : executor(executor_in),
+      pool(pool_in),
+      options(std::move(options_in)),
+      store(std::move(store_in)),
+      persist_service(pool_in.memory()),
+      places(store->rings().size()) {
+  for (RingPlace& place : places) place.departed_ns = executor.now_ns();
+}
+
+ServerCore::~ServerCore() { shut_down(); }
+
+void ServerCore::shut_down() {
+  stopped = true;
+  for (auto& endpoint : endpoints) endpoint->listener.reset();
+  // Connections before the regions and devices that they use. A handler that is suspended may keep its
+  // session; what holds on to the device goes here.
+  handshakes.clear();
+  for (RingPlace& place : places) {
+    if (!place.session) continue;
+    place.session->peer.reset();
+    place.session->ring_region.reset();
+    place.session.reset();
+  }
+  endpoints.clear();
+}
+
+WordChanger* ServerCore::changer() const {
+  for (const auto& endpoint : endpoints) {
+    if (endpoint->rnic_words) return endpoint->rnic_words.get();
+  }
+  return nullptr;
+}
+
+bool ServerCore::resolving_any() const {
+  return std::any_of(places.begin(), places.end(), [](const RingPlace& p) { return p.resolving; });
+}
+
+// ---- rings ----
+
+Result<uint32_t> ServerCore::choose_ring(uint64_t client) {
+  const auto& rings = store->rings();
+  std::optional<uint32_t> unowned;
+  std::optional<uint32_t> oldest;
+  for (uint32_t i = 0; i < rings.size(); ++i) {
+    if (rings[i].owner() == client) {
+      if (places[i].session) {
+        // The client has lost its old connection: nothing of it may land from here on.
+        const auto old = places[i].session;
+        fence(old);
+      }
+      if (places[i].resolving) {
+        return make_error(ErrorCode::kBackPressure,
+                          "this client's last session is still being resolved; try again");
+      }
+      return i;
+    }
+    if (places[i].session || places[i].resolving) continue;
+    if (rings[i].owner() == 0) {
+      if (!unowned) unowned = i;
+    } else if (!oldest || places[i].departed_ns < places[*oldest].departed_ns) {
+      oldest = i;
+    }
+  }
+  if (unowned) return *unowned;
+  const uint64_t retention_ns = uint64_t{options.outcome_retention_ms} * 1'000'000;
+  if (oldest && executor.now_ns() - places[*oldest].departed_ns >= retention_ns) return *oldest;
+  return make_error(
+      ErrorCode::kBackPressure,
+      "all " + std::to_string(rings.size()) +
+          " client places of this pool are taken, by clients or by the outcomes of "
+          "clients that vanished; try again later, or create the pool with more --rings");
+}
+
+// Gives the ring to `client` in a new incarnation; entries of another owner are made durable in
+// place first.
+Status ServerCore::take_ring(uint32_t index, uint64_t client) {
+  log::Ring& ring = store->rings()[index];
+  if (ring.owner() != client) {
+    PMSTORE_TRY_STATUS(store->truncate_through(ring, UINT64_MAX));
+  }
+  PMSTORE_TRY_STATUS(ring.walk([](const log::EntryView&) {}));
+  return ring.take_over(client);
+}
+
+// After an orderly end nobody will ask for outcomes: the ring is nobody's again.
+void ServerCore::leave_ring(Session& session) {
+  places[session.ring].departed_ns = executor.now_ns();
+  if (!session.goodbye) return;
+  auto given_back = take_ring(session.ring, 0);
+  // Not given back, it stays the client's until the retention time is over: no harm.
+  if (!given_back) places[session.ring].departed_ns = executor.now_ns();
+}
+
+// ---- handshake ----
+
+Result<std::vector<std::byte>> ServerCore::on_hello(Endpoint& endpoint, uint64_t token,
+                                                    std::span<const std::byte> bytes) {
+  ClientHello hello;
+  if (bytes.size() < 2 * sizeof(uint32_t)) {
+    return make_error(ErrorCode::kVersionMismatch, "not a pmstore client's hello");
+  }
+  std::memcpy(&hello, bytes.data(), std::min(bytes.size(), sizeof(hello)));
+  if (hello.magic != kProtocolMagic || hello.version != kProtocolVersion ||
+      bytes.size() != sizeof(hello)) {
+    return make_error(ErrorCode::kVersionMismatch, "this server speaks protocol version " +
+                                                       std::to_string(kProtocolVersion) +
+                                                       "; use a client of the same release");
+  }
+  if (hello.client == 0) return make_error(ErrorCode::kInvalidArgument, "a client's id is not 0");
+  if (hello.required_discipline != 0 &&
+      hello.required_discipline != static_cast<uint8_t>(discipline)) {
+    return make_error(ErrorCode::kUnsupported,
+                      "this server's lock discipline is " +
+                          std::string(discipline_name(discipline)) +
+                          ", not what the client requires; start it with the other --locks");
+  }
+  if (stopped) return make_error(ErrorCode::kDisconnected, "the server is stopping");
+  PMSTORE_TRY(const uint32_t ring, choose_ring(hello.client));
+  auto session = std::make_shared<Session>();
+  session->client = hello.client;
+  session->ring = ring;
+  session->endpoint = &endpoint;
+  PMSTORE_TRY(session->peer,
+              fabric::RpcPeer::create(*endpoint.device, options.rpc, hello.reply_region, *this));
+  session->peer->owner = session.get();
+  PMSTORE_TRY_STATUS(take_ring(ring, hello.client));
+  PMSTORE_TRY(auto answer, greet(endpoint, *session, hello));
+  places[ring].session = session;
+  handshakes[{&endpoint, token}] = session;
+  return answer;
+}
+
+Result<std::vector<std::byte>> ServerCore::greet(Endpoint& endpoint, Session& session,
+                                                 const ClientHello&) {
+  const log::Ring& ring = store->rings()[session.ring];
+  ServerHello answer;
+  answer.pool = store->catalog().header().pool;
+  answer.epoch = store->catalog().header().epoch;
+  answer.request_region = session.peer->request_region();
+  answer.records = endpoint.records->remote();
+  answer.words = endpoint.words->remote();
+  answer.buckets = endpoint.buckets->remote();
+  if (discipline == LockDiscipline::kRnic) {
+    const auto data =
+        store->memory().mapping().subspan(ring.data_offset(), ring.position().data_bytes);
+    PMSTORE_TRY(session.ring_region,
+                endpoint.device->register_memory(
+                    data, fabric::Access::kRemoteRead | fabric::Access::kRemoteWrite));
+    answer.ring = session.ring_region->remote();
+  }
+  answer.ring_start_lsn = ring.position().start_lsn;
+  answer.ring_tail_lsn = ring.position().tail_lsn;
+  answer.ring_incarnation = ring.position().incarnation;
+  answer.ring_salt = ring.position().salt;
+  session.first_sequence = highest_sequence(ring) + 1;
+  answer.next_sequence = session.first_sequence;
+  answer.lease_ms = options.lease_ms;
+  answer.owner = session.owner();
+  answer.discipline = static_cast<uint8_t>(discipline);
+  answer.domain = static_cast<uint8_t>(pool.info().domain);
+  answer.landing = static_cast<uint8_t>(endpoint.cpu_moves_data ? persist::WriteLanding::kCpu
+                                                                : options.device_landing);
+  answer.one_sided_commit = discipline == LockDiscipline::kRnic &&
+                            has(endpoint.records->access(), fabric::Access::kRemoteWrite);
+  std::vector<std::byte> bytes(sizeof(answer));
+  std::memcpy(bytes.data(), &answer, sizeof(answer));
+  return bytes;
+}
+
+void ServerCore::on_connected(Endpoint& endpoint, uint64_t token,
+                              std::unique_ptr<fabric::Connection> connection) {
+  const auto found = handshakes.find({&endpoint, token});
+  if (found == handshakes.end()) return;  // fenced meanwhile: the connection goes with this scope
+  const auto session = found->second;
+  handshakes.erase(found);
+  if (!session->peer) return;
+  ++totals.sessions;
+  session->peer->attach(std::move(connection));
+}
+
+void ServerCore::on_abandoned(Endpoint& endpoint, uint64_t token) {
+  const auto found = handshakes.find({&endpoint, token});
+  if (found == handshakes.end()) return;
+  const auto session = found->second;
+  handshakes.erase(found);
+  fence(session);
+}
+
+// ---- the end of a session ----
+
+std::shared_ptr<Session> ServerCore::session_of(const fabric::RpcPeer& peer) const {
+  const auto* session = static_cast<const Session*>(peer.owner);
+  return places[session->ring].session;
+}
+
+void ServerCore::on_peer_gone(fabric::RpcPeer& peer, const Error& why) {
+  if (why.code == ErrorCode::kProtocol) ++totals.malformed;
+  if (auto session = session_of(peer)) fence(session);
+}
+
+void ServerCore::fence(const std::shared_ptr<Session>& keep) {
+  const std::shared_ptr<Session> session = keep;  // `keep` may be the place that is cleared below
+  if (places[session->ring].session != session) return;
+  std::erase_if(handshakes, [&](const auto& entry) { return entry.second == session; });
+  session->peer.reset();  // destroys the queue pair: from here on nothing of the client can land
+  session->ring_region.reset();
+  if (!session->goodbye) ++totals.fenced;
+  RingPlace& place = places[session->ring];
+  if (discipline == LockDiscipline::kCpu) {
+    // Every transaction was one uninterrupted call: nothing is locked, nothing is in doubt.
+    leave_ring(*session);
+    place.session.reset();
+    return;
+  }
+  place.resolving = true;
+  place.session.reset();
+  executor.spawn(resolve(session));
+}
+
+base::Task<void> ServerCore::resolve(std::shared_ptr<Session> session) {
+  // Handlers of this session that are waiting for the RNIC end by themselves, bounded by its
+  // timeout.
+  while (session->active > 0) co_await executor.yield();
+  log::Ring& ring = store->rings()[session->ring];
+  WordChanger* const words = changer();
+  if (words == nullptr) co_return;  // the server is going away; the next start recovers
+  const Status resolved = co_await store->resolve(*words, session->owner(), ring);
+  // Unresolved, its locks stay and its place stays taken: the next start recovers from the ring.
+  if (!resolved) co_return;
+  leave_ring(*session);
+  places[session->ring].resolving = false;
+}
+
+base::Task<void> ServerCore::watch_leases(std::shared_ptr<ServerCore> self) {
+  const uint64_t tick_ns = uint64_t{options.lease_ms} * 1'000'000 / kLeaseTicks;
+  while (!self->stopped) {
+    co_await executor.sleep_for(tick_ns);
+    for (RingPlace& place : places) {
+      const auto session = place.session;
+      if (!session || !session->peer) continue;
+      const bool heard = session->calls != session->calls_seen || session->active > 0;
+      session->calls_seen = session->calls;
+      session->silent_ticks = heard ? 0 : session->silent_ticks + 1;
+      if (session->silent_ticks <= kLeaseTicks) continue;
+      ++totals.leases_expired;
+      fence(session);
+    }
+  }
+}
+
+}  // namespace pmstore::internal
