@@ -84,8 +84,9 @@ Status Store::rebuild_index() {
   std::vector<SlotOffset> damaged;
   uint64_t highest = 0;
   arena_.for_each_slab([&](const SlabArena::Slab& slab) {
-    for (uint32_t i = 0; i < slots_per_slab(slab.size_class); ++i) {
-      const SlotOffset slot = arena_.slot_of(slab, i);
+    // Backwards, so that the lowest free slot is handed out first.
+    for (uint32_t i = slots_per_slab(slab.size_class); i > 0; --i) {
+      const SlotOffset slot = arena_.slot_of(slab, i - 1);
       const std::span<const std::byte> place(arena_.at(slot), kSlotBytes[slab.size_class]);
       if (never_written(place)) {
         arena_.free_slot(slot);
