@@ -233,21 +233,28 @@ Result<EntryView> Ring::entry_at(uint64_t lsn) const {
 bool Ring::for_each_entry(const std::function<void(const EntryView&)>& visit) const {
   EntryHeader header;
   for (uint64_t lsn = header_.start_lsn; lsn < position_.tail_lsn;) {
-    if (!read_entry(lsn, header)) return false;
-    const uint64_t next = lsn + entry_bytes(header);
-    if (header.magic == kEntryMagic) {
-      visit({lsn,
-             next,
-             header.sequence,
-             header.incarnation,
-             {data_at(lsn) + sizeof header, header.payload_bytes}});
-    }
-    lsn = next;
+    if (!read_sealed(lsn, header) || !belongs(lsn, header)) return false;
+    if (header.magic == kEntryMagic) visit(view(header));
+    lsn += entry_bytes(header);
   }
   return true;
 }
 
 // ---- changing ----
+
+// After a crash of the process alone, entries that the walk has seen may still be in the CPU's
+// caches. The header of the new incarnation says that they are durable; so make them.
+Status Ring::make_walked_durable() {
+  for (uint64_t lsn = header_.start_lsn; lsn < position_.tail_lsn;) {
+    const uint64_t left = position_.data_bytes - lsn % position_.data_bytes;
+    const uint64_t bytes = std::min(left, position_.tail_lsn - lsn);
+    memory_->flush(data_at(lsn), bytes);
+    lsn += bytes;
+  }
+  if (header_.start_lsn == position_.tail_lsn) return {};
+  PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
+  return {};
+}
 
 Status Ring::take_over(uint64_t owner) {
   PMSTORE_CHECK(phase_ == Phase::kFormatted || phase_ == Phase::kWalked,
@@ -258,15 +265,9 @@ Status Ring::take_over(uint64_t owner) {
         fmt::format("the ring at offset {} has had all its {} writers: format it again", offset_,
                     UINT32_MAX));
   }
-  // After a crash of the process alone, entries that the walk has seen may still be in the CPU's caches.
-  // The header that is written below says that they are durable; so make them.
-  for (uint64_t lsn = header_.start_lsn; lsn < position_.tail_lsn;) {
-    const uint64_t left = position_.data_bytes - lsn % position_.data_bytes;
-    const uint64_t bytes = std::min(left, position_.tail_lsn - lsn);
-    memory_->flush(data_at(lsn), bytes);
-    lsn += bytes;
+  if (owner == header_.owner) {
+    PMSTORE_TRY_STATUS(make_walked_durable());
   }
-  PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
   RingHeader header = header_;
   ++header.incarnation;
   header.incarnation_lsn = position_.tail_lsn;

@@ -106,6 +106,7 @@ class Ring {
   Ring(persist::Memory& memory, uint64_t offset, uint64_t bytes, uint32_t salt);
   Status write_header(RingHeader header);
   Status erase();
+  Status make_walked_durable();
   std::byte* data_at(uint64_t lsn) const;
   // Reads what lies at `lsn` and checks its checksum and bounds. False: nothing valid there.
   bool read_sealed(uint64_t lsn, EntryHeader& header) const;

@@ -72,7 +72,8 @@ base::Task<Status> Store::release(WordChanger& changer, uint16_t owner, SlotOffs
 
 base::Task<Status> Store::apply(WordChanger& changer, uint16_t owner,
                                 std::span<const std::byte> redo_bytes) {
-  // First everything in place and in the index, then the locks: see apply_writes() in commit.cc.
+  // First everything in place and in the index, then the locks: see apply_writes() in
+  // store_commit.cc.
   struct Unlock {
     SlotOffset slot;
     LockWord from;

@@ -80,7 +80,7 @@ class ServerCore final : public fabric::RpcHandler {
   // Stops accepting and destroys every connection, without resolving anything.
   void shut_down();
 
-  // session.cc
+  // server_session.cc
   Result<std::vector<std::byte>> on_hello(Endpoint& endpoint, uint64_t token,
                                           std::span<const std::byte> hello);
   void on_connected(Endpoint& endpoint, uint64_t token,
@@ -109,7 +109,7 @@ class ServerCore final : public fabric::RpcHandler {
   bool stopped = false;
 
  private:
-  // session.cc
+  // server_session.cc
   Result<uint32_t> choose_ring(uint64_t client);
   Status take_ring(uint32_t ring, uint64_t client);
   Result<std::vector<std::byte>> greet(Endpoint& endpoint, Session& session,

@@ -194,7 +194,8 @@ TEST(Store, RandomTransactionsMatchAModelThroughRestarts) {
         t.write(WriteKind::kErase, s.table(), key, {});
         after.erase(key);
       } else {
-        const std::string value(random.below(random.below(8) == 0 ? 3000 : 60), static_cast<char>('a' + i % 26));
+        const std::string value(random.below(random.below(8) == 0 ? 3000 : 60),
+                                static_cast<char>('a' + i % 26));
         t.write(WriteKind::kPut, s.table(), key, value);
         after[key] = value;
       }

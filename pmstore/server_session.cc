@@ -36,8 +36,8 @@ ServerCore::~ServerCore() { shut_down(); }
 void ServerCore::shut_down() {
   stopped = true;
   for (auto& endpoint : endpoints) endpoint->listener.reset();
-  // Connections before the regions and devices that they use. A handler that is suspended may keep its
-  // session; what holds on to the device goes here.
+  // Connections before the regions and devices that they use. A handler that is suspended may keep
+  // its session; what holds on to the device goes here.
   handshakes.clear();
   for (RingPlace& place : places) {
     if (!place.session) continue;
