@@ -18,8 +18,11 @@
 #include "fabric/rpc.h"
 #include "persist/memory.h"
 #include "persist/strategy.h"
+#include "persist/write_message.h"
 
 namespace pmstore::persist {
+
+inline constexpr uint16_t kPersistWriteMethod = 0x0100;
 
 // One piece of a durable write; at most kMaxPieces per write.
 struct RemotePiece {
@@ -32,14 +35,18 @@ struct RemoteWriterOptions {
   // Hybrid (rule H3 extended): writes of at least this many bytes go two-sided even where one-sided
   // is correct, when they would land in the last-level cache. 0: never.
   uint32_t two_sided_bytes = 0;
+  // The RPC method that the server serves this region by; a server that grants several regions has
+  // one for each.
+  uint16_t rpc_method = kPersistWriteMethod;
 };
 
 class RemoteWriter {
  public:
-  static constexpr size_t kMaxPieces = 16;
+  static constexpr size_t kMaxPieces = kMaxPersistPieces;
 
-  // `region` is the target as the server granted it; `rpc` is used by kTwoSided and may be null
-  // when the strategy is not. All borrowed. Errors of negotiate().
+  // `region` is the target as the server granted it; `rpc`, which must be attached, is used by
+  // kTwoSided and two_sided_bytes and may be null without them (InvalidArgument otherwise). All
+  // borrowed. Errors of negotiate() and register_memory().
   static Result<std::unique_ptr<RemoteWriter>> create(fabric::Device& device,
                                                       fabric::Connection& connection,
                                                       fabric::RpcClient* rpc,
@@ -48,10 +55,14 @@ class RemoteWriter {
                                                       const RemoteWriterOptions& options);
   ~RemoteWriter();
 
-  // Writes all pieces, in order, then makes them durable with one wait (two for kNaive).
-  // InvalidArgument outside the region; Disconnected, Timeout: any part may have been written.
+  // Writes all pieces, in order, then makes them durable with one wait (two for kNaive; kTwoSided
+  // waits once for each rpc->max_request_bytes()). InvalidArgument outside the region, for an empty
+  // piece, no piece or too many: nothing was written. Any other error: any part may have been.
+  // Timeout also when the send queue stays full for kRoomTimeoutNs.
   // `pieces` must be a named object that outlives the wait.
   base::Task<Result<Persisted>> write(std::span<const RemotePiece> pieces);
+
+  static constexpr uint64_t kRoomTimeoutNs = 10'000'000'000;
 
   // The strategy in force.
   WriteStrategy strategy() const;
@@ -65,16 +76,19 @@ class RemoteWriter {
 // The server's half of kTwoSided: an RPC method that copies into `memory` within [offset,
 // offset+bytes) of the region that this client was granted, drains and replies. docs/persist.md has
 // the message.
-inline constexpr uint16_t kPersistWriteMethod = 0x0100;
 class PersistService {
  public:
-  PersistService(Memory& memory) : memory_(memory) {}
+  // `rule_h7`: non-temporal stores whatever the size; off, Memory::write() decides by size.
+  explicit PersistService(Memory& memory, bool rule_h7 = true)
+      : memory_(memory), rule_h7_(rule_h7) {}
   // `granted_offset`, `granted_bytes`: the part of the memory that this caller may write.
-  // Malformed or outside: answers with Protocol or Access, stores nothing.
+  // Malformed or outside: answers with Protocol or Access, stores nothing. Io when draining fails.
+  // Requires that the granted part is inside the memory.
   void on_call(fabric::RpcCall call, uint64_t granted_offset, uint64_t granted_bytes);
 
  private:
   Memory& memory_;
+  bool rule_h7_;
 };
 
 }  // namespace pmstore::persist

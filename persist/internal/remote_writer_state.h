@@ -1,0 +1,69 @@
+// The inside of RemoteWriter.
+//
+// Invariants: `message` exists exactly if some write may go two-sided, `landing_region` exactly if
+// some write may go one-sided. One message buffer serves all writes: it is filled and copied by
+// RpcClient::call() without a suspension in between.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "persist/remote_writer.h"
+
+namespace pmstore::persist {
+
+struct RemoteWriter::State {
+  // What a READ brings here is never looked at, so writes in flight may share a line; there are
+  // several only so that they rarely do.
+  struct alignas(64) LandingLine {
+    std::array<std::byte, 64> bytes{};
+  };
+  static constexpr size_t kLandingLines = 64;
+
+  // What is posted with one doorbell.
+  enum class Chain : uint8_t { kWrites, kRead, kWritesAndRead, kWritesAndFlushes };
+
+  // How far the pieces of a two-sided write have got.
+  struct Cursor {
+    size_t piece = 0;
+    uint32_t done_bytes = 0;  // of that piece
+  };
+
+  State(fabric::Device& on, fabric::Connection& to, fabric::RpcClient* by,
+        const fabric::RemoteRegion& into)
+      : device(on), connection(to), rpc(by), region(into) {}
+
+  Status check(std::span<const RemotePiece> pieces) const;
+  bool goes_two_sided(std::span<const RemotePiece> pieces) const;
+  // Fills `message` from where `cursor` is and moves it; gives the size.
+  size_t encode(std::span<const RemotePiece> pieces, Cursor& cursor);
+
+  // Makes `batch` and posts it: one doorbell. BackPressure when there is no room.
+  Status try_post(Chain chain, std::span<const RemotePiece> pieces, fabric::Completion& completion);
+  // The same, waiting while there is none.
+  base::Task<Status> post_when_room(Chain chain, std::span<const RemotePiece> pieces,
+                                    fabric::Completion& completion);
+  // Posts and waits: one round trip.
+  base::Task<Status> execute(Chain chain, std::span<const RemotePiece> pieces);
+  base::Task<Status> write_outstanding(std::span<const RemotePiece> pieces);
+  base::Task<Status> write_two_sided(std::span<const RemotePiece> pieces);
+
+  fabric::Device& device;
+  fabric::Connection& connection;
+  fabric::RpcClient* rpc;
+  fabric::RemoteRegion region;
+  WriteStrategy strategy = WriteStrategy::kTwoSided;
+  uint16_t rpc_method = kPersistWriteMethod;
+  uint32_t two_sided_bytes = 0;  // 0: only if that is the strategy
+  std::array<LandingLine, kLandingLines> landing;
+  std::unique_ptr<fabric::MemoryRegion> landing_region;
+  size_t next_landing = 0;
+  fabric::Batch batch;  // made and posted without a suspension in between; too large for a frame
+  std::unique_ptr<std::byte[]> message;
+  size_t message_bytes = 0;
+};
+
+}  // namespace pmstore::persist

@@ -1,0 +1,173 @@
+#include <algorithm>
+#include <coroutine>
+#include <cstring>
+
+#include "persist/internal/remote_writer_state.h"
+
+namespace pmstore::persist {
+namespace {
+
+constexpr uint64_t kRetryStepNs = 1000;
+// What a READ of the last written bytes brings back: enough to be one.
+constexpr uint32_t kReadBytes = 8;
+
+bool is_full(const Status& posted) { return !posted && posted.code() == ErrorCode::kBackPressure; }
+
+// Waits for one posted chain and counts the round trip.
+struct Landed {
+  fabric::Connection& connection;
+  fabric::Completion& completion;
+  bool await_ready() const { return completion.done(); }
+  void await_suspend(std::coroutine_handle<> waiter) { completion.set_waiter(waiter); }
+  Status await_resume() const {
+    ++connection.mutable_counters().round_trips;
+    if (!completion.ok()) return connection.why_broken();
+    return {};
+  }
+};
+
+}  // namespace
+
+Status RemoteWriter::State::check(std::span<const RemotePiece> pieces) const {
+  bool good = !pieces.empty() && pieces.size() <= kMaxPieces;
+  for (const RemotePiece& piece : pieces) {
+    good &= piece.from.bytes > 0 && piece.offset <= region.bytes &&
+            piece.from.bytes <= region.bytes - piece.offset;
+  }
+  if (good) [[likely]]
+    return {};
+  return make_error(ErrorCode::kInvalidArgument,
+                    "a durable write is 1 to 16 pieces, none empty, all inside the granted region");
+}
+
+bool RemoteWriter::State::goes_two_sided(std::span<const RemotePiece> pieces) const {
+  if (strategy == WriteStrategy::kTwoSided) return true;
+  if (two_sided_bytes == 0) return false;
+  uint64_t bytes = 0;
+  for (const RemotePiece& piece : pieces) bytes += piece.from.bytes;
+  return bytes >= two_sided_bytes;
+}
+
+Status RemoteWriter::State::try_post(Chain chain, std::span<const RemotePiece> pieces,
+                                     fabric::Completion& completion) {
+  batch.clear();
+  if (chain != Chain::kRead) {
+    for (const RemotePiece& piece : pieces) batch.write(piece.from, region.at(piece.offset));
+  }
+  if (chain == Chain::kWritesAndFlushes) {
+    for (const RemotePiece& piece : pieces) batch.flush(piece.from.bytes, region.at(piece.offset));
+  } else if (chain != Chain::kWrites) {
+    // PCIe does not let a read pass the writes before it, and a queue pair executes in order: when
+    // the READ has been answered, every WRITE before it has left the RNIC and the PCIe buffers.
+    const RemotePiece& last = pieces.back();
+    const uint32_t bytes = std::min(last.from.bytes, kReadBytes);
+    LandingLine& line = landing[next_landing];
+    next_landing = (next_landing + 1) % kLandingLines;
+    batch.read({line.bytes.data(), bytes, landing_region.get()},
+               region.at(last.offset + last.from.bytes - bytes));
+  }
+  return connection.post(batch, &completion);
+}
+
+size_t RemoteWriter::State::encode(std::span<const RemotePiece> pieces, Cursor& cursor) {
+  size_t room = message_bytes - kMaxPersistTableBytes;
+  Cursor at = cursor;
+  PersistWriteHeader header{kPersistWriteMagic, 0};
+  std::byte* table = message.get() + sizeof header;
+  // The table first, since its size is not known before.
+  while (at.piece < pieces.size() && room > 0) {
+    const RemotePiece& piece = pieces[at.piece];
+    const auto bytes =
+        static_cast<uint32_t>(std::min<size_t>(piece.from.bytes - at.done_bytes, room));
+    const PersistWritePiece entry{piece.offset + at.done_bytes, bytes, 0};
+    std::memcpy(table, &entry, sizeof entry);
+    table += sizeof entry;
+    ++header.pieces;
+    room -= bytes;
+    at.done_bytes += bytes;
+    if (at.done_bytes == piece.from.bytes) at = {at.piece + 1, 0};
+  }
+  std::memcpy(message.get(), &header, sizeof header);
+  std::byte* data = table;
+  for (uint32_t i = 0; i < header.pieces; ++i) {
+    PersistWritePiece entry;
+    std::memcpy(&entry, message.get() + sizeof header + i * sizeof entry, sizeof entry);
+    std::memcpy(data, pieces[cursor.piece].from.data + cursor.done_bytes, entry.bytes);
+    data += entry.bytes;
+    cursor = {cursor.piece + 1, 0};
+  }
+  cursor = at;
+  return static_cast<size_t>(data - message.get());
+}
+
+base::Task<Status> RemoteWriter::State::post_when_room(Chain chain,
+                                                       std::span<const RemotePiece> pieces,
+                                                       fabric::Completion& completion) {
+  base::Executor& executor = device.executor();
+  const uint64_t give_up_ns = executor.now_ns() + kRoomTimeoutNs;
+  while (true) {
+    co_await executor.sleep_for(kRetryStepNs);
+    Status posted = try_post(chain, pieces, completion);
+    if (posted || posted.code() != ErrorCode::kBackPressure) co_return posted;
+    if (executor.now_ns() >= give_up_ns) {
+      co_return make_error(ErrorCode::kTimeout,
+                           "the send queue stayed full: use fewer writers at a time");
+    }
+  }
+}
+
+base::Task<Status> RemoteWriter::State::execute(Chain chain, std::span<const RemotePiece> pieces) {
+  fabric::Completion completion;
+  Status posted = try_post(chain, pieces, completion);
+  if (is_full(posted)) posted = co_await post_when_room(chain, pieces, completion);
+  if (!posted) co_return posted;
+  Landed landed{connection, completion};
+  co_return co_await landed;
+}
+
+base::Task<Status> RemoteWriter::State::write_outstanding(std::span<const RemotePiece> pieces) {
+  fabric::Completion written;
+  Status posted = try_post(Chain::kWrites, pieces, written);
+  if (is_full(posted)) posted = co_await post_when_room(Chain::kWrites, pieces, written);
+  if (!posted) co_return posted;
+  fabric::Completion read;
+  posted = try_post(Chain::kRead, pieces, read);
+  if (is_full(posted)) posted = co_await post_when_room(Chain::kRead, pieces, read);
+  // What was posted must be over before its completion goes.
+  fabric::Completion* both[] = {&written, &read};
+  const std::span<fabric::Completion* const> waited(both, posted ? 2 : 1);
+  Status done = co_await connection.wait(waited);
+  co_return posted ? done : posted;
+}
+
+base::Task<Status> RemoteWriter::State::write_two_sided(std::span<const RemotePiece> pieces) {
+  Cursor cursor;
+  while (cursor.piece < pieces.size()) {
+    const std::span<const std::byte> request(message.get(), encode(pieces, cursor));
+    Result<fabric::RpcReply> reply = co_await rpc->call(rpc_method, request, 0);
+    if (!reply) co_return std::move(reply.error());
+  }
+  co_return Status{};
+}
+
+base::Task<Result<Persisted>> RemoteWriter::write(std::span<const RemotePiece> pieces) {
+  using Chain = State::Chain;
+  State& state = *state_;
+  Status done = state.check(pieces);
+  if (!done) co_return std::move(done.error());
+  if (state.goes_two_sided(pieces)) {
+    done = co_await state.write_two_sided(pieces);
+  } else if (state.strategy == WriteStrategy::kNaive) {
+    done = co_await state.execute(Chain::kWrites, pieces);
+    if (done) done = co_await state.execute(Chain::kRead, pieces);
+  } else if (state.strategy == WriteStrategy::kOutstanding) {
+    done = co_await state.write_outstanding(pieces);
+  } else {
+    const bool flush = state.strategy == WriteStrategy::kFlush;
+    done = co_await state.execute(flush ? Chain::kWritesAndFlushes : Chain::kWritesAndRead, pieces);
+  }
+  if (!done) co_return std::move(done.error());
+  co_return Persisted();
+}
+
+}  // namespace pmstore::persist

@@ -1,0 +1,262 @@
+// RemoteWriter against a connection that writes down what is posted and completes it when told: the
+// exact chains, what happens when the queue is full, and what happens when it breaks. The scenarios
+// run the same code against real providers.
+#include "persist/remote_writer.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace pmstore::persist {
+namespace {
+
+using ::testing::ElementsAre;
+
+class FakeRegion final : public fabric::MemoryRegion {
+ public:
+  explicit FakeRegion(std::span<std::byte> memory)
+      : fabric::MemoryRegion(memory, fabric::Access::kLocal) {}
+};
+
+class FakeDevice final : public fabric::Device {
+ public:
+  explicit FakeDevice(base::Executor& executor) : Device(executor) {}
+  Result<std::unique_ptr<fabric::MemoryRegion>> register_memory(std::span<std::byte> memory,
+                                                                fabric::Access) override {
+    if (refuse) return make_error(ErrorCode::kIo, "no locked memory");
+    return std::make_unique<FakeRegion>(memory);
+  }
+  Task<Result<std::unique_ptr<fabric::Connection>>> connect(fabric::Uri,
+                                                            fabric::ConnectOptions) override {
+    co_return make_error(ErrorCode::kUnsupported, "fake");
+  }
+  Result<std::unique_ptr<fabric::Listener>> listen(const fabric::Uri&, fabric::Acceptor&) override {
+    return make_error(ErrorCode::kUnsupported, "fake");
+  }
+  Task<Result<std::unique_ptr<fabric::Connection>>> loopback() override {
+    co_return make_error(ErrorCode::kUnsupported, "fake");
+  }
+  bool refuse = false;
+};
+
+class FakeConnection final : public fabric::Connection {
+ public:
+  FakeConnection() {
+    capabilities_.read_after_write = true;
+    capabilities_.cpu_moves_data = false;
+    capabilities_.native_flush = true;
+  }
+  Status post(const fabric::Batch& batch, fabric::Completion* completion) override {
+    if (full_for > 0) {
+      --full_for;
+      return make_error(ErrorCode::kBackPressure, "full");
+    }
+    if (broken_) return why_broken_;
+    std::string chain;
+    for (const auto& request : batch) {
+      constexpr const char* kNames[] = {"write", "writeimm", "read", "cas", "faa", "flush"};
+      chain +=
+          fmt::format("{}{} {}+{}", chain.empty() ? "" : ", ", kNames[static_cast<int>(request.op)],
+                      request.remote_address, request.bytes);
+    }
+    chains.push_back(chain);
+    ++counters_.doorbells;
+    completion->arm();
+    pending.push_back(completion);
+    return {};
+  }
+  void complete_one(bool ok) {
+    if (!ok) {
+      broken_ = true;
+      why_broken_ = make_error(ErrorCode::kDisconnected, "fake break");
+    }
+    auto* completion = pending.front();
+    pending.pop_front();
+    completion->finish(ok);
+  }
+
+  std::vector<std::string> chains;
+  std::deque<fabric::Completion*> pending;
+  int full_for = 0;
+};
+
+class RemoteWriterTest : public testing::Test {
+ protected:
+  std::unique_ptr<RemoteWriter> make(WriteStrategy strategy) {
+    auto writer = RemoteWriter::create(device_, connection_, nullptr, region_,
+                                       {Domain::kCpuCache, WriteLanding::kMemory, true},
+                                       {.strategy = strategy});
+    EXPECT_TRUE(writer) << writer.error().to_string();
+    return std::move(*writer);
+  }
+  // Writes, completing every chain as it comes.
+  Result<Persisted> write(RemoteWriter& writer, std::span<const RemotePiece> pieces,
+                          int fail_after = 1000) {
+    auto task = writer.write(pieces);
+    task.start();
+    for (int turn = 0; !task.done() && turn < 100'000; ++turn) {
+      executor_.run_once();
+      if (!connection_.pending.empty()) connection_.complete_one(fail_after-- > 0);
+    }
+    EXPECT_TRUE(task.done());
+    return task.take();
+  }
+  RemotePiece piece(uint32_t bytes, uint64_t offset) { return {{buffer_, bytes, nullptr}, offset}; }
+
+  base::RealClock clock_;
+  base::Executor executor_{clock_};
+  FakeDevice device_{executor_};
+  FakeConnection connection_;
+  fabric::RemoteRegion region_{.address = 100'000, .bytes = 4096, .key = 7};
+  std::byte buffer_[4096] = {};
+};
+
+TEST_F(RemoteWriterTest, DoorbellIsOneChainThatReadsTheLastBytes) {
+  auto writer = make(WriteStrategy::kDoorbell);
+  const RemotePiece pieces[] = {piece(64, 0), piece(256, 1024)};
+  EXPECT_TRUE(write(*writer, pieces));
+  EXPECT_THAT(connection_.chains, ElementsAre("write 100000+64, write 101024+256, read 101272+8"));
+  EXPECT_EQ(connection_.counters().round_trips, 1u);
+}
+
+TEST_F(RemoteWriterTest, ShortWritesAreReadWhole) {
+  auto writer = make(WriteStrategy::kDoorbell);
+  const RemotePiece pieces[] = {piece(3, 10)};
+  EXPECT_TRUE(write(*writer, pieces));
+  EXPECT_THAT(connection_.chains, ElementsAre("write 100010+3, read 100010+3"));
+}
+
+TEST_F(RemoteWriterTest, NaiveWaitsTwice) {
+  auto writer = make(WriteStrategy::kNaive);
+  const RemotePiece pieces[] = {piece(64, 0)};
+  EXPECT_TRUE(write(*writer, pieces));
+  EXPECT_THAT(connection_.chains, ElementsAre("write 100000+64", "read 100056+8"));
+  EXPECT_EQ(connection_.counters().round_trips, 2u);
+}
+
+TEST_F(RemoteWriterTest, OutstandingPostsTwiceAndWaitsOnce) {
+  auto writer = make(WriteStrategy::kOutstanding);
+  const RemotePiece pieces[] = {piece(64, 0)};
+  auto task = writer->write(pieces);
+  task.start();
+  EXPECT_THAT(connection_.chains, ElementsAre("write 100000+64", "read 100056+8"));
+  connection_.complete_one(true);
+  EXPECT_FALSE(task.done());
+  connection_.complete_one(true);
+  EXPECT_TRUE(task.done());
+  EXPECT_EQ(connection_.counters().round_trips, 1u);
+}
+
+TEST_F(RemoteWriterTest, FlushCoversEveryPiece) {
+  auto writer = make(WriteStrategy::kAuto);
+  EXPECT_EQ(writer->strategy(), WriteStrategy::kFlush);
+  const RemotePiece pieces[] = {piece(64, 0), piece(256, 1024)};
+  EXPECT_TRUE(write(*writer, pieces));
+  EXPECT_THAT(connection_.chains, ElementsAre("write 100000+64, write 101024+256, flush 100000+64, "
+                                              "flush 101024+256"));
+}
+
+TEST_F(RemoteWriterTest, SixteenPiecesFitInEveryChain) {
+  std::vector<RemotePiece> pieces;
+  for (uint64_t i = 0; i < RemoteWriter::kMaxPieces; ++i) pieces.push_back(piece(64, i * 64));
+  for (auto strategy : {WriteStrategy::kDoorbell, WriteStrategy::kNaive,
+                        WriteStrategy::kOutstanding, WriteStrategy::kFlush}) {
+    EXPECT_TRUE(write(*make(strategy), pieces)) << strategy_name(strategy);
+  }
+}
+
+TEST_F(RemoteWriterTest, AFullSendQueueIsWaitedFor) {
+  const RemotePiece pieces[] = {piece(64, 0)};
+  for (auto strategy :
+       {WriteStrategy::kDoorbell, WriteStrategy::kNaive, WriteStrategy::kOutstanding}) {
+    connection_.full_for = 3;
+    connection_.chains.clear();
+    auto writer = make(strategy);
+    EXPECT_TRUE(write(*writer, pieces)) << strategy_name(strategy);
+    EXPECT_EQ(connection_.chains.size(), strategy == WriteStrategy::kDoorbell ? 1u : 2u);
+  }
+}
+
+TEST_F(RemoteWriterTest, NoTokenWithoutEveryCompletion) {
+  const RemotePiece pieces[] = {piece(64, 0)};
+  for (auto [strategy, steps] : {std::pair{WriteStrategy::kDoorbell, 1},
+                                 {WriteStrategy::kNaive, 2},
+                                 {WriteStrategy::kOutstanding, 2},
+                                 {WriteStrategy::kFlush, 1}}) {
+    for (int failing = 0; failing < steps; ++failing) {
+      FakeConnection fresh;
+      auto writer = RemoteWriter::create(device_, fresh, nullptr, region_,
+                                         {Domain::kCpuCache, WriteLanding::kMemory, true},
+                                         {.strategy = strategy});
+      ASSERT_TRUE(writer);
+      auto task = (*writer)->write(pieces);
+      task.start();
+      for (int step = 0; !task.done(); ++step) {
+        ASSERT_FALSE(fresh.pending.empty());
+        fresh.complete_one(step < failing);
+      }
+      const auto lost = task.take();
+      ASSERT_FALSE(lost) << strategy_name(strategy) << " failing at " << failing;
+      EXPECT_EQ(lost.code(), ErrorCode::kDisconnected);
+    }
+  }
+}
+
+TEST_F(RemoteWriterTest, OutsideTheRegionNothingIsPosted) {
+  auto writer = make(WriteStrategy::kDoorbell);
+  std::vector<std::vector<RemotePiece>> wrong = {{},
+                                                 {piece(0, 0)},
+                                                 {piece(64, 4096 - 63)},
+                                                 {piece(64, UINT64_MAX - 10)},
+                                                 {piece(64, 0), piece(8, 4096)},
+                                                 std::vector<RemotePiece>(17, piece(8, 0))};
+  for (const auto& pieces : wrong) {
+    const auto refused = write(*writer, pieces);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.code(), ErrorCode::kInvalidArgument);
+  }
+  EXPECT_TRUE(connection_.chains.empty());
+  const RemotePiece last[] = {piece(64, 4096 - 64)};
+  EXPECT_TRUE(write(*writer, last));
+}
+
+TEST_F(RemoteWriterTest, CreationTellsWhatIsMissing) {
+  const PersistCapability adr{Domain::kMemoryController, WriteLanding::kLastLevelCache, false};
+  auto refused = RemoteWriter::create(device_, connection_, nullptr, region_, adr,
+                                      {.strategy = WriteStrategy::kDoorbell});
+  EXPECT_EQ(refused.code(), ErrorCode::kUnsupported);
+  refused = RemoteWriter::create(device_, connection_, nullptr, region_, adr, {});
+  EXPECT_EQ(refused.code(), ErrorCode::kInvalidArgument) << "two_sided without RPC";
+  const PersistCapability eadr{Domain::kCpuCache, WriteLanding::kMemory, false};
+  refused =
+      RemoteWriter::create(device_, connection_, nullptr, region_, eadr, {.two_sided_bytes = 1});
+  EXPECT_EQ(refused.code(), ErrorCode::kInvalidArgument) << "hybrid without RPC";
+  device_.refuse = true;
+  refused = RemoteWriter::create(device_, connection_, nullptr, region_, eadr, {});
+  EXPECT_EQ(refused.code(), ErrorCode::kIo);
+}
+
+TEST_F(RemoteWriterTest, ManyWritesInFlightKeepTheirOwnCompletions) {
+  auto writer = make(WriteStrategy::kDoorbell);
+  std::vector<std::array<RemotePiece, 1>> pieces;
+  for (uint64_t i = 0; i < 32; ++i) pieces.push_back({piece(64, i * 64)});
+  std::vector<Task<Result<Persisted>>> tasks;
+  for (const auto& each : pieces) tasks.push_back(writer->write(each));
+  for (auto& task : tasks) task.start();
+  EXPECT_EQ(connection_.chains.size(), 32u);
+  EXPECT_EQ(connection_.chains[5], "write 100320+64, read 100376+8");
+  for (auto& task : tasks) {
+    EXPECT_FALSE(task.done());
+    connection_.complete_one(true);
+    EXPECT_TRUE(task.done());
+  }
+}
+
+}  // namespace
+}  // namespace pmstore::persist
