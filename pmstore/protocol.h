@@ -136,7 +136,7 @@ static_assert(sizeof(ServerHello) == 192);
 enum class Method : uint16_t {
   kPing = 1,        // keeps the lease
   kOpenTable = 2,   // OpenTableRequest, name -> OpenTableReply
-  kListTables = 3,  // -> ListTablesReply, then per table: uint16 id, uint8 name bytes, name
+  kListTables = 3,  // -> uint32 count, then per table: uint16 id, uint8 name bytes, name
   kGet = 4,         // GetRequest, key -> GetReply, value
   kScan = 5,        // ScanRequest -> ScanReply, then per record: ScanItem, key, value
   kCommit = 6,      // CommitRequest, reads, absences, writes -> CommitReply (discipline cpu)

@@ -1,0 +1,46 @@
+#include "pmstore/internal/buffer_pool.h"
+
+#include <new>
+
+namespace pmstore::internal {
+namespace {
+
+constexpr size_t kAlignment = 256;
+static_assert(OpBuffer::kBytes % kAlignment == 0);
+
+}  // namespace
+
+void BufferPool::FreeMemory::operator()(std::byte* memory) const {
+  ::operator delete[](memory, std::align_val_t{kAlignment});
+}
+
+Result<std::unique_ptr<BufferPool>> BufferPool::create(fabric::Device& device, size_t count) {
+  PMSTORE_CHECK(count > 0, "an operation that waits for a buffer must get one some time");
+  std::unique_ptr<BufferPool> pool(new BufferPool(device.executor()));
+  const size_t bytes = count * OpBuffer::kBytes;
+  pool->memory_.reset(
+      static_cast<std::byte*>(::operator new[](bytes, std::align_val_t{kAlignment})));
+  PMSTORE_TRY(pool->region_,
+              device.register_memory({pool->memory_.get(), bytes}, fabric::Access::kLocal));
+  pool->buffers_ = std::vector<OpBuffer>(count);
+  pool->free_.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    OpBuffer& buffer = pool->buffers_[count - 1 - i];
+    buffer.data = pool->memory_.get() + (count - 1 - i) * OpBuffer::kBytes;
+    buffer.region = pool->region_.get();
+    pool->free_.push_back(&buffer);
+  }
+  return pool;
+}
+
+BufferPool::~BufferPool() = default;
+
+base::Task<BufferLease> BufferPool::take() {
+  while (true) {
+    BufferLease lease = try_take();
+    if (lease) co_return std::move(lease);
+    co_await waiting_.wait();
+  }
+}
+
+}  // namespace pmstore::internal

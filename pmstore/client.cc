@@ -1,0 +1,232 @@
+// The client's control path: connecting, tables, scans, outcomes, the orderly end.
+#include "pmstore/client.h"
+
+#include <algorithm>
+#include <array>
+#include <random>
+
+#include "pmstore/internal/client_state.h"
+#include "pmstore/internal/embedded.h"
+#include "pmstore/internal/transaction_state.h"
+
+namespace pmstore {
+namespace {
+
+// Transactions are named after it for ever, so it comes from the system, not from a seed.
+uint64_t random_client_id() {
+  std::random_device device;
+  uint64_t id = 0;
+  while (id == 0) id = (uint64_t{device()} << 32) | device();
+  return id;
+}
+
+}  // namespace
+
+Client::State::State(Executor& on, fabric::Uri at, ClientOptions with)
+    : executor(on),
+      uri(std::move(at)),
+      options(std::move(with)),
+      id(options.client != 0 ? options.client : random_client_id()),
+      server_uri(uri),
+      cache(options.location_cache_entries),
+      reconnected(on) {}
+
+Client::State::~State() = default;
+
+Client::Client(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Client::~Client() = default;
+
+Task<Result<std::unique_ptr<Client>>> Client::connect(Executor& executor, fabric::Uri uri,
+                                                      ClientOptions options) {
+  auto state = std::make_unique<State>(executor, std::move(uri), std::move(options));
+  PMSTORE_CO_TRY(std::unique_ptr<fabric::Device> device,
+                 fabric::open_device(state->uri.scheme, executor));
+  state->device = std::move(device);
+  Status connected = co_await state->connect_once();
+  if (!connected && connected.code() == ErrorCode::kBackPressure && state->options.client != 0) {
+    // What this client has left behind before is being resolved; wait for that.
+    auto later = co_await state->connected();
+    connected = later ? Status{} : Status(std::move(later.error()));
+  }
+  const bool nobody_there = !connected && connected.code() == ErrorCode::kDisconnected;
+  if (nobody_there && state->uri.scheme == fabric::Scheme::kLocal) {
+    // No server of this process listens there, so it is the path of a pool.
+    PMSTORE_CO_TRY(state->embedded,
+                   co_await internal::Embedded::open(executor, state->uri.name, state->options));
+    state->server_uri = state->embedded->uri;
+    connected = co_await state->connect_once();
+  }
+  if (!connected) co_return std::move(connected.error());
+  co_return std::unique_ptr<Client>(new Client(std::move(state)));
+}
+
+Task<void> Client::close() {
+  State& state = *state_;
+  if (state.closed) co_return;
+  while (state.reconnecting) co_await state.reconnected.wait();
+  state.closed = true;
+  state.lease = {};
+  const internal::SessionRef session = std::exchange(state.session, {});
+  const uint64_t deadline = state.executor.now_ns() + state.options.call_timeout_ns;
+  constexpr uint64_t kPauseNs = 50'000;
+  while (session && session->usable() && session->passive > 0 &&
+         state.executor.now_ns() < deadline) {
+    co_await state.executor.sleep_for(kPauseNs);
+  }
+  const bool nothing_in_doubt =
+      state.running.empty() && state.doubtful.empty() && session && session->passive == 0;
+  if (nothing_in_doubt && session->usable()) {
+    std::array<std::byte, sizeof(RequestPrefix)> room;
+    MessageWriter request(room);
+    request.put(session->prefix());
+    const auto answer =
+        co_await session->rpc().call(static_cast<uint16_t>(Method::kGoodbye), request.message(), 0);
+    static_cast<void>(answer);  // without it the server ends the session when its lease is over
+  }
+  if (state.embedded != nullptr) {
+    co_await state.embedded->server->stop();
+    state.embedded.reset();
+  }
+}
+
+// ---- requests ----
+
+namespace {
+
+constexpr size_t kSmallRequest = 128;
+
+// A request of a fixed part and some bytes, to the current connection.
+template <typename Fixed>
+MessageWriter& build(MessageWriter& request, const internal::ClientSession& session,
+                     const Fixed& fixed, std::string_view bytes = {}) {
+  request.put(session.prefix());
+  request.put(fixed);
+  request.put_bytes(bytes);
+  return request;
+}
+
+}  // namespace
+
+Task<Result<TableId>> Client::open_table(std::string_view name, bool create) {
+  if (name.empty() || name.size() > kMaxTableNameBytes) {
+    co_return make_error(
+        ErrorCode::kInvalidArgument,
+        "a table's name has 1 to " + std::to_string(kMaxTableNameBytes) + " bytes");
+  }
+  PMSTORE_CO_TRY(const internal::SessionRef session, co_await state_->connected());
+  std::array<std::byte, kSmallRequest> room;
+  MessageWriter request(room);
+  build(request, *session,
+        OpenTableRequest{static_cast<uint8_t>(create), static_cast<uint8_t>(name.size())}, name);
+  auto answer = co_await session->rpc().call(static_cast<uint16_t>(Method::kOpenTable),
+                                             request.message(), sizeof(OpenTableReply));
+  if (!answer) co_return std::move(answer.error());
+  MessageReader reader(answer->bytes());
+  const auto reply = reader.get<OpenTableReply>();
+  if (!reader.complete()) co_return session->malformed_reply("an open of a table");
+  co_return TableId{reply.table};
+}
+
+Task<Result<std::vector<TableInfo>>> Client::list_tables() {
+  PMSTORE_CO_TRY(const internal::SessionRef session, co_await state_->connected());
+  std::array<std::byte, kSmallRequest> room;
+  MessageWriter request(room);
+  request.put(session->prefix());
+  constexpr uint32_t kCapacity =
+      sizeof(uint32_t) + kMaxTables * (sizeof(uint16_t) + sizeof(uint8_t) + kMaxTableNameBytes);
+  auto answer = co_await session->rpc().call(static_cast<uint16_t>(Method::kListTables),
+                                             request.message(), kCapacity);
+  if (!answer) co_return std::move(answer.error());
+  MessageReader reader(answer->bytes());
+  const auto count = reader.get<uint32_t>();
+  std::vector<TableInfo> tables;
+  for (uint32_t i = 0; i < count && !reader.failed(); ++i) {
+    const auto id = reader.get<uint16_t>();
+    const auto name_bytes = reader.get<uint8_t>();
+    tables.push_back({TableId{id}, std::string(reader.get_bytes(name_bytes))});
+  }
+  if (!reader.complete()) co_return session->malformed_reply("a list of tables");
+  co_return std::move(tables);
+}
+
+Task<Result<ScanPage>> Client::scan(TableId table, uint64_t cursor, uint32_t max_bytes) {
+  PMSTORE_CO_TRY(const internal::SessionRef session, co_await state_->connected());
+  // The largest record must fit, or the scan could never get past it.
+  constexpr uint32_t kLeast = sizeof(ScanReply) + sizeof(ScanItem) + kMaxKeyBytes + kMaxValueBytes;
+  const uint32_t capacity = std::min(std::max(max_bytes, kLeast), session->rpc().max_reply_bytes());
+  std::array<std::byte, kSmallRequest> room;
+  MessageWriter request(room);
+  build(request, *session, ScanRequest{cursor, std::min(max_bytes, capacity), raw(table), {}});
+  auto answer = co_await session->rpc().call(static_cast<uint16_t>(Method::kScan),
+                                             request.message(), capacity);
+  if (!answer) co_return std::move(answer.error());
+  MessageReader reader(answer->bytes());
+  const auto reply = reader.get<ScanReply>();
+  ScanPage page;
+  page.cursor = reply.cursor;
+  for (uint32_t i = 0; i < reply.count && !reader.failed(); ++i) {
+    const auto item = reader.get<ScanItem>();
+    const std::string_view key = reader.get_bytes(item.key_bytes);
+    const std::string_view value = reader.get_bytes(item.value_bytes);
+    page.records.push_back({std::string(key), std::string(value)});
+  }
+  if (!reader.complete()) co_return session->malformed_reply("a scan");
+  co_return std::move(page);
+}
+
+Task<Result<Outcome>> Client::outcome(TxId tx) {
+  State& state = *state_;
+  const auto of_mine = [&](const std::vector<uint64_t>& sequences) {
+    return tx.client == state.id &&
+           std::find(sequences.begin(), sequences.end(), tx.sequence) != sequences.end();
+  };
+  if (of_mine(state.running)) {
+    co_return make_error(ErrorCode::kCommitUnknown,
+                         "transaction " + tx.to_string() + " is still running; ask again later");
+  }
+  // A session with something in doubt was given up, so this one began after its end: the server
+  // has fenced the old one, and nothing of it can happen any more. And what is answered about a
+  // number of ours is final: it is never used from here on.
+  if (tx.client == state.id) state.next_sequence = std::max(state.next_sequence, tx.sequence + 1);
+  PMSTORE_CO_TRY(const internal::SessionRef session, co_await state.connected());
+  std::array<std::byte, kSmallRequest> room;
+  MessageWriter request(room);
+  build(request, *session, OutcomeRequest{tx.client, tx.sequence});
+  auto answer = co_await session->rpc().call(static_cast<uint16_t>(Method::kOutcome),
+                                             request.message(), sizeof(OutcomeReply));
+  if (!answer) co_return std::move(answer.error());
+  MessageReader reader(answer->bytes());
+  const auto reply = reader.get<OutcomeReply>();
+  if (!reader.complete() ||
+      (reply.outcome != Outcome::kCommitted && reply.outcome != Outcome::kAborted)) {
+    co_return session->malformed_reply("a question for an outcome");
+  }
+  if (of_mine(state.doubtful)) std::erase(state.doubtful, tx.sequence);
+  co_return reply.outcome;
+}
+
+Task<Result<std::string>> Client::server_stat() {
+  PMSTORE_CO_TRY(const internal::SessionRef session, co_await state_->connected());
+  std::array<std::byte, kSmallRequest> room;
+  MessageWriter request(room);
+  request.put(session->prefix());
+  constexpr uint32_t kCapacity = 64 * 1024;
+  auto answer = co_await session->rpc().call(static_cast<uint16_t>(Method::kStat),
+                                             request.message(), kCapacity);
+  if (!answer) co_return std::move(answer.error());
+  const auto bytes = answer->bytes();
+  co_return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+// ---- looking ----
+
+Transaction Client::begin() { return Transaction(state_->take_transaction()); }
+uint64_t Client::id() const { return state_->id; }
+const SessionInfo& Client::session() const { return state_->info; }
+fabric::Counters Client::counters() const { return state_->book->counters(); }
+Executor& Client::executor() { return state_->executor; }
+Server* Client::local_server() {
+  return state_->embedded == nullptr ? nullptr : state_->embedded->server.get();
+}
+
+}  // namespace pmstore

@@ -1,0 +1,115 @@
+// BufferPool: a bounded number of registered buffers, one for each one-sided operation under way.
+//
+// A buffer comes with a Batch and a Completion, so that an operation needs no memory of its own
+// that an RNIC could reach. Invariant: an operation holds at most one buffer, so whoever waits for
+// one waits for somebody who will give one back. Threads: one. The device is borrowed; the pool
+// goes after the connections that use its buffers.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/check.h"
+#include "base/executor.h"
+#include "base/result.h"
+#include "base/task.h"
+#include "fabric/batch.h"
+#include "fabric/connection.h"
+#include "fabric/device.h"
+
+namespace pmstore::internal {
+
+// Largest slot that is read or written one-sided; larger ones go through the server's CPU.
+inline constexpr uint32_t kMaxOneSidedSlotBytes = 16384;
+
+struct OpBuffer {
+  // The record's image, then words: CAS results, lock words, bucket versions.
+  static constexpr uint32_t kWordsOffset = kMaxOneSidedSlotBytes;
+  static constexpr uint32_t kWords = 1024;
+  static constexpr uint32_t kBytes = kWordsOffset + kWords * 8;
+
+  std::byte* data = nullptr;
+  const fabric::MemoryRegion* region = nullptr;
+  fabric::Batch batch;
+  fabric::Completion completion;
+
+  fabric::LocalBuffer at(uint32_t offset, uint32_t bytes) const {
+    PMSTORE_CHECK(offset <= kBytes && bytes <= kBytes - offset, "a piece lies in its buffer");
+    return {data + offset, bytes, region};
+  }
+  fabric::LocalBuffer word_at(size_t index) const {
+    return at(kWordsOffset + static_cast<uint32_t>(index) * 8, 8);
+  }
+  uint64_t word(size_t index) const {
+    PMSTORE_CHECK(index < kWords, "a word lies in its buffer");
+    return reinterpret_cast<const uint64_t*>(data + kWordsOffset)[index];
+  }
+};
+
+class BufferPool;
+
+// The right to use one buffer. Move-only.
+class BufferLease {
+ public:
+  BufferLease() = default;
+  BufferLease(BufferPool& pool, OpBuffer& buffer) : pool_(&pool), buffer_(&buffer) {}
+  BufferLease(BufferLease&& other) noexcept
+      : pool_(std::exchange(other.pool_, nullptr)),
+        buffer_(std::exchange(other.buffer_, nullptr)) {}
+  BufferLease& operator=(BufferLease&& other) noexcept {
+    std::swap(pool_, other.pool_);
+    std::swap(buffer_, other.buffer_);
+    return *this;
+  }
+  inline ~BufferLease();
+  explicit operator bool() const { return buffer_ != nullptr; }
+  OpBuffer& operator*() const { return *buffer_; }
+  OpBuffer* operator->() const { return buffer_; }
+
+ private:
+  BufferPool* pool_ = nullptr;
+  OpBuffer* buffer_ = nullptr;
+};
+
+class BufferPool {
+ public:
+  // Allocates and registers `count` buffers. Io as Device::register_memory().
+  static Result<std::unique_ptr<BufferPool>> create(fabric::Device& device, size_t count);
+  ~BufferPool();
+
+  // Empty when all are in use.
+  BufferLease try_take() {
+    if (free_.empty()) return {};
+    OpBuffer* buffer = free_.back();
+    free_.pop_back();
+    return {*this, *buffer};
+  }
+  // Waits until one is free.
+  base::Task<BufferLease> take();
+  size_t free_buffers() const { return free_.size(); }
+
+ private:
+  friend class BufferLease;
+  explicit BufferPool(base::Executor& executor) : waiting_(executor) {}
+  void give_back(OpBuffer& buffer) {
+    free_.push_back(&buffer);  // last in, first out: the same cache lines again
+    if (waiting_.waiting() > 0) waiting_.notify_one();
+  }
+
+  struct FreeMemory {
+    void operator()(std::byte* memory) const;
+  };
+  std::unique_ptr<std::byte, FreeMemory> memory_;
+  std::unique_ptr<fabric::MemoryRegion> region_;
+  std::vector<OpBuffer> buffers_;
+  std::vector<OpBuffer*> free_;
+  base::WaitList waiting_;
+};
+
+BufferLease::~BufferLease() {
+  if (buffer_ != nullptr) pool_->give_back(*buffer_);
+}
+
+}  // namespace pmstore::internal

@@ -1,0 +1,138 @@
+// Client::State: what the files that make up the client share.
+//
+// Control: client.cc, reconnect.cc, embedded.cc. Data path: single_write.cc, reader.cc,
+// transaction.cc, commit_cpu.cc, commit_rnic.cc. Threads: the executor's.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "pmstore/client.h"
+#include "pmstore/internal/client_session.h"
+#include "pmstore/internal/location_cache.h"
+
+namespace pmstore::internal {
+
+// The pool and the server of a local:PATH client.
+struct Embedded;
+struct EmbeddedDeleter {
+  void operator()(Embedded* embedded) const;
+};
+
+// What a lookup found, and what a commit validates it by.
+struct Located {
+  bool found = false;
+  uint8_t size_class = 0;  // of the slot, or a smaller one where that is not certain
+  uint16_t reserved = 0;
+  SlotOffset slot{};            // when found
+  uint64_t version = 0;         // when found
+  uint64_t bucket = 0;          // when not found
+  uint64_t bucket_version = 0;  // when not found
+};
+
+// InvalidArgument, TooLarge.
+Status check_key(std::string_view key);
+Status check_sizes(std::string_view key, std::string_view value);
+
+// "CommitUnknown: ... 0123-42 ...".
+Error commit_unknown(TxId id, const Error& why);
+
+}  // namespace pmstore::internal
+
+namespace pmstore {
+
+struct Client::State {
+  State(Executor& on, fabric::Uri at, ClientOptions with);
+  ~State();
+
+  // ---- connection (reconnect.cc) ----
+
+  // The session in use, or nothing: then connected() makes one.
+  bool has_usable_session() const { return session && session->usable(); }
+  // The usable session; reconnects when there is none, once for all who ask at the same time.
+  Task<Result<internal::SessionRef>> connected();
+  Task<Status> connect_once();
+  // Keeps the lease while nothing else is sent; never ends.
+  Task<void> keep_lease(uint64_t interval_ns);
+
+  // ---- transactions ----
+
+  class Running;
+  TxId next_id() { return {id, next_sequence++}; }
+  // The commit of `id` may have happened: its session is over, so that it can be asked about.
+  Error in_doubt(TxId tx, internal::ClientSession& of, const Error& why);
+  // What the answer to a kCommit request says.
+  Status commit_status(TxId tx, internal::ClientSession& of,
+                       const Result<fabric::RpcReply>& answer) {
+    if (answer && answer->bytes().size() == sizeof(CommitReply)) [[likely]]
+      return {};
+    return commit_failure(tx, of, answer);
+  }
+  Status commit_failure(TxId tx, internal::ClientSession& of,
+                        const Result<fabric::RpcReply>& answer);
+
+  // ---- data path ----
+
+  // Finds the record, and copies its value when `value` is not nullptr. Conflict when it stays
+  // locked; errors of the connection; UnknownTable.
+  Task<Result<internal::Located>> locate(internal::SessionRef at, TableId table,
+                                         std::string_view key, std::string* value);
+  Task<Result<internal::Located>> locate_by_rpc(internal::SessionRef at, TableId table,
+                                                std::string_view key, KeyHash hash,
+                                                std::string* value);
+  // A transaction of one write.
+  Task<Status> write_one(WriteKind kind, TableId table, std::string_view key,
+                         std::string_view value);
+  Task<Status> write_one_rnic(WriteKind kind, TableId table, std::string_view key,
+                              std::string_view value);
+  // A new or used one, empty.
+  std::unique_ptr<Transaction::State> take_transaction();
+
+  Executor& executor;
+  fabric::Uri uri;
+  ClientOptions options;
+  uint64_t id;
+  uint64_t next_sequence = 1;
+  std::shared_ptr<fabric::Device> device;
+  std::unique_ptr<internal::Embedded, internal::EmbeddedDeleter> embedded;
+  fabric::Uri server_uri;  // where to connect: `uri`, or where the server in this process listens
+  std::shared_ptr<internal::SessionBook> book = std::make_shared<internal::SessionBook>();
+  internal::SessionRef session;
+  internal::LocationCache cache;
+  SessionInfo info;
+  base::WaitList reconnected;
+  bool reconnecting = false;
+  bool closed = false;
+  std::vector<uint64_t> running;   // sequences of commits under way
+  std::vector<uint64_t> doubtful;  // sequences that ended with CommitUnknown and were not asked for
+  // Where requests are laid out; an RPC call copies its request before it suspends, so one is
+  // enough for all coroutines.
+  std::unique_ptr<std::byte[]> scratch;
+  size_t scratch_bytes = 0;
+  std::vector<std::unique_ptr<Transaction::State>> spare;  // transactions to be used again
+  Task<void> lease;                                        // last: goes first
+};
+
+// Marks a sequence as running for as long as it lives.
+class Client::State::Running {
+ public:
+  Running(State& state, uint64_t sequence) : state_(state), sequence_(sequence) {
+    state_.running.push_back(sequence_);
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  ~Running() {
+    const auto found = std::find(state_.running.begin(), state_.running.end(), sequence_);
+    *found = state_.running.back();
+    state_.running.pop_back();
+  }
+
+ private:
+  State& state_;
+  uint64_t sequence_;
+};
+
+}  // namespace pmstore

@@ -1,0 +1,147 @@
+// The client's connection: made, lost, made again; and kept alive while nothing else is sent.
+#include <array>
+
+#include "pmstore/internal/client_state.h"
+#include "pmstore/internal/transaction_state.h"
+
+namespace pmstore {
+namespace {
+
+constexpr uint64_t kFirstPauseNs = 1'000'000;
+constexpr uint64_t kLongestPauseNs = 200'000'000;
+
+// Until when may the next attempt help? A server that is gone may come back. One that is busy with
+// what the old session left behind says BackPressure, and is through in a moment.
+uint64_t retry_until(ErrorCode code, uint64_t began_ns, const ClientOptions& options) {
+  switch (code) {
+    case ErrorCode::kDisconnected:
+    case ErrorCode::kTimeout: return began_ns + options.reconnect_timeout_ns;
+    case ErrorCode::kBackPressure: return began_ns + options.connect_timeout_ns;
+    default: return 0;
+  }
+}
+
+}  // namespace
+
+Task<Result<internal::SessionRef>> Client::State::connected() {
+  while (reconnecting) co_await reconnected.wait();
+  if (closed) {
+    co_return make_error(ErrorCode::kDisconnected, "the client was closed; connect another one");
+  }
+  if (has_usable_session()) co_return session;
+  reconnecting = true;
+  const uint64_t began_ns = executor.now_ns();
+  uint64_t pause_ns = kFirstPauseNs;
+  Status done = co_await connect_once();
+  while (!done && executor.now_ns() + pause_ns < retry_until(done.code(), began_ns, options)) {
+    co_await executor.sleep_for(pause_ns);
+    pause_ns = std::min(2 * pause_ns, kLongestPauseNs);
+    done = co_await connect_once();
+  }
+  reconnecting = false;
+  reconnected.notify_all();
+  if (!done) co_return std::move(done.error());
+  co_return session;
+}
+
+Task<Status> Client::State::connect_once() {
+  const bool again = static_cast<bool>(session);
+  // The server fences the old session before it answers, so what is left of it may go: operations
+  // that are still unwinding keep it until they are through.
+  session = {};
+  lease = {};
+  internal::SessionOptions with;
+  with.client = id;
+  with.call_timeout_ns = options.call_timeout_ns;
+  with.connect_timeout_ns = options.connect_timeout_ns;
+  with.one_sided_reads = options.one_sided_reads;
+  with.log_strategy = options.log_strategy;
+  with.required_discipline = options.required_discipline;
+  auto opened = co_await internal::ClientSession::open(device, book, server_uri, with);
+  if (!opened) co_return std::move(opened.error());
+  session = std::move(*opened);
+  const ServerHello& hello = session->hello();
+  next_sequence = std::max(next_sequence, hello.next_sequence);
+
+  info.uri = uri.to_string();
+  info.epoch = hello.epoch;
+  info.discipline = session->discipline();
+  info.persist = hello.persist_capability();
+  info.log_strategy = session->discipline() == LockDiscipline::kRnic
+                          ? session->ring().strategy()
+                          : persist::WriteStrategy::kTwoSided;
+  info.one_sided_reads = session->one_sided_reads();
+  info.one_sided_commit = session->one_sided_commit();
+  info.reconnects += again;
+
+  // A single write of the largest size must fit, so that it is the connection that refuses it.
+  constexpr size_t kLargestWrite = 64 + kMaxKeyBytes + kMaxValueBytes + 8;
+  const size_t bytes = std::max<size_t>(session->rpc().max_request_bytes(), kLargestWrite);
+  if (bytes > scratch_bytes) {
+    scratch = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    scratch_bytes = bytes;
+  }
+  if (hello.lease_ms > 0) {
+    lease = keep_lease(uint64_t{hello.lease_ms} * 1'000'000 / 3);
+    lease.start();
+  }
+  co_return Status{};
+}
+
+Task<void> Client::State::keep_lease(uint64_t interval_ns) {
+  uint64_t sent = 0;
+  while (true) {
+    co_await executor.sleep_for(interval_ns);
+    if (!has_usable_session()) continue;  // the next operation reconnects
+    const internal::SessionRef at = session;
+    // Only requests count: the server does not see one-sided operations.
+    const uint64_t& now_sent = at->connection().counters().server_messages;
+    if (std::exchange(sent, now_sent) != now_sent) continue;
+    std::array<std::byte, sizeof(RequestPrefix)> room;
+    MessageWriter request(room);
+    request.put(at->prefix());
+    const auto answer =
+        co_await at->rpc().call(static_cast<uint16_t>(Method::kPing), request.message(), 0);
+    if (!answer) at->drop();
+    sent = now_sent;
+  }
+}
+
+Error Client::State::in_doubt(TxId tx, internal::ClientSession& of, const Error& why) {
+  of.drop();
+  doubtful.push_back(tx.sequence);
+  return make_error(ErrorCode::kCommitUnknown,
+                    "transaction " + tx.to_string() +
+                        " may or may not have committed; ask for its outcome (" + why.to_string() +
+                        ")");
+}
+
+std::unique_ptr<Transaction::State> Client::State::take_transaction() {
+  if (spare.empty()) return std::make_unique<Transaction::State>(*this);
+  auto state = std::move(spare.back());
+  spare.pop_back();
+  return state;
+}
+
+namespace internal {
+
+Status check_key(std::string_view key) {
+  if (key.size() - 1 < kMaxKeyBytes) [[likely]]
+    return {};
+  if (key.empty()) return make_error(ErrorCode::kInvalidArgument, "a key has at least one byte");
+  return make_error(ErrorCode::kTooLarge, "a key of " + std::to_string(key.size()) +
+                                              " bytes is over the limit of " +
+                                              std::to_string(kMaxKeyBytes));
+}
+
+Status check_sizes(std::string_view key, std::string_view value) {
+  if (value.size() > kMaxValueBytes) [[unlikely]] {
+    return make_error(ErrorCode::kTooLarge, "a value of " + std::to_string(value.size()) +
+                                                " bytes is over the limit of " +
+                                                std::to_string(kMaxValueBytes));
+  }
+  return check_key(key);
+}
+
+}  // namespace internal
+}  // namespace pmstore

@@ -1,0 +1,235 @@
+// Reading: what it costs, and what is not believed.
+#include <cstring>
+
+#include "tests/unit/pmstore/client_fixture.h"
+
+namespace pmstore {
+namespace {
+
+constexpr SlotOffset kSlot{64 * 40};
+constexpr SlotOffset kOtherSlot{64 * 80};
+
+class ClientRead : public testing::ClientFixture {
+ protected:
+  // Answers gets as the real server would for a record at kSlot.
+  void answer_gets_with(std::string value) {
+    server_->answer = [this, value](const auto& request, fabric::RpcCall call) {
+      if (request.method != Method::kGet) {
+        return testing::FakeServer::answer_plainly(request, std::move(call));
+      }
+      GetReply head{};
+      head.slot = raw(kSlot);
+      head.version = 5;
+      head.value_bytes = static_cast<uint32_t>(value.size());
+      head.found = 1;
+      head.size_class = size_class_of(record_bytes(5, value.size()));
+      const auto bytes = get_reply(head, value);
+      if (call.reply_room().size() < bytes.size()) {
+        return call.reply_error(make_error(ErrorCode::kTooLarge));
+      }
+      call.reply(bytes);
+    };
+  }
+};
+
+TEST_F(ClientRead, FirstReadAsksTheIndexAndThenTheRecord) {
+  server_->place(kSlot, kTable, "alice", "90", 5);
+  connect();
+  const auto spent = cost([&] { EXPECT_EQ(*get("alice"), "90"); });
+  EXPECT_EQ(spent.round_trips, 2u);
+  EXPECT_EQ(spent.doorbells, 2u);
+  EXPECT_EQ(spent.server_messages, 0u);
+}
+
+TEST_F(ClientRead, CachedReadIsTwoWorkRequestsInOneRoundTrip) {
+  server_->place(kSlot, kTable, "alice", "90", 5);
+  connect();
+  ASSERT_TRUE(get("alice"));
+  const auto spent = cost([&] { EXPECT_EQ(*get("alice"), "90"); });
+  EXPECT_EQ(spent.round_trips, 1u);
+  EXPECT_EQ(spent.doorbells, 1u);
+  EXPECT_EQ(spent.work_requests, 2u);
+  EXPECT_EQ(spent.completions, 1u);
+  EXPECT_EQ(spent.server_messages, 0u);
+}
+
+TEST_F(ClientRead, AbsenceIsReadFromTheIndexAlone) {
+  connect();
+  const auto spent = cost([&] { EXPECT_EQ(get("nobody").code(), ErrorCode::kNotFound); });
+  EXPECT_EQ(spent.round_trips, 1u);
+  EXPECT_EQ(spent.work_requests, 2u);
+  EXPECT_EQ(spent.server_messages, 0u);
+}
+
+TEST_F(ClientRead, SlotUsedByAnotherKeyIsNotBelieved) {
+  server_->place(kSlot, kTable, "alice", "90", 5);
+  connect();
+  ASSERT_TRUE(get("alice"));
+  server_->store(kSlot, kTable, "mallory", "666", 6);  // reused
+  server_->place(kOtherSlot, kTable, "alice", "91", 3);
+  EXPECT_EQ(*get("alice"), "91");
+  const auto spent = cost([&] { EXPECT_EQ(*get("alice"), "91"); });
+  EXPECT_EQ(spent.round_trips, 1u) << "the new place is remembered";
+}
+
+TEST_F(ClientRead, SameKeyOfAnotherTableIsNotBelieved) {
+  server_->place(kSlot, kTable, "alice", "90", 5);
+  connect();
+  ASSERT_TRUE(get("alice"));
+  server_->unindex(kTable, "alice");
+  server_->store(kSlot, TableId{4}, "alice", "666", 6);
+  EXPECT_EQ(get("alice").code(), ErrorCode::kNotFound);
+}
+
+TEST_F(ClientRead, TombstoneIsNotARecord) {
+  server_->place(kSlot, kTable, "alice", "90", 5);
+  connect();
+  ASSERT_TRUE(get("alice"));
+  server_->unindex(kTable, "alice");
+  build_record(server_->record_at(kSlot, 64), kSlot, kTable, 6, RecordState::kTombstone, "alice",
+               {});
+  server_->word_of(kSlot) = LockWord::unlocked(6);
+  EXPECT_EQ(get("alice").code(), ErrorCode::kNotFound);
+}
+
+TEST_F(ClientRead, LockedTornAndOutdatedRecordsAreLeftToTheServer) {
+  const auto locked = [&] { server_->word_of(kSlot) = LockWord::locked(5, 1); };
+  const auto torn = [&] { server_->record_at(kSlot, 64)[34] ^= std::byte{1}; };
+  const auto outdated = [&] { server_->word_of(kSlot) = LockWord::unlocked(6); };
+  for (const std::function<void()>& spoil : {std::function<void()>(locked), {torn}, {outdated}}) {
+    for (const bool cached : {false, true}) {
+      server_->place(kSlot, kTable, "alice", "90", 5);
+      answer_gets_with("from the server");
+      connect();
+      if (cached) {
+        ASSERT_TRUE(get("alice"));
+      }
+      spoil();
+      const auto spent = cost([&] { EXPECT_EQ(*get("alice"), "from the server"); });
+      EXPECT_EQ(spent.server_messages, 1u);
+      EXPECT_GT(spent.round_trips, 4u) << "it looked more than once before";
+    }
+  }
+}
+
+TEST_F(ClientRead, RecordThatIsUnlockedSoonIsReadOneSided) {
+  server_->place(kSlot, kTable, "alice", "90", 5);
+  connect();
+  server_->word_of(kSlot) = LockWord::locked(5, 1);
+  Task<Result<std::string>> reading = client_->get(kTable, "alice");
+  reading.start();
+  let_time_pass(2000);
+  ASSERT_FALSE(reading.done());
+  server_->store(kSlot, kTable, "alice", "91", 6);
+  let_time_pass(10'000'000);
+  ASSERT_TRUE(reading.done());
+  EXPECT_EQ(*reading.take(), "91");
+  EXPECT_EQ(server_->requests.size(), 0u);
+}
+
+TEST_F(ClientRead, BucketUnderChangeIsLeftToTheServer) {
+  server_->bucket_of(kTable, "alice").version = 7;
+  answer_gets_with("from the server");
+  connect();
+  EXPECT_EQ(*get("alice"), "from the server");
+}
+
+TEST_F(ClientRead, AbsenceInABucketWithOverflowIsLeftToTheServer) {
+  server_->bucket_of(kTable, "alice").overflow = 1;
+  answer_gets_with("from the server");
+  connect();
+  EXPECT_EQ(*get("alice"), "from the server");
+}
+
+TEST_F(ClientRead, ReservedSlotIsNotAbsence) {
+  // An insert that has not committed: the index shows a slot that is locked and holds nothing.
+  server_->place(kSlot, kTable, "alice", "90", 5);
+  server_->record_at(kSlot, 64)[0] ^= std::byte{1};
+  server_->word_of(kSlot) = LockWord::locked(4, 9);
+  server_->answer = [&](const auto&, fabric::RpcCall call) {
+    call.reply_error(make_error(ErrorCode::kConflict));
+  };
+  connect();
+  EXPECT_EQ(get("alice").code(), ErrorCode::kConflict);
+}
+
+TEST_F(ClientRead, EntryOutsideTheRecordsIsLeftToTheServer) {
+  Bucket& bucket = server_->bucket_of(kTable, "alice");
+  const uint16_t tag = hash_key(kTable, "alice").tag();
+  answer_gets_with("from the server");
+  for (const BucketEntry bad :
+       {BucketEntry::make(tag, 0, SlotOffset{testing::FakeServer::kRecordsBytes}),
+        BucketEntry::make(tag, 5, SlotOffset{testing::FakeServer::kRecordsBytes - 64}),
+        BucketEntry::make(tag, kSizeClasses, SlotOffset{0})}) {
+    bucket.entries[3] = bad.bits;
+    connect();
+    EXPECT_EQ(*get("alice"), "from the server");
+  }
+}
+
+TEST_F(ClientRead, LargeRecordComesFromTheServer) {
+  const std::string value(300'000, 'x');
+  server_->place(SlotOffset{0}, kTable, "alice", value, 5);
+  answer_gets_with(value);
+  connect();
+  EXPECT_EQ(*get("alice"), value);
+  // The first reply had too little room; the place is known now.
+  const auto spent = cost([&] { EXPECT_EQ(*get("alice"), value); });
+  EXPECT_EQ(spent.server_messages, 1u);
+}
+
+TEST_F(ClientRead, SwitchedOffEveryReadIsOneRequest) {
+  options_.one_sided_reads = false;
+  answer_gets_with("90");
+  connect();
+  EXPECT_FALSE(client_->session().one_sided_reads);
+  const auto spent = cost([&] { EXPECT_EQ(*get("alice"), "90"); });
+  EXPECT_EQ(spent.round_trips, 1u);
+  EXPECT_EQ(spent.server_messages, 1u);
+  EXPECT_EQ(spent.bytes_read, 0u);
+}
+
+TEST_F(ClientRead, MalformedAnswerCostsTheConnectionNotTheClient) {
+  options_.one_sided_reads = false;
+  GetReply outside{};
+  outside.found = 1;
+  outside.version = 1;
+  outside.slot = testing::FakeServer::kRecordsBytes;
+  GetReply wrong_class{};
+  wrong_class.found = 1;
+  wrong_class.version = 1;
+  wrong_class.size_class = kSizeClasses;
+  GetReply wrong_bucket{};
+  wrong_bucket.bucket = testing::FakeServer::kBuckets;
+  GetReply longer{};
+  longer.value_bytes = 100;
+  std::vector<std::vector<std::byte>> replies = {{},
+                                                 get_reply({}, "left over"),
+                                                 get_reply(outside, {}),
+                                                 get_reply(wrong_class, {}),
+                                                 get_reply(wrong_bucket, {}),
+                                                 get_reply(longer, "short")};
+  for (const auto& reply : replies) {
+    server_->answer = [&](const auto&, fabric::RpcCall call) { call.reply(reply); };
+    connect();
+    EXPECT_EQ(get("alice").code(), ErrorCode::kProtocol);
+    answer_gets_with("90");
+    EXPECT_EQ(*get("alice"), "90");
+    EXPECT_EQ(client_->session().reconnects, 1u);
+  }
+}
+
+TEST_F(ClientRead, ImpossibleKeysAreRefusedBeforeAnythingIsSent) {
+  connect();
+  const auto spent = cost([&] {
+    EXPECT_EQ(get("").code(), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(get(std::string(256, 'k')).code(), ErrorCode::kTooLarge);
+    EXPECT_EQ(put("", "v").code(), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(put("k", std::string((1 << 20) + 1, 'v')).code(), ErrorCode::kTooLarge);
+  });
+  EXPECT_EQ(spent.work_requests, 0u);
+  EXPECT_EQ(get(std::string(255, 'k')).code(), ErrorCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace pmstore

@@ -1,0 +1,88 @@
+// FakeServer: the server's half of the protocol as a test writes it: memory that the test fills, a
+// handshake that it may spoil, answers that it gives by hand. On the test's own executor.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/device.h"
+#include "fabric/rpc.h"
+#include "pmstore/bucket_layout.h"
+#include "pmstore/lock_word.h"
+#include "pmstore/protocol.h"
+#include "pmstore/record.h"
+#include "pmstore/size_class.h"
+
+namespace pmstore::testing {
+
+class FakeServer final : public fabric::Acceptor, public fabric::RpcHandler {
+ public:
+  static constexpr size_t kBuckets = 16;
+  static constexpr size_t kRecordsBytes = 1u << 20;
+
+  explicit FakeServer(Executor& executor);
+  ~FakeServer() override;
+
+  const fabric::Uri& uri() const { return listener_->uri(); }
+
+  // What the next handshake says; regions are filled in.
+  ServerHello hello;
+  std::function<void(ServerHello&)> spoil_hello;
+  size_t hello_bytes = sizeof(ServerHello);
+  std::vector<ClientHello> hellos;  // that came
+  Error refusal{ErrorCode::kConflict, ""};
+  bool refuse = false;
+
+  // Every request, in order; then `answer` answers it. Default: the empty reply, and for a commit
+  // success.
+  struct Request {
+    Method method;
+    std::vector<std::byte> body;  // behind the prefix
+    uint64_t epoch;
+  };
+  std::vector<Request> requests;
+  std::function<void(const Request&, fabric::RpcCall)> answer;
+  size_t count(Method method) const;
+  // Answers as if `answer` were not set.
+  static void answer_plainly(const Request& request, fabric::RpcCall call);
+
+  // The memory that clients read.
+  Bucket& bucket_of(TableId table, std::string_view key);
+  LockWord& word_of(SlotOffset slot);
+  std::span<std::byte> record_at(SlotOffset slot, size_t bytes);
+  // A live record in the index, with its word unlocked.
+  void place(SlotOffset slot, TableId table, std::string_view key, std::string_view value,
+             uint64_t version);
+  // The same without an index entry.
+  void store(SlotOffset slot, TableId table, std::string_view key, std::string_view value,
+             uint64_t version);
+  void unindex(TableId table, std::string_view key);
+
+  size_t connections() const { return peers_.size(); }
+  void break_connections() { peers_.clear(); }
+  void stop_listening() { listener_.reset(); }
+
+  Result<std::vector<std::byte>> on_hello(uint64_t token,
+                                          std::span<const std::byte> bytes) override;
+  void on_connected(uint64_t token, std::unique_ptr<fabric::Connection> connection) override;
+  void on_abandoned(uint64_t token) override;
+  void on_call(fabric::RpcPeer& peer, fabric::RpcCall call) override;
+  void on_peer_gone(fabric::RpcPeer& peer, const Error& why) override;
+
+ private:
+  struct Memory {
+    alignas(256) std::byte records[kRecordsBytes];
+    alignas(64) LockWord words[kRecordsBytes / 64];
+    alignas(64) Bucket buckets[kBuckets];
+  };
+  std::unique_ptr<fabric::Device> device_;
+  std::unique_ptr<Memory> memory_;
+  std::vector<std::unique_ptr<fabric::MemoryRegion>> regions_;
+  std::unique_ptr<fabric::Listener> listener_;
+  std::vector<std::unique_ptr<fabric::RpcPeer>> peers_;  // connected and handshaking
+};
+
+}  // namespace pmstore::testing
