@@ -1,0 +1,50 @@
+#include "fabric/verbs/internal/completion_queues.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace pmstore::fabric::verbs {
+
+namespace {
+constexpr uint32_t kFirstEntries = 8192;  // 7 connections; 512 KiB at 64 B each
+}
+
+Result<ibv_cq*> CompletionQueues::reserve(uint32_t entries) {
+  for (Queue& queue : queues_) {
+    if (queue.capacity - queue.reserved - queue.draining >= entries) {
+      queue.reserved += entries;
+      return queue.queue.get();
+    }
+  }
+  uint32_t wanted = queues_.empty() ? kFirstEntries : 2 * queues_.back().capacity;
+  wanted = std::min(std::max(wanted, entries), max_entries_);
+  QueueHandle queue;
+  while (!queue && wanted >= entries) {
+    queue.reset(ibv_create_cq(context_, static_cast<int>(wanted), nullptr, nullptr, 0));
+    if (!queue) wanted /= 2;
+  }
+  if (!queue) {
+    return make_error(ErrorCode::kIo, std::string("no completion queue for another connection: ") +
+                                          std::strerror(errno) +
+                                          "; close connections, or raise the locked-memory limit "
+                                          "(ulimit -l)");
+  }
+  queues_.push_back(Queue{std::move(queue), wanted, entries, 0});
+  return queues_.back().queue.get();
+}
+
+void CompletionQueues::release(ibv_cq* queue, uint32_t entries) {
+  for (Queue& candidate : queues_) {
+    if (candidate.queue.get() != queue) continue;
+    PMSTORE_CHECK(candidate.reserved >= entries, "room is given back once");
+    candidate.reserved -= entries;
+    candidate.draining += entries;
+    return;
+  }
+  PMSTORE_CHECK(false, "the queue belongs to this device");
+}
+
+}  // namespace pmstore::fabric::verbs

@@ -1,0 +1,167 @@
+// Polling: completions on every look; the kernel's events and the state of connections now and
+// then.
+#include <poll.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "fabric/verbs/internal/device.h"
+#include "fabric/verbs/internal/handshake.h"
+
+namespace pmstore::fabric::verbs {
+
+namespace {
+
+constexpr int kCompletionsAtOnce = 32;
+constexpr int kRoundsPerPoll = 8;  // then others of the executor get their turn
+// The clock is read once per so much weight: polls that found something weigh 1, others 8, because
+// an idle executor polls seldom and a busy one has no time to lose.
+constexpr uint32_t kClockEveryWeight = 64;
+constexpr uint32_t kIdleWeight = 8;
+// The most that one gap between polls counts for operation timeouts.
+constexpr uint64_t kMaxGap_ns = 100'000'000;
+
+// Layout of work-request ids: see VerbsConnection::work_id().
+ConnectionRef ref_of(uint64_t work_id) {
+  return {static_cast<uint32_t>(work_id >> 17) & 0xffffff, static_cast<uint32_t>(work_id >> 41)};
+}
+uint16_t slot_of(uint64_t work_id) { return static_cast<uint16_t>(work_id >> 1); }
+bool is_receive(uint64_t work_id) { return (work_id & 1) != 0; }
+
+}  // namespace
+
+size_t VerbsDevice::poll() {
+  if (polling_) return 0;  // completions must be handled in order
+  bool destroyed = false;
+  destroyed_ = &destroyed;
+  polling_ = true;
+  size_t handled = 0;
+  bool alive = poll_queues(handled);
+  if (alive && !deferred_.empty()) alive = run_deferred();
+  if (alive) {
+    poll_weight_ += handled > 0 ? 1 : kIdleWeight;
+    if (poll_weight_ >= kClockEveryWeight) alive = slow_poll(handled);
+  }
+  if (!alive) return handled;
+  polling_ = false;
+  destroyed_ = nullptr;
+  return handled;
+}
+
+bool VerbsDevice::poll_queues(size_t& handled) {
+  ibv_wc completions[kCompletionsAtOnce];
+  for (size_t i = 0; i < queues_.size(); ++i) {
+    for (int round = 0; round < kRoundsPerPoll; ++round) {
+      const int count = ibv_poll_cq(queues_.at(i), kCompletionsAtOnce, completions);
+      PMSTORE_CHECK(count >= 0, "completion queues do not overflow: their room is reserved");
+      for (int k = 0; k < count; ++k) {
+        if (!dispatch(completions[k])) return false;
+      }
+      handled += static_cast<size_t>(count);
+      if (count == kCompletionsAtOnce) continue;
+      queues_.saw_empty(i);
+      break;
+    }
+  }
+  return true;
+}
+
+bool VerbsDevice::dispatch(const ibv_wc& wc) {
+  VerbsConnection* connection = find(ref_of(wc.wr_id));
+  if (connection == nullptr) return true;  // a leftover of one that is gone
+  const bool* destroyed = destroyed_;
+  connection->on_completion(wc, is_receive(wc.wr_id), slot_of(wc.wr_id));
+  return !*destroyed;
+}
+
+bool VerbsDevice::run_deferred() {
+  const bool* destroyed = destroyed_;
+  running_deferred_.swap(deferred_);
+  for (const ConnectionRef ref : running_deferred_) {
+    if (VerbsConnection* connection = find(ref)) connection->on_deferred();
+    if (*destroyed) return false;
+  }
+  running_deferred_.clear();
+  return true;
+}
+
+bool VerbsDevice::slow_poll(size_t& handled) {
+  poll_weight_ = 0;
+  const uint64_t now_ns = executor_.now_ns();
+  active_ns_ += std::min(now_ns - polled_ns_, kMaxGap_ns);
+  polled_ns_ = now_ns;
+  if (now_ns - events_ns_ >= kEventsEvery_ns) {
+    events_ns_ = now_ns;
+    if (is_event_pending()) {
+      if (!poll_cm_events(handled) || !poll_async_events(handled)) return false;
+    }
+  }
+  if (now_ns - scanned_ns_ >= kScanEvery_ns) {
+    scanned_ns_ = now_ns;
+    return scan(now_ns);
+  }
+  return true;
+}
+
+bool VerbsDevice::is_event_pending() const {
+  pollfd fds[2] = {{cm_events_.fd(), POLLIN, 0}, {rdma_.context->async_fd, POLLIN, 0}};
+  return ::poll(fds, 2, 0) > 0;
+}
+
+bool VerbsDevice::poll_cm_events(size_t& handled) {
+  const bool* destroyed = destroyed_;
+  CmEvent event;
+  CmEvents::Key key = 0;
+  while (cm_events_.next(event, key)) {
+    ++handled;
+    // What the peer did before it hung up is in the completion queues by now, and comes first.
+    if (event.type == RDMA_CM_EVENT_DISCONNECTED && !poll_queues(handled)) return false;
+    cm_events_.dispatch(event, key);
+    if (*destroyed) return false;
+  }
+  return true;
+}
+
+bool VerbsDevice::poll_async_events(size_t& handled) {
+  const bool* destroyed = destroyed_;
+  ibv_async_event event{};
+  while (ibv_get_async_event(rdma_.context.get(), &event) == 0) {
+    ++handled;
+    const ibv_event_type type = event.event_type;
+    const ibv_qp* qp = event.element.qp;
+    ibv_ack_async_event(&event);  // before anything is destroyed: that waits for it
+    const bool of_device = type == IBV_EVENT_DEVICE_FATAL || type == IBV_EVENT_CQ_ERR;
+    const bool of_queue_pair = type == IBV_EVENT_QP_FATAL || type == IBV_EVENT_QP_REQ_ERR ||
+                               type == IBV_EVENT_QP_ACCESS_ERR;
+    if (!of_device && !of_queue_pair) continue;
+    for (size_t i = 0; i < table_.size(); ++i) {
+      VerbsConnection* connection = table_[i].connection;
+      if (connection == nullptr || (of_queue_pair && !connection->has(qp))) continue;
+      connection->fail(make_error(
+          of_device ? ErrorCode::kIo : ErrorCode::kDisconnected,
+          std::string("the RDMA device reported: ") + ibv_event_type_str(type) +
+              (of_device ? "; check the kernel log" : "; the peer broke the rules or is gone")));
+      if (*destroyed) return false;
+    }
+  }
+  return true;
+}
+
+bool VerbsDevice::scan(uint64_t now_ns) {
+  const bool* destroyed = destroyed_;
+  for (size_t i = 0; i < table_.size(); ++i) {
+    if (table_[i].connection != nullptr) table_[i].connection->on_scan(active_ns_);
+    if (*destroyed) return false;
+  }
+  const std::vector<Handshake*> handshakes = handshakes_;
+  for (Handshake* handshake : handshakes) {
+    const bool there =
+        std::find(handshakes_.begin(), handshakes_.end(), handshake) != handshakes_.end();
+    if (there) handshake->on_scan(now_ns);
+    if (*destroyed) return false;
+  }
+  reap();
+  return true;
+}
+
+}  // namespace pmstore::fabric::verbs

@@ -1,0 +1,46 @@
+// CompletionQueues: the completion queues of one Device, shared by its connections.
+//
+// A completion queue that overflows is lost with every connection on it, so each connection
+// reserves room for all that it can ever have outstanding. When the room is used up, another queue
+// is added, twice as large; with hardware's large queues there are few, so that polling stays one
+// look.
+//
+// Invariant, for each queue: reserved + draining <= capacity. `draining` is what connections left
+// that are gone: their completions may still lie in the queue until it has been seen empty.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/result.h"
+#include "fabric/verbs/internal/handles.h"
+
+namespace pmstore::fabric::verbs {
+
+class CompletionQueues {
+ public:
+  CompletionQueues(ibv_context* context, uint32_t max_entries)
+      : context_(context), max_entries_(max_entries) {}
+
+  // A queue with room for `entries`, now reserved. Io when the device has no more.
+  Result<ibv_cq*> reserve(uint32_t entries);
+  void release(ibv_cq* queue, uint32_t entries);
+
+  size_t size() const { return queues_.size(); }
+  ibv_cq* at(size_t i) const { return queues_[i].queue.get(); }
+  // The i-th queue has just been seen empty.
+  void saw_empty(size_t i) { queues_[i].draining = 0; }
+
+ private:
+  struct Queue {
+    QueueHandle queue;
+    uint32_t capacity;
+    uint32_t reserved;
+    uint32_t draining;
+  };
+  ibv_context* context_;
+  uint32_t max_entries_;
+  std::vector<Queue> queues_;
+};
+
+}  // namespace pmstore::fabric::verbs

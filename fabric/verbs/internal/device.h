@@ -1,0 +1,124 @@
+// VerbsDevice: see fabric/device.h. One context, one protection domain, one set of completion
+// queues and one rdma_cm channel per executor; nothing of it is shared with other threads.
+//
+// Polling: every poll() looks at the completion queues; the kernel is asked (connection-manager and
+// asynchronous events) at most every kEventsEvery_ns, and connections are looked over (deadlines,
+// idle peers) every kScanEvery_ns, so that the data path makes no system call.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fabric/device.h"
+#include "fabric/verbs/internal/cm_events.h"
+#include "fabric/verbs/internal/completion_queues.h"
+#include "fabric/verbs/internal/handles.h"
+#include "fabric/verbs/internal/handshake.h"
+#include "fabric/verbs/internal/rdma_device.h"
+#include "fabric/verbs/internal/verbs_connection.h"
+
+namespace pmstore::fabric::verbs {
+
+class VerbsRegion final : public MemoryRegion {
+ public:
+  VerbsRegion(RegistrationHandle registration, std::span<std::byte> memory, Access access);
+  uint32_t local_key() const { return registration_->lkey; }
+
+ private:
+  RegistrationHandle registration_;
+};
+
+class VerbsDevice final : public Device, public base::Poller {
+ public:
+  static constexpr uint64_t kEventsEvery_ns = 100'000;
+  static constexpr uint64_t kScanEvery_ns = 10'000'000;
+  // Incoming handshakes under way; more are refused with BackPressure.
+  static constexpr size_t kMaxIncoming = 128;
+
+  static Result<std::unique_ptr<VerbsDevice>> open(base::Executor& executor);
+  ~VerbsDevice() override;
+
+  Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> memory,
+                                                        Access access) override;
+  base::Task<Result<std::unique_ptr<Connection>>> connect(Uri uri, ConnectOptions options) override;
+  Result<std::unique_ptr<Listener>> listen(const Uri& uri, Acceptor& acceptor) override;
+  base::Task<Result<std::unique_ptr<Connection>>> loopback() override;
+
+  size_t poll() override;
+
+  // ---- for this folder ----
+  const RdmaDevice& rdma() const { return rdma_; }
+  ibv_pd* protection_domain() const { return pd_.get(); }
+  CompletionQueues& queues() { return queues_; }
+  CmEvents& cm_events() { return cm_events_; }
+  // Runs only while the executor polls, so that a stalled executor does not time its peers out.
+  uint64_t active_ns() const { return active_ns_; }
+
+  ConnectionRef add(VerbsConnection* connection);
+  void remove(ConnectionRef ref);
+  VerbsConnection* find(ConnectionRef ref) const {
+    return ref.index < table_.size() && table_[ref.index].generation == ref.generation
+               ? table_[ref.index].connection
+               : nullptr;
+  }
+  // on_deferred() of `ref` is called by the next poll, and by later ones until nothing is left.
+  void defer(ConnectionRef ref) { deferred_.push_back(ref); }
+
+  void add(Handshake* handshake) { handshakes_.push_back(handshake); }
+  void remove(Handshake* handshake);
+  void accept(const CmEvent& request, VerbsListener& listener);
+  void forget(const VerbsListener& listener);
+  uint64_t next_token() { return next_token_++; }
+  // Unsupported when `id` has been routed through another RDMA device.
+  Status check_device(const rdma_cm_id& id) const;
+
+ private:
+  struct Entry {
+    VerbsConnection* connection = nullptr;
+    uint32_t generation = 0;
+  };
+  struct Incoming {
+    std::unique_ptr<Handshake> handshake;
+    base::Task<void> task;
+  };
+
+  VerbsDevice(base::Executor& executor, RdmaDevice rdma);
+
+  // These stop at once when a callback has destroyed the device: then they return false.
+  bool poll_queues(size_t& handled);
+  bool dispatch(const ibv_wc& wc);
+  bool run_deferred();
+  bool slow_poll(size_t& handled);
+  bool poll_cm_events(size_t& handled);
+  bool poll_async_events(size_t& handled);
+  bool scan(uint64_t now_ns);
+  // Destroys incoming handshakes that are over.
+  void reap();
+  bool is_event_pending() const;
+
+  RdmaDevice rdma_;
+  ProtectionDomainHandle pd_;
+  CompletionQueues queues_;
+  CmEvents cm_events_;
+
+  std::vector<Entry> table_;
+  std::vector<uint32_t> free_;
+  std::vector<ConnectionRef> deferred_;
+  std::vector<ConnectionRef> running_deferred_;
+  std::vector<Handshake*> handshakes_;
+  std::vector<Incoming> incoming_;
+  uint64_t next_token_ = 1;
+
+  bool polling_ = false;
+  bool* destroyed_ = nullptr;  // set while polling
+  uint32_t poll_weight_ = 0;
+  uint64_t polled_ns_ = 0;
+  uint64_t events_ns_ = 0;
+  uint64_t scanned_ns_ = 0;
+  uint64_t active_ns_ = 1;
+};
+
+}  // namespace pmstore::fabric::verbs
