@@ -92,6 +92,7 @@ VerbsConnection::~VerbsConnection() {
   self_qp_.reset();
   if (queue_ != nullptr) device_.queues().release(queue_, kQueueEntries);
   if (key_ != 0) device_.cm_events().remove(key_);
+  if (hello_lender_ != nullptr) hello_lender_->on_hello_returned();
 }
 
 Status VerbsConnection::modify(ibv_qp* qp, ibv_qp_attr& attr, int mask, const char* state) {
@@ -266,18 +267,19 @@ void VerbsConnection::defer() {
   device_.defer(ref_);
 }
 
-void VerbsConnection::fail_later() {
-  if (fail_later_) return;
-  fail_later_ = true;
+void VerbsConnection::fail_later(int error) {
+  if (broken_) return;
+  break_queue_pair(make_error(error == EINVAL ? ErrorCode::kInvalidArgument : ErrorCode::kIo,
+                              std::string("the RDMA device refused a work request (") +
+                                  std::strerror(error) +
+                                  "); check the alignment of atomics, and the kernel log"));
+  break_owed_ = true;
   defer();
 }
 
 void VerbsConnection::on_deferred() {
   deferred_ = false;
-  if (fail_later_ && !broken_) {
-    return fail(
-        make_error(ErrorCode::kIo, "the RDMA device refused a work request; check the kernel log"));
-  }
+  if (std::exchange(break_owed_, false)) return deliver_break();
   if (receiver_ == nullptr) {
     if (!early_.empty() || disconnect_owed_) defer();  // until there is one
     return;
@@ -361,6 +363,11 @@ void VerbsConnection::on_cm_event(const CmEvent& event) {
 
 void VerbsConnection::fail(Error why) {
   if (broken_) return;
+  break_queue_pair(std::move(why));
+  deliver_break();
+}
+
+void VerbsConnection::break_queue_pair(Error why) {
   broken_ = true;
   why_broken_ = std::move(why);
   // Stops both directions; what is under way is flushed, and ignored when it shows up.
@@ -369,7 +376,9 @@ void VerbsConnection::fail(Error why) {
   ibv_modify_qp(qp_.get(), &attr, IBV_QP_STATE);
   if (self_qp_) ibv_modify_qp(self_qp_.get(), &attr, IBV_QP_STATE);
   if (id_) rdma_disconnect(id_.get());
+}
 
+void VerbsConnection::deliver_break() {
   const ConnectionRef self = ref_;
   VerbsDevice& device = device_;
   while (slot_head_ != slot_tail_) {
@@ -410,7 +419,9 @@ void VerbsConnection::probe() {
   wr.opcode = IBV_WR_RDMA_WRITE;
   wr.send_flags = IBV_SEND_SIGNALED;
   ibv_send_wr* refused = nullptr;
-  if (ibv_post_send(qp_.get(), &wr, &refused) != 0) return fail_later();
+  if (const int error = ibv_post_send(qp_.get(), &wr, &refused); error != 0) {
+    return fail_later(error);
+  }
   ++posted_;
   push_slot(nullptr, unsignaled_ + 1, false);
 }

@@ -79,7 +79,7 @@ bool VerbsConnection::fill(const WorkRequest& request, ibv_send_wr& wr, ibv_sge&
 Status VerbsConnection::post(const Batch& batch, Completion* completion) {
   const auto count = static_cast<uint32_t>(batch.size());
   PMSTORE_CHECK(count > 0, "a batch does something");
-  if (broken_ || fail_later_) [[unlikely]]
+  if (broken_) [[unlikely]]
     return make_error(ErrorCode::kDisconnected);
   if (posted_ - reclaimed_ + count > kSendRequests) return make_error(ErrorCode::kBackPressure);
   if (!fits(batch)) [[unlikely]]
@@ -96,10 +96,10 @@ Status VerbsConnection::post(const Batch& batch, Completion* completion) {
   if (signal) wrs[count - 1].send_flags |= IBV_SEND_SIGNALED;
 
   ibv_send_wr* refused = nullptr;
-  if (ibv_post_send(qp_.get(), wrs, &refused) != 0) [[unlikely]] {
+  if (const int error = ibv_post_send(qp_.get(), wrs, &refused); error != 0) [[unlikely]] {
     // There was room, so this is no back-pressure. Some may have been posted: no way to go on.
     counters_ = before;
-    fail_later();
+    fail_later(error);
     return make_error(ErrorCode::kDisconnected);
   }
   ++counters_.doorbells;
@@ -162,9 +162,10 @@ void VerbsConnection::on_receive(const ibv_wc& wc) {
 void VerbsConnection::repost_receives() {
   ibv_qp* qp = self_qp_ ? self_qp_.get() : qp_.get();
   ibv_recv_wr* refused = nullptr;
-  if (ibv_post_recv(qp, receive_chain_.data(), &refused) != 0) [[unlikely]]
-    fail_later();
   receives_owed_ -= kReceiveChain;
+  const int error = ibv_post_recv(qp, receive_chain_.data(), &refused);
+  if (error != 0) [[unlikely]]
+    fail_later(error);
 }
 
 }  // namespace pmstore::fabric::verbs

@@ -90,7 +90,8 @@ bool VerbsDevice::slow_poll(size_t& handled) {
   const uint64_t now_ns = executor_.now_ns();
   active_ns_ += std::min(now_ns - polled_ns_, kMaxGap_ns);
   polled_ns_ = now_ns;
-  if (now_ns - events_ns_ >= kEventsEvery_ns) {
+  const uint64_t events_every_ns = handshakes_.empty() ? kEventsEvery_ns : kHandshakeEventsEvery_ns;
+  if (now_ns - events_ns_ >= events_every_ns) {
     events_ns_ = now_ns;
     if (is_event_pending()) {
       if (!poll_cm_events(handled) || !poll_async_events(handled)) return false;

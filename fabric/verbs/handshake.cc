@@ -37,6 +37,7 @@ Handshake::Handshake(VerbsDevice& device, std::string peer, uint64_t timeout_ns,
 }
 
 Handshake::~Handshake() {
+  if (lent_to_ != nullptr) lent_to_->borrow_hello(nullptr);
   device_.remove(this);
   if (key_ != 0) device_.cm_events().remove(key_);
 }
@@ -59,7 +60,7 @@ void Handshake::on_hello(uint32_t bytes) {
 
 void Handshake::on_scan(uint64_t now_ns) {
   if (now_ns >= deadline_ns_) expired_ = true;
-  if (expired_ || abandoned_) wake();
+  if (expired_ || abandoned_ || returned_) wake();
 }
 
 void Handshake::abandon() {
@@ -215,9 +216,9 @@ Error Handshake::rejection_error(const CmEvent& event) const {
 
 Error Handshake::unreachable_error(int error) {
   unreachable_ = true;
-  return make_error(ErrorCode::kDisconnected,
-                    peer_ + " is not reachable through an RDMA device (" + std::strerror(error) +
-                        "); check the address and `rdma link`");
+  return make_error(ErrorCode::kDisconnected, peer_ + " is not reachable through an RDMA device (" +
+                                                  std::strerror(error) +
+                                                  "); check the address and `rdma link`");
 }
 
 Error Handshake::event_error(const CmEvent& event) {
@@ -332,13 +333,20 @@ base::Task<void> Handshake::answer(CmEvent request, VerbsListener* listener) {
     status = send(static_cast<uint16_t>(1 + static_cast<int>(decision.error().code)),
                   bytes_of(decision.error().message));
   }
-  if (status) status = co_await until(&Handshake::is_delivered);
-  if (listener_ == nullptr || !accepted) co_return;
-  if (status && decision) {
-    listener_->acceptor().on_connected(token, finish(std::move(*hello)));
-  } else {
+  if (accepted && !(status && decision)) {
     listener_->acceptor().on_abandoned(token);
+  } else if (accepted && status) {
+    // Not after the answer's delivery: the caller may use the connection before that is known here.
+    // If it is never delivered the connection breaks, like any other.
+    // The answer lies in this object's memory until it is delivered, or the connection is gone.
+    lent_to_ = connection_.get();
+    lent_to_->borrow_hello(this);
+    listener_->acceptor().on_connected(token, finish(std::move(*hello)));
+    while (lent_to_ != nullptr && !sent_.done()) co_await woken();
+    if (lent_to_ != nullptr) std::exchange(lent_to_, nullptr)->borrow_hello(nullptr);
+    co_return;
   }
+  if (status) (void)co_await until(&Handshake::is_delivered);
 }
 
 }  // namespace pmstore::fabric::verbs

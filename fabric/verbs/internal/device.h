@@ -2,8 +2,9 @@
 // queues and one rdma_cm channel per executor; nothing of it is shared with other threads.
 //
 // Polling: every poll() looks at the completion queues; the kernel is asked (connection-manager and
-// asynchronous events) at most every kEventsEvery_ns, and connections are looked over (deadlines,
-// idle peers) every kScanEvery_ns, so that the data path makes no system call.
+// asynchronous events) at most every kEventsEvery_ns, more often while a handshake is under way,
+// and connections are looked over (deadlines, idle peers) every kScanEvery_ns: the data path makes
+// no system call.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,8 @@ class VerbsRegion final : public MemoryRegion {
 
 class VerbsDevice final : public Device, public base::Poller {
  public:
-  static constexpr uint64_t kEventsEvery_ns = 100'000;
+  static constexpr uint64_t kEventsEvery_ns = 1'000'000;
+  static constexpr uint64_t kHandshakeEventsEvery_ns = 100'000;
   static constexpr uint64_t kScanEvery_ns = 10'000'000;
   // Incoming handshakes under way; more are refused with BackPressure.
   static constexpr size_t kMaxIncoming = 128;

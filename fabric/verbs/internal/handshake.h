@@ -46,6 +46,11 @@ class Handshake final : public CmTarget {
   void on_cm_event(const CmEvent& event) override;
   void on_hello(uint32_t bytes);
   void on_connection_event() { wake(); }
+  // The connection that was handed out is gone before its answer was delivered.
+  void on_hello_returned() {
+    lent_to_ = nullptr;
+    returned_ = true;
+  }
   void on_scan(uint64_t now_ns);
 
  private:
@@ -112,6 +117,8 @@ class Handshake final : public CmTarget {
   bool expired_ = false;
   bool abandoned_ = false;
   bool unreachable_ = false;
+  bool returned_ = false;
+  VerbsConnection* lent_to_ = nullptr;  // no longer ours, but still uses messages_ and sent_
   std::coroutine_handle<> waiter_;
 };
 

@@ -6,7 +6,7 @@
 //     RC completes in order, so a successful completion always belongs to slot_head_.
 //   unsignaled_ < kSignalEvery: work requests behind the last signaled one.
 //   receives_owed_ + early_.size() + (receives in the queue) = kReceives
-//   broken_ implies the queue pair is in the error state and no slot is left.
+//   broken_ implies the queue pair is in the error state, and no slot is left unless break_owed_.
 #pragma once
 
 #include <array>
@@ -64,6 +64,9 @@ class VerbsConnection final : public Connection, public CmTarget {
   Status send_hello(const ibv_sge& hello, Completion* completion);
   // Until opened(), failures and the hello's reception are told to `handshake`.
   void set_handshake(Handshake* handshake) { handshake_ = handshake; }
+  // `lender` keeps what send_hello() was given until it is delivered; it is told if this ends
+  // first.
+  void borrow_hello(Handshake* lender) { hello_lender_ = lender; }
   void opened(std::vector<std::byte> peer_hello);
   void own_id(CmIdHandle id, CmEvents::Key key);
   bool has(const ibv_qp* qp) const { return qp == qp_.get() || qp == self_qp_.get(); }
@@ -92,8 +95,10 @@ class VerbsConnection final : public Connection, public CmTarget {
   Status modify(ibv_qp* qp, ibv_qp_attr& attr, int mask, const char* state);
   // on_deferred() is called by the next poll.
   void defer();
-  // Breaks the connection from the next poll.
-  void fail_later();
+  // Breaks the connection now and tells about it in the next poll; `error` is an errno.
+  void fail_later(int error);
+  void break_queue_pair(Error why);
+  void deliver_break();
   void on_receive(const ibv_wc& wc);
   void on_message(const ibv_wc& wc);
   void on_sent(uint16_t slot);
@@ -117,6 +122,7 @@ class VerbsConnection final : public Connection, public CmTarget {
   QueuePairHandle qp_;
   QueuePairHandle self_qp_;  // the other end of a connection to this device itself
   Handshake* handshake_ = nullptr;
+  Handshake* hello_lender_ = nullptr;
 
   uint64_t posted_ = 0;
   uint64_t reclaimed_ = 0;
@@ -131,7 +137,7 @@ class VerbsConnection final : public Connection, public CmTarget {
   std::vector<uint32_t> early_;  // immediates that came before the first receiver
   bool had_receiver_ = false;
   bool deferred_ = false;
-  bool fail_later_ = false;
+  bool break_owed_ = false;
   bool disconnect_owed_ = false;
 
   uint64_t heard_ns_ = 0;  // when the peer was last heard of, at the resolution of on_scan()

@@ -159,6 +159,25 @@ TEST_F(VerbsQueuePair, AccessOutsideWhatWasGrantedBreaksTheConnection) {
   EXPECT_TRUE(run_until([&] { return !server_receiver_.disconnects.empty(); }));
 }
 
+TEST_F(VerbsQueuePair, RequestThatTheDeviceRefusesBreaksTheConnectionAtOnce) {
+  Batch good;
+  good.read(source_->local(0, 8), target_->remote(0));
+  Completion before;
+  ASSERT_TRUE(connection_->post(good, &before));
+  Batch misaligned;
+  misaligned.fetch_add(source_->local(8, 8), target_->remote(4), 1);
+  Completion never;
+  const Status status = connection_->post(misaligned, &never);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.code(), ErrorCode::kDisconnected);
+  EXPECT_TRUE(never.idle());
+  EXPECT_TRUE(connection_->broken());
+  EXPECT_EQ(connection_->why_broken().code, ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(client_receiver_.disconnects.empty()) << "told from polling, not from post()";
+  ASSERT_TRUE(run_until([&] { return !client_receiver_.disconnects.empty(); }));
+  EXPECT_TRUE(before.done()) << "with what was outstanding delivered first";
+}
+
 TEST_F(VerbsQueuePair, IdlePeerSeesTheOtherEndClose) {
   const uint64_t start_ns = executor_.now_ns();
   connection_.reset();
