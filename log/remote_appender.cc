@@ -1,0 +1,223 @@
+// Invariants: reported <= posted; placing is done in the order of the calls (placed counts them),
+// and reporting in the order of the posts. `failed` is set by the first append that is not reported
+// as durable after it was posted; from then on nothing is posted and nothing is reported as
+// durable.
+#include "log/remote_appender.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <new>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "base/executor.h"
+#include "log/internal/staging.h"
+
+namespace pmstore::log {
+namespace {
+
+constexpr size_t kPageBytes = 4096;
+constexpr size_t kPieces = 2;  // pad entry, entry
+static_assert(kPieces <= persist::RemoteWriter::kMaxPieces);
+
+struct PageDelete {
+  void operator()(std::byte* pages) const {
+    ::operator delete[](pages, std::align_val_t{kPageBytes});
+  }
+};
+using Pages = std::unique_ptr<std::byte[], PageDelete>;
+
+}  // namespace
+
+struct RemoteAppender::State {
+  State(base::Executor& executor, persist::RemoteWriter& remote, const RingPosition& start,
+        uint32_t staging_bytes, const persist::PaddingRules& padding)
+      : writer(remote),
+        position(start),
+        rules(padding),
+        memory(
+            static_cast<std::byte*>(::operator new[](staging_bytes, std::align_val_t{kPageBytes}))),
+        staging(staging_bytes),
+        placing(executor),
+        reporting(executor) {}
+
+  persist::RemoteWriter& writer;
+  RingPosition position;
+  persist::PaddingRules rules;
+  Pages memory;
+  std::unique_ptr<fabric::MemoryRegion> region;  // of `memory`
+  internal::Staging staging;
+
+  base::WaitList placing;    // for their turn, then for staging memory
+  base::WaitList reporting;  // for those before them
+  uint64_t called = 0;
+  uint64_t placed = 0;
+  uint64_t posted = 0;
+  uint64_t reported = 0;
+  uint64_t in_progress = 0;
+  std::optional<Error> failed;
+
+  void fail(const Error& why) {
+    if (!failed) failed = why;
+    placing.notify_all();
+    reporting.notify_all();
+  }
+
+  // The next caller may place its entry.
+  void pass_on() {
+    ++placed;
+    placing.notify_all();
+  }
+
+  struct Placed {
+    PlannedEntry plan;
+    internal::Staging::Chunk chunk;
+    uint64_t ticket;  // its number among the posted
+    std::array<persist::RemotePiece, kPieces> pieces;
+    size_t piece_count;
+  };
+  Result<std::optional<Placed>> place(uint64_t sequence, std::span<const std::byte> payload);
+  persist::RemotePiece piece(uint64_t staged, uint64_t lsn, uint64_t bytes) const {
+    return {{memory.get() + staged, static_cast<uint32_t>(bytes), region.get()},
+            lsn % position.data_bytes};
+  }
+  Error failed_before() const {
+    return make_error(failed->code,
+                      "an earlier append to this ring failed, so this one does not "
+                      "count: take the ring over again; first failure: " +
+                          failed->message);
+  }
+};
+
+namespace {
+
+// Notices when a coroutine is destroyed in the middle of an append: then nobody will ever know
+// whether its entry is there.
+template <typename State>
+struct InProgress {
+  explicit InProgress(State& s) : state(s) { ++state.in_progress; }
+  ~InProgress() {
+    --state.in_progress;
+    if (!finished) state.fail(make_error(ErrorCode::kDisconnected, "an append was abandoned"));
+  }
+  InProgress(const InProgress&) = delete;
+  InProgress& operator=(const InProgress&) = delete;
+  State& state;
+  bool finished = false;
+};
+
+}  // namespace
+
+RemoteAppender::RemoteAppender(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+RemoteAppender::~RemoteAppender() {
+  PMSTORE_CHECK(state_->in_progress == 0, "an append would go on in memory that is gone");
+}
+
+Result<std::unique_ptr<RemoteAppender>> RemoteAppender::create(fabric::Device& device,
+                                                               persist::RemoteWriter& writer,
+                                                               const RingPosition& position,
+                                                               uint32_t staging_bytes,
+                                                               const persist::PaddingRules& rules) {
+  if (staging_bytes < kMinStagingBytes) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      fmt::format("{} bytes of staging memory are too few: at least {}",
+                                  staging_bytes, kMinStagingBytes));
+  }
+  const auto rounded =
+      static_cast<uint32_t>(persist::round_down(staging_bytes, persist::kLineBytes));
+  auto state = std::make_unique<State>(device.executor(), writer, position, rounded, rules);
+  PMSTORE_TRY(state->region,
+              device.register_memory({state->memory.get(), rounded}, fabric::Access::kLocal));
+  return std::unique_ptr<RemoteAppender>(new RemoteAppender(std::move(state)));
+}
+
+// Lays the entry out in staging memory and moves the tail behind it. No value: no room there now.
+Result<std::optional<RemoteAppender::State::Placed>> RemoteAppender::State::place(
+    uint64_t sequence, std::span<const std::byte> payload) {
+  PMSTORE_TRY(const PlannedEntry plan, plan_entry(position, payload.size(), true, rules));
+  const uint64_t pad_room = plan.pad_bytes > 0 ? kMaxPadWriteBytes : 0;
+  const uint64_t room = persist::round_up(pad_room + plan.bytes, persist::kLineBytes);
+  if (room > staging.capacity()) [[unlikely]] {
+    return make_error(ErrorCode::kTooLarge,
+                      fmt::format("an entry of {} bytes needs {} of staging memory, there are {}: "
+                                  "use smaller entries or more staging memory",
+                                  payload.size(), room, staging.capacity()));
+  }
+  const auto chunk = staging.take(room);
+  if (!chunk) return std::optional<Placed>();
+  Placed result{plan, *chunk, posted, {}, 0};
+  if (plan.pad_bytes > 0) {
+    std::span<std::byte, kMaxPadWriteBytes> pad(memory.get() + chunk->offset, kMaxPadWriteBytes);
+    const uint64_t bytes = seal_pad(pad, plan, position);
+    result.pieces[result.piece_count++] = piece(chunk->offset, plan.pad_lsn, bytes);
+  }
+  const uint64_t at = chunk->offset + pad_room;
+  const std::span<std::byte> entry(memory.get() + at, plan.bytes);
+  std::copy(payload.begin(), payload.end(), entry.begin() + sizeof(EntryHeader));
+  seal_entry(entry, plan, position, payload.size(), sequence);
+  result.pieces[result.piece_count++] = piece(at, plan.lsn, plan.bytes);
+  position.tail_lsn = plan.next_lsn();
+  ++posted;
+  return std::optional<Placed>(result);
+}
+
+base::Task<Result<RemoteAppender::Appended>> RemoteAppender::append(
+    uint64_t sequence, std::span<const std::byte> payload) {
+  State& s = *state_;
+  InProgress<State> call(s);
+  const uint64_t turn = s.called++;
+  while (s.placed != turn && !s.failed) co_await s.placing.wait();
+  std::optional<State::Placed> placed;
+  while (!s.failed) {
+    auto tried = s.place(sequence, payload);
+    if (!tried) {
+      s.pass_on();
+      call.finished = true;
+      co_return std::move(tried.error());
+    }
+    placed = *tried;
+    if (placed) break;
+    co_await s.placing.wait();
+  }
+  if (!placed) {
+    call.finished = true;
+    co_return s.failed_before();
+  }
+  s.pass_on();
+
+  const std::span<const persist::RemotePiece> pieces(placed->pieces.data(), placed->piece_count);
+  const Result<persist::Persisted> written = co_await s.writer.write(pieces);
+  while (s.reported != placed->ticket && !s.failed) co_await s.reporting.wait();
+  call.finished = true;
+  if (s.failed) co_return s.failed_before();
+  if (!written) {
+    s.fail(written.error());
+    co_return written.error();
+  }
+  ++s.reported;
+  s.staging.give_back(placed->chunk);
+  s.placing.notify_all();
+  s.reporting.notify_all();
+  co_return Appended{placed->plan.lsn, placed->plan.next_lsn(), *written};
+}
+
+Status RemoteAppender::truncated(uint64_t start_lsn) {
+  RingPosition& position = state_->position;
+  if (start_lsn < position.start_lsn || start_lsn > position.tail_lsn ||
+      !is_boundary(start_lsn, position.data_bytes)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      fmt::format("a ring with lsn {} to {} cannot have been truncated to {}",
+                                  position.start_lsn, position.tail_lsn, start_lsn));
+  }
+  position.start_lsn = start_lsn;
+  return {};
+}
+
+const RingPosition& RemoteAppender::position() const { return state_->position; }
+
+}  // namespace pmstore::log

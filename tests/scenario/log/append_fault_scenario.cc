@@ -1,0 +1,153 @@
+// Appends that lose their connection: at every work request of the in-process provider, and by the
+// death of the target everywhere.
+#include <algorithm>
+#include <atomic>
+
+#include "fabric/local/fault_injection.h"
+#include "tests/scenario/log/log_scenario.h"
+
+namespace pmstore::scenario {
+namespace {
+
+using fabric::Fault;
+
+// Breaks the connection at the n-th request of the client. Completions before it are held back, so
+// that many appends are in flight when it happens.
+class BreakNthRequest final : public fabric::FaultInjector {
+ public:
+  BreakNthRequest(uint64_t n, Fault fault) : n_(n), fault_(fault) {}
+  fabric::FaultDecision on_request(const fabric::FaultPoint& point) override {
+    if (!point.connector) return {};
+    const uint64_t number = seen_.fetch_add(1, std::memory_order_acq_rel) + 1;
+    if (number == n_) return {fault_, 0};
+    return {Fault::kDelay, 300'000};
+  }
+  bool fired() const { return seen_.load(std::memory_order_acquire) >= n_; }
+
+ private:
+  const uint64_t n_;
+  const Fault fault_;
+  std::atomic<uint64_t> seen_{0};
+};
+
+class AppendFault : public LogScenario {
+ protected:
+  // Whatever was reported as durable is a prefix of the calls; afterwards nothing more can be
+  // appended.
+  static size_t check_reports(const std::vector<Appending>& appendings) {
+    size_t durable = 0;
+    while (durable < appendings.size() && *appendings[durable].result) ++durable;
+    for (size_t i = durable; i < appendings.size(); ++i) {
+      EXPECT_FALSE(*appendings[i].result) << i << " is reported as durable, " << durable << " not";
+    }
+    return durable;
+  }
+  // A new link of the same owner finds what was reported, and behind it at most what was in flight.
+  void check_found(const LinkOptions& options, const std::vector<Appending>& appendings,
+                   size_t durable) {
+    LinkOptions same;
+    same.owner = options.owner;
+    auto link = connect(same);
+    ASSERT_TRUE(link);
+    const std::vector<FoundEntry> entries = found(*link);
+    EXPECT_GE(entries.size(), durable);
+    ASSERT_LE(entries.size(), appendings.size()) << "nothing but what was appended";
+    for (size_t i = 0; i < entries.size(); ++i) {
+      EXPECT_EQ(entries[i].sequence, appendings[i].sequence);
+      EXPECT_EQ(entries[i].checksum,
+                payload_checksum(std::as_bytes(std::span(appendings[i].payload))));
+      if (i < durable) {
+        EXPECT_EQ(entries[i].lsn, (*appendings[i].result)->lsn);
+      }
+    }
+  }
+  static std::vector<Appending> some_appendings() {
+    std::vector<Appending> appendings;
+    for (uint64_t sequence = 1; sequence <= 8; ++sequence) {
+      appendings.push_back({sequence, text(sequence, sequence % 2 == 0 ? 50 : 1500), {}, 0});
+    }
+    return appendings;
+  }
+  // Loses the connection at each request of a batch of appends; gives how often.
+  uint64_t break_everywhere(const persist::RemoteWriterOptions& writer, Fault fault) {
+    uint64_t owner = 1;
+    for (uint64_t n = 1;; ++n) {
+      // A fresh, empty ring: the owner before is another one.
+      LinkOptions options;
+      options.owner = ++owner + 10;
+      options.writer = writer;
+      options.staging_bytes = log::RemoteAppender::kMinStagingBytes;  // used up
+      auto link = connect(options);
+      if (!link) return 0;
+      auto appendings = some_appendings();
+      bool fired = false;
+      {
+        BreakNthRequest breaker(n, fault);
+        fabric::ScopedFaultInjector scope(breaker);
+        append_all(*link, appendings);
+        fired = breaker.fired();
+      }
+      const size_t durable = check_reports(appendings);
+      if (!fired) {
+        EXPECT_EQ(durable, appendings.size());
+        return n - 1;
+      }
+      EXPECT_LT(durable, appendings.size()) << "request " << n;
+      EXPECT_FALSE(append(*link, 99, "too late")) << "after a failure nothing counts";
+      link.reset();
+      SCOPED_TRACE(n);
+      check_found(options, appendings, durable);
+    }
+  }
+};
+
+TEST_F(AppendFault, LostAtEveryRequestReportsOnlyAPrefix) {
+  if (scheme() != fabric::Scheme::kLocal) GTEST_SKIP() << "fault points exist only in process";
+  for (const Fault fault : {Fault::kBreakBefore, Fault::kBreakAfter}) {
+    persist::RemoteWriterOptions writer;
+    EXPECT_GE(break_everywhere(writer, fault), 16u) << "one-sided";
+    writer.strategy = persist::WriteStrategy::kTwoSided;
+    EXPECT_GE(break_everywhere(writer, fault), 8u) << "two-sided";
+    writer.strategy = persist::WriteStrategy::kAuto;
+    writer.two_sided_bytes = 1024;
+    EXPECT_GE(break_everywhere(writer, fault), 12u) << "both";
+  }
+}
+
+// The connection is fine, but nobody knows any more what the ring holds.
+TEST_F(AppendFault, FailedWriteIsTheLastEvenOnAHealthyConnection) {
+  auto link = connect();
+  ASSERT_TRUE(link);
+  log::RingPosition beyond = link->answer.position;  // a ring twice as long as what was granted
+  beyond.data_bytes *= 2;
+  beyond.start_lsn = beyond.tail_lsn = beyond.data_bytes - 64;
+  auto appender = log::RemoteAppender::create(*device_, *link->writer, beyond,
+                                              log::RemoteAppender::kMinStagingBytes);
+  ASSERT_TRUE(appender);
+  link->appender = std::move(*appender);
+  EXPECT_EQ(append(*link, 1, text(1, 10)).code(), ErrorCode::kInvalidArgument);
+  const auto later = append(*link, 2, text(2, 10));  // would go to the start, which was granted
+  ASSERT_FALSE(later);
+  EXPECT_EQ(later.code(), ErrorCode::kInvalidArgument);
+  EXPECT_NE(later.error().message.find("an earlier append"), std::string::npos);
+  EXPECT_TRUE(found(*link).empty());
+}
+
+TEST_F(AppendFault, DeadTargetFailsAppendsInBoundedTime) {
+  auto link = connect();
+  ASSERT_TRUE(link);
+  ASSERT_TRUE(append(*link, 1, text(1, 100)));
+  target_->kill();
+  std::vector<Appending> appendings = {{2, text(2, 100), {}, 0}, {3, text(3, 100), {}, 0}};
+  append_all(*link, appendings);
+  for (const Appending& what : appendings) {
+    ASSERT_FALSE(*what.result);
+    EXPECT_TRUE(what.result->code() == ErrorCode::kDisconnected ||
+                what.result->code() == ErrorCode::kTimeout)
+        << what.result->error().to_string();
+  }
+  EXPECT_FALSE(append(*link, 4, text(4, 10)));
+}
+
+}  // namespace
+}  // namespace pmstore::scenario

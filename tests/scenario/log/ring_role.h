@@ -1,0 +1,47 @@
+// The target of the log scenarios: one ring, granted to whoever connected last.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fabric/device.h"
+#include "fabric/rpc.h"
+#include "log/ring.h"
+#include "persist/memory.h"
+#include "persist/remote_writer.h"
+#include "tests/scenario/harness.h"
+
+namespace pmstore::scenario {
+
+class RingRole final : public Role, public fabric::Acceptor, public fabric::RpcHandler {
+ public:
+  ~RingRole() override;
+  Result<fabric::Uri> start(base::Executor& executor, const fabric::Uri& uri,
+                            const std::vector<std::string>& args) override;
+
+  // Fences the one before, walks, and lets the new one take the ring over.
+  Result<std::vector<std::byte>> on_hello(uint64_t token,
+                                          std::span<const std::byte> hello) override;
+  void on_connected(uint64_t token, std::unique_ptr<fabric::Connection> connection) override;
+  void on_abandoned(uint64_t token) override;
+
+  void on_call(fabric::RpcPeer& peer, fabric::RpcCall call) override;
+  void on_peer_gone(fabric::RpcPeer& peer, const Error& why) override;
+
+ private:
+  void read_ring(fabric::RpcCall call);
+  void truncate_ring(fabric::RpcCall call);
+
+  std::vector<std::byte> bytes_;
+  std::unique_ptr<persist::Memory> memory_;
+  std::optional<persist::PersistService> writes_;
+  std::optional<log::Ring> ring_;
+  std::unique_ptr<fabric::Device> device_;
+  std::unique_ptr<fabric::MemoryRegion> data_;
+  std::unique_ptr<fabric::RpcPeer> peer_;
+  std::unique_ptr<fabric::Listener> listener_;
+};
+
+}  // namespace pmstore::scenario
