@@ -65,7 +65,18 @@ std::byte* Ring::data_at(uint64_t lsn) const {
   return memory_->at(data_offset() + lsn % position_.data_bytes);
 }
 
+// After a crash of the process alone, the header that was found may be only in the CPU's caches;
+// and the one before, which is durable, is the next to be overwritten.
+Status Ring::make_found_header_durable() {
+  if (header_durable_) return {};
+  memory_->flush(memory_->at(offset_), kRingHeaderBytes);
+  PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
+  header_durable_ = true;
+  return {};
+}
+
 Status Ring::write_header(RingHeader header) {
+  PMSTORE_TRY_STATUS(make_found_header_durable());
   header.magic = kRingMagic;
   header.version = kRingFormatVersion;
   header.data_bytes = position_.data_bytes;
@@ -112,6 +123,7 @@ Result<Ring> Ring::format(persist::Memory& memory, uint64_t offset, uint64_t byt
   PMSTORE_TRY_STATUS(check_place(memory, offset, bytes));
   Ring ring(memory, offset, bytes, salt);
   PMSTORE_TRY_STATUS(ring.erase());
+  ring.header_durable_ = true;  // there is none
   RingHeader header{};
   header.incarnation = 1;
   PMSTORE_TRY_STATUS(ring.write_header(header));
@@ -245,13 +257,14 @@ bool Ring::for_each_entry(const std::function<void(const EntryView&)>& visit) co
 // After a crash of the process alone, entries that the walk has seen may still be in the CPU's
 // caches. The header of the new incarnation says that they are durable; so make them.
 Status Ring::make_walked_durable() {
+  if (header_.start_lsn == position_.tail_lsn) return {};
   for (uint64_t lsn = header_.start_lsn; lsn < position_.tail_lsn;) {
     const uint64_t left = position_.data_bytes - lsn % position_.data_bytes;
     const uint64_t bytes = std::min(left, position_.tail_lsn - lsn);
     memory_->flush(data_at(lsn), bytes);
     lsn += bytes;
   }
-  if (header_.start_lsn == position_.tail_lsn) return {};
+  if (!header_durable_) return make_found_header_durable();  // one drain for both
   PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
   return {};
 }

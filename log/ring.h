@@ -48,8 +48,8 @@ class Ring {
   // torn tail.)
   Status walk(const std::function<void(const EntryView&)>& visit);
 
-  // Visits the entries from start_lsn to the tail that is known here; changes nothing. False when one
-  // of them is damaged: then it stops before it.
+  // Visits the entries from start_lsn to the tail that is known here; changes nothing. False when
+  // one of them is damaged: then it stops before it.
   bool for_each_entry(const std::function<void(const EntryView&)>& visit) const;
 
   // A new writer: new incarnation and owner, durable on return. Must follow format() or walk() with
@@ -106,6 +106,7 @@ class Ring {
   Ring(persist::Memory& memory, uint64_t offset, uint64_t bytes, uint32_t salt);
   Status write_header(RingHeader header);
   Status erase();
+  Status make_found_header_durable();
   Status make_walked_durable();
   std::byte* data_at(uint64_t lsn) const;
   // Reads what lies at `lsn` and checks its checksum and bounds. False: nothing valid there.
@@ -119,7 +120,8 @@ class Ring {
   Phase phase_ = Phase::kOpened;
   persist::PaddingRules rules_;
   RingPosition position_;
-  RingHeader header_{};  // what is durable
+  RingHeader header_{};          // the last one written, or found
+  bool header_durable_ = false;  // certainly
   size_t scratch_bytes_ = 0;
   std::unique_ptr<std::byte[], ScratchDelete> scratch_;  // one entry, aligned to a line
 };

@@ -35,12 +35,15 @@ Trace Trace::without(size_t event) const {
 
 std::vector<size_t> Trace::barriers() const {
   std::vector<size_t> found;
-  for (size_t i = 0; i < events.size(); ++i) {
-    const EventKind kind = events[i].kind;
-    if (kind == EventKind::kFlush || kind == EventKind::kDrain || events[i].non_temporal) {
-      found.push_back(i);
-    }
-  }
+  CrashStates states(*this);
+  do {
+    const size_t next = states.events_done();
+    if (next == events.size()) break;
+    const EventKind kind = events[next].kind;
+    const bool barrier =
+        kind == EventKind::kFlush || kind == EventKind::kDrain || events[next].non_temporal;
+    if (barrier && states.next_has_effect()) found.push_back(next);
+  } while (states.step());
   return found;
 }
 
@@ -101,6 +104,22 @@ void CrashImage::on_store(const void* to, const void*, size_t bytes, bool) {
 CrashStates::CrashStates(const Trace& trace) : trace_(trace), durable_(trace.initial) {
   PMSTORE_CHECK(durable_.size() % kLine == 0, "the memory ends with a whole line");
   image_.image_ = PageBytes(durable_);
+}
+
+bool CrashStates::next_has_effect() const {
+  const Event& event = trace_.events.at(done_);
+  if (event.kind == EventKind::kFlush) {
+    auto it = doubtful_.lower_bound(event.offset / kLine);
+    for (; it != doubtful_.end() && it->first * kLine < event.offset + event.bytes; ++it) {
+      if (it->second.flushed < it->second.stores.size()) return true;
+    }
+    return false;
+  }
+  if (event.kind == EventKind::kDrain) {
+    return std::any_of(doubtful_.begin(), doubtful_.end(),
+                       [](const auto& entry) { return entry.second.flushed > 0; });
+  }
+  return true;
 }
 
 bool CrashStates::step() {

@@ -63,7 +63,9 @@ struct Trace {
   std::vector<Event> events;
 
   Trace without(size_t event) const;
-  // The flushes (non-temporal stores too) and drains, to be left out one by one.
+  // The flushes (non-temporal stores too) and drains, to be left out one by one; not those that
+  // find nothing to do (no store to flush, nothing flushed to drain): without them it is the same
+  // run.
   std::vector<size_t> barriers() const;
   // "event 12 of 40: flush of 64 bytes at 4096"
   std::string describe(size_t event) const;
@@ -113,6 +115,8 @@ class CrashStates {
   // `trace` is borrowed.
   explicit CrashStates(const Trace& trace);
 
+  // Does the next event change what may survive?
+  bool next_has_effect() const;
   // Replays the next event. False at the end.
   bool step();
   size_t events_done() const { return done_; }

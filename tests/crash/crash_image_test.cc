@@ -92,6 +92,19 @@ TEST_F(CrashImageTest, StoreBetweenFlushAndDrainStaysInDoubt) {
   EXPECT_EQ(survivors(recorder.take(), 0, 2), (std::set<std::string>{std::string("A\0", 2), "AB"}));
 }
 
+TEST_F(CrashImageTest, BarriersThatFindNothingToDoAreNoMutants) {
+  CrashRecorder recorder(memory_);
+  ASSERT_TRUE(memory_.drain());       // 0: nothing was flushed
+  memory_.flush(memory_.at(0), 64);   // 1: nothing was stored
+  store(0, "A");                      // 2
+  memory_.flush(memory_.at(64), 64);  // 3: another line
+  memory_.flush(memory_.at(32), 64);  // 4
+  memory_.flush(memory_.at(0), 1);    // 5: again
+  ASSERT_TRUE(memory_.drain());       // 6
+  ASSERT_TRUE(memory_.drain());       // 7: again
+  EXPECT_EQ(recorder.take().barriers(), (std::vector<size_t>{4, 6}));
+}
+
 TEST_F(CrashImageTest, NonTemporalStoreNeedsOnlyTheDrain) {
   CrashRecorder recorder(memory_);
   const std::string text(256, 'N');

@@ -118,6 +118,21 @@ class Script {
     landed_ = before;
     end(after);
   }
+  // The process has died between storing a header and flushing it; the next one sees it.
+  void store_header_then_restart() {
+    crash::PageBytes copy(pool_->memory().mapping());
+    persist::Memory elsewhere(copy.bytes(), {.domain = persist::Domain::kMemoryController});
+    const uint64_t offset = ring_offset(*pool_);
+    Ring ring = Ring::open(elsewhere, offset, kRingBytes, kSalt).value();
+    PMSTORE_CHECK(ring.walk([](const EntryView&) {}) && ring.take_over(now_.owner), "it is sound");
+    begin({now_});
+    for (uint64_t line = offset; line < offset + kRingHeaderBytes; line += 64) {
+      if (std::memcmp(pool_->memory().at(line), elsewhere.at(line), 64) == 0) continue;
+      pool_->memory().store(pool_->memory().at(line), elsewhere.at(line), 64);
+    }
+    open();
+    end(now_);
+  }
   void take_over(uint64_t owner) {
     Content after = now_;
     after.owner = owner;
@@ -238,6 +253,12 @@ void life(Script& script) {
   script.append({90});
   script.truncate(0);
   script.append({20, 20});
+  script.store_header_then_restart();
+  script.take_over(5);
+  script.append({60});
+  script.store_header_then_restart();
+  script.truncate(1);
+  script.take_over(5);
   script.land_then_restart(60);
   script.take_over(6);
   script.append({50});
