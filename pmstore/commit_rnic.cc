@@ -92,9 +92,16 @@ Task<Status> Transaction::State::commit_rnic() {
 }
 
 Task<Status> Transaction::State::RnicCommit::run() {
-  if (Status located = co_await locate(); !located) co_return std::move(located);
   if (Status fits = check_limits(); !fits) co_return std::move(fits);
-  Status status = co_await reserve();
+  Status status = co_await locate();
+  if (status) status = co_await reserve();
+  const bool contradicted = !status && (status.code() == ErrorCode::kAlreadyExists ||
+                                        status.code() == ErrorCode::kNotFound);
+  if (contradicted) {
+    // True now; but an answer only if what was read is true now, too.
+    Status unchanged = co_await tx_.validate_one_sided();
+    if (!unchanged) status = std::move(unchanged);
+  }
   if (status) status = co_await lock_and_validate();
   if (status) {
     build_redo();
@@ -178,8 +185,9 @@ Task<Status> Transaction::State::RnicCommit::reserve_one(Item& item) {
                                               request.message(), sizeof(ReserveReply));
   if (!answer) {
     const ErrorCode code = answer.code();
-    // A put that found nothing to overwrite and now finds something has lost a race.
-    const bool raced = code == ErrorCode::kAlreadyExists && item.need != Item::Need::kAbsent;
+    // A transaction that saw nothing there, and now finds something, has lost a race.
+    const bool raced = code == ErrorCode::kAlreadyExists &&
+                       (item.need != Item::Need::kAbsent || item.seen == Item::Seen::kAbsent);
     // A move whose record is gone has lost one, too.
     if (raced || (code == ErrorCode::kNotFound && item.moved)) {
       co_return make_error(ErrorCode::kConflict, "another transaction changed the same key");

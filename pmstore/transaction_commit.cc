@@ -71,7 +71,7 @@ Task<Status> Transaction::State::read_what_writes_need() {
 
 Task<Status> Transaction::State::validate() {
   size_t reads = 0;
-  for (const Item& item : items) reads += item.seen != Item::Seen::kNo;
+  for (const Item& item : items) reads += item.was_read();
   // A single read was valid at one moment; that moment is when the transaction happened.
   if (reads <= 1) co_return Status{};
   if (session->one_sided_reads() || session->discipline() == LockDiscipline::kRnic) {
@@ -93,14 +93,14 @@ Task<Status> Transaction::State::validate_one_sided() {
     buffer->batch.clear();
     for (; next < end && read; ++next) {
       const Item& item = items[next];
-      if (item.seen == Item::Seen::kNo) continue;
+      if (!item.was_read()) continue;
       if (buffer->batch.full()) {
         read = co_await session->post(buffer->batch, nullptr);
         buffer->batch.clear();
       }
       const fabric::RemoteAddress from = item.seen == Item::Seen::kAbsent
                                              ? session->bucket_at(item.bucket)
-                                             : session->word_at(item.slot);
+                                             : session->word_at(item.read_slot());
       buffer->batch.read(buffer->word_at(next - first), from);
     }
     if (!read) co_return std::move(read);
@@ -110,10 +110,10 @@ Task<Status> Transaction::State::validate_one_sided() {
     if (!read) co_return std::move(read);
     for (size_t i = first; i < end; ++i) {
       const Item& item = items[i];
-      if (item.seen == Item::Seen::kNo) continue;
+      if (!item.was_read()) continue;
       const uint64_t expected = item.seen == Item::Seen::kAbsent
                                     ? item.bucket_version
-                                    : LockWord::unlocked(item.version).bits;
+                                    : LockWord::unlocked(item.read_version()).bits;
       if (buffer->word(i - first) != expected) {
         co_return make_error(ErrorCode::kConflict, "what was read has changed");
       }

@@ -50,6 +50,10 @@ struct TxItem {
   bool moved = false;
 
   bool writes() const { return leave != Leave::kAsItIs; }
+  bool was_read() const { return seen == Seen::kFound || seen == Seen::kAbsent; }
+  // When it was found: where, and what was there.
+  SlotOffset read_slot() const { return moved ? old_slot : slot; }
+  uint64_t read_version() const { return moved ? old_version : version; }
 };
 
 }  // namespace pmstore::internal

@@ -1,0 +1,226 @@
+// What single operations and transactions of one client do, and what they cost.
+#include <map>
+#include <random>
+#include <set>
+
+#include "tests/scenario/store/store_scenario.h"
+
+namespace pmstore::scenario {
+namespace {
+
+class Semantics : public StoreScenario {};
+PMSTORE_STORE_SCENARIOS(Semantics);
+
+TEST_P(Semantics, PutInsertEraseAndGet) {
+  EXPECT_EQ(get(*client_, "a").code(), ErrorCode::kNotFound);
+  ASSERT_TRUE(put(*client_, "a", "1"));
+  EXPECT_EQ(*get(*client_, "a"), "1");
+  ASSERT_TRUE(put(*client_, "a", "2"));
+  EXPECT_EQ(*get(*client_, "a"), "2");
+  EXPECT_EQ(run(client_->insert(table_, "a", "3")).code(), ErrorCode::kAlreadyExists);
+  EXPECT_EQ(*get(*client_, "a"), "2");
+  ASSERT_TRUE(run(client_->erase(table_, "a")));
+  EXPECT_EQ(get(*client_, "a").code(), ErrorCode::kNotFound);
+  EXPECT_EQ(run(client_->erase(table_, "a")).code(), ErrorCode::kNotFound);
+  ASSERT_TRUE(run(client_->insert(table_, "a", "")));
+  EXPECT_EQ(*get(*client_, "a"), "");
+}
+
+TEST_P(Semantics, TablesAreSeparate) {
+  const TableId other = table(*client_, "other");
+  ASSERT_NE(other, table_);
+  ASSERT_TRUE(put(*client_, "a", "1"));
+  EXPECT_EQ(run(client_->get(other, "a")).code(), ErrorCode::kNotFound);
+  ASSERT_TRUE(run(client_->put(other, "a", "2")));
+  EXPECT_EQ(*get(*client_, "a"), "1");
+  EXPECT_EQ(run(client_->open_table("nowhere")).code(), ErrorCode::kUnknownTable);
+  const auto tables = run(client_->list_tables());
+  ASSERT_TRUE(tables);
+  EXPECT_EQ(tables->size(), 2u);
+  EXPECT_EQ(run(client_->put(TableId{77}, "a", "1")).code(), ErrorCode::kUnknownTable);
+}
+
+// Rings that take the largest record.
+class LargeRings : public Semantics {
+ protected:
+  LargeRings() {
+    setup_.pool_mib = 64;
+    setup_.rings = 4;
+    setup_.ring_kib = 4096;
+  }
+};
+PMSTORE_STORE_SCENARIOS(LargeRings);
+
+TEST_P(LargeRings, ValuesOfEverySizeMoveBetweenTheirClasses) {
+  std::map<std::string, std::string> expected;
+  std::mt19937_64 random(7);
+  const size_t sizes[] = {0,    1,    20,    31,    32,     100,     218,     219,
+                          1000, 4000, 16300, 16400, 70'000, 300'000, 1 << 20, 5};
+  for (size_t i = 0; i < 40; ++i) {
+    const std::string key = "key" + std::to_string(random() % 6);
+    const std::string value(sizes[random() % std::size(sizes)], static_cast<char>('a' + i % 26));
+    const Status status = put(*client_, key, value);
+    ASSERT_TRUE(status) << status.error().to_string() << " at " << value.size() << " bytes";
+    expected[key] = value;
+    for (const auto& [each, content] : expected) {
+      const auto got = get(*client_, each);
+      ASSERT_TRUE(got) << got.error().to_string();
+      ASSERT_EQ(*got, content) << each;
+    }
+  }
+}
+
+TEST_P(Semantics, TransactionIsAllOrNothing) {
+  Transaction tx = client_->begin();
+  tx.put(table_, "a", "1");
+  tx.insert(table_, "b", "2");
+  ASSERT_TRUE(run(tx.commit()));
+  Transaction fails = client_->begin();
+  fails.put(table_, "a", "10");
+  fails.put(table_, "new", "10");
+  fails.insert(table_, "b", "20");
+  EXPECT_EQ(run(fails.commit()).code(), ErrorCode::kAlreadyExists);
+  EXPECT_EQ(*get(*client_, "a"), "1");
+  EXPECT_EQ(*get(*client_, "b"), "2");
+  EXPECT_EQ(get(*client_, "new").code(), ErrorCode::kNotFound);
+  Transaction mixed = client_->begin();
+  EXPECT_EQ(*run(mixed.get(table_, "a")), "1");
+  mixed.put(table_, "a", std::string(500, 'x'));  // moves
+  mixed.erase(table_, "b");
+  mixed.insert(table_, "c", "3");
+  const Status status = run(mixed.commit());
+  ASSERT_TRUE(status) << status.error().to_string();
+  EXPECT_EQ(get(*client_, "a")->size(), 500u);
+  EXPECT_EQ(get(*client_, "b").code(), ErrorCode::kNotFound);
+  EXPECT_EQ(*get(*client_, "c"), "3");
+}
+
+TEST_P(Semantics, AnotherClientSeesWhatWasCommitted) {
+  auto other = connect();
+  for (int i = 0; i < 50; ++i) {
+    ASSERT_TRUE(put(*client_, "a", std::to_string(i)));
+    ASSERT_EQ(*get(*other, "a"), std::to_string(i)) << "strictly: at once";
+  }
+  run(other->close());
+}
+
+TEST_P(Semantics, ScanSeesEveryRecordOnce) {
+  std::map<std::string, std::string> expected;
+  for (int i = 0; i < 200; ++i) {
+    const std::string key = "key" + std::to_string(i);
+    expected[key] = std::string(static_cast<size_t>(i * 7 % 900), 'v');
+    ASSERT_TRUE(put(*client_, key, expected[key]));
+  }
+  ASSERT_TRUE(run(client_->put(table(*client_, "other"), "not mine", "x")));
+  std::map<std::string, std::string> seen;
+  uint64_t cursor = 0;
+  int pages = 0;
+  do {
+    const auto page = run(client_->scan(table_, cursor, 4096));
+    ASSERT_TRUE(page) << page.error().to_string();
+    for (const Record& record : page->records) {
+      EXPECT_TRUE(seen.emplace(record.key, record.value).second) << record.key << " twice";
+    }
+    cursor = page->cursor;
+    ++pages;
+  } while (cursor != 0);
+  EXPECT_EQ(seen, expected);
+  EXPECT_GT(pages, 5);
+}
+
+TEST_P(Semantics, WhatThingsCost) {
+  ASSERT_TRUE(put(*client_, "a", "1"));
+  ASSERT_TRUE(put(*client_, "b", "1"));
+  ASSERT_TRUE(get(*client_, "a"));
+  ASSERT_TRUE(get(*client_, "b"));
+  if (client_->session().one_sided_reads) {
+    const auto reading = cost(*client_, [&] { ASSERT_TRUE(get(*client_, "a")); });
+    EXPECT_EQ(reading.doorbells, 1u);
+    EXPECT_EQ(reading.work_requests, 2u);
+    EXPECT_EQ(reading.round_trips, 1u);
+    EXPECT_EQ(reading.server_messages, 0u);
+  }
+  if (!rnic()) {
+    const auto writing = cost(*client_, [&] { ASSERT_TRUE(put(*client_, "a", "2")); });
+    EXPECT_EQ(writing.doorbells, 1u);
+    EXPECT_EQ(writing.round_trips, 1u);
+    EXPECT_EQ(writing.server_messages, 1u);
+    return;
+  }
+  if (!client_->session().one_sided_commit) return;
+  // Two reads; then lock, log, commit: a doorbell each, of which the last is not waited for.
+  Transaction tx = client_->begin();
+  const auto whole = cost(*client_, [&] {
+    ASSERT_TRUE(run(tx.get(table_, "a")));
+    ASSERT_TRUE(run(tx.get(table_, "b")));
+    tx.put(table_, "a", "3");
+    tx.put(table_, "b", "3");
+    ASSERT_TRUE(run(tx.commit()));
+  });
+  EXPECT_EQ(whole.doorbells, 5u);
+  EXPECT_EQ(whole.round_trips, 4u);
+  EXPECT_EQ(whole.server_messages, 0u) << "the server's CPU has no part in it";
+}
+
+TEST_P(Semantics, FullPoolRefusesAndDeletingMakesRoom) {
+  std::vector<std::string> keys;
+  const std::string value(100'000, 'v');
+  Status status;
+  while (status && keys.size() < 2000) {
+    keys.push_back("key" + std::to_string(keys.size()));
+    status = put(*client_, keys.back(), value);
+  }
+  ASSERT_EQ(status.code(), ErrorCode::kFull) << keys.size();
+  ASSERT_GT(keys.size(), 50u);
+  EXPECT_EQ(*get(*client_, keys[0]), value);
+  EXPECT_EQ(get(*client_, keys.back()).code(), ErrorCode::kNotFound);
+  EXPECT_TRUE(put(*client_, keys[1], std::string(100'000, 'w'))) << "in place needs no room";
+  ASSERT_TRUE(run(client_->erase(table_, keys[2])));
+  const Status again = put(*client_, keys.back(), value);
+  EXPECT_TRUE(again) << again.error().to_string();
+}
+
+TEST_P(Semantics, RingNeverStaysFull) {
+  // Several times what a ring holds, by many coroutines.
+  std::vector<Task<void>> tasks;
+  static const std::string value(2000, 'v');
+  auto writer = [](Client& client, TableId in, int me) -> Task<void> {
+    for (int i = 0; i < 40; ++i) {
+      const std::string key = "key" + std::to_string(me * 100 + i % 4);
+      const Status status = co_await client.put(in, key, value);
+      EXPECT_TRUE(status) << status.error().to_string();
+    }
+  };
+  for (int me = 0; me < 16; ++me) tasks.push_back(writer(*client_, table_, me));
+  run_together(std::move(tasks));
+  for (int me = 0; me < 16; ++me) {
+    EXPECT_EQ(*get(*client_, "key" + std::to_string(me * 100)), value);
+  }
+}
+
+TEST_P(Semantics, LocationCacheSurvivesDeletionAndReuseOfSlots) {
+  auto other = connect();
+  constexpr int kKeys = 30;
+  for (int round = 0; round < 10; ++round) {
+    for (int i = 0; i < kKeys; ++i) {
+      ASSERT_TRUE(put(*other, "key" + std::to_string((i + round) % kKeys),
+                      "value" + std::to_string(round)));
+    }
+    for (int i = 0; i < kKeys; ++i) {
+      ASSERT_EQ(*get(*client_, "key" + std::to_string(i)), "value" + std::to_string(round));
+    }
+    for (int i = kKeys; i-- > 0;) ASSERT_TRUE(run(other->erase(table_, "key" + std::to_string(i))));
+    // The same slots, under other keys.
+    for (int i = 0; i < kKeys; ++i) {
+      const std::string key = "other" + std::to_string(round * kKeys + i);
+      ASSERT_TRUE(put(*other, key, "x"));
+    }
+    for (int i = 0; i < kKeys; ++i) {
+      ASSERT_EQ(get(*client_, "key" + std::to_string(i)).code(), ErrorCode::kNotFound);
+    }
+  }
+  run(other->close());
+}
+
+}  // namespace
+}  // namespace pmstore::scenario

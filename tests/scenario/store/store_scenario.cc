@@ -1,0 +1,74 @@
+#include "tests/scenario/store/store_scenario.h"
+
+namespace pmstore::scenario {
+
+std::vector<Locks> locks_of_this_provider() {
+  using persist::Domain;
+  std::vector<Locks> all = {{"cpu", LockDiscipline::kCpu, Domain::kCpuCache}};
+  const bool ordered_atomics =
+      scheme() == fabric::Scheme::kLocal || scheme() == fabric::Scheme::kVerbs;
+  if (ordered_atomics) {
+    all.push_back({"rnic", LockDiscipline::kRnic, Domain::kCpuCache});
+    all.push_back({"rnic_two_sided", LockDiscipline::kRnic, Domain::kMemoryController});
+  }
+  return all;
+}
+
+void StoreScenario::SetUp() {
+  setup_.discipline = GetParam().discipline;
+  setup_.domain = GetParam().domain;
+  start_server();
+  client_ = connect();
+  ASSERT_NE(client_, nullptr);
+  table_ = table(*client_);
+}
+
+void StoreScenario::TearDown() {
+  if (client_ != nullptr) run(client_->close());
+  client_.reset();
+  if (target_ != nullptr) {
+    EXPECT_TRUE(target_->stop()) << "the server did not end in order";
+  }
+}
+
+void StoreScenario::start_server() {
+  auto target = Target::start(executor_, "store", setup_.to_args());
+  ASSERT_TRUE(target) << target.error().to_string();
+  target_ = std::move(*target);
+}
+
+std::unique_ptr<Client> StoreScenario::connect(ClientOptions options) {
+  auto connected = run(Client::connect(executor_, target_->uri(), options));
+  if (connected) return std::move(*connected);
+  ADD_FAILURE() << connected.error().to_string();
+  return nullptr;
+}
+
+namespace {
+
+Task<void> count_down(Task<void> task, size_t& left) {
+  co_await std::move(task);
+  --left;
+}
+
+Task<void> wait_for_none(Executor& executor, const size_t& left) {
+  while (left > 0) co_await executor.yield();
+}
+
+}  // namespace
+
+void StoreScenario::run_together(std::vector<Task<void>> tasks) {
+  size_t left = tasks.size();
+  for (Task<void>& task : tasks) executor_.spawn(count_down(std::move(task), left));
+  run(wait_for_none(executor_, left));
+}
+
+}  // namespace pmstore::scenario
+
+int main(int argc, char** argv) {
+  using pmstore::scenario::Role;
+  pmstore::scenario::register_role("store", []() -> std::unique_ptr<Role> {
+    return std::make_unique<pmstore::scenario::StoreRole>();
+  });
+  return pmstore::scenario::run_scenarios(argc, argv);
+}
