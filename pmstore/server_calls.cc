@@ -53,7 +53,7 @@ void ServerCore::on_call(fabric::RpcPeer& peer, fabric::RpcCall call) {
           make_error(ErrorCode::kUnsupported, "this server's lock discipline is cpu"));
     }
     ++session.active;
-    executor.spawn(serve_rnic(places[session.ring].session, std::move(call)));
+    run(serve_rnic(places[session.ring].session, std::move(call)));
     return;
   }
   serve(session, call, call.request().subspan(sizeof(RequestPrefix)));
@@ -128,9 +128,11 @@ Result<OutcomeReply> ServerCore::answer_outcome(Session& session, const OutcomeR
   const TxId id{request.client, request.sequence};
   PMSTORE_TRY(const Outcome outcome, store->outcome(id));
   if (outcome == Outcome::kCommitted) return OutcomeReply{outcome};
-  // "Aborted" is final: not to be said of what may still be on its way.
+  // "Aborted" is final: not to be said of what may still be on its way. A client asks about a
+  // transaction of its own only in a later session than that one's, which is fenced and resolved by
+  // now, and never uses the number again.
   const bool own = id.client == session.client;
-  bool running = own && id.sequence >= session.first_sequence;
+  bool running = false;
   for (uint32_t i = 0; i < places.size(); ++i) {
     if (store->rings()[i].owner() != id.client) continue;
     running |= places[i].resolving || (!own && places[i].session != nullptr);
@@ -179,7 +181,6 @@ void ServerCore::list_tables(fabric::RpcCall& call) {
 // ---- discipline rnic ----
 
 base::Task<void> ServerCore::serve_rnic(std::shared_ptr<Session> session, fabric::RpcCall call) {
-  // The spawner keeps this object alive through the session's endpoint; see Server::stop().
   const Status served = co_await serve_rnic_body(*session, call);
   if (!served) {
     if (served.code() == ErrorCode::kProtocol) {

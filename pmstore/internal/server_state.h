@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
@@ -90,6 +91,8 @@ class ServerCore final : public fabric::RpcHandler {
   void fence(const std::shared_ptr<Session>& session);
   base::Task<void> watch_leases(std::shared_ptr<ServerCore> self);
   bool resolving_any() const;
+  // Starts a coroutine of this server, which goes with it: nothing of it runs after shut_down().
+  void run(base::Task<void> task);
 
   // server_calls.cc
   void on_call(fabric::RpcPeer& peer, fabric::RpcCall call) override;
@@ -107,6 +110,7 @@ class ServerCore final : public fabric::RpcHandler {
   std::map<std::pair<Endpoint*, uint64_t>, std::shared_ptr<Session>> handshakes;
   ServerTotals totals;
   bool stopped = false;
+  std::list<base::Task<void>> tasks;
 
  private:
   // server_session.cc
