@@ -92,6 +92,9 @@ class OfiConnection : public Connection {
   // What is not closed here is closed by the derived class's close_transport().
   void close_endpoint();
   virtual void close_transport() {}
+  // True if the endpoint has served the peer's READs or WRITEs since the last call, where that can
+  // be seen: they make no completion here, but an executor must not fall asleep over them.
+  virtual bool served_peer() { return false; }
   void receive_control(std::vector<std::byte> message);
   virtual void on_control_received(size_t) {}
 

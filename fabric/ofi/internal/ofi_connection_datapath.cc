@@ -151,8 +151,9 @@ void OfiConnection::release_slot(uint32_t index) {
 size_t OfiConnection::poll() {
   if (broken_ || failing_) return 0;
   DestructionWatch watch(lifetime_);
-  const size_t handled = drain_queue();
+  size_t handled = drain_queue();
   if (watch.destroyed() || broken_ || failing_) return handled;
+  if (handled == 0 && served_peer()) handled = 1;
   if (queue_size_ > 0) {
     const CallGuard guard(device_);
     issue_queued();

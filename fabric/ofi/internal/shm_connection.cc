@@ -117,6 +117,12 @@ void ShmConnection::close_transport() {
   socket_.close();
 }
 
+bool ShmConnection::served_peer() {
+  if (!layout_known_) return false;
+  const uint64_t taken = own_segment_->commands_taken();
+  return std::exchange(commands_taken_, taken) != taken;
+}
+
 void ShmConnection::tick(uint64_t now_ns) {
   DestructionWatch watch(lifetime_);
   if (!connected_) {

@@ -36,6 +36,7 @@ class ShmConnection final : public OfiConnection {
   ShmConnection(ShmDevice& device, const ConnectionOptions& options);
   Status open();
   void close_transport() override;
+  bool served_peer() override;
   void connect_socket();
   void poll_socket();
 
@@ -47,7 +48,8 @@ class ShmConnection final : public OfiConnection {
   std::string segment_name_;
   std::unique_ptr<ShmSegment> own_segment_;
   std::unique_ptr<ShmSegment> peer_segment_;
-  bool layout_known_ = false;  // to ShmLockBreaker
+  bool layout_known_ = false;  // to ShmSegment
+  uint64_t commands_taken_ = 0;
 };
 
 }  // namespace pmstore::fabric::ofi

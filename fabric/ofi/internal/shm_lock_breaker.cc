@@ -86,6 +86,10 @@ bool ShmSegment::recognized() const {
          layout_->commands.written == 0;
 }
 
+uint64_t ShmSegment::commands_taken() const {
+  return __atomic_load_n(&layout_->commands.read, __ATOMIC_RELAXED);
+}
+
 bool ShmSegment::lock_is_held() const {
   return __atomic_load_n(&layout_->lock, __ATOMIC_ACQUIRE) < kFree;
 }

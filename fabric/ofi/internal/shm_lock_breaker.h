@@ -38,6 +38,8 @@ class ShmSegment {
 
   // Whether it looks like a fresh segment of this process, as libfabric 1.17 lays it out.
   bool recognized() const;
+  // How many commands its owner has taken from it so far.
+  uint64_t commands_taken() const;
   bool lock_is_held() const;
   // Drops the commands that are queued, then unlocks. Only when the holder is dead.
   void break_lock();

@@ -58,11 +58,22 @@ TcpConnection* TcpDevice::find(const fid* endpoint) const {
 }
 
 size_t TcpDevice::poll_queues() {
-  // Now and then all are looked at: a queue that waits for room in a socket need not be readable.
-  if (watched_.size() <= kPollAll || ++polls_since_all_ >= 256) {
-    polls_since_all_ = 0;
-    return OfiDevice::poll_queues();
+  ++polls_;
+  size_t handled = 0;
+  if (polls_ % kQuietPolls == 0) {
+    // Now and then all are looked at: a queue that waits for room in a socket need not be readable.
+    handled = OfiDevice::poll_queues();
+  } else if (watched_.size() > kPollAll || quiet_polls_ >= kQuietPolls ||
+             polls_ % kSampleEvery == 0) {
+    handled = poll_ready();
+  } else {
+    handled = OfiDevice::poll_queues();
   }
+  quiet_polls_ = handled > 0 ? 0 : quiet_polls_ + 1;
+  return handled;
+}
+
+size_t TcpDevice::poll_ready() {
   epoll_event ready[kMaxReady];
   const int count = epoll_wait(epoll_fd_, ready, kMaxReady, 0);
   size_t handled = 0;
@@ -70,7 +81,8 @@ size_t TcpDevice::poll_queues() {
     // A callback may have destroyed a connection that is still in the array.
     auto* connection = static_cast<TcpConnection*>(ready[i].data.ptr);
     if (std::find(watched_.begin(), watched_.end(), connection) == watched_.end()) continue;
-    handled += connection->poll();
+    // What was there may have been a READ or WRITE, which makes no completion at the target.
+    handled += std::max<size_t>(1, connection->poll());
   }
   return handled;
 }
