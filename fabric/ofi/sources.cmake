@@ -10,6 +10,7 @@ list(APPEND PMSTORE_FABRIC_SOURCES
   ofi/internal/shm_connection.cc
   ofi/internal/shm_device.cc
   ofi/internal/shm_lock_breaker.cc
+  ofi/internal/shm_segment.cc
   ofi/internal/shm_socket.cc
   ofi/internal/tcp_connection.cc
   ofi/internal/tcp_device.cc)

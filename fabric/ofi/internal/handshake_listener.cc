@@ -93,7 +93,7 @@ void HandshakeListener::refuse(Pending& pending, const Error& why, uint64_t now_
 
 void HandshakeListener::complete(Pending& pending) {
   pending.connection->peer_has_linked();
-  OfiConnection::hand_over(std::move(pending.connection),
+  OfiConnection::give_away(std::move(pending.connection),
                            encode({MessageKind::kWelcome, {}, {}, {}}),
                            [&](std::unique_ptr<Connection> connection) {
                              acceptor_.on_connected(pending.token, std::move(connection));

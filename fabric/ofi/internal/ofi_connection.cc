@@ -92,6 +92,7 @@ void OfiConnection::fail(const Error& why) {
   while (oldest_ != kNoSlot) {
     Completion* completion = slots_[oldest_].completion;
     release_slot(oldest_);
+    if (completion == nullptr) continue;
     completion->finish(false);
     if (watch.destroyed()) return;
   }

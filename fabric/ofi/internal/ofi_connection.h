@@ -71,7 +71,7 @@ class OfiConnection : public Connection {
   // Gives `connection` to its new owner, who sets the receiver or destroys it, then tells the peer
   // and establishes it.
   template <typename Give>
-  static void hand_over(std::unique_ptr<OfiConnection> connection, std::vector<std::byte> welcome,
+  static void give_away(std::unique_ptr<OfiConnection> connection, std::vector<std::byte> welcome,
                         Give give) {
     OfiConnection* observed = connection.get();
     DestructionWatch watch(observed->lifetime_);
@@ -102,7 +102,12 @@ class OfiConnection : public Connection {
   FidPtr<fid_cq> queue_;
   FidPtr<fid_ep> endpoint_;  // after queue_: closed before it
   fi_addr_t peer_ = FI_ADDR_UNSPEC;
+  // What is special about tcp: libfabric queues without bound, so this is how many requests may be
+  // issued and not yet proven done; every quarter of it, one is reported unasked. 0: no need.
+  uint64_t window_ = 0;
+  // What is special about shm.
   bool check_grants_ = false;
+  bool empty_delivery_hangs_ = false;  // of a WRITE of no bytes with FI_DELIVERY_COMPLETE
   bool established_ = false;
   Lifetime lifetime_;
 
@@ -112,10 +117,12 @@ class OfiConnection : public Connection {
   static constexpr uint32_t kMaxQueued = 512;
   static constexpr size_t kMaxEarly = 1024;
 
-  // A signaled batch that has not completed.
+  // A signaled batch that has not completed, or (without a Completion) a proof for window_.
   struct Slot {
     Completion* completion = nullptr;
+    uint64_t sequence = 0;     // issued_ when it was
     uint64_t deadline_ns = 0;  // 0: not yet stamped by tick()
+    uint32_t reports = 0;      // completions of libfabric's that are still to come
     uint32_t next = kNoSlot;
     uint32_t previous = kNoSlot;
   };
@@ -126,14 +133,19 @@ class OfiConnection : public Connection {
   };
 
   Status check(const Batch& batch) const;
-  uint64_t flags_of(const Batch& batch, size_t i, bool signaled) const;
+  // The request whose completion says that the data of the whole batch has arrived. The last one's
+  // own is needed too, where that is another.
+  size_t proof_of(const Batch& batch) const;
+  uint64_t flags_of(const WorkRequest& request, bool more, bool reported) const;
   void count(const WorkRequest& request);
   // 0, -FI_EAGAIN, or another error of libfabric.
   ssize_t issue(const WorkRequest& request, uint64_t flags, uint32_t slot);
+  ssize_t issue_reported(const WorkRequest& request, uint64_t offset, uint64_t flags);
+  ssize_t hand_over(const WorkRequest& request, uint64_t offset, uint64_t flags, uint32_t slot);
   // Issues from the queue until it is empty or libfabric has no room.
   void issue_queued();
   void enqueue(const WorkRequest& request, uint64_t flags, uint32_t slot);
-  uint32_t take_slot(Completion* completion);
+  uint32_t take_slot(Completion* completion, uint32_t reports);
   void release_slot(uint32_t slot);
   size_t drain_queue();
   void handle(const fi_cq_data_entry& entry);
@@ -151,6 +163,9 @@ class OfiConnection : public Connection {
   uint32_t free_ = kNoSlot;
   uint32_t oldest_ = kNoSlot;
   uint32_t newest_ = kNoSlot;
+  uint64_t issued_ = 0;         // work requests handed to libfabric
+  uint64_t last_reported_ = 0;  // issued_ at the last one that has a slot
+  uint64_t proven_ = 0;         // of issued_, known to be done
 
   std::vector<Queued> queued_;  // ring
   uint32_t queue_head_ = 0;

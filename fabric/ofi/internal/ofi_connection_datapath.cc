@@ -1,4 +1,6 @@
 // The data path of OfiConnection: posting, polling. It does not allocate, throw, log or lock.
+#include <algorithm>
+
 #include "fabric/ofi/internal/destruction_watch.h"
 #include "fabric/ofi/internal/ofi_connection.h"
 #include "fabric/ofi/internal/ofi_device.h"
@@ -26,7 +28,10 @@ Status OfiConnection::check(const Batch& batch) const {
       return make_error(ErrorCode::kUnsupported,
                         "tcp and shm have no remote atomics and no FLUSH; see Capabilities");
     }
-    if (request.bytes == 0) continue;
+    if (request.bytes == 0) {
+      if (request.op == OpCode::kWriteImmediate) continue;
+      return make_error(ErrorCode::kInvalidArgument, "a READ or WRITE of no bytes does nothing");
+    }
     const std::span<std::byte> region = request.local_region->bytes();
     const size_t offset = static_cast<size_t>(request.local - region.data());
     if (request.local < region.data() || offset > region.size() ||
@@ -38,14 +43,22 @@ Status OfiConnection::check(const Batch& batch) const {
   return {};
 }
 
-uint64_t OfiConnection::flags_of(const Batch& batch, size_t i, bool signaled) const {
-  uint64_t flags = batch[i].op == OpCode::kWriteImmediate ? FI_REMOTE_CQ_DATA : 0;
-  if (i + 1 < batch.size()) return flags | FI_MORE;
-  if (signaled) {
-    flags |= FI_COMPLETION;
-    // A WRITE is reported when it has left unless asked otherwise; a READ's data is proof by
-    // itself.
-    if (is_write(batch[i])) flags |= FI_DELIVERY_COMPLETE;
+size_t OfiConnection::proof_of(const Batch& batch) const {
+  size_t proof = batch.size() - 1;
+  if (empty_delivery_hangs_) {
+    while (proof > 0 && batch[proof].bytes == 0) --proof;
+  }
+  return proof;
+}
+
+uint64_t OfiConnection::flags_of(const WorkRequest& request, bool more, bool reported) const {
+  uint64_t flags = request.op == OpCode::kWriteImmediate ? FI_REMOTE_CQ_DATA : 0;
+  if (more) flags |= FI_MORE;
+  if (!reported) return flags;
+  flags |= FI_COMPLETION;
+  // A WRITE is reported when it has left unless asked otherwise; a READ's data is proof by itself.
+  if (is_write(request) && (request.bytes > 0 || !empty_delivery_hangs_)) {
+    flags |= FI_DELIVERY_COMPLETE;
   }
   return flags;
 }
@@ -68,12 +81,16 @@ Status OfiConnection::post(const Batch& batch, Completion* completion) {
   if (queue_size_ + batch.size() > kMaxQueued || (completion != nullptr && free_ == kNoSlot)) {
     return make_error(ErrorCode::kBackPressure);
   }
-  const uint32_t slot = completion != nullptr ? take_slot(completion) : kNoSlot;
+  const size_t last = batch.size() - 1;
+  const size_t proof = proof_of(batch);
+  const uint32_t slot =
+      completion != nullptr ? take_slot(completion, proof == last ? 1 : 2) : kNoSlot;
   ++counters_.doorbells;
-  for (size_t i = 0; i < batch.size(); ++i) {
+  for (size_t i = 0; i <= last; ++i) {
     count(batch[i]);
-    const uint64_t flags = flags_of(batch, i, completion != nullptr);
-    const uint32_t own_slot = i + 1 == batch.size() ? slot : kNoSlot;
+    const bool reported = completion != nullptr && (i == proof || i == last);
+    const uint64_t flags = flags_of(batch[i], i < last, reported);
+    const uint32_t own_slot = reported ? slot : kNoSlot;
     if (queue_size_ == 0) {
       const ssize_t code = issue(batch[i], flags, own_slot);
       if (code == 0) continue;
@@ -94,6 +111,27 @@ ssize_t OfiConnection::issue(const WorkRequest& request, uint64_t flags, uint32_
     post_error_ = make_error(ErrorCode::kAccess, "a remote access outside what its key grants");
     return -FI_EACCES;
   }
+  if (window_ != 0) {
+    if (issued_ - proven_ >= window_) return -FI_EAGAIN;
+    if (slot == kNoSlot && issued_ - last_reported_ >= window_ / 4 && free_ != kNoSlot) {
+      return issue_reported(request, offset, flags);
+    }
+  }
+  return hand_over(request, offset, flags, slot);
+}
+
+// Nobody asked for a completion of this one, but it will prove that it and all before it are done.
+ssize_t OfiConnection::issue_reported(const WorkRequest& request, uint64_t offset, uint64_t flags) {
+  const uint32_t slot = take_slot(nullptr, 1);
+  flags |= FI_COMPLETION;
+  if (is_write(request)) flags |= FI_DELIVERY_COMPLETE;
+  const ssize_t code = hand_over(request, offset, flags, slot);
+  if (code != 0) release_slot(slot);
+  return code;
+}
+
+ssize_t OfiConnection::hand_over(const WorkRequest& request, uint64_t offset, uint64_t flags,
+                                 uint32_t slot) {
   iovec local{request.local, request.bytes};
   fi_rma_iov remote{offset, request.bytes, request.remote_key};
   void* descriptor = nullptr;  // FI_MR_LOCAL is not asked for
@@ -107,7 +145,10 @@ ssize_t OfiConnection::issue(const WorkRequest& request, uint64_t flags, uint32_
                            request.immediate};
   const ssize_t code = is_write(request) ? fi_writemsg(endpoint_.get(), &message, flags)
                                          : fi_readmsg(endpoint_.get(), &message, flags);
-  if (code != 0 && code != -FI_EAGAIN) [[unlikely]] {
+  if (code == 0) {
+    ++issued_;
+    if (slot != kNoSlot) slots_[slot].sequence = last_reported_ = issued_;
+  } else if (code != -FI_EAGAIN) [[unlikely]] {
     post_error_ = make_error(ErrorCode::kDisconnected, fi_strerror(static_cast<int>(-code)));
   }
   return code;
@@ -128,14 +169,14 @@ void OfiConnection::issue_queued() {
   }
 }
 
-uint32_t OfiConnection::take_slot(Completion* completion) {
+uint32_t OfiConnection::take_slot(Completion* completion, uint32_t reports) {
   const uint32_t index = free_;
   Slot& slot = slots_[index];
   free_ = slot.next;
-  slot = Slot{completion, 0, kNoSlot, newest_};
+  slot = Slot{completion, 0, 0, reports, kNoSlot, newest_};
   (newest_ == kNoSlot ? oldest_ : slots_[newest_].next) = index;
   newest_ = index;
-  completion->arm();
+  if (completion != nullptr) completion->arm();
   return index;
 }
 
@@ -200,8 +241,11 @@ void OfiConnection::handle(const fi_cq_data_entry& entry) {
   }
   if (entry.op_context == nullptr) return;
   const uint32_t index = slot_of(entry.op_context);
+  if (--slots_[index].reports > 0) return;
   Completion* completion = slots_[index].completion;
+  proven_ = std::max(proven_, slots_[index].sequence);
   release_slot(index);
+  if (completion == nullptr) return;
   ++counters_.completions;
   completion->finish(true);
 }

@@ -1,58 +1,16 @@
 #include "fabric/ofi/internal/shm_connection.h"
 
-#include <sys/mman.h>
-#include <sys/random.h>
-#include <sys/statvfs.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cinttypes>
-#include <cstdio>
+#include <utility>
 
 #include "fabric/ofi/internal/handshake.h"
 #include "fabric/ofi/internal/shm_device.h"
 
 namespace pmstore::fabric::ofi {
 
-namespace {
-
-// What one endpoint of libfabric 1.17 takes in /dev/shm. A tmpfs that is full shows itself by
-// SIGBUS only when a page is touched, so the room is looked at before.
-constexpr uint64_t kSegmentBytes = 16u << 20;
-
-Status check_room() {
-  struct statvfs room {};
-  if (statvfs("/dev/shm", &room) != 0 ||
-      static_cast<uint64_t>(room.f_bavail) * room.f_bsize < kSegmentBytes) {
-    return make_error(ErrorCode::kIo,
-                      "/dev/shm has no room for a connection (16 MiB on each side); enlarge it "
-                      "(mount -o remount,size=..., docker: --shm-size) or use tcp://");
-  }
-  return {};
-}
-
-Result<std::string> new_segment_name() {
-  uint64_t random = 0;
-  if (getrandom(&random, sizeof random, 0) != sizeof random) {
-    return make_error(ErrorCode::kIo, "no random numbers from the kernel; check getrandom(2)");
-  }
-  char name[64];
-  std::snprintf(name, sizeof name, "pmstore-%d-%016" PRIx64, static_cast<int>(getpid()), random);
-  return std::string(name);
-}
-
-// It becomes a file name.
-bool is_segment_name(const std::string& name) {
-  return name.starts_with("pmstore-") && std::all_of(name.begin(), name.end(), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
-         });
-}
-
-}  // namespace
-
 ShmConnection::ShmConnection(ShmDevice& device, const ConnectionOptions& options)
     : OfiConnection(device, options), shm_(device) {
   check_grants_ = true;
+  empty_delivery_hangs_ = true;
 }
 
 ShmConnection::~ShmConnection() {
@@ -61,7 +19,7 @@ ShmConnection::~ShmConnection() {
 }
 
 Status ShmConnection::open() {
-  PMSTORE_TRY_STATUS(check_room());
+  PMSTORE_TRY_STATUS(check_segment_room());
   PMSTORE_TRY(segment_name_, new_segment_name());
   const Provider& provider = shm_.provider();
   fi_av_attr attributes{};
@@ -179,6 +137,6 @@ Status ShmConnection::send_control(std::vector<std::byte> message) {
 
 // Both have it mapped: the name is of no more use. libfabric unlinks it again when the endpoint
 // closes, and does not mind that it is gone.
-void ShmConnection::peer_has_linked() { shm_unlink(("/" + segment_name_).c_str()); }
+void ShmConnection::peer_has_linked() { unlink_segment(segment_name_); }
 
 }  // namespace pmstore::fabric::ofi

@@ -10,6 +10,7 @@
 
 #include "fabric/ofi/internal/ofi_connection.h"
 #include "fabric/ofi/internal/shm_lock_breaker.h"
+#include "fabric/ofi/internal/shm_segment.h"
 #include "fabric/ofi/internal/shm_socket.h"
 
 namespace pmstore::fabric::ofi {

@@ -7,6 +7,7 @@ ShmDevice::ShmDevice(base::Executor& executor, std::unique_ptr<Provider> provide
 
 Result<std::unique_ptr<Device>> ShmDevice::open(base::Executor& executor) {
   PMSTORE_TRY(std::unique_ptr<Provider> provider, Provider::open(Scheme::kShm));
+  remove_stale_segments();
   return std::unique_ptr<Device>(new ShmDevice(executor, std::move(provider)));
 }
 

@@ -8,50 +8,21 @@
 // is emptied and unlocked. A command that was half written is lost with it, as it must be; the
 // connection breaks at the next tick.
 //
-// The segment's layout is private to libfabric, so it is checked against a segment of our own
-// first; where it does not match (another libfabric; later ones have queues without locks), this
-// does nothing.
+// Needs a layout that ShmSegment recognizes; with another libfabric, nobody adds anything to it
+// (and later ones have queues without locks).
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
-#include <memory>
 #include <mutex>
-#include <string>
 #include <thread>
 #include <vector>
 
-#include "base/result.h"
+#include "fabric/ofi/internal/shm_segment.h"
 
 namespace pmstore::fabric::ofi {
 
 struct CallTrace;
-
-// The first page of an endpoint's segment, mapped.
-class ShmSegment {
- public:
-  // Disconnected when there is none of that name: the peer is gone, or its /dev/shm is not ours.
-  static Result<std::unique_ptr<ShmSegment>> map(const std::string& name);
-  ~ShmSegment();
-  ShmSegment(const ShmSegment&) = delete;
-  ShmSegment& operator=(const ShmSegment&) = delete;
-
-  // Whether it looks like a fresh segment of this process, as libfabric 1.17 lays it out.
-  bool recognized() const;
-  // How many commands its owner has taken from it so far.
-  uint64_t commands_taken() const;
-  bool lock_is_held() const;
-  // Drops the commands that are queued, then unlocks. Only when the holder is dead.
-  void break_lock();
-  // For tests: as a peer that dies inside leaves it.
-  void leave_locked();
-
- private:
-  struct Layout;
-  explicit ShmSegment(void* page, uint64_t file_bytes);
-  Layout* layout_;
-  uint64_t file_bytes_;
-};
 
 class ShmLockBreaker {
  public:

@@ -95,7 +95,13 @@ Result<bool> ShmSocket::connect(const std::string& name) {
             "); start pmstored there, or check the name and that it is not in another "
             "network namespace");
   }
-  if (!same_user()) {
+  const Peer peer = identify();
+  if (peer == Peer::kThisProcess) {
+    // libfabric would use the server's own mapping, and crash when either end closes.
+    return make_error(ErrorCode::kUnsupported,
+                      "the server at shm://" + name + " is in this process; use local: or tcp://");
+  }
+  if (peer == Peer::kOtherUser) {
     return make_error(ErrorCode::kAccess, "the server at shm://" + name +
                                               " runs as another user; use tcp:// or the same user");
   }
@@ -106,7 +112,7 @@ std::optional<ShmSocket> ShmSocket::accept() {
   const int fd = accept4(fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (fd < 0) return {};
   ShmSocket client(fd);
-  if (!client.same_user()) {
+  if (client.identify() == Peer::kOtherUser) {
     // Best effort; closing says enough.
     static_cast<void>(client.send(encode_refusal(
         make_error(ErrorCode::kAccess, "the server runs as another user; use tcp://"))));
@@ -115,11 +121,14 @@ std::optional<ShmSocket> ShmSocket::accept() {
   return client;
 }
 
-// The segments in /dev/shm are for one user only, and whoever maps one can damage it.
-bool ShmSocket::same_user() const {
+ShmSocket::Peer ShmSocket::identify() const {
   ucred peer{};
   socklen_t bytes = sizeof peer;
-  return getsockopt(fd_, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == geteuid();
+  // The segments in /dev/shm are for one user only, and whoever maps one can damage it.
+  if (getsockopt(fd_, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0 || peer.uid != geteuid()) {
+    return Peer::kOtherUser;
+  }
+  return peer.pid == getpid() ? Peer::kThisProcess : Peer::kOk;
 }
 
 Status ShmSocket::send(std::span<const std::byte> message) {

@@ -29,7 +29,7 @@ class ShmSocket {
   static Result<ShmSocket> create(const std::string& name);
 
   // True once connected, false: ask again. Disconnected when nobody listens, Access when the server
-  // belongs to another user.
+  // belongs to another user, Unsupported when it is in this process.
   Result<bool> connect(const std::string& name);
   // The next client; nothing when there is none. Clients of other users are turned away.
   std::optional<ShmSocket> accept();
@@ -43,7 +43,8 @@ class ShmSocket {
   void close();
 
  private:
-  bool same_user() const;
+  enum class Peer { kOk, kThisProcess, kOtherUser };
+  Peer identify() const;
   int fd_ = -1;
 };
 

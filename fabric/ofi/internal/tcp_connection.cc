@@ -9,7 +9,9 @@ TcpConnection::TcpConnection(TcpDevice& device, const ConnectionOptions& options
     : OfiConnection(device, options),
       tcp_(device),
       where_(std::move(where)),
-      receive_buffer_(kMaxMessageBytes) {}
+      receive_buffer_(kMaxMessageBytes) {
+  window_ = 256;
+}
 
 TcpConnection::~TcpConnection() {
   close_transport();

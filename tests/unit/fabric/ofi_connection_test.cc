@@ -1,0 +1,292 @@
+// What an established connection does: limits, order, deadlines, and being destroyed at awkward
+// moments.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tests/unit/fabric/ofi_server.h"
+
+namespace pmstore::fabric::ofi {
+namespace {
+
+class OfiConnection : public OfiTest {};
+
+TEST_P(OfiConnection, AFullQueuePushesBackAndLosesNothing) {
+  connect();
+  // The server is not polled, so nothing can be served: both run on this executor, which does not
+  // run.
+  Batch batch;
+  for (size_t i = 0; i < Batch::kMaxWorkRequests; ++i) {
+    batch.write(local(0, 2048), remote_.region.at(i * 2048));
+  }
+  std::vector<std::unique_ptr<Completion>> completions;
+  Status refused;
+  for (int i = 0; i < 4000 && refused; ++i) {
+    auto completion = std::make_unique<Completion>();
+    refused = client_->connection->post(batch, completion.get());
+    if (refused) {
+      completions.push_back(std::move(completion));
+    } else {
+      EXPECT_TRUE(completion->idle()) << "a batch that was not taken must not be armed";
+    }
+  }
+  ASSERT_FALSE(refused) << "the queue has no bound";
+  EXPECT_EQ(refused.code(), ErrorCode::kBackPressure);
+  const Counters& counters = client_->connection->counters();
+  EXPECT_EQ(counters.doorbells, completions.size());
+  EXPECT_EQ(counters.work_requests, completions.size() * batch.size());
+  server_->resume();
+  ASSERT_TRUE(run_until([&] { return completions.back()->done(); }));
+  for (auto& completion : completions) EXPECT_TRUE(completion->ok());
+  EXPECT_EQ(counters.completions, completions.size()) << "one for each batch";
+  EXPECT_TRUE(client_->connection->post(batch, completions[0].get())) << "there is room again";
+  ASSERT_TRUE(run_until([&] { return completions[0]->done(); }));
+}
+
+TEST_P(OfiConnection, TooManySignaledBatchesPushBack) {
+  connect();
+  Batch batch;
+  batch.write(local(0, 8), remote_.region.at(0));
+  std::vector<std::unique_ptr<Completion>> completions;
+  Status refused;
+  while (refused && completions.size() < 5000) {
+    completions.push_back(std::make_unique<Completion>());
+    refused = client_->connection->post(batch, completions.back().get());
+  }
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.code(), ErrorCode::kBackPressure);
+  completions.pop_back();
+  ASSERT_TRUE(run_until([&] { return completions.back()->done(); }));
+  for (auto& completion : completions) EXPECT_TRUE(completion->ok());
+}
+
+// Sizes on both sides of every protocol switch of the providers.
+TEST_P(OfiConnection, AReadSeesTheWritesBeforeItAndImmediatesComeAfterTheirData) {
+  connect();
+  uint32_t serial = 0;
+  for (uint32_t bytes :
+       {1u, 8u, 64u, 230u, 256u, 1000u, 4096u, 4097u, 9000u, 32768u, 65537u, 400'000u}) {
+    for (int round = 0; round < 5; ++round) {
+      ++serial;
+      std::memset(memory_.data(), static_cast<int>(serial), bytes);
+      Batch batch;
+      batch.write(local(0, bytes), remote_.region.at(100));
+      batch.read(local(500'000, bytes), remote_.region.at(100));
+      batch.write_immediate(local(0, bytes), remote_.region.at(500'000), serial);
+      batch.read(local(500'000 + bytes - 1, 1), remote_.region.at(500'000 + bytes - 1));
+      ASSERT_TRUE(execute(batch)) << bytes;
+      EXPECT_EQ(std::memcmp(memory_.data(), memory_.data() + 500'000, bytes), 0) << bytes;
+      EXPECT_EQ(std::memcmp(memory_.data(), server_->at(500'000), bytes), 0) << bytes;
+      ASSERT_TRUE(run_until([&] { return server_->immediates(0) == serial; }));
+      EXPECT_EQ(server_->last_immediate(0), serial);
+    }
+  }
+  EXPECT_EQ(client_->connection->counters().completions, serial);
+}
+
+TEST_P(OfiConnection, AnImmediateMayHaveNoData) {
+  connect();
+  Batch batch;
+  batch.write_immediate(local(0, 0), remote_.region.at(0), 0xffffffff);
+  ASSERT_TRUE(execute(batch));
+  ASSERT_TRUE(run_until([&] { return server_->immediates(0) == 1; }));
+  EXPECT_EQ(server_->last_immediate(0), 0xffffffffu);
+}
+
+TEST_P(OfiConnection, ABatchThatEndsWithAnEmptyImmediateIsCompleteWhenItsDataHasLanded) {
+  connect();
+  for (int round = 1; round <= 50; ++round) {
+    std::memset(memory_.data(), round, 3000);
+    Batch batch;
+    batch.write(local(0, 3000), remote_.region.at(0));
+    batch.write_immediate(local(0, 0), remote_.region.at(0), 1);
+    batch.write_immediate(local(0, 0), remote_.region.at(0), 2);
+    ASSERT_TRUE(execute(batch));
+    ASSERT_EQ(std::memcmp(memory_.data(), server_->at(0), 3000), 0);
+  }
+  EXPECT_EQ(client_->connection->counters().completions, 50u);
+  ASSERT_TRUE(run_until([&] { return server_->immediates(0) == 100; }));
+}
+
+TEST_P(OfiConnection, ABatchIsPostedAsAWholeOrNotAtAll) {
+  connect();
+  Batch atomic;
+  atomic.write(local(0, 8), remote_.region.at(0)).fetch_add(local(8, 8), remote_.region.at(8), 1);
+  Batch outside;
+  outside.write(local(0, 8), remote_.region.at(0))
+      .write({memory_.data() + kServerBytes - 4, 8, region_.get()}, remote_.region.at(8));
+  Completion completion;
+  Status refused = client_->connection->post(atomic, &completion);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.code(), ErrorCode::kUnsupported);
+  refused = client_->connection->post(outside, &completion);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.code(), ErrorCode::kInvalidArgument);
+  Batch nothing;
+  nothing.write(local(0, 8), remote_.region.at(0)).read(local(0, 0), remote_.region.at(8));
+  refused = client_->connection->post(nothing, &completion);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.code(), ErrorCode::kInvalidArgument);
+  refused = client_->connection->post(Batch{}, &completion);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.code(), ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(completion.idle());
+  EXPECT_EQ(client_->connection->counters().doorbells, 0u);
+  EXPECT_EQ(client_->connection->counters().work_requests, 0u);
+  EXPECT_FALSE(client_->connection->broken());
+}
+
+// A receiver that destroys its connection from inside the callback, as fabric/connection.h allows.
+struct Suicide final : Receiver {
+  std::unique_ptr<Connection> connection;
+  int immediates = 0;
+  int disconnects = 0;
+  void on_immediate(uint32_t) override {
+    ++immediates;
+    connection.reset();
+  }
+  void on_disconnect(const Error&) override {
+    ++disconnects;
+    connection.reset();
+  }
+};
+
+TEST_P(OfiConnection, MayBeDestroyedFromItsOwnImmediate) {
+  connect();
+  Suicide suicide;
+  suicide.connection = std::move(client_->connection);
+  suicide.connection->set_receiver(&suicide);
+  server_->send_immediates(0, 10);
+  ASSERT_TRUE(run_until([&] { return suicide.connection == nullptr; }));
+  EXPECT_EQ(suicide.immediates, 1) << "nothing comes after its destruction";
+  ASSERT_TRUE(run_until([&] { return server_->disconnects(0) == 1; }));
+}
+
+TEST_P(OfiConnection, MayBeDestroyedFromItsOwnDisconnect) {
+  connect();
+  Suicide suicide;
+  suicide.connection = std::move(client_->connection);
+  suicide.connection->set_receiver(&suicide);
+  server_->destroy_end(0);
+  ASSERT_TRUE(run_until([&] { return suicide.connection == nullptr; }));
+  EXPECT_EQ(suicide.disconnects, 1);
+}
+
+TEST_P(OfiConnection, MayBeDestroyedByACoroutineThatItResumes) {
+  connect();
+  auto run = [](ClientEnd& end, const Batch& batch, int& done) -> base::Task<void> {
+    Status status = co_await end.connection->execute(batch);
+    done += status ? 1 : 100;
+    end.connection.reset();
+  };
+  Batch batch;
+  batch.read(local(0, 64), remote_.region.at(0));
+  int done = 0;
+  executor_.spawn(run(*client_, batch, done));
+  ASSERT_TRUE(run_until([&] { return done != 0; }));
+  EXPECT_EQ(done, 1);
+  ASSERT_TRUE(run_until([&] { return server_->disconnects(0) == 1; }));
+}
+
+TEST_P(OfiConnection, WhatWasSentBeforeAnOrderlyCloseArrives) {
+  connect();
+  Batch batch;
+  for (uint32_t i = 0; i < 20; ++i) batch.write_immediate(local(0, 100), remote_.region.at(0), i);
+  Completion completion;
+  ASSERT_TRUE(client_->connection->post(batch, &completion));
+  ASSERT_TRUE(run_until([&] { return completion.done(); }));
+  client_.reset();
+  ASSERT_TRUE(run_until([&] { return server_->disconnects(0) == 1; }));
+  EXPECT_EQ(server_->immediates(0), 20u);
+}
+
+TEST_P(OfiConnection, NothingThatIsOutstandingIsWrittenAfterItsDestruction) {
+  connect();
+  Batch batch;
+  batch.read(local(0, 300'000), remote_.region.at(0));
+  std::memset(server_->at(0), 0x77, 300'000);
+  Completion completion;
+  ASSERT_TRUE(client_->connection->post(batch, &completion));
+  client_.reset();
+  std::memset(memory_.data(), 0x11, 300'000);
+  ASSERT_TRUE(run_until([&] { return server_->disconnects(0) == 1; }));
+  for (size_t i = 0; i < 300'000; ++i) ASSERT_EQ(memory_[i], std::byte{0x11}) << i;
+}
+
+TEST_P(OfiConnection, ASilentPeerFailsEverythingOnceAndInOrder) {
+  connect(200'000'000);
+  // Closed without a word, as if its host had lost power: its connection lives, but nobody polls
+  // it.
+  server_->pause();
+  Batch batch;
+  batch.read(local(0, 64), remote_.region.at(0));
+  std::vector<std::unique_ptr<Completion>> completions;
+  for (int i = 0; i < 10; ++i) {
+    completions.push_back(std::make_unique<Completion>());
+    ASSERT_TRUE(client_->connection->post(batch, completions.back().get()));
+  }
+  const uint64_t before = clock_.now_ns();
+  ASSERT_TRUE(run_until([&] { return client_->disconnects.size() == 1; }));
+  EXPECT_GE(clock_.now_ns() - before, 190'000'000u);
+  EXPECT_EQ(client_->disconnects[0].code, ErrorCode::kTimeout);
+  for (auto& completion : completions) {
+    EXPECT_TRUE(completion->done());
+    EXPECT_FALSE(completion->ok());
+  }
+  EXPECT_FALSE(run_until([&] { return client_->disconnects.size() > 1; }, 20'000'000));
+}
+
+// Unsignaled batches that cannot be handed to libfabric must not wait for ever either.
+TEST_P(OfiConnection, ASilentPeerIsNoticedWithoutAnySignaledBatch) {
+  connect(200'000'000);
+  server_->pause();
+  Batch batch;
+  for (size_t i = 0; i < Batch::kMaxWorkRequests; ++i)
+    batch.write(local(0, 100'000), remote_.region.at(0));
+  int posted = 0;
+  while (posted < 1000 && client_->connection->post(batch, nullptr)) ++posted;
+  ASSERT_LT(posted, 1000) << "the queue has no bound";
+  ASSERT_TRUE(run_until([&] { return client_->disconnects.size() == 1; }));
+  EXPECT_EQ(client_->disconnects[0].code, ErrorCode::kTimeout);
+}
+
+TEST_P(OfiConnection, AViolationIsAnAccessErrorOrADisconnectAndTheTargetServesOthers) {
+  connect();
+  std::unique_ptr<ClientEnd> violator = std::move(client_);
+  connect();
+  Batch bad;
+  bad.write(local(0, 64), remote_.region.at(kServerBytes - 63));
+  Completion completion;
+  ASSERT_TRUE(violator->connection->post(bad, &completion));
+  ASSERT_TRUE(run_until([&] { return violator->disconnects.size() == 1; }));
+  EXPECT_FALSE(completion.ok());
+  EXPECT_EQ(violator->disconnects[0].code,
+            GetParam() == Scheme::kShm ? ErrorCode::kAccess : ErrorCode::kDisconnected);
+  ASSERT_TRUE(run_until([&] { return server_->disconnects(0) == 1; }));
+  EXPECT_EQ(server_->disconnects(1), 0u);
+  Batch good;
+  good.write(local(0, 64), remote_.region.at(0));
+  EXPECT_TRUE(execute(good));
+}
+
+TEST_P(OfiConnection, AWithdrawnRegionCannotBeReached) {
+  connect(300'000'000);
+  Batch batch;
+  batch.write(local(0, 64), remote_.extra.at(0));
+  std::memset(memory_.data(), 0x33, 64);
+  ASSERT_TRUE(execute(batch));
+  EXPECT_EQ(server_->extra()[0], std::byte{0x33});
+  server_->withdraw_extra();
+  std::memset(memory_.data(), 0x44, 64);
+  EXPECT_FALSE(execute(batch));
+  EXPECT_TRUE(client_->connection->broken());
+  EXPECT_EQ(server_->extra()[0], std::byte{0x33});
+}
+
+INSTANTIATE_TEST_SUITE_P(Provider, OfiConnection, testing::Values(Scheme::kTcp, Scheme::kShm),
+                         [](const auto& provider) {
+                           return std::string(scheme_name(provider.param));
+                         });
+
+}  // namespace
+}  // namespace pmstore::fabric::ofi
