@@ -69,7 +69,7 @@ struct Got {
 };
 
 inline Result<Got> get_from(const Store& store, TableId table, std::string_view key) {
-  std::vector<std::byte> room(sizeof(GetReply) + kMaxValueBytes);
+  static std::vector<std::byte> room(sizeof(GetReply) + kMaxValueBytes);  // zeroed once
   auto bytes = store.get(table, key, room);
   if (!bytes) return bytes.error();
   Got got;

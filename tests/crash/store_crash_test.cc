@@ -1,0 +1,167 @@
+// The one-server commit under power cuts at every moment: after recovery the store is what it was
+// after some whole number of transactions, at least all that were acknowledged; and every flush and
+// drain that is not provably redundant is needed for that.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pmstore/check.h"
+#include "tests/crash/crash_image.h"
+#include "tests/unit/store/store_fixture.h"
+
+namespace pmstore::internal {
+namespace {
+
+using crash::CrashImage;
+using crash::CrashRecorder;
+using crash::CrashSearch;
+using crash::Trace;
+
+using Content = std::map<std::string, std::string>;
+
+constexpr uint64_t kRegionBytes = 1 << 20;
+
+Content content_of(const Store& store, TableId table, const std::vector<std::string>& keys) {
+  Content content;
+  for (const std::string& key : keys) {
+    const auto got = get_from(store, table, key);
+    if (got && got->found()) content[key] = got->value;
+  }
+  return content;
+}
+
+// Runs transactions while recording, and keeps what the store held after each.
+class Life {
+ public:
+  Life() : store_(kRegionBytes, {1, 16 << 10}) {
+    states_.push_back({});
+    recorder_.emplace(store_.pool().memory());
+  }
+  void commit(const std::vector<std::pair<std::string, std::optional<std::string>>>& writes) {
+    auto t = store_.transaction();
+    Content after = states_.back();
+    for (const auto& [key, value] : writes) {
+      if (std::find(keys_.begin(), keys_.end(), key) == keys_.end()) keys_.push_back(key);
+      if (value) {
+        t.write(WriteKind::kPut, store_.table(), key, *value);
+        after[key] = *value;
+      } else {
+        t.write(WriteKind::kErase, store_.table(), key, {});
+        after.erase(key);
+      }
+    }
+    const Status status = store_.commit(t);
+    PMSTORE_CHECK(status.has_value(), "the script's transactions commit");
+    states_.push_back(after);
+    recorder_->mark();
+  }
+  void truncate() {
+    PMSTORE_CHECK(store_.store().truncate_through(store_.ring(), UINT64_MAX).has_value(), "it can");
+  }
+  Trace take() { return recorder_->take(); }
+  uint64_t commits() const { return states_.size() - 1; }
+
+  // Recovers an image after `marks` acknowledged transactions; says what is wrong with it.
+  std::optional<std::string> check(CrashImage& image, size_t marks) const {
+    auto pool = persist::Pool::in_region(image.bytes(), persist::Domain::kMemoryController, false);
+    if (!pool) return pool.error().to_string();
+    image.watch((*pool)->memory());
+    const auto checked = check_store(**pool);
+    if (!checked) return checked.error().to_string();
+    if (!checked->sound()) return "check: " + checked->problems.front();
+    auto store = Store::open(**pool);
+    if (!store) return store.error().to_string();
+    const Content found = content_of(**store, store_table(), keys_);
+    const bool as_before = found == states_[marks];
+    const bool one_more = marks + 1 < states_.size() && found == states_[marks + 1];
+    if (!as_before && !one_more) {
+      return fmt::format("{} keys after {} transactions, not what was committed", found.size(),
+                         marks);
+    }
+    if (checked->live_records != found.size()) return "the check counts other records";
+    if ((*store)->recovery().damaged_records != 0) return "damaged records";
+    return work_on(**store, found);
+  }
+
+ private:
+  // It must go on: a new transaction, over a key that is there or not, and an erase.
+  std::optional<std::string> work_on(Store& store, const Content& found) const {
+    log::Ring& ring = store.rings()[0];
+    if (!ring.take_over(StoreInRegion::kClient)) return "the ring cannot be taken over";
+    auto message = TransactionMessage(900)
+                       .write(WriteKind::kPut, store_table(), keys_.front(), "new")
+                       .message();
+    if (!store.commit(ring, *decode_commit(StoreInRegion::kClient, message)))
+      return "no new commit";
+    if (get_from(store, store_table(), keys_.front())->value != "new")
+      return "the new value is not read";
+    for (const auto& [key, value] : found) {
+      if (key != keys_.front() && get_from(store, store_table(), key)->value != value) {
+        return "another record changed";
+      }
+    }
+    return std::nullopt;
+  }
+  TableId store_table() const { return TableId{1}; }
+
+  StoreInRegion store_;
+  std::optional<CrashRecorder> recorder_;
+  std::vector<Content> states_;
+  std::vector<std::string> keys_;
+};
+
+void run(Life& life) {
+  const auto value = [](char fill, size_t bytes) { return std::string(bytes, fill); };
+  life.commit({{"a", value('1', 20)}});
+  life.commit({{"a", value('2', 20)}, {"b", value('2', 200)}, {"c", value('2', 40)}});
+  life.commit({{"b", value('3', 200)}, {"c", std::nullopt}});
+  life.commit({{"c", value('4', 40)}, {"a", value('4', 300)}});  // reuses a slot; moves a record
+  life.truncate();
+  life.commit({{"a", std::nullopt}, {"b", value('5', 100)}, {"d", value('5', 1500)}});
+  for (char i = 0; i < 12; ++i) {  // wraps the ring, with truncation on the way
+    life.commit({{"d", value(static_cast<char>('a' + i), 1500)},
+                 {"b", value(static_cast<char>('a' + i), 80)}});
+  }
+}
+
+TEST(StoreCrash, EveryAcknowledgedTransactionSurvivesWhole) {
+  Life life;
+  run(life);
+  const Trace trace = life.take();
+  CrashSearch search;
+  search.images_per_point = 40;
+  const auto complaint =
+      search.run(trace, [&](CrashImage& image, size_t marks) { return life.check(image, marks); });
+  EXPECT_FALSE(complaint) << *complaint;
+  EXPECT_GT(search.images_seen, 3000u);
+  RecordProperty("images", static_cast<int>(search.images_seen));
+  std::printf("store crash: %llu images over %zu events\n",
+              static_cast<unsigned long long>(search.images_seen), trace.events.size());
+}
+
+// Leaves out one flush or drain after the other. A barrier may be redundant only where another one
+// covers the same lines before anything relies on them.
+TEST(StoreCrash, EveryFlushAndDrainIsNeeded) {
+  Life life;
+  run(life);
+  const Trace trace = life.take();
+  std::vector<std::string> not_missed;
+  for (const size_t barrier : trace.barriers()) {
+    CrashSearch search;
+    search.images_per_point = 20;
+    search.first_event = barrier;
+    const auto complaint = search.run(trace.without(barrier), [&](CrashImage& image, size_t marks) {
+      return life.check(image, marks);
+    });
+    if (!complaint) not_missed.push_back(trace.describe(barrier));
+  }
+  EXPECT_EQ(not_missed, std::vector<std::string>());
+}
+
+}  // namespace
+}  // namespace pmstore::internal
