@@ -161,6 +161,24 @@ std::optional<uint32_t> SlabArena::find_free_run(uint32_t run) {
   return std::nullopt;
 }
 
+// Leftovers would look like torn records: every slot starts out as never written. A chunk without a
+// header was never used and is zero. No more than the start of each slot is zeroed before the
+// header is durable, because until then the headers of the run's other chunks count.
+Status SlabArena::clear_slots(uint32_t first, uint8_t size_class) {
+  bool used = false;
+  for (uint32_t i = 0; i < run_chunks_of(size_class); ++i)
+    used |= chunks_[first + i].generation > 0;
+  if (!used) return {};
+  for (uint32_t i = 0; i < slots_per_slab(size_class); ++i) {
+    std::byte* slot = at(slot_of({first, size_class, 0}, i));
+    memory_->zero(slot, persist::kLineBytes);
+    memory_->flush(slot, persist::kLineBytes);
+  }
+  auto durable = memory_->drain();
+  if (!durable) return durable.error();
+  return {};
+}
+
 Status SlabArena::claim(uint8_t size_class) {
   const uint32_t run = run_chunks_of(size_class);
   auto first = find_free_run(run);
@@ -176,18 +194,8 @@ Status SlabArena::claim(uint8_t size_class) {
   }
   uint64_t base = 0;
   for (uint32_t i = 0; i < run; ++i) base = std::max(base, chunks_[*first + i].base_version);
-  // Leftovers would look like torn records: every slot starts out as never written. No more than
-  // that is zeroed before the header is durable, because until then the headers of the run's other
-  // chunks count.
   const uint64_t start = *first * kChunkBytes;
-  for (uint32_t i = 0; i < slots_per_slab(size_class); ++i) {
-    std::byte* slot =
-        memory_->at(offset_ + start + kSlabHeaderBytes + i * uint64_t{kSlotBytes[size_class]});
-    memory_->zero(slot, persist::kLineBytes);
-    memory_->flush(slot, persist::kLineBytes);
-  }
-  auto durable = memory_->drain();
-  if (!durable) return durable.error();
+  PMSTORE_TRY_STATUS(clear_slots(*first, size_class));
   PMSTORE_TRY_STATUS(write_header(*first, size_class, run, base));
   Chunk& state = chunks_[*first];
   state.kind = Chunk::Kind::kSlab;

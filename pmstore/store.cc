@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "base/atomic_copy.h"
 #include "persist/padding.h"
@@ -184,23 +185,26 @@ Result<size_t> Store::scan(const ScanRequest& request, std::span<std::byte> room
   return sizeof(reply) + items.bytes();
 }
 
+// In place nothing needs to be durable before the redo record goes: truncation flushes what its
+// entries say. So small records are only stored, and a record that is written often is flushed
+// once.
 void Store::write_record(SlotOffset slot, std::span<const std::byte> image) {
   // Rules H5 to H7: whole units, so that no mover has to read what is around the record.
   const size_t unit = persist::padding_unit(image.size(), /*one_sided=*/false);
   const size_t padded = persist::round_up(image.size(), unit);
-  alignas(persist::kLineBytes) std::byte block[1024];
+  std::byte* const to = arena_.at(slot);
+  alignas(persist::kLineBytes) std::byte block[persist::kXpLineBytes] = {};
   if (padded <= sizeof(block)) {
     std::memcpy(block, image.data(), image.size());
-    std::memset(block + image.size(), 0, padded - image.size());
-    memory().write(arena_.at(slot), block, padded);
+    padded < sizeof(block) ? memory().store(to, block, padded) : memory().write(to, block, padded);
     return;
   }
+  // Rule H4: large ones with non-temporal stores.
   const size_t whole = persist::round_down(image.size(), unit);
-  memory().write(arena_.at(slot), image.data(), whole);
+  memory().write(to, image.data(), whole);
   if (whole == image.size()) return;
   std::memcpy(block, image.data() + whole, image.size() - whole);
-  std::memset(block + (image.size() - whole), 0, padded - image.size());
-  memory().write(arena_.at(slot) + whole, block, padded - whole);
+  memory().write(to + whole, block, padded - whole);
 }
 
 Result<Outcome> Store::outcome(TxId id) {
@@ -221,6 +225,8 @@ Result<Outcome> Store::outcome(TxId id) {
 
 Status Store::flush_entries(log::Ring& ring, uint64_t through_lsn) {
   bool understood = true;
+  // Records that are written often are in many entries; their lines are flushed once.
+  std::vector<std::pair<uint64_t, uint64_t>> places;  // slot, bytes
   const bool whole = ring.for_each_entry([&](const log::EntryView& entry) {
     if (entry.lsn >= through_lsn) return;
     auto redo = RedoReader::open(entry.payload, catalog_.header().pool);
@@ -229,12 +235,18 @@ Status Store::flush_entries(log::Ring& ring, uint64_t through_lsn) {
       return;
     }
     while (auto write = redo->next()) {
-      if (arena_.slab_at(write->slot)) memory().flush(arena_.at(write->slot), write->image.size());
+      if (arena_.slab_at(write->slot)) places.emplace_back(raw(write->slot), write->image.size());
     }
     understood &= !redo->malformed();
   });
   if (!whole || !understood) {
     return make_error(ErrorCode::kBadPool, "a client's redo ring holds what is not a redo record");
+  }
+  std::sort(places.begin(), places.end(), std::greater<>());  // per slot, the longest first
+  uint64_t last = UINT64_MAX;
+  for (const auto& [slot, bytes] : places) {
+    if (slot != last) memory().flush(arena_.at(static_cast<SlotOffset>(slot)), bytes);
+    last = slot;
   }
   return {};
 }

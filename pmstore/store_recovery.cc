@@ -42,8 +42,6 @@ Status Store::replay_rings() {
     recovery_.transactions_replayed += entries;
     rings_.push_back(std::move(ring));
   }
-  auto durable = memory().drain();
-  if (!durable) return durable.error();
   return {};
 }
 
@@ -64,11 +62,7 @@ Status Store::replay_entry(const log::EntryView& entry) {
     const std::span<const std::byte> place(arena_.at(write->slot), kSlotBytes[slab->size_class]);
     const auto present = check_record(place, write->slot);
     // A slot whose checksum fails counts as older than everything.
-    if (present && present->version() >= write->record.version()) {
-      // It may be in a CPU cache only, after a crash of the process alone.
-      memory().flush(place.data(), write->image.size());
-      continue;
-    }
+    if (present && present->version() >= write->record.version()) continue;
     write_record(write->slot, write->image);
     ++recovery_.records_applied;
   }

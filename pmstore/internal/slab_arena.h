@@ -73,6 +73,7 @@ class SlabArena {
   Status read_headers();
   Status write_header(uint32_t chunk, uint16_t size_class, uint32_t run, uint64_t base_version);
   Status claim(uint8_t size_class);
+  Status clear_slots(uint32_t first, uint8_t size_class);
   std::optional<uint32_t> find_free_run(uint32_t run);
   Status give_back_empty_slabs();
 

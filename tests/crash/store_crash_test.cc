@@ -39,7 +39,9 @@ Content content_of(const Store& store, TableId table, const std::vector<std::str
 class Life {
  public:
   Life() : store_(kRegionBytes, {1, 16 << 10}) {
-    states_.push_back({});
+    PMSTORE_CHECK(store_.put("z", "0").has_value(), "an empty store takes a record");
+    keys_.push_back("z");
+    states_.push_back({{"z", "0"}});
     recorder_.emplace(store_.pool().memory());
   }
   void commit(const std::vector<std::pair<std::string, std::optional<std::string>>>& writes) {
@@ -60,11 +62,8 @@ class Life {
     states_.push_back(after);
     recorder_->mark();
   }
-  void truncate() {
-    PMSTORE_CHECK(store_.store().truncate_through(store_.ring(), UINT64_MAX).has_value(), "it can");
-  }
   Trace take() { return recorder_->take(); }
-  uint64_t commits() const { return states_.size() - 1; }
+  uint64_t records_offset() { return store_.store().arena().offset(); }
 
   // Recovers an image after `marks` acknowledged transactions; says what is wrong with it.
   std::optional<std::string> check(CrashImage& image, size_t marks) const {
@@ -117,15 +116,17 @@ class Life {
 
 void run(Life& life) {
   const auto value = [](char fill, size_t bytes) { return std::string(bytes, fill); };
-  life.commit({{"a", value('1', 20)}});
-  life.commit({{"a", value('2', 20)}, {"b", value('2', 200)}, {"c", value('2', 40)}});
+  life.commit({{"z", value('1', 10)}, {"b", value('1', 200)}});  // a new slab
+  life.commit({{"z", value('2', 10)}, {"c", value('2', 60)}});   // another
   life.commit({{"b", value('3', 200)}, {"c", std::nullopt}});
-  life.commit({{"c", value('4', 40)}, {"a", value('4', 300)}});  // reuses a slot; moves a record
-  life.truncate();
-  life.commit({{"a", std::nullopt}, {"b", value('5', 100)}, {"d", value('5', 1500)}});
-  for (char i = 0; i < 12; ++i) {  // wraps the ring, with truncation on the way
-    life.commit({{"d", value(static_cast<char>('a' + i), 1500)},
-                 {"b", value(static_cast<char>('a' + i), 80)}});
+  life.commit({{"c", value('4', 60)}, {"z", value('4', 100)}});  // reuses a slot; moves a record
+  life.commit({{"z", std::nullopt}, {"b", value('5', 100)}});
+  life.commit({{"d", value('5', 1500)}, {"c", value('5', 50)}});
+  // Wraps the ring, with truncation on the way; each small record is in one entry only, so what is
+  // still in the ring is needed.
+  for (char i = 0; i < 14; ++i) {
+    const char fill = static_cast<char>('a' + i);
+    life.commit({{"d", value(fill, 1500)}, {std::string("s") + fill, value(fill, 80)}});
   }
 }
 
@@ -144,16 +145,23 @@ TEST(StoreCrash, EveryAcknowledgedTransactionSurvivesWhole) {
               static_cast<unsigned long long>(search.images_seen), trace.events.size());
 }
 
-// Leaves out one flush or drain after the other. A barrier may be redundant only where another one
-// covers the same lines before anything relies on them.
+// Leaves out one flush or drain after the other. Provably redundant, and so not expected to be
+// missed: the flush inside a non-temporal store of a record in place, and the flush of the same
+// record at truncation: each of the two covers the lines of the other.
 TEST(StoreCrash, EveryFlushAndDrainIsNeeded) {
   Life life;
   run(life);
   const Trace trace = life.take();
   std::vector<std::string> not_missed;
+  size_t tried = 0;
   for (const size_t barrier : trace.barriers()) {
+    const crash::Event& event = trace.events[barrier];
+    const bool in_place = event.offset >= life.records_offset();
+    if (in_place && event.bytes >= 200) continue;
+    ++tried;
     CrashSearch search;
-    search.images_per_point = 20;
+    search.images_per_point = 130;  // each of 31 lines alone, and all but each
+
     search.first_event = barrier;
     const auto complaint = search.run(trace.without(barrier), [&](CrashImage& image, size_t marks) {
       return life.check(image, marks);
@@ -161,6 +169,8 @@ TEST(StoreCrash, EveryFlushAndDrainIsNeeded) {
     if (!complaint) not_missed.push_back(trace.describe(barrier));
   }
   EXPECT_EQ(not_missed, std::vector<std::string>());
+  EXPECT_GT(tried, 40u);
+  std::printf("store crash: %zu mutants, %zu not caught\n", tried, not_missed.size());
 }
 
 }  // namespace
