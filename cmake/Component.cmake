@@ -32,6 +32,15 @@ endfunction()
 add_custom_target(sanitized_tests)
 set(PMSTORE_SANITIZED_KINDS unit scenario)
 
+# pmstore_patience(VARIABLE): makes a time limit in seconds that of the build: code under a sanitizer
+# is several times slower.
+function(pmstore_patience variable)
+  if(PMSTORE_SANITIZE)
+    math(EXPR ${variable} "${${variable}} * 4")
+  endif()
+  set(${variable} ${${variable}} PARENT_SCOPE)
+endfunction()
+
 # pmstore_test(NAME SOURCES ... [DEPS ...] [TIMEOUT SECONDS]): a GoogleTest program, registered as
 # one ctest test.
 function(pmstore_test name)
@@ -39,6 +48,7 @@ function(pmstore_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
+  pmstore_patience(ARG_TIMEOUT)
   add_executable(${name} ${ARG_SOURCES})
   foreach(dep IN LISTS ARG_DEPS)
     target_link_libraries(${name} PRIVATE pmstore_${dep})

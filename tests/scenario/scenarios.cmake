@@ -1,6 +1,7 @@
-# pmstore_scenarios(NAME SOURCES ... [DEPS ...] [TIMEOUT seconds]): one scenario binary and its runs. NAME
-# is the run on `local` with the target in a second thread, NAME.same_thread with both on one executor;
-# NAME.tcp and NAME.shm have a second process. verbs needs a guest: tests/scenario/harness.h says how.
+# pmstore_scenarios(NAME SOURCES ... [DEPS ...] [TIMEOUT seconds]): one scenario binary and its runs.
+# NAME is the run on `local` with the target in a second thread, NAME.same_thread with both on one
+# executor; NAME.tcp and NAME.shm have a second process. verbs needs a guest:
+# tests/scenario/harness.h says how.
 function(pmstore_scenarios name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -8,6 +9,7 @@ function(pmstore_scenarios name)
   endif()
   pmstore_test(${name} TIMEOUT ${ARG_TIMEOUT} DEPS fabric ${ARG_DEPS}
     SOURCES ${CMAKE_SOURCE_DIR}/tests/scenario/harness.cc ${ARG_SOURCES})
+  pmstore_patience(ARG_TIMEOUT)
   add_test(NAME ${name}.same_thread COMMAND ${name})
   set_tests_properties(${name}.same_thread PROPERTIES TIMEOUT ${ARG_TIMEOUT}
     ENVIRONMENT "PMSTORE_TEST_FABRIC=local;PMSTORE_TEST_PLACE=same")
