@@ -57,8 +57,10 @@ class RpcReply {
 
 class RpcClient final : public Receiver {
  public:
-  // Allocates and registers its memory. Io as register_memory().
+  // Allocates and registers its memory. Io as register_memory(); InvalidArgument for unusable
+  // options: ring sizes are multiples of 64 from 4 KiB to 1 GiB, max_calls is from 1 to 65536.
   static Result<std::unique_ptr<RpcClient>> create(Device& device, const RpcOptions& options);
+  // Calls still outstanding are resumed, with Disconnected, in the executor's next turn.
   ~RpcClient() override;
 
   // Goes into the client's hello.
@@ -104,7 +106,8 @@ class RpcCall {
   ~RpcCall();
 
   uint16_t method() const { return method_; }
-  // In the request ring; valid until answered.
+  // In the request ring; valid until answered, even when the peer goes. A hostile client can change
+  // it at any time: copy a field before checking and using it.
   std::span<const std::byte> request() const { return request_; }
   // nullptr when the connection is gone.
   RpcPeer* peer() const;
@@ -143,7 +146,8 @@ class RpcHandler {
 // The server's end of one connection. Owns the connection once attached, and its request ring.
 class RpcPeer final : public Receiver {
  public:
-  // InvalidArgument when the client's reply region has an unusable size.
+  // InvalidArgument when the client's reply region has an unusable size: not a multiple of 64,
+  // below 4 KiB, or above options.reply_arena_bytes.
   static Result<std::unique_ptr<RpcPeer>> create(Device& device, const RpcOptions& options,
                                                  const RemoteRegion& reply_region,
                                                  RpcHandler& handler);

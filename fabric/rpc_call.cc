@@ -40,7 +40,7 @@ bool RpcClient::State::reserve(Waiter& waiter) {
   waiter.slot = free_slots.back();
   free_slots.pop_back();
   Slot& slot = slots[waiter.slot];
-  slot.state = SlotState::kSent;
+  slot.state = SlotState::kReserved;
   ++slot.generation;
   slot.request_piece = request.index;
   slot.request_offset = request.offset;
@@ -57,10 +57,14 @@ bool RpcClient::State::reserve(Waiter& waiter) {
 void RpcClient::State::fill(const Waiter& waiter, uint16_t method,
                             std::span<const std::byte> request) {
   const Slot& slot = slots[waiter.slot];
-  const RpcRequestHeader header{kRpcRequestMagic, slot.request_bytes,
-                                method,           static_cast<uint16_t>(waiter.slot),
-                                slot.generation,  0,
-                                slot.reply_offset, slot.reply_capacity,
+  const RpcRequestHeader header{kRpcRequestMagic,
+                                slot.request_bytes,
+                                method,
+                                static_cast<uint16_t>(waiter.slot),
+                                slot.generation,
+                                0,
+                                slot.reply_offset,
+                                slot.reply_capacity,
                                 0};
   std::byte* to = staging.data() + slot.request_offset;
   std::memcpy(to, &header, sizeof(header));
@@ -68,12 +72,14 @@ void RpcClient::State::fill(const Waiter& waiter, uint16_t method,
 }
 
 Status RpcClient::State::send(uint32_t index) {
-  const Slot& slot = slots[index];
+  Slot& slot = slots[index];
   Batch batch;
   batch.write_immediate(
       {staging.data() + slot.request_offset, slot.request_bytes, staging_region.get()},
       request_region.at(slot.request_offset), slot.request_offset / kRpcUnit);
-  return connection->post(batch, nullptr);
+  Status posted = connection->post(batch, nullptr);
+  if (posted) slot.state = SlotState::kSent;
+  return posted;
 }
 
 void RpcClient::State::cancel(Waiter& waiter) {
@@ -107,13 +113,17 @@ void RpcClient::State::serve_queue() {
     Waiter* waiter = first_waiting;
     first_waiting = waiter->next;
     if (first_waiting == nullptr) last_waiting = nullptr;
-    device.executor().post(std::exchange(waiter->frame, {}));
+    waiter->wake();
   }
 }
 
 void RpcClient::State::forget(Waiter& waiter) {
   if (waiter.slot != UINT32_MAX) {
-    slots[waiter.slot].waiter = nullptr;  // the answer will release it
+    if (slots[waiter.slot].state == SlotState::kReserved) {
+      cancel(waiter);
+    } else {
+      slots[waiter.slot].waiter = nullptr;  // the answer will release it
+    }
     return;
   }
   Waiter* before = nullptr;
@@ -140,7 +150,8 @@ bool RpcClient::State::valid_reply(const Slot& slot, uint32_t index, uint16_t ge
 
 void RpcClient::State::on_reply(uint32_t immediate) {
   const uint32_t index = immediate & 0xffff;
-  if (index < slots.size() && slots[index].state == SlotState::kLost) return;  // too late for anybody
+  if (index < slots.size() && slots[index].state == SlotState::kLost)
+    return;  // too late for anybody
   RpcReplyHeader header;
   if (index >= slots.size() ||
       !valid_reply(slots[index], index, static_cast<uint16_t>(immediate >> 16), header)) {
@@ -170,7 +181,7 @@ void RpcClient::State::on_reply(uint32_t immediate) {
   }
   if (first_waiting != nullptr) serve_queue();
   // Last, since the caller may destroy this client.
-  if (waiter->frame) std::exchange(waiter->frame, {}).resume();
+  waiter->frame.resume();
 }
 
 base::Task<Result<RpcReply>> RpcClient::call(uint16_t method, std::span<const std::byte> request,
@@ -179,7 +190,10 @@ base::Task<Result<RpcReply>> RpcClient::call(uint16_t method, std::span<const st
     State::Waiter& waiter;
     bool await_ready() const { return waiter.client == nullptr; }
     void await_suspend(std::coroutine_handle<> frame) { waiter.frame = frame; }
-    void await_resume() const {}
+    void await_resume() const {
+      waiter.frame = nullptr;
+      waiter.woken = false;
+    }
   };
   struct SuspendForRoom : Suspend {
     bool await_ready() const { return waiter.slot != UINT32_MAX || waiter.client == nullptr; }
@@ -191,6 +205,7 @@ base::Task<Result<RpcReply>> RpcClient::call(uint16_t method, std::span<const st
     co_return std::move(fits.error());
   }
   State::Waiter waiter;
+  waiter.executor = &state_->device.executor();
   waiter.request_bytes = static_cast<uint32_t>(request.size());
   waiter.reply_capacity = reply_capacity;
   waiter.started_tick = state_->tick;
@@ -217,7 +232,7 @@ base::Task<Result<RpcReply>> RpcClient::call(uint16_t method, std::span<const st
       if (full) sent = make_error(ErrorCode::kTimeout, "the send queue stayed full; not sent");
       co_return std::move(sent.error());
     }
-    co_await state_->device.executor().sleep_for(kRetryStepNs);
+    co_await waiter.executor->sleep_for(kRetryStepNs);
     if (waiter.failed) co_return std::move(waiter.error);
   }
   Counters& counters = state_->connection->mutable_counters();

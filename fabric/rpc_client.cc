@@ -1,10 +1,9 @@
-#include "fabric/rpc.h"
-
 #include <algorithm>
 #include <string>
 
 #include "base/check.h"
 #include "fabric/internal/rpc_client_state.h"
+#include "fabric/rpc.h"
 #include "fabric/rpc_layout.h"
 
 namespace pmstore::fabric {
@@ -97,7 +96,10 @@ void RpcClient::on_disconnect(const Error& why) {
 }
 
 RpcClient::State::State(Device& of, const RpcOptions& given)
-    : device(of), options(given), slots(given.max_calls), scan_link(std::make_shared<Scan>(Scan{this})) {
+    : device(of),
+      options(given),
+      slots(given.max_calls),
+      scan_link(std::make_shared<Scan>(Scan{this})) {
   reply_space.reset(options.reply_arena_bytes, options.max_calls * 4);
   free_slots.reserve(options.max_calls);
   for (uint32_t slot = options.max_calls; slot > 0; --slot) free_slots.push_back(slot - 1);
@@ -118,9 +120,9 @@ Status RpcClient::State::check_sizes(size_t request_bytes, uint32_t reply_capaci
                                                 std::to_string(self->max_request_bytes()));
   }
   if (reply_capacity > self->max_reply_bytes()) {
-    return make_error(ErrorCode::kTooLarge, "room for a reply of " + std::to_string(reply_capacity) +
-                                                " bytes is over the limit of " +
-                                                std::to_string(self->max_reply_bytes()));
+    return make_error(ErrorCode::kTooLarge,
+                      "room for a reply of " + std::to_string(reply_capacity) +
+                          " bytes is over the limit of " + std::to_string(self->max_reply_bytes()));
   }
   return {};
 }
@@ -131,18 +133,14 @@ void RpcClient::State::fail_all(const Error& why) {
     why_failed = why;
   }
   for (Slot& slot : slots) {
-    if (slot.state != SlotState::kSent) continue;
+    if (slot.state != SlotState::kSent && slot.state != SlotState::kReserved) continue;
     slot.state = SlotState::kLost;
-    Waiter* waiter = std::exchange(slot.waiter, nullptr);
-    if (waiter == nullptr) continue;
-    waiter->fail(why);
-    if (waiter->frame) device.executor().post(waiter->frame);
+    if (slot.waiter != nullptr) std::exchange(slot.waiter, nullptr)->fail(why);
   }
   while (first_waiting != nullptr) {
     Waiter* waiter = first_waiting;
     first_waiting = waiter->next;
     waiter->fail(why);
-    if (waiter->frame) device.executor().post(waiter->frame);
   }
   last_waiting = nullptr;
 }
@@ -166,29 +164,27 @@ bool RpcClient::State::on_tick() {
   bool waiting = first_waiting != nullptr;
   const Error late = make_error(ErrorCode::kTimeout, "no answer within the call timeout");
   for (Slot& slot : slots) {
-    if (slot.state != SlotState::kSent) continue;
+    const bool reserved = slot.state == SlotState::kReserved;
+    if (!reserved && slot.state != SlotState::kSent) continue;
     waiting = true;
-    // A caller that does not wait for its answer yet has not sent, and looks at the time itself.
-    if (slot.waiter != nullptr && !slot.waiter->frame) continue;
-    if (!expired(slot.started_tick)) continue;
+    if (reserved || !expired(slot.started_tick))
+      continue;  // who has not sent looks at the time itself
     if (!failed) {
       failed = true;
-      why_failed = make_error(ErrorCode::kDisconnected, "an earlier call on this connection timed out");
+      why_failed =
+          make_error(ErrorCode::kDisconnected, "an earlier call on this connection timed out");
     }
     slot.state = SlotState::kLost;
-    Waiter* waiter = std::exchange(slot.waiter, nullptr);
-    if (waiter == nullptr) continue;
-    waiter->fail(late);
-    if (waiter->frame) device.executor().post(waiter->frame);
+    if (slot.waiter != nullptr) std::exchange(slot.waiter, nullptr)->fail(late);
   }
   // First come, first expired. These were not sent.
   while (first_waiting != nullptr && (failed || expired(first_waiting->started_tick))) {
     Waiter* waiter = first_waiting;
     first_waiting = waiter->next;
     if (first_waiting == nullptr) last_waiting = nullptr;
-    waiter->fail(failed ? why_failed
-                        : make_error(ErrorCode::kTimeout, "no room for the request in time; not sent"));
-    if (waiter->frame) device.executor().post(waiter->frame);
+    waiter->fail(
+        failed ? why_failed
+               : make_error(ErrorCode::kTimeout, "no room for the request in time; not sent"));
   }
   scanning = waiting || active_since_tick;
   active_since_tick = false;

@@ -44,8 +44,8 @@ struct RpcReplyHeader {
 };
 static_assert(sizeof(RpcReplyHeader) == 16);
 
-// Payload room that every reply has, however little the caller asked for, so that errors can explain
-// themselves. Longer messages are cut.
+// Payload room that every reply has, however little the caller asked for, so that errors can
+// explain themselves. Longer messages are cut.
 inline constexpr uint32_t kRpcErrorRoom = 240;
 inline constexpr uint32_t kRpcMaxStatus = 1 + static_cast<uint32_t>(ErrorCode::kIo);
 

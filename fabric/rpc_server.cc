@@ -53,10 +53,10 @@ void RpcCall::reply_filled(size_t bytes) {
 
 void RpcCall::reply(std::span<const std::byte> payload) {
   if (payload.size() > reply_room_.size()) {
-    reply_error(make_error(ErrorCode::kTooLarge,
-                           "the reply of " + std::to_string(payload.size()) +
-                               " bytes does not fit into the " + std::to_string(reply_room_.size()) +
-                               " that the caller made room for"));
+    reply_error(make_error(ErrorCode::kTooLarge, "the reply of " + std::to_string(payload.size()) +
+                                                     " bytes does not fit into the " +
+                                                     std::to_string(reply_room_.size()) +
+                                                     " that the caller made room for"));
     return;
   }
   if (!payload.empty()) std::memcpy(reply_room_.data(), payload.data(), payload.size());
@@ -69,7 +69,8 @@ void RpcCall::reply_error(const Error& error) {
   if (link_->state == nullptr) return;
   // Every reply has this much room, whatever the caller asked for.
   const size_t bytes = std::min<size_t>(error.message.size(), kRpcErrorRoom);
-  std::memcpy(link_->mirror.data() + reply_offset_ + sizeof(RpcReplyHeader), error.message.data(), bytes);
+  std::memcpy(link_->mirror.data() + reply_offset_ + sizeof(RpcReplyHeader), error.message.data(),
+              bytes);
   link_->state->send(*this, static_cast<uint16_t>(1 + static_cast<uint32_t>(error.code)), bytes);
 }
 
@@ -86,9 +87,10 @@ Result<std::unique_ptr<RpcPeer>> RpcPeer::create(Device& device, const RpcOption
   }
   if (!usable_ring(options.request_ring_bytes) || options.max_calls == 0 ||
       options.max_calls > kMaxRpcCalls) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "RpcOptions: request_ring_bytes is a multiple of 64 from 4096 to 2^30, max_calls "
-                      "is from 1 to 65536");
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "RpcOptions: request_ring_bytes is a multiple of 64 from 4096 to 2^30, max_calls "
+        "is from 1 to 65536");
   }
   auto state = std::make_unique<State>(device, options, reply_region, handler);
   state->link = std::make_shared<RpcCall::Link>();

@@ -1,6 +1,7 @@
 #include "fabric/internal/page_memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -9,14 +10,32 @@
 
 namespace pmstore::fabric::internal {
 
+namespace {
+
+size_t page_bytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
+
+// With the guards.
+size_t mapped_bytes(size_t bytes) {
+  const size_t page = page_bytes();
+  return (bytes + page - 1) / page * page + 2 * page;
+}
+
+Error no_memory(size_t bytes) {
+  return make_error(ErrorCode::kIo, "no memory for " + std::to_string(bytes) + " bytes of rings (" +
+                                        std::strerror(errno) + "); use smaller rings");
+}
+
+}  // namespace
+
 Result<PageMemory> PageMemory::create(size_t bytes) {
-  void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (at == MAP_FAILED) {
-    return make_error(ErrorCode::kIo, "no memory for " + std::to_string(bytes) + " bytes of rings (" +
-                                          std::strerror(errno) + "); use smaller rings");
-  }
+  const size_t mapped = mapped_bytes(bytes);
+  void* at = mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED) return no_memory(bytes);
   PageMemory memory;
-  memory.memory_ = {static_cast<std::byte*>(at), bytes};
+  memory.memory_ = {static_cast<std::byte*>(at) + page_bytes(), bytes};
+  if (mprotect(memory.memory_.data(), mapped - 2 * page_bytes(), PROT_READ | PROT_WRITE) != 0) {
+    return no_memory(bytes);
+  }
   return memory;
 }
 
@@ -28,7 +47,7 @@ PageMemory& PageMemory::operator=(PageMemory&& other) noexcept {
 }
 
 PageMemory::~PageMemory() {
-  if (!memory_.empty()) munmap(memory_.data(), memory_.size());
+  if (!memory_.empty()) munmap(memory_.data() - page_bytes(), mapped_bytes(memory_.size()));
 }
 
 }  // namespace pmstore::fabric::internal

@@ -2,8 +2,11 @@
 //
 // Invariants:
 // * A slot's two pieces of ring are taken exactly while the slot is not kFree.
-// * A call is in exactly one of: the room queue (no slot yet), a slot in kSent with `waiter`, or nowhere.
-// * Waiters live in the frames of their calls; each knows the client and the client knows each, so that
+// * A waiter with `client` set is in exactly one of: the room queue (no slot yet), or a slot in
+// kReserved
+//   or kSent, as its `waiter`.
+// * Waiters live in the frames of their calls; each knows the client and the client knows each, so
+// that
 //   either may go first.
 #pragma once
 
@@ -23,9 +26,10 @@ struct RpcClient::State {
 
   enum class SlotState : uint8_t {
     kFree,
-    kSent,  // reserved, sent or about to be; nobody waits if `waiter` is nullptr
-    kHeld,  // answered; `holder` reads the reply
-    kLost,  // the connection failed first; never used again
+    kReserved,  // filled, not sent yet
+    kSent,      // nobody waits if `waiter` is nullptr
+    kHeld,      // answered; `holder` reads the reply
+    kLost,      // the connection failed first; never used again
   };
   struct Slot {
     SlotState state = SlotState::kFree;
@@ -44,7 +48,9 @@ struct RpcClient::State {
   // A call that waits for room or for its answer.
   struct Waiter {
     State* client = nullptr;  // nullptr: not registered, or the client is gone
-    std::coroutine_handle<> frame;
+    base::Executor* executor = nullptr;
+    std::coroutine_handle<> frame;  // while suspended here
+    bool woken = false;             // posted to the executor, not resumed yet
     uint32_t slot = UINT32_MAX;
     uint32_t request_bytes = 0;  // payload
     uint32_t reply_capacity = 0;
@@ -60,11 +66,18 @@ struct RpcClient::State {
     Waiter& operator=(const Waiter&) = delete;
     ~Waiter() {
       if (client != nullptr) client->forget(*this);
+      if (woken) executor->forget(frame);
+    }
+    void wake() {
+      if (!frame || woken) return;
+      woken = true;
+      executor->post(frame);
     }
     void fail(const Error& why) {
       failed = true;
       error = why;
       client = nullptr;
+      wake();
     }
   };
 
@@ -92,14 +105,17 @@ struct RpcClient::State {
   bool expired(uint32_t started_tick) const { return tick - started_tick > kTicksPerTimeout; }
 
   void on_reply(uint32_t immediate);
-  bool valid_reply(const Slot& slot, uint32_t index, uint16_t generation, RpcReplyHeader& header) const;
-  // Nothing can be called any more; every outstanding call gets `why`, from the executor's next turn.
+  bool valid_reply(const Slot& slot, uint32_t index, uint16_t generation,
+                   RpcReplyHeader& header) const;
+  // Nothing can be called any more; every outstanding call gets `why`, from the executor's next
+  // turn.
   void fail_all(const Error& why);
 
   void start_scan();
   // False when the scan can rest.
   bool on_tick();
-  static base::Task<void> scan(base::Executor& executor, std::shared_ptr<Scan> link, uint64_t tick_ns);
+  static base::Task<void> scan(base::Executor& executor, std::shared_ptr<Scan> link,
+                               uint64_t tick_ns);
 
   static constexpr uint32_t kTicksPerTimeout = 8;
 

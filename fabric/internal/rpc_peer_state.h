@@ -1,9 +1,12 @@
-// The inside of RpcPeer: the request ring, the mirror of the client's reply arena, requests in progress.
+// The inside of RpcPeer: the request ring, the mirror of the client's reply arena, requests in
+// progress.
 //
 // Invariants:
-// * in_progress slots are busy; a slot becomes free when its reply is posted, so unsent replies are never
+// * in_progress slots are busy; a slot becomes free when its reply is posted, so unsent replies are
+// never
 //   more than slots.
-// * link->state is `this` until the connection is gone; calls look there before they touch anything.
+// * link->state is `this` until the connection is gone; calls look there before they touch
+// anything.
 #pragma once
 
 #include <memory>
@@ -15,8 +18,8 @@
 
 namespace pmstore::fabric {
 
-// What a call and its peer share. The memory is here so that a handler which is still reading its request
-// or filling its reply when the peer goes does no harm.
+// What a call and its peer share. The memory is here so that a handler which is still reading its
+// request or filling its reply when the peer goes does no harm.
 struct RpcCall::Link {
   RpcPeer* peer = nullptr;
   RpcPeer::State* state = nullptr;

@@ -1,13 +1,13 @@
 // RpcSpace: hands out pieces of a ring in first-in, first-out order; frees come in any order.
 //
-// Used twice by an RPC client: for the request ring in the server's memory and for its own reply arena.
-// Pieces are contiguous: one that does not fit before the end skips to the start. A piece that is kept
-// long holds up everything behind it. One thread.
+// Used twice by an RPC client: for the request ring in the server's memory and for its own reply
+// arena. Pieces are contiguous: one that does not fit before the end skips to the start. A piece
+// that is kept long holds up everything behind it. One thread.
 //
-// Invariants: pieces_ is a ring buffer of the pieces in allocation order, oldest not yet reclaimed first;
-// a piece that is at its front is in use. The units from the oldest piece's start to next_unit_, around
-// the end, are the taken ones; used_units_ counts them, skips included. Nothing is taken: next_unit_ is 0,
-// so that a lone caller stays in the same cache lines.
+// Invariants: pieces_ is a ring buffer of the pieces in allocation order, oldest not yet reclaimed
+// first; a piece that is at its front is in use. The units from the oldest piece's start to
+// next_unit_, around the end, are the taken ones; used_units_ counts them, skips included. Nothing
+// is taken: next_unit_ is 0, so that a lone caller stays in the same cache lines.
 #pragma once
 
 #include <cstdint>
@@ -55,7 +55,8 @@ class RpcSpace {
 
   // Takes back the allocation just made.
   void undo(const Piece& piece) {
-    PMSTORE_CHECK(count_ > 0 && piece.index == wrap(first_ + count_ - 1), "only the last is undone");
+    PMSTORE_CHECK(count_ > 0 && piece.index == wrap(first_ + count_ - 1),
+                  "only the last is undone");
     used_units_ -= pieces_[piece.index].units;
     next_unit_ = piece.undo_unit;
     --count_;

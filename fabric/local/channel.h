@@ -1,16 +1,24 @@
-// Channel: what the two ends of a local connection share, and the only memory that both threads touch.
+// Channel: what the two ends of a local connection share, and the only memory that both threads
+// touch.
 //
 // Invariants:
-// * An end works on the other's memory or device only while its own in_flight is set and after it has
-//   seen the other's state be kOpen (Dekker: both are sequentially consistent). An end that closes stores
-//   kClosed, then waits until the other's in_flight is clear: from then on it cannot be reached.
+// * An end works on the other's memory or device only while its own in_flight is set and after it
+// has
+//   seen the other's state be kOpen (Dekker: both are sequentially consistent). An end that closes
+//   stores kClosed, then waits until the other's in_flight is clear: from then on it cannot be
+//   reached.
 // * inbox: written by the peer (tail), read by the owner (head); 0 <= tail - head <= kInboxSlots.
 // * scheduled is set exactly while the endpoint is in its device's queue or being taken out of it.
+// * same_thread is set while both ends are on one executor. Then nothing here is ever concurrent,
+// and the
+//   sequentially consistent stores and exchanges are left out: each costs as much as a small READ.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+
+#include "base/executor.h"
 
 namespace pmstore::fabric {
 
@@ -31,8 +39,10 @@ struct alignas(64) Endpoint {
   std::atomic<EndpointState> state{EndpointState::kUnborn};
   // Why it closed, for the other's error message; stored before kClosed.
   std::atomic<uint8_t> access_fault{0};
-  LocalDevice* device = nullptr;          // set before kOpen
-  LocalConnection* connection = nullptr;  // used on the owner's thread only
+  LocalDevice* device = nullptr;             // set before kOpen
+  const base::Executor* executor = nullptr;  // the same
+  LocalConnection* connection = nullptr;     // used on the owner's thread only
+  bool same_thread = false;                  // the same
 
   // Written by whoever has something for the owner to look at.
   alignas(64) std::atomic<bool> scheduled{false};
@@ -44,7 +54,8 @@ struct alignas(64) Endpoint {
 
   // Producer.
   uint32_t room() const {
-    return kInboxSlots - (tail.load(std::memory_order_relaxed) - head.load(std::memory_order_acquire));
+    return kInboxSlots -
+           (tail.load(std::memory_order_relaxed) - head.load(std::memory_order_acquire));
   }
   void push(uint32_t immediate) {
     const uint32_t at = tail.load(std::memory_order_relaxed);

@@ -17,7 +17,8 @@ std::atomic<uint32_t> asking{0};
 FaultDecision ask_injector(const FaultPoint& point) {
   asking.fetch_add(1, std::memory_order_seq_cst);
   FaultInjector* injector = installed_injector.load(std::memory_order_seq_cst);
-  const FaultDecision decision = injector == nullptr ? FaultDecision{} : injector->on_request(point);
+  const FaultDecision decision =
+      injector == nullptr ? FaultDecision{} : injector->on_request(point);
   asking.fetch_sub(1, std::memory_order_release);
   return decision;
 }
@@ -26,8 +27,9 @@ FaultDecision ask_injector(const FaultPoint& point) {
 
 ScopedFaultInjector::ScopedFaultInjector(FaultInjector& injector) {
   FaultInjector* expected = nullptr;
-  PMSTORE_CHECK(internal::installed_injector.compare_exchange_strong(expected, &injector),
-                "one fault injector at a time: numbered fault points would not be numbers otherwise");
+  PMSTORE_CHECK(
+      internal::installed_injector.compare_exchange_strong(expected, &injector),
+      "one fault injector at a time: numbered fault points would not be numbers otherwise");
 }
 
 ScopedFaultInjector::~ScopedFaultInjector() {

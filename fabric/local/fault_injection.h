@@ -1,9 +1,9 @@
 // Faults of the local provider, for the tests of every layer above it.
 //
-// One injector at a time is installed for the whole process and is asked about every work request before
-// it takes effect, in posting order, on the poster's thread. Requests are thereby numbered fault points: a
-// test that walks FailNthRequest from 1 until fired() stays false has lost the connection at each point
-// of the protocol. Without an injector the data path pays for one load.
+// One injector at a time is installed for the whole process and is asked about every work request
+// before it takes effect, in posting order, on the poster's thread. Requests are thereby numbered
+// fault points: a test that walks FailNthRequest from 1 until fired() stays false has lost the
+// connection at each point of the protocol. Without an injector the data path pays for one load.
 #pragma once
 
 #include <atomic>
@@ -24,11 +24,12 @@ enum class Fault : uint8_t {
   kNone,
   // The connection breaks, at both ends, before the request has taken effect.
   kBreakBefore,
-  // The request takes effect, and an immediate is still delivered; then the connection breaks. The poster
-  // sees a failed completion: it cannot know.
+  // The request takes effect, and an immediate is still delivered; then the connection breaks. The
+  // poster sees a failed completion: it cannot know.
   kBreakAfter,
-  // The request and everything after it on this connection takes effect at once, but no completion is
-  // delivered for `delay_ns` (the executor's clock), or until the operation timeout breaks the connection.
+  // The request and everything after it on this connection takes effect at once, but no completion
+  // is delivered for `delay_ns` (the executor's clock), or until the operation timeout breaks the
+  // connection.
   kDelay,
 };
 
@@ -44,7 +45,8 @@ class FaultInjector {
   virtual FaultDecision on_request(const FaultPoint& point) = 0;
 };
 
-// Installs `injector` for the life of this object. The destructor returns when no thread is still asking.
+// Installs `injector` for the life of this object. The destructor returns when no thread is still
+// asking.
 class ScopedFaultInjector {
  public:
   explicit ScopedFaultInjector(FaultInjector& injector);
@@ -59,7 +61,8 @@ enum class FaultSide : uint8_t { kConnector, kListener, kBoth };
 // Does `fault` to the n-th request (from 1) of the chosen side, and nothing else.
 class FailNthRequest final : public FaultInjector {
  public:
-  FailNthRequest(uint64_t n, FaultSide side, FaultDecision fault) : n_(n), side_(side), fault_(fault) {}
+  FailNthRequest(uint64_t n, FaultSide side, FaultDecision fault)
+      : n_(n), side_(side), fault_(fault) {}
   FaultDecision on_request(const FaultPoint& point) override;
   // Requests seen so far.
   uint64_t seen() const { return seen_.load(std::memory_order_acquire); }
@@ -79,7 +82,8 @@ FaultDecision ask_injector(const FaultPoint& point);
 
 // What happens to this request; the usual answer costs one load.
 inline FaultDecision fault_of(const FaultPoint& point) {
-  if (installed_injector.load(std::memory_order_relaxed) == nullptr) [[likely]] return {};
+  if (installed_injector.load(std::memory_order_relaxed) == nullptr) [[likely]]
+    return {};
   return ask_injector(point);
 }
 

@@ -41,8 +41,8 @@ base::Task<void> let_time_pass(base::Executor& executor, uint64_t until_ns) {
 
 }  // namespace
 
-LocalConnection::LocalConnection(LocalDevice& device, std::shared_ptr<Channel> channel, Endpoint& mine,
-                                 Endpoint& peer, uint64_t operation_timeout_ns)
+LocalConnection::LocalConnection(LocalDevice& device, std::shared_ptr<Channel> channel,
+                                 Endpoint& mine, Endpoint& peer, uint64_t operation_timeout_ns)
     : device_(device),
       channel_(std::move(channel)),
       mine_(mine),
@@ -54,11 +54,19 @@ LocalConnection::LocalConnection(LocalDevice& device, std::shared_ptr<Channel> c
   capabilities_.write_after_write = true;
   capabilities_.atomic_after_write = true;
   mine_.device = &device_;
+  mine_.executor = &device_.executor();
   mine_.connection = this;
   device_.count_connection(+1);
   mine_.state.store(EndpointState::kOpen, std::memory_order_seq_cst);
   // A peer that closed before this end was open could not tell it.
-  if (peer_.state.load(std::memory_order_seq_cst) == EndpointState::kClosed) device_.schedule(mine_);
+  if (peer_.state.load(std::memory_order_seq_cst) == EndpointState::kClosed) {
+    device_.schedule_own(mine_);
+  }
+}
+
+void LocalConnection::meet_peer() {
+  // Even of a peer that has closed since, the pointer is only compared.
+  mine_.same_thread = peer_.executor == &device_.executor();
 }
 
 LocalConnection::~LocalConnection() {
@@ -75,7 +83,7 @@ void LocalConnection::close_endpoint(AccessFault fault) {
   if (mine_.state.load(std::memory_order_relaxed) == EndpointState::kClosed) return;
   mine_.access_fault.store(static_cast<uint8_t>(fault), std::memory_order_relaxed);
   mine_.state.store(EndpointState::kClosed, std::memory_order_seq_cst);
-  if (enter()) peer_.device->schedule(peer_);
+  if (enter()) schedule_peer();
   leave();
 }
 
@@ -88,7 +96,7 @@ void LocalConnection::break_with(Error why, AccessFault fault) {
                           std::string(fault_text(fault));
   }
   close_endpoint(fault);
-  device_.schedule(mine_);  // on_disconnect() comes from polling
+  device_.schedule_own(mine_);  // on_disconnect() comes from polling
 }
 
 Error LocalConnection::peer_closed_error() const {
@@ -106,8 +114,8 @@ void LocalConnection::notice_peer_closed() { break_with(peer_closed_error(), Acc
 void LocalConnection::inject(const FaultDecision& decision) {
   base::Executor& executor = device_.executor();
   delay_until_ns_ = std::max(delay_until_ns_, executor.now_ns() + decision.delay_ns);
-  executor.spawn(let_time_pass(executor, executor.now_ns() +
-                                             std::min(decision.delay_ns, operation_timeout_ns_)));
+  executor.spawn(let_time_pass(
+      executor, executor.now_ns() + std::min(decision.delay_ns, operation_timeout_ns_)));
 }
 
 bool LocalConnection::deliver_immediates(size_t& handled) {
@@ -165,7 +173,8 @@ size_t LocalConnection::deliver() {
     receiver_->on_disconnect(Error(why_broken_));
     return handled + 1;
   }
-  if (!mine_.empty() || !delayed_.empty() || (broken_ && !disconnect_told_)) device_.schedule(mine_);
+  if (!mine_.empty() || !delayed_.empty() || (broken_ && !disconnect_told_))
+    device_.schedule_own(mine_);
   return handled;
 }
 

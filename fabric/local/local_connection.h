@@ -14,15 +14,17 @@ namespace pmstore::fabric {
 class LocalConnection final : public Connection {
  public:
   // `mine` and `peer` are ends of `channel`; the same one for a loopback. Opens `mine`.
-  LocalConnection(LocalDevice& device, std::shared_ptr<Channel> channel, Endpoint& mine, Endpoint& peer,
-                  uint64_t operation_timeout_ns);
+  LocalConnection(LocalDevice& device, std::shared_ptr<Channel> channel, Endpoint& mine,
+                  Endpoint& peer, uint64_t operation_timeout_ns);
   ~LocalConnection() override;
 
   Status post(const Batch& batch, Completion* completion) override;
 
+  // The peer is open for the first time and its device known.
+  void meet_peer();
   void set_peer_hello(std::vector<std::byte> hello) { peer_hello_ = std::move(hello); }
-  // Delivers immediates, delayed completions and the disconnection. Returns how much it did; this may
-  // have been destroyed.
+  // Delivers immediates, delayed completions and the disconnection. Returns how much it did; this
+  // may have been destroyed.
   size_t deliver();
 
  private:
@@ -35,10 +37,23 @@ class LocalConnection final : public Connection {
   enum class Outcome : uint8_t { kDone, kViolation, kBroken };
 
   bool enter() {
+    if (mine_.same_thread) {
+      return peer_.state.load(std::memory_order_relaxed) == EndpointState::kOpen;
+    }
     mine_.in_flight.store(true, std::memory_order_seq_cst);
     return peer_.state.load(std::memory_order_seq_cst) == EndpointState::kOpen;
   }
-  void leave() { mine_.in_flight.store(false, std::memory_order_release); }
+  void leave() {
+    if (!mine_.same_thread) mine_.in_flight.store(false, std::memory_order_release);
+  }
+  // Inside enter() and leave().
+  void schedule_peer() {
+    if (mine_.same_thread) {
+      peer_.device->schedule_own(peer_);
+    } else {
+      peer_.device->schedule(peer_);
+    }
+  }
 
   // Local operands are the poster's own bug; what cannot be posted gives an error.
   Status check_postable(const Batch& batch) const;

@@ -34,9 +34,10 @@ Status LocalConnection::check_postable(const Batch& batch) const {
     PMSTORE_CHECK(region != nullptr && region->table() == &device_.regions(),
                   "local buffers lie in memory that was registered with the connection's device");
     const std::span<std::byte> memory = region->bytes();
-    PMSTORE_CHECK(request.local >= memory.data() && request.bytes <= memory.size() &&
-                      static_cast<size_t>(request.local - memory.data()) <= memory.size() - request.bytes,
-                  "a local buffer lies inside its region");
+    PMSTORE_CHECK(
+        request.local >= memory.data() && request.bytes <= memory.size() &&
+            static_cast<size_t>(request.local - memory.data()) <= memory.size() - request.bytes,
+        "a local buffer lies inside its region");
   }
   if (immediates > 0 && peer_.room() < immediates) return make_error(ErrorCode::kBackPressure);
   return {};
@@ -47,15 +48,18 @@ AccessFault LocalConnection::execute(const WorkRequest& request) {
   if (request.bytes > 0) {  // as on an RNIC, nothing is checked when nothing moves
     const RegionTable::Found found = peer_.device->regions().find(
         request.remote_key, request.remote_address, request.bytes, right_for(request.op));
-    if (found.fault != AccessFault::kNone) [[unlikely]] return found.fault;
+    if (found.fault != AccessFault::kNone) [[unlikely]]
+      return found.fault;
     target = found.data;
   }
   if (is_atomic(request.op)) {
-    if (!base::aligned8(target)) [[unlikely]] return AccessFault::kMisaligned;
+    if (!base::aligned8(target)) [[unlikely]]
+      return AccessFault::kMisaligned;
     auto* word = reinterpret_cast<uint64_t*>(target);
     uint64_t old = request.compare_or_add;
     if (request.op == OpCode::kCompareSwap) {
-      __atomic_compare_exchange_n(word, &old, request.swap, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+      __atomic_compare_exchange_n(word, &old, request.swap, false, __ATOMIC_SEQ_CST,
+                                  __ATOMIC_SEQ_CST);
     } else {
       old = __atomic_fetch_add(word, request.compare_or_add, __ATOMIC_SEQ_CST);
     }
@@ -71,7 +75,7 @@ AccessFault LocalConnection::execute(const WorkRequest& request) {
   counters_.bytes_written += request.bytes;
   if (request.op == OpCode::kWriteImmediate) {
     peer_.push(request.immediate);
-    peer_.device->schedule(peer_);
+    schedule_peer();
   }
   return AccessFault::kNone;
 }
@@ -80,20 +84,24 @@ LocalConnection::Outcome LocalConnection::run(const Batch& batch) {
   for (const WorkRequest& request : batch) {
     const FaultPoint point{&device_.executor(), &mine_ == &channel_->connector, request};
     const FaultDecision decision = internal::fault_of(point);
-    if (decision.fault == Fault::kBreakBefore) [[unlikely]] return Outcome::kBroken;
-    if (decision.fault == Fault::kDelay) [[unlikely]] inject(decision);
+    if (decision.fault == Fault::kBreakBefore) [[unlikely]]
+      return Outcome::kBroken;
+    if (decision.fault == Fault::kDelay) [[unlikely]]
+      inject(decision);
     violation_ = execute(request);
     if (violation_ != AccessFault::kNone) [[unlikely]] {
       violating_op_ = request.op;
       return Outcome::kViolation;
     }
-    if (decision.fault == Fault::kBreakAfter) [[unlikely]] return Outcome::kBroken;
+    if (decision.fault == Fault::kBreakAfter) [[unlikely]]
+      return Outcome::kBroken;
   }
   return Outcome::kDone;
 }
 
 Status LocalConnection::post(const Batch& batch, Completion* completion) {
-  if (broken_) [[unlikely]] return make_error(ErrorCode::kDisconnected, why_broken_.message);
+  if (broken_) [[unlikely]]
+    return make_error(ErrorCode::kDisconnected, why_broken_.message);
   if (!enter()) [[unlikely]] {
     leave();
     notice_peer_closed();
@@ -133,7 +141,7 @@ void LocalConnection::complete(Completion* completion, bool ok) {
     if (now < delay_until_ns_ || !delayed_.empty()) {
       const bool late = delay_until_ns_ > limit;
       delayed_.push_back({completion, late ? limit : delay_until_ns_, late});
-      device_.schedule(mine_);
+      device_.schedule_own(mine_);
       return;
     }
     delay_until_ns_ = 0;

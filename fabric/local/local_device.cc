@@ -8,14 +8,17 @@
 
 namespace pmstore::fabric {
 
-LocalRegion::LocalRegion(RegionTable& table, std::span<std::byte> memory, Access access, uint64_t key)
+LocalRegion::LocalRegion(RegionTable& table, std::span<std::byte> memory, Access access,
+                         uint64_t key)
     : MemoryRegion(memory, access), table_(table) {
   remote_ = {reinterpret_cast<uintptr_t>(memory.data()), memory.size(), key};
 }
 
 LocalRegion::~LocalRegion() { table_.remove(remote_.key); }
 
-LocalDevice::LocalDevice(base::Executor& executor) : Device(executor) { executor_.add_poller(this); }
+LocalDevice::LocalDevice(base::Executor& executor) : Device(executor) {
+  executor_.add_poller(this);
+}
 
 LocalDevice::~LocalDevice() {
   PMSTORE_CHECK(connections_ == 0, "connections are destroyed before their device");
@@ -35,18 +38,19 @@ Result<std::unique_ptr<MemoryRegion>> LocalDevice::register_memory(std::span<std
 
 Result<std::unique_ptr<Listener>> LocalDevice::listen(const Uri& uri, Acceptor& acceptor) {
   if (uri.scheme != Scheme::kLocal) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "the local provider cannot listen at " + uri.to_string() + "; use local:NAME");
+    return make_error(ErrorCode::kInvalidArgument, "the local provider cannot listen at " +
+                                                       uri.to_string() + "; use local:NAME");
   }
   return LocalListener::create(*this, uri, acceptor);
 }
 
-base::Task<Result<std::unique_ptr<Connection>>> LocalDevice::connect(Uri uri, ConnectOptions options) {
+base::Task<Result<std::unique_ptr<Connection>>> LocalDevice::connect(Uri uri,
+                                                                     ConnectOptions options) {
   if (options.hello.size() > kMaxHelloBytes) {
     co_return make_error(ErrorCode::kInvalidArgument, "a hello is at most 4096 bytes");
   }
-  const Error nobody = make_error(ErrorCode::kDisconnected,
-                                  "nobody in this process serves " + uri.to_string());
+  const Error nobody =
+      make_error(ErrorCode::kDisconnected, "nobody in this process serves " + uri.to_string());
   std::shared_ptr<LocalListening> listening = find_listening(uri.name);
   if (uri.scheme != Scheme::kLocal || listening == nullptr) co_return nobody;
 
@@ -54,9 +58,8 @@ base::Task<Result<std::unique_ptr<Connection>>> LocalDevice::connect(Uri uri, Co
   handshake->hello.assign(options.hello.begin(), options.hello.end());
   handshake->operation_timeout_ns = options.operation_timeout_ns;
   Channel& channel = *handshake->channel;
-  auto connection =
-      std::make_unique<LocalConnection>(*this, handshake->channel, channel.connector, channel.listener,
-                                        options.operation_timeout_ns);
+  auto connection = std::make_unique<LocalConnection>(
+      *this, handshake->channel, channel.connector, channel.listener, options.operation_timeout_ns);
   {
     std::lock_guard lock(listening->mutex);
     if (listening->closed) co_return nobody;
@@ -68,8 +71,8 @@ base::Task<Result<std::unique_ptr<Connection>>> LocalDevice::connect(Uri uri, Co
   constexpr int kQuickTurns = 64;
   constexpr uint64_t kStepNs = 20'000;
   const uint64_t deadline_ns = executor_.now_ns() + options.timeout_ns;
-  for (int turn = 0; handshake->answer.load(std::memory_order_acquire) == LocalHandshake::Answer::kNone;
-       ++turn) {
+  for (int turn = 0;
+       handshake->answer.load(std::memory_order_acquire) == LocalHandshake::Answer::kNone; ++turn) {
     if (turn < kQuickTurns) {
       co_await executor_.yield();
       continue;
@@ -82,6 +85,7 @@ base::Task<Result<std::unique_ptr<Connection>>> LocalDevice::connect(Uri uri, Co
   if (handshake->answer.load(std::memory_order_acquire) == LocalHandshake::Answer::kRefused) {
     co_return std::move(handshake->refusal);
   }
+  connection->meet_peer();
   connection->set_peer_hello(std::move(handshake->answer_hello));
   co_return std::unique_ptr<Connection>(std::move(connection));
 }
@@ -90,8 +94,10 @@ base::Task<Result<std::unique_ptr<Connection>>> LocalDevice::loopback() {
   auto channel = std::make_shared<Channel>();
   Endpoint& both = channel->connector;
   const uint64_t timeout_ns = ConnectOptions{}.operation_timeout_ns;
-  co_return std::unique_ptr<Connection>(
-      new LocalConnection(*this, std::move(channel), both, both, timeout_ns));
+  auto connection =
+      std::make_unique<LocalConnection>(*this, std::move(channel), both, both, timeout_ns);
+  connection->meet_peer();
+  co_return std::unique_ptr<Connection>(std::move(connection));
 }
 
 void LocalDevice::schedule(Endpoint& endpoint) {
@@ -103,19 +109,38 @@ void LocalDevice::schedule(Endpoint& endpoint) {
                                              std::memory_order_relaxed));
 }
 
+void LocalDevice::schedule_own(Endpoint& endpoint) {
+  if (endpoint.same_thread) {
+    if (endpoint.scheduled.load(std::memory_order_relaxed)) return;
+    endpoint.scheduled.store(true, std::memory_order_relaxed);
+  } else {
+    if (endpoint.scheduled.exchange(true, std::memory_order_acq_rel)) return;
+  }
+  enqueue(endpoint);
+}
+
+void LocalDevice::enqueue(Endpoint& endpoint) {
+  endpoint.next_scheduled = nullptr;
+  (first_ == nullptr ? first_ : last_->next_scheduled) = &endpoint;
+  last_ = &endpoint;
+  ++queued_;
+}
+
 void LocalDevice::take_scheduled() {
   if (scheduled_.load(std::memory_order_relaxed) == nullptr) return;
   Endpoint* endpoint = scheduled_.exchange(nullptr, std::memory_order_acquire);
   Endpoint* oldest = nullptr;
-  Endpoint* const newest = endpoint;
   while (endpoint != nullptr) {  // turn the stack over: who was scheduled first is served first
     Endpoint* const below = endpoint->next_scheduled;
     endpoint->next_scheduled = oldest;
     oldest = endpoint;
     endpoint = below;
   }
-  (first_ == nullptr ? first_ : last_->next_scheduled) = oldest;
-  last_ = newest;
+  while (oldest != nullptr) {
+    Endpoint* const next = oldest->next_scheduled;
+    enqueue(*oldest);
+    oldest = next;
+  }
 }
 
 void LocalDevice::unschedule(Endpoint& endpoint) {
@@ -126,6 +151,7 @@ void LocalDevice::unschedule(Endpoint& endpoint) {
     if (at != &endpoint) continue;
     (before == nullptr ? first_ : before->next_scheduled) = at->next_scheduled;
     if (last_ == at) last_ = before;
+    --queued_;
     break;
   }
   endpoint.scheduled.store(false, std::memory_order_release);
@@ -134,12 +160,17 @@ void LocalDevice::unschedule(Endpoint& endpoint) {
 size_t LocalDevice::poll() {
   size_t handled = 0;
   take_scheduled();
-  while (first_ != nullptr) {
+  // Only what is there now: what has to be looked at again waits for the next poll.
+  for (size_t left = queued_; left > 0 && first_ != nullptr; --left) {
     Endpoint& endpoint = *first_;
     first_ = endpoint.next_scheduled;
-    if (first_ == nullptr) last_ = nullptr;
+    --queued_;
     // Before looking at it, so that what arrives meanwhile schedules it again.
-    endpoint.scheduled.exchange(false, std::memory_order_acq_rel);
+    if (endpoint.same_thread) {
+      endpoint.scheduled.store(false, std::memory_order_relaxed);
+    } else {
+      endpoint.scheduled.exchange(false, std::memory_order_acq_rel);
+    }
     handled += endpoint.connection->deliver();
   }
   // A copy: the acceptor may open or close listeners.

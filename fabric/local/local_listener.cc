@@ -55,7 +55,8 @@ void LocalListening::answer(LocalHandshake& handshake) {
   Acceptor& to = *acceptor;
   Result<std::vector<std::byte>> hello = to.on_hello(token, handshake.hello);
   if (hello && hello->size() > kMaxHelloBytes) {
-    hello = make_error(ErrorCode::kInvalidArgument, "the listener's hello is larger than 4096 bytes");
+    hello =
+        make_error(ErrorCode::kInvalidArgument, "the listener's hello is larger than 4096 bytes");
     to.on_abandoned(token);
   }
   if (!hello) {
@@ -70,6 +71,7 @@ void LocalListening::answer(LocalHandshake& handshake) {
   auto connection =
       std::make_unique<LocalConnection>(*device, handshake.channel, channel.listener,
                                         channel.connector, handshake.operation_timeout_ns);
+  connection->meet_peer();
   connection->set_peer_hello(std::move(handshake.hello));
   handshake.answer_hello = std::move(*hello);
   handshake.answer.store(LocalHandshake::Answer::kAccepted, std::memory_order_release);
@@ -91,7 +93,8 @@ Result<std::unique_ptr<Listener>> LocalListener::create(LocalDevice& device, con
   return std::unique_ptr<Listener>(new LocalListener(device, uri, std::move(listening)));
 }
 
-LocalListener::LocalListener(LocalDevice& device, Uri uri, std::shared_ptr<LocalListening> listening)
+LocalListener::LocalListener(LocalDevice& device, Uri uri,
+                             std::shared_ptr<LocalListening> listening)
     : device_(device), uri_(std::move(uri)), listening_(std::move(listening)) {}
 
 LocalListener::~LocalListener() {

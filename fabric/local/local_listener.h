@@ -16,8 +16,8 @@ namespace pmstore::fabric {
 
 class LocalDevice;
 
-// One connect() on its way. The connector's end exists already and is open; that it closes is how the
-// listener learns that the connector gave up.
+// One connect() on its way. The connector's end exists already and is open; that it closes is how
+// the listener learns that the connector gave up.
 struct LocalHandshake {
   enum class Answer : uint8_t { kNone, kAccepted, kRefused };
   std::shared_ptr<Channel> channel = std::make_shared<Channel>();

@@ -1,8 +1,10 @@
-// RegionTable: the memory that one local device has registered, found by key in O(1) from any thread.
+// RegionTable: the memory that one local device has registered, found by key in O(1) from any
+// thread.
 //
-// A key is 48 unguessable bits over a 16-bit slot number, so that a lookup is one array access and one
-// comparison. Registering and withdrawing happen on the device's thread; lookups come from the threads of
-// the peers. A lookup that races with a withdrawal gives the old region or none, never a mixture.
+// A key is 48 unguessable bits over a 16-bit slot number, so that a lookup is one array access and
+// one comparison. Registering and withdrawing happen on the device's thread; lookups come from the
+// threads of the peers. A lookup that races with a withdrawal gives the old region or none, never a
+// mixture.
 #pragma once
 
 #include <atomic>
@@ -40,8 +42,8 @@ class RegionTable {
     std::byte* data;
     AccessFault fault;
   };
-  // The memory behind [address, address + bytes), if the key is valid, the range inside its region and
-  // `right` granted.
+  // The memory behind [address, address + bytes), if the key is valid, the range inside its region
+  // and `right` granted.
   Found find(uint64_t key, uint64_t address, uint64_t bytes, Access right) const {
     const uint64_t slot = key & kSlotMask;
     if (slot >= kMaxRegions) return {nullptr, AccessFault::kUnknownKey};

@@ -113,7 +113,8 @@ fabric::Scheme scheme() {
 }
 
 bool same_thread() {
-  return scheme() == fabric::Scheme::kLocal && environment("PMSTORE_TEST_PLACE", "thread") == "same";
+  return scheme() == fabric::Scheme::kLocal &&
+         environment("PMSTORE_TEST_PLACE", "thread") == "same";
 }
 
 bool separate_process() { return scheme() != fabric::Scheme::kLocal; }
@@ -130,7 +131,8 @@ fabric::Uri listen_uri() {
     case fabric::Scheme::kLocal: return {scheme(), "scenario-" + unique, 0};
     case fabric::Scheme::kShm: return {scheme(), "pmstore-" + unique, 0};
     case fabric::Scheme::kTcp: return {scheme(), "127.0.0.1", 0};
-    case fabric::Scheme::kVerbs: return {scheme(), environment("PMSTORE_GUEST_ADDR", "10.77.0.1"), 0};
+    case fabric::Scheme::kVerbs:
+      return {scheme(), environment("PMSTORE_GUEST_ADDR", "10.77.0.1"), 0};
   }
   return {scheme(), unique, 0};
 }
@@ -194,7 +196,8 @@ Status Target::start_process(const std::string& role, const std::vector<std::str
   if (failed != 0) {
     child_ = -1;
     close(from_child[0]);
-    return make_error(ErrorCode::kIo, std::string("cannot start the target: ") + std::strerror(failed));
+    return make_error(ErrorCode::kIo,
+                      std::string("cannot start the target: ") + std::strerror(failed));
   }
   const std::string line = read_line(from_child[0], kStartTimeoutMs);
   close(from_child[0]);

@@ -1,4 +1,5 @@
-// Harness: runs one scenario source on every provider, with the server where that provider wants it.
+// Harness: runs one scenario source on every provider, with the server where that provider wants
+// it.
 //
 // The provider is chosen by the environment, so that one binary serves all of them:
 //
@@ -11,10 +12,11 @@
 //                               PMSTORE_TEST_FABRIC=verbs PMSTORE_GUEST_ADDR=10.77.0.1
 //                               build/tests/fabric_scenarios [--gtest_filter=...])
 //
-// A suite writes its server as a Role, registers it by name, and calls run_scenarios() from main(). A
-// second process is this same binary started as `BINARY --peer ROLE URI ARGS...`; it prints its address,
-// and ends when its standard input closes, so nothing is left behind, not even by a killed test.
-// PMSTORE_TEST_TIMEOUT_MS (default 2000) is the operation and call timeout of the scenarios that lose a peer.
+// A suite writes its server as a Role, registers it by name, and calls run_scenarios() from main().
+// A second process is this same binary started as `BINARY --peer ROLE URI ARGS...`; it prints its
+// address, and ends when its standard input closes, so nothing is left behind, not even by a killed
+// test. PMSTORE_TEST_TIMEOUT_MS (default 2000) is the operation and call timeout of the scenarios
+// that lose a peer.
 #pragma once
 
 #include <sys/types.h>

@@ -40,7 +40,8 @@ TEST_F(ConnectionScenario, ConnectingToNobodyFailsWithinTheTimeout) {
   const uint64_t before = clock_.now_ns();
   auto connection = executor_.run(device_->connect(nobody, options));
   ASSERT_FALSE(connection);
-  EXPECT_TRUE(connection.code() == ErrorCode::kDisconnected || connection.code() == ErrorCode::kTimeout)
+  EXPECT_TRUE(connection.code() == ErrorCode::kDisconnected ||
+              connection.code() == ErrorCode::kTimeout)
       << connection.error().to_string();
   EXPECT_LT(clock_.now_ns() - before, 2 * short_timeout_ns() + 3'000'000'000);
 }

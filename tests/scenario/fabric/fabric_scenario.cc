@@ -43,9 +43,9 @@ void FabricScenario::SetUp() {
   auto device = fabric::open_device(scheme(), executor_);
   ASSERT_TRUE(device) << device.error().to_string();
   device_ = std::move(*device);
-  auto region = device_->register_memory(
-      memory_,
-      fabric::Access::kRemoteRead | fabric::Access::kRemoteWrite | fabric::Access::kRemoteAtomic);
+  auto region =
+      device_->register_memory(memory_, fabric::Access::kRemoteRead | fabric::Access::kRemoteWrite |
+                                            fabric::Access::kRemoteAtomic);
   ASSERT_TRUE(region) << region.error().to_string();
   region_ = std::move(*region);
   control_ = connect_rpc();
@@ -63,7 +63,9 @@ void FabricScenario::TearDown() {
 
 bool FabricScenario::run_until(const std::function<bool()>& condition, uint64_t timeout_ns) {
   const uint64_t deadline = clock_.now_ns() + timeout_ns;
-  auto turn = [](base::Executor& executor) -> base::Task<void> { co_await executor.sleep_for(20'000); };
+  auto turn = [](base::Executor& executor) -> base::Task<void> {
+    co_await executor.sleep_for(20'000);
+  };
   while (!condition()) {
     if (clock_.now_ns() >= deadline) return false;
     executor_.run(turn(executor_));

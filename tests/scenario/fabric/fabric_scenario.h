@@ -1,5 +1,5 @@
-// The fixture of the fabric scenarios: an executor and a device on this side, a TargetRole on the other,
-// and a control connection to it.
+// The fixture of the fabric scenarios: an executor and a device on this side, a TargetRole on the
+// other, and a control connection to it.
 #pragma once
 
 #include <gtest/gtest.h>

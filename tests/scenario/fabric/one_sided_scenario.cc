@@ -41,7 +41,8 @@ TEST_F(OneSidedScenario, WritesAndReadsOfEverySizeAndAlignmentKeepEveryByte) {
       read.read(local(kBack + to % 64, bytes), shared().at(to));
       Status done = execute(connection(), read);
       ASSERT_TRUE(done) << bytes << " bytes: " << done.error().to_string();
-      ASSERT_EQ(std::memcmp(at(from), at(kBack + to % 64), bytes), 0) << bytes << " bytes at " << to;
+      ASSERT_EQ(std::memcmp(at(from), at(kBack + to % 64), bytes), 0)
+          << bytes << " bytes at " << to;
       ASSERT_EQ(target_checksum(0, to, bytes), base::checksum64({at(from), bytes}, 0));
     }
   }
@@ -308,7 +309,8 @@ TEST_F(OneSidedScenario, ALoopbackConnectionReachesThisSidesOwnMemory) {
   }
   fill_local(0, 64, 11);
   Batch batch;
-  batch.write(local(0, 64), region_->remote().at(4096)).read(local(8192, 64), region_->remote().at(4096));
+  batch.write(local(0, 64), region_->remote().at(4096))
+      .read(local(8192, 64), region_->remote().at(4096));
   ASSERT_TRUE(execute(**made, batch));
   EXPECT_EQ(std::memcmp(at(0), at(4096), 64), 0);
   if ((*made)->capabilities().atomics != AtomicScope::kNone) {

@@ -1,5 +1,5 @@
-// What the fabric scenarios and their target say to each other: hellos and control calls. Both are the
-// same binary, so plain structs do.
+// What the fabric scenarios and their target say to each other: hellos and control calls. Both are
+// the same binary, so plain structs do.
 #pragma once
 
 #include <cstdint>

@@ -35,7 +35,8 @@ base::Task<void> member(fabric::RpcClient& client, Crowd& crowd, uint16_t method
 }
 
 TEST_F(RpcScenario, EchoesFromNothingToTwoMebibytes) {
-  const size_t most = std::min(control_->rpc->max_request_bytes(), control_->rpc->max_reply_bytes());
+  const size_t most =
+      std::min(control_->rpc->max_request_bytes(), control_->rpc->max_reply_bytes());
   EXPECT_GT(most, (2u << 20) - 256);
   for (size_t bytes : {size_t{0}, size_t{1}, size_t{31}, size_t{32}, size_t{33}, size_t{1000},
                        size_t{65536}, size_t{1} << 20, most}) {
@@ -66,8 +67,9 @@ TEST_F(RpcScenario, HundredsOfConcurrentCallsGetTheirOwnAnswers) {
   for (uint64_t i = 0; i < kMembers; ++i) {
     executor_.spawn(member(*control_->rpc, crowd, kEcho, i, kRounds, 3000));
   }
-  EXPECT_TRUE(run_until([&] { return crowd.answered == kMembers * kRounds || !crowd.errors.empty(); },
-                        60'000'000'000));
+  EXPECT_TRUE(
+      run_until([&] { return crowd.answered == kMembers * kRounds || !crowd.errors.empty(); },
+                60'000'000'000));
   EXPECT_EQ(crowd.answered, static_cast<uint64_t>(kMembers) * kRounds);
   EXPECT_EQ(crowd.wrong, 0u);
   for (const Error& error : crowd.errors) ADD_FAILURE() << error.to_string();
@@ -84,20 +86,22 @@ TEST_F(RpcScenario, LargeCallsShareSmallRings) {
   for (uint64_t i = 0; i < 20; ++i) {
     executor_.spawn(member(*link->rpc, crowd, kEcho, i, 30, 20'000));
   }
-  EXPECT_TRUE(run_until([&] { return crowd.answered == 600 || !crowd.errors.empty(); }, 60'000'000'000));
+  EXPECT_TRUE(
+      run_until([&] { return crowd.answered == 600 || !crowd.errors.empty(); }, 60'000'000'000));
   EXPECT_EQ(crowd.wrong, 0u);
   for (const Error& error : crowd.errors) ADD_FAILURE() << error.to_string();
 }
 
 TEST_F(RpcScenario, AnswersMayComeInAnyOrder) {
   Crowd crowd;
-  for (uint64_t i = 0; i < 50; ++i) executor_.spawn(member(*control_->rpc, crowd, kHold, i, 1, 500));
+  for (uint64_t i = 0; i < 50; ++i)
+    executor_.spawn(member(*control_->rpc, crowd, kHold, i, 1, 500));
   // Another connection releases them, newest first, when all are there.
   auto other = connect_rpc();
   ASSERT_NE(other, nullptr);
-  EXPECT_TRUE(run_until(
-      [&] { return call(*other, kReleaseHeld, {}).has_value() && crowd.answered == 50; },
-      20'000'000'000));
+  EXPECT_TRUE(
+      run_until([&] { return call(*other, kReleaseHeld, {}).has_value() && crowd.answered == 50; },
+                20'000'000'000));
   EXPECT_EQ(crowd.wrong, 0u);
 }
 

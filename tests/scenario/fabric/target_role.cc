@@ -34,8 +34,8 @@ Status TargetRole::add_memory(size_t bytes, Access access) {
 Result<fabric::Uri> TargetRole::start(base::Executor& executor, const fabric::Uri& uri,
                                       const std::vector<std::string>&) {
   PMSTORE_TRY(device_, fabric::open_device(uri.scheme, executor));
-  PMSTORE_TRY_STATUS(add_memory(
-      kSharedBytes, Access::kRemoteRead | Access::kRemoteWrite | Access::kRemoteAtomic));
+  PMSTORE_TRY_STATUS(
+      add_memory(kSharedBytes, Access::kRemoteRead | Access::kRemoteWrite | Access::kRemoteAtomic));
   PMSTORE_TRY_STATUS(add_memory(kOtherBytes, Access::kRemoteRead));
   PMSTORE_TRY_STATUS(add_memory(kOtherBytes, Access::kRemoteWrite));
   PMSTORE_TRY_STATUS(add_memory(kOtherBytes, Access::kLocal));
@@ -51,12 +51,14 @@ TargetRole::~TargetRole() {
   pending_peers_.clear();
 }
 
-Result<std::vector<std::byte>> TargetRole::on_hello(uint64_t token, std::span<const std::byte> hello) {
+Result<std::vector<std::byte>> TargetRole::on_hello(uint64_t token,
+                                                    std::span<const std::byte> hello) {
   ClientHello client;
   if (!decode(hello, client) || client.magic != kHelloMagic) {
     return make_error(ErrorCode::kProtocol, "not a scenario");
   }
-  if (client.kind == ConnectionKind::kRefuseMe) return make_error(ErrorCode::kVersionMismatch, kRefusal);
+  if (client.kind == ConnectionKind::kRefuseMe)
+    return make_error(ErrorCode::kVersionMismatch, kRefusal);
   TargetHello answer;
   answer.connection_id = token;
   answer.shared = memory_[0].region->remote();

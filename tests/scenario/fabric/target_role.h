@@ -19,7 +19,8 @@ class TargetRole final : public Role, public fabric::Acceptor, public fabric::Rp
   Result<fabric::Uri> start(base::Executor& executor, const fabric::Uri& uri,
                             const std::vector<std::string>& args) override;
 
-  Result<std::vector<std::byte>> on_hello(uint64_t token, std::span<const std::byte> hello) override;
+  Result<std::vector<std::byte>> on_hello(uint64_t token,
+                                          std::span<const std::byte> hello) override;
   void on_connected(uint64_t token, std::unique_ptr<fabric::Connection> connection) override;
   void on_abandoned(uint64_t token) override;
 

@@ -1,4 +1,5 @@
-// Remote accesses that were not granted: they cost the violator its connection and the target nothing.
+// Remote accesses that were not granted: they cost the violator its connection and the target
+// nothing.
 #include "tests/scenario/fabric/fabric_scenario.h"
 
 namespace pmstore::scenario {
@@ -28,8 +29,8 @@ class ViolationScenario : public FabricScenario {
     return target_checksum(region, 0, region == 0 ? kSharedBytes : kOtherBytes);
   }
 
-  // Posts `batch` on a connection of its own and checks that it breaks, that the target's memory is as it
-  // was, and that others are still served.
+  // Posts `batch` on a connection of its own and checks that it breaks, that the target's memory is
+  // as it was, and that others are still served.
   void expect_refused(const std::function<Batch(const TargetHello&)>& make) {
     auto violator = connect_raw();
     ASSERT_NE(violator, nullptr);
@@ -37,7 +38,8 @@ class ViolationScenario : public FabricScenario {
     const Status status = execute(*violator->connection, batch);
     ASSERT_FALSE(status) << "the access was let through";
     EXPECT_TRUE(violator->connection->broken());
-    EXPECT_TRUE(run_until([&] { return violator->disconnected.has_value(); }, 4 * short_timeout_ns()));
+    EXPECT_TRUE(
+        run_until([&] { return violator->disconnected.has_value(); }, 4 * short_timeout_ns()));
     Batch good;
     good.read(local(16384, 8), violator->hello.shared.at(0));
     Status posted = violator->connection->post(good, nullptr);

@@ -1,0 +1,185 @@
+// The local provider between two threads. These mean most under the thread sanitizer.
+#include <atomic>
+#include <thread>
+
+#include "base/random.h"
+#include "tests/unit/fabric/local_pair.h"
+
+namespace pmstore::fabric {
+namespace {
+
+// A server with an executor and a thread of its own. `prepare` and `finish` run on that thread.
+class ServerThread {
+ public:
+  explicit ServerThread(const Uri& uri) {
+    thread_ = std::thread([this, uri] {
+      device_ = open_local(executor_);
+      memory_ = std::make_unique<Memory>(*device_, 64 << 10, kEverything);
+      acceptor_.receiver = &receiver_;
+      acceptor_.answer.resize(sizeof(RemoteRegion));
+      std::memcpy(acceptor_.answer.data(), &memory_->region->remote(), sizeof(RemoteRegion));
+      auto listener = device_->listen(uri, acceptor_);
+      EXPECT_TRUE(listener);
+      ready_.store(true);
+      executor_.run_until_stopped();
+      listener->reset();
+      acceptor_.connections.clear();
+      memory_.reset();
+      device_.reset();
+    });
+    while (!ready_.load()) std::this_thread::yield();
+  }
+  ~ServerThread() { stop(); }
+  void stop() {
+    executor_.request_stop();
+    if (thread_.joinable()) thread_.join();
+  }
+  // Runs `work` on the server's thread and waits for it.
+  template <typename Work>
+  void run(Work work) {
+    std::atomic<bool> done{false};
+    executor_.post_remote([&] {
+      work();
+      done.store(true);
+    });
+    while (!done.load()) std::this_thread::yield();
+  }
+
+  RecordingReceiver receiver_;
+  KeepingAcceptor acceptor_;
+  std::unique_ptr<Memory> memory_;
+
+ private:
+  base::RealClock clock_;
+  base::Executor executor_{clock_};
+  std::unique_ptr<Device> device_;
+  std::atomic<bool> ready_{false};
+  std::thread thread_;
+};
+
+class LocalThreads : public testing::Test {
+ protected:
+  std::unique_ptr<Connection> connect() {
+    auto made = executor_.run(device_->connect(uri_, {}));
+    EXPECT_TRUE(made);
+    if (!made) return nullptr;
+    std::memcpy(&target_, (*made)->peer_hello().data(), sizeof(target_));
+    return std::move(*made);
+  }
+
+  const Uri uri_ = fresh_local_uri();
+  ServerThread server_{uri_};
+  base::RealClock clock_;
+  base::Executor executor_{clock_};
+  std::unique_ptr<Device> device_ = open_local(executor_);
+  Memory memory_{*device_, 64 << 10, kEverything};
+  RemoteRegion target_;
+};
+
+TEST_F(LocalThreads, TheFenceHoldsForPlainStores) {
+  base::Random random(7);
+  for (int round = 0; round < 30; ++round) {
+    auto connection = connect();
+    ASSERT_NE(connection, nullptr);
+    const uint64_t spins = random.below(3000);
+    std::atomic<bool> writing{false};
+    std::thread fence([&] {
+      while (!writing.load()) std::this_thread::yield();
+      for (uint64_t i = 0; i < spins; ++i) std::atomic_signal_fence(std::memory_order_seq_cst);
+      server_.run([&] {
+        server_.acceptor_.connections.clear();
+        // Plain stores: a race, if anything could still land.
+        std::memset(server_.memory_->bytes.data(), 0xee, 8192);
+      });
+    });
+    uint64_t posts = 0;
+    Status status;
+    do {
+      memory_.set_word(0, ++posts);
+      Batch batch;
+      for (size_t i = 0; i < 16; ++i) batch.write(memory_.at(0, 512), target_.at(i * 512));
+      status = connection->post(batch, nullptr);
+      writing.store(true);
+    } while (status);
+    fence.join();
+    server_.run([&] {
+      for (size_t i = 0; i < 8192; ++i) ASSERT_EQ(server_.memory_->bytes[i], std::byte{0xee});
+    });
+    EXPECT_TRUE(connection->broken());
+  }
+}
+
+TEST_F(LocalThreads, DataIsThereWhenItsImmediateIs) {
+  struct Checking final : Receiver {
+    Memory* memory = nullptr;
+    uint32_t next = 0;
+    uint64_t wrong = 0;
+    std::atomic<uint32_t> seen{0};
+    void on_immediate(uint32_t immediate) override {
+      wrong += immediate != next++;
+      wrong += memory->word(immediate % 64 * 64) != immediate;  // plain reads
+      seen.store(next);
+    }
+    void on_disconnect(const Error&) override {}
+  } checking;
+  auto connection = connect();
+  ASSERT_NE(connection, nullptr);
+  server_.run([&] {
+    checking.memory = server_.memory_.get();
+    server_.acceptor_.connections[0]->set_receiver(&checking);
+  });
+  constexpr uint32_t kCount = 20'000;
+  for (uint32_t i = 0; i < kCount; ++i) {
+    while (i - checking.seen.load() >= 64) std::this_thread::yield();
+    memory_.set_word(0, i);
+    Batch batch;
+    batch.write_immediate(memory_.at(0, 8), target_.at(i % 64 * 64), i);
+    ASSERT_TRUE(connection->post(batch, nullptr));
+  }
+  while (checking.seen.load() < kCount) std::this_thread::yield();
+  EXPECT_EQ(checking.wrong, 0u);
+  connection.reset();
+  server_.stop();
+}
+
+TEST_F(LocalThreads, RemoteAtomicsAreAtomicAgainstTheTargetsCpu) {
+  auto connection = connect();
+  ASSERT_NE(connection, nullptr);
+  constexpr uint64_t kRounds = 20'000;
+  std::atomic<bool> cpu_done{false};
+  std::thread cpu([&] {
+    server_.run([&] {
+      auto* word = reinterpret_cast<uint64_t*>(server_.memory_->bytes.data());
+      for (uint64_t i = 0; i < kRounds; ++i) __atomic_fetch_add(word, 1, __ATOMIC_RELAXED);
+    });
+    cpu_done.store(true);
+  });
+  for (uint64_t i = 0; i < kRounds; ++i) {
+    Batch batch;
+    batch.fetch_add(memory_.at(0, 8), target_.at(0), 1);
+    ASSERT_TRUE(connection->post(batch, nullptr));
+  }
+  cpu.join();
+  server_.run([&] { EXPECT_EQ(server_.memory_->word(0), 2 * kRounds); });
+}
+
+TEST_F(LocalThreads, BothEndsMayBeDestroyedAtOnce) {
+  for (int round = 0; round < 200; ++round) {
+    auto connection = connect();
+    ASSERT_NE(connection, nullptr);
+    std::atomic<bool> go{false};
+    std::thread other([&] {
+      while (!go.load()) std::this_thread::yield();
+      server_.run([&] { server_.acceptor_.connections.clear(); });
+    });
+    Batch batch;
+    batch.write_immediate(memory_.at(0, 8), target_.at(0), 1);
+    go.store(true);
+    for (int i = 0; i < round % 7; ++i) (void)connection->post(batch, nullptr);
+    connection.reset();
+    other.join();
+  }
+}
+
+}  // namespace
+}  // namespace pmstore::fabric
