@@ -12,6 +12,8 @@
 
 namespace pmstore::base {
 
+// The values travel between processes: new ones go at the end, and fabric/rpc_layout.h names the
+// last.
 enum class ErrorCode {
   kInvalidArgument,  // the request is wrong by itself; repeating it cannot help
   kNotFound,         // no such key
