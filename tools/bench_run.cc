@@ -1,0 +1,205 @@
+#include "tools/bench_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <optional>
+#include <thread>
+
+#include "base/clock.h"
+#include "tools/console.h"
+#include "tools/pool_service.h"
+
+namespace pmstore::tools {
+namespace {
+
+std::atomic<BenchControl*> interruptible{nullptr};
+std::atomic<bool> interrupted{false};
+
+void on_signal(int) {
+  interrupted.store(true);
+  if (BenchControl* const control = interruptible.load()) control->stop();
+}
+
+// The first signal ends the work in order; a second one ends the program at once.
+class StopOnSignal {
+ public:
+  explicit StopOnSignal(BenchControl& control) {
+    interruptible.store(&control);
+    struct sigaction action {};
+    action.sa_handler = on_signal;
+    action.sa_flags = static_cast<int>(SA_RESETHAND);
+    sigaction(SIGINT, &action, &old_int_);
+    sigaction(SIGTERM, &action, &old_term_);
+  }
+  ~StopOnSignal() {
+    sigaction(SIGINT, &old_int_, nullptr);
+    sigaction(SIGTERM, &old_term_, nullptr);
+    interruptible.store(nullptr);
+  }
+
+ private:
+  struct sigaction old_int_ {};
+  struct sigaction old_term_ {};
+};
+
+class Runner {
+ public:
+  Runner(Bench& bench, const BenchOptions& options) : bench_(bench), options_(options) {}
+  Result<BenchRun> run();
+
+ private:
+  void thread(uint32_t index);
+  Task<void> phases(Executor& executor, uint32_t index);
+  Task<void> work(Client& client, uint32_t index);
+  Task<void> one(Client& client, uint32_t index, uint32_t coroutine, uint32_t& left,
+                 base::WaitList& ended);
+  void show_progress();
+  void fail(Error error);
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  // Until `count` has reached `goal`, or the run has failed; false then.
+  Task<bool> reached(Executor& executor, const std::atomic<uint32_t>& count, uint32_t goal);
+
+  Bench& bench_;
+  const BenchOptions& options_;
+  BenchControl control_;
+  std::atomic<bool> failed_{false};
+  std::atomic<uint32_t> prepared_{0};
+  std::atomic<uint32_t> connected_{0};
+  std::atomic<uint32_t> started_{0};
+  std::atomic<uint32_t> worked_{0};
+  std::atomic<uint32_t> closed_{0};
+  std::atomic<uint64_t> start_ns_{0};
+  std::mutex mutex_;
+  std::condition_variable thread_ended_;
+  uint32_t threads_ended_ = 0;
+  std::optional<Error> error_;
+  uint64_t end_ns_ = 0;
+  BenchRun run_;
+};
+
+void Runner::fail(Error error) {
+  const std::lock_guard lock(mutex_);
+  if (!error_) error_ = std::move(error);
+  failed_.store(true, std::memory_order_release);
+  control_.stop();
+}
+
+Task<bool> Runner::reached(Executor& executor, const std::atomic<uint32_t>& count, uint32_t goal) {
+  constexpr uint64_t kLookNs = 100'000;
+  while (count.load(std::memory_order_acquire) < goal) {
+    if (failed()) co_return false;
+    co_await executor.sleep_for(kLookNs);
+  }
+  co_return !failed();
+}
+
+Task<void> Runner::one(Client& client, uint32_t index, uint32_t coroutine, uint32_t& left,
+                       base::WaitList& ended) {
+  Status done = co_await bench_.work(client, index, coroutine, control_);
+  if (!done) fail(std::move(done.error()));
+  if (--left == 0) ended.notify_all();
+}
+
+Task<void> Runner::work(Client& client, uint32_t index) {
+  Executor& executor = client.executor();
+  const fabric::Counters before = client.counters();
+  base::WaitList ended(executor);
+  uint32_t left = options_.coroutines;
+  for (uint32_t i = 1; i < options_.coroutines; ++i) {
+    executor.spawn(one(client, index, i, left, ended));
+  }
+  // The first one runs right here, so that a single one costs no scheduling.
+  co_await one(client, index, 0, left, ended);
+  while (left > 0) co_await ended.wait();
+  const uint64_t now_ns = executor.now_ns();
+  const std::lock_guard lock(mutex_);
+  end_ns_ = std::max(end_ns_, now_ns);
+  run_.counters += client.counters() - before;
+  run_.reconnects += client.session().reconnects;
+}
+
+Task<void> Runner::phases(Executor& executor, uint32_t index) {
+  const bool first = index == 0;
+  if (!first && !co_await reached(executor, prepared_, 1)) co_return;
+  fabric::Uri uri = options_.session.parsed_uri();
+  ClientOptions client_options = options_.client_options(index);
+  auto connected = co_await Client::connect(executor, std::move(uri), std::move(client_options));
+  if (!connected) co_return fail(std::move(connected.error()));
+  Client& client = **connected;
+  if (first) {
+    run_.session = client.session();
+    Status prepared = co_await bench_.prepare(client);
+    if (!prepared) fail(std::move(prepared.error()));
+    ++prepared_;
+  }
+  ++connected_;
+  if (first && co_await reached(executor, connected_, options_.threads)) {
+    start_ns_ = executor.now_ns();
+    if (options_.ops == 0) {
+      control_.set_deadline(start_ns_ + static_cast<uint64_t>(options_.seconds * 1e9));
+    }
+    ++started_;
+  }
+  if (co_await reached(executor, started_, 1)) co_await work(client, index);
+  ++worked_;
+  if (first && co_await reached(executor, closed_, options_.threads - 1)) {
+    Status finished = co_await bench_.finish(client);
+    if (!finished) fail(std::move(finished.error()));
+  }
+  co_await client.close();
+  ++closed_;
+}
+
+void Runner::thread(uint32_t index) {
+  base::RealClock clock;
+  Executor executor(clock, base::ExecutorOptions{.seed = options_.seed + index});
+  executor.run(phases(executor, index));
+  const std::lock_guard lock(mutex_);
+  ++threads_ended_;
+  thread_ended_.notify_all();
+}
+
+void Runner::show_progress() {
+  ProgressLine line;
+  const base::RealClock clock;
+  std::unique_lock lock(mutex_);
+  while (threads_ended_ < options_.threads) {
+    thread_ended_.wait_for(lock, std::chrono::milliseconds(250));
+    if (!line.shown()) continue;
+    const uint64_t start_ns = start_ns_;
+    const double seconds = start_ns == 0 ? 0 : static_cast<double>(clock.now_ns() - start_ns) / 1e9;
+    line.update(bench_.progress(seconds));
+  }
+}
+
+Result<BenchRun> Runner::run() {
+  std::unique_ptr<ServiceThread> service;
+  if (options_.serves_itself()) {
+    const ClientOptions client = options_.client_options(0);
+    ServiceOptions serve;
+    serve.listen = {options_.session.parsed_uri()};
+    serve.pool = serve.listen.front().name;
+    serve.open.assume_domain = client.assume_domain;
+    serve.server.discipline = client.local_discipline;
+    PMSTORE_TRY(service, ServiceThread::start(serve));
+  }
+  const StopOnSignal stop_on_signal(control_);
+  std::vector<std::thread> threads;
+  for (uint32_t i = 0; i < options_.threads; ++i) threads.emplace_back([this, i] { thread(i); });
+  show_progress();
+  for (std::thread& each : threads) each.join();
+  if (error_) return *error_;
+  run_.seconds = std::max(1e-9, static_cast<double>(end_ns_ - start_ns_) / 1e9);
+  run_.interrupted = interrupted.load();
+  return run_;
+}
+
+}  // namespace
+
+Result<BenchRun> run_bench(Bench& bench, const BenchOptions& options) {
+  return Runner(bench, options).run();
+}
+
+}  // namespace pmstore::tools

@@ -1,0 +1,60 @@
+// Running a benchmark: threads with a client each, the phases they go through together, and the
+// progress line.
+//
+// Phases: the first thread connects and prepares; the others connect; all work; the others close;
+// the first one finishes (so an audit is alone with the store) and closes.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "fabric/capabilities.h"
+#include "tools/bench_options.h"
+
+namespace pmstore::tools {
+
+// Says when to stop. Any thread.
+class BenchControl {
+ public:
+  // True after the last moment, after stop(), and after SIGINT or SIGTERM (see StopOnSignal).
+  bool over(uint64_t now_ns) const {
+    return now_ns >= deadline_ns_.load(std::memory_order_relaxed) ||
+           stopped_.load(std::memory_order_relaxed);
+  }
+  void stop() { stopped_.store(true); }
+  void set_deadline(uint64_t time_ns) { deadline_ns_.store(time_ns); }
+
+ private:
+  std::atomic<uint64_t> deadline_ns_{UINT64_MAX};
+  std::atomic<bool> stopped_{false};
+};
+
+class Bench {
+ public:
+  virtual ~Bench() = default;
+  // On the first thread, before the others connect.
+  virtual Task<Status> prepare(Client& client) = 0;
+  // One coroutine of one thread. The error ends the whole run.
+  virtual Task<Status> work(Client& client, uint32_t thread, uint32_t coroutine,
+                            BenchControl& control) = 0;
+  // On the first thread, after all work, and when nobody else is connected any more.
+  virtual Task<Status> finish(Client& client) = 0;
+  // For the progress line; any time, from another thread.
+  virtual std::string progress(double seconds) = 0;
+};
+
+struct BenchRun {
+  double seconds = 0;  // from the first start to the last end of work
+  fabric::Counters counters;
+  SessionInfo session;  // of the first thread
+  uint64_t reconnects = 0;
+  bool interrupted = false;  // SIGINT or SIGTERM ended it early
+};
+
+// The error that ended it, or what happened.
+Result<BenchRun> run_bench(Bench& bench, const BenchOptions& options);
+
+}  // namespace pmstore::tools

@@ -1,0 +1,34 @@
+// DaemonConfig: what pmstored is told, by flags and by a TOML file whose keys are the flags' names.
+//
+//   pool = "/dev/dax0.0"
+//   listen = ["verbs://0.0.0.0:7000", "tcp://127.0.0.1:7000"]
+//   lease-ms = 5000
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "tools/pool_service.h"
+
+namespace pmstore::tools {
+
+struct DaemonConfig {
+  std::string pool;
+  std::vector<std::string> listen;
+  std::string locks = "auto";
+  std::string assume_domain;
+  std::string ddio = "on";
+  std::string create;
+  uint32_t lease_ms = ServerOptions{}.lease_ms;
+  uint32_t outcome_retention_ms = ServerOptions{}.outcome_retention_ms;
+  bool json = false;
+
+  // Flags win over --config FILE. A key that is no flag, or a value of a wrong kind, is wrong
+  // usage.
+  void add_to(CLI::App& app);
+  // After parsing; what was checked there cannot fail here.
+  ServiceOptions service_options() const;
+};
+
+}  // namespace pmstore::tools

@@ -1,0 +1,139 @@
+// pmstore kv txn: a script of operations as one transaction.
+#include <fmt/format.h>
+
+#include "tools/bytes_text.h"
+#include "tools/kv_script.h"
+#include "tools/kv_session.h"
+
+namespace pmstore::tools {
+namespace {
+
+constexpr size_t kMaxScriptBytes = 16u << 20;
+
+struct Run {
+  std::vector<std::optional<std::string>> values;  // of each step; of a get: nullopt is "not there"
+  std::string failed_check;                        // why the script gave up
+};
+
+base::Task<Status> run_steps(Transaction& transaction, TableId table,
+                             const std::vector<ScriptStep>& steps, Run& run) {
+  run = Run{};
+  for (const ScriptStep& step : steps) {
+    std::optional<std::string>& value = run.values.emplace_back();
+    switch (step.kind) {
+      case ScriptStep::Kind::kPut: transaction.put(table, step.key, step.value); continue;
+      case ScriptStep::Kind::kInsert: transaction.insert(table, step.key, step.value); continue;
+      case ScriptStep::Kind::kDel: transaction.erase(table, step.key); continue;
+      case ScriptStep::Kind::kGet:
+      case ScriptStep::Kind::kCheck: break;
+    }
+    auto got = co_await transaction.get(table, step.key);
+    if (!got && got.code() != ErrorCode::kNotFound) co_return std::move(got.error());
+    if (got) value = std::move(*got);
+    if (step.kind == ScriptStep::Kind::kCheck && value != step.value) {
+      run.failed_check = fmt::format(
+          "line {}: '{}' is {}, not '{}'; nothing was changed", step.line, printable(step.key),
+          value ? "'" + printable(*value) + "'" : std::string("not there"), printable(step.value));
+      co_return make_error(ErrorCode::kInvalidArgument, run.failed_check);
+    }
+  }
+  co_return Status{};
+}
+
+void print_run(const std::vector<ScriptStep>& steps, const Run& run, TxId id, bool json) {
+  nlohmann::ordered_json results = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const ScriptStep& step = steps[i];
+    const std::optional<std::string>& value = run.values[i];
+    if (json) {
+      nlohmann::ordered_json result = {{"op", step_name(step.kind)}, {"key", json_bytes(step.key)}};
+      if (step.kind == ScriptStep::Kind::kGet) {
+        result["value"] = value ? json_bytes(*value) : nlohmann::ordered_json(nullptr);
+      }
+      results.push_back(std::move(result));
+    } else if (step.kind == ScriptStep::Kind::kGet) {
+      print_text(printable(step.key) + "\t" + (value ? printable(*value) : "(not found)") + "\n");
+    }
+  }
+  const bool wrote = id.client != 0;
+  if (json) {
+    nlohmann::ordered_json object = {{"committed", true}, {"results", std::move(results)}};
+    if (wrote) object["transaction"] = id.to_string();
+    print_json(object);
+  } else {
+    print_text(wrote ? "committed " + id.to_string() + "\n" : "committed, nothing written\n");
+  }
+}
+
+// What retry() does, keeping the name of the transaction that committed.
+base::Task<int> txn(Client& client, const KvOptions& options,
+                    const std::vector<ScriptStep>& steps) {
+  bool writes = false;
+  for (const ScriptStep& step : steps) {
+    writes |= step.kind == ScriptStep::Kind::kPut || step.kind == ScriptStep::Kind::kInsert;
+  }
+  auto table = co_await client.open_table(options.table, writes);
+  if (!table) co_return fail(kProgram, "kv txn", table.error());
+  Run run;
+  TxId id;
+  auto body = [&](Transaction& transaction) -> base::Task<Status> {
+    auto status = co_await run_steps(transaction, *table, steps, run);
+    if (status) status = co_await transaction.commit();
+    id = transaction.id();
+    co_return status;
+  };
+  Status done;
+  constexpr unsigned kAttempts = 1000;
+  uint64_t pause_ns = 1000;
+  for (unsigned attempt = 0; attempt < kAttempts; ++attempt) {
+    Transaction transaction = client.begin();
+    done = co_await body(transaction);
+    if (done || done.code() != ErrorCode::kConflict) break;
+    co_await client.executor().sleep_for(client.executor().random().below(pause_ns));
+    if (pause_ns < 1'000'000) pause_ns *= 2;
+  }
+  if (!done && !run.failed_check.empty()) {
+    co_return fail(kProgram, "kv txn: check failed", run.failed_check);
+  }
+  if (!done) co_return fail(kProgram, "kv txn", done.error());
+  print_run(steps, run, id, options.session.json);
+  co_return kDone;
+}
+
+int run_txn(const KvOptions& options) {
+  const std::string& file = options.script_file;
+  const auto text = !options.script_text.empty()
+                        ? Result<std::string>(options.script_text)
+                        : read_argument(file == "-" ? file : "@" + file, false, kMaxScriptBytes);
+  if (!text) return fail(kProgram, "kv txn", text.error());
+  const auto steps = parse_script(*text);
+  if (!steps) return fail(kProgram, "kv txn", steps.error());
+  return with_client(options, "kv txn", [&](Client& client, const KvOptions& with) {
+    return txn(client, with, *steps);
+  });
+}
+
+}  // namespace
+
+void add_kv_txn(CLI::App& kv, Invocation& invocation) {
+  auto options = std::make_shared<KvOptions>();
+  CLI::App* const command = kv.add_subcommand("txn", "run a script as one transaction");
+  options->session.add_to(*command);
+  command->add_option("--table", options->table, "made when the script writes and it is not there")
+      ->capture_default_str();
+  CLI::Option* const file = command->add_option("FILE", options->script_file,
+                                                "the script; - is standard input (default)");
+  command->add_option("-e,--execute", options->script_text, "the script itself")->excludes(file);
+  command->footer(
+      "The script has one operation a line: get K, put K V, insert K V (fails when K is there), "
+      "del\n"
+      "K (fails when it is not), check K V (nothing happens unless K has the value V). All of it\n"
+      "happens, or nothing. Words may be \"quoted\", with \\n \\t \\r \\\" \\\\ \\xHH in them; # "
+      "starts a comment.\n"
+      "example: printf 'check alice 100\\nput alice 90\\nput bob 10\\n' | pmstore kv txn --uri "
+      "tcp://127.0.0.1:7000");
+  command->callback(
+      [options, &invocation] { invocation.run = [options] { return run_txn(*options); }; });
+}
+
+}  // namespace pmstore::tools

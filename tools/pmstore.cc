@@ -1,0 +1,28 @@
+// pmstore: the command line of the store.
+#include <CLI/CLI.hpp>
+
+#include "tools/commands.h"
+#include "tools/console.h"
+#include "tools/revision.h"
+
+using namespace pmstore::tools;
+
+int main(int argc, char** argv) {
+  CLI::App app{"pmstore: durable transactions on persistent memory, from the command line",
+               "pmstore"};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("pmstore ") + kRevision);
+  app.footer(
+      "Exit status: 0 done, 1 failed (one line on standard error says why), 2 wrong usage.\n"
+      "example: pmstore pool create /dev/shm/pool --size 256M && "
+      "pmstore kv put --uri local:/dev/shm/pool name value");
+  Invocation invocation;
+  add_pool_commands(app, invocation);
+  add_kv_commands(app, invocation);
+  CLI::App* const bench = app.add_subcommand("bench", "measure, and audit");
+  bench->require_subcommand(1);
+  bench->footer("example: pmstore bench kv --uri local:/dev/shm/pool --seconds 5");
+  add_bench_kv(*bench, invocation);
+  add_bench_smallbank(*bench, invocation);
+  return parse_and_run(app, argc, argv, invocation);
+}

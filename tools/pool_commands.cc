@@ -1,0 +1,162 @@
+// pmstore pool create | info
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "tools/bytes_text.h"
+#include "tools/commands.h"
+#include "tools/console.h"
+#include "tools/pool_service.h"
+#include "tools/text_table.h"
+
+namespace pmstore::tools {
+namespace {
+
+struct CreateOptions {
+  std::string path;
+  std::string size = "0";
+  std::string ring_bytes = "0";
+  uint32_t rings = FormatOptions{}.rings;
+  std::vector<std::string> tables;
+  bool force = false;
+  bool json = false;
+};
+
+std::string_view extent_name(persist::ExtentKind kind) {
+  switch (kind) {
+    case persist::ExtentKind::kRecords: return "records";
+    case persist::ExtentKind::kRings: return "rings";
+    case persist::ExtentKind::kLog: return "log";
+    case persist::ExtentKind::kFileData: return "file data";
+    case persist::ExtentKind::kUnused: break;
+  }
+  return "unknown";
+}
+
+nlohmann::ordered_json info_json(const persist::PoolInfo& info) {
+  nlohmann::ordered_json extents = nlohmann::ordered_json::array();
+  for (const persist::Extent& extent : info.extents) {
+    extents.push_back(
+        {{"kind", extent_name(extent.kind)}, {"offset", extent.offset}, {"bytes", extent.bytes}});
+  }
+  return {{"path", json_bytes(info.path)},
+          {"medium", info.medium},
+          {"format_version", info.format_version},
+          {"bytes", info.bytes},
+          {"free_bytes", info.free_bytes},
+          {"domain", persist::domain_name(info.detected_domain)},
+          {"domain_source", info.domain_source},
+          {"extents", extents}};
+}
+
+void print_info(const persist::PoolInfo& info) {
+  TextTable table(2);
+  table.row({"path", printable(info.path)});
+  table.row({"medium", info.medium});
+  table.row({"format version", std::to_string(info.format_version)});
+  table.row({"size", fmt::format("{} bytes", info.bytes)});
+  table.row({"not in extents", fmt::format("{} bytes", info.free_bytes)});
+  table.row(
+      {"persistence domain",
+       fmt::format("{} ({})", persist::domain_name(info.detected_domain), info.domain_source)});
+  for (const persist::Extent& extent : info.extents) {
+    table.row({fmt::format("extent of {}", extent_name(extent.kind)),
+               fmt::format("{} bytes at {}", extent.bytes, extent.offset)});
+  }
+  print_text(table.text());
+}
+
+// Through a client, the way tables are always made.
+base::Task<Status> make_tables(Executor& executor, const CreateOptions& options) {
+  fabric::Uri uri{fabric::Scheme::kLocal, options.path, 0};
+  ClientOptions client_options;
+  PMSTORE_CO_TRY(auto client,
+                 co_await Client::connect(executor, std::move(uri), std::move(client_options)));
+  Status made;
+  for (const std::string& name : options.tables) {
+    auto opened = co_await client->open_table(name, true);
+    if (!opened) {
+      made = std::move(opened.error());
+      break;
+    }
+  }
+  co_await client->close();
+  co_return made;
+}
+
+int create(const CreateOptions& options) {
+  const std::string what = "cannot create pool '" + options.path + "'";
+  FormatOptions format;
+  format.rings = options.rings;
+  format.ring_bytes = *parse_bytes(options.ring_bytes);
+  persist::PoolInfo info;
+  {
+    auto pool = create_store(options.path, *parse_bytes(options.size), {}, format, options.force);
+    if (!pool) return fail(kProgram, what, pool.error());
+    info = (*pool)->info();
+  }
+  if (!options.tables.empty()) {
+    base::RealClock clock;
+    Executor executor(clock);
+    const Status made = executor.run(make_tables(executor, options));
+    if (!made)
+      return fail(kProgram, "cannot make the tables of '" + options.path + "'", made.error());
+  }
+  if (options.json) {
+    print_json({{"created", true}, {"pool", info_json(info)}, {"tables", options.tables}});
+  } else {
+    print_text(fmt::format("created {} ({} bytes, {}, domain {})\n", printable(info.path),
+                           info.bytes, info.medium, persist::domain_name(info.detected_domain)));
+  }
+  return kDone;
+}
+
+int info(const std::string& path, bool json) {
+  const auto found = persist::Pool::inspect(path);
+  if (!found) return fail(kProgram, "cannot look at pool '" + path + "'", found.error());
+  if (json) {
+    print_json(info_json(*found));
+  } else {
+    print_info(*found);
+  }
+  return kDone;
+}
+
+}  // namespace
+
+void add_pool_commands(CLI::App& app, Invocation& invocation) {
+  CLI::App* const pool = app.add_subcommand("pool", "make and look at pools");
+  pool->require_subcommand(1);
+  pool->footer("example: pmstore pool create /dev/shm/pool --size 256M");
+
+  CLI::App* const make = pool->add_subcommand("create", "make a pool with an empty store in it");
+  auto options = std::make_shared<CreateOptions>();
+  make->add_option("PATH", options->path, "a file that does not exist yet, or a DAX device")
+      ->required();
+  make->add_option("--size", options->size, "of a file, like 256M; a DAX device is used as a whole")
+      ->check(parsed_by(parse_bytes, "SIZE"));
+  make->add_option("--rings", options->rings, "how many clients at the same time, at most")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  make->add_option("--ring-bytes", options->ring_bytes,
+                   "redo ring of each client; bounds a transaction to half of it (default: pool / "
+                   "128, from 64K to 4M)")
+      ->check(parsed_by(parse_bytes, "SIZE"));
+  make->add_option("--table", options->tables, "make this table; may be given several times");
+  make->add_flag("--force", options->force, "overwrite the pool that a DAX device holds");
+  make->add_flag("--json", options->json, "print one JSON object");
+  make->footer("example: pmstore pool create /dev/shm/pool --size 256M --table accounts");
+  make->callback(
+      [options, &invocation] { invocation.run = [options] { return create(*options); }; });
+
+  CLI::App* const look = pool->add_subcommand("info", "what a pool is; changes nothing");
+  auto path = std::make_shared<std::string>();
+  auto json = std::make_shared<bool>(false);
+  look->add_option("PATH", *path, "the pool's file or DAX device")->required();
+  look->add_flag("--json", *json, "print one JSON object");
+  look->footer("example: pmstore pool info /dev/shm/pool");
+  look->callback(
+      [path, json, &invocation] { invocation.run = [path, json] { return info(*path, *json); }; });
+}
+
+}  // namespace pmstore::tools

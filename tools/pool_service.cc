@@ -1,0 +1,74 @@
+#include "tools/pool_service.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <future>
+
+namespace pmstore::tools {
+
+Result<std::unique_ptr<persist::Pool>> create_store(const std::string& path, uint64_t bytes,
+                                                    const persist::PoolOpenOptions& open,
+                                                    const FormatOptions& format, bool force) {
+  PMSTORE_TRY(auto pool, persist::Pool::create(path, bytes, open, force));
+  const Status formatted = format_store(*pool, format);
+  if (formatted) return pool;
+  const bool is_file = pool->info().medium != "devdax";
+  pool.reset();
+  if (is_file) unlink(path.c_str());  // create() has refused a path that held anything
+  return formatted.error();
+}
+
+Result<std::unique_ptr<PoolService>> PoolService::start(const ServiceOptions& options) {
+  std::unique_ptr<PoolService> service(new PoolService);
+  struct stat status;
+  const bool missing = stat(options.pool.c_str(), &status) != 0 && errno == ENOENT;
+  if (missing && options.create_bytes) {
+    PMSTORE_TRY(service->pool_,
+                create_store(options.pool, *options.create_bytes, options.open, {}, false));
+  } else {
+    PMSTORE_TRY(service->pool_, persist::Pool::open(options.pool, options.open));
+  }
+  Executor& executor = service->executor_;
+  PMSTORE_TRY(service->server_,
+              executor.run(Server::start(executor, *service->pool_, options.server)));
+  for (const fabric::Uri& uri : options.listen) {
+    PMSTORE_TRY(fabric::Uri at, executor.run(service->server_->listen(uri)));
+    service->uris_.push_back(std::move(at));
+  }
+  return service;
+}
+
+PoolService::~PoolService() = default;
+
+void PoolService::run() {
+  executor_.run_until_stopped();
+  executor_.run(server_->stop());
+}
+
+Result<std::unique_ptr<ServiceThread>> ServiceThread::start(const ServiceOptions& options) {
+  std::unique_ptr<ServiceThread> self(new ServiceThread);
+  std::promise<Result<PoolService*>> started;
+  auto result = started.get_future();
+  self->thread_ = std::thread([options, started = std::move(started)]() mutable {
+    auto service = PoolService::start(options);
+    if (!service) {
+      started.set_value(std::move(service.error()));
+      return;
+    }
+    started.set_value(service->get());
+    (*service)->run();
+  });
+  auto service = result.get();
+  if (!service) return std::move(service.error());
+  self->service_ = *service;
+  return self;
+}
+
+ServiceThread::~ServiceThread() {
+  if (service_ != nullptr) service_->request_stop();
+  if (thread_.joinable()) thread_.join();
+}
+
+}  // namespace pmstore::tools

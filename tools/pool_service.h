@@ -1,0 +1,72 @@
+// PoolService: a pool, a server on it, and where it listens; what pmstored runs, and what the
+// benchmarks run in a thread of their own.
+//
+// Threads: one thread makes all calls, except request_stop(). Lifetimes: it owns the executor.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/executor.h"
+#include "fabric/uri.h"
+#include "persist/pool.h"
+#include "pmstore/server.h"
+
+namespace pmstore::tools {
+
+struct ServiceOptions {
+  std::string pool;
+  std::vector<fabric::Uri> listen;
+  persist::PoolOpenOptions open;
+  ServerOptions server;
+  // Creates and formats the pool with this size when the path does not exist.
+  std::optional<uint64_t> create_bytes;
+};
+
+// A new pool with a store in it; durable on return. When the store does not fit, nothing is left of
+// the file. Errors of Pool::create and format_store.
+Result<std::unique_ptr<persist::Pool>> create_store(const std::string& path, uint64_t bytes,
+                                                    const persist::PoolOpenOptions& open,
+                                                    const FormatOptions& format, bool force);
+
+class PoolService {
+ public:
+  // Errors of Pool::create, Pool::open, Server::start and Server::listen.
+  static Result<std::unique_ptr<PoolService>> start(const ServiceOptions& options);
+  ~PoolService();
+
+  // Serves until request_stop(), then stops in order.
+  void run();
+  // Any thread, also a signal handler.
+  void request_stop() { executor_.request_stop(); }
+
+  const std::vector<fabric::Uri>& uris() const { return uris_; }
+  const Server& server() const { return *server_; }
+  const persist::PoolInfo& pool_info() const { return pool_->info(); }
+
+ private:
+  PoolService() : executor_(clock_) {}
+  base::RealClock clock_;
+  Executor executor_;
+  std::unique_ptr<persist::Pool> pool_;
+  std::unique_ptr<Server> server_;
+  std::vector<fabric::Uri> uris_;
+};
+
+// A PoolService that serves on its own thread from start() to the destructor.
+class ServiceThread {
+ public:
+  static Result<std::unique_ptr<ServiceThread>> start(const ServiceOptions& options);
+  ~ServiceThread();
+
+ private:
+  ServiceThread() = default;
+  PoolService* service_ = nullptr;  // lives on thread_'s stack
+  std::thread thread_;
+};
+
+}  // namespace pmstore::tools
