@@ -66,13 +66,11 @@ bool VerbsConnection::fill(const WorkRequest& request, ibv_send_wr& wr, ibv_sge&
   wr.wr.rdma.rkey = static_cast<uint32_t>(request.remote_key);
   if (is_write(request.op)) {
     wr.imm_data = htonl(request.immediate);
-    counters_.bytes_written += request.bytes;
     if (request.bytes > 0 && request.bytes <= capabilities_.max_inline_bytes) {
       wr.send_flags = IBV_SEND_INLINE;
     }
     return false;
   }
-  counters_.bytes_read += request.bytes;
   return true;
 }
 
@@ -87,9 +85,15 @@ Status VerbsConnection::post(const Batch& batch, Completion* completion) {
 
   ibv_send_wr wrs[Batch::kMaxWorkRequests];
   ibv_sge sges[Batch::kMaxWorkRequests];
-  const Counters before = counters_;
+  uint64_t written = 0;
+  uint64_t read = 0;
   for (uint32_t i = 0; i < count; ++i) {
-    if (fill(batch[i], wrs[i], sges[i])) last_read_ = posted_ + i + 1;
+    if (fill(batch[i], wrs[i], sges[i])) {
+      last_read_ = posted_ + i + 1;
+      read += batch[i].bytes;
+    } else if (is_write(batch[i].op)) {
+      written += batch[i].bytes;
+    }
     wrs[i].next = i + 1 < count ? &wrs[i + 1] : nullptr;
   }
   const bool signal = completion != nullptr || unsignaled_ + count >= kSignalEvery;
@@ -98,12 +102,13 @@ Status VerbsConnection::post(const Batch& batch, Completion* completion) {
   ibv_send_wr* refused = nullptr;
   if (const int error = ibv_post_send(qp_.get(), wrs, &refused); error != 0) [[unlikely]] {
     // There was room, so this is no back-pressure. Some may have been posted: no way to go on.
-    counters_ = before;
     fail_later(error);
     return make_error(ErrorCode::kDisconnected);
   }
   ++counters_.doorbells;
   counters_.work_requests += count;
+  counters_.bytes_written += written;
+  counters_.bytes_read += read;
   posted_ += count;
   unsignaled_ += count;
   if (signal) {
