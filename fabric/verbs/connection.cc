@@ -13,7 +13,8 @@ namespace pmstore::fabric::verbs {
 
 namespace {
 
-constexpr uint8_t kRetries = 7;       // the most that verbs has
+// One less than verbs has: rxe (Linux 6.1) takes 7 for "forever", as it is with rnr_retry.
+constexpr uint8_t kRetries = 6;
 constexpr uint8_t kRetryForever = 7;  // of receiver-not-ready; bounded by the operation timeout
 constexpr uint8_t kNotReadyTimer =
     12;  // 0.64 ms until a receiver that was not ready is tried again

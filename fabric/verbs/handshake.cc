@@ -121,7 +121,7 @@ rdma_conn_param Handshake::parameters(const Greeting& greeting) const {
   param.private_data_len = sizeof(greeting);
   param.responder_resources = answered_;
   param.initiator_depth = initiated_;
-  param.retry_count = 7;
+  param.retry_count = 6;  // for the record: the queue pair is set by VerbsConnection::to_ready()
   param.rnr_retry_count = 7;
   param.qp_num = connection_->qp_number();
   return param;
