@@ -124,6 +124,17 @@ void PersistRole::on_call(fabric::RpcPeer&, fabric::RpcCall call) {
       call.reply(as_bytes(stats));
       return;
     }
+    case kClear: {
+      persist::Memory& memory = pool_->memory();
+      memory.zero(memory.at(granted_.offset), granted_.bytes);
+      memory.flush(memory.at(granted_.offset), granted_.bytes);
+      if (auto durable = memory.drain(); !durable) {
+        call.reply_error(durable.error());
+        return;
+      }
+      call.reply({});
+      return;
+    }
     default: call.reply_error(make_error(ErrorCode::kUnsupported, "no such method"));
   }
 }

@@ -33,7 +33,7 @@ struct PersistAnswer {
   uint8_t native_flush;
 };
 
-enum PersistMethod : uint16_t { kContentSum = 1, kPersistStats = 2 };
+enum PersistMethod : uint16_t { kContentSum = 1, kPersistStats = 2, kClear = 3 };
 
 struct ContentRange {
   uint64_t offset;

@@ -29,10 +29,36 @@ std::vector<std::string> domains_under_test() {
   return {"none", "adr", "eadr"};
 }
 
-void PersistScenario::SetUp() {
+PersistScenario::Side& PersistScenario::side_for(const std::string& domain) {
+  if (side_of_this_domain_ == nullptr || side_of_this_domain_->domain != domain) {
+    TearDownTestSuite();
+    side_of_this_domain_ = std::make_unique<Side>();
+    side_of_this_domain_->domain = domain;
+  }
+  return *side_of_this_domain_;
+}
+
+void PersistScenario::TearDownTestSuite() {
+  if (side_of_this_domain_ == nullptr) return;
+  if (side_of_this_domain_->target != nullptr) {
+    EXPECT_TRUE(side_of_this_domain_->target->stop()) << "the target did not end in order";
+  }
+  side_of_this_domain_.reset();
+}
+
+PersistScenario::PersistScenario()
+    : side_(side_for(GetParam())), clock_(side_.clock), executor_(side_.executor) {}
+
+void PersistScenario::start_target() {
   auto target = Target::start(executor_, "persist_target", {GetParam()});
   ASSERT_TRUE(target) << target.error().to_string();
-  target_ = std::move(*target);
+  side_.target = std::move(*target);
+}
+
+void PersistScenario::SetUp() {
+  if (side_.target == nullptr) {
+    ASSERT_NO_FATAL_FAILURE(start_target());
+  }
   auto device = fabric::open_device(scheme(), executor_);
   ASSERT_TRUE(device) << device.error().to_string();
   device_ = std::move(*device);
@@ -40,15 +66,14 @@ void PersistScenario::SetUp() {
   ASSERT_TRUE(region) << region.error().to_string();
   region_ = std::move(*region);
   ASSERT_NO_FATAL_FAILURE(connect(4u << 20));
+  const auto cleared = call(kClear, {});
+  ASSERT_TRUE(cleared) << cleared.error().to_string();
 }
 
 void PersistScenario::TearDown() {
   disconnect();
   region_.reset();
   device_.reset();
-  if (target_ != nullptr) {
-    EXPECT_TRUE(target_->stop()) << "the target did not end in order";
-  }
 }
 
 void PersistScenario::connect(uint32_t ring_bytes) {
@@ -62,7 +87,7 @@ void PersistScenario::connect(uint32_t ring_bytes) {
   fabric::ConnectOptions options;
   options.hello = std::as_bytes(std::span<const PersistHello, 1>(&hello, 1));
   options.operation_timeout_ns = short_timeout_ns();
-  auto connection = executor_.run(device_->connect(target_->uri(), options));
+  auto connection = executor_.run(device_->connect(side_.target->uri(), options));
   ASSERT_TRUE(connection) << connection.error().to_string();
   connection_ = std::move(*connection);
   ASSERT_EQ(connection_->peer_hello().size(), sizeof answer_);

@@ -29,11 +29,26 @@ using persist::WriteStrategy;
 std::vector<std::string> domains_under_test();
 
 class PersistScenario : public testing::TestWithParam<std::string> {
+ public:
+  static void TearDownTestSuite();
+
  protected:
   static constexpr size_t kLocalBytes = kGrantedBytes;
 
+  // One target serves the tests of one domain, one after the other: starting one on a device in a
+  // guest takes seconds.
+  struct Side {
+    base::RealClock clock;
+    base::Executor executor{clock};
+    std::string domain;
+    std::unique_ptr<Target> target;
+  };
+  static Side& side_for(const std::string& domain);
+
+  PersistScenario();
   void SetUp() override;
   void TearDown() override;
+  void start_target();
   // Connects the client, with RPC rings of this many bytes.
   void connect(uint32_t ring_bytes);
   void disconnect();
@@ -56,10 +71,11 @@ class PersistScenario : public testing::TestWithParam<std::string> {
   Result<std::vector<std::byte>> call(uint16_t method, std::span<const std::byte> request,
                                       uint32_t reply_capacity = 256);
 
-  base::RealClock clock_;
-  base::Executor executor_{clock_};
+  static inline std::unique_ptr<Side> side_of_this_domain_;
+  Side& side_;
+  base::RealClock& clock_;
+  base::Executor& executor_;
   base::Random random_{20};
-  std::unique_ptr<Target> target_;
   std::unique_ptr<fabric::Device> device_;
   std::vector<std::byte> memory_ = std::vector<std::byte>(kLocalBytes);
   std::vector<std::byte> expected_ = std::vector<std::byte>(kGrantedBytes);

@@ -177,15 +177,17 @@ TEST_P(PersistScenario, ALostServerGivesErrorsAndNoToken) {
     }
     for (int turn = 0; turn < 50; ++turn) executor_.run_once();
     EXPECT_EQ(running, 16);
-    target_->kill();
+    side_.target->kill();
     const uint64_t deadline = clock_.now_ns() + 20 * short_timeout_ns();
     while (running > 0 && clock_.now_ns() < deadline) executor_.run_once();
     ASSERT_EQ(running, 0) << "writers hang";
     const RemotePiece after[] = {piece(0, 64, 0)};
     EXPECT_FALSE(write(*durable, after));
-    if (strategy == allowed().back()) break;
+    const bool last = strategy == allowed().back();
     durable.reset();
     TearDown();
+    side_.target.reset();
+    if (last) break;
     ASSERT_NO_FATAL_FAILURE(SetUp());
   }
 }
