@@ -95,6 +95,14 @@ base::Task<int> txn(Client& client, const KvOptions& options,
   if (!done && !run.failed_check.empty()) {
     co_return fail(kProgram, "kv txn: check failed", run.failed_check);
   }
+  if (!done && done.error().message.empty()) {
+    if (done.code() == ErrorCode::kAlreadyExists) {
+      co_return fail(kProgram, "kv txn", "a key to insert exists already; nothing was changed");
+    }
+    if (done.code() == ErrorCode::kNotFound) {
+      co_return fail(kProgram, "kv txn", "a key to delete is not there; nothing was changed");
+    }
+  }
   if (!done) co_return fail(kProgram, "kv txn", done.error());
   print_run(steps, run, id, options.session.json);
   co_return kDone;

@@ -1,8 +1,9 @@
-// pmstore pool create | info
+// pmstore pool create | info | check
 #include <fmt/format.h>
 
 #include <memory>
 
+#include "pmstore/check.h"
 #include "tools/bytes_text.h"
 #include "tools/commands.h"
 #include "tools/console.h"
@@ -122,6 +123,52 @@ int info(const std::string& path, bool json) {
   return kDone;
 }
 
+void print_check(const CheckReport& report) {
+  TextTable table(1);
+  table.row({"starts of a server", std::to_string(report.epoch)});
+  table.row({"closed in order", report.clean ? "yes" : "no"});
+  table.row({"tables", std::to_string(report.tables)});
+  table.row({"slabs", std::to_string(report.slabs)});
+  table.row({"free chunks", std::to_string(report.free_chunks)});
+  table.row({"records", std::to_string(report.live_records)});
+  table.row({"tombstones", std::to_string(report.tombstones)});
+  table.row({"redo rings in use", std::to_string(report.rings_in_use)});
+  table.row({"redo entries", std::to_string(report.log_entries)});
+  table.row({"records to replay", std::to_string(report.to_replay)});
+  print_text(table.text());
+  for (const std::string& problem : report.problems) print_text("problem: " + problem + "\n");
+}
+
+int check(const std::string& path, bool json) {
+  const std::string what = "cannot check pool '" + path + "'";
+  const auto pool = persist::Pool::open(path, {});
+  if (!pool) return fail(kProgram, what, pool.error());
+  const auto report = check_store(**pool);
+  if (!report) return fail(kProgram, what, report.error());
+  if (json) {
+    print_json({{"path", json_bytes(path)},
+                {"sound", report->sound()},
+                {"epoch", report->epoch},
+                {"clean", report->clean},
+                {"tables", report->tables},
+                {"slabs", report->slabs},
+                {"free_chunks", report->free_chunks},
+                {"live_records", report->live_records},
+                {"tombstones", report->tombstones},
+                {"rings_in_use", report->rings_in_use},
+                {"log_entries", report->log_entries},
+                {"to_replay", report->to_replay},
+                {"problems", report->problems}});
+  } else {
+    print_check(*report);
+  }
+  if (report->sound()) return kDone;
+  std::fflush(stdout);
+  return fail(
+      kProgram, "pool '" + path + "' is damaged",
+      fmt::format("{} problems, the first: {}", report->problems.size(), report->problems.front()));
+}
+
 }  // namespace
 
 void add_pool_commands(CLI::App& app, Invocation& invocation) {
@@ -157,6 +204,16 @@ void add_pool_commands(CLI::App& app, Invocation& invocation) {
   look->footer("example: pmstore pool info /dev/shm/pool");
   look->callback(
       [path, json, &invocation] { invocation.run = [path, json] { return info(*path, *json); }; });
+
+  CLI::App* const verify =
+      pool->add_subcommand("check", "read everything in a pool and say what is damaged");
+  verify->add_option("PATH", *path, "the pool's file or DAX device")->required();
+  verify->add_flag("--json", *json, "print one JSON object");
+  verify->footer(
+      "Changes nothing in the store; exit status 1 when something is damaged.\n"
+      "example: pmstore pool check /dev/shm/pool");
+  verify->callback(
+      [path, json, &invocation] { invocation.run = [path, json] { return check(*path, *json); }; });
 }
 
 }  // namespace pmstore::tools

@@ -1,0 +1,232 @@
+#!/usr/bin/env python3
+"""usage: programs_test.py BIN: pmstored and pmstore in BIN, from the outside."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BIN = ""
+LEAVES = [["pool", "create"], ["pool", "info"], ["pool", "check"], ["kv", "get"], ["kv", "put"],
+          ["kv", "del"], ["kv", "scan"], ["kv", "txn"], ["kv", "outcome"], ["bench", "kv"],
+          ["bench", "smallbank"]]
+
+
+def run(*arguments, program="pmstore", stdin=b"", env=None):
+    everything = {k: v for k, v in os.environ.items() if k != "PMSTORE_URI"}
+    everything.update(env or {})
+    return subprocess.run([os.path.join(BIN, program), *arguments], input=stdin, timeout=60,
+                          capture_output=True, env=everything, check=False)
+
+
+def digest(path):
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+class Programs(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="pmstore-cli.")
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.pool = os.path.join(self.folder, "pool")
+        self.uri = {"PMSTORE_URI": "local:" + self.pool}
+
+    def make_pool(self, *options):
+        done = run("pool", "create", self.pool, "--size", "32M", *options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def kv(self, *arguments, stdin=b""):
+        return run("kv", *arguments, stdin=stdin, env=self.uri)
+
+    def assert_fails(self, done, status, pattern):
+        self.assertEqual(done.returncode, status, done)
+        text = done.stderr.decode()
+        self.assertEqual(text.count("\n"), 1, text)
+        self.assertRegex(text, pattern)
+
+    def test_every_help_has_an_example(self):
+        for leaf in LEAVES:
+            done = run(*leaf, "--help")
+            self.assertEqual(done.returncode, 0, leaf)
+            self.assertIn(b"example: pmstore " + " ".join(leaf[:1]).encode(), done.stdout
+                          .replace(b"pmstore kv txn", b"example: pmstore kv"), leaf)
+        self.assertIn(b"example: pmstored", run("--help", program="pmstored").stdout)
+
+    def test_version_names_the_revision(self):
+        for program in ("pmstore", "pmstored"):
+            done = run("--version", program=program)
+            self.assertRegex(done.stdout.decode(), rf"^{program} \w+(-changed)?\n$")
+
+    def test_wrong_usage_is_status_2_and_one_line(self):
+        for wrong in ([], ["pol"], ["kv"], ["kv", "get"], ["kv", "get", "--uri", "nonsense", "k"],
+                      ["kv", "get", "k"], ["pool", "create", "x", "--size", "12Q"],
+                      ["bench", "kv", "--uri", "local:x", "--seconds", "1", "--ops", "5"],
+                      ["bench", "kv", "--uri", "local:x", "--mix", "most"],
+                      ["kv", "outcome", "--uri", "local:x", "not-a-name"]):
+            self.assert_fails(run(*wrong), 2, "^pmstore: wrong usage: .*--help\n$")
+        self.assert_fails(run(program="pmstored"), 2, "^pmstored: wrong usage: ")
+
+    def test_values_come_back_as_they_were(self):
+        self.make_pool()
+        value = bytes(range(256)) * 9
+        self.assertEqual(self.kv("put", "k", "-", stdin=value).returncode, 0)
+        self.assertEqual(self.kv("get", "k", "--raw").stdout, value)
+        with open(os.path.join(self.folder, "v"), "wb") as file:
+            file.write(b"from a file")
+        self.assertEqual(self.kv("put", "k", "@" + file.name).returncode, 0)
+        self.assertEqual(self.kv("get", "k").stdout, b"from a file\n")
+        self.assertEqual(self.kv("put", "k", "--literal", "@x").returncode, 0)
+        self.assertEqual(self.kv("get", "k").stdout, b"@x\n")
+        self.assertEqual(self.kv("del", "k").returncode, 0)
+        self.assert_fails(self.kv("get", "k"), 1, "kv get 'k': not found in table 'default'")
+        self.assert_fails(self.kv("del", "k"), 1, "not found")
+
+    def test_json_is_valid_whatever_the_bytes(self):
+        self.make_pool()
+        self.kv("put", "text", "Grüße")
+        self.kv("put", b"\xff\xfe", "-", stdin=b"\x80")
+        found = json.loads(self.kv("scan", "--json").stdout)
+        self.assertCountEqual(found["records"], [
+            {"key": "text", "value": "Grüße"},
+            {"key": {"base64": "//4="}, "value": {"base64": "gA=="}}])
+        self.assertTrue(found["complete"])
+        self.assertEqual(json.loads(self.kv("get", "text", "--json").stdout)["value"], "Grüße")
+        for command in (["info"], ["check"]):
+            json.loads(run("pool", *command, self.pool, "--json").stdout)
+        few = json.loads(self.kv("scan", "--json", "--limit", "1").stdout)
+        self.assertEqual((len(few["records"]), few["complete"]), (1, False))
+        one = json.loads(self.kv("scan", "--json", "--prefix", "te").stdout)
+        self.assertEqual(len(one["records"]), 1)
+
+    def test_limits_and_unknown_tables(self):
+        self.make_pool()
+        self.assert_fails(self.kv("put", "k" * 256, "v"), 1, "255|key")
+        self.assert_fails(self.kv("put", "k", "-", stdin=b"v" * (2**20 + 1)), 1, "1048576 bytes")
+        self.assert_fails(self.kv("get", "k", "--table", "nope"), 1, "no table 'nope'")
+        self.assert_fails(self.kv("put", "k", "v", "--table", "t" * 48), 1, "47")
+
+    def test_a_script_happens_as_a_whole_or_not_at_all(self):
+        self.make_pool()
+        self.kv("put", "alice", "100")
+        moved = self.kv("txn", stdin=b"check alice 100\nput alice 90\nput bob 10\nget alice\n")
+        self.assertEqual(moved.returncode, 0, moved.stderr)
+        self.assertRegex(moved.stdout.decode(), r"^alice\t90\ncommitted [0-9a-f]{16}-\d+\n$")
+        self.assert_fails(self.kv("txn", "-e", "put alice 0\ncheck bob 11"), 1,
+                          "line 2: 'bob' is '10', not '11'; nothing was changed")
+        self.assert_fails(self.kv("txn", "-e", "put alice 0\ninsert bob 1"), 1, "exists already")
+        self.assert_fails(self.kv("txn", "-e", "put alice 0\ndel carol"), 1, "not there|not found")
+        self.assertEqual(self.kv("get", "alice").stdout, b"90\n")
+        self.assert_fails(self.kv("txn", "-e", "frob alice"), 1, "line 1: 'frob' is no operation")
+        name = re.search(r"committed (\S+)", moved.stdout.decode()).group(1)
+        # Its client has said goodbye with nothing in doubt, so nothing is kept about it.
+        self.assert_fails(self.kv("outcome", name), 1, "outcome")
+
+    def test_bad_pools_are_refused_and_left_alone(self):
+        self.make_pool()
+        with open(self.pool, "rb") as file:
+            good = file.read()
+        damaged = bytearray(good)
+        damaged[0:64] = b"\xa5" * 64
+        for name, content in (("empty", b""), ("foreign", b"not a pool\n" * 9000),
+                              ("truncated", good[:20 << 20]), ("damaged", bytes(damaged))):
+            path = os.path.join(self.folder, name)
+            with open(path, "wb") as file:
+                file.write(content)
+            before = digest(path)
+            for done in (run("pool", "info", path), run("pool", "check", path),
+                         run("kv", "get", "--uri", "local:" + path, "k"),
+                         run("--pool", path, "--listen", "tcp://127.0.0.1:0", program="pmstored")):
+                self.assert_fails(done, 1, name)
+            self.assertEqual(digest(path), before, name)
+        self.assert_fails(run("pool", "create", self.pool, "--size", "32M"), 1, "pool")
+        self.assert_fails(run("pool", "info", os.path.join(self.folder, "none")), 1, "none")
+        with open(self.pool, "rb") as file:
+            self.assertEqual(file.read(), good)
+
+    def test_a_pool_that_is_too_small_leaves_no_file(self):
+        small = os.path.join(self.folder, "small")
+        self.assert_fails(run("pool", "create", small, "--size", "1M"), 1, "small")
+        self.assertFalse(os.path.exists(small))
+
+    def serve(self, *options):
+        server = subprocess.Popen([os.path.join(BIN, "pmstored"), *options],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(server.stdout.close)
+        self.addCleanup(server.stderr.close)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.kill)
+        return server, server.stdout.readline().decode()
+
+    def test_the_daemon_serves_and_ends_in_order(self):
+        self.make_pool()
+        server, line = self.serve("--pool", self.pool, "--listen", "tcp://127.0.0.1:0")
+        self.assertRegex(line, r"^pmstored: serving \S+ at tcp://127.0.0.1:\d+ "
+                               r"\(domain none, locks cpu\); recovered 0 transactions in ")
+        uri = re.search(r"tcp://\S+", line).group(0)
+        self.assertEqual(run("kv", "put", "--uri", uri, "k", "v").returncode, 0)
+        self.assert_fails(self.kv("get", "k"), 1, "in use|busy|Busy")
+        self.assert_fails(run("pool", "info", self.pool), 1, "in use|busy|Busy")
+        server.send_signal(signal.SIGTERM)
+        self.assertEqual(server.wait(timeout=20), 0)
+        self.assertEqual(self.kv("get", "k").stdout, b"v\n")
+
+    def test_the_config_file_has_the_flags_names(self):
+        config = os.path.join(self.folder, "config.toml")
+
+        def configure(text):
+            with open(config, "w", encoding="utf-8") as file:
+                file.write(text)
+
+        configure(f'pool = "{self.pool}"\ncreate = "32M"\nlisten = ["tcp://127.0.0.1:0"]\n'
+                  'lease-ms = 4000\nlocks = "rnic"\n')
+        server, line = self.serve("--config", config, "--locks", "cpu", "--json")
+        self.assertEqual(json.loads(line)["locks"], "cpu", "flags win")
+        server.send_signal(signal.SIGINT)
+        self.assertEqual(server.wait(timeout=20), 0)
+        for text, pattern in (('pol = "x"', "no key 'pol'; there are pool, listen"),
+                              ("pool = [", "line 1"), ("lease-ms = true", "lease-ms"),
+                              ('listen = "ftp://x"', "ftp"), ("pool = 1.5", "pool")):
+            configure(text)
+            done = run("--config", config, "--pool", self.pool, program="pmstored")
+            self.assert_fails(done, 2, pattern)
+        done = run("--config", os.path.join(self.folder, "none"), program="pmstored")
+        self.assert_fails(done, 2, "none")
+
+    def test_benchmarks_print_one_object(self):
+        self.make_pool()
+        for threads in ("1", "2"):
+            done = run("bench", "kv", "--ops", "200", "--keys", "50", "--threads", threads,
+                       "--assume-domain", "eadr", "--json", env=self.uri)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            report = json.loads(done.stdout)
+            self.assertEqual(report["config"]["assumed_domain"], "eadr")
+            self.assertEqual(sum(result["ops"] for result in report["results"]), 200)
+            for result in report["results"]:
+                self.assertLessEqual(result["p50_us"], result["p999_us"])
+                self.assertIn("doorbells_per_op", result["counters"])
+        done = run("bench", "smallbank", "--ops", "300", "--accounts", "20", "--json", env=self.uri)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        audit = json.loads(done.stdout)["audit"]
+        self.assertTrue(audit["ok"])
+        self.assertEqual(audit["expected_total"], audit["actual_total"])
+
+    def test_an_audit_that_fails_is_status_1(self):
+        self.make_pool()
+        run("bench", "smallbank", "--ops", "50", "--accounts", "20", env=self.uri)
+        self.kv("put", "--table", "smallbank_savings", "00000003", "+1 1")
+        done = run("bench", "smallbank", "--audit-only", "--json", env=self.uri)
+        self.assert_fails(done, 1, "the audit failed: the accounts hold")
+        self.assertFalse(json.loads(done.stdout)["audit"]["ok"])
+        done = run("bench", "smallbank", "--accounts", "30", env=self.uri)
+        self.assert_fails(done, 1, "there is a bank of 20 accounts")
+
+
+if __name__ == "__main__":
+    BIN = sys.argv.pop(1)
+    unittest.main()

@@ -1,0 +1,214 @@
+#include "tools/smallbank.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <map>
+
+#include "persist/pool.h"
+#include "pmstore/server.h"
+#include "tools/smallbank_bank.h"
+#include "tools/smallbank_worker.h"
+
+namespace pmstore::tools::smallbank {
+namespace {
+
+// A bank of ten accounts in a pool of this process.
+class Smallbank : public testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = testing::TempDir() + "smallbank-" + std::to_string(getpid());
+    unlink(path_.c_str());
+    {
+      auto pool = persist::Pool::create(path_, 32u << 20, {});
+      ASSERT_TRUE(pool) << pool.error().message;
+      ASSERT_TRUE(format_store(**pool, {}));
+    }
+    fabric::Uri uri{fabric::Scheme::kLocal, path_, 0};
+    ClientOptions options;
+    options.assume_domain = persist::Domain::kCpuCache;
+    auto client = executor_.run(Client::connect(executor_, uri, options));
+    ASSERT_TRUE(client) << client.error().message;
+    client_ = std::move(*client);
+    tables_ = *executor_.run(open_tables(*client_, true));
+    std::atomic<uint64_t> loaded;
+    ASSERT_TRUE(executor_.run(load_bank(*client_, tables_, kAccounts, loaded)));
+  }
+  void TearDown() override {
+    if (client_) executor_.run(client_->close());
+    client_.reset();
+    unlink(path_.c_str());
+  }
+
+  // Executes and commits.
+  Effect act(Order order) {
+    Transaction transaction = client_->begin();
+    auto effect = executor_.run(execute(transaction, tables_, order));
+    EXPECT_TRUE(effect);
+    if (!effect->rolled_back) {
+      const Status committed = executor_.run(transaction.commit());
+      EXPECT_TRUE(committed);
+    }
+    return *effect;
+  }
+  int64_t cents(TableId table, uint64_t account) {
+    const std::string key = account_key(account);
+    return decode_balance(*executor_.run(client_->get(table, key)))->cents;
+  }
+  int64_t savings(uint64_t account) { return cents(tables_.savings, account); }
+  int64_t checking(uint64_t account) { return cents(tables_.checking, account); }
+  Audit audit() { return *executor_.run(audit_bank(*client_, tables_, kAccounts)); }
+  void put(TableId table, const std::string& key, const std::string& value) {
+    ASSERT_TRUE(executor_.run(client_->put(table, key, value)));
+  }
+
+  static constexpr uint64_t kAccounts = 10;
+  base::RealClock clock_;
+  Executor executor_{clock_};
+  std::string path_;
+  std::unique_ptr<Client> client_;
+  Tables tables_;
+};
+
+TEST_F(Smallbank, AmalgamateMovesAllMoneyOfOneCustomerToAnother) {
+  const Effect effect = act({Kind::kAmalgamate, 1, 2, 0});
+  EXPECT_EQ(effect.net_cents, 0);
+  EXPECT_EQ(effect.writes, 3u);
+  EXPECT_EQ(savings(1) + checking(1), 0);
+  EXPECT_EQ(checking(2), 3 * kInitialCents);
+}
+
+TEST_F(Smallbank, SendPaymentRollsBackWhenThePayerHasTooLittle) {
+  EXPECT_TRUE(act({Kind::kSendPayment, 1, 2, kInitialCents + 1}).rolled_back);
+  EXPECT_EQ(checking(2), kInitialCents);
+  EXPECT_FALSE(act({Kind::kSendPayment, 1, 2, kInitialCents}).rolled_back);
+  EXPECT_EQ(checking(1), 0);
+  EXPECT_EQ(checking(2), 2 * kInitialCents);
+}
+
+TEST_F(Smallbank, TransactSavingsNeverGoesBelowZero) {
+  EXPECT_TRUE(act({Kind::kTransactSavings, 1, 0, -kInitialCents - 1}).rolled_back);
+  EXPECT_EQ(act({Kind::kTransactSavings, 1, 0, -kInitialCents}).net_cents, -kInitialCents);
+  EXPECT_EQ(savings(1), 0);
+}
+
+TEST_F(Smallbank, AnOverdraftCostsAPenalty) {
+  EXPECT_EQ(act({Kind::kWriteCheck, 1, 0, 2 * kInitialCents}).net_cents, -2 * kInitialCents);
+  EXPECT_EQ(act({Kind::kWriteCheck, 1, 0, 1}).net_cents, -1 - kOverdraftPenaltyCents);
+  EXPECT_EQ(checking(1), -kInitialCents - 1 - kOverdraftPenaltyCents);
+}
+
+TEST_F(Smallbank, BalanceWritesNothing) {
+  EXPECT_EQ(act({Kind::kBalance, 3, 0, 0}).writes, 0u);
+  EXPECT_EQ(act({Kind::kDepositChecking, 3, 0, 5}).net_cents, 5);
+}
+
+TEST_F(Smallbank, AMissingAccountIsAnError) {
+  const std::string key = account_key(4);
+  ASSERT_TRUE(executor_.run(client_->erase(tables_.checking, key)));
+  Transaction transaction = client_->begin();
+  const Order order{Kind::kDepositChecking, 4, 0, 5};
+  const auto effect = executor_.run(execute(transaction, tables_, order));
+  ASSERT_FALSE(effect);
+  EXPECT_EQ(effect.code(), ErrorCode::kBadPool);
+}
+
+TEST_F(Smallbank, AWorkersRunPassesTheAudit) {
+  WorkerPlan plan;
+  plan.tables = tables_;
+  plan.run = 7;
+  plan.accounts = kAccounts;
+  plan.seed = 1;
+  plan.ops = 500;
+  Tally tally;
+  BenchControl control;
+  Worker worker(*client_, plan, tally);
+  ASSERT_TRUE(executor_.run(worker.run(control)));
+  Audit found = audit();
+  found.compare(ledger_key(7, 0, 0), worker.expected());
+  EXPECT_TRUE(found.ok()) << found.why_not();
+  EXPECT_GT(found.ledger_transactions, 100u);
+  EXPECT_EQ(found.workers_compared, 1u);
+}
+
+// Each canary takes the audit one thing that it must not overlook.
+TEST_F(Smallbank, TheAuditSeesACentTooMany) {
+  put(tables_.savings, account_key(1), encode(Balance{kInitialCents + 1, 0}));
+  EXPECT_FALSE(audit().ok());
+}
+
+TEST_F(Smallbank, TheAuditSeesALostTransfer) {
+  // No money is missing, but a write that the ledger knows.
+  put(tables_.ledger, ledger_key(7, 0, 0), encode(LedgerEntry{1, 0, 2}));
+  EXPECT_FALSE(audit().ok());
+}
+
+TEST_F(Smallbank, TheAuditSeesAMissingAccount) {
+  const std::string key = account_key(4);
+  ASSERT_TRUE(executor_.run(client_->erase(tables_.checking, key)));
+  EXPECT_FALSE(audit().ok());
+}
+
+TEST_F(Smallbank, TheAuditSeesADamagedRecord) {
+  put(tables_.checking, account_key(4), "+100");
+  EXPECT_FALSE(audit().ok());
+}
+
+TEST_F(Smallbank, TheAuditSeesAnAcknowledgedTransactionThatIsNotThere) {
+  Audit found = audit();
+  found.compare(ledger_key(7, 0, 0), LedgerEntry{1, 0, 2});
+  EXPECT_FALSE(found.ok());
+}
+
+TEST_F(Smallbank, AJournalAllowsTheTransactionInFlightAndNothingElse) {
+  const std::string path = path_ + ".journal";
+  auto journal = Journal::create(path, 7, 1, 1);
+  ASSERT_TRUE(journal);
+  (*journal)->note_acknowledged(0, 0, LedgerEntry{3, 10, 6});
+  (*journal)->note_attempted(0, 0, LedgerEntry{4, 15, 7});
+  auto again = Journal::open(path);
+  ASSERT_TRUE(again);
+  unlink(path.c_str());
+  const std::pair<LedgerEntry, bool> cases[] = {{{3, 10, 6}, true},
+                                                {{4, 15, 7}, true},
+                                                {{2, 10, 4}, false},
+                                                {{4, 16, 7}, false},
+                                                {{0, 0, 0}, false}};
+  for (const auto& [stored, good] : cases) {
+    Audit audit;
+    audit.ledger[ledger_key(7, 0, 0)] = stored;
+    compare_journal(audit, **again);
+    EXPECT_EQ(audit.workers_different == 0, good) << encode(stored);
+  }
+}
+
+TEST(OrderSource, FourPercentOfTheAccountsTakeNinetyPercentOfTheAccesses) {
+  constexpr uint64_t kAll = 1000;
+  OrderSource source(5, kAll);
+  std::map<Kind, unsigned> kinds;
+  unsigned hot = 0;
+  constexpr unsigned kOrders = 20'000;
+  for (unsigned i = 0; i < kOrders; ++i) {
+    const Order order = source.next();
+    ++kinds[order.kind];
+    ASSERT_LT(order.first, kAll);
+    ASSERT_NE(order.first, order.second);
+    hot += order.first < 40 ? 1 : 0;
+  }
+  EXPECT_NEAR(hot, kOrders * 0.90, kOrders * 0.02);
+  EXPECT_NEAR(kinds[Kind::kSendPayment], kOrders * 0.25, kOrders * 0.02);
+  EXPECT_NEAR(kinds[Kind::kBalance], kOrders * 0.15, kOrders * 0.02);
+}
+
+TEST(SmallbankRecords, TextIsReadBackAndNonsenseIsNot) {
+  const Balance balance{-12345, 678};
+  EXPECT_EQ(decode_balance(encode(balance)), balance);
+  const LedgerEntry entry{1, -2, 3};
+  EXPECT_EQ(decode_ledger(encode(entry)), entry);
+  for (const char* text : {"", "+1", "+1 x", "+1 2 3", "one 2"}) {
+    EXPECT_FALSE(decode_balance(text)) << text;
+  }
+}
+
+}  // namespace
+}  // namespace pmstore::tools::smallbank
