@@ -32,8 +32,8 @@ endfunction()
 add_custom_target(sanitized_tests)
 set(PMSTORE_SANITIZED_KINDS unit scenario)
 
-# pmstore_patience(VARIABLE): makes a time limit in seconds that of the build: code under a sanitizer
-# is several times slower.
+# pmstore_patience(VARIABLE): makes a time limit in seconds that of the build: code under a
+# sanitizer is several times slower.
 function(pmstore_patience variable)
   if(PMSTORE_SANITIZE)
     math(EXPR ${variable} "${${variable}} * 4")

@@ -1,4 +1,4 @@
-# pmstore_scenarios(NAME SOURCES ... [DEPS ...] [TIMEOUT seconds]): one scenario binary and its runs.
+# pmstore_scenarios(NAME SOURCES ... [DEPS ...] [TIMEOUT seconds]): a scenario binary and its runs.
 # NAME is the run on `local` with the target in a second thread, NAME.same_thread with both on one
 # executor; NAME.tcp and NAME.shm have a second process. verbs needs a guest:
 # tests/scenario/harness.h says how.

@@ -38,7 +38,7 @@ USES = [
 ]
 # Invariant 9: time, waiting and chance are the executor's.
 NOT_IN_COROUTINES = [
-    (r"\bstd::(?:this_thread|j?thread|async|mutex|shared_mutex|condition_variable|future|promise)\b",
+    (r"\bstd::(?:this_thread|j?thread|async|(?:shared_)?mutex|condition_variable|future)\b",
      "nothing here starts threads or blocks"),
     (r"<(?:thread|mutex|future|condition_variable|shared_mutex|semaphore|pthread\.h)>",
      "nothing here starts threads or blocks"),

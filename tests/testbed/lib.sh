@@ -192,7 +192,7 @@ write_orders() {  # STATE COMMAND...
   } >"$state/ctl/settings"
   {
     for name in $(compgen -e); do
-      [[ $name == @(PMSTORE_*|GTEST_*|PATH|LANG|LC_*|LD_LIBRARY_PATH|ASAN_OPTIONS|TSAN_OPTIONS|UBSAN_OPTIONS) ]] &&
+      [[ $name == @(PMSTORE_*|GTEST_*|PATH|LANG|LC_*|LD_LIBRARY_PATH|*SAN_OPTIONS) ]] &&
         printf 'export %s=%q\n' "$name" "${!name}"
     done
     printf 'export HOME=/tmp USER=root TERM=dumb PMSTORE_GUEST=1\n'
@@ -225,7 +225,8 @@ write_orders() {  # STATE COMMAND...
 # Fills emulator_command for a guest whose orders are written.  Without ERR_FILE, standard error
 # goes to OUT_FILE as well.
 describe_emulator() {  # STATE CONSOLE_FILE OUT_FILE [ERR_FILE]
-  local state=$1 console=$2 out=$3 err=${4-} persistence=mem-ctrl accel=${PMSTORE_TESTBED_ACCEL:-tcg} cpu=max net
+  local state=$1 console=$2 out=$3 err=${4-}
+  local persistence=mem-ctrl accel=${PMSTORE_TESTBED_ACCEL:-tcg} cpu=max net
   [[ $guest_domain == eadr ]] && persistence=cpu
   case $accel in
     tcg) accel=tcg,thread=multi ;;
@@ -240,6 +241,11 @@ describe_emulator() {  # STATE CONSOLE_FILE OUT_FILE [ERR_FILE]
     connect:*) net=stream,id=net0,server=off,addr.type=unix,addr.path=${guest_net#*:} ;;
     *) net=user,id=net0,restrict=on ;;
   esac
+  local ethernet_address boot_options="console=ttyS0 panic=-1 nokaslr mitigations=off"
+  ethernet_address=52:54:00:77:00:$(printf %02x "$guest_number")
+  # A busy host can keep the emulator from its timer until the kernel thinks that it is broken.
+  boot_options+=" random.trust_cpu=on tsc=reliable no_timer_check"
+  [[ $guest_verbose ]] || boot_options+=" quiet"
   local memory_limit=$(($(bytes_of "$guest_memory") + nvdimm_bytes + (2 << 30)))
 
   emulator_command=(
@@ -248,12 +254,12 @@ describe_emulator() {  # STATE CONSOLE_FILE OUT_FILE [ERR_FILE]
     -machine "q35,nvdimm=on,nvdimm-persistence=$persistence,usb=off,vmport=off" -accel "$accel"
     -cpu "$cpu" -smp "$guest_smp" -m "$guest_memory,slots=2,maxmem=$memory_limit"
     -kernel "$cache_dir/vmlinux" -initrd "$cache_dir/initramfs"
-    -append "console=ttyS0 $([[ $guest_verbose ]] || echo quiet) panic=-1 nokaslr mitigations=off random.trust_cpu=on tsc=reliable"
+    -append "$boot_options"
     -object "memory-backend-file,id=mem1,share=on,mem-path=$guest_nvdimm,size=$nvdimm_bytes"
     -device "nvdimm,id=nv1,memdev=mem1,label-size=$label_bytes"
     -virtfs "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap"
     -virtfs "local,path=$state/ctl,mount_tag=ctl,security_model=none,multidevs=remap"
-    -netdev "$net" -device "virtio-net-pci,netdev=net0,mac=52:54:00:77:00:$(printf %02x "$guest_number"),romfile="
+    -netdev "$net" -device "virtio-net-pci,netdev=net0,mac=$ethernet_address,romfile="
     -device virtio-serial-pci
     -chardev "file,id=out,path=$out,append=on" -device virtserialport,chardev=out,name=out
     -chardev "file,id=console,path=$console" -serial chardev:console
@@ -272,7 +278,8 @@ describe_emulator() {  # STATE CONSOLE_FILE OUT_FILE [ERR_FILE]
 explain_end() {  # STATE SUPERVISOR_STATUS
   local state=$1 ended=$2 last
   if [[ -s $state/ctl/error ]]; then
-    say "guest set-up failed" "$(head -n 1 "$state/ctl/error")" "run with --verbose to see its console"
+    say "guest set-up failed" "$(head -n 1 "$state/ctl/error")" \
+      "run with --verbose to see its console"
   elif ((ended == 124)); then
     say "time-out" "the guest was still running after $guest_timeout s and was ended" \
       "give a longer --timeout SECONDS"
@@ -282,7 +289,8 @@ explain_end() {  # STATE SUPERVISOR_STATUS
     return 137
   else
     last=$(tail -n 1 "$state/emulator" 2>/dev/null) || true
-    [[ $last ]] || last=$(grep -a -m 1 -o 'Kernel panic.*[^[:space:]]' "$state/console" 2>/dev/null) || true
+    [[ $last ]] ||
+      last=$(grep -a -m 1 -o 'Kernel panic.*[^[:space:]]' "$state/console" 2>/dev/null) || true
     [[ $last ]] || last=$(tr -d '\r\0' <"$state/console" 2>/dev/null | tail -n 1) || true
     say "guest ended without a status" "emulator status $ended, last words '${last:-none}'" \
       "run with --verbose to see its console"
