@@ -15,6 +15,10 @@ inline uint64_t mix64(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+// 64 random bits from the operating system, never 0: for names that must differ between processes.
+// Not for anything that a seed should repeat.
+uint64_t random_identity();
+
 class Random {
  public:
   explicit Random(uint64_t seed) {

@@ -269,7 +269,8 @@ Status Ring::make_walked_durable() {
   return {};
 }
 
-Status Ring::take_over(uint64_t owner) {
+Status Ring::take_over(uint64_t owner, uint32_t least_incarnation,
+                       uint64_t expired_below_sequence) {
   PMSTORE_CHECK(phase_ == Phase::kFormatted || phase_ == Phase::kWalked,
                 "where the last writer's entries end is known only after a walk");
   if (header_.incarnation == UINT32_MAX) {
@@ -282,12 +283,12 @@ Status Ring::take_over(uint64_t owner) {
     PMSTORE_TRY_STATUS(make_walked_durable());
   }
   RingHeader header = header_;
-  ++header.incarnation;
+  header.incarnation = std::max(header.incarnation + 1, least_incarnation);
   header.incarnation_lsn = position_.tail_lsn;
   if (owner != header.owner) {
     header.owner = owner;
     header.start_lsn = position_.tail_lsn;
-    header.expired_below_sequence = 0;
+    header.expired_below_sequence = expired_below_sequence;
   }
   PMSTORE_TRY_STATUS(write_header(header));
   phase_ = Phase::kWritable;

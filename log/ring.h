@@ -55,7 +55,13 @@ class Ring {
   // A new writer: new incarnation and owner, durable on return. Must follow format() or walk() with
   // nothing between. Entries stay until truncated. When `owner` changes, what there is is truncated
   // with the same header write (expired_below_sequence restarts at 0). Io: drain().
-  Status take_over(uint64_t owner);
+  // The new incarnation is at least `least_incarnation`; `expired_below_sequence` is what a new
+  // owner starts with: numbers below it are nobody's to ask for here.
+  Status take_over(uint64_t owner, uint32_t least_incarnation = 0,
+                   uint64_t expired_below_sequence = 0);
+  // What the walk has seen may be in the CPU's caches only, after a crash of the process alone.
+  // Durable on return; to be called before anybody is told of it.
+  Status make_walked_durable();
 
   // Appends locally (the two-sided path); only after format() or take_over() (CHECK). Flushed, NOT
   // durable before memory.drain(). Errors of plan_entry(). Gives the entry's lsn. Copies the
@@ -107,7 +113,6 @@ class Ring {
   Status write_header(RingHeader header);
   Status erase();
   Status make_found_header_durable();
-  Status make_walked_durable();
   std::byte* data_at(uint64_t lsn) const;
   // Reads what lies at `lsn` and checks its checksum and bounds. False: nothing valid there.
   bool read_sealed(uint64_t lsn, EntryHeader& header) const;

@@ -1,7 +1,5 @@
 #include "pmstore/internal/catalog.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -36,14 +34,6 @@ bool header_valid(const CatalogHeader& header, const persist::Memory& memory) {
          header.version == kCatalogVersion && header.ring_count > 0 &&
          memory.contains(header.rings_offset, header.ring_count * header.ring_bytes) &&
          memory.contains(header.records_offset, header.records_bytes);
-}
-
-uint64_t random_identity() {
-  uint64_t identity = 0;
-  while (identity == 0) {
-    if (getrandom(&identity, sizeof(identity), 0) != sizeof(identity)) identity = 0;
-  }
-  return identity;
 }
 
 }  // namespace
@@ -82,7 +72,7 @@ Status Catalog::format(persist::Pool& pool, const FormatOptions& options) {
   header.version = kCatalogVersion;
   header.ring_count = options.rings;
   header.ring_bytes = ring_bytes;
-  header.pool = random_identity();
+  header.pool = base::random_identity();
   header.rings_offset = rings.offset;
   header.records_offset = records.offset;
   header.records_bytes = records.bytes;
@@ -162,6 +152,11 @@ Result<TableId> Catalog::create_table(std::string_view name) {
 }
 
 Status Catalog::begin_epoch() {
+  // What was found may be in the CPU's caches only; it must not go before its successor is there.
+  persist::Memory& memory = pool_->memory();
+  memory.flush(pool_->root().data(), kTableEntriesOffset + kMaxTables * sizeof(TableEntry));
+  auto durable = memory.drain();
+  if (!durable) return durable.error();
   ++header_.epoch;
   header_.clean = 0;
   return write_header();

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <array>
-#include <random>
 
+#include "base/random.h"
 #include "pmstore/internal/client_state.h"
 #include "pmstore/internal/embedded.h"
 #include "pmstore/internal/transaction_state.h"
@@ -13,12 +13,7 @@ namespace pmstore {
 namespace {
 
 // Transactions are named after it for ever, so it comes from the system, not from a seed.
-uint64_t random_client_id() {
-  std::random_device device;
-  uint64_t id = 0;
-  while (id == 0) id = (uint64_t{device()} << 32) | device();
-  return id;
-}
+uint64_t random_client_id() { return base::random_identity(); }
 
 }  // namespace
 

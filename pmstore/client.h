@@ -147,9 +147,9 @@ class Client {
   base::Task<Status> insert(TableId table, std::string_view key, std::string_view value);
   base::Task<Status> erase(TableId table, std::string_view key);
 
-  // Records of a table in no particular order, a page at a time, starting with cursor 0. Each record
-  // is committed; what is inserted, moved or deleted during the scan may be missed or seen twice,
-  // everything else is seen once.
+  // Records of a table in no particular order, a page at a time, starting with cursor 0. Each
+  // record is committed; what is inserted, moved or deleted during the scan may be missed or seen
+  // twice, everything else is seen once.
   base::Task<Result<ScanPage>> scan(TableId table, uint64_t cursor,
                                     uint32_t max_bytes = 256 * 1024);
 

@@ -43,7 +43,9 @@ const char* hello_flaw(const ServerHello& hello) {
   if (hello.owner == 0 || hello.owner > LockWord::kMaxOwner) return "gives no lock owner";
   if (hello.ring.bytes < log::kMinRingBytes - log::kRingHeaderBytes ||
       hello.ring.bytes % log::kRingHeaderBytes != 0 || hello.ring_start_lsn > hello.ring_tail_lsn ||
-      hello.ring_tail_lsn - hello.ring_start_lsn > hello.ring.bytes) {
+      hello.ring_tail_lsn - hello.ring_start_lsn > hello.ring.bytes ||
+      !log::is_boundary(hello.ring_start_lsn, hello.ring.bytes) ||
+      !log::is_boundary(hello.ring_tail_lsn, hello.ring.bytes)) {
     return "grants an impossible redo ring";
   }
   return nullptr;

@@ -24,11 +24,17 @@ uint64_t retry_until(ErrorCode code, uint64_t began_ns, const ClientOptions& opt
 }  // namespace
 
 Task<Result<internal::SessionRef>> Client::State::connected() {
-  while (reconnecting) co_await reconnected.wait();
+  bool waited = false;
+  while (reconnecting) {
+    co_await reconnected.wait();
+    waited = true;
+  }
   if (closed) {
     co_return make_error(ErrorCode::kDisconnected, "the client was closed; connect another one");
   }
   if (has_usable_session()) co_return session;
+  // One try for all who asked while it ran.
+  if (waited && reconnect_failure) co_return Error(*reconnect_failure);
   reconnecting = true;
   const uint64_t began_ns = executor.now_ns();
   uint64_t pause_ns = kFirstPauseNs;
@@ -39,6 +45,7 @@ Task<Result<internal::SessionRef>> Client::State::connected() {
     done = co_await connect_once();
   }
   reconnecting = false;
+  reconnect_failure = done ? std::nullopt : std::optional<Error>(done.error());
   reconnected.notify_all();
   if (!done) co_return std::move(done.error());
   co_return session;

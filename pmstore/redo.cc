@@ -66,4 +66,12 @@ std::optional<RedoReader::Write> RedoReader::next() {
   return Write{slot, image, *record};
 }
 
+bool is_whole_redo(std::span<const std::byte> payload, uint64_t pool) {
+  auto redo = RedoReader::open(payload, pool);
+  if (!redo) return false;
+  while (redo->next()) {
+  }
+  return !redo->malformed();
+}
+
 }  // namespace pmstore

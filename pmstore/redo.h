@@ -79,4 +79,7 @@ class RedoReader {
   bool malformed_ = false;
 };
 
+// Is all of `payload` one well-formed redo record of this pool?
+bool is_whole_redo(std::span<const std::byte> payload, uint64_t pool);
+
 }  // namespace pmstore

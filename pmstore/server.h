@@ -23,9 +23,9 @@ namespace pmstore {
 
 // How a new pool is divided.
 struct FormatOptions {
-  uint32_t rings = 32;  // clients at the same time, at most
-  uint64_t ring_bytes =
-      0;  // per client; 0: pool / 128, 64 KiB to 4 MiB, from pools of 240 MiB on at least 2.25 MiB. Bounds a transaction to half of it
+  uint32_t rings = 32;      // clients at the same time, at most
+  uint64_t ring_bytes = 0;  // per client; 0: pool / 128, 64 KiB to 4 MiB, from pools of 240 MiB on
+                            // at least 2.25 MiB. Bounds a transaction to half of it
 };
 
 // Writes the store's catalog into a new pool and allocates its extents; durable on return.
@@ -53,6 +53,7 @@ struct RecoveryReport {
   uint64_t records_applied = 0;        // were newer than what was in place
   uint64_t live_records = 0;
   uint64_t tombstones = 0;
+  uint64_t foreign_entries = 0;  // in a ring with a right checksum, but not redo records; skipped
   uint64_t damaged_records = 0;  // checksum wrong and no log entry to repair it
   uint64_t duration_us = 0;
 };

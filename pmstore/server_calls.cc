@@ -1,7 +1,9 @@
 // What the server does for each RPC method. docs/protocol.md lists them.
 
 #include <cstring>
+#include <string>
 
+#include "base/atomic_copy.h"
 #include "pmstore/internal/server_state.h"
 
 namespace pmstore::internal {
@@ -107,10 +109,23 @@ void ServerCore::serve(Session& session, fabric::RpcCall& call, std::span<const 
   }
 }
 
+std::span<std::byte> ServerCore::request_copy(size_t bytes) {
+  if (bytes > copy_bytes_) {
+    copy_bytes_ = persist::round_up(bytes, 64 << 10);
+    copy_ = std::make_unique_for_overwrite<std::byte[]>(copy_bytes_);
+  }
+  return {copy_.get(), bytes};
+}
+
 void ServerCore::serve_commit(Session& session, fabric::RpcCall& call,
                               std::span<const std::byte> body) {
-  const auto request = decode_commit(session.client, body);
-  if (!request) return drop_malformed(session, call);
+  // The ring is the client's to write at any moment: what is checked is what is used.
+  const std::span<std::byte> copy = request_copy(body.size());
+  base::copy_from_shared(copy.data(), body.data(), body.size());
+  const auto request = decode_commit(session.client, copy);
+  if (!request || (request->write_count > 0 && request->sequence < session.first_sequence)) {
+    return drop_malformed(session, call);
+  }
   if (discipline != LockDiscipline::kCpu && request->write_count > 0) {
     return call.reply_error(
         make_error(ErrorCode::kUnsupported, "this server's lock discipline is rnic"));
@@ -198,7 +213,7 @@ base::Task<Status> ServerCore::serve_rnic_body(Session& session, fabric::RpcCall
   switch (static_cast<Method>(call.method())) {
     case Method::kReserve: {
       const auto request = reader.get<ReserveRequest>();
-      const auto key = reader.get_bytes(request.key_bytes);
+      const std::string key(reader.get_bytes(request.key_bytes));  // see serve_commit()
       if (!reader.complete()) co_return make_error(ErrorCode::kProtocol);
       const auto table = static_cast<TableId>(request.table);
       auto reserved = co_await store->reserve(*changer(), session.owner(), table, key,

@@ -11,12 +11,9 @@ namespace {
 
 constexpr unsigned kLeaseTicks = 4;
 
-uint64_t highest_sequence(const log::Ring& ring) {
-  uint64_t highest = ring.expired_below_sequence();
-  ring.for_each_entry(
-      [&](const log::EntryView& entry) { highest = std::max(highest, entry.sequence); });
-  return highest;
-}
+// Transaction numbers of one session start here: above those of every earlier session of the pool,
+// logged or not, so that no transaction's name is ever used twice.
+uint64_t first_sequence_of(uint32_t incarnation) { return uint64_t{incarnation} << 32; }
 
 }  // namespace
 
@@ -111,10 +108,20 @@ Status ServerCore::take_ring(uint32_t index, uint64_t client) {
     PMSTORE_TRY_STATUS(store->truncate_through(ring, UINT64_MAX));
   }
   PMSTORE_TRY_STATUS(ring.walk([](const log::EntryView&) {}));
-  return ring.take_over(client);
+  uint32_t incarnation = 0;
+  for (const log::Ring& each : store->rings()) {
+    incarnation = std::max(incarnation, each.position().incarnation);
+  }
+  if (incarnation == UINT32_MAX) {
+    return make_error(ErrorCode::kFull,
+                      "this pool has had all the sessions that it can number; "
+                      "copy its records into a new pool");
+  }
+  // To a new owner, everything before this session is unknown: not aborted.
+  return ring.take_over(client, incarnation + 1, first_sequence_of(incarnation + 1));
 }
 
-// After an orderly end nobody will ask for outcomes: the ring is nobody's again.
+// After an orderly end the ring is nobody's again; whoever asks later hears OutcomeExpired.
 void ServerCore::leave_ring(Session& session) {
   places[session.ring].departed_ns = executor.now_ns();
   if (!session.goodbye) return;
@@ -184,7 +191,7 @@ Result<std::vector<std::byte>> ServerCore::greet(Endpoint& endpoint, Session& se
   answer.ring_tail_lsn = ring.position().tail_lsn;
   answer.ring_incarnation = ring.position().incarnation;
   answer.ring_salt = ring.position().salt;
-  session.first_sequence = highest_sequence(ring) + 1;
+  session.first_sequence = first_sequence_of(ring.position().incarnation);
   answer.next_sequence = session.first_sequence;
   answer.lease_ms = options.lease_ms;
   answer.owner = session.owner();

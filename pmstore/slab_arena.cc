@@ -85,6 +85,16 @@ Status SlabArena::read_headers() {
   return {};
 }
 
+Status SlabArena::make_headers_durable() {
+  for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
+    if (chunks_[chunk].generation == 0) continue;
+    memory_->flush(memory_->at(offset_ + chunk * kChunkBytes), 2 * kSlabCopyBytes);
+  }
+  auto durable = memory_->drain();
+  if (!durable) return durable.error();
+  return {};
+}
+
 void SlabArena::for_each_slab(const std::function<void(const Slab&)>& visit) const {
   for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
     const Chunk& state = chunks_[chunk];

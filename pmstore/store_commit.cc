@@ -31,7 +31,7 @@ std::optional<CommitView> decode_commit(uint64_t client, std::span<const std::by
   auto rest = request.subspan(sizeof(header));
   const uint64_t reads_bytes = uint64_t{header.reads} * sizeof(ReadCheck);
   const uint64_t absences_bytes = uint64_t{header.absences} * sizeof(AbsenceCheck);
-  if (header.sequence == 0 || reads_bytes > rest.size() ||
+  if ((header.sequence == 0 && header.writes > 0) || reads_bytes > rest.size() ||
       absences_bytes > rest.size() - reads_bytes) {
     return std::nullopt;
   }
@@ -165,7 +165,7 @@ void Store::give_up_plan() {
   plan_.clear();
 }
 
-// Truncates the older half of what is in the ring. Its updates were flushed when they were applied.
+// Truncates the older half of what is in the ring.
 Status Store::make_room(log::Ring& ring, uint64_t payload_bytes) {
   const log::RingPosition& position = ring.position();
   const uint64_t used = position.tail_lsn - position.start_lsn;

@@ -19,8 +19,9 @@ base::Task<Result<ReserveReply>> Store::reserve(WordChanger& changer, uint16_t o
   const KeyHash hash = hash_key(table, key);
   const auto found = find(table, key, hash);
   if (!move && found) {
-    co_return make_error(reservation(found->slot) ? ErrorCode::kConflict
-                                                  : ErrorCode::kAlreadyExists);
+    // While it is locked, its erase may be committed and only not applied yet.
+    const bool undecided = reservation(found->slot) || words_.load(found->slot).is_locked();
+    co_return make_error(undecided ? ErrorCode::kConflict : ErrorCode::kAlreadyExists);
   }
   const uint8_t size_class = size_class_of(record_bytes(key.size(), value_bytes));
   auto allocated = arena_.allocate(size_class);
@@ -111,8 +112,9 @@ base::Task<Status> Store::apply(WordChanger& changer, uint16_t owner,
   for (const Unlock& unlock : unlocks) {
     auto changed =
         co_await changer.compare_swap(unlock.slot, unlock.from, LockWord::unlocked(unlock.version));
+    // False: another apply of the same entry came first, and has done the rest.
     if (!changed) status = changed.error();
-    if (unlock.frees) arena_.free_slot(unlock.slot);
+    if (changed && *changed && unlock.frees) arena_.free_slot(unlock.slot);
     if (unlock.bucket_changed) index_.end_change(unlock.bucket);
   }
   if (malformed) co_return make_error(ErrorCode::kProtocol, "a malformed redo record");
@@ -127,6 +129,7 @@ base::Task<Status> Store::resolve(WordChanger& changer, uint16_t owner, log::Rin
     entries.emplace_back(entry.payload.begin(), entry.payload.end());
   });
   for (const auto& entry : entries) {
+    if (!is_whole_redo(entry, catalog_.header().pool)) continue;  // nobody's transaction
     const Status applied = co_await apply(changer, owner, entry);
     if (!applied) co_return applied;
   }

@@ -1,6 +1,7 @@
 #include "fabric/local/local_device.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "fabric/local/local_connection.h"
@@ -24,6 +25,7 @@ LocalDevice::~LocalDevice() {
   PMSTORE_CHECK(connections_ == 0, "connections are destroyed before their device");
   PMSTORE_CHECK(listening_.empty(), "listeners are destroyed before their device");
   executor_.remove_poller(this);
+  if (destroyed_ != nullptr) *destroyed_ = true;
 }
 
 Result<std::unique_ptr<MemoryRegion>> LocalDevice::register_memory(std::span<std::byte> memory,
@@ -158,6 +160,9 @@ void LocalDevice::unschedule(Endpoint& endpoint) {
 }
 
 size_t LocalDevice::poll() {
+  // What is delivered may resume a coroutine that destroys this device.
+  bool destroyed = false;
+  bool* const outer = std::exchange(destroyed_, &destroyed);
   size_t handled = 0;
   take_scheduled();
   // Only what is there now: what has to be looked at again waits for the next poll.
@@ -172,12 +177,21 @@ size_t LocalDevice::poll() {
       endpoint.scheduled.exchange(false, std::memory_order_acq_rel);
     }
     handled += endpoint.connection->deliver();
+    if (destroyed) {
+      if (outer != nullptr) *outer = true;
+      return handled;
+    }
   }
   // A copy: the acceptor may open or close listeners.
   for (size_t i = 0; i < listening_.size(); ++i) {
     const std::shared_ptr<LocalListening> listening = listening_[i];
     handled += listening->serve();
+    if (destroyed) {
+      if (outer != nullptr) *outer = true;
+      return handled;
+    }
   }
+  destroyed_ = outer;
   return handled;
 }
 

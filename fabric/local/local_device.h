@@ -72,6 +72,7 @@ class LocalDevice final : public Device, public base::Poller {
   Endpoint* first_ = nullptr;                  // the private queue
   Endpoint* last_ = nullptr;                   // meaningful unless first_ is null
   size_t queued_ = 0;
+  bool* destroyed_ = nullptr;  // of the poll() that is running, if one is
   std::vector<std::shared_ptr<LocalListening>> listening_;
   int connections_ = 0;
 };

@@ -105,6 +105,7 @@ struct Client::State {
   SessionInfo info;
   base::WaitList reconnected;
   bool reconnecting = false;
+  std::optional<Error> reconnect_failure;  // of the last try; empty after a success
   bool closed = false;
   std::vector<uint64_t> running;   // sequences of commits under way
   std::vector<uint64_t> doubtful;  // sequences that ended with CommitUnknown and were not asked for

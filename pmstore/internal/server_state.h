@@ -123,6 +123,8 @@ class ServerCore final : public fabric::RpcHandler {
   // server_calls.cc
   void serve(Session& session, fabric::RpcCall& call, std::span<const std::byte> body);
   void serve_commit(Session& session, fabric::RpcCall& call, std::span<const std::byte> body);
+  // Grows to the largest request so far, at most half a request ring.
+  std::span<std::byte> request_copy(size_t bytes);
   Result<OutcomeReply> answer_outcome(Session& session, const OutcomeRequest& request);
   Status open_table(fabric::RpcCall& call, std::span<const std::byte> body);
   void list_tables(fabric::RpcCall& call);
@@ -130,6 +132,8 @@ class ServerCore final : public fabric::RpcHandler {
   base::Task<Status> serve_rnic_body(Session& session, fabric::RpcCall& call);
   void drop_malformed(Session& session, fabric::RpcCall& call);
   std::shared_ptr<Session> session_of(const fabric::RpcPeer& peer) const;
+  std::unique_ptr<std::byte[]> copy_;
+  size_t copy_bytes_ = 0;
 };
 
 std::string server_stat_json(const ServerCore& core);

@@ -25,6 +25,10 @@ class SlabArena {
   // otherwise.
   static Result<SlabArena> open(persist::Memory& memory, uint64_t offset, uint64_t bytes);
 
+  // The headers that were found may be in the CPU's caches only, after a crash of the process
+  // alone; durable on return, and so before any of their other copies is overwritten.
+  Status make_headers_durable();
+
   struct Slab {
     uint32_t first_chunk;
     uint8_t size_class;
@@ -41,7 +45,6 @@ class SlabArena {
   std::optional<Slab> slab_from(uint32_t chunk) const;
 
   // A free slot. Full when neither the class nor the extent has room.
-  // `highest_version(slot)` gives the slot's present version; needed when a slab changes its class.
   Result<SlotOffset> allocate(uint8_t size_class);
   void free_slot(SlotOffset slot);
 

@@ -146,7 +146,6 @@ class Store {
   Status replay_rings();
   Status replay_entry(const log::EntryView& entry);
   Status rebuild_index();
-  void index_slot(const SlabArena::Slab& slab, SlotOffset slot);
   // commit.cc
   Status check_reads(const CommitView& request) const;
   Status plan_writes(const CommitView& request);
