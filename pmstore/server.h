@@ -43,7 +43,7 @@ struct ServerOptions {
   bool one_sided_commit = true;
   uint32_t lease_ms = 5000;  // a session silent this long is fenced
   uint32_t outcome_retention_ms =
-      60'000;  // a vanished client's outcomes are kept at least this long
+      30'000;  // a vanished client's outcomes are kept at least this long
   fabric::RpcOptions rpc;
 };
 
