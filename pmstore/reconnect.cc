@@ -52,7 +52,7 @@ Task<Result<internal::SessionRef>> Client::State::connected() {
 }
 
 Task<Status> Client::State::connect_once() {
-  const bool again = static_cast<bool>(session);
+  const bool again = !info.uri.empty();  // tries in between have failed, and left no session
   // The server fences the old session before it answers, so what is left of it may go: operations
   // that are still unwinding keep it until they are through.
   session = {};
