@@ -14,6 +14,8 @@
 namespace pmstore::tools {
 namespace {
 
+constexpr uint64_t kAwayPauseNs = 50'000'000;
+
 std::atomic<BenchControl*> interruptible{nullptr};
 std::atomic<bool> interrupted{false};
 
@@ -55,6 +57,10 @@ class Runner {
   Task<void> work(Client& client, uint32_t index);
   Task<void> one(Client& client, uint32_t index, uint32_t coroutine, uint32_t& left,
                  base::WaitList& ended);
+  // The server may be away at these moments, too, for as long as the options allow.
+  Task<Result<std::unique_ptr<Client>>> connect(Executor& executor, uint32_t index);
+  Task<Status> ride_through(Client& client, Task<Status> (Bench::*phase)(Client&));
+  bool worth_another_try(const Executor& executor, ErrorCode code, uint64_t since_ns) const;
   void show_progress();
   void fail(Error error);
   bool failed() const { return failed_.load(std::memory_order_acquire); }
@@ -120,17 +126,44 @@ Task<void> Runner::work(Client& client, uint32_t index) {
   run_.reconnects += client.session().reconnects;
 }
 
+bool Runner::worth_another_try(const Executor& executor, ErrorCode code, uint64_t since_ns) const {
+  const bool away = code == ErrorCode::kDisconnected || code == ErrorCode::kTimeout ||
+                    code == ErrorCode::kBackPressure || code == ErrorCode::kCommitUnknown;
+  return away && !failed() &&
+         executor.now_ns() - since_ns < static_cast<uint64_t>(options_.ride_through_seconds * 1e9);
+}
+
+Task<Result<std::unique_ptr<Client>>> Runner::connect(Executor& executor, uint32_t index) {
+  const uint64_t since_ns = executor.now_ns();
+  for (;;) {
+    fabric::Uri uri = options_.session.parsed_uri();
+    ClientOptions client_options = options_.client_options(index);
+    auto client = co_await Client::connect(executor, std::move(uri), std::move(client_options));
+    if (client || !worth_another_try(executor, client.code(), since_ns)) co_return client;
+    co_await executor.sleep_for(kAwayPauseNs);
+  }
+}
+
+// Both phases can be repeated: loading starts anew, and an audit only reads.
+Task<Status> Runner::ride_through(Client& client, Task<Status> (Bench::*phase)(Client&)) {
+  Executor& executor = client.executor();
+  const uint64_t since_ns = executor.now_ns();
+  for (;;) {
+    Status done = co_await (bench_.*phase)(client);
+    if (done || !worth_another_try(executor, done.code(), since_ns)) co_return done;
+    co_await executor.sleep_for(kAwayPauseNs);
+  }
+}
+
 Task<void> Runner::phases(Executor& executor, uint32_t index) {
   const bool first = index == 0;
   if (!first && !co_await reached(executor, prepared_, 1)) co_return;
-  fabric::Uri uri = options_.session.parsed_uri();
-  ClientOptions client_options = options_.client_options(index);
-  auto connected = co_await Client::connect(executor, std::move(uri), std::move(client_options));
+  auto connected = co_await connect(executor, index);
   if (!connected) co_return fail(std::move(connected.error()));
   Client& client = **connected;
   if (first) {
     run_.session = client.session();
-    Status prepared = co_await bench_.prepare(client);
+    Status prepared = co_await ride_through(client, &Bench::prepare);
     if (!prepared) fail(std::move(prepared.error()));
     ++prepared_;
   }
@@ -145,7 +178,7 @@ Task<void> Runner::phases(Executor& executor, uint32_t index) {
   if (co_await reached(executor, started_, 1)) co_await work(client, index);
   ++worked_;
   if (first && co_await reached(executor, closed_, options_.threads - 1)) {
-    Status finished = co_await bench_.finish(client);
+    Status finished = co_await ride_through(client, &Bench::finish);
     if (!finished) fail(std::move(finished.error()));
   }
   co_await client.close();

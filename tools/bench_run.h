@@ -35,12 +35,13 @@ class BenchControl {
 class Bench {
  public:
   virtual ~Bench() = default;
-  // On the first thread, before the others connect.
+  // On the first thread, before the others connect. Repeated when the server goes away meanwhile.
   virtual Task<Status> prepare(Client& client) = 0;
   // One coroutine of one thread. The error ends the whole run.
   virtual Task<Status> work(Client& client, uint32_t thread, uint32_t coroutine,
                             BenchControl& control) = 0;
-  // On the first thread, after all work, and when nobody else is connected any more.
+  // On the first thread, after all work, and when nobody else is connected any more. Repeated
+  // likewise.
   virtual Task<Status> finish(Client& client) = 0;
   // For the progress line; any time, from another thread.
   virtual std::string progress(double seconds) = 0;
