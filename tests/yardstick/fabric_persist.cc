@@ -16,9 +16,9 @@
 #include <string>
 #include <vector>
 
-#include "bare_verbs.h"
 #include "base/clock.h"
 #include "fabric/device.h"
+#include "tests/yardstick/bare_verbs.h"
 
 namespace pmstore {
 namespace {

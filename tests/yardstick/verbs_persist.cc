@@ -31,7 +31,7 @@
 #include <utility>
 #include <vector>
 
-#include "bare_verbs.h"
+#include "tests/yardstick/bare_verbs.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "fabric/verbs/internal/verbs_connection.h"
-#include "fixture.h"
+#include "tests/unit/fabric/verbs/fixture.h"
 
 namespace pmstore::fabric::verbs {
 namespace {

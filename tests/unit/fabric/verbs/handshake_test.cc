@@ -3,8 +3,8 @@
 #include <thread>
 
 #include "fabric/verbs/internal/handshake_wire.h"
-#include "fixture.h"
-#include "raw_peer.h"
+#include "tests/unit/fabric/verbs/fixture.h"
+#include "tests/unit/fabric/verbs/raw_peer.h"
 
 namespace pmstore::fabric::verbs {
 namespace {

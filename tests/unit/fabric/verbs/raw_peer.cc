@@ -1,4 +1,4 @@
-#include "raw_peer.h"
+#include "tests/unit/fabric/verbs/raw_peer.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
