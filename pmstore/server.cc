@@ -160,8 +160,9 @@ std::string server_stat_json(const ServerCore& core) {
   return fmt::format(
       R"({{"epoch": {}, "discipline": "{}", "domain": "{}", "sessions": {}, "resolving": {}, )"
       R"("sessions_total": {}, "fenced": {}, "leases_expired": {}, "malformed": {}, "calls": {}, )"
-      R"("commits": {}, "conflicts": {}, "live_records": {}, "free_bytes": {}, "records_bytes": {}, )"
-      R"("index_overflow": {}, "flushed_lines": {}, "drains": {}, "msyncs": {}, "failed": {}}})",
+      R"("commits": {}, "conflicts": {}, "live_records": {}, "free_bytes": {}, )"
+      R"("records_bytes": {}, "index_overflow": {}, "flushed_lines": {}, "drains": {}, )"
+      R"("msyncs": {}, "failed": {}}})",
       store.catalog().header().epoch, discipline_name(core.discipline),
       persist::domain_name(core.pool.info().domain), sessions, resolving, core.totals.sessions,
       core.totals.fenced, core.totals.leases_expired, core.totals.malformed, core.totals.calls,

@@ -17,6 +17,22 @@ uint64_t largest_entry_room(uint64_t ring_bytes) {
   return log::entry_room(log::max_payload_bytes(data_bytes));
 }
 
+// Copies the record of `slot` into `image`; nothing if in three tries it was never seen whole: it
+// is locked, changes all the time, is damaged, or is gone.
+std::optional<RecordView> copy_whole(const std::byte* from, const LockTable& words, SlotOffset slot,
+                                     std::span<std::byte> image) {
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const LockWord before = words.load(slot);
+    base::copy_from_shared(image.data(), from, image.size());
+    const auto record = check_record(image, slot);
+    if (record && !before.is_locked() && before.version() == record->version() &&
+        words.load(slot) == before) {
+      return record;
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Store::Store(persist::Pool& pool, Catalog catalog, SlabArena arena, LockTable words, Index index)
@@ -147,19 +163,11 @@ Result<size_t> Store::scan(const ScanRequest& request, std::span<std::byte> room
       const uint64_t bytes = record_bytes(header.key_bytes, header.value_bytes);
       if (bytes > stride) continue;
       image.resize(bytes);
-      bool whole = false;
-      for (int attempt = 0; attempt < 3 && !whole; ++attempt) {
-        const LockWord before = words_.load(slot);
-        base::copy_from_shared(image.data(), arena_.at(slot), bytes);
-        const auto record = check_record(image, slot);
-        whole = record && !before.is_locked() && before.version() == record->version() &&
-                words_.load(slot) == before;
-      }
-      if (!whole) {
+      const auto record = copy_whole(arena_.at(slot), words_, slot, image);
+      if (!record) {
         if (words_.load(slot).is_locked()) return make_error(ErrorCode::kConflict);
         continue;  // damaged, reported by recovery; or deleted just now
       }
-      const auto record = check_record(image, slot);
       const ScanItem item{static_cast<uint32_t>(record->value.size()),
                           static_cast<uint8_t>(record->key.size()),
                           {}};
