@@ -1,5 +1,6 @@
 #include "fabric/device.h"
 
+#include "fabric/internal/foreign_signals.h"
 #include "fabric/local/local_device.h"
 #include "fabric/ofi/ofi_device.h"
 #include "fabric/verbs/verbs_device.h"
@@ -7,6 +8,7 @@
 namespace pmstore::fabric {
 
 Result<std::unique_ptr<Device>> open_device(Scheme scheme, base::Executor& executor) {
+  internal::drop_foreign_signal_handlers();
   switch (scheme) {
     case Scheme::kLocal: return open_local_device(executor);
     case Scheme::kTcp:

@@ -78,7 +78,8 @@ class Device {
 };
 
 // Opens the provider for `scheme`. Unsupported when this machine has no such device, with what to
-// do. For kLocal, peers are found by name within the process.
+// do. Signal handlers that libraries of other fabrics brought along are taken away first
+// (fabric/internal/foreign_signals.h). For kLocal, peers are found by name within the process.
 Result<std::unique_ptr<Device>> open_device(Scheme scheme, base::Executor& executor);
 
 }  // namespace pmstore::fabric
