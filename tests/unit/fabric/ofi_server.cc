@@ -9,6 +9,12 @@
 #include <cstring>
 #include <thread>
 
+// A shm device has a thread, and a tsan program that forks beside one may start no thread in the
+// child unless it says that it knows. The child here uses nothing that its parent's threads had
+// locked.
+extern "C" const char* __tsan_default_options();
+extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
+
 namespace pmstore::fabric::ofi {
 
 namespace {
