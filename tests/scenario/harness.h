@@ -60,7 +60,7 @@ uint64_t short_timeout_ns();
 // A role that runs somewhere else, as the header comment says.
 class Target {
  public:
-  // Io with the reason when it does not come up within 20 s. `executor` is the test's.
+  // Io with the reason when it does not come up within 120 s. `executor` is the test's.
   static Result<std::unique_ptr<Target>> start(base::Executor& executor, const std::string& role,
                                                const std::vector<std::string>& args = {});
   // stop()

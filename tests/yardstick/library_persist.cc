@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "fabric/device.h"
 #include "persist/pool.h"
 #include "persist/remote_writer.h"
+#include "tests/yardstick/bare_verbs.h"
 
 namespace pmstore::persist {
 namespace {
@@ -29,6 +31,10 @@ struct Options {
   uint32_t warmup = 100;
   uint32_t window = 1024;
   std::string strategy = "all";
+  bool compare = false;
+  double limit_percent = 10;
+  std::string device = "rxe0";  // of the bare side
+  int gid_index = 1;
 };
 
 [[noreturn]] void fail(const std::string& what) {
@@ -44,38 +50,84 @@ T must(Result<T> result) {
 
 struct Timed {
   WriteStrategy strategy;
+  yardstick::Strategy bare;
   std::unique_ptr<RemoteWriter> writer;
   std::vector<double> us;
+  std::vector<double> bare_us;
 };
+
+using Clock = std::chrono::steady_clock;
+
+double us_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+}
 
 // In turns, so that a slow moment of the machine is not charged to one strategy.
 Task<void> measure(const Options& options, std::vector<Timed>& all, std::span<std::byte> source,
-                   const fabric::MemoryRegion& source_region, const std::byte* target) {
+                   const fabric::MemoryRegion& source_region, const std::byte* target,
+                   yardstick::PersistentWrite* bare) {
   for (uint32_t i = 0; i < options.warmup + options.ops; ++i) {
     for (Timed& timed : all) {
       source[0] = static_cast<std::byte>(i + static_cast<uint32_t>(timed.strategy));
       const uint64_t offset = uint64_t{i % options.window} * options.bytes;
-      const auto begin = std::chrono::steady_clock::now();
+      const auto begin = Clock::now();
       const RemotePiece pieces[] = {{{source.data(), options.bytes, &source_region}, offset}};
       const std::span<const RemotePiece> whole(pieces);
       Result<Persisted> durable = co_await timed.writer->write(whole);
-      const std::chrono::duration<double, std::micro> took =
-          std::chrono::steady_clock::now() - begin;
+      const double library_us = us_since(begin);
       if (!durable) fail(durable.error().to_string());
       const volatile std::byte& landed = target[offset];
       if (landed != source[0]) fail("target memory: a write that completed is not there");
-      if (i >= options.warmup) timed.us.push_back(took.count());
+      double bare_us = 0;
+      if (bare != nullptr) {
+        const auto bare_begin = Clock::now();
+        bare->run(timed.bare, i % options.window);
+        bare_us = us_since(bare_begin);
+      }
+      if (i < options.warmup) continue;
+      timed.us.push_back(library_us);
+      timed.bare_us.push_back(bare_us);
     }
   }
 }
 
-double percentile(const std::vector<double>& sorted, double fraction) {
-  return sorted[static_cast<size_t>(fraction * static_cast<double>(sorted.size() - 1) + 0.5)];
+double print(const char* by, WriteStrategy strategy, std::vector<double>& us) {
+  std::sort(us.begin(), us.end());
+  const double median = yardstick::percentile(us, 0.50);
+  fmt::print("{{{}\"strategy\": \"{}\", \"p50_us\": {:.2f}, \"p99_us\": {:.2f}, \"ops\": {}}}\n",
+             by, strategy_name(strategy), median, yardstick::percentile(us, 0.99), us.size());
+  return median;
 }
 
-void run(const Options& options) {
+// False when the library is too slow.
+bool compare(const Options& options, std::vector<Timed>& all) {
+  double naive_us = 0;
+  bool good = true;
+  for (Timed& timed : all) {
+    const double bare_us = print("\"by\": \"verbs\", ", timed.strategy, timed.bare_us);
+    const double us = print("\"by\": \"library\", ", timed.strategy, timed.us);
+    const double over_percent = (us / bare_us - 1) * 100;
+    fmt::print("{{\"strategy\": \"{}\", \"library_over_verbs_percent\": {:.1f}}}\n",
+               strategy_name(timed.strategy), over_percent);
+    if (timed.strategy == WriteStrategy::kNaive) naive_us = us;
+    if (timed.strategy != WriteStrategy::kDoorbell) continue;
+    if (over_percent > options.limit_percent) {
+      fmt::print(stderr, "one doorbell takes {:.1f}% longer than with verbs alone\n", over_percent);
+      good = false;
+    }
+    if (naive_us > 0 && us >= naive_us) {
+      fmt::print(stderr, "one doorbell is not faster than two round trips\n");
+      good = false;
+    }
+  }
+  return good;
+}
+
+bool run(const Options& options) {
   base::RealClock clock;
-  base::Executor executor(clock);
+  base::ExecutorOptions busy;
+  busy.idle_spin_ns = 1'000'000'000;  // the bare side never gives up its processor either
+  base::Executor executor(clock, busy);
   auto pool = must(Pool::create(options.dax, 0, {}, true));
   const Extent extent =
       must(pool->allocate_extent(ExtentKind::kRecords, uint64_t{options.window} * options.bytes));
@@ -89,20 +141,27 @@ void run(const Options& options) {
   const PersistCapability server{pool->memory().domain(), WriteLanding::kLastLevelCache, false};
 
   std::vector<Timed> all;
-  for (auto strategy :
-       {WriteStrategy::kNaive, WriteStrategy::kOutstanding, WriteStrategy::kDoorbell}) {
+  for (auto [strategy, bare] : {std::pair{WriteStrategy::kNaive, yardstick::Strategy::naive},
+                                {WriteStrategy::kOutstanding, yardstick::Strategy::outstanding},
+                                {WriteStrategy::kDoorbell, yardstick::Strategy::doorbell}}) {
     if (options.strategy != "all" && options.strategy != strategy_name(strategy)) continue;
     auto writer = must(RemoteWriter::create(*device, *connection, nullptr, target->remote(), server,
                                             {.strategy = strategy}));
-    all.push_back({strategy, std::move(writer), {}});
+    all.push_back({strategy, bare, std::move(writer), {}, {}});
   }
-  executor.run(measure(options, all, source, *source_region, pool->memory().at(extent.offset)));
-  for (Timed& timed : all) {
-    std::sort(timed.us.begin(), timed.us.end());
-    fmt::print("{{\"strategy\": \"{}\", \"p50_us\": {:.2f}, \"p99_us\": {:.2f}, \"ops\": {}}}\n",
-               strategy_name(timed.strategy), percentile(timed.us, 0.50),
-               percentile(timed.us, 0.99), options.ops);
+  std::vector<std::byte> bare_source(options.bytes + 64, std::byte{0x5a});
+  yardstick::Connection bare_connection;
+  std::optional<yardstick::PersistentWrite> bare;
+  std::byte* const base = pool->memory().at(extent.offset);
+  if (options.compare) {
+    bare_connection =
+        yardstick::set_up(options.device, options.gid_index, base, extent.bytes, bare_source);
+    bare.emplace(bare_connection, base, bare_source.data(), options.bytes);
   }
+  executor.run(measure(options, all, source, *source_region, base, bare ? &*bare : nullptr));
+  if (options.compare) return compare(options, all);
+  for (Timed& timed : all) print("", timed.strategy, timed.us);
+  return true;
 }
 
 }  // namespace
@@ -125,7 +184,12 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   app.add_option("--strategy", options.strategy, "naive, outstanding, doorbell or all")
       ->check(CLI::IsMember({"naive", "outstanding", "doorbell", "all"}));
+  app.add_flag("--compare", options.compare, "with verbs alone in turns, and judge");
+  app.add_option("--limit", options.limit_percent, "percent that the library may cost over verbs");
+  app.add_option("--device", options.device, "RDMA device of the bare side")
+      ->envname("PMSTORE_RDMA_DEVICE");
+  app.add_option("--gid-index", options.gid_index, "its GID, for the bare side")
+      ->envname("PMSTORE_GID_INDEX");
   CLI11_PARSE(app, argc, argv);
-  pmstore::persist::run(options);
-  return 0;
+  return pmstore::persist::run(options) ? 0 : 1;
 }
