@@ -1,0 +1,86 @@
+// MemorySystem: the memory side of one modelled host: PCIe root complex, last-level cache with DDIO
+// ways, socket interconnect, memory controllers, Optane DIMMs and DRAM.
+//
+// It moves no bytes: it says when an access is done and counts what the hardware would count. Every
+// call happens "at" a time given by the caller; calls come in roughly increasing time, and each
+// reserves what it needs from the resources behind it, so that later calls queue. Times are ps
+// since the start of the simulation. Threads: one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "model/parameters.h"
+#include "model/placement.h"
+
+namespace pmstore::model {
+
+// As the hardware counts them: requests of 64 B at the controller, media traffic in XPLines of
+// 256 B.
+struct DimmCounters {
+  uint64_t read_requests = 0;   // NReadReq
+  uint64_t write_requests = 0;  // NWriteReq
+  uint64_t media_reads = 0;     // NMediaRead
+  uint64_t media_writes = 0;    // NMediaWrite
+
+  double write_amplification() const;  // media bytes written / (write_requests * 64); 0 without
+  DimmCounters& operator+=(const DimmCounters& other);
+  DimmCounters operator-(const DimmCounters& other) const;
+};
+
+struct MemoryOptions {
+  uint32_t sockets = 1;
+  bool ddio = true;  // device writes may allocate in the last-level cache (H3 switches it off)
+};
+
+class MemorySystem {
+ public:
+  MemorySystem(const Parameters& parameters, const MemoryOptions& options);
+  ~MemorySystem();
+
+  Placement& placement();
+  void set_ddio(bool on);
+  bool ddio() const;
+
+  // ---- devices; `socket` is the one whose root port the device hangs on ----
+
+  struct DeviceWrite {
+    uint64_t visible_ps;   // other devices and CPUs see it; a READ behind it waits for this
+    uint64_t accepted_ps;  // the root complex has given back the credits: the device may send more
+    bool in_cache;         // it is in the last-level cache now, else in the memory controller
+  };
+  // A posted write whose last byte reaches the root complex at `at_ps`.
+  DeviceWrite device_write(uint32_t socket, uint64_t at_ps, const void* to, uint32_t bytes);
+  // When the data is back at the root complex.
+  uint64_t device_read(uint32_t socket, uint64_t at_ps, const void* from, uint32_t bytes);
+
+  // ---- CPUs; `core` is a number of the host, core / cores_per_socket its socket ----
+  // Each gives the time at which the core can go on.
+
+  uint64_t cpu_load(uint32_t core, uint64_t at_ps, const void* from, uint32_t bytes);
+  // Through the cache: a line that is not there is read first (read for ownership).
+  uint64_t cpu_store(uint32_t core, uint64_t at_ps, const void* to, uint32_t bytes);
+  uint64_t cpu_store_non_temporal(uint32_t core, uint64_t at_ps, const void* to, uint32_t bytes);
+  // clwb of every line of the range.
+  uint64_t cpu_flush(uint32_t core, uint64_t at_ps, const void* from, uint32_t bytes);
+  // sfence: until all that this core flushed or streamed is in the memory controller.
+  uint64_t cpu_drain(uint32_t core, uint64_t at_ps);
+
+  // ---- counters ----
+
+  size_t dimms() const;  // of all sockets
+  const DimmCounters& dimm(size_t index) const;
+  DimmCounters all_dimms() const;
+  // Writes back every dirty line that is still in a cache or a combining buffer, for the counters
+  // at the end of a measurement; takes no time.
+  void settle(uint64_t at_ps);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace pmstore::model
