@@ -158,5 +158,152 @@ TEST_F(CrashImageTest, SearchSaysWhereItWentWrong) {
   EXPECT_EQ(complaint, "crash before the end, after 1 marks: lost");
 }
 
+// ---- what devices write ----
+
+class DmaTest : public CrashImageTest {
+ protected:
+  void dma(CrashRecorder& recorder, uint64_t at, const std::string& text, model::Landing landing) {
+    recorder.on_dma_write(memory_.at(at), text.data(), text.size(), landing);
+    std::memcpy(memory_.at(at), text.data(), text.size());
+  }
+  void packet(CrashRecorder& recorder) { recorder.on_packet(model::Packet::kAcknowledged, 1, 64); }
+};
+
+TEST_F(DmaTest, WriteIntoTheCacheIsInDoubtUntilItIsFlushed) {
+  CrashRecorder recorder(memory_);
+  dma(recorder, 0, "A", model::Landing::kLastLevelCache);
+  packet(recorder);
+  const Trace trace = recorder.trace();
+  EXPECT_EQ(survivors(trace, 0, 1).size(), 2u);
+  memory_.flush(memory_.at(0), 1);
+  ASSERT_TRUE(memory_.drain());
+  EXPECT_EQ(survivors(recorder.take(), 0, 1), (std::set<std::string>{"A"}));
+}
+
+TEST_F(DmaTest, WriteIntoMemoryIsDurableWhenItIsOver) {
+  CrashRecorder recorder(memory_);
+  const std::string text(128, 'A');
+  dma(recorder, 0, text, model::Landing::kMemory);
+  Trace trace = recorder.trace();
+  EXPECT_TRUE(survivors(trace, 0, 128).contains(std::string(64, '\0') + text.substr(64)))
+      << "in the middle of it, its lines may have landed in any order";
+  packet(recorder);
+  EXPECT_EQ(survivors(recorder.take(), 0, 128), (std::set<std::string>{text}));
+}
+
+TEST_F(DmaTest, WriteIntoMemoryTakesTheLinesEarlierStoresAlong) {
+  CrashRecorder recorder(memory_);
+  store(0, "A");
+  store(64, "B");
+  dma(recorder, 8, "C", model::Landing::kMemory);
+  packet(recorder);
+  const Trace trace = recorder.take();
+  EXPECT_EQ(survivors(trace, 0, 9), (std::set<std::string>{std::string("A\0\0\0\0\0\0\0C", 9)}));
+  EXPECT_EQ(survivors(trace, 64, 1).size(), 2u) << "another line";
+}
+
+TEST_F(DmaTest, WhatIsOutsideTheMemoryIsIgnored) {
+  CrashRecorder recorder(memory_);
+  char elsewhere = 0;
+  recorder.on_dma_write(&elsewhere, "A", 1, model::Landing::kMemory);
+  EXPECT_TRUE(recorder.take().events.empty());
+}
+
+// ---- eADR ----
+
+class CachesSurviveTest : public DmaTest {
+ protected:
+  void store_in_caches(uint64_t at, const std::string& text) {
+    caches_.store(caches_.at(at), text.data(), text.size());
+  }
+  persist::Memory caches_{region_.bytes(), {.domain = persist::Domain::kCpuCache}};
+};
+
+TEST_F(CachesSurviveTest, StoreSurvivesWithoutFlush) {
+  CrashRecorder recorder(caches_);
+  store_in_caches(0, "A");
+  store_in_caches(64, "B");
+  const std::string a = "A" + std::string(63, '\0');
+  EXPECT_EQ(survivors(recorder.take(), 0, 65), (std::set<std::string>{a + '\0', a + 'B'}));
+}
+
+TEST_F(CachesSurviveTest, StoreOverTwoLinesIsCutAtOnePlace) {
+  CrashRecorder recorder(caches_);
+  store_in_caches(56, "AAAAAAAABBBBBBBB");
+  const std::string none(8, '\0');
+  EXPECT_EQ(survivors(recorder.take(), 56, 16),
+            (std::set<std::string>{none + none, "AAAAAAAA" + none, "AAAAAAAABBBBBBBB"}));
+}
+
+TEST_F(CachesSurviveTest, DeviceWriteSurvivesWhereverItLands) {
+  for (const auto landing : {model::Landing::kLastLevelCache, model::Landing::kMemory}) {
+    CrashRecorder recorder(caches_);
+    dma(recorder, 0, "A", landing);
+    packet(recorder);
+    EXPECT_EQ(survivors(recorder.take(), 0, 1), (std::set<std::string>{"A"}));
+  }
+}
+
+// ---- one image after the other ----
+
+TEST_F(CrashImageTest, CachesOutliveTheProcess) {
+  CrashRecorder recorder(memory_);
+  store(0, "A");
+  memory_.flush(memory_.at(0), 1);
+  store(64, "B");
+  const Trace life = recorder.take();
+  CrashRecorder after(memory_);
+  ASSERT_TRUE(memory_.drain());  // waits for nothing that the dead process has flushed
+  memory_.flush(memory_.at(64), 1);
+  ASSERT_TRUE(memory_.drain());
+  const Trace recovery = after.take();
+  CrashStates states(life);
+  states.step_to(life.events.size());
+  states.process_dies();
+  states.follow(recovery);
+  EXPECT_EQ(states.count(), 4u);
+  states.step_to(recovery.events.size());
+  EXPECT_EQ(states.count(), 2u);
+}
+
+TEST_F(CrashImageTest, HashIsThatOfTheContent) {
+  CrashRecorder recorder(memory_);
+  store(0, "A");
+  store(0, "A");
+  store(64, "B");
+  const Trace trace = recorder.take();
+  CrashStates states(trace);
+  states.step_to(3);
+  std::set<uint64_t> hashes;
+  std::set<std::string> contents;
+  Random random(1);
+  states.visit(100, random, [&](CrashImage& image) {
+    hashes.insert(states.image_hash());
+    contents.emplace(reinterpret_cast<const char*>(image.bytes().data()), kBytes);
+    return true;
+  });
+  EXPECT_EQ(states.count(), 6u);
+  EXPECT_EQ(contents.size(), 4u);
+  EXPECT_EQ(hashes.size(), 4u);
+}
+
+TEST_F(CrashImageTest, OneChoiceShowsOneImage) {
+  CrashRecorder recorder(memory_);
+  store(0, "AAAAAAAABBBBBBBB");
+  store(64, "C");
+  const Trace trace = recorder.take();
+  CrashStates states(trace);
+  states.step_to(2);
+  EXPECT_TRUE(states.is_valid({1, 0}));
+  EXPECT_FALSE(states.is_valid({3, 0}));
+  EXPECT_FALSE(states.is_valid({1}));
+  states.show({1, 1}, [&](CrashImage& image) {
+    EXPECT_EQ(image.bytes()[0], std::byte{'A'});
+    EXPECT_EQ(image.bytes()[8], std::byte{0});
+    EXPECT_EQ(image.bytes()[64], std::byte{'C'});
+    return true;
+  });
+}
+
 }  // namespace
 }  // namespace pmstore::crash

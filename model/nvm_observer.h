@@ -1,0 +1,41 @@
+// NvmObserver: hears everything that happens to the persistent memory of one modelled host: what
+// its CPU does (persist::Observer) and what its devices do to it.
+//
+// Each call comes before the step takes effect, in the order of the steps. So the power can be cut
+// between any two calls, and whoever records them can say what is left then (crash_states.h).
+// Threads: those of the host. An observer is borrowed by whoever calls it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "persist/memory.h"
+
+namespace pmstore::model {
+
+// Where a device's write is when it has taken effect.
+enum class Landing : uint8_t {
+  kLastLevelCache,  // DDIO on, or a software RNIC: as a CPU's store that nobody has flushed
+  kMemory,          // DDIO off: in the memory controller
+};
+
+// Moments without an effect on memory at which a power cut makes a difference to somebody.
+enum class Packet : uint8_t {
+  kArrived,       // a request's bytes are in the RNIC's buffer: lost with the power
+  kAcknowledged,  // the RNIC has answered the request
+  kCompleted,     // the requester sees its completion
+  kImmediate,     // the host sees an immediate or a message
+};
+
+class NvmObserver : public persist::Observer {
+ public:
+  // `bytes` at `from` are about to replace those at `to`: the DMA write of one request, or a part
+  // of it. May be called for addresses outside the persistent memory; they are ignored. Crashes in
+  // the middle of the write are states too, each line by itself, so a caller need not split it; it
+  // does where other things happen in between.
+  virtual void on_dma_write(const void* to, const void* from, size_t bytes, Landing landing) = 0;
+  // `bytes` of payload, on this queue pair.
+  virtual void on_packet(Packet packet, uint32_t qp, size_t bytes) = 0;
+};
+
+}  // namespace pmstore::model
