@@ -94,16 +94,40 @@ Status Ring::write_header(RingHeader header) {
 
 // ---- set-up ----
 
+// Which of the copies an open() would believe; the first when none is valid.
+size_t Ring::newest_copy() const {
+  size_t newest = 0;
+  uint64_t generation = 0;
+  for (size_t copy = 0; copy < kHeaderCopies; ++copy) {
+    RingHeader header;
+    std::memcpy(&header, memory_->at(offset_ + copy * kRingHeaderCopyStride), sizeof header);
+    const bool valid =
+        header.magic == kRingMagic && header.crc == header_crc(header, position_.salt);
+    if (!valid || header.generation <= generation) continue;
+    newest = copy;
+    generation = header.generation;
+  }
+  return newest;
+}
+
+Status Ring::erase_header(uint64_t from, uint64_t to) {
+  std::byte* const header = memory_->at(offset_ + from);
+  if (all_zero(header, to - from)) return {};
+  memory_->zero(header, to - from);
+  memory_->flush(header, to - from);
+  PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
+  return {};
+}
+
 // Zeroes what is not zero yet (a new extent is): first the header, durably, so that no crash leaves
-// a header over entries that are half gone; then the data.
+// a header over entries that are half gone; then the data. Of the header the newest copy goes last:
+// the one before it, alone, would bring back marks that have moved since.
 Status Ring::erase() {
   constexpr size_t kStep = 4096;
-  std::byte* const header = memory_->at(offset_);
-  if (!all_zero(header, kRingHeaderBytes)) {
-    memory_->zero(header, kRingHeaderBytes);
-    memory_->flush(header, kRingHeaderBytes);
-    PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
-  }
+  const uint64_t newest = newest_copy() * kRingHeaderCopyStride;
+  PMSTORE_TRY_STATUS(erase_header(0, newest));
+  PMSTORE_TRY_STATUS(erase_header(newest + kRingHeaderCopyStride, kRingHeaderBytes));
+  PMSTORE_TRY_STATUS(erase_header(newest, newest + kRingHeaderCopyStride));
   bool changed = false;
   for (uint64_t done = 0; done < position_.data_bytes; done += kStep) {
     std::byte* const data = memory_->at(data_offset() + done);

@@ -30,9 +30,10 @@ namespace pmstore::log {
 class Ring {
  public:
   // Makes an empty ring of incarnation 1, owned by nobody, in [offset, offset + bytes) of `memory`;
-  // durable on return. A crash on the way leaves no ring (open() fails) or the new one. What is not
-  // zero there is zeroed, so that nothing that lay there before can be taken for an entry. `offset`
-  // is a multiple of 256; `bytes` too, and at least kMinRingBytes (InvalidArgument). Io: drain().
+  // durable on return. A crash on the way leaves what was there, no ring (open() fails), or the new
+  // one. What is not zero there is zeroed, so that nothing that lay there before can be taken for
+  // an entry. `offset` is a multiple of 256; `bytes` too, and at least kMinRingBytes
+  // (InvalidArgument). Io: drain().
   static Result<Ring> format(persist::Memory& memory, uint64_t offset, uint64_t bytes,
                              uint32_t salt);
   // Reads the header. BadPool when neither copy is valid (says where and why); VersionMismatch;
@@ -111,7 +112,9 @@ class Ring {
   };
   Ring(persist::Memory& memory, uint64_t offset, uint64_t bytes, uint32_t salt);
   Status write_header(RingHeader header);
+  size_t newest_copy() const;
   Status erase();
+  Status erase_header(uint64_t from, uint64_t to);
   Status make_found_header_durable();
   std::byte* data_at(uint64_t lsn) const;
   // Reads what lies at `lsn` and checks its checksum and bounds. False: nothing valid there.

@@ -321,6 +321,34 @@ TEST(RingCrash, FormattingOverAnOldRingLeavesNothingOfIt) {
   EXPECT_EQ(barriers_not_missed(script, trace), std::vector<std::string>());
 }
 
+// Both copies of the old header are there, and the one before the last says something else: other
+// marks, another owner. While they are erased it must not be the one that counts.
+TEST(RingCrash, FormattingNeverBringsBackAnEarlierHeader) {
+  for (const bool truncated_last : {false, true}) {
+    crash::PageBytes region(kPoolBytes);
+    Script script(region);
+    script.format();
+    script.take_over(5);
+    script.append({100, 200, 300});
+    if (truncated_last) {
+      script.truncate(1);
+    } else {
+      script.open();
+      script.take_over(6);
+      script.append({50});
+    }
+    script.format();
+    script.set_next_sequence(100);
+    script.take_over(7);
+    script.append({100});
+    const Trace trace = script.take();
+    CrashSearch search;
+    const auto complaint = search.run(trace, check_of(script));
+    EXPECT_FALSE(complaint) << *complaint;
+    EXPECT_EQ(barriers_not_missed(script, trace), std::vector<std::string>());
+  }
+}
+
 // A crash leaves any mixture of a batch; what comes after recovery must not wake the rest of it.
 TEST(RingCrash, CrashDuringASecondLifeNeverBringsBackTheFirst) {
   crash::PageBytes region(kPoolBytes);
