@@ -32,15 +32,16 @@ Status Store::replay_rings() {
   for (uint32_t i = 0; i < header.ring_count; ++i) {
     PMSTORE_TRY(auto ring, log::Ring::open(memory(), catalog_.ring_offset(i), header.ring_bytes,
                                            catalog_.ring_salt(i)));
-    Status replayed;
     uint64_t entries = 0;
-    PMSTORE_TRY_STATUS(ring.walk([&](const log::EntryView& entry) {
-      ++entries;
-      if (replayed) replayed = replay_entry(entry);
-    }));
-    if (!replayed) return replayed;
-    // Nobody may be shown what a power cut could still take back.
+    PMSTORE_TRY_STATUS(ring.walk([&](const log::EntryView&) { ++entries; }));
+    // An entry may be in the CPU's caches only. Before anything of it goes in place it is durable:
+    // else a power cut could take it back and leave half of what it has written.
     PMSTORE_TRY_STATUS(ring.make_walked_durable());
+    Status replayed;
+    ring.for_each_entry([&](const log::EntryView& entry) {
+      if (replayed) replayed = replay_entry(entry);
+    });
+    if (!replayed) return replayed;
     recovery_.rings_replayed += entries > 0 ? 1 : 0;
     recovery_.transactions_replayed += entries;
     rings_.push_back(std::move(ring));

@@ -123,6 +123,13 @@ base::Task<Status> Store::apply(WordChanger& changer, uint16_t owner,
 
 base::Task<Status> Store::resolve(WordChanger& changer, uint16_t owner, log::Ring& ring) {
   PMSTORE_CO_TRY_STATUS(ring.walk([](const log::EntryView&) {}));
+  // The client may have gone between its WRITE and the READ that makes it durable; and what is
+  // applied here is seen by others, who would depend on it.
+  const Status durable = ring.make_walked_durable();
+  if (!durable) {
+    failed_ = true;
+    co_return durable;
+  }
   // apply() suspends and a visitor cannot, so the payloads are collected first.
   std::vector<std::vector<std::byte>> entries;
   ring.for_each_entry([&](const log::EntryView& entry) {

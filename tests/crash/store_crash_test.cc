@@ -62,7 +62,24 @@ class Life {
     states_.push_back(after);
     recorder_->mark();
   }
+  // The process dies when the redo record of these updates is in the CPU's caches only; the next
+  // one finds it there, and the power may go at any moment of its start.
+  void die_with_a_record_in_the_caches(
+      const std::vector<std::pair<std::string, std::string>>& updates) {
+    store_.land(updates);
+    Content after = states_.back();
+    for (const auto& [key, value] : updates) after[key] = value;
+    states_.push_back(after);
+    store_.restart();
+    PMSTORE_CHECK(content_of(store_.store(), store_.table(), keys_) == after,
+                  "the caches have survived");
+    recorder_->mark();
+  }
   Trace take() { return recorder_->take(); }
+  bool in_ring(uint64_t offset) {
+    return offset >= store_.ring().data_offset() &&
+           offset < store_.ring().offset() + store_.ring().bytes();
+  }
   uint64_t records_offset() { return store_.store().arena().offset(); }
 
   // Recovers an image after `marks` acknowledged transactions; says what is wrong with it.
@@ -143,6 +160,34 @@ TEST(StoreCrash, EveryAcknowledgedTransactionSurvivesWhole) {
   RecordProperty("images", static_cast<int>(search.images_seen));
   std::printf("store crash: %llu images over %zu events\n",
               static_cast<unsigned long long>(search.images_seen), trace.events.size());
+}
+
+// What recovery puts in place must not outlive the redo record that it comes from.
+TEST(StoreCrash, ARedoRecordThatIsOnlyInTheCachesIsDurableBeforeItIsApplied) {
+  const auto value = [](char fill, size_t bytes) { return std::string(bytes, fill); };
+  Life life;
+  life.commit({{"z", value('1', 30)}, {"b", value('1', 1500)}, {"c", value('1', 60)}});
+  life.die_with_a_record_in_the_caches(
+      {{"z", value('2', 30)}, {"b", value('2', 1500)}, {"c", value('2', 60)}});
+  life.commit({{"z", value('3', 30)}, {"b", value('3', 1500)}});
+  const Trace trace = life.take();
+  const auto check = [&](CrashImage& image, size_t marks) { return life.check(image, marks); };
+  CrashSearch search;
+  search.images_per_point = 150;
+  const auto complaint = search.run(trace, check);
+  EXPECT_FALSE(complaint) << *complaint;
+  // Without the flush of what the walk has found, it would be noticed.
+  size_t flushes = 0;
+  for (const size_t barrier : trace.barriers()) {
+    const crash::Event& event = trace.events[barrier];
+    if (event.kind != crash::EventKind::kFlush || !life.in_ring(event.offset)) continue;
+    ++flushes;
+    CrashSearch mutant;
+    mutant.images_per_point = 150;
+    mutant.first_event = barrier;
+    EXPECT_TRUE(mutant.run(trace.without(barrier), check)) << trace.describe(barrier);
+  }
+  EXPECT_GT(flushes, 0u);
 }
 
 // Leaves out one flush or drain after the other. Provably redundant, and so not expected to be

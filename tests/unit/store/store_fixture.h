@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "persist/pool.h"
@@ -98,6 +99,29 @@ class StoreInRegion {
     store_.reset();
     pool_ = std::move(*persist::Pool::in_region(region_.bytes(), domain_, false));
     open();
+  }
+  // The same, and whoever watches the memory goes on watching it.
+  void restart() {
+    store_.reset();
+    open();
+  }
+  // The redo record of an update of present records is in the CPU's caches, and nothing else has
+  // happened: a one-sided client's WRITE, or a process that has died there.
+  void land(const std::vector<std::pair<std::string, std::string>>& updates) {
+    std::vector<std::byte> entry(log::entry_room(16 << 10));
+    const auto room = std::span(entry).subspan(sizeof(log::EntryHeader));
+    RedoBuilder redo(room, kClient, store_->catalog().header().pool);
+    for (const auto& [key, value] : updates) {
+      const GetReply at = get(key)->reply;
+      redo.add(SlotOffset{at.slot}, table_, at.version + 1, RecordState::kLive, key, value);
+    }
+    const size_t bytes = redo.finish().size();
+    const log::RingPosition& position = ring().position();
+    const log::PlannedEntry plan = log::plan_entry(position, bytes, true).value();
+    PMSTORE_CHECK(plan.pad_bytes == 0, "the test leaves room before the wrap");
+    log::seal_entry(entry, plan, position, bytes, next_sequence_++);
+    std::byte* const data = pool_->memory().at(ring().data_offset());
+    pool_->memory().store(data + plan.lsn % position.data_bytes, entry.data(), plan.bytes);
   }
   Store& store() { return *store_; }
   persist::Pool& pool() { return *pool_; }
