@@ -29,6 +29,7 @@ enum class Seen { kTheRecord, kAnother, kBusy };
 // The words of an OpBuffer as this file uses them.
 constexpr size_t kLockWord = 0;
 constexpr size_t kBucketVersion = 1;
+constexpr size_t kBucketVersionBefore = 2;
 
 bool one_sided(const ClientSession& session, BucketEntry where) {
   if (where.size_class() >= kSizeClasses) return false;
@@ -66,7 +67,9 @@ Located found_at(BucketEntry where, bool sure, const RecordView& record, std::st
   return located;
 }
 
-// A bucket as READ: itself at the start of the buffer, its version again in a word.
+// A bucket as READ: itself at the start of the buffer, its version before and after in words. The
+// lines of one READ may come in any order, so the version that lies in the bucket says nothing
+// about its second line; READs of their own, one before and one after on the same queue pair, do.
 struct BucketSeen {
   bool stable = false;
   uint64_t version = 0;
@@ -77,15 +80,18 @@ struct BucketSeen {
 
 void plan_bucket(OpBuffer& buffer, ClientSession& session, uint64_t bucket) {
   buffer.batch.clear();
-  buffer.batch.read(buffer.at(0, sizeof(Bucket)), session.bucket_at(bucket))
-      .read(buffer.word_at(kBucketVersion), session.bucket_at(bucket));
+  const fabric::RemoteAddress from = session.bucket_at(bucket);
+  buffer.batch.read(buffer.word_at(kBucketVersionBefore), from)
+      .read(buffer.at(0, sizeof(Bucket)), from)
+      .read(buffer.word_at(kBucketVersion), from);
 }
 
 void examine_bucket(const OpBuffer& buffer, uint16_t tag, BucketSeen& seen) {
   Bucket bucket;
   std::memcpy(&bucket, buffer.data, sizeof(bucket));
-  seen.version = bucket.version;
-  seen.stable = bucket.version % 2 == 0 && bucket.version == buffer.word(kBucketVersion);
+  seen.version = buffer.word(kBucketVersion);
+  seen.stable = seen.version % 2 == 0 && seen.version == buffer.word(kBucketVersionBefore) &&
+                seen.version == bucket.version;
   seen.overflow = bucket.overflow != 0;
   seen.count = 0;
   for (const uint64_t bits : bucket.entries) {

@@ -1,6 +1,9 @@
 // Reading: what it costs, and what is not believed.
+#include <algorithm>
 #include <cstring>
+#include <functional>
 
+#include "fabric/local/fault_injection.h"
 #include "tests/unit/pmstore/client_fixture.h"
 
 namespace pmstore {
@@ -57,8 +60,47 @@ TEST_F(ClientRead, AbsenceIsReadFromTheIndexAlone) {
   connect();
   const auto spent = cost([&] { EXPECT_EQ(get("nobody").code(), ErrorCode::kNotFound); });
   EXPECT_EQ(spent.round_trips, 1u);
-  EXPECT_EQ(spent.work_requests, 2u);
+  EXPECT_EQ(spent.doorbells, 1u);
+  EXPECT_EQ(spent.work_requests, 3u) << "the bucket, between two READs of its version";
   EXPECT_EQ(spent.server_messages, 0u);
+}
+
+// Does something at the server before each READ of the client.
+class BeforeReads final : public fabric::FaultInjector {
+ public:
+  explicit BeforeReads(std::function<void(uint32_t bytes)> action) : action_(std::move(action)) {}
+  fabric::FaultDecision on_request(const fabric::FaultPoint& point) override {
+    if (point.request.op == fabric::OpCode::kRead) action_(point.request.bytes);
+    return {};
+  }
+
+ private:
+  const std::function<void(uint32_t)> action_;
+};
+
+// A READ of two lines may bring the second from before an insert, and the first, with the version,
+// from after it. Only a READ of the version before that one shows it.
+TEST_F(ClientRead, BucketWhoseLinesCameOutOfOrderIsNotBelieved) {
+  server_->place(kSlot, kTable, "alice", "90", 5);
+  connect();
+  Bucket& bucket = server_->bucket_of(kTable, "alice");
+  bucket.version = 8;
+  const Bucket after = bucket;
+  Bucket before = after;
+  std::fill(std::begin(before.entries), std::end(before.entries), 0);
+  Bucket mixed = before;
+  mixed.version = after.version;
+  before.version = 6;
+  bucket = before;
+  bool inserted = false;
+  BeforeReads injector([&](uint32_t bytes) {
+    if (inserted) bucket = after;
+    if (inserted || bytes != sizeof(Bucket)) return;
+    bucket = mixed;
+    inserted = true;
+  });
+  const fabric::ScopedFaultInjector installed(injector);
+  EXPECT_EQ(*get("alice"), "90");
 }
 
 TEST_F(ClientRead, SlotUsedByAnotherKeyIsNotBelieved) {
