@@ -44,6 +44,10 @@ struct ServerOptions {
   uint32_t lease_ms = 5000;  // a session silent this long is fenced
   uint32_t outcome_retention_ms =
       30'000;  // a vanished client's outcomes are kept at least this long
+  // When all rings are owned, do not let a new client wait for that: it gets the ring of the client
+  // that departed longest ago, whose outcomes are then kept in DRAM only. For a server whose
+  // clients are of its own process: those who came before it are dead.
+  bool reuse_departed_rings = false;
   fabric::RpcOptions rpc;
 };
 

@@ -141,7 +141,7 @@ void ServerCore::serve_commit(Session& session, fabric::RpcCall& call,
 
 Result<OutcomeReply> ServerCore::answer_outcome(Session& session, const OutcomeRequest& request) {
   const TxId id{request.client, request.sequence};
-  PMSTORE_TRY(const Outcome outcome, store->outcome(id));
+  PMSTORE_TRY(const Outcome outcome, store->outcome(id, executor.now_ns()));
   if (outcome == Outcome::kCommitted) return OutcomeReply{outcome};
   // "Aborted" is final: not to be said of what may still be on its way. A client asks about a
   // transaction of its own only in a later session than that one's, which is fenced and resolved by
@@ -150,7 +150,9 @@ Result<OutcomeReply> ServerCore::answer_outcome(Session& session, const OutcomeR
   bool running = false;
   for (uint32_t i = 0; i < places.size(); ++i) {
     if (store->rings()[i].owner() != id.client) continue;
-    running |= places[i].resolving || (!own && places[i].session != nullptr);
+    const auto& at_work = places[i].session;
+    const bool of_this_session = at_work && id.sequence >= at_work->first_sequence;
+    running |= places[i].resolving || (!own && of_this_session);
   }
   if (running) {
     return make_error(ErrorCode::kCommitUnknown, "the client of " + id.to_string() +

@@ -11,10 +11,6 @@ namespace {
 
 constexpr unsigned kLeaseTicks = 4;
 
-// Transaction numbers of one session start here: above those of every earlier session of the pool,
-// logged or not, so that no transaction's name is ever used twice.
-uint64_t first_sequence_of(uint32_t incarnation) { return uint64_t{incarnation} << 32; }
-
 }  // namespace
 
 ServerCore::ServerCore(Executor& executor_in, persist::Pool& pool_in, ServerOptions options_in,
@@ -66,6 +62,14 @@ bool ServerCore::resolving_any() const {
 
 // ---- rings ----
 
+// Those that departed before this server started did so in the order in which they had come.
+bool ServerCore::departed_before(uint32_t one, uint32_t other) const {
+  if (places[one].departed_ns != places[other].departed_ns) {
+    return places[one].departed_ns < places[other].departed_ns;
+  }
+  return store->session_sequence(one) < store->session_sequence(other);
+}
+
 Result<uint32_t> ServerCore::choose_ring(uint64_t client) {
   const auto& rings = store->rings();
   std::optional<uint32_t> unowned;
@@ -86,13 +90,13 @@ Result<uint32_t> ServerCore::choose_ring(uint64_t client) {
     if (places[i].session || places[i].resolving) continue;
     if (rings[i].owner() == 0) {
       if (!unowned) unowned = i;
-    } else if (!oldest || places[i].departed_ns < places[*oldest].departed_ns) {
+    } else if (!oldest || departed_before(i, *oldest)) {
       oldest = i;
     }
   }
   if (unowned) return *unowned;
-  const uint64_t retention_ns = uint64_t{options.outcome_retention_ms} * 1'000'000;
-  if (oldest && executor.now_ns() - places[*oldest].departed_ns >= retention_ns) return *oldest;
+  const bool waits = oldest && executor.now_ns() - places[*oldest].departed_ns < retention_ns();
+  if (oldest && (!waits || options.reuse_departed_rings)) return *oldest;
   return make_error(
       ErrorCode::kBackPressure,
       "all " + std::to_string(rings.size()) +
@@ -100,32 +104,16 @@ Result<uint32_t> ServerCore::choose_ring(uint64_t client) {
           "clients that vanished; try again later, or create the pool with more --rings");
 }
 
-// Gives the ring to `client` in a new incarnation; entries of another owner are made durable in
-// place first.
-Status ServerCore::take_ring(uint32_t index, uint64_t client) {
-  log::Ring& ring = store->rings()[index];
-  if (ring.owner() != client) {
-    PMSTORE_TRY_STATUS(store->truncate_through(ring, UINT64_MAX));
-  }
-  PMSTORE_TRY_STATUS(ring.walk([](const log::EntryView&) {}));
-  uint32_t incarnation = 0;
-  for (const log::Ring& each : store->rings()) {
-    incarnation = std::max(incarnation, each.position().incarnation);
-  }
-  if (incarnation == UINT32_MAX) {
-    return make_error(ErrorCode::kFull,
-                      "this pool has had all the sessions that it can number; "
-                      "copy its records into a new pool");
-  }
-  // To a new owner, everything before this session is unknown: not aborted.
-  return ring.take_over(client, incarnation + 1, first_sequence_of(incarnation + 1));
+Status ServerCore::take_ring(uint32_t ring, uint64_t client) {
+  const uint64_t until_ns = places[ring].departed_ns + retention_ns();
+  return store->take_ring(ring, client, until_ns, executor.now_ns());
 }
 
 // After an orderly end the ring is nobody's again; whoever asks later hears OutcomeExpired.
 void ServerCore::leave_ring(Session& session) {
   places[session.ring].departed_ns = executor.now_ns();
   if (!session.goodbye) return;
-  auto given_back = take_ring(session.ring, 0);
+  auto given_back = store->take_ring(session.ring, 0, 0, executor.now_ns());
   // Not given back, it stays the client's until the retention time is over: no harm.
   if (!given_back) places[session.ring].departed_ns = executor.now_ns();
 }
@@ -191,7 +179,7 @@ Result<std::vector<std::byte>> ServerCore::greet(Endpoint& endpoint, Session& se
   answer.ring_tail_lsn = ring.position().tail_lsn;
   answer.ring_incarnation = ring.position().incarnation;
   answer.ring_salt = ring.position().salt;
-  session.first_sequence = first_sequence_of(ring.position().incarnation);
+  session.first_sequence = store->session_sequence(session.ring);
   answer.next_sequence = session.first_sequence;
   answer.lease_ms = options.lease_ms;
   answer.owner = session.owner();

@@ -215,26 +215,6 @@ void Store::write_record(SlotOffset slot, std::span<const std::byte> image) {
   memory().write(to + whole, block, padded - whole);
 }
 
-Result<Outcome> Store::outcome(TxId id) {
-  if (failed_) {
-    return make_error(ErrorCode::kIo,
-                      "the server can no longer make anything durable; ask after its restart");
-  }
-  for (const log::Ring& ring : rings_) {
-    if (id.client == 0 || ring.owner() != id.client) continue;
-    bool committed = false;
-    const bool whole = ring.for_each_entry(
-        [&](const log::EntryView& entry) { committed |= entry.sequence == id.sequence; });
-    if (committed) return Outcome::kCommitted;
-    if (!whole) return make_error(ErrorCode::kBadPool, "the client's redo ring is damaged");
-    if (id.sequence < ring.expired_below_sequence()) break;
-    return Outcome::kAborted;
-  }
-  return make_error(ErrorCode::kOutcomeExpired,
-                    "the outcome of " + id.to_string() +
-                        " is not kept any more: look at what it would have written");
-}
-
 Status Store::flush_entries(log::Ring& ring, uint64_t through_lsn) {
   // Records that are written often are in many entries; their lines are flushed once.
   std::vector<std::pair<uint64_t, uint64_t>> places;  // slot, bytes
@@ -273,6 +253,9 @@ Status Store::truncate_through(log::Ring& ring, uint64_t through_lsn) {
     failed_ = true;
     return durable.error();
   }
+  ring.for_each_entry([&](const log::EntryView& entry) {
+    if (entry.lsn < start) outcomes_->truncated(index_of(ring), entry.sequence);
+  });
   return ring.truncate(start, expired_below);
 }
 

@@ -46,6 +46,10 @@ Status Store::replay_rings() {
     recovery_.transactions_replayed += entries;
     rings_.push_back(std::move(ring));
   }
+  outcomes_.emplace(rings_.size());
+  for (uint32_t i = 0; i < rings_.size(); ++i) {
+    outcomes_->begin_session(i, rings_[i].expired_below_sequence());
+  }
   return {};
 }
 

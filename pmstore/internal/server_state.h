@@ -114,6 +114,8 @@ class ServerCore final : public fabric::RpcHandler {
 
  private:
   // server_session.cc
+  uint64_t retention_ns() const { return uint64_t{options.outcome_retention_ms} * 1'000'000; }
+  bool departed_before(uint32_t one, uint32_t other) const;
   Result<uint32_t> choose_ring(uint64_t client);
   Status take_ring(uint32_t ring, uint64_t client);
   Result<std::vector<std::byte>> greet(Endpoint& endpoint, Session& session,

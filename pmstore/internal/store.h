@@ -25,6 +25,7 @@
 #include "pmstore/internal/catalog.h"
 #include "pmstore/internal/index.h"
 #include "pmstore/internal/lock_table.h"
+#include "pmstore/internal/outcome_book.h"
 #include "pmstore/internal/slab_arena.h"
 #include "pmstore/protocol.h"
 #include "pmstore/redo.h"
@@ -85,9 +86,17 @@ class Store {
   // the record is locked by a client (kRnic only).
   Result<size_t> get(TableId table, std::string_view key, std::span<std::byte> room) const;
   Result<size_t> scan(const ScanRequest& request, std::span<std::byte> room) const;
-  // Of a client that has no transaction in flight. OutcomeExpired when its ring is gone or has
-  // moved on.
-  Result<Outcome> outcome(TxId id);
+  // Of a client that has no transaction in flight. OutcomeExpired when neither its ring nor the
+  // book knows any more.
+  Result<Outcome> outcome(TxId id, uint64_t now_ns);
+
+  // ---- whose ring it is ----
+  // Ring `index` is `client`'s from here on (0: nobody's), in a new incarnation, whose transactions
+  // are numbered from session_sequence() on; durable on return. What the client before has left in
+  // it is durable in place first, when it is another, and its outcomes are kept until
+  // `outcomes_until_ns`; 0: nobody asks for them. Full: the pool has had all its incarnations.
+  Status take_ring(uint32_t index, uint64_t client, uint64_t outcomes_until_ns, uint64_t now_ns);
+  uint64_t session_sequence(uint32_t index) const;
 
   // ---- discipline kCpu ----
   // All or nothing; durable and visible on success. Errors as Client::commit; CommitUnknown when
@@ -159,6 +168,9 @@ class Store {
   void write_record(SlotOffset slot, std::span<const std::byte> image);
   bool record_matches(SlotOffset slot, TableId table, std::string_view key) const;
   const Reservation* reservation(SlotOffset slot) const;
+  size_t index_of(const log::Ring& ring) const {
+    return static_cast<size_t>(&ring - rings_.data());
+  }
   Status flush_entries(log::Ring& ring, uint64_t through_lsn);
 
   persist::Pool& pool_;
@@ -167,6 +179,7 @@ class Store {
   LockTable words_;
   Index index_;
   std::vector<log::Ring> rings_;
+  std::optional<OutcomeBook> outcomes_;  // once the rings are known
   RecoveryReport recovery_;
   std::vector<Planned> plan_;
   std::unique_ptr<std::byte[]> redo_memory_;

@@ -1,0 +1,176 @@
+// How long a client can learn what became of its transactions, whatever has happened since.
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "fabric/local/fault_injection.h"
+#include "tests/unit/pmstore/server_fixture.h"
+
+namespace pmstore {
+namespace {
+
+constexpr uint64_t kId = 77;
+
+// Under both lock disciplines.
+class Outcomes : public testing::ServerFixture,
+                 public ::testing::WithParamInterface<LockDiscipline> {
+ protected:
+  void SetUp() override {
+    ServerFixture::SetUp();
+    server_.reset();
+    server_options_.discipline = GetParam();
+    start();
+    client_ = connect(kId);
+    table_ = *run(client_->open_table("t", true));
+    ASSERT_TRUE(run(client_->put(table_, "doubt", "old")));
+  }
+  void TearDown() override {
+    if (client_ != nullptr) run(client_->close());
+    client_.reset();
+    ServerFixture::TearDown();
+  }
+
+  // A transaction that loses its connection at such a request that it ends in doubt: the request
+  // has taken effect, or not.
+  TxId doubt(bool took_effect) {
+    const fabric::Fault fault =
+        took_effect ? fabric::Fault::kBreakAfter : fabric::Fault::kBreakBefore;
+    for (uint64_t n = 1; n < 20; ++n) {
+      fabric::FailNthRequest injector(n, fabric::FaultSide::kConnector, {fault, 0});
+      Transaction tx = client_->begin();
+      Status status;
+      {
+        const fabric::ScopedFaultInjector installed(injector);
+        tx.put(table_, "doubt", "new");
+        status = run(tx.commit());
+      }
+      if (!status && status.code() == ErrorCode::kCommitUnknown) return tx.id();
+    }
+    ADD_FAILURE() << "no request puts the commit in doubt";
+    return {};
+  }
+  // Many times around the ring.
+  void work_much(Client& client) {
+    for (int i = 0; i < 12'000; ++i) {
+      const Status done = run(client.put(table_, "other" + std::to_string(i % 7), "value"));
+      ASSERT_TRUE(done) << done.error().to_string();
+    }
+  }
+
+  std::unique_ptr<Client> client_;
+  TableId table_{};
+};
+INSTANTIATE_TEST_SUITE_P(Locks, Outcomes,
+                         ::testing::Values(LockDiscipline::kCpu, LockDiscipline::kRnic),
+                         [](const auto& param) {
+                           return std::string(discipline_name(param.param));
+                         });
+
+TEST_P(Outcomes, ClientThatWorksOnMayStillAskAboutTheSessionBefore) {
+  const TxId lost = doubt(false);
+  work_much(*client_);
+  EXPECT_EQ(run(client_->outcome(lost)), Outcome::kAborted);
+  const TxId done = doubt(true);
+  work_much(*client_);
+  EXPECT_EQ(run(client_->outcome(done)), Outcome::kCommitted);
+  EXPECT_EQ(run(client_->outcome(lost)), Outcome::kAborted) << "two sessions before";
+}
+
+TEST_P(Outcomes, ClientThatWorksOnMayStillAskAfterTheServersRestart) {
+  const TxId lost = doubt(false);
+  client_.reset();
+  restart();
+  client_ = connect(kId);
+  work_much(*client_);
+  EXPECT_EQ(run(client_->outcome(lost)), Outcome::kAborted);
+}
+
+TEST_P(Outcomes, AnotherClientMayAskAboutAnEarlierSessionOfOneThatWorks) {
+  const TxId done = doubt(true);
+  ASSERT_TRUE(run(client_->put(table_, "x", "1")));  // connected again
+  auto other = connect();
+  EXPECT_EQ(run(other->outcome(done)), Outcome::kCommitted);
+  const TxId lost{kId, done.sequence + 1};
+  EXPECT_EQ(run(other->outcome(lost)), Outcome::kAborted) << "that session is fenced";
+  run(other->close());
+}
+
+TEST_P(Outcomes, AreNotKeptForEver) {
+  const TxId lost = doubt(false);
+  work_much(*client_);
+  let_time_pass(uint64_t{server_options_.outcome_retention_ms} * 1'000'000 - 1'000'000);
+  EXPECT_EQ(run(client_->outcome(lost)), Outcome::kAborted);
+  let_time_pass(10'000'000);
+  EXPECT_EQ(run(client_->outcome(lost)).code(), ErrorCode::kOutcomeExpired);
+}
+
+TEST_P(Outcomes, NewClientsWaitUntilThoseOfVanishedOnesHaveExpired) {
+  client_.reset();
+  for (uint32_t i = 1; i < format_.rings; ++i) connect(1000 + i).reset();
+  const auto refused = try_connect();
+  EXPECT_EQ(refused.code(), ErrorCode::kBackPressure);
+  let_time_pass(uint64_t{server_options_.outcome_retention_ms} * 1'000'000);
+  auto late = try_connect();
+  ASSERT_TRUE(late) << late.error().to_string();
+  run((*late)->close());
+}
+
+// ---- in process ----
+
+class EmbeddedPool : public ::testing::TestWithParam<LockDiscipline> {
+ protected:
+  void SetUp() override {
+    std::filesystem::remove(path_);
+    persist::PoolOpenOptions options;
+    auto pool = persist::Pool::create(path_, 16 << 20, options);
+    ASSERT_TRUE(pool) << pool.error().to_string();
+    ASSERT_TRUE(format_store(**pool, {kRings, 64 << 10}));
+  }
+  void TearDown() override { std::filesystem::remove(path_); }
+  std::unique_ptr<Client> open() {
+    ClientOptions options;
+    options.local_discipline = GetParam();
+    options.assume_domain = persist::Domain::kCpuCache;
+    auto client =
+        executor_.run(Client::connect(executor_, {fabric::Scheme::kLocal, path_, 0}, options));
+    if (client) return std::move(*client);
+    ADD_FAILURE() << client.error().to_string();
+    return nullptr;
+  }
+
+  static constexpr uint32_t kRings = 3;
+  const std::string path_ = "/dev/shm/pmstore-embedded-" + std::to_string(getpid());
+  base::VirtualClock clock_;
+  Executor executor_{clock_};
+};
+INSTANTIATE_TEST_SUITE_P(Locks, EmbeddedPool,
+                         ::testing::Values(LockDiscipline::kCpu, LockDiscipline::kRnic),
+                         [](const auto& param) {
+                           return std::string(discipline_name(param.param));
+                         });
+
+TEST_P(EmbeddedPool, AnyNumberOfUsersMayDieInIt) {
+  std::vector<TxId> committed;
+  for (uint32_t user = 0; user < 4 * kRings; ++user) {
+    auto client = open();
+    ASSERT_NE(client, nullptr) << "user " << user;
+    const TableId table = *executor_.run(client->open_table("t", true));
+    // The rings of the youngest dead hold what they did; another kRings - 1 are used by now.
+    for (size_t back = 1; back < std::min<size_t>(kRings, committed.size()); ++back) {
+      EXPECT_EQ(executor_.run(client->outcome(committed[committed.size() - back])),
+                Outcome::kCommitted);
+    }
+    Transaction tx = client->begin();
+    tx.put(table, "user", std::to_string(user));
+    ASSERT_TRUE(executor_.run(tx.commit()));
+    committed.push_back(tx.id());
+    // Destroyed without close(): nothing is said to the server, as when the process is killed.
+  }
+  auto last = open();
+  const TableId table = *executor_.run(last->open_table("t"));
+  EXPECT_EQ(*executor_.run(last->get(table, "user")), std::to_string(4 * kRings - 1));
+  executor_.run(last->close());
+}
+
+}  // namespace
+}  // namespace pmstore

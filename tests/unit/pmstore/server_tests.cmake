@@ -1,0 +1,2 @@
+pmstore_test(pmstore_outcome_book_test SOURCES outcome_book_test.cc DEPS pmstore)
+pmstore_test(pmstore_outcome_test SOURCES outcome_test.cc DEPS pmstore crash_image)
