@@ -10,30 +10,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
-#include <vector>
 
+#include "model/dimm_counters.h"
 #include "model/parameters.h"
 #include "model/placement.h"
 
 namespace pmstore::model {
 
-// As the hardware counts them: requests of 64 B at the controller, media traffic in XPLines of
-// 256 B.
-struct DimmCounters {
-  uint64_t read_requests = 0;   // NReadReq
-  uint64_t write_requests = 0;  // NWriteReq
-  uint64_t media_reads = 0;     // NMediaRead
-  uint64_t media_writes = 0;    // NMediaWrite
-
-  double write_amplification() const;  // media bytes written / (write_requests * 64); 0 without
-  DimmCounters& operator+=(const DimmCounters& other);
-  DimmCounters operator-(const DimmCounters& other) const;
-};
-
 struct MemoryOptions {
   uint32_t sockets = 1;
-  bool ddio = true;  // device writes may allocate in the last-level cache (H3 switches it off)
+  bool ddio = true;   // device writes may allocate in the last-level cache (H3 switches it off)
+  uint64_t seed = 1;  // of what leaves the caches
 };
 
 class MemorySystem {
@@ -52,13 +39,14 @@ class MemorySystem {
     uint64_t accepted_ps;  // the root complex has given back the credits: the device may send more
     bool in_cache;         // it is in the last-level cache now, else in the memory controller
   };
-  // A posted write whose last byte reaches the root complex at `at_ps`.
+  // A posted write whose last byte reaches the root complex at `at_ps`. Writes of one socket's
+  // devices become visible in the order of the calls.
   DeviceWrite device_write(uint32_t socket, uint64_t at_ps, const void* to, uint32_t bytes);
-  // When the data is back at the root complex.
+  // When the data is back at the root complex. Waits for the writes before it.
   uint64_t device_read(uint32_t socket, uint64_t at_ps, const void* from, uint32_t bytes);
 
   // ---- CPUs; `core` is a number of the host, core / cores_per_socket its socket ----
-  // Each gives the time at which the core can go on.
+  // Each gives the time at which the core can go on; a store goes on before its line is there.
 
   uint64_t cpu_load(uint32_t core, uint64_t at_ps, const void* from, uint32_t bytes);
   // Through the cache: a line that is not there is read first (read for ownership).
@@ -76,7 +64,7 @@ class MemorySystem {
   DimmCounters all_dimms() const;
   // Writes back every dirty line that is still in a cache or a combining buffer, for the counters
   // at the end of a measurement; takes no time.
-  void settle(uint64_t at_ps);
+  void settle();
 
  private:
   struct State;

@@ -24,13 +24,70 @@ void visit_dimm(P& p, Visit&& visit) {
         "fitted: one-sided 16 B writes with H1, 30 M/s");
   visit("dimm.read_latency_ns", p.dimm.read_latency_ns, 0, 1e6,
         "published: 271 ns for a read by the CPU, less what the way to the DIMM takes");
+  visit("dimm.buffer_latency_ns", p.dimm.buffer_latency_ns, 0, 1e6,
+        "derived: 169 ns sequential against 305 ns random, three of four in the buffer");
   visit("dimm.combining_lines", p.dimm.combining_lines, 1, 1 << 20,
         "published: about 16 KiB of write combining per DIMM");
+  visit("dimm.media_queue", p.dimm.media_queue, 1, 1 << 20,
+        "assumed: some, so that reads and merging go on while the media writes");
+  visit("dimm.crowd_begin", p.dimm.crowd_begin, 0, 250, "published: 4 threads lose nothing");
+  visit("dimm.crowd_full", p.dimm.crowd_full, 1, 250, "published: 20 threads on one DIMM");
+  visit("dimm.crowd_loss", p.dimm.crowd_loss, 0, 0.99,
+        "published: 37% less with 20 threads than with 4; empirical, the cause is unknown");
+}
+
+template <typename P, typename Visit>
+void visit_memory(P& p, Visit&& visit) {
+  visit("imc.write_queue", p.imc.write_queue, 1, 1 << 20,
+        "assumed: of the order of what the processors' documents say of other generations");
+  visit("imc.request_ns", p.imc.request_ns, 0, 1e6,
+        "derived: 64 bytes on a 2,666 MT/s bus of 8 bytes");
+  visit("dram.channels", p.dram.channels, 1, 64, "published: six channels on a socket");
+  visit("dram.line_ns", p.dram.line_ns, 0, 1e6, "derived: 64 bytes on a 2,666 MT/s bus of 8 bytes");
+  visit("dram.latency_ns", p.dram.latency_ns, 0, 1e6,
+        "derived: 82 ns for a read by the CPU, less llc.hit_ns");
+  visit("llc.kib", p.llc.kib, 1, 1 << 24, "assumed: 24 cores with 1.375 MiB each");
+  visit("llc.ways", p.llc.ways, 1, 15, "published: 11 ways");
+  visit("llc.ddio_ways", p.llc.ddio_ways, 1, 15, "published: two ways by default");
+  visit("llc.hit_ns", p.llc.hit_ns, 0, 1e6, "assumed: a third of a read of DRAM, at most");
+  visit("llc.random_victim", p.llc.random_victim, 0, 1,
+        "fitted: write amplification of bulk one-sided writes with DDIO, about 2");
+  visit("numa.latency_ns", p.numa.latency_ns, 0, 1e6, "assumed: no row depends on it");
+  visit("numa.read_line_ns", p.numa.read_line_ns, 0, 1e6,
+        "assumed: one link of 20 GB/s; no row depends on it");
+  visit("numa.full_line_ns", p.numa.full_line_ns, 0, 1e6,
+        "fitted: one-sided 2,048 B writes, nothing applied, 38% of 100 Gb/s");
+  visit("numa.owned_line_ns", p.numa.owned_line_ns, 0, 1e6,
+        "fitted: one-sided 16 B writes, nothing applied, 15 M/s");
+}
+
+template <typename P, typename Visit>
+void visit_processor(P& p, Visit&& visit) {
+  visit("pcie.latency_ns", p.pcie.latency_ns, 0, 1e6,
+        "derived: a round trip of about 1 us at the target, the memory's part taken off");
+  visit("pcie.bytes_per_ns", p.pcie.bytes_per_ns, 0.01, 1e6,
+        "published: PCIe 3.0, 16 lanes of 8 GT/s with 128b/130b");
+  visit("pcie.max_payload_bytes", p.pcie.max_payload_bytes, 64, 4096, "assumed: what servers set");
+  visit("pcie.header_bytes", p.pcie.header_bytes, 0, 256,
+        "published: a 64-bit memory request: 16 of header, 10 of framing, sequence and CRC");
+  visit("pcie.posted_lines", p.pcie.posted_lines, 1, 1 << 20,
+        "assumed: enough to keep six DIMMs busy");
+  visit("cpu.cores_per_socket", p.cpu.cores_per_socket, 1, 120, "assumed: 24 cores");
+  visit("cpu.private_hit_ns", p.cpu.private_hit_ns, 0, 1e6, "assumed: a hit in the first level");
+  visit("cpu.store_ns", p.cpu.store_ns, 0, 1e6, "assumed: a few cycles");
+  visit("cpu.fill_buffers", p.cpu.fill_buffers, 1, 1 << 16,
+        "published: 12 line fill buffers in this generation");
+  visit("cpu.write_back_ns", p.cpu.write_back_ns, 0, 1e6,
+        "derived: 62 ns for a store, clwb and sfence");
+  visit("cpu.streaming_ns", p.cpu.streaming_ns, 0, 1e6,
+        "derived: 90 ns for a streaming store and sfence");
 }
 
 template <typename P, typename Visit>
 void visit_all(P& p, Visit&& visit) {
   visit_dimm(p, visit);
+  visit_memory(p, visit);
+  visit_processor(p, visit);
 }
 
 std::string fields_of(const Parameters& parameters, const std::string& section) {

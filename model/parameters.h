@@ -2,8 +2,9 @@
 //
 // A set of parameters has a name ("optane-cx5") and may be changed field by field from a TOML file
 // whose tables are the sections below. Times are ns, rates bytes per ns (1 byte/ns = 8 Gb/s), sizes
-// bytes. model/parameters.cc says for each field where its value comes from: published, derived, or
-// fitted (and to what). Threads: plain data.
+// bytes. model/parameters.cc says for each field where its value comes from: published, derived,
+// fitted (and to what), or assumed (nothing that was published depends on it much). Threads: plain
+// data.
 #pragma once
 
 #include <cstdint>
@@ -23,20 +24,82 @@ struct DimmParameters {
   double media_read_ns = 38.4;     // of one XPLine
   double read_write_turn_ns = 40;  // more, when a read and a write follow each other
   double read_latency_ns = 250;    // of a 64-byte request that misses the buffer
-  double combining_lines = 64;     // XPLines in the write-combining buffer
+  double buffer_latency_ns = 90;   // of one that finds its XPLine there
+  double combining_lines = 64;     // XPLines in the buffer, which reads and writes share
+  double media_queue = 8;          // XPLines on their way from the buffer to the media
+  // With that many CPU cores writing, the DIMM begins to lose, and has lost crowd_loss of its speed
+  // with crowd_full cores. Devices do not count. The cause is not known: see docs/model.md.
+  double crowd_begin = 4;
+  double crowd_full = 20;
+  double crowd_loss = 0.37;
+};
+
+// The memory controllers of a socket (model/memory_controller.h).
+struct ImcParameters {
+  double write_queue = 64;  // requests of 64 bytes, for each DIMM
+  double request_ns = 3;    // of the bus to a DIMM, for 64 bytes
+};
+
+// The DRAM of a socket (model/dram.h).
+struct DramParameters {
+  double channels = 6;
+  double line_ns = 3;      // of a channel, for 64 bytes
+  double latency_ns = 62;  // from the controller and back
+};
+
+// The last-level cache of a socket (model/last_level_cache.h).
+struct LlcParameters {
+  double kib = 33792;
+  double ways = 11;
+  double ddio_ways = 2;
+  double hit_ns = 20;           // from a core and back
+  double random_victim = 0.35;  // share of evictions that take any line instead of the oldest
+};
+
+// The way between two sockets (model/interconnect.h).
+struct NumaParameters {
+  double latency_ns = 65;       // one way
+  double read_line_ns = 3.2;    // of the link, for 64 bytes read
+  double full_line_ns = 13.5;   // for 64 bytes written without reading them first
+  double owned_line_ns = 66.7;  // for 64 bytes read, changed and written back
+};
+
+// What hangs between an RNIC and its socket (model/pcie.h).
+struct PcieParameters {
+  double latency_ns = 350;      // one way
+  double bytes_per_ns = 15.75;  // each direction
+  double max_payload_bytes = 256;
+  double header_bytes = 26;   // of a transaction packet, with framing
+  double posted_lines = 256;  // lines written that the root complex works on at a time
+};
+
+// A core's ways to memory (model/cpu_memory_path.h). What code costs beside that is not here.
+struct CpuParameters {
+  double cores_per_socket = 24;
+  double private_hit_ns = 1;  // a line that this core was the last to touch
+  double store_ns = 1;        // to issue a store, a streaming store or a write-back of one line
+  double fill_buffers = 12;   // lines on their way to or from one core
+  double write_back_ns = 60;  // from clwb until the controller has the line
+  double streaming_ns = 89;   // from a streaming store until the controller has the line
 };
 
 // The sets that there are, in the order in which they are listed to people.
 struct Parameters {
   std::string name;
   DimmParameters dimm;
+  ImcParameters imc;
+  DramParameters dram;
+  LlcParameters llc;
+  NumaParameters numa;
+  PcieParameters pcie;
+  CpuParameters cpu;
 };
 
 // What is known about one field.
 struct ParameterInfo {
   std::string name;  // "dimm.media_write_ns"
   double value;
-  std::string source;  // "published: ...", "derived: ..." or "fitted: ..."
+  std::string source;  // "published: ...", "derived: ...", "fitted: ..." or "assumed: ..."
 };
 
 std::vector<std::string> parameter_set_names();

@@ -14,7 +14,7 @@ TEST(ModelParameters, EveryFieldSaysWhereItComesFrom) {
   EXPECT_GT(all.size(), 5u);
   for (const ParameterInfo& info : all) {
     EXPECT_TRUE(info.source.starts_with("published: ") || info.source.starts_with("derived: ") ||
-                info.source.starts_with("fitted: "))
+                info.source.starts_with("fitted: ") || info.source.starts_with("assumed: "))
         << info.name;
   }
 }
