@@ -12,9 +12,10 @@
 
 namespace pmstore::model {
 
-Dimm::Dimm(const DimmParameters& parameters)
+Dimm::Dimm(const DimmParameters& parameters, const Now* now)
     : entries_(static_cast<size_t>(parameters.combining_lines)),
       buckets_(std::bit_ceil(2 * entries_.size()), kNone),
+      media_(now),
       to_media_(static_cast<size_t>(parameters.media_queue)),
       read_ps_(to_ps(parameters.media_read_ns)),
       write_ps_(to_ps(parameters.media_write_ns)),

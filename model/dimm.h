@@ -24,7 +24,7 @@ namespace pmstore::model {
 
 class Dimm {
  public:
-  explicit Dimm(const DimmParameters& parameters);
+  explicit Dimm(const DimmParameters& parameters, const Now* now = nullptr);
 
   // Who caused a request: a core of the host (core + 1), or a device.
   using Writer = uint8_t;

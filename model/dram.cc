@@ -4,8 +4,8 @@
 
 namespace pmstore::model {
 
-Dram::Dram(const DramParameters& parameters)
-    : channels_(static_cast<size_t>(parameters.channels)),
+Dram::Dram(const DramParameters& parameters, const Now* now)
+    : channels_(static_cast<size_t>(parameters.channels), Server(now)),
       line_ps_(to_ps(parameters.line_ns)),
       latency_ps_(to_ps(parameters.latency_ns)) {}
 

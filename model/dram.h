@@ -15,7 +15,7 @@ namespace pmstore::model {
 
 class Dram {
  public:
-  explicit Dram(const DramParameters& parameters);
+  explicit Dram(const DramParameters& parameters, const Now* now = nullptr);
 
   // 64 bytes at `address`. When the controller has the data.
   uint64_t read(uint64_t at_ps, uint64_t address);

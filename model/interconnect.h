@@ -18,11 +18,12 @@ namespace pmstore::model {
 
 class Interconnect {
  public:
-  explicit Interconnect(const NumaParameters& parameters)
+  explicit Interconnect(const NumaParameters& parameters, const Now* now = nullptr)
       : latency_ps_(to_ps(parameters.latency_ns)),
         read_ps_(to_ps(parameters.read_line_ns)),
         full_ps_(to_ps(parameters.full_line_ns)),
-        owned_ps_(to_ps(parameters.owned_line_ns)) {}
+        owned_ps_(to_ps(parameters.owned_line_ns)),
+        link_(now) {}
 
   uint64_t latency_ps() const { return latency_ps_; }
   // When the other side has the request.

@@ -6,13 +6,13 @@
 
 namespace pmstore::model {
 
-MemoryController::MemoryController(const Parameters& parameters)
+MemoryController::MemoryController(const Parameters& parameters, const Now* now)
     : stripe_bytes_(static_cast<uint64_t>(parameters.dimm.interleave_bytes)),
       request_ps_(to_ps(parameters.imc.request_ns)),
-      dimms_(static_cast<size_t>(parameters.dimm.per_socket), Dimm(parameters.dimm)),
-      buses_(dimms_.size()),
+      dimms_(static_cast<size_t>(parameters.dimm.per_socket), Dimm(parameters.dimm, now)),
+      buses_(dimms_.size(), Server(now)),
       queues_(dimms_.size(), Window(static_cast<size_t>(parameters.imc.write_queue))),
-      dram_(parameters.dram) {}
+      dram_(parameters.dram, now) {}
 
 uint64_t MemoryController::write(uint64_t at_ps, Line line, Dimm::Writer writer) {
   if (line.medium() == Medium::kDram) return dram_.write(at_ps, line.address());

@@ -22,7 +22,7 @@ namespace pmstore::model {
 
 class MemoryController {
  public:
-  explicit MemoryController(const Parameters& parameters);
+  MemoryController(const Parameters& parameters, const Now* now);
 
   // 64 bytes. When they are in the write queue: durable under ADR, visible to all.
   uint64_t write(uint64_t at_ps, Line line, Dimm::Writer writer);

@@ -16,8 +16,8 @@ namespace pmstore::model {
 
 struct MemorySystem::State {
   struct Socket {
-    Socket(const Parameters& parameters, uint64_t seed)
-        : controller(parameters), cache(parameters.llc, seed), port(parameters.pcie) {}
+    Socket(const Parameters& parameters, const Now* now, uint64_t seed)
+        : controller(parameters, now), cache(parameters.llc, seed), port(parameters.pcie) {}
     MemoryController controller;
     LastLevelCache cache;
     RootPort port;
@@ -45,14 +45,19 @@ struct MemorySystem::State {
   };
 
   State(const Parameters& parameters, const MemoryOptions& options);
+  State(const State&) = delete;  // its parts point to its now
 
   Interconnect& hop(uint32_t from, uint32_t to) { return hops[from * sockets.size() + to]; }
   uint32_t socket_of(uint32_t core) const { return core / cores_per_socket; }
 
   // Takes the line out of all caches but those of `but`; what it was.
   LastLevelCache::Entry take_from_others(uint32_t but, Line line);
+  struct Fetch {
+    uint64_t home_ps;  // the request is at the line's memory controller
+    uint64_t done_ps;  // the data is back
+  };
   // From the memory of the line, as seen from `socket`; `own` to change it in a cache.
-  uint64_t memory_read(uint32_t socket, uint64_t at_ps, Line line, Dimm::Writer who, bool own);
+  Fetch memory_read(uint32_t socket, uint64_t at_ps, Line line, Dimm::Writer who, bool own);
   // Past the caches. With `whole`, or when a cache had the line, nothing has to be read.
   uint64_t memory_write(uint32_t socket, uint64_t at_ps, Line line, Dimm::Writer who, bool whole);
   // Brings a line into the cache of `socket`; gives when what had to go for it is away.
@@ -64,6 +69,7 @@ struct MemorySystem::State {
   // When the core has the line; it can go on at `at_ps` if it does not need it.
   uint64_t cpu_touch_line(uint32_t core, uint64_t& at_ps, Line line, bool store);
 
+  Now now;
   Placement placement;
   bool ddio;
   uint32_t cores_per_socket;
@@ -83,12 +89,12 @@ MemorySystem::State::State(const Parameters& parameters, const MemoryOptions& op
       store_ps(to_ps(parameters.cpu.store_ns)),
       write_back_ps(to_ps(parameters.cpu.write_back_ns)),
       streaming_ps(to_ps(parameters.cpu.streaming_ns)),
-      hops(options.sockets * options.sockets, Interconnect(parameters.numa)),
+      hops(options.sockets * options.sockets, Interconnect(parameters.numa, &now)),
       cores(options.sockets * cores_per_socket, CpuMemoryPath(parameters.cpu)) {
   PMSTORE_CHECK(options.sockets >= 1 && options.sockets <= 16, "1 to 16 sockets are modelled");
   PMSTORE_CHECK(cores.size() < 255, "a cache line remembers its core in 8 bits");
   for (uint32_t i = 0; i < options.sockets; ++i) {
-    sockets.emplace_back(parameters, base::mix64(options.seed) + i);
+    sockets.emplace_back(parameters, &now, base::mix64(options.seed) + i);
   }
 }
 
@@ -101,13 +107,13 @@ Entry MemorySystem::State::take_from_others(uint32_t but, Line line) {
   return {};
 }
 
-uint64_t MemorySystem::State::memory_read(uint32_t socket, uint64_t at_ps, Line line,
-                                          Dimm::Writer who, bool own) {
+MemorySystem::State::Fetch MemorySystem::State::memory_read(uint32_t socket, uint64_t at_ps,
+                                                            Line line, Dimm::Writer who, bool own) {
   const uint32_t home = line.socket();
-  if (home == socket) return sockets[home].controller.read(at_ps, line, who);
+  if (home == socket) return {at_ps, sockets[home].controller.read(at_ps, line, who)};
   Interconnect& way = hop(socket, home);
-  const uint64_t there_ps = own ? way.write_owned_line(at_ps) : way.read_line(at_ps);
-  return sockets[home].controller.read(there_ps, line, who) + way.latency_ps();
+  const uint64_t home_ps = own ? way.write_owned_line(at_ps) : way.read_line(at_ps);
+  return {home_ps, sockets[home].controller.read(home_ps, line, who) + way.latency_ps()};
 }
 
 uint64_t MemorySystem::State::memory_write(uint32_t socket, uint64_t at_ps, Line line,
@@ -149,7 +155,7 @@ uint64_t MemorySystem::State::device_write_line(uint32_t socket, uint64_t at_ps,
   uint64_t done_ps = at_ps + hit_ps;
   if (entry == nullptr) {
     if (!whole && !other.valid) {
-      done_ps = memory_read(socket, at_ps, line, Dimm::kDevice, true) + hit_ps;
+      done_ps = memory_read(socket, at_ps, line, Dimm::kDevice, true).done_ps + hit_ps;
     }
     done_ps = std::max(done_ps, insert(socket, at_ps, line, LastLevelCache::kDevice, other));
     entry = cache.find(line);
@@ -165,7 +171,7 @@ uint64_t MemorySystem::State::device_read_line(uint32_t socket, uint64_t at_ps, 
     if (sockets[i].cache.find(line) == nullptr) continue;
     return at_ps + hit_ps + (i == socket ? 0 : 2 * hops[0].latency_ps());
   }
-  return memory_read(socket, at_ps, line, Dimm::kDevice, false);
+  return memory_read(socket, at_ps, line, Dimm::kDevice, false).done_ps;
 }
 
 uint64_t MemorySystem::State::cpu_touch_line(uint32_t core, uint64_t& at_ps, Line line,
@@ -182,9 +188,11 @@ uint64_t MemorySystem::State::cpu_touch_line(uint32_t core, uint64_t& at_ps, Lin
       done_ps = at_ps + hit_ps;
     } else {
       const Entry other = take_from_others(socket, line);
-      const uint64_t moved_ps = 2 * hops[0].latency_ps();
-      done_ps = other.valid ? at_ps + moved_ps : memory_read(socket, at_ps, line, user, store);
-      done_ps = std::max(done_ps, insert(socket, at_ps, line, user, other)) + hit_ps;
+      const Fetch fetch = other.valid ? Fetch{at_ps, at_ps + 2 * hops[0].latency_ps()}
+                                      : memory_read(socket, at_ps, line, user, store);
+      // What has to go competes with what comes: it is written when the request is there, too.
+      const uint64_t gone_ps = insert(socket, fetch.home_ps, line, user, other);
+      done_ps = std::max(fetch.done_ps, gone_ps) + hit_ps;
       entry = cache.find(line);
     }
     path.end(done_ps);
@@ -209,6 +217,7 @@ bool MemorySystem::ddio() const { return state_->ddio; }
 MemorySystem::DeviceWrite MemorySystem::device_write(uint32_t socket, uint64_t at_ps,
                                                      const void* to, uint32_t bytes) {
   State& s = *state_;
+  s.now.move_to(at_ps);
   const Place place = s.placement.find(to);
   RootPort& port = s.sockets[socket].port;
   uint64_t begin_ps = at_ps;
@@ -222,6 +231,7 @@ MemorySystem::DeviceWrite MemorySystem::device_write(uint32_t socket, uint64_t a
 uint64_t MemorySystem::device_read(uint32_t socket, uint64_t at_ps, const void* from,
                                    uint32_t bytes) {
   State& s = *state_;
+  s.now.move_to(at_ps);
   const uint64_t begin_ps = std::max(at_ps, s.sockets[socket].port.visible_ps());
   uint64_t done_ps = begin_ps;
   for (State::Lines lines(s.placement.find(from), bytes); lines.more(); lines.next()) {
@@ -232,6 +242,7 @@ uint64_t MemorySystem::device_read(uint32_t socket, uint64_t at_ps, const void* 
 
 uint64_t MemorySystem::cpu_load(uint32_t core, uint64_t at_ps, const void* from, uint32_t bytes) {
   State& s = *state_;
+  s.now.move_to(at_ps);
   uint64_t done_ps = at_ps;
   for (State::Lines lines(s.placement.find(from), bytes); lines.more(); lines.next()) {
     done_ps = std::max(done_ps, s.cpu_touch_line(core, at_ps, lines.line, false));
@@ -241,6 +252,7 @@ uint64_t MemorySystem::cpu_load(uint32_t core, uint64_t at_ps, const void* from,
 
 uint64_t MemorySystem::cpu_store(uint32_t core, uint64_t at_ps, const void* to, uint32_t bytes) {
   State& s = *state_;
+  s.now.move_to(at_ps);
   for (State::Lines lines(s.placement.find(to), bytes); lines.more(); lines.next()) {
     s.cpu_touch_line(core, at_ps, lines.line, true);
     at_ps += s.store_ps;
@@ -251,6 +263,7 @@ uint64_t MemorySystem::cpu_store(uint32_t core, uint64_t at_ps, const void* to, 
 uint64_t MemorySystem::cpu_store_non_temporal(uint32_t core, uint64_t at_ps, const void* to,
                                               uint32_t bytes) {
   State& s = *state_;
+  s.now.move_to(at_ps);
   const uint32_t socket = s.socket_of(core);
   CpuMemoryPath& path = s.cores[core];
   for (State::Lines lines(s.placement.find(to), bytes); lines.more(); lines.next()) {
@@ -269,6 +282,7 @@ uint64_t MemorySystem::cpu_store_non_temporal(uint32_t core, uint64_t at_ps, con
 
 uint64_t MemorySystem::cpu_flush(uint32_t core, uint64_t at_ps, const void* from, uint32_t bytes) {
   State& s = *state_;
+  s.now.move_to(at_ps);
   CpuMemoryPath& path = s.cores[core];
   for (State::Lines lines(s.placement.find(from), bytes); lines.more(); lines.next()) {
     at_ps += s.store_ps;

@@ -20,13 +20,13 @@ namespace pmstore::model {
 struct DimmParameters {
   double per_socket = 6;
   double interleave_bytes = 4096;
-  double media_write_ns = 115.4;   // of one XPLine
-  double media_read_ns = 38.4;     // of one XPLine
-  double read_write_turn_ns = 40;  // more, when a read and a write follow each other
-  double read_latency_ns = 250;    // of a 64-byte request that misses the buffer
-  double buffer_latency_ns = 90;   // of one that finds its XPLine there
-  double combining_lines = 64;     // XPLines in the buffer, which reads and writes share
-  double media_queue = 8;          // XPLines on their way from the buffer to the media
+  double media_write_ns = 115.4;     // of one XPLine
+  double media_read_ns = 38.4;       // of one XPLine
+  double read_write_turn_ns = 22.5;  // more, when a read and a write follow each other
+  double read_latency_ns = 250;      // of a 64-byte request that misses the buffer
+  double buffer_latency_ns = 90;     // of one that finds its XPLine there
+  double combining_lines = 64;       // XPLines in the buffer, which reads and writes share
+  double media_queue = 8;            // XPLines on their way from the buffer to the media
   // With that many CPU cores writing, the DIMM begins to lose, and has lost crowd_loss of its speed
   // with crowd_full cores. Devices do not count. The cause is not known: see docs/model.md.
   double crowd_begin = 4;
