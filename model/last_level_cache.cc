@@ -1,87 +1,98 @@
-// Invariants: a line is in at most one way of its set; an order is a permutation of the ways.
+// Invariants: a line is in at most one way of its set; an order is a permutation of the ways; a way
+// has a tag if and only if its entry is valid, and lines_ are.
 #include "model/last_level_cache.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
 namespace pmstore::model {
 namespace {
 
-uint64_t initial_order(unsigned ways) {
+uint64_t initial_order(uint32_t ways) {
   uint64_t order = 0;
-  for (unsigned way = 0; way < ways; ++way) order |= uint64_t{way} << (4 * way);
+  for (uint32_t way = 0; way < ways; ++way) order |= uint64_t{way} << (4 * way);
   return order;
 }
 
 }  // namespace
 
 LastLevelCache::LastLevelCache(const LlcParameters& parameters, uint64_t seed)
-    : ways_(static_cast<unsigned>(parameters.ways)),
-      ddio_ways_(std::min(ways_, static_cast<unsigned>(parameters.ddio_ways))),
+    : ways_(static_cast<uint32_t>(parameters.ways)),
+      ddio_ways_(std::min(ways_, static_cast<uint32_t>(parameters.ddio_ways))),
       random_victim_(parameters.random_victim),
       random_(seed) {
+  PMSTORE_CHECK(ways_ >= 1 && ways_ <= kMostWays, "a set has room for that many");
   const double lines = parameters.kib * 1024 / kCacheLineBytes;
-  const size_t sets = std::max<size_t>(1, static_cast<size_t>(lines / ways_));
-  entries_.resize(sets * ways_);
-  orders_.resize(sets, initial_order(ways_));
+  sets_count_ = std::max<size_t>(1, static_cast<size_t>(lines / ways_));
+  sets_.reset(static_cast<Set*>(std::calloc(sets_count_, sizeof(Set))));
+  entries_.reset(static_cast<Entry*>(std::calloc(sets_count_ * ways_, sizeof(Entry))));
+  PMSTORE_CHECK(sets_ != nullptr && entries_ != nullptr, "there is memory for a modelled cache");
 }
 
-LastLevelCache::Entry* LastLevelCache::in_set(size_t set, Line line) {
-  Entry* first = &entries_[set * ways_];
-  for (unsigned way = 0; way < ways_; ++way) {
-    if (first[way].name == line.name() && first[way].valid) return first + way;
+LastLevelCache::Position LastLevelCache::look_up(Line line) const {
+  const size_t set = line.name() % sets_count_;
+  const auto tag = static_cast<uint16_t>(1 + line.name() / sets_count_ % UINT16_MAX);
+  for (uint32_t way = 0; way < ways_; ++way) {
+    if (sets_[set].tags[way] == tag && entries_[set * ways_ + way].name == line.name()) {
+      return {set, way, tag};
+    }
   }
-  return nullptr;
+  return {set, kNowhere, tag};
 }
 
 LastLevelCache::Entry* LastLevelCache::find(Line line) {
-  const size_t set = set_of(line);
-  Entry* entry = in_set(set, line);
-  if (entry != nullptr) make_newest(set, static_cast<unsigned>(entry - &entries_[set * ways_]));
-  return entry;
+  if (lines_ == 0) return nullptr;
+  const Position position = look_up(line);
+  if (position.way == kNowhere) return nullptr;
+  make_newest(sets_[position.set], position.way);
+  return &at(position.set, position.way);
 }
 
 LastLevelCache::Entry LastLevelCache::insert(Line line, User user) {
-  const size_t set = set_of(line);
-  PMSTORE_CHECK(in_set(set, line) == nullptr, "a line is in the cache once");
-  const unsigned way = victim(set, user == kDevice);
-  Entry& place = entries_[set * ways_ + way];
+  const Position position = look_up(line);
+  PMSTORE_CHECK(position.way == kNowhere, "a line is in the cache once");
+  Set& set = sets_[position.set];
+  if (set.order == 0) set.order = initial_order(ways_);
+  const uint32_t way = victim(set, user == kDevice);
+  Entry& place = at(position.set, way);
   const Entry gone = place;
+  if (!gone.valid) ++lines_;
   place = {line.name(), 1, 0, user, kDevice};
+  set.tags[way] = position.tag;
   make_newest(set, way);
   return gone;
 }
 
 LastLevelCache::Entry LastLevelCache::take_out(Line line) {
-  Entry* entry = in_set(set_of(line), line);
-  if (entry == nullptr) return {};
-  const Entry gone = *entry;
-  *entry = {};
-  return gone;
+  if (lines_ == 0) return {};
+  const Position position = look_up(line);
+  if (position.way == kNowhere) return {};
+  --lines_;
+  sets_[position.set].tags[position.way] = 0;
+  return std::exchange(at(position.set, position.way), Entry{});
 }
 
-void LastLevelCache::make_newest(size_t set, unsigned way) {
-  uint64_t& order = orders_[set];
-  unsigned shift = 0;
-  while ((order >> shift & 15) != way) shift += 4;
-  const uint64_t newer = order & ((uint64_t{1} << shift) - 1);
-  const uint64_t older = shift == 60 ? 0 : order >> (shift + 4) << (shift + 4);
-  order = older | newer << 4 | way;
+void LastLevelCache::make_newest(Set& set, uint32_t way) {
+  uint32_t shift = 0;
+  while ((set.order >> shift & 15) != way) shift += 4;
+  const uint64_t newer = set.order & ((uint64_t{1} << shift) - 1);
+  const uint64_t older = set.order >> (shift + 4) << (shift + 4);
+  set.order = older | newer << 4 | way;
 }
 
-unsigned LastLevelCache::victim(size_t set, bool device) {
-  const unsigned allowed = device ? ddio_ways_ : ways_;
-  const Entry* first = &entries_[set * ways_];
-  for (unsigned way = 0; way < allowed; ++way) {
-    if (!first[way].valid) return way;
+uint32_t LastLevelCache::victim(const Set& set, bool device) {
+  const uint32_t allowed = device ? ddio_ways_ : ways_;
+  for (uint32_t way = 0; way < allowed; ++way) {
+    if (set.tags[way] == 0) return way;
   }
   if (random_victim_ > 0 && random_.uniform() < random_victim_) {
-    return static_cast<unsigned>(random_.below(allowed));
+    return static_cast<uint32_t>(random_.below(allowed));
   }
-  unsigned oldest = ways_;
-  for (unsigned i = 0; i < ways_; ++i) {
-    const auto way = static_cast<unsigned>(orders_[set] >> (4 * i) & 15);
+  uint32_t oldest = 0;
+  for (uint32_t i = 0; i < ways_; ++i) {
+    const auto way = static_cast<uint32_t>(set.order >> (4 * i) & 15);
     if (way < allowed) oldest = way;
   }
   return oldest;

@@ -12,7 +12,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <cstdlib>
+#include <memory>
+#include <span>
 
 #include "base/random.h"
 #include "model/line.h"
@@ -46,22 +48,44 @@ class LastLevelCache {
   // Calls visit(line) for each dirty line and makes it clean.
   template <typename Visit>
   void clean_all(Visit&& visit) {
-    for (Entry& entry : entries_) {
+    for (Entry& entry : std::span(entries_.get(), lines_ == 0 ? 0 : sets_count_ * ways_)) {
       if (entry.valid && entry.dirty) visit(Line::from_name(entry.name));
       entry.dirty = 0;
     }
   }
 
  private:
-  size_t set_of(Line line) const { return line.name() % orders_.size(); }
-  Entry* in_set(size_t set, Line line);
-  void make_newest(size_t set, unsigned way);
-  unsigned victim(size_t set, bool device);
+  static constexpr unsigned kMostWays = 12;
+  static constexpr uint32_t kNowhere = UINT32_MAX;
 
-  unsigned ways_, ddio_ways_;
+  // What a look-up needs: half a cache line of the real machine, which is what look-ups cost.
+  struct Set {
+    uint64_t order;            // its ways, 4 bits each, the newest lowest; 0: never used
+    uint16_t tags[kMostWays];  // of the lines; 0: the way is empty
+  };
+  static_assert(sizeof(Set) == 32);
+  struct Position {
+    size_t set;
+    uint32_t way;  // kNowhere: not in the set
+    uint16_t tag;
+  };
+
+  struct FreeMemory {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+
+  Position look_up(Line line) const;
+  Entry& at(size_t set, uint32_t way) { return entries_[set * ways_ + way]; }
+  void make_newest(Set& set, uint32_t way);
+  uint32_t victim(const Set& set, bool device);
+
+  uint32_t ways_, ddio_ways_;
   double random_victim_;
-  std::vector<Entry> entries_;    // ways_ for each set; devices allocate in the first ddio_ways_
-  std::vector<uint64_t> orders_;  // of each set: its ways, 4 bits each, the newest lowest
+  size_t lines_ = 0;  // that are in
+  // All zero bytes at the start, and so not touched: most modelled hosts use little of it.
+  size_t sets_count_;
+  std::unique_ptr<Set[], FreeMemory> sets_;
+  std::unique_ptr<Entry[], FreeMemory> entries_;  // ways_ for each set; devices: the first few
   Random random_;
 };
 

@@ -47,8 +47,8 @@ void visit_memory(P& p, Visit&& visit) {
   visit("dram.latency_ns", p.dram.latency_ns, 0, 1e6,
         "derived: 82 ns for a read by the CPU, less llc.hit_ns");
   visit("llc.kib", p.llc.kib, 1, 1 << 24, "assumed: 24 cores with 1.375 MiB each");
-  visit("llc.ways", p.llc.ways, 1, 15, "published: 11 ways");
-  visit("llc.ddio_ways", p.llc.ddio_ways, 1, 15, "published: two ways by default");
+  visit("llc.ways", p.llc.ways, 1, 12, "published: 11 ways");
+  visit("llc.ddio_ways", p.llc.ddio_ways, 1, 12, "published: two ways by default");
   visit("llc.hit_ns", p.llc.hit_ns, 0, 1e6, "assumed: a third of a read of DRAM, at most");
   visit("llc.random_victim", p.llc.random_victim, 0, 1,
         "fitted: write amplification of bulk one-sided writes with DDIO, about 2");
