@@ -276,6 +276,15 @@ bool Ring::for_each_entry(const std::function<void(const EntryView&)>& visit) co
   return true;
 }
 
+void Ring::for_each_landed(const std::function<void(const EntryView&)>& visit) const {
+  EntryHeader header;
+  const uint64_t end = header_.start_lsn + position_.data_bytes;
+  for (uint64_t lsn = position_.tail_lsn; lsn < end; lsn += entry_bytes(header)) {
+    if (!read_sealed(lsn, header) || !belongs(lsn, header)) return;
+    if (header.magic == kEntryMagic) visit(view(header));
+  }
+}
+
 // ---- changing ----
 
 // After a crash of the process alone, entries that the walk has seen may still be in the CPU's

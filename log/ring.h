@@ -53,6 +53,10 @@ class Ring {
   // one of them is damaged: then it stops before it.
   bool for_each_entry(const std::function<void(const EntryView&)>& visit) const;
 
+  // Visits what an appender elsewhere has written beyond the tail that is known here, up to the
+  // first entry that is not there. It may not be durable.
+  void for_each_landed(const std::function<void(const EntryView&)>& visit) const;
+
   // A new writer: new incarnation and owner, durable on return. Must follow format() or walk() with
   // nothing between. Entries stay until truncated. When `owner` changes, what there is is truncated
   // with the same header write (expired_below_sequence restarts at 0). Io: drain().

@@ -141,12 +141,12 @@ void ServerCore::serve_commit(Session& session, fabric::RpcCall& call,
 
 Result<OutcomeReply> ServerCore::answer_outcome(Session& session, const OutcomeRequest& request) {
   const TxId id{request.client, request.sequence};
-  PMSTORE_TRY(const Outcome outcome, store->outcome(id, executor.now_ns()));
+  const bool own = id.client == session.client;
+  PMSTORE_TRY(const Outcome outcome, store->outcome(id, own, executor.now_ns()));
   if (outcome == Outcome::kCommitted) return OutcomeReply{outcome};
   // "Aborted" is final: not to be said of what may still be on its way. A client asks about a
-  // transaction of its own only in a later session than that one's, which is fenced and resolved by
-  // now, and never uses the number again.
-  const bool own = id.client == session.client;
+  // transaction of its own only when that has ended, or in a later session than that one's, which
+  // is fenced and resolved by now; and it never uses the number again.
   bool running = false;
   for (uint32_t i = 0; i < places.size(); ++i) {
     if (store->rings()[i].owner() != id.client) continue;

@@ -47,7 +47,7 @@ Status Store::take_ring(uint32_t index, uint64_t client, uint64_t outcomes_until
   return {};
 }
 
-Result<Outcome> Store::outcome(TxId id, uint64_t now_ns) {
+Result<Outcome> Store::outcome(TxId id, bool own, uint64_t now_ns) {
   if (failed_) {
     return make_error(ErrorCode::kIo,
                       "the server can no longer make anything durable; ask after its restart");
@@ -56,8 +56,11 @@ Result<Outcome> Store::outcome(TxId id, uint64_t now_ns) {
   for (const log::Ring& ring : rings_) {
     if (id.client == 0 || ring.owner() != id.client) continue;
     bool committed = false;
-    const bool whole = ring.for_each_entry(
-        [&](const log::EntryView& entry) { committed |= entry.sequence == id.sequence; });
+    const auto look = [&](const log::EntryView& entry) {
+      committed |= entry.sequence == id.sequence;
+    };
+    const bool whole = ring.for_each_entry(look);
+    if (own && !committed) ring.for_each_landed(look);
     if (committed) return Outcome::kCommitted;
     if (!whole) return make_error(ErrorCode::kBadPool, "the client's redo ring is damaged");
     if (const auto noted = outcomes_->noted(index_of(ring), id.sequence)) return *noted;

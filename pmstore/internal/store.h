@@ -86,9 +86,10 @@ class Store {
   // the record is locked by a client (kRnic only).
   Result<size_t> get(TableId table, std::string_view key, std::span<std::byte> room) const;
   Result<size_t> scan(const ScanRequest& request, std::span<std::byte> room) const;
-  // Of a client that has no transaction in flight. OutcomeExpired when neither its ring nor the
-  // book knows any more.
-  Result<Outcome> outcome(TxId id, uint64_t now_ns);
+  // Of a transaction that is not in flight. `own`: its client asks, and says that it has ended;
+  // then what has landed in the ring counts, whether or not its place there was told.
+  // OutcomeExpired when neither its ring nor the book knows any more.
+  Result<Outcome> outcome(TxId id, bool own, uint64_t now_ns);
 
   // ---- whose ring it is ----
   // Ring `index` is `client`'s from here on (0: nobody's), in a new incarnation, whose transactions

@@ -66,6 +66,17 @@ INSTANTIATE_TEST_SUITE_P(Locks, Outcomes,
                            return std::string(discipline_name(param.param));
                          });
 
+TEST_P(Outcomes, WhatThisSessionHasCommittedIsCommitted) {
+  std::vector<TxId> committed;
+  for (int i = 0; i < 20; ++i) {
+    Transaction tx = client_->begin();
+    tx.put(table_, "doubt", std::to_string(i));
+    ASSERT_TRUE(run(tx.commit()));
+    committed.push_back(tx.id());
+  }
+  for (const TxId id : committed) EXPECT_EQ(run(client_->outcome(id)), Outcome::kCommitted);
+}
+
 TEST_P(Outcomes, ClientThatWorksOnMayStillAskAboutTheSessionBefore) {
   const TxId lost = doubt(false);
   work_much(*client_);

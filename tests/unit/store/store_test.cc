@@ -214,15 +214,15 @@ TEST(Store, OutcomesOfTheRingAreKnownAfterARestartAndUntilMuchHasFollowed) {
   StoreInRegion s(kRegionBytes);
   ASSERT_TRUE(s.put("a", "1"));  // sequence 1
   const TxId first{StoreInRegion::kClient, 1};
-  EXPECT_EQ(s.store().outcome(first, 0), Outcome::kCommitted);
-  EXPECT_EQ(s.store().outcome({StoreInRegion::kClient, 2}, 0), Outcome::kAborted);
+  EXPECT_EQ(s.store().outcome(first, false, 0), Outcome::kCommitted);
+  EXPECT_EQ(s.store().outcome({StoreInRegion::kClient, 2}, false, 0), Outcome::kAborted);
   s.reopen();
-  EXPECT_EQ(s.store().outcome(first, 0), Outcome::kCommitted);
-  EXPECT_EQ(s.store().outcome({12345, 1}, 0).code(), ErrorCode::kOutcomeExpired);
+  EXPECT_EQ(s.store().outcome(first, false, 0), Outcome::kCommitted);
+  EXPECT_EQ(s.store().outcome({12345, 1}, false, 0).code(), ErrorCode::kOutcomeExpired);
   for (int i = 0; i < 3000; ++i) ASSERT_TRUE(s.put("a", std::string(50, 'x')));
-  EXPECT_EQ(s.store().outcome(first, 0), Outcome::kCommitted) << "truncated, but noted";
+  EXPECT_EQ(s.store().outcome(first, false, 0), Outcome::kCommitted) << "truncated, but noted";
   for (int i = 0; i < 3000; ++i) ASSERT_TRUE(s.put("a", std::string(50, 'x')));
-  EXPECT_EQ(s.store().outcome(first, 0).code(), ErrorCode::kOutcomeExpired);
+  EXPECT_EQ(s.store().outcome(first, false, 0).code(), ErrorCode::kOutcomeExpired);
 }
 
 TEST(Store, ScanGivesEveryRecordOnceInPages) {
