@@ -24,6 +24,7 @@ Result<std::unique_ptr<BufferPool>> BufferPool::create(fabric::Device& device, s
               device.register_memory({pool->memory_.get(), bytes}, fabric::Access::kLocal));
   pool->buffers_ = std::vector<OpBuffer>(count);
   pool->free_.reserve(count);
+  pool->abandoned_.reserve(count);
   for (size_t i = 0; i < count; ++i) {
     OpBuffer& buffer = pool->buffers_[count - 1 - i];
     buffer.data = pool->memory_.get() + (count - 1 - i) * OpBuffer::kBytes;
@@ -35,11 +36,25 @@ Result<std::unique_ptr<BufferPool>> BufferPool::create(fabric::Device& device, s
 
 BufferPool::~BufferPool() = default;
 
+void BufferPool::reclaim() {
+  std::erase_if(abandoned_, [this](OpBuffer* buffer) {
+    if (buffer->under_way()) return false;
+    free_.push_back(buffer);
+    return true;
+  });
+}
+
 base::Task<BufferLease> BufferPool::take() {
+  constexpr uint64_t kPauseNs = 10'000;
   while (true) {
     BufferLease lease = try_take();
     if (lease) co_return std::move(lease);
-    co_await waiting_.wait();
+    // Nobody is told when an abandoned one is completed.
+    if (abandoned_.empty()) {
+      co_await waiting_.wait();
+    } else {
+      co_await executor_.sleep_for(kPauseNs);
+    }
   }
 }
 

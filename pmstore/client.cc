@@ -64,7 +64,7 @@ Task<void> Client::close() {
   const internal::SessionRef session = std::exchange(state.session, {});
   const uint64_t deadline = state.executor.now_ns() + state.options.call_timeout_ns;
   constexpr uint64_t kPauseNs = 50'000;
-  while (session && session->usable() && session->passive > 0 &&
+  while (session && session->usable() && (session->passive > 0 || !state.running.empty()) &&
          state.executor.now_ns() < deadline) {
     co_await state.executor.sleep_for(kPauseNs);
   }

@@ -66,8 +66,11 @@ struct ClientOptions {
 
 class Client;
 
-// One transaction. Move-only. Destroying it uncommitted aborts it. Reads see the transaction's own
-// writes. Keys 1 to 255 B, values up to 1 MiB; errors of put/insert/erase are reported by commit().
+// One transaction. Move-only. Destroying it uncommitted aborts it. A commit that has begun goes on
+// by itself to one of its ends when the transaction, or the coroutine that awaits commit(), is
+// destroyed in its middle; nothing stays locked, and outcome() tells which end it was. Reads see
+// the transaction's own writes. Keys 1 to 255 B, values up to 1 MiB; errors of put/insert/erase are
+// reported by commit().
 class Transaction {
  public:
   Transaction(Transaction&&) noexcept;
@@ -94,8 +97,12 @@ class Transaction {
  private:
   friend class Client;
   struct State;
-  explicit Transaction(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  struct Release {
+    void operator()(State* state) const;
+  };
+  using Ref = std::unique_ptr<State, Release>;
+  explicit Transaction(Ref state);
+  Ref state_;
 };
 
 struct Record {

@@ -148,29 +148,30 @@ Error ClientSession::why_unusable() const {
   return make_error(ErrorCode::kDisconnected, "the connection was given up after an error");
 }
 
-base::Task<Status> ClientSession::execute_after(Status failed, const fabric::Batch& batch) {
+base::Task<Status> ClientSession::execute_after(Status failed, OpBuffer& buffer) {
   const uint64_t deadline = executor().now_ns() + call_timeout_ns_;
   while (!failed && failed.code() == ErrorCode::kBackPressure) {
     if (executor().now_ns() >= deadline) {
       co_return make_error(ErrorCode::kTimeout, "the send queue stayed full");
     }
     co_await executor().sleep_for(kSendQueuePauseNs);
-    failed = co_await connection_->execute(batch);
+    failed = co_await execute(buffer);
   }
   co_return std::move(failed);
 }
 
-base::Task<Status> ClientSession::post(const fabric::Batch& batch, fabric::Completion* completion) {
-  Status posted = connection_->post(batch, completion);
-  if (posted || posted.code() != ErrorCode::kBackPressure) co_return std::move(posted);
+base::Task<Status> ClientSession::post(OpBuffer& buffer, bool signaled) {
+  fabric::Completion* const completion = signaled ? &buffer.completion : nullptr;
+  Status posted = connection_->post(buffer.batch, completion);
   const uint64_t deadline = executor().now_ns() + call_timeout_ns_;
   while (!posted && posted.code() == ErrorCode::kBackPressure) {
     if (executor().now_ns() >= deadline) {
       co_return make_error(ErrorCode::kTimeout, "the send queue stayed full");
     }
     co_await executor().sleep_for(kSendQueuePauseNs);
-    posted = connection_->post(batch, completion);
+    posted = connection_->post(buffer.batch, completion);
   }
+  if (posted) buffer.unsignaled = !signaled;
   co_return std::move(posted);
 }
 

@@ -80,8 +80,9 @@ Task<Status> Transaction::State::commit_cpu(bool with_writes) {
     }
     co_return Status{};
   }
-  const Client::State::Running is_running(client, id.sequence);
+  Client::State::Running is_running(client, id.sequence);
   const auto answer = co_await session->rpc().call(kMethod, request, sizeof(CommitReply));
+  is_running.settled();
   co_return client.commit_status(id, *session, answer);
 }
 

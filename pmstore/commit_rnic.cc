@@ -3,6 +3,8 @@
 // docs/transactions.md says why the phases are in this order.
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <utility>
 
 #include "persist/padding.h"
 #include "pmstore/internal/rnic_background.h"
@@ -84,11 +86,58 @@ class Transaction::State::RnicCommit {
   internal::RedoRing::Appended logged_{};
 };
 
+// The end of one commit, in the frame of whoever waits for it. That frame may go first.
+class Transaction::State::CommitEnd {
+ public:
+  explicit CommitEnd(State& tx) : tx_(&tx), executor_(tx.client.executor) { tx.awaited = this; }
+  CommitEnd(const CommitEnd&) = delete;
+  CommitEnd& operator=(const CommitEnd&) = delete;
+  ~CommitEnd() {
+    if (tx_ != nullptr) tx_->awaited = nullptr;
+    if (posted_) executor_.forget(waiter_);
+  }
+  void come(Status status) {
+    tx_ = nullptr;
+    status_ = std::move(status);
+    posted_ = static_cast<bool>(waiter_);
+    // Not resumed here: it may destroy the client, and with it the commit that is ending.
+    if (posted_) executor_.post(waiter_);
+  }
+  bool await_ready() const { return tx_ == nullptr; }
+  void await_suspend(std::coroutine_handle<> waiter) { waiter_ = waiter; }
+  Status await_resume() {
+    posted_ = false;
+    return std::move(status_);
+  }
+
+ private:
+  State* tx_;  // nullptr once it has come
+  Executor& executor_;
+  std::coroutine_handle<> waiter_;
+  bool posted_ = false;
+  Status status_;
+};
+
+// What locks must also unlock, and what has logged must also apply: so a commit runs by itself, and
+// goes on when nobody waits for it any more.
 Task<Status> Transaction::State::commit_rnic() {
   id = client.next_id();
-  const Client::State::Running is_running(client, id.sequence);
+  CommitEnd end(*this);
+  client.run_commit(run_rnic(hold()));
+  co_return co_await end;
+}
+
+Task<void> Transaction::State::run_rnic(Ref self) {
+  const Ref held = std::move(self);  // to the end of the work, not of the frame
+  const auto me = std::prev(client.commits.end());
+  Client::State::Running is_running(client, id.sequence);
   RnicCommit commit(*this, session);
-  co_return co_await commit.run();
+  Status status = co_await commit.run();
+  if (awaited != nullptr) {
+    is_running.settled();
+    std::exchange(awaited, nullptr)->come(std::move(status));
+  }
+  client.commit_ended(me);
 }
 
 Task<Status> Transaction::State::RnicCommit::run() {
@@ -220,7 +269,7 @@ Task<Status> Transaction::State::RnicCommit::reserve_one(Item& item) {
 Task<Status> Transaction::State::RnicCommit::make_room_in_batch() {
   Status posted;
   if (buffer_->batch.full()) {
-    posted = co_await session_->post(buffer_->batch, nullptr);
+    posted = co_await session_->post(*buffer_, false);
     buffer_->batch.clear();
   }
   co_return std::move(posted);
@@ -251,8 +300,8 @@ Task<Status> Transaction::State::RnicCommit::lock_and_validate() {
                                                                 : session_->bucket_at(item.bucket));
   }
   if (buffer_->batch.empty()) co_return Status{};  // nothing but inserts
-  Status done = co_await session_->connection().execute(buffer_->batch);
-  if (!done) done = co_await session_->execute_after(std::move(done), buffer_->batch);
+  Status done = co_await session_->execute(*buffer_);
+  if (!done) done = co_await session_->execute_after(std::move(done), *buffer_);
   if (!done) co_return give_up(std::move(done));
   co_return check_words();
 }
@@ -302,8 +351,8 @@ Task<void> Transaction::State::RnicCommit::unlock() {
                                 LockWord::locked(lock->version, owner).bits, unlocked);
   }
   if (buffer_->batch.empty()) co_return;
-  Status done = co_await session_->connection().execute(buffer_->batch);
-  if (!done) done = co_await session_->execute_after(std::move(done), buffer_->batch);
+  Status done = co_await session_->execute(*buffer_);
+  if (!done) done = co_await session_->execute_after(std::move(done), *buffer_);
   if (!done) session_->drop();
 }
 
@@ -396,7 +445,7 @@ Task<Status> Transaction::State::RnicCommit::log() {
 Task<void> Transaction::State::RnicCommit::finish() {
   Executor& executor = session_->executor();
   if (in_place_) {
-    const Status posted = co_await session_->post(buffer_->batch, &buffer_->completion);
+    const Status posted = co_await session_->post(*buffer_, true);
     if (!posted) {
       session_->drop();
       co_return;

@@ -108,7 +108,6 @@ Task<Result<Located>> Client::State::locate(internal::SessionRef at, TableId tab
   if (!at->one_sided_reads()) co_return co_await locate_by_rpc(at, table, key, hash, value);
   auto buffer = at->buffers().try_take();
   if (!buffer) buffer = co_await at->buffers().take();
-  fabric::Connection& connection = at->connection();
   const uint64_t bucket = hash.bucket(at->bucket_count());
   BucketEntry cached = cache.find(hash);
   std::optional<RecordView> record;
@@ -123,8 +122,8 @@ Task<Result<Located>> Client::State::locate(internal::SessionRef at, TableId tab
     if (cached.used() && !one_sided(*at, cached)) break;
     if (cached.used() && attempt < kCachedAttempts) {
       plan_record(*buffer, *at, cached);
-      Status read = co_await connection.execute(buffer->batch);
-      if (!read) read = co_await at->execute_after(std::move(read), buffer->batch);
+      Status read = co_await at->execute(*buffer);
+      if (!read) read = co_await at->execute_after(std::move(read), *buffer);
       if (!read) co_return std::move(read.error());
       const Seen seen = examine(*buffer, cached, table, key, record);
       if (seen == Seen::kTheRecord) co_return found_at(cached, false, *record, value);
@@ -134,8 +133,8 @@ Task<Result<Located>> Client::State::locate(internal::SessionRef at, TableId tab
     }
 
     plan_bucket(*buffer, *at, bucket);
-    Status read = co_await connection.execute(buffer->batch);
-    if (!read) read = co_await at->execute_after(std::move(read), buffer->batch);
+    Status read = co_await at->execute(*buffer);
+    if (!read) read = co_await at->execute_after(std::move(read), *buffer);
     if (!read) co_return std::move(read.error());
     BucketSeen seen_bucket;
     examine_bucket(*buffer, hash.tag(), seen_bucket);
@@ -148,8 +147,8 @@ Task<Result<Located>> Client::State::locate(internal::SessionRef at, TableId tab
       }
       plan_record(*buffer, *at, where);
       buffer->batch.read(buffer->word_at(kBucketVersion), at->bucket_at(bucket));
-      read = co_await connection.execute(buffer->batch);
-      if (!read) read = co_await at->execute_after(std::move(read), buffer->batch);
+      read = co_await at->execute(*buffer);
+      if (!read) read = co_await at->execute_after(std::move(read), *buffer);
       if (!read) co_return std::move(read.error());
       const Seen seen = examine(*buffer, where, table, key, record);
       const bool same_bucket = buffer->word(kBucketVersion) == seen_bucket.version;

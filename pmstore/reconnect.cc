@@ -116,18 +116,29 @@ Task<void> Client::State::keep_lease(uint64_t interval_ns) {
 
 Error Client::State::in_doubt(TxId tx, internal::ClientSession& of, const Error& why) {
   of.drop();
-  doubtful.push_back(tx.sequence);
+  add_doubt(tx.sequence);
   return make_error(ErrorCode::kCommitUnknown,
                     "transaction " + tx.to_string() +
                         " may or may not have committed; ask for its outcome (" + why.to_string() +
                         ")");
 }
 
-std::unique_ptr<Transaction::State> Client::State::take_transaction() {
-  if (spare.empty()) return std::make_unique<Transaction::State>(*this);
-  auto state = std::move(spare.back());
-  spare.pop_back();
-  return state;
+Transaction::Ref Client::State::take_transaction() {
+  Transaction::State* state = nullptr;
+  if (spare.empty()) {
+    state = new Transaction::State(*this);
+  } else {
+    state = spare.back().release();
+    spare.pop_back();
+  }
+  return state->hold();
+}
+
+void Client::State::run_commit(Task<void> commit) {
+  // Those that have ended are suspended at their ends by now: this is not called by one of them.
+  ended_commits.clear();
+  commits.push_back(std::move(commit));
+  commits.back().start();
 }
 
 namespace internal {

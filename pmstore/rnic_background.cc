@@ -96,8 +96,8 @@ base::Task<void> truncate_ring(SessionRef session) {
   OpBuffer& buffer = session->truncation_buffer();
   buffer.batch.clear();
   buffer.batch.read(buffer.word_at(0), session->record_at(SlotOffset{0}));
-  Status read = co_await session->connection().execute(buffer.batch);
-  if (!read) read = co_await session->execute_after(std::move(read), buffer.batch);
+  Status read = co_await session->execute(buffer);
+  if (!read) read = co_await session->execute_after(std::move(read), buffer);
   if (!read) co_return;
 
   std::array<std::byte, sizeof(RequestPrefix) + sizeof(TruncateRequest)> room;

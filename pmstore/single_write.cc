@@ -50,7 +50,7 @@ Task<Status> Client::State::write_one(WriteKind kind, TableId table, std::string
     co_return co_await write_one_rnic(kind, table, key, value);
   }
   const TxId tx = next_id();
-  const Running is_running(*this, tx.sequence);
+  Running is_running(*this, tx.sequence);
   MessageWriter request({scratch.get(), scratch_bytes});
   request.put(at->prefix());
   request.put(CommitRequest{tx.sequence, 0, 0, 1, 0});
@@ -58,6 +58,7 @@ Task<Status> Client::State::write_one(WriteKind kind, TableId table, std::string
   PMSTORE_CHECK(!request.overflowed(), "the scratch buffer takes the largest single write");
   constexpr auto kMethod = static_cast<uint16_t>(Method::kCommit);
   const auto answer = co_await at->rpc().call(kMethod, request.message(), sizeof(CommitReply));
+  is_running.settled();
   co_return commit_status(tx, *at, answer);
 }
 

@@ -19,21 +19,25 @@ Error stale_error() {
 
 // ---- the public face ----
 
-Transaction::Transaction(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Transaction::Transaction(Ref state) : state_(std::move(state)) {}
 Transaction::Transaction(Transaction&&) noexcept = default;
 Transaction& Transaction::operator=(Transaction&& other) noexcept {
   std::swap(state_, other.state_);
   return *this;
 }
 
-Transaction::~Transaction() {
+Transaction::~Transaction() = default;
+
+void Transaction::Release::operator()(State* state) const {
   constexpr size_t kSpare = 64;
   constexpr size_t kSpareBytes = 64 * 1024;  // an unusually large one gives its memory back
-  if (state_ == nullptr || state_->client.spare.size() >= kSpare) return;
-  if (state_->bytes.capacity() > kSpareBytes || state_->redo.capacity() > kSpareBytes) return;
-  state_->reset();
-  Client::State& client = state_->client;
-  client.spare.push_back(std::move(state_));
+  if (--state->holders > 0) return;
+  std::unique_ptr<State> unused(state);
+  std::vector<std::unique_ptr<State>>& spare = state->client.spare;
+  if (spare.size() >= kSpare) return;
+  if (state->bytes.capacity() > kSpareBytes || state->redo.capacity() > kSpareBytes) return;
+  state->reset();
+  spare.push_back(std::move(unused));
 }
 
 Task<Result<std::string>> Transaction::get(TableId table, std::string_view key) {
@@ -50,9 +54,10 @@ void Transaction::erase(TableId table, std::string_view key) {
   state_->write(TxItem::Need::kPresent, TxItem::Leave::kNothing, table, key, {});
 }
 
-Task<Status> Transaction::commit() { return state_->commit(); }
+Task<Status> Transaction::commit() { return State::commit(state_->hold()); }
 
 void Transaction::abort() {
+  if (state_->over) return;  // what commit() has begun, it ends
   state_->reset();
   state_->over = true;
 }

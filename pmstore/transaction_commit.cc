@@ -9,7 +9,9 @@ namespace pmstore {
 using internal::OpBuffer;
 using internal::TxItem;
 
-Task<Status> Transaction::State::commit() {
+Task<Status> Transaction::State::commit(Ref self) { co_return co_await self->commit_held(); }
+
+Task<Status> Transaction::State::commit_held() {
   if (over) {
     co_return make_error(ErrorCode::kInvalidArgument,
                          "the transaction is over; begin() another one");
@@ -95,7 +97,7 @@ Task<Status> Transaction::State::validate_one_sided() {
       const Item& item = items[next];
       if (!item.was_read()) continue;
       if (buffer->batch.full()) {
-        read = co_await session->post(buffer->batch, nullptr);
+        read = co_await session->post(*buffer, false);
         buffer->batch.clear();
       }
       const fabric::RemoteAddress from = item.seen == Item::Seen::kAbsent
@@ -105,8 +107,8 @@ Task<Status> Transaction::State::validate_one_sided() {
     }
     if (!read) co_return std::move(read);
     if (buffer->batch.empty()) continue;
-    read = co_await session->connection().execute(buffer->batch);
-    if (!read) read = co_await session->execute_after(std::move(read), buffer->batch);
+    read = co_await session->execute(*buffer);
+    if (!read) read = co_await session->execute_after(std::move(read), *buffer);
     if (!read) co_return std::move(read);
     for (size_t i = first; i < end; ++i) {
       const Item& item = items[i];

@@ -33,7 +33,13 @@ struct OpBuffer {
   std::byte* data = nullptr;
   const fabric::MemoryRegion* region = nullptr;
   fabric::Batch batch;
+  // Of the last signaled doorbell of `batch`. Here, not in a coroutine's frame, so that a coroutine
+  // that is destroyed while it waits leaves nothing behind that a completion could still reach.
   fabric::Completion completion;
+  // Work without a completion is under way since the last signaled doorbell.
+  bool unsignaled = false;
+
+  bool under_way() const { return unsignaled || (!completion.idle() && !completion.done()); }
 
   fabric::LocalBuffer at(uint32_t offset, uint32_t bytes) const {
     PMSTORE_CHECK(offset <= kBytes && bytes <= kBytes - offset, "a piece lies in its buffer");
@@ -81,6 +87,8 @@ class BufferPool {
 
   // Empty when all are in use.
   BufferLease try_take() {
+    if (!abandoned_.empty()) [[unlikely]]
+      reclaim();
     if (free_.empty()) return {};
     OpBuffer* buffer = free_.back();
     free_.pop_back();
@@ -92,8 +100,12 @@ class BufferPool {
 
  private:
   friend class BufferLease;
-  explicit BufferPool(base::Executor& executor) : waiting_(executor) {}
+  explicit BufferPool(base::Executor& executor) : executor_(executor), waiting_(executor) {}
   void give_back(OpBuffer& buffer) {
+    if (buffer.under_way()) [[unlikely]] {
+      abandoned_.push_back(&buffer);
+      return;
+    }
     free_.push_back(&buffer);  // last in, first out: the same cache lines again
     if (waiting_.waiting() > 0) waiting_.notify_one();
   }
@@ -104,7 +116,14 @@ class BufferPool {
   std::unique_ptr<std::byte, FreeMemory> memory_;
   std::unique_ptr<fabric::MemoryRegion> region_;
   std::vector<OpBuffer> buffers_;
+  // Takes back what was given back too early and is completed by now.
+  void reclaim();
+
   std::vector<OpBuffer*> free_;
+  // Given back by a coroutine that was destroyed in the middle: the RNIC may still reach them. With
+  // unsignaled work nobody knows until when; such a one stays here until the connection ends.
+  std::vector<OpBuffer*> abandoned_;
+  base::Executor& executor_;
   base::WaitList waiting_;
 };
 

@@ -36,6 +36,28 @@ struct CompletionAwaiter {
   void await_resume() const {}
 };
 
+// Posts a buffer's batch with one doorbell and waits for it: one round trip, one completion. The
+// coroutine that waits may be destroyed meanwhile.
+struct BufferAwaiter {
+  fabric::Connection& connection;
+  OpBuffer& buffer;
+  Status posted;
+  BufferAwaiter(fabric::Connection& c, OpBuffer& b)
+      : connection(c), buffer(b), posted(c.post(b.batch, &b.completion)) {}
+  BufferAwaiter(const BufferAwaiter&) = delete;
+  BufferAwaiter& operator=(const BufferAwaiter&) = delete;
+  ~BufferAwaiter() { buffer.completion.set_waiter({}); }
+  bool await_ready() const { return !posted || buffer.completion.done(); }
+  void await_suspend(std::coroutine_handle<> waiter) { buffer.completion.set_waiter(waiter); }
+  Status await_resume() {
+    if (!posted) return std::move(posted);
+    buffer.unsignaled = false;
+    ++connection.mutable_counters().round_trips;
+    if (!buffer.completion.ok()) return connection.why_broken();
+    return {};
+  }
+};
+
 // Non-atomic counted reference: a session stays on one thread.
 class SessionRef {
  public:
@@ -122,12 +144,15 @@ class ClientSession {
     return hello_.buckets.at(bucket * sizeof(Bucket));
   }
 
-  // After connection().execute(batch) has failed with `failed`: when the send queue was full, posts
-  // it again until there is room, and waits for it; Timeout when there is none in time. Else gives
-  // `failed` back.
-  base::Task<Status> execute_after(Status failed, const fabric::Batch& batch);
+  // Posts the batch of `buffer` and waits for it; see execute_after().
+  BufferAwaiter execute(OpBuffer& buffer) { return BufferAwaiter(*connection_, buffer); }
+  // After execute(buffer) has failed with `failed`: when the send queue was full, posts it again
+  // until there is room, and waits for it; Timeout when there is none in time. Else gives `failed`
+  // back.
+  base::Task<Status> execute_after(Status failed, OpBuffer& buffer);
   // Posts, waiting for room in the send queue. Errors as above, Disconnected: was not posted.
-  base::Task<Status> post(const fabric::Batch& batch, fabric::Completion* completion);
+  // `signaled`: finishes the buffer's completion.
+  base::Task<Status> post(OpBuffer& buffer, bool signaled);
 
   // What begins every request.
   RequestPrefix prefix() const { return {hello_.epoch}; }

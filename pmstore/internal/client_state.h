@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -62,6 +63,10 @@ struct Client::State {
 
   class Running;
   TxId next_id() { return {id, next_sequence++}; }
+  void add_doubt(uint64_t sequence) {
+    if (doubtful.size() == kMaxDoubts) doubtful.erase(doubtful.begin());
+    doubtful.push_back(sequence);
+  }
   // The commit of `id` may have happened: its session is over, so that it can be asked about.
   Error in_doubt(TxId tx, internal::ClientSession& of, const Error& why);
   // What the answer to a kCommit request says.
@@ -89,7 +94,17 @@ struct Client::State {
   Task<Status> write_one_rnic(WriteKind kind, TableId table, std::string_view key,
                               std::string_view value);
   // A new or used one, empty.
-  std::unique_ptr<Transaction::State> take_transaction();
+  Transaction::Ref take_transaction();
+
+  // ---- commits that nobody has to wait for ----
+
+  // Runs `commit` to its end, or to the end of this client.
+  using Commits = std::list<Task<void>>;
+  void run_commit(Task<void> commit);
+  // The last thing that the commit which is running does.
+  void commit_ended(Commits::iterator commit) {
+    ended_commits.splice(ended_commits.end(), commits, commit);
+  }
 
   Executor& executor;
   fabric::Uri uri;
@@ -107,17 +122,23 @@ struct Client::State {
   bool reconnecting = false;
   std::optional<Error> reconnect_failure;  // of the last try; empty after a success
   bool closed = false;
-  std::vector<uint64_t> running;   // sequences of commits under way
-  std::vector<uint64_t> doubtful;  // sequences that ended with CommitUnknown and were not asked for
+  std::vector<uint64_t> running;  // sequences of commits under way
+  // Sequences that ended with CommitUnknown, or unheard, and were not asked for: the youngest
+  // kMaxDoubts.
+  static constexpr size_t kMaxDoubts = 4096;
+  std::vector<uint64_t> doubtful;
   // Where requests are laid out; an RPC call copies its request before it suspends, so one is
   // enough for all coroutines.
   std::unique_ptr<std::byte[]> scratch;
   size_t scratch_bytes = 0;
   std::vector<std::unique_ptr<Transaction::State>> spare;  // transactions to be used again
-  Task<void> lease;                                        // last: goes first
+  Task<void> lease;
+  Commits ended_commits;  // to be cleared when none of them is running
+  Commits commits;        // last: goes first
 };
 
-// Marks a sequence as running for as long as it lives.
+// Marks a sequence as running for as long as it lives. Destroyed before settled(), nobody has been
+// told how it ended, and it is in doubt.
 class Client::State::Running {
  public:
   Running(State& state, uint64_t sequence) : state_(state), sequence_(sequence) {
@@ -129,11 +150,14 @@ class Client::State::Running {
     const auto found = std::find(state_.running.begin(), state_.running.end(), sequence_);
     *found = state_.running.back();
     state_.running.pop_back();
+    if (!settled_) state_.add_doubt(sequence_);
   }
+  void settled() { settled_ = true; }
 
  private:
   State& state_;
   uint64_t sequence_;
+  bool settled_ = false;
 };
 
 }  // namespace pmstore

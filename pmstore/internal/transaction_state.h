@@ -63,10 +63,20 @@ namespace pmstore {
 struct Transaction::State {
   using Item = internal::TxItem;
 
+  using Ref = Transaction::Ref;
+
   explicit State(Client::State& of) : client(of) {}
 
   // Empty again, for the next transaction; keeps its memory.
   void reset();
+
+  // Keeps this alive: the Transaction does, and each coroutine that works on it. After the last it
+  // is the client's again.
+  Ref hold() {
+    ++holders;
+    return Ref(this);
+  }
+  unsigned holders = 0;
 
   std::string_view key(const Item& item) const {
     return std::string_view(bytes).substr(item.key_at, item.key_bytes);
@@ -92,7 +102,9 @@ struct Transaction::State {
   // over.
   Task<Result<internal::SessionRef>> bind();
 
-  Task<Status> commit();
+  // Holds `self`.
+  static Task<Status> commit(Ref self);
+  Task<Status> commit_held();
   // Reads what the writes depend on and nobody has read yet.
   Task<Status> read_what_writes_need();
   // Nothing has changed since it was read.
@@ -100,8 +112,11 @@ struct Transaction::State {
   Task<Status> validate_one_sided();
   // One kCommit request; without the writes it only validates.
   Task<Status> commit_cpu(bool with_writes);
+  // Its end is waited for, but does not depend on that.
   Task<Status> commit_rnic();
   class RnicCommit;
+  class CommitEnd;
+  Task<void> run_rnic(Ref self);
 
   bool has_writes() const {
     for (const Item& item : items) {
@@ -117,7 +132,8 @@ struct Transaction::State {
   std::optional<Error> failure;
   bool over = false;
   TxId id;
-  std::vector<std::byte> redo;  // discipline rnic
+  std::vector<std::byte> redo;   // discipline rnic
+  CommitEnd* awaited = nullptr;  // discipline rnic: who waits for the commit
 };
 
 }  // namespace pmstore
