@@ -2,6 +2,7 @@ list(APPEND PMSTORE_FABRIC_SOURCES
   ofi/ofi_device.cc
   ofi/internal/handshake.cc
   ofi/internal/handshake_listener.cc
+  ofi/internal/mailbox.cc
   ofi/internal/ofi_connection.cc
   ofi/internal/ofi_connection_datapath.cc
   ofi/internal/ofi_device.cc

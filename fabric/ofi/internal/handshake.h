@@ -22,7 +22,7 @@
 namespace pmstore::fabric::ofi {
 
 inline constexpr uint32_t kHandshakeMagic = 0x46534d50;  // "PMSF"
-inline constexpr uint16_t kHandshakeVersion = 1;
+inline constexpr uint16_t kHandshakeVersion = 2;
 
 enum class MessageKind : uint16_t {
   kHello = 1,
@@ -49,7 +49,7 @@ inline constexpr size_t kMaxMessageBytes =
 
 struct HandshakeMessage {
   MessageKind kind;
-  std::string endpoint;  // shm: where libfabric reaches the sender; tcp: empty
+  std::string endpoint;  // shm: where libfabric reaches the sender; tcp: the key of its mailbox
   std::vector<std::byte> body;
   ErrorCode refusal = ErrorCode::kProtocol;
 

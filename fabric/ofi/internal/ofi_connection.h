@@ -22,6 +22,7 @@
 
 #include "fabric/connection.h"
 #include "fabric/ofi/internal/destruction_watch.h"
+#include "fabric/ofi/internal/mailbox.h"
 #include "fabric/ofi/internal/provider.h"
 
 namespace pmstore::fabric::ofi {
@@ -55,8 +56,7 @@ class OfiConnection : public Connection {
 
   // ---- for the handshake ----
   virtual bool transport_ready() const = 0;
-  // What the other side needs in order to reach this endpoint; empty where there is nothing to
-  // tell.
+  // What the other side needs in order to reach this endpoint.
   virtual std::string endpoint_name() const = 0;
   // Takes what the other side's endpoint_name() gave.
   virtual Status link(const std::string& peer_endpoint) = 0;
@@ -99,10 +99,12 @@ class OfiConnection : public Connection {
   virtual void on_control_received(size_t) {}
 
   OfiDevice& device_;
+  // What is special about tcp: immediates go through it instead of through the completion queue.
+  std::unique_ptr<Mailbox> mailbox_;  // before endpoint_: the peer may write until that is closed
   FidPtr<fid_cq> queue_;
   FidPtr<fid_ep> endpoint_;  // after queue_: closed before it
   fi_addr_t peer_ = FI_ADDR_UNSPEC;
-  // What is special about tcp: libfabric queues without bound, so this is how many requests may be
+  // Of tcp too: libfabric queues without bound, so this is how many requests may be
   // issued and not yet proven done; every quarter of it, one is reported unasked. 0: no need.
   uint64_t window_ = 0;
   // What is special about shm.
@@ -148,6 +150,7 @@ class OfiConnection : public Connection {
   uint32_t take_slot(Completion* completion, uint32_t reports);
   void release_slot(uint32_t slot);
   size_t drain_queue();
+  size_t drain_mailbox();
   void handle(const fi_cq_data_entry& entry);
   void handle_immediate(uint32_t immediate);
   Error queue_error();

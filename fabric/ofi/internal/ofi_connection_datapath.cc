@@ -52,7 +52,8 @@ size_t OfiConnection::proof_of(const Batch& batch) const {
 }
 
 uint64_t OfiConnection::flags_of(const WorkRequest& request, bool more, bool reported) const {
-  uint64_t flags = request.op == OpCode::kWriteImmediate ? FI_REMOTE_CQ_DATA : 0;
+  const bool data_at_target = request.op == OpCode::kWriteImmediate && mailbox_ == nullptr;
+  uint64_t flags = data_at_target ? FI_REMOTE_CQ_DATA : 0;
   if (more) flags |= FI_MORE;
   if (!reported) return flags;
   flags |= FI_COMPLETION;
@@ -111,6 +112,9 @@ ssize_t OfiConnection::issue(const WorkRequest& request, uint64_t flags, uint32_
     post_error_ = make_error(ErrorCode::kAccess, "a remote access outside what its key grants");
     return -FI_EACCES;
   }
+  if (request.op == OpCode::kWriteImmediate && mailbox_ != nullptr && !mailbox_->has_room()) {
+    return -FI_EAGAIN;
+  }
   if (window_ != 0) {
     if (issued_ - proven_ >= window_) return -FI_EAGAIN;
     if (slot == kNoSlot && issued_ - last_reported_ >= window_ / 4 && free_ != kNoSlot) {
@@ -132,21 +136,30 @@ ssize_t OfiConnection::issue_reported(const WorkRequest& request, uint64_t offse
 
 ssize_t OfiConnection::hand_over(const WorkRequest& request, uint64_t offset, uint64_t flags,
                                  uint32_t slot) {
-  iovec local{request.local, request.bytes};
-  fi_rma_iov remote{offset, request.bytes, request.remote_key};
-  void* descriptor = nullptr;  // FI_MR_LOCAL is not asked for
-  const fi_msg_rma message{&local,
-                           &descriptor,
-                           1,
+  iovec local[2]{{request.local, request.bytes}, {}};
+  fi_rma_iov remote[2]{{offset, request.bytes, request.remote_key}, {}};
+  void* descriptors[2]{};  // FI_MR_LOCAL is not asked for
+  const bool by_mailbox = request.op == OpCode::kWriteImmediate && mailbox_ != nullptr;
+  size_t pieces = 1;
+  if (by_mailbox) {
+    const Mailbox::Piece entry = mailbox_->entry(request.immediate);
+    pieces = request.bytes > 0 ? 2 : 1;
+    local[pieces - 1] = entry.local;
+    remote[pieces - 1] = {entry.offset, entry.local.iov_len, entry.key};
+  }
+  const fi_msg_rma message{local,
+                           descriptors,
+                           pieces,
                            peer_,
-                           &remote,
-                           1,
+                           remote,
+                           pieces,
                            slot == kNoSlot ? nullptr : context_of(slot),
                            request.immediate};
   const ssize_t code = is_write(request) ? fi_writemsg(endpoint_.get(), &message, flags)
                                          : fi_readmsg(endpoint_.get(), &message, flags);
   if (code == 0) {
     ++issued_;
+    if (by_mailbox) mailbox_->count_sent();
     if (slot != kNoSlot) slots_[slot].sequence = last_reported_ = issued_;
   } else if (code != -FI_EAGAIN) [[unlikely]] {
     post_error_ = make_error(ErrorCode::kDisconnected, fi_strerror(static_cast<int>(-code)));
@@ -206,7 +219,7 @@ size_t OfiConnection::poll() {
   return handled;
 }
 
-// Takes at most one array full. `this` may be gone afterwards.
+// Takes at most one array full, and first all immediates. `this` may be gone afterwards.
 size_t OfiConnection::drain_queue() {
   constexpr size_t kEntries = 16;
   fi_cq_data_entry entries[kEntries];
@@ -215,19 +228,42 @@ size_t OfiConnection::drain_queue() {
     const CallGuard guard(device_);
     count = fi_cq_read(queue_.get(), entries, kEntries);
   }
-  if (count == -FI_EAGAIN || count == 0) return 0;
+  DestructionWatch watch(lifetime_);
+  const size_t immediates = mailbox_ != nullptr ? drain_mailbox() : 0;
+  if (watch.destroyed() || broken_ || failing_) return immediates;
+  if (count == -FI_EAGAIN || count == 0) return immediates;
   if (count < 0) [[unlikely]] {
     fail(count == -FI_EAVAIL
              ? queue_error()
              : make_error(ErrorCode::kDisconnected, fi_strerror(static_cast<int>(-count))));
-    return 1;
+    return immediates + 1;
   }
-  DestructionWatch watch(lifetime_);
   for (ssize_t i = 0; i < count; ++i) {
     handle(entries[i]);
     if (watch.destroyed() || broken_ || failing_) break;
   }
-  return static_cast<size_t>(count);
+  return immediates + static_cast<size_t>(count);
+}
+
+// Takes all that has arrived. `this` may be gone afterwards.
+size_t OfiConnection::drain_mailbox() {
+  size_t taken = 0;
+  DestructionWatch watch(lifetime_);
+  while (const std::optional<uint32_t> immediate = mailbox_->take()) {
+    ++taken;
+    handle_immediate(*immediate);
+    if (watch.destroyed() || broken_ || failing_) return taken;
+  }
+  if (taken == 0) return 0;
+  if (std::optional<Mailbox::Piece> credit = mailbox_->credit_due()) {
+    fi_rma_iov remote{credit->offset, credit->local.iov_len, credit->key};
+    void* descriptor = nullptr;
+    const fi_msg_rma message{&credit->local, &descriptor, 1, peer_, &remote, 1, nullptr, 0};
+    const CallGuard guard(device_);
+    // If there is no room for it now, it is due again at the next immediate.
+    if (fi_writemsg(endpoint_.get(), &message, 0) == 0) mailbox_->count_credited();
+  }
+  return taken;
 }
 
 void OfiConnection::handle(const fi_cq_data_entry& entry) {

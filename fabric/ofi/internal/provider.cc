@@ -50,11 +50,14 @@ Result<std::unique_ptr<Provider>> Provider::open(Scheme scheme) {
   }
   std::unique_ptr<Provider> provider(new Provider(scheme, InfoPtr(found)));
   const fi_info& info = provider->info();
-  if ((info.domain_attr->mr_mode & ~FI_MR_LOCAL) != 0 || info.domain_attr->cq_data_size < 4) {
-    return make_error(ErrorCode::kUnsupported,
-                      "libfabric's '" + std::string(scheme_name(scheme)) +
-                          "' provider wants memory registered in a way that is not implemented; "
-                          "use the libfabric 1.17 that this was tested with");
+  const bool two_pieces = info.tx_attr->iov_limit >= 2 && info.tx_attr->rma_iov_limit >= 2;
+  if ((info.domain_attr->mr_mode & ~FI_MR_LOCAL) != 0 || info.domain_attr->cq_data_size < 4 ||
+      (scheme == Scheme::kTcp && !two_pieces)) {
+    return make_error(
+        ErrorCode::kUnsupported,
+        "libfabric's '" + std::string(scheme_name(scheme)) +
+            "' provider wants memory registered in a way that is not implemented, or "
+            "has no WRITE in two pieces; use the libfabric 1.17 that this was tested with");
   }
   fid_fabric* fabric = nullptr;
   if (int r = fi_fabric(info.fabric_attr, &fabric, nullptr); r != 0) {

@@ -19,6 +19,7 @@ TcpConnection::~TcpConnection() {
 }
 
 Status TcpConnection::open(const fi_info& info) {
+  PMSTORE_TRY(mailbox_, Mailbox::create(device_.provider()));
   PMSTORE_TRY_STATUS(open_endpoint(info, FI_WAIT_FD));
   if (int r = fi_ep_bind(endpoint_.get(), &tcp_.events()->fid, 0); r != 0) {
     return ofi_error("cannot bind an event queue", r, "see FI_LOG_LEVEL=warn");
@@ -80,11 +81,6 @@ void TcpConnection::on_connect_error(int code) {
                   (connected_ ? "the connection broke: " : "nobody answers at " + where_ + ": ") +
                       std::string(fi_strerror(code)) +
                       "; check the address and that pmstored runs there"));
-}
-
-Status TcpConnection::link(const std::string& peer_endpoint) {
-  if (peer_endpoint.empty()) return {};
-  return make_error(ErrorCode::kProtocol, "the peer names an endpoint, which tcp has no use for");
 }
 
 Status TcpConnection::send_control(std::vector<std::byte> message) {

@@ -31,8 +31,10 @@ class TcpConnection final : public OfiConnection {
   void on_connect_error(int code);
 
   bool transport_ready() const override { return connected_; }
-  std::string endpoint_name() const override { return {}; }
-  Status link(const std::string& peer_endpoint) override;
+  std::string endpoint_name() const override { return mailbox_->name(); }
+  Status link(const std::string& peer_endpoint) override {
+    return mailbox_->set_peer(peer_endpoint);
+  }
   Status send_control(std::vector<std::byte> message) override;
 
  private:

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -37,24 +38,39 @@ TcpDevice::~TcpDevice() {
 }
 
 void TcpDevice::watch_queue(int queue_fd, TcpConnection& connection) {
-  watched_.push_back(&connection);
+  watched_.push_back({&connection, queue_fd});
+  if (watched_.size() <= kPollAll) return;
+  if (watched_.size() > kPollAll + 1) return add_to_set(watched_.back());
+  for (const Watched& watched : watched_) add_to_set(watched);
+}
+
+void TcpDevice::add_to_set(const Watched& watched) {
   epoll_event event{};
   event.events = EPOLLIN;
-  event.data.ptr = &connection;
+  event.data.ptr = watched.connection;
   // Fails only when the kernel is out of memory; then the regular look at all queues still serves
   // it.
-  epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, queue_fd, &event);
+  epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, watched.queue_fd, &event);
 }
 
 void TcpDevice::forget_queue(int queue_fd, TcpConnection& connection) {
-  std::erase(watched_, &connection);
+  const bool in_set = watched_.size() > kPollAll;
+  std::erase_if(watched_, [&](const Watched& w) { return w.connection == &connection; });
+  if (!in_set) return;
   epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, queue_fd, nullptr);
+  if (watched_.size() > kPollAll) return;
+  for (const Watched& w : watched_) epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, w.queue_fd, nullptr);
 }
 
 TcpConnection* TcpDevice::find(const fid* endpoint) const {
   auto found = std::find_if(watched_.begin(), watched_.end(),
-                            [&](TcpConnection* c) { return c->has_endpoint(endpoint); });
-  return found == watched_.end() ? nullptr : *found;
+                            [&](const Watched& w) { return w.connection->has_endpoint(endpoint); });
+  return found == watched_.end() ? nullptr : found->connection;
+}
+
+bool TcpDevice::is_watched(const TcpConnection* connection) const {
+  return std::any_of(watched_.begin(), watched_.end(),
+                     [&](const Watched& w) { return w.connection == connection; });
 }
 
 size_t TcpDevice::poll_queues() {
@@ -73,16 +89,33 @@ size_t TcpDevice::poll_queues() {
   return handled;
 }
 
+size_t TcpDevice::serve(TcpConnection* connection) {
+  // A callback may have destroyed a connection that was ready.
+  if (!is_watched(connection)) return 0;
+  // What was there may have been a READ or WRITE, which makes no completion at the target.
+  return std::max<size_t>(1, connection->poll());
+}
+
 size_t TcpDevice::poll_ready() {
+  size_t handled = 0;
+  if (watched_.size() <= kPollAll) {
+    pollfd queues[kPollAll];
+    TcpConnection* connections[kPollAll];
+    const size_t count = watched_.size();
+    for (size_t i = 0; i < count; ++i) {
+      queues[i] = {watched_[i].queue_fd, POLLIN, 0};
+      connections[i] = watched_[i].connection;
+    }
+    if (count == 0 || ::poll(queues, count, 0) <= 0) return 0;
+    for (size_t i = 0; i < count; ++i) {
+      if (queues[i].revents != 0) handled += serve(connections[i]);
+    }
+    return handled;
+  }
   epoll_event ready[kMaxReady];
   const int count = epoll_wait(epoll_fd_, ready, kMaxReady, 0);
-  size_t handled = 0;
   for (int i = 0; i < count; ++i) {
-    // A callback may have destroyed a connection that is still in the array.
-    auto* connection = static_cast<TcpConnection*>(ready[i].data.ptr);
-    if (std::find(watched_.begin(), watched_.end(), connection) == watched_.end()) continue;
-    // What was there may have been a READ or WRITE, which makes no completion at the target.
-    handled += std::max<size_t>(1, connection->poll());
+    handled += serve(static_cast<TcpConnection*>(ready[i].data.ptr));
   }
   return handled;
 }

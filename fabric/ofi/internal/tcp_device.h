@@ -1,9 +1,10 @@
 // TcpDevice: the device for tcp://HOST:PORT, over libfabric's tcp provider. See fabric/device.h.
 //
 // One epoll set says which completion queues have something, so that idle clients cost nothing and
-// the executor hears of one-sided accesses, which libfabric serves without telling anybody. While
-// there is traffic on one or two connections, their queues are polled without asking epoll first,
-// which saves a system call in each direction.
+// the executor hears of one-sided accesses, which libfabric serves without telling anybody. One or
+// two connections are not in it, because whoever sends would wake it at each message; they are
+// asked by poll(2), and while there is traffic their queues are read without asking first, which
+// saves a system call in each direction.
 #pragma once
 
 #include "fabric/ofi/internal/handshake_listener.h"
@@ -35,7 +36,8 @@ class TcpDevice final : public OfiDevice {
   void poll_events() override;
 
  private:
-  // Above this many connections one more system call is cheaper than one for each.
+  // Above this many connections one more system call is cheaper than one for each, and all are in
+  // the epoll set; up to it none is.
   static constexpr size_t kPollAll = 2;
   // Without traffic for so many polls, epoll is asked first; with traffic, at every kSampleEvery-th
   // poll.
@@ -44,8 +46,18 @@ class TcpDevice final : public OfiDevice {
   static constexpr int kMaxReady = 64;
 
   TcpDevice(base::Executor& executor, std::unique_ptr<Provider> provider);
+  // A connection and libfabric's descriptor of its queue.
+  struct Watched {
+    TcpConnection* connection;
+    int queue_fd;
+  };
+
   TcpConnection* find(const fid* endpoint) const;
+  bool is_watched(const TcpConnection* connection) const;
+  void add_to_set(const Watched& watched);
   size_t poll_ready();
+  // How much of what is ready there was handled; nothing if the connection has gone.
+  size_t serve(TcpConnection* connection);
   void handle_event(uint32_t event, const fi_eq_cm_entry& entry);
   void handle_event_error();
 
@@ -53,7 +65,7 @@ class TcpDevice final : public OfiDevice {
   int epoll_fd_ = -1;
   unsigned polls_ = 0;
   unsigned quiet_polls_ = 0;  // since there was traffic
-  std::vector<TcpConnection*> watched_;
+  std::vector<Watched> watched_;
   std::vector<TcpListener*> tcp_listeners_;
 };
 

@@ -93,6 +93,29 @@ TEST_P(OfiConnection, AnImmediateMayHaveNoData) {
   EXPECT_EQ(server_->last_immediate(0), 0xffffffffu);
 }
 
+TEST_P(OfiConnection, AFloodOfImmediatesIsPushedBackAndAllArrive) {
+  connect();
+  constexpr uint32_t kImmediates = 5000;
+  server_->pause();
+  bool paused = true;
+  for (uint32_t sent = 0; sent < kImmediates;) {
+    Batch batch;
+    batch.write_immediate(local(0, sent % 2 == 0 ? 0 : 40), remote_.region.at(0), sent + 1);
+    const Status posted = client_->connection->post(batch, nullptr);
+    if (posted) {
+      ++sent;
+      continue;
+    }
+    ASSERT_EQ(posted.code(), ErrorCode::kBackPressure);
+    if (paused) server_->resume();
+    paused = false;
+    executor_.run_once();
+  }
+  EXPECT_FALSE(paused) << "the queue has no bound";
+  ASSERT_TRUE(run_until([&] { return server_->immediates(0) == kImmediates; }));
+  EXPECT_EQ(server_->last_immediate(0), kImmediates);
+}
+
 TEST_P(OfiConnection, ABatchThatEndsWithAnEmptyImmediateIsCompleteWhenItsDataHasLanded) {
   connect();
   for (int round = 1; round <= 50; ++round) {
