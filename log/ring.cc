@@ -87,6 +87,7 @@ Status Ring::write_header(RingHeader header) {
   memory_->flush(to, sizeof header);
   PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
   header_ = header;
+  header_ours_ = true;
   position_.start_lsn = header.start_lsn;
   position_.incarnation = header.incarnation;
   return {};
@@ -231,6 +232,14 @@ Status Ring::walk(const std::function<void(const EntryView&)>& visit) {
     lsn = next;
   }
   position_.tail_lsn = lsn;
+  if (newer && header_ours_) {
+    // There is no such header: somebody who may write into the data area has forged it. Erased, it
+    // is not taken for a lost header at the next start.
+    memory_->zero(data_at(lsn), sizeof header);
+    memory_->flush(data_at(lsn), sizeof header);
+    PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
+    newer = false;
+  }
   if (lsn < header_.incarnation_lsn || newer) {
     phase_ = Phase::kDamaged;
     return make_error(

@@ -44,9 +44,10 @@ class Ring {
   // nothing in the memory. Bounded by the size of the ring; never reads outside it, whatever it
   // holds. BadPool when something that was durable is provably damaged: it stops before the place
   // where the present incarnation began, or in front of an entry that could be written only under a
-  // later header. What was visited is right, but not all; nothing can be appended, and the ring
-  // must be formatted to be used again. (Damage to the present incarnation's entries looks like a
-  // torn tail.)
+  // later header. (Where this Ring has written the header itself, there is no later one: then the
+  // entry is forged, and erased, the only change a walk makes.) What was visited is right, but not
+  // all; nothing can be appended, and the ring must be formatted to be used again. (Damage to the
+  // present incarnation's entries looks like a torn tail.)
   Status walk(const std::function<void(const EntryView&)>& visit);
 
   // Visits the entries from start_lsn to the tail that is known here; changes nothing. False when
@@ -134,6 +135,7 @@ class Ring {
   RingPosition position_;
   RingHeader header_{};          // the last one written, or found
   bool header_durable_ = false;  // certainly
+  bool header_ours_ = false;     // written here, so there is no later one
   size_t scratch_bytes_ = 0;
   std::unique_ptr<std::byte[], ScratchDelete> scratch_;  // one entry, aligned to a line
 };

@@ -444,6 +444,41 @@ TEST_F(RingTest, LostLastHeaderIsDamageNotAnOlderState) {
   EXPECT_EQ(walk(again, true).size(), 1u);
 }
 
+// Who may write into the data area may write anything there, with a right checksum too. The owner
+// that has written the header knows that there is no later one.
+TEST_F(RingTest, ForgedEntriesOfALaterIncarnationOrLapAreErasedByTheirOwner) {
+  for (const bool later_lap : {false, true}) {
+    SCOPED_TRACE(later_lap);
+    expected_.clear();
+    Ring ring = format();
+    walk(ring);
+    ASSERT_TRUE(ring.take_over(1));
+    must_append(ring, 1, 10);
+    RingPosition forged = ring.position();
+    if (later_lap) {
+      forged.start_lsn += kData;
+      forged.tail_lsn += kData;
+    } else {
+      forged.incarnation += 7;
+    }
+    std::byte entry[64] = {};
+    const PlannedEntry plan = plan_entry(forged, 10, true).value();
+    seal_entry(entry, plan, forged, 10, 2);
+    std::memcpy(data(plan.lsn), entry, sizeof entry);
+    {
+      Ring stranger = reopen();
+      EXPECT_EQ(walk(stranger, true), expected_) << "it may be that a header is lost";
+    }
+    EXPECT_EQ(walk(ring), expected_);
+    Ring again = reopen();
+    EXPECT_EQ(walk(again), expected_);
+    ASSERT_TRUE(again.take_over(1));
+    must_append(again, 3, 10);
+    Ring third = reopen();
+    EXPECT_EQ(walk(third), expected_);
+  }
+}
+
 using RingDeathTest = RingTest;
 
 TEST_F(RingDeathTest, AppendAfterAWalkWithoutTakingOverIsABug) {
