@@ -10,6 +10,7 @@ namespace pmstore::internal {
 namespace {
 
 constexpr unsigned kLeaseTicks = 4;
+constexpr uint64_t kResolveAgainNs = 1'000'000'000;
 
 }  // namespace
 
@@ -251,9 +252,14 @@ base::Task<void> ServerCore::resolve(std::shared_ptr<Session> session) {
   log::Ring& ring = store->rings()[session->ring];
   WordChanger* const words = changer();
   if (words == nullptr) co_return;  // the server is going away; the next start recovers
-  const Status resolved = co_await store->resolve(*words, session->owner(), ring);
-  // Unresolved, its locks stay and its place stays taken: the next start recovers from the ring.
-  if (!resolved) co_return;
+  Status resolved = co_await store->resolve(*words, session->owner(), ring);
+  while (!resolved) {
+    // Its locks stay and its place stays taken, until a later try or the next start. A damaged ring
+    // will not be whole another time.
+    if (resolved.code() == ErrorCode::kBadPool || store->failed()) co_return;
+    co_await executor.sleep_for(kResolveAgainNs);
+    resolved = co_await store->resolve(*words, session->owner(), ring);
+  }
   leave_ring(*session);
   places[session->ring].resolving = false;
 }

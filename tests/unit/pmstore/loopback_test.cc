@@ -1,0 +1,112 @@
+// The queue pair by which a server changes its own lock words breaks: it is made again.
+#include "fabric/local/fault_injection.h"
+#include "tests/unit/pmstore/server_fixture.h"
+
+namespace pmstore {
+namespace {
+
+// The n-th compare-swap. While a client only inserts, all of them are the server's.
+class FailNthSwap final : public fabric::FaultInjector {
+ public:
+  FailNthSwap(uint64_t first, uint64_t last, fabric::Fault fault)
+      : first_(first), last_(last), fault_(fault) {}
+  fabric::FaultDecision on_request(const fabric::FaultPoint& point) override {
+    if (point.request.op != fabric::OpCode::kCompareSwap) return {};
+    ++seen_;
+    return {seen_ >= first_ && seen_ <= last_ ? fault_ : fabric::Fault::kNone, 0};
+  }
+  bool fired() const { return seen_ >= first_; }
+
+ private:
+  const uint64_t first_;
+  const uint64_t last_;
+  const fabric::Fault fault_;
+  uint64_t seen_ = 0;
+};
+
+class Loopback : public testing::ServerFixture {
+ protected:
+  void SetUp() override {
+    format_.rings = 32;
+    ServerFixture::SetUp();
+    server_.reset();
+    server_options_.discipline = LockDiscipline::kRnic;
+    restart();
+    client_ = connect();
+    table_ = *run(client_->open_table("t", true));
+  }
+  void TearDown() override {
+    if (client_ != nullptr) run(client_->close());
+    client_.reset();
+    ServerFixture::TearDown();
+  }
+  std::unique_ptr<Client> client_;
+  TableId table_{};
+};
+
+TEST_F(Loopback, InsertsAndErasesGoOnWhereverItBreaks) {
+  int round = 0;
+  for (const fabric::Fault fault : {fabric::Fault::kBreakBefore, fabric::Fault::kBreakAfter}) {
+    for (uint64_t n = 1;; ++n) {
+      const std::string key = "key" + std::to_string(++round);
+      FailNthSwap injector(n, n, fault);
+      {
+        const fabric::ScopedFaultInjector installed(injector);
+        Transaction tx = client_->begin();
+        tx.insert(table_, key, "1");
+        tx.insert(table_, key + "b", "1");
+        const Status done = run(tx.commit());
+        ASSERT_TRUE(done) << "swap " << n << ": " << done.error().to_string();
+      }
+      EXPECT_EQ(*run(client_->get(table_, key)), "1");
+      EXPECT_TRUE(run(client_->put(table_, key, "2")));
+      EXPECT_TRUE(run(client_->erase(table_, key)));
+      if (!injector.fired()) break;
+      ASSERT_LT(n, 20u);
+    }
+  }
+  EXPECT_EQ(client_->session().reconnects, 0u);
+}
+
+// Every try of one swap fails: that insert fails, and nothing else.
+TEST_F(Loopback, ThatCannotBeMadeAgainCostsOneInsertNotTheServer) {
+  FailNthSwap injector(1, 5, fabric::Fault::kBreakBefore);
+  {
+    const fabric::ScopedFaultInjector installed(injector);
+    Transaction tx = client_->begin();
+    tx.insert(table_, "alice", "1");
+    const Status done = run(tx.commit());
+    ASSERT_FALSE(done);
+    EXPECT_NE(done.code(), ErrorCode::kCommitUnknown);
+  }
+  EXPECT_TRUE(run(client_->insert(table_, "alice", "2")));
+  EXPECT_EQ(*run(client_->get(table_, "alice")), "2");
+}
+
+// A client vanishes, and its locks cannot be taken back at once: they are a moment later.
+TEST_F(Loopback, WhatCouldNotBeResolvedIsTriedAgain) {
+  auto victim = connect();
+  ASSERT_TRUE(run(client_->put(table_, "alice", "1")));
+  class DropAfterLock final : public fabric::FaultInjector {
+   public:
+    fabric::FaultDecision on_request(const fabric::FaultPoint& point) override {
+      if (point.request.op != fabric::OpCode::kCompareSwap) return {};
+      ++seen_;
+      // The victim's lock, which it has; then the first tries to take it back, in two rounds.
+      if (seen_ == 1) return {fabric::Fault::kBreakAfter, 0};
+      return {seen_ <= 7 ? fabric::Fault::kBreakBefore : fabric::Fault::kNone, 0};
+    }
+
+   private:
+    int seen_ = 0;
+  } injector;
+  const fabric::ScopedFaultInjector installed(injector);
+  EXPECT_FALSE(run(victim->put(table_, "alice", "2")));
+  victim.reset();
+  let_time_pass(3'000'000'000);
+  const Status done = run(client_->put(table_, "alice", "3"));
+  EXPECT_TRUE(done) << done.error().to_string();
+}
+
+}  // namespace
+}  // namespace pmstore
