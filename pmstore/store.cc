@@ -223,7 +223,10 @@ Status Store::flush_entries(log::Ring& ring, uint64_t through_lsn) {
     if (!is_whole_redo(entry.payload, catalog_.header().pool)) return;  // see replay_entry()
     auto redo = RedoReader::open(entry.payload, catalog_.header().pool);
     while (auto write = redo->next()) {
-      if (arena_.slab_at(write->slot)) places.emplace_back(raw(write->slot), write->image.size());
+      // What does not fit its slot was never put there.
+      const auto slab = arena_.slab_at(write->slot);
+      if (!slab || write->image.size() > kSlotBytes[slab->size_class]) continue;
+      places.emplace_back(raw(write->slot), write->image.size());
     }
   });
   if (!whole) {

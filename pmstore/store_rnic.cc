@@ -42,9 +42,11 @@ base::Task<Result<ReserveReply>> Store::reserve(WordChanger& changer, uint16_t o
   const LockWord locked = LockWord::locked(version, owner);
   auto changed = co_await changer.compare_swap(slot, word, locked);
   if (!changed || !*changed) {
-    // Nobody else may lock a free slot.
-    failed_ = true;
-    co_return make_error(ErrorCode::kIo, "the word of a free slot could not be locked");
+    // Somebody has locked the word of a free slot, who may not, or it is not known whether this
+    // has. The slot stays unused until the next start; another one serves the next try.
+    forget_reservation(slot);
+    if (!changed) co_return changed.error();
+    co_return make_error(ErrorCode::kConflict, "a client has locked what it was not given");
   }
   co_return ReserveReply{raw(slot), version, size_class, {}, bucket, before, after};
 }
@@ -57,18 +59,22 @@ base::Task<Status> Store::release(WordChanger& changer, uint16_t owner, SlotOffs
   const LockWord word = words_.load(slot);
   auto changed = co_await changer.compare_swap(slot, word, LockWord::unlocked(word.version()));
   if (!changed) co_return changed.error();
-  const auto again = pending_.find(raw(slot));
-  if (again == pending_.end()) co_return Status{};
-  if (again->second.indexed) {
-    const KeyHash hash = hash_key(again->second.table, again->second.key);
+  if (forget_reservation(slot)) arena_.free_slot(slot);
+  co_return Status{};
+}
+
+bool Store::forget_reservation(SlotOffset slot) {
+  const auto found = pending_.find(raw(slot));
+  if (found == pending_.end()) return false;
+  if (found->second.indexed) {
+    const KeyHash hash = hash_key(found->second.table, found->second.key);
     const uint64_t bucket = index_.bucket_of(hash);
     index_.begin_change(bucket);
     index_.erase(hash, slot);
     index_.end_change(bucket);
   }
-  pending_.erase(again);
-  arena_.free_slot(slot);
-  co_return Status{};
+  pending_.erase(found);
+  return true;
 }
 
 base::Task<Status> Store::apply(WordChanger& changer, uint16_t owner,
@@ -93,11 +99,18 @@ base::Task<Status> Store::apply(WordChanger& changer, uint16_t owner,
     const LockWord word = words_.load(write->slot);
     // Done before, or not this client's to change.
     if (word.version() >= version || !word.is_locked() || word.owner() != owner) continue;
-    write_record(write->slot, write->image);
     const auto table = static_cast<TableId>(write->record.header->table);
     const KeyHash hash = hash_key(table, write->record.key);
     Unlock unlock{write->slot, word, version, !write->record.live(), index_.bucket_of(hash), false};
     const bool indexed = index_.contains(hash, write->slot);
+    // A client can lock every word, also that of a slot that is free or holds another key: but not
+    // have it written, nor freed.
+    const Reservation* const reserved = reservation(write->slot);
+    const bool may = reserved ? reserved->owner == owner && reserved->table == table &&
+                                    reserved->key == write->record.key
+                              : indexed;
+    if (!may) continue;
+    write_record(write->slot, write->image);
     if (write->record.live() != indexed || pending_.contains(raw(write->slot))) {
       index_.begin_change(unlock.bucket);
       unlock.bucket_changed = true;

@@ -172,6 +172,8 @@ class Store {
   size_t index_of(const log::Ring& ring) const {
     return static_cast<size_t>(&ring - rings_.data());
   }
+  // Takes it out of the index and the list; false when there was none.
+  bool forget_reservation(SlotOffset slot);
   Status flush_entries(log::Ring& ring, uint64_t through_lsn);
 
   persist::Pool& pool_;

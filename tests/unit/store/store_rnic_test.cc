@@ -1,0 +1,132 @@
+// The server's part of lock discipline rnic against clients that do what they may not: a client can
+// lock any word and write anything into its own ring.
+#include <gtest/gtest.h>
+
+#include "base/clock.h"
+#include "base/executor.h"
+#include "tests/unit/store/store_fixture.h"
+
+namespace pmstore::internal {
+namespace {
+
+constexpr uint64_t kRegionBytes = 4 << 20;
+constexpr uint16_t kOwner = 3;
+
+class Words final : public WordChanger {
+ public:
+  explicit Words(Store& store) : store_(store) {}
+  base::Task<Result<bool>> compare_swap(SlotOffset slot, LockWord expected,
+                                        LockWord desired) override {
+    if (before) before(slot);
+    if (!(store_.words().load(slot) == expected)) co_return false;
+    store_.words().store(slot, desired);
+    co_return true;
+  }
+  std::function<void(SlotOffset)> before;
+
+ private:
+  Store& store_;
+};
+
+class StoreRnic : public ::testing::Test {
+ protected:
+  template <typename T>
+  T run(base::Task<T> task) {
+    return executor_.run(std::move(task));
+  }
+  Result<ReserveReply> reserve(std::string_view key) {
+    return run(s_.store().reserve(words_, kOwner, s_.table(), key, 10, false));
+  }
+  std::span<const std::byte> redo(SlotOffset slot, uint64_t version, RecordState state,
+                                  std::string_view key, std::string_view value) {
+    RedoBuilder builder(room_, StoreInRegion::kClient, s_.store().catalog().header().pool);
+    builder.add(slot, s_.table(), version, state, key, value);
+    return builder.finish();
+  }
+  void lock(SlotOffset slot) {
+    const uint64_t version = s_.store().words().load(slot).version();
+    s_.store().words().store(slot, LockWord::locked(version, kOwner));
+  }
+
+  base::VirtualClock clock_;
+  Executor executor_{clock_};
+  StoreInRegion s_{kRegionBytes};
+  Words words_{s_.store()};
+  std::vector<std::byte> room_ = std::vector<std::byte>(64 << 10);
+};
+
+TEST_F(StoreRnic, ReservedSlotIsAppliedOnce) {
+  const auto reply = reserve("alice");
+  ASSERT_TRUE(reply);
+  const auto entry =
+      redo(SlotOffset{reply->slot}, reply->version + 1, RecordState::kLive, "alice", "90");
+  ASSERT_TRUE(run(s_.store().apply(words_, kOwner, entry)));
+  ASSERT_TRUE(run(s_.store().apply(words_, kOwner, entry)));
+  EXPECT_EQ(s_.get("alice")->value, "90");
+  EXPECT_EQ(s_.store().live_records(), 1u);
+}
+
+TEST_F(StoreRnic, FreeSlotThatAClientHasLockedIsNeitherWrittenNorFreed) {
+  ASSERT_TRUE(s_.put("alice", "1"));
+  ASSERT_TRUE(s_.put("bob", "1"));
+  const SlotOffset slot{s_.get("bob")->reply.slot};
+  ASSERT_TRUE(s_.erase("bob"));
+  const uint64_t version = s_.store().words().load(slot).version();
+  for (const RecordState state : {RecordState::kTombstone, RecordState::kLive}) {
+    lock(slot);
+    const auto entry = redo(slot, version + 1, state, "mallory", {});
+    ASSERT_TRUE(run(s_.store().apply(words_, kOwner, entry)));
+    EXPECT_FALSE(s_.get("mallory")->found());
+    s_.store().words().store(slot, LockWord::unlocked(version));
+  }
+  // It is handed out once.
+  ASSERT_TRUE(s_.put("carol", "1"));
+  ASSERT_TRUE(s_.put("dave", "1"));
+  EXPECT_NE(s_.get("carol")->reply.slot, s_.get("dave")->reply.slot);
+  EXPECT_EQ(s_.get("carol")->value, "1");
+}
+
+TEST_F(StoreRnic, SlotOfAnotherKeyIsNotWritten) {
+  ASSERT_TRUE(s_.put("alice", "1"));
+  const SlotOffset slot{s_.get("alice")->reply.slot};
+  const uint64_t version = s_.get("alice")->reply.version;
+  lock(slot);
+  for (const RecordState state : {RecordState::kTombstone, RecordState::kLive}) {
+    ASSERT_TRUE(
+        run(s_.store().apply(words_, kOwner, redo(slot, version + 1, state, "mallory", {}))));
+  }
+  s_.store().words().store(slot, LockWord::unlocked(version));
+  EXPECT_EQ(s_.get("alice")->value, "1");
+  EXPECT_FALSE(s_.get("mallory")->found());
+}
+
+TEST_F(StoreRnic, WordOfAFreeSlotThatAClientHasLockedCostsTheSlotNotTheServer) {
+  ASSERT_TRUE(s_.put("alice", "1"));
+  words_.before = [this](SlotOffset slot) { lock(slot); };
+  const auto refused = reserve("bob");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.code(), ErrorCode::kConflict);
+  words_.before = {};
+  EXPECT_FALSE(s_.store().failed());
+  EXPECT_FALSE(s_.get("bob")->found());
+  const auto reply = reserve("bob");
+  ASSERT_TRUE(reply) << reply.error().to_string();
+  ASSERT_TRUE(run(s_.store().release(words_, kOwner, SlotOffset{reply->slot})));
+  EXPECT_TRUE(s_.put("bob", "2"));
+}
+
+// An image larger than its slot, at the end of the memory: its lines are not all there.
+TEST_F(StoreRnic, ImageThatDoesNotFitItsSlotIsNotFlushedEither) {
+  ASSERT_TRUE(s_.put("alice", "1"));
+  const SlotOffset slot{s_.get("alice")->reply.slot};
+  log::Ring& ring = s_.ring();
+  const auto entry = redo(slot, 9, RecordState::kLive, "alice", std::string(20 << 10, 'x'));
+  ASSERT_TRUE(ring.append(1000, entry));
+  const auto flushed = s_.pool().memory().stats().flushed_lines;
+  ASSERT_TRUE(s_.store().truncate_through(ring, UINT64_MAX));
+  EXPECT_LT(s_.pool().memory().stats().flushed_lines - flushed, 20u);
+  EXPECT_EQ(s_.get("alice")->value, "1");
+}
+
+}  // namespace
+}  // namespace pmstore::internal
