@@ -156,17 +156,24 @@ void Executor::run_round() {
     idle_turns_ = 0;
     return;
   }
-  if (!timers_.empty()) {
-    const uint64_t due = std::max(clock_.now_ns(), timers_.front().time_ns);
-    if (clock_.advance_to(due)) return;
+  if (const uint64_t due = next_due_ns(); due != Poller::kNoEvent) {
+    if (clock_.advance_to(std::max(clock_.now_ns(), due))) return;
   }
   idle();
+}
+
+uint64_t Executor::next_due_ns() const {
+  uint64_t due = timers_.empty() ? Poller::kNoEvent : timers_.front().time_ns;
+  for (const Poller* poller : pollers_) {
+    if (poller != nullptr) due = std::min(due, poller->next_event_ns());
+  }
+  return due;
 }
 
 void Executor::idle() {
   PMSTORE_CHECK(
       !clock_.advance_to(clock_.now_ns()),
-      "in virtual time nothing is ready, no timer is set, and so nothing can ever happen");
+      "in virtual time nothing is ready, no timer or event is set: nothing can ever happen");
   if (++idle_turns_ % 16 != 0) return;
   const uint64_t now = clock_.now_ns();
   if (idle_since_ns_ == 0) idle_since_ns_ = now;

@@ -3,8 +3,8 @@
 // One thread owns an executor and makes every call except post_remote() and request_stop(). All
 // waiting in log/, pmstore/ and fs/ is a coroutine suspended here; nothing there sleeps, blocks or
 // reads time. With a RealClock an idle executor spins, then yields the processor, then sleeps in
-// steps of at most ExecutorOptions::idle_sleep_ns. With a VirtualClock it jumps to the next timer,
-// so a simulation runs as fast as it can and the same seed gives the same run.
+// steps of at most ExecutorOptions::idle_sleep_ns. With a VirtualClock it jumps to the next timer
+// or poller's event, so a simulation runs as fast as it can and the same seed gives the same run.
 // Lifetimes: an executor outlives every coroutine that waits on it. A coroutine may be destroyed
 // while it waits here (sleeping, yielding, in a WaitList): it is then never resumed.
 #pragma once
@@ -29,6 +29,10 @@ class Poller {
   virtual ~Poller() = default;
   // Handles what is there, without blocking; returns how much it handled.
   virtual size_t poll() = 0;
+  // When the next thing will be there that is known already (the model's events); in virtual time
+  // the executor jumps there. kNoEvent: nothing is known.
+  static constexpr uint64_t kNoEvent = UINT64_MAX;
+  virtual uint64_t next_event_ns() const { return kNoEvent; }
 };
 
 struct ExecutorOptions {
@@ -66,6 +70,13 @@ class Executor {
   // One round: remote work, ready coroutines, due timers, every poller once. True if anything
   // happened.
   bool run_once();
+
+  // Nothing is ready and no timer is due up to and including `time_ns`: a poller of virtual time
+  // that is called may let time pass that far before it returns.
+  bool quiet_until(uint64_t time_ns) const {
+    return ready_.empty() && (timers_.empty() || timers_.front().time_ns > time_ns) &&
+           !has_remote_.load(std::memory_order_relaxed) && !stop_requested();
+  }
 
   // Runs until `task` is done and gives its value. This is the blocking use. In virtual time it is
   // a CHECK failure if nothing can ever make progress again. Rounds nest: not to be called from a
@@ -151,6 +162,8 @@ class Executor {
   bool run_remote();
   // run_once(), and when nothing happened: advance virtual time or idle.
   void run_round();
+  // The earliest of timers and pollers' events; Poller::kNoEvent without any.
+  uint64_t next_due_ns() const;
   void idle();
   static Detached run_detached(Executor& executor, Task<void> task);
 
