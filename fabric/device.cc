@@ -18,4 +18,9 @@ Result<std::unique_ptr<Device>> open_device(Scheme scheme, base::Executor& execu
   return make_error(ErrorCode::kInvalidArgument, "unknown fabric scheme");
 }
 
+Result<std::unique_ptr<Device>> open_device(Scheme scheme, base::Executor& executor,
+                                            DeviceOpener* devices) {
+  return devices == nullptr ? open_device(scheme, executor) : devices->open(scheme, executor);
+}
+
 }  // namespace pmstore::fabric

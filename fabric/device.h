@@ -77,9 +77,21 @@ class Device {
   base::Executor& executor_;
 };
 
+// Where devices come from: this machine (nullptr wherever one is asked for), or a host of the
+// modelled machine (model/host.h).
+class DeviceOpener {
+ public:
+  virtual ~DeviceOpener() = default;
+  // Errors as open_device().
+  virtual Result<std::unique_ptr<Device>> open(Scheme scheme, base::Executor& executor) = 0;
+};
+
 // Opens the provider for `scheme`. Unsupported when this machine has no such device, with what to
 // do. Signal handlers that libraries of other fabrics brought along are taken away first
 // (fabric/internal/foreign_signals.h). For kLocal, peers are found by name within the process.
 Result<std::unique_ptr<Device>> open_device(Scheme scheme, base::Executor& executor);
+// The same by `devices`, unless that is null.
+Result<std::unique_ptr<Device>> open_device(Scheme scheme, base::Executor& executor,
+                                            DeviceOpener* devices);
 
 }  // namespace pmstore::fabric

@@ -27,6 +27,25 @@ class LocalConnection final : public Connection {
   // may have been destroyed.
   size_t deliver();
 
+  // ---- for the modelled machine (model/connection.h), which decides when things happen ----
+  // It posts nothing here. A request takes effect when it says so, without doorbell, completion or
+  // look at its local operands; an immediate is not delivered. Both ends on one thread.
+  bool reaches_peer() const {
+    return !broken_ && peer_.state.load(std::memory_order_relaxed) == EndpointState::kOpen;
+  }
+  // What the peer would say to `request` now. Requires reaches_peer().
+  AccessFault fault_of(const WorkRequest& request) const;
+  // False: the connection is or was broken by it.
+  bool take_effect(const WorkRequest& request);
+  // Breaks the connection as a request with this fault would, or for `why`.
+  void refuse(OpCode op, AccessFault fault);
+  void fail(Error why) { break_with(std::move(why), AccessFault::kNone); }
+  bool is_connector() const { return &mine_ == &channel_->connector; }
+  bool loops_back() const { return &mine_ == &peer_; }
+  const LocalDevice* peer_device() const { return peer_.device; }
+  const Channel* channel() const { return channel_.get(); }
+  uint64_t operation_timeout_ns() const { return operation_timeout_ns_; }
+
  private:
   // A completion that a fault holds back.
   struct Delayed {
@@ -58,7 +77,9 @@ class LocalConnection final : public Connection {
   // Local operands are the poster's own bug; what cannot be posted gives an error.
   Status check_postable(const Batch& batch) const;
   Outcome run(const Batch& batch);
+  Outcome run_one(const WorkRequest& request);
   AccessFault execute(const WorkRequest& request);
+  void break_after(Outcome outcome);
   void inject(const FaultDecision& decision);
   void complete(Completion* completion, bool ok);
 

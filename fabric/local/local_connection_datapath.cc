@@ -80,23 +80,62 @@ AccessFault LocalConnection::execute(const WorkRequest& request) {
   return AccessFault::kNone;
 }
 
+LocalConnection::Outcome LocalConnection::run_one(const WorkRequest& request) {
+  const FaultPoint point{&device_.executor(), &mine_ == &channel_->connector, request};
+  const FaultDecision decision = internal::fault_of(point);
+  if (decision.fault == Fault::kBreakBefore) [[unlikely]]
+    return Outcome::kBroken;
+  if (decision.fault == Fault::kDelay) [[unlikely]]
+    inject(decision);
+  violation_ = execute(request);
+  if (violation_ != AccessFault::kNone) [[unlikely]] {
+    violating_op_ = request.op;
+    return Outcome::kViolation;
+  }
+  if (decision.fault == Fault::kBreakAfter) [[unlikely]]
+    return Outcome::kBroken;
+  return Outcome::kDone;
+}
+
 LocalConnection::Outcome LocalConnection::run(const Batch& batch) {
   for (const WorkRequest& request : batch) {
-    const FaultPoint point{&device_.executor(), &mine_ == &channel_->connector, request};
-    const FaultDecision decision = internal::fault_of(point);
-    if (decision.fault == Fault::kBreakBefore) [[unlikely]]
-      return Outcome::kBroken;
-    if (decision.fault == Fault::kDelay) [[unlikely]]
-      inject(decision);
-    violation_ = execute(request);
-    if (violation_ != AccessFault::kNone) [[unlikely]] {
-      violating_op_ = request.op;
-      return Outcome::kViolation;
-    }
-    if (decision.fault == Fault::kBreakAfter) [[unlikely]]
-      return Outcome::kBroken;
+    const Outcome outcome = run_one(request);
+    if (outcome != Outcome::kDone) [[unlikely]]
+      return outcome;
   }
   return Outcome::kDone;
+}
+
+void LocalConnection::break_after(Outcome outcome) {
+  if (outcome == Outcome::kViolation) {
+    break_with(make_error(ErrorCode::kAccess), violation_);
+  } else {
+    break_with(make_error(ErrorCode::kDisconnected, "an injected fault broke the connection"),
+               AccessFault::kNone);
+  }
+}
+
+AccessFault LocalConnection::fault_of(const WorkRequest& request) const {
+  if (request.bytes == 0) return AccessFault::kNone;
+  const RegionTable::Found found = peer_.device->regions().find(
+      request.remote_key, request.remote_address, request.bytes, right_for(request.op));
+  if (found.fault != AccessFault::kNone) return found.fault;
+  const bool misaligned = is_atomic(request.op) && !base::aligned8(found.data);
+  return misaligned ? AccessFault::kMisaligned : AccessFault::kNone;
+}
+
+bool LocalConnection::take_effect(const WorkRequest& request) {
+  if (!reaches_peer()) return false;
+  const Outcome outcome = run_one(request);
+  if (outcome == Outcome::kDone) [[likely]]
+    return true;
+  break_after(outcome);
+  return false;
+}
+
+void LocalConnection::refuse(OpCode op, AccessFault fault) {
+  violating_op_ = op;
+  break_with(make_error(ErrorCode::kAccess), fault);
 }
 
 Status LocalConnection::post(const Batch& batch, Completion* completion) {
@@ -120,12 +159,7 @@ Status LocalConnection::post(const Batch& batch, Completion* completion) {
     if (completion != nullptr) complete(completion, true);
     return {};
   }
-  if (outcome == Outcome::kViolation) {
-    break_with(make_error(ErrorCode::kAccess), violation_);
-  } else {
-    break_with(make_error(ErrorCode::kDisconnected, "an injected fault broke the connection"),
-               AccessFault::kNone);
-  }
+  break_after(outcome);
   if (completion != nullptr) complete(completion, false);
   return {};
 }

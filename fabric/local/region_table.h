@@ -38,6 +38,9 @@ class RegionTable {
   uint64_t add(std::span<std::byte> memory, Access access);
   void remove(uint64_t key);
 
+  // The number of a key's entry: small, unlike the key the same in every run.
+  static uint32_t slot_of(uint64_t key) { return static_cast<uint32_t>(key & kSlotMask); }
+
   struct Found {
     std::byte* data;
     AccessFault fault;
