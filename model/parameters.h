@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/rnic_parameters.h"
 
 namespace pmstore::model {
 
@@ -66,7 +67,7 @@ struct NumaParameters {
 
 // What hangs between an RNIC and its socket (model/pcie.h).
 struct PcieParameters {
-  double latency_ns = 350;      // one way
+  double latency_ns = 250;      // one way
   double bytes_per_ns = 15.75;  // each direction
   double max_payload_bytes = 256;
   double header_bytes = 26;   // of a transaction packet, with framing
@@ -93,6 +94,9 @@ struct Parameters {
   NumaParameters numa;
   PcieParameters pcie;
   CpuParameters cpu;
+  RnicParameters rnic;
+  LinkParameters link;
+  CoreParameters core;
 };
 
 // What is known about one field.

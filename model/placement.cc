@@ -29,6 +29,14 @@ void Placement::remove(std::span<const std::byte> range) {
   ranges_.erase(reinterpret_cast<uintptr_t>(range.data()));
 }
 
+bool Placement::overlaps(std::span<const std::byte> range) const {
+  const auto begin = reinterpret_cast<uintptr_t>(range.data());
+  const auto after = ranges_.lower_bound(begin + range.size());
+  if (after == ranges_.begin()) return false;
+  const auto& [first, before] = *std::prev(after);
+  return first + before.bytes > begin;
+}
+
 Place Placement::find(const void* address) const {
   const auto wanted = reinterpret_cast<uintptr_t>(address);
   auto after = ranges_.upper_bound(wanted);

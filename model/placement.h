@@ -26,6 +26,8 @@ class Placement {
   // medium and socket.
   void place(std::span<const std::byte> range, Medium medium, uint32_t socket);
   void remove(std::span<const std::byte> range);
+  // Is any byte of `range` placed?
+  bool overlaps(std::span<const std::byte> range) const;
   // A part of a placed range may be asked for.
   Place find(const void* address) const;
 

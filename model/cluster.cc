@@ -1,0 +1,119 @@
+// Invariants: wires_[wire->place] is wire; half_open_ has exactly the wires whose listener's end
+// was adopted and whose connector's end was not.
+#include "model/cluster.h"
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "fabric/local/local_connection.h"
+#include "model/connection.h"
+#include "model/device.h"
+
+namespace pmstore::model {
+
+Result<std::unique_ptr<Cluster>> Cluster::create(base::Executor& executor,
+                                                 const Parameters& parameters,
+                                                 const Topology& topology) {
+  const auto wrong = [](std::string message) {
+    return make_error(ErrorCode::kInvalidArgument, std::move(message));
+  };
+  if (topology.hosts < 1 || topology.hosts > kMaxHosts) {
+    return wrong(
+        fmt::format("the model has from 1 to {} hosts, not {}", kMaxHosts, topology.hosts));
+  }
+  if (topology.sockets < 1 || topology.sockets > kMaxSockets) {
+    return wrong(fmt::format("a modelled host has from 1 to {} sockets, not {}", kMaxSockets,
+                             topology.sockets));
+  }
+  if (topology.rnics < 1 || topology.rnics > topology.sockets) {
+    return wrong(
+        fmt::format("a modelled host has from 1 RNIC to one on each of its {} sockets, "
+                    "not {}",
+                    topology.sockets, topology.rnics));
+  }
+  return std::unique_ptr<Cluster>(new Cluster(executor, parameters, topology));
+}
+
+Cluster::Cluster(base::Executor& executor, const Parameters& parameters, const Topology& topology)
+    : executor_(executor), parameters_(parameters), topology_(topology), events_(executor) {
+  for (uint32_t host = 0; host < topology.hosts; ++host) {
+    hosts_.push_back(std::make_unique<Host>(*this, host));
+  }
+}
+
+Cluster::~Cluster() {
+  PMSTORE_CHECK(devices_.empty(), "devices are destroyed before their cluster");
+}
+
+uint32_t Cluster::add_device(ModelDevice* device) {
+  devices_.emplace(device->inner(), device);
+  return ++last_device_;
+}
+
+void Cluster::remove_device(ModelDevice* device) { devices_.erase(device->inner()); }
+
+Wire& Cluster::new_wire() {
+  wires_.push_back(std::make_unique<Wire>());
+  wires_.back()->place = wires_.size() - 1;
+  return *wires_.back();
+}
+
+void Cluster::equip(QueuePair& qp, Wire& wire, QueuePair& peer, ModelDevice& device) {
+  qp.wire = &wire;
+  qp.peer = &peer;
+  qp.rnic = &device.rnic();
+  qp.core = &device.core();
+  qp.number = ++last_queue_pair_;
+}
+
+QueuePair* Cluster::queue_pair(ModelDevice& device, const fabric::LocalConnection& connection) {
+  if (connection.loops_back()) {
+    Wire& wire = new_wire();
+    equip(wire.connector, wire, wire.connector, device);
+    return &wire.connector;
+  }
+  if (connection.is_connector()) {
+    const auto found = half_open_.find(connection.channel());
+    if (found == half_open_.end()) return nullptr;
+    Wire& wire = *found->second;
+    half_open_.erase(found);
+    return &wire.connector;
+  }
+  const auto peer = devices_.find(connection.peer_device());
+  if (peer == devices_.end()) return nullptr;
+  Wire& wire = new_wire();
+  equip(wire.connector, wire, wire.listener, *peer->second);
+  equip(wire.listener, wire, wire.connector, device);
+  half_open_[connection.channel()] = &wire;
+  return &wire.listener;
+}
+
+void Cluster::unreference(Wire& wire) {
+  if (--wire.references > 0) return;
+  std::erase_if(half_open_, [&wire](const auto& entry) { return entry.second == &wire; });
+  const size_t place = wire.place;
+  wires_[place].swap(wires_.back());
+  wires_[place]->place = place;
+  wires_.pop_back();
+}
+
+Operation* Cluster::acquire(QueuePair& qp) {
+  if (free_operations_.empty()) free_operations_.push(&all_operations_.emplace_back());
+  Operation* const operation = free_operations_.pop();
+  Payload payload = std::move(operation->payload);
+  *operation = Operation{};
+  operation->payload = std::move(payload);
+  operation->qp = &qp;
+  operation->paths = 1;
+  ++qp.wire->references;
+  return operation;
+}
+
+void Cluster::release(Operation* operation) {
+  ++operations_;
+  Wire& wire = *operation->qp->wire;
+  free_operations_.push(operation);
+  unreference(wire);
+}
+
+}  // namespace pmstore::model

@@ -1,0 +1,69 @@
+// ModelConnection: one end of a reliable connection between modelled hosts.
+//
+// The local provider (fabric/local) is underneath: it checks keys, bounds and rights, moves the
+// bytes, and knows when the other end is gone. This class and model/rnic.h decide when. What posts
+// costs the core of the device (core.wqe_ns, core.doorbell_ns); completions and immediates come
+// when that core is free. Everything that verbs orders is ordered. Atomics are declared as
+// AtomicScope::kDevice.
+//
+// A WRITE is acknowledged when the target's RNIC has it, and lands later: a READ of the same
+// connection waits for that. When a connection breaks or either end is destroyed, what the target's
+// RNIC has received lands at once; the rest never does. Threads: the executor's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "fabric/connection.h"
+#include "fabric/local/local_connection.h"
+#include "model/core.h"
+#include "model/queue_pair.h"
+
+namespace pmstore::model {
+
+class ModelDevice;
+
+class ModelConnection final : public fabric::Connection, private fabric::Receiver {
+ public:
+  ModelConnection(ModelDevice& device, std::unique_ptr<fabric::LocalConnection> inner,
+                  QueuePair& qp);
+  ~ModelConnection() override;
+
+  Status post(const fabric::Batch& batch, fabric::Completion* completion) override;
+
+  // ---- for Rnic ----
+  // Would the target's memory let `operation` in? If not, the connection breaks.
+  bool grants(const Operation* operation);
+  bool reaches_peer() const { return inner_->reaches_peer(); }
+  // At the target, now.
+  void take_effect(const fabric::WorkRequest& request);
+  // The first of the send queue was answered.
+  void wqe_done() { --qp_.wqes; }
+  // Breaks the connection if a request that was posted then is over its time.
+  void check_age(uint64_t posted_ps);
+  // Tells everybody what report_broken() was about.
+  void give_up();
+  // The protection entry of a local buffer, and of a key of this end.
+  uint64_t region_number(const fabric::WorkRequest& request) const;
+  uint64_t region_number(uint64_t key) const;
+
+  // ---- for Core ----
+  bool has_receiver() const { return receiver_ != nullptr; }
+  // May destroy this.
+  void take(const Delivery& delivery);
+
+ private:
+  void on_immediate(uint32_t immediate) override;
+  void on_disconnect(const Error& why) override;
+
+  Status check_postable(const fabric::Batch& batch) const;
+  Operation* make_operation(const fabric::WorkRequest& request);
+  void land_received();
+
+  ModelDevice& device_;
+  std::unique_ptr<fabric::LocalConnection> inner_;
+  QueuePair& qp_;
+  Error why_lost_{ErrorCode::kDisconnected, {}};  // what give_up() will tell
+};
+
+}  // namespace pmstore::model

@@ -1,0 +1,60 @@
+#include "model/core.h"
+
+#include "model/cluster.h"
+#include "model/connection.h"
+#include "model/picoseconds.h"
+
+namespace pmstore::model {
+
+namespace {
+constexpr double kUnheardNs = 10'000;
+}
+
+Core::Core(Cluster& cluster, uint32_t number)
+    : cluster_(cluster), events_(cluster.events()), number_(number) {}
+
+void Core::deliver(const Delivery& delivery) {
+  ++delivery.to->wire->references;
+  waiting_.push(delivery);
+  wake();
+}
+
+void Core::wake() {
+  if (awake_ || waiting_.empty()) return;
+  awake_ = true;
+  events_.at<&Core::run>(free_ps(), this, 0u);
+}
+
+void Core::run(uint32_t) {
+  awake_ = false;
+  // Charged meanwhile, by code that a timer woke.
+  if (free_ps() > events_.now_ps()) return wake();
+  const Delivery delivery = waiting_.pop();
+  const bool message = delivery.kind == Delivery::Kind::kImmediate;
+  const bool asked = !message && delivery.kind != Delivery::Kind::kDisconnect;
+  ModelConnection* const connection = delivery.to->connection;
+  if (connection != nullptr && !asked && (!unheard_.empty() || !connection->has_receiver())) {
+    if (unheard_.empty()) {
+      events_.at<&Core::listen_again>(events_.now_ps() + to_ps(kUnheardNs), this, 0u);
+    }
+    unheard_.push(delivery);
+    return wake();
+  }
+  if (message) --delivery.to->immediates;
+  if (connection != nullptr) {
+    const CoreParameters& costs = cluster_.parameters().core;
+    if (asked || message) charge(to_ps(costs.poll_ns));
+    if (message) charge(to_ps(costs.message_ns));
+    connection->take(delivery);  // may be gone then
+    events_.interrupt();
+  }
+  cluster_.unreference(*delivery.to->wire);
+  wake();
+}
+
+void Core::listen_again(uint32_t) {
+  while (!unheard_.empty()) waiting_.push(unheard_.pop());
+  wake();
+}
+
+}  // namespace pmstore::model

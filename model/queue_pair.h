@@ -1,0 +1,144 @@
+// QueuePair, Operation: the state of one direction of a modelled connection and of one work request
+// on its way. model/rnic.h moves them; model/connection.h makes them.
+//
+// Invariants:
+// * An Operation belongs to one QueuePair from post() until all of its `paths` have ended: that of
+//   the request and its response, and, from its reception on, that of a WRITE's bytes into memory.
+// * It is in `signaled` while its completion is owed; in one of `stalled`, `blocked`, `held` or a
+//   queue of the RNIC while that is what it waits for; in `unanswered` from its reception until its
+//   response has left; in `unlanded` from the reception of a WRITE until its last byte has landed.
+// * Both ends of a connection live in one Wire, until both connections are gone and the last
+//   operation has ended. After a connection is gone (or broken), operations still go their way, but
+//   touch no memory and tell nobody.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/check.h"
+#include "fabric/batch.h"
+
+namespace pmstore::fabric {
+class Completion;
+}
+
+namespace pmstore::model {
+
+class Core;
+class ModelConnection;
+class Rnic;
+struct QueuePair;
+struct Wire;
+
+// Bytes of a request on their way. Keeps what it has allocated.
+class Payload {
+ public:
+  std::byte* room(size_t bytes) {
+    if (bytes > capacity_) {
+      bytes_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+      capacity_ = bytes;
+    }
+    return bytes_.get();
+  }
+  std::byte* data() const { return bytes_.get(); }
+
+ private:
+  std::unique_ptr<std::byte[]> bytes_;
+  size_t capacity_ = 0;
+};
+
+struct Operation {
+  fabric::WorkRequest request;  // `local` is the poster's buffer
+  QueuePair* qp = nullptr;
+  fabric::Completion* completion = nullptr;  // null: unsignaled, or already told
+  Payload payload;
+  uint64_t posted_ps = 0;
+  uint32_t wqe = 0;     // its number in the send queue
+  uint32_t chain = 0;   // of the first of a post: how many WQEs it has
+  uint32_t issued = 0;  // bytes posted on PCIe so far
+  uint32_t landed = 0;  // bytes in memory so far
+  uint32_t pieces = 0;  // posted on PCIe, their landing is yet to come
+  uint8_t paths = 0;
+  bool inlined = false;     // the payload came with the WQE
+  bool answerable = false;  // its response may leave once those before it have
+  bool in_cache = false;    // where the last piece landed
+  bool held = false;        // in QueuePair::held
+  bool told = false;        // its immediate is with the receiver's core
+
+  Operation* next = nullptr;
+  Operation* next_in_chain = nullptr;
+  Operation* next_signaled = nullptr;
+  Operation* next_unanswered = nullptr;
+  Operation* next_unlanded = nullptr;
+
+  bool writes() const {
+    return request.op == fabric::OpCode::kWrite || request.op == fabric::OpCode::kWriteImmediate;
+  }
+  // What it occupies in the receive buffer: one line for its headers, and its payload.
+  uint64_t buffer_bytes() const { return 64 + (writes() ? request.bytes : 0); }
+  bool atomic() const {
+    return request.op == fabric::OpCode::kCompareSwap || request.op == fabric::OpCode::kFetchAdd;
+  }
+};
+
+template <Operation* Operation::*Next>
+class OperationList {
+ public:
+  bool empty() const { return first_ == nullptr; }
+  Operation* front() const { return first_; }
+  void push(Operation* operation) {
+    operation->*Next = nullptr;
+    (first_ == nullptr ? first_ : last_->*Next) = operation;
+    last_ = operation;
+  }
+  Operation* pop() {
+    Operation* const operation = first_;
+    first_ = operation->*Next;
+    return operation;
+  }
+
+ private:
+  Operation* first_ = nullptr;
+  Operation* last_ = nullptr;  // meaningful unless first_ is null
+};
+
+struct QueuePair {
+  Wire* wire = nullptr;
+  QueuePair* peer = nullptr;              // the same for a loopback
+  ModelConnection* connection = nullptr;  // null before it is made and when it is gone
+  Rnic* rnic = nullptr;
+  Core* core = nullptr;
+  uint32_t number = 0;  // unique in the cluster
+
+  // ---- as requester ----
+  uint32_t wqes = 0;      // in the send queue
+  uint32_t next_wqe = 0;  // number of the next one
+  uint32_t reads = 0;     // READs and atomics without a response
+  uint32_t fetching = 0;  // WQEs whose on_fetched() is yet to come
+  uint64_t fetched_ps = 0;
+  uint64_t completed_ps = 0;
+  OperationList<&Operation::next_signaled> signaled;
+  OperationList<&Operation::next> stalled;  // wait for a READ to be answered
+
+  // ---- at the responder, for what this end has posted ----
+  uint64_t received_ps = 0;
+  uint64_t visible_ps = 0;                  // of the WRITEs posted on PCIe so far
+  uint64_t sampled_ps = 0;                  // of the READs and atomics so far
+  OperationList<&Operation::next> blocked;  // behind an immediate that found no receive
+  OperationList<&Operation::next> held;     // acknowledged, not yet on their way to PCIe
+  OperationList<&Operation::next_unanswered> unanswered;
+  OperationList<&Operation::next_unlanded> unlanded;
+
+  // ---- as receiver of immediates ----
+  uint32_t immediates = 0;  // that wait for the CPU
+};
+
+struct Wire {
+  QueuePair connector;
+  QueuePair listener;
+  size_t references = 0;  // connections, operations and deliveries
+  size_t place = 0;       // in the cluster's list
+};
+
+}  // namespace pmstore::model
