@@ -69,13 +69,17 @@ int parse_and_run(CLI::App& app, int argc, char** argv, const Invocation& invoca
 }
 
 void SessionOptions::add_to(CLI::App& command) {
-  command
-      .add_option("--uri", uri,
-                  "the store: tcp://HOST:PORT, shm://NAME, verbs://HOST:PORT, or local:PATH, which "
-                  "opens the pool in this process")
-      ->envname("PMSTORE_URI")
-      ->required()
-      ->check(parsed_by(fabric::parse_uri, "URI"));
+  CLI::Option* const where =
+      command
+          .add_option("--uri", uri,
+                      "the store: tcp://HOST:PORT, shm://NAME, verbs://HOST:PORT, or local:PATH, "
+                      "which opens the pool in this process; default: $PMSTORE_URI")
+          ->required()
+          ->check(parsed_by(fabric::parse_uri, "URI"));
+  // The parser gives every option that was not used its environment's value, also those of commands
+  // that were not called, whose variables may be the called one's. So only this command's, and only
+  // once it is called.
+  command.preparse_callback([where](size_t) { where->envname("PMSTORE_URI"); });
   command
       .add_option("--assume-domain", assume_domain,
                   "with local:PATH, treat the pool's memory as this persistence domain instead of "

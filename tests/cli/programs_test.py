@@ -72,6 +72,29 @@ class Programs(unittest.TestCase):
             self.assert_fails(run(*wrong), 2, "^pmstore: wrong usage: .*--help\n$")
         self.assert_fails(run(program="pmstored"), 2, "^pmstored: wrong usage: ")
 
+    def test_uri_on_the_command_line_wins_against_the_environment(self):
+        self.make_pool()
+        self.kv("put", "k", "old")
+        name = "0123456789abcdef-42"
+        for elsewhere in ("local:/nowhere/pool", "nonsense"):
+            env = {"PMSTORE_URI": elsewhere}
+            uri = ["--uri", self.uri["PMSTORE_URI"]]
+            for before, after in ((uri, []), ([], uri)):
+                for command in (["kv", "put", "k", "v"], ["kv", "get", "k"], ["kv", "scan"],
+                                ["kv", "del", "k"], ["kv", "txn", "-e", "put k v"],
+                                ["bench", "kv", "--ops", "9", "--keys", "9"],
+                                ["bench", "smallbank", "--ops", "9", "--accounts", "9"]):
+                    done = run(*command[:2], *before, *command[2:], *after, env=env)
+                    self.assertEqual(done.returncode, 0, (elsewhere, command, done.stderr))
+                done = run("kv", "outcome", *before, name, *after, env=env)
+                self.assertNotRegex(done.stderr.decode(), "nowhere|nonsense|wrong usage")
+            # Commands that have no --uri do not look at it.
+            self.assertEqual(run("pool", "info", self.pool, env=env).returncode, 0)
+        self.assertEqual(self.kv("get", "k").stdout, b"v\n")
+        self.assert_fails(run("kv", "get", "k", env={"PMSTORE_URI": "local:/nowhere/pool"}), 1,
+                          "/nowhere/pool")
+        self.assert_fails(run("kv", "get", "k", env={"PMSTORE_URI": "nonsense"}), 2, "nonsense")
+
     def test_values_come_back_as_they_were(self):
         self.make_pool()
         value = bytes(range(256)) * 9
