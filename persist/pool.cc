@@ -15,6 +15,7 @@
 #include <filesystem>
 
 #include "persist/internal/pmemobj_pool.h"
+#include "persist/internal/rehearsal.h"
 #include "persist/padding.h"
 
 namespace pmstore::persist {
@@ -24,6 +25,7 @@ using internal::FileDescriptor;
 using internal::Medium;
 using internal::MediumFacts;
 using internal::PmemobjPool;
+using internal::PoolFile;
 using internal::system_error;
 
 constexpr long kTmpfsMagic = 0x01021994;  // linux/magic.h
@@ -139,17 +141,19 @@ Result<std::unique_ptr<Pool>> Pool::create(const std::string& path, uint64_t byt
 }
 
 Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const PoolOpenOptions& options) {
-  PMSTORE_TRY(const internal::Examined examined, internal::examine(path));
-  if (examined.medium.medium != Medium::kDeviceDax) {
-    // libpmemobj repairs and then refuses: let it try on a private copy first.
-    PMSTORE_TRY_STATUS(internal::rehearse_open(path));
+  {
+    PMSTORE_TRY(PoolFile file, PoolFile::open(path));
+    PMSTORE_TRY(const internal::Examined examined, internal::examine(file, path));
+    // libpmemobj may die of damage, and repairs what it then refuses: let it try a copy first.
+    PMSTORE_TRY_STATUS(internal::rehearse_open(file, examined, path));
   }
   PMSTORE_TRY(auto handle, internal::open_pmemobj(path));
   return PmemobjPool::make(path, std::move(handle), false, options);
 }
 
 Result<PoolInfo> Pool::inspect(const std::string& path) {
-  PMSTORE_TRY(internal::Examined examined, internal::examine(path));
+  PMSTORE_TRY(const PoolFile file, PoolFile::open(path));
+  PMSTORE_TRY(internal::Examined examined, internal::examine(file, path));
   PMSTORE_TRY(DomainReport report, detect_domain(path));
   PoolInfo info{};
   info.path = path;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
@@ -119,6 +120,13 @@ Result<Catalog> Catalog::read(std::span<const std::byte> pool, uint64_t layout_o
     catalog.extents.push_back({static_cast<ExtentKind>(kind), entry.offset, entry.bytes});
   }
   return catalog;
+}
+
+bool Catalog::covers(uint64_t offset, uint64_t bytes) const {
+  if (overlap(offset, bytes, layout_offset, kPoolLayoutBytes)) return true;
+  return std::any_of(extents.begin(), extents.end(), [&](const Extent& extent) {
+    return overlap(offset, bytes, extent.offset, extent.bytes);
+  });
 }
 
 ExtentEntry Catalog::make_entry(size_t index, const Extent& extent, uint64_t allocation) {

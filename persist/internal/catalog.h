@@ -28,6 +28,8 @@ struct Catalog {
   static Result<Catalog> read(std::span<const std::byte> pool, uint64_t layout_offset,
                               std::string_view name);
 
+  // Whether any extent, or header and table, lies in that part of the pool.
+  bool covers(uint64_t offset, uint64_t bytes) const;
   static ExtentEntry make_entry(size_t index, const Extent& extent, uint64_t allocation);
   // Where entry `index` is.
   static uint64_t entry_offset(uint64_t layout_offset, size_t index) {

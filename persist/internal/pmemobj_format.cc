@@ -16,7 +16,8 @@ namespace {
 constexpr size_t kMajorOffset = 8;
 constexpr size_t kIncompatOffset = 16;
 constexpr uint32_t kMajor = 6;
-constexpr uint32_t kChecksum2k = 2;  // POOL_FEAT_CKSUM_2K: only the first 2 KiB are summed
+constexpr uint32_t kChecksum2k = 2;     // POOL_FEAT_CKSUM_2K: only the first 2 KiB are summed
+constexpr uint32_t kShutdownState = 4;  // POOL_FEAT_SDS
 constexpr size_t kHeader2kBytes = 2048;
 constexpr size_t kHeaderChecksumOffset = kPmemobjHeaderBytes - 8;
 
@@ -43,6 +44,10 @@ constexpr uint64_t kZoneMaxBytes = kZoneHeaderBytes + kMaxChunks * kChunkBytes;
 constexpr uint64_t kZoneMinBytes = kZoneHeaderBytes + kChunkBytes;
 constexpr uint32_t kZoneMagic = 0xC3F0A2D2;
 constexpr uint16_t kChunkFree = 2;
+constexpr uint16_t kChunkUsed = 3;
+constexpr uint16_t kChunkRun = 4;
+// Runs of libpmemobj's own allocation classes have at most RUN_SIZE_IDX_CAP (16) chunks.
+constexpr uint64_t kMaxRunChunks = 64;
 constexpr uint64_t kObjectHeaderBytes = 16;
 
 template <typename T>
@@ -153,28 +158,123 @@ Result<PmemobjFacts> check_pmemobj(std::span<const std::byte> file, std::string_
   return facts;
 }
 
-uint64_t largest_free_object(std::span<const std::byte> pool, const PmemobjFacts& facts) {
-  uint64_t most_chunks = 0;
+namespace {
+
+// Chunks that belong together. `type` is kBroken for the rest of a zone behind a header that makes
+// no sense, kChunkFree for a zone that is not set up yet: that is done when it is first needed.
+struct Chunks {
+  uint16_t type;
+  uint64_t begin;  // in the pool
+  uint64_t end;
+};
+constexpr uint16_t kBroken = 0;
+
+bool plausible(uint16_t type, uint64_t length, uint64_t left) {
+  if (length == 0 || length > left) return false;
+  return type == kChunkFree || type == kChunkUsed || (type == kChunkRun && length <= kMaxRunChunks);
+}
+
+// Calls zone(header offset), then chunks(Chunks) for each group in the zone, for all zones.
+template <typename Zone, typename Group>
+void walk_heap(std::span<const std::byte> pool, const PmemobjFacts& facts, Zone&& zone,
+               Group&& group) {
   uint64_t zone_at = facts.heap_offset + kHeapHeaderBytes;
   while (facts.pool_bytes - zone_at >= kZoneMinBytes) {
     const uint64_t zone_bytes = std::min(facts.pool_bytes - zone_at, kZoneMaxBytes);
     const uint64_t chunks = std::min((zone_bytes - kZoneHeaderBytes) / kChunkBytes, kMaxChunks);
+    const uint64_t data = zone_at + kZoneHeaderBytes;
+    const uint64_t data_end = data + chunks * kChunkBytes;
+    zone(zone_at);
     if (read_as<uint32_t>(pool, zone_at) != kZoneMagic) {
-      most_chunks = std::max(most_chunks, chunks);  // a zone is set up when it is first needed
+      group(Chunks{kChunkFree, data, data_end});
     } else {
       for (uint64_t chunk = 0; chunk < chunks;) {
         const uint64_t header = zone_at + 64 + chunk * 8;
+        const auto type = read_as<uint16_t>(pool, header);
         const auto length = read_as<uint32_t>(pool, header + 4);
-        if (length == 0 || length > chunks - chunk) break;
-        if (read_as<uint16_t>(pool, header) == kChunkFree) {
-          most_chunks = std::max<uint64_t>(most_chunks, length);
+        const uint64_t begin = data + chunk * kChunkBytes;
+        if (!plausible(type, length, chunks - chunk)) {
+          group(Chunks{kBroken, begin, data_end});
+          break;
         }
+        group(Chunks{type, begin, begin + length * kChunkBytes});
         chunk += length;
       }
     }
     zone_at += zone_bytes;
   }
-  return most_chunks == 0 ? 0 : most_chunks * kChunkBytes - kObjectHeaderBytes;
+}
+
+}  // namespace
+
+uint64_t largest_free_object(std::span<const std::byte> pool, const PmemobjFacts& facts) {
+  uint64_t most = 0;
+  walk_heap(
+      pool, facts, [](uint64_t) {},
+      [&](const Chunks& group) {
+        if (group.type == kChunkFree) most = std::max(most, group.end - group.begin);
+      });
+  return most == 0 ? 0 : most - kObjectHeaderBytes;
+}
+
+std::vector<ByteRange> metadata_ranges(std::span<const std::byte> pool, const PmemobjFacts& facts,
+                                       const std::vector<Extent>& extents) {
+  std::vector<Extent> in_order = extents;
+  std::sort(in_order.begin(), in_order.end(),
+            [](const Extent& a, const Extent& b) { return a.offset < b.offset; });
+  std::vector<ByteRange> ranges = {{0, facts.heap_offset + kHeapHeaderBytes}};
+  const auto add_without_extents = [&](ByteRange range) {
+    for (const Extent& extent : in_order) {
+      if (extent.offset >= range.end || extent.offset + extent.bytes <= range.begin) continue;
+      if (range.begin < extent.offset) ranges.push_back({range.begin, extent.offset});
+      range.begin = extent.offset + extent.bytes;
+    }
+    if (range.begin < range.end) ranges.push_back(range);
+  };
+  walk_heap(
+      pool, facts,
+      [&](uint64_t zone) {
+        ranges.push_back({zone, zone + kZoneHeaderBytes});
+      },
+      [&](const Chunks& group) {
+        if (group.type == kChunkUsed) ranges.push_back({group.begin, group.begin + 64});
+        if (group.type == kChunkRun) ranges.push_back({group.begin, group.end});
+        if (group.type == kBroken) add_without_extents({group.begin, group.end});
+      });
+  return ranges;
+}
+
+Status check_allocated(std::span<const std::byte> pool, const PmemobjFacts& facts,
+                       const std::vector<Extent>& extents, std::string_view name) {
+  bool broken = false;
+  bool root_found = false;
+  size_t found = 0;
+  walk_heap(
+      pool, facts, [](uint64_t) {},
+      [&](const Chunks& group) {
+        broken = broken || group.type == kBroken;
+        if (group.type != kChunkUsed && group.type != kChunkRun) return;
+        const auto holds = [&](uint64_t offset, uint64_t bytes) {
+          return offset >= group.begin + kObjectHeaderBytes && offset < group.end &&
+                 bytes <= group.end - offset;
+        };
+        root_found = root_found || holds(facts.root_offset, kPoolLayoutBytes);
+        if (group.type != kChunkUsed) return;
+        for (const Extent& extent : extents) found += holds(extent.offset, extent.bytes) ? 1 : 0;
+      });
+  if (broken) return bad(name, "damaged heap (chunk header)");
+  if (!root_found) return bad(name, "damaged heap (the root object counts as free space)");
+  if (found != extents.size()) return bad(name, "damaged heap (an extent counts as free space)");
+  return {};
+}
+
+void clear_shutdown_state(std::span<std::byte> header) {
+  auto incompat = read_as<uint32_t>(header, kIncompatOffset);
+  const size_t covered = (incompat & kChecksum2k) ? kHeader2kBytes : kHeaderChecksumOffset;
+  incompat &= ~kShutdownState;
+  std::memcpy(header.data() + kIncompatOffset, &incompat, sizeof incompat);
+  const uint64_t sum = fletcher64(header, kHeaderChecksumOffset, covered);
+  std::memcpy(header.data() + kHeaderChecksumOffset, &sum, sizeof sum);
 }
 
 }  // namespace pmstore::persist::internal

@@ -12,8 +12,10 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
+#include "persist/pool.h"
 
 namespace pmstore::persist::internal {
 
@@ -34,6 +36,26 @@ Result<PmemobjFacts> check_pmemobj(std::span<const std::byte> file, std::string_
 // The largest object that libpmemobj can still allocate, from its chunk headers; 0 when there is
 // none. Requires that check_pmemobj() accepted the pool. Damaged chunk headers end the walk.
 uint64_t largest_free_object(std::span<const std::byte> pool, const PmemobjFacts& facts);
+
+struct ByteRange {
+  uint64_t begin;
+  uint64_t end;
+};
+
+// What libpmemobj may look at when it opens the pool and allocates: all but free chunks and the
+// insides of `extents`. Where chunk headers do not follow each other (a crash in mid-change, or
+// damage) that is the rest of their zone. Same requirement as above.
+std::vector<ByteRange> metadata_ranges(std::span<const std::byte> pool, const PmemobjFacts& facts,
+                                       const std::vector<Extent>& extents);
+
+// BadPool unless the chunk headers are in order, the root object lies in allocated chunks, and each
+// extent in those of one object. For a pool that libpmemobj has repaired.
+Status check_allocated(std::span<const std::byte> pool, const PmemobjFacts& facts,
+                       const std::vector<Extent>& extents, std::string_view name);
+
+// In a copy of the header: makes libpmemobj not look at the record of unsafe shutdowns of the
+// device that the pool lies on.
+void clear_shutdown_state(std::span<std::byte> header);
 
 // PMDK's 64-bit Fletcher sum with [skip_begin, skip_begin+8) and everything from `covered` on as
 // zeroes.

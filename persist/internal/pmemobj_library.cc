@@ -37,7 +37,16 @@ class Setting {
   bool normally_;
 };
 
-Error translate(const std::string& path, const char* what) {
+// libpmemobj's words, about the path that the user knows.
+std::string complaint(const std::string& opened, const std::string& path) {
+  std::string text = pmemobj_errormsg();
+  for (size_t at; opened != path && (at = text.find(opened)) != std::string::npos;) {
+    text.replace(at, opened.size(), "it");
+  }
+  return text;
+}
+
+Error translate(const std::string& opened, const std::string& path, const char* what) {
   switch (errno) {
     case EWOULDBLOCK:
     case EBUSY: return busy(path);
@@ -46,13 +55,31 @@ Error translate(const std::string& path, const char* what) {
           ErrorCode::kBadPool,
           fmt::format("{}: damaged (libpmemobj: {}): restore the file from a copy, or "
                       "make a new pool",
-                      path, pmemobj_errormsg()));
+                      path, complaint(opened, path)));
     case ENOSPC:
       return make_error(
           ErrorCode::kFull,
           fmt::format("{}: no room in the file system: free some, or make a smaller pool", path));
     default: return system_error(path, what);
   }
+}
+
+// On damage libpmemobj also ends with errors that are no errno: what is not known to be about the
+// system is about the copy.
+Error refused_copy(const std::string& copy, const std::string& path) {
+  switch (errno) {
+    case EWOULDBLOCK:
+    case EBUSY:
+    case EACCES:
+    case EPERM:
+    case EROFS:
+    case ENOENT:
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE: break;
+    default: errno = EINVAL;
+  }
+  return translate(copy, path, "open it");
 }
 
 }  // namespace
@@ -62,25 +89,31 @@ Result<PoolHandle> create_pmemobj(const std::string& path, bool allocate_blocks)
   Setting fallocate("fallocate.at_create", allocate_blocks, true);
   // Size 0 stands for the size of what is there.
   PoolHandle pool(pmemobj_create(path.c_str(), kPoolLayoutName, 0, 0));
-  if (!pool) return translate(path, "make a pool there");
+  if (!pool) return translate(path, path, "make a pool there");
   return pool;
 }
 
 Result<PoolHandle> open_pmemobj(const std::string& path) {
   std::lock_guard guard(library_mutex());
   PoolHandle pool(pmemobj_open(path.c_str(), kPoolLayoutName));
-  if (!pool) return translate(path, "open it");
+  if (!pool) return translate(path, path, "open it");
   return pool;
 }
 
-Status rehearse_open(const std::string& path) {
-  std::lock_guard guard(library_mutex());
-  Setting copy("copy_on_write.at_open", true, false);
-  const PoolHandle pool(pmemobj_open(path.c_str(), kPoolLayoutName));
-  // The kernel may not promise memory for a copy of a very large pool; there is nothing to learn
-  // then.
-  if (!pool && errno != ENOMEM) return translate(path, "open it");
-  return {};
+std::unique_lock<std::mutex> lock_pmemobj() { return std::unique_lock(library_mutex()); }
+
+Result<PoolHandle> open_pmemobj_privately(const std::string& path) {
+  set("copy_on_write.at_open", true);
+  PoolHandle pool(pmemobj_open(path.c_str(), kPoolLayoutName));
+  set("copy_on_write.at_open", false);
+  if (!pool && errno != ENOMEM) return refused_copy(path, path);
+  return pool;
+}
+
+Result<PoolHandle> open_pmemobj_copy(const std::string& copy, const std::string& path) {
+  PoolHandle pool(pmemobj_open(copy.c_str(), kPoolLayoutName));
+  if (!pool) return refused_copy(copy, path);
+  return pool;
 }
 
 }  // namespace pmstore::persist::internal

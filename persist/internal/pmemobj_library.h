@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "base/result.h"
@@ -22,9 +23,14 @@ using PoolHandle = std::unique_ptr<PMEMobjpool, PoolCloser>;
 Result<PoolHandle> create_pmemobj(const std::string& path, bool allocate_blocks);
 // Busy, Io, BadPool with libpmemobj's own words.
 Result<PoolHandle> open_pmemobj(const std::string& path);
-// Opens and closes a private copy, with all repairs that opening does: the file is not touched.
-// Gives the error that open_pmemobj() would give. Not for device DAX, which cannot be mapped
-// privately.
-Status rehearse_open(const std::string& path);
+
+// For a caller who forks and opens in the child: the parent holds the lock over the fork, so that
+// no other thread is inside the library then, and the child opens without.
+[[nodiscard]] std::unique_lock<std::mutex> lock_pmemobj();
+// Opens `path` in a private mapping that is copied as it is written: nothing in the file changes.
+// Null when the kernel does not promise the memory for that.
+Result<PoolHandle> open_pmemobj_privately(const std::string& path);
+// Opens the file `copy`; errors name `path`.
+Result<PoolHandle> open_pmemobj_copy(const std::string& copy, const std::string& path);
 
 }  // namespace pmstore::persist::internal

@@ -12,40 +12,24 @@
 namespace pmstore::persist::internal {
 namespace {
 
-// libpmemobj aligns an object to its 16-byte header only.
-constexpr uint64_t kAlignmentSlack = kXpLineBytes;
-
-// Objects up to 10 chunks of 256 KiB (MAX_RUN_SIZE in PMDK's alloc_class.c) are cut from runs of
-// several of their size, which may not fit where one object does. Larger ones get chunks of their
-// own, so that the chunk headers tell exactly what can still be allocated.
-constexpr uint64_t kSmallestObject = 10 * 256 * 1024 + 1;
-
 uint64_t object_bytes_for(uint64_t extent_bytes) {
   return std::max(extent_bytes + kAlignmentSlack, kSmallestObject);
 }
 
-// A crash between reserving and publishing leaves the free space cut in two. Cancelling a
-// reservation of the smaller piece (libpmemobj takes the best fit) joins it with its neighbours.
+}  // namespace
+
 void rejoin_free_space(PMEMobjpool* pool) {
   pobj_action action;
   if (OID_IS_NULL(pmemobj_reserve(pool, &action, kSmallestObject, 0))) return;
   pmemobj_cancel(pool, &action, 1);
 }
 
-std::span<std::byte> mapping_of(PMEMobjpool* pool, uint64_t bytes) {
-  // A PMEMobjpool is the beginning of the mapping.
-  return {reinterpret_cast<std::byte*>(pool), bytes};
-}
-
-}  // namespace
-
 uint64_t largest_extent_in(uint64_t object_bytes) {
   const uint64_t usable = std::min<uint64_t>(object_bytes, PMEMOBJ_MAX_ALLOC_SIZE);
   return usable < kSmallestObject ? 0 : round_down(usable - kAlignmentSlack, kXpLineBytes);
 }
 
-Result<Examined> examine(const std::string& path) {
-  PMSTORE_TRY(const PoolFile file, PoolFile::open(path));
+Result<Examined> examine(const PoolFile& file, const std::string& path) {
   PMSTORE_TRY(const PmemobjFacts facts, check_pmemobj(file.bytes(), path));
   const auto pool = file.bytes().first(facts.pool_bytes);
   PMSTORE_TRY(Catalog catalog,
@@ -62,11 +46,17 @@ Result<std::unique_ptr<Pool>> PmemobjPool::make(const std::string& path, PoolHan
   return pool;
 }
 
+PmemobjPool::~PmemobjPool() {
+  // libpmemobj ends the program when msync fails, closing included. Once it has failed, the pool is
+  // left as after a crash: with its lock, until the process ends.
+  if (memory_ && !memory_->drain()) static_cast<void>(handle_.release());
+}
+
 Status PmemobjPool::start(const std::string& path, bool format, const PoolOpenOptions& options) {
   fd_ = FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd_) return system_error(path, "open it");
   PMSTORE_TRY(medium_, probe_medium(fd_.get(), path));
-  const PMEMoid root = pmemobj_root(handle_.get(), kPoolLayoutBytes + kAlignmentSlack);
+  const PMEMoid root = pmemobj_root(handle_.get(), kPmemobjRootBytes);
   if (OID_IS_NULL(root)) return system_error(path, "make its root object");
   PMSTORE_TRY(facts_, check_pmemobj(mapping_of(handle_.get(), medium_.bytes), path));
 

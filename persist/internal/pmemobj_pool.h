@@ -14,12 +14,14 @@
 #include "persist/internal/pmemobj_format.h"
 #include "persist/internal/pmemobj_library.h"
 #include "persist/internal/pool_file.h"
+#include "persist/padding.h"
 #include "persist/pool.h"
 
 namespace pmstore::persist::internal {
 
 class PmemobjPool final : public Pool {
  public:
+  ~PmemobjPool() override;
   // Takes a pool that check_pmemobj() accepts; with `format`, one that has no catalog yet.
   static Result<std::unique_ptr<Pool>> make(const std::string& path, PoolHandle handle, bool format,
                                             const PoolOpenOptions& options);
@@ -52,7 +54,24 @@ struct Examined {
   Catalog catalog;
   uint64_t largest_free_extent;
 };
-Result<Examined> examine(const std::string& path);
+Result<Examined> examine(const PoolFile& file, const std::string& path);
+
+// Objects up to 10 chunks of 256 KiB (MAX_RUN_SIZE in PMDK's alloc_class.c) are cut from runs of
+// several of their size, which may not fit where one object does. Larger ones get chunks of their
+// own, so that the chunk headers tell exactly what can still be allocated.
+inline constexpr uint64_t kSmallestObject = 10 * 256 * 1024 + 1;
+// libpmemobj aligns an object to its 16-byte header only.
+inline constexpr uint64_t kAlignmentSlack = kXpLineBytes;
+inline constexpr uint64_t kPmemobjRootBytes = kPoolLayoutBytes + kAlignmentSlack;
+
+// A crash between reserving and publishing leaves the free space cut in two. Cancelling a
+// reservation of the smaller piece (libpmemobj takes the best fit) joins it with its neighbours.
+void rejoin_free_space(PMEMobjpool* pool);
+
+// A PMEMobjpool is the beginning of the mapping.
+inline std::span<std::byte> mapping_of(PMEMobjpool* pool, uint64_t bytes) {
+  return {reinterpret_cast<std::byte*>(pool), bytes};
+}
 
 // From the largest object: an extent is a multiple of 256, aligned inside its object.
 uint64_t largest_extent_in(uint64_t object_bytes);

@@ -114,6 +114,8 @@ Result<PoolFile> PoolFile::open(const std::string& path) {
   return file;
 }
 
+void PoolFile::unlock() { flock(fd_.get(), LOCK_UN); }
+
 PoolFile::PoolFile(PoolFile&& other) noexcept
     : fd_(std::move(other.fd_)),
       facts_(other.facts_),

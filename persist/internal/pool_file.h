@@ -60,6 +60,9 @@ class PoolFile {
 
   std::span<const std::byte> bytes() const { return mapping_; }
   const MediumFacts& facts() const { return facts_; }
+  int descriptor() const { return fd_.get(); }
+  // Others may open it from now on; it can still be looked at.
+  void unlock();
 
  private:
   PoolFile() = default;
