@@ -29,6 +29,16 @@ uint32_t entry_crc(const TableEntry& entry, uint64_t pool) {
   return crc_after_first_fields(entry, offsetof(TableEntry, id), static_cast<uint32_t>(pool | 1));
 }
 
+bool entry_valid(const TableEntry& entry, size_t index, uint64_t pool) {
+  return entry.id == index + 1 && entry.name_bytes > 0 && entry.name_bytes <= kMaxTableNameBytes &&
+         entry.crc == entry_crc(entry, pool);
+}
+
+bool entry_unused(const TableEntry& entry) {
+  const auto bytes = std::as_bytes(std::span(&entry, 1));
+  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+}
+
 bool header_valid(const CatalogHeader& header, const persist::Memory& memory) {
   return header.magic == kCatalogMagic && header.crc == header_crc(header) &&
          header.version == kCatalogVersion && header.ring_count > 0 &&
@@ -103,17 +113,32 @@ Result<Catalog> Catalog::load(persist::Pool& pool) {
                           ": the store's catalog is damaged or was never written; "
                           "restore the pool from a backup, or create a new one");
   }
+  PMSTORE_TRY_STATUS(catalog.load_tables());
+  return catalog;
+}
+
+// A table is its id in the records: an id that was forgotten would give its records to the next
+// table.
+Status Catalog::load_tables() {
+  const std::byte* entries = pool_->root().data() + kTableEntriesOffset;
+  bool ended = false;
   for (size_t i = 0; i < kMaxTables; ++i) {
     TableEntry entry;
-    std::memcpy(&entry, root + kTableEntriesOffset + i * sizeof(entry), sizeof(entry));
-    if (entry.id != i + 1 || entry.name_bytes == 0 || entry.name_bytes > kMaxTableNameBytes ||
-        entry.crc != entry_crc(entry, catalog.header_.pool)) {
-      break;
+    std::memcpy(&entry, entries + i * sizeof(entry), sizeof(entry));
+    if (!ended && entry_valid(entry, i, header_.pool)) {
+      tables_.push_back(
+          {static_cast<TableId>(entry.id), std::string(entry.name, entry.name_bytes)});
+      continue;
     }
-    catalog.tables_.push_back(
-        {static_cast<TableId>(entry.id), std::string(entry.name, entry.name_bytes)});
+    const bool half_made = !ended && i >= header_.table_count;
+    ended = true;
+    if (half_made || (entry_unused(entry) && i >= header_.table_count)) continue;
+    return make_error(ErrorCode::kBadPool,
+                      pool_->info().path + ": entry " + std::to_string(i + 1) +
+                          " of the store's table of tables is damaged; restore the pool from a "
+                          "backup, or create a new one");
   }
-  return catalog;
+  return {};
 }
 
 uint32_t Catalog::ring_salt(uint32_t ring) const {
@@ -148,6 +173,8 @@ Result<TableId> Catalog::create_table(std::string_view name) {
   auto durable = memory.drain();
   if (!durable) return durable.error();
   tables_.push_back({static_cast<TableId>(entry.id), std::string(name)});
+  // Counted before anybody hears of it.
+  PMSTORE_TRY_STATUS(write_header());
   return tables_.back().id;
 }
 
@@ -169,6 +196,7 @@ Status Catalog::mark_clean() {
 
 Status Catalog::write_header() {
   ++header_.generation;
+  header_.table_count = static_cast<uint32_t>(tables_.size());
   header_.crc = header_crc(header_);
   persist::Memory& memory = pool_->memory();
   memory.write(pool_->root().data() + header_.generation % 2 * kCatalogCopyBytes, &header_,

@@ -81,6 +81,7 @@ Status Store::replay_entry(const log::EntryView& entry) {
 Status Store::rebuild_index() {
   std::vector<SlotOffset> damaged;
   uint64_t highest = 0;
+  uint16_t lost_table = 0;
   arena_.for_each_slab([&](const SlabArena::Slab& slab) {
     // Backwards, so that the lowest free slot is handed out first.
     for (uint32_t i = slots_per_slab(slab.size_class); i > 0; --i) {
@@ -102,6 +103,10 @@ Status Store::rebuild_index() {
         arena_.free_slot(slot);
         continue;
       }
+      if (!catalog_.exists(static_cast<TableId>(record->header->table))) {
+        lost_table = record->header->table;
+        continue;
+      }
       ++recovery_.live_records;
       const KeyHash hash = hash_key(static_cast<TableId>(record->header->table), record->key);
       const uint64_t bucket = index_.bucket_of(hash);
@@ -110,6 +115,14 @@ Status Store::rebuild_index() {
       index_.end_change(bucket);
     }
   });
+  // A table that is made later would get its id, and its records.
+  if (lost_table != 0) {
+    return make_error(ErrorCode::kBadPool,
+                      pool_.info().path + ": there are records of table " +
+                          std::to_string(lost_table) +
+                          ", which the store's table of tables does not have any more; restore the "
+                          "pool from a backup, or create a new one");
+  }
   // Bad media: nobody knows what was there, so the slot stays unused, above every version there is.
   recovery_.damaged_records = damaged.size();
   for (const SlotOffset slot : damaged) words_.store(slot, LockWord::unlocked(highest + 1));

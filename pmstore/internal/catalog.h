@@ -40,6 +40,7 @@ class Catalog {
 
  private:
   explicit Catalog(persist::Pool& pool) : pool_(&pool) {}
+  Status load_tables();
   Status write_header();
   persist::Pool* pool_;
   CatalogHeader header_{};

@@ -3,7 +3,9 @@
 //
 //   root = CatalogHeader copy A at 0, copy B at 256, table entries at 1024, 64 B each
 // The header is written to the copies in turn; the valid one with the higher generation counts. A
-// table entry is written once, with one line; an entry that does not check is free.
+// table entry is written once, with one line, and counted in the header before the table is used:
+// an entry that is counted and does not check is damage. Behind the counted ones there may be one
+// more (a crash came before it was counted) or, in its place, part of one; all others are zero.
 #pragma once
 
 #include <cstddef>
@@ -30,11 +32,12 @@ struct CatalogHeader {
   uint64_t rings_offset;  // of the rings' extent in the pool's memory
   uint64_t records_offset;
   uint64_t records_bytes;
-  uint32_t clean;  // 1: closed in order, nothing to replay
-  uint32_t reserved[13];
+  uint32_t clean;        // 1: closed in order, nothing to replay
+  uint32_t table_count;  // at least so many entries are valid; pools made before it was kept have 0
+  uint32_t reserved[12];
 };
 static_assert(sizeof(CatalogHeader) == 128 && offsetof(CatalogHeader, pool) == 24 &&
-              offsetof(CatalogHeader, clean) == 72);
+              offsetof(CatalogHeader, clean) == 72 && offsetof(CatalogHeader, table_count) == 76);
 
 struct TableEntry {
   uint32_t crc;  // of everything after this field; the pool's identity is its seed

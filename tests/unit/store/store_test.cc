@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "base/checksum.h"
 #include "base/random.h"
 #include "tests/unit/store/store_fixture.h"
 
@@ -295,6 +296,75 @@ TEST(Store, ADamagedRecordIsReportedAndItsSlotStaysUnused) {
   EXPECT_EQ(s.get("b")->value, "2");
   ASSERT_TRUE(s.put("a", "3"));
   EXPECT_NE(s.get("a")->reply.slot, slot);
+}
+
+// The catalog's entry of a table, and header copies A and B, as docs/store.md places them.
+std::byte* table_entry(StoreInRegion& s, size_t index) {
+  return s.pool().root().data() + kTableEntriesOffset + index * sizeof(TableEntry);
+}
+
+TEST(Store, ADamagedTableEntryIsRefusedAndItsIdIsNotGivenAway) {
+  for (const size_t damaged : {0, 1, 2}) {
+    for (const size_t byte : {0, 4, 6, 7, 8, 9, 63}) {
+      StoreInRegion s(kRegionBytes);
+      const auto second = s.store().catalog().create_table("second");
+      const auto third = s.store().catalog().create_table("third");
+      ASSERT_TRUE(second && third);
+      ASSERT_TRUE(s.put("key", "of t"));
+      table_entry(s, damaged)[byte] ^= std::byte{0x10};
+      SCOPED_TRACE(testing::Message() << "entry " << damaged << " byte " << byte);
+      for (int whole = 0; whole < 2; ++whole) {
+        const auto loaded = Catalog::load(s.pool());
+        ASSERT_FALSE(loaded);
+        EXPECT_EQ(loaded.code(), ErrorCode::kBadPool);
+        EXPECT_NE(loaded.error().message.find("entry " + std::to_string(damaged + 1)),
+                  std::string::npos)
+            << loaded.error().message;
+        // The same for an entry that was wiped out altogether.
+        std::memset(table_entry(s, damaged), 0, sizeof(TableEntry));
+      }
+    }
+  }
+}
+
+TEST(Store, AnEntryBehindTheCountedOnesIsATableOrHalfOfOne) {
+  StoreInRegion s(kRegionBytes);
+  ASSERT_TRUE(s.store().catalog().create_table("second"));
+  std::vector<std::byte> root(s.pool().root().begin(), s.pool().root().end());
+  ASSERT_TRUE(s.store().catalog().create_table("third"));
+  // A crash before the header counted the third one.
+  std::memcpy(s.pool().root().data(), root.data(), 2 * kCatalogCopyBytes);
+  EXPECT_EQ(Catalog::load(s.pool())->tables().size(), 3u);
+  // In the middle of writing its entry.
+  std::memset(table_entry(s, 2) + 24, 0x5a, 8);
+  EXPECT_EQ(Catalog::load(s.pool())->tables().size(), 2u);
+  // Two of them cannot be half made.
+  table_entry(s, 3)[9] = std::byte{1};
+  EXPECT_EQ(Catalog::load(s.pool()).code(), ErrorCode::kBadPool);
+}
+
+// Pools that were made before tables were counted.
+TEST(Store, RecordsWithoutATableAreRefused) {
+  StoreInRegion s(kRegionBytes);
+  const auto second = s.store().catalog().create_table("second");
+  ASSERT_TRUE(second);
+  ASSERT_TRUE(s.commit(s.transaction().write(WriteKind::kPut, *second, "key", "value")));
+  for (uint64_t copy = 0; copy < 2; ++copy) {
+    CatalogHeader header;
+    std::byte* at = s.pool().root().data() + copy * kCatalogCopyBytes;
+    std::memcpy(&header, at, sizeof header);
+    header.table_count = 0;
+    header.crc = base::crc32c(
+        std::as_bytes(std::span(&header, 1)).subspan(offsetof(CatalogHeader, version)), 0);
+    std::memcpy(at, &header, sizeof header);
+  }
+  EXPECT_EQ(Catalog::load(s.pool())->tables().size(), 2u);
+  std::memset(table_entry(s, 1), 0, sizeof(TableEntry));
+  EXPECT_EQ(Catalog::load(s.pool())->tables().size(), 1u);
+  const auto opened = Store::open(s.pool());
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.code(), ErrorCode::kBadPool);
+  EXPECT_NE(opened.error().message.find("records of table 2"), std::string::npos);
 }
 
 TEST(Store, ARecordTornInPlaceIsRepairedFromTheRing) {
