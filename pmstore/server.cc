@@ -120,7 +120,7 @@ base::Task<Result<fabric::Uri>> Server::listen(fabric::Uri uri) {
   co_return core.endpoints.back()->uri;
 }
 
-base::Task<void> Server::stop() {
+base::Task<Status> Server::stop() {
   const std::shared_ptr<ServerCore> core = state_->core;
   core->stopped = true;
   for (auto& endpoint : core->endpoints) endpoint->listener.reset();
@@ -132,12 +132,20 @@ base::Task<void> Server::stop() {
   while (core->resolving_any() && core->executor.now_ns() < give_up_ns) {
     co_await core->executor.sleep_for(100'000);
   }
-  if (!core->resolving_any() && !core->store->failed()) {
-    const Status closed = core->store->close();
-    // Not marked clean: the next start replays, which is harmless.
-    if (!closed) co_return;
+  Status closed;
+  if (core->resolving_any()) {
+    closed = make_error(ErrorCode::kTimeout,
+                        "transactions of clients that are gone are still undecided after 5 s; the "
+                        "next start decides them");
+  } else if (core->store->failed()) {
+    closed = make_error(ErrorCode::kIo,
+                        "the pool could not be written; see the system's log, then start again, "
+                        "which recovers what was acknowledged");
+  } else {
+    closed = core->store->close();
   }
   core->shut_down();
+  co_return closed;
 }
 
 const RecoveryReport& Server::recovery() const { return state_->core->store->recovery(); }

@@ -72,8 +72,9 @@ class Server {
   // Starts accepting on `uri`; gives where it really listens. May be called for several fabrics.
   // Unsupported when the discipline does not fit the fabric.
   base::Task<Result<fabric::Uri>> listen(fabric::Uri uri);
-  // Stops accepting, ends all sessions, resolves them and marks the pool as cleanly closed.
-  base::Task<void> stop();
+  // Stops accepting, ends all sessions, resolves them and marks the pool as cleanly closed. Io,
+  // Timeout: the pool is not marked so, nothing acknowledged is lost, and the next start recovers.
+  base::Task<Status> stop();
 
   const RecoveryReport& recovery() const;
   LockDiscipline discipline() const;

@@ -63,9 +63,10 @@ int serve(const DaemonConfig& config) {
   serving.store(service->get());
   if (told_to_stop.load()) (*service)->request_stop();  // the signal came before
   announce(**service, config.json);
-  (*service)->run();
+  const Status stopped = (*service)->run();
   serving.store(nullptr);
-  return kDone;
+  if (stopped) return kDone;
+  return fail("pmstored", "'" + config.pool + "' was not closed in order", stopped.error());
 }
 
 }  // namespace

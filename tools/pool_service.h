@@ -39,8 +39,8 @@ class PoolService {
   static Result<std::unique_ptr<PoolService>> start(const ServiceOptions& options);
   ~PoolService();
 
-  // Serves until request_stop(), then stops in order.
-  void run();
+  // Serves until request_stop(), then stops in order; the errors of Server::stop().
+  Status run();
   // Any thread, also a signal handler.
   void request_stop() { executor_.request_stop(); }
 

@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""usage: programs_test.py BIN: pmstored and pmstore in BIN, from the outside."""
+"""usage: programs_test.py BIN FAILING_MSYNC: pmstored and pmstore in BIN, from the outside.
+
+FAILING_MSYNC is the library made from failing_msync.cc.
+"""
 
 import hashlib
 import json
@@ -13,6 +16,7 @@ import tempfile
 import unittest
 
 BIN = ""
+FAILING_MSYNC = ""
 LEAVES = [["pool", "create"], ["pool", "info"], ["pool", "check"], ["kv", "get"], ["kv", "put"],
           ["kv", "del"], ["kv", "scan"], ["kv", "txn"], ["kv", "outcome"], ["bench", "kv"],
           ["bench", "smallbank"]]
@@ -177,9 +181,10 @@ class Programs(unittest.TestCase):
         self.assert_fails(run("pool", "create", small, "--size", "1M"), 1, "small")
         self.assertFalse(os.path.exists(small))
 
-    def serve(self, *options):
+    def serve(self, *options, env=None):
         server = subprocess.Popen([os.path.join(BIN, "pmstored"), *options],
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  env={**os.environ, **(env or {})})
         self.addCleanup(server.stdout.close)
         self.addCleanup(server.stderr.close)
         self.addCleanup(server.wait)
@@ -198,6 +203,26 @@ class Programs(unittest.TestCase):
         server.send_signal(signal.SIGTERM)
         self.assertEqual(server.wait(timeout=20), 0)
         self.assertEqual(self.kv("get", "k").stdout, b"v\n")
+
+    def test_a_daemon_that_cannot_close_its_pool_is_status_1(self):
+        self.make_pool()
+        sign = os.path.join(self.folder, "msync-fails")
+        for work in (False, True):
+            server, line = self.serve("--pool", self.pool, "--listen", "tcp://127.0.0.1:0",
+                                      env={"LD_PRELOAD": FAILING_MSYNC,
+                                           "PMSTORE_TEST_MSYNC_FAILS": sign})
+            uri = re.search(r"tcp://\S+", line).group(0)
+            self.assertEqual(run("kv", "put", "--uri", uri, "k", str(work)).returncode, 0)
+            with open(sign, "wb"):
+                pass
+            if work:  # the failure comes before the end
+                self.assert_fails(run("kv", "put", "--uri", uri, "k", "lost"), 1, "kv put")
+            server.send_signal(signal.SIGTERM)
+            self.assertEqual(server.wait(timeout=20), 1)
+            said = server.stderr.read().decode()
+            self.assertRegex(said, rf"^pmstored: '{self.pool}' was not closed in order: [^\n]+\n$")
+            os.unlink(sign)
+            self.assertIn(self.kv("get", "k").stdout, (b"%a\n" % work, b"lost\n"))
 
     def test_the_config_file_has_the_flags_names(self):
         config = os.path.join(self.folder, "config.toml")
@@ -252,4 +277,5 @@ class Programs(unittest.TestCase):
 
 if __name__ == "__main__":
     BIN = sys.argv.pop(1)
+    FAILING_MSYNC = sys.argv.pop(1)
     unittest.main()

@@ -26,7 +26,7 @@ class ServerFixture : public ::testing::Test {
     start();
   }
   void TearDown() override {
-    if (server_ != nullptr) run(server_->stop());
+    if (server_ != nullptr) EXPECT_TRUE(run(server_->stop()));
   }
 
   template <typename T>
