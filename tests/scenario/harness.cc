@@ -28,7 +28,7 @@ namespace {
 
 // In a guest, on a host that is busy with others, starting a program takes tens of seconds.
 constexpr int kStartTimeoutMs = 120'000;
-constexpr int kStopTimeoutMs = 10'000;
+constexpr int kStopTimeoutMs = 60'000;
 constexpr std::string_view kReady = "READY ";
 
 std::map<std::string, MakeRole>& roles() {

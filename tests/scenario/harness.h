@@ -56,6 +56,9 @@ bool separate_process();
 fabric::Uri listen_uri();
 // For scenarios that lose a peer: short, so that providers which notice only by time do it soon.
 uint64_t short_timeout_ns();
+// For what has to succeed before a test begins: on a host that is busy with others, two programs of
+// a guest may take tens of seconds to shake hands.
+inline constexpr uint64_t kPatientTimeoutNs = 60'000'000'000;
 
 // A role that runs somewhere else, as the header comment says.
 class Target {

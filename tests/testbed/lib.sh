@@ -39,6 +39,32 @@ need_program() {  # PROGRAM PACKAGE
     die "cannot find $1" "package $2 is not installed" "apt-get install $2"
 }
 
+# Of the output LOG of GoogleTest programs: what a test printed before it failed or was skipped, and
+# nothing of those that passed.
+print_failures() {  # LOG
+  awk '/^\[ RUN / { held = ""; inside = 1; next }
+    /^\[       OK / { inside = 0; next }
+    /^\[  (FAILED|SKIPPED)  ?\] .*\(/ { printf "%s%s\n", held, $0; inside = 0; next }
+    inside { held = held "  " $0 "\n" }' "$1"
+}
+
+# Counts the tests in LOG, of which STATUS was the exit status, in one line that begins with WHAT.
+# Succeeds when all passed, and at least one; ends with a status of the testbed's own.
+print_counts() {  # WHAT LOG STATUS
+  local what=$1 log=$2 status=$3 passed failed skipped started lost
+  passed=$(grep -c '^\[       OK \]' "$log" || true)
+  failed=$(grep -cE '^\[  FAILED  \] .*\([0-9]+ ms\)$' "$log" || true)
+  skipped=$(grep -cE '^\[  SKIPPED \] .*\([0-9]+ ms\)$' "$log" || true)
+  started=$(grep -c '^\[ RUN      \]' "$log" || true)
+  lost=$((started - passed - failed - skipped))
+  echo "$what: $passed passed, $failed failed, $skipped skipped, $lost not ended"
+  if ((status > 1 || lost > 0 || passed == 0)); then
+    tail -n 20 "$log" >&2
+  fi
+  ((status <= 1)) || exit "$status"
+  ((failed == 0 && skipped == 0 && lost == 0 && passed > 0 && status == 0))
+}
+
 # Options that describe a guest; shared by `run` and `guest start`.  Sets the guest_* variables
 # and leaves the rest of the command line in `remaining`.
 guest_options_help='  --domain adr|eadr      persistence domain of the NVDIMM (default adr)

@@ -86,6 +86,7 @@ void PersistScenario::connect(uint32_t ring_bytes) {
   const PersistHello hello{rpc_->reply_region()};
   fabric::ConnectOptions options;
   options.hello = std::as_bytes(std::span<const PersistHello, 1>(&hello, 1));
+  options.timeout_ns = kPatientTimeoutNs;
   options.operation_timeout_ns = short_timeout_ns();
   auto connection = executor_.run(device_->connect(side_.target->uri(), options));
   ASSERT_TRUE(connection) << connection.error().to_string();

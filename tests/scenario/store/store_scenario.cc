@@ -38,6 +38,7 @@ void StoreScenario::start_server() {
 }
 
 std::unique_ptr<Client> StoreScenario::connect(ClientOptions options) {
+  options.connect_timeout_ns = kPatientTimeoutNs;
   auto connected = run(Client::connect(executor_, target_->uri(), options));
   if (connected) return std::move(*connected);
   ADD_FAILURE() << connected.error().to_string();
