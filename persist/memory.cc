@@ -32,6 +32,12 @@ size_t thread_shard() {
   return mine;
 }
 
+// Asked once: in a virtual machine CPUID costs an exit to the hypervisor.
+uint8_t this_cpus_flush_instruction() {
+  static const auto best = static_cast<uint8_t>(internal::best_flush_instruction());
+  return best;
+}
+
 void add(std::atomic<uint64_t>& counter, uint64_t n) {
   counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
 }
@@ -39,9 +45,7 @@ void add(std::atomic<uint64_t>& counter, uint64_t n) {
 }  // namespace
 
 Memory::Memory(std::span<std::byte> mapping, MemoryOptions options)
-    : mapping_(mapping),
-      options_(options),
-      flush_instruction_(static_cast<uint8_t>(internal::best_flush_instruction())) {
+    : mapping_(mapping), options_(options), flush_instruction_(this_cpus_flush_instruction()) {
   if (options.domain == Domain::kNone) {
     auto page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
     unsynced_ = std::make_unique<Unsynced>(Unsynced{internal::DirtyPages(page_bytes), 0});
