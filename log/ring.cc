@@ -112,9 +112,9 @@ size_t Ring::newest_copy() const {
 }
 
 Status Ring::erase_header(uint64_t from, uint64_t to) {
+  if (from == to) return {};
   std::byte* const header = memory_->at(offset_ + from);
-  if (all_zero(header, to - from)) return {};
-  memory_->zero(header, to - from);
+  if (!all_zero(header, to - from)) memory_->zero(header, to - from);
   memory_->flush(header, to - from);
   PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
   return {};
@@ -122,25 +122,21 @@ Status Ring::erase_header(uint64_t from, uint64_t to) {
 
 // Zeroes what is not zero yet (a new extent is): first the header, durably, so that no crash leaves
 // a header over entries that are half gone; then the data. Of the header the newest copy goes last:
-// the one before it, alone, would bring back marks that have moved since.
+// the one before it, alone, would bring back marks that have moved since. What is zero is flushed
+// all the same: a process that died here may have left zeros in the CPU's caches only.
 Status Ring::erase() {
   constexpr size_t kStep = 4096;
   const uint64_t newest = newest_copy() * kRingHeaderCopyStride;
   PMSTORE_TRY_STATUS(erase_header(0, newest));
   PMSTORE_TRY_STATUS(erase_header(newest + kRingHeaderCopyStride, kRingHeaderBytes));
   PMSTORE_TRY_STATUS(erase_header(newest, newest + kRingHeaderCopyStride));
-  bool changed = false;
   for (uint64_t done = 0; done < position_.data_bytes; done += kStep) {
     std::byte* const data = memory_->at(data_offset() + done);
     const size_t step = std::min<uint64_t>(kStep, position_.data_bytes - done);
-    if (all_zero(data, step)) continue;
-    memory_->zero(data, step);
+    if (!all_zero(data, step)) memory_->zero(data, step);
     memory_->flush(data, step);
-    changed = true;
   }
-  if (changed) {
-    PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
-  }
+  PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
   return {};
 }
 
@@ -299,7 +295,7 @@ void Ring::for_each_landed(const std::function<void(const EntryView&)>& visit) c
 // After a crash of the process alone, entries that the walk has seen may still be in the CPU's
 // caches. The header of the new incarnation says that they are durable; so make them.
 Status Ring::make_walked_durable() {
-  if (header_.start_lsn == position_.tail_lsn) return {};
+  if (header_.start_lsn == position_.tail_lsn) return make_found_header_durable();
   for (uint64_t lsn = header_.start_lsn; lsn < position_.tail_lsn;) {
     const uint64_t left = position_.data_bytes - lsn % position_.data_bytes;
     const uint64_t bytes = std::min(left, position_.tail_lsn - lsn);

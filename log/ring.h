@@ -65,8 +65,8 @@ class Ring {
   // owner starts with: numbers below it are nobody's to ask for here.
   Status take_over(uint64_t owner, uint32_t least_incarnation = 0,
                    uint64_t expired_below_sequence = 0);
-  // What the walk has seen may be in the CPU's caches only, after a crash of the process alone.
-  // Durable on return; to be called before anybody is told of it.
+  // What the walk has seen, the header too, may be in the CPU's caches only, after a crash of the
+  // process alone. Durable on return; to be called before anybody is told of it.
   Status make_walked_durable();
 
   // Appends locally (the two-sided path); only after format() or take_over() (CHECK). Flushed, NOT
