@@ -82,7 +82,7 @@ Status Catalog::format(persist::Pool& pool, const FormatOptions& options) {
   header.version = kCatalogVersion;
   header.ring_count = options.rings;
   header.ring_bytes = ring_bytes;
-  header.pool = base::random_identity();
+  header.pool = options.identity != 0 ? options.identity : base::random_identity();
   header.rings_offset = rings.offset;
   header.records_offset = records.offset;
   header.records_bytes = records.bytes;

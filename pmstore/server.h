@@ -26,6 +26,7 @@ struct FormatOptions {
   uint32_t rings = 32;      // clients at the same time, at most
   uint64_t ring_bytes = 0;  // per client; 0: pool / 128, 64 KiB to 4 MiB, from pools of 240 MiB on
                             // at least 2.25 MiB. Bounds a transaction to half of it
+  uint64_t identity = 0;    // of the pool; 0: random. Tests give one, so that runs are the same
 };
 
 // Writes the store's catalog into a new pool and allocates its extents; durable on return.
