@@ -35,6 +35,10 @@ Trace CrashRecorder::take() {
 
 void CrashRecorder::mark() { trace_.events.push_back({.kind = EventKind::kMark, .data = {}}); }
 
+void CrashRecorder::process_dies() {
+  trace_.events.push_back({.kind = EventKind::kProcessEnd, .data = {}});
+}
+
 void CrashRecorder::on_store(const void* to, const void* from, size_t bytes, bool non_temporal) {
   if (behind_ != nullptr) behind_->on_store(to, from, bytes, non_temporal);
   trace_.events.push_back({.kind = EventKind::kStore,

@@ -20,6 +20,8 @@ class CrashRecorder final : public NvmObserver {
 
   // What was done so far is acknowledged to somebody.
   void mark();
+  // The process ends here, and another one goes on with the same memory.
+  void process_dies();
   // Stops watching: `behind` is the observer again.
   Trace take();
   const Trace& trace() const { return trace_; }

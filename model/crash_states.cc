@@ -18,6 +18,14 @@ uint64_t line_hash(uint32_t line, const std::byte* bytes) {
   return base::checksum64({bytes, 64}, line + 1);
 }
 
+uint64_t content_hash(std::span<const std::byte> content) {
+  uint64_t hash = 0;
+  for (size_t at = 0; at + 64 <= content.size(); at += 64) {
+    hash += line_hash(static_cast<uint32_t>(at / 64), content.data() + at);
+  }
+  return hash;
+}
+
 }  // namespace
 
 void CrashImage::on_store(const void* to, const void*, size_t bytes, bool) {
@@ -28,6 +36,8 @@ void CrashImage::on_store(const void* to, const void*, size_t bytes, bool) {
     changed_lines_.push_back(static_cast<uint32_t>(line));
   }
 }
+
+CrashStates::CrashStates(const Trace& trace) : CrashStates(trace, content_hash(trace.initial)) {}
 
 CrashStates::CrashStates(const Trace& trace, uint64_t hash)
     : trace_(&trace), domain_(trace.domain), durable_(trace.initial), durable_hash_(hash) {
@@ -72,6 +82,7 @@ bool CrashStates::step() {
     case EventKind::kDrain: drain(); break;
     case EventKind::kMark: ++marks_; break;
     case EventKind::kPacket: break;
+    case EventKind::kProcessEnd: process_dies(); break;
   }
   return true;
 }
@@ -90,6 +101,7 @@ void CrashStates::follow(const Trace& trace) {
                 "the memory is the same one");
   trace_ = &trace;
   done_ = 0;
+  marks_ = 0;
 }
 
 void CrashStates::store(const Event& event, bool settles) {
@@ -243,17 +255,18 @@ bool CrashStates::show(const Choice& choice, const Check& check) {
   return go_on;
 }
 
-bool CrashStates::visit(uint64_t limit, Random& random, const Check& check, const Wanted& wanted) {
+bool CrashStates::visit(uint64_t limit, uint64_t samples, Random& random, const Check& check,
+                        const Wanted& wanted) {
   prepare();
   bool go_on = true;
   if (in_order_) {
-    go_on = visit_in_order(limit, random, check, wanted);
+    go_on = visit_in_order(samples, random, check, wanted);
   } else if (count() <= limit) {
     go_on = visit_all(check, wanted);
   } else if (versions_.size() < 63 && uint64_t{1} << versions_.size() <= limit) {
-    go_on = visit_whole_lines(check, wanted) && visit_some(limit / 2, random, check, wanted);
+    go_on = visit_whole_lines(check, wanted) && visit_some(samples, random, check, wanted);
   } else {
-    go_on = visit_some(limit, random, check, wanted);
+    go_on = visit_some(samples, random, check, wanted);
   }
   finish();
   return go_on;

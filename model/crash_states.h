@@ -54,8 +54,10 @@ class CrashStates {
   using Check = std::function<bool(CrashImage&)>;
   using Wanted = std::function<bool()>;
 
-  // `trace` is borrowed. `hash` is the image_hash() of its initial content.
-  explicit CrashStates(const Trace& trace, uint64_t hash = 0);
+  // `trace` is borrowed.
+  explicit CrashStates(const Trace& trace);
+  // The same, when the image_hash() of its initial content is known.
+  CrashStates(const Trace& trace, uint64_t hash);
 
   // Does the next event change what may survive?
   bool next_has_effect() const;
@@ -69,7 +71,8 @@ class CrashStates {
   // The process ends here, not the power: what is in the caches stays there, in doubt; flushes that
   // nobody has waited for count for nothing.
   void process_dies();
-  // From here on the events are those of `trace` (borrowed), which began with what show(all()) is.
+  // From here on events and marks are those of `trace` (borrowed), which began with what
+  // show(all()) is.
   void follow(const Trace& trace);
 
   size_t lines_in_doubt() const { return doubtful_.size(); }
@@ -80,16 +83,19 @@ class CrashStates {
   bool is_valid(const Choice& choice) const;
 
   // Shows images of a crash at this moment. All combinations when there are at most `limit`; else,
-  // when that many subsets of whole lines are not more, all of these and half as many others; else
-  // about `limit`: none and all of what is in doubt, each line alone and all but each line, the
+  // when that many subsets of whole lines are not more, all of these and `samples` others; else
+  // about `samples`: none and all of what is in doubt, each line alone and all but each line, the
   // rest drawn at random. Those that are not `wanted` (asked with choice() and image_hash() set)
   // are left out. Ends early, and says false, when `check` does.
-  bool visit(uint64_t limit, Random& random, const Check& check, const Wanted& wanted = {});
+  bool visit(uint64_t limit, uint64_t samples, Random& random, const Check& check,
+             const Wanted& wanted = {});
+  bool visit(uint64_t limit, Random& random, const Check& check) {
+    return visit(limit, limit, random, check);
+  }
   // Shows one.
   bool show(const Choice& choice, const Check& check);
 
-  // Of the image that is being shown. The hash depends on its content only (given that of the
-  // initial content).
+  // Of the image that is being shown. The hash depends on its content only.
   const Choice& choice() const { return choice_; }
   uint64_t image_hash() const { return hash_; }
 

@@ -32,8 +32,8 @@ std::vector<size_t> Trace::barriers() const {
 
 std::string Trace::describe(size_t event) const {
   if (event >= events.size()) return "the end";
-  static constexpr const char* kNames[] = {"store", "flush",     "drain",
-                                           "mark",  "DMA write", "packet"};
+  static constexpr const char* kNames[] = {
+      "store", "flush", "drain", "mark", "DMA write", "packet", "end of the process"};
   static constexpr const char* kPackets[] = {"arrival", "acknowledgement", "completion",
                                              "immediate"};
   const Event& e = events[event];

@@ -15,7 +15,7 @@
 
 namespace pmstore::model {
 
-enum class EventKind : uint8_t { kStore, kFlush, kDrain, kMark, kDmaWrite, kPacket };
+enum class EventKind : uint8_t { kStore, kFlush, kDrain, kMark, kDmaWrite, kPacket, kProcessEnd };
 
 struct Event {
   EventKind kind;

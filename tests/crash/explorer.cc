@@ -1,0 +1,237 @@
+#include "tests/crash/explorer.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "model/crash_recorder.h"
+
+namespace pmstore::crash {
+namespace {
+
+using model::CrashImage;
+using model::CrashRecorder;
+using model::CrashStates;
+using model::Trace;
+
+constexpr unsigned kMostDepth = 2;
+
+}  // namespace
+
+Explorer::Explorer(const ExplorerOptions& options) : options_(options), random_(options.seed) {
+  contents_.reserve(1 << 16);
+  tried_.reserve(1 << 16);
+}
+
+std::string Explorer::current() const {
+  if (life_ == nullptr) return "none";
+  StateId id{life_->scenario(), life_->seed(), cuts_};
+  if (showing_ != nullptr) {
+    id.cuts.push_back({showing_->events_done(), false, showing_->choice()});
+  }
+  return id.text();
+}
+
+bool Explorer::found(std::string what) {
+  report_.findings.push_back({current(), std::move(what)});
+  return report_.findings.size() < options_.most_failures;
+}
+
+const std::vector<uint64_t>& Explorer::right(const Level& level) const {
+  return level.answers.at(level.states.marks());
+}
+
+bool Explorer::explore(const Life& life, const Trace& trace) {
+  life_ = &life;
+  ++report_.lives;
+  Answers answers;
+  for (size_t marks = 0; marks <= life.marks(); ++marks) {
+    const auto allowed = life.allowed(marks);
+    answers.emplace_back(allowed.begin(), allowed.end());
+  }
+  CrashStates states(trace);
+  states.step_to(std::min(options_.first_event, trace.events.size()));
+  return explore_level({states, trace.events.size(), answers, 0, options_.per_point,
+                        std::min(life.samples(), options_.most_samples)});
+}
+
+bool Explorer::explore_level(const Level& level) {
+  do {
+    if (!explore_point(level)) return false;
+    if (level.depth == 0 && dies_here(level) && !process_dies(level)) return false;
+  } while (level.states.step());
+  return true;
+}
+
+// Before every event of some life: a life that takes long has its turn at some events only, other
+// lives at others.
+bool Explorer::dies_here(const Level& level) const {
+  const uint64_t turn = level.states.events_done() + life_->seed();
+  return options_.process_deaths && turn % life_->death_every() == 0;
+}
+
+// A content is tried once for each set of right answers.
+bool Explorer::is_new(const Level& level) {
+  ++report_.explored;
+  const uint64_t content = level.states.image_hash();
+  report_.distinct += contents_.insert(content).second ? 1 : 0;
+  uint64_t key = content;
+  for (const uint64_t answer : right(level)) key = base::mix64(key ^ answer);
+  return tried_.insert(key).second;
+}
+
+bool Explorer::explore_point(const Level& level) {
+  ++report_.points;
+  // Lived through again only when all images of this moment have been shown.
+  std::vector<std::pair<Cut, Second>> seconds;
+  const auto check = [&](CrashImage& image) {
+    showing_ = &level.states;
+    const uint64_t every = options_.inner_every << (level.depth * 3);
+    const bool again = level.depth < kMostDepth && level.states.image_hash() % every == 0;
+    Second second;
+    auto wrong = try_image(image, right(level), again ? &second : nullptr);
+    if (wrong && !found(std::move(*wrong))) return false;
+    if (again && !wrong) {
+      second.hash = level.states.image_hash();
+      seconds.emplace_back(Cut{level.states.events_done(), false, level.states.choice()},
+                           std::move(second));
+    }
+    return true;
+  };
+  const bool go_on = level.states.visit(level.per_point, level.samples, random_, check,
+                                        [&] { return is_new(level); });
+  showing_ = nullptr;
+  if (!go_on) return false;
+  for (auto& [cut, second] : seconds) {
+    ++report_.second_lives;
+    cuts_.push_back(std::move(cut));
+    CrashStates states(second.trace, second.hash);
+    const bool more =
+        explore_level({states, second.trace.events.size(), second.answers, level.depth + 1,
+                       options_.per_inner_point, options_.per_inner_point});
+    cuts_.pop_back();
+    if (!more) return false;
+  }
+  return true;
+}
+
+// All that was stored is seen by the next process, and only what was durable survives the power cut
+// that comes then.
+bool Explorer::process_dies(const Level& level) {
+  ++report_.process_deaths;
+  Second second;
+  std::optional<std::string> wrong;
+  cuts_.push_back({level.states.events_done(), true, {}});
+  level.states.show(level.states.all(), [&](CrashImage& image) {
+    wrong = try_image(image, right(level), &second);
+    return true;
+  });
+  bool go_on = !wrong || found("after the death of the process: " + *wrong);
+  if (go_on && !wrong) {
+    // Until the restart has said what it found, anything is right that was right before.
+    second.answers.front() = right(level);
+    CrashStates states = level.states;
+    states.process_dies();
+    states.follow(second.trace);
+    go_on = explore_level({states, second.trace.events.size(), second.answers, level.depth + 1,
+                           options_.per_inner_point, options_.per_inner_point});
+  }
+  cuts_.pop_back();
+  return go_on;
+}
+
+// Starts on the image; gives what is wrong. Records what the start and the work after it did in
+// `second`, if that is wanted.
+std::optional<std::string> Explorer::try_image(CrashImage& image,
+                                               const std::vector<uint64_t>& right, Second* second) {
+  ++report_.recovered;
+  auto process = life_->restart(image.bytes());
+  if (!process) return "start: " + process.error().to_string();
+  persist::Memory& memory = (*process)->memory();
+  image.watch(memory);
+  std::optional<CrashRecorder> recorder;
+  if (second != nullptr) recorder.emplace(memory, &image);
+  const auto found = (*process)->recover();
+  if (!found) return "recovery: " + found.error().to_string();
+  if (std::find(right.begin(), right.end(), *found) == right.end()) {
+    std::string wanted;
+    for (const uint64_t digest : right) wanted += "; expected " + life_->text(digest);
+    return "found " + life_->text(*found) + wanted;
+  }
+  if (recorder) recorder->mark();
+  const auto worked = (*process)->work();
+  if (!worked) return "work after recovery: " + worked.error().to_string();
+  if (recorder) {
+    recorder->mark();
+    second->trace = recorder->take();
+    // That there is nothing yet is no promise.
+    const auto kept = *found == kNothing ? right : std::vector<uint64_t>{*found};
+    second->answers = {kept, kept, {*worked}};
+    second->answers[1].push_back(*worked);
+  }
+  process->reset();
+  auto again = life_->restart(image.bytes());
+  if (!again) return "second start: " + again.error().to_string();
+  image.watch((*again)->memory());
+  const auto reread = (*again)->recover();
+  if (!reread) return "second recovery: " + reread.error().to_string();
+  if (*reread != *worked) {
+    return "the work after recovery is not found again: " + life_->text(*reread);
+  }
+  return std::nullopt;
+}
+
+Result<std::optional<std::string>> Explorer::replay(const Life& life, const Trace& trace,
+                                                    const StateId& id, std::string& narrative) {
+  life_ = &life;
+  const auto no_such = [&](const std::string& why) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      fmt::format("{} is no state: {}", id.text(), why));
+  };
+  Answers answers;
+  for (size_t marks = 0; marks <= life.marks(); ++marks) {
+    const auto allowed = life.allowed(marks);
+    answers.emplace_back(allowed.begin(), allowed.end());
+  }
+  std::vector<std::unique_ptr<Trace>> traces;  // of the restarts
+  auto states = std::make_unique<CrashStates>(trace);
+  const Trace* events = &trace;
+  std::optional<std::string> wrong;
+  for (size_t i = 0; i < id.cuts.size(); ++i) {
+    const Cut& cut = id.cuts[i];
+    if (cut.event > events->events.size()) return no_such("there are fewer events");
+    states->step_to(cut.event);
+    const auto choice = cut.process_only ? states->all() : cut.choice;
+    if (!states->is_valid(choice)) {
+      return no_such(fmt::format("{} lines are in doubt there", states->lines_in_doubt()));
+    }
+    const auto& right = answers.at(states->marks());
+    narrative += fmt::format("{} {}, after {} acknowledgements, {} lines in doubt, kept {}\n",
+                             cut.process_only ? "the process dies before" : "power cut before",
+                             events->describe(cut.event), states->marks(), states->lines_in_doubt(),
+                             fmt::join(choice, " "));
+    Second second;
+    states->show(choice, [&](CrashImage& image) {
+      wrong = try_image(image, right, &second);
+      return true;
+    });
+    narrative += wrong ? "  " + *wrong + "\n"
+                       : fmt::format("  found {}\n", life.text(second.answers.at(0).front()));
+    if (wrong || i + 1 == id.cuts.size()) break;
+    if (cut.process_only) second.answers.front() = right;
+    answers = second.answers;
+    traces.push_back(std::make_unique<Trace>(std::move(second.trace)));
+    events = traces.back().get();
+    if (cut.process_only) {
+      states->process_dies();
+      states->follow(*events);
+    } else {
+      states = std::make_unique<CrashStates>(*events);
+    }
+  }
+  return wrong;
+}
+
+}  // namespace pmstore::crash

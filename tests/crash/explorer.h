@@ -1,0 +1,110 @@
+// Explorer: cuts the power at every event of a recorded life, in every way that the memory allows,
+// starts again on what is left, and asks the oracle of the life. docs/crash.md says what is tried.
+//
+// At each event: all combinations of surviving stores when there are at most `per_point`; when
+// there are more but not so many subsets of lines, all of these and a sample of the others; else a
+// sample (model/crash_states.h). Each content of the memory is tried once per answer that is right
+// for it. A part of the states is lived through again: the start and the work after it are recorded
+// and cut in their turn. And before every event the process alone may die, then the power during
+// its restart. Threads: one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "base/random.h"
+#include "model/crash_states.h"
+#include "tests/crash/life.h"
+#include "tests/crash/state_id.h"
+
+namespace pmstore::crash {
+
+struct ExplorerOptions {
+  uint64_t seed = 1;                   // of the samples
+  uint64_t per_point = 1 << 10;        // combinations at each event
+  uint64_t per_inner_point = 12;       // the same in a second life
+  uint64_t inner_every = 256;          // of so many contents, one is lived through again
+  uint64_t most_samples = UINT64_MAX;  // at an event, whatever the life says
+  bool process_deaths = true;
+  size_t most_failures = 10;
+  size_t first_event = 0;  // power cuts before it are skipped
+};
+
+struct Finding {
+  std::string id;
+  std::string what;
+};
+
+struct ExplorerReport {
+  uint64_t lives = 0;
+  uint64_t points = 0;     // events at which the power was cut
+  uint64_t explored = 0;   // states visited
+  uint64_t distinct = 0;   // different contents of the memory among them
+  uint64_t recovered = 0;  // starts on them
+  uint64_t second_lives = 0;
+  uint64_t process_deaths = 0;
+  std::vector<Finding> findings;
+};
+
+class Explorer {
+ public:
+  explicit Explorer(const ExplorerOptions& options);
+
+  // All of one life; `trace` is that of the life or a mutant of it. False: there are enough
+  // findings.
+  bool explore(const Life& life, const model::Trace& trace);
+  bool explore(const Life& life) { return explore(life, life.trace()); }
+
+  // Makes the state `id` of this life once more. Gives what is wrong with it, or nothing;
+  // `narrative` says step by step what was done. InvalidArgument: there is no such state.
+  Result<std::optional<std::string>> replay(const Life& life, const model::Trace& trace,
+                                            const StateId& id, std::string& narrative);
+
+  const ExplorerReport& report() const { return report_; }
+  // The state that is being tried; for a handler of signals.
+  std::string current() const;
+
+ private:
+  // What may be found behind so many marks of a trace.
+  using Answers = std::vector<std::vector<uint64_t>>;
+  // One life, or what a restart did.
+  struct Level {
+    model::CrashStates& states;
+    size_t events;
+    const Answers& answers;
+    unsigned depth;
+    uint64_t per_point;
+    uint64_t samples;
+  };
+  struct Second {
+    model::Trace trace;
+    Answers answers;
+    uint64_t hash = 0;  // of what it began with
+  };
+
+  bool explore_level(const Level& level);
+  bool explore_point(const Level& level);
+  bool dies_here(const Level& level) const;
+  bool process_dies(const Level& level);
+  bool is_new(const Level& level);
+  bool found(std::string what);
+  std::optional<std::string> try_image(model::CrashImage& image, const std::vector<uint64_t>& right,
+                                       Second* second);
+  const std::vector<uint64_t>& right(const Level& level) const;
+
+  ExplorerOptions options_;
+  ExplorerReport report_;
+  Random random_;
+  const Life* life_ = nullptr;
+  std::vector<Cut> cuts_;                        // before the level that is explored
+  const model::CrashStates* showing_ = nullptr;  // whose image is tried
+  std::unordered_set<uint64_t> contents_;        // of the memory
+  std::unordered_set<uint64_t> tried_;           // with their right answers
+};
+
+}  // namespace pmstore::crash

@@ -1,0 +1,135 @@
+// crash_explorer: cuts the power at every moment of many lives, and says what it found.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "tests/crash/explorer.h"
+
+namespace pmstore::crash {
+namespace {
+
+const Explorer* running = nullptr;
+
+// A CHECK that fails during recovery ends the program: say at least in which state.
+void on_abort(int) {
+  if (running != nullptr) {
+    std::fprintf(stderr, "failed: %s\n  the program ended\n  replay: crash_explorer --replay %s\n",
+                 running->current().c_str(), running->current().c_str());
+  }
+  std::_Exit(1);
+}
+
+int replay(const std::string& text) {
+  const auto id = StateId::parse(text);
+  const Scenario* scenario = id ? find_scenario(id->scenario) : nullptr;
+  if (scenario == nullptr) {
+    fmt::print(stderr, "crash_explorer: {} names no state: use what a report says\n", text);
+    return 2;
+  }
+  const auto life = scenario->make(id->seed);
+  Explorer explorer({});
+  running = &explorer;
+  std::string narrative;
+  const auto wrong = explorer.replay(*life, life->trace(), *id, narrative);
+  if (!wrong) {
+    fmt::print(stderr, "crash_explorer: {}\n", wrong.error().message);
+    return 2;
+  }
+  fmt::print("{}{}\n", narrative, *wrong ? "failed" : "right");
+  return *wrong ? 1 : 0;
+}
+
+// One life of each scenario after the other, until a round ends with enough states.
+int explore(const std::vector<const Scenario*>& chosen, const ExplorerOptions& options,
+            uint64_t first_life, uint64_t lives, uint64_t states) {
+  const auto start = std::chrono::steady_clock::now();
+  Explorer explorer(options);
+  running = &explorer;
+  const ExplorerReport& report = explorer.report();
+  bool go_on = true;
+  for (uint64_t i = 0; go_on && i < lives && report.distinct < states; ++i) {
+    for (const Scenario* scenario : chosen) {
+      const ExplorerReport before = report;
+      const auto life = scenario->make(first_life + i);
+      go_on = explorer.explore(*life);
+      fmt::print(stderr, "{}:{}: {} events, {} states, {} distinct\n", scenario->name, life->seed(),
+                 report.points - before.points, report.explored - before.explored,
+                 report.distinct - before.distinct);
+      if (!go_on) break;
+    }
+  }
+  for (const Finding& finding : report.findings) {
+    fmt::print("failed: {}\n  {}\n  replay: crash_explorer --replay {}\n", finding.id, finding.what,
+               finding.id);
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  fmt::print(
+      "lives {}, power cuts at {} events, second lives {}, deaths of the process {}, "
+      "recoveries {}, {:.1f} s\n",
+      report.lives, report.points, report.second_lives, report.process_deaths, report.recovered,
+      took.count());
+  fmt::print("states explored {}, distinct {}, failures {}\n", report.explored, report.distinct,
+             report.findings.size());
+  return report.findings.empty() ? 0 : 1;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app(
+      "Cuts the power at every event of recorded lives, in every way that the memory allows, "
+      "starts "
+      "again on what is left and compares it with what was acknowledged. Exit status: 0 all right, "
+      "1 something was wrong, 2 wrong usage.\n"
+      "example: crash_explorer --states 1000000\n"
+      "example: crash_explorer --replay ring:3/120/2.0.8x5");
+  ExplorerOptions options;
+  std::vector<std::string> names;
+  std::string id;
+  uint64_t states = 100'000;
+  uint64_t first_life = 0;
+  uint64_t lives = UINT64_MAX;
+  bool list = false;
+  app.add_option("--states", states, "go on, round after round, to so many distinct states")
+      ->capture_default_str();
+  app.add_option("--scenario", names, "only this one; may be given several times");
+  app.add_option("--seed", first_life,
+                 "of the first round's lives; 0 is a script, others are drawn")
+      ->capture_default_str();
+  app.add_option("--lives", lives, "end after so many rounds: one life of each scenario");
+  app.add_option("--per-event", options.per_point, "combinations of stores at each event, at most")
+      ->capture_default_str();
+  app.add_option("--replay", id, "make one state once more and tell how it goes");
+  app.add_flag("--list", list, "only list the scenarios");
+  CLI11_PARSE(app, argc, argv);
+  std::signal(SIGABRT, on_abort);
+  std::signal(SIGSEGV, on_abort);
+  if (list) {
+    for (const Scenario& scenario : scenarios()) {
+      fmt::print("{:<12} {}\n", scenario.name, scenario.about);
+    }
+    return 0;
+  }
+  if (!id.empty()) return replay(id);
+  std::vector<const Scenario*> chosen;
+  for (const std::string& name : names) {
+    chosen.push_back(find_scenario(name));
+    if (chosen.back() == nullptr) {
+      fmt::print(stderr, "crash_explorer: there is no scenario {}: see --list\n", name);
+      return 2;
+    }
+  }
+  if (names.empty()) {
+    for (const Scenario& scenario : scenarios()) chosen.push_back(&scenario);
+  }
+  return explore(chosen, options, first_life, lives, states);
+}
+
+}  // namespace
+}  // namespace pmstore::crash
+
+int main(int argc, char** argv) { return pmstore::crash::run(argc, argv); }

@@ -1,0 +1,87 @@
+// Life: one run of a scenario, recorded, with its oracle: what may be found after a power cut.
+// Restarted: a process that starts on what a power cut has left.
+//
+// What is found is compared as a digest: a number that stands for the whole content (ring: owner,
+// entries with their payloads, and so on). The explorer (explorer.h) knows nothing else of it.
+// Threads: one. A Life is the same for the same seed, on every host.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/random.h"
+#include "base/result.h"
+#include "model/crash_trace.h"
+#include "persist/memory.h"
+
+namespace pmstore::crash {
+
+// The digest of a memory in which nothing was made yet. To find it is no promise to anybody.
+inline constexpr uint64_t kNothing = 0;
+
+class Restarted {
+ public:
+  virtual ~Restarted() = default;
+  virtual persist::Memory& memory() = 0;
+  // What a start after a crash does; the first call. What it found is durable on return. An error
+  // is a finding: no state of these lives is beyond recovery.
+  virtual Result<uint64_t> recover() = 0;
+  // Goes on working. Gives the digest of what must be found from then on.
+  virtual Result<uint64_t> work() = 0;
+};
+
+class Life {
+ public:
+  explicit Life(std::string scenario, uint64_t seed)
+      : scenario_(std::move(scenario)), seed_(seed) {}
+  virtual ~Life() = default;
+  Life(const Life&) = delete;
+  Life& operator=(const Life&) = delete;
+
+  const std::string& scenario() const { return scenario_; }
+  uint64_t seed() const { return seed_; }
+  const model::Trace& trace() const { return trace_; }
+  // What may be found after a power cut behind so many marks.
+  std::span<const uint64_t> allowed(size_t marks) const { return allowed_.at(marks); }
+  size_t marks() const { return allowed_.size() - 1; }
+  // For people.
+  std::string text(uint64_t digest) const {
+    const auto found = texts_.find(digest);
+    return found == texts_.end() ? "a content that there never was" : found->second;
+  }
+  // Images at an event where they are too many for all.
+  virtual uint64_t samples() const { return 512; }
+  // Before one of so many events the explorer lets the process alone die.
+  virtual uint64_t death_every() const { return 1; }
+  // A process opens this memory, which is borrowed; it stores nothing yet.
+  virtual Result<std::unique_ptr<Restarted>> restart(std::span<std::byte> memory) const = 0;
+
+ protected:
+  // Of the script, while it records: what a power cut may leave from here to the next mark.
+  void allow(std::vector<uint64_t> digests) { allowed_.push_back(std::move(digests)); }
+  void describe(uint64_t digest, std::string text) { texts_.try_emplace(digest, std::move(text)); }
+
+  model::Trace trace_;
+
+ private:
+  std::string scenario_;
+  uint64_t seed_;
+  std::vector<std::vector<uint64_t>> allowed_;  // by marks
+  std::unordered_map<uint64_t, std::string> texts_;
+};
+
+struct Scenario {
+  std::string name;
+  std::string about;  // one line
+  std::function<std::unique_ptr<Life>(uint64_t seed)> make;
+};
+const std::vector<Scenario>& scenarios();
+// nullptr: there is none.
+const Scenario* find_scenario(const std::string& name);
+
+}  // namespace pmstore::crash

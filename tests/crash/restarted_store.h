@@ -1,0 +1,74 @@
+// A server's store that starts on what a power cut has left, without any connection.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "persist/pool.h"
+#include "pmstore/internal/store.h"
+#include "tests/crash/life.h"
+
+namespace pmstore::crash {
+
+inline constexpr uint64_t kStoreClient = 77;
+
+using StoreContent = std::map<std::string, std::string>;
+uint64_t content_digest(const StoreContent& content);
+std::string content_text(const StoreContent& content);
+
+// One write of a transaction; no value erases.
+struct KeyWrite {
+  std::string key;
+  std::optional<std::string> value;
+};
+
+// The transaction by one call, as the server does it for a client.
+Status commit_writes(internal::Store& store, log::Ring& ring, TableId table, uint64_t sequence,
+                     const std::vector<KeyWrite>& writes);
+// Of these keys.
+Result<StoreContent> read_store(const internal::Store& store, TableId table,
+                                const std::vector<std::string>& keys);
+
+// What the store held after each transaction.
+struct StoreHistory {
+  struct Transaction {
+    TxId id;
+    bool committed;
+    uint64_t digest_after;
+  };
+  TableId table{};
+  std::vector<std::string> keys;          // all that there ever were
+  std::vector<Transaction> transactions;  // the first is none: the empty store
+};
+
+// Recovery: check_store() must like the pool; then the store opens, must count no damaged records,
+// and for each transaction whose effect is there its outcome must not be "aborted", for each later
+// one not "committed". Work: one more transaction.
+class RestartedStore final : public Restarted {
+ public:
+  // `history` is borrowed.
+  static Result<std::unique_ptr<Restarted>> open(std::span<std::byte> memory,
+                                                 persist::Domain domain,
+                                                 const StoreHistory& history);
+  persist::Memory& memory() override { return pool_->memory(); }
+  Result<uint64_t> recover() override;
+  Result<uint64_t> work() override;
+
+ private:
+  explicit RestartedStore(const StoreHistory& history) : history_(history) {}
+  Status check_pool();
+  Status check_outcomes(uint64_t digest);
+  bool outcomes_fit(size_t last) const;
+
+  const StoreHistory& history_;
+  std::unique_ptr<persist::Pool> pool_;
+  std::unique_ptr<internal::Store> store_;
+  StoreContent content_;
+};
+
+}  // namespace pmstore::crash

@@ -1,0 +1,197 @@
+#include "tests/crash/store_life.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "model/crash_recorder.h"
+#include "model/page_bytes.h"
+#include "persist/pool_layout.h"
+#include "pmstore/internal/slab_layout.h"
+#include "tests/crash/restarted_store.h"
+
+namespace pmstore::crash {
+namespace {
+
+constexpr uint64_t kRingBytes = 16 << 10;
+constexpr uint32_t kRings = 2;
+constexpr uint64_t kChunks = 5;
+constexpr uint64_t kPoolBytes =
+    persist::kPoolLayoutBytes + kRings * kRingBytes + kChunks * internal::kChunkBytes + 4096;
+constexpr char kTable[] = "t";
+
+class StoreLife final : public Life {
+ public:
+  StoreLife(const std::string& scenario, uint64_t seed, persist::Domain domain)
+      : Life(scenario, seed),
+        domain_(domain),
+        random_(seed),
+        region_(persist::round_up(kPoolBytes, 4096)) {
+    pool_ = std::move(*persist::Pool::in_region(region_.bytes(), domain, true));
+    for (const char* key : {"a", "b", "c", "d", "e", "f", "g", "h"}) history_.keys.push_back(key);
+    recorder_.emplace(pool_->memory());
+    format();
+    seed == 0 ? script() : draw();
+    allow({content_digest(now_)});
+    trace_ = recorder_->take();
+    store_.reset();
+    pool_.reset();
+  }
+
+  Result<std::unique_ptr<Restarted>> restart(std::span<std::byte> memory) const override {
+    return RestartedStore::open(memory, domain_, history_);
+  }
+
+  // A start of a store takes about 100 us.
+  uint64_t samples() const override { return 64; }
+  uint64_t death_every() const override { return 16; }
+
+ private:
+  void script();
+  void draw();
+  void draw_one();
+
+  void format();
+  void open();
+  // The server's process ends, and another one starts.
+  void restart_process();
+  // Another client gets the ring of one that is gone.
+  void change_client(uint32_t ring);
+  void commit(const std::vector<KeyWrite>& writes);
+  KeyWrite write(const char* key, size_t bytes) {
+    // Different in each transaction.
+    std::string value = fmt::format("{}.", history_.transactions.size());
+    value.resize(std::max(bytes, value.size()), key[0]);
+    return {key, std::move(value)};
+  }
+  static KeyWrite erase(const char* key) { return {key, std::nullopt}; }
+
+  persist::Domain domain_;
+  Random random_;
+  model::PageBytes region_;
+  std::unique_ptr<persist::Pool> pool_;
+  std::unique_ptr<internal::Store> store_;
+  std::optional<model::CrashRecorder> recorder_;
+  std::array<uint64_t, kRings> clients_ = {kStoreClient, kStoreClient + 1};
+  StoreContent now_;
+  StoreHistory history_;
+};
+
+void StoreLife::format() {
+  describe(0, "no store");
+  describe(content_digest({}), "no records");
+  allow({0, content_digest({})});
+  const FormatOptions options{.rings = kRings, .ring_bytes = kRingBytes, .identity = seed() + 1};
+  PMSTORE_CHECK(format_store(*pool_, options).has_value(), "the region is large enough");
+  open();
+  history_.table = store_->catalog().create_table(kTable).value();
+  recorder_->mark();
+  history_.transactions.push_back({{}, false, content_digest({})});
+}
+
+void StoreLife::open() {
+  auto opened = internal::Store::open(*pool_);
+  PMSTORE_CHECK(opened.has_value(), opened ? "" : opened.error().message.c_str());
+  store_ = std::move(*opened);
+  for (uint32_t i = 0; i < kRings; ++i) {
+    PMSTORE_CHECK(store_->take_ring(i, clients_[i], 0, 0).has_value(), "the rings are sound");
+  }
+}
+
+void StoreLife::restart_process() {
+  allow({content_digest(now_)});
+  store_.reset();
+  recorder_->process_dies();
+  open();
+  recorder_->mark();
+}
+
+void StoreLife::change_client(uint32_t ring) {
+  allow({content_digest(now_)});
+  clients_[ring] += kRings;
+  PMSTORE_CHECK(store_->take_ring(ring, clients_[ring], 0, 0).has_value(), "the ring is sound");
+  recorder_->mark();
+}
+
+void StoreLife::commit(const std::vector<KeyWrite>& writes) {
+  StoreContent after = now_;
+  for (const KeyWrite& w : writes) {
+    if (w.value) {
+      after[w.key] = *w.value;
+    } else {
+      after.erase(w.key);
+    }
+  }
+  const uint64_t digest = content_digest(after);
+  describe(digest, content_text(after));
+  allow({content_digest(now_), digest});
+  const size_t number = history_.transactions.size();
+  const uint32_t ring = number % kRings;
+  const TxId id{clients_[ring], store_->session_sequence(ring) + number};
+  const Status done =
+      commit_writes(*store_, store_->rings()[ring], history_.table, id.sequence, writes);
+  PMSTORE_CHECK(done || done.code() == ErrorCode::kFull || done.code() == ErrorCode::kNotFound,
+                "the script's transactions are right");
+  if (done) now_ = std::move(after);
+  history_.transactions.push_back({id, done.has_value(), content_digest(now_)});
+  recorder_->mark();
+}
+
+void StoreLife::script() {
+  commit({write("a", 140), write("b", 210)});  // two slabs
+  commit({write("a", 140), write("c", 500)});  // another
+  commit({write("b", 210), erase("c")});
+  commit({write("c", 500), write("a", 210)});  // reuses a slot; moves a record
+  restart_process();
+  commit({erase("a"), write("b", 140)});
+  commit({write("d", 1500), write("c", 400)});
+  // The rings wrap, with truncation on the way; small records are only in the rings, some of them
+  // in one entry only.
+  for (int i = 0; i < 26; ++i) {
+    const char* const small = history_.keys[4 + i / 2 % 4].c_str();
+    commit({write("d", 1500), write(small, 140)});
+  }
+  change_client(0);
+  restart_process();
+  commit({erase("d"), write("a", 3000)});  // the last free chunk
+  commit({write("a", 900)});               // a slab is given back for it
+  commit({write("a", 900), write("b", 140)});
+}
+
+void StoreLife::draw() {
+  for (uint64_t steps = 20 + random_.below(25); steps > 0; --steps) draw_one();
+}
+
+void StoreLife::draw_one() {
+  if (random_.below(15) == 0) return restart_process();
+  if (random_.below(15) == 0) return change_client(static_cast<uint32_t>(random_.below(kRings)));
+  std::vector<KeyWrite> writes;
+  const size_t count = 1 + random_.below(3);
+  const size_t first = random_.below(history_.keys.size());
+  static constexpr size_t kBytes[] = {100, 150, 210, 500, 900, 1500, 3000};
+  const size_t largest = 1 + random_.below(std::size(kBytes));
+  for (size_t i = 0; i < count; ++i) {
+    const std::string& key = history_.keys[(first + i) % history_.keys.size()];
+    if (random_.below(4) == 0 && now_.contains(key)) {
+      writes.push_back(erase(key.c_str()));
+    } else {
+      writes.push_back(write(key.c_str(), kBytes[random_.below(largest)]));
+    }
+  }
+  commit(writes);
+}
+
+}  // namespace
+
+std::unique_ptr<Life> store_life(const std::string& scenario, uint64_t seed,
+                                 persist::Domain domain) {
+  return std::make_unique<StoreLife>(scenario, seed, domain);
+}
+
+}  // namespace pmstore::crash

@@ -1,0 +1,20 @@
+// The life of a store with one server, under lock discipline cpu: transactions of inserts, updates,
+// moves and deletes, new slabs and slabs that are given back, a ring that wraps, servers that die
+// and start again on the same memory.
+//
+//   store        under ADR
+//   store-eadr   under eADR
+// Seed 0 is a script; others are drawn.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "tests/crash/life.h"
+
+namespace pmstore::crash {
+
+std::unique_ptr<Life> store_life(const std::string& scenario, uint64_t seed,
+                                 persist::Domain domain);
+
+}  // namespace pmstore::crash
