@@ -17,5 +17,7 @@ void add_kv_txn(CLI::App& kv, Invocation& invocation);
 // Add themselves to `bench`.
 void add_bench_kv(CLI::App& bench, Invocation& invocation);
 void add_bench_smallbank(CLI::App& bench, Invocation& invocation);
+void add_bench_micro(CLI::App& bench, Invocation& invocation);
+void add_bench_persist(CLI::App& bench, Invocation& invocation);
 
 }  // namespace pmstore::tools

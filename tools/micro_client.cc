@@ -136,7 +136,8 @@ base::Task<Status> MicroClient::connect(fabric::Uri server) {
     const uint64_t stream = uint64_t{index_} * point_.connections + i;
     auto link = std::make_unique<Link>(point_, stream, streams, i);
     PMSTORE_CO_TRY_STATUS(co_await connect_link(*link, server));
-    const uint32_t worker = static_cast<uint32_t>(stream % link->answer.workers);
+    const uint32_t workers = micro_workers(point_, link->answer.workers);
+    const auto worker = static_cast<uint32_t>(stream % workers);
     if (worker != 0 && !is_one_sided(point_)) {
       fabric::Uri uri = micro_worker_uri(server, worker, link->answer.ports[worker]);
       link = std::make_unique<Link>(point_, stream, streams, i);

@@ -99,13 +99,13 @@ WriteStrategy micro_strategy(const MicroPoint& point) {
   return point.rules.has(Rule::kH9) ? WriteStrategy::kDoorbell : WriteStrategy::kNaive;
 }
 
-uint32_t micro_server_threads(const MicroPoint& point) {
+uint32_t micro_workers(const MicroPoint& point, uint32_t server_threads) {
   const bool cpu_writes = point.op == MicroOp::kWrite && !is_one_sided(point);
   if (!cpu_writes || point.medium != MicroMedium::kNvm || !point.rules.has(Rule::kH2)) {
-    return point.server_threads;
+    return server_threads;
   }
   const uint32_t dimms = point.single_dimm ? 1 : uint32_t{kInterleavedDimms};
-  return std::min(point.server_threads, point.writers_per_dimm * dimms);
+  return std::min(server_threads, point.writers_per_dimm * dimms);
 }
 
 MicroMedium micro_medium(const MicroPoint& point) {

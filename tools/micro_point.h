@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -58,6 +59,11 @@ struct MicroPoint {
   uint32_t server_threads = 1;
   uint32_t writers_per_dimm = 4;  // the bound of rule H2
   persist::Rules rules = persist::Rules::all();
+  // Those that the user has switched by name: refused where they cannot be.
+  persist::Rules named_rules = persist::Rules::none();
+  // Not set: as the machine is; on a modelled one, as rule H3 says.
+  std::optional<bool> ddio;
+  std::optional<persist::Domain> domain;  // assumed of nvm; not set: the one detected
   uint64_t seed = 1;
   uint64_t warmup_ns = 100'000'000;
   uint64_t measured_ns = 1'000'000'000;
@@ -77,8 +83,8 @@ uint32_t micro_bytes(const MicroPoint& point);
 bool micro_non_temporal(const MicroPoint& point);
 // How the persistent writes of this point are made.
 persist::WriteStrategy micro_strategy(const MicroPoint& point);
-// The server threads that take two-sided requests, after rule H2.
-uint32_t micro_server_threads(const MicroPoint& point);
+// How many of the server's threads take requests, after rule H2.
+uint32_t micro_workers(const MicroPoint& point, uint32_t server_threads);
 // Where requests go: an atomic's is decided by rule H8.
 MicroMedium micro_medium(const MicroPoint& point);
 // "one-sided 64 B write to nvm, random"

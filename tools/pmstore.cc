@@ -24,5 +24,7 @@ int main(int argc, char** argv) {
   bench->footer("example: pmstore bench kv --uri local:/dev/shm/pool --seconds 5");
   add_bench_kv(*bench, invocation);
   add_bench_smallbank(*bench, invocation);
+  add_bench_micro(*bench, invocation);
+  add_bench_persist(*bench, invocation);
   return parse_and_run(app, argc, argv, invocation);
 }

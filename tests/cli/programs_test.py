@@ -19,7 +19,7 @@ BIN = ""
 FAILING_MSYNC = ""
 LEAVES = [["pool", "create"], ["pool", "info"], ["pool", "check"], ["kv", "get"], ["kv", "put"],
           ["kv", "del"], ["kv", "scan"], ["kv", "txn"], ["kv", "outcome"], ["bench", "kv"],
-          ["bench", "smallbank"]]
+          ["bench", "smallbank"], ["bench", "micro"], ["bench", "persist"]]
 
 
 def run(*arguments, program="pmstore", stdin=b"", env=None):

@@ -52,18 +52,17 @@ TEST(MicroPoint, WritersAreBoundedOnlyWhereTheCpuWritesNvm) {
   MicroPoint point;
   point.side = MicroSide::kTwoSided;
   point.medium = MicroMedium::kNvm;
-  point.server_threads = 30;
-  EXPECT_EQ(micro_server_threads(point), 24u);
+  EXPECT_EQ(micro_workers(point, 30), 24u);
   point.single_dimm = true;
-  EXPECT_EQ(micro_server_threads(point), 4u);
+  EXPECT_EQ(micro_workers(point, 30), 4u);
   point.rules = Rules::all().without(Rule::kH2);
-  EXPECT_EQ(micro_server_threads(point), 30u);
+  EXPECT_EQ(micro_workers(point, 30), 30u);
   point.rules = Rules::all();
   point.medium = MicroMedium::kDram;
-  EXPECT_EQ(micro_server_threads(point), 30u);
+  EXPECT_EQ(micro_workers(point, 30), 30u);
   point.medium = MicroMedium::kNvm;
   point.op = MicroOp::kRead;
-  EXPECT_EQ(micro_server_threads(point), 30u);
+  EXPECT_EQ(micro_workers(point, 30), 30u);
 }
 
 TEST(MicroPoint, AtomicsGoWhereRuleH8Says) {

@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""usage: bench_micro_test.py BIN: pmstore bench micro and bench persist in BIN, tiny inputs."""
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BIN = ""
+TINY = ["--ops", "200", "--range", "1M"]
+
+
+def command(*arguments):
+    return [os.path.join(BIN, "pmstore"), "bench", *arguments]
+
+
+def run(*arguments, env=None):
+    return subprocess.run(command(*arguments), timeout=120, capture_output=True, text=True,
+                          env={**os.environ, **(env or {})}, check=False)
+
+
+class Bench(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="pmstore-bench.")
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.pool = os.path.join(self.folder, "pool")
+
+    def results(self, *arguments):
+        done = run(*arguments, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        report = json.loads(done.stdout)
+        self.assertEqual(report["bench"], arguments[0])
+        for row in report["results"]:
+            if "refused" in row:
+                continue
+            self.assertGreater(row["ops"], 0)
+            self.assertGreater(row["rate_per_s"], 0)
+            self.assertLessEqual(row["p50_us"], row["p999_us"])
+            self.assertEqual(row["errors"], 0)
+        return report["results"], report["config"]
+
+    def assert_refused(self, status, pattern, *arguments):
+        done = run(*arguments)
+        self.assertEqual(done.returncode, status, done)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertRegex(done.stderr, pattern)
+
+    def test_every_operation_on_every_fabric(self):
+        for fabric in ("local", "tcp", "shm"):
+            rows, config = self.results("micro", "--fabric", fabric, *TINY,
+                                        "--sweep", "side=one,two", "--sweep", "op=write,read")
+            self.assertEqual(len(rows), 4)
+            self.assertEqual(config["fabric"], fabric)
+            self.assertEqual(config["fixed_rules"], ["h1", "h3"])
+            for row in rows:
+                two_sided = row["parameters"]["side"] == "two"
+                self.assertEqual(row["ops"], 200)
+                self.assertEqual(row["counters"]["server_messages_per_op"], 1 if two_sided else 0)
+            rows, _ = self.results("micro", "--fabric", fabric, *TINY, "--op", "echo")
+            self.assertEqual(rows[0]["counters"]["server_messages_per_op"], 1)
+        rows, _ = self.results("micro", *TINY, "--op", "atomic")
+        self.assertEqual(rows[0]["parameters"]["medium"], "dram")
+
+    def test_rules_decide_padding_and_doorbells(self):
+        rows, _ = self.results("micro", *TINY, "--payload", "16", "--sweep",
+                               "rules=all;all,-h6;none;all,-h7")
+        self.assertEqual([row["parameters"]["request_bytes"] for row in rows], [64, 256, 16, 64])
+        rows, _ = self.results("micro", *TINY, "--batch", "4", "--sweep", "rules=all;all,-h9")
+        self.assertEqual([row["counters"]["doorbells_per_op"] for row in rows], [0.25, 1])
+
+    def test_persistent_writes_by_every_way(self):
+        rows, _ = self.results("persist", *TINY, "--pool", self.pool, "--domain", "adr,eadr",
+                               "--payload", "64,1000")
+        self.assertEqual(len(rows), 20)
+        ways = {row["name"]: row for row in rows}
+        self.assertIn("not durable here", ways["adr 64 B doorbell"]["refused"])
+        self.assertEqual(ways["adr 64 B two_sided"]["strategy"], "two_sided")
+        doorbell, naive = ways["eadr 1000 B doorbell"], ways["eadr 1000 B naive"]
+        self.assertEqual(doorbell["counters"]["doorbells_per_op"], 1)
+        self.assertEqual(naive["counters"]["round_trips_per_op"], 2)
+        self.assertEqual(naive["parameters"]["request_bytes"], 1024)
+        self.assertFalse(os.path.exists(self.pool), "the pool of a run goes with it")
+        text = run("persist", *TINY, "--pool", self.pool, "--domain", "adr").stdout
+        self.assertRegex(text, r"not measured: adr 64 B naive, .*\n  one-sided persistent writes")
+
+    def test_two_machines(self):
+        server = subprocess.Popen(command("micro", "--serve", "tcp://127.0.0.1:0", "--range", "1M",
+                                          "--server-threads", "2", "--pool", self.pool),
+                                  stdout=subprocess.PIPE, text=True)
+        try:
+            line = server.stdout.readline()
+            uri = line.split("serving at ")[1].split()[0]
+            rows, _ = self.results("micro", "--uri", uri, *TINY, "--clients", "2",
+                                   "--sweep", "side=one,two", "--sweep", "medium=dram,nvm")
+            self.assertEqual(len(rows), 4)
+            self.assert_refused(2, "smaller --range", "micro", "--uri", uri, "--range", "2M",
+                                "--ops", "10")
+            self.assert_refused(2, "leave --uri out", "micro", "--uri", uri, "--pool", "x")
+        finally:
+            server.send_signal(signal.SIGTERM)
+            self.assertEqual(server.wait(20), 0)
+            server.stdout.close()
+
+    def test_a_store_is_no_server_of_benchmarks(self):
+        self.assert_refused(1, "nobody answers", "micro", "--uri", "tcp://127.0.0.1:1", *TINY)
+
+    def test_bad_input_names_what_is_valid(self):
+        for status, pattern, arguments in (
+                (2, "one of op, side", ["--sweep", "sized=1"]),
+                (2, "h1 to h9", ["--rules", "all,-h10"]),
+                (2, "numactl|h1", ["--rules", "some"]),
+                (1, "h1 cannot be switched", ["--rules", "none,+h1"]),
+                (1, "h3 cannot be switched", ["--rules", "all,-h3"]),
+                (2, "from 1 on", ["--payload", "0"]),
+                (2, "from 1 on", ["--payload", "-5"]),
+                (2, "1 to 1048576", ["--payload", "2M"]),
+                (2, "multiple of the batch", ["--window", "3", "--batch", "2"]),
+                (1, "--pool PATH", ["--medium", "nvm"]),
+                (1, "which DIMM", ["--single-dimm"]),
+                (2, "no addresses", ["--address", "10.0.0.1"]),
+                (2, "local has no server", ["--serve", "local:x"]),
+                (2, "leave --payload out", ["--factor", "--payload", "64"]),
+                (2, r"ends in \.png", ["--sweep", "payload", "--plot", "x.gif"])):
+            self.assert_refused(status, pattern, "micro", *TINY, *arguments)
+        self.assert_refused(2, "at least 256", "micro", "--range", "0")
+        self.assert_refused(1, "--pool PATH", "persist", *TINY)
+        with open(self.pool, "w", encoding="ascii") as file:
+            file.write("precious")
+        self.assert_refused(1, "exists", "micro", *TINY, "--pool", self.pool)
+        with open(self.pool, encoding="ascii") as file:
+            self.assertEqual(file.read(), "precious")
+
+    def test_pictures(self):
+        picture = os.path.join(self.folder, "x.png")
+        plot = ["--plot", picture]
+        done = run("micro", *TINY, "--sweep", "payload=8,64", *plot, env={"PATH": "/nowhere"})
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "install gnuplot-nox")
+        if shutil.which("gnuplot") is None:
+            self.skipTest("gnuplot is not installed")
+        for arguments in (["--sweep", "payload=8,64"], ["--factor", "--pool", self.pool]):
+            done = run("micro", *TINY, *arguments, *plot)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(picture, "rb") as file:
+                self.assertEqual(file.read(4), b"\x89PNG")
+            os.remove(picture)
+
+    def test_examples_of_the_help_work(self):
+        for leaf in ("micro", "persist"):
+            text = run(leaf, "--help").stdout
+            examples = [line.split("example: ")[1] for line in text.splitlines()
+                        if line.startswith("example: ")]
+            self.assertGreaterEqual(len(examples), 2)
+            for example in examples:
+                words = shlex.split(example)
+                self.assertEqual(words[0], "pmstore")
+                words = [word.replace("/dev/shm/", self.folder + "/") for word in words]
+                done = run(*words[2:])
+                self.assertEqual(done.returncode, 0, (example, done.stderr))
+
+
+if __name__ == "__main__":
+    BIN = sys.argv.pop()
+    unittest.main(verbosity=2)

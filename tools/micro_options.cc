@@ -1,0 +1,164 @@
+#include "tools/micro_options.h"
+
+#include <fmt/format.h>
+
+#include "tools/commands.h"
+#include "tools/console.h"
+#include "tools/session_options.h"
+
+namespace pmstore::tools {
+namespace {
+
+constexpr double kMostSeconds = 86400;
+
+void add_place(CLI::App& command, MicroOptions& options) {
+  MicroPlaceOptions& place = options.place;
+  CLI::Option* const uri =
+      command.add_option("--uri", place.uri, "a server that pmstore bench micro --serve runs")
+          ->check(parsed_by(fabric::parse_uri, "URI"));
+  command
+      .add_option("--fabric", place.fabric,
+                  "without --uri, a server of our own: local (a thread), or tcp, shm, verbs (a "
+                  "process)")
+      ->check(CLI::IsMember({"local", "tcp", "shm", "verbs"}))
+      ->capture_default_str()
+      ->excludes(uri);
+  command
+      .add_option("--address", place.address,
+                  "address of this machine, for a server of our own with tcp or verbs")
+      ->capture_default_str();
+  command.add_option("--pool", place.pool,
+                     "nvm of a server of our own: a pool made for the run, in a file that is not "
+                     "there yet, or on a DAX device");
+  command.add_flag("--force", place.force, "overwrite the pool on the DAX device");
+  command
+      .add_option("--memory", options.memory,
+                  "size of each memory of a server of our own (default: --range)")
+      ->check(parsed_by(parse_bytes, "SIZE"));
+}
+
+}  // namespace
+
+void MicroOptions::add_to(CLI::App& command) {
+  add_place(command, *this);
+  command.add_option("--range", range, "bytes of the target memory that are used (default: 64M)")
+      ->check(parsed_by(parse_bytes, "SIZE"));
+  command
+      .add_option("--ddio", ddio,
+                  "on or off; real machine: whether its RNIC's writes go to the cache, which is "
+                  "believed; modelled machine: sets it")
+      ->check(CLI::IsMember({"on", "off"}));
+  command.add_option("--clients", point.clients, "clients, each a thread with a device of its own")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command.add_option("--connections", point.connections, "of each client")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  command.add_option("--window", point.window, "requests outstanding on each connection")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  command.add_option("--server-threads", point.server_threads, "that take two-sided requests")
+      ->check(CLI::Range(size_t{1}, kMostServerThreads))
+      ->capture_default_str();
+  command
+      .add_option("--writers-per-dimm", point.writers_per_dimm,
+                  "rule h2: at most so many server threads write to one DIMM")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  CLI::Option* const by_time =
+      command.add_option("--seconds", seconds, "how long each measurement is, after a warm-up")
+          ->check(CLI::Range(1e-6, kMostSeconds));
+  by_time->capture_default_str();
+  command.add_option("--ops", point.ops, "so many requests each, instead of a time")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
+      ->excludes(by_time);
+  command.add_option("--seed", point.seed, "of the random addresses")->capture_default_str();
+  command.add_flag("--json", json, "print one JSON object");
+}
+
+namespace {
+
+Error useless(std::string what) { return make_error(ErrorCode::kInvalidArgument, std::move(what)); }
+
+// An option that could not act is refused, not ignored.
+Status check_given(const CLI::App& command, const MicroOptions& options) {
+  const auto given = [&](const char* option) { return command.count(option) > 0; };
+  const MicroPlaceOptions& place = options.place;
+  if (!place.uri.empty()) {
+    for (const char* option : {"--pool", "--memory", "--force", "--address", "--server-threads"}) {
+      if (!given(option)) continue;
+      return useless(
+          fmt::format("{} is for a server of our own: give it to pmstore bench micro "
+                      "--serve, or leave --uri out",
+                      option));
+    }
+  }
+  const bool has_address = place.fabric == "tcp" || place.fabric == "verbs";
+  if (given("--address") && !has_address) {
+    return useless(
+        fmt::format("{} has no addresses: use --address with --fabric tcp or verbs", place.fabric));
+  }
+  if (place.force && place.pool.empty()) {
+    return useless("--force is about the pool on a DAX device: use it with --pool");
+  }
+  return {};
+}
+
+}  // namespace
+
+Status MicroOptions::complete(const CLI::App& command) {
+  PMSTORE_TRY_STATUS(check_given(command, *this));
+  if (!memory.empty()) {
+    PMSTORE_TRY(place.memory_bytes, parse_bytes(memory));
+  }
+  if (!range.empty()) {
+    PMSTORE_TRY(point.range_bytes, parse_bytes(range));
+  }
+  if (!ddio.empty()) point.ddio = ddio == "on";
+  if (!assume_domain.empty()) {
+    PMSTORE_TRY(point.domain, persist::parse_domain(assume_domain));
+  }
+  point.measured_ns = static_cast<uint64_t>(seconds * 1e9);
+  point.warmup_ns = point.measured_ns / 5;
+  return {};
+}
+
+Result<std::unique_ptr<MicroPlace>> MicroOptions::open_place() const {
+  return open_real_place(place);
+}
+
+Result<std::vector<MicroRow>> measure_all(MicroPlace& place, const std::vector<MicroCase>& cases,
+                                          bool keep_going) {
+  std::vector<MicroRow> rows;
+  for (const MicroCase& each : cases) {
+    PMSTORE_TRY_STATUS(check_point(each.point));
+    MicroRow row{each, std::nullopt, {}};
+    if (const Status possible = place.check(each.point); !possible) {
+      if (!keep_going) return possible.error();
+      row.refused = possible.error().message;
+    }
+    rows.push_back(std::move(row));
+  }
+  ProgressLine line;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    MicroRow& row = rows[i];
+    if (!row.refused.empty()) continue;
+    line.update(fmt::format("{}/{}: {}", i + 1, rows.size(), row.measured.name));
+    auto result = place.measure(row.measured.point);
+    if (result) {
+      row.result = std::move(*result);
+    } else if (keep_going && result.code() == ErrorCode::kUnsupported) {
+      row.refused = result.error().message;
+    } else {
+      return std::move(result.error());
+    }
+  }
+  return rows;
+}
+
+int fail_micro(std::string_view what, const Error& why) {
+  fail(kProgram, what, why);
+  return why.code == ErrorCode::kInvalidArgument ? kWrongUsage : kFailed;
+}
+
+}  // namespace pmstore::tools
