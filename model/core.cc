@@ -2,6 +2,7 @@
 
 #include "model/cluster.h"
 #include "model/connection.h"
+#include "model/host.h"
 #include "model/picoseconds.h"
 
 namespace pmstore::model {
@@ -44,7 +45,11 @@ void Core::run(uint32_t) {
   if (connection != nullptr) {
     const CoreParameters& costs = cluster_.parameters().core;
     if (asked || message) charge(to_ps(costs.poll_ns));
-    if (message) charge(to_ps(costs.message_ns));
+    if (message) {
+      MemorySystem& memory = delivery.to->rnic->host().memory();
+      set_free(memory.cpu_receive(number_, free_ps(), delivery.written, delivery.bytes));
+      charge(to_ps(costs.message_ns));
+    }
     connection->take(delivery);  // may be gone then
     events_.interrupt();
   }

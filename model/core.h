@@ -28,6 +28,9 @@ struct Delivery {
   uint32_t immediate;
   QueuePair* to;  // of the connection that is told
   fabric::Completion* completion;
+  // Of an immediate: what was written with it.
+  const void* written = nullptr;
+  uint32_t bytes = 0;
 };
 
 class Core {

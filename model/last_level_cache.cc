@@ -21,7 +21,7 @@ uint64_t initial_order(uint32_t ways) {
 LastLevelCache::LastLevelCache(const LlcParameters& parameters, uint64_t seed)
     : ways_(static_cast<uint32_t>(parameters.ways)),
       ddio_ways_(std::min(ways_, static_cast<uint32_t>(parameters.ddio_ways))),
-      random_victim_(parameters.random_victim),
+      second_oldest_(parameters.second_oldest),
       random_(seed) {
   PMSTORE_CHECK(ways_ >= 1 && ways_ <= kMostWays, "a set has room for that many");
   const double lines = parameters.kib * 1024 / kCacheLineBytes;
@@ -87,15 +87,15 @@ uint32_t LastLevelCache::victim(const Set& set, bool device) {
   for (uint32_t way = 0; way < allowed; ++way) {
     if (set.tags[way] == 0) return way;
   }
-  if (random_victim_ > 0 && random_.uniform() < random_victim_) {
-    return static_cast<uint32_t>(random_.below(allowed));
-  }
   uint32_t oldest = 0;
+  uint32_t second = 0;
   for (uint32_t i = 0; i < ways_; ++i) {
     const auto way = static_cast<uint32_t>(set.order >> (4 * i) & 15);
-    if (way < allowed) oldest = way;
+    if (way >= allowed) continue;
+    second = oldest;
+    oldest = way;
   }
-  return oldest;
+  return allowed > 1 && random_.uniform() < second_oldest_ ? second : oldest;
 }
 
 }  // namespace pmstore::model

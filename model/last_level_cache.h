@@ -3,11 +3,11 @@
 // One level stands for all of a socket's caches: a line remembers the core that touched it last,
 // whose own caches are taken to hold it. Modelled: sets and ways; devices bring lines into the DDIO
 // ways only (and change lines in place wherever they are); the line that goes is the least recently
-// used one of the ways allowed, but for a share of evictions that takes any of them. That share is
-// what brings lines of one XPLine to the DIMM at different times. Left out: the slices and their
-// hash (so neighbouring lines are in neighbouring sets), capacity of the cores' own caches,
-// prefetching.
-// One thread. Random numbers come from a seeded generator: the same calls give the same victims.
+// used one of the ways allowed, but for a share of evictions that takes the one after it, as a
+// pseudo-LRU does. That share is what brings lines of one XPLine to the DIMM at different times.
+// Left out: the slices and their hash (so neighbouring lines are in neighbouring sets), capacity of
+// the cores' own caches, prefetching. One thread. Random numbers come from a seeded generator: the
+// same calls give the same victims.
 #pragma once
 
 #include <cstddef>
@@ -80,7 +80,7 @@ class LastLevelCache {
   uint32_t victim(const Set& set, bool device);
 
   uint32_t ways_, ddio_ways_;
-  double random_victim_;
+  double second_oldest_;
   size_t lines_ = 0;  // that are in
   // All zero bytes at the start, and so not touched: most modelled hosts use little of it.
   size_t sets_count_;

@@ -73,6 +73,7 @@ struct MemorySystem::State {
   Placement placement;
   bool ddio;
   uint32_t cores_per_socket;
+  uint64_t dram_ps, bypassed_ps;
   uint64_t hit_ps, private_hit_ps, store_ps, write_back_ps, streaming_ps;
   std::vector<Socket> sockets;
   std::vector<Interconnect> hops;  // from, to; all of one latency
@@ -84,6 +85,8 @@ using Entry = LastLevelCache::Entry;
 MemorySystem::State::State(const Parameters& parameters, const MemoryOptions& options)
     : ddio(options.ddio),
       cores_per_socket(static_cast<uint32_t>(parameters.cpu.cores_per_socket)),
+      dram_ps(to_ps(parameters.dram.latency_ns)),
+      bypassed_ps(to_ps(parameters.cpu.bypassed_ns)),
       hit_ps(to_ps(parameters.llc.hit_ns)),
       private_hit_ps(to_ps(parameters.cpu.private_hit_ns)),
       store_ps(to_ps(parameters.cpu.store_ns)),
@@ -248,6 +251,13 @@ uint64_t MemorySystem::cpu_load(uint32_t core, uint64_t at_ps, const void* from,
     done_ps = std::max(done_ps, s.cpu_touch_line(core, at_ps, lines.line, false));
   }
   return done_ps;
+}
+
+uint64_t MemorySystem::cpu_receive(uint32_t core, uint64_t at_ps, const void* message,
+                                   uint32_t bytes) {
+  State& s = *state_;
+  if (!s.ddio) at_ps += 2 * s.bypassed_ps + s.dram_ps;
+  return bytes == 0 ? at_ps : cpu_load(core, at_ps, message, bytes);
 }
 
 uint64_t MemorySystem::cpu_store(uint32_t core, uint64_t at_ps, const void* to, uint32_t bytes) {

@@ -49,6 +49,9 @@ class MemorySystem {
   // Each gives the time at which the core can go on; a store goes on before its line is there.
 
   uint64_t cpu_load(uint32_t core, uint64_t at_ps, const void* from, uint32_t bytes);
+  // A message that a device has just written, and its completion: the completion is read first, and
+  // what it costs when it is in the cache is left to the caller.
+  uint64_t cpu_receive(uint32_t core, uint64_t at_ps, const void* message, uint32_t bytes);
   // Through the cache: a line that is not there is read first (read for ownership).
   uint64_t cpu_store(uint32_t core, uint64_t at_ps, const void* to, uint32_t bytes);
   uint64_t cpu_store_non_temporal(uint32_t core, uint64_t at_ps, const void* to, uint32_t bytes);

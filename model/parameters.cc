@@ -52,13 +52,13 @@ void visit_memory(P& p, Visit&& visit) {
   visit("llc.ways", p.llc.ways, 1, 12, "published: 11 ways");
   visit("llc.ddio_ways", p.llc.ddio_ways, 1, 12, "published: two ways by default");
   visit("llc.hit_ns", p.llc.hit_ns, 0, 1e6, "assumed: a third of a read of DRAM, at most");
-  visit("llc.random_victim", p.llc.random_victim, 0, 1,
+  visit("llc.second_oldest", p.llc.second_oldest, 0, 1,
         "fitted: write amplification of bulk one-sided writes with DDIO, about 2");
   visit("numa.latency_ns", p.numa.latency_ns, 0, 1e6, "assumed: no row depends on it");
   visit("numa.read_line_ns", p.numa.read_line_ns, 0, 1e6,
         "assumed: one link of 20 GB/s; no row depends on it");
   visit("numa.full_line_ns", p.numa.full_line_ns, 0, 1e6,
-        "fitted: one-sided 2,048 B writes, nothing applied, 38% of 100 Gb/s");
+        "published: half of 100 Gb/s for writes to the other socket");
   visit("numa.owned_line_ns", p.numa.owned_line_ns, 0, 1e6,
         "fitted: one-sided 16 B writes, nothing applied, 15 M/s");
 }
@@ -81,6 +81,8 @@ void visit_processor(P& p, Visit&& visit) {
         "published: 12 line fill buffers in this generation");
   visit("cpu.write_back_ns", p.cpu.write_back_ns, 0, 1e6,
         "derived: 62 ns for a store, clwb and sfence");
+  visit("cpu.bypassed_ns", p.cpu.bypassed_ns, 0, 1e6,
+        "fitted: two-sided peak with DDIO off, 23 M/s; empirical");
   visit("cpu.streaming_ns", p.cpu.streaming_ns, 0, 1e6,
         "derived: 90 ns for a streaming store and sfence");
 }

@@ -21,13 +21,13 @@ namespace pmstore::model {
 struct DimmParameters {
   double per_socket = 6;
   double interleave_bytes = 4096;
-  double media_write_ns = 115.4;     // of one XPLine
-  double media_read_ns = 38.4;       // of one XPLine
-  double read_write_turn_ns = 22.5;  // more, when a read and a write follow each other
-  double read_latency_ns = 250;      // of a 64-byte request that misses the buffer
-  double buffer_latency_ns = 90;     // of one that finds its XPLine there
-  double combining_lines = 64;       // XPLines in the buffer, which reads and writes share
-  double media_queue = 8;            // XPLines on their way from the buffer to the media
+  double media_write_ns = 115.4;   // of one XPLine
+  double media_read_ns = 38.4;     // of one XPLine
+  double read_write_turn_ns = 15;  // more, when a read and a write follow each other
+  double read_latency_ns = 250;    // of a 64-byte request that misses the buffer
+  double buffer_latency_ns = 90;   // of one that finds its XPLine there
+  double combining_lines = 64;     // XPLines in the buffer, which reads and writes share
+  double media_queue = 8;          // XPLines on their way from the buffer to the media
   // With that many CPU cores writing, the DIMM begins to lose, and has lost crowd_loss of its speed
   // with crowd_full cores. Devices do not count. The cause is not known: see docs/model.md.
   double crowd_begin = 4;
@@ -54,15 +54,15 @@ struct LlcParameters {
   double ways = 11;
   double ddio_ways = 2;
   double hit_ns = 20;           // from a core and back
-  double random_victim = 0.35;  // share of evictions that take any line instead of the oldest
+  double second_oldest = 0.18;  // share of evictions that take the second oldest line
 };
 
 // The way between two sockets (model/interconnect.h).
 struct NumaParameters {
   double latency_ns = 65;       // one way
   double read_line_ns = 3.2;    // of the link, for 64 bytes read
-  double full_line_ns = 13.5;   // for 64 bytes written without reading them first
-  double owned_line_ns = 66.7;  // for 64 bytes read, changed and written back
+  double full_line_ns = 10.24;  // for 64 bytes written without reading them first
+  double owned_line_ns = 57.2;  // for 64 bytes read, changed and written back
 };
 
 // What hangs between an RNIC and its socket (model/pcie.h).
@@ -81,7 +81,9 @@ struct CpuParameters {
   double store_ns = 1;        // to issue a store, a streaming store or a write-back of one line
   double fill_buffers = 12;   // lines on their way to or from one core
   double write_back_ns = 60;  // from clwb until the controller has the line
-  double streaming_ns = 89;   // from a streaming store until the controller has the line
+  // A core that waits for a line which a device writes past the cache: beyond reading it.
+  double bypassed_ns = 250;
+  double streaming_ns = 89;  // from a streaming store until the controller has the line
 };
 
 // The sets that there are, in the order in which they are listed to people.

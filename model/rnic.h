@@ -85,7 +85,7 @@ class Rnic {
 
   // ---- responder (rnic_responder.cc) ----
   void on_arrival(Operation* operation);
-  void admit(Operation* operation, uint64_t at_ps);
+  void admit(Operation* operation);
   void on_received(Operation* operation);
   bool ready_to_receive(Operation* operation);
   void on_retry(QueuePair* qp);

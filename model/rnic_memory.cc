@@ -58,7 +58,7 @@ void Rnic::free_buffer() {
   const auto room = static_cast<uint64_t>(parameters_.rnic.rx_buffer_bytes);
   while (!on_wire_.empty() &&
          (buffered_bytes_ == 0 || buffered_bytes_ + on_wire_.front()->buffer_bytes() <= room)) {
-    admit(on_wire_.pop(), events_.now_ps());
+    admit(on_wire_.pop());
   }
 }
 
@@ -129,7 +129,8 @@ void Rnic::tell_immediate(Operation* operation) {
     return;
   }
   ++peer.immediates;
-  peer.core->deliver({Delivery::Kind::kImmediate, operation->request.immediate, &peer, nullptr});
+  peer.core->deliver({Delivery::Kind::kImmediate, operation->request.immediate, &peer, nullptr,
+                      remote_memory(operation->request), operation->request.bytes});
 }
 
 void Rnic::land_received(QueuePair& qp) {

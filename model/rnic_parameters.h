@@ -42,7 +42,7 @@ struct LinkParameters {
   double latency_ns = 260;     // one way: both transceivers, cables and one switch
   double bytes_per_ns = 12.5;  // each way
   double mtu_bytes = 4096;
-  double header_bytes = 78;  // per packet; an acknowledgement is one header
+  double header_bytes = 98;  // per packet; an acknowledgement is one header
 };
 
 // What the CPU is charged for, beyond its accesses to memory that somebody watches.
@@ -50,7 +50,7 @@ struct CoreParameters {
   double doorbell_ns = 80;  // the MMIO write of a post
   double wqe_ns = 20;       // building one WQE
   double poll_ns = 40;      // taking one CQE and resuming who waits for it
-  double message_ns = 250;  // handling one message: decoding, looking up, building the answer
+  double message_ns = 230;  // handling one message: decoding, looking up, building the answer
 };
 
 }  // namespace pmstore::model

@@ -27,9 +27,9 @@ double rx_ns(const RnicParameters& rnic, const fabric::WorkRequest& request) {
 
 void Rnic::on_arrival(Operation* operation) {
   ++counters_.requests;
-  uint64_t in_ps = events_.now_ps();
+  operation->in_ps = events_.now_ps();
   if (operation->qp->rnic != this) {
-    in_ps = receive_from_link(operation->writes() ? operation->request.bytes : 0);
+    operation->in_ps = receive_from_link(operation->writes() ? operation->request.bytes : 0);
   }
   free_buffer();
   const uint64_t bytes = operation->buffer_bytes();
@@ -37,18 +37,19 @@ void Rnic::on_arrival(Operation* operation) {
       buffered_bytes_ == 0 ||
       buffered_bytes_ + bytes <= static_cast<uint64_t>(parameters_.rnic.rx_buffer_bytes);
   if (fits && on_wire_.empty()) {
-    admit(operation, in_ps);
+    admit(operation);
   } else {
     ++counters_.full_buffer;
     on_wire_.push(operation);
   }
 }
 
-void Rnic::admit(Operation* operation, uint64_t at_ps) {
+void Rnic::admit(Operation* operation) {
   QueuePair& qp = *operation->qp;
   buffered_bytes_ += operation->buffer_bytes();
   const fabric::WorkRequest& request = operation->request;
-  uint64_t done_ps = rx_.take(at_ps, to_ps(rx_ns(parameters_.rnic, request))) +
+  uint64_t done_ps = rx_.take(std::max(operation->in_ps, events_.now_ps()),
+                              to_ps(rx_ns(parameters_.rnic, request))) +
                      to_ps(parameters_.rnic.pipeline_ns);
   done_ps = entry(done_ps, NicEntry::kQueuePair, qp.peer->number);
   if (qp.peer->connection != nullptr) {

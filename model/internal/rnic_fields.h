@@ -62,7 +62,7 @@ void visit_link(P& p, Visit&& visit) {
   visit("link.bytes_per_ns", p.link.bytes_per_ns, 1e-6, 1e3, "published: 100 Gb/s");
   visit("link.mtu_bytes", p.link.mtu_bytes, 256, 65536, "published: largest of InfiniBand");
   visit("link.header_bytes", p.link.header_bytes, 0, 4096,
-        "derived: RoCEv2 with RETH, preamble and gap; 256 B one-sided at 37 M/s");
+        "derived: RoCEv2 with RETH, preamble and gap");
 }
 
 template <typename P, typename Visit>
