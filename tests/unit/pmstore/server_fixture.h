@@ -26,7 +26,9 @@ class ServerFixture : public ::testing::Test {
     start();
   }
   void TearDown() override {
-    if (server_ != nullptr) EXPECT_TRUE(run(server_->stop()));
+    if (server_ == nullptr) return;
+    const Status stopped = run(server_->stop());
+    EXPECT_TRUE(stopped) << stopped.error().to_string();
   }
 
   template <typename T>
