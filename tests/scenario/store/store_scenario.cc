@@ -14,6 +14,10 @@ std::vector<Locks> locks_of_this_provider() {
   return all;
 }
 
+namespace {
+uint64_t default_call_timeout_ns() { return ClientOptions{}.call_timeout_ns; }
+}  // namespace
+
 void StoreScenario::SetUp() {
   setup_.discipline = GetParam().discipline;
   setup_.domain = GetParam().domain;
@@ -39,6 +43,10 @@ void StoreScenario::start_server() {
 
 std::unique_ptr<Client> StoreScenario::connect(ClientOptions options) {
   options.connect_timeout_ns = kPatientTimeoutNs;
+  // In an emulated guest on a busy host, both ends may stand still for seconds.
+  if (scheme() == fabric::Scheme::kVerbs && options.call_timeout_ns == default_call_timeout_ns()) {
+    options.call_timeout_ns = kPatientTimeoutNs;
+  }
   auto connected = run(Client::connect(executor_, target_->uri(), options));
   if (connected) return std::move(*connected);
   ADD_FAILURE() << connected.error().to_string();
