@@ -36,7 +36,8 @@ Status complete(MicroCommand& command, const CLI::App& app) {
   PMSTORE_TRY_STATUS(command.options.complete(app));
   MicroPoint& point = command.options.point;
   if (command.medium.empty()) {
-    command.medium = command.options.place.pool.empty() ? "dram" : "nvm";
+    const bool nvm = command.options.on_model() || !command.options.place.pool.empty();
+    command.medium = nvm ? "nvm" : "dram";
   }
   // There is only one way for these.
   if (command.op == op_name(MicroOp::kAtomic) && app.count("--payload") == 0) command.payload = "8";
@@ -146,8 +147,10 @@ void add_workload(CLI::App& app, MicroCommand& command) {
   app.add_option("--side", command.side, "one (RDMA) or two (the server's CPU)")
       ->check(parsed_by(parse_side, "SIDE"))
       ->capture_default_str();
-  app.add_option("--medium", command.medium,
-                 "dram or nvm (default: nvm with --pool, else dram); of atomics, rule h8 decides")
+  app.add_option(
+         "--medium", command.medium,
+         "dram or nvm (default: nvm with --pool and --model, else dram); of atomics, rule h8 "
+         "decides")
       ->check(parsed_by(parse_medium, "MEDIUM"));
   app.add_option("--pattern", command.pattern, "random or sequential")
       ->check(parsed_by(parse_pattern, "PATTERN"))
@@ -195,7 +198,7 @@ void add_bench_micro(CLI::App& bench, Invocation& invocation) {
                       "no measurements: serve at this URI until SIGINT or SIGTERM")
           ->check(parsed_by(fabric::parse_uri, "URI"));
   serve->excludes("--uri")->excludes("--fabric")->excludes("--sweep")->excludes("--factor");
-  serve->excludes("--plot")->excludes("--json");
+  serve->excludes("--plot")->excludes("--json")->excludes("--model");
   app->add_option("--assume-domain", command->options.assume_domain,
                   "treat the nvm of a server of our own as this persistence domain: none, adr, "
                   "eadr")
@@ -207,6 +210,8 @@ void add_bench_micro(CLI::App& bench, Invocation& invocation) {
       "example: pmstore bench micro --pool /dev/shm/micro-pool --assume-domain eadr --persistent "
       "--sweep strategy=naive,outstanding,doorbell --seconds 0.2\n"
       "example: pmstore bench micro --fabric tcp --sweep payload --ops 1000 --json\n"
+      "example: pmstore bench micro --model optane-cx5 --payload 16 --sweep 'rules=none;all' "
+      "--seconds 0.001\n"
       "two machines: pmstore bench micro --serve tcp://0.0.0.0:7100 on the one, and on the other\n"
       "pmstore bench micro --uri tcp://HOST:7100");
   app->callback([command, app, &invocation] {

@@ -121,7 +121,8 @@ void add_bench_persist(CLI::App& bench, Invocation& invocation) {
       "example: pmstore bench persist --pool /dev/shm/persist-pool --domain adr,eadr --payload "
       "64,1024 --seconds 0.1\n"
       "example: pmstore bench persist --fabric shm --pool /dev/shm/persist-pool --domain eadr "
-      "--ops 1000 --json");
+      "--ops 1000 --json\n"
+      "example: pmstore bench persist --model optane-cx5 --clients 1 --ddio off --seconds 0.001");
   app->callback([command, app, &invocation] {
     invocation.run = [command, app] { return bench_persist(*command, *app); };
   });

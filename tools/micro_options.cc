@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "model/cluster.h"
 #include "tools/commands.h"
 #include "tools/console.h"
 #include "tools/session_options.h"
@@ -37,10 +38,40 @@ void add_place(CLI::App& command, MicroOptions& options) {
       ->check(parsed_by(parse_bytes, "SIZE"));
 }
 
+void add_model(CLI::App& command, MicroOptions& options) {
+  MicroPlaceOptions& place = options.place;
+  CLI::Option* const model =
+      command
+          .add_option("--model", place.model,
+                      "no real machine: a modelled one, in virtual time; the same seed and options "
+                      "give the same figures")
+          ->check(parsed_by(model::named_parameters, "NAME"));
+  command
+      .add_option("--model-parameters", place.model_parameters,
+                  "a TOML file that changes parameters of the modelled machine")
+      ->needs(model);
+  command.add_option("--hosts", place.hosts, "modelled hosts: one server, the others clients")
+      ->check(CLI::Range(2u, model::Cluster::kMaxHosts))
+      ->needs(model)
+      ->capture_default_str();
+  for (const char* real : {"--uri", "--fabric", "--address", "--pool", "--force", "--memory"}) {
+    model->excludes(real);
+  }
+}
+
+// What saturates a modelled server, and how long is long enough there.
+constexpr uint32_t kModelClients = 16;
+constexpr uint32_t kModelServerThreads = 24;
+constexpr uint64_t kModelRange = uint64_t{1} << 30;
+constexpr double kModelSeconds = 0.005;
+// Until the ways of the cache that devices may write are full.
+constexpr double kModelWarmupSeconds = 0.005;
+
 }  // namespace
 
 void MicroOptions::add_to(CLI::App& command) {
   add_place(command, *this);
+  add_model(command, *this);
   command.add_option("--range", range, "bytes of the target memory that are used (default: 64M)")
       ->check(parsed_by(parse_bytes, "SIZE"));
   command
@@ -69,9 +100,16 @@ void MicroOptions::add_to(CLI::App& command) {
       command.add_option("--seconds", seconds, "how long each measurement is, after a warm-up")
           ->check(CLI::Range(1e-6, kMostSeconds));
   by_time->capture_default_str();
+  command
+      .add_option("--warmup", warmup,
+                  "seconds before that are not counted (default: a fifth; with --model 0.005, and "
+                  "0.04 where the server's CPU stores through "
+                  "its cache)")
+      ->check(CLI::Range(0.0, kMostSeconds));
   command.add_option("--ops", point.ops, "so many requests each, instead of a time")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
-      ->excludes(by_time);
+      ->excludes(by_time)
+      ->excludes("--warmup");
   command.add_option("--seed", point.seed, "of the random addresses")->capture_default_str();
   command.add_flag("--json", json, "print one JSON object");
 }
@@ -118,13 +156,26 @@ Status MicroOptions::complete(const CLI::App& command) {
   if (!assume_domain.empty()) {
     PMSTORE_TRY(point.domain, persist::parse_domain(assume_domain));
   }
+  double warmup_seconds = seconds / 5;
+  if (on_model()) {
+    const auto take_default = [&](const char* option, auto& value, auto model_default) {
+      if (command.count(option) == 0) value = model_default;
+    };
+    take_default("--clients", point.clients, kModelClients);
+    take_default("--server-threads", point.server_threads, kModelServerThreads);
+    take_default("--range", point.range_bytes, kModelRange);
+    take_default("--seconds", seconds, kModelSeconds);
+    warmup_seconds = kModelWarmupSeconds;
+  }
+  if (warmup >= 0) warmup_seconds = warmup;
+  point.default_warmup = warmup < 0;
   point.measured_ns = static_cast<uint64_t>(seconds * 1e9);
-  point.warmup_ns = point.measured_ns / 5;
+  point.warmup_ns = static_cast<uint64_t>(warmup_seconds * 1e9);
   return {};
 }
 
 Result<std::unique_ptr<MicroPlace>> MicroOptions::open_place() const {
-  return open_real_place(place);
+  return on_model() ? open_model_place(place) : open_real_place(place);
 }
 
 Result<std::vector<MicroRow>> measure_all(MicroPlace& place, const std::vector<MicroCase>& cases,

@@ -18,6 +18,7 @@ struct MicroOptions {
   std::string ddio;
   std::string assume_domain;
   double seconds = 1;
+  double warmup = -1;  // negative: the default
   bool json = false;
   std::string plot;
 
@@ -26,6 +27,7 @@ struct MicroOptions {
   // After parsing by `command`: fills `point` and `place` from the texts. InvalidArgument, also for
   // an option that could not act.
   Status complete(const CLI::App& command);
+  bool on_model() const { return !place.model.empty(); }
   Result<std::unique_ptr<MicroPlace>> open_place() const;
 };
 

@@ -44,10 +44,18 @@ struct MicroPlaceOptions {
   uint64_t memory_bytes = 0;          // of a server of our own; 0: the range
   std::string pool;
   bool force = false;
+  std::string model;             // a set of parameters of the modelled machine
+  std::string model_parameters;  // a TOML file that changes some of them
+  uint32_t hosts = 5;            // modelled: one server, the others clients
 };
 
 // Real machines. A server of our own is a thread with `local` and a child process otherwise; it is
 // started with the first measurement, and again whenever one needs another server.
 Result<std::unique_ptr<MicroPlace>> open_real_place(const MicroPlaceOptions& options);
+// The modelled machine `options.model`, in virtual time: the same point gives the same result,
+// wherever it is measured. Each measurement has a machine of its own: host 0 serves, client i is
+// on one of the others. Rule H1 off puts the target memory on the other socket than RNIC and server
+// threads. InvalidArgument for an unknown model, parameter or number of hosts.
+Result<std::unique_ptr<MicroPlace>> open_model_place(const MicroPlaceOptions& options);
 
 }  // namespace pmstore::tools

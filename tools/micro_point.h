@@ -66,6 +66,7 @@ struct MicroPoint {
   std::optional<persist::Domain> domain;  // assumed of nvm; not set: the one detected
   uint64_t seed = 1;
   uint64_t warmup_ns = 100'000'000;
+  bool default_warmup = true;  // a place may know better
   uint64_t measured_ns = 1'000'000'000;
   uint64_t ops = 0;  // 0: by time; else so many are measured, after a tenth as warm-up
 };

@@ -106,6 +106,46 @@ class Bench(unittest.TestCase):
             self.assertEqual(server.wait(20), 0)
             server.stdout.close()
 
+    def test_the_modelled_machine_repeats_itself(self):
+        model = ["micro", "--model", "optane-cx5", "--hosts", "4", "--clients", "12", "--seconds",
+                 "0.0001", "--warmup", "0.0001", "--json"]
+        sweep = ["--sweep", "side=one,two", "--sweep", "rules=none;all", "--payload", "16"]
+        first, again, other = (run(*model, *sweep, "--seed", seed) for seed in ("1", "1", "2"))
+        self.assertEqual(first.returncode, 0, first.stderr)
+        self.assertEqual(first.stdout, again.stdout)
+        self.assertNotEqual(first.stdout, other.stdout)
+        report = json.loads(first.stdout)
+        rows = {row["name"]: row for row in report["results"]}
+        plain, padded = rows["side=one rules=none"], rows["side=one rules=all"]
+        self.assertGreater(padded["rate_per_s"], plain["rate_per_s"] * 1.5)
+        self.assertGreater(plain["machine"]["nvm_reads_per_op"], 0.5)
+        self.assertEqual(padded["machine"]["nvm_reads_per_op"], 0)
+        self.assertGreater(padded["machine"]["write_amplification"], 3)
+        self.assertEqual(len(padded["machine"]["dimms"]), 6)
+        self.assertIn("dimm.media_write_ns", report["config"]["model_parameters"])
+
+    def test_the_modelled_machine_has_parameters(self):
+        slow = os.path.join(self.folder, "slow.toml")
+        with open(slow, "w", encoding="ascii") as file:
+            file.write("[dimm]\nmedia_write_ns = 1000\n")
+        model = ["micro", "--model", "optane-cx5", "--clients", "4", "--ops", "20000",
+                 "--rules", "all"]
+        fast, _ = self.results(*model)
+        slower, _ = self.results(*model, "--model-parameters", slow)
+        self.assertLess(slower[0]["rate_per_s"], fast[0]["rate_per_s"] / 2)
+        one, _ = self.results(*model, "--single-dimm")
+        self.assertEqual(sum(d["NWriteReq"] > 0 for d in one[0]["machine"]["dimms"]), 1)
+        with open(slow, "w", encoding="ascii") as file:
+            file.write("[dimm]\nspeed = 1\n")
+        self.assert_refused(2, "media_write_ns", *model, "--model-parameters", slow)
+        for pattern, arguments in (("optane-cx5", ["--model", "cray"]),
+                                   ("--model", ["--hosts", "3"]),
+                                   ("2 to 1024", [*model[1:], "--hosts", "1"]),
+                                   ("excludes", [*model[1:], "--fabric", "tcp"])):
+            self.assert_refused(2, pattern, "micro", *arguments)
+        self.assert_refused(1, "24 cores", *model, "--server-threads", "30")
+        self.assert_refused(1, "leave one", *model[:-1], "all,-h3", "--ddio", "off")
+
     def test_a_store_is_no_server_of_benchmarks(self):
         self.assert_refused(1, "nobody answers", "micro", "--uri", "tcp://127.0.0.1:1", *TINY)
 

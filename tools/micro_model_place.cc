@@ -1,0 +1,300 @@
+// Measurements on a modelled machine: the server on host 0, clients on the others, all in virtual
+// time, a machine of its own for each measurement.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/clock.h"
+#include "model/cluster.h"
+#include "model/host.h"
+#include "tools/aliased_memory.h"
+#include "tools/micro_place.h"
+
+namespace pmstore::tools {
+namespace {
+
+using model::DimmCounters;
+using model::RnicCounters;
+using persist::Rule;
+using persist::Rules;
+
+constexpr char kServerName[] = "server";
+// Until all of the last-level cache is full of what the server's CPU has written to it.
+constexpr uint64_t kCachedWarmupNs = 40'000'000;
+
+Status unsupported(std::string what) {
+  return make_error(ErrorCode::kUnsupported, std::move(what));
+}
+
+// Whether device writes go to the cache. Said twice, the option wins; check() refuses a
+// contradiction.
+bool ddio_of(const MicroPoint& point) { return point.ddio.value_or(!point.rules.has(Rule::kH3)); }
+
+// Charges a core of the server for what it does to the target memory.
+class ChargedCore final : public persist::Observer {
+ public:
+  ChargedCore(model::Host& host, size_t core, persist::Domain domain)
+      : memory_(host.memory()), core_(host.core(core)), domain_(domain) {}
+
+  void on_store(const void* to, const void*, size_t bytes, bool non_temporal) override {
+    const auto count = static_cast<uint32_t>(bytes);
+    core_.set_free(non_temporal
+                       ? memory_.cpu_store_non_temporal(core_.number(), core_.free_ps(), to, count)
+                       : memory_.cpu_store(core_.number(), core_.free_ps(), to, count));
+  }
+  void on_flush(const void* from, size_t bytes) override {
+    // Where the caches are durable, a flush is nothing.
+    if (domain_ == persist::Domain::kCpuCache) return;
+    core_.set_free(
+        memory_.cpu_flush(core_.number(), core_.free_ps(), from, static_cast<uint32_t>(bytes)));
+  }
+  void on_drain() override { core_.set_free(memory_.cpu_drain(core_.number(), core_.free_ps())); }
+  void on_load(const void* from, size_t bytes) {
+    core_.set_free(
+        memory_.cpu_load(core_.number(), core_.free_ps(), from, static_cast<uint32_t>(bytes)));
+  }
+
+ private:
+  model::MemorySystem& memory_;
+  model::Core& core_;
+  const persist::Domain domain_;
+};
+
+// What the server's host has counted.
+struct Counted {
+  std::vector<DimmCounters> dimms;
+  RnicCounters rnic;
+  uint64_t busy_ps = 0;
+
+  static Counted of(model::Host& host) {
+    Counted counted;
+    for (size_t i = 0; i < host.memory().dimms(); ++i) {
+      counted.dimms.push_back(host.memory().dimm(i));
+    }
+    counted.rnic = host.rnic_counters();
+    counted.busy_ps = host.busy_ps();
+    return counted;
+  }
+};
+
+nlohmann::ordered_json dimm_json(const DimmCounters& dimm) {
+  return {{"NReadReq", dimm.read_requests},
+          {"NWriteReq", dimm.write_requests},
+          {"NMediaRead", dimm.media_reads},
+          {"NMediaWrite", dimm.media_writes}};
+}
+
+// One modelled machine with one measurement's server and clients.
+class Machine {
+ public:
+  Machine(const MicroPoint& point, std::span<std::byte> memory)
+      : point_(point), memory_(memory), executor_(clock_) {}
+  Status start(const model::Parameters& parameters, uint32_t hosts);
+  Result<MicroResult> run();
+
+ private:
+  struct Worker {
+    std::unique_ptr<ChargedCore> charged;
+    std::unique_ptr<fabric::Device> device;
+    std::unique_ptr<MicroServer> server;
+  };
+  Status start_worker(uint32_t index, uint32_t workers);
+  MicroMemory target(ChargedCore& charged) const;
+  nlohmann::ordered_json machine_json(const Counted& before, const Counted& after,
+                                      uint64_t operations, double seconds) const;
+
+  const MicroPoint& point_;
+  const std::span<std::byte> memory_;
+  const fabric::Uri uri_{fabric::Scheme::kLocal, kServerName, 0};
+  base::VirtualClock clock_;
+  base::Executor executor_;
+  std::unique_ptr<model::Cluster> cluster_;
+  std::vector<Worker> workers_;
+  std::vector<std::unique_ptr<fabric::Device>> clients_;
+};
+
+MicroMemory Machine::target(ChargedCore& charged) const {
+  MicroMemory target;
+  target.bytes = memory_;
+  target.capability.domain = point_.domain.value_or(persist::Domain::kMemoryController);
+  target.capability.landing = cluster_->host(0).landing();
+  target.interleaved = true;
+  target.observer = &charged;
+  target.on_load = [&charged](const void* from, size_t bytes) { charged.on_load(from, bytes); };
+  return target;
+}
+
+Status Machine::start_worker(uint32_t index, uint32_t workers) {
+  model::Host& host = cluster_->host(0);
+  Worker& worker = workers_.emplace_back();
+  const persist::Domain domain = point_.domain.value_or(persist::Domain::kMemoryController);
+  worker.charged = std::make_unique<ChargedCore>(host, index, domain);
+  PMSTORE_TRY(worker.device, host.on_core(index).open(fabric::Scheme::kLocal, executor_));
+  MicroServerOptions options;
+  const bool nvm = micro_medium(point_) == MicroMedium::kNvm;
+  (nvm ? options.nvm : options.dram) = target(*worker.charged);
+  PMSTORE_TRY(worker.server,
+              MicroServer::start(*worker.device, options, micro_worker_uri(uri_, index, 0)));
+  worker.server->set_workers(std::vector<uint16_t>(workers, 0));
+  return {};
+}
+
+Status Machine::start(const model::Parameters& parameters, uint32_t hosts) {
+  const bool own_socket = point_.rules.has(Rule::kH1);
+  model::Topology topology;
+  topology.hosts = hosts;
+  topology.sockets = own_socket ? 1 : 2;
+  topology.ddio = ddio_of(point_);
+  topology.seed = point_.seed;
+  PMSTORE_TRY(cluster_, model::Cluster::create(executor_, parameters, topology));
+  const bool nvm = micro_medium(point_) == MicroMedium::kNvm;
+  cluster_->host(0).memory().placement().place(
+      memory_, nvm ? model::Medium::kNvm : model::Medium::kDram, own_socket ? 0 : 1);
+  for (uint32_t i = 0; i < point_.server_threads; ++i) {
+    PMSTORE_TRY_STATUS(start_worker(i, point_.server_threads));
+  }
+  // Round the client hosts; each client has a core, which it shares only when there are too few.
+  const auto cores = static_cast<uint32_t>(parameters.cpu.cores_per_socket);
+  for (uint32_t i = 0; i < point_.clients; ++i) {
+    model::Host& host = cluster_->host(1 + i % (hosts - 1));
+    auto& opener = host.on_core(i / (hosts - 1) % cores);
+    PMSTORE_TRY(auto device, opener.open(fabric::Scheme::kLocal, executor_));
+    clients_.push_back(std::move(device));
+  }
+  return {};
+}
+
+Result<MicroResult> Machine::run() {
+  model::Host& host = cluster_->host(0);
+  std::vector<fabric::Device*> devices;
+  for (const auto& device : clients_) devices.push_back(device.get());
+  MicroControl control(point_);
+  Counted before;
+  Counted after;
+  uint64_t begin_ns = 0;
+  uint64_t end_ns = 0;
+  control.on_begin = [&] {
+    before = Counted::of(host);
+    begin_ns = executor_.now_ns();
+  };
+  control.on_end = [&] {
+    after = Counted::of(host);
+    end_ns = executor_.now_ns();
+  };
+  MicroResult result;
+  const std::span<fabric::Device* const> all(devices);
+  PMSTORE_TRY(result.tally, executor_.run(run_micro(executor_, all, uri_, point_, control)));
+  result.machine = machine_json(before, after, result.tally.latency_ns.count(),
+                                static_cast<double>(end_ns - begin_ns) / 1e9);
+  return result;
+}
+
+nlohmann::ordered_json Machine::machine_json(const Counted& before, const Counted& after,
+                                             uint64_t operations, double seconds) const {
+  const double ops = std::max(1.0, static_cast<double>(operations));
+  const auto per_op = [ops](uint64_t total) { return static_cast<double>(total) / ops; };
+  DimmCounters all;
+  nlohmann::ordered_json dimms = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < after.dimms.size(); ++i) {
+    const DimmCounters dimm = after.dimms[i] - before.dimms[i];
+    all += dimm;
+    dimms.push_back(dimm_json(dimm));
+  }
+  const RnicCounters& now = after.rnic;
+  const RnicCounters& then = before.rnic;
+  const double busy_s = static_cast<double>(after.busy_ps - before.busy_ps) / 1e12;
+  nlohmann::ordered_json json = {
+      {"nvm_reads_per_op", per_op(all.read_requests)},
+      {"nvm_writes_per_op", per_op(all.write_requests)},
+      {"media_reads_per_op", per_op(all.media_reads)},
+      {"media_writes_per_op", per_op(all.media_writes)},
+      {"write_amplification", all.write_amplification()},
+      {"server_doorbells_per_op", per_op(now.doorbells - then.doorbells)},
+      {"server_pcie_transactions_per_op",
+       per_op(now.pcie_transactions() - then.pcie_transactions())},
+      {"server_qp_misses_per_op", per_op(now.qp_misses - then.qp_misses)},
+      {"server_wqe_misses_per_op", per_op(now.wqe_misses - then.wqe_misses)},
+      {"server_translation_misses_per_op",
+       per_op(now.translation_misses - then.translation_misses)},
+      {"server_busy_cores", seconds > 0 ? busy_s / seconds : 0.0}};
+  if (micro_medium(point_) == MicroMedium::kNvm) json["dimms"] = std::move(dimms);
+  return json;
+}
+
+class ModelPlace final : public MicroPlace {
+ public:
+  ModelPlace(const MicroPlaceOptions& options, const model::Parameters& parameters)
+      : options_(options), parameters_(parameters) {}
+
+  Status check(const MicroPoint& point) const override;
+  Result<MicroResult> measure(const MicroPoint& point) override;
+  Rules fixed_rules() const override { return Rules::none(); }
+  nlohmann::ordered_json config() const override;
+  std::string name() const override {
+    return fmt::format("modelled machine {}, {} hosts", parameters_.name, options_.hosts);
+  }
+
+ private:
+  const MicroPlaceOptions options_;
+  const model::Parameters parameters_;
+  std::unique_ptr<AliasedMemory> memory_;
+};
+
+Status ModelPlace::check(const MicroPoint& point) const {
+  if (point.ddio && point.named_rules.has(Rule::kH3) && *point.ddio == point.rules.has(Rule::kH3)) {
+    return unsupported("rule h3 is DDIO off, and --ddio says the opposite: leave one of them out");
+  }
+  const auto cores = static_cast<uint32_t>(parameters_.cpu.cores_per_socket);
+  if (point.server_threads > cores) {
+    return unsupported(fmt::format("{} server threads: a socket of this machine has {} cores",
+                                   point.server_threads, cores));
+  }
+  if (point.domain == persist::Domain::kNone) {
+    return unsupported("the modelled nvm is never an ordinary file: use domain adr or eadr");
+  }
+  return {};
+}
+
+Result<MicroResult> ModelPlace::measure(const MicroPoint& asked) {
+  MicroPoint point = asked;
+  const bool cpu_writes = point.op == MicroOp::kWrite && !is_one_sided(point);
+  if (point.default_warmup && cpu_writes && !point.persistent && !micro_non_temporal(point)) {
+    point.warmup_ns = std::max(point.warmup_ns, kCachedWarmupNs);
+  }
+  if (!memory_ || memory_->bytes().size() < point.range_bytes) {
+    memory_.reset();
+    PMSTORE_TRY(memory_, AliasedMemory::create(point.range_bytes));
+  }
+  Machine machine(point, memory_->bytes().first(point.range_bytes));
+  PMSTORE_TRY_STATUS(machine.start(parameters_, options_.hosts));
+  return machine.run();
+}
+
+nlohmann::ordered_json ModelPlace::config() const {
+  nlohmann::ordered_json parameters = nlohmann::ordered_json::object();
+  for (const model::ParameterInfo& each : model::describe(parameters_)) {
+    parameters[each.name] = each.value;
+  }
+  return {{"fabric", "model"},
+          {"model", parameters_.name},
+          {"hosts", options_.hosts},
+          {"model_parameters", std::move(parameters)}};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<MicroPlace>> open_model_place(const MicroPlaceOptions& options) {
+  PMSTORE_TRY(model::Parameters parameters, model::named_parameters(options.model));
+  if (!options.model_parameters.empty()) {
+    PMSTORE_TRY_STATUS(model::override_parameters(parameters, options.model_parameters));
+  }
+  if (options.hosts < 2 || options.hosts > model::Cluster::kMaxHosts) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      fmt::format("{} hosts: use 2 (one server, one client) to {}", options.hosts,
+                                  model::Cluster::kMaxHosts));
+  }
+  return std::unique_ptr<MicroPlace>(std::make_unique<ModelPlace>(options, parameters));
+}
+
+}  // namespace pmstore::tools
