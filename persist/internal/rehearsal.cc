@@ -152,8 +152,9 @@ Status open_copy(const PoolFile& file, const Examined& examined, const std::stri
 }
 
 // One byte for the code, then the message; nothing is left to do after it, closing included.
+// Nor may anything be thrown out of here into the parent's code.
 [[noreturn]] void run_child(int pipe, const PoolFile& file, const Examined& examined,
-                            const std::string& path) {
+                            const std::string& path) noexcept {
   become_quiet();
   const Status status = open_copy(file, examined, path);
   std::string said(1, kFine);
