@@ -152,6 +152,7 @@ base::Task<Status> ClientSession::execute_after(Status failed, OpBuffer& buffer)
   const uint64_t deadline = executor().now_ns() + call_timeout_ns_;
   while (!failed && failed.code() == ErrorCode::kBackPressure) {
     if (executor().now_ns() >= deadline) {
+      drop();  // of what was posted before without a completion nobody hears any more
       co_return make_error(ErrorCode::kTimeout, "the send queue stayed full");
     }
     co_await executor().sleep_for(kSendQueuePauseNs);
@@ -166,6 +167,7 @@ base::Task<Status> ClientSession::post(OpBuffer& buffer, bool signaled) {
   const uint64_t deadline = executor().now_ns() + call_timeout_ns_;
   while (!posted && posted.code() == ErrorCode::kBackPressure) {
     if (executor().now_ns() >= deadline) {
+      drop();  // of what was posted before without a completion nobody hears any more
       co_return make_error(ErrorCode::kTimeout, "the send queue stayed full");
     }
     co_await executor().sleep_for(kSendQueuePauseNs);

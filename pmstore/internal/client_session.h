@@ -43,7 +43,9 @@ struct BufferAwaiter {
   OpBuffer& buffer;
   Status posted;
   BufferAwaiter(fabric::Connection& c, OpBuffer& b)
-      : connection(c), buffer(b), posted(c.post(b.batch, &b.completion)) {}
+      : connection(c), buffer(b), posted(c.post(b.batch, &b.completion)) {
+    if (posted) buffer.unsignaled = false;  // its completion says it of all before it
+  }
   BufferAwaiter(const BufferAwaiter&) = delete;
   BufferAwaiter& operator=(const BufferAwaiter&) = delete;
   ~BufferAwaiter() { buffer.completion.set_waiter({}); }
@@ -51,7 +53,6 @@ struct BufferAwaiter {
   void await_suspend(std::coroutine_handle<> waiter) { buffer.completion.set_waiter(waiter); }
   Status await_resume() {
     if (!posted) return std::move(posted);
-    buffer.unsignaled = false;
     ++connection.mutable_counters().round_trips;
     if (!buffer.completion.ok()) return connection.why_broken();
     return {};
@@ -147,8 +148,8 @@ class ClientSession {
   // Posts the batch of `buffer` and waits for it; see execute_after().
   BufferAwaiter execute(OpBuffer& buffer) { return BufferAwaiter(*connection_, buffer); }
   // After execute(buffer) has failed with `failed`: when the send queue was full, posts it again
-  // until there is room, and waits for it; Timeout when there is none in time. Else gives `failed`
-  // back.
+  // until there is room, and waits for it; Timeout, and the session is given up, when there is none
+  // in time. Else gives `failed` back.
   base::Task<Status> execute_after(Status failed, OpBuffer& buffer);
   // Posts, waiting for room in the send queue. Errors as above, Disconnected: was not posted.
   // `signaled`: finishes the buffer's completion.

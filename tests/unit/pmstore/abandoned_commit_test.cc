@@ -184,5 +184,31 @@ TEST_P(Abandoned, ReadInItsMiddleLeavesItsBufferToWhatStillArrives) {
   EXPECT_EQ(client_->session().reconnects, 0u);
 }
 
+// Its reads take several doorbells, of which only the last one is signaled.
+TEST_P(Abandoned, ValidationInItsMiddleLeavesNoBufferUnusable) {
+  constexpr int kReads = 80;
+  for (int i = 0; i < kReads; ++i) {
+    ASSERT_TRUE(run(client_->put(table_, "many" + std::to_string(i), "value")));
+  }
+  for (int round = 0; round < 140; ++round) {  // more than there are buffers
+    Transaction tx = client_->begin();
+    for (int i = 0; i < kReads; ++i) {
+      ASSERT_TRUE(run(tx.get(table_, "many" + std::to_string(i))));
+    }
+    SlowRequest injector(kReads);
+    const fabric::ScopedFaultInjector installed(injector);
+    Task<Status> commit = tx.commit();
+    commit.start();
+    for (int i = 0; i < 10 && !commit.done(); ++i) executor_.run_once();
+  }
+  let_time_pass(SlowRequest::kDelayNs);
+  Task<Result<std::string>> read = client_->get(table_, "many0");
+  read.start();
+  let_time_pass(SlowRequest::kDelayNs);
+  ASSERT_TRUE(read.done()) << "it waits for a buffer";
+  EXPECT_TRUE(read.take());
+  EXPECT_EQ(client_->session().reconnects, 0u);
+}
+
 }  // namespace
 }  // namespace pmstore
