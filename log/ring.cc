@@ -42,8 +42,9 @@ bool is_sane(const RingHeader& header, uint64_t data_bytes) {
          header.incarnation_lsn <= header.start_lsn + data_bytes;
 }
 
+// Of at least one byte.
 bool all_zero(const std::byte* from, size_t bytes) {
-  return std::all_of(from, from + bytes, [](std::byte b) { return b == std::byte{0}; });
+  return *from == std::byte{0} && std::memcmp(from, from + 1, bytes - 1) == 0;
 }
 
 }  // namespace
@@ -125,11 +126,15 @@ Status Ring::erase_header(uint64_t from, uint64_t to) {
 // the one before it, alone, would bring back marks that have moved since. What is zero is flushed
 // all the same: a process that died here may have left zeros in the CPU's caches only.
 Status Ring::erase() {
-  constexpr size_t kStep = 4096;
   const uint64_t newest = newest_copy() * kRingHeaderCopyStride;
   PMSTORE_TRY_STATUS(erase_header(0, newest));
   PMSTORE_TRY_STATUS(erase_header(newest + kRingHeaderCopyStride, kRingHeaderBytes));
   PMSTORE_TRY_STATUS(erase_header(newest, newest + kRingHeaderCopyStride));
+  return erase_data();
+}
+
+Status Ring::erase_data() {
+  constexpr size_t kStep = 4096;
   for (uint64_t done = 0; done < position_.data_bytes; done += kStep) {
     std::byte* const data = memory_->at(data_offset() + done);
     const size_t step = std::min<uint64_t>(kStep, position_.data_bytes - done);
@@ -305,6 +310,24 @@ Status Ring::make_walked_durable() {
   if (!header_durable_) return make_found_header_durable();  // one drain for both
   PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
   return {};
+}
+
+Status Ring::erase_leftovers() {
+  PMSTORE_CHECK(phase_ == Phase::kFormatted || phase_ == Phase::kWalked,
+                "what may go is known only after a walk");
+  bool empty = true;
+  if (!for_each_entry([&](const EntryView&) { empty = false; }) || !empty) {
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("the ring at offset {} has entries: truncate it before it is erased", offset_));
+  }
+  // Durable before anything goes: an earlier header would miss what it has marked.
+  PMSTORE_TRY_STATUS(make_found_header_durable());
+  // A pad may be left, whose entry has never come.
+  if (header_.start_lsn != position_.tail_lsn) {
+    PMSTORE_TRY_STATUS(truncate(position_.tail_lsn, header_.expired_below_sequence));
+  }
+  return erase_data();
 }
 
 Status Ring::take_over(uint64_t owner, uint32_t least_incarnation,

@@ -58,6 +58,12 @@ class Ring {
   // first entry that is not there. It may not be durable.
   void for_each_landed(const std::function<void(const EntryView&)>& visit) const;
 
+  // Zeroes the data area of a ring without entries, durably, so that nothing that an earlier writer
+  // has left there, or forged for incarnations and LSNs to come, is ever taken for an entry. Costs
+  // one read of the ring where it is zero already. Requires walk() and that all is truncated. Io:
+  // drain().
+  Status erase_leftovers();
+
   // A new writer: new incarnation and owner, durable on return. Must follow format() or walk() with
   // nothing between. Entries stay until truncated. When `owner` changes, what there is is truncated
   // with the same header write (expired_below_sequence restarts at 0). Io: drain().
@@ -119,6 +125,7 @@ class Ring {
   Status write_header(RingHeader header);
   size_t newest_copy() const;
   Status erase();
+  Status erase_data();
   Status erase_header(uint64_t from, uint64_t to);
   Status make_found_header_durable();
   std::byte* data_at(uint64_t lsn) const;

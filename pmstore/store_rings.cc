@@ -11,6 +11,7 @@ namespace {
 // Transaction numbers of one session start here: above those of every earlier session of the pool,
 // logged or not, so that no transaction's name is ever used twice.
 uint64_t first_sequence_of(uint32_t incarnation) { return uint64_t{incarnation} << 32; }
+static_assert(kSessionSequences < uint64_t{1} << 32);
 
 }  // namespace
 
@@ -32,18 +33,26 @@ Status Store::take_ring(uint32_t index, uint64_t client, uint64_t outcomes_until
   }
   ++incarnation;
   const uint64_t first = first_sequence_of(incarnation);
+  // A walk ends at a damaged entry as at a torn one; what lies behind would be called aborted.
+  if (!ring.for_each_entry([](const log::EntryView&) {})) {
+    return make_error(ErrorCode::kBadPool, "the client's redo ring is damaged");
+  }
+  std::vector<uint64_t> sequences;
+  PMSTORE_TRY_STATUS(
+      ring.walk([&](const log::EntryView& entry) { sequences.push_back(entry.sequence); }));
   if (ring.owner() != 0 && outcomes_until_ns > now_ns) {
-    std::vector<uint64_t> sequences;
-    ring.for_each_entry([&](const log::EntryView& entry) { sequences.push_back(entry.sequence); });
     outcomes_->seal(index, ring.owner(), first, sequences, outcomes_until_ns, now_ns);
   }
   if (ring.owner() != client) {
     PMSTORE_TRY_STATUS(truncate_through(ring, UINT64_MAX));
+    // Nothing that others have written or forged there may be taken for this client's.
+    if (client != 0) {
+      PMSTORE_TRY_STATUS(ring.erase_leftovers());
+    }
   }
-  PMSTORE_TRY_STATUS(ring.walk([](const log::EntryView&) {}));
   // To a new owner, everything before this session is unknown: not aborted.
   PMSTORE_TRY_STATUS(ring.take_over(client, incarnation, first));
-  outcomes_->begin_session(index, first, first_sequence_of(1) + first);
+  outcomes_->begin_session(index, first, first + kSessionSequences);
   return {};
 }
 

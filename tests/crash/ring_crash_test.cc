@@ -169,6 +169,30 @@ class Script {
     PMSTORE_CHECK(ring_->truncate(mark, next_sequence_ - kept).has_value(), "the mark is an entry");
     end(after);
   }
+  // An entry that the next owner would find behind its first one of `bytes`.
+  void forge_behind(size_t bytes) {
+    const std::string payload = payload_of(666, 40);
+    RingPosition position = ring_->position();
+    ++position.incarnation;
+    position.tail_lsn = plan_entry(position, bytes, false).value().next_lsn();
+    const PlannedEntry plan = plan_entry(position, payload.size(), false).value();
+    std::vector<std::byte> buffer(entry_room(payload.size()));
+    std::memcpy(buffer.data() + sizeof(EntryHeader), payload.data(), payload.size());
+    seal_entry(buffer, plan, position, payload.size(), 666);
+    begin({now_});
+    persist::Memory& memory = pool_->memory();
+    std::byte* const data =
+        memory.at(ring_->data_offset()) + plan.lsn % ring_->position().data_bytes;
+    memory.store(data, buffer.data(), plan.bytes);
+    memory.flush(data, plan.bytes);
+    PMSTORE_CHECK(memory.drain().has_value(), "memory can always be drained");
+    end(now_);
+  }
+  void erase_leftovers() {
+    begin({now_});
+    PMSTORE_CHECK(ring_->erase_leftovers().has_value(), "the ring is walked and empty");
+    end(now_);
+  }
   void set_next_sequence(uint64_t sequence) { next_sequence_ = sequence; }
 
   Trace take() {
@@ -350,6 +374,28 @@ TEST(RingCrash, FormattingNeverBringsBackAnEarlierHeader) {
 }
 
 // A crash leaves any mixture of a batch; what comes after recovery must not wake the rest of it.
+// The earlier owner could write anywhere in the data area, and guess the next one's incarnation and
+// the length of its first entry.
+TEST(RingCrash, WhatAnEarlierOwnerHasForgedIsNeverTheNextOnes) {
+  for (const bool erased : {true, false}) {
+    crash::PageBytes region(kPoolBytes);
+    Script script(region);
+    script.format();
+    script.take_over(5);
+    script.append({100, 300});
+    script.forge_behind(500);
+    script.truncate(0);
+    script.open();
+    if (erased) script.erase_leftovers();
+    script.take_over(6);
+    script.append({500});
+    const Trace trace = script.take();
+    CrashSearch search;
+    const auto complaint = search.run(trace, check_of(script));
+    EXPECT_EQ(complaint.has_value(), !erased) << complaint.value_or("nothing was forged");
+  }
+}
+
 TEST(RingCrash, CrashDuringASecondLifeNeverBringsBackTheFirst) {
   crash::PageBytes region(kPoolBytes);
   Script first(region);

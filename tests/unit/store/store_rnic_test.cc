@@ -128,5 +128,35 @@ TEST_F(StoreRnic, ImageThatDoesNotFitItsSlotIsNotFlushedEither) {
   EXPECT_EQ(s_.get("alice")->value, "1");
 }
 
+// The earlier owner of a ring knows its salt, may write anywhere in it, and can guess the
+// incarnation of the next owner and the length of what that one logs first.
+TEST_F(StoreRnic, WhatAClientHasForgedInItsRingIsNotTheNextClients) {
+  ASSERT_TRUE(s_.put("alice", "1"));
+  ASSERT_TRUE(s_.put("bob", "1"));
+  log::Ring& ring = s_.ring();
+  const uint64_t before = ring.position().tail_lsn;
+  ASSERT_TRUE(s_.put("bob", "2"));
+  log::RingPosition forged = ring.position();
+  forged.tail_lsn += forged.tail_lsn - before;
+  ++forged.incarnation;
+  const GetReply alice = s_.get("alice")->reply;
+  const auto payload =
+      redo(SlotOffset{alice.slot}, alice.version + 1, RecordState::kLive, "alice", "stolen");
+  std::vector<std::byte> entry(log::entry_room(payload.size()));
+  std::copy(payload.begin(), payload.end(), entry.begin() + sizeof(log::EntryHeader));
+  const log::PlannedEntry plan = log::plan_entry(forged, payload.size(), false).value();
+  log::seal_entry(entry, plan, forged, payload.size(), uint64_t{1} << 40);
+  std::byte* const data = s_.pool().memory().at(ring.data_offset());
+  s_.pool().memory().store(data + plan.lsn % forged.data_bytes, entry.data(), plan.bytes);
+
+  ASSERT_TRUE(s_.store().take_ring(0, 99, 0, 0));
+  ASSERT_EQ(ring.position().incarnation, forged.incarnation) << "guessed";
+  ASSERT_TRUE(s_.put("bob", "3"));
+  ASSERT_EQ(ring.position().tail_lsn, plan.lsn) << "guessed";
+  s_.reopen();
+  EXPECT_EQ(s_.get("bob")->value, "3");
+  EXPECT_EQ(s_.get("alice")->value, "1");
+}
+
 }  // namespace
 }  // namespace pmstore::internal

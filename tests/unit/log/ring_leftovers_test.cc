@@ -1,0 +1,76 @@
+// What lies in a ring beyond its entries is erased before somebody else gets it.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "log/ring.h"
+#include "persist/memory.h"
+#include "tests/crash/crash_image.h"
+
+namespace pmstore::log {
+namespace {
+
+constexpr uint64_t kBytes = 16 * 1024;
+constexpr uint64_t kData = kBytes - kRingHeaderBytes;
+constexpr uint32_t kSalt = 0x5a17;
+
+class RingLeftovers : public testing::Test {
+ protected:
+  // Opened again and walked; the sequences of its entries.
+  std::vector<uint64_t> reopen() {
+    ring_ = std::move(Ring::open(memory_, 0, kBytes, kSalt).value());
+    return walk();
+  }
+  std::vector<uint64_t> walk() {
+    std::vector<uint64_t> found;
+    const Status walked =
+        ring_.walk([&](const EntryView& entry) { found.push_back(entry.sequence); });
+    EXPECT_TRUE(walked) << walked.error().to_string();
+    return found;
+  }
+  void append(uint64_t sequence, size_t bytes) {
+    const std::vector<std::byte> payload(bytes, std::byte{7});
+    ASSERT_TRUE(ring_.append(sequence, payload));
+  }
+  std::byte* data(uint64_t lsn) { return memory_.at(ring_.data_offset() + lsn % kData); }
+
+  crash::PageBytes region_{kBytes};
+  persist::Memory memory_{region_.bytes(), {.domain = persist::Domain::kCpuCache}};
+  Ring ring_ = std::move(Ring::format(memory_, 0, kBytes, kSalt).value());
+};
+
+TEST_F(RingLeftovers, AreErasedWhenNoEntryIsLeft) {
+  append(1, 900);
+  append(2, 900);
+  const std::vector<uint64_t> both = {1, 2};
+  ASSERT_EQ(reopen(), both);
+  EXPECT_EQ(ring_.erase_leftovers().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(walk(), both) << "refused, it has erased nothing";
+  const uint64_t tail = ring_.position().tail_lsn;
+  ASSERT_TRUE(ring_.truncate(tail, 3));
+  ASSERT_TRUE(ring_.erase_leftovers());
+  for (uint64_t at = 0; at < kData; ++at) ASSERT_EQ(*data(at), std::byte{0}) << at;
+  ASSERT_TRUE(ring_.take_over(9));
+  append(5, 20);
+  EXPECT_EQ(reopen(), std::vector<uint64_t>{5});
+  EXPECT_EQ(ring_.position().start_lsn, tail);
+}
+
+TEST_F(RingLeftovers, PadWhoseEntryHasNeverComeIsOne) {
+  append(1, 10);
+  const PlannedEntry plan = plan_entry(ring_.position(), 900, false).value();
+  ASSERT_GT(plan.pad_bytes, 0u);
+  std::byte pad[kMaxPadWriteBytes];
+  const size_t bytes = seal_pad(pad, plan, ring_.position());
+  std::memcpy(data(plan.pad_lsn), pad, bytes);
+  reopen();
+  ASSERT_TRUE(ring_.truncate(plan.pad_lsn, 2));
+  ASSERT_TRUE(ring_.take_over(0));  // begins behind the pad
+  reopen();
+  ASSERT_TRUE(ring_.erase_leftovers());
+  EXPECT_EQ(reopen(), std::vector<uint64_t>()) << "also if the next header never comes";
+}
+
+}  // namespace
+}  // namespace pmstore::log
