@@ -176,15 +176,25 @@ Task<Result<Outcome>> Client::outcome(TxId tx) {
     return tx.client == state.id &&
            std::find(sequences.begin(), sequences.end(), tx.sequence) != sequences.end();
   };
-  if (of_mine(state.running)) {
-    co_return make_error(ErrorCode::kCommitUnknown,
-                         "transaction " + tx.to_string() + " is still running; ask again later");
-  }
+  const auto still_running = [&]() -> Status {
+    if (!of_mine(state.running)) return {};
+    return make_error(ErrorCode::kCommitUnknown,
+                      "transaction " + tx.to_string() + " is still running; ask again later");
+  };
+  PMSTORE_CO_TRY_STATUS(still_running());
   // A session with something in doubt was given up, so this one began after its end: the server
-  // has fenced the old one, and nothing of it can happen any more. And what is answered about a
-  // number of ours is final: it is never used from here on.
-  if (tx.client == state.id) state.next_sequence = std::max(state.next_sequence, tx.sequence + 1);
+  // has fenced the old one, and nothing of it can happen any more.
   PMSTORE_CO_TRY(const internal::SessionRef session, co_await state.connected());
+  PMSTORE_CO_TRY_STATUS(still_running());
+  if (tx.client == state.id) {
+    if (tx.sequence >= state.end_sequence) {
+      co_return make_error(ErrorCode::kInvalidArgument,
+                           "there is no transaction " + tx.to_string() +
+                               " yet: its number is beyond those of this session");
+    }
+    // What is answered about a number of ours is final: it is never used from here on.
+    state.next_sequence = std::max(state.next_sequence, tx.sequence + 1);
+  }
   std::array<std::byte, kSmallRequest> room;
   MessageWriter request(room);
   build(request, *session, OutcomeRequest{tx.client, tx.sequence});

@@ -99,6 +99,10 @@ struct ClientHello {
 };
 static_assert(sizeof(ClientHello) == 48);
 
+// A session numbers its transactions from ServerHello::next_sequence on with so many numbers; then
+// it is over. The next session's begin above them.
+inline constexpr uint64_t kSessionSequences = UINT32_MAX;
+
 struct ServerHello {
   uint32_t magic = kProtocolMagic;
   uint32_t version = kProtocolVersion;

@@ -38,6 +38,7 @@ Task<Result<internal::SessionRef>> Client::State::connected() {
   reconnecting = true;
   const uint64_t began_ns = executor.now_ns();
   uint64_t pause_ns = kFirstPauseNs;
+  if (session && session->usable()) co_await wait_for_commits();
   Status done = co_await connect_once();
   while (!done && executor.now_ns() + pause_ns < retry_until(done.code(), began_ns, options)) {
     co_await executor.sleep_for(pause_ns);
@@ -49,6 +50,14 @@ Task<Result<internal::SessionRef>> Client::State::connected() {
   reconnected.notify_all();
   if (!done) co_return std::move(done.error());
   co_return session;
+}
+
+Task<void> Client::State::wait_for_commits() {
+  const uint64_t deadline = executor.now_ns() + options.call_timeout_ns;
+  while (session->usable() && (!running.empty() || session->passive > 0) &&
+         executor.now_ns() < deadline) {
+    co_await executor.sleep_for(kFirstPauseNs);
+  }
 }
 
 Task<Status> Client::State::connect_once() {
@@ -66,9 +75,18 @@ Task<Status> Client::State::connect_once() {
   with.required_discipline = options.required_discipline;
   auto opened = co_await internal::ClientSession::open(device, book, server_uri, with);
   if (!opened) co_return std::move(opened.error());
+  const ServerHello& hello = (*opened)->hello();
+  const uint64_t end = hello.next_sequence + kSessionSequences;
+  if (std::max(next_sequence, hello.next_sequence) >= end) {
+    co_return make_error(ErrorCode::kProtocol,
+                         "the server numbers transactions from " +
+                             std::to_string(hello.next_sequence) + " on, this client is at " +
+                             std::to_string(next_sequence) +
+                             ": it may serve an old copy of the pool; connect a new client");
+  }
   session = std::move(*opened);
-  const ServerHello& hello = session->hello();
   next_sequence = std::max(next_sequence, hello.next_sequence);
+  end_sequence = end;
 
   info.uri = uri.to_string();
   info.epoch = hello.epoch;
@@ -99,7 +117,7 @@ Task<void> Client::State::keep_lease(uint64_t interval_ns) {
   uint64_t sent = 0;
   while (true) {
     co_await executor.sleep_for(interval_ns);
-    if (!has_usable_session()) continue;  // the next operation reconnects
+    if (!session || !session->usable()) continue;  // the next operation reconnects
     const internal::SessionRef at = session;
     // Only requests count: the server does not see one-sided operations.
     const uint64_t& now_sent = at->connection().counters().server_messages;

@@ -123,9 +123,9 @@ void ServerCore::serve_commit(Session& session, fabric::RpcCall& call,
   const std::span<std::byte> copy = request_copy(body.size());
   base::copy_from_shared(copy.data(), body.data(), body.size());
   const auto request = decode_commit(session.client, copy);
-  if (!request || (request->write_count > 0 && request->sequence < session.first_sequence)) {
-    return drop_malformed(session, call);
-  }
+  const bool numbered = request && request->sequence >= session.first_sequence &&
+                        request->sequence - session.first_sequence < kSessionSequences;
+  if (!request || (request->write_count > 0 && !numbered)) return drop_malformed(session, call);
   if (discipline != LockDiscipline::kCpu && request->write_count > 0) {
     return call.reply_error(
         make_error(ErrorCode::kUnsupported, "this server's lock discipline is rnic"));

@@ -10,12 +10,12 @@ Error over_error() {
   return make_error(ErrorCode::kInvalidArgument, "the transaction is over; begin() another one");
 }
 
-Error stale_error() {
+}  // namespace
+
+Error Transaction::State::stale_error() {
   return make_error(ErrorCode::kConflict,
                     "the connection on which the transaction began is gone; run it again");
 }
-
-}  // namespace
 
 // ---- the public face ----
 

@@ -38,6 +38,7 @@ Task<Status> Transaction::State::commit_held() {
     co_return std::move(unchanged);
   }
   if (!has_writes()) co_return co_await validate();
+  if (!client.has_sequence()) co_return stale_error();  // the next one gets a new connection
   if (session->discipline() == LockDiscipline::kRnic) co_return co_await commit_rnic();
   co_return co_await commit_cpu(true);
 }

@@ -52,16 +52,22 @@ struct Client::State {
   // ---- connection (reconnect.cc) ----
 
   // The session in use, or nothing: then connected() makes one.
-  bool has_usable_session() const { return session && session->usable(); }
+  bool has_usable_session() const { return session && session->usable() && has_sequence(); }
+  // A session has only so many numbers for transactions.
+  bool has_sequence() const { return next_sequence < end_sequence; }
   // The usable session; reconnects when there is none, once for all who ask at the same time.
   Task<Result<internal::SessionRef>> connected();
   Task<Status> connect_once();
+  // Waits for the commits of a session that has used up its numbers, which its end would leave in
+  // doubt; not longer than they may take.
+  Task<void> wait_for_commits();
   // Keeps the lease while nothing else is sent; never ends.
   Task<void> keep_lease(uint64_t interval_ns);
 
   // ---- transactions ----
 
   class Running;
+  // Requires has_sequence().
   TxId next_id() { return {id, next_sequence++}; }
   void add_doubt(uint64_t sequence) {
     if (doubtful.size() == kMaxDoubts) doubtful.erase(doubtful.begin());
@@ -111,6 +117,7 @@ struct Client::State {
   ClientOptions options;
   uint64_t id;
   uint64_t next_sequence = 1;
+  uint64_t end_sequence = 0;  // of the session's numbers
   std::shared_ptr<fabric::Device> device;
   std::unique_ptr<internal::Embedded, internal::EmbeddedDeleter> embedded;
   fabric::Uri server_uri;  // where to connect: `uri`, or where the server in this process listens

@@ -101,6 +101,7 @@ struct Transaction::State {
   // The session that this transaction works on: the one of its first access. Conflict when that is
   // over.
   Task<Result<internal::SessionRef>> bind();
+  static Error stale_error();
 
   // Holds `self`.
   static Task<Status> commit(Ref self);

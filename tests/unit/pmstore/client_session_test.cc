@@ -147,6 +147,20 @@ TEST_F(ClientSession, SequencesGoOnAfterAReconnect) {
   EXPECT_EQ(testing::DecodedCommit(server_->requests[1].body).counts.sequence, 101u);
 }
 
+TEST_F(ClientSession, ServerThatNumbersFarBelowThisClientIsRefused) {
+  server_->hello.next_sequence = uint64_t{10} << 32;
+  connect();
+  ASSERT_TRUE(put("a", "1"));
+  server_->break_connections();
+  let_time_pass(1000);
+  server_->hello.next_sequence = uint64_t{9} << 32;  // an old copy of the pool
+  EXPECT_EQ(put("a", "2").code(), ErrorCode::kProtocol);
+  server_->hello.next_sequence = UINT64_MAX - 5;
+  EXPECT_EQ(put("a", "2").code(), ErrorCode::kProtocol);
+  server_->hello.next_sequence = uint64_t{11} << 32;
+  EXPECT_TRUE(put("a", "2"));
+}
+
 TEST_F(ClientSession, ManyOperationsReconnectOnce) {
   connect();
   server_->break_connections();

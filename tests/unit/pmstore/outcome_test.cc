@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "fabric/local/fault_injection.h"
+#include "pmstore/protocol.h"
 #include "tests/unit/pmstore/server_fixture.h"
 
 namespace pmstore {
@@ -124,6 +125,66 @@ TEST_P(Outcomes, NewClientsWaitUntilThoseOfVanishedOnesHaveExpired) {
   auto late = try_connect();
   ASSERT_TRUE(late) << late.error().to_string();
   run((*late)->close());
+}
+
+// A session has 2^32 - 1 numbers for transactions. Asking about one skips it and those before.
+class UsedUpNumbers : public Outcomes {
+ protected:
+  // The next number is the last one but `left`.
+  void skip_to_the_last(uint64_t left = 0) {
+    Transaction tx = client_->begin();
+    tx.put(table_, "doubt", "first");
+    ASSERT_TRUE(run(tx.commit()));
+    last_ = (tx.id().sequence >> 32 << 32) + kSessionSequences - 1;
+    ASSERT_EQ(run(client_->outcome({kId, last_ - left - 1})), Outcome::kAborted);
+  }
+  uint64_t last_ = 0;
+};
+INSTANTIATE_TEST_SUITE_P(Locks, UsedUpNumbers,
+                         ::testing::Values(LockDiscipline::kCpu, LockDiscipline::kRnic),
+                         [](const auto& param) {
+                           return std::string(discipline_name(param.param));
+                         });
+
+TEST_P(UsedUpNumbers, NextTransactionGetsANewSession) {
+  skip_to_the_last();
+  EXPECT_EQ(run(client_->outcome({kId, last_ + 1})).code(), ErrorCode::kInvalidArgument);
+  Transaction late = client_->begin();
+  ASSERT_EQ(*run(late.get(table_, "doubt")), "first");
+  late.put(table_, "doubt", "late");
+
+  Transaction last = client_->begin();
+  last.put(table_, "last", "1");
+  ASSERT_TRUE(run(last.commit()));
+  EXPECT_EQ(last.id().sequence, last_);
+  EXPECT_EQ(run(late.commit()).code(), ErrorCode::kConflict) << "it began on the old session";
+  EXPECT_EQ(client_->session().reconnects, 0u);
+
+  Transaction next = client_->begin();
+  next.put(table_, "next", "1");
+  ASSERT_TRUE(run(next.commit()));
+  EXPECT_GT(next.id().sequence, last_ + 1);
+  EXPECT_EQ(client_->session().reconnects, 1u);
+  EXPECT_EQ(run(client_->outcome(last.id())), Outcome::kCommitted);
+  EXPECT_EQ(run(client_->outcome({kId, last_ - 1})), Outcome::kAborted);
+  EXPECT_EQ(run(client_->outcome(next.id())), Outcome::kCommitted);
+}
+
+TEST_P(UsedUpNumbers, CommitUnderWayIsNotPutInDoubt) {
+  for (uint64_t n = 1; n < 6 && !HasFailure(); ++n) {
+    skip_to_the_last();
+    const uint64_t before = client_->session().reconnects;
+    fabric::FailNthRequest injector(n, fabric::FaultSide::kConnector,
+                                    {fabric::Fault::kDelay, 10'000'000});
+    const fabric::ScopedFaultInjector installed(injector);
+    Task<Status> last = client_->put(table_, "last", "1");
+    last.start();
+    const Status next = run(client_->put(table_, "next", "1"));
+    EXPECT_TRUE(next) << n << ": " << next.error().to_string();
+    const Status done = last.done() ? last.take() : run(std::move(last));
+    EXPECT_TRUE(done) << n << ": " << done.error().to_string();
+    EXPECT_EQ(client_->session().reconnects, before + 1);
+  }
 }
 
 // ---- in process ----
