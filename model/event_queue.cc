@@ -1,4 +1,4 @@
-// Invariants: heap_[i] is not after heap_[4i+1 .. 4i+4]; last_ps_ never decreases.
+// Invariants: heap_[i] is not after heap_[4i+1 .. 4i+4]; last_ never goes back.
 #include "model/event_queue.h"
 
 #include <algorithm>
@@ -69,7 +69,7 @@ size_t EventQueue::poll() {
       executor_.clock().advance_to(due_ns);
     }
     const Event event = pop();
-    last_ps_ = std::max(last_ps_, event.time_ps);
+    last_.move_to(event.time_ps);
     ++events_;
     ++handled;
     event.call(event.object, event.argument);

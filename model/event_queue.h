@@ -9,12 +9,14 @@
 // Threads: the executor's. The executor's clock must be virtual (CHECK).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
 #include <vector>
 
 #include "base/executor.h"
+#include "model/queue.h"
 
 namespace pmstore::model {
 
@@ -31,8 +33,11 @@ class EventQueue final : public base::Poller {
   // the same ns.
   uint64_t now_ps() const {
     const uint64_t clock_ps = executor_.now_ns() * kPsPerNs;
-    return clock_ps > last_ps_ ? clock_ps : last_ps_;
+    return std::max(clock_ps, last_.ps());
   }
+
+  // The time of the last event, for servers that are asked for later times (model/queue.h).
+  const Now& last() const { return last_; }
 
   // Calls object->Method(argument) at `time_ps`, or now if that has passed.
   template <auto Method, typename T, typename A>
@@ -78,7 +83,7 @@ class EventQueue final : public base::Poller {
   base::Executor& executor_;
   std::vector<Event> heap_;  // four children each: half the levels of a binary one
   uint64_t order_ = 0;
-  uint64_t last_ps_ = 0;
+  Now last_;
   uint64_t events_ = 0;
   bool interrupted_ = false;
 };

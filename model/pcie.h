@@ -19,11 +19,13 @@ namespace pmstore::model {
 
 class PcieLink {
  public:
-  explicit PcieLink(const PcieParameters& parameters)
+  explicit PcieLink(const PcieParameters& parameters, const Now* now = nullptr)
       : latency_ps_(to_ps(parameters.latency_ns)),
         ps_per_byte_(1000 / parameters.bytes_per_ns),
         header_bytes_(static_cast<uint64_t>(parameters.header_bytes)),
-        payload_bytes_(static_cast<uint64_t>(parameters.max_payload_bytes)) {}
+        payload_bytes_(static_cast<uint64_t>(parameters.max_payload_bytes)),
+        to_host_(now),
+        to_device_(now) {}
 
   uint64_t latency_ps() const { return latency_ps_; }
   // Bytes that the device sends (0: a bare request): when the last one is at the root complex.

@@ -32,7 +32,12 @@ Rnic::Rnic(Cluster& cluster, Host& host, uint32_t socket, uint64_t seed)
       parameters_(cluster.parameters()),
       socket_(socket),
       cache_(parameters_.rnic, seed),
-      pcie_(parameters_.pcie),
+      pcie_(parameters_.pcie, &events_.last()),
+      tx_(&events_.last()),
+      rx_(&events_.last()),
+      link_out_(&events_.last()),
+      link_in_(&events_.last()),
+      atomics_(&events_.last()),
       atomic_slots_ps_(static_cast<size_t>(parameters_.rnic.atomic_slots), 0),
       misses_(static_cast<size_t>(parameters_.rnic.misses_at_once)) {}
 
