@@ -41,7 +41,7 @@ ModelRegion::ModelRegion(ModelDevice& device, std::unique_ptr<fabric::MemoryRegi
                          fabric::Access access)
     : MemoryRegion(inner->bytes(), access), device_(device), inner_(std::move(inner)) {
   remote_ = inner_->remote();
-  device_.host().add_registered(bytes(), device_.core().number());
+  device_.host().add_registered(bytes(), access, device_.core().number());
 }
 
 ModelRegion::~ModelRegion() { device_.host().remove_registered(bytes()); }

@@ -110,7 +110,7 @@ uint64_t Host::busy_ps() const {
   return sum;
 }
 
-void Host::add_registered(std::span<const std::byte> range, uint32_t core) {
+void Host::add_registered(std::span<const std::byte> range, fabric::Access access, uint32_t core) {
   if (range.empty()) return;
   Placement& placement = memory_->placement();
   const auto known = registered_.find({range.data(), range.size()});
@@ -121,7 +121,11 @@ void Host::add_registered(std::span<const std::byte> range, uint32_t core) {
   // A part of memory that has its place keeps it.
   if (placement.overlaps(range)) return;
   const auto per_socket = static_cast<uint32_t>(cluster_.parameters().cpu.cores_per_socket);
-  placement.place(range, Medium::kDram, core / per_socket);
+  if (atomics_socket_ && fabric::has(access, fabric::Access::kRemoteAtomic)) {
+    placement.place(range, Medium::kNvm, *atomics_socket_);
+  } else {
+    placement.place(range, Medium::kDram, core / per_socket);
+  }
   registered_.emplace(std::pair(range.data(), range.size()), 1u);
 }
 

@@ -1,14 +1,15 @@
 // Host: one machine of the model: sockets with their cores and memory, and RNICs.
 //
 // Code under test gets a Host or one of its HostCores where it takes a fabric::DeviceOpener, and
-// runs there unchanged. What a core is charged for is in model/core.h and docs/model.md. Memory is
-// DRAM of the socket of the core that registers it, unless place_nvm() has said otherwise before.
-// Threads: one. Owned by its Cluster.
+// runs there unchanged. What a core is charged for is in model/core.h and docs/model-network.md.
+// Memory is DRAM of the socket of the core that registers it, unless place_nvm() has said otherwise
+// before. Threads: one. Owned by its Cluster.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -69,6 +70,9 @@ class Host final : public fabric::DeviceOpener {
   // `range` is persistent memory of that socket from now on, until remove_nvm().
   void place_nvm(std::span<const std::byte> range, uint32_t socket);
   void remove_nvm(std::span<const std::byte> range);
+  // Rule H8 switched off: memory that grants remote atomics, and is registered from now on, is
+  // persistent memory of that socket.
+  void place_atomics_on_nvm(uint32_t socket) { atomics_socket_ = socket; }
   // What the CPU does to `memory` is charged to core `index`, and heard by the NvmObserver.
   // `memory` is borrowed until it or this host is gone; unwatch() before it goes first.
   void watch(persist::Memory& memory, size_t index);
@@ -83,7 +87,7 @@ class Host final : public fabric::DeviceOpener {
   uint64_t busy_ps() const;            // of all cores
 
   // ---- for ModelRegion ----
-  void add_registered(std::span<const std::byte> range, uint32_t core);
+  void add_registered(std::span<const std::byte> range, fabric::Access access, uint32_t core);
   void remove_registered(std::span<const std::byte> range);
 
  private:
@@ -99,6 +103,7 @@ class Host final : public fabric::DeviceOpener {
   // Ranges placed because they were registered: how often.
   std::map<std::pair<const std::byte*, size_t>, uint32_t> registered_;
   NvmObserver* nvm_observer_ = nullptr;
+  std::optional<uint32_t> atomics_socket_;  // set by place_atomics_on_nvm()
 };
 
 }  // namespace pmstore::model

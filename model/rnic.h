@@ -3,9 +3,9 @@
 // A request passes: doorbell, fetch of WQE and payload, sending side, link, receiving side, PCIe;
 // its response the same way back. Every shared thing on the way (the two sides, the link's two
 // directions, PCIe's two directions, the atomics unit, the slots for cache misses) is reserved when
-// the request gets there, so those that come later queue. docs/model.md has the whole path with its
-// costs. What is received but not yet on PCIe is in the receive buffer; when that is full, what
-// arrives waits on the wire. Threads: one. Owned by its host.
+// the request gets there, so those that come later queue. docs/model-network.md has the whole path
+// with its costs. What is received but not yet on PCIe is in the receive buffer; when that is full,
+// what arrives waits on the wire. Threads: one. Owned by its host.
 #pragma once
 
 #include <cstdint>

@@ -74,7 +74,7 @@ class Pool {
   // The same layout in plain memory that the caller keeps alive and has zeroed; `format` makes a
   // new one.
   static Result<std::unique_ptr<Pool>> in_region(std::span<std::byte> region, Domain domain,
-                                                 bool format);
+                                                 bool format, size_t non_temporal_bytes = 256);
 
   virtual ~Pool() = default;
   virtual Memory& memory() = 0;

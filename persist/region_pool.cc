@@ -14,8 +14,9 @@ constexpr char kName[] = "region";
 
 class RegionPool final : public Pool {
  public:
-  RegionPool(std::span<std::byte> region, Domain domain)
-      : memory_(region, MemoryOptions{.domain = domain, .non_temporal_bytes = 256}) {}
+  RegionPool(std::span<std::byte> region, Domain domain, size_t non_temporal_bytes)
+      : memory_(region, MemoryOptions{.domain = domain, .non_temporal_bytes = non_temporal_bytes}) {
+  }
 
   Status start(bool format) {
     if (format) {
@@ -81,7 +82,7 @@ class RegionPool final : public Pool {
 }  // namespace
 
 Result<std::unique_ptr<Pool>> Pool::in_region(std::span<std::byte> region, Domain domain,
-                                              bool format) {
+                                              bool format, size_t non_temporal_bytes) {
   if (region.size() < kPoolLayoutBytes ||
       reinterpret_cast<uintptr_t>(region.data()) % kXpLineBytes != 0) {
     return make_error(
@@ -89,7 +90,7 @@ Result<std::unique_ptr<Pool>> Pool::in_region(std::span<std::byte> region, Domai
         fmt::format("region of {} bytes: a pool needs at least {} and 256-byte alignment",
                     region.size(), kPoolLayoutBytes));
   }
-  auto pool = std::make_unique<RegionPool>(region, domain);
+  auto pool = std::make_unique<RegionPool>(region, domain, non_temporal_bytes);
   PMSTORE_TRY_STATUS(pool->start(format));
   return pool;
 }

@@ -35,7 +35,7 @@ Task<Result<std::unique_ptr<Client>>> Client::connect(Executor& executor, fabric
                                                       ClientOptions options) {
   auto state = std::make_unique<State>(executor, std::move(uri), std::move(options));
   PMSTORE_CO_TRY(std::unique_ptr<fabric::Device> device,
-                 fabric::open_device(state->uri.scheme, executor));
+                 fabric::open_device(state->uri.scheme, executor, state->options.devices));
   state->device = std::move(device);
   Status connected = co_await state->connect_once();
   if (!connected && connected.code() == ErrorCode::kBackPressure && state->options.client != 0) {
@@ -44,7 +44,8 @@ Task<Result<std::unique_ptr<Client>>> Client::connect(Executor& executor, fabric
     connected = later ? Status{} : Status(std::move(later.error()));
   }
   const bool nobody_there = !connected && connected.code() == ErrorCode::kDisconnected;
-  if (nobody_there && state->uri.scheme == fabric::Scheme::kLocal) {
+  if (nobody_there && state->uri.scheme == fabric::Scheme::kLocal &&
+      state->options.devices == nullptr) {
     // No server of this process listens there, so it is the path of a pool.
     PMSTORE_CO_TRY(state->embedded,
                    co_await internal::Embedded::open(executor, state->uri.name, state->options));

@@ -34,6 +34,7 @@
 #include "base/result.h"
 #include "base/task.h"
 #include "fabric/capabilities.h"
+#include "fabric/device.h"
 #include "fabric/uri.h"
 #include "persist/domain.h"
 #include "persist/strategy.h"
@@ -62,6 +63,9 @@ struct ClientOptions {
   std::optional<persist::Domain> assume_domain;
   // For local:PATH: the discipline of the server in this process.
   LockDiscipline local_discipline = LockDiscipline::kCpu;
+  // Where the client's device comes from: a host of the modelled machine, whose servers are at
+  // local:NAME. nullptr: this machine. Borrowed for the client's life.
+  fabric::DeviceOpener* devices = nullptr;
 };
 
 class Client;

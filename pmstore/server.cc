@@ -63,7 +63,8 @@ base::Task<Result<fabric::Uri>> Server::listen(fabric::Uri uri) {
   ServerCore& core = *state_->core;
   auto endpoint = std::make_unique<Endpoint>();
   endpoint->scheme = uri.scheme;
-  PMSTORE_CO_TRY(endpoint->device, fabric::open_device(uri.scheme, core.executor));
+  PMSTORE_CO_TRY(endpoint->device,
+                 fabric::open_device(uri.scheme, core.executor, core.options.devices));
   fabric::Device& device = *endpoint->device;
 
   // What the fabric can do shows on a connection; one to itself, where the provider has it.

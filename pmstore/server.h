@@ -13,6 +13,7 @@
 #include "base/executor.h"
 #include "base/result.h"
 #include "base/task.h"
+#include "fabric/device.h"
 #include "fabric/rpc.h"
 #include "fabric/uri.h"
 #include "persist/pool.h"
@@ -50,6 +51,9 @@ struct ServerOptions {
   // clients are of its own process: those who came before it are dead.
   bool reuse_departed_rings = false;
   fabric::RpcOptions rpc;
+  // Where listen() gets its devices: a host of the modelled machine. nullptr: this machine.
+  // Borrowed for the server's life.
+  fabric::DeviceOpener* devices = nullptr;
 };
 
 struct RecoveryReport {

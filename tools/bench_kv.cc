@@ -144,6 +144,7 @@ void print(const KvBenchOptions& options, const BenchRun& run, const KvBench::Ta
   config["put_share"] = options.put_share;
   config["keys"] = options.keys;
   config["value_bytes"] = options.value_bytes;
+  if (options.bench.model.on()) config["model"] = run.model_config;
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   TextTable table(1);
   table.row({"", "ops", "per second", "p50 us", "p99 us", "p999 us"});
@@ -161,14 +162,16 @@ void print(const KvBenchOptions& options, const BenchRun& run, const KvBench::Ta
   add("get", all.get_ns);
   add("put", all.put_ns);
   if (options.bench.session.json) {
-    print_json({{"bench", "kv"},
-                {"revision", kRevision},
-                {"config", std::move(config)},
-                {"seconds", run.seconds},
-                {"interrupted", run.interrupted},
-                {"conflicts", all.conflicts},
-                {"reconnects", run.reconnects},
-                {"results", std::move(results)}});
+    nlohmann::ordered_json object = {{"bench", "kv"},
+                                     {"revision", kRevision},
+                                     {"config", std::move(config)},
+                                     {"seconds", run.seconds},
+                                     {"interrupted", run.interrupted},
+                                     {"conflicts", all.conflicts},
+                                     {"reconnects", run.reconnects},
+                                     {"results", std::move(results)}};
+    if (options.bench.model.on()) object["model_counters"] = run.model_counters;
+    print_json(object);
     return;
   }
   print_text(config_text(options.bench, run.session) + "\n" + table.text());

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/random.h"
 #include "persist/strategy.h"
 #include "tools/bytes_text.h"
 #include "tools/revision.h"
@@ -15,6 +16,13 @@ double us(uint64_t ns) { return static_cast<double>(ns) / 1000.0; }
 
 void BenchOptions::add_to(CLI::App& command, const std::string& threads_option) {
   session.add_to(command);
+  model.add_to(command);
+  command.get_option("--uri")->required(false);
+  command.parse_complete_callback([this] {
+    if (!model.on() && session.uri.empty()) throw CLI::RequiredError("--uri or --model");
+    // A URI from the environment is not meant then.
+    if (model.on()) session.uri = "local:model:" + model.name;
+  });
   command
       .add_option(threads_option, threads,
                   "connections, each with a thread; local:PATH with more than one is served by one "
@@ -55,15 +63,24 @@ void BenchOptions::add_to(CLI::App& command, const std::string& threads_option) 
 ClientOptions BenchOptions::client_options(uint32_t thread) const {
   ClientOptions options = session.client_options();
   if (client_id != 0) options.client = client_id + thread;
+  // On the model everything comes from the seed.
+  if (client_id == 0 && model.on()) options.client = base::mix64(seed) / 2 + 1 + thread;
   options.reconnect_timeout_ns = static_cast<uint64_t>(ride_through_seconds * 1e9);
   options.log_strategy = *persist::parse_strategy(strategy);
+  if (model.on() && strategy == "auto") {
+    const auto rules =
+        model.store_rules();  // without H9 two posts, where one-sided is right at all
+    if (rules && !rules->has(persist::Rule::kH9) && rules->has(persist::Rule::kH3)) {
+      options.log_strategy = persist::WriteStrategy::kOutstanding;
+    }
+  }
   options.one_sided_reads = !no_one_sided;
   options.location_cache_entries = cache_entries;
   return options;
 }
 
 bool BenchOptions::serves_itself() const {
-  return threads > 1 && session.parsed_uri().scheme == fabric::Scheme::kLocal;
+  return threads > 1 && !model.on() && session.parsed_uri().scheme == fabric::Scheme::kLocal;
 }
 
 nlohmann::ordered_json config_json(const BenchOptions& options, const SessionInfo& info) {

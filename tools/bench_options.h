@@ -7,6 +7,7 @@
 
 #include "base/histogram.h"
 #include "fabric/capabilities.h"
+#include "tools/model_options.h"
 #include "tools/session_options.h"
 
 namespace pmstore::tools {
@@ -23,6 +24,7 @@ struct BenchOptions {
   std::string strategy = "auto";
   bool no_one_sided = false;
   uint64_t cache_entries = ClientOptions{}.location_cache_entries;
+  ModelOptions model;
 
   // `threads_option`: what threads are called, "--threads" or "--clients".
   void add_to(CLI::App& command, const std::string& threads_option);

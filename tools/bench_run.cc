@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "tools/console.h"
+#include "tools/model_service.h"
 #include "tools/pool_service.h"
 
 namespace pmstore::tools {
@@ -53,6 +54,10 @@ class Runner {
 
  private:
   void thread(uint32_t index);
+  // All of them on one executor, on the modelled machine.
+  void model_thread();
+  Task<void> one_of(Executor& executor, uint32_t index, uint32_t& left, base::WaitList& ended);
+  Task<void> tell_time(Executor& executor);
   Task<void> phases(Executor& executor, uint32_t index);
   Task<void> work(Client& client, uint32_t index);
   Task<void> one(Client& client, uint32_t index, uint32_t coroutine, uint32_t& left,
@@ -83,6 +88,9 @@ class Runner {
   std::optional<Error> error_;
   uint64_t end_ns_ = 0;
   BenchRun run_;
+  ModelService* model_ = nullptr;      // while model_thread() runs
+  uint32_t threads_to_end_ = 0;        // of the process
+  std::atomic<uint64_t> model_ns_{0};  // virtual time, for the progress line
 };
 
 void Runner::fail(Error error) {
@@ -138,6 +146,10 @@ Task<Result<std::unique_ptr<Client>>> Runner::connect(Executor& executor, uint32
   for (;;) {
     fabric::Uri uri = options_.session.parsed_uri();
     ClientOptions client_options = options_.client_options(index);
+    if (model_ != nullptr) {
+      uri = model_->uri();
+      client_options.devices = &model_->client_core(index);
+    }
     auto client = co_await Client::connect(executor, std::move(uri), std::move(client_options));
     if (client || !worth_another_try(executor, client.code(), since_ns)) co_return client;
     co_await executor.sleep_for(kAwayPauseNs);
@@ -170,13 +182,17 @@ Task<void> Runner::phases(Executor& executor, uint32_t index) {
   ++connected_;
   if (first && co_await reached(executor, connected_, options_.threads)) {
     start_ns_ = executor.now_ns();
+    if (model_ != nullptr) model_->mark();
     if (options_.ops == 0) {
       control_.set_deadline(start_ns_ + static_cast<uint64_t>(options_.seconds * 1e9));
     }
     ++started_;
   }
   if (co_await reached(executor, started_, 1)) co_await work(client, index);
-  ++worked_;
+  if (++worked_ == options_.threads && model_ != nullptr) {
+    run_.model_config = model_->config_json();
+    run_.model_counters = model_->counters_json();
+  }
   if (first && co_await reached(executor, closed_, options_.threads - 1)) {
     Status finished = co_await ride_through(client, &Bench::finish);
     if (!finished) fail(std::move(finished.error()));
@@ -194,15 +210,65 @@ void Runner::thread(uint32_t index) {
   thread_ended_.notify_all();
 }
 
+Task<void> Runner::one_of(Executor& executor, uint32_t index, uint32_t& left,
+                          base::WaitList& ended) {
+  co_await phases(executor, index);
+  if (--left == 0) ended.notify_all();
+}
+
+Task<void> Runner::tell_time(Executor& executor) {
+  constexpr uint64_t kStepNs = 100'000;
+  for (;;) {
+    model_ns_.store(executor.now_ns(), std::memory_order_relaxed);
+    co_await executor.sleep_for(kStepNs);
+  }
+}
+
+void Runner::model_thread() {
+  base::VirtualClock clock;
+  Executor executor(clock, base::ExecutorOptions{.seed = options_.seed});
+  const ClientOptions client = options_.client_options(0);
+  ModelServiceOptions serve;
+  serve.model = options_.model;
+  serve.seed = options_.seed;
+  serve.clients = options_.threads;
+  serve.discipline = client.required_discipline;
+  if (client.assume_domain) serve.domain = *client.assume_domain;
+  auto service = ModelService::start(executor, serve);
+  if (service) {
+    model_ = service->get();
+    executor.spawn(tell_time(executor));
+    const auto all = [&]() -> Task<void> {
+      base::WaitList ended(executor);
+      uint32_t left = options_.threads;
+      for (uint32_t i = 0; i < options_.threads; ++i) {
+        executor.spawn(one_of(executor, i, left, ended));
+      }
+      while (left > 0) co_await ended.wait();
+    };
+    executor.run(all());
+    Status stopped = model_->stop();
+    if (!stopped) fail(std::move(stopped.error()));
+    model_ = nullptr;
+  } else {
+    fail(std::move(service.error()));
+  }
+  const std::lock_guard lock(mutex_);
+  ++threads_ended_;
+  thread_ended_.notify_all();
+}
+
 void Runner::show_progress() {
   ProgressLine line;
   const base::RealClock clock;
   std::unique_lock lock(mutex_);
-  while (threads_ended_ < options_.threads) {
+  while (threads_ended_ < threads_to_end_) {
     thread_ended_.wait_for(lock, std::chrono::milliseconds(250));
     if (!line.shown()) continue;
     const uint64_t start_ns = start_ns_;
-    const double seconds = start_ns == 0 ? 0 : static_cast<double>(clock.now_ns() - start_ns) / 1e9;
+    const uint64_t now_ns =
+        options_.model.on() ? std::max<uint64_t>(model_ns_, start_ns) : clock.now_ns();
+    const double seconds = start_ns == 0 ? 0 : static_cast<double>(now_ns - start_ns) / 1e9;
     line.update(bench_.progress(seconds));
   }
 }
@@ -220,7 +286,10 @@ Result<BenchRun> Runner::run() {
   }
   const StopOnSignal stop_on_signal(control_);
   std::vector<std::thread> threads;
-  for (uint32_t i = 0; i < options_.threads; ++i) threads.emplace_back([this, i] { thread(i); });
+  threads_to_end_ = options_.model.on() ? 1 : options_.threads;
+  for (uint32_t i = 0; i < threads_to_end_; ++i) {
+    threads.emplace_back([this, i] { options_.model.on() ? model_thread() : thread(i); });
+  }
   show_progress();
   for (std::thread& each : threads) each.join();
   if (error_) return *error_;

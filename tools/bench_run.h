@@ -53,6 +53,9 @@ struct BenchRun {
   SessionInfo session;  // of the first thread
   uint64_t reconnects = 0;
   bool interrupted = false;  // SIGINT or SIGTERM ended it early
+  // On the modelled machine: what it was, and what it counted while there was work.
+  nlohmann::ordered_json model_config;
+  nlohmann::ordered_json model_counters;
 };
 
 // The error that ended it, or what happened.

@@ -116,7 +116,7 @@ uint64_t random_run_id() {
 
 SmallbankBench::SmallbankBench(const SmallbankOptions& options)
     : options_(options),
-      run_id_(random_run_id()),
+      run_id_(options.bench.model.on() ? base::mix64(options.bench.seed) : random_run_id()),
       tallies_(options.bench.threads),
       expected_(uint64_t{options.bench.threads} * options.bench.coroutines) {}
 

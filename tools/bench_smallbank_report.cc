@@ -69,6 +69,7 @@ nlohmann::ordered_json SmallbankReport::json() const {
   nlohmann::ordered_json config = config_json(options_.bench, run_.session);
   config["accounts"] = accounts_;
   config["run"] = fmt::format("{:016x}", run_id_);
+  if (options_.bench.model.on()) config["model"] = run_.model_config;
   nlohmann::ordered_json object = {
       {"bench", "smallbank"}, {"revision", kRevision}, {"config", std::move(config)}};
   if (!options_.audit_only) {
@@ -93,6 +94,7 @@ nlohmann::ordered_json SmallbankReport::json() const {
     object["tries_without_server"] = reconnected_tries_;
     object["results"] = std::move(results);
   }
+  if (options_.bench.model.on()) object["model_counters"] = run_.model_counters;
   object["audit"] = audit_json();
   return object;
 }

@@ -1,4 +1,4 @@
-// Unloaded round trips of the modelled machine, against the published ones (docs/model.md).
+// Unloaded round trips of the modelled machine, against the published ones (docs/model-network.md).
 #include <gtest/gtest.h>
 
 #include "tests/unit/model/model_pair.h"

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""usage: model_bench_test.py BIN: the benchmarks of pmstore in BIN on the modelled machine."""
+
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+BIN = ""
+SMALLBANK = ["bench", "smallbank", "--hosts", "4", "--clients", "6", "--accounts", "200",
+             "--ops", "600"]
+KV = ["bench", "kv", "--hosts", "3", "--threads", "4", "--coroutines", "2", "--keys", "200",
+      "--ops", "1000"]
+
+
+def run(*arguments, model="optane-cx5"):
+    words = [os.path.join(BIN, "pmstore"), *arguments, "--model", model]
+    return subprocess.run(words, timeout=120, capture_output=True, check=False)
+
+
+class Model(unittest.TestCase):
+    def output(self, *arguments):
+        done = run(*arguments, "--json")
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        return done.stdout
+
+    def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(self):
+        for command in (KV, SMALLBANK):
+            first = self.output(*command, "--seed", "5")
+            self.assertEqual(first, self.output(*command, "--seed", "5"))
+            self.assertNotEqual(first, self.output(*command, "--seed", "6"))
+
+    def test_the_audit_is_exact_with_both_lock_disciplines(self):
+        for locks in ("rnic", "cpu"):
+            report = json.loads(self.output(*SMALLBANK, "--locks", locks))
+            self.assertEqual(report["config"]["locks"], locks)
+            self.assertTrue(report["audit"]["ok"])
+            self.assertEqual(report["audit"]["workers_different"], 0)
+            self.assertGreater(report["results"][0]["ops"], 400)
+
+    def test_rules_are_switched_and_those_of_the_layout_refused(self):
+        for rule in ("h1", "h3", "h4", "h8", "h9"):
+            report = json.loads(self.output(*KV, "--rules", "all,-" + rule))
+            self.assertEqual(report["config"]["model"]["rules"], "all,-" + rule)
+        landing = json.loads(self.output(*KV, "--rules", "all,-h3"))["config"]["landing"]
+        self.assertNotEqual(landing, "memory")
+        for rule in ("h2", "h5", "h6", "h7"):
+            done = run(*KV, "--rules", "all,-" + rule)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(f"rule {rule} ".encode(), done.stderr)
+            self.assertEqual(done.stderr.count(b"\n"), 1)
+
+    def test_strategies_differ_in_doorbells_and_time(self):
+        put = KV + ["--mix", "put"]
+        reports = {strategy: json.loads(self.output(*put, "--strategy", strategy))["results"][0]
+                   for strategy in ("naive", "outstanding", "doorbell")}
+        doorbells = {name: report["counters"]["doorbells_per_op"]
+                     for name, report in reports.items()}
+        self.assertGreater(doorbells["outstanding"], doorbells["doorbell"])
+        self.assertGreater(reports["naive"]["p50_us"], reports["outstanding"]["p50_us"])
+
+    def test_wrong_choices_are_one_line(self):
+        done = run(*KV, model="optane-cx9")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"optane-cx5", done.stderr)
+        done = run(*KV, "--model-parameters", "/nowhere.toml")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr.count(b"\n"), 1)
+
+
+if __name__ == "__main__":
+    BIN = sys.argv.pop()
+    unittest.main()

@@ -1,0 +1,33 @@
+// ModelOptions: the options that put a benchmark on the modelled machine, and what they come to.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "model/cluster.h"
+#include "persist/domain.h"
+#include "persist/rules.h"
+#include "persist/strategy.h"
+
+namespace pmstore::tools {
+
+struct ModelOptions {
+  std::string name;             // empty: no model
+  std::string parameters_file;  // empty: none
+  uint32_t hosts = 2;           // one serves
+  std::string rules = "all";
+  std::string pool_bytes = "256M";
+
+  bool on() const { return !name.empty(); }
+  // --model, --hosts, --model-parameters, --rules, --model-pool
+  void add_to(CLI::App& command);
+
+  // Errors of named_parameters() and override_parameters().
+  Result<model::Parameters> parameters() const;
+  // The rules in force. Unsupported for a rule that was switched by name and that a store cannot
+  // switch.
+  Result<persist::Rules> store_rules() const;
+};
+
+}  // namespace pmstore::tools

@@ -1,0 +1,73 @@
+// ModelService: a store on the modelled machine: one host that serves a pool in its persistent
+// memory, and client hosts, all in this process and in virtual time.
+//
+// Threads: one, that of the executor, whose clock must be virtual. The executor outlives it;
+// clients are closed and destroyed before it.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <memory>
+#include <span>
+
+#include "model/cluster.h"
+#include "persist/pool.h"
+#include "pmstore/server.h"
+#include "tools/model_options.h"
+
+namespace pmstore::tools {
+
+struct ModelServiceOptions {
+  ModelOptions model;
+  persist::Domain domain = persist::Domain::kMemoryController;
+  std::optional<LockDiscipline> discipline;
+  uint32_t clients = 1;
+  uint64_t seed = 1;
+};
+
+class ModelService {
+ public:
+  // Errors of Cluster::create, format_store, Server::start and ModelOptions.
+  static Result<std::unique_ptr<ModelService>> start(Executor& executor,
+                                                     const ModelServiceOptions& options);
+  ~ModelService();
+
+  const fabric::Uri& uri() const { return uri_; }
+  persist::Rules rules() const { return rules_; }
+  // Where client `number` runs: the client hosts take turns, then their cores.
+  fabric::DeviceOpener& client_core(uint32_t number);
+  // Ends the server in order; once. Errors of Server::stop.
+  Status stop();
+  // {"machine", "hosts", "rules", ...}: what was modelled.
+  nlohmann::ordered_json config_json() const;
+  // What the server's RNIC and DIMMs counted since mark().
+  void mark();
+  nlohmann::ordered_json counters_json() const;
+
+ private:
+  struct Unmap {
+    size_t bytes;
+    void operator()(void* memory) const { munmap(memory, bytes); }
+  };
+  struct Mark {
+    model::RnicCounters rnic;
+    model::DimmCounters dimms;
+    uint64_t busy_ps = 0;
+    uint64_t now_ps = 0;
+  };
+  explicit ModelService(Executor& executor) : executor_(executor) {}
+  Status open(const ModelServiceOptions& options);
+  Mark now() const;
+
+  Executor& executor_;
+  ModelServiceOptions options_;
+  persist::Rules rules_ = persist::Rules::all();
+  std::unique_ptr<void, Unmap> memory_;
+  std::unique_ptr<model::Cluster> cluster_;
+  std::unique_ptr<persist::Pool> pool_;
+  std::unique_ptr<Server> server_;
+  fabric::Uri uri_{fabric::Scheme::kLocal, {}, 0};
+  Mark mark_;
+};
+
+}  // namespace pmstore::tools
