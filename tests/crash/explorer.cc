@@ -69,7 +69,7 @@ bool Explorer::explore_level(const Level& level) {
 // lives at others.
 bool Explorer::dies_here(const Level& level) const {
   const uint64_t turn = level.states.events_done() + life_->seed();
-  return options_.process_deaths && turn % life_->death_every() == 0;
+  return options_.process_deaths && (options_.all_deaths || turn % life_->death_every() == 0);
 }
 
 // A content is tried once for each set of right answers.
@@ -171,6 +171,7 @@ std::optional<std::string> Explorer::try_image(CrashImage& image,
     second->answers = {kept, kept, {*worked}};
     second->answers[1].push_back(*worked);
   }
+  const uint64_t start_number = (*process)->start_number();
   process->reset();
   auto again = life_->restart(image.bytes());
   if (!again) return "second start: " + again.error().to_string();
@@ -179,6 +180,9 @@ std::optional<std::string> Explorer::try_image(CrashImage& image,
   if (!reread) return "second recovery: " + reread.error().to_string();
   if (*reread != *worked) {
     return "the work after recovery is not found again: " + life_->text(*reread);
+  }
+  if (start_number != 0 && (*again)->start_number() <= start_number) {
+    return fmt::format("two starts have the number {}", start_number);
   }
   return std::nullopt;
 }

@@ -31,6 +31,7 @@ struct ExplorerOptions {
   uint64_t inner_every = 256;          // of so many contents, one is lived through again
   uint64_t most_samples = UINT64_MAX;  // at an event, whatever the life says
   bool process_deaths = true;
+  bool all_deaths = false;  // before every event, whatever the life says
   size_t most_failures = 10;
   size_t first_event = 0;  // power cuts before it are skipped
 };

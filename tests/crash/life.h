@@ -31,6 +31,8 @@ class Restarted {
   // What a start after a crash does; the first call. What it found is durable on return. An error
   // is a finding: no state of these lives is beyond recovery.
   virtual Result<uint64_t> recover() = 0;
+  // After recover(): a number that every start raises, durably; 0: it has none.
+  virtual uint64_t start_number() const { return 0; }
   // Goes on working. Gives the digest of what must be found from then on.
   virtual Result<uint64_t> work() = 0;
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/checksum.h"
 #include "base/random.h"
@@ -13,6 +14,7 @@ namespace pmstore::crash {
 namespace {
 
 constexpr size_t kWorkBytes = 500;
+constexpr size_t kNewRecordBytes = 1500;
 
 }  // namespace
 
@@ -65,6 +67,16 @@ Result<std::unique_ptr<Restarted>> RestartedStore::open(std::span<std::byte> mem
   return process;
 }
 
+uint64_t StoreHistory::version_at(uint64_t slot, size_t last) const {
+  uint64_t highest = 0;
+  for (size_t i = 0; i <= last; ++i) {
+    for (const auto& [place, version] : transactions[i].places) {
+      if (place == slot) highest = std::max(highest, version);
+    }
+  }
+  return highest;
+}
+
 Status RestartedStore::check_pool() {
   PMSTORE_TRY(const CheckReport report, check_store(*pool_));
   if (report.sound()) return {};
@@ -75,12 +87,20 @@ Result<uint64_t> RestartedStore::recover() {
   // Its catalog is written last: until then there is no store.
   const auto catalog = internal::Catalog::load(*pool_);
   if (!catalog && catalog.code() == ErrorCode::kBadPool) return kNothing;
+  // Else the next extent would be given the same place.
+  constexpr size_t kExtents = 2;  // rings, records
+  if (pool_->info().extents.size() != kExtents) {
+    return make_error(ErrorCode::kBadPool, "extents that the catalog names are in no table");
+  }
   PMSTORE_TRY_STATUS(check_pool());
   PMSTORE_TRY(store_, internal::Store::open(*pool_));
   if (store_->recovery().damaged_records != 0) {
     return make_error(ErrorCode::kBadPool, "recovery counts damaged records");
   }
   if (store_->catalog().tables().empty()) return kNothing;
+  if (store_->catalog().find(kStoreTable) != history_.table) {
+    return make_error(ErrorCode::kBadPool, "a table that nobody has made");
+  }
   PMSTORE_TRY(content_, read_store(*store_, history_.table, history_.keys));
   if (store_->live_records() != content_.size()) {
     return make_error(ErrorCode::kBadPool, fmt::format("{} records of which nobody knows",
@@ -95,6 +115,7 @@ Status RestartedStore::check_outcomes(uint64_t digest) {
   bool known = false;
   for (size_t last = history_.transactions.size(); last-- > 0;) {
     if (history_.transactions[last].digest_after != digest) continue;
+    last_ = last;
     if (outcomes_fit(last)) return {};
     known = true;
   }
@@ -121,9 +142,23 @@ Result<uint64_t> RestartedStore::work() {
   PMSTORE_TRY_STATUS(store_->take_ring(0, kStoreClient, 0, 0));
   const std::string& key = history_.keys.front();
   const std::string value(kWorkBytes, 'W');
-  PMSTORE_TRY_STATUS(
-      commit_writes(*store_, ring, history_.table, store_->session_sequence(0), {{key, value}}));
+  const std::string large(kNewRecordBytes, 'L');
+  const std::string& new_key = history_.keys.back();
+  const uint64_t sequence = store_->session_sequence(0);
+  Status inserted =
+      commit_writes(*store_, ring, history_.table, sequence, {{key, value}, {new_key, large}});
+  if (!inserted) {
+    if (inserted.code() != ErrorCode::kFull) return inserted.error();
+    PMSTORE_TRY_STATUS(commit_writes(*store_, ring, history_.table, sequence + 1, {{key, value}}));
+  }
   content_[key] = value;
+  if (inserted && !content_.contains(new_key)) {
+    PMSTORE_TRY(const internal::Got got, internal::get_from(*store_, history_.table, new_key));
+    if (got.reply.version <= history_.version_at(got.reply.slot, last_)) {
+      return make_error(ErrorCode::kBadPool, "a slot has a version that it had before");
+    }
+  }
+  if (inserted) content_[new_key] = large;
   PMSTORE_TRY(const StoreContent read, read_store(*store_, history_.table, history_.keys));
   if (read != content_) return make_error(ErrorCode::kBadPool, "other records have changed");
   return content_digest(content_);

@@ -16,6 +16,7 @@
 namespace pmstore::crash {
 
 inline constexpr uint64_t kStoreClient = 77;
+inline constexpr char kStoreTable[] = "t";
 
 using StoreContent = std::map<std::string, std::string>;
 uint64_t content_digest(const StoreContent& content);
@@ -40,7 +41,10 @@ struct StoreHistory {
     TxId id;
     bool committed;
     uint64_t digest_after;
+    std::vector<std::pair<uint64_t, uint64_t>> places;  // slot and version of what it wrote
   };
+  // The highest version that a slot had up to transaction `last`.
+  uint64_t version_at(uint64_t slot, size_t last) const;
   TableId table{};
   std::vector<std::string> keys;          // all that there ever were
   std::vector<Transaction> transactions;  // the first is none: the empty store
@@ -48,7 +52,8 @@ struct StoreHistory {
 
 // Recovery: check_store() must like the pool; then the store opens, must count no damaged records,
 // and for each transaction whose effect is there its outcome must not be "aborted", for each later
-// one not "committed". Work: one more transaction.
+// one not "committed". Work: one more transaction; the slot that its new record gets must have a
+// version that it never had.
 class RestartedStore final : public Restarted {
  public:
   // `history` is borrowed.
@@ -57,6 +62,7 @@ class RestartedStore final : public Restarted {
                                                  const StoreHistory& history);
   persist::Memory& memory() override { return pool_->memory(); }
   Result<uint64_t> recover() override;
+  uint64_t start_number() const override { return store_ ? store_->catalog().header().epoch : 0; }
   Result<uint64_t> work() override;
 
  private:
@@ -69,6 +75,7 @@ class RestartedStore final : public Restarted {
   std::unique_ptr<persist::Pool> pool_;
   std::unique_ptr<internal::Store> store_;
   StoreContent content_;
+  size_t last_ = 0;  // the transaction after which this is the content
 };
 
 }  // namespace pmstore::crash

@@ -9,7 +9,6 @@ namespace pmstore::crash {
 namespace {
 
 constexpr uint64_t kWorkSequence = 1 << 20;
-constexpr size_t kWorkBytes = 100;
 
 }  // namespace
 
@@ -71,7 +70,7 @@ Result<uint64_t> RestartedRing::work() {
     return content_.digest();
   }
   PMSTORE_TRY_STATUS(ring_->take_over(ring_->owner()));
-  const auto payload = ring_payload(kWorkSequence, kWorkBytes);
+  const auto payload = ring_payload(kWorkSequence, kRingWorkBytes);
   const auto lsn = ring_->append(kWorkSequence, payload);
   if (!lsn && lsn.code() != ErrorCode::kBackPressure) return lsn.error();
   if (lsn) content_.append(kWorkSequence, payload);

@@ -17,6 +17,7 @@ namespace pmstore::crash {
 
 inline constexpr uint64_t kRingBytes = log::kMinRingBytes;
 inline constexpr uint32_t kRingSalt = 99;
+inline constexpr size_t kRingWorkBytes = 100;  // payload of what RestartedRing::work() appends
 
 struct RingContent {
   struct Entry {

@@ -91,8 +91,8 @@ class RingLife final : public Life {
   void append(const std::vector<size_t>& sizes);
   void append_by_cpu(const std::vector<size_t>& sizes);
   void append_by_device(const std::vector<size_t>& sizes);
-  // Lands in the caches; then the process dies.
-  void land_then_restart(size_t bytes);
+  // Lands in the caches; then the process dies, or only the client is gone and the server walks.
+  void land_then_restart(size_t bytes, bool restarts = true);
   // A header is stored and not flushed; then the process dies.
   void store_header_then_restart();
 
@@ -123,6 +123,7 @@ class RingLife final : public Life {
     return found;
   }
   bool fits(const std::vector<size_t>& sizes) const;
+  void wrongly_acknowledged(const std::vector<size_t>& sizes);
   void land(std::deque<Arrived>& buffer);
 
   persist::Domain domain_;
@@ -142,7 +143,7 @@ class RingLife final : public Life {
 bool RingLife::fits(const std::vector<size_t>& sizes) const {
   log::RingPosition position = ring_->position();
   for (const size_t bytes : sizes) {
-    const auto plan = log::plan_entry(position, bytes, writer_ == RingWriter::kDevice);
+    const auto plan = log::plan_entry(position, bytes, writer_ != RingWriter::kCpu);
     if (!plan) return false;
     position.tail_lsn = plan->next_lsn();
   }
@@ -159,7 +160,12 @@ void RingLife::append(const std::vector<size_t>& sizes) {
   note(possible);
   writer_ == RingWriter::kCpu ? append_by_cpu(sizes) : append_by_device(sizes);
   next_sequence_ += sizes.size();
-  acknowledged(possible.back());
+  if (writer_ == RingWriter::kCpu || writer_ == RingWriter::kDevice ||
+      writer_ == RingWriter::kDeviceLandingInCache) {
+    acknowledged(possible.back());
+    return;
+  }
+  now_ = possible.back();  // acknowledged on the way
 }
 
 void RingLife::append_by_cpu(const std::vector<size_t>& sizes) {
@@ -197,26 +203,40 @@ void RingLife::append_by_device(const std::vector<size_t>& sizes) {
     position.tail_lsn = plan.next_lsn();
     while (!buffer.empty() && random_.below(3) == 0) land(buffer);
   }
+  if (writer_ == RingWriter::kDeviceWithoutRead) wrongly_acknowledged(sizes);
   recorder_->on_packet(Packet::kArrived, 1, 0);  // the READ
+  if (writer_ == RingWriter::kDeviceBeforeRead) wrongly_acknowledged(sizes);
   while (!buffer.empty()) land(buffer);
   recorder_->on_packet(Packet::kAcknowledged, 1, 8);
   recorder_->on_packet(Packet::kCompleted, 1, 8);
   PMSTORE_CHECK(ring_->note_tail(position.tail_lsn).has_value(), "the entries are there");
 }
 
+// What append() has noted as possible last is promised from here on.
+void RingLife::wrongly_acknowledged(const std::vector<size_t>& sizes) {
+  RingContent all = now_;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    all.append(next_sequence_ + i, ring_payload(next_sequence_ + i, sizes[i]));
+  }
+  recorder_->mark();
+  note({all});
+  recorder_->mark();
+}
+
 void RingLife::land(std::deque<Arrived>& buffer) {
   const Arrived& first = buffer.front();
-  const bool eadr = domain_ == persist::Domain::kCpuCache;
+  const bool ddio =
+      domain_ == persist::Domain::kCpuCache || writer_ == RingWriter::kDeviceLandingInCache;
   std::byte* const to = memory_.at(first.offset);
   recorder_->on_dma_write(to, first.bytes.data(), first.bytes.size(),
-                          eadr ? Landing::kLastLevelCache : Landing::kMemory);
+                          ddio ? Landing::kLastLevelCache : Landing::kMemory);
   std::memcpy(to, first.bytes.data(), first.bytes.size());
   buffer.pop_front();
 }
 
 // ---- dying in the middle ----
 
-void RingLife::land_then_restart(size_t bytes) {
+void RingLife::land_then_restart(size_t bytes, bool restarts) {
   const auto plan = log::plan_entry(ring_->position(), bytes, true).value();
   if (plan.pad_bytes > 0) return;
   const auto payload = ring_payload(next_sequence_, bytes);
@@ -233,7 +253,11 @@ void RingLife::land_then_restart(size_t bytes) {
   acknowledged(after);  // by nobody: the next process will see it
   landed_ = before;
   note({before, after});
-  restart_process();
+  if (restarts) {
+    restart_process();
+  } else {
+    PMSTORE_CHECK(ring_->walk([](const log::EntryView&) {}).has_value(), "the ring is sound");
+  }
   recorder_->mark();
 }
 
@@ -268,6 +292,8 @@ void RingLife::script() {
   take_over(5);
   truncate(1);
   append({4000, 700});  // wraps
+  land_then_restart(60, false);
+  take_over(5);
   append({90});
   truncate(0);
   append({20, 20});
@@ -283,6 +309,9 @@ void RingLife::script() {
   format();
   append({50});
   append({900, 60, 60, 60});
+  // Where the first of these is torn and the others are whole, the first entry of the next writer
+  // has the length of the torn one: the others must not follow it.
+  append(std::vector<size_t>(5, kRingWorkBytes));
 }
 
 void RingLife::draw() {
@@ -299,6 +328,7 @@ void RingLife::draw() {
 void RingLife::draw_one() {
   const uint64_t what = random_.below(20);
   if (what < 12) {
+    if (random_.below(4) == 0) return append(std::vector<size_t>(4, kRingWorkBytes));
     std::vector<size_t> sizes(1 + (random_.below(2) == 0 ? random_.below(6) : 0));
     for (size_t& bytes : sizes) {
       static constexpr size_t kMost[] = {30, 100, 300, 1000, 5000};
@@ -307,7 +337,7 @@ void RingLife::draw_one() {
     return append(sizes);
   }
   if (what < 16) return truncate(std::min<size_t>(random_.below(3), now_.entries.size()));
-  if (what == 16) land_then_restart(random_.below(150));
+  if (what == 16) land_then_restart(random_.below(150), random_.below(2) == 0);
   if (what == 17) store_header_then_restart();
   if (what >= 18) restart_process();
   const bool another = random_.below(4) == 0;

@@ -15,6 +15,7 @@
 #include "persist/pool_layout.h"
 #include "pmstore/internal/slab_layout.h"
 #include "tests/crash/restarted_store.h"
+#include "tests/unit/store/store_fixture.h"
 
 namespace pmstore::crash {
 namespace {
@@ -24,7 +25,6 @@ constexpr uint32_t kRings = 2;
 constexpr uint64_t kChunks = 5;
 constexpr uint64_t kPoolBytes =
     persist::kPoolLayoutBytes + kRings * kRingBytes + kChunks * internal::kChunkBytes + 4096;
-constexpr char kTable[] = "t";
 
 class StoreLife final : public Life {
  public:
@@ -34,7 +34,8 @@ class StoreLife final : public Life {
         random_(seed),
         region_(persist::round_up(kPoolBytes, 4096)) {
     pool_ = std::move(*persist::Pool::in_region(region_.bytes(), domain, true));
-    for (const char* key : {"a", "b", "c", "d", "e", "f", "g", "h"}) history_.keys.push_back(key);
+    for (const char* key : {"a", "b", "c", "d", "e", "f", "g", "h", "new"})
+      history_.keys.push_back(key);
     recorder_.emplace(pool_->memory());
     format();
     seed == 0 ? script() : draw();
@@ -63,6 +64,8 @@ class StoreLife final : public Life {
   void restart_process();
   // Another client gets the ring of one that is gone.
   void change_client(uint32_t ring);
+  // Where the keys of these writes are now, with their versions.
+  std::vector<std::pair<uint64_t, uint64_t>> places_of(const std::vector<KeyWrite>& writes) const;
   void commit(const std::vector<KeyWrite>& writes);
   KeyWrite write(const char* key, size_t bytes) {
     // Different in each transaction.
@@ -90,9 +93,9 @@ void StoreLife::format() {
   const FormatOptions options{.rings = kRings, .ring_bytes = kRingBytes, .identity = seed() + 1};
   PMSTORE_CHECK(format_store(*pool_, options).has_value(), "the region is large enough");
   open();
-  history_.table = store_->catalog().create_table(kTable).value();
+  history_.table = store_->catalog().create_table(kStoreTable).value();
   recorder_->mark();
-  history_.transactions.push_back({{}, false, content_digest({})});
+  history_.transactions.push_back({{}, false, content_digest({}), {}});
 }
 
 void StoreLife::open() {
@@ -119,6 +122,16 @@ void StoreLife::change_client(uint32_t ring) {
   recorder_->mark();
 }
 
+std::vector<std::pair<uint64_t, uint64_t>> StoreLife::places_of(
+    const std::vector<KeyWrite>& writes) const {
+  std::vector<std::pair<uint64_t, uint64_t>> places;
+  for (const KeyWrite& w : writes) {
+    const auto got = internal::get_from(*store_, history_.table, w.key);
+    if (got && got->found()) places.emplace_back(got->reply.slot, got->reply.version);
+  }
+  return places;
+}
+
 void StoreLife::commit(const std::vector<KeyWrite>& writes) {
   StoreContent after = now_;
   for (const KeyWrite& w : writes) {
@@ -134,12 +147,18 @@ void StoreLife::commit(const std::vector<KeyWrite>& writes) {
   const size_t number = history_.transactions.size();
   const uint32_t ring = number % kRings;
   const TxId id{clients_[ring], store_->session_sequence(ring) + number};
+  const auto before = places_of(writes);
   const Status done =
       commit_writes(*store_, store_->rings()[ring], history_.table, id.sequence, writes);
   PMSTORE_CHECK(done || done.code() == ErrorCode::kFull || done.code() == ErrorCode::kNotFound,
                 "the script's transactions are right");
   if (done) now_ = std::move(after);
-  history_.transactions.push_back({id, done.has_value(), content_digest(now_)});
+  auto places = places_of(writes);
+  // What was erased, or moved away, leaves a tombstone, one version higher.
+  if (done) {
+    for (const auto& [slot, version] : before) places.emplace_back(slot, version + 1);
+  }
+  history_.transactions.push_back({id, done.has_value(), content_digest(now_), std::move(places)});
   recorder_->mark();
 }
 
@@ -159,9 +178,12 @@ void StoreLife::script() {
   }
   change_client(0);
   restart_process();
-  commit({erase("d"), write("a", 3000)});  // the last free chunk
-  commit({write("a", 900)});               // a slab is given back for it
+  commit({write("b", 1500)});  // a second slot of the slab that will be given back
+  commit({write("a", 3000)});  // the last free chunk
+  commit({erase("d"), erase("b")});
+  commit({write("f", 900)});  // does not fit where it is: the slab is given back
   commit({write("a", 900), write("b", 140)});
+  commit({write("f", 100), erase("h")});
 }
 
 void StoreLife::draw() {
@@ -173,11 +195,11 @@ void StoreLife::draw_one() {
   if (random_.below(15) == 0) return change_client(static_cast<uint32_t>(random_.below(kRings)));
   std::vector<KeyWrite> writes;
   const size_t count = 1 + random_.below(3);
-  const size_t first = random_.below(history_.keys.size());
+  const size_t first = random_.below(history_.keys.size() - 1);
   static constexpr size_t kBytes[] = {100, 150, 210, 500, 900, 1500, 3000};
   const size_t largest = 1 + random_.below(std::size(kBytes));
   for (size_t i = 0; i < count; ++i) {
-    const std::string& key = history_.keys[(first + i) % history_.keys.size()];
+    const std::string& key = history_.keys[(first + i) % (history_.keys.size() - 1)];
     if (random_.below(4) == 0 && now_.contains(key)) {
       writes.push_back(erase(key.c_str()));
     } else {
