@@ -18,6 +18,7 @@
 #include <map>
 #include <string_view>
 
+#include "base/check.h"
 #include "base/clock.h"
 
 extern char** environ;
@@ -103,19 +104,26 @@ void register_role(const std::string& name, MakeRole make) { roles()[name] = mak
 fabric::Scheme scheme() {
   static const fabric::Scheme chosen = [] {
     const std::string name = environment("PMSTORE_TEST_FABRIC", "local");
+    if (modelled()) return fabric::Scheme::kLocal;
     for (auto candidate : {fabric::Scheme::kLocal, fabric::Scheme::kTcp, fabric::Scheme::kShm,
                            fabric::Scheme::kVerbs}) {
       if (name == fabric::scheme_name(candidate)) return candidate;
     }
-    std::fprintf(stderr, "PMSTORE_TEST_FABRIC=%s: use local, tcp, shm or verbs\n", name.c_str());
+    std::fprintf(stderr, "PMSTORE_TEST_FABRIC=%s: use local, model, tcp, shm or verbs\n",
+                 name.c_str());
     std::exit(2);
   }();
   return chosen;
 }
 
+bool modelled() {
+  static const bool chosen = environment("PMSTORE_TEST_FABRIC", "local") == "model";
+  return chosen;
+}
+
 bool same_thread() {
-  return scheme() == fabric::Scheme::kLocal &&
-         environment("PMSTORE_TEST_PLACE", "thread") == "same";
+  return modelled() || (scheme() == fabric::Scheme::kLocal &&
+                        environment("PMSTORE_TEST_PLACE", "thread") == "same");
 }
 
 bool separate_process() { return scheme() != fabric::Scheme::kLocal; }
@@ -136,6 +144,40 @@ fabric::Uri listen_uri() {
       return {scheme(), environment("PMSTORE_GUEST_ADDR", "10.77.0.1"), 0};
   }
   return {scheme(), unique, 0};
+}
+
+// ---- the modelled machine ----
+
+namespace {
+model::Cluster* the_cluster = nullptr;
+}
+
+TestClock::TestClock() {
+  if (modelled()) {
+    clock_ = std::make_unique<base::VirtualClock>();
+  } else {
+    clock_ = std::make_unique<base::RealClock>();
+  }
+}
+
+TestMachine::TestMachine(base::Executor& executor) {
+  if (!modelled()) return;
+  auto made = model::Cluster::create(executor, *model::named_parameters("optane-cx5"), {});
+  PMSTORE_CHECK(made && the_cluster == nullptr, "a scenario has one machine");
+  cluster_ = std::move(*made);
+  the_cluster = cluster_.get();
+}
+
+TestMachine::~TestMachine() {
+  if (cluster_ != nullptr) the_cluster = nullptr;
+}
+
+fabric::DeviceOpener* TestMachine::test_host() {
+  return the_cluster == nullptr ? nullptr : &the_cluster->host(1);
+}
+
+fabric::DeviceOpener* TestMachine::target_host() {
+  return the_cluster == nullptr ? nullptr : &the_cluster->host(0);
 }
 
 // ---- a target in this process ----

@@ -5,6 +5,8 @@
 //
 //   PMSTORE_TEST_FABRIC=local   (default) the target is a second thread with its own executor;
 //                               with PMSTORE_TEST_PLACE=same it shares the test's executor
+//   PMSTORE_TEST_FABRIC=model   both are hosts of the modelled machine (docs/model-network.md), on
+//                               one executor, in virtual time
 //   PMSTORE_TEST_FABRIC=tcp     the target is a second process, at tcp://127.0.0.1:0
 //   PMSTORE_TEST_FABRIC=shm     the target is a second process, at shm://pmstore-PID-N
 //   PMSTORE_TEST_FABRIC=verbs   the target is a second process, at verbs://$PMSTORE_GUEST_ADDR:0
@@ -30,8 +32,36 @@
 #include "base/result.h"
 #include "fabric/device.h"
 #include "fabric/uri.h"
+#include "model/cluster.h"
 
 namespace pmstore::scenario {
+
+// The clock of a scenario: real, or virtual on the model.
+class TestClock final : public base::Clock {
+ public:
+  TestClock();
+  uint64_t now_ns() const override { return clock_->now_ns(); }
+  bool advance_to(uint64_t time_ns) override { return clock_->advance_to(time_ns); }
+
+ private:
+  std::unique_ptr<base::Clock> clock_;
+};
+
+// The modelled machine of a scenario, and nothing elsewhere. A fixture declares it right behind its
+// executor, before whatever has devices; one at a time.
+class TestMachine {
+ public:
+  explicit TestMachine(base::Executor& executor);
+  ~TestMachine();
+  TestMachine(const TestMachine&) = delete;
+  TestMachine& operator=(const TestMachine&) = delete;
+  // Where the test's devices come from, and those of its targets: each nullptr without a model.
+  static fabric::DeviceOpener* test_host();
+  static fabric::DeviceOpener* target_host();
+
+ private:
+  std::unique_ptr<model::Cluster> cluster_;
+};
 
 // The server of a scenario. Created, used and destroyed on the executor it is given.
 class Role {
@@ -48,6 +78,8 @@ void register_role(const std::string& name, MakeRole make);
 
 // The provider of this run; ends the program when the environment names none.
 fabric::Scheme scheme();
+// The provider is the model's.
+bool modelled();
 // The target shares the test's executor: nothing can run there while the test blocks its thread.
 bool same_thread();
 // The target is a process and can be killed in the middle of an instruction.

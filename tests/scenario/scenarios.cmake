@@ -1,18 +1,23 @@
-# pmstore_scenarios(NAME SOURCES ... [DEPS ...] [TIMEOUT seconds]): a scenario binary and its runs.
-# NAME is the run on `local` with the target in a second thread, NAME.same_thread with both on one
-# executor; NAME.tcp and NAME.shm have a second process. verbs needs a guest:
-# tests/scenario/harness.h says how.
+# pmstore_scenarios(NAME [MODEL] SOURCES ... [DEPS ...] [TIMEOUT seconds]): a scenario binary and
+# its runs. NAME is the run on `local` with the target in a second thread, NAME.same_thread with
+# both on one executor; NAME.model, with MODEL, on the modelled machine; NAME.tcp and NAME.shm have a
+# second process. verbs needs a guest: tests/scenario/harness.h says how.
 function(pmstore_scenarios name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "MODEL" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 180)
   endif()
-  pmstore_test(${name} TIMEOUT ${ARG_TIMEOUT} DEPS fabric ${ARG_DEPS}
+  pmstore_test(${name} TIMEOUT ${ARG_TIMEOUT} DEPS fabric model ${ARG_DEPS}
     SOURCES ${CMAKE_SOURCE_DIR}/tests/scenario/harness.cc ${ARG_SOURCES})
   pmstore_patience(ARG_TIMEOUT)
   add_test(NAME ${name}.same_thread COMMAND ${name})
   set_tests_properties(${name}.same_thread PROPERTIES TIMEOUT ${ARG_TIMEOUT}
     ENVIRONMENT "PMSTORE_TEST_FABRIC=local;PMSTORE_TEST_PLACE=same")
+  if(ARG_MODEL)
+    add_test(NAME ${name}.model COMMAND ${name})
+    set_tests_properties(${name}.model PROPERTIES TIMEOUT ${ARG_TIMEOUT}
+      ENVIRONMENT "PMSTORE_TEST_FABRIC=model")
+  endif()
   foreach(fabric IN ITEMS tcp shm)
     add_test(NAME ${name}.${fabric} COMMAND ${name})
     set_tests_properties(${name}.${fabric} PROPERTIES TIMEOUT ${ARG_TIMEOUT}

@@ -40,7 +40,7 @@ void FabricScenario::SetUp() {
   auto target = Target::start(executor_, "fabric_target");
   ASSERT_TRUE(target) << target.error().to_string();
   target_ = std::move(*target);
-  auto device = fabric::open_device(scheme(), executor_);
+  auto device = fabric::open_device(scheme(), executor_, TestMachine::test_host());
   ASSERT_TRUE(device) << device.error().to_string();
   device_ = std::move(*device);
   auto region =

@@ -81,8 +81,9 @@ class FabricScenario : public testing::Test {
   // Fills this side's memory so that every offset and seed differ.
   void fill_local(size_t offset, size_t bytes, uint64_t seed);
 
-  base::RealClock clock_;
+  TestClock clock_;
   base::Executor executor_{clock_};
+  TestMachine machine_{executor_};
   std::unique_ptr<Target> target_;
   std::unique_ptr<fabric::Device> device_;
   std::vector<std::byte> memory_ = std::vector<std::byte>(kLocalBytes);

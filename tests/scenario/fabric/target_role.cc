@@ -33,7 +33,7 @@ Status TargetRole::add_memory(size_t bytes, Access access) {
 
 Result<fabric::Uri> TargetRole::start(base::Executor& executor, const fabric::Uri& uri,
                                       const std::vector<std::string>&) {
-  PMSTORE_TRY(device_, fabric::open_device(uri.scheme, executor));
+  PMSTORE_TRY(device_, fabric::open_device(uri.scheme, executor, TestMachine::target_host()));
   PMSTORE_TRY_STATUS(
       add_memory(kSharedBytes, Access::kRemoteRead | Access::kRemoteWrite | Access::kRemoteAtomic));
   PMSTORE_TRY_STATUS(add_memory(kOtherBytes, Access::kRemoteRead));
