@@ -1,7 +1,7 @@
 # pmstore_scenarios(NAME [MODEL] SOURCES ... [DEPS ...] [TIMEOUT seconds]): a scenario binary and
 # its runs. NAME is the run on `local` with the target in a second thread, NAME.same_thread with
-# both on one executor; NAME.model, with MODEL, on the modelled machine; NAME.tcp and NAME.shm have a
-# second process. verbs needs a guest: tests/scenario/harness.h says how.
+# both on one executor; NAME.model, with MODEL, on the modelled machine; NAME.tcp and NAME.shm have
+# a second process. verbs needs a guest: tests/scenario/harness.h says how.
 function(pmstore_scenarios name)
   cmake_parse_arguments(ARG "MODEL" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
   if(NOT ARG_TIMEOUT)
