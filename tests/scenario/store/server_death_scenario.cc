@@ -84,7 +84,7 @@ class ServerDeath : public StoreScenario {
     uint64_t done = 0;
     auto kill_later = [](Target& target, Executor& executor, const uint64_t& count,
                          uint64_t until) -> Task<void> {
-      while (count < until) co_await executor.yield();
+      while (count < until) co_await executor.sleep_for(1000);
       target.kill();
     };
     std::vector<Task<void>> tasks;

@@ -60,6 +60,7 @@ Result<fabric::Uri> StoreRole::start(base::Executor& executor, const fabric::Uri
   ServerOptions options;
   options.discipline = setup.discipline;
   options.lease_ms = setup.lease_ms;
+  options.devices = TestMachine::target_host();
   PMSTORE_TRY(server_, executor.run(Server::start(executor, *pool_, options)));
   return executor.run(server_->listen(uri));
 }

@@ -47,6 +47,7 @@ std::unique_ptr<Client> StoreScenario::connect(ClientOptions options) {
   if (scheme() == fabric::Scheme::kVerbs && options.call_timeout_ns == default_call_timeout_ns()) {
     options.call_timeout_ns = kPatientTimeoutNs;
   }
+  options.devices = TestMachine::test_host();
   auto connected = run(Client::connect(executor_, target_->uri(), options));
   if (connected) return std::move(*connected);
   ADD_FAILURE() << connected.error().to_string();
@@ -61,7 +62,7 @@ Task<void> count_down(Task<void> task, size_t& left) {
 }
 
 Task<void> wait_for_none(Executor& executor, const size_t& left) {
-  while (left > 0) co_await executor.yield();
+  while (left > 0) co_await executor.sleep_for(1000);
 }
 
 }  // namespace

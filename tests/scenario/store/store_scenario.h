@@ -64,8 +64,9 @@ class StoreScenario : public ::testing::TestWithParam<Locks> {
 
   StoreSetup setup_;
   ClientOptions client_options_;
-  base::RealClock clock_;
+  TestClock clock_;
   Executor executor_{clock_};
+  TestMachine machine_{executor_};
   std::unique_ptr<Target> target_;
   std::unique_ptr<Client> client_;
   TableId table_{};
