@@ -91,7 +91,8 @@ bool Explorer::explore_point(const Level& level) {
     const uint64_t every = options_.inner_every << (level.depth * 3);
     const bool again = level.depth < kMostDepth && level.states.image_hash() % every == 0;
     Second second;
-    auto wrong = try_image(image, right(level), again ? &second : nullptr);
+    const uint64_t least = level.states.marks() > 0 ? level.start_number : 0;
+    auto wrong = try_image(image, right(level), least, again ? &second : nullptr);
     if (wrong && !found(std::move(*wrong))) return false;
     if (again && !wrong) {
       second.hash = level.states.image_hash();
@@ -110,7 +111,7 @@ bool Explorer::explore_point(const Level& level) {
     CrashStates states(second.trace, second.hash);
     const bool more =
         explore_level({states, second.trace.events.size(), second.answers, level.depth + 1,
-                       options_.per_inner_point, options_.per_inner_point});
+                       options_.per_inner_point, options_.per_inner_point, second.start_number});
     cuts_.pop_back();
     if (!more) return false;
   }
@@ -125,7 +126,7 @@ bool Explorer::process_dies(const Level& level) {
   std::optional<std::string> wrong;
   cuts_.push_back({level.states.events_done(), true, {}});
   level.states.show(level.states.all(), [&](CrashImage& image) {
-    wrong = try_image(image, right(level), &second);
+    wrong = try_image(image, right(level), 0, &second);
     return true;
   });
   bool go_on = !wrong || found("after the death of the process: " + *wrong);
@@ -135,8 +136,9 @@ bool Explorer::process_dies(const Level& level) {
     CrashStates states = level.states;
     states.process_dies();
     states.follow(second.trace);
-    go_on = explore_level({states, second.trace.events.size(), second.answers, level.depth + 1,
-                           options_.per_inner_point, options_.per_inner_point});
+    go_on =
+        explore_level({states, second.trace.events.size(), second.answers, level.depth + 1,
+                       options_.per_inner_point, options_.per_inner_point, second.start_number});
   }
   cuts_.pop_back();
   return go_on;
@@ -145,7 +147,8 @@ bool Explorer::process_dies(const Level& level) {
 // Starts on the image; gives what is wrong. Records what the start and the work after it did in
 // `second`, if that is wanted.
 std::optional<std::string> Explorer::try_image(CrashImage& image,
-                                               const std::vector<uint64_t>& right, Second* second) {
+                                               const std::vector<uint64_t>& right, uint64_t least,
+                                               Second* second) {
   ++report_.recovered;
   auto process = life_->restart(image.bytes());
   if (!process) return "start: " + process.error().to_string();
@@ -160,18 +163,22 @@ std::optional<std::string> Explorer::try_image(CrashImage& image,
     for (const uint64_t digest : right) wanted += "; expected " + life_->text(digest);
     return "found " + life_->text(*found) + wanted;
   }
+  const uint64_t start_number = (*process)->start_number();
+  if (least != 0 && start_number <= least && *found != kNothing) {
+    return fmt::format("a start has the number {}, and one had {} before", start_number, least);
+  }
   if (recorder) recorder->mark();
   const auto worked = (*process)->work();
   if (!worked) return "work after recovery: " + worked.error().to_string();
   if (recorder) {
     recorder->mark();
     second->trace = recorder->take();
+    second->start_number = start_number;
     // That there is nothing yet is no promise.
     const auto kept = *found == kNothing ? right : std::vector<uint64_t>{*found};
     second->answers = {kept, kept, {*worked}};
     second->answers[1].push_back(*worked);
   }
-  const uint64_t start_number = (*process)->start_number();
   process->reset();
   auto again = life_->restart(image.bytes());
   if (!again) return "second start: " + again.error().to_string();
@@ -203,6 +210,7 @@ Result<std::optional<std::string>> Explorer::replay(const Life& life, const Trac
   auto states = std::make_unique<CrashStates>(trace);
   const Trace* events = &trace;
   std::optional<std::string> wrong;
+  uint64_t started = 0;  // the number of the restart
   for (size_t i = 0; i < id.cuts.size(); ++i) {
     const Cut& cut = id.cuts[i];
     if (cut.event > events->events.size()) return no_such("there are fewer events");
@@ -217,8 +225,9 @@ Result<std::optional<std::string>> Explorer::replay(const Life& life, const Trac
                              events->describe(cut.event), states->marks(), states->lines_in_doubt(),
                              fmt::join(choice, " "));
     Second second;
+    const uint64_t least = states->marks() > 0 ? started : 0;
     states->show(choice, [&](CrashImage& image) {
-      wrong = try_image(image, right, &second);
+      wrong = try_image(image, right, least, &second);
       return true;
     });
     narrative += wrong ? "  " + *wrong + "\n"
@@ -226,6 +235,7 @@ Result<std::optional<std::string>> Explorer::replay(const Life& life, const Trac
     if (wrong || i + 1 == id.cuts.size()) break;
     if (cut.process_only) second.answers.front() = right;
     answers = second.answers;
+    started = second.start_number;
     traces.push_back(std::make_unique<Trace>(std::move(second.trace)));
     events = traces.back().get();
     if (cut.process_only) {

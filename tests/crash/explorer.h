@@ -81,11 +81,13 @@ class Explorer {
     unsigned depth;
     uint64_t per_point;
     uint64_t samples;
+    uint64_t start_number = 0;  // of the restart, known behind its first mark
   };
   struct Second {
     model::Trace trace;
     Answers answers;
-    uint64_t hash = 0;  // of what it began with
+    uint64_t hash = 0;          // of what it began with
+    uint64_t start_number = 0;  // its own; those after it are higher
   };
 
   bool explore_level(const Level& level);
@@ -94,8 +96,9 @@ class Explorer {
   bool process_dies(const Level& level);
   bool is_new(const Level& level);
   bool found(std::string what);
+  // `least`: the number that a start must be above.
   std::optional<std::string> try_image(model::CrashImage& image, const std::vector<uint64_t>& right,
-                                       Second* second);
+                                       uint64_t least, Second* second);
   const std::vector<uint64_t>& right(const Level& level) const;
 
   ExplorerOptions options_;

@@ -86,7 +86,10 @@ Status RestartedStore::check_pool() {
 Result<uint64_t> RestartedStore::recover() {
   // Its catalog is written last: until then there is no store.
   const auto catalog = internal::Catalog::load(*pool_);
-  if (!catalog && catalog.code() == ErrorCode::kBadPool) return kNothing;
+  const bool never_written =
+      !catalog && catalog.error().message.find("never written") != std::string::npos;
+  if (never_written) return kNothing;
+  if (!catalog) return catalog.error();
   // Else the next extent would be given the same place.
   constexpr size_t kExtents = 2;  // rings, records
   if (pool_->info().extents.size() != kExtents) {
@@ -111,16 +114,22 @@ Result<uint64_t> RestartedStore::recover() {
   return digest;
 }
 
+// Finds the transaction after which this is the content: the first one, if the content came back.
 Status RestartedStore::check_outcomes(uint64_t digest) {
   bool known = false;
+  bool fit = false;
   for (size_t last = history_.transactions.size(); last-- > 0;) {
     if (history_.transactions[last].digest_after != digest) continue;
     last_ = last;
-    if (outcomes_fit(last)) return {};
     known = true;
+    fit = fit || outcomes_fit(last);
   }
   if (!known) return {};  // the explorer says so
-  return make_error(ErrorCode::kBadPool, "outcomes that do not fit the records");
+  if (!fit) return make_error(ErrorCode::kBadPool, "outcomes that do not fit the records");
+  if (store_->catalog().header().epoch <= history_.transactions[last_].epoch) {
+    return make_error(ErrorCode::kBadPool, "an epoch that there was before");
+  }
+  return {};
 }
 
 // Asks for the last few.

@@ -41,6 +41,7 @@ struct StoreHistory {
     TxId id;
     bool committed;
     uint64_t digest_after;
+    uint64_t epoch;                                     // of the server
     std::vector<std::pair<uint64_t, uint64_t>> places;  // slot and version of what it wrote
   };
   // The highest version that a slot had up to transaction `last`.

@@ -95,7 +95,7 @@ void StoreLife::format() {
   open();
   history_.table = store_->catalog().create_table(kStoreTable).value();
   recorder_->mark();
-  history_.transactions.push_back({{}, false, content_digest({}), {}});
+  history_.transactions.push_back({{}, false, content_digest({}), 0, {}});
 }
 
 void StoreLife::open() {
@@ -158,7 +158,8 @@ void StoreLife::commit(const std::vector<KeyWrite>& writes) {
   if (done) {
     for (const auto& [slot, version] : before) places.emplace_back(slot, version + 1);
   }
-  history_.transactions.push_back({id, done.has_value(), content_digest(now_), std::move(places)});
+  history_.transactions.push_back({id, done.has_value(), content_digest(now_),
+                                   store_->catalog().header().epoch, std::move(places)});
   recorder_->mark();
 }
 
@@ -181,9 +182,14 @@ void StoreLife::script() {
   commit({write("b", 1500)});  // a second slot of the slab that will be given back
   commit({write("a", 3000)});  // the last free chunk
   commit({erase("d"), erase("b")});
+  // Until the tombstones are in no ring any more.
+  for (int i = 0; i < 12; ++i) commit({write("a", 3000)});
   commit({write("f", 900)});  // does not fit where it is: the slab is given back
   commit({write("a", 900), write("b", 140)});
   commit({write("f", 100), erase("h")});
+  commit({erase("a")});
+  commit({write("g", 1900)});  // gives a slab back whose tombstone is still in a ring
+  commit({write("a", 140)});
 }
 
 void StoreLife::draw() {

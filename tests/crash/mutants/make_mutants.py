@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""Copies product sources with mutants built in, and writes the table of them.
+
+usage: make_mutants.py ROOT LIST OUTPUT
+
+LIST is mutants.txt, which says what is mutated. In addition every flush(), drain() and write() of
+persistent memory in a file with "barriers FILE" is a mutant: the call is left out (of a write: its
+flush). A mutant whose source text has changed is stale: crash_mutants then fails, so that the list
+cannot rot, and the build does not.
+"""
+
+import os
+import re
+import sys
+
+CALL = re.compile(r"(?<![\w.>)])((?:\w+(?:\(\))?(?:\.|->))*(?:memory_?(?:\(\))?)(?:\.|->)"
+                  r"(flush|drain|write|write_non_temporal))\(")
+FUNCTION = re.compile(r"^(?:  )?[A-Za-z][\w:<>*&, ]* [*&]?(?:\w+::)*(~?\w+)\(.*[{,]$")
+
+
+class ListError(Exception):
+    pass
+
+
+def parse(text):
+    """The list as [(kind, name or file, fields)]; fields: file, redundant, edits [(old, new)]."""
+    entries = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        if line[0] in "<>":
+            edits = entries[-1][2]["edits"]
+            if line[0] == "<" and (not edits or edits[-1][1]):
+                edits.append(([], []))
+            edits[-1][line[0] == ">"].append(line[2:])
+            continue
+        word, _, rest = line.partition(" ")
+        if word in ("barriers", "mutant", "plumbing", "redundant", "open"):
+            entries.append((word, rest.strip(), {"edits": [], "file": None, "redundant": None}))
+        elif word in ("file", "because"):
+            fields = entries[-1][2]
+            key = {"file": "file", "because": "redundant"}[word]
+            fields[key] = (fields[key] + " " if fields[key] and key == "redundant" else "") + rest
+        else:
+            raise ListError(f"line {number}: {word}: not a word of the list")
+    return entries
+
+
+def closing(text, at):
+    """The position behind the parenthesis that closes the one at `at`."""
+    depth = 0
+    for position in range(at, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[position], 0)
+        if depth == 0:
+            return position + 1
+    raise ListError("a parenthesis is not closed")
+
+
+def function_at(text, position):
+    for line in reversed(text[:position].splitlines()):
+        found = FUNCTION.match(line)
+        if found:
+            return found.group(1)
+    return "file"
+
+
+class Mutator:
+    def __init__(self, root):
+        self.root, self.sources, self.mutants, self.counts = root, {}, [], {}
+        self.stale, self.open = set(), set()
+
+    def source(self, path):
+        if path not in self.sources:
+            with open(os.path.join(self.root, path), encoding="utf-8") as file:
+                self.sources[path] = file.read()
+        return self.sources[path]
+
+    def edit(self, path, old, new, name):
+        source = self.source(path)
+        if source.count(old) != 1:
+            self.stale.add(name)
+            return
+        self.sources[path] = source.replace(old, new)
+
+    def add(self, name, redundant=None):
+        self.mutants.append((name, redundant))
+        return len(self.mutants) - 1
+
+    def barriers(self, path):
+        source, at = self.source(path), 0
+        stem = os.path.splitext(os.path.basename(path))[0]
+        while True:
+            found = CALL.search(source, at)
+            if not found:
+                break
+            begin = found.start(1)
+            line = source[source.rfind("\n", 0, begin) + 1:begin]
+            if "//" in line:
+                at = found.end()
+                continue
+            end = closing(source, found.end() - 1)
+            name = f"{stem}.{function_at(source, begin)}.{found.group(2)}"
+            self.counts[name] = self.counts.get(name, 0) + 1
+            if self.counts[name] > 1:
+                name += str(self.counts[name])
+            number = self.add(name)
+            wrapped = f"(::pmstore::mutation::arm({number}), {source[begin:end]})"
+            source = source[:begin] + wrapped + source[end:]
+            at = begin + len(wrapped)
+        self.sources[path] = source
+
+    def run(self, entries):
+        for kind, name, fields in entries:
+            if kind == "mutant":
+                number = self.add(name, fields["redundant"])
+                for old, new in fields["edits"]:
+                    text = "\n".join(new).replace("MUTANT", f"::pmstore::mutation::is({number})")
+                    self.edit(fields["file"], "\n".join(old), text, name)
+            elif kind == "plumbing":
+                for old, new in fields["edits"]:
+                    self.edit(fields["file"], "\n".join(old), "\n".join(new), name)
+        for kind, name, _ in entries:
+            if kind == "barriers":
+                self.barriers(name)
+        names = [name for name, _ in self.mutants]
+        for kind, name, fields in entries:
+            if kind == "open":
+                self.open.add(name)
+                if name not in names:
+                    self.stale.add(name)
+                    self.add(name)
+            if kind == "redundant":
+                if name not in names:
+                    self.stale.add(name)
+                    self.add(name)
+                    continue
+                self.mutants[names.index(name)] = (name, fields["redundant"])
+
+
+def write(path, text):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            if file.read() == text:
+                return
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def quoted(text):
+    return "nullptr" if text is None else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def flag(value):
+    return "true" if value else "false"
+
+
+def main():
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
+    root, listed, output = sys.argv[1:]
+    mutator = Mutator(root)
+    with open(listed, encoding="utf-8") as file:
+        mutator.run(parse(file.read()))
+    for path, source in mutator.sources.items():
+        include = '#include "tests/crash/mutants/mutation.h"\n'
+        write(os.path.join(output, path), include + source)
+    rows = "".join(f"    {{{quoted(name)}, {quoted(why)}, {flag(name in mutator.stale)}, "
+                   f"{flag(name in mutator.open)}}},\n"
+                   for name, why in mutator.mutants + [(n, None) for n in sorted(mutator.stale)
+                                                       if n in ("flush", "write", "drain")])
+    write(os.path.join(output, "mutant_table.cc"),
+          '#include "tests/crash/mutants/mutation.h"\n\nnamespace pmstore::mutation {\n\n'
+          "std::span<const Mutant> mutants() {\n  static constexpr Mutant kAll[] = {\n" + rows +
+          "  };\n  return kAll;\n}\n\n}  // namespace pmstore::mutation\n")
+    for path in mutator.sources:
+        print(path)
+
+
+try:
+    main()
+except ListError as error:
+    sys.exit(f"make_mutants.py: {error}")

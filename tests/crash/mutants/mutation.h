@@ -1,0 +1,30 @@
+// Which mutant of the product runs. make_mutants.py makes copies of product sources in which every
+// mutant is a branch on `active`; the product itself knows nothing of it. Threads: one.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+namespace pmstore::mutation {
+
+struct Mutant {
+  const char* name;       // source, function, what is missing
+  const char* redundant;  // why nothing can notice; nullptr: it must be caught
+  bool stale;             // what mutants.txt says of it does not fit the sources any more
+  bool open;              // no life reaches it yet
+};
+std::span<const Mutant> mutants();
+
+inline int active = -1;  // index in mutants()
+inline bool skipping = false;
+
+inline bool is(int mutant) { return active == mutant; }
+// The next flush or drain is left out, and of the next write the flush, if this mutant is active.
+inline void arm(int mutant) { skipping = is(mutant); }
+inline bool take_skip() {
+  const bool skip = skipping;
+  skipping = false;
+  return skip;
+}
+
+}  // namespace pmstore::mutation
