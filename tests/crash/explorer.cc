@@ -53,8 +53,10 @@ bool Explorer::explore(const Life& life, const Trace& trace) {
   }
   CrashStates states(trace);
   states.step_to(std::min(options_.first_event, trace.events.size()));
-  return explore_level({states, trace.events.size(), answers, 0, options_.per_point,
-                        std::min(life.samples(), options_.most_samples)});
+  const bool go_on = explore_level({states, trace.events.size(), answers, 0, options_.per_point,
+                                    std::min(life.samples(), options_.most_samples)});
+  life_ = nullptr;
+  return go_on;
 }
 
 bool Explorer::explore_level(const Level& level) {

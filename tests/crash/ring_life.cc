@@ -237,8 +237,9 @@ void RingLife::land(std::deque<Arrived>& buffer) {
 // ---- dying in the middle ----
 
 void RingLife::land_then_restart(size_t bytes, bool restarts) {
-  const auto plan = log::plan_entry(ring_->position(), bytes, true).value();
-  if (plan.pad_bytes > 0) return;
+  const auto planned = log::plan_entry(ring_->position(), bytes, true);
+  if (!planned || planned->pad_bytes > 0) return restart_process();
+  const log::PlannedEntry& plan = *planned;
   const auto payload = ring_payload(next_sequence_, bytes);
   std::vector<std::byte> entry(log::entry_room(bytes));
   std::copy(payload.begin(), payload.end(), entry.begin() + sizeof(log::EntryHeader));
