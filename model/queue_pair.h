@@ -117,8 +117,13 @@ struct QueuePair {
   uint32_t next_wqe = 0;  // number of the next one
   uint32_t reads = 0;     // READs and atomics without a response
   uint32_t fetching = 0;  // WQEs whose on_fetched() is yet to come
+  // The last time of each step: those of one queue pair never overtake each other, though what it
+  // shares with others may serve a later one sooner.
   uint64_t fetched_ps = 0;
+  uint64_t arrival_ps = 0;   // at the responder
+  uint64_t response_ps = 0;  // back here
   uint64_t completed_ps = 0;
+  uint64_t seen_ps = 0;  // completions, in the host
   OperationList<&Operation::next_signaled> signaled;
   OperationList<&Operation::next> stalled;  // wait for a READ to be answered
 

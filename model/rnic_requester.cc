@@ -104,7 +104,8 @@ void Rnic::transmit(Operation* operation) {
                                                  : 0;
     arrival_ps = link_out_.take(sent_ps, wire_ps(bytes)) + to_ps(parameters_.link.latency_ns);
   }
-  events_.at<&Rnic::on_arrival>(arrival_ps, &target, operation);
+  qp.arrival_ps = std::max(qp.arrival_ps, arrival_ps);
+  events_.at<&Rnic::on_arrival>(qp.arrival_ps, &target, operation);
 }
 
 void Rnic::on_response(Operation* operation) {
@@ -144,8 +145,8 @@ void Rnic::on_response(Operation* operation) {
     return;
   }
   ++counters_.completions;
-  const uint64_t seen_ps = pcie_.to_host(qp.completed_ps, parameters_.rnic.wqe_bytes);
-  events_.at<&Rnic::on_completed>(seen_ps, this, operation);
+  qp.seen_ps = std::max(qp.seen_ps, pcie_.to_host(qp.completed_ps, parameters_.rnic.wqe_bytes));
+  events_.at<&Rnic::on_completed>(qp.seen_ps, this, operation);
 }
 
 void Rnic::on_completed(Operation* operation) {

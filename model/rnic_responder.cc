@@ -151,7 +151,8 @@ void Rnic::respond(Operation* operation) {
     const uint64_t arrival_ps = qp.rnic == this
                                     ? events_.now_ps() + to_ps(parameters_.rnic.pipeline_ns)
                                     : send_on_link(first->writes() ? 0 : first->request.bytes);
-    events_.at<&Rnic::on_response>(arrival_ps, qp.rnic, first);
+    qp.response_ps = std::max(qp.response_ps, arrival_ps);
+    events_.at<&Rnic::on_response>(qp.response_ps, qp.rnic, first);
   }
 }
 

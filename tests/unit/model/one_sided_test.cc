@@ -243,5 +243,34 @@ TEST(ModelTopology, ImpossibleOnesAreRefusedInOneLine) {
   EXPECT_NE(refusal({.sockets = 2, .rnics = 3}).find("each of its 2 sockets"), std::string::npos);
 }
 
+// Small requests behind large ones pass through what they share sooner; not before them.
+TEST(ModelOrder, NothingOvertakesWhatWasPostedBeforeIt) {
+  constexpr size_t kLast = ModelPair::kBytes / 2;
+  for (const size_t bytes : {1024u, 4096u, 16384u, 65536u}) {
+    ModelPair pair;
+    std::vector<std::unique_ptr<fabric::Completion>> done;
+    for (size_t round = 1; round <= 4; ++round) {
+      pair.fill(0, bytes, 7);
+      // Outstanding, one after the other: the READs must see the WRITE posted just before.
+      Batch write;
+      write.write(pair.at(0, bytes), pair.in_nvm(bytes * (round - 1)));
+      Batch read;
+      read.read(pair.at(kLast + round, 1), pair.in_nvm(bytes * round - 1));
+      for (const Batch* batch : {&write, &read}) {
+        done.push_back(std::make_unique<fabric::Completion>());
+        ASSERT_TRUE(pair.connection->post(*batch, done.back().get()));
+      }
+    }
+    for (int steps = 0; steps < 1000 && !done.back()->done(); ++steps) {
+      pair.pass(100);
+      for (size_t i = 1; i < done.size(); ++i) EXPECT_LE(done[i]->done(), done[i - 1]->done());
+    }
+    ASSERT_TRUE(done.back()->ok());
+    for (size_t round = 1; round <= 4; ++round) {
+      EXPECT_EQ(static_cast<int>(pair.local.bytes[kLast + round]), 7) << bytes << " B, " << round;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace pmstore::model
