@@ -23,6 +23,10 @@ std::string_view error_name(ErrorCode code) {
     case ErrorCode::kBackPressure: return "BackPressure";
     case ErrorCode::kAccess: return "Access";
     case ErrorCode::kIo: return "Io";
+    case ErrorCode::kTrimmed: return "Trimmed";
+    case ErrorCode::kSealed: return "Sealed";
+    case ErrorCode::kFenced: return "Fenced";
+    case ErrorCode::kDamaged: return "Damaged";
   }
   return "Error";
 }

@@ -12,8 +12,7 @@
 
 namespace pmstore::base {
 
-// The values travel between processes: new ones go at the end, and fabric/rpc_layout.h names the
-// last.
+// The values travel between processes: new ones go at the end, and kLastErrorCode names the last.
 enum class ErrorCode {
   kInvalidArgument,  // the request is wrong by itself; repeating it cannot help
   kNotFound,         // no such key
@@ -34,7 +33,13 @@ enum class ErrorCode {
   kBackPressure,     // a bounded resource is used up for the moment; try again later
   kAccess,           // a remote access outside what was granted
   kIo,               // the operating system refused
+  kTrimmed,          // of a log: what was asked for is no longer kept; read on from its start
+  kSealed,           // of a log: nothing can be appended any more
+  kFenced,           // of a log: another producer has taken over; this one cannot append any more
+  kDamaged,          // of a log: the medium lost an entry; the message says where it goes on
 };
+
+inline constexpr ErrorCode kLastErrorCode = ErrorCode::kDamaged;
 
 // The name as printed, for instance "Conflict".
 std::string_view error_name(ErrorCode code);

@@ -47,7 +47,7 @@ static_assert(sizeof(RpcReplyHeader) == 16);
 // Payload room that every reply has, however little the caller asked for, so that errors can
 // explain themselves. Longer messages are cut.
 inline constexpr uint32_t kRpcErrorRoom = 240;
-inline constexpr uint32_t kRpcMaxStatus = 1 + static_cast<uint32_t>(ErrorCode::kIo);
+inline constexpr uint32_t kRpcMaxStatus = 1 + static_cast<uint32_t>(base::kLastErrorCode);
 
 // The room, header included, that the request reserves in the reply arena.
 constexpr uint64_t rpc_reply_room(uint32_t reply_capacity) {

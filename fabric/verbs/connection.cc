@@ -132,6 +132,7 @@ Status VerbsConnection::to_ready(rdma_cm_id* id, uint8_t initiated, uint8_t answ
   attr.qp_state = IBV_QPS_RTS;
   if (rdma_init_qp_attr(id, &attr, &mask) != 0) return qp_error("RTS attributes", errno);
   attr.max_rd_atomic = initiated;
+  fences_ = initiated > 1;
   attr.timeout = ack_timeout_exponent(operation_timeout_ns_);
   attr.retry_cnt = kRetries;
   attr.rnr_retry = kRetryForever;
@@ -168,6 +169,7 @@ Status VerbsConnection::connect_to(ibv_qp* qp, const ibv_qp& peer) {
   attr = {};
   attr.qp_state = IBV_QPS_RTS;
   attr.max_rd_atomic = std::min(rdma.max_initiated, rdma.max_answered);
+  fences_ = attr.max_rd_atomic > 1;
   attr.timeout = ack_timeout_exponent(operation_timeout_ns_);
   attr.retry_cnt = kRetries;
   attr.rnr_retry = kRetryForever;

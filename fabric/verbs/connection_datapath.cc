@@ -59,7 +59,7 @@ bool VerbsConnection::fill(const WorkRequest& request, ibv_send_wr& wr, ibv_sge&
     wr.wr.atomic.swap = request.swap;
     // The one order that RC leaves open: a READ whose answer is lost is executed again, and would
     // see what an atomic behind it has done. Only an atomic behind a READ under way pays for this.
-    if (last_read_ > reclaimed_) wr.send_flags = IBV_SEND_FENCE;
+    if (fences_ && last_read_ > reclaimed_) wr.send_flags = IBV_SEND_FENCE;
     return false;
   }
   wr.wr.rdma.remote_addr = request.remote_address;

@@ -155,7 +155,7 @@ Result<std::vector<std::byte>> Handshake::parse(bool refusal_allowed) const {
   const std::byte* payload = message + sizeof(header);
   if (header.refusal == 0) return std::vector<std::byte>(payload, payload + header.bytes);
   const int code = header.refusal - 1;
-  if (!refusal_allowed || code > static_cast<int>(ErrorCode::kIo)) {
+  if (!refusal_allowed || code > static_cast<int>(base::kLastErrorCode)) {
     return make_error(ErrorCode::kProtocol, peer_ + " sent a malformed refusal");
   }
   return make_error(static_cast<ErrorCode>(code),

@@ -123,7 +123,9 @@ Result<RdmaDevice> open_one(ibv_device* listed) {
   PMSTORE_TRY_STATUS(query_port(device, attr.phys_port_cnt));
   PMSTORE_TRY_STATUS(query_gid(device));
   device.max_queue_entries = static_cast<uint32_t>(attr.max_cqe);
-  device.max_initiated = depth(attr.max_qp_init_rd_atom);
+  // rxe (Linux 6.1) never sends a fenced request a second time: it waits for all READs
+  // and atomics to complete, itself among them. One at a time needs no fence.
+  device.max_initiated = attr.vendor_id == kRxeVendor ? 1 : depth(attr.max_qp_init_rd_atom);
   device.max_answered = depth(attr.max_qp_rd_atom);
   device.capabilities =
       capabilities_of(attr, is_cpu_moving_data(listed->ibdev_path, attr.vendor_id));

@@ -3,6 +3,7 @@ list(APPEND PMSTORE_FABRIC_SOURCES
   verbs/completion_queues.cc
   verbs/connection.cc
   verbs/connection_datapath.cc
+  verbs/device_inventory.cc
   verbs/device_poll.cc
   verbs/handshake.cc
   verbs/listener.cc

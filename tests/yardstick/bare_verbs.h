@@ -1,6 +1,6 @@
 // A loopback connection and remote persistent writes with verbs and nothing else: what the programs
-// of this folder measure against. It uses no code of the project on purpose. Errors end the
-// program.
+// of this folder measure against, and what shows how a device behaves. It uses no code of the
+// project on purpose. Errors end the program.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -51,12 +51,19 @@ inline ibv_context* open_device(const std::string& name) {
   return context;
 }
 
+// READs and atomics under way at a time, and what a connection may do besides READ and WRITE.
+struct Shape {
+  uint8_t depth = 1;
+  int more_rights = 0;  // IBV_ACCESS_*
+};
+
 inline void connect(ibv_qp* qp, uint32_t peer, const ibv_gid& gid, const ibv_port_attr& port,
-                    int gid_index) {
+                    int gid_index, Shape shape) {
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_INIT;
   attr.port_num = kPort;
-  attr.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+  attr.qp_access_flags =
+      IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | static_cast<unsigned>(shape.more_rights);
   if (ibv_modify_qp(qp, &attr,
                     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) != 0) {
     fail("queue pair", "INIT refused", "check the device");
@@ -65,7 +72,7 @@ inline void connect(ibv_qp* qp, uint32_t peer, const ibv_gid& gid, const ibv_por
   attr.qp_state = IBV_QPS_RTR;
   attr.path_mtu = port.active_mtu;
   attr.dest_qp_num = peer;
-  attr.max_dest_rd_atomic = 1;
+  attr.max_dest_rd_atomic = shape.depth;
   attr.min_rnr_timer = 12;
   attr.ah_attr.is_global = 1;
   attr.ah_attr.port_num = kPort;
@@ -83,7 +90,7 @@ inline void connect(ibv_qp* qp, uint32_t peer, const ibv_gid& gid, const ibv_por
   attr.timeout = 14;
   attr.retry_cnt = 7;
   attr.rnr_retry = 7;
-  attr.max_rd_atomic = 1;
+  attr.max_rd_atomic = shape.depth;
   if (ibv_modify_qp(qp, &attr,
                     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                         IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) != 0) {
@@ -92,7 +99,7 @@ inline void connect(ibv_qp* qp, uint32_t peer, const ibv_gid& gid, const ibv_por
 }
 
 inline Connection set_up(const std::string& device, int gid_index, std::byte* pmem,
-                         size_t pmem_bytes, std::vector<std::byte>& buffer) {
+                         size_t pmem_bytes, std::vector<std::byte>& buffer, Shape shape = {}) {
   Connection c;
   c.context = open_device(device);
   c.pd = ibv_alloc_pd(c.context);
@@ -120,11 +127,12 @@ inline Connection set_up(const std::string& device, int gid_index, std::byte* pm
       ibv_query_gid(c.context, kPort, gid_index, &gid) != 0) {
     fail("RDMA device", "no such port or GID", "check --gid-index");
   }
-  connect(c.initiator, c.target->qp_num, gid, port, gid_index);
-  connect(c.target, c.initiator->qp_num, gid, port, gid_index);
+  connect(c.initiator, c.target->qp_num, gid, port, gid_index, shape);
+  connect(c.target, c.initiator->qp_num, gid, port, gid_index, shape);
   c.local = ibv_reg_mr(c.pd, buffer.data(), buffer.size(), IBV_ACCESS_LOCAL_WRITE);
   c.remote = ibv_reg_mr(c.pd, pmem, pmem_bytes,
-                        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
+                        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |
+                            shape.more_rights);
   if (c.local == nullptr || c.remote == nullptr) {
     fail("memory region", std::strerror(errno),
          "raise ulimit -l; fsdax files cannot be registered");

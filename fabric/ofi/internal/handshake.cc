@@ -61,7 +61,7 @@ Result<HandshakeMessage> decode(std::span<const std::byte> bytes) {
                           header.kind <= static_cast<uint16_t>(MessageKind::kWelcome);
   if (!known_kind || header.endpoint_bytes > kMaxEndpointBytes ||
       header.body_bytes > kMaxBodyBytes ||
-      header.error_code > static_cast<uint32_t>(ErrorCode::kIo) ||
+      header.error_code > static_cast<uint32_t>(base::kLastErrorCode) ||
       bytes.size() != sizeof header + header.endpoint_bytes + header.body_bytes) {
     return make_error(ErrorCode::kProtocol, "the peer sent a malformed handshake");
   }

@@ -53,8 +53,22 @@ void OfiDevice::remove(OfiConnection& connection) {
 
 void OfiDevice::remove(HandshakeListener& listener) { std::erase(listeners_, &listener); }
 
+template <typename Visit>
+void OfiDevice::for_each_connection(Visit visit) {
+  DestructionWatch watch(lifetime_);
+  ++walking_;
+  for (size_t i = 0; i < connections_.size(); ++i) {
+    if (connections_[i] == nullptr) continue;
+    visit(*connections_[i]);
+    if (watch.destroyed()) return;
+  }
+  if (--walking_ == 0) std::erase(connections_, nullptr);
+}
+
 size_t OfiDevice::poll() {
+  DestructionWatch watch(lifetime_);
   size_t handled = poll_queues();
+  if (watch.destroyed()) return handled;
   polls_since_look_ += handled > 0 ? kBusyPollWeight : 2;
   if (polls_since_look_ >= 2 * kIdlePollsPerLook) {
     polls_since_look_ = 0;
@@ -65,11 +79,7 @@ size_t OfiDevice::poll() {
 
 size_t OfiDevice::poll_queues() {
   size_t handled = 0;
-  ++walking_;
-  for (size_t i = 0; i < connections_.size(); ++i) {
-    if (connections_[i] != nullptr) handled += connections_[i]->poll();
-  }
-  if (--walking_ == 0) std::erase(connections_, nullptr);
+  for_each_connection([&](OfiConnection& connection) { handled += connection.poll(); });
   return handled;
 }
 
@@ -80,12 +90,11 @@ size_t OfiDevice::tick() {
     return 0;
   }
   next_tick_ns_ = now_ns + kTickNs;
+  DestructionWatch watch(lifetime_);
   poll_events();
-  ++walking_;
-  for (size_t i = 0; i < connections_.size(); ++i) {
-    if (connections_[i] != nullptr) connections_[i]->tick(now_ns);
-  }
-  if (--walking_ == 0) std::erase(connections_, nullptr);
+  if (watch.destroyed()) return 0;
+  for_each_connection([now_ns](OfiConnection& connection) { connection.tick(now_ns); });
+  if (watch.destroyed()) return 0;
   for (size_t i = 0; i < listeners_.size(); ++i) listeners_[i]->tick(now_ns);
   // A handshake makes an executor look again soon instead of falling asleep.
   return handshakes_ > 0 ? 1 : 0;

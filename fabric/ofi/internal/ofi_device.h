@@ -2,6 +2,8 @@
 //
 // Polling is in two parts: the completion queues at every turn, and once a millisecond (more often
 // while a handshake is under way) a tick for connection events, deadlines and peers that have gone.
+//
+// What is resumed from inside poll() may destroy the device, once its connections are gone.
 #pragma once
 
 #include <pthread.h>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "fabric/device.h"
+#include "fabric/ofi/internal/destruction_watch.h"
 #include "fabric/ofi/internal/handshake.h"
 #include "fabric/ofi/internal/ofi_connection.h"
 #include "fabric/ofi/internal/provider.h"
@@ -51,9 +54,9 @@ class OfiDevice : public Device, public base::Poller {
   // Starts connecting; InvalidArgument or Disconnected at once where that is plain already.
   virtual Result<std::unique_ptr<OfiConnection>> dial(const Uri& uri,
                                                       const ConnectionOptions& options) = 0;
-  // Takes from the completion queues what is there.
+  // Takes from the completion queues what is there. The device may be gone afterwards.
   virtual size_t poll_queues();
-  // Connection events of the transport.
+  // Connection events of the transport. The device may be gone afterwards.
   virtual void poll_events() {}
 
   const std::vector<OfiConnection*>& connections() const { return connections_; }
@@ -61,7 +64,11 @@ class OfiDevice : public Device, public base::Poller {
  private:
   friend class CallGuard;
 
+  // The device may be gone afterwards.
   size_t tick();
+  // Those that are there by the time it is their turn; ends early when the device is destroyed.
+  template <typename Visit>
+  void for_each_connection(Visit visit);
   base::Task<Result<std::unique_ptr<Connection>>> introduce(Uri uri, std::vector<std::byte> hello,
                                                             uint64_t timeout_ns,
                                                             uint64_t operation_timeout_ns);
@@ -72,6 +79,7 @@ class OfiDevice : public Device, public base::Poller {
  protected:
   CallTrace calls_;
   std::unique_ptr<Provider> provider_;
+  Lifetime lifetime_;
 
  private:
   std::vector<OfiConnection*> connections_;  // holes while walking_

@@ -76,6 +76,7 @@ bool TcpDevice::is_watched(const TcpConnection* connection) const {
 size_t TcpDevice::poll_queues() {
   ++polls_;
   size_t handled = 0;
+  DestructionWatch watch(lifetime_);
   if (polls_ % kQuietPolls == 0) {
     // Now and then all are looked at: a queue that waits for room in a socket need not be readable.
     handled = OfiDevice::poll_queues();
@@ -85,6 +86,7 @@ size_t TcpDevice::poll_queues() {
   } else {
     handled = OfiDevice::poll_queues();
   }
+  if (watch.destroyed()) return handled;
   quiet_polls_ = handled > 0 ? 0 : quiet_polls_ + 1;
   return handled;
 }
@@ -98,6 +100,7 @@ size_t TcpDevice::serve(TcpConnection* connection) {
 
 size_t TcpDevice::poll_ready() {
   size_t handled = 0;
+  DestructionWatch watch(lifetime_);
   if (watched_.size() <= kPollAll) {
     pollfd queues[kPollAll];
     TcpConnection* connections[kPollAll];
@@ -107,14 +110,14 @@ size_t TcpDevice::poll_ready() {
       connections[i] = watched_[i].connection;
     }
     if (count == 0 || ::poll(queues, count, 0) <= 0) return 0;
-    for (size_t i = 0; i < count; ++i) {
+    for (size_t i = 0; i < count && !watch.destroyed(); ++i) {
       if (queues[i].revents != 0) handled += serve(connections[i]);
     }
     return handled;
   }
   epoll_event ready[kMaxReady];
   const int count = epoll_wait(epoll_fd_, ready, kMaxReady, 0);
-  for (int i = 0; i < count; ++i) {
+  for (int i = 0; i < count && !watch.destroyed(); ++i) {
     handled += serve(static_cast<TcpConnection*>(ready[i].data.ptr));
   }
   return handled;
@@ -124,7 +127,8 @@ void TcpDevice::poll_events() {
   // Room for connection parameters, which we do not use but a stranger may send.
   alignas(fi_eq_cm_entry) std::byte buffer[sizeof(fi_eq_cm_entry) + 512];
   constexpr int kMaxEvents = 64;
-  for (int i = 0; i < kMaxEvents; ++i) {
+  DestructionWatch watch(lifetime_);
+  for (int i = 0; i < kMaxEvents && !watch.destroyed(); ++i) {
     uint32_t event = 0;
     const ssize_t r = fi_eq_read(events_.get(), &event, buffer, sizeof buffer, 0);
     if (r == -FI_EAVAIL) {

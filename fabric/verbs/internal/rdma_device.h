@@ -21,7 +21,8 @@ struct RdmaDevice {
   ibv_mtu mtu = IBV_MTU_1024;
   uint32_t max_message_bytes = 0;
   uint32_t max_queue_entries = 0;  // of one completion queue
-  // READs and atomics under way on one queue pair, as initiator and as target.
+  // READs and atomics under way on one queue pair, as initiator (1 where the device's fence does
+  // not work) and as target.
   uint8_t max_initiated = 0;
   uint8_t max_answered = 0;
   Capabilities capabilities;  // but for max_inline_bytes, which each queue pair has of its own

@@ -127,6 +127,8 @@ class VerbsConnection final : public Connection, public CmTarget {
   uint64_t posted_ = 0;
   uint64_t reclaimed_ = 0;
   uint64_t last_read_ = 0;  // posted_ after the latest READ
+  // False: one READ or atomic at a time, so that the device itself keeps them in order.
+  bool fences_ = true;
   uint32_t unsignaled_ = 0;
   uint32_t slot_head_ = 0;
   uint32_t slot_tail_ = 0;

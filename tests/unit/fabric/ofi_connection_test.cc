@@ -211,6 +211,46 @@ TEST_P(OfiConnection, MayBeDestroyedByACoroutineThatItResumes) {
   ASSERT_TRUE(run_until([&] { return server_->disconnects(0) == 1; }));
 }
 
+// Who awaits the last answer may drop the device there, from inside its own poll(). Memory checkers
+// see what a poll touches after that.
+TEST_P(OfiConnection, ItsDeviceMayBeDestroyedByACoroutineThatItResumes) {
+  connect();
+  auto run = [this](const Batch& batch, int& done) -> base::Task<void> {
+    Status status = co_await client_->connection->execute(batch);
+    client_.reset();
+    region_.reset();
+    device_.reset();
+    done += status ? 1 : 100;
+  };
+  Batch batch;
+  batch.read(local(0, 64), remote_.region.at(0));
+  int done = 0;
+  executor_.spawn(run(batch, done));
+  ASSERT_TRUE(run_until([&] { return done != 0; }));
+  EXPECT_EQ(done, 1);
+  executor_.run_once();
+  ASSERT_TRUE(run_until([&] { return server_->disconnects(0) == 1; }));
+}
+
+// The same from a tick, where a deadline passes or the peer's end is noticed.
+TEST_P(OfiConnection, ItsDeviceMayBeDestroyedWhenTheConnectionBreaks) {
+  connect(50'000'000);
+  server_->pause();
+  auto run = [this](const Batch& batch, int& done) -> base::Task<void> {
+    Status status = co_await client_->connection->execute(batch);
+    client_.reset();
+    region_.reset();
+    device_.reset();
+    done += status ? 100 : 1;
+  };
+  Batch batch;
+  batch.read(local(0, 64), remote_.region.at(0));
+  int done = 0;
+  executor_.spawn(run(batch, done));
+  ASSERT_TRUE(run_until([&] { return done != 0; }));
+  EXPECT_EQ(done, 1);
+}
+
 TEST_P(OfiConnection, WhatWasSentBeforeAnOrderlyCloseArrives) {
   connect();
   Batch batch;

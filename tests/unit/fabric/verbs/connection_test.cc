@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "fabric/verbs/internal/device.h"
 #include "fabric/verbs/internal/verbs_connection.h"
 #include "tests/unit/fabric/verbs/fixture.h"
 
@@ -66,6 +67,36 @@ TEST_F(VerbsQueuePair, AtomicBehindReadInOneChainTakesEffectAfterIt) {
   EXPECT_EQ(source_->word(8), 5u);
   EXPECT_EQ(source_->word(16), 6u);
   EXPECT_EQ(target_->word(0), 16u);
+}
+
+TEST_F(VerbsQueuePair, AtomicBehindReadIsSentAgainWhenItHasTo) {
+  // The server does not poll, so its receives run out. The next immediate is then refused, and what
+  // was sent behind it is thrown away and has to be sent again.
+  auto& client = static_cast<VerbsDevice&>(*client_);
+  uint32_t sent = 0;
+  while (sent < VerbsConnection::kReceives) {
+    Batch batch;
+    batch.write_immediate({nullptr, 0, nullptr}, target_->remote(0), sent);
+    if (connection_->post(batch, nullptr)) ++sent;
+    client.poll();
+  }
+  target_->word(0) = 5;
+  Batch batch;
+  batch.read(source_->local(0, 8), target_->remote(0));
+  batch.write_immediate({nullptr, 0, nullptr}, target_->remote(0), sent);
+  batch.fetch_add(source_->local(8, 8), target_->remote(0), 10);
+  Completion all;
+  ASSERT_TRUE(connection_->post(batch, &all));
+  const uint64_t later_ns = executor_.now_ns() + 50'000'000;
+  while (executor_.now_ns() < later_ns) client.poll();
+  EXPECT_FALSE(all.done());
+
+  ASSERT_TRUE(run_until([&] { return all.done(); }));
+  ASSERT_TRUE(all.ok()) << connection_->why_broken().to_string();
+  EXPECT_EQ(source_->word(0), 5u);
+  EXPECT_EQ(source_->word(8), 5u);
+  EXPECT_EQ(target_->word(0), 15u);
+  EXPECT_TRUE(run_until([&] { return server_receiver_.immediates.size() == sent + 1; }));
 }
 
 TEST_F(VerbsQueuePair, UnsignaledBatchesGiveTheirRoomBack) {
