@@ -31,6 +31,13 @@ Result<std::unique_ptr<Cluster>> Cluster::create(base::Executor& executor,
                     "not {}",
                     topology.sockets, topology.rnics));
   }
+  const auto per_socket = static_cast<uint32_t>(parameters.cpu.cores_per_socket);
+  if (topology.sockets * per_socket > kMaxCores) {
+    return wrong(
+        fmt::format("{} sockets of {} cores: a modelled host has at most {} cores; use fewer "
+                    "sockets or a smaller cpu.cores_per_socket",
+                    topology.sockets, per_socket, kMaxCores));
+  }
   return std::unique_ptr<Cluster>(new Cluster(executor, parameters, topology));
 }
 

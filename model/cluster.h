@@ -47,6 +47,8 @@ class Cluster {
  public:
   static constexpr uint32_t kMaxHosts = 1024;
   static constexpr uint32_t kMaxSockets = 8;
+  static constexpr uint32_t kMaxCores =
+      254;  // of a host: a cache line remembers its core in 8 bits
 
   // InvalidArgument for a topology that no machine can have.
   static Result<std::unique_ptr<Cluster>> create(base::Executor& executor,

@@ -29,6 +29,11 @@ ModelConnection::ModelConnection(ModelDevice& device,
 
 ModelConnection::~ModelConnection() {
   land_received();
+  while (!qp_.signaled.empty()) {  // nobody is told any more
+    Operation* const operation = qp_.signaled.pop();
+    operation->completion = nullptr;
+    qp_.rnic->end_path(operation);
+  }
   qp_.connection = nullptr;
   inner_->set_receiver(nullptr);
   inner_.reset();
@@ -96,6 +101,7 @@ Status ModelConnection::post(const fabric::Batch& batch, fabric::Completion* com
   last->completion = completion;
   if (completion != nullptr) {
     completion->arm();
+    ++last->paths;
     qp_.signaled.push(last);
   }
   const CoreParameters& costs = device_.cluster().parameters().core;
@@ -144,6 +150,7 @@ void ModelConnection::give_up() {
     Operation* const operation = qp_.signaled.pop();
     qp_.core->deliver(
         {Delivery::Kind::kFailed, 0, &qp_, std::exchange(operation->completion, nullptr)});
+    qp_.rnic->end_path(operation);
   }
   qp_.core->deliver({Delivery::Kind::kDisconnect, 0, &qp_, nullptr});
 }

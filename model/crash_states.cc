@@ -339,9 +339,31 @@ bool CrashStates::visit_some(uint64_t limit, Random& random, const Check& check,
       if (!show_line(i, true) || !show_line(i, false)) return false;
     }
   }
+  if (!visit_torn(limit - std::min(limit, shown), check, wanted, shown)) return false;
   for (; shown < limit; ++shown) {
     choose(draw(random));
     if (!present(check, wanted)) return false;
+  }
+  return true;
+}
+
+// Each line torn at each place: nothing of the others survives, then all of them; whatever of that
+// takes no more than `limit`.
+bool CrashStates::visit_torn(uint64_t limit, const Check& check, const Wanted& wanted,
+                             uint64_t& shown) {
+  uint64_t places = 0;
+  for (const Versions& line : versions_) places += line.stores - 1u;
+  const Choice ends[] = {none(), all()};
+  for (const Choice& others : ends) {
+    if (places > limit) return true;
+    limit -= places;
+    for (size_t i = 0; i < versions_.size(); ++i) {
+      choose(others);
+      for (uint16_t kept = 1; kept < versions_[i].stores; ++kept, ++shown) {
+        choose_line(i, kept);
+        if (!present(check, wanted)) return false;
+      }
+    }
   }
   return true;
 }

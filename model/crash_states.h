@@ -84,9 +84,9 @@ class CrashStates {
 
   // Shows images of a crash at this moment. All combinations when there are at most `limit`; else,
   // when that many subsets of whole lines are not more, all of these and `samples` others; else
-  // about `samples`: none and all of what is in doubt, each line alone and all but each line, the
-  // rest drawn at random. Those that are not `wanted` (asked with choice() and image_hash() set)
-  // are left out. Ends early, and says false, when `check` does.
+  // about `samples`: none and all of what is in doubt, each line alone and all but each line, each
+  // line torn at each place, the rest drawn at random. Those that are not `wanted` (asked with
+  // choice() and image_hash() set) are left out. Ends early, and says false, when `check` does.
   bool visit(uint64_t limit, uint64_t samples, Random& random, const Check& check,
              const Wanted& wanted = {});
   bool visit(uint64_t limit, Random& random, const Check& check) {
@@ -135,6 +135,7 @@ class CrashStates {
   bool visit_whole_lines(const Check& check, const Wanted& wanted);
   bool visit_in_order(uint64_t limit, Random& random, const Check& check, const Wanted& wanted);
   bool visit_some(uint64_t limit, Random& random, const Check& check, const Wanted& wanted);
+  bool visit_torn(uint64_t limit, const Check& check, const Wanted& wanted, uint64_t& shown);
   Choice draw(Random& random) const;
   Choice draw_stores(Random& random) const;
   Choice prefix(uint32_t stores) const;

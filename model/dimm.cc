@@ -1,6 +1,6 @@
 // Invariants: used_ <= entries_.size(); every entry in use is in the list by last use and in one
-// chain; the writes_of_ of all cores sum up to the entries of recent_ that are not kDevice, and
-// writers_ of them are not 0.
+// chain; cores_[core_of_[w] - 1].writer is w; the writes_of_ of all cores sum up to the entries of
+// recent_ that are not kDevice, and recent_writers_ of them are not 0.
 #include "model/dimm.h"
 
 #include <algorithm>
@@ -21,20 +21,24 @@ Dimm::Dimm(const DimmParameters& parameters, const Now* now)
       write_ps_(to_ps(parameters.media_write_ns)),
       turn_ps_(to_ps(parameters.read_write_turn_ns)),
       miss_latency_ps_(to_ps(parameters.read_latency_ns)),
-      hit_latency_ps_(to_ps(parameters.buffer_latency_ns)) {
+      hit_latency_ps_(to_ps(parameters.buffer_latency_ns)),
+      now_(now) {
   const double span = std::max(1.0, parameters.crowd_full - parameters.crowd_begin);
-  for (size_t writers = 0; writers <= kRecentWrites; ++writers) {
+  for (size_t writers = 0; writers < core_of_.size(); ++writers) {
     const double crowded = (static_cast<double>(writers) - parameters.crowd_begin) / span;
     slowdown_.push_back(1 / (1 - parameters.crowd_loss * std::clamp(crowded, 0.0, 1.0)));
   }
 }
 
-uint64_t Dimm::write(uint64_t at_ps, uint64_t address, Writer writer) {
+uint64_t Dimm::write(uint64_t at_ps, uint64_t address, Writer writer, bool evicted) {
   ++counters_.write_requests;
-  note_writer(writer);
-  if (!absorb(address >> kXpLineShift)) return at_ps;
-  const uint64_t taken_ps = to_media_.room_at(at_ps);
-  to_media_.enter(media(at_ps, Direction::kWrite, writer));
+  if (writer != kDevice) writers_ = crowd_with(at_ps, writer);
+  uint64_t taken_ps = at_ps;
+  if (absorb(address >> kXpLineShift)) {
+    taken_ps = to_media_.room_at(at_ps);
+    to_media_.enter(media(at_ps, Direction::kWrite, writer));
+  }
+  if (writer != kDevice && !evicted) cores_[core_of_[writer] - 1u].taken_ps = taken_ps;
   return taken_ps;
 }
 
@@ -90,12 +94,30 @@ uint64_t Dimm::media(uint64_t at_ps, Direction direction, Writer who) {
   return media_.take(at_ps, service_ps);
 }
 
+uint32_t Dimm::crowd_with(uint64_t at_ps, Writer writer) {
+  if (core_of_[writer] == 0) {
+    cores_.push_back({writer, 0});
+    core_of_[writer] = static_cast<uint8_t>(cores_.size());
+  }
+  // What comes for later is part of a store that is under way now.
+  const uint64_t now_ps = now_ == nullptr ? at_ps : std::min(now_->ps(), at_ps);
+  note_writer(writer);
+  uint32_t writers = recent_writers_;
+  for (const Core& core : cores_) writers += writes_of_[core.writer] == 0 && core.taken_ps > now_ps;
+  return writers;
+}
+
 void Dimm::note_writer(Writer writer) {
-  if (writer == kDevice) return;
   const Writer forgotten = std::exchange(recent_[next_recent_], writer);
   if (++next_recent_ == kRecentWrites) next_recent_ = 0;
-  if (forgotten != kDevice && --writes_of_[forgotten] == 0) --writers_;
-  if (writes_of_[writer]++ == 0) ++writers_;
+  if (forgotten != kDevice && --writes_of_[forgotten] == 0) --recent_writers_;
+  if (writes_of_[writer]++ == 0) ++recent_writers_;
+}
+
+DimmCounters Dimm::settled_counters() const {
+  DimmCounters counters = counters_;
+  for (uint32_t i = 0; i < used_; ++i) counters.media_writes += entries_[i].written;
+  return counters;
 }
 
 uint32_t& Dimm::bucket(uint64_t xpline) {

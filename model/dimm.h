@@ -6,10 +6,11 @@
 // away), one media server for reads and writes with a time of its own for each and for turning from
 // one to the other, a bounded queue of XPLines on their way to the media, and the loss under many
 // CPU writers. A write of part of an XPLine costs the media what a whole one costs: the published
-// limit of 52 M/s holds for both.
-// Left out: wear levelling and its pauses, the table of addresses and its cache (256 B to 16 KiB
-// effects), temperature, and that the buffer is written back in idle times.
-// One thread.
+// limit of 52 M/s holds for both. The CPU writers are the cores behind the last 64 lines, and those
+// that have streamed or flushed what the DIMM has not taken yet: a store of many lines is told to
+// the model at once, but is under way for long. Left out: wear levelling and its pauses, the table
+// of addresses and its cache (256 B to 16 KiB effects), temperature, and that the buffer is written
+// back in idle times. One thread.
 #pragma once
 
 #include <array>
@@ -31,7 +32,8 @@ class Dimm {
   static constexpr Writer kDevice = 0;
 
   // 64 bytes at `address` (a model address). When the DIMM has taken them.
-  uint64_t write(uint64_t at_ps, uint64_t address, Writer writer);
+  // `evicted`: by a cache, which had it from `writer`; that core does not wait for it.
+  uint64_t write(uint64_t at_ps, uint64_t address, Writer writer, bool evicted = false);
   // When the DIMM gives the data.
   uint64_t read(uint64_t at_ps, uint64_t address, Writer reader);
   // The same for the counters only: takes no time, and is no writer's.
@@ -40,6 +42,8 @@ class Dimm {
   void settle();
 
   const DimmCounters& counters() const { return counters_; }
+  // The same as if the buffer had been written to the media just now.
+  DimmCounters settled_counters() const;
 
  private:
   static constexpr uint64_t kXpLineShift = 8;
@@ -64,6 +68,8 @@ class Dimm {
   uint32_t& bucket(uint64_t xpline);
   uint64_t media(uint64_t at_ps, Direction direction, Writer who);
   void note_writer(Writer writer);
+  // How many cores write at this moment, `writer` included.
+  uint32_t crowd_with(uint64_t at_ps, Writer writer);
 
   // entries_[0, used_) are in the list newest_ ... oldest_ and each in the chain of its bucket.
   std::vector<Entry> entries_;
@@ -78,12 +84,20 @@ class Dimm {
   uint64_t read_ps_, write_ps_, turn_ps_;
   uint64_t miss_latency_ps_, hit_latency_ps_;
 
-  // The cores behind the last CPU writes; writers_ counts the different ones among them.
-  std::array<Writer, kRecentWrites> recent_{};
+  // The cores that have ever written, and when the last write of each was or will be taken.
+  struct Core {
+    Writer writer;
+    uint64_t taken_ps;
+  };
+  const Now* now_;
+  std::vector<Core> cores_;
+  std::array<Writer, kRecentWrites> recent_{};  // behind the last CPU writes
   size_t next_recent_ = 0;
-  std::array<uint16_t, 256> writes_of_{};
-  uint32_t writers_ = 0;
-  std::vector<double> slowdown_;  // of the media, by the number of writers
+  std::array<uint16_t, 256> writes_of_{};  // of recent_
+  uint32_t recent_writers_ = 0;            // different ones in recent_
+  std::array<uint8_t, 256> core_of_{};     // where a writer is in cores_, plus one; 0: nowhere
+  uint32_t writers_ = 0;                   // at the last write of a core
+  std::vector<double> slowdown_;           // of the media, by the number of writers
 
   DimmCounters counters_;
 };

@@ -45,7 +45,14 @@ class LastLevelCache {
   Entry insert(Line line, User user);
   // Takes a line out; gives what it was (valid == 0: it was not there).
   Entry take_out(Line line);
-  // Calls visit(line) for each dirty line and makes it clean.
+  // Calls visit(line) for each dirty line.
+  template <typename Visit>
+  void each_dirty(Visit&& visit) const {
+    for (const Entry& entry : std::span(entries_.get(), lines_ == 0 ? 0 : sets_count_ * ways_)) {
+      if (entry.valid && entry.dirty) visit(Line::from_name(entry.name));
+    }
+  }
+  // The same, and makes it clean.
   template <typename Visit>
   void clean_all(Visit&& visit) {
     for (Entry& entry : std::span(entries_.get(), lines_ == 0 ? 0 : sets_count_ * ways_)) {

@@ -14,12 +14,12 @@ MemoryController::MemoryController(const Parameters& parameters, const Now* now)
       queues_(dimms_.size(), Window(static_cast<size_t>(parameters.imc.write_queue))),
       dram_(parameters.dram, now) {}
 
-uint64_t MemoryController::write(uint64_t at_ps, Line line, Dimm::Writer writer) {
+uint64_t MemoryController::write(uint64_t at_ps, Line line, Dimm::Writer writer, bool evicted) {
   if (line.medium() == Medium::kDram) return dram_.write(at_ps, line.address());
   const size_t dimm = dimm_of(line.address());
   const uint64_t queued_ps = queues_[dimm].room_at(at_ps);
   const uint64_t sent_ps = buses_[dimm].take(queued_ps, request_ps_);
-  queues_[dimm].enter(dimms_[dimm].write(sent_ps, line.address(), writer));
+  queues_[dimm].enter(dimms_[dimm].write(sent_ps, line.address(), writer, evicted));
   return queued_ps;
 }
 

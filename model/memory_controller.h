@@ -25,13 +25,14 @@ class MemoryController {
   MemoryController(const Parameters& parameters, const Now* now);
 
   // 64 bytes. When they are in the write queue: durable under ADR, visible to all.
-  uint64_t write(uint64_t at_ps, Line line, Dimm::Writer writer);
+  uint64_t write(uint64_t at_ps, Line line, Dimm::Writer writer, bool evicted = false);
   // Less than 64 bytes: the rest of the line is read first.
   uint64_t write_part(uint64_t at_ps, Line line, Dimm::Writer writer);
   // When the controller has the data.
   uint64_t read(uint64_t at_ps, Line line, Dimm::Writer reader);
 
   size_t dimms() const { return dimms_.size(); }
+  DimmCounters settled(size_t index) const { return dimms_[index].settled_counters(); }
   const DimmCounters& dimm(size_t index) const { return dimms_[index].counters(); }
   // For the counters, without time: a line, and what is in the buffers of the DIMMs.
   void write_untimed(Line line);

@@ -143,7 +143,7 @@ uint64_t MemorySystem::State::insert(uint32_t socket, uint64_t at_ps, Line line,
   // A line of another socket has paid for its way back when it was owned.
   const Line victim = Line::from_name(gone.name);
   return sockets[victim.socket()].controller.write(at_ps, victim,
-                                                   static_cast<Dimm::Writer>(gone.writer));
+                                                   static_cast<Dimm::Writer>(gone.writer), true);
 }
 
 uint64_t MemorySystem::State::device_write_line(uint32_t socket, uint64_t at_ps, Line line,
@@ -330,6 +330,19 @@ DimmCounters MemorySystem::all_dimms() const {
   DimmCounters all;
   for (size_t i = 0; i < dimms(); ++i) all += dimm(i);
   return all;
+}
+
+DimmCounters MemorySystem::settled_dimm(size_t index) const {
+  const size_t per_socket = state_->sockets[0].controller.dimms();
+  return state_->sockets[index / per_socket].controller.settled(index % per_socket);
+}
+
+uint64_t MemorySystem::dirty_nvm_lines() const {
+  uint64_t lines = 0;
+  for (const State::Socket& socket : state_->sockets) {
+    socket.cache.each_dirty([&](Line line) { lines += line.medium() == Medium::kNvm; });
+  }
+  return lines;
 }
 
 void MemorySystem::settle() {

@@ -65,6 +65,10 @@ class MemorySystem {
   size_t dimms() const;  // of all sockets
   const DimmCounters& dimm(size_t index) const;
   DimmCounters all_dimms() const;
+  // What dimm() would say if its combining buffer had been written to the media just now.
+  DimmCounters settled_dimm(size_t index) const;
+  // Lines of NVM that were written and are in a cache: no DIMM has counted them yet.
+  uint64_t dirty_nvm_lines() const;
   // Writes back every dirty line that is still in a cache or a combining buffer, for the counters
   // at the end of a measurement; takes no time.
   void settle();

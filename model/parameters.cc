@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <toml++/toml.h>
 
+#include <cmath>
 #include <fstream>
 #include <sstream>
 
@@ -41,16 +42,19 @@ void visit_dimm(P& p, Visit&& visit) {
 template <typename P, typename Visit>
 void visit_memory(P& p, Visit&& visit) {
   visit("imc.write_queue", p.imc.write_queue, 1, 1 << 20,
-        "assumed: of the order of what the processors' documents say of other generations");
+        "assumed: some tens of lines; bulk writes with DDIO depend on it");
   visit("imc.request_ns", p.imc.request_ns, 0, 1e6,
         "derived: 64 bytes on a 2,666 MT/s bus of 8 bytes");
-  visit("dram.channels", p.dram.channels, 1, 64, "published: six channels on a socket");
+  visit("dram.channels", p.dram.channels, 1, 64,
+        "assumed: six channels, as many as there are Optane DIMMs");
   visit("dram.line_ns", p.dram.line_ns, 0, 1e6, "derived: 64 bytes on a 2,666 MT/s bus of 8 bytes");
   visit("dram.latency_ns", p.dram.latency_ns, 0, 1e6,
         "derived: 82 ns for a read by the CPU, less llc.hit_ns");
-  visit("llc.kib", p.llc.kib, 1, 1 << 24, "assumed: 24 cores with 1.375 MiB each");
-  visit("llc.ways", p.llc.ways, 1, 12, "published: 11 ways");
-  visit("llc.ddio_ways", p.llc.ddio_ways, 1, 12, "published: two ways by default");
+  visit("llc.kib", p.llc.kib, 1, 1 << 20, "assumed: 24 cores with 1.375 MiB each");
+  visit("llc.ways", p.llc.ways, 1, 12,
+        "published: Intel's optimization manual, Skylake server: 11 ways");
+  visit("llc.ddio_ways", p.llc.ddio_ways, 1, 12,
+        "published: Intel's default for DDIO is two ways of the cache");
   visit("llc.hit_ns", p.llc.hit_ns, 0, 1e6, "assumed: a third of a read of DRAM, at most");
   visit("llc.second_oldest", p.llc.second_oldest, 0, 1,
         "fitted: write amplification of bulk one-sided writes with DDIO, about 2");
@@ -68,17 +72,18 @@ void visit_processor(P& p, Visit&& visit) {
   visit("pcie.latency_ns", p.pcie.latency_ns, 0, 1e6,
         "fitted: one-sided round trip of 2 us, WRITE+READ of 3 us");
   visit("pcie.bytes_per_ns", p.pcie.bytes_per_ns, 0.01, 1e6,
-        "published: PCIe 3.0, 16 lanes of 8 GT/s with 128b/130b");
+        "published: PCIe 3.0 specification: 16 lanes of 8 GT/s with 128b/130b");
   visit("pcie.max_payload_bytes", p.pcie.max_payload_bytes, 64, 4096, "assumed: what servers set");
   visit("pcie.header_bytes", p.pcie.header_bytes, 0, 256,
-        "published: a 64-bit memory request: 16 of header, 10 of framing, sequence and CRC");
+        "published: PCIe 3.0 specification: a 64-bit memory request, 16 of header, 10 of framing, "
+        "sequence and CRC");
   visit("pcie.posted_lines", p.pcie.posted_lines, 1, 1 << 20,
-        "assumed: enough to keep six DIMMs busy");
+        "assumed: enough to keep six DIMMs busy; several rows depend on it");
   visit("cpu.cores_per_socket", p.cpu.cores_per_socket, 1, 120, "assumed: 24 cores");
   visit("cpu.private_hit_ns", p.cpu.private_hit_ns, 0, 1e6, "assumed: a hit in the first level");
   visit("cpu.store_ns", p.cpu.store_ns, 0, 1e6, "assumed: a few cycles");
   visit("cpu.fill_buffers", p.cpu.fill_buffers, 1, 1 << 16,
-        "published: 12 line fill buffers in this generation");
+        "assumed: 12 line fill buffers, as Skylake is said to have");
   visit("cpu.write_back_ns", p.cpu.write_back_ns, 0, 1e6,
         "derived: 62 ns for a store, clwb and sfence");
   visit("cpu.bypassed_ns", p.cpu.bypassed_ns, 0, 1e6,
@@ -93,6 +98,11 @@ void visit_all(P& p, Visit&& visit) {
   visit_memory(p, visit);
   visit_processor(p, visit);
   internal::visit_network(p, visit);
+}
+
+// Counts and sizes are whole numbers; times, rates and shares need not be.
+bool is_whole(std::string_view name) {
+  return !name.ends_with("_ns") && name != "dimm.crowd_loss" && name != "llc.second_oldest";
 }
 
 std::string fields_of(const Parameters& parameters, const std::string& section) {
@@ -134,10 +144,36 @@ Status set_field(Parameters& parameters, const std::string& section, const std::
           fmt::format("{}: {} must be a number from {} to {}", origin, name, least, most));
       return;
     }
+    if (is_whole(name) && *value != std::floor(*value)) {
+      result = make_error(ErrorCode::kInvalidArgument,
+                          fmt::format("{}: {} = {} must be a whole number from {} to {}", origin,
+                                      name, *value, least, most));
+      return;
+    }
     place = *value;
     result = {};
   });
   return result;
+}
+
+// What single bounds do not say.
+Status check_together(const Parameters& p, const std::string& origin) {
+  const auto wrong = [&](std::string what) {
+    return make_error(ErrorCode::kInvalidArgument, fmt::format("{}: {}", origin, what));
+  };
+  if (std::fmod(p.dimm.interleave_bytes, 256) != 0) {
+    return wrong(fmt::format("dimm.interleave_bytes = {} must be a multiple of 256, like 4096",
+                             p.dimm.interleave_bytes));
+  }
+  if (p.dimm.crowd_full <= p.dimm.crowd_begin) {
+    return wrong(fmt::format("dimm.crowd_full = {} must be more than dimm.crowd_begin = {}",
+                             p.dimm.crowd_full, p.dimm.crowd_begin));
+  }
+  if (p.llc.ddio_ways > p.llc.ways) {
+    return wrong(fmt::format("llc.ddio_ways = {} must be at most llc.ways = {}", p.llc.ddio_ways,
+                             p.llc.ways));
+  }
+  return {};
 }
 
 }  // namespace
@@ -175,6 +211,7 @@ Status override_parameters_text(Parameters& parameters, std::string_view text,
         ErrorCode::kInvalidArgument,
         fmt::format("{}, line {}: {}", origin, error.source().begin.line, error.description()));
   }
+  PMSTORE_TRY_STATUS(check_together(changed, origin));
   parameters = changed;
   return {};
 }
@@ -182,7 +219,9 @@ Status override_parameters_text(Parameters& parameters, std::string_view text,
 Status override_parameters(Parameters& parameters, const std::string& path) {
   std::ifstream file(path);
   std::stringstream text;
-  if (!file || !(text << file.rdbuf())) {
+  // An empty file changes nothing; peek() notices what cannot be read, a folder for instance.
+  if (file.peek() != std::ifstream::traits_type::eof()) text << file.rdbuf();
+  if (!file.is_open() || file.bad() || !text) {
     return make_error(ErrorCode::kIo, fmt::format("{} cannot be read; name a TOML file", path));
   }
   return override_parameters_text(parameters, text.str(), path);

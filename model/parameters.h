@@ -3,7 +3,7 @@
 // A set of parameters has a name ("optane-cx5") and may be changed field by field from a TOML file
 // whose tables are the sections below. Times are ns, rates bytes per ns (1 byte/ns = 8 Gb/s), sizes
 // bytes. model/parameters.cc says for each field where its value comes from: published, derived,
-// fitted (and to what), or assumed (nothing that was published depends on it much). Threads: plain
+// fitted (and to what), or assumed (docs/model.md says what depends on it). Threads: plain
 // data.
 #pragma once
 

@@ -3,7 +3,8 @@
 //
 // Invariants:
 // * An Operation belongs to one QueuePair from post() until all of its `paths` have ended: that of
-//   the request and its response, and, from its reception on, that of a WRITE's bytes into memory.
+//   the request and its response, from its reception on that of a WRITE's bytes into memory, and
+//   that of its completion while it is owed.
 // * It is in `signaled` while its completion is owed; in one of `stalled`, `blocked`, `held` or a
 //   queue of the RNIC while that is what it waits for; in `unanswered` from its reception until its
 //   response has left; in `unlanded` from the reception of a WRITE until its last byte has landed.

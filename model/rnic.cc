@@ -25,6 +25,23 @@ RnicCounters& RnicCounters::operator+=(const RnicCounters& other) {
   return *this;
 }
 
+RnicCounters& RnicCounters::operator-=(const RnicCounters& other) {
+  doorbells -= other.doorbells;
+  wqe_fetches -= other.wqe_fetches;
+  payload_reads -= other.payload_reads;
+  memory_reads -= other.memory_reads;
+  memory_writes -= other.memory_writes;
+  completions -= other.completions;
+  qp_misses -= other.qp_misses;
+  wqe_misses -= other.wqe_misses;
+  translation_misses -= other.translation_misses;
+  protection_misses -= other.protection_misses;
+  requests -= other.requests;
+  full_buffer -= other.full_buffer;
+  receiver_not_ready -= other.receiver_not_ready;
+  return *this;
+}
+
 Rnic::Rnic(Cluster& cluster, Host& host, uint32_t socket, uint64_t seed)
     : cluster_(cluster),
       host_(host),

@@ -50,6 +50,7 @@ struct RnicCounters {
            cache_misses();
   }
   RnicCounters& operator+=(const RnicCounters& other);
+  RnicCounters& operator-=(const RnicCounters& other);
 };
 
 class Rnic {
@@ -71,6 +72,9 @@ class Rnic {
   // Everything that was received from `qp` is in memory when this returns: an acknowledged WRITE
   // outlives its connection.
   void land_received(QueuePair& qp);
+
+  // One of its `paths` is over; it is gone when that was the last.
+  void end_path(Operation* operation);
 
  private:
   // ---- requester (rnic_requester.cc) ----
@@ -119,7 +123,6 @@ class Rnic {
   uint64_t send_on_link(uint64_t payload_bytes);
   // When the last byte of what arrives now is in.
   uint64_t receive_from_link(uint64_t payload_bytes);
-  void end_path(Operation* operation);
   void observe(Packet packet, const Operation* operation);
 
   Cluster& cluster_;

@@ -1,5 +1,6 @@
 // The requester: from the doorbell to the wire, and from the response to the completion.
 #include <algorithm>
+#include <utility>
 
 #include "model/cluster.h"
 #include "model/connection.h"
@@ -156,7 +157,9 @@ void Rnic::on_completed(Operation* operation) {
     PMSTORE_CHECK(qp.signaled.front() == operation, "completions come in the order of their posts");
     qp.signaled.pop();
     qp.peer->rnic->observe(Packet::kCompleted, operation);
-    qp.core->deliver({Delivery::Kind::kCompleted, 0, &qp, operation->completion});
+    qp.core->deliver(
+        {Delivery::Kind::kCompleted, 0, &qp, std::exchange(operation->completion, nullptr)});
+    end_path(operation);
   }
   end_path(operation);
 }

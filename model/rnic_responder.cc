@@ -106,7 +106,7 @@ void Rnic::accept(Operation* operation) {
   }
   qp.unanswered.push(operation);
   if (operation->writes()) {
-    operation->paths = 2;  // its bytes go one way, its acknowledgement another
+    ++operation->paths;  // its bytes go one way, its acknowledgement another
     qp.unlanded.push(operation);
     operation->answerable = true;
     if (operation->request.op == fabric::OpCode::kWrite && parameters_.rnic.hold_ns > 0) {

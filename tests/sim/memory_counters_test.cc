@@ -103,6 +103,14 @@ TEST_F(MemoryCounters, TwoSidedWritesReadOneLineEachWithStoresAndNoneWithStreami
   const Measured stored =
       run([&](uint32_t core, const void* to) { return memory_->cpu_store(core, now_ps_, to, 16); });
   EXPECT_NEAR(stored.reads_per_write, 1.0, 0.005);
+  // Every line is read once, and one of eight places of 16 B in multiples of 8 is in two lines.
+  start(true);
+  const Measured anywhere = measure(800'000, 100'000, [&](uint64_t i) {
+    const auto core = static_cast<uint32_t>(i % kCores);
+    const uint64_t done_ps = memory_->cpu_store(core, now_ps_, range_.at(random_place(8)), 16);
+    if (core == 0) now_ps_ = done_ps;
+  });
+  EXPECT_NEAR(anywhere.reads_per_write, 1 + 1.0 / 8, 0.01);
   start(true);
   const Measured streamed = run([&](uint32_t core, const void* to) {
     return memory_->cpu_store_non_temporal(core, now_ps_, to, 64);

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 namespace pmstore::model {
 namespace {
 
@@ -77,22 +80,39 @@ TEST(ModelDimm, ReadsPushWrittenXpLinesOutOfTheBuffer) {
   EXPECT_EQ(dimm.counters().media_writes, 1u);
 }
 
-// Time for 1,000 XPLines by `writers` cores, or by devices.
-uint64_t time_of(uint32_t writers) {
-  Dimm dimm(round_numbers());
-  uint64_t now_ps = 0;
-  for (uint64_t i = 0; i < 1000; ++i) {
-    const auto writer = writers == 0 ? Dimm::kDevice : static_cast<Dimm::Writer>(1 + i % writers);
-    now_ps = dimm.write(now_ps, i * 256, writer);
+// Time for 4,000 XPLines by `writers` cores, or by devices, each at its own pace: `burst` at a time
+// are told to the DIMM before another one's.
+uint64_t time_of(uint32_t writers, uint64_t burst = 1) {
+  Now now;
+  Dimm dimm(round_numbers(), &now);
+  std::vector<uint64_t> at_ps(std::max(1u, writers), 0);
+  uint64_t xpline = 0;
+  while (xpline < 4000) {
+    const auto core = std::min_element(at_ps.begin(), at_ps.end());
+    now.move_to(*core);
+    const auto number = static_cast<uint8_t>(core - at_ps.begin());
+    const Dimm::Writer writer = writers == 0 ? Dimm::kDevice : uint8_t(number + 1);
+    for (uint64_t i = 0; i < burst; ++i) *core = dimm.write(*core, ++xpline * 256, writer);
   }
-  return now_ps;
+  return *std::max_element(at_ps.begin(), at_ps.end());
 }
 
 TEST(ModelDimm, TwentyCpuWritersGetAThirdLessThanFourButDevicesDoNot) {
-  EXPECT_EQ(time_of(4), time_of(1));
-  EXPECT_EQ(time_of(4), time_of(0));
-  EXPECT_NEAR(static_cast<double>(time_of(4)) / static_cast<double>(time_of(20)), 0.63, 0.01);
-  EXPECT_EQ(time_of(20), time_of(40));
+  for (const uint64_t burst : {1, 16}) {
+    const auto four = static_cast<double>(time_of(4, burst));
+    EXPECT_NEAR(static_cast<double>(time_of(1, burst)) / four, 1, 0.02);
+    EXPECT_NEAR(static_cast<double>(time_of(0, burst)) / four, 1, 0.02);
+    EXPECT_NEAR(four / static_cast<double>(time_of(20, burst)), 0.63, 0.02);
+    EXPECT_NEAR(four / static_cast<double>(time_of(40, burst)), 0.63, 0.02);
+  }
+}
+
+TEST(ModelDimm, SettledCountersHaveWhatIsStillInTheBuffer) {
+  Dimm dimm(round_numbers());
+  for (uint64_t i = 0; i < 6; ++i) dimm.write(0, i * 256, Dimm::kDevice);
+  EXPECT_EQ(dimm.counters().media_writes, 2u);
+  EXPECT_EQ(dimm.settled_counters().media_writes, 6u);
+  EXPECT_EQ(dimm.counters().media_writes, 2u);
 }
 
 TEST(ModelDimm, SettlingTakesNoTime) {

@@ -2,6 +2,8 @@
 // limits.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "tests/unit/model/model_pair.h"
 
 namespace pmstore::model {
@@ -104,6 +106,32 @@ TEST(ModelFates, WhatWasAcknowledgedOutlivesTheConnection) {
       pair.acceptor.connections.clear();
     }
     EXPECT_EQ(pair.nvm_byte(0), 7);
+  }
+}
+
+// What has reached a peer that is gone has ended there; it is owed its completion all the same.
+TEST(ModelFates, EveryPostEndsWhenThePeerGoesWhateverIsPostedMeanwhile) {
+  ModelPair pair;
+  Batch batch;
+  batch.write(pair.at(0, 64), pair.in_nvm(0)).read(pair.at(64, 8), pair.in_nvm(0));
+  std::array<fabric::Completion, 64> completions;
+  pair.execute(batch);  // connected for certain
+  size_t posted = 0;
+  const auto post = [&] {
+    if (!pair.connection->post(batch, &completions[posted])) return false;
+    ++posted;
+    pair.pass(50);
+    return true;
+  };
+  while (posted < 16) post();
+  pair.acceptor.connections.clear();
+  while (posted < completions.size() && post()) {
+  }
+  EXPECT_GT(posted, 16u) << "the news took its time";
+  EXPECT_LT(posted, completions.size());
+  pair.pass(1'000'000);
+  for (size_t i = 0; i < posted; ++i) {
+    EXPECT_TRUE(completions[i].done()) << i << " of " << posted;
   }
 }
 

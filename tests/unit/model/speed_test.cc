@@ -9,6 +9,12 @@ namespace {
 
 using fabric::Batch;
 
+#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+constexpr bool kOptimized = true;
+#else
+constexpr bool kOptimized = false;
+#endif
+
 double cpu_seconds() {
   timespec ts;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
@@ -83,8 +89,11 @@ TEST(ModelSpeed, AWriteIsFewEvents) {
   const auto done = static_cast<double>(cluster.operations() - operations);
   const double events_per_write = static_cast<double>(cluster.events().events() - events) / done;
   EXPECT_LT(events_per_write, 8);
-  printf("%.0f one-sided operations per CPU second, %.1f events each\n",
-         done / (cpu_seconds() - began_s), events_per_write);
+  const double per_second = done / (cpu_seconds() - began_s);
+  // The aim is 300,000 on a core of its own; a busy machine takes half of that away.
+  EXPECT_GT(per_second, kOptimized ? 120'000 : 0);
+  printf("%.0f one-sided operations per CPU second, %.1f events each\n", per_second,
+         events_per_write);
 }
 
 TEST(ModelSpeed, TheTargetTakesWritesAtThePublishedRates) {
@@ -92,7 +101,8 @@ TEST(ModelSpeed, TheTargetTakesWritesAtThePublishedRates) {
   crowd.run(8, 100, 16);
   EXPECT_NEAR(crowd.run(8, 300, 16), 60, 3);  // M/s
   EXPECT_NEAR(crowd.run(8, 300, 64), 45, 2);
-  EXPECT_NEAR(crowd.run(8, 300, 256), 37, 2);  // the wire: 100 Gb/s
+  // The wire: 100 Gb/s, 256 B of payload and 98 of headers.
+  EXPECT_NEAR(crowd.run(8, 300, 256), 12.5e3 / (256 + 98), 1);
 }
 
 }  // namespace
