@@ -97,6 +97,7 @@ class Memory {
 
   // nullptr for none. Borrowed.
   void set_observer(Observer* observer) { observer_ = observer; }
+  Observer* observer() const { return observer_; }
   MemoryStats stats() const;
 
   static constexpr size_t kStatsShards = 32;

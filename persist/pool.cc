@@ -14,7 +14,9 @@
 #include <cstring>
 #include <filesystem>
 
+#include "persist/internal/new_file.h"
 #include "persist/internal/pmemobj_pool.h"
+#include "persist/internal/pool_view.h"
 #include "persist/internal/rehearsal.h"
 #include "persist/padding.h"
 
@@ -24,8 +26,10 @@ namespace {
 using internal::FileDescriptor;
 using internal::Medium;
 using internal::MediumFacts;
+using internal::NewFile;
 using internal::PmemobjPool;
 using internal::PoolFile;
+using internal::PoolView;
 using internal::system_error;
 
 constexpr long kTmpfsMagic = 0x01021994;  // linux/magic.h
@@ -41,43 +45,23 @@ Status check_size(const std::string& path, uint64_t bytes) {
                                 kMinPoolBytes));
 }
 
-// Removes a file that did not become a pool.
-class Removal {
- public:
-  explicit Removal(std::string path) : path_(std::move(path)) {}
-  ~Removal() {
-    if (!path_.empty()) unlink(path_.c_str());
+Status make_sized(const NewFile& file, const std::string& path, uint64_t bytes) {
+  if (ftruncate(file.descriptor(), static_cast<off_t>(round_up(bytes, 4096))) != 0) {
+    return system_error(path, "give it its size");
   }
-  Removal(const Removal&) = delete;
-  Removal& operator=(const Removal&) = delete;
-  void cancel() { path_.clear(); }
-
- private:
-  std::string path_;
-};
-
-Status sync_directory_of(const std::string& path) {
-  auto parent = std::filesystem::path(path).parent_path();
-  if (parent.empty()) parent = ".";
-  const FileDescriptor directory(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory || fsync(directory.get()) != 0) return system_error(path, "make it durable");
   return {};
 }
 
+using Fill = std::function<Status(Pool&)>;
+
 Result<std::unique_ptr<Pool>> create_in_file(const std::string& path, uint64_t bytes,
-                                             const PoolOpenOptions& options) {
+                                             const PoolOpenOptions& options, const Fill& fill) {
   PMSTORE_TRY_STATUS(check_size(path, bytes));
-  const FileDescriptor fd(::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
-  if (!fd && errno == EEXIST) {
-    return already_exists(path, "it exists: remove it, or choose another path");
-  }
-  if (!fd) return system_error(path, "create it");
-  Removal removal(path);
-  if (ftruncate(fd.get(), static_cast<off_t>(round_up(bytes, 4096))) != 0) {
-    return system_error(path, "give it its size");
-  }
+  PMSTORE_TRY(NewFile file, NewFile::make(path));
+  PMSTORE_TRY_STATUS(make_sized(file, path, bytes));
   struct statfs system {};
-  if (fstatfs(fd.get(), &system) != 0) return system_error(path, "look at its file system");
+  if (fstatfs(file.descriptor(), &system) != 0)
+    return system_error(path, "look at its file system");
   // Memory of a tmpfs is precious: take it when it is used, as long as there is enough now.
   const bool sparse = system.f_type == kTmpfsMagic;
   const uint64_t room = uint64_t{system.f_bavail} * static_cast<uint64_t>(system.f_bsize);
@@ -88,11 +72,12 @@ Result<std::unique_ptr<Pool>> create_in_file(const std::string& path, uint64_t b
                     "a smaller pool",
                     path, bytes, room));
   }
-  PMSTORE_TRY(auto handle, internal::create_pmemobj(path, !sparse));
-  PMSTORE_TRY(auto pool, PmemobjPool::make(path, std::move(handle), true, options));
-  if (fsync(fd.get()) != 0) return system_error(path, "make it durable");
-  PMSTORE_TRY_STATUS(sync_directory_of(path));
-  removal.cancel();
+  PMSTORE_TRY(auto handle, internal::create_pmemobj(file.name(), path, !sparse));
+  PMSTORE_TRY(auto pool, PmemobjPool::make(path, file.name(), std::move(handle), true, options));
+  if (fill) {
+    PMSTORE_TRY_STATUS(fill(*pool));
+  }
+  PMSTORE_TRY_STATUS(file.publish());
   return pool;
 }
 
@@ -133,38 +118,46 @@ bool is_device(const std::string& path) {
 }  // namespace
 
 Result<std::unique_ptr<Pool>> Pool::create(const std::string& path, uint64_t bytes,
-                                           const PoolOpenOptions& options, bool force) {
-  if (!is_device(path)) return create_in_file(path, bytes, options);
+                                           const PoolOpenOptions& options, bool force,
+                                           const Fill& fill) {
+  if (!is_device(path)) return create_in_file(path, bytes, options, fill);
   PMSTORE_TRY_STATUS(clear_device(path, force));
-  PMSTORE_TRY(auto handle, internal::create_pmemobj(path, false));
-  return PmemobjPool::make(path, std::move(handle), true, options);
+  PMSTORE_TRY(auto handle, internal::create_pmemobj(path, path, false));
+  PMSTORE_TRY(auto pool, PmemobjPool::make(path, path, std::move(handle), true, options));
+  if (fill) {
+    PMSTORE_TRY_STATUS(fill(*pool));
+  }
+  return pool;
 }
 
 Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const PoolOpenOptions& options) {
   {
     PMSTORE_TRY(PoolFile file, PoolFile::open(path));
     PMSTORE_TRY(const internal::Examined examined, internal::examine(file, path));
+    if (options.accept) {
+      PMSTORE_TRY(const auto view, PoolView::of(file, examined, path));
+      PMSTORE_TRY_STATUS(options.accept(*view));
+    }
     // libpmemobj may die of damage, and repairs what it then refuses: let it try a copy first.
     PMSTORE_TRY_STATUS(internal::rehearse_open(file, examined, path));
   }
   PMSTORE_TRY(auto handle, internal::open_pmemobj(path));
-  return PmemobjPool::make(path, std::move(handle), false, options);
+  return PmemobjPool::make(path, path, std::move(handle), false, options);
+}
+
+Result<std::unique_ptr<Pool>> Pool::view(const std::string& path) {
+  PMSTORE_TRY(PoolFile file, PoolFile::open(path));
+  PMSTORE_TRY(internal::Examined examined, internal::examine(file, path));
+  PMSTORE_TRY_STATUS(internal::rehearse_locked(file, examined, path));
+  PMSTORE_TRY(auto view, PoolView::of(file, std::move(examined), path));
+  view->keep(std::move(file));
+  return view;
 }
 
 Result<PoolInfo> Pool::inspect(const std::string& path) {
   PMSTORE_TRY(const PoolFile file, PoolFile::open(path));
-  PMSTORE_TRY(internal::Examined examined, internal::examine(file, path));
-  PMSTORE_TRY(DomainReport report, detect_domain(path));
-  PoolInfo info{};
-  info.path = path;
-  info.medium = internal::medium_name(examined.medium.medium);
-  info.format_version = kPoolFormatVersion;
-  info.bytes = examined.facts.pool_bytes;
-  info.free_bytes = examined.largest_free_extent;
-  info.detected_domain = info.domain = report.domain;
-  info.domain_source = std::move(report.source);
-  info.extents = std::move(examined.catalog.extents);
-  return info;
+  PMSTORE_TRY(const internal::Examined examined, internal::examine(file, path));
+  return internal::info_of(examined, path);
 }
 
 }  // namespace pmstore::persist

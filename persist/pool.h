@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -25,6 +26,8 @@
 #include "persist/memory.h"
 
 namespace pmstore::persist {
+
+class Pool;
 
 inline constexpr size_t kRootBytes = 64 * 1024;  // the owner's catalog
 inline constexpr size_t kMaxExtents = 64;
@@ -44,6 +47,9 @@ struct PoolOpenOptions {
   // them.
   std::optional<Domain> assume_domain;
   size_t non_temporal_bytes = 256;  // rule H4
+  // What the owner of the pool checks before anything in it is changed: it gets a view (see
+  // Pool::view()). Its error becomes open()'s, and the file is untouched.
+  std::function<Status(Pool& view)> accept = {};
 };
 
 struct PoolInfo {
@@ -62,19 +68,31 @@ struct PoolInfo {
 class Pool {
  public:
   // AlreadyExists when `path` holds anything (a DAX device: when it holds a pool, unless `force`);
-  // InvalidArgument below kMinPoolBytes (a DAX device ignores `bytes`: its size counts); Io; Full.
+  // InvalidArgument below kMinPoolBytes (a DAX device ignores `bytes`: its size counts); Io; Full;
+  // and what `fill` says, which puts in what the pool shall begin with. A file appears under its
+  // name when all that is durable, or never, whenever the process ends. On a DAX device a process
+  // that is killed, or fails, leaves what `force` has to make anew: a pool that is refused, or one
+  // with a part of what `fill` puts in.
   static Result<std::unique_ptr<Pool>> create(const std::string& path, uint64_t bytes,
-                                              const PoolOpenOptions& options, bool force = false);
+                                              const PoolOpenOptions& options, bool force = false,
+                                              const std::function<Status(Pool&)>& fill = {});
   // BadPool (not a pool, truncated, damaged: says which), VersionMismatch, Busy (another process
-  // has it), Io (does not exist, no permission). The file is untouched in each of these cases.
+  // has it), Io (does not exist, no permission), and what options.accept says. The file is
+  // untouched in each of these cases.
   static Result<std::unique_ptr<Pool>> open(const std::string& path,
                                             const PoolOpenOptions& options);
-  // Looks without changing anything, also while... another process has it this is Busy.
+  // The pool to be read, after the checks of open() and with its errors: nothing in it is changed,
+  // nobody can open it meanwhile (but view and inspect it), and a store to its memory or root ends
+  // the program. It has no room for extents. What a crash has left undone in libpmemobj's metadata
+  // is still undone in it; catalog and extents are never part of that.
+  static Result<std::unique_ptr<Pool>> view(const std::string& path);
+  // What the headers say; nothing is changed. Errors of open(), as far as the headers show them.
   static Result<PoolInfo> inspect(const std::string& path);
   // The same layout in plain memory that the caller keeps alive and has zeroed; `format` makes a
-  // new one.
+  // new one. `observer`, borrowed, watches the memory from the first step on.
   static Result<std::unique_ptr<Pool>> in_region(std::span<std::byte> region, Domain domain,
-                                                 bool format, size_t non_temporal_bytes = 256);
+                                                 bool format, size_t non_temporal_bytes = 256,
+                                                 Observer* observer = nullptr);
 
   virtual ~Pool() = default;
   virtual Memory& memory() = 0;

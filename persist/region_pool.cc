@@ -23,6 +23,9 @@ class RegionPool final : public Pool {
       PMSTORE_TRY_STATUS(internal::Catalog::format(memory_, 0));
     }
     PMSTORE_TRY(catalog_, internal::Catalog::read(memory_.mapping(), 0, kName));
+    if (!format) {
+      PMSTORE_TRY_STATUS(internal::Catalog::make_durable(memory_, 0));
+    }
     info_.path = kName;
     info_.medium = kName;
     info_.format_version = kPoolFormatVersion;
@@ -82,7 +85,8 @@ class RegionPool final : public Pool {
 }  // namespace
 
 Result<std::unique_ptr<Pool>> Pool::in_region(std::span<std::byte> region, Domain domain,
-                                              bool format, size_t non_temporal_bytes) {
+                                              bool format, size_t non_temporal_bytes,
+                                              Observer* observer) {
   if (region.size() < kPoolLayoutBytes ||
       reinterpret_cast<uintptr_t>(region.data()) % kXpLineBytes != 0) {
     return make_error(
@@ -91,6 +95,7 @@ Result<std::unique_ptr<Pool>> Pool::in_region(std::span<std::byte> region, Domai
                     region.size(), kPoolLayoutBytes));
   }
   auto pool = std::make_unique<RegionPool>(region, domain, non_temporal_bytes);
+  pool->memory().set_observer(observer);
   PMSTORE_TRY_STATUS(pool->start(format));
   return pool;
 }

@@ -14,6 +14,11 @@ RemoteWriter::~RemoteWriter() = default;
 
 WriteStrategy RemoteWriter::strategy() const { return state_->strategy; }
 
+void RemoteWriter::set_rider(WriteRider& rider) {
+  state_->rider = &rider;
+  state_->max_pieces = kMaxPieces - 1;
+}
+
 Result<std::unique_ptr<RemoteWriter>> RemoteWriter::create(fabric::Device& device,
                                                            fabric::Connection& connection,
                                                            fabric::RpcClient* rpc,

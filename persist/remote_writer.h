@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "base/result.h"
@@ -28,6 +29,23 @@ inline constexpr uint16_t kPersistWriteMethod = 0x0100;
 struct RemotePiece {
   fabric::LocalBuffer from;
   uint64_t offset;  // in the target region
+};
+
+// A WRITE that goes in front of every durable write, in the same doorbell: of bytes elsewhere that
+// need no durability of their own, say of how far a log is published. It is asked each time that a
+// doorbell is about to be rung, because what it carries may have changed while the send queue was
+// full.
+class WriteRider {
+ public:
+  virtual ~WriteRider() = default;
+  struct Ride {
+    fabric::LocalBuffer from;  // borrowed until a later batch of the connection has completed
+    fabric::RemoteAddress to;
+  };
+  // Nothing: this doorbell goes without.
+  virtual std::optional<Ride> board() = 0;
+  // What board() gave last has been posted.
+  virtual void departed() = 0;
 };
 
 struct RemoteWriterOptions {
@@ -61,6 +79,11 @@ class RemoteWriter {
   // Timeout also when the send queue stays full for kRoomTimeoutNs.
   // `pieces` must be a named object that outlives the wait.
   base::Task<Result<Persisted>> write(std::span<const RemotePiece> pieces);
+
+  // `rider`, borrowed, goes with all writes from now on, of which each then is at most kMaxPieces -
+  // 1 pieces. With kTwoSided it is posted by itself, unsignaled, before the request, and stays
+  // behind when the send queue is full.
+  void set_rider(WriteRider& rider);
 
   static constexpr uint64_t kRoomTimeoutNs = 10'000'000'000;
 

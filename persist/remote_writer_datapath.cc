@@ -29,15 +29,17 @@ struct Landed {
 }  // namespace
 
 Status RemoteWriter::State::check(std::span<const RemotePiece> pieces) const {
-  bool good = !pieces.empty() && pieces.size() <= kMaxPieces;
+  bool good = !pieces.empty() && pieces.size() <= max_pieces;
   for (const RemotePiece& piece : pieces) {
     good &= piece.from.bytes > 0 && piece.offset <= region.bytes &&
             piece.from.bytes <= region.bytes - piece.offset;
   }
   if (good) [[likely]]
     return {};
-  return make_error(ErrorCode::kInvalidArgument,
-                    "a durable write is 1 to 16 pieces, none empty, all inside the granted region");
+  return make_error(
+      ErrorCode::kInvalidArgument,
+      "a durable write is 1 to 16 pieces (15 with a rider), none empty, all inside the "
+      "granted region");
 }
 
 bool RemoteWriter::State::goes_two_sided(std::span<const RemotePiece> pieces) const {
@@ -48,9 +50,22 @@ bool RemoteWriter::State::goes_two_sided(std::span<const RemotePiece> pieces) co
   return bytes >= two_sided_bytes;
 }
 
+bool RemoteWriter::State::board() {
+  const auto ride = rider->board();
+  if (ride) batch.write(ride->from, ride->to);
+  return ride.has_value();
+}
+
+void RemoteWriter::State::send_rider_ahead() {
+  batch.clear();
+  // Not posted: what follows fails as well, or it rides with the next one.
+  if (board() && connection.post(batch, nullptr)) rider->departed();
+}
+
 Status RemoteWriter::State::try_post(Chain chain, std::span<const RemotePiece> pieces,
                                      fabric::Completion& completion) {
   batch.clear();
+  const bool rides = rider != nullptr && chain != Chain::kRead && board();
   if (chain != Chain::kRead) {
     for (const RemotePiece& piece : pieces) batch.write(piece.from, region.at(piece.offset));
   }
@@ -66,7 +81,10 @@ Status RemoteWriter::State::try_post(Chain chain, std::span<const RemotePiece> p
     batch.read({line.bytes.data(), bytes, landing_region.get()},
                region.at(last.offset + last.from.bytes - bytes));
   }
-  return connection.post(batch, &completion);
+  if (!rides) return connection.post(batch, &completion);
+  Status posted = connection.post(batch, &completion);
+  if (posted) rider->departed();
+  return posted;
 }
 
 size_t RemoteWriter::State::encode(std::span<const RemotePiece> pieces, Cursor& cursor) {
@@ -156,6 +174,7 @@ base::Task<Result<Persisted>> RemoteWriter::write(std::span<const RemotePiece> p
   Status done = state.check(pieces);
   if (!done) co_return std::move(done.error());
   if (state.goes_two_sided(pieces)) {
+    if (state.rider != nullptr) state.send_rider_ahead();
     done = co_await state.write_two_sided(pieces);
   } else if (state.strategy == WriteStrategy::kNaive) {
     done = co_await state.execute(Chain::kWrites, pieces);

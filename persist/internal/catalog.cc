@@ -87,6 +87,12 @@ Status Catalog::format(Memory& memory, uint64_t layout_offset) {
   return {};
 }
 
+Status Catalog::make_durable(Memory& memory, uint64_t layout_offset) {
+  memory.flush(memory.at(layout_offset), sizeof(PoolHeader) + kPoolTableBytes);
+  if (auto durable = memory.drain(); !durable) return durable.error();
+  return {};
+}
+
 Result<Catalog> Catalog::read(std::span<const std::byte> pool, uint64_t layout_offset,
                               std::string_view name) {
   if (layout_offset % kXpLineBytes != 0 || pool.size() < kPoolLayoutBytes ||

@@ -23,6 +23,9 @@ struct Catalog {
 
   // Makes header and table at `layout_offset`, which must be zero there; durable on return.
   static Status format(Memory& memory, uint64_t layout_offset);
+  // Header and table may be in the CPU's caches only, when the process that wrote them has died. To
+  // be called before anybody relies on what read() has found. Io: drain().
+  static Status make_durable(Memory& memory, uint64_t layout_offset);
   // BadPool or VersionMismatch, saying which, with `name` in the message. `pool` is the whole
   // mapping.
   static Result<Catalog> read(std::span<const std::byte> pool, uint64_t layout_offset,

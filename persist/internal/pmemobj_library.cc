@@ -84,12 +84,13 @@ Error refused_copy(const std::string& copy, const std::string& path) {
 
 }  // namespace
 
-Result<PoolHandle> create_pmemobj(const std::string& path, bool allocate_blocks) {
+Result<PoolHandle> create_pmemobj(const std::string& file, const std::string& path,
+                                  bool allocate_blocks) {
   std::lock_guard guard(library_mutex());
   Setting fallocate("fallocate.at_create", allocate_blocks, true);
   // Size 0 stands for the size of what is there.
-  PoolHandle pool(pmemobj_create(path.c_str(), kPoolLayoutName, 0, 0));
-  if (!pool) return translate(path, path, "make a pool there");
+  PoolHandle pool(pmemobj_create(file.c_str(), kPoolLayoutName, 0, 0));
+  if (!pool) return translate(file, path, "make a pool there");
   return pool;
 }
 

@@ -18,9 +18,11 @@ struct PoolCloser {
 };
 using PoolHandle = std::unique_ptr<PMEMobjpool, PoolCloser>;
 
-// Makes a pool in the existing, zeroed file or device `path`, of its whole size. `allocate_blocks`:
-// have the file system promise every block now, so that no store can fail later. Full, Busy, Io.
-Result<PoolHandle> create_pmemobj(const std::string& path, bool allocate_blocks);
+// Makes a pool in the existing, zeroed file or device `file`, of its whole size. `allocate_blocks`:
+// have the file system promise every block now, so that no store can fail later. Full, Busy, Io;
+// errors name `path`.
+Result<PoolHandle> create_pmemobj(const std::string& file, const std::string& path,
+                                  bool allocate_blocks);
 // Busy, Io, BadPool with libpmemobj's own words.
 Result<PoolHandle> open_pmemobj(const std::string& path);
 

@@ -38,11 +38,12 @@ Result<Examined> examine(const PoolFile& file, const std::string& path) {
   return Examined{file.facts(), facts, std::move(catalog), largest};
 }
 
-Result<std::unique_ptr<Pool>> PmemobjPool::make(const std::string& path, PoolHandle handle,
-                                                bool format, const PoolOpenOptions& options) {
+Result<std::unique_ptr<Pool>> PmemobjPool::make(const std::string& path, const std::string& file,
+                                                PoolHandle handle, bool format,
+                                                const PoolOpenOptions& options) {
   auto pool = std::make_unique<PmemobjPool>();
   pool->handle_ = std::move(handle);
-  PMSTORE_TRY_STATUS(pool->start(path, format, options));
+  PMSTORE_TRY_STATUS(pool->start(path, file, format, options));
   return pool;
 }
 
@@ -52,15 +53,16 @@ PmemobjPool::~PmemobjPool() {
   if (memory_ && !memory_->drain()) static_cast<void>(handle_.release());
 }
 
-Status PmemobjPool::start(const std::string& path, bool format, const PoolOpenOptions& options) {
-  fd_ = FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+Status PmemobjPool::start(const std::string& path, const std::string& file, bool format,
+                          const PoolOpenOptions& options) {
+  fd_ = FileDescriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd_) return system_error(path, "open it");
   PMSTORE_TRY(medium_, probe_medium(fd_.get(), path));
   const PMEMoid root = pmemobj_root(handle_.get(), kPmemobjRootBytes);
   if (OID_IS_NULL(root)) return system_error(path, "make its root object");
   PMSTORE_TRY(facts_, check_pmemobj(mapping_of(handle_.get(), medium_.bytes), path));
 
-  PMSTORE_TRY(DomainReport report, detect_domain(path));
+  PMSTORE_TRY(DomainReport report, detect_domain(file));
   const Domain domain = options.assume_domain.value_or(report.domain);
   memory_ = std::make_unique<Memory>(
       mapping_of(handle_.get(), facts_.pool_bytes),
@@ -72,6 +74,9 @@ Status PmemobjPool::start(const std::string& path, bool format, const PoolOpenOp
     rejoin_free_space(handle_.get());
   }
   PMSTORE_TRY(catalog_, Catalog::read(memory_->mapping(), layout_offset, path));
+  if (!format) {
+    PMSTORE_TRY_STATUS(Catalog::make_durable(*memory_, layout_offset));
+  }
 
   info_.path = path;
   info_.medium = medium_name(medium_.medium);

@@ -22,8 +22,10 @@ namespace pmstore::persist::internal {
 class PmemobjPool final : public Pool {
  public:
   ~PmemobjPool() override;
-  // Takes a pool that check_pmemobj() accepts; with `format`, one that has no catalog yet.
-  static Result<std::unique_ptr<Pool>> make(const std::string& path, PoolHandle handle, bool format,
+  // Takes a pool that check_pmemobj() accepts; with `format`, one that has no catalog yet. `file`
+  // is what it can be opened by now, `path` what it is called.
+  static Result<std::unique_ptr<Pool>> make(const std::string& path, const std::string& file,
+                                            PoolHandle handle, bool format,
                                             const PoolOpenOptions& options);
 
   Memory& memory() override { return *memory_; }
@@ -33,7 +35,8 @@ class PmemobjPool final : public Pool {
   uint64_t largest_free_extent() override;
 
  private:
-  Status start(const std::string& path, bool format, const PoolOpenOptions& options);
+  Status start(const std::string& path, const std::string& file, bool format,
+               const PoolOpenOptions& options);
   // Makes what is not known to be zero in [offset, offset + bytes) zero, durably.
   Status zero_extent(uint64_t offset, uint64_t bytes);
   void refresh_info();

@@ -140,8 +140,9 @@ Status live_a_little(PMEMobjpool* pool, const Examined& examined, const std::str
 }
 
 // The pool is left open: the process is about to end.
-Status open_copy(const PoolFile& file, const Examined& examined, const std::string& path) {
-  if (file.facts().medium != Medium::kDeviceDax) {
+Status open_copy(const PoolFile& file, const Examined& examined, const std::string& path,
+                 bool map_privately) {
+  if (map_privately) {
     PMSTORE_TRY(PoolHandle pool, open_pmemobj_privately(path));
     if (pool) return live_a_little(pool.release(), examined, path);
   }
@@ -154,9 +155,9 @@ Status open_copy(const PoolFile& file, const Examined& examined, const std::stri
 // One byte for the code, then the message; nothing is left to do after it, closing included.
 // Nor may anything be thrown out of here into the parent's code.
 [[noreturn]] void run_child(int pipe, const PoolFile& file, const Examined& examined,
-                            const std::string& path) noexcept {
+                            const std::string& path, bool map_privately) noexcept {
   become_quiet();
-  const Status status = open_copy(file, examined, path);
+  const Status status = open_copy(file, examined, path, map_privately);
   std::string said(1, kFine);
   if (!status) {
     said[0] = static_cast<char>(kFine + 1 + static_cast<int>(status.code()));
@@ -206,11 +207,8 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-}  // namespace
-
-Status rehearse_open(PoolFile& file, const Examined& examined, const std::string& path) {
-  if (file.facts().medium != Medium::kDeviceDax)
-    file.unlock();  // libpmemobj locks it for the child
+Status rehearse(const PoolFile& file, const Examined& examined, const std::string& path,
+                bool map_privately) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return system_error(path, "make a pipe");
   const FileDescriptor from_child(ends[0]);
@@ -219,7 +217,7 @@ Status rehearse_open(PoolFile& file, const Examined& examined, const std::string
   std::optional<SignalsBlocked> blocked(std::in_place);
   const pid_t child = fork();
   if (child < 0) return system_error(path, "start a process that opens a copy");
-  if (child == 0) run_child(to_parent.get(), file, examined, path);
+  if (child == 0) run_child(to_parent.get(), file, examined, path, map_privately);
   to_parent.reset();
   blocked.reset();
   const std::string said = read_all(from_child.get());
@@ -232,6 +230,18 @@ Status rehearse_open(PoolFile& file, const Examined& examined, const std::string
   if (said.empty()) return death(status, path);
   if (said[0] == kFine) return {};
   return make_error(static_cast<ErrorCode>(said[0] - kFine - 1), said.substr(1));
+}
+
+}  // namespace
+
+Status rehearse_open(PoolFile& file, const Examined& examined, const std::string& path) {
+  const bool is_device = file.facts().medium == Medium::kDeviceDax;
+  if (!is_device) file.unlock();  // libpmemobj locks it for the child
+  return rehearse(file, examined, path, !is_device);
+}
+
+Status rehearse_locked(const PoolFile& file, const Examined& examined, const std::string& path) {
+  return rehearse(file, examined, path, false);
 }
 
 }  // namespace pmstore::persist::internal

@@ -23,5 +23,8 @@ namespace pmstore::persist::internal {
 // `file` is what `examined` was found in; nothing in it is changed; a file is
 // unlocked. Threads: any.
 Status rehearse_open(PoolFile& file, const Examined& examined, const std::string& path);
+// The same on a copy of the metadata in memory, whatever the medium; the file stays locked. (What
+// the pool's device says of unsafe shutdowns is left to open().)
+Status rehearse_locked(const PoolFile& file, const Examined& examined, const std::string& path);
 
 }  // namespace pmstore::persist::internal

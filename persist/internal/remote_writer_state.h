@@ -41,6 +41,10 @@ struct RemoteWriter::State {
   // Fills `message` from where `cursor` is and moves it; gives the size.
   size_t encode(std::span<const RemotePiece> pieces, Cursor& cursor);
 
+  // Puts into `batch` what the rider carries, if it does.
+  bool board();
+  // Posts it by itself, if there is room.
+  void send_rider_ahead();
   // Makes `batch` and posts it: one doorbell. BackPressure when there is no room.
   Status try_post(Chain chain, std::span<const RemotePiece> pieces, fabric::Completion& completion);
   // The same, waiting while there is none.
@@ -57,6 +61,8 @@ struct RemoteWriter::State {
   fabric::RemoteRegion region;
   WriteStrategy strategy = WriteStrategy::kTwoSided;
   uint16_t rpc_method = kPersistWriteMethod;
+  WriteRider* rider = nullptr;
+  size_t max_pieces = kMaxPieces;
   uint32_t two_sided_bytes = 0;  // 0: only if that is the strategy
   std::array<LandingLine, kLandingLines> landing;
   std::unique_ptr<fabric::MemoryRegion> landing_region;

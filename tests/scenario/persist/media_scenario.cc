@@ -170,6 +170,18 @@ TEST_F(Media, LookingChangesNothing) {
   const auto info = Pool::inspect(path_);
   ASSERT_TRUE(info) << info.error().to_string();
   EXPECT_EQ(fingerprint(), before);
+  {
+    const auto view = Pool::view(path_);
+    ASSERT_TRUE(view) << view.error().to_string();
+    EXPECT_EQ((*view)->info().free_bytes, info->free_bytes);
+    EXPECT_EQ(Pool::open(path_, {}).code(), ErrorCode::kBusy);
+    EXPECT_DEATH((*view)->memory().zero((*view)->root().data(), 8), "");
+  }
+  EXPECT_EQ(fingerprint(), before);
+  PoolOpenOptions refusing;
+  refusing.accept = [](Pool&) { return Status(make_error(ErrorCode::kBadPool, "no good")); };
+  EXPECT_EQ(Pool::open(path_, refusing).code(), ErrorCode::kBadPool);
+  EXPECT_EQ(fingerprint(), before);
   auto pool = open();
   EXPECT_EQ(info->free_bytes, pool->info().free_bytes);
   EXPECT_EQ(info->medium, pool->info().medium);

@@ -46,11 +46,13 @@ class PoolErrors : public testing::Test {
     const uint64_t before = fingerprint(path_);
     testing::internal::CaptureStderr();
     const auto opened = Pool::open(path_, {});
+    const auto viewed = Pool::view(path_);
     const auto inspected = Pool::inspect(path_);
     EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
     ASSERT_FALSE(opened);
+    ASSERT_FALSE(viewed);
     ASSERT_FALSE(inspected);
-    for (const Error& error : {opened.error(), inspected.error()}) {
+    for (const Error& error : {opened.error(), viewed.error(), inspected.error()}) {
       EXPECT_EQ(error.code, code) << error.to_string();
       EXPECT_THAT(error.message, AllOf(HasSubstr(path_), HasSubstr(what), Not(HasSubstr("\n"))));
     }

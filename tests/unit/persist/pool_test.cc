@@ -88,6 +88,49 @@ TEST_F(PoolTest, InspectionTellsWhatOpeningTellsAndChangesNothing) {
   EXPECT_EQ(info->extents[0].offset, pool->info().extents[0].offset);
 }
 
+TEST_F(PoolTest, AViewShowsWhatOpeningShowsAndChangesNothing) {
+  Extent extent{};
+  {
+    auto pool = create();
+    extent = pool->allocate_extent(ExtentKind::kRecords, 3 << 20).value();
+    std::memcpy(pool->memory().at(extent.offset), "record", 7);
+    std::memcpy(pool->root().data(), "catalog", 8);
+  }
+  const uint64_t before = fingerprint(path_);
+  {
+    auto view = Pool::view(path_);
+    ASSERT_TRUE(view) << view.error().to_string();
+    EXPECT_EQ(Pool::open(path_, {}).code(), ErrorCode::kBusy);
+    EXPECT_TRUE(Pool::view(path_));
+    EXPECT_STREQ(reinterpret_cast<const char*>((*view)->root().data()), "catalog");
+    EXPECT_STREQ(reinterpret_cast<const char*>((*view)->memory().at(extent.offset)), "record");
+    EXPECT_EQ((*view)->allocate_extent(ExtentKind::kLog, 256).code(), ErrorCode::kUnsupported);
+    EXPECT_DEATH((*view)->memory().zero((*view)->root().data(), 8), "");
+    auto info = Pool::inspect(path_);
+    EXPECT_EQ((*view)->info().extents.size(), info->extents.size());
+    EXPECT_EQ((*view)->info().bytes, info->bytes);
+    EXPECT_EQ((*view)->largest_free_extent(), info->free_bytes);
+  }
+  EXPECT_EQ(fingerprint(path_), before);
+  open();
+}
+
+TEST_F(PoolTest, WhatTheOwnerDoesNotAcceptIsUntouched) {
+  std::memcpy(create()->root().data(), "catalog", 8);
+  const uint64_t before = fingerprint(path_);
+  PoolOpenOptions options;
+  options.accept = [](Pool& view) {
+    EXPECT_STREQ(reinterpret_cast<const char*>(view.root().data()), "catalog");
+    return Status(make_error(ErrorCode::kBadPool, "no good"));
+  };
+  const auto refused = Pool::open(path_, options);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "no good");
+  EXPECT_EQ(fingerprint(path_), before);
+  options.accept = [](Pool&) { return Status(); };
+  EXPECT_TRUE(Pool::open(path_, options));
+}
+
 TEST_F(PoolTest, ExtentsAreZeroAlsoWhereTheFileHasBlocks) {
   auto pool = create();
   // Dirty the free part of the heap behind libpmemobj's back, as a crashed run may have.

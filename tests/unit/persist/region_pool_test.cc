@@ -38,6 +38,16 @@ class RegionPool : public testing::Test {
   std::span<std::byte> region_;
 };
 
+// The process that wrote it may have died in the middle: crash_explorer's scenario `pool` finds the
+// states in which a catalog that was only in the caches had been relied on.
+TEST_F(RegionPool, WhatOpeningFindsIsDurableBeforeItIsReliedOn) {
+  make(true);
+  Memory elsewhere(region_, {.domain = Domain::kCpuCache});
+  Recorder recorder(elsewhere);
+  ASSERT_TRUE(Pool::in_region(region_, Domain::kCpuCache, false, 256, &recorder));
+  EXPECT_THAT(recorder.take(), ElementsAre("flush 0+2304", "drain"));
+}
+
 TEST_F(RegionPool, KeepsExtentsAndRootOverReopening) {
   Extent records{};
   {

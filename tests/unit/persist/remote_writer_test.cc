@@ -242,6 +242,94 @@ TEST_F(RemoteWriterTest, CreationTellsWhatIsMissing) {
   EXPECT_EQ(refused.code(), ErrorCode::kIo);
 }
 
+// Carries 8 bytes to another region while it has something to carry.
+class Passenger final : public WriteRider {
+ public:
+  std::optional<Ride> board() override {
+    ++asked;
+    if (!waiting) return std::nullopt;
+    return Ride{{bytes, sizeof bytes, nullptr}, {500'000, 9}};
+  }
+  void departed() override {
+    ++departures;
+    waiting = false;
+  }
+  bool waiting = true;
+  int asked = 0;
+  int departures = 0;
+  std::byte bytes[8] = {};
+};
+
+TEST_F(RemoteWriterTest, RiderGoesInFrontInTheSameDoorbell) {
+  const RemotePiece pieces[] = {piece(64, 0)};
+  for (auto [strategy, first_chain] :
+       {std::pair{WriteStrategy::kDoorbell, "write 500000+8, write 100000+64, read 100056+8"},
+        {WriteStrategy::kNaive, "write 500000+8, write 100000+64"},
+        {WriteStrategy::kOutstanding, "write 500000+8, write 100000+64"},
+        {WriteStrategy::kFlush, "write 500000+8, write 100000+64, flush 100000+64"}}) {
+    connection_.chains.clear();
+    auto writer = make(strategy);
+    Passenger rider;
+    writer->set_rider(rider);
+    auto task = writer->write(pieces);
+    task.start();
+    while (!task.done()) connection_.complete_one(true);
+    EXPECT_TRUE(task.take()) << strategy_name(strategy);
+    EXPECT_EQ(connection_.chains[0], first_chain) << strategy_name(strategy);
+    EXPECT_EQ(rider.departures, 1) << strategy_name(strategy);
+    for (size_t i = 1; i < connection_.chains.size(); ++i) {
+      EXPECT_EQ(connection_.chains[i], "read 100056+8") << "it rides once";
+    }
+  }
+}
+
+TEST_F(RemoteWriterTest, RiderWithNothingToCarryStaysAtHome) {
+  auto writer = make(WriteStrategy::kDoorbell);
+  Passenger rider;
+  rider.waiting = false;
+  writer->set_rider(rider);
+  const RemotePiece pieces[] = {piece(64, 0)};
+  auto task = writer->write(pieces);
+  task.start();
+  connection_.complete_one(true);
+  EXPECT_TRUE(task.take());
+  EXPECT_THAT(connection_.chains, ElementsAre("write 100000+64, read 100056+8"));
+  EXPECT_EQ(rider.departures, 0);
+}
+
+TEST_F(RemoteWriterTest, RiderIsAskedAgainAfterAFullSendQueue) {
+  auto writer = make(WriteStrategy::kDoorbell);
+  connection_.full_for = 3;
+  Passenger rider;
+  writer->set_rider(rider);
+  const RemotePiece pieces[] = {piece(64, 0)};
+  auto task = writer->write(pieces);
+  task.start();
+  EXPECT_EQ(rider.departures, 0) << "nothing was posted";
+  while (connection_.pending.empty()) executor_.run_once();
+  connection_.complete_one(true);
+  EXPECT_TRUE(task.take());
+  EXPECT_EQ(rider.asked, 4);
+  EXPECT_EQ(rider.departures, 1);
+}
+
+TEST_F(RemoteWriterTest, RiderHasRoomBehindFifteenPieces) {
+  std::vector<RemotePiece> pieces;
+  for (uint64_t i = 0; i < RemoteWriter::kMaxPieces; ++i) pieces.push_back(piece(64, i * 64));
+  auto writer = make(WriteStrategy::kFlush);
+  Passenger rider;
+  writer->set_rider(rider);
+  auto refused = writer->write(pieces);
+  refused.start();
+  EXPECT_EQ(refused.take().code(), ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(connection_.chains.empty());
+  pieces.pop_back();
+  auto task = writer->write(pieces);
+  task.start();
+  connection_.complete_one(true);
+  EXPECT_TRUE(task.take());
+}
+
 TEST_F(RemoteWriterTest, ManyWritesInFlightKeepTheirOwnCompletions) {
   auto writer = make(WriteStrategy::kDoorbell);
   std::vector<std::array<RemotePiece, 1>> pieces;

@@ -1,0 +1,44 @@
+// PoolView: a pool in a read-only mapping, for looking at what its owner keeps in it. See
+// Pool::view().
+//
+// Invariants: the mapping has no right to be written, so nothing that is done with a view reaches
+// the medium. Threads: one. A mapping that is not owned outlives it.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "persist/internal/pmemobj_pool.h"
+#include "persist/internal/pool_file.h"
+#include "persist/pool.h"
+
+namespace pmstore::persist::internal {
+
+class PoolView final : public Pool {
+ public:
+  // Of what examine() has found in `file`. Io: detect_domain().
+  static Result<std::unique_ptr<PoolView>> of(const PoolFile& file, Examined examined,
+                                              const std::string& path);
+  // The file goes with the view.
+  void keep(PoolFile file) { file_.emplace(std::move(file)); }
+
+  Memory& memory() override { return memory_; }
+  const PoolInfo& info() const override { return info_; }
+  std::span<std::byte> root() override;
+  // Unsupported.
+  Result<Extent> allocate_extent(ExtentKind kind, uint64_t bytes) override;
+  uint64_t largest_free_extent() override { return info_.free_bytes; }
+
+ private:
+  PoolView(std::span<std::byte> mapping, uint64_t root_offset, PoolInfo info);
+
+  std::optional<PoolFile> file_;  // goes last
+  uint64_t root_offset_;
+  PoolInfo info_;
+  Memory memory_;
+};
+
+// What is known of a pool that was examined, domain included. Io: detect_domain().
+Result<PoolInfo> info_of(const Examined& examined, const std::string& path);
+
+}  // namespace pmstore::persist::internal
