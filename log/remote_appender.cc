@@ -11,6 +11,7 @@
 #include <cstring>
 #include <new>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "base/check.h"
@@ -21,7 +22,10 @@ namespace pmstore::log {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
-constexpr size_t kPieces = 2;  // pad entry, entry
+constexpr size_t kPieces = 2;  // pad entry, entry; or what is before and behind the area's end
+// A gap before an entry is written too, when it is not longer than this: one WRITE, not two. The
+// longer ones are at the end of the data area.
+constexpr uint64_t kMaxFilledGap = 512;
 static_assert(kPieces <= persist::RemoteWriter::kMaxPieces);
 
 struct PageDelete {
@@ -80,7 +84,22 @@ struct RemoteAppender::State {
     std::array<persist::RemotePiece, kPieces> pieces;
     size_t piece_count;
   };
+  // Lays it out in staging memory and moves the tail behind it. No value: no room there now.
   Result<std::optional<Placed>> place(uint64_t sequence, std::span<const std::byte> payload);
+  Result<std::optional<Placed>> place(Entries* entries);
+  // Both ways to append: What is what a place() takes.
+  template <typename... What>
+  static base::Task<Result<Appended>> append(State& s, What... what);
+
+  struct Measured {
+    uint64_t bytes = 0;   // of the ring
+    uint64_t staged = 0;  // of these, what is written
+  };
+  Result<Measured> measure(const Entries& entries) const;
+  void lay_out(Entries& entries, Placed& result);
+  void add(Placed& result, uint64_t staged, uint64_t lsn, uint64_t bytes) const;
+  base::Task<Status> make_room(const Entries& entries);
+  Status move_start(uint64_t start_lsn);
   persist::RemotePiece piece(uint64_t staged, uint64_t lsn, uint64_t bytes) const {
     return {{memory.get() + staged, static_cast<uint32_t>(bytes), region.get()},
             lsn % position.data_bytes};
@@ -110,6 +129,16 @@ struct InProgress {
   bool finished = false;
 };
 
+uint64_t staged_pad_bytes(const PlannedEntry& plan) {
+  return plan.pad_bytes <= kMaxFilledGap ? plan.pad_bytes : kMaxPadWriteBytes;
+}
+
+uint64_t bytes_of(std::span<const std::span<const std::byte>> pieces) {
+  uint64_t bytes = 0;
+  for (const auto& piece : pieces) bytes += piece.size();
+  return bytes;
+}
+
 }  // namespace
 
 RemoteAppender::RemoteAppender(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -136,7 +165,6 @@ Result<std::unique_ptr<RemoteAppender>> RemoteAppender::create(fabric::Device& d
   return std::unique_ptr<RemoteAppender>(new RemoteAppender(std::move(state)));
 }
 
-// Lays the entry out in staging memory and moves the tail behind it. No value: no room there now.
 Result<std::optional<RemoteAppender::State::Placed>> RemoteAppender::State::place(
     uint64_t sequence, std::span<const std::byte> payload) {
   PMSTORE_TRY(const PlannedEntry plan, plan_entry(position, payload.size(), true, rules));
@@ -166,15 +194,135 @@ Result<std::optional<RemoteAppender::State::Placed>> RemoteAppender::State::plac
   return std::optional<Placed>(result);
 }
 
-base::Task<Result<RemoteAppender::Appended>> RemoteAppender::append(
-    uint64_t sequence, std::span<const std::byte> payload) {
-  State& s = *state_;
+// ---- several entries, or one of several pieces ----
+
+Result<RemoteAppender::State::Measured> RemoteAppender::State::measure(
+    const Entries& entries) const {
+  Measured all;
+  RingPosition end = position;
+  end.start_lsn = end.tail_lsn;  // as if everything were truncated
+  const size_t count = entries.gather ? 1 : entries.payloads.size();
+  for (size_t i = 0; i < count; ++i) {
+    const auto pieces = entries.gather ? entries.payloads : entries.payloads.subspan(i, 1);
+    const auto plan = plan_entry(end, entries.prefix.size() + bytes_of(pieces), true, rules);
+    if (!plan && plan.code() != ErrorCode::kBackPressure) return plan.error();
+    if (!plan) {
+      return make_error(ErrorCode::kTooLarge,
+                        fmt::format("{} entries together are over the {} bytes of their ring: "
+                                    "append fewer at a time",
+                                    count, position.data_bytes));
+    }
+    all.staged += staged_pad_bytes(*plan) + plan->bytes;
+    end.tail_lsn = plan->next_lsn();
+  }
+  all.bytes = end.tail_lsn - position.tail_lsn;
+  return all;
+}
+
+// Makes the next piece of the write, or the last one longer where it is its neighbour.
+void RemoteAppender::State::add(Placed& result, uint64_t staged, uint64_t lsn,
+                                uint64_t bytes) const {
+  const persist::RemotePiece next = piece(staged, lsn, bytes);
+  if (result.piece_count > 0) {
+    persist::RemotePiece& last = result.pieces[result.piece_count - 1];
+    if (last.offset + last.from.bytes == next.offset) {
+      last.from.bytes += next.from.bytes;
+      return;
+    }
+  }
+  PMSTORE_CHECK(result.piece_count < kPieces, "what fits in a ring passes its end once");
+  result.pieces[result.piece_count++] = next;
+}
+
+// Measured before, so every plan succeeds.
+void RemoteAppender::State::lay_out(Entries& entries, Placed& result) {
+  std::byte* to = memory.get() + result.chunk.offset;
+  const auto staged = [&] { return static_cast<uint64_t>(to - memory.get()); };
+  const size_t count = entries.gather ? 1 : entries.payloads.size();
+  for (size_t i = 0; i < count; ++i) {
+    const auto pieces = entries.gather ? entries.payloads : entries.payloads.subspan(i, 1);
+    const uint64_t payload_bytes = entries.prefix.size() + bytes_of(pieces);
+    const PlannedEntry plan = *plan_entry(position, payload_bytes, true, rules);
+    if (plan.pad_bytes > 0) {
+      const uint64_t bytes = staged_pad_bytes(plan);
+      seal_pad(std::span<std::byte, kMaxPadWriteBytes>(to, kMaxPadWriteBytes), plan, position);
+      if (bytes > kMaxPadWriteBytes) {
+        std::memset(to + kMaxPadWriteBytes, 0, bytes - kMaxPadWriteBytes);
+      }
+      add(result, staged(), plan.pad_lsn, bytes);
+      to += bytes;
+    }
+    std::byte* at = to + sizeof(EntryHeader);
+    at = std::copy(entries.prefix.begin(), entries.prefix.end(), at);
+    for (const auto& from : pieces) at = std::copy(from.begin(), from.end(), at);
+    seal_entry({to, plan.bytes}, plan, position, payload_bytes, (*entries.next_sequence)++);
+    add(result, staged(), plan.lsn, plan.bytes);
+    to += plan.bytes;
+    position.tail_lsn = plan.next_lsn();
+    if (i == 0) entries.first_lsn = plan.lsn;
+    result.plan = plan;
+  }
+  entries.last_sequence = *entries.next_sequence - 1;
+  entries.placed = true;
+}
+
+Result<std::optional<RemoteAppender::State::Placed>> RemoteAppender::State::place(
+    Entries* entries) {
+  PMSTORE_CHECK(!entries->payloads.empty(), "there is nothing to place");
+  if (entries->expected_sequence != 0 && entries->expected_sequence != *entries->next_sequence) {
+    return make_error(ErrorCode::kConflict,
+                      fmt::format("the next entry is {}, not {}: one before it was not appended",
+                                  *entries->next_sequence, entries->expected_sequence));
+  }
+  PMSTORE_TRY(const Measured all, measure(*entries));
+  if (all.bytes > position.free_bytes()) return make_error(ErrorCode::kBackPressure);
+  const uint64_t room = persist::round_up(all.staged, persist::kLineBytes);
+  if (room > staging.capacity()) [[unlikely]] {
+    return make_error(
+        ErrorCode::kTooLarge,
+        fmt::format("what is appended at a time needs {} bytes of staging memory, there are {}: "
+                    "append less at a time or use more staging memory",
+                    room, staging.capacity()));
+  }
+  const auto chunk = staging.take(room);
+  if (!chunk) return std::optional<Placed>();
+  Placed result{{}, *chunk, posted, {}, 0};
+  lay_out(*entries, result);
+  ++posted;
+  return std::optional<Placed>(result);
+}
+
+base::Task<Status> RemoteAppender::State::make_room(const Entries& entries) {
+  if (entries.room == nullptr) co_return make_error(ErrorCode::kBackPressure);
+  PMSTORE_CO_TRY(const Measured all, measure(entries));
+  PMSTORE_CO_TRY(const uint64_t start,
+                 co_await entries.room->make_room(position.tail_lsn, all.bytes));
+  PMSTORE_CO_TRY_STATUS(move_start(start));
+  if (all.bytes > position.free_bytes()) {
+    co_return make_error(ErrorCode::kBackPressure,
+                         fmt::format("the ring has {} bytes free, {} are needed: truncate it",
+                                     position.free_bytes(), all.bytes));
+  }
+  co_return Status{};
+}
+
+// ---- the calls ----
+
+template <typename... What>
+base::Task<Result<RemoteAppender::Appended>> RemoteAppender::State::append(State& s, What... what) {
   InProgress<State> call(s);
   const uint64_t turn = s.called++;
   while (s.placed != turn && !s.failed) co_await s.placing.wait();
-  std::optional<State::Placed> placed;
+  std::optional<Placed> placed;
   while (!s.failed) {
-    auto tried = s.place(sequence, payload);
+    auto tried = s.place(what...);
+    if constexpr (std::is_same_v<void(What...), void(Entries*)>) {
+      if (!tried && tried.code() == ErrorCode::kBackPressure) {
+        Status made = co_await s.make_room(*what...);
+        if (made) continue;
+        tried = std::move(made.error());
+      }
+    }
     if (!tried) {
       s.pass_on();
       call.finished = true;
@@ -206,8 +354,18 @@ base::Task<Result<RemoteAppender::Appended>> RemoteAppender::append(
   co_return Appended{placed->plan.lsn, placed->plan.next_lsn(), *written};
 }
 
-Status RemoteAppender::truncated(uint64_t start_lsn) {
-  RingPosition& position = state_->position;
+base::Task<Result<RemoteAppender::Appended>> RemoteAppender::append(
+    uint64_t sequence, std::span<const std::byte> payload) {
+  return State::append(*state_, sequence, payload);
+}
+
+base::Task<Result<RemoteAppender::Appended>> RemoteAppender::append_all(Entries& entries) {
+  return State::append(*state_, &entries);
+}
+
+Status RemoteAppender::truncated(uint64_t start_lsn) { return state_->move_start(start_lsn); }
+
+Status RemoteAppender::State::move_start(uint64_t start_lsn) {
   if (start_lsn < position.start_lsn || start_lsn > position.tail_lsn ||
       !is_boundary(start_lsn, position.data_bytes)) {
     return make_error(ErrorCode::kInvalidArgument,

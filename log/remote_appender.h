@@ -51,6 +51,36 @@ class RemoteAppender {
   // there: errors of RemoteWriter::write.
   base::Task<Result<Appended>> append(uint64_t sequence, std::span<const std::byte> payload);
 
+  // Makes room in a ring that has none, for instance by asking the server to truncate it.
+  class RoomMaker {
+   public:
+    virtual ~RoomMaker() = default;
+    // `bytes` are to follow `tail_lsn`. Gives the ring's new start, which may not be far enough:
+    // then the append fails with BackPressure. With an error the append fails with that.
+    virtual base::Task<Result<uint64_t>> make_room(uint64_t tail_lsn, uint64_t bytes) = 0;
+  };
+  // What append_all() appends: all of it or nothing.
+  struct Entries {
+    std::span<const std::byte> prefix;  // goes in front of each payload, as it is when placed
+    std::span<const std::span<const std::byte>> payloads;  // at least one
+    bool gather = false;                                   // they are the pieces of one entry
+    uint64_t* next_sequence = nullptr;  // of the first; counts on when the entries are placed
+    // 0, or what *next_sequence must be when they are placed; else Conflict.
+    uint64_t expected_sequence = 0;
+    RoomMaker* room = nullptr;  // nullptr: a full ring is BackPressure at once
+
+    // Given back. Not `placed`: nothing was written.
+    bool placed = false;
+    uint64_t first_lsn = 0;
+    uint64_t last_sequence = 0;
+  };
+  // As append(), for several entries one after the other, or one of several pieces: one
+  // RemoteWriter::write, of one WRITE, or two where the data area begins again. Durable on return,
+  // all of them; after a crash any prefix may be there. Gives the last. `entries` is borrowed.
+  // TooLarge also when all together fit neither in the ring nor in the staging memory. While room
+  // is made, later appends wait.
+  base::Task<Result<Appended>> append_all(Entries& entries);
+
   // The server has moved the mark. InvalidArgument when it went back or passed the tail.
   Status truncated(uint64_t start_lsn);
   const RingPosition& position() const;

@@ -42,6 +42,12 @@ bool is_sane(const RingHeader& header, uint64_t data_bytes) {
          header.incarnation_lsn <= header.start_lsn + data_bytes;
 }
 
+bool same_marks(const RingHeader& one, RingHeader other) {
+  other.generation = one.generation;
+  other.crc = one.crc;
+  return std::memcmp(&one, &other, sizeof one) == 0;
+}
+
 // Of at least one byte.
 bool all_zero(const std::byte* from, size_t bytes) {
   return *from == std::byte{0} && std::memcmp(from, from + 1, bytes - 1) == 0;
@@ -71,6 +77,8 @@ std::byte* Ring::data_at(uint64_t lsn) const {
 Status Ring::make_found_header_durable() {
   if (header_durable_) return {};
   memory_->flush(memory_->at(offset_), kRingHeaderBytes);
+  // Of what it erased at the tail, only the zeros are durable with it that are flushed as well.
+  memory_->flush(data_at(position_.tail_lsn), sizeof(EntryHeader));
   PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
   header_durable_ = true;
   return {};
@@ -89,8 +97,15 @@ Status Ring::write_header(RingHeader header) {
   PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
   header_ = header;
   header_ours_ = true;
+  copies_agree_ = false;
   position_.start_lsn = header.start_lsn;
   position_.incarnation = header.incarnation;
+  return {};
+}
+
+Status Ring::repeat_header() {
+  PMSTORE_TRY_STATUS(write_header(header_));
+  copies_agree_ = true;
   return {};
 }
 
@@ -145,14 +160,19 @@ Status Ring::erase_data() {
   return {};
 }
 
-Result<Ring> Ring::format(persist::Memory& memory, uint64_t offset, uint64_t bytes, uint32_t salt) {
+Result<Ring> Ring::format(persist::Memory& memory, uint64_t offset, uint64_t bytes, uint32_t salt,
+                          uint64_t begin_lsn, uint64_t expired_below_sequence) {
   PMSTORE_TRY_STATUS(check_place(memory, offset, bytes));
   Ring ring(memory, offset, bytes, salt);
   PMSTORE_TRY_STATUS(ring.erase());
   ring.header_durable_ = true;  // there is none
   RingHeader header{};
   header.incarnation = 1;
+  header.start_lsn = begin_lsn;
+  header.incarnation_lsn = begin_lsn;
+  header.expired_below_sequence = expired_below_sequence;
   PMSTORE_TRY_STATUS(ring.write_header(header));
+  ring.position_.tail_lsn = begin_lsn;
   ring.phase_ = Phase::kFormatted;
   return ring;
 }
@@ -175,6 +195,8 @@ Result<Ring> Ring::open(persist::Memory& memory, uint64_t offset, uint64_t bytes
     }
     if (header.generation % kHeaderCopies != copy) continue;
     if (!is_sane(header, ring.position_.data_bytes)) continue;
+    ring.both_copies_ = found;
+    ring.copies_agree_ = found && same_marks(header, ring.header_);
     if (found && header.generation < ring.header_.generation) continue;
     found = true;
     ring.header_ = header;
@@ -300,8 +322,9 @@ void Ring::for_each_landed(const std::function<void(const EntryView&)>& visit) c
 // After a crash of the process alone, entries that the walk has seen may still be in the CPU's
 // caches. The header of the new incarnation says that they are durable; so make them.
 Status Ring::make_walked_durable() {
-  if (header_.start_lsn == position_.tail_lsn) return make_found_header_durable();
-  for (uint64_t lsn = header_.start_lsn; lsn < position_.tail_lsn;) {
+  const uint64_t from = std::max(header_.start_lsn, durable_lsn_);
+  if (from >= position_.tail_lsn) return make_found_header_durable();
+  for (uint64_t lsn = from; lsn < position_.tail_lsn;) {
     const uint64_t left = position_.data_bytes - lsn % position_.data_bytes;
     const uint64_t bytes = std::min(left, position_.tail_lsn - lsn);
     memory_->flush(data_at(lsn), bytes);

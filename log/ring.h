@@ -27,15 +27,20 @@
 
 namespace pmstore::log {
 
+namespace internal {
+class LogRing;
+}
+
 class Ring {
  public:
   // Makes an empty ring of incarnation 1, owned by nobody, in [offset, offset + bytes) of `memory`;
   // durable on return. A crash on the way leaves what was there, no ring (open() fails), or the new
   // one. What is not zero there is zeroed, so that nothing that lay there before can be taken for
   // an entry. `offset` is a multiple of 256; `bytes` too, and at least kMinRingBytes
-  // (InvalidArgument). Io: drain().
+  // (InvalidArgument). The first entry will be at `begin_lsn`, which is_boundary(). Io: drain().
   static Result<Ring> format(persist::Memory& memory, uint64_t offset, uint64_t bytes,
-                             uint32_t salt);
+                             uint32_t salt, uint64_t begin_lsn = 0,
+                             uint64_t expired_below_sequence = 0);
   // Reads the header. BadPool when neither copy is valid (says where and why); VersionMismatch;
   // InvalidArgument as above. walk() must follow before anything else.
   static Result<Ring> open(persist::Memory& memory, uint64_t offset, uint64_t bytes, uint32_t salt);
@@ -98,6 +103,10 @@ class Ring {
   // pass the tail. Io: drain(); the mark may or may not have moved then.
   Status truncate(uint64_t start_lsn, uint64_t expired_below_sequence);
 
+  // Writes the header once more, into the other copy: then the loss of either one loses nothing.
+  // Durable on return. Io: drain().
+  Status repeat_header();
+
   // Rules H5 to H7 for append(); default on. Entries of different rules live in one ring.
   void set_padding(const persist::PaddingRules& rules) { rules_ = rules; }
 
@@ -110,6 +119,7 @@ class Ring {
   uint64_t data_offset() const { return offset_ + kRingHeaderBytes; }
 
  private:
+  friend class internal::LogRing;  // walks on behind damage
   // What may come next.
   enum class Phase : uint8_t {
     kOpened,     // walk
@@ -142,6 +152,9 @@ class Ring {
   RingPosition position_;
   RingHeader header_{};          // the last one written, or found
   bool header_durable_ = false;  // certainly
+  bool both_copies_ = false;     // were valid when it was opened
+  bool copies_agree_ = false;    // and said the same
+  uint64_t durable_lsn_ = 0;     // entries below are durable, as far as a LogRing has noted
   bool header_ours_ = false;     // written here, so there is no later one
   size_t scratch_bytes_ = 0;
   std::unique_ptr<std::byte[], ScratchDelete> scratch_;  // one entry, aligned to a line

@@ -89,12 +89,31 @@ void LogScenario::append_all(RingLink& link, std::vector<Appending>& appendings)
   executor_.run(wait_for(executor_, reported, appendings.size()));
 }
 
+Result<Appended> LogScenario::append_all(RingLink& link, const std::vector<std::string>& payloads,
+                                         log::RemoteAppender::Entries& entries) {
+  std::vector<std::span<const std::byte>> spans;
+  for (const std::string& payload : payloads) spans.push_back(std::as_bytes(std::span(payload)));
+  entries.payloads = spans;
+  return executor_.run(link.appender->append_all(entries));
+}
+
 Status LogScenario::truncate(RingLink& link, uint64_t start_lsn) {
   const TruncateRing request{link.appender->position().tail_lsn, start_lsn};
   const auto bytes = std::as_bytes(std::span<const TruncateRing, 1>(&request, 1));
   PMSTORE_TRY([[maybe_unused]] auto reply,
               executor_.run(run_call(*link.rpc, kTruncateRing, bytes)));
   return link.appender->truncated(start_lsn);
+}
+
+uint64_t LogScenario::published_tail(RingLink& link) {
+  auto reply = executor_.run(run_call(*link.rpc, kReadTail, {}));
+  uint64_t tail = 0;
+  if (!reply || reply->size() != sizeof tail) {
+    ADD_FAILURE() << "no tail";
+  } else {
+    std::memcpy(&tail, reply->data(), sizeof tail);
+  }
+  return tail;
 }
 
 std::vector<FoundEntry> LogScenario::found(RingLink& link) {

@@ -60,7 +60,12 @@ class LogScenario : public testing::Test {
                                                const std::string& payload);
   // Starts all of them at once, in this order, and waits for all.
   void append_all(RingLink& link, std::vector<Appending>& appendings);
+  // `entries` with these payloads.
+  Result<log::RemoteAppender::Appended> append_all(RingLink& link,
+                                                   const std::vector<std::string>& payloads,
+                                                   log::RemoteAppender::Entries& entries);
   Status truncate(RingLink& link, uint64_t start_lsn);
+  uint64_t published_tail(RingLink& link);
   // What a walk at the server finds.
   std::vector<FoundEntry> found(RingLink& link);
 

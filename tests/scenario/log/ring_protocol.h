@@ -22,6 +22,7 @@ struct RingHello {
 struct RingAnswer {
   fabric::RemoteRegion requests;
   fabric::RemoteRegion data;
+  fabric::RemoteRegion tail;  // 8 bytes of ordinary memory
   log::RingPosition position;
   persist::PersistCapability capability;
 };
@@ -29,6 +30,7 @@ struct RingAnswer {
 enum RingMethod : uint16_t {
   kReadRing = 1,      // -> FoundEntry[]: what a walk by a newly opened ring finds
   kTruncateRing = 2,  // TruncateRing -> nothing
+  kReadTail = 3,      // -> uint64: what the tail word holds
 };
 
 struct FoundEntry {

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/atomic_copy.h"
 #include "tests/scenario/log/ring_protocol.h"
 
 namespace pmstore::scenario {
@@ -26,6 +27,7 @@ RingRole::~RingRole() {
   listener_.reset();
   peer_.reset();
   data_.reset();
+  tail_region_.reset();
 }
 
 Result<fabric::Uri> RingRole::start(base::Executor& executor, const fabric::Uri& uri,
@@ -40,6 +42,8 @@ Result<fabric::Uri> RingRole::start(base::Executor& executor, const fabric::Uri&
   PMSTORE_TRY(data_, device_->register_memory(
                          {memory_->at(ring_->data_offset()), ring_->position().data_bytes},
                          fabric::Access::kRemoteRead | fabric::Access::kRemoteWrite));
+  PMSTORE_TRY(tail_region_, device_->register_memory(std::as_writable_bytes(std::span(&tail_, 1)),
+                                                     fabric::Access::kRemoteWrite));
   PMSTORE_TRY(listener_, device_->listen(uri, *this));
   return listener_->uri();
 }
@@ -55,6 +59,7 @@ Result<std::vector<std::byte>> RingRole::on_hello(uint64_t, std::span<const std:
   RingAnswer answer;
   answer.requests = peer_->request_region();
   answer.data = data_->remote();
+  answer.tail = tail_region_->remote();
   answer.position = ring_->position();
   answer.capability = kCapability;
   return bytes_of(answer);
@@ -72,6 +77,7 @@ void RingRole::on_call(fabric::RpcPeer&, fabric::RpcCall call) {
   switch (call.method()) {
     case kReadRing: return read_ring(std::move(call));
     case kTruncateRing: return truncate_ring(std::move(call));
+    case kReadTail: return read_tail(std::move(call));
     case persist::kPersistWriteMethod:
       return writes_->on_call(std::move(call), ring_->data_offset(), ring_->position().data_bytes);
     default: call.reply_error(make_error(ErrorCode::kUnsupported, "no such method"));
@@ -87,6 +93,12 @@ void RingRole::read_ring(fabric::RpcCall call) {
                          : Status(reader.error());
   if (!walked) return call.reply_error(walked.error());
   call.reply(std::as_bytes(std::span(found)));
+}
+
+void RingRole::read_tail(fabric::RpcCall call) {
+  uint64_t tail = 0;
+  base::copy_from_shared(&tail, &tail_, sizeof tail);
+  call.reply(std::as_bytes(std::span(&tail, 1)));
 }
 
 void RingRole::truncate_ring(fabric::RpcCall call) {

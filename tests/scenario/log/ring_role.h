@@ -33,6 +33,7 @@ class RingRole final : public Role, public fabric::Acceptor, public fabric::RpcH
  private:
   void read_ring(fabric::RpcCall call);
   void truncate_ring(fabric::RpcCall call);
+  void read_tail(fabric::RpcCall call);
 
   std::vector<std::byte> bytes_;
   std::unique_ptr<persist::Memory> memory_;
@@ -40,6 +41,8 @@ class RingRole final : public Role, public fabric::Acceptor, public fabric::RpcH
   std::optional<log::Ring> ring_;
   std::unique_ptr<fabric::Device> device_;
   std::unique_ptr<fabric::MemoryRegion> data_;
+  alignas(64) uint64_t tail_ = 0;
+  std::unique_ptr<fabric::MemoryRegion> tail_region_;
   std::unique_ptr<fabric::RpcPeer> peer_;
   std::unique_ptr<fabric::Listener> listener_;
 };

@@ -57,6 +57,38 @@ TEST_F(RingLeftovers, AreErasedWhenNoEntryIsLeft) {
   EXPECT_EQ(ring_.position().start_lsn, tail);
 }
 
+// Whether the line was flushed and drained before anything was stored.
+class FlushedFirst final : public persist::Observer {
+ public:
+  explicit FlushedFirst(const std::byte* line) : line_(line) {}
+
+  void on_store(const void*, const void*, size_t, bool) override { stored_ = true; }
+  void on_flush(const void* from, size_t bytes) override {
+    const auto* const at = static_cast<const std::byte*>(from);
+    flushed_ = flushed_ || (at <= line_ && line_ < at + bytes);
+  }
+  void on_drain() override { durable_first_ = durable_first_ || (flushed_ && !stored_); }
+  bool durable_first() const { return durable_first_; }
+
+ private:
+  const std::byte* line_;
+  bool stored_ = false;
+  bool flushed_ = false;
+  bool durable_first_ = false;
+};
+
+// The zeros over a forged entry may be in the caches of the process that died only; under the
+// header of the next owner the entry must not come back.
+TEST_F(RingLeftovers, WhatADeadOwnerHasErasedAtTheTailStaysErased) {
+  append(1, 20);
+  ASSERT_EQ(reopen(), std::vector<uint64_t>{1});  // as a process does that follows a dead one
+  FlushedFirst observer(data(ring_.position().tail_lsn));
+  memory_.set_observer(&observer);
+  ASSERT_TRUE(ring_.take_over(9));
+  memory_.set_observer(nullptr);
+  EXPECT_TRUE(observer.durable_first());
+}
+
 TEST_F(RingLeftovers, PadWhoseEntryHasNeverComeIsOne) {
   append(1, 10);
   const PlannedEntry plan = plan_entry(ring_.position(), 900, false).value();

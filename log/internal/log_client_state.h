@@ -1,0 +1,95 @@
+// The inside of LogClient: its session, shared with its producers and readers.
+//
+// Invariants: `message` is filled and given to RpcClient::call() without a suspension in between. A
+// log in `known` was, when it was noted, inside the regions that the session was granted.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/connection.h"
+#include "fabric/message.h"
+#include "log/embedded_log.h"
+#include "log/internal/read_buffer.h"
+#include "log/log_client.h"
+
+namespace pmstore::log {
+
+// What the server said of a log when it was last asked.
+struct KnownLog {
+  std::string name;
+  LogReply reply{};
+  uint64_t data_bytes() const;
+};
+
+// As requests carry them. InvalidArgument when one is too long.
+Status put_uris(fabric::MessageWriter& request, std::span<const std::string> uris);
+
+struct LogClient::State {
+  State(base::Executor& on, fabric::Uri at, LogClientOptions with);
+  ~State();
+
+  base::Task<Status> connect();
+  Status check_answer();
+
+  // Sends; the server's own error comes back as it is.
+  base::Task<Result<fabric::RpcReply>> call(LogMethod method, std::span<const std::byte> request,
+                                            uint32_t reply_capacity);
+  // Takes a reply about one log apart, as far as every such reply goes, and notes it. Protocol.
+  Result<LogInfo> note(const LogReply& reply, std::string_view name);
+  // The server's answer cannot be right: the session is given up.
+  Error malformed(std::string_view what);
+  // By id; asks the server for its list when it was never heard of. NotFound.
+  base::Task<Result<KnownLog>> find(uint64_t log);
+  // What the server says of it now. NotFound also when its name is another log's by now.
+  base::Task<Result<LogInfo>> ask(LogClient& self, uint64_t log);
+
+  base::Task<Result<std::vector<LogInfo>>> list();
+  base::Task<Result<uint64_t>> trim(TrimRequest request);
+  // Laid out in `message`. InvalidArgument, TooLarge.
+  Result<std::span<const std::byte>> append_message(
+      uint64_t log, std::span<const std::span<const std::byte>> payloads);
+
+  // An append without messages, where the pool is open in this process; a turn of the executor now
+  // and then, so that leases and everybody else get theirs.
+  bool appends_here(uint64_t log) const {
+    return embedded != nullptr && !embedded->is_replicated(log);
+  }
+  base::Task<Result<Appended>> append_here(uint64_t log,
+                                           std::span<const std::span<const std::byte>> payloads);
+
+  // ---- one-sided, for producers and readers ----
+  fabric::RemoteAddress words_at(const KnownLog& log) const {
+    return answer.words.at(uint64_t{log.reply.word} * sizeof(LogWords));
+  }
+  // Of the byte of its data area that `lsn` names.
+  fabric::RemoteAddress data_at(const KnownLog& log, uint64_t lsn) const;
+  // Takes a buffer that nobody waits for any more until its READs are done.
+  void retire(std::unique_ptr<internal::ReadBuffer> buffer);
+
+  base::Executor& executor;
+  fabric::Uri uri;
+  LogClientOptions options;
+  uint64_t id;
+  std::unique_ptr<EmbeddedLog> embedded;  // serves a local:PATH pool
+  uint32_t appended_here = 0;
+  fabric::Uri server_uri;  // where to connect to: `uri`, or what `embedded` says
+  std::unique_ptr<fabric::Device> device;
+  std::unique_ptr<fabric::RpcClient> rpc;
+  std::unique_ptr<fabric::Connection> connection;
+  LogSessionAnswer answer;
+  bool given_up = false;
+  std::unique_ptr<std::byte[]> message;  // a request that is too large for a frame
+  size_t message_bytes = 0;
+  std::map<uint64_t, KnownLog> known;
+  std::vector<std::unique_ptr<internal::ReadBuffer>> retired;
+  base::Task<void> lease;
+};
+
+}  // namespace pmstore::log

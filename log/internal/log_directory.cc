@@ -1,0 +1,296 @@
+#include "log/internal/log_directory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "base/checksum.h"
+#include "base/random.h"
+#include "log/ring_layout.h"
+#include "persist/padding.h"
+
+namespace pmstore::log::internal {
+namespace {
+
+constexpr uint64_t kBytesPerSlot = 128 * 1024;  // of the area: one log for so many
+constexpr uint64_t kMinSlots = 8;
+constexpr uint64_t kMaxSlots = 4096;
+constexpr uint64_t kCopies = 2;
+constexpr unsigned kEpochIdBits = 32;
+
+uint32_t header_crc(const LogAreaHeader& header) {
+  constexpr size_t kCovered = offsetof(LogAreaHeader, version);
+  return base::crc32c(std::as_bytes(std::span(&header, 1)).subspan(kCovered));
+}
+
+uint64_t regions_offset(uint64_t slots) {
+  return persist::round_up(kLogSlotsOffset + slots * kCopies * kLogSlotBytes,
+                           persist::kXpLineBytes);
+}
+
+bool all_zero(const std::byte* from, size_t bytes) {
+  return *from == std::byte{0} && std::memcmp(from, from + 1, bytes - 1) == 0;
+}
+
+bool same_content(const LogSlot& one, LogSlot other) {
+  other.generation = one.generation;
+  other.crc = one.crc;
+  return std::memcmp(&one, &other, sizeof one) == 0;
+}
+
+}  // namespace
+
+Status LogDirectory::format(persist::Pool& pool, uint64_t bytes, uint64_t identity) {
+  bytes = persist::round_down(bytes, persist::kXpLineBytes);
+  const uint64_t slots = std::clamp(bytes / kBytesPerSlot, kMinSlots, kMaxSlots);
+  if (bytes < regions_offset(slots) + kMinRingBytes) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      fmt::format("a log area of {} bytes has no room for a log: at least {}",
+                                  bytes, regions_offset(slots) + kMinRingBytes));
+  }
+  PMSTORE_TRY(const auto extent, pool.allocate_extent(persist::ExtentKind::kLog, bytes));
+  LogDirectory directory(pool, extent);
+  LogAreaHeader& header = directory.header_;
+  header.magic = kLogAreaMagic;
+  header.version = kLogFormatVersion;
+  header.slots = static_cast<uint32_t>(slots);
+  header.area = identity != 0 ? identity : base::random_identity();
+  header.regions_offset = regions_offset(slots);
+  header.area_bytes = extent.bytes;
+  return directory.write_header();
+}
+
+Status LogDirectory::write_header() {
+  for (uint64_t copy = 0; copy < kCopies; ++copy) {
+    ++header_.generation;
+    header_.crc = header_crc(header_);
+    std::byte* const to =
+        memory_->at(extent_.offset + header_.generation % kCopies * kLogAreaCopyStride);
+    memory_->store(to, &header_, sizeof header_);
+    memory_->flush(to, sizeof header_);
+    PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
+  }
+  return {};
+}
+
+Result<LogDirectory> LogDirectory::load(persist::Pool& pool) {
+  const auto& extents = pool.info().extents;
+  const auto extent = std::find_if(extents.begin(), extents.end(), [](const persist::Extent& e) {
+    return e.kind == persist::ExtentKind::kLog;
+  });
+  if (extent == extents.end()) {
+    return make_error(ErrorCode::kNotFound,
+                      "this pool has no log area; create it with --log-bytes");
+  }
+  LogDirectory directory(pool, *extent);
+  bool found = false;
+  for (uint64_t copy = 0; copy < kCopies && extent->bytes > kLogSlotsOffset; ++copy) {
+    LogAreaHeader header;
+    std::memcpy(&header, directory.memory_->at(extent->offset + copy * kLogAreaCopyStride),
+                sizeof header);
+    if (header.magic != kLogAreaMagic || header.crc != header_crc(header)) continue;
+    if (header.version != kLogFormatVersion) {
+      return make_error(ErrorCode::kVersionMismatch,
+                        fmt::format("the pool's log area has format version {}, this program "
+                                    "reads {}: use the program that wrote it",
+                                    header.version, kLogFormatVersion));
+    }
+    if (header.generation % kCopies != copy || header.slots == 0 || header.slots > kMaxSlots ||
+        header.regions_offset != regions_offset(header.slots) ||
+        header.area_bytes != extent->bytes || header.regions_offset > header.area_bytes) {
+      continue;
+    }
+    if (found && header.generation < directory.header_.generation) continue;
+    found = true;
+    directory.header_ = header;
+  }
+  if (!found) {
+    return make_error(ErrorCode::kBadPool,
+                      "the header of the pool's log area is damaged, both copies; restore the pool "
+                      "from a backup, or create a new one");
+  }
+  for (size_t place = 0; place < directory.header_.slots; ++place) {
+    directory.places_.push_back(directory.read_place(place));
+  }
+  return directory;
+}
+
+// ---- slots ----
+
+uint32_t LogDirectory::slot_crc(const LogSlot& slot) const {
+  constexpr size_t kCovered = offsetof(LogSlot, generation);
+  return base::crc32c(std::as_bytes(std::span(&slot, 1)).subspan(kCovered),
+                      static_cast<uint32_t>(base::mix64(header_.area)));
+}
+
+uint64_t LogDirectory::slot_offset(size_t place, uint64_t generation) const {
+  return extent_.offset + kLogSlotsOffset +
+         (place * kCopies + generation % kCopies) * kLogSlotBytes;
+}
+
+// What follows must hold for whatever bytes have got a right checksum.
+bool LogDirectory::slot_counts(const LogSlot& slot, size_t copy) const {
+  if (slot.magic != kLogSlotMagic || slot.crc != slot_crc(slot)) return false;
+  const bool region_inside =
+      slot.region_offset % persist::kXpLineBytes == 0 &&
+      slot.region_bytes % persist::kXpLineBytes == 0 && slot.region_bytes >= kMinRingBytes &&
+      slot.region_offset >= header_.regions_offset && slot.region_offset <= header_.area_bytes &&
+      slot.region_bytes <= header_.area_bytes - slot.region_offset;
+  const bool policy =
+      slot.when_full == FullPolicy::kBackPressure || slot.when_full == FullPolicy::kTrimOldest;
+  const bool state = slot.state == LogState::kFree || slot.state == LogState::kLive;
+  return slot.generation > 0 && slot.generation % kCopies == copy && slot.id > 0 && region_inside &&
+         policy && state && slot.name_bytes <= kMaxLogNameBytes &&
+         check_log_name({slot.name, slot.name_bytes}) && slot.replicas <= kMaxReplicas &&
+         (slot.replicas == 0 ? slot.self == 0 : slot.self < slot.replicas);
+}
+
+LogDirectory::Place LogDirectory::read_place(size_t place) const {
+  Place found;
+  LogSlot copies[kCopies];
+  bool counts[kCopies];
+  bool zero[kCopies];
+  for (size_t copy = 0; copy < kCopies; ++copy) {
+    const std::byte* const from = memory_->at(slot_offset(place, copy));
+    std::memcpy(&copies[copy], from, sizeof(LogSlot));
+    counts[copy] = slot_counts(copies[copy], copy);
+    zero[copy] = all_zero(from, sizeof(LogSlot));
+  }
+  if (!counts[0] && !counts[1]) {
+    // The first write goes to copy 1; torn, it leaves the other one zero: never used.
+    found.damaged = !zero[0];
+    return found;
+  }
+  const size_t newest =
+      counts[0] && (!counts[1] || copies[0].generation > copies[1].generation) ? 0 : 1;
+  found.slot = copies[newest];
+  found.repair = !counts[1 - newest] || !same_content(copies[0], copies[1]);
+  return found;
+}
+
+// Into the older copy; flushed, not durable.
+void LogDirectory::write_copy(size_t place, LogSlot slot) {
+  slot.magic = kLogSlotMagic;
+  slot.generation = places_[place].slot.generation + 1;
+  slot.crc = slot_crc(slot);
+  std::byte* const to = memory_->at(slot_offset(place, slot.generation));
+  memory_->store(to, &slot, sizeof slot);
+  memory_->flush(to, sizeof slot);
+  places_[place].slot = slot;
+  places_[place].repair = false;
+}
+
+Status LogDirectory::write(size_t place, const LogSlot& slot) {
+  for (uint64_t copy = 0; copy < kCopies; ++copy) {
+    write_copy(place, slot);
+    PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
+  }
+  return {};
+}
+
+Status LogDirectory::begin_epoch() {
+  // What was found may be in the CPU's caches only.
+  memory_->flush(memory_->at(extent_.offset), header_.regions_offset);
+  PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
+  for (size_t place = 0; place < places_.size(); ++place) {
+    if (places_[place].repair) write_copy(place, places_[place].slot);
+  }
+  return write_header();
+}
+
+// Above all that a place remembers. A damaged place may have forgotten the highest one; no earlier
+// epoch has given numbers as high as this one's then.
+uint64_t LogDirectory::next_id() const {
+  uint64_t highest = 0;
+  bool forgotten = false;
+  for (const Place& place : places_) {
+    highest = std::max(highest, place.slot.id);
+    forgotten = forgotten || place.damaged;
+  }
+  if (forgotten) highest = std::max(highest, header_.generation << kEpochIdBits);
+  return highest + 1;
+}
+
+uint32_t LogDirectory::salt(uint64_t id) const {
+  return static_cast<uint32_t>(base::mix64(header_.area + id));
+}
+
+size_t LogDirectory::damaged_places() const {
+  return static_cast<size_t>(std::count_if(places_.begin(), places_.end(),
+                                           [](const Place& place) { return place.damaged; }));
+}
+
+std::vector<bool> LogDirectory::overlapped() const {
+  std::vector<size_t> live;
+  for (size_t place = 0; place < places_.size(); ++place) {
+    if (places_[place].live()) live.push_back(place);
+  }
+  std::sort(live.begin(), live.end(), [&](size_t a, size_t b) {
+    return places_[a].slot.region_offset < places_[b].slot.region_offset;
+  });
+  std::vector<bool> result(places_.size());
+  for (size_t i = 0; i < live.size(); ++i) {
+    const LogSlot& one = places_[live[i]].slot;
+    for (size_t j = i + 1; j < live.size(); ++j) {
+      const LogSlot& other = places_[live[j]].slot;
+      if (other.region_offset >= one.region_offset + one.region_bytes) break;
+      result[one.id < other.id ? live[i] : live[j]] = true;
+    }
+  }
+  return result;
+}
+
+// ---- room ----
+
+Result<size_t> LogDirectory::free_place() const {
+  for (size_t place = 0; place < places_.size(); ++place) {
+    if (!places_[place].damaged && !places_[place].live()) return place;
+  }
+  return make_error(
+      ErrorCode::kFull,
+      fmt::format("all {} places for logs of this pool are taken: delete a log", places_.size()));
+}
+
+std::vector<LogDirectory::Gap> LogDirectory::gaps() const {
+  std::vector<Gap> taken;
+  for (const Place& place : places_) {
+    if (place.live()) taken.push_back({place.slot.region_offset, place.slot.region_bytes});
+  }
+  std::sort(taken.begin(), taken.end(),
+            [](const Gap& a, const Gap& b) { return a.offset < b.offset; });
+  std::vector<Gap> free;
+  uint64_t at = header_.regions_offset;
+  for (const Gap& region : taken) {
+    if (region.offset > at) free.push_back({at, region.offset - at});
+    at = std::max(at, region.offset + region.bytes);
+  }
+  const uint64_t end = persist::round_down(header_.area_bytes, persist::kXpLineBytes);
+  if (end > at) free.push_back({at, end - at});
+  return free;
+}
+
+uint64_t LogDirectory::largest_free_region() const {
+  uint64_t largest = 0;
+  for (const Gap& gap : gaps()) largest = std::max(largest, gap.bytes);
+  return largest;
+}
+
+Result<uint64_t> LogDirectory::free_region(uint64_t bytes) const {
+  const Gap* best = nullptr;
+  const std::vector<Gap> free = gaps();
+  for (const Gap& gap : free) {
+    if (gap.bytes >= bytes && (best == nullptr || gap.bytes < best->bytes)) best = &gap;
+  }
+  if (best != nullptr) return best->offset;
+  const uint64_t largest = largest_free_region();
+  return make_error(
+      ErrorCode::kFull,
+      fmt::format("no room for a log of {} bytes: the largest that fits has {}; delete a log, or "
+                  "create the pool with more --log-bytes",
+                  bytes - kRingHeaderBytes,
+                  largest >= kMinRingBytes ? largest - kRingHeaderBytes : 0));
+}
+
+}  // namespace pmstore::log::internal

@@ -1,0 +1,79 @@
+// LogDirectory: which logs a pool's log area has, and where (log/log_layout.h).
+//
+// Every change is written to both copies of its place, one after the other, each durable before the
+// next: a crash leaves the old state or the new one, and damage to one copy loses nothing.
+// Threads: one. The pool outlives it. What is durable: everything, on return of what changes it.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "log/log_layout.h"
+#include "persist/pool.h"
+
+namespace pmstore::log::internal {
+
+class LogDirectory {
+ public:
+  // In a new extent of `bytes`. `identity`: 0 for a random one.
+  static Status format(persist::Pool& pool, uint64_t bytes, uint64_t identity);
+  // Reads and checks; changes nothing. NotFound without a log area; VersionMismatch; BadPool when
+  // neither copy of its header counts.
+  static Result<LogDirectory> load(persist::Pool& pool);
+  // Makes durable what load() has found, repairs copies that differ, and raises the epoch. Before
+  // anything else changes.
+  Status begin_epoch();
+
+  struct Place {
+    LogSlot slot{};        // generation 0: never used
+    bool damaged = false;  // neither copy counts: what it held is lost, and it is not used again
+    bool repair = false;   // the copies differ
+    bool live() const { return !damaged && slot.generation > 0 && slot.state == LogState::kLive; }
+  };
+  const std::vector<Place>& places() const { return places_; }
+  // Both copies, each with the next generation.
+  Status write(size_t place, const LogSlot& slot);
+
+  uint64_t area() const { return header_.area; }
+  uint64_t epoch() const { return header_.generation; }
+  uint64_t next_id() const;
+  uint32_t salt(uint64_t id) const;
+  size_t damaged_places() const;
+  // By place: is its region also a later log's? Then this one was deleted, and damage has brought
+  // its place back.
+  std::vector<bool> overlapped() const;
+
+  // Full.
+  Result<size_t> free_place() const;
+  // Where a region of `bytes` fits best, in the extent. Full, says the largest that would fit.
+  Result<uint64_t> free_region(uint64_t bytes) const;
+  uint64_t largest_free_region() const;
+
+  // Of the extent in the pool's memory.
+  uint64_t offset() const { return extent_.offset; }
+  uint64_t bytes() const { return extent_.bytes; }
+
+ private:
+  LogDirectory(persist::Pool& pool, const persist::Extent& extent)
+      : memory_(&pool.memory()), extent_(extent) {}
+  struct Gap {
+    uint64_t offset;
+    uint64_t bytes;
+  };
+  std::vector<Gap> gaps() const;
+  Place read_place(size_t place) const;
+  bool slot_counts(const LogSlot& slot, size_t copy) const;
+  uint32_t slot_crc(const LogSlot& slot) const;
+  uint64_t slot_offset(size_t place, uint64_t generation) const;
+  Status write_header();
+  void write_copy(size_t place, LogSlot slot);
+
+  persist::Memory* memory_;
+  persist::Extent extent_;
+  LogAreaHeader header_{};
+  std::vector<Place> places_;
+};
+
+}  // namespace pmstore::log::internal

@@ -1,0 +1,53 @@
+// Which servers are the replicas of a log: what each of them says, and what follows from that.
+//
+// A membership is a number and a list of URIs. It is agreed upon when every member of its list has
+// recorded it. One that some have not recorded yet is pending: whoever has it finishes it.
+// Threads: one executor's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/executor.h"
+#include "base/result.h"
+#include "base/task.h"
+#include "log/log_client.h"
+#include "log/log_types.h"
+
+namespace pmstore::log::internal {
+
+struct AskedServer {
+  std::string uri;
+  std::unique_ptr<LogClient> client;  // empty: it could not be reached
+  Result<LogInfo> info;
+};
+
+struct Membership {
+  uint64_t number = 0;
+  std::vector<std::string> replicas;
+  bool pending = false;
+  bool operator==(const Membership&) const = default;
+  size_t place_of(const std::string& uri) const;  // replicas.size(): none
+};
+
+// Asks these servers, and those that any of them names, but for `except`.
+base::Task<std::vector<AskedServer>> ask_servers(base::Executor& executor, const std::string& name,
+                                                 std::vector<std::string> servers,
+                                                 const std::vector<std::string>& except,
+                                                 const LogClientOptions& options);
+
+// The newest membership that can still be agreed upon, without asking `except`. The error of a
+// member that must be asked and cannot; NotFound; Conflict: none can.
+Result<Membership> decide_membership(const std::vector<AskedServer>& asked,
+                                     const std::vector<std::string>& except);
+
+// `before` without `dropped`. NotFound: one is no member; Conflict: too few stay, and not `gone`.
+Result<Membership> without(const Membership& before, const std::vector<std::string>& dropped,
+                           bool gone);
+
+// With the server's name in front.
+Error at_server(const std::string& uri, const Error& error);
+
+}  // namespace pmstore::log::internal

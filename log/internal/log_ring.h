@@ -1,0 +1,125 @@
+// LogRing: the ring of one log of the log service. Goes on where Ring stops: its survey finds the
+// whole entries behind damaged ones, and tells damage from the torn tail of entries in flight.
+//
+// Invariants: the tail is behind the last whole entry, or behind a damaged range that ends where
+// something was durable. damaged() is in order, without overlap, inside [start, tail]. anchors_ is
+// in order; the first is the start. next_index() was never given to an entry.
+// Both copies of the ring's header say the same whenever a call has returned, so that losing either
+// one loses nothing.
+//
+// Threads: one. Memory is borrowed.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "log/log_layout.h"
+#include "log/log_types.h"
+#include "log/ring.h"
+#include "persist/memory.h"
+
+namespace pmstore::log::internal {
+
+// Largest payload of a log whose data area has so many bytes.
+uint64_t max_log_payload(uint64_t data_bytes);
+
+// A buffer for one entry: the payload goes to kEntryPayloadAt.
+inline constexpr uint64_t kEntryPayloadAt = sizeof(EntryHeader) + sizeof(LogEntryPrefix);
+inline constexpr uint64_t kEntryBufferBytes = entry_room(sizeof(LogEntryPrefix) + kMaxEntryBytes);
+
+class LogRing {
+ public:
+  static constexpr size_t kMaxDamagedRanges = 1024;
+
+  // Durable on return; errors of Ring::format().
+  // The first entry will be at `begin_lsn`, a boundary, and have `begin_index`.
+  static Result<LogRing> format(persist::Memory& memory, uint64_t offset, uint64_t bytes,
+                                uint32_t salt, uint64_t begin_lsn = 0, uint64_t begin_index = 1);
+  // BadPool when neither copy of the header counts. survey() must follow.
+  static Result<LogRing> open(persist::Memory& memory, uint64_t offset, uint64_t bytes,
+                              uint32_t salt);
+
+  // Reads the log from its start; changes nothing in the memory. `sealed_lsn`: the tail that was
+  // sealed, nullptr for a log that goes on. BadPool when entries are there that only a later header
+  // allows, or a seal that this header does not: then nothing of the log can be trusted.
+  Status survey(const uint64_t* sealed_lsn);
+  // After a survey: what it has found becomes durable, and both copies of the header whole. A new
+  // incarnation begins unless nothing would be gained (`sealed`, or nothing came since the last).
+  Status adopt(bool sealed);
+
+  // Visits what an appender elsewhere has landed behind the tail, and moves the tail there, up to
+  // `limit`. What is not whole below `durable_lsn` is damaged; else the first such is the end.
+  void follow(uint64_t durable_lsn, uint64_t limit);
+  // What follow() has found becomes durable; nothing more of it is expected.
+  Status make_followed_durable();
+  // Somebody has drained: everything below the tail is durable.
+  void note_durable() { ring_.durable_lsn_ = position().tail_lsn; }
+  // Ends the present incarnation: nothing that it has in flight counts any more. Durable on return.
+  Status take_over();
+
+  // Appends an entry whose payload lies in `buffer` at kEntryPayloadAt; flushed, not durable.
+  // Errors of plan_entry().
+  Result<Appended> append(std::span<std::byte> buffer, uint64_t payload_bytes,
+                          uint64_t durable_lsn);
+  // Where the tail would be behind entries with these payloads, were `start_lsn` the start. Errors
+  // of plan_entry().
+  Result<uint64_t> tail_behind(std::span<const uint64_t> payload_bytes, uint64_t start_lsn) const;
+
+  struct Place {
+    uint64_t lsn;
+    uint64_t index;  // of the entry there; next_index() at the tail
+  };
+  // The entry that starts at `lsn`, or the tail. InvalidArgument when none does.
+  Result<Place> place_of(uint64_t lsn) const;
+  // The first entry with at least that index, or the tail.
+  Place first_from(uint64_t index) const;
+  // A start not below `lsn`, so little above it as is known without reading; at most `limit`, which
+  // is an entry's or the tail.
+  Place start_from(uint64_t lsn, const Place& limit) const;
+  // The end of the last entry or pad at or below `lsn`, which is in the log.
+  Place boundary_at(uint64_t lsn) const;
+  // The highest LSN that a whole entry says to have been durable, on every replica, before it.
+  uint64_t claimed_lsn() const { return claimed_lsn_; }
+  // Moves the start; durable on return.
+  Status truncate(const Place& start);
+
+  const RingPosition& position() const { return ring_.position(); }
+  uint64_t data_offset() const { return ring_.data_offset(); }
+  uint64_t next_index() const { return next_index_; }
+  const std::vector<DamagedRange>& damaged() const { return damaged_; }
+  // Entries that were read whole: by the survey and by follow().
+  uint64_t entries_seen() const { return entries_seen_; }
+
+ private:
+  using Visit = std::function<bool(const EntryHeader&)>;  // false: enough
+  explicit LogRing(Ring ring) : ring_(std::move(ring)) {}
+  bool peek(uint64_t lsn, EntryHeader& header) const;
+  bool is_entry_here(uint64_t lsn, EntryHeader& header) const;
+  bool continues(uint64_t lsn, uint64_t may_be_lost, EntryHeader& header) const;
+  void pass(const EntryHeader& header);
+  void skip_damage(uint64_t durable_lsn);
+  void note_damage(uint64_t from, uint64_t to);
+  uint64_t claimed_durable() const;
+  bool later_header_was_lost() const;
+  void settle_index();
+  Status erase_forged();
+  void walk_known(const Place& from, const Visit& visit) const;
+  const DamagedRange* damage_at(uint64_t lsn) const;
+  uint64_t end() const { return position().start_lsn + position().data_bytes; }
+
+  Ring ring_;
+  uint64_t next_index_ = 1;
+  uint64_t claimed_lsn_ = 0;
+  uint64_t may_be_lost_ = 0;  // entries in the damaged range that ends at the tail, at most
+  uint32_t incarnation_ = 0;  // of the last entry that was passed
+  uint64_t entries_seen_ = 0;
+  mutable uint64_t scan_budget_ = 0;  // bytes of checksums that a search may still waste
+  std::vector<DamagedRange> damaged_;
+  std::deque<Place> anchors_;
+};
+
+}  // namespace pmstore::log::internal

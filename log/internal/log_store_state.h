@@ -1,0 +1,84 @@
+// LogStore's inside, shared by its two halves: log_store.cc (opening, directory) and
+// log_store_entries.cc (room, appends, producers).
+//
+// Invariants: published.lsn <= ring->position().tail_lsn; a log is in `dirty` exactly while the two
+// differ because of appends that wait for commit_appends(). words[place].id != 0 exactly when the
+// log of that place is live and its ring whole.
+#pragma once
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "log/internal/log_directory.h"
+#include "log/internal/log_ring.h"
+#include "log/log_store.h"
+
+namespace pmstore::log {
+namespace internal {
+
+// Words are read and written by others at any time.
+inline uint64_t load_word(uint64_t& word) {
+  return std::atomic_ref<uint64_t>(word).load(std::memory_order_acquire);
+}
+inline void publish_word(uint64_t& word, uint64_t value) {
+  std::atomic_ref<uint64_t>(word).store(value, std::memory_order_release);
+}
+
+struct PageDelete {
+  static constexpr std::align_val_t kPageBytes{4096};
+  void operator()(void* pages) const { ::operator delete(pages, kPageBytes); }
+};
+
+struct StoredLog {
+  size_t place = 0;
+  std::optional<LogRing> ring;  // empty: lost
+  LogRing::Place published{0, 1};
+  bool exclusive = false;
+};
+
+Error other_membership(uint64_t found, uint64_t expected);
+
+}  // namespace internal
+
+struct LogStore::State {
+  using Log = internal::StoredLog;
+  using Place = internal::LogRing::Place;
+  State(persist::Memory& pool_memory, internal::LogDirectory loaded);
+
+  persist::Memory& memory;
+  internal::LogDirectory directory;
+  std::vector<Log> logs;                     // by place
+  std::unordered_map<uint64_t, Log*> by_id;  // the live ones
+  std::unique_ptr<LogWords, internal::PageDelete> words;
+  size_t words_bytes = 0;
+  std::unique_ptr<std::byte, internal::PageDelete> scratch;
+  std::vector<Log*> dirty;
+  std::optional<Error> failed;
+
+  const LogSlot& slot(const Log& log) const { return directory.places()[log.place].slot; }
+  LogWords& word(const Log& log) { return words.get()[log.place]; }
+
+  Result<Log*> find(uint64_t id);
+  Result<Log*> usable(uint64_t id);
+  Status fail_unless(Status durable);
+  void open_logs();
+  Status open_log(Log& log);
+  void show(Log& log);
+  void publish_tail(Log& log);
+  Status publish_acknowledged(Log& log, const Place& acknowledged);
+  void catch_up(Log& log);
+  Status settle(Log& log);
+  LogInfo info(Log& log);
+  Status move_start(Log& log, const Place& start);
+  Status drop_oldest(Log& log, uint64_t to_lsn);
+  Status fit(Log& log, std::span<const uint64_t> payload_bytes);
+  Status commit();
+};
+
+}  // namespace pmstore::log

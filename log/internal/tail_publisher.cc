@@ -1,0 +1,93 @@
+#include "log/internal/tail_publisher.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "log/internal/landed.h"
+
+namespace pmstore::log::internal {
+namespace {
+
+constexpr uint64_t kRetryStepNs = 1000;
+
+}  // namespace
+
+TailPublisher::TailPublisher(fabric::Device& device, fabric::Connection& connection,
+                             const fabric::RemoteRegion& target, uint64_t tail_lsn)
+    : executor_(device.executor()),
+      connection_(connection),
+      target_(target),
+      durable_(tail_lsn),
+      posted_(tail_lsn),
+      confirmed_(tail_lsn),
+      work_(device.executor()) {}
+
+Result<std::unique_ptr<TailPublisher>> TailPublisher::create(fabric::Device& device,
+                                                             fabric::Connection& connection,
+                                                             const fabric::RemoteRegion& target,
+                                                             uint64_t tail_lsn) {
+  std::unique_ptr<TailPublisher> made(new TailPublisher(device, connection, target, tail_lsn));
+  PMSTORE_TRY(made->region_, device.register_memory(std::as_writable_bytes(std::span(made->slots_)),
+                                                    fabric::Access::kLocal));
+  return made;
+}
+
+void TailPublisher::reached(uint64_t tail_lsn) {
+  PMSTORE_CHECK(tail_lsn >= durable_, "what is durable stays durable");
+  durable_ = tail_lsn;
+  work_.notify_one();
+}
+
+std::optional<persist::WriteRider::Ride> TailPublisher::board() {
+  if (all_posted()) return std::nullopt;
+  boarding_ = durable_;
+  uint64_t& slot = slots_[next_slot_];
+  slot = boarding_;
+  return Ride{{reinterpret_cast<std::byte*>(&slot), sizeof slot, region_.get()}, target_.at(0)};
+}
+
+void TailPublisher::departed() {
+  posted_ = boarding_;
+  next_slot_ = (next_slot_ + 1) % kSlots;
+}
+
+void TailPublisher::post() {
+  const auto ride = board();
+  if (!ride) return;
+  batch_.clear();
+  batch_.write(ride->from, ride->to);
+  if (connection_.post(batch_, nullptr)) departed();
+}
+
+base::Task<Status> TailPublisher::publish(uint64_t timeout_ns) {
+  const uint64_t wanted = durable_;
+  const uint64_t give_up_ns = executor_.now_ns() + timeout_ns;
+  auto own = std::make_unique<fabric::Completion>();
+  while (true) {
+    if (confirmed_ >= wanted) co_return Status{};
+    posted_ = confirmed_;  // again: nobody waits for what was posted before
+    const Ride ride = *board();
+    batch_.clear();
+    batch_.write(ride.from, ride.to);
+    Status posted = connection_.post(batch_, own.get());
+    if (posted) break;
+    if (posted.code() != ErrorCode::kBackPressure) co_return posted;
+    if (executor_.now_ns() >= give_up_ns) {
+      co_return make_error(ErrorCode::kTimeout,
+                           "the send queue stayed full: use fewer appends at a time");
+    }
+    co_await executor_.sleep_for(kRetryStepNs);
+  }
+  departed();
+  const uint64_t published = boarding_;
+  std::erase_if(waited_, [](const auto& each) { return each->done(); });
+  fabric::Completion& completion = *waited_.emplace_back(std::move(own));
+  Landed landed(completion);
+  co_await landed;
+  ++connection_.mutable_counters().round_trips;
+  if (!completion.ok()) co_return connection_.why_broken();
+  confirmed_ = std::max(confirmed_, published);
+  co_return Status{};
+}
+
+}  // namespace pmstore::log::internal

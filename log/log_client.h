@@ -1,0 +1,93 @@
+// LogClient: a client's session with the logs of one server, or of a pool in this process.
+//
+//   auto client = executor.run(LogClient::connect(executor, *fabric::parse_uri("tcp://db:7000"),
+//   {})); auto log = executor.run((*client)->create("orders", {})); auto at =
+//   executor.run((*client)->append(log->id, payload));   // durable on return
+//
+// append() here is the shared producers': by RPC, in one order for everybody, several clients'
+// entries made durable together. For one-sided appends take the log over with a LogProducer
+// (log/log_producer.h). LogReader (log/log_reader.h) reads.
+//
+// Threads: one client belongs to one executor; many coroutines may use it at the same time.
+// Lifetimes: the executor outlives the client; the client outlives its producers and readers.
+// Errors of all calls: Disconnected, Timeout (the session is gone; connect again), Protocol.
+// After Disconnected or Timeout of append() it is not known whether the entries are there:
+// CommitUnknown says so; the log's next_index tells.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/executor.h"
+#include "base/result.h"
+#include "base/task.h"
+#include "fabric/capabilities.h"
+#include "fabric/device.h"
+#include "fabric/rpc.h"
+#include "fabric/uri.h"
+#include "log/log_protocol.h"
+#include "log/log_types.h"
+#include "persist/domain.h"
+
+namespace pmstore::log {
+
+struct LogClientOptions {
+  uint64_t client = 0;  // 0: random
+  uint64_t call_timeout_ns = 5'000'000'000;
+  uint64_t connect_timeout_ns = 5'000'000'000;
+  fabric::RpcOptions rpc;
+  // nullptr: this machine; else a host of the modelled machine. Borrowed.
+  fabric::DeviceOpener* devices = nullptr;
+  // A pool that is opened here (local:PATH, and no server of this process has it): treat its memory
+  // as this domain instead of the one detected; for benchmarks.
+  std::optional<persist::Domain> assume_domain;
+};
+
+class LogClient {
+ public:
+  // Errors of Device::connect; Unsupported when the server has no log area. With local:PATH, where
+  // no server of this process listens: opens the pool here; errors of EmbeddedLog::open().
+  static base::Task<Result<std::unique_ptr<LogClient>>> connect(base::Executor& executor,
+                                                                fabric::Uri uri,
+                                                                LogClientOptions options);
+  ~LogClient();
+
+  // AlreadyExists, Full, InvalidArgument. Durable on return.
+  base::Task<Result<LogInfo>> create(std::string_view name, const LogOptions& options);
+  // One replica's part; log/replicated_log.h does that for all of them.
+  base::Task<Result<LogInfo>> create_replica(std::string_view name, const LogOptions& options,
+                                             const ReplicaPlace& replica);
+  // NotFound.
+  base::Task<Result<LogInfo>> open(std::string_view name);
+  base::Task<Result<std::vector<LogInfo>>> list();
+  // Durable on return. Sealed; Busy while a producer is exclusive; BackPressure; TooLarge.
+  // Payloads are borrowed until the task is done.
+  base::Task<Result<Appended>> append(uint64_t log, std::span<const std::byte> payload);
+  // All or none of them, one after the other; gives the last. 1 to kMaxBatchEntries.
+  base::Task<Result<Appended>> append_batch(uint64_t log,
+                                            std::span<const std::span<const std::byte>> payloads);
+  // Entries below go; gives the new start. InvalidArgument when no entry starts there.
+  base::Task<Result<uint64_t>> trim(uint64_t log, uint64_t through_lsn);
+  base::Task<Result<uint64_t>> trim_below_index(uint64_t log, uint64_t index);
+  base::Task<Status> seal(uint64_t log);
+  base::Task<Status> erase(uint64_t log);
+
+  uint64_t id() const;
+  const fabric::Uri& uri() const;
+  fabric::Counters counters() const;  // of the session's connection
+  base::Executor& executor();
+
+ private:
+  friend class LogProducer;
+  friend class LogReader;
+  friend class ReplicatedLog;
+  struct State;
+  explicit LogClient(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace pmstore::log

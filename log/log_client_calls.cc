@@ -1,0 +1,303 @@
+// The requests of a LogClient.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "fabric/message.h"
+#include "log/internal/log_client_state.h"
+#include "log/log_client.h"
+#include "log/ring_layout.h"
+
+namespace pmstore::log {
+namespace {
+
+using fabric::MessageReader;
+using fabric::MessageWriter;
+
+constexpr size_t kCreateRequestBytes =
+    sizeof(CreateRequest) + kMaxLogNameBytes + kMaxReplicas * (1 + UINT8_MAX);
+// Of an opened log with all that is known of it, and of one page of a list.
+constexpr uint32_t kLargeReply = 64 * 1024;
+// Of appends without messages: about 20 us, and timers get their turn in every sixteenth.
+constexpr uint32_t kAppendsPerTurn = 64;
+
+bool lost_answer(const Error& why) {
+  return why.code == ErrorCode::kDisconnected || why.code == ErrorCode::kTimeout;
+}
+
+Status check_payloads(std::span<const std::span<const std::byte>> payloads) {
+  if (payloads.empty() || payloads.size() > kMaxBatchEntries) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      fmt::format("{} entries cannot be appended at a time: 1 to {} can",
+                                  payloads.size(), kMaxBatchEntries));
+  }
+  for (const auto& payload : payloads) {
+    if (payload.empty()) {
+      return make_error(ErrorCode::kInvalidArgument, "an entry has at least one byte");
+    }
+    if (payload.size() > kMaxEntryBytes) {
+      return make_error(ErrorCode::kTooLarge,
+                        fmt::format("an entry of {} bytes is over the limit of {}: use several",
+                                    payload.size(), kMaxEntryBytes));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+base::Task<Result<fabric::RpcReply>> LogClient::State::call(LogMethod method,
+                                                            std::span<const std::byte> request,
+                                                            uint32_t reply_capacity) {
+  if (given_up) {
+    co_return make_error(ErrorCode::kDisconnected,
+                         "the session was given up after a malformed reply: connect again");
+  }
+  co_return co_await rpc->call(static_cast<uint16_t>(method), request, reply_capacity);
+}
+
+Result<LogInfo> LogClient::State::note(const LogReply& reply, std::string_view name) {
+  const uint64_t area_bytes = answer.regions.bytes;
+  const bool sane =
+      reply.id != 0 && reply.region_bytes >= kMinRingBytes &&
+      reply.region_bytes % kRingHeaderBytes == 0 && reply.region_offset <= area_bytes &&
+      reply.region_bytes <= area_bytes - reply.region_offset &&
+      reply.word < answer.words.bytes / sizeof(LogWords) && reply.start_lsn <= reply.tail_lsn &&
+      reply.tail_lsn - reply.start_lsn <= reply.region_bytes - kRingHeaderBytes &&
+      full_policy_name(reply.when_full) != full_policy_name(FullPolicy{}) && check_log_name(name);
+  if (!sane) return malformed("a question about a log");
+  known[reply.id] = KnownLog{std::string(name), reply};
+  LogInfo info;
+  info.id = reply.id;
+  info.name = name;
+  info.bytes = reply.region_bytes - kRingHeaderBytes;
+  info.when_full = reply.when_full;
+  info.sealed = reply.sealed != 0;
+  info.exclusive = reply.exclusive != 0;
+  info.start_lsn = reply.start_lsn;
+  info.tail_lsn = reply.tail_lsn;
+  info.next_index = reply.next_index;
+  info.incarnation = reply.incarnation;
+  info.membership = reply.membership;
+  return info;
+}
+
+// ---- create, open, list ----
+
+Status put_uris(MessageWriter& request, std::span<const std::string> uris) {
+  for (const std::string& uri : uris) {
+    request.put(static_cast<uint8_t>(uri.size()));
+    request.put_bytes(uri);
+    if (!request.overflowed() && uri.size() <= UINT8_MAX) continue;
+    return make_error(ErrorCode::kInvalidArgument,
+                      fmt::format("{} replicas do not fit in a request: at most {}, with shorter "
+                                  "URIs",
+                                  uris.size(), kMaxReplicas));
+  }
+  return {};
+}
+
+base::Task<Result<LogInfo>> LogClient::create(std::string_view name, const LogOptions& options) {
+  const ReplicaPlace alone;
+  co_return co_await create_replica(name, options, alone);
+}
+
+base::Task<Result<LogInfo>> LogClient::create_replica(std::string_view name,
+                                                      const LogOptions& options,
+                                                      const ReplicaPlace& replica) {
+  PMSTORE_CO_TRY_STATUS(check_log_name(name));
+  const std::string kept(name);
+  CreateRequest fixed{};
+  fixed.bytes = options.bytes;
+  fixed.when_full = options.when_full;
+  fixed.name_bytes = static_cast<uint8_t>(kept.size());
+  fixed.replicas = static_cast<uint8_t>(replica.replicas.size());
+  fixed.self = static_cast<uint8_t>(replica.self);
+  fixed.membership = replica.membership;
+  fixed.begin_lsn = replica.begin_lsn;
+  fixed.begin_index = replica.begin_index;
+  std::array<std::byte, kCreateRequestBytes> room;
+  MessageWriter request(room);
+  request.put(fixed);
+  request.put_bytes(kept);
+  PMSTORE_CO_TRY_STATUS(put_uris(request, replica.replicas));
+  auto answer = co_await state_->call(LogMethod::kCreate, request.message(), sizeof(LogReply));
+  if (!answer) co_return std::move(answer.error());
+  MessageReader reader(answer->bytes());
+  const auto reply = reader.get<LogReply>();
+  if (!reader.complete()) co_return state_->malformed("a create");
+  co_return state_->note(reply, kept);
+}
+
+base::Task<Result<LogInfo>> LogClient::open(std::string_view name) {
+  PMSTORE_CO_TRY_STATUS(check_log_name(name));
+  const std::string kept(name);
+  auto answer =
+      co_await state_->call(LogMethod::kOpen, std::as_bytes(std::span(kept)), kLargeReply);
+  if (!answer) co_return std::move(answer.error());
+  MessageReader reader(answer->bytes());
+  const auto reply = reader.get<LogReply>();
+  const std::string_view its_name = reader.get_bytes(reply.name_bytes);
+  std::vector<std::string> replicas;
+  for (size_t i = 0; i < std::min<size_t>(reply.replicas, kMaxReplicas); ++i) {
+    const auto bytes = reader.get<uint8_t>();
+    replicas.emplace_back(reader.get_bytes(bytes));
+  }
+  std::vector<DamagedRange> damaged;
+  for (uint32_t i = 0; i < reply.damaged && !reader.failed(); ++i) {
+    damaged.push_back(reader.get<DamagedRange>());
+  }
+  if (!reader.complete() || its_name != kept) co_return state_->malformed("an open of a log");
+  PMSTORE_CO_TRY(LogInfo info, state_->note(reply, kept));
+  info.replicas = std::move(replicas);
+  info.damaged = std::move(damaged);
+  co_return std::move(info);
+}
+
+base::Task<Result<std::vector<LogInfo>>> LogClient::list() { return state_->list(); }
+
+base::Task<Result<std::vector<LogInfo>>> LogClient::State::list() {
+  std::vector<LogInfo> all;
+  ListRequest request{0, kLargeReply};
+  do {
+    auto page = co_await call(LogMethod::kList, std::as_bytes(std::span(&request, 1)), kLargeReply);
+    if (!page) co_return std::move(page.error());
+    MessageReader reader(page->bytes());
+    const auto head = reader.get<ListReply>();
+    for (uint32_t i = 0; i < head.count; ++i) {
+      const auto reply = reader.get<LogReply>();
+      const std::string_view name = reader.get_bytes(reply.name_bytes);
+      if (reader.failed()) break;
+      PMSTORE_CO_TRY(LogInfo info, note(reply, name));
+      all.push_back(std::move(info));
+    }
+    const bool onwards = head.next == 0 || head.next > request.from;
+    if (!reader.complete() || !onwards) co_return malformed("a list of logs");
+    request.from = head.next;
+  } while (request.from != 0);
+  co_return std::move(all);
+}
+
+base::Task<Result<KnownLog>> LogClient::State::find(uint64_t log) {
+  if (!known.contains(log)) {
+    const auto listed = co_await list();
+    if (!listed) co_return Error(listed.error());
+  }
+  const auto found = known.find(log);
+  if (found == known.end()) {
+    co_return make_error(ErrorCode::kNotFound,
+                         fmt::format("there is no log with id {}: open it by its name", log));
+  }
+  co_return found->second;
+}
+
+base::Task<Result<LogInfo>> LogClient::State::ask(LogClient& self, uint64_t log) {
+  PMSTORE_CO_TRY(const KnownLog before, co_await find(log));
+  PMSTORE_CO_TRY(LogInfo info, co_await self.open(before.name));
+  if (info.id != log) {
+    co_return make_error(
+        ErrorCode::kNotFound,
+        fmt::format("there is no log with id {}: {} is another one now", log, before.name));
+  }
+  co_return std::move(info);
+}
+
+// ---- append ----
+
+Result<std::span<const std::byte>> LogClient::State::append_message(
+    uint64_t log, std::span<const std::span<const std::byte>> payloads) {
+  PMSTORE_TRY_STATUS(check_payloads(payloads));
+  MessageWriter request({message.get(), message_bytes});
+  request.put(AppendRequest{log, static_cast<uint32_t>(payloads.size()), 0});
+  for (const auto& payload : payloads) {
+    request.put(AppendItem{static_cast<uint32_t>(payload.size())});
+  }
+  for (const auto& payload : payloads) {
+    request.put_bytes({reinterpret_cast<const char*>(payload.data()), payload.size()});
+  }
+  if (!request.overflowed()) return request.message();
+  return make_error(ErrorCode::kTooLarge,
+                    fmt::format("{} entries are together over the {} bytes of a request: append "
+                                "fewer at a time",
+                                payloads.size(), message_bytes));
+}
+
+base::Task<Result<Appended>> LogClient::append_batch(
+    uint64_t log, std::span<const std::span<const std::byte>> payloads) {
+  State& state = *state_;
+  if (state.appends_here(log)) co_return co_await state.append_here(log, payloads);
+  const bool was_usable = !state.connection->broken() && !state.rpc->failed() && !state.given_up;
+  PMSTORE_CO_TRY(const auto request, state.append_message(log, payloads));
+  auto answer = co_await state.call(LogMethod::kAppend, request, sizeof(AppendReply));
+  if (!answer && was_usable && lost_answer(answer.error())) {
+    co_return make_error(ErrorCode::kCommitUnknown,
+                         "the entries may or may not be there: connect again and compare the log's "
+                         "next index (" +
+                             answer.error().to_string() + ")");
+  }
+  if (!answer) co_return std::move(answer.error());
+  MessageReader reader(answer->bytes());
+  const auto reply = reader.get<AppendReply>();
+  if (!reader.complete()) co_return state.malformed("an append");
+  co_return reply.last;
+}
+
+base::Task<Result<Appended>> LogClient::State::append_here(
+    uint64_t log, std::span<const std::span<const std::byte>> payloads) {
+  PMSTORE_CO_TRY_STATUS(check_payloads(payloads));
+  Result<Appended> appended = embedded->append(log, payloads);
+  if (++appended_here % kAppendsPerTurn == 0) co_await executor.yield();
+  co_return appended;
+}
+
+base::Task<Result<Appended>> LogClient::append(uint64_t log, std::span<const std::byte> payload) {
+  const std::span<const std::byte> one[] = {payload};
+  if (state_->appends_here(log)) co_return co_await state_->append_here(log, one);
+  const std::span<const std::span<const std::byte>> batch(one);
+  co_return co_await append_batch(log, batch);
+}
+
+// ---- trim, seal, erase ----
+
+base::Task<Result<uint64_t>> LogClient::State::trim(TrimRequest request) {
+  auto trimmed =
+      co_await call(LogMethod::kTrim, std::as_bytes(std::span(&request, 1)), sizeof(TrimReply));
+  if (!trimmed) co_return std::move(trimmed.error());
+  MessageReader reader(trimmed->bytes());
+  const auto reply = reader.get<TrimReply>();
+  if (!reader.complete()) co_return malformed("a trim");
+  co_return reply.start_lsn;
+}
+
+base::Task<Result<uint64_t>> LogClient::trim(uint64_t log, uint64_t through_lsn) {
+  if (through_lsn > 0) return state_->trim({log, through_lsn, 0});
+  // The protocol's 0 means "by index", and nothing lies below LSN 0.
+  return state_->trim({log, 0, 1});
+}
+
+base::Task<Result<uint64_t>> LogClient::trim_below_index(uint64_t log, uint64_t index) {
+  return state_->trim({log, 0, index});
+}
+
+base::Task<Status> LogClient::seal(uint64_t log) {
+  State& state = *state_;
+  const LogRequest request{log};
+  auto answer = co_await state.call(LogMethod::kSeal, std::as_bytes(std::span(&request, 1)),
+                                    sizeof(LogReply));
+  if (!answer) co_return std::move(answer.error());
+  if (answer->bytes().size() != sizeof(LogReply)) co_return state.malformed("a seal");
+  co_return Status{};
+}
+
+base::Task<Status> LogClient::erase(uint64_t log) {
+  State& state = *state_;
+  const LogRequest request{log};
+  auto answer = co_await state.call(LogMethod::kDelete, std::as_bytes(std::span(&request, 1)), 0);
+  if (!answer) co_return std::move(answer.error());
+  state.known.erase(log);
+  co_return Status{};
+}
+
+}  // namespace pmstore::log

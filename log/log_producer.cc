@@ -1,0 +1,234 @@
+// The control path of LogProducer: its connection, its lease, its end.
+#include "log/log_producer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "log/entry.h"
+#include "log/internal/keep_lease.h"
+#include "log/internal/log_producer_state.h"
+#include "log/ring_layout.h"
+
+namespace pmstore::log {
+namespace {
+
+// Its replies are a few bytes, or an error's text.
+constexpr uint32_t kReplyArenaBytes = 64 * 1024;
+// How often close() looks whether the server has taken the lease back.
+constexpr uint64_t kClosePauseNs = 200'000;
+
+Error bad_answer(std::string_view what) {
+  return make_error(ErrorCode::kProtocol,
+                    fmt::format("the server's handshake with a producer {}; is it a pmstore server "
+                                "of this version?",
+                                what));
+}
+
+}  // namespace
+
+LogProducer::State::State(LogClient& of, KnownLog about, const LogProducerOptions& with)
+    : executor(of.executor()),
+      client(of),
+      log(std::move(about)),
+      options(with),
+      asked(of.executor()) {}
+
+LogProducer::State::~State() {
+  lease = {};
+  publishing = {};
+  // The connection goes before the memory that its peer or its queue can still reach.
+  if (connection != nullptr) connection->set_receiver(nullptr);
+  connection.reset();
+  if (words != nullptr) client.state_->retire(std::move(words));
+}
+
+LogProducer::LogProducer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+LogProducer::~LogProducer() = default;
+
+base::Task<Result<std::unique_ptr<LogProducer>>> LogProducer::open(LogClient& client, uint64_t log,
+                                                                   LogProducerOptions options) {
+  PMSTORE_CO_TRY(const LogInfo info, co_await client.state_->ask(client, log));
+  if (!info.replicas.empty() && !options.replica) {
+    co_return make_error(ErrorCode::kUnsupported,
+                         fmt::format("the log {} is replicated: append through a ReplicatedLog, "
+                                     "which has all of its replicas",
+                                     info.name));
+  }
+  PMSTORE_CO_TRY(KnownLog known, co_await client.state_->find(log));
+  auto state = std::make_unique<State>(client, std::move(known), options);
+  PMSTORE_CO_TRY_STATUS(co_await state->connect(info.membership));
+  co_return std::unique_ptr<LogProducer>(new LogProducer(std::move(state)));
+}
+
+base::Task<Status> LogProducer::State::connect(uint64_t membership) {
+  LogClient::State& session = *client.state_;
+  fabric::Device& device = *session.device;
+  fabric::RpcOptions rpc_options = session.options.rpc;
+  rpc_options.call_timeout_ns = session.options.call_timeout_ns;
+  rpc_options.reply_arena_bytes = std::min(rpc_options.reply_arena_bytes, kReplyArenaBytes);
+  PMSTORE_CO_TRY(rpc, fabric::RpcClient::create(device, rpc_options));
+  PMSTORE_CO_TRY(words, internal::ReadBuffer::create(device, sizeof(LogWords)));
+
+  LogHello hello;
+  hello.client = session.id;
+  hello.reply_region = rpc->reply_region();
+  hello.kind = LogConnectionKind::kProducer;
+  hello.takeover = options.takeover;
+  hello.log = log.reply.id;
+  hello.membership = membership;
+  fabric::ConnectOptions connect_options;
+  connect_options.hello = std::as_bytes(std::span(&hello, 1));
+  connect_options.timeout_ns = session.options.connect_timeout_ns;
+  connect_options.operation_timeout_ns = session.options.call_timeout_ns;
+  auto connected = co_await device.connect(session.server_uri, connect_options);
+  if (!connected) co_return std::move(connected.error());
+  connection = std::move(*connected);
+  PMSTORE_CO_TRY_STATUS(check_answer());
+  PMSTORE_CO_TRY_STATUS(rpc->attach(*connection, answer.request_region));
+
+  persist::RemoteWriterOptions writer_options;
+  writer_options.strategy = options.strategy;
+  const persist::PersistCapability server{static_cast<persist::Domain>(answer.domain),
+                                          static_cast<persist::WriteLanding>(answer.landing),
+                                          answer.native_flush != 0};
+  PMSTORE_CO_TRY(writer, persist::RemoteWriter::create(device, *connection, rpc.get(), answer.data,
+                                                       server, writer_options));
+  // Of what lies behind the last entry that was acknowledged a replica knows nothing.
+  const uint64_t acknowledged = options.replica ? answer.start_lsn : answer.tail_lsn;
+  PMSTORE_CO_TRY(publisher,
+                 internal::TailPublisher::create(device, *connection, answer.tail, acknowledged));
+  writer->set_rider(*publisher);
+  const RingPosition position{answer.data.bytes, answer.start_lsn, answer.tail_lsn,
+                              answer.incarnation, answer.salt};
+  PMSTORE_CO_TRY(appender, RemoteAppender::create(device, *writer, position, options.staging_bytes,
+                                                  options.padding));
+  next_index = answer.next_index;
+  prefix.durable_lsn = acknowledged;
+  landed_lsn = answer.tail_lsn;
+  lease =
+      internal::keep_lease(executor, *connection, *rpc, uint64_t{answer.lease_ms} * 1'000'000 / 3);
+  lease.start();
+  publishing = publish_when_idle();
+  publishing.start();
+  co_return Status{};
+}
+
+// What addresses are computed from.
+Status LogProducer::State::check_answer() {
+  const std::span<const std::byte> given = connection->peer_hello();
+  if (given.size() != sizeof answer) return bad_answer("has the wrong length");
+  std::memcpy(&answer, given.data(), sizeof answer);
+  if (answer.magic != kLogProtocolMagic || answer.version != kLogProtocolVersion) {
+    return bad_answer("is of another version");
+  }
+  if (answer.domain > static_cast<uint8_t>(persist::Domain::kCpuCache) ||
+      answer.landing > static_cast<uint8_t>(persist::WriteLanding::kCpu)) {
+    return bad_answer("names no persistence domain");
+  }
+  if (answer.tail.bytes != sizeof(uint64_t) || answer.lease_ms == 0) {
+    return bad_answer("grants no tail or no lease");
+  }
+  if (answer.data.bytes != log.data_bytes() || answer.start_lsn > answer.tail_lsn ||
+      answer.tail_lsn - answer.start_lsn > answer.data.bytes ||
+      !is_boundary(answer.start_lsn, answer.data.bytes) ||
+      !is_boundary(answer.tail_lsn, answer.data.bytes)) {
+    return bad_answer("grants an impossible log");
+  }
+  if (!connection->capabilities().write_after_write) {
+    return make_error(ErrorCode::kUnsupported,
+                      "this fabric does not order WRITEs, so no tail can be published: append "
+                      "through LogClient");
+  }
+  return {};
+}
+
+// One timer, whatever is appended meanwhile: what it saw unpublished before it slept, and what no
+// append has carried since, is posted now.
+base::Task<void> LogProducer::State::publish_when_idle() {
+  while (true) {
+    while (publisher->all_posted()) co_await publisher->wait();
+    const uint64_t seen = publisher->durable();
+    co_await executor.sleep_for(options.publish_delay_ns);
+    if (publisher->posted() < seen) publisher->post();
+    if (connection->broken()) co_return;
+  }
+}
+
+base::Task<Status> LogProducer::publish() {
+  State& state = *state_;
+  if (state.connection == nullptr) co_return make_error(ErrorCode::kDisconnected, "it was closed");
+  Status published =
+      co_await state.publisher->publish(state.client.state_->options.call_timeout_ns);
+  if (!published && state.connection->broken()) {
+    co_return co_await state.why_lost(published.error());
+  }
+  co_return std::move(published);
+}
+
+base::Task<Status> LogProducer::close() {
+  State& state = *state_;
+  if (state.connection == nullptr) co_return Status{};
+  Status published = co_await publish();
+  state.lease = {};
+  state.publishing = {};
+  state.lost = make_error(ErrorCode::kDisconnected, "the producer was closed: open another one");
+  state.ended = state.connection->counters();
+  state.connection->set_receiver(nullptr);
+  state.connection.reset();
+  if (!published) co_return std::move(published);
+  // Whoever wants the log next need not wait for the server to notice.
+  const uint64_t give_up_ns =
+      state.executor.now_ns() + state.client.state_->options.call_timeout_ns;
+  while (state.executor.now_ns() < give_up_ns) {
+    const auto now = co_await state.client.open(state.log.name);
+    if (!now) co_return Error(now.error());
+    if (!now->exclusive || now->incarnation != state.answer.incarnation) break;
+    co_await state.executor.sleep_for(kClosePauseNs);
+  }
+  co_return Status{};
+}
+
+uint64_t LogProducer::next_index() const { return state_->next_index; }
+uint64_t LogProducer::tail_lsn() const { return state_->landed_lsn; }
+
+// ---- of a replica ----
+
+void LogProducer::acknowledge(uint64_t lsn) {
+  State& state = *state_;
+  if (lsn <= state.publisher->durable()) return;
+  state.publisher->reached(lsn);
+  state.prefix.durable_lsn = lsn;
+}
+
+base::Task<Status> LogProducer::set_membership(uint64_t expected, const ReplicaPlace& replica) {
+  State& state = *state_;
+  MembershipRequest fixed{};
+  fixed.expected = expected;
+  fixed.membership = replica.membership;
+  fixed.replicas = static_cast<uint8_t>(replica.replicas.size());
+  fixed.self = static_cast<uint8_t>(replica.self);
+  std::array<std::byte, sizeof fixed + kMaxReplicas*(1 + UINT8_MAX)> room;
+  fabric::MessageWriter request(room);
+  request.put(fixed);
+  PMSTORE_CO_TRY_STATUS(put_uris(request, replica.replicas));
+  auto answered = co_await state.rpc->call(static_cast<uint16_t>(LogMethod::kSetMembership),
+                                           request.message(), 0);
+  if (!answered) co_return std::move(answered.error());
+  co_return Status{};
+}
+
+base::Task<Result<bool>> LogProducer::holds_lease() {
+  State& state = *state_;
+  PMSTORE_CO_TRY(const LogInfo now, co_await state.client.open(state.log.name));
+  co_return !state.lost && !state.connection->broken() && now.exclusive &&
+      now.id == state.log.reply.id && now.incarnation == state.answer.incarnation;
+}
+persist::WriteStrategy LogProducer::strategy() const { return state_->writer->strategy(); }
+fabric::Counters LogProducer::counters() const {
+  return state_->connection == nullptr ? state_->ended : state_->connection->counters();
+}
+
+}  // namespace pmstore::log

@@ -1,0 +1,194 @@
+// The messages of the log service: handshake hellos and RPC requests and replies.
+//
+// Two kinds of connection. A *session* is a client's: RPCs about any log, and READ of the log area
+// and of the words. A *producer* connection belongs to one exclusive producer of one log: WRITE of
+// that log's data area and of its published tail, and PersistWrite RPCs where the server's CPU has
+// to store; destroying it fences that producer and nobody else. Everything is decoded by
+// fabric::MessageReader; what does not decode exactly is answered with Protocol and costs the
+// sender its connection. docs/log-service.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fabric/memory_region.h"
+#include "fabric/message.h"
+#include "log/log_types.h"
+#include "persist/strategy.h"
+
+namespace pmstore::log {
+
+inline constexpr uint32_t kLogProtocolMagic = 0x50474c50;  // "PLGP"
+inline constexpr uint32_t kLogProtocolVersion = 2;
+
+// ---- words: in the server's DRAM, one per log, READ by every session ----
+
+// `id` is 0 while the place is nobody's; it is changed before the region is. A reader trusts what
+// it READ of the region only when `id` and `start_lsn`, READ after it, still cover it.
+struct alignas(64) LogWords {
+  uint64_t id = 0;
+  uint64_t start_lsn = 0;
+  uint64_t tail_lsn = 0;  // everything below is durable on every replica; an exclusive producer
+                          // WRITEs it, and has no other right here
+  uint64_t sealed = 0;    // 1: tail_lsn is the end
+  uint64_t incarnation = 0;
+  uint64_t reserved[3] = {};
+};
+static_assert(sizeof(LogWords) == 64 && offsetof(LogWords, tail_lsn) == 16);
+
+// ---- handshake ----
+
+enum class LogConnectionKind : uint8_t { kSession = 1, kProducer = 2 };
+enum class Takeover : uint8_t {
+  kIfFree = 0,  // Busy while another producer's lease runs
+  kSteal = 1,   // fences it
+};
+
+struct LogHello {
+  uint32_t magic = kLogProtocolMagic;
+  uint32_t version = kLogProtocolVersion;
+  uint64_t client = 0;  // random, not 0; a producer that comes back takes its own lease over
+  fabric::RemoteRegion reply_region;
+  LogConnectionKind kind = LogConnectionKind::kSession;
+  Takeover takeover = Takeover::kIfFree;
+  uint8_t padding[6] = {};
+  uint64_t log = 0;         // id; producer connections only
+  uint64_t membership = 0;  // epoch that the producer believes in; Conflict when it is another
+};
+static_assert(sizeof(LogHello) == 64);
+
+struct LogSessionAnswer {
+  uint32_t magic = kLogProtocolMagic;
+  uint32_t version = kLogProtocolVersion;
+  uint64_t area = 0;   // identity of the log area
+  uint64_t epoch = 0;  // of this start of the server
+  fabric::RemoteRegion request_region;
+  fabric::RemoteRegion regions;  // READ: the whole log area
+  fabric::RemoteRegion words;    // READ: LogWords[slots]
+  uint32_t lease_ms = 0;         // a session silent this long is ended
+  uint8_t domain = 0;            // persist::Domain
+  uint8_t landing = 0;           // persist::WriteLanding
+  uint8_t native_flush = 0;
+  uint8_t padding = 0;
+};
+
+struct LogProducerAnswer {
+  uint32_t magic = kLogProtocolMagic;
+  uint32_t version = kLogProtocolVersion;
+  fabric::RemoteRegion request_region;
+  fabric::RemoteRegion data;  // WRITE, READ: the log's data area
+  fabric::RemoteRegion tail;  // WRITE: 8 bytes, LogWords::tail_lsn
+  uint64_t start_lsn = 0;
+  uint64_t tail_lsn = 0;
+  uint64_t next_index = 1;
+  uint32_t incarnation = 0;
+  uint32_t salt = 0;
+  uint32_t lease_ms = 0;  // renew at least this often, by any RPC on this connection
+  uint8_t domain = 0;
+  uint8_t landing = 0;
+  uint8_t native_flush = 0;
+  uint8_t padding = 0;
+};
+
+// ---- RPC ----
+
+// In sessions, unless said otherwise. Every reply may be an error of the table in
+// docs/log-service.md.
+enum class LogMethod : uint16_t {
+  kPing = 0x0201,    // both kinds; keeps the lease -> nothing
+  kCreate = 0x0202,  // CreateRequest, name, replica URIs -> LogReply
+  kOpen = 0x0203,    // name -> LogReply, name, replica URIs, damaged ranges
+  kList = 0x0204,    // ListRequest -> ListReply, then per log: LogReply, name
+  kAppend = 0x0205,  // AppendRequest, AppendItem[count], payloads -> AppendReply: shared producers
+  kTrim = 0x0206,    // TrimRequest -> TrimReply
+  kSeal = 0x0207,    // LogRequest -> LogReply
+  kDelete = 0x0208,  // LogRequest -> nothing
+  // Producer connections: makes room by when_full; BackPressure if that is kBackPressure.
+  kMakeRoom = 0x0209,  // MakeRoomRequest -> TrimReply
+  // Producer connections: records who the replicas are from now on.
+  kSetMembership = 0x020a,  // MembershipRequest, replica URIs -> nothing
+};
+
+struct LogRequest {
+  uint64_t log;
+};
+
+struct CreateRequest {
+  uint64_t bytes;
+  FullPolicy when_full;
+  uint8_t name_bytes;
+  uint8_t replicas;  // then so many times: uint8 bytes, URI
+  uint8_t self;
+  uint8_t padding[4];
+  uint64_t membership = 1;
+  uint64_t begin_lsn = 0;    // where the first entry will be
+  uint64_t begin_index = 1;  // and its index
+};
+static_assert(sizeof(CreateRequest) == 40);
+
+struct MembershipRequest {
+  uint64_t expected;    // Conflict when it is another
+  uint64_t membership;  // above
+  uint8_t replicas;     // then so many times: uint8 bytes, URI
+  uint8_t self;
+  uint8_t padding[6];
+};
+static_assert(sizeof(MembershipRequest) == 24);
+
+struct LogReply {
+  uint64_t id;
+  uint64_t region_offset;  // of the ring, in the granted log area
+  uint64_t region_bytes;
+  uint64_t start_lsn;
+  uint64_t tail_lsn;
+  uint64_t next_index;
+  uint64_t membership;
+  uint32_t word;  // its place among LogWords
+  uint32_t incarnation;
+  uint32_t salt;
+  uint32_t damaged;  // how many DamagedRange follow (kOpen)
+  FullPolicy when_full;
+  uint8_t sealed;
+  uint8_t exclusive;
+  uint8_t name_bytes;
+  uint8_t replicas;  // URIs that follow the name (kOpen): uint8 bytes, URI
+  uint8_t padding[3];
+};
+static_assert(sizeof(LogReply) == 80);
+
+struct ListRequest {
+  uint32_t from;  // slot to begin at; 0 first, then ListReply::next
+  uint32_t max_bytes;
+};
+struct ListReply {
+  uint32_t next;  // 0: nothing more
+  uint32_t count;
+};
+
+struct AppendRequest {
+  uint64_t log;
+  uint32_t count;  // 1 to kMaxBatchEntries: together or not at all, one after the other
+  uint32_t padding;
+};
+struct AppendItem {
+  uint32_t bytes;
+};
+struct AppendReply {
+  Appended first;
+  Appended last;
+};
+
+// Entries below `through_lsn` go. With `through_index`, those with a lower index.
+struct TrimRequest {
+  uint64_t log;
+  uint64_t through_lsn;  // the LSN of an entry, or the tail; 0: use through_index
+  uint64_t through_index;
+};
+struct MakeRoomRequest {
+  uint64_t bytes;  // that an entry of so many bytes fits
+};
+struct TrimReply {
+  uint64_t start_lsn;
+};
+
+}  // namespace pmstore::log

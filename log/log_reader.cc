@@ -1,0 +1,164 @@
+// What a LogReader makes of what it READ.
+#include "log/log_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "log/entry.h"
+#include "log/internal/log_reader_state.h"
+
+namespace pmstore::log {
+
+using internal::ParsedEntry;
+
+LogReader::LogReader(std::unique_ptr<State> state) : state_(std::move(state)) {}
+LogReader::~LogReader() = default;
+
+base::Task<Result<std::unique_ptr<LogReader>>> LogReader::open(LogClient& client, uint64_t log,
+                                                               LogReaderOptions options) {
+  PMSTORE_CO_TRY(const LogInfo info, co_await client.state_->ask(client, log));
+  if (is_lost(info)) {
+    co_return make_error(ErrorCode::kDamaged,
+                         fmt::format("nothing is left of the log {}: delete it", info.name));
+  }
+  if (!info.replicas.empty() && !options.current_replica) {
+    co_return make_error(ErrorCode::kUnsupported,
+                         fmt::format("the log {} is replicated, and this replica may have been "
+                                     "dropped: find one with open_current_replica()",
+                                     info.name));
+  }
+  PMSTORE_CO_TRY(KnownLog known, co_await client.state_->find(log));
+  auto state = std::make_unique<State>(client, std::move(known), options);
+  PMSTORE_CO_TRY(state->buffer,
+                 internal::ReadBuffer::create(*client.state_->device,
+                                              State::kWindowAt + options.window_bytes));
+  state->position = state->start = info.start_lsn;
+  state->tail = std::max(info.tail_lsn, options.unpublished_to_lsn);
+  co_return std::unique_ptr<LogReader>(new LogReader(std::move(state)));
+}
+
+bool LogReader::State::follows_the_last(const ParsedEntry& entry) const {
+  if (expected_lsn != position) return true;
+  return entry.index == last_index + 1 && entry.incarnation >= last_incarnation;
+}
+
+base::Task<Status> LogReader::State::find() {
+  uint64_t needed = 1;
+  while (true) {
+    if (from_start || held() < needed) {
+      PMSTORE_CO_TRY_STATUS(co_await fetch(needed));
+      if (held() < needed) co_return damaged();
+    }
+    found = parse();
+    switch (found.kind) {
+      case ParsedEntry::Kind::kEntry:
+        if (!follows_the_last(found)) co_return damaged();
+        co_return Status{};
+      case ParsedEntry::Kind::kPad:
+        if (expected_lsn == position) expected_lsn = found.next_lsn;
+        position = found.next_lsn;
+        needed = 1;
+        break;
+      case ParsedEntry::Kind::kPartial: needed = found.needed_bytes; break;
+      case ParsedEntry::Kind::kInvalid: co_return damaged();
+    }
+  }
+}
+
+base::Task<Result<LogEntry>> LogReader::State::next() {
+  PMSTORE_CO_TRY_STATUS(co_await find());
+  const LogEntry entry{position, found.next_lsn, found.index, found.payload};
+  position = expected_lsn = found.next_lsn;
+  last_index = found.index;
+  last_incarnation = found.incarnation;
+  co_return entry;
+}
+
+// Looks at every place where an entry may begin. What is READ and summed for that is bounded, also
+// when somebody has filled entries with what looks like headers: then all up to the tail is given
+// up.
+base::Task<Result<DamagedRange>> LogReader::State::skip_damaged() {
+  if (from_start) {
+    PMSTORE_CO_TRY_STATUS(co_await fetch(1));
+  }
+  const uint64_t from = position;
+  const uint64_t end = std::max(tail, from);
+  uint64_t budget = 8 * log.data_bytes() + (8u << 20);
+  expected_lsn = UINT64_MAX;
+  while (position < end && budget > 0) {
+    uint64_t needed = std::min<uint64_t>(sizeof(EntryHeader), end - position);
+    uint64_t step = kLsnUnit;
+    while (is_boundary(position, log.data_bytes())) {
+      if (held() < needed) {
+        PMSTORE_CO_TRY_STATUS(co_await fetch(needed));
+        budget -= std::min(budget, held());
+        if (held() < needed) break;
+      }
+      if (!internal::begins_like_entry(at_position(), position)) break;
+      found = parse();
+      if (found.kind == ParsedEntry::Kind::kPartial) {
+        needed = found.needed_bytes;
+        continue;
+      }
+      budget -= std::min(budget, needed);
+      if (found.kind == ParsedEntry::Kind::kEntry && found.index > last_index) {
+        co_return DamagedRange{from, position};
+      }
+      if (found.kind == ParsedEntry::Kind::kPad) step = found.next_lsn - position;
+      break;
+    }
+    position += step;
+  }
+  position = end;
+  co_return DamagedRange{from, end};
+}
+
+void LogReader::seek(uint64_t lsn) {
+  State& state = *state_;
+  state.from_start = lsn == 0;
+  state.position = lsn;
+  state.window_bytes = 0;
+  state.expected_lsn = UINT64_MAX;
+  state.last_index = 0;
+}
+
+base::Task<Status> LogReader::seek_to_tail() {
+  State& state = *state_;
+  PMSTORE_CO_TRY_STATUS(co_await state.read_words());
+  seek(state.tail);
+  state.from_start = false;
+  state.position = state.tail;
+  co_return Status{};
+}
+
+base::Task<Result<LogEntry>> LogReader::next() { return state_->next(); }
+
+base::Task<Result<LogEntry>> LogReader::follow(uint64_t timeout_ns) {
+  State& state = *state_;
+  base::Executor& executor = state.client.executor();
+  const uint64_t deadline_ns = executor.now_ns() + timeout_ns;
+  uint64_t pause_ns = state.options.min_poll_ns;
+  auto entry = co_await state.next();
+  while (!entry && entry.code() == ErrorCode::kNotFound) {
+    const uint64_t now_ns = executor.now_ns();
+    if (now_ns >= deadline_ns) {
+      co_return make_error(ErrorCode::kTimeout,
+                           fmt::format("nothing new in the log {}", state.log.name));
+    }
+    co_await executor.sleep_for(std::min(pause_ns, deadline_ns - now_ns));
+    pause_ns = std::min(2 * pause_ns, state.options.max_poll_ns);
+    // The words alone: the log itself is left in peace while nothing comes.
+    PMSTORE_CO_TRY_STATUS(co_await state.read_words());
+    if (state.position < state.tail || state.sealed) entry = co_await state.next();
+  }
+  co_return std::move(entry);
+}
+
+base::Task<Result<DamagedRange>> LogReader::skip_damaged() { return state_->skip_damaged(); }
+
+uint64_t LogReader::position() const { return state_->position; }
+uint64_t LogReader::start_lsn() const { return state_->start; }
+uint64_t LogReader::tail_lsn() const { return state_->tail; }
+
+}  // namespace pmstore::log

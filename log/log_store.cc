@@ -1,0 +1,328 @@
+#include "log/log_store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <set>
+
+#include "log/internal/log_store_state.h"
+
+namespace pmstore::log {
+
+using internal::LogDirectory;
+using internal::LogRing;
+using internal::publish_word;
+using Log = internal::StoredLog;
+
+namespace {
+
+Error no_such_log() {
+  return make_error(ErrorCode::kNotFound, "no such log: it was deleted, or the pool is another");
+}
+
+Error lost(const LogSlot& slot) {
+  return make_error(ErrorCode::kDamaged,
+                    fmt::format("log '{}' is lost: its ring's header is damaged; delete it",
+                                std::string_view(slot.name, slot.name_bytes)));
+}
+
+}  // namespace
+
+LogStore::State::State(persist::Memory& pool_memory, internal::LogDirectory loaded)
+    : memory(pool_memory), directory(std::move(loaded)), logs(directory.places().size()) {
+  constexpr auto kPage = internal::PageDelete::kPageBytes;
+  words_bytes = persist::round_up(logs.size() * sizeof(LogWords), static_cast<uint64_t>(kPage));
+  words.reset(static_cast<LogWords*>(::operator new(words_bytes, kPage)));
+  std::memset(static_cast<void*>(words.get()), 0, words_bytes);
+  scratch.reset(static_cast<std::byte*>(::operator new(internal::kEntryBufferBytes, kPage)));
+}
+
+// ---- finding ----
+
+Result<Log*> LogStore::State::find(uint64_t id) {
+  const auto found = by_id.find(id);
+  if (found == by_id.end()) return no_such_log();
+  return found->second;
+}
+
+Result<Log*> LogStore::State::usable(uint64_t id) {
+  PMSTORE_TRY(Log* const log, find(id));
+  if (!log->ring) return lost(slot(*log));
+  if (failed) return *failed;
+  return log;
+}
+
+// What could not be made durable ends the use of this pool: it is not known what is there.
+Status LogStore::State::fail_unless(Status durable) {
+  if (durable || durable.code() != ErrorCode::kIo) return durable;
+  if (!failed) {
+    failed =
+        make_error(ErrorCode::kIo, "the pool could not be written: " + durable.error().message +
+                                       "; see the system's log, then start again");
+  }
+  return *failed;
+}
+
+// ---- opening ----
+
+Status LogStore::format(persist::Pool& pool, uint64_t bytes, uint64_t identity) {
+  return LogDirectory::format(pool, bytes, identity);
+}
+
+bool LogStore::is_in(const persist::Pool& pool) {
+  const auto& extents = pool.info().extents;
+  return std::any_of(extents.begin(), extents.end(), [](const persist::Extent& extent) {
+    return extent.kind == persist::ExtentKind::kLog;
+  });
+}
+
+Result<std::unique_ptr<LogStore>> LogStore::open(persist::Pool& pool) {
+  PMSTORE_TRY(auto directory, LogDirectory::load(pool));
+  PMSTORE_TRY_STATUS(directory.begin_epoch());
+  auto state = std::make_unique<State>(pool.memory(), std::move(directory));
+  for (size_t place = 0; place < state->logs.size(); ++place) state->logs[place].place = place;
+  const std::vector<bool> foreign = state->directory.overlapped();
+  for (Log& log : state->logs) {
+    if (!state->directory.places()[log.place].live()) continue;
+    state->by_id[state->slot(log).id] = &log;
+    if (foreign[log.place]) continue;
+    PMSTORE_TRY_STATUS(state->open_log(log));
+  }
+  return std::unique_ptr<LogStore>(new LogStore(std::move(state)));
+}
+
+// Damage is no error: then the log has no ring.
+Status LogStore::State::open_log(Log& log) {
+  const LogSlot& at = slot(log);
+  auto ring = LogRing::open(memory, directory.offset() + at.region_offset, at.region_bytes,
+                            directory.salt(at.id));
+  if (!ring && ring.code() == ErrorCode::kVersionMismatch) return ring.error();
+  if (!ring || !ring->survey(at.sealed != 0 ? &at.sealed_lsn : nullptr)) return {};
+  PMSTORE_TRY_STATUS(ring->adopt(at.sealed != 0));
+  log.ring.emplace(std::move(*ring));
+  show(log);
+  return {};
+}
+
+// Tells readers of a log whose ring is whole and durable.
+void LogStore::State::show(Log& log) {
+  LogWords& at = word(log);
+  log.published = {log.ring->position().tail_lsn, log.ring->next_index()};
+  if (slot(log).replicas > 0) {
+    const uint64_t acknowledged = std::max(slot(log).sealed_lsn, log.ring->claimed_lsn());
+    log.published = log.ring->boundary_at(acknowledged);
+  }
+  publish_word(at.start_lsn, log.ring->position().start_lsn);
+  publish_word(at.tail_lsn, log.published.lsn);
+  publish_word(at.sealed, slot(log).sealed);
+  publish_word(at.incarnation, log.ring->position().incarnation);
+  publish_word(at.id, slot(log).id);
+}
+
+LogStore::LogStore(std::unique_ptr<State> state) : state_(std::move(state)) {}
+LogStore::~LogStore() = default;
+
+// ---- what is known ----
+
+LogInfo LogStore::State::info(Log& log) {
+  const LogSlot& at = slot(log);
+  LogInfo info;
+  info.id = at.id;
+  info.name.assign(at.name, at.name_bytes);
+  info.bytes = at.region_bytes - kRingHeaderBytes;
+  info.when_full = at.when_full;
+  info.sealed = at.sealed != 0;
+  info.exclusive = log.exclusive;
+  info.membership = at.membership;
+  for (size_t i = 0; i < at.replicas; ++i) {
+    info.replicas.emplace_back(at.replica_uri[i], strnlen(at.replica_uri[i], kMaxReplicaUriBytes));
+  }
+  if (!log.ring) {
+    info.damaged = {{0, kMaxLsn}};
+    return info;
+  }
+  catch_up(log);
+  info.start_lsn = log.ring->position().start_lsn;
+  info.tail_lsn = log.published.lsn;
+  info.next_index = log.published.index;
+  info.incarnation = log.ring->position().incarnation;
+  info.damaged = log.ring->damaged();
+  return info;
+}
+
+Result<LogInfo> LogStore::find(std::string_view name) const {
+  const auto& places = state_->directory.places();
+  for (size_t place = 0; place < places.size(); ++place) {
+    const LogSlot& slot = places[place].slot;
+    if (places[place].live() && std::string_view(slot.name, slot.name_bytes) == name) {
+      return state_->info(state_->logs[place]);
+    }
+  }
+  return make_error(ErrorCode::kNotFound, fmt::format("there is no log '{}' in this pool", name));
+}
+
+Result<LogInfo> LogStore::info(uint64_t id) const {
+  PMSTORE_TRY(Log* const log, state_->find(id));
+  return state_->info(*log);
+}
+
+std::vector<LogInfo> LogStore::list() const {
+  std::vector<LogInfo> all;
+  for (Log& log : state_->logs) {
+    if (state_->directory.places()[log.place].live()) all.push_back(state_->info(log));
+  }
+  return all;
+}
+
+Result<LogStore::Where> LogStore::where(uint64_t id) const {
+  PMSTORE_TRY(Log* const log, state_->find(id));
+  const LogSlot& slot = state_->slot(*log);
+  return Where{slot.region_offset, slot.region_bytes, static_cast<uint32_t>(log->place),
+               state_->directory.salt(id)};
+}
+
+uint64_t LogStore::area_identity() const { return state_->directory.area(); }
+uint64_t LogStore::epoch() const { return state_->directory.epoch(); }
+size_t LogStore::damaged_places() const { return state_->directory.damaged_places(); }
+persist::Memory& LogStore::memory() const { return state_->memory; }
+
+std::span<std::byte> LogStore::area() const {
+  return state_->memory.mapping().subspan(state_->directory.offset(), state_->directory.bytes());
+}
+
+std::span<std::byte> LogStore::words() const {
+  return {reinterpret_cast<std::byte*>(state_->words.get()), state_->words_bytes};
+}
+
+// ---- directory ----
+
+namespace {
+
+Status check_replicas(const ReplicaPlace& place) {
+  const auto& replicas = place.replicas;
+  const bool fit = std::all_of(replicas.begin(), replicas.end(), [](const std::string& uri) {
+    return !uri.empty() && uri.size() <= kMaxReplicaUriBytes && uri.find('\0') == uri.npos;
+  });
+  const bool self = place.self < replicas.size() || (replicas.empty() && place.self == 0);
+  const bool once =
+      std::set<std::string>(replicas.begin(), replicas.end()).size() == replicas.size();
+  if (fit && self && once && replicas.size() <= kMaxReplicas && place.membership > 0) return {};
+  return make_error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("a log has at most {} replicas, with different URIs of 1 to {} bytes",
+                  kMaxReplicas, kMaxReplicaUriBytes));
+}
+
+void set_replicas(LogSlot& slot, const ReplicaPlace& place) {
+  slot.membership = place.membership;
+  slot.replicas = static_cast<uint8_t>(place.replicas.size());
+  slot.self = static_cast<uint8_t>(place.self);
+  std::memset(slot.replica_uri, 0, sizeof slot.replica_uri);
+  for (size_t i = 0; i < place.replicas.size(); ++i) {
+    std::memcpy(slot.replica_uri[i], place.replicas[i].data(), place.replicas[i].size());
+  }
+}
+
+}  // namespace
+
+Result<LogInfo> LogStore::create(std::string_view name, const LogOptions& options,
+                                 const ReplicaPlace& replica) {
+  State& s = *state_;
+  PMSTORE_TRY_STATUS(check_log_name(name));
+  PMSTORE_TRY_STATUS(check_replicas(replica));
+  if (s.failed) return *s.failed;
+  if (find(name)) {
+    return make_error(ErrorCode::kAlreadyExists, fmt::format("there is a log '{}' already", name));
+  }
+  constexpr uint64_t kLeastBytes = kMinRingBytes - kRingHeaderBytes;
+  if (options.bytes < kLeastBytes || options.bytes > s.directory.bytes()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      fmt::format("a log has {} bytes to what the log area has, {}, not {}",
+                                  kLeastBytes, s.directory.bytes(), options.bytes));
+  }
+  if (options.when_full != FullPolicy::kBackPressure &&
+      options.when_full != FullPolicy::kTrimOldest) {
+    return make_error(ErrorCode::kInvalidArgument, "a log's policy is one of FullPolicy");
+  }
+  const uint64_t region_bytes =
+      kRingHeaderBytes + persist::round_up(options.bytes, persist::kXpLineBytes);
+  if (!is_boundary(replica.begin_lsn, region_bytes - kRingHeaderBytes) ||
+      replica.begin_index == 0) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      fmt::format("a log of {} bytes cannot begin at lsn {} with index {}",
+                                  options.bytes, replica.begin_lsn, replica.begin_index));
+  }
+  PMSTORE_TRY(const size_t place, s.directory.free_place());
+  PMSTORE_TRY(const uint64_t region, s.directory.free_region(region_bytes));
+  LogSlot slot{};
+  slot.id = s.directory.next_id();
+  slot.region_offset = region;
+  slot.region_bytes = region_bytes;
+  set_replicas(slot, replica);
+  slot.sealed_lsn = replica.begin_lsn;
+  slot.state = LogState::kLive;
+  slot.when_full = options.when_full;
+  slot.name_bytes = static_cast<uint8_t>(name.size());
+  std::memcpy(slot.name, name.data(), name.size());
+  auto ring = LogRing::format(s.memory, s.directory.offset() + region, region_bytes,
+                              s.directory.salt(slot.id), replica.begin_lsn, replica.begin_index);
+  if (!ring) return s.fail_unless(ring.error()).error();
+  PMSTORE_TRY_STATUS(s.fail_unless(s.directory.write(place, slot)));
+  Log& log = s.logs[place];
+  log.ring.emplace(std::move(*ring));
+  log.exclusive = false;
+  s.by_id[slot.id] = &log;
+  s.show(log);
+  return s.info(log);
+}
+
+Status LogStore::erase(uint64_t id) {
+  State& s = *state_;
+  PMSTORE_TRY(Log* const log, s.find(id));
+  if (s.failed) return *s.failed;
+  if (log->exclusive) {
+    return make_error(ErrorCode::kBusy, "an exclusive producer has this log: end it first");
+  }
+  PMSTORE_TRY_STATUS(s.commit());
+  publish_word(s.word(*log).id, 0);  // before its region can become another's
+  LogSlot slot = s.slot(*log);
+  slot.state = LogState::kFree;
+  PMSTORE_TRY_STATUS(s.fail_unless(s.directory.write(log->place, slot)));
+  log->ring.reset();
+  s.by_id.erase(id);
+  return {};
+}
+
+Status LogStore::set_membership(uint64_t id, uint64_t expected, const ReplicaPlace& replica) {
+  State& s = *state_;
+  PMSTORE_TRY(Log* const log, s.usable(id));
+  PMSTORE_TRY_STATUS(check_replicas(replica));
+  LogSlot slot = s.slot(*log);
+  if (slot.membership != expected) return internal::other_membership(slot.membership, expected);
+  if (replica.membership <= expected || slot.replicas == 0 || replica.replicas.empty()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "a decision about a replicated log's members raises its membership");
+  }
+  set_replicas(slot, replica);
+  return s.fail_unless(s.directory.write(log->place, slot));
+}
+
+Status LogStore::seal(uint64_t id) {
+  State& s = *state_;
+  PMSTORE_TRY(Log* const log, s.usable(id));
+  if (s.slot(*log).sealed != 0) return {};
+  if (log->exclusive) {
+    return make_error(ErrorCode::kBusy, "an exclusive producer has this log: end it first");
+  }
+  PMSTORE_TRY_STATUS(s.commit());
+  LogSlot slot = s.slot(*log);
+  slot.sealed = 1;
+  slot.sealed_lsn = slot.replicas > 0 ? log->published.lsn : log->ring->position().tail_lsn;
+  PMSTORE_TRY_STATUS(s.fail_unless(s.directory.write(log->place, slot)));
+  publish_word(s.word(*log).sealed, 1);
+  return {};
+}
+
+}  // namespace pmstore::log

@@ -1,0 +1,264 @@
+// Of ReplicatedLog: create, status, appends, the end.
+#include "log/replicated_log.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "fabric/uri.h"
+#include "log/internal/replicated_log_state.h"
+
+namespace pmstore::log {
+
+using internal::at_server;
+
+namespace {
+
+// Errors of an append that has written nothing, and whose producer goes on.
+bool wrote_nothing(const Error& error) {
+  return error.code == ErrorCode::kBackPressure || error.code == ErrorCode::kTooLarge ||
+         error.code == ErrorCode::kInvalidArgument || error.code == ErrorCode::kConflict;
+}
+
+}  // namespace
+
+ReplicatedLog::State::State(base::Executor& on, std::string called, ReplicatedLogOptions with)
+    : executor(on), name(std::move(called)), options(std::move(with)), idle(on) {
+  options.producer.replica = true;
+  options.producer.padding = {};
+}
+
+ReplicatedLog::ReplicatedLog(std::unique_ptr<State> state) : state_(std::move(state)) {}
+ReplicatedLog::~ReplicatedLog() = default;
+
+// ---- create, status ----
+
+base::Task<Status> ReplicatedLog::create(base::Executor& executor, std::string name,
+                                         LogOptions options, std::vector<std::string> replicas,
+                                         ReplicatedLogOptions how) {
+  if (replicas.empty() || replicas.size() > kMaxReplicas) {
+    co_return make_error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("a log has 1 to {} replicas, not {}", kMaxReplicas, replicas.size()));
+  }
+  size_t found = 0;
+  for (size_t i = 0; i < replicas.size(); ++i) {
+    PMSTORE_CO_TRY(const fabric::Uri uri, fabric::parse_uri(replicas[i]));
+    auto client = co_await LogClient::connect(executor, uri, how.client);
+    if (!client) co_return at_server(replicas[i], client.error());
+    const ReplicaPlace place{replicas, i};
+    auto made = co_await (*client)->create_replica(name, options, place);
+    if (made) continue;
+    if (made.code() != ErrorCode::kAlreadyExists) co_return at_server(replicas[i], made.error());
+    const auto there = co_await (*client)->open(name);
+    if (!there) co_return at_server(replicas[i], there.error());
+    const bool unfinished = there->replicas == replicas && there->membership == place.membership &&
+                            there->next_index == 1 && !there->sealed;
+    if (!unfinished) co_return at_server(replicas[i], made.error());
+    ++found;
+  }
+  if (found < replicas.size()) co_return Status{};
+  co_return make_error(ErrorCode::kAlreadyExists,
+                       fmt::format("there is a replicated log '{}' already", name));
+}
+
+base::Task<std::vector<ReplicaStatus>> ReplicatedLog::status(base::Executor& executor,
+                                                             std::string name,
+                                                             std::vector<std::string> servers,
+                                                             LogClientOptions options) {
+  const std::vector<std::string> nobody;
+  auto asked = co_await internal::ask_servers(executor, name, servers, nobody, options);
+  const auto decided = internal::decide_membership(asked, nobody);
+  std::vector<ReplicaStatus> all;
+  for (internal::AskedServer& server : asked) {
+    const bool current = decided && !decided->pending && server.info &&
+                         server.info->membership == decided->number &&
+                         server.info->replicas == decided->replicas;
+    all.push_back({server.uri, std::move(server.info), current});
+  }
+  co_return all;
+}
+
+base::Task<Result<CurrentReplica>> open_current_replica(base::Executor& executor, std::string name,
+                                                        std::vector<std::string> servers,
+                                                        LogClientOptions options) {
+  const std::vector<std::string> nobody;
+  auto asked = co_await internal::ask_servers(executor, name, servers, nobody, options);
+  PMSTORE_CO_TRY(const internal::Membership decided, internal::decide_membership(asked, nobody));
+  for (internal::AskedServer& server : asked) {
+    if (!server.info || server.info->membership != decided.number ||
+        server.info->replicas != decided.replicas) {
+      continue;
+    }
+    co_return CurrentReplica{std::move(server.client), std::move(*server.info)};
+  }
+  co_return make_error(ErrorCode::kConflict, "no server has the log's newest membership");
+}
+
+// ---- append ----
+
+base::Task<void> ReplicatedLog::State::append_part(
+    LogProducer& producer, std::span<const std::span<const std::byte>> payloads,
+    uint64_t first_index, Part& part, Together& together) {
+  part.result = co_await producer.append_batch_at(payloads, first_index);
+  --together.left;
+  together.done.notify_all();
+}
+
+Status ReplicatedLog::State::usable() const {
+  if (broken) return Error(*broken);
+  return {};
+}
+
+// Indexes that were given to entries which nobody has.
+base::Task<Status> ReplicatedLog::State::resynchronise() {
+  while (skewed && under_way > 0) co_await idle.wait();
+  if (!skewed) co_return Status{};
+  skewed = false;
+  next_index = members.front().producer->next_index();
+  for (const Member& member : members) {
+    if (member.producer->next_index() == next_index) continue;
+    broken = make_error(ErrorCode::kConflict,
+                        fmt::format("{} has other entries than {}: open the log again", member.uri,
+                                    members.front().uri));
+  }
+  co_return usable();
+}
+
+base::Task<Result<Appended>> ReplicatedLog::State::append(
+    std::span<const std::span<const std::byte>> payloads) {
+  if (skewed) {
+    PMSTORE_CO_TRY_STATUS(co_await resynchronise());
+  }
+  PMSTORE_CO_TRY_STATUS(usable());
+  const uint64_t first_index = next_index;
+  next_index += payloads.size();
+  ++under_way;
+  Together together(executor);
+  std::array<Part, kMaxReplicas> parts;
+  together.left = members.size();
+  for (size_t i = 0; i < members.size(); ++i) {
+    parts[i].task = append_part(*members[i].producer, payloads, first_index, parts[i], together);
+    parts[i].task.start();
+  }
+  while (together.left > 0) co_await together.done.wait();
+  --under_way;
+  Result<Appended> result = conclude(std::span(parts).first(members.size()));
+  idle.notify_all();
+  co_return result;
+}
+
+Result<Appended> ReplicatedLog::State::conclude(std::span<const Part> parts) {
+  const Part* failed = nullptr;
+  const Part* lost = nullptr;
+  for (const Part& part : parts) {
+    if (part.result && part.result->lsn == parts.front().result->lsn) continue;
+    failed = &part;
+    if (part.result || !wrote_nothing(part.result.error())) lost = &part;
+  }
+  if (failed == nullptr) {
+    const Appended& last = *parts.front().result;
+    acknowledged_lsn = std::max(acknowledged_lsn, last.next_lsn);
+    for (Member& member : members) member.producer->acknowledge(acknowledged_lsn);
+    return last;
+  }
+  const bool nowhere = std::all_of(parts.begin(), parts.end(), [](const Part& part) {
+    return !part.result && wrote_nothing(part.result.error());
+  });
+  if (nowhere) {
+    skewed = true;
+    return parts.front().result.error();
+  }
+  const Part* const worst = lost != nullptr ? lost : failed;
+  const std::string& uri = members[static_cast<size_t>(worst - parts.data())].uri;
+  const bool fenced = !worst->result && worst->result.code() == ErrorCode::kFenced;
+  const std::string why =
+      worst->result ? "it has other entries" : worst->result.error().to_string();
+  const Error unknown =
+      make_error(fenced ? ErrorCode::kFenced : ErrorCode::kCommitUnknown,
+                 fmt::format("{} has not confirmed it, other replicas may have it: open the log "
+                             "again, without that one if it is lost ({})",
+                             uri, why));
+  if (!broken) {
+    broken = make_error(fenced ? ErrorCode::kFenced : ErrorCode::kDisconnected,
+                        fmt::format("the replica {} was lost: open the log again, without it if it "
+                                    "does not come back",
+                                    uri));
+  }
+  return unknown;
+}
+
+base::Task<Result<Appended>> ReplicatedLog::append(std::span<const std::byte> payload) {
+  const std::span<const std::byte> one[] = {payload};
+  const std::span<const std::span<const std::byte>> batch(one);
+  co_return co_await state_->append(batch);
+}
+
+base::Task<Result<Appended>> ReplicatedLog::append_batch(
+    std::span<const std::span<const std::byte>> payloads) {
+  return state_->append(payloads);
+}
+
+// ---- the rest ----
+
+base::Task<Status> ReplicatedLog::trim_below_index(uint64_t index) {
+  for (State::Member& member : state_->members) {
+    // What is not published yet cannot be trimmed.
+    if (member.producer != nullptr) {
+      PMSTORE_CO_TRY_STATUS(co_await member.producer->publish());
+    }
+    const auto trimmed = co_await member.client->trim_below_index(member.info.id, index);
+    if (!trimmed) co_return at_server(member.uri, trimmed.error());
+  }
+  co_return Status{};
+}
+
+base::Task<Status> ReplicatedLog::close() {
+  State& s = *state_;
+  Status first;
+  for (State::Member& member : s.members) {
+    if (member.producer == nullptr) continue;
+    const Status closed = co_await member.producer->close();
+    if (!closed && first) first = at_server(member.uri, closed.error());
+  }
+  if (!s.broken)
+    s.broken = make_error(ErrorCode::kDisconnected, "the log was closed: open it again");
+  co_return first;
+}
+
+base::Task<Status> ReplicatedLog::seal() {
+  State& s = *state_;
+  PMSTORE_CO_TRY_STATUS(s.usable());
+  PMSTORE_CO_TRY_STATUS(co_await close());
+  for (State::Member& member : s.members) {
+    const Status sealed = co_await member.client->seal(member.info.id);
+    if (!sealed) co_return at_server(member.uri, sealed.error());
+  }
+  co_return Status{};
+}
+
+uint64_t ReplicatedLog::next_index() const {
+  const State& s = *state_;
+  const bool settled = s.skewed && s.under_way == 0;
+  return settled ? s.members.front().producer->next_index() : s.next_index;
+}
+uint64_t ReplicatedLog::tail_lsn() const { return state_->acknowledged_lsn; }
+uint64_t ReplicatedLog::membership() const { return state_->membership.number; }
+std::vector<std::string> ReplicatedLog::replicas() const { return state_->membership.replicas; }
+
+fabric::Counters ReplicatedLog::counters() const {
+  fabric::Counters sum;
+  for (const State::Member& member : state_->members) {
+    const fabric::Counters one = member.producer->counters();
+    sum.doorbells += one.doorbells;
+    sum.work_requests += one.work_requests;
+    sum.completions += one.completions;
+    sum.round_trips += one.round_trips;
+    sum.server_messages += one.server_messages;
+  }
+  return sum;
+}
+
+}  // namespace pmstore::log

@@ -1,0 +1,112 @@
+// ReplicatedLog: the exclusive producer of a log that n servers have, entry for entry, at the same
+// LSNs. An append returns when every replica has it. docs/log-replication.md has the protocol.
+//
+//   auto log = executor.run(ReplicatedLog::open(executor, "orders", {"tcp://a:7000"}, {}));
+//   auto at = executor.run((*log)->append(payload));  // durable on every replica on return
+//
+// Servers do not talk to each other: whoever opens the log is its coordinator. It has the lease of
+// every replica, makes them equal, and records each change of the members on all that stay.
+//
+// Threads: one executor's; many coroutines may append at the same time. Lifetimes: the executor
+// outlives it; every append has returned before it is destroyed, and before any other call.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/executor.h"
+#include "base/result.h"
+#include "base/task.h"
+#include "fabric/capabilities.h"
+#include "log/log_client.h"
+#include "log/log_producer.h"
+#include "log/log_reader.h"
+#include "log/log_types.h"
+
+namespace pmstore::log {
+
+struct ReplicatedLogOptions {
+  LogClientOptions client;      // of the session with each server
+  LogProducerOptions producer;  // takeover, strategy; `replica` and `padding` are its own
+  // Members to go on without: recorded on all that stay, before anything is appended. They must be
+  // a majority, or half of them with the first one; with `dropped_are_gone` any will do: then the
+  // caller vouches that those dropped will never be asked again.
+  std::vector<std::string> drop;
+  bool dropped_are_gone = false;
+};
+
+// One server's answer about a log.
+struct ReplicaStatus {
+  std::string uri;
+  Result<LogInfo> info;
+  bool current = false;  // all members of its membership say the same
+};
+
+class ReplicatedLog {
+ public:
+  // Makes it on all servers. What a create before has left half made is finished. AlreadyExists;
+  // errors of LogClient::create(), with the server's name.
+  static base::Task<Status> create(base::Executor& executor, std::string name, LogOptions options,
+                                   std::vector<std::string> replicas, ReplicatedLogOptions how);
+  // Takes it over. `servers`: at least one of those that have it; the others are found. All members
+  // must be there, but those to be dropped. On return they are equal, and everything that was
+  // acknowledged is there. Disconnected, Timeout (says which member); Busy (kIfFree); Fenced;
+  // Conflict (no membership is agreed upon, or too few would stay); Sealed; BackPressure (a member
+  // that lags has no room: trim it); NotFound; Damaged.
+  static base::Task<Result<std::unique_ptr<ReplicatedLog>>> open(base::Executor& executor,
+                                                                 std::string name,
+                                                                 std::vector<std::string> servers,
+                                                                 ReplicatedLogOptions options);
+  // Asks all servers that these, and what they say, name; takes nothing over.
+  static base::Task<std::vector<ReplicaStatus>> status(base::Executor& executor, std::string name,
+                                                       std::vector<std::string> servers,
+                                                       LogClientOptions options);
+  ~ReplicatedLog();
+
+  // Durable on every replica on return. Nothing was written: BackPressure, TooLarge,
+  // InvalidArgument, Conflict (the append before it failed so). Else some replicas may have it:
+  // CommitUnknown, Fenced; nothing more is appended then: open again, without the one that the
+  // message names if it is lost, and compare next_index().
+  base::Task<Result<Appended>> append(std::span<const std::byte> payload);
+  // All of them, one round trip; gives the last.
+  base::Task<Result<Appended>> append_batch(std::span<const std::span<const std::byte>> payloads);
+
+  // A new member, which gets what the log has. AlreadyExists: it has a log of that name.
+  base::Task<Status> add(std::string uri);
+  // On every replica.
+  base::Task<Status> trim_below_index(uint64_t index);
+  // Publishes, gives the leases back; then nothing more is appended.
+  base::Task<Status> close();
+  // The same, and seals every replica.
+  base::Task<Status> seal();
+
+  uint64_t next_index() const;
+  uint64_t tail_lsn() const;
+  uint64_t membership() const;
+  std::vector<std::string> replicas() const;
+  fabric::Counters counters() const;  // of the producers' connections, together
+
+ private:
+  struct State;
+  explicit ReplicatedLog(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// A session with a replica that is current, for reading: every other member of its membership has
+// said the same. It goes on to serve what was acknowledged when it is dropped later, but nothing
+// newer.
+struct CurrentReplica {
+  std::unique_ptr<LogClient> client;
+  LogInfo info;
+};
+// The first of `servers` that is. Conflict: none; Disconnected, Timeout: a member cannot be asked,
+// so it is not known.
+base::Task<Result<CurrentReplica>> open_current_replica(base::Executor& executor, std::string name,
+                                                        std::vector<std::string> servers,
+                                                        LogClientOptions options);
+
+}  // namespace pmstore::log
