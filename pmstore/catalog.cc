@@ -5,6 +5,7 @@
 
 #include "base/checksum.h"
 #include "base/random.h"
+#include "log/log_store.h"
 #include "log/ring.h"
 #include "persist/padding.h"
 #include "pmstore/internal/slab_layout.h"
@@ -48,7 +49,27 @@ bool header_valid(const CatalogHeader& header, const persist::Memory& memory) {
 
 }  // namespace
 
+namespace {
+
+Status check_table_name(std::string_view name) {
+  if (!name.empty() && name.size() <= kMaxTableNameBytes) return {};
+  return make_error(ErrorCode::kInvalidArgument,
+                    "a table's name has 1 to " + std::to_string(kMaxTableNameBytes) + " bytes");
+}
+
+// What a new pool gives to logs.
+uint64_t log_area_bytes(const persist::Pool& pool, uint64_t wanted) {
+  if (wanted != FormatOptions::kDefaultLogBytes) return wanted;
+  constexpr uint64_t kLeastPool = 64u << 20;
+  constexpr uint64_t kShare = 8;
+  if (pool.info().bytes < kLeastPool) return 0;
+  return persist::round_down(pool.info().bytes / kShare, persist::kXpLineBytes);
+}
+
+}  // namespace
+
 Status Catalog::format(persist::Pool& pool, const FormatOptions& options) {
+  PMSTORE_TRY_STATUS(check_format(options));
   uint64_t ring_bytes = options.ring_bytes;
   if (ring_bytes == 0) {
     // From 256 MiB on, a transaction may hold the largest value (it takes a little under half a
@@ -59,22 +80,19 @@ Status Catalog::format(persist::Pool& pool, const FormatOptions& options) {
     ring_bytes = std::clamp<uint64_t>(pool_bytes / 128, least, 4 << 20);
   }
   ring_bytes = persist::round_up(ring_bytes, persist::kXpLineBytes);
-  if (options.rings == 0 || options.rings > 4096) {
-    return make_error(ErrorCode::kInvalidArgument, "a pool has 1 to 4096 client rings");
-  }
-  if (ring_bytes < log::kMinRingBytes) {
-    return make_error(
-        ErrorCode::kInvalidArgument,
-        "a client ring has at least " + std::to_string(log::kMinRingBytes) + " bytes");
-  }
   Catalog catalog(pool);
   PMSTORE_TRY(const auto rings,
               pool.allocate_extent(persist::ExtentKind::kRings, options.rings * ring_bytes));
+  const uint64_t log_bytes = log_area_bytes(pool, options.log_bytes);
+  if (log_bytes > 0) {
+    PMSTORE_TRY_STATUS(log::LogStore::format(pool, log_bytes, options.identity));
+  }
   const uint64_t room = persist::round_down(pool.largest_free_extent(), kChunkBytes);
   if (room < 4 * kChunkBytes) {
     return make_error(ErrorCode::kFull,
                       "the pool has no room for records beside " + std::to_string(options.rings) +
-                          " client rings: use fewer or smaller rings, or more bytes");
+                          " client rings and " + std::to_string(log_bytes) +
+                          " bytes of logs: use fewer or smaller rings, or more bytes");
   }
   PMSTORE_TRY(const auto records, pool.allocate_extent(persist::ExtentKind::kRecords, room));
   CatalogHeader& header = catalog.header_;
@@ -93,7 +111,12 @@ Status Catalog::format(persist::Pool& pool, const FormatOptions& options) {
     if (!ring) return ring.error();
   }
   // The header comes last: a pool whose formatting was interrupted has no catalog.
-  return catalog.write_header();
+  PMSTORE_TRY_STATUS(catalog.write_header());
+  for (const std::string& name : options.tables) {
+    if (catalog.find(name)) continue;
+    if (auto made = catalog.create_table(name); !made) return made.error();
+  }
+  return {};
 }
 
 Result<Catalog> Catalog::load(persist::Pool& pool) {
@@ -105,6 +128,7 @@ Result<Catalog> Catalog::load(persist::Pool& pool) {
     std::memcpy(&header, root + copy * kCatalogCopyBytes, sizeof(header));
     if (!header_valid(header, pool.memory())) continue;
     if (!found || header.generation > catalog.header_.generation) catalog.header_ = header;
+    catalog.both_copies_ = found;
     found = true;
   }
   if (!found) {
@@ -141,6 +165,13 @@ Status Catalog::load_tables() {
   return {};
 }
 
+Error table_is_lost(const std::string& path, uint16_t table) {
+  return make_error(ErrorCode::kBadPool,
+                    path + ": there are records of table " + std::to_string(table) +
+                        ", which the store's table of tables does not have any more; restore the "
+                        "pool from a backup, or create a new one");
+}
+
 uint32_t Catalog::ring_salt(uint32_t ring) const {
   return static_cast<uint32_t>(base::mix64(header_.pool + ring));
 }
@@ -153,10 +184,7 @@ std::optional<TableId> Catalog::find(std::string_view name) const {
 }
 
 Result<TableId> Catalog::create_table(std::string_view name) {
-  if (name.empty() || name.size() > kMaxTableNameBytes) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "a table's name has 1 to " + std::to_string(kMaxTableNameBytes) + " bytes");
-  }
+  PMSTORE_TRY_STATUS(check_table_name(name));
   if (tables_.size() == kMaxTables) {
     return make_error(ErrorCode::kFull,
                       "a pool has at most " + std::to_string(kMaxTables) + " tables");
@@ -207,6 +235,21 @@ Status Catalog::write_header() {
 }
 
 }  // namespace internal
+
+Status check_format(const FormatOptions& options) {
+  if (options.rings == 0 || options.rings > 4096) {
+    return make_error(ErrorCode::kInvalidArgument, "a pool has 1 to 4096 client rings");
+  }
+  if (options.ring_bytes != 0 && options.ring_bytes < log::kMinRingBytes) {
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "a client ring has at least " + std::to_string(log::kMinRingBytes) + " bytes");
+  }
+  for (const std::string& name : options.tables) {
+    PMSTORE_TRY_STATUS(internal::check_table_name(name));
+  }
+  return {};
+}
 
 Status format_store(persist::Pool& pool, const FormatOptions& options) {
   return internal::Catalog::format(pool, options);

@@ -6,6 +6,8 @@
 #include <map>
 #include <unordered_map>
 
+#include "log/log_check.h"
+#include "log/log_store.h"
 #include "log/ring.h"
 #include "pmstore/bucket_layout.h"
 #include "pmstore/internal/catalog.h"
@@ -129,7 +131,44 @@ class Checker {
   std::unordered_map<uint64_t, uint64_t> keys_;
 };
 
+Status check_rings(persist::Pool& pool, const Catalog& catalog) {
+  const auto& header = catalog.header();
+  for (uint32_t i = 0; i < header.ring_count; ++i) {
+    PMSTORE_TRY(auto ring, log::Ring::open(pool.memory(), catalog.ring_offset(i), header.ring_bytes,
+                                           catalog.ring_salt(i)));
+    PMSTORE_TRY_STATUS(ring.walk([](const log::EntryView&) {}));
+  }
+  return {};
+}
+
+Status check_record_tables(const Catalog& catalog, const SlabArena& arena,
+                           const std::string& path) {
+  uint16_t lost_table = 0;
+  arena.for_each_slab([&](const SlabArena::Slab& slab) {
+    for (uint32_t i = 0; i < internal::slots_per_slab(slab.size_class); ++i) {
+      const SlotOffset slot = arena.slot_of(slab, i);
+      const std::span<const std::byte> place(arena.at(slot), kSlotBytes[slab.size_class]);
+      const auto record = check_record(place, slot);
+      if (!record || !record->live() || record->version() <= slab.base_version) continue;
+      const uint16_t table = record->header->table;
+      if (!catalog.exists(static_cast<TableId>(table))) lost_table = table;
+    }
+  });
+  return lost_table == 0 ? Status() : internal::table_is_lost(path, lost_table);
+}
+
 }  // namespace
+
+Status check_startable(persist::Pool& pool) {
+  PMSTORE_TRY(const Catalog catalog, Catalog::load(pool));
+  PMSTORE_TRY(const SlabArena arena, SlabArena::open(pool.memory(), catalog.header().records_offset,
+                                                     catalog.header().records_bytes));
+  PMSTORE_TRY_STATUS(check_rings(pool, catalog));
+  if (!catalog.counts_all_tables()) {
+    PMSTORE_TRY_STATUS(check_record_tables(catalog, arena, pool.info().path));
+  }
+  return log::LogStore::is_in(pool) ? log::check_log_area(pool) : Status();
+}
 
 Result<CheckReport> check_store(persist::Pool& pool) {
   PMSTORE_TRY(const Catalog catalog, Catalog::load(pool));

@@ -1,4 +1,5 @@
-// Checking a pool: everything that a start of the server would find, without changing anything.
+// Checking a pool: everything that a start of the server would find, without changing anything. A
+// view (Pool::view()) is enough.
 #pragma once
 
 #include <cstdint>
@@ -33,5 +34,10 @@ struct CheckReport {
 // nothing.
 inline constexpr size_t kMaxProblems = 100;
 Result<CheckReport> check_store(persist::Pool& pool);
+
+// What Server::start() would refuse the pool for: damaged catalog, table, slab header or redo ring,
+// a damaged directory of logs, records of a table that was lost. Reads headers and redo entries;
+// records only where the catalog cannot exclude that a table was lost.
+Status check_startable(persist::Pool& pool);
 
 }  // namespace pmstore

@@ -15,6 +15,8 @@ namespace {
 // Transactions are named after it for ever, so it comes from the system, not from a seed.
 uint64_t random_client_id() { return base::random_identity(); }
 
+constexpr uint64_t kLockedScanNs = 10'000'000'000;
+
 }  // namespace
 
 Client::State::State(Executor& on, fabric::Uri at, ClientOptions with)
@@ -156,6 +158,21 @@ Task<Result<ScanPage>> Client::scan(TableId table, uint64_t cursor, uint32_t max
   build(request, *session, ScanRequest{cursor, std::min(max_bytes, capacity), raw(table), {}});
   auto answer = co_await session->rpc().call(static_cast<uint16_t>(Method::kScan),
                                              request.message(), capacity);
+  // The next record is locked: by a commit, which takes microseconds, or by a client that is gone,
+  // whose locks go with its lease.
+  Executor& executor = state_->executor;
+  const uint64_t give_up_ns = executor.now_ns() + kLockedScanNs;
+  uint64_t pause_ns = 10'000;
+  while (!answer && answer.code() == ErrorCode::kConflict) {
+    if (executor.now_ns() >= give_up_ns) {
+      co_return make_error(ErrorCode::kConflict,
+                           "a record has been locked by another client for 10 s; scan again");
+    }
+    co_await executor.sleep_for(pause_ns);
+    if (pause_ns < 10'000'000) pause_ns *= 2;
+    answer = co_await session->rpc().call(static_cast<uint16_t>(Method::kScan), request.message(),
+                                          capacity);
+  }
   if (!answer) co_return std::move(answer.error());
   MessageReader reader(answer->bytes());
   const auto reply = reader.get<ScanReply>();

@@ -55,7 +55,8 @@ struct ClientOptions {
   // Reads by READ where the fabric orders them; false: always by RPC.
   bool one_sided_reads = true;
   size_t location_cache_entries = 1u << 16;  // 0: no cache
-  // How the redo record gets into the server's memory under lock discipline rnic.
+  // How the redo record gets into the server's memory under lock discipline rnic. Under cpu the
+  // server logs: there only kAuto is accepted.
   persist::WriteStrategy log_strategy = persist::WriteStrategy::kAuto;
   // Refuse a server with another discipline.
   std::optional<LockDiscipline> required_discipline;
@@ -152,7 +153,7 @@ class Client {
   Transaction begin();
 
   // Transactions of one operation. put, insert and erase are one round trip where the server's
-  // discipline is cpu.
+  // discipline is cpu. Views must stay alive until the task is done.
   base::Task<Result<std::string>> get(TableId table, std::string_view key);
   base::Task<Status> put(TableId table, std::string_view key, std::string_view value);
   base::Task<Status> insert(TableId table, std::string_view key, std::string_view value);
@@ -160,7 +161,7 @@ class Client {
 
   // Records of a table in no particular order, a page at a time, starting with cursor 0. Each
   // record is committed; what is inserted, moved or deleted during the scan may be missed or seen
-  // twice, everything else is seen once.
+  // twice, everything else is seen once. Conflict: a record has been locked for 10 s.
   base::Task<Result<ScanPage>> scan(TableId table, uint64_t cursor,
                                     uint32_t max_bytes = 256 * 1024);
 

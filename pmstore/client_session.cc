@@ -114,6 +114,13 @@ Status ClientSession::check_hello(const SessionOptions& options) {
                           std::string(discipline_name(*options.required_discipline)) +
                           "; start it with the other one, or do not ask for one");
   }
+  if (options.log_strategy != persist::WriteStrategy::kAuto &&
+      discipline() != LockDiscipline::kRnic) {
+    return make_error(ErrorCode::kUnsupported,
+                      "strategy " + std::string(persist::strategy_name(options.log_strategy)) +
+                          " has no use at a server whose lock discipline is cpu, which writes the "
+                          "redo records itself; choose none, or a server with discipline rnic");
+  }
   const fabric::Capabilities& fabric = connection_->capabilities();
   one_sided_reads_ = options.one_sided_reads && fabric.read_after_read;
   return {};

@@ -11,7 +11,7 @@ base::Task<Result<std::unique_ptr<Embedded, EmbeddedDeleter>>> Embedded::open(
   std::unique_ptr<Embedded, EmbeddedDeleter> embedded(new Embedded);
   persist::PoolOpenOptions pool_options;
   pool_options.assume_domain = options.assume_domain;
-  PMSTORE_CO_TRY(embedded->pool, persist::Pool::open(path, pool_options));
+  PMSTORE_CO_TRY(embedded->pool, open_pool(path, pool_options));
   ServerOptions server_options;
   server_options.discipline = options.local_discipline;
   server_options.reuse_departed_rings = true;

@@ -1,8 +1,9 @@
 // The messages between client and server: handshake hellos and RPC requests and replies.
 //
 // Fixed little-endian structs followed by variable parts, everything bounds-checked by
-// MessageReader. A request that does not decode exactly (nothing missing, nothing left over) is
-// answered with Protocol and costs the sender its connection. docs/protocol.md lists the methods.
+// fabric::MessageReader. A request that does not decode exactly (nothing missing, nothing left
+// over) is answered with Protocol and costs the sender its connection. docs/protocol.md lists the
+// methods.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +16,7 @@
 
 #include "base/result.h"
 #include "fabric/memory_region.h"
+#include "fabric/message.h"
 #include "persist/strategy.h"
 #include "pmstore/types.h"
 
@@ -23,69 +25,8 @@ namespace pmstore {
 inline constexpr uint32_t kProtocolMagic = 0x504d5332;  // "PMS2"
 inline constexpr uint32_t kProtocolVersion = 1;
 
-// ---- building and reading ----
-
-// Appends to a caller's fixed buffer; overflow is remembered, never written.
-class MessageWriter {
- public:
-  explicit MessageWriter(std::span<std::byte> room) : room_(room) {}
-  template <typename T>
-  void put(const T& value) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    append(&value, sizeof(T));
-  }
-  void put_bytes(std::string_view bytes) { append(bytes.data(), bytes.size()); }
-  bool overflowed() const { return overflowed_; }
-  size_t bytes() const { return used_; }
-  std::span<const std::byte> message() const { return room_.first(used_); }
-
- private:
-  void append(const void* from, size_t count) {
-    if (count > room_.size() - used_) {
-      overflowed_ = true;
-      return;
-    }
-    if (count > 0) std::memcpy(room_.data() + used_, from, count);
-    used_ += count;
-  }
-  std::span<std::byte> room_;
-  size_t used_ = 0;
-  bool overflowed_ = false;
-};
-
-// Reads in the same order; the first thing that is not there makes everything after it fail.
-class MessageReader {
- public:
-  explicit MessageReader(std::span<const std::byte> message) : rest_(message) {}
-  template <typename T>
-  T get() {
-    static_assert(std::is_trivially_copyable_v<T>);
-    T value{};
-    if (rest_.size() < sizeof(T)) {
-      failed_ = true;
-    } else {
-      std::memcpy(&value, rest_.data(), sizeof(T));
-      rest_ = rest_.subspan(sizeof(T));
-    }
-    return value;
-  }
-  std::string_view get_bytes(size_t count) {
-    if (rest_.size() < count) {
-      failed_ = true;
-      return {};
-    }
-    std::string_view bytes(reinterpret_cast<const char*>(rest_.data()), count);
-    rest_ = rest_.subspan(count);
-    return bytes;
-  }
-  bool failed() const { return failed_; }
-  // Everything was there and nothing is left over.
-  bool complete() const { return !failed_ && rest_.empty(); }
-
- private:
-  std::span<const std::byte> rest_;
-  bool failed_ = false;
-};
+using fabric::MessageReader;
+using fabric::MessageWriter;
 
 // ---- handshake ----
 

@@ -159,25 +159,4 @@ void Client::State::run_commit(Task<void> commit) {
   commits.back().start();
 }
 
-namespace internal {
-
-Status check_key(std::string_view key) {
-  if (key.size() - 1 < kMaxKeyBytes) [[likely]]
-    return {};
-  if (key.empty()) return make_error(ErrorCode::kInvalidArgument, "a key has at least one byte");
-  return make_error(ErrorCode::kTooLarge, "a key of " + std::to_string(key.size()) +
-                                              " bytes is over the limit of " +
-                                              std::to_string(kMaxKeyBytes));
-}
-
-Status check_sizes(std::string_view key, std::string_view value) {
-  if (value.size() > kMaxValueBytes) [[unlikely]] {
-    return make_error(ErrorCode::kTooLarge, "a value of " + std::to_string(value.size()) +
-                                                " bytes is over the limit of " +
-                                                std::to_string(kMaxValueBytes));
-  }
-  return check_key(key);
-}
-
-}  // namespace internal
 }  // namespace pmstore

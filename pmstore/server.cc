@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "pmstore/check.h"
 #include "pmstore/internal/server_state.h"
 
 namespace pmstore {
@@ -11,25 +12,48 @@ namespace {
 using internal::Endpoint;
 using internal::ServerCore;
 
-// Passes a listener's calls on, with the endpoint that they came through.
+// Passes a listener's calls on, with the endpoint that they came through: to the log service what
+// is its own.
 class EndpointAcceptor final : public fabric::Acceptor {
  public:
   EndpointAcceptor(ServerCore& core, Endpoint& endpoint) : core_(core), endpoint_(endpoint) {}
   Result<std::vector<std::byte>> on_hello(uint64_t token,
                                           std::span<const std::byte> hello) override {
-    return core_.on_hello(endpoint_, token, hello);
+    if (!log::LogService::is_log_hello(hello)) return core_.on_hello(endpoint_, token, hello);
+    if (core_.stopped) return make_error(ErrorCode::kDisconnected, "the server is stopping");
+    if (!core_.log_service) return log::no_log_area();
+    return core_.log_service->on_hello(endpoint_.log_endpoint, token, hello);
   }
   void on_connected(uint64_t token, std::unique_ptr<fabric::Connection> connection) override {
-    core_.on_connected(endpoint_, token, std::move(connection));
+    if (is_logs(token)) {
+      core_.log_service->on_connected(endpoint_.log_endpoint, token, std::move(connection));
+    } else {
+      core_.on_connected(endpoint_, token, std::move(connection));
+    }
   }
-  void on_abandoned(uint64_t token) override { core_.on_abandoned(endpoint_, token); }
+  void on_abandoned(uint64_t token) override {
+    if (is_logs(token)) {
+      core_.log_service->on_abandoned(endpoint_.log_endpoint, token);
+    } else {
+      core_.on_abandoned(endpoint_, token);
+    }
+  }
 
  private:
+  bool is_logs(uint64_t token) const {
+    return core_.log_service && core_.log_service->has_handshake(endpoint_.log_endpoint, token);
+  }
   ServerCore& core_;
   Endpoint& endpoint_;
 };
 
 }  // namespace
+
+Result<std::unique_ptr<persist::Pool>> open_pool(const std::string& path,
+                                                 persist::PoolOpenOptions options) {
+  options.accept = check_startable;
+  return persist::Pool::open(path, options);
+}
 
 struct Server::State {
   std::shared_ptr<ServerCore> core;
@@ -51,6 +75,7 @@ base::Task<Result<std::unique_ptr<Server>>> Server::start(Executor& executor, pe
   store->set_recovery_duration(took_us);
   auto state = std::make_unique<State>();
   state->core = std::make_shared<ServerCore>(executor, pool, options, std::move(store));
+  PMSTORE_CO_TRY_STATUS(state->core->start_logs());
   if (options.discipline) {
     state->core->discipline = *options.discipline;
     state->discipline_decided = true;
@@ -114,6 +139,9 @@ base::Task<Result<fabric::Uri>> Server::listen(fabric::Uri uri) {
     if (!words) co_return words.error();
     endpoint->rnic_words = std::move(*words);
   }
+  if (core.log_service) {
+    PMSTORE_CO_TRY(endpoint->log_endpoint, core.log_service->add_endpoint(device, persistence));
+  }
   endpoint->acceptor = std::make_unique<EndpointAcceptor>(core, *endpoint);
   PMSTORE_CO_TRY(endpoint->listener, device.listen(uri, *endpoint->acceptor));
   endpoint->uri = endpoint->listener->uri();
@@ -128,6 +156,7 @@ base::Task<Status> Server::stop() {
   for (auto& place : core->places) {
     if (const auto session = place.session) core->fence(session);
   }
+  if (core->log_service) core->log_service->stop();
   // Resolving is bounded by the RNIC's timeout; past it, the next start recovers.
   const uint64_t give_up_ns = core->executor.now_ns() + 5'000'000'000;
   while (core->resolving_any() && core->executor.now_ns() < give_up_ns) {
@@ -145,17 +174,52 @@ base::Task<Status> Server::stop() {
   } else {
     closed = core->store->close();
   }
+  if (core->logs) {
+    if (Status logs_closed = core->logs->close(); !logs_closed && closed) closed = logs_closed;
+  }
   core->shut_down();
   co_return closed;
 }
 
 const RecoveryReport& Server::recovery() const { return state_->core->store->recovery(); }
 
+std::vector<std::string> Server::damaged_logs() const {
+  std::vector<std::string> lines;
+  if (!state_->core->logs) return lines;
+  for (const log::LogInfo& info : state_->core->logs->list()) {
+    if (log::is_lost(info)) {
+      lines.push_back(fmt::format("log '{}' is lost", info.name));
+    } else if (!info.damaged.empty()) {
+      lines.push_back(
+          fmt::format("log '{}' has lost entries in {} places", info.name, info.damaged.size()));
+    }
+  }
+  if (const size_t places = state_->core->logs->damaged_places(); places > 0) {
+    lines.push_back(fmt::format("{} places of the log directory are damaged", places));
+  }
+  return lines;
+}
+
 LockDiscipline Server::discipline() const { return state_->core->discipline; }
 
 std::string Server::stat_json() const { return internal::server_stat_json(*state_->core); }
 
 namespace internal {
+
+namespace {
+
+// A member to go behind others, or nothing in a pool without a log area.
+std::string log_stat_json(const ServerCore& core) {
+  if (!core.log_service) return {};
+  const log::LogServiceCounters& counters = core.log_service->counters();
+  return fmt::format(
+      R"(, "logs": {{"logs": {}, "sessions_total": {}, "producers_total": {}, "fenced": {}, )"
+      R"("shared_appends": {}, "group_commits": {}, "malformed": {}}})",
+      core.logs->list().size(), counters.sessions, counters.producers, counters.fenced,
+      counters.shared_appends, counters.group_commits, counters.malformed);
+}
+
+}  // namespace
 
 std::string server_stat_json(const ServerCore& core) {
   const Store& store = *core.store;
@@ -166,18 +230,19 @@ std::string server_stat_json(const ServerCore& core) {
     sessions += place.session ? 1 : 0;
     resolving += place.resolving ? 1 : 0;
   }
+  const std::string logs = log_stat_json(core);
   return fmt::format(
       R"({{"epoch": {}, "discipline": "{}", "domain": "{}", "sessions": {}, "resolving": {}, )"
       R"("sessions_total": {}, "fenced": {}, "leases_expired": {}, "malformed": {}, "calls": {}, )"
       R"("commits": {}, "conflicts": {}, "live_records": {}, "free_bytes": {}, )"
       R"("records_bytes": {}, "index_overflow": {}, "flushed_lines": {}, "drains": {}, )"
-      R"("msyncs": {}, "failed": {}}})",
+      R"("msyncs": {}, "failed": {}{}}})",
       store.catalog().header().epoch, discipline_name(core.discipline),
       persist::domain_name(core.pool.info().domain), sessions, resolving, core.totals.sessions,
       core.totals.fenced, core.totals.leases_expired, core.totals.malformed, core.totals.calls,
       core.totals.commits, core.totals.conflicts, store.live_records(),
       store.arena().free_chunks() * kChunkBytes, store.arena().bytes(), store.index().overflowed(),
-      stats.flushed_lines, stats.drains, stats.msyncs, store.failed());
+      stats.flushed_lines, stats.drains, stats.msyncs, store.failed(), logs);
 }
 
 }  // namespace internal

@@ -2,13 +2,15 @@
 //
 // Threads: one executor, all calls on its thread. Lifetimes: pool and executor outlive it. start()
 // recovers the pool (docs/recovery.md) before any connection is accepted. What is durable: nothing
-// is answered as committed before it is.
+// is answered as committed before it is. A pool with a log area has its logs served as well
+// (docs/log-service.md), on the same listeners.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/executor.h"
 #include "base/result.h"
@@ -28,11 +30,25 @@ struct FormatOptions {
   uint64_t ring_bytes = 0;  // per client; 0: pool / 128, 64 KiB to 4 MiB, from pools of 240 MiB on
                             // at least 2.25 MiB. Bounds a transaction to half of it
   uint64_t identity = 0;    // of the pool; 0: random. Tests give one, so that runs are the same
+  // For logs (log/log_store.h); kDefaultLogBytes: pool / 8, none in pools below 64 MiB; 0: none.
+  // The records take what is left.
+  static constexpr uint64_t kDefaultLogBytes = UINT64_MAX;
+  uint64_t log_bytes = kDefaultLogBytes;
+  std::vector<std::string> tables = {};  // that it begins with; a name may come twice
 };
 
 // Writes the store's catalog into a new pool and allocates its extents; durable on return.
-// Full when rings and records do not fit.
+// Full when rings, logs and records do not fit. InvalidArgument for a log area too small for a log
+// and for names that no table can have.
 Status format_store(persist::Pool& pool, const FormatOptions& options);
+// InvalidArgument for what format_store() would refuse whatever the pool is. For callers that
+// destroy something first.
+Status check_format(const FormatOptions& options);
+
+// Pool::open() for a server; a pool that start() would refuse is refused here, with the file
+// untouched (pmstore/check.h has what is looked at).
+Result<std::unique_ptr<persist::Pool>> open_pool(const std::string& path,
+                                                 persist::PoolOpenOptions options);
 
 struct ServerOptions {
   // nullopt: rnic where the fabric has device atomics, one-sided writes are durable and a device
@@ -58,7 +74,8 @@ struct ServerOptions {
 
 struct RecoveryReport {
   uint64_t rings_replayed = 0;
-  uint64_t transactions_replayed = 0;  // entries looked at
+  uint64_t entries_read = 0;           // of the rings; most are in place
+  uint64_t transactions_replayed = 0;  // entries of which something was not in place
   uint64_t records_applied = 0;        // were newer than what was in place
   uint64_t live_records = 0;
   uint64_t tombstones = 0;
@@ -83,8 +100,11 @@ class Server {
 
   const RecoveryReport& recovery() const;
   LockDiscipline discipline() const;
-  // Sessions, records, free bytes, counters.
+  // Sessions, records, free bytes, counters; `logs` with the log service's, where the pool has a
+  // log area.
   std::string stat_json() const;
+  // What the log service has found damaged, one line each; empty without a log area.
+  std::vector<std::string> damaged_logs() const;
 
  private:
   struct State;

@@ -225,6 +225,8 @@ base::Task<Status> ServerCore::serve_rnic_body(Session& session, fabric::RpcCall
       co_return Status{};
     }
     case Method::kRelease: {
+      // All of it, before any of it is done.
+      if (call.request().size() % sizeof(uint64_t) != 0) co_return make_error(ErrorCode::kProtocol);
       while (!reader.complete()) {
         const auto slot = static_cast<SlotOffset>(reader.get<uint64_t>());
         if (reader.failed()) co_return make_error(ErrorCode::kProtocol);

@@ -11,6 +11,7 @@ namespace {
 
 constexpr unsigned kLeaseTicks = 4;
 constexpr uint64_t kResolveAgainNs = 1'000'000'000;
+constexpr uint64_t kHandlersPauseNs = 10'000;
 
 }  // namespace
 
@@ -27,9 +28,20 @@ ServerCore::ServerCore(Executor& executor_in, persist::Pool& pool_in, ServerOpti
 
 ServerCore::~ServerCore() { shut_down(); }
 
+Status ServerCore::start_logs() {
+  if (!log::LogStore::is_in(pool)) return {};
+  PMSTORE_TRY(logs, log::LogStore::open(pool));
+  log::LogServiceOptions log_options;
+  log_options.lease_ms = options.lease_ms;
+  log_options.rpc = options.rpc;
+  PMSTORE_TRY(log_service, log::LogService::start(executor, *logs, log_options));
+  return {};
+}
+
 void ServerCore::shut_down() {
   stopped = true;
   for (auto& endpoint : endpoints) endpoint->listener.reset();
+  log_service.reset();
   // Connections before the regions and devices that they use. A handler that is suspended may keep
   // its session; what holds on to the device goes here.
   handshakes.clear();
@@ -248,7 +260,7 @@ void ServerCore::fence(const std::shared_ptr<Session>& keep) {
 base::Task<void> ServerCore::resolve(std::shared_ptr<Session> session) {
   // Handlers of this session that are waiting for the RNIC end by themselves, bounded by its
   // timeout.
-  while (session->active > 0) co_await executor.yield();
+  while (session->active > 0) co_await executor.sleep_for(kHandlersPauseNs);
   log::Ring& ring = store->rings()[session->ring];
   WordChanger* const words = changer();
   if (words == nullptr) co_return;  // the server is going away; the next start recovers

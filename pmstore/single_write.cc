@@ -17,7 +17,7 @@ constexpr uint64_t kLongestPauseNs = 256'000;
 }  // namespace
 
 Task<Result<std::string>> Client::get(TableId table, std::string_view key) {
-  if (Status sizes = internal::check_key(key); !sizes) co_return std::move(sizes.error());
+  if (Status sizes = check_key(key); !sizes) co_return std::move(sizes.error());
   internal::SessionRef session = state_->session;
   if (!state_->has_usable_session()) {
     PMSTORE_CO_TRY(session, co_await state_->connected());
@@ -41,7 +41,7 @@ Task<Status> Client::erase(TableId table, std::string_view key) {
 
 Task<Status> Client::State::write_one(WriteKind kind, TableId table, std::string_view key,
                                       std::string_view value) {
-  if (Status sizes = internal::check_sizes(key, value); !sizes) co_return std::move(sizes.error());
+  if (Status sizes = check_sizes(key, value); !sizes) co_return std::move(sizes.error());
   internal::SessionRef at = session;
   if (!has_usable_session()) {
     PMSTORE_CO_TRY(at, co_await connected());

@@ -134,8 +134,9 @@ Result<size_t> Store::scan(const ScanRequest& request, std::span<std::byte> room
   if (!catalog_.exists(table)) return make_error(ErrorCode::kUnknownTable);
   if (room.size() < sizeof(ScanReply))
     return make_error(ErrorCode::kTooLarge, "no room for the reply");
-  MessageWriter items(room.first(std::min<size_t>(room.size(), request.max_bytes))
-                          .subspan(std::min<size_t>(sizeof(ScanReply), request.max_bytes)));
+  // A page ends at max_bytes, but its first record may take the whole room: or a large one could
+  // never be passed.
+  MessageWriter items(room.subspan(sizeof(ScanReply)));
   ScanReply reply{};
   std::vector<std::byte> image;
   uint64_t position = request.cursor * 64;  // the first slot that has not been looked at
@@ -164,19 +165,22 @@ Result<size_t> Store::scan(const ScanRequest& request, std::span<std::byte> room
       if (bytes > stride) continue;
       image.resize(bytes);
       const auto record = copy_whole(arena_.at(slot), words_, slot, image);
-      if (!record) {
-        if (words_.load(slot).is_locked()) return make_error(ErrorCode::kConflict);
-        continue;  // damaged, reported by recovery; or deleted just now
+      const bool locked = !record && words_.load(slot).is_locked();
+      if (!record && !locked) continue;  // damaged, reported by recovery; or deleted just now
+      const MessageWriter before = items;
+      bool fits = false;
+      if (!locked) {
+        items.put(ScanItem{static_cast<uint32_t>(record->value.size()),
+                           static_cast<uint8_t>(record->key.size()),
+                           {}});
+        items.put_bytes(record->key);
+        items.put_bytes(record->value);
+        const size_t page_bytes = sizeof(ScanReply) + items.bytes();
+        fits = !items.overflowed() && (reply.count == 0 || page_bytes <= request.max_bytes);
       }
-      const ScanItem item{static_cast<uint32_t>(record->value.size()),
-                          static_cast<uint8_t>(record->key.size()),
-                          {}};
-      MessageWriter before = items;
-      items.put(item);
-      items.put_bytes(record->key);
-      items.put_bytes(record->value);
-      if (items.overflowed()) {
+      if (!fits) {
         items = before;
+        if (reply.count == 0 && locked) return make_error(ErrorCode::kConflict);
         if (reply.count == 0) {
           return make_error(ErrorCode::kTooLarge, "a record of " + std::to_string(bytes) +
                                                       " bytes does not fit in a scan page");

@@ -43,7 +43,7 @@ Status Store::replay_rings() {
     });
     if (!replayed) return replayed;
     recovery_.rings_replayed += entries > 0 ? 1 : 0;
-    recovery_.transactions_replayed += entries;
+    recovery_.entries_read += entries;
     rings_.push_back(std::move(ring));
   }
   outcomes_.emplace(rings_.size());
@@ -61,6 +61,7 @@ Status Store::replay_entry(const log::EntryView& entry) {
     return {};
   }
   auto redo = RedoReader::open(entry.payload, catalog_.header().pool);
+  const uint64_t applied_before = recovery_.records_applied;
   while (const auto write = redo->next()) {
     // An older use of the place: its slab was given back after the record was deleted.
     const auto slab = arena_.slab_at(write->slot);
@@ -75,6 +76,7 @@ Status Store::replay_entry(const log::EntryView& entry) {
     write_record(write->slot, write->image);
     ++recovery_.records_applied;
   }
+  recovery_.transactions_replayed += recovery_.records_applied > applied_before ? 1 : 0;
   return {};
 }
 
@@ -116,13 +118,7 @@ Status Store::rebuild_index() {
     }
   });
   // A table that is made later would get its id, and its records.
-  if (lost_table != 0) {
-    return make_error(ErrorCode::kBadPool,
-                      pool_.info().path + ": there are records of table " +
-                          std::to_string(lost_table) +
-                          ", which the store's table of tables does not have any more; restore the "
-                          "pool from a backup, or create a new one");
-  }
+  if (lost_table != 0) return table_is_lost(pool_.info().path, lost_table);
   // Bad media: nobody knows what was there, so the slot stays unused, above every version there is.
   recovery_.damaged_records = damaged.size();
   for (const SlotOffset slot : damaged) words_.store(slot, LockWord::unlocked(highest + 1));

@@ -15,6 +15,12 @@ static_assert(kSessionSequences < uint64_t{1} << 32);
 
 }  // namespace
 
+uint32_t Store::last_incarnation() const {
+  uint32_t last = 0;
+  for (const log::Ring& ring : rings_) last = std::max(last, ring.position().incarnation);
+  return last;
+}
+
 uint64_t Store::session_sequence(uint32_t index) const {
   return first_sequence_of(rings_[index].position().incarnation);
 }
@@ -22,10 +28,7 @@ uint64_t Store::session_sequence(uint32_t index) const {
 Status Store::take_ring(uint32_t index, uint64_t client, uint64_t outcomes_until_ns,
                         uint64_t now_ns) {
   log::Ring& ring = rings_[index];
-  uint32_t incarnation = 0;
-  for (const log::Ring& each : rings_) {
-    incarnation = std::max(incarnation, each.position().incarnation);
-  }
+  uint32_t incarnation = last_incarnation();
   if (incarnation == UINT32_MAX) {
     return make_error(ErrorCode::kFull,
                       "this pool has had all the sessions that it can number; "
@@ -60,6 +63,11 @@ Result<Outcome> Store::outcome(TxId id, bool own, uint64_t now_ns) {
   if (failed_) {
     return make_error(ErrorCode::kIo,
                       "the server can no longer make anything durable; ask after its restart");
+  }
+  if (id.sequence >> 32 > last_incarnation()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "there is no transaction " + id.to_string() +
+                          " yet: its number is beyond those of every session so far");
   }
   if (const auto sealed = outcomes_->sealed(id, now_ns)) return *sealed;
   for (const log::Ring& ring : rings_) {

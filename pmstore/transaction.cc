@@ -106,7 +106,7 @@ void Transaction::State::set_value(Item& item, std::string_view to) {
 void Transaction::State::write(TxItem::Need need, TxItem::Leave leave, TableId table,
                                std::string_view with_key, std::string_view with_value) {
   if (over) return fail(over_error());
-  if (Status sizes = internal::check_sizes(with_key, with_value); !sizes) {
+  if (Status sizes = check_sizes(with_key, with_value); !sizes) {
     return fail(std::move(sizes.error()));
   }
   // Nothing larger than a request can be committed; so this bounds the memory, not the user.
@@ -143,7 +143,7 @@ Task<Result<internal::SessionRef>> Transaction::State::bind() {
 
 Task<Result<std::string>> Transaction::State::get(TableId table, std::string_view with_key) {
   if (over) co_return over_error();
-  if (Status sizes = internal::check_key(with_key); !sizes) co_return std::move(sizes.error());
+  if (Status sizes = check_key(with_key); !sizes) co_return std::move(sizes.error());
   const KeyHash hash = hash_key(table, with_key);
   if (const Item* item = find(table, with_key, hash); item != nullptr && item->writes()) {
     if (item->leave == Item::Leave::kNothing) co_return make_error(ErrorCode::kNotFound);

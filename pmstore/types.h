@@ -16,6 +16,10 @@ inline constexpr size_t kMaxValueBytes = 1u << 20;
 inline constexpr size_t kMaxTables = 128;
 inline constexpr size_t kMaxTableNameBytes = 47;
 
+// What no record can have: InvalidArgument (an empty key), TooLarge.
+Status check_key(std::string_view key);
+Status check_sizes(std::string_view key, std::string_view value);
+
 // A table of one pool. Given by the pool's catalog, never reused.
 enum class TableId : uint16_t {};
 

@@ -22,6 +22,11 @@ class Catalog {
   static Result<Catalog> load(persist::Pool& pool);
 
   const CatalogHeader& header() const { return header_; }
+  // Is no table lost for certain? Not when a copy of the header is damaged, which may have counted
+  // more of them, and not in pools from before they were counted.
+  bool counts_all_tables() const {
+    return both_copies_ && header_.table_count > 0 && header_.table_count == tables_.size();
+  }
   uint64_t ring_offset(uint32_t ring) const {
     return header_.rings_offset + ring * header_.ring_bytes;
   }
@@ -44,7 +49,11 @@ class Catalog {
   Status write_header();
   persist::Pool* pool_;
   CatalogHeader header_{};
+  bool both_copies_ = false;
   std::vector<TableInfo> tables_;
 };
+
+// BadPool: there are records of a table that the catalog does not have any more.
+Error table_is_lost(const std::string& path, uint16_t table);
 
 }  // namespace pmstore::internal

@@ -34,10 +34,6 @@ struct Located {
   uint64_t bucket_version = 0;  // when not found
 };
 
-// InvalidArgument, TooLarge.
-Status check_key(std::string_view key);
-Status check_sizes(std::string_view key, std::string_view value);
-
 // "CommitUnknown: ... 0123-42 ...".
 Error commit_unknown(TxId id, const Error& why);
 

@@ -18,6 +18,8 @@
 #include "base/executor.h"
 #include "fabric/device.h"
 #include "fabric/rpc.h"
+#include "log/log_service.h"
+#include "log/log_store.h"
 #include "persist/remote_writer.h"
 #include "pmstore/internal/rnic_words.h"
 #include "pmstore/internal/store.h"
@@ -59,6 +61,7 @@ struct Endpoint {
   std::unique_ptr<RnicWords> rnic_words;  // discipline rnic only
   std::unique_ptr<fabric::Acceptor> acceptor;
   std::unique_ptr<fabric::Listener> listener;
+  size_t log_endpoint = 0;  // its number at the log service
   bool cpu_moves_data = true;
 };
 
@@ -77,6 +80,9 @@ class ServerCore final : public fabric::RpcHandler {
   ServerCore(Executor& executor, persist::Pool& pool, ServerOptions options,
              std::unique_ptr<Store> store);
   ~ServerCore() override;
+
+  // Opens the logs, where the pool has a log area.
+  Status start_logs();
 
   // Stops accepting and destroys every connection, without resolving anything.
   void shut_down();
@@ -104,6 +110,9 @@ class ServerCore final : public fabric::RpcHandler {
   ServerOptions options;
   LockDiscipline discipline = LockDiscipline::kCpu;
   std::unique_ptr<Store> store;
+  // Both empty in a pool without a log area.
+  std::unique_ptr<log::LogStore> logs;
+  std::unique_ptr<log::LogService> log_service;
   persist::PersistService persist_service;
   std::vector<RingPlace> places;
   std::vector<std::unique_ptr<Endpoint>> endpoints;

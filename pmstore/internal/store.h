@@ -88,7 +88,8 @@ class Store {
   Result<size_t> scan(const ScanRequest& request, std::span<std::byte> room) const;
   // Of a transaction that is not in flight. `own`: its client asks, and says that it has ended;
   // then what has landed in the ring counts, whether or not its place there was told.
-  // OutcomeExpired when neither its ring nor the book knows any more.
+  // OutcomeExpired when neither its ring nor the book knows any more; InvalidArgument for a number
+  // that no session has been given yet, and that may still commit.
   Result<Outcome> outcome(TxId id, bool own, uint64_t now_ns);
 
   // ---- whose ring it is ----
@@ -175,6 +176,8 @@ class Store {
   // Takes it out of the index and the list; false when there was none.
   bool forget_reservation(SlotOffset slot);
   Status flush_entries(log::Ring& ring, uint64_t through_lsn);
+  // store_rings.cc; the youngest session's.
+  uint32_t last_incarnation() const;
 
   persist::Pool& pool_;
   Catalog catalog_;

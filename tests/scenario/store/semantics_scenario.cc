@@ -111,6 +111,8 @@ TEST_P(Semantics, ScanSeesEveryRecordOnce) {
     expected[key] = std::string(static_cast<size_t>(i * 7 % 900), 'v');
     ASSERT_TRUE(put(*client_, key, expected[key]));
   }
+  expected["larger than a page"] = std::string(20'000, 'l');
+  ASSERT_TRUE(put(*client_, "larger than a page", expected["larger than a page"]));
   ASSERT_TRUE(run(client_->put(table(*client_, "other"), "not mine", "x")));
   std::map<std::string, std::string> seen;
   uint64_t cursor = 0;
@@ -209,7 +211,8 @@ TEST_P(Semantics, RingNeverStaysFull) {
 TEST_P(Semantics, LocationCacheSurvivesDeletionAndReuseOfSlots) {
   auto other = connect();
   constexpr int kKeys = 30;
-  for (int round = 0; round < 10; ++round) {
+  const int rounds = times(10, 4);
+  for (int round = 0; round < rounds; ++round) {
     for (int i = 0; i < kKeys; ++i) {
       ASSERT_TRUE(put(*other, "key" + std::to_string((i + round) % kKeys),
                       "value" + std::to_string(round)));

@@ -145,8 +145,8 @@ TEST_P(ServerDeath, AcknowledgedIsThereAndDoubtsHaveOutcomes) {
   run(client_->close());
   client_.reset();
   auto clients = connect_all();
-  constexpr int kDeaths = 6;
-  for (int death = 0; death < kDeaths && !HasFailure(); ++death) {
+  const int deaths = times(6, 3);
+  for (int death = 0; death < deaths && !HasFailure(); ++death) {
     work_until_killed(clients, 100 + 57 * static_cast<uint64_t>(death));
     clients.clear();
     target_.reset();

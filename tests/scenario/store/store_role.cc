@@ -46,11 +46,14 @@ Status StoreRole::open_pool(const StoreSetup& setup) {
   persist::PoolOpenOptions options;
   options.assume_domain = setup.domain;
   if (std::filesystem::exists(setup.path)) {
-    PMSTORE_TRY(pool_, persist::Pool::open(setup.path, options));
+    PMSTORE_TRY(pool_, pmstore::open_pool(setup.path, options));
     return {};
   }
-  PMSTORE_TRY(pool_, persist::Pool::create(setup.path, bytes, options));
-  return format_store(*pool_, format);
+  PMSTORE_TRY(pool_,
+              persist::Pool::create(setup.path, bytes, options, false, [&](persist::Pool& pool) {
+                return format_store(pool, format);
+              }));
+  return {};
 }
 
 Result<fabric::Uri> StoreRole::start(base::Executor& executor, const fabric::Uri& uri,

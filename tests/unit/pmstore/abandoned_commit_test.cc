@@ -172,14 +172,15 @@ TEST_P(Abandoned, CommitThatGoesOnWhenTheClientIsDestroyedLeavesNothing) {
 
 TEST_P(Abandoned, ReadInItsMiddleLeavesItsBufferToWhatStillArrives) {
   prepare();
+  const std::string name = key("read");
   for (uint64_t n = 1; n < 4; ++n) {
     SlowRequest injector(n);
     const fabric::ScopedFaultInjector installed(injector);
     for (int i = 0; i < 200; ++i) {  // more than there are buffers
-      Task<Result<std::string>> read = client_->get(table_, key("read"));
+      Task<Result<std::string>> read = client_->get(table_, name);
       read.start();
     }
-    EXPECT_EQ(*run(client_->get(table_, key("read"))), "old");
+    EXPECT_EQ(*run(client_->get(table_, name)), "old");
   }
   EXPECT_EQ(client_->session().reconnects, 0u);
 }

@@ -220,6 +220,19 @@ TEST_F(ClientWrite, ScanGivesAPageAndWhereToGoOn) {
   EXPECT_EQ(page.records[1].value, "val");
 }
 
+TEST_F(ClientWrite, ScanWaitsForALockedRecord) {
+  int locked = 3;
+  server_->answer = [&](const auto&, fabric::RpcCall call) {
+    if (locked-- > 0) return call.reply_error(make_error(ErrorCode::kConflict));
+    const ScanReply reply{0, 0, 0};
+    call.reply(std::as_bytes(std::span(&reply, 1)));
+  };
+  connect();
+  const auto page = run(client_->scan(kTable, 0));
+  ASSERT_TRUE(page) << page.error().to_string();
+  EXPECT_LT(locked, 0);
+}
+
 TEST_F(ClientWrite, MalformedPagesAndListsAreProtocolErrors) {
   server_->answer = [&](const auto& request, fabric::RpcCall call) {
     const std::byte bytes[20] = {std::byte{9}, {}, {}, {}, {}, {}, {}, {}, std::byte{9}};

@@ -107,6 +107,25 @@ TEST_P(Outcomes, AnotherClientMayAskAboutAnEarlierSessionOfOneThatWorks) {
   run(other->close());
 }
 
+TEST_P(Outcomes, ANumberThatNobodyHasBeenGivenMayStillCommit) {
+  const TxId lost = doubt(false);
+  run(client_->close());
+  client_.reset();
+  auto other = connect();  // the youngest session
+  const uint64_t session = uint64_t{1} << 32;
+  EXPECT_EQ(run(other->outcome({kId, lost.sequence + 100})), Outcome::kAborted);
+  TxId later = lost;
+  for (int i = 0; i < 3; ++i) later.sequence += session;
+  EXPECT_EQ(run(other->outcome(later)).code(), ErrorCode::kInvalidArgument);
+  // Its client comes back, and soon gets there.
+  client_ = connect(kId);
+  Transaction tx = client_->begin();
+  tx.put(table_, "doubt", "1");
+  ASSERT_TRUE(run(tx.commit()));
+  EXPECT_LT(tx.id().sequence, later.sequence + session);
+  run(other->close());
+}
+
 TEST_P(Outcomes, AreNotKeptForEver) {
   const TxId lost = doubt(false);
   work_much(*client_);

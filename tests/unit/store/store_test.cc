@@ -5,6 +5,7 @@
 
 #include "base/checksum.h"
 #include "base/random.h"
+#include "pmstore/check.h"
 #include "tests/unit/store/store_fixture.h"
 
 namespace pmstore::internal {
@@ -361,10 +362,15 @@ TEST(Store, RecordsWithoutATableAreRefused) {
   EXPECT_EQ(Catalog::load(s.pool())->tables().size(), 2u);
   std::memset(table_entry(s, 1), 0, sizeof(TableEntry));
   EXPECT_EQ(Catalog::load(s.pool())->tables().size(), 1u);
+  // Before anything is changed, and in any case.
+  const Status startable = check_startable(s.pool());
   const auto opened = Store::open(s.pool());
+  ASSERT_FALSE(startable);
   ASSERT_FALSE(opened);
-  EXPECT_EQ(opened.code(), ErrorCode::kBadPool);
-  EXPECT_NE(opened.error().message.find("records of table 2"), std::string::npos);
+  for (const Error& error : {startable.error(), opened.error()}) {
+    EXPECT_EQ(error.code, ErrorCode::kBadPool);
+    EXPECT_NE(error.message.find("records of table 2"), std::string::npos);
+  }
 }
 
 TEST(Store, ARecordTornInPlaceIsRepairedFromTheRing) {
@@ -375,7 +381,16 @@ TEST(Store, ARecordTornInPlaceIsRepairedFromTheRing) {
   s.reopen();
   EXPECT_EQ(s.store().recovery().damaged_records, 0u);
   EXPECT_EQ(s.store().recovery().records_applied, 1u);
+  EXPECT_EQ(s.store().recovery().transactions_replayed, 1u);
   EXPECT_EQ(s.get("a")->value, std::string(60, '1'));
+}
+
+TEST(Store, WhatIsInPlaceIsNotCountedAsReplayed) {
+  StoreInRegion s(kRegionBytes);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(s.put("a", std::to_string(i)));
+  s.reopen();
+  EXPECT_EQ(s.store().recovery().entries_read, 3u);
+  EXPECT_EQ(s.store().recovery().transactions_replayed, 0u);
 }
 
 }  // namespace

@@ -1,0 +1,180 @@
+// A server of a pool with a log area: logs beside tables, on the same listener.
+#include <cstring>
+
+#include "fabric/message.h"
+#include "fabric/rpc.h"
+#include "log/log_check.h"
+#include "log/log_protocol.h"
+#include "log/log_store.h"
+#include "tests/unit/pmstore/server_fixture.h"
+
+namespace pmstore {
+namespace {
+
+using testing::ServerFixture;
+
+class ServerLogs : public ServerFixture {
+ protected:
+  void SetUp() override {
+    format_.log_bytes = 1 << 20;
+    ServerFixture::SetUp();
+  }
+
+  struct LogSession {
+    std::unique_ptr<fabric::Device> device;
+    std::unique_ptr<fabric::RpcClient> rpc;
+    std::unique_ptr<fabric::Connection> connection;
+    ~LogSession() {
+      connection.reset();
+      rpc.reset();
+    }
+  };
+  Task<Result<std::unique_ptr<LogSession>>> open_session() {
+    auto session = std::make_unique<LogSession>();
+    PMSTORE_CO_TRY(session->device, fabric::open_device(fabric::Scheme::kLocal, executor_));
+    fabric::RpcOptions options{1 << 20, 1 << 20, 64};
+    PMSTORE_CO_TRY(session->rpc, fabric::RpcClient::create(*session->device, options));
+    log::LogHello hello;
+    hello.client = 5;
+    hello.reply_region = session->rpc->reply_region();
+    fabric::ConnectOptions how;
+    how.hello = std::as_bytes(std::span(&hello, 1));
+    PMSTORE_CO_TRY(session->connection, co_await session->device->connect(uri_, how));
+    log::LogSessionAnswer answer;
+    EXPECT_EQ(session->connection->peer_hello().size(), sizeof answer);
+    std::memcpy(&answer, session->connection->peer_hello().data(), sizeof answer);
+    EXPECT_EQ(answer.regions.bytes, 1u << 20);
+    PMSTORE_CO_TRY_STATUS(session->rpc->attach(*session->connection, answer.request_region));
+    co_return std::move(session);
+  }
+  Result<uint64_t> create_log(LogSession& session, std::string_view name) {
+    std::vector<std::byte> request(sizeof(log::CreateRequest) + name.size());
+    fabric::MessageWriter writer(request);
+    writer.put(log::CreateRequest{
+        64 << 10, log::FullPolicy::kBackPressure, static_cast<uint8_t>(name.size()), 0, 0, {}});
+    writer.put_bytes(name);
+    PMSTORE_TRY(auto reply, run(session.rpc->call(static_cast<uint16_t>(log::LogMethod::kCreate),
+                                                  request, sizeof(log::LogReply))));
+    log::LogReply made{};
+    std::memcpy(&made, reply.bytes().data(), sizeof made);
+    return made.id;
+  }
+  Status append(LogSession& session, uint64_t log, std::string_view payload) {
+    std::vector<std::byte> request(256);
+    fabric::MessageWriter writer(request);
+    writer.put(log::AppendRequest{log, 1, 0});
+    writer.put(log::AppendItem{static_cast<uint32_t>(payload.size())});
+    writer.put_bytes(payload);
+    request.resize(writer.bytes());
+    auto reply = run(session.rpc->call(static_cast<uint16_t>(log::LogMethod::kAppend), request,
+                                       sizeof(log::AppendReply)));
+    return reply ? Status{} : reply.error();
+  }
+};
+
+TEST_F(ServerLogs, LogsAndTablesAreServedTogether) {
+  auto client = connect(1);
+  const TableId table = *run(client->open_table("t", true));
+  ASSERT_TRUE(run(client->put(table, "key", "value")));
+  auto session = run(open_session());
+  ASSERT_TRUE(session) << session.error().to_string();
+  const auto log = create_log(**session, "orders");
+  ASSERT_TRUE(log) << log.error().to_string();
+  ASSERT_TRUE(append(**session, *log, "one"));
+  EXPECT_NE(server_->stat_json().find(R"("logs": {"logs": 1, "sessions_total": 1, )"
+                                      R"("producers_total": 0, "fenced": 0, "shared_appends": 1, )"
+                                      R"("group_commits": 1, "malformed": 0})"),
+            std::string::npos)
+      << server_->stat_json();
+  EXPECT_TRUE(server_->damaged_logs().empty());
+  session->reset();
+  client.reset();
+  ASSERT_TRUE(run(server_->stop()));
+  restart();
+  const auto checked = log::check_logs(*pool_);
+  ASSERT_TRUE(checked);
+  EXPECT_EQ(checked->logs, 1u);
+  EXPECT_EQ(checked->entries, 1u);
+  client = connect(1);
+  EXPECT_EQ(run(client->get(*run(client->open_table("t", false)), "key")), "value");
+  client.reset();
+}
+
+TEST_F(ServerLogs, CrashedServerKeepsWhatWasAcknowledged) {
+  auto session = run(open_session());
+  ASSERT_TRUE(session);
+  const auto log = create_log(**session, "orders");
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(append(**session, *log, "entry"));
+  server_.reset();
+  session->reset();
+  restart();
+  EXPECT_EQ(log::check_logs(*pool_)->entries, 5u);
+}
+
+TEST_F(ServerLogs, StopEndsTheSessions) {
+  auto session = run(open_session());
+  ASSERT_TRUE(session);
+  ASSERT_TRUE(run(server_->stop()));
+  let_time_pass(1'000'000);
+  EXPECT_TRUE((*session)->connection->broken());
+  EXPECT_EQ(run(open_session()).code(), ErrorCode::kDisconnected);
+  session->reset();
+}
+
+class ServerWithoutLogs : public ServerLogs {
+ protected:
+  void SetUp() override { ServerFixture::SetUp(); }
+};
+
+TEST_F(ServerWithoutLogs, SmallPoolHasNoneAndSaysHowToGetThem) {
+  EXPECT_FALSE(log::LogStore::is_in(*pool_));
+  const auto session = run(open_session());
+  ASSERT_FALSE(session);
+  EXPECT_EQ(session.code(), ErrorCode::kUnsupported);
+  EXPECT_NE(session.error().message.find("create it with --log-bytes"), std::string::npos)
+      << session.error().message;
+  EXPECT_EQ(server_->stat_json().find("logs"), std::string::npos);
+}
+
+// What a pool of `bytes` gives to logs.
+uint64_t log_area_of(uint64_t bytes, const FormatOptions& format) {
+  crash::PageBytes region(bytes);
+  auto pool =
+      persist::Pool::in_region(region.bytes(), persist::Domain::kMemoryController, true).value();
+  const Status formatted = format_store(*pool, format);
+  EXPECT_TRUE(formatted) << formatted.error().to_string();
+  for (const persist::Extent& extent : pool->info().extents) {
+    if (extent.kind == persist::ExtentKind::kLog) return extent.bytes;
+  }
+  return 0;
+}
+
+TEST(FormatLogs, DefaultIsAnEighthOfALargePool) {
+  FormatOptions format;
+  format.rings = 2;
+  EXPECT_EQ(log_area_of(64u << 20, format), 8u << 20);
+  EXPECT_EQ(log_area_of((64u << 20) - 4096, format), 0u);
+  format.log_bytes = 0;
+  EXPECT_EQ(log_area_of(64u << 20, format), 0u);
+  format.log_bytes = 3u << 20;
+  EXPECT_EQ(log_area_of(16u << 20, format), 3u << 20);
+}
+
+TEST(FormatLogs, WhatDoesNotFitIsRefused) {
+  crash::PageBytes region(16u << 20);
+  FormatOptions format;
+  format.rings = 2;
+  for (const auto& [bytes, code] :
+       {std::pair<uint64_t, ErrorCode>{4096, ErrorCode::kInvalidArgument},
+        {64u << 20, ErrorCode::kFull}}) {
+    auto pool =
+        persist::Pool::in_region(region.bytes(), persist::Domain::kMemoryController, true).value();
+    format.log_bytes = bytes;
+    const Status formatted = format_store(*pool, format);
+    ASSERT_FALSE(formatted);
+    EXPECT_EQ(formatted.code(), code) << formatted.error().to_string();
+  }
+}
+
+}  // namespace
+}  // namespace pmstore
