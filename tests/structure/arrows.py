@@ -17,6 +17,7 @@ ARROWS = {
     "persist": {"base", "fabric"},
     "model": {"base", "fabric", "persist"},
     "log": {"base", "fabric", "persist"},
+    "bindings": {"base", "fabric", "persist", "log"},
     "pmstore": {"base", "fabric", "persist", "log"},
     "fs": {"base", "fabric", "persist", "log", "pmstore"},
     "ddio": {"base"},
