@@ -1,0 +1,110 @@
+// The host that we run on: sysfs for PCI configuration space, /dev/cpu/N/msr for MSRs.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "ddio/internal/file_tree.h"
+#include "ddio/machine.h"
+
+namespace pmstore::ddio {
+namespace {
+
+class File {
+ public:
+  File(const std::string& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC)) {}
+  ~File() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  explicit operator bool() const { return fd_ >= 0; }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+class RealMachine final : public Machine {
+ public:
+  bool real() const override { return true; }
+  // Forgotten at a reboot, as the registers are.
+  std::string default_state_file() const override { return "/run/pmstore/ddio.state"; }
+
+  Result<std::string> read_text(const std::string& path) const override {
+    return files_.read_text(path);
+  }
+  Result<std::vector<std::string>> list(const std::string& path) const override {
+    return files_.list(path);
+  }
+  Result<std::string> resolve(const std::string& path) const override {
+    return files_.resolve(path);
+  }
+
+  Result<uint32_t> read_config(const PciAddress& address, uint32_t offset) const override {
+    const std::string what = fmt::format("cannot read {}+{:#x}", address.text(), offset);
+    const File file(config_path(address), O_RDONLY);
+    if (!file) return files_.refused(what, errno);
+    uint32_t value = 0;
+    const ssize_t got = ::pread(file.get(), &value, sizeof(value), offset);
+    if (got == sizeof(value)) return value;
+    if (got < 0) return files_.refused(what, errno);
+    // Those who are not root get the first 64 bytes and no error.
+    struct stat status {};
+    if (fstat(file.get(), &status) == 0 && status.st_size > static_cast<off_t>(offset)) {
+      return files_.refused(what, EACCES);
+    }
+    return make_error(ErrorCode::kIo,
+                      what +
+                          ": the kernel has no extended configuration space for it: boot "
+                          "without pci=nommconf");
+  }
+
+  Status write_config(const PciAddress& address, uint32_t offset, uint32_t value) override {
+    const std::string what = fmt::format("cannot write {}+{:#x}", address.text(), offset);
+    const File file(config_path(address), O_RDWR);
+    if (!file) return files_.refused(what, errno);
+    const ssize_t put = ::pwrite(file.get(), &value, sizeof(value), offset);
+    if (put != sizeof(value)) return files_.refused(what, put < 0 ? errno : EIO);
+    return {};
+  }
+
+  Result<uint64_t> read_msr(uint32_t cpu, uint32_t number) const override {
+    const std::string what = fmt::format("cannot read MSR {:#x} of CPU {}", number, cpu);
+    const File file(msr_path(cpu), O_RDONLY);
+    if (!file) return no_msr(what, errno);
+    uint64_t value = 0;
+    const ssize_t got = ::pread(file.get(), &value, sizeof(value), number);
+    if (got != sizeof(value)) return files_.refused(what, got < 0 ? errno : EIO);
+    return value;
+  }
+
+  Status write_msr(uint32_t cpu, uint32_t number, uint64_t value) override {
+    const std::string what = fmt::format("cannot write MSR {:#x} of CPU {}", number, cpu);
+    const File file(msr_path(cpu), O_RDWR);
+    if (!file) return no_msr(what, errno);
+    const ssize_t put = ::pwrite(file.get(), &value, sizeof(value), number);
+    if (put != sizeof(value)) return files_.refused(what, put < 0 ? errno : EIO);
+    return {};
+  }
+
+ private:
+  static std::string config_path(const PciAddress& address) {
+    return "/sys/bus/pci/devices/" + address.text() + "/config";
+  }
+  static std::string msr_path(uint32_t cpu) { return fmt::format("/dev/cpu/{}/msr", cpu); }
+  Error no_msr(const std::string& what, int error) const {
+    if (error != ENOENT && error != ENXIO) return files_.refused(what, error);
+    return make_error(ErrorCode::kIo, what + ": there is no /dev/cpu/N/msr: modprobe msr");
+  }
+
+  internal::FileTree files_{""};
+};
+
+}  // namespace
+
+std::unique_ptr<Machine> this_machine() { return std::make_unique<RealMachine>(); }
+
+}  // namespace pmstore::ddio
