@@ -5,8 +5,10 @@
 #include <memory>
 
 #include "tools/bench_run.h"
+#include "tools/command_line.h"
 #include "tools/commands.h"
 #include "tools/console.h"
+#include "tools/micro_options.h"
 #include "tools/revision.h"
 #include "tools/text_table.h"
 
@@ -186,6 +188,9 @@ void print(const KvBenchOptions& options, const BenchRun& run, const KvBench::Ta
 int bench_kv(KvBenchOptions options) {
   if (options.mix == "get") options.put_share = 0;
   if (options.mix == "put") options.put_share = 1;
+  if (const Status good = options.bench.check(); !good) {
+    return fail_command("bench kv", good.error());
+  }
   KvBench bench(options);
   const auto run = run_bench(bench, options.bench);
   if (!run) return fail(kProgram, "bench kv", run.error());

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "tools/bytes_text.h"
+#include "tools/command_line.h"
 #include "tools/commands.h"
 #include "tools/console.h"
 #include "tools/micro_child.h"
@@ -134,9 +135,9 @@ Result<int> serve(const MicroCommand& command) {
 
 int bench_micro(MicroCommand command, const CLI::App& app) {
   Status completed = complete(command, app);
-  if (!completed) return fail_micro(kWhat, completed.error());
+  if (!completed) return fail_command(kWhat, completed.error());
   const Result<int> done = command.serve.empty() ? measure(command) : serve(command);
-  return done ? *done : fail_micro(kWhat, done.error());
+  return done ? *done : fail_command(kWhat, done.error());
 }
 
 void add_workload(CLI::App& app, MicroCommand& command) {

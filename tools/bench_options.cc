@@ -14,50 +14,17 @@ double us(uint64_t ns) { return static_cast<double>(ns) / 1000.0; }
 
 }  // namespace
 
-void BenchOptions::add_to(CLI::App& command, const std::string& threads_option) {
-  session.add_to(command);
-  model.add_to(command);
-  command.get_option("--uri")->required(false);
-  command.parse_complete_callback([this] {
-    if (!model.on() && session.uri.empty()) throw CLI::RequiredError("--uri or --model");
-    // A URI from the environment is not meant then.
-    if (model.on()) session.uri = "local:model:" + model.name;
-  });
-  command
-      .add_option(threads_option, threads,
-                  "connections, each with a thread; local:PATH with more than one is served by one "
-                  "thread more")
-      ->check(CLI::Range(1, 256))
-      ->capture_default_str();
-  command.add_option("--coroutines", coroutines, "transactions at a time on each connection")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-  CLI::Option* const by_time =
-      command.add_option("--seconds", seconds, "how long")->check(CLI::Range(0.01, 86400.0));
-  by_time->capture_default_str();
-  command.add_option("--ops", ops, "so many operations altogether, instead of a time")
-      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
-      ->excludes(by_time);
-  command.add_option("--seed", seed, "of the random choices")->capture_default_str();
-  command.add_option("--client-id", client_id,
-                     "name the first connection's client so, the next ones count on; a client that "
-                     "comes back under its old name gets its old ring (default: random)");
-  command
-      .add_option("--ride-through", ride_through_seconds,
-                  "go on when the server is away, for at most so many seconds")
-      ->check(CLI::Range(0.0, 3600.0));
-  command
-      .add_option(
-          "--strategy", strategy,
-          "how redo records get to a server whose locks are rnic: auto, naive, outstanding, "
-          "doorbell, flush, two_sided")
-      ->check(parsed_by(persist::parse_strategy, "STRATEGY"))
-      ->capture_default_str();
-  command.add_flag("--no-one-sided-reads", no_one_sided, "read by RPC only");
-  command
-      .add_option("--location-cache", cache_entries, "places of records that a client remembers")
-      ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 28))
-      ->capture_default_str();
+Status BenchOptions::check() const {
+  if (!model.on()) return {};
+  PMSTORE_TRY_STATUS(model.check());
+  const auto wrong = [](const char* what) { return make_error(ErrorCode::kInvalidArgument, what); };
+  if (session.assume_domain == persist::domain_name(persist::Domain::kNone)) {
+    return wrong("the modelled nvm is never an ordinary file: use --assume-domain adr or eadr");
+  }
+  if (strategy != "auto" && persist::parse_rules(model.rules)->named.has(persist::Rule::kH9)) {
+    return wrong("rule h9 chooses the strategy, and --strategy does, too: leave one of them out");
+  }
+  return {};
 }
 
 ClientOptions BenchOptions::client_options(uint32_t thread) const {
@@ -67,9 +34,9 @@ ClientOptions BenchOptions::client_options(uint32_t thread) const {
   if (client_id == 0 && model.on()) options.client = base::mix64(seed) / 2 + 1 + thread;
   options.reconnect_timeout_ns = static_cast<uint64_t>(ride_through_seconds * 1e9);
   options.log_strategy = *persist::parse_strategy(strategy);
-  if (model.on() && strategy == "auto") {
-    const auto rules =
-        model.store_rules();  // without H9 two posts, where one-sided is right at all
+  if (model.on() && strategy == "auto" && session.locks != discipline_name(LockDiscipline::kCpu)) {
+    // Without H9 two posts, where one-sided is right at all.
+    const auto rules = model.store_rules();
     if (rules && !rules->has(persist::Rule::kH9) && rules->has(persist::Rule::kH3)) {
       options.log_strategy = persist::WriteStrategy::kOutstanding;
     }
@@ -108,12 +75,20 @@ nlohmann::ordered_json config_json(const BenchOptions& options, const SessionInf
 }
 
 std::string config_text(const BenchOptions& options, const SessionInfo& info) {
-  return fmt::format("{}, {} x {} at a time, domain {}{}, locks {}, log {}, reads {}, revision {}",
-                     printable(options.session.uri), options.threads, options.coroutines,
-                     persist::domain_name(info.persist.domain),
-                     options.session.assume_domain.empty() ? "" : " (assumed)",
-                     discipline_name(info.discipline), persist::strategy_name(info.log_strategy),
-                     info.one_sided_reads ? "one-sided" : "by RPC", kRevision);
+  std::string kept;
+  if (options.model.on()) {
+    for (const persist::Rule rule : options.model.kept_rules()) {
+      kept += fmt::format("{}{}", kept.empty() ? "\na store always follows: " : ", ",
+                          persist::rule_name(rule));
+    }
+  }
+  return fmt::format(
+      "{}, {} x {} at a time, domain {}{}, locks {}, log {}, reads {}, revision {}{}",
+      printable(options.session.uri), options.threads, options.coroutines,
+      persist::domain_name(info.persist.domain),
+      options.session.assume_domain.empty() ? "" : " (assumed)", discipline_name(info.discipline),
+      persist::strategy_name(info.log_strategy), info.one_sided_reads ? "one-sided" : "by RPC",
+      kRevision, kept);
 }
 
 nlohmann::ordered_json counters_json(const fabric::Counters& counters, uint64_t ops) {

@@ -1,7 +1,6 @@
 // BenchOptions: what every benchmark takes, and the parts of the object that every one prints.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -10,7 +9,14 @@
 #include "tools/model_options.h"
 #include "tools/session_options.h"
 
+namespace CLI {
+class App;
+}
+
 namespace pmstore::tools {
+
+// Those of both, of which --uri or --model is needed. Both outlive the command.
+void add_place_to(CLI::App& command, SessionOptions& session, ModelOptions& model);
 
 struct BenchOptions {
   SessionOptions session;
@@ -28,6 +34,9 @@ struct BenchOptions {
 
   // `threads_option`: what threads are called, "--threads" or "--clients".
   void add_to(CLI::App& command, const std::string& threads_option);
+  // What the parser cannot refuse: errors of ModelOptions::check(), and InvalidArgument where an
+  // option has no place on the modelled machine or contradicts another one.
+  Status check() const;
   // Of the thread with this number.
   ClientOptions client_options(uint32_t thread) const;
   // A local:PATH with several threads: the server has a thread of its own, too.

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "tools/bytes_text.h"
+#include "tools/command_line.h"
 #include "tools/commands.h"
 #include "tools/console.h"
 #include "tools/micro_options.h"
@@ -88,9 +89,9 @@ Result<int> measure(const PersistCommand& command) {
 
 int bench_persist(PersistCommand command, const CLI::App& app) {
   Status completed = complete(command, app);
-  if (!completed) return fail_micro(kWhat, completed.error());
+  if (!completed) return fail_command(kWhat, completed.error());
   const Result<int> done = measure(command);
-  return done ? *done : fail_micro(kWhat, done.error());
+  return done ? *done : fail_command(kWhat, done.error());
 }
 
 }  // namespace
@@ -98,6 +99,7 @@ int bench_persist(PersistCommand command, const CLI::App& app) {
 void add_bench_persist(CLI::App& bench, Invocation& invocation) {
   auto command = std::make_shared<PersistCommand>();
   command->options.point.window = 1;
+  command->options.model_clients = 1;
   CLI::App* const app = bench.add_subcommand(
       "persist", "durable remote writes: all strategies against payload and persistence domain");
   command->options.add_to(*app);
@@ -110,8 +112,8 @@ void add_bench_persist(CLI::App& bench, Invocation& invocation) {
       ->delimiter(',')
       ->check(parsed_by(persist::parse_domain, "DOMAIN"));
   app->add_option("--rules", command->rules,
-                  "which of the nine rules are followed, like all,-h6; each strategy says by "
-                  "itself what h9 is about")
+                  "which of the nine rules are followed, like all,-h6; h9 cannot be named, "
+                  "since the strategies are what it is about")
       ->check(parsed_by(persist::parse_rules, "RULES"))
       ->capture_default_str();
   app->add_option("--plot", command->options.plot, "draw the rates as bars, FILE.png");

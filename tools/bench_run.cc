@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <csignal>
 #include <optional>
 #include <thread>
 
 #include "base/clock.h"
+#include "tools/commands.h"
 #include "tools/console.h"
+#include "tools/damage_warning.h"
 #include "tools/model_service.h"
 #include "tools/pool_service.h"
 
@@ -16,36 +17,6 @@ namespace pmstore::tools {
 namespace {
 
 constexpr uint64_t kAwayPauseNs = 50'000'000;
-
-std::atomic<BenchControl*> interruptible{nullptr};
-std::atomic<bool> interrupted{false};
-
-void on_signal(int) {
-  interrupted.store(true);
-  if (BenchControl* const control = interruptible.load()) control->stop();
-}
-
-// The first signal ends the work in order; a second one ends the program at once.
-class StopOnSignal {
- public:
-  explicit StopOnSignal(BenchControl& control) {
-    interruptible.store(&control);
-    struct sigaction action {};
-    action.sa_handler = on_signal;
-    action.sa_flags = static_cast<int>(SA_RESETHAND);
-    sigaction(SIGINT, &action, &old_int_);
-    sigaction(SIGTERM, &action, &old_term_);
-  }
-  ~StopOnSignal() {
-    sigaction(SIGINT, &old_int_, nullptr);
-    sigaction(SIGTERM, &old_term_, nullptr);
-    interruptible.store(nullptr);
-  }
-
- private:
-  struct sigaction old_int_ {};
-  struct sigaction old_term_ {};
-};
 
 class Runner {
  public:
@@ -95,7 +66,10 @@ class Runner {
 
 void Runner::fail(Error error) {
   const std::lock_guard lock(mutex_);
-  if (!error_) error_ = std::move(error);
+  // Of several, the one that somebody has to act on.
+  if (!error_ || (error.code == ErrorCode::kCommitUnknown && error_->code != error.code)) {
+    error_ = std::move(error);
+  }
   failed_.store(true, std::memory_order_release);
   control_.stop();
 }
@@ -174,6 +148,7 @@ Task<void> Runner::phases(Executor& executor, uint32_t index) {
   if (!connected) co_return fail(std::move(connected.error()));
   Client& client = **connected;
   if (first) {
+    warn_of_damage(kProgram, client);
     run_.session = client.session();
     Status prepared = co_await ride_through(client, &Bench::prepare);
     if (!prepared) fail(std::move(prepared.error()));
@@ -282,6 +257,7 @@ Result<BenchRun> Runner::run() {
     serve.pool = serve.listen.front().name;
     serve.open.assume_domain = client.assume_domain;
     serve.server.discipline = client.local_discipline;
+    serve.server.reuse_departed_rings = true;
     PMSTORE_TRY(service, ServiceThread::start(serve));
   }
   const StopOnSignal stop_on_signal(control_);
@@ -294,7 +270,7 @@ Result<BenchRun> Runner::run() {
   for (std::thread& each : threads) each.join();
   if (error_) return *error_;
   run_.seconds = std::max(1e-9, static_cast<double>(end_ns_ - start_ns_) / 1e9);
-  run_.interrupted = interrupted.load();
+  run_.interrupted = StopOnSignal::interrupted();
   return run_;
 }
 

@@ -12,25 +12,10 @@
 #include <vector>
 
 #include "fabric/capabilities.h"
+#include "tools/bench_control.h"
 #include "tools/bench_options.h"
 
 namespace pmstore::tools {
-
-// Says when to stop. Any thread.
-class BenchControl {
- public:
-  // True after the last moment, after stop(), and after SIGINT or SIGTERM (see StopOnSignal).
-  bool over(uint64_t now_ns) const {
-    return now_ns >= deadline_ns_.load(std::memory_order_relaxed) ||
-           stopped_.load(std::memory_order_relaxed);
-  }
-  void stop() { stopped_.store(true); }
-  void set_deadline(uint64_t time_ns) { deadline_ns_.store(time_ns); }
-
- private:
-  std::atomic<uint64_t> deadline_ns_{UINT64_MAX};
-  std::atomic<bool> stopped_{false};
-};
 
 class Bench {
  public:

@@ -6,8 +6,10 @@
 #include <memory>
 #include <random>
 
+#include "tools/command_line.h"
 #include "tools/commands.h"
 #include "tools/console.h"
+#include "tools/micro_options.h"
 #include "tools/revision.h"
 
 namespace pmstore::tools {
@@ -15,6 +17,12 @@ namespace pmstore::tools {
 using namespace smallbank;
 
 Task<Status> SmallbankBench::prepare(Client& client) {
+  PMSTORE_CO_TRY_STATUS(co_await find_or_load(client));
+  // Now that there is a bank: a run that comes no further leaves no file.
+  co_return journal_ ? Status{} : open_journal();
+}
+
+Task<Status> SmallbankBench::find_or_load(Client& client) {
   PMSTORE_CO_TRY(tables_, co_await open_tables(client, !options_.no_load && !options_.audit_only));
   PMSTORE_CO_TRY(accounts_, co_await find_bank(client, tables_));
   if (accounts_ != 0) {
@@ -127,9 +135,10 @@ int bench_smallbank(SmallbankOptions options) {
     options.bench.threads = 1;
     options.bench.coroutines = 1;
   }
+  if (const Status good = options.bench.check(); !good) {
+    return fail_command("bench smallbank", good.error());
+  }
   SmallbankBench bench(options);
-  const Status journal = bench.open_journal();
-  if (!journal) return fail(kProgram, "bench smallbank", journal.error());
   const auto run = run_bench(bench, options.bench);
   if (!run) return fail(kProgram, "bench smallbank", run.error());
   const SmallbankReport report(options, bench, *run);

@@ -25,9 +25,6 @@ struct SmallbankOptions {
 class SmallbankBench final : public Bench {
  public:
   explicit SmallbankBench(const SmallbankOptions& options);
-  // Before the run. Errors of Journal::create and Journal::open.
-  Status open_journal();
-
   Task<Status> prepare(Client& client) override;
   Task<Status> work(Client& client, uint32_t thread, uint32_t coroutine,
                     BenchControl& control) override;
@@ -40,6 +37,9 @@ class SmallbankBench final : public Bench {
   const smallbank::Audit& audit() const { return audit_; }
 
  private:
+  // Errors of Journal::create and Journal::open.
+  Task<Status> find_or_load(Client& client);
+  Status open_journal();
   const SmallbankOptions& options_;
   uint64_t run_id_;
   smallbank::Tables tables_;

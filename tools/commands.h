@@ -2,22 +2,30 @@
 // `invocation`, which must outlive the parsing.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <string_view>
 
-#include "tools/session_options.h"
+namespace CLI {
+class App;
+}
 
 namespace pmstore::tools {
+
+struct Invocation;
 
 inline constexpr std::string_view kProgram = "pmstore";
 
 void add_pool_commands(CLI::App& app, Invocation& invocation);
 void add_kv_commands(CLI::App& app, Invocation& invocation);
+void add_log_commands(CLI::App& app, Invocation& invocation);
 // Adds `kv txn` to `kv`.
 void add_kv_txn(CLI::App& kv, Invocation& invocation);
 // Add themselves to `bench`.
 void add_bench_kv(CLI::App& bench, Invocation& invocation);
+void add_bench_log(CLI::App& bench, Invocation& invocation);
 void add_bench_smallbank(CLI::App& bench, Invocation& invocation);
 void add_bench_micro(CLI::App& bench, Invocation& invocation);
 void add_bench_persist(CLI::App& bench, Invocation& invocation);
+
+void add_ddio_commands(CLI::App& app, Invocation& invocation);
 
 }  // namespace pmstore::tools

@@ -7,6 +7,7 @@
 #include <array>
 #include <sstream>
 
+#include "tools/command_line.h"
 #include "tools/session_options.h"
 
 namespace pmstore::tools {
@@ -69,6 +70,15 @@ Result<std::string> parse_locks_or_auto(std::string_view text) {
                     "'" + std::string(text) + "' is not auto, cpu or rnic");
 }
 
+Result<fabric::Uri> parse_served_uri(std::string_view text) {
+  PMSTORE_TRY(auto uri, fabric::parse_uri(text));
+  if (uri.scheme != fabric::Scheme::kLocal) return uri;
+  return make_error(ErrorCode::kInvalidArgument,
+                    "'" + std::string(text) +
+                        "' could be reached from inside this process only; listen at tcp://, "
+                        "shm:// or verbs://");
+}
+
 Result<std::string> parse_on_off(std::string_view text) {
   if (text == "on" || text == "off") return std::string(text);
   return make_error(ErrorCode::kInvalidArgument, "'" + std::string(text) + "' is not on or off");
@@ -82,7 +92,7 @@ void DaemonConfig::add_to(CLI::App& app) {
                  "where to serve: tcp://HOST:PORT, shm://NAME or verbs://HOST:PORT; may be given "
                  "several times")
       ->required()
-      ->check(parsed_by(fabric::parse_uri, "URI"));
+      ->check(parsed_by(parse_served_uri, "URI"));
   app.add_option("--create", create, "make the pool with this size when the path does not exist")
       ->check(parsed_by(parse_bytes, "SIZE"));
   app.add_option("--locks", locks,

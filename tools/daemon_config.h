@@ -5,11 +5,14 @@
 //   lease-ms = 5000
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
 #include "tools/pool_service.h"
+
+namespace CLI {
+class App;
+}
 
 namespace pmstore::tools {
 

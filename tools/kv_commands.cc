@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tools/bytes_text.h"
+#include "tools/command_line.h"
 #include "tools/kv_session.h"
 #include "tools/text_table.h"
 
@@ -55,6 +56,10 @@ base::Task<int> put(Client& client, const KvOptions& options) {
   const std::string what = "kv put '" + printable(options.key) + "'";
   auto value = read_argument(options.value, options.literal, kMaxValueBytes);
   if (!value) co_return fail(kProgram, what, value.error());
+  // Before the table is made: what is refused leaves nothing.
+  if (auto sizes = check_sizes(options.key, *value); !sizes) {
+    co_return fail(kProgram, what, sizes.error());
+  }
   auto table = co_await client.open_table(options.table, true);
   if (!table) co_return fail(kProgram, what, table.error());
   const Status done = co_await client.put(*table, options.key, *value);

@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "pmstore/types.h"
+
 namespace pmstore::tools {
 namespace {
 
@@ -115,8 +117,11 @@ Result<std::vector<ScriptStep>> parse_script(std::string_view text) {
           line, fmt::format("{} takes {}, got {} words", form->name,
                             form->words == 1 ? "a key" : "a key and a value", words.size() - 1));
     }
-    steps.push_back({form->kind, std::move(words[1]),
-                     form->words == 2 ? std::move(words[2]) : std::string(), line});
+    std::string value = form->words == 2 ? std::move(words[2]) : std::string();
+    if (auto sizes = check_sizes(words[1], value); !sizes) {
+      return make_error(sizes.code(), fmt::format("line {}: {}", line, sizes.error().message));
+    }
+    steps.push_back({form->kind, std::move(words[1]), std::move(value), line});
   }
   return steps;
 }

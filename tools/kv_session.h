@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "tools/commands.h"
 #include "tools/console.h"
+#include "tools/damage_warning.h"
 #include "tools/session_options.h"
 
 namespace pmstore::tools {
@@ -37,6 +38,7 @@ int with_client(const KvOptions& options, std::string_view what, Body body) {
   auto client = executor.run(
       Client::connect(executor, options.session.parsed_uri(), options.session.client_options()));
   if (!client) return fail(kProgram, what, client.error());
+  warn_of_damage(kProgram, **client);
   const int status = executor.run(body(**client, options));
   executor.run((*client)->close());
   return status;

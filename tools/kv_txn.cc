@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "tools/bytes_text.h"
+#include "tools/command_line.h"
 #include "tools/kv_script.h"
 #include "tools/kv_session.h"
 

@@ -79,7 +79,8 @@ MicroClient::MicroClient(fabric::Device& device, const MicroPoint& point, uint32
 
 MicroClient::~MicroClient() = default;
 
-base::Task<Status> MicroClient::connect_link(Link& link, fabric::Uri uri) {
+base::Task<Status> MicroClient::connect_route(Link& link, fabric::Uri uri) {
+  Link::Route& route = *link.routes.emplace_back(std::make_unique<Link::Route>());
   MicroHello hello{};
   hello.magic = kMicroHelloMagic;
   hello.medium = static_cast<uint8_t>(micro_medium(point_));
@@ -89,41 +90,69 @@ base::Task<Status> MicroClient::connect_link(Link& link, fabric::Uri uri) {
   hello.range_bytes = point_.range_bytes;
   if (hello.two_sided != 0) {
     const fabric::RpcOptions options = rpc_options(point_);
-    PMSTORE_CO_TRY(link.rpc, fabric::RpcClient::create(device_, options));
+    PMSTORE_CO_TRY(route.rpc, fabric::RpcClient::create(device_, options));
     hello.ring_bytes = options.request_ring_bytes;
     hello.calls = options.max_calls;
-    hello.replies = link.rpc->reply_region();
+    hello.replies = route.rpc->reply_region();
   }
   fabric::ConnectOptions options;
   options.hello = std::as_bytes(std::span(&hello, 1));
-  PMSTORE_CO_TRY(link.connection, co_await device_.connect(std::move(uri), std::move(options)));
-  const auto bytes = link.connection->peer_hello();
-  if (bytes.size() == sizeof link.answer) std::memcpy(&link.answer, bytes.data(), bytes.size());
-  if (link.answer.magic != kMicroAnswerMagic || link.answer.workers == 0 ||
-      link.answer.workers > kMostServerThreads) {
+  PMSTORE_CO_TRY(route.connection, co_await device_.connect(std::move(uri), std::move(options)));
+  const auto bytes = route.connection->peer_hello();
+  if (bytes.size() == sizeof route.answer) std::memcpy(&route.answer, bytes.data(), bytes.size());
+  if (route.answer.magic != kMicroAnswerMagic || route.answer.workers == 0 ||
+      route.answer.workers > kMostServerThreads) {
     co_return make_error(ErrorCode::kVersionMismatch,
                          "this is not a server of this revision of pmstore bench micro; start one "
                          "with pmstore bench micro --serve URI");
   }
-  if (link.rpc) {
-    PMSTORE_CO_TRY_STATUS(link.rpc->attach(*link.connection, link.answer.requests));
+  if (route.rpc) {
+    PMSTORE_CO_TRY_STATUS(route.rpc->attach(*route.connection, route.answer.requests));
   }
-  tally_.server = {static_cast<persist::Domain>(link.answer.domain),
-                   static_cast<persist::WriteLanding>(link.answer.landing),
-                   link.answer.native_flush != 0};
+  tally_.server = {static_cast<persist::Domain>(route.answer.domain),
+                   static_cast<persist::WriteLanding>(route.answer.landing),
+                   route.answer.native_flush != 0};
   if (point_.persistent) {
     persist::RemoteWriterOptions writer;
     writer.strategy = micro_strategy(point_);
-    PMSTORE_CO_TRY(link.writer,
-                   persist::RemoteWriter::create(device_, *link.connection, link.rpc.get(),
-                                                 link.answer.granted, tally_.server, writer));
-    tally_.strategy = link.writer->strategy();
+    PMSTORE_CO_TRY(route.writer,
+                   persist::RemoteWriter::create(device_, *route.connection, route.rpc.get(),
+                                                 route.answer.granted, tally_.server, writer));
+    tally_.strategy = route.writer->strategy();
   }
   if (point_.op == MicroOp::kAtomic &&
-      link.connection->capabilities().atomics == fabric::AtomicScope::kNone) {
+      route.connection->capabilities().atomics == fabric::AtomicScope::kNone) {
     co_return make_error(ErrorCode::kUnsupported,
                          "this fabric has no remote atomics: use local, verbs or --model");
   }
+  co_return Status{};
+}
+
+base::Task<Status> MicroClient::connect_link(Link& link, uint64_t stream,
+                                             const fabric::Uri& server) {
+  // The first route asks thread 0 how many threads there are.
+  PMSTORE_CO_TRY_STATUS(co_await connect_route(link, server));
+  link.of_dimm.fill(link.routes.front().get());
+  if (is_one_sided(point_)) co_return Status{};
+  const MicroAnswer answer = link.routes.front()->answer;
+  const uint32_t workers = micro_workers(point_, answer.workers);
+  const bool owners = answer.interleaved != 0 && micro_has_owners(point_);
+  std::vector<Link::Route*> of_worker(workers, nullptr);
+  of_worker[0] = link.routes.front().get();
+  for (uint64_t dimm = 0; dimm < kInterleavedDimms; ++dimm) {
+    const auto worker = owners ? micro_owner(point_, workers, stream, dimm)
+                               : static_cast<uint32_t>(stream % workers);
+    if (of_worker[worker] == nullptr) {
+      PMSTORE_CO_TRY_STATUS(
+          co_await connect_route(link, micro_worker_uri(server, worker, answer.ports[worker])));
+      of_worker[worker] = link.routes.back().get();
+    }
+    link.of_dimm[dimm] = of_worker[worker];
+  }
+  const auto unused = [&](const auto& route) {
+    return std::find(link.of_dimm.begin(), link.of_dimm.end(), route.get()) == link.of_dimm.end();
+  };
+  std::erase_if(link.routes, unused);  // the one that was asked, at most
   co_return Status{};
 }
 
@@ -132,17 +161,10 @@ base::Task<Status> MicroClient::connect(fabric::Uri server) {
   PMSTORE_CO_TRY(region_, device_.register_memory(memory_, fabric::Access::kLocal));
   const uint64_t streams = uint64_t{point_.clients} * point_.connections;
   for (uint32_t i = 0; i < point_.connections; ++i) {
-    // Connections go round the server threads. The first one asks thread 0 how many there are.
+    // Connections go round the server threads.
     const uint64_t stream = uint64_t{index_} * point_.connections + i;
     auto link = std::make_unique<Link>(point_, stream, streams, i);
-    PMSTORE_CO_TRY_STATUS(co_await connect_link(*link, server));
-    const uint32_t workers = micro_workers(point_, link->answer.workers);
-    const auto worker = static_cast<uint32_t>(stream % workers);
-    if (worker != 0 && !is_one_sided(point_)) {
-      fabric::Uri uri = micro_worker_uri(server, worker, link->answer.ports[worker]);
-      link = std::make_unique<Link>(point_, stream, streams, i);
-      PMSTORE_CO_TRY_STATUS(co_await connect_link(*link, std::move(uri)));
-    }
+    PMSTORE_CO_TRY_STATUS(co_await connect_link(*link, stream, server));
     links_.push_back(std::move(link));
   }
   co_return Status{};
@@ -176,7 +198,9 @@ base::Task<void> MicroClient::run(fabric::Uri server, MicroControl& control) {
 
 fabric::Counters MicroClient::counters() const {
   fabric::Counters sum;
-  for (const auto& link : links_) sum += link->connection->counters();
+  for (const auto& link : links_) {
+    for (const auto& route : link->routes) sum += route->connection->counters();
+  }
   return sum;
 }
 

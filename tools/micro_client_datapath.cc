@@ -52,7 +52,7 @@ void MicroClient::count(uint64_t start_ns, uint64_t end_ns, uint32_t requests) {
 
 void MicroClient::add_request(Link& link, std::byte* local) {
   const fabric::LocalBuffer from{local, bytes_, region_.get()};
-  const fabric::RemoteAddress to = link.answer.granted.at(link.addresses.next());
+  const fabric::RemoteAddress to = link.routes.front()->answer.granted.at(link.addresses.next());
   switch (point_.op) {
     case MicroOp::kWrite: batch_.write(from, to); return;
     case MicroOp::kAtomic: batch_.fetch_add(from, to, 1); return;
@@ -69,7 +69,7 @@ base::Task<Status> MicroClient::one_sided(Link& link, uint32_t slot) {
   for (uint32_t turn = 1; !over(); ++turn) {
     batch_.clear();
     for (uint32_t i = 0; i < point_.batch; ++i) add_request(link, local + i * step);
-    Status done = co_await link.connection->execute(batch_);
+    Status done = co_await link.routes.front()->connection->execute(batch_);
     if (!done) [[unlikely]] {
       if (!is_full(done)) co_return done;
       co_await executor.sleep_for(kRoomNs);
@@ -95,13 +95,13 @@ base::Task<Status> MicroClient::one_by_one(Link& link, uint32_t slot) {
     while (done && posted + 1 < point_.batch) {
       batch_.clear();
       add_request(link, local + posted * step);
-      done = link.connection->post(batch_, nullptr);
+      done = link.routes.front()->connection->post(batch_, nullptr);
       if (done) ++posted;
     }
     if (done) {
       batch_.clear();
       add_request(link, local + posted * step);
-      done = co_await link.connection->execute(batch_);
+      done = co_await link.routes.front()->connection->execute(batch_);
     }
     if (!done) [[unlikely]] {
       if (!is_full(done)) co_return done;
@@ -127,12 +127,13 @@ base::Task<Status> MicroClient::two_sided(Link& link, uint32_t slot) {
   const uint32_t wanted = point_.op == MicroOp::kRead ? bytes_ : 0;
   uint64_t start_ns = executor.now_ns();
   for (uint32_t turn = 1; !over(); ++turn) {
+    const uint64_t offset = echo ? 0 : link.addresses.next();
     if (!echo) {
-      const MicroRequest request{link.addresses.next(), bytes_, 0};
+      const MicroRequest request{offset, bytes_, 0};
       std::memcpy(message, &request, sizeof request);
     }
     const std::span<const std::byte> bytes(message, carried);
-    Result<fabric::RpcReply> reply = co_await link.rpc->call(method, bytes, wanted);
+    Result<fabric::RpcReply> reply = co_await link.route(offset).rpc->call(method, bytes, wanted);
     if (!reply) [[unlikely]]
       co_return std::move(reply.error());
     const uint64_t end_ns = executor.now_ns();
@@ -148,9 +149,10 @@ base::Task<Status> MicroClient::persistent(Link& link, uint32_t slot) {
   std::byte* const local = buffer(link, slot);
   uint64_t start_ns = executor.now_ns();
   for (uint32_t turn = 1; !over(); ++turn) {
-    const persist::RemotePiece pieces[] = {{{local, bytes_, region_.get()}, link.addresses.next()}};
+    const uint64_t offset = link.addresses.next();
+    const persist::RemotePiece pieces[] = {{{local, bytes_, region_.get()}, offset}};
     const std::span<const persist::RemotePiece> all(pieces);
-    Result<persist::Persisted> durable = co_await link.writer->write(all);
+    Result<persist::Persisted> durable = co_await link.route(offset).writer->write(all);
     if (!durable) [[unlikely]]
       co_return std::move(durable.error());
     const uint64_t end_ns = executor.now_ns();

@@ -10,8 +10,8 @@
 
 namespace pmstore::tools {
 
-inline constexpr uint32_t kMicroHelloMagic = 0x484d5001;
-inline constexpr uint32_t kMicroAnswerMagic = 0x414d5001;
+inline constexpr uint32_t kMicroHelloMagic = 0x484d5002;
+inline constexpr uint32_t kMicroAnswerMagic = 0x414d5002;
 inline constexpr size_t kMostServerThreads = 64;
 
 struct MicroHello {
@@ -33,7 +33,8 @@ struct MicroAnswer {
   uint8_t domain;    // persist::Domain of the granted memory
   uint8_t landing;   // persist::WriteLanding
   uint8_t native_flush;
-  uint8_t reserved[5];
+  uint8_t interleaved;  // which DIMM an address is on is known: 4 KiB stripes over six of them
+  uint8_t reserved[4];
   fabric::RemoteRegion granted;
   fabric::RemoteRegion requests;       // with two_sided
   uint16_t ports[kMostServerThreads];  // of the workers, where the fabric has ports

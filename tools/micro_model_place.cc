@@ -10,6 +10,7 @@
 #include "model/host.h"
 #include "tools/aliased_memory.h"
 #include "tools/micro_place.h"
+#include "tools/model_service.h"
 
 namespace pmstore::tools {
 namespace {
@@ -20,8 +21,12 @@ using persist::Rule;
 using persist::Rules;
 
 constexpr char kServerName[] = "server";
+constexpr uint64_t kLandingNs = 1'000'000;
 // Until all of the last-level cache is full of what the server's CPU has written to it.
 constexpr uint64_t kCachedWarmupNs = 40'000'000;
+
+// Its addresses are a mapping for every 4 MiB, and a process has 65,530 of these.
+constexpr uint64_t kMostRange = uint64_t{128} << 30;
 
 Status unsupported(std::string what) {
   return make_error(ErrorCode::kUnsupported, std::move(what));
@@ -61,29 +66,13 @@ class ChargedCore final : public persist::Observer {
   const persist::Domain domain_;
 };
 
-// What the server's host has counted.
+// What the server's host has counted, as if its combining buffers had been written back just then.
 struct Counted {
   std::vector<DimmCounters> dimms;
+  uint64_t cached_lines = 0;  // written, and not at a DIMM yet
   RnicCounters rnic;
-  uint64_t busy_ps = 0;
-
-  static Counted of(model::Host& host) {
-    Counted counted;
-    for (size_t i = 0; i < host.memory().dimms(); ++i) {
-      counted.dimms.push_back(host.memory().dimm(i));
-    }
-    counted.rnic = host.rnic_counters();
-    counted.busy_ps = host.busy_ps();
-    return counted;
-  }
+  double operations = 0;  // that have reached the target memory
 };
-
-nlohmann::ordered_json dimm_json(const DimmCounters& dimm) {
-  return {{"NReadReq", dimm.read_requests},
-          {"NWriteReq", dimm.write_requests},
-          {"NMediaRead", dimm.media_reads},
-          {"NMediaWrite", dimm.media_writes}};
-}
 
 // One modelled machine with one measurement's server and clients.
 class Machine {
@@ -101,8 +90,10 @@ class Machine {
   };
   Status start_worker(uint32_t index, uint32_t workers);
   MicroMemory target(ChargedCore& charged) const;
+  Counted counted() const;
+  double operations() const;
   nlohmann::ordered_json machine_json(const Counted& before, const Counted& after,
-                                      uint64_t operations, double seconds) const;
+                                      double busy_cores) const;
 
   const MicroPoint& point_;
   const std::span<std::byte> memory_;
@@ -165,34 +156,68 @@ Status Machine::start(const model::Parameters& parameters, uint32_t hosts) {
   return {};
 }
 
+// Counters are exact when they are of the same requests that they are divided by. So these are
+// counted where the server's memory is reached, not where the clients hear of it: a one-sided
+// request by its pieces there, a two-sided one when it is served.
+double Machine::operations() const {
+  if (!is_one_sided(point_)) {
+    uint64_t served = 0;
+    for (const Worker& worker : workers_) served += worker.server->served();
+    return static_cast<double>(served);
+  }
+  const RnicCounters rnic = cluster_->host(0).rnic_counters();
+  if (point_.op == MicroOp::kRead) return static_cast<double>(rnic.memory_reads);
+  const auto mtu = static_cast<uint64_t>(cluster_->parameters().link.mtu_bytes);
+  const uint64_t pieces = (micro_bytes(point_) + mtu - 1) / mtu;
+  return static_cast<double>(rnic.memory_writes) / static_cast<double>(pieces);
+}
+
+Counted Machine::counted() const {
+  model::Host& host = cluster_->host(0);
+  Counted counted;
+  for (size_t i = 0; i < host.memory().dimms(); ++i) {
+    counted.dimms.push_back(host.memory().settled_dimm(i));
+  }
+  counted.cached_lines = host.memory().dirty_nvm_lines();
+  counted.rnic = host.rnic_counters();
+  counted.operations = operations();
+  return counted;
+}
+
 Result<MicroResult> Machine::run() {
   model::Host& host = cluster_->host(0);
   std::vector<fabric::Device*> devices;
   for (const auto& device : clients_) devices.push_back(device.get());
   MicroControl control(point_);
   Counted before;
-  Counted after;
-  uint64_t begin_ns = 0;
-  uint64_t end_ns = 0;
+  uint64_t busy_ps = 0;
+  uint64_t elapsed_ns = 0;
   control.on_begin = [&] {
-    before = Counted::of(host);
-    begin_ns = executor_.now_ns();
+    before = counted();
+    busy_ps = host.busy_ps();
+    elapsed_ns = executor_.now_ns();
   };
   control.on_end = [&] {
-    after = Counted::of(host);
-    end_ns = executor_.now_ns();
+    busy_ps = host.busy_ps() - busy_ps;
+    elapsed_ns = executor_.now_ns() - elapsed_ns;
   };
   MicroResult result;
   const std::span<fabric::Device* const> all(devices);
   PMSTORE_TRY(result.tally, executor_.run(run_micro(executor_, all, uri_, point_, control)));
-  result.machine = machine_json(before, after, result.tally.latency_ns.count(),
-                                static_cast<double>(end_ns - begin_ns) / 1e9);
+  // Until all that was acknowledged has landed.
+  const auto land = [](base::Executor& executor) -> base::Task<void> {
+    co_await executor.sleep_for(kLandingNs);
+  };
+  executor_.run(land(executor_));
+  const double busy_cores =
+      elapsed_ns == 0 ? 0.0 : static_cast<double>(busy_ps) / 1000 / static_cast<double>(elapsed_ns);
+  result.machine = machine_json(before, counted(), busy_cores);
   return result;
 }
 
 nlohmann::ordered_json Machine::machine_json(const Counted& before, const Counted& after,
-                                             uint64_t operations, double seconds) const {
-  const double ops = std::max(1.0, static_cast<double>(operations));
+                                             double busy_cores) const {
+  const double ops = std::max(1.0, after.operations - before.operations);
   const auto per_op = [ops](uint64_t total) { return static_cast<double>(total) / ops; };
   DimmCounters all;
   nlohmann::ordered_json dimms = nlohmann::ordered_json::array();
@@ -201,15 +226,17 @@ nlohmann::ordered_json Machine::machine_json(const Counted& before, const Counte
     all += dimm;
     dimms.push_back(dimm_json(dimm));
   }
+  const auto cached =
+      static_cast<double>(after.cached_lines) - static_cast<double>(before.cached_lines);
   const RnicCounters& now = after.rnic;
   const RnicCounters& then = before.rnic;
-  const double busy_s = static_cast<double>(after.busy_ps - before.busy_ps) / 1e12;
   nlohmann::ordered_json json = {
       {"nvm_reads_per_op", per_op(all.read_requests)},
       {"nvm_writes_per_op", per_op(all.write_requests)},
       {"media_reads_per_op", per_op(all.media_reads)},
       {"media_writes_per_op", per_op(all.media_writes)},
       {"write_amplification", all.write_amplification()},
+      {"nvm_lines_cached_per_op", cached / ops},
       {"server_doorbells_per_op", per_op(now.doorbells - then.doorbells)},
       {"server_pcie_transactions_per_op",
        per_op(now.pcie_transactions() - then.pcie_transactions())},
@@ -217,7 +244,7 @@ nlohmann::ordered_json Machine::machine_json(const Counted& before, const Counte
       {"server_wqe_misses_per_op", per_op(now.wqe_misses - then.wqe_misses)},
       {"server_translation_misses_per_op",
        per_op(now.translation_misses - then.translation_misses)},
-      {"server_busy_cores", seconds > 0 ? busy_s / seconds : 0.0}};
+      {"server_busy_cores", busy_cores}};
   if (micro_medium(point_) == MicroMedium::kNvm) json["dimms"] = std::move(dimms);
   return json;
 }
@@ -247,8 +274,15 @@ Status ModelPlace::check(const MicroPoint& point) const {
   }
   const auto cores = static_cast<uint32_t>(parameters_.cpu.cores_per_socket);
   if (point.server_threads > cores) {
-    return unsupported(fmt::format("{} server threads: a socket of this machine has {} cores",
-                                   point.server_threads, cores));
+    return make_error(ErrorCode::kInvalidArgument,
+                      fmt::format("{} server threads: a socket of this machine has {} cores; use "
+                                  "--server-threads 1 to {}",
+                                  point.server_threads, cores, cores));
+  }
+  if (point.range_bytes > kMostRange) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      fmt::format("a range of {} bytes: with --model use at most {}G",
+                                  point.range_bytes, kMostRange >> 30));
   }
   if (point.domain == persist::Domain::kNone) {
     return unsupported("the modelled nvm is never an ordinary file: use domain adr or eadr");

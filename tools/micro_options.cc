@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "model/cluster.h"
+#include "tools/command_line.h"
 #include "tools/commands.h"
 #include "tools/console.h"
 #include "tools/session_options.h"
@@ -60,9 +61,8 @@ void add_model(CLI::App& command, MicroOptions& options) {
 }
 
 // What saturates a modelled server, and how long is long enough there.
-constexpr uint32_t kModelClients = 16;
 constexpr uint32_t kModelServerThreads = 24;
-constexpr uint64_t kModelRange = uint64_t{1} << 30;
+constexpr uint64_t kModelRange = uint64_t{4} << 30;
 constexpr double kModelSeconds = 0.005;
 // Until the ways of the cache that devices may write are full.
 constexpr double kModelWarmupSeconds = 0.005;
@@ -161,7 +161,7 @@ Status MicroOptions::complete(const CLI::App& command) {
     const auto take_default = [&](const char* option, auto& value, auto model_default) {
       if (command.count(option) == 0) value = model_default;
     };
-    take_default("--clients", point.clients, kModelClients);
+    take_default("--clients", point.clients, model_clients);
     take_default("--server-threads", point.server_threads, kModelServerThreads);
     take_default("--range", point.range_bytes, kModelRange);
     take_default("--seconds", seconds, kModelSeconds);
@@ -207,7 +207,7 @@ Result<std::vector<MicroRow>> measure_all(MicroPlace& place, const std::vector<M
   return rows;
 }
 
-int fail_micro(std::string_view what, const Error& why) {
+int fail_command(std::string_view what, const Error& why) {
   fail(kProgram, what, why);
   return why.code == ErrorCode::kInvalidArgument ? kWrongUsage : kFailed;
 }

@@ -1,12 +1,15 @@
 // MicroOptions: what bench micro and bench persist have in common on the command line.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 
 #include "tools/micro_place.h"
 #include "tools/micro_report.h"
+
+namespace CLI {
+class App;
+}
 
 namespace pmstore::tools {
 
@@ -18,7 +21,8 @@ struct MicroOptions {
   std::string ddio;
   std::string assume_domain;
   double seconds = 1;
-  double warmup = -1;  // negative: the default
+  uint32_t model_clients = 48;  // the default of --clients on a modelled machine: they saturate it
+  double warmup = -1;           // negative: the default
   bool json = false;
   std::string plot;
 
@@ -36,7 +40,7 @@ struct MicroOptions {
 Result<std::vector<MicroRow>> measure_all(MicroPlace& place, const std::vector<MicroCase>& cases,
                                           bool keep_going);
 
-// Status 2 for InvalidArgument, else 1.
-int fail_micro(std::string_view what, const Error& why);
+// Prints "pmstore: WHAT: WHY"; kWrongUsage for InvalidArgument, else kFailed.
+int fail_command(std::string_view what, const Error& why);
 
 }  // namespace pmstore::tools

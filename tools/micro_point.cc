@@ -30,6 +30,12 @@ Status wrong(std::string what) { return make_error(ErrorCode::kInvalidArgument, 
 
 constexpr uint32_t kMostPayload = 1u << 20;
 
+// Rule H2 has something to bound: server threads that write to nvm.
+bool bounds_writers(const MicroPoint& point) {
+  return point.op == MicroOp::kWrite && !is_one_sided(point) && point.medium == MicroMedium::kNvm &&
+         point.rules.has(Rule::kH2);
+}
+
 }  // namespace
 
 std::string_view op_name(MicroOp op) {
@@ -96,16 +102,22 @@ bool micro_non_temporal(const MicroPoint& point) {
 WriteStrategy micro_strategy(const MicroPoint& point) {
   if (!is_one_sided(point)) return WriteStrategy::kTwoSided;
   if (point.strategy != WriteStrategy::kAuto) return point.strategy;
-  return point.rules.has(Rule::kH9) ? WriteStrategy::kDoorbell : WriteStrategy::kNaive;
+  return point.rules.has(Rule::kH9) ? WriteStrategy::kDoorbell : WriteStrategy::kOutstanding;
 }
 
 uint32_t micro_workers(const MicroPoint& point, uint32_t server_threads) {
-  const bool cpu_writes = point.op == MicroOp::kWrite && !is_one_sided(point);
-  if (!cpu_writes || point.medium != MicroMedium::kNvm || !point.rules.has(Rule::kH2)) {
-    return server_threads;
-  }
+  if (!bounds_writers(point)) return server_threads;
   const uint32_t dimms = point.single_dimm ? 1 : uint32_t{kInterleavedDimms};
   return std::min(server_threads, point.writers_per_dimm * dimms);
+}
+
+bool micro_has_owners(const MicroPoint& point) {
+  return bounds_writers(point) && micro_bytes(point) <= kStripeBytes;
+}
+
+uint32_t micro_owner(const MicroPoint& point, uint32_t workers, uint64_t stream, uint64_t dimm) {
+  const uint64_t writers = std::min(point.writers_per_dimm, workers);
+  return static_cast<uint32_t>((dimm * writers + stream % writers) % workers);
 }
 
 MicroMedium micro_medium(const MicroPoint& point) {
@@ -141,6 +153,9 @@ Status check_point(const MicroPoint& point) {
       (point.strategy == WriteStrategy::kTwoSided) == is_one_sided(point)) {
     return wrong(fmt::format("strategy {} is not possible with --side {}",
                              persist::strategy_name(point.strategy), side_name(point.side)));
+  }
+  if (point.strategy != WriteStrategy::kAuto && point.named_rules.has(Rule::kH9)) {
+    return wrong("rule h9 chooses the strategy, and it is given, too: leave one of them out");
   }
   if (point.batch == 0 || point.batch > fabric::Batch::kMaxWorkRequests) {
     return wrong(

@@ -47,7 +47,7 @@ struct MicroPoint {
   MicroMedium medium = MicroMedium::kDram;
   // Writes: durable before they count. One-sided by `strategy`; two-sided, the server drains.
   bool persistent = false;
-  // kAuto: by rule H9, kDoorbell or kNaive.
+  // kAuto: by rule H9, kDoorbell or kOutstanding.
   persist::WriteStrategy strategy = persist::WriteStrategy::kAuto;
   uint32_t payload_bytes = 64;
   uint64_t range_bytes = 64u << 20;  // of the target memory, from its start
@@ -86,6 +86,12 @@ bool micro_non_temporal(const MicroPoint& point);
 persist::WriteStrategy micro_strategy(const MicroPoint& point);
 // How many of the server's threads take requests, after rule H2.
 uint32_t micro_workers(const MicroPoint& point, uint32_t server_threads);
+// Rule H2 where it is known which DIMM an address is on: requests go to the threads that may write
+// to their DIMM. Only where the CPU writes nvm, and at most a stripe with a request.
+bool micro_has_owners(const MicroPoint& point);
+// The thread of micro_workers() that takes the requests of this stream for this DIMM, with H2: each
+// DIMM has at most writers_per_dimm threads, and each thread as few DIMMs as that allows.
+uint32_t micro_owner(const MicroPoint& point, uint32_t workers, uint64_t stream, uint64_t dimm);
 // Where requests go: an atomic's is decided by rule H8.
 MicroMedium micro_medium(const MicroPoint& point);
 // "one-sided 64 B write to nvm, random"

@@ -105,6 +105,7 @@ Result<MicroAnswer> MicroServer::accept(const MicroHello& hello, Peer& peer) {
   answer.domain = static_cast<uint8_t>(memory.capability.domain);
   answer.landing = static_cast<uint8_t>(memory.capability.landing);
   answer.native_flush = memory.capability.native_flush ? 1 : 0;
+  answer.interleaved = memory.interleaved ? 1 : 0;
   answer.granted = peer.medium->region->remote();
   answer.workers = static_cast<uint32_t>(ports_.size());
   std::copy(ports_.begin(), ports_.end(), answer.ports);
@@ -207,6 +208,7 @@ void MicroServer::load(const Peer& peer, fabric::RpcCall call) {
 
 void MicroServer::on_call(fabric::RpcPeer& rpc, fabric::RpcCall call) {
   const Peer& peer = *static_cast<Peer*>(rpc.owner);
+  ++served_;
   switch (call.method()) {
     case kMicroEchoMethod: call.reply({}); return;
     case kMicroStoreMethod: store(peer, std::move(call)); return;

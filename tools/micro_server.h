@@ -52,6 +52,8 @@ class MicroServer final : public fabric::Acceptor, public fabric::RpcHandler {
   // before the first client. Until then clients are told of this one only.
   void set_workers(std::vector<uint16_t> ports) { ports_ = std::move(ports); }
   size_t clients() const { return peers_.size(); }
+  // Calls that were answered, whatever they asked for.
+  uint64_t served() const { return served_; }
 
   Result<std::vector<std::byte>> on_hello(uint64_t token,
                                           std::span<const std::byte> hello) override;
@@ -73,6 +75,7 @@ class MicroServer final : public fabric::Acceptor, public fabric::RpcHandler {
   fabric::Device& device_;
   std::vector<std::unique_ptr<Medium>> media_;
   std::vector<uint16_t> ports_;
+  uint64_t served_ = 0;
   std::unordered_map<uint64_t, std::unique_ptr<Peer>> pending_;
   std::unordered_map<const Peer*, std::unique_ptr<Peer>> peers_;
   std::unique_ptr<fabric::Listener> listener_;

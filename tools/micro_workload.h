@@ -82,7 +82,9 @@ class MicroClient {
   enum class Phase : uint8_t { kWarmUp, kCounting, kOver };
 
   base::Task<Status> connect(fabric::Uri server);
-  base::Task<Status> connect_link(Link& link, fabric::Uri uri);
+  // A new route, to the server thread at `uri`.
+  base::Task<Status> connect_route(Link& link, fabric::Uri uri);
+  base::Task<Status> connect_link(Link& link, uint64_t stream, const fabric::Uri& server);
   base::Task<bool> meet();
   base::Task<void> work();
   base::Task<void> keep_busy(Link& link, uint32_t slot);

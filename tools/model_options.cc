@@ -1,7 +1,9 @@
 #include "tools/model_options.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iterator>
 
 #include "tools/session_options.h"
 
@@ -10,30 +12,24 @@ namespace {
 
 using persist::Rule;
 
+constexpr uint64_t kLeastPoolBytes = uint64_t{1} << 20;
+
 // What can be switched around a store. The layout of its records and logs follows H5 to H7 always,
 // and its server has one core, so that H2 is out of question.
 constexpr Rule kSwitchable[] = {Rule::kH1, Rule::kH3, Rule::kH4, Rule::kH8, Rule::kH9};
 
+bool is_switchable(Rule rule) {
+  return std::find(std::begin(kSwitchable), std::end(kSwitchable), rule) != std::end(kSwitchable);
+}
+
 }  // namespace
 
-void ModelOptions::add_to(CLI::App& command) {
-  command.add_option("--model", name,
-                     fmt::format("run on a modelled machine in virtual time, instead of --uri: {}",
-                                 fmt::join(model::parameter_set_names(), ", ")));
-  command.add_option("--hosts", hosts, "of the model: one serves, the others are clients")
-      ->check(CLI::Range(2u, model::Cluster::kMaxHosts))
-      ->capture_default_str();
-  command.add_option("--model-parameters", parameters_file,
-                     "a TOML file that changes parameters of the model");
-  command
-      .add_option("--rules", rules,
-                  "of the model: which of the rules h1 to h9 hold; h1, h3, h4, h8 and h9 can be "
-                  "switched (all, none, all,-h3, none,+h1)")
-      ->check(parsed_by(persist::parse_rules, "RULES"))
-      ->capture_default_str();
-  command.add_option("--model-pool", pool_bytes, "size of the modelled server's pool")
-      ->check(parsed_by(parse_bytes, "BYTES"))
-      ->capture_default_str();
+Status ModelOptions::check() const {
+  PMSTORE_TRY_STATUS(parameters());
+  PMSTORE_TRY_STATUS(store_rules());
+  if (*parse_bytes(pool_bytes) >= kLeastPoolBytes) return {};
+  return make_error(ErrorCode::kInvalidArgument, fmt::format("--model-pool {}: use at least {}M",
+                                                             pool_bytes, kLeastPoolBytes >> 20));
 }
 
 Result<model::Parameters> ModelOptions::parameters() const {
@@ -50,7 +46,7 @@ Result<persist::Rules> ModelOptions::store_rules() const {
   for (unsigned number = 1; number <= persist::kRules; ++number) {
     const auto rule = static_cast<Rule>(number);
     if (choice.on.has(rule)) continue;
-    if (std::find(std::begin(kSwitchable), std::end(kSwitchable), rule) != std::end(kSwitchable)) {
+    if (is_switchable(rule)) {
       on = on.without(rule);
     } else if (choice.named.has(rule)) {
       return make_error(ErrorCode::kUnsupported,
@@ -60,6 +56,16 @@ Result<persist::Rules> ModelOptions::store_rules() const {
     }
   }
   return on;
+}
+
+std::vector<Rule> ModelOptions::kept_rules() const {
+  const persist::RuleChoice choice = *persist::parse_rules(rules);
+  std::vector<Rule> kept;
+  for (unsigned number = 1; number <= persist::kRules; ++number) {
+    const auto rule = static_cast<Rule>(number);
+    if (!choice.on.has(rule) && !is_switchable(rule)) kept.push_back(rule);
+  }
+  return kept;
 }
 
 }  // namespace pmstore::tools

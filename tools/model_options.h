@@ -1,14 +1,18 @@
 // ModelOptions: the options that put a benchmark on the modelled machine, and what they come to.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "model/cluster.h"
 #include "persist/domain.h"
 #include "persist/rules.h"
 #include "persist/strategy.h"
+
+namespace CLI {
+class App;
+}
 
 namespace pmstore::tools {
 
@@ -20,6 +24,8 @@ struct ModelOptions {
   std::string pool_bytes = "256M";
 
   bool on() const { return !name.empty(); }
+  // Errors of parameters() and store_rules(), and InvalidArgument for a pool that is too small.
+  Status check() const;
   // --model, --hosts, --model-parameters, --rules, --model-pool
   void add_to(CLI::App& command);
 
@@ -28,6 +34,8 @@ struct ModelOptions {
   // The rules in force. Unsupported for a rule that was switched by name and that a store cannot
   // switch.
   Result<persist::Rules> store_rules() const;
+  // Those that `rules` leaves out and that hold all the same, because a store has no other way.
+  std::vector<persist::Rule> kept_rules() const;
 };
 
 }  // namespace pmstore::tools

@@ -16,6 +16,13 @@ constexpr uint32_t kSpareRings = 4;
 
 }  // namespace
 
+nlohmann::ordered_json dimm_json(const model::DimmCounters& dimm) {
+  return {{"NReadReq", dimm.read_requests},
+          {"NWriteReq", dimm.write_requests},
+          {"NMediaRead", dimm.media_reads},
+          {"NMediaWrite", dimm.media_writes}};
+}
+
 Result<std::unique_ptr<ModelService>> ModelService::start(Executor& executor,
                                                           const ModelServiceOptions& options) {
   std::unique_ptr<ModelService> service(new ModelService(executor));
@@ -52,6 +59,7 @@ Status ModelService::open(const ModelServiceOptions& options) {
   FormatOptions format;
   format.identity = base::mix64(options.seed);
   format.rings = std::max(format.rings, options.clients + kSpareRings);
+  format.log_bytes = options.log_bytes;
   PMSTORE_TRY_STATUS(format_store(*pool_, format));
   host.watch(pool_->memory(), kServerCore);
 
@@ -83,40 +91,71 @@ nlohmann::ordered_json ModelService::config_json() const {
   nlohmann::ordered_json config = {{"machine", options_.model.name},
                                    {"hosts", cluster_->hosts()},
                                    {"rules", persist::rules_text(rules_)},
+                                   {"kept_rules", nlohmann::ordered_json::array()},
                                    {"parameters_file", nullptr}};
   if (!options_.model.parameters_file.empty()) {
     config["parameters_file"] = options_.model.parameters_file;
+  }
+  for (const Rule rule : options_.model.kept_rules()) {
+    config["kept_rules"].push_back(persist::rule_name(rule));
   }
   return config;
 }
 
 ModelService::Mark ModelService::now() const {
   model::Host& host = cluster_->host(0);
-  return {host.rnic_counters(), host.memory().all_dimms(), host.core(kServerCore).busy_ps(),
-          cluster_->events().now_ps()};
+  Mark mark{
+      host.rnic_counters(), {}, host.core(kServerCore).busy_ps(), cluster_->events().now_ps()};
+  for (size_t i = 0; i < host.memory().dimms(); ++i) {
+    mark.dimms.push_back(host.memory().settled_dimm(i));
+  }
+  return mark;
 }
 
-void ModelService::mark() { mark_ = now(); }
+ModelService::Mark ModelService::Mark::operator-(const Mark& other) const {
+  Mark result = *this;
+  result.rnic -= other.rnic;
+  for (size_t i = 0; i < dimms.size(); ++i) result.dimms[i] = dimms[i] - other.dimms[i];
+  result.busy_ps -= other.busy_ps;
+  result.now_ps -= other.now_ps;
+  return result;
+}
+
+void ModelService::mark() {
+  mark_ = now();
+  paused_.reset();
+}
+
+void ModelService::pause() { paused_ = now(); }
+
+void ModelService::resume() {
+  mark_ = now() - (*paused_ - mark_);
+  paused_.reset();
+}
+
+ModelService::Mark ModelService::counted() const { return (paused_ ? *paused_ : now()) - mark_; }
+
+model::DimmCounters ModelService::dimms() const {
+  model::DimmCounters all;
+  for (const model::DimmCounters& dimm : counted().dimms) all += dimm;
+  return all;
+}
 
 nlohmann::ordered_json ModelService::counters_json() const {
-  const Mark end = now();
-  const model::DimmCounters dimms = end.dimms - mark_.dimms;
-  const auto count = [&](uint64_t model::RnicCounters::*member) {
-    return end.rnic.*member - mark_.rnic.*member;
-  };
-  const auto elapsed_ps = static_cast<double>(std::max<uint64_t>(1, end.now_ps - mark_.now_ps));
-  return {{"server_core_busy", static_cast<double>(end.busy_ps - mark_.busy_ps) / elapsed_ps},
-          {"rnic_requests", count(&model::RnicCounters::requests)},
-          {"rnic_doorbells", count(&model::RnicCounters::doorbells)},
-          {"pcie_transactions", end.rnic.pcie_transactions() - mark_.rnic.pcie_transactions()},
-          {"qp_misses", count(&model::RnicCounters::qp_misses)},
-          {"cache_misses", end.rnic.cache_misses() - mark_.rnic.cache_misses()},
-          {"receive_buffer_full", count(&model::RnicCounters::full_buffer)},
-          {"nvm_read_requests", dimms.read_requests},
-          {"nvm_write_requests", dimms.write_requests},
-          {"nvm_media_reads", dimms.media_reads},
-          {"nvm_media_writes", dimms.media_writes},
-          {"write_amplification", dimms.write_amplification()}};
+  const Mark counts = counted();
+  nlohmann::ordered_json dimms_array = nlohmann::ordered_json::array();
+  for (const model::DimmCounters& dimm : counts.dimms) dimms_array.push_back(dimm_json(dimm));
+  const model::RnicCounters& rnic = counts.rnic;
+  const auto elapsed_ps = static_cast<double>(std::max<uint64_t>(1, counts.now_ps));
+  return {{"server_core_busy", static_cast<double>(counts.busy_ps) / elapsed_ps},
+          {"rnic_requests", rnic.requests},
+          {"rnic_doorbells", rnic.doorbells},
+          {"pcie_transactions", rnic.pcie_transactions()},
+          {"qp_misses", rnic.qp_misses},
+          {"cache_misses", rnic.cache_misses()},
+          {"receive_buffer_full", rnic.full_buffer},
+          {"write_amplification", dimms().write_amplification()},
+          {"dimms", std::move(dimms_array)}};
 }
 
 }  // namespace pmstore::tools

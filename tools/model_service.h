@@ -8,7 +8,9 @@
 #include <sys/mman.h>
 
 #include <memory>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "model/cluster.h"
 #include "persist/pool.h"
@@ -17,12 +19,16 @@
 
 namespace pmstore::tools {
 
+// {"NReadReq", "NWriteReq", "NMediaRead", "NMediaWrite"}, the hardware's names.
+nlohmann::ordered_json dimm_json(const model::DimmCounters& dimm);
+
 struct ModelServiceOptions {
   ModelOptions model;
   persist::Domain domain = persist::Domain::kMemoryController;
   std::optional<LockDiscipline> discipline;
   uint32_t clients = 1;
   uint64_t seed = 1;
+  uint64_t log_bytes = FormatOptions::kDefaultLogBytes;  // of the pool, for logs
 };
 
 class ModelService {
@@ -40,8 +46,13 @@ class ModelService {
   Status stop();
   // {"machine", "hosts", "rules", ...}: what was modelled.
   nlohmann::ordered_json config_json() const;
-  // What the server's RNIC and DIMMs counted since mark().
+  // What the server's RNIC and DIMMs counted since mark(), what was in the DIMMs' combining buffers
+  // at both moments included.
   void mark();
+  // What happens between the two is not counted.
+  void pause();
+  void resume();
+  model::DimmCounters dimms() const;  // all of them together
   nlohmann::ordered_json counters_json() const;
 
  private:
@@ -51,13 +62,15 @@ class ModelService {
   };
   struct Mark {
     model::RnicCounters rnic;
-    model::DimmCounters dimms;
+    std::vector<model::DimmCounters> dimms;
     uint64_t busy_ps = 0;
     uint64_t now_ps = 0;
+    Mark operator-(const Mark& other) const;
   };
   explicit ModelService(Executor& executor) : executor_(executor) {}
   Status open(const ModelServiceOptions& options);
   Mark now() const;
+  Mark counted() const;  // since mark(), without the pauses
 
   Executor& executor_;
   ModelServiceOptions options_;
@@ -68,6 +81,7 @@ class ModelService {
   std::unique_ptr<Server> server_;
   fabric::Uri uri_{fabric::Scheme::kLocal, {}, 0};
   Mark mark_;
+  std::optional<Mark> paused_;
 };
 
 }  // namespace pmstore::tools

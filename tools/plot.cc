@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -55,6 +56,22 @@ std::string curves_script(const Plot& plot) {
   return data + command + "\n";
 }
 
+// What gnuplot has said, as one line: the last one that is not blank or points to a place.
+std::string last_line(std::string_view output) {
+  std::string last;
+  while (!output.empty()) {
+    const size_t end = std::min(output.find('\n'), output.size());
+    const std::string_view line = output.substr(0, end);
+    output.remove_prefix(std::min(end + 1, output.size()));
+    const size_t first = line.find_first_not_of(" \t^");
+    if (first != std::string_view::npos) last = line.substr(first);
+  }
+  // "\"script\" line 3: " is about a file that is gone.
+  const size_t where = last.find("\" line ");
+  const size_t colon = where == std::string::npos ? where : last.find(": ", where);
+  return colon == std::string::npos ? last : last.substr(colon + 2);
+}
+
 Error io(std::string what) { return make_error(ErrorCode::kIo, std::move(what)); }
 
 }  // namespace
@@ -72,6 +89,12 @@ Status check_plot(const std::string& path) {
     return make_error(
         ErrorCode::kInvalidArgument,
         fmt::format("--plot {}: the picture is a PNG; use a name that ends in .png", path));
+  }
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  if (access(folder.c_str(), W_OK) != 0) {
+    return io(fmt::format("--plot {}: {}; name a file in a folder that is there and can be written",
+                          path, std::strerror(errno)));
   }
   const char* const folders = std::getenv("PATH");
   std::string_view rest = folders == nullptr ? "/usr/bin:/bin" : folders;
@@ -108,7 +131,8 @@ Status draw(const Plot& plot, const std::string& path) {
   unlink(script_path.c_str());
   struct stat made;
   if (status == 0 && stat(path.c_str(), &made) == 0 && made.st_size > 0) return {};
-  return io(fmt::format("{}: gnuplot has failed: {}", path, output.empty() ? "no output" : output));
+  return io(fmt::format("{}: gnuplot has failed: {}", path,
+                        output.empty() ? "no output" : last_line(output)));
 }
 
 }  // namespace pmstore::tools

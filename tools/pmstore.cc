@@ -1,13 +1,18 @@
 // pmstore: the command line of the store.
-#include <CLI/CLI.hpp>
+#include <csignal>
 
+#include "tools/command_line.h"
 #include "tools/commands.h"
 #include "tools/console.h"
+#include "tools/doctor_command.h"
 #include "tools/revision.h"
+#include "tools/tune_command.h"
 
 using namespace pmstore::tools;
 
 int main(int argc, char** argv) {
+  // Who starts us may ignore it, and then the end of a child would not be noticed.
+  std::signal(SIGCHLD, SIG_DFL);
   CLI::App app{"pmstore: durable transactions on persistent memory, from the command line",
                "pmstore"};
   app.require_subcommand(1);
@@ -19,12 +24,17 @@ int main(int argc, char** argv) {
   Invocation invocation;
   add_pool_commands(app, invocation);
   add_kv_commands(app, invocation);
+  add_log_commands(app, invocation);
   CLI::App* const bench = app.add_subcommand("bench", "measure, and audit");
   bench->require_subcommand(1);
   bench->footer("example: pmstore bench kv --uri local:/dev/shm/pool --seconds 5");
   add_bench_kv(*bench, invocation);
+  add_bench_log(*bench, invocation);
   add_bench_smallbank(*bench, invocation);
   add_bench_micro(*bench, invocation);
   add_bench_persist(*bench, invocation);
+  add_ddio_commands(app, invocation);
+  add_doctor_command(app, invocation);
+  add_tune_commands(app, invocation);
   return parse_and_run(app, argc, argv, invocation);
 }

@@ -5,8 +5,10 @@
 #include <csignal>
 
 #include "tools/bytes_text.h"
+#include "tools/command_line.h"
 #include "tools/console.h"
 #include "tools/daemon_config.h"
+#include "tools/damage_warning.h"
 #include "tools/revision.h"
 #include "tools/session_options.h"
 
@@ -39,6 +41,7 @@ void announce(const PoolService& service, bool json) {
                 {"revision", kRevision},
                 {"recovery",
                  {{"transactions", recovery.transactions_replayed},
+                  {"log_entries", recovery.entries_read},
                   {"records_applied", recovery.records_applied},
                   {"live_records", recovery.live_records},
                   {"damaged_records", recovery.damaged_records},
@@ -51,9 +54,9 @@ void announce(const PoolService& service, bool json) {
         static_cast<double>(recovery.duration_us) / 1000.0));
   }
   std::fflush(stdout);
-  if (recovery.damaged_records > 0) {
-    fail("pmstored", fmt::format("warning: {} damaged records", recovery.damaged_records),
-         "their media lost data; they are treated as deleted");
+  warn_of_damage("pmstored", recovery);
+  for (const std::string& damage : service.server().damaged_logs()) {
+    fail("pmstored", "warning: " + damage, "their media lost data; see pmstore pool check");
   }
 }
 
@@ -72,6 +75,8 @@ int serve(const DaemonConfig& config) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // Who starts us may ignore it, and then the end of a child would not be noticed.
+  std::signal(SIGCHLD, SIG_DFL);
   struct sigaction action {};
   action.sa_handler = on_signal;
   sigaction(SIGTERM, &action, nullptr);

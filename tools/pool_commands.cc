@@ -2,12 +2,18 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
 
+#include "log/log_check.h"
+#include "log/log_store.h"
 #include "pmstore/check.h"
+#include "pmstore/server.h"
 #include "tools/bytes_text.h"
+#include "tools/command_line.h"
 #include "tools/commands.h"
 #include "tools/console.h"
 #include "tools/pool_service.h"
+#include "tools/session_options.h"
 #include "tools/text_table.h"
 
 namespace pmstore::tools {
@@ -17,6 +23,7 @@ struct CreateOptions {
   std::string path;
   std::string size = "0";
   std::string ring_bytes = "0";
+  std::string log_bytes;  // empty: the default
   uint32_t rings = FormatOptions{}.rings;
   std::vector<std::string> tables;
   bool force = false;
@@ -67,42 +74,17 @@ void print_info(const persist::PoolInfo& info) {
   print_text(table.text());
 }
 
-// Through a client, the way tables are always made.
-base::Task<Status> make_tables(Executor& executor, const CreateOptions& options) {
-  fabric::Uri uri{fabric::Scheme::kLocal, options.path, 0};
-  ClientOptions client_options;
-  PMSTORE_CO_TRY(auto client,
-                 co_await Client::connect(executor, std::move(uri), std::move(client_options)));
-  Status made;
-  for (const std::string& name : options.tables) {
-    auto opened = co_await client->open_table(name, true);
-    if (!opened) {
-      made = std::move(opened.error());
-      break;
-    }
-  }
-  co_await client->close();
-  co_return made;
-}
-
 int create(const CreateOptions& options) {
   const std::string what = "cannot create pool '" + options.path + "'";
   FormatOptions format;
   format.rings = options.rings;
   format.ring_bytes = *parse_bytes(options.ring_bytes);
-  persist::PoolInfo info;
-  {
-    auto pool = create_store(options.path, *parse_bytes(options.size), {}, format, options.force);
-    if (!pool) return fail(kProgram, what, pool.error());
-    info = (*pool)->info();
-  }
-  if (!options.tables.empty()) {
-    base::RealClock clock;
-    Executor executor(clock);
-    const Status made = executor.run(make_tables(executor, options));
-    if (!made)
-      return fail(kProgram, "cannot make the tables of '" + options.path + "'", made.error());
-  }
+  if (!options.log_bytes.empty()) format.log_bytes = *parse_bytes(options.log_bytes);
+  format.tables = options.tables;
+  const auto pool =
+      create_store(options.path, *parse_bytes(options.size), {}, format, options.force);
+  if (!pool) return fail(kProgram, what, pool.error());
+  const persist::PoolInfo& info = (*pool)->info();
   if (options.json) {
     print_json({{"created", true}, {"pool", info_json(info)}, {"tables", options.tables}});
   } else {
@@ -123,7 +105,16 @@ int info(const std::string& path, bool json) {
   return kDone;
 }
 
-void print_check(const CheckReport& report) {
+nlohmann::ordered_json logs_json(const log::LogCheckReport& report) {
+  return {{"epoch", report.epoch},
+          {"area_bytes", report.area_bytes},
+          {"largest_free", report.largest_free},
+          {"logs", report.logs},
+          {"entries", report.entries},
+          {"problems", report.problems}};
+}
+
+void print_check(const CheckReport& report, const std::optional<log::LogCheckReport>& logs) {
   TextTable table(1);
   table.row({"starts of a server", std::to_string(report.epoch)});
   table.row({"closed in order", report.clean ? "yes" : "no"});
@@ -135,19 +126,34 @@ void print_check(const CheckReport& report) {
   table.row({"redo rings in use", std::to_string(report.rings_in_use)});
   table.row({"redo entries", std::to_string(report.log_entries)});
   table.row({"records to replay", std::to_string(report.to_replay)});
+  if (logs) {
+    table.row({"logs", std::to_string(logs->logs)});
+    table.row({"log entries", std::to_string(logs->entries)});
+    table.row({"largest log that fits", fmt::format("{} bytes", logs->largest_free)});
+  }
   print_text(table.text());
   for (const std::string& problem : report.problems) print_text("problem: " + problem + "\n");
+  if (!logs) return;
+  for (const std::string& problem : logs->problems) print_text("problem: " + problem + "\n");
 }
 
 int check(const std::string& path, bool json) {
   const std::string what = "cannot check pool '" + path + "'";
-  const auto pool = persist::Pool::open(path, {});
+  const auto pool = persist::Pool::view(path);
   if (!pool) return fail(kProgram, what, pool.error());
   const auto report = check_store(**pool);
   if (!report) return fail(kProgram, what, report.error());
+  std::optional<log::LogCheckReport> logs;
+  if (log::LogStore::is_in(**pool)) {
+    auto checked = log::check_logs(**pool);
+    if (!checked) return fail(kProgram, what, checked.error());
+    logs = std::move(*checked);
+  }
+  std::vector<std::string> problems = report->problems;
+  if (logs) problems.insert(problems.end(), logs->problems.begin(), logs->problems.end());
   if (json) {
     print_json({{"path", json_bytes(path)},
-                {"sound", report->sound()},
+                {"sound", problems.empty()},
                 {"epoch", report->epoch},
                 {"clean", report->clean},
                 {"tables", report->tables},
@@ -158,15 +164,15 @@ int check(const std::string& path, bool json) {
                 {"rings_in_use", report->rings_in_use},
                 {"log_entries", report->log_entries},
                 {"to_replay", report->to_replay},
-                {"problems", report->problems}});
+                {"logs", logs ? logs_json(*logs) : nlohmann::ordered_json()},
+                {"problems", problems}});
   } else {
-    print_check(*report);
+    print_check(*report, logs);
   }
-  if (report->sound()) return kDone;
+  if (problems.empty()) return kDone;
   std::fflush(stdout);
-  return fail(
-      kProgram, "pool '" + path + "' is damaged",
-      fmt::format("{} problems, the first: {}", report->problems.size(), report->problems.front()));
+  return fail(kProgram, "pool '" + path + "' is damaged",
+              fmt::format("{} problems, the first: {}", problems.size(), problems.front()));
 }
 
 }  // namespace
@@ -189,6 +195,9 @@ void add_pool_commands(CLI::App& app, Invocation& invocation) {
                    "redo ring of each client; bounds a transaction to half of it (default: pool / "
                    "128, from 64K to 4M)")
       ->check(parsed_by(parse_bytes, "SIZE"));
+  make->add_option("--log-bytes", options->log_bytes,
+                   "room for logs; 0 for none (default: pool / 8, none below 64M)")
+      ->check(parsed_by(parse_bytes, "SIZE"));
   make->add_option("--table", options->tables, "make this table; may be given several times");
   make->add_flag("--force", options->force, "overwrite the pool that a DAX device holds");
   make->add_flag("--json", options->json, "print one JSON object");
@@ -210,7 +219,7 @@ void add_pool_commands(CLI::App& app, Invocation& invocation) {
   verify->add_option("PATH", *path, "the pool's file or DAX device")->required();
   verify->add_flag("--json", *json, "print one JSON object");
   verify->footer(
-      "Changes nothing in the store; exit status 1 when something is damaged.\n"
+      "Changes nothing; exit status 1 when something is damaged.\n"
       "example: pmstore pool check /dev/shm/pool");
   verify->callback(
       [path, json, &invocation] { invocation.run = [path, json] { return check(*path, *json); }; });

@@ -1,23 +1,20 @@
 #include "tools/pool_service.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <future>
+
+#include "tools/damage_warning.h"
 
 namespace pmstore::tools {
 
 Result<std::unique_ptr<persist::Pool>> create_store(const std::string& path, uint64_t bytes,
                                                     const persist::PoolOpenOptions& open,
                                                     const FormatOptions& format, bool force) {
-  PMSTORE_TRY(auto pool, persist::Pool::create(path, bytes, open, force));
-  const Status formatted = format_store(*pool, format);
-  if (formatted) return pool;
-  const bool is_file = pool->info().medium != "devdax";
-  pool.reset();
-  if (is_file) unlink(path.c_str());  // create() has refused a path that held anything
-  return formatted.error();
+  PMSTORE_TRY_STATUS(check_format(format));  // before a device is cleared
+  return persist::Pool::create(path, bytes, open, force,
+                               [&](persist::Pool& pool) { return format_store(pool, format); });
 }
 
 Result<std::unique_ptr<PoolService>> PoolService::start(const ServiceOptions& options) {
@@ -28,14 +25,19 @@ Result<std::unique_ptr<PoolService>> PoolService::start(const ServiceOptions& op
     PMSTORE_TRY(service->pool_,
                 create_store(options.pool, *options.create_bytes, options.open, {}, false));
   } else {
-    PMSTORE_TRY(service->pool_, persist::Pool::open(options.pool, options.open));
+    PMSTORE_TRY(service->pool_, open_pool(options.pool, options.open));
   }
   Executor& executor = service->executor_;
   PMSTORE_TRY(service->server_,
               executor.run(Server::start(executor, *service->pool_, options.server)));
   for (const fabric::Uri& uri : options.listen) {
-    PMSTORE_TRY(fabric::Uri at, executor.run(service->server_->listen(uri)));
-    service->uris_.push_back(std::move(at));
+    auto at = executor.run(service->server_->listen(uri));
+    if (!at) {
+      // Whatever that says: nobody was served, and the next start recovers.
+      [[maybe_unused]] const Status closed = executor.run(service->server_->stop());
+      return std::move(at.error());
+    }
+    service->uris_.push_back(std::move(*at));
   }
   return service;
 }
@@ -57,6 +59,7 @@ Result<std::unique_ptr<ServiceThread>> ServiceThread::start(const ServiceOptions
       started.set_value(std::move(service.error()));
       return;
     }
+    warn_of_damage("pmstore", (*service)->server().recovery());
     started.set_value(service->get());
     // Whoever started it has ended its own work, so that everything acknowledged is durable;
     // whether the next start has to recover is not the benchmark's matter.

@@ -27,8 +27,8 @@ struct ServiceOptions {
   std::optional<uint64_t> create_bytes;
 };
 
-// A new pool with a store in it; durable on return. When the store does not fit, nothing is left of
-// the file. Errors of Pool::create and format_store.
+// A new pool with a store in it; durable on return. A file appears with all of it, or not at all.
+// Errors of Pool::create and format_store.
 Result<std::unique_ptr<persist::Pool>> create_store(const std::string& path, uint64_t bytes,
                                                     const persist::PoolOpenOptions& open,
                                                     const FormatOptions& format, bool force);

@@ -1,11 +1,6 @@
 #include "tools/session_options.h"
 
-#include <cerrno>
 #include <charconv>
-#include <cstdio>
-#include <cstring>
-
-#include "tools/console.h"
 
 namespace pmstore::tools {
 
@@ -43,58 +38,6 @@ Result<LockDiscipline> parse_locks(std::string_view text) {
   }
   return make_error(ErrorCode::kInvalidArgument,
                     "'" + std::string(text) + "' is not a lock discipline; use cpu or rnic");
-}
-
-int parse_and_run(CLI::App& app, int argc, char** argv, const Invocation& invocation) {
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    const CLI::App* chosen = &app;
-    while (!chosen->get_subcommands().empty()) chosen = chosen->get_subcommands().front();
-    print_text(chosen->help());
-    return kDone;
-  } catch (const CLI::CallForVersion& version) {
-    print_text(std::string(version.what()) + "\n");
-    return kDone;
-  } catch (const CLI::ParseError& error) {
-    fail(app.get_name(), "wrong usage", std::string(error.what()) + "; see --help");
-    return kWrongUsage;
-  }
-  const int status = invocation.run ? invocation.run() : kDone;
-  // What was printed has to have arrived: a full disk must not look like success.
-  if (std::fflush(stdout) != 0 && status == kDone) {
-    return fail(app.get_name(), "cannot write to standard output", std::strerror(errno));
-  }
-  return status;
-}
-
-void SessionOptions::add_to(CLI::App& command) {
-  CLI::Option* const where =
-      command
-          .add_option("--uri", uri,
-                      "the store: tcp://HOST:PORT, shm://NAME, verbs://HOST:PORT, or local:PATH, "
-                      "which opens the pool in this process; default: $PMSTORE_URI")
-          ->required()
-          ->check(parsed_by(fabric::parse_uri, "URI"));
-  // The parser gives every option that was not used its environment's value, also those of commands
-  // that were not called, whose variables may be the called one's. So only this command's, and only
-  // once it is called.
-  command.preparse_callback([where](size_t) { where->envname("PMSTORE_URI"); });
-  command
-      .add_option("--assume-domain", assume_domain,
-                  "with local:PATH, treat the pool's memory as this persistence domain instead of "
-                  "the detected one: none, adr, eadr")
-      ->check(parsed_by(persist::parse_domain, "DOMAIN"));
-  command
-      .add_option("--locks", locks,
-                  "with local:PATH, who changes lock words: cpu (default) or rnic; else, refuse a "
-                  "server with the other one")
-      ->check(parsed_by(parse_locks, "DISCIPLINE"));
-  command
-      .add_option("--timeout", timeout_seconds,
-                  "seconds to wait for a connection or an answer (default 5)")
-      ->check(CLI::Range(0.001, 3600.0));
-  command.add_flag("--json", json, "print one JSON object");
 }
 
 fabric::Uri SessionOptions::parsed_uri() const { return *fabric::parse_uri(uri); }

@@ -52,7 +52,12 @@ Result<std::unique_ptr<Journal>> Journal::map(const std::string& path, int file,
 Result<std::unique_ptr<Journal>> Journal::create(const std::string& path, uint64_t run,
                                                  uint32_t clients, uint32_t coroutines) {
   const size_t bytes = size_for(clients, coroutines);
-  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (file < 0 && errno == EEXIST) {
+    return make_error(ErrorCode::kAlreadyExists,
+                      "journal '" + path +
+                          "' exists: name a new file, or remove it; --audit-only compares with it");
+  }
   if (file < 0) return io_error(path);
   if (ftruncate(file, static_cast<off_t>(bytes)) != 0) {
     const Error failed = io_error(path);

@@ -22,7 +22,7 @@ struct JournalEntry;
 
 class Journal {
  public:
-  // A new file; one that is there is replaced. Io.
+  // A new file. AlreadyExists: nothing that is there is replaced; Io.
   static Result<std::unique_ptr<Journal>> create(const std::string& path, uint64_t run,
                                                  uint32_t clients, uint32_t coroutines);
   // Io; InvalidArgument when it is not a journal.

@@ -11,9 +11,29 @@ constexpr uint64_t kAwayPauseNs = 20'000'000;
 constexpr unsigned kMaxConflicts =
     100'000;  // of one order; only a lock that nobody frees gets there
 
+bool is_away(ErrorCode code) {
+  return code == ErrorCode::kDisconnected || code == ErrorCode::kTimeout;
+}
+
+// A server that has no place for the client yet is there.
 bool is_connection_trouble(ErrorCode code) {
-  return code == ErrorCode::kDisconnected || code == ErrorCode::kTimeout ||
-         code == ErrorCode::kBackPressure;
+  return is_away(code) || code == ErrorCode::kBackPressure;
+}
+
+// What a run that does not wait for the server, or not any longer, ends with.
+Error with_advice(Error error) {
+  if (!is_away(error.code)) return error;
+  error.message +=
+      "; the server is away: start it again, or give --ride-through SECONDS to wait for it";
+  return error;
+}
+
+Error still_unknown(TxId transaction, const Error& why) {
+  return make_error(ErrorCode::kCommitUnknown,
+                    fmt::format("transaction {} may or may not have committed, and the server is "
+                                "away ({}): when it is back, ask it with pmstore kv outcome {}; "
+                                "--ride-through SECONDS waits for it",
+                                transaction.to_string(), why.to_string(), transaction.to_string()));
 }
 
 }  // namespace
@@ -63,7 +83,7 @@ Task<Result<Worker::Done>> Worker::perform(Order order, BenchControl& control) {
       ++tally_.reconnected_tries;
       co_await executor.sleep_for(kAwayPauseNs);
     } else {
-      co_return std::move(done.error());
+      co_return with_advice(std::move(done.error()));
     }
     if (control.over(executor.now_ns())) co_return Done::kGivenUp;
   }
@@ -121,13 +141,15 @@ Task<Result<Worker::Done>> Worker::resolve() {
   Executor& executor = client_.executor();
   // The server may have to wait out leases before it can say.
   constexpr uint64_t kResolvingNs = 15'000'000'000;
-  const uint64_t deadline_ns =
-      executor.now_ns() + plan_.ride_through_ns + plan_.call_timeout_ns + kResolvingNs;
+  const uint64_t away_until_ns = executor.now_ns() + plan_.ride_through_ns;
+  const Patience patience{away_until_ns + plan_.call_timeout_ns + kResolvingNs, away_until_ns};
   auto outcome = co_await client_.outcome(unknown_);
-  while (!outcome && executor.now_ns() < deadline_ns &&
-         (is_connection_trouble(outcome.code()) || outcome.code() == ErrorCode::kCommitUnknown)) {
+  while (!outcome && worth_asking_again(outcome.code(), patience)) {
     co_await executor.sleep_for(kAwayPauseNs);
     outcome = co_await client_.outcome(unknown_);
+  }
+  if (!outcome && is_connection_trouble(outcome.code())) {
+    co_return still_unknown(unknown_, outcome.error());
   }
   if (!outcome) {
     std::string why = fmt::format("the outcome of {} cannot be found out: {}", unknown_.to_string(),
@@ -141,20 +163,26 @@ Task<Result<Worker::Done>> Worker::resolve() {
   if (plan_.journal != nullptr) {
     plan_.journal->note_acknowledged(plan_.client, plan_.coroutine, expected_);
   }
-  PMSTORE_CO_TRY_STATUS(co_await compare_ledger(deadline_ns));
+  PMSTORE_CO_TRY_STATUS(co_await compare_ledger(patience));
   // The order is tried again.
   if (!committed) co_return make_error(ErrorCode::kConflict);
   co_return Done::kCommitted;
 }
 
-Task<Status> Worker::compare_ledger(uint64_t deadline_ns) {
+bool Worker::worth_asking_again(ErrorCode code, const Patience& patience) const {
+  const uint64_t now_ns = client_.executor().now_ns();
+  if (is_away(code)) return now_ns < patience.away_until_ns;
+  const bool undecided = code == ErrorCode::kCommitUnknown || code == ErrorCode::kConflict ||
+                         code == ErrorCode::kBackPressure;
+  return undecided && now_ns < patience.present_until_ns;
+}
+
+Task<Status> Worker::compare_ledger(Patience patience) {
   Executor& executor = client_.executor();
   for (;;) {
     Transaction transaction = client_.begin();
     Status same = co_await read_ledger(transaction);
-    const bool again =
-        !same && (is_connection_trouble(same.code()) || same.code() == ErrorCode::kConflict);
-    if (!again || executor.now_ns() >= deadline_ns) co_return same;
+    if (same || !worth_asking_again(same.code(), patience)) co_return same;
     co_await executor.sleep_for(kAwayPauseNs);
   }
 }

@@ -76,7 +76,13 @@ class Worker {
   Task<Status> read_ledger(Transaction& transaction);
   // Finds out whether `unknown_` committed; then expected_ is right again.
   Task<Result<Done>> resolve();
-  Task<Status> compare_ledger(uint64_t deadline_ns);
+  // Until when an answer is waited for: from a server that is there, and from one that is away.
+  struct Patience {
+    uint64_t present_until_ns;
+    uint64_t away_until_ns;
+  };
+  bool worth_asking_again(ErrorCode code, const Patience& patience) const;
+  Task<Status> compare_ledger(Patience patience);
   bool may_ride_through(ErrorCode code);
 
   Client& client_;

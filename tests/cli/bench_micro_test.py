@@ -72,6 +72,11 @@ class Bench(unittest.TestCase):
         self.assertEqual([row["parameters"]["request_bytes"] for row in rows], [64, 256, 16, 64])
         rows, _ = self.results("micro", *TINY, "--batch", "4", "--sweep", "rules=all;all,-h9")
         self.assertEqual([row["counters"]["doorbells_per_op"] for row in rows], [0.25, 1])
+        rows, _ = self.results("micro", *TINY, "--persistent", "--model", "optane-cx5", "--sweep",
+                               "rules=all;all,-h9")
+        self.assertEqual([row["strategy"] for row in rows], ["doorbell", "outstanding"])
+        self.assert_refused(2, "rule h9", "micro", *TINY, "--persistent", "--model", "optane-cx5",
+                            "--rules", "all,-h9", "--strategy", "doorbell")
 
     def test_persistent_writes_by_every_way(self):
         rows, _ = self.results("persist", *TINY, "--pool", self.pool, "--domain", "adr,eadr",
@@ -124,6 +129,36 @@ class Bench(unittest.TestCase):
         self.assertEqual(len(padded["machine"]["dimms"]), 6)
         self.assertIn("dimm.media_write_ns", report["config"]["model_parameters"])
 
+    def test_the_modelled_hardware_is_counted_to_the_request(self):
+        rows, _ = self.results("micro", "--model", "optane-cx5", "--payload", "32768",
+                               "--clients", "16", "--seconds", "0.0005", "--warmup", "0.0002")
+        self.assertEqual(rows[0]["machine"]["nvm_writes_per_op"], 512)
+        self.assertEqual(rows[0]["machine"]["write_amplification"], 1)
+        rows, _ = self.results("persist", "--model", "optane-cx5", "--payload", "64,2048",
+                               "--ops", "300")
+        ways = {row["name"]: row["machine"] for row in rows if "machine" in row}
+        for strategy in ("naive", "doorbell", "two_sided"):
+            small, large = ways["64 B " + strategy], ways["2048 B " + strategy]
+            self.assertEqual((small["nvm_writes_per_op"], large["nvm_writes_per_op"]), (1, 32))
+            self.assertAlmostEqual(small["write_amplification"], 4, delta=0.05)
+            self.assertEqual(large["write_amplification"], 1)
+
+    def test_h2_keeps_the_writers_of_a_dimm_few(self):
+        model = ["micro", "--model", "optane-cx5", "--side", "two", "--seconds", "0.002",
+                 "--warmup", "0.001"]
+        rows, _ = self.results(*model, "--single-dimm", "--window", "2", "--server-threads", "20",
+                               "--sweep", "rules=all;all,-h2", "--sweep", "payload=1024,2048,4096")
+        rate = {row["name"]: row["rate_per_s"] for row in rows}
+        for payload in ("1024", "2048", "4096"):
+            few = rate[f"rules=all payload={payload}"]
+            many = rate[f"rules=all,-h2 payload={payload}"]
+            # Published: 20 threads get 37 % less than 4.
+            self.assertAlmostEqual(many / few, 0.63, delta=0.04)
+        rows, _ = self.results(*model, "--payload", "4096", "--window", "4", "--sweep",
+                               "rules=all;all,-h2")
+        self.assertGreater(rows[0]["rate_per_s"], 1.02 * rows[1]["rate_per_s"])
+        self.assertLess(rows[0]["p99_us"], 0.8 * rows[1]["p99_us"])
+
     def test_the_modelled_machine_has_parameters(self):
         slow = os.path.join(self.folder, "slow.toml")
         with open(slow, "w", encoding="ascii") as file:
@@ -143,7 +178,11 @@ class Bench(unittest.TestCase):
                                    ("2 to 1024", [*model[1:], "--hosts", "1"]),
                                    ("excludes", [*model[1:], "--fabric", "tcp"])):
             self.assert_refused(2, pattern, "micro", *arguments)
-        self.assert_refused(1, "24 cores", *model, "--server-threads", "30")
+        self.assert_refused(2, "--server-threads 1 to 24", *model, "--server-threads", "30")
+        self.assert_refused(2, "at most 128G", *model, "--range", "64T")
+        with open(slow, "w", encoding="ascii") as file:
+            file.write("[cpu]\ncores_per_socket = 1\n")
+        self.assert_refused(2, "--server-threads 1 to 1", *model, "--model-parameters", slow)
         self.assert_refused(1, "leave one", *model[:-1], "all,-h3", "--ddio", "off")
 
     def test_a_store_is_no_server_of_benchmarks(self):
@@ -176,6 +215,8 @@ class Bench(unittest.TestCase):
             self.assertEqual(file.read(), "precious")
 
     def test_pictures(self):
+        self.assert_refused(1, "nowhere/x.png: No such file", "micro", *TINY, "--sweep",
+                            "payload=8,64", "--plot", "/nowhere/x.png")
         picture = os.path.join(self.folder, "x.png")
         plot = ["--plot", picture]
         done = run("micro", *TINY, "--sweep", "payload=8,64", *plot, env={"PATH": "/nowhere"})

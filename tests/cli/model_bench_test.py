@@ -51,6 +51,34 @@ class Model(unittest.TestCase):
             self.assertIn(f"rule {rule} ".encode(), done.stderr)
             self.assertEqual(done.stderr.count(b"\n"), 1)
 
+    def test_every_rule_that_can_be_switched_changes_the_figures(self):
+        put = [*KV, "--mix", "put", "--value-bytes", "1024"]
+
+        def figures(*arguments):
+            report = json.loads(self.output(*put, *arguments))
+            row = report["results"][0]
+            reads = sum(dimm["NReadReq"] for dimm in report["model_counters"]["dimms"])
+            return row["rate_per_s"], row["counters"], reads
+
+        rate, counters, reads = figures()
+        far, _, _ = figures("--rules", "all,-h1")
+        self.assertLess(far, rate)
+        _, cached, _ = figures("--rules", "all,-h3")
+        self.assertGreater(cached["server_messages_per_op"], counters["server_messages_per_op"])
+        _, _, locked_in_nvm = figures("--rules", "all,-h8")
+        self.assertGreater(locked_in_nvm, reads)
+        _, one_by_one, _ = figures("--rules", "all,-h9")
+        self.assertGreater(one_by_one["doorbells_per_op"], counters["doorbells_per_op"])
+        streamed, _, _ = figures("--locks", "cpu")
+        stored, _, _ = figures("--locks", "cpu", "--rules", "all,-h4")
+        self.assertLess(stored, streamed)
+
+    def test_rules_that_a_store_always_follows_are_named(self):
+        model = json.loads(self.output(*KV, "--rules", "none"))["config"]["model"]
+        self.assertEqual(model["kept_rules"], ["h2", "h5", "h6", "h7"])
+        done = run(*KV, "--rules", "none")
+        self.assertIn(b"a store always follows: h2, h5, h6, h7", done.stdout)
+
     def test_strategies_differ_in_doorbells_and_time(self):
         put = KV + ["--mix", "put"]
         reports = {strategy: json.loads(self.output(*put, "--strategy", strategy))["results"][0]
@@ -61,12 +89,28 @@ class Model(unittest.TestCase):
         self.assertGreater(reports["naive"]["p50_us"], reports["outstanding"]["p50_us"])
 
     def test_wrong_choices_are_one_line(self):
+        for status, pattern, arguments in (
+                (2, b"at least 1M", ["--model-pool", "0"]),
+                (2, b"excludes", ["--uri", "local:/nowhere"]),
+                (2, b"adr or eadr", ["--assume-domain", "none"]),
+                (2, b"rule h9", ["--strategy", "doorbell", "--rules", "all,-h9"]),
+                (1, b"cannot be read", ["--model-parameters", "/nowhere.toml"])):
+            for command in (KV, SMALLBANK):
+                done = run(*command, *arguments)
+                self.assertEqual(done.returncode, status, done.stderr)
+                self.assertIn(pattern, done.stderr)
+                self.assertEqual(done.stderr.count(b"\n"), 1)
         done = run(*KV, model="optane-cx9")
-        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.returncode, 2)
         self.assertIn(b"optane-cx5", done.stderr)
-        done = run(*KV, "--model-parameters", "/nowhere.toml")
-        self.assertEqual(done.returncode, 1)
-        self.assertEqual(done.stderr.count(b"\n"), 1)
+        # The same without a model: what would be ignored is refused.
+        for option, value in (("--hosts", "3"), ("--model-parameters", "/nowhere.toml"),
+                              ("--rules", "all,-h3"), ("--model-pool", "1G")):
+            done = subprocess.run([os.path.join(BIN, "pmstore"), "bench", "kv", "--uri",
+                                   "local:/nowhere", option, value], timeout=60,
+                                  capture_output=True, check=False)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(b"--model", done.stderr)
 
 
 if __name__ == "__main__":

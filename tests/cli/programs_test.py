@@ -19,7 +19,11 @@ BIN = ""
 FAILING_MSYNC = ""
 LEAVES = [["pool", "create"], ["pool", "info"], ["pool", "check"], ["kv", "get"], ["kv", "put"],
           ["kv", "del"], ["kv", "scan"], ["kv", "txn"], ["kv", "outcome"], ["bench", "kv"],
-          ["bench", "smallbank"], ["bench", "micro"], ["bench", "persist"]]
+          ["bench", "smallbank"], ["bench", "micro"], ["bench", "persist"], ["ddio", "status"],
+          ["ddio", "on"], ["ddio", "off"], ["ddio", "restore"], ["doctor"],
+          ["tune", "counters"], ["tune", "advise"], ["log", "create"], ["log", "append"],
+          ["log", "read"], ["log", "follow"], ["log", "trim"], ["log", "seal"],
+          ["log", "delete"], ["log", "list"], ["log", "stat"]]
 
 
 def run(*arguments, program="pmstore", stdin=b"", env=None):
@@ -176,6 +180,37 @@ class Programs(unittest.TestCase):
         with open(self.pool, "rb") as file:
             self.assertEqual(file.read(), good)
 
+    def log_extents(self):
+        info = json.loads(run("pool", "info", self.pool, "--json").stdout)
+        return [extent for extent in info["extents"] if extent["kind"] == "log"]
+
+    def test_a_pool_has_the_log_area_that_was_asked_for(self):
+        self.make_pool("--log-bytes", "2M")
+        (extent,) = self.log_extents()
+        self.assertEqual(extent["bytes"], 2 << 20)
+        self.assertIn(b"extent of log", run("pool", "info", self.pool).stdout)
+        checked = json.loads(run("pool", "check", self.pool, "--json").stdout)
+        self.assertEqual(checked["logs"]["logs"], 0)
+        self.assertEqual(checked["logs"]["area_bytes"], 2 << 20)
+        self.assertIn(b"largest log that fits", run("pool", "check", self.pool).stdout)
+        # Damage to the area is found, by the check and by a server.
+        with open(self.pool, "r+b") as file:
+            for copy in (0, 256):
+                file.seek(extent["offset"] + copy)
+                file.write(b"damage")
+        self.assert_fails(run("pool", "check", self.pool), 1, "log area is damaged")
+        self.assert_fails(run("--pool", self.pool, "--listen", "tcp://127.0.0.1:0",
+                              program="pmstored"), 1, "log area is damaged")
+
+    def test_a_small_pool_has_no_log_area(self):
+        self.make_pool()
+        self.assertEqual(self.log_extents(), [])
+        self.assertIsNone(json.loads(run("pool", "check", self.pool, "--json").stdout)["logs"])
+        os.unlink(self.pool)
+        self.assert_fails(run("pool", "create", self.pool, "--size", "32M", "--log-bytes", "64M"),
+                          1, "no room for an extent of 67108864 bytes")
+        self.assertFalse(os.path.exists(self.pool))
+
     def test_a_pool_that_is_too_small_leaves_no_file(self):
         small = os.path.join(self.folder, "small")
         self.assert_fails(run("pool", "create", small, "--size", "1M"), 1, "small")
@@ -200,6 +235,12 @@ class Programs(unittest.TestCase):
         self.assertEqual(run("kv", "put", "--uri", uri, "k", "v").returncode, 0)
         self.assert_fails(self.kv("get", "k"), 1, "in use|busy|Busy")
         self.assert_fails(run("pool", "info", self.pool), 1, "in use|busy|Busy")
+        server.send_signal(signal.SIGTERM)
+        self.assertEqual(server.wait(timeout=20), 0)
+        server, line = self.serve("--pool", self.pool, "--listen", "tcp://127.0.0.1:0", "--json")
+        recovery = json.loads(line)["recovery"]
+        # The client has said goodbye, so its ring is empty.
+        self.assertEqual((recovery["transactions"], recovery["log_entries"]), (0, 0))
         server.send_signal(signal.SIGTERM)
         self.assertEqual(server.wait(timeout=20), 0)
         self.assertEqual(self.kv("get", "k").stdout, b"v\n")

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
 namespace pmstore::tools {
 namespace {
 
@@ -40,7 +43,7 @@ TEST(MicroPoint, StoresAndStrategiesFollowTheRules) {
   EXPECT_FALSE(micro_non_temporal(point));
   EXPECT_EQ(micro_strategy(point), WriteStrategy::kDoorbell);
   point.rules = point.rules.without(Rule::kH9);
-  EXPECT_EQ(micro_strategy(point), WriteStrategy::kNaive);
+  EXPECT_EQ(micro_strategy(point), WriteStrategy::kOutstanding);
   point.strategy = WriteStrategy::kOutstanding;
   EXPECT_EQ(micro_strategy(point), WriteStrategy::kOutstanding);
   point.strategy = WriteStrategy::kAuto;
@@ -63,6 +66,31 @@ TEST(MicroPoint, WritersAreBoundedOnlyWhereTheCpuWritesNvm) {
   point.medium = MicroMedium::kNvm;
   point.op = MicroOp::kRead;
   EXPECT_EQ(micro_workers(point, 30), 30u);
+}
+
+TEST(MicroPoint, EveryDimmHasItsFewThreadsAndEveryThreadWorks) {
+  MicroPoint point;
+  point.side = MicroSide::kTwoSided;
+  point.medium = MicroMedium::kNvm;
+  EXPECT_TRUE(micro_has_owners(point));
+  for (const uint32_t workers : {1u, 3u, 6u, 8u, 24u}) {
+    std::set<uint32_t> working;
+    for (uint64_t dimm = 0; dimm < kInterleavedDimms; ++dimm) {
+      std::set<uint32_t> writers;
+      for (uint64_t stream = 0; stream < 100; ++stream) {
+        writers.insert(micro_owner(point, workers, stream, dimm));
+      }
+      EXPECT_EQ(writers.size(), std::min(4u, workers));
+      working.insert(writers.begin(), writers.end());
+    }
+    EXPECT_EQ(working.size(), workers);
+    EXPECT_LT(*working.rbegin(), workers);
+  }
+  point.payload_bytes = 8192;
+  EXPECT_FALSE(micro_has_owners(point)) << "it is on several DIMMs";
+  point.payload_bytes = 64;
+  point.rules = Rules::all().without(Rule::kH2);
+  EXPECT_FALSE(micro_has_owners(point));
 }
 
 TEST(MicroPoint, AtomicsGoWhereRuleH8Says) {
@@ -92,6 +120,13 @@ TEST(MicroPoint, NonsenseIsRefusedAndSaysWhatIsPossible) {
        },
        "--op write"},
       {[](MicroPoint& p) { p.strategy = WriteStrategy::kNaive; }, "--persistent"},
+      {[](MicroPoint& p) {
+         p.medium = MicroMedium::kNvm;
+         p.persistent = true;
+         p.strategy = WriteStrategy::kDoorbell;
+         p.named_rules = Rules::none().with(Rule::kH9);
+       },
+       "rule h9"},
       {[](MicroPoint& p) {
          p.persistent = true;
          p.medium = MicroMedium::kNvm;

@@ -63,6 +63,22 @@ TEST(Plot, WhereItCannotBeWrittenItSaysWhy) {
   const Status drawn = draw(curves(), "/nowhere/x.png");
   ASSERT_FALSE(drawn);
   EXPECT_EQ(drawn.code(), ErrorCode::kIo);
+  EXPECT_NE(drawn.error().message.find("No such file or directory; name a file"),
+            std::string::npos);
+}
+
+TEST(Plot, WhatGnuplotRefusesIsOneLineWithoutItsScript) {
+  if (!check_plot("x.png")) GTEST_SKIP() << "gnuplot is not installed";
+  Plot plot = curves();
+  plot.curves[0].x.clear();
+  plot.curves[0].y.clear();
+  plot.curves[1] = plot.curves[0];
+  const Status drawn = draw(plot, testing::TempDir() + "plot_test_empty.png");
+  ASSERT_FALSE(drawn);
+  const std::string& why = drawn.error().message;
+  EXPECT_EQ(why.find("pmstore-plot-"), std::string::npos) << why;
+  EXPECT_EQ(why.find("  "), std::string::npos) << why;
+  EXPECT_EQ(why.find('\n'), std::string::npos) << why;
 }
 
 }  // namespace

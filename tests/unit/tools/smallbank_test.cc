@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "fabric/local/fault_injection.h"
 #include "persist/pool.h"
 #include "pmstore/server.h"
 #include "tools/smallbank_bank.h"
@@ -129,6 +130,54 @@ TEST_F(Smallbank, AWorkersRunPassesTheAudit) {
   EXPECT_TRUE(found.ok()) << found.why_not();
   EXPECT_GT(found.ledger_transactions, 100u);
   EXPECT_EQ(found.workers_compared, 1u);
+}
+
+// From the n-th request on there is no server that answers.
+class AwayFrom final : public fabric::FaultInjector {
+ public:
+  explicit AwayFrom(uint64_t n) : n_(n) {}
+  fabric::FaultDecision on_request(const fabric::FaultPoint& point) override {
+    if (!point.connector || ++seen_ < n_) return {};
+    return {fabric::Fault::kBreakBefore, 0};
+  }
+
+ private:
+  uint64_t n_;
+  uint64_t seen_ = 0;
+};
+
+TEST_F(Smallbank, AServerThatIsAwayEndsTheRunAtOnceAndTheTransactionInDoubtIsNamed) {
+  WorkerPlan plan;
+  plan.tables = tables_;
+  plan.accounts = kAccounts;
+  plan.ops = 100;
+  plan.call_timeout_ns = 5'000'000'000;
+  int in_doubt = 0;
+  for (uint64_t n = 1; n <= 12; ++n) {
+    plan.run = n;
+    Tally tally;
+    BenchControl control;
+    Worker worker(*client_, plan, tally);
+    AwayFrom injector(n);
+    const uint64_t start_ns = clock_.now_ns();
+    Status ended;
+    {
+      const fabric::ScopedFaultInjector installed(injector);
+      ended = executor_.run(worker.run(control));
+    }
+    EXPECT_LT(clock_.now_ns() - start_ns, 4'000'000'000u);
+    ASSERT_FALSE(ended);
+    EXPECT_EQ(tally.mismatches, 0u) << tally.first_mismatch;
+    EXPECT_NE(ended.error().message.find("--ride-through SECONDS"), std::string::npos)
+        << ended.error().message;
+    if (ended.code() != ErrorCode::kCommitUnknown) continue;
+    ++in_doubt;
+    const size_t at = ended.error().message.find("pmstore kv outcome ");
+    ASSERT_NE(at, std::string::npos) << ended.error().message;
+    EXPECT_TRUE(parse_tx_id(ended.error().message.substr(at + 19, 16 + 1 + 10)))
+        << ended.error().message;
+  }
+  EXPECT_GT(in_doubt, 0);
 }
 
 // Each canary takes the audit one thing that it must not overlook.

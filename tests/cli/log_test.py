@@ -1,0 +1,251 @@
+#!/usr/bin/env python3
+"""usage: log_test.py BIN: pmstore log, over pools in this process and over pmstored."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+BIN = ""
+
+
+def run(*arguments, stdin=b"", uri=None):
+    everything = {k: v for k, v in os.environ.items() if k != "PMSTORE_URI"}
+    if uri:
+        everything["PMSTORE_URI"] = uri
+    return subprocess.run([os.path.join(BIN, "pmstore"), *arguments], input=stdin, timeout=120,
+                          capture_output=True, env=everything, check=False)
+
+
+class Logs(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="pmstore-log.")
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.pool = os.path.join(self.folder, "pool")
+        self.uri = "local:" + self.pool
+
+    def make_pool(self, *options):
+        done = run("pool", "create", self.pool, "--size", "64M", "--log-bytes", "32M", *options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def serve(self):
+        server = subprocess.Popen(
+            [os.path.join(BIN, "pmstored"), "--pool", self.pool, "--listen", "tcp://127.0.0.1:0",
+             "--json"], stdout=subprocess.PIPE)
+        self.addCleanup(server.stdout.close)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.kill)
+        self.uri = json.loads(server.stdout.readline())["listen"][0]
+        return server
+
+    def log(self, *arguments, stdin=b""):
+        return run("log", *arguments, stdin=stdin, uri=self.uri)
+
+    def good(self, *arguments, stdin=b""):
+        done = self.log(*arguments, stdin=stdin)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def stat(self, name):
+        return json.loads(self.good("stat", name, "--json"))
+
+    def assert_fails(self, done, status, pattern):
+        self.assertEqual(done.returncode, status, done)
+        self.assertEqual(done.stderr.count(b"\n"), 1, done.stderr)
+        self.assertRegex(done.stderr.decode(), pattern)
+
+    def test_lines_come_back_in_order(self):
+        self.make_pool()
+        for serve in (False, True):
+            if serve:
+                self.serve()
+            name = f"lines-{serve}"
+            lines = b"".join(b"line %d\n" % i for i in range(1000))
+            said = self.good("append", name, "--create", stdin=lines)
+            self.assertRegex(said.decode(), r"^appended 1000 entries, index 1 to 1000; ")
+            self.assertEqual(self.good("read", name), lines)
+            self.assertEqual(self.good("append", name, "one more").split()[1], b"1")
+            some = self.good("read", name, "--from-index", "1000", "--limit", "2")
+            self.assertEqual(some, b"line 999\none more\n")
+
+    def test_what_comes_before_a_wrong_entry_is_appended(self):
+        self.make_pool()
+        done = self.log("append", "some", "--create", stdin=b"one\ntwo\n\nfour\n")
+        self.assert_fails(done, 1, r"entry 3 of the input is empty; .* 2 entries before it are")
+        self.assertRegex(done.stdout.decode(), "^appended 2 entries, index 1 to 2; ")
+        self.assertEqual(self.good("read", "some"), b"one\ntwo\n")
+        self.assertRegex(self.good("append", "some", "x").decode(), "^appended 1 entry, index 3; ")
+
+    def test_an_lsn_at_which_nothing_begins_is_no_damage(self):
+        self.make_pool()
+        self.good("append", "log", "--create", stdin=b"one\ntwo\n")
+        for command in ("read", "follow"):
+            done = self.log(command, "log", "--from-lsn", "5")
+            self.assert_fails(done, 1, "no entry begins at lsn 5")
+            self.assertEqual(done.stdout, b"")
+        self.assertEqual(self.good("read", "log", "--from-lsn", "64"), b"two\n")
+
+    def test_bytes_of_all_kinds_and_sizes(self):
+        self.make_pool()
+        entries = [b"x", bytes(range(256)), b"\n\n", os.urandom(70_000), os.urandom(1 << 20)]
+        framed = b"".join(len(e).to_bytes(4, "little") + e for e in entries)
+        self.good("append", "raw", "--create", "--bytes", "4M", "--framing", "length",
+                  stdin=framed)
+        self.assertEqual(self.good("read", "raw", "--framing", "length"), framed)
+        self.assertEqual(self.good("read", "raw", "--framing", "whole"), b"".join(entries))
+        first = json.loads(self.good("read", "raw", "--json", "--limit", "2"))["entries"]
+        self.assertEqual(first[0], {"lsn": 0, "index": 1, "payload": "x"})
+        self.assertEqual(list(first[1]["payload"]), ["base64"])
+
+    def test_exclusive_producers(self):
+        self.make_pool()
+        self.serve()
+        self.good("create", "mine")
+        lines = b"".join(b"%d\n" % i for i in range(500))
+        self.good("append", "mine", "--exclusive", stdin=lines)
+        self.assertEqual(self.good("read", "mine"), lines)
+        # While one holds the log nobody else appends; who steals it fences the first.
+        environment = {**os.environ, "PMSTORE_URI": self.uri}
+        holder = subprocess.Popen(
+            [os.path.join(BIN, "pmstore"), "log", "append", "mine", "--exclusive"], env=environment,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(holder.kill)
+        while not self.stat("mine")["exclusive"]:
+            time.sleep(0.01)
+        self.assert_fails(self.log("append", "mine", "no"), 1, "Busy")
+        self.assert_fails(self.log("append", "mine", "--exclusive", "no"), 1, "Busy")
+        self.good("append", "mine", "--exclusive", "--steal", "stolen")
+        _, why = holder.communicate(b"too late\n", timeout=60)
+        self.assertEqual(holder.returncode, 1)
+        self.assertRegex(why.decode(), "Fenced")
+        self.assertEqual(self.good("read", "mine"), lines + b"stolen\n")
+
+    def test_what_was_acknowledged_survives_a_kill(self):
+        self.make_pool()
+        for exclusive in ([], ["--exclusive"]):
+            server = self.serve()
+            name = "kill" + "".join(exclusive)
+            self.good("create", name, "--bytes", "8M",
+                      "--when-full", "trim-oldest")
+            environment = {**os.environ, "PMSTORE_URI": self.uri}
+            writer = subprocess.Popen(
+                [os.path.join(BIN, "pmstore"), "log", "append", name, "--json", "--batch", "4",
+                 "--timeout", "2", *exclusive], env=environment, stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+            def feed(pipe):
+                try:
+                    for i in range(10_000_000):
+                        pipe.write(b"entry %d\n" % (i + 1))
+                except BrokenPipeError:
+                    pass
+            feeder = threading.Thread(target=feed, args=(writer.stdin,))
+            feeder.start()
+            while self.stat(name)["next_index"] < 1000:
+                time.sleep(0.01)
+            server.send_signal(signal.SIGKILL)
+            said = writer.stdout.read()
+            why = writer.stderr.read().decode()
+            writer.wait(60)
+            feeder.join()
+            writer.stdout.close()
+            writer.stderr.close()
+            try:
+                writer.stdin.close()
+            except BrokenPipeError:
+                pass
+            server.wait()
+            self.assertEqual(writer.returncode, 1)
+            self.assertRegex(why, r"(CommitUnknown|Disconnected|Timeout).*entries before it are")
+            acknowledged = json.loads(said)["last_index"]
+            self.assertGreater(acknowledged, 900)
+            self.uri = "local:" + self.pool
+            found = json.loads(self.good("read", name, "--json"))["entries"]
+            self.assertGreaterEqual(found[-1]["index"], acknowledged)
+            for before, entry in zip([None] + found, found):
+                self.assertEqual(entry["payload"], "entry %d" % entry["index"])
+                if before:
+                    self.assertEqual(entry["index"], before["index"] + 1)
+
+    def test_follow_sees_entries_as_they_come(self):
+        self.make_pool()
+        self.serve()
+        self.good("create", "news")
+        environment = {**os.environ, "PMSTORE_URI": self.uri}
+        follower = subprocess.Popen(
+            [os.path.join(BIN, "pmstore"), "log", "follow", "news", "--limit", "4"],
+            env=environment, stdout=subprocess.PIPE)
+        self.addCleanup(follower.stdout.close)
+        self.addCleanup(follower.kill)
+        for i in range(4):
+            self.good("append", "news", *(["--exclusive"] if i % 2 else []), "item %d" % i)
+            self.assertEqual(follower.stdout.readline(), b"item %d\n" % i)
+        self.assertEqual(follower.wait(60), 0)
+        self.assertEqual(self.good("follow", "news", "--from-tail", "--wait", "0.3"), b"")
+        self.good("seal", "news")
+        self.assertEqual(self.good("follow", "news").count(b"\n"), 4)
+
+    def test_full_logs(self):
+        self.make_pool()
+        lines = b"".join(b"%0200d\n" % i for i in range(400))
+        self.good("create", "bounded", "--bytes", "64K")
+        self.assert_fails(self.log("append", "bounded", "--batch", "16", stdin=lines), 1,
+                          r"BackPressure.* \d+ entries before it are durable")
+        kept = self.stat("bounded")["next_index"] - 1
+        self.assertGreater(kept, 100)
+        self.good("trim", "bounded", "--below-index", "50")
+        self.assertEqual(self.good("read", "bounded").split()[0], b"%0200d" % 49)
+        self.good("append", "bounded", "there is room again")
+        self.good("create", "window", "--bytes", "64K", "--when-full", "trim-oldest")
+        self.good("append", "window", stdin=lines)
+        left = self.good("read", "window").splitlines()
+        self.assertEqual(left, lines.splitlines()[-len(left):])
+
+    def test_names_are_listed_sealed_and_deleted(self):
+        self.make_pool()
+        for name in ("b", "a/x"):
+            self.good("create", name)
+        logs = json.loads(self.good("list", "--json"))["logs"]
+        self.assertEqual(sorted(each["log"] for each in logs), ["a/x", "b"])
+        self.assert_fails(self.log("create", "b"), 1, "there is a log 'b' already")
+        self.good("append", "b", "last words")
+        self.good("seal", "b")
+        self.assertTrue(self.stat("b")["sealed"])
+        self.assert_fails(self.log("append", "b", "more"), 1, "sealed")
+        self.assertEqual(self.good("read", "b"), b"last words\n")
+        self.good("delete", "b")
+        self.assert_fails(self.log("read", "b"), 1, "there is no log 'b'")
+        self.assertNotIn(b"b ", self.good("list"))
+
+    def test_bad_input(self):
+        self.make_pool()
+        self.good("create", "log")
+        self.assert_fails(self.log("append", "nobody", "x"), 1, "there is no log 'nobody'")
+        self.assert_fails(self.log("create", "two words"), 1, "name")
+        self.assert_fails(self.log("create", "small", "--bytes", "100"), 1, "a log has 16128 bytes")
+        self.assert_fails(self.log("create", "huge", "--bytes", "1G"), 1, "a log has|no room")
+        self.assert_fails(self.log("append", "log", stdin=b"a\n\nb\n"), 1, "entry 2.*is empty")
+        self.assert_fails(self.log("append", "log", "--framing", "length", stdin=b"\5\0\0\0abc"), 1,
+                          "only 3 follow")
+        self.assert_fails(self.log("append", "log", stdin=b"x" * ((1 << 20) + 1)), 1,
+                          "more than 1048576 bytes")
+        self.assert_fails(self.log("read", "log", "--from-lsn", "7"), 1, "7")
+        for wrong in (["append"], ["trim", "log"], ["append", "log", "--steal", "x"],
+                      ["append", "log", "--batch", "0"], ["read", "log", "--framing", "words"],
+                      ["create", "x", "--when-full", "never"]):
+            self.assert_fails(self.log(*wrong), 2, "wrong usage")
+        bare = os.path.join(self.folder, "bare")
+        run("pool", "create", bare, "--size", "32M")
+        self.assert_fails(run("log", "list", "--uri", "local:" + bare), 1, "--log-bytes")
+
+
+if __name__ == "__main__":
+    BIN = sys.argv.pop(1)
+    unittest.main()

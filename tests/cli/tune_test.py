@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""usage: tune_test.py BIN: pmstore tune on the modelled machine, and on a program like ipmctl."""
+
+import csv
+import io
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import termios
+import unittest
+
+BIN = ""
+# Prints counters that grow by the same with every call.
+FAKE_IPMCTL = """#!/bin/sh
+[ "$*" = "show -dimm -performance" ] || { echo "bad arguments: $*"; exit 1; }
+n=$(cat "$0.calls" 2>/dev/null || echo 0); n=$((n + 1)); echo $n >"$0.calls"
+for dimm in 0x0001 0x0011; do
+  printf -- '---DimmID=%s---\\n' $dimm
+  printf '   MediaReads=0x%032x\\n   MediaWrites=0x%032x\\n' $((n * 400)) $((n * 4000))
+  printf '   ReadRequests=0x%032x\\n   WriteRequests=0x%032x\\n' $((n * 100)) $((n * 1000))
+done
+"""
+
+
+def pmstore(*arguments, stdin=b""):
+    return subprocess.run([os.path.join(BIN, "pmstore"), *arguments], input=stdin, timeout=200,
+                          capture_output=True, check=False)
+
+
+class Tune(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="pmstore-tune.")
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.ipmctl = os.path.join(self.folder, "ipmctl")
+        with open(self.ipmctl, "w", encoding="utf-8") as file:
+            file.write(FAKE_IPMCTL)
+        os.chmod(self.ipmctl, 0o755)
+
+    def counters(self, *arguments, stdin=b"", status=0):
+        done = pmstore("tune", "counters", *arguments, stdin=stdin)
+        self.assertEqual(done.returncode, status, done)
+        return done
+
+    def on_terminal(self, *arguments, interrupt_after=None):
+        """What comes out on a terminal, and the exit status."""
+        master, slave = pty.openpty()
+        mode = termios.tcgetattr(slave)
+        process = subprocess.Popen([os.path.join(BIN, "pmstore"), "tune", "counters", *arguments],
+                                   stdin=slave, stdout=slave, stderr=slave)
+        shown = b""
+        while interrupt_after is not None and shown.count(interrupt_after) < 2:
+            shown += os.read(master, 4096)
+        if interrupt_after is not None:
+            process.send_signal(signal.SIGINT)
+        status = process.wait(timeout=60)
+        self.assertEqual(termios.tcgetattr(slave), mode)
+        os.close(slave)
+        while True:
+            try:
+                shown += os.read(master, 4096)
+            except OSError:  # nobody has it open any more
+                os.close(master)
+                return shown.decode(), status
+
+    def fails(self, pattern, *arguments, stdin=b""):
+        done = self.counters(*arguments, stdin=stdin, status=1)
+        self.assertEqual(done.stderr.count(b"\n"), 1, done)
+        self.assertRegex(done.stderr.decode(), pattern)
+
+    def test_the_model_s_own_counters_come_out(self):
+        for rules in ("all", "all,-h3,-h6"):
+            done = pmstore("bench", "micro", "--model", "optane-cx5", "--payload", "16", "--rules",
+                           rules, "--seconds", "0.0005", "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            machine = json.loads(done.stdout)["results"][0]["machine"]
+            found = json.loads(self.counters("--report", "-", "--json", stdin=done.stdout).stdout)
+            whole = found["dimms"][-1]
+            self.assertEqual(whole["dimm"], "all")
+            self.assertAlmostEqual(whole["write_amplification"], machine["write_amplification"])
+            if machine["nvm_writes_per_op"]:
+                self.assertAlmostEqual(whole["reads_per_write"],
+                                       machine["nvm_reads_per_op"] / machine["nvm_writes_per_op"])
+            self.assertEqual([(one["read_requests"], one["write_requests"],
+                               one["media_reads_64b"], one["media_writes_64b"])
+                              for one in found["dimms"][:-1]],
+                             [(dimm["NReadReq"], dimm["NWriteReq"], 4 * dimm["NMediaRead"],
+                               4 * dimm["NMediaWrite"]) for dimm in machine["dimms"]])
+
+    def test_of_a_report_every_result_has_its_name(self):
+        done = pmstore("bench", "micro", "--model", "optane-cx5", "--payload", "16", "--sweep",
+                       "rules=all;all,-h6", "--seconds", "0.0002", "--warmup", "0.0002", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        names = [result["name"] for result in json.loads(done.stdout)["results"]]
+        self.assertEqual(len(set(names)), 2)
+        said = self.counters("--report", "-", "--json", stdin=done.stdout).stdout.splitlines()
+        self.assertEqual([json.loads(line)["name"] for line in said], names)
+        rows = list(csv.DictReader(io.StringIO(
+            self.counters("--report", "-", stdin=done.stdout).stdout.decode())))
+        self.assertEqual([row["name"] for row in rows if row["dimm"] == "all"], names)
+        report = os.path.join(self.folder, "report")
+        with open(report, "wb") as file:
+            file.write(done.stdout)
+        shown, status = self.on_terminal("--report", report)
+        self.assertEqual(status, 0)
+        self.assertNotIn("\x1b", shown)  # both stay to be seen
+        self.assertEqual([line for line in shown.splitlines() if line in names], names)
+
+    def test_on_a_terminal_each_table_takes_the_place_of_the_last(self):
+        shown, status = self.on_terminal("--ipmctl", self.ipmctl, "--interval", "0.01", "--count",
+                                         "3")
+        self.assertEqual(status, 0)
+        tables = shown.split("\x1b[H\x1b[J")
+        self.assertEqual(tables[0], "")
+        self.assertEqual(len(tables), 4)
+        for table in tables[1:]:
+            self.assertEqual([line.split()[0] for line in table.splitlines()[:4]],
+                             ["DIMM", "0x0001", "0x0011", "all"])
+            self.assertIn("4.00", table)
+        shown, status = self.on_terminal("--ipmctl", self.ipmctl, "--interval", "0.01",
+                                         interrupt_after=b"reads/write")
+        # Libfabric's handler of signals, if it has one, ends the process with 1.
+        self.assertIn(status, (1, -signal.SIGINT), shown)
+
+    def test_advice_says_no_more_than_the_figures(self):
+        def advice(read_requests, write_requests, media_writes):
+            readings = ""
+            for second, counts in ((0, (0, 0, 0)), (1, (read_requests, write_requests,
+                                                        media_writes))):
+                readings += f"time {second}\n---DimmID=0x0001---\nMediaReads=0\n"
+                for name, value in zip(("ReadRequests", "WriteRequests", "MediaWrites"), counts):
+                    readings += f"{name}={value}\n"
+            return json.loads(self.counters("--trace", "-", "--json",
+                                            stdin=readings.encode()).stdout)["advice"]
+        self.assertRegex(advice(0, 999, 99900), "^999 requests to write are too few")
+        self.assertRegex(advice(9000, 10000, 20000), "0.90 reads per write: unless the program "
+                         "reads as much.*H5")
+        self.assertRegex(advice(0, 10000, 40000), "4.0 times.*H5")
+        self.assertRegex(advice(0, 10000, 20000), "2.0 times.*H3")
+        self.assertRegex(advice(0, 10000, 10500), "1.05 times.*no rule looks broken")
+
+    def test_no_option_is_accepted_and_ignored(self):
+        for options in (["--trace", "-", "--count", "2"], ["--report", "-", "--interval", "2"],
+                        ["--report", "-", "--ipmctl", self.ipmctl],
+                        ["--during", "--count", "2", "--", "true"]):
+            self.counters(*options, status=2)
+
+    def test_away_from_a_terminal_it_is_csv(self):
+        done = self.counters("--ipmctl", self.ipmctl, "--interval", "0.01", "--count", "3")
+        rows = list(csv.DictReader(io.StringIO(done.stdout.decode())))
+        self.assertEqual([row["dimm"] for row in rows], ["0x0001", "0x0011", "all"] * 3)
+        for row in rows[2::3]:
+            self.assertEqual((row["read_requests"], row["write_requests"]), ("200", "2000"))
+            self.assertEqual((row["write_amplification"], row["reads_per_write"]),
+                             ("4.0000", "0.1000"))
+
+    def test_during_a_command_it_counts_once_and_ends_with_its_status(self):
+        done = self.counters("--ipmctl", self.ipmctl, "--during", "--json", "--", "sh", "-c",
+                             "exit 5", status=5)
+        report = json.loads(done.stdout)
+        self.assertEqual(report["dimms"][2]["write_requests"], 2000)
+        self.assertIn("H5", report["advice"])
+        self.fails("cannot run '/nowhere'", "--ipmctl", self.ipmctl, "--during", "--", "/nowhere")
+        self.assertEqual(pmstore("tune", "counters", "--during").returncode, 2)
+        self.assertEqual(pmstore("tune", "counters", "--", "true").returncode, 2)
+
+    def test_a_trace_is_read_as_it_was_recorded(self):
+        trace = b""
+        for second in (10, 12):
+            trace += b"time %d\n" % second
+            trace += subprocess.run([self.ipmctl, "show", "-dimm", "-performance"], check=True,
+                                    capture_output=True).stdout
+        found = json.loads(self.counters("--trace", "-", "--json", stdin=trace).stdout)
+        self.assertEqual((found["seconds"], found["dimms"][2]["media_writes_64b"]), (2, 8000))
+        self.fails("no trace: it has fewer than two", "--trace", "-", stdin=trace[:200])
+
+    def test_what_cannot_be_asked_is_said(self):
+        self.fails("install ipmctl", "--ipmctl", "/nowhere/ipmctl")
+        self.fails("cannot understand", "--ipmctl", "/bin/true")
+        self.fails("cannot read '/nowhere'", "--trace", "/nowhere")
+        self.fails("no report of pmstore bench micro", "--report", "-", stdin=b"{}")
+
+    def test_advise_weighs_every_rule_on_the_model(self):
+        done = pmstore("tune", "advise", "--model", "optane-cx5", "--seconds", "0.0005", "--warmup",
+                       "0.001", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = json.loads(done.stdout)["rules"]
+        rules = {row["rule"]: row for row in rows}
+        self.assertEqual(sorted(rules), [f"h{i}" for i in range(1, 10)])
+        # Four threads fill a DIMM with 2,048 B, but not with 256 B.
+        self.assertEqual([(row["request"].split()[1], row["verdict"]) for row in rows
+                          if row["rule"] == "h2"], [("2,048", "pays"), ("256", "costs")])
+        self.assertEqual({row["verdict"] for row in rules.values()} - {
+            "pays", "no difference", "costs"}, set(), rules)
+        # h9 does not: an idle RNIC fetches the WQEs of a chain, but gets lone ones by doorbell
+        # (docs/limits.md).
+        for rule in ("h1", "h3", "h5", "h6"):
+            self.assertEqual(rules[rule]["verdict"], "pays", rules[rule])
+
+    def test_advise_here_says_what_it_cannot_switch(self):
+        done = pmstore("tune", "advise", "--seconds", "0.005", "--range", "1M", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rules = {row["rule"]: row for row in json.loads(done.stdout)["rules"]}
+        self.assertEqual(rules["h1"]["verdict"], "not measured")
+        self.assertTrue(rules["h1"]["why"])
+        self.assertEqual(pmstore("tune", "advise", "--model", "optane-cx9").returncode, 2)
+
+
+if __name__ == "__main__":
+    BIN = sys.argv.pop()
+    unittest.main()

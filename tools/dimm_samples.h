@@ -1,0 +1,60 @@
+// What the DIMMs' performance counters say: readings, and rates between two of them.
+//
+// A reading is what `ipmctl show -dimm -performance` prints, whose units its manual settles: media
+// reads and writes are counted in 64 bytes (each access of 256 bytes counts four), requests are
+// transactions of 64 bytes.
+//
+// Threads: values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace pmstore::tools {
+
+struct DimmReading {
+  std::string name;            // "0x0001"
+  uint64_t read_requests = 0;  // all four in units of 64 bytes
+  uint64_t write_requests = 0;
+  uint64_t media_reads = 0;
+  uint64_t media_writes = 0;
+  bool operator==(const DimmReading&) const = default;
+};
+
+struct DimmSample {
+  double seconds = 0;  // of some clock that goes on
+  std::vector<DimmReading> dimms;
+};
+
+// InvalidArgument, naming what is missing, when `text` is not what ipmctl prints.
+Result<std::vector<DimmReading>> parse_ipmctl(std::string_view text);
+// A recorded trace: readings, each behind a line "time SECONDS". InvalidArgument likewise, also for
+// fewer than two, for times that do not grow, and for DIMMs that change.
+Result<std::vector<DimmSample>> parse_trace(std::string_view text);
+
+// Between two readings of one DIMM, or the sum over several.
+struct DimmDelta {
+  std::string name;
+  double seconds = 0;
+  uint64_t read_requests = 0, write_requests = 0, media_reads = 0, media_writes = 0;
+
+  // Media bytes for each byte asked for; 0 when none was.
+  double write_amplification() const;
+  double read_amplification() const;
+  // Requests to read for each one to write; 0 without writes.
+  double reads_per_write() const;
+  double megabytes_per_s(uint64_t units) const;
+};
+
+// One for each DIMM, then their sum, named "all". A counter that went back (a power cycle) counts
+// 0.
+std::vector<DimmDelta> deltas(const DimmSample& before, const DimmSample& after);
+
+// One line: which rule these figures say is broken, if any.
+std::string advice(const DimmDelta& all);
+
+}  // namespace pmstore::tools

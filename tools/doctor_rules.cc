@@ -1,0 +1,396 @@
+// Doctor's rows about the rules H1 to H9, and what holds for a pool and a server that were named.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+
+#include "ddio/control.h"
+#include "persist/strategy.h"
+#include "tools/doctor.h"
+
+namespace pmstore::tools {
+namespace {
+
+using persist::Domain;
+using persist::WriteLanding;
+
+void append(std::string& text, std::string_view more) {
+  if (!text.empty()) text += "; ";
+  text += more;
+}
+
+size_t numa_nodes(const ddio::Machine& machine) {
+  const auto names = machine.list("/sys/devices/system/node");
+  if (!names) return 0;
+  return static_cast<size_t>(std::count_if(names->begin(), names->end(), [](const auto& name) {
+    return name.starts_with("node") && name.size() > 4 && name[4] >= '0' && name[4] <= '9';
+  }));
+}
+
+std::string distance(const ddio::Machine& machine, int from, int to) {
+  const auto text =
+      machine.read_text(fmt::format("/sys/devices/system/node/node{}/distance", from));
+  if (!text) return "unknown";
+  const char* at = text->c_str();
+  for (int node = 0;; ++node) {
+    char* end = nullptr;
+    const unsigned long value = std::strtoul(at, &end, 10);
+    if (end == at) return "unknown";
+    if (node == to) return std::to_string(value);
+    at = end;
+  }
+}
+
+// Adds to `row` which cores the node has, where pmstored has to run.
+void cores_of(const ddio::Machine& machine, int node, Finding& row) {
+  const auto cores =
+      machine.read_text(fmt::format("/sys/devices/system/node/node{}/cpulist", node));
+  append(row.seen, !cores           ? fmt::format("cores of node {} unknown", node)
+                   : cores->empty() ? fmt::format("node {} has no cores", node)
+                                    : fmt::format("cores {} on node {}", *cores, node));
+  if (!cores || !cores->empty()) return;
+  row.verdict = Verdict::kCosts;
+  row.fix = "put the pool on a node that has cores and an RNIC: numactl --hardware";
+}
+
+Finding same_socket(const DoctorFacts& facts) {
+  const ddio::Machine& machine = *facts.machine;
+  Finding row{"h1",
+              "H1 one socket",
+              Verdict::kOk,
+              "",
+              "persistent memory of the other socket has about "
+              "half the write bandwidth: pool, RNIC and cores belong on one",
+              ""};
+  const size_t nodes = numa_nodes(machine);
+  if (nodes == 1) {
+    row.seen = "one NUMA node";
+    return row;
+  }
+  std::set<int> rnics, memories;
+  bool complete = nodes > 1;
+  for (const auto& rnic : ddio::list_rnics(machine, nullptr)) {
+    complete &= rnic.numa_node.has_value();
+    if (rnic.numa_node) rnics.insert(*rnic.numa_node);
+    append(row.seen, fmt::format("{} on node {}", rnic.name,
+                                 rnic.numa_node ? std::to_string(*rnic.numa_node) : "unknown"));
+  }
+  if (has_nvm(facts)) {
+    for (const auto& region : *facts.nvm) {
+      complete &= region.numa_node.has_value();
+      if (region.numa_node) memories.insert(*region.numa_node);
+      append(row.seen,
+             fmt::format("{} on node {}", region.name,
+                         region.numa_node ? std::to_string(*region.numa_node) : "unknown"));
+    }
+  }
+  if (!complete || rnics.empty() || memories.empty()) {
+    row.verdict = Verdict::kUnknown;
+    append(row.seen, fmt::format("{} NUMA nodes", nodes));
+    row.fix = "numactl --hardware; cat /sys/class/infiniband/*/device/numa_node";
+    return row;
+  }
+  for (int memory : memories) {
+    if (rnics.contains(memory)) {
+      cores_of(machine, memory, row);
+      continue;
+    }
+    row.verdict = Verdict::kCosts;
+    append(row.seen, fmt::format("no RNIC on node {}, distance {}", memory,
+                                 distance(machine, *rnics.begin(), memory)));
+    row.fix = fmt::format(
+        "move an RNIC to a slot of socket {}, or put the pool on node {} and start "
+        "numactl -N {} -m {} pmstored",
+        memory, *rnics.begin(), *rnics.begin(), *rnics.begin());
+  }
+  return row;
+}
+
+Finding writers(const DoctorFacts& facts) {
+  Finding row{"h2",
+              "H2 writers per DIMM",
+              Verdict::kOk,
+              "",
+              "beyond about four CPU writers on one DIMM "
+              "its bandwidth falls, by a third at twenty",
+              ""};
+  if (!has_nvm(facts)) {
+    row.verdict = Verdict::kUnknown;
+    row.seen = "no persistent memory";
+    row.fix = "ndctl list -RD";
+    return row;
+  }
+  for (const auto& region : *facts.nvm) {
+    append(row.seen, fmt::format("{}: 1 writer (each pmstored writes with one thread), room for {}",
+                                 region.name, 4 * std::max(1u, region.interleaved_dimms)));
+  }
+  return row;
+}
+
+// Where the RNICs' writes land; nothing when that cannot be found out.
+struct Landing {
+  std::optional<WriteLanding> where;
+  std::string seen;
+  std::string problem;
+};
+
+Landing find_landing(const DoctorFacts& facts) {
+  const ddio::Machine& machine = *facts.machine;
+  if (!has_hardware_rnic(facts)) {
+    return {WriteLanding::kCpu,
+            has_software_rnic(facts) ? "a software RNIC writes with a CPU, into its cache"
+                                     : "no RNIC: a CPU writes",
+            ""};
+  }
+  const auto cpu = ddio::identify_cpu(machine);
+  if (!cpu) return {std::nullopt, "the CPU is unknown", cpu.error().message};
+  const auto recipe = ddio::choose_recipe(*cpu, "", false);
+  if (!recipe) return {std::nullopt, cpu->text(), recipe.error().message};
+  const auto ports = ddio::find_root_ports(machine, ddio::list_rnics(machine, nullptr));
+  if (!ports) return {std::nullopt, "no root port", ports.error().message};
+  if (ports->empty()) {
+    return {std::nullopt, "no RNIC in sysfs", "the PCI functions of the RNICs were not found"};
+  }
+  Landing landing{WriteLanding::kMemory, "", ""};
+  for (const auto& port : *ports) {
+    const Status known = ddio::check_port(machine, *cpu, port.address);
+    if (!known) return {std::nullopt, "registers are not known", known.error().message};
+    const auto values = ddio::read_port(machine, port.address);
+    if (!values) return {std::nullopt, "registers cannot be read", values.error().message};
+    const auto state = ddio::state_of(*values, **recipe);
+    append(landing.seen,
+           fmt::format("{}: {}", port.rnics.front().name, ddio::ddio_state_name(state)));
+    if (state != ddio::DdioState::kOff) landing.where = WriteLanding::kLastLevelCache;
+  }
+  return landing;
+}
+
+Finding device_cache(const DoctorFacts& facts, const Landing& landing) {
+  Finding row{"h3",
+              "H3 DDIO",
+              Verdict::kOk,
+              landing.seen,
+              "with DDIO on, one-sided writes land in the "
+              "cache: not durable under ADR, and large ones cost twice the media writes",
+              ""};
+  if (!has_nvm(facts)) {
+    row.seen += "; no persistent memory to write to";
+    return row;
+  }
+  if (!landing.where) {
+    row.verdict = Verdict::kUnknown;
+    row.seen += ": " + landing.problem;
+    row.fix = geteuid() == 0 ? "pmstore ddio status" : "run this as root";
+  } else if (*landing.where == WriteLanding::kLastLevelCache) {
+    row.verdict = Verdict::kCosts;
+    row.fix = "pmstore ddio off --apply, and pmstored --ddio off";
+  }
+  return row;
+}
+
+Finding instructions(const DoctorFacts& facts) {
+  Finding row{"h4",
+              "H4 CPU stores",
+              Verdict::kOk,
+              "",
+              "large writes bypass the cache with streaming "
+              "stores; small ones are written back with clwb, which keeps the line",
+              ""};
+  const auto cpuinfo = facts.machine->read_text("/proc/cpuinfo");
+  if (!cpuinfo) {
+    row.verdict = Verdict::kUnknown;
+    row.seen = cpuinfo.error().message;
+    row.fix = "cat /proc/cpuinfo";
+    return row;
+  }
+  const size_t at = cpuinfo->find("\nflags");
+  const std::string flags =
+      at == cpuinfo->npos ? "" : cpuinfo->substr(at + 1, cpuinfo->find('\n', at + 1) - at) + " ";
+  const auto has = [&](const char* name) {
+    return flags.find(fmt::format(" {} ", name)) != flags.npos ||
+           flags.find(fmt::format(" {}\n", name)) != flags.npos;
+  };
+  for (const auto& [flag, what] :
+       {std::pair("sse2", "ntstore"), std::pair("clwb", "clwb"),
+        std::pair("clflushopt", "clflushopt"), std::pair("avx512f", "AVX-512")}) {
+    append(row.seen, fmt::format("{}{}", has(flag) ? "" : "no ", what));
+  }
+  if (has("clwb")) return row;
+  row.verdict = Verdict::kCosts;
+  row.fix = "a CPU with clwb (Skylake-SP or Zen 2, or later); in a virtual machine: -cpu host";
+  return row;
+}
+
+void pool_rows(const DoctorFacts& facts, std::vector<Finding>& rows) {
+  Finding layout{"h5",
+                 "H5-H7 pool layout",
+                 Verdict::kOk,
+                 "",
+                 "what is not aligned to the medium's 256 "
+                 "bytes is read before it is written",
+                 ""};
+  if (!facts.pool) {
+    layout.verdict = Verdict::kUnknown;
+    layout.seen = "no pool named";
+    layout.fix = "pmstore doctor --pool PATH";
+  } else if (!*facts.pool) {
+    layout.verdict = Verdict::kUnknown;
+    layout.seen = facts.pool->error().message;
+    const ErrorCode code = facts.pool->code();
+    layout.fix = code == ErrorCode::kBusy      ? "stop who uses it, then run this again"
+                 : code == ErrorCode::kBadPool ? "pmstore pool check PATH"
+                                               : "ls -l PATH, then run this again";
+  } else {
+    const DoctorPool& pool = **facts.pool;
+    layout.seen = fmt::format(
+        "{}: {} extents, {} not aligned to 256 bytes; slots are padded to 64 "
+        "and 256",
+        pool.path, pool.extents, pool.misaligned_extents);
+    if (pool.misaligned_extents > 0) {
+      layout.verdict = Verdict::kCosts;
+      layout.fix = "make it anew: pmstore pool create";
+    }
+  }
+  rows.push_back(layout);
+  rows.push_back({"h8", "H8 locks", Verdict::kOk,
+                  "lock words are in the server's DRAM, whatever the pool is on", "", ""});
+}
+
+// The domain of the pool, or the weakest of the regions; nothing where a region does not say.
+std::optional<Domain> domain_of(const DoctorFacts& facts) {
+  if (facts.pool && *facts.pool) return (**facts.pool).domain;
+  if (!has_nvm(facts)) return Domain::kNone;
+  std::optional<Domain> weakest;
+  for (const auto& region : *facts.nvm) {
+    if (!region.domain) return std::nullopt;
+    weakest = std::min(weakest.value_or(*region.domain), *region.domain);
+  }
+  return weakest;
+}
+
+// A device that a pool may be put on.
+std::string dax_device(const DoctorFacts& facts) {
+  if (!has_nvm(facts)) return "/dev/dax0.0, once there is persistent memory";
+  for (const auto& region : *facts.nvm) {
+    for (const auto& space : region.namespaces) {
+      if (space.mode == "devdax" && !space.device.empty()) return space.device;
+    }
+  }
+  return "/dev/dax0.0, once there is device DAX (row NVM mode)";
+}
+
+std::string strategy_fix(const DoctorFacts& facts, Domain domain) {
+  if (domain == Domain::kNone) {
+    return "put the pool on device DAX: pmstore pool create " + dax_device(facts);
+  }
+  if (has_hardware_rnic(facts)) return "pmstore ddio off --apply, and pmstored --ddio off";
+  return "only an RNIC in hardware with DDIO off, or eADR, makes one-sided writes durable";
+}
+
+Finding strategy(const DoctorFacts& facts, const Landing& landing) {
+  Finding row{"h9",
+              "H9 remote write",
+              Verdict::kOk,
+              "",
+              "WRITE and READ with one doorbell are one round "
+              "trip without the server's CPU; two-sided needs it for every write",
+              ""};
+  const auto domain = domain_of(facts);
+  const bool rnic = has_hardware_rnic(facts) || has_software_rnic(facts);
+  fabric::Capabilities verbs;  // what RC promises
+  verbs.read_after_read = verbs.read_after_write = verbs.write_after_write = rnic;
+  verbs.cpu_moves_data = !has_hardware_rnic(facts);
+  const auto choose = [&](Domain assumed, WriteLanding where) {
+    const persist::PersistCapability server{assumed, where, false};
+    return persist::negotiate(persist::WriteStrategy::kAuto, server, verbs);
+  };
+  const auto chosen =
+      choose(domain.value_or(Domain::kNone), landing.where.value_or(WriteLanding::kLastLevelCache));
+  const auto hoped =
+      choose(domain.value_or(Domain::kCpuCache), landing.where.value_or(WriteLanding::kMemory));
+  if (!chosen || !hoped) {
+    row.verdict = Verdict::kUnknown;
+    row.seen = (chosen ? hoped : chosen).error().message;
+    row.fix = "pmstore bench persist";
+    return row;
+  }
+  row.seen =
+      fmt::format("auto chooses {}: domain {}, writes land in {}", persist::strategy_name(*chosen),
+                  domain ? persist::domain_name(*domain) : "not declared, taken for none",
+                  landing.where ? persist::landing_name(*landing.where)
+                                : "an unknown place, taken for the cache");
+  if (*chosen != *hoped) {
+    row.verdict = Verdict::kUnknown;
+    row.seen += fmt::format("; it may be {}", persist::strategy_name(*hoped));
+    row.fix = !domain          ? "cat /sys/bus/nd/devices/region*/persistence_domain"
+              : geteuid() == 0 ? "pmstore ddio status"
+                               : "run this as root";
+    return row;
+  }
+  // A server takes DDIO for on unless it is told.
+  if (landing.where == WriteLanding::kMemory && domain == Domain::kMemoryController) {
+    row.seen += "; with pmstored --ddio off";
+  }
+  if (*chosen != persist::WriteStrategy::kTwoSided) return row;
+  row.verdict = Verdict::kCosts;
+  row.fix = strategy_fix(facts, *domain);
+  return row;
+}
+
+void session_row(const DoctorFacts& facts, std::vector<Finding>& rows) {
+  if (!facts.session) return;
+  Finding row{"uri",
+              "server reached",
+              Verdict::kOk,
+              "",
+              "a client must connect, register memory and read records",
+              ""};
+  if (*facts.session) {
+    const DoctorSession& session = **facts.session;
+    row.seen = fmt::format("{}: domain {}, writes land in {}, locks {}, redo {}, records read {}",
+                           session.uri, session.domain, session.landing, session.locks,
+                           session.strategy, session.read);
+  } else {
+    const ErrorCode code = facts.session->code();
+    row.verdict = Verdict::kCosts;
+    row.seen = facts.session->error().message;
+    row.fix = code == ErrorCode::kTimeout || code == ErrorCode::kDisconnected
+                  ? "start it, and check address and firewall: pmstored --pool PATH --listen URI"
+                  : "do what it says, then pmstore doctor --uri URI";
+  }
+  rows.push_back(row);
+}
+
+}  // namespace
+
+std::string_view verdict_name(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kOk: return "ok";
+    case Verdict::kCosts: return "costs you";
+    case Verdict::kUnknown: return "unknown";
+  }
+  return "?";
+}
+
+void examine_rules(const DoctorFacts& facts, std::vector<Finding>& rows) {
+  const Landing landing = find_landing(facts);
+  rows.push_back(same_socket(facts));
+  rows.push_back(writers(facts));
+  rows.push_back(device_cache(facts, landing));
+  rows.push_back(instructions(facts));
+  pool_rows(facts, rows);
+  rows.push_back(strategy(facts, landing));
+  session_row(facts, rows);
+}
+
+std::vector<Finding> examine(const DoctorFacts& facts) {
+  std::vector<Finding> rows;
+  examine_network(facts, rows);
+  examine_nvm(facts, rows);
+  examine_rules(facts, rows);
+  return rows;
+}
+
+}  // namespace pmstore::tools

@@ -1,0 +1,215 @@
+// Connecting and appending; the modes' names.
+#include "tools/log_load.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/random.h"
+#include "tools/log_load_run.h"
+#include "tools/log_session.h"
+
+namespace pmstore::tools {
+
+using log::LogClient;
+
+namespace {
+
+constexpr std::string_view kPrefix = "bench/";
+
+}  // namespace
+
+// ---- connecting ----
+
+Task<Result<std::unique_ptr<LogClient>>> LogLoad::client(Executor& executor, uint32_t number) {
+  log::LogClientOptions options = log_client_options(options_.session);
+  if (model_ != nullptr) {
+    options.devices = &model_->client_core(number);
+    options.client = base::mix64(options_.seed) / 2 + 1 + number;
+  }
+  co_return co_await LogClient::connect(executor, *uri_, options);
+}
+
+Task<Status> LogLoad::prepare(Executor& executor) {
+  uri_ = model_ != nullptr ? model_->uri() : options_.session.parsed_uri();
+  if (model_ == nullptr && uri_->scheme == fabric::Scheme::kLocal && options_.threads == 1 &&
+      options_.producers > 1) {
+    log::EmbeddedLogOptions with;
+    with.assume_domain = log_client_options(options_.session).assume_domain;
+    PMSTORE_CO_TRY(embedded_, co_await log::EmbeddedLog::open(executor, uri_->name, with));
+    uri_ = embedded_->uri();
+  }
+  PMSTORE_CO_TRY(producers_[0].client, co_await client(executor, 0));
+  co_return co_await make_logs();
+}
+
+Task<Status> LogLoad::delete_logs() {
+  LogClient& session = *producers_[0].client;
+  PMSTORE_CO_TRY(const auto there, co_await session.list());
+  for (const log::LogInfo& info : there) {
+    if (!info.name.starts_with(kPrefix)) continue;
+    PMSTORE_CO_TRY_STATUS(co_await session.erase(info.id));
+  }
+  co_return Status{};
+}
+
+Task<Status> LogLoad::make_logs() {
+  PMSTORE_CO_TRY_STATUS(co_await delete_logs());
+  for (size_t i = 0; i < logs_.size(); ++i) {
+    LoadedLog& log = logs_[i];
+    log.name = fmt::format("{}{}", kPrefix, i);
+    const log::LogOptions shape{.bytes = options_.log_bytes};
+    PMSTORE_CO_TRY(const auto info, co_await producers_[0].client->create(log.name, shape));
+    log.id = info.id;
+  }
+  co_return Status{};
+}
+
+Task<Status> LogLoad::connect(Executor& executor, uint32_t thread) {
+  const uint64_t workers = uint64_t{options_.producers} * options_.coroutines;
+  for (uint32_t p = thread; p < options_.producers; p += options_.threads) {
+    Producer& producer = producers_[p];
+    producer.log = options_.mode == LogMode::kShared ? 0 : p;
+    if (!producer.client) {
+      PMSTORE_CO_TRY(producer.client, co_await client(executor, p));
+    }
+    if (options_.mode == LogMode::kExclusive) {
+      log::LogProducerOptions with;
+      with.strategy = options_.strategy;
+      // One append may have to wait for the others of its producer.
+      with.staging_bytes = static_cast<uint32_t>(std::max<uint64_t>(
+          with.staging_bytes, 2 * (options_.payload_bytes + 512) * options_.batch));
+      PMSTORE_CO_TRY(producer.exclusive, co_await log::LogProducer::open(
+                                             *producer.client, logs_[producer.log].id, with));
+      if (p == 0) result_.strategy = producer.exclusive->strategy();
+    }
+    producer.workers.resize(options_.coroutines);
+    for (uint32_t c = 0; c < options_.coroutines; ++c) {
+      Worker& worker = producer.workers[c];
+      worker.stream = uint64_t{p} * options_.coroutines + c;
+      worker.bytes.resize(options_.payload_bytes * options_.batch);
+      for (uint32_t i = 0; i < options_.batch; ++i) {
+        worker.payloads.push_back(
+            std::span(worker.bytes).subspan(i * options_.payload_bytes, options_.payload_bytes));
+      }
+      if (options_.appends != 0) {
+        worker.appends_left =
+            options_.appends / workers + (worker.stream < options_.appends % workers ? 1 : 0);
+      }
+    }
+  }
+  co_return Status{};
+}
+
+// ---- appending ----
+
+Task<Result<log::Appended>> LogLoad::append(Producer& producer, Worker& worker) {
+  if (producer.exclusive) {
+    if (options_.batch == 1) return producer.exclusive->append(worker.payloads[0]);
+    return producer.exclusive->append_batch(worker.payloads);
+  }
+  return producer.client->append_batch(logs_[producer.log].id, worker.payloads);
+}
+
+Task<void> LogLoad::work(Executor& executor, uint32_t thread, Producer& producer, Worker& worker,
+                         uint32_t& left, base::WaitList& ended) {
+  Histogram& histogram = histograms_[thread];
+  while (worker.appends_left > 0) {
+    for (uint32_t i = 0; i < options_.batch; ++i) {
+      payloads_.fill(
+          std::span(worker.bytes).subspan(i * options_.payload_bytes, options_.payload_bytes),
+          log_tag(worker.stream, worker.number + i));
+    }
+    const uint64_t start_ns = executor.now_ns();
+    if (lap_over(start_ns)) break;
+    auto appended = co_await append(producer, worker);
+    const uint64_t end_ns = executor.now_ns();
+    if (appended) [[likely]] {
+      histogram.record(end_ns - start_ns);
+      worker.acked.push_back({appended->index + 1 - options_.batch, worker.number});
+      worker.number += options_.batch;
+      --worker.appends_left;
+      appended_.fetch_add(1, std::memory_order_relaxed);
+      continue;
+    }
+    if (appended.code() == ErrorCode::kBackPressure) {
+      full_.store(true);
+    } else {
+      fail(std::move(appended.error()));
+    }
+    break;
+  }
+  if (--left == 0) ended.notify_all();
+}
+
+Task<void> LogLoad::lap(Executor& executor, uint32_t thread) {
+  fabric::Counters before;
+  fabric::Counters after;
+  base::WaitList ended(executor);
+  uint32_t left = 0;
+  for (uint32_t p = thread; p < options_.producers; p += options_.threads) {
+    before += producers_[p].counters();
+    left += options_.coroutines;
+  }
+  for (uint32_t p = thread; p < options_.producers; p += options_.threads) {
+    for (Worker& worker : producers_[p].workers) {
+      if (p == thread && &worker == producers_[p].workers.data()) continue;
+      executor.spawn(work(executor, thread, producers_[p], worker, left, ended));
+    }
+  }
+  // The first one runs right here, so that a single one costs no scheduling.
+  co_await work(executor, thread, producers_[thread], producers_[thread].workers[0], left, ended);
+  while (left > 0) co_await ended.wait();
+  const uint64_t now_ns = executor.now_ns();
+  for (uint32_t p = thread; p < options_.producers; p += options_.threads) {
+    after += producers_[p].counters();
+  }
+  const std::lock_guard lock(mutex_);
+  lap_end_ns_ = std::max(lap_end_ns_, now_ns);
+  result_.counters += after - before;
+}
+
+void LogLoad::begin_lap(Executor& executor) {
+  full_.store(false);
+  lap_start_ns_ = executor.now_ns();
+  lap_end_ns_ = lap_start_ns_;
+  ++result_.laps;
+  if (options_.appends == 0) {
+    const auto wanted_ns = static_cast<uint64_t>(options_.seconds * 1e9);
+    control_.set_deadline(lap_start_ns_ + (wanted_ns - std::min(wanted_ns, measured_ns_)));
+  }
+  if (model_ != nullptr && result_.laps > 1) model_->resume();
+  if (model_ != nullptr && result_.laps == 1) model_->mark();
+}
+
+void LogLoad::end_lap() {
+  if (model_ != nullptr) model_->pause();
+  measured_ns_ += lap_end_ns_ - lap_start_ns_;
+  last_lap_ = !full_.load() || all_done(lap_end_ns_);
+}
+
+bool LogLoad::all_done(uint64_t now_ns) const {
+  if (control_.over(now_ns)) return true;
+  for (const Producer& producer : producers_) {
+    for (const Worker& worker : producer.workers) {
+      if (worker.appends_left > 0) return false;
+    }
+  }
+  return true;
+}
+
+std::string_view log_mode_name(LogMode mode) {
+  return mode == LogMode::kExclusive ? "exclusive" : "shared";
+}
+
+Result<LogMode> parse_log_mode(std::string_view text) {
+  for (const LogMode mode : {LogMode::kExclusive, LogMode::kShared}) {
+    if (text == log_mode_name(mode)) return mode;
+  }
+  return make_error(ErrorCode::kInvalidArgument,
+                    fmt::format("'{}' is not a mode; use exclusive or shared", text));
+}
+
+Result<LogLoadResult> run_log_load(const LogLoadOptions& options) { return LogLoad(options).run(); }
+
+}  // namespace pmstore::tools

@@ -1,0 +1,190 @@
+// pmstore log read and follow
+#include <atomic>
+#include <csignal>
+#include <optional>
+
+#include "log/log_reader.h"
+#include "tools/bytes_text.h"
+#include "tools/log_session.h"
+
+namespace pmstore::tools {
+namespace {
+
+std::atomic<bool> interrupted{false};
+void on_interrupt(int) { interrupted.store(true); }
+
+// Prints entries as they come. The JSON of read is one object, so it is collected; that of follow
+// is one object a line.
+class EntryPrinter {
+ public:
+  EntryPrinter(const LogCommandOptions& options, bool collect)
+      : framing_(options.parsed_framing()), json_(options.session.json), collect_(collect) {}
+
+  void entry(const log::LogEntry& entry) {
+    ++count_;
+    const std::string_view payload(reinterpret_cast<const char*>(entry.payload.data()),
+                                   entry.payload.size());
+    if (!json_) {
+      print_text(framed(framing_, payload));
+      return;
+    }
+    nlohmann::ordered_json object = {
+        {"lsn", entry.lsn}, {"index", entry.index}, {"payload", json_bytes(payload)}};
+    if (collect_) {
+      entries_.push_back(std::move(object));
+    } else {
+      print_json(object);
+    }
+  }
+
+  void damaged(std::string_view what, const log::DamagedRange& range) {
+    lost_ = true;
+    lost_ranges_.push_back({{"from_lsn", range.from_lsn}, {"to_lsn", range.to_lsn}});
+    fail(kProgram, what,
+         fmt::format("entries from lsn {} to {} were lost to the medium; it goes on behind them",
+                     range.from_lsn, range.to_lsn));
+  }
+
+  int end(const std::string& name, uint64_t next_lsn) {
+    if (json_ && collect_) {
+      print_json({{"log", name},
+                  {"entries", std::move(entries_)},
+                  {"next_lsn", next_lsn},
+                  {"damaged", std::move(lost_ranges_)}});
+    }
+    return lost_ ? kFailed : kDone;
+  }
+  uint64_t count() const { return count_; }
+
+ private:
+  Framing framing_;
+  bool json_;
+  bool collect_;
+  bool lost_ = false;
+  uint64_t count_ = 0;
+  nlohmann::ordered_json entries_ = nlohmann::ordered_json::array();
+  nlohmann::ordered_json lost_ranges_ = nlohmann::ordered_json::array();
+};
+
+base::Task<Status> stand_at_begin(log::LogReader& reader, const log::LogInfo& info,
+                                  const LogCommandOptions& options) {
+  if (options.from_tail) co_return co_await reader.seek_to_tail();
+  if (options.from_lsn > info.tail_lsn) {
+    co_return make_error(ErrorCode::kInvalidArgument,
+                         fmt::format("lsn {} is beyond the log's end, {}; give one that an append "
+                                     "or a read has printed",
+                                     options.from_lsn, info.tail_lsn));
+  }
+  reader.seek(options.from_lsn);
+  co_return Status{};
+}
+
+// Deals with an error of next() or follow() that reading survives; gives it back when it does not.
+base::Task<Status> go_on_after(log::LogReader& reader, const Error& error, std::string_view what,
+                               EntryPrinter& printer) {
+  if (error.code == ErrorCode::kDamaged) {
+    PMSTORE_CO_TRY(const log::DamagedRange range, co_await reader.skip_damaged());
+    printer.damaged(what, range);
+    co_return Status{};
+  }
+  if (error.code == ErrorCode::kTrimmed) {
+    if (printer.count() > 0) {
+      fail(kProgram, what,
+           fmt::format("entries from lsn {} to {} were trimmed before they were read; it goes on "
+                       "behind them",
+                       reader.position(), reader.start_lsn()));
+    }
+    reader.seek(reader.start_lsn());
+    co_return Status{};
+  }
+  co_return error;
+}
+
+bool at_end(const Error& error) {
+  return error.code == ErrorCode::kNotFound || error.code == ErrorCode::kSealed;
+}
+
+// What is asked for by its LSN and is not there, is an error; what goes while it is read is not.
+std::optional<Error> not_there(const LogCommandOptions& options, const EntryPrinter& printer,
+                               const log::LogReader& reader, const log::LogInfo& info,
+                               const Error& error) {
+  if (options.from_lsn == 0 || printer.count() > 0) return std::nullopt;
+  if (error.code == ErrorCode::kTrimmed) return error;
+  if (error.code != ErrorCode::kDamaged || reader.position() != options.from_lsn) {
+    return std::nullopt;
+  }
+  for (const log::DamagedRange& range : info.damaged) {
+    if (range.from_lsn <= options.from_lsn && options.from_lsn < range.to_lsn) return std::nullopt;
+  }
+  return make_error(ErrorCode::kInvalidArgument,
+                    fmt::format("no entry begins at lsn {}, or it was lost just now; give an lsn "
+                                "that an append or a read has printed",
+                                options.from_lsn));
+}
+
+}  // namespace
+
+base::Task<int> read_log(log::LogClient& client, const LogCommandOptions& options) {
+  const std::string what = "log read '" + printable(options.name) + "'";
+  const auto info = co_await client.open(options.name);
+  if (!info) co_return fail(kProgram, what, info.error());
+  auto reader = co_await log::LogReader::open(client, info->id, {});
+  if (!reader) co_return fail(kProgram, what, reader.error());
+  const Status began = co_await stand_at_begin(**reader, *info, options);
+  if (!began) co_return fail(kProgram, what, began.error());
+  EntryPrinter printer(options, /*collect=*/true);
+  while (options.limit == 0 || printer.count() < options.limit) {
+    const auto entry = co_await (*reader)->next();
+    if (entry) {
+      if (entry->index >= options.from_index) printer.entry(*entry);
+      continue;
+    }
+    if (at_end(entry.error())) break;
+    if (const auto gone = not_there(options, printer, **reader, *info, entry.error())) {
+      co_return fail(kProgram, what, *gone);
+    }
+    const Status on = co_await go_on_after(**reader, entry.error(), what, printer);
+    if (!on) co_return fail(kProgram, what, on.error());
+  }
+  co_return printer.end(options.name, (*reader)->position());
+}
+
+base::Task<int> follow_log(log::LogClient& client, const LogCommandOptions& options) {
+  constexpr uint64_t kLookForInterruptNs = 100'000'000;
+  const std::string what = "log follow '" + printable(options.name) + "'";
+  struct sigaction action {};
+  action.sa_handler = on_interrupt;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  const auto info = co_await client.open(options.name);
+  if (!info) co_return fail(kProgram, what, info.error());
+  auto reader = co_await log::LogReader::open(client, info->id, {});
+  if (!reader) co_return fail(kProgram, what, reader.error());
+  const Status began = co_await stand_at_begin(**reader, *info, options);
+  if (!began) co_return fail(kProgram, what, began.error());
+  EntryPrinter printer(options, /*collect=*/false);
+  const uint64_t wait_ns = static_cast<uint64_t>(options.wait_seconds * 1e9);
+  uint64_t last_ns = client.executor().now_ns();
+  while (!interrupted.load() && (options.limit == 0 || printer.count() < options.limit)) {
+    const auto entry = co_await (*reader)->follow(kLookForInterruptNs);
+    if (entry) {
+      last_ns = client.executor().now_ns();
+      printer.entry(*entry);
+      std::fflush(stdout);
+      continue;
+    }
+    if (entry.code() == ErrorCode::kSealed) break;
+    if (entry.code() == ErrorCode::kTimeout) {
+      if (wait_ns > 0 && client.executor().now_ns() - last_ns >= wait_ns) break;
+      continue;
+    }
+    if (const auto gone = not_there(options, printer, **reader, *info, entry.error())) {
+      co_return fail(kProgram, what, *gone);
+    }
+    const Status on = co_await go_on_after(**reader, entry.error(), what, printer);
+    if (!on) co_return fail(kProgram, what, on.error());
+  }
+  co_return printer.end(options.name, (*reader)->position());
+}
+
+}  // namespace pmstore::tools
