@@ -5,10 +5,8 @@
 // makes it larger.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -20,36 +18,18 @@
 #include "base/random.h"
 #include "log/ring.h"
 #include "persist/memory.h"
+#include "tests/fuzz/fuzzing.h"
 
 namespace pmstore::log {
 namespace {
 
 constexpr uint64_t kBytes = 16 * 1024;
 constexpr uint64_t kData = kBytes - kRingHeaderBytes;
-constexpr uint64_t kPage = 4096;
 constexpr uint32_t kSalt = 31;
 
-uint64_t rounds(uint64_t usual) {
-  const char* wanted = std::getenv("PMSTORE_FUZZ_ROUNDS");
-  return wanted == nullptr ? usual : std::strtoull(wanted, nullptr, 10);
-}
-
-// kBytes of memory with a forbidden page on each side.
-class Guarded {
- public:
-  Guarded()
-      : mapping_(static_cast<std::byte*>(
-            mmap(nullptr, kBytes + 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
-    PMSTORE_CHECK(
-        mapping_ != MAP_FAILED && mprotect(mapping_ + kPage, kBytes, PROT_READ | PROT_WRITE) == 0,
-        "a few pages can be mapped");
-  }
-  ~Guarded() { munmap(mapping_, kBytes + 2 * kPage); }
-  std::span<std::byte> bytes() { return {mapping_ + kPage, kBytes}; }
-
- private:
-  std::byte* mapping_;
-};
+using fuzz::kPage;
+using fuzz::rounds;
+using Guarded = fuzz::Guarded<kBytes>;
 
 struct Golden {
   uint64_t next_lsn;

@@ -8,6 +8,7 @@
 
 #include "base/random.h"
 #include "fabric/rpc_layout.h"
+#include "tests/fuzz/fuzzing.h"
 #include "tests/unit/fabric/rpc_pair.h"
 
 namespace pmstore::fabric {
@@ -16,11 +17,6 @@ namespace {
 constexpr uint32_t kRing = 8192;
 constexpr uint32_t kArena = 4096;
 constexpr uint32_t kCalls = 8;
-
-uint64_t rounds() {
-  const char* more = std::getenv("PMSTORE_FUZZ_ROUNDS");
-  return more == nullptr ? 20'000 : std::strtoull(more, nullptr, 10);
-}
 
 // A value that is often near one of the edges.
 uint32_t edgy(base::Random& random, uint32_t limit) {
@@ -95,7 +91,7 @@ TEST_F(RpcFuzz, AServerSurvivesHostileClients) {
   ASSERT_TRUE(listener);
   const RemoteRegion replies{memory.remote(0).address, kArena, memory.remote(0).key};
   RemoteRegion requests;
-  const uint64_t total = rounds();
+  const uint64_t total = fuzz::rounds(20'000);
   for (uint64_t round = 0; round < total; ++round) {
     if (connection_ == nullptr || connection_->broken()) {
       connection_.reset();
@@ -132,7 +128,7 @@ TEST_F(RpcFuzz, AServerSurvivesHostileClients) {
 
 TEST_F(RpcFuzz, AClientSurvivesHostileServers) {
   base::Random random(4712);
-  const uint64_t total = rounds() / 4;
+  const uint64_t total = fuzz::rounds(20'000) / 4;
   uint64_t failed = 0;
   hold_everything();
   for (uint64_t round = 0; round < total; ++round) {
