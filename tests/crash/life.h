@@ -81,6 +81,7 @@ struct Scenario {
   std::string name;
   std::string about;  // one line
   std::function<std::unique_ptr<Life>(uint64_t seed)> make;
+  bool for_mutants = true;  // false: takes too long for crash_mutants
 };
 const std::vector<Scenario>& scenarios();
 // nullptr: there is none.

@@ -52,9 +52,10 @@ struct StoreHistory {
 };
 
 // Recovery: check_store() must like the pool; then the store opens, must count no damaged records,
-// and for each transaction whose effect is there its outcome must not be "aborted", for each later
-// one not "committed". Work: one more transaction; the slot that its new record gets must have a
-// version that it never had.
+// must have nothing to put in place where the catalog says that it was closed in order, and for
+// each transaction whose effect is there its outcome must not be "aborted", for each later one not
+// "committed". Work: one more transaction; the slot that its new record gets must have a version
+// that it never had.
 class RestartedStore final : public Restarted {
  public:
   // `history` is borrowed.

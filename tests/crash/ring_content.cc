@@ -9,6 +9,7 @@ namespace pmstore::crash {
 namespace {
 
 constexpr uint64_t kWorkSequence = 1 << 20;
+constexpr uint64_t kDamagedRing = 1;
 
 }  // namespace
 
@@ -18,6 +19,7 @@ void RingContent::append(uint64_t sequence, std::span<const std::byte> payload) 
 
 uint64_t RingContent::digest() const {
   if (!ring) return kNothing;
+  if (damaged) return kDamagedRing;
   uint64_t hash = base::mix64(owner ^ base::mix64(expired_below_sequence));
   for (const Entry& entry : entries) hash = base::mix64(hash ^ entry.checksum) + entry.sequence;
   return hash;
@@ -25,6 +27,7 @@ uint64_t RingContent::digest() const {
 
 std::string RingContent::text() const {
   if (!ring) return "no ring";
+  if (damaged) return "a damaged ring";
   std::string text = fmt::format("owner {}, expired below {}", owner, expired_below_sequence);
   text += entries.empty() ? ", no entries" : ", entries";
   for (const Entry& entry : entries) text += fmt::format(" {}({})", entry.sequence, entry.bytes);
@@ -48,20 +51,23 @@ Result<RingContent> read_ring(persist::Memory& memory, std::optional<log::Ring>&
   content.ring = true;
   content.owner = ring->owner();
   content.expired_below_sequence = ring->expired_below_sequence();
-  PMSTORE_TRY_STATUS(ring->walk(
-      [&](const log::EntryView& entry) { content.append(entry.sequence, entry.payload); }));
+  const Status walked = ring->walk(
+      [&](const log::EntryView& entry) { content.append(entry.sequence, entry.payload); });
+  if (!walked && walked.code() != ErrorCode::kBadPool) return walked.error();
+  content.damaged = !walked;
   return content;
 }
 
 Result<uint64_t> RestartedRing::recover() {
   PMSTORE_TRY(content_, read_ring(memory_, ring_));
-  if (ring_) {
+  if (ring_ && !content_.damaged) {
     PMSTORE_TRY_STATUS(ring_->make_walked_durable());
   }
   return content_.digest();
 }
 
 Result<uint64_t> RestartedRing::work() {
+  if (content_.damaged) return content_.digest();
   if (!ring_) {
     PMSTORE_TRY(log::Ring made, log::Ring::format(memory_, 0, kRingBytes, kRingSalt));
     ring_.emplace(std::move(made));

@@ -25,7 +25,8 @@ struct RingContent {
     uint64_t checksum;  // of the payload
     uint64_t bytes;
   };
-  bool ring = false;  // false: there is none
+  bool ring = false;     // false: there is none
+  bool damaged = false;  // a walk says so
   uint64_t owner = 0;
   uint64_t expired_below_sequence = 0;
   std::vector<Entry> entries;
@@ -42,11 +43,12 @@ struct RingContent {
 // Different for each sequence.
 std::vector<std::byte> ring_payload(uint64_t sequence, size_t bytes);
 
-// Opens and walks. No ring: then there is a content that says so, and `ring` stays empty.
+// Opens and walks. No ring, or a damaged one: then there is a content that says so; without a ring
+// `ring` stays empty.
 Result<RingContent> read_ring(persist::Memory& memory, std::optional<log::Ring>& ring);
 
 // Recovery: what the walk has found is made durable. Work: takes the ring over for its owner and
-// appends an entry; where there is no ring, formats one first.
+// appends an entry; where there is no ring, formats one first. With a damaged ring nothing is done.
 class RestartedRing final : public Restarted {
  public:
   RestartedRing(std::span<std::byte> memory, persist::Domain domain)

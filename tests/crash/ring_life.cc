@@ -95,6 +95,10 @@ class RingLife final : public Life {
   void land_then_restart(size_t bytes, bool restarts = true);
   // A header is stored and not flushed; then the process dies.
   void store_header_then_restart();
+  // A client writes an entry behind the tail that only a header to come allows: of a later
+  // incarnation, or of a later lap. Then its session ends, and the owner walks. Until that has
+  // erased it, a start finds a damaged ring (docs/limits.md).
+  void forge_then_walk(bool later_lap);
 
   // ---- the pieces of them ----
 
@@ -123,7 +127,6 @@ class RingLife final : public Life {
     return found;
   }
   bool fits(const std::vector<size_t>& sizes) const;
-  void wrongly_acknowledged(const std::vector<size_t>& sizes);
   void land(std::deque<Arrived>& buffer);
 
   persist::Domain domain_;
@@ -160,12 +163,7 @@ void RingLife::append(const std::vector<size_t>& sizes) {
   note(possible);
   writer_ == RingWriter::kCpu ? append_by_cpu(sizes) : append_by_device(sizes);
   next_sequence_ += sizes.size();
-  if (writer_ == RingWriter::kCpu || writer_ == RingWriter::kDevice ||
-      writer_ == RingWriter::kDeviceLandingInCache) {
-    acknowledged(possible.back());
-    return;
-  }
-  now_ = possible.back();  // acknowledged on the way
+  acknowledged(possible.back());
 }
 
 void RingLife::append_by_cpu(const std::vector<size_t>& sizes) {
@@ -203,30 +201,16 @@ void RingLife::append_by_device(const std::vector<size_t>& sizes) {
     position.tail_lsn = plan.next_lsn();
     while (!buffer.empty() && random_.below(3) == 0) land(buffer);
   }
-  if (writer_ == RingWriter::kDeviceWithoutRead) wrongly_acknowledged(sizes);
   recorder_->on_packet(Packet::kArrived, 1, 0);  // the READ
-  if (writer_ == RingWriter::kDeviceBeforeRead) wrongly_acknowledged(sizes);
   while (!buffer.empty()) land(buffer);
   recorder_->on_packet(Packet::kAcknowledged, 1, 8);
   recorder_->on_packet(Packet::kCompleted, 1, 8);
   PMSTORE_CHECK(ring_->note_tail(position.tail_lsn).has_value(), "the entries are there");
 }
 
-// What append() has noted as possible last is promised from here on.
-void RingLife::wrongly_acknowledged(const std::vector<size_t>& sizes) {
-  RingContent all = now_;
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    all.append(next_sequence_ + i, ring_payload(next_sequence_ + i, sizes[i]));
-  }
-  recorder_->mark();
-  note({all});
-  recorder_->mark();
-}
-
 void RingLife::land(std::deque<Arrived>& buffer) {
   const Arrived& first = buffer.front();
-  const bool ddio =
-      domain_ == persist::Domain::kCpuCache || writer_ == RingWriter::kDeviceLandingInCache;
+  const bool ddio = domain_ == persist::Domain::kCpuCache;
   std::byte* const to = memory_.at(first.offset);
   recorder_->on_dma_write(to, first.bytes.data(), first.bytes.size(),
                           ddio ? Landing::kLastLevelCache : Landing::kMemory);
@@ -277,6 +261,30 @@ void RingLife::store_header_then_restart() {
   recorder_->mark();
 }
 
+void RingLife::forge_then_walk(bool later_lap) {
+  constexpr size_t kBytes = 70;
+  log::RingPosition position = ring_->position();
+  const auto planned = log::plan_entry(position, kBytes, true);
+  if (!planned || planned->pad_bytes > 0) return;
+  RingContent damaged = now_;
+  damaged.damaged = true;
+  note({now_, damaged});
+  log::PlannedEntry plan = *planned;
+  std::vector<std::byte> entry(log::entry_room(kBytes));
+  if (later_lap) {
+    plan.lsn += position.data_bytes;
+  } else {
+    ++position.incarnation;
+  }
+  log::seal_entry(std::span(entry).first(plan.bytes), plan, position, kBytes, next_sequence_);
+  std::byte* const to =
+      memory_.at(log::kRingHeaderBytes + planned->lsn % ring_->position().data_bytes);
+  recorder_->on_dma_write(to, entry.data(), plan.bytes, Landing::kMemory);
+  std::memcpy(to, entry.data(), plan.bytes);
+  PMSTORE_CHECK(ring_->walk([](const log::EntryView&) {}).has_value(), "a forged entry is erased");
+  recorder_->mark();
+}
+
 // ---- whole lives ----
 
 void RingLife::script() {
@@ -301,13 +309,19 @@ void RingLife::script() {
   store_header_then_restart();
   take_over(5);
   append({60});
+  forge_then_walk(false);
+  take_over(5);
   store_header_then_restart();
   truncate(1);
   take_over(5);
   land_then_restart(60);
   take_over(6);
   append({50});
-  format();
+  forge_then_walk(true);
+  take_over(6);
+  append({30});
+  truncate(0);
+  format();  // the header before the newest would bring back what was truncated
   append({50});
   append({900, 60, 60, 60});
   // Where the first of these is torn and the others are whole, the first entry of the next writer
@@ -327,7 +341,7 @@ void RingLife::draw() {
 }
 
 void RingLife::draw_one() {
-  const uint64_t what = random_.below(20);
+  const uint64_t what = random_.below(21);
   if (what < 12) {
     if (random_.below(4) == 0) return append(std::vector<size_t>(4, kRingWorkBytes));
     std::vector<size_t> sizes(1 + (random_.below(2) == 0 ? random_.below(6) : 0));
@@ -340,7 +354,8 @@ void RingLife::draw_one() {
   if (what < 16) return truncate(std::min<size_t>(random_.below(3), now_.entries.size()));
   if (what == 16) land_then_restart(random_.below(150), random_.below(2) == 0);
   if (what == 17) store_header_then_restart();
-  if (what >= 18) restart_process();
+  if (what == 18 || what == 19) restart_process();
+  if (what == 20) forge_then_walk(random_.below(2) == 0);
   const bool another = random_.below(4) == 0;
   take_over(another ? 1 + random_.below(9) : now_.owner, random_.below(2) * next_sequence_);
 }

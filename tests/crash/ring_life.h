@@ -16,14 +16,7 @@
 
 namespace pmstore::crash {
 
-enum class RingWriter : uint8_t {
-  kCpu,
-  kDevice,
-  // Wrong ones, for crash_mutants: what the READ behind the WRITEs is for.
-  kDeviceWithoutRead,     // the WRITEs' acknowledgements acknowledge the entries
-  kDeviceBeforeRead,      // the READ has arrived at the RNIC, and is not answered yet
-  kDeviceLandingInCache,  // DDIO on under ADR: one-sided all the same
-};
+enum class RingWriter : uint8_t { kCpu, kDevice };
 
 std::unique_ptr<Life> ring_life(const std::string& scenario, uint64_t seed, persist::Domain domain,
                                 RingWriter writer);

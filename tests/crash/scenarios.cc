@@ -1,6 +1,10 @@
 #include "tests/crash/life.h"
+#include "tests/crash/log_life.h"
+#include "tests/crash/pool_life.h"
 #include "tests/crash/ring_life.h"
+#include "tests/crash/ring_rnic_life.h"
 #include "tests/crash/store_life.h"
+#include "tests/crash/store_rnic_life.h"
 
 namespace pmstore::crash {
 
@@ -9,10 +13,22 @@ const std::vector<Scenario>& scenarios() {
   static const auto ring = [](std::string name, Domain domain, RingWriter writer) {
     return [=](uint64_t seed) { return ring_life(name, seed, domain, writer); };
   };
-  static const auto store = [](std::string name, Domain domain) {
-    return [=](uint64_t seed) { return store_life(name, seed, domain); };
+  static const auto ring_rnic = [](std::string name, const RnicRing& what) {
+    return [=](uint64_t seed) { return ring_rnic_life(name, seed, what); };
+  };
+  static const auto store = [](std::string name, Domain domain,
+                               StoreSize size = StoreSize::kSmall) {
+    return [=](uint64_t seed) { return store_life(name, seed, domain, size); };
+  };
+  static const auto log = [](std::string name, Domain domain, log::LogWriter writer) {
+    return [=](uint64_t seed) { return log_life(name, seed, domain, writer); };
+  };
+  static const auto store_rnic = [](std::string name, Domain domain, bool ddio) {
+    return [=](uint64_t seed) { return store_rnic_life(name, seed, domain, ddio); };
   };
   static const std::vector<Scenario> all = {
+      {"pool", "extents of a pool in a plain region, ADR",
+       [](uint64_t seed) { return pool_life("pool", seed, Domain::kMemoryController); }},
       {"ring", "redo ring, appended by the owner's CPU, ADR",
        ring("ring", Domain::kMemoryController, RingWriter::kCpu)},
       {"ring-eadr", "the same, eADR", ring("ring-eadr", Domain::kCpuCache, RingWriter::kCpu)},
@@ -20,9 +36,31 @@ const std::vector<Scenario>& scenarios() {
        ring("ring-dma", Domain::kMemoryController, RingWriter::kDevice)},
       {"ring-ddio", "redo ring, appended by one-sided writes, eADR, DDIO on",
        ring("ring-ddio", Domain::kCpuCache, RingWriter::kDevice)},
+      {"ring-rnic", "redo ring of a server, appended over the modelled machine, ADR",
+       ring_rnic("ring-rnic", {})},
+      {"ring-rnic-eadr", "the same, eADR, DDIO on",
+       ring_rnic("ring-rnic-eadr",
+                 {.domain = Domain::kCpuCache, .ddio = true, .two_sided_bytes = 1000})},
+      {"ring-rnic-ddio", "the same, ADR, DDIO on: two-sided",
+       ring_rnic("ring-rnic-ddio", {.ddio = true, .rule_h7 = false})},
+      {"log", "logs of a log area, producers' entries in the caches, ADR",
+       log("log", Domain::kMemoryController, log::LogWriter::kCpu)},
+      {"log-eadr", "the same, eADR", log("log-eadr", Domain::kCpuCache, log::LogWriter::kCpu)},
+      {"log-dma", "logs, producers' entries by one-sided writes, ADR, DDIO off",
+       log("log-dma", Domain::kMemoryController, log::LogWriter::kDevice)},
+      {"log-ddio", "the same, eADR, DDIO on",
+       log("log-ddio", Domain::kCpuCache, log::LogWriter::kDevice)},
       {"store", "one-server commit, lock discipline cpu, ADR",
        store("store", Domain::kMemoryController)},
       {"store-eadr", "the same, eADR", store("store-eadr", Domain::kCpuCache)},
+      {"store-large", "records of several chunks, ADR",
+       store("store-large", Domain::kMemoryController, StoreSize::kLarge)},
+      {"store-rnic", "one-server commit, lock discipline rnic, on the modelled machine, ADR",
+       store_rnic("store-rnic", Domain::kMemoryController, false), false},
+      {"store-rnic-eadr", "the same, eADR, DDIO on",
+       store_rnic("store-rnic-eadr", Domain::kCpuCache, true), false},
+      {"store-rnic-ddio", "the same, ADR, DDIO on: through the server's CPU",
+       store_rnic("store-rnic-ddio", Domain::kMemoryController, true), false},
   };
   return all;
 }

@@ -10,35 +10,58 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/checksum.h"
 #include "model/crash_recorder.h"
 #include "model/page_bytes.h"
 #include "persist/pool_layout.h"
 #include "pmstore/internal/slab_layout.h"
+#include "pmstore/record_layout.h"
 #include "tests/crash/restarted_store.h"
 #include "tests/unit/store/store_fixture.h"
 
 namespace pmstore::crash {
 namespace {
 
-constexpr uint64_t kRingBytes = 16 << 10;
 constexpr uint32_t kRings = 2;
-constexpr uint64_t kChunks = 5;
-constexpr uint64_t kPoolBytes =
-    persist::kPoolLayoutBytes + kRings * kRingBytes + kChunks * internal::kChunkBytes + 4096;
+constexpr uint32_t kChunks = 5;
+constexpr size_t kLargeBytes = 70'000;  // of a value whose record has two chunks
+
+// Of large stores: a transaction with one such record.
+uint64_t ring_bytes_of(StoreSize size) {
+  return size == StoreSize::kSmall ? 16 << 10 : 2 * (kLargeBytes + 4096);
+}
+uint64_t pool_bytes_of(StoreSize size) {
+  const uint64_t bytes = persist::kPoolLayoutBytes +
+                         kRings * persist::round_up(ring_bytes_of(size), persist::kXpLineBytes) +
+                         kChunks * internal::kChunkBytes;
+  return persist::round_up(bytes + 4096, 4096);
+}
+
+// The header of a slab of the smallest slots, newer than any that there is, for this chunk.
+std::string forged_slab_header(uint32_t chunk) {
+  internal::SlabHeader header{};
+  header.magic = internal::kSlabMagic;
+  header.generation = 1000;
+  header.run_chunks = 1;
+  const auto bytes = std::as_bytes(std::span(&header, 1));
+  header.crc = base::crc32c(bytes.subspan(offsetof(internal::SlabHeader, generation)), chunk + 1);
+  return {reinterpret_cast<const char*>(&header), sizeof header};
+}
 
 class StoreLife final : public Life {
  public:
-  StoreLife(const std::string& scenario, uint64_t seed, persist::Domain domain)
+  StoreLife(const std::string& scenario, uint64_t seed, persist::Domain domain, StoreSize size)
       : Life(scenario, seed),
         domain_(domain),
+        size_(size),
         random_(seed),
-        region_(persist::round_up(kPoolBytes, 4096)) {
+        region_(pool_bytes_of(size)) {
     pool_ = std::move(*persist::Pool::in_region(region_.bytes(), domain, true));
     for (const char* key : {"a", "b", "c", "d", "e", "f", "g", "h", "new"})
       history_.keys.push_back(key);
     recorder_.emplace(pool_->memory());
     format();
-    seed == 0 ? script() : draw();
+    seed == 0 ? (size == StoreSize::kLarge ? large_script() : script()) : draw();
     allow({content_digest(now_)});
     trace_ = recorder_->take();
     store_.reset();
@@ -49,19 +72,22 @@ class StoreLife final : public Life {
     return RestartedStore::open(memory, domain_, history_);
   }
 
-  // A start of a store takes about 100 us.
-  uint64_t samples() const override { return 64; }
-  uint64_t death_every() const override { return 16; }
+  // A start of a store takes about 100 us, of a large one more.
+  uint64_t samples() const override { return size_ == StoreSize::kSmall ? 64 : 16; }
+  uint64_t death_every() const override { return size_ == StoreSize::kSmall ? 16 : 64; }
 
  private:
   void script();
+  void large_script();
   void draw();
   void draw_one();
 
   void format();
   void open();
-  // The server's process ends, and another one starts.
+  // The server's process dies, and another one starts.
   void restart_process();
+  // The same, when the store was closed before.
+  void close_and_restart();
   // Another client gets the ring of one that is gone.
   void change_client(uint32_t ring);
   // Where the keys of these writes are now, with their versions.
@@ -73,9 +99,12 @@ class StoreLife final : public Life {
     value.resize(std::max(bytes, value.size()), key[0]);
     return {key, std::move(value)};
   }
+  // Of two chunks; if the second one is `chunk`, its first bytes there are a header.
+  KeyWrite write_large(const char* key, uint32_t chunk);
   static KeyWrite erase(const char* key) { return {key, std::nullopt}; }
 
   persist::Domain domain_;
+  StoreSize size_;
   Random random_;
   model::PageBytes region_;
   std::unique_ptr<persist::Pool> pool_;
@@ -90,7 +119,8 @@ void StoreLife::format() {
   describe(0, "no store");
   describe(content_digest({}), "no records");
   allow({0, content_digest({})});
-  const FormatOptions options{.rings = kRings, .ring_bytes = kRingBytes, .identity = seed() + 1};
+  const FormatOptions options{
+      .rings = kRings, .ring_bytes = ring_bytes_of(size_), .identity = seed() + 1};
   PMSTORE_CHECK(format_store(*pool_, options).has_value(), "the region is large enough");
   open();
   history_.table = store_->catalog().create_table(kStoreTable).value();
@@ -109,6 +139,15 @@ void StoreLife::open() {
 
 void StoreLife::restart_process() {
   allow({content_digest(now_)});
+  store_.reset();
+  recorder_->process_dies();
+  open();
+  recorder_->mark();
+}
+
+void StoreLife::close_and_restart() {
+  allow({content_digest(now_)});
+  PMSTORE_CHECK(store_->close().has_value(), "memory can always be drained");
   store_.reset();
   recorder_->process_dies();
   open();
@@ -170,6 +209,7 @@ void StoreLife::script() {
   commit({write("c", 500), write("a", 210)});  // reuses a slot; moves a record
   restart_process();
   commit({erase("a"), write("b", 140)});
+  close_and_restart();
   commit({write("d", 1500), write("c", 400)});
   // The rings wrap, with truncation on the way; small records are only in the rings, some of them
   // in one entry only.
@@ -192,12 +232,38 @@ void StoreLife::script() {
   commit({write("a", 140)});
 }
 
+KeyWrite StoreLife::write_large(const char* key, uint32_t chunk) {
+  KeyWrite write = this->write(key, kLargeBytes);
+  const std::string header = forged_slab_header(chunk);
+  const size_t before = internal::kSlabHeaderBytes + sizeof(RecordHeader) + write.key.size();
+  write.value->replace(internal::kChunkBytes - before, header.size(), header);
+  return write;
+}
+
+void StoreLife::large_script() {
+  commit({write("a", 140)});
+  commit({write_large("b", 2)});
+  commit({write("c", 500)});
+  commit({write("d", 1500)});
+  commit({erase("b")});
+  commit({write("e", 3000)});  // gives both chunks back, takes the first
+  restart_process();
+  commit({write("a", 100), write("f", 5000)});  // takes the second
+  commit({erase("e"), erase("f")});
+  commit({write_large("g", 2)});  // both again
+  commit({write("a", 140), erase("g")});
+  close_and_restart();
+  commit({write("h", 6000)});
+}
+
 void StoreLife::draw() {
-  for (uint64_t steps = 20 + random_.below(25); steps > 0; --steps) draw_one();
+  const uint64_t least = size_ == StoreSize::kSmall ? 20 : 8;
+  for (uint64_t steps = least + random_.below(least); steps > 0; --steps) draw_one();
 }
 
 void StoreLife::draw_one() {
   if (random_.below(15) == 0) return restart_process();
+  if (random_.below(25) == 0) return close_and_restart();
   if (random_.below(15) == 0) return change_client(static_cast<uint32_t>(random_.below(kRings)));
   std::vector<KeyWrite> writes;
   const size_t count = 1 + random_.below(3);
@@ -208,6 +274,8 @@ void StoreLife::draw_one() {
     const std::string& key = history_.keys[(first + i) % (history_.keys.size() - 1)];
     if (random_.below(4) == 0 && now_.contains(key)) {
       writes.push_back(erase(key.c_str()));
+    } else if (size_ == StoreSize::kLarge && i == 0 && random_.below(3) == 0) {
+      writes.push_back(write_large(key.c_str(), 1 + static_cast<uint32_t>(random_.below(4))));
     } else {
       writes.push_back(write(key.c_str(), kBytes[random_.below(largest)]));
     }
@@ -217,9 +285,9 @@ void StoreLife::draw_one() {
 
 }  // namespace
 
-std::unique_ptr<Life> store_life(const std::string& scenario, uint64_t seed,
-                                 persist::Domain domain) {
-  return std::make_unique<StoreLife>(scenario, seed, domain);
+std::unique_ptr<Life> store_life(const std::string& scenario, uint64_t seed, persist::Domain domain,
+                                 StoreSize size) {
+  return std::make_unique<StoreLife>(scenario, seed, domain, size);
 }
 
 }  // namespace pmstore::crash

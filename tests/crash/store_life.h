@@ -2,8 +2,9 @@
 // moves and deletes, new slabs and slabs that are given back, a ring that wraps, servers that die
 // and start again on the same memory.
 //
-//   store        under ADR
-//   store-eadr   under eADR
+//   store         under ADR
+//   store-eadr    under eADR
+//   store-large   under ADR, with records of several chunks, whose bytes look like headers of slabs
 // Seed 0 is a script; others are drawn.
 #pragma once
 
@@ -14,7 +15,9 @@
 
 namespace pmstore::crash {
 
-std::unique_ptr<Life> store_life(const std::string& scenario, uint64_t seed,
-                                 persist::Domain domain);
+enum class StoreSize : uint8_t { kSmall, kLarge };
+
+std::unique_ptr<Life> store_life(const std::string& scenario, uint64_t seed, persist::Domain domain,
+                                 StoreSize size);
 
 }  // namespace pmstore::crash

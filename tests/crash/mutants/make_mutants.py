@@ -35,7 +35,7 @@ def parse(text):
             edits[-1][line[0] == ">"].append(line[2:])
             continue
         word, _, rest = line.partition(" ")
-        if word in ("barriers", "mutant", "plumbing", "redundant", "open"):
+        if word in ("barriers", "lives", "mutant", "plumbing", "redundant", "open"):
             entries.append((word, rest.strip(), {"edits": [], "file": None, "redundant": None}))
         elif word in ("file", "because"):
             fields = entries[-1][2]
@@ -67,7 +67,7 @@ def function_at(text, position):
 class Mutator:
     def __init__(self, root):
         self.root, self.sources, self.mutants, self.counts = root, {}, [], {}
-        self.stale, self.open = set(), set()
+        self.stale, self.open, self.lives = set(), set(), []
 
     def source(self, path):
         if path not in self.sources:
@@ -82,13 +82,13 @@ class Mutator:
             return
         self.sources[path] = source.replace(old, new)
 
-    def add(self, name, redundant=None):
-        self.mutants.append((name, redundant))
+    def add(self, name, path, redundant=None):
+        near = [lives for prefix, lives in self.lives if (path or "").startswith(prefix)]
+        self.mutants.append((name, redundant, near[0] if near else ""))
         return len(self.mutants) - 1
 
-    def barriers(self, path):
+    def barriers(self, path, stem):
         source, at = self.source(path), 0
-        stem = os.path.splitext(os.path.basename(path))[0]
         while True:
             found = CALL.search(source, at)
             if not found:
@@ -103,7 +103,7 @@ class Mutator:
             self.counts[name] = self.counts.get(name, 0) + 1
             if self.counts[name] > 1:
                 name += str(self.counts[name])
-            number = self.add(name)
+            number = self.add(name, path)
             wrapped = f"(::pmstore::mutation::arm({number}), {source[begin:end]})"
             source = source[:begin] + wrapped + source[end:]
             at = begin + len(wrapped)
@@ -111,8 +111,10 @@ class Mutator:
 
     def run(self, entries):
         for kind, name, fields in entries:
-            if kind == "mutant":
-                number = self.add(name, fields["redundant"])
+            if kind == "lives":
+                self.lives.append(tuple(name.split(" ", 1)))
+            elif kind == "mutant":
+                number = self.add(name, fields["file"], fields["redundant"])
                 for old, new in fields["edits"]:
                     text = "\n".join(new).replace("MUTANT", f"::pmstore::mutation::is({number})")
                     self.edit(fields["file"], "\n".join(old), text, name)
@@ -121,20 +123,22 @@ class Mutator:
                     self.edit(fields["file"], "\n".join(old), "\n".join(new), name)
         for kind, name, _ in entries:
             if kind == "barriers":
-                self.barriers(name)
-        names = [name for name, _ in self.mutants]
+                path, _, stem = name.partition(" as ")
+                self.barriers(path, stem or os.path.splitext(os.path.basename(path))[0])
+        names = [name for name, _, _ in self.mutants]
         for kind, name, fields in entries:
             if kind == "open":
                 self.open.add(name)
                 if name not in names:
                     self.stale.add(name)
-                    self.add(name)
+                    self.add(name, None)
             if kind == "redundant":
                 if name not in names:
                     self.stale.add(name)
-                    self.add(name)
+                    self.add(name, None)
                     continue
-                self.mutants[names.index(name)] = (name, fields["redundant"])
+                at = names.index(name)
+                self.mutants[at] = (name, fields["redundant"], self.mutants[at][2])
 
 
 def write(path, text):
@@ -165,10 +169,11 @@ def main():
     for path, source in mutator.sources.items():
         include = '#include "tests/crash/mutants/mutation.h"\n'
         write(os.path.join(output, path), include + source)
-    rows = "".join(f"    {{{quoted(name)}, {quoted(why)}, {flag(name in mutator.stale)}, "
-                   f"{flag(name in mutator.open)}}},\n"
-                   for name, why in mutator.mutants + [(n, None) for n in sorted(mutator.stale)
-                                                       if n in ("flush", "write", "drain")])
+    plumbing = [(name, None, "") for name in sorted(mutator.stale)
+                if name not in [mutant[0] for mutant in mutator.mutants]]
+    rows = "".join(f"    {{{quoted(name)}, {quoted(why)}, {quoted(near)}, "
+                   f"{flag(name in mutator.stale)}, {flag(name in mutator.open)}}},\n"
+                   for name, why, near in mutator.mutants + plumbing)
     write(os.path.join(output, "mutant_table.cc"),
           '#include "tests/crash/mutants/mutation.h"\n\nnamespace pmstore::mutation {\n\n'
           "std::span<const Mutant> mutants() {\n  static constexpr Mutant kAll[] = {\n" + rows +

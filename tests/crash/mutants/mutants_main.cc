@@ -9,12 +9,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tests/crash/explorer.h"
 #include "tests/crash/mutants/mutation.h"
-#include "tests/crash/ring_life.h"
 
 namespace pmstore::crash {
 namespace {
@@ -24,80 +26,176 @@ constexpr unsigned kSeconds = 600;  // then it hangs
 
 struct Limits {
   uint64_t rounds = 3;
+  size_t jobs = 2;  // processes at a time
   bool verbose = false;
 };
 
-// Lives of all scenarios, until one notices.
-int look_for_it(int number, const Limits& limits) {
-  const std::string name = mutation::mutants()[static_cast<size_t>(number)].name;
-  const bool of_log = name.starts_with("ring.") || name.starts_with("entry.");
-  std::vector<Scenario> nearest_first = scenarios();
-  std::stable_partition(nearest_first.begin(), nearest_first.end(), [&](const Scenario& scenario) {
-    return scenario.name.starts_with("ring") == of_log;
+// The scenarios that are nearest to a mutant first.
+std::vector<Scenario> nearest_first(const mutation::Mutant& mutant, size_t& near) {
+  std::vector<Scenario> all = scenarios();
+  std::erase_if(all, [](const Scenario& scenario) { return !scenario.for_mutants; });
+  const std::string names = fmt::format(" {} ", mutant.near);
+  const auto others = std::stable_partition(all.begin(), all.end(), [&](const Scenario& scenario) {
+    return names.find(" " + scenario.name + " ") != std::string::npos;
   });
-  ExplorerOptions options;
-  options.most_failures = 1;
-  options.most_samples = 48;
-  options.per_point = 128;
-  options.inner_every = 64;
+  near = static_cast<size_t>(others - all.begin());
+  return all;
+}
+
+bool notices(const Scenario& scenario, uint64_t seed, const ExplorerOptions& options,
+             const Limits& limits) {
+  const auto life = scenario.make(seed);
+  Explorer explorer(options);
+  if (explorer.explore(*life)) return false;
+  const Finding& finding = explorer.report().findings.front();
+  if (limits.verbose) fmt::print("  {}\n  {}\n", finding.id, finding.what);
+  return true;
+}
+
+struct Looks {
+  ExplorerOptions quick, thorough, deaths;
+
+  Looks() {
+    quick.most_failures = 1;
+    quick.most_samples = 8;
+    quick.per_point = 16;
+    quick.inner_every = UINT64_MAX / 64;
+    quick.process_deaths = false;
+    thorough.most_failures = 1;
+    thorough.most_samples = 48;
+    thorough.per_point = 128;
+    thorough.inner_every = 64;
+    deaths = quick;
+    deaths.most_samples = 1;
+    deaths.per_point = 1;
+    deaths.per_inner_point = 4;
+    deaths.process_deaths = true;
+    deaths.all_deaths = true;
+  }
+};
+
+// First a quick look at what is near, which is enough for most; then all lives; then what only a
+// certain moment of death shows.
+bool look_for_it(const mutation::Mutant& mutant, const Limits& limits) {
+  const Looks looks;
+  size_t near = 0;
+  const std::vector<Scenario> order = nearest_first(mutant, near);
+  for (size_t i = 0; i < near; ++i) {
+    if (notices(order[i], 0, looks.quick, limits)) return true;
+  }
   for (uint64_t seed = 0; seed < limits.rounds; ++seed) {
-    for (const Scenario& scenario : nearest_first) {
-      const auto life = scenario.make(seed);
-      Explorer explorer(options);
-      if (explorer.explore(*life)) continue;
-      const Finding& finding = explorer.report().findings.front();
-      if (limits.verbose) fmt::print("  {}\n  {}\n", finding.id, finding.what);
-      return kCaughtStatus;
+    for (const Scenario& scenario : order) {
+      if (notices(scenario, seed, looks.thorough, limits)) return true;
     }
   }
-  // What only a certain moment of death shows.
-  options.all_deaths = true;
-  options.per_point = 1;
-  options.most_samples = 1;
-  options.per_inner_point = 4;
-  options.inner_every = UINT64_MAX / 64;
-  const auto life = find_scenario("store")->make(0);
-  Explorer explorer(options);
-  return explorer.explore(*life) ? 0 : kCaughtStatus;
+  for (size_t i = 0; i < near; ++i) {
+    if (notices(order[i], 0, looks.deaths, limits)) return true;
+  }
+  return false;
 }
+
+// What finds something wrong with the product as it is would seem to catch every mutant.
+bool finds_nothing_without_mutant(Limits limits) {
+  limits.verbose = true;
+  const Looks looks;
+  for (const Scenario& scenario : scenarios()) {
+    if (!scenario.for_mutants) continue;
+    for (uint64_t seed = 0; seed < limits.rounds; ++seed) {
+      if (notices(scenario, seed, looks.thorough, limits)) return false;
+    }
+    if (notices(scenario, 0, looks.quick, limits)) return false;
+    if (notices(scenario, 0, looks.deaths, limits)) return false;
+  }
+  return true;
+}
+
+// ---- processes ----
 
 enum class Outcome { kCaught, kEnded, kNotCaught };
 
-Outcome try_mutant(int number, const Limits& limits) {
+pid_t start_process(int number, const Limits& limits) {
   std::fflush(stdout);
   const pid_t child = fork();
-  if (child == 0) {
-    mutation::active = number;
-    alarm(kSeconds);
-    if (!limits.verbose && std::freopen("/dev/null", "w", stderr) == nullptr) std::_Exit(1);
-    const int status = look_for_it(number, limits);
-    std::fflush(stdout);
-    std::_Exit(status);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  if (WIFSIGNALED(status)) return Outcome::kEnded;
-  return WEXITSTATUS(status) == kCaughtStatus ? Outcome::kCaught : Outcome::kNotCaught;
+  if (child != 0) return child;
+  mutation::active = number;
+  alarm(kSeconds);
+  if (!limits.verbose && std::freopen("/dev/null", "w", stderr) == nullptr) std::_Exit(1);
+  const bool caught = look_for_it(mutation::mutants()[static_cast<size_t>(number)], limits);
+  std::fflush(stdout);
+  std::_Exit(caught ? kCaughtStatus : 0);
 }
 
-// What the protocol of remote persistent writes must not be, played by the device of the ring's
-// life.
-struct WrongProtocol {
-  const char* name;
-  RingWriter writer;
-};
-constexpr WrongProtocol kWrongProtocols[] = {
-    {"protocol.read_after_write", RingWriter::kDeviceWithoutRead},
-    {"protocol.acknowledged_before_the_read", RingWriter::kDeviceBeforeRead},
-    {"protocol.one_sided_with_ddio_under_adr", RingWriter::kDeviceLandingInCache},
+// Tries these mutants, some at a time, and tells of their outcomes in their order.
+void try_mutants(const std::vector<int>& numbers, const Limits& limits,
+                 const std::function<void(size_t, Outcome)>& tell) {
+  std::vector<std::optional<Outcome>> outcomes(numbers.size());
+  std::map<pid_t, size_t> running;
+  size_t next = 0;
+  for (size_t told = 0; told < numbers.size();) {
+    if (next < numbers.size() && running.size() < limits.jobs) {
+      running.emplace(start_process(numbers[next], limits), next);
+      ++next;
+      continue;
+    }
+    int status = 0;
+    const auto ended = running.find(wait(&status));
+    if (ended == running.end()) continue;
+    outcomes[ended->second] = !WIFEXITED(status)                     ? Outcome::kEnded
+                              : WEXITSTATUS(status) == 0             ? Outcome::kNotCaught
+                              : WEXITSTATUS(status) == kCaughtStatus ? Outcome::kCaught
+                                                                     : Outcome::kEnded;
+    running.erase(ended);
+    for (; told < numbers.size() && outcomes[told]; ++told) tell(told, *outcomes[told]);
+  }
+}
+
+struct Counts {
+  int total = 0, caught = 0, redundant = 0, open = 0;
+  std::vector<std::string> missed;
+
+  void add(Outcome outcome, const char* name) {
+    static constexpr const char* kTexts[] = {"caught", "caught: ends", "NOT CAUGHT"};
+    fmt::print("{:<12} {}\n", kTexts[static_cast<size_t>(outcome)], name);
+    std::fflush(stdout);
+    if (outcome == Outcome::kNotCaught) {
+      missed.emplace_back(name);
+    } else {
+      ++caught;
+    }
+  }
 };
 
-bool notices(const WrongProtocol& protocol) {
-  ExplorerOptions options;
-  options.most_failures = 1;
-  Explorer explorer(options);
-  return !explorer.explore(
-      *ring_life(protocol.name, 0, persist::Domain::kMemoryController, protocol.writer));
+bool is_chosen(const std::vector<std::string>& names, const char* name) {
+  return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Says what there is to say of those that are not tried, and gives the others.
+std::vector<int> sort_out(const std::vector<std::string>& names, bool redundant_too, bool list,
+                          Counts& counts) {
+  std::vector<int> tried;
+  const auto all = mutation::mutants();
+  for (size_t i = 0; i < all.size(); ++i) {
+    const mutation::Mutant& mutant = all[i];
+    if (!is_chosen(names, mutant.name)) continue;
+    ++counts.total;
+    const bool redundant = mutant.redundant != nullptr;
+    if (list) {
+      fmt::print("{}{}{}\n", mutant.name, redundant ? ": " : "", redundant ? mutant.redundant : "");
+    } else if (mutant.stale) {
+      fmt::print("{:<12} {}: change tests/crash/mutants/mutants.txt with the source\n", "STALE",
+                 mutant.name);
+      counts.missed.emplace_back(mutant.name);
+    } else if (redundant && !redundant_too && names.empty()) {
+      ++counts.redundant;
+      fmt::print("{:<12} {}: {}\n", "redundant", mutant.name, mutant.redundant);
+    } else if (mutant.open && names.empty()) {
+      ++counts.open;
+      fmt::print("{:<12} {}\n", "open", mutant.name);
+    } else {
+      tried.push_back(static_cast<int>(i));
+    }
+  }
+  return tried;
 }
 
 int run(int argc, char** argv) {
@@ -112,63 +210,30 @@ int run(int argc, char** argv) {
   app.add_option("--mutant", names, "only this one; may be given several times");
   app.add_option("--rounds", limits.rounds, "lives of each scenario, at most")
       ->capture_default_str();
+  app.add_option("--jobs", limits.jobs, "so many at a time")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
   app.add_flag("--redundant", redundant_too, "run those, too, that nothing can notice");
   app.add_flag("--verbose", limits.verbose, "say how each was noticed");
   app.add_flag("--list", list, "only list them");
   CLI11_PARSE(app, argc, argv);
-  const auto all = mutation::mutants();
-  int total = 0, caught = 0, redundant = 0, open = 0;
-  std::vector<std::string> missed;
-  for (size_t i = 0; i < all.size(); ++i) {
-    const mutation::Mutant& mutant = all[i];
-    const bool chosen =
-        names.empty() || std::find(names.begin(), names.end(), mutant.name) != names.end();
-    if (!chosen) continue;
-    ++total;
-    if (mutant.stale) {
-      fmt::print("{:<12} {}: change tests/crash/mutants/mutants.txt with the source\n", "STALE",
-                 mutant.name);
-      missed.push_back(mutant.name);
-      continue;
-    }
-    if (list || (mutant.redundant != nullptr && !redundant_too && names.empty())) {
-      redundant += mutant.redundant != nullptr ? 1 : 0;
-      fmt::print("{:<12} {}{}{}\n", list ? "" : "redundant", mutant.name,
-                 mutant.redundant != nullptr ? ": " : "",
-                 mutant.redundant != nullptr ? mutant.redundant : "");
-      continue;
-    }
-    if (mutant.open && names.empty()) {
-      ++open;
-      fmt::print("{:<12} {}\n", "open", mutant.name);
-      continue;
-    }
-    const Outcome outcome = try_mutant(static_cast<int>(i), limits);
-    static constexpr const char* kTexts[] = {"caught", "caught: ends", "NOT CAUGHT"};
-    fmt::print("{:<12} {}\n", kTexts[static_cast<size_t>(outcome)], mutant.name);
-    if (outcome == Outcome::kNotCaught) {
-      missed.push_back(mutant.name);
-    } else {
-      ++caught;
-    }
+  Counts counts;
+  const std::vector<int> tried = sort_out(names, redundant_too, list, counts);
+  if (!list && !finds_nothing_without_mutant(limits)) {
+    fmt::print(stderr, "crash_mutants: the product fails without any mutant: mend that first\n");
+    return 1;
   }
-  for (const WrongProtocol& protocol : kWrongProtocols) {
-    if (!names.empty() && std::find(names.begin(), names.end(), protocol.name) == names.end()) {
-      continue;
-    }
-    ++total;
-    const bool noticed = !list && notices(protocol);
-    fmt::print("{:<12} {}\n", list ? "" : noticed ? "caught" : "NOT CAUGHT", protocol.name);
-    caught += noticed ? 1 : 0;
-    if (!list && !noticed) missed.push_back(protocol.name);
-  }
-  if (total == 0) {
+  try_mutants(tried, limits, [&](size_t i, Outcome outcome) {
+    counts.add(outcome, mutation::mutants()[static_cast<size_t>(tried[i])].name);
+  });
+  if (counts.total == 0) {
     fmt::print(stderr, "crash_mutants: there is no such mutant: see --list\n");
     return 2;
   }
-  fmt::print("mutants {}, caught {}, redundant {}, open {}, not caught {}\n", total, caught,
-             redundant, open, missed.size());
-  return missed.empty() ? 0 : 1;
+  if (list) return 0;
+  fmt::print("mutants {}, caught {}, redundant {}, open {}, not caught {}\n", counts.total,
+             counts.caught, counts.redundant, counts.open, counts.missed.size());
+  return counts.missed.empty() ? 0 : 1;
 }
 
 }  // namespace

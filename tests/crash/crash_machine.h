@@ -1,0 +1,59 @@
+// CrashMachine: a server and a client host of the modelled machine, in virtual time, and a record
+// of all that happens to the server's persistent memory: what its CPU does, what its RNIC writes,
+// and the packets in between. So the real code of both sides can live in it, and the power of the
+// server can be cut at each event afterwards.
+//
+// Threads: one. Same options, same record. Everything that uses the devices is destroyed before it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/executor.h"
+#include "model/cluster.h"
+#include "model/crash_recorder.h"
+
+namespace pmstore::crash {
+
+class CrashMachine {
+ public:
+  struct Options {
+    bool ddio = false;
+    // How long the server's RNIC keeps what it has acknowledged, unless a READ pushes it out.
+    double hold_ns = 0;
+    // The memory controller takes a line each 500 ns: what is written waits for it.
+    bool slow_memory = false;
+    uint64_t seed = 1;
+  };
+  explicit CrashMachine(const Options& options);
+  ~CrashMachine();
+
+  base::Executor& executor() { return executor_; }
+  model::Host& server() { return cluster_->host(0); }
+  // Core `core` of the client's host.
+  fabric::DeviceOpener& client(size_t core) { return cluster_->host(1).on_core(core); }
+
+  // `memory` is persistent memory of the server from here on, and recorded. Borrowed until taken.
+  void record(persist::Memory& memory);
+  model::CrashRecorder& recorder() { return *recorder_; }
+  // Ends the record.
+  model::Trace take();
+
+  template <typename T>
+  T run(base::Task<T> task) {
+    return executor_.run(std::move(task));
+  }
+  void pass(uint64_t ns);
+
+ private:
+  base::VirtualClock clock_;
+  base::Executor executor_;
+  std::unique_ptr<model::Cluster> cluster_;
+  persist::Memory* memory_ = nullptr;
+  std::optional<model::CrashRecorder> recorder_;
+};
+
+}  // namespace pmstore::crash

@@ -1,0 +1,83 @@
+// What a log area holds, as the oracles of the log lives compare it; and a process that starts on
+// an area and goes on working.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "log/log_store.h"
+#include "persist/pool.h"
+#include "tests/crash/life.h"
+#include "tests/unit/log/log_entries.h"
+
+namespace pmstore::log {
+
+inline constexpr uint64_t kScriptLogBytes = 16 * 1024;
+inline constexpr uint64_t kPoolBytes = 160 * 1024;
+inline constexpr uint64_t kAreaBytes = 66 * 1024;
+inline constexpr size_t kMostLogs = 3;  // there is room for no more
+
+struct LogContent {
+  uint64_t id = 0;
+  bool sealed = false;
+  uint64_t next_index = 1;
+  std::vector<TestEntry> entries;
+  bool operator==(const LogContent&) const = default;
+
+  // Gives the new entry's payload.
+  std::string append(size_t bytes);
+  // Keeps the last ones.
+  void trim(size_t kept) {
+    entries.erase(entries.begin(), entries.end() - static_cast<ptrdiff_t>(kept));
+  }
+};
+
+// What recovery finds.
+struct Content {
+  bool area = false;
+  std::map<std::string, LogContent> logs;
+  bool operator==(const Content&) const = default;
+
+  // crash::kNothing without an area.
+  uint64_t digest() const;
+  std::string text() const;
+};
+
+// Damaged when anything is.
+Result<Content> content_of(const LogStore& store);
+// Opens and reads. No area: an empty content.
+Result<Content> recover(persist::Pool& pool, std::unique_ptr<LogStore>& store);
+inline Status as_status(const Result<uint64_t>& result) {
+  return result ? Status{} : result.error();
+}
+Status append_to(LogStore& store, uint64_t id, const std::vector<std::string>& payloads);
+// Goes on with what was found: a new entry in each log that is not sealed, and a new log where
+// there is room. Gives what must be found from then on. `highest_id`: the new log's is above.
+Result<Content> work_on(LogStore& store, Content content, uint64_t highest_id = 0);
+
+}  // namespace pmstore::log
+
+namespace pmstore::crash {
+
+// Recovery: all logs are read; nothing may be damaged. Work, one of these: an entry, a producer
+// that comes and goes, a new log; or a log is trimmed.
+class RestartedLogs final : public Restarted {
+ public:
+  static Result<std::unique_ptr<Restarted>> open(std::span<std::byte> memory,
+                                                 persist::Domain domain);
+  persist::Memory& memory() override { return pool_->memory(); }
+  Result<uint64_t> recover() override;
+  uint64_t start_number() const override { return store_ ? store_->epoch() : 0; }
+  Result<uint64_t> work() override;
+
+ private:
+  std::unique_ptr<persist::Pool> pool_;
+  std::unique_ptr<log::LogStore> store_;
+  log::Content content_;
+};
+
+}  // namespace pmstore::crash

@@ -1,0 +1,157 @@
+#include "tests/crash/log_life.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/page_bytes.h"
+#include "tests/crash/log_scripts.h"
+
+namespace pmstore::crash {
+namespace {
+
+using log::LogContent;
+using log::LogWriter;
+using log::Script;
+
+constexpr const char* kNames[] = {"a", "b", "c"};
+
+class LogLife final : public Life {
+ public:
+  LogLife(const std::string& scenario, uint64_t seed, persist::Domain domain, LogWriter writer)
+      : Life(scenario, seed), domain_(domain), random_(seed) {
+    model::PageBytes region(log::kPoolBytes);
+    Script script(region, {.domain = domain, .writer = writer, .rests = false});
+    seed == 0 ? log::whole_life(script) : draw(script);
+    trace_ = script.take();
+    for (size_t marks = 0; marks <= script.marks(); ++marks) {
+      std::vector<uint64_t> digests;
+      for (const log::Content& content : script.expected(marks).possible) {
+        digests.push_back(content.digest());
+        describe(digests.back(), content.text());
+      }
+      allow(std::move(digests));
+    }
+  }
+
+  uint64_t samples() const override { return 256; }
+  uint64_t death_every() const override { return 4; }
+  Result<std::unique_ptr<Restarted>> restart(std::span<std::byte> memory) const override {
+    return RestartedLogs::open(memory, domain_);
+  }
+
+ private:
+  void draw(Script& script);
+  void draw_one(Script& script);
+  void draw_append(Script& script, const std::string& name);
+  // A change whose stores stay in the caches when the process dies.
+  void draw_interrupted(Script& script, const std::string& name);
+  std::vector<size_t> draw_sizes();
+
+  persist::Domain domain_;
+  Random random_;
+};
+
+std::vector<size_t> LogLife::draw_sizes() {
+  std::vector<size_t> sizes(1 + (random_.below(2) == 0 ? random_.below(5) : 0));
+  for (size_t& bytes : sizes) {
+    static constexpr size_t kMost[] = {30, 100, 300, 1000, 5000};
+    bytes = 1 + random_.below(kMost[random_.below(5)]);
+  }
+  return sizes;
+}
+
+void LogLife::draw_append(Script& script, const std::string& name) {
+  const std::vector<size_t> sizes = draw_sizes();
+  if (random_.below(6) == 0) {
+    script.acquire(name);
+    return;
+  }
+  const bool produces = script.is_exclusive(name) || random_.below(4) == 0;
+  if (script.fits(name, sizes)) {
+    return produces ? script.land(name, sizes) : script.append(name, sizes);
+  }
+  if (script.is_exclusive(name)) return script.release(name);
+  uint64_t together = 0;
+  for (const size_t bytes : sizes) together += bytes + 512;
+  if (together < log::kScriptLogBytes / 2) script.append_over_oldest(name, sizes);
+}
+
+void LogLife::draw_interrupted(Script& script, const std::string& name) {
+  const LogContent& log = script.now().logs.at(name);
+  const size_t kept = std::min<size_t>(random_.below(2), log.entries.size());
+  const uint64_t index = log.next_index - kept;
+  switch (random_.below(3)) {
+    case 0:
+      script.interrupted(
+          name, [](log::LogStore& s, uint64_t id) { return s.seal(id); },
+          [](LogContent& changed) { changed.sealed = true; });
+      break;
+    case 1:
+      script.interrupted(name, [](log::LogStore& s, uint64_t id) { return s.erase(id); }, {});
+      break;
+    default:
+      script.interrupted(
+          name,
+          [=](log::LogStore& s, uint64_t id) {
+            return log::as_status(s.trim_below_index(id, index));
+          },
+          [=](LogContent& changed) { changed.trim(kept); });
+      break;
+  }
+  script.restart();
+}
+
+void LogLife::draw(Script& script) {
+  script.format();
+  script.restart();
+  for (uint64_t steps = 12 + random_.below(16); steps > 0; --steps) draw_one(script);
+}
+
+void LogLife::draw_one(Script& script) {
+  const std::string name = kNames[random_.below(3)];
+  const uint64_t what = random_.below(20);
+  if (script.in_doubt()) {
+    // Until it is settled nothing else happens: the oracle stays small.
+    for (const auto& [each, log] : script.now().logs) {
+      if (!script.is_exclusive(each)) continue;
+      if (what < 8) return script.release(each);
+      if (what < 12) {
+        script.acquire(each);
+        return;
+      }
+      if (what < 15 && script.fits(each, {60})) return script.land(each, {60});
+    }
+    return script.restart();
+  }
+  if (!script.now().logs.contains(name)) return script.create(name);
+  const LogContent& log = script.now().logs.at(name);
+  if (what == 0 || what == 1) return script.restart();
+  if (what == 2) {
+    script.close();
+    return script.restart();
+  }
+  if (script.is_exclusive(name)) {
+    return what < 14 ? draw_append(script, name) : script.release(name);
+  }
+  if (log.sealed) {
+    return what < 8 ? script.erase(name) : script.trim(name, log.entries.size() / 2);
+  }
+  if (what == 3) return script.erase(name);
+  if (what == 4) return script.seal(name);
+  if (what == 5) return draw_interrupted(script, name);
+  if (what < 9) {
+    return script.trim(name, std::min<size_t>(random_.below(3), log.entries.size()));
+  }
+  draw_append(script, name);
+}
+
+}  // namespace
+
+std::unique_ptr<Life> log_life(const std::string& scenario, uint64_t seed, persist::Domain domain,
+                               LogWriter writer) {
+  return std::make_unique<LogLife>(scenario, seed, domain, writer);
+}
+
+}  // namespace pmstore::crash

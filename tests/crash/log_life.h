@@ -1,0 +1,22 @@
+// The life of a log area (log/log_store.h): made, opened by dying processes, logs created, appended
+// to, wrapped, trimmed, sealed, deleted; exclusive producers that come, are stolen from and fenced.
+//
+//   log        the server appends, producers' entries are in the caches until they are settled; ADR
+//   log-eadr   the same under eADR
+//   log-dma    producers' entries are one-sided writes into memory (DDIO off), acknowledged; ADR
+//   log-ddio   the same, into the last-level cache, under eADR
+// Seed 0 is a script that does everything once; others are drawn.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "tests/crash/life.h"
+#include "tests/crash/log_area_script.h"
+
+namespace pmstore::crash {
+
+std::unique_ptr<Life> log_life(const std::string& scenario, uint64_t seed, persist::Domain domain,
+                               log::LogWriter writer);
+
+}  // namespace pmstore::crash

@@ -1,0 +1,22 @@
+// The life of a store under lock discipline rnic, on the modelled machine: the real server and two
+// clients of it, who lock, log and write in place by one-sided operations over the modelled
+// network; the power of the server may be cut at every store, flush, drain, packet and DMA write.
+//
+//   store-rnic       ADR, DDIO off: logs and commits are one-sided
+//   store-rnic-eadr  eADR, DDIO on
+//   store-rnic-ddio  ADR, DDIO on: logs and commits go through the server's CPU
+// Seed 0 is a script; others are drawn.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "persist/domain.h"
+#include "tests/crash/life.h"
+
+namespace pmstore::crash {
+
+std::unique_ptr<Life> store_rnic_life(const std::string& scenario, uint64_t seed,
+                                      persist::Domain domain, bool ddio);
+
+}  // namespace pmstore::crash
