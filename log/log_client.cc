@@ -121,6 +121,7 @@ Error LogClient::State::malformed(std::string_view what) {
 }
 
 uint64_t LogClient::id() const { return state_->id; }
+uint64_t LogClient::area() const { return state_->answer.area; }
 const fabric::Uri& LogClient::uri() const { return state_->uri; }
 fabric::Counters LogClient::counters() const { return state_->connection->counters(); }
 base::Executor& LogClient::executor() { return state_->executor; }

@@ -77,6 +77,8 @@ class LogClient {
   base::Task<Status> erase(uint64_t log);
 
   uint64_t id() const;
+  uint64_t area()
+      const;  // identity of the server's log area: two sessions with one pool say the same
   const fabric::Uri& uri() const;
   fabric::Counters counters() const;  // of the session's connection
   base::Executor& executor();

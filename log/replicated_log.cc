@@ -1,4 +1,4 @@
-// Of ReplicatedLog: create, status, appends, the end.
+// Of ReplicatedLog: create, appends, the end.
 #include "log/replicated_log.h"
 
 #include <fmt/format.h>
@@ -33,7 +33,7 @@ ReplicatedLog::State::State(base::Executor& on, std::string called, ReplicatedLo
 ReplicatedLog::ReplicatedLog(std::unique_ptr<State> state) : state_(std::move(state)) {}
 ReplicatedLog::~ReplicatedLog() = default;
 
-// ---- create, status ----
+// ---- create ----
 
 base::Task<Status> ReplicatedLog::create(base::Executor& executor, std::string name,
                                          LogOptions options, std::vector<std::string> replicas,
@@ -43,16 +43,25 @@ base::Task<Status> ReplicatedLog::create(base::Executor& executor, std::string n
         ErrorCode::kInvalidArgument,
         fmt::format("a log has 1 to {} replicas, not {}", kMaxReplicas, replicas.size()));
   }
-  size_t found = 0;
+  // Before anything is made anywhere: can all be reached, and are they different pools?
+  std::vector<std::unique_ptr<LogClient>> clients;
   for (size_t i = 0; i < replicas.size(); ++i) {
     PMSTORE_CO_TRY(const fabric::Uri uri, fabric::parse_uri(replicas[i]));
     auto client = co_await LogClient::connect(executor, uri, how.client);
     if (!client) co_return at_server(replicas[i], client.error());
+    for (size_t other = 0; other < i; ++other) {
+      if (clients[other]->area() != (*client)->area()) continue;
+      co_return internal::same_pool(replicas[other], replicas[i]);
+    }
+    clients.push_back(std::move(*client));
+  }
+  size_t found = 0;
+  for (size_t i = 0; i < replicas.size(); ++i) {
     const ReplicaPlace place{replicas, i};
-    auto made = co_await (*client)->create_replica(name, options, place);
+    auto made = co_await clients[i]->create_replica(name, options, place);
     if (made) continue;
     if (made.code() != ErrorCode::kAlreadyExists) co_return at_server(replicas[i], made.error());
-    const auto there = co_await (*client)->open(name);
+    const auto there = co_await clients[i]->open(name);
     if (!there) co_return at_server(replicas[i], there.error());
     const bool unfinished = there->replicas == replicas && there->membership == place.membership &&
                             there->next_index == 1 && !there->sealed;
@@ -62,39 +71,6 @@ base::Task<Status> ReplicatedLog::create(base::Executor& executor, std::string n
   if (found < replicas.size()) co_return Status{};
   co_return make_error(ErrorCode::kAlreadyExists,
                        fmt::format("there is a replicated log '{}' already", name));
-}
-
-base::Task<std::vector<ReplicaStatus>> ReplicatedLog::status(base::Executor& executor,
-                                                             std::string name,
-                                                             std::vector<std::string> servers,
-                                                             LogClientOptions options) {
-  const std::vector<std::string> nobody;
-  auto asked = co_await internal::ask_servers(executor, name, servers, nobody, options);
-  const auto decided = internal::decide_membership(asked, nobody);
-  std::vector<ReplicaStatus> all;
-  for (internal::AskedServer& server : asked) {
-    const bool current = decided && !decided->pending && server.info &&
-                         server.info->membership == decided->number &&
-                         server.info->replicas == decided->replicas;
-    all.push_back({server.uri, std::move(server.info), current});
-  }
-  co_return all;
-}
-
-base::Task<Result<CurrentReplica>> open_current_replica(base::Executor& executor, std::string name,
-                                                        std::vector<std::string> servers,
-                                                        LogClientOptions options) {
-  const std::vector<std::string> nobody;
-  auto asked = co_await internal::ask_servers(executor, name, servers, nobody, options);
-  PMSTORE_CO_TRY(const internal::Membership decided, internal::decide_membership(asked, nobody));
-  for (internal::AskedServer& server : asked) {
-    if (!server.info || server.info->membership != decided.number ||
-        server.info->replicas != decided.replicas) {
-      continue;
-    }
-    co_return CurrentReplica{std::move(server.client), std::move(*server.info)};
-  }
-  co_return make_error(ErrorCode::kConflict, "no server has the log's newest membership");
 }
 
 // ---- append ----
@@ -203,16 +179,9 @@ base::Task<Result<Appended>> ReplicatedLog::append_batch(
 
 // ---- the rest ----
 
-base::Task<Status> ReplicatedLog::trim_below_index(uint64_t index) {
-  for (State::Member& member : state_->members) {
-    // What is not published yet cannot be trimmed.
-    if (member.producer != nullptr) {
-      PMSTORE_CO_TRY_STATUS(co_await member.producer->publish());
-    }
-    const auto trimmed = co_await member.client->trim_below_index(member.info.id, index);
-    if (!trimmed) co_return at_server(member.uri, trimmed.error());
-  }
-  co_return Status{};
+base::Task<Status> ReplicatedLog::publish() {
+  PMSTORE_CO_TRY_STATUS(state_->usable());
+  co_return co_await state_->acknowledge_all();
 }
 
 base::Task<Status> ReplicatedLog::close() {
@@ -228,23 +197,15 @@ base::Task<Status> ReplicatedLog::close() {
   co_return first;
 }
 
-base::Task<Status> ReplicatedLog::seal() {
-  State& s = *state_;
-  PMSTORE_CO_TRY_STATUS(s.usable());
-  PMSTORE_CO_TRY_STATUS(co_await close());
-  for (State::Member& member : s.members) {
-    const Status sealed = co_await member.client->seal(member.info.id);
-    if (!sealed) co_return at_server(member.uri, sealed.error());
-  }
-  co_return Status{};
-}
-
 uint64_t ReplicatedLog::next_index() const {
   const State& s = *state_;
   const bool settled = s.skewed && s.under_way == 0;
   return settled ? s.members.front().producer->next_index() : s.next_index;
 }
 uint64_t ReplicatedLog::tail_lsn() const { return state_->acknowledged_lsn; }
+persist::WriteStrategy ReplicatedLog::strategy() const {
+  return state_->members.front().producer->strategy();
+}
 uint64_t ReplicatedLog::membership() const { return state_->membership.number; }
 std::vector<std::string> ReplicatedLog::replicas() const { return state_->membership.replicas; }
 

@@ -46,25 +46,58 @@ struct ReplicaStatus {
   bool current = false;  // all members of its membership say the same
 };
 
+struct ReplicatedLogStatus {
+  // The one that is agreed upon; else the one with the highest number that anybody says; 0: nobody
+  // says any.
+  uint64_t membership = 0;
+  std::vector<std::string> replicas;
+  bool agreed = false;
+  std::optional<Error> why_not;  // not agreed; none: it is pending, and open() finishes it
+  std::vector<ReplicaStatus> servers;  // those named first, then those that they name
+};
+
+// Where to trim to: one of the two.
+struct TrimPlace {
+  uint64_t through_lsn = 0;
+  uint64_t below_index = 0;
+};
+
 class ReplicatedLog {
  public:
   // Makes it on all servers. What a create before has left half made is finished. AlreadyExists;
-  // errors of LogClient::create(), with the server's name.
+  // InvalidArgument, also when two of them are the same pool; errors of LogClient::create(), with
+  // the server's name. Nothing is made before all have been reached.
   static base::Task<Status> create(base::Executor& executor, std::string name, LogOptions options,
                                    std::vector<std::string> replicas, ReplicatedLogOptions how);
   // Takes it over. `servers`: at least one of those that have it; the others are found. All members
   // must be there, but those to be dropped. On return they are equal, and everything that was
   // acknowledged is there. Disconnected, Timeout (says which member); Busy (kIfFree); Fenced;
-  // Conflict (no membership is agreed upon, or too few would stay); Sealed; BackPressure (a member
-  // that lags has no room: trim it); NotFound; Damaged.
+  // Conflict (no membership is agreed upon, too few would stay, or a server that was named has
+  // another log of that name); Sealed (also when a seal has not got to all members: repeat it);
+  // BackPressure (a member that lags has no room: trim it); NotFound; Damaged.
   static base::Task<Result<std::unique_ptr<ReplicatedLog>>> open(base::Executor& executor,
                                                                  std::string name,
                                                                  std::vector<std::string> servers,
                                                                  ReplicatedLogOptions options);
   // Asks all servers that these, and what they say, name; takes nothing over.
-  static base::Task<std::vector<ReplicaStatus>> status(base::Executor& executor, std::string name,
-                                                       std::vector<std::string> servers,
-                                                       LogClientOptions options);
+  static base::Task<ReplicatedLogStatus> status(base::Executor& executor, std::string name,
+                                                std::vector<std::string> servers,
+                                                LogClientOptions options);
+  // On every replica; also while another one appends: what goes was acknowledged. The new start.
+  // May have been done on some when it fails; repeating it does the rest. Errors of open() and
+  // LogClient::trim(), with the server's name.
+  static base::Task<Result<uint64_t>> trim(base::Executor& executor, std::string name,
+                                           std::vector<std::string> servers, TrimPlace until,
+                                           LogClientOptions options);
+  // Takes it over and seals every replica, the first one first. When that fails half-way the log is
+  // ended all the same: nothing more can be appended, all that was acknowledged is on every
+  // replica, readers of those not yet sealed are not told of the end. Repeating it finishes it.
+  static base::Task<Status> seal(base::Executor& executor, std::string name,
+                                 std::vector<std::string> servers, ReplicatedLogOptions options);
+  // Deletes every replica. All members must be there, but those that do not have it any more:
+  // repeating one that failed half-way finishes it. Busy while a producer has it.
+  static base::Task<Status> erase(base::Executor& executor, std::string name,
+                                  std::vector<std::string> servers, LogClientOptions options);
   ~ReplicatedLog();
 
   // Durable on every replica on return. Nothing was written: BackPressure, TooLarge,
@@ -75,17 +108,22 @@ class ReplicatedLog {
   // All of them, one round trip; gives the last.
   base::Task<Result<Appended>> append_batch(std::span<const std::span<const std::byte>> payloads);
 
-  // A new member, which gets what the log has. AlreadyExists: it has a log of that name.
-  base::Task<Status> add(std::string uri);
+  // A new member, which gets what the log has. InvalidArgument: it is a member, perhaps by another
+  // name; AlreadyExists: it has a log of that name. With `replace` that one is deleted first when
+  // it is what a member that was dropped still has of this log (Conflict: it is not).
+  base::Task<Status> add(std::string uri, bool replace = false);
   // On every replica.
   base::Task<Status> trim_below_index(uint64_t index);
+  // Readers see everything that was acknowledged.
+  base::Task<Status> publish();
   // Publishes, gives the leases back; then nothing more is appended.
   base::Task<Status> close();
-  // The same, and seals every replica.
+  // The same, and seals every replica; the other seal() says what holds when it fails.
   base::Task<Status> seal();
 
   uint64_t next_index() const;
   uint64_t tail_lsn() const;
+  persist::WriteStrategy strategy() const;  // in force with the first member
   uint64_t membership() const;
   std::vector<std::string> replicas() const;
   fabric::Counters counters() const;  // of the producers' connections, together

@@ -182,7 +182,40 @@ base::Task<Status> ReplicatedLog::State::acknowledge_all() {
 
 // ---- a new member ----
 
-base::Task<Status> ReplicatedLog::add(std::string uri) {
+// What a member that was dropped still has of this log.
+base::Task<Status> ReplicatedLog::State::erase_old(Member& member) {
+  const auto old = co_await member.client->open(name);
+  if (!old && old.code() == ErrorCode::kNotFound) co_return Status{};
+  if (!old) co_return at_server(member.uri, old.error());
+  const auto& named = old->replicas;
+  const bool its = std::any_of(named.begin(), named.end(), [&](const std::string& uri) {
+    return membership.place_of(uri) < membership.replicas.size();
+  });
+  if (!its) {
+    co_return at_server(member.uri, make_error(ErrorCode::kConflict,
+                                               "it has another log of that name: delete that one "
+                                               "there, or add another server"));
+  }
+  const Status erased = co_await member.client->erase(old->id);
+  if (!erased) co_return at_server(member.uri, erased.error());
+  co_return Status{};
+}
+
+base::Task<Status> ReplicatedLog::State::connect_new(Member& member, bool replace) {
+  PMSTORE_CO_TRY(const fabric::Uri parsed, fabric::parse_uri(member.uri));
+  auto client = co_await LogClient::connect(executor, parsed, options.client);
+  if (!client) co_return at_server(member.uri, client.error());
+  member.client = std::move(*client);
+  for (const Member& other : members) {
+    if (other.client->area() == member.client->area()) {
+      co_return internal::same_pool(other.uri, member.uri);
+    }
+  }
+  if (!replace) co_return Status{};
+  co_return co_await erase_old(member);
+}
+
+base::Task<Status> ReplicatedLog::add(std::string uri, bool replace) {
   State& s = *state_;
   PMSTORE_CO_TRY_STATUS(s.usable());
   internal::Membership after{s.membership.number + 1, s.membership.replicas};
@@ -192,6 +225,8 @@ base::Task<Status> ReplicatedLog::add(std::string uri) {
                                      uri, kMaxReplicas));
   }
   after.replicas.push_back(uri);
+  State::Member member{uri, nullptr, {}, nullptr};
+  PMSTORE_CO_TRY_STATUS(co_await s.connect_new(member, replace));
   State::Member& source = s.members.front();
   LogReaderOptions reading;
   reading.current_replica = true;
@@ -203,11 +238,6 @@ base::Task<Status> ReplicatedLog::add(std::string uri) {
   const ReplicaPlace place{after.replicas, after.replicas.size() - 1, after.number,
                            oldest ? oldest->lsn : s.acknowledged_lsn,
                            oldest ? oldest->index : s.next_index};
-  PMSTORE_CO_TRY(const fabric::Uri parsed, fabric::parse_uri(uri));
-  State::Member member{uri, nullptr, {}, nullptr};
-  auto client = co_await LogClient::connect(s.executor, parsed, s.options.client);
-  if (!client) co_return at_server(uri, client.error());
-  member.client = std::move(*client);
   const LogOptions shape{source.info.bytes, source.info.when_full};
   const auto made = co_await member.client->create_replica(s.name, shape, place);
   if (!made) co_return at_server(uri, made.error());

@@ -1,6 +1,9 @@
 // pmstore bench log: durable appends.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <memory>
 
 #include "tools/bench_options.h"
@@ -28,8 +31,33 @@ struct LogCommand {
   std::string log_bytes = "2M";
 };
 
+Result<std::string> check_uri(std::string_view text) {
+  PMSTORE_TRY_STATUS(fabric::parse_uri(text));
+  return std::string(text);
+}
+
 Error wrong(std::string_view why) {
   return make_error(ErrorCode::kInvalidArgument, std::string(why));
+}
+
+Status complete_replicated(const LogLoadOptions& load) {
+  if (load.model.on()) return wrong("the model has one server: leave --model or --replica out");
+  if (load.mode == LogMode::kShared) {
+    return wrong("a replicated log has one producer: use --mode exclusive");
+  }
+  for (const std::string& uri : load.replicas) {
+    if (std::count(load.replicas.begin(), load.replicas.end(), uri) > 1) {
+      return wrong(fmt::format("--replica {} is given twice", uri));
+    }
+    const bool local = fabric::parse_uri(uri)->scheme == fabric::Scheme::kLocal;
+    if (local && load.threads > 1) {
+      return wrong("--replica local:PATH is served by the one thread: leave --threads out");
+    }
+    if (!local && !load.session.assume_domain.empty()) {
+      return wrong("--assume-domain is for pools that are opened here: give it to pmstored");
+    }
+  }
+  return {};
 }
 
 // What the parser cannot refuse.
@@ -52,6 +80,7 @@ Status complete(LogCommand& command) {
   if (!automatic && load.mode == LogMode::kShared) {
     return wrong("shared appends are RPCs: --strategy is for --mode exclusive");
   }
+  if (!load.replicas.empty()) return complete_replicated(load);
   if (!load.model.on()) {
     if (load.session.assume_domain.empty() ||
         load.session.parsed_uri().scheme == fabric::Scheme::kLocal) {
@@ -87,6 +116,10 @@ nlohmann::ordered_json config_of(const LogCommand& command, const LogLoadResult&
                                    {"seed", load.seed},
                                    {"strategy", nullptr},
                                    {"assumed_domain", nullptr}};
+  if (!load.replicas.empty()) {
+    config["uri"] = nullptr;
+    config["replicas"] = load.replicas;
+  }
   if (result.strategy) config["strategy"] = persist::strategy_name(*result.strategy);
   if (!load.session.assume_domain.empty()) config["assumed_domain"] = load.session.assume_domain;
   if (load.appends != 0) {
@@ -164,7 +197,9 @@ void print_report(const LogCommand& command, const LogLoadResult& result) {
   }
   print_text(fmt::format(
       "{}, {}{}, {} producers x {} at a time, {} x {} B, revision {}\n",
-      printable(load.session.uri), command.mode,
+      load.replicas.empty() ? printable(load.session.uri)
+                            : printable(fmt::format("{}", fmt::join(load.replicas, " + "))),
+      command.mode,
       result.strategy ? fmt::format(" ({})", persist::strategy_name(*result.strategy)) : "",
       load.producers, load.coroutines, load.batch, load.payload_bytes, kRevision));
   TextTable table(1);
@@ -260,6 +295,23 @@ void add_options(CLI::App& app, LogCommand& command) {
       ->capture_default_str();
 }
 
+void add_replicas(CLI::App& app, LogCommand& command) {
+  LogLoadOptions& load = command.load;
+  app.add_option("--replica", load.replicas,
+                 "instead of --uri, a server of each log's replicas; may be repeated. An append "
+                 "returns when all have it")
+      ->allow_extra_args(false)
+      ->check(parsed_by(check_uri, "URI"));
+  app.parse_complete_callback([&load] {
+    if (load.replicas.empty()) return check_place(load.session, load.model);
+    // A URI from the environment is not meant then.
+    const char* const environment = std::getenv("PMSTORE_URI");
+    if (!load.session.uri.empty() && (environment == nullptr || load.session.uri != environment)) {
+      throw CLI::ExcludesError("--replica", "--uri");
+    }
+  });
+}
+
 }  // namespace
 
 void add_bench_log(CLI::App& bench, Invocation& invocation) {
@@ -269,10 +321,12 @@ void add_bench_log(CLI::App& bench, Invocation& invocation) {
   add_place_to(*app, command->load.session, command->load.model);
   app->remove_option(app->get_option("--locks"));  // a store's
   add_options(*app, *command);
+  add_replicas(*app, *command);
   app->footer(
       "Makes logs bench/0, bench/1, ... and deletes them, also those that a killed run has left.\n"
       "example: pmstore bench log --uri local:/dev/shm/pool --assume-domain eadr --payload 64\n"
       "example: pmstore bench log --uri tcp://db:7000 --mode shared --producers 8 --json\n"
+      "example: pmstore bench log --replica tcp://a:7000 --replica tcp://b:7000 --producers 4\n"
       "example: pmstore bench log --model optane-cx5 --payload 1024 --ops 2000");
   app->callback(
       [command, &invocation] { invocation.run = [command] { return bench_log(*command); }; });

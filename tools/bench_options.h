@@ -17,6 +17,8 @@ namespace pmstore::tools {
 
 // Those of both, of which --uri or --model is needed. Both outlive the command.
 void add_place_to(CLI::App& command, SessionOptions& session, ModelOptions& model);
+// What fits together only partly; the parser's errors. With a model it changes the session's URI.
+void check_place(SessionOptions& session, const ModelOptions& model);
 
 struct BenchOptions {
   SessionOptions session;

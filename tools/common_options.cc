@@ -78,16 +78,18 @@ void add_place_to(CLI::App& command, SessionOptions& session, ModelOptions& mode
   session.add_to(command);
   model.add_to(command);
   command.get_option("--uri")->required(false);
-  command.parse_complete_callback([&session, &model] {
-    if (!model.on() && session.uri.empty()) throw CLI::RequiredError("--uri or --model");
-    if (!model.on()) return session.check_together();
-    // A URI from the environment is not meant then.
-    const char* const environment = std::getenv("PMSTORE_URI");
-    if (!session.uri.empty() && (environment == nullptr || session.uri != environment)) {
-      throw CLI::ExcludesError("--model", "--uri");
-    }
-    session.uri = "local:model:" + model.name;
-  });
+  command.parse_complete_callback([&session, &model] { check_place(session, model); });
+}
+
+void check_place(SessionOptions& session, const ModelOptions& model) {
+  if (!model.on() && session.uri.empty()) throw CLI::RequiredError("--uri or --model");
+  if (!model.on()) return session.check_together();
+  // A URI from the environment is not meant then.
+  const char* const environment = std::getenv("PMSTORE_URI");
+  if (!session.uri.empty() && (environment == nullptr || session.uri != environment)) {
+    throw CLI::ExcludesError("--model", "--uri");
+  }
+  session.uri = "local:model:" + model.name;
 }
 
 void BenchOptions::add_to(CLI::App& command, const std::string& threads_option) {

@@ -106,11 +106,11 @@ base::Task<Status> append_all(EntryInput& input, Append append, Progress& progre
 
 base::Task<Result<log::LogInfo>> open_or_create(log::LogClient& client,
                                                 const LogCommandOptions& options) {
-  auto info = co_await client.open(options.name);
+  auto info = co_await open_single(client, options);
   if (info || info.code() != ErrorCode::kNotFound || !options.create) co_return info;
   auto made = co_await client.create(options.name, options.log_options());
   if (made || made.code() != ErrorCode::kAlreadyExists) co_return made;
-  co_return co_await client.open(options.name);  // somebody else was faster
+  co_return co_await open_single(client, options);  // somebody else was faster
 }
 
 base::Task<Status> append_exclusively(log::LogClient& client, uint64_t id,
@@ -123,6 +123,17 @@ base::Task<Status> append_exclusively(log::LogClient& client, uint64_t id,
       input, [&](const auto& payloads) { return producer->append_batch(payloads); }, progress);
   if (!appended) co_return appended.error();
   co_return co_await producer->close();
+}
+
+base::Task<Result<std::unique_ptr<log::ReplicatedLog>>> open_or_create_replicas(
+    base::Executor& executor, const LogCommandOptions& options) {
+  const auto how = replicated_options(options);
+  auto opened = co_await log::ReplicatedLog::open(executor, options.name, options.replicas, how);
+  if (opened || opened.code() != ErrorCode::kNotFound || !options.create) co_return opened;
+  const Status made = co_await log::ReplicatedLog::create(
+      executor, options.name, options.log_options(), options.replicas, how);
+  if (!made && made.code() != ErrorCode::kAlreadyExists) co_return made.error();
+  co_return co_await log::ReplicatedLog::open(executor, options.name, options.replicas, how);
 }
 
 void report(const LogCommandOptions& options, const Progress& progress) {
@@ -147,8 +158,27 @@ void report(const LogCommandOptions& options, const Progress& progress) {
 
 }  // namespace
 
+base::Task<int> append_to_replicas(base::Executor& executor, const LogCommandOptions& options) {
+  const std::string what = what_of("append", options);
+  auto log = co_await open_or_create_replicas(executor, options);
+  if (!log) {
+    co_return fail(kProgram, what, log.error().message + advice(log.error(), options));
+  }
+  EntryInput input(executor, options);
+  Progress progress;
+  Status done = co_await append_all(
+      input, [&](const auto& payloads) { return (*log)->append_batch(payloads); }, progress);
+  if (done) done = co_await (*log)->close();
+  if (done || progress.entries > 0) report(options, progress);
+  if (done) co_return kDone;
+  co_return fail(
+      kProgram, what,
+      fmt::format("{}; {} entries before it are durable on every replica{}",
+                  done.error().to_string(), progress.entries, advice(done.error(), options)));
+}
+
 base::Task<int> append_to_log(log::LogClient& client, const LogCommandOptions& options) {
-  const std::string what = "log append '" + printable(options.name) + "'";
+  const std::string what = what_of("append", options);
   const auto info = co_await open_or_create(client, options);
   if (!info) co_return fail(kProgram, what, info.error());
   EntryInput input(client.executor(), options);

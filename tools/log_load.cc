@@ -11,8 +11,6 @@
 
 namespace pmstore::tools {
 
-using log::LogClient;
-
 namespace {
 
 constexpr std::string_view kPrefix = "bench/";
@@ -31,6 +29,10 @@ Task<Result<std::unique_ptr<LogClient>>> LogLoad::client(Executor& executor, uin
 }
 
 Task<Status> LogLoad::prepare(Executor& executor) {
+  if (!options_.replicas.empty()) {
+    PMSTORE_CO_TRY_STATUS(co_await connect_replicas(executor));
+    co_return co_await make_logs(executor);
+  }
   uri_ = model_ != nullptr ? model_->uri() : options_.session.parsed_uri();
   if (model_ == nullptr && uri_->scheme == fabric::Scheme::kLocal && options_.threads == 1 &&
       options_.producers > 1) {
@@ -40,11 +42,49 @@ Task<Status> LogLoad::prepare(Executor& executor) {
     uri_ = embedded_->uri();
   }
   PMSTORE_CO_TRY(producers_[0].client, co_await client(executor, 0));
-  co_return co_await make_logs();
+  co_return co_await make_logs(executor);
+}
+
+Task<Status> LogLoad::connect_replicas(Executor& executor) {
+  const log::LogClientOptions with = log_client_options(options_.session);
+  for (const std::string& each : options_.replicas) {
+    LogServer server{each, nullptr, nullptr};
+    PMSTORE_CO_TRY(fabric::Uri uri, fabric::parse_uri(each));
+    if (uri.scheme == fabric::Scheme::kLocal) {
+      log::EmbeddedLogOptions embed;
+      embed.assume_domain = with.assume_domain;
+      PMSTORE_CO_TRY(server.embedded, co_await log::EmbeddedLog::open(executor, uri.name, embed));
+      uri = server.embedded->uri();
+      server.uri = uri.to_string();
+    }
+    PMSTORE_CO_TRY(server.client, co_await LogClient::connect(executor, uri, with));
+    servers_.push_back(std::move(server));
+  }
+  co_return Status{};
+}
+
+std::vector<std::string> LogLoad::replica_uris() const {
+  std::vector<std::string> uris;
+  for (const LogServer& server : servers_) uris.push_back(server.uri);
+  return uris;
+}
+
+log::ReplicatedLogOptions LogLoad::replicated_options() const {
+  log::ReplicatedLogOptions how;
+  how.client = log_client_options(options_.session);
+  how.producer.strategy = options_.strategy;
+  return how;
 }
 
 Task<Status> LogLoad::delete_logs() {
-  LogClient& session = *producers_[0].client;
+  if (servers_.empty()) co_return co_await delete_logs(*producers_[0].client);
+  for (LogServer& server : servers_) {
+    PMSTORE_CO_TRY_STATUS(co_await delete_logs(*server.client));
+  }
+  co_return Status{};
+}
+
+Task<Status> LogLoad::delete_logs(LogClient& session) {
   PMSTORE_CO_TRY(const auto there, co_await session.list());
   for (const log::LogInfo& info : there) {
     if (!info.name.starts_with(kPrefix)) continue;
@@ -53,15 +93,46 @@ Task<Status> LogLoad::delete_logs() {
   co_return Status{};
 }
 
-Task<Status> LogLoad::make_logs() {
+Task<Status> LogLoad::make_logs(Executor& executor) {
   PMSTORE_CO_TRY_STATUS(co_await delete_logs());
+  const log::LogOptions shape{.bytes = options_.log_bytes};
   for (size_t i = 0; i < logs_.size(); ++i) {
     LoadedLog& log = logs_[i];
     log.name = fmt::format("{}{}", kPrefix, i);
-    const log::LogOptions shape{.bytes = options_.log_bytes};
+    if (!servers_.empty()) {
+      PMSTORE_CO_TRY_STATUS(co_await log::ReplicatedLog::create(
+          executor, log.name, shape, replica_uris(), replicated_options()));
+      continue;
+    }
     PMSTORE_CO_TRY(const auto info, co_await producers_[0].client->create(log.name, shape));
     log.id = info.id;
   }
+  co_return Status{};
+}
+
+Task<Status> LogLoad::connect_producer(Executor& executor, uint32_t number) {
+  Producer& producer = producers_[number];
+  log::LogProducerOptions with;
+  with.strategy = options_.strategy;
+  // One append may have to wait for the others of its producer.
+  with.staging_bytes = static_cast<uint32_t>(
+      std::max<uint64_t>(with.staging_bytes, 2 * (options_.payload_bytes + 512) * options_.batch));
+  if (!servers_.empty()) {
+    log::ReplicatedLogOptions how = replicated_options();
+    how.producer = with;
+    PMSTORE_CO_TRY(
+        producer.replicated,
+        co_await log::ReplicatedLog::open(executor, logs_[producer.log].name, replica_uris(), how));
+    if (number == 0) result_.strategy = producer.replicated->strategy();
+    co_return Status{};
+  }
+  if (!producer.client) {
+    PMSTORE_CO_TRY(producer.client, co_await client(executor, number));
+  }
+  if (options_.mode == LogMode::kShared) co_return Status{};
+  PMSTORE_CO_TRY(producer.exclusive,
+                 co_await log::LogProducer::open(*producer.client, logs_[producer.log].id, with));
+  if (number == 0) result_.strategy = producer.exclusive->strategy();
   co_return Status{};
 }
 
@@ -70,19 +141,7 @@ Task<Status> LogLoad::connect(Executor& executor, uint32_t thread) {
   for (uint32_t p = thread; p < options_.producers; p += options_.threads) {
     Producer& producer = producers_[p];
     producer.log = options_.mode == LogMode::kShared ? 0 : p;
-    if (!producer.client) {
-      PMSTORE_CO_TRY(producer.client, co_await client(executor, p));
-    }
-    if (options_.mode == LogMode::kExclusive) {
-      log::LogProducerOptions with;
-      with.strategy = options_.strategy;
-      // One append may have to wait for the others of its producer.
-      with.staging_bytes = static_cast<uint32_t>(std::max<uint64_t>(
-          with.staging_bytes, 2 * (options_.payload_bytes + 512) * options_.batch));
-      PMSTORE_CO_TRY(producer.exclusive, co_await log::LogProducer::open(
-                                             *producer.client, logs_[producer.log].id, with));
-      if (p == 0) result_.strategy = producer.exclusive->strategy();
-    }
+    PMSTORE_CO_TRY_STATUS(co_await connect_producer(executor, p));
     producer.workers.resize(options_.coroutines);
     for (uint32_t c = 0; c < options_.coroutines; ++c) {
       Worker& worker = producer.workers[c];
@@ -101,9 +160,20 @@ Task<Status> LogLoad::connect(Executor& executor, uint32_t thread) {
   co_return Status{};
 }
 
+Task<Status> LogLoad::publish(Producer& producer) {
+  if (producer.replicated) return producer.replicated->publish();
+  return producer.exclusive->publish();
+}
+
+Task<Status> LogLoad::close(Producer& producer) {
+  if (producer.replicated) return producer.replicated->close();
+  return producer.exclusive->close();
+}
+
 // ---- appending ----
 
 Task<Result<log::Appended>> LogLoad::append(Producer& producer, Worker& worker) {
+  if (producer.replicated) return producer.replicated->append_batch(worker.payloads);
   if (producer.exclusive) {
     if (options_.batch == 1) return producer.exclusive->append(worker.payloads[0]);
     return producer.exclusive->append_batch(worker.payloads);
@@ -134,7 +204,8 @@ Task<void> LogLoad::work(Executor& executor, uint32_t thread, Producer& producer
     }
     if (appended.code() == ErrorCode::kBackPressure) {
       full_.store(true);
-    } else {
+    } else if (!(full_.load() && appended.code() == ErrorCode::kConflict)) {
+      // (Conflict: of a replicated log's appends, one behind one that had no room.)
       fail(std::move(appended.error()));
     }
     break;
@@ -173,13 +244,13 @@ void LogLoad::begin_lap(Executor& executor) {
   full_.store(false);
   lap_start_ns_ = executor.now_ns();
   lap_end_ns_ = lap_start_ns_;
-  ++result_.laps;
+  const uint64_t lap = ++laps_;
   if (options_.appends == 0) {
     const auto wanted_ns = static_cast<uint64_t>(options_.seconds * 1e9);
     control_.set_deadline(lap_start_ns_ + (wanted_ns - std::min(wanted_ns, measured_ns_)));
   }
-  if (model_ != nullptr && result_.laps > 1) model_->resume();
-  if (model_ != nullptr && result_.laps == 1) model_->mark();
+  if (model_ != nullptr && lap > 1) model_->resume();
+  if (model_ != nullptr && lap == 1) model_->mark();
 }
 
 void LogLoad::end_lap() {

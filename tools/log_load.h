@@ -3,12 +3,13 @@
 //
 // Laps: all threads connect; all producers append until the time is over or a log is full; the
 // first thread reads every log from the last lap's end on (tools/log_audit.h) and trims it; and so
-// on. Only the appends' time counts.
+// on. Only the appends' time counts. Of replicated logs every replica is read and checked.
 #pragma once
 
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/histogram.h"
 #include "fabric/capabilities.h"
@@ -40,6 +41,8 @@ struct LogLoadOptions {
   uint64_t appends = 0;  // altogether; 0: by time
   uint64_t seed = 1;
   persist::WriteStrategy strategy = persist::WriteStrategy::kAuto;  // of exclusive producers
+  // Servers of each log's replicas, instead of the session's URI; exclusive only.
+  std::vector<std::string> replicas;
 };
 
 struct LogLoadResult {
@@ -47,7 +50,7 @@ struct LogLoadResult {
   Histogram append_ns;
   fabric::Counters counters;  // of the producers' connections, while they appended
   uint64_t laps = 0;
-  LogAuditResult audit;
+  LogAuditResult audit;                            // of replicated logs, all replicas together
   std::optional<persist::WriteStrategy> strategy;  // in force; exclusive only
   bool interrupted = false;                        // SIGINT or SIGTERM ended it early
   // On the modelled machine: what it was, and what it counted while there were appends.

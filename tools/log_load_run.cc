@@ -49,8 +49,8 @@ Task<void> LogLoad::member(Executor& executor, uint32_t thread) {
     if (!co_await meet(executor, meetings)) break;
     co_await lap(executor, thread);
     for (uint32_t p = thread; p < options_.producers; p += options_.threads) {
-      if (!producers_[p].exclusive || failed()) continue;
-      Status published = co_await producers_[p].exclusive->publish();
+      if (options_.mode == LogMode::kShared || failed()) continue;
+      Status published = co_await publish(producers_[p]);
       if (!published) fail(std::move(published.error()));
     }
     if (!co_await meet(executor, meetings)) break;
@@ -60,11 +60,12 @@ Task<void> LogLoad::member(Executor& executor, uint32_t thread) {
     if (!checked) fail(std::move(checked.error()));
   }
   for (uint32_t p = thread; p < options_.producers; p += options_.threads) {
-    if (producers_[p].exclusive && !failed()) {
-      Status closed = co_await producers_[p].exclusive->close();
+    if ((producers_[p].exclusive || producers_[p].replicated) && !failed()) {
+      Status closed = co_await close(producers_[p]);
       if (!closed) fail(std::move(closed.error()));
     }
     producers_[p].exclusive.reset();
+    producers_[p].replicated.reset();
     if (p > 0) producers_[p].client.reset();
   }
   if (co_await meet(executor, meetings) && first) {
@@ -74,6 +75,7 @@ Task<void> LogLoad::member(Executor& executor, uint32_t thread) {
   if (first) {
     producers_[0].client.reset();
     embedded_.reset();
+    servers_.clear();
   }
 }
 
@@ -142,14 +144,14 @@ void LogLoad::show_progress() {
     if (!line.shown()) continue;
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     line.update(fmt::format("{:.0f} s: {} appends, lap {}", seconds.count(), appended_.load(),
-                            result_.laps));
+                            laps_.load()));
   }
 }
 
 Result<LogLoadResult> LogLoad::run() {
   std::unique_ptr<ServiceThread> service;
   const bool model = options_.model.on();
-  if (!model && options_.threads > 1 &&
+  if (!model && options_.replicas.empty() && options_.threads > 1 &&
       options_.session.parsed_uri().scheme == fabric::Scheme::kLocal) {
     ServiceOptions serve;
     serve.listen = {options_.session.parsed_uri()};
@@ -168,6 +170,7 @@ Result<LogLoadResult> LogLoad::run() {
   if (error_) return *error_;
   for (const Histogram& histogram : histograms_) result_.append_ns.merge(histogram);
   result_.seconds = std::max(1e-9, static_cast<double>(measured_ns_) / 1e9);
+  result_.laps = laps_.load();
   result_.interrupted = StopOnSignal::interrupted();
   return std::move(result_);
 }

@@ -11,12 +11,14 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/executor.h"
 #include "log/embedded_log.h"
 #include "log/log_client.h"
 #include "log/log_producer.h"
+#include "log/replicated_log.h"
 #include "tools/bench_control.h"
 #include "tools/log_load.h"
 #include "tools/model_service.h"
@@ -24,6 +26,7 @@
 namespace pmstore::tools {
 
 using base::Task;
+using log::LogClient;
 
 // One stream of entries: a coroutine of a producer.
 struct Worker {
@@ -41,18 +44,27 @@ struct Worker {
 };
 
 struct Producer {
-  std::unique_ptr<log::LogClient> client;
+  std::unique_ptr<log::LogClient> client;  // not of a replicated log's
   std::unique_ptr<log::LogProducer> exclusive;
+  std::unique_ptr<log::ReplicatedLog> replicated;
   size_t log = 0;
   std::vector<Worker> workers;
   fabric::Counters counters() const {
+    if (replicated) return replicated->counters();
     return exclusive ? exclusive->counters() : client->counters();
   }
 };
 
+// A session of the first thread's with one server that has the logs, for reading and trimming.
+struct LogServer {
+  std::string uri;
+  std::unique_ptr<log::EmbeddedLog> embedded;  // of a local:PATH pool
+  std::unique_ptr<log::LogClient> client;      // goes before it
+};
+
 struct LoadedLog {
   std::string name;
-  uint64_t id = 0;
+  uint64_t id = 0;          // when it is not replicated
   uint64_t next_index = 1;  // of the first entry that was not read yet
   uint64_t next_lsn = 0;    // where it is
 };
@@ -75,8 +87,15 @@ class LogLoad {
   Task<Status> prepare(Executor& executor);
   Task<Status> connect(Executor& executor, uint32_t thread);
   Task<Result<std::unique_ptr<log::LogClient>>> client(Executor& executor, uint32_t number);
-  Task<Status> make_logs();
+  Task<Status> connect_replicas(Executor& executor);
+  Task<Status> connect_producer(Executor& executor, uint32_t number);
+  Task<Status> make_logs(Executor& executor);
   Task<Status> delete_logs();
+  Task<Status> delete_logs(LogClient& session);
+  log::ReplicatedLogOptions replicated_options() const;
+  std::vector<std::string> replica_uris() const;
+  Task<Status> publish(Producer& producer);
+  Task<Status> close(Producer& producer);
   // The producers of one thread, until this lap is over.
   Task<void> lap(Executor& executor, uint32_t thread);
   Task<void> work(Executor& executor, uint32_t thread, Producer& producer, Worker& worker,
@@ -84,6 +103,12 @@ class LogLoad {
   Task<Result<log::Appended>> append(Producer& producer, Worker& worker);
   Task<Status> check();
   Task<Status> check(size_t log);
+  // What was acknowledged of this log since the last lap: index and tag.
+  using Acknowledged = std::vector<std::pair<uint64_t, uint64_t>>;
+  Result<Acknowledged> take_acknowledged(size_t log);
+  // Reads one replica, or the one log there is, and trims it.
+  Task<Result<uint64_t>> check_at(log::LogClient& session, const LoadedLog& log,
+                                  const Acknowledged& acknowledged, uint64_t& next_index);
   bool lap_over(uint64_t now_ns) const {
     return control_.over(now_ns) || full_.load(std::memory_order_relaxed) || failed();
   }
@@ -105,6 +130,7 @@ class LogLoad {
   std::unique_ptr<log::EmbeddedLog>
       embedded_;  // of a local:PATH pool, one thread, several producers
   std::optional<fabric::Uri> uri_;
+  std::vector<LogServer> servers_;  // of replicated logs
   BenchControl control_;
   LogLoadResult result_;
   uint64_t lap_start_ns_ = 0;
@@ -114,6 +140,7 @@ class LogLoad {
   std::atomic<bool> failed_{false};
   std::atomic<uint32_t> arrived_{0};
   std::atomic<uint64_t> appended_{0};
+  std::atomic<uint64_t> laps_{0};
   std::mutex mutex_;
   std::condition_variable ended_condition_;
   uint32_t threads_ended_ = 0;

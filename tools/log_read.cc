@@ -122,15 +122,19 @@ std::optional<Error> not_there(const LogCommandOptions& options, const EntryPrin
                                 options.from_lsn));
 }
 
-}  // namespace
+// A replica is known to be current.
+log::LogReaderOptions reading(const log::LogInfo& info) {
+  log::LogReaderOptions options;
+  options.current_replica = !info.replicas.empty();
+  return options;
+}
 
-base::Task<int> read_log(log::LogClient& client, const LogCommandOptions& options) {
-  const std::string what = "log read '" + printable(options.name) + "'";
-  const auto info = co_await client.open(options.name);
-  if (!info) co_return fail(kProgram, what, info.error());
-  auto reader = co_await log::LogReader::open(client, info->id, {});
+base::Task<int> read_entries(log::LogClient& client, const log::LogInfo& info,
+                             const LogCommandOptions& options) {
+  const std::string what = what_of("read", options);
+  auto reader = co_await log::LogReader::open(client, info.id, reading(info));
   if (!reader) co_return fail(kProgram, what, reader.error());
-  const Status began = co_await stand_at_begin(**reader, *info, options);
+  const Status began = co_await stand_at_begin(**reader, info, options);
   if (!began) co_return fail(kProgram, what, began.error());
   EntryPrinter printer(options, /*collect=*/true);
   while (options.limit == 0 || printer.count() < options.limit) {
@@ -140,7 +144,7 @@ base::Task<int> read_log(log::LogClient& client, const LogCommandOptions& option
       continue;
     }
     if (at_end(entry.error())) break;
-    if (const auto gone = not_there(options, printer, **reader, *info, entry.error())) {
+    if (const auto gone = not_there(options, printer, **reader, info, entry.error())) {
       co_return fail(kProgram, what, *gone);
     }
     const Status on = co_await go_on_after(**reader, entry.error(), what, printer);
@@ -149,18 +153,20 @@ base::Task<int> read_log(log::LogClient& client, const LogCommandOptions& option
   co_return printer.end(options.name, (*reader)->position());
 }
 
-base::Task<int> follow_log(log::LogClient& client, const LogCommandOptions& options) {
-  constexpr uint64_t kLookForInterruptNs = 100'000'000;
-  const std::string what = "log follow '" + printable(options.name) + "'";
+void end_on_interrupt() {
   struct sigaction action {};
   action.sa_handler = on_interrupt;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
-  const auto info = co_await client.open(options.name);
-  if (!info) co_return fail(kProgram, what, info.error());
-  auto reader = co_await log::LogReader::open(client, info->id, {});
+}
+
+base::Task<int> follow_entries(log::LogClient& client, const log::LogInfo& info,
+                               const LogCommandOptions& options) {
+  constexpr uint64_t kLookForInterruptNs = 100'000'000;
+  const std::string what = what_of("follow", options);
+  auto reader = co_await log::LogReader::open(client, info.id, reading(info));
   if (!reader) co_return fail(kProgram, what, reader.error());
-  const Status began = co_await stand_at_begin(**reader, *info, options);
+  const Status began = co_await stand_at_begin(**reader, info, options);
   if (!began) co_return fail(kProgram, what, began.error());
   EntryPrinter printer(options, /*collect=*/false);
   const uint64_t wait_ns = static_cast<uint64_t>(options.wait_seconds * 1e9);
@@ -178,13 +184,49 @@ base::Task<int> follow_log(log::LogClient& client, const LogCommandOptions& opti
       if (wait_ns > 0 && client.executor().now_ns() - last_ns >= wait_ns) break;
       continue;
     }
-    if (const auto gone = not_there(options, printer, **reader, *info, entry.error())) {
+    if (const auto gone = not_there(options, printer, **reader, info, entry.error())) {
       co_return fail(kProgram, what, *gone);
     }
     const Status on = co_await go_on_after(**reader, entry.error(), what, printer);
     if (!on) co_return fail(kProgram, what, on.error());
   }
   co_return printer.end(options.name, (*reader)->position());
+}
+
+}  // namespace
+
+base::Task<int> read_log(log::LogClient& client, const LogCommandOptions& options) {
+  const auto info = co_await open_single(client, options);
+  if (!info) co_return fail(kProgram, what_of("read", options), info.error());
+  co_return co_await read_entries(client, *info, options);
+}
+
+base::Task<int> read_replicas(base::Executor& executor, const LogCommandOptions& options) {
+  const auto at = co_await log::open_current_replica(executor, options.name, options.replicas,
+                                                     log_client_options(options.session));
+  if (!at) {
+    co_return fail(kProgram, what_of("read", options),
+                   at.error().message + advice(at.error(), options));
+  }
+  co_return co_await read_entries(*at->client, at->info, options);
+}
+
+base::Task<int> follow_log(log::LogClient& client, const LogCommandOptions& options) {
+  end_on_interrupt();
+  const auto info = co_await open_single(client, options);
+  if (!info) co_return fail(kProgram, what_of("follow", options), info.error());
+  co_return co_await follow_entries(client, *info, options);
+}
+
+base::Task<int> follow_replicas(base::Executor& executor, const LogCommandOptions& options) {
+  end_on_interrupt();
+  const auto at = co_await log::open_current_replica(executor, options.name, options.replicas,
+                                                     log_client_options(options.session));
+  if (!at) {
+    co_return fail(kProgram, what_of("follow", options),
+                   at.error().message + advice(at.error(), options));
+  }
+  co_return co_await follow_entries(*at->client, at->info, options);
 }
 
 }  // namespace pmstore::tools

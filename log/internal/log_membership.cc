@@ -21,22 +21,62 @@ const AskedServer* find(const std::vector<AskedServer>& asked, const std::string
   return nullptr;
 }
 
-base::Task<AskedServer> ask(base::Executor& executor, const std::string& name,
-                            const std::string& uri, const LogClientOptions& options) {
-  AskedServer server{uri, nullptr, make_error(ErrorCode::kDisconnected)};
-  auto parsed = fabric::parse_uri(uri);
-  if (!parsed) {
-    server.info = parsed.error();
-    co_return server;
-  }
-  auto client = co_await LogClient::connect(executor, *parsed, options);
-  if (!client) {
-    server.info = client.error();
-    co_return server;
-  }
+// Those who are asked at the same time.
+struct Round {
+  explicit Round(base::Executor& executor) : done(executor) {}
+  size_t left = 0;
+  base::WaitList done;
+};
+
+base::Task<Result<LogInfo>> ask(base::Executor& executor, const std::string& name,
+                                const LogClientOptions& options, AskedServer& server) {
+  PMSTORE_CO_TRY(const fabric::Uri uri, fabric::parse_uri(server.uri));
+  auto client = co_await LogClient::connect(executor, uri, options);
+  if (!client) co_return std::move(client.error());
   server.client = std::move(*client);
-  server.info = co_await server.client->open(name);
-  co_return server;
+  co_return co_await server.client->open(name);
+}
+
+base::Task<void> ask_one(base::Executor& executor, const std::string& name,
+                         const LogClientOptions& options, AskedServer& server, Round& round) {
+  server.info = co_await ask(executor, name, options, server);
+  if (--round.left == 0) round.done.notify_all();
+}
+
+// What the servers that have answered say, the highest number first. `nobody`: why none has.
+std::vector<Membership> claims(const std::vector<AskedServer>& asked, Error& nobody) {
+  std::vector<Membership> claimed;
+  for (const AskedServer& server : asked) {
+    if (!server.info) {
+      nobody = at_server(server.uri, server.info.error());
+    } else if (server.info->replicas.empty()) {
+      nobody = at_server(server.uri, make_error(ErrorCode::kUnsupported,
+                                                "the log is not replicated: use it directly"));
+    } else {
+      claimed.push_back({server.info->membership, server.info->replicas});
+    }
+  }
+  std::stable_sort(claimed.begin(), claimed.end(),
+                   [](const Membership& a, const Membership& b) { return a.number > b.number; });
+  return claimed;
+}
+
+// A log has no name but its own: who has none of its members in its list has another one.
+Status check_related(const std::vector<AskedServer>& asked, const Membership& chosen) {
+  for (const AskedServer& server : asked) {
+    if (!server.info) continue;
+    const auto& named = server.info->replicas;
+    const bool related = std::any_of(named.begin(), named.end(), [&](const std::string& uri) {
+      return contains(chosen.replicas, uri);
+    });
+    if (related) continue;
+    return at_server(
+        server.uri,
+        make_error(ErrorCode::kConflict,
+                   fmt::format("it has another log of that name{}: leave this server out",
+                               named.empty() ? ", which is not replicated" : "")));
+  }
+  return {};
 }
 
 }  // namespace
@@ -49,38 +89,54 @@ Error at_server(const std::string& uri, const Error& error) {
   return make_error(error.code, uri + ": " + error.message);
 }
 
+Error same_pool(const std::string& one, const std::string& other) {
+  return make_error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("{} and {} are the same pool: replicas lie on different ones", one, other));
+}
+
 base::Task<std::vector<AskedServer>> ask_servers(base::Executor& executor, const std::string& name,
                                                  std::vector<std::string> servers,
                                                  const std::vector<std::string>& except,
                                                  const LogClientOptions& options) {
   std::vector<AskedServer> asked;
-  for (size_t i = 0; i < servers.size(); ++i) {
-    const std::string uri = servers[i];
-    if (find(asked, uri) != nullptr || contains(except, uri)) continue;
-    asked.push_back(co_await ask(executor, name, uri, options));
-    if (!asked.back().info) continue;
-    for (const std::string& other : asked.back().info->replicas) servers.push_back(other);
+  asked.reserve(servers.size());
+  for (size_t first = 0; !servers.empty(); first = asked.size()) {
+    for (std::string& uri : servers) {
+      if (find(asked, uri) != nullptr || contains(except, uri)) continue;
+      asked.push_back({std::move(uri), nullptr, make_error(ErrorCode::kDisconnected)});
+    }
+    Round round(executor);
+    round.left = asked.size() - first;
+    std::vector<base::Task<void>> tasks;
+    for (size_t i = first; i < asked.size(); ++i) {
+      tasks.push_back(ask_one(executor, name, options, asked[i], round));
+    }
+    for (base::Task<void>& task : tasks) task.start();
+    while (round.left > 0) co_await round.done.wait();
+    servers.clear();
+    for (size_t i = first; i < asked.size(); ++i) {
+      if (!asked[i].info) continue;
+      const auto& named = asked[i].info->replicas;
+      servers.insert(servers.end(), named.begin(), named.end());
+    }
   }
   co_return asked;
 }
 
+Result<Membership> newest_membership(const std::vector<AskedServer>& asked) {
+  Error nobody = make_error(ErrorCode::kNotFound, "no server was named: name one that has the log");
+  std::vector<Membership> claimed = claims(asked, nobody);
+  if (claimed.empty()) return nobody;
+  PMSTORE_TRY_STATUS(check_related(asked, claimed.front()));
+  return std::move(claimed.front());
+}
+
 Result<Membership> decide_membership(const std::vector<AskedServer>& asked,
                                      const std::vector<std::string>& except) {
-  std::vector<Membership> claimed;
   Error nobody = make_error(ErrorCode::kNotFound, "no server was named: name one that has the log");
-  for (const AskedServer& server : asked) {
-    if (!server.info) {
-      nobody = at_server(server.uri, server.info.error());
-    } else if (server.info->replicas.empty()) {
-      nobody = at_server(server.uri, make_error(ErrorCode::kUnsupported,
-                                                "the log is not replicated: use it directly"));
-    } else {
-      claimed.push_back({server.info->membership, server.info->replicas});
-    }
-  }
+  std::vector<Membership> claimed = claims(asked, nobody);
   if (claimed.empty()) return nobody;
-  std::stable_sort(claimed.begin(), claimed.end(),
-                   [](const Membership& a, const Membership& b) { return a.number > b.number; });
   for (Membership& candidate : claimed) {
     bool possible = true;
     for (const std::string& uri : candidate.replicas) {
@@ -94,7 +150,9 @@ Result<Membership> decide_membership(const std::vector<AskedServer>& asked,
       }
       candidate.pending = candidate.pending || its.number < candidate.number;
     }
-    if (possible) return candidate;
+    if (!possible) continue;
+    PMSTORE_TRY_STATUS(check_related(asked, candidate));
+    return candidate;
   }
   return make_error(ErrorCode::kConflict,
                     "these servers were dropped from the log's replicas: name one that was not");

@@ -32,20 +32,29 @@ struct Membership {
   size_t place_of(const std::string& uri) const;  // replicas.size(): none
 };
 
-// Asks these servers, and those that any of them names, but for `except`.
+// Asks these servers, and those that any of them names, but for `except`: all at the same time, and
+// then those that were not known before. Each has the time-outs of `options`.
 base::Task<std::vector<AskedServer>> ask_servers(base::Executor& executor, const std::string& name,
                                                  std::vector<std::string> servers,
                                                  const std::vector<std::string>& except,
                                                  const LogClientOptions& options);
 
 // The newest membership that can still be agreed upon, without asking `except`. The error of a
-// member that must be asked and cannot; NotFound; Conflict: none can.
+// member that must be asked and cannot; NotFound; Conflict: none can, or one of those asked has
+// another log of that name.
 Result<Membership> decide_membership(const std::vector<AskedServer>& asked,
                                      const std::vector<std::string>& except);
+
+// The one with the highest number that anybody says, agreed upon or not. NotFound; Conflict as
+// above.
+Result<Membership> newest_membership(const std::vector<AskedServer>& asked);
 
 // `before` without `dropped`. NotFound: one is no member; Conflict: too few stay, and not `gone`.
 Result<Membership> without(const Membership& before, const std::vector<std::string>& dropped,
                            bool gone);
+
+// Two names of one pool.
+Error same_pool(const std::string& one, const std::string& other);
 
 // With the server's name in front.
 Error at_server(const std::string& uri, const Error& error);

@@ -40,6 +40,8 @@ struct ReplicatedLog::State {
   base::Task<Status> make_equal();
   base::Task<Status> copy(Member& from, uint64_t to_lsn, Member& to);
   base::Task<Status> acknowledge_all();
+  base::Task<Status> connect_new(Member& member, bool replace);
+  base::Task<Status> erase_old(Member& member);
 
   // ---- replicated_log.cc ----
   base::Task<Result<Appended>> append(std::span<const std::span<const std::byte>> payloads);

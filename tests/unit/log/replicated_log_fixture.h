@@ -42,6 +42,9 @@ class Server {
     host_ = LogHost::start(executor_, *pool_, options).value();
     executor_.run(host_->listen(*fabric::parse_uri(uri()))).value();
   }
+  bool listen_also(const std::string& as) {
+    return executor_.run(host_->listen(*fabric::parse_uri(as))).has_value();
+  }
   // As a crash: the memory stays as it is.
   void kill() { host_.reset(); }
   bool up() const { return host_ != nullptr; }

@@ -78,7 +78,8 @@ TEST_P(ReplicatedLogTest, ADropIsRecordedAndSurvivesRestarts) {
   const auto found = run(open_current_replica(executor_, "log", uris({1}), {}));
   ASSERT_TRUE(found) << found.error().to_string();
   EXPECT_NE(found->client->uri().to_string(), uris()[1]);
-  for (const ReplicaStatus& each : run(ReplicatedLog::status(executor_, "log", uris({1}), {}))) {
+  for (const ReplicaStatus& each :
+       run(ReplicatedLog::status(executor_, "log", uris({1}), {})).servers) {
     EXPECT_EQ(each.current, each.uri != uris()[1]) << each.uri;
   }
   ASSERT_TRUE(open({1}));

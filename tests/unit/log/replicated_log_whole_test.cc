@@ -1,0 +1,141 @@
+// Replicated logs as a whole: trimmed, sealed and deleted without a producer; and what is refused.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/unit/log/replicated_log_fixture.h"
+
+namespace pmstore::log {
+namespace {
+
+TEST_P(ReplicatedLogTest, ASealThatFailedHalfWayIsFinishedByTheNext) {
+  ASSERT_TRUE(create());
+  ASSERT_TRUE(open());
+  ASSERT_TRUE(append(5));
+  ASSERT_TRUE(run(log_->close()));
+  // As a seal that was interrupted behind the first member.
+  ASSERT_TRUE(servers_[0]->store().seal(servers_[0]->store().find("log")->id));
+  EXPECT_EQ(take().code(), ErrorCode::kSealed);
+  EXPECT_EQ(take({1}, stealing()).code(), ErrorCode::kSealed) << "nobody appends any more";
+  servers_[2]->kill();
+  EXPECT_FALSE(run(ReplicatedLog::seal(executor_, "log", uris({1}), {})));
+  EXPECT_FALSE(servers_[1]->store().find("log")->sealed) << "all are asked first";
+  servers_[2]->start();
+  for (int times = 0; times < 2; ++times) {
+    const Status sealed = run(ReplicatedLog::seal(executor_, "log", uris({1}), {}));
+    ASSERT_TRUE(sealed) << sealed.error().to_string();
+  }
+  for (const auto& server : servers_) EXPECT_TRUE(server->store().find("log")->sealed);
+  expect_equal();
+}
+
+TEST_P(ReplicatedLogTest, ASealBreaksOffAtAServerThatDies) {
+  ASSERT_TRUE(create());
+  ASSERT_TRUE(open());
+  ASSERT_TRUE(append(5));
+  servers_[1]->kill();
+  EXPECT_FALSE(run(log_->seal()));
+  log_.reset();
+  servers_[1]->start();
+  const Status sealed = run(ReplicatedLog::seal(executor_, "log", uris({2}), stealing()));
+  ASSERT_TRUE(sealed) << sealed.error().to_string();
+  for (size_t i = 0; i < kServers; ++i) {
+    EXPECT_TRUE(servers_[i]->store().find("log")->sealed);
+    EXPECT_EQ(entries(i), entries(0));
+    EXPECT_EQ(entries(i).size(), 5u);
+  }
+}
+
+TEST_P(ReplicatedLogTest, TrimmedOnAllReplicasWhileAProducerHasIt) {
+  ASSERT_TRUE(create());
+  ASSERT_TRUE(open());
+  ASSERT_TRUE(append(9));
+  ASSERT_TRUE(run(log_->publish()));
+  const TrimPlace until{0, 4};
+  const auto start = run(ReplicatedLog::trim(executor_, "log", uris({2}), until, {}));
+  ASSERT_TRUE(start) << start.error().to_string();
+  for (size_t i = 0; i < kServers; ++i) {
+    EXPECT_EQ(servers_[i]->store().find("log")->start_lsn, *start);
+    EXPECT_EQ(entries(i).front().index, 4u);
+  }
+  ASSERT_TRUE(append());
+  const TrimPlace further{*start, 0};
+  EXPECT_EQ(run(ReplicatedLog::trim(executor_, "log", uris({0}), further, {})), *start);
+  servers_[1]->kill();
+  EXPECT_FALSE(run(ReplicatedLog::trim(executor_, "log", uris({0}), until, {})));
+}
+
+TEST_P(ReplicatedLogTest, ADeleteThatFailedHalfWayIsFinishedByTheNext) {
+  ASSERT_TRUE(create());
+  ASSERT_TRUE(open());
+  EXPECT_EQ(run(ReplicatedLog::erase(executor_, "log", uris(), {})).code(), ErrorCode::kBusy);
+  ASSERT_TRUE(run(log_->close()));
+  servers_[2]->kill();
+  EXPECT_FALSE(run(ReplicatedLog::erase(executor_, "log", uris(), {})));
+  EXPECT_TRUE(servers_[0]->store().find("log")) << "all are asked first";
+  servers_[2]->start();
+  ASSERT_TRUE(servers_[0]->store().erase(servers_[0]->store().find("log")->id));
+  ASSERT_TRUE(run(ReplicatedLog::erase(executor_, "log", uris({1}), {})));
+  for (const auto& server : servers_) EXPECT_FALSE(server->store().find("log"));
+  EXPECT_EQ(run(ReplicatedLog::erase(executor_, "log", uris(), {})).code(), ErrorCode::kNotFound);
+}
+
+TEST_P(ReplicatedLogTest, AnotherLogOfThatNameIsNotTakenForAReplica) {
+  ASSERT_TRUE(create({0, 1}));
+  ASSERT_TRUE(create({2}));
+  for (const auto& named : {uris({0, 2}), uris({2, 0})}) {
+    EXPECT_EQ(run(ReplicatedLog::open(executor_, "log", named, {})).code(), ErrorCode::kConflict);
+    EXPECT_EQ(run(open_current_replica(executor_, "log", named, {})).code(), ErrorCode::kConflict);
+    EXPECT_EQ(run(ReplicatedLog::erase(executor_, "log", named, {})).code(), ErrorCode::kConflict);
+  }
+  ASSERT_TRUE(open({0}));
+  EXPECT_EQ(run(log_->add(uris()[2], true)).code(), ErrorCode::kConflict);
+  EXPECT_TRUE(servers_[2]->store().find("log"));
+}
+
+TEST_P(ReplicatedLogTest, APoolUnderTwoNamesIsOneReplica) {
+  const std::string one = uris()[0];
+  ASSERT_TRUE(servers_[0]->listen_also("local:alias"));
+  EXPECT_EQ(
+      run(ReplicatedLog::create(executor_, "log", {.bytes = kLogBytes}, {one, "local:alias"}, {}))
+          .code(),
+      ErrorCode::kInvalidArgument);
+  EXPECT_FALSE(servers_[0]->store().find("log")) << "nothing was made";
+  ASSERT_TRUE(create({0, 1}));
+  ASSERT_TRUE(open({0}));
+  EXPECT_EQ(run(log_->add("local:alias", true)).code(), ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(servers_[0]->store().find("log"));
+}
+
+TEST_P(ReplicatedLogTest, WhatADroppedMemberStillHasIsReplaced) {
+  ASSERT_TRUE(create());
+  ASSERT_TRUE(open());
+  ASSERT_TRUE(append(5));
+  ASSERT_TRUE(open({0}, dropping({2})));
+  ASSERT_TRUE(append(5));
+  const Status added = run(log_->add(uris()[2], true));
+  ASSERT_TRUE(added) << added.error().to_string();
+  EXPECT_EQ(log_->membership(), 3u);
+  ASSERT_TRUE(append());
+  ASSERT_TRUE(run(log_->close()));
+  expect_equal();
+}
+
+TEST_P(ReplicatedLogTest, StatusSaysWhatIsNotAgreedUpon) {
+  ASSERT_TRUE(create());
+  auto status = run(ReplicatedLog::status(executor_, "log", uris({0}), {}));
+  EXPECT_TRUE(status.agreed);
+  EXPECT_EQ(status.membership, 1u);
+  EXPECT_EQ(status.replicas, uris());
+  servers_[1]->kill();
+  status = run(ReplicatedLog::status(executor_, "log", uris({0}), {}));
+  EXPECT_FALSE(status.agreed);
+  ASSERT_TRUE(status.why_not);
+  EXPECT_NE(status.why_not->message.find(uris()[1]), std::string::npos);
+  EXPECT_EQ(status.replicas, uris());
+  EXPECT_EQ(status.servers.size(), kServers);
+}
+
+}  // namespace
+}  // namespace pmstore::log
