@@ -100,7 +100,7 @@ Result<std::unique_ptr<StateFile>> StateFile::open(const std::string& path) {
   std::error_code ignored;  // opening the lock tells
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
   const std::string lock = path + ".lock";
-  const int fd = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  const int fd = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (fd < 0) return file_error(lock, "open");
   std::unique_ptr<StateFile> file(new StateFile(path, fd));
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
@@ -140,7 +140,7 @@ Status StateFile::save(const State& state) const {
     return {};
   }
   const std::string draft = path_ + ".new";
-  const int fd = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int fd = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (fd < 0) return file_error(draft, "write");
   const Status written = write_durably(fd, encode_state(state));
   if (!written) {

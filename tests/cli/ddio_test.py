@@ -3,59 +3,22 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "machines"))
 import recorded_machine as recorded  # noqa: E402
+from ddio_command import DdioCommand  # noqa: E402
 
-BIN = ""
 PORT_0, PORT_1 = "0000:16:02.0", "0000:ae:00.0"
 ON = (recorded.ON_0, recorded.ON_1)
 OFF = {"rpma": (0x11, 0x200), "no-snoop": (0x19, 0), "bit7": (0x11, 0)}
 
 
-class Ddio(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.mkdtemp(prefix="pmstore-ddio.")
-        self.addCleanup(shutil.rmtree, self.folder)
-
-    def words(self, *arguments):
-        command = list(arguments)
-        at = command.index("--") if "--" in command else len(command)
-        return [os.path.join(BIN, "pmstore"), "ddio", *command[:at], "--machine", self.folder,
-                *command[at:]]
-
-    def run_ddio(self, *arguments, status=0, **options):
-        done = subprocess.run(self.words(*arguments), capture_output=True, timeout=60, check=False,
-                              **options)
-        self.assertEqual(done.returncode, status, done)
-        if status == 1:
-            self.assertEqual(done.stderr.count(b"\n"), 1, done.stderr)
-            self.assertTrue(done.stderr.startswith(b"pmstore: "), done.stderr)
-        return done
-
-    def fails(self, pattern, *arguments, **options):
-        self.assertRegex(self.run_ddio(*arguments, status=1, **options).stderr.decode(), pattern)
-
-    def states(self, *arguments):
-        report = json.loads(self.run_ddio("status", "--json", *arguments).stdout)
-        return {port["port"]: port["ddio"] for port in report["ports"]}
-
-    def changed_by_us(self):
-        return json.loads(self.run_ddio("status", "--json").stdout)["changed_by_us"]
-
-    def state_file(self):
-        return os.path.join(self.folder, "ddio.state")
-
-    def nothing_noted(self):
-        self.assertFalse(os.path.exists(self.state_file()))
-
+class Ddio(DdioCommand):
     # --- what each recipe does
 
     def test_every_recipe_switches_exactly_its_bits_there_and_back(self):
@@ -441,5 +404,5 @@ class Ddio(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    BIN = sys.argv.pop()
+    DdioCommand.BIN = sys.argv.pop()
     unittest.main()

@@ -92,6 +92,24 @@ class RecordedMachine:
                   encoding="utf-8") as file:
             return {int(at, 16): int(value, 16) for at, value in map(str.split, file)}
 
+    def set_switches(self, address, values):
+        registers = self.registers(address)
+        registers[0x180], registers[0x184] = values
+        self.write(f"{self.paths[address]}/config.txt",
+                   "\n".join(f"{at:#x} {value:#x}" for at, value in sorted(registers.items())))
+
+    def everything(self):
+        """{"ADDRESS+OFFSET": value} of every register of the machine, MSRs as "cpuN+OFFSET"."""
+        found = {}
+        for address in self.paths:
+            if os.path.exists(os.path.join(self.folder, self.paths[address], "config.txt")):
+                for at, value in self.registers(address).items():
+                    found[f"{address}+{at:#x}"] = value
+        folder = os.path.join(self.folder, "dev/cpu")
+        for cpu in os.listdir(folder) if os.path.isdir(folder) else ():
+            found[f"cpu{cpu}+0xc8b"] = int(self.msr(cpu), 16)
+        return found
+
     def switches(self, address):
         registers = self.registers(address)
         return registers[0x180], registers[0x184]
@@ -126,6 +144,22 @@ def behind_switch(folder):
             machine.function(address, slot, "0x010802", 0, "0x144d")
         else:
             machine.rnic(f"mlx5_{number}", f"ens{number}", address, slot, 0)
+    return machine
+
+
+def two_ports_and_a_switch(folder):
+    """A card of two functions on one socket, a card behind a switch on the other."""
+    machine = RecordedMachine(folder)
+    machine.root_port("0000:16:02.0", 0)
+    for number in (0, 1):
+        machine.rnic(f"mlx5_{number}", f"ens0f{number}", f"0000:17:00.{number}", "0000:16:02.0", 0)
+    machine.root_port("0000:ae:00.0", 1, device="0x2031")
+    machine.function("0000:af:00.0", "0000:ae:00.0", "0x060400", 1, "0x10b5")
+    machine.function("0000:b0:04.0", "0000:af:00.0", "0x060400", 1, "0x10b5")
+    machine.rnic("mlx5_2", "ens1", "0000:b1:00.0", "0000:b0:04.0", 1)
+    # A port with no RNIC behind it, which is nobody's business.
+    machine.root_port("0000:3a:00.0", 0)
+    machine.function("0000:3b:00.0", "0000:3a:00.0", "0x010802", 0, "0x144d")
     return machine
 
 
