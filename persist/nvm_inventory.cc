@@ -78,7 +78,8 @@ NvmRegion describe(ndctl_region* region) {
   ndctl_region_badblock_foreach(region, bad) { ++found.bad_blocks; }
   ndctl_dimm* dimm;
   ndctl_dimm_foreach_in_region(region, dimm) {
-    found.dimms.push_back({ndctl_dimm_get_devname(dimm), health_of(dimm)});
+    found.dimms.push_back(
+        {ndctl_dimm_get_devname(dimm), health_of(dimm), ndctl_dimm_get_handle(dimm)});
   }
   ndctl_namespace* space;
   ndctl_namespace_foreach(region, space) {

@@ -17,6 +17,7 @@ namespace pmstore::persist {
 struct NvmDimm {
   std::string name;                   // "nmem0"
   std::optional<std::string> health;  // "ok", "non-critical", "critical", "fatal"; nothing: unknown
+  uint32_t handle = 0;                // the NFIT's
 };
 
 struct NvmNamespace {

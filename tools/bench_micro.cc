@@ -194,6 +194,11 @@ void add_bench_micro(CLI::App& bench, Invocation& invocation) {
                 "two-sided, writes to nvm");
   app->add_option("--plot", command->options.plot,
                   "draw the rates as FILE.png: curves over the last --sweep, or --factor's bars");
+  app->add_option(
+         "--dimm-trace", command->options.place.dimm_trace,
+         "write the counters of the modelled server's DIMMs to this file, for pmstore tune "
+         "counters --trace")
+      ->needs("--model");
   CLI::Option* const serve =
       app->add_option("--serve", command->serve,
                       "no measurements: serve at this URI until SIGINT or SIGTERM")

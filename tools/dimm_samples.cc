@@ -93,6 +93,17 @@ Result<std::vector<DimmReading>> parse_ipmctl(std::string_view text) {
   return dimms;
 }
 
+std::string ipmctl_text(const std::vector<DimmReading>& dimms) {
+  std::string text;
+  for (const DimmReading& dimm : dimms) {
+    text += fmt::format("---DimmID={}---\n", dimm.name);
+    for (const Field& field : kFields) {
+      text += fmt::format("   {}=0x{:032x}\n", field.name, dimm.*field.member);
+    }
+  }
+  return text;
+}
+
 Result<std::vector<DimmSample>> parse_trace(std::string_view text) {
   std::vector<DimmSample> samples;
   while (!text.empty()) {
@@ -140,8 +151,9 @@ std::vector<DimmDelta> deltas(const DimmSample& before, const DimmSample& after)
                   all.seconds,
                   grown(from.read_requests, to.read_requests),
                   grown(from.write_requests, to.write_requests),
-                  grown(from.media_reads, to.media_reads),
+                  0,
                   grown(from.media_writes, to.media_writes)};
+    one.media_reads = grown(one.media_writes, grown(from.media_reads, to.media_reads));
     all.read_requests += one.read_requests;
     all.write_requests += one.write_requests;
     all.media_reads += one.media_reads;

@@ -12,6 +12,7 @@
 #include "ddio/machine.h"
 #include "fabric/verbs/device_inventory.h"
 #include "persist/nvm_inventory.h"
+#include "tools/ipmctl_library.h"
 
 namespace pmstore::tools {
 
@@ -43,13 +44,20 @@ struct DoctorSession {
   std::string read;  // "by a READ of its memory"
 };
 
+// The fix of a row that root would know.
+inline constexpr char kRunAsRoot[] = "run this as root";
+
 struct DoctorFacts {
   std::unique_ptr<ddio::Machine> machine;
   Result<std::vector<fabric::VerbsDeviceFacts>> rdma;
   Result<std::vector<persist::NvmRegion>> nvm;
   std::optional<Result<DoctorPool>> pool;        // when one was named
   std::optional<Result<DoctorSession>> session;  // when one was named
+  std::string no_ipmctl;  // why libipmctl was not asked about DIMMs that libndctl does not know
 };
+
+// Asks libipmctl about DIMMs whose health is not known yet.
+void fill_health(std::vector<persist::NvmRegion>& regions, const IpmctlLibrary& library);
 
 // Asks the libraries about this machine, or reads what a recorded machine's inventory.json has of
 // them (docs/tuning.md). NotFound or InvalidArgument for a folder that is no such machine.
@@ -60,6 +68,7 @@ std::vector<Finding> examine(const DoctorFacts& facts);
 // Its parts.
 void examine_network(const DoctorFacts& facts, std::vector<Finding>& rows);
 void examine_nvm(const DoctorFacts& facts, std::vector<Finding>& rows);
+void examine_placement(const DoctorFacts& facts, std::vector<Finding>& rows);
 void examine_rules(const DoctorFacts& facts, std::vector<Finding>& rows);
 
 // What several rows ask.

@@ -87,6 +87,14 @@ void print_table(const std::vector<Finding>& rows) {
   }
 }
 
+std::vector<std::string> root_would_add(const std::vector<Finding>& rows) {
+  std::vector<std::string> ids;
+  for (const Finding& row : rows) {
+    if (row.fix == kRunAsRoot) ids.push_back(row.id);
+  }
+  return ids;
+}
+
 int doctor(const DoctorOptions& options) {
   auto facts = gather_facts(options.machine);
   if (!facts) return fail(kProgram, "cannot examine the machine", facts.error());
@@ -105,7 +113,11 @@ int doctor(const DoctorOptions& options) {
                       {"why", row.why},
                       {"fix", row.fix}});
     }
-    print_json({{"ok", counts[0]}, {"costs", counts[1]}, {"unknown", counts[2]}, {"rows", list}});
+    print_json({{"ok", counts[0]},
+                {"costs", counts[1]},
+                {"unknown", counts[2]},
+                {"root_would_add", root_would_add(rows)},
+                {"rows", list}});
   } else {
     print_table(rows);
   }

@@ -2,6 +2,7 @@
 // one.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tools/doctor.h"
@@ -39,7 +40,7 @@ persist::NvmRegion region_of(const json& object) {
   }
   region.bad_blocks = object.value("bad_blocks", 0u);
   for (const json& dimm : object.at("dimms")) {
-    persist::NvmDimm one{dimm.at("name"), std::nullopt};
+    persist::NvmDimm one{dimm.at("name"), std::nullopt, dimm.value("handle", 0u)};
     if (dimm.contains("health")) one.health = dimm.at("health").get<std::string>();
     region.dimms.push_back(one);
   }
@@ -50,7 +51,28 @@ persist::NvmRegion region_of(const json& object) {
   return region;
 }
 
+bool lacks_health(const std::vector<persist::NvmRegion>& regions) {
+  for (const auto& region : regions) {
+    for (const auto& dimm : region.dimms) {
+      if (!dimm.health) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
+
+void fill_health(std::vector<persist::NvmRegion>& regions, const IpmctlLibrary& library) {
+  const auto known = library.dimms();
+  if (!known) return;
+  for (auto& region : regions) {
+    for (auto& dimm : region.dimms) {
+      const auto same = std::find_if(known->begin(), known->end(),
+                                     [&](const auto& one) { return one.handle == dimm.handle; });
+      if (!dimm.health && same != known->end()) dimm.health = library.health(*same);
+    }
+  }
+}
 
 Result<DoctorFacts> gather_facts(const std::string& recorded_machine) {
   DoctorFacts facts;
@@ -58,6 +80,14 @@ Result<DoctorFacts> gather_facts(const std::string& recorded_machine) {
     facts.machine = ddio::this_machine();
     facts.rdma = fabric::list_verbs_devices();
     facts.nvm = persist::list_nvm_regions();
+    // Loaded only when it is needed.
+    if (!facts.nvm || !lacks_health(*facts.nvm)) return facts;
+    const auto library = IpmctlLibrary::open();
+    if (library) {
+      fill_health(*facts.nvm, **library);
+    } else {
+      facts.no_ipmctl = library.error().message;
+    }
     return facts;
   }
   PMSTORE_TRY(facts.machine, ddio::recorded_machine(recorded_machine));

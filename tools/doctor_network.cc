@@ -66,6 +66,23 @@ Finding presence(const DoctorFacts& facts) {
   return row;
 }
 
+// The card that a device is a port of: its slot, whatever the function.
+std::string slot_of(const ddio::Machine& machine, const std::string& device) {
+  const auto target = machine.resolve("/sys/class/infiniband/" + device + "/device");
+  if (!target || target->find("/pci") == target->npos) return device;
+  return target->substr(0, target->rfind('.'));
+}
+
+// Another port of the same card is in use: this one may be spare.
+bool has_active_sibling(const DoctorFacts& facts, const std::string& device) {
+  const std::string slot = slot_of(*facts.machine, device);
+  return std::any_of(facts.rdma->begin(), facts.rdma->end(), [&](const auto& other) {
+    return slot_of(*facts.machine, other.name) == slot &&
+           std::any_of(other.ports.begin(), other.ports.end(),
+                       [](const auto& port) { return port.active; });
+  });
+}
+
 Finding link(const DoctorFacts& facts) {
   const ddio::Machine& machine = *facts.machine;
   Finding row{"link",
@@ -84,6 +101,10 @@ Finding link(const DoctorFacts& facts) {
                      ? file_or(machine, port_path(device.name, port.number) + "/rate", "active")
                      : "not active"));
       if (port.active) continue;
+      if (has_active_sibling(facts, device.name)) {
+        row.seen += ", another port of the card is";
+        continue;
+      }
       row.verdict = Verdict::kCosts;
       row.fix = fmt::format("ip link set {} up, then check the cable: rdma link show {}",
                             netdev_of(machine, device.name, port.number), device.name);

@@ -157,9 +157,10 @@ Finding health(const DoctorFacts& facts) {
       if (!dimm.health) {
         if (row.verdict == Verdict::kOk) row.verdict = Verdict::kUnknown;
         if (row.fix.empty()) {
-          row.fix = geteuid() == 0
-                        ? fmt::format("ndctl list -DH -d {} (no answer to us)", dimm.name)
-                        : "run this as root";
+          row.fix = geteuid() != 0
+                        ? kRunAsRoot
+                        : fmt::format("ndctl list -DH -d {} (no answer to us){}", dimm.name,
+                                      facts.no_ipmctl.empty() ? "" : "; " + facts.no_ipmctl);
         }
       } else if (*dimm.health != "ok") {
         row.verdict = Verdict::kCosts;

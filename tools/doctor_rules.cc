@@ -3,8 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <set>
 
 #include "ddio/control.h"
 #include "persist/strategy.h"
@@ -21,120 +19,23 @@ void append(std::string& text, std::string_view more) {
   text += more;
 }
 
-size_t numa_nodes(const ddio::Machine& machine) {
-  const auto names = machine.list("/sys/devices/system/node");
-  if (!names) return 0;
-  return static_cast<size_t>(std::count_if(names->begin(), names->end(), [](const auto& name) {
-    return name.starts_with("node") && name.size() > 4 && name[4] >= '0' && name[4] <= '9';
-  }));
-}
-
-std::string distance(const ddio::Machine& machine, int from, int to) {
-  const auto text =
-      machine.read_text(fmt::format("/sys/devices/system/node/node{}/distance", from));
-  if (!text) return "unknown";
-  const char* at = text->c_str();
-  for (int node = 0;; ++node) {
-    char* end = nullptr;
-    const unsigned long value = std::strtoul(at, &end, 10);
-    if (end == at) return "unknown";
-    if (node == to) return std::to_string(value);
-    at = end;
-  }
-}
-
-// Adds to `row` which cores the node has, where pmstored has to run.
-void cores_of(const ddio::Machine& machine, int node, Finding& row) {
-  const auto cores =
-      machine.read_text(fmt::format("/sys/devices/system/node/node{}/cpulist", node));
-  append(row.seen, !cores           ? fmt::format("cores of node {} unknown", node)
-                   : cores->empty() ? fmt::format("node {} has no cores", node)
-                                    : fmt::format("cores {} on node {}", *cores, node));
-  if (!cores || !cores->empty()) return;
-  row.verdict = Verdict::kCosts;
-  row.fix = "put the pool on a node that has cores and an RNIC: numactl --hardware";
-}
-
-Finding same_socket(const DoctorFacts& facts) {
-  const ddio::Machine& machine = *facts.machine;
-  Finding row{"h1",
-              "H1 one socket",
-              Verdict::kOk,
-              "",
-              "persistent memory of the other socket has about "
-              "half the write bandwidth: pool, RNIC and cores belong on one",
-              ""};
-  const size_t nodes = numa_nodes(machine);
-  if (nodes == 1) {
-    row.seen = "one NUMA node";
-    return row;
-  }
-  std::set<int> rnics, memories;
-  bool complete = nodes > 1;
-  for (const auto& rnic : ddio::list_rnics(machine, nullptr)) {
-    complete &= rnic.numa_node.has_value();
-    if (rnic.numa_node) rnics.insert(*rnic.numa_node);
-    append(row.seen, fmt::format("{} on node {}", rnic.name,
-                                 rnic.numa_node ? std::to_string(*rnic.numa_node) : "unknown"));
-  }
-  if (has_nvm(facts)) {
-    for (const auto& region : *facts.nvm) {
-      complete &= region.numa_node.has_value();
-      if (region.numa_node) memories.insert(*region.numa_node);
-      append(row.seen,
-             fmt::format("{} on node {}", region.name,
-                         region.numa_node ? std::to_string(*region.numa_node) : "unknown"));
-    }
-  }
-  if (!complete || rnics.empty() || memories.empty()) {
-    row.verdict = Verdict::kUnknown;
-    append(row.seen, fmt::format("{} NUMA nodes", nodes));
-    row.fix = "numactl --hardware; cat /sys/class/infiniband/*/device/numa_node";
-    return row;
-  }
-  for (int memory : memories) {
-    if (rnics.contains(memory)) {
-      cores_of(machine, memory, row);
-      continue;
-    }
-    row.verdict = Verdict::kCosts;
-    append(row.seen, fmt::format("no RNIC on node {}, distance {}", memory,
-                                 distance(machine, *rnics.begin(), memory)));
-    row.fix = fmt::format(
-        "move an RNIC to a slot of socket {}, or put the pool on node {} and start "
-        "numactl -N {} -m {} pmstored",
-        memory, *rnics.begin(), *rnics.begin(), *rnics.begin());
-  }
-  return row;
-}
-
-Finding writers(const DoctorFacts& facts) {
-  Finding row{"h2",
-              "H2 writers per DIMM",
-              Verdict::kOk,
-              "",
-              "beyond about four CPU writers on one DIMM "
-              "its bandwidth falls, by a third at twenty",
-              ""};
-  if (!has_nvm(facts)) {
-    row.verdict = Verdict::kUnknown;
-    row.seen = "no persistent memory";
-    row.fix = "ndctl list -RD";
-    return row;
-  }
-  for (const auto& region : *facts.nvm) {
-    append(row.seen, fmt::format("{}: 1 writer (each pmstored writes with one thread), room for {}",
-                                 region.name, 4 * std::max(1u, region.interleaved_dimms)));
-  }
-  return row;
-}
-
 // Where the RNICs' writes land; nothing when that cannot be found out.
 struct Landing {
   std::optional<WriteLanding> where;
   std::string seen;
   std::string problem;
+  std::string fix;  // how to find it out
 };
+
+// Of registers that the system does not let us read.
+std::string reading_fix() { return geteuid() == 0 ? "pmstore ddio status" : kRunAsRoot; }
+
+// What to do where no recipe tells what the registers mean.
+std::string recipe_fix(const ddio::Cpu& cpu) {
+  return cpu.virtual_machine
+             ? "pmstore ddio status on the host that runs this virtual machine"
+             : "look for DDIO in the firmware's set-up; when it is off, pmstored --ddio off";
+}
 
 Landing find_landing(const DoctorFacts& facts) {
   const ddio::Machine& machine = *facts.machine;
@@ -142,23 +43,29 @@ Landing find_landing(const DoctorFacts& facts) {
     return {WriteLanding::kCpu,
             has_software_rnic(facts) ? "a software RNIC writes with a CPU, into its cache"
                                      : "no RNIC: a CPU writes",
-            ""};
+            "", ""};
   }
+  const std::string look = "pmstore ddio status";
   const auto cpu = ddio::identify_cpu(machine);
-  if (!cpu) return {std::nullopt, "the CPU is unknown", cpu.error().message};
-  const auto recipe = ddio::choose_recipe(*cpu, "", false);
-  if (!recipe) return {std::nullopt, cpu->text(), recipe.error().message};
-  const auto ports = ddio::find_root_ports(machine, ddio::list_rnics(machine, nullptr));
-  if (!ports) return {std::nullopt, "no root port", ports.error().message};
-  if (ports->empty()) {
-    return {std::nullopt, "no RNIC in sysfs", "the PCI functions of the RNICs were not found"};
+  if (!cpu) {
+    return {std::nullopt, "the CPU is unknown", cpu.error().message, "cat /proc/cpuinfo"};
   }
-  Landing landing{WriteLanding::kMemory, "", ""};
+  const auto recipe = ddio::choose_recipe(*cpu, "", false);
+  if (!recipe) return {std::nullopt, cpu->text(), recipe.error().message, recipe_fix(*cpu)};
+  const auto ports = ddio::find_root_ports(machine, ddio::list_rnics(machine, nullptr));
+  if (!ports) return {std::nullopt, "no root port", ports.error().message, look};
+  if (ports->empty()) {
+    return {std::nullopt, "no RNIC in sysfs", "the PCI functions of the RNICs were not found",
+            "ls -l /sys/class/infiniband/*/device"};
+  }
+  Landing landing{WriteLanding::kMemory, "", "", ""};
   for (const auto& port : *ports) {
     const Status known = ddio::check_port(machine, *cpu, port.address);
-    if (!known) return {std::nullopt, "registers are not known", known.error().message};
+    if (!known) return {std::nullopt, "registers are not known", known.error().message, look};
     const auto values = ddio::read_port(machine, port.address);
-    if (!values) return {std::nullopt, "registers cannot be read", values.error().message};
+    if (!values) {
+      return {std::nullopt, "registers cannot be read", values.error().message, reading_fix()};
+    }
     const auto state = ddio::state_of(*values, **recipe);
     append(landing.seen,
            fmt::format("{}: {}", port.rnics.front().name, ddio::ddio_state_name(state)));
@@ -182,7 +89,7 @@ Finding device_cache(const DoctorFacts& facts, const Landing& landing) {
   if (!landing.where) {
     row.verdict = Verdict::kUnknown;
     row.seen += ": " + landing.problem;
-    row.fix = geteuid() == 0 ? "pmstore ddio status" : "run this as root";
+    row.fix = landing.fix;
   } else if (*landing.where == WriteLanding::kLastLevelCache) {
     row.verdict = Verdict::kCosts;
     row.fix = "pmstore ddio off --apply, and pmstored --ddio off";
@@ -324,9 +231,7 @@ Finding strategy(const DoctorFacts& facts, const Landing& landing) {
   if (*chosen != *hoped) {
     row.verdict = Verdict::kUnknown;
     row.seen += fmt::format("; it may be {}", persist::strategy_name(*hoped));
-    row.fix = !domain          ? "cat /sys/bus/nd/devices/region*/persistence_domain"
-              : geteuid() == 0 ? "pmstore ddio status"
-                               : "run this as root";
+    row.fix = domain ? landing.fix : "cat /sys/bus/nd/devices/region*/persistence_domain";
     return row;
   }
   // A server takes DDIO for on unless it is told.
@@ -376,8 +281,7 @@ std::string_view verdict_name(Verdict verdict) {
 
 void examine_rules(const DoctorFacts& facts, std::vector<Finding>& rows) {
   const Landing landing = find_landing(facts);
-  rows.push_back(same_socket(facts));
-  rows.push_back(writers(facts));
+  examine_placement(facts, rows);
   rows.push_back(device_cache(facts, landing));
   rows.push_back(instructions(facts));
   pool_rows(facts, rows);

@@ -3,12 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
 #include <vector>
 
 #include "base/clock.h"
 #include "model/cluster.h"
 #include "model/host.h"
 #include "tools/aliased_memory.h"
+#include "tools/dimm_samples.h"
 #include "tools/micro_place.h"
 #include "tools/model_service.h"
 
@@ -81,6 +85,8 @@ class Machine {
       : point_(point), memory_(memory), executor_(clock_) {}
   Status start(const model::Parameters& parameters, uint32_t hosts);
   Result<MicroResult> run();
+  // What run() has counted.
+  const std::vector<DimmCounters>& dimms() const { return dimms_; }
 
  private:
   struct Worker {
@@ -103,6 +109,7 @@ class Machine {
   std::unique_ptr<model::Cluster> cluster_;
   std::vector<Worker> workers_;
   std::vector<std::unique_ptr<fabric::Device>> clients_;
+  std::vector<DimmCounters> dimms_;
 };
 
 MicroMemory Machine::target(ChargedCore& charged) const {
@@ -211,7 +218,11 @@ Result<MicroResult> Machine::run() {
   executor_.run(land(executor_));
   const double busy_cores =
       elapsed_ns == 0 ? 0.0 : static_cast<double>(busy_ps) / 1000 / static_cast<double>(elapsed_ns);
-  result.machine = machine_json(before, counted(), busy_cores);
+  const Counted after = counted();
+  for (size_t i = 0; i < after.dimms.size(); ++i) {
+    dimms_.push_back(after.dimms[i] - before.dimms[i]);
+  }
+  result.machine = machine_json(before, after, busy_cores);
   return result;
 }
 
@@ -221,8 +232,7 @@ nlohmann::ordered_json Machine::machine_json(const Counted& before, const Counte
   const auto per_op = [ops](uint64_t total) { return static_cast<double>(total) / ops; };
   DimmCounters all;
   nlohmann::ordered_json dimms = nlohmann::ordered_json::array();
-  for (size_t i = 0; i < after.dimms.size(); ++i) {
-    const DimmCounters dimm = after.dimms[i] - before.dimms[i];
+  for (const DimmCounters& dimm : dimms_) {
     all += dimm;
     dimms.push_back(dimm_json(dimm));
   }
@@ -249,10 +259,53 @@ nlohmann::ordered_json Machine::machine_json(const Counted& before, const Counte
   return json;
 }
 
+// The counters of the server's DIMMs as a recorded trace: a reading before the first measurement
+// and one after each, as if one machine had made them all.
+class DimmTrace {
+ public:
+  explicit DimmTrace(std::string path) : path_(std::move(path)) {}
+  Status add(double seconds, const std::vector<DimmCounters>& dimms);
+
+ private:
+  Status write();
+
+  const std::string path_;
+  std::ofstream file_;
+  DimmSample sample_;
+};
+
+Status DimmTrace::write() {
+  file_ << fmt::format("time {:.9f}\n{}", sample_.seconds, ipmctl_text(sample_.dimms));
+  file_.flush();
+  if (file_) return {};
+  return make_error(ErrorCode::kIo, fmt::format("cannot write '{}': {}: check its name and room",
+                                                path_, std::strerror(errno)));
+}
+
+Status DimmTrace::add(double seconds, const std::vector<DimmCounters>& dimms) {
+  if (sample_.dimms.empty()) {
+    file_.open(path_, std::ios::trunc);
+    for (size_t i = 0; i < dimms.size(); ++i) {
+      sample_.dimms.push_back({fmt::format("{:#06x}", i), 0, 0, 0, 0});
+    }
+    PMSTORE_TRY_STATUS(write());
+  }
+  sample_.seconds += seconds;
+  for (size_t i = 0; i < dimms.size(); ++i) {
+    DimmReading& reading = sample_.dimms[i];
+    reading.read_requests += dimms[i].read_requests;
+    reading.write_requests += dimms[i].write_requests;
+    // XPLines, which are counted in 64 bytes; those written count as read, too.
+    reading.media_reads += 4 * (dimms[i].media_reads + dimms[i].media_writes);
+    reading.media_writes += 4 * dimms[i].media_writes;
+  }
+  return write();
+}
+
 class ModelPlace final : public MicroPlace {
  public:
   ModelPlace(const MicroPlaceOptions& options, const model::Parameters& parameters)
-      : options_(options), parameters_(parameters) {}
+      : options_(options), parameters_(parameters), trace_(options.dimm_trace) {}
 
   Status check(const MicroPoint& point) const override;
   Result<MicroResult> measure(const MicroPoint& point) override;
@@ -266,6 +319,7 @@ class ModelPlace final : public MicroPlace {
   const MicroPlaceOptions options_;
   const model::Parameters parameters_;
   std::unique_ptr<AliasedMemory> memory_;
+  DimmTrace trace_;
 };
 
 Status ModelPlace::check(const MicroPoint& point) const {
@@ -283,6 +337,9 @@ Status ModelPlace::check(const MicroPoint& point) const {
     return make_error(ErrorCode::kInvalidArgument,
                       fmt::format("a range of {} bytes: with --model use at most {}G",
                                   point.range_bytes, kMostRange >> 30));
+  }
+  if (!options_.dimm_trace.empty() && micro_medium(point) != MicroMedium::kNvm) {
+    return unsupported("--dimm-trace is of nvm, and this goes to dram: leave one of them out");
   }
   if (point.domain == persist::Domain::kNone) {
     return unsupported("the modelled nvm is never an ordinary file: use domain adr or eadr");
@@ -302,7 +359,11 @@ Result<MicroResult> ModelPlace::measure(const MicroPoint& asked) {
   }
   Machine machine(point, memory_->bytes().first(point.range_bytes));
   PMSTORE_TRY_STATUS(machine.start(parameters_, options_.hosts));
-  return machine.run();
+  PMSTORE_TRY(MicroResult result, machine.run());
+  if (!options_.dimm_trace.empty()) {
+    PMSTORE_TRY_STATUS(trace_.add(result.tally.seconds(), machine.dimms()));
+  }
+  return result;
 }
 
 nlohmann::ordered_json ModelPlace::config() const {

@@ -47,6 +47,7 @@ struct MicroPlaceOptions {
   std::string model;             // a set of parameters of the modelled machine
   std::string model_parameters;  // a TOML file that changes some of them
   uint32_t hosts = 5;            // modelled: one server, the others clients
+  std::string dimm_trace;        // modelled: a file that gets the counters of the server's DIMMs
 };
 
 // Real machines. A server of our own is a thread with `local` and a child process otherwise; it is

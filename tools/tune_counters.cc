@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -14,7 +14,9 @@
 #include "tools/commands.h"
 #include "tools/console.h"
 #include "tools/dimm_samples.h"
+#include "tools/dimm_source.h"
 #include "tools/guarded_command.h"
+#include "tools/ipmctl_library.h"
 #include "tools/text_table.h"
 #include "tools/tune_command.h"
 
@@ -24,7 +26,8 @@ namespace {
 struct CountersOptions {
   std::string trace;
   std::string report;
-  std::string ipmctl = "ipmctl";
+  std::string libipmctl = kIpmctlLibrary;
+  std::string ipmctl;
   double interval_seconds = 1;
   uint64_t count = 0;
   std::vector<std::string> command;
@@ -44,35 +47,6 @@ Result<std::string> content_of(const std::string& path) {
     content << file.rdbuf();
   }
   return content.str();
-}
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-Result<DimmSample> ask_ipmctl(const std::string& program) {
-  const std::string what = fmt::format("cannot ask '{}'", program);
-  if (program.find('\'') != program.npos) {
-    return make_error(ErrorCode::kInvalidArgument, what + ": a name without quotes, please");
-  }
-  const std::string command = fmt::format("'{}' show -dimm -performance 2>&1", program);
-  FILE* const pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return make_error(ErrorCode::kIo, what + ": no more processes");
-  std::string said;
-  char piece[4096];
-  while (const size_t got = fread(piece, 1, sizeof(piece), pipe)) said.append(piece, got);
-  const int status = pclose(pipe);
-  if (status != 0) {
-    return make_error(ErrorCode::kIo,
-                      fmt::format("{}: {}: install ipmctl, run as root, or use --trace or --report",
-                                  what, printable(said.substr(0, said.find('\n')))));
-  }
-  auto dimms = parse_ipmctl(said);
-  if (!dimms) {
-    return make_error(ErrorCode::kIo,
-                      fmt::format("cannot understand '{}': {}", program, dimms.error().message));
-  }
-  return DimmSample{now_seconds(), std::move(*dimms)};
 }
 
 nlohmann::ordered_json json_of(const DimmDelta& one) {
@@ -164,17 +138,19 @@ void show(const Interval& one, const CountersOptions& options, bool live) {
   std::fflush(stdout);
 }
 
-Result<int> of_trace(const CountersOptions& options) {
+Result<std::vector<DimmSample>> trace_of(const CountersOptions& options) {
   PMSTORE_TRY(const std::string text, content_of(options.trace));
   auto samples = parse_trace(text);
-  if (!samples) {
-    return make_error(samples.code(),
-                      fmt::format("'{}' is no trace: {}; docs/tuning.md has its form",
-                                  options.trace, samples.error().message));
-  }
-  for (size_t i = 1; i < samples->size(); ++i) {
-    show({deltas((*samples)[i - 1], (*samples)[i]),
-          (*samples)[i].seconds - samples->front().seconds, "", i == 1},
+  if (samples) return samples;
+  return make_error(samples.code(), fmt::format("'{}' is no trace: {}; docs/tuning.md has its form",
+                                                options.trace, samples.error().message));
+}
+
+Result<int> of_trace(const CountersOptions& options) {
+  PMSTORE_TRY(const std::vector<DimmSample> samples, trace_of(options));
+  for (size_t i = 1; i < samples.size(); ++i) {
+    show({deltas(samples[i - 1], samples[i]), samples[i].seconds - samples.front().seconds, "",
+          i == 1},
          options, false);
   }
   return kDone;
@@ -191,10 +167,10 @@ Result<int> of_report(const CountersOptions& options) {
       DimmSample before, after{result.at("seconds"), {}};
       for (const auto& dimm : result.at("machine").at("dimms")) {
         const std::string name = std::to_string(after.dimms.size());
+        const uint64_t reads = dimm.at("NMediaRead"), writes = dimm.at("NMediaWrite");
         before.dimms.push_back({name, 0, 0, 0, 0});
-        after.dimms.push_back({name, dimm.at("NReadReq"), dimm.at("NWriteReq"),
-                               4 * dimm.at("NMediaRead").get<uint64_t>(),
-                               4 * dimm.at("NMediaWrite").get<uint64_t>()});
+        after.dimms.push_back(
+            {name, dimm.at("NReadReq"), dimm.at("NWriteReq"), 4 * (reads + writes), 4 * writes});
       }
       show({deltas(before, after), after.seconds, result.at("name"), first}, options, false);
       first = false;
@@ -208,21 +184,48 @@ Result<int> of_report(const CountersOptions& options) {
   return kDone;
 }
 
-Result<int> during(const CountersOptions& options) {
-  PMSTORE_TRY(const DimmSample before, ask_ipmctl(options.ipmctl));
+// One that the command writes itself: that of a modelled machine.
+Result<int> during_trace(const CountersOptions& options) {
+  std::error_code no_file;
+  const auto before = std::filesystem::last_write_time(options.trace, no_file);
   GuardedCommand guard;
   PMSTORE_TRY(const int status, guard.run(options.command));
-  PMSTORE_TRY(const DimmSample after, ask_ipmctl(options.ipmctl));
-  show({deltas(before, after), after.seconds - before.seconds, "", true}, options, false);
+  std::error_code error;
+  const auto now = std::filesystem::last_write_time(options.trace, error);
+  if (error || (!no_file && now == before)) {
+    return make_error(ErrorCode::kIo,
+                      fmt::format("the command (exit status {}) has not written '{}': give it the "
+                                  "same name: pmstore bench micro --model ... --dimm-trace FILE",
+                                  status, printable(options.trace)));
+  }
+  PMSTORE_TRY(const std::vector<DimmSample> samples, trace_of(options));
+  const DimmSample &first = samples.front(), &last = samples.back();
+  show({deltas(first, last), last.seconds - first.seconds, "", true}, options, false);
+  return status;
+}
+
+Result<int> during(const CountersOptions& options) {
+  if (!options.trace.empty()) return during_trace(options);
+  PMSTORE_TRY(const auto source, open_dimm_source(options.libipmctl, options.ipmctl));
+  PMSTORE_TRY(const DimmSample before, source->read());
+  GuardedCommand guard;
+  PMSTORE_TRY(const int status, guard.run(options.command));
+  auto after = source->read();
+  if (!after) {
+    return make_error(after.code(), fmt::format("{} (the command has run, exit status {})",
+                                                after.error().message, status));
+  }
+  show({deltas(before, *after), after->seconds - before.seconds, "", true}, options, false);
   return status;
 }
 
 Result<int> live(const CountersOptions& options) {
-  PMSTORE_TRY(DimmSample before, ask_ipmctl(options.ipmctl));
+  PMSTORE_TRY(const auto source, open_dimm_source(options.libipmctl, options.ipmctl));
+  PMSTORE_TRY(DimmSample before, source->read());
   const double begin = before.seconds;
   for (uint64_t i = 0; options.count == 0 || i < options.count; ++i) {
     usleep(static_cast<useconds_t>(options.interval_seconds * 1e6));
-    PMSTORE_TRY(DimmSample after, ask_ipmctl(options.ipmctl));
+    PMSTORE_TRY(DimmSample after, source->read());
     show({deltas(before, after), after.seconds - begin, "", i == 0}, options, true);
     before = std::move(after);
   }
@@ -230,9 +233,9 @@ Result<int> live(const CountersOptions& options) {
 }
 
 int counters(const CountersOptions& options) {
-  const Result<int> done = !options.trace.empty()    ? of_trace(options)
+  const Result<int> done = options.during            ? during(options)
+                           : !options.trace.empty()  ? of_trace(options)
                            : !options.report.empty() ? of_report(options)
-                           : options.during          ? during(options)
                                                      : live(options);
   return done ? *done : fail(kProgram, kWhat, done.error());
 }
@@ -244,15 +247,23 @@ void add_tune_counters(CLI::App& tune, Invocation& invocation) {
       "counters", "media and request rates of each DIMM, amplification, reads per write");
   auto options = std::make_shared<CountersOptions>();
   CLI::Option* const trace =
-      app->add_option("--trace", options->trace, "a recorded trace instead; - is standard input");
+      app->add_option("--trace", options->trace,
+                      "a recorded trace instead; - is standard input; with --during, the one that "
+                      "COMMAND writes");
   CLI::Option* const report = app->add_option(
       "--report", options->report,
       "the modelled DIMMs of a JSON report of bench micro --model; - is standard input");
   report->excludes(trace);
-  app->add_option("--ipmctl", options->ipmctl, "the program that is asked")
-      ->capture_default_str()
+  CLI::Option* const library =
+      app->add_option("--libipmctl", options->libipmctl, "the library that is asked")
+          ->capture_default_str()
+          ->excludes(trace)
+          ->excludes(report);
+  app->add_option("--ipmctl", options->ipmctl,
+                  "ask this program, not the library (default: ipmctl, when there is no library)")
       ->excludes(trace)
-      ->excludes(report);
+      ->excludes(report)
+      ->excludes(library);
   CLI::Option* const interval =
       app->add_option("--interval", options->interval_seconds, "seconds between readings")
           ->check(CLI::Range(0.01, 3600.0))
@@ -262,17 +273,23 @@ void add_tune_counters(CLI::App& tune, Invocation& invocation) {
   for (CLI::Option* option : {interval, count}) option->excludes(trace)->excludes(report);
   CLI::Option* const flag =
       app->add_flag("--during", options->during, "once, for the time of COMMAND");
-  flag->excludes(trace)->excludes(report)->excludes(interval)->excludes(count);
+  flag->excludes(report)->excludes(interval)->excludes(count);
   app->add_option("COMMAND", options->command, "after --: the command of --during")->needs(flag);
   app->add_flag("--json", options->json, "print one JSON object for each interval");
   app->footer(
-      "A table that replaces itself on a terminal, CSV elsewhere. Asks ipmctl, which needs root.\n"
+      "A table that replaces itself on a terminal, CSV elsewhere. Asks libipmctl where it is "
+      "installed, else ipmctl; both need root.\n"
       "Exit status with --during: the command's.\n"
       "example: pmstore tune counters --during -- pmstore bench micro --pool /dev/dax0.0\n"
+      "example: pmstore tune counters --trace t --during -- pmstore bench micro --model optane-cx5 "
+      "--dimm-trace t\n"
       "example: pmstore bench micro --model optane-cx5 --json | pmstore tune counters --report -");
   app->callback([options, &invocation] {
     if (options->during && options->command.empty()) {
       throw CLI::ValidationError("--during", "needs a COMMAND after --");
+    }
+    if (options->during && options->trace == "-") {
+      throw CLI::ValidationError("--trace", "with --during it is a file that COMMAND writes");
     }
     invocation.run = [options] { return counters(*options); };
   });

@@ -54,10 +54,17 @@ Result<VerbsDeviceFacts> ask(ibv_device* device) {
 
 Result<std::vector<VerbsDeviceFacts>> list_verbs_devices() {
   int count = 0;
+  errno = 0;
   const std::unique_ptr<ibv_device*, decltype(&ibv_free_device_list)> devices(
       ibv_get_device_list(&count), &ibv_free_device_list);
   std::vector<VerbsDeviceFacts> found;
-  if (!devices) return found;  // no RDMA in this kernel
+  if (!devices) {
+    if (errno == 0 || errno == ENOSYS) return found;  // no RDMA in this kernel
+    return make_error(ErrorCode::kIo,
+                      fmt::format("cannot list RDMA devices: {}: check that /sys is mounted and "
+                                  "/dev/infiniband is there",
+                                  std::strerror(errno)));
+  }
   for (int i = 0; i < count; ++i) {
     PMSTORE_TRY(auto facts, ask(devices.get()[i]));
     found.push_back(std::move(facts));

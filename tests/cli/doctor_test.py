@@ -60,7 +60,8 @@ class Doctor(unittest.TestCase):
         self.assert_row(rows, "h3", "ok", "mlx5_0: off; mlx5_1: off")
         self.assert_row(rows, "h9", "ok", "auto chooses doorbell: domain adr, .* in memory; with "
                         "pmstored --ddio off")
-        self.assert_row(rows, "h1", "ok", "cores 0-3 on node 0; cores 4-7 on node 1")
+        self.assert_row(rows, "h1", "ok", "mlx5_0 to region0: distance 10, cores 0-3 on node 0; "
+                        "mlx5_1 to region1: distance 10, cores 4-7 on node 1")
         self.assert_row(rows, "domain", "ok", "region0: adr")
         self.assert_row(rows, "h5", "unknown", "no pool named", "--pool")
         table = self.pmstore("doctor", "--machine", self.folder)
@@ -105,7 +106,8 @@ class Doctor(unittest.TestCase):
         rows = self.rows()
         self.assert_row(rows, "domain", "ok", "region0: eadr")
         self.assert_row(rows, "h9", "ok", "auto chooses doorbell")
-        self.assert_row(rows, "h3", "unknown", "Ice Lake-SP.*firmware")
+        self.assert_row(rows, "h3", "unknown", "Ice Lake-SP.*firmware",
+                        "^look for DDIO in the firmware")
 
     def test_the_wrong_socket(self):
         machine = recorded.well_set_up(self.folder)
@@ -113,12 +115,112 @@ class Doctor(unittest.TestCase):
         recorded.inventory(machine, [recorded.rdma_facts("mlx5_0")], [recorded.nvm_facts(1)])
         rows = self.rows()
         self.assertEqual(self.costs(rows), ["h1"])
-        self.assert_row(rows, "h1", "costs you", "mlx5_0 on node 0; region1 on node 1; no RNIC on "
-                        "node 1, distance 21", "socket 1.*numactl -N 0")
+        self.assert_row(rows, "h1", "costs you", "mlx5_0 on node 0; region1 on node 1; mlx5_0 to "
+                        "region1: distance 21, another socket", "socket 1.*numactl -N 0")
         recorded.inventory(machine, [recorded.rdma_facts("mlx5_0")], [recorded.nvm_facts(0)])
         self.assert_row(self.rows(), "h1", "ok")
         machine.write("sys/devices/system/node/node0/cpulist", "")
         self.assert_row(self.rows(), "h1", "costs you", "node 0 has no cores", "numactl")
+
+    def test_halves_of_a_socket_are_one_socket(self):
+        # Four nodes on two sockets, as with sub-NUMA clusters: the RNIC is on 0, the memory on 1.
+        machine = recorded.RecordedMachine(self.folder, sockets=4, cpus=2)
+        recorded.limits(machine)
+        machine.root_port("0000:16:02.0", 0, (0x11, 0x200))
+        machine.rnic("mlx5_0", "ens0f0", "0000:17:00.0", "0000:16:02.0", 0)
+        for cpu in range(8):
+            machine.write(f"sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id", cpu // 4)
+        for node, row in enumerate(("10 11 21 21", "11 10 21 21", "21 21 10 11", "21 21 11 10")):
+            machine.write(f"sys/devices/system/node/node{node}/distance", row)
+        recorded.inventory(machine, [recorded.rdma_facts("mlx5_0")], [recorded.nvm_facts(1)])
+        self.assert_row(self.rows(), "h1", "ok", "mlx5_0 to region1: distance 11, cores 2-3")
+        recorded.inventory(machine, [recorded.rdma_facts("mlx5_0")], [recorded.nvm_facts(2)])
+        self.assert_row(self.rows(), "h1", "costs you", "distance 21, another socket", "socket 1")
+
+    def test_cores_that_may_not_be_used(self):
+        machine = recorded.well_set_up(self.folder)
+        shutil.rmtree(os.path.join(self.folder, "sys/class/infiniband/mlx5_1"))
+        recorded.inventory(machine, [recorded.rdma_facts("mlx5_0")], [recorded.nvm_facts(0)])
+        status = "CapEff:\t0000000000000000\nCpus_allowed_list:\t{}\nMems_allowed_list:\t0"
+        for cpus, verdict in (("0-7", "ok"), ("2,5", "ok"), ("4-7", "costs you")):
+            machine.write("proc/self/status", status.format(cpus))
+            self.assert_row(self.rows(), "h1", verdict, fix="" if verdict == "ok" else
+                            "numactl -N 0 pmstored")
+        self.assertIn("cores 4-7 only", self.rows()["h1"]["seen"])
+
+    def test_writers_are_counted(self):
+        machine = recorded.well_set_up(self.folder)
+        lone = recorded.nvm_facts(0, interleaved_dimms=1)
+        recorded.inventory(machine, [recorded.rdma_facts("mlx5_0"), recorded.rdma_facts("mlx5_1")],
+                           [lone, recorded.nvm_facts(1)])
+        maps = "7f00-7f80 {} 00000000 00:06 515 {}\n7f80-7f90 rw-p 00000000 00:00 0 [heap]"
+        for pid in range(100, 104):
+            machine.write(f"proc/{pid}/maps", maps.format("rw-s", "/dev/dax0.0"))
+        machine.write("proc/200/maps", maps.format("r--s", "/dev/dax0.0"))
+        machine.write("proc/201/maps", maps.format("rw-s", "/dev/dax0.01"))
+        machine.write("proc/202/maps", maps.format("rw-s", "/dev/dax1.0"))
+        self.assert_row(self.rows(), "h2", "ok", "region0: 4 processes .*room for 4.*region1: 1 "
+                        "process ")
+        machine.write("proc/104/maps", maps.format("rw-s", "/dev/dax0.0"))
+        self.assert_row(self.rows(), "h2", "costs you", "region0: 5 processes", "fuser -v")
+
+    def test_a_spare_port_costs_nothing(self):
+        machine = recorded.RecordedMachine(self.folder)
+        recorded.limits(machine)
+        machine.root_port("0000:16:02.0", 0, (0x11, 0x200))
+        for number in (0, 1):
+            machine.rnic(f"mlx5_{number}", f"ens0f{number}", f"0000:17:00.{number}",
+                         "0000:16:02.0", 0)
+            recorded.rdma_port(machine, f"mlx5_{number}", f"ens0f{number}")
+        recorded.inventory(machine, [recorded.rdma_facts("mlx5_0"),
+                                     recorded.rdma_facts("mlx5_1", port={"active": False})],
+                           [recorded.nvm_facts(0)])
+        self.assert_row(self.rows(), "link", "ok", "mlx5_1 port 1: not active, another port")
+
+    def test_what_root_would_add_is_said(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs root, to be someone else")
+        machine = recorded.well_set_up(self.folder)
+        machine.faults("read-config * EACCES")
+        recorded.inventory(machine, [recorded.rdma_facts("mlx5_0"), recorded.rdma_facts("mlx5_1")],
+                           [recorded.nvm_facts(0, dimms=[{"name": "nmem0"}]),
+                            recorded.nvm_facts(1)])
+
+        def report(user):
+            if user:
+                os.chmod(self.folder, 0o755)
+            other = {"user": user, "group": user, "extra_groups": []} if user else {}
+            try:
+                done = subprocess.run([os.path.join(BIN, "pmstore"), "doctor", "--json",
+                                       "--machine", self.folder], capture_output=True, timeout=60,
+                                      check=False, **other)
+            except PermissionError:
+                self.skipTest("others may not run what is built here")
+            return json.loads(done.stdout)
+        self.assertEqual(report(None)["root_would_add"], [])
+        self.assertEqual(report(65534)["root_would_add"], ["health", "h3", "h9"])
+        # What no root sees is not promised.
+        machine = recorded.RecordedMachine(self.folder + "/ice", recorded.ICE_LAKE)
+        recorded.limits(machine)
+        machine.root_port("0000:16:02.0", 0)
+        machine.rnic("mlx5_0", "ens0f0", "0000:17:00.0", "0000:16:02.0", 0)
+        recorded.inventory(machine, [recorded.rdma_facts("mlx5_0")], [recorded.nvm_facts(0)])
+        self.folder += "/ice"
+        self.assertEqual(report(65534)["root_would_add"], [])
+        self.folder = os.path.dirname(self.folder)
+
+    def test_the_sample_in_the_documentation_is_what_is_printed(self):
+        machine = recorded.RecordedMachine(self.folder, sockets=1, cpus=2)
+        recorded.limits(machine)
+        machine.write("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never")
+        recorded.inventory(machine)
+        done = self.pmstore("doctor", "--machine", self.folder)
+        self.assertEqual(done.returncode, 1)
+        sample = "".join(f"    {line}\n" if line else "\n"
+                         for line in done.stdout.decode().splitlines())
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/tuning.md")
+        with open(path, encoding="utf-8") as file:
+            self.assertIn(f"    $ pmstore doctor\n{sample}", file.read())
 
     def test_no_rnic(self):
         machine = recorded.RecordedMachine(self.folder)

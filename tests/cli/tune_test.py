@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pty
+import shlex
 import shutil
 import signal
 import subprocess
@@ -15,13 +16,13 @@ import termios
 import unittest
 
 BIN = ""
-# Prints counters that grow by the same with every call.
+# Prints counters that grow by the same with every call. Reads of the media count its writes, too.
 FAKE_IPMCTL = """#!/bin/sh
 [ "$*" = "show -dimm -performance" ] || { echo "bad arguments: $*"; exit 1; }
 n=$(cat "$0.calls" 2>/dev/null || echo 0); n=$((n + 1)); echo $n >"$0.calls"
 for dimm in 0x0001 0x0011; do
   printf -- '---DimmID=%s---\\n' $dimm
-  printf '   MediaReads=0x%032x\\n   MediaWrites=0x%032x\\n' $((n * 400)) $((n * 4000))
+  printf '   MediaReads=0x%032x\\n   MediaWrites=0x%032x\\n' $((n * 4400)) $((n * 4000))
   printf '   ReadRequests=0x%032x\\n   WriteRequests=0x%032x\\n' $((n * 100)) $((n * 1000))
 done
 """
@@ -90,6 +91,41 @@ class Tune(unittest.TestCase):
                               for one in found["dimms"][:-1]],
                              [(dimm["NReadReq"], dimm["NWriteReq"], 4 * dimm["NMediaRead"],
                                4 * dimm["NMediaWrite"]) for dimm in machine["dimms"]])
+
+    def test_during_a_modelled_measurement_its_own_counters_come_out(self):
+        trace = os.path.join(self.folder, "trace")
+        bench = [os.path.join(BIN, "pmstore"), "bench", "micro", "--model", "optane-cx5",
+                 "--seconds", "0.0005", "--warmup", "0.0005", "--payload", "2048", "--sweep",
+                 "rules=all;all,-h3", "--json", "--dimm-trace", trace]
+        done = self.counters("--trace", trace, "--json", "--during", "--", *bench)
+        report, end = json.JSONDecoder().raw_decode(done.stdout.decode())
+        found = json.loads(done.stdout.decode()[end:])
+        machines = [result["machine"] for result in report["results"]]
+        names = (("read_requests", "NReadReq", 1), ("write_requests", "NWriteReq", 1),
+                 ("media_reads_64b", "NMediaRead", 4), ("media_writes_64b", "NMediaWrite", 4))
+        self.assertEqual(len(found["dimms"]), 7)
+        for number, dimm in enumerate(found["dimms"][:-1]):
+            for name, model_name, unit in names:
+                self.assertEqual(dimm[name], unit * sum(machine["dimms"][number][model_name]
+                                                        for machine in machines), name)
+        # One interval for each measurement, which equals the model's own.
+        lines = self.counters("--trace", trace, "--json").stdout.splitlines()
+        self.assertEqual(len(lines), 2)
+        for line, machine in zip(lines, machines):
+            whole = json.loads(line)["dimms"][-1]
+            self.assertEqual(whole["dimm"], "all")
+            self.assertAlmostEqual(whole["write_amplification"], machine["write_amplification"])
+            self.assertAlmostEqual(whole["reads_per_write"], machine["nvm_reads_per_op"]
+                                   / machine["nvm_writes_per_op"])
+        self.assertIn("H3", json.loads(lines[1])["advice"])
+        # A trace of an earlier run, and none at all, are not taken for this command's.
+        self.fails("has not written", "--trace", trace, "--during", "--", "true")
+        self.fails("exit status 7.*has not written", "--trace", trace + "2", "--during", "--", "sh",
+                   "-c", "exit 7")
+        self.assertEqual(pmstore("bench", "micro", "--dimm-trace", trace).returncode, 2)
+        refused = pmstore("bench", "micro", "--model", "optane-cx5", "--seconds", "0.0001",
+                          "--medium", "dram", "--dimm-trace", trace)
+        self.assertEqual((refused.returncode, refused.stderr.count(b"\n")), (1, 1), refused)
 
     def test_of_a_report_every_result_has_its_name(self):
         done = pmstore("bench", "micro", "--model", "optane-cx5", "--payload", "16", "--sweep",
@@ -178,36 +214,107 @@ class Tune(unittest.TestCase):
         self.assertEqual((found["seconds"], found["dimms"][2]["media_writes_64b"]), (2, 8000))
         self.fails("no trace: it has fewer than two", "--trace", "-", stdin=trace[:200])
 
+    def test_the_library_is_asked_where_there_is_one(self):
+        library = os.path.join(BIN, "..", "tests", "unit", "tools", "libfalse_ipmctl.so")
+        done = self.counters("--libipmctl", library, "--interval", "0.01", "--count", "2")
+        rows = list(csv.DictReader(io.StringIO(done.stdout.decode())))
+        self.assertEqual([row["dimm"] for row in rows], ["0x0001", "0x0011", "all"] * 2)
+        self.assertEqual((rows[2]["write_amplification"], rows[2]["read_amplification"]),
+                         ("4.0000", "4.0000"))
+        self.fails("cannot load /nowhere/lib.so", "--libipmctl", "/nowhere/lib.so")
+        self.counters("--libipmctl", library, "--ipmctl", self.ipmctl, status=2)
+
     def test_what_cannot_be_asked_is_said(self):
         self.fails("install ipmctl", "--ipmctl", "/nowhere/ipmctl")
         self.fails("cannot understand", "--ipmctl", "/bin/true")
         self.fails("cannot read '/nowhere'", "--trace", "/nowhere")
         self.fails("no report of pmstore bench micro", "--report", "-", stdin=b"{}")
 
-    def test_advise_weighs_every_rule_on_the_model(self):
-        done = pmstore("tune", "advise", "--model", "optane-cx5", "--seconds", "0.0005", "--warmup",
-                       "0.001", "--json")
+    def test_the_command_that_shows_each_rule_runs_as_it_is_written(self):
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/tuning.md")
+        with open(path, encoding="utf-8") as file:
+            rows = [line.split(" | ") for line in file if line.startswith("| H")
+                    and "pmstore bench" in line]
+        self.assertEqual([row[0].strip("| ") for row in rows], [f"H{i}" for i in range(1, 10)])
+        for row in rows:
+            command = shlex.split(row[3].strip(" |\n").strip("`"))
+            done = pmstore(*command[1:], "--seconds", "0.0001", "--warmup", "0.0001", "--json")
+            self.assertEqual(done.returncode, 0, (command, done.stderr))
+            self.assertEqual(len(json.loads(done.stdout)["results"]), 2)
+
+    def advice(self, *arguments):
+        done = pmstore("tune", "advise", "--json", *arguments)
         self.assertEqual(done.returncode, 0, done.stderr)
-        rows = json.loads(done.stdout)["rules"]
+        return json.loads(done.stdout)
+
+    def check_row(self, row, turns):
+        """That the verdict is what the figures say."""
+        off, on = row["without_per_s"], row["with_per_s"]
+        for one in (off, on):
+            self.assertLessEqual(one["least"], one["median"])
+            self.assertLessEqual(one["median"], one["most"])
+            self.assertTrue(turns > 1 or one["least"] == one["most"])
+        self.assertAlmostEqual(row["gain"], on["median"] / off["median"])
+        apart = on["least"] > off["most"] or off["least"] > on["most"]
+        self.assertEqual(row["verdict"], "no difference" if abs(row["gain"] - 1) <= 0.05
+                         else "in the noise" if not apart else
+                         "pays" if row["gain"] > 1 else "costs", row)
+        if row["limits"]:
+            lowest = min(limit["per_s"] for limit in row["limits"])
+            self.assertAlmostEqual(row["reached"], on["median"] / lowest)
+
+    def test_advise_weighs_every_rule_on_the_model(self):
+        report = self.advice("--model", "optane-cx5", "--seconds", "0.0005", "--warmup", "0.001",
+                             "--turns", "2")
+        rows = report["rules"]
         rules = {row["rule"]: row for row in rows}
-        self.assertEqual(sorted(rules), [f"h{i}" for i in range(1, 10)])
+        self.assertEqual((sorted(rules), report["turns"], report["medium"]),
+                         ([f"h{i}" for i in range(1, 10)], 2, "nvm"))
         # Four threads fill a DIMM with 2,048 B, but not with 256 B.
         self.assertEqual([(row["request"].split()[1], row["verdict"]) for row in rows
                           if row["rule"] == "h2"], [("2,048", "pays"), ("256", "costs")])
-        self.assertEqual({row["verdict"] for row in rules.values()} - {
-            "pays", "no difference", "costs"}, set(), rules)
         # h9 does not: an idle RNIC fetches the WQEs of a chain, but gets lone ones by doorbell
         # (docs/limits.md).
         for rule in ("h1", "h3", "h5", "h6"):
             self.assertEqual(rules[rule]["verdict"], "pays", rules[rule])
+        for row in rows:
+            self.check_row(row, 2)
+            # Nothing is faster than what bounds it; a half millisecond ends within a request.
+            self.assertLess(row["reached"], 1.03, row)
+            self.assertEqual("to_dram_per_s" in row, row["rule"] in ("h3", "h5", "h6", "h9"))
+            if "to_dram_per_s" in row:
+                self.assertGreater(row["to_dram_per_s"]["median"],
+                                   0.97 * row["with_per_s"]["median"], row)
+        self.assertEqual([limit["name"] for limit in rules["h3"]["limits"]],
+                         ["link", "media of 6 DIMMs", "RNIC"])
+        self.assertIn("echo", [limit["name"] for limit in rules["h4"]["limits"]])
+        self.assertGreater(rules["h6"]["reached"], 0.9)
 
-    def test_advise_here_says_what_it_cannot_switch(self):
-        done = pmstore("tune", "advise", "--seconds", "0.005", "--range", "1M", "--json")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        rules = {row["rule"]: row for row in json.loads(done.stdout)["rules"]}
+    def test_advise_here_says_what_it_cannot_switch_and_how_much_it_varies(self):
+        report = self.advice("--seconds", "0.005", "--range", "1M", "--turns", "3")
+        self.assertEqual(report["medium"], "dram")
+        rules = {row["rule"]: row for row in report["rules"]}
         self.assertEqual(rules["h1"]["verdict"], "not measured")
         self.assertTrue(rules["h1"]["why"])
+        for row in report["rules"]:
+            if row["verdict"] != "not measured":
+                self.check_row(row, 3)
+        self.assertIn("echo", [limit["name"] for limit in rules["h7"]["limits"]])
+        self.assertNotIn("to_dram_per_s", rules["h7"])
         self.assertEqual(pmstore("tune", "advise", "--model", "optane-cx9").returncode, 2)
+        said = pmstore("tune", "advise", "--seconds", "0.002", "--range", "1M", "--turns", "1")
+        for part in (b"pay here: ", b"cost here: ", b"Median of 1 turn,", b"All went to dram",
+                     b"h1 not measured: "):
+            self.assertIn(part, said.stdout)
+
+    def test_advise_with_a_pool_compares_with_dram(self):
+        pool = os.path.join(self.folder, "pool")
+        report = self.advice("--seconds", "0.003", "--range", "1M", "--turns", "1", "--pool", pool,
+                             "--assume-domain", "adr")
+        self.assertEqual(report["medium"], "nvm")
+        rules = {row["rule"]: row for row in report["rules"]}
+        self.assertNotEqual(rules["h5"]["verdict"], "not measured")
+        self.assertIn("to_dram_per_s", rules["h5"])
 
 
 if __name__ == "__main__":

@@ -28,6 +28,21 @@ TEST(DimmSamples, IpmctlsOutputIsRead) {
   EXPECT_EQ((*dimms)[1], (DimmReading{"0x0011", 10, 20, 40, 80}));
 }
 
+TEST(DimmSamples, AreWrittenAsIpmctlPrintsThem) {
+  const std::vector<DimmReading> dimms = {{"0x0001", 1, 2, 4, 8}, {"0x0011", 10, 20, 40, 80}};
+  EXPECT_EQ(*parse_ipmctl(ipmctl_text(dimms)), dimms);
+}
+
+// As ipmctl's issue 205 measured it: a random read and a random write of 64 bytes each.
+TEST(DimmSamples, WritesAreNotCountedAsReads) {
+  const DimmSample before{0, {{"0x0001", 0, 0, 0, 0}}};
+  const auto list = deltas(before, {1, {{"0x0001", 7792815, 7794509, 67257116, 35471668}}});
+  EXPECT_NEAR(list[0].read_amplification(), 4.08, 0.01);
+  EXPECT_NEAR(list[0].write_amplification(), 4.55, 0.01);
+  const auto none = deltas(before, {1, {{"0x0001", 0, 10, 5, 40}}});
+  EXPECT_EQ(none[0].media_reads, 0u);
+}
+
 TEST(DimmSamples, WhatIsMissingIsNamed) {
   EXPECT_THAT(parse_ipmctl("").error().message, HasSubstr("names no DIMM"));
   EXPECT_THAT(parse_ipmctl("---DimmID=0x0001---\nMediaReads=0x1\n").error().message,
@@ -55,7 +70,8 @@ TEST(DimmSamples, TracesMustMakeSense) {
 // The worked example of docs/tuning.md.
 TEST(DimmSamples, AmplificationIsMediaBytesForEachByteAskedFor) {
   const DimmSample before{1.5, {{"0x0001", 0, 0x1000, 0, 0x4000}}};
-  const DimmSample after{3.5, {{"0x0001", 0x800, 0x2000, 0x2000, 0x8000}}};
+  // MediaReads counts the writes, too.
+  const DimmSample after{3.5, {{"0x0001", 0x800, 0x2000, 0x6000, 0x8000}}};
   const auto list = deltas(before, after);
   ASSERT_EQ(list.size(), 2u);
   EXPECT_EQ(list[1].name, "all");
