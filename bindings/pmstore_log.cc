@@ -89,14 +89,58 @@ pmstore_log_place place_of(const Appended& appended) {
   return {appended.lsn, appended.next_lsn, appended.index};
 }
 
+// Of a replicated log: a session with a replica that is current.
+Status find_replica(pmstore_log& log) {
+  pmstore_log_session& session = log.session;
+  PMSTORE_TRY(auto current,
+              session.executor.run(open_current_replica(session.executor, log.info.name,
+                                                        session.servers, session.options)));
+  log.info = std::move(current.info);
+  log.replica = std::move(current.client);
+  return {};
+}
+
 // The reader, from the first use on.
 Result<LogReader*> reader_of(pmstore_log& log) {
-  if (!log.reader) {
-    pmstore_log_session& session = log.session;
-    PMSTORE_TRY(log.reader,
-                session.executor.run(LogReader::open(*session.client, log.info.id, {})));
+  if (log.reader) return log.reader.get();
+  pmstore_log_session& session = log.session;
+  LogReaderOptions options;
+  LogClient* client = session.client.get();
+  if (client == nullptr) {
+    if (!log.replica) {
+      PMSTORE_TRY_STATUS(find_replica(log));
+    }
+    client = log.replica.get();
+    options.current_replica = true;
   }
+  PMSTORE_TRY(log.reader, session.executor.run(LogReader::open(*client, log.info.id, options)));
   return log.reader.get();
+}
+
+ReplicatedLogOptions replicated_options(const pmstore_log_session& session, unsigned flags) {
+  ReplicatedLogOptions options;
+  options.client = session.options;
+  options.producer.takeover =
+      (flags & PMSTORE_LOG_STEAL) != 0 ? Takeover::kSteal : Takeover::kIfFree;
+  return options;
+}
+
+Status open_replicated(pmstore_log& log, unsigned flags) {
+  if ((flags & PMSTORE_LOG_EXCLUSIVE) == 0) return find_replica(log);
+  pmstore_log_session& session = log.session;
+  PMSTORE_TRY(log.replicated, session.executor.run(ReplicatedLog::open(
+                                  session.executor, log.info.name, session.servers,
+                                  replicated_options(session, flags))));
+  return {};
+}
+
+Result<Appended> append_to(pmstore_log& log, std::span<const std::span<const std::byte>> batch) {
+  pmstore_log_session& session = log.session;
+  if (log.replicated) return session.executor.run(log.replicated->append_batch(batch));
+  if (log.producer) return session.executor.run(log.producer->append_batch(batch));
+  if (session.client) return session.executor.run(session.client->append_batch(log.info.id, batch));
+  return make_error(ErrorCode::kUnsupported,
+                    "a replicated log has one producer: open it with PMSTORE_LOG_EXCLUSIVE");
 }
 
 // `got` is next()'s or follow()'s.
@@ -142,6 +186,30 @@ pmstore_log_code pmstore_log_connect(const char* uri, const pmstore_log_options*
   });
 }
 
+pmstore_log_code pmstore_log_connect_replicas(const char* const* uris, size_t count,
+                                              const pmstore_log_options* options,
+                                              pmstore_log_session** session,
+                                              pmstore_log_error* error) {
+  if (uris == nullptr || session == nullptr) return report(null_argument(), error);
+  *session = nullptr;
+  return guarded(error, [&]() -> Status {
+    PMSTORE_TRY(const auto with, client_options(options));
+    auto made = std::make_unique<pmstore_log_session>();
+    made->options = with;
+    if (count == 0) {
+      return make_error(ErrorCode::kInvalidArgument, "no server is given: give at least one");
+    }
+    for (size_t i = 0; i < count; ++i) {
+      if (uris[i] == nullptr) return null_argument();
+      PMSTORE_TRY_STATUS(pmstore::fabric::parse_uri(uris[i]));
+      made->servers.emplace_back(uris[i]);
+    }
+    made->start_keeper();
+    *session = made.release();
+    return {};
+  });
+}
+
 void pmstore_log_disconnect(pmstore_log_session* session) { delete session; }
 
 pmstore_log_code pmstore_log_create(pmstore_log_session* session, const char* name, uint64_t bytes,
@@ -151,6 +219,10 @@ pmstore_log_code pmstore_log_create(pmstore_log_session* session, const char* na
     LogOptions options;
     options.bytes = bytes;
     options.when_full = trim_oldest != 0 ? FullPolicy::kTrimOldest : FullPolicy::kBackPressure;
+    if (!session->client) {
+      return session->executor.run(ReplicatedLog::create(
+          session->executor, name, options, session->servers, replicated_options(*session, 0)));
+    }
     const auto made = session->executor.run(session->client->create(name, options));
     return made ? Status{} : Status(made.error());
   });
@@ -160,6 +232,10 @@ pmstore_log_code pmstore_log_delete(pmstore_log_session* session, const char* na
                                     pmstore_log_error* error) {
   return locked(session, error, [&]() -> Status {
     if (name == nullptr) return null_argument();
+    if (!session->client) {
+      return session->executor.run(
+          ReplicatedLog::erase(session->executor, name, session->servers, session->options));
+    }
     PMSTORE_TRY(const auto info, session->executor.run(session->client->open(name)));
     return session->executor.run(session->client->erase(info.id));
   });
@@ -176,8 +252,14 @@ pmstore_log_code pmstore_log_open(pmstore_log_session* session, const char* name
       return make_error(ErrorCode::kInvalidArgument,
                         "flags are 0, PMSTORE_LOG_EXCLUSIVE, or that with PMSTORE_LOG_STEAL");
     }
-    PMSTORE_TRY(auto info, session->executor.run(session->client->open(name)));
-    auto made = std::make_unique<pmstore_log>(*session, std::move(info), nullptr, nullptr);
+    auto made = std::make_unique<pmstore_log>(*session);
+    made->info.name = name;
+    if (!session->client) {
+      PMSTORE_TRY_STATUS(open_replicated(*made, flags));
+      *log = made.release();
+      return {};
+    }
+    PMSTORE_TRY(made->info, session->executor.run(session->client->open(name)));
     if (exclusive) {
       LogProducerOptions options;
       options.takeover = (flags & PMSTORE_LOG_STEAL) != 0 ? Takeover::kSteal : Takeover::kIfFree;
@@ -193,7 +275,9 @@ pmstore_log_code pmstore_log_close(pmstore_log* log, pmstore_log_error* error) {
   if (log == nullptr) return PMSTORE_LOG_OK;
   return locked(log, error, [&]() -> Status {
     const std::unique_ptr<pmstore_log> owned(log);
-    return log->producer ? log->session.executor.run(log->producer->close()) : Status{};
+    pmstore::Executor& executor = log->session.executor;
+    if (log->replicated) return executor.run(log->replicated->close());
+    return log->producer ? executor.run(log->producer->close()) : Status{};
   });
 }
 
@@ -210,13 +294,9 @@ pmstore_log_code pmstore_log_append_batch(pmstore_log* log, const pmstore_log_by
       if (entries[i].data == nullptr) return null_argument();
       payloads[i] = {static_cast<const std::byte*>(entries[i].data), entries[i].bytes};
     }
-    pmstore_log_session& session = log->session;
     const std::span<const std::span<const std::byte>> batch(payloads.data(), count);
-    PMSTORE_TRY(
-        const Appended appended,
-        session.executor.run(log->producer ? log->producer->append_batch(batch)
-                                           : session.client->append_batch(log->info.id, batch)));
-    if (log->producer) session.publish_soon();
+    PMSTORE_TRY(const Appended appended, append_to(*log, batch));
+    if (log->producer || log->replicated) log->session.publish_soon();
     if (last != nullptr) *last = place_of(appended);
     return {};
   });
@@ -290,7 +370,14 @@ pmstore_log_code pmstore_log_trim(pmstore_log* log, uint64_t lsn, uint64_t* star
                                   pmstore_log_error* error) {
   return locked(log, error, [&]() -> Status {
     pmstore_log_session& session = log->session;
-    PMSTORE_TRY(const uint64_t now, session.executor.run(session.client->trim(log->info.id, lsn)));
+    uint64_t now = 0;
+    if (session.client) {
+      PMSTORE_TRY(now, session.executor.run(session.client->trim(log->info.id, lsn)));
+    } else {
+      PMSTORE_TRY(now, session.executor.run(ReplicatedLog::trim(
+                           session.executor, log->info.name, session.servers,
+                           TrimPlace{lsn, lsn == 0 ? 1u : 0u}, session.options)));
+    }
     if (start != nullptr) *start = now;
     return {};
   });
@@ -298,7 +385,11 @@ pmstore_log_code pmstore_log_trim(pmstore_log* log, uint64_t lsn, uint64_t* star
 
 pmstore_log_code pmstore_log_seal(pmstore_log* log, pmstore_log_error* error) {
   return locked(log, error, [&]() -> Status {
-    return log->session.executor.run(log->session.client->seal(log->info.id));
+    pmstore_log_session& session = log->session;
+    if (session.client) return session.executor.run(session.client->seal(log->info.id));
+    if (log->replicated) return session.executor.run(log->replicated->seal());
+    return session.executor.run(ReplicatedLog::seal(
+        session.executor, log->info.name, session.servers, replicated_options(session, 0)));
   });
 }
 
@@ -307,7 +398,11 @@ pmstore_log_code pmstore_log_stat(pmstore_log* log, pmstore_log_info* info,
   return locked(log, error, [&]() -> Status {
     if (info == nullptr) return null_argument();
     pmstore_log_session& session = log->session;
-    PMSTORE_TRY(const LogInfo now, session.executor.run(session.client->open(log->info.name)));
+    if (!session.client && !log->replica) {
+      PMSTORE_TRY_STATUS(find_replica(*log));
+    }
+    LogClient& client = session.client ? *session.client : *log->replica;
+    PMSTORE_TRY(const LogInfo now, session.executor.run(client.open(log->info.name)));
     if (now.id != log->info.id) {
       return make_error(ErrorCode::kNotFound, "the log was deleted, and made again: open it again");
     }

@@ -66,6 +66,18 @@ typedef struct pmstore_log_options {
  * this process. `options` may be NULL. */
 pmstore_log_code pmstore_log_connect(const char* uri, const pmstore_log_options* options,
                                      pmstore_log_session** session, pmstore_log_error* error);
+/* A session with the replicated logs that these servers have: each of its logs has a replica on
+ * several of them (docs/log-replication.md). pmstore_log_create() makes it on all that are given
+ * here; the other calls need one of a log's servers among them and find the rest. Connects when a
+ * log is used, so that a wrong URI is the only error here. What differs then:
+ *   appending is exclusive: pmstore_log_open() with flags 0 is for reading, and append gives
+ *     UNSUPPORTED; an append that returns OK is durable on every replica;
+ *   a server that is lost stops everything (UNKNOWN, DISCONNECTED, TIMEOUT) until it is back, or
+ *     `pmstore log drop-member` has recorded that it goes on without it; then open again. */
+pmstore_log_code pmstore_log_connect_replicas(const char* const* uris, size_t count,
+                                              const pmstore_log_options* options,
+                                              pmstore_log_session** session,
+                                              pmstore_log_error* error);
 /* Its logs must be closed. NULL is fine. */
 void pmstore_log_disconnect(pmstore_log_session* session);
 

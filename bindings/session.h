@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/executor.h"
@@ -19,6 +20,7 @@
 #include "log/log_client.h"
 #include "log/log_producer.h"
 #include "log/log_reader.h"
+#include "log/replicated_log.h"
 
 struct pmstore_log_session {
   pmstore_log_session() : executor(clock) {}
@@ -30,7 +32,9 @@ struct pmstore_log_session {
   std::mutex mutex;
   pmstore::base::RealClock clock;
   pmstore::Executor executor;
-  std::unique_ptr<pmstore::log::LogClient> client;
+  std::unique_ptr<pmstore::log::LogClient> client;  // empty: a session with replicated logs
+  std::vector<std::string> servers;                 // of that
+  pmstore::log::LogClientOptions options;
 
  private:
   void keep();
@@ -44,5 +48,8 @@ struct pmstore_log {
   pmstore_log_session& session;
   pmstore::log::LogInfo info;
   std::unique_ptr<pmstore::log::LogProducer> producer;  // with PMSTORE_LOG_EXCLUSIVE
+  // Likewise of a replicated log, and the replica that is read; the latter from the first use on.
+  std::unique_ptr<pmstore::log::ReplicatedLog> replicated;
+  std::unique_ptr<pmstore::log::LogClient> replica;
   std::unique_ptr<pmstore::log::LogReader> reader;
 };

@@ -52,7 +52,7 @@ struct ReplicatedLogStatus {
   uint64_t membership = 0;
   std::vector<std::string> replicas;
   bool agreed = false;
-  std::optional<Error> why_not;  // not agreed; none: it is pending, and open() finishes it
+  std::optional<Error> why_not;        // not agreed; none: it is pending, and open() finishes it
   std::vector<ReplicaStatus> servers;  // those named first, then those that they name
 };
 

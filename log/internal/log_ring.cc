@@ -123,16 +123,22 @@ void LogRing::follow(uint64_t durable_lsn, uint64_t limit) {
   if (!is_boundary(durable_lsn, position().data_bytes) || durable_lsn > limit) durable_lsn = 0;
   scan_budget_ = kScanBudget * position().data_bytes;
   EntryHeader header;
+  uint64_t entries_end = position().tail_lsn;
   while (position().tail_lsn < limit) {
     const uint64_t tail = position().tail_lsn;
     if (continues(tail, may_be_lost_, header) && tail + entry_bytes(header) <= limit) {
       pass(header);
-      if (header.magic == kEntryMagic) ++entries_seen_;
-      continue;
+      if (header.magic == kPadMagic) continue;
+      ++entries_seen_;
+    } else {
+      if (tail >= durable_lsn) break;
+      skip_damage(durable_lsn);
     }
-    if (tail >= durable_lsn) break;
-    skip_damage(durable_lsn);
+    entries_end = position().tail_lsn;
   }
+  // A pad belongs to the entry behind it. Alone it is of one that is torn, or not there yet; and
+  // replicas with the same entries end at the same place.
+  if (entries_end >= durable_lsn) ring_.position_.tail_lsn = entries_end;
 }
 
 // The highest LSN that a whole entry behind the tail says to have been durable before it.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""usage: log_client_test.py BIN CLIENT: a program in C with logs here, over shm and over tcp."""
+"""usage: log_client_test.py BIN CLIENT REPLICATED_CLIENT: C programs and their logs."""
 
 import json
 import os
@@ -11,24 +11,30 @@ import unittest
 
 BIN = ""
 CLIENT = ""
+REPLICATED_CLIENT = ""
 
 
 class Client(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="pmstore-c.")
         self.addCleanup(shutil.rmtree, self.folder)
-        self.pool = os.path.join(self.folder, "pool")
-        subprocess.run([os.path.join(BIN, "pmstore"), "pool", "create", self.pool, "--size", "64M",
-                        "--log-bytes", "16M"], check=True, timeout=60, stdout=subprocess.DEVNULL)
+        self.pool = self.make_pool("pool")
 
-    def run_client(self, uri):
-        done = subprocess.run([CLIENT, uri], timeout=100, capture_output=True, check=False)
+    def make_pool(self, name):
+        pool = os.path.join(self.folder, name)
+        subprocess.run([os.path.join(BIN, "pmstore"), "pool", "create", pool, "--size", "64M",
+                        "--log-bytes", "16M"], check=True, timeout=60, stdout=subprocess.DEVNULL)
+        return pool
+
+    def run_client(self, *uris):
+        client = CLIENT if len(uris) == 1 else REPLICATED_CLIENT
+        done = subprocess.run([client, *uris], timeout=100, capture_output=True, check=False)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"ok\n", b""))
 
-    def serve(self, listen):
+    def serve(self, listen, pool=None):
         server = subprocess.Popen(
-            [os.path.join(BIN, "pmstored"), "--pool", self.pool, "--listen", listen, "--lease-ms",
-             "1000", "--json"], stdout=subprocess.PIPE)
+            [os.path.join(BIN, "pmstored"), "--pool", pool or self.pool, "--listen", listen,
+             "--lease-ms", "1000", "--json"], stdout=subprocess.PIPE)
         self.addCleanup(server.stdout.close)
         self.addCleanup(server.wait)
         self.addCleanup(server.kill)
@@ -43,8 +49,17 @@ class Client(unittest.TestCase):
     def test_over_tcp(self):
         self.run_client(self.serve("tcp://127.0.0.1:0"))
 
+    def test_replicas_over_shm(self):
+        name = f"shm://pmstore-c-{os.getpid()}"
+        self.run_client(self.serve(name + "a"), self.serve(name + "b", self.make_pool("other")))
+
+    def test_replicas_over_tcp(self):
+        any_port = "tcp://127.0.0.1:0"
+        self.run_client(self.serve(any_port), self.serve(any_port, self.make_pool("other")))
+
 
 if __name__ == "__main__":
+    REPLICATED_CLIENT = sys.argv.pop()
     CLIENT = sys.argv.pop()
     BIN = sys.argv.pop()
     unittest.main()

@@ -1,0 +1,106 @@
+/* usage: replicated_log_client URI URI
+ * Does with a log on both servers what bindings/pmstore_log.h offers. Prints "ok". */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bindings/pmstore_log.h"
+
+static pmstore_log_error error;
+
+static void expect(pmstore_log_code got, pmstore_log_code wanted, int line) {
+  if (got == wanted) return;
+  fprintf(stderr, "line %d: code %d, not %d: %s\n", line, (int)got, (int)wanted, error.text);
+  exit(1);
+}
+static void check(int good, int line) {
+  if (good) return;
+  fprintf(stderr, "line %d: not so\n", line);
+  exit(1);
+}
+#define OK(call) expect((call), PMSTORE_LOG_OK, __LINE__)
+#define GIVES(code, call) expect((call), (code), __LINE__)
+#define CHECK(what) check((what), __LINE__)
+
+static int is(const pmstore_log_entry* entry, const char* text) {
+  return entry->bytes == strlen(text) && memcmp(entry->data, text, entry->bytes) == 0;
+}
+
+/* What is read at the first of these that is current. */
+static void read_at(const char* const* servers, size_t count, int sealed) {
+  pmstore_log_session* session;
+  pmstore_log* log;
+  pmstore_log_entry entry;
+  OK(pmstore_log_connect_replicas(servers, count, NULL, &session, &error));
+  OK(pmstore_log_open(session, "c/replicated", 0, &log, &error));
+  OK(pmstore_log_read(log, &entry, &error));
+  CHECK(is(&entry, "two") && entry.place.index == 2);
+  OK(pmstore_log_read(log, &entry, &error));
+  CHECK(is(&entry, "three"));
+  GIVES(sealed ? PMSTORE_LOG_SEALED : PMSTORE_LOG_NOT_FOUND, pmstore_log_read(log, &entry, &error));
+  GIVES(PMSTORE_LOG_UNSUPPORTED, pmstore_log_append(log, "no", 2, NULL, &error));
+  CHECK(strstr(error.text, "PMSTORE_LOG_EXCLUSIVE") != NULL);
+  OK(pmstore_log_close(log, &error));
+  pmstore_log_disconnect(session);
+}
+
+int main(int argc, char** argv) {
+  pmstore_log_session *session, *other, *single;
+  pmstore_log *log, *thief;
+  pmstore_log_entry entry;
+  pmstore_log_place first, last;
+  pmstore_log_info info;
+  uint64_t start;
+  const char* both[2];
+  const char* reversed[2];
+  const char* wrong[] = {"nonsense"};
+  const pmstore_log_bytes batch[] = {{"two", 3}, {"three", 5}};
+  if (argc != 3) return 2;
+  both[0] = reversed[1] = argv[1];
+  both[1] = reversed[0] = argv[2];
+  GIVES(PMSTORE_LOG_INVALID_ARGUMENT,
+        pmstore_log_connect_replicas(wrong, 1, NULL, &session, &error));
+  GIVES(PMSTORE_LOG_INVALID_ARGUMENT,
+        pmstore_log_connect_replicas(both, 0, NULL, &session, &error));
+  OK(pmstore_log_connect_replicas(both, 2, NULL, &session, &error));
+  GIVES(PMSTORE_LOG_NOT_FOUND, pmstore_log_open(session, "c/replicated", 0, &log, &error));
+  OK(pmstore_log_create(session, "c/replicated", 64 * 1024, 0, &error));
+  GIVES(PMSTORE_LOG_EXISTS, pmstore_log_create(session, "c/replicated", 64 * 1024, 0, &error));
+  OK(pmstore_log_open(session, "c/replicated", PMSTORE_LOG_EXCLUSIVE, &log, &error));
+  OK(pmstore_log_append(log, "one", 3, &first, &error));
+  OK(pmstore_log_append_batch(log, batch, 2, &last, &error));
+  CHECK(first.index == 1 && last.index == 3);
+  OK(pmstore_log_follow(log, 10000, &entry, &error));
+  CHECK(is(&entry, "one"));
+  OK(pmstore_log_trim(log, first.next_lsn, &start, &error));
+  CHECK(start == first.next_lsn);
+  OK(pmstore_log_stat(log, &info, &error));
+  CHECK(info.start_lsn == start && info.exclusive == 1 && info.sealed == 0);
+
+  /* One server of it is not the log. */
+  OK(pmstore_log_connect(argv[2], NULL, &single, &error));
+  OK(pmstore_log_open(single, "c/replicated", 0, &thief, &error));
+  GIVES(PMSTORE_LOG_UNSUPPORTED, pmstore_log_append(thief, "no", 2, NULL, &error));
+  GIVES(PMSTORE_LOG_UNSUPPORTED, pmstore_log_read(thief, &entry, &error));
+  OK(pmstore_log_close(thief, &error));
+  pmstore_log_disconnect(single);
+
+  OK(pmstore_log_connect_replicas(reversed, 1, NULL, &other, &error));
+  GIVES(PMSTORE_LOG_BUSY,
+        pmstore_log_open(other, "c/replicated", PMSTORE_LOG_EXCLUSIVE, &thief, &error));
+  OK(pmstore_log_open(other, "c/replicated", PMSTORE_LOG_EXCLUSIVE | PMSTORE_LOG_STEAL, &thief,
+                      &error));
+  GIVES(PMSTORE_LOG_FENCED, pmstore_log_append(log, "late", 4, NULL, &error));
+  pmstore_log_close(log, NULL); /* it has lost the log, and may say so */
+  read_at(both, 2, 0);
+  read_at(reversed, 2, 0);
+  OK(pmstore_log_seal(thief, &error));
+  pmstore_log_close(thief, NULL);
+  read_at(reversed, 1, 1);
+  OK(pmstore_log_delete(other, "c/replicated", &error));
+  GIVES(PMSTORE_LOG_NOT_FOUND, pmstore_log_delete(session, "c/replicated", &error));
+  pmstore_log_disconnect(other);
+  pmstore_log_disconnect(session);
+  puts("ok");
+  return 0;
+}
