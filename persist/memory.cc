@@ -117,6 +117,23 @@ void Memory::write(void* to, const void* from, size_t bytes) {
 }
 
 void Memory::write_non_temporal(void* to, const void* from, size_t bytes) {
+  write_past_caches(to, from, bytes);
+  end_parts();
+}
+
+void Memory::write_part(void* to, const void* from, size_t bytes, size_t whole) {
+  if (whole >= options_.non_temporal_bytes) return write_past_caches(to, from, bytes);
+  store(to, from, bytes);
+  flush(to, bytes);
+}
+
+// Non-temporal stores may otherwise become visible after later stores, such as the word that
+// publishes this data. The drain that follows has then nothing left to wait for.
+void Memory::end_parts() {
+  if (options_.domain != Domain::kNone) internal::store_fence();
+}
+
+void Memory::write_past_caches(void* to, const void* from, size_t bytes) {
   auto* target = static_cast<std::byte*>(to);
   auto* source = static_cast<const std::byte*>(from);
   // The ends that are not whole lines go through the cache: a partial non-temporal store costs the
@@ -133,21 +150,14 @@ void Memory::write_non_temporal(void* to, const void* from, size_t bytes) {
     store(target, source, head);
     flush(target, head);
   }
-  write_lines(target + head, source + head, whole);
+  check_inside(target + head, whole);
+  if (observer_) [[unlikely]]
+    observer_->on_store(target + head, source + head, whole, true);
+  internal::copy_lines_non_temporal(target + head, source + head, whole / kLineBytes);
   if (const size_t tail = bytes - head - whole; tail > 0) {
     store(target + head + whole, source + head + whole, tail);
     flush(target + head + whole, tail);
   }
-}
-
-void Memory::write_lines(std::byte* to, const std::byte* from, size_t bytes) {
-  check_inside(to, bytes);
-  if (observer_) [[unlikely]]
-    observer_->on_store(to, from, bytes, true);
-  internal::copy_lines_non_temporal(to, from, bytes / kLineBytes);
-  // Non-temporal stores may otherwise become visible after later stores, such as the word that
-  // publishes this data. The drain that follows has then nothing left to wait for.
-  internal::store_fence();
 }
 
 Result<Persisted> Memory::drain() {

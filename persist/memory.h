@@ -90,6 +90,11 @@ class Memory {
   void write(void* to, const void* from, size_t bytes);
   // The same with non-temporal stores for every whole line, whatever the size (rule H7).
   void write_non_temporal(void* to, const void* from, size_t bytes);
+  // A part of a write() of `whole` bytes. Until end_parts() the parts, and stores that follow, may
+  // become visible to other threads in any order: a fence for each part would cost as much as 2
+  // KiB.
+  void write_part(void* to, const void* from, size_t bytes, size_t whole);
+  void end_parts();
   // Io when msync fails (Domain::kNone only): then nothing since the last drain may be called
   // durable, and every later drain fails too, because the kernel reports a lost page once and then
   // calls it clean.
@@ -113,7 +118,7 @@ class Memory {
 
   void check_inside(const void* address, size_t bytes) const;
   StatsShard& my_stats();
-  void write_lines(std::byte* to, const std::byte* from, size_t bytes);
+  void write_past_caches(void* to, const void* from, size_t bytes);
   Result<Persisted> synchronize();
 
   std::span<std::byte> mapping_;

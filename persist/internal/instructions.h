@@ -3,10 +3,11 @@
 //
 // They are inline assembly rather than intrinsics for two reasons: the assembler takes clwb
 // whatever -march says, so that one binary picks by CPUID at run time; and a thread sanitizer does
-// not see the stores of copy_lines_non_temporal(), which are single 8-byte stores that race with
-// readers by design (base/atomic_copy.h), whereas it would report the intrinsics as plain racing
-// stores.
+// not see the stores of copy_lines_non_temporal(), which race with readers word by word by design
+// (base/atomic_copy.h), whereas it would report the intrinsics as plain racing stores.
 #pragma once
+
+#include <emmintrin.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -44,15 +45,16 @@ inline void flush_line(FlushInstruction instruction, const void* line) {
 inline void store_fence() { asm volatile("sfence" : : : "memory"); }
 
 // to[0, 64 * lines) = from[...), past the caches. `to` is aligned to 64; `from` to nothing. Aligned
-// 8-byte words are never torn.
+// 8-byte words are never torn. 16 bytes at a time: with 8 a copy of 4 KiB takes 1.6 times as long
+// (measured on an AMD EPYC), with 32 no less.
 inline void copy_lines_non_temporal(void* to, const void* from, size_t lines) {
   auto* target = static_cast<char*>(to);
   auto* source = static_cast<const char*>(from);
   for (; lines > 0; --lines, target += 64, source += 64) {
-    uint64_t words[8];
+    __m128i words[4];
     __builtin_memcpy(words, source, 64);
-    auto* slots = reinterpret_cast<uint64_t*>(target);
-    for (size_t i = 0; i < 8; ++i) asm volatile("movnti %1, %0" : "=m"(slots[i]) : "r"(words[i]));
+    auto* slots = reinterpret_cast<__m128i*>(target);
+    for (size_t i = 0; i < 4; ++i) asm volatile("movntdq %1, %0" : "=m"(slots[i]) : "x"(words[i]));
   }
   asm volatile("" : : : "memory");
 }

@@ -66,6 +66,13 @@ TEST_P(EveryDomain, WritesExactlyTheBytesAtEverySizeAndAlignment) {
       memory.write_non_temporal(memory.at(offset), data.data(), bytes);
       ASSERT_EQ(std::memcmp(expected.data(), region_.data(), expected.size()), 0)
           << bytes << " bytes at " << offset;
+      std::fill_n(region_.begin(), expected.size(), std::byte{0xee});
+      memory.write_part(memory.at(offset), data.data(), bytes / 2, bytes);
+      memory.write_part(memory.at(offset + bytes / 2), data.data() + bytes / 2, bytes - bytes / 2,
+                        bytes);
+      memory.end_parts();
+      ASSERT_EQ(std::memcmp(expected.data(), region_.data(), expected.size()), 0)
+          << bytes << " bytes at " << offset << " in two parts";
     }
   }
 }
@@ -108,6 +115,16 @@ TEST_F(MemoryTest, LargeWritesStreamWholeLinesAndFlushTheEnds) {
     memory.write_non_temporal(memory.at(1030), data.data(), 90);
     EXPECT_THAT(recorder.take(), ElementsAre("store 1030+90", "flush 1030+90"));
   }
+}
+
+TEST_F(MemoryTest, PartsGoAsTheirWholeWould) {
+  Memory memory(region_, {.domain = Domain::kMemoryController, .non_temporal_bytes = 256});
+  Recorder recorder(memory);
+  const auto data = pattern(512, 2);
+  memory.write_part(memory.at(1024), data.data(), 64, 255);
+  EXPECT_THAT(recorder.take(), ElementsAre("store 1024+64", "flush 1024+64"));
+  memory.write_part(memory.at(1024), data.data(), 64, 256);
+  EXPECT_THAT(recorder.take(), ElementsAre("stream 1024+64"));
 }
 
 TEST_F(MemoryTest, RuleH4CanBeSwitchedOff) {
