@@ -57,10 +57,10 @@ uint32_t entry_crc(const EntryHeader& header, std::span<const std::byte> payload
   return base::crc32c(payload, base::crc32c(bytes, salt));
 }
 
-void seal_entry(std::span<std::byte> buffer, const PlannedEntry& plan, const RingPosition& position,
-                uint64_t payload_bytes, uint64_t sequence) {
+EntryHeader entry_header(const PlannedEntry& plan, const RingPosition& position,
+                         uint64_t payload_bytes, uint64_t sequence) {
   const uint64_t used = sizeof(EntryHeader) + payload_bytes;
-  PMSTORE_CHECK(buffer.size() >= plan.bytes && plan.bytes >= used && plan.bytes - used <= UINT8_MAX,
+  PMSTORE_CHECK(plan.bytes >= used && plan.bytes - used <= UINT8_MAX,
                 "the plan is for another payload");
   EntryHeader header{};
   header.magic = kEntryMagic;
@@ -69,6 +69,14 @@ void seal_entry(std::span<std::byte> buffer, const PlannedEntry& plan, const Rin
   header.payload_bytes = static_cast<uint32_t>(payload_bytes);
   header.incarnation = position.incarnation;
   header.sequence = sequence;
+  return header;
+}
+
+void seal_entry(std::span<std::byte> buffer, const PlannedEntry& plan, const RingPosition& position,
+                uint64_t payload_bytes, uint64_t sequence) {
+  PMSTORE_CHECK(buffer.size() >= plan.bytes, "the buffer takes the planned entry");
+  EntryHeader header = entry_header(plan, position, payload_bytes, sequence);
+  const uint64_t used = sizeof(EntryHeader) + payload_bytes;
   std::memcpy(buffer.data(), &header, sizeof header);
   std::memset(buffer.data() + used, 0, header.padding_bytes);
   header.crc = base::crc32c(buffer.subspan(kCrcBytes, used - kCrcBytes), position.salt);

@@ -60,6 +60,10 @@ constexpr bool is_boundary(uint64_t lsn, uint64_t data_bytes) {
 void seal_entry(std::span<std::byte> buffer, const PlannedEntry& plan, const RingPosition& position,
                 uint64_t payload_bytes, uint64_t sequence);
 
+// The header of that entry, without its checksum.
+EntryHeader entry_header(const PlannedEntry& plan, const RingPosition& position,
+                         uint64_t payload_bytes, uint64_t sequence);
+
 // How much of a pad entry is written: its header, and zeros to the end of its line (rules H6, H7).
 inline constexpr uint64_t kMaxPadWriteBytes = 64;
 // Fills `buffer` and gives how many bytes of it to write at plan.pad_lsn.

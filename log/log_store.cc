@@ -36,7 +36,6 @@ LogStore::State::State(persist::Memory& pool_memory, internal::LogDirectory load
   words_bytes = persist::round_up(logs.size() * sizeof(LogWords), static_cast<uint64_t>(kPage));
   words.reset(static_cast<LogWords*>(::operator new(words_bytes, kPage)));
   std::memset(static_cast<void*>(words.get()), 0, words_bytes);
-  scratch.reset(static_cast<std::byte*>(::operator new(internal::kEntryBufferBytes, kPage)));
 }
 
 // ---- finding ----

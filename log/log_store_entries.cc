@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "log/internal/log_store_state.h"
 
@@ -149,10 +148,8 @@ Result<LogStore::Range> LogStore::append(uint64_t id,
   }
   PMSTORE_TRY_STATUS(s.fit(*log, {sizes, payloads.size()}));
   Range range;
-  const std::span<std::byte> scratch(s.scratch.get(), internal::kEntryBufferBytes);
   for (size_t i = 0; i < payloads.size(); ++i) {
-    std::memcpy(scratch.data() + internal::kEntryPayloadAt, payloads[i].data(), sizes[i]);
-    auto appended = log->ring->append(scratch, sizes[i], log->published.lsn);
+    auto appended = log->ring->append(payloads[i], log->published.lsn);
     if (!appended) return s.fail_unless(appended.error()).error();
     if (i == 0) range.first = *appended;
     range.last = *appended;

@@ -14,6 +14,13 @@ namespace pmstore::log {
 namespace {
 
 constexpr size_t kHeaderCopies = 2;
+constexpr size_t kHeadBytes = persist::kLineBytes;  // of an entry, which are written last
+// A piece this small is summed while the one before it is still on its way to the memory.
+constexpr size_t kSummedBytes = 512;
+// Entries up to this size are laid out in a buffer and written at once.
+constexpr uint64_t kMostCopiedBytes = 512;
+static_assert(kMostCopiedBytes >= kHeadBytes + persist::kLineBytes + UINT8_MAX);
+static_assert(sizeof(EntryHeader) + Ring::kMaxPrefixBytes <= kHeadBytes);
 static_assert(kHeaderCopies * kRingHeaderCopyStride <= kRingHeaderBytes);
 
 uint32_t header_crc(const RingHeader& header, uint32_t salt) {
@@ -55,17 +62,10 @@ bool all_zero(const std::byte* from, size_t bytes) {
 
 }  // namespace
 
-void Ring::ScratchDelete::operator()(std::byte* scratch) const {
-  ::operator delete[](scratch, std::align_val_t{persist::kLineBytes});
-}
-
 Ring::Ring(persist::Memory& memory, uint64_t offset, uint64_t bytes, uint32_t salt)
     : memory_(&memory), offset_(offset) {
   position_.data_bytes = bytes - kRingHeaderBytes;
   position_.salt = salt;
-  scratch_bytes_ = entry_room(max_payload_bytes(position_.data_bytes));
-  scratch_.reset(static_cast<std::byte*>(
-      ::operator new[](scratch_bytes_, std::align_val_t{persist::kLineBytes})));
 }
 
 std::byte* Ring::data_at(uint64_t lsn) const {
@@ -379,28 +379,86 @@ Status Ring::take_over(uint64_t owner, uint32_t least_incarnation,
   return {};
 }
 
-Result<uint64_t> Ring::append(uint64_t sequence, std::span<const std::byte> payload) {
-  const std::span<std::byte> scratch(scratch_.get(), scratch_bytes_);
-  if (payload.size() <= scratch_bytes_ - sizeof(EntryHeader)) [[likely]] {
-    std::copy(payload.begin(), payload.end(), scratch.begin() + sizeof(EntryHeader));
+Result<PlannedEntry> Ring::plan(uint64_t payload_bytes) const {
+  PMSTORE_CHECK(phase_ == Phase::kFormatted || phase_ == Phase::kWritable,
+                "only a new incarnation may append: stale entries lie beyond the tail");
+  return plan_entry(position_, payload_bytes, false, rules_);
+}
+
+void Ring::write_pad(const PlannedEntry& plan) {
+  if (plan.pad_bytes == 0) return;
+  std::byte pad[kMaxPadWriteBytes];
+  memory_->write(data_at(plan.pad_lsn), pad, seal_pad(pad, plan, position_));
+}
+
+uint64_t Ring::move_tail(const PlannedEntry& plan) {
+  position_.tail_lsn = plan.next_lsn();
+  phase_ = Phase::kWritable;
+  return plan.lsn;
+}
+
+// The payload goes straight to its place and is summed on the way; the first line, with the
+// checksum, goes last.
+void Ring::write_in_parts(const PlannedEntry& plan, uint64_t sequence,
+                          std::span<const std::byte> prefix, std::span<const std::byte> payload) {
+  std::byte* const to = data_at(plan.lsn);
+  EntryHeader header = entry_header(plan, position_, prefix.size() + payload.size(), sequence);
+  uint32_t sum = entry_crc(header, prefix, position_.salt);
+
+  alignas(persist::kLineBytes) std::byte head[kHeadBytes];
+  const size_t begun = sizeof header + prefix.size();
+  std::copy(prefix.begin(), prefix.end(), head + sizeof header);
+  std::copy_n(payload.begin(), kHeadBytes - begun, head + begun);
+  sum = base::crc32c({head + begun, kHeadBytes - begun}, sum);
+  payload = payload.subspan(kHeadBytes - begun);
+
+  std::byte* at = to + kHeadBytes;
+  const auto put = [&](const std::byte* from, size_t bytes) {
+    memory_->write_part(at, from, bytes, plan.bytes);
+    at += bytes;
+  };
+  while (payload.size() > persist::kLineBytes) {  // the last line goes with the padding
+    const auto piece = payload.first(
+        std::min(kSummedBytes, persist::round_down(payload.size() - 1, persist::kLineBytes)));
+    sum = base::crc32c(piece, sum);
+    put(piece.data(), piece.size());
+    payload = payload.subspan(piece.size());
   }
-  return append_in(sequence, scratch, payload.size());
+  alignas(persist::kLineBytes) std::byte end[persist::kLineBytes + UINT8_MAX] = {};
+  std::copy(payload.begin(), payload.end(), end);
+  put(end, plan.bytes - static_cast<size_t>(at - to));
+
+  header.crc = base::crc32c(payload, sum);
+  std::memcpy(head, &header, sizeof header);
+  memory_->write_part(to, head, kHeadBytes, plan.bytes);
+  memory_->end_parts();
+}
+
+Result<uint64_t> Ring::append(uint64_t sequence, std::span<const std::byte> payload,
+                              std::span<const std::byte> prefix) {
+  PMSTORE_CHECK(prefix.size() <= kMaxPrefixBytes, "it is in the first line");
+  const uint64_t payload_bytes = prefix.size() + payload.size();
+  PMSTORE_TRY(const PlannedEntry planned, plan(payload_bytes));
+  write_pad(planned);
+  if (planned.bytes > kMostCopiedBytes) {
+    write_in_parts(planned, sequence, prefix, payload);
+    return move_tail(planned);
+  }
+  alignas(persist::kLineBytes) std::byte entry[kMostCopiedBytes];
+  std::copy(prefix.begin(), prefix.end(), entry + sizeof(EntryHeader));
+  std::copy(payload.begin(), payload.end(), entry + sizeof(EntryHeader) + prefix.size());
+  seal_entry(entry, planned, position_, payload_bytes, sequence);
+  memory_->write(data_at(planned.lsn), entry, planned.bytes);
+  return move_tail(planned);
 }
 
 Result<uint64_t> Ring::append_in(uint64_t sequence, std::span<std::byte> scratch,
                                  uint64_t payload_bytes) {
-  PMSTORE_CHECK(phase_ == Phase::kFormatted || phase_ == Phase::kWritable,
-                "only a new incarnation may append: stale entries lie beyond the tail");
-  PMSTORE_TRY(const PlannedEntry plan, plan_entry(position_, payload_bytes, false, rules_));
-  seal_entry(scratch, plan, position_, payload_bytes, sequence);
-  if (plan.pad_bytes > 0) {
-    std::byte pad[kMaxPadWriteBytes];
-    memory_->write(data_at(plan.pad_lsn), pad, seal_pad(pad, plan, position_));
-  }
-  memory_->write(data_at(plan.lsn), scratch.data(), plan.bytes);
-  position_.tail_lsn = plan.next_lsn();
-  phase_ = Phase::kWritable;
-  return plan.lsn;
+  PMSTORE_TRY(const PlannedEntry planned, plan(payload_bytes));
+  seal_entry(scratch, planned, position_, payload_bytes, sequence);
+  write_pad(planned);
+  memory_->write(data_at(planned.lsn), scratch.data(), planned.bytes);
+  return move_tail(planned);
 }
 
 Status Ring::note_tail(uint64_t lsn) {

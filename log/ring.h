@@ -16,7 +16,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 
 #include "base/result.h"
@@ -81,10 +80,12 @@ class Ring {
   Status make_walked_durable();
 
   // Appends locally (the two-sided path); only after format() or take_over() (CHECK). Flushed, NOT
-  // durable before memory.drain(). Errors of plan_entry(). Gives the entry's lsn. Copies the
-  // payload once, into a scratch buffer made at set-up.
-  Result<uint64_t> append(uint64_t sequence, std::span<const std::byte> payload);
-  // The same without that copy, for a caller who lays the payload out itself: `scratch` holds it at
+  // durable before memory.drain(). Errors of plan_entry(). Gives the entry's lsn. The payload is
+  // `prefix`, of at most kMaxPrefixBytes, and `payload` behind it.
+  static constexpr size_t kMaxPrefixBytes = 32;
+  Result<uint64_t> append(uint64_t sequence, std::span<const std::byte> payload,
+                          std::span<const std::byte> prefix = {});
+  // The same for a caller who lays the payload out itself: `scratch` holds it at
   // sizeof(EntryHeader) and has room for entry_room(payload_bytes); header and padding are written
   // there.
   Result<uint64_t> append_in(uint64_t sequence, std::span<std::byte> scratch,
@@ -128,10 +129,12 @@ class Ring {
     kWritable,   // append
     kDamaged,    // nothing
   };
-  struct ScratchDelete {
-    void operator()(std::byte* scratch) const;
-  };
   Ring(persist::Memory& memory, uint64_t offset, uint64_t bytes, uint32_t salt);
+  Result<PlannedEntry> plan(uint64_t payload_bytes) const;
+  void write_pad(const PlannedEntry& plan);
+  void write_in_parts(const PlannedEntry& plan, uint64_t sequence,
+                      std::span<const std::byte> prefix, std::span<const std::byte> payload);
+  uint64_t move_tail(const PlannedEntry& plan);
   Status write_header(RingHeader header);
   size_t newest_copy() const;
   Status erase();
@@ -156,8 +159,6 @@ class Ring {
   bool copies_agree_ = false;    // and said the same
   uint64_t durable_lsn_ = 0;     // entries below are durable, as far as a LogRing has noted
   bool header_ours_ = false;     // written here, so there is no later one
-  size_t scratch_bytes_ = 0;
-  std::unique_ptr<std::byte[], ScratchDelete> scratch_;  // one entry, aligned to a line
 };
 
 }  // namespace pmstore::log

@@ -77,13 +77,18 @@ void LogRing::pass(const EntryHeader& header) {
   incarnation_ = header.incarnation;
   ring_.position_.tail_lsn = header.lsn + entry_bytes(header);
   if (header.magic == kPadMagic) return;
-  next_index_ = header.sequence + 1;
-  may_be_lost_ = 0;
   LogEntryPrefix prefix;
   base::copy_from_shared(&prefix, ring_.data_at(header.lsn) + sizeof header, sizeof prefix);
-  if (prefix.durable_lsn <= header.lsn) claimed_lsn_ = std::max(claimed_lsn_, prefix.durable_lsn);
+  note_entry(header.lsn, header.sequence, prefix.durable_lsn);
+}
+
+// Reads nothing: an entry that was just appended is not in the caches, and the memory is slow.
+void LogRing::note_entry(uint64_t lsn, uint64_t sequence, uint64_t durable_lsn) {
+  next_index_ = sequence + 1;
+  may_be_lost_ = 0;
+  if (durable_lsn <= lsn) claimed_lsn_ = std::max(claimed_lsn_, durable_lsn);
   const uint64_t apart = position().data_bytes / kMaxAnchors;
-  if (header.lsn - anchors_.back().lsn >= apart) anchors_.push_back({header.lsn, header.sequence});
+  if (lsn - anchors_.back().lsn >= apart) anchors_.push_back({lsn, sequence});
 }
 
 void LogRing::settle_index() {
@@ -244,19 +249,17 @@ Status LogRing::take_over() {
   return ring_.repeat_header();
 }
 
-Result<Appended> LogRing::append(std::span<std::byte> buffer, uint64_t payload_bytes,
-                                 uint64_t durable_lsn) {
+Result<Appended> LogRing::append(std::span<const std::byte> payload, uint64_t durable_lsn) {
   if (ring_.phase_ == Ring::Phase::kWalked) {
     PMSTORE_TRY_STATUS(take_over());
   }
   const LogEntryPrefix prefix{durable_lsn};
-  std::memcpy(buffer.data() + sizeof(EntryHeader), &prefix, sizeof prefix);
+  const uint64_t index = next_index_;
   PMSTORE_TRY(const uint64_t lsn,
-              ring_.append_in(next_index_, buffer, sizeof prefix + payload_bytes));
-  EntryHeader header;
-  std::memcpy(&header, buffer.data(), sizeof header);
-  pass(header);
-  return Appended{lsn, position().tail_lsn, header.sequence};
+              ring_.append(index, payload, std::as_bytes(std::span(&prefix, 1))));
+  incarnation_ = position().incarnation;
+  note_entry(lsn, index, durable_lsn);
+  return Appended{lsn, position().tail_lsn, index};
 }
 
 Result<uint64_t> LogRing::tail_behind(std::span<const uint64_t> payload_bytes,

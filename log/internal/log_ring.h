@@ -27,10 +27,6 @@ namespace pmstore::log::internal {
 // Largest payload of a log whose data area has so many bytes.
 uint64_t max_log_payload(uint64_t data_bytes);
 
-// A buffer for one entry: the payload goes to kEntryPayloadAt.
-inline constexpr uint64_t kEntryPayloadAt = sizeof(EntryHeader) + sizeof(LogEntryPrefix);
-inline constexpr uint64_t kEntryBufferBytes = entry_room(sizeof(LogEntryPrefix) + kMaxEntryBytes);
-
 class LogRing {
  public:
   static constexpr size_t kMaxDamagedRanges = 1024;
@@ -61,10 +57,8 @@ class LogRing {
   // Ends the present incarnation: nothing that it has in flight counts any more. Durable on return.
   Status take_over();
 
-  // Appends an entry whose payload lies in `buffer` at kEntryPayloadAt; flushed, not durable.
-  // Errors of plan_entry().
-  Result<Appended> append(std::span<std::byte> buffer, uint64_t payload_bytes,
-                          uint64_t durable_lsn);
+  // Flushed, not durable. Errors of plan_entry().
+  Result<Appended> append(std::span<const std::byte> payload, uint64_t durable_lsn);
   // Where the tail would be behind entries with these payloads, were `start_lsn` the start. Errors
   // of plan_entry().
   Result<uint64_t> tail_behind(std::span<const uint64_t> payload_bytes, uint64_t start_lsn) const;
@@ -101,6 +95,7 @@ class LogRing {
   bool is_entry_here(uint64_t lsn, EntryHeader& header) const;
   bool continues(uint64_t lsn, uint64_t may_be_lost, EntryHeader& header) const;
   void pass(const EntryHeader& header);
+  void note_entry(uint64_t lsn, uint64_t sequence, uint64_t durable_lsn);
   void skip_damage(uint64_t durable_lsn);
   void note_damage(uint64_t from, uint64_t to);
   uint64_t claimed_durable() const;

@@ -57,7 +57,6 @@ struct LogStore::State {
   std::unordered_map<uint64_t, Log*> by_id;  // the live ones
   std::unique_ptr<LogWords, internal::PageDelete> words;
   size_t words_bytes = 0;
-  std::unique_ptr<std::byte, internal::PageDelete> scratch;
   std::vector<Log*> dirty;
   std::optional<Error> failed;
 

@@ -136,17 +136,6 @@ TEST_F(RingTest, LargestEntryFitsIntoEmptyRingWhereverItsTailIs) {
   EXPECT_EQ(append(ring, 1, max_payload_bytes(kData) + 1).code(), ErrorCode::kTooLarge);
 }
 
-TEST_F(RingTest, AppendInPlaceWritesTheSameBytes) {
-  Ring ring = format();
-  const std::string text = text_of(5, 100);
-  must_append(ring, 5, 100);
-  std::vector<std::byte> scratch(entry_room(100));
-  std::memcpy(scratch.data() + sizeof(EntryHeader), text.data(), text.size());
-  ASSERT_TRUE(ring.append_in(5, scratch, 100));
-  expected_.push_back({5, text});
-  EXPECT_EQ(walk(ring), expected_);
-}
-
 TEST_F(RingTest, FullRingRefusesAndKeepsWhatItHas) {
   Ring ring = format();
   uint64_t sequence = 0;

@@ -1,0 +1,73 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "log/ring.h"
+#include "persist/memory.h"
+#include "tests/crash/crash_image.h"
+
+namespace pmstore::log {
+namespace {
+
+constexpr uint64_t kBytes = 16 * 1024;
+constexpr uint32_t kSalt = 0x5a17;
+
+std::string text_of(size_t bytes) {
+  std::string text(bytes, '\0');
+  for (size_t i = 0; i < bytes; ++i) text[i] = static_cast<char>('a' + i * 31 % 26);
+  return text;
+}
+
+class RingAppendTest : public testing::Test {
+ protected:
+  // A ring with two entries, of which `append` makes the second.
+  template <typename Append>
+  std::vector<std::byte> bytes_after(bool padded, Append append) {
+    memory_.zero(memory_.base(), kBytes);
+    auto ring = Ring::format(memory_, 0, kBytes, kSalt);
+    ring->set_padding({padded, padded, padded});
+    EXPECT_TRUE(ring->append(4, std::as_bytes(std::span("first"))));
+    EXPECT_TRUE(append(*ring));
+    return {memory_.base(), memory_.base() + kBytes};
+  }
+  std::string second_found() {
+    std::string found;
+    auto ring = Ring::open(memory_, 0, kBytes, kSalt);
+    EXPECT_TRUE(ring->walk([&](const EntryView& entry) {
+      if (entry.sequence != 5) return;
+      found.assign(reinterpret_cast<const char*>(entry.payload.data()), entry.payload.size());
+    }));
+    return found;
+  }
+
+  crash::PageBytes region_{kBytes};
+  persist::Memory memory_{region_.bytes(), {.domain = persist::Domain::kMemoryController}};
+};
+
+// Laid out in one piece, in parts, behind a prefix, or by the caller.
+TEST_F(RingAppendTest, EveryWayToAppendWritesTheSameBytes) {
+  for (const bool padded : {true, false}) {
+    for (size_t bytes = 1; bytes < 2200; bytes += bytes % 97 == 0 ? 90 : 1) {
+      const std::string text = text_of(bytes);
+      const std::span<const std::byte> payload = std::as_bytes(std::span(text));
+      std::vector<std::byte> scratch(entry_room(bytes));
+      std::memcpy(scratch.data() + sizeof(EntryHeader), text.data(), text.size());
+      const auto expected = bytes_after(
+          padded, [&](Ring& ring) { return ring.append_in(5, scratch, bytes).has_value(); });
+      ASSERT_EQ(second_found(), text);
+      for (size_t prefix_bytes : {0u, 1u, 8u, 32u}) {
+        if (prefix_bytes > bytes) continue;
+        const auto found = bytes_after(padded, [&](Ring& ring) {
+          return ring.append(5, payload.subspan(prefix_bytes), payload.first(prefix_bytes))
+              .has_value();
+        });
+        ASSERT_EQ(found, expected) << bytes << " bytes, prefix " << prefix_bytes;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pmstore::log
