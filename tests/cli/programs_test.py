@@ -226,6 +226,22 @@ class Programs(unittest.TestCase):
         self.addCleanup(server.kill)
         return server, server.stdout.readline().decode()
 
+    def test_the_daemon_learns_how_its_children_end_whoever_starts_it(self):
+        self.make_pool()
+        ignoring = ["sh", "-c", "trap '' CHLD; exec \"$@\"", "sh", os.path.join(BIN, "pmstored"),
+                    "--pool", self.pool, "--listen", "tcp://127.0.0.1:0"]
+        server = subprocess.Popen(ignoring, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(server.stdout.close)
+        self.addCleanup(server.stderr.close)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.kill)
+        self.assertRegex(server.stdout.readline().decode(), "^pmstored: serving ")
+        with open(f"/proc/{server.pid}/status", encoding="ascii") as file:
+            ignored = int(re.search(r"^SigIgn:\s*(\w+)", file.read(), re.M).group(1), 16)
+        self.assertFalse(ignored >> (signal.SIGCHLD - 1) & 1, "a child's end is ignored")
+        server.send_signal(signal.SIGTERM)
+        self.assertEqual(server.wait(timeout=20), 0)
+
     def test_the_daemon_serves_and_ends_in_order(self):
         self.make_pool()
         server, line = self.serve("--pool", self.pool, "--listen", "tcp://127.0.0.1:0")

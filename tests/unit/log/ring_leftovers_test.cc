@@ -11,15 +11,15 @@
 namespace pmstore::log {
 namespace {
 
-constexpr uint64_t kBytes = 16 * 1024;
-constexpr uint64_t kData = kBytes - kRingHeaderBytes;
-constexpr uint32_t kSalt = 0x5a17;
+constexpr uint64_t kRingBytes = 16 * 1024;
+constexpr uint64_t kRingData = kRingBytes - kRingHeaderBytes;
+constexpr uint32_t kRingSalt = 0x5a17;
 
 class RingLeftovers : public testing::Test {
  protected:
   // Opened again and walked; the sequences of its entries.
   std::vector<uint64_t> reopen() {
-    ring_ = std::move(Ring::open(memory_, 0, kBytes, kSalt).value());
+    ring_ = std::move(Ring::open(memory_, 0, kRingBytes, kRingSalt).value());
     return walk();
   }
   std::vector<uint64_t> walk() {
@@ -33,11 +33,11 @@ class RingLeftovers : public testing::Test {
     const std::vector<std::byte> payload(bytes, std::byte{7});
     ASSERT_TRUE(ring_.append(sequence, payload));
   }
-  std::byte* data(uint64_t lsn) { return memory_.at(ring_.data_offset() + lsn % kData); }
+  std::byte* data(uint64_t lsn) { return memory_.at(ring_.data_offset() + lsn % kRingData); }
 
-  crash::PageBytes region_{kBytes};
+  crash::PageBytes region_{kRingBytes};
   persist::Memory memory_{region_.bytes(), {.domain = persist::Domain::kCpuCache}};
-  Ring ring_ = std::move(Ring::format(memory_, 0, kBytes, kSalt).value());
+  Ring ring_ = std::move(Ring::format(memory_, 0, kRingBytes, kRingSalt).value());
 };
 
 TEST_F(RingLeftovers, AreErasedWhenNoEntryIsLeft) {
@@ -50,7 +50,7 @@ TEST_F(RingLeftovers, AreErasedWhenNoEntryIsLeft) {
   const uint64_t tail = ring_.position().tail_lsn;
   ASSERT_TRUE(ring_.truncate(tail, 3));
   ASSERT_TRUE(ring_.erase_leftovers());
-  for (uint64_t at = 0; at < kData; ++at) ASSERT_EQ(*data(at), std::byte{0}) << at;
+  for (uint64_t at = 0; at < kRingData; ++at) ASSERT_EQ(*data(at), std::byte{0}) << at;
   ASSERT_TRUE(ring_.take_over(9));
   append(5, 20);
   EXPECT_EQ(reopen(), std::vector<uint64_t>{5});

@@ -8,7 +8,7 @@
 namespace pmstore::model {
 namespace {
 
-constexpr uint64_t kNs = 1000;
+constexpr uint64_t kOneNs = 1000;
 
 DimmParameters round_numbers() {
   DimmParameters p;
@@ -52,14 +52,14 @@ TEST(ModelDimm, WritesWaitForTheMediaOnlyWhenBufferAndQueueAreFull) {
   // Two victims fit in the queue: done at 110 (the media turns from reading first) and 210.
   EXPECT_EQ(write(), 0u);
   EXPECT_EQ(write(), 0u);
-  EXPECT_EQ(write(), 110 * kNs);
-  EXPECT_EQ(write(), 210 * kNs);
+  EXPECT_EQ(write(), 110 * kOneNs);
+  EXPECT_EQ(write(), 210 * kOneNs);
 }
 
 TEST(ModelDimm, AReadTakesTheMediaAndThenIsInTheBuffer) {
   Dimm dimm(round_numbers());
-  EXPECT_EQ(dimm.read(0, 0, Dimm::kDevice), 250 * kNs);
-  EXPECT_EQ(dimm.read(1000 * kNs, 64, Dimm::kDevice), 1090 * kNs);
+  EXPECT_EQ(dimm.read(0, 0, Dimm::kDevice), 250 * kOneNs);
+  EXPECT_EQ(dimm.read(1000 * kOneNs, 64, Dimm::kDevice), 1090 * kOneNs);
   EXPECT_EQ(dimm.counters().read_requests, 2u);
   EXPECT_EQ(dimm.counters().media_reads, 1u);
 }
@@ -68,7 +68,7 @@ TEST(ModelDimm, AReadWaitsForTheMedia) {
   Dimm dimm(round_numbers());
   for (uint64_t i = 0; i < 6; ++i) dimm.write(0, i * 256, Dimm::kDevice);
   // Two media writes keep it until 210; it turns and reads until 260; 210 more is the way.
-  EXPECT_EQ(dimm.read(0, 1 << 20, Dimm::kDevice), 470 * kNs);
+  EXPECT_EQ(dimm.read(0, 1 << 20, Dimm::kDevice), 470 * kOneNs);
 }
 
 TEST(ModelDimm, ReadsPushWrittenXpLinesOutOfTheBuffer) {
@@ -121,7 +121,7 @@ TEST(ModelDimm, SettlingTakesNoTime) {
   EXPECT_EQ(dimm.counters().media_writes, 2u);
   dimm.settle();
   EXPECT_EQ(dimm.counters().media_writes, 6u);
-  EXPECT_EQ(dimm.read(0, 1 << 20, Dimm::kDevice), 250 * kNs);
+  EXPECT_EQ(dimm.read(0, 1 << 20, Dimm::kDevice), 250 * kOneNs);
 }
 
 }  // namespace

@@ -21,13 +21,13 @@
 namespace pmstore::persist {
 namespace {
 
-constexpr uint64_t kBytes = kMinPoolBytes;
+constexpr uint64_t kWholeBytes = kMinPoolBytes;
 constexpr uint64_t kPage = 4096;
 
 class PoolDamage : public testing::Test {
  protected:
   void SetUp() override {
-    auto pool = Pool::create(path_, kBytes, {});
+    auto pool = Pool::create(path_, kWholeBytes, {});
     ASSERT_TRUE(pool) << pool.error().to_string();
     ASSERT_TRUE((*pool)->allocate_extent(ExtentKind::kRecords, 3 << 20));
     ASSERT_TRUE((*pool)->allocate_extent(ExtentKind::kRings, 1 << 20));
@@ -37,7 +37,7 @@ class PoolDamage : public testing::Test {
     damaged_ = intact_;
     const int fd = open(path_.c_str(), O_RDWR | O_CLOEXEC);
     ASSERT_GE(fd, 0);
-    void* mapped = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void* mapped = mmap(nullptr, kWholeBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     ASSERT_NE(mapped, MAP_FAILED);
     close(fd);
     file_ = static_cast<char*>(mapped);
@@ -47,7 +47,7 @@ class PoolDamage : public testing::Test {
   }
 
   void TearDown() override {
-    if (file_ != nullptr) munmap(file_, kBytes);
+    if (file_ != nullptr) munmap(file_, kWholeBytes);
   }
 
   // With `bytes` at `offset`: opens, uses what opens, restores. Whether it opened.
@@ -67,10 +67,11 @@ class PoolDamage : public testing::Test {
       EXPECT_NE(pool.error().message.find(path_ + ": "), std::string::npos);
       EXPECT_EQ(pool.error().message.find('\n'), std::string::npos);
       EXPECT_EQ(pool.error().message.find("/proc/"), std::string::npos);
-      EXPECT_EQ(std::memcmp(file_, damaged_.data(), kBytes), 0) << "the refused file was changed";
+      EXPECT_EQ(std::memcmp(file_, damaged_.data(), kWholeBytes), 0)
+          << "the refused file was changed";
       ++reasons_[pool.error().message.substr(path_.size())];
     }
-    for (uint64_t at = 0; opened && at < kBytes; at += kPage) {
+    for (uint64_t at = 0; opened && at < kWholeBytes; at += kPage) {
       if (std::memcmp(file_ + at, intact_.data() + at, kPage) == 0) continue;
       std::memcpy(file_ + at, intact_.data() + at, kPage);
     }
@@ -122,7 +123,7 @@ TEST_F(PoolDamage, AFlippedByteOfAnyMetadataPageIsRefusedOrHarmless) {
   Random random(17);
   int opened = 0;
   int refused = 0;
-  for (uint64_t page = 0; page < kBytes; page += kPage) {
+  for (uint64_t page = 0; page < kWholeBytes; page += kPage) {
     if (in_lanes(page) && random.below(32) != 0) continue;
     std::vector<uint64_t> candidates;
     for (uint64_t at = page; at < page + kPage; ++at) {
@@ -151,7 +152,7 @@ TEST_F(PoolDamage, AFlippedByteOfAnyMetadataPageIsRefusedOrHarmless) {
 TEST_F(PoolDamage, GarbageInAnyMetadataPageIsRefusedOrHarmless) {
   Random random(18);
   int refused = 0;
-  for (uint64_t page = 0; page < kBytes; page += kPage) {
+  for (uint64_t page = 0; page < kWholeBytes; page += kPage) {
     const bool written = std::any_of(intact_.begin() + static_cast<ptrdiff_t>(page),
                                      intact_.begin() + static_cast<ptrdiff_t>(page + kPage),
                                      [](char byte) { return byte != 0; });
@@ -191,8 +192,9 @@ TEST_F(PoolDamage, ChunkHeadersThatLieAreRefusedOrHarmless) {
 
 TEST_F(PoolDamage, ARootObjectElsewhereIsRefused) {
   constexpr uint64_t kRootOffset = 4096 + 2048;
-  for (const uint64_t root : {uint64_t{0}, uint64_t{1}, facts_.root_offset + 256,
-                              facts_.root_offset - 512, extents_[0].offset, kBytes, ~uint64_t{0}}) {
+  for (const uint64_t root :
+       {uint64_t{0}, uint64_t{1}, facts_.root_offset + 256, facts_.root_offset - 512,
+        extents_[0].offset, kWholeBytes, ~uint64_t{0}}) {
     SCOPED_TRACE(root);
     EXPECT_FALSE(survives(kRootOffset, &root, sizeof root));
   }

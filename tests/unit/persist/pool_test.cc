@@ -4,12 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <libpmemobj.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 
 #include "persist/internal/pmemobj_format.h"
@@ -22,11 +24,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint64_t kBytes = 32u << 20;
+constexpr uint64_t kPoolBytes = 32u << 20;
 
 class PoolTest : public testing::Test {
  protected:
-  std::unique_ptr<Pool> create(uint64_t bytes = kBytes) {
+  std::unique_ptr<Pool> create(uint64_t bytes = kPoolBytes) {
     auto pool = Pool::create(path_, bytes, {});
     EXPECT_TRUE(pool) << pool.error().to_string();
     return pool ? std::move(*pool) : nullptr;
@@ -66,6 +68,13 @@ TEST_F(PoolTest, KeepsRootAndExtentsOverReopening) {
   EXPECT_EQ(pool->info().extents[1].kind, ExtentKind::kRings);
   EXPECT_STREQ(reinterpret_cast<const char*>(pool->root().data()), "catalog");
   EXPECT_STREQ(reinterpret_cast<const char*>(pool->memory().at(records.offset)), "record");
+}
+
+TEST_F(PoolTest, OpensInAProgramThatIgnoresItsChildren) {
+  const auto before = std::signal(SIGCHLD, SIG_IGN);
+  create();
+  EXPECT_TRUE(open());
+  std::signal(SIGCHLD, before);
 }
 
 TEST_F(PoolTest, InspectionTellsWhatOpeningTellsAndChangesNothing) {
@@ -173,7 +182,7 @@ TEST_F(PoolTest, AMappingCoversWholeExtentsAndTheRoot) {
   EXPECT_TRUE(pool->memory().contains(extent.offset, extent.bytes));
   EXPECT_TRUE(pool->memory().contains(pool->memory().offset_of(pool->root().data()), kRootBytes));
   EXPECT_EQ(reinterpret_cast<uintptr_t>(pool->memory().base()) % 4096, 0u);
-  EXPECT_LE(pool->memory().bytes(), kBytes);
+  EXPECT_LE(pool->memory().bytes(), kPoolBytes);
 }
 
 TEST_F(PoolTest, AnAssumedDomainIsInForceAndTheDetectedOneIsStillTold) {
@@ -202,16 +211,29 @@ TEST_F(PoolTest, ATmpfsFileStaysSparse) {
   EXPECT_LT(status.st_blocks * 512, 16 << 20);
 }
 
+// Of this process and of its children that have ended.
+std::chrono::microseconds processor_time() {
+  std::chrono::microseconds sum{0};
+  for (const int who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+    rusage used{};
+    EXPECT_EQ(getrusage(who, &used), 0);
+    for (const timeval& part : {used.ru_utime, used.ru_stime}) {
+      sum += std::chrono::seconds(part.tv_sec) + std::chrono::microseconds(part.tv_usec);
+    }
+  }
+  return sum;
+}
+
+// Of processor time: the host is shared. The best of some, for caches are shared as well.
 TEST_F(PoolTest, Opening256MiBTakesLessThan60Milliseconds) {
   create(256u << 20).reset();
-  auto best = std::chrono::nanoseconds::max();
-  // The host is shared: the best of some.
+  auto best = std::chrono::microseconds::max();
   for (int i = 0; i < 50 && best >= std::chrono::milliseconds(60); ++i) {
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = processor_time();
     open();
-    best = std::min<std::chrono::nanoseconds>(best, std::chrono::steady_clock::now() - start);
+    best = std::min(best, processor_time() - start);
   }
-  RecordProperty("open_us", static_cast<int>(best.count() / 1000));
+  RecordProperty("open_us", static_cast<int>(best.count()));
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   EXPECT_LT(best, std::chrono::milliseconds(60));
 #endif
@@ -223,11 +245,11 @@ TEST_F(PoolTest, LibpmemobjItselfRefusesOtherLayouts) {
   PMEMobjpool* pool = pmemobj_open(path_.c_str(), kPoolLayoutName);
   ASSERT_NE(pool, nullptr);
   // What check_pmemobj() reads is what the installed library writes.
-  const std::span bytes(reinterpret_cast<const std::byte*>(pool), kBytes);
+  const std::span bytes(reinterpret_cast<const std::byte*>(pool), kPoolBytes);
   const auto facts = internal::check_pmemobj(bytes, "pool");
   ASSERT_TRUE(facts) << facts.error().to_string();
   EXPECT_EQ(facts->root_offset, pmemobj_root(pool, 1).off);
-  EXPECT_LE(facts->pool_bytes, kBytes);
+  EXPECT_LE(facts->pool_bytes, kPoolBytes);
   pmemobj_close(pool);
 }
 
@@ -235,7 +257,7 @@ TEST_F(PoolTest, APoolThatWasNotClosedOpensAgain) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    auto pool = Pool::create(path_, kBytes, {});
+    auto pool = Pool::create(path_, kPoolBytes, {});
     if (!pool || !(*pool)->allocate_extent(ExtentKind::kRecords, 1 << 20)) _exit(1);
     _exit(0);  // without closing
   }

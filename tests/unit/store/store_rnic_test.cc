@@ -9,7 +9,7 @@
 namespace pmstore::internal {
 namespace {
 
-constexpr uint64_t kRegionBytes = 4 << 20;
+constexpr uint64_t kRnicRegionBytes = 4 << 20;
 constexpr uint16_t kOwner = 3;
 
 class Words final : public WordChanger {
@@ -50,7 +50,7 @@ class StoreRnic : public ::testing::Test {
 
   base::VirtualClock clock_;
   Executor executor_{clock_};
-  StoreInRegion s_{kRegionBytes};
+  StoreInRegion s_{kRnicRegionBytes};
   Words words_{s_.store()};
   std::vector<std::byte> room_ = std::vector<std::byte>(64 << 10);
 };
