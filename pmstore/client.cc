@@ -8,6 +8,8 @@
 #include "pmstore/internal/client_state.h"
 #include "pmstore/internal/embedded.h"
 #include "pmstore/internal/transaction_state.h"
+#include "pmstore/record_layout.h"
+#include "pmstore/redo.h"
 
 namespace pmstore {
 namespace {
@@ -246,6 +248,21 @@ Task<Result<std::string>> Client::server_stat() {
 
 Transaction Client::begin() { return Transaction(state_->take_transaction()); }
 uint64_t Client::id() const { return state_->id; }
+Status Client::check_room(std::span<const WriteSize> writes) const {
+  const uint64_t limit = state_->info.max_redo_bytes;
+  const bool rnic = state_->info.discipline == LockDiscipline::kRnic;
+  uint64_t bytes = redo_header_bytes(1);
+  for (const WriteSize& write : writes) {
+    bytes += redo_write_bytes(record_bytes(write.key_bytes, write.value_bytes));
+    // There the client cannot know that the record will not move.
+    if (rnic) bytes += redo_write_bytes(record_bytes(write.key_bytes, 0));
+  }
+  if (limit == 0 || bytes <= limit) return {};
+  return make_error(ErrorCode::kTooLarge,
+                    "the transaction needs " + std::to_string(bytes) +
+                        " bytes of redo log and this pool allows " + std::to_string(limit) +
+                        "; split it, or create the pool with larger --ring-bytes");
+}
 const SessionInfo& Client::session() const { return state_->info; }
 fabric::Counters Client::counters() const { return state_->book->counters(); }
 Executor& Client::executor() { return state_->executor; }

@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -123,6 +124,11 @@ struct TableInfo {
   std::string name;
 };
 
+struct WriteSize {
+  size_t key_bytes = 0;
+  size_t value_bytes = 0;
+};
+
 // What the handshake agreed on; for people and for benchmarks.
 struct SessionInfo {
   std::string uri;
@@ -132,6 +138,7 @@ struct SessionInfo {
   persist::WriteStrategy log_strategy = persist::WriteStrategy::kTwoSided;
   bool one_sided_reads = false;
   bool one_sided_commit = false;
+  uint64_t max_redo_bytes = 0;  // of one transaction; 0: the server does not say
   uint64_t reconnects = 0;
 };
 
@@ -149,6 +156,10 @@ class Client {
   // UnknownTable when it is not there and `create` is false; Full when there are kMaxTables.
   base::Task<Result<TableId>> open_table(std::string_view name, bool create = false);
   base::Task<Result<std::vector<TableInfo>>> list_tables();
+
+  // TooLarge when one transaction that makes these records would be too much for the redo ring at
+  // the server, so that commit() would refuse it. Asks the handshake, not the server.
+  Status check_room(std::span<const WriteSize> writes) const;
 
   Transaction begin();
 

@@ -67,7 +67,7 @@ struct ServerHello {
   uint8_t native_flush = 0;
   uint8_t one_sided_commit = 0;  // in-place WRITEs into `records` are granted
   uint8_t padding = 0;
-  uint32_t reserved = 0;
+  uint32_t max_redo_bytes = 0;  // of one transaction; 0: the server does not say
 
   persist::PersistCapability persist_capability() const {
     return {static_cast<persist::Domain>(domain), static_cast<persist::WriteLanding>(landing),

@@ -8,7 +8,7 @@ namespace pmstore {
 namespace {
 
 constexpr uint64_t kFirstPauseNs = 1'000'000;
-constexpr uint64_t kLongestPauseNs = 200'000'000;
+constexpr uint64_t kLongestReconnectPauseNs = 200'000'000;
 
 // Until when may the next attempt help? A server that is gone may come back. One that is busy with
 // what the old session left behind says BackPressure, and is through in a moment.
@@ -42,7 +42,7 @@ Task<Result<internal::SessionRef>> Client::State::connected() {
   Status done = co_await connect_once();
   while (!done && executor.now_ns() + pause_ns < retry_until(done.code(), began_ns, options)) {
     co_await executor.sleep_for(pause_ns);
-    pause_ns = std::min(2 * pause_ns, kLongestPauseNs);
+    pause_ns = std::min(2 * pause_ns, kLongestReconnectPauseNs);
     done = co_await connect_once();
   }
   reconnecting = false;
@@ -97,6 +97,7 @@ Task<Status> Client::State::connect_once() {
                           : persist::WriteStrategy::kTwoSided;
   info.one_sided_reads = session->one_sided_reads();
   info.one_sided_commit = session->one_sided_commit();
+  info.max_redo_bytes = hello.max_redo_bytes;
   info.reconnects += again;
 
   // A single write of the largest size must fit, so that it is the connection that refuses it.

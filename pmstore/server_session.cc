@@ -192,6 +192,8 @@ Result<std::vector<std::byte>> ServerCore::greet(Endpoint& endpoint, Session& se
   answer.ring_tail_lsn = ring.position().tail_lsn;
   answer.ring_incarnation = ring.position().incarnation;
   answer.ring_salt = ring.position().salt;
+  answer.max_redo_bytes = static_cast<uint32_t>(
+      std::min<uint64_t>(log::max_payload_bytes(ring.position().data_bytes), UINT32_MAX));
   session.first_sequence = store->session_sequence(session.ring);
   answer.next_sequence = session.first_sequence;
   answer.lease_ms = options.lease_ms;

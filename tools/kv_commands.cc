@@ -60,6 +60,10 @@ base::Task<int> put(Client& client, const KvOptions& options) {
   if (auto sizes = check_sizes(options.key, *value); !sizes) {
     co_return fail(kProgram, what, sizes.error());
   }
+  const WriteSize size{options.key.size(), value->size()};
+  if (auto room = client.check_room({&size, 1}); !room) {
+    co_return fail(kProgram, what, room.error());
+  }
   auto table = co_await client.open_table(options.table, true);
   if (!table) co_return fail(kProgram, what, table.error());
   const Status done = co_await client.put(*table, options.key, *value);

@@ -1,6 +1,8 @@
 // pmstore kv txn: a script of operations as one transaction.
 #include <fmt/format.h>
 
+#include <map>
+
 #include "tools/bytes_text.h"
 #include "tools/command_line.h"
 #include "tools/kv_script.h"
@@ -66,6 +68,23 @@ void print_run(const std::vector<ScriptStep>& steps, const Run& run, TxId id, bo
   }
 }
 
+// What the script would make of a new table: the last write of each key.
+Status check_room(const Client& client, const std::vector<ScriptStep>& steps) {
+  std::map<std::string_view, size_t> left;
+  for (const ScriptStep& step : steps) {
+    switch (step.kind) {
+      case ScriptStep::Kind::kPut:
+      case ScriptStep::Kind::kInsert: left[step.key] = step.value.size(); break;
+      case ScriptStep::Kind::kDel: left.erase(step.key); break;
+      case ScriptStep::Kind::kGet:
+      case ScriptStep::Kind::kCheck: break;
+    }
+  }
+  std::vector<WriteSize> writes;
+  for (const auto& [key, value_bytes] : left) writes.push_back({key.size(), value_bytes});
+  return client.check_room(writes);
+}
+
 // What retry() does, keeping the name of the transaction that committed.
 base::Task<int> txn(Client& client, const KvOptions& options,
                     const std::vector<ScriptStep>& steps) {
@@ -73,6 +92,9 @@ base::Task<int> txn(Client& client, const KvOptions& options,
   for (const ScriptStep& step : steps) {
     writes |= step.kind == ScriptStep::Kind::kPut || step.kind == ScriptStep::Kind::kInsert;
   }
+  // Before the table is made: what is refused leaves nothing.
+  if (auto room = check_room(client, steps); !room)
+    co_return fail(kProgram, "kv txn", room.error());
   auto table = co_await client.open_table(options.table, writes);
   if (!table) co_return fail(kProgram, "kv txn", table.error());
   Run run;

@@ -146,6 +146,21 @@ class BadInput(unittest.TestCase):
         self.assert_fails(run("kv", "txn", *new, stdin=large.encode()), 1, "line 2: .*1048576")
         self.assertEqual(self.tables(), ["t"])
 
+    def test_what_no_redo_ring_takes_makes_no_table(self):
+        self.ok("pool", "create", self.pool, "--size", "32M", "--ring-bytes", "64K", "--table", "t")
+        half = f"{'v' * 20000}"
+        for discipline in ("cpu", "rnic"):
+            new = [*self.local, "--locks", discipline, "--table", "new"]
+            done = run("kv", "put", *new, "k", "v" * 40000)
+            self.assert_fails(done, 1, "redo log.*--ring-bytes")
+            script = f"put a {half}\nput b {half}\n"
+            done = run("kv", "txn", *new, stdin=script.encode())
+            self.assert_fails(done, 1, "redo log.*--ring-bytes")
+            self.assertEqual(self.tables(), ["t"])
+            # What is overwritten or deleted in the script itself is not written.
+            script = f"put a {half}\nput a {half}\nput b {half}\ndel b\n"
+            self.ok("kv", "txn", *new[:-1], "t", stdin=script.encode())
+
     def test_a_creation_that_is_killed_leaves_nothing(self):
         before = time.monotonic()
         self.make_pool("64M")
@@ -237,12 +252,21 @@ class BadInput(unittest.TestCase):
         self.addCleanup(server.kill)
         uri = json.loads(server.stdout.readline())["listen"][0]
         self.ok("bench", "smallbank", "--uri", uri, "--accounts", "100", "--ops", "50")
+
+        def ledger_records():
+            done = self.ok("kv", "scan", "--uri", uri, "--table", "smallbank_ledger", "--json")
+            return len(json.loads(done)["records"])
+        before = ledger_records()
         bank = subprocess.Popen(
             [os.path.join(BIN, "pmstore"), "bench", "smallbank", "--uri", uri, "--seconds", "60"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(bank.stdout.close)
         self.addCleanup(bank.stderr.close)
-        time.sleep(1)
+        # In its middle: when its own record is in the ledger.
+        started = time.monotonic()
+        while ledger_records() == before:
+            self.assertLess(time.monotonic() - started, 50)
+            time.sleep(0.01)
         server.kill()
         killed = time.monotonic()
         status = bank.wait(timeout=40)
