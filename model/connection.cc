@@ -120,9 +120,7 @@ bool ModelConnection::grants(const Operation* operation) {
   return false;
 }
 
-void ModelConnection::take_effect(const fabric::WorkRequest& request) {
-  if (!inner_->take_effect(request)) device_.cluster().events().interrupt();
-}
+void ModelConnection::tell_of_break() { device_.cluster().events().interrupt(); }
 
 void ModelConnection::check_age(uint64_t posted_ps) {
   const uint64_t age_ps = device_.cluster().events().now_ps() - posted_ps;

@@ -35,8 +35,14 @@ class ModelConnection final : public fabric::Connection, private fabric::Receive
   // Would the target's memory let `operation` in? If not, the connection breaks.
   bool grants(const Operation* operation);
   bool reaches_peer() const { return inner_->reaches_peer(); }
-  // At the target, now.
-  void take_effect(const fabric::WorkRequest& request);
+  // At the target, now, after `about_to()`. False: the connection is or was broken by it.
+  template <typename AboutTo>
+  bool take_effect(const fabric::WorkRequest& request, AboutTo about_to) {
+    if (inner_->take_effect(request, about_to)) [[likely]]
+      return true;
+    tell_of_break();
+    return false;
+  }
   // The first of the send queue was answered.
   void wqe_done() { --qp_.wqes; }
   // Breaks the connection if a request that was posted then is over its time.
@@ -59,6 +65,7 @@ class ModelConnection final : public fabric::Connection, private fabric::Receive
   Status check_postable(const fabric::Batch& batch) const;
   Operation* make_operation(const fabric::WorkRequest& request);
   void land_received();
+  void tell_of_break();  // to the other end
 
   ModelDevice& device_;
   std::unique_ptr<fabric::LocalConnection> inner_;

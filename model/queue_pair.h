@@ -67,6 +67,7 @@ struct Operation {
   bool in_cache = false;    // where the last piece landed
   bool held = false;        // in QueuePair::held
   bool told = false;        // its immediate is with the receiver's core
+  bool refused = false;  // the connection ended before it took effect: its poster hears only that
 
   Operation* next = nullptr;
   Operation* next_in_chain = nullptr;
@@ -135,6 +136,7 @@ struct QueuePair {
   OperationList<&Operation::next> blocked;  // behind an immediate that found no receive
   OperationList<&Operation::next> held;     // acknowledged, not yet on their way to PCIe
   OperationList<&Operation::next_unanswered> unanswered;
+  bool refuses = false;  // an answer was a refusal, and so are all behind it
   OperationList<&Operation::next_unlanded> unlanded;
 
   // ---- as receiver of immediates ----

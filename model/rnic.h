@@ -109,6 +109,7 @@ class Rnic {
   void on_landed(Operation* operation);
   void land_piece(Operation* operation);
   void tell_immediate(Operation* operation);
+  void observe_write(const void* to, const void* from, uint32_t bytes, bool in_cache);
   void on_atomic(Operation* operation);
   void on_sampled(Operation* operation);
   void free_buffer();

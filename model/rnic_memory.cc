@@ -115,11 +115,15 @@ void Rnic::land_piece(Operation* operation) {
   operation->landed += piece.bytes;
   ModelConnection* const connection = operation->qp->connection;
   if (connection == nullptr || !connection->reaches_peer()) return;
-  if (NvmObserver* observer = host_.nvm_observer(); observer != nullptr) {
-    observer->on_dma_write(remote_memory(piece), piece.local, piece.bytes,
-                           operation->in_cache ? Landing::kLastLevelCache : Landing::kMemory);
-  }
-  connection->take_effect(piece);
+  connection->take_effect(piece, [&] {
+    observe_write(remote_memory(piece), piece.local, piece.bytes, operation->in_cache);
+  });
+}
+
+void Rnic::observe_write(const void* to, const void* from, uint32_t bytes, bool in_cache) {
+  NvmObserver* const observer = host_.nvm_observer();
+  if (observer == nullptr) return;
+  observer->on_dma_write(to, from, bytes, in_cache ? Landing::kLastLevelCache : Landing::kMemory);
 }
 
 void Rnic::tell_immediate(Operation* operation) {
@@ -158,7 +162,9 @@ void Rnic::on_sampled(Operation* operation) {
   fabric::WorkRequest sample = operation->request;
   sample.local = operation->payload.room(sample.bytes);
   ModelConnection* const connection = operation->qp->connection;
-  if (connection != nullptr && sample.bytes > 0) connection->take_effect(sample);
+  if (connection != nullptr && sample.bytes > 0) {
+    operation->refused = !connection->take_effect(sample, [] {});
+  }
   const uint64_t ready_ps = pcie_.to_device(events_.now_ps(), sample.bytes);
   events_.at<&Rnic::on_answerable>(ready_ps, this, operation);
 }
@@ -183,6 +189,7 @@ void Rnic::on_atomic(Operation* operation) {
   QueuePair& qp = *operation->qp;
   fabric::WorkRequest request = operation->request;
   request.local = operation->payload.room(kAtomicBytes);
+  operation->refused = true;
   if (ModelConnection* connection = qp.connection;
       connection != nullptr && connection->reaches_peer()) {
     ++counters_.memory_writes;
@@ -194,11 +201,9 @@ void Rnic::on_atomic(Operation* operation) {
     const bool swaps = request.op == fabric::OpCode::kCompareSwap;
     if (!swaps) value += request.compare_or_add;
     if (swaps && value == request.compare_or_add) value = request.swap;
-    if (NvmObserver* observer = host_.nvm_observer(); observer != nullptr) {
-      observer->on_dma_write(remote_memory(request), &value, kAtomicBytes,
-                             write.in_cache ? Landing::kLastLevelCache : Landing::kMemory);
-    }
-    connection->take_effect(request);
+    operation->refused = !connection->take_effect(request, [&] {
+      observe_write(remote_memory(request), &value, kAtomicBytes, write.in_cache);
+    });
   }
   on_answerable(operation);
 }

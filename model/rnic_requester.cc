@@ -116,7 +116,7 @@ void Rnic::on_response(Operation* operation) {
     resume_stalled(qp);
   }
   ModelConnection* const connection = qp.connection;
-  if (connection == nullptr || connection->broken()) {
+  if (connection == nullptr || connection->broken() || operation->refused) {
     end_path(operation);
     return;
   }

@@ -147,7 +147,9 @@ void Rnic::respond(Operation* operation) {
   QueuePair& qp = *operation->qp;
   while (!qp.unanswered.empty() && qp.unanswered.front()->answerable) {
     Operation* const first = qp.unanswered.pop();
-    observe(Packet::kAcknowledged, first);
+    qp.refuses |= first->refused;
+    first->refused = qp.refuses;
+    if (!first->refused) observe(Packet::kAcknowledged, first);
     const uint64_t arrival_ps = qp.rnic == this
                                     ? events_.now_ps() + to_ps(parameters_.rnic.pipeline_ns)
                                     : send_on_link(first->writes() ? 0 : first->request.bytes);

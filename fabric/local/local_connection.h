@@ -35,8 +35,21 @@ class LocalConnection final : public Connection {
   }
   // What the peer would say to `request` now. Requires reaches_peer().
   AccessFault fault_of(const WorkRequest& request) const;
-  // False: the connection is or was broken by it.
-  bool take_effect(const WorkRequest& request);
+  // Calls `about_to()` before it does. False: the connection is or was broken by it.
+  template <typename AboutTo>
+  bool take_effect(const WorkRequest& request, AboutTo about_to) {
+    if (!reaches_peer()) return false;
+    const FaultDecision decision = decide(request);
+    Outcome outcome = Outcome::kBroken;
+    if (decision.fault != Fault::kBreakBefore) [[likely]] {
+      about_to();
+      outcome = execute_as_decided(request, decision);
+    }
+    if (outcome == Outcome::kDone) [[likely]]
+      return true;
+    break_after(outcome);
+    return false;
+  }
   // Breaks the connection as a request with this fault would, or for `why`.
   void refuse(OpCode op, AccessFault fault);
   void fail(Error why) { break_with(std::move(why), AccessFault::kNone); }
@@ -78,6 +91,8 @@ class LocalConnection final : public Connection {
   Status check_postable(const Batch& batch) const;
   Outcome run(const Batch& batch);
   Outcome run_one(const WorkRequest& request);
+  FaultDecision decide(const WorkRequest& request) const;
+  Outcome execute_as_decided(const WorkRequest& request, const FaultDecision& decision);
   AccessFault execute(const WorkRequest& request);
   void break_after(Outcome outcome);
   void inject(const FaultDecision& decision);

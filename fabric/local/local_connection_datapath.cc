@@ -80,11 +80,19 @@ AccessFault LocalConnection::execute(const WorkRequest& request) {
   return AccessFault::kNone;
 }
 
+FaultDecision LocalConnection::decide(const WorkRequest& request) const {
+  return internal::fault_of({&device_.executor(), &mine_ == &channel_->connector, request});
+}
+
 LocalConnection::Outcome LocalConnection::run_one(const WorkRequest& request) {
-  const FaultPoint point{&device_.executor(), &mine_ == &channel_->connector, request};
-  const FaultDecision decision = internal::fault_of(point);
+  const FaultDecision decision = decide(request);
   if (decision.fault == Fault::kBreakBefore) [[unlikely]]
     return Outcome::kBroken;
+  return execute_as_decided(request, decision);
+}
+
+LocalConnection::Outcome LocalConnection::execute_as_decided(const WorkRequest& request,
+                                                             const FaultDecision& decision) {
   if (decision.fault == Fault::kDelay) [[unlikely]]
     inject(decision);
   violation_ = execute(request);
@@ -122,15 +130,6 @@ AccessFault LocalConnection::fault_of(const WorkRequest& request) const {
   if (found.fault != AccessFault::kNone) return found.fault;
   const bool misaligned = is_atomic(request.op) && !base::aligned8(found.data);
   return misaligned ? AccessFault::kMisaligned : AccessFault::kNone;
-}
-
-bool LocalConnection::take_effect(const WorkRequest& request) {
-  if (!reaches_peer()) return false;
-  const Outcome outcome = run_one(request);
-  if (outcome == Outcome::kDone) [[likely]]
-    return true;
-  break_after(outcome);
-  return false;
 }
 
 void LocalConnection::refuse(OpCode op, AccessFault fault) {

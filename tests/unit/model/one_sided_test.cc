@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "fabric/local/fault_injection.h"
 #include "tests/unit/model/model_pair.h"
 
 namespace pmstore::model {
@@ -269,6 +270,43 @@ TEST(ModelTopology, ImpossibleOnesAreRefusedInOneLine) {
   EXPECT_NE(refusal({.hosts = 0}).find("from 1 to 1024 hosts"), std::string::npos);
   EXPECT_NE(refusal({.sockets = 9}).find("sockets"), std::string::npos);
   EXPECT_NE(refusal({.sockets = 2, .rnics = 3}).find("each of its 2 sockets"), std::string::npos);
+}
+
+// A refusal is not an answer, however soon one would have been there: neither that of the request
+// itself nor those of what was posted behind it.
+TEST(ModelBreaks, WhatEndsItsConnectionIsNotAnswered) {
+  for (const bool loops_back : {false, true}) {
+    for (const fabric::Fault how : {fabric::Fault::kBreakBefore, fabric::Fault::kBreakAfter}) {
+      ModelPair pair(*named_parameters("optane-cx5"), {.ddio = false});
+      Watcher watcher;
+      pair.server_host().set_nvm_observer(&watcher);
+      auto own_region = *pair.server->register_memory(pair.local.bytes, fabric::kEverything);
+      std::unique_ptr<fabric::Connection> loopback;
+      if (loops_back) loopback = *pair.executor.run(pair.server->loopback());
+      fabric::Connection& connection = loops_back ? *loopback : *pair.connection;
+      fabric::MemoryRegion* const local = loops_back ? own_region.get() : pair.local_region.get();
+      const auto at = [&](size_t offset) {
+        return fabric::LocalBuffer{pair.local.bytes.data() + offset, 8, local};
+      };
+      std::array<fabric::Completion, 3> done;
+      fabric::FailNthRequest fault(2, fabric::FaultSide::kConnector, {how});
+      const fabric::ScopedFaultInjector injected(fault);
+      for (size_t i = 0; i < done.size(); ++i) {
+        Batch batch;
+        batch.compare_swap(at(8 * i), pair.in_nvm(64 * i), 0, 7);
+        ASSERT_TRUE(connection.post(batch, &done[i]));
+        if (i == 0) pair.pass(10'000);
+      }
+      pair.pass(100'000);
+      EXPECT_TRUE(done[0].ok());
+      EXPECT_TRUE(done[1].done() && !done[1].ok());
+      EXPECT_TRUE(done[2].done() && !done[2].ok());
+      EXPECT_EQ(pair.nvm_byte(64), how == fabric::Fault::kBreakAfter ? 7 : 0);
+      EXPECT_EQ(pair.nvm_byte(128), 0);
+      EXPECT_EQ(watcher.landings.size(), how == fabric::Fault::kBreakAfter ? 2u : 1u)
+          << "what has not happened is not told";
+    }
+  }
 }
 
 // Small requests behind large ones pass through what they share sooner; not before them.
