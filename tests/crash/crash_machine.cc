@@ -11,6 +11,7 @@ CrashMachine::CrashMachine(const Options& options) : executor_(clock_, {.seed = 
     parameters.imc.write_queue = 1;
     parameters.imc.request_ns = 500;
   }
+  if (options.send_queue > 0) parameters.rnic.send_queue_wqes = options.send_queue;
   auto made = model::Cluster::create(executor_, parameters,
                                      {.hosts = 2, .ddio = options.ddio, .seed = options.seed});
   PMSTORE_CHECK(made.has_value(), "two hosts with one socket are possible");

@@ -26,6 +26,7 @@ class CrashMachine {
     double hold_ns = 0;
     // The memory controller takes a line each 500 ns: what is written waits for it.
     bool slow_memory = false;
+    uint32_t send_queue = 0;  // work requests that a queue pair takes; 0: the model's
     uint64_t seed = 1;
   };
   explicit CrashMachine(const Options& options);

@@ -82,6 +82,8 @@ struct Scenario {
   std::string about;  // one line
   std::function<std::unique_ptr<Life>(uint64_t seed)> make;
   bool for_mutants = true;  // false: takes too long for crash_mutants
+  // Of those: a death of the process before each of its events is tried, too.
+  bool deaths_for_mutants = true;
 };
 const std::vector<Scenario>& scenarios();
 // nullptr: there is none.

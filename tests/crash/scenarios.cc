@@ -3,6 +3,7 @@
 #include "tests/crash/pool_life.h"
 #include "tests/crash/ring_life.h"
 #include "tests/crash/ring_rnic_life.h"
+#include "tests/crash/rnic_commit_life.h"
 #include "tests/crash/store_life.h"
 #include "tests/crash/store_rnic_life.h"
 
@@ -23,8 +24,8 @@ const std::vector<Scenario>& scenarios() {
   static const auto log = [](std::string name, Domain domain, log::LogWriter writer) {
     return [=](uint64_t seed) { return log_life(name, seed, domain, writer); };
   };
-  static const auto store_rnic = [](std::string name, Domain domain, bool ddio) {
-    return [=](uint64_t seed) { return store_rnic_life(name, seed, domain, ddio); };
+  static const auto store_rnic = [](std::string name, const RnicStore& what) {
+    return [=](uint64_t seed) { return store_rnic_life(name, seed, what); };
   };
   static const std::vector<Scenario> all = {
       {"pool", "extents of a pool in a plain region, ADR",
@@ -56,11 +57,17 @@ const std::vector<Scenario>& scenarios() {
       {"store-large", "records of several chunks, ADR",
        store("store-large", Domain::kMemoryController, StoreSize::kLarge)},
       {"store-rnic", "one-server commit, lock discipline rnic, on the modelled machine, ADR",
-       store_rnic("store-rnic", Domain::kMemoryController, false), false},
+       store_rnic("store-rnic", {}), false},
       {"store-rnic-eadr", "the same, eADR, DDIO on",
-       store_rnic("store-rnic-eadr", Domain::kCpuCache, true), false},
+       store_rnic("store-rnic-eadr", {.domain = Domain::kCpuCache, .ddio = true}), false},
       {"store-rnic-ddio", "the same, ADR, DDIO on: through the server's CPU",
-       store_rnic("store-rnic-ddio", Domain::kMemoryController, true), false},
+       store_rnic("store-rnic-ddio", {.ddio = true}), false},
+      {"commit-rnic", "the same as store-rnic in its smallest form",
+       [](uint64_t seed) { return commit_rnic_life("commit-rnic", seed); }, true, false},
+      {"vanish-rnic", "a client vanishes before each work request of its commits",
+       [](uint64_t seed) { return vanish_rnic_life("vanish-rnic", seed); }, true, false},
+      {"races-rnic", "two clients' transactions at every distance; no power cuts",
+       [](uint64_t seed) { return races_rnic_life("races-rnic", seed); }, true, false},
   };
   return all;
 }

@@ -10,13 +10,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
-#include "persist/domain.h"
-#include "tests/crash/life.h"
+#include "tests/crash/store_rnic_steps.h"
 
 namespace pmstore::crash {
 
 std::unique_ptr<Life> store_rnic_life(const std::string& scenario, uint64_t seed,
-                                      persist::Domain domain, bool ddio);
+                                      const RnicStore& what);
 
 }  // namespace pmstore::crash

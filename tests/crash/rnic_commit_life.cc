@@ -1,0 +1,302 @@
+#include "tests/crash/rnic_commit_life.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "tests/crash/store_rnic_steps.h"
+
+namespace pmstore::crash {
+namespace {
+
+class CommitRnicLife final : public StoreRnicSteps {
+ public:
+  CommitRnicLife(const std::string& scenario, uint64_t seed)
+      : StoreRnicSteps(scenario, seed, {}), shift_(seed == 0 ? 0 : random().below(60)) {
+    script();
+    end();
+  }
+
+ private:
+  void script();
+  size_t bytes(size_t of_seed_0) const { return of_seed_0 - shift_; }
+  // Three transactions of one client at the same time, which half fill its ring, while a move of
+  // the other one keeps the server's core busy.
+  void burst(size_t moved_bytes) {
+    commit_together({{0, {write("d", bytes(2900))}},
+                     {0, {write("e", bytes(2900))}},
+                     {0, {write("f", bytes(1400)), write("a", bytes(140))}},
+                     {1, {write("g", bytes(moved_bytes))}}});
+  }
+
+  size_t shift_;
+};
+
+void CommitRnicLife::script() {
+  commit(0, {write("a", bytes(140)), write("b", bytes(210))});
+  commit_together({{0, {write("d", bytes(2900)), write("e", bytes(2900))}},
+                   {1, {write("f", bytes(1400)), write("g", bytes(300))}}});
+  commit(0, {write("a", bytes(140)), write("b", bytes(200))});  // in place
+  // Truncated in the middle of others' commits; the ring wraps.
+  for (int i = 0; i < 4; ++i) burst(i % 2 == 0 ? 900 : 300);
+  commit(1, {write("b", bytes(210)), erase("g")});
+  commit(1, {write("b", bytes(900)), write("a", bytes(130))});  // moves a record
+  refuse("a", "f", bytes(1300));
+  commit(1, {write("g", bytes(300))});
+  burst(900);
+  die_amid({{0, {write("d", bytes(2800)), write("a", bytes(130))}}, {1, {write("b", bytes(800))}}},
+           10'000);
+  refuse("d", "b", bytes(850));
+  commit(0, {write("g", bytes(300)), erase("f")});
+}
+
+class VanishRnicLife final : public StoreRnicSteps {
+ public:
+  VanishRnicLife(const std::string& scenario, uint64_t seed)
+      : StoreRnicSteps(scenario, seed, {.chunks = 8}) {
+    const size_t shift = seed == 0 ? 0 : random().below(60);
+    script(shift);
+    end();
+  }
+  // What the client has left is recovered by the server that lives; few of its power cuts are new.
+  uint64_t samples() const override { return 4; }
+  uint64_t death_every() const override { return 256; }
+
+ private:
+  void script(size_t shift);
+  // Before each of its requests.
+  void vanish_everywhere(const std::function<Commit()>& make) {
+    for (uint64_t request = 1; vanish_amid(make(), request); ++request) {
+    }
+  }
+};
+
+void VanishRnicLife::script(size_t shift) {
+  commit(0, {write("a", 140 - shift), write("b", 210)});
+  commit(1, {write("c", 1500), write("d", 900)});
+  vanish_everywhere([&] { return Commit{0, {write("a", 140 - shift), write("b", 200)}}; });
+  bool large = false;
+  vanish_everywhere([&] {  // a move, and an insert
+    if (now().contains("e")) commit(1, {erase("e")});
+    large = !large;
+    return Commit{0, {write("d", large ? 1900 : 900), write("e", 90)}};
+  });
+  vanish_everywhere([&] {
+    commit(1, {write("e", 90)});
+    return Commit{0, {erase("e"), write("c", 1400)}};
+  });
+}
+
+// ---- who sees what, while nobody dies ----
+
+class RacesRnicLife final : public StoreRnicSteps {
+ public:
+  RacesRnicLife(const std::string& scenario, uint64_t seed) : StoreRnicSteps(scenario, seed, {}) {
+    distance_ns_ = seed == 0 ? 150 : 100 + random().below(150);
+    set("x", "0");
+    set("y", "0");
+    for (uint64_t i = 0; i < 30; ++i) {
+      const uint64_t ns = i * distance_ns_;
+      write_skew(ns);
+      three_increments(ns, random().below(4000));
+      two_absences(ns);
+      a_reader(ns);
+      a_large_record(ns);
+    }
+    a_contradiction();
+    end();
+    trace_.events.clear();
+  }
+
+ private:
+  using Found = std::vector<std::optional<std::string>>;
+  // A transaction that reads, waits until all have read and some time more, writes and commits.
+  struct Part {
+    uint32_t client = 0;
+    std::vector<std::string> reads;
+    std::function<void(Transaction&, const Found&)> write;
+    uint64_t wait_ns = 0;
+    Found found = {};
+    std::optional<Status> over = std::nullopt;
+    bool committed() const { return over->has_value(); }
+  };
+  static constexpr uint64_t kReadingNs = 20'000;
+
+  base::Task<void> take_part(Part& part);
+  void race(std::vector<Part>& parts);
+  void set(const std::string& key, const std::optional<std::string>& value);
+  std::string value_of(const std::string& key) {
+    const auto value = read(1, key);
+    PMSTORE_CHECK(value.has_value(), "it was put, and never erased");
+    return *value;
+  }
+
+  void write_skew(uint64_t ns);
+  void three_increments(uint64_t ns, uint64_t more_ns);
+  void two_absences(uint64_t ns);
+  void a_reader(uint64_t ns);
+  void a_large_record(uint64_t ns);
+  void a_contradiction();
+
+  uint64_t distance_ns_ = 0;
+};
+
+base::Task<void> RacesRnicLife::take_part(Part& part) {
+  const uint64_t go_ns = machine().executor().now_ns() + kReadingNs + part.wait_ns;
+  Transaction transaction = client(part.client).begin();
+  for (const std::string& key : part.reads) {
+    auto got = co_await transaction.get(history().table, key);
+    PMSTORE_CHECK(got || got.code() == ErrorCode::kNotFound, "nobody writes yet");
+    part.found.push_back(got ? std::optional(std::move(*got)) : std::nullopt);
+  }
+  const uint64_t now_ns = machine().executor().now_ns();
+  PMSTORE_CHECK(now_ns < go_ns, "reading takes less");
+  co_await machine().executor().sleep_for(go_ns - now_ns);
+  if (part.write) part.write(transaction, part.found);
+  part.over = co_await transaction.commit();
+}
+
+void RacesRnicLife::race(std::vector<Part>& parts) {
+  for (Part& part : parts) machine().executor().spawn(take_part(part));
+  machine().pass(3 * kReadingNs);
+  for (const Part& part : parts) {
+    while (!part.over) machine().pass(kReadingNs);
+    PMSTORE_CHECK(part.committed() || part.over->code() == ErrorCode::kConflict,
+                  part.committed() ? "" : part.over->error().message.c_str());
+  }
+}
+
+void RacesRnicLife::set(const std::string& key, const std::optional<std::string>& value) {
+  if (!value && !read(0, key)) return;
+  const Status done = machine().run(value ? client(0).put(history().table, key, *value)
+                                          : client(0).erase(history().table, key));
+  PMSTORE_CHECK(done.has_value(), done ? "" : done.error().message.c_str());
+}
+
+void RacesRnicLife::write_skew(uint64_t ns) {
+  const auto one_more = [this](const char* key) {
+    return [this, key](Transaction& transaction, const Found& found) {
+      transaction.put(history().table, key, std::to_string(std::stoi(*found[0]) + 1));
+    };
+  };
+  set("x", "0");
+  set("y", "0");
+  std::vector<Part> parts = {{0, {"x"}, one_more("y")}, {1, {"y"}, one_more("x"), ns}};
+  race(parts);
+  PMSTORE_CHECK(!parts[0].committed() || !parts[1].committed(),
+                "each has read what the other writes");
+  PMSTORE_CHECK(value_of("y") == (parts[0].committed() ? "1" : "0"), "as its writer was told");
+  PMSTORE_CHECK(value_of("x") == (parts[1].committed() ? "1" : "0"), "as its writer was told");
+}
+
+void RacesRnicLife::three_increments(uint64_t ns, uint64_t more_ns) {
+  const auto increment = [this](Transaction& transaction, const Found& found) {
+    transaction.put(history().table, "x", std::to_string(std::stoi(*found[0]) + 1));
+  };
+  set("x", "0");
+  std::vector<Part> parts = {
+      {0, {"x"}, increment}, {0, {"x"}, increment, ns}, {1, {"x"}, increment, more_ns}};
+  race(parts);
+  int committed = 0;
+  for (const Part& part : parts) committed += part.committed() ? 1 : 0;
+  PMSTORE_CHECK(committed <= 1, "two have read the same and changed it");
+  PMSTORE_CHECK(value_of("x") == std::to_string(committed), "as its writers were told");
+}
+
+void RacesRnicLife::two_absences(uint64_t ns) {
+  const auto insert = [this](const char* key) {
+    return [this, key](Transaction& transaction, const Found& found) {
+      PMSTORE_CHECK(!found[0], "both were erased");
+      transaction.insert(history().table, key, "new");
+    };
+  };
+  set("k", std::nullopt);
+  set("l", std::nullopt);
+  std::vector<Part> parts = {{0, {"k"}, insert("l")}, {1, {"l"}, insert("k"), ns}};
+  race(parts);
+  PMSTORE_CHECK(!parts[0].committed() || !parts[1].committed(),
+                "each has found absent what the other inserts");
+  PMSTORE_CHECK(read(1, "l").has_value() == parts[0].committed(), "as its writer was told");
+  PMSTORE_CHECK(read(1, "k").has_value() == parts[1].committed(), "as its writer was told");
+}
+
+// One that only reads, in the middle of another's commit.
+void RacesRnicLife::a_reader(uint64_t ns) {
+  const auto both = [this](Transaction& transaction, const Found& found) {
+    const std::string next = std::to_string(std::stoi(*found[0]) + 1);
+    transaction.put(history().table, "x", next);
+    transaction.put(history().table, "y", next);
+  };
+  set("x", "0");
+  set("y", "0");
+  std::vector<Part> parts = {{0, {"x"}, both, ns}};
+  std::optional<std::string> x;
+  std::optional<std::string> y;
+  std::optional<Status> over;
+  machine().executor().spawn(
+      [](RacesRnicLife& life, auto& seen_x, auto& seen_y, auto& how) -> base::Task<void> {
+        co_await life.machine().executor().sleep_for(kReadingNs);
+        Transaction transaction = life.client(1).begin();
+        auto got = co_await transaction.get(life.history().table, "x");
+        if (got) seen_x = std::move(*got);
+        got = co_await transaction.get(life.history().table, "y");
+        if (got) seen_y = std::move(*got);
+        how = co_await transaction.commit();
+      }(*this, x, y, over));
+  race(parts);
+  while (!over) machine().pass(kReadingNs);
+  PMSTORE_CHECK(!over->has_value() || (x && x == y), "both are written by one transaction");
+}
+
+// Of more than one packet.
+void RacesRnicLife::a_large_record(uint64_t ns) {
+  const auto another = [this](Transaction& transaction, const Found& found) {
+    transaction.put(history().table, "z", std::string(6000, found[0]->front() == 'o' ? 'n' : 'o'));
+  };
+  if (!read(0, "z")) set("z", std::string(6000, 'o'));
+  std::vector<Part> parts = {{0, {"z"}, another}};
+  bool seen = false;
+  machine().executor().spawn(
+      [](RacesRnicLife& life, uint64_t after_ns, bool& over) -> base::Task<void> {
+        co_await life.machine().executor().sleep_for(kReadingNs + 2000 + after_ns);
+        const auto got = co_await life.client(1).get(life.history().table, "z");
+        PMSTORE_CHECK(!got || got->find_first_not_of(got->front()) == std::string::npos,
+                      "half of one value, half of another");
+        over = true;
+      }(*this, ns, seen));
+  race(parts);
+  while (!seen) machine().pass(kReadingNs);
+}
+
+// What it reads and what it meets when it inserts were never true at one moment.
+void RacesRnicLife::a_contradiction() {
+  set("x", "0");
+  set("m", std::nullopt);
+  const auto first = [this](Transaction& transaction, const Found&) {
+    transaction.put(history().table, "x", "1");
+    transaction.insert(history().table, "m", "new");
+  };
+  const auto second = [this](Transaction& transaction, const Found&) {
+    transaction.insert(history().table, "m", "newer");
+  };
+  std::vector<Part> parts = {{1, {}, first}, {0, {"x"}, second, kReadingNs}};
+  race(parts);
+  PMSTORE_CHECK(parts[0].committed() && !parts[1].committed(), "m is there, and x has changed");
+}
+
+}  // namespace
+
+std::unique_ptr<Life> commit_rnic_life(const std::string& scenario, uint64_t seed) {
+  return std::make_unique<CommitRnicLife>(scenario, seed);
+}
+std::unique_ptr<Life> vanish_rnic_life(const std::string& scenario, uint64_t seed) {
+  return std::make_unique<VanishRnicLife>(scenario, seed);
+}
+std::unique_ptr<Life> races_rnic_life(const std::string& scenario, uint64_t seed) {
+  return std::make_unique<RacesRnicLife>(scenario, seed);
+}
+
+}  // namespace pmstore::crash

@@ -1,0 +1,26 @@
+// Short lives of a store under lock discipline rnic, for the mutants of its client
+// (tests/crash/mutants): what store_rnic_life.h does at length, in its smallest form, and what only
+// a second client can see. ADR, DDIO off: logs and commits are one-sided.
+//
+//   commit-rnic  each kind of commit, alone and beside others of the same client, in a ring that is
+//                always nearly full; conflicts; deaths of the server
+//   vanish-rnic  a client vanishes before each of the work requests of each kind of commit; the
+//                other one finds all of the transaction or nothing, and goes on
+//   races-rnic   nobody dies: two clients' transactions at every distance in time, and what would
+//                not be serializable does not happen. No power cuts: its trace is empty
+// Seeds other than 0 draw sizes and distances.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "tests/crash/life.h"
+
+namespace pmstore::crash {
+
+std::unique_ptr<Life> commit_rnic_life(const std::string& scenario, uint64_t seed);
+std::unique_ptr<Life> vanish_rnic_life(const std::string& scenario, uint64_t seed);
+std::unique_ptr<Life> races_rnic_life(const std::string& scenario, uint64_t seed);
+
+}  // namespace pmstore::crash
