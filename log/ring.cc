@@ -15,11 +15,10 @@ namespace {
 
 constexpr size_t kHeaderCopies = 2;
 constexpr size_t kHeadBytes = persist::kLineBytes;  // of an entry, which are written last
-// A piece this small is summed while the one before it is still on its way to the memory.
-constexpr size_t kSummedBytes = 512;
-// Entries up to this size are laid out in a buffer and written at once.
-constexpr uint64_t kMostCopiedBytes = 512;
-static_assert(kMostCopiedBytes >= kHeadBytes + persist::kLineBytes + UINT8_MAX);
+// Entries up to this size are laid out and written at once, larger ones in such pieces, each summed
+// while the one before it is still on its way to the memory.
+constexpr size_t kPieceBytes = 512;
+static_assert(kPieceBytes >= kHeadBytes + persist::kLineBytes + UINT8_MAX);
 static_assert(sizeof(EntryHeader) + Ring::kMaxPrefixBytes <= kHeadBytes);
 static_assert(kHeaderCopies * kRingHeaderCopyStride <= kRingHeaderBytes);
 
@@ -397,7 +396,7 @@ uint64_t Ring::move_tail(const PlannedEntry& plan) {
   return plan.lsn;
 }
 
-// The payload goes straight to its place and is summed on the way; the first line, with the
+// Piece by piece, each summed while the one before is on its way; the first line, with the
 // checksum, goes last.
 void Ring::write_in_parts(const PlannedEntry& plan, uint64_t sequence,
                           std::span<const std::byte> prefix, std::span<const std::byte> payload) {
@@ -412,23 +411,24 @@ void Ring::write_in_parts(const PlannedEntry& plan, uint64_t sequence,
   sum = base::crc32c({head + begun, kHeadBytes - begun}, sum);
   payload = payload.subspan(kHeadBytes - begun);
 
+  // What is summed must be what is stored, even while somebody writes where the payload lies.
+  alignas(persist::kLineBytes) std::byte piece[kPieceBytes];
   std::byte* at = to + kHeadBytes;
-  const auto put = [&](const std::byte* from, size_t bytes) {
-    memory_->write_part(at, from, bytes, plan.bytes);
+  const auto put = [&](size_t payload_bytes, size_t bytes) {
+    std::copy_n(payload.begin(), payload_bytes, piece);
+    std::fill(piece + payload_bytes, piece + bytes, std::byte{0});
+    sum = base::crc32c({piece, payload_bytes}, sum);
+    memory_->write_part(at, piece, bytes, plan.bytes);
     at += bytes;
+    payload = payload.subspan(payload_bytes);
   };
   while (payload.size() > persist::kLineBytes) {  // the last line goes with the padding
-    const auto piece = payload.first(
-        std::min(kSummedBytes, persist::round_down(payload.size() - 1, persist::kLineBytes)));
-    sum = base::crc32c(piece, sum);
-    put(piece.data(), piece.size());
-    payload = payload.subspan(piece.size());
+    const size_t most = persist::round_down(payload.size() - 1, persist::kLineBytes);
+    put(std::min(kPieceBytes, most), std::min(kPieceBytes, most));
   }
-  alignas(persist::kLineBytes) std::byte end[persist::kLineBytes + UINT8_MAX] = {};
-  std::copy(payload.begin(), payload.end(), end);
-  put(end, plan.bytes - static_cast<size_t>(at - to));
+  put(payload.size(), plan.bytes - static_cast<size_t>(at - to));
 
-  header.crc = base::crc32c(payload, sum);
+  header.crc = sum;
   std::memcpy(head, &header, sizeof header);
   memory_->write_part(to, head, kHeadBytes, plan.bytes);
   memory_->end_parts();
@@ -440,11 +440,11 @@ Result<uint64_t> Ring::append(uint64_t sequence, std::span<const std::byte> payl
   const uint64_t payload_bytes = prefix.size() + payload.size();
   PMSTORE_TRY(const PlannedEntry planned, plan(payload_bytes));
   write_pad(planned);
-  if (planned.bytes > kMostCopiedBytes) {
+  if (planned.bytes > kPieceBytes) {
     write_in_parts(planned, sequence, prefix, payload);
     return move_tail(planned);
   }
-  alignas(persist::kLineBytes) std::byte entry[kMostCopiedBytes];
+  alignas(persist::kLineBytes) std::byte entry[kPieceBytes];
   std::copy(prefix.begin(), prefix.end(), entry + sizeof(EntryHeader));
   std::copy(payload.begin(), payload.end(), entry + sizeof(EntryHeader) + prefix.size());
   seal_entry(entry, planned, position_, payload_bytes, sequence);

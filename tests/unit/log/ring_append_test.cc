@@ -69,5 +69,34 @@ TEST_F(RingAppendTest, EveryWayToAppendWritesTheSameBytes) {
   }
 }
 
+// Whoever sent the payload may go on writing where it lies.
+class Meddler final : public persist::Observer {
+ public:
+  Meddler(persist::Memory& memory, std::string& text) : memory_(memory), text_(text) {
+    memory_.set_observer(this);
+  }
+  ~Meddler() override { memory_.set_observer(nullptr); }
+  void on_store(const void*, const void*, size_t, bool) override {
+    for (char& each : text_) each ^= 1;
+  }
+  void on_flush(const void*, size_t) override {}
+  void on_drain() override {}
+
+ private:
+  persist::Memory& memory_;
+  std::string& text_;
+};
+
+TEST_F(RingAppendTest, PayloadThatChangesOnTheWayIsStillAWholeEntry) {
+  for (const size_t bytes : {30u, 470u, 480u, 600u, 1000u, 4096u, 5000u}) {
+    std::string text = text_of(bytes);
+    (void)bytes_after(true, [&](Ring& ring) {
+      Meddler meddler(memory_, text);
+      return ring.append(5, std::as_bytes(std::span(text))).has_value();
+    });
+    EXPECT_EQ(second_found().size(), bytes);
+  }
+}
+
 }  // namespace
 }  // namespace pmstore::log
