@@ -55,6 +55,23 @@ base::Task<Status> ReplicatedLog::create(base::Executor& executor, std::string n
     }
     clients.push_back(std::move(*client));
   }
+  const auto unfinished = [&](const LogInfo& there) {
+    return there.replicas == replicas && there.membership == 1 && there.next_index == 1 &&
+           !there.sealed;
+  };
+  // Nor may another log of that name be on any of them: a part of a new one beside it would be in
+  // the way of both.
+  for (size_t i = 0; i < replicas.size(); ++i) {
+    const auto there = co_await clients[i]->open(name);
+    if (there && !unfinished(*there)) {
+      co_return at_server(
+          replicas[i],
+          make_error(ErrorCode::kAlreadyExists, fmt::format("there is a log '{}' already", name)));
+    }
+    if (!there && there.code() != ErrorCode::kNotFound) {
+      co_return at_server(replicas[i], there.error());
+    }
+  }
   size_t found = 0;
   for (size_t i = 0; i < replicas.size(); ++i) {
     const ReplicaPlace place{replicas, i};
@@ -63,9 +80,7 @@ base::Task<Status> ReplicatedLog::create(base::Executor& executor, std::string n
     if (made.code() != ErrorCode::kAlreadyExists) co_return at_server(replicas[i], made.error());
     const auto there = co_await clients[i]->open(name);
     if (!there) co_return at_server(replicas[i], there.error());
-    const bool unfinished = there->replicas == replicas && there->membership == place.membership &&
-                            there->next_index == 1 && !there->sealed;
-    if (!unfinished) co_return at_server(replicas[i], made.error());
+    if (!unfinished(*there)) co_return at_server(replicas[i], made.error());
     ++found;
   }
   if (found < replicas.size()) co_return Status{};
@@ -127,12 +142,15 @@ base::Task<Result<Appended>> ReplicatedLog::State::append(
 }
 
 Result<Appended> ReplicatedLog::State::conclude(std::span<const Part> parts) {
+  const Part* done = nullptr;  // what the others must agree with
   const Part* failed = nullptr;
-  const Part* lost = nullptr;
+  const Part* lost = nullptr;  // better one that did not answer than one that disagrees
   for (const Part& part : parts) {
-    if (part.result && part.result->lsn == parts.front().result->lsn) continue;
+    if (done == nullptr && part.result) done = &part;
+    if (part.result && part.result->lsn == done->result->lsn) continue;
     failed = &part;
-    if (part.result || !wrote_nothing(part.result.error())) lost = &part;
+    const bool uncertain = part.result || !wrote_nothing(part.result.error());
+    if (uncertain && (lost == nullptr || (lost->result && !part.result))) lost = &part;
   }
   if (failed == nullptr) {
     const Appended& last = *parts.front().result;

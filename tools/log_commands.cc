@@ -392,6 +392,10 @@ void add_log_commands(CLI::App& app, Invocation& invocation) {
   CLI::App& sealed = commands.add_named("seal", "end a log: nothing can be appended any more", seal,
                                         seal_replicas);
   add_steal(sealed, commands.options());
+  sealed.parse_complete_callback([&options = commands.options()] {
+    check_place(options);
+    if (options.steal && !options.replicated()) throw CLI::RequiresError("--steal", "--replica");
+  });
   sealed.footer(
       "Of a replicated log, one that failed half-way is finished by the next.\n"
       "example: pmstore log seal --uri tcp://127.0.0.1:7000 orders");

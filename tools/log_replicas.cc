@@ -167,7 +167,7 @@ base::Task<int> print_members(base::Executor& executor, const LogCommandOptions&
   const std::string what = what_of("members", options);
   const auto log = co_await ReplicatedLog::status(executor, options.name, options.servers(),
                                                   log_client_options(options.session));
-  if (log.membership == 0) co_return fail_replicas(what, options, *log.why_not);
+  if (log.membership == 0 && log.why_not) co_return fail_replicas(what, options, *log.why_not);
   print_status(log, options);
   if (log.agreed) co_return kDone;
   if (!log.why_not) {
