@@ -34,7 +34,7 @@ class Client(unittest.TestCase):
     def serve(self, listen, pool=None):
         server = subprocess.Popen(
             [os.path.join(BIN, "pmstored"), "--pool", pool or self.pool, "--listen", listen,
-             "--lease-ms", "1000", "--json"], stdout=subprocess.PIPE)
+             "--lease-ms", "5000", "--json"], stdout=subprocess.PIPE)
         self.addCleanup(server.stdout.close)
         self.addCleanup(server.wait)
         self.addCleanup(server.kill)

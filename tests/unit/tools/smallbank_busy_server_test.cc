@@ -78,7 +78,7 @@ TEST_F(BusyServer, IsNotCalledAway) {
   base::RealClock clock;
   Executor executor(clock);
   ClientOptions options;
-  options.connect_timeout_ns = 100'000'000;
+  options.connect_timeout_ns = 3'000'000'000;
   auto client = executor.run(Client::connect(executor, uri_, options));
   ASSERT_TRUE(client) << client.error().to_string();
   WorkerPlan plan;
