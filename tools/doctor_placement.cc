@@ -299,7 +299,12 @@ Finding writers(const DoctorFacts& facts) {
   Writers writers = find_writers(*facts.machine, devices);
   for (const auto& region : *facts.nvm) {
     uint32_t count = 0;
-    for (const auto& space : region.namespaces) count += writers.of_device[space.device];
+    std::string used;  // the region's devices that somebody has
+    for (const auto& space : region.namespaces) {
+      const uint32_t here = writers.of_device[space.device];
+      count += here;
+      if (here > 0) used += " " + space.device;
+    }
     const uint32_t room = 4 * std::max(1u, region.interleaved_dimms);
     append(row.seen,
            fmt::format("{}: {} process{} may write to its device DAX, room for {} writers (each "
@@ -307,7 +312,7 @@ Finding writers(const DoctorFacts& facts) {
                        region.name, count, count == 1 ? "" : "es", room));
     if (count <= room) continue;
     row.verdict = Verdict::kCosts;
-    row.fix = fmt::format("stop some of them: fuser -v {}", *devices.begin());
+    row.fix = "stop some of them: fuser -v" + used;
   }
   if (!writers.all_seen) {
     row.seen += "; processes of others were not seen";
