@@ -14,23 +14,76 @@ std::vector<std::byte> copy_of(const void* from, size_t bytes) {
 
 }  // namespace
 
+class CrashRecorder::Part final : public NvmObserver {
+ public:
+  Part(CrashRecorder& recorder, const persist::Memory& memory)
+      : recorder_(recorder), offset_(recorder.offset_of(memory.base())), bytes_(memory.bytes()) {}
+
+  void on_store(const void* to, const void* from, size_t bytes, bool non_temporal) override {
+    recorder_.on_store(to, from, bytes, non_temporal);
+  }
+  void on_flush(const void* from, size_t bytes) override { recorder_.on_flush(from, bytes); }
+  void on_drain() override {
+    recorder_.on_drain();
+    recorder_.trace_.events.back().offset = offset_;
+    recorder_.trace_.events.back().bytes = bytes_;
+  }
+  void on_dma_write(const void* to, const void* from, size_t bytes, Landing landing) override {
+    recorder_.on_dma_write(to, from, bytes, landing);
+  }
+  void on_packet(Packet packet, uint32_t qp, size_t bytes) override {
+    recorder_.on_packet(packet, qp, bytes);
+  }
+
+ private:
+  CrashRecorder& recorder_;
+  uint64_t offset_;
+  uint64_t bytes_;
+};
+
 CrashRecorder::CrashRecorder(persist::Memory& memory, persist::Observer* behind)
-    : memory_(&memory), behind_(behind) {
-  PMSTORE_CHECK(memory.domain() != persist::Domain::kNone,
-                "of a page cache nobody knows what a power cut leaves");
-  trace_.domain = memory.domain();
-  trace_.initial.assign(memory.mapping().begin(), memory.mapping().end());
+    : memories_{&memory}, behind_(behind) {
+  start(memory.mapping(), memory.domain());
   memory.set_observer(this);
 }
 
+CrashRecorder::CrashRecorder(std::span<persist::Memory* const> parts,
+                             std::span<const std::byte> whole, persist::Observer* behind)
+    : memories_(parts.begin(), parts.end()), behind_(behind) {
+  start(whole, parts.front()->domain());
+  for (persist::Memory* const memory : memories_) {
+    const uint64_t offset = offset_of(memory->base());
+    PMSTORE_CHECK(offset % 64 == 0 && offset < whole_.size() &&
+                      memory->bytes() <= whole_.size() - offset &&
+                      memory->domain() == trace_.domain,
+                  "a part of the memory, alike with the others");
+    parts_.push_back(std::make_unique<Part>(*this, *memory));
+    memory->set_observer(parts_.back().get());
+  }
+}
+
+void CrashRecorder::start(std::span<const std::byte> whole, persist::Domain domain) {
+  PMSTORE_CHECK(domain != persist::Domain::kNone,
+                "of a page cache nobody knows what a power cut leaves");
+  whole_ = whole;
+  trace_.domain = domain;
+  trace_.initial.assign(whole.begin(), whole.end());
+}
+
 CrashRecorder::~CrashRecorder() {
-  if (memory_ != nullptr) memory_->set_observer(behind_);
+  for (persist::Memory* const memory : memories_) memory->set_observer(behind_);
 }
 
 Trace CrashRecorder::take() {
-  memory_->set_observer(behind_);
-  memory_ = nullptr;
+  for (persist::Memory* const memory : memories_) memory->set_observer(behind_);
+  memories_.clear();
   return std::move(trace_);
+}
+
+NvmObserver& CrashRecorder::part(size_t index) { return *parts_.at(index); }
+
+uint64_t CrashRecorder::offset_of(const void* address) const {
+  return static_cast<uint64_t>(static_cast<const std::byte*>(address) - whole_.data());
 }
 
 void CrashRecorder::mark() { trace_.events.push_back({.kind = EventKind::kMark, .data = {}}); }
@@ -43,7 +96,7 @@ void CrashRecorder::on_store(const void* to, const void* from, size_t bytes, boo
   if (behind_ != nullptr) behind_->on_store(to, from, bytes, non_temporal);
   trace_.events.push_back({.kind = EventKind::kStore,
                            .non_temporal = non_temporal,
-                           .offset = memory_->offset_of(to),
+                           .offset = offset_of(to),
                            .bytes = bytes,
                            .data = copy_of(from, bytes)});
 }
@@ -51,7 +104,7 @@ void CrashRecorder::on_store(const void* to, const void* from, size_t bytes, boo
 void CrashRecorder::on_flush(const void* from, size_t bytes) {
   if (behind_ != nullptr) behind_->on_flush(from, bytes);
   trace_.events.push_back(
-      {.kind = EventKind::kFlush, .offset = memory_->offset_of(from), .bytes = bytes, .data = {}});
+      {.kind = EventKind::kFlush, .offset = offset_of(from), .bytes = bytes, .data = {}});
 }
 
 void CrashRecorder::on_drain() {
@@ -60,9 +113,9 @@ void CrashRecorder::on_drain() {
 }
 
 void CrashRecorder::on_dma_write(const void* to, const void* from, size_t bytes, Landing landing) {
-  const uint64_t offset = memory_->offset_of(to);  // absurdly large when `to` is below the mapping
-  if (bytes == 0 || offset >= memory_->bytes()) return;
-  PMSTORE_CHECK(memory_->contains(offset, bytes), "a DMA write is in one region of memory");
+  const uint64_t offset = offset_of(to);  // absurdly large when `to` is below the mapping
+  if (bytes == 0 || offset >= whole_.size()) return;
+  PMSTORE_CHECK(bytes <= whole_.size() - offset, "a DMA write is in one region of memory");
   trace_.events.push_back({.kind = EventKind::kDmaWrite,
                            .landing = landing,
                            .offset = offset,

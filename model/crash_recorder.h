@@ -3,6 +3,10 @@
 // ("this is acknowledged now"). Threads: one.
 #pragma once
 
+#include <memory>
+#include <span>
+#include <vector>
+
 #include "model/crash_trace.h"
 #include "model/nvm_observer.h"
 #include "persist/memory.h"
@@ -14,6 +18,10 @@ class CrashRecorder final : public NvmObserver {
   // Starts with what `memory` holds now, all of it taken for durable; is its observer until
   // destroyed or taken. What the CPU does is passed on to `behind`, if any.
   explicit CrashRecorder(persist::Memory& memory, persist::Observer* behind = nullptr);
+  // Several machines', each of which drains what is its own: `parts` lie in `whole`, one line never
+  // in two of them.
+  CrashRecorder(std::span<persist::Memory* const> parts, std::span<const std::byte> whole,
+                persist::Observer* behind = nullptr);
   ~CrashRecorder() override;
   CrashRecorder(const CrashRecorder&) = delete;
   CrashRecorder& operator=(const CrashRecorder&) = delete;
@@ -25,6 +33,8 @@ class CrashRecorder final : public NvmObserver {
   // Stops watching: `behind` is the observer again.
   Trace take();
   const Trace& trace() const { return trace_; }
+  // Of several machines: who hears what happens to this one's memory.
+  NvmObserver& part(size_t index);
 
   void on_store(const void* to, const void* from, size_t bytes, bool non_temporal) override;
   void on_flush(const void* from, size_t bytes) override;
@@ -33,7 +43,13 @@ class CrashRecorder final : public NvmObserver {
   void on_packet(Packet packet, uint32_t qp, size_t bytes) override;
 
  private:
-  persist::Memory* memory_;
+  class Part;
+  void start(std::span<const std::byte> whole, persist::Domain domain);
+  uint64_t offset_of(const void* address) const;
+
+  std::span<const std::byte> whole_;
+  std::vector<persist::Memory*> memories_;
+  std::vector<std::unique_ptr<Part>> parts_;
   persist::Observer* behind_;
   Trace trace_;
 };

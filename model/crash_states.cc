@@ -26,6 +26,11 @@ uint64_t content_hash(std::span<const std::byte> content) {
   return hash;
 }
 
+// Whether this line is the drain's machine's.
+bool is_of(const Event& drain, uint32_t line) {
+  return drain.bytes == 0 || uint64_t{line} * 64 - drain.offset < drain.bytes;
+}
+
 }  // namespace
 
 void CrashImage::on_store(const void* to, const void*, size_t bytes, bool) {
@@ -59,8 +64,8 @@ bool CrashStates::next_has_effect() const {
     return false;
   }
   if (event.kind == EventKind::kDrain) {
-    return std::any_of(doubtful_.begin(), doubtful_.end(), [](const auto& entry) {
-      return !entry.second.settles && entry.second.flushed > 0;
+    return std::any_of(doubtful_.begin(), doubtful_.end(), [&](const auto& entry) {
+      return !entry.second.settles && entry.second.flushed > 0 && is_of(event, entry.first);
     });
   }
   return event.writes();
@@ -79,7 +84,7 @@ bool CrashStates::step() {
       break;
     case EventKind::kDmaWrite: store(event, eadr || event.landing == Landing::kMemory); break;
     case EventKind::kFlush: flush(event.offset, event.bytes); break;
-    case EventKind::kDrain: drain(); break;
+    case EventKind::kDrain: drain(event); break;
     case EventKind::kMark: ++marks_; break;
     case EventKind::kPacket: break;
     case EventKind::kProcessEnd: process_dies(); break;
@@ -137,8 +142,12 @@ void CrashStates::make_durable(uint32_t number, std::span<const Word> stores) {
   std::memcpy(image_.image_.data() + number * kLine, line, kLine);
 }
 
-void CrashStates::drain() {
+void CrashStates::drain(const Event& event) {
   for (auto it = doubtful_.begin(); it != doubtful_.end();) {
+    if (!is_of(event, it->first)) {
+      ++it;
+      continue;
+    }
     Line& line = it->second;
     make_durable(it->first, std::span(line.stores).first(line.flushed));
     line.stores.erase(line.stores.begin(),

@@ -123,7 +123,7 @@ class CrashStates {
 
   void store(const Event& event, bool settles);
   void flush(uint64_t offset, uint64_t bytes);
-  void drain();
+  void drain(const Event& event);
   void settle();
   void make_durable(uint32_t line, std::span<const Word> stores);
   void prepare();

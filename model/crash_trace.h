@@ -24,8 +24,8 @@ struct Event {
   Packet packet = Packet::kArrived;    // kPacket
   uint32_t qp = 0;                     // kPacket
   uint64_t offset = 0;                 // in the memory
-  uint64_t bytes = 0;
-  std::vector<std::byte> data;  // kStore, kDmaWrite
+  uint64_t bytes = 0;                  // kDrain: of these only (another machine's); 0: of all
+  std::vector<std::byte> data;         // kStore, kDmaWrite
 
   bool writes() const { return kind == EventKind::kStore || kind == EventKind::kDmaWrite; }
 };

@@ -105,6 +105,29 @@ TEST_F(CrashImageTest, BarriersThatFindNothingToDoAreNoMutants) {
   EXPECT_EQ(recorder.take().barriers(), (std::vector<size_t>{4, 6}));
 }
 
+// Two machines' memories side by side: who drains waits for his own flushes only.
+TEST_F(CrashImageTest, AMachineDrainsWhatIsItsOwn) {
+  const auto both = memory_.mapping();
+  persist::Memory one(both.first(both.size() / 2), {.domain = memory_.domain()});
+  persist::Memory other(both.subspan(both.size() / 2), {.domain = memory_.domain()});
+  persist::Memory* const parts[] = {&one, &other};
+  CrashRecorder recorder(parts, both);
+  const uint64_t at = one.bytes();
+  for (persist::Memory* const memory : parts) {
+    memory->store(memory->base(), "A", 1);
+    memory->flush(memory->base(), 1);
+  }
+  ASSERT_TRUE(one.drain());
+  const std::string none(1, '\0');
+  Trace trace = recorder.take();
+  EXPECT_EQ(survivors(trace, 0, 1), (std::set<std::string>{"A"}));
+  EXPECT_EQ(survivors(trace, at, 1), (std::set<std::string>{none, "A"}));
+  EXPECT_EQ(trace.barriers().size(), 3u);
+  trace.events.push_back(
+      {.kind = model::EventKind::kDrain, .offset = at, .bytes = other.bytes(), .data = {}});
+  EXPECT_EQ(survivors(trace, at, 1), (std::set<std::string>{"A"}));
+}
+
 TEST_F(CrashImageTest, NonTemporalStoreNeedsOnlyTheDrain) {
   CrashRecorder recorder(memory_);
   const std::string text(256, 'N');

@@ -4,7 +4,8 @@
 
 namespace pmstore::crash {
 
-CrashMachine::CrashMachine(const Options& options) : executor_(clock_, {.seed = options.seed}) {
+CrashMachine::CrashMachine(const Options& options)
+    : executor_(clock_, {.seed = options.seed}), servers_(options.servers) {
   model::Parameters parameters = *model::named_parameters("optane-cx5");
   parameters.rnic.hold_ns = options.hold_ns;
   if (options.slow_memory) {
@@ -12,30 +13,43 @@ CrashMachine::CrashMachine(const Options& options) : executor_(clock_, {.seed = 
     parameters.imc.request_ns = 500;
   }
   if (options.send_queue > 0) parameters.rnic.send_queue_wqes = options.send_queue;
-  auto made = model::Cluster::create(executor_, parameters,
-                                     {.hosts = 2, .ddio = options.ddio, .seed = options.seed});
-  PMSTORE_CHECK(made.has_value(), "two hosts with one socket are possible");
+  auto made = model::Cluster::create(
+      executor_, parameters, {.hosts = servers_ + 1, .ddio = options.ddio, .seed = options.seed});
+  PMSTORE_CHECK(made.has_value(), "hosts with one socket are possible");
   cluster_ = std::move(*made);
 }
 
 CrashMachine::~CrashMachine() {
-  if (memory_ != nullptr) take();
+  if (!memories_.empty()) take();
 }
 
+// The host is the memory's observer now, and the recorder the host's: it hears each step once.
 void CrashMachine::record(persist::Memory& memory) {
-  memory_ = &memory;
+  memories_ = {&memory};
   server().place_nvm(memory.mapping(), 0);
   recorder_.emplace(memory);
-  // The host is the memory's observer now, and the recorder the host's: it hears each step once.
   server().watch(memory, 0);
   server().set_nvm_observer(&*recorder_);
 }
 
+void CrashMachine::record(std::span<persist::Memory* const> parts,
+                          std::span<const std::byte> whole) {
+  memories_.assign(parts.begin(), parts.begin() + servers_);
+  recorder_.emplace(parts, whole);
+  for (size_t i = 0; i < servers_; ++i) {
+    server(i).place_nvm(memories_[i]->mapping(), 0);
+    server(i).watch(*memories_[i], 0);
+    server(i).set_nvm_observer(&recorder_->part(i));
+  }
+}
+
 model::Trace CrashMachine::take() {
-  server().set_nvm_observer(nullptr);
-  server().unwatch(*memory_);
-  server().remove_nvm(memory_->mapping());
-  memory_ = nullptr;
+  for (size_t i = 0; i < memories_.size(); ++i) {
+    server(i).set_nvm_observer(nullptr);
+    server(i).unwatch(*memories_[i]);
+    server(i).remove_nvm(memories_[i]->mapping());
+  }
+  memories_.clear();
   return recorder_->take();
 }
 

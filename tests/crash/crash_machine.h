@@ -1,5 +1,5 @@
-// CrashMachine: a server and a client host of the modelled machine, in virtual time, and a record
-// of all that happens to the server's persistent memory: what its CPU does, what its RNIC writes,
+// CrashMachine: servers and a client host of the modelled machine, in virtual time, and a record of
+// all that happens to the servers' persistent memory: what its CPU does, what its RNIC writes,
 // and the packets in between. So the real code of both sides can live in it, and the power of the
 // server can be cut at each event afterwards.
 //
@@ -9,7 +9,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/executor.h"
@@ -28,17 +30,21 @@ class CrashMachine {
     bool slow_memory = false;
     uint32_t send_queue = 0;  // work requests that a queue pair takes; 0: the model's
     uint64_t seed = 1;
+    uint32_t servers = 1;
   };
   explicit CrashMachine(const Options& options);
   ~CrashMachine();
 
   base::Executor& executor() { return executor_; }
-  model::Host& server() { return cluster_->host(0); }
+  model::Host& server(size_t index = 0) { return cluster_->host(index); }
   // Core `core` of the client's host.
-  fabric::DeviceOpener& client(size_t core) { return cluster_->host(1).on_core(core); }
+  fabric::DeviceOpener& client(size_t core) { return cluster_->host(servers_).on_core(core); }
 
   // `memory` is persistent memory of the server from here on, and recorded. Borrowed until taken.
   void record(persist::Memory& memory);
+  // The same of several servers: the first parts of `whole` are theirs, in their order; what is in
+  // the others is nobody's RNIC's.
+  void record(std::span<persist::Memory* const> parts, std::span<const std::byte> whole);
   model::CrashRecorder& recorder() { return *recorder_; }
   // Ends the record.
   model::Trace take();
@@ -53,7 +59,8 @@ class CrashMachine {
   base::VirtualClock clock_;
   base::Executor executor_;
   std::unique_ptr<model::Cluster> cluster_;
-  persist::Memory* memory_ = nullptr;
+  const uint32_t servers_;
+  std::vector<persist::Memory*> memories_;  // by server
   std::optional<model::CrashRecorder> recorder_;
 };
 

@@ -18,6 +18,10 @@ using model::Trace;
 
 constexpr unsigned kMostDepth = 2;
 
+void watch(CrashImage& image, const std::vector<persist::Memory*>& memories) {
+  for (persist::Memory* const memory : memories) image.watch(*memory);
+}
+
 }  // namespace
 
 Explorer::Explorer(const ExplorerOptions& options) : options_(options), random_(options.seed) {
@@ -53,7 +57,8 @@ bool Explorer::explore(const Life& life, const Trace& trace) {
   }
   CrashStates states(trace);
   states.step_to(std::min(options_.first_event, trace.events.size()));
-  const bool go_on = explore_level({states, trace.events.size(), answers, 0, options_.per_point,
+  const bool go_on = explore_level({states, trace.events.size(), answers, 0,
+                                    std::min(life.most_exhaustive(), options_.per_point),
                                     std::min(life.samples(), options_.most_samples)});
   life_ = nullptr;
   return go_on;
@@ -111,9 +116,9 @@ bool Explorer::explore_point(const Level& level) {
     ++report_.second_lives;
     cuts_.push_back(std::move(cut));
     CrashStates states(second.trace, second.hash);
-    const bool more =
-        explore_level({states, second.trace.events.size(), second.answers, level.depth + 1,
-                       options_.per_inner_point, options_.per_inner_point, second.start_number});
+    const uint64_t inner = std::min(life_->inner_samples(), options_.per_inner_point);
+    const bool more = explore_level({states, second.trace.events.size(), second.answers,
+                                     level.depth + 1, inner, inner, second.start_number});
     cuts_.pop_back();
     if (!more) return false;
   }
@@ -138,9 +143,9 @@ bool Explorer::process_dies(const Level& level) {
     CrashStates states = level.states;
     states.process_dies();
     states.follow(second.trace);
-    go_on =
-        explore_level({states, second.trace.events.size(), second.answers, level.depth + 1,
-                       options_.per_inner_point, options_.per_inner_point, second.start_number});
+    const uint64_t inner = std::min(life_->inner_samples(), options_.per_inner_point);
+    go_on = explore_level({states, second.trace.events.size(), second.answers, level.depth + 1,
+                           inner, inner, second.start_number});
   }
   cuts_.pop_back();
   return go_on;
@@ -154,10 +159,11 @@ std::optional<std::string> Explorer::try_image(CrashImage& image,
   ++report_.recovered;
   auto process = life_->restart(image.bytes());
   if (!process) return "start: " + process.error().to_string();
-  persist::Memory& memory = (*process)->memory();
-  image.watch(memory);
+  const std::vector<persist::Memory*> memories = (*process)->memories();
+  watch(image, memories);
   std::optional<CrashRecorder> recorder;
-  if (second != nullptr) recorder.emplace(memory, &image);
+  if (second != nullptr && memories.size() == 1) recorder.emplace(*memories.front(), &image);
+  if (second != nullptr && memories.size() > 1) recorder.emplace(memories, image.bytes(), &image);
   const auto found = (*process)->recover();
   if (!found) return "recovery: " + found.error().to_string();
   if (std::find(right.begin(), right.end(), *found) == right.end()) {
@@ -184,7 +190,7 @@ std::optional<std::string> Explorer::try_image(CrashImage& image,
   process->reset();
   auto again = life_->restart(image.bytes());
   if (!again) return "second start: " + again.error().to_string();
-  image.watch((*again)->memory());
+  watch(image, (*again)->memories());
   const auto reread = (*again)->recover();
   if (!reread) return "second recovery: " + reread.error().to_string();
   if (*reread != *worked) {

@@ -27,7 +27,8 @@ inline constexpr uint64_t kNothing = 0;
 class Restarted {
  public:
   virtual ~Restarted() = default;
-  virtual persist::Memory& memory() = 0;
+  // Its persistent memory; of several machines, each one's part of it.
+  virtual std::vector<persist::Memory*> memories() = 0;
   // What a start after a crash does; the first call. What it found is durable on return. An error
   // is a finding: no state of these lives is beyond recovery.
   virtual Result<uint64_t> recover() = 0;
@@ -58,6 +59,10 @@ class Life {
   }
   // Images at an event where they are too many for all.
   virtual uint64_t samples() const { return 512; }
+  // More combinations than so many are too many.
+  virtual uint64_t most_exhaustive() const { return UINT64_MAX; }
+  // Images at an event of a second life.
+  virtual uint64_t inner_samples() const { return UINT64_MAX; }
   // Before one of so many events the explorer lets the process alone die.
   virtual uint64_t death_every() const { return 1; }
   // A process opens this memory, which is borrowed; it stores nothing yet.

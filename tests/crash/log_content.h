@@ -69,7 +69,7 @@ class RestartedLogs final : public Restarted {
  public:
   static Result<std::unique_ptr<Restarted>> open(std::span<std::byte> memory,
                                                  persist::Domain domain);
-  persist::Memory& memory() override { return pool_->memory(); }
+  std::vector<persist::Memory*> memories() override { return {&pool_->memory()}; }
   Result<uint64_t> recover() override;
   uint64_t start_number() const override { return store_ ? store_->epoch() : 0; }
   Result<uint64_t> work() override;

@@ -47,7 +47,7 @@ class RestartedPool final : public Restarted {
  public:
   RestartedPool(std::span<std::byte> memory, persist::Domain domain)
       : memory_(memory, {.domain = domain}) {}
-  persist::Memory& memory() override { return memory_; }
+  std::vector<persist::Memory*> memories() override { return {&memory_}; }
   Result<uint64_t> recover() override {
     auto opened = open(false);
     if (!opened && opened.code() == ErrorCode::kBadPool &&

@@ -53,7 +53,7 @@ class RestartedRing final : public Restarted {
  public:
   RestartedRing(std::span<std::byte> memory, persist::Domain domain)
       : memory_(memory, {.domain = domain}) {}
-  persist::Memory& memory() override { return memory_; }
+  std::vector<persist::Memory*> memories() override { return {&memory_}; }
   Result<uint64_t> recover() override;
   Result<uint64_t> work() override;
 

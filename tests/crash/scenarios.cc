@@ -1,6 +1,7 @@
 #include "tests/crash/life.h"
 #include "tests/crash/log_life.h"
 #include "tests/crash/pool_life.h"
+#include "tests/crash/replica_life.h"
 #include "tests/crash/ring_life.h"
 #include "tests/crash/ring_rnic_life.h"
 #include "tests/crash/rnic_commit_life.h"
@@ -8,6 +9,14 @@
 #include "tests/crash/store_rnic_life.h"
 
 namespace pmstore::crash {
+namespace {
+
+std::function<std::unique_ptr<Life>(uint64_t)> replicas(std::string name,
+                                                        const ReplicaLifeOptions& what) {
+  return [=](uint64_t seed) { return replica_life(name, seed, what); };
+}
+
+}  // namespace
 
 const std::vector<Scenario>& scenarios() {
   using persist::Domain;
@@ -51,6 +60,13 @@ const std::vector<Scenario>& scenarios() {
        log("log-dma", Domain::kMemoryController, log::LogWriter::kDevice)},
       {"log-ddio", "the same, eADR, DDIO on",
        log("log-ddio", Domain::kCpuCache, log::LogWriter::kDevice)},
+      {"replicas2", "a log on two servers, whose CPUs store; each may be gone for good; ADR",
+       replicas("replicas2", {.servers = 2}), false},
+      {"replicas3", "the same on three", replicas("replicas3", {.servers = 3}), false},
+      {"replicas2-rnic", "a log on two servers, one-sided, on the modelled machine, ADR",
+       replicas("replicas2-rnic", {.servers = 2, .rnic = true}), false},
+      {"replicas3-rnic", "the same on three",
+       replicas("replicas3-rnic", {.servers = 3, .rnic = true}), false},
       {"store", "one-server commit, lock discipline cpu, ADR",
        store("store", Domain::kMemoryController)},
       {"store-eadr", "the same, eADR", store("store-eadr", Domain::kCpuCache)},
