@@ -117,6 +117,27 @@ Result<LogReader*> reader_of(pmstore_log& log) {
   return log.reader.get();
 }
 
+// The replica that was read was dropped: the reader goes on at one that is current.
+Status move_reader(pmstore_log& log) {
+  const uint64_t position = log.reader->position();
+  pmstore_log_session& session = log.session;
+  // That one knows who the others were.
+  std::vector<std::string> servers = session.servers;
+  servers.insert(servers.end(), log.info.replicas.begin(), log.info.replicas.end());
+  PMSTORE_TRY(auto current,
+              session.executor.run(open_current_replica(session.executor, log.info.name,
+                                                        std::move(servers), session.options)));
+  LogReaderOptions options;
+  options.current_replica = true;
+  PMSTORE_TRY(auto moved,
+              session.executor.run(LogReader::open(*current.client, current.info.id, options)));
+  if (position > 0) moved->seek(position);
+  log.reader = std::move(moved);
+  log.info = std::move(current.info);
+  log.replica = std::move(current.client);
+  return {};
+}
+
 ReplicatedLogOptions replicated_options(const pmstore_log_session& session, unsigned flags) {
   ReplicatedLogOptions options;
   options.client = session.options;
@@ -328,9 +349,12 @@ pmstore_log_code pmstore_log_follow(pmstore_log* log, uint32_t timeout_ms, pmsto
     const pmstore_log_code code = locked(log, &slice, [&]() -> Status {
       if (entry == nullptr) return null_argument();
       PMSTORE_TRY(LogReader* const reader, reader_of(*log));
-      return take(*reader,
-                  log->session.executor.run(reader->follow(std::min(left_ns, kFollowSliceNs))),
-                  *entry);
+      const auto got = log->session.executor.run(reader->follow(std::min(left_ns, kFollowSliceNs)));
+      if (!got && got.code() == ErrorCode::kConflict && log->replica) {
+        PMSTORE_TRY_STATUS(move_reader(*log));
+        return make_error(ErrorCode::kTimeout, "it goes on at another replica");
+      }
+      return take(*reader, got, *entry);
     });
     if (code != PMSTORE_LOG_TIMEOUT || left_ns <= kFollowSliceNs) {
       if (code != PMSTORE_LOG_OK && error != nullptr) *error = slice;

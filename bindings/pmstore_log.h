@@ -130,7 +130,10 @@ typedef struct pmstore_log_entry {
  * goes on at the oldest one; DAMAGED. */
 pmstore_log_code pmstore_log_read(pmstore_log* log, pmstore_log_entry* entry,
                                   pmstore_log_error* error);
-/* The same, but waits for one, up to `timeout_ms`: TIMEOUT. */
+/* The same, but waits for one, up to `timeout_ms`: TIMEOUT. Of a replicated log: when nothing comes
+ * for 2 s the members are asked whether the replica that is read was dropped, and reading goes on
+ * at another one then; DISCONNECTED that names a member: for 30 s that one could not be asked
+ * (bring it back, or drop it). The call may take a connect's time-out longer for that. */
 pmstore_log_code pmstore_log_follow(pmstore_log* log, uint32_t timeout_ms, pmstore_log_entry* entry,
                                     pmstore_log_error* error);
 /* Reading goes on at `lsn`, which an append or a read has given; 0: at the oldest entry. */

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "log/entry.h"
+#include "log/internal/log_membership.h"
 #include "log/internal/log_reader_state.h"
 
 namespace pmstore::log {
@@ -33,6 +34,7 @@ base::Task<Result<std::unique_ptr<LogReader>>> LogReader::open(LogClient& client
   PMSTORE_CO_TRY(state->buffer,
                  internal::ReadBuffer::create(*client.state_->device,
                                               State::kWindowAt + options.window_bytes));
+  state->replicated = !info.replicas.empty();
   state->position = state->start = info.start_lsn;
   state->tail = std::max(info.tail_lsn, options.unpublished_to_lsn);
   co_return std::unique_ptr<LogReader>(new LogReader(std::move(state)));
@@ -72,6 +74,7 @@ base::Task<Result<LogEntry>> LogReader::State::next() {
   position = expected_lsn = found.next_lsn;
   last_index = found.index;
   last_incarnation = found.incarnation;
+  news = true;
   co_return entry;
 }
 
@@ -134,6 +137,47 @@ base::Task<Status> LogReader::seek_to_tail() {
 
 base::Task<Result<LogEntry>> LogReader::next() { return state_->next(); }
 
+// False: the members have gone on without this replica.
+base::Task<Result<bool>> LogReader::State::is_current() {
+  PMSTORE_CO_TRY(const LogInfo own, co_await client.state_->ask(client, log.reply.id));
+  LogClientOptions asking = client.state_->options;
+  asking.client = 0;
+  const std::vector<std::string> nobody;
+  const auto asked =
+      co_await internal::ask_servers(client.executor(), log.name, own.replicas, nobody, asking);
+  PMSTORE_CO_TRY(const auto decided, internal::decide_membership(asked, nobody));
+  if (decided.number == own.membership) co_return decided.replicas == own.replicas;
+  if (!decided.pending) co_return false;
+  co_return make_error(ErrorCode::kConflict,
+                       "not all members have recorded the newest decision about them");
+}
+
+base::Task<Status> LogReader::State::watch_membership() {
+  if (!replicated) co_return Status{};
+  base::Executor& executor = client.executor();
+  if (news) quiet_since_ns = executor.now_ns();
+  news = false;
+  if (executor.now_ns() - quiet_since_ns < options.ask_members_ns) co_return Status{};
+  const auto current = co_await is_current();
+  quiet_since_ns = executor.now_ns();
+  if (current) {
+    unknown_since_ns.reset();
+    if (*current) co_return Status{};
+    co_return make_error(
+        ErrorCode::kConflict,
+        fmt::format("this replica of the log {} was dropped, and nothing new comes "
+                    "here: go on at lsn {} of one that is current",
+                    log.name, position));
+  }
+  if (!unknown_since_ns) unknown_since_ns = quiet_since_ns;
+  if (quiet_since_ns - *unknown_since_ns < options.unknown_ns) co_return Status{};
+  co_return make_error(
+      ErrorCode::kDisconnected,
+      fmt::format("it is not known whether this replica of the log {} is still current ({}): bring "
+                  "that member back, or drop it",
+                  log.name, current.error().to_string()));
+}
+
 base::Task<Result<LogEntry>> LogReader::follow(uint64_t timeout_ns) {
   State& state = *state_;
   base::Executor& executor = state.client.executor();
@@ -148,6 +192,7 @@ base::Task<Result<LogEntry>> LogReader::follow(uint64_t timeout_ns) {
     }
     co_await executor.sleep_for(std::min(pause_ns, deadline_ns - now_ns));
     pause_ns = std::min(2 * pause_ns, state.options.max_poll_ns);
+    PMSTORE_CO_TRY_STATUS(co_await state.watch_membership());
     // The words alone: the log itself is left in peace while nothing comes.
     PMSTORE_CO_TRY_STATUS(co_await state.read_words());
     if (state.position < state.tail || state.sealed) entry = co_await state.next();

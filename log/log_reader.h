@@ -29,6 +29,10 @@ struct LogReaderOptions {
   uint64_t max_poll_ns = 1'000'000;
   // The log is replicated, and it is known that this replica is current (log/replicated_log.h).
   bool current_replica = false;
+  // Then follow() asks the members, when nothing has come for so long, whether it still is ...
+  uint64_t ask_members_ns = 2'000'000'000;
+  // ... and gives up when they could not all be asked for so long.
+  uint64_t unknown_ns = 30'000'000'000;
   // For making replicas equal: entries up to here are read although nobody has published them.
   uint64_t unpublished_to_lsn = 0;
 };
@@ -57,7 +61,10 @@ class LogReader {
   // gone: seek(start_lsn()) goes on; Damaged when it was lost: skip_damaged() goes on;
   // InvalidArgument when the log was deleted. Errors of the session.
   base::Task<Result<LogEntry>> next();
-  // The same, but waits at the tail up to `timeout_ns` (Timeout).
+  // The same, but waits at the tail up to `timeout_ns` (Timeout), and while members are asked as
+  // long as a connect takes. Conflict: this replica was dropped, and nothing new comes here: open
+  // another (open_current_replica()), and seek(position()). Disconnected that names a
+  // member: for unknown_ns that one could not be asked.
   base::Task<Result<LogEntry>> follow(uint64_t timeout_ns);
   // Looks for the next whole entry and stands before it, or at the tail.
   base::Task<Result<DamagedRange>> skip_damaged();

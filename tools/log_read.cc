@@ -160,8 +160,27 @@ void end_on_interrupt() {
   sigaction(SIGTERM, &action, nullptr);
 }
 
+// Goes on at a replica that is current, behind what was read.
+base::Task<Status> move_on(std::unique_ptr<log::LogReader>& reader, log::CurrentReplica& at,
+                           const LogCommandOptions& options) {
+  // The one that was dropped knows who the others were.
+  std::vector<std::string> servers = options.replicas;
+  servers.insert(servers.end(), at.info.replicas.begin(), at.info.replicas.end());
+  auto found = co_await log::open_current_replica(at.client->executor(), options.name, servers,
+                                                  log_client_options(options.session));
+  if (!found) co_return std::move(found.error());
+  PMSTORE_CO_TRY(auto moved, co_await log::LogReader::open(*found->client, found->info.id,
+                                                           reading(found->info)));
+  if (reader->position() > 0) moved->seek(reader->position());
+  reader = std::move(moved);
+  at = std::move(*found);
+  co_return Status{};
+}
+
+// `at`: a replica, or the only server that has the log (`client` then).
 base::Task<int> follow_entries(log::LogClient& client, const log::LogInfo& info,
-                               const LogCommandOptions& options) {
+                               const LogCommandOptions& options,
+                               log::CurrentReplica* at = nullptr) {
   constexpr uint64_t kLookForInterruptNs = 100'000'000;
   const std::string what = what_of("follow", options);
   auto reader = co_await log::LogReader::open(client, info.id, reading(info));
@@ -170,22 +189,28 @@ base::Task<int> follow_entries(log::LogClient& client, const log::LogInfo& info,
   if (!began) co_return fail(kProgram, what, began.error());
   EntryPrinter printer(options, /*collect=*/false);
   const uint64_t wait_ns = static_cast<uint64_t>(options.wait_seconds * 1e9);
-  uint64_t last_ns = client.executor().now_ns();
+  base::Executor& executor = client.executor();  // the client may change
+  uint64_t last_ns = executor.now_ns();
   while (!interrupted.load() && (options.limit == 0 || printer.count() < options.limit)) {
     const auto entry = co_await (*reader)->follow(kLookForInterruptNs);
     if (entry) {
-      last_ns = client.executor().now_ns();
+      last_ns = executor.now_ns();
       printer.entry(*entry);
       std::fflush(stdout);
       continue;
     }
     if (entry.code() == ErrorCode::kSealed) break;
     if (entry.code() == ErrorCode::kTimeout) {
-      if (wait_ns > 0 && client.executor().now_ns() - last_ns >= wait_ns) break;
+      if (wait_ns > 0 && executor.now_ns() - last_ns >= wait_ns) break;
       continue;
     }
     if (const auto gone = not_there(options, printer, **reader, info, entry.error())) {
       co_return fail(kProgram, what, *gone);
+    }
+    if (at != nullptr && entry.code() == ErrorCode::kConflict) {
+      const Status moved = co_await move_on(*reader, *at, options);
+      if (!moved) co_return fail(kProgram, what, moved.error());
+      continue;
     }
     const Status on = co_await go_on_after(**reader, entry.error(), what, printer);
     if (!on) co_return fail(kProgram, what, on.error());
@@ -220,13 +245,13 @@ base::Task<int> follow_log(log::LogClient& client, const LogCommandOptions& opti
 
 base::Task<int> follow_replicas(base::Executor& executor, const LogCommandOptions& options) {
   end_on_interrupt();
-  const auto at = co_await log::open_current_replica(executor, options.name, options.replicas,
-                                                     log_client_options(options.session));
+  auto at = co_await log::open_current_replica(executor, options.name, options.replicas,
+                                               log_client_options(options.session));
   if (!at) {
     co_return fail(kProgram, what_of("follow", options),
                    at.error().message + advice(at.error(), options));
   }
-  co_return co_await follow_entries(*at->client, at->info, options);
+  co_return co_await follow_entries(*at->client, at->info, options, &*at);
 }
 
 }  // namespace pmstore::tools

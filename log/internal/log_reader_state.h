@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "log/internal/log_client_state.h"
@@ -60,6 +61,9 @@ struct LogReader::State {
                                      {log.data_bytes(), limit, log.reply.salt});
   }
   bool follows_the_last(const internal::ParsedEntry& entry) const;
+  // At the tail: is the replica still current? Conflict: no. Asks now and then.
+  base::Task<Status> watch_membership();
+  base::Task<Result<bool>> is_current();
   Error trimmed() const;
   Error damaged() const;
   Status nothing_there() const;
@@ -78,6 +82,12 @@ struct LogReader::State {
   uint64_t window_bytes = 0;
   uint64_t limit = 0;
   internal::ParsedEntry found;
+  // Of a replica: since when nothing has come and the members were not asked; since when they could
+  // not be.
+  bool replicated = false;
+  bool news = true;
+  uint64_t quiet_since_ns = 0;
+  std::optional<uint64_t> unknown_since_ns;
   // The entry before `expected_lsn`, if that is where reading goes on.
   uint64_t expected_lsn = UINT64_MAX;
   uint64_t last_index = 0;

@@ -231,6 +231,35 @@ class Commands(Servers):
         self.assertRegex(why.decode(), "Fenced.* 5 entries before it are durable")
         self.assertEqual(self.good("read", "news", at=(1,)), b"item 2\nitem 3\nitem 4\nstolen\n")
 
+    def test_a_follower_goes_on_elsewhere_when_its_replica_is_dropped(self):
+        self.good("append", "news", "--create", "before", at=(0, 1, 2))
+        follower = subprocess.Popen(
+            [os.path.join(BIN, "pmstore"), "log", "follow", "news", "--limit", "3",
+             *self.replicas(2)], stdout=subprocess.PIPE)
+        self.addCleanup(follower.kill)
+        self.assertEqual(follower.stdout.readline(), b"before\n")
+        self.good("drop-member", "news", self.uris[2])
+        self.good("append", "news", "without it")
+        self.assertEqual(follower.stdout.readline(), b"without it\n")
+        self.good("append", "news", "the last")
+        self.assertEqual(follower.wait(60), 0)
+        self.assertEqual(follower.stdout.read(), b"the last\n")
+        follower.stdout.close()
+
+    def test_a_follower_ends_when_its_replica_is_dropped_and_nobody_knows_more(self):
+        self.good("append", "news", "--create", "before", at=(0, 1, 2))
+        follower = subprocess.Popen(
+            [os.path.join(BIN, "pmstore"), "log", "follow", "news", "--timeout", "2",
+             *self.replicas(2)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(follower.kill)
+        self.assertEqual(follower.stdout.readline(), b"before\n")
+        self.kill(0)
+        self.kill(1)
+        out, why = follower.communicate(timeout=100)
+        self.assertEqual((follower.returncode, out), (1, b""))
+        self.assertEqual(why.count(b"\n"), 1, why)
+        self.assertRegex(why.decode(), f"({self.uris[0]}|{self.uris[1]}).*drop it")
+
     def test_too_few_that_stay_go_on_only_by_force(self):
         self.good("append", "log", "one", "--create", at=(0, 1, 2))
         self.kill(0)

@@ -254,5 +254,74 @@ TEST_P(Replicated, AFollowerOfOneServerSeesWhatAllHave) {
   at->client.reset();
 }
 
+TEST_P(Replicated, AFollowerIsToldWhenItsServerIsDropped) {
+  create();
+  log_ = open({0}, how());
+  ASSERT_NE(log_, nullptr);
+  ASSERT_TRUE(append(*log_, 2));
+  auto at = run(log::open_current_replica(executor_, "log", uris({2}), client_options()));
+  ASSERT_TRUE(at) << at.error().to_string();
+  log::LogReaderOptions reading;
+  reading.current_replica = true;
+  reading.ask_members_ns = 50'000'000;
+  auto from = reader(*at->client, at->info.id, reading);
+  ASSERT_NE(from, nullptr);
+  for (uint64_t i = 0; i < 2; ++i) ASSERT_TRUE(run(from->follow(kPatientTimeoutNs)));
+  const auto nothing = run(from->follow(4 * reading.ask_members_ns));
+  EXPECT_EQ(nothing.code(), ErrorCode::kTimeout) << "it is current";
+
+  ASSERT_TRUE(run(log_->close()));
+  log::ReplicatedLogOptions options = how();
+  options.drop = uris({2});
+  log_ = open({0}, options);
+  ASSERT_NE(log_, nullptr);
+  ASSERT_TRUE(append(*log_));
+  // Also when one does not wait long at a time.
+  Result<log::LogEntry> told = make_error(ErrorCode::kTimeout);
+  const uint64_t give_up_ns = executor_.now_ns() + kPatientTimeoutNs;
+  while (!told && told.code() == ErrorCode::kTimeout && executor_.now_ns() < give_up_ns) {
+    told = run(from->follow(reading.ask_members_ns / 10));
+  }
+  ASSERT_FALSE(told);
+  EXPECT_EQ(told.code(), ErrorCode::kConflict) << told.error().to_string();
+  EXPECT_NE(told.error().message.find("was dropped"), std::string::npos) << told.error().message;
+  // It knows where it was, and the server that was dropped who the others are.
+  auto current = run(log::open_current_replica(executor_, "log", uris({2}), client_options()));
+  ASSERT_TRUE(current) << current.error().to_string();
+  auto moved = reader(*current->client, current->info.id, reading);
+  ASSERT_NE(moved, nullptr);
+  moved->seek(from->position());
+  const auto entry = run(moved->follow(kPatientTimeoutNs));
+  ASSERT_TRUE(entry) << entry.error().to_string();
+  EXPECT_EQ(entry->index, 3u);
+  moved.reset();
+  current->client.reset();
+  from.reset();
+  at->client.reset();
+}
+
+TEST_P(Replicated, AFollowerIsToldWhenTheMembersCannotBeAsked) {
+  create();
+  auto with = client_options();
+  with.connect_timeout_ns = short_timeout_ns();
+  auto at = run(log::open_current_replica(executor_, "log", uris({0}), with));
+  ASSERT_TRUE(at) << at.error().to_string();
+  log::LogReaderOptions reading;
+  reading.current_replica = true;
+  reading.ask_members_ns = 50'000'000;
+  reading.unknown_ns = 200'000'000;
+  auto from = reader(*at->client, at->info.id, reading);
+  ASSERT_NE(from, nullptr);
+  servers_[1]->kill();
+  const auto told = run(from->follow(kPatientTimeoutNs));
+  ASSERT_FALSE(told);
+  EXPECT_EQ(told.code(), ErrorCode::kDisconnected) << told.error().to_string();
+  EXPECT_NE(told.error().message.find("or drop it"), std::string::npos) << told.error().message;
+  EXPECT_NE(told.error().message.find(uri(1)), std::string::npos) << told.error().message;
+  from.reset();
+  at->client.reset();
+  servers_[1].reset();
+}
+
 }  // namespace
 }  // namespace pmstore::scenario
