@@ -97,6 +97,13 @@ Status RestartedReplicas::start() {
     const std::vector<std::string> alone = {servers_.uri(gone_)};
     if (info && info->replicas == alone) gone_ = servers_.count();
   }
+  for (size_t i = 0; i < servers_.count(); ++i) {
+    const auto info = servers_.info(i);
+    if (!info && info.code() == ErrorCode::kNotFound) continue;  // to be added just now
+    if (!info) return info.error();
+    seen_ = std::max(seen_, info->next_index - 1);
+    if (i != gone_) membership_ = std::max(membership_, info->membership);
+  }
   if (gone_ < servers_.count()) servers_.kill(gone_);
   return servers_.set_gone(gone_);
 }
@@ -111,16 +118,8 @@ Result<ReplicaContent> RestartedReplicas::content() {
 Result<uint64_t> RestartedReplicas::recover() {
   PMSTORE_TRY_STATUS(start());
   std::vector<std::string> here;
-  uint64_t seen = 0;  // by readers, before anything was taken over
-  uint64_t membership = 0;
   for (size_t i = 0; i < servers_.count(); ++i) {
-    if (!servers_.runs(i)) continue;
-    here.push_back(servers_.uri(i));
-    const auto info = servers_.info(i);
-    if (!info && info.code() == ErrorCode::kNotFound) continue;  // to be added just now
-    if (!info) return info.error();
-    seen = std::max(seen, info->next_index - 1);
-    membership = std::max(membership, info->membership);
+    if (servers_.runs(i)) here.push_back(servers_.uri(i));
   }
   Status opened;
   if (gone_ < servers_.count()) {
@@ -135,15 +134,17 @@ Result<uint64_t> RestartedReplicas::recover() {
   if (!opened) {
     return make_error(opened.code(), "it cannot be taken over: " + opened.error().message);
   }
+  PMSTORE_TRY(const ReplicaContent shown, replica_content(servers_, *log_));  // to readers
   PMSTORE_TRY(const ReplicaContent found, content());
-  if (found.last < seen) {
+  if (shown.last != found.last) return make_error(ErrorCode::kDamaged, "not all is published");
+  if (found.last < seen_) {
     return make_error(
         ErrorCode::kDamaged,
-        fmt::format("readers saw entry {}, and {} is the last one", seen, found.last));
+        fmt::format("readers saw entry {}, and {} is the last one", seen_, found.last));
   }
-  if (log_->membership() < membership) {
+  if (log_->membership() < membership_) {
     return make_error(ErrorCode::kDamaged, fmt::format("membership {} came back, and {} had been",
-                                                       log_->membership(), membership));
+                                                       log_->membership(), membership_));
   }
   return found.digest();
 }

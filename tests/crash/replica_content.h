@@ -57,6 +57,10 @@ class RestartedReplicas final : public Restarted {
   ReplicaServers servers_;
   std::unique_ptr<log::ReplicatedLog> log_;
   size_t gone_ = 0;
+  // Before anything was taken over, of all servers: the newest entry that a reader saw, and the
+  // highest membership of those that are there.
+  uint64_t seen_ = 0;
+  uint64_t membership_ = 0;
 };
 
 }  // namespace pmstore::crash

@@ -75,6 +75,11 @@ class ReplicaLife final : public Life {
   void settled();
   void take_over(const Members& members, const std::vector<std::string>& dropped);
   void make_room_for(uint64_t entries);
+  void all_have_the_same() {
+    if (machine_) pass(20'000);  // the RNIC holds what it has acknowledged
+    const auto content = replica_content(*servers_, *log_);
+    PMSTORE_CHECK(content.has_value(), content ? "" : content.error().message.c_str());
+  }
   Task<void> append_one(ReplicatedLog& log, bool may_fail);
   static void must(const Status& done) {
     PMSTORE_CHECK(done.has_value(), done ? "" : done.error().to_string().c_str());
@@ -307,6 +312,7 @@ void ReplicaLife::take_over(const Members& members, const std::vector<std::strin
   PMSTORE_CHECK(opened.has_value(), opened ? "" : opened.error().message.c_str());
   log_ = std::move(*opened);
   PMSTORE_CHECK(log_->next_index() > acknowledged_, "what was acknowledged is there");
+  all_have_the_same();
   settled();
 }
 
@@ -324,6 +330,7 @@ void ReplicaLife::add(size_t server) {
   members_.back().push_back(server);
   promise();
   must(run(log_->add(ReplicaServers::uri(server), true)));
+  all_have_the_same();
   settled();
 }
 

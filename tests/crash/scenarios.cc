@@ -1,6 +1,7 @@
 #include "tests/crash/life.h"
 #include "tests/crash/log_life.h"
 #include "tests/crash/pool_life.h"
+#include "tests/crash/replica_decisions_life.h"
 #include "tests/crash/replica_life.h"
 #include "tests/crash/ring_life.h"
 #include "tests/crash/ring_rnic_life.h"
@@ -11,15 +12,20 @@
 namespace pmstore::crash {
 namespace {
 
+using persist::Domain;
+
 std::function<std::unique_ptr<Life>(uint64_t)> replicas(std::string name,
                                                         const ReplicaLifeOptions& what) {
   return [=](uint64_t seed) { return replica_life(name, seed, what); };
 }
 
+std::unique_ptr<Life> replica_decisions(uint64_t seed) {
+  return replica_decisions_life("replica-decisions", seed);
+}
+
 }  // namespace
 
 const std::vector<Scenario>& scenarios() {
-  using persist::Domain;
   static const auto ring = [](std::string name, Domain domain, RingWriter writer) {
     return [=](uint64_t seed) { return ring_life(name, seed, domain, writer); };
   };
@@ -61,8 +67,10 @@ const std::vector<Scenario>& scenarios() {
       {"log-ddio", "the same, eADR, DDIO on",
        log("log-ddio", Domain::kCpuCache, log::LogWriter::kDevice)},
       {"replicas2", "a log on two servers, whose CPUs store; each may be gone for good; ADR",
-       replicas("replicas2", {.servers = 2}), false},
-      {"replicas3", "the same on three", replicas("replicas3", {.servers = 3}), false},
+       replicas("replicas2", {.servers = 2}), true, false},
+      {"replicas3", "the same on three", replicas("replicas3", {.servers = 3}), true, false},
+      {"replica-decisions", "who decides about the members of a replicated log; no power cuts",
+       replica_decisions, true, false},
       {"replicas2-rnic", "a log on two servers, one-sided, on the modelled machine, ADR",
        replicas("replicas2-rnic", {.servers = 2, .rnic = true}), false},
       {"replicas3-rnic", "the same on three",

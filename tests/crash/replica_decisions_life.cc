@@ -1,0 +1,257 @@
+#include "tests/crash/replica_decisions_life.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "model/page_bytes.h"
+#include "tests/crash/replica_content.h"
+#include "tests/crash/replica_servers.h"
+
+namespace pmstore::crash {
+namespace {
+
+using base::Task;
+using log::ReplicatedLog;
+using log::ReplicatedLogOptions;
+using Opened = Result<std::unique_ptr<ReplicatedLog>>;
+using Servers = std::vector<size_t>;
+
+constexpr auto kDomain = persist::Domain::kMemoryController;
+constexpr size_t kServers = 3;
+constexpr uint64_t kRaces = 24;
+constexpr uint64_t kDistanceNs = 700;
+
+class ReplicaDecisionsLife final : public Life {
+ public:
+  ReplicaDecisionsLife(const std::string& scenario, uint64_t seed)
+      : Life(scenario, seed),
+        executor_(clock_, base::ExecutorOptions{.seed = seed + 1}),
+        memory_(ReplicaServers::memory_bytes(kServers)) {
+    ReplicaServers::format(memory_.bytes(), kServers, kDomain);
+    servers_.emplace(executor_, memory_.bytes(), kServers, kDomain);
+    must(servers_->open());
+    for (size_t i = 0; i < kServers; ++i) must(servers_->start(i));
+    must(executor_.run(ReplicatedLog::create(executor_, kReplicatedName,
+                                             {.bytes = kReplicatedBytes}, servers_->uris(), {})));
+    refused();
+    unfinished();
+    another_log();
+    for (uint64_t i = 0; i < kRaces; ++i) take_it_from_each_other(i * kDistanceNs);
+    change({0, 1}, {2});
+    for (uint64_t i = 0; i < kRaces; ++i) open_while_one_is_added(i * kDistanceNs, i % 2);
+    log_.reset();
+    servers_.reset();
+    trace_.domain = kDomain;
+    trace_.initial.assign(64, std::byte());
+    allow({kNothing});
+  }
+  Result<std::unique_ptr<Restarted>> restart(std::span<std::byte> memory) const override {
+    return std::unique_ptr<Restarted>(new Nobody(memory));
+  }
+
+ private:
+  // The trace is empty: there is nothing to start on.
+  class Nobody final : public Restarted {
+   public:
+    explicit Nobody(std::span<std::byte> memory) : memory_(memory, {.domain = kDomain}) {}
+    std::vector<persist::Memory*> memories() override { return {&memory_}; }
+    Result<uint64_t> recover() override { return kNothing; }
+    Result<uint64_t> work() override { return kNothing; }
+
+   private:
+    persist::Memory memory_;
+  };
+
+  // ---- what the life consists of ----
+  void refused();
+  void unfinished();
+  void another_log();
+  void take_it_from_each_other(uint64_t ns);
+  void open_while_one_is_added(uint64_t ns, size_t stays);
+
+  // ---- the pieces ----
+  static std::vector<std::string> uris(const Servers& servers) {
+    std::vector<std::string> all;
+    for (const size_t server : servers) all.push_back(ReplicaServers::uri(server));
+    return all;
+  }
+  Task<Opened> open(Servers named, Servers dropped, bool gone) {
+    ReplicatedLogOptions options;
+    options.producer.takeover = log::Takeover::kSteal;
+    options.drop = uris(dropped);
+    options.dropped_are_gone = gone;
+    return ReplicatedLog::open(executor_, kReplicatedName, uris(named), options);
+  }
+  // From here on these are the members.
+  void change(const Servers& named, const Servers& dropped, bool gone = false) {
+    log_.reset();
+    auto opened = executor_.run(open(named, dropped, gone));
+    PMSTORE_CHECK(opened.has_value(), opened ? "" : opened.error().message.c_str());
+    log_ = std::move(*opened);
+    all_have_the_same();
+  }
+  // Io: nobody listens there, and it is no file.
+  void must_fail(ErrorCode code, const Servers& named, const Servers& dropped) {
+    const auto opened = executor_.run(open(named, dropped, false));
+    PMSTORE_CHECK(!opened && opened.code() == code,
+                  opened ? "it must not be opened so" : opened.error().message.c_str());
+  }
+  void append() {
+    const auto appended = executor_.run(append_texts(*log_, 1));
+    PMSTORE_CHECK(appended.has_value(), appended ? "" : appended.error().message.c_str());
+    PMSTORE_CHECK(told_.insert(appended->index).second, "an index is given once");
+    make_room();
+  }
+  void make_room() {
+    if (log_->next_index() > 5) must(executor_.run(log_->trim_below_index(log_->next_index() - 3)));
+  }
+  void add(size_t server) {
+    must(executor_.run(log_->add(ReplicaServers::uri(server), true)));
+    all_have_the_same();
+  }
+  void all_have_the_same() {
+    const auto content = replica_content(*servers_, *log_);
+    PMSTORE_CHECK(content.has_value(), content ? "" : content.error().message.c_str());
+    PMSTORE_CHECK(told_.empty() || content->last >= *told_.rbegin(), "what was told is there");
+  }
+  // Takes it over after so long, and appends six entries, one after the other.
+  Task<void> take_and_append(uint64_t ns, Servers named, std::optional<size_t> adds);
+  void wait() {
+    executor_.run([](base::Executor& executor, const uint64_t& left) -> Task<void> {
+      while (left > 0) co_await executor.sleep_for(1000);
+    }(executor_, under_way_));
+  }
+  static void must(const Status& done) {
+    PMSTORE_CHECK(done.has_value(), done ? "" : done.error().message.c_str());
+  }
+
+  base::VirtualClock clock_;
+  base::Executor executor_;
+  model::PageBytes memory_;
+  std::optional<ReplicaServers> servers_;
+  std::unique_ptr<ReplicatedLog> log_;
+  std::set<uint64_t> told_;  // indexes that were acknowledged
+  uint64_t under_way_ = 0;
+  bool added_ = false;
+};
+
+// Too few would stay; a member cannot be asked.
+void ReplicaDecisionsLife::refused() {
+  change({0}, {});
+  append();
+  log_.reset();
+  must_fail(ErrorCode::kConflict, {0}, {1, 2});
+  servers_->kill(1);
+  must_fail(ErrorCode::kIo, {0}, {});
+  must(servers_->start(1));
+  change({2}, {1});
+  append();
+  log_.reset();
+  must_fail(ErrorCode::kConflict, {2}, {0});  // one of two, and not the first
+  servers_->kill(0);
+  servers_->kill(2);
+  must_fail(ErrorCode::kIo, {1}, {});
+  must(servers_->start(0));
+  must(servers_->start(2));
+  change({1}, {});  // which knows only who the others were
+  PMSTORE_CHECK(log_->replicas() == uris({0, 2}), "what was dropped stays so");
+  append();
+  add(1);
+  append();
+}
+
+// A decision that one member only has recorded.
+void ReplicaDecisionsLife::unfinished() {
+  change({0, 2}, {1});
+  log_.reset();
+  const auto info = servers_->info(0);
+  PMSTORE_CHECK(info && info->replicas == uris({0, 2}), "one was dropped");
+  log::ReplicaPlace place;
+  place.replicas = uris({0, 2, 1});
+  place.membership = info->membership + 1;
+  must(servers_->host(0).store().set_membership(info->id, info->membership, place));
+  must_fail(ErrorCode::kConflict, {0, 2}, {1});
+  change({2, 0}, {});
+  PMSTORE_CHECK(log_->replicas() == uris({0, 2, 1}), "it is finished");
+  append();
+}
+
+// Not one of the members', but of that name.
+void ReplicaDecisionsLife::another_log() {
+  change({0}, {1});
+  append();
+  log::LogStore& store = servers_->host(1).store();
+  must(store.erase(servers_->info(1)->id));
+  const auto other = store.create(kReplicatedName, {.bytes = kReplicatedBytes}, {});
+  PMSTORE_CHECK(other.has_value(), "there is room again");
+  const Status added = executor_.run(log_->add(ReplicaServers::uri(1), true));
+  PMSTORE_CHECK(!added && added.code() == ErrorCode::kConflict, "it is not this log's");
+  log_.reset();
+  must_fail(ErrorCode::kConflict, {0, 1}, {});
+  must(store.erase(other->id));
+  change({0}, {});
+  add(1);
+  append();
+}
+
+Task<void> ReplicaDecisionsLife::take_and_append(uint64_t ns, Servers named,
+                                                 std::optional<size_t> adds) {
+  co_await executor_.sleep_for(ns);
+  auto opened = co_await open(std::move(named), {}, false);
+  if (opened && adds) {
+    const Status added = co_await (*opened)->add(ReplicaServers::uri(*adds), true);
+    added_ = added.has_value();
+  }
+  for (int i = 0; opened && i < 6; ++i) {
+    const auto appended = co_await append_texts(**opened, 1);
+    if (!appended) break;
+    PMSTORE_CHECK(told_.insert(appended->index).second, "an index is given once");
+  }
+  --under_way_;
+}
+
+void ReplicaDecisionsLife::take_it_from_each_other(uint64_t ns) {
+  log_.reset();
+  under_way_ = 2;
+  executor_.spawn(take_and_append(0, {0}, {}));
+  executor_.spawn(take_and_append(ns, {2}, {}));
+  wait();
+  change({1}, {});
+  make_room();
+}
+
+// One who has asked for the members before, and appends behind that, may not be believed by fewer
+// than all of them: the first one of before is gone then.
+void ReplicaDecisionsLife::open_while_one_is_added(uint64_t ns, size_t stays) {
+  const size_t other = 1 - stays;
+  change({stays}, {other}, true);
+  log_.reset();
+  added_ = false;
+  under_way_ = 2;
+  executor_.spawn(take_and_append(20'000, {stays}, other));
+  executor_.spawn(take_and_append(20'000 + ns, {stays}, {}));
+  wait();
+  if (!added_) {
+    change({stays}, {});
+    return add(other);
+  }
+  servers_->kill(stays);
+  change({other}, {stays}, true);
+  must(servers_->start(stays));
+  make_room();
+  add(stays);
+}
+
+}  // namespace
+
+std::unique_ptr<Life> replica_decisions_life(const std::string& scenario, uint64_t seed) {
+  return std::make_unique<ReplicaDecisionsLife>(scenario, seed);
+}
+
+}  // namespace pmstore::crash
