@@ -13,6 +13,11 @@ target_link_options(pmstore_options INTERFACE -Wl,--as-needed)
 find_package(Threads REQUIRED)
 target_link_libraries(pmstore_options INTERFACE Threads::Threads)
 
+# In a unity build every source is in an included file, so g++ calls anonymous namespaces a mistake.
+if(CMAKE_UNITY_BUILD)
+  target_compile_options(pmstore_options INTERFACE -Wno-subobject-linkage)
+endif()
+
 set(PMSTORE_SANITIZE "" CACHE STRING "address or thread, or empty; set by the presets")
 if(PMSTORE_SANITIZE STREQUAL "address")
   target_compile_options(pmstore_options INTERFACE -fsanitize=address,undefined

@@ -20,7 +20,7 @@ constexpr uint32_t kReplyArenaBytes = 64 * 1024;
 // How often close() looks whether the server has taken the lease back.
 constexpr uint64_t kClosePauseNs = 200'000;
 
-Error bad_answer(std::string_view what) {
+Error bad_handshake(std::string_view what) {
   return make_error(ErrorCode::kProtocol,
                     fmt::format("the server's handshake with a producer {}; is it a pmstore server "
                                 "of this version?",
@@ -119,23 +119,23 @@ base::Task<Status> LogProducer::State::connect(uint64_t membership) {
 // What addresses are computed from.
 Status LogProducer::State::check_answer() {
   const std::span<const std::byte> given = connection->peer_hello();
-  if (given.size() != sizeof answer) return bad_answer("has the wrong length");
+  if (given.size() != sizeof answer) return bad_handshake("has the wrong length");
   std::memcpy(&answer, given.data(), sizeof answer);
   if (answer.magic != kLogProtocolMagic || answer.version != kLogProtocolVersion) {
-    return bad_answer("is of another version");
+    return bad_handshake("is of another version");
   }
   if (answer.domain > static_cast<uint8_t>(persist::Domain::kCpuCache) ||
       answer.landing > static_cast<uint8_t>(persist::WriteLanding::kCpu)) {
-    return bad_answer("names no persistence domain");
+    return bad_handshake("names no persistence domain");
   }
   if (answer.tail.bytes != sizeof(uint64_t) || answer.lease_ms == 0) {
-    return bad_answer("grants no tail or no lease");
+    return bad_handshake("grants no tail or no lease");
   }
   if (answer.data.bytes != log.data_bytes() || answer.start_lsn > answer.tail_lsn ||
       answer.tail_lsn - answer.start_lsn > answer.data.bytes ||
       !is_boundary(answer.start_lsn, answer.data.bytes) ||
       !is_boundary(answer.tail_lsn, answer.data.bytes)) {
-    return bad_answer("grants an impossible log");
+    return bad_handshake("grants an impossible log");
   }
   if (!connection->capabilities().write_after_write) {
     return make_error(ErrorCode::kUnsupported,

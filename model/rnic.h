@@ -22,6 +22,8 @@
 
 namespace pmstore::model {
 
+inline constexpr uint32_t kAtomicBytes = 8;  // what an atomic operation reads and writes
+
 class Cluster;
 class Host;
 

@@ -11,7 +11,6 @@ namespace pmstore::model {
 
 namespace {
 
-constexpr uint32_t kAtomicBytes = 8;
 constexpr uint32_t kCompletionBytes = 64;
 
 void* remote_memory(const fabric::WorkRequest& request) {

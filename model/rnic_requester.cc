@@ -12,7 +12,6 @@ namespace pmstore::model {
 
 namespace {
 
-constexpr uint32_t kAtomicBytes = 8;
 constexpr uint32_t kWqeReadBytes = 256;  // of one PCIe read of descriptors
 
 uint64_t wqe_number(const Operation* operation) {

@@ -12,7 +12,7 @@ namespace {
 // Under lock discipline rnic a write of a record that nobody has read loses only races; it may
 // simply look again, but not for ever.
 constexpr unsigned kRnicAttempts = 64;
-constexpr uint64_t kLongestPauseNs = 256'000;
+constexpr uint64_t kMostPauseNs = 256'000;
 
 }  // namespace
 
@@ -78,7 +78,7 @@ Task<Status> Client::State::write_one_rnic(WriteKind kind, TableId table, std::s
       co_return std::move(done);
     }
     co_await executor.sleep_for(executor.random().below(pause_ns));
-    if (pause_ns < kLongestPauseNs) pause_ns *= 2;
+    if (pause_ns < kMostPauseNs) pause_ns *= 2;
   }
 }
 

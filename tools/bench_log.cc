@@ -11,6 +11,7 @@
 #include "tools/command_line.h"
 #include "tools/commands.h"
 #include "tools/console.h"
+#include "tools/invalid_argument.h"
 #include "tools/log_load.h"
 #include "tools/micro_options.h"
 #include "tools/revision.h"
@@ -36,25 +37,24 @@ Result<std::string> check_uri(std::string_view text) {
   return std::string(text);
 }
 
-Error wrong(std::string_view why) {
-  return make_error(ErrorCode::kInvalidArgument, std::string(why));
-}
-
 Status complete_replicated(const LogLoadOptions& load) {
-  if (load.model.on()) return wrong("the model has one server: leave --model or --replica out");
+  if (load.model.on())
+    return invalid_argument("the model has one server: leave --model or --replica out");
   if (load.mode == LogMode::kShared) {
-    return wrong("a replicated log has one producer: use --mode exclusive");
+    return invalid_argument("a replicated log has one producer: use --mode exclusive");
   }
   for (const std::string& uri : load.replicas) {
     if (std::count(load.replicas.begin(), load.replicas.end(), uri) > 1) {
-      return wrong(fmt::format("--replica {} is given twice", uri));
+      return invalid_argument(fmt::format("--replica {} is given twice", uri));
     }
     const bool local = fabric::parse_uri(uri)->scheme == fabric::Scheme::kLocal;
     if (local && load.threads > 1) {
-      return wrong("--replica local:PATH is served by the one thread: leave --threads out");
+      return invalid_argument(
+          "--replica local:PATH is served by the one thread: leave --threads out");
     }
     if (!local && !load.session.assume_domain.empty()) {
-      return wrong("--assume-domain is for pools that are opened here: give it to pmstored");
+      return invalid_argument(
+          "--assume-domain is for pools that are opened here: give it to pmstored");
     }
   }
   return {};
@@ -69,16 +69,16 @@ Status complete(LogCommand& command) {
   load.log_bytes = *parse_bytes(command.log_bytes);
   const bool automatic = load.strategy == persist::WriteStrategy::kAuto;
   if (load.payload_bytes < kLogTagBytes || load.payload_bytes > log::kMaxEntryBytes) {
-    return wrong(
+    return invalid_argument(
         fmt::format("--payload {}: an entry has {} to {} bytes here, so that it can name "
                     "itself",
                     command.payload, kLogTagBytes, log::kMaxEntryBytes));
   }
   if (load.threads > load.producers) {
-    return wrong("there are more --threads than --producers: a thread has at least one");
+    return invalid_argument("there are more --threads than --producers: a thread has at least one");
   }
   if (!automatic && load.mode == LogMode::kShared) {
-    return wrong("shared appends are RPCs: --strategy is for --mode exclusive");
+    return invalid_argument("shared appends are RPCs: --strategy is for --mode exclusive");
   }
   if (!load.replicas.empty()) return complete_replicated(load);
   if (!load.model.on()) {
@@ -86,14 +86,17 @@ Status complete(LogCommand& command) {
         load.session.parsed_uri().scheme == fabric::Scheme::kLocal) {
       return {};
     }
-    return wrong("--assume-domain is for pools that are opened here: give it to pmstored");
+    return invalid_argument(
+        "--assume-domain is for pools that are opened here: give it to pmstored");
   }
   PMSTORE_TRY_STATUS(load.model.check());
   if (load.session.assume_domain == persist::domain_name(persist::Domain::kNone)) {
-    return wrong("the modelled nvm is never an ordinary file: use --assume-domain adr or eadr");
+    return invalid_argument(
+        "the modelled nvm is never an ordinary file: use --assume-domain adr or eadr");
   }
   if (!automatic && persist::parse_rules(load.model.rules)->named.has(Rule::kH9)) {
-    return wrong("rule h9 chooses the strategy, and --strategy does, too: leave one of them out");
+    return invalid_argument(
+        "rule h9 chooses the strategy, and --strategy does, too: leave one of them out");
   }
   PMSTORE_TRY(const persist::Rules rules, load.model.store_rules());
   // Without H9 two posts, where one-sided is right at all.

@@ -5,10 +5,10 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "tools/invalid_argument.h"
+
 namespace pmstore::tools {
 namespace {
-
-Error wrong(std::string what) { return make_error(ErrorCode::kInvalidArgument, std::move(what)); }
 
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
@@ -33,7 +33,7 @@ Result<uint64_t> counter(std::string_view name, std::string_view text) {
   const auto [end, error] =
       std::from_chars(text.data(), text.data() + text.size(), value, hexadecimal ? 16 : 10);
   if (text.empty() || error != std::errc() || end != text.data() + text.size()) {
-    return wrong(fmt::format("{} is no number", name));
+    return invalid_argument(fmt::format("{} is no number", name));
   }
   return value;
 }
@@ -63,7 +63,7 @@ Result<std::vector<DimmReading>> parse_ipmctl(std::string_view text) {
   unsigned seen = 0b1111;
   const auto complete = [&]() -> Status {
     if (seen == 0b1111) return {};
-    return wrong(
+    return invalid_argument(
         fmt::format("DIMM {} lacks some of MediaReads, MediaWrites, ReadRequests and "
                     "WriteRequests",
                     dimms.back().name));
@@ -73,7 +73,8 @@ Result<std::vector<DimmReading>> parse_ipmctl(std::string_view text) {
     if (line.starts_with("---DimmI")) {  // DimmId or DimmID, by version
       PMSTORE_TRY_STATUS(complete());
       const size_t equals = line.find('=');
-      if (equals == line.npos || !line.ends_with("---")) return wrong("a DIMM without an id");
+      if (equals == line.npos || !line.ends_with("---"))
+        return invalid_argument("a DIMM without an id");
       dimms.push_back({});
       dimms.back().name = line.substr(equals + 1, line.size() - equals - 4);
       seen = 0;
@@ -88,7 +89,7 @@ Result<std::vector<DimmReading>> parse_ipmctl(std::string_view text) {
       seen |= 1u << i;
     }
   }
-  if (dimms.empty()) return wrong("it names no DIMM");
+  if (dimms.empty()) return invalid_argument("it names no DIMM");
   PMSTORE_TRY_STATUS(complete());
   return dimms;
 }
@@ -109,26 +110,28 @@ Result<std::vector<DimmSample>> parse_trace(std::string_view text) {
   while (!text.empty()) {
     const std::string_view line = next_line(text);
     if (line.empty()) continue;
-    if (!line.starts_with("time ")) return wrong("a reading does not begin with 'time SECONDS'");
+    if (!line.starts_with("time "))
+      return invalid_argument("a reading does not begin with 'time SECONDS'");
     const std::string number(line.substr(5));
     char* end = nullptr;
     DimmSample sample{std::strtod(number.c_str(), &end), {}};
-    if (end == number.c_str() || *end != '\0') return wrong("'" + number + "' is no time");
+    if (end == number.c_str() || *end != '\0')
+      return invalid_argument("'" + number + "' is no time");
     const size_t next = text.starts_with("time ") ? 0 : text.find("\ntime ");
     PMSTORE_TRY(sample.dimms, parse_ipmctl(text.substr(0, next)));
     text.remove_prefix(next == text.npos ? text.size() : next + (next > 0));
     if (!samples.empty()) {
       const DimmSample& last = samples.back();
-      if (sample.seconds <= last.seconds) return wrong("the times do not grow");
+      if (sample.seconds <= last.seconds) return invalid_argument("the times do not grow");
       bool same = last.dimms.size() == sample.dimms.size();
       for (size_t i = 0; same && i < last.dimms.size(); ++i) {
         same = last.dimms[i].name == sample.dimms[i].name;
       }
-      if (!same) return wrong("the readings are of different DIMMs");
+      if (!same) return invalid_argument("the readings are of different DIMMs");
     }
     samples.push_back(std::move(sample));
   }
-  if (samples.size() < 2) return wrong("it has fewer than two readings");
+  if (samples.size() < 2) return invalid_argument("it has fewer than two readings");
   return samples;
 }
 

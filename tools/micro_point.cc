@@ -6,6 +6,7 @@
 #include <array>
 
 #include "fabric/batch.h"
+#include "tools/invalid_argument.h"
 
 namespace pmstore::tools {
 
@@ -25,8 +26,6 @@ Result<T> parse_one(std::string_view what, std::string_view text, const std::arr
   return make_error(ErrorCode::kInvalidArgument,
                     fmt::format("{} '{}' is unknown: use {}", what, text, names));
 }
-
-Status wrong(std::string what) { return make_error(ErrorCode::kInvalidArgument, std::move(what)); }
 
 constexpr uint32_t kMostPayload = 1u << 20;
 
@@ -127,60 +126,66 @@ MicroMedium micro_medium(const MicroPoint& point) {
 
 Status check_point(const MicroPoint& point) {
   if (point.payload_bytes == 0 || point.payload_bytes > kMostPayload) {
-    return wrong(
+    return invalid_argument(
         fmt::format("a payload of {} bytes: use 1 to {}", point.payload_bytes, kMostPayload));
   }
   if (point.op == MicroOp::kAtomic && point.payload_bytes != 8) {
-    return wrong("an atomic has 8 bytes: use --payload 8");
+    return invalid_argument("an atomic has 8 bytes: use --payload 8");
   }
   if (point.op == MicroOp::kAtomic && point.side != MicroSide::kOneSided) {
-    return wrong("an atomic is one-sided: use --side one");
+    return invalid_argument("an atomic is one-sided: use --side one");
   }
   if (point.op == MicroOp::kEcho && point.side != MicroSide::kTwoSided) {
-    return wrong("an echo is two-sided: use --side two");
+    return invalid_argument("an echo is two-sided: use --side two");
   }
   if (point.persistent && point.op != MicroOp::kWrite) {
-    return wrong(fmt::format("--persistent is about writes, not about {}: use --op write",
-                             op_name(point.op)));
+    return invalid_argument(fmt::format(
+        "--persistent is about writes, not about {}: use --op write", op_name(point.op)));
   }
   if (point.persistent && point.medium != MicroMedium::kNvm) {
-    return wrong("dram survives no power cut: use --persistent with --medium nvm");
+    return invalid_argument("dram survives no power cut: use --persistent with --medium nvm");
   }
   if (point.strategy != WriteStrategy::kAuto && !point.persistent) {
-    return wrong("--strategy says how a write becomes durable: use it with --persistent");
+    return invalid_argument(
+        "--strategy says how a write becomes durable: use it with --persistent");
   }
   if (point.strategy != WriteStrategy::kAuto &&
       (point.strategy == WriteStrategy::kTwoSided) == is_one_sided(point)) {
-    return wrong(fmt::format("strategy {} is not possible with --side {}",
-                             persist::strategy_name(point.strategy), side_name(point.side)));
+    return invalid_argument(fmt::format("strategy {} is not possible with --side {}",
+                                        persist::strategy_name(point.strategy),
+                                        side_name(point.side)));
   }
   if (point.strategy != WriteStrategy::kAuto && point.named_rules.has(Rule::kH9)) {
-    return wrong("rule h9 chooses the strategy, and it is given, too: leave one of them out");
+    return invalid_argument(
+        "rule h9 chooses the strategy, and it is given, too: leave one of them out");
   }
   if (point.batch == 0 || point.batch > fabric::Batch::kMaxWorkRequests) {
-    return wrong(
+    return invalid_argument(
         fmt::format("a batch of {}: use 1 to {}", point.batch, fabric::Batch::kMaxWorkRequests));
   }
   if (point.batch > 1 && (!is_one_sided(point) || point.persistent)) {
-    return wrong("--batch is for one-sided requests that are not --persistent");
+    return invalid_argument("--batch is for one-sided requests that are not --persistent");
   }
   if (point.window == 0 || point.window % point.batch != 0) {
-    return wrong(fmt::format("a window of {}: use a multiple of the batch ({}), at least one",
-                             point.window, point.batch));
+    return invalid_argument(
+        fmt::format("a window of {}: use a multiple of the batch ({}), at least one", point.window,
+                    point.batch));
   }
   if (point.clients == 0 || point.connections == 0 || point.server_threads == 0 ||
       point.writers_per_dimm == 0) {
-    return wrong("clients, connections, server threads and writers on a DIMM are at least 1");
+    return invalid_argument(
+        "clients, connections, server threads and writers on a DIMM are at least 1");
   }
   const uint64_t needed = point.single_dimm ? kStripeBytes * kInterleavedDimms
                                             : persist::round_up(micro_bytes(point), 256);
   if (point.range_bytes < needed) {
-    return wrong(fmt::format("a range of {} bytes is too small: use at least {}", point.range_bytes,
-                             needed));
+    return invalid_argument(fmt::format("a range of {} bytes is too small: use at least {}",
+                                        point.range_bytes, needed));
   }
   if (point.single_dimm && micro_bytes(point) > kStripeBytes) {
-    return wrong(fmt::format("{} bytes span several DIMMs: with --single-dimm use at most {}",
-                             micro_bytes(point), kStripeBytes));
+    return invalid_argument(
+        fmt::format("{} bytes span several DIMMs: with --single-dimm use at most {}",
+                    micro_bytes(point), kStripeBytes));
   }
   return {};
 }

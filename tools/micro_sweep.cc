@@ -6,6 +6,7 @@
 #include <cctype>
 #include <iterator>
 
+#include "tools/invalid_argument.h"
 #include "tools/session_options.h"
 
 namespace pmstore::tools {
@@ -15,18 +16,16 @@ using persist::Rules;
 
 namespace {
 
-Error wrong(std::string what) { return make_error(ErrorCode::kInvalidArgument, std::move(what)); }
-
 Result<bool> parse_switch(std::string_view name, std::string_view text) {
   if (text == "on") return true;
   if (text == "off") return false;
-  return wrong(fmt::format("{} is '{}': use on or off", name, text));
+  return invalid_argument(fmt::format("{} is '{}': use on or off", name, text));
 }
 
 Status set_count(uint32_t& to, std::string_view name, std::string_view text) {
   const auto number = parse_bytes(text);
   if (!number || *number == 0 || *number > UINT32_MAX) {
-    return wrong(
+    return invalid_argument(
         fmt::format("{} is '{}': use a number from 1 on, for instance 16 or 2K", name, text));
   }
   to = static_cast<uint32_t>(*number);
@@ -104,7 +103,7 @@ Error unknown(std::string_view name) {
   for (const Parameter& each : kParameters) {
     names += fmt::format("{}{}", names.empty() ? "" : ", ", each.name);
   }
-  return wrong(fmt::format("there is no parameter '{}': use one of {}", name, names));
+  return invalid_argument(fmt::format("there is no parameter '{}': use one of {}", name, names));
 }
 
 }  // namespace
@@ -121,8 +120,8 @@ Result<MicroAxis> parse_axis(std::string_view text) {
   if (find_parameter(axis.name) == nullptr) return unknown(axis.name);
   if (equals == std::string_view::npos) {
     if (axis.name != "payload") {
-      return wrong(fmt::format("sweep of {}: say over which values, for instance {}=VALUE,VALUE",
-                               axis.name, axis.name));
+      return invalid_argument(fmt::format(
+          "sweep of {}: say over which values, for instance {}=VALUE,VALUE", axis.name, axis.name));
     }
     for (uint32_t bytes = 8; bytes <= 65536; bytes *= 2)
       axis.values.push_back(std::to_string(bytes));
@@ -140,7 +139,7 @@ Result<MicroAxis> parse_axis(std::string_view text) {
     if (more) rest = rest.substr(end + 1);
     PMSTORE_TRY_STATUS(set_parameter(scratch, axis.name, value));
     if (std::find(axis.values.begin(), axis.values.end(), value) != axis.values.end()) {
-      return wrong(fmt::format("sweep of {}: {} is there twice", axis.name, value));
+      return invalid_argument(fmt::format("sweep of {}: {} is there twice", axis.name, value));
     }
     axis.values.push_back(std::move(value));
   }
@@ -158,14 +157,16 @@ Result<std::vector<MicroCase>> expand(const MicroPoint& base, const std::vector<
     const MicroAxis& axis = axes[i];
     for (size_t before = 0; before < i; ++before) {
       if (axes[before].name == axis.name) {
-        return wrong(fmt::format("two sweeps of {}: give all its values to one", axis.name));
+        return invalid_argument(
+            fmt::format("two sweeps of {}: give all its values to one", axis.name));
       }
     }
     std::vector<MicroCase> more;
     for (const MicroCase& each : cases) {
       for (const std::string& value : axis.values) {
         if (more.size() == kMostCases) {
-          return wrong(fmt::format("these sweeps make more than {} measurements", kMostCases));
+          return invalid_argument(
+              fmt::format("these sweeps make more than {} measurements", kMostCases));
         }
         MicroCase next = each;
         PMSTORE_TRY_STATUS(set_parameter(next.point, axis.name, value));

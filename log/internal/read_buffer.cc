@@ -9,7 +9,7 @@ namespace pmstore::log::internal {
 namespace {
 
 constexpr size_t kAlignment = 4096;
-constexpr uint64_t kRetryStepNs = 1000;
+constexpr uint64_t kReadAgainNs = 1000;
 
 }  // namespace
 
@@ -49,7 +49,7 @@ base::Task<Status> ReadBuffer::execute(fabric::Connection& connection, uint64_t 
         co_return make_error(ErrorCode::kTimeout,
                              "the send queue stayed full: use fewer readers at a time");
       }
-      co_await executor.sleep_for(kRetryStepNs);
+      co_await executor.sleep_for(kReadAgainNs);
       posted = connection.post(batch_, &completion_);
     }
   }
@@ -68,7 +68,7 @@ base::Task<Status> ReadBuffer::settle(uint64_t timeout_ns) {
     if (executor.now_ns() >= give_up_ns) {
       co_return make_error(ErrorCode::kTimeout, "a READ that was abandoned does not end");
     }
-    co_await executor.sleep_for(kRetryStepNs);
+    co_await executor.sleep_for(kReadAgainNs);
   }
   co_return Status{};
 }

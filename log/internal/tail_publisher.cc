@@ -8,7 +8,7 @@
 namespace pmstore::log::internal {
 namespace {
 
-constexpr uint64_t kRetryStepNs = 1000;
+constexpr uint64_t kPublishAgainNs = 1000;
 
 }  // namespace
 
@@ -76,7 +76,7 @@ base::Task<Status> TailPublisher::publish(uint64_t timeout_ns) {
       co_return make_error(ErrorCode::kTimeout,
                            "the send queue stayed full: use fewer appends at a time");
     }
-    co_await executor_.sleep_for(kRetryStepNs);
+    co_await executor_.sleep_for(kPublishAgainNs);
   }
   departed();
   const uint64_t published = boarding_;

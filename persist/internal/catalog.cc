@@ -7,17 +7,11 @@
 
 #include "base/check.h"
 #include "base/checksum.h"
+#include "persist/internal/pool_bytes.h"
 #include "persist/padding.h"
 
 namespace pmstore::persist::internal {
 namespace {
-
-template <typename T>
-T read_as(std::span<const std::byte> pool, uint64_t offset) {
-  T value;
-  std::memcpy(&value, pool.data() + offset, sizeof value);
-  return value;
-}
 
 uint32_t header_crc(PoolHeader header) {
   header.crc = 0;
@@ -27,12 +21,6 @@ uint32_t header_crc(PoolHeader header) {
 uint32_t entry_crc(size_t index, uint32_t kind, const ExtentEntry& entry) {
   const uint64_t covered[] = {index, kind, entry.offset, entry.bytes, entry.allocation};
   return base::crc32c(std::as_bytes(std::span(covered)));
-}
-
-Error bad(std::string_view name, std::string_view what) {
-  return make_error(
-      ErrorCode::kBadPool,
-      fmt::format("{}: {}: restore the file from a copy, or make a new pool", name, what));
 }
 
 bool known_kind(uint32_t kind) {
@@ -47,8 +35,9 @@ bool overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes) {
 Status check_header(std::span<const std::byte> pool, uint64_t layout_offset,
                     std::string_view name) {
   const auto header = read_as<PoolHeader>(pool, layout_offset);
-  if (header.magic != kPoolMagic) return bad(name, "damaged catalog header (no pmstore magic)");
-  if (header.crc != header_crc(header)) return bad(name, "damaged catalog header (checksum)");
+  if (header.magic != kPoolMagic)
+    return bad_pool(name, "damaged catalog header (no pmstore magic)");
+  if (header.crc != header_crc(header)) return bad_pool(name, "damaged catalog header (checksum)");
   if (header.format_version != kPoolFormatVersion) {
     return make_error(
         ErrorCode::kVersionMismatch,
@@ -56,13 +45,13 @@ Status check_header(std::span<const std::byte> pool, uint64_t layout_offset,
                     header.format_version, kPoolFormatVersion));
   }
   if (header.pool_bytes > pool.size()) {
-    return bad(name,
-               fmt::format("truncated: {} bytes of {} are left", pool.size(), header.pool_bytes));
+    return bad_pool(
+        name, fmt::format("truncated: {} bytes of {} are left", pool.size(), header.pool_bytes));
   }
   if (header.table_offset != layout_offset + sizeof(PoolHeader) ||
       header.root_offset != header.table_offset + kPoolTableBytes ||
       header.root_bytes != kRootBytes || header.max_extents != kMaxExtents) {
-    return bad(name, "damaged catalog header (offsets)");
+    return bad_pool(name, "damaged catalog header (offsets)");
   }
   return {};
 }
@@ -97,7 +86,7 @@ Result<Catalog> Catalog::read(std::span<const std::byte> pool, uint64_t layout_o
                               std::string_view name) {
   if (layout_offset % kXpLineBytes != 0 || pool.size() < kPoolLayoutBytes ||
       layout_offset > pool.size() - kPoolLayoutBytes) {
-    return bad(name, "damaged catalog header (outside the pool)");
+    return bad_pool(name, "damaged catalog header (outside the pool)");
   }
   PMSTORE_TRY_STATUS(check_header(pool, layout_offset, name));
   const auto pool_bytes = read_as<PoolHeader>(pool, layout_offset).pool_bytes;
@@ -108,20 +97,21 @@ Result<Catalog> Catalog::read(std::span<const std::byte> pool, uint64_t layout_o
     const auto entry = read_as<ExtentEntry>(pool, entry_offset(layout_offset, i));
     if (entry.tag == 0) continue;
     if (catalog.extents.size() != i) {
-      return bad(name, fmt::format("damaged extent table (entry {} without the one before)", i));
+      return bad_pool(name,
+                      fmt::format("damaged extent table (entry {} without the one before)", i));
     }
     const auto kind = static_cast<uint32_t>(entry.tag);
     if (entry.tag >> 32 != entry_crc(i, kind, entry) || !known_kind(kind) ||
         entry.offset % kXpLineBytes != 0 || entry.bytes % kXpLineBytes != 0 || entry.bytes == 0 ||
         entry.offset > pool_bytes || entry.bytes > pool_bytes - entry.offset) {
-      return bad(name, fmt::format("damaged extent table (entry {})", i));
+      return bad_pool(name, fmt::format("damaged extent table (entry {})", i));
     }
     if (overlap(entry.offset, entry.bytes, layout_offset, kPoolLayoutBytes)) {
-      return bad(name, fmt::format("damaged extent table (entry {} covers the catalog)", i));
+      return bad_pool(name, fmt::format("damaged extent table (entry {} covers the catalog)", i));
     }
     for (const Extent& other : catalog.extents) {
       if (!overlap(entry.offset, entry.bytes, other.offset, other.bytes)) continue;
-      return bad(name, fmt::format("damaged extent table (entry {} covers another)", i));
+      return bad_pool(name, fmt::format("damaged extent table (entry {} covers another)", i));
     }
     catalog.extents.push_back({static_cast<ExtentKind>(kind), entry.offset, entry.bytes});
   }

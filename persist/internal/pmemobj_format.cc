@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "persist/internal/pool_bytes.h"
 #include "persist/pool_layout.h"
 
 namespace pmstore::persist::internal {
@@ -50,19 +51,6 @@ constexpr uint16_t kChunkRun = 4;
 constexpr uint64_t kMaxRunChunks = 64;
 constexpr uint64_t kObjectHeaderBytes = 16;
 
-template <typename T>
-T read_as(std::span<const std::byte> bytes, uint64_t offset) {
-  T value;
-  std::memcpy(&value, bytes.data() + offset, sizeof value);
-  return value;
-}
-
-Error bad(std::string_view name, std::string_view what) {
-  return make_error(
-      ErrorCode::kBadPool,
-      fmt::format("{}: {}: restore the file from a copy, or make a new pool", name, what));
-}
-
 Error not_ours(std::string_view name, std::string_view what) {
   return make_error(ErrorCode::kBadPool,
                     fmt::format("{}: not a pool: {}: give the path of a pool", name, what));
@@ -92,7 +80,7 @@ Status check_headers(std::span<const std::byte> file, std::string_view name) {
   const auto incompat = read_as<uint32_t>(file, kIncompatOffset);
   const size_t covered = (incompat & kChecksum2k) ? kHeader2kBytes : kHeaderChecksumOffset;
   if (!sum_matches(file.first(kPmemobjHeaderBytes), kHeaderChecksumOffset, covered)) {
-    return bad(name, "damaged header (checksum)");
+    return bad_pool(name, "damaged header (checksum)");
   }
   if (const auto major = read_as<uint32_t>(file, kMajorOffset); major != kMajor) {
     return make_error(
@@ -104,7 +92,7 @@ Status check_headers(std::span<const std::byte> file, std::string_view name) {
   // The checksum before the layout's name: a damaged name is not another program's pool.
   if (!sum_matches(file.subspan(kDescriptorOffset, kDescriptorBytes), kDescriptorChecksum,
                    kDescriptorBytes)) {
-    return bad(name, "damaged header (descriptor checksum)");
+    return bad_pool(name, "damaged header (descriptor checksum)");
   }
   return check_layout_name(file, name);
 }
@@ -128,7 +116,7 @@ Result<PmemobjFacts> check_pmemobj(std::span<const std::byte> file, std::string_
     return not_ours(name, "it does not begin like one");
   }
   if (file.size() < kFixedBytes) {
-    return bad(name, fmt::format("truncated: only {} bytes are left", file.size()));
+    return bad_pool(name, fmt::format("truncated: only {} bytes are left", file.size()));
   }
   PMSTORE_TRY_STATUS(check_headers(file, name));
 
@@ -138,22 +126,22 @@ Result<PmemobjFacts> check_pmemobj(std::span<const std::byte> file, std::string_
   const auto heap_bytes = read_as<uint64_t>(file, kHeapSizeOffset);
   if (facts.heap_offset < kFixedBytes || facts.heap_offset > UINT64_MAX / 4 ||
       heap_bytes > UINT64_MAX / 4) {
-    return bad(name, "damaged header (heap size)");
+    return bad_pool(name, "damaged header (heap size)");
   }
   facts.pool_bytes = facts.heap_offset + heap_bytes;
   if (facts.pool_bytes > file.size()) {
-    return bad(name,
-               fmt::format("truncated: {} bytes of {} are left", file.size(), facts.pool_bytes));
+    return bad_pool(
+        name, fmt::format("truncated: {} bytes of {} are left", file.size(), facts.pool_bytes));
   }
   if (heap_bytes < kHeapHeaderBytes + kZoneMinBytes ||
       std::memcmp(file.data() + facts.heap_offset, kHeapSignature, sizeof kHeapSignature) != 0 ||
       !sum_matches(file.subspan(facts.heap_offset, kHeapHeaderBytes), kHeapChecksum,
                    kHeapHeaderBytes)) {
-    return bad(name, "damaged header (heap)");
+    return bad_pool(name, "damaged header (heap)");
   }
   if (facts.root_offset < facts.heap_offset || facts.root_offset > facts.pool_bytes ||
       read_as<uint64_t>(file, kRootSizeOffset) < kPoolLayoutBytes) {
-    return bad(name, "damaged catalog header (no root object; was its creation interrupted?)");
+    return bad_pool(name, "damaged catalog header (no root object; was its creation interrupted?)");
   }
   return facts;
 }
@@ -262,9 +250,10 @@ Status check_allocated(std::span<const std::byte> pool, const PmemobjFacts& fact
         if (group.type != kChunkUsed) return;
         for (const Extent& extent : extents) found += holds(extent.offset, extent.bytes) ? 1 : 0;
       });
-  if (broken) return bad(name, "damaged heap (chunk header)");
-  if (!root_found) return bad(name, "damaged heap (the root object counts as free space)");
-  if (found != extents.size()) return bad(name, "damaged heap (an extent counts as free space)");
+  if (broken) return bad_pool(name, "damaged heap (chunk header)");
+  if (!root_found) return bad_pool(name, "damaged heap (the root object counts as free space)");
+  if (found != extents.size())
+    return bad_pool(name, "damaged heap (an extent counts as free space)");
   return {};
 }
 

@@ -20,6 +20,7 @@
 
 #include "persist/internal/pmemobj_format.h"
 #include "persist/internal/pmemobj_library.h"
+#include "persist/internal/pool_bytes.h"
 #include "persist/padding.h"
 
 namespace pmstore::persist::internal {
@@ -34,12 +35,6 @@ constexpr char kFine = 0;  // what the child says first; else 1 + its error's co
 
 constexpr int kDeadly[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL,
                            SIGTRAP, SIGSYS, SIGALRM, SIGXCPU};
-
-Error bad(std::string_view name, std::string_view what) {
-  return make_error(
-      ErrorCode::kBadPool,
-      fmt::format("{}: {}: restore the file from a copy, or make a new pool", name, what));
-}
 
 // ---- in the child ----
 
@@ -121,7 +116,7 @@ Result<FileDescriptor> copy_metadata(const PoolFile& file, const Examined& exami
 Status live_a_little(PMEMobjpool* pool, const Examined& examined, const std::string& path) {
   const std::span<std::byte> copy = mapping_of(pool, examined.facts.pool_bytes);
   const PMEMoid root = pmemobj_root(pool, kPmemobjRootBytes);
-  if (root.off != examined.facts.root_offset) return bad(path, "damaged heap (root object)");
+  if (root.off != examined.facts.root_offset) return bad_pool(path, "damaged heap (root object)");
   // libpmemobj has repaired what a crash had left; now the chunks have to be what we think.
   PMSTORE_TRY_STATUS(check_allocated(copy, examined.facts, examined.catalog.extents, path));
   rejoin_free_space(pool);
@@ -130,7 +125,7 @@ Status live_a_little(PMEMobjpool* pool, const Examined& examined, const std::str
   const PMEMoid object = pmemobj_reserve(pool, &actions[0], kSmallestObject, 1);
   if (!OID_IS_NULL(object)) {
     if (examined.catalog.covers(object.off, kSmallestObject)) {
-      return bad(path, "damaged heap (an extent counts as free space)");
+      return bad_pool(path, "damaged heap (an extent counts as free space)");
     }
     pmemobj_set_value(pool, &actions[1], reinterpret_cast<uint64_t*>(copy.data() + object.off), 1);
     if (pmemobj_publish(pool, actions, 2) != 0) return system_error(path, "allocate in a copy");
@@ -182,14 +177,14 @@ std::string read_all(int fd) {
 Error death(int status, const std::string& path) {
   const int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   if (number == SIGALRM || number == SIGXCPU)
-    return bad(path, "damaged (opening a copy does not end)");
+    return bad_pool(path, "damaged (opening a copy does not end)");
   if (std::find(std::begin(kDeadly), std::end(kDeadly), number) == std::end(kDeadly)) {
     return make_error(ErrorCode::kIo,
                       fmt::format("{}: the process that tried to open a copy was ended from "
                                   "outside ({}): try again",
                                   path, number == 0 ? "exit" : strsignal(number)));
   }
-  return bad(path, fmt::format("damaged (opening a copy ended with '{}')", strsignal(number)));
+  return bad_pool(path, fmt::format("damaged (opening a copy ended with '{}')", strsignal(number)));
 }
 
 class SignalsBlocked {

@@ -121,12 +121,13 @@ TEST_P(Replicated, AppendsAreOnAllServersAfterOneRoundTripToEach) {
   for (const Read& entry : entries_at(2)) EXPECT_TRUE(is_text(entry.index, entry.payload));
 }
 
-struct Stream {
+struct ReplicatedStream {
   uint64_t acknowledged = 0;
   bool ended = false;
 };
 
-base::Task<void> append_until_it_fails(ReplicatedLog& log, std::string name, Stream& stream) {
+base::Task<void> append_until_it_fails(ReplicatedLog& log, std::string name,
+                                       ReplicatedStream& stream) {
   for (uint64_t calls = 1;; ++calls) {
     const std::string payload = name + " " + std::to_string(calls);
     const auto appended = co_await log.append(std::as_bytes(std::span(payload)));
@@ -137,7 +138,7 @@ base::Task<void> append_until_it_fails(ReplicatedLog& log, std::string name, Str
 }
 
 base::Task<void> kill_once_acknowledged(base::Executor& executor, Target& target,
-                                        const Stream& stream) {
+                                        const ReplicatedStream& stream) {
   while (stream.acknowledged < 10 && !stream.ended) co_await executor.sleep_for(10'000);
   target.kill();
 }
@@ -148,7 +149,7 @@ TEST_P(Replicated, ALostServerIsDroppedAndANewOneTakesItsPlace) {
   options.client.call_timeout_ns = short_timeout_ns();
   log_ = open({0}, options);
   ASSERT_NE(log_, nullptr);
-  std::array<Stream, 4> streams;
+  std::array<ReplicatedStream, 4> streams;
   std::vector<base::Task<void>> tasks;
   for (size_t i = 0; i < streams.size(); ++i) {
     tasks.push_back(append_until_it_fails(*log_, "stream " + std::to_string(i), streams[i]));
@@ -165,7 +166,8 @@ TEST_P(Replicated, ALostServerIsDroppedAndANewOneTakesItsPlace) {
     run_together(std::move(tasks));
   }
   uint64_t acknowledged = 0;
-  for (const Stream& stream : streams) acknowledged = std::max(acknowledged, stream.acknowledged);
+  for (const ReplicatedStream& stream : streams)
+    acknowledged = std::max(acknowledged, stream.acknowledged);
   EXPECT_GT(acknowledged, 0u);
   EXPECT_FALSE(append(*log_)) << "nobody decided to go on without it";
 
@@ -206,7 +208,7 @@ TEST_P(Replicated, NothingInFlightLandsOnAnyServerOnceTheLogIsStolen) {
   create();
   log_ = open({0}, how());
   ASSERT_NE(log_, nullptr);
-  std::array<Stream, 4> streams;
+  std::array<ReplicatedStream, 4> streams;
   std::unique_ptr<ReplicatedLog> thief;
   std::vector<base::Task<void>> tasks;
   for (size_t i = 0; i < streams.size(); ++i) {
@@ -216,7 +218,7 @@ TEST_P(Replicated, NothingInFlightLandsOnAnyServerOnceTheLogIsStolen) {
   run_together(std::move(tasks));
   ASSERT_NE(thief, nullptr);
   uint64_t acknowledged = 0;
-  for (const Stream& stream : streams) {
+  for (const ReplicatedStream& stream : streams) {
     EXPECT_TRUE(stream.ended);
     acknowledged = std::max(acknowledged, stream.acknowledged);
   }

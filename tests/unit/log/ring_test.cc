@@ -16,9 +16,9 @@ namespace pmstore::log {
 namespace {
 
 constexpr uint64_t kOffset = 1024;
-constexpr uint64_t kBytes = 16 * 1024;
-constexpr uint64_t kData = kBytes - kRingHeaderBytes;
-constexpr uint32_t kSalt = 0x5a17;
+constexpr uint64_t kRegionBytes = 16 * 1024;
+constexpr uint64_t kData = kRegionBytes - kRingHeaderBytes;
+constexpr uint32_t kRegionSalt = 0x5a17;
 
 struct Read {
   uint64_t sequence;
@@ -65,13 +65,13 @@ class RingTest : public testing::Test {
     }
     return found;
   }
-  Ring format(uint32_t salt = kSalt) {
-    auto ring = Ring::format(memory_, kOffset, kBytes, salt);
+  Ring format(uint32_t salt = kRegionSalt) {
+    auto ring = Ring::format(memory_, kOffset, kRegionBytes, salt);
     EXPECT_TRUE(ring) << ring.error().to_string();
     return std::move(*ring);
   }
   Ring reopen() {
-    auto ring = Ring::open(memory_, kOffset, kBytes, kSalt);
+    auto ring = Ring::open(memory_, kOffset, kRegionBytes, kRegionSalt);
     EXPECT_TRUE(ring) << ring.error().to_string();
     return std::move(*ring);
   }
@@ -79,7 +79,7 @@ class RingTest : public testing::Test {
   void damage(std::byte* where) { *where ^= std::byte{0x10}; }
   std::byte* header_copy(size_t copy) { return memory_.at(kOffset + copy * kRingHeaderCopyStride); }
 
-  crash::PageBytes region_{kOffset + kBytes + 4096};
+  crash::PageBytes region_{kOffset + kRegionBytes + 4096};
   persist::Memory memory_{region_.bytes(), {.domain = persist::Domain::kCpuCache}};
   std::vector<Read> expected_;
 };
@@ -88,7 +88,7 @@ TEST_F(RingTest, NewRingIsEmptyAndTakesEntriesAtOnce) {
   Ring ring = format();
   EXPECT_EQ(ring.position().free_bytes(), kData);
   EXPECT_EQ(ring.owner(), 0u);
-  EXPECT_EQ(ring.bytes(), kBytes);
+  EXPECT_EQ(ring.bytes(), kRegionBytes);
   must_append(ring, 1, 10);
   Ring again = reopen();
   EXPECT_EQ(walk(again), expected_);
@@ -335,7 +335,7 @@ TEST_F(RingTest, NoValidHeaderIsABadPoolAndSaysWhere) {
   }
   damage(header_copy(0) + 9);
   damage(header_copy(1) + 9);
-  auto opened = Ring::open(memory_, kOffset, kBytes, kSalt);
+  auto opened = Ring::open(memory_, kOffset, kRegionBytes, kRegionSalt);
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.code(), ErrorCode::kBadPool);
   EXPECT_NE(opened.error().message.find("offset 1024"), std::string::npos);
@@ -343,8 +343,10 @@ TEST_F(RingTest, NoValidHeaderIsABadPoolAndSaysWhere) {
 
 TEST_F(RingTest, RingOfAnotherPoolIsNotOpened) {
   format();
-  EXPECT_EQ(Ring::open(memory_, kOffset, kBytes, kSalt + 1).code(), ErrorCode::kBadPool);
-  EXPECT_EQ(Ring::open(memory_, kOffset, kBytes + 256, kSalt).code(), ErrorCode::kBadPool)
+  EXPECT_EQ(Ring::open(memory_, kOffset, kRegionBytes, kRegionSalt + 1).code(),
+            ErrorCode::kBadPool);
+  EXPECT_EQ(Ring::open(memory_, kOffset, kRegionBytes + 256, kRegionSalt).code(),
+            ErrorCode::kBadPool)
       << "of another size";
 }
 
@@ -353,9 +355,9 @@ TEST_F(RingTest, OtherFormatVersionIsSaid) {
   RingHeader header;
   std::memcpy(&header, header_copy(1), sizeof header);
   header.version = 9;
-  header.crc = base::crc32c(std::as_bytes(std::span(&header, 1)).subspan(8), kSalt);
+  header.crc = base::crc32c(std::as_bytes(std::span(&header, 1)).subspan(8), kRegionSalt);
   std::memcpy(header_copy(1), &header, sizeof header);
-  auto opened = Ring::open(memory_, kOffset, kBytes, kSalt);
+  auto opened = Ring::open(memory_, kOffset, kRegionBytes, kRegionSalt);
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.code(), ErrorCode::kVersionMismatch);
   EXPECT_NE(opened.error().message.find("version 9"), std::string::npos);
@@ -383,18 +385,19 @@ TEST_F(RingTest, FormattingFreshMemoryWritesOnlyTheHeader) {
 }
 
 TEST_F(RingTest, PlacesWhereNoRingCanBeAreRefused) {
-  EXPECT_EQ(Ring::format(memory_, 128, kBytes, 1).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(Ring::format(memory_, 128, kRegionBytes, 1).code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(Ring::format(memory_, 0, kMinRingBytes - 256, 1).code(), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(Ring::format(memory_, 0, kBytes + 64, 1).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(Ring::format(memory_, 0, kRegionBytes + 64, 1).code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(Ring::format(memory_, kOffset, 1u << 20, 1).code(), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(Ring::open(memory_, UINT64_MAX - 255, kBytes, 1).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(Ring::open(memory_, UINT64_MAX - 255, kRegionBytes, 1).code(),
+            ErrorCode::kInvalidArgument);
 }
 
 // docs/log.md shows these bytes.
 TEST_F(RingTest, ExampleOfTheDocumentIsRight) {
-  crash::PageBytes region(kBytes);
+  crash::PageBytes region(kRegionBytes);
   persist::Memory memory(region.bytes(), {.domain = persist::Domain::kCpuCache});
-  Ring ring = Ring::format(memory, 0, kBytes, 0x1234).value();
+  Ring ring = Ring::format(memory, 0, kRegionBytes, 0x1234).value();
   ASSERT_TRUE(ring.take_over(42));
   const std::string texts[] = {"hello", std::string(300, 'x'), std::string(100, 'y')};
   for (uint64_t i = 0; i < 3; ++i) {
