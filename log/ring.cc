@@ -15,10 +15,10 @@ namespace {
 
 constexpr size_t kHeaderCopies = 2;
 constexpr size_t kHeadBytes = persist::kLineBytes;  // of an entry, which are written last
-// Entries up to this size are laid out and written at once, larger ones in such pieces, each summed
-// while the one before it is still on its way to the memory.
-constexpr size_t kPieceBytes = 512;
-static_assert(kPieceBytes >= kHeadBytes + persist::kLineBytes + UINT8_MAX);
+// Entries up to this size are laid out and written at once; larger ones are summed while they are
+// stored.
+constexpr size_t kSmallBytes = 512;
+static_assert(kSmallBytes >= kHeadBytes + persist::kLineBytes + UINT8_MAX);
 static_assert(sizeof(EntryHeader) + Ring::kMaxPrefixBytes <= kHeadBytes);
 static_assert(kHeaderCopies * kRingHeaderCopyStride <= kRingHeaderBytes);
 
@@ -396,8 +396,7 @@ uint64_t Ring::move_tail(const PlannedEntry& plan) {
   return plan.lsn;
 }
 
-// Piece by piece, each summed while the one before is on its way; the first line, with the
-// checksum, goes last.
+// Summed while it is stored; the first line, with the checksum, goes last.
 void Ring::write_in_parts(const PlannedEntry& plan, uint64_t sequence,
                           std::span<const std::byte> prefix, std::span<const std::byte> payload) {
   std::byte* const to = data_at(plan.lsn);
@@ -412,21 +411,18 @@ void Ring::write_in_parts(const PlannedEntry& plan, uint64_t sequence,
   payload = payload.subspan(kHeadBytes - begun);
 
   // What is summed must be what is stored, even while somebody writes where the payload lies.
-  alignas(persist::kLineBytes) std::byte piece[kPieceBytes];
   std::byte* at = to + kHeadBytes;
-  const auto put = [&](size_t payload_bytes, size_t bytes) {
-    std::copy_n(payload.begin(), payload_bytes, piece);
-    std::fill(piece + payload_bytes, piece + bytes, std::byte{0});
-    sum = base::crc32c({piece, payload_bytes}, sum);
-    memory_->write_part(at, piece, bytes, plan.bytes);
-    at += bytes;
-    payload = payload.subspan(payload_bytes);
-  };
-  while (payload.size() > persist::kLineBytes) {  // the last line goes with the padding
-    const size_t most = persist::round_down(payload.size() - 1, persist::kLineBytes);
-    put(std::min(kPieceBytes, most), std::min(kPieceBytes, most));
-  }
-  put(payload.size(), plan.bytes - static_cast<size_t>(at - to));
+  const size_t lines = persist::round_down(payload.size() - 1, persist::kLineBytes);
+  sum = memory_->write_part_summed(at, payload.data(), lines, plan.bytes, sum);
+  payload = payload.subspan(lines);
+  at += lines;
+
+  alignas(persist::kLineBytes) std::byte last[kSmallBytes];  // at least a byte, and the padding
+  const size_t left = plan.bytes - static_cast<size_t>(at - to);
+  std::copy(payload.begin(), payload.end(), last);
+  std::fill(last + payload.size(), last + left, std::byte{0});
+  sum = base::crc32c({last, payload.size()}, sum);
+  memory_->write_part(at, last, left, plan.bytes);
 
   header.crc = sum;
   std::memcpy(head, &header, sizeof header);
@@ -440,11 +436,11 @@ Result<uint64_t> Ring::append(uint64_t sequence, std::span<const std::byte> payl
   const uint64_t payload_bytes = prefix.size() + payload.size();
   PMSTORE_TRY(const PlannedEntry planned, plan(payload_bytes));
   write_pad(planned);
-  if (planned.bytes > kPieceBytes) {
+  if (planned.bytes > kSmallBytes) {
     write_in_parts(planned, sequence, prefix, payload);
     return move_tail(planned);
   }
-  alignas(persist::kLineBytes) std::byte entry[kPieceBytes];
+  alignas(persist::kLineBytes) std::byte entry[kSmallBytes];
   std::copy(prefix.begin(), prefix.end(), entry + sizeof(EntryHeader));
   std::copy(payload.begin(), payload.end(), entry + sizeof(EntryHeader) + prefix.size());
   seal_entry(entry, planned, position_, payload_bytes, sequence);

@@ -11,6 +11,8 @@
 
 #include "base/atomic_copy.h"
 #include "base/check.h"
+#include "base/checksum.h"
+#include "persist/internal/copy_summed.h"
 #include "persist/internal/dirty_pages.h"
 #include "persist/internal/instructions.h"
 #include "persist/padding.h"
@@ -125,6 +127,44 @@ void Memory::write_part(void* to, const void* from, size_t bytes, size_t whole) 
   if (whole >= options_.non_temporal_bytes) return write_past_caches(to, from, bytes);
   store(to, from, bytes);
   flush(to, bytes);
+}
+
+uint32_t Memory::write_part_summed(void* to, const void* from, size_t bytes, size_t whole,
+                                   uint32_t crc) {
+  auto* target = static_cast<std::byte*>(to);
+  auto* source = static_cast<const std::byte*>(from);
+  if (reinterpret_cast<uintptr_t>(to) % kLineBytes == 0 && internal::processor_sums()) {
+    const size_t lines = bytes / kLineBytes;
+    crc = write_lines_summed(target, source, lines, whole >= options_.non_temporal_bytes, crc);
+    target += lines * kLineBytes;
+    source += lines * kLineBytes;
+    bytes -= lines * kLineBytes;
+  }
+  alignas(kLineBytes) std::byte piece[8 * kLineBytes];
+  while (bytes > 0) {
+    const size_t count = std::min(bytes, sizeof piece);
+    std::memcpy(piece, source, count);
+    crc = base::crc32c({piece, count}, crc);
+    write_part(target, piece, count, whole);
+    target += count;
+    source += count;
+    bytes -= count;
+  }
+  return crc;
+}
+
+uint32_t Memory::write_lines_summed(std::byte* to, const std::byte* from, size_t lines,
+                                    bool past_caches, uint32_t crc) {
+  if (lines == 0) return crc;
+  const size_t bytes = lines * kLineBytes;
+  check_inside(to, bytes);
+  past_caches = past_caches && options_.domain != Domain::kNone;
+  if (observer_) [[unlikely]]
+    observer_->on_store(to, from, bytes, past_caches);
+  using enum internal::CopyPath;
+  crc = internal::copy_lines_summed(to, from, lines, past_caches ? kPastCaches : kCached, crc);
+  if (!past_caches) flush(to, bytes);
+  return crc;
 }
 
 // Non-temporal stores may otherwise become visible after later stores, such as the word that

@@ -94,6 +94,10 @@ class Memory {
   // become visible to other threads in any order: a fence for each part would cost as much as 2
   // KiB.
   void write_part(void* to, const void* from, size_t bytes, size_t whole);
+  // The same, with the CRC32C of what was stored after bytes whose sum is `crc`. Each byte is read
+  // once: the sum is right even while somebody else writes to `from`. In one pass where `to` is
+  // aligned to a line.
+  uint32_t write_part_summed(void* to, const void* from, size_t bytes, size_t whole, uint32_t crc);
   void end_parts();
   // Io when msync fails (Domain::kNone only): then nothing since the last drain may be called
   // durable, and every later drain fails too, because the kernel reports a lost page once and then
@@ -119,6 +123,8 @@ class Memory {
   void check_inside(const void* address, size_t bytes) const;
   StatsShard& my_stats();
   void write_past_caches(void* to, const void* from, size_t bytes);
+  uint32_t write_lines_summed(std::byte* to, const std::byte* from, size_t lines, bool past_caches,
+                              uint32_t crc);
   Result<Persisted> synchronize();
 
   std::span<std::byte> mapping_;

@@ -14,7 +14,7 @@ import re
 import sys
 
 CALL = re.compile(r"(?<![\w.>)])((?:\w+(?:\(\))?(?:\.|->))*(?:memory_?(?:\(\))?)(?:\.|->)"
-                  r"(flush|drain|write|write_non_temporal|write_part))\(")
+                  r"(flush|drain|write|write_non_temporal|write_part|write_part_summed))\(")
 FUNCTION = re.compile(r"^(?:  )?[A-Za-z][\w:<>*&, ]* [*&]?(?:\w+::)*(~?\w+)\(.*[{,]$")
 
 

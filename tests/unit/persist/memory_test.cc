@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/atomic_copy.h"
+#include "base/checksum.h"
 #include "base/random.h"
 #include "persist/internal/dirty_pages.h"
 #include "persist/internal/instructions.h"
@@ -77,6 +78,31 @@ TEST_P(EveryDomain, WritesExactlyTheBytesAtEverySizeAndAlignment) {
   }
 }
 
+TEST_P(EveryDomain, SumsExactlyWhatItStoresAtEverySizeAndAlignment) {
+  Memory memory(region_, {.domain = GetParam(), .non_temporal_bytes = 256});
+  std::vector<std::byte> expected(1 << 14);
+  for (size_t lines = 0; lines <= 66; ++lines) {  // each number of lanes and lines left
+    for (size_t rest : {0u, 1u, 63u}) {
+      for (size_t offset : {0u, 8u, 64u, 100u}) {
+        const size_t bytes = lines * 64 + rest;
+        const auto data = pattern(bytes + 1, bytes * 131 + offset);
+        const auto source = std::span(data).subspan(1);  // aligned to nothing
+        std::fill(expected.begin(), expected.end(), std::byte{0xee});
+        std::fill_n(region_.begin(), expected.size(), std::byte{0xee});
+        std::copy(source.begin(), source.end(), expected.begin() + offset);
+        for (size_t whole : {bytes, size_t{255}, size_t{256}}) {
+          const uint32_t crc =
+              memory.write_part_summed(memory.at(offset), source.data(), bytes, whole, 0xabcdef01);
+          memory.end_parts();
+          ASSERT_EQ(crc, base::crc32c(source, 0xabcdef01)) << bytes << " bytes at " << offset;
+          ASSERT_EQ(std::memcmp(expected.data(), region_.data(), expected.size()), 0)
+              << bytes << " bytes at " << offset;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(EveryDomain, ZeroesLargeRanges) {
   Memory memory(region_, {.domain = GetParam()});
   std::fill(region_.begin(), region_.end(), std::byte{1});
@@ -125,6 +151,11 @@ TEST_F(MemoryTest, PartsGoAsTheirWholeWould) {
   EXPECT_THAT(recorder.take(), ElementsAre("store 1024+64", "flush 1024+64"));
   memory.write_part(memory.at(1024), data.data(), 64, 256);
   EXPECT_THAT(recorder.take(), ElementsAre("stream 1024+64"));
+  memory.write_part_summed(memory.at(1024), data.data(), 200, 255, 0);
+  EXPECT_THAT(recorder.take(),
+              ElementsAre("store 1024+192", "flush 1024+192", "store 1216+8", "flush 1216+8"));
+  memory.write_part_summed(memory.at(1024), data.data(), 200, 256, 0);
+  EXPECT_THAT(recorder.take(), ElementsAre("stream 1024+192", "store 1216+8", "flush 1216+8"));
 }
 
 TEST_F(MemoryTest, RuleH4CanBeSwitchedOff) {

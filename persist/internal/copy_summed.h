@@ -1,0 +1,26 @@
+// A copy into persistent memory that computes the CRC32C of what it copies, in one pass.
+//
+// The checksum instruction and the store take turns, so that the sum (8 bytes a cycle, three
+// independent lanes) is computed while the memory takes the stores. On an AMD EPYC 4 KiB take 430
+// ns, where a streaming copy alone takes 370, and copying, summing (ISA-L) and streaming one piece
+// after the other 990. The lanes' sums are joined by one carry-less multiplication each: V. Gopal
+// et al., "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction", Intel 2011.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace pmstore::persist::internal {
+
+enum class CopyPath : uint8_t { kCached, kPastCaches };
+
+// to[0, 64 * lines) = from[...); gives the CRC32C of these bytes after others whose sum is `crc`,
+// as base::crc32c() does. Every byte of `from` is read once: the sum is of what was stored, even
+// while somebody writes there. `to` is aligned to 64, `from` to nothing; aligned 8-byte words are
+// never torn.
+uint32_t copy_lines_summed(void* to, const void* from, size_t lines, CopyPath path, uint32_t crc);
+
+// Whether this processor has the instructions: SSE4.2 and PCLMULQDQ.
+bool processor_sums();
+
+}  // namespace pmstore::persist::internal
