@@ -90,6 +90,72 @@ void VanishRnicLife::script(size_t shift) {
   });
 }
 
+// ---- what waits ----
+
+// A client whose send queue is small, and whose memory is slow in lives of even seeds, so that what
+// must wait does wait. The times are those of seed 0.
+class QueueRnicLife final : public StoreRnicSteps {
+ public:
+  enum class Full : uint8_t { kSendQueue, kRing };
+  QueueRnicLife(const std::string& scenario, uint64_t seed, Full full)
+      : StoreRnicSteps(scenario, seed, {.send_queue = kSendQueue}),
+        shift_(seed == 0 ? 0 : random().below(60)) {
+    commit(0, {write("a", bytes(140)), write("b", bytes(800)), write("d", bytes(2900)),
+               write("e", bytes(2900))});
+    commit(0, {write("f", bytes(2900)), write("g", bytes(900)), write("h", bytes(900))});
+    full == Full::kRing ? full_ring_of_a_busy_server() : full_send_queue();
+    end();
+  }
+
+ private:
+  static constexpr uint32_t kSendQueue = 8;
+  size_t bytes(size_t of_seed_0) const { return of_seed_0 - shift_; }
+  void full_ring_of_a_busy_server();
+  void full_send_queue();
+  void keep_server_busy(uint64_t after_ns);
+
+  size_t shift_;
+};
+
+// Calls that change nothing, of about a microsecond each.
+void QueueRnicLife::keep_server_busy(uint64_t after_ns) {
+  constexpr int kCalls = 64;
+  for (int i = 0; i < kCalls; ++i) {
+    machine().executor().spawn([](QueueRnicLife& life, uint64_t ns) -> base::Task<void> {
+      co_await life.machine().executor().sleep_for(ns);
+      const auto table = co_await life.client(1).open_table(kStoreTable, false);
+      PMSTORE_CHECK(table.has_value(), "it is there");
+    }(*this, after_ns));
+  }
+}
+
+// An append comes that needs the room of a truncation, while the server has not got to that yet.
+// What the server has put in place of "c" is only in its caches until then.
+void QueueRnicLife::full_ring_of_a_busy_server() {
+  commit(1, {write("c", bytes(140))});
+  commit(1, {erase("c")});
+  commit(0, {write("d", bytes(2900)), write("e", bytes(2900))});
+  commit(0, {write("c", bytes(140))});
+  commit(0, {write("f", bytes(2900)), write("b", bytes(800))});
+  keep_server_busy(55'000);
+  commit_together(
+      {{0, {write("f", bytes(2900)), write("b", bytes(800))}},
+       {0, {write("d", bytes(2900)), write("e", bytes(2900)), write("h", bytes(900))}, 50'000}});
+  machine().pass(100'000);
+}
+
+// The commit phase of the first one needs all of the send queue, and those behind it, which need
+// little, pass it: their entries must not go before its own, which is not in place yet.
+void QueueRnicLife::full_send_queue() {
+  commit_together({{0,
+                    {write("a", bytes(140)), write("b", bytes(800)), write("d", bytes(2000)),
+                     write("e", bytes(2000))}},
+                   {0, {write("g", bytes(900))}, 20'000},
+                   {0, {write("f", bytes(2900))}, 40'000},
+                   {0, {write("h", bytes(900))}, 60'000}});
+  machine().pass(100'000);
+}
+
 // ---- who sees what, while nobody dies ----
 
 class RacesRnicLife final : public StoreRnicSteps {
@@ -291,6 +357,12 @@ void RacesRnicLife::a_contradiction() {
 
 std::unique_ptr<Life> commit_rnic_life(const std::string& scenario, uint64_t seed) {
   return std::make_unique<CommitRnicLife>(scenario, seed);
+}
+std::unique_ptr<Life> queue_rnic_life(const std::string& scenario, uint64_t seed) {
+  return std::make_unique<QueueRnicLife>(scenario, seed, QueueRnicLife::Full::kSendQueue);
+}
+std::unique_ptr<Life> room_rnic_life(const std::string& scenario, uint64_t seed) {
+  return std::make_unique<QueueRnicLife>(scenario, seed, QueueRnicLife::Full::kRing);
 }
 std::unique_ptr<Life> vanish_rnic_life(const std::string& scenario, uint64_t seed) {
   return std::make_unique<VanishRnicLife>(scenario, seed);

@@ -4,6 +4,8 @@
 //
 //   commit-rnic  each kind of commit, alone and beside others of the same client, in a ring that is
 //                always nearly full; conflicts; deaths of the server
+//   queue-rnic   the commit phase of one commit waits for all of a send queue; others pass it
+//   room-rnic    an append waits for the room of a truncation, and that for a busy server
 //   vanish-rnic  a client vanishes before each of the work requests of each kind of commit; the
 //                other one finds all of the transaction or nothing, and goes on
 //   races-rnic   nobody dies: two clients' transactions at every distance in time, and what would
@@ -20,6 +22,8 @@
 namespace pmstore::crash {
 
 std::unique_ptr<Life> commit_rnic_life(const std::string& scenario, uint64_t seed);
+std::unique_ptr<Life> queue_rnic_life(const std::string& scenario, uint64_t seed);
+std::unique_ptr<Life> room_rnic_life(const std::string& scenario, uint64_t seed);
 std::unique_ptr<Life> vanish_rnic_life(const std::string& scenario, uint64_t seed);
 std::unique_ptr<Life> races_rnic_life(const std::string& scenario, uint64_t seed);
 

@@ -244,6 +244,7 @@ void StoreRnicSteps::settle(const Commit& commit, bool committed) {
 }
 
 base::Task<void> StoreRnicSteps::run(Commit& commit) {
+  if (commit.after_ns > 0) co_await machine_->executor().sleep_for(commit.after_ns);
   Transaction transaction = clients_[commit.client]->begin();
   for (const KeyWrite& write : commit.writes) {
     if (write.value) {

@@ -48,6 +48,7 @@ class StoreRnicSteps : public Life {
   struct Commit {
     uint32_t client = 0;
     Writes writes = {};
+    uint64_t after_ns = 0;  // begins so much later
     TxId id{};
     uint64_t epoch = 0;  // of the server, when it began
     Places before = {};  // of its keys
