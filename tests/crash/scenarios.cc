@@ -25,12 +25,20 @@ std::unique_ptr<Life> replica_decisions(uint64_t seed) {
 
 }  // namespace
 
+namespace {
+
+auto ring_rnic(std::string name, const RnicRing& what) {
+  return [=](uint64_t seed) { return ring_rnic_life(name, seed, what); };
+}
+auto store_rnic(std::string name, const RnicStore& what) {
+  return [=](uint64_t seed) { return store_rnic_life(name, seed, what); };
+}
+
+}  // namespace
+
 const std::vector<Scenario>& scenarios() {
   static const auto ring = [](std::string name, Domain domain, RingWriter writer) {
     return [=](uint64_t seed) { return ring_life(name, seed, domain, writer); };
-  };
-  static const auto ring_rnic = [](std::string name, const RnicRing& what) {
-    return [=](uint64_t seed) { return ring_rnic_life(name, seed, what); };
   };
   static const auto store = [](std::string name, Domain domain,
                                StoreSize size = StoreSize::kSmall) {
@@ -38,9 +46,6 @@ const std::vector<Scenario>& scenarios() {
   };
   static const auto log = [](std::string name, Domain domain, log::LogWriter writer) {
     return [=](uint64_t seed) { return log_life(name, seed, domain, writer); };
-  };
-  static const auto store_rnic = [](std::string name, const RnicStore& what) {
-    return [=](uint64_t seed) { return store_rnic_life(name, seed, what); };
   };
   static const std::vector<Scenario> all = {
       {"pool", "extents of a pool in a plain region, ADR",
