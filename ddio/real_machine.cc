@@ -86,7 +86,7 @@ class RealMachine final : public Machine {
     const File file(msr_path(cpu), O_RDWR);
     if (!file) return no_msr(what, errno);
     const ssize_t put = ::pwrite(file.get(), &value, sizeof(value), number);
-    if (put != sizeof(value)) return files_.refused(what, put < 0 ? errno : EIO);
+    if (put != sizeof(value)) return files_.refused_msr_write(what, put < 0 ? errno : EIO);
     return {};
   }
 

@@ -125,7 +125,11 @@ class RecordedMachine final : public Machine {
     const std::string what = "cannot write " + place;
     if (const auto effect = fault(operation, place)) {
       if (*effect == "ignore") return {};
-      if (*effect != "mangle") return files_.refused(what, number_of(*effect));
+      if (*effect != "mangle") {
+        const int error = number_of(*effect);
+        return std::string_view(operation) == "write-msr" ? files_.refused_msr_write(what, error)
+                                                          : files_.refused(what, error);
+      }
       value ^= 1 << 16;
     }
     PMSTORE_TRY(Registers known, registers(path, what));

@@ -142,6 +142,13 @@ struct SessionInfo {
   uint64_t reconnects = 0;
 };
 
+// What Client::probe() has tried, all of it with success.
+struct PoolProbe {
+  bool read = false;     // READs of records, lock words and index; else this fabric orders none
+  bool swapped = false;  // a compare-and-swap of a lock word; under lock discipline rnic
+  bool wrote = false;    // a durable write, by SessionInfo::log_strategy; under discipline rnic
+};
+
 class Client {
  public:
   // Connects; for local:PATH opens the pool and serves it on this executor. Errors of
@@ -179,6 +186,14 @@ class Client {
   // Did it commit? Waits out nothing: a transaction of this client that is still running is
   // CommitUnknown. OutcomeExpired when the server no longer knows.
   base::Task<Result<Outcome>> outcome(TxId id);
+
+  // Tries every way in which this client may reach the pool, and leaves every byte as it is: a
+  // commit of nothing; READs of each region that it was granted; a compare-and-swap of a lock word
+  // for the value that it has; a durable write of its own redo ring's free space with what is
+  // there. The error is that of the first that fails, and names it. InvalidArgument while a
+  // transaction of this client commits; none may begin before it has ended, and its task must not
+  // be destroyed before.
+  base::Task<Result<PoolProbe>> probe();
 
   // The server's own report, JSON.
   base::Task<Result<std::string>> server_stat();

@@ -7,6 +7,7 @@ set(PMSTORE_CLIENT_SOURCES
   commit_rnic.cc
   embedded.cc
   location_cache.cc
+  probe.cc
   reader.cc
   reconnect.cc
   record.cc

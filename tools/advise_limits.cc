@@ -53,11 +53,14 @@ MachineLimits host_limits(const ddio::Machine& machine, bool rdma,
   MachineLimits limits;
   if (const auto devices = machine.list("/sys/class/infiniband"); rdma && devices) {
     for (const std::string& device : *devices) {
-      const std::string folder = "/sys/class/infiniband/" + device + "/ports/1/";
-      const auto rate = machine.read_text(folder + "rate");
-      const auto state = machine.read_text(folder + "state");
-      if (!rate || !state || state->find("ACTIVE") == state->npos) continue;
-      limits.link_bytes_per_ns = std::max(limits.link_bytes_per_ns, parse_link_rate(*rate));
+      const std::string folder = "/sys/class/infiniband/" + device + "/ports/";
+      const auto ports = machine.list(folder);
+      for (const std::string& port : ports ? *ports : std::vector<std::string>()) {
+        const auto rate = machine.read_text(folder + port + "/rate");
+        const auto state = machine.read_text(folder + port + "/state");
+        if (!rate || !state || state->find("ACTIVE") == state->npos) continue;
+        limits.link_bytes_per_ns = std::max(limits.link_bytes_per_ns, parse_link_rate(*rate));
+      }
     }
     limits.packet_header_bytes = kRoceHeaderBytes;
   }

@@ -37,11 +37,11 @@ struct DoctorPool {
   uint64_t extents = 0;
 };
 
-// What the handshake with a named server agreed on, and how a record could be read there.
+// What the handshake with a named server agreed on, and what was tried there with success.
 struct DoctorSession {
   std::string uri;
   std::string domain, landing, locks, strategy;
-  std::string read;  // "by a READ of its memory"
+  std::string tried;
 };
 
 // The fix of a row that root would know.

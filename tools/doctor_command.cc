@@ -32,6 +32,19 @@ Result<DoctorPool> look_at_pool(const std::string& path) {
   return pool;
 }
 
+// What a connected client has tried, and what it has not.
+std::string tried_text(const PoolProbe& probe, persist::WriteStrategy strategy) {
+  std::string text = "memory registered, a commit of nothing";
+  text += probe.read ? ", READs of records, lock words and index"
+                     : ", no READ (this fabric orders none: clients read by RPC)";
+  if (probe.swapped) text += ", a lock word swapped for itself";
+  if (probe.wrote) {
+    text += fmt::format(", 64 bytes of its own redo ring written back by {}",
+                        persist::strategy_name(strategy));
+  }
+  return text + "; not tried: changing a record";
+}
+
 Result<DoctorSession> try_server(const DoctorOptions& options) {
   PMSTORE_TRY(fabric::Uri uri, fabric::parse_uri(options.uri));
   ClientOptions client_options;
@@ -39,26 +52,16 @@ Result<DoctorSession> try_server(const DoctorOptions& options) {
   client_options.call_timeout_ns = client_options.connect_timeout_ns;
   base::RealClock clock;
   Executor executor(clock);
-  // One round trip by RPC, and one record, which is most likely not there, as any client reads it.
-  const auto probe = [](Client& client) -> base::Task<Result<std::string>> {
-    PMSTORE_CO_TRY(const auto tables, co_await client.list_tables());
-    if (tables.empty()) co_return std::string("not tried, there is no table");
-    const uint64_t bytes_read = client.counters().bytes_read;
-    const auto record = co_await client.get(tables.front().id, "pmstore doctor");
-    if (!record && record.code() != ErrorCode::kNotFound) co_return record.error();
-    co_return std::string(client.counters().bytes_read > bytes_read ? "by a READ of its memory"
-                                                                    : "by RPC");
-  };
   const auto session = [&]() -> base::Task<Result<DoctorSession>> {
     PMSTORE_CO_TRY(auto client, co_await Client::connect(executor, uri, client_options));
-    PMSTORE_CO_TRY(const std::string read, co_await probe(*client));
+    PMSTORE_CO_TRY(const PoolProbe probe, co_await client->probe());
     const SessionInfo info = client->session();
     DoctorSession found{options.uri,
                         std::string(persist::domain_name(info.persist.domain)),
                         std::string(persist::landing_name(info.persist.landing)),
                         std::string(discipline_name(info.discipline)),
                         std::string(persist::strategy_name(info.log_strategy)),
-                        read};
+                        tried_text(probe, info.log_strategy)};
     co_await client->close();
     co_return found;
   };

@@ -21,6 +21,7 @@ fabric::VerbsDeviceFacts device_of(const json& object) {
                                        : fabric::AtomicScope::kDevice;
   device.software = object.value("software", false);
   device.on_demand_paging = object.value("on_demand_paging", false);
+  device.native_flush = object.value("native_flush", false);
   for (const json& port : object.at("ports")) {
     device.ports.push_back({port.value("number", 1u), port.value("active", true),
                             port.value("ethernet", true), port.at("mtu"), port.at("most_mtu")});

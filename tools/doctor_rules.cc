@@ -246,17 +246,18 @@ Finding strategy(const DoctorFacts& facts, const Landing& landing) {
 
 void session_row(const DoctorFacts& facts, std::vector<Finding>& rows) {
   if (!facts.session) return;
-  Finding row{"uri",
-              "server reached",
-              Verdict::kOk,
-              "",
-              "a client must connect, register memory and read records",
-              ""};
+  Finding row{
+      "uri",
+      "server reached",
+      Verdict::kOk,
+      "",
+      "a client must connect, register memory, and reach the pool in every way that it uses",
+      ""};
   if (*facts.session) {
     const DoctorSession& session = **facts.session;
-    row.seen = fmt::format("{}: domain {}, writes land in {}, locks {}, redo {}, records read {}",
+    row.seen = fmt::format("{}: domain {}, writes land in {}, locks {}, redo {}; tried: {}",
                            session.uri, session.domain, session.landing, session.locks,
-                           session.strategy, session.read);
+                           session.strategy, session.tried);
   } else {
     const ErrorCode code = facts.session->code();
     row.verdict = Verdict::kCosts;

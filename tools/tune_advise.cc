@@ -32,10 +32,16 @@ constexpr uint32_t kModelTurns = 2;
 // Of each measurement on a real machine.
 constexpr double kSeconds = 0.1;
 
+// Of each measurement on the modelled machine, and of its warm-up: thousands of requests in most.
+constexpr uint64_t kModelNs = 1'000'000;
+// Until the last-level cache is full of what the server's CPU has written to it.
+constexpr uint64_t kModelCachedWarmupNs = 10'000'000;
+
 struct Trial {
   Rule rule;
   std::string_view request;
   void (*shape)(MicroPoint& point);
+  uint64_t model_times = 1;  // kModelNs
 };
 
 constexpr Trial kTrials[] = {
@@ -50,7 +56,8 @@ constexpr Trial kTrials[] = {
        p.payload_bytes = 2048;
        p.single_dimm = true;
        p.server_threads = 20;
-     }},
+     },
+     5},
     // Where few threads cannot load a DIMM.
     {Rule::kH2, "two-sided 256 B writes to one DIMM, 20 server threads",
      [](MicroPoint& p) {
@@ -59,7 +66,8 @@ constexpr Trial kTrials[] = {
        p.single_dimm = true;
        p.server_threads = 20;
      }},
-    {Rule::kH3, "one-sided 2,048 B writes", [](MicroPoint& p) { p.payload_bytes = 2048; }},
+    // Twice: until devices' ways of the cache are full.
+    {Rule::kH3, "one-sided 2,048 B writes", [](MicroPoint& p) { p.payload_bytes = 2048; }, 2},
     {Rule::kH4, "two-sided 2,048 B writes",
      [](MicroPoint& p) {
        p.side = MicroSide::kTwoSided;
@@ -141,8 +149,21 @@ struct Weighing {
   MicroMedium medium;
   uint32_t turns;
   bool modelled;
+  bool own_seconds;  // the defaults of this command, not what the user said
+  bool own_warmup;
   MachineLimits limits;
 };
+
+// Virtual time costs by the request, so a measurement is as short as its request allows.
+void set_model_times(MicroPoint& point, const Trial& trial, const Weighing& weighing) {
+  const uint64_t usual_ns = trial.model_times * kModelNs;
+  if (weighing.own_seconds) point.measured_ns = usual_ns;
+  if (!weighing.own_warmup) return;
+  const bool cached =
+      point.op == MicroOp::kWrite && !is_one_sided(point) && !micro_non_temporal(point);
+  point.warmup_ns = cached ? kModelCachedWarmupNs : usual_ns;
+  point.default_warmup = false;
+}
 
 MicroPoint point_of(const Trial& trial, const Weighing& weighing, bool with) {
   MicroPoint point = weighing.base;
@@ -151,6 +172,7 @@ MicroPoint point_of(const Trial& trial, const Weighing& weighing, bool with) {
   point.rules = with ? persist::Rules::all() : persist::Rules::all().without(trial.rule);
   // By name, so that a place that cannot switch it says so.
   point.named_rules = persist::Rules::none().with(trial.rule);
+  if (weighing.modelled) set_model_times(point, trial, weighing);
   return point;
 }
 
@@ -350,6 +372,8 @@ Result<int> advise(AdviseOptions options, const CLI::App& app) {
                     : micro.on_model() ? kModelTurns
                                        : kTurns,
                     micro.on_model(),
+                    app.count("--seconds") + app.count("--ops") == 0,
+                    app.count("--warmup") + app.count("--ops") == 0,
                     {}};
   PMSTORE_TRY(weighing.limits, limits_of(micro));
   std::vector<Advice> list;
@@ -385,8 +409,9 @@ void add_tune_advise(CLI::App& tune, Invocation& invocation) {
                   "may have both)")
       ->check(parsed_by(parse_medium, "MEDIUM"));
   app->footer(
-      "Measures each rule on and off with the code of bench micro, --seconds each (default 0.1, "
-      "with --model 0.005), and says what is above the noise (docs/tuning.md).\n"
+      "Measures each rule on and off with the code of bench micro, --seconds each (default 0.1), "
+      "and says what is above the noise (docs/tuning.md). With --model the default is 0.001 to "
+      "0.005 of virtual time, and as much --warmup, 0.01 where stores must fill the cache.\n"
       "Without --pool only dram is measured, which tells little about rules for persistent "
       "memory.\n"
       "example: pmstore tune advise --model optane-cx5\n"

@@ -84,4 +84,14 @@ Error FileTree::refused(const std::string& what, int error) const {
   return make_error(ErrorCode::kIo, fmt::format("{}: {}", what, why));
 }
 
+Error FileTree::refused_msr_write(const std::string& what, int error) const {
+  const std::string setting = "/sys/module/msr/parameters/allow_writes";
+  const auto allowed = read_text(setting);
+  if (error != EPERM || !allowed || !allowed->starts_with("off")) return refused(what, error);
+  return make_error(
+      ErrorCode::kIo,
+      fmt::format("{}: the kernel forbids writes to MSRs (msr.allow_writes=off): echo on > {}",
+                  what, setting));
+}
+
 }  // namespace pmstore::ddio::internal

@@ -20,6 +20,8 @@ class FileTree {
   // Why the system refused (errno `error`) what the message begins with, and what to do: not root,
   // or locked down.
   Error refused(const std::string& what, int error) const;
+  // The same of a write to an MSR, which a setting of the kernel may forbid, too.
+  Error refused_msr_write(const std::string& what, int error) const;
 
  private:
   std::string root_;

@@ -12,6 +12,10 @@
 namespace pmstore::fabric {
 namespace {
 
+// IB_UVERBS_DEVICE_FLUSH_PERSISTENT of Linux 6.2 and later (rdma/ib_user_verbs.h). The library
+// hands it on whether it knows FLUSH or not.
+constexpr uint64_t kFlushPersistent = uint64_t{1} << 39;
+
 uint32_t bytes_of(ibv_mtu mtu) { return 128u << mtu; }  // IBV_MTU_256 is 1
 
 Error device_error(const std::string& name, const char* what, int error) {
@@ -39,6 +43,7 @@ Result<VerbsDeviceFacts> ask(ibv_device* device) {
   const ibv_odp_caps& paging = attributes.odp_caps;
   found.on_demand_paging = (paging.general_caps & IBV_ODP_SUPPORT) != 0 &&
                            (paging.per_transport_caps.rc_odp_caps & IBV_ODP_SUPPORT_WRITE) != 0;
+  found.native_flush = (attributes.device_cap_flags_ex & kFlushPersistent) != 0;
   for (uint32_t number = 1; number <= attributes.orig_attr.phys_port_cnt; ++number) {
     ibv_port_attr port{};
     const int port_failed = ibv_query_port(context.get(), static_cast<uint8_t>(number), &port);

@@ -24,6 +24,7 @@ struct VerbsDeviceFacts {
   bool software = false;  // a CPU moves the data, as Soft-RoCE's
   AtomicScope atomics = AtomicScope::kNone;
   bool on_demand_paging = false;  // for RC's WRITE; the library here pins
+  bool native_flush = false;      // its driver reports FLUSH to persistence, used or not
   std::vector<VerbsPort> ports;
 };
 

@@ -7,6 +7,7 @@
 // it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -59,6 +60,18 @@ class RedoRing {
   uint64_t done_through_lsn() const;
   // The server has truncated. InvalidArgument when that is absurd.
   Status truncated(uint64_t start_lsn);
+
+  // Free space of the ring: the offset of that behind the tail, and how much there is in one piece.
+  uint64_t free_offset() const {
+    const log::RingPosition& at = appender_->position();
+    return at.tail_lsn % at.data_bytes;
+  }
+  uint64_t free_bytes() const {
+    const log::RingPosition& at = appender_->position();
+    return std::min(at.free_bytes(), at.data_bytes - free_offset());
+  }
+  // For writes there by whoever appends nothing meanwhile.
+  persist::RemoteWriter& writer() { return *writer_; }
 
   uint64_t start_lsn() const { return appender_->position().start_lsn; }
   // One truncation at a time; the others wait for it.

@@ -273,6 +273,18 @@ class Ddio(DdioCommand):
         self.fails("cannot write 4.* as it was before", "on", "--ways", "4", "--apply")
         self.assertEqual([machine.msr(cpu) for cpu in (0, 4)], ["0x600", "0x600"])
 
+    def test_a_kernel_that_forbids_writes_to_msrs_is_named(self):
+        machine = recorded.two_sockets(self.folder)
+        machine.faults("write-msr * EPERM")
+        self.fails("although you are root|try it as root", "on", "--ways", "4", "--apply")
+        machine.write("sys/module/msr/parameters/allow_writes", "off")
+        self.fails("msr.allow_writes=off.*echo on > .* as it was before", "on", "--ways", "4",
+                   "--apply")
+        # It says nothing of the root port's own registers.
+        machine.faults("write-config * EPERM")
+        self.fails("although you are root|try it as root", "off", "--apply")
+        self.nothing_noted()
+
     def test_ways_that_cannot_be_read_are_unknown(self):
         machine = recorded.two_sockets(self.folder, ways=None)
         self.assertRegex(self.run_ddio("status").stdout.decode(),

@@ -64,6 +64,7 @@ class Doctor(unittest.TestCase):
                         "mlx5_1 to region1: distance 10, cores 4-7 on node 1")
         self.assert_row(rows, "domain", "ok", "region0: adr")
         self.assert_row(rows, "h5", "unknown", "no pool named", "--pool")
+        self.assert_row(rows, "flush", "ok", "mlx5_0: its driver reports none; .*not used")
         table = self.pmstore("doctor", "--machine", self.folder)
         self.assertEqual((table.returncode, table.stderr), (0, b""))
 
@@ -300,6 +301,10 @@ class Doctor(unittest.TestCase):
         self.assert_row(self.rows(), "link", "costs you", "not active", "ip link set ens0f0 up")
         recorded.inventory(machine, [recorded.rdma_facts("mlx5_0", atomics="none"), healthy], nvm)
         self.assert_row(self.rows(), "atomics", "costs you", "mlx5_0: none", "--locks cpu")
+        recorded.inventory(machine, [recorded.rdma_facts("mlx5_0", native_flush=True), healthy],
+                           nvm)
+        self.assert_row(self.rows(), "flush", "ok", "mlx5_0: its driver reports FLUSH; mlx5_1: "
+                        "its driver reports none; not used")
         recorded.inventory(machine, [recorded.rdma_facts("mlx5_0"), healthy], nvm)
         recorded.rdma_port(machine, "mlx5_0", "ens0f0", gid_type="IB/RoCE v1")
         self.assert_row(self.rows(), "gid", "costs you", "RoCE v1", "cma_roce_mode")
@@ -349,10 +354,15 @@ class Doctor(unittest.TestCase):
             line = server.stdout.readline()
             self.assertTrue(line, "pmstored has ended")
             uri = next((word for word in line.split() if word.startswith("tcp://")), "")
-        self.assert_row(self.rows("--uri", uri), "uri", "ok", "records read not tried")
+        # With a table and without one; no record is made by it.
+        tried = ("domain none.*locks cpu, redo two_sided; tried: memory registered, a commit of "
+                 "nothing, (READs of records, lock words and index|no READ .*); not tried: "
+                 "changing a record")
+        self.assert_row(self.rows("--uri", uri), "uri", "ok", tried)
         self.pmstore("kv", "put", "--uri", uri, "name", "value")
-        self.assert_row(self.rows("--uri", uri), "uri", "ok",
-                        "domain none.*locks cpu.*records read by (RPC|a READ)")
+        self.assert_row(self.rows("--uri", uri), "uri", "ok", tried)
+        records = self.pmstore("kv", "scan", "--uri", uri).stdout.split()
+        self.assertEqual(records, [b"name", b"value"])
         self.assert_row(self.rows("--pool", pool), "h5", "unknown", "pool", "stop who uses it")
         self.assert_row(self.rows("--uri", "tcp://127.0.0.1:1", "--timeout", "1"), "uri",
                         "costs you", "127.0.0.1", "pmstored")

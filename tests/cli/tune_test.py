@@ -290,6 +290,17 @@ class Tune(unittest.TestCase):
         self.assertIn("echo", [limit["name"] for limit in rules["h4"]["limits"]])
         self.assertGreater(rules["h6"]["reached"], 0.9)
 
+    def test_advise_on_the_model_is_as_long_as_its_requests_need(self):
+        rows = self.advice("--model", "optane-cx5", "--turns", "1")["rules"]
+        # What goes through the cache fills it first, or it would seem to cost nothing.
+        self.assertEqual([(row["rule"], row["verdict"]) for row in rows if row["rule"] != "h8"],
+                         [("h1", "pays"), ("h2", "pays"), ("h2", "costs")]
+                         + [(f"h{i}", "pays") for i in range(3, 8)] + [("h9", "costs")])
+        gains = {row["rule"]: row["gain"] for row in rows}
+        self.assertGreater(gains["h4"], 2)
+        self.assertGreater(gains["h7"], 1.1)
+        self.assertGreater(gains["h8"], 1.03)
+
     def test_advise_here_says_what_it_cannot_switch_and_how_much_it_varies(self):
         report = self.advice("--seconds", "0.005", "--range", "1M", "--turns", "3")
         self.assertEqual(report["medium"], "dram")

@@ -81,8 +81,10 @@ class HostLimitsOfARecordedMachine : public testing::Test {
     region_.namespaces.push_back({"namespace0.0", "devdax", "/dev/dax0.0", 1 << 30, 2 << 20});
   }
   ~HostLimitsOfARecordedMachine() override { std::filesystem::remove_all(folder_); }
-  void port(const std::string& device, const std::string& rate, const std::string& state) {
-    const std::string path = folder_ + "/sys/class/infiniband/" + device + "/ports/1";
+  void port(const std::string& device, const std::string& rate, const std::string& state,
+            int number = 1) {
+    const std::string path =
+        folder_ + "/sys/class/infiniband/" + device + "/ports/" + std::to_string(number);
     std::filesystem::create_directories(path);
     std::ofstream(path + "/rate") << rate << "\n";
     std::ofstream(path + "/state") << state << "\n";
@@ -90,6 +92,13 @@ class HostLimitsOfARecordedMachine : public testing::Test {
   std::string folder_;
   persist::NvmRegion region_;
 };
+
+TEST_F(HostLimitsOfARecordedMachine, TakeEveryPortOfADevice) {
+  port("mlx5_0", "200 Gb/sec (4X HDR)", "4: ACTIVE", 2);
+  const auto machine = ddio::recorded_machine(folder_);
+  ASSERT_TRUE(machine);
+  EXPECT_DOUBLE_EQ(host_limits(**machine, true, {}, "").link_bytes_per_ns, 25);
+}
 
 TEST_F(HostLimitsOfARecordedMachine, AreTheFastestPortInUseAndTheDimmsOfThePool) {
   const auto machine = ddio::recorded_machine(folder_);
