@@ -52,8 +52,7 @@ Rnic::Rnic(Cluster& cluster, Host& host, uint32_t socket, uint64_t seed)
       pcie_(parameters_.pcie, &events_.last()),
       tx_(&events_.last()),
       rx_(&events_.last()),
-      link_out_(&events_.last()),
-      link_in_(&events_.last()),
+      link_(parameters_.link, &events_.last()),
       atomics_(&events_.last()),
       atomic_slots_ps_(static_cast<size_t>(parameters_.rnic.atomic_slots), 0),
       misses_(static_cast<size_t>(parameters_.rnic.misses_at_once)) {}
@@ -86,27 +85,6 @@ uint64_t Rnic::memory_entries(uint64_t at_ps, const void* address, uint32_t byte
     end_ps = std::max(end_ps, entry(at_ps, NicEntry::kTranslation, page));
   }
   return end_ps;
-}
-
-uint64_t Rnic::wire_ps(uint64_t payload_bytes) const {
-  const LinkParameters& link = parameters_.link;
-  const auto mtu = static_cast<uint64_t>(link.mtu_bytes);
-  const uint64_t packets = payload_bytes == 0 ? 1 : (payload_bytes + mtu - 1) / mtu;
-  const double bytes =
-      static_cast<double>(payload_bytes) + static_cast<double>(packets) * link.header_bytes;
-  return to_ps(bytes / link.bytes_per_ns);
-}
-
-uint64_t Rnic::send_on_link(uint64_t payload_bytes) {
-  const uint64_t leaves_ps = events_.now_ps() + to_ps(parameters_.rnic.pipeline_ns);
-  return link_out_.take(leaves_ps, wire_ps(payload_bytes)) + to_ps(parameters_.link.latency_ns);
-}
-
-uint64_t Rnic::receive_from_link(uint64_t payload_bytes) {
-  // The switch cuts through: alone, the last byte comes in just when it arrives.
-  const uint64_t duration_ps = wire_ps(payload_bytes);
-  const uint64_t now_ps = events_.now_ps();
-  return link_in_.take(now_ps > duration_ps ? now_ps - duration_ps : 0, duration_ps);
 }
 
 void Rnic::end_path(Operation* operation) {

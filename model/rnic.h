@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "model/event_queue.h"
+#include "model/link.h"
 #include "model/memory_system.h"
 #include "model/nic_cache.h"
 #include "model/nvm_observer.h"
@@ -121,11 +122,6 @@ class Rnic {
   uint64_t entry(uint64_t at_ps, NicEntry kind, uint64_t number);
   // The same for the translations and the protection entry of a range of `host`'s memory.
   uint64_t memory_entries(uint64_t at_ps, const void* address, uint32_t bytes, uint64_t key);
-  uint64_t wire_ps(uint64_t payload_bytes) const;
-  // When the last byte of what is sent now is at the other end of the link.
-  uint64_t send_on_link(uint64_t payload_bytes);
-  // When the last byte of what arrives now is in.
-  uint64_t receive_from_link(uint64_t payload_bytes);
   void observe(Packet packet, const Operation* operation);
 
   Cluster& cluster_;
@@ -137,7 +133,9 @@ class Rnic {
   RnicCounters counters_;
 
   PcieLink pcie_;
-  Server tx_, rx_, link_out_, link_in_, atomics_;
+  Server tx_, rx_;
+  Link link_;
+  Server atomics_;
   std::vector<uint64_t> atomic_slots_ps_;  // when the words of each are free again
   Window misses_;
 

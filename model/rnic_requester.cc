@@ -102,7 +102,7 @@ void Rnic::transmit(Operation* operation) {
     const uint32_t bytes = operation->writes()   ? operation->request.bytes
                            : operation->atomic() ? 2 * kAtomicBytes
                                                  : 0;
-    arrival_ps = link_out_.take(sent_ps, wire_ps(bytes)) + to_ps(parameters_.link.latency_ns);
+    arrival_ps = link_.send(sent_ps, bytes);
   }
   qp.arrival_ps = std::max(qp.arrival_ps, arrival_ps);
   events_.at<&Rnic::on_arrival>(qp.arrival_ps, &target, operation);
@@ -122,7 +122,7 @@ void Rnic::on_response(Operation* operation) {
   const fabric::WorkRequest& request = operation->request;
   const bool brings_data = !operation->writes() && request.bytes > 0;
   uint64_t ready_ps = events_.now_ps();
-  if (brings_data && qp.peer->rnic != this) ready_ps = receive_from_link(request.bytes);
+  if (brings_data && qp.peer->rnic != this) ready_ps = link_.receive(ready_ps, request.bytes);
   ready_ps += to_ps(parameters_.rnic.pipeline_ns);
   ready_ps = entry(ready_ps, NicEntry::kQueuePair, qp.number);
   ready_ps = entry(ready_ps, NicEntry::kWqe, wqe_number(operation));
@@ -164,7 +164,7 @@ void Rnic::on_completed(Operation* operation) {
 }
 
 void Rnic::report_broken(QueuePair& qp) {
-  const uint64_t back_ps = to_ps(2 * parameters_.rnic.pipeline_ns + parameters_.link.latency_ns);
+  const uint64_t back_ps = to_ps(2 * parameters_.rnic.pipeline_ns) + link_.latency_ps();
   ++qp.wire->references;
   events_.at<&Rnic::on_broken>(events_.now_ps() + back_ps + pcie_.latency_ps(), this, &qp);
 }

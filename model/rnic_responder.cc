@@ -29,7 +29,8 @@ void Rnic::on_arrival(Operation* operation) {
   ++counters_.requests;
   operation->in_ps = events_.now_ps();
   if (operation->qp->rnic != this) {
-    operation->in_ps = receive_from_link(operation->writes() ? operation->request.bytes : 0);
+    const uint64_t bytes = operation->writes() ? operation->request.bytes : 0;
+    operation->in_ps = link_.receive(operation->in_ps, bytes);
   }
   free_buffer();
   const uint64_t bytes = operation->buffer_bytes();
@@ -150,9 +151,10 @@ void Rnic::respond(Operation* operation) {
     qp.refuses |= first->refused;
     first->refused = qp.refuses;
     if (!first->refused) observe(Packet::kAcknowledged, first);
-    const uint64_t arrival_ps = qp.rnic == this
-                                    ? events_.now_ps() + to_ps(parameters_.rnic.pipeline_ns)
-                                    : send_on_link(first->writes() ? 0 : first->request.bytes);
+    uint64_t arrival_ps = events_.now_ps() + to_ps(parameters_.rnic.pipeline_ns);
+    if (qp.rnic != this) {
+      arrival_ps = link_.send(arrival_ps, first->writes() ? 0 : first->request.bytes);
+    }
     qp.response_ps = std::max(qp.response_ps, arrival_ps);
     events_.at<&Rnic::on_response>(qp.response_ps, qp.rnic, first);
   }
