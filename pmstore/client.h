@@ -190,9 +190,9 @@ class Client {
   // Tries every way in which this client may reach the pool, and leaves every byte as it is: a
   // commit of nothing; READs of each region that it was granted; a compare-and-swap of a lock word
   // for the value that it has; a durable write of its own redo ring's free space with what is
-  // there. The error is that of the first that fails, and names it. InvalidArgument while a
-  // transaction of this client commits; none may begin before it has ended, and its task must not
-  // be destroyed before.
+  // there, while which this client's commits wait. The error is that of the first that fails, and
+  // names it. InvalidArgument while a transaction of this client commits. Its task must not be
+  // destroyed before it has ended.
   base::Task<Result<PoolProbe>> probe();
 
   // The server's own report, JSON.

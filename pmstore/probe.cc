@@ -68,6 +68,8 @@ Task<Status> swap_word(ClientSession& session, OpBuffer& buffer) {
 // The free space of this client's ring is nobody's but its own.
 Task<Status> rewrite_ring(ClientSession& session, OpBuffer& buffer) {
   internal::RedoRing& ring = session.ring();
+  // An entry that came between the READ and the WRITE would be overwritten.
+  const internal::RedoRing::KeptFree kept(ring);
   const uint64_t offset = ring.free_offset();
   const fabric::LocalBuffer piece = buffer.at(kRingAt, kPieceBytes);
   if (ring.free_bytes() < piece.bytes) {

@@ -33,6 +33,9 @@ Result<std::unique_ptr<RedoRing>> RedoRing::create(fabric::Device& device,
 
 base::Task<Result<RedoRing::Appended>> RedoRing::append(uint64_t sequence,
                                                         std::span<const std::byte> payload) {
+  if (kept_free_ > 0) {
+    co_return make_error(ErrorCode::kBackPressure, "the ring is being probed; try again");
+  }
   while (oldest_ < next_ && entry(oldest_).state == State::kVoid) ++oldest_;
   if (next_ - oldest_ == entries_.size()) {
     co_return make_error(ErrorCode::kBackPressure,

@@ -70,8 +70,19 @@ class RedoRing {
     const log::RingPosition& at = appender_->position();
     return std::min(at.free_bytes(), at.data_bytes - free_offset());
   }
-  // For writes there by whoever appends nothing meanwhile.
+  // For writes there, while it is kept free.
   persist::RemoteWriter& writer() { return *writer_; }
+  // While one lives, append() is refused: BackPressure.
+  class KeptFree {
+   public:
+    explicit KeptFree(RedoRing& ring) : ring_(ring) { ++ring_.kept_free_; }
+    ~KeptFree() { --ring_.kept_free_; }
+    KeptFree(const KeptFree&) = delete;
+    KeptFree& operator=(const KeptFree&) = delete;
+
+   private:
+    RedoRing& ring_;
+  };
 
   uint64_t start_lsn() const { return appender_->position().start_lsn; }
   // One truncation at a time; the others wait for it.
@@ -95,6 +106,7 @@ class RedoRing {
   std::vector<Entry> entries_;  // a ring buffer of tickets [oldest_, next_)
   Ticket oldest_ = 0;
   Ticket next_ = 0;
+  uint32_t kept_free_ = 0;
 };
 
 }  // namespace pmstore::internal

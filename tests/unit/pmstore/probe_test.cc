@@ -123,5 +123,45 @@ TEST_P(Probe, NotWhileATransactionCommits) {
   EXPECT_TRUE(run(std::move(commit)));
 }
 
+// Delays the n-th request of the client, and says when it was posted.
+class Late final : public fabric::FaultInjector {
+ public:
+  explicit Late(uint64_t n) : left_(n) {}
+  fabric::FaultDecision on_request(const fabric::FaultPoint& point) override {
+    if (!point.connector || left_ == 0 || --left_ > 0) return {};
+    posted = true;
+    return {fabric::Fault::kDelay, 1'000'000};
+  }
+  bool posted = false;
+
+ private:
+  uint64_t left_;
+};
+
+// A commit that begins while the ring is read and written back does not lose its entry to that.
+TEST_P(Probe, ACommitMeanwhileIsKept) {
+  for (uint64_t n = 1; n <= 8; ++n) {
+    const std::string money = std::to_string(1000 + n);
+    {
+      Late late(n);
+      const fabric::ScopedFaultInjector installed(late);
+      bool over = false;
+      const auto probe = [&]() -> Task<void> {
+        EXPECT_TRUE(co_await client_->probe()) << n;
+        over = true;
+      };
+      Task<void> probing = probe();
+      probing.start();
+      while (!late.posted && !over) let_time_pass(1000);
+      EXPECT_TRUE(run(client_->put(table_, "alice", money))) << n;
+      while (!over) let_time_pass(1000);
+    }
+    client_.reset();
+    restart();  // replays the ring
+    client_ = connect();
+    EXPECT_EQ(run(client_->get(table_, "alice")).value(), money) << n;
+  }
+}
+
 }  // namespace
 }  // namespace pmstore
