@@ -350,7 +350,9 @@ pmstore_log_code pmstore_log_follow(pmstore_log* log, uint32_t timeout_ms, pmsto
       if (entry == nullptr) return null_argument();
       PMSTORE_TRY(LogReader* const reader, reader_of(*log));
       const auto got = log->session.executor.run(reader->follow(std::min(left_ns, kFollowSliceNs)));
-      if (!got && got.code() == ErrorCode::kConflict && log->replica) {
+      // Dropped, and perhaps deleted or added again since.
+      if (!got && log->replica &&
+          (got.code() == ErrorCode::kConflict || got.code() == ErrorCode::kInvalidArgument)) {
         PMSTORE_TRY_STATUS(move_reader(*log));
         return make_error(ErrorCode::kTimeout, "it goes on at another replica");
       }

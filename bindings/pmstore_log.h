@@ -132,8 +132,9 @@ pmstore_log_code pmstore_log_read(pmstore_log* log, pmstore_log_entry* entry,
                                   pmstore_log_error* error);
 /* The same, but waits for one, up to `timeout_ms`: TIMEOUT. Of a replicated log: when nothing comes
  * for 2 s the members are asked whether the replica that is read was dropped, and reading goes on
- * at another one then; DISCONNECTED that names a member: for 30 s that one could not be asked
- * (bring it back, or drop it). The call may take a connect's time-out longer for that. */
+ * at another one then; DISCONNECTED: for 30 s the members could not tell, and the text says which
+ * one could not be asked (bring it back, or drop it). The call may take a connect's time-out longer
+ * for that, while other calls of the session wait. */
 pmstore_log_code pmstore_log_follow(pmstore_log* log, uint32_t timeout_ms, pmstore_log_entry* entry,
                                     pmstore_log_error* error);
 /* Reading goes on at `lsn`, which an append or a read has given; 0: at the oldest entry. */

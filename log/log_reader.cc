@@ -147,15 +147,24 @@ base::Task<Result<bool>> LogReader::State::is_current() {
       co_await internal::ask_servers(client.executor(), log.name, own.replicas, nobody, asking);
   PMSTORE_CO_TRY(const auto decided, internal::decide_membership(asked, nobody));
   if (decided.number == own.membership) co_return decided.replicas == own.replicas;
-  if (!decided.pending) co_return false;
-  co_return make_error(ErrorCode::kConflict,
-                       "not all members have recorded the newest decision about them");
+  if (decided.pending) {
+    co_return make_error(ErrorCode::kConflict,
+                         "a change of its members was interrupted: open the log as a producer, "
+                         "which finishes it (pmstore log append)");
+  }
+  // The decision may have been recorded here since it was asked.
+  PMSTORE_CO_TRY(const LogInfo now, co_await client.state_->ask(client, log.reply.id));
+  if (now.membership == own.membership) co_return false;
+  co_return make_error(ErrorCode::kConflict, "its members are being changed");
 }
 
 base::Task<Status> LogReader::State::watch_membership() {
   if (!replicated) co_return Status{};
   base::Executor& executor = client.executor();
-  if (news) quiet_since_ns = executor.now_ns();
+  if (news) {  // every member had what came
+    quiet_since_ns = executor.now_ns();
+    unknown_since_ns.reset();
+  }
   news = false;
   if (executor.now_ns() - quiet_since_ns < options.ask_members_ns) co_return Status{};
   const auto current = co_await is_current();
@@ -173,9 +182,10 @@ base::Task<Status> LogReader::State::watch_membership() {
   if (quiet_since_ns - *unknown_since_ns < options.unknown_ns) co_return Status{};
   co_return make_error(
       ErrorCode::kDisconnected,
-      fmt::format("it is not known whether this replica of the log {} is still current ({}): bring "
-                  "that member back, or drop it",
-                  log.name, current.error().to_string()));
+      fmt::format(
+          "it is not known whether this replica of the log {} is still current: {}{}", log.name,
+          current.error().message,
+          current.code() == ErrorCode::kConflict ? "" : "; bring that member back, or drop it"));
 }
 
 base::Task<Result<LogEntry>> LogReader::follow(uint64_t timeout_ns) {
@@ -187,6 +197,7 @@ base::Task<Result<LogEntry>> LogReader::follow(uint64_t timeout_ns) {
   while (!entry && entry.code() == ErrorCode::kNotFound) {
     const uint64_t now_ns = executor.now_ns();
     if (now_ns >= deadline_ns) {
+      PMSTORE_CO_TRY_STATUS(co_await state.watch_membership());
       co_return make_error(ErrorCode::kTimeout,
                            fmt::format("nothing new in the log {}", state.log.name));
     }

@@ -207,7 +207,9 @@ base::Task<int> follow_entries(log::LogClient& client, const log::LogInfo& info,
     if (const auto gone = not_there(options, printer, **reader, info, entry.error())) {
       co_return fail(kProgram, what, *gone);
     }
-    if (at != nullptr && entry.code() == ErrorCode::kConflict) {
+    // Dropped, and perhaps deleted or added again since.
+    if (at != nullptr &&
+        (entry.code() == ErrorCode::kConflict || entry.code() == ErrorCode::kInvalidArgument)) {
       const Status moved = co_await move_on(*reader, *at, options);
       if (!moved) co_return fail(kProgram, what, moved.error());
       continue;

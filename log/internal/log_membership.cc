@@ -79,6 +79,21 @@ Status check_related(const std::vector<AskedServer>& asked, const Membership& ch
   return {};
 }
 
+// What a server says is not trusted: it may neither make a client open files of its own machine,
+// nor keep it asking for ever.
+std::optional<Error> not_to_be_asked(const std::string& namer, const std::string& named,
+                                     size_t known) {
+  constexpr std::string_view kLocal = "local:";
+  constexpr size_t kMostServers = 16 * kMaxReplicas;
+  if (named.starts_with(kLocal) && !namer.starts_with(kLocal)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      namer + " names it as a replica, but it is a path of this machine");
+  }
+  if (known < kMostServers) return {};
+  return make_error(ErrorCode::kProtocol,
+                    fmt::format("more than {} servers are named as replicas", kMostServers));
+}
+
 }  // namespace
 
 size_t Membership::place_of(const std::string& uri) const {
@@ -115,10 +130,17 @@ base::Task<std::vector<AskedServer>> ask_servers(base::Executor& executor, const
     for (base::Task<void>& task : tasks) task.start();
     while (round.left > 0) co_await round.done.wait();
     servers.clear();
-    for (size_t i = first; i < asked.size(); ++i) {
+    const size_t end = asked.size();
+    for (size_t i = first; i < end; ++i) {
       if (!asked[i].info) continue;
-      const auto& named = asked[i].info->replicas;
-      servers.insert(servers.end(), named.begin(), named.end());
+      const std::string namer = asked[i].uri;
+      for (const std::string& named : asked[i].info->replicas) {
+        if (const auto why = not_to_be_asked(namer, named, asked.size() + servers.size())) {
+          if (find(asked, named) == nullptr) asked.push_back({named, nullptr, *why});
+        } else {
+          servers.push_back(named);
+        }
+      }
     }
   }
   co_return asked;

@@ -33,7 +33,9 @@ struct Membership {
 };
 
 // Asks these servers, and those that any of them names, but for `except`: all at the same time, and
-// then those that were not known before. Each has the time-outs of `options`.
+// then those that were not known before. Each has the time-outs of `options`. Not asked, and so in
+// the answer with an error: a `local:` path that a server of another kind names, and what comes
+// after 64 servers.
 base::Task<std::vector<AskedServer>> ask_servers(base::Executor& executor, const std::string& name,
                                                  std::vector<std::string> servers,
                                                  const std::vector<std::string>& except,
