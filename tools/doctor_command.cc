@@ -54,7 +54,12 @@ Result<DoctorSession> try_server(const DoctorOptions& options) {
   Executor executor(clock);
   const auto session = [&]() -> base::Task<Result<DoctorSession>> {
     PMSTORE_CO_TRY(auto client, co_await Client::connect(executor, uri, client_options));
-    PMSTORE_CO_TRY(const PoolProbe probe, co_await client->probe());
+    const auto tried = co_await client->probe();
+    if (!tried) {
+      co_await client->close();  // gives the client's place back, where the server can be reached
+      co_return tried.error();
+    }
+    const PoolProbe& probe = *tried;
     const SessionInfo info = client->session();
     DoctorSession found{options.uri,
                         std::string(persist::domain_name(info.persist.domain)),

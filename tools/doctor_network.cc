@@ -245,8 +245,7 @@ Finding native_flush(const DoctorFacts& facts) {
     append(row.seen, device.name + (device.native_flush ? ": its driver reports FLUSH"
                                                         : ": its driver reports none"));
   }
-  append(row.seen,
-         "not used: this release's verbs library has no FLUSH; a READ behind the WRITE does it");
+  append(row.seen, "not used by pmstore: a READ behind the WRITE does the same");
   return row;
 }
 
