@@ -59,7 +59,8 @@ base::Task<Result<std::unique_ptr<LogProducer>>> LogProducer::open(LogClient& cl
   }
   PMSTORE_CO_TRY(KnownLog known, co_await client.state_->find(log));
   auto state = std::make_unique<State>(client, std::move(known), options);
-  PMSTORE_CO_TRY_STATUS(co_await state->connect(info.membership));
+  const uint64_t membership = options.replica ? options.membership : info.membership;
+  PMSTORE_CO_TRY_STATUS(co_await state->connect(membership));
   co_return std::unique_ptr<LogProducer>(new LogProducer(std::move(state)));
 }
 

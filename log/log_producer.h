@@ -35,6 +35,9 @@ struct LogProducerOptions {
   // Of a ReplicatedLog, which has one producer for each replica: what was appended here counts as
   // acknowledged, and is published, when acknowledge() says so.
   bool replica = false;
+  // Of a replica: the membership that the producer was opened for. The server compares it with its
+  // own in the turn in which it grants the lease; Conflict when they differ.
+  uint64_t membership = 0;
 };
 
 class LogProducer {

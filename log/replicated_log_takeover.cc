@@ -60,12 +60,11 @@ base::Task<Status> ReplicatedLog::State::acquire(Member& member, uint64_t number
   member.producer.reset();
   const auto now = co_await member.client->open(name);
   if (!now) co_return at_server(member.uri, now.error());
-  if (now->membership != number) {
-    co_return at_server(member.uri, make_error(ErrorCode::kConflict,
-                                               "its membership has changed: open the log again"));
-  }
   member.info = *now;
-  auto producer = co_await LogProducer::open(*member.client, member.info.id, options.producer);
+  // To what these members are, not to what it has recorded since they were asked: Conflict.
+  LogProducerOptions producing = options.producer;
+  producing.membership = number;
+  auto producer = co_await LogProducer::open(*member.client, member.info.id, producing);
   if (!producer) co_return at_server(member.uri, producer.error());
   member.producer = std::move(*producer);
   co_return Status{};
