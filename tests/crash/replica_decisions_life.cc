@@ -25,6 +25,7 @@ using Servers = std::vector<size_t>;
 constexpr auto kDomain = persist::Domain::kMemoryController;
 constexpr size_t kServers = 3;
 constexpr uint64_t kRaces = 48;
+constexpr uint64_t kQuietNs = 1'000'000;
 
 class ReplicaDecisionsLife final : public Life {
  public:
@@ -44,6 +45,7 @@ class ReplicaDecisionsLife final : public Life {
     for (uint64_t i = 0; i < kRaces; ++i) take_it_from_each_other(i);
     change({0, 1}, {2});
     for (uint64_t i = 0; i < kRaces; ++i) open_while_one_is_added(i / 2, i % 2);
+    for (uint64_t i = 0; i < kRaces; ++i) lose_one_and_then_the_other(i / 2, i % 2);
     log_.reset();
     servers_.reset();
     trace_.domain = kDomain;
@@ -73,6 +75,7 @@ class ReplicaDecisionsLife final : public Life {
   void another_log();
   void take_it_from_each_other(uint64_t turns);
   void open_while_one_is_added(uint64_t turns, size_t stays);
+  void lose_one_and_then_the_other(uint64_t turns, size_t first);
 
   // ---- the pieces ----
   static std::vector<std::string> uris(const Servers& servers) {
@@ -121,6 +124,19 @@ class ReplicaDecisionsLife final : public Life {
   }
   // Takes it over after so long, and appends six entries, one after the other.
   Task<void> take_and_append(uint64_t turns, Servers named, std::optional<size_t> adds);
+  // Until so many are, or one is refused.
+  Task<void> append_some(ReplicatedLog& log, uint64_t count);
+  // The newest entry that readers of this server are shown.
+  uint64_t shown(size_t server) const {
+    const auto info = servers_->info(server);
+    PMSTORE_CHECK(info.has_value(), info ? "" : info.error().message.c_str());
+    return info->next_index - 1;
+  }
+  void pass(uint64_t ns) {
+    executor_.run([](base::Executor& executor, uint64_t for_ns) -> Task<void> {
+      co_await executor.sleep_for(for_ns);
+    }(executor_, ns));
+  }
   void wait() {
     executor_.run([](base::Executor& executor, const uint64_t& left) -> Task<void> {
       while (left > 0) co_await executor.sleep_for(1000);
@@ -243,6 +259,38 @@ void ReplicaDecisionsLife::open_while_one_is_added(uint64_t turns, size_t stays)
   must(servers_->start(stays));
   make_room();
   add(stays);
+}
+
+Task<void> ReplicaDecisionsLife::append_some(ReplicatedLog& log, uint64_t count) {
+  for (; count > 0; --count) {
+    const auto appended = co_await append_texts(log, 1);
+    if (!appended) break;
+    PMSTORE_CHECK(told_.insert(appended->index).second, "an index is given once");
+  }
+  --under_way_;
+}
+
+// One is lost while an entry is on its way, and comes back when the other one is gone for good.
+// Whatever was told or shown to readers meanwhile, it has.
+void ReplicaDecisionsLife::lose_one_and_then_the_other(uint64_t turns, size_t first) {
+  const size_t second = 1 - first;
+  under_way_ = 1;
+  executor_.spawn(append_some(*log_, 1));
+  for (; turns > 0; --turns) executor_.run_once();
+  servers_->kill(first);
+  wait();
+  pass(kQuietNs);  // the producer has published what it would
+  uint64_t seen = shown(second);
+  log_.reset();
+  pass(kQuietNs);  // the server knows that its producer is gone
+  seen = std::max(seen, shown(second));
+  servers_->kill(second);
+  must(servers_->start(first));
+  change({first}, {second}, true);
+  PMSTORE_CHECK(log_->next_index() > seen, "what readers saw is there");
+  must(servers_->start(second));
+  make_room();
+  add(second);
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
-// Nobody dies, or only who is said to be gone: what a replicated log refuses (too few members that
-// would stay, members that cannot be asked, another log of that name), decisions that were left
-// half recorded, and producers that take the log from each other, or open it while a member is
-// added, at every distance. All is checked in the life itself; its trace is empty.
+// No power fails: what a replicated log refuses (too few members that would stay, members that
+// cannot be asked, another log of that name), decisions that were left half recorded; producers
+// that take the log from each other, or from one who goes on appending, or open it while a member
+// is added; one member that is lost amid an append, and the other one for good behind it; what
+// readers saw before a server was started again. Distances of races are turns of the executor,
+// since this fabric takes no time. All is checked in the life itself;
+// its trace is empty.
 #pragma once
 
 #include <cstdint>
