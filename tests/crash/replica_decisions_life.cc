@@ -46,6 +46,7 @@ class ReplicaDecisionsLife final : public Life {
     change({0, 1}, {2});
     for (uint64_t i = 0; i < kRaces; ++i) open_while_one_is_added(i / 2, i % 2);
     for (uint64_t i = 0; i < kRaces; ++i) lose_one_and_then_the_other(i / 2, i % 2);
+    for (uint64_t i = 0; i < kRaces; ++i) steal_from_who_appends(i);
     log_.reset();
     servers_.reset();
     trace_.domain = kDomain;
@@ -76,6 +77,7 @@ class ReplicaDecisionsLife final : public Life {
   void take_it_from_each_other(uint64_t turns);
   void open_while_one_is_added(uint64_t turns, size_t stays);
   void lose_one_and_then_the_other(uint64_t turns, size_t first);
+  void steal_from_who_appends(uint64_t turns);
 
   // ---- the pieces ----
   static std::vector<std::string> uris(const Servers& servers) {
@@ -291,6 +293,21 @@ void ReplicaDecisionsLife::lose_one_and_then_the_other(uint64_t turns, size_t fi
   must(servers_->start(second));
   make_room();
   add(second);
+}
+
+// The old producer goes on as long as it can, also behind the takeover.
+void ReplicaDecisionsLife::steal_from_who_appends(uint64_t turns) {
+  const std::unique_ptr<ReplicatedLog> old = std::move(log_);
+  under_way_ = 1;
+  executor_.spawn(append_some(*old, 6));
+  for (; turns > 0; --turns) executor_.run_once();
+  change({0, 1}, {});
+  wait();
+  under_way_ = 1;
+  executor_.spawn(append_some(*old, 1));
+  wait();
+  append();
+  all_have_the_same();
 }
 
 }  // namespace
