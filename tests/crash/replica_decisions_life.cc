@@ -47,6 +47,7 @@ class ReplicaDecisionsLife final : public Life {
     for (uint64_t i = 0; i < kRaces; ++i) open_while_one_is_added(i / 2, i % 2);
     for (uint64_t i = 0; i < kRaces; ++i) lose_one_and_then_the_other(i / 2, i % 2);
     for (uint64_t i = 0; i < kRaces; ++i) steal_from_who_appends(i);
+    for (size_t server = 0; server < 2; ++server) end_and_come_back(server);
     log_.reset();
     servers_.reset();
     trace_.domain = kDomain;
@@ -78,6 +79,7 @@ class ReplicaDecisionsLife final : public Life {
   void open_while_one_is_added(uint64_t turns, size_t stays);
   void lose_one_and_then_the_other(uint64_t turns, size_t first);
   void steal_from_who_appends(uint64_t turns);
+  void end_and_come_back(size_t server);
 
   // ---- the pieces ----
   static std::vector<std::string> uris(const Servers& servers) {
@@ -308,6 +310,20 @@ void ReplicaDecisionsLife::steal_from_who_appends(uint64_t turns) {
   wait();
   append();
   all_have_the_same();
+}
+
+// What readers saw before, they see when the server is back, though nobody has taken the log over.
+void ReplicaDecisionsLife::end_and_come_back(size_t server) {
+  append();
+  must(executor_.run(log_->publish()));
+  const uint64_t seen = shown(server);
+  PMSTORE_CHECK(seen == *told_.rbegin(), "it is shown");
+  log_.reset();
+  pass(kQuietNs);
+  servers_->kill(server);
+  must(servers_->start(server));
+  PMSTORE_CHECK(shown(server) >= seen, "what readers saw is shown again");
+  change({0, 1}, {});
 }
 
 }  // namespace
