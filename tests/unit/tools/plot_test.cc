@@ -48,7 +48,7 @@ TEST(Plot, WithoutGnuplotItSaysWhatToInstall) {
 
 TEST(Plot, PicturesArePng) {
   if (!check_plot("x.png")) GTEST_SKIP() << "gnuplot is not installed";
-  const std::string path = testing::TempDir() + "plot_test.png";
+  const std::string path = testing::TempDir() + "plot_test." + std::to_string(getpid()) + ".png";
   const Status drawn = draw(curves(), path);
   ASSERT_TRUE(drawn) << drawn.error().message;
   std::ifstream file(path, std::ios::binary);
