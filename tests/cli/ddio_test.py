@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -365,6 +366,16 @@ class Ddio(DdioCommand):
             self.assertEqual(machine.switches(PORT_0), ON)
             self.nothing_noted()
 
+    def wait_until_taken(self, process, number):
+        until = time.monotonic() + 60
+        pending = 1
+        while pending:
+            self.assertLess(time.monotonic(), until)
+            with open(f"/proc/{process.pid}/status") as status:
+                sets = re.findall(r"^(?:Sig|Shd)Pnd:\s*(\w+)$", status.read(), re.MULTILINE)
+            pending = sum(int(each, 16) >> (number - 1) & 1 for each in sets)
+            time.sleep(0.01)
+
     def test_a_second_signal_kills_a_command_that_does_not_listen(self):
         machine = recorded.two_sockets(self.folder)
         process = subprocess.Popen(
@@ -373,7 +384,7 @@ class Ddio(DdioCommand):
             stdout=subprocess.PIPE)
         process.stdout.readline()
         process.terminate()
-        time.sleep(0.3)
+        self.wait_until_taken(process, signal.SIGTERM)
         self.assertIsNone(process.poll())
         process.terminate()
         self.assertEqual(process.wait(timeout=20), 137)
@@ -392,7 +403,7 @@ class Ddio(DdioCommand):
             stdout=subprocess.PIPE, preexec_fn=ignoring(signal.SIGHUP))
         self.assertEqual(process.stdout.readline(), b"up\n")
         process.send_signal(signal.SIGHUP)
-        time.sleep(0.2)
+        self.wait_until_taken(process, signal.SIGHUP)
         process.terminate()  # the first that counts: the command is asked, not killed
         self.assertEqual(process.wait(timeout=20), 3)
         process.stdout.close()

@@ -29,22 +29,12 @@ struct Setting {
   persist::Domain domain;
 };
 
-class Abandoned : public testing::ServerFixture, public ::testing::WithParamInterface<Setting> {
+class Abandoned : public testing::ClientFixture, public ::testing::WithParamInterface<Setting> {
  protected:
   void SetUp() override {
     domain_ = GetParam().domain;
     format_.rings = 32;
-    ServerFixture::SetUp();
-    server_.reset();
-    server_options_.discipline = GetParam().discipline;
-    restart();
-    client_ = connect(77);
-    table_ = *run(client_->open_table("t", true));
-  }
-  void TearDown() override {
-    if (client_ != nullptr) run(client_->close());
-    client_.reset();
-    ServerFixture::TearDown();
+    ClientFixture::SetUp(GetParam().discipline, 77);
   }
 
   std::string key(const char* name) const { return std::string(name) + std::to_string(round_); }
@@ -131,8 +121,6 @@ class Abandoned : public testing::ServerFixture, public ::testing::WithParamInte
     EXPECT_GE(n, 2u) << "there were requests";
   }
 
-  std::unique_ptr<Client> client_;
-  TableId table_{};
   int round_ = 0;
 };
 INSTANTIATE_TEST_SUITE_P(

@@ -13,22 +13,13 @@ namespace {
 constexpr uint64_t kId = 77;
 
 // Under both lock disciplines.
-class Outcomes : public testing::ServerFixture,
+class Outcomes : public testing::ClientFixture,
                  public ::testing::WithParamInterface<LockDiscipline> {
  protected:
   void SetUp() override {
-    ServerFixture::SetUp();
-    server_.reset();
-    server_options_.discipline = GetParam();
-    start();
-    client_ = connect(kId);
-    table_ = *run(client_->open_table("t", true));
+    ClientFixture::SetUp(GetParam(), kId);
+    ASSERT_NE(client_, nullptr);
     ASSERT_TRUE(run(client_->put(table_, "doubt", "old")));
-  }
-  void TearDown() override {
-    if (client_ != nullptr) run(client_->close());
-    client_.reset();
-    ServerFixture::TearDown();
   }
 
   // A transaction that loses its connection at such a request that it ends in doubt: the request
@@ -58,8 +49,6 @@ class Outcomes : public testing::ServerFixture,
     }
   }
 
-  std::unique_ptr<Client> client_;
-  TableId table_{};
 };
 INSTANTIATE_TEST_SUITE_P(Locks, Outcomes,
                          ::testing::Values(LockDiscipline::kCpu, LockDiscipline::kRnic),

@@ -32,32 +32,20 @@ struct Way {
   const char* name;
 };
 
-class Probe : public testing::ServerFixture, public ::testing::WithParamInterface<Way> {
+class Probe : public testing::ClientFixture, public ::testing::WithParamInterface<Way> {
  protected:
   void SetUp() override {
     domain_ = GetParam().domain;
     format_.rings = 32;
-    ServerFixture::SetUp();
-    server_.reset();
-    server_options_.discipline = GetParam().locks;
-    restart();
-    client_ = connect();
-    table_ = *run(client_->open_table("t", true));
+    ClientFixture::SetUp(GetParam().locks);
+    ASSERT_NE(client_, nullptr);
     ASSERT_TRUE(run(client_->put(table_, "alice", "100")));
-  }
-  void TearDown() override {
-    if (client_ != nullptr) run(client_->close());
-    client_.reset();
-    ServerFixture::TearDown();
   }
   bool rnic() const { return GetParam().locks == LockDiscipline::kRnic; }
   std::vector<std::byte> pool_bytes() {
     const auto bytes = region_.bytes();
     return {bytes.begin(), bytes.end()};
   }
-
-  std::unique_ptr<Client> client_;
-  TableId table_{};
 };
 INSTANTIATE_TEST_SUITE_P(
     Ways, Probe,

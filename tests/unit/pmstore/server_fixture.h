@@ -78,4 +78,26 @@ class ServerFixture : public ::testing::Test {
   fabric::Uri uri_;
 };
 
+// With a client, whose table "t" is there.
+class ClientFixture : public ServerFixture {
+ protected:
+  void SetUp(LockDiscipline discipline, uint64_t client = 0) {
+    ServerFixture::SetUp();
+    server_.reset();
+    server_options_.discipline = discipline;
+    restart();
+    client_ = connect(client);
+    ASSERT_NE(client_, nullptr);
+    table_ = *run(client_->open_table("t", true));
+  }
+  void TearDown() override {
+    if (client_ != nullptr) run(client_->close());
+    client_.reset();
+    ServerFixture::TearDown();
+  }
+
+  std::unique_ptr<Client> client_;
+  TableId table_{};
+};
+
 }  // namespace pmstore::testing
