@@ -48,7 +48,6 @@ class Outcomes : public testing::ClientFixture,
       ASSERT_TRUE(done) << done.error().to_string();
     }
   }
-
 };
 INSTANTIATE_TEST_SUITE_P(Locks, Outcomes,
                          ::testing::Values(LockDiscipline::kCpu, LockDiscipline::kRnic),
