@@ -36,9 +36,7 @@ int parse_and_run(CLI::App& app, int argc, char** argv, const Invocation& invoca
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    const CLI::App* chosen = &app;
-    while (!chosen->get_subcommands().empty()) chosen = chosen->get_subcommands().front();
-    print_text(chosen->help());
+    print_text(app.help());  // of the chosen subcommand, under its whole name
     return kDone;
   } catch (const CLI::CallForVersion& version) {
     print_text(std::string(version.what()) + "\n");
