@@ -201,12 +201,19 @@ class Truncating final : public log::RemoteAppender::RoomMaker {
   base::Executor& executor_;
 };
 
+struct Results {
+  explicit Results(base::Executor& executor) : changed(executor) {}
+  std::vector<Result<log::RemoteAppender::Appended>> all;
+  base::WaitList changed;
+};
+
 base::Task<void> append_in_order(log::RemoteAppender& appender, Entries& entries,
-                                 std::vector<Result<log::RemoteAppender::Appended>>& results) {
-  results.push_back(co_await appender.append_all(entries));
+                                 Results& results) {
+  results.all.push_back(co_await appender.append_all(entries));
+  results.changed.notify_all();
 }
-base::Task<void> wait_until(base::Executor& executor, const auto& results, size_t count) {
-  while (results.size() < count) co_await executor.yield();
+base::Task<void> wait_until(Results& results, size_t count) {
+  while (results.all.size() < count) co_await results.changed.wait();
 }
 
 TEST_F(AppendAll, WhileRoomIsMadeLaterAppendsWait) {
@@ -218,7 +225,7 @@ TEST_F(AppendAll, WhileRoomIsMadeLaterAppendsWait) {
   std::array<std::span<const std::byte>, 2> spans;
   std::array<Entries, 2> entries;
   next_sequence_ = 1000;
-  std::vector<Result<log::RemoteAppender::Appended>> results;
+  Results results(executor_);
   for (size_t i = 0; i < 2; ++i) {
     spans[i] = std::as_bytes(std::span(payloads[i]));
     entries[i].payloads = std::span(spans).subspan(i, 1);
@@ -226,13 +233,13 @@ TEST_F(AppendAll, WhileRoomIsMadeLaterAppendsWait) {
     entries[i].room = &room;
     executor_.spawn(append_in_order(*link->appender, entries[i], results));
   }
-  executor_.run(wait_until(executor_, results, 2));
-  ASSERT_TRUE(results[0] && results[1]);
+  executor_.run(wait_until(results, 2));
+  ASSERT_TRUE(results.all[0] && results.all[1]);
   EXPECT_EQ(room.asked, 1);
   EXPECT_GE(room.asked_bytes, 4096u);
   EXPECT_EQ(entries[0].last_sequence, 1000u);
   EXPECT_EQ(entries[1].last_sequence, 1001u);
-  EXPECT_LT(results[0]->lsn, results[1]->lsn);
+  EXPECT_LT(results.all[0]->lsn, results.all[1]->lsn);
 }
 
 TEST_F(AppendAll, RoomThatIsNotEnoughOrRefusedIsAnErrorWithoutHarm) {

@@ -14,15 +14,22 @@ base::Task<Result<Appended>> append_one(log::RemoteAppender& appender, uint64_t 
   co_return co_await appender.append(sequence, payload);
 }
 
-base::Task<void> append_into(log::RemoteAppender& appender, Appending& what, size_t& reported) {
+struct Reported {
+  explicit Reported(base::Executor& executor) : changed(executor) {}
+  size_t count = 0;
+  base::WaitList changed;
+};
+
+base::Task<void> append_into(log::RemoteAppender& appender, Appending& what, Reported& reported) {
   const auto payload = std::as_bytes(std::span(what.payload));
   Result<Appended> result = co_await appender.append(what.sequence, payload);
   what.result.emplace(std::move(result));
-  what.reported = ++reported;
+  what.reported = ++reported.count;
+  reported.changed.notify_all();
 }
 
-base::Task<void> wait_for(base::Executor& executor, const size_t& reported, size_t all) {
-  while (reported < all) co_await executor.yield();
+base::Task<void> wait_for(Reported& reported, size_t all) {
+  while (reported.count < all) co_await reported.changed.wait();
 }
 
 base::Task<Result<std::vector<std::byte>>> run_call(fabric::RpcClient& client, uint16_t method,
@@ -38,7 +45,7 @@ void LogScenario::SetUp() {
   auto target = Target::start(executor_, "ring");
   ASSERT_TRUE(target) << target.error().to_string();
   target_ = std::move(*target);
-  auto device = fabric::open_device(scheme(), executor_);
+  auto device = fabric::open_device(scheme(), executor_, TestMachine::test_host());
   ASSERT_TRUE(device) << device.error().to_string();
   device_ = std::move(*device);
 }
@@ -82,11 +89,11 @@ Result<Appended> LogScenario::append(RingLink& link, uint64_t sequence,
 }
 
 void LogScenario::append_all(RingLink& link, std::vector<Appending>& appendings) {
-  size_t reported = 0;
+  Reported reported(executor_);
   for (Appending& what : appendings) {
     executor_.spawn(append_into(*link.appender, what, reported));
   }
-  executor_.run(wait_for(executor_, reported, appendings.size()));
+  executor_.run(wait_for(reported, appendings.size()));
 }
 
 Result<Appended> LogScenario::append_all(RingLink& link, const std::vector<std::string>& payloads,

@@ -75,8 +75,9 @@ class LogScenario : public testing::Test {
     return {appended.lsn, sequence, payload_checksum(std::as_bytes(std::span(payload)))};
   }
 
-  base::RealClock clock_;
+  TestClock clock_;
   base::Executor executor_{clock_};
+  TestMachine machine_{executor_};
   std::unique_ptr<Target> target_;
   std::unique_ptr<fabric::Device> device_;
 };

@@ -38,7 +38,7 @@ Result<fabric::Uri> RingRole::start(base::Executor& executor, const fabric::Uri&
   writes_.emplace(*memory_);
   PMSTORE_TRY(auto ring, log::Ring::format(*memory_, kOffset, kScenarioRingBytes, kSalt));
   ring_.emplace(std::move(ring));
-  PMSTORE_TRY(device_, fabric::open_device(uri.scheme, executor));
+  PMSTORE_TRY(device_, fabric::open_device(uri.scheme, executor, TestMachine::target_host()));
   PMSTORE_TRY(data_, device_->register_memory(
                          {memory_->at(ring_->data_offset()), ring_->position().data_bytes},
                          fabric::Access::kRemoteRead | fabric::Access::kRemoteWrite));

@@ -60,7 +60,7 @@ Status PersistRole::open_pool(const std::string& domain) {
 Result<fabric::Uri> PersistRole::start(base::Executor& executor, const fabric::Uri& uri,
                                        const std::vector<std::string>& args) {
   PMSTORE_TRY_STATUS(open_pool(args.empty() ? kDetected : args[0]));
-  PMSTORE_TRY(device_, fabric::open_device(uri.scheme, executor));
+  PMSTORE_TRY(device_, fabric::open_device(uri.scheme, executor, TestMachine::target_host()));
   PMSTORE_TRY(region_, device_->register_memory(
                            pool_->memory().mapping().subspan(granted_.offset, granted_.bytes),
                            fabric::Access::kRemoteRead | fabric::Access::kRemoteWrite));

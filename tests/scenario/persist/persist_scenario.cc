@@ -14,6 +14,11 @@ Task<Status> run_write(RemoteWriter& writer, std::span<const RemotePiece> pieces
   co_return Status{};
 }
 
+Task<void> wait_for_end(base::Executor& executor, const int& running, uint64_t most_ns) {
+  const uint64_t deadline = executor.now_ns() + most_ns;
+  while (running > 0 && executor.now_ns() < deadline) co_await executor.sleep_for(10'000);
+}
+
 Task<Result<std::vector<std::byte>>> run_call(fabric::RpcClient& client, uint16_t method,
                                               std::span<const std::byte> request,
                                               uint32_t reply_capacity) {
@@ -46,8 +51,7 @@ void PersistScenario::TearDownTestSuite() {
   side_of_this_domain_.reset();
 }
 
-PersistScenario::PersistScenario()
-    : side_(side_for(GetParam())), clock_(side_.clock), executor_(side_.executor) {}
+PersistScenario::PersistScenario() : side_(side_for(GetParam())), executor_(side_.executor) {}
 
 void PersistScenario::start_target() {
   auto target = Target::start(executor_, "persist_target", {GetParam()});
@@ -59,7 +63,7 @@ void PersistScenario::SetUp() {
   if (side_.target == nullptr) {
     ASSERT_NO_FATAL_FAILURE(start_target());
   }
-  auto device = fabric::open_device(scheme(), executor_);
+  auto device = fabric::open_device(scheme(), executor_, TestMachine::test_host());
   ASSERT_TRUE(device) << device.error().to_string();
   device_ = std::move(*device);
   auto region = device_->register_memory(memory_, fabric::Access::kLocal);
@@ -133,6 +137,11 @@ RemotePiece PersistScenario::piece(size_t offset, uint32_t bytes, uint64_t at) {
 
 Status PersistScenario::write(RemoteWriter& writer, std::span<const RemotePiece> pieces) {
   return executor_.run(run_write(writer, pieces));
+}
+
+bool PersistScenario::all_end(const int& running, uint64_t most_ns) {
+  executor_.run(wait_for_end(executor_, running, most_ns));
+  return running == 0;
 }
 
 Result<std::vector<std::byte>> PersistScenario::call(uint16_t method,

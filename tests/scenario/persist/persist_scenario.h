@@ -38,8 +38,9 @@ class PersistScenario : public testing::TestWithParam<std::string> {
   // One target serves the tests of one domain, one after the other: starting one on a device in a
   // guest takes seconds.
   struct Side {
-    base::RealClock clock;
+    TestClock clock;
     base::Executor executor{clock};
+    TestMachine machine{executor};
     std::string domain;
     std::unique_ptr<Target> target;
   };
@@ -65,6 +66,8 @@ class PersistScenario : public testing::TestWithParam<std::string> {
   // it is written at `at`, and gives the piece.
   RemotePiece piece(size_t offset, uint32_t bytes, uint64_t at);
   Status write(RemoteWriter& writer, std::span<const RemotePiece> pieces);
+  // Waits, no longer than so, until none of those who count themselves is running.
+  bool all_end(const int& running, uint64_t most_ns);
   // Everything in the granted extent is what was written.
   void expect_content();
   persist::MemoryStats server_stats();
@@ -73,7 +76,6 @@ class PersistScenario : public testing::TestWithParam<std::string> {
 
   static inline std::unique_ptr<Side> side_of_this_domain_;
   Side& side_;
-  base::RealClock& clock_;
   base::Executor& executor_;
   base::Random random_{20};
   std::unique_ptr<fabric::Device> device_;
