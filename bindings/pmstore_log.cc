@@ -89,14 +89,12 @@ pmstore_log_place place_of(const Appended& appended) {
   return {appended.lsn, appended.next_lsn, appended.index};
 }
 
-// Of a replicated log: a session with a replica that is current.
+// Of a replicated log: a session with a replica that is current, from the first use on.
 Status find_replica(pmstore_log& log) {
+  if (log.at.client) return {};
   pmstore_log_session& session = log.session;
-  PMSTORE_TRY(auto current,
-              session.executor.run(open_current_replica(session.executor, log.info.name,
-                                                        session.servers, session.options)));
-  log.info = std::move(current.info);
-  log.replica = std::move(current.client);
+  PMSTORE_TRY(log.at, session.executor.run(open_current_replica(session.executor, log.at.info.name,
+                                                                session.servers, session.options)));
   return {};
 }
 
@@ -105,37 +103,13 @@ Result<LogReader*> reader_of(pmstore_log& log) {
   if (log.reader) return log.reader.get();
   pmstore_log_session& session = log.session;
   LogReaderOptions options;
-  LogClient* client = session.client.get();
-  if (client == nullptr) {
-    if (!log.replica) {
-      PMSTORE_TRY_STATUS(find_replica(log));
-    }
-    client = log.replica.get();
+  if (!session.client) {
+    PMSTORE_TRY_STATUS(find_replica(log));
     options.current_replica = true;
   }
-  PMSTORE_TRY(log.reader, session.executor.run(LogReader::open(*client, log.info.id, options)));
+  LogClient& client = session.client ? *session.client : *log.at.client;
+  PMSTORE_TRY(log.reader, session.executor.run(LogReader::open(client, log.at.info.id, options)));
   return log.reader.get();
-}
-
-// The replica that was read was dropped: the reader goes on at one that is current.
-Status move_reader(pmstore_log& log) {
-  const uint64_t position = log.reader->position();
-  pmstore_log_session& session = log.session;
-  // That one knows who the others were.
-  std::vector<std::string> servers = session.servers;
-  servers.insert(servers.end(), log.info.replicas.begin(), log.info.replicas.end());
-  PMSTORE_TRY(auto current,
-              session.executor.run(open_current_replica(session.executor, log.info.name,
-                                                        std::move(servers), session.options)));
-  LogReaderOptions options;
-  options.current_replica = true;
-  PMSTORE_TRY(auto moved,
-              session.executor.run(LogReader::open(*current.client, current.info.id, options)));
-  if (position > 0) moved->seek(position);
-  log.reader = std::move(moved);
-  log.info = std::move(current.info);
-  log.replica = std::move(current.client);
-  return {};
 }
 
 ReplicatedLogOptions replicated_options(const pmstore_log_session& session, unsigned flags) {
@@ -150,7 +124,7 @@ Status open_replicated(pmstore_log& log, unsigned flags) {
   if ((flags & PMSTORE_LOG_EXCLUSIVE) == 0) return find_replica(log);
   pmstore_log_session& session = log.session;
   PMSTORE_TRY(log.replicated, session.executor.run(ReplicatedLog::open(
-                                  session.executor, log.info.name, session.servers,
+                                  session.executor, log.at.info.name, session.servers,
                                   replicated_options(session, flags))));
   return {};
 }
@@ -159,7 +133,8 @@ Result<Appended> append_to(pmstore_log& log, std::span<const std::span<const std
   pmstore_log_session& session = log.session;
   if (log.replicated) return session.executor.run(log.replicated->append_batch(batch));
   if (log.producer) return session.executor.run(log.producer->append_batch(batch));
-  if (session.client) return session.executor.run(session.client->append_batch(log.info.id, batch));
+  if (session.client)
+    return session.executor.run(session.client->append_batch(log.at.info.id, batch));
   return make_error(ErrorCode::kUnsupported,
                     "a replicated log has one producer: open it with PMSTORE_LOG_EXCLUSIVE");
 }
@@ -274,18 +249,18 @@ pmstore_log_code pmstore_log_open(pmstore_log_session* session, const char* name
                         "flags are 0, PMSTORE_LOG_EXCLUSIVE, or that with PMSTORE_LOG_STEAL");
     }
     auto made = std::make_unique<pmstore_log>(*session);
-    made->info.name = name;
+    made->at.info.name = name;
     if (!session->client) {
       PMSTORE_TRY_STATUS(open_replicated(*made, flags));
       *log = made.release();
       return {};
     }
-    PMSTORE_TRY(made->info, session->executor.run(session->client->open(name)));
+    PMSTORE_TRY(made->at.info, session->executor.run(session->client->open(name)));
     if (exclusive) {
       LogProducerOptions options;
       options.takeover = (flags & PMSTORE_LOG_STEAL) != 0 ? Takeover::kSteal : Takeover::kIfFree;
-      PMSTORE_TRY(made->producer, session->executor.run(
-                                      LogProducer::open(*session->client, made->info.id, options)));
+      PMSTORE_TRY(made->producer, session->executor.run(LogProducer::open(
+                                      *session->client, made->at.info.id, options)));
     }
     *log = made.release();
     return {};
@@ -351,9 +326,11 @@ pmstore_log_code pmstore_log_follow(pmstore_log* log, uint32_t timeout_ms, pmsto
       PMSTORE_TRY(LogReader* const reader, reader_of(*log));
       const auto got = log->session.executor.run(reader->follow(std::min(left_ns, kFollowSliceNs)));
       // Dropped, and perhaps deleted or added again since.
-      if (!got && log->replica &&
+      if (!got && log->at.client &&
           (got.code() == ErrorCode::kConflict || got.code() == ErrorCode::kInvalidArgument)) {
-        PMSTORE_TRY_STATUS(move_reader(*log));
+        pmstore_log_session& session = log->session;
+        PMSTORE_TRY_STATUS(session.executor.run(
+            move_to_current_replica(session.servers, session.options, log->at, log->reader)));
         return make_error(ErrorCode::kTimeout, "it goes on at another replica");
       }
       return take(*reader, got, *entry);
@@ -398,10 +375,10 @@ pmstore_log_code pmstore_log_trim(pmstore_log* log, uint64_t lsn, uint64_t* star
     pmstore_log_session& session = log->session;
     uint64_t now = 0;
     if (session.client) {
-      PMSTORE_TRY(now, session.executor.run(session.client->trim(log->info.id, lsn)));
+      PMSTORE_TRY(now, session.executor.run(session.client->trim(log->at.info.id, lsn)));
     } else {
       PMSTORE_TRY(now, session.executor.run(ReplicatedLog::trim(
-                           session.executor, log->info.name, session.servers,
+                           session.executor, log->at.info.name, session.servers,
                            TrimPlace{lsn, lsn == 0 ? 1u : 0u}, session.options)));
     }
     if (start != nullptr) *start = now;
@@ -412,10 +389,10 @@ pmstore_log_code pmstore_log_trim(pmstore_log* log, uint64_t lsn, uint64_t* star
 pmstore_log_code pmstore_log_seal(pmstore_log* log, pmstore_log_error* error) {
   return locked(log, error, [&]() -> Status {
     pmstore_log_session& session = log->session;
-    if (session.client) return session.executor.run(session.client->seal(log->info.id));
+    if (session.client) return session.executor.run(session.client->seal(log->at.info.id));
     if (log->replicated) return session.executor.run(log->replicated->seal());
     return session.executor.run(ReplicatedLog::seal(
-        session.executor, log->info.name, session.servers, replicated_options(session, 0)));
+        session.executor, log->at.info.name, session.servers, replicated_options(session, 0)));
   });
 }
 
@@ -424,12 +401,12 @@ pmstore_log_code pmstore_log_stat(pmstore_log* log, pmstore_log_info* info,
   return locked(log, error, [&]() -> Status {
     if (info == nullptr) return null_argument();
     pmstore_log_session& session = log->session;
-    if (!session.client && !log->replica) {
+    if (!session.client) {
       PMSTORE_TRY_STATUS(find_replica(*log));
     }
-    LogClient& client = session.client ? *session.client : *log->replica;
-    PMSTORE_TRY(const LogInfo now, session.executor.run(client.open(log->info.name)));
-    if (now.id != log->info.id) {
+    LogClient& client = session.client ? *session.client : *log->at.client;
+    PMSTORE_TRY(const LogInfo now, session.executor.run(client.open(log->at.info.name)));
+    if (now.id != log->at.info.id) {
       return make_error(ErrorCode::kNotFound, "the log was deleted, and made again: open it again");
     }
     *info = {now.bytes,  now.start_lsn, now.tail_lsn,      now.next_index,

@@ -46,10 +46,10 @@ struct pmstore_log_session {
 
 struct pmstore_log {
   pmstore_log_session& session;
-  pmstore::log::LogInfo info;
-  std::unique_ptr<pmstore::log::LogProducer> producer;  // with PMSTORE_LOG_EXCLUSIVE
-  // Likewise of a replicated log, and the replica that is read; the latter from the first use on.
-  std::unique_ptr<pmstore::log::ReplicatedLog> replicated;
-  std::unique_ptr<pmstore::log::LogClient> replica;
-  std::unique_ptr<pmstore::log::LogReader> reader;
+  // What is known of the log. Its client is empty, but for the replica of a replicated log that is
+  // read, from the first use on.
+  pmstore::log::CurrentReplica at;
+  std::unique_ptr<pmstore::log::LogProducer> producer;      // with PMSTORE_LOG_EXCLUSIVE
+  std::unique_ptr<pmstore::log::ReplicatedLog> replicated;  // likewise
+  std::unique_ptr<pmstore::log::LogReader> reader;          // goes before its client
 };

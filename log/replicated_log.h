@@ -147,4 +147,13 @@ base::Task<Result<CurrentReplica>> open_current_replica(base::Executor& executor
                                                         std::vector<std::string> servers,
                                                         LogClientOptions options);
 
+// For a `reader` of the replica `at` whose follow() has given Conflict or InvalidArgument: the
+// replica was dropped, and perhaps deleted or added again since. Finds one that is current, among
+// `servers` and those that `at` has named; then both are of that one, and the reader goes on where
+// it was. When it fails, both are as before; errors of open_current_replica() and
+// LogReader::open().
+base::Task<Status> move_to_current_replica(std::vector<std::string> servers,
+                                           LogClientOptions options, CurrentReplica& at,
+                                           std::unique_ptr<LogReader>& reader);
+
 }  // namespace pmstore::log

@@ -65,6 +65,22 @@ base::Task<Result<CurrentReplica>> open_current_replica(base::Executor& executor
   co_return make_error(ErrorCode::kConflict, "no server has the log's newest membership");
 }
 
+base::Task<Status> move_to_current_replica(std::vector<std::string> servers,
+                                           LogClientOptions options, CurrentReplica& at,
+                                           std::unique_ptr<LogReader>& reader) {
+  // The one that was dropped knows who the others were.
+  servers.insert(servers.end(), at.info.replicas.begin(), at.info.replicas.end());
+  PMSTORE_CO_TRY(auto found, co_await open_current_replica(at.client->executor(), at.info.name,
+                                                           std::move(servers), std::move(options)));
+  LogReaderOptions reading;
+  reading.current_replica = true;
+  PMSTORE_CO_TRY(auto moved, co_await LogReader::open(*found.client, found.info.id, reading));
+  if (reader->position() > 0) moved->seek(reader->position());
+  reader = std::move(moved);  // before the client that the old one has used goes
+  at = std::move(found);
+  co_return Status{};
+}
+
 // ---- trim ----
 
 base::Task<Status> ReplicatedLog::trim_below_index(uint64_t index) {

@@ -160,23 +160,6 @@ void end_on_interrupt() {
   sigaction(SIGTERM, &action, nullptr);
 }
 
-// Goes on at a replica that is current, behind what was read.
-base::Task<Status> move_on(std::unique_ptr<log::LogReader>& reader, log::CurrentReplica& at,
-                           const LogCommandOptions& options) {
-  // The one that was dropped knows who the others were.
-  std::vector<std::string> servers = options.replicas;
-  servers.insert(servers.end(), at.info.replicas.begin(), at.info.replicas.end());
-  auto found = co_await log::open_current_replica(at.client->executor(), options.name, servers,
-                                                  log_client_options(options.session));
-  if (!found) co_return std::move(found.error());
-  PMSTORE_CO_TRY(auto moved, co_await log::LogReader::open(*found->client, found->info.id,
-                                                           reading(found->info)));
-  if (reader->position() > 0) moved->seek(reader->position());
-  reader = std::move(moved);
-  at = std::move(*found);
-  co_return Status{};
-}
-
 // `at`: a replica, or the only server that has the log (`client` then).
 base::Task<int> follow_entries(log::LogClient& client, const log::LogInfo& info,
                                const LogCommandOptions& options,
@@ -210,7 +193,8 @@ base::Task<int> follow_entries(log::LogClient& client, const log::LogInfo& info,
     // Dropped, and perhaps deleted or added again since.
     if (at != nullptr &&
         (entry.code() == ErrorCode::kConflict || entry.code() == ErrorCode::kInvalidArgument)) {
-      const Status moved = co_await move_on(*reader, *at, options);
+      const Status moved = co_await log::move_to_current_replica(
+          options.replicas, log_client_options(options.session), *at, *reader);
       if (!moved) co_return fail(kProgram, what, moved.error());
       continue;
     }

@@ -108,6 +108,11 @@ class ReplicatedLogTest : public testing::TestWithParam<persist::Domain> {
     for (const std::string& each : texts) payloads.push_back(std::as_bytes(std::span(each)));
     co_return co_await log.append_batch(payloads);
   }
+  std::unique_ptr<LogReader> follower(const CurrentReplica& at) {
+    LogReaderOptions reading;
+    reading.current_replica = true;
+    return run(LogReader::open(*at.client, at.info.id, reading)).value();
+  }
   std::vector<TestEntry> entries(size_t server) {
     return entries_of(servers_[server]->store(), "log");
   }

@@ -9,6 +9,9 @@
 namespace pmstore::log {
 namespace {
 
+constexpr uint64_t kSoonNs = 1'000'000'000;
+constexpr uint64_t kLaterNs = 60'000'000'000;
+
 TEST_P(ReplicatedLogTest, ASealThatFailedHalfWayIsFinishedByTheNext) {
   ASSERT_TRUE(create());
   ASSERT_TRUE(open());
@@ -92,6 +95,24 @@ TEST_P(ReplicatedLogTest, AnotherLogOfThatNameIsNotTakenForAReplica) {
   ASSERT_TRUE(open({0}));
   EXPECT_EQ(run(log_->add(uris()[2], true)).code(), ErrorCode::kConflict);
   EXPECT_TRUE(servers_[2]->store().find("log"));
+}
+
+TEST_P(ReplicatedLogTest, AReaderMovesToAReplicaThatIsCurrentAndGoesOnThere) {
+  ASSERT_TRUE(create());
+  ASSERT_TRUE(open());
+  ASSERT_TRUE(append(2));
+  run(sleep(executor_, 1'000'000));
+  CurrentReplica at = run(open_current_replica(executor_, "log", uris({2}), {})).value();
+  auto reader = follower(at);
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(run(reader->follow(kSoonNs)));
+  ASSERT_TRUE(open({0}, dropping({2})));
+  ASSERT_TRUE(append());
+  ASSERT_EQ(run(reader->follow(kLaterNs)).code(), ErrorCode::kConflict);
+  ASSERT_TRUE(run(move_to_current_replica({}, {}, at, reader)));
+  const auto entry = run(reader->follow(kSoonNs));
+  ASSERT_TRUE(entry) << entry.error().to_string();
+  EXPECT_EQ(entry->index, 3u);
+  EXPECT_EQ(at.info.membership, 2u);
 }
 
 TEST_P(ReplicatedLogTest, APoolUnderTwoNamesIsOneReplica) {
