@@ -150,8 +150,9 @@ base::Task<Result<CurrentReplica>> open_current_replica(base::Executor& executor
 // For a `reader` of the replica `at` whose follow() has given Conflict or InvalidArgument: the
 // replica was dropped, and perhaps deleted or added again since. Finds one that is current, among
 // `servers` and those that `at` has named; then both are of that one, and the reader goes on where
-// it was. When it fails, both are as before; errors of open_current_replica() and
-// LogReader::open().
+// it was. When it fails, both are as before: InvalidArgument when that one knows of no newer
+// members than `at`, which so was not dropped: the log was deleted, and perhaps made again (so one
+// who moves again and again ends); errors of open_current_replica() and LogReader::open().
 base::Task<Status> move_to_current_replica(std::vector<std::string> servers,
                                            LogClientOptions options, CurrentReplica& at,
                                            std::unique_ptr<LogReader>& reader);

@@ -72,6 +72,15 @@ base::Task<Status> move_to_current_replica(std::vector<std::string> servers,
   servers.insert(servers.end(), at.info.replicas.begin(), at.info.replicas.end());
   PMSTORE_CO_TRY(auto found, co_await open_current_replica(at.client->executor(), at.info.name,
                                                            std::move(servers), std::move(options)));
+  // A decision that drops one raises the number. Without it the same would come again there.
+  if (found.info.membership <= at.info.membership) {
+    co_return make_error(
+        ErrorCode::kInvalidArgument,
+        fmt::format(
+            "the log {} was deleted, or what a server says of it changes without a decision "
+            "about its members: open it again",
+            at.info.name));
+  }
   LogReaderOptions reading;
   reading.current_replica = true;
   PMSTORE_CO_TRY(auto moved, co_await LogReader::open(*found.client, found.info.id, reading));

@@ -115,6 +115,34 @@ TEST_P(ReplicatedLogTest, AReaderMovesToAReplicaThatIsCurrentAndGoesOnThere) {
   EXPECT_EQ(at.info.membership, 2u);
 }
 
+// Deleted and made again is another log; and a server may say of a log what its words do not.
+TEST_P(ReplicatedLogTest, AReaderWhoseReplicaWasNotDroppedDoesNotMove) {
+  ASSERT_TRUE(create());
+  ASSERT_TRUE(open());
+  ASSERT_TRUE(append());
+  ASSERT_TRUE(run(log_->close()));
+  CurrentReplica at = run(open_current_replica(executor_, "log", uris({2}), {})).value();
+  auto reader = follower(at);
+  ASSERT_TRUE(run(reader->follow(kSoonNs)));
+  ASSERT_TRUE(run(ReplicatedLog::erase(executor_, "log", uris(), {})));
+  ASSERT_TRUE(create());
+  ASSERT_EQ(run(reader->follow(kSoonNs)).code(), ErrorCode::kInvalidArgument);
+  const Status moved = run(move_to_current_replica({}, {}, at, reader));
+  ASSERT_FALSE(moved) << "it is another log";
+  EXPECT_EQ(moved.code(), ErrorCode::kInvalidArgument);
+  EXPECT_NE(moved.error().message.find("was deleted"), std::string::npos);
+  EXPECT_EQ(run(reader->follow(kSoonNs)).code(), ErrorCode::kInvalidArgument) << "as before";
+
+  reader.reset();
+  at = run(open_current_replica(executor_, "log", uris({2}), {})).value();
+  reader = follower(at);
+  for (auto& server : servers_) std::ranges::fill(server->store().words(), std::byte{0});
+  ASSERT_EQ(run(reader->follow(kSoonNs)).code(), ErrorCode::kInvalidArgument);
+  const Status again = run(move_to_current_replica({}, {}, at, reader));
+  ASSERT_FALSE(again) << "it would be told the same there";
+  EXPECT_EQ(again.code(), ErrorCode::kInvalidArgument);
+}
+
 TEST_P(ReplicatedLogTest, APoolUnderTwoNamesIsOneReplica) {
   const std::string one = uris()[0];
   ASSERT_TRUE(servers_[0]->listen_also("local:alias"));
