@@ -27,6 +27,7 @@ def run(*arguments, stdin=b"", uri=None):
 class Servers(unittest.TestCase):
     SCHEME = "tcp"
     COUNT = 3
+    MORE = ()  # options of pmstored
 
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="pmstore-replicas.")
@@ -50,7 +51,7 @@ class Servers(unittest.TestCase):
     def start(self, i):
         server = subprocess.Popen(
             [os.path.join(BIN, "pmstored"), "--pool", self.pool(i), "--listen", self.uris[i],
-             "--json"], stdout=subprocess.PIPE)
+             "--json", *self.MORE], stdout=subprocess.PIPE)
         self.processes[i] = server
         self.uris[i] = json.loads(server.stdout.readline())["listen"][0]
 
@@ -74,6 +75,17 @@ class Servers(unittest.TestCase):
         done = self.log(*arguments, at=at, stdin=stdin)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
+
+    def follower(self, name, *arguments, at):
+        """pmstore log follow, in the background; it ends with the test at the latest."""
+        process = subprocess.Popen(
+            [os.path.join(BIN, "pmstore"), "log", "follow", name, *arguments, *self.replicas(*at)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
 
     def members(self, name, at=(0,)):
         return json.loads(self.log("members", name, "--json", at=at).stdout)
@@ -212,16 +224,12 @@ class Commands(Servers):
             [os.path.join(BIN, "pmstore"), "log", "append", "news", *self.replicas(0)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(holder.kill)
-        follower = subprocess.Popen(
-            [os.path.join(BIN, "pmstore"), "log", "follow", "news", "--limit", "5",
-             *self.replicas(1)], stdout=subprocess.PIPE)
-        self.addCleanup(follower.kill)
+        follower = self.follower("news", "--limit", "5", at=(1,))
         for i in range(5):
             holder.stdin.write(b"item %d\n" % i)
             holder.stdin.flush()
             self.assertEqual(follower.stdout.readline(), b"item %d\n" % i)
         self.assertEqual(follower.wait(60), 0)
-        follower.stdout.close()
         self.good("trim", "news", "--below-index", "3")
         self.assert_fails(self.log("append", "news", "x"), 1, "--steal takes the log over")
         self.assert_fails(self.log("delete", "news"), 1, "producer")
@@ -233,10 +241,7 @@ class Commands(Servers):
 
     def test_a_follower_goes_on_elsewhere_when_its_replica_is_dropped(self):
         self.good("append", "news", "--create", "before", at=(0, 1, 2))
-        follower = subprocess.Popen(
-            [os.path.join(BIN, "pmstore"), "log", "follow", "news", "--limit", "3",
-             *self.replicas(2)], stdout=subprocess.PIPE)
-        self.addCleanup(follower.kill)
+        follower = self.follower("news", "--limit", "3", at=(2,))
         self.assertEqual(follower.stdout.readline(), b"before\n")
         self.good("drop-member", "news", self.uris[2])
         self.good("append", "news", "without it")
@@ -244,14 +249,10 @@ class Commands(Servers):
         self.good("append", "news", "the last")
         self.assertEqual(follower.wait(60), 0)
         self.assertEqual(follower.stdout.read(), b"the last\n")
-        follower.stdout.close()
 
     def test_a_follower_ends_when_its_replica_is_dropped_and_nobody_knows_more(self):
         self.good("append", "news", "--create", "before", at=(0, 1, 2))
-        follower = subprocess.Popen(
-            [os.path.join(BIN, "pmstore"), "log", "follow", "news", "--timeout", "2",
-             *self.replicas(2)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.addCleanup(follower.kill)
+        follower = self.follower("news", "--timeout", "2", at=(2,))
         self.assertEqual(follower.stdout.readline(), b"before\n")
         self.kill(0)
         self.kill(1)
@@ -368,6 +369,39 @@ class Bench(Servers):
                                ([*both, "--uri", self.uris[0]], "--replica excludes --uri"),
                                ([*both, "--assume-domain", "adr"], "give it to pmstored")):
             self.assert_fails(run("bench", "log", "--ops", "10", *wrong), 2, pattern)
+
+
+class LongLeases(Servers):
+    MORE = ("--lease-ms", "100000")
+
+    def test_a_follower_ends_when_the_log_is_deleted_and_made_again(self):
+        self.good("append", "news", "--create", "before", at=(0, 1, 2))
+        follower = self.follower("news", at=(2,))
+        self.assertEqual(follower.stdout.readline(), b"before\n")
+        # No moment in between at which there is none: the follower would say so instead.
+        follower.send_signal(signal.SIGSTOP)
+        self.good("delete", "news")
+        self.good("append", "news", "--create", "another log's", at=(0, 1, 2))
+        follower.send_signal(signal.SIGCONT)
+        out, why = follower.communicate(timeout=60)
+        self.assertEqual((follower.returncode, out), (1, b""))
+        self.assertEqual(why.count(b"\n"), 1, why)
+        self.assertRegex(why.decode(), "the log news was deleted")
+
+
+class FilesThatServersName(Servers):
+    COUNT = 1
+
+    def test_only_the_one_who_reads_may_name_a_path_of_this_machine(self):
+        pool = os.path.join(self.folder, "here")
+        run("pool", "create", pool, "--size", "32M", "--log-bytes", "8M")
+        here = ["--replica", "local:" + pool]
+        done = run("log", "append", "log", "--create", *self.replicas(0), *here, stdin=b"one\n")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assert_fails(self.log("read", "log"), 1,
+                          f"local:{pool}: {self.uris[0]} names it .* path of this machine")
+        done = run("log", "read", "log", *self.replicas(0), *here)
+        self.assertEqual((done.returncode, done.stdout), (0, b"one\n"), done.stderr)
 
 
 class LocalPools(unittest.TestCase):
