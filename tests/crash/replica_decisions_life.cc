@@ -26,6 +26,8 @@ constexpr auto kDomain = persist::Domain::kMemoryController;
 constexpr size_t kServers = 3;
 constexpr uint64_t kRaces = 48;
 constexpr uint64_t kQuietNs = 1'000'000;
+// Of virtual time: more than all time-outs of a client together.
+constexpr uint64_t kPatienceNs = 600'000'000'000;
 
 class ReplicaDecisionsLife final : public Life {
  public:
@@ -143,8 +145,10 @@ class ReplicaDecisionsLife final : public Life {
   }
   void wait() {
     executor_.run([](base::Executor& executor, const uint64_t& left) -> Task<void> {
-      while (left > 0) co_await executor.sleep_for(1000);
+      const uint64_t end_ns = executor.now_ns() + kPatienceNs;
+      while (left > 0 && executor.now_ns() < end_ns) co_await executor.sleep_for(1000);
     }(executor_, under_way_));
+    PMSTORE_CHECK(under_way_ == 0, "whoever is under way comes to an end");
   }
   static void must(const Status& done) {
     PMSTORE_CHECK(done.has_value(), done ? "" : done.error().message.c_str());
@@ -218,12 +222,20 @@ void ReplicaDecisionsLife::another_log() {
   append();
 }
 
+// Of one from whom another one has taken the log meanwhile.
+bool lost_to_another(ErrorCode code) {
+  return code == ErrorCode::kFenced || code == ErrorCode::kConflict ||
+         code == ErrorCode::kDisconnected;
+}
+
 Task<void> ReplicaDecisionsLife::take_and_append(uint64_t turns, Servers named,
                                                  std::optional<size_t> adds) {
   for (; turns > 0; --turns) co_await executor_.yield();
   auto opened = co_await open(std::move(named), {}, false);
   if (opened && adds) {
-    (void)co_await (*opened)->add(ReplicaServers::uri(*adds), true);
+    const Status added = co_await (*opened)->add(ReplicaServers::uri(*adds), true);
+    PMSTORE_CHECK(added || lost_to_another(added.code()),
+                  added ? "" : added.error().message.c_str());
   }
   for (int i = 0; opened && i < 6; ++i) {
     const auto appended = co_await append_texts(**opened, 1);
