@@ -74,23 +74,22 @@ struct Looks {
   }
 };
 
-// First a quick look at what is near, which is enough for most; then all lives; then what only a
-// certain moment of death shows.
+// First a quick look at what is near, which is enough for most; then a thorough one, and what only a
+// certain moment of death shows; then all lives.
 bool look_for_it(const mutation::Mutant& mutant, const Limits& limits) {
   const Looks looks;
   size_t near = 0;
   const std::vector<Scenario> order = nearest_first(mutant, near);
-  for (size_t i = 0; i < near; ++i) {
-    if (notices(order[i], 0, looks.quick, limits)) return true;
-  }
-  for (uint64_t seed = 0; seed < limits.rounds; ++seed) {
-    for (const Scenario& scenario : order) {
-      if (notices(scenario, seed, looks.thorough, limits)) return true;
+  for (const ExplorerOptions* look : {&looks.quick, &looks.thorough, &looks.deaths}) {
+    for (size_t i = 0; i < near; ++i) {
+      if (look == &looks.deaths && !order[i].deaths_for_mutants) continue;
+      if (notices(order[i], 0, *look, limits)) return true;
     }
   }
-  for (size_t i = 0; i < near; ++i) {
-    if (!order[i].deaths_for_mutants) continue;
-    if (notices(order[i], 0, looks.deaths, limits)) return true;
+  for (uint64_t seed = 0; seed < limits.rounds; ++seed) {
+    for (size_t i = seed == 0 ? near : 0; i < order.size(); ++i) {
+      if (notices(order[i], seed, looks.thorough, limits)) return true;
+    }
   }
   return false;
 }
