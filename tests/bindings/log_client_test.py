@@ -23,12 +23,12 @@ class Client(unittest.TestCase):
     def make_pool(self, name):
         pool = os.path.join(self.folder, name)
         subprocess.run([os.path.join(BIN, "pmstore"), "pool", "create", pool, "--size", "64M",
-                        "--log-bytes", "16M"], check=True, timeout=60, stdout=subprocess.DEVNULL)
+                        "--log-bytes", "16M"], check=True, timeout=300, stdout=subprocess.DEVNULL)
         return pool
 
     def run_client(self, *uris):
         client = CLIENT if len(uris) == 1 else REPLICATED_CLIENT
-        done = subprocess.run([client, *uris], timeout=100, capture_output=True, check=False)
+        done = subprocess.run([client, *uris], timeout=300, capture_output=True, check=False)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"ok\n", b""))
 
     def serve(self, listen, pool=None):

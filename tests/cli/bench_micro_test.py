@@ -20,7 +20,7 @@ def command(*arguments):
 
 
 def run(*arguments, env=None):
-    return subprocess.run(command(*arguments), timeout=120, capture_output=True, text=True,
+    return subprocess.run(command(*arguments), timeout=300, capture_output=True, text=True,
                           env={**os.environ, **(env or {})}, check=False)
 
 

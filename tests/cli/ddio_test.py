@@ -317,7 +317,7 @@ class Ddio(DdioCommand):
             self.fails("another 'pmstore ddio' is at work", *command)
         self.assertEqual(machine.switches(PORT_0), OFF["rpma"])
         process.stdin.close()
-        self.assertEqual(process.wait(timeout=20), 0)
+        self.assertEqual(process.wait(timeout=300), 0)
         process.stdout.close()
         self.assertEqual(machine.switches(PORT_0), ON)
 
@@ -361,7 +361,7 @@ class Ddio(DdioCommand):
             self.assertEqual(process.stdout.readline(), b"up\n")
             self.assertEqual(machine.switches(PORT_0), OFF["rpma"])
             process.send_signal(number)
-            self.assertEqual(process.wait(timeout=20), status)
+            self.assertEqual(process.wait(timeout=300), status)
             process.stdout.close()
             self.assertEqual(machine.switches(PORT_0), ON)
             self.nothing_noted()
@@ -387,7 +387,7 @@ class Ddio(DdioCommand):
         self.wait_until_taken(process, signal.SIGTERM)
         self.assertIsNone(process.poll())
         process.terminate()
-        self.assertEqual(process.wait(timeout=20), 137)
+        self.assertEqual(process.wait(timeout=300), 137)
         process.stdout.close()
         self.assertEqual(machine.switches(PORT_0), ON)
 
@@ -405,7 +405,7 @@ class Ddio(DdioCommand):
         process.send_signal(signal.SIGHUP)
         self.wait_until_taken(process, signal.SIGHUP)
         process.terminate()  # the first that counts: the command is asked, not killed
-        self.assertEqual(process.wait(timeout=20), 3)
+        self.assertEqual(process.wait(timeout=300), 3)
         process.stdout.close()
         self.assertEqual(machine.switches(PORT_0), ON)
 

@@ -25,7 +25,7 @@ class Doctor(unittest.TestCase):
 
     def pmstore(self, *arguments):
         return subprocess.run([os.path.join(BIN, "pmstore"), *arguments], capture_output=True,
-                              timeout=60, check=False)
+                              timeout=300, check=False)
 
     def rows(self, *arguments, here=False):
         place = [] if here else ["--machine", self.folder]
@@ -193,7 +193,7 @@ class Doctor(unittest.TestCase):
             other = {"user": user, "group": user, "extra_groups": []} if user else {}
             try:
                 done = subprocess.run([os.path.join(BIN, "pmstore"), "doctor", "--json",
-                                       "--machine", self.folder], capture_output=True, timeout=60,
+                                       "--machine", self.folder], capture_output=True, timeout=300,
                                       check=False, **other)
             except PermissionError:
                 self.skipTest("others may not run what is built here")

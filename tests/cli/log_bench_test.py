@@ -14,7 +14,7 @@ MODEL = ["--model", "optane-cx5"]
 
 
 def run(*arguments):
-    return subprocess.run([os.path.join(BIN, "pmstore"), "bench", "log", *arguments], timeout=120,
+    return subprocess.run([os.path.join(BIN, "pmstore"), "bench", "log", *arguments], timeout=300,
                           capture_output=True, check=False)
 
 
@@ -31,11 +31,11 @@ class RealMemory(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder)
         self.pool = os.path.join(self.folder, "pool")
         subprocess.run([os.path.join(BIN, "pmstore"), "pool", "create", self.pool, "--size", "64M",
-                        "--log-bytes", "16M"], check=True, timeout=60, stdout=subprocess.DEVNULL)
+                        "--log-bytes", "16M"], check=True, timeout=300, stdout=subprocess.DEVNULL)
 
     def logs(self, uri):
         done = subprocess.run([os.path.join(BIN, "pmstore"), "log", "list", "--uri", uri, "--json"],
-                              check=True, timeout=60, capture_output=True)
+                              check=True, timeout=300, capture_output=True)
         return json.loads(done.stdout)["logs"]
 
     def check(self, said, appends, batch=1):

@@ -20,7 +20,7 @@ def run(*arguments, stdin=b"", uri=None):
     everything = {k: v for k, v in os.environ.items() if k != "PMSTORE_URI"}
     if uri:
         everything["PMSTORE_URI"] = uri
-    return subprocess.run([os.path.join(BIN, "pmstore"), *arguments], input=stdin, timeout=120,
+    return subprocess.run([os.path.join(BIN, "pmstore"), *arguments], input=stdin, timeout=300,
                           capture_output=True, env=everything, check=False)
 
 
@@ -234,7 +234,7 @@ class Commands(Servers):
         self.assert_fails(self.log("append", "news", "x"), 1, "--steal takes the log over")
         self.assert_fails(self.log("delete", "news"), 1, "producer")
         self.good("append", "news", "--steal", "stolen")
-        _, why = holder.communicate(b"too late\n", timeout=60)
+        _, why = holder.communicate(b"too late\n", timeout=300)
         self.assertEqual(holder.returncode, 1)
         self.assertRegex(why.decode(), "Fenced.* 5 entries before it are durable")
         self.assertEqual(self.good("read", "news", at=(1,)), b"item 2\nitem 3\nitem 4\nstolen\n")
@@ -256,7 +256,7 @@ class Commands(Servers):
         self.assertEqual(follower.stdout.readline(), b"before\n")
         self.kill(0)
         self.kill(1)
-        out, why = follower.communicate(timeout=100)
+        out, why = follower.communicate(timeout=300)
         self.assertEqual((follower.returncode, out), (1, b""))
         self.assertEqual(why.count(b"\n"), 1, why)
         self.assertRegex(why.decode(), f"({self.uris[0]}|{self.uris[1]}).*drop it")
@@ -383,7 +383,7 @@ class LongLeases(Servers):
         self.good("delete", "news")
         self.good("append", "news", "--create", "another log's", at=(0, 1, 2))
         follower.send_signal(signal.SIGCONT)
-        out, why = follower.communicate(timeout=60)
+        out, why = follower.communicate(timeout=300)
         self.assertEqual((follower.returncode, out), (1, b""))
         self.assertEqual(why.count(b"\n"), 1, why)
         self.assertRegex(why.decode(), "the log news was deleted")

@@ -20,7 +20,7 @@ def run(*arguments, stdin=b"", uri=None):
     everything = {k: v for k, v in os.environ.items() if k != "PMSTORE_URI"}
     if uri:
         everything["PMSTORE_URI"] = uri
-    return subprocess.run([os.path.join(BIN, "pmstore"), *arguments], input=stdin, timeout=120,
+    return subprocess.run([os.path.join(BIN, "pmstore"), *arguments], input=stdin, timeout=300,
                           capture_output=True, env=everything, check=False)
 
 
@@ -122,7 +122,7 @@ class Logs(unittest.TestCase):
         self.assert_fails(self.log("append", "mine", "no"), 1, "Busy")
         self.assert_fails(self.log("append", "mine", "--exclusive", "no"), 1, "Busy")
         self.good("append", "mine", "--exclusive", "--steal", "stolen")
-        _, why = holder.communicate(b"too late\n", timeout=60)
+        _, why = holder.communicate(b"too late\n", timeout=300)
         self.assertEqual(holder.returncode, 1)
         self.assertRegex(why.decode(), "Fenced")
         self.assertEqual(self.good("read", "mine"), lines + b"stolen\n")

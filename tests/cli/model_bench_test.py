@@ -16,7 +16,7 @@ KV = ["bench", "kv", "--hosts", "3", "--threads", "4", "--coroutines", "2", "--k
 
 def run(*arguments, model="optane-cx5"):
     words = [os.path.join(BIN, "pmstore"), *arguments, "--model", model]
-    return subprocess.run(words, timeout=120, capture_output=True, check=False)
+    return subprocess.run(words, timeout=300, capture_output=True, check=False)
 
 
 class Model(unittest.TestCase):
@@ -107,7 +107,7 @@ class Model(unittest.TestCase):
         for option, value in (("--hosts", "3"), ("--model-parameters", "/nowhere.toml"),
                               ("--rules", "all,-h3"), ("--model-pool", "1G")):
             done = subprocess.run([os.path.join(BIN, "pmstore"), "bench", "kv", "--uri",
-                                   "local:/nowhere", option, value], timeout=60,
+                                   "local:/nowhere", option, value], timeout=300,
                                   capture_output=True, check=False)
             self.assertEqual(done.returncode, 2)
             self.assertIn(b"--model", done.stderr)

@@ -29,7 +29,7 @@ done
 
 
 def pmstore(*arguments, stdin=b""):
-    return subprocess.run([os.path.join(BIN, "pmstore"), *arguments], input=stdin, timeout=200,
+    return subprocess.run([os.path.join(BIN, "pmstore"), *arguments], input=stdin, timeout=300,
                           capture_output=True, check=False)
 
 
@@ -58,7 +58,7 @@ class Tune(unittest.TestCase):
             shown += os.read(master, 4096)
         if interrupt_after is not None:
             process.send_signal(signal.SIGINT)
-        status = process.wait(timeout=60)
+        status = process.wait(timeout=300)
         self.assertEqual(termios.tcgetattr(slave), mode)
         os.close(slave)
         while True:
