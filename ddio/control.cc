@@ -59,6 +59,10 @@ std::string boot_of(const Machine& machine) {
   return boot ? *boot : "unknown";
 }
 
+void append(std::string& list, const std::string& more) {
+  list += list.empty() ? more : "; " + more;
+}
+
 bool differs(const Change& change) { return ((change.before ^ change.after) & change.mask) != 0; }
 
 Change* entry_of(State& state, const Register& where) {
@@ -97,19 +101,17 @@ State made(State state, const std::vector<Change>& changes) {
 }
 
 // Makes `changes`, the last one first, whatever fails: what fails is described, its index is put
-// into `failed`, and its `after` becomes what the register is now.
+// into `failed`, and its `after` becomes what the register is now, as far as that can be known.
 std::string set_back(Machine& machine, std::vector<Change>& changes, std::vector<size_t>* failed) {
   std::string failures;
   for (size_t i = changes.size(); i-- > 0;) {
     Change& change = changes[i];
-    const auto now = read_register(machine, change.where);
-    if (now && *now == change.after) continue;
-    const Status done = write_register(machine, change.where, change.after);
+    std::optional<uint64_t> is;
+    const Status done = force_register(machine, change.where, change.after, &is);
     if (done) continue;
     failures += "; " + done.error().message;
     failed->push_back(i);
-    const auto is = read_register(machine, change.where);
-    const uint64_t left_at = is ? *is : change.before;
+    const uint64_t left_at = is.value_or(change.before);
     change.mask |= change.after ^ left_at;
     change.after = left_at;
   }
@@ -285,19 +287,29 @@ Status undo(Machine& machine, const StateFile& file, const std::vector<Change>& 
 Result<Restored> restore(Machine& machine, const StateFile& file, bool force, bool dry_run) {
   PMSTORE_TRY(const State state, file.load());
   Restored result;
-  if (!state.changes.empty() && state.boot != boot_of(machine)) {
-    result.earlier_boot = true;
-    result.already = state.changes;
-    if (!dry_run) {
-      PMSTORE_TRY_STATUS(file.save({}));
-    }
-    return result;
-  }
+  const std::string boot = boot_of(machine);
+  result.earlier_boot = !state.changes.empty() && state.boot != boot;
   for (const Change& change : state.changes) {
-    PMSTORE_TRY(const uint64_t now, read_register(machine, change.where));
+    const auto is = read_register(machine, change.where);
+    if (!is) {
+      result.unread.push_back(change);
+      append(result.why_unread, is.error().message);
+      continue;
+    }
+    const uint64_t now = *is;
     if (((now ^ change.before) & change.mask) == 0) {
       result.already.push_back(change);
-    } else if (now == change.after || force) {
+    } else if (force) {
+      result.undone.push_back({change.where, change.mask, change.before, now});
+    } else if (result.earlier_boot && ((now ^ change.after) & change.mask) != 0) {
+      result.already.push_back(change);  // reset to something else
+    } else if (result.earlier_boot) {
+      return make_error(ErrorCode::kConflict,
+                        fmt::format("{} is {:#x} as we left it, but the machine was booted since: "
+                                    "that boot has not reset it, or the firmware sets it so; "
+                                    "nothing was changed, --force sets it to {:#x}",
+                                    change.where.text(), now, change.before));
+    } else if (now == change.after) {
       result.undone.push_back({change.where, change.mask, change.before, now});
     } else {
       return make_error(ErrorCode::kConflict,
@@ -307,6 +319,15 @@ Result<Restored> restore(Machine& machine, const StateFile& file, bool force, bo
     }
   }
   if (dry_run) return result;
+  // From here on it is of this boot.
+  if (result.earlier_boot) {
+    State now = state;
+    now.boot = boot;
+    std::erase_if(now.changes, [&](const Change& one) {
+      return std::find(result.already.begin(), result.already.end(), one) != result.already.end();
+    });
+    PMSTORE_TRY_STATUS(file.save(now));
+  }
   PMSTORE_TRY_STATUS(undo(machine, file, result.undone));
   // Those that were back by themselves are no longer noted either.
   PMSTORE_TRY(State rest, file.load());

@@ -62,11 +62,14 @@ Status undo(Machine& machine, const StateFile& file, const std::vector<Change>& 
 
 struct Restored {
   std::vector<Change> undone;   // what was set back
-  std::vector<Change> already;  // our bits were back by themselves, or of an earlier boot
+  std::vector<Change> already;  // our bits were back by themselves, or a boot has reset them
+  std::vector<Change> unread;   // cannot be read, so were left alone, and stay noted
+  std::string why_unread;
   bool earlier_boot = false;
 };
-// Undoes all that `file` holds. Conflict, with nothing changed, when a register is neither as we
-// left it nor as it was, unless `force`. With `dry_run`, says what it would do.
+// Undoes all that `file` holds, as far as it can be read. Conflict, with nothing changed, when a
+// register is neither as we left it nor as it was, or still is as an earlier boot has left it,
+// unless `force`. With `dry_run`, says what it would do.
 Result<Restored> restore(Machine& machine, const StateFile& file, bool force, bool dry_run);
 
 }  // namespace pmstore::ddio

@@ -46,6 +46,8 @@ class Machine {
 };
 
 std::unique_ptr<Machine> this_machine();
+// The same code on the files below `root`, which has no slash at its end: for tests.
+std::unique_ptr<Machine> machine_below(const std::string& root);
 // NotFound when `folder` is not there or has no folder sys.
 Result<std::unique_ptr<Machine>> recorded_machine(const std::string& folder);
 

@@ -29,6 +29,7 @@ class File {
 
 class RealMachine final : public Machine {
  public:
+  explicit RealMachine(const std::string& root) : files_(root) {}
   bool real() const override { return true; }
   // Forgotten at a reboot, as the registers are.
   std::string default_state_file() const override { return "/run/pmstore/ddio.state"; }
@@ -91,20 +92,28 @@ class RealMachine final : public Machine {
   }
 
  private:
-  static std::string config_path(const PciAddress& address) {
-    return "/sys/bus/pci/devices/" + address.text() + "/config";
+  std::string config_path(const PciAddress& address) const {
+    return files_.outside("/sys/bus/pci/devices/" + address.text() + "/config");
   }
-  static std::string msr_path(uint32_t cpu) { return fmt::format("/dev/cpu/{}/msr", cpu); }
+  std::string msr_path(uint32_t cpu) const {
+    return files_.outside(fmt::format("/dev/cpu/{}/msr", cpu));
+  }
   Error no_msr(const std::string& what, int error) const {
     if (error != ENOENT && error != ENXIO) return files_.refused(what, error);
-    return make_error(ErrorCode::kIo, what + ": there is no /dev/cpu/N/msr: modprobe msr");
+    return make_error(ErrorCode::kIo,
+                      what +
+                          ": there is no /dev/cpu/N/msr: modprobe msr, or bring that CPU "
+                          "online");
   }
 
-  internal::FileTree files_{""};
+  internal::FileTree files_;
 };
 
 }  // namespace
 
-std::unique_ptr<Machine> this_machine() { return std::make_unique<RealMachine>(); }
+std::unique_ptr<Machine> this_machine() { return machine_below(""); }
+std::unique_ptr<Machine> machine_below(const std::string& root) {
+  return std::make_unique<RealMachine>(root);
+}
 
 }  // namespace pmstore::ddio

@@ -14,6 +14,29 @@ std::optional<uint32_t> whole_number(std::string_view text, int base) {
   return value;
 }
 
+Status write_raw(Machine& machine, const Register& where, uint64_t value) {
+  return where.msr
+             ? machine.write_msr(where.cpu, where.number, value)
+             : machine.write_config(where.address, where.number, static_cast<uint32_t>(value));
+}
+
+Error not_taken(const Register& where, uint64_t value, uint64_t before, uint64_t now) {
+  if (now == before) {
+    return make_error(
+        ErrorCode::kIo,
+        fmt::format("{} ignored the write of {:#x} and still is {:#x}: the firmware "
+                    "has locked it; {}",
+                    where.text(), value, now,
+                    where.msr ? "leave --ways out" : "switch DDIO in the firmware's set-up"));
+  }
+  return make_error(
+      ErrorCode::kIo,
+      fmt::format("{} is {:#x} after the write of {:#x}: it is not the register that {}",
+                  where.text(), now, value,
+                  where.msr ? "IIO LLC WAYS is on other CPUs; leave --ways out"
+                            : "the recipe takes it for; try another --recipe"));
+}
+
 }  // namespace
 
 std::string Register::text() const {
@@ -60,20 +83,26 @@ Result<uint64_t> read_register(const Machine& machine, const Register& where) {
 
 Status write_register(Machine& machine, const Register& where, uint64_t value) {
   PMSTORE_TRY(const uint64_t before, read_register(machine, where));
-  PMSTORE_TRY_STATUS(
-      where.msr ? machine.write_msr(where.cpu, where.number, value)
-                : machine.write_config(where.address, where.number, static_cast<uint32_t>(value)));
+  PMSTORE_TRY_STATUS(write_raw(machine, where, value));
   PMSTORE_TRY(const uint64_t now, read_register(machine, where));
   if (now == value) return {};
-  return make_error(
-      ErrorCode::kIo,
-      now == before
-          ? fmt::format("{} ignored the write of {:#x} and still is {:#x}: the firmware has locked "
-                        "it; switch DDIO in the firmware's set-up",
-                        where.text(), value, now)
-          : fmt::format("{} is {:#x} after the write of {:#x}: it is not the register that the "
-                        "recipe takes it for; try another --recipe",
-                        where.text(), now, value));
+  return not_taken(where, value, before, now);
+}
+
+Status force_register(Machine& machine, const Register& where, uint64_t value,
+                      std::optional<uint64_t>* is) {
+  constexpr int kReadings = 3;
+  const auto before = read_register(machine, where);
+  *is = before ? std::optional(*before) : std::nullopt;
+  if (before && *before == value) return {};
+  const Status written = write_raw(machine, where, value);
+  Result<uint64_t> now = read_register(machine, where);
+  for (int i = 1; i < kReadings && !now; ++i) now = read_register(machine, where);
+  if (now) *is = *now;
+  if (now && *now == value) return {};
+  if (!written) return written;
+  if (!now) return now.error();
+  return not_taken(where, value, before ? *before : *now, *now);
 }
 
 }  // namespace pmstore::ddio

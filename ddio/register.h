@@ -28,6 +28,11 @@ Result<uint64_t> read_register(const Machine& machine, const Register& where);
 // Writes and reads back. Io when refused, and when what is read back is not `value`: the message
 // says what the register is then.
 Status write_register(Machine& machine, const Register& where, uint64_t value);
+// The same when a register has to be set back: it is written even when it cannot be read, and what
+// it is then is asked several times. `is` becomes what was read last, or nothing; no error when
+// that is `value`.
+Status force_register(Machine& machine, const Register& where, uint64_t value,
+                      std::optional<uint64_t>* is);
 
 // A change of the whole register; only the bits of `mask` differ.
 struct Change {

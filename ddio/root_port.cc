@@ -23,13 +23,17 @@ std::optional<int> numa_node_of(const Machine& machine, const PciAddress& addres
   return node < 0 ? std::nullopt : std::optional<int>(node);
 }
 
-// The device behind /sys/class/CLASS/NAME/device, when that is a PCI function. A network device of
-// virtio or of a sub-function has its PCI function one folder higher; that is none of ours.
-// Soft-RoCE has an attribute `parent`, and its device may be the real card below it.
+// The device behind /sys/class/CLASS/NAME/device, when that is a PCI function, or a sub-function of
+// one (mlx5_core.sf.4), which is in a folder below it and writes as it does. A network device of
+// virtio also has its PCI function one folder higher; that is none of ours. Soft-RoCE has an
+// attribute `parent`, and its device may be the real card below it.
 std::optional<PciAddress> device_of(const Machine& machine, const std::string& path) {
   if (machine.read_text(path + "/parent")) return std::nullopt;
   const auto target = machine.resolve(path + "/device");
-  return target ? last_address(*target) : std::nullopt;
+  if (!target) return std::nullopt;
+  const size_t name = target->rfind('/') + 1;
+  const bool sub_function = name > 1 && target->find(".sf.", name) != target->npos;
+  return last_address(sub_function ? target->substr(0, name - 1) : *target);
 }
 
 // The first function below the last host bridge in a path like
@@ -170,6 +174,26 @@ Status check_port(const Machine& machine, const Cpu& cpu, const PciAddress& port
                                 "its registers are not known; move the device to a slot of the "
                                 "CPU's; to try a recipe all the same: --recipe NAME --force",
                                 port.text(), text ? *text : "unknown", cpu.text()));
+}
+
+KnownPorts find_known_ports(const Machine& machine, const Cpu& cpu, const std::vector<Rnic>& rnics,
+                            bool any_port) {
+  KnownPorts found;
+  std::vector<Rnic> known;
+  for (const Rnic& rnic : rnics) {
+    const auto port = port_of(machine, rnic);
+    const Status usable = !port      ? Status(port.error())
+                          : any_port ? Status()
+                                     : check_port(machine, cpu, port->address);
+    if (usable) {
+      known.push_back(rnic);
+    } else {
+      found.others.push_back({rnic, usable.error()});
+    }
+  }
+  auto ports = find_root_ports(machine, known);
+  if (ports) found.ports = std::move(*ports);
+  return found;
 }
 
 Status check_registers(const Machine& machine, const PciAddress& port) {

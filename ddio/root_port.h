@@ -35,6 +35,19 @@ struct RootPort {
 Result<std::vector<RootPort>> find_root_ports(const Machine& machine,
                                               const std::vector<Rnic>& rnics);
 
+// As find_root_ports(), but those whose port is not known, or is none of check_port()'s unless
+// `any_port`, are left out, with the reason.
+struct KnownPorts {
+  struct Other {
+    Rnic rnic;
+    Error why;
+  };
+  std::vector<RootPort> ports;
+  std::vector<Other> others;
+};
+KnownPorts find_known_ports(const Machine& machine, const Cpu& cpu, const std::vector<Rnic>& rnics,
+                            bool any_port);
+
 // Unsupported when `port` is none of those that the recipes of `cpu` are known to be for: a port of
 // the chipset, or an unknown one.
 Status check_port(const Machine& machine, const Cpu& cpu, const PciAddress& port);

@@ -33,7 +33,7 @@ struct Situation {
   std::unique_ptr<ddio::Machine> machine;
   ddio::Cpu cpu;
   const ddio::Recipe* recipe = nullptr;
-  std::vector<ddio::RootPort> ports;
+  ddio::KnownPorts known;
   std::string state_file;
 };
 
@@ -65,12 +65,23 @@ Result<Situation> look(const DdioOptions& options) {
   }
   PMSTORE_TRY(found.cpu, ddio::identify_cpu(*found.machine));
   PMSTORE_TRY(found.recipe, ddio::choose_recipe(found.cpu, options.recipe, options.force));
-  PMSTORE_TRY(found.ports, ddio::find_root_ports(*found.machine, rnics));
-  if (options.force && !options.recipe.empty()) return found;
-  for (const ddio::RootPort& port : found.ports) {
-    PMSTORE_TRY_STATUS(ddio::check_port(*found.machine, found.cpu, port.address));
-  }
+  found.known = ddio::find_known_ports(*found.machine, found.cpu, rnics,
+                                       options.force && !options.recipe.empty());
   return found;
+}
+
+// For on and off: every RNIC that is meant can be switched.
+Status check_all_known(const Situation& situation) {
+  const ddio::KnownPorts& known = situation.known;
+  if (known.others.empty()) return {};
+  Error why = known.others.front().why;
+  if (!known.ports.empty()) {
+    why.message += "; the others can be switched:";
+    for (const ddio::RootPort& port : known.ports) {
+      for (const ddio::Rnic& rnic : port.rnics) why.message += " --rnic " + rnic.name;
+    }
+  }
+  return why;
 }
 
 std::string joined(const std::vector<std::string>& words) {
@@ -79,12 +90,14 @@ std::string joined(const std::vector<std::string>& words) {
   return text.empty() ? "-" : text;
 }
 
+std::string rnic_name(const ddio::Rnic& rnic) {
+  const std::string address = rnic.address.text();
+  return rnic.name == address ? address : fmt::format("{}({})", rnic.name, address);
+}
+
 std::vector<std::string> rnic_names(const ddio::RootPort& port) {
   std::vector<std::string> names;
-  for (const ddio::Rnic& rnic : port.rnics) {
-    const std::string address = rnic.address.text();
-    names.push_back(rnic.name == address ? address : fmt::format("{}({})", rnic.name, address));
-  }
+  for (const ddio::Rnic& rnic : port.rnics) names.push_back(rnic_name(rnic));
   return names;
 }
 
@@ -123,11 +136,13 @@ struct PortReport {
   Result<ddio::PortValues> values;
 };
 
+ordered_json rnic_json(const ddio::Rnic& rnic) {
+  return {{"name", rnic.name}, {"address", rnic.address.text()}};
+}
+
 ordered_json port_json(const PortReport& report, const ddio::Recipe& recipe) {
   ordered_json rnics = ordered_json::array();
-  for (const ddio::Rnic& rnic : report.port->rnics) {
-    rnics.push_back({{"name", rnic.name}, {"address", rnic.address.text()}});
-  }
+  for (const ddio::Rnic& rnic : report.port->rnics) rnics.push_back(rnic_json(rnic));
   ordered_json object = {{"port", report.port->address.text()},
                          {"rnics", rnics},
                          {"beside", beside_names(*report.port)}};
@@ -143,7 +158,17 @@ ordered_json port_json(const PortReport& report, const ddio::Recipe& recipe) {
   return object;
 }
 
-std::string ports_text(const std::vector<PortReport>& reports, const ddio::Recipe& recipe) {
+ordered_json other_json(const ddio::KnownPorts::Other& other) {
+  return {{"port", nullptr},
+          {"rnics", ordered_json::array({rnic_json(other.rnic)})},
+          {"beside", ordered_json::array()},
+          {"ddio", "unknown"},
+          {"error", other.why.message}};
+}
+
+std::string ports_text(const std::vector<PortReport>& reports,
+                       const std::vector<ddio::KnownPorts::Other>& others,
+                       const ddio::Recipe& recipe) {
   TextTable table(4);
   table.row({"root port", "RNIC", "also behind it", "DDIO", "PERFCTRLSTS_0", "PERFCTRLSTS_1",
              "NUMA node"});
@@ -156,6 +181,10 @@ std::string ports_text(const std::vector<PortReport>& reports, const ddio::Recip
                values ? fmt::format("{:#x}", values->perfctrlsts0) : "-",
                values ? fmt::format("{:#x}", values->perfctrlsts1) : "-",
                node ? std::to_string(*node) : "-"});
+  }
+  for (const auto& other : others) {
+    table.row({"-", rnic_name(other.rnic), "-", "unknown", "-", "-",
+               other.rnic.numa_node ? std::to_string(*other.rnic.numa_node) : "-"});
   }
   return table.text();
 }
@@ -171,6 +200,7 @@ void print_status(const Situation& situation, const std::vector<PortReport>& rep
   if (json) {
     ordered_json ports = ordered_json::array(), sockets = ordered_json::array();
     for (const PortReport& report : reports) ports.push_back(port_json(report, *situation.recipe));
+    for (const auto& other : situation.known.others) ports.push_back(other_json(other));
     for (const ddio::SocketWays& socket : ways.sockets) {
       sockets.push_back({{"socket", socket.socket}, {"mask", fmt::format("{:#x}", socket.mask)}});
     }
@@ -184,7 +214,7 @@ void print_status(const Situation& situation, const std::vector<PortReport>& rep
     print_json(object);
     return;
   }
-  print_text(ports_text(reports, *situation.recipe));
+  print_text(ports_text(reports, situation.known.others, *situation.recipe));
   print_text(fmt::format("CPU: {}\nrecipe: {} ({})\n", situation.cpu.text(), situation.recipe->name,
                          situation.recipe->source));
   for (const ddio::SocketWays& socket : ways.sockets) {
@@ -207,7 +237,8 @@ int status(const DdioOptions& options) {
   if (!situation) return fail(kProgram, "cannot tell the state of DDIO", situation.error());
   std::vector<PortReport> reports;
   std::optional<Error> problem;
-  for (const ddio::RootPort& port : situation->ports) {
+  for (const auto& other : situation->known.others) problem = other.why;
+  for (const ddio::RootPort& port : situation->known.ports) {
     reports.push_back({&port, ddio::read_port(*situation->machine, port.address)});
     if (!reports.back().values) problem = reports.back().values.error();
   }
@@ -227,16 +258,10 @@ int status(const DdioOptions& options) {
 
 Result<std::vector<ddio::Change>> plan(const Situation& situation, const DdioOptions& options,
                                        bool on) {
+  PMSTORE_TRY_STATUS(check_all_known(situation));
   PMSTORE_TRY(auto changes,
-              ddio::plan_switch(*situation.machine, situation.ports, *situation.recipe, on));
+              ddio::plan_switch(*situation.machine, situation.known.ports, *situation.recipe, on));
   if (options.ways == 0) return changes;
-  const bool known = situation.cpu.known != nullptr && situation.cpu.known->llc_ways;
-  if (!known && !options.force) {
-    return make_error(ErrorCode::kUnsupported,
-                      fmt::format("the register of the ways is not known to work on {}; --force "
-                                  "tries it",
-                                  situation.cpu.text()));
-  }
   PMSTORE_TRY(const auto ways, ddio::plan_ways(*situation.machine, options.ways));
   changes.insert(changes.end(), ways.begin(), ways.end());
   return changes;
@@ -245,7 +270,7 @@ Result<std::vector<ddio::Change>> plan(const Situation& situation, const DdioOpt
 void print_plan(const Situation& situation, const std::vector<ddio::Change>& changes,
                 const DdioOptions& options) {
   std::vector<std::string> beside;
-  for (const ddio::RootPort& port : situation.ports) {
+  for (const ddio::RootPort& port : situation.known.ports) {
     const auto names = beside_names(port);
     beside.insert(beside.end(), names.begin(), names.end());
   }
@@ -322,18 +347,22 @@ int restore(const DdioOptions& options) {
     print_json({{"applied", options.apply},
                 {"restored", changes_json(restored.undone)},
                 {"already", changes_json(restored.already)},
+                {"left_alone", changes_json(restored.unread)},
                 {"earlier_boot", restored.earlier_boot}});
-    return kDone;
-  }
-  if (restored.earlier_boot) {
-    print_text("what was changed was changed before the last boot, which has reset it\n");
-  } else if (restored.undone.empty()) {
-    print_text("nothing to restore: no register is changed\n");
-  } else {
+  } else if (!restored.undone.empty()) {
     print_text(changes_text(restored.undone, true));
     print_text(options.apply ? "restored\n" : "nothing was changed: --apply does it\n");
+  } else if (restored.unread.empty()) {
+    print_text(restored.earlier_boot
+                   ? "what was changed was changed before the last boot, which has reset it\n"
+                   : "nothing to restore: no register is changed\n");
   }
-  return kDone;
+  if (restored.unread.empty()) return kDone;
+  std::fflush(stdout);
+  return fail(kProgram, "cannot restore all of DDIO",
+              restored.why_unread +
+                  "; what cannot be read stays noted: "
+                  "'pmstore ddio restore --apply' tries again");
 }
 
 // --- options

@@ -32,9 +32,10 @@ std::string reading_fix() { return geteuid() == 0 ? "pmstore ddio status" : kRun
 
 // What to do where no recipe tells what the registers mean.
 std::string recipe_fix(const ddio::Cpu& cpu) {
-  return cpu.virtual_machine
-             ? "pmstore ddio status on the host that runs this virtual machine"
-             : "look for DDIO in the firmware's set-up; when it is off, pmstored --ddio off";
+  if (cpu.virtual_machine) return "pmstore ddio status on the host that runs this virtual machine";
+  return cpu.vendor == "GenuineIntel"
+             ? "look for DDIO in the firmware's set-up; when it is off, pmstored --ddio off"
+             : "nothing switches it on this CPU: rely on eADR, or on pmstored --locks cpu";
 }
 
 Landing find_landing(const DoctorFacts& facts) {
@@ -52,25 +53,33 @@ Landing find_landing(const DoctorFacts& facts) {
   }
   const auto recipe = ddio::choose_recipe(*cpu, "", false);
   if (!recipe) return {std::nullopt, cpu->text(), recipe.error().message, recipe_fix(*cpu)};
-  const auto ports = ddio::find_root_ports(machine, ddio::list_rnics(machine, nullptr));
-  if (!ports) return {std::nullopt, "no root port", ports.error().message, look};
-  if (ports->empty()) {
+  const auto known =
+      ddio::find_known_ports(machine, *cpu, ddio::list_rnics(machine, nullptr), false);
+  if (known.ports.empty() && known.others.empty()) {
     return {std::nullopt, "no RNIC in sysfs", "the PCI functions of the RNICs were not found",
             "ls -l /sys/class/infiniband/*/device"};
   }
   Landing landing{WriteLanding::kMemory, "", "", ""};
-  for (const auto& port : *ports) {
-    const Status known = ddio::check_port(machine, *cpu, port.address);
-    if (!known) return {std::nullopt, "registers are not known", known.error().message, look};
+  bool cached = false;
+  const auto unknown = [&](const std::string& rnic, const Error& why, const std::string& fix) {
+    append(landing.seen, rnic + ": unknown");
+    if (landing.problem.empty()) landing.fix = fix;
+    append(landing.problem, why.message);
+    landing.where.reset();
+  };
+  for (const auto& port : known.ports) {
+    const std::string& name = port.rnics.front().name;
     const auto values = ddio::read_port(machine, port.address);
     if (!values) {
-      return {std::nullopt, "registers cannot be read", values.error().message, reading_fix()};
+      unknown(name, values.error(), reading_fix());
+      continue;
     }
     const auto state = ddio::state_of(*values, **recipe);
-    append(landing.seen,
-           fmt::format("{}: {}", port.rnics.front().name, ddio::ddio_state_name(state)));
-    if (state != ddio::DdioState::kOff) landing.where = WriteLanding::kLastLevelCache;
+    append(landing.seen, fmt::format("{}: {}", name, ddio::ddio_state_name(state)));
+    cached |= state != ddio::DdioState::kOff;
   }
+  for (const auto& other : known.others) unknown(other.rnic.name, other.why, look);
+  if (cached) landing.where = WriteLanding::kLastLevelCache;
   return landing;
 }
 

@@ -245,9 +245,14 @@ class Ddio(DdioCommand):
         machine = recorded.two_sockets(self.folder)
         self.run_ddio("off", "--apply")
         machine.write("proc/sys/kernel/random/boot_id", "4f0f0c0e-boot-2")
+        for port in (PORT_0, PORT_1):
+            machine.set_switches(port, ON)
         self.assertIn(b"before the last boot", self.run_ddio("restore", "--apply").stdout)
-        self.assertEqual(machine.switches(PORT_0), OFF["rpma"])
+        self.assertEqual(machine.switches(PORT_0), ON)
         self.nothing_noted()
+        self.run_ddio("off", "--apply")
+        for port in (PORT_0, PORT_1):
+            machine.set_switches(port, ON)
         self.run_ddio("on", "--apply")
         self.assertNotEqual(self.changed_by_us(), [])
         machine.write("proc/sys/kernel/random/boot_id", "4f0f0c0e-boot-3")
@@ -260,6 +265,96 @@ class Ddio(DdioCommand):
         self.fails("damaged", "off", "--apply")
         self.assertEqual(machine.switches(PORT_0), ON)
 
+    def test_what_a_boot_has_not_reset_is_not_called_reset(self):
+        machine = recorded.two_sockets(self.folder)
+        self.run_ddio("off", "--apply")
+        machine.write("proc/sys/kernel/random/boot_id", "4f0f0c0e-boot-2")
+        machine.set_switches(PORT_1, ON)
+        for words in (["restore"], ["restore", "--apply"]):
+            self.fails(f"{PORT_0}.0x180 is 0x11 as we left it, but .* booted .*--force", *words)
+        self.assertEqual(machine.switches(PORT_0), OFF["rpma"])
+        self.run_ddio("restore", "--apply", "--force")
+        self.assertEqual([machine.switches(p) for p in (PORT_0, PORT_1)], [ON, ON])
+        self.nothing_noted()
+
+    def test_what_cannot_be_read_stays_noted_and_the_rest_is_restored(self):
+        for words in ([], ["--force"]):
+            machine = recorded.two_sockets(os.path.join(self.folder, "-".join(["m", *words])))
+            self.folder = machine.folder
+            self.run_ddio("on", "--ways", "4", "--recipe", "rpma", "--apply")
+            self.run_ddio("off", "--apply")
+            # The CPU is offline now.
+            msr = os.path.join(self.folder, "dev/cpu/4/msr.txt")
+            os.rename(msr, msr + ".away")
+            self.fails("cannot restore all of DDIO: .*4.*stays noted", "restore", "--apply", *words)
+            self.assertEqual([machine.switches(p) for p in (PORT_0, PORT_1)], [ON, ON])
+            self.assertEqual(machine.msr(0), "0x600")
+            self.assertEqual([one["register"] for one in self.changed_by_us()], ["cpu4+msr0xc8b"])
+            os.rename(msr + ".away", msr)
+            self.run_ddio("restore", "--apply", *words)
+            self.assertEqual(machine.msr(4), "0x600")
+            self.nothing_noted()
+            self.folder = os.path.dirname(self.folder)
+
+    def test_one_failed_reading_leaves_no_register_changed(self):
+        machine = recorded.two_sockets(self.folder)
+        failed = 0
+        for skip in range(40):
+            machine.faults(f"read-config {PORT_0}+0x180 EIO {skip} 1")
+            done = subprocess.run(self.words("off", "--apply", "--", "true"), timeout=300,
+                                  capture_output=True, check=False)
+            failed += done.returncode
+            self.assertEqual(machine.switches(PORT_0), ON, done)
+            machine.faults()
+            self.nothing_noted()
+            if done.returncode:
+                self.assertNotIn(b"has failed", done.stderr)
+        self.assertGreater(failed, 3)
+
+    def test_what_can_no_longer_be_read_is_written_back_and_stays_noted(self):
+        machine = recorded.two_sockets(self.folder)
+        for skip in range(40):
+            machine.faults(f"read-config {PORT_0}+0x180 EIO {skip}")
+            done = subprocess.run(self.words("off", "--apply", "--", "true"), timeout=300,
+                                  capture_output=True, check=False)
+            machine.faults()
+            self.assertEqual(machine.switches(PORT_0), ON, done)
+            self.run_ddio("restore", "--apply")
+            self.assertEqual(machine.switches(PORT_0), ON)
+            self.nothing_noted()
+            if done.returncode == 0:
+                break
+        self.assertGreater(skip, 3)
+        self.assertEqual(done.returncode, 0)
+
+    # --- RNICs that cannot be switched beside those that can
+
+    def test_one_behind_the_chipset_does_not_hide_the_others(self):
+        machine = recorded.two_sockets(self.folder)
+        machine.root_port("0000:00:1c.0", 0, device="0xa190")
+        machine.rnic("irdma0", "eno1", "0000:3d:00.0", "0000:00:1c.0", 0)
+        done = self.run_ddio("status", "--json", status=1)
+        ports = json.loads(done.stdout)["ports"]
+        self.assertEqual([port["ddio"] for port in ports], ["on", "on", "unknown"])
+        self.assertIn("chipset", ports[2]["error"])
+        shown = self.run_ddio("status", status=1).stdout.decode()
+        self.assertRegex(shown, r"(?m)^- +irdma0\(0000:3d:00.0\) +- +unknown")
+        self.assertRegex(shown, r"(?m)^0000:16:02.0 +mlx5_0\(0000:17:00.0\) +- +on ")
+        self.fails("chipset.*the others can be switched: --rnic mlx5_0 --rnic mlx5_1", "off",
+                   "--apply")
+        self.assertEqual(machine.switches(PORT_0), ON)
+        self.run_ddio("off", "--rnic", "mlx5_0", "--rnic", "mlx5_1", "--apply")
+        self.assertEqual([machine.switches(p) for p in (PORT_0, PORT_1)], [OFF["rpma"]] * 2)
+
+    def test_a_sub_function_is_behind_its_card_s_port(self):
+        machine = recorded.RecordedMachine(self.folder)
+        machine.root_port(PORT_0, 0)
+        machine.function("0000:17:00.0", PORT_0, "0x020000", 0)
+        sub = f"{machine.paths['0000:17:00.0']}/mlx5_core.sf.4"
+        machine.write(f"{sub}/sfnum", 88)
+        machine.link("sys/class/infiniband/mlx5_2/device", sub)
+        self.assertEqual(self.states(), {PORT_0: "on"})
+
     # --- ways of the cache
 
     def test_ways_are_those_of_every_socket(self):
@@ -270,6 +365,12 @@ class Ddio(DdioCommand):
         self.run_ddio("restore", "--apply")
         self.assertEqual([machine.msr(cpu) for cpu in (0, 4)], ["0x600", "0x600"])
         self.fails("the last-level cache has 11", "on", "--ways", "12")
+        for effect, why in (("ignore", "ignored the write.*leave --ways out"),
+                            ("mangle 0 1", "IIO LLC WAYS is on other CPUs; leave --ways out"),
+                            ("EIO", "cannot write")):
+            machine.faults(f"write-msr 4+0xc8b {effect}")
+            self.fails(f"{why}.* as it was before", "on", "--ways", "4", "--apply")
+            self.assertEqual([machine.msr(cpu) for cpu in (0, 4)], ["0x600", "0x600"])
         machine.faults("write-msr 4+0xc8b EPERM")
         self.fails("cannot write 4.* as it was before", "on", "--ways", "4", "--apply")
         self.assertEqual([machine.msr(cpu) for cpu in (0, 4)], ["0x600", "0x600"])

@@ -99,6 +99,22 @@ class Doctor(unittest.TestCase):
         machine.write(f"{machine.paths['0000:16:02.0']}/device", "0xa190")
         self.assert_row(self.rows(), "h3", "unknown", "chipset")
 
+    def test_an_rnic_behind_the_chipset_does_not_hide_the_others(self):
+        machine = recorded.well_set_up(self.folder)
+        machine.root_port("0000:00:1c.0", 0, device="0xa190")
+        machine.rnic("irdma0", "eno1", "0000:3d:00.0", "0000:00:1c.0", 0)
+        rows = self.rows()
+        self.assert_row(rows, "h3", "unknown",
+                        "mlx5_0: off; mlx5_1: off; irdma0: unknown: .*chipset", "ddio status")
+        subprocess.run([os.path.join(BIN, "pmstore"), "ddio", "on", "--apply", "--rnic", "mlx5_1",
+                        "--machine", self.folder], check=True, capture_output=True)
+        self.assert_row(self.rows(), "h3", "costs you", "mlx5_1: on; irdma0: unknown",
+                        "pmstore ddio off")
+
+    def test_a_cpu_without_ddio_is_not_sent_to_its_switch(self):
+        recorded.well_set_up(self.folder, recorded.AMD)
+        self.assert_row(self.rows(), "h3", "unknown", "DDIO is Intel's", "^nothing switches it")
+
     def test_eadr_needs_no_ddio_off_for_one_sided_writes(self):
         machine = recorded.well_set_up(self.folder, recorded.ICE_LAKE)
         recorded.inventory(machine, [recorded.rdma_facts("mlx5_0"), recorded.rdma_facts("mlx5_1")],

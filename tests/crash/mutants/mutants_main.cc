@@ -74,8 +74,8 @@ struct Looks {
   }
 };
 
-// First a quick look at what is near, which is enough for most; then a thorough one, and what only a
-// certain moment of death shows; then all lives.
+// First a quick look at what is near, which is enough for most; then a thorough one, and what only
+// a certain moment of death shows; then all lives.
 bool look_for_it(const mutation::Mutant& mutant, const Limits& limits) {
   const Looks looks;
   size_t near = 0;
