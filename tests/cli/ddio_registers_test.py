@@ -9,11 +9,8 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "machines"))
 import recorded_machine as recorded  # noqa: E402
-from ddio_command import DdioCommand  # noqa: E402
+from ddio_command import DdioCommand, OFF, ON, PORT_0, PORT_1  # noqa: E402
 
-PORT_0, PORT_1 = "0000:16:02.0", "0000:ae:00.0"
-ON = (recorded.ON_0, recorded.ON_1)
-OFF = (0x11, 0x200)  # of recipe rpma
 RECIPES = ("rpma", "no-snoop", "bit7")
 # By topology: the root ports with an RNIC behind them.
 TOPOLOGIES = {recorded.two_sockets: (PORT_0, PORT_1), recorded.behind_switch: ("0000:16:00.0",),
@@ -128,7 +125,7 @@ class DdioRegisters(DdioCommand):
                 self.fail_writes(machine, failure, skip="4")  # as many as `off` makes
                 self.fails(f"cannot undo.*({pattern}).*restore", "off", "--apply", "--", "true")
                 self.assertEqual([machine.switches(p) for p in (PORT_0, PORT_1)],
-                                 [OFF, OFF])
+                                 [OFF["rpma"], OFF["rpma"]])
                 machine.faults()
                 self.run_ddio("restore", "--apply")
                 self.assertEqual([machine.switches(p) for p in (PORT_0, PORT_1)], [ON, ON])

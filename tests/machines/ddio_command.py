@@ -7,6 +7,13 @@ import subprocess
 import tempfile
 import unittest
 
+import recorded_machine as recorded
+
+# Of recorded_machine.two_sockets(); how DDIO's two registers are on, and off by each recipe.
+PORT_0, PORT_1 = "0000:16:02.0", "0000:ae:00.0"
+ON = (recorded.ON_0, recorded.ON_1)
+OFF = {"rpma": (0x11, 0x200), "no-snoop": (0x19, 0), "bit7": (0x11, 0)}
+
 
 class DdioCommand(unittest.TestCase):
     BIN = ""  # where the programs are
@@ -45,3 +52,8 @@ class DdioCommand(unittest.TestCase):
 
     def nothing_noted(self):
         self.assertFalse(os.path.exists(self.state_file()))
+
+    def set_bit_5(self, machine):
+        """What another program does to a register that is off."""
+        path = os.path.join(self.folder, machine.paths[PORT_0], "config.txt")
+        return f"sed -i 's/^0x180 0x11/0x180 0x31/' {path}"
