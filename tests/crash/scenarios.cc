@@ -3,6 +3,7 @@
 #include "tests/crash/pool_life.h"
 #include "tests/crash/replica_decisions_life.h"
 #include "tests/crash/replica_life.h"
+#include "tests/crash/replica_races_life.h"
 #include "tests/crash/ring_life.h"
 #include "tests/crash/ring_rnic_life.h"
 #include "tests/crash/rnic_commit_life.h"
@@ -17,6 +18,10 @@ using persist::Domain;
 std::function<std::unique_ptr<Life>(uint64_t)> replicas(std::string name,
                                                         const ReplicaLifeOptions& what) {
   return [=](uint64_t seed) { return replica_life(name, seed, what); };
+}
+
+std::unique_ptr<Life> replica_races(uint64_t seed) {
+  return replica_races_life("replica-races", seed);
 }
 
 std::unique_ptr<Life> replica_decisions(uint64_t seed) {
@@ -73,6 +78,8 @@ const std::vector<Scenario>& scenarios() {
        log("log-ddio", Domain::kCpuCache, log::LogWriter::kDevice)},
       {"replica-decisions", "who decides about the members of a replicated log; no power cuts",
        replica_decisions, true, false},
+      {"replica-races", "two producers take an empty replicated log; no power cuts", replica_races,
+       true, false},
       {"replicas2", "a log on two servers, whose CPUs store; each may be gone for good; ADR",
        replicas("replicas2", {.servers = 2}), true, false},
       {"replicas3", "the same on three", replicas("replicas3", {.servers = 3}), true, false},

@@ -1,0 +1,202 @@
+#include "tests/crash/replica_races_life.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "fabric/uri.h"
+#include "log/log_client.h"
+#include "log/log_producer.h"
+#include "log/replicated_log.h"
+#include "model/page_bytes.h"
+#include "tests/crash/replica_servers.h"
+#include "tests/unit/log/log_entries.h"
+
+namespace pmstore::crash {
+namespace {
+
+using base::Task;
+using log::ReplicatedLog;
+using log::ReplicatedLogOptions;
+using log::TestEntry;
+
+constexpr auto kDomain = persist::Domain::kMemoryController;
+constexpr size_t kServers = 2;
+constexpr uint64_t kMostTurns = 100'000;
+
+class ReplicaRacesLife final : public Life {
+ public:
+  ReplicaRacesLife(const std::string& scenario, uint64_t seed)
+      : Life(scenario, seed),
+        executor_(clock_, base::ExecutorOptions{.seed = seed + 1}),
+        memory_(ReplicaServers::memory_bytes(kServers)) {
+    ReplicaServers::format(memory_.bytes(), kServers, kDomain);
+    servers_.emplace(executor_, memory_.bytes(), kServers, kDomain);
+    must(servers_->open());
+    for (size_t i = 0; i < kServers; ++i) must(servers_->start(i));
+    for (uint64_t i = 0; take_it_from_each_other(i); ++i) {
+    }
+    decide_twice();
+    servers_.reset();
+    trace_.domain = kDomain;
+    trace_.initial.assign(64, std::byte());
+    allow({kNothing});
+  }
+  Result<std::unique_ptr<Restarted>> restart(std::span<std::byte> memory) const override {
+    return std::unique_ptr<Restarted>(new Nobody(memory));
+  }
+
+ private:
+  // The trace is empty: there is nothing to start on.
+  class Nobody final : public Restarted {
+   public:
+    explicit Nobody(std::span<std::byte> memory) : memory_(memory, {.domain = kDomain}) {}
+    std::vector<persist::Memory*> memories() override { return {&memory_}; }
+    Result<uint64_t> recover() override { return kNothing; }
+    Result<uint64_t> work() override { return kNothing; }
+
+   private:
+    persist::Memory memory_;
+  };
+
+  bool take_it_from_each_other(uint64_t turns);
+  void decide_twice();
+
+  static void must(const Status& done) {
+    PMSTORE_CHECK(done.has_value(), done ? "" : done.error().message.c_str());
+  }
+  static ReplicatedLogOptions stealing() {
+    ReplicatedLogOptions options;
+    options.producer.takeover = log::Takeover::kSteal;
+    return options;
+  }
+  void create() {
+    must(executor_.run(ReplicatedLog::create(executor_, kReplicatedName,
+                                             {.bytes = kReplicatedBytes}, servers_->uris(), {})));
+  }
+  // A producer on an executor of its own, which gets its turns when it is told.
+  struct Producer {
+    Producer(base::VirtualClock& clock, std::string called)
+        : executor(clock), name(std::move(called)) {}
+    base::Executor executor;
+    std::string name;
+    std::unique_ptr<ReplicatedLog> log;
+    bool asked = false;  // to open it, or to append, and is not done
+  };
+  Task<void> open(Producer& producer);
+  Task<void> append(Producer& producer);
+  // One of each: the servers' and this one's. So no time passes.
+  void turn(Producer& producer) {
+    producer.executor.run_once();
+    executor_.run_once();
+  }
+  void finish(Producer& producer) {
+    for (uint64_t turns = 0; producer.asked; ++turns) {
+      PMSTORE_CHECK(turns < kMostTurns, "it comes to an end");
+      turn(producer);
+    }
+  }
+
+  base::VirtualClock clock_;
+  base::Executor executor_;
+  model::PageBytes memory_;
+  std::optional<ReplicaServers> servers_;
+  std::vector<TestEntry> told_;
+};
+
+Task<void> ReplicaRacesLife::open(Producer& producer) {
+  auto opened = co_await ReplicatedLog::open(producer.executor, kReplicatedName, servers_->uris(),
+                                             stealing());
+  if (opened) producer.log = std::move(*opened);
+  producer.asked = false;
+}
+
+Task<void> ReplicaRacesLife::append(Producer& producer) {
+  const std::string text = fmt::format("of {}", producer.name);
+  const auto bytes = std::as_bytes(std::span(text));
+  const auto appended = co_await producer.log->append(bytes);
+  if (appended) told_.push_back({appended->index, text});
+  producer.asked = false;
+}
+
+// The first one waits after so many turns, until the second one has all that it wants. Who goes on
+// without all leases leaves an entry on some replicas, and the other one may leave another with the
+// same index on the rest. Gives whether the first one waited.
+bool ReplicaRacesLife::take_it_from_each_other(uint64_t turns) {
+  create();
+  told_.clear();
+  bool waited = false;
+  {
+    Producer first(clock_, "the first");
+    Producer second(clock_, "the second");
+    for (Producer* each : {&first, &second}) each->asked = true;
+    first.executor.spawn(open(first));
+    for (; turns > 0 && first.asked; --turns) turn(first);
+    waited = first.asked;
+    second.executor.spawn(open(second));
+    finish(second);
+    finish(first);
+    PMSTORE_CHECK(first.log != nullptr || second.log != nullptr, "one of them gets it");
+    for (Producer* each : {&first, &second}) {
+      if (each->log == nullptr) continue;
+      each->asked = true;
+      each->executor.spawn(append(*each));
+      finish(*each);
+    }
+    for (Producer* each : {&first, &second}) each->log.reset();
+  }
+  auto opened =
+      executor_.run(ReplicatedLog::open(executor_, kReplicatedName, servers_->uris(), stealing()));
+  PMSTORE_CHECK(opened.has_value(), opened ? "" : opened.error().message.c_str());
+  must(executor_.run((*opened)->close()));
+  std::vector<std::vector<TestEntry>> found;
+  for (size_t i = 0; i < kServers; ++i) {
+    auto entries = log::read_entries(servers_->host(i).store(), kReplicatedName);
+    PMSTORE_CHECK(entries.has_value(), entries ? "" : entries.error().message.c_str());
+    found.push_back(std::move(*entries));
+  }
+  PMSTORE_CHECK(found[0] == found[1], "all replicas have the same entries");
+  for (const TestEntry& each : told_) {
+    PMSTORE_CHECK(each.index <= found[0].size() && found[0][each.index - 1] == each,
+                  "what was told is there");
+  }
+  opened->reset();
+  must(executor_.run(
+      ReplicatedLog::erase(executor_, kReplicatedName, servers_->uris(), servers_->client())));
+  return waited;
+}
+
+// Of two decisions that follow from the same membership a member records only one.
+void ReplicaRacesLife::decide_twice() {
+  create();
+  const auto info = servers_->info(0);
+  PMSTORE_CHECK(info.has_value(), "it was made");
+  auto client = executor_.run(log::LogClient::connect(
+      executor_, *fabric::parse_uri(ReplicaServers::uri(0)), servers_->client()));
+  PMSTORE_CHECK(client.has_value(), "the server runs");
+  log::LogProducerOptions producing;
+  producing.replica = true;
+  producing.membership = info->membership;
+  auto producer = executor_.run(log::LogProducer::open(**client, info->id, producing));
+  PMSTORE_CHECK(producer.has_value(), "nobody has the lease");
+  log::ReplicaPlace place{{ReplicaServers::uri(0)}, 0, info->membership + 1};
+  must(executor_.run((*producer)->set_membership(info->membership, place)));
+  place = {servers_->uris(), 0, info->membership + 2};
+  const Status again = executor_.run((*producer)->set_membership(info->membership, place));
+  PMSTORE_CHECK(!again && again.code() == ErrorCode::kConflict, "it follows from one left behind");
+  PMSTORE_CHECK(servers_->info(0)->replicas.size() == 1, "the first decision stands");
+}
+
+}  // namespace
+
+std::unique_ptr<Life> replica_races_life(const std::string& scenario, uint64_t seed) {
+  return std::make_unique<ReplicaRacesLife>(scenario, seed);
+}
+
+}  // namespace pmstore::crash
