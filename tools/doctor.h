@@ -31,6 +31,7 @@ struct Finding {
 // Of a pool that was named: what is told apart here.
 struct DoctorPool {
   std::string path;
+  std::string medium;  // as PoolInfo has it
   uint64_t bytes = 0;
   persist::Domain domain = persist::Domain::kNone;
   uint64_t misaligned_extents = 0;  // that do not begin at a multiple of 256 bytes

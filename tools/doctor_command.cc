@@ -25,7 +25,7 @@ struct DoctorOptions {
 
 Result<DoctorPool> look_at_pool(const std::string& path) {
   PMSTORE_TRY(const persist::PoolInfo info, persist::Pool::inspect(path));
-  DoctorPool pool{info.path, info.bytes, info.detected_domain, 0, info.extents.size()};
+  DoctorPool pool{info.path, info.medium, info.bytes, info.detected_domain, 0, info.extents.size()};
   for (const persist::Extent& extent : info.extents) {
     if (extent.offset % 256 != 0) ++pool.misaligned_extents;
   }

@@ -174,16 +174,42 @@ void pool_rows(const DoctorFacts& facts, std::vector<Finding>& rows) {
                   "lock words are in the server's DRAM, whatever the pool is on", "", ""});
 }
 
-// The domain of the pool, or the weakest of the regions; nothing where a region does not say.
-std::optional<Domain> domain_of(const DoctorFacts& facts) {
-  if (facts.pool && *facts.pool) return (**facts.pool).domain;
-  if (!has_nvm(facts)) return Domain::kNone;
+// What the pool that was named is on, or what one could be put on.
+struct Target {
+  std::optional<Domain> domain = Domain::kNone;  // nothing where a region does not say
+  std::string unregistrable;                     // the fsdax namespace, where an RNIC cannot reach
+  std::string seen;                              // what else is said of it
+};
+
+// The weakest domain of the regions that have a namespace in `mode`; false when none has.
+bool take_mode(const DoctorFacts& facts, std::string_view mode, Target& target) {
+  bool any = false;
   std::optional<Domain> weakest;
   for (const auto& region : *facts.nvm) {
-    if (!region.domain) return std::nullopt;
-    weakest = std::min(weakest.value_or(*region.domain), *region.domain);
+    for (const auto& space : region.namespaces) {
+      if (space.mode != mode || space.device.empty()) continue;
+      if (mode == "fsdax" && target.unregistrable.empty()) target.unregistrable = space.name;
+      weakest = any ? std::min(weakest, region.domain) : region.domain;  // nothing is the least
+      any = true;
+    }
   }
-  return weakest;
+  if (any) target.domain = weakest;
+  return any;
+}
+
+// Device DAX before a file system with DAX: an RNIC reaches it. Other modes give a pool no more
+// than an ordinary file has.
+Target target_of(const DoctorFacts& facts) {
+  Target target;
+  if (facts.pool && *facts.pool) {
+    const DoctorPool& pool = **facts.pool;
+    target.domain = pool.domain;
+    if (pool.medium == "fsdax") target.unregistrable = pool.path;
+  } else if (has_nvm(facts) && !take_mode(facts, "devdax", target) &&
+             !take_mode(facts, "fsdax", target)) {
+    target.seen = "no namespace that a pool can use (row NVM mode)";
+  }
+  return target;
 }
 
 // A device that a pool may be put on.
@@ -197,9 +223,19 @@ std::string dax_device(const DoctorFacts& facts) {
   return "/dev/dax0.0, once there is device DAX (row NVM mode)";
 }
 
-std::string strategy_fix(const DoctorFacts& facts, Domain domain) {
-  if (domain == Domain::kNone) {
+// Of an RNIC in hardware, without which the server takes lock words by its CPU.
+bool has_remote_atomics(const DoctorFacts& facts) {
+  return facts.rdma && std::any_of(facts.rdma->begin(), facts.rdma->end(), [](const auto& device) {
+           return !device.software && device.atomics != fabric::AtomicScope::kNone;
+         });
+}
+
+std::string strategy_fix(const DoctorFacts& facts, const Target& target) {
+  if (target.domain == Domain::kNone) {
     return "put the pool on device DAX: pmstore pool create " + dax_device(facts);
+  }
+  if (has_hardware_rnic(facts) && !target.unregistrable.empty()) {
+    return "put the pool on device DAX, which an RNIC can register (row NVM mode)";
   }
   if (has_hardware_rnic(facts)) return "pmstore ddio off --apply, and pmstored --ddio off";
   return "only an RNIC in hardware with DDIO off, or eADR, makes one-sided writes durable";
@@ -213,19 +249,22 @@ Finding strategy(const DoctorFacts& facts, const Landing& landing) {
               "WRITE and READ with one doorbell are one round "
               "trip without the server's CPU; two-sided needs it for every write",
               ""};
-  const auto domain = domain_of(facts);
-  const bool rnic = has_hardware_rnic(facts) || has_software_rnic(facts);
-  fabric::Capabilities verbs;  // what RC promises
-  verbs.read_after_read = verbs.read_after_write = verbs.write_after_write = rnic;
-  verbs.cpu_moves_data = !has_hardware_rnic(facts);
-  const auto choose = [&](Domain assumed, WriteLanding where) {
-    const persist::PersistCapability server{assumed, where, false};
-    return persist::negotiate(persist::WriteStrategy::kAuto, server, verbs);
+  const Target target = target_of(facts);
+  const auto& domain = target.domain;
+  const bool reached = has_hardware_rnic(facts) && target.unregistrable.empty();
+  const auto where = reached ? landing.where : WriteLanding::kCpu;
+  // What every fabric here promises: verbs, and tcp and shm, which clients use without an RNIC.
+  fabric::Capabilities fabric;
+  fabric.read_after_read = fabric.read_after_write = fabric.write_after_write = true;
+  fabric.cpu_moves_data = !reached;
+  const auto choose = [&](Domain assumed, WriteLanding lands) {
+    const persist::PersistCapability server{assumed, lands, false};
+    return persist::negotiate(persist::WriteStrategy::kAuto, server, fabric);
   };
   const auto chosen =
-      choose(domain.value_or(Domain::kNone), landing.where.value_or(WriteLanding::kLastLevelCache));
+      choose(domain.value_or(Domain::kNone), where.value_or(WriteLanding::kLastLevelCache));
   const auto hoped =
-      choose(domain.value_or(Domain::kCpuCache), landing.where.value_or(WriteLanding::kMemory));
+      choose(domain.value_or(Domain::kCpuCache), where.value_or(WriteLanding::kMemory));
   if (!chosen || !hoped) {
     row.verdict = Verdict::kUnknown;
     row.seen = (chosen ? hoped : chosen).error().message;
@@ -235,8 +274,13 @@ Finding strategy(const DoctorFacts& facts, const Landing& landing) {
   row.seen =
       fmt::format("auto chooses {}: domain {}, writes land in {}", persist::strategy_name(*chosen),
                   domain ? persist::domain_name(*domain) : "not declared, taken for none",
-                  landing.where ? persist::landing_name(*landing.where)
-                                : "an unknown place, taken for the cache");
+                  where ? persist::landing_name(*where) : "an unknown place, taken for the cache");
+  if (!target.seen.empty()) append(row.seen, target.seen);
+  if (has_hardware_rnic(facts) && !reached) {
+    append(row.seen, target.unregistrable +
+                         " is fsdax, which an RNIC cannot register: clients use "
+                         "tcp or shm");
+  }
   if (*chosen != *hoped) {
     row.verdict = Verdict::kUnknown;
     row.seen += fmt::format("; it may be {}", persist::strategy_name(*hoped));
@@ -244,12 +288,18 @@ Finding strategy(const DoctorFacts& facts, const Landing& landing) {
     return row;
   }
   // A server takes DDIO for on unless it is told.
-  if (landing.where == WriteLanding::kMemory && domain == Domain::kMemoryController) {
+  if (where == WriteLanding::kMemory && domain == Domain::kMemoryController) {
     row.seen += "; with pmstored --ddio off";
   }
-  if (*chosen != persist::WriteStrategy::kTwoSided) return row;
+  if (*chosen != persist::WriteStrategy::kTwoSided) {
+    // The server's choice, and what a client does of it, where --locks does not say otherwise.
+    if (!reached || !has_remote_atomics(facts)) {
+      append(row.seen, "redo records two_sided, since locks cpu");
+    }
+    return row;
+  }
   row.verdict = Verdict::kCosts;
-  row.fix = strategy_fix(facts, *domain);
+  row.fix = strategy_fix(facts, target);
   return row;
 }
 

@@ -255,6 +255,44 @@ class Doctor(unittest.TestCase):
         self.assert_row(self.rows(), "rnic", "costs you", "rxe0 .software")
         self.assert_row(self.rows(), "h9", "costs you", "two_sided.*land in cpu", "hardware")
 
+    def test_auto_s_choice_is_what_the_fabrics_and_the_server_make(self):
+        # As negotiate() and the server do: tcp and shm order a READ, and take locks by CPU.
+        machine = recorded.well_set_up(self.folder)
+        eadr = [recorded.nvm_facts(0, domain="eadr")]
+        by_cpu = "auto chooses doorbell: domain eadr, .* in cpu; redo records two_sided, since locks"
+        recorded.inventory(machine, [], eadr)
+        self.assert_row(self.rows(), "h9", "ok", by_cpu)
+        recorded.inventory(machine, [recorded.rdma_facts("rxe0", software=True)], eadr)
+        self.assert_row(self.rows(), "h9", "ok", by_cpu)
+        recorded.inventory(machine, [recorded.rdma_facts("mlx5_0", atomics="none")],
+                           [recorded.nvm_facts(0)])
+        self.assert_row(self.rows(), "h9", "ok", "doorbell.*in memory.*locks cpu")
+        recorded.inventory(machine, [recorded.rdma_facts("mlx5_0")], [recorded.nvm_facts(0)])
+        self.assertNotIn("locks cpu", self.rows()["h9"]["seen"])
+
+    def test_auto_s_choice_is_about_memory_that_a_pool_can_use(self):
+        machine = recorded.well_set_up(self.folder)
+        rdma = [recorded.rdma_facts("mlx5_0"), recorded.rdma_facts("mlx5_1")]
+
+        def space(mode, device="/dev/pmem0"):
+            return [{"name": "namespace0.0", "mode": mode, "device": device, "bytes": 1 << 39,
+                     "alignment": 2 << 20}]
+        for spaces in ([], space("raw"), space("sector"), space("devdax", "")):
+            recorded.inventory(machine, rdma, [recorded.nvm_facts(0, namespaces=spaces)])
+            self.assert_row(self.rows(), "h9", "costs you", "two_sided: domain none.*no namespace "
+                            "that a pool can use", "pool create /dev/dax0.0, once")
+        # A pool in a file on it has the region's domain, but clients come by tcp.
+        recorded.inventory(machine, rdma, [recorded.nvm_facts(0, namespaces=space("fsdax"))])
+        self.assert_row(self.rows(), "h9", "costs you", "two_sided: domain adr, .* in cpu; "
+                        "namespace0.0 is fsdax.*tcp", "device DAX, which")
+        recorded.inventory(machine, rdma, [recorded.nvm_facts(0, namespaces=space("fsdax"),
+                                                              domain="eadr")])
+        self.assert_row(self.rows(), "h9", "ok", "doorbell: domain eadr, .* in cpu; .*locks cpu")
+        # What is in raw mode has no part in it.
+        raw = recorded.nvm_facts(1, namespaces=space("raw", "/dev/pmem1"), domain="none")
+        recorded.inventory(machine, rdma, [recorded.nvm_facts(0), raw])
+        self.assert_row(self.rows(), "h9", "ok", "doorbell: domain adr, .* in memory")
+
     def test_no_nvm(self):
         machine = recorded.well_set_up(self.folder)
         recorded.inventory(machine, [recorded.rdma_facts("mlx5_0"), recorded.rdma_facts("mlx5_1")])
