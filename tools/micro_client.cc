@@ -52,6 +52,7 @@ void MicroTally::merge(const MicroTally& other) {
   begin_ns = std::min(begin_ns, other.begin_ns);
   end_ns = std::max(end_ns, other.end_ns);
   server = other.server;
+  ordinary_file = other.ordinary_file;
   strategy = other.strategy;
 }
 
@@ -112,6 +113,7 @@ base::Task<Status> MicroClient::connect_route(Link& link, fabric::Uri uri) {
   tally_.server = {static_cast<persist::Domain>(route.answer.domain),
                    static_cast<persist::WriteLanding>(route.answer.landing),
                    route.answer.native_flush != 0};
+  tally_.ordinary_file = route.answer.ordinary_file != 0;
   if (point_.persistent) {
     persist::RemoteWriterOptions writer;
     writer.strategy = micro_strategy(point_);

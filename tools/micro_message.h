@@ -11,7 +11,7 @@
 namespace pmstore::tools {
 
 inline constexpr uint32_t kMicroHelloMagic = 0x484d5002;
-inline constexpr uint32_t kMicroAnswerMagic = 0x414d5002;
+inline constexpr uint32_t kMicroAnswerMagic = 0x414d5003;
 inline constexpr size_t kMostServerThreads = 64;
 
 struct MicroHello {
@@ -33,8 +33,9 @@ struct MicroAnswer {
   uint8_t domain;    // persist::Domain of the granted memory
   uint8_t landing;   // persist::WriteLanding
   uint8_t native_flush;
-  uint8_t interleaved;  // which DIMM an address is on is known: 4 KiB stripes over six of them
-  uint8_t reserved[4];
+  uint8_t interleaved;    // which DIMM an address is on is known: 4 KiB stripes over six of them
+  uint8_t ordinary_file;  // the granted memory is no persistent memory
+  uint8_t reserved[3];
   fabric::RemoteRegion granted;
   fabric::RemoteRegion requests;       // with two_sided
   uint16_t ports[kMostServerThreads];  // of the workers, where the fabric has ports

@@ -102,9 +102,8 @@ void MicroOptions::add_to(CLI::App& command) {
   by_time->capture_default_str();
   command
       .add_option("--warmup", warmup,
-                  "seconds before that are not counted (default: a fifth; with --model 0.005, and "
-                  "0.04 where the server's CPU stores through "
-                  "its cache)")
+                  "seconds before that are not counted (default: a fifth; with --model " +
+                      model_warmup + ")")
       ->check(CLI::Range(0.0, kMostSeconds));
   command.add_option("--ops", point.ops, "so many requests each, instead of a time")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))

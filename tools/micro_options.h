@@ -23,6 +23,8 @@ struct MicroOptions {
   double seconds = 1;
   uint32_t model_clients = 48;  // the default of --clients on a modelled machine: they saturate it
   double warmup = -1;           // negative: the default
+  // What --help says of its default there.
+  std::string model_warmup = "0.005, and 0.04 where the server's CPU stores through its cache";
   bool json = false;
   std::string plot;
 

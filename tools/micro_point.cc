@@ -143,7 +143,7 @@ Status check_point(const MicroPoint& point) {
         "--persistent is about writes, not about {}: use --op write", op_name(point.op)));
   }
   if (point.persistent && point.medium != MicroMedium::kNvm) {
-    return invalid_argument("dram survives no power cut: use --persistent with --medium nvm");
+    return invalid_argument("dram survives no power cut: persistent writes need --medium nvm");
   }
   if (point.strategy != WriteStrategy::kAuto && !point.persistent) {
     return invalid_argument(

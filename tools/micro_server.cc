@@ -96,7 +96,7 @@ Result<MicroAnswer> MicroServer::accept(const MicroHello& hello, Peer& peer) {
   if (hello.single_dimm != 0 && !memory.interleaved) {
     return make_error(ErrorCode::kUnsupported,
                       fmt::format("which DIMM an address of this server's {} is on is not known: "
-                                  "use --single-dimm with nvm on a DAX device or with --model",
+                                  "that takes nvm on a DAX device, or --model",
                                   medium_name(peer.medium->name)));
   }
   peer.non_temporal = hello.non_temporal != 0;
@@ -106,6 +106,7 @@ Result<MicroAnswer> MicroServer::accept(const MicroHello& hello, Peer& peer) {
   answer.landing = static_cast<uint8_t>(memory.capability.landing);
   answer.native_flush = memory.capability.native_flush ? 1 : 0;
   answer.interleaved = memory.interleaved ? 1 : 0;
+  answer.ordinary_file = memory.ordinary_file ? 1 : 0;
   answer.granted = peer.medium->region->remote();
   answer.workers = static_cast<uint32_t>(ports_.size());
   std::copy(ports_.begin(), ports_.end(), answer.ports);

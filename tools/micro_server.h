@@ -29,6 +29,7 @@ struct MicroMemory {
   persist::PersistCapability capability;
   // bytes[0] begins a 4 KiB stripe, and stripes go round six DIMMs.
   bool interleaved = false;
+  bool ordinary_file = false;             // no persistent memory is behind it
   persist::Observer* observer = nullptr;  // of the CPU's stores
   // Told of what the CPU is about to load; may be empty.
   std::function<void(const void* from, size_t bytes)> on_load;

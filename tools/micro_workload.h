@@ -58,6 +58,7 @@ struct MicroTally {
   uint64_t begin_ns = UINT64_MAX;
   uint64_t end_ns = 0;
   persist::PersistCapability server;
+  bool ordinary_file = false;  // what the server has for nvm, where nvm was asked for
   persist::WriteStrategy strategy = persist::WriteStrategy::kAuto;  // in force; persistent writes
 
   void merge(const MicroTally& other);

@@ -122,6 +122,7 @@ struct Advice {
   Turns echo;  // two-sided: a message of this size that touches no memory
   std::vector<RateLimit> known;
   std::string unknown;  // why it was not measured
+  bool ordinary_file = false;
 
   double gain() const { return off.median() > 0 ? on.median() / off.median() : 0; }
   // Whether the turns with and without lie apart.
@@ -215,7 +216,7 @@ std::vector<Kind> kinds_of(const Trial& trial, const Weighing& weighing, Advice&
 }
 
 Result<Advice> weigh(const Trial& trial, const Weighing& weighing, MicroPlace& place) {
-  Advice advice{&trial, {}, {}, {}, {}, {}, {}};
+  Advice advice{&trial, {}, {}, {}, {}, {}, {}, false};
   const std::string name = persist::rule_name(trial.rule);
   const std::vector<Kind> kinds = kinds_of(trial, weighing, advice);
   std::vector<MicroCase> cases;
@@ -242,6 +243,7 @@ Result<Advice> weigh(const Trial& trial, const Weighing& weighing, MicroPlace& p
       advice.unknown = rows[i].refused;
     } else {
       rates[i]->add(rows[i].result->tally.rate_per_s());
+      advice.ordinary_file |= rows[i].result->tally.ordinary_file;
     }
   }
   if (advice.unknown.empty()) advice.known = rate_limits(weighing.limits, kinds[1].point);
@@ -271,6 +273,20 @@ std::string summary(const std::vector<Advice>& list, std::string_view verdict) {
   return text.empty() ? "none" : text;
 }
 
+// Why it says nothing about persistent memory; empty where it does.
+std::string not_nvm(const std::vector<Advice>& list, const Weighing& weighing) {
+  if (weighing.medium != MicroMedium::kNvm) {
+    return "all went to dram: this says nothing about persistent memory; see --pool, --medium and "
+           "--model";
+  }
+  const bool file =
+      std::any_of(list.begin(), list.end(), [](const Advice& one) { return one.ordinary_file; });
+  return file
+             ? "the pool is an ordinary file: this says nothing about persistent memory; use a DAX "
+               "device, or --model"
+             : "";
+}
+
 void print(const std::vector<Advice>& list, const Weighing& weighing, const MicroPlace& place) {
   TextTable table(3);
   table.row({"rule", "", "request", "without", "with", "gain", "to dram", "limit", ""});
@@ -290,11 +306,7 @@ void print(const std::vector<Advice>& list, const Weighing& weighing, const Micr
       "pay here: {}\ncost here: {}\nno difference, or in the noise: {}; {}\n",
       weighing.turns, weighing.turns == 1 ? "" : "s", summary(list, "pays"), summary(list, "costs"),
       summary(list, "no difference"), summary(list, "in the noise")));
-  if (weighing.medium != MicroMedium::kNvm) {
-    print_text(
-        "All went to dram: this says nothing about persistent memory; see --pool, --medium and "
-        "--model.\n");
-  }
+  if (const std::string note = not_nvm(list, weighing); !note.empty()) print_text(note + "\n");
   for (const Advice& one : list) {
     if (one.unknown.empty()) continue;
     print_text(
@@ -333,11 +345,13 @@ void print_as_json(const std::vector<Advice>& list, const Weighing& weighing,
                    const MicroPlace& place) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const Advice& one : list) rows.push_back(row_of(one));
-  print_json({{"place", place.name()},
-              {"config", place.config()},
-              {"medium", medium_name(weighing.medium)},
-              {"turns", weighing.turns},
-              {"rules", rows}});
+  nlohmann::ordered_json report = {{"place", place.name()},
+                                   {"config", place.config()},
+                                   {"medium", medium_name(weighing.medium)},
+                                   {"turns", weighing.turns}};
+  if (const std::string note = not_nvm(list, weighing); !note.empty()) report["note"] = note;
+  report["rules"] = std::move(rows);
+  print_json(report);
 }
 
 Result<MachineLimits> limits_of(const MicroOptions& options) {
@@ -396,6 +410,7 @@ void add_tune_advise(CLI::App& tune, Invocation& invocation) {
       tune.add_subcommand("advise", "which of the nine rules pay on this machine, and how much");
   auto options = std::make_shared<AdviseOptions>();
   options->micro.seconds = kSeconds;
+  options->micro.model_warmup = "as long as the measurement, 0.01 where stores must fill the cache";
   options->micro.add_to(*app);
   app->add_option("--assume-domain", options->micro.assume_domain,
                   "treat the nvm of a server of our own as this persistence domain: none, adr, "

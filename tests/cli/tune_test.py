@@ -314,9 +314,44 @@ class Tune(unittest.TestCase):
         self.assertNotIn("to_dram_per_s", rules["h7"])
         self.assertEqual(pmstore("tune", "advise", "--model", "optane-cx9").returncode, 2)
         said = pmstore("tune", "advise", "--seconds", "0.002", "--range", "1M", "--turns", "1")
-        for part in (b"pay here: ", b"cost here: ", b"Median of 1 turn,", b"All went to dram",
+        for part in (b"pay here: ", b"cost here: ", b"Median of 1 turn,", b"all went to dram: this says",
                      b"h1 not measured: "):
             self.assertIn(part, said.stdout)
+
+    def test_advise_tells_an_ordinary_file_from_persistent_memory(self):
+        pool = os.path.join(self.folder, "pool")
+        short = ["--seconds", "0.001", "--range", "1M", "--turns", "1"]
+        for fabric in ("local", "tcp"):  # a server here, and one in a process of its own
+            note = self.advice(*short, "--pool", pool, "--fabric", fabric)["note"]
+            self.assertIn("ordinary file: this says nothing about persistent memory", note)
+        said = pmstore("tune", "advise", *short, "--pool", pool)
+        self.assertIn(b"the pool is an ordinary file: this says", said.stdout)
+        self.assertIn("all went to dram", self.advice(*short)["note"])
+        # No file in the system's memory that is taken for a device.
+        folder = "/dev/" if os.geteuid() == 0 else "/dev/no-such-folder/"
+        name = folder + os.path.basename(self.folder)
+        link = os.path.join(self.folder, "link")
+        os.symlink("/dev", link)
+        for path in (name, os.path.join(link, os.path.basename(name)), "/dev/shm/.." + name[4:]):
+            refused = pmstore("tune", "advise", *short, "--pool", path)
+            self.assertEqual((refused.returncode, refused.stderr.count(b"\n")), (1, 1), refused)
+            self.assertIn(b"there is no such device, and a file below /dev", refused.stderr)
+        here = subprocess.run([os.path.abspath(os.path.join(BIN, "pmstore")), "tune", "advise",
+                               *short, "--pool", name[5:]], cwd="/dev", capture_output=True,
+                              timeout=300, check=False)
+        self.assertEqual((here.returncode, here.stderr.count(b"\n")), (1, 1), here)
+        self.assertFalse(os.path.exists(name))
+
+    def test_advise_names_only_options_that_it_has(self):
+        options = pmstore("tune", "advise", "--help").stdout.decode()
+        for row in self.advice("--seconds", "0.001", "--range", "1M", "--turns", "1")["rules"]:
+            # (of other commands, "pmstore bench micro --serve" for instance, there is none here)
+            for word in row.get("why", "").replace(":", " ").replace(",", " ").split():
+                if word.startswith("--"):
+                    self.assertIn(word.rstrip(";."), options, row["why"])
+        warmup = options[options.index("\n  --warmup"):].split("\n  --ops")[0]
+        self.assertIn("0.01 where", " ".join(warmup.split()))
+        self.assertNotIn("0.04", warmup)
 
     def test_advise_with_a_pool_compares_with_dram(self):
         pool = os.path.join(self.folder, "pool")
