@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 
+#include "tools/bytes_text.h"
 #include "tools/invalid_argument.h"
 
 namespace pmstore::tools {
@@ -115,7 +117,7 @@ Result<std::vector<DimmSample>> parse_trace(std::string_view text) {
     const std::string number(line.substr(5));
     char* end = nullptr;
     DimmSample sample{std::strtod(number.c_str(), &end), {}};
-    if (end == number.c_str() || *end != '\0')
+    if (end == number.c_str() || *end != '\0' || !std::isfinite(sample.seconds))
       return invalid_argument("'" + number + "' is no time");
     const size_t next = text.starts_with("time ") ? 0 : text.find("\ntime ");
     PMSTORE_TRY(sample.dimms, parse_ipmctl(text.substr(0, next)));
@@ -123,11 +125,7 @@ Result<std::vector<DimmSample>> parse_trace(std::string_view text) {
     if (!samples.empty()) {
       const DimmSample& last = samples.back();
       if (sample.seconds <= last.seconds) return invalid_argument("the times do not grow");
-      bool same = last.dimms.size() == sample.dimms.size();
-      for (size_t i = 0; same && i < last.dimms.size(); ++i) {
-        same = last.dimms[i].name == sample.dimms[i].name;
-      }
-      if (!same) return invalid_argument("the readings are of different DIMMs");
+      PMSTORE_TRY_STATUS(check_same_dimms(last, sample));
     }
     samples.push_back(std::move(sample));
   }
@@ -142,12 +140,25 @@ double DimmDelta::megabytes_per_s(uint64_t units) const {
   return seconds > 0 ? static_cast<double>(units) * 64 / 1e6 / seconds : 0;
 }
 
+Status check_same_dimms(const DimmSample& before, const DimmSample& after) {
+  const auto names = [](const DimmSample& sample) {
+    std::string text;
+    for (const DimmReading& dimm : sample.dimms) text += (text.empty() ? "" : " ") + dimm.name;
+    return text;
+  };
+  if (names(before) == names(after)) return {};
+  return invalid_argument(fmt::format(
+      "the readings are of different DIMMs: {}, then {}: try again, and look whether all "
+      "DIMMs are well (pmstore doctor)",
+      printable(names(before)), printable(names(after))));
+}
+
 std::vector<DimmDelta> deltas(const DimmSample& before, const DimmSample& after) {
   std::vector<DimmDelta> found;
   DimmDelta all;
   all.name = "all";
   all.seconds = after.seconds - before.seconds;
-  for (size_t i = 0; i < after.dimms.size() && i < before.dimms.size(); ++i) {
+  for (size_t i = 0; i < after.dimms.size(); ++i) {
     const DimmReading& from = before.dimms[i];
     const DimmReading& to = after.dimms[i];
     DimmDelta one{to.name,

@@ -56,8 +56,12 @@ struct DimmDelta {
   double megabytes_per_s(uint64_t units) const;
 };
 
+// InvalidArgument, naming what differs, unless both readings are of the same DIMMs in the same
+// order.
+Status check_same_dimms(const DimmSample& before, const DimmSample& after);
+
 // One for each DIMM, then their sum, named "all". A counter that went back (a power cycle) counts
-// 0.
+// 0. Requires check_same_dimms().
 std::vector<DimmDelta> deltas(const DimmSample& before, const DimmSample& after);
 
 // One line: which rule these figures say is broken, if any.

@@ -2,12 +2,15 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
 #include <sstream>
+#include <stdexcept>
 
 #include "tools/bytes_text.h"
 #include "tools/command_line.h"
@@ -55,6 +58,10 @@ nlohmann::ordered_json json_of(const DimmDelta& one) {
           {"write_requests", one.write_requests},
           {"media_reads_64b", one.media_reads},
           {"media_writes_64b", one.media_writes},
+          {"read_mb_per_s", one.megabytes_per_s(one.read_requests)},
+          {"write_mb_per_s", one.megabytes_per_s(one.write_requests)},
+          {"media_read_mb_per_s", one.megabytes_per_s(one.media_reads)},
+          {"media_write_mb_per_s", one.megabytes_per_s(one.media_writes)},
           {"write_amplification", one.write_amplification()},
           {"read_amplification", one.read_amplification()},
           {"reads_per_write", one.reads_per_write()}};
@@ -72,6 +79,7 @@ void print_as_json(const Interval& one) {
   nlohmann::ordered_json dimms = nlohmann::ordered_json::array(), object;
   for (const DimmDelta& dimm : one.list) dimms.push_back(json_of(dimm));
   if (!one.name.empty()) object["name"] = one.name;
+  object["at"] = one.at;
   object["seconds"] = one.list.back().seconds;
   object["dimms"] = dimms;
   object["advice"] = advice(one.list.back());
@@ -106,15 +114,20 @@ void print_csv(const Interval& one) {
   if (one.first) {
     print_text(named ? "name," : "");
     print_text(
-        "seconds,dimm,read_requests,write_requests,media_reads_64b,media_writes_64b,"
+        "at,seconds,dimm,read_requests,write_requests,media_reads_64b,media_writes_64b,"
+        "read_mb_per_s,write_mb_per_s,media_read_mb_per_s,media_write_mb_per_s,"
         "write_amplification,read_amplification,reads_per_write\n");
   }
   for (const DimmDelta& dimm : one.list) {
     if (named) print_text(quoted(one.name) + ",");
-    print_text(fmt::format("{:.3f},{},{},{},{},{},{:.4f},{:.4f},{:.4f}\n", one.at, dimm.name,
-                           dimm.read_requests, dimm.write_requests, dimm.media_reads,
-                           dimm.media_writes, dimm.write_amplification(), dimm.read_amplification(),
-                           dimm.reads_per_write()));
+    // Modelled measurements take microseconds.
+    print_text(fmt::format(
+        "{:.9f},{:.9f},{},{},{},{},{},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f}\n", one.at,
+        dimm.seconds, dimm.name, dimm.read_requests, dimm.write_requests, dimm.media_reads,
+        dimm.media_writes, dimm.megabytes_per_s(dimm.read_requests),
+        dimm.megabytes_per_s(dimm.write_requests), dimm.megabytes_per_s(dimm.media_reads),
+        dimm.megabytes_per_s(dimm.media_writes), dimm.write_amplification(),
+        dimm.read_amplification(), dimm.reads_per_write()));
   }
 }
 
@@ -129,7 +142,7 @@ void show(const Interval& one, const CountersOptions& options, bool live) {
       print_text("\n");
     }
     if (!live && !options.during) {
-      print_text((one.name.empty() ? fmt::format("after {:.3f} s", one.at) : one.name) + "\n");
+      print_text((one.name.empty() ? fmt::format("after {:.6g} s", one.at) : one.name) + "\n");
     }
     print_table(one);
   } else {
@@ -156,6 +169,20 @@ Result<int> of_trace(const CountersOptions& options) {
   return kDone;
 }
 
+// A counter of the report; more than this no machine moves, and sums stay within 64 bits.
+uint64_t counter_of(const nlohmann::json& dimm, const char* name) {
+  const auto& value = dimm.at(name);
+  constexpr uint64_t kMost = uint64_t{1} << 48;
+  if (value.is_number_unsigned() && value.get<uint64_t>() <= kMost) return value.get<uint64_t>();
+  throw std::out_of_range(fmt::format("{} is {}, not a count", name, value.dump()));
+}
+
+double seconds_of(const nlohmann::json& result) {
+  const double seconds = result.at("seconds");
+  if (seconds > 0 && std::isfinite(seconds)) return seconds;
+  throw std::out_of_range(fmt::format("seconds is {}, not a duration", seconds));
+}
+
 // The counters of the modelled machine's DIMMs, from a report of bench micro. They count media
 // traffic in 256 bytes.
 Result<int> of_report(const CountersOptions& options) {
@@ -164,18 +191,19 @@ Result<int> of_report(const CountersOptions& options) {
   try {
     const auto report = nlohmann::json::parse(text);
     for (const auto& result : report.at("results")) {
-      DimmSample before, after{result.at("seconds"), {}};
+      DimmSample before, after{seconds_of(result), {}};
       for (const auto& dimm : result.at("machine").at("dimms")) {
         const std::string name = std::to_string(after.dimms.size());
-        const uint64_t reads = dimm.at("NMediaRead"), writes = dimm.at("NMediaWrite");
+        const uint64_t reads = counter_of(dimm, "NMediaRead");
+        const uint64_t writes = counter_of(dimm, "NMediaWrite");
         before.dimms.push_back({name, 0, 0, 0, 0});
-        after.dimms.push_back(
-            {name, dimm.at("NReadReq"), dimm.at("NWriteReq"), 4 * (reads + writes), 4 * writes});
+        after.dimms.push_back({name, counter_of(dimm, "NReadReq"), counter_of(dimm, "NWriteReq"),
+                               4 * (reads + writes), 4 * writes});
       }
       show({deltas(before, after), after.seconds, result.at("name"), first}, options, false);
       first = false;
     }
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const std::exception& error) {
     return make_error(ErrorCode::kInvalidArgument,
                       fmt::format("'{}' is no report of pmstore bench micro --model ... --json: {}",
                                   options.report, error.what()));
@@ -215,6 +243,10 @@ Result<int> during(const CountersOptions& options) {
     return make_error(after.code(), fmt::format("{} (the command has run, exit status {})",
                                                 after.error().message, status));
   }
+  if (Status same = check_same_dimms(before, *after); !same) {
+    return make_error(same.code(), fmt::format("{} (the command has run, exit status {})",
+                                               same.error().message, status));
+  }
   show({deltas(before, *after), after->seconds - before.seconds, "", true}, options, false);
   return status;
 }
@@ -226,6 +258,7 @@ Result<int> live(const CountersOptions& options) {
   for (uint64_t i = 0; options.count == 0 || i < options.count; ++i) {
     usleep(static_cast<useconds_t>(options.interval_seconds * 1e6));
     PMSTORE_TRY(DimmSample after, source->read());
+    PMSTORE_TRY_STATUS(check_same_dimms(before, after));
     show({deltas(before, after), after.seconds - begin, "", i == 0}, options, true);
     before = std::move(after);
   }

@@ -214,6 +214,50 @@ class Tune(unittest.TestCase):
         self.assertEqual((found["seconds"], found["dimms"][2]["media_writes_64b"]), (2, 8000))
         self.fails("no trace: it has fewer than two", "--trace", "-", stdin=trace[:200])
 
+    def test_figures_are_the_same_in_every_form_and_short_intervals_have_digits(self):
+        trace = b""
+        for second in ("10", "10.0005", "10.0015"):
+            trace += b"time %s\n" % second.encode() + subprocess.run(
+                [self.ipmctl, "show", "-dimm", "-performance"], check=True,
+                capture_output=True).stdout
+        rows = list(csv.DictReader(io.StringIO(
+            self.counters("--trace", "-", stdin=trace).stdout.decode())))
+        said = [json.loads(line) for line in
+                self.counters("--trace", "-", "--json", stdin=trace).stdout.splitlines()]
+        for interval, seconds, at in ((0, 0.0005, 0.0005), (1, 0.001, 0.0015)):
+            row, one = rows[3 * interval + 2], said[interval]
+            for found in (row, one):
+                self.assertAlmostEqual(float(found["seconds"]), seconds)
+                self.assertAlmostEqual(float(found["at"]), at)
+            for name, units in (("read_mb_per_s", 200), ("write_mb_per_s", 2000),
+                                ("media_read_mb_per_s", 800), ("media_write_mb_per_s", 8000)):
+                for found in (row[name], one["dimms"][2][name]):
+                    self.assertAlmostEqual(float(found), units * 64 / 1e6 / seconds, places=3)
+
+    def test_dimms_that_change_between_readings_are_not_paired(self):
+        with open(self.ipmctl, "w", encoding="utf-8") as file:  # every other call has another order
+            file.write(FAKE_IPMCTL.replace("for dimm in 0x0001 0x0011", 'order="0x0001 0x0011"; '
+                                           '[ $((n % 2)) = 1 ] || order="0x0011 0x0001"; '
+                                           "for dimm in $order"))
+        for options in (["--interval", "0.01", "--count", "1"], ["--during", "--", "true"]):
+            self.fails("different DIMMs: 0x0001 0x0011, then 0x0011 0x0001", "--ipmctl",
+                       self.ipmctl, *options)
+
+    def test_numbers_that_are_none_are_refused(self):
+        reading = b"".join(b"%s=1\n" % name for name in (
+            b"---DimmID=0x0001---\nMediaReads", b"MediaWrites", b"ReadRequests",
+            b"WriteRequests"))
+        for time in (b"nan", b"inf"):
+            self.fails("is no time", "--trace", "-",
+                       stdin=b"time 1\n" + reading + b"time " + time + b"\n" + reading)
+        dimm = {"NReadReq": 1, "NWriteReq": 1, "NMediaRead": 1, "NMediaWrite": 1}
+        for change, seconds in (({"NReadReq": -1}, 1), ({"NMediaWrite": 1e300}, 1),
+                                ({"NMediaRead": 1 << 63}, 1), ({}, 0), ({}, -1)):
+            report = {"results": [{"name": "a", "seconds": seconds,
+                                   "machine": {"dimms": [dict(dimm, **change)]}}]}
+            self.fails("not a (count|duration)", "--report", "-",
+                       stdin=json.dumps(report).encode())
+
     def test_the_library_is_asked_where_there_is_one(self):
         library = os.path.join(BIN, "..", "tests", "unit", "tools", "libfalse_ipmctl.so")
         done = self.counters("--libipmctl", library, "--interval", "0.01", "--count", "2")
