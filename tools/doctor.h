@@ -31,7 +31,9 @@ struct Finding {
 // Of a pool that was named: what is told apart here.
 struct DoctorPool {
   std::string path;
-  std::string medium;  // as PoolInfo has it
+  std::string real_path;     // without symbolic links
+  std::string block_device;  // "MAJOR:MINOR" of its file system, when it is a file
+  std::string medium;        // as PoolInfo has it
   uint64_t bytes = 0;
   persist::Domain domain = persist::Domain::kNone;
   uint64_t misaligned_extents = 0;  // that do not begin at a multiple of 256 bytes
@@ -53,7 +55,9 @@ struct DoctorFacts {
   Result<std::vector<fabric::VerbsDeviceFacts>> rdma;
   Result<std::vector<persist::NvmRegion>> nvm;
   std::optional<Result<DoctorPool>> pool;        // when one was named
+  std::string pool_path;                         // as it was named
   std::optional<Result<DoctorSession>> session;  // when one was named
+  std::string server_uri;
   std::string no_ipmctl;  // why libipmctl was not asked about DIMMs that libndctl does not know
 };
 
@@ -71,6 +75,9 @@ void examine_network(const DoctorFacts& facts, std::vector<Finding>& rows);
 void examine_nvm(const DoctorFacts& facts, std::vector<Finding>& rows);
 void examine_placement(const DoctorFacts& facts, std::vector<Finding>& rows);
 void examine_rules(const DoctorFacts& facts, std::vector<Finding>& rows);
+
+// Adds to what was seen, or to the remedies; what is its end already is not said twice.
+void append(std::string& text, std::string_view more);
 
 // What several rows ask.
 bool has_hardware_rnic(const DoctorFacts& facts);

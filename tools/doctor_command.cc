@@ -1,7 +1,10 @@
 #include "tools/doctor_command.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 
+#include <filesystem>
 #include <memory>
 
 #include "persist/pool.h"
@@ -25,7 +28,21 @@ struct DoctorOptions {
 
 Result<DoctorPool> look_at_pool(const std::string& path) {
   PMSTORE_TRY(const persist::PoolInfo info, persist::Pool::inspect(path));
-  DoctorPool pool{info.path, info.medium, info.bytes, info.detected_domain, 0, info.extents.size()};
+  std::error_code error;
+  const std::string real_path = std::filesystem::canonical(path, error);
+  struct stat status {};
+  std::string block_device;
+  if (stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode)) {
+    block_device = fmt::format("{}:{}", major(status.st_dev), minor(status.st_dev));
+  }
+  DoctorPool pool{info.path,
+                  error ? path : real_path,
+                  block_device,
+                  info.medium,
+                  info.bytes,
+                  info.detected_domain,
+                  0,
+                  info.extents.size()};
   for (const persist::Extent& extent : info.extents) {
     if (extent.offset % 256 != 0) ++pool.misaligned_extents;
   }
@@ -106,6 +123,8 @@ std::vector<std::string> root_would_add(const std::vector<Finding>& rows) {
 int doctor(const DoctorOptions& options) {
   auto facts = gather_facts(options.machine);
   if (!facts) return fail(kProgram, "cannot examine the machine", facts.error());
+  facts->pool_path = options.pool;
+  facts->server_uri = options.uri;
   if (!options.pool.empty()) facts->pool = look_at_pool(options.pool);
   if (!options.uri.empty()) facts->session = try_server(options);
   const std::vector<Finding> rows = examine(*facts);

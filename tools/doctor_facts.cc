@@ -63,6 +63,12 @@ bool lacks_health(const std::vector<persist::NvmRegion>& regions) {
 
 }  // namespace
 
+void append(std::string& text, std::string_view more) {
+  if (text == more || text.ends_with("; " + std::string(more))) return;
+  if (!text.empty()) text += "; ";
+  text += more;
+}
+
 void fill_health(std::vector<persist::NvmRegion>& regions, const IpmctlLibrary& library) {
   const auto known = library.dimms();
   if (!known) return;

@@ -22,12 +22,22 @@ std::string file_or(const ddio::Machine& machine, const std::string& path, std::
 }
 
 std::string netdev_of(const ddio::Machine& machine, const std::string& device, uint32_t port) {
-  return file_or(machine, port_path(device, port) + "/gid_attrs/ndevs/0", "NETDEV");
-}
-
-void append(std::string& text, std::string_view more) {
-  if (!text.empty()) text += "; ";
-  text += more;
+  const std::string gids = port_path(device, port) + "/gid_attrs/ndevs";
+  const auto indices = machine.list(gids);
+  for (const std::string& index : indices ? *indices : std::vector<std::string>()) {
+    if (auto name = machine.read_text(gids + "/" + index); name && !name->empty()) return *name;
+  }
+  // Without a GID: that of the same PCI function, or what a software RNIC is on.
+  const std::string folder = "/sys/class/infiniband/" + device;
+  const auto function = machine.resolve(folder + "/device");
+  const auto netdevs = machine.list("/sys/class/net");
+  if (function && netdevs) {
+    for (const std::string& netdev : *netdevs) {
+      const auto other = machine.resolve("/sys/class/net/" + netdev + "/device");
+      if (other && *other == *function) return netdev;
+    }
+  }
+  return file_or(machine, folder + "/parent", "NETDEV");
 }
 
 Finding no_device(const DoctorFacts& facts, std::string id, std::string title, std::string why) {
@@ -98,7 +108,8 @@ Finding link(const DoctorFacts& facts) {
              fmt::format(
                  "{} port {}: {}", device.name, port.number,
                  port.active
-                     ? file_or(machine, port_path(device.name, port.number) + "/rate", "active")
+                     ? file_or(machine, port_path(device.name, port.number) + "/rate", "active") +
+                           " (not judged)"
                      : "not active"));
       if (port.active) continue;
       if (has_active_sibling(facts, device.name)) {
@@ -106,8 +117,13 @@ Finding link(const DoctorFacts& facts) {
         continue;
       }
       row.verdict = Verdict::kCosts;
-      row.fix = fmt::format("ip link set {} up, then check the cable: rdma link show {}",
-                            netdev_of(machine, device.name, port.number), device.name);
+      append(row.fix,
+             port.ethernet
+                 ? fmt::format("ip link set {} up, then check the cable: rdma link show {}",
+                               netdev_of(machine, device.name, port.number), device.name)
+                 : fmt::format("check the cable, and that a subnet manager runs (systemctl start "
+                               "opensm): rdma link show {}/{}",
+                               device.name, port.number));
     }
     const std::string folder = "/sys/class/infiniband/" + device.name + "/device/";
     const auto width = machine.read_text(folder + "current_link_width");
@@ -115,11 +131,19 @@ Finding link(const DoctorFacts& facts) {
     const auto speed = machine.read_text(folder + "current_link_speed");
     const auto most_speed = machine.read_text(folder + "max_link_speed");
     if (!width || !most_width || !speed || !most_speed) continue;
+    // Virtual functions, and cards that sleep, do not say.
+    if (*width == "0" || speed->starts_with("Unknown")) {
+      append(row.seen, device.name + ": its PCIe link is not known");
+      if (row.verdict == Verdict::kOk) row.verdict = Verdict::kUnknown;
+      append(row.fix, "lspci -vv | grep LnkSta (of a virtual function: on the host)");
+      continue;
+    }
     append(row.seen,
            fmt::format("PCIe x{} {} of x{} {}", *width, *speed, *most_width, *most_speed));
     if (*width == *most_width && *speed == *most_speed) continue;
     row.verdict = Verdict::kCosts;
-    row.fix = "move it to a slot that has all its lanes: lspci -vv | grep LnkSta";
+    append(row.fix, fmt::format("move {} to a slot that has all its lanes: lspci -vv | grep LnkSta",
+                                device.name));
   }
   return row;
 }
@@ -138,9 +162,10 @@ Finding mtu(const DoctorFacts& facts) {
              fmt::format("{}: {} of {}", device.name, port.mtu_bytes, port.most_mtu_bytes));
       if (port.mtu_bytes >= port.most_mtu_bytes) continue;
       row.verdict = Verdict::kCosts;
-      row.fix = port.ethernet ? fmt::format("ip link set {} mtu 4200 (and the switch's ports)",
-                                            netdev_of(*facts.machine, device.name, port.number))
-                              : "set the subnet manager's partition to mtu=5 (4096 bytes)";
+      append(row.fix, port.ethernet
+                          ? fmt::format("ip link set {} mtu 4200 (and the switch's ports)",
+                                        netdev_of(*facts.machine, device.name, port.number))
+                          : "set the subnet manager's partition to mtu=5 (4096 bytes)");
     }
   }
   return row;
@@ -185,9 +210,15 @@ Finding gid(const DoctorFacts& facts) {
       if (best.rank >= 2) continue;
       row.verdict = Verdict::kCosts;
       const std::string netdev = netdev_of(*facts.machine, device.name, port.number);
-      row.fix = best.rank == 1
-                    ? fmt::format("cma_roce_mode -d {} -p {} -m 2", device.name, port.number)
-                    : fmt::format("ip addr add 10.0.0.1/24 dev {}", netdev);
+      append(row.fix, fmt::format("ip addr add 10.0.0.1/24 dev {}", netdev));
+      if (best.rank == 0) continue;
+      // The kernel makes a v2 GID beside each v1 one, where the device has v2.
+      append(
+          row.fix,
+          fmt::format("if {0} has no v2 GID then, its driver has no RoCE v2; what rdma_cm takes: "
+                      "modprobe configfs; mkdir /sys/kernel/config/rdma_cm/{0}; echo 'RoCE v2' "
+                      "> /sys/kernel/config/rdma_cm/{0}/ports/{1}/default_roce_mode",
+                      device.name, port.number));
     }
   }
   return row;
@@ -231,8 +262,9 @@ Finding paging(const DoctorFacts& facts) {
       if (space.mode != "fsdax") continue;
       row.verdict = Verdict::kCosts;
       append(row.seen, space.name + " is fsdax and cannot be registered");
-      row.fix = fmt::format("ndctl create-namespace -f -e {} -m devdax (what is in it is lost)",
-                            space.name);
+      append(row.fix,
+             fmt::format("ndctl create-namespace -f -e {} -m devdax (what is in it is lost)",
+                         space.name));
     }
   }
   return row;

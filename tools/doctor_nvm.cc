@@ -11,11 +11,6 @@ namespace {
 
 constexpr uint64_t kHugePage = 2 << 20;
 
-void append(std::string& text, std::string_view more) {
-  if (!text.empty()) text += "; ";
-  text += more;
-}
-
 double gib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 Finding presence(const DoctorFacts& facts) {
@@ -54,14 +49,15 @@ Finding mode(const DoctorFacts& facts) {
     if (region.namespaces.empty()) {
       append(row.seen, region.name + ": no namespace");
       row.verdict = Verdict::kCosts;
-      row.fix = fmt::format("ndctl create-namespace -m devdax -r {}", region.name);
+      append(row.fix, fmt::format("ndctl create-namespace -m devdax -r {}", region.name));
     }
     for (const auto& space : region.namespaces) {
       append(row.seen, fmt::format("{}: {} {}", space.name, space.mode, space.device));
       if (space.mode == "devdax" || (space.mode == "fsdax" && !has_rnic)) continue;
       row.verdict = Verdict::kCosts;
-      row.fix = fmt::format("ndctl create-namespace -f -e {} -m devdax (what is in it is lost)",
-                            space.name);
+      append(row.fix,
+             fmt::format("ndctl create-namespace -f -e {} -m devdax (what is in it is lost)",
+                         space.name));
     }
   }
   return row;
@@ -81,8 +77,9 @@ Finding alignment(const DoctorFacts& facts) {
       append(row.seen, fmt::format("{}: {} KiB", space.name, space.alignment >> 10));
       if (space.alignment >= kHugePage) continue;
       row.verdict = Verdict::kCosts;
-      row.fix = fmt::format("ndctl create-namespace -f -e {} -m {} -a 2M (what is in it is lost)",
-                            space.name, space.mode);
+      append(row.fix,
+             fmt::format("ndctl create-namespace -f -e {} -m {} -a 2M (what is in it is lost)",
+                         space.name, space.mode));
     }
   }
   if (row.seen.empty()) row.seen = "no namespace with direct access";
@@ -152,6 +149,11 @@ Finding health(const DoctorFacts& facts) {
               "cannot be read, lose records",
               ""};
   for (const auto& region : *facts.nvm) {
+    if (region.dimms.empty()) {
+      append(row.seen, region.name + ": which DIMMs it is made of is not known");
+      if (row.verdict == Verdict::kOk) row.verdict = Verdict::kUnknown;
+      if (row.fix.empty()) row.fix = fmt::format("ndctl list -DH -r {}", region.name);
+    }
     for (const auto& dimm : region.dimms) {
       append(row.seen, dimm.name + ": " + dimm.health.value_or("health unknown"));
       if (!dimm.health) {

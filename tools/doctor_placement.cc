@@ -17,11 +17,6 @@ namespace {
 
 constexpr int kFar = std::numeric_limits<int>::max();
 
-void append(std::string& text, std::string_view more) {
-  if (!text.empty()) text += "; ";
-  text += more;
-}
-
 // Numbers of a list like "0-3,8,10-11".
 std::set<int> parse_cpus(const std::string& list) {
   std::set<int> cpus;
@@ -84,13 +79,23 @@ std::map<int, Node> nodes_of(const ddio::Machine& machine) {
   return nodes;
 }
 
+// Whether `device` is the pool's, or has the file system that it is on, or a partition with it.
+bool is_on(const ddio::Machine& machine, const DoctorPool& pool, const std::string& device) {
+  if (device.empty()) return false;
+  if (device == pool.path || device == pool.real_path) return true;
+  if (pool.block_device.empty()) return false;
+  const auto disk = machine.resolve("/sys/dev/block/" + pool.block_device);
+  const std::string name = device.substr(device.rfind('/'));
+  return disk && (*disk + "/").find("/block" + name + "/") != std::string::npos;
+}
+
 // The regions that matter: that of the pool that was named, or all.
 std::vector<const persist::NvmRegion*> regions_of(const DoctorFacts& facts) {
   std::vector<const persist::NvmRegion*> all, named;
   for (const auto& region : *facts.nvm) {
     all.push_back(&region);
     for (const auto& space : region.namespaces) {
-      if (facts.pool && *facts.pool && space.device == (**facts.pool).path) {
+      if (facts.pool && *facts.pool && is_on(*facts.machine, **facts.pool, space.device)) {
         named.push_back(&region);
       }
     }
@@ -243,11 +248,20 @@ Finding same_socket(const DoctorFacts& facts) {
   return row;
 }
 
+bool is_gone(const ddio::Machine& machine, const std::string& process) {
+  const auto files = machine.list("/proc/" + process);
+  return !files && files.code() == ErrorCode::kNotFound;
+}
+
 // How many processes have a device mapped so that they can write to it.
 struct Writers {
   std::map<std::string, uint32_t> of_device;
   bool all_seen = true;
+  bool cut = false;  // somebody has more mappings than are read
 };
+
+// What read_text() gives at most, without the newline at the end.
+constexpr size_t kMostText = (1 << 20) - 1;
 
 Writers find_writers(const ddio::Machine& machine, const std::set<std::string>& devices) {
   Writers writers;
@@ -258,9 +272,10 @@ Writers find_writers(const ddio::Machine& machine, const std::set<std::string>& 
     const auto maps = machine.read_text("/proc/" + name + "/maps");
     if (!maps) {
       // One that has just ended is no writer.
-      writers.all_seen &= maps.code() == ErrorCode::kNotFound;
+      writers.all_seen &= maps.code() == ErrorCode::kNotFound || is_gone(machine, name);
       continue;
     }
+    writers.cut |= maps->size() >= kMostText;
     for (const std::string& device : devices) {
       for (size_t at = 0; (at = maps->find(" " + device, at)) != maps->npos; ++at) {
         const size_t end = at + 1 + device.size();
@@ -314,13 +329,15 @@ Finding writers(const DoctorFacts& facts) {
     row.verdict = Verdict::kCosts;
     row.fix = "stop some of them: fuser -v" + used;
   }
-  if (!writers.all_seen) {
-    row.seen += "; processes of others were not seen";
-    if (row.verdict == Verdict::kOk) {
-      row.verdict = Verdict::kUnknown;
-      row.fix = kRunAsRoot;
-    }
-  }
+  if (writers.all_seen && !writers.cut) return row;
+  row.seen += writers.all_seen ? "; a process has more mappings than were read"
+                               : "; processes of others were not seen";
+  if (row.verdict != Verdict::kOk) return row;
+  row.verdict = Verdict::kUnknown;
+  // What root does not see, a container hides, for instance.
+  std::string look = "fuser -v";
+  for (const std::string& device : devices) look += " " + device;
+  row.fix = !writers.all_seen && geteuid() != 0 ? kRunAsRoot : look + ", outside of containers";
   return row;
 }
 

@@ -6,6 +6,7 @@
 
 #include "ddio/control.h"
 #include "persist/strategy.h"
+#include "tools/bytes_text.h"
 #include "tools/doctor.h"
 
 namespace pmstore::tools {
@@ -13,11 +14,6 @@ namespace {
 
 using persist::Domain;
 using persist::WriteLanding;
-
-void append(std::string& text, std::string_view more) {
-  if (!text.empty()) text += "; ";
-  text += more;
-}
 
 // Where the RNICs' writes land; nothing when that cannot be found out.
 struct Landing {
@@ -122,8 +118,13 @@ Finding instructions(const DoctorFacts& facts) {
     return row;
   }
   const size_t at = cpuinfo->find("\nflags");
-  const std::string flags =
-      at == cpuinfo->npos ? "" : cpuinfo->substr(at + 1, cpuinfo->find('\n', at + 1) - at) + " ";
+  if (at == cpuinfo->npos) {
+    row.verdict = Verdict::kUnknown;
+    row.seen = "/proc/cpuinfo has no flags";
+    row.fix = "lscpu";
+    return row;
+  }
+  const std::string flags = cpuinfo->substr(at + 1, cpuinfo->find('\n', at + 1) - at) + " ";
   const auto has = [&](const char* name) {
     return flags.find(fmt::format(" {} ", name)) != flags.npos ||
            flags.find(fmt::format(" {}\n", name)) != flags.npos;
@@ -155,14 +156,15 @@ void pool_rows(const DoctorFacts& facts, std::vector<Finding>& rows) {
     layout.verdict = Verdict::kUnknown;
     layout.seen = facts.pool->error().message;
     const ErrorCode code = facts.pool->code();
-    layout.fix = code == ErrorCode::kBusy      ? "stop who uses it, then run this again"
-                 : code == ErrorCode::kBadPool ? "pmstore pool check PATH"
-                                               : "ls -l PATH, then run this again";
+    layout.fix = code == ErrorCode::kBusy ? "stop who uses it, then run this again"
+                 : code == ErrorCode::kBadPool
+                     ? "pmstore pool check " + printable(facts.pool_path)
+                     : "ls -l " + printable(facts.pool_path) + ", then run this again";
   } else {
     const DoctorPool& pool = **facts.pool;
     layout.seen = fmt::format(
-        "{}: {} extents, {} not aligned to 256 bytes; slots are padded to 64 "
-        "and 256",
+        "{}: {} extents, {} not aligned to 256 bytes; the rest pmstore keeps itself: its "
+        "format, which was checked, pads slots to 64 and 256 bytes",
         pool.path, pool.extents, pool.misaligned_extents);
     if (pool.misaligned_extents > 0) {
       layout.verdict = Verdict::kCosts;
@@ -319,11 +321,15 @@ void session_row(const DoctorFacts& facts, std::vector<Finding>& rows) {
                            session.strategy, session.tried);
   } else {
     const ErrorCode code = facts.session->code();
+    const std::string uri = printable(facts.server_uri);
     row.verdict = Verdict::kCosts;
     row.seen = facts.session->error().message;
     row.fix = code == ErrorCode::kTimeout || code == ErrorCode::kDisconnected
-                  ? "start it, and check address and firewall: pmstored --pool PATH --listen URI"
-                  : "do what it says, then pmstore doctor --uri URI";
+                  ? fmt::format(
+                        "start it, and check address and firewall: pmstored --pool {} "
+                        "--listen {}",
+                        facts.pool_path.empty() ? "PATH" : printable(facts.pool_path), uri)
+                  : "do what it says, then pmstore doctor --uri " + uri;
   }
   rows.push_back(row);
 }

@@ -6,53 +6,14 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "machines"))
+import doctor_command  # noqa: E402
 import recorded_machine as recorded  # noqa: E402
 
-BIN = ""
-ALL = ["rnic", "link", "mtu", "gid", "atomics", "odp", "flush", "memlock", "hugepages", "nvm",
-       "nvm-mode", "nvm-alignment", "domain", "interleave", "health", "h1", "h2", "h3", "h4", "h5",
-       "h8", "h9"]
 
-
-class Doctor(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.mkdtemp(prefix="pmstore-doctor.")
-        self.addCleanup(shutil.rmtree, self.folder)
-
-    def pmstore(self, *arguments):
-        return subprocess.run([os.path.join(BIN, "pmstore"), *arguments], capture_output=True,
-                              timeout=300, check=False)
-
-    def rows(self, *arguments, here=False):
-        place = [] if here else ["--machine", self.folder]
-        done = self.pmstore("doctor", "--json", *place, *arguments)
-        report = json.loads(done.stdout)
-        rows = {row["id"]: row for row in report["rows"]}
-        costs = [row for row in report["rows"] if row["verdict"] == "costs you"]
-        self.assertEqual(done.returncode, 1 if costs else 0, done.stderr)
-        self.assertEqual(done.stderr.count(b"\n"), 1 if costs else 0)
-        self.assertEqual([row for row in ALL if row in rows], ALL)
-        for row in report["rows"]:
-            self.assertTrue(row["seen"], row)
-            if row["verdict"] != "ok":
-                self.assertTrue(row["why"] and row["fix"], row)
-            else:
-                self.assertEqual(row["fix"], "", row)
-        return rows
-
-    def costs(self, rows):
-        return sorted(name for name, row in rows.items() if row["verdict"] == "costs you")
-
-    def assert_row(self, rows, name, verdict, seen=".", fix=""):
-        row = rows[name]
-        self.assertEqual(row["verdict"], verdict, row)
-        self.assertRegex(row["seen"], seen)
-        self.assertRegex(row["fix"], fix or ".*")
-
+class Doctor(doctor_command.DoctorCommand):
     def test_on_a_machine_that_is_well_set_up_nothing_costs(self):
         recorded.well_set_up(self.folder)
         rows = self.rows()
@@ -70,8 +31,8 @@ class Doctor(unittest.TestCase):
 
     def test_ddio_on(self):
         machine = recorded.well_set_up(self.folder)
-        subprocess.run([os.path.join(BIN, "pmstore"), "ddio", "on", "--apply", "--rnic", "mlx5_1",
-                        "--machine", self.folder], check=True, capture_output=True)
+        self.assertEqual(self.pmstore("ddio", "on", "--apply", "--rnic", "mlx5_1", "--machine",
+                                      self.folder).returncode, 0)
         rows = self.rows()
         self.assertEqual(self.costs(rows), ["h3", "h9"])
         self.assert_row(rows, "h3", "costs you", "mlx5_0: off; mlx5_1: on", "pmstore ddio off")
@@ -106,8 +67,8 @@ class Doctor(unittest.TestCase):
         rows = self.rows()
         self.assert_row(rows, "h3", "unknown",
                         "mlx5_0: off; mlx5_1: off; irdma0: unknown: .*chipset", "ddio status")
-        subprocess.run([os.path.join(BIN, "pmstore"), "ddio", "on", "--apply", "--rnic", "mlx5_1",
-                        "--machine", self.folder], check=True, capture_output=True)
+        self.assertEqual(self.pmstore("ddio", "on", "--apply", "--rnic", "mlx5_1", "--machine",
+                                      self.folder).returncode, 0)
         self.assert_row(self.rows(), "h3", "costs you", "mlx5_1: on; irdma0: unknown",
                         "pmstore ddio off")
 
@@ -208,7 +169,7 @@ class Doctor(unittest.TestCase):
                 os.chmod(self.folder, 0o755)
             other = {"user": user, "group": user, "extra_groups": []} if user else {}
             try:
-                done = subprocess.run([os.path.join(BIN, "pmstore"), "doctor", "--json",
+                done = subprocess.run([os.path.join(self.BIN, "pmstore"), "doctor", "--json",
                                        "--machine", self.folder], capture_output=True, timeout=300,
                                       check=False, **other)
             except PermissionError:
@@ -361,7 +322,8 @@ class Doctor(unittest.TestCase):
                         "its driver reports none; not used")
         recorded.inventory(machine, [recorded.rdma_facts("mlx5_0"), healthy], nvm)
         recorded.rdma_port(machine, "mlx5_0", "ens0f0", gid_type="IB/RoCE v1")
-        self.assert_row(self.rows(), "gid", "costs you", "RoCE v1", "cma_roce_mode")
+        self.assert_row(self.rows(), "gid", "costs you", "RoCE v1", "ip addr add .* dev ens0f0; "
+                        "if mlx5_0 .*rdma_cm/mlx5_0/ports/1/default_roce_mode")
         machine.write("sys/class/infiniband/mlx5_0/ports/1/gids/0", "0000:" * 7 + "0000")
         self.assert_row(self.rows(), "gid", "costs you", "mlx5_0: none", "ip addr add")
         machine.write(f"{machine.paths['0000:17:00.0']}/current_link_width", "8")
@@ -397,7 +359,7 @@ class Doctor(unittest.TestCase):
         recorded.well_set_up(self.folder)
         pool = os.path.join(self.folder, "pool")
         self.pmstore("pool", "create", pool, "--size", "32M")
-        server = subprocess.Popen([os.path.join(BIN, "pmstored"), "--pool", pool, "--listen",
+        server = subprocess.Popen([os.path.join(self.BIN, "pmstored"), "--pool", pool, "--listen",
                                    "tcp://127.0.0.1:0"], stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, text=True)
         self.addCleanup(server.stdout.close)
@@ -445,5 +407,5 @@ class Doctor(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    BIN = sys.argv.pop()
+    doctor_command.DoctorCommand.BIN = sys.argv.pop()
     unittest.main()
