@@ -81,6 +81,7 @@ Result<LogInfo> LogClient::State::note(const LogReply& reply, std::string_view n
   info.next_index = reply.next_index;
   info.incarnation = reply.incarnation;
   info.membership = reply.membership;
+  info.agreed = reply.agreed != 0;
   return info;
 }
 

@@ -63,12 +63,17 @@ struct LogSlot {
   uint8_t name_bytes;
   uint8_t replicas;  // how many of replica_uri count; 0: not replicated
   uint8_t self;      // which of them this pool is
-  uint8_t reserved[2];
+  uint16_t agreed;   // agreed_mark(membership): every member has recorded that one; else not known
   char name[kMaxLogNameBytes];
   char replica_uri[kMaxReplicas][kMaxReplicaUriBytes];  // zero-terminated when shorter
 };
 static_assert(sizeof(LogSlot) == 64 + 120 + 4 * 112 && sizeof(LogSlot) <= kLogSlotBytes);
-static_assert(offsetof(LogSlot, state) == 56 && offsetof(LogSlot, name) == 64 &&
-              offsetof(LogSlot, replica_uri) == 184);
+// It says of which membership it is, so that no other one inherits it. Number 1 needs no mark:
+// there is none before it that a member could still be of.
+constexpr uint16_t agreed_mark(uint64_t membership) {
+  return static_cast<uint16_t>(1 + membership % 65535);
+}
+static_assert(offsetof(LogSlot, state) == 56 && offsetof(LogSlot, agreed) == 62 &&
+              offsetof(LogSlot, name) == 64 && offsetof(LogSlot, replica_uri) == 184);
 
 }  // namespace pmstore::log

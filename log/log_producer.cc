@@ -221,6 +221,14 @@ base::Task<Status> LogProducer::set_membership(uint64_t expected, const ReplicaP
   co_return Status{};
 }
 
+base::Task<Status> LogProducer::agree(uint64_t membership) {
+  const AgreeRequest request{membership};
+  auto answered = co_await state_->rpc->call(static_cast<uint16_t>(LogMethod::kAgree),
+                                             std::as_bytes(std::span(&request, 1)), 0);
+  if (!answered) co_return std::move(answered.error());
+  co_return Status{};
+}
+
 base::Task<Result<bool>> LogProducer::holds_lease() {
   State& state = *state_;
   PMSTORE_CO_TRY(const LogInfo now, co_await state.client.open(state.log.name));

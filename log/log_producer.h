@@ -70,6 +70,9 @@ class LogProducer {
   // Records who the replicas are from now on, durably. Conflict when the membership is not
   // `expected`.
   base::Task<Status> set_membership(uint64_t expected, const ReplicaPlace& replica);
+  // Notes, durably, that every replica has recorded that membership. Conflict when this one has
+  // not.
+  base::Task<Status> agree(uint64_t membership);
   // Is this still the producer of its log? Asks the server.
   base::Task<Result<bool>> holds_lease();
 

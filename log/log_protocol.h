@@ -19,7 +19,7 @@
 namespace pmstore::log {
 
 inline constexpr uint32_t kLogProtocolMagic = 0x50474c50;  // "PLGP"
-inline constexpr uint32_t kLogProtocolVersion = 2;
+inline constexpr uint32_t kLogProtocolVersion = 3;
 
 // ---- words: in the server's DRAM, one per log, READ by every session ----
 
@@ -107,6 +107,8 @@ enum class LogMethod : uint16_t {
   kMakeRoom = 0x0209,  // MakeRoomRequest -> TrimReply
   // Producer connections: records who the replicas are from now on.
   kSetMembership = 0x020a,  // MembershipRequest, replica URIs -> nothing
+  // Producer connections: every replica has recorded this membership.
+  kAgree = 0x020b,  // AgreeRequest -> nothing
 };
 
 struct LogRequest {
@@ -135,6 +137,10 @@ struct MembershipRequest {
 };
 static_assert(sizeof(MembershipRequest) == 24);
 
+struct AgreeRequest {
+  uint64_t membership;  // Conflict when it is another
+};
+
 struct LogReply {
   uint64_t id;
   uint64_t region_offset;  // of the ring, in the granted log area
@@ -152,7 +158,8 @@ struct LogReply {
   uint8_t exclusive;
   uint8_t name_bytes;
   uint8_t replicas;  // URIs that follow the name (kOpen): uint8 bytes, URI
-  uint8_t padding[3];
+  uint8_t agreed;
+  uint8_t padding[2];
 };
 static_assert(sizeof(LogReply) == 80);
 

@@ -66,6 +66,9 @@ void LogService::State::serve_producer(const Peer& peer, fabric::RpcCall call) {
   if (static_cast<LogMethod>(call.method()) == LogMethod::kSetMembership) {
     return set_membership(peer, std::move(call));
   }
+  if (static_cast<LogMethod>(call.method()) == LogMethod::kAgree) {
+    return agree(peer, std::move(call));
+  }
   fabric::MessageReader reader(call.request());
   const auto request = reader.get<MakeRoomRequest>();
   if (static_cast<LogMethod>(call.method()) != LogMethod::kMakeRoom || !reader.complete()) {
@@ -86,6 +89,15 @@ void LogService::State::set_membership(const Peer& peer, fabric::RpcCall call) {
   if (!reader.complete()) return drop_malformed(peer, call);
   const Status set = store.set_membership(peer->log, request.expected, replica);
   if (!set) return call.reply_error(set.error());
+  call.reply({});
+}
+
+void LogService::State::agree(const Peer& peer, fabric::RpcCall call) {
+  fabric::MessageReader reader(call.request());
+  const auto request = reader.get<AgreeRequest>();
+  if (!reader.complete()) return drop_malformed(peer, call);
+  const Status marked = store.agree(peer->log, request.membership);
+  if (!marked) return call.reply_error(marked.error());
   call.reply({});
 }
 
@@ -130,6 +142,7 @@ Status LogService::State::describe(const LogInfo& info, bool whole,
   reply.tail_lsn = info.tail_lsn;
   reply.next_index = info.next_index;
   reply.membership = info.membership;
+  reply.agreed = info.agreed;
   reply.word = where.word;
   reply.incarnation = info.incarnation;
   reply.salt = where.salt;

@@ -135,6 +135,7 @@ LogInfo LogStore::State::info(Log& log) {
   info.sealed = at.sealed != 0;
   info.exclusive = log.exclusive;
   info.membership = at.membership;
+  info.agreed = at.membership == 1 || at.agreed == agreed_mark(at.membership);
   for (size_t i = 0; i < at.replicas; ++i) {
     info.replicas.emplace_back(at.replica_uri[i], strnlen(at.replica_uri[i], kMaxReplicaUriBytes));
   }
@@ -305,6 +306,16 @@ Status LogStore::set_membership(uint64_t id, uint64_t expected, const ReplicaPla
                       "a decision about a replicated log's members raises its membership");
   }
   set_replicas(slot, replica);
+  return s.fail_unless(s.directory.write(log->place, slot));
+}
+
+Status LogStore::agree(uint64_t id, uint64_t membership) {
+  State& s = *state_;
+  PMSTORE_TRY(Log* const log, s.usable(id));
+  LogSlot slot = s.slot(*log);
+  if (slot.membership != membership) return internal::other_membership(slot.membership, membership);
+  if (slot.agreed == agreed_mark(membership)) return {};
+  slot.agreed = agreed_mark(membership);
   return s.fail_unless(s.directory.write(log->place, slot));
 }
 

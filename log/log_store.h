@@ -95,6 +95,8 @@ class LogStore {
   // Records a decision about the replicas of a log. Conflict when its membership is not
   // `expected`; InvalidArgument when `replica.membership` is not above.
   Status set_membership(uint64_t id, uint64_t expected, const ReplicaPlace& replica);
+  // Notes, durably, that every replica has recorded `membership`. Conflict when it is another here.
+  Status agree(uint64_t id, uint64_t membership);
 
   // Ends what is in progress: producers count as gone, and each log begins a new incarnation where
   // entries came since the last, so that the next open() can tell damage to any of them. Durable on

@@ -55,6 +55,7 @@ struct LogInfo {
   uint32_t incarnation = 0;           // raised by each producer that took the log over
   uint64_t membership = 1;            // epoch of the replicas' membership
   std::vector<std::string> replicas;  // their URIs, in order; empty: not replicated
+  bool agreed = false;                // all of them are known to have recorded that membership
   std::vector<DamagedRange> damaged;  // found when the pool was opened
 };
 

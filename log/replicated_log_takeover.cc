@@ -49,6 +49,7 @@ base::Task<Status> ReplicatedLog::State::take_over(std::vector<std::string> serv
   for (size_t i = 0; change && i < members.size(); ++i) {
     PMSTORE_CO_TRY_STATUS(co_await record(members[i], membership));
   }
+  PMSTORE_CO_TRY_STATUS(co_await agree());
   membership.pending = false;
   PMSTORE_CO_TRY_STATUS(co_await make_equal());
   co_return co_await acknowledge_all();
@@ -102,6 +103,18 @@ base::Task<Status> ReplicatedLog::State::record(Member& member, const Membership
   const Status recorded = co_await member.producer->set_membership(member.info.membership, place);
   if (!recorded) co_return at_server(member.uri, recorded.error());
   member.info.membership = decided.number;
+  member.info.agreed = false;
+  co_return Status{};
+}
+
+// Behind the last record(): all have it. From here on some of them may go on without others.
+base::Task<Status> ReplicatedLog::State::agree() {
+  for (Member& member : members) {
+    if (member.info.agreed) continue;
+    const Status told = co_await member.producer->agree(membership.number);
+    if (!told) co_return at_server(member.uri, told.error());
+    member.info.agreed = true;
+  }
   co_return Status{};
 }
 
@@ -249,6 +262,11 @@ base::Task<Status> ReplicatedLog::add(std::string uri, bool replace) {
     if (recorded) continue;
     s.broken = recorded.error();
     co_return recorded;
+  }
+  const Status agreed = co_await s.agree();
+  if (!agreed) {
+    s.broken = agreed.error();
+    co_return agreed;
   }
   co_return co_await s.acknowledge_all();
 }

@@ -171,6 +171,8 @@ Result<Membership> decide_membership(const std::vector<AskedServer>& asked,
         possible = false;
       }
       candidate.pending = candidate.pending || its.number < candidate.number;
+      candidate.agreed =
+          candidate.agreed || (its.number == candidate.number && member->info->agreed);
     }
     if (!possible) continue;
     PMSTORE_TRY_STATUS(check_related(asked, candidate));
@@ -199,13 +201,20 @@ Result<Membership> without(const Membership& before, const std::vector<std::stri
   const bool enough =
       twice > before.replicas.size() ||
       (twice == before.replicas.size() && after.replicas.front() == before.replicas.front());
-  if (gone || (enough && !before.pending)) return after;
+  if (gone || (enough && before.agreed)) return after;
+  if (!enough) {
+    return make_error(
+        ErrorCode::kConflict,
+        fmt::format("without these {} replicas, those of membership {} could go on by themselves: "
+                    "bring one back, or confirm that they are gone for good",
+                    dropped.size(), before.number));
+  }
   return make_error(
       ErrorCode::kConflict,
-      fmt::format("without these {} replicas, those of membership {} could go on by themselves{}: "
-                  "bring one back, or confirm that they are gone for good",
-                  dropped.size(), before.number,
-                  before.pending ? ", which not all of them have recorded" : ""));
+      fmt::format("membership {} was interrupted before all replicas were known to have recorded "
+                  "it: open the log with all of them, which finishes it (pmstore log append), or "
+                  "confirm that those to drop are gone for good",
+                  before.number));
 }
 
 }  // namespace pmstore::log::internal

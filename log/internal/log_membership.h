@@ -1,7 +1,8 @@
 // Which servers are the replicas of a log: what each of them says, and what follows from that.
 //
 // A membership is a number and a list of URIs. It is agreed upon when every member of its list has
-// recorded it. One that some have not recorded yet is pending: whoever has it finishes it.
+// recorded it; then they are told so, and each knows it. One that some have not recorded yet is
+// pending: whoever has it finishes it.
 // Threads: one executor's.
 #pragma once
 
@@ -28,6 +29,7 @@ struct Membership {
   uint64_t number = 0;
   std::vector<std::string> replicas;
   bool pending = false;
+  bool agreed = false;  // a member that was asked says that all have recorded it
   bool operator==(const Membership&) const = default;
   size_t place_of(const std::string& uri) const;  // replicas.size(): none
 };
@@ -51,7 +53,9 @@ Result<Membership> decide_membership(const std::vector<AskedServer>& asked,
 // above.
 Result<Membership> newest_membership(const std::vector<AskedServer>& asked);
 
-// `before` without `dropped`. NotFound: one is no member; Conflict: too few stay, and not `gone`.
+// `before` without `dropped`. NotFound: one is no member; Conflict, unless `gone`: too few stay, or
+// nobody knows that it was agreed upon: one who is dropped may be of the membership before it, and
+// go on by another decision that follows from that.
 Result<Membership> without(const Membership& before, const std::vector<std::string>& dropped,
                            bool gone);
 

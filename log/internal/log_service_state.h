@@ -76,6 +76,7 @@ struct LogService::State final : public fabric::RpcHandler {
   void on_call(fabric::RpcPeer& rpc, fabric::RpcCall call) override;
   void serve_producer(const Peer& peer, fabric::RpcCall call);
   void set_membership(const Peer& peer, fabric::RpcCall call);
+  void agree(const Peer& peer, fabric::RpcCall call);
   Status serve(fabric::RpcCall& call);
   Status serve_create(fabric::RpcCall& call);
   Status serve_open(fabric::RpcCall& call);

@@ -36,6 +36,8 @@ struct ReplicatedLog::State {
   // The first of them whose lease was lost again; members.size(): none.
   base::Task<Result<size_t>> first_lost();
   base::Task<Status> record(Member& member, const Membership& decided);
+  // Tells each member that all have recorded `membership`.
+  base::Task<Status> agree();
   // Those that lag get what the longest has. Everything is then acknowledged.
   base::Task<Status> make_equal();
   base::Task<Status> copy(Member& from, uint64_t to_lsn, Member& to);

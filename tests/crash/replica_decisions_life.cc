@@ -25,6 +25,7 @@ using Servers = std::vector<size_t>;
 constexpr auto kDomain = persist::Domain::kMemoryController;
 constexpr size_t kServers = 3;
 constexpr uint64_t kRaces = 48;
+constexpr uint64_t kMostTurns = 2000;
 constexpr uint64_t kQuietNs = 1'000'000;
 // Of virtual time: more than all time-outs of a client together.
 constexpr uint64_t kPatienceNs = 600'000'000'000;
@@ -45,6 +46,9 @@ class ReplicaDecisionsLife final : public Life {
     unfinished();
     another_log();
     for (uint64_t i = 0; i < kRaces; ++i) take_it_from_each_other(i);
+    for (uint64_t i = 0; interrupt_one_of_three(i); ++i) {
+      PMSTORE_CHECK(i < kMostTurns, "a drop comes to an end");
+    }
     change({0, 1}, {2});
     for (uint64_t i = 0; i < kRaces; ++i) open_while_one_is_added(i / 2, i % 2);
     for (uint64_t i = 0; i < kRaces; ++i) lose_one_and_then_the_other(i / 2, i % 2);
@@ -81,6 +85,7 @@ class ReplicaDecisionsLife final : public Life {
   void open_while_one_is_added(uint64_t turns, size_t stays);
   void lose_one_and_then_the_other(uint64_t turns, size_t first);
   void steal_from_who_appends(uint64_t turns);
+  bool interrupt_one_of_three(uint64_t turns);
   void end_and_come_back(size_t server);
 
   // ---- the pieces ----
@@ -130,6 +135,10 @@ class ReplicaDecisionsLife final : public Life {
   }
   // Takes it over after so long, and appends six entries, one after the other.
   Task<void> take_and_append(uint64_t turns, Servers named, std::optional<size_t> adds);
+  // Without those, and one entry. `done` behind that.
+  Task<void> drop_and_append(Servers named, Servers dropped, bool& done);
+  // Somebody who reaches only these drops the others: false when that is refused.
+  bool goes_on(const Servers& named, const Servers& dropped);
   // Until so many are, or one is refused.
   Task<void> append_some(ReplicatedLog& log, uint64_t count);
   // The newest entry that readers of this server are shown.
@@ -149,6 +158,10 @@ class ReplicaDecisionsLife final : public Life {
       while (left > 0 && executor.now_ns() < end_ns) co_await executor.sleep_for(1000);
     }(executor_, under_way_));
     PMSTORE_CHECK(under_way_ == 0, "whoever is under way comes to an end");
+  }
+  bool is_member(size_t server) const {
+    const std::vector<std::string> members = log_->replicas();
+    return std::find(members.begin(), members.end(), ReplicaServers::uri(server)) != members.end();
   }
   static void must(const Status& done) {
     PMSTORE_CHECK(done.has_value(), done ? "" : done.error().message.c_str());
@@ -322,6 +335,64 @@ void ReplicaDecisionsLife::steal_from_who_appends(uint64_t turns) {
   wait();
   append();
   all_have_the_same();
+}
+
+Task<void> ReplicaDecisionsLife::drop_and_append(Servers named, Servers dropped, bool& done) {
+  auto opened = co_await open(std::move(named), std::move(dropped), false);
+  if (opened) {
+    const auto appended = co_await append_texts(**opened, 1);
+    done = appended.has_value();
+    PMSTORE_CHECK(!done || told_.insert(appended->index).second, "an index is given once");
+  }
+  --under_way_;
+}
+
+bool ReplicaDecisionsLife::goes_on(const Servers& named, const Servers& dropped) {
+  auto opened = executor_.run(open(named, dropped, false));
+  if (!opened) {
+    PMSTORE_CHECK(opened.code() == ErrorCode::kConflict, opened.error().message.c_str());
+    return false;
+  }
+  log_ = std::move(*opened);
+  all_have_the_same();
+  append();
+  log_.reset();
+  return true;
+}
+
+// Who drops the third of three is interrupted after so many turns. Then somebody who cannot reach
+// the second drops that one, and somebody who cannot reach the first drops that one: at most one of
+// them goes on. False when the first of all came to its end.
+bool ReplicaDecisionsLife::interrupt_one_of_three(uint64_t turns) {
+  Servers members;
+  for (const std::string& uri : log_->replicas()) members.push_back(ReplicaServers::number_of(uri));
+  PMSTORE_CHECK(members.size() == kServers, "all servers are members");
+  const size_t first = members[0];
+  const size_t second = members[1];
+  const size_t third = members[2];
+  log_.reset();
+  under_way_ = 1;
+  bool done = false;
+  executor_.spawn(drop_and_append({first, second}, {third}, done));
+  for (; turns > 0; --turns) executor_.run_once();
+  const bool ended = done;
+  for (const size_t server : members) servers_->kill(server);
+  wait();
+  must(servers_->start(first));
+  must(servers_->start(third));
+  const bool one = goes_on({first, third}, {second});
+  PMSTORE_CHECK(one || !ended, "what was agreed upon may be changed");
+  servers_->kill(first);
+  must(servers_->start(second));
+  const bool other = goes_on({second, third}, {first});
+  PMSTORE_CHECK(!one || !other, "there is one log");
+  must(servers_->start(first));
+  change(members, {});
+  for (const size_t server : members) {
+    if (!is_member(server)) add(server);
+  }
+  append();
+  return !ended;
 }
 
 // What readers saw before, they see when the server is back, though nobody has taken the log over.

@@ -131,6 +131,54 @@ TEST_P(ReplicatedLogTest, TooFewMembersGoOnOnlyWhenTheOthersAreGoneForGood) {
   EXPECT_EQ(log_->replicas(), uris({0}));
 }
 
+// A drop that only the first one has recorded. Of those that may come after it, the one that cannot
+// know whether the second one has recorded it, too, is refused.
+TEST_P(ReplicatedLogTest, WhoMayNotHaveRecordedADecisionIsNotDropped) {
+  ASSERT_TRUE(create());
+  ASSERT_TRUE(open());
+  ASSERT_TRUE(append());
+  log_.reset();
+  ReplicaPlace place;
+  place.replicas = uris({0, 1});
+  place.membership = 2;
+  LogStore& first = servers_[0]->store();
+  ASSERT_TRUE(first.set_membership(first.find("log")->id, 1, place));
+  EXPECT_FALSE(first.find("log")->agreed);
+  const auto refused = take({0, 2}, dropping({1}));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.code(), ErrorCode::kConflict);
+  EXPECT_NE(refused.error().message.find("finishes it (pmstore log append)"), std::string::npos)
+      << refused.error().message;
+  ASSERT_TRUE(open({1, 2}, dropping({0}))) << "which has not recorded that of all three otherwise";
+  EXPECT_EQ(log_->replicas(), uris({1, 2}));
+  ASSERT_TRUE(append());
+  expect_equal({1, 2});
+  for (const size_t i : {1, 2}) EXPECT_TRUE(servers_[i]->store().find("log")->agreed);
+  log_.reset();
+  servers_[1]->kill();
+  servers_[1]->start();
+  EXPECT_TRUE(servers_[1]->store().find("log")->agreed) << "also behind a crash";
+  ASSERT_TRUE(open({0}, dropping({2}))) << "the one that was left behind knows who the others are";
+  EXPECT_EQ(log_->replicas(), uris({1}));
+}
+
+// The same decision, finished: then the second one may be lost.
+TEST_P(ReplicatedLogTest, ADecisionThatWasFinishedMayBeFollowedByAnother) {
+  ASSERT_TRUE(create());
+  ReplicaPlace place;
+  place.replicas = uris({0, 1});
+  place.membership = 2;
+  LogStore& first = servers_[0]->store();
+  ASSERT_TRUE(first.set_membership(first.find("log")->id, 1, place));
+  ASSERT_TRUE(open());
+  EXPECT_EQ(log_->replicas(), uris({0, 1}));
+  log_.reset();
+  servers_[1]->kill();
+  ASSERT_TRUE(open({0}, dropping({1})));
+  EXPECT_EQ(log_->replicas(), uris({0}));
+  EXPECT_EQ(first.agree(first.find("log")->id, 2).code(), ErrorCode::kConflict);
+}
+
 TEST_P(ReplicatedLogTest, AFullLogPushesBackAndGoesOn) {
   ASSERT_TRUE(create());
   ASSERT_TRUE(open());
