@@ -33,8 +33,9 @@ struct ReplicatedLogOptions {
   LogClientOptions client;      // of the session with each server
   LogProducerOptions producer;  // takeover, strategy; `replica` and `padding` are its own
   // Members to go on without: recorded on all that stay, before anything is appended. They must be
-  // a majority, or half of them with the first one; with `dropped_are_gone` any will do: then the
-  // caller vouches that those dropped will never be asked again.
+  // a majority, or half of them with the first one, and one of them must know that all had recorded
+  // the membership before, which is so unless a change was interrupted; with `dropped_are_gone` any
+  // will do: then the caller vouches that those dropped will never be asked again.
   std::vector<std::string> drop;
   bool dropped_are_gone = false;
 };

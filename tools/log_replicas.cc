@@ -172,8 +172,7 @@ base::Task<int> print_members(base::Executor& executor, const LogCommandOptions&
   if (log.agreed) co_return kDone;
   if (!log.why_not) {
     co_return fail(kProgram, what,
-                   "a change of the members was interrupted; the next append or drop-member "
-                   "finishes it");
+                   "a change of the members was interrupted; the next append finishes it");
   }
   co_return fail_replicas(what, options, *log.why_not);
 }

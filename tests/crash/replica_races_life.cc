@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,6 +43,8 @@ class ReplicaRacesLife final : public Life {
     for (size_t i = 0; i < kServers; ++i) must(servers_->start(i));
     for (uint64_t i = 0; take_it_from_each_other(i); ++i) {
     }
+    for (uint64_t i = 0; open_while_one_is_added(i); ++i) {
+    }
     decide_twice();
     servers_.reset();
     trace_.domain = kDomain;
@@ -66,6 +69,7 @@ class ReplicaRacesLife final : public Life {
   };
 
   bool take_it_from_each_other(uint64_t turns);
+  bool open_while_one_is_added(uint64_t turns);
   void decide_twice();
 
   static void must(const Status& done) {
@@ -76,9 +80,13 @@ class ReplicaRacesLife final : public Life {
     options.producer.takeover = log::Takeover::kSteal;
     return options;
   }
-  void create() {
-    must(executor_.run(ReplicatedLog::create(executor_, kReplicatedName,
-                                             {.bytes = kReplicatedBytes}, servers_->uris(), {})));
+  void create(const std::vector<std::string>& uris) {
+    must(executor_.run(
+        ReplicatedLog::create(executor_, kReplicatedName, {.bytes = kReplicatedBytes}, uris, {})));
+  }
+  void erase() {
+    must(executor_.run(
+        ReplicatedLog::erase(executor_, kReplicatedName, servers_->uris(), servers_->client())));
   }
   // A producer on an executor of its own, which gets its turns when it is told.
   struct Producer {
@@ -91,6 +99,8 @@ class ReplicaRacesLife final : public Life {
   };
   Task<void> open(Producer& producer);
   Task<void> append(Producer& producer);
+  Task<void> add(Producer& producer, size_t server);
+  Task<void> close(Producer& producer);
   // One of each: the servers' and this one's. So no time passes.
   void turn(Producer& producer) {
     producer.executor.run_once();
@@ -125,11 +135,28 @@ Task<void> ReplicaRacesLife::append(Producer& producer) {
   producer.asked = false;
 }
 
+Task<void> ReplicaRacesLife::add(Producer& producer, size_t server) {
+  const Status added = co_await producer.log->add(ReplicaServers::uri(server), true);
+  PMSTORE_CHECK(
+      added || added.code() == ErrorCode::kFenced || added.code() == ErrorCode::kDisconnected,
+      added ? "" : added.error().message.c_str());
+  producer.asked = false;
+}
+
+// All that was acknowledged is published then; but by one who was fenced.
+Task<void> ReplicaRacesLife::close(Producer& producer) {
+  const Status closed = co_await producer.log->close();
+  PMSTORE_CHECK(
+      closed || closed.code() == ErrorCode::kFenced || closed.code() == ErrorCode::kDisconnected,
+      closed ? "" : closed.error().message.c_str());
+  producer.asked = false;
+}
+
 // The first one waits after so many turns, until the second one has all that it wants. Who goes on
 // without all leases leaves an entry on some replicas, and the other one may leave another with the
 // same index on the rest. Gives whether the first one waited.
 bool ReplicaRacesLife::take_it_from_each_other(uint64_t turns) {
-  create();
+  create(servers_->uris());
   told_.clear();
   bool waited = false;
   {
@@ -167,14 +194,59 @@ bool ReplicaRacesLife::take_it_from_each_other(uint64_t turns) {
                   "what was told is there");
   }
   opened->reset();
-  must(executor_.run(
-      ReplicatedLog::erase(executor_, kReplicatedName, servers_->uris(), servers_->client())));
+  erase();
+  return waited;
+}
+
+// The first one waits after so many turns of opening a log of one member, until the second one has
+// added another: to append to the one alone would be told what the other one does not have. Gives
+// whether the first one waited.
+bool ReplicaRacesLife::open_while_one_is_added(uint64_t turns) {
+  create({ReplicaServers::uri(0)});
+  told_.clear();
+  bool waited = false;
+  {
+    Producer first(clock_, "who opens");
+    Producer second(clock_, "who adds");
+    second.asked = true;
+    second.executor.spawn(open(second));
+    finish(second);
+    PMSTORE_CHECK(second.log != nullptr, "nobody has the lease");
+    first.asked = true;
+    first.executor.spawn(open(first));
+    for (; turns > 0 && first.asked; --turns) turn(first);
+    waited = first.asked;
+    second.asked = true;
+    second.executor.spawn(add(second, 1));
+    finish(second);
+    finish(first);
+    for (Producer* each : {&first, &second}) {
+      if (each->log == nullptr) continue;
+      each->asked = true;
+      each->executor.spawn(append(*each));
+      finish(*each);
+      each->asked = true;
+      each->executor.spawn(close(*each));
+      finish(*each);
+    }
+    const size_t members = servers_->info(0)->replicas.size();
+    for (size_t i = 0; i < members; ++i) {
+      const auto entries = log::read_entries(servers_->host(i).store(), kReplicatedName);
+      PMSTORE_CHECK(entries.has_value(), entries ? "" : entries.error().message.c_str());
+      for (const TestEntry& each : told_) {
+        PMSTORE_CHECK(std::find(entries->begin(), entries->end(), each) != entries->end(),
+                      "every member has what was told");
+      }
+    }
+    for (Producer* each : {&first, &second}) each->log.reset();
+  }
+  erase();
   return waited;
 }
 
 // Of two decisions that follow from the same membership a member records only one.
 void ReplicaRacesLife::decide_twice() {
-  create();
+  create(servers_->uris());
   const auto info = servers_->info(0);
   PMSTORE_CHECK(info.has_value(), "it was made");
   auto client = executor_.run(log::LogClient::connect(
