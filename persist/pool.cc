@@ -54,9 +54,26 @@ Status make_sized(const NewFile& file, const std::string& path, uint64_t bytes) 
 
 using Fill = std::function<Status(Pool&)>;
 
+// A DAX device that is not there, or not by this name, would become a file of the system's memory.
+Status check_place(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path where = fs::weakly_canonical(fs::absolute(path, error), error);
+  if (error || fs::exists(where, error)) return {};  // what it is, Pool::create() judges
+  const std::string text = where.string();
+  if (!text.starts_with("/dev/") || text.starts_with("/dev/shm/")) return {};
+  return make_error(
+      ErrorCode::kNotFound,
+      fmt::format(
+          "{}: there is no such device, and a file below /dev is no persistent memory: look "
+          "for the DAX device's name (daxctl list), or name a file elsewhere",
+          path));
+}
+
 Result<std::unique_ptr<Pool>> create_in_file(const std::string& path, uint64_t bytes,
                                              const PoolOpenOptions& options, const Fill& fill) {
   PMSTORE_TRY_STATUS(check_size(path, bytes));
+  PMSTORE_TRY_STATUS(check_place(path));
   PMSTORE_TRY(NewFile file, NewFile::make(path));
   PMSTORE_TRY_STATUS(make_sized(file, path, bytes));
   struct statfs system {};

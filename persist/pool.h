@@ -68,11 +68,12 @@ struct PoolInfo {
 class Pool {
  public:
   // AlreadyExists when `path` holds anything (a DAX device: when it holds a pool, unless `force`);
-  // InvalidArgument below kMinPoolBytes (a DAX device ignores `bytes`: its size counts); Io; Full;
-  // and what `fill` says, which puts in what the pool shall begin with. A file appears under its
-  // name when all that is durable, or never, whenever the process ends. On a DAX device a process
-  // that is killed, or fails, leaves what `force` has to make anew: a pool that is refused, or one
-  // with a part of what `fill` puts in.
+  // InvalidArgument below kMinPoolBytes (a DAX device ignores `bytes`: its size counts); NotFound
+  // when there is no such device below /dev, where a file, but in /dev/shm, would be memory that
+  // nobody takes for that; Io; Full; and what `fill` says, which puts in what the pool shall begin
+  // with. A file appears under its name when all that is durable, or never, whenever the process
+  // ends. On a DAX device a process that is killed, or fails, leaves what `force` has to make anew:
+  // a pool that is refused, or one with a part of what `fill` puts in.
   static Result<std::unique_ptr<Pool>> create(const std::string& path, uint64_t bytes,
                                               const PoolOpenOptions& options, bool force = false,
                                               const std::function<Status(Pool&)>& fill = {});

@@ -6,11 +6,9 @@
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <future>
 
 #include "base/clock.h"
-#include "tools/bytes_text.h"
 
 namespace pmstore::tools {
 
@@ -22,22 +20,6 @@ namespace {
 // What a pool needs beside the memory that is asked for, generously.
 constexpr uint64_t kPoolOverhead = 64u << 20;
 constexpr uint64_t kInterleaveBytes = kStripeBytes * kInterleavedDimms;
-
-// A DAX device that is not there, or not by this name, would become a file of the system's memory.
-Status check_pool_path(const std::string& path) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  const fs::path where = fs::weakly_canonical(fs::absolute(path, error), error);
-  if (error || fs::exists(where, error)) return {};  // what it is, Pool::create() judges
-  const std::string text = where.string();
-  if (!text.starts_with("/dev/") || text.starts_with("/dev/shm/")) return {};
-  return make_error(
-      ErrorCode::kNotFound,
-      fmt::format(
-          "{}: there is no such device, and a file below /dev is no persistent memory: look "
-          "for the DAX device's name (daxctl list), or name a file elsewhere",
-          printable(path)));
-}
 
 }  // namespace
 
@@ -120,7 +102,6 @@ Status MicroService::prepare_nvm() {
   persist::PoolOpenOptions open;
   open.assume_domain = options_.assume_domain;
   const uint64_t wanted = options_.bytes + kInterleaveBytes;
-  PMSTORE_TRY_STATUS(check_pool_path(options_.pool));
   PMSTORE_TRY(pool_,
               persist::Pool::create(options_.pool, wanted + kPoolOverhead, open, options_.force));
   const bool device_dax = pool_->info().medium == "devdax";

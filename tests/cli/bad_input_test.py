@@ -135,6 +135,15 @@ class BadInput(unittest.TestCase):
         self.ok("pool", "create", self.pool, "--size", "32M", "--table", "t", "--table", "t")
         self.assertEqual(self.tables(), ["t"])
 
+    def test_a_device_that_is_not_there_does_not_become_a_file_of_its_name(self):
+        # (somebody who is not root could make none there anyway)
+        name = "/dev/" + os.path.basename(self.folder)
+        what = "there is no such device, and a file below /dev is no persistent memory"
+        self.assert_fails(run("pool", "create", name, "--size", "32M"), 1, what)
+        self.assert_fails(run("--pool", name, "--create", "32M", "--listen", "tcp://127.0.0.1:0",
+                              program="pmstored"), 1, what)
+        self.assertFalse(os.path.exists(name))
+
     def test_what_is_refused_makes_no_table(self):
         self.make_pool("32M")
         new = [*self.local, "--table", "new"]
