@@ -319,13 +319,19 @@ Result<Restored> restore(Machine& machine, const StateFile& file, bool force, bo
     }
   }
   if (dry_run) return result;
-  // From here on it is of this boot.
   if (result.earlier_boot) {
-    State now = state;
-    now.boot = boot;
-    std::erase_if(now.changes, [&](const Change& one) {
-      return std::find(result.already.begin(), result.already.end(), one) != result.already.end();
-    });
+    // What is undone is of this boot from here on; what could not be read stays of that one, unless
+    // both are there.
+    State now{result.undone.empty() ? state.boot : boot, result.unread};
+    if (result.undone.empty()) {
+      PMSTORE_TRY_STATUS(file.save(now));
+      return result;
+    }
+    for (const Change& change : state.changes) {
+      const bool undone = std::any_of(result.undone.begin(), result.undone.end(),
+                                      [&](const Change& one) { return one.where == change.where; });
+      if (undone) now.changes.push_back(change);
+    }
     PMSTORE_TRY_STATUS(file.save(now));
   }
   PMSTORE_TRY_STATUS(undo(machine, file, result.undone));

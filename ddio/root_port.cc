@@ -192,7 +192,11 @@ KnownPorts find_known_ports(const Machine& machine, const Cpu& cpu, const std::v
     }
   }
   auto ports = find_root_ports(machine, known);
-  if (ports) found.ports = std::move(*ports);
+  if (ports) {
+    found.ports = std::move(*ports);
+  } else {  // unplugged meanwhile
+    for (const Rnic& rnic : known) found.others.push_back({rnic, ports.error()});
+  }
   return found;
 }
 

@@ -265,6 +265,20 @@ class Ddio(DdioCommand):
         self.assertEqual([machine.switches(p) for p in (PORT_0, PORT_1)], [ON, ON])
         self.nothing_noted()
 
+    def test_what_an_earlier_boot_left_stays_of_that_boot_while_it_cannot_be_read(self):
+        machine = recorded.two_sockets(self.folder)
+        self.run_ddio("off", "--apply")
+        machine.write("proc/sys/kernel/random/boot_id", "4f0f0c0e-boot-2")
+        machine.set_switches(PORT_1, ON)
+        machine.faults(f"read-config {PORT_0}+0x180 EIO", f"read-config {PORT_0}+0x184 EIO")
+        self.fails("cannot restore all", "restore", "--apply")
+        machine.faults()
+        self.fails("booted since", "restore", "--apply")
+        machine.set_switches(PORT_0, (0x99, 0))  # reset to what nobody here has seen
+        self.assertIn(b"before the last boot", self.run_ddio("restore", "--apply").stdout)
+        self.assertEqual(machine.switches(PORT_0), (0x99, 0))
+        self.nothing_noted()
+
     def test_what_cannot_be_read_stays_noted_and_the_rest_is_restored(self):
         for words in ([], ["--force"]):
             machine = recorded.two_sockets(os.path.join(self.folder, "-".join(["m", *words])))
