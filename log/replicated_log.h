@@ -35,7 +35,8 @@ struct ReplicatedLogOptions {
   // Members to go on without: recorded on all that stay, before anything is appended. They must be
   // a majority, or half of them with the first one, and one of them must know that all had recorded
   // the membership before, which is so unless a change was interrupted; with `dropped_are_gone` any
-  // will do: then the caller vouches that those dropped will never be asked again.
+  // will do: then the caller vouches that those dropped will never be asked again, and, where a
+  // change was interrupted, that they have not gone on with somebody who is not named either.
   std::vector<std::string> drop;
   bool dropped_are_gone = false;
 };

@@ -208,6 +208,10 @@ base::Task<Status> ReplicatedLog::State::erase_old(Member& member) {
                                                "it has another log of that name: delete that one "
                                                "there, or add another server"));
   }
+  if (old->agreed && old->membership > membership.number) {
+    co_return at_server(member.uri,
+                        make_error(ErrorCode::kFenced, "it is a member of a later membership"));
+  }
   const Status erased = co_await member.client->erase(old->id);
   if (!erased) co_return at_server(member.uri, erased.error());
   co_return Status{};
@@ -237,6 +241,13 @@ base::Task<Status> ReplicatedLog::add(std::string uri, bool replace) {
                                      uri, kMaxReplicas));
   }
   after.replicas.push_back(uri);
+  // Who was fenced does not know whom others have added since: he would erase what that one has.
+  PMSTORE_CO_TRY(const size_t lost, co_await s.first_lost());
+  if (lost < s.members.size()) {
+    s.broken = make_error(ErrorCode::kFenced,
+                          fmt::format("another producer has taken the log {} over", s.name));
+    co_return Error(*s.broken);
+  }
   State::Member member{uri, nullptr, {}, nullptr};
   PMSTORE_CO_TRY_STATUS(co_await s.connect_new(member, replace));
   State::Member& source = s.members.front();

@@ -36,7 +36,7 @@ base::Task<ReplicatedLogStatus> ReplicatedLog::status(base::Executor& executor, 
   auto asked = co_await internal::ask_servers(executor, name, servers, nobody, options);
   ReplicatedLogStatus status;
   auto membership = internal::decide_membership(asked, nobody);
-  status.agreed = membership && !membership->pending;
+  status.agreed = membership && membership->agreed && !membership->pending;
   if (!membership) {
     status.why_not = membership.error();
     membership = internal::newest_membership(asked);

@@ -1,8 +1,10 @@
 #include "log/internal/log_membership.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "fabric/uri.h"
@@ -77,6 +79,18 @@ Status check_related(const std::vector<AskedServer>& asked, const Membership& ch
                                named.empty() ? ", which is not replicated" : "")));
   }
   return {};
+}
+
+// Each was recorded by some members of the membership before, and those that say which of the two
+// went on are left out.
+Error two_decisions(const Membership& one, const Membership& other) {
+  return make_error(
+      ErrorCode::kConflict,
+      fmt::format(
+          "membership {} may be {} or {}, and nobody who was asked knows that all of either "
+          "have recorded it: bring those back that are left out, or leave out those of "
+          "one that never went on",
+          one.number, fmt::join(one.replicas, " "), fmt::join(other.replicas, " ")));
 }
 
 // What a server says is not trusted: it may neither make a client open files of its own machine,
@@ -159,7 +173,9 @@ Result<Membership> decide_membership(const std::vector<AskedServer>& asked,
   Error nobody = make_error(ErrorCode::kNotFound, "no server was named: name one that has the log");
   std::vector<Membership> claimed = claims(asked, nobody);
   if (claimed.empty()) return nobody;
+  std::optional<Membership> decided;
   for (Membership& candidate : claimed) {
+    if (decided && candidate.number < decided->number) break;
     bool possible = true;
     for (const std::string& uri : candidate.replicas) {
       if (contains(except, uri)) continue;
@@ -174,9 +190,14 @@ Result<Membership> decide_membership(const std::vector<AskedServer>& asked,
       candidate.agreed =
           candidate.agreed || (its.number == candidate.number && member->info->agreed);
     }
-    if (!possible) continue;
-    PMSTORE_TRY_STATUS(check_related(asked, candidate));
-    return candidate;
+    if (!possible || candidate == decided) continue;
+    if (decided && decided->agreed == candidate.agreed) return two_decisions(*decided, candidate);
+    // Who has acknowledged anything by it, has been told first that it was agreed upon.
+    if (!decided || candidate.agreed) decided = std::move(candidate);
+  }
+  if (decided) {
+    PMSTORE_TRY_STATUS(check_related(asked, *decided));
+    return std::move(*decided);
   }
   return make_error(ErrorCode::kConflict,
                     "these servers were dropped from the log's replicas: name one that was not");

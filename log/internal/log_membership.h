@@ -44,8 +44,9 @@ base::Task<std::vector<AskedServer>> ask_servers(base::Executor& executor, const
                                                  const LogClientOptions& options);
 
 // The newest membership that can still be agreed upon, without asking `except`. The error of a
-// member that must be asked and cannot; NotFound; Conflict: none can, or one of those asked has
-// another log of that name.
+// member that must be asked and cannot; NotFound; Conflict: none can, one of those asked has
+// another log of that name, or there are two of that number, which those in `except` could tell
+// apart, and of neither anybody knows that it was agreed upon.
 Result<Membership> decide_membership(const std::vector<AskedServer>& asked,
                                      const std::vector<std::string>& except);
 

@@ -42,8 +42,10 @@ class ReplicaRacesLife final : public Life {
     must(servers_->open());
     for (size_t i = 0; i < kServers; ++i) must(servers_->start(i));
     for (uint64_t i = 0; take_it_from_each_other(i); ++i) {
+      PMSTORE_CHECK(i < kMostTurns, "a takeover comes to an end");
     }
     for (uint64_t i = 0; open_while_one_is_added(i); ++i) {
+      PMSTORE_CHECK(i < kMostTurns, "a takeover comes to an end");
     }
     decide_twice();
     servers_.reset();

@@ -171,6 +171,76 @@ TEST_P(ReplicatedLogTest, WhatADroppedMemberStillHasIsReplaced) {
   expect_equal();
 }
 
+// Two decisions of one number, of which the lost member could tell which one went on: the others
+// know, for only what was agreed upon went on. In whatever order they are named.
+class OfTwoDecisions : public ReplicatedLogTest {
+ protected:
+  void the_one_that_went_on_counts(const std::vector<size_t>& named) {
+    ASSERT_TRUE(create());
+    ASSERT_TRUE(open());
+    ASSERT_TRUE(append());
+    log_.reset();
+    ReplicaPlace place;
+    place.replicas = uris({0, 1});
+    place.membership = 2;
+    LogStore& first = servers_[0]->store();
+    ASSERT_TRUE(first.set_membership(first.find("log")->id, 1, place));
+    servers_[0]->kill();
+    ASSERT_TRUE(open({1, 2}, dropping({0})));
+    ASSERT_TRUE(append(5));
+    ASSERT_TRUE(run(log_->close()));
+    log_.reset();
+    servers_[0]->start();
+    servers_[1]->kill();
+    ASSERT_TRUE(open(named, dropping({1}, true)));
+    EXPECT_EQ(log_->replicas(), uris({2}));
+    EXPECT_EQ(log_->next_index(), 7u);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Domain, OfTwoDecisions,
+                         testing::Values(persist::Domain::kCpuCache,
+                                         persist::Domain::kMemoryController),
+                         domain_of);
+
+TEST_P(OfTwoDecisions, TheOneThatWentOnCounts) { the_one_that_went_on_counts({2, 0}); }
+TEST_P(OfTwoDecisions, TheOneThatWentOnCountsWhenItIsNamedLast) {
+  the_one_that_went_on_counts({0, 2});
+}
+
+// The same when neither was agreed upon: nobody can know, not even who says that the third is gone.
+TEST_P(ReplicatedLogTest, OfTwoDecisionsThatNobodyKnowsOfNoneCounts) {
+  ASSERT_TRUE(create());
+  ReplicaPlace place;
+  place.membership = 2;
+  for (const std::vector<size_t>& pair : {std::vector<size_t>{0, 1}, {1, 2}}) {
+    const size_t only = pair.front() == 0 ? 0 : 2;
+    place.replicas = uris(pair);
+    place.self = only == 0 ? 0 : 1;
+    LogStore& store = servers_[only]->store();
+    ASSERT_TRUE(store.set_membership(store.find("log")->id, 1, place));
+  }
+  const auto refused = take({0, 2}, dropping({1}, true));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.code(), ErrorCode::kConflict);
+  EXPECT_NE(refused.error().message.find("membership 2 may be local:replica0 local:replica1 or"),
+            std::string::npos)
+      << refused.error().message;
+}
+
+TEST_P(ReplicatedLogTest, WhoWasFencedDoesNotReplaceAMember) {
+  ASSERT_TRUE(create({0, 1}));
+  ASSERT_TRUE(open({0, 1}));
+  ASSERT_TRUE(append(2));
+  const auto stale = std::move(log_);
+  ASSERT_TRUE(open({0, 1}, stealing()));
+  ASSERT_TRUE(run(log_->add(uris()[2], true)));
+  ASSERT_TRUE(append(3));
+  const Status refused = run(stale->add(uris()[2], true));
+  EXPECT_EQ(refused.code(), ErrorCode::kFenced);
+  ASSERT_TRUE(append());
+  expect_equal();
+}
+
 TEST_P(ReplicatedLogTest, StatusSaysWhatIsNotAgreedUpon) {
   ASSERT_TRUE(create());
   auto status = run(ReplicatedLog::status(executor_, "log", uris({0}), {}));
