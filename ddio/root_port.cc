@@ -140,28 +140,6 @@ Result<Rnic> find_rnic(const Machine& machine, const std::string& name) {
                                 name));
 }
 
-Result<std::vector<RootPort>> find_root_ports(const Machine& machine,
-                                              const std::vector<Rnic>& rnics) {
-  std::vector<RootPort> ports;
-  for (const Rnic& rnic : rnics) {
-    PMSTORE_TRY(const Ancestor ancestor, port_of(machine, rnic));
-    auto port = std::find_if(ports.begin(), ports.end(),
-                             [&](const RootPort& one) { return one.address == ancestor.address; });
-    if (port == ports.end()) {
-      ports.push_back({ancestor.address,
-                       {},
-                       functions_below(machine, ancestor.path),
-                       numa_node_of(machine, ancestor.address)});
-      port = ports.end() - 1;
-    }
-    port->rnics.push_back(rnic);
-    std::erase(port->beside, rnic.address);
-  }
-  std::sort(ports.begin(), ports.end(),
-            [](const RootPort& a, const RootPort& b) { return a.address < b.address; });
-  return ports;
-}
-
 Status check_port(const Machine& machine, const Cpu& cpu, const PciAddress& port) {
   const auto text = machine.read_text(kDevices + port.text() + "/device");
   const auto id = text ? static_cast<uint32_t>(std::strtoul(text->c_str(), nullptr, 16)) : 0;
@@ -179,24 +157,29 @@ Status check_port(const Machine& machine, const Cpu& cpu, const PciAddress& port
 KnownPorts find_known_ports(const Machine& machine, const Cpu& cpu, const std::vector<Rnic>& rnics,
                             bool any_port) {
   KnownPorts found;
-  std::vector<Rnic> known;
   for (const Rnic& rnic : rnics) {
-    const auto port = port_of(machine, rnic);
-    const Status usable = !port      ? Status(port.error())
+    const auto ancestor = port_of(machine, rnic);
+    const Status usable = !ancestor  ? Status(ancestor.error())
                           : any_port ? Status()
-                                     : check_port(machine, cpu, port->address);
-    if (usable) {
-      known.push_back(rnic);
-    } else {
+                                     : check_port(machine, cpu, ancestor->address);
+    if (!usable) {
       found.others.push_back({rnic, usable.error()});
+      continue;
     }
+    auto port = std::find_if(found.ports.begin(), found.ports.end(),
+                             [&](const RootPort& one) { return one.address == ancestor->address; });
+    if (port == found.ports.end()) {
+      found.ports.push_back({ancestor->address,
+                             {},
+                             functions_below(machine, ancestor->path),
+                             numa_node_of(machine, ancestor->address)});
+      port = found.ports.end() - 1;
+    }
+    port->rnics.push_back(rnic);
+    std::erase(port->beside, rnic.address);
   }
-  auto ports = find_root_ports(machine, known);
-  if (ports) {
-    found.ports = std::move(*ports);
-  } else {  // unplugged meanwhile
-    for (const Rnic& rnic : known) found.others.push_back({rnic, ports.error()});
-  }
+  std::sort(found.ports.begin(), found.ports.end(),
+            [](const RootPort& a, const RootPort& b) { return a.address < b.address; });
   return found;
 }
 

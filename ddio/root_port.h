@@ -30,19 +30,15 @@ struct RootPort {
   std::optional<int> numa_node;
 };
 
-// The ports that `rnics` are behind, each once, in order of their addresses. Unsupported for an
-// RNIC that is behind none, or behind one that is no Intel bridge.
-Result<std::vector<RootPort>> find_root_ports(const Machine& machine,
-                                              const std::vector<Rnic>& rnics);
-
-// As find_root_ports(), but those whose port is not known, or is none of check_port()'s unless
-// `any_port`, are left out, with the reason.
+// The ports that RNICs are behind, each once, in order of their addresses.
 struct KnownPorts {
   struct Other {
     Rnic rnic;
     Error why;
   };
   std::vector<RootPort> ports;
+  // Behind none, behind one that is no Intel bridge, or, unless `any_port`, behind one that
+  // check_port() refuses.
   std::vector<Other> others;
 };
 KnownPorts find_known_ports(const Machine& machine, const Cpu& cpu, const std::vector<Rnic>& rnics,
