@@ -53,8 +53,8 @@ struct ReplicatedLogStatus {
   // says any.
   uint64_t membership = 0;
   std::vector<std::string> replicas;
-  bool agreed = false;
-  std::optional<Error> why_not;        // not agreed; none: it is pending, and open() finishes it
+  bool agreed = false;                 // all have recorded it, and one of them knows that
+  std::optional<Error> why_not;        // not agreed; none: a change was interrupted, open() ends it
   std::vector<ReplicaStatus> servers;  // those named first, then those that they name
 };
 

@@ -279,7 +279,8 @@ class BadInput(unittest.TestCase):
         server.kill()
         killed = time.monotonic()
         status = bank.wait(timeout=300)
-        self.assertLess(time.monotonic() - killed, 60)
+        # At once, also on a busy machine: a client that waits for its time-outs takes longer.
+        self.assertLess(time.monotonic() - killed, 20)
         self.assertEqual(status, 1)
         text = bank.stderr.read().decode()
         self.assertEqual(text.count("\n"), 1, text)
