@@ -113,6 +113,14 @@ class ReplicatedLogTest : public testing::TestWithParam<persist::Domain> {
     reading.current_replica = true;
     return run(LogReader::open(*at.client, at.info.id, reading)).value();
   }
+  // As a drop of the third that is interrupted when the first has recorded it.
+  Status record_at_first_alone() {
+    ReplicaPlace place;
+    place.replicas = uris({0, 1});
+    place.membership = 2;
+    LogStore& first = servers_[0]->store();
+    return first.set_membership(first.find("log")->id, 1, place);
+  }
   std::vector<TestEntry> entries(size_t server) {
     return entries_of(servers_[server]->store(), "log");
   }

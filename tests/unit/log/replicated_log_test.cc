@@ -138,12 +138,8 @@ TEST_P(ReplicatedLogTest, WhoMayNotHaveRecordedADecisionIsNotDropped) {
   ASSERT_TRUE(open());
   ASSERT_TRUE(append());
   log_.reset();
-  ReplicaPlace place;
-  place.replicas = uris({0, 1});
-  place.membership = 2;
-  LogStore& first = servers_[0]->store();
-  ASSERT_TRUE(first.set_membership(first.find("log")->id, 1, place));
-  EXPECT_FALSE(first.find("log")->agreed);
+  ASSERT_TRUE(record_at_first_alone());
+  EXPECT_FALSE(servers_[0]->store().find("log")->agreed);
   const auto refused = take({0, 2}, dropping({1}));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.code(), ErrorCode::kConflict);
@@ -165,17 +161,14 @@ TEST_P(ReplicatedLogTest, WhoMayNotHaveRecordedADecisionIsNotDropped) {
 // The same decision, finished: then the second one may be lost.
 TEST_P(ReplicatedLogTest, ADecisionThatWasFinishedMayBeFollowedByAnother) {
   ASSERT_TRUE(create());
-  ReplicaPlace place;
-  place.replicas = uris({0, 1});
-  place.membership = 2;
-  LogStore& first = servers_[0]->store();
-  ASSERT_TRUE(first.set_membership(first.find("log")->id, 1, place));
+  ASSERT_TRUE(record_at_first_alone());
   ASSERT_TRUE(open());
   EXPECT_EQ(log_->replicas(), uris({0, 1}));
   log_.reset();
   servers_[1]->kill();
   ASSERT_TRUE(open({0}, dropping({1})));
   EXPECT_EQ(log_->replicas(), uris({0}));
+  LogStore& first = servers_[0]->store();
   EXPECT_EQ(first.agree(first.find("log")->id, 2).code(), ErrorCode::kConflict);
 }
 

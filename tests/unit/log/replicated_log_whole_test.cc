@@ -180,11 +180,7 @@ class OfTwoDecisions : public ReplicatedLogTest {
     ASSERT_TRUE(open());
     ASSERT_TRUE(append());
     log_.reset();
-    ReplicaPlace place;
-    place.replicas = uris({0, 1});
-    place.membership = 2;
-    LogStore& first = servers_[0]->store();
-    ASSERT_TRUE(first.set_membership(first.find("log")->id, 1, place));
+    ASSERT_TRUE(record_at_first_alone());
     servers_[0]->kill();
     ASSERT_TRUE(open({1, 2}, dropping({0})));
     ASSERT_TRUE(append(5));

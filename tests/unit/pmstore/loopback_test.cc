@@ -24,24 +24,12 @@ class FailNthSwap final : public fabric::FaultInjector {
   uint64_t seen_ = 0;
 };
 
-class Loopback : public testing::ServerFixture {
+class Loopback : public testing::ClientFixture {
  protected:
   void SetUp() override {
     format_.rings = 32;
-    ServerFixture::SetUp();
-    server_.reset();
-    server_options_.discipline = LockDiscipline::kRnic;
-    restart();
-    client_ = connect();
-    table_ = *run(client_->open_table("t", true));
+    ClientFixture::SetUp(LockDiscipline::kRnic);
   }
-  void TearDown() override {
-    if (client_ != nullptr) run(client_->close());
-    client_.reset();
-    ServerFixture::TearDown();
-  }
-  std::unique_ptr<Client> client_;
-  TableId table_{};
 };
 
 TEST_F(Loopback, InsertsAndErasesGoOnWhereverItBreaks) {

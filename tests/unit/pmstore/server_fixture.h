@@ -18,8 +18,8 @@ class ServerFixture : public ::testing::Test {
  protected:
   static constexpr uint64_t kRegionBytes = 4 << 20;
 
+  ServerFixture() { server_options_.discipline = LockDiscipline::kCpu; }
   void SetUp() override {
-    server_options_.discipline = LockDiscipline::kCpu;
     pool_ = std::move(*persist::Pool::in_region(region_.bytes(), domain_, true));
     const Status formatted = format_store(*pool_, format_);
     ASSERT_TRUE(formatted) << formatted.error().to_string();
@@ -82,10 +82,8 @@ class ServerFixture : public ::testing::Test {
 class ClientFixture : public ServerFixture {
  protected:
   void SetUp(LockDiscipline discipline, uint64_t client = 0) {
-    ServerFixture::SetUp();
-    server_.reset();
     server_options_.discipline = discipline;
-    restart();
+    ServerFixture::SetUp();
     client_ = connect(client);
     ASSERT_NE(client_, nullptr);
     table_ = *run(client_->open_table("t", true));
