@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "model/page_bytes.h"
+#include "tests/crash/nobody.h"
 #include "tests/crash/replica_content.h"
 #include "tests/crash/replica_servers.h"
 
@@ -61,22 +62,10 @@ class ReplicaDecisionsLife final : public Life {
     allow({kNothing});
   }
   Result<std::unique_ptr<Restarted>> restart(std::span<std::byte> memory) const override {
-    return std::unique_ptr<Restarted>(new Nobody(memory));
+    return std::unique_ptr<Restarted>(new Nobody(memory, kDomain));
   }
 
  private:
-  // The trace is empty: there is nothing to start on.
-  class Nobody final : public Restarted {
-   public:
-    explicit Nobody(std::span<std::byte> memory) : memory_(memory, {.domain = kDomain}) {}
-    std::vector<persist::Memory*> memories() override { return {&memory_}; }
-    Result<uint64_t> recover() override { return kNothing; }
-    Result<uint64_t> work() override { return kNothing; }
-
-   private:
-    persist::Memory memory_;
-  };
-
   // ---- what the life consists of ----
   void refused();
   void unfinished();

@@ -16,6 +16,7 @@
 #include "log/log_producer.h"
 #include "log/replicated_log.h"
 #include "model/page_bytes.h"
+#include "tests/crash/nobody.h"
 #include "tests/crash/replica_servers.h"
 #include "tests/unit/log/log_entries.h"
 
@@ -54,22 +55,10 @@ class ReplicaRacesLife final : public Life {
     allow({kNothing});
   }
   Result<std::unique_ptr<Restarted>> restart(std::span<std::byte> memory) const override {
-    return std::unique_ptr<Restarted>(new Nobody(memory));
+    return std::unique_ptr<Restarted>(new Nobody(memory, kDomain));
   }
 
  private:
-  // The trace is empty: there is nothing to start on.
-  class Nobody final : public Restarted {
-   public:
-    explicit Nobody(std::span<std::byte> memory) : memory_(memory, {.domain = kDomain}) {}
-    std::vector<persist::Memory*> memories() override { return {&memory_}; }
-    Result<uint64_t> recover() override { return kNothing; }
-    Result<uint64_t> work() override { return kNothing; }
-
-   private:
-    persist::Memory memory_;
-  };
-
   bool take_it_from_each_other(uint64_t turns);
   bool open_while_one_is_added(uint64_t turns);
   void decide_twice();
