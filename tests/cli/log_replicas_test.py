@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""usage: log_replicas_test.py BIN: pmstore log and bench log with replicas on several pmstoreds."""
+"""usage: log_replicas_test.py BIN FAILING_MSYNC: pmstore log and bench log with replicas on several
+pmstoreds.
+
+FAILING_MSYNC is the library made from failing_msync.cc.
+"""
 
 import json
 import os
@@ -14,6 +18,7 @@ import time
 import unittest
 
 BIN = ""
+FAILING_MSYNC = ""
 
 
 def run(*arguments, stdin=b"", uri=None):
@@ -48,10 +53,10 @@ class Servers(unittest.TestCase):
             return "tcp://127.0.0.1:0"
         return f"shm://{os.path.basename(self.folder)}.{i}"
 
-    def start(self, i):
+    def start(self, i, **env):
         server = subprocess.Popen(
             [os.path.join(BIN, "pmstored"), "--pool", self.pool(i), "--listen", self.uris[i],
-             "--json", *self.MORE], stdout=subprocess.PIPE)
+             "--json", *self.MORE], stdout=subprocess.PIPE, env={**os.environ, **env})
         self.processes[i] = server
         self.uris[i] = json.loads(server.stdout.readline())["listen"][0]
 
@@ -271,6 +276,30 @@ class Commands(Servers):
                          f"membership 2: {self.uris[2]}\n")
         self.assertEqual(self.good("read", "log", at=(2,)), b"one\n")
 
+    def test_a_drop_behind_an_interrupted_one_is_refused(self):
+        self.good("append", "log", "one", "--create", at=(0, 1, 2))
+        sign = os.path.join(self.folder, "msync-fails")
+        # The second one's medium fails: at one of these moments only the first one has recorded it.
+        for calls in range(100):
+            self.kill(1)
+            self.start(1, LD_PRELOAD=FAILING_MSYNC, PMSTORE_TEST_MSYNC_FAILS=sign)
+            with open(sign, "w", encoding="ascii") as file:
+                file.write(str(calls))
+            interrupted = self.log("drop-member", "log", self.uris[2], "--steal")
+            self.assert_fails(interrupted, 1, self.uris[1])
+            os.unlink(sign)
+            if self.members("log", at=(0,))["servers"][0]["membership"] == 2:
+                break
+        self.kill(1)
+        refused = self.log("drop-member", "log", self.uris[1], at=(0, 2))
+        self.assertEqual(refused.stdout, b"")
+        self.assert_fails(refused, 1, "membership 2 was interrupted.*pmstore log append")
+        self.start(1)
+        self.good("append", "log", "two")
+        self.assertEqual(self.members("log")["replicas"], self.uris[:2])
+        self.good("drop-member", "log", self.uris[1])
+        self.assertEqual(self.good("read", "log"), b"one\ntwo\n")
+
     def test_an_interrupted_delete_is_finished(self):
         self.good("create", "log", at=(0, 1, 2))
         done = run("log", "delete", "log", "--uri", self.uris[1], "--this-replica")
@@ -428,4 +457,5 @@ del Servers
 
 if __name__ == "__main__":
     BIN = sys.argv.pop(1)
+    FAILING_MSYNC = sys.argv.pop(1)
     unittest.main()
