@@ -57,6 +57,25 @@ class Client(unittest.TestCase):
         any_port = "tcp://127.0.0.1:0"
         self.run_client(self.serve(any_port), self.serve(any_port, self.make_pool("other")))
 
+    def log(self, *arguments):
+        done = subprocess.run([os.path.join(BIN, "pmstore"), "log", *arguments], timeout=300,
+                              capture_output=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_following_moves_when_its_replica_is_dropped(self):
+        any_port = "tcp://127.0.0.1:0"
+        one, two = self.serve(any_port), self.serve(any_port, self.make_pool("other"))
+        self.log("append", "c/moved", "--create", "before", "--replica", one, "--replica", two)
+        client = subprocess.Popen([REPLICATED_CLIENT, "follow", two], stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE)
+        self.addCleanup(client.wait)
+        self.addCleanup(client.kill)
+        said = client.stdout.readline()
+        self.log("drop-member", "c/moved", two, "--replica", one)
+        self.log("append", "c/moved", "after", "--replica", one)
+        rest, why = client.communicate(timeout=300)
+        self.assertEqual((client.returncode, said + rest, why), (0, b"first\nok\n", b""))
+
 
 if __name__ == "__main__":
     REPLICATED_CLIENT = sys.argv.pop()

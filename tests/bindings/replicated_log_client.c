@@ -1,5 +1,7 @@
-/* usage: replicated_log_client URI URI
- * Does with a log on both servers what bindings/pmstore_log.h offers. Prints "ok". */
+/* usage: replicated_log_client URI URI | replicated_log_client follow URI
+ * Does with a log on both servers what bindings/pmstore_log.h offers. Or follows the log "c/moved",
+ * which is there already, at URI: says "first" when it has read its first entry, and waits for a
+ * second one, for which somebody drops URI from the log. Prints "ok". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +26,26 @@ static void read_at(const char* const* servers, size_t count, int sealed) {
   pmstore_log_disconnect(session);
 }
 
+/* Of an append to the others its own replica never hears. */
+static void follow_to_another_replica(const char* uri) {
+  pmstore_log_session* session;
+  pmstore_log* log;
+  pmstore_log_entry entry;
+  pmstore_log_place first;
+  OK(pmstore_log_connect_replicas(&uri, 1, NULL, &session, &error));
+  OK(pmstore_log_open(session, "c/moved", 0, &log, &error));
+  OK(pmstore_log_follow(log, 60000, &entry, &error));
+  CHECK(is(&entry, "before") && entry.place.index == 1);
+  first = entry.place;
+  puts("first");
+  fflush(stdout);
+  OK(pmstore_log_follow(log, 120000, &entry, &error));
+  CHECK(is(&entry, "after") && entry.place.index == 2 && entry.place.lsn == first.next_lsn);
+  GIVES(PMSTORE_LOG_NOT_FOUND, pmstore_log_read(log, &entry, &error));
+  OK(pmstore_log_close(log, &error));
+  pmstore_log_disconnect(session);
+}
+
 int main(int argc, char** argv) {
   pmstore_log_session *session, *other, *single;
   pmstore_log *log, *thief;
@@ -36,6 +58,11 @@ int main(int argc, char** argv) {
   const char* wrong[] = {"nonsense"};
   const pmstore_log_bytes batch[] = {{"two", 3}, {"three", 5}};
   if (argc != 3) return 2;
+  if (strcmp(argv[1], "follow") == 0) {
+    follow_to_another_replica(argv[2]);
+    puts("ok");
+    return 0;
+  }
   both[0] = reversed[1] = argv[1];
   both[1] = reversed[0] = argv[2];
   GIVES(PMSTORE_LOG_INVALID_ARGUMENT,
