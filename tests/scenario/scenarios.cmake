@@ -10,13 +10,16 @@ function(pmstore_scenarios name)
   pmstore_test(${name} TIMEOUT ${ARG_TIMEOUT} DEPS fabric model ${ARG_DEPS}
     SOURCES ${CMAKE_SOURCE_DIR}/tests/scenario/harness.cc ${ARG_SOURCES})
   pmstore_patience(ARG_TIMEOUT)
-  add_test(NAME ${name}.same_thread COMMAND ${name})
-  set_tests_properties(${name}.same_thread PROPERTIES TIMEOUT ${ARG_TIMEOUT}
-    ENVIRONMENT "PMSTORE_TEST_FABRIC=local;PMSTORE_TEST_PLACE=same")
-  if(ARG_MODEL)
-    add_test(NAME ${name}.model COMMAND ${name})
-    set_tests_properties(${name}.model PROPERTIES TIMEOUT ${ARG_TIMEOUT}
-      ENVIRONMENT "PMSTORE_TEST_FABRIC=model")
+  # These two have one thread: there is nothing for the thread sanitizer.
+  if(NOT PMSTORE_SANITIZE STREQUAL "thread")
+    add_test(NAME ${name}.same_thread COMMAND ${name})
+    set_tests_properties(${name}.same_thread PROPERTIES TIMEOUT ${ARG_TIMEOUT}
+      ENVIRONMENT "PMSTORE_TEST_FABRIC=local;PMSTORE_TEST_PLACE=same")
+    if(ARG_MODEL)
+      add_test(NAME ${name}.model COMMAND ${name})
+      set_tests_properties(${name}.model PROPERTIES TIMEOUT ${ARG_TIMEOUT}
+        ENVIRONMENT "PMSTORE_TEST_FABRIC=model")
+    endif()
   endif()
   foreach(fabric IN ITEMS tcp shm)
     add_test(NAME ${name}.${fabric} COMMAND ${name})
