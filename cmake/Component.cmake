@@ -30,7 +30,18 @@ endfunction()
 # pmstore_compile_fast(SOURCE...): these sources of the calling folder do not measure anything and
 # take long to compile (CLI11: 8 s each with -O2, 5 s with -Og); a release optimizes them little.
 function(pmstore_compile_fast)
-  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-Og>)
+  # A source with options of its own is in no unity build.
+  if(CMAKE_BUILD_TYPE STREQUAL "Release")
+    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -Og)
+  endif()
+endfunction()
+
+# pmstore_unity(TARGET...): these are compiled eight sources at once when the tree is built once.
+# (The product's libraries are not: the mutants replace single objects of them.)
+function(pmstore_unity)
+  if(PMSTORE_FEWER_COMPILATIONS)
+    set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON)
+  endif()
 endfunction()
 
 # The target sanitized_tests builds the test programs of the kinds (the first folder under tests/)
@@ -76,6 +87,7 @@ function(pmstore_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
   if(kind IN_LIST PMSTORE_SANITIZED_KINDS)
     add_dependencies(sanitized_tests ${name})
+    pmstore_unity(${name})
     if(NOT ARG_FAST)
       target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-Og>)
     endif()

@@ -13,8 +13,11 @@ target_link_options(pmstore_options INTERFACE -Wl,--as-needed)
 find_package(Threads REQUIRED)
 target_link_libraries(pmstore_options INTERFACE Threads::Threads)
 
+option(PMSTORE_FEWER_COMPILATIONS
+  "Compile tools and tests eight sources at once: for a tree that is built once" OFF)
+
 # In a unity build every source is in an included file, so g++ calls anonymous namespaces a mistake.
-if(CMAKE_UNITY_BUILD)
+if(CMAKE_UNITY_BUILD OR PMSTORE_FEWER_COMPILATIONS)
   target_compile_options(pmstore_options INTERFACE -Wno-subobject-linkage)
 endif()
 

@@ -22,7 +22,7 @@ namespace {
 
 using persist::Rule;
 
-constexpr std::string_view kWhat = "bench log";
+constexpr std::string_view kBenchLog = "bench log";
 
 struct LogCommand {
   LogLoadOptions load;
@@ -242,13 +242,13 @@ void print_report(const LogCommand& command, const LogLoadResult& result) {
 }
 
 int bench_log(LogCommand command) {
-  if (const Status good = complete(command); !good) return fail_command(kWhat, good.error());
+  if (const Status good = complete(command); !good) return fail_command(kBenchLog, good.error());
   const auto result = run_log_load(command.load);
-  if (!result) return fail(kProgram, kWhat, result.error());
+  if (!result) return fail(kProgram, kBenchLog, result.error());
   print_report(command, *result);
   const LogAuditResult& audit = result->audit;
   if (audit.ok()) return kDone;
-  return fail(kProgram, kWhat,
+  return fail(kProgram, kBenchLog,
               fmt::format("of {} acknowledged entries {} are missing, {} changed, {} out of order; "
                           "the first: {}",
                           audit.acknowledged, audit.missing, audit.changed, audit.out_of_order,

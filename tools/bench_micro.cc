@@ -30,7 +30,7 @@ struct MicroCommand {
   std::string serve;
 };
 
-constexpr std::string_view kWhat = "bench micro";
+constexpr std::string_view kBenchMicro = "bench micro";
 
 // What the options say, as one point; a sweep changes it.
 Status complete(MicroCommand& command, const CLI::App& app) {
@@ -135,9 +135,9 @@ Result<int> serve(const MicroCommand& command) {
 
 int bench_micro(MicroCommand command, const CLI::App& app) {
   Status completed = complete(command, app);
-  if (!completed) return fail_command(kWhat, completed.error());
+  if (!completed) return fail_command(kBenchMicro, completed.error());
   const Result<int> done = command.serve.empty() ? measure(command) : serve(command);
-  return done ? *done : fail_command(kWhat, done.error());
+  return done ? *done : fail_command(kBenchMicro, done.error());
 }
 
 void add_workload(CLI::App& app, MicroCommand& command) {

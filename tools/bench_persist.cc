@@ -14,7 +14,7 @@ namespace {
 
 using persist::WriteStrategy;
 
-constexpr std::string_view kWhat = "bench persist";
+constexpr std::string_view kBenchPersist = "bench persist";
 constexpr WriteStrategy kStrategies[] = {WriteStrategy::kNaive, WriteStrategy::kOutstanding,
                                          WriteStrategy::kDoorbell, WriteStrategy::kFlush,
                                          WriteStrategy::kTwoSided};
@@ -89,9 +89,9 @@ Result<int> measure(const PersistCommand& command) {
 
 int bench_persist(PersistCommand command, const CLI::App& app) {
   Status completed = complete(command, app);
-  if (!completed) return fail_command(kWhat, completed.error());
+  if (!completed) return fail_command(kBenchPersist, completed.error());
   const Result<int> done = measure(command);
-  return done ? *done : fail_command(kWhat, done.error());
+  return done ? *done : fail_command(kBenchPersist, done.error());
 }
 
 }  // namespace

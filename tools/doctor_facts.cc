@@ -10,9 +10,9 @@
 namespace pmstore::tools {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
-fabric::VerbsDeviceFacts device_of(const json& object) {
+fabric::VerbsDeviceFacts device_of(const Json& object) {
   fabric::VerbsDeviceFacts device;
   device.name = object.at("name");
   const std::string atomics = object.value("atomics", "device");
@@ -22,14 +22,14 @@ fabric::VerbsDeviceFacts device_of(const json& object) {
   device.software = object.value("software", false);
   device.on_demand_paging = object.value("on_demand_paging", false);
   device.native_flush = object.value("native_flush", false);
-  for (const json& port : object.at("ports")) {
+  for (const Json& port : object.at("ports")) {
     device.ports.push_back({port.value("number", 1u), port.value("active", true),
                             port.value("ethernet", true), port.at("mtu"), port.at("most_mtu")});
   }
   return device;
 }
 
-persist::NvmRegion region_of(const json& object) {
+persist::NvmRegion region_of(const Json& object) {
   persist::NvmRegion region;
   region.name = object.at("name");
   region.bytes = object.at("bytes");
@@ -40,12 +40,12 @@ persist::NvmRegion region_of(const json& object) {
     if (domain) region.domain = *domain;
   }
   region.bad_blocks = object.value("bad_blocks", 0u);
-  for (const json& dimm : object.at("dimms")) {
+  for (const Json& dimm : object.at("dimms")) {
     persist::NvmDimm one{dimm.at("name"), std::nullopt, dimm.value("handle", 0u)};
     if (dimm.contains("health")) one.health = dimm.at("health").get<std::string>();
     region.dimms.push_back(one);
   }
-  for (const json& space : object.at("namespaces")) {
+  for (const Json& space : object.at("namespaces")) {
     region.namespaces.push_back({space.at("name"), space.at("mode"), space.value("device", ""),
                                  space.at("bytes"), space.value("alignment", uint64_t{0})});
   }
@@ -100,14 +100,14 @@ Result<DoctorFacts> gather_facts(const std::string& recorded_machine) {
   PMSTORE_TRY(facts.machine, ddio::recorded_machine(recorded_machine));
   PMSTORE_TRY(const std::string text, facts.machine->read_text("/inventory.json"));
   try {
-    const json inventory = json::parse(text);
+    const Json inventory = Json::parse(text);
     std::vector<fabric::VerbsDeviceFacts> devices;
-    for (const json& device : inventory.at("rdma")) devices.push_back(device_of(device));
+    for (const Json& device : inventory.at("rdma")) devices.push_back(device_of(device));
     std::vector<persist::NvmRegion> regions;
-    for (const json& region : inventory.at("nvm")) regions.push_back(region_of(region));
+    for (const Json& region : inventory.at("nvm")) regions.push_back(region_of(region));
     facts.rdma = std::move(devices);
     facts.nvm = std::move(regions);
-  } catch (const json::exception& error) {
+  } catch (const Json::exception& error) {
     return make_error(ErrorCode::kInvalidArgument,
                       fmt::format("cannot read {}/inventory.json: {}; docs/tuning.md has its form",
                                   recorded_machine, error.what()));

@@ -46,7 +46,7 @@ Finding no_device(const DoctorFacts& facts, std::string id, std::string title, s
           std::move(why),    "rdma link show"};
 }
 
-Finding presence(const DoctorFacts& facts) {
+Finding network_presence(const DoctorFacts& facts) {
   Finding row{"rnic",
               "RNIC present",
               Verdict::kOk,
@@ -377,7 +377,7 @@ bool has_software_rnic(const DoctorFacts& facts) {
 }
 
 void examine_network(const DoctorFacts& facts, std::vector<Finding>& rows) {
-  rows.push_back(presence(facts));
+  rows.push_back(network_presence(facts));
   const bool any = facts.rdma && !facts.rdma->empty();
   if (any) {
     for (const auto& row : {link(facts), mtu(facts), gid(facts), atomics(facts), paging(facts)}) {

@@ -13,7 +13,7 @@ constexpr uint64_t kHugePage = 2 << 20;
 
 double gib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
-Finding presence(const DoctorFacts& facts) {
+Finding nvm_presence(const DoctorFacts& facts) {
   Finding row{
       "nvm", "NVM present", Verdict::kOk, "", "on an ordinary file each commit waits for msync",
       ""};
@@ -185,7 +185,7 @@ Finding health(const DoctorFacts& facts) {
 bool has_nvm(const DoctorFacts& facts) { return facts.nvm && !facts.nvm->empty(); }
 
 void examine_nvm(const DoctorFacts& facts, std::vector<Finding>& rows) {
-  rows.push_back(presence(facts));
+  rows.push_back(nvm_presence(facts));
   if (has_nvm(facts)) {
     for (const auto& row :
          {mode(facts), alignment(facts), domain(facts), interleave(facts), health(facts)}) {

@@ -22,7 +22,7 @@ namespace {
 
 using persist::Rule;
 
-constexpr std::string_view kWhat = "tune advise";
+constexpr std::string_view kTuneAdvise = "tune advise";
 // Below this much, on either side, is no difference.
 constexpr double kDifference = 0.05;
 // Chance alone puts all of five turns above all of five others once in 126 times, to either side.
@@ -434,7 +434,7 @@ void add_tune_advise(CLI::App& tune, Invocation& invocation) {
   app->callback([options, app, &invocation] {
     invocation.run = [options, app] {
       const Result<int> done = advise(*options, *app);
-      return done ? *done : fail_command(kWhat, done.error());
+      return done ? *done : fail_command(kTuneAdvise, done.error());
     };
   });
 }

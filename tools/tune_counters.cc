@@ -38,7 +38,7 @@ struct CountersOptions {
   bool json = false;
 };
 
-constexpr std::string_view kWhat = "tune counters";
+constexpr std::string_view kTuneCounters = "tune counters";
 
 Result<std::string> content_of(const std::string& path) {
   std::stringstream content;
@@ -270,7 +270,7 @@ int counters(const CountersOptions& options) {
                            : !options.trace.empty()  ? of_trace(options)
                            : !options.report.empty() ? of_report(options)
                                                      : live(options);
-  return done ? *done : fail(kProgram, kWhat, done.error());
+  return done ? *done : fail(kProgram, kTuneCounters, done.error());
 }
 
 }  // namespace
