@@ -38,8 +38,8 @@ Result<PlannedEntry> plan_entry(const RingPosition& position, uint64_t payload_b
   const uint64_t unit = persist::padding_unit(used, one_sided, rules);
   const uint64_t tail = position.tail_lsn % position.data_bytes;
   const uint64_t left = position.data_bytes - tail;
-  uint64_t bytes = persist::round_up(used, unit);
-  uint64_t gap = persist::round_up(tail, unit) - tail;
+  uint64_t bytes = persist::round_up_to_power(used, unit);
+  uint64_t gap = persist::round_up_to_power(tail, unit) - tail;
   // A gap must have room for a pad entry's header. (Only after entries that were written without
   // padding rules can it be too small.)
   if (gap > 0 && gap < sizeof(EntryHeader)) gap += unit;

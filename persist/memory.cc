@@ -40,6 +40,21 @@ uint8_t this_cpus_flush_instruction() {
   return best;
 }
 
+// As store() and flush(); whole lines 16 bytes at a time.
+void write_through_caches(Memory& memory, void* to, const void* from, size_t bytes) {
+  if ((reinterpret_cast<uintptr_t>(to) | bytes) % kLineBytes != 0) {
+    memory.store(to, from, bytes);
+  } else {
+    PMSTORE_CHECK(memory.contains(memory.offset_of(to), bytes),
+                  "a store outside the pool would hit foreign memory");
+    if (memory.observer() != nullptr) [[unlikely]] {
+      memory.observer()->on_store(to, from, bytes, false);
+    }
+    internal::copy_lines(to, from, bytes / kLineBytes);
+  }
+  memory.flush(to, bytes);
+}
+
 void add(std::atomic<uint64_t>& counter, uint64_t n) {
   counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
 }
@@ -113,9 +128,8 @@ void Memory::flush(const void* from, size_t bytes) {
 }
 
 void Memory::write(void* to, const void* from, size_t bytes) {
-  if (bytes >= options_.non_temporal_bytes) return write_non_temporal(to, from, bytes);
-  store(to, from, bytes);
-  flush(to, bytes);
+  if (streams(bytes)) return write_non_temporal(to, from, bytes);
+  write_through_caches(*this, to, from, bytes);
 }
 
 void Memory::write_non_temporal(void* to, const void* from, size_t bytes) {
@@ -124,9 +138,14 @@ void Memory::write_non_temporal(void* to, const void* from, size_t bytes) {
 }
 
 void Memory::write_part(void* to, const void* from, size_t bytes, size_t whole) {
-  if (whole >= options_.non_temporal_bytes) return write_past_caches(to, from, bytes);
-  store(to, from, bytes);
-  flush(to, bytes);
+  if (streams(whole)) return write_past_caches(to, from, bytes);
+  write_through_caches(*this, to, from, bytes);
+}
+
+void Memory::write_fresh_part(void* to, const void* from, size_t bytes) {
+  const bool few = options_.domain == Domain::kMemoryController && !streams(bytes) &&
+                   options_.non_temporal_bytes != SIZE_MAX;
+  write_part(to, from, bytes, few ? options_.non_temporal_bytes : bytes);
 }
 
 uint32_t Memory::write_part_summed(void* to, const void* from, size_t bytes, size_t whole,
@@ -135,7 +154,7 @@ uint32_t Memory::write_part_summed(void* to, const void* from, size_t bytes, siz
   auto* source = static_cast<const std::byte*>(from);
   if (reinterpret_cast<uintptr_t>(to) % kLineBytes == 0 && internal::processor_sums()) {
     const size_t lines = bytes / kLineBytes;
-    crc = write_lines_summed(target, source, lines, whole >= options_.non_temporal_bytes, crc);
+    crc = write_lines_summed(target, source, lines, streams(whole), crc);
     target += lines * kLineBytes;
     source += lines * kLineBytes;
     bytes -= lines * kLineBytes;
@@ -162,7 +181,8 @@ uint32_t Memory::write_lines_summed(std::byte* to, const std::byte* from, size_t
   if (observer_) [[unlikely]]
     observer_->on_store(to, from, bytes, past_caches);
   using enum internal::CopyPath;
-  crc = internal::copy_lines_summed(to, from, lines, past_caches ? kPastCaches : kCached, crc);
+  crc = internal::copy_lines_summed(to, from, lines, past_caches ? kPastCaches : kCached, crc,
+                                    internal::best_width(lines));
   if (!past_caches) flush(to, bytes);
   return crc;
 }
@@ -182,9 +202,7 @@ void Memory::write_past_caches(void* to, const void* from, size_t bytes) {
   const size_t head = misaligned == 0 ? 0 : std::min(bytes, kLineBytes - misaligned);
   const size_t whole = round_down(bytes - head, kLineBytes);
   if (options_.domain == Domain::kNone || whole == 0) {
-    store(to, from, bytes);
-    flush(to, bytes);
-    return;
+    return write_through_caches(*this, to, from, bytes);
   }
   if (head > 0) {
     store(target, source, head);

@@ -98,6 +98,11 @@ class Memory {
   // once: the sum is right even while somebody else writes to `from`. In one pass where `to` is
   // aligned to a line.
   uint32_t write_part_summed(void* to, const void* from, size_t bytes, size_t whole, uint32_t crc);
+  // A part whose place is not in the caches, as behind the tail of a log: whole lines go past them
+  // also where they are few, when they would have to be flushed (adr, rule H7). That saves reading
+  // them and flushing them.
+  void write_fresh_part(void* to, const void* from, size_t bytes);
+  // drain() ends parts as well.
   void end_parts();
   // Io when msync fails (Domain::kNone only): then nothing since the last drain may be called
   // durable, and every later drain fails too, because the kernel reports a lost page once and then
@@ -122,6 +127,7 @@ class Memory {
 
   void check_inside(const void* address, size_t bytes) const;
   StatsShard& my_stats();
+  bool streams(size_t whole) const { return whole >= options_.non_temporal_bytes; }
   void write_past_caches(void* to, const void* from, size_t bytes);
   uint32_t write_lines_summed(std::byte* to, const std::byte* from, size_t lines, bool past_caches,
                               uint32_t crc);

@@ -18,6 +18,12 @@ constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
 constexpr uint64_t round_down(uint64_t value, uint64_t unit) { return value / unit * unit; }
 
 // Each rule can be switched off alone, so that its effect can be measured.
+// The same for powers of two, without a division, which takes longer than all else that places an
+// entry.
+constexpr uint64_t round_up_to_power(uint64_t value, uint64_t power) {
+  return (value + power - 1) & ~(power - 1);
+}
+
 struct PaddingRules {
   bool xp_line = true;         // H5: at least 256 B -> 256 B units
   bool one_sided_line = true;  // H6: one-sided, below 256 B -> 64 B units
@@ -25,13 +31,14 @@ struct PaddingRules {
 };
 
 // The unit that a write of `bytes` is aligned and padded to; 8 when the rule for it is off.
+// A power of two.
 constexpr size_t padding_unit(size_t bytes, bool one_sided, const PaddingRules& rules = {}) {
   if (bytes >= kXpLineBytes) return rules.xp_line ? kXpLineBytes : 8;
   return (one_sided ? rules.one_sided_line : rules.two_sided_line) ? kLineBytes : 8;
 }
 
 constexpr size_t padded_bytes(size_t bytes, bool one_sided, const PaddingRules& rules = {}) {
-  return round_up(bytes == 0 ? 1 : bytes, padding_unit(bytes, one_sided, rules));
+  return round_up_to_power(bytes == 0 ? 1 : bytes, padding_unit(bytes, one_sided, rules));
 }
 
 }  // namespace pmstore::persist

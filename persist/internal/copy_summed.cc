@@ -87,6 +87,87 @@ __attribute__((target("sse4.2,pclmul"))) uint32_t copy_all(std::byte* to, const 
   return ~static_cast<uint32_t>(state);
 }
 
+// ---- a line at a time ----
+
+#define PMSTORE_WIDE __attribute__((target("avx512f,vpclmulqdq,sse4.2"), always_inline)) inline
+
+// Multiplies each 16 bytes by x^`bits`: what they are worth so many bits further in front. Of the
+// two factors the first is for the 8 bytes that come first, which stand 64 bits higher.
+template <uint64_t bits>
+PMSTORE_WIDE __m512i moved_ahead(__m512i words) {
+  constexpr int64_t kFirst = power_of_x(bits + 64 - 33);
+  constexpr int64_t kSecond = power_of_x(bits - 33);
+  const __m512i factors = _mm512_set_epi64(kSecond, kFirst, kSecond, kFirst,  //
+                                           kSecond, kFirst, kSecond, kFirst);
+  return _mm512_xor_si512(_mm512_clmulepi64_epi128(words, factors, 0x00),
+                          _mm512_clmulepi64_epi128(words, factors, 0x11));
+}
+
+template <CopyPath path>
+PMSTORE_WIDE __m512i copy_line(std::byte* to, const std::byte* from) {
+  __m512i line = _mm512_loadu_si512(from);
+  asm volatile("" : "+v"(line));  // the compiler may not read it again
+  auto* slot = reinterpret_cast<__m512i*>(to);
+  if constexpr (path == CopyPath::kPastCaches) {
+    asm volatile("vmovntdq %1, %0" : "=m"(*slot) : "v"(line));
+  } else {
+    asm volatile("vmovdqa64 %1, %0" : "=m"(*slot) : "v"(line));
+  }
+  return line;
+}
+
+// The sum of 64 bytes, of which the first four have taken up the state before.
+__attribute__((target("avx512f,vpclmulqdq,sse4.2"))) uint32_t sum_of_line(__m512i line) {
+  alignas(kLine) uint64_t words[kLine / sizeof(uint64_t)];
+  _mm512_store_si512(words, line);
+  uint64_t state = 0;
+  for (const uint64_t word : words) state = _mm_crc32_u64(state, word);
+  return static_cast<uint32_t>(state);
+}
+
+template <CopyPath path>
+__attribute__((target("avx512f,vpclmulqdq,sse4.2"))) uint32_t copy_all_wide(std::byte* to,
+                                                                            const std::byte* from,
+                                                                            size_t lines,
+                                                                            uint32_t crc) {
+  constexpr size_t kLanes = 4;
+  constexpr uint64_t kLineBits = 8 * kLine;
+  if (lines == 0) return crc;
+  const __m512i state = _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int32_t>(~crc)));
+  __m512i sum = _mm512_xor_si512(copy_line<path>(to, from), state);
+  size_t done = 1;
+  if (lines >= 2 * kLanes) {
+    __m512i lanes[kLanes] = {sum};
+    for (; done < kLanes; ++done) {
+      lanes[done] = copy_line<path>(to + done * kLine, from + done * kLine);
+    }
+    for (; done + kLanes <= lines; done += kLanes) {
+      for (size_t i = 0; i < kLanes; ++i) {
+        const size_t at = (done + i) * kLine;
+        lanes[i] = _mm512_xor_si512(moved_ahead<kLanes * kLineBits>(lanes[i]),
+                                    copy_line<path>(to + at, from + at));
+      }
+    }
+    sum = lanes[0];
+    for (size_t i = 1; i < kLanes; ++i) {
+      sum = _mm512_xor_si512(moved_ahead<kLineBits>(sum), lanes[i]);
+    }
+  }
+  for (; done < lines; ++done) {
+    sum = _mm512_xor_si512(moved_ahead<kLineBits>(sum),
+                           copy_line<path>(to + done * kLine, from + done * kLine));
+  }
+  asm volatile("" : : : "memory");
+  return ~sum_of_line(sum);
+}
+
+template <CopyPath path>
+uint32_t copy_by(CopyWidth width, std::byte* to, const std::byte* from, size_t lines,
+                 uint32_t crc) {
+  return width == CopyWidth::kLines ? copy_all_wide<path>(to, from, lines, crc)
+                                    : copy_all<path>(to, from, lines, crc);
+}
+
 }  // namespace
 
 bool processor_sums() {
@@ -94,11 +175,21 @@ bool processor_sums() {
   return can;
 }
 
-uint32_t copy_lines_summed(void* to, const void* from, size_t lines, CopyPath path, uint32_t crc) {
+CopyWidth best_width(size_t lines) {
+  constexpr size_t kFewLines = 8;
+  static const bool can_sum_lines = __builtin_cpu_supports("avx512f") &&
+                                    __builtin_cpu_supports("vpclmulqdq") &&
+                                    __builtin_cpu_supports("sse4.2");
+  return can_sum_lines && lines >= kFewLines ? CopyWidth::kLines : CopyWidth::kWords;
+}
+
+uint32_t copy_lines_summed(void* to, const void* from, size_t lines, CopyPath path, uint32_t crc,
+                           CopyWidth width) {
   auto* target = static_cast<std::byte*>(to);
   auto* source = static_cast<const std::byte*>(from);
-  return path == CopyPath::kPastCaches ? copy_all<CopyPath::kPastCaches>(target, source, lines, crc)
-                                       : copy_all<CopyPath::kCached>(target, source, lines, crc);
+  return path == CopyPath::kPastCaches
+             ? copy_by<CopyPath::kPastCaches>(width, target, source, lines, crc)
+             : copy_by<CopyPath::kCached>(width, target, source, lines, crc);
 }
 
 }  // namespace pmstore::persist::internal

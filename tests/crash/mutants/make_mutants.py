@@ -14,7 +14,8 @@ import re
 import sys
 
 CALL = re.compile(r"(?<![\w.>)])((?:\w+(?:\(\))?(?:\.|->))*(?:memory_?(?:\(\))?)(?:\.|->)"
-                  r"(flush|drain|write|write_non_temporal|write_part|write_part_summed))\(")
+                  r"(flush|drain|write|write_non_temporal|write_part|write_part_summed|"
+                  r"write_fresh_part))\(")
 FUNCTION = re.compile(r"^(?:  )?[A-Za-z][\w:<>*&, ]* [*&]?(?:\w+::)*(~?\w+)\(.*[{,]$")
 
 

@@ -12,6 +12,7 @@
 #include "base/atomic_copy.h"
 #include "base/checksum.h"
 #include "base/random.h"
+#include "persist/internal/copy_summed.h"
 #include "persist/internal/dirty_pages.h"
 #include "persist/internal/instructions.h"
 #include "persist/padding.h"
@@ -103,6 +104,27 @@ TEST_P(EveryDomain, SumsExactlyWhatItStoresAtEverySizeAndAlignment) {
   }
 }
 
+// Memory takes the one that is best for so many lines; both have to be right for all.
+TEST_F(MemoryTest, SumsAlikeByWordsAndByLines) {
+  using enum internal::CopyWidth;
+  const auto data = pattern(300 * 64 + 1, 9);
+  const std::byte* const source = data.data() + 1;
+  ASSERT_TRUE(internal::processor_sums());
+  if (internal::best_width(100) != kLines) GTEST_SKIP() << "this processor sums no lines";
+  for (size_t lines = 0; lines <= 300; lines += lines < 80 ? 1 : 7) {
+    for (const internal::CopyWidth width : {kWords, kLines}) {
+      for (const auto path : {internal::CopyPath::kCached, internal::CopyPath::kPastCaches}) {
+        std::fill_n(region_.begin(), 301 * 64, std::byte{0xee});
+        const uint32_t crc =
+            internal::copy_lines_summed(region_.data(), source, lines, path, 0x1234, width);
+        ASSERT_EQ(crc, base::crc32c({source, lines * 64}, 0x1234)) << lines;
+        ASSERT_EQ(std::memcmp(region_.data(), source, lines * 64), 0) << lines;
+        ASSERT_EQ(region_[lines * 64], std::byte{0xee}) << lines;
+      }
+    }
+  }
+}
+
 TEST_P(EveryDomain, ZeroesLargeRanges) {
   Memory memory(region_, {.domain = GetParam()});
   std::fill(region_.begin(), region_.end(), std::byte{1});
@@ -158,12 +180,39 @@ TEST_F(MemoryTest, PartsGoAsTheirWholeWould) {
   EXPECT_THAT(recorder.take(), ElementsAre("stream 1024+192", "store 1216+8", "flush 1216+8"));
 }
 
+// Where lines have to be flushed, fresh ones are streamed however few; where not, as rule H4 says.
+TEST_F(MemoryTest, FreshLinesAreNotReadToBeFlushed) {
+  const auto data = pattern(512, 2);
+  for (const Domain domain : {Domain::kNone, Domain::kMemoryController, Domain::kCpuCache}) {
+    Memory memory(region_, {.domain = domain, .non_temporal_bytes = 256});
+    Recorder recorder(memory);
+    memory.write_fresh_part(memory.at(1024), data.data(), 128);
+    const bool few = domain == Domain::kMemoryController;
+    EXPECT_EQ(recorder.take(),
+              few ? std::vector<std::string>{"stream 1024+128"}
+                  : (std::vector<std::string>{"store 1024+128", "flush 1024+128"}));
+    memory.write_fresh_part(memory.at(1024), data.data(), 256);
+    const bool many = domain != Domain::kNone;
+    EXPECT_EQ(recorder.take(),
+              many ? std::vector<std::string>{"stream 1024+256"}
+                   : (std::vector<std::string>{"store 1024+256", "flush 1024+256"}));
+    EXPECT_EQ(std::memcmp(region_.data() + 1024, data.data(), 256), 0);
+  }
+  Memory memory(region_, {.domain = Domain::kMemoryController, .non_temporal_bytes = 256});
+  Recorder recorder(memory);
+  memory.write_fresh_part(memory.at(1000), data.data(), 90);  // lines that are not whole
+  EXPECT_THAT(recorder.take(), ElementsAre("store 1000+24", "flush 1000+24", "stream 1024+64",
+                                           "store 1088+2", "flush 1088+2"));
+}
+
 TEST_F(MemoryTest, RuleH4CanBeSwitchedOff) {
   Memory memory(region_, {.domain = Domain::kMemoryController, .non_temporal_bytes = SIZE_MAX});
   Recorder recorder(memory);
   const auto data = pattern(4096, 3);
   memory.write(memory.at(0), data.data(), 4096);
   EXPECT_THAT(recorder.take(), ElementsAre("store 0+4096", "flush 0+4096"));
+  memory.write_fresh_part(memory.at(0), data.data(), 64);
+  EXPECT_THAT(recorder.take(), ElementsAre("store 0+64", "flush 0+64"));
 }
 
 TEST_F(MemoryTest, OrdinaryFilesAreNeverStreamedTo) {
