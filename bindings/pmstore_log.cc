@@ -133,8 +133,12 @@ Result<Appended> append_to(pmstore_log& log, std::span<const std::span<const std
   pmstore_log_session& session = log.session;
   if (log.replicated) return session.executor.run(log.replicated->append_batch(batch));
   if (log.producer) return session.executor.run(log.producer->append_batch(batch));
-  if (session.client)
-    return session.executor.run(session.client->append_batch(log.at.info.id, batch));
+  if (session.client) {
+    auto appended = session.client->append_at_once(log.at.info.id, batch);
+    if (!appended) return session.executor.run(session.client->append_batch(log.at.info.id, batch));
+    session.take_turn();
+    return std::move(*appended);
+  }
   return make_error(ErrorCode::kUnsupported,
                     "a replicated log has one producer: open it with PMSTORE_LOG_EXCLUSIVE");
 }

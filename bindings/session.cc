@@ -9,6 +9,8 @@ constexpr std::chrono::milliseconds kKeepEvery{100};
 // Longer than a producer's publish_delay_ns, twice.
 constexpr std::chrono::microseconds kPublishWithin{200};
 constexpr uint64_t kKeepForNs = 50'000;
+// Of appends in process: about 10 us.
+constexpr unsigned kCallsPerTurn = 64;
 
 }  // namespace
 
@@ -30,6 +32,10 @@ void pmstore_log_session::publish_soon() {
   if (publish_soon_) return;
   publish_soon_ = true;
   wake_.notify_all();
+}
+
+void pmstore_log_session::take_turn() {
+  if (++calls_without_turn_ % kCallsPerTurn == 0) executor.run_once();
 }
 
 void pmstore_log_session::keep() {

@@ -29,6 +29,9 @@ struct pmstore_log_session {
   // The keeper looks soon: an exclusive producer's tail has to be published. Holding `mutex`.
   void publish_soon();
 
+  // The executor runs once in many calls that have not run it. Holding `mutex`.
+  void take_turn();
+
   std::mutex mutex;
   pmstore::base::RealClock clock;
   pmstore::Executor executor;
@@ -41,6 +44,7 @@ struct pmstore_log_session {
   std::condition_variable wake_;
   bool stop_ = false;
   bool publish_soon_ = false;
+  unsigned calls_without_turn_ = 0;
   std::thread keeper_;
 };
 

@@ -32,10 +32,6 @@ Result<Appended> EmbeddedLog::append(uint64_t log,
   return range.last;
 }
 
-bool EmbeddedLog::is_replicated(uint64_t log) const {
-  return state_->host->store().is_replicated(log);
-}
-
 base::Task<Result<std::unique_ptr<EmbeddedLog>>> EmbeddedLog::open(base::Executor& executor,
                                                                    std::string path,
                                                                    EmbeddedLogOptions options) {

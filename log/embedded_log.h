@@ -38,9 +38,8 @@ class EmbeddedLog {
   // Where clients of this process connect to.
   const fabric::Uri& uri() const;
   // A shared append without messages, durable on return, and so is what others have appended
-  // before. Errors of LogStore::append() and commit_appends(). Requires !is_replicated(log).
+  // before. Errors of LogStore::append() and commit_appends().
   Result<Appended> append(uint64_t log, std::span<const std::span<const std::byte>> payloads);
-  bool is_replicated(uint64_t log) const;
 
  private:
   struct State;

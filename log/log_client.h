@@ -70,6 +70,11 @@ class LogClient {
   // All or none of them, one after the other; gives the last. 1 to kMaxBatchEntries.
   base::Task<Result<Appended>> append_batch(uint64_t log,
                                             std::span<const std::span<const std::byte>> payloads);
+  // The same without a coroutine, where there is nothing to wait for: where this session has opened
+  // the pool in its process (local:PATH). Elsewhere it gives nothing, and does nothing. Who appends
+  // so all the time lets the executor run now and then.
+  std::optional<Result<Appended>> append_at_once(
+      uint64_t log, std::span<const std::span<const std::byte>> payloads);
   // Entries below go; gives the new start. InvalidArgument when no entry starts there.
   base::Task<Result<uint64_t>> trim(uint64_t log, uint64_t through_lsn);
   base::Task<Result<uint64_t>> trim_below_index(uint64_t log, uint64_t index);

@@ -20,9 +20,6 @@ constexpr size_t kCreateRequestBytes =
     sizeof(CreateRequest) + kMaxLogNameBytes + kMaxReplicas * (1 + UINT8_MAX);
 // Of an opened log with all that is known of it, and of one page of a list.
 constexpr uint32_t kLargeReply = 64 * 1024;
-// Of appends without messages: about 20 us, and timers get their turn in every sixteenth.
-constexpr uint32_t kAppendsPerTurn = 64;
-
 bool lost_answer(const Error& why) {
   return why.code == ErrorCode::kDisconnected || why.code == ErrorCode::kTimeout;
 }
@@ -225,10 +222,21 @@ Result<std::span<const std::byte>> LogClient::State::append_message(
                                 payloads.size(), message_bytes));
 }
 
+std::optional<Result<Appended>> LogClient::append_at_once(
+    uint64_t log, std::span<const std::span<const std::byte>> payloads) {
+  State& state = *state_;
+  if (state.embedded == nullptr) return std::nullopt;
+  if (Status good = check_payloads(payloads); !good) return std::move(good.error());
+  return state.embedded->append(log, payloads);
+}
+
 base::Task<Result<Appended>> LogClient::append_batch(
     uint64_t log, std::span<const std::span<const std::byte>> payloads) {
   State& state = *state_;
-  if (state.appends_here(log)) co_return co_await state.append_here(log, payloads);
+  if (auto appended = append_at_once(log, payloads)) {
+    if (state.has_had_its_turn()) co_await state.executor.yield();
+    co_return std::move(*appended);
+  }
   const bool was_usable = !state.connection->broken() && !state.rpc->failed() && !state.given_up;
   PMSTORE_CO_TRY(const auto request, state.append_message(log, payloads));
   auto answer = co_await state.call(LogMethod::kAppend, request, sizeof(AppendReply));
@@ -245,18 +253,13 @@ base::Task<Result<Appended>> LogClient::append_batch(
   co_return reply.last;
 }
 
-base::Task<Result<Appended>> LogClient::State::append_here(
-    uint64_t log, std::span<const std::span<const std::byte>> payloads) {
-  PMSTORE_CO_TRY_STATUS(check_payloads(payloads));
-  Result<Appended> appended = embedded->append(log, payloads);
-  if (++appended_here % kAppendsPerTurn == 0) co_await executor.yield();
-  co_return appended;
-}
-
 base::Task<Result<Appended>> LogClient::append(uint64_t log, std::span<const std::byte> payload) {
   const std::span<const std::byte> one[] = {payload};
-  if (state_->appends_here(log)) co_return co_await state_->append_here(log, one);
   const std::span<const std::span<const std::byte>> batch(one);
+  if (auto appended = append_at_once(log, batch)) {
+    if (state_->has_had_its_turn()) co_await state_->executor.yield();
+    co_return std::move(*appended);
+  }
   co_return co_await append_batch(log, batch);
 }
 

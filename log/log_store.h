@@ -73,9 +73,6 @@ class LogStore {
   // acknowledged, and nothing can be appended to this pool any more.
   Status commit_appends();
 
-  // Are other pools to have the same entries? false for a log that is not there.
-  bool is_replicated(uint64_t id) const;
-
   // What an exclusive producer must know.
   struct Grant {
     RingPosition position;

@@ -146,16 +146,30 @@ Result<LogStore::Range> LogStore::append(uint64_t id,
                                   "smaller entries or a larger log",
                                   sizes[i], most));
   }
-  PMSTORE_TRY_STATUS(s.fit(*log, {sizes, payloads.size()}));
+  // A single one that fits is placed once: for more all have to fit before the first is written.
   Range range;
+  if (payloads.size() == 1 && log->ring->writable()) {
+    auto appended = log->ring->append(payloads[0], log->published.lsn);
+    if (appended) {
+      s.note_dirty(log);
+      return Range{*appended, *appended};
+    }
+    if (appended.code() != ErrorCode::kBackPressure) return s.fail_unless(appended.error()).error();
+  }
+  PMSTORE_TRY_STATUS(s.fit(*log, {sizes, payloads.size()}));
   for (size_t i = 0; i < payloads.size(); ++i) {
     auto appended = log->ring->append(payloads[i], log->published.lsn);
     if (!appended) return s.fail_unless(appended.error()).error();
     if (i == 0) range.first = *appended;
     range.last = *appended;
   }
-  if (std::find(s.dirty.begin(), s.dirty.end(), log) == s.dirty.end()) s.dirty.push_back(log);
+  s.note_dirty(log);
   return range;
+}
+
+void LogStore::State::note_dirty(Log* log) {
+  if (!dirty.empty() && dirty.back() == log) return;
+  if (std::find(dirty.begin(), dirty.end(), log) == dirty.end()) dirty.push_back(log);
 }
 
 void LogStore::State::publish_tail(Log& log) {
@@ -188,11 +202,6 @@ Status LogStore::State::commit() {
 }
 
 Status LogStore::commit_appends() { return state_->commit(); }
-
-bool LogStore::is_replicated(uint64_t id) const {
-  const auto log = state_->usable(id);
-  return log && state_->slot(**log).replicas > 0;
-}
 
 // ---- exclusive producers ----
 

@@ -427,7 +427,6 @@ void Ring::write_in_parts(const PlannedEntry& plan, uint64_t sequence,
   header.crc = sum;
   std::memcpy(head, &header, sizeof header);
   memory_->write_part(to, head, kHeadBytes, plan.bytes);
-  memory_->end_parts();
 }
 
 Result<uint64_t> Ring::append(uint64_t sequence, std::span<const std::byte> payload,
@@ -441,10 +440,14 @@ Result<uint64_t> Ring::append(uint64_t sequence, std::span<const std::byte> payl
     return move_tail(planned);
   }
   alignas(persist::kLineBytes) std::byte entry[kSmallBytes];
-  std::copy(prefix.begin(), prefix.end(), entry + sizeof(EntryHeader));
+  if (prefix.size() == sizeof(uint64_t)) [[likely]] {  // a log's: not worth a call
+    std::memcpy(entry + sizeof(EntryHeader), prefix.data(), sizeof(uint64_t));
+  } else {
+    std::copy(prefix.begin(), prefix.end(), entry + sizeof(EntryHeader));
+  }
   std::copy(payload.begin(), payload.end(), entry + sizeof(EntryHeader) + prefix.size());
   seal_entry(entry, planned, position_, payload_bytes, sequence);
-  memory_->write(data_at(planned.lsn), entry, planned.bytes);
+  memory_->write_fresh_part(data_at(planned.lsn), entry, planned.bytes);
   return move_tail(planned);
 }
 

@@ -80,8 +80,9 @@ class Ring {
   Status make_walked_durable();
 
   // Appends locally (the two-sided path); only after format() or take_over() (CHECK). Flushed, NOT
-  // durable before memory.drain(). Errors of plan_entry(). Gives the entry's lsn. The payload is
-  // `prefix`, of at most kMaxPrefixBytes, and `payload` behind it.
+  // durable before memory.drain(), nor before that in order for other threads. Errors of
+  // plan_entry(). Gives the entry's lsn. The payload is `prefix`, of at most kMaxPrefixBytes, and
+  // `payload` behind it.
   static constexpr size_t kMaxPrefixBytes = 32;
   Result<uint64_t> append(uint64_t sequence, std::span<const std::byte> payload,
                           std::span<const std::byte> prefix = {});

@@ -57,6 +57,8 @@ class LogRing {
   // Ends the present incarnation: nothing that it has in flight counts any more. Durable on return.
   Status take_over();
 
+  // Will an append() write nothing but an entry? Not the first one after a survey.
+  bool writable() const { return ring_.phase_ != Ring::Phase::kWalked; }
   // Flushed, not durable. Errors of plan_entry().
   Result<Appended> append(std::span<const std::byte> payload, uint64_t durable_lsn);
   // Where the tail would be behind entries with these payloads, were `start_lsn` the start. Errors

@@ -77,6 +77,7 @@ struct LogStore::State {
   Status move_start(Log& log, const Place& start);
   Status drop_oldest(Log& log, uint64_t to_lsn);
   Status fit(Log& log, std::span<const uint64_t> payload_bytes);
+  void note_dirty(Log* log);
   Status commit();
 };
 
