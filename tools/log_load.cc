@@ -14,6 +14,9 @@ namespace pmstore::tools {
 namespace {
 
 constexpr std::string_view kPrefix = "bench/";
+// Appends between two reports to the progress line, which others wait for, and of those in process
+// between two turns of the executor.
+constexpr uint64_t kAppendsPerReport = 64;
 
 }  // namespace
 
@@ -181,9 +184,16 @@ Task<Result<log::Appended>> LogLoad::append(Producer& producer, Worker& worker) 
   return producer.client->append_batch(logs_[producer.log].id, worker.payloads);
 }
 
+std::optional<Result<log::Appended>> LogLoad::append_at_once(Producer& producer,
+                                                             const Worker& worker) {
+  if (options_.mode != LogMode::kShared) return std::nullopt;
+  return producer.client->append_at_once(logs_[producer.log].id, worker.payloads);
+}
+
 Task<void> LogLoad::work(Executor& executor, uint32_t thread, Producer& producer, Worker& worker,
                          uint32_t& left, base::WaitList& ended) {
   Histogram& histogram = histograms_[thread];
+  uint64_t unreported = 0;
   while (worker.appends_left > 0) {
     for (uint32_t i = 0; i < options_.batch; ++i) {
       payloads_.fill(
@@ -192,14 +202,20 @@ Task<void> LogLoad::work(Executor& executor, uint32_t thread, Producer& producer
     }
     const uint64_t start_ns = executor.now_ns();
     if (lap_over(start_ns)) break;
-    auto appended = co_await append(producer, worker);
+    auto at_once = append_at_once(producer, worker);
+    const bool in_process = at_once.has_value();
+    if (!in_process) at_once = co_await append(producer, worker);
+    Result<log::Appended>& appended = *at_once;
     const uint64_t end_ns = executor.now_ns();
     if (appended) [[likely]] {
       histogram.record(end_ns - start_ns);
-      worker.acked.push_back({appended->index + 1 - options_.batch, worker.number});
+      worker.note_acked(appended->index + 1 - options_.batch, options_.batch);
       worker.number += options_.batch;
       --worker.appends_left;
-      appended_.fetch_add(1, std::memory_order_relaxed);
+      if (++unreported < kAppendsPerReport) continue;
+      appended_.fetch_add(unreported, std::memory_order_relaxed);
+      unreported = 0;
+      if (in_process) co_await executor.yield();
       continue;
     }
     if (appended.code() == ErrorCode::kBackPressure) {
@@ -210,6 +226,7 @@ Task<void> LogLoad::work(Executor& executor, uint32_t thread, Producer& producer
     }
     break;
   }
+  appended_.fetch_add(unreported, std::memory_order_relaxed);
   if (--left == 0) ended.notify_all();
 }
 

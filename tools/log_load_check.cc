@@ -19,7 +19,7 @@ Result<LogLoad::Acknowledged> LogLoad::take_acknowledged(size_t number) {
     if (producer.log != number) continue;
     for (Worker& worker : producer.workers) {
       for (const Worker::Acked& acked : worker.acked) {
-        for (uint32_t i = 0; i < options_.batch; ++i) {
+        for (uint64_t i = 0; i < acked.entries; ++i) {
           all.emplace_back(acked.first_index + i, log_tag(worker.stream, acked.first_number + i));
         }
         if (acked.first_index <= worker.last_index) {
@@ -27,7 +27,7 @@ Result<LogLoad::Acknowledged> LogLoad::take_acknowledged(size_t number) {
                             fmt::format("one producer's appends have indexes {} and then {}",
                                         worker.last_index, acked.first_index));
         }
-        worker.last_index = acked.first_index + options_.batch - 1;
+        worker.last_index = acked.first_index + acked.entries - 1;
       }
       worker.acked.clear();
     }

@@ -36,11 +36,21 @@ struct Worker {
   uint64_t last_index = 0;
   std::vector<std::byte> bytes;  // of a batch
   std::vector<std::span<const std::byte>> payloads;
+  // Entries that follow each other, in the log and in the stream.
   struct Acked {
     uint64_t first_index;
     uint64_t first_number;
+    uint64_t entries;
   };
   std::vector<Acked> acked;  // in this lap
+  void note_acked(uint64_t first_index, uint64_t entries) {
+    if (!acked.empty() && acked.back().first_index + acked.back().entries == first_index &&
+        acked.back().first_number + acked.back().entries == number) {
+      acked.back().entries += entries;
+    } else {
+      acked.push_back({first_index, number, entries});
+    }
+  }
 };
 
 struct Producer {
@@ -101,6 +111,8 @@ class LogLoad {
   Task<void> work(Executor& executor, uint32_t thread, Producer& producer, Worker& worker,
                   uint32_t& left, base::WaitList& ended);
   Task<Result<log::Appended>> append(Producer& producer, Worker& worker);
+  // A shared append in process.
+  std::optional<Result<log::Appended>> append_at_once(Producer& producer, const Worker& worker);
   Task<Status> check();
   Task<Status> check(size_t log);
   // What was acknowledged of this log since the last lap: index and tag.
