@@ -253,6 +253,7 @@ base::Task<Status> ReplicatedLog::add(std::string uri, bool replace) {
   State::Member& source = s.members.front();
   LogReaderOptions reading;
   reading.current_replica = true;
+  reading.unpublished_to_lsn = s.acknowledged_lsn;
   PMSTORE_CO_TRY(auto reader, co_await LogReader::open(*source.client, source.info.id, reading));
   const auto oldest = co_await reader->next();
   if (!oldest && oldest.code() != ErrorCode::kNotFound) {

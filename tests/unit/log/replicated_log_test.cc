@@ -120,6 +120,17 @@ TEST_P(ReplicatedLogTest, ADroppedReplicaIsAddedAgain) {
   EXPECT_EQ(log_->replicas(), uris());
 }
 
+// The new member begins at the oldest entry, which nobody has published yet.
+TEST_P(ReplicatedLogTest, AMemberThatIsAddedAtOnceGetsWhatWasJustAppended) {
+  ASSERT_TRUE(create({0}));
+  ASSERT_TRUE(open({0}));
+  ASSERT_TRUE(append(2));
+  ASSERT_TRUE(run(log_->add(uris()[1])));
+  EXPECT_EQ(entries(1).size(), 2u);
+  ASSERT_TRUE(append());
+  expect_equal({0, 1});
+}
+
 TEST_P(ReplicatedLogTest, TooFewMembersGoOnOnlyWhenTheOthersAreGoneForGood) {
   ASSERT_TRUE(create());
   EXPECT_EQ(take({0}, dropping({1, 2})).code(), ErrorCode::kConflict);
