@@ -58,7 +58,8 @@ class LogClient {
 
   // AlreadyExists, Full, InvalidArgument. Durable on return.
   base::Task<Result<LogInfo>> create(std::string_view name, const LogOptions& options);
-  // One replica's part; log/replicated_log.h does that for all of them.
+  // One replica's part; log/replicated_log.h does that for all of them. With the identity in
+  // `options`, also when that is 0.
   base::Task<Result<LogInfo>> create_replica(std::string_view name, const LogOptions& options,
                                              const ReplicaPlace& replica);
   // NotFound.

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/random.h"
 #include "fabric/message.h"
 #include "log/internal/log_client_state.h"
 #include "log/log_client.h"
@@ -79,6 +80,7 @@ Result<LogInfo> LogClient::State::note(const LogReply& reply, std::string_view n
   info.incarnation = reply.incarnation;
   info.membership = reply.membership;
   info.agreed = reply.agreed != 0;
+  info.identity = reply.identity;
   return info;
 }
 
@@ -99,7 +101,9 @@ Status put_uris(MessageWriter& request, std::span<const std::string> uris) {
 
 base::Task<Result<LogInfo>> LogClient::create(std::string_view name, const LogOptions& options) {
   const ReplicaPlace alone;
-  co_return co_await create_replica(name, options, alone);
+  LogOptions given = options;
+  if (given.identity == 0) given.identity = base::random_identity();
+  co_return co_await create_replica(name, given, alone);
 }
 
 base::Task<Result<LogInfo>> LogClient::create_replica(std::string_view name,
@@ -116,6 +120,7 @@ base::Task<Result<LogInfo>> LogClient::create_replica(std::string_view name,
   fixed.membership = replica.membership;
   fixed.begin_lsn = replica.begin_lsn;
   fixed.begin_index = replica.begin_index;
+  fixed.identity = options.identity;
   std::array<std::byte, kCreateRequestBytes> room;
   MessageWriter request(room);
   request.put(fixed);

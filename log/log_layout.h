@@ -19,7 +19,8 @@ namespace pmstore::log {
 
 inline constexpr uint32_t kLogAreaMagic = 0x41474c50;  // "PLGA"
 inline constexpr uint32_t kLogSlotMagic = 0x53474c50;  // "PLGS"
-inline constexpr uint32_t kLogFormatVersion = 1;
+inline constexpr uint32_t kLogFormatVersion = 2;
+inline constexpr uint32_t kOldestLogFormatVersion = 1;  // its logs have no identity
 inline constexpr uint64_t kLogAreaCopyStride = 256;
 inline constexpr uint64_t kLogSlotsOffset = 4096;
 inline constexpr uint64_t kLogSlotBytes = 768;  // one copy; a slot is two
@@ -49,7 +50,8 @@ static_assert(sizeof(LogEntryPrefix) == 8);
 
 struct LogSlot {
   uint32_t magic;
-  uint32_t crc;  // CRC32C of everything after this field, seeded with the area's identity
+  uint32_t crc;  // CRC32C of everything after this field, seeded with the area's identity; of a
+                 // log without an identity, of everything up to that
   uint64_t generation;
   uint64_t id;             // of the log; also where its ring's salt comes from
   uint64_t region_offset;  // in the extent, a multiple of 256
@@ -66,14 +68,16 @@ struct LogSlot {
   uint16_t agreed;   // agreed_mark(membership): every member has recorded that one; else not known
   char name[kMaxLogNameBytes];
   char replica_uri[kMaxReplicas][kMaxReplicaUriBytes];  // zero-terminated when shorter
+  uint64_t identity;  // what its creator drew, the same on every replica; 0: made in version 1
 };
-static_assert(sizeof(LogSlot) == 64 + 120 + 4 * 112 && sizeof(LogSlot) <= kLogSlotBytes);
+static_assert(sizeof(LogSlot) == 64 + 120 + 4 * 112 + 8 && sizeof(LogSlot) <= kLogSlotBytes);
 // It says of which membership it is, so that no other one inherits it. Number 1 needs no mark:
 // there is none before it that a member could still be of.
 constexpr uint16_t agreed_mark(uint64_t membership) {
   return static_cast<uint16_t>(1 + membership % 65535);
 }
 static_assert(offsetof(LogSlot, state) == 56 && offsetof(LogSlot, agreed) == 62 &&
-              offsetof(LogSlot, name) == 64 && offsetof(LogSlot, replica_uri) == 184);
+              offsetof(LogSlot, name) == 64 && offsetof(LogSlot, replica_uri) == 184 &&
+              offsetof(LogSlot, identity) == 632);
 
 }  // namespace pmstore::log

@@ -6,6 +6,8 @@
 // to store; destroying it fences that producer and nobody else. Everything is decoded by
 // fabric::MessageReader; what does not decode exactly is answered with Protocol and costs the
 // sender its connection. docs/log-service.md.
+//
+// An id is never used again in a pool, so what names a log by its id needs no identity beside it.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +21,7 @@
 namespace pmstore::log {
 
 inline constexpr uint32_t kLogProtocolMagic = 0x50474c50;  // "PLGP"
-inline constexpr uint32_t kLogProtocolVersion = 3;
+inline constexpr uint32_t kLogProtocolVersion = 4;
 
 // ---- words: in the server's DRAM, one per log, READ by every session ----
 
@@ -125,8 +127,9 @@ struct CreateRequest {
   uint64_t membership = 1;
   uint64_t begin_lsn = 0;    // where the first entry will be
   uint64_t begin_index = 1;  // and its index
+  uint64_t identity = 0;     // as the creator drew it, the same for every replica
 };
-static_assert(sizeof(CreateRequest) == 40);
+static_assert(sizeof(CreateRequest) == 48);
 
 struct MembershipRequest {
   uint64_t expected;    // Conflict when it is another
@@ -149,6 +152,7 @@ struct LogReply {
   uint64_t tail_lsn;
   uint64_t next_index;
   uint64_t membership;
+  uint64_t identity;
   uint32_t word;  // its place among LogWords
   uint32_t incarnation;
   uint32_t salt;
@@ -161,7 +165,7 @@ struct LogReply {
   uint8_t agreed;
   uint8_t padding[2];
 };
-static_assert(sizeof(LogReply) == 80);
+static_assert(sizeof(LogReply) == 88);
 
 struct ListRequest {
   uint32_t from;  // slot to begin at; 0 first, then ListReply::next

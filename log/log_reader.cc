@@ -137,8 +137,7 @@ base::Task<Status> LogReader::seek_to_tail() {
 
 base::Task<Result<LogEntry>> LogReader::next() { return state_->next(); }
 
-// False: the members have gone on without this replica.
-base::Task<Result<bool>> LogReader::State::is_current() {
+base::Task<Result<LogReader::State::Standing>> LogReader::State::standing() {
   PMSTORE_CO_TRY(const LogInfo own, co_await client.state_->ask(client, log.reply.id));
   LogClientOptions asking = client.state_->options;
   asking.client = 0;
@@ -146,7 +145,10 @@ base::Task<Result<bool>> LogReader::State::is_current() {
   const auto asked =
       co_await internal::ask_servers(client.executor(), log.name, own.replicas, nobody, asking);
   PMSTORE_CO_TRY(const auto decided, internal::decide_membership(asked, nobody));
-  if (decided.number == own.membership) co_return decided.replicas == own.replicas;
+  if (decided.identity != own.identity) co_return Standing::kDeleted;
+  if (decided.number == own.membership) {
+    co_return decided.replicas == own.replicas ? Standing::kCurrent : Standing::kDropped;
+  }
   if (decided.pending) {
     co_return make_error(ErrorCode::kConflict,
                          "a change of its members was interrupted: open the log as a producer, "
@@ -154,7 +156,7 @@ base::Task<Result<bool>> LogReader::State::is_current() {
   }
   // The decision may have been recorded here since it was asked.
   PMSTORE_CO_TRY(const LogInfo now, co_await client.state_->ask(client, log.reply.id));
-  if (now.membership == own.membership) co_return false;
+  if (now.membership == own.membership) co_return Standing::kDropped;
   co_return make_error(ErrorCode::kConflict, "its members are being changed");
 }
 
@@ -167,11 +169,17 @@ base::Task<Status> LogReader::State::watch_membership() {
   }
   news = false;
   if (executor.now_ns() - quiet_since_ns < options.ask_members_ns) co_return Status{};
-  const auto current = co_await is_current();
+  const auto current = co_await standing();
   quiet_since_ns = executor.now_ns();
   if (current) {
     unknown_since_ns.reset();
-    if (*current) co_return Status{};
+    if (*current == Standing::kCurrent) co_return Status{};
+    if (*current == Standing::kDeleted) {
+      co_return make_error(ErrorCode::kInvalidArgument,
+                           fmt::format("the log {} was deleted and made again while this replica "
+                                       "was away: open it again",
+                                       log.name));
+    }
     co_return make_error(
         ErrorCode::kConflict,
         fmt::format("this replica of the log {} was dropped, and nothing new comes "

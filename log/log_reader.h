@@ -64,9 +64,9 @@ class LogReader {
   // The same, but waits at the tail up to `timeout_ns` (Timeout), and while members are asked as
   // long as a connect takes. Conflict: this replica was dropped, and nothing new comes here: open
   // another (open_current_replica()), and seek(position()). InvalidArgument when the log was
-  // deleted here, as a dropped replica is before it is added again. Disconnected: for unknown_ns
-  // the members could not tell; it names the one that could not be asked, or says that a change of
-  // theirs was interrupted, which opening the log finishes.
+  // deleted here, as a dropped replica is before it is added again, or by all the others.
+  // Disconnected: for unknown_ns the members could not tell; it names the one that could not be
+  // asked, or says that a change of theirs was interrupted, which opening the log finishes.
   base::Task<Result<LogEntry>> follow(uint64_t timeout_ns);
   // Looks for the next whole entry and stands before it, or at the tail.
   base::Task<Result<DamagedRange>> skip_damaged();

@@ -142,6 +142,7 @@ Status LogService::State::describe(const LogInfo& info, bool whole,
   reply.tail_lsn = info.tail_lsn;
   reply.next_index = info.next_index;
   reply.membership = info.membership;
+  reply.identity = info.identity;
   reply.agreed = info.agreed;
   reply.word = where.word;
   reply.incarnation = info.incarnation;
@@ -172,7 +173,8 @@ Status LogService::State::serve_create(fabric::RpcCall& call) {
   const bool known_policy = request.when_full == FullPolicy::kBackPressure ||
                             request.when_full == FullPolicy::kTrimOldest;
   if (!reader.complete() || !known_policy) return malformed();
-  PMSTORE_TRY(const LogInfo info, store.create(name, {request.bytes, request.when_full}, replica));
+  const LogOptions shape{request.bytes, request.when_full, request.identity};
+  PMSTORE_TRY(const LogInfo info, store.create(name, shape, replica));
   fabric::MessageWriter writer(call.reply_room());
   PMSTORE_TRY_STATUS(describe(info, false, writer));
   return fill(call, writer);

@@ -136,6 +136,7 @@ LogInfo LogStore::State::info(Log& log) {
   info.exclusive = log.exclusive;
   info.membership = at.membership;
   info.agreed = at.membership == 1 || at.agreed == agreed_mark(at.membership);
+  info.identity = at.identity;
   for (size_t i = 0; i < at.replicas; ++i) {
     info.replicas.emplace_back(at.replica_uri[i], strnlen(at.replica_uri[i], kMaxReplicaUriBytes));
   }
@@ -264,6 +265,7 @@ Result<LogInfo> LogStore::create(std::string_view name, const LogOptions& option
   slot.sealed_lsn = replica.begin_lsn;
   slot.state = LogState::kLive;
   slot.when_full = options.when_full;
+  slot.identity = options.identity;
   slot.name_bytes = static_cast<uint8_t>(name.size());
   std::memcpy(slot.name, name.data(), name.size());
   auto ring = LogRing::format(s.memory, s.directory.offset() + region, region_bytes,

@@ -41,7 +41,8 @@ class LogStore {
   static Result<std::unique_ptr<LogStore>> open(persist::Pool& pool);
   ~LogStore();
 
-  // AlreadyExists; Full (says how much is free); InvalidArgument (name, size).
+  // AlreadyExists; Full (says how much is free); InvalidArgument (name, size). The identity is the
+  // one in `options`, also when that is 0.
   Result<LogInfo> create(std::string_view name, const LogOptions& options,
                          const ReplicaPlace& replica = {});
   // NotFound.

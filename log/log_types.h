@@ -33,6 +33,9 @@ struct LogOptions {
   // is at most a little under half of it.
   uint64_t bytes = 8u << 20;
   FullPolicy when_full = FullPolicy::kBackPressure;
+  // What tells this log from others that had its name, or will have it. 0: who makes it draws one
+  // at random. Tests give one.
+  uint64_t identity = 0;
 };
 
 // One damaged range of a log: lost to its medium, for good.
@@ -56,6 +59,7 @@ struct LogInfo {
   uint64_t membership = 1;            // epoch of the replicas' membership
   std::vector<std::string> replicas;  // their URIs, in order; empty: not replicated
   bool agreed = false;                // all of them are known to have recorded that membership
+  uint64_t identity = 0;              // the same on all replicas; 0: of an earlier version
   std::vector<DamagedRange> damaged;  // found when the pool was opened
 };
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <utility>
 
+#include "base/random.h"
 #include "fabric/uri.h"
 #include "log/internal/replicated_log_state.h"
 
@@ -55,6 +56,7 @@ base::Task<Status> ReplicatedLog::create(base::Executor& executor, std::string n
     }
     clients.push_back(std::move(*client));
   }
+  if (options.identity == 0) options.identity = base::random_identity();
   const auto unfinished = [&](const LogInfo& there) {
     return there.replicas == replicas && there.membership == 1 && there.next_index == 1 &&
            !there.sealed;
@@ -63,7 +65,10 @@ base::Task<Status> ReplicatedLog::create(base::Executor& executor, std::string n
   // the way of both.
   for (size_t i = 0; i < replicas.size(); ++i) {
     const auto there = co_await clients[i]->open(name);
-    if (there && !unfinished(*there)) {
+    // It is made in this order: the first one has what was drawn, and only others that are of it
+    // are of the same attempt.
+    if (there && i == 0) options.identity = there->identity;
+    if (there && (!unfinished(*there) || there->identity != options.identity)) {
       co_return at_server(
           replicas[i],
           make_error(ErrorCode::kAlreadyExists, fmt::format("there is a log '{}' already", name)));
@@ -80,7 +85,10 @@ base::Task<Status> ReplicatedLog::create(base::Executor& executor, std::string n
     if (made.code() != ErrorCode::kAlreadyExists) co_return at_server(replicas[i], made.error());
     const auto there = co_await clients[i]->open(name);
     if (!there) co_return at_server(replicas[i], there.error());
-    if (!unfinished(*there)) co_return at_server(replicas[i], made.error());
+    if (i == 0) options.identity = there->identity;
+    if (!unfinished(*there) || there->identity != options.identity) {
+      co_return at_server(replicas[i], made.error());
+    }
     ++found;
   }
   if (found < replicas.size()) co_return Status{};

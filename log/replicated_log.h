@@ -53,6 +53,7 @@ struct ReplicatedLogStatus {
   // says any.
   uint64_t membership = 0;
   std::vector<std::string> replicas;
+  uint64_t identity = 0;               // of the log that counts (LogInfo::identity)
   bool agreed = false;                 // all have recorded it, and one of them knows that
   std::optional<Error> why_not;        // not agreed; none: a change was interrupted, open() ends it
   std::vector<ReplicaStatus> servers;  // those named first, then those that they name
@@ -66,7 +67,8 @@ struct TrimPlace {
 
 class ReplicatedLog {
  public:
-  // Makes it on all servers. What a create before has left half made is finished. AlreadyExists;
+  // Makes it on all servers. What a create before has left half made is finished, with the identity
+  // that it was given then. AlreadyExists;
   // InvalidArgument, also when two of them are the same pool; errors of LogClient::create(), with
   // the server's name. Nothing is made before all have been reached.
   static base::Task<Status> create(base::Executor& executor, std::string name, LogOptions options,
@@ -74,9 +76,9 @@ class ReplicatedLog {
   // Takes it over. `servers`: at least one of those that have it; the others are found. All members
   // must be there, but those to be dropped. On return they are equal, and everything that was
   // acknowledged is there. Disconnected, Timeout (says which member); Busy (kIfFree); Fenced;
-  // Conflict (no membership is agreed upon, too few would stay, or a server that was named has
-  // another log of that name); Sealed (also when a seal has not got to all members: repeat it);
-  // BackPressure (a member that lags has no room: trim it); NotFound; Damaged.
+  // Conflict (no membership is agreed upon, too few would stay, or servers have different logs of
+  // that name, and it is not known which is meant); Sealed (also when a seal has not got to all
+  // members: repeat it); BackPressure (a member that lags has no room: trim it); NotFound; Damaged.
   static base::Task<Result<std::unique_ptr<ReplicatedLog>>> open(base::Executor& executor,
                                                                  std::string name,
                                                                  std::vector<std::string> servers,
@@ -152,9 +154,10 @@ base::Task<Result<CurrentReplica>> open_current_replica(base::Executor& executor
 // For a `reader` of the replica `at` whose follow() has given Conflict or InvalidArgument: the
 // replica was dropped, and perhaps deleted or added again since. Finds one that is current, among
 // `servers` and those that `at` has named; then both are of that one, and the reader goes on where
-// it was. When it fails, both are as before: InvalidArgument when that one knows of no newer
-// members than `at`, which so was not dropped: the log was deleted, and perhaps made again (so one
-// who moves again and again ends); errors of open_current_replica() and LogReader::open().
+// it was. When it fails, both are as before: InvalidArgument when that one has another log of that
+// name, or knows of no newer members than `at`, which so was not dropped: the log was deleted, and
+// perhaps made again (so one who moves again and again ends); errors of open_current_replica() and
+// LogReader::open().
 base::Task<Status> move_to_current_replica(std::vector<std::string> servers,
                                            LogClientOptions options, CurrentReplica& at,
                                            std::unique_ptr<LogReader>& reader);

@@ -61,6 +61,11 @@ base::Task<Status> ReplicatedLog::State::acquire(Member& member, uint64_t number
   member.producer.reset();
   const auto now = co_await member.client->open(name);
   if (!now) co_return at_server(member.uri, now.error());
+  if (now->identity != membership.identity) {
+    co_return at_server(member.uri,
+                        make_error(ErrorCode::kConflict,
+                                   "the log was deleted there and made again: open it again"));
+  }
   member.info = *now;
   // To what these members are, not to what it has recorded since they were asked: Conflict.
   LogProducerOptions producing = options.producer;
@@ -199,11 +204,7 @@ base::Task<Status> ReplicatedLog::State::erase_old(Member& member) {
   const auto old = co_await member.client->open(name);
   if (!old && old.code() == ErrorCode::kNotFound) co_return Status{};
   if (!old) co_return at_server(member.uri, old.error());
-  const auto& named = old->replicas;
-  const bool its = std::any_of(named.begin(), named.end(), [&](const std::string& uri) {
-    return membership.place_of(uri) < membership.replicas.size();
-  });
-  if (!its) {
+  if (!internal::is_of(*old, membership)) {
     co_return at_server(member.uri, make_error(ErrorCode::kConflict,
                                                "it has another log of that name: delete that one "
                                                "there, or add another server"));
@@ -234,7 +235,9 @@ base::Task<Status> ReplicatedLog::State::connect_new(Member& member, bool replac
 base::Task<Status> ReplicatedLog::add(std::string uri, bool replace) {
   State& s = *state_;
   PMSTORE_CO_TRY_STATUS(s.usable());
-  internal::Membership after{s.membership.number + 1, s.membership.replicas};
+  internal::Membership after{.number = s.membership.number + 1,
+                             .replicas = s.membership.replicas,
+                             .identity = s.membership.identity};
   if (after.place_of(uri) < after.replicas.size() || after.replicas.size() == kMaxReplicas) {
     co_return make_error(ErrorCode::kInvalidArgument,
                          fmt::format("{} cannot be added: it is a replica, or there are {} already",
@@ -262,7 +265,7 @@ base::Task<Status> ReplicatedLog::add(std::string uri, bool replace) {
   const ReplicaPlace place{after.replicas, after.replicas.size() - 1, after.number,
                            oldest ? oldest->lsn : s.acknowledged_lsn,
                            oldest ? oldest->index : s.next_index};
-  const LogOptions shape{source.info.bytes, source.info.when_full};
+  const LogOptions shape{source.info.bytes, source.info.when_full, source.info.identity};
   const auto made = co_await member.client->create_replica(s.name, shape, place);
   if (!made) co_return at_server(uri, made.error());
   PMSTORE_CO_TRY_STATUS(co_await s.acquire(member, after.number));

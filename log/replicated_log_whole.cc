@@ -21,8 +21,8 @@ AskedServer& server_of(std::vector<AskedServer>& asked, const std::string& uri) 
 }
 
 bool says(const AskedServer& server, const Membership& decided) {
-  return server.info && server.info->membership == decided.number &&
-         server.info->replicas == decided.replicas;
+  return server.info && server.info->identity == decided.identity &&
+         server.info->membership == decided.number && server.info->replicas == decided.replicas;
 }
 
 }  // namespace
@@ -44,6 +44,7 @@ base::Task<ReplicatedLogStatus> ReplicatedLog::status(base::Executor& executor, 
   if (membership) {
     status.membership = membership->number;
     status.replicas = membership->replicas;
+    status.identity = membership->identity;
   }
   for (AskedServer& server : asked) {
     const bool current = status.agreed && says(server, *membership);
@@ -73,7 +74,7 @@ base::Task<Status> move_to_current_replica(std::vector<std::string> servers,
   PMSTORE_CO_TRY(auto found, co_await open_current_replica(at.client->executor(), at.info.name,
                                                            std::move(servers), std::move(options)));
   // A decision that drops one raises the number. Without it the same would come again there.
-  if (found.info.membership <= at.info.membership) {
+  if (found.info.identity != at.info.identity || found.info.membership <= at.info.membership) {
     co_return make_error(
         ErrorCode::kInvalidArgument,
         fmt::format(
@@ -188,7 +189,7 @@ base::Task<Status> ReplicatedLog::erase(base::Executor& executor, std::string na
   }
   for (const std::string& uri : newest.replicas) {
     AskedServer& member = server_of(asked, uri);
-    if (!member.info) continue;
+    if (!member.info || member.info->identity != newest.identity) continue;
     const Status erased = co_await member.client->erase(member.info->id);
     if (!erased) co_return at_server(uri, erased.error());
   }

@@ -38,6 +38,7 @@ std::string state_of(const log::ReplicaStatus& server, const log::ReplicatedLogS
     return server.info.code() == ErrorCode::kNotFound ? "has no such log" : "missing";
   }
   if (server.current) return "current";
+  if (server.info->identity != log.identity) return "has another log";
   const auto& replicas = log.replicas;
   const bool member = std::find(replicas.begin(), replicas.end(), server.uri) != replicas.end();
   if (!member) return "dropped";
@@ -208,7 +209,8 @@ base::Task<int> drop_members(base::Executor& executor, const LogCommandOptions& 
   how.dropped_are_gone = options.gone;
   auto log = co_await ReplicatedLog::open(executor, options.name, options.servers(), how);
   if (!log) {
-    const bool too_few = log.code() == ErrorCode::kConflict && !options.gone;
+    const bool too_few = log.code() == ErrorCode::kConflict && !options.gone &&
+                         log.error().message.find("gone for good") != std::string::npos;
     co_return too_few ? fail(kProgram, what, log.error().message + " (--gone)")
                       : fail_replicas(what, options, log.error());
   }

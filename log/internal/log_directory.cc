@@ -91,11 +91,11 @@ Result<LogDirectory> LogDirectory::load(persist::Pool& pool) {
     std::memcpy(&header, directory.memory_->at(extent->offset + copy * kLogAreaCopyStride),
                 sizeof header);
     if (header.magic != kLogAreaMagic || header.crc != header_crc(header)) continue;
-    if (header.version != kLogFormatVersion) {
+    if (header.version < kOldestLogFormatVersion || header.version > kLogFormatVersion) {
       return make_error(ErrorCode::kVersionMismatch,
                         fmt::format("the pool's log area has format version {}, this program "
-                                    "reads {}: use the program that wrote it",
-                                    header.version, kLogFormatVersion));
+                                    "reads {} to {}: use the program that wrote it",
+                                    header.version, kOldestLogFormatVersion, kLogFormatVersion));
     }
     if (header.generation % kCopies != copy || header.slots == 0 || header.slots > kMaxSlots ||
         header.regions_offset != regions_offset(header.slots) ||
@@ -121,7 +121,8 @@ Result<LogDirectory> LogDirectory::load(persist::Pool& pool) {
 
 uint32_t LogDirectory::slot_crc(const LogSlot& slot) const {
   constexpr size_t kCovered = offsetof(LogSlot, generation);
-  return base::crc32c(std::as_bytes(std::span(&slot, 1)).subspan(kCovered),
+  const size_t end = slot.identity != 0 ? sizeof slot : offsetof(LogSlot, identity);
+  return base::crc32c(std::as_bytes(std::span(&slot, 1)).subspan(kCovered, end - kCovered),
                       static_cast<uint32_t>(base::mix64(header_.area)));
 }
 
@@ -197,6 +198,8 @@ Status LogDirectory::begin_epoch() {
   for (size_t place = 0; place < places_.size(); ++place) {
     if (places_[place].repair) write_copy(place, places_[place].slot);
   }
+  // Durable before the first slot that an earlier version could not read.
+  header_.version = kLogFormatVersion;
   return write_header();
 }
 

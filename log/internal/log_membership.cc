@@ -55,7 +55,9 @@ std::vector<Membership> claims(const std::vector<AskedServer>& asked, Error& nob
       nobody = at_server(server.uri, make_error(ErrorCode::kUnsupported,
                                                 "the log is not replicated: use it directly"));
     } else {
-      claimed.push_back({server.info->membership, server.info->replicas});
+      claimed.push_back({.number = server.info->membership,
+                         .replicas = server.info->replicas,
+                         .identity = server.info->identity});
     }
   }
   std::stable_sort(claimed.begin(), claimed.end(),
@@ -63,22 +65,73 @@ std::vector<Membership> claims(const std::vector<AskedServer>& asked, Error& nob
   return claimed;
 }
 
-// A log has no name but its own: who has none of its members in its list has another one.
+bool enough(const Membership& before, const std::vector<std::string>& stay) {
+  const size_t twice = 2 * stay.size();
+  return twice > before.replicas.size() ||
+         (twice == before.replicas.size() && stay.front() == before.replicas.front());
+}
+
+// Two of those that were asked, the first one that has it in front.
+Error different_logs(const std::vector<AskedServer>& asked) {
+  const AskedServer* first = nullptr;
+  for (const AskedServer& server : asked) {
+    if (!server.info) continue;
+    if (first == nullptr) first = &server;
+    if (server.info->identity == first->info->identity) continue;
+    return make_error(
+        ErrorCode::kConflict,
+        fmt::format("{} and {} have different logs of that name: leave out the one that is not "
+                    "meant, or delete the log there; where it is still a replica, drop it",
+                    first->uri, server.uri));
+  }
+  return make_error(ErrorCode::kConflict, "no server has the log that is meant");
+}
+
+// Keeps what is claimed of the log that counts.
+Status choose_log(const std::vector<AskedServer>& asked, std::vector<Membership>& claimed) {
+  const Membership* alive = nullptr;
+  for (const Membership& each : claimed) {
+    std::vector<std::string> left;
+    for (const std::string& uri : each.replicas) {
+      const AskedServer* const member = find(asked, uri);
+      const bool other =
+          member != nullptr && member->info && member->info->identity != each.identity;
+      if (!other) left.push_back(uri);
+    }
+    if (left.empty() || !enough(each, left)) continue;
+    if (alive != nullptr && alive->identity != each.identity) return different_logs(asked);
+    alive = &each;
+  }
+  if (alive == nullptr) return different_logs(asked);
+  const uint64_t identity = alive->identity;
+  const bool named = std::any_of(asked.begin(), asked.end(), [&](const AskedServer& server) {
+    return server.named && server.info && server.info->identity == identity;
+  });
+  if (!named) return different_logs(asked);
+  std::erase_if(claimed, [&](const Membership& each) { return each.identity != identity; });
+  return {};
+}
+
+// What has another identity was left behind by choose_log(), unless it is not replicated.
 Status check_related(const std::vector<AskedServer>& asked, const Membership& chosen) {
   for (const AskedServer& server : asked) {
     if (!server.info) continue;
-    const auto& named = server.info->replicas;
-    const bool related = std::any_of(named.begin(), named.end(), [&](const std::string& uri) {
-      return contains(chosen.replicas, uri);
-    });
-    if (related) continue;
+    const bool replicated = !server.info->replicas.empty();
+    if (replicated && (server.info->identity != chosen.identity || is_of(*server.info, chosen))) {
+      continue;
+    }
     return at_server(
         server.uri,
         make_error(ErrorCode::kConflict,
                    fmt::format("it has another log of that name{}: leave this server out",
-                               named.empty() ? ", which is not replicated" : "")));
+                               replicated ? "" : ", which is not replicated")));
   }
   return {};
+}
+
+Error has_another(const std::string& uri) {
+  return at_server(
+      uri, make_error(ErrorCode::kConflict, "it has another log of that name: drop this replica"));
 }
 
 // Each was recorded by some members of the membership before, and those that say which of the two
@@ -118,6 +171,13 @@ Error at_server(const std::string& uri, const Error& error) {
   return make_error(error.code, uri + ": " + error.message);
 }
 
+bool is_of(const LogInfo& info, const Membership& membership) {
+  if (info.identity != membership.identity || info.replicas.empty()) return false;
+  return info.identity != 0 ||
+         std::any_of(info.replicas.begin(), info.replicas.end(),
+                     [&](const std::string& uri) { return contains(membership.replicas, uri); });
+}
+
 Error same_pool(const std::string& one, const std::string& other) {
   return make_error(
       ErrorCode::kInvalidArgument,
@@ -133,7 +193,7 @@ base::Task<std::vector<AskedServer>> ask_servers(base::Executor& executor, const
   for (size_t first = 0; !servers.empty(); first = asked.size()) {
     for (std::string& uri : servers) {
       if (find(asked, uri) != nullptr || contains(except, uri)) continue;
-      asked.push_back({std::move(uri), nullptr, make_error(ErrorCode::kDisconnected)});
+      asked.push_back({std::move(uri), nullptr, make_error(ErrorCode::kDisconnected), first == 0});
     }
     Round round(executor);
     round.left = asked.size() - first;
@@ -164,6 +224,7 @@ Result<Membership> newest_membership(const std::vector<AskedServer>& asked) {
   Error nobody = make_error(ErrorCode::kNotFound, "no server was named: name one that has the log");
   std::vector<Membership> claimed = claims(asked, nobody);
   if (claimed.empty()) return nobody;
+  PMSTORE_TRY_STATUS(choose_log(asked, claimed));
   PMSTORE_TRY_STATUS(check_related(asked, claimed.front()));
   return std::move(claimed.front());
 }
@@ -173,7 +234,11 @@ Result<Membership> decide_membership(const std::vector<AskedServer>& asked,
   Error nobody = make_error(ErrorCode::kNotFound, "no server was named: name one that has the log");
   std::vector<Membership> claimed = claims(asked, nobody);
   if (claimed.empty()) return nobody;
+  PMSTORE_TRY_STATUS(choose_log(asked, claimed));
   std::optional<Membership> decided;
+  Error none =
+      make_error(ErrorCode::kConflict,
+                 "these servers were dropped from the log's replicas: name one that was not");
   for (Membership& candidate : claimed) {
     if (decided && candidate.number < decided->number) break;
     bool possible = true;
@@ -181,6 +246,11 @@ Result<Membership> decide_membership(const std::vector<AskedServer>& asked,
       if (contains(except, uri)) continue;
       const AskedServer* const member = find(asked, uri);
       if (!member->info) return at_server(uri, member->info.error());
+      if (member->info->identity != candidate.identity) {
+        none = has_another(uri);
+        possible = false;
+        break;
+      }
       const Membership its{member->info->membership, member->info->replicas};
       if (its.number == candidate.number ? its.replicas != candidate.replicas
                                          : its.number > candidate.number) {
@@ -199,13 +269,12 @@ Result<Membership> decide_membership(const std::vector<AskedServer>& asked,
     PMSTORE_TRY_STATUS(check_related(asked, *decided));
     return std::move(*decided);
   }
-  return make_error(ErrorCode::kConflict,
-                    "these servers were dropped from the log's replicas: name one that was not");
+  return none;
 }
 
 Result<Membership> without(const Membership& before, const std::vector<std::string>& dropped,
                            bool gone) {
-  Membership after{before.number + 1, {}};
+  Membership after{.number = before.number + 1, .replicas = {}, .identity = before.identity};
   for (const std::string& uri : dropped) {
     if (contains(before.replicas, uri)) continue;
     return make_error(ErrorCode::kNotFound,
@@ -218,12 +287,9 @@ Result<Membership> without(const Membership& before, const std::vector<std::stri
     return make_error(ErrorCode::kInvalidArgument,
                       "a log keeps at least one replica: delete it to be rid of it");
   }
-  const size_t twice = 2 * after.replicas.size();
-  const bool enough =
-      twice > before.replicas.size() ||
-      (twice == before.replicas.size() && after.replicas.front() == before.replicas.front());
-  if (gone || (enough && before.agreed)) return after;
-  if (!enough) {
+  const bool enough_stay = enough(before, after.replicas);
+  if (gone || (enough_stay && before.agreed)) return after;
+  if (!enough_stay) {
     return make_error(
         ErrorCode::kConflict,
         fmt::format("without these {} replicas, those of membership {} could go on by themselves: "

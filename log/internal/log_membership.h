@@ -3,6 +3,9 @@
 // A membership is a number and a list of URIs. It is agreed upon when every member of its list has
 // recorded it; then they are told so, and each knows it. One that some have not recorded yet is
 // pending: whoever has it finishes it.
+//
+// Servers are of one log when they say the same identity. Of logs of earlier versions, which have
+// none, those are whose lists have somebody in common.
 // Threads: one executor's.
 #pragma once
 
@@ -23,6 +26,7 @@ struct AskedServer {
   std::string uri;
   std::unique_ptr<LogClient> client;  // empty: it could not be reached
   Result<LogInfo> info;
+  bool named = false;  // by the caller, not by another server
 };
 
 struct Membership {
@@ -30,6 +34,7 @@ struct Membership {
   std::vector<std::string> replicas;
   bool pending = false;
   bool agreed = false;  // a member that was asked says that all have recorded it
+  uint64_t identity = 0;
   bool operator==(const Membership&) const = default;
   size_t place_of(const std::string& uri) const;  // replicas.size(): none
 };
@@ -43,15 +48,19 @@ base::Task<std::vector<AskedServer>> ask_servers(base::Executor& executor, const
                                                  const std::vector<std::string>& except,
                                                  const LogClientOptions& options);
 
-// The newest membership that can still be agreed upon, without asking `except`. The error of a
-// member that must be asked and cannot; NotFound; Conflict: none can, one of those asked has
-// another log of that name, or there are two of that number, which those in `except` could tell
-// apart, and of neither anybody knows that it was agreed upon.
+// Of several logs of that name the one counts of which so many are left, of some list, that they
+// could go on without those who say that they have another. Conflict when more than one does, or
+// none, or when nobody has it whom the caller has named.
+//
+// The newest membership of that log that can still be agreed upon, without asking `except`. The
+// error of a member that must be asked and cannot; NotFound; Conflict: none can, it is not known
+// which log is meant, or there are two of that number, which those in `except` could tell apart,
+// and of neither anybody knows that it was agreed upon.
 Result<Membership> decide_membership(const std::vector<AskedServer>& asked,
                                      const std::vector<std::string>& except);
 
-// The one with the highest number that anybody says, agreed upon or not. NotFound; Conflict as
-// above.
+// The one with the highest number that anybody says of that log, agreed upon or not. NotFound;
+// Conflict as above.
 Result<Membership> newest_membership(const std::vector<AskedServer>& asked);
 
 // `before` without `dropped`. NotFound: one is no member; Conflict, unless `gone`: too few stay, or
@@ -59,6 +68,9 @@ Result<Membership> newest_membership(const std::vector<AskedServer>& asked);
 // go on by another decision that follows from that.
 Result<Membership> without(const Membership& before, const std::vector<std::string>& dropped,
                            bool gone);
+
+// Has this server the log with this identity and these members?
+bool is_of(const LogInfo& info, const Membership& membership);
 
 // Two names of one pool.
 Error same_pool(const std::string& one, const std::string& other);

@@ -61,9 +61,15 @@ struct LogReader::State {
                                      {log.data_bytes(), limit, log.reply.salt});
   }
   bool follows_the_last(const internal::ParsedEntry& entry) const;
-  // At the tail: is the replica still current? Conflict: no. Asks now and then.
+  // At the tail: is the replica still current? Conflict: no; InvalidArgument: its log is no more.
+  // Asks now and then.
   base::Task<Status> watch_membership();
-  base::Task<Result<bool>> is_current();
+  enum class Standing : uint8_t {
+    kCurrent,
+    kDropped,  // the members have gone on without it
+    kDeleted,  // they have another log of that name now
+  };
+  base::Task<Result<Standing>> standing();
   Error trimmed() const;
   Error damaged() const;
   Status nothing_there() const;

@@ -96,10 +96,11 @@ class Script {
   }
   void create(const std::string& name) {
     Content after = now_;
-    after.logs[name] = {highest_id_ + 1, false, 1, {}};
+    const uint64_t identity = identity_behind(highest_id_);
+    after.logs[name] = {highest_id_ + 1, false, 1, {}, identity};
     begin({now_, after});
     const size_t first = recorder_->trace().barriers().size();
-    const auto made = store_->create(name, {kScriptLogBytes, FullPolicy::kTrimOldest});
+    const auto made = store_->create(name, {kScriptLogBytes, FullPolicy::kTrimOldest, identity});
     PMSTORE_CHECK(made.has_value() && made->id == highest_id_ + 1, "there is room");
     ++highest_id_;
     // All but the last eight, for both copies of the ring's header and of the place, erase what was

@@ -34,6 +34,7 @@ uint64_t Content::digest() const {
     digest = base::checksum64(std::as_bytes(std::span(name)), digest);
     digest = base::mix64(digest ^ log.id) + (log.sealed ? 1 : 0);
     digest = base::mix64(digest ^ log.next_index);
+    digest = base::mix64(digest ^ log.identity);
     for (const TestEntry& entry : log.entries) {
       digest = base::checksum64(std::as_bytes(std::span(entry.payload)), digest ^ entry.index);
     }
@@ -59,7 +60,8 @@ Result<Content> content_of(const LogStore& store) {
   for (const LogInfo& info : store.list()) {
     if (!info.damaged.empty()) return make_error(ErrorCode::kDamaged, info.name);
     PMSTORE_TRY(auto entries, read_entries(store, info.name));
-    content.logs[info.name] = {info.id, info.sealed, info.next_index, std::move(entries)};
+    content.logs[info.name] = {info.id, info.sealed, info.next_index, std::move(entries),
+                               info.identity};
   }
   if (store.damaged_places() > 0) return make_error(ErrorCode::kDamaged, "a place");
   return content;
@@ -96,13 +98,15 @@ Result<Content> work_on(LogStore& store, Content content, uint64_t highest_id) {
     if (entries.size() < log.entries.size()) log.trim(entries.size());
   }
   if (content.logs.size() < kMostLogs) {
-    PMSTORE_TRY(const LogInfo made, store.create(fmt::format("new{}", content.logs.size()),
-                                                 {kScriptLogBytes, FullPolicy::kTrimOldest}));
+    const uint64_t identity = identity_behind(content.digest());
+    PMSTORE_TRY(const LogInfo made,
+                store.create(fmt::format("new{}", content.logs.size()),
+                             {kScriptLogBytes, FullPolicy::kTrimOldest, identity}));
     for (const auto& [name, log] : content.logs) highest_id = std::max(highest_id, log.id);
     if (made.id <= highest_id) {
       return make_error(ErrorCode::kConflict, fmt::format("id {} is used again", made.id));
     }
-    content.logs[made.name] = {made.id, false, 1, {}};
+    content.logs[made.name] = {made.id, false, 1, {}, identity};
   }
   return content;
 }
@@ -146,10 +150,11 @@ Result<uint64_t> RestartedLogs::work() {
     return content_.digest();
   }
   if (content_.logs.size() < log::kMostLogs) {
+    const uint64_t identity = log::identity_behind(content_.digest());
     PMSTORE_TRY(const log::LogInfo made,
                 store_->create(fmt::format("new{}", content_.logs.size()),
-                               {log::kScriptLogBytes, log::FullPolicy::kTrimOldest}));
-    content_.logs[made.name] = {made.id, false, 1, {}};
+                               {log::kScriptLogBytes, log::FullPolicy::kTrimOldest, identity}));
+    content_.logs[made.name] = {made.id, false, 1, {}, identity};
   } else {
     auto& [name, log] = *content_.logs.begin();
     PMSTORE_TRY_STATUS(log::as_status(store_->trim_below_index(log.id, log.next_index)));

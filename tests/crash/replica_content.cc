@@ -43,6 +43,7 @@ Result<ReplicaContent> replica_content(ReplicaServers& servers, ReplicatedLog& l
     if (info.membership != log.membership() || info.replicas != log.replicas()) {
       return wrong(fmt::format("it says membership {}", info.membership));
     }
+    if (info.identity != kReplicatedIdentity) return wrong("it has another log");
     if (!info.damaged.empty()) return wrong("something is damaged");
     PMSTORE_TRY(const auto entries,
                 log::read_entries(servers.host(server).store(), kReplicatedName));

@@ -41,8 +41,9 @@ class ReplicaDecisionsLife final : public Life {
     servers_.emplace(executor_, memory_.bytes(), kServers, kDomain);
     must(servers_->open());
     for (size_t i = 0; i < kServers; ++i) must(servers_->start(i));
-    must(executor_.run(ReplicatedLog::create(executor_, kReplicatedName,
-                                             {.bytes = kReplicatedBytes}, servers_->uris(), {})));
+    must(executor_.run(ReplicatedLog::create(
+        executor_, kReplicatedName, {.bytes = kReplicatedBytes, .identity = kReplicatedIdentity},
+        servers_->uris(), {})));
     refused();
     unfinished();
     another_log();
@@ -50,6 +51,7 @@ class ReplicaDecisionsLife final : public Life {
     for (uint64_t i = 0; interrupt_one_of_three(i); ++i) {
       PMSTORE_CHECK(i < kMostTurns, "a drop comes to an end");
     }
+    for (const bool reversed : {false, true}) two_decisions(reversed);
     change({0, 1}, {2});
     for (uint64_t i = 0; i < kRaces; ++i) open_while_one_is_added(i / 2, i % 2);
     for (uint64_t i = 0; i < kRaces; ++i) lose_one_and_then_the_other(i / 2, i % 2);
@@ -70,6 +72,7 @@ class ReplicaDecisionsLife final : public Life {
   void refused();
   void unfinished();
   void another_log();
+  void two_decisions(bool reversed);
   void take_it_from_each_other(uint64_t turns);
   void open_while_one_is_added(uint64_t turns, size_t stays);
   void lose_one_and_then_the_other(uint64_t turns, size_t first);
@@ -126,6 +129,18 @@ class ReplicaDecisionsLife final : public Life {
   Task<void> take_and_append(uint64_t turns, Servers named, std::optional<size_t> adds);
   // Without those, and one entry. `done` behind that.
   Task<void> drop_and_append(Servers named, Servers dropped, bool& done);
+  // What it has recorded when a change that follows from the log's membership is interrupted.
+  void record(size_t server, const Servers& members, uint64_t membership) {
+    log::ReplicaPlace place;
+    place.replicas = uris(members);
+    place.self =
+        static_cast<size_t>(std::find(members.begin(), members.end(), server) - members.begin());
+    place.membership = membership;
+    const auto info = servers_->info(server);
+    PMSTORE_CHECK(info.has_value(), "a member has the log");
+    log::LogStore& store = servers_->host(server).store();
+    must(store.set_membership(info->id, info->membership, place));
+  }
   // Somebody who reaches only these drops the others: false when that is refused.
   bool goes_on(const Servers& named, const Servers& dropped);
   // Until so many are, or one is refused.
@@ -203,6 +218,48 @@ void ReplicaDecisionsLife::unfinished() {
   must_fail(ErrorCode::kConflict, {0, 2}, {1});
   change({2, 0}, {});
   PMSTORE_CHECK(log_->replicas() == uris({0, 2, 1}), "it is finished");
+  append();
+}
+
+// Two decisions of one number, and the member that could tell which one went on is gone for good.
+// The first time one of them went on, and the other two know that, in whatever order they are
+// asked; then neither did, and nobody can know.
+void ReplicaDecisionsLife::two_decisions(bool reversed) {
+  Servers members;
+  for (const std::string& uri : log_->replicas()) members.push_back(ReplicaServers::number_of(uri));
+  PMSTORE_CHECK(members.size() == kServers, "all servers are members");
+  const size_t first = members[0];
+  const size_t second = members[1];
+  const size_t third = members[2];
+  const uint64_t next = log_->membership() + 1;
+  log_.reset();
+  record(first, {first, second}, next);
+  servers_->kill(first);
+  change({second, third}, {first});
+  PMSTORE_CHECK(log_->membership() == next, "it follows from the same one");
+  append();
+  must(executor_.run(log_->close()));
+  log_.reset();
+  servers_->kill(second);
+  must(servers_->start(first));
+  change(reversed ? Servers{third, first} : Servers{first, third}, {second}, true);
+  PMSTORE_CHECK(log_->replicas() == uris({third}), "the one that went on counts");
+  must(servers_->start(second));
+  add(second);
+  add(first);
+  const uint64_t last = log_->membership() + 1;
+  log_.reset();
+  record(third, {third, second}, last);
+  record(first, {second, first}, last);
+  servers_->kill(second);
+  const Servers rest = reversed ? Servers{first, third} : Servers{third, first};
+  const auto refused = executor_.run(open(rest, {second}, true));
+  PMSTORE_CHECK(!refused && refused.code() == ErrorCode::kConflict,
+                "nobody knows which one counts");
+  must(servers_->start(second));
+  record(second, {third, second}, last);
+  change({third, second}, {});
+  add(first);
   append();
 }
 

@@ -108,8 +108,9 @@ void ReplicaLife::make_log() {
   ReplicaServers servers(executor, memory_.bytes(), what_.servers, kDomain);
   must(servers.open());
   for (size_t i = 0; i < what_.servers; ++i) must(servers.start(i));
-  must(executor.run(ReplicatedLog::create(executor, kReplicatedName, {.bytes = kReplicatedBytes},
-                                          servers.uris(), {})));
+  must(executor.run(ReplicatedLog::create(
+      executor, kReplicatedName, {.bytes = kReplicatedBytes, .identity = kReplicatedIdentity},
+      servers.uris(), {})));
   for (size_t i = 0; i < what_.servers; ++i) must(servers.host(i).stop());
 }
 

@@ -48,6 +48,10 @@ class ReplicaRacesLife final : public Life {
     for (uint64_t i = 0; open_while_one_is_added(i); ++i) {
       PMSTORE_CHECK(i < kMostTurns, "a takeover comes to an end");
     }
+    for (uint64_t i = 0; both_add_one(i); ++i) {
+      PMSTORE_CHECK(i < kMostTurns, "an add comes to an end");
+    }
+    add_behind_a_change();
     decide_twice();
     servers_.reset();
     trace_.domain = kDomain;
@@ -61,6 +65,8 @@ class ReplicaRacesLife final : public Life {
  private:
   bool take_it_from_each_other(uint64_t turns);
   bool open_while_one_is_added(uint64_t turns);
+  bool both_add_one(uint64_t turns);
+  void add_behind_a_change();
   void decide_twice();
 
   static void must(const Status& done) {
@@ -128,9 +134,10 @@ Task<void> ReplicaRacesLife::append(Producer& producer) {
 
 Task<void> ReplicaRacesLife::add(Producer& producer, size_t server) {
   const Status added = co_await producer.log->add(ReplicaServers::uri(server), true);
-  PMSTORE_CHECK(
-      added || added.code() == ErrorCode::kFenced || added.code() == ErrorCode::kDisconnected,
-      added ? "" : added.error().message.c_str());
+  PMSTORE_CHECK(added || added.code() == ErrorCode::kFenced ||
+                    added.code() == ErrorCode::kDisconnected ||
+                    added.code() == ErrorCode::kAlreadyExists || added.code() == ErrorCode::kBusy,
+                added ? "" : added.error().message.c_str());
   producer.asked = false;
 }
 
@@ -233,6 +240,98 @@ bool ReplicaRacesLife::open_while_one_is_added(uint64_t turns) {
   }
   erase();
   return waited;
+}
+
+// Both have the log of one member, one after the other, and add the same server: the first one has
+// had so many turns of that when the second one takes the log, adds it, appends, and ends. What the
+// first one does then must leave that alone. Gives whether the first one waited.
+bool ReplicaRacesLife::both_add_one(uint64_t turns) {
+  create({ReplicaServers::uri(0)});
+  told_.clear();
+  bool waited = false;
+  {
+    Producer first(clock_, "who adds first");
+    Producer second(clock_, "who adds then");
+    first.asked = true;
+    first.executor.spawn(open(first));
+    finish(first);
+    PMSTORE_CHECK(first.log != nullptr, "nobody has the lease");
+    first.asked = true;
+    first.executor.spawn(add(first, 1));
+    for (; turns > 0 && first.asked; --turns) turn(first);
+    waited = first.asked;
+    if (waited) {
+      second.asked = true;
+      second.executor.spawn(open(second));
+      finish(second);
+      if (second.log != nullptr && second.log->replicas().size() == 1) {
+        second.asked = true;
+        second.executor.spawn(add(second, 1));
+        finish(second);
+      }
+      if (second.log != nullptr) {
+        second.asked = true;
+        second.executor.spawn(append(second));
+        finish(second);
+        second.asked = true;
+        second.executor.spawn(close(second));
+        finish(second);
+      }
+      second.log.reset();
+      for (int i = 0; i < 100; ++i) turn(second);  // the servers know that it is gone
+    }
+    finish(first);
+    first.log.reset();
+    for (int i = 0; i < 100; ++i) turn(first);
+  }
+  for (size_t i = 0; i < servers_->info(0)->replicas.size(); ++i) {
+    const auto entries = log::read_entries(servers_->host(i).store(), kReplicatedName);
+    PMSTORE_CHECK(entries.has_value(), entries ? "" : entries.error().message.c_str());
+    for (const TestEntry& each : told_) {
+      PMSTORE_CHECK(std::find(entries->begin(), entries->end(), each) != entries->end(),
+                    "every member has what was told");
+    }
+  }
+  for (size_t i = 0; i < kServers; ++i) {
+    log::LogStore& store = servers_->host(i).store();
+    const auto left = servers_->info(i);
+    if (left) must(store.erase(left->id));
+  }
+  return waited;
+}
+
+// Who was fenced replaces nobody whom others have added, also when nobody has been told yet that
+// their last change was agreed upon.
+void ReplicaRacesLife::add_behind_a_change() {
+  create({ReplicaServers::uri(0)});
+  told_.clear();
+  {
+    Producer first(clock_, "who was fenced");
+    Producer second(clock_, "who has fenced it");
+    const auto wait_for = [&](Producer& producer, Task<void> task) {
+      producer.asked = true;
+      producer.executor.spawn(std::move(task));
+      finish(producer);
+    };
+    wait_for(first, open(first));
+    wait_for(second, open(second));
+    wait_for(second, add(second, 1));
+    wait_for(second, append(second));
+    wait_for(second, close(second));
+    second.log.reset();
+    for (int i = 0; i < 100; ++i) turn(second);  // the servers know that it is gone
+    PMSTORE_CHECK(told_.size() == 1, "it was added, and has it");
+    for (size_t i = 0; i < kServers; ++i) {
+      const log::ReplicaPlace place{servers_->uris(), i, 3};
+      must(servers_->host(i).store().set_membership(servers_->info(i)->id, 2, place));
+    }
+    wait_for(first, add(first, 1));
+    first.log.reset();
+    for (int i = 0; i < 100; ++i) turn(first);
+  }
+  const auto entries = log::read_entries(servers_->host(1).store(), kReplicatedName);
+  PMSTORE_CHECK(entries && *entries == told_, "nothing was erased there");
+  erase();
 }
 
 // Of two decisions that follow from the same membership a member records only one.

@@ -26,6 +26,7 @@ namespace pmstore::crash {
 inline constexpr size_t kMostServers = 3;
 inline constexpr char kReplicatedName[] = "log";
 inline constexpr uint64_t kReplicatedBytes = 16 * 1024;
+inline constexpr uint64_t kReplicatedIdentity = 99;
 
 class ReplicaServers {
  public:

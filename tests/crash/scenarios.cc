@@ -2,6 +2,7 @@
 #include "tests/crash/log_life.h"
 #include "tests/crash/pool_life.h"
 #include "tests/crash/replica_decisions_life.h"
+#include "tests/crash/replica_identity_life.h"
 #include "tests/crash/replica_life.h"
 #include "tests/crash/replica_races_life.h"
 #include "tests/crash/ring_life.h"
@@ -28,12 +29,19 @@ std::unique_ptr<Life> replica_decisions(uint64_t seed) {
   return replica_decisions_life("replica-decisions", seed);
 }
 
+std::unique_ptr<Life> replica_identity(uint64_t seed) {
+  return replica_identity_life("replica-identity", seed);
+}
+
 }  // namespace
 
 namespace {
 
 auto ring_rnic(std::string name, const RnicRing& what) {
   return [=](uint64_t seed) { return ring_rnic_life(name, seed, what); };
+}
+auto log_area(std::string name, Domain domain, log::LogWriter writer) {
+  return [=](uint64_t seed) { return log_life(name, seed, domain, writer); };
 }
 auto store_rnic(std::string name, const RnicStore& what) {
   return [=](uint64_t seed) { return store_rnic_life(name, seed, what); };
@@ -48,9 +56,6 @@ const std::vector<Scenario>& scenarios() {
   static const auto store = [](std::string name, Domain domain,
                                StoreSize size = StoreSize::kSmall) {
     return [=](uint64_t seed) { return store_life(name, seed, domain, size); };
-  };
-  static const auto log = [](std::string name, Domain domain, log::LogWriter writer) {
-    return [=](uint64_t seed) { return log_life(name, seed, domain, writer); };
   };
   static const std::vector<Scenario> all = {
       {"pool", "extents of a pool in a plain region, ADR",
@@ -70,14 +75,16 @@ const std::vector<Scenario>& scenarios() {
       {"ring-rnic-ddio", "the same, ADR, DDIO on: two-sided",
        ring_rnic("ring-rnic-ddio", {.ddio = true, .rule_h7 = false})},
       {"log", "logs of a log area, producers' entries in the caches, ADR",
-       log("log", Domain::kMemoryController, log::LogWriter::kCpu)},
-      {"log-eadr", "the same, eADR", log("log-eadr", Domain::kCpuCache, log::LogWriter::kCpu)},
+       log_area("log", Domain::kMemoryController, log::LogWriter::kCpu)},
+      {"log-eadr", "the same, eADR", log_area("log-eadr", Domain::kCpuCache, log::LogWriter::kCpu)},
       {"log-dma", "logs, producers' entries by one-sided writes, ADR, DDIO off",
-       log("log-dma", Domain::kMemoryController, log::LogWriter::kDevice)},
+       log_area("log-dma", Domain::kMemoryController, log::LogWriter::kDevice)},
       {"log-ddio", "the same, eADR, DDIO on",
-       log("log-ddio", Domain::kCpuCache, log::LogWriter::kDevice)},
+       log_area("log-ddio", Domain::kCpuCache, log::LogWriter::kDevice)},
       {"replica-decisions", "who decides about the members of a replicated log; no power cuts",
        replica_decisions, true, false},
+      {"replica-identity", "replicated logs of one name, one after the other; no power cuts",
+       replica_identity, true, false},
       {"replica-races", "two producers take an empty replicated log; no power cuts", replica_races,
        true, false},
       {"replicas2", "a log on two servers, whose CPUs store; each may be gone for good; ADR",

@@ -38,6 +38,7 @@ struct SampleEntry {
 
 struct SampleLog {
   uint64_t id = 0;
+  uint64_t identity = 0;
   uint64_t place = 0;
   uint64_t region = 0;  // in the area
   uint64_t start_lsn = 0;
@@ -92,8 +93,11 @@ class Life {
     LogOptions options;
     options.bytes = kLogBytes + random_.below(3) * 4096;
     options.when_full = random_.below(3) == 0 ? FullPolicy::kBackPressure : FullPolicy::kTrimOldest;
+    if (random_.below(3) > 0) options.identity = random_.next();
     const auto made = store_->create(name, options);
-    if (made) logs_[name].id = made->id;
+    if (!made) return;
+    logs_[name].id = made->id;
+    logs_[name].identity = options.identity;
   }
   void step() {
     const std::string name = "log" + std::to_string(random_.below(4));

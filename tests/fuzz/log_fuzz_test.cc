@@ -107,6 +107,13 @@ std::optional<std::string> check_log(const LogStore& store, const SampleLog& log
   return std::nullopt;
 }
 
+// That of a log without an identity ends in front of it.
+uint32_t slot_crc(const LogSlot& slot, uint64_t area) {
+  const size_t end = slot.identity != 0 ? sizeof slot : offsetof(LogSlot, identity);
+  return base::crc32c(std::as_bytes(std::span(&slot, 1)).subspan(8, end - 8),
+                      static_cast<uint32_t>(base::mix64(area)));
+}
+
 // How many of the copies of a log's place are whole.
 uint64_t whole_copies(std::span<const std::byte> area, const SampleLog& log, uint64_t identity) {
   uint64_t whole = 0;
@@ -114,9 +121,7 @@ uint64_t whole_copies(std::span<const std::byte> area, const SampleLog& log, uin
     LogSlot slot;
     std::memcpy(&slot, &area[kLogSlotsOffset + (log.place * kCopies + copy) * kLogSlotBytes],
                 sizeof slot);
-    const auto covered = std::as_bytes(std::span(&slot, 1)).subspan(8);
-    whole += slot.magic == kLogSlotMagic &&
-             slot.crc == base::crc32c(covered, static_cast<uint32_t>(base::mix64(identity)));
+    whole += slot.magic == kLogSlotMagic && slot.crc == slot_crc(slot, identity);
   }
   return whole;
 }
@@ -148,6 +153,9 @@ std::optional<std::string> check_damaged(const Sample& sample, Guarded& region,
     const auto log = sample.logs.find(info.name);
     if (log == sample.logs.end() || log->second.id != info.id) {
       return fmt::format("a log '{}' that there was not", info.name);
+    }
+    if (info.identity != log->second.identity) {
+      return fmt::format("{}: another identity", info.name);
     }
     if (auto wrong = check_log(store, log->second, info, damage, reached)) {
       return fmt::format("{}: {}", info.name, *wrong);
@@ -309,7 +317,6 @@ TEST(LogFuzz, ForgedAreaStaysInsideItself) {
     }
     std::memcpy(region.bytes().data(), sample.image.data(), kBytes);
     std::byte* const area = region.bytes().data() + sample.area;
-    const auto slot_seed = static_cast<uint32_t>(base::mix64(header.area));
     auto victim = sample.logs.begin();
     std::advance(victim, random.below(sample.logs.size()));
     const SampleLog& log = victim->second;
@@ -321,7 +328,7 @@ TEST(LogFuzz, ForgedAreaStaysInsideItself) {
     for (uint64_t i = random.below(3); i > 0; --i) {
       const uint64_t place = random.below(4) == 0 ? random.below(kSlots) : log.place;
       forge<LogSlot>(area + kLogSlotsOffset + (place * 2 + random.below(2)) * kLogSlotBytes, random,
-                     [&](const LogSlot& s) { return crc_behind(s, 8, slot_seed); });
+                     [&](const LogSlot& s) { return slot_crc(s, header.area); });
     }
     for (uint64_t i = random.below(3); i > 0; --i) {
       forge<RingHeader>(area + log.region + random.below(2) * kRingHeaderCopyStride, random,

@@ -5,6 +5,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+
+#include "base/checksum.h"
 #include "log/log_layout.h"
 #include "tests/unit/log/log_pool.h"
 
@@ -278,30 +281,34 @@ TEST(LogStore, LargestEntryFits) {
   EXPECT_EQ(entries_of(pool.store(), "a").back().payload, text_of(4, kMaxEntryBytes));
 }
 
+std::string hex_of(LogPool& pool, size_t offset) {
+  std::string text;
+  for (size_t i = 0; i < 16; ++i) {
+    text += fmt::format("{:02x}", static_cast<unsigned>(pool.store().area()[offset + i]));
+    if (i % 4 == 3 && i < 15) text += ' ';
+  }
+  return text;
+}
+
 // docs/log-service.md shows these bytes.
 TEST(LogStore, ExampleOfTheDocumentIsRight) {
   LogPool pool;
-  const uint64_t id = pool.make("orders");
+  const LogOptions options{kTestLog, FullPolicy::kBackPressure, 99};
+  const uint64_t id = pool.store().create("orders", options)->id;
   ASSERT_TRUE(pool.append(id, {"hello"}));
   ASSERT_TRUE(pool.append(id, {"world", std::string(300, 'x')}));
-  const auto hex = [&](size_t offset) {
-    std::string text;
-    for (size_t i = 0; i < 16; ++i) {
-      text += fmt::format("{:02x}", static_cast<unsigned>(pool.store().area()[offset + i]));
-      if (i % 4 == 3 && i < 15) text += ' ';
-    }
-    return text;
-  };
-  EXPECT_EQ(hex(0), "504c4741 8af37049 01000000 08000000");
+  const auto hex = [&](size_t offset) { return hex_of(pool, offset); };
+  EXPECT_EQ(hex(0), "504c4741 06badc2a 02000000 08000000");
   EXPECT_EQ(hex(16), "04000000 00000000 4d000000 00000000");
   EXPECT_EQ(hex(32), "00400000 00000000 00000400 00000000");
-  EXPECT_EQ(hex(256), "504c4741 fbc100f9 01000000 08000000");
-  EXPECT_EQ(hex(4096), "504c4753 45f256ac 02000000 00000000");
+  EXPECT_EQ(hex(256), "504c4741 7788ac9a 02000000 08000000");
+  EXPECT_EQ(hex(4096), "504c4753 7eafcb3b 02000000 00000000");
   EXPECT_EQ(hex(4112), "01000000 00000000 00400000 00000000");
   EXPECT_EQ(hex(4128), "00410000 00000000 00000000 00000000");
   EXPECT_EQ(hex(4144), "01000000 00000000 01010006 00000000");
   EXPECT_EQ(hex(4160), "6f726465 72730000 00000000 00000000");
-  EXPECT_EQ(hex(4864), "504c4753 fb823508 01000000 00000000");
+  EXPECT_EQ(hex(4720), "00000000 00000000 63000000 00000000");
+  EXPECT_EQ(hex(4864), "504c4753 a80f5686 01000000 00000000");
   EXPECT_EQ(hex(16384), "50524e47 7fd4c95b 01000000 01000000");
   EXPECT_EQ(hex(16400), "02000000 00000000 00000000 00000000");
   EXPECT_EQ(hex(16640), "f79734ad 454e0013 00000000 00000000");
@@ -313,6 +320,76 @@ TEST(LogStore, ExampleOfTheDocumentIsRight) {
   EXPECT_EQ(hex(16896), "151a35e7 454e00ac 00010000 00000000");
   EXPECT_EQ(hex(16928), "40000000 00000000 78787878 78787878");
   EXPECT_EQ(pool.words_of(id).tail_lsn, 768u);
+}
+
+// ---- versions ----
+
+// Both copies.
+void set_version(LogPool& pool, uint32_t version) {
+  for (const uint64_t at : {uint64_t{0}, kLogAreaCopyStride}) {
+    LogAreaHeader header;
+    std::byte* const copy = pool.store().area().data() + at;
+    std::memcpy(&header, copy, sizeof header);
+    header.version = version;
+    header.crc = base::crc32c(std::as_bytes(std::span(&header, 1)).subspan(8));
+    std::memcpy(copy, &header, sizeof header);
+  }
+}
+
+// A slot without an identity is, byte for byte, what version 1 has written.
+TEST(LogStore, PoolOfVersionOneIsOpenedAndItsLogsHaveNoIdentity) {
+  LogPool pool;
+  const uint64_t id = pool.make("orders");
+  ASSERT_TRUE(pool.append(id, {"hello"}));
+  EXPECT_EQ(hex_of(pool, 4096), "504c4753 45f256ac 02000000 00000000");
+  EXPECT_EQ(hex_of(pool, 4864), "504c4753 fb823508 01000000 00000000");
+  set_version(pool, 1);
+  for (int i = 0; i < 2; ++i) {
+    pool.reopen();
+    EXPECT_EQ(pool.store().find("orders")->identity, 0u);
+    EXPECT_TRUE(pool.store().find("orders")->damaged.empty());
+    EXPECT_EQ(entries_of(pool.store(), "orders"), (std::vector<TestEntry>{{1, "hello"}}));
+  }
+  LogAreaHeader header;
+  for (const uint64_t at : {uint64_t{0}, kLogAreaCopyStride}) {
+    std::memcpy(&header, pool.store().area().data() + at, sizeof header);
+    EXPECT_EQ(header.version, 2u) << "earlier programs say so, and take no slot for damaged";
+  }
+  const LogOptions options{kTestLog, FullPolicy::kBackPressure, 5};
+  ASSERT_TRUE(pool.store().create("new", options));
+  ASSERT_TRUE(pool.store().seal(id));
+  pool.reopen();
+  EXPECT_EQ(pool.store().find("orders")->identity, 0u);
+  EXPECT_EQ(pool.store().find("new")->identity, 5u);
+}
+
+TEST(LogStore, PoolOfALaterVersionIsRefused) {
+  LogPool pool;
+  set_version(pool, 3);
+  pool.close_store();
+  const auto opened = LogStore::open(pool.pool());
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.code(), ErrorCode::kVersionMismatch);
+  EXPECT_NE(opened.error().message.find("version 3, this program reads 1 to 2"), std::string::npos);
+}
+
+// Its checksum covers it, and what lies where it would be of a log that has none.
+TEST(LogStore, DamagedIdentityIsNotBelieved) {
+  for (const uint64_t identity : {0, 5}) {
+    LogPool pool;
+    const LogOptions options{kTestLog, FullPolicy::kBackPressure, identity};
+    ASSERT_TRUE(pool.store().create("orders", options));
+    const size_t at = kLogSlotsOffset + offsetof(LogSlot, identity);
+    pool.store().area()[at] ^= std::byte{12};
+    pool.reopen();
+    EXPECT_EQ(pool.store().find("orders")->identity, identity) << "the other copy's";
+    for (const uint64_t copy : {0, 1}) {
+      pool.store().area()[at + copy * kLogSlotBytes] ^= std::byte{12};
+    }
+    pool.reopen();
+    EXPECT_EQ(pool.store().find("orders").code(), ErrorCode::kNotFound);
+    EXPECT_EQ(pool.store().damaged_places(), 1u);
+  }
 }
 
 // ---- pools ----
