@@ -22,6 +22,8 @@ using base::Task;
 
 inline constexpr size_t kServers = 3;
 inline constexpr uint64_t kLogBytes = 16 * 1024;
+inline constexpr uint64_t kSoonNs = 1'000'000'000;
+inline constexpr uint64_t kLaterNs = 60'000'000'000;
 
 class Server {
  public:

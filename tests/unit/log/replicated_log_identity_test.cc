@@ -10,9 +10,6 @@
 namespace pmstore::log {
 namespace {
 
-constexpr uint64_t kSoonNs = 1'000'000'000;
-constexpr uint64_t kLaterNs = 60'000'000'000;
-
 class ReplicatedLogIdentity : public ReplicatedLogTest {
  protected:
   LogInfo info(size_t server) { return servers_[server]->store().find("log").value(); }

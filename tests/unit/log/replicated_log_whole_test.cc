@@ -9,9 +9,6 @@
 namespace pmstore::log {
 namespace {
 
-constexpr uint64_t kSoonNs = 1'000'000'000;
-constexpr uint64_t kLaterNs = 60'000'000'000;
-
 TEST_P(ReplicatedLogTest, ASealThatFailedHalfWayIsFinishedByTheNext) {
   ASSERT_TRUE(create());
   ASSERT_TRUE(open());
