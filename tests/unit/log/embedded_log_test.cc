@@ -112,6 +112,7 @@ class BothWaysTest : public EmbeddedLogTest {
       LogOptions options;
       options.bytes = kLogBytes;
       options.when_full = policy;
+      options.identity = kIdentity;  // else drawn, and not the same
       id = at.run(at.client().create(name, options)).value().id;
       return fmt::format("{}", id);
     });
@@ -177,7 +178,9 @@ TEST_F(BothWaysTest, TheSameRefusals) {
     ReplicaPlace replica;
     replica.replicas = {"tcp://a:1", "tcp://b:1"};
     const auto made =
-        at.run(at.client().create_replica("replicated", {.bytes = kLogBytes}, replica)).value();
+        at.run(at.client().create_replica("replicated", {.bytes = kLogBytes, .identity = kIdentity},
+                                          replica))
+            .value();
     const std::string answer = said(at.append(made.id, {"x"}));
     EXPECT_TRUE(answer.starts_with("Unsupported")) << answer;
     return answer;
