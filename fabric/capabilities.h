@@ -18,7 +18,7 @@ struct Capabilities {
   bool read_after_write = false;    // a READ sees the WRITEs posted before it
   bool write_after_write = false;   // also WRITE-with-immediate after WRITE
   bool atomic_after_write = false;  // an atomic takes effect after earlier WRITEs and READs
-  // The target's memory is written by a CPU (in-process, software RNIC, libfabric's tcp and shm),
+  // The target's memory is written by a CPU (in-process, software RNIC, tcp and shm),
   // so data sits in that CPU's cache when it is acknowledged. False: by a device through PCIe.
   bool cpu_moves_data = true;
   bool native_flush = false;

@@ -3,6 +3,7 @@
 #include "fabric/internal/foreign_signals.h"
 #include "fabric/local/local_device.h"
 #include "fabric/ofi/ofi_device.h"
+#include "fabric/tcp/tcp_device.h"
 #include "fabric/verbs/verbs_device.h"
 
 namespace pmstore::fabric {
@@ -11,8 +12,8 @@ Result<std::unique_ptr<Device>> open_device(Scheme scheme, base::Executor& execu
   internal::drop_foreign_signal_handlers();
   switch (scheme) {
     case Scheme::kLocal: return open_local_device(executor);
-    case Scheme::kTcp:
-    case Scheme::kShm: return open_ofi_device(scheme, executor);
+    case Scheme::kTcp: return open_tcp_device(executor);
+    case Scheme::kShm: return open_ofi_device(executor);
     case Scheme::kVerbs: return open_verbs_device(executor);
   }
   return make_error(ErrorCode::kInvalidArgument, "unknown fabric scheme");

@@ -1,7 +1,7 @@
 // Uri: where a server is, as users type it.
 //
 //   verbs://HOST:PORT   an RDMA device, connected through the RDMA connection manager
-//   tcp://HOST:PORT     libfabric's tcp provider
+//   tcp://HOST:PORT     a TCP socket
 //   shm://NAME          libfabric's shared-memory provider, same host
 //   local:PATH          this process: the pool PATH is opened here, no server
 #pragma once

@@ -1,4 +1,4 @@
-// The ofi provider. See fabric/device.h for the contract.
+// shm://, over libfabric. See fabric/device.h for the contract.
 #pragma once
 
 #include <memory>
@@ -7,6 +7,6 @@
 
 namespace pmstore::fabric {
 
-Result<std::unique_ptr<Device>> open_ofi_device(Scheme scheme, base::Executor& executor);
+Result<std::unique_ptr<Device>> open_ofi_device(base::Executor& executor);
 
 }  // namespace pmstore::fabric

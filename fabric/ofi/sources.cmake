@@ -1,8 +1,5 @@
 list(APPEND PMSTORE_FABRIC_SOURCES
   ofi/ofi_device.cc
-  ofi/internal/handshake.cc
-  ofi/internal/handshake_listener.cc
-  ofi/internal/mailbox.cc
   ofi/internal/ofi_connection.cc
   ofi/internal/ofi_connection_datapath.cc
   ofi/internal/ofi_device.cc
@@ -12,7 +9,5 @@ list(APPEND PMSTORE_FABRIC_SOURCES
   ofi/internal/shm_device.cc
   ofi/internal/shm_lock_breaker.cc
   ofi/internal/shm_segment.cc
-  ofi/internal/shm_socket.cc
-  ofi/internal/tcp_connection.cc
-  ofi/internal/tcp_device.cc)
+  ofi/internal/shm_socket.cc)
 list(APPEND PMSTORE_FABRIC_LIBRARIES PkgConfig::LIBFABRIC)

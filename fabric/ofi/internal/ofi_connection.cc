@@ -3,37 +3,27 @@
 
 #include <algorithm>
 
-#include "fabric/ofi/internal/destruction_watch.h"
 #include "fabric/ofi/internal/ofi_device.h"
 
 namespace pmstore::fabric::ofi {
 
 OfiConnection::OfiConnection(OfiDevice& device, const ConnectionOptions& options)
-    : device_(device),
+    : PolledConnection(device),
+      device_(device),
       operation_timeout_ns_(options.operation_timeout_ns),
       slots_(kSlots),
       queued_(kMaxQueued) {
   for (uint32_t i = 0; i < kSlots; ++i) slots_[i].next = i + 1 < kSlots ? i + 1 : kNoSlot;
   free_ = 0;
-  early_immediates_.reserve(kMaxEarly);
-  capabilities_.atomics = AtomicScope::kNone;
-  capabilities_.read_after_read = true;
-  capabilities_.read_after_write = true;
-  capabilities_.write_after_write = true;
-  capabilities_.cpu_moves_data = true;
-  device_.add(*this);
 }
 
-OfiConnection::~OfiConnection() {
-  device_.remove(*this);
-  close_endpoint();
-}
+OfiConnection::~OfiConnection() { close_endpoint(); }
 
-Status OfiConnection::open_endpoint(const fi_info& info, fi_wait_obj wait_object) {
+Status OfiConnection::open_endpoint(const fi_info& info) {
   fid_domain* domain = device_.provider().domain();
   fi_cq_attr attributes{};
   attributes.format = FI_CQ_FORMAT_DATA;
-  attributes.wait_obj = wait_object;
+  attributes.wait_obj = FI_WAIT_NONE;
   attributes.size = 2 * kSlots;
   fid_cq* queue = nullptr;
   if (int r = fi_cq_open(domain, &attributes, &queue, nullptr); r != 0) {
@@ -60,44 +50,16 @@ void OfiConnection::close_endpoint() {
   queue_.reset();
 }
 
-void OfiConnection::receive_control(std::vector<std::byte> message) {
-  if (established_ || inbox_) {
-    fail(make_error(ErrorCode::kProtocol, "the peer sent a control message out of turn"));
-    return;
-  }
-  inbox_ = std::move(message);
-}
-
-void OfiConnection::establish() {
-  established_ = true;
-  const std::vector<uint32_t> early = std::exchange(early_immediates_, {});
-  DestructionWatch watch(lifetime_);
-  for (uint32_t immediate : early) {
-    if (receiver_ != nullptr) receiver_->on_immediate(immediate);
-    if (watch.destroyed() || broken_) return;
-  }
-}
-
-void OfiConnection::fail(const Error& why) {
-  if (broken_ || failing_) return;
-  failing_ = true;
-  const Error reason = why;  // may live in post_error_
-  // Closed before anybody is told: nothing may move in or out of buffers that are given back now.
+void OfiConnection::close_transport() {
   close_endpoint();
-  close_transport();
   queue_size_ = 0;
-  why_broken_ = reason;
-  broken_ = true;
-  DestructionWatch watch(lifetime_);
-  while (oldest_ != kNoSlot) {
-    Completion* completion = slots_[oldest_].completion;
-    release_slot(oldest_);
-    if (completion == nullptr) continue;
-    completion->finish(false);
-    if (watch.destroyed()) return;
-  }
-  failing_ = false;
-  if (receiver_ != nullptr) receiver_->on_disconnect(reason);
+}
+
+Completion* OfiConnection::take_outstanding() {
+  if (oldest_ == kNoSlot) return nullptr;
+  Completion* completion = slots_[oldest_].completion;
+  release_slot(oldest_);
+  return completion;
 }
 
 void OfiConnection::on_peer_closed(const Error& why) {
@@ -105,7 +67,7 @@ void OfiConnection::on_peer_closed(const Error& why) {
   // What has arrived is bounded by the provider's queues; the bound here only keeps a bug from
   // hanging us.
   for (int rounds = 0; rounds < 1 << 16; ++rounds) {
-    if (broken_ || failing_) return;
+    if (closed()) return;
     const size_t handled = drain_queue();
     if (watch.destroyed()) return;
     if (handled == 0) break;
@@ -131,7 +93,7 @@ Error OfiConnection::queue_error() {
 }
 
 void OfiConnection::tick(uint64_t now_ns) {
-  if (broken_ || failing_) return;
+  if (closed()) return;
   // Unstamped slots are the newest ones: their time starts now, at most one tick late.
   for (uint32_t i = newest_; i != kNoSlot && slots_[i].deadline_ns == 0; i = slots_[i].previous) {
     slots_[i].deadline_ns = now_ns + operation_timeout_ns_;

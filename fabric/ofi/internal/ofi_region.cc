@@ -1,18 +1,8 @@
 #include "fabric/ofi/internal/ofi_region.h"
 
-#include <sys/random.h>
-
 namespace pmstore::fabric::ofi {
 
 namespace {
-
-Result<uint64_t> random_key() {
-  uint64_t key = 0;
-  if (getrandom(&key, sizeof key, 0) != sizeof key) {
-    return make_error(ErrorCode::kIo, "no random numbers from the kernel; check getrandom(2)");
-  }
-  return key;
-}
 
 uint64_t ofi_access(Access access) {
   uint64_t flags = FI_READ | FI_WRITE | FI_SEND | FI_RECV;
@@ -34,13 +24,11 @@ Result<std::unique_ptr<MemoryRegion>> OfiRegion::create(const Provider& provider
   fid_mr* mr = nullptr;
   int code = -FI_ENOKEY;
   uint64_t key = 0;
-  // Another region may have the key: shm's numbers are only 16 bits wide.
+  // Another region may have the key: numbers are only 16 bits wide.
   constexpr int kAttempts = 64;
   for (int attempt = 0; attempt < kAttempts && code == -FI_ENOKEY; ++attempt) {
-    PMSTORE_TRY(key, random_key());
-    if (provider.scheme() == Scheme::kShm) {
-      key = make_grant(access, memory.size(), static_cast<uint16_t>(key));
-    }
+    PMSTORE_TRY(key, internal::random_key());
+    key = make_grant(access, memory.size(), static_cast<uint16_t>(key));
     code = fi_mr_reg(provider.domain(), memory.data(), memory.size(), ofi_access(access), 0, key, 0,
                      &mr, nullptr);
   }

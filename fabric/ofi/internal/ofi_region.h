@@ -1,22 +1,23 @@
 // OfiRegion: a region registered with libfabric, and the keys by which peers name it.
 //
-// On the wire, libfabric's remote address is an offset into the region. Ours is that plus a base
-// which follows from the key, so that an address used with another region's key does not fit there
-// by chance, and no pointer of ours leaves the process. A tcp key is 64 random bits. A shm key says
-// what it grants, because libfabric's shm target drops a forbidden request without telling anybody:
-// the initiator checks the key itself, so that a mistake breaks its connection at once; the target
-// checks all the same. The keys of shm need not be secret: its peers run as the same user and map
+// On the wire, libfabric's remote address is an offset into the region; ours is that plus
+// address_base(). A key says what it grants, because
+// libfabric's shm target drops a forbidden request without telling anybody: the initiator checks
+// the key itself, so that a mistake breaks its connection at once; the target checks all the same.
+// Keys need not be secret: its peers run as the same user and map
 // each other's memory.
 #pragma once
 
 #include <rdma/fi_domain.h>
 
-#include "base/random.h"
 #include "base/result.h"
+#include "fabric/internal/region_key.h"
 #include "fabric/memory_region.h"
 #include "fabric/ofi/internal/provider.h"
 
 namespace pmstore::fabric::ofi {
+
+using internal::address_base;
 
 class OfiRegion final : public MemoryRegion {
  public:
@@ -30,12 +31,7 @@ class OfiRegion final : public MemoryRegion {
   FidPtr<fid_mr> mr_;
 };
 
-// What the region's first byte is called; a whole number of pages, never 0.
-inline uint64_t address_base(uint64_t key) {
-  return (base::mix64(key) & 0x7fff'ffff'f000u) | uint64_t{1} << 47;
-}
-
-// A shm key: bits 63-62 the rights (kRemoteRead, kRemoteWrite), 61-16 the size in bytes, 15-0 a
+// A key: bits 63-62 the rights (kRemoteRead, kRemoteWrite), 61-16 the size in bytes, 15-0 a
 // number that tells regions of equal size and rights apart.
 inline constexpr uint64_t kGrantMaxBytes = (uint64_t{1} << 46) - 1;
 

@@ -11,11 +11,13 @@ Error ofi_error(const std::string& what, ssize_t code, const std::string& remedy
                     what + ": " + fi_strerror(static_cast<int>(-code)) + "; " + remedy);
 }
 
-InfoPtr Provider::hints(Scheme scheme) {
+namespace {
+
+InfoPtr hints() {
   InfoPtr hints(fi_allocinfo());
   if (!hints) return hints;
-  hints->fabric_attr->prov_name = strdup(scheme == Scheme::kTcp ? "tcp" : "shm");
-  hints->ep_attr->type = scheme == Scheme::kTcp ? FI_EP_MSG : FI_EP_RDM;
+  hints->fabric_attr->prov_name = strdup("shm");
+  hints->ep_attr->type = FI_EP_RDM;
   hints->caps = FI_MSG | FI_RMA;
   // Remote addresses are offsets into the region: no pointer of ours leaves the process, and shm's
   // way around the target's checks (it needs FI_MR_VIRT_ADDR and no ordering) stays closed.
@@ -23,41 +25,38 @@ InfoPtr Provider::hints(Scheme scheme) {
   hints->domain_attr->threading = FI_THREAD_DOMAIN;
   hints->tx_attr->msg_order =
       FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAW | FI_ORDER_SAS | FI_ORDER_SAW;
-  if (scheme == Scheme::kShm) {
-    // Half of what an endpoint's shared segment would take by default; Batches beyond wait in our
-    // queue.
-    hints->tx_attr->size = 256;
-    hints->rx_attr->size = 256;
-  }
+  // Half of what an endpoint's shared segment would take by default; Batches beyond wait in our
+  // queue.
+  hints->tx_attr->size = 256;
+  hints->rx_attr->size = 256;
   return hints;
 }
 
-Result<std::unique_ptr<Provider>> Provider::open(Scheme scheme) {
+}  // namespace
+
+Result<std::unique_ptr<Provider>> Provider::open() {
   // With CMA the peer's process would be read behind its back, also after it has closed its
   // endpoint, and it needs ptrace rights, which containers often lack. libfabric reads this once,
   // when it is first used.
-  if (scheme == Scheme::kShm) setenv("FI_SHM_DISABLE_CMA", "1", 1);
+  setenv("FI_SHM_DISABLE_CMA", "1", 1);
 
-  InfoPtr wanted = hints(scheme);
+  InfoPtr wanted = hints();
   fi_info* found = nullptr;
   const int code =
       wanted ? fi_getinfo(kApiVersion, nullptr, nullptr, 0, wanted.get(), &found) : -FI_ENOMEM;
   if (code != 0) {
     return make_error(ErrorCode::kUnsupported,
-                      "libfabric has no '" + std::string(scheme_name(scheme)) +
-                          "' provider with ordered RMA here (" + fi_strerror(-code) +
+                      std::string("libfabric has no 'shm' provider with ordered RMA here (") +
+                          fi_strerror(-code) +
                           "); install libfabric 1.17 or newer and unset FI_PROVIDER");
   }
-  std::unique_ptr<Provider> provider(new Provider(scheme, InfoPtr(found)));
+  std::unique_ptr<Provider> provider(new Provider(InfoPtr(found)));
   const fi_info& info = provider->info();
-  const bool two_pieces = info.tx_attr->iov_limit >= 2 && info.tx_attr->rma_iov_limit >= 2;
-  if ((info.domain_attr->mr_mode & ~FI_MR_LOCAL) != 0 || info.domain_attr->cq_data_size < 4 ||
-      (scheme == Scheme::kTcp && !two_pieces)) {
+  if ((info.domain_attr->mr_mode & ~FI_MR_LOCAL) != 0 || info.domain_attr->cq_data_size < 4) {
     return make_error(
         ErrorCode::kUnsupported,
-        "libfabric's '" + std::string(scheme_name(scheme)) +
-            "' provider wants memory registered in a way that is not implemented, or "
-            "has no WRITE in two pieces; use the libfabric 1.17 that this was tested with");
+        "libfabric's 'shm' provider wants memory registered in a way that is not implemented; use "
+        "the libfabric 1.17 that this was tested with");
   }
   fid_fabric* fabric = nullptr;
   if (int r = fi_fabric(info.fabric_attr, &fabric, nullptr); r != 0) {
@@ -70,25 +69,6 @@ Result<std::unique_ptr<Provider>> Provider::open(Scheme scheme) {
   }
   provider->domain_.reset(domain);
   return provider;
-}
-
-Result<InfoPtr> Provider::resolve(const std::string& host, uint16_t port, uint64_t flags) const {
-  std::string node = host;
-  if (node.size() > 2 && node.front() == '[' && node.back() == ']') {
-    node = node.substr(1, node.size() - 2);
-  }
-  const std::string service = std::to_string(port);
-  int code = -FI_ENODATA;
-  for (uint32_t format : {FI_SOCKADDR_IN, FI_SOCKADDR_IN6}) {
-    InfoPtr wanted = hints(scheme_);
-    if (!wanted) break;
-    wanted->addr_format = format;
-    fi_info* found = nullptr;
-    code = fi_getinfo(kApiVersion, node.c_str(), service.c_str(), flags, wanted.get(), &found);
-    if (code == 0) return InfoPtr(found);
-  }
-  return ofi_error("no address for tcp://" + host + ":" + service, code,
-                   "check that the name resolves and that this host has a route to it");
 }
 
 }  // namespace pmstore::fabric::ofi

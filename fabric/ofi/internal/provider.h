@@ -1,4 +1,4 @@
-// Provider: libfabric's `tcp` (FI_EP_MSG) or `shm` (FI_EP_RDM), opened once per device.
+// Provider: libfabric's `shm` (FI_EP_RDM), opened once per device.
 //
 // Owns the fabric and the domain; endpoints, queues and regions are opened on them and must be
 // closed first. One thread (FI_THREAD_DOMAIN). Set-up only: nothing here is on the data path.
@@ -8,14 +8,12 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
-#include <rdma/fi_eq.h>
 #include <rdma/fi_errno.h>
 
 #include <memory>
 #include <string>
 
 #include "base/result.h"
-#include "fabric/uri.h"
 
 namespace pmstore::fabric::ofi {
 
@@ -41,23 +39,16 @@ Error ofi_error(const std::string& what, ssize_t code, const std::string& remedy
 
 class Provider {
  public:
-  // kTcp or kShm. Unsupported when libfabric has no such provider here.
-  static Result<std::unique_ptr<Provider>> open(Scheme scheme);
+  // Unsupported when libfabric has no such provider here.
+  static Result<std::unique_ptr<Provider>> open();
 
-  Scheme scheme() const { return scheme_; }
   const fi_info& info() const { return *info_; }
   fid_fabric* fabric() const { return fabric_.get(); }
   fid_domain* domain() const { return domain_.get(); }
 
-  // What libfabric says about an endpoint bound to `host`:`port` (FI_SOURCE in `flags`) or one that
-  // connects there. IPv4 is preferred where a name has both. tcp only.
-  Result<InfoPtr> resolve(const std::string& host, uint16_t port, uint64_t flags) const;
-
  private:
-  Provider(Scheme scheme, InfoPtr info) : scheme_(scheme), info_(std::move(info)) {}
-  static InfoPtr hints(Scheme scheme);
+  explicit Provider(InfoPtr info) : info_(std::move(info)) {}
 
-  Scheme scheme_;
   InfoPtr info_;
   FidPtr<fid_fabric> fabric_;
   FidPtr<fid_domain> domain_;

@@ -2,20 +2,17 @@
 
 #include <utility>
 
-#include "fabric/ofi/internal/handshake.h"
+#include "fabric/internal/handshake.h"
 #include "fabric/ofi/internal/shm_device.h"
 
 namespace pmstore::fabric::ofi {
 
 ShmConnection::ShmConnection(ShmDevice& device, const ConnectionOptions& options)
-    : OfiConnection(device, options), shm_(device) {
-  check_grants_ = true;
-  empty_delivery_hangs_ = true;
-}
+    : OfiConnection(device, options), shm_(device) {}
 
 ShmConnection::~ShmConnection() {
   close_endpoint();  // before its address vector
-  close_transport();
+  close_socket();
 }
 
 Status ShmConnection::open() {
@@ -30,7 +27,7 @@ Status ShmConnection::open() {
     return ofi_error("cannot open an address vector", r, "see FI_LOG_LEVEL=warn");
   }
   addresses_.reset(addresses);
-  PMSTORE_TRY_STATUS(open_endpoint(provider.info(), FI_WAIT_NONE));
+  PMSTORE_TRY_STATUS(open_endpoint(provider.info()));
   int r = fi_setname(&endpoint_->fid, segment_name_.data(), segment_name_.size() + 1);
   if (r == 0) r = fi_ep_bind(endpoint_.get(), &addresses->fid, 0);
   if (r == 0) r = fi_enable(endpoint_.get());
@@ -61,13 +58,18 @@ Result<std::unique_ptr<ShmConnection>> ShmConnection::accept(ShmDevice& device, 
   connection->connected_ = true;
   if (Status opened = connection->open(); !opened) {
     // Best effort: a client that has gone meanwhile does not need it.
-    static_cast<void>(connection->socket_.send(encode_refusal(opened.error())));
+    static_cast<void>(connection->socket_.send(internal::encode_refusal(opened.error())));
     return std::move(opened.error());
   }
   return connection;
 }
 
 void ShmConnection::close_transport() {
+  OfiConnection::close_transport();
+  close_socket();
+}
+
+void ShmConnection::close_socket() {
   if (own_segment_) shm_.lock_breaker().remove(own_segment_.get());
   addresses_.reset();
   own_segment_.reset();

@@ -37,6 +37,7 @@ class ShmConnection final : public OfiConnection {
   ShmConnection(ShmDevice& device, const ConnectionOptions& options);
   Status open();
   void close_transport() override;
+  void close_socket();
   bool served_peer() override;
   void connect_socket();
   void poll_socket();

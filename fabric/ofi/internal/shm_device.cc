@@ -3,19 +3,19 @@
 namespace pmstore::fabric::ofi {
 
 ShmDevice::ShmDevice(base::Executor& executor, std::unique_ptr<Provider> provider)
-    : OfiDevice(executor, std::move(provider)), lock_breaker_(calls_) {}
+    : OfiDevice(executor, Scheme::kShm, std::move(provider)), lock_breaker_(calls_) {}
 
 Result<std::unique_ptr<Device>> ShmDevice::open(base::Executor& executor) {
-  PMSTORE_TRY(std::unique_ptr<Provider> provider, Provider::open(Scheme::kShm));
+  PMSTORE_TRY(std::unique_ptr<Provider> provider, Provider::open());
   remove_stale_segments();
   return std::unique_ptr<Device>(new ShmDevice(executor, std::move(provider)));
 }
 
-Result<std::unique_ptr<OfiConnection>> ShmDevice::dial(const Uri& uri,
-                                                       const ConnectionOptions& options) {
+Result<std::unique_ptr<internal::PolledConnection>> ShmDevice::dial(
+    const Uri& uri, const ConnectionOptions& options) {
   PMSTORE_TRY(std::unique_ptr<ShmConnection> connection,
               ShmConnection::dial(*this, uri.name, options));
-  return std::unique_ptr<OfiConnection>(std::move(connection));
+  return std::unique_ptr<internal::PolledConnection>(std::move(connection));
 }
 
 Result<std::unique_ptr<Listener>> ShmDevice::listen(const Uri& uri, Acceptor& acceptor) {

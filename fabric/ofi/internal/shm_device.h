@@ -4,7 +4,7 @@
 // that both write.
 #pragma once
 
-#include "fabric/ofi/internal/handshake_listener.h"
+#include "fabric/internal/handshake_listener.h"
 #include "fabric/ofi/internal/ofi_device.h"
 #include "fabric/ofi/internal/shm_connection.h"
 
@@ -20,15 +20,15 @@ class ShmDevice final : public OfiDevice {
   ShmLockBreaker& lock_breaker() { return lock_breaker_; }
 
  protected:
-  Result<std::unique_ptr<OfiConnection>> dial(const Uri& uri,
-                                              const ConnectionOptions& options) override;
+  Result<std::unique_ptr<internal::PolledConnection>> dial(
+      const Uri& uri, const ConnectionOptions& options) override;
 
  private:
   ShmDevice(base::Executor& executor, std::unique_ptr<Provider> provider);
   ShmLockBreaker lock_breaker_;
 };
 
-class ShmListener final : public HandshakeListener {
+class ShmListener final : public internal::HandshakeListener {
  public:
   // Io when a live server has the name.
   static Result<std::unique_ptr<Listener>> open(ShmDevice& device, const Uri& uri,

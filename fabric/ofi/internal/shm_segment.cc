@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
@@ -16,6 +15,8 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
+
+#include "fabric/internal/region_key.h"
 
 namespace pmstore::fabric::ofi {
 
@@ -107,10 +108,7 @@ void ShmSegment::break_lock() {
 }
 
 Result<std::string> new_segment_name() {
-  uint64_t random = 0;
-  if (getrandom(&random, sizeof random, 0) != sizeof random) {
-    return make_error(ErrorCode::kIo, "no random numbers from the kernel; check getrandom(2)");
-  }
+  PMSTORE_TRY(uint64_t random, internal::random_key());
   char name[64];
   std::snprintf(name, sizeof name, "pmstore-ofi-endpoint-%d-%016" PRIx64,
                 static_cast<int>(getpid()), random);

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include "fabric/ofi/internal/handshake.h"
+#include "fabric/internal/handshake.h"
 
 namespace pmstore::fabric::ofi {
 
@@ -114,7 +114,7 @@ std::optional<ShmSocket> ShmSocket::accept() {
   ShmSocket client(fd);
   if (client.identify() == Peer::kOtherUser) {
     // Best effort; closing says enough.
-    static_cast<void>(client.send(encode_refusal(
+    static_cast<void>(client.send(internal::encode_refusal(
         make_error(ErrorCode::kAccess, "the server runs as another user; use tcp://"))));
     return {};
   }
@@ -139,7 +139,7 @@ Status ShmSocket::send(std::span<const std::byte> message) {
 }
 
 ShmSocket::Received ShmSocket::receive(std::vector<std::byte>& message) {
-  message.resize(kMaxMessageBytes);
+  message.resize(internal::kMaxMessageBytes);
   const ssize_t bytes = recv(fd_, message.data(), message.size(), MSG_DONTWAIT);
   if (bytes > 0) {
     message.resize(static_cast<size_t>(bytes));

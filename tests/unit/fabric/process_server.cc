@@ -1,4 +1,4 @@
-#include "tests/unit/fabric/ofi_server.h"
+#include "tests/unit/fabric/process_server.h"
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -15,7 +15,7 @@
 extern "C" const char* __tsan_default_options();
 extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
 
-namespace pmstore::fabric::ofi {
+namespace pmstore::fabric {
 
 namespace {
 
@@ -23,7 +23,7 @@ constexpr std::string_view kRefuseMe = "refuse me";
 
 class ChildServer final : public Acceptor {
  public:
-  explicit ChildServer(OfiServer::Shared& shared) : shared_(shared) {}
+  explicit ChildServer(ProcessServer::Shared& shared) : shared_(shared) {}
 
   Status start(const Uri& uri) {
     PMSTORE_TRY(device_, open_device(uri.scheme, executor_));
@@ -74,7 +74,7 @@ class ChildServer final : public Acceptor {
  private:
   struct End final : Receiver {
     std::unique_ptr<Connection> connection;
-    OfiServer::EndCounts* counts = nullptr;
+    ProcessServer::EndCounts* counts = nullptr;
     RemoteRegion region;
     void on_immediate(uint32_t immediate) override {
       counts->last_immediate = immediate;
@@ -91,10 +91,10 @@ class ChildServer final : public Acceptor {
   void obey() {
     const uint32_t* arguments = shared_.arguments;
     switch (shared_.order) {
-      case OfiServer::Order::kNone: return;
-      case OfiServer::Order::kDestroyEnd: ends_[arguments[0]].connection.reset(); return;
-      case OfiServer::Order::kWithdrawExtra: extra_.reset(); return;
-      case OfiServer::Order::kSendImmediates: {
+      case ProcessServer::Order::kNone: return;
+      case ProcessServer::Order::kDestroyEnd: ends_[arguments[0]].connection.reset(); return;
+      case ProcessServer::Order::kWithdrawExtra: extra_.reset(); return;
+      case ProcessServer::Order::kSendImmediates: {
         End& end = ends_[arguments[0]];
         for (uint32_t i = 0; i < arguments[1]; ++i) {
           Batch batch;
@@ -105,7 +105,7 @@ class ChildServer final : public Acceptor {
     }
   }
 
-  OfiServer::Shared& shared_;
+  ProcessServer::Shared& shared_;
   base::RealClock clock_;
   base::Executor executor_{clock_};
   std::unique_ptr<Device> device_;
@@ -116,7 +116,7 @@ class ChildServer final : public Acceptor {
   End ends_[kMaxEnds];
 };
 
-[[noreturn]] void run_child(OfiServer::Shared& shared, const Uri& uri) {
+[[noreturn]] void run_child(ProcessServer::Shared& shared, const Uri& uri) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   auto* server = new ChildServer(shared);
   if (Status started = server->start(uri); !started) {
@@ -130,7 +130,7 @@ class ChildServer final : public Acceptor {
 
 }  // namespace
 
-OfiServer::OfiServer(const Uri& uri) : uri_(uri) {
+ProcessServer::ProcessServer(const Uri& uri) : uri_(uri) {
   void* memory =
       mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   PMSTORE_CHECK(memory != MAP_FAILED, "a test needs a megabyte");
@@ -143,26 +143,26 @@ OfiServer::OfiServer(const Uri& uri) : uri_(uri) {
   if (shared_->up == 1) uri_ = must(parse_uri(shared_->uri));
 }
 
-OfiServer::~OfiServer() {
+ProcessServer::~ProcessServer() {
   kill();
   munmap(shared_, sizeof(Shared));
 }
 
-void OfiServer::kill() {
+void ProcessServer::kill() {
   if (child_ < 0) return;
   ::kill(child_, SIGKILL);
   waitpid(child_, nullptr, 0);
   child_ = -1;
 }
 
-void OfiServer::pause() {
+void ProcessServer::pause() {
   ::kill(child_, SIGSTOP);
   waitpid(child_, nullptr, WUNTRACED);
 }
 
-void OfiServer::resume() { ::kill(child_, SIGCONT); }
+void ProcessServer::resume() { ::kill(child_, SIGCONT); }
 
-void OfiServer::give(Order order, uint32_t first, uint32_t second) {
+void ProcessServer::give(Order order, uint32_t first, uint32_t second) {
   shared_->order = order;
   shared_->arguments[0] = first;
   shared_->arguments[1] = second;
@@ -177,27 +177,27 @@ Uri any_uri(Scheme scheme) {
   return {scheme, "unit-" + std::to_string(getpid()) + "-" + std::to_string(++serial), 0};
 }
 
-void OfiTest::SetUp() {
-  server_ = std::make_unique<OfiServer>(any_uri(GetParam()));
+void ProcessTest::SetUp() {
+  server_ = std::make_unique<ProcessServer>(any_uri(GetParam()));
   ASSERT_EQ(server_->failure(), "");
   device_ = must(open_device(GetParam(), executor_));
   region_ = must(device_->register_memory(memory_, Access::kRemoteRead | Access::kRemoteWrite));
 }
 
-void OfiTest::TearDown() {
+void ProcessTest::TearDown() {
   client_.reset();
   region_.reset();
   device_.reset();
   server_.reset();
 }
 
-Result<std::unique_ptr<Connection>> OfiTest::dial(const Uri& uri, uint64_t timeout_ns,
+Result<std::unique_ptr<Connection>> ProcessTest::dial(const Uri& uri, uint64_t timeout_ns,
                                                   uint64_t operation_timeout_ns,
                                                   std::span<const std::byte> hello) {
   return executor_.run(device_->connect(uri, {hello, timeout_ns, operation_timeout_ns}));
 }
 
-void OfiTest::connect(uint64_t operation_timeout_ns) {
+void ProcessTest::connect(uint64_t operation_timeout_ns) {
   const RemoteRegion mine = region_->remote();
   auto connection = dial(server_->uri(), 5 * kSecond, operation_timeout_ns,
                          std::as_bytes(std::span<const RemoteRegion, 1>(&mine, 1)));
@@ -208,14 +208,14 @@ void OfiTest::connect(uint64_t operation_timeout_ns) {
   std::memcpy(&remote_, client_->connection->peer_hello().data(), sizeof remote_);
 }
 
-Status OfiTest::execute(const Batch& batch) {
+Status ProcessTest::execute(const Batch& batch) {
   auto run = [](Connection& connection, const Batch& b) -> base::Task<Status> {
     co_return co_await connection.execute(b);
   };
   return executor_.run(run(*client_->connection, batch));
 }
 
-bool OfiTest::run_until(const std::function<bool()>& condition, uint64_t timeout_ns) {
+bool ProcessTest::run_until(const std::function<bool()>& condition, uint64_t timeout_ns) {
   const uint64_t deadline = clock_.now_ns() + timeout_ns;
   while (!condition()) {
     if (clock_.now_ns() > deadline) return false;
@@ -224,4 +224,4 @@ bool OfiTest::run_until(const std::function<bool()>& condition, uint64_t timeout
   return true;
 }
 
-}  // namespace pmstore::fabric::ofi
+}  // namespace pmstore::fabric

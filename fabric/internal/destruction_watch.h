@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-namespace pmstore::fabric::ofi {
+namespace pmstore::fabric::internal {
 
 class Lifetime {
  public:
@@ -32,7 +32,8 @@ class Lifetime {
 class DestructionWatch {
  public:
   explicit DestructionWatch(Lifetime& lifetime) : state_(lifetime.state_) { ++state_->watches; }
-  ~DestructionWatch() {
+  // Not inline: where watches nest, g++ 12 would have the inner one delete what the outer one reads.
+  [[gnu::noinline]] ~DestructionWatch() {
     if (--state_->watches == 0 && state_->over) delete state_;
   }
   DestructionWatch(const DestructionWatch&) = delete;
@@ -44,4 +45,4 @@ class DestructionWatch {
   Lifetime::State* state_;
 };
 
-}  // namespace pmstore::fabric::ofi
+}  // namespace pmstore::fabric::internal

@@ -3,9 +3,9 @@
 #include <cstring>
 
 #include "base/random.h"
-#include "fabric/ofi/internal/handshake.h"
+#include "fabric/internal/handshake.h"
 
-namespace pmstore::fabric::ofi {
+namespace pmstore::fabric::internal {
 namespace {
 
 std::vector<std::byte> bytes_of(const std::string& text) {
@@ -28,7 +28,7 @@ void set_header(std::vector<std::byte>& message, const HandshakeHeader& header) 
   std::memcpy(message.data(), &header, sizeof header);
 }
 
-TEST(OfiHandshake, WhatIsEncodedIsDecoded) {
+TEST(Handshake, WhatIsEncodedIsDecoded) {
   auto message = decode(hello());
   ASSERT_TRUE(message) << message.error().to_string();
   EXPECT_EQ(message->kind, MessageKind::kHello);
@@ -36,7 +36,7 @@ TEST(OfiHandshake, WhatIsEncodedIsDecoded) {
   EXPECT_EQ(message->body, bytes_of("who I am"));
 }
 
-TEST(OfiHandshake, ARefusalCarriesTheError) {
+TEST(Handshake, ARefusalCarriesTheError) {
   auto message = decode(encode_refusal(make_error(ErrorCode::kBusy, "try the other one")));
   ASSERT_TRUE(message);
   EXPECT_EQ(message->kind, MessageKind::kRefuse);
@@ -44,13 +44,13 @@ TEST(OfiHandshake, ARefusalCarriesTheError) {
   EXPECT_EQ(message->to_error().message, "try the other one");
 }
 
-TEST(OfiHandshake, ARefusalWithALongTextIsCut) {
+TEST(Handshake, ARefusalWithALongTextIsCut) {
   auto message = decode(encode_refusal(make_error(ErrorCode::kIo, std::string(10'000, 'x'))));
   ASSERT_TRUE(message);
   EXPECT_EQ(message->to_error().message, std::string(kMaxBodyBytes, 'x'));
 }
 
-TEST(OfiHandshake, TheLargestHelloFits) {
+TEST(Handshake, TheLargestHelloFits) {
   const std::vector<std::byte> body(kMaxBodyBytes, std::byte{7});
   const auto encoded = encode({MessageKind::kHello, std::string(kMaxEndpointBytes, 'e'), body, {}});
   EXPECT_EQ(encoded.size(), kMaxMessageBytes);
@@ -59,7 +59,7 @@ TEST(OfiHandshake, TheLargestHelloFits) {
   EXPECT_EQ(message->body, body);
 }
 
-TEST(OfiHandshake, EveryTruncationIsMalformed) {
+TEST(Handshake, EveryTruncationIsMalformed) {
   const auto whole = hello();
   for (size_t bytes = 0; bytes < whole.size(); ++bytes) {
     auto message = decode(std::span(whole).first(bytes));
@@ -68,7 +68,7 @@ TEST(OfiHandshake, EveryTruncationIsMalformed) {
   }
 }
 
-TEST(OfiHandshake, AnotherVersionIsNamedInTheError) {
+TEST(Handshake, AnotherVersionIsNamedInTheError) {
   auto message = hello();
   HandshakeHeader header = header_of(message);
   header.version = 7;
@@ -79,13 +79,13 @@ TEST(OfiHandshake, AnotherVersionIsNamedInTheError) {
   EXPECT_NE(decoded.error().message.find("version 7"), std::string::npos);
 }
 
-TEST(OfiHandshake, SomethingElseThanPmstoreIsAVersionMismatch) {
+TEST(Handshake, SomethingElseThanPmstoreIsAVersionMismatch) {
   auto decoded = decode(bytes_of("GET / HTTP/1.1\r\nHost: example\r\n\r\n"));
   ASSERT_FALSE(decoded);
   EXPECT_EQ(decoded.code(), ErrorCode::kVersionMismatch);
 }
 
-TEST(OfiHandshake, FieldsOutOfRangeAreMalformed) {
+TEST(Handshake, FieldsOutOfRangeAreMalformed) {
   const auto expect_malformed = [](auto change) {
     auto message = hello();
     HandshakeHeader header = header_of(message);
@@ -105,7 +105,7 @@ TEST(OfiHandshake, FieldsOutOfRangeAreMalformed) {
 }
 
 // Whatever arrives is either refused or has the lengths that it says.
-TEST(OfiHandshake, DamagedMessagesAreNeverReadBeyondTheirEnd) {
+TEST(Handshake, DamagedMessagesAreNeverReadBeyondTheirEnd) {
   base::Random random(11);
   size_t decoded_count = 0;
   for (int round = 0; round < 20'000; ++round) {
@@ -126,4 +126,4 @@ TEST(OfiHandshake, DamagedMessagesAreNeverReadBeyondTheirEnd) {
 }
 
 }  // namespace
-}  // namespace pmstore::fabric::ofi
+}  // namespace pmstore::fabric::internal

@@ -1,11 +1,11 @@
-#include "fabric/ofi/internal/handshake.h"
+#include "fabric/internal/handshake.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
 
-namespace pmstore::fabric::ofi {
+namespace pmstore::fabric::internal {
 
 Error HandshakeMessage::to_error() const {
   return make_error(refusal, std::string(reinterpret_cast<const char*>(body.data()), body.size()));
@@ -75,4 +75,4 @@ Result<HandshakeMessage> decode(std::span<const std::byte> bytes) {
   return message;
 }
 
-}  // namespace pmstore::fabric::ofi
+}  // namespace pmstore::fabric::internal

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "fabric/device.h"
-#include "fabric/ofi/internal/handshake.h"
-#include "fabric/ofi/internal/ofi_connection.h"
+#include "fabric/internal/handshake.h"
+#include "fabric/internal/polled_connection.h"
 
-namespace pmstore::fabric::ofi {
+namespace pmstore::fabric::internal {
 
 class HandshakeListener : public Listener {
  public:
@@ -28,14 +28,14 @@ class HandshakeListener : public Listener {
   // What accepted connections get; the client's own option is for the client's end.
   static constexpr ConnectionOptions kAcceptedOptions{10'000'000'000};
 
-  HandshakeListener(OfiDevice& device, Uri uri, Acceptor& acceptor);
+  HandshakeListener(PolledDevice& device, Uri uri, Acceptor& acceptor);
 
   // Finds new connections.
   virtual void accept_new() = 0;
   bool full() const { return pending_.size() >= kMaxPending; }
-  void take(std::unique_ptr<OfiConnection> connection);
+  void take(std::unique_ptr<PolledConnection> connection);
 
-  OfiDevice& device_;
+  PolledDevice& device_;
   Uri uri_;
 
  private:
@@ -46,7 +46,7 @@ class HandshakeListener : public Listener {
 
   enum class Stage { kAwaitHello, kAwaitReady, kRefused };
   struct Pending {
-    std::unique_ptr<OfiConnection> connection;
+    std::unique_ptr<PolledConnection> connection;
     uint64_t token;
     uint64_t deadline_ns;
     Stage stage;
@@ -63,4 +63,4 @@ class HandshakeListener : public Listener {
   std::vector<Pending> pending_;
 };
 
-}  // namespace pmstore::fabric::ofi
+}  // namespace pmstore::fabric::internal

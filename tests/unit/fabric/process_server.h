@@ -1,7 +1,7 @@
-// OfiServer: a server of one libfabric provider in a process of its own, for tests of what the
+// ProcessServer: a server over tcp or shm in a process of its own, for tests of what the
 // scenarios cannot see from outside: its memory and its counts are in memory shared with the test.
 //
-// Forked before the test opens a device, so that the child has nothing of libfabric's. It ends with
+// Forked before the test opens a device, so that the child has nothing of it. It ends with
 // the test, also when that is killed.
 #pragma once
 
@@ -20,7 +20,7 @@
 #include "base/executor.h"
 #include "fabric/device.h"
 
-namespace pmstore::fabric::ofi {
+namespace pmstore::fabric {
 
 inline constexpr size_t kServerBytes = 1u << 20;
 inline constexpr size_t kMaxEnds = 64;
@@ -28,16 +28,16 @@ inline constexpr size_t kMaxEnds = 64;
 // The server's answer to every hello but "refuse me".
 struct ServerHello {
   RemoteRegion region;  // kServerBytes; READ and WRITE
-  RemoteRegion extra;   // one page, WRITE; withdrawn by OfiServer::withdraw_extra()
+  RemoteRegion extra;   // one page, WRITE; withdrawn by ProcessServer::withdraw_extra()
 };
 
-class OfiServer {
+class ProcessServer {
  public:
   enum class Order : uint32_t { kNone, kDestroyEnd, kWithdrawExtra, kSendImmediates };
 
   // Listens at `uri`; io() says why if it cannot.
-  OfiServer(const Uri& uri);
-  ~OfiServer();
+  ProcessServer(const Uri& uri);
+  ~ProcessServer();
 
   const Uri& uri() const { return uri_; }
   const std::string& failure() const { return failure_; }
@@ -112,7 +112,7 @@ T must(Result<T> result) {
 }
 
 // A server, and a client device in this process.
-class OfiTest : public testing::TestWithParam<Scheme> {
+class ProcessTest : public testing::TestWithParam<Scheme> {
  protected:
   static constexpr uint64_t kSecond = 1'000'000'000;
 
@@ -132,7 +132,7 @@ class OfiTest : public testing::TestWithParam<Scheme> {
 
   base::RealClock clock_;
   base::Executor executor_{clock_};
-  std::unique_ptr<OfiServer> server_;
+  std::unique_ptr<ProcessServer> server_;
   std::unique_ptr<Device> device_;
   std::vector<std::byte> memory_ = std::vector<std::byte>(kServerBytes);
   std::unique_ptr<MemoryRegion> region_;
@@ -140,4 +140,4 @@ class OfiTest : public testing::TestWithParam<Scheme> {
   ServerHello remote_;
 };
 
-}  // namespace pmstore::fabric::ofi
+}  // namespace pmstore::fabric

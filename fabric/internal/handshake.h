@@ -1,4 +1,4 @@
-// Handshake: the messages by which two ends of an ofi connection introduce themselves.
+// Handshake: the messages by which two ends of a connection between processes introduce themselves.
 //
 //   client                              listener
 //     Hello   {endpoint name, hello}  ->
@@ -8,7 +8,7 @@
 //                                     <-  Welcome {}: the listener's owner has the connection
 //
 // Little endian. The magic, the version and the kind keep their places in every later version, so
-// that any two versions can tell each other apart. docs/fabric-ofi.md has the bytes.
+// that any two versions can tell each other apart. docs/fabric-tcp.md has the bytes.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +19,10 @@
 
 #include "base/result.h"
 
-namespace pmstore::fabric::ofi {
+namespace pmstore::fabric::internal {
 
 inline constexpr uint32_t kHandshakeMagic = 0x46534d50;  // "PMSF"
-inline constexpr uint16_t kHandshakeVersion = 2;
+inline constexpr uint16_t kHandshakeVersion = 3;
 
 enum class MessageKind : uint16_t {
   kHello = 1,
@@ -49,7 +49,7 @@ inline constexpr size_t kMaxMessageBytes =
 
 struct HandshakeMessage {
   MessageKind kind;
-  std::string endpoint;  // shm: where libfabric reaches the sender; tcp: the key of its mailbox
+  std::string endpoint;  // shm: where libfabric reaches the sender; tcp: empty
   std::vector<std::byte> body;
   ErrorCode refusal = ErrorCode::kProtocol;
 
@@ -65,4 +65,4 @@ std::vector<std::byte> encode_refusal(const Error& error);
 // when it is malformed.
 Result<HandshakeMessage> decode(std::span<const std::byte> bytes);
 
-}  // namespace pmstore::fabric::ofi
+}  // namespace pmstore::fabric::internal

@@ -1,10 +1,10 @@
-#include "fabric/ofi/internal/handshake_listener.h"
+#include "fabric/internal/handshake_listener.h"
 
-#include "fabric/ofi/internal/ofi_device.h"
+#include "fabric/internal/polled_device.h"
 
-namespace pmstore::fabric::ofi {
+namespace pmstore::fabric::internal {
 
-HandshakeListener::HandshakeListener(OfiDevice& device, Uri uri, Acceptor& acceptor)
+HandshakeListener::HandshakeListener(PolledDevice& device, Uri uri, Acceptor& acceptor)
     : device_(device), uri_(std::move(uri)), acceptor_(acceptor) {
   device_.add(*this);
 }
@@ -17,7 +17,7 @@ HandshakeListener::~HandshakeListener() {
   }
 }
 
-void HandshakeListener::take(std::unique_ptr<OfiConnection> connection) {
+void HandshakeListener::take(std::unique_ptr<PolledConnection> connection) {
   device_.handshake_started();
   pending_.push_back(Pending{std::move(connection), next_token_++,
                              device_.executor().now_ns() + kTimeoutNs, Stage::kAwaitHello});
@@ -38,7 +38,7 @@ void HandshakeListener::tick(uint64_t now_ns) {
 }
 
 bool HandshakeListener::advance(Pending& pending, uint64_t now_ns) {
-  OfiConnection& connection = *pending.connection;
+  PolledConnection& connection = *pending.connection;
   if (auto message = connection.take_control()) {
     if (pending.stage == Stage::kAwaitHello) {
       if (Status answered = answer_hello(pending, *message); !answered) {
@@ -62,7 +62,7 @@ bool HandshakeListener::advance(Pending& pending, uint64_t now_ns) {
 }
 
 Status HandshakeListener::answer_hello(Pending& pending, std::span<const std::byte> message) {
-  OfiConnection& connection = *pending.connection;
+  PolledConnection& connection = *pending.connection;
   PMSTORE_TRY(HandshakeMessage hello, decode(message));
   if (hello.kind != MessageKind::kHello) {
     return make_error(ErrorCode::kProtocol, "a handshake starts with a hello");
@@ -93,11 +93,11 @@ void HandshakeListener::refuse(Pending& pending, const Error& why, uint64_t now_
 
 void HandshakeListener::complete(Pending& pending) {
   pending.connection->peer_has_linked();
-  OfiConnection::give_away(std::move(pending.connection),
-                           encode({MessageKind::kWelcome, {}, {}, {}}),
-                           [&](std::unique_ptr<Connection> connection) {
-                             acceptor_.on_connected(pending.token, std::move(connection));
-                           });
+  PolledConnection::give_away(std::move(pending.connection),
+                              encode({MessageKind::kWelcome, {}, {}, {}}),
+                              [&](std::unique_ptr<Connection> connection) {
+                                acceptor_.on_connected(pending.token, std::move(connection));
+                              });
 }
 
-}  // namespace pmstore::fabric::ofi
+}  // namespace pmstore::fabric::internal

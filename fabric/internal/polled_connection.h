@@ -1,0 +1,107 @@
+// PolledConnection: what connections between processes (tcp, shm) have in common: the handshake,
+// immediates that come before it is over, and breaking once; see fabric/connection.h.
+//
+// The life of one: handshaking (control messages go through, immediates that arrive are kept), then
+// established, then broken. A derived class adds how bytes travel.
+//
+// Invariant: broken  =>  the transport is closed and nothing is outstanding
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fabric/connection.h"
+#include "fabric/internal/destruction_watch.h"
+
+namespace pmstore::fabric::internal {
+
+class PolledDevice;
+
+struct ConnectionOptions {
+  uint64_t operation_timeout_ns;
+};
+
+constexpr bool is_write(const WorkRequest& request) {
+  return request.op == OpCode::kWrite || request.op == OpCode::kWriteImmediate;
+}
+
+class PolledConnection : public Connection {
+ public:
+  ~PolledConnection() override;
+  PolledConnection(const PolledConnection&) = delete;
+  PolledConnection& operator=(const PolledConnection&) = delete;
+
+  // ---- for the device ----
+  // Takes what has arrived and sends what waits; returns how much it handled. The connection may be
+  // gone afterwards.
+  virtual size_t poll() = 0;
+  // Deadlines, and whatever the transport must look at now and then. It may be gone afterwards.
+  virtual void tick(uint64_t now_ns) = 0;
+  // Breaks it: closes the transport, fails what is outstanding, tells the receiver. Nothing if
+  // broken. It may be gone afterwards.
+  void fail(const Error& why);
+
+  // ---- for the handshake ----
+  virtual bool transport_ready() const = 0;
+  // What the other side needs in order to reach this end.
+  virtual std::string endpoint_name() const { return {}; }
+  // Takes what the other side's endpoint_name() gave.
+  virtual Status link(const std::string&) { return {}; }
+  virtual Status send_control(std::vector<std::byte> message) = 0;
+  std::optional<std::vector<std::byte>> take_control() { return std::exchange(inbox_, {}); }
+  // The other end has linked to this one.
+  virtual void peer_has_linked() {}
+  void set_peer_hello(std::vector<std::byte> hello) { peer_hello_ = std::move(hello); }
+  // The handshake is complete and the receiver is set: delivers the immediates that came early. It
+  // may be gone afterwards.
+  void establish();
+  // Gives `connection` to its new owner, who sets the receiver or destroys it, then tells the peer
+  // and establishes it.
+  template <typename Give>
+  static void give_away(std::unique_ptr<PolledConnection> connection,
+                        std::vector<std::byte> welcome, Give give) {
+    PolledConnection* observed = connection.get();
+    DestructionWatch watch(observed->lifetime_);
+    give(std::move(connection));
+    if (watch.destroyed()) return;
+    if (Status sent = observed->send_control(std::move(welcome)); !sent) {
+      observed->fail(sent.error());
+    } else {
+      observed->establish();
+    }
+  }
+
+ protected:
+  explicit PolledConnection(PolledDevice& device);
+
+  bool closed() const { return broken_ || failing_; }
+  // What post() finds wrong with a batch before anything of it is taken: InvalidArgument,
+  // Unsupported.
+  static Status check(const Batch& batch);
+  void count(const WorkRequest& request) {
+    ++counters_.work_requests;
+    (is_write(request) ? counters_.bytes_written : counters_.bytes_read) += request.bytes;
+  }
+  void receive_control(std::vector<std::byte> message);
+  // An immediate has arrived. The connection may be gone afterwards.
+  void handle_immediate(uint32_t immediate);
+  // Of fail(): from here on nothing moves in or out of anybody's buffers, and nothing is queued.
+  virtual void close_transport() = 0;
+  // Of fail(), after that: takes the next batch that has not completed off the list.
+  virtual Completion* take_outstanding() = 0;
+
+  Lifetime lifetime_;
+  bool established_ = false;
+
+ private:
+  static constexpr size_t kMaxEarly = 1024;
+
+  PolledDevice& device_;
+  bool failing_ = false;
+  std::optional<std::vector<std::byte>> inbox_;
+  std::vector<uint32_t> early_immediates_;
+};
+
+}  // namespace pmstore::fabric::internal

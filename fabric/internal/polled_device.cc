@@ -1,0 +1,175 @@
+#include "fabric/internal/polled_device.h"
+
+#include <algorithm>
+
+#include "fabric/internal/handshake_listener.h"
+
+namespace pmstore::fabric::internal {
+
+namespace {
+
+constexpr uint64_t kTickNs = 1'000'000;
+constexpr uint64_t kHandshakeTickNs = 20'000;
+// Reading the clock costs about as much as an empty poll, so it is not done at each.
+constexpr unsigned kIdlePollsPerLook = 8;
+constexpr unsigned kBusyPollWeight = 1;
+
+}  // namespace
+
+PolledDevice::PolledDevice(base::Executor& executor, Scheme scheme)
+    : Device(executor), scheme_(scheme) {
+  executor_.add_poller(this);
+}
+
+PolledDevice::~PolledDevice() {
+  executor_.remove_poller(this);
+  PMSTORE_CHECK(
+      std::all_of(connections_.begin(), connections_.end(), [](auto* c) { return c == nullptr; }) &&
+          listeners_.empty(),
+      "connections and listeners use their device to the end");
+}
+
+base::Task<Result<std::unique_ptr<Connection>>> PolledDevice::loopback() {
+  co_return make_error(ErrorCode::kUnsupported,
+                       "tcp and shm have no remote atomics, so there is no use for a loopback; "
+                       "choose the lock discipline 'cpu'");
+}
+
+void PolledDevice::remove(PolledConnection& connection) {
+  auto found = std::find(connections_.begin(), connections_.end(), &connection);
+  if (found == connections_.end()) return;
+  if (walking_ > 0) {
+    *found = nullptr;
+  } else {
+    connections_.erase(found);
+  }
+}
+
+void PolledDevice::remove(HandshakeListener& listener) { std::erase(listeners_, &listener); }
+
+template <typename Visit>
+void PolledDevice::for_each_connection(Visit visit) {
+  DestructionWatch watch(lifetime_);
+  ++walking_;
+  for (size_t i = 0; i < connections_.size(); ++i) {
+    if (connections_[i] == nullptr) continue;
+    visit(*connections_[i]);
+    if (watch.destroyed()) return;
+  }
+  if (--walking_ == 0) std::erase(connections_, nullptr);
+}
+
+size_t PolledDevice::poll() {
+  DestructionWatch watch(lifetime_);
+  size_t handled = poll_queues();
+  if (watch.destroyed()) return handled;
+  polls_since_look_ += handled > 0 ? kBusyPollWeight : 2;
+  if (polls_since_look_ >= 2 * kIdlePollsPerLook) {
+    polls_since_look_ = 0;
+    handled += tick();
+  }
+  return handled;
+}
+
+size_t PolledDevice::poll_queues() {
+  size_t handled = 0;
+  for_each_connection([&](PolledConnection& connection) { handled += connection.poll(); });
+  return handled;
+}
+
+size_t PolledDevice::tick() {
+  const uint64_t now_ns = executor_.now_ns();
+  if (now_ns < next_tick_ns_ &&
+      (handshakes_ == 0 || now_ns + kTickNs - kHandshakeTickNs < next_tick_ns_)) {
+    return 0;
+  }
+  next_tick_ns_ = now_ns + kTickNs;
+  DestructionWatch watch(lifetime_);
+  for_each_connection([now_ns](PolledConnection& connection) { connection.tick(now_ns); });
+  if (watch.destroyed()) return 0;
+  for (size_t i = 0; i < listeners_.size(); ++i) listeners_[i]->tick(now_ns);
+  // A handshake makes an executor look again soon instead of falling asleep.
+  return handshakes_ > 0 ? 1 : 0;
+}
+
+base::Task<Result<std::unique_ptr<Connection>>> PolledDevice::connect(Uri uri,
+                                                                      ConnectOptions options) {
+  // Copied here and not in the coroutine, which starts later, when the caller's buffer may be gone.
+  return introduce(std::move(uri), {options.hello.begin(), options.hello.end()}, options.timeout_ns,
+                   options.operation_timeout_ns);
+}
+
+base::Task<Result<HandshakeMessage>> PolledDevice::await_answer(PolledConnection& connection,
+                                                                MessageKind kind,
+                                                                uint64_t deadline_ns,
+                                                                const std::string& where) {
+  for (;;) {
+    // An answer counts even if the listener has closed after it.
+    if (auto message = connection.take_control()) {
+      Result<HandshakeMessage> answer = decode(*message);
+      if (!answer) co_return std::move(answer.error());
+      if (answer->kind == MessageKind::kRefuse) co_return answer->to_error();
+      if (answer->kind == kind) co_return std::move(*answer);
+      co_return make_error(ErrorCode::kProtocol, where + " answered the handshake with nonsense");
+    }
+    if (connection.broken()) co_return connection.why_broken();
+    if (executor_.now_ns() >= deadline_ns) {
+      co_return make_error(ErrorCode::kTimeout,
+                           where + " did not answer the handshake in time; check that it runs");
+    }
+    co_await executor_.sleep_for(kHandshakeTickNs);
+  }
+}
+
+base::Task<Result<std::unique_ptr<Connection>>> PolledDevice::introduce(
+    Uri uri, std::vector<std::byte> hello, uint64_t timeout_ns, uint64_t operation_timeout_ns) {
+  if (uri.scheme != scheme_) {
+    co_return make_error(ErrorCode::kInvalidArgument,
+                         uri.to_string() + " is not an address of the '" +
+                             std::string(scheme_name(scheme_)) + "' device");
+  }
+  if (hello.size() > kMaxHelloBytes) {
+    co_return make_error(ErrorCode::kInvalidArgument, "a hello of " + std::to_string(hello.size()) +
+                                                          " bytes is over the limit of " +
+                                                          std::to_string(kMaxHelloBytes));
+  }
+  struct Busy {
+    PolledDevice& device;
+    explicit Busy(PolledDevice& d) : device(d) { device.handshake_started(); }
+    ~Busy() { device.handshake_ended(); }
+  } busy(*this);
+  const uint64_t deadline_ns = executor_.now_ns() + timeout_ns;
+  const std::string where = uri.to_string();
+  const ConnectionOptions options{operation_timeout_ns};
+  PMSTORE_CO_TRY(std::unique_ptr<PolledConnection> connection, dial(uri, options));
+  while (!connection->transport_ready()) {
+    if (connection->broken()) co_return connection->why_broken();
+    if (executor_.now_ns() >= deadline_ns) {
+      co_return make_error(
+          ErrorCode::kTimeout,
+          where + " does not answer; check the address and that pmstored runs there");
+    }
+    co_await executor_.sleep_for(kHandshakeTickNs);
+  }
+  HandshakeMessage greeting{MessageKind::kHello, connection->endpoint_name(), std::move(hello), {}};
+  std::vector<std::byte> encoded = encode(greeting);
+  PMSTORE_CO_TRY_STATUS(connection->send_control(std::move(encoded)));
+  base::Task<Result<HandshakeMessage>> accepting =
+      await_answer(*connection, MessageKind::kAccept, deadline_ns, where);
+  Result<HandshakeMessage> answer = co_await std::move(accepting);
+  if (!answer) co_return std::move(answer.error());
+  PMSTORE_CO_TRY_STATUS(connection->link(answer->endpoint));
+  connection->peer_has_linked();
+  connection->set_peer_hello(std::move(answer->body));
+  HandshakeMessage ready{MessageKind::kReady, {}, {}, {}};
+  encoded = encode(ready);
+  PMSTORE_CO_TRY_STATUS(connection->send_control(std::move(encoded)));
+  base::Task<Result<HandshakeMessage>> welcoming =
+      await_answer(*connection, MessageKind::kWelcome, deadline_ns, where);
+  Result<HandshakeMessage> welcome = co_await std::move(welcoming);
+  if (!welcome) co_return std::move(welcome.error());
+  connection->establish();
+  co_return std::unique_ptr<Connection>(std::move(connection));
+}
+
+}  // namespace pmstore::fabric::internal

@@ -1,0 +1,148 @@
+#include "fabric/tcp/internal/socket.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+namespace pmstore::fabric::tcp {
+
+namespace {
+
+constexpr int kBacklog = 256;
+constexpr const char* kFilesRemedy = "check the limit of open files";
+
+// Each request is worth a packet of its own; what belongs together is sent together.
+void send_at_once(int fd) {
+  const int on = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+Result<Socket> open_socket(int family) {
+  const int fd = ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) {
+    return make_error(ErrorCode::kIo, std::string("cannot open a socket: ") + strerror(errno) +
+                                          "; " + kFilesRemedy);
+  }
+  return Socket(fd);
+}
+
+// A port of this host that nobody listens at may be given to the very socket that connects there.
+bool is_its_own_peer(int fd) {
+  sockaddr_storage own{};
+  sockaddr_storage peer{};
+  socklen_t own_bytes = sizeof own;
+  socklen_t peer_bytes = sizeof peer;
+  return getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_bytes) == 0 &&
+         getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_bytes) == 0 &&
+         own_bytes == peer_bytes && std::memcmp(&own, &peer, own_bytes) == 0;
+}
+
+}  // namespace
+
+Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t port, bool to_listen) {
+  std::string node = host;
+  if (node.size() > 2 && node.front() == '[' && node.back() == ']') {
+    node = node.substr(1, node.size() - 2);
+  }
+  const std::string service = std::to_string(port);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV | (to_listen ? AI_PASSIVE : 0);
+  addrinfo* found = nullptr;
+  const int code = getaddrinfo(node.c_str(), service.c_str(), &hints, &found);
+  if (code != 0) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "no address for tcp://" + host + ":" + service + ": " + gai_strerror(code) +
+                          "; check that the name resolves and that this host has a route to it");
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owned(found, freeaddrinfo);
+  std::vector<SocketAddress> addresses;
+  for (const addrinfo* info = found; info != nullptr; info = info->ai_next) {
+    if (info->ai_family != AF_INET && info->ai_family != AF_INET6) continue;
+    SocketAddress address{};
+    std::memcpy(&address.storage, info->ai_addr, info->ai_addrlen);
+    address.bytes = info->ai_addrlen;
+    addresses.push_back(address);
+  }
+  std::stable_partition(addresses.begin(), addresses.end(), [](const SocketAddress& address) {
+    return address.storage.ss_family == AF_INET;
+  });
+  return addresses;
+}
+
+Socket::Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+
+Socket& Socket::operator=(Socket&& other) noexcept {
+  if (this != &other) {
+    close();
+    fd_ = std::exchange(other.fd_, -1);
+  }
+  return *this;
+}
+
+Socket::~Socket() { close(); }
+
+void Socket::close() {
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+}
+
+Result<Socket> Socket::listen(const SocketAddress& address) {
+  PMSTORE_TRY(Socket socket, open_socket(address.storage.ss_family));
+  const int on = 1;
+  setsockopt(socket.fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (bind(socket.fd_, reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) != 0 ||
+      ::listen(socket.fd_, kBacklog) != 0) {
+    return make_error(ErrorCode::kIo, strerror(errno));
+  }
+  return socket;
+}
+
+Result<Socket> Socket::connect(const SocketAddress& address) {
+  PMSTORE_TRY(Socket socket, open_socket(address.storage.ss_family));
+  send_at_once(socket.fd_);
+  if (::connect(socket.fd_, reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) !=
+          0 &&
+      errno != EINPROGRESS) {
+    return make_error(ErrorCode::kDisconnected, strerror(errno));
+  }
+  return socket;
+}
+
+std::optional<Socket> Socket::accept() {
+  const int fd = accept4(fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  if (fd < 0) return std::nullopt;
+  send_at_once(fd);
+  return Socket(fd);
+}
+
+Result<bool> Socket::connected() const {
+  pollfd wanted{fd_, POLLOUT, 0};
+  if (::poll(&wanted, 1, 0) <= 0) return false;
+  int code = 0;
+  socklen_t bytes = sizeof code;
+  if (getsockopt(fd_, SOL_SOCKET, SO_ERROR, &code, &bytes) != 0) code = errno;
+  if (code == 0 && is_its_own_peer(fd_)) code = ECONNREFUSED;
+  if (code != 0) return make_error(ErrorCode::kDisconnected, strerror(code));
+  return true;
+}
+
+Result<uint16_t> Socket::port() const {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  if (getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) {
+    return make_error(ErrorCode::kIo, strerror(errno));
+  }
+  return ntohs(address.ss_family == AF_INET6
+                   ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                   : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+}  // namespace pmstore::fabric::tcp

@@ -1,0 +1,53 @@
+// Socket: a TCP socket that never blocks, and the addresses that a name stands for. Set-up only.
+// One thread.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace pmstore::fabric::tcp {
+
+struct SocketAddress {
+  sockaddr_storage storage;
+  socklen_t bytes;
+};
+
+// IPv4 first where a name has both. InvalidArgument when there is none. May ask a name server, and
+// wait for it as long as that takes (resolv.conf(5)).
+Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t port, bool to_listen);
+
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int fd) : fd_(fd) {}
+  Socket(Socket&& other) noexcept;
+  Socket& operator=(Socket&& other) noexcept;
+  ~Socket();
+
+  // Io when the address is in use or not ours.
+  static Result<Socket> listen(const SocketAddress& address);
+  // Begins to connect. Io when there is no descriptor left, Disconnected when there is no way.
+  static Result<Socket> connect(const SocketAddress& address);
+
+  // The next client; nothing when there is none.
+  std::optional<Socket> accept();
+  // True once connected, false: ask again. Disconnected, with the reason only as its message.
+  Result<bool> connected() const;
+  // The port that a listening socket really has.
+  Result<uint16_t> port() const;
+
+  int fd() const { return fd_; }
+  bool open() const { return fd_ >= 0; }
+  void close();
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace pmstore::fabric::tcp

@@ -1,0 +1,80 @@
+// TcpDevice: the device for tcp://HOST:PORT. See fabric/device.h.
+//
+// One or two connections are read at every poll: that costs no more than asking whether there is
+// something. With more, an epoll set says which to read.
+#pragma once
+
+#include <unordered_map>
+#include <vector>
+
+#include "fabric/internal/polled_device.h"
+#include "fabric/tcp/internal/tcp_connection.h"
+
+namespace pmstore::fabric::tcp {
+
+class TcpDevice;
+
+class TcpRegion final : public MemoryRegion {
+ public:
+  TcpRegion(TcpDevice& device, std::span<std::byte> memory, Access access, uint64_t key);
+  ~TcpRegion() override;
+
+  // Where these bytes are; null when they are not all in the region, or the right is not granted.
+  std::byte* grant(uint64_t address, uint32_t bytes, Access right) const {
+    const uint64_t offset = address - remote_.address;
+    const bool inside = offset <= remote_.bytes && bytes <= remote_.bytes - offset;
+    return inside && has(access_, right) ? memory_.data() + offset : nullptr;
+  }
+
+ private:
+  TcpDevice& device_;
+};
+
+class TcpDevice final : public internal::PolledDevice {
+ public:
+  static Result<std::unique_ptr<Device>> open(base::Executor& executor);
+  ~TcpDevice() override;
+
+  // InvalidArgument when the memory is empty. Access::kRemoteAtomic is taken and has no effect:
+  // Capabilities::atomics is kNone.
+  Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> memory,
+                                                        Access access) override;
+  Result<std::unique_ptr<Listener>> listen(const Uri& uri, Acceptor& acceptor) override;
+
+  // ---- for regions and connections ----
+  const TcpRegion* find(uint64_t key) const {
+    const auto found = regions_.find(key);
+    return found == regions_.end() ? nullptr : found->second;
+  }
+  void withdraw(const TcpRegion& region);
+  void watch(int fd, TcpConnection& connection);
+  void forget(int fd, TcpConnection& connection);
+  void add_dirty(TcpConnection& connection) { dirty_.push_back(&connection); }
+
+ protected:
+  Result<std::unique_ptr<internal::PolledConnection>> dial(
+      const Uri& uri, const internal::ConnectionOptions& options) override;
+  size_t poll_queues() override;
+
+ private:
+  // Above this many connections one more system call is cheaper than one for each.
+  static constexpr size_t kReadAll = 2;
+  static constexpr int kMaxReady = 64;
+
+  struct Watched {
+    TcpConnection* connection;
+    int fd;
+  };
+
+  explicit TcpDevice(base::Executor& executor);
+  void flush_dirty();
+  size_t poll_ready();
+  bool is_watched(const TcpConnection* connection) const;
+
+  int epoll_fd_ = -1;
+  std::unordered_map<uint64_t, const TcpRegion*> regions_;
+  std::vector<Watched> watched_;
+  std::vector<TcpConnection*> dirty_;  // have something to send
+};
+
+}  // namespace pmstore::fabric::tcp

@@ -1,0 +1,42 @@
+#include "fabric/tcp/internal/tcp_listener.h"
+
+#include "fabric/tcp/internal/tcp_device.h"
+
+namespace pmstore::fabric::tcp {
+
+TcpListener::TcpListener(TcpDevice& device, Uri uri, Acceptor& acceptor, Socket socket)
+    : HandshakeListener(device, std::move(uri), acceptor),
+      tcp_(device),
+      socket_(std::move(socket)) {}
+
+Result<std::unique_ptr<Listener>> TcpListener::open(TcpDevice& device, const Uri& uri,
+                                                    Acceptor& acceptor) {
+  if (uri.scheme != Scheme::kTcp) {
+    return make_error(ErrorCode::kInvalidArgument, uri.to_string() + " is not a tcp address");
+  }
+  const auto failed = [&](const Error& why) {
+    return make_error(ErrorCode::kIo, "cannot listen at " + uri.to_string() + ": " + why.message +
+                                          "; choose a free port and an address of this host");
+  };
+  Result<std::vector<SocketAddress>> addresses = resolve(uri.name, uri.port, true);
+  if (!addresses) return failed(addresses.error());
+  if (addresses->empty()) return failed(make_error(ErrorCode::kIo, "it has no IP address"));
+  Result<Socket> socket = Socket::listen(addresses->front());
+  if (!socket) return failed(socket.error());
+  Uri actual = uri;
+  Result<uint16_t> port = socket->port();
+  if (!port) return failed(port.error());
+  actual.port = *port;
+  return std::unique_ptr<Listener>(
+      new TcpListener(device, std::move(actual), acceptor, std::move(*socket)));
+}
+
+void TcpListener::accept_new() {
+  while (std::optional<Socket> client = socket_.accept()) {
+    // One too many is turned away at once, by closing.
+    if (full()) continue;
+    take(std::make_unique<TcpConnection>(tcp_, std::move(*client), kAcceptedOptions));
+  }
+}
+
+}  // namespace pmstore::fabric::tcp
