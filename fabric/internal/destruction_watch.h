@@ -32,7 +32,8 @@ class Lifetime {
 class DestructionWatch {
  public:
   explicit DestructionWatch(Lifetime& lifetime) : state_(lifetime.state_) { ++state_->watches; }
-  // Not inline: where watches nest, g++ 12 would have the inner one delete what the outer one reads.
+  // Not inline: where watches nest, g++ 12 takes the inner one's delete
+  // for one of what the outer one reads.
   [[gnu::noinline]] ~DestructionWatch() {
     if (--state_->watches == 0 && state_->over) delete state_;
   }

@@ -1,9 +1,10 @@
+#include "fabric/internal/handshake.h"
+
 #include <gtest/gtest.h>
 
 #include <cstring>
 
 #include "base/random.h"
-#include "fabric/internal/handshake.h"
 
 namespace pmstore::fabric::internal {
 namespace {

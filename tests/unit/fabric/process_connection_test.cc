@@ -323,8 +323,7 @@ TEST_P(ProcessConnection, AViolationIsAnAccessErrorOrADisconnectAndTheTargetServ
   ASSERT_TRUE(violator->connection->post(bad, &completion));
   ASSERT_TRUE(run_until([&] { return violator->disconnects.size() == 1; }));
   EXPECT_FALSE(completion.ok());
-  EXPECT_EQ(violator->disconnects[0].code,
-            ErrorCode::kAccess);
+  EXPECT_EQ(violator->disconnects[0].code, ErrorCode::kAccess);
   ASSERT_TRUE(run_until([&] { return server_->disconnects(0) == 1; }));
   EXPECT_EQ(server_->disconnects(1), 0u);
   Batch good;

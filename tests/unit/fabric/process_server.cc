@@ -192,8 +192,8 @@ void ProcessTest::TearDown() {
 }
 
 Result<std::unique_ptr<Connection>> ProcessTest::dial(const Uri& uri, uint64_t timeout_ns,
-                                                  uint64_t operation_timeout_ns,
-                                                  std::span<const std::byte> hello) {
+                                                      uint64_t operation_timeout_ns,
+                                                      std::span<const std::byte> hello) {
   return executor_.run(device_->connect(uri, {hello, timeout_ns, operation_timeout_ns}));
 }
 
