@@ -1,5 +1,4 @@
-// Connection: one reliable connection (an RC queue pair, a socket, a libfabric peer, an in-process
-// channel).
+// Connection: one reliable connection (an RC queue pair, a socket, an in-process channel).
 //
 // Threads: belongs to its device's executor. Completions and receptions are delivered from that
 // executor's polling, never from inside post(). Bounded: every posted batch completes within the
