@@ -5,4 +5,6 @@ list(APPEND PMSTORE_FABRIC_SOURCES
   tcp/internal/tcp_connection_datapath.cc
   tcp/internal/tcp_device.cc
   tcp/internal/tcp_listener.cc
+  tcp/internal/wire.cc
+  tcp/internal/wire_datapath.cc
   tcp/tcp_device.cc)

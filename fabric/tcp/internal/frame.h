@@ -1,12 +1,9 @@
-// What travels on a tcp connection: handshake messages (fabric/internal/handshake.h) and frames,
-// one after the other, little endian. A handshake message begins with its magic, which is no
-// frame's first word.
+// What travels on a wire (fabric/tcp/internal/wire.h): frames, one after the other, little endian.
+// The header of a kHandshake frame keeps its places in every later version.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-
-#include "fabric/internal/handshake.h"
 
 namespace pmstore::fabric::tcp {
 
@@ -16,7 +13,9 @@ enum class FrameKind : uint8_t {
   kRead = 3,            // asks for `bytes` from there
   kReadData = 4,        // the answer: `bytes` of data follow
   kDone = 5,            // the next `bytes` requests that asked for it are done (nothing follows)
-  kRefused = 6,         // a request was not granted; the sender closes the connection behind it
+  kRefused = 6,         // a request was not granted; the sender has closed its end
+  kClosed = 7,          // the sender has closed its end of the connection
+  kHandshake = 8,  // a handshake message of `bytes` follows; the first one opens the connection
 };
 
 inline constexpr uint8_t kAnswerWhenDone = 1;  // a flag of kWrite and kWriteImmediate
@@ -26,16 +25,16 @@ struct FrameHeader {
   uint8_t flags;
   uint16_t zero;
   uint32_t bytes;
+  uint32_t channel;  // which connection of the wire, counted from 1 by the end that dialed
+  uint32_t immediate;
   uint64_t address;
   uint64_t key;
-  uint32_t immediate;
-  uint32_t zero_too;
 };
-static_assert(sizeof(FrameHeader) == 32 && offsetof(FrameHeader, address) == 8);
-static_assert((internal::kHandshakeMagic & 0xff) > static_cast<uint8_t>(FrameKind::kRefused));
+static_assert(sizeof(FrameHeader) == 32 && offsetof(FrameHeader, channel) == 8);
 
-// Requests of one end that are to be answered (READs, and batches that end with a WRITE and have a
-// Completion): so many may be under way, and so many answers the other end has room for.
+// Requests of one end of a connection that are to be answered (READs, and batches that end with a
+// WRITE and have a Completion): so many may be under way, and so many answers the other end has
+// room for.
 inline constexpr uint32_t kMaxUnanswered = 1024;
 
 }  // namespace pmstore::fabric::tcp

@@ -1,12 +1,14 @@
-// FrameSender: what waits to be sent on one socket, in order. It does not copy what frames carry:
-// bodies are sent from where they are, and must stay there until then.
+// FrameSender: what one connection has to send on its wire, in order. It does not copy what frames
+// carry: bodies are sent from where they are, and must stay there until then.
 //
-// One thread. Never blocks; no allocation after construction, but for handshake messages.
+// One thread. No allocation after construction, but for handshake messages.
 //
 // Invariants:
-//   requests() counts the entries that were pushed as requests; it is at most kMaxRequests
+//   requests() and answers() count the entries that were pushed as such
 //   of the first entry, sent_ bytes have gone; of the others nothing
 #pragma once
+
+#include <sys/uio.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -22,13 +24,16 @@ class FrameSender {
  public:
   static constexpr uint32_t kMaxRequests = 512;
 
-  FrameSender();
+  // All frames are of connection `channel`.
+  explicit FrameSender(uint32_t channel);
 
   bool empty() const { return size_ == 0; }
   uint32_t requests() const { return requests_; }
   uint32_t answers() const { return answers_; }
-  // So many bytes have gone since construction.
-  uint64_t sent_bytes() const { return total_sent_; }
+  // A frame has begun to leave: it must leave whole before any other of the wire.
+  bool mid_frame() const { return sent_ > 0; }
+  // In the wire's list of those that have something to send.
+  bool listed = false;
 
   // A request of ours; the caller has seen that there is room.
   void push_request(const FrameHeader& header, const std::byte* body, uint32_t body_bytes);
@@ -37,23 +42,29 @@ class FrameSender {
                    const MemoryRegion* source);
   // Says that one more request is done.
   void push_done();
-  void push_control(std::vector<std::byte> message);
+  void push_handshake(std::vector<std::byte> message);
+  // Tells that this end of connection `channel` is closed: kRefused or kClosed. False: no room.
+  bool push_closed(FrameKind kind, uint32_t channel);
 
-  // Sends what the socket takes. 0, or the errno of a socket that is broken.
-  int flush(int fd);
+  // Adds what is next to `pieces` while there is room for two; returns how many bytes that is,
+  // as does gathered().
+  size_t gather(std::vector<iovec>& pieces, size_t max_pieces);
+  size_t gathered() const { return gathered_; }
+  // So many of those bytes have gone.
+  void count_sent(size_t bytes);
+
   // Something of `region` waits to be sent.
   bool sends_from(const MemoryRegion& region) const;
-  void clear();
+  // Forgets everything but the rest of a frame that has begun to leave, of which it makes a copy.
+  void abandon();
 
  private:
-  // Handshakes are two messages at most, a refusal one frame.
+  // Handshakes are two messages at most, and closing is one.
   static constexpr uint32_t kCapacity = kMaxRequests + kMaxUnanswered + 16;
-  static constexpr int kMaxPieces = 64;
 
   enum class What : uint8_t { kRequest, kAnswer, kOther };
   struct Entry {
     FrameHeader header;
-    uint32_t header_bytes;  // 0: a handshake message has none
     uint32_t body_bytes;
     const std::byte* body;
     const MemoryRegion* source;
@@ -63,16 +74,16 @@ class FrameSender {
   Entry& at(uint32_t i) { return entries_[(head_ + i) % kCapacity]; }
   const Entry& at(uint32_t i) const { return entries_[(head_ + i) % kCapacity]; }
   void push(const Entry& entry);
-  void count_sent(size_t bytes);
 
+  const uint32_t channel_;
   std::vector<Entry> entries_;  // ring
   uint32_t head_ = 0;
   uint32_t size_ = 0;
   uint32_t requests_ = 0;
   uint32_t answers_ = 0;
   size_t sent_ = 0;
-  uint64_t total_sent_ = 0;
-  std::deque<std::vector<std::byte>> control_;  // kept to the end
+  size_t gathered_ = 0;
+  std::deque<std::vector<std::byte>> owned_;  // handshake messages, the rest of a frame
 };
 
 }  // namespace pmstore::fabric::tcp

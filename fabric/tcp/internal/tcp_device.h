@@ -1,7 +1,8 @@
 // TcpDevice: the device for tcp://HOST:PORT. See fabric/device.h.
 //
-// One or two connections are read at every poll: that costs no more than asking whether there is
-// something. With more, an epoll set says which to read.
+// Connections of this device to one server share a wire. One or two wires are read at every poll:
+// that costs no more than asking whether there is something. With more, an epoll set says which to
+// read.
 #pragma once
 
 #include <unordered_map>
@@ -47,9 +48,14 @@ class TcpDevice final : public internal::PolledDevice {
     return found == regions_.end() ? nullptr : found->second;
   }
   void withdraw(const TcpRegion& region);
-  void watch(int fd, TcpConnection& connection);
-  void forget(int fd, TcpConnection& connection);
-  void add_dirty(TcpConnection& connection) { dirty_.push_back(&connection); }
+  void watch(int fd, Wire& wire);
+  void forget(int fd, Wire& wire);
+  void add_dirty(Wire& wire) { dirty_.push_back(&wire); }
+  // A client's socket. One too many that has no connections is closed at once.
+  void adopt(Socket socket, TcpListener& listener);
+  void forget_listener(const TcpListener& listener);
+  // Closes sockets of clients that have had no connection for a while.
+  void close_idle_wires(uint64_t now_ns);
 
  protected:
   Result<std::unique_ptr<internal::PolledConnection>> dial(
@@ -61,20 +67,20 @@ class TcpDevice final : public internal::PolledDevice {
   static constexpr size_t kReadAll = 2;
   static constexpr int kMaxReady = 64;
 
-  struct Watched {
-    TcpConnection* connection;
-    int fd;
-  };
+  static constexpr size_t kMaxWires = 1024;  // of clients
+  static constexpr uint64_t kIdleNs = 5'000'000'000;
 
   explicit TcpDevice(base::Executor& executor);
   void flush_dirty();
-  size_t poll_ready();
-  bool is_watched(const TcpConnection* connection) const;
+  size_t read_all();
+  size_t read_ready();
+  void reap();
 
   int epoll_fd_ = -1;
   std::unordered_map<uint64_t, const TcpRegion*> regions_;
-  std::vector<Watched> watched_;
-  std::vector<TcpConnection*> dirty_;  // have something to send
+  std::vector<std::unique_ptr<Wire>> wires_;
+  std::vector<Wire*> watched_;  // can be read
+  std::vector<Wire*> dirty_;    // have something to send
 };
 
 }  // namespace pmstore::fabric::tcp

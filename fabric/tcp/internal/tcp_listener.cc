@@ -31,12 +31,16 @@ Result<std::unique_ptr<Listener>> TcpListener::open(TcpDevice& device, const Uri
       new TcpListener(device, std::move(actual), acceptor, std::move(*socket)));
 }
 
+TcpListener::~TcpListener() { tcp_.forget_listener(*this); }
+
 void TcpListener::accept_new() {
-  while (std::optional<Socket> client = socket_.accept()) {
-    // One too many is turned away at once, by closing.
-    if (full()) continue;
-    take(std::make_unique<TcpConnection>(tcp_, std::move(*client), kAcceptedOptions));
-  }
+  while (std::optional<Socket> client = socket_.accept()) tcp_.adopt(std::move(*client), *this);
+  tcp_.close_idle_wires(tcp_.executor().now_ns());
+}
+
+std::unique_ptr<TcpConnection> TcpListener::accept(Wire& wire, uint32_t channel) {
+  if (full()) return nullptr;
+  return std::make_unique<TcpConnection>(tcp_, wire, channel, kAcceptedOptions);
 }
 
 }  // namespace pmstore::fabric::tcp

@@ -3,6 +3,7 @@
 
 #include "fabric/internal/handshake_listener.h"
 #include "fabric/tcp/internal/socket.h"
+#include "fabric/tcp/internal/tcp_connection.h"
 
 namespace pmstore::fabric::tcp {
 
@@ -13,6 +14,12 @@ class TcpListener final : public internal::HandshakeListener {
   // Io when the address is in use or not ours.
   static Result<std::unique_ptr<Listener>> open(TcpDevice& device, const Uri& uri,
                                                 Acceptor& acceptor);
+  ~TcpListener() override;
+
+  // ---- for wires ----
+  // A new connection; null when there are too many handshakes under way.
+  std::unique_ptr<TcpConnection> accept(Wire& wire, uint32_t channel);
+  void adopt(std::unique_ptr<TcpConnection> connection) { take(std::move(connection)); }
 
  protected:
   void accept_new() override;

@@ -1,6 +1,7 @@
 // What an established connection does: limits, order, deadlines, and being destroyed at awkward
 // moments.
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <cstring>
 
@@ -297,6 +298,34 @@ TEST_P(ProcessConnection, ASilentPeerFailsEverythingOnceAndInOrder) {
     EXPECT_FALSE(completion->ok());
   }
   EXPECT_FALSE(run_until([&] { return client_->disconnects.size() > 1; }, 20'000'000));
+}
+
+int sockets() {
+  int count = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    int type = 0;
+    socklen_t bytes = sizeof type;
+    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0) ++count;
+  }
+  return count;
+}
+
+// Not over what the silent one had: that may lead to a host that is gone.
+TEST_P(ProcessConnection, AfterASilentPeerANewConnectionIsMadeAfresh) {
+  connect();
+  std::unique_ptr<ClientEnd> bystander = std::move(client_);
+  connect(100'000'000);
+  const int before = sockets();
+  server_->pause();
+  Batch batch;
+  batch.read(local(0, 64), remote_.region.at(0));
+  EXPECT_FALSE(execute(batch));
+  EXPECT_EQ(client_->disconnects.size(), 1u);
+  server_->resume();
+  connect();
+  EXPECT_TRUE(execute(batch));
+  EXPECT_EQ(sockets(), GetParam() == Scheme::kTcp ? before + 1 : before);
+  EXPECT_FALSE(bystander->connection->broken());
 }
 
 // Unsignaled batches that cannot be sent must not wait for ever either.

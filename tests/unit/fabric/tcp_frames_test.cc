@@ -23,9 +23,16 @@ constexpr size_t kBytes = 1u << 20;
 // The listener's side: one connection.
 struct Served final : Acceptor, Receiver {
   std::unique_ptr<Connection> connection;
+  std::vector<std::unique_ptr<Connection>> kept;
   std::vector<uint32_t> immediates;
   std::optional<Error> disconnected;
   int hellos = 0;
+
+  void keep() {
+    if (!connection) return;
+    connection->set_receiver(nullptr);
+    kept.push_back(std::move(connection));
+  }
 
   Result<std::vector<std::byte>> on_hello(uint64_t, std::span<const std::byte>) override {
     ++hellos;
@@ -56,6 +63,7 @@ class TcpFrames : public testing::Test {
   void TearDown() override {
     hang_up();
     served_.connection.reset();
+    served_.kept.clear();
     region_.reset();
     listener_.reset();
   }
@@ -89,8 +97,12 @@ class TcpFrames : public testing::Test {
   void send_bytes(const void* bytes, size_t count) {
     ASSERT_EQ(::send(socket_, bytes, count, MSG_NOSIGNAL), static_cast<ssize_t>(count));
   }
-  void send_message(const std::vector<std::byte>& message) {
-    send_bytes(message.data(), message.size());
+  void send_message(const std::vector<std::byte>& message, uint32_t channel = 1) {
+    FrameHeader header{};
+    header.kind = FrameKind::kHandshake;
+    header.bytes = static_cast<uint32_t>(message.size());
+    header.channel = channel;
+    send_frame(header, {reinterpret_cast<const char*>(message.data()), message.size()});
   }
   void send_frame(const FrameHeader& header, const std::string& body = {}) {
     std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
@@ -115,17 +127,22 @@ class TcpFrames : public testing::Test {
     if (bytes.size() == sizeof header) std::memcpy(&header, bytes.data(), sizeof header);
     return header;
   }
-  Result<internal::HandshakeMessage> receive_message(size_t body) {
-    const std::string bytes = receive_bytes(sizeof(internal::HandshakeHeader) + body);
+  Result<internal::HandshakeMessage> receive_message(uint32_t channel = 1) {
+    const FrameHeader header = receive_frame();
+    EXPECT_EQ(header.kind, FrameKind::kHandshake);
+    EXPECT_EQ(header.channel, channel);
+    const std::string bytes = receive_bytes(header.bytes);
     return internal::decode(std::as_bytes(std::span(bytes)));
   }
-  void shake_hands() {
-    send_message(internal::encode({internal::MessageKind::kHello, {}, {}, {}}));
-    auto accept = receive_message(3);
+  // The connection that was there before is kept, but nobody hears of it.
+  void shake_hands(uint32_t channel = 1) {
+    served_.keep();
+    send_message(internal::encode({internal::MessageKind::kHello, {}, {}, {}}), channel);
+    auto accept = receive_message(channel);
     ASSERT_TRUE(accept) << accept.error().to_string();
     ASSERT_EQ(accept->kind, internal::MessageKind::kAccept);
-    send_message(internal::encode({internal::MessageKind::kReady, {}, {}, {}}));
-    auto welcome = receive_message(0);
+    send_message(internal::encode({internal::MessageKind::kReady, {}, {}, {}}), channel);
+    auto welcome = receive_message(channel);
     ASSERT_TRUE(welcome) << welcome.error().to_string();
     ASSERT_NE(served_.connection, nullptr);
   }
@@ -135,6 +152,7 @@ class TcpFrames : public testing::Test {
     header.kind = kind;
     header.flags = flags;
     header.bytes = bytes;
+    header.channel = 1;
     header.address = region_->remote().at(offset).address;
     header.key = region_->remote().key;
     return header;
@@ -223,20 +241,22 @@ TEST_F(TcpFrames, AReadGetsItsBytes) {
   EXPECT_EQ(receive_bytes(7), "durable");
 }
 
-TEST_F(TcpFrames, NothingIsWrittenBeforeTheHandshakeIsOver) {
+TEST_F(TcpFrames, NothingIsWrittenBeforeAHello) {
   send_frame(frame(FrameKind::kWrite, 5, 0), "early");
-  auto refusal = receive_message(
-      std::strlen("the peer does not speak pmstore's handshake; check the address"));
-  ASSERT_TRUE(refusal) << refusal.error().to_string();
-  EXPECT_EQ(refusal->kind, internal::MessageKind::kRefuse);
-  EXPECT_EQ(refusal->to_error().code, ErrorCode::kVersionMismatch);
+  EXPECT_EQ(receive_bytes(1), "") << "closed without a word";
   EXPECT_EQ(memory_[0], std::byte{0});
   EXPECT_EQ(served_.hellos, 0);
 }
 
+TEST_F(TcpFrames, SomethingElseThanPmstoreIsClosed) {
+  const std::string text = "GET / HTTP/1.1\r\nHost: example\r\n\r\n";
+  send_bytes(text.data(), text.size());
+  EXPECT_EQ(receive_bytes(1), "");
+}
+
 TEST_F(TcpFrames, NothingIsWrittenBetweenHelloAndReady) {
   send_message(internal::encode({internal::MessageKind::kHello, {}, {}, {}}));
-  ASSERT_TRUE(receive_message(3));
+  ASSERT_TRUE(receive_message());
   send_frame(frame(FrameKind::kWrite, 5, 0), "early");
   run_a_while();
   EXPECT_EQ(memory_[0], std::byte{0});
@@ -247,12 +267,10 @@ TEST_F(TcpFrames, AnotherVersionIsToldSo) {
   auto hello = internal::encode({internal::MessageKind::kHello, {}, {}, {}});
   hello[4] = std::byte{99};
   send_message(hello);
-  const std::string header = receive_bytes(sizeof(internal::HandshakeHeader));
-  ASSERT_EQ(header.size(), sizeof(internal::HandshakeHeader));
-  internal::HandshakeHeader refusal;
-  std::memcpy(&refusal, header.data(), sizeof refusal);
-  EXPECT_EQ(refusal.kind, static_cast<uint16_t>(internal::MessageKind::kRefuse));
-  EXPECT_EQ(refusal.error_code, static_cast<uint32_t>(ErrorCode::kVersionMismatch));
+  auto refusal = receive_message();
+  ASSERT_TRUE(refusal) << refusal.error().to_string();
+  EXPECT_EQ(refusal->kind, internal::MessageKind::kRefuse);
+  EXPECT_EQ(refusal->to_error().code, ErrorCode::kVersionMismatch);
 }
 
 TEST_F(TcpFrames, AForbiddenRequestIsRefusedAndChangesNothing) {
@@ -271,11 +289,12 @@ TEST_F(TcpFrames, AReadOfNoBytesIsRefused) {
 
 TEST_F(TcpFrames, WhatNobodyAskedForCostsTheConnection) {
   for (const FrameKind kind :
-       {FrameKind::kReadData, FrameKind::kDone, FrameKind{0}, FrameKind{7}, FrameKind{255}}) {
+       {FrameKind::kReadData, FrameKind::kDone, FrameKind{0}, FrameKind{9}, FrameKind{255}}) {
     shake_hands();
     FrameHeader header{};
     header.kind = kind;
     header.bytes = 1;
+    header.channel = 1;
     send_frame(header, "x");
     expect_cut_off(ErrorCode::kProtocol);
     served_.disconnected.reset();
@@ -302,6 +321,7 @@ TEST_F(TcpFrames, AnswersOfTheWrongSizeOrKindCostTheConnection) {
   EXPECT_EQ(receive_frame().kind, FrameKind::kRead);
   FrameHeader answer{};
   answer.kind = FrameKind::kReadData;
+  answer.channel = 1;
   answer.bytes = 17;
   send_frame(answer, std::string(17, 'z'));
   expect_cut_off(ErrorCode::kProtocol);
@@ -320,6 +340,7 @@ TEST_F(TcpFrames, ADoneDoesNotAnswerARead) {
   EXPECT_EQ(receive_frame().kind, FrameKind::kRead);
   FrameHeader answer{};
   answer.kind = FrameKind::kDone;
+  answer.channel = 1;
   answer.bytes = 1;
   send_frame(answer);
   expect_cut_off(ErrorCode::kProtocol);
@@ -369,6 +390,7 @@ TEST_F(TcpFrames, DamagedFramesNeverReachBeyondTheRegion) {
     for (int i = 0; i < 4 && !served_.disconnected; ++i) {
       FrameHeader header{};
       header.kind = static_cast<FrameKind>(1 + random.below(3));
+      header.channel = 1;
       header.bytes = static_cast<uint32_t>(1 + random.below(600));
       header.address = middle->remote().at(random.below(4096)).address;
       header.key = middle->remote().key;
@@ -418,6 +440,150 @@ TEST_F(TcpFrames, WhatOneTurnPostsLeavesTogetherAndInOrder) {
     EXPECT_EQ(header.kind, FrameKind::kWriteImmediate);
     EXPECT_EQ(header.immediate, i);
   }
+}
+
+// ---- connections that share a wire ----
+
+TEST_F(TcpFrames, AViolationCostsItsOwnConnectionOnly) {
+  shake_hands(1);
+  shake_hands(2);
+  FrameHeader bad = frame(FrameKind::kWrite, 100'000, kBytes - 5);
+  bad.channel = 2;
+  send_frame(bad, std::string(100'000, 'x'));
+  send_frame(frame(FrameKind::kWrite, 4, 0, kAnswerWhenDone), "fine");
+  const FrameHeader refused = receive_frame();
+  EXPECT_EQ(refused.kind, FrameKind::kRefused);
+  EXPECT_EQ(refused.channel, 2u);
+  const FrameHeader done = receive_frame();
+  EXPECT_EQ(done.kind, FrameKind::kDone);
+  EXPECT_EQ(done.channel, 1u);
+  EXPECT_EQ(text_at(memory_, 0, 4), "fine") << "behind a body that was skipped";
+  EXPECT_TRUE(served_.disconnected);
+  EXPECT_FALSE(served_.kept[0]->broken());
+}
+
+// Fencing: whoever has destroyed its end sees nothing of what is still on its way.
+TEST_F(TcpFrames, WhatArrivesForAConnectionThatIsDestroyedIsSkipped) {
+  shake_hands(1);
+  shake_hands(2);
+  FrameHeader fenced = frame(FrameKind::kWrite, 100'000, 0);
+  fenced.channel = 2;
+  send_frame(fenced, std::string(1000, 'a'));  // and 99,000 that are still to come
+  ASSERT_TRUE(run_until([&] { return memory_[999] == std::byte{'a'}; }));
+  served_.connection.reset();
+  const std::string rest(99'000, 'b');
+  send_bytes(rest.data(), rest.size());
+  fenced.bytes = 8;
+  fenced.address = region_->remote().at(200'000).address;
+  send_frame(fenced, "too late");
+  send_frame(frame(FrameKind::kWrite, 4, 300'000, kAnswerWhenDone), "mine");
+  const FrameHeader closed = receive_frame();
+  EXPECT_EQ(closed.kind, FrameKind::kClosed);
+  EXPECT_EQ(closed.channel, 2u);
+  EXPECT_EQ(receive_frame().kind, FrameKind::kDone);
+  EXPECT_EQ(text_at(memory_, 300'000, 4), "mine");
+  EXPECT_EQ(memory_[1000], std::byte{0});
+  EXPECT_EQ(memory_[200'000], std::byte{0});
+}
+
+// It was in the middle of an answer, whose rest must not be taken for something else.
+TEST_F(TcpFrames, AnAnswerThatHasBegunIsSentWholeWhenItsConnectionCloses) {
+  shake_hands(1);
+  shake_hands(2);
+  std::fill(memory_.begin(), memory_.end(), std::byte{'r'});
+  constexpr int kReads = 16;  // more than the socket takes
+  for (int i = 0; i < kReads; ++i) {
+    FrameHeader read = frame(FrameKind::kRead, kBytes, 0);
+    read.channel = 2;
+    send_frame(read);
+  }
+  run_a_while();
+  served_.connection.reset();
+  std::fill(memory_.begin(), memory_.end(), std::byte{'n'});
+  send_frame(frame(FrameKind::kWrite, 4, 0, kAnswerWhenDone), "mine");
+  int whole = 0;
+  for (;;) {
+    const FrameHeader header = receive_frame();
+    if (header.kind == FrameKind::kClosed) break;
+    ASSERT_EQ(header.kind, FrameKind::kReadData);
+    ASSERT_EQ(receive_bytes(header.bytes), std::string(kBytes, 'r'));
+    ++whole;
+  }
+  EXPECT_GE(whole, 1);
+  EXPECT_LT(whole, kReads) << "the socket has taken all: nothing was shown";
+  EXPECT_EQ(receive_frame().kind, FrameKind::kDone);
+}
+
+TEST_F(TcpFrames, ANumberIsNotUsedAgain) {
+  shake_hands(2);
+  served_.connection.reset();
+  EXPECT_EQ(receive_frame().kind, FrameKind::kClosed);
+  send_message(internal::encode({internal::MessageKind::kHello, {}, {}, {}}), 1);
+  send_message(internal::encode({internal::MessageKind::kHello, {}, {}, {}}), 2);
+  run_a_while();
+  EXPECT_EQ(served_.hellos, 1);
+}
+
+TEST_F(TcpFrames, TooManyHandshakesAreTurnedAway) {
+  constexpr uint32_t kMany = 300;
+  std::string all;
+  for (uint32_t channel = 1; channel <= kMany; ++channel) {
+    const auto hello = internal::encode({internal::MessageKind::kHello, {}, {}, {}});
+    FrameHeader header{};
+    header.kind = FrameKind::kHandshake;
+    header.bytes = static_cast<uint32_t>(hello.size());
+    header.channel = channel;
+    all.append(reinterpret_cast<const char*>(&header), sizeof header);
+    all.append(reinterpret_cast<const char*>(hello.data()), hello.size());
+  }
+  send_bytes(all.data(), all.size());
+  uint32_t accepted = 0;
+  uint32_t turned_away = 0;
+  while (accepted + turned_away < kMany) {
+    const FrameHeader header = receive_frame();
+    ASSERT_NE(header.channel, 0u);
+    receive_bytes(header.bytes);
+    ++(header.kind == FrameKind::kClosed ? turned_away : accepted);
+  }
+  EXPECT_EQ(accepted, 256u);
+  EXPECT_EQ(turned_away, kMany - 256);
+}
+
+TEST_F(TcpFrames, ASocketWithoutConnectionsIsClosedAfterAWhile) {
+  const uint64_t begin = clock_.now_ns();
+  EXPECT_EQ(receive_bytes(1), "");
+  EXPECT_LT(clock_.now_ns() - begin, 9'000'000'000u) << "closed, not only silent";
+}
+
+TEST_F(TcpFrames, ConnectionsToOneServerShareASocket) {
+  hang_up();
+  run_a_while();
+  const auto sockets = [] {
+    int count = 0;
+    for (int fd = 0; fd < 1024; ++fd) {
+      int type = 0;
+      socklen_t bytes = sizeof type;
+      if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0) ++count;
+    }
+    return count;
+  };
+  auto client = *open_tcp_device(executor_);
+  std::vector<std::unique_ptr<Connection>> ours;
+  const int before = sockets();
+  for (int i = 0; i < 5; ++i) {
+    auto connection = executor_.run(client->connect(listener_->uri(), ConnectOptions{}));
+    ASSERT_TRUE(connection) << connection.error().to_string();
+    ours.push_back(std::move(*connection));
+    served_.keep();
+  }
+  EXPECT_EQ(sockets() - before, 2) << "one at each end";
+  ours.pop_back();
+  EXPECT_EQ(sockets() - before, 2);
+  ASSERT_TRUE(run_until([&] { return served_.kept.back()->broken(); })) << "told by a frame";
+  EXPECT_FALSE(served_.kept.front()->broken());
+  ours.clear();
+  EXPECT_EQ(sockets() - before, 1) << "the last one closes it";
+  ASSERT_TRUE(run_until([&] { return served_.kept.front()->broken(); }));
 }
 
 TEST_F(TcpFrames, ANameWithSeveralAddressesIsTriedUntilOneAnswers) {
