@@ -7,4 +7,5 @@ list(APPEND PMSTORE_FABRIC_SOURCES
   tcp/internal/tcp_listener.cc
   tcp/internal/wire.cc
   tcp/internal/wire_datapath.cc
+  tcp/internal/wire_set.cc
   tcp/tcp_device.cc)

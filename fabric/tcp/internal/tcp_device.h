@@ -1,15 +1,14 @@
 // TcpDevice: the device for tcp://HOST:PORT. See fabric/device.h.
 //
-// Connections of this device to one server share a wire. One or two wires are read at every poll:
-// that costs no more than asking whether there is something. With more, an epoll set says which to
-// read.
+// Its connections are those of the wires of its executor, which are polled by themselves.
 #pragma once
 
+#include <memory>
 #include <unordered_map>
-#include <vector>
 
 #include "fabric/internal/polled_device.h"
 #include "fabric/tcp/internal/tcp_connection.h"
+#include "fabric/tcp/internal/wire_set.h"
 
 namespace pmstore::fabric::tcp {
 
@@ -48,39 +47,18 @@ class TcpDevice final : public internal::PolledDevice {
     return found == regions_.end() ? nullptr : found->second;
   }
   void withdraw(const TcpRegion& region);
-  void watch(int fd, Wire& wire);
-  void forget(int fd, Wire& wire);
-  void add_dirty(Wire& wire) { dirty_.push_back(&wire); }
-  // A client's socket. One too many that has no connections is closed at once.
-  void adopt(Socket socket, TcpListener& listener);
-  void forget_listener(const TcpListener& listener);
-  // Closes sockets of clients that have had no connection for a while.
-  void close_idle_wires(uint64_t now_ns);
+  WireSet& wires() { return *wires_; }
 
  protected:
   Result<std::unique_ptr<internal::PolledConnection>> dial(
       const Uri& uri, const internal::ConnectionOptions& options) override;
-  size_t poll_queues() override;
+  size_t poll_queues() override { return 0; }
 
  private:
-  // Above this many connections one more system call is cheaper than one for each.
-  static constexpr size_t kReadAll = 2;
-  static constexpr int kMaxReady = 64;
+  TcpDevice(base::Executor& executor, std::shared_ptr<WireSet> wires);
 
-  static constexpr size_t kMaxWires = 1024;  // of clients
-  static constexpr uint64_t kIdleNs = 5'000'000'000;
-
-  explicit TcpDevice(base::Executor& executor);
-  void flush_dirty();
-  size_t read_all();
-  size_t read_ready();
-  void reap();
-
-  int epoll_fd_ = -1;
+  std::shared_ptr<WireSet> wires_;
   std::unordered_map<uint64_t, const TcpRegion*> regions_;
-  std::vector<std::unique_ptr<Wire>> wires_;
-  std::vector<Wire*> watched_;  // can be read
-  std::vector<Wire*> dirty_;    // have something to send
 };
 
 }  // namespace pmstore::fabric::tcp

@@ -31,11 +31,12 @@ Result<std::unique_ptr<Listener>> TcpListener::open(TcpDevice& device, const Uri
       new TcpListener(device, std::move(actual), acceptor, std::move(*socket)));
 }
 
-TcpListener::~TcpListener() { tcp_.forget_listener(*this); }
+TcpListener::~TcpListener() { tcp_.wires().forget_listener(*this); }
 
 void TcpListener::accept_new() {
-  while (std::optional<Socket> client = socket_.accept()) tcp_.adopt(std::move(*client), *this);
-  tcp_.close_idle_wires(tcp_.executor().now_ns());
+  while (std::optional<Socket> client = socket_.accept())
+    tcp_.wires().adopt(std::move(*client), *this);
+  tcp_.wires().close_idle(tcp_.executor().now_ns());
 }
 
 std::unique_ptr<TcpConnection> TcpListener::accept(Wire& wire, uint32_t channel) {

@@ -4,15 +4,15 @@
 #include <algorithm>
 
 #include "fabric/tcp/internal/tcp_connection.h"
-#include "fabric/tcp/internal/tcp_device.h"
 #include "fabric/tcp/internal/tcp_listener.h"
+#include "fabric/tcp/internal/wire_set.h"
 
 namespace pmstore::fabric::tcp {
 
 using internal::DestructionWatch;
 
-Wire::Wire(TcpDevice& device, std::vector<SocketAddress> addresses, std::string where)
-    : device_(device),
+Wire::Wire(WireSet& set, std::vector<SocketAddress> addresses, std::string where)
+    : set_(set),
       dialed_(true),
       where_(std::move(where)),
       addresses_(std::move(addresses)),
@@ -20,8 +20,8 @@ Wire::Wire(TcpDevice& device, std::vector<SocketAddress> addresses, std::string 
   pieces_.reserve(kMaxPieces);
 }
 
-Wire::Wire(TcpDevice& device, Socket socket, TcpListener& listener, uint64_t now_ns)
-    : device_(device),
+Wire::Wire(WireSet& set, Socket socket, TcpListener& listener, uint64_t now_ns)
+    : set_(set),
       socket_(std::move(socket)),
       connected_(true),
       dialed_(false),
@@ -29,7 +29,7 @@ Wire::Wire(TcpDevice& device, Socket socket, TcpListener& listener, uint64_t now
       idle_since_ns_(now_ns),
       in_(new std::byte[kInBytes]) {
   pieces_.reserve(kMaxPieces);
-  device_.watch(socket_.fd(), *this);
+  set_.watch(socket_.fd(), *this);
 }
 
 Wire::~Wire() {
@@ -58,7 +58,7 @@ void Wire::look_at_connecting() {
   Result<bool> done = socket_.connected();
   if (done) {
     connected_ = *done;
-    if (connected_) device_.watch(socket_.fd(), *this);
+    if (connected_) set_.watch(socket_.fd(), *this);
     return;
   }
   Status next = make_error(ErrorCode::kDisconnected,
@@ -74,7 +74,7 @@ void Wire::close_if_idle_since(uint64_t time_ns) {
 
 void Wire::close_socket() {
   over_ = true;
-  device_.forget(socket_.fd(), *this);
+  set_.forget(socket_.fd(), *this);
   socket_.close();
   ready_.clear();
   leftover_.reset();
@@ -107,7 +107,7 @@ void Wire::remove(uint32_t channel, std::unique_ptr<FrameSender> sender, FrameKi
   if (dialed_) {
     close_socket();
   } else {
-    idle_since_ns_ = device_.executor().now_ns();
+    idle_since_ns_ = set_.executor().now_ns();
   }
 }
 

@@ -1,11 +1,11 @@
-// Wire: one TCP socket between two devices, and the connections that share it.
+// Wire: one TCP socket between two executors, and the connections that share it.
 //
 // A client of an executor that opens several connections to one server has one socket for them:
 // what one turn posts on all of them is one system call, and so is what has arrived for them. (The
 // idea of sharing queue pairs among threads is FLOCK's, SOSP 2021.) Connections do not wait for
 // each other, since both ends always read; but a large body delays what is behind it.
 //
-// One thread. Never blocks. Owned by its device; deleted by that when it is over().
+// One thread. Never blocks. Owned by its WireSet; deleted by that when it is over().
 //
 // Invariants:
 //   received bytes that are not used yet are in_[in_begin_, in_end_); while a body is being placed
@@ -27,16 +27,16 @@
 namespace pmstore::fabric::tcp {
 
 class TcpConnection;
-class TcpDevice;
 class TcpListener;
+class WireSet;
 
 class Wire {
  public:
   // To the first of `addresses` that answers; `where` names them in errors, and is what others that
   // want the same wire look for.
-  Wire(TcpDevice& device, std::vector<SocketAddress> addresses, std::string where);
+  Wire(WireSet& set, std::vector<SocketAddress> addresses, std::string where);
   // Over a client's socket; new connections are given to `listener`.
-  Wire(TcpDevice& device, Socket socket, TcpListener& listener, uint64_t now_ns);
+  Wire(WireSet& set, Socket socket, TcpListener& listener, uint64_t now_ns);
   ~Wire();
   Wire(const Wire&) = delete;
   Wire& operator=(const Wire&) = delete;
@@ -73,12 +73,12 @@ class Wire {
 
   // Sends what the socket takes; true when nothing is left. Calls nobody.
   bool flush();
-  // Takes what has arrived; returns how much. The wire and its device may be gone afterwards.
+  // Takes what has arrived; returns how much. The wire and its set may be gone afterwards.
   size_t receive();
-  // Closes the socket and fails all connections. The wire and its device may be gone afterwards.
+  // Closes the socket and fails all connections. The wire and its set may be gone afterwards.
   void break_all(const Error& why);
 
-  bool dirty = false;  // in the device's list of those that have something to send
+  bool dirty = false;  // in the set's list of those that have something to send
 
  private:
   static constexpr size_t kInBytes = 64 * 1024;
@@ -107,7 +107,7 @@ class Wire {
   Parsed finish_body();
   Parsed protocol_error();
 
-  TcpDevice& device_;
+  WireSet& set_;
   internal::Lifetime lifetime_;
   Socket socket_;
   bool connected_ = false;

@@ -10,9 +10,9 @@
 #include "base/atomic_copy.h"
 #include "fabric/internal/handshake.h"
 #include "fabric/tcp/internal/tcp_connection.h"
-#include "fabric/tcp/internal/tcp_device.h"
 #include "fabric/tcp/internal/tcp_listener.h"
 #include "fabric/tcp/internal/wire.h"
+#include "fabric/tcp/internal/wire_set.h"
 
 namespace pmstore::fabric::tcp {
 
@@ -34,7 +34,7 @@ void Wire::mark_ready(FrameSender& sender) {
   }
   if (dirty) return;
   dirty = true;
-  device_.add_dirty(*this);
+  set_.add_dirty(*this);
 }
 
 void Wire::unlist(FrameSender& sender) {
