@@ -1,0 +1,152 @@
+// Connections that share a socket: what one does must not be felt by the others.
+#include "tests/unit/fabric/tcp_peer.h"
+
+namespace pmstore::fabric::tcp {
+namespace {
+
+class TcpWire : public TcpPeer {};
+
+TEST_F(TcpWire, AViolationCostsItsOwnConnectionOnly) {
+  shake_hands(1);
+  shake_hands(2);
+  FrameHeader bad = frame(FrameKind::kWrite, 100'000, kBytes - 5);
+  bad.channel = 2;
+  send_frame(bad, std::string(100'000, 'x'));
+  send_frame(frame(FrameKind::kWrite, 4, 0, kAnswerWhenDone), "fine");
+  const FrameHeader refused = receive_frame();
+  EXPECT_EQ(refused.kind, FrameKind::kRefused);
+  EXPECT_EQ(refused.channel, 2u);
+  const FrameHeader done = receive_frame();
+  EXPECT_EQ(done.kind, FrameKind::kDone);
+  EXPECT_EQ(done.channel, 1u);
+  EXPECT_EQ(text_at(memory_, 0, 4), "fine") << "behind a body that was skipped";
+  EXPECT_TRUE(served_.disconnected);
+  EXPECT_FALSE(served_.kept[0]->broken());
+}
+
+// Fencing: whoever has destroyed its end sees nothing of what is still on its way.
+TEST_F(TcpWire, WhatArrivesForAConnectionThatIsDestroyedIsSkipped) {
+  shake_hands(1);
+  shake_hands(2);
+  FrameHeader fenced = frame(FrameKind::kWrite, 100'000, 0);
+  fenced.channel = 2;
+  send_frame(fenced, std::string(1000, 'a'));  // and 99,000 that are still to come
+  ASSERT_TRUE(run_until([&] { return memory_[999] == std::byte{'a'}; }));
+  served_.connection.reset();
+  const std::string rest(99'000, 'b');
+  send_bytes(rest.data(), rest.size());
+  fenced.bytes = 8;
+  fenced.address = region_->remote().at(200'000).address;
+  send_frame(fenced, "too late");
+  send_frame(frame(FrameKind::kWrite, 4, 300'000, kAnswerWhenDone), "mine");
+  const FrameHeader closed = receive_frame();
+  EXPECT_EQ(closed.kind, FrameKind::kClosed);
+  EXPECT_EQ(closed.channel, 2u);
+  EXPECT_EQ(receive_frame().kind, FrameKind::kDone);
+  EXPECT_EQ(text_at(memory_, 300'000, 4), "mine");
+  EXPECT_EQ(memory_[1000], std::byte{0});
+  EXPECT_EQ(memory_[200'000], std::byte{0});
+}
+
+// It was in the middle of an answer, whose rest must not be taken for something else.
+TEST_F(TcpWire, AnAnswerThatHasBegunIsSentWholeWhenItsConnectionCloses) {
+  shake_hands(1);
+  shake_hands(2);
+  std::fill(memory_.begin(), memory_.end(), std::byte{'r'});
+  constexpr int kReads = 16;  // more than the socket takes
+  for (int i = 0; i < kReads; ++i) {
+    FrameHeader read = frame(FrameKind::kRead, kBytes, 0);
+    read.channel = 2;
+    send_frame(read);
+  }
+  run_a_while();
+  served_.connection.reset();
+  std::fill(memory_.begin(), memory_.end(), std::byte{'n'});
+  send_frame(frame(FrameKind::kWrite, 4, 0, kAnswerWhenDone), "mine");
+  int whole = 0;
+  for (;;) {
+    const FrameHeader header = receive_frame();
+    if (header.kind == FrameKind::kClosed) break;
+    ASSERT_EQ(header.kind, FrameKind::kReadData);
+    ASSERT_EQ(receive_bytes(header.bytes), std::string(kBytes, 'r'));
+    ++whole;
+  }
+  EXPECT_GE(whole, 1);
+  EXPECT_LT(whole, kReads) << "the socket has taken all: nothing was shown";
+  EXPECT_EQ(receive_frame().kind, FrameKind::kDone);
+}
+
+TEST_F(TcpWire, ANumberIsNotUsedAgain) {
+  shake_hands(2);
+  served_.connection.reset();
+  EXPECT_EQ(receive_frame().kind, FrameKind::kClosed);
+  send_message(internal::encode({internal::MessageKind::kHello, {}, {}, {}}), 1);
+  send_message(internal::encode({internal::MessageKind::kHello, {}, {}, {}}), 2);
+  run_a_while();
+  EXPECT_EQ(served_.hellos, 1);
+}
+
+TEST_F(TcpWire, TooManyHandshakesAreTurnedAway) {
+  constexpr uint32_t kMany = 300;
+  std::string all;
+  for (uint32_t channel = 1; channel <= kMany; ++channel) {
+    const auto hello = internal::encode({internal::MessageKind::kHello, {}, {}, {}});
+    FrameHeader header{};
+    header.kind = FrameKind::kHandshake;
+    header.bytes = static_cast<uint32_t>(hello.size());
+    header.channel = channel;
+    all.append(reinterpret_cast<const char*>(&header), sizeof header);
+    all.append(reinterpret_cast<const char*>(hello.data()), hello.size());
+  }
+  send_bytes(all.data(), all.size());
+  uint32_t accepted = 0;
+  uint32_t turned_away = 0;
+  while (accepted + turned_away < kMany) {
+    const FrameHeader header = receive_frame();
+    ASSERT_NE(header.channel, 0u);
+    receive_bytes(header.bytes);
+    ++(header.kind == FrameKind::kClosed ? turned_away : accepted);
+  }
+  EXPECT_EQ(accepted, 256u);
+  EXPECT_EQ(turned_away, kMany - 256);
+}
+
+TEST_F(TcpWire, ASocketWithoutConnectionsIsClosedAfterAWhile) {
+  const uint64_t begin = clock_.now_ns();
+  EXPECT_EQ(receive_bytes(1), "");
+  EXPECT_LT(clock_.now_ns() - begin, 9'000'000'000u) << "closed, not only silent";
+}
+
+TEST_F(TcpWire, ConnectionsToOneServerShareASocket) {
+  hang_up();
+  run_a_while();
+  const auto sockets = [] {
+    int count = 0;
+    for (int fd = 0; fd < 1024; ++fd) {
+      int type = 0;
+      socklen_t bytes = sizeof type;
+      if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0) ++count;
+    }
+    return count;
+  };
+  auto client = *open_tcp_device(executor_);
+  std::vector<std::unique_ptr<Connection>> ours;
+  const int before = sockets();
+  for (int i = 0; i < 5; ++i) {
+    auto connection = executor_.run(client->connect(listener_->uri(), ConnectOptions{}));
+    ASSERT_TRUE(connection) << connection.error().to_string();
+    ours.push_back(std::move(*connection));
+    served_.keep();
+  }
+  EXPECT_EQ(sockets() - before, 2) << "one at each end";
+  ours.pop_back();
+  EXPECT_EQ(sockets() - before, 2);
+  ASSERT_TRUE(run_until([&] { return served_.kept.back()->broken(); })) << "told by a frame";
+  EXPECT_FALSE(served_.kept.front()->broken());
+  ours.clear();
+  EXPECT_EQ(sockets() - before, 1) << "the last one closes it";
+  ASSERT_TRUE(run_until([&] { return served_.kept.front()->broken(); }));
+}
+
+}  // namespace
+}  // namespace pmstore::fabric::tcp
