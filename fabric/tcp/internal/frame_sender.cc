@@ -2,28 +2,44 @@
 
 #include <algorithm>
 
+#include "base/atomic_copy.h"
 #include "base/check.h"
 
 namespace pmstore::fabric::tcp {
 
-FrameSender::FrameSender(uint32_t channel) : channel_(channel), entries_(kCapacity) {}
+FrameSender::FrameSender(uint32_t channel)
+    : channel_(channel), entries_(std::make_unique_for_overwrite<Entry[]>(kCapacity)) {}
 
-void FrameSender::push(const Entry& entry) {
+FrameSender::Entry& FrameSender::push(const FrameHeader& header, const std::byte* body,
+                                      uint32_t body_bytes, What what) {
   PMSTORE_CHECK(size_ < kCapacity, "requests and answers are counted before they are pushed");
-  at(size_) = entry;
-  at(size_++).header.channel = channel_;
+  Entry& entry = at(size_++);
+  entry.header = header;
+  entry.header.channel = channel_;
+  entry.body = body;
+  entry.body_bytes = body_bytes;
+  entry.source = nullptr;
+  entry.what = what;
+  return entry;
 }
 
 void FrameSender::push_request(const FrameHeader& header, const std::byte* body,
                                uint32_t body_bytes) {
-  push({header, body_bytes, body, nullptr, What::kRequest});
+  const Entry& entry = push(header, body, body_bytes, What::kRequest);
   ++requests_;
+  if (is_question(entry)) ++unsent_questions_;
 }
 
 void FrameSender::push_answer(const FrameHeader& header, const std::byte* body, uint32_t body_bytes,
                               const MemoryRegion* source) {
-  push({header, body_bytes, body, source, What::kAnswer});
+  Entry& entry = push(header, body, body_bytes, What::kAnswer);
   ++answers_;
+  if (body_bytes <= sizeof entry.copy) {
+    if (body_bytes > 0) base::copy_from_shared(entry.copy, body, body_bytes);
+    entry.body = entry.copy;
+  } else {
+    entry.source = source;
+  }
 }
 
 void FrameSender::push_done() {
@@ -45,15 +61,14 @@ void FrameSender::push_handshake(std::vector<std::byte> message) {
   FrameHeader header{};
   header.kind = FrameKind::kHandshake;
   header.bytes = static_cast<uint32_t>(kept.size());
-  push({header, header.bytes, kept.data(), nullptr, What::kOther});
+  push(header, kept.data(), header.bytes, What::kOther);
 }
 
 bool FrameSender::push_closed(FrameKind kind, uint32_t channel) {
   if (size_ == kCapacity) return false;
   FrameHeader header{};
   header.kind = kind;
-  push({header, 0, nullptr, nullptr, What::kOther});
-  at(size_ - 1).header.channel = channel;
+  push(header, nullptr, 0, What::kOther).header.channel = channel;
   return true;
 }
 
@@ -89,6 +104,7 @@ void FrameSender::count_sent(size_t bytes) {
     sent_ -= whole;
     if (first.what == What::kRequest) --requests_;
     if (first.what == What::kAnswer) --answers_;
+    if (is_question(first)) --unsent_questions_;
     head_ = (head_ + 1) % kCapacity;
     --size_;
   }
@@ -101,16 +117,23 @@ bool FrameSender::sends_from(const MemoryRegion& region) const {
   return false;
 }
 
-void FrameSender::abandon() {
+bool FrameSender::abandon() {
   size_ = mid_frame() ? 1 : 0;
-  requests_ = answers_ = 0;
-  if (size_ == 0) return;
+  requests_ = answers_ = unsent_questions_ = 0;
+  if (size_ == 0) return true;
   Entry& first = at(0);
   first.what = What::kOther;
   first.source = nullptr;
-  if (first.body_bytes == 0) return;
-  owned_.emplace_back(first.body, first.body + first.body_bytes);
-  first.body = owned_.back().data();
+  if (first.body_bytes == 0 || first.body == first.copy) return true;
+  const size_t gone = sent_ > sizeof first.header ? sent_ - sizeof first.header : 0;
+  if (first.body_bytes - gone > kMaxCopyBytes) return false;
+  const std::vector<std::byte>& kept =
+      owned_.emplace_back(first.body + gone, first.body + first.body_bytes);
+  // As if it were all of the body; the header has left, or leaves as it is.
+  first.body = kept.data();
+  first.body_bytes -= static_cast<uint32_t>(gone);
+  sent_ -= gone;
+  return true;
 }
 
 }  // namespace pmstore::fabric::tcp

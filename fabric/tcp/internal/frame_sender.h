@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <vector>
 
 #include "fabric/memory_region.h"
@@ -23,6 +24,7 @@ namespace pmstore::fabric::tcp {
 class FrameSender {
  public:
   static constexpr uint32_t kMaxRequests = 512;
+  static constexpr size_t kMaxCopyBytes = 1u << 20;
 
   // All frames are of connection `channel`.
   explicit FrameSender(uint32_t channel);
@@ -30,6 +32,8 @@ class FrameSender {
   bool empty() const { return size_ == 0; }
   uint32_t requests() const { return requests_; }
   uint32_t answers() const { return answers_; }
+  // Of the requests those that will be answered, and have not left whole: no answer can be there.
+  uint32_t unsent_questions() const { return unsent_questions_; }
   // A frame has begun to leave: it must leave whole before any other of the wire.
   bool mid_frame() const { return sent_ > 0; }
   // In the wire's list of those that have something to send.
@@ -37,7 +41,8 @@ class FrameSender {
 
   // A request of ours; the caller has seen that there is room.
   void push_request(const FrameHeader& header, const std::byte* body, uint32_t body_bytes);
-  // An answer; `source` is the region whose memory it sends. At most kMaxUnanswered wait.
+  // An answer; `source` is the region whose memory it sends. At most kMaxUnanswered wait. What is
+  // small is copied, so that words of it are sent whole.
   void push_answer(const FrameHeader& header, const std::byte* body, uint32_t body_bytes,
                    const MemoryRegion* source);
   // Says that one more request is done.
@@ -56,7 +61,8 @@ class FrameSender {
   // Something of `region` waits to be sent.
   bool sends_from(const MemoryRegion& region) const;
   // Forgets everything but the rest of a frame that has begun to leave, of which it makes a copy.
-  void abandon();
+  // False when that is more than kMaxCopyBytes: the wire cannot be used any more.
+  [[nodiscard]] bool abandon();
 
  private:
   // Handshakes are two messages at most, and closing is one.
@@ -69,18 +75,24 @@ class FrameSender {
     const std::byte* body;
     const MemoryRegion* source;
     What what;
+    std::byte copy[64];
   };
 
+  static bool is_question(const Entry& entry) {
+    return entry.what == What::kRequest &&
+           (entry.header.kind == FrameKind::kRead || entry.header.flags == kAnswerWhenDone);
+  }
   Entry& at(uint32_t i) { return entries_[(head_ + i) % kCapacity]; }
   const Entry& at(uint32_t i) const { return entries_[(head_ + i) % kCapacity]; }
-  void push(const Entry& entry);
+  Entry& push(const FrameHeader& header, const std::byte* body, uint32_t body_bytes, What what);
 
   const uint32_t channel_;
-  std::vector<Entry> entries_;  // ring
+  std::unique_ptr<Entry[]> entries_;  // ring
   uint32_t head_ = 0;
   uint32_t size_ = 0;
   uint32_t requests_ = 0;
   uint32_t answers_ = 0;
+  uint32_t unsent_questions_ = 0;
   size_t sent_ = 0;
   size_t gathered_ = 0;
   std::deque<std::vector<std::byte>> owned_;  // handshake messages, the rest of a frame

@@ -29,8 +29,8 @@ TcpConnection::TcpConnection(TcpDevice& device, Wire& wire, uint32_t channel,
 
 TcpConnection::~TcpConnection() {
   if (wire_ == nullptr) return;
-  // Whoever gives up a handshake had no answer in time.
-  if (dialed_ && !established_) wire_->retire();
+  // No answer at all, in time: others should not wait for that peer on this wire.
+  if (dialed_ && !heard_) wire_->retire();
   // What was posted before goes out as far as the socket takes it at once.
   wire_->flush();
   close_transport();
@@ -66,12 +66,13 @@ Status TcpConnection::send_control(std::vector<std::byte> message) {
 }
 
 void TcpConnection::take_handshake(std::vector<std::byte> message) {
+  heard_ = true;
   receive_control(std::move(message));
 }
 
 void TcpConnection::withdraw(const MemoryRegion& region, bool arriving) {
   if (!arriving && !sender_->sends_from(region)) return;
-  sender_->abandon();
+  if (!sender_->abandon()) wire_->hang_up();
   post_error_ =
       make_error(ErrorCode::kAccess, "a region was withdrawn while the peer read or wrote it");
 }

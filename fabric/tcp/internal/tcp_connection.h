@@ -69,6 +69,8 @@ class TcpConnection final : public internal::PolledConnection {
 
   // Some of these end with a callback, after which the connection may be gone.
   bool may_answer();
+  // The oldest request that is to be answered has left.
+  bool is_asked() const { return unanswered_ > sender_->unsent_questions(); }
   void serve_read(const FrameHeader& header);
   void take_done(uint32_t count);
   void finish_first_expected();
@@ -83,6 +85,7 @@ class TcpConnection final : public internal::PolledConnection {
   const uint32_t channel_;
   const uint64_t operation_timeout_ns_;
   bool accepted_ = false;  // by the listener that we dialed: it may send frames from then on
+  bool heard_ = false;     // the peer has answered something
   FrameKind last_ = FrameKind::kClosed;  // what the peer is told when this end closes
   bool peer_closed_ = false;             // it need not be told
   std::optional<Error> post_error_;

@@ -62,7 +62,7 @@ bool TcpConnection::take_body(const FrameHeader& header, std::byte*& to,
     return false;
   }
   if (header.kind == FrameKind::kReadData) {
-    if (unanswered_ == 0 || expected(0).to == nullptr || expected(0).bytes != header.bytes) {
+    if (!is_asked() || expected(0).to == nullptr || expected(0).bytes != header.bytes) {
       fail_protocol("the peer answered what it was not asked");
       return false;
     }
@@ -138,7 +138,8 @@ void TcpConnection::serve_read(const FrameHeader& header) {
 void TcpConnection::take_done(uint32_t count) {
   DestructionWatch watch(lifetime_);
   for (; count > 0; --count) {
-    if (unanswered_ == 0 || expected(0).to != nullptr) {
+    if (post_error_) return;
+    if (!is_asked() || expected(0).to != nullptr) {
       return fail_protocol("the peer answered what it was not asked");
     }
     finish_first_expected();

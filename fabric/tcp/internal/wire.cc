@@ -1,6 +1,8 @@
 // The control path of Wire: connecting, who shares it, breaking. The data path has its own file.
 #include "fabric/tcp/internal/wire.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 
 #include "fabric/tcp/internal/tcp_connection.h"
@@ -68,8 +70,22 @@ void Wire::look_at_connecting() {
   if (!next) break_all(next.error());
 }
 
-void Wire::close_if_idle_since(uint64_t time_ns) {
-  if (!dialed_ && connections_.empty() && idle_since_ns_ <= time_ns) close_socket();
+void Wire::look_after(uint64_t now_ns, uint64_t patience_ns) {
+  if (dialed_ || over_) return;
+  if (connections_.empty() && now_ns - idle_since_ns_ >= patience_ns) return close_socket();
+  if (leftover_ == nullptr) {
+    leftover_since_ns_ = 0;
+  } else if (leftover_since_ns_ == 0 || leftover_since_bytes_ != sent_bytes_) {
+    leftover_since_ns_ = now_ns;
+    leftover_since_bytes_ = sent_bytes_;
+  } else if (now_ns - leftover_since_ns_ >= patience_ns) {
+    hang_up();
+  }
+}
+
+void Wire::hang_up() {
+  shutdown(socket_.fd(), SHUT_RDWR);
+  mute_ = true;
 }
 
 void Wire::close_socket() {
@@ -94,8 +110,11 @@ void Wire::remove(uint32_t channel, std::unique_ptr<FrameSender> sender, FrameKi
   // What is still coming for it is skipped.
   if (place_for_ != nullptr && placing_.channel == channel) place_for_ = nullptr;
   if (over_) return;
-  sender->abandon();
-  if (sender->empty()) {
+  if (!sender->abandon()) {
+    // More is to come than is worth a copy: it costs the others, too.
+    hang_up();
+    unlist(*sender);
+  } else if (sender->empty()) {
     unlist(*sender);
   } else {
     leftover_ = std::move(sender);
@@ -103,8 +122,9 @@ void Wire::remove(uint32_t channel, std::unique_ptr<FrameSender> sender, FrameKi
   if (tell) tell_closed(last, channel);
   flush();
   if (!connections_.empty()) return;
-  // Whoever dialed it needs it no more; at the other end the client may come again.
-  if (dialed_) {
+  // Whoever dialed it needs it no more; at the other end the client may come again, if somebody
+  // takes it.
+  if (dialed_ || listener_ == nullptr) {
     close_socket();
   } else {
     idle_since_ns_ = set_.executor().now_ns();
@@ -115,8 +135,8 @@ void Wire::tell_closed(FrameKind kind, uint32_t channel) {
   if (notices_.push_closed(kind, channel)) {
     mark_ready(notices_);
   } else {
-    // The peer opens and opens, and takes nothing. Reading finds the end of the stream.
-    shutdown(socket_.fd(), SHUT_RDWR);
+    // The peer opens and opens, and takes nothing.
+    hang_up();
   }
 }
 

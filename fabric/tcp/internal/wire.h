@@ -16,6 +16,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -56,10 +57,13 @@ class Wire {
   void look_at_connecting();
   // The listener is gone: nobody takes new connections.
   void forget_listener(const TcpListener& listener) {
-    if (listener_ == &listener) listener_ = nullptr;
+    if (listener_ != &listener) return;
+    listener_ = nullptr;
+    if (connections_.empty()) close_socket();
   }
-  // Closes it if it has had no connection since `time_ns`.
-  void close_if_idle_since(uint64_t time_ns);
+  // Of an accepted one: closes it if it has had no connection since `time_ns`, or the rest of what
+  // one had to send has not moved since then.
+  void look_after(uint64_t now_ns, uint64_t patience_ns);
 
   // For a new connection of the end that dialed: its number.
   uint32_t add(TcpConnection& connection);
@@ -75,6 +79,8 @@ class Wire {
   bool flush();
   // Takes what has arrived; returns how much. The wire and its set may be gone afterwards.
   size_t receive();
+  // Nothing more is sent, and reading will find the end of the stream. Calls nobody.
+  void hang_up();
   // Closes the socket and fails all connections. The wire and its set may be gone afterwards.
   void break_all(const Error& why);
 
@@ -88,6 +94,8 @@ class Wire {
   // So many times a socket that has more is read in one poll.
   static constexpr int kMaxReads = 8;
   static constexpr size_t kMaxPieces = 128;
+  // First messages of so many connections may overtake that of another.
+  static constexpr uint32_t kMaxUnheard = 1024;
 
   enum class Parsed { kFrame, kNeedsMore, kOver };
 
@@ -101,6 +109,8 @@ class Wire {
   bool take_received(size_t bytes);
   Parsed parse_one();
   Parsed take_frame(const FrameHeader& header);
+  // Of an accepted wire: nothing has been heard of `channel` before this.
+  bool is_new(uint32_t channel);
   Parsed take_handshake(const FrameHeader& header);
   Parsed begin_body(const FrameHeader& header, TcpConnection* connection, std::byte* to,
                     const MemoryRegion* region);
@@ -122,6 +132,7 @@ class Wire {
 
   std::map<uint32_t, TcpConnection*> connections_;
   uint32_t last_channel_ = 0;
+  std::set<uint32_t> unheard_;  // of an accepted one: numbers below that which may still come
   uint64_t idle_since_ns_ = 0;  // of an accepted one: since when it has no connection
 
   std::vector<FrameSender*> ready_;
@@ -129,6 +140,9 @@ class Wire {
   std::unique_ptr<FrameSender> leftover_;  // of a connection that is over: the rest of a frame
   std::vector<iovec> pieces_;
   uint64_t sent_bytes_ = 0;
+  bool mute_ = false;                  // after hang_up()
+  uint64_t leftover_since_bytes_ = 0;  // sent_bytes_ when the leftover was looked at first
+  uint64_t leftover_since_ns_ = 0;     // 0: there was none
 
   std::unique_ptr<std::byte[]> in_;
   size_t in_begin_ = 0;

@@ -44,6 +44,7 @@ void Wire::unlist(FrameSender& sender) {
 }
 
 bool Wire::flush() {
+  if (mute_) return true;
   while (connected_ && !over_ && !ready_.empty()) {
     pieces_.clear();
     size_t wanted = 0;
@@ -57,8 +58,11 @@ bool Wire::flush() {
     const ssize_t sent = sendmsg(socket_.fd(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0) {
       if (errno == EINTR) continue;
-      if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
-      // What had arrived is still taken: it may say why. Then reading finds the end of the stream.
+      const bool passes = errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS ||
+                          errno == ENOMEM || errno == EPERM;
+      if (passes) return false;
+      // What had arrived is still taken: it may say why.
+      hang_up();
       return true;
     }
     sent_bytes_ += static_cast<size_t>(sent);
@@ -70,6 +74,7 @@ bool Wire::flush() {
 
 // Of the first `asked` of ready_, in order.
 void Wire::count_sent(size_t sent, size_t asked) {
+  const FrameSender* const front = ready_.front();
   for (size_t i = 0; i < asked && sent > 0; ++i) {
     const size_t own = std::min(sent, ready_[i]->gathered());
     ready_[i]->count_sent(own);
@@ -79,7 +84,7 @@ void Wire::count_sent(size_t sent, size_t asked) {
     if (ready_[i]->empty()) unlist(*ready_[i]);
   }
   // Who has more waits for the others, unless it is in the middle of a frame.
-  if (ready_.size() > 1 && !ready_.front()->mid_frame()) {
+  if (ready_.size() > 1 && ready_.front() == front && !front->mid_frame()) {
     std::rotate(ready_.begin(), ready_.begin() + 1, ready_.end());
   }
 }
@@ -156,10 +161,13 @@ Wire::Parsed Wire::parse_one() {
 }
 
 Wire::Parsed Wire::take_frame(const FrameHeader& header) {
+  const bool known = header.kind >= FrameKind::kWrite && header.kind <= FrameKind::kHandshake;
+  const uint32_t limit = dialed_ ? last_channel_ : last_channel_ + kMaxUnheard;
+  if (!known || header.channel == 0 || header.channel > limit) return protocol_error();
   if (header.kind == FrameKind::kHandshake) return take_handshake(header);
-  if (header.kind < FrameKind::kWrite || header.kind > FrameKind::kHandshake ||
-      header.channel == 0 || header.channel > last_channel_) {
-    return protocol_error();
+  if (!dialed_ && is_new(header.channel)) {
+    // Given up before it said anything; nothing else may come first.
+    return header.kind == FrameKind::kClosed ? Parsed::kFrame : protocol_error();
   }
   TcpConnection* connection = find(header.channel);
   if (carries_body(header.kind)) {
@@ -176,12 +184,21 @@ Wire::Parsed Wire::take_frame(const FrameHeader& header) {
   return watch.destroyed() || over_ ? Parsed::kOver : Parsed::kFrame;
 }
 
+bool Wire::is_new(uint32_t channel) {
+  if (channel <= last_channel_) return unheard_.erase(channel) > 0;
+  for (uint32_t skipped = last_channel_ + 1; skipped < channel; ++skipped) {
+    unheard_.insert(skipped);
+    if (unheard_.size() > kMaxUnheard) unheard_.erase(unheard_.begin());
+  }
+  last_channel_ = channel;
+  return true;
+}
+
 Wire::Parsed Wire::take_handshake(const FrameHeader& header) {
   const std::byte* const begin = in_.get() + in_begin_;
   std::vector<std::byte> message(begin, begin + header.bytes);
   in_begin_ += header.bytes;
-  if (!dialed_ && header.channel > last_channel_) {
-    last_channel_ = header.channel;
+  if (!dialed_ && is_new(header.channel)) {
     std::unique_ptr<TcpConnection> opened =
         listener_ == nullptr ? nullptr : listener_->accept(*this, header.channel);
     if (opened == nullptr) {
@@ -192,10 +209,7 @@ Wire::Parsed Wire::take_handshake(const FrameHeader& header) {
     listener_->adopt(std::move(opened));
   }
   TcpConnection* const connection = find(header.channel);
-  if (connection == nullptr) {
-    if (header.channel == 0 || header.channel > last_channel_) return protocol_error();
-    return Parsed::kFrame;
-  }
+  if (connection == nullptr) return Parsed::kFrame;
   DestructionWatch watch(lifetime_);
   connection->take_handshake(std::move(message));
   return watch.destroyed() || over_ ? Parsed::kOver : Parsed::kFrame;

@@ -51,7 +51,7 @@ size_t WireSet::poll() {
   DestructionWatch watch(lifetime_);
   std::erase_if(wires_, [](const auto& wire) { return wire->over(); });
   flush_dirty();
-  const size_t handled = watched_.size() <= kReadAll ? read_all() : read_ready();
+  const size_t handled = watched_.size() <= kReadAll || !watches_all_ ? read_all() : read_ready();
   if (!watch.destroyed()) flush_dirty();
   return handled;
 }
@@ -79,8 +79,8 @@ void WireSet::watch(int fd, Wire& wire) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.ptr = &wire;
-  // Fails only when the kernel is out of memory; then the peer finds that nobody serves it.
-  epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event);
+  // The limits of epoll may be used up (fs.epoll.max_user_watches); then all are read each time.
+  if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) != 0) watches_all_ = false;
 }
 
 void WireSet::forget(int fd, Wire& wire) {
@@ -98,8 +98,7 @@ void WireSet::forget_listener(const TcpListener& listener) {
 }
 
 void WireSet::close_idle(uint64_t now_ns) {
-  if (now_ns < kIdleNs) return;
-  for (const auto& wire : wires_) wire->close_if_idle_since(now_ns - kIdleNs);
+  for (const auto& wire : wires_) wire->look_after(now_ns, kIdleNs);
 }
 
 void WireSet::flush_dirty() {
@@ -111,13 +110,11 @@ void WireSet::flush_dirty() {
 
 size_t WireSet::read_all() {
   DestructionWatch watch(lifetime_);
-  Wire* now[kReadAll];
-  const size_t count = watched_.size();
-  std::copy(watched_.begin(), watched_.end(), now);
   size_t handled = 0;
-  for (size_t i = 0; i < count && !watch.destroyed(); ++i) {
-    // Wires are deleted by poll() before this, so this one is there, though perhaps over.
-    if (!now[i]->over()) handled += now[i]->receive();
+  // One that is erased meanwhile lets another wait for the next turn.
+  for (size_t i = 0; i < watched_.size(); ++i) {
+    handled += watched_[i]->receive();
+    if (watch.destroyed()) break;
   }
   return handled;
 }

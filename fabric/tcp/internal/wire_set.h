@@ -32,7 +32,7 @@ class WireSet final : public base::Poller {
   // A client's socket. One too many is closed at once.
   void adopt(Socket socket, TcpListener& listener);
   void forget_listener(const TcpListener& listener);
-  // Closes sockets of clients that have had no connection for a while.
+  // Closes sockets of clients that have had no connection, or taken nothing, for a while.
   void close_idle(uint64_t now_ns);
   // A region is no longer there.
   void withdraw(const MemoryRegion& region);
@@ -58,6 +58,7 @@ class WireSet final : public base::Poller {
   base::Executor& executor_;
   internal::Lifetime lifetime_;
   int epoll_fd_ = -1;
+  bool watches_all_ = true;                   // each wire is in the epoll set
   std::vector<std::unique_ptr<Wire>> wires_;  // those that are over are deleted by the next poll
   std::vector<Wire*> watched_;                // can be read
   std::vector<Wire*> dirty_;                  // have something to send

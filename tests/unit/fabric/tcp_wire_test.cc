@@ -77,13 +77,95 @@ TEST_F(TcpWire, AnAnswerThatHasBegunIsSentWholeWhenItsConnectionCloses) {
 }
 
 TEST_F(TcpWire, ANumberIsNotUsedAgain) {
-  shake_hands(2);
+  shake_hands(1);
   served_.connection.reset();
   EXPECT_EQ(receive_frame().kind, FrameKind::kClosed);
   send_message(internal::encode({internal::MessageKind::kHello, {}, {}, {}}), 1);
-  send_message(internal::encode({internal::MessageKind::kHello, {}, {}, {}}), 2);
   run_a_while();
   EXPECT_EQ(served_.hellos, 1);
+}
+
+TEST_F(TcpWire, FirstMessagesMayOvertakeEachOther) {
+  shake_hands(2);
+  shake_hands(1);
+  FrameHeader write = frame(FrameKind::kWrite, 4, 0, kAnswerWhenDone);
+  for (const uint32_t channel : {1u, 2u}) {
+    write.channel = channel;
+    send_frame(write, "fine");
+    EXPECT_EQ(receive_frame().channel, channel);
+  }
+}
+
+TEST_F(TcpWire, AConnectionThatWasGivenUpUnheardHarmsNobody) {
+  FrameHeader closed{};
+  closed.kind = FrameKind::kClosed;
+  closed.channel = 1;
+  send_frame(closed);
+  shake_hands(2);
+  EXPECT_EQ(served_.hellos, 1);
+  send_message(internal::encode({internal::MessageKind::kHello, {}, {}, {}}), 1);
+  run_a_while();
+  EXPECT_EQ(served_.hellos, 1) << "its number is used up";
+}
+
+TEST_F(TcpWire, ManyConnectAtOnce) {
+  hang_up();
+  for (int round = 0; round < 30; ++round) {
+    auto client = *open_tcp_device(executor_);
+    std::vector<std::unique_ptr<Connection>> ours;
+    int failed = 0;
+    const auto one = [&]() -> base::Task<void> {
+      auto connection = co_await client->connect(listener_->uri(), ConnectOptions{});
+      if (connection) {
+        ours.push_back(std::move(*connection));
+      } else {
+        ++failed;
+      }
+    };
+    for (int i = 0; i < 5; ++i) executor_.spawn(one());
+    ASSERT_TRUE(run_until([&] { return ours.size() + failed == 5; }));
+    ASSERT_EQ(failed, 0) << "round " << round;
+    ours.clear();
+    served_.keep();
+    served_.kept.clear();
+  }
+}
+
+TEST_F(TcpWire, WhoeverGivesUpConnectingDoesNotHarmTheOthers) {
+  hang_up();
+  for (int round = 0; round < 10; ++round) {
+    auto client = *open_tcp_device(executor_);
+    auto given_up = client->connect(listener_->uri(), ConnectOptions{});
+    auto other = client->connect(listener_->uri(), ConnectOptions{});
+    given_up.start();
+    other.start();
+    given_up = {};
+    ASSERT_TRUE(run_until([&] { return other.done(); }));
+    auto connection = other.take();
+    ASSERT_TRUE(connection) << connection.error().to_string();
+    connection->reset();
+    served_.keep();
+    served_.kept.clear();
+  }
+}
+
+// An answer to what has not left yet would give back buffers that are still being sent.
+TEST_F(TcpWire, AnAnswerBeforeTheQuestionHasLeftCostsTheConnection) {
+  shake_hands(1);
+  std::vector<std::byte> buffer(32u << 20);  // more than the socket takes
+  auto own = *device_->register_memory(buffer, Access::kLocal);
+  Batch batch;
+  batch.write({buffer.data(), static_cast<uint32_t>(buffer.size()), own.get()}, {1, 1});
+  Completion completion;
+  ASSERT_TRUE(served_.connection->post(batch, &completion));
+  run_a_while();
+  FrameHeader done{};
+  done.kind = FrameKind::kDone;
+  done.bytes = 1;
+  done.channel = 1;
+  send_frame(done);
+  expect_cut_off(ErrorCode::kProtocol);
+  EXPECT_TRUE(completion.done() && !completion.ok());
 }
 
 TEST_F(TcpWire, TooManyHandshakesAreTurnedAway) {
