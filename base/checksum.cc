@@ -1,12 +1,12 @@
 #include "base/checksum.h"
 
 #define XXH_INLINE_ALL
-#include <immintrin.h>
 #include <isa-l/crc.h>
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cstring>
+
+#include "base/internal/crc32c_instruction.h"
 
 namespace pmstore::base {
 namespace {
@@ -15,33 +15,13 @@ namespace {
 // 100 bytes take 11 ns instead of 28 on an AMD EPYC.
 constexpr size_t kFewBytes = 192;
 
-const bool kHasInstruction = __builtin_cpu_supports("sse4.2");
-
-__attribute__((target("sse4.2"))) uint32_t sum_few(const std::byte* from, size_t bytes,
-                                                   uint32_t state) {
-  uint64_t wide = state;
-  for (; bytes >= sizeof wide; bytes -= sizeof wide, from += sizeof wide) {
-    uint64_t word;
-    std::memcpy(&word, from, sizeof word);
-    wide = _mm_crc32_u64(wide, word);
-  }
-  state = static_cast<uint32_t>(wide);
-  if (bytes >= sizeof state) {
-    uint32_t word;
-    std::memcpy(&word, from, sizeof word);
-    state = _mm_crc32_u32(state, word);
-    bytes -= sizeof word;
-    from += sizeof word;
-  }
-  for (; bytes > 0; --bytes) state = _mm_crc32_u8(state, static_cast<uint8_t>(*from++));
-  return state;
-}
+const bool kHasInstruction = internal::processor_has_crc32c();
 
 }  // namespace
 
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t seed) {
   if (bytes.size() <= kFewBytes && kHasInstruction) {
-    return ~sum_few(bytes.data(), bytes.size(), ~seed);
+    return ~internal::crc32c_by_instruction(bytes.data(), bytes.size(), ~seed);
   }
   // crc32_iscsi neither inverts its start value nor its result; standard CRC32C does both.
   constexpr size_t kMost = 1u << 30;  // its count is an int

@@ -28,7 +28,7 @@ COROUTINES_ONLY = {"log", "pmstore", "fs"}
 # Pattern, folders where it is allowed (beside tests), why it is not allowed elsewhere.
 USES = [
     (r"immintrin\.h|x86intrin\.h|\b_mm\d*_\w+|\b__builtin_ia32_\w+|\basm\b|\b__asm__\b",
-     {"persist/internal"}, "CPU instructions are named by intent, and in one place"),
+     {"persist/internal", "base/internal"}, "CPU instructions are named by intent, in internal/"),
     (r"<libpmem\w*\.h>|<libpmemobj[/\w]*\.h>|\bpmem(?:2|obj|pool)?_\w+\s*\(|"
      r"\bPMEMobjpool\b|\bPOBJ_\w+",
      {"persist"}, "every store to persistent memory goes through persist/"),

@@ -20,6 +20,7 @@ CLEAN = {
     "base/clock.h": "#pragma once\n#include <time.h>\n// clock_gettime, _mm_sfence, std::thread\n",
     "base/clock.cc": '#include "base/clock.h"\nint now() { clock_gettime(); return 0; }\n',
     "fabric/device.h": '#pragma once\n#include <infiniband/verbs.h>\n#include "base/clock.h"\n',
+    "base/internal/sum.h": "#pragma once\n#include <immintrin.h>\n",
     "persist/internal/flush.h": "#pragma once\n#include <immintrin.h>\n",
     "persist/memory.cc": '#include <libpmem2.h>\n#include "persist/internal/flush.h"\n',
     "log/ring.cc": '#include "fabric/device.h"\nvoid f() { e.sleep_for(1); g("sleep(1)"); }\n',
