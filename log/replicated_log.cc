@@ -171,7 +171,12 @@ Result<Appended> ReplicatedLog::State::conclude(std::span<const Part> parts) {
   });
   if (nowhere) {
     skewed = true;
-    return parts.front().result.error();
+    const Error& why = parts.front().result.error();
+    if (why.code != ErrorCode::kConflict) return why;
+    // Its indexes follow those of an append that was refused while this one was under way.
+    return make_error(ErrorCode::kBackPressure,
+                      "nothing was appended, as one before it was refused meanwhile: append it "
+                      "again after that one");
   }
   const Part* const worst = lost != nullptr ? lost : failed;
   const std::string& uri = members[static_cast<size_t>(worst - parts.data())].uri;

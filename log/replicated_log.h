@@ -104,8 +104,8 @@ class ReplicatedLog {
                                   std::vector<std::string> servers, LogClientOptions options);
   ~ReplicatedLog();
 
-  // Durable on every replica on return. Nothing was written: BackPressure, TooLarge,
-  // InvalidArgument, Conflict (the append before it failed so). Else some replicas may have it:
+  // Durable on every replica on return. Nothing was written: BackPressure (no room, or an append
+  // before it that was under way was refused), TooLarge, InvalidArgument. Else some may have it:
   // CommitUnknown, Fenced; nothing more is appended then: open again, without the one that the
   // message names if it is lost, and compare next_index().
   base::Task<Result<Appended>> append(std::span<const std::byte> payload);

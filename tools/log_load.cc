@@ -220,8 +220,7 @@ Task<void> LogLoad::work(Executor& executor, uint32_t thread, Producer& producer
     }
     if (appended.code() == ErrorCode::kBackPressure) {
       full_.store(true);
-    } else if (!(full_.load() && appended.code() == ErrorCode::kConflict)) {
-      // (Conflict: of a replicated log's appends, one behind one that had no room.)
+    } else {
       fail(std::move(appended.error()));
     }
     break;

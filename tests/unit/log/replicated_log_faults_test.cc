@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,14 @@ namespace pmstore::log {
 namespace {
 
 using fabric::Fault;
+
+class SlowReads final : public fabric::FaultInjector {
+ public:
+  fabric::FaultDecision on_request(const fabric::FaultPoint& point) override {
+    if (!point.connector || point.request.op != fabric::OpCode::kRead) return {};
+    return {Fault::kDelay, 100'000};
+  }
+};
 
 // Breaks the connection at the n-th request, and tells.
 class Breaks final : public fabric::FaultInjector {
@@ -202,6 +211,41 @@ TEST_P(ReplicatedLogFaults, ADropThatIsInterruptedIsFinishedOrNeverWas) {
       log_.reset();
     }
   }
+}
+
+TEST_P(ReplicatedLogFaults, AFullLogPushesBackAllThatAreUnderWay) {
+  ASSERT_TRUE(create());
+  ASSERT_TRUE(open());
+  Result<Appended> last = append(3);
+  while (last) last = append(3);
+  const uint64_t next = log_->next_index();
+  const auto two_at_once = [&] {
+    std::array<std::optional<Result<Appended>>, 2> results;
+    executor_.spawn(append_into(results[0], *log_, next, 3));
+    executor_.spawn(append_into(results[1], *log_, next + 3, 1));
+    while (!results[0] || !results[1]) run(sleep(executor_, 1000));
+    return std::array{std::move(*results[0]), std::move(*results[1])};
+  };
+  {
+    SlowReads slow;  // a producer without room looks where the log begins
+    const fabric::ScopedFaultInjector installed(slow);
+    for (const Result<Appended>& refused : two_at_once()) {
+      ASSERT_FALSE(refused);
+      EXPECT_EQ(refused.code(), ErrorCode::kBackPressure) << refused.error().to_string();
+    }
+  }
+  EXPECT_EQ(log_->next_index(), next) << "no index was used up";
+  ASSERT_TRUE(run(log_->trim_below_index(next / 2)));
+  for (const Result<Appended>& done : two_at_once()) EXPECT_TRUE(done);
+  EXPECT_EQ(log_->next_index(), next + 4);
+  ASSERT_TRUE(run(log_->close()));
+  const auto found = entries(0);
+  for (size_t i = 0; i < found.size(); ++i) {
+    const uint64_t index = next + 4 - found.size() + i;
+    EXPECT_EQ(found[i], (TestEntry{index, text(index)}));
+  }
+  EXPECT_EQ(entries(1), found);
+  EXPECT_EQ(entries(2), found);
 }
 
 INSTANTIATE_TEST_SUITE_P(Domain, ReplicatedLogFaults,

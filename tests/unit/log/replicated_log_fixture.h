@@ -110,6 +110,10 @@ class ReplicatedLogTest : public testing::TestWithParam<persist::Domain> {
     for (const std::string& each : texts) payloads.push_back(std::as_bytes(std::span(each)));
     co_return co_await log.append_batch(payloads);
   }
+  static Task<void> append_into(std::optional<Result<Appended>>& to, ReplicatedLog& log,
+                                uint64_t first, uint64_t count) {
+    to = co_await append_task(log, first, count);
+  }
   std::unique_ptr<LogReader> follower(const CurrentReplica& at) {
     LogReaderOptions reading;
     reading.current_replica = true;
