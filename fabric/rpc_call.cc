@@ -13,8 +13,6 @@ namespace pmstore::fabric {
 
 namespace {
 
-constexpr uint64_t kRetryStepNs = 1000;
-
 // The server's message is shown to people: one line, nothing that a terminal would obey.
 std::string printable(const std::byte* bytes, size_t count) {
   std::string text(reinterpret_cast<const char*>(bytes), count);
@@ -232,7 +230,7 @@ base::Task<Result<RpcReply>> RpcClient::call(uint16_t method, std::span<const st
       if (full) sent = make_error(ErrorCode::kTimeout, "the send queue stayed full; not sent");
       co_return std::move(sent.error());
     }
-    co_await waiter.executor->sleep_for(kRetryStepNs);
+    co_await waiter.executor->sleep_for(kRpcRetryStepNs);
     if (waiter.failed) co_return std::move(waiter.error);
   }
   Counters& counters = state_->connection->mutable_counters();

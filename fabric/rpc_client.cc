@@ -10,10 +10,6 @@ namespace pmstore::fabric {
 
 namespace {
 
-bool usable_ring(uint64_t bytes) {
-  return bytes % kRpcUnit == 0 && bytes >= kMinRpcRingBytes && bytes <= kMaxRpcRingBytes;
-}
-
 Error bad_ring(std::string_view what, uint64_t bytes) {
   return make_error(ErrorCode::kInvalidArgument,
                     "an RPC " + std::string(what) + " of " + std::to_string(bytes) +

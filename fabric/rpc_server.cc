@@ -10,16 +10,6 @@
 
 namespace pmstore::fabric {
 
-namespace {
-
-constexpr uint64_t kRetryStepNs = 1000;
-
-bool usable_ring(uint64_t bytes) {
-  return bytes % kRpcUnit == 0 && bytes >= kMinRpcRingBytes && bytes <= kMaxRpcRingBytes;
-}
-
-}  // namespace
-
 // ---- RpcCall ----
 
 RpcCall::RpcCall(RpcCall&& other) noexcept { *this = std::move(other); }
@@ -223,7 +213,7 @@ base::Task<void> RpcPeer::State::flush_later(base::Executor& executor,
                                              std::shared_ptr<RpcCall::Link> link,
                                              uint64_t give_up_ns) {
   while (true) {
-    co_await executor.sleep_for(kRetryStepNs);
+    co_await executor.sleep_for(kRpcRetryStepNs);
     if (link->state == nullptr) co_return;
     if (link->state->flush_unsent()) {
       link->state->flushing = false;
