@@ -9,7 +9,7 @@ constexpr std::chrono::milliseconds kKeepEvery{100};
 // Longer than a producer's publish_delay_ns, twice.
 constexpr std::chrono::microseconds kPublishWithin{200};
 constexpr uint64_t kKeepForNs = 50'000;
-// Of appends in process: about 10 us.
+// Of appends in process: about 10 us, with an msync each as long as those take.
 constexpr unsigned kCallsPerTurn = 64;
 
 }  // namespace

@@ -234,6 +234,9 @@ base::Task<Status> ReplicatedLog::State::connect_new(Member& member, bool replac
 
 base::Task<Status> ReplicatedLog::add(std::string uri, bool replace) {
   State& s = *state_;
+  if (s.skewed) {
+    PMSTORE_CO_TRY_STATUS(co_await s.resynchronise());
+  }
   PMSTORE_CO_TRY_STATUS(s.usable());
   internal::Membership after{.number = s.membership.number + 1,
                              .replicas = s.membership.replicas,

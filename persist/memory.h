@@ -10,7 +10,8 @@
 // Threads: store() and flush() from any thread on disjoint ranges; with Domain::kNone
 // flush()/drain() from one thread only (it keeps the list of pages). Lifetime: the mapping is
 // borrowed. Every store is visible to other threads in program order, the non-temporal ones too (a
-// fence follows them), so publishing after write() needs no drain(). docs/persist.md has the costs.
+// fence follows them, but for parts: end_parts() or drain() is theirs), so publishing after write()
+// needs no drain(). docs/persist.md has the costs.
 // An Observer sees every step in order; that is how the modelled machine crashes it.
 #pragma once
 

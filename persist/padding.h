@@ -17,13 +17,13 @@ constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
 }
 constexpr uint64_t round_down(uint64_t value, uint64_t unit) { return value / unit * unit; }
 
-// Each rule can be switched off alone, so that its effect can be measured.
-// The same for powers of two, without a division, which takes longer than all else that places an
-// entry.
+// As round_up() for powers of two, without a division, which takes longer than all else that places
+// an entry.
 constexpr uint64_t round_up_to_power(uint64_t value, uint64_t power) {
   return (value + power - 1) & ~(power - 1);
 }
 
+// Each rule can be switched off alone, so that its effect can be measured.
 struct PaddingRules {
   bool xp_line = true;         // H5: at least 256 B -> 256 B units
   bool one_sided_line = true;  // H6: one-sided, below 256 B -> 64 B units

@@ -56,8 +56,8 @@ struct LogClient::State {
   Result<std::span<const std::byte>> append_message(
       uint64_t log, std::span<const std::span<const std::byte>> payloads);
 
-  // Of appends without messages: so many are about 10 us, and timers get their turn in every
-  // sixteenth. Then leases and everybody else get theirs.
+  // Of appends without messages: so many are about 10 us, with an msync each as long as those take.
+  // Then leases and everybody else get their turn, timers in every sixteenth.
   static constexpr uint32_t kAppendsPerTurn = 64;
   bool has_had_its_turn() { return ++appended_at_once % kAppendsPerTurn == 0; }
 

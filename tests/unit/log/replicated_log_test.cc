@@ -131,6 +131,21 @@ TEST_P(ReplicatedLogTest, AMemberThatIsAddedAtOnceGetsWhatWasJustAppended) {
   expect_equal({0, 1});
 }
 
+// Its index was given to nobody, so the new member of an empty log must not begin behind it.
+TEST_P(ReplicatedLogTest, AMemberIsAddedBehindAnAppendThatWasRefused) {
+  ASSERT_TRUE(create({0}));
+  ASSERT_TRUE(open({0}));
+  const std::vector<std::byte> large(kMaxEntryBytes + 1);
+  EXPECT_EQ(run(log_->append(large)).code(), ErrorCode::kTooLarge);
+  ASSERT_TRUE(run(log_->add(uris()[1])));
+  const Result<Appended> first = append();
+  ASSERT_TRUE(first) << first.error().to_string();
+  EXPECT_EQ(first->index, 1u);
+  expect_equal({0, 1});
+  ASSERT_TRUE(run(log_->close()));
+  ASSERT_TRUE(open({0, 1}));
+}
+
 TEST_P(ReplicatedLogTest, TooFewMembersGoOnOnlyWhenTheOthersAreGoneForGood) {
   ASSERT_TRUE(create());
   EXPECT_EQ(take({0}, dropping({1, 2})).code(), ErrorCode::kConflict);
