@@ -101,7 +101,7 @@ TEST_P(ProcessConnection, AFloodOfImmediatesIsPushedBackAndAllArrive) {
   bool paused = true;
   for (uint32_t sent = 0; sent < kImmediates;) {
     Batch batch;
-    batch.write_immediate(local(0, sent % 2 == 0 ? 0 : 40), remote_.region.at(0), sent + 1);
+    batch.write_immediate(local(0, sent % 2 == 0 ? 0 : 1000), remote_.region.at(0), sent + 1);
     const Status posted = client_->connection->post(batch, nullptr);
     if (posted) {
       ++sent;

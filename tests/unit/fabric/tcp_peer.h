@@ -70,6 +70,9 @@ class TcpPeer : public testing::Test {
 
   void dial() {
     socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    // So that it does not depend on the host how much it takes without being read.
+    const int room = 128 * 1024;
+    setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(listener_->uri().port);
