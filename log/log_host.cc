@@ -81,7 +81,12 @@ base::Task<Result<fabric::Uri>> LogHost::listen(fabric::Uri uri) {
       capabilities.native_flush};
   PMSTORE_CO_TRY(const size_t endpoint, s.service->add_endpoint(*place.device, persistence));
   place.acceptor = std::make_unique<HostAcceptor>(*s.service, endpoint);
-  PMSTORE_CO_TRY(place.listener, place.device->listen(uri, *place.acceptor));
+  auto listener = place.device->listen(uri, *place.acceptor);
+  if (!listener) {
+    s.service->remove_last_endpoint();
+    co_return listener.error();
+  }
+  place.listener = std::move(*listener);
   s.places.push_back(std::move(place));
   co_return s.places.back().listener->uri();
 }

@@ -78,6 +78,8 @@ Result<size_t> LogService::add_endpoint(fabric::Device& device,
   return state_->endpoints.size() - 1;
 }
 
+void LogService::remove_last_endpoint() { state_->endpoints.pop_back(); }
+
 const LogServiceCounters& LogService::counters() const { return state_->counters; }
 
 // ---- handshake ----

@@ -47,6 +47,8 @@ class LogService {
 
   // One per device that listens: registers the area and the words there. Gives its number.
   Result<size_t> add_endpoint(fabric::Device& device, const persist::PersistCapability& capability);
+  // The one that was added last, when its device could not listen: before that device goes.
+  void remove_last_endpoint();
 
   // Is this handshake the log service's?
   static bool is_log_hello(std::span<const std::byte> hello);

@@ -143,7 +143,12 @@ base::Task<Result<fabric::Uri>> Server::listen(fabric::Uri uri) {
     PMSTORE_CO_TRY(endpoint->log_endpoint, core.log_service->add_endpoint(device, persistence));
   }
   endpoint->acceptor = std::make_unique<EndpointAcceptor>(core, *endpoint);
-  PMSTORE_CO_TRY(endpoint->listener, device.listen(uri, *endpoint->acceptor));
+  auto listener = device.listen(uri, *endpoint->acceptor);
+  if (!listener) {
+    if (core.log_service) core.log_service->remove_last_endpoint();
+    co_return listener.error();
+  }
+  endpoint->listener = std::move(*listener);
   endpoint->uri = endpoint->listener->uri();
   core.endpoints.push_back(std::move(endpoint));
   co_return core.endpoints.back()->uri;
