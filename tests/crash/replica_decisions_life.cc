@@ -9,10 +9,9 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "model/page_bytes.h"
-#include "tests/crash/nobody.h"
 #include "tests/crash/replica_content.h"
 #include "tests/crash/replica_servers.h"
+#include "tests/crash/uncut_replicas_life.h"
 
 namespace pmstore::crash {
 namespace {
@@ -21,9 +20,7 @@ using base::Task;
 using log::ReplicatedLog;
 using log::ReplicatedLogOptions;
 using Opened = Result<std::unique_ptr<ReplicatedLog>>;
-using Servers = std::vector<size_t>;
 
-constexpr auto kDomain = persist::Domain::kMemoryController;
 constexpr size_t kServers = 3;
 constexpr uint64_t kRaces = 48;
 constexpr uint64_t kMostTurns = 2000;
@@ -31,16 +28,10 @@ constexpr uint64_t kQuietNs = 1'000'000;
 // Of virtual time: more than all time-outs of a client together.
 constexpr uint64_t kPatienceNs = 600'000'000'000;
 
-class ReplicaDecisionsLife final : public Life {
+class ReplicaDecisionsLife final : public UncutReplicasLife {
  public:
   ReplicaDecisionsLife(const std::string& scenario, uint64_t seed)
-      : Life(scenario, seed),
-        executor_(clock_, base::ExecutorOptions{.seed = seed + 1}),
-        memory_(ReplicaServers::memory_bytes(kServers)) {
-    ReplicaServers::format(memory_.bytes(), kServers, kDomain);
-    servers_.emplace(executor_, memory_.bytes(), kServers, kDomain);
-    must(servers_->open());
-    for (size_t i = 0; i < kServers; ++i) must(servers_->start(i));
+      : UncutReplicasLife(scenario, seed, kServers) {
     must(executor_.run(ReplicatedLog::create(
         executor_, kReplicatedName, {.bytes = kReplicatedBytes, .identity = kReplicatedIdentity},
         servers_->uris(), {})));
@@ -58,13 +49,7 @@ class ReplicaDecisionsLife final : public Life {
     for (uint64_t i = 0; i < kRaces; ++i) steal_from_who_appends(i);
     for (size_t server = 0; server < 2; ++server) end_and_come_back(server);
     log_.reset();
-    servers_.reset();
-    trace_.domain = kDomain;
-    trace_.initial.assign(64, std::byte());
-    allow({kNothing});
-  }
-  Result<std::unique_ptr<Restarted>> restart(std::span<std::byte> memory) const override {
-    return std::unique_ptr<Restarted>(new Nobody(memory, kDomain));
+    end();
   }
 
  private:
@@ -81,11 +66,6 @@ class ReplicaDecisionsLife final : public Life {
   void end_and_come_back(size_t server);
 
   // ---- the pieces ----
-  static std::vector<std::string> uris(const Servers& servers) {
-    std::vector<std::string> all;
-    for (const size_t server : servers) all.push_back(ReplicaServers::uri(server));
-    return all;
-  }
   Task<Opened> open(Servers named, Servers dropped, bool gone) {
     ReplicatedLogOptions options;
     options.producer.takeover = log::Takeover::kSteal;
@@ -167,14 +147,7 @@ class ReplicaDecisionsLife final : public Life {
     const std::vector<std::string> members = log_->replicas();
     return std::find(members.begin(), members.end(), ReplicaServers::uri(server)) != members.end();
   }
-  static void must(const Status& done) {
-    PMSTORE_CHECK(done.has_value(), done ? "" : done.error().message.c_str());
-  }
 
-  base::VirtualClock clock_;
-  base::Executor executor_;
-  model::PageBytes memory_;
-  std::optional<ReplicaServers> servers_;
   std::unique_ptr<ReplicatedLog> log_;
   std::set<uint64_t> told_;  // indexes that were acknowledged
   uint64_t under_way_ = 0;

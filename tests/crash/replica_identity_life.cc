@@ -11,9 +11,8 @@
 #include "fabric/uri.h"
 #include "log/log_reader.h"
 #include "log/replicated_log.h"
-#include "model/page_bytes.h"
-#include "tests/crash/nobody.h"
 #include "tests/crash/replica_servers.h"
+#include "tests/crash/uncut_replicas_life.h"
 #include "tests/unit/log/log_entries.h"
 
 namespace pmstore::crash {
@@ -23,25 +22,17 @@ using base::Task;
 using log::ReplicatedLog;
 using log::ReplicatedLogOptions;
 using Opened = Result<std::unique_ptr<ReplicatedLog>>;
-using Servers = std::vector<size_t>;
 
-constexpr auto kDomain = persist::Domain::kMemoryController;
 constexpr size_t kServers = 3;
 constexpr uint64_t kMostTurns = 2000;
 constexpr uint64_t kSoonNs = 1'000'000'000;
 constexpr uint64_t kLaterNs = 60'000'000'000;
 constexpr uint64_t kOfSomebodyElse = 7;
 
-class ReplicaIdentityLife final : public Life {
+class ReplicaIdentityLife final : public UncutReplicasLife {
  public:
   ReplicaIdentityLife(const std::string& scenario, uint64_t seed)
-      : Life(scenario, seed),
-        executor_(clock_, base::ExecutorOptions{.seed = seed + 1}),
-        memory_(ReplicaServers::memory_bytes(kServers)) {
-    ReplicaServers::format(memory_.bytes(), kServers, kDomain);
-    servers_.emplace(executor_, memory_.bytes(), kServers, kDomain);
-    must(servers_->open());
-    for (size_t i = 0; i < kServers; ++i) must(servers_->start(i));
+      : UncutReplicasLife(scenario, seed, kServers) {
     make_again();
     stale_server();
     stale_followers();
@@ -53,13 +44,7 @@ class ReplicaIdentityLife final : public Life {
     log_.reset();
     old_reader_.reset();
     old_ = {};
-    servers_.reset();
-    trace_.domain = kDomain;
-    trace_.initial.assign(64, std::byte());
-    allow({kNothing});
-  }
-  Result<std::unique_ptr<Restarted>> restart(std::span<std::byte> memory) const override {
-    return std::unique_ptr<Restarted>(new Nobody(memory, kDomain));
+    end();
   }
 
  private:
@@ -74,14 +59,6 @@ class ReplicaIdentityLife final : public Life {
   bool made_amid_create(uint64_t turns);
 
   // ---- the pieces ----
-  static std::vector<std::string> uris(const Servers& servers) {
-    std::vector<std::string> all;
-    for (const size_t server : servers) all.push_back(ReplicaServers::uri(server));
-    return all;
-  }
-  static void must(const Status& done) {
-    PMSTORE_CHECK(done.has_value(), done ? "" : done.error().message.c_str());
-  }
   template <typename T>
   T run(Task<T> task) {
     return executor_.run(std::move(task));
@@ -175,10 +152,6 @@ class ReplicaIdentityLife final : public Life {
     }
   }
 
-  base::VirtualClock clock_;
-  base::Executor executor_;
-  model::PageBytes memory_;
-  std::optional<ReplicaServers> servers_;
   std::unique_ptr<ReplicatedLog> log_;
   log::CurrentReplica old_;  // of the log before, on the first server
   std::unique_ptr<log::LogReader> old_reader_;

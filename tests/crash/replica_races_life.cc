@@ -15,9 +15,8 @@
 #include "log/log_client.h"
 #include "log/log_producer.h"
 #include "log/replicated_log.h"
-#include "model/page_bytes.h"
-#include "tests/crash/nobody.h"
 #include "tests/crash/replica_servers.h"
+#include "tests/crash/uncut_replicas_life.h"
 #include "tests/unit/log/log_entries.h"
 
 namespace pmstore::crash {
@@ -28,20 +27,13 @@ using log::ReplicatedLog;
 using log::ReplicatedLogOptions;
 using log::TestEntry;
 
-constexpr auto kDomain = persist::Domain::kMemoryController;
 constexpr size_t kServers = 2;
 constexpr uint64_t kMostTurns = 100'000;
 
-class ReplicaRacesLife final : public Life {
+class ReplicaRacesLife final : public UncutReplicasLife {
  public:
   ReplicaRacesLife(const std::string& scenario, uint64_t seed)
-      : Life(scenario, seed),
-        executor_(clock_, base::ExecutorOptions{.seed = seed + 1}),
-        memory_(ReplicaServers::memory_bytes(kServers)) {
-    ReplicaServers::format(memory_.bytes(), kServers, kDomain);
-    servers_.emplace(executor_, memory_.bytes(), kServers, kDomain);
-    must(servers_->open());
-    for (size_t i = 0; i < kServers; ++i) must(servers_->start(i));
+      : UncutReplicasLife(scenario, seed, kServers) {
     for (uint64_t i = 0; take_it_from_each_other(i); ++i) {
       PMSTORE_CHECK(i < kMostTurns, "a takeover comes to an end");
     }
@@ -53,13 +45,7 @@ class ReplicaRacesLife final : public Life {
     }
     add_behind_a_change();
     decide_twice();
-    servers_.reset();
-    trace_.domain = kDomain;
-    trace_.initial.assign(64, std::byte());
-    allow({kNothing});
-  }
-  Result<std::unique_ptr<Restarted>> restart(std::span<std::byte> memory) const override {
-    return std::unique_ptr<Restarted>(new Nobody(memory, kDomain));
+    end();
   }
 
  private:
@@ -69,9 +55,6 @@ class ReplicaRacesLife final : public Life {
   void add_behind_a_change();
   void decide_twice();
 
-  static void must(const Status& done) {
-    PMSTORE_CHECK(done.has_value(), done ? "" : done.error().message.c_str());
-  }
   static ReplicatedLogOptions stealing() {
     ReplicatedLogOptions options;
     options.producer.takeover = log::Takeover::kSteal;
@@ -110,10 +93,6 @@ class ReplicaRacesLife final : public Life {
     }
   }
 
-  base::VirtualClock clock_;
-  base::Executor executor_;
-  model::PageBytes memory_;
-  std::optional<ReplicaServers> servers_;
   std::vector<TestEntry> told_;
 };
 

@@ -90,7 +90,6 @@ void Wire::count_sent(size_t sent, size_t asked) {
 }
 
 size_t Wire::receive() {
-  DestructionWatch watch(lifetime_);
   size_t handled = 0;
   for (int reads = 0; reads < kMaxReads; ++reads) {
     if (in_begin_ > 0) {

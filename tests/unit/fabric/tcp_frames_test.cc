@@ -144,42 +144,34 @@ TEST_F(TcpFrames, AHandshakeMessageAfterTheHandshakeCostsTheConnection) {
   expect_cut_off(ErrorCode::kProtocol);
 }
 
-TEST_F(TcpFrames, AnswersOfTheWrongSizeOrKindCostTheConnection) {
-  shake_hands();
-  std::vector<std::byte> buffer(64);
-  auto own = *device_->register_memory(buffer, Access::kLocal);
-  Batch batch;
-  batch.read({buffer.data(), 16, own.get()}, {1, 1});
-  Completion completion;
-  ASSERT_TRUE(served_.connection->post(batch, &completion));
-  EXPECT_EQ(receive_frame().kind, FrameKind::kRead);
-  FrameHeader answer{};
-  answer.kind = FrameKind::kReadData;
-  answer.channel = 1;
-  answer.bytes = 17;
-  send_frame(answer, std::string(17, 'z'));
-  expect_cut_off(ErrorCode::kProtocol);
-  EXPECT_TRUE(completion.done() && !completion.ok());
-  EXPECT_EQ(buffer[0], std::byte{0});
+// A READ of 16 bytes, and what comes instead of its answer.
+class TcpAnswers : public TcpFrames {
+ protected:
+  void expect_refused(FrameKind kind, uint32_t bytes, const std::string& body) {
+    shake_hands();
+    std::vector<std::byte> buffer(64);
+    auto own = *device_->register_memory(buffer, Access::kLocal);
+    Batch batch;
+    batch.read({buffer.data(), 16, own.get()}, {1, 1});
+    Completion completion;
+    ASSERT_TRUE(served_.connection->post(batch, &completion));
+    EXPECT_EQ(receive_frame().kind, FrameKind::kRead);
+    FrameHeader answer{};
+    answer.kind = kind;
+    answer.channel = 1;
+    answer.bytes = bytes;
+    send_frame(answer, body);
+    expect_cut_off(ErrorCode::kProtocol);
+    EXPECT_TRUE(completion.done() && !completion.ok());
+    EXPECT_EQ(buffer[0], std::byte{0});
+  }
+};
+
+TEST_F(TcpAnswers, OfTheWrongSizeCostTheConnection) {
+  expect_refused(FrameKind::kReadData, 17, std::string(17, 'z'));
 }
 
-TEST_F(TcpFrames, ADoneDoesNotAnswerARead) {
-  shake_hands();
-  std::vector<std::byte> buffer(64);
-  auto own = *device_->register_memory(buffer, Access::kLocal);
-  Batch batch;
-  batch.read({buffer.data(), 16, own.get()}, {1, 1});
-  Completion completion;
-  ASSERT_TRUE(served_.connection->post(batch, &completion));
-  EXPECT_EQ(receive_frame().kind, FrameKind::kRead);
-  FrameHeader answer{};
-  answer.kind = FrameKind::kDone;
-  answer.channel = 1;
-  answer.bytes = 1;
-  send_frame(answer);
-  expect_cut_off(ErrorCode::kProtocol);
-  EXPECT_FALSE(completion.ok());
-}
+TEST_F(TcpAnswers, OfTheWrongKindCostTheConnection) { expect_refused(FrameKind::kDone, 1, {}); }
 
 // It asks and asks, and takes nothing: the answers that wait are bounded.
 TEST_F(TcpFrames, APeerThatTakesNoAnswersIsCutOff) {
