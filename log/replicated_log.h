@@ -79,10 +79,12 @@ class ReplicatedLog {
   // Conflict (no membership is agreed upon, too few would stay, or servers have different logs of
   // that name, and it is not known which is meant); Sealed (also when a seal has not got to all
   // members: repeat it); BackPressure (a member that lags has no room: trim it); NotFound; Damaged.
+  // `only_if_gone`, when given, is told whether it failed because `dropped_are_gone` was not set.
   static base::Task<Result<std::unique_ptr<ReplicatedLog>>> open(base::Executor& executor,
                                                                  std::string name,
                                                                  std::vector<std::string> servers,
-                                                                 ReplicatedLogOptions options);
+                                                                 ReplicatedLogOptions options,
+                                                                 bool* only_if_gone = nullptr);
   // Asks all servers that these, and what they say, name; takes nothing over.
   static base::Task<ReplicatedLogStatus> status(base::Executor& executor, std::string name,
                                                 std::vector<std::string> servers,

@@ -25,20 +25,27 @@ constexpr int kAcquireTries = 4;
 
 base::Task<Result<std::unique_ptr<ReplicatedLog>>> ReplicatedLog::open(
     base::Executor& executor, std::string name, std::vector<std::string> servers,
-    ReplicatedLogOptions options) {
+    ReplicatedLogOptions options, bool* only_if_gone) {
+  bool unless_gone = false;
   auto state = std::make_unique<State>(executor, std::move(name), std::move(options));
-  PMSTORE_CO_TRY_STATUS(co_await state->take_over(std::move(servers)));
+  const Status taken = co_await state->take_over(std::move(servers), unless_gone);
+  if (only_if_gone != nullptr) *only_if_gone = unless_gone;
+  if (!taken) co_return taken.error();
   co_return std::unique_ptr<ReplicatedLog>(new ReplicatedLog(std::move(state)));
 }
 
-base::Task<Status> ReplicatedLog::State::take_over(std::vector<std::string> servers) {
+base::Task<Status> ReplicatedLog::State::take_over(std::vector<std::string> servers,
+                                                   bool& only_if_gone) {
   std::vector<AskedServer> asked =
       co_await internal::ask_servers(executor, name, servers, options.drop, options.client);
   PMSTORE_CO_TRY(membership, internal::decide_membership(asked, options.drop));
   const bool change = membership.pending || !options.drop.empty();
   if (!options.drop.empty()) {
-    PMSTORE_CO_TRY(membership,
-                   internal::without(membership, options.drop, options.dropped_are_gone));
+    PMSTORE_CO_TRY(Membership after, internal::without(membership, options.drop));
+    const Status safe = internal::check_drop(membership, after);
+    only_if_gone = !safe && !options.dropped_are_gone;
+    if (only_if_gone) co_return safe.error();
+    membership = std::move(after);
   }
   for (const std::string& uri : membership.replicas) {
     const auto found = std::find_if(asked.begin(), asked.end(),

@@ -207,12 +207,12 @@ base::Task<int> drop_members(base::Executor& executor, const LogCommandOptions& 
   auto how = replicated_options(options);
   how.drop = options.members;
   how.dropped_are_gone = options.gone;
-  auto log = co_await ReplicatedLog::open(executor, options.name, options.servers(), how);
+  bool only_if_gone = false;
+  auto log =
+      co_await ReplicatedLog::open(executor, options.name, options.servers(), how, &only_if_gone);
   if (!log) {
-    const bool too_few = log.code() == ErrorCode::kConflict && !options.gone &&
-                         log.error().message.find("gone for good") != std::string::npos;
-    co_return too_few ? fail(kProgram, what, log.error().message + " (--gone)")
-                      : fail_replicas(what, options, log.error());
+    co_return only_if_gone ? fail(kProgram, what, log.error().message + " (--gone)")
+                           : fail_replicas(what, options, log.error());
   }
   const uint64_t number = (*log)->membership();
   const std::vector<std::string> replicas = (*log)->replicas();

@@ -272,8 +272,7 @@ Result<Membership> decide_membership(const std::vector<AskedServer>& asked,
   return none;
 }
 
-Result<Membership> without(const Membership& before, const std::vector<std::string>& dropped,
-                           bool gone) {
+Result<Membership> without(const Membership& before, const std::vector<std::string>& dropped) {
   Membership after{.number = before.number + 1, .replicas = {}, .identity = before.identity};
   for (const std::string& uri : dropped) {
     if (contains(before.replicas, uri)) continue;
@@ -287,15 +286,18 @@ Result<Membership> without(const Membership& before, const std::vector<std::stri
     return make_error(ErrorCode::kInvalidArgument,
                       "a log keeps at least one replica: delete it to be rid of it");
   }
-  const bool enough_stay = enough(before, after.replicas);
-  if (gone || (enough_stay && before.agreed)) return after;
-  if (!enough_stay) {
+  return after;
+}
+
+Status check_drop(const Membership& before, const Membership& after) {
+  if (!enough(before, after.replicas)) {
     return make_error(
         ErrorCode::kConflict,
         fmt::format("without these {} replicas, those of membership {} could go on by themselves: "
                     "bring one back, or confirm that they are gone for good",
-                    dropped.size(), before.number));
+                    before.replicas.size() - after.replicas.size(), before.number));
   }
+  if (before.agreed) return {};
   return make_error(
       ErrorCode::kConflict,
       fmt::format("membership {} was interrupted before all replicas were known to have recorded "

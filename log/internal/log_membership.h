@@ -63,11 +63,13 @@ Result<Membership> decide_membership(const std::vector<AskedServer>& asked,
 // Conflict as above.
 Result<Membership> newest_membership(const std::vector<AskedServer>& asked);
 
-// `before` without `dropped`. NotFound: one is no member; Conflict, unless `gone`: too few stay, or
-// nobody knows that it was agreed upon: one who is dropped may be of the membership before it, and
-// go on by another decision that follows from that.
-Result<Membership> without(const Membership& before, const std::vector<std::string>& dropped,
-                           bool gone);
+// `before` without `dropped`. NotFound: one is no member; InvalidArgument: nobody would stay.
+Result<Membership> without(const Membership& before, const std::vector<std::string>& dropped);
+
+// May `after` follow from `before`, whether those that are dropped are gone for good or not?
+// Conflict: too few stay, or nobody knows that `before` was agreed upon: one who is dropped may be
+// of the membership before it, and go on by another decision that follows from that.
+Status check_drop(const Membership& before, const Membership& after);
 
 // Has this server the log with this identity and these members?
 bool is_of(const LogInfo& info, const Membership& membership);

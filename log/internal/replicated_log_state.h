@@ -30,7 +30,7 @@ struct ReplicatedLog::State {
   State(base::Executor& on, std::string called, ReplicatedLogOptions with);
 
   // ---- replicated_log_takeover.cc ----
-  base::Task<Status> take_over(std::vector<std::string> servers);
+  base::Task<Status> take_over(std::vector<std::string> servers, bool& only_if_gone);
   base::Task<Status> acquire_all();
   base::Task<Status> acquire(Member& member, uint64_t number);
   // The first of them whose lease was lost again; members.size(): none.

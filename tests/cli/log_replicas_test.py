@@ -293,7 +293,8 @@ class Commands(Servers):
         self.kill(1)
         refused = self.log("drop-member", "log", self.uris[1], at=(0, 2))
         self.assertEqual(refused.stdout, b"")
-        self.assert_fails(refused, 1, "membership 2 was interrupted.*pmstore log append")
+        self.assert_fails(refused, 1,
+                          "membership 2 was interrupted.*pmstore log append.*\\(--gone\\)")
         self.start(1)
         self.good("append", "log", "two")
         self.assertEqual(self.members("log")["replicas"], self.uris[:2])
@@ -451,6 +452,20 @@ class LocalPools(unittest.TestCase):
             counters = json.loads(done.stdout)["results"][0]["counters"]
             self.assertEqual(counters["doorbells_per_op"], 2.0)
             self.assertEqual(counters["server_messages_per_op"], 0.0)
+
+    def test_what_a_pool_is_called_does_not_make_gone_the_advice(self):
+        with tempfile.TemporaryDirectory(prefix="pmstore-replicas.") as folder:
+            both = []
+            for name in ("here", "gone for good"):
+                pool = os.path.join(folder, name)
+                run("pool", "create", pool, "--size", "32M", "--log-bytes", "8M")
+                both += ["--replica", "local:" + pool]
+                done = run("log", "create", "log", *both[-2:])
+                self.assertEqual(done.returncode, 0, done.stderr)
+            refused = run("log", "drop-member", "log", "local:/nowhere", *both)
+            self.assertEqual(refused.returncode, 1)
+            self.assertRegex(refused.stderr.decode(), "gone for good have different logs")
+            self.assertNotIn("--gone", refused.stderr.decode())
 
 
 del Servers

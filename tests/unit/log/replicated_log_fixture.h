@@ -87,8 +87,9 @@ class ReplicatedLogTest : public testing::TestWithParam<persist::Domain> {
     return run(ReplicatedLog::create(executor_, "log", {.bytes = kLogBytes}, uris(which), {}));
   }
   Result<std::unique_ptr<ReplicatedLog>> take(const std::vector<size_t>& which = {0, 1, 2},
-                                              const ReplicatedLogOptions& options = {}) {
-    return run(ReplicatedLog::open(executor_, "log", uris(which), options));
+                                              const ReplicatedLogOptions& options = {},
+                                              bool* only_if_gone = nullptr) {
+    return run(ReplicatedLog::open(executor_, "log", uris(which), options, only_if_gone));
   }
   // Fails the test when it cannot be had.
   bool open(const std::vector<size_t>& which = {0, 1, 2},

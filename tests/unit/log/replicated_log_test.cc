@@ -148,8 +148,11 @@ TEST_P(ReplicatedLogTest, AMemberIsAddedBehindAnAppendThatWasRefused) {
 
 TEST_P(ReplicatedLogTest, TooFewMembersGoOnOnlyWhenTheOthersAreGoneForGood) {
   ASSERT_TRUE(create());
-  EXPECT_EQ(take({0}, dropping({1, 2})).code(), ErrorCode::kConflict);
-  EXPECT_FALSE(take({0}, dropping({0, 1, 2}, true)));
+  bool only_if_gone = false;
+  EXPECT_EQ(take({0}, dropping({1, 2}), &only_if_gone).code(), ErrorCode::kConflict);
+  EXPECT_TRUE(only_if_gone);
+  EXPECT_FALSE(take({0}, dropping({0, 1, 2}, true), &only_if_gone));
+  EXPECT_FALSE(only_if_gone) << "nobody would stay";
   ASSERT_TRUE(open({0}, dropping({1, 2}, true)));
   EXPECT_EQ(log_->replicas(), uris({0}));
   ASSERT_TRUE(append());
@@ -166,8 +169,10 @@ TEST_P(ReplicatedLogTest, WhoMayNotHaveRecordedADecisionIsNotDropped) {
   log_.reset();
   ASSERT_TRUE(record_at_first_alone());
   EXPECT_FALSE(servers_[0]->store().find("log")->agreed);
-  const auto refused = take({0, 2}, dropping({1}));
+  bool only_if_gone = false;
+  const auto refused = take({0, 2}, dropping({1}), &only_if_gone);
   ASSERT_FALSE(refused);
+  EXPECT_TRUE(only_if_gone);
   EXPECT_EQ(refused.code(), ErrorCode::kConflict);
   EXPECT_NE(refused.error().message.find("finishes it (pmstore log append)"), std::string::npos)
       << refused.error().message;
