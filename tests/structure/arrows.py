@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks who includes whom and who uses what: docs/architecture.md says why.
 
-usage: arrows.py ROOT
+usage: arrows.py [ROOT]
 """
 
 import os
@@ -133,4 +133,4 @@ def check(root):
 
 
 if __name__ == "__main__":
-    sys.exit(source_tree.main(check, sys.argv[1], "breaches of the architecture"))
+    sys.exit(source_tree.main(check, "breaches of the architecture"))

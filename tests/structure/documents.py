@@ -4,7 +4,7 @@
 In Markdown: the targets of relative links, and each word in backticks that looks like a path of
 the repository (its first part is one of the folders). In C++ comments: each docs/NAME.md.
 
-usage: documents.py ROOT
+usage: documents.py [ROOT]
 """
 
 import glob
@@ -66,4 +66,4 @@ def check(root):
 
 
 if __name__ == "__main__":
-    sys.exit(source_tree.main(check, sys.argv[1], "things to mend in the documents"))
+    sys.exit(source_tree.main(check, "things to mend in the documents"))

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 
 SKIPPED_FOLDERS = {"build", ".git", "__pycache__"}
 CXX_SUFFIXES = (".h", ".cc")
@@ -54,8 +55,13 @@ def line_of(text, position):
     return text.count("\n", 0, position) + 1
 
 
-def main(check, root, what):
-    """Runs check(root), prints its findings, and gives the exit status."""
+def main(check, what):
+    """Runs check(root), prints its findings, and gives the exit status.
+
+    Without an argument the root is that of the tree in which this file is.
+    """
+    here = os.path.dirname(os.path.abspath(__file__))
+    root = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.dirname(here))
     findings = check(root)
     for finding in findings:
         print(finding)
