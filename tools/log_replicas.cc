@@ -32,12 +32,24 @@ void print_membership(const LogCommandOptions& options, uint64_t number,
   print_text(fmt::format("membership {}: {}\n", number, joined(replicas)));
 }
 
+// Empty: a log that an earlier version has made has none.
+std::string identity_text(uint64_t identity) {
+  return identity == 0 ? "" : fmt::format("{:016x}", identity);
+}
+
+// A string: readers of JSON may keep 53 bits of a number.
+nlohmann::ordered_json identity_json(uint64_t identity) {
+  if (identity == 0) return nullptr;
+  return identity_text(identity);
+}
+
 // How a server stands to the log.
 std::string state_of(const log::ReplicaStatus& server, const log::ReplicatedLogStatus& log) {
   if (!server.info) {
     return server.info.code() == ErrorCode::kNotFound ? "has no such log" : "missing";
   }
   if (server.current) return "current";
+  if (log.membership == 0) return "unclear";
   if (server.info->identity != log.identity) return "has another log";
   const auto& replicas = log.replicas;
   const bool member = std::find(replicas.begin(), replicas.end(), server.uri) != replicas.end();
@@ -49,6 +61,7 @@ nlohmann::ordered_json server_json(const log::ReplicaStatus& server,
                                    const log::ReplicatedLogStatus& log) {
   nlohmann::ordered_json object = {{"uri", server.uri}, {"state", state_of(server, log)}};
   if (server.info) {
+    object["identity"] = identity_json(server.info->identity);
     object["membership"] = server.info->membership;
     object["replicas"] = server.info->replicas;
     object["start_lsn"] = server.info->start_lsn;
@@ -68,25 +81,29 @@ void print_status(const log::ReplicatedLogStatus& log, const LogCommandOptions& 
     for (const log::ReplicaStatus& server : log.servers)
       servers.push_back(server_json(server, log));
     return print_json({{"log", options.name},
+                       {"identity", identity_json(log.identity)},
                        {"membership", log.membership},
                        {"replicas", log.replicas},
                        {"agreed", log.agreed},
                        {"servers", std::move(servers)}});
   }
-  print_text(fmt::format("membership {}{}: {}\n", log.membership,
-                         log.agreed ? "" : ", not confirmed by all of its members",
-                         joined(log.replicas)));
-  TextTable table(2);
-  table.row({"server", "state", "membership", "next index", "start lsn", "tail lsn"});
+  if (log.membership != 0) {
+    print_text(fmt::format("membership {}{}: {}\n", log.membership,
+                           log.agreed ? "" : ", not confirmed by all of its members",
+                           joined(log.replicas)));
+  }
+  TextTable table(3);
+  table.row({"server", "state", "identity", "membership", "next index", "start lsn", "tail lsn"});
   for (const log::ReplicaStatus& server : log.servers) {
     if (!server.info) {
-      table.row({printable(server.uri), state_of(server, log), "-", "-", "-", "-"});
+      table.row({printable(server.uri), state_of(server, log), "-", "-", "-", "-", "-"});
       continue;
     }
     const log::LogInfo& info = *server.info;
-    table.row({printable(server.uri), state_of(server, log), std::to_string(info.membership),
-               std::to_string(info.next_index), std::to_string(info.start_lsn),
-               std::to_string(info.tail_lsn)});
+    const std::string identity = identity_text(info.identity);
+    table.row({printable(server.uri), state_of(server, log), identity.empty() ? "-" : identity,
+               std::to_string(info.membership), std::to_string(info.next_index),
+               std::to_string(info.start_lsn), std::to_string(info.tail_lsn)});
   }
   print_text(table.text());
 }
@@ -168,7 +185,9 @@ base::Task<int> print_members(base::Executor& executor, const LogCommandOptions&
   const std::string what = what_of("members", options);
   const auto log = co_await ReplicatedLog::status(executor, options.name, options.servers(),
                                                   log_client_options(options.session));
-  if (log.membership == 0 && log.why_not) co_return fail_replicas(what, options, *log.why_not);
+  // Servers with different logs: what they have tells which one is meant.
+  const bool unclear = log.why_not && log.why_not->code == ErrorCode::kConflict;
+  if (log.membership == 0 && !unclear) co_return fail_replicas(what, options, *log.why_not);
   print_status(log, options);
   if (log.agreed) co_return kDone;
   if (!log.why_not) {

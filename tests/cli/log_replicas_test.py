@@ -468,8 +468,6 @@ class LocalPools(unittest.TestCase):
             self.assertNotIn("--gone", refused.stderr.decode())
 
 
-del Servers
-
 if __name__ == "__main__":
     BIN = sys.argv.pop(1)
     FAILING_MSYNC = sys.argv.pop(1)
