@@ -179,7 +179,9 @@ class Script {
     plans_.clear();
     landed_lsn_[name] = position.tail_lsn;
     if (options_.writer == LogWriter::kCpu) {
+      PMSTORE_CHECK(unsure_.empty() || unsure_log_ == name, "one log at a time is in doubt");
       unsure_.assign(possible.begin(), possible.end() - 1);
+      unsure_log_ = name;
     } else {
       acknowledge_writes();
     }
@@ -191,7 +193,7 @@ class Script {
     const auto grant = store_->acquire(id_of(name), 1);
     PMSTORE_CHECK(grant.has_value() && holds_now(name), "all of it has landed");
     landed_lsn_[name] = grant->position.tail_lsn;
-    unsure_.clear();
+    settled(name);
     end(now_);
     return grant->position;
   }
@@ -200,7 +202,7 @@ class Script {
     begin(doubtful());
     PMSTORE_CHECK(store_->release(id_of(name)).has_value(), "it is there");
     PMSTORE_CHECK(holds_now(name), "all of it has landed");
-    unsure_.clear();
+    settled(name);
     end(now_);
   }
   // An entry that the next incarnation would find at its beginning.
@@ -239,6 +241,7 @@ class Script {
       memory.store(memory.at(offset), data.data(), data.size());
     }
     unsure_ = {now_};
+    unsure_log_ = name;
     end(after);
   }
   void close() {
@@ -256,6 +259,8 @@ class Script {
   const Content& now() const { return now_; }
   // Has something landed that a power cut may still take back?
   bool in_doubt() const { return !unsure_.empty(); }
+  // Of which log; the others' entries are certain.
+  const std::string& log_in_doubt() const { return unsure_log_; }
   bool is_exclusive(const std::string& name) const { return store_->find(name)->exclusive; }
   // Is there room for all of them behind the tail, as the server or a producer places them?
   bool fits(const std::string& name, const std::vector<size_t>& sizes) const {
@@ -316,6 +321,10 @@ class Script {
                             expected_.size());
     recorder_->mark();
   }
+  // What its producer had landed is durable.
+  void settled(const std::string& name) {
+    if (name == unsure_log_) unsure_.clear();
+  }
   std::vector<Content> doubtful() const {
     std::vector<Content> possible = unsure_;
     possible.push_back(now_);
@@ -361,6 +370,7 @@ class Script {
   std::unique_ptr<LogStore> store_;
   Content now_;
   std::vector<Content> unsure_;  // what a power cut may still fall back to
+  std::string unsure_log_;       // the log in which that differs from now_
   std::vector<Plan> plans_;
   std::map<std::string, uint64_t> landed_lsn_;  // by log
   uint64_t highest_id_ = 0;

@@ -114,15 +114,13 @@ void LogLife::draw_one(Script& script) {
   const uint64_t what = random_.below(20);
   if (script.in_doubt()) {
     // Until it is settled nothing else happens: the oracle stays small.
-    for (const auto& [each, log] : script.now().logs) {
-      if (!script.is_exclusive(each)) continue;
-      if (what < 8) return script.release(each);
-      if (what < 12) {
-        script.acquire(each);
-        return;
-      }
-      if (what < 15 && script.fits(each, {60})) return script.land(each, {60});
+    const std::string& landed = script.log_in_doubt();
+    if (what < 8) return script.release(landed);
+    if (what < 12) {
+      script.acquire(landed);
+      return;
     }
+    if (what < 15 && script.fits(landed, {60})) return script.land(landed, {60});
     return script.restart();
   }
   if (!script.now().logs.contains(name)) return script.create(name);
