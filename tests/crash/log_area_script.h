@@ -20,6 +20,7 @@
 #include "persist/pool.h"
 #include "tests/crash/crash_image.h"
 #include "tests/crash/log_content.h"
+#include "tests/crash/version_one.h"
 
 namespace pmstore::log {
 
@@ -61,6 +62,12 @@ enum class LogWriter : uint8_t {
             // ADR, into the caches under eADR
 };
 
+// Of the area that a life begins with.
+enum class LogVersion : uint8_t {
+  kNone,  // it is made in the life
+  kOne,
+};
+
 struct ScriptOptions {
   persist::Domain domain = persist::Domain::kMemoryController;
   LogWriter writer = LogWriter::kCpu;
@@ -83,6 +90,33 @@ class Script {
     // All but the last four, two for each copy of the header, are the extent's: the pool's matter.
     not_ours(first, 4);
     end(Content{true, {}});
+  }
+  // Instead of format(), in front of everything: an area that version 1 has left, with these logs
+  // of one entry each, and places of two that it has deleted. Durable, and not recorded.
+  void find_version_one(const std::vector<std::string>& names) {
+    PMSTORE_CHECK(expected_.empty(), "nothing was recorded yet");
+    recorder_.reset();
+    PMSTORE_CHECK(LogStore::format(*pool_, kAreaBytes, 77).has_value(), "the pool has room");
+    store_ = LogStore::open(*pool_).value();
+    now_.area = true;
+    const auto make = [&](const std::string& name) {
+      const LogInfo made =
+          store_->create(name, {kScriptLogBytes, FullPolicy::kTrimOldest, 0}).value();
+      highest_id_ = made.id;
+      return made.id;
+    };
+    for (const std::string& name : names) {
+      LogContent& log = now_.logs[name];
+      log.id = make(name);
+      PMSTORE_CHECK(append_to(*store_, log.id, {log.append(40)}).has_value(), "it fits");
+    }
+    for (int deleted = 0; deleted < 2; ++deleted) {
+      PMSTORE_CHECK(store_->erase(make("deleted")).has_value(), "it is there");
+    }
+    PMSTORE_CHECK(store_->close().has_value(), "memory can always be drained");
+    store_.reset();
+    make_version_one(*pool_);
+    recorder_.emplace(pool_->memory());
   }
   // The process ends; another one goes on with what the caches hold.
   void restart() {

@@ -7,6 +7,7 @@
 
 #include "base/checksum.h"
 #include "base/random.h"
+#include "tests/crash/version_one.h"
 
 namespace pmstore::log {
 namespace {
@@ -69,6 +70,7 @@ Result<Content> content_of(const LogStore& store) {
 
 Result<Content> recover(persist::Pool& pool, std::unique_ptr<LogStore>& store) {
   store.reset();
+  PMSTORE_TRY_STATUS(check_version_one(pool));
   auto opened = LogStore::open(pool);
   if (!opened) {
     const bool none = opened.code() == ErrorCode::kNotFound || opened.code() == ErrorCode::kBadPool;

@@ -55,7 +55,8 @@ struct Content {
 
 // Damaged when anything is.
 Result<Content> content_of(const LogStore& store);
-// Opens and reads. No area: an empty content.
+// Opens and reads. No area: an empty content. Damaged also when an earlier version would find
+// damage (tests/crash/version_one.h).
 Result<Content> recover(persist::Pool& pool, std::unique_ptr<LogStore>& store);
 inline Status as_status(const Result<uint64_t>& result) {
   return result ? Status{} : result.error();

@@ -12,6 +12,7 @@ namespace pmstore::crash {
 namespace {
 
 using log::LogContent;
+using log::LogVersion;
 using log::LogWriter;
 using log::Script;
 
@@ -19,11 +20,16 @@ constexpr const char* kNames[] = {"a", "b", "c"};
 
 class LogLife final : public Life {
  public:
-  LogLife(const std::string& scenario, uint64_t seed, persist::Domain domain, LogWriter writer)
+  LogLife(const std::string& scenario, uint64_t seed, persist::Domain domain, LogWriter writer,
+          LogVersion version)
       : Life(scenario, seed), domain_(domain), random_(seed) {
     model::PageBytes region(log::kPoolBytes);
     Script script(region, {.domain = domain, .writer = writer, .rests = false});
-    seed == 0 ? log::whole_life(script) : draw(script);
+    if (seed != 0) {
+      draw(script, version);
+    } else {
+      version == LogVersion::kOne ? log::version_one_life(script) : log::whole_life(script);
+    }
     trace_ = script.take();
     for (size_t marks = 0; marks <= script.marks(); ++marks) {
       std::vector<uint64_t> digests;
@@ -42,7 +48,7 @@ class LogLife final : public Life {
   }
 
  private:
-  void draw(Script& script);
+  void draw(Script& script, LogVersion version);
   void draw_one(Script& script);
   void draw_append(Script& script, const std::string& name);
   // A change whose stores stay in the caches when the process dies.
@@ -103,8 +109,8 @@ void LogLife::draw_interrupted(Script& script, const std::string& name) {
   script.restart();
 }
 
-void LogLife::draw(Script& script) {
-  script.format();
+void LogLife::draw(Script& script, LogVersion version) {
+  version == LogVersion::kOne ? script.find_version_one({"a", "b"}) : script.format();
   script.restart();
   for (uint64_t steps = 12 + random_.below(16); steps > 0; --steps) draw_one(script);
 }
@@ -148,8 +154,8 @@ void LogLife::draw_one(Script& script) {
 }  // namespace
 
 std::unique_ptr<Life> log_life(const std::string& scenario, uint64_t seed, persist::Domain domain,
-                               LogWriter writer) {
-  return std::make_unique<LogLife>(scenario, seed, domain, writer);
+                               LogWriter writer, LogVersion version) {
+  return std::make_unique<LogLife>(scenario, seed, domain, writer, version);
 }
 
 }  // namespace pmstore::crash

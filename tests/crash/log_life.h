@@ -5,6 +5,7 @@
 //   log-eadr   the same under eADR
 //   log-dma    producers' entries are one-sided writes into memory (DDIO off), acknowledged; ADR
 //   log-ddio   the same, into the last-level cache, under eADR
+//   log-version1  as `log`, in an area that version 1 has made, whose logs have no identity
 // Seed 0 is a script that does everything once; others are drawn.
 #pragma once
 
@@ -17,6 +18,6 @@
 namespace pmstore::crash {
 
 std::unique_ptr<Life> log_life(const std::string& scenario, uint64_t seed, persist::Domain domain,
-                               log::LogWriter writer);
+                               log::LogWriter writer, log::LogVersion version);
 
 }  // namespace pmstore::crash

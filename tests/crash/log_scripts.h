@@ -78,6 +78,22 @@ inline void entries_life(Script& script) {
   script.seal("a");
 }
 
+// An area of version 1: it is opened, and has logs with identities from then on.
+inline void version_one_life(Script& script) {
+  script.find_version_one({"a"});
+  script.restart();
+  script.append("a", {30, 200});
+  script.create("b");  // the first slot with an identity
+  script.append("b", {50});
+  script.restart();
+  script.trim("a", 1);
+  script.land("a", {60});
+  script.release("a");
+  script.erase("b");
+  script.create("c");
+  script.seal("a");
+}
+
 // Everything once, in one area.
 inline void whole_life(Script& script) {
   script.format();

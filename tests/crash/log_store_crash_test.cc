@@ -149,7 +149,8 @@ TEST_P(LogStoreCrash, EveryFlushAndDrainIsNeeded) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Lives, LogStoreCrash,
-                         testing::Values(directory_life, interrupted_life, entries_life));
+                         testing::Values(directory_life, interrupted_life, entries_life,
+                                         version_one_life));
 
 }  // namespace
 }  // namespace pmstore::log

@@ -29,6 +29,11 @@ std::unique_ptr<Life> replica_decisions(uint64_t seed) {
   return replica_decisions_life("replica-decisions", seed);
 }
 
+std::unique_ptr<Life> log_version_one(uint64_t seed) {
+  return log_life("log-version1", seed, Domain::kMemoryController, log::LogWriter::kCpu,
+                  log::LogVersion::kOne);
+}
+
 std::unique_ptr<Life> replica_identity(uint64_t seed) {
   return replica_identity_life("replica-identity", seed);
 }
@@ -41,7 +46,8 @@ auto ring_rnic(std::string name, const RnicRing& what) {
   return [=](uint64_t seed) { return ring_rnic_life(name, seed, what); };
 }
 auto log_area(std::string name, Domain domain, log::LogWriter writer) {
-  return [=](uint64_t seed) { return log_life(name, seed, domain, writer); };
+  return
+      [=](uint64_t seed) { return log_life(name, seed, domain, writer, log::LogVersion::kNone); };
 }
 auto store_rnic(std::string name, const RnicStore& what) {
   return [=](uint64_t seed) { return store_rnic_life(name, seed, what); };
@@ -81,6 +87,7 @@ const std::vector<Scenario>& scenarios() {
        log_area("log-dma", Domain::kMemoryController, log::LogWriter::kDevice)},
       {"log-ddio", "the same, eADR, DDIO on",
        log_area("log-ddio", Domain::kCpuCache, log::LogWriter::kDevice)},
+      {"log-version1", "the same as log, in an area of version 1", log_version_one},
       {"replica-decisions", "who decides about the members of a replicated log; no power cuts",
        replica_decisions, true, false},
       {"replica-identity", "replicated logs of one name, one after the other; no power cuts",
