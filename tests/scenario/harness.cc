@@ -129,8 +129,12 @@ bool same_thread() {
 bool separate_process() { return scheme() != fabric::Scheme::kLocal; }
 
 uint64_t short_timeout_ns() {
-  const long milliseconds = std::atol(environment("PMSTORE_TEST_TIMEOUT_MS", "2000").c_str());
-  return static_cast<uint64_t>(milliseconds > 0 ? milliseconds : 2000) * 1'000'000;
+  const long milliseconds = std::atol(environment("PMSTORE_TEST_TIMEOUT_MS", "10000").c_str());
+  return static_cast<uint64_t>(milliseconds > 0 ? milliseconds : 10'000) * 1'000'000;
+}
+
+uint64_t with_patience(uint64_t exactly_ns) {
+  return modelled() ? exactly_ns : exactly_ns + kPatientTimeoutNs;
 }
 
 fabric::Uri listen_uri() {

@@ -17,8 +17,8 @@
 // A suite writes its server as a Role, registers it by name, and calls run_scenarios() from main().
 // A second process is this same binary started as `BINARY --peer ROLE URI ARGS...`; it prints its
 // address, and ends when its standard input closes, so nothing is left behind, not even by a killed
-// test. PMSTORE_TEST_TIMEOUT_MS (default 2000) is the operation and call timeout of the scenarios
-// that lose a peer.
+// test. PMSTORE_TEST_TIMEOUT_MS (default 10000) is the operation and call timeout of the scenarios
+// that lose a peer: longer than a busy machine keeps one from running that is alive.
 #pragma once
 
 #include <sys/types.h>
@@ -88,9 +88,12 @@ bool separate_process();
 fabric::Uri listen_uri();
 // For scenarios that lose a peer: short, so that providers which notice only by time do it soon.
 uint64_t short_timeout_ns();
-// For what has to succeed before a test begins: on a host that is busy with others, two programs of
-// a guest may take tens of seconds to shake hands.
+// For what has to happen: on a host that is busy with others, two programs of a guest may take tens
+// of seconds to shake hands.
 inline constexpr uint64_t kPatientTimeoutNs = 60'000'000'000;
+// The most that something may take which is to take `exactly_ns`. The model keeps to it; a machine
+// may stand still meanwhile.
+uint64_t with_patience(uint64_t exactly_ns);
 
 // A role that runs somewhere else, as the header comment says.
 class Target {

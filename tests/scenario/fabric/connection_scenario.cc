@@ -43,7 +43,7 @@ TEST_F(ConnectionScenario, ConnectingToNobodyFailsWithinTheTimeout) {
   EXPECT_TRUE(connection.code() == ErrorCode::kDisconnected ||
               connection.code() == ErrorCode::kTimeout)
       << connection.error().to_string();
-  EXPECT_LT(clock_.now_ns() - before, 2 * short_timeout_ns() + 3'000'000'000);
+  EXPECT_LE(clock_.now_ns() - before, with_patience(short_timeout_ns()));
 }
 
 TEST_F(ConnectionScenario, TheTargetIsToldWhenAConnectionIsDestroyed) {
@@ -53,7 +53,8 @@ TEST_F(ConnectionScenario, TheTargetIsToldWhenAConnectionIsDestroyed) {
   const uint64_t id = link->hello.connection_id;
   EXPECT_EQ(raw_state(id).disconnected, 0u);
   link.reset();
-  EXPECT_TRUE(run_until([&] { return raw_state(id).disconnected == 1; }, 4 * short_timeout_ns()));
+  EXPECT_TRUE(run_until([&] { return raw_state(id).disconnected == 1; },
+                        with_patience(4 * short_timeout_ns())));
   EXPECT_EQ(live().raw, 0u);
 }
 
@@ -69,7 +70,7 @@ TEST_F(ConnectionScenario, ThisSideIsToldWhenTheTargetDestroysAConnection) {
     if (!link->connection->broken()) (void)execute(*link->connection, batch);
     return link->disconnected.has_value();
   };
-  EXPECT_TRUE(run_until(noticed, 4 * short_timeout_ns()));
+  EXPECT_TRUE(run_until(noticed, with_patience(4 * short_timeout_ns())));
   EXPECT_TRUE(link->connection->broken());
   Batch batch;
   batch.read(local(0, 8), link->hello.shared.at(0));
@@ -98,7 +99,7 @@ TEST_F(ConnectionScenario, NothingLandsAfterTheTargetHasDestroyedAConnection) {
     }
   };
   executor_.spawn(writer(this, *link, local(0, kBytes), stop, batches, executor_));
-  ASSERT_TRUE(run_until([&] { return batches > 20; }, 10'000'000'000));
+  ASSERT_TRUE(run_until([&] { return batches > 20; }, kPatientTimeoutNs));
   auto fenced = call_with(kDestroyRaw, link->hello.connection_id);
   ASSERT_TRUE(fenced);
   uint64_t at_fence = 0;
@@ -109,7 +110,7 @@ TEST_F(ConnectionScenario, NothingLandsAfterTheTargetHasDestroyedAConnection) {
   }
   stop = true;
   EXPECT_TRUE(run_until([&] { return executor_.spawned() == 0 || link->connection->broken(); },
-                        4 * short_timeout_ns()));
+                        with_patience(4 * short_timeout_ns())));
   link.reset();
 }
 
@@ -125,8 +126,8 @@ TEST_F(ConnectionScenario, AKilledTargetFailsWhatIsOutstandingWithinTheTimeout) 
     if (!link->connection->broken()) (void)execute(*link->connection, batch);
     return link->disconnected.has_value();
   };
-  EXPECT_TRUE(run_until(noticed, 4 * short_timeout_ns()));
-  EXPECT_LT(clock_.now_ns() - before, 4 * short_timeout_ns());
+  EXPECT_TRUE(run_until(noticed, with_patience(4 * short_timeout_ns())));
+  EXPECT_LT(clock_.now_ns() - before, with_patience(4 * short_timeout_ns()));
   EXPECT_TRUE(link->connection->broken());
   control_.reset();
 }
@@ -140,7 +141,7 @@ TEST_F(ConnectionScenario, AHundredConnectionsComeAndGo) {
     }
     EXPECT_EQ(live().raw, 25u);
     links.clear();
-    ASSERT_TRUE(run_until([&] { return live().raw == 0; }, 20'000'000'000));
+    ASSERT_TRUE(run_until([&] { return live().raw == 0; }, kPatientTimeoutNs));
   }
 }
 

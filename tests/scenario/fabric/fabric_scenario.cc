@@ -80,6 +80,7 @@ Result<std::unique_ptr<Connection>> FabricScenario::connect(ConnectionKind kind,
   hello.replies = replies;
   fabric::ConnectOptions options;
   options.hello = bytes_of(hello);
+  options.timeout_ns = kPatientTimeoutNs;
   options.operation_timeout_ns = operation_timeout_ns_;
   return executor_.run(device_->connect(target_->uri(), options));
 }

@@ -48,7 +48,8 @@ class FabricScenario : public testing::Test {
   bool run_until(const std::function<bool()>& condition, uint64_t timeout_ns);
 
   std::unique_ptr<RawLink> connect_raw();
-  std::unique_ptr<RpcLink> connect_rpc(const fabric::RpcOptions& options = {});
+  std::unique_ptr<RpcLink> connect_rpc(const fabric::RpcOptions& options = {
+                                           .call_timeout_ns = kPatientTimeoutNs});
   Result<std::unique_ptr<fabric::Connection>> connect(ConnectionKind kind,
                                                       const fabric::RemoteRegion& replies);
 
@@ -90,7 +91,7 @@ class FabricScenario : public testing::Test {
   std::unique_ptr<fabric::MemoryRegion> region_;
   std::unique_ptr<RpcLink> control_;
   // For connect(): short where a peer gets lost.
-  uint64_t operation_timeout_ns_ = 10'000'000'000;
+  uint64_t operation_timeout_ns_ = kPatientTimeoutNs;
 };
 
 template <typename T>

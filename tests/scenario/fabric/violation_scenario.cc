@@ -38,8 +38,8 @@ class ViolationScenario : public FabricScenario {
     const Status status = execute(*violator->connection, batch);
     ASSERT_FALSE(status) << "the access was let through";
     EXPECT_TRUE(violator->connection->broken());
-    EXPECT_TRUE(
-        run_until([&] { return violator->disconnected.has_value(); }, 4 * short_timeout_ns()));
+    EXPECT_TRUE(run_until([&] { return violator->disconnected.has_value(); },
+                          with_patience(4 * short_timeout_ns())));
     Batch good;
     good.read(local(16384, 8), violator->hello.shared.at(0));
     Status posted = violator->connection->post(good, nullptr);

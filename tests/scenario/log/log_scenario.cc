@@ -60,10 +60,13 @@ void LogScenario::TearDown() {
 std::unique_ptr<RingLink> LogScenario::connect(const LinkOptions& options) {
   auto link = std::make_unique<RingLink>();
   const Status made = [&]() -> Status {
-    PMSTORE_TRY(link->rpc, fabric::RpcClient::create(*device_, {}));
+    fabric::RpcOptions rpc_options;
+    rpc_options.call_timeout_ns = kPatientTimeoutNs;
+    PMSTORE_TRY(link->rpc, fabric::RpcClient::create(*device_, rpc_options));
     const RingHello hello{link->rpc->reply_region(), options.owner};
     fabric::ConnectOptions connect_options;
     connect_options.hello = std::as_bytes(std::span<const RingHello, 1>(&hello, 1));
+    connect_options.timeout_ns = kPatientTimeoutNs;
     PMSTORE_TRY(link->connection, executor_.run(device_->connect(target_->uri(), connect_options)));
     const auto answer = link->connection->peer_hello();
     if (answer.size() != sizeof link->answer) return make_error(ErrorCode::kProtocol, "no answer");

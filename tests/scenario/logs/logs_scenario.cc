@@ -49,6 +49,24 @@ std::vector<Durability> durabilities_of_this_provider() {
   return all;
 }
 
+StallWatch::StallWatch(base::Executor& executor)
+    : executor_(executor), last_ns_(executor.now_ns()), task_(watch()) {
+  task_.start();
+}
+
+uint64_t StallWatch::longest_ns() const {
+  return std::max(longest_ns_, executor_.now_ns() - last_ns_);
+}
+
+base::Task<void> StallWatch::watch() {
+  constexpr uint64_t kLookNs = 5'000'000;
+  while (true) {
+    co_await executor_.sleep_for(kLookNs);
+    longest_ns_ = longest_ns();
+    last_ns_ = executor_.now_ns();
+  }
+}
+
 void LogsScenario::SetUp() {
   setup_.domain = GetParam().domain;
   setup_.landing = GetParam().landing;
@@ -62,6 +80,14 @@ void LogsScenario::start_server() {
   ASSERT_NE(client_, nullptr);
 }
 
+void LogsScenario::restart_server(uint32_t lease_ms) {
+  client_.reset();
+  ASSERT_TRUE(target_->stop());
+  target_.reset();
+  setup_.lease_ms = lease_ms;
+  start_server();
+}
+
 void LogsScenario::TearDown() {
   client_.reset();
   if (target_ != nullptr) {
@@ -73,6 +99,7 @@ log::LogClientOptions LogsScenario::client_options() const {
   log::LogClientOptions options;
   options.devices = TestMachine::test_host();
   options.connect_timeout_ns = kPatientTimeoutNs;
+  options.call_timeout_ns = kPatientTimeoutNs;
   return options;
 }
 

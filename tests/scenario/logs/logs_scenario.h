@@ -41,12 +41,31 @@ struct Read {
   bool operator==(const Read&) const = default;
 };
 
+// Sees for how long the executor did not run: then its clients renew no lease, and lose those that
+// are not longer. A test that loses a lease so has shown nothing, and tries again with a longer
+// one.
+class StallWatch {
+ public:
+  explicit StallWatch(base::Executor& executor);
+  uint64_t longest_ns() const;
+
+ private:
+  base::Task<void> watch();
+
+  base::Executor& executor_;
+  uint64_t last_ns_;
+  uint64_t longest_ns_ = 0;
+  base::Task<void> task_;
+};
+
 class LogsScenario : public ::testing::TestWithParam<Durability> {
  protected:
   void SetUp() override;
   void TearDown() override;
 
   void start_server();
+  // Starts it anew, empty, with another lease; client_ is a new one.
+  void restart_server(uint32_t lease_ms);
   log::LogClientOptions client_options() const;
   std::unique_ptr<log::LogClient> connect();
   template <typename T>

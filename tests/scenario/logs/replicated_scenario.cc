@@ -306,6 +306,7 @@ TEST_P(Replicated, AFollowerIsToldWhenTheMembersCannotBeAsked) {
   create();
   auto with = client_options();
   with.connect_timeout_ns = short_timeout_ns();
+  with.call_timeout_ns = short_timeout_ns();
   auto at = run(log::open_current_replica(executor_, "log", uris({0}), with));
   ASSERT_TRUE(at) << at.error().to_string();
   log::LogReaderOptions reading;

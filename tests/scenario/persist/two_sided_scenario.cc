@@ -60,7 +60,7 @@ TEST_P(PersistScenario, WritersWaitWhileTheRingsAreFull) {
     const RemotePiece each = piece(static_cast<size_t>(i) * 2048, 1200, uint64_t(i) * 1200);
     executor_.spawn(write_once(*durable, each, failures, running));
   }
-  ASSERT_TRUE(all_end(running, 30'000'000'000)) << "writers hang";
+  ASSERT_TRUE(all_end(running, kPatientTimeoutNs)) << "writers hang";
   EXPECT_EQ(failures, 0);
   expect_content();
 }

@@ -99,9 +99,7 @@ class ClientFault : public StoreScenario {
   // True when the fault point was reached.
   bool try_fault(uint64_t n, bool of_clients, Fault fault) {
     prepare();
-    ClientOptions options;
-    options.call_timeout_ns = 2'000'000'000;
-    auto victim = connect(options);
+    auto victim = connect();
     if (victim == nullptr) return false;
     FailNth injector(n, executor_, of_clients, fault);
     Status status;

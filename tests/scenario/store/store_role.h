@@ -18,8 +18,8 @@ struct StoreSetup {
   persist::Domain domain = persist::Domain::kCpuCache;
   std::string path;  // a file, made if it is not there; empty: plain memory, new each time
   uint32_t pool_mib = 32;
-  // An emulated guest may leave a client without a processor for seconds.
-  uint32_t lease_ms = scheme() == fabric::Scheme::kVerbs ? 60'000 : 5000;
+  // An emulated guest or a busy machine may leave a client without a processor for seconds.
+  uint32_t lease_ms = scheme() == fabric::Scheme::kVerbs ? 60'000 : 20'000;
   uint32_t rings = 32;
   uint32_t ring_kib = 0;  // 0: the default for the pool's size
 
