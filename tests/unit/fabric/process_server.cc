@@ -199,7 +199,7 @@ Result<std::unique_ptr<Connection>> ProcessTest::dial(const Uri& uri, uint64_t t
 
 void ProcessTest::connect(uint64_t operation_timeout_ns) {
   const RemoteRegion mine = region_->remote();
-  auto connection = dial(server_->uri(), 5 * kSecond, operation_timeout_ns,
+  auto connection = dial(server_->uri(), kPatience, operation_timeout_ns,
                          std::as_bytes(std::span<const RemoteRegion, 1>(&mine, 1)));
   ASSERT_TRUE(connection) << connection.error().to_string();
   client_ = std::make_unique<ClientEnd>();

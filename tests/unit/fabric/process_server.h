@@ -115,17 +115,19 @@ T must(Result<T> result) {
 class ProcessTest : public testing::TestWithParam<Scheme> {
  protected:
   static constexpr uint64_t kSecond = 1'000'000'000;
+  // For what has to happen: a busy machine may keep either process from running for seconds.
+  static constexpr uint64_t kPatience = 60 * kSecond;
 
   void SetUp() override;
   void TearDown() override;
 
-  Result<std::unique_ptr<Connection>> dial(const Uri& uri, uint64_t timeout_ns = 5 * kSecond,
-                                           uint64_t operation_timeout_ns = 10 * kSecond,
+  Result<std::unique_ptr<Connection>> dial(const Uri& uri, uint64_t timeout_ns = kPatience,
+                                           uint64_t operation_timeout_ns = kPatience,
                                            std::span<const std::byte> hello = {});
   // Makes client_ and sets remote_.
-  void connect(uint64_t operation_timeout_ns = 10 * kSecond);
+  void connect(uint64_t operation_timeout_ns = kPatience);
   Status execute(const Batch& batch);
-  bool run_until(const std::function<bool()>& condition, uint64_t timeout_ns = 10 * kSecond);
+  bool run_until(const std::function<bool()>& condition, uint64_t timeout_ns = kPatience);
   LocalBuffer local(size_t offset, uint32_t bytes) {
     return {memory_.data() + offset, bytes, region_.get()};
   }

@@ -19,6 +19,13 @@
 namespace pmstore::fabric::tcp {
 
 inline constexpr size_t kBytes = 1u << 20;
+inline constexpr uint64_t kPatienceNs = 60'000'000'000;
+
+inline ConnectOptions patient() {
+  ConnectOptions options;
+  options.timeout_ns = options.operation_timeout_ns = kPatienceNs;
+  return options;
+}
 
 // The listener's side: one connection.
 struct Served final : Acceptor, Receiver {
@@ -83,18 +90,19 @@ class TcpPeer : public testing::Test {
     if (socket_ >= 0) close(std::exchange(socket_, -1));
   }
 
+  // False when it has not come true for so long that it never will, also on a busy machine.
   bool run_until(const std::function<bool()>& condition) {
-    const uint64_t deadline = clock_.now_ns() + 10'000'000'000;
+    const uint64_t deadline = clock_.now_ns() + kPatienceNs;
     while (!condition()) {
       if (clock_.now_ns() > deadline) return false;
       executor_.run_once();
     }
     return true;
   }
-  // Long enough that whatever has been sent is served.
+  // Long enough that whatever has been sent is served, by turns as well as by time.
   void run_a_while() {
     const uint64_t end = clock_.now_ns() + 20'000'000;
-    run_until([&] { return clock_.now_ns() > end; });
+    for (int turn = 0; turn < 200 || clock_.now_ns() < end; ++turn) executor_.run_once();
   }
 
   void send_bytes(const void* bytes, size_t count) {
@@ -112,7 +120,7 @@ class TcpPeer : public testing::Test {
     bytes += body;
     send_bytes(bytes.data(), bytes.size());
   }
-  // The next `count` bytes that it sends; fewer when it closes, or says nothing for ten seconds.
+  // The next `count` bytes that it sends; fewer when it closes, or says nothing for kPatienceNs.
   std::string receive_bytes(size_t count) {
     std::string bytes;
     run_until([&] {

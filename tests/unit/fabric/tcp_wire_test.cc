@@ -115,7 +115,7 @@ TEST_F(TcpWire, ManyConnectAtOnce) {
     std::vector<std::unique_ptr<Connection>> ours;
     int failed = 0;
     const auto one = [&]() -> base::Task<void> {
-      auto connection = co_await client->connect(listener_->uri(), ConnectOptions{});
+      auto connection = co_await client->connect(listener_->uri(), patient());
       if (connection) {
         ours.push_back(std::move(*connection));
       } else {
@@ -135,8 +135,8 @@ TEST_F(TcpWire, WhoeverGivesUpConnectingDoesNotHarmTheOthers) {
   hang_up();
   for (int round = 0; round < 10; ++round) {
     auto client = *open_tcp_device(executor_);
-    auto given_up = client->connect(listener_->uri(), ConnectOptions{});
-    auto other = client->connect(listener_->uri(), ConnectOptions{});
+    auto given_up = client->connect(listener_->uri(), patient());
+    auto other = client->connect(listener_->uri(), patient());
     given_up.start();
     other.start();
     given_up = {};
@@ -194,9 +194,9 @@ TEST_F(TcpWire, TooManyHandshakesAreTurnedAway) {
 }
 
 TEST_F(TcpWire, ASocketWithoutConnectionsIsClosedAfterAWhile) {
-  const uint64_t begin = clock_.now_ns();
   EXPECT_EQ(receive_bytes(1), "");
-  EXPECT_LT(clock_.now_ns() - begin, 9'000'000'000u) << "closed, not only silent";
+  char byte = 0;
+  EXPECT_EQ(recv(socket_, &byte, 1, MSG_DONTWAIT), 0) << "closed, not only silent";
 }
 
 TEST_F(TcpWire, ConnectionsToOneServerShareASocket) {
@@ -215,7 +215,7 @@ TEST_F(TcpWire, ConnectionsToOneServerShareASocket) {
   std::vector<std::unique_ptr<Connection>> ours;
   const int before = sockets();
   for (int i = 0; i < 5; ++i) {
-    auto connection = executor_.run(client->connect(listener_->uri(), ConnectOptions{}));
+    auto connection = executor_.run(client->connect(listener_->uri(), patient()));
     ASSERT_TRUE(connection) << connection.error().to_string();
     ours.push_back(std::move(*connection));
     served_.keep();

@@ -28,6 +28,7 @@ class Smallbank : public testing::Test {
     fabric::Uri uri{fabric::Scheme::kLocal, path_, 0};
     ClientOptions options;
     options.assume_domain = persist::Domain::kCpuCache;
+    options.call_timeout_ns = options.connect_timeout_ns = kLongNs;
     auto client = executor_.run(Client::connect(executor_, uri, options));
     ASSERT_TRUE(client) << client.error().message;
     client_ = std::move(*client);
@@ -64,6 +65,8 @@ class Smallbank : public testing::Test {
   }
 
   static constexpr uint64_t kAccounts = 10;
+  // Whoever waits for such a time-out is seen, however busy the machine is.
+  static constexpr uint64_t kLongNs = 300'000'000'000;
   base::RealClock clock_;
   Executor executor_{clock_};
   std::string path_;
@@ -151,7 +154,7 @@ TEST_F(Smallbank, AServerThatIsAwayEndsTheRunAtOnceAndTheTransactionInDoubtIsNam
   plan.tables = tables_;
   plan.accounts = kAccounts;
   plan.ops = 100;
-  plan.call_timeout_ns = 5'000'000'000;
+  plan.call_timeout_ns = kLongNs;
   int in_doubt = 0;
   for (uint64_t n = 1; n <= 12; ++n) {
     plan.run = n;
@@ -165,7 +168,7 @@ TEST_F(Smallbank, AServerThatIsAwayEndsTheRunAtOnceAndTheTransactionInDoubtIsNam
       const fabric::ScopedFaultInjector installed(injector);
       ended = executor_.run(worker.run(control));
     }
-    EXPECT_LT(clock_.now_ns() - start_ns, 4'000'000'000u);
+    EXPECT_LT(clock_.now_ns() - start_ns, kLongNs / 3);
     ASSERT_FALSE(ended);
     EXPECT_EQ(tally.mismatches, 0u) << tally.first_mismatch;
     EXPECT_NE(ended.error().message.find("--ride-through SECONDS"), std::string::npos)

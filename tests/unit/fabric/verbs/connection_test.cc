@@ -311,8 +311,12 @@ class VerbsPeerProcess : public VerbsFixture {
     }
     VerbsFixture::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
+    connect_to_child(8'000'000'000);
+  }
+  void connect_to_child(uint64_t operation_timeout_ns) {
     ConnectOptions options;
-    options.operation_timeout_ns = 4'000'000'000;
+    options.timeout_ns = kPatienceNs;
+    options.operation_timeout_ns = operation_timeout_ns;
     auto made = executor_.run(client_->connect(Uri{Scheme::kVerbs, host_, port_}, options));
     ASSERT_TRUE(made) << made.error().to_string();
     connection_ = std::move(*made);
@@ -331,11 +335,10 @@ class VerbsPeerProcess : public VerbsFixture {
 };
 
 TEST_F(VerbsPeerProcess, KilledPeerIsNoticedByAnIdleConnection) {
+  connect_to_child(10 * kPatienceNs);  // whose probes would be too late
   kill(child_, SIGKILL);
-  const uint64_t start_ns = executor_.now_ns();
   ASSERT_TRUE(run_until([&] { return !client_receiver_.disconnects.empty(); }));
   EXPECT_EQ(client_receiver_.disconnects[0].code, ErrorCode::kDisconnected);
-  EXPECT_LT(executor_.now_ns() - start_ns, 3'000'000'000u);
 }
 
 TEST_F(VerbsPeerProcess, StoppedPeerProcessStillServesOneSidedRequests) {
@@ -368,7 +371,7 @@ TEST_F(VerbsPeerProcess, PeerThatStopsReceivingIsTimeout) {
 
 TEST_F(VerbsPeerProcess, IdleConnectionIsProbedAndLives) {
   const Counters before = connection_->counters();
-  EXPECT_FALSE(run_until([&] { return connection_->broken(); }, 7'000'000'000));
+  EXPECT_FALSE(run_until([&] { return connection_->broken(); }, 14'000'000'000));
   EXPECT_EQ((connection_->counters() - before).completions, 0u) << "probes are not the user's";
   Buffer source(*client_, 64, Access::kLocal);
   Batch batch;

@@ -71,6 +71,9 @@ struct Buffer {
   std::unique_ptr<MemoryRegion> region;
 };
 
+// For what has to happen: a guest on a busy host may stand still for seconds.
+inline constexpr uint64_t kPatienceNs = 60'000'000'000;
+
 inline constexpr Access kAll = Access::kRemoteRead | Access::kRemoteWrite | Access::kRemoteAtomic;
 
 class VerbsFixture : public testing::Test {
@@ -88,7 +91,13 @@ class VerbsFixture : public testing::Test {
     listener_ = server_->listen(Uri{Scheme::kVerbs, host_, 0}, acceptor_).value();
   }
 
+  // With time-outs of kPatienceNs where the options have the usual ones.
   Result<std::unique_ptr<Connection>> connect(ConnectOptions options = {}) {
+    const ConnectOptions usual;
+    if (options.timeout_ns == usual.timeout_ns) options.timeout_ns = kPatienceNs;
+    if (options.operation_timeout_ns == usual.operation_timeout_ns) {
+      options.operation_timeout_ns = kPatienceNs;
+    }
     return executor_.run(client_->connect(listener_->uri(), options));
   }
   // Both ends, ready.
@@ -105,7 +114,7 @@ class VerbsFixture : public testing::Test {
   }
   // Polls until `done`, false after `timeout_ns`.
   template <typename Predicate>
-  bool run_until(Predicate done, uint64_t timeout_ns = 20'000'000'000) {
+  bool run_until(Predicate done, uint64_t timeout_ns = kPatienceNs) {
     const uint64_t end_ns = executor_.now_ns() + timeout_ns;
     while (!done()) {
       if (executor_.now_ns() > end_ns) return false;

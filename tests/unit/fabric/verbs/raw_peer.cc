@@ -80,8 +80,8 @@ void RawPeer::make_queue_pair(rdma_cm_id* id) {
 
 bool RawPeer::resolve(const std::string& host, uint16_t port) {
   sockaddr_in address = address_of(host, port);
-  if (rdma_resolve_addr(id_, nullptr, reinterpret_cast<sockaddr*>(&address), 5000) != 0 ||
-      !wait_for(RDMA_CM_EVENT_ADDR_RESOLVED) || rdma_resolve_route(id_, 5000) != 0) {
+  if (rdma_resolve_addr(id_, nullptr, reinterpret_cast<sockaddr*>(&address), 60'000) != 0 ||
+      !wait_for(RDMA_CM_EVENT_ADDR_RESOLVED) || rdma_resolve_route(id_, 60'000) != 0) {
     return false;
   }
   return wait_for(RDMA_CM_EVENT_ROUTE_RESOLVED);
