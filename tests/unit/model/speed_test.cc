@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <time.h>
 
+#include <queue>
+
 #include "tests/unit/model/model_pair.h"
 
 namespace pmstore::model {
@@ -79,21 +81,45 @@ class Crowd {
   size_t running_ = 0;
 };
 
+// What a model does all the time, as a measure of the machine: numbers that go through a heap of a
+// thousand, per CPU second.
+double heap_turns_per_second() {
+  constexpr size_t kTurns = 50'000;
+  base::Random random(1);
+  std::priority_queue<uint64_t> heap;
+  for (size_t i = 0; i < 1000; ++i) heap.push(random.next());
+  const double began_s = cpu_seconds();
+  for (size_t i = 0; i < kTurns; ++i) {
+    heap.push(random.next());
+    heap.pop();
+  }
+  return static_cast<double>(kTurns) / (cpu_seconds() - began_s);
+}
+
 TEST(ModelSpeed, AWriteIsFewEvents) {
   Crowd crowd;
   Cluster& cluster = *crowd.pair().cluster;
   const uint64_t events = cluster.events().events();
   const uint64_t operations = cluster.operations();
-  const double began_s = cpu_seconds();
-  crowd.run(4, 500, 64);
+  // In turns with the heap, and the best turn of each: neither a slow machine nor its slow moments
+  // are charged to the model.
+  double per_second = 0;
+  double heap_per_second = 0;
+  for (int turn = 0; turn < 20; ++turn) {
+    const uint64_t before = cluster.operations();
+    const double began_s = cpu_seconds();
+    crowd.run(4, 25, 64);
+    const auto done = static_cast<double>(cluster.operations() - before);
+    per_second = std::max(per_second, done / (cpu_seconds() - began_s));
+    heap_per_second = std::max(heap_per_second, heap_turns_per_second());
+  }
   const auto done = static_cast<double>(cluster.operations() - operations);
   const double events_per_write = static_cast<double>(cluster.events().events() - events) / done;
   EXPECT_LT(events_per_write, 8);
-  const double per_second = done / (cpu_seconds() - began_s);
-  // The aim is 300,000 on a core of its own; a busy machine takes half of that away.
-  EXPECT_GT(per_second, kOptimized ? 120'000 : 0);
-  printf("%.0f one-sided operations per CPU second, %.1f events each\n", per_second,
-         events_per_write);
+  // Where the heap makes 37 million, this is 700,000 to 1,000,000; the aim is 300,000.
+  EXPECT_GT(per_second / heap_per_second, kOptimized ? 0.006 : 0);
+  printf("%.0f one-sided operations per CPU second, %.1f events each; %.0f turns of a heap\n",
+         per_second, events_per_write, heap_per_second);
 }
 
 TEST(ModelSpeed, TheTargetTakesWritesAtThePublishedRates) {
