@@ -28,7 +28,7 @@ static void shared(pmstore_log_session* session) {
   GIVES(PMSTORE_LOG_INVALID_ARGUMENT, pmstore_log_append(log, NULL, 5, NULL, NULL));
   OK(pmstore_log_read(log, &entry, &error));
   CHECK(is(&entry, "one") && entry.place.index == 1);
-  OK(pmstore_log_follow(log, 1000, &entry, &error));
+  OK(pmstore_log_follow(log, 60000, &entry, &error));
   CHECK(is(&entry, "two"));
   OK(pmstore_log_read(log, &entry, &error));
   CHECK(is(&entry, "three") && entry.place.lsn == last.lsn);
@@ -70,7 +70,7 @@ static void exclusive(pmstore_log_session* session, pmstore_log_session* readers
     OK(pmstore_log_append(log, text, strlen(text), &place, &error));
     CHECK(place.index == (uint64_t)i);
     /* The keeper publishes, as nothing follows. */
-    OK(pmstore_log_follow(reader, 10000, &entry, &error));
+    OK(pmstore_log_follow(reader, 60000, &entry, &error));
     CHECK(is(&entry, text));
   }
   OK(pmstore_log_open(session, "c/exclusive", PMSTORE_LOG_EXCLUSIVE | PMSTORE_LOG_STEAL, &thief,
@@ -85,9 +85,9 @@ static void exclusive(pmstore_log_session* session, pmstore_log_session* readers
   OK(pmstore_log_delete(session, "c/exclusive", &error));
 }
 
-/* Longer than the server's lease of one second. */
+/* Longer than the server's lease of five seconds. */
 static void silence(pmstore_log_session* session) {
-  const struct timespec pause = {2, 500 * 1000 * 1000};
+  const struct timespec pause = {7, 500 * 1000 * 1000};
   pmstore_log* log;
   OK(pmstore_log_create(session, "c/silence", 64 * 1024, 0, &error));
   OK(pmstore_log_open(session, "c/silence", PMSTORE_LOG_EXCLUSIVE, &log, &error));
@@ -106,14 +106,14 @@ int main(int argc, char** argv) {
   CHECK(session == NULL && strlen(error.text) > 0);
   options.assume_domain = "strong";
   GIVES(PMSTORE_LOG_INVALID_ARGUMENT, pmstore_log_connect(argv[1], &options, &session, &error));
-  options.timeout_ms = 20000;
+  options.timeout_ms = 60000;
   options.assume_domain = NULL;
   OK(pmstore_log_connect(argv[1], &options, &session, &error));
   shared(session);
   /* Only one session can have a pool in this process. */
   readers = session;
   if (strncmp(argv[1], "local:", 6) != 0) {
-    OK(pmstore_log_connect(argv[1], NULL, &readers, &error));
+    OK(pmstore_log_connect(argv[1], &options, &readers, &error));
   }
   exclusive(session, readers);
   if (readers != session) pmstore_log_disconnect(readers);

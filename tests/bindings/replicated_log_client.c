@@ -39,7 +39,7 @@ static void follow_to_another_replica(const char* uri) {
   first = entry.place;
   puts("first");
   fflush(stdout);
-  OK(pmstore_log_follow(log, 120000, &entry, &error));
+  OK(pmstore_log_follow(log, 250000, &entry, &error));
   CHECK(is(&entry, "after") && entry.place.index == 2 && entry.place.lsn == first.next_lsn);
   GIVES(PMSTORE_LOG_NOT_FOUND, pmstore_log_read(log, &entry, &error));
   OK(pmstore_log_close(log, &error));
@@ -77,7 +77,7 @@ int main(int argc, char** argv) {
   OK(pmstore_log_append(log, "one", 3, &first, &error));
   OK(pmstore_log_append_batch(log, batch, 2, &last, &error));
   CHECK(first.index == 1 && last.index == 3);
-  OK(pmstore_log_follow(log, 10000, &entry, &error));
+  OK(pmstore_log_follow(log, 60000, &entry, &error));
   CHECK(is(&entry, "one"));
   OK(pmstore_log_trim(log, first.next_lsn, &start, &error));
   CHECK(start == first.next_lsn);

@@ -267,20 +267,21 @@ class BadInput(unittest.TestCase):
             return len(json.loads(done)["records"])
         before = ledger_records()
         bank = subprocess.Popen(
-            [os.path.join(BIN, "pmstore"), "bench", "smallbank", "--uri", uri, "--seconds", "60"],
+            [os.path.join(BIN, "pmstore"), "bench", "smallbank", "--uri", uri, "--seconds", "800",
+             "--timeout", "250"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(bank.stdout.close)
         self.addCleanup(bank.stderr.close)
         # In its middle: when its own record is in the ledger.
         started = time.monotonic()
         while ledger_records() == before:
-            self.assertLess(time.monotonic() - started, 50)
+            self.assertLess(time.monotonic() - started, 600)
             time.sleep(0.01)
         server.kill()
         killed = time.monotonic()
         status = bank.wait(timeout=300)
         # At once, also on a busy machine: a client that waits for its time-outs takes longer.
-        self.assertLess(time.monotonic() - killed, 20)
+        self.assertLess(time.monotonic() - killed, 200)
         self.assertEqual(status, 1)
         text = bank.stderr.read().decode()
         self.assertEqual(text.count("\n"), 1, text)

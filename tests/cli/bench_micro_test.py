@@ -108,7 +108,7 @@ class Bench(unittest.TestCase):
             self.assert_refused(2, "leave --uri out", "micro", "--uri", uri, "--pool", "x")
         finally:
             server.send_signal(signal.SIGTERM)
-            self.assertEqual(server.wait(20), 0)
+            self.assertEqual(server.wait(300), 0)
             server.stdout.close()
 
     def test_the_modelled_machine_repeats_itself(self):

@@ -83,7 +83,7 @@ class DdioGuard(DdioCommand):
             self.nothing_noted()
 
     def wait_until_taken(self, process, number):
-        until = time.monotonic() + 60
+        until = time.monotonic() + 300
         pending = 1
         while pending:
             self.assertLess(time.monotonic(), until)

@@ -38,7 +38,7 @@ class Logs(unittest.TestCase):
     def serve(self):
         server = subprocess.Popen(
             [os.path.join(BIN, "pmstored"), "--pool", self.pool, "--listen", "tcp://127.0.0.1:0",
-             "--json"], stdout=subprocess.PIPE)
+             "--lease-ms", "60000", "--json"], stdout=subprocess.PIPE)
         self.addCleanup(server.stdout.close)
         self.addCleanup(server.wait)
         self.addCleanup(server.kill)
@@ -46,7 +46,7 @@ class Logs(unittest.TestCase):
         return server
 
     def log(self, *arguments, stdin=b""):
-        return run("log", *arguments, stdin=stdin, uri=self.uri)
+        return run("log", *arguments, "--timeout", "100", stdin=stdin, uri=self.uri)
 
     def good(self, *arguments, stdin=b""):
         done = self.log(*arguments, stdin=stdin)
@@ -137,7 +137,7 @@ class Logs(unittest.TestCase):
             environment = {**os.environ, "PMSTORE_URI": self.uri}
             writer = subprocess.Popen(
                 [os.path.join(BIN, "pmstore"), "log", "append", name, "--json", "--batch", "4",
-                 "--timeout", "2", *exclusive], env=environment, stdin=subprocess.PIPE,
+                 "--timeout", "100", *exclusive], env=environment, stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
             def feed(pipe):
@@ -153,7 +153,7 @@ class Logs(unittest.TestCase):
             server.send_signal(signal.SIGKILL)
             said = writer.stdout.read()
             why = writer.stderr.read().decode()
-            writer.wait(60)
+            writer.wait(300)
             feeder.join()
             writer.stdout.close()
             writer.stderr.close()
@@ -187,7 +187,7 @@ class Logs(unittest.TestCase):
         for i in range(4):
             self.good("append", "news", *(["--exclusive"] if i % 2 else []), "item %d" % i)
             self.assertEqual(follower.stdout.readline(), b"item %d\n" % i)
-        self.assertEqual(follower.wait(60), 0)
+        self.assertEqual(follower.wait(300), 0)
         self.assertEqual(self.good("follow", "news", "--from-tail", "--wait", "0.3"), b"")
         self.good("seal", "news")
         self.assertEqual(self.good("follow", "news").count(b"\n"), 4)

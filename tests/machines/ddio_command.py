@@ -29,7 +29,7 @@ class DdioCommand(unittest.TestCase):
                 *command[at:]]
 
     def run_ddio(self, *arguments, status=0, **options):
-        done = subprocess.run(self.words(*arguments), capture_output=True, timeout=60, check=False,
+        done = subprocess.run(self.words(*arguments), capture_output=True, timeout=300, check=False,
                               **options)
         self.assertEqual(done.returncode, status, done)
         if status == 1:
