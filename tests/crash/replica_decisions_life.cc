@@ -21,9 +21,7 @@ using log::ReplicatedLog;
 using log::ReplicatedLogOptions;
 using Opened = Result<std::unique_ptr<ReplicatedLog>>;
 
-constexpr size_t kServers = 3;
 constexpr uint64_t kRaces = 48;
-constexpr uint64_t kMostTurns = 2000;
 constexpr uint64_t kQuietNs = 1'000'000;
 // Of virtual time: more than all time-outs of a client together.
 constexpr uint64_t kPatienceNs = 600'000'000'000;
@@ -53,6 +51,9 @@ class ReplicaDecisionsLife final : public UncutReplicasLife {
   }
 
  private:
+  static constexpr size_t kServers = 3;
+  static constexpr uint64_t kMostTurns = 2000;
+
   // ---- what the life consists of ----
   void refused();
   void unfinished();

@@ -23,8 +23,6 @@ using log::ReplicatedLog;
 using log::ReplicatedLogOptions;
 using Opened = Result<std::unique_ptr<ReplicatedLog>>;
 
-constexpr size_t kServers = 3;
-constexpr uint64_t kMostTurns = 2000;
 constexpr uint64_t kSoonNs = 1'000'000'000;
 constexpr uint64_t kLaterNs = 60'000'000'000;
 constexpr uint64_t kOfSomebodyElse = 7;
@@ -48,6 +46,9 @@ class ReplicaIdentityLife final : public UncutReplicasLife {
   }
 
  private:
+  static constexpr size_t kServers = 3;
+  static constexpr uint64_t kMostTurns = 2000;
+
   // ---- what the life consists of ----
   void make_again();
   void stale_server();

@@ -27,9 +27,6 @@ using log::ReplicatedLog;
 using log::ReplicatedLogOptions;
 using log::TestEntry;
 
-constexpr size_t kServers = 2;
-constexpr uint64_t kMostTurns = 100'000;
-
 class ReplicaRacesLife final : public UncutReplicasLife {
  public:
   ReplicaRacesLife(const std::string& scenario, uint64_t seed)
@@ -49,6 +46,9 @@ class ReplicaRacesLife final : public UncutReplicasLife {
   }
 
  private:
+  static constexpr size_t kServers = 2;
+  static constexpr uint64_t kMostTurns = 100'000;
+
   bool take_it_from_each_other(uint64_t turns);
   bool open_while_one_is_added(uint64_t turns);
   bool both_add_one(uint64_t turns);

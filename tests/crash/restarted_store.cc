@@ -13,7 +13,7 @@
 namespace pmstore::crash {
 namespace {
 
-constexpr size_t kWorkBytes = 500;
+constexpr size_t kWorkValueBytes = 500;
 constexpr size_t kNewRecordBytes = 1500;
 
 }  // namespace
@@ -158,7 +158,7 @@ Result<uint64_t> RestartedStore::work() {
   log::Ring& ring = store_->rings()[0];
   PMSTORE_TRY_STATUS(store_->take_ring(0, kStoreClient, 0, 0));
   const std::string& key = history_.keys.front();
-  const std::string value(kWorkBytes, 'W');
+  const std::string value(kWorkValueBytes, 'W');
   const std::string large(kNewRecordBytes, 'L');
   const std::string& new_key = history_.keys.back();
   const uint64_t sequence = store_->session_sequence(0);

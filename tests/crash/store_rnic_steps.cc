@@ -13,14 +13,15 @@
 namespace pmstore::crash {
 namespace {
 
-constexpr uint64_t kRingBytes = 16 << 10;
+constexpr uint64_t kStoreRingBytes = 16 << 10;
 // What goes on behind an acknowledged commit takes less.
 constexpr uint64_t kBehindNs = 60'000;
 constexpr unsigned kMostLooks = 40;  // at a record that is locked, of 100 us each
 
 uint64_t pool_bytes(uint32_t chunks) {
   return persist::round_up(
-      persist::kPoolLayoutBytes + 2 * kRingBytes + chunks * internal::kChunkBytes + 4096, 4096);
+      persist::kPoolLayoutBytes + 2 * kStoreRingBytes + chunks * internal::kChunkBytes + 4096,
+      4096);
 }
 
 StoreContent with(StoreContent content, const std::vector<KeyWrite>& writes) {
@@ -81,7 +82,7 @@ void StoreRnicSteps::format() {
   describe(content_digest({}), "no records");
   allow({0, content_digest({})});
   const FormatOptions options{
-      .rings = kClients, .ring_bytes = kRingBytes, .identity = seed() + 1, .log_bytes = 0};
+      .rings = kClients, .ring_bytes = kStoreRingBytes, .identity = seed() + 1, .log_bytes = 0};
   PMSTORE_CHECK(format_store(*pool_, options).has_value(), "the region is large enough");
   server_options_.discipline = LockDiscipline::kRnic;
   server_options_.device_landing = machine_->server().landing();
