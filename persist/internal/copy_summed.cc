@@ -138,10 +138,12 @@ __attribute__((target("avx512f,vpclmulqdq,sse4.2"))) uint32_t copy_all_wide(std:
   size_t done = 1;
   if (lines >= 2 * kLanes) {
     __m512i lanes[kLanes] = {sum};
+#pragma GCC unroll 4
     for (; done < kLanes; ++done) {
       lanes[done] = copy_line<path>(to + done * kLine, from + done * kLine);
     }
     for (; done + kLanes <= lines; done += kLanes) {
+#pragma GCC unroll 4  // else the sums go through memory
       for (size_t i = 0; i < kLanes; ++i) {
         const size_t at = (done + i) * kLine;
         lanes[i] = _mm512_xor_si512(moved_ahead<kLanes * kLineBits>(lanes[i]),
@@ -149,6 +151,7 @@ __attribute__((target("avx512f,vpclmulqdq,sse4.2"))) uint32_t copy_all_wide(std:
       }
     }
     sum = lanes[0];
+#pragma GCC unroll 4
     for (size_t i = 1; i < kLanes; ++i) {
       sum = _mm512_xor_si512(moved_ahead<kLineBits>(sum), lanes[i]);
     }
