@@ -32,6 +32,10 @@ Result<Appended> EmbeddedLog::append(uint64_t log,
   return range.last;
 }
 
+std::optional<Appended> EmbeddedLog::append_one(uint64_t log, std::span<const std::byte> payload) {
+  return state_->host->store().append_durable(log, payload);
+}
+
 base::Task<Result<std::unique_ptr<EmbeddedLog>>> EmbeddedLog::open(base::Executor& executor,
                                                                    std::string path,
                                                                    EmbeddedLogOptions options) {

@@ -40,6 +40,8 @@ class EmbeddedLog {
   // A shared append without messages, durable on return, and so is what others have appended
   // before. Errors of LogStore::append() and commit_appends().
   Result<Appended> append(uint64_t log, std::span<const std::span<const std::byte>> payloads);
+  // LogStore::append_durable().
+  std::optional<Appended> append_one(uint64_t log, std::span<const std::byte> payload);
 
  private:
   struct State;

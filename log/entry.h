@@ -1,10 +1,13 @@
 // One entry of a ring: where it goes, and its bytes. Pure functions over plain data; any thread.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
+#include "base/check.h"
 #include "base/result.h"
 #include "log/ring_layout.h"
 #include "persist/padding.h"
@@ -30,18 +33,49 @@ struct PlannedEntry {
   uint64_t pad_bytes = 0;  // 0, or at least sizeof(EntryHeader)
   uint64_t lsn = 0;
   uint64_t bytes = 0;  // header + payload + padding
+  uint64_t at = 0;     // of the entry in the data area
   uint64_t next_lsn() const { return lsn + bytes; }
 };
 
-// Places an entry of `payload_bytes` at the tail: aligned and padded to the unit that `rules` ask
-// for, and not across the end of the data area. BackPressure when it does not fit until truncation;
-// TooLarge when it can never fit (over max_payload_bytes()).
-Result<PlannedEntry> plan_entry(const RingPosition& position, uint64_t payload_bytes,
-                                bool one_sided, const persist::PaddingRules& rules = {});
-
 // Largest payload of a ring of this size: a little under half of the data area, so that an empty
 // ring takes it wherever its tail is.
-uint64_t max_payload_bytes(uint64_t data_bytes);
+constexpr uint64_t max_payload_bytes(uint64_t data_bytes) {
+  constexpr uint64_t kMaxEntryPayload = uint64_t{1} << 30;
+  // Worst case: the tail lies one byte too far for alignment gap (< 2 units) and entry, so that pad
+  // and entry together take just under gap + 2 * entry, which must not be more than the data area.
+  const uint64_t half = persist::round_down(data_bytes / 2, persist::kXpLineBytes);
+  constexpr uint64_t kOverhead = persist::kXpLineBytes + sizeof(EntryHeader);
+  return half <= kOverhead ? 0 : std::min(half - kOverhead, kMaxEntryPayload);
+}
+
+// Places an entry of `payload_bytes` at the tail: aligned and padded to the unit that `rules` ask
+// for, and not across the end of the data area. Nothing when it does not fit. Inline: it is a good
+// part of a small append.
+inline std::optional<PlannedEntry> place_entry(const RingPosition& position, uint64_t payload_bytes,
+                                               bool one_sided,
+                                               const persist::PaddingRules& rules = {}) {
+  if (payload_bytes > max_payload_bytes(position.data_bytes)) return std::nullopt;
+  const uint64_t used = sizeof(EntryHeader) + payload_bytes;
+  const uint64_t unit = persist::padding_unit(used, one_sided, rules);
+  const uint64_t tail = position.tail_lsn % position.data_bytes;
+  const uint64_t left = position.data_bytes - tail;
+  uint64_t bytes = persist::round_up_to_power(used, unit);
+  uint64_t gap = persist::round_up_to_power(tail, unit) - tail;
+  // A gap must have room for a pad entry's header. (Only after entries that were written without
+  // padding rules can it be too small.)
+  if (gap > 0 && gap < sizeof(EntryHeader)) gap += unit;
+  if (gap + bytes > left) gap = left;
+  // So must what is left behind the entry; else the entry takes it too.
+  const uint64_t behind = gap == left ? position.data_bytes - bytes : left - gap - bytes;
+  if (behind < sizeof(EntryHeader)) bytes += behind;
+  if (gap + bytes > position.free_bytes()) return std::nullopt;
+  return PlannedEntry{position.tail_lsn, gap, position.tail_lsn + gap, bytes,
+                      gap == left ? 0 : tail + gap};
+}
+// The same, and why not: BackPressure when it does not fit until truncation; TooLarge when it can
+// never fit (over max_payload_bytes()).
+Result<PlannedEntry> plan_entry(const RingPosition& position, uint64_t payload_bytes,
+                                bool one_sided, const persist::PaddingRules& rules = {});
 
 // Room that a buffer needs for any entry with this payload, wherever it is placed.
 constexpr uint64_t entry_room(uint64_t payload_bytes) {
@@ -61,8 +95,20 @@ void seal_entry(std::span<std::byte> buffer, const PlannedEntry& plan, const Rin
                 uint64_t payload_bytes, uint64_t sequence);
 
 // The header of that entry, without its checksum.
-EntryHeader entry_header(const PlannedEntry& plan, const RingPosition& position,
-                         uint64_t payload_bytes, uint64_t sequence);
+inline EntryHeader entry_header(const PlannedEntry& plan, const RingPosition& position,
+                                uint64_t payload_bytes, uint64_t sequence) {
+  const uint64_t used = sizeof(EntryHeader) + payload_bytes;
+  PMSTORE_CHECK(plan.bytes >= used && plan.bytes - used <= UINT8_MAX,
+                "the plan is for another payload");
+  EntryHeader header{};
+  header.magic = kEntryMagic;
+  header.padding_bytes = static_cast<uint8_t>(plan.bytes - used);
+  header.lsn = plan.lsn;
+  header.payload_bytes = static_cast<uint32_t>(payload_bytes);
+  header.incarnation = position.incarnation;
+  header.sequence = sequence;
+  return header;
+}
 
 // How much of a pad entry is written: its header, and zeros to the end of its line (rules H6, H7).
 inline constexpr uint64_t kMaxPadWriteBytes = 64;

@@ -231,6 +231,9 @@ std::optional<Result<Appended>> LogClient::append_at_once(
     uint64_t log, std::span<const std::span<const std::byte>> payloads) {
   State& state = *state_;
   if (state.embedded == nullptr) return std::nullopt;
+  if (payloads.size() == 1) [[likely]] {
+    if (const auto appended = state.embedded->append_one(log, payloads[0])) return *appended;
+  }
   if (Status good = check_payloads(payloads); !good) return std::move(good.error());
   return state.embedded->append(log, payloads);
 }

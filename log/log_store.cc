@@ -41,9 +41,15 @@ LogStore::State::State(persist::Memory& pool_memory, internal::LogDirectory load
 // ---- finding ----
 
 Result<Log*> LogStore::State::find(uint64_t id) {
+  if (Log* const log = live(id)) return log;
+  return no_such_log();
+}
+
+Log* LogStore::State::look_up(uint64_t id) {
   const auto found = by_id.find(id);
-  if (found == by_id.end()) return no_such_log();
-  return found->second;
+  if (found == by_id.end()) return nullptr;
+  recent_id = id;
+  return recent = found->second;
 }
 
 Result<Log*> LogStore::State::usable(uint64_t id) {
@@ -294,6 +300,8 @@ Status LogStore::erase(uint64_t id) {
   PMSTORE_TRY_STATUS(s.fail_unless(s.directory.write(log->place, slot)));
   log->ring.reset();
   s.by_id.erase(id);
+  s.recent_id = 0;
+  s.recent = nullptr;
   return {};
 }
 

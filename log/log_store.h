@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -70,6 +71,9 @@ class LogStore {
     Appended last;
   };
   Result<Range> append(uint64_t id, std::span<const std::span<const std::byte>> payloads);
+  // append() of one entry and commit_appends(), where nothing is in its way. Nothing: it is not
+  // acknowledged, and append() says why, or does it.
+  std::optional<Appended> append_durable(uint64_t id, std::span<const std::byte> payload);
   // One drain for all appends since the last; then publishes their tails. Io: none of them is
   // acknowledged, and nothing can be appended to this pool any more.
   Status commit_appends();

@@ -149,12 +149,10 @@ Result<LogStore::Range> LogStore::append(uint64_t id,
   // A single one that fits is placed once: for more all have to fit before the first is written.
   Range range;
   if (payloads.size() == 1 && log->ring->writable()) {
-    auto appended = log->ring->append(payloads[0], log->published.lsn);
-    if (appended) {
+    if (const auto appended = log->ring->append_if_room(payloads[0], log->published.lsn)) {
       s.note_dirty(log);
       return Range{*appended, *appended};
     }
-    if (appended.code() != ErrorCode::kBackPressure) return s.fail_unless(appended.error()).error();
   }
   PMSTORE_TRY_STATUS(s.fit(*log, {sizes, payloads.size()}));
   for (size_t i = 0; i < payloads.size(); ++i) {
@@ -165,6 +163,25 @@ Result<LogStore::Range> LogStore::append(uint64_t id,
   }
   s.note_dirty(log);
   return range;
+}
+
+std::optional<Appended> LogStore::append_durable(uint64_t id, std::span<const std::byte> payload) {
+  State& s = *state_;
+  Log* const log = s.live(id);
+  if (log == nullptr || !log->ring || s.failed || !s.dirty.empty()) return std::nullopt;
+  const LogSlot& slot = s.slot(*log);
+  if (slot.sealed != 0 || slot.replicas > 0 || log->exclusive) return std::nullopt;
+  if (payload.empty() || payload.size() > kMaxEntryBytes || !log->ring->writable()) {
+    return std::nullopt;
+  }
+  const auto appended = log->ring->append_if_room(payload, log->published.lsn);
+  if (!appended) return std::nullopt;
+  if (auto durable = s.memory.drain(); !durable) [[unlikely]] {
+    (void)s.fail_unless(durable.error());
+    return std::nullopt;
+  }
+  s.publish_tail(*log);
+  return appended;
 }
 
 void LogStore::State::note_dirty(Log* log) {

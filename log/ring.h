@@ -16,8 +16,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 
+#include "base/check.h"
 #include "base/result.h"
 #include "log/entry.h"
 #include "log/ring_layout.h"
@@ -86,6 +88,9 @@ class Ring {
   static constexpr size_t kMaxPrefixBytes = 32;
   Result<uint64_t> append(uint64_t sequence, std::span<const std::byte> payload,
                           std::span<const std::byte> prefix = {});
+  // Nothing, and nothing is done, when it does not fit; plan_entry() says why.
+  std::optional<uint64_t> append_if_room(uint64_t sequence, std::span<const std::byte> payload,
+                                         std::span<const std::byte> prefix);
   // The same for a caller who lays the payload out itself: `scratch` holds it at
   // sizeof(EntryHeader) and has room for entry_room(payload_bytes); header and padding are written
   // there.
@@ -131,8 +136,15 @@ class Ring {
     kDamaged,    // nothing
   };
   Ring(persist::Memory& memory, uint64_t offset, uint64_t bytes, uint32_t salt);
+  void check_writable() const {
+    PMSTORE_CHECK(phase_ == Phase::kFormatted || phase_ == Phase::kWritable,
+                  "only a new incarnation may append: stale entries lie beyond the tail");
+  }
+  std::byte* place_of(const PlannedEntry& plan) const;
   Result<PlannedEntry> plan(uint64_t payload_bytes) const;
   void write_pad(const PlannedEntry& plan);
+  bool write_as_frame(const PlannedEntry& plan, uint64_t sequence,
+                      std::span<const std::byte> prefix, std::span<const std::byte> payload);
   void write_in_parts(const PlannedEntry& plan, uint64_t sequence,
                       std::span<const std::byte> prefix, std::span<const std::byte> payload);
   uint64_t move_tail(const PlannedEntry& plan);

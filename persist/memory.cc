@@ -148,6 +148,19 @@ void Memory::write_fresh_part(void* to, const void* from, size_t bytes) {
   write_part(to, from, bytes, few ? options_.non_temporal_bytes : bytes);
 }
 
+bool Memory::write_frame(void* to, std::span<const uint64_t> head, std::span<const std::byte> body,
+                         size_t bytes, uint32_t crc) {
+  static const bool sums = internal::processor_sums();
+  if (!sums || observer_ != nullptr || options_.domain == Domain::kMemoryController) return false;
+  check_inside(to, bytes);
+  PMSTORE_CHECK(base::aligned8(to) && bytes % sizeof(uint64_t) == 0 &&
+                    bytes >= head.size_bytes() + body.size() && !head.empty(),
+                "the frame has room for what is in it");
+  internal::store_frame(static_cast<uint64_t*>(to), head, body, bytes / sizeof(uint64_t), crc);
+  if (options_.domain == Domain::kNone) flush(to, bytes);
+  return true;
+}
+
 uint32_t Memory::write_part_summed(void* to, const void* from, size_t bytes, size_t whole,
                                    uint32_t crc) {
   auto* target = static_cast<std::byte*>(to);

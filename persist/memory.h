@@ -103,6 +103,11 @@ class Memory {
   // also where they are few, when they would have to be flushed (adr, rule H7). That saves reading
   // them and flushing them.
   void write_fresh_part(void* to, const void* from, size_t bytes);
+  // A small part that carries its own sum, as store_frame() in persist/internal/copy_summed.h lays
+  // it out in `bytes`, a multiple of 8 that holds head and body. False, and nothing is stored,
+  // where it is better laid out elsewhere and written as a whole.
+  bool write_frame(void* to, std::span<const uint64_t> head, std::span<const std::byte> body,
+                   size_t bytes, uint32_t crc);
   // drain() ends parts as well.
   void end_parts();
   // Io when msync fails (Domain::kNone only): then nothing since the last drain may be called

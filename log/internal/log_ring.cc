@@ -21,13 +21,6 @@ uint64_t most_entries(uint64_t bytes) { return bytes / sizeof(EntryHeader); }
 
 }  // namespace
 
-uint64_t max_log_payload(uint64_t data_bytes) {
-  const uint64_t most = max_payload_bytes(data_bytes);
-  return most <= sizeof(LogEntryPrefix)
-             ? 0
-             : std::min<uint64_t>(most - sizeof(LogEntryPrefix), kMaxEntryBytes);
-}
-
 Result<LogRing> LogRing::format(persist::Memory& memory, uint64_t offset, uint64_t bytes,
                                 uint32_t salt, uint64_t begin_lsn, uint64_t begin_index) {
   PMSTORE_TRY(auto ring, Ring::format(memory, offset, bytes, salt, begin_lsn,
@@ -249,17 +242,23 @@ Status LogRing::take_over() {
   return ring_.repeat_header();
 }
 
-Result<Appended> LogRing::append(std::span<const std::byte> payload, uint64_t durable_lsn) {
-  if (ring_.phase_ == Ring::Phase::kWalked) {
-    PMSTORE_TRY_STATUS(take_over());
-  }
+std::optional<Appended> LogRing::append_if_room(std::span<const std::byte> payload,
+                                                uint64_t durable_lsn) {
   const LogEntryPrefix prefix{durable_lsn};
   const uint64_t index = next_index_;
-  PMSTORE_TRY(const uint64_t lsn,
-              ring_.append(index, payload, std::as_bytes(std::span(&prefix, 1))));
+  const auto lsn = ring_.append_if_room(index, payload, std::as_bytes(std::span(&prefix, 1)));
+  if (!lsn) return std::nullopt;
   incarnation_ = position().incarnation;
-  note_entry(lsn, index, durable_lsn);
-  return Appended{lsn, position().tail_lsn, index};
+  note_entry(*lsn, index, durable_lsn);
+  return Appended{*lsn, position().tail_lsn, index};
+}
+
+Result<Appended> LogRing::append(std::span<const std::byte> payload, uint64_t durable_lsn) {
+  if (!writable()) {
+    PMSTORE_TRY_STATUS(take_over());
+  }
+  if (const auto appended = append_if_room(payload, durable_lsn)) return *appended;
+  return ring_.plan(sizeof(LogEntryPrefix) + payload.size()).error();
 }
 
 Result<uint64_t> LogRing::tail_behind(std::span<const uint64_t> payload_bytes,

@@ -10,9 +10,11 @@
 // Threads: one. Memory is borrowed.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -25,7 +27,12 @@
 namespace pmstore::log::internal {
 
 // Largest payload of a log whose data area has so many bytes.
-uint64_t max_log_payload(uint64_t data_bytes);
+inline uint64_t max_log_payload(uint64_t data_bytes) {
+  const uint64_t most = max_payload_bytes(data_bytes);
+  return most <= sizeof(LogEntryPrefix)
+             ? 0
+             : std::min<uint64_t>(most - sizeof(LogEntryPrefix), kMaxEntryBytes);
+}
 
 class LogRing {
  public:
@@ -61,6 +68,8 @@ class LogRing {
   bool writable() const { return ring_.phase_ != Ring::Phase::kWalked; }
   // Flushed, not durable. Errors of plan_entry().
   Result<Appended> append(std::span<const std::byte> payload, uint64_t durable_lsn);
+  // Nothing, and nothing is done, when there is no room; requires writable().
+  std::optional<Appended> append_if_room(std::span<const std::byte> payload, uint64_t durable_lsn);
   // Where the tail would be behind entries with these payloads, were `start_lsn` the start. Errors
   // of plan_entry().
   Result<uint64_t> tail_behind(std::span<const uint64_t> payload_bytes, uint64_t start_lsn) const;

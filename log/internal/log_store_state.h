@@ -55,6 +55,8 @@ struct LogStore::State {
   internal::LogDirectory directory;
   std::vector<Log> logs;                     // by place
   std::unordered_map<uint64_t, Log*> by_id;  // the live ones
+  uint64_t recent_id = 0;                    // 0: none, else that of `recent`, which is live
+  Log* recent = nullptr;
   std::unique_ptr<LogWords, internal::PageDelete> words;
   size_t words_bytes = 0;
   std::vector<Log*> dirty;
@@ -63,6 +65,9 @@ struct LogStore::State {
   const LogSlot& slot(const Log& log) const { return directory.places()[log.place].slot; }
   LogWords& word(const Log& log) { return words.get()[log.place]; }
 
+  // nullptr: there is none. Most calls are about the log of the call before.
+  Log* live(uint64_t id) { return id == recent_id ? recent : look_up(id); }
+  Log* look_up(uint64_t id);
   Result<Log*> find(uint64_t id);
   Result<Log*> usable(uint64_t id);
   Status fail_unless(Status durable);

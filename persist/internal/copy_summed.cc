@@ -2,6 +2,8 @@
 
 #include <immintrin.h>
 
+#include <cstring>
+
 namespace pmstore::persist::internal {
 namespace {
 
@@ -172,6 +174,41 @@ uint32_t copy_by(CopyWidth width, std::byte* to, const std::byte* from, size_t l
 }
 
 }  // namespace
+
+__attribute__((target("sse4.2"))) void store_frame(uint64_t* to, std::span<const uint64_t> head,
+                                                   std::span<const std::byte> body, size_t words,
+                                                   uint32_t crc) {
+  constexpr size_t kBytes = sizeof(uint64_t);
+  const auto store = [](uint64_t* slot, uint64_t word) {
+    __atomic_store_n(slot, word, __ATOMIC_RELAXED);
+  };
+  uint64_t* const end = to + words;
+  uint64_t* slot = to + 1;
+  uint64_t state = _mm_crc32_u32(~crc, static_cast<uint32_t>(head[0] >> 32));
+  for (const uint64_t word : head.subspan(1)) {
+    state = _mm_crc32_u64(state, word);
+    store(slot++, word);
+  }
+  const std::byte* from = body.data();
+  for (size_t i = body.size() / kBytes; i > 0; --i, from += kBytes) {
+    uint64_t word;
+    std::memcpy(&word, from, kBytes);
+    asm volatile("" : "+r"(word));  // the compiler may not read it again
+    state = _mm_crc32_u64(state, word);
+    store(slot++, word);
+  }
+  if (const size_t left = body.size() % kBytes; left > 0) {
+    uint64_t word = 0;
+    std::memcpy(&word, from, left);
+    asm volatile("" : "+r"(word));
+    for (size_t i = 0; i < left; ++i) {
+      state = _mm_crc32_u8(static_cast<uint32_t>(state), static_cast<uint8_t>(word >> 8 * i));
+    }
+    store(slot++, word);
+  }
+  while (slot < end) store(slot++, 0);
+  store(to, head[0] | static_cast<uint32_t>(~state));
+}
 
 bool processor_sums() {
   static const bool can = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace pmstore::persist::internal {
 
@@ -30,6 +31,13 @@ CopyWidth best_width(size_t lines);
 // never torn.
 uint32_t copy_lines_summed(void* to, const void* from, size_t lines, CopyPath path, uint32_t crc,
                            CopyWidth width);
+
+// A frame of few bytes: to[0, 8 * words) = `head`, then `body`, then zeros, through the caches, a
+// word at a time. The CRC32C of head and body but the first four bytes, after others whose sum is
+// `crc`, goes into these four, which are 0 in `head`; their word is stored last. Every byte of
+// `body` counts as it was read once. Needs processor_sums().
+void store_frame(uint64_t* to, std::span<const uint64_t> head, std::span<const std::byte> body,
+                 size_t words, uint32_t crc);
 
 // Whether this processor has the instructions: SSE4.2 and PCLMULQDQ.
 bool processor_sums();

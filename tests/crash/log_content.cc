@@ -83,6 +83,9 @@ Result<Content> recover(persist::Pool& pool, std::unique_ptr<LogStore>& store) {
 Status append_to(LogStore& store, uint64_t id, const std::vector<std::string>& payloads) {
   std::vector<std::span<const std::byte>> spans;
   for (const std::string& each : payloads) spans.push_back(std::as_bytes(std::span(each)));
+  // Of lone entries one half by each of their ways.
+  const bool at_once = spans.size() == 1 && spans[0].size() % 2 == 0;
+  if (at_once && store.append_durable(id, spans[0])) return {};
   auto appended = store.append(id, spans);
   if (!appended) return appended.error();
   return store.commit_appends();

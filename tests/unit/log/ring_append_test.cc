@@ -20,7 +20,7 @@ std::string text_of(size_t bytes) {
   return text;
 }
 
-class RingAppendTest : public testing::Test {
+class RingAppendTest : public testing::TestWithParam<persist::Domain> {
  protected:
   // A ring with two entries, of which `append` makes the second.
   template <typename Append>
@@ -43,11 +43,17 @@ class RingAppendTest : public testing::Test {
   }
 
   crash::PageBytes region_{kBytes};
-  persist::Memory memory_{region_.bytes(), {.domain = persist::Domain::kMemoryController}};
+  persist::Memory memory_{region_.bytes(), {.domain = GetParam()}};
 };
+INSTANTIATE_TEST_SUITE_P(Ring, RingAppendTest,
+                         testing::Values(persist::Domain::kNone, persist::Domain::kMemoryController,
+                                         persist::Domain::kCpuCache),
+                         [](const auto& each) {
+                           return std::string(persist::domain_name(each.param));
+                         });
 
-// Laid out in one piece, in parts, behind a prefix, or by the caller.
-TEST_F(RingAppendTest, EveryWayToAppendWritesTheSameBytes) {
+// Laid out in one piece, in parts, word by word, behind a prefix, or by the caller.
+TEST_P(RingAppendTest, EveryWayToAppendWritesTheSameBytes) {
   for (const bool padded : {true, false}) {
     for (size_t bytes = 1; bytes < 2200; bytes += bytes % 97 == 0 ? 90 : 1) {
       const std::string text = text_of(bytes);
@@ -64,6 +70,7 @@ TEST_F(RingAppendTest, EveryWayToAppendWritesTheSameBytes) {
               .has_value();
         });
         ASSERT_EQ(found, expected) << bytes << " bytes, prefix " << prefix_bytes;
+        ASSERT_EQ(second_found(), text);
       }
     }
   }
@@ -87,7 +94,7 @@ class Meddler final : public persist::Observer {
   std::string& text_;
 };
 
-TEST_F(RingAppendTest, PayloadThatChangesOnTheWayIsStillAWholeEntry) {
+TEST_P(RingAppendTest, PayloadThatChangesOnTheWayIsStillAWholeEntry) {
   for (const size_t bytes : {30u, 470u, 480u, 600u, 1000u, 4096u, 5000u}) {
     std::string text = text_of(bytes);
     (void)bytes_after(true, [&](Ring& ring) {

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -123,6 +124,37 @@ TEST_F(MemoryTest, SumsAlikeByWordsAndByLines) {
       }
     }
   }
+}
+
+// Word by word, where that is a way to write at all: not where lines must be flushed, nor where
+// somebody looks at each store.
+TEST_P(EveryDomain, FramesCarryTheSumOfWhatIsInThem) {
+  Memory memory(region_, {.domain = GetParam()});
+  const bool cached = GetParam() != Domain::kMemoryController;
+  ASSERT_TRUE(internal::processor_sums());
+  const std::array<uint64_t, 3> head{0x1122334400000000, 5, 0x0123456789abcdef};
+  for (size_t body_bytes = 0; body_bytes <= 40; ++body_bytes) {
+    for (size_t head_words : {1u, 3u}) {
+      const auto data = pattern(body_bytes + 1, body_bytes);
+      const auto body = std::span(data).subspan(1);  // aligned to nothing
+      const auto words = std::span(head).first(head_words);
+      std::vector<std::byte> expected(128, std::byte{0xee});
+      std::fill_n(expected.begin() + 8, 80, std::byte{0});
+      std::memcpy(expected.data() + 8, head.data(), words.size_bytes());
+      std::copy(body.begin(), body.end(), expected.begin() + 8 + words.size_bytes());
+      const size_t summed = words.size_bytes() - 4 + body_bytes;
+      const uint32_t crc = base::crc32c({expected.data() + 12, summed}, 0x1234);
+      std::memcpy(expected.data() + 8, &crc, sizeof crc);
+      std::fill_n(region_.begin(), expected.size(), std::byte{0xee});
+      ASSERT_EQ(memory.write_frame(memory.at(8), words, body, 80, 0x1234), cached);
+      if (!cached) std::fill(expected.begin(), expected.end(), std::byte{0xee});
+      ASSERT_EQ(std::memcmp(expected.data(), region_.data(), expected.size()), 0) << body_bytes;
+      ASSERT_TRUE(memory.drain());
+    }
+  }
+  EXPECT_EQ(memory.stats().msyncs, GetParam() == Domain::kNone ? 82u : 0u);
+  const Recorder recorder(memory);
+  EXPECT_FALSE(memory.write_frame(memory.at(8), head, {}, 80, 0));
 }
 
 TEST_P(EveryDomain, ZeroesLargeRanges) {
@@ -270,6 +302,12 @@ TEST_F(MemoryTest, StoresOutsideTheMappingAreBugs) {
   EXPECT_DEATH(memory.store(memory.at(kBytes - 4), &word, 8), "outside the pool");
   EXPECT_DEATH(memory.write(memory.base() - 8, &word, 8), "outside the pool");
   EXPECT_DEATH(memory.store64(reinterpret_cast<uint64_t*>(memory.at(4)), 1), "torn");
+  EXPECT_DEATH(memory.write_frame(memory.at(kBytes - 8), {&word, 1}, {}, 16, 0),
+               "outside the pool");
+  EXPECT_DEATH(memory.write_frame(memory.at(4), {&word, 1}, {}, 16, 0), "room");
+  EXPECT_DEATH(
+      memory.write_frame(memory.at(0), {&word, 1}, std::as_bytes(std::span(&word, 1)), 8, 0),
+      "room");
 }
 
 // The thread sanitizer run of this test is the point of it: publishing by a release store after a
