@@ -110,8 +110,8 @@ class Script {
       log.id = make(name);
       PMSTORE_CHECK(append_to(*store_, log.id, {log.append(40)}).has_value(), "it fits");
     }
-    for (int deleted = 0; deleted < 2; ++deleted) {
-      PMSTORE_CHECK(store_->erase(make("deleted")).has_value(), "it is there");
+    for (const uint64_t deleted : {make("deleted"), make("deleted-too")}) {
+      PMSTORE_CHECK(store_->erase(deleted).has_value(), "it is there");
     }
     PMSTORE_CHECK(store_->close().has_value(), "memory can always be drained");
     store_.reset();

@@ -376,6 +376,7 @@ TEST_P(ProcessConnection, AWithdrawnRegionCannotBeReached) {
   server_->withdraw_extra();
   std::memset(memory_.data(), 0x44, 64);
   std::swap(other, client_);
+  ASSERT_FALSE(client_->connection->broken()) << "of something else";
   EXPECT_FALSE(execute(batch));
   EXPECT_TRUE(client_->connection->broken());
   EXPECT_EQ(server_->extra()[0], std::byte{0x33});
