@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "log/internal/log_store_state.h"
 
 namespace pmstore::log {
@@ -112,23 +113,28 @@ Status LogStore::State::fit(Log& log, std::span<const uint64_t> payload_bytes) {
   return drop_oldest(log, to_lsn);
 }
 
-Result<LogStore::Range> LogStore::append(uint64_t id,
-                                         std::span<const std::span<const std::byte>> payloads) {
-  State& s = *state_;
-  PMSTORE_TRY(Log* const log, s.usable(id));
-  if (s.slot(*log).sealed != 0) {
+bool LogStore::State::shared_by_all(const Log& log) const {
+  return slot(log).sealed == 0 && slot(log).replicas == 0 && !log.exclusive;
+}
+
+Error LogStore::State::why_not_shared(const Log& log) const {
+  if (slot(log).sealed != 0) {
     return make_error(ErrorCode::kSealed, "the log is sealed: append to another one");
   }
-  if (s.slot(*log).replicas > 0) {
+  if (slot(log).replicas > 0) {
     return make_error(ErrorCode::kUnsupported,
                       "the log is replicated: append through a ReplicatedLog, which has all of its "
                       "replicas");
   }
-  if (log->exclusive) {
-    return make_error(
-        ErrorCode::kBusy,
-        "an exclusive producer has this log: wait until it is gone, or steal the log");
-  }
+  return make_error(ErrorCode::kBusy,
+                    "an exclusive producer has this log: wait until it is gone, or steal the log");
+}
+
+Result<LogStore::Range> LogStore::append(uint64_t id,
+                                         std::span<const std::span<const std::byte>> payloads) {
+  State& s = *state_;
+  PMSTORE_TRY(Log* const log, s.usable(id));
+  if (!s.shared_by_all(*log)) return s.why_not_shared(*log);
   const uint64_t most = internal::max_log_payload(log->ring->position().data_bytes);
   uint64_t sizes[kMaxBatchEntries];
   if (payloads.empty() || payloads.size() > kMaxBatchEntries) {
@@ -169,8 +175,7 @@ std::optional<Appended> LogStore::append_durable(uint64_t id, std::span<const st
   State& s = *state_;
   Log* const log = s.live(id);
   if (log == nullptr || !log->ring || s.failed || !s.dirty.empty()) return std::nullopt;
-  const LogSlot& slot = s.slot(*log);
-  if (slot.sealed != 0 || slot.replicas > 0 || log->exclusive) return std::nullopt;
+  if (!s.shared_by_all(*log)) return std::nullopt;
   if (payload.empty() || payload.size() > kMaxEntryBytes || !log->ring->writable()) {
     return std::nullopt;
   }
@@ -178,6 +183,7 @@ std::optional<Appended> LogStore::append_durable(uint64_t id, std::span<const st
   if (!appended) return std::nullopt;
   if (auto durable = s.memory.drain(); !durable) [[unlikely]] {
     (void)s.fail_unless(durable.error());
+    PMSTORE_CHECK(s.failed, "append() may not do it once more");
     return std::nullopt;
   }
   s.publish_tail(*log);

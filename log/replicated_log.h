@@ -79,7 +79,8 @@ class ReplicatedLog {
   // Conflict (no membership is agreed upon, too few would stay, or servers have different logs of
   // that name, and it is not known which is meant); Sealed (also when a seal has not got to all
   // members: repeat it); BackPressure (a member that lags has no room: trim it); NotFound; Damaged.
-  // `only_if_gone`, when given, is told whether it failed because `dropped_are_gone` was not set.
+  // `only_if_gone`, when given, is told whether it failed because `dropped_are_gone` was not set;
+  // borrowed until the task has ended.
   static base::Task<Result<std::unique_ptr<ReplicatedLog>>> open(base::Executor& executor,
                                                                  std::string name,
                                                                  std::vector<std::string> servers,

@@ -151,7 +151,9 @@ void Memory::write_fresh_part(void* to, const void* from, size_t bytes) {
 bool Memory::write_frame(void* to, std::span<const uint64_t> head, std::span<const std::byte> body,
                          size_t bytes, uint32_t crc) {
   static const bool sums = internal::processor_sums();
-  if (!sums || observer_ != nullptr || options_.domain == Domain::kMemoryController) return false;
+  const bool streamed = options_.domain == Domain::kMemoryController ||
+                        (options_.domain == Domain::kCpuCache && streams(bytes));
+  if (!sums || observer_ != nullptr || streamed) return false;
   check_inside(to, bytes);
   PMSTORE_CHECK(base::aligned8(to) && bytes % sizeof(uint64_t) == 0 &&
                     bytes >= head.size_bytes() + body.size() && !head.empty(),

@@ -1,9 +1,9 @@
 // LogStore's inside, shared by its two halves: log_store.cc (opening, directory) and
 // log_store_entries.cc (room, appends, producers).
 //
-// Invariants: published.lsn <= ring->position().tail_lsn; a log is in `dirty` exactly while the two
-// differ because of appends that wait for commit_appends(). words[place].id != 0 exactly when the
-// log of that place is live and its ring whole.
+// Invariants: published.lsn <= ring->position().tail_lsn; unless `failed`, a log is in `dirty`
+// exactly while the two differ because of appends that wait for commit_appends(). words[place].id
+// != 0 exactly when the log of that place is live and its ring whole.
 #pragma once
 
 #include <atomic>
@@ -81,6 +81,9 @@ struct LogStore::State {
   LogInfo info(Log& log);
   Status move_start(Log& log, const Place& start);
   Status drop_oldest(Log& log, uint64_t to_lsn);
+  // May anybody append to it through this store?
+  bool shared_by_all(const Log& log) const;
+  Error why_not_shared(const Log& log) const;
   Status fit(Log& log, std::span<const uint64_t> payload_bytes);
   void note_dirty(Log* log);
   Status commit();
