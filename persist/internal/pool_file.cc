@@ -81,19 +81,6 @@ Result<MediumFacts> probe_medium(int fd, std::string_view name) {
                                 name));
 }
 
-FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
-  if (this != &other) {
-    reset();
-    fd_ = other.release();
-  }
-  return *this;
-}
-
-void FileDescriptor::reset() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
-}
-
 Result<PoolFile> PoolFile::open(const std::string& path) {
   PoolFile file;
   // O_NONBLOCK: opening a pipe must not wait for a writer.

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/file_descriptor.h"
 #include "base/result.h"
 
 namespace pmstore::persist::internal {
@@ -30,25 +31,7 @@ Error busy(std::string_view name);
 // Io with strerror(errno).
 Error system_error(std::string_view name, std::string_view what);
 
-class FileDescriptor {
- public:
-  FileDescriptor() = default;
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.release()) {}
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
-  ~FileDescriptor() { reset(); }
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-  int release() {
-    const int fd = fd_;
-    fd_ = -1;
-    return fd;
-  }
-  void reset();
-
- private:
-  int fd_ = -1;
-};
+using base::FileDescriptor;
 
 class PoolFile {
  public:

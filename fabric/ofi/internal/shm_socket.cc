@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
 #include "fabric/internal/handshake.h"
 
@@ -48,38 +47,22 @@ Error io_error(const std::string& what, const std::string& remedy) {
 
 }  // namespace
 
-ShmSocket::ShmSocket(ShmSocket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-
-ShmSocket& ShmSocket::operator=(ShmSocket&& other) noexcept {
-  if (this != &other) {
-    close();
-    fd_ = std::exchange(other.fd_, -1);
-  }
-  return *this;
-}
-
-ShmSocket::~ShmSocket() { close(); }
-
-void ShmSocket::close() {
-  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-}
-
 Result<ShmSocket> ShmSocket::create(const std::string& name) {
   PMSTORE_TRY([[maybe_unused]] Address address, address_of(name));
   ShmSocket made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (made.fd_ < 0) return io_error("cannot create a socket", "check the limit of open files");
+  if (!made.fd_) return io_error("cannot create a socket", "check the limit of open files");
   return made;
 }
 
 Result<ShmSocket> ShmSocket::listen(const std::string& name) {
   PMSTORE_TRY(Address address, address_of(name));
   PMSTORE_TRY(ShmSocket made, create(name));
-  if (bind(made.fd_, generic(address), address.bytes) != 0) {
+  if (bind(made.fd(), generic(address), address.bytes) != 0) {
     return io_error("cannot listen at shm://" + name,
                     "another server has this name; stop it or choose another name");
   }
   constexpr int kBacklog = 64;
-  if (::listen(made.fd_, kBacklog) != 0) {
+  if (::listen(made.fd(), kBacklog) != 0) {
     return io_error("cannot listen at shm://" + name, "choose another name");
   }
   return made;
@@ -87,7 +70,7 @@ Result<ShmSocket> ShmSocket::listen(const std::string& name) {
 
 Result<bool> ShmSocket::connect(const std::string& name) {
   PMSTORE_TRY(Address address, address_of(name));
-  if (::connect(fd_, generic(address), address.bytes) != 0) {
+  if (::connect(fd(), generic(address), address.bytes) != 0) {
     if (errno == EAGAIN || errno == EINTR) return false;  // its backlog is full
     return make_error(
         ErrorCode::kDisconnected,
@@ -109,9 +92,8 @@ Result<bool> ShmSocket::connect(const std::string& name) {
 }
 
 std::optional<ShmSocket> ShmSocket::accept() {
-  const int fd = accept4(fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-  if (fd < 0) return {};
-  ShmSocket client(fd);
+  ShmSocket client(accept4(fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!client.fd_) return {};
   if (client.identify() == Peer::kOtherUser) {
     // Best effort; closing says enough.
     static_cast<void>(client.send(internal::encode_refusal(
@@ -125,14 +107,14 @@ ShmSocket::Peer ShmSocket::identify() const {
   ucred peer{};
   socklen_t bytes = sizeof peer;
   // The segments in /dev/shm are for one user only, and whoever maps one can damage it.
-  if (getsockopt(fd_, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0 || peer.uid != geteuid()) {
+  if (getsockopt(fd(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0 || peer.uid != geteuid()) {
     return Peer::kOtherUser;
   }
   return peer.pid == getpid() ? Peer::kThisProcess : Peer::kOk;
 }
 
 Status ShmSocket::send(std::span<const std::byte> message) {
-  const ssize_t sent = ::send(fd_, message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  const ssize_t sent = ::send(fd(), message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   if (sent == static_cast<ssize_t>(message.size())) return {};
   return make_error(ErrorCode::kDisconnected,
                     std::string("cannot send a handshake: ") + strerror(errno));
@@ -140,7 +122,7 @@ Status ShmSocket::send(std::span<const std::byte> message) {
 
 ShmSocket::Received ShmSocket::receive(std::vector<std::byte>& message) {
   message.resize(internal::kMaxMessageBytes);
-  const ssize_t bytes = recv(fd_, message.data(), message.size(), MSG_DONTWAIT);
+  const ssize_t bytes = recv(fd(), message.data(), message.size(), MSG_DONTWAIT);
   if (bytes > 0) {
     message.resize(static_cast<size_t>(bytes));
     return Received::kMessage;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file_descriptor.h"
 #include "base/result.h"
 
 namespace pmstore::fabric::ofi {
@@ -19,9 +20,6 @@ class ShmSocket {
  public:
   ShmSocket() = default;
   explicit ShmSocket(int fd) : fd_(fd) {}
-  ShmSocket(ShmSocket&& other) noexcept;
-  ShmSocket& operator=(ShmSocket&& other) noexcept;
-  ~ShmSocket();
 
   // Io when a server of that name runs; InvalidArgument when the name is too long.
   static Result<ShmSocket> listen(const std::string& name);
@@ -39,13 +37,13 @@ class ShmSocket {
   // Fills `message` with the next one.
   Received receive(std::vector<std::byte>& message);
 
-  int fd() const { return fd_; }
-  void close();
+  int fd() const { return fd_.get(); }
+  void close() { fd_.reset(); }
 
  private:
   enum class Peer { kOk, kThisProcess, kOtherUser };
   Peer identify() const;
-  int fd_ = -1;
+  base::FileDescriptor fd_;
 };
 
 }  // namespace pmstore::fabric::ofi

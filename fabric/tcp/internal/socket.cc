@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <utility>
 
 namespace pmstore::fabric::tcp {
 
@@ -78,28 +77,12 @@ Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t por
   return addresses;
 }
 
-Socket::Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-
-Socket& Socket::operator=(Socket&& other) noexcept {
-  if (this != &other) {
-    close();
-    fd_ = std::exchange(other.fd_, -1);
-  }
-  return *this;
-}
-
-Socket::~Socket() { close(); }
-
-void Socket::close() {
-  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-}
-
 Result<Socket> Socket::listen(const SocketAddress& address) {
   PMSTORE_TRY(Socket socket, open_socket(address.storage.ss_family));
   const int on = 1;
-  setsockopt(socket.fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (bind(socket.fd_, reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) != 0 ||
-      ::listen(socket.fd_, kBacklog) != 0) {
+  setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (bind(socket.fd(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) != 0 ||
+      ::listen(socket.fd(), kBacklog) != 0) {
     return make_error(ErrorCode::kIo, strerror(errno));
   }
   return socket;
@@ -107,8 +90,8 @@ Result<Socket> Socket::listen(const SocketAddress& address) {
 
 Result<Socket> Socket::connect(const SocketAddress& address) {
   PMSTORE_TRY(Socket socket, open_socket(address.storage.ss_family));
-  send_at_once(socket.fd_);
-  if (::connect(socket.fd_, reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) !=
+  send_at_once(socket.fd());
+  if (::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) !=
           0 &&
       errno != EINPROGRESS) {
     return make_error(ErrorCode::kDisconnected, strerror(errno));
@@ -117,19 +100,19 @@ Result<Socket> Socket::connect(const SocketAddress& address) {
 }
 
 std::optional<Socket> Socket::accept() {
-  const int fd = accept4(fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-  if (fd < 0) return std::nullopt;
-  send_at_once(fd);
-  return Socket(fd);
+  Socket client(accept4(fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!client.open()) return std::nullopt;
+  send_at_once(client.fd());
+  return client;
 }
 
 Result<bool> Socket::connected() const {
-  pollfd wanted{fd_, POLLOUT, 0};
+  pollfd wanted{fd(), POLLOUT, 0};
   if (::poll(&wanted, 1, 0) <= 0) return false;
   int code = 0;
   socklen_t bytes = sizeof code;
-  if (getsockopt(fd_, SOL_SOCKET, SO_ERROR, &code, &bytes) != 0) code = errno;
-  if (code == 0 && is_its_own_peer(fd_)) code = ECONNREFUSED;
+  if (getsockopt(fd(), SOL_SOCKET, SO_ERROR, &code, &bytes) != 0) code = errno;
+  if (code == 0 && is_its_own_peer(fd())) code = ECONNREFUSED;
   if (code != 0) return make_error(ErrorCode::kDisconnected, strerror(code));
   return true;
 }
@@ -137,7 +120,7 @@ Result<bool> Socket::connected() const {
 Result<uint16_t> Socket::port() const {
   sockaddr_storage address{};
   socklen_t bytes = sizeof address;
-  if (getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) {
+  if (getsockname(fd(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0) {
     return make_error(ErrorCode::kIo, strerror(errno));
   }
   return ntohs(address.ss_family == AF_INET6

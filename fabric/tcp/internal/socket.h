@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file_descriptor.h"
 #include "base/result.h"
 
 namespace pmstore::fabric::tcp {
@@ -26,9 +27,6 @@ class Socket {
  public:
   Socket() = default;
   explicit Socket(int fd) : fd_(fd) {}
-  Socket(Socket&& other) noexcept;
-  Socket& operator=(Socket&& other) noexcept;
-  ~Socket();
 
   // Io when the address is in use or not ours.
   static Result<Socket> listen(const SocketAddress& address);
@@ -42,12 +40,12 @@ class Socket {
   // The port that a listening socket really has.
   Result<uint16_t> port() const;
 
-  int fd() const { return fd_; }
-  bool open() const { return fd_ >= 0; }
-  void close();
+  int fd() const { return fd_.get(); }
+  bool open() const { return bool(fd_); }
+  void close() { fd_.reset(); }
 
  private:
-  int fd_ = -1;
+  base::FileDescriptor fd_;
 };
 
 }  // namespace pmstore::fabric::tcp

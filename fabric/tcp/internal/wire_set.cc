@@ -1,7 +1,6 @@
 #include "fabric/tcp/internal/wire_set.h"
 
 #include <sys/epoll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -32,8 +31,8 @@ Result<std::shared_ptr<WireSet>> WireSet::of(base::Executor& executor) {
     if (std::shared_ptr<WireSet> set = found->second.lock()) return set;
   }
   std::shared_ptr<WireSet> set(new WireSet(executor));
-  set->epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
-  if (set->epoll_fd_ < 0) {
+  set->epoll_ = base::FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
+  if (!set->epoll_) {
     return make_error(ErrorCode::kIo, std::string("cannot create an epoll set: ") +
                                           strerror(errno) + "; check the limit of open files");
   }
@@ -44,7 +43,6 @@ Result<std::shared_ptr<WireSet>> WireSet::of(base::Executor& executor) {
 WireSet::~WireSet() {
   executor_.remove_poller(this);
   wires_.clear();
-  if (epoll_fd_ >= 0) close(epoll_fd_);
 }
 
 size_t WireSet::poll() {
@@ -80,12 +78,12 @@ void WireSet::watch(int fd, Wire& wire) {
   event.events = EPOLLIN;
   event.data.ptr = &wire;
   // The limits of epoll may be used up (fs.epoll.max_user_watches); then all are read each time.
-  if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) != 0) watches_all_ = false;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) watches_all_ = false;
 }
 
 void WireSet::forget(int fd, Wire& wire) {
   std::erase(dirty_, &wire);
-  if (std::erase(watched_, &wire) > 0) epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
+  if (std::erase(watched_, &wire) > 0) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
 void WireSet::adopt(Socket socket, TcpListener& listener) {
@@ -121,7 +119,7 @@ size_t WireSet::read_all() {
 
 size_t WireSet::read_ready() {
   epoll_event ready[kMaxReady];
-  const int count = epoll_wait(epoll_fd_, ready, kMaxReady, 0);
+  const int count = epoll_wait(epoll_.get(), ready, kMaxReady, 0);
   size_t handled = 0;
   DestructionWatch watch(lifetime_);
   for (int i = 0; i < count && !watch.destroyed(); ++i) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/executor.h"
+#include "base/file_descriptor.h"
 #include "fabric/internal/destruction_watch.h"
 #include "fabric/tcp/internal/wire.h"
 
@@ -57,7 +58,7 @@ class WireSet final : public base::Poller {
 
   base::Executor& executor_;
   internal::Lifetime lifetime_;
-  int epoll_fd_ = -1;
+  base::FileDescriptor epoll_;
   bool watches_all_ = true;                   // each wire is in the epoll set
   std::vector<std::unique_ptr<Wire>> wires_;  // those that are over are deleted by the next poll
   std::vector<Wire*> watched_;                // can be read
