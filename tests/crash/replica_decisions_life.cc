@@ -1,6 +1,7 @@
 #include "tests/crash/replica_decisions_life.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <set>
 #include <string>
@@ -73,6 +74,14 @@ class ReplicaDecisionsLife final : public UncutReplicasLife {
     options.drop = uris(dropped);
     options.dropped_are_gone = gone;
     return ReplicatedLog::open(executor_, kReplicatedName, uris(named), options);
+  }
+  // In the order of the log's list, of which the first one breaks ties.
+  std::array<size_t, kServers> all_members() const {
+    const std::vector<std::string> uris = log_->replicas();
+    PMSTORE_CHECK(uris.size() == kServers, "all servers are members");
+    std::array<size_t, kServers> members;
+    std::transform(uris.begin(), uris.end(), members.begin(), ReplicaServers::number_of);
+    return members;
   }
   // From here on these are the members.
   void change(const Servers& named, const Servers& dropped, bool gone = false) {
@@ -199,12 +208,7 @@ void ReplicaDecisionsLife::unfinished() {
 // The first time one of them went on, and the other two know that, in whatever order they are
 // asked; then neither did, and nobody can know.
 void ReplicaDecisionsLife::two_decisions(bool reversed) {
-  Servers members;
-  for (const std::string& uri : log_->replicas()) members.push_back(ReplicaServers::number_of(uri));
-  PMSTORE_CHECK(members.size() == kServers, "all servers are members");
-  const size_t first = members[0];
-  const size_t second = members[1];
-  const size_t third = members[2];
+  const auto [first, second, third] = all_members();
   const uint64_t next = log_->membership() + 1;
   log_.reset();
   record(first, {first, second}, next);
@@ -384,12 +388,8 @@ bool ReplicaDecisionsLife::goes_on(const Servers& named, const Servers& dropped)
 // the second drops that one, and somebody who cannot reach the first drops that one: at most one of
 // them goes on. False when the first of all came to its end.
 bool ReplicaDecisionsLife::interrupt_one_of_three(uint64_t turns) {
-  Servers members;
-  for (const std::string& uri : log_->replicas()) members.push_back(ReplicaServers::number_of(uri));
-  PMSTORE_CHECK(members.size() == kServers, "all servers are members");
-  const size_t first = members[0];
-  const size_t second = members[1];
-  const size_t third = members[2];
+  const auto members = all_members();
+  const auto [first, second, third] = members;
   log_.reset();
   under_way_ = 1;
   bool done = false;
@@ -407,7 +407,7 @@ bool ReplicaDecisionsLife::interrupt_one_of_three(uint64_t turns) {
   const bool other = goes_on({second, third}, {first});
   PMSTORE_CHECK(!one || !other, "there is one log");
   must(servers_->start(first));
-  change(members, {});
+  change({first, second, third}, {});
   for (const size_t server : members) {
     if (!is_member(server)) add(server);
   }

@@ -93,6 +93,13 @@ class ReplicaRacesLife final : public UncutReplicasLife {
     }
   }
 
+  // One thing, with nobody beside.
+  void whole(Producer& producer, Task<void> task) {
+    producer.asked = true;
+    producer.executor.spawn(std::move(task));
+    finish(producer);
+  }
+
   std::vector<TestEntry> told_;
 };
 
@@ -149,9 +156,7 @@ bool ReplicaRacesLife::take_it_from_each_other(uint64_t turns) {
     PMSTORE_CHECK(first.log != nullptr || second.log != nullptr, "one of them gets it");
     for (Producer* each : {&first, &second}) {
       if (each->log == nullptr) continue;
-      each->asked = true;
-      each->executor.spawn(append(*each));
-      finish(*each);
+      whole(*each, append(*each));
     }
     for (Producer* each : {&first, &second}) each->log.reset();
   }
@@ -185,26 +190,18 @@ bool ReplicaRacesLife::open_while_one_is_added(uint64_t turns) {
   {
     Producer first(clock_, "who opens");
     Producer second(clock_, "who adds");
-    second.asked = true;
-    second.executor.spawn(open(second));
-    finish(second);
+    whole(second, open(second));
     PMSTORE_CHECK(second.log != nullptr, "nobody has the lease");
     first.asked = true;
     first.executor.spawn(open(first));
     for (; turns > 0 && first.asked; --turns) turn(first);
     waited = first.asked;
-    second.asked = true;
-    second.executor.spawn(add(second, 1));
-    finish(second);
+    whole(second, add(second, 1));
     finish(first);
     for (Producer* each : {&first, &second}) {
       if (each->log == nullptr) continue;
-      each->asked = true;
-      each->executor.spawn(append(*each));
-      finish(*each);
-      each->asked = true;
-      each->executor.spawn(close(*each));
-      finish(*each);
+      whole(*each, append(*each));
+      whole(*each, close(*each));
     }
     const size_t members = servers_->info(0)->replicas.size();
     for (size_t i = 0; i < members; ++i) {
@@ -231,30 +228,20 @@ bool ReplicaRacesLife::both_add_one(uint64_t turns) {
   {
     Producer first(clock_, "who adds first");
     Producer second(clock_, "who adds then");
-    first.asked = true;
-    first.executor.spawn(open(first));
-    finish(first);
+    whole(first, open(first));
     PMSTORE_CHECK(first.log != nullptr, "nobody has the lease");
     first.asked = true;
     first.executor.spawn(add(first, 1));
     for (; turns > 0 && first.asked; --turns) turn(first);
     waited = first.asked;
     if (waited) {
-      second.asked = true;
-      second.executor.spawn(open(second));
-      finish(second);
+      whole(second, open(second));
       if (second.log != nullptr && second.log->replicas().size() == 1) {
-        second.asked = true;
-        second.executor.spawn(add(second, 1));
-        finish(second);
+        whole(second, add(second, 1));
       }
       if (second.log != nullptr) {
-        second.asked = true;
-        second.executor.spawn(append(second));
-        finish(second);
-        second.asked = true;
-        second.executor.spawn(close(second));
-        finish(second);
+        whole(second, append(second));
+        whole(second, close(second));
       }
       second.log.reset();
       for (int i = 0; i < 100; ++i) turn(second);  // the servers know that it is gone
