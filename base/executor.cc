@@ -196,42 +196,71 @@ void Executor::run_until_stopped() {
 }
 
 WaitList::~WaitList() {
-  while (first_ != nullptr) unlink(*first_);
+  forget(waiting_);
+  forget(chosen_);
+}
+
+// The awaiters of `list` outlive this WaitList.
+void WaitList::forget(List& list) {
+  for (Awaiter* at = list.first; at != nullptr; at = at->next_) at->list_ = nullptr;
+}
+
+void WaitList::List::append(Awaiter& awaiter) {
+  awaiter.previous_ = last;
+  awaiter.next_ = nullptr;
+  (last == nullptr ? first : last->next_) = &awaiter;
+  last = &awaiter;
+  ++size;
+}
+
+void WaitList::List::unlink(Awaiter& awaiter) {
+  (awaiter.previous_ == nullptr ? first : awaiter.previous_->next_) = awaiter.next_;
+  (awaiter.next_ == nullptr ? last : awaiter.next_->previous_) = awaiter.previous_;
+  --size;
 }
 
 void WaitList::notify_one() {
-  if (first_ == nullptr) return;
-  const auto frame = first_->frame_;
-  unlink(*first_);
-  executor_.post(frame);
+  if (waiting_.first == nullptr) return;
+  Awaiter& awaiter = *waiting_.first;
+  waiting_.unlink(awaiter);
+  awaiter.chosen_ = true;
+  chosen_.append(awaiter);
+  executor_.post(awaiter.frame_);
 }
 
 void WaitList::notify_all() {
-  while (first_ != nullptr) notify_one();
-}
-
-void WaitList::unlink(Awaiter& awaiter) {
-  (awaiter.previous_ == nullptr ? first_ : awaiter.previous_->next_) = awaiter.next_;
-  (awaiter.next_ == nullptr ? last_ : awaiter.next_->previous_) = awaiter.previous_;
-  awaiter.list_ = nullptr;
-  --count_;
+  while (waiting_.first != nullptr) {
+    Awaiter& awaiter = *waiting_.first;
+    waiting_.unlink(awaiter);
+    awaiter.list_ = nullptr;  // all have been told: there is nothing to pass on
+    executor_.post(awaiter.frame_);
+  }
 }
 
 void WaitList::Awaiter::await_suspend(std::coroutine_handle<> frame) {
+  PMSTORE_CHECK(list_ != nullptr, "a list that is gone notifies nobody");
   frame_ = frame;
-  previous_ = list_->last_;
-  (previous_ == nullptr ? list_->first_ : previous_->next_) = this;
-  list_->last_ = this;
-  ++list_->count_;
+  list_->waiting_.append(*this);
+}
+
+void WaitList::Awaiter::await_resume() {
+  frame_ = nullptr;
+  if (chosen_ && list_ != nullptr) list_->chosen_.unlink(*this);
 }
 
 WaitList::Awaiter::~Awaiter() {
   if (!frame_) return;
-  if (list_ != nullptr) {
-    list_->unlink(*this);
-  } else {
-    executor_.forget(frame_);  // notified, not resumed yet
+  if (list_ == nullptr) {
+    executor_.forget(frame_);  // may be posted, not resumed yet
+    return;
   }
+  if (!chosen_) {
+    list_->waiting_.unlink(*this);
+    return;
+  }
+  executor_.forget(frame_);
+  list_->chosen_.unlink(*this);
+  list_->notify_one();
 }
 
 }  // namespace pmstore::base

@@ -187,7 +187,11 @@ class Executor {
 };
 
 // Coroutines of one executor waiting for something to happen. Not thread-safe. When a WaitList is
-// destroyed, those that wait in it are never resumed (and may still be destroyed).
+// destroyed, those that wait in it are never resumed (and may still be destroyed). A waiter that
+// notify_one() has chosen, and that is destroyed before it runs, passes the notification on to the
+// next one: no notification is lost by a coroutine that is given up.
+//
+// Invariant: chosen_ holds the waiters that notify_one() has posted and that have not run yet.
 class WaitList {
  public:
   class Awaiter {
@@ -198,12 +202,13 @@ class WaitList {
     ~Awaiter();
     bool await_ready() const { return false; }
     void await_suspend(std::coroutine_handle<> frame);
-    void await_resume() { frame_ = nullptr; }
+    void await_resume();
 
    private:
     friend class WaitList;
     Executor& executor_;
-    WaitList* list_;  // null once notified, or when the list is gone
+    WaitList* list_;  // null when notify_all() has posted this waiter, or when the list is gone
+    bool chosen_ = false;  // by notify_one(); in the list's chosen_
     Awaiter* previous_ = nullptr;
     Awaiter* next_ = nullptr;
     std::coroutine_handle<> frame_;  // set while suspended
@@ -219,15 +224,26 @@ class WaitList {
   // Those that have waited longest go first. They run in this or the next turn.
   void notify_one();
   void notify_all();
-  size_t waiting() const { return count_; }
+  size_t waiting() const { return waiting_.size; }
+  // Those that notify_one() has chosen and that have not run yet. What they were woken for is
+  // theirs: who takes it without having waited must leave so many, or those that wait may wait for
+  // ever beside one that never suspends.
+  size_t chosen() const { return chosen_.size; }
 
  private:
-  void unlink(Awaiter& awaiter);
+  // Of awaiters, doubly linked.
+  struct List {
+    Awaiter* first = nullptr;
+    Awaiter* last = nullptr;
+    size_t size = 0;
+    void append(Awaiter& awaiter);
+    void unlink(Awaiter& awaiter);
+  };
+  void forget(List& list);
 
   Executor& executor_;
-  Awaiter* first_ = nullptr;
-  Awaiter* last_ = nullptr;
-  size_t count_ = 0;
+  List waiting_;
+  List chosen_;
 };
 
 }  // namespace pmstore::base

@@ -36,7 +36,7 @@ enum class ErrorCode {
   kTrimmed,          // of a log: what was asked for is no longer kept; read on from its start
   kSealed,           // of a log: nothing can be appended any more
   kFenced,           // of a log: another producer has taken over; this one cannot append any more
-  kDamaged,          // of a log: the medium lost an entry; the message says where it goes on
+  kDamaged,          // the medium lost a record, or an entry of a log; the message says which
 };
 
 inline constexpr ErrorCode kLastErrorCode = ErrorCode::kDamaged;

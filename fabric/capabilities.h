@@ -14,10 +14,15 @@ enum class AtomicScope : uint8_t {
 struct Capabilities {
   AtomicScope atomics = AtomicScope::kNone;
   // Requests of one connection take effect at the target in posting order, as verbs' RC promises:
-  bool read_after_read = false;     // a READ sees memory no earlier than the READ posted before it
-  bool read_after_write = false;    // a READ sees the WRITEs posted before it
-  bool write_after_write = false;   // also WRITE-with-immediate after WRITE
-  bool atomic_after_write = false;  // an atomic takes effect after earlier WRITEs and READs
+  bool read_after_read = false;    // a READ sees no earlier memory than a READ or atomic before it
+  bool read_after_write = false;   // a READ sees the WRITEs posted before it
+  bool write_after_write = false;  // also WRITE-with-immediate after WRITE
+  // An atomic takes effect after earlier WRITEs, READs and atomics.
+  bool atomic_after_write = false;
+  // None of these promises that the lines of 64 bytes of one request take effect at one moment or
+  // in some order; that a WRITE waits for READs and atomics posted before it; that a WRITE has
+  // taken effect when its completion is delivered: a READ behind it makes sure.
+
   // The target's memory is written by a CPU (in-process, software RNIC, tcp and shm),
   // so data sits in that CPU's cache when it is acknowledged. False: by a device through PCIe.
   bool cpu_moves_data = true;

@@ -22,37 +22,9 @@
 #include "base/result.h"
 #include "fabric/batch.h"
 #include "fabric/capabilities.h"
+#include "fabric/completion.h"
 
 namespace pmstore::fabric {
-
-// The fate of one posted batch. Pinned: must live, unmoved, until done() or the connection is
-// destroyed.
-class Completion {
- public:
-  Completion() = default;
-  Completion(const Completion&) = delete;
-  Completion& operator=(const Completion&) = delete;
-
-  bool done() const { return state_ != State::kPending && state_ != State::kIdle; }
-  bool idle() const { return state_ == State::kIdle; }
-  bool ok() const { return state_ == State::kOk; }
-
-  // For providers.
-  void arm() { state_ = State::kPending; }
-  // Marks it done and, if a coroutine waits, resumes it before returning. The Completion may be
-  // gone then.
-  void finish(bool ok) {
-    state_ = ok ? State::kOk : State::kFailed;
-    if (waiter_) std::exchange(waiter_, {}).resume();
-  }
-  // For awaiters.
-  void set_waiter(std::coroutine_handle<> waiter) { waiter_ = waiter; }
-
- private:
-  enum class State : uint8_t { kIdle, kPending, kOk, kFailed };
-  State state_ = State::kIdle;
-  std::coroutine_handle<> waiter_;
-};
 
 // What arrives without being asked for. Calls come from polling; the receiver may destroy the
 // connection from inside on_disconnect(), and from inside on_immediate().
@@ -67,7 +39,10 @@ class Receiver {
 
 class Connection {
  public:
-  virtual ~Connection() = default;
+  Connection() : completions_(*new CompletionPool) {}
+  virtual ~Connection() { completions_.close(); }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
 
   // Posts `batch` with one doorbell. With a `completion`, it is armed here and finished later;
   // without, the batch is unsignaled (the provider still reclaims its queue entries by itself).
@@ -92,27 +67,47 @@ class Connection {
 
   // Waiting for completions; counts one round trip, however many completions are waited for.
   // Gives the error of the connection if one of them failed.
-  // The list and the completions must be named objects that outlive the wait.
+  // The list must be a named object that outlives the wait, the completions outlive the requests.
   base::Task<Status> wait(std::span<Completion* const> completions);
 
-  struct ExecuteAwaiter {
-    Connection& connection;
-    Completion completion;
-    Status posted;
-    ExecuteAwaiter(Connection& c, const Batch& batch)
-        : connection(c), posted(c.post(batch, &completion)) {}
-    bool await_ready() { return !posted || completion.done(); }
-    void await_suspend(std::coroutine_handle<> waiter) { completion.set_waiter(waiter); }
+  // Posts a batch and waits for it: one doorbell, one round trip, one completion. The coroutine
+  // that waits may be destroyed meanwhile.
+  class ExecuteAwaiter {
+   public:
+    // `completion` outlives the request.
+    ExecuteAwaiter(Connection& connection, const Batch& batch, Completion& completion)
+        : connection_(connection),
+          posted_(connection.post(batch, &completion)),
+          completed_(completion) {}
+    ExecuteAwaiter(const ExecuteAwaiter&) = delete;
+    ExecuteAwaiter& operator=(const ExecuteAwaiter&) = delete;
+    bool await_ready() const { return !posted_ || completed_.await_ready(); }
+    void await_suspend(std::coroutine_handle<> waiter) { completed_.await_suspend(waiter); }
     Status await_resume() {
-      if (!posted) return std::move(posted);
-      ++connection.counters_.round_trips;
-      if (!completion.ok()) return connection.why_broken();
+      if (!posted_) return std::move(posted_);
+      ++connection_.counters_.round_trips;
+      if (!completed_.await_resume()) return connection_.why_broken();
       return {};
     }
+    bool posted() const { return posted_.has_value(); }
+
+   private:
+    Connection& connection_;
+    Status posted_;
+    CompletionAwaiter completed_;
   };
-  // post() and wait for it: one doorbell, one round trip, one completion.
-  // `batch` must be a named object that outlives the wait.
-  ExecuteAwaiter execute(const Batch& batch) { return ExecuteAwaiter(*this, batch); }
+  // The same with a completion of its own.
+  class LeasedExecuteAwaiter : PendingCompletion, public ExecuteAwaiter {
+   public:
+    LeasedExecuteAwaiter(Connection& connection, const Batch& batch)
+        : PendingCompletion(connection.completions()),
+          ExecuteAwaiter(connection, batch, PendingCompletion::operator*()) {}
+  };
+  // `batch` must be a named object that outlives the wait, and its buffers the request.
+  LeasedExecuteAwaiter execute(const Batch& batch) { return LeasedExecuteAwaiter(*this, batch); }
+
+  // Where PendingCompletions of this connection come from.
+  CompletionPool& completions() { return completions_; }
 
  protected:
   Capabilities capabilities_;
@@ -121,6 +116,9 @@ class Connection {
   Receiver* receiver_ = nullptr;
   bool broken_ = false;
   Error why_broken_{ErrorCode::kDisconnected, {}};
+
+ private:
+  CompletionPool& completions_;
 };
 
 }  // namespace pmstore::fabric

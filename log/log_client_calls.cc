@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/check.h"
 #include "base/random.h"
 #include "fabric/message.h"
 #include "log/internal/log_client_state.h"
@@ -66,7 +67,7 @@ Result<LogInfo> LogClient::State::note(const LogReply& reply, std::string_view n
       reply.tail_lsn - reply.start_lsn <= reply.region_bytes - kRingHeaderBytes &&
       full_policy_name(reply.when_full) != full_policy_name(FullPolicy{}) && check_log_name(name);
   if (!sane) return malformed("a question about a log");
-  known[reply.id] = KnownLog{std::string(name), reply};
+  remember(reply, name);
   LogInfo info;
   info.id = reply.id;
   info.name = name;
@@ -161,7 +162,8 @@ base::Task<Result<LogInfo>> LogClient::open(std::string_view name) {
 
 base::Task<Result<std::vector<LogInfo>>> LogClient::list() { return state_->list(); }
 
-base::Task<Result<std::vector<LogInfo>>> LogClient::State::list() {
+base::Task<Result<std::vector<LogInfo>>> LogClient::State::list(uint64_t wanted,
+                                                                std::optional<KnownLog>* found) {
   std::vector<LogInfo> all;
   ListRequest request{0, kLargeReply};
   do {
@@ -174,6 +176,7 @@ base::Task<Result<std::vector<LogInfo>>> LogClient::State::list() {
       const std::string_view name = reader.get_bytes(reply.name_bytes);
       if (reader.failed()) break;
       PMSTORE_CO_TRY(LogInfo info, note(reply, name));
+      if (found != nullptr && reply.id == wanted) *found = KnownLog{std::string(name), reply};
       all.push_back(std::move(info));
     }
     const bool onwards = head.next == 0 || head.next > request.from;
@@ -184,16 +187,26 @@ base::Task<Result<std::vector<LogInfo>>> LogClient::State::list() {
 }
 
 base::Task<Result<KnownLog>> LogClient::State::find(uint64_t log) {
-  if (!known.contains(log)) {
-    const auto listed = co_await list();
-    if (!listed) co_return Error(listed.error());
+  if (const auto at = known.find(log); at != known.end()) co_return KnownLog(at->second);
+  // Looked at while the list is read: there may be more logs than are remembered.
+  std::optional<KnownLog> found;
+  if (auto listed = co_await list(log, &found); !listed) co_return std::move(listed.error());
+  if (found) co_return std::move(*found);
+  co_return make_error(ErrorCode::kNotFound,
+                       fmt::format("there is no log with id {}: open it by its name", log));
+}
+
+void LogClient::State::remember(const LogReply& reply, std::string_view name) {
+  if (!known.contains(reply.id)) {
+    if (known_in_order.size() == kMostKnown) forget(known_in_order.front());
+    known_in_order.push_back(reply.id);
   }
-  const auto found = known.find(log);
-  if (found == known.end()) {
-    co_return make_error(ErrorCode::kNotFound,
-                         fmt::format("there is no log with id {}: open it by its name", log));
-  }
-  co_return found->second;
+  known[reply.id] = KnownLog{std::string(name), reply};
+  PMSTORE_CHECK(known.size() == known_in_order.size(), "each known log has one place in the order");
+}
+
+void LogClient::State::forget(uint64_t log) {
+  if (known.erase(log) > 0) std::erase(known_in_order, log);
 }
 
 base::Task<Result<LogInfo>> LogClient::State::ask(LogClient& self, uint64_t log) {
@@ -308,7 +321,7 @@ base::Task<Status> LogClient::erase(uint64_t log) {
   const LogRequest request{log};
   auto answer = co_await state.call(LogMethod::kDelete, std::as_bytes(std::span(&request, 1)), 0);
   if (!answer) co_return std::move(answer.error());
-  state.known.erase(log);
+  state.forget(log);
   co_return Status{};
 }
 

@@ -27,6 +27,23 @@ Error bad_handshake(std::string_view what) {
                                 what));
 }
 
+// True, or one more, as long as this lives.
+class Meanwhile {
+ public:
+  explicit Meanwhile(bool& flag) : flag_(&flag) { flag = true; }
+  explicit Meanwhile(size_t& count) : count_(&count) { ++count; }
+  ~Meanwhile() {
+    if (flag_ != nullptr) *flag_ = false;
+    if (count_ != nullptr) --*count_;
+  }
+  Meanwhile(const Meanwhile&) = delete;
+  Meanwhile& operator=(const Meanwhile&) = delete;
+
+ private:
+  bool* flag_ = nullptr;
+  size_t* count_ = nullptr;
+};
+
 }  // namespace
 
 LogProducer::State::State(LogClient& of, KnownLog about, const LogProducerOptions& with)
@@ -158,24 +175,32 @@ base::Task<void> LogProducer::State::publish_when_idle() {
   }
 }
 
+base::Task<Status> LogProducer::State::publish_all() {
+  Status published = co_await publisher->publish(client.state_->options.call_timeout_ns);
+  if (!published && connection->broken()) co_return co_await why_lost(published.error());
+  co_return std::move(published);
+}
+
 base::Task<Status> LogProducer::publish() {
   State& state = *state_;
-  if (state.connection == nullptr) co_return make_error(ErrorCode::kDisconnected, "it was closed");
-  Status published =
-      co_await state.publisher->publish(state.client.state_->options.call_timeout_ns);
-  if (!published && state.connection->broken()) {
-    co_return co_await state.why_lost(published.error());
-  }
-  co_return std::move(published);
+  if (state.connection == nullptr || state.closing) co_return State::closed_error();
+  const Meanwhile publishing(state.publishing_now);
+  co_return co_await state.publish_all();
 }
 
 base::Task<Status> LogProducer::close() {
   State& state = *state_;
   if (state.connection == nullptr) co_return Status{};
-  Status published = co_await publish();
+  if (state.closing) co_return make_error(ErrorCode::kBusy, "another call is closing it");
+  const Meanwhile closing(state.closing);
+  // Calls that are under way end first: nothing would tell them that their connection is gone. No
+  // other one begins.
+  while (!state.appender->idle()) co_await state.executor.sleep_for(kClosePauseNs);
+  while (state.publishing_now > 0) co_await state.executor.sleep_for(kClosePauseNs);
+  Status published = co_await state.publish_all();
   state.lease = {};
   state.publishing = {};
-  state.lost = make_error(ErrorCode::kDisconnected, "the producer was closed: open another one");
+  state.lost = State::closed_error();
   state.ended = state.connection->counters();
   state.connection->set_receiver(nullptr);
   state.connection.reset();

@@ -9,8 +9,10 @@
 // Readers see entries below the published tail. It rides, as a WRITE to the server's DRAM, in front
 // of the next append; when none follows within `publish_delay_ns`, it is posted by itself.
 //
-// Threads: those of the client. Lifetimes: the client outlives it; every append has returned before
-// it is destroyed. Appends are ordered by their calls.
+// Threads: those of the client. Lifetimes: the client outlives it; every append has returned, or
+// its coroutine was destroyed, before the producer is destroyed. After an append whose coroutine
+// was destroyed every further one fails, as after any append that may or may not be there: open a
+// producer again. Appends are ordered by their calls.
 #pragma once
 
 #include <cstdint>
@@ -78,7 +80,8 @@ class LogProducer {
 
   // Publishes the tail now and waits until it is.
   base::Task<Status> publish();
-  // Publishes, gives the lease back.
+  // Waits for the calls that are under way, publishes, gives the lease back. No append or publish()
+  // begins from its call on: they get Disconnected. Busy while another close() is under way.
   base::Task<Status> close();
 
   uint64_t next_index() const;

@@ -46,6 +46,7 @@ Status LogProducer::State::check(const RemoteAppender::Entries& entries) const {
 base::Task<Result<Appended>> LogProducer::State::append(RemoteAppender::Entries entries) {
   PMSTORE_CO_TRY_STATUS(check(entries));
   if (lost) co_return Error(*lost);
+  if (closing) co_return closed_error();
   if (connection->broken() || rpc->failed()) {
     const Error seen = connection->broken()
                            ? connection->why_broken()

@@ -112,16 +112,30 @@ Result<std::vector<std::byte>> LogService::State::greet(size_t endpoint, const L
   made = std::make_shared<internal::LogPeer>();
   made->kind = hello.kind;
   made->client = hello.client;
+  made->number = ++hellos;
   PMSTORE_TRY(made->rpc,
               fabric::RpcPeer::create(*at.device, options.rpc, hello.reply_region, *this));
   made->rpc->owner = made.get();
   if (hello.kind == LogConnectionKind::kProducer) return greet_producer(at, made, hello);
-  if (peers.size() - producers.size() >= options.max_sessions) {
-    return make_error(ErrorCode::kBackPressure,
-                      fmt::format("all {} sessions of the log service are taken; try again later",
-                                  options.max_sessions));
-  }
+  PMSTORE_TRY_STATUS(make_place());
   return greet_session(at, *made);
+}
+
+Status LogService::State::make_place() {
+  if (peers.size() - producers.size() >= options.max_sessions) {
+    const Peer* oldest = nullptr;
+    for (const auto& [token, peer] : handshakes) {
+      if (peer->kind != LogConnectionKind::kSession) continue;
+      if (oldest == nullptr || peer->number < (*oldest)->number) oldest = &peer;
+    }
+    if (oldest == nullptr) {
+      return make_error(ErrorCode::kBackPressure,
+                        fmt::format("all {} sessions of the log service are taken; try again later",
+                                    options.max_sessions));
+    }
+    end(*oldest);
+  }
+  return {};
 }
 
 Result<std::vector<std::byte>> LogService::State::greet_session(internal::LogEndpoint& at,

@@ -376,6 +376,8 @@ Status RemoteAppender::State::move_start(uint64_t start_lsn) {
   return {};
 }
 
+bool RemoteAppender::idle() const { return state_->in_progress == 0; }
+
 const RingPosition& RemoteAppender::position() const { return state_->position; }
 
 }  // namespace pmstore::log

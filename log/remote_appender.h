@@ -84,6 +84,8 @@ class RemoteAppender {
   // The server has moved the mark. InvalidArgument when it went back or passed the tail.
   Status truncated(uint64_t start_lsn);
   const RingPosition& position() const;
+  // No append is under way.
+  bool idle() const;
 
  private:
   struct State;

@@ -98,6 +98,24 @@ base::Task<Status> ReplicatedLog::create(base::Executor& executor, std::string n
 
 // ---- append ----
 
+// Notices when a coroutine is destroyed in the middle of an append: then nobody will ever know
+// which replicas have its entries.
+struct ReplicatedLog::State::UnderWay {
+  explicit UnderWay(State& s) : state(s) { ++state.under_way; }
+  ~UnderWay() {
+    --state.under_way;
+    if (!finished && !state.broken) {
+      state.broken =
+          make_error(ErrorCode::kDisconnected, "an append was abandoned: open the log again");
+    }
+    state.idle.notify_all();
+  }
+  UnderWay(const UnderWay&) = delete;
+  UnderWay& operator=(const UnderWay&) = delete;
+  State& state;
+  bool finished = false;
+};
+
 base::Task<void> ReplicatedLog::State::append_part(
     LogProducer& producer, std::span<const std::span<const std::byte>> payloads,
     uint64_t first_index, Part& part, Together& together) {
@@ -134,7 +152,7 @@ base::Task<Result<Appended>> ReplicatedLog::State::append(
   PMSTORE_CO_TRY_STATUS(usable());
   const uint64_t first_index = next_index;
   next_index += payloads.size();
-  ++under_way;
+  UnderWay call(*this);  // goes behind the parts
   Together together(executor);
   std::array<Part, kMaxReplicas> parts;
   together.left = members.size();
@@ -143,10 +161,8 @@ base::Task<Result<Appended>> ReplicatedLog::State::append(
     parts[i].task.start();
   }
   while (together.left > 0) co_await together.done.wait();
-  --under_way;
-  Result<Appended> result = conclude(std::span(parts).first(members.size()));
-  idle.notify_all();
-  co_return result;
+  call.finished = true;
+  co_return conclude(std::span(parts).first(members.size()));
 }
 
 Result<Appended> ReplicatedLog::State::conclude(std::span<const Part> parts) {

@@ -8,7 +8,9 @@
 // every replica, makes them equal, and records each change of the members on all that stay.
 //
 // Threads: one executor's; many coroutines may append at the same time. Lifetimes: the executor
-// outlives it; every append has returned before it is destroyed, and before any other call.
+// outlives it; every append has returned, or its coroutine was destroyed, before it is destroyed
+// and before any other call. After an append whose coroutine was destroyed every further one fails:
+// open the log again.
 #pragma once
 
 #include <cstdint>

@@ -15,6 +15,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/executor.h"
@@ -41,6 +42,8 @@ struct Topology {
   uint32_t rnics = 1;    // of each host, on sockets 0, 1, ...
   bool ddio = true;      // rule H3 switches it off
   uint64_t seed = 1;
+  // Set: the RNICs take their time, as this number says (docs/model-network.md). For tests.
+  std::optional<uint64_t> late_effects_seed = std::nullopt;
 };
 
 class Cluster {

@@ -88,9 +88,13 @@ Status ModelConnection::post(const fabric::Batch& batch, fabric::Completion* com
   ++counters_.doorbells;
   counters_.work_requests += batch.size();
   qp_.wqes += static_cast<uint32_t>(batch.size());
+  NvmObserver* const observer = device_.host().nvm_observer();
   Operation* first = nullptr;
   Operation* last = nullptr;
   for (const fabric::WorkRequest& request : batch) {
+    if (observer != nullptr && request.op == OpCode::kWriteImmediate) {
+      observer->on_post({request.local, request.bytes});
+    }
     Operation* const operation = make_operation(request);
     (last == nullptr ? first : last->next_in_chain) = operation;
     last = operation;

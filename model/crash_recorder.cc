@@ -1,5 +1,6 @@
 #include "model/crash_recorder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -28,6 +29,14 @@ class CrashRecorder::Part final : public NvmObserver {
     recorder_.trace_.events.back().offset = offset_;
     recorder_.trace_.events.back().bytes = bytes_;
   }
+  void on_fence() override {
+    const size_t before = recorder_.trace_.events.size();
+    recorder_.on_fence();
+    if (recorder_.trace_.events.size() == before) return;
+    recorder_.trace_.events.back().offset = offset_;
+    recorder_.trace_.events.back().bytes = bytes_;
+  }
+  void on_sync(const void* from, size_t bytes) override { recorder_.on_sync(from, bytes); }
   void on_dma_write(const void* to, const void* from, size_t bytes, Landing landing) override {
     recorder_.on_dma_write(to, from, bytes, landing);
   }
@@ -63,8 +72,6 @@ CrashRecorder::CrashRecorder(std::span<persist::Memory* const> parts,
 }
 
 void CrashRecorder::start(std::span<const std::byte> whole, persist::Domain domain) {
-  PMSTORE_CHECK(domain != persist::Domain::kNone,
-                "of a page cache nobody knows what a power cut leaves");
   whole_ = whole;
   trace_.domain = domain;
   trace_.initial.assign(whole.begin(), whole.end());
@@ -112,6 +119,24 @@ void CrashRecorder::on_drain() {
   trace_.events.push_back({.kind = EventKind::kDrain, .data = {}});
 }
 
+// Under ADR a fence is a step to nowhere: what counts is the drain.
+void CrashRecorder::on_fence() {
+  if (behind_ != nullptr) behind_->on_fence();
+  if (trace_.domain != persist::Domain::kCpuCache) return;
+  trace_.events.push_back({.kind = EventKind::kFence, .data = {}});
+}
+
+// The last page may be larger than what is left of the memory.
+void CrashRecorder::on_sync(const void* from, size_t bytes) {
+  if (behind_ != nullptr) behind_->on_sync(from, bytes);
+  const uint64_t offset = offset_of(from);
+  PMSTORE_CHECK(offset < whole_.size(), "the pages are the memory's");
+  trace_.events.push_back({.kind = EventKind::kSync,
+                           .offset = offset,
+                           .bytes = std::min<uint64_t>(bytes, whole_.size() - offset),
+                           .data = {}});
+}
+
 void CrashRecorder::on_dma_write(const void* to, const void* from, size_t bytes, Landing landing) {
   const uint64_t offset = offset_of(to);  // absurdly large when `to` is below the mapping
   if (bytes == 0 || offset >= whole_.size()) return;
@@ -121,6 +146,10 @@ void CrashRecorder::on_dma_write(const void* to, const void* from, size_t bytes,
                            .offset = offset,
                            .bytes = bytes,
                            .data = copy_of(from, bytes)});
+}
+
+void CrashRecorder::on_post(std::span<const std::byte> message) {
+  if (hear_) hear_(message);
 }
 
 void CrashRecorder::on_packet(Packet packet, uint32_t qp, size_t bytes) {

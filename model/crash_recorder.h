@@ -3,8 +3,10 @@
 // ("this is acknowledged now"). Threads: one.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "model/crash_trace.h"
@@ -33,14 +35,19 @@ class CrashRecorder final : public NvmObserver {
   // Stops watching: `behind` is the observer again.
   Trace take();
   const Trace& trace() const { return trace_; }
+  // `hear` is told of each message that a recorded host posts (NvmObserver::on_post).
+  void tell_posts(std::function<void(std::span<const std::byte>)> hear) { hear_ = std::move(hear); }
   // Of several machines: who hears what happens to this one's memory.
   NvmObserver& part(size_t index);
 
   void on_store(const void* to, const void* from, size_t bytes, bool non_temporal) override;
   void on_flush(const void* from, size_t bytes) override;
   void on_drain() override;
+  void on_fence() override;
+  void on_sync(const void* from, size_t bytes) override;
   void on_dma_write(const void* to, const void* from, size_t bytes, Landing landing) override;
   void on_packet(Packet packet, uint32_t qp, size_t bytes) override;
+  void on_post(std::span<const std::byte> message) override;
 
  private:
   class Part;
@@ -51,6 +58,7 @@ class CrashRecorder final : public NvmObserver {
   std::vector<persist::Memory*> memories_;
   std::vector<std::unique_ptr<Part>> parts_;
   persist::Observer* behind_;
+  std::function<void(std::span<const std::byte>)> hear_;
   Trace trace_;
 };
 

@@ -55,7 +55,9 @@ CrashStates::CrashStates(const Trace& trace, uint64_t hash)
 
 bool CrashStates::next_has_effect() const {
   const Event& event = trace_->events.at(done_);
+  const bool none = domain_ == persist::Domain::kNone;
   if (event.kind == EventKind::kFlush) {
+    if (none) return false;
     auto it = doubtful_.lower_bound(static_cast<uint32_t>(event.offset / kLine));
     for (; it != doubtful_.end() && it->first * kLine < event.offset + event.bytes; ++it) {
       const Line& line = it->second;
@@ -63,8 +65,12 @@ bool CrashStates::next_has_effect() const {
     }
     return false;
   }
-  if (event.kind == EventKind::kDrain) {
-    return std::any_of(doubtful_.begin(), doubtful_.end(), [&](const auto& entry) {
+  if (event.kind == EventKind::kSync) {
+    const auto at = doubtful_.lower_bound(static_cast<uint32_t>(event.offset / kLine));
+    return at != doubtful_.end() && at->first * kLine < event.offset + event.bytes;
+  }
+  if (event.kind == EventKind::kDrain || event.kind == EventKind::kFence) {
+    return !none && std::any_of(doubtful_.begin(), doubtful_.end(), [&](const auto& entry) {
       return !entry.second.settles && entry.second.flushed > 0 && is_of(event, entry.first);
     });
   }
@@ -76,15 +82,22 @@ bool CrashStates::step() {
   const Event& event = trace_->events[done_++];
   settle();
   const bool eadr = domain_ == persist::Domain::kCpuCache;
+  const bool none = domain_ == persist::Domain::kNone;
   switch (event.kind) {
     case EventKind::kStore:
-      store(event, eadr);
-      in_order_ = eadr && !event.non_temporal;
-      if (event.non_temporal) flush(event.offset, event.bytes);
+      in_order_ = eadr && !event.non_temporal && doubtful_.empty();
+      store(event, eadr && !event.non_temporal);
+      if (event.non_temporal && !none) flush(event.offset, event.bytes);
       break;
-    case EventKind::kDmaWrite: store(event, eadr || event.landing == Landing::kMemory); break;
-    case EventKind::kFlush: flush(event.offset, event.bytes); break;
-    case EventKind::kDrain: drain(event); break;
+    case EventKind::kDmaWrite:
+      store(event, eadr || (event.landing == Landing::kMemory && !none));
+      break;
+    case EventKind::kFlush:
+      if (!none) flush(event.offset, event.bytes);
+      break;
+    case EventKind::kDrain:
+    case EventKind::kFence: drain(event); break;
+    case EventKind::kSync: synchronize(event); break;
     case EventKind::kMark: ++marks_; break;
     case EventKind::kPacket: break;
     case EventKind::kProcessEnd: process_dies(); break;
@@ -98,7 +111,12 @@ void CrashStates::step_to(size_t events) {
 
 void CrashStates::process_dies() {
   settle();
-  for (auto& [number, line] : doubtful_) line.flushed = 0;
+  const bool fence = domain_ == persist::Domain::kCpuCache;
+  for (auto& [number, line] : doubtful_) {
+    line.flushed = 0;
+    line.settles = fence;
+  }
+  settle();
 }
 
 void CrashStates::follow(const Trace& trace) {
@@ -154,6 +172,15 @@ void CrashStates::drain(const Event& event) {
                       line.stores.begin() + static_cast<ptrdiff_t>(line.flushed));
     line.flushed = 0;
     it = line.stores.empty() ? doubtful_.erase(it) : std::next(it);
+  }
+}
+
+// Whatever was stored to its pages, flushed or not.
+void CrashStates::synchronize(const Event& event) {
+  auto it = doubtful_.lower_bound(static_cast<uint32_t>(event.offset / kLine));
+  while (it != doubtful_.end() && it->first * kLine < event.offset + event.bytes) {
+    make_durable(it->first, it->second.stores);
+    it = doubtful_.erase(it);
   }
 }
 

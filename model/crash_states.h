@@ -8,9 +8,12 @@
 // store and a flush. A device's write into the last-level cache is a store. One into memory is
 // durable when the next event comes, with everything stored to the line before (coherence makes the
 // line one); during it, each line may hold any prefix of it.
-// eADR: what has reached the caches survives. Only during an event something is in doubt: of an
-// ordinary store a prefix of its 8-byte stores; of a non-temporal or a device's, as above.
-// In both, what is in an RNIC's buffer is lost: it is not in the memory yet.
+// eADR: what has reached the caches survives. During an event something is in doubt: of an ordinary
+// store a prefix of its 8-byte stores; of a device's, as above. A non-temporal store stays in doubt
+// until the next fence or drain, or until an ordinary store to the line takes it along.
+// none: a line holds some prefix of its stores, as under ADR, since the kernel may write a page
+// back at any moment; durable is what lies in the pages of an msync. Flushes and drains alone do
+// nothing. In all, what is in an RNIC's buffer is lost: it is not in the memory yet.
 //
 // Threads: one.
 #pragma once
@@ -69,7 +72,8 @@ class CrashStates {
   size_t marks() const { return marks_; }
 
   // The process ends here, not the power: what is in the caches stays there, in doubt; flushes that
-  // nobody has waited for count for nothing.
+  // nobody has waited for count for nothing. Under eADR nothing is in doubt: the switch to another
+  // process is a fence.
   void process_dies();
   // From here on events and marks are those of `trace` (borrowed), which began with what
   // show(all()) is.
@@ -124,6 +128,7 @@ class CrashStates {
   void store(const Event& event, bool settles);
   void flush(uint64_t offset, uint64_t bytes);
   void drain(const Event& event);
+  void synchronize(const Event& event);
   void settle();
   void make_durable(uint32_t line, std::span<const Word> stores);
   void prepare();

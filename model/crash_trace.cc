@@ -23,8 +23,9 @@ std::vector<size_t> Trace::barriers() const {
     const size_t next = states.events_done();
     if (next == events.size()) break;
     const EventKind kind = events[next].kind;
-    const bool barrier =
-        kind == EventKind::kFlush || kind == EventKind::kDrain || events[next].non_temporal;
+    const bool barrier = kind == EventKind::kFlush || kind == EventKind::kDrain ||
+                         kind == EventKind::kFence || kind == EventKind::kSync ||
+                         events[next].non_temporal;
     if (barrier && states.next_has_effect()) found.push_back(next);
   } while (states.step());
   return found;
@@ -33,7 +34,8 @@ std::vector<size_t> Trace::barriers() const {
 std::string Trace::describe(size_t event) const {
   if (event >= events.size()) return "the end";
   static constexpr const char* kNames[] = {
-      "store", "flush", "drain", "mark", "DMA write", "packet", "end of the process"};
+      "store", "flush", "drain", "mark", "DMA write", "packet", "end of the process",
+      "fence", "msync"};
   static constexpr const char* kPackets[] = {"arrival", "acknowledgement", "completion",
                                              "immediate"};
   const Event& e = events[event];

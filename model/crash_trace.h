@@ -1,8 +1,8 @@
 // Trace: what was done to a persistent memory, step by step, and when something was acknowledged.
 // Made by CrashRecorder, replayed by CrashStates. A plain value.
 //
-// Mutants: without(n) is what a program that lacks that flush or drain would have done; of a
-// non-temporal store it leaves the store and takes the flush.
+// Mutants: without(n) is what a program that lacks that flush, drain, fence or msync would have
+// done; of a non-temporal store it leaves the store and takes the flush.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,17 @@
 
 namespace pmstore::model {
 
-enum class EventKind : uint8_t { kStore, kFlush, kDrain, kMark, kDmaWrite, kPacket, kProcessEnd };
+enum class EventKind : uint8_t {
+  kStore,
+  kFlush,
+  kDrain,
+  kMark,
+  kDmaWrite,
+  kPacket,
+  kProcessEnd,
+  kFence,  // eADR only
+  kSync,   // an msync, where there is no persistence domain
+};
 
 struct Event {
   EventKind kind;
@@ -36,9 +46,9 @@ struct Trace {
   std::vector<Event> events;
 
   Trace without(size_t event) const;
-  // The flushes (non-temporal stores too) and drains, to be left out one by one; not those that
-  // find nothing to do (no store to flush, nothing flushed to drain): without them it is the same
-  // run.
+  // The flushes (non-temporal stores too), drains, fences and msyncs, to be left out one by one;
+  // not those that find nothing to do (no store to flush, nothing flushed to drain): without them
+  // it is the same run.
   std::vector<size_t> barriers() const;
   // "event 12 of 40: flush of 64 bytes at 4096"
   std::string describe(size_t event) const;

@@ -32,14 +32,21 @@ class Host::Watch final : public persist::Observer {
   }
   void on_flush(const void* from, size_t bytes) override {
     if (host_.nvm_observer_ != nullptr) host_.nvm_observer_->on_flush(from, bytes);
-    // Memory::flush() does nothing where the caches are durable.
-    if (memory_->domain() == persist::Domain::kCpuCache) return;
+    // Elsewhere Memory::flush() leaves the caches alone.
+    if (memory_->domain() != persist::Domain::kMemoryController) return;
     core_.set_free(host_.memory().cpu_flush(core_.number(), core_.free_ps(), from,
                                             static_cast<uint32_t>(bytes)));
   }
   void on_drain() override {
     if (host_.nvm_observer_ != nullptr) host_.nvm_observer_->on_drain();
     core_.set_free(host_.memory().cpu_drain(core_.number(), core_.free_ps()));
+  }
+  void on_fence() override {
+    if (host_.nvm_observer_ != nullptr) host_.nvm_observer_->on_fence();
+  }
+  // Its time is that of a disk, which is not modelled.
+  void on_sync(const void* from, size_t bytes) override {
+    if (host_.nvm_observer_ != nullptr) host_.nvm_observer_->on_sync(from, bytes);
   }
 
  private:

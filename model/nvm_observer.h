@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "persist/memory.h"
 
@@ -36,6 +37,9 @@ class NvmObserver : public persist::Observer {
   virtual void on_dma_write(const void* to, const void* from, size_t bytes, Landing landing) = 0;
   // `bytes` of payload, on this queue pair.
   virtual void on_packet(Packet packet, uint32_t qp, size_t bytes) = 0;
+  // The host's CPU has given its RNIC a WRITE with an immediate of these bytes: what they say, the
+  // peer may know from here on.
+  virtual void on_post(std::span<const std::byte> /*message*/) {}
 };
 
 }  // namespace pmstore::model

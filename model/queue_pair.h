@@ -60,7 +60,12 @@ struct Operation {
   uint32_t chain = 0;   // of the first of a post: how many WQEs it has
   uint32_t issued = 0;  // bytes posted on PCIe so far
   uint32_t landed = 0;  // bytes in memory so far
-  uint32_t pieces = 0;  // posted on PCIe, their landing is yet to come
+  // Of a READ with late effects: lines in its buffer, and the order in which they come there.
+  uint32_t sampled_lines = 0;
+  uint32_t first_line = 0;
+  uint32_t line_stride = 1;
+  uint32_t samples = 1;  // moments at which lines are copied that are yet to come
+  uint32_t pieces = 0;   // posted on PCIe, their landing is yet to come
   uint8_t paths = 0;
   bool inlined = false;     // the payload came with the WQE
   bool answerable = false;  // its response may leave once those before it have

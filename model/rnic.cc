@@ -55,7 +55,20 @@ Rnic::Rnic(Cluster& cluster, Host& host, uint32_t socket, uint64_t seed)
       link_(parameters_.link, &events_.last()),
       atomics_(&events_.last()),
       atomic_slots_ps_(static_cast<size_t>(parameters_.rnic.atomic_slots), 0),
-      misses_(static_cast<size_t>(parameters_.rnic.misses_at_once)) {}
+      misses_(static_cast<size_t>(parameters_.rnic.misses_at_once)) {
+  if (const auto& late_seed = cluster_.topology().late_effects_seed) {
+    late_.emplace(base::mix64(*late_seed) ^ seed);
+  }
+}
+
+// Mostly little, now and then up to 8 us: what others do meanwhile takes some hundred ns or some
+// us.
+uint64_t Rnic::lateness_ps() {
+  if (!late_) [[likely]]
+    return 0;
+  constexpr uint64_t kMagnitudes = 14;
+  return to_ps(static_cast<double>(late_->below(uint64_t{1} << late_->below(kMagnitudes))));
+}
 
 RnicCounters Rnic::counters() const {
   RnicCounters counters = counters_;

@@ -9,8 +9,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "base/random.h"
 #include "model/event_queue.h"
 #include "model/link.h"
 #include "model/memory_system.h"
@@ -23,10 +25,13 @@
 
 namespace pmstore::model {
 
+inline constexpr uint32_t kLineBytes = 64;  // of the CPU caches
+
 inline constexpr uint32_t kAtomicBytes = 8;  // what an atomic operation reads and writes
 
 class Cluster;
 class Host;
+class ModelConnection;
 
 // What one RNIC has done.
 struct RnicCounters {
@@ -115,9 +120,13 @@ class Rnic {
   void observe_write(const void* to, const void* from, uint32_t bytes, bool in_cache);
   void on_atomic(Operation* operation);
   void on_sampled(Operation* operation);
+  void schedule_samples(Operation* operation, uint64_t first_ps);
+  void sample_lines(Operation* operation, ModelConnection& connection);
   void free_buffer();
 
   // ---- shared (rnic.cc) ----
+  // What a step takes longer than it must; 0 without late effects.
+  uint64_t lateness_ps();
   // When an entry is on the chip, asked for at `at_ps`.
   uint64_t entry(uint64_t at_ps, NicEntry kind, uint64_t number);
   // The same for the translations and the protection entry of a range of `host`'s memory.
@@ -129,6 +138,7 @@ class Rnic {
   EventQueue& events_;
   const Parameters& parameters_;
   const uint32_t socket_;
+  std::optional<base::Random> late_;  // set: effects are late
   NicCache cache_;
   RnicCounters counters_;
 

@@ -1,5 +1,6 @@
 // The responder's way to memory: from the receive buffer over PCIe, and the landing.
 #include <algorithm>
+#include <numeric>
 
 #include "model/cluster.h"
 #include "model/connection.h"
@@ -12,6 +13,13 @@ namespace pmstore::model {
 namespace {
 
 constexpr uint32_t kCompletionBytes = 64;
+
+// That a request touches.
+uint32_t lines_of(const fabric::WorkRequest& request) {
+  if (request.bytes == 0) return 0;
+  const uint64_t last = (request.remote_address + request.bytes - 1) / kLineBytes;
+  return static_cast<uint32_t>(last - request.remote_address / kLineBytes + 1);
+}
 
 void* remote_memory(const fabric::WorkRequest& request) {
   return reinterpret_cast<void*>(request.remote_address);
@@ -154,7 +162,48 @@ void Rnic::issue_read(Operation* operation) {
     read_ps = host_.memory().device_read(socket_, read_ps, remote_memory(request), request.bytes);
   }
   qp.sampled_ps = std::max(qp.sampled_ps, read_ps);
+  if (late_) [[unlikely]]
+    return schedule_samples(operation, qp.sampled_ps);
   events_.at<&Rnic::on_sampled>(qp.sampled_ps, this, operation);
+}
+
+// Its lines are copied at up to four moments, in any order; those of the next READ later.
+void Rnic::schedule_samples(Operation* operation, uint64_t first_ps) {
+  constexpr uint32_t kMostSamples = 4;
+  const uint32_t lines = lines_of(operation->request);
+  if (lines > 0) {
+    operation->first_line = static_cast<uint32_t>(late_->below(lines));
+    do {
+      operation->line_stride = 1 + static_cast<uint32_t>(late_->below(lines));
+    } while (std::gcd(operation->line_stride, lines) != 1);
+  }
+  operation->samples = 1 + static_cast<uint32_t>(late_->below(kMostSamples));
+  for (uint32_t i = 0; i < operation->samples; ++i) {
+    first_ps += lateness_ps();
+    events_.at<&Rnic::on_sampled>(first_ps, this, operation);
+  }
+  operation->qp->sampled_ps = first_ps;
+}
+
+void Rnic::sample_lines(Operation* operation, ModelConnection& connection) {
+  const fabric::WorkRequest& request = operation->request;
+  const uint32_t lines = lines_of(request);
+  const uint32_t left = lines - operation->sampled_lines;
+  const bool last = operation->samples == 1;
+  uint32_t count = last ? left : static_cast<uint32_t>(late_->below(left + 1));
+  const uint64_t base = request.remote_address / kLineBytes * kLineBytes;
+  for (; count > 0; --count, ++operation->sampled_lines) {
+    const uint64_t at =
+        operation->first_line + uint64_t{operation->sampled_lines} * operation->line_stride;
+    const uint64_t line = base + at % lines * kLineBytes;
+    const uint64_t begin = std::max(line, request.remote_address);
+    const uint64_t end = std::min(line + kLineBytes, request.remote_address + request.bytes);
+    fabric::WorkRequest part = request;
+    part.remote_address = begin;
+    part.bytes = static_cast<uint32_t>(end - begin);
+    part.local = operation->payload.data() + (begin - request.remote_address);
+    operation->refused |= !connection.take_effect(part, [] {});
+  }
 }
 
 void Rnic::on_sampled(Operation* operation) {
@@ -162,8 +211,13 @@ void Rnic::on_sampled(Operation* operation) {
   sample.local = operation->payload.room(sample.bytes);
   ModelConnection* const connection = operation->qp->connection;
   if (connection != nullptr && sample.bytes > 0) {
-    operation->refused = !connection->take_effect(sample, [] {});
+    if (late_) [[unlikely]] {
+      sample_lines(operation, *connection);
+    } else {
+      operation->refused = !connection->take_effect(sample, [] {});
+    }
   }
+  if (--operation->samples > 0) return;
   const uint64_t ready_ps = pcie_.to_device(events_.now_ps(), sample.bytes);
   events_.at<&Rnic::on_answerable>(ready_ps, this, operation);
 }

@@ -104,6 +104,7 @@ void Rnic::transmit(Operation* operation) {
                                                  : 0;
     arrival_ps = link_.send(sent_ps, bytes);
   }
+  arrival_ps += lateness_ps();
   qp.arrival_ps = std::max(qp.arrival_ps, arrival_ps);
   events_.at<&Rnic::on_arrival>(qp.arrival_ps, &target, operation);
 }
@@ -145,7 +146,8 @@ void Rnic::on_response(Operation* operation) {
     return;
   }
   ++counters_.completions;
-  qp.seen_ps = std::max(qp.seen_ps, pcie_.to_host(qp.completed_ps, parameters_.rnic.wqe_bytes));
+  const uint64_t seen_ps = pcie_.to_host(qp.completed_ps, parameters_.rnic.wqe_bytes);
+  qp.seen_ps = std::max(qp.seen_ps, seen_ps + lateness_ps());
   events_.at<&Rnic::on_completed>(qp.seen_ps, this, operation);
 }
 

@@ -11,8 +11,6 @@ namespace pmstore::model {
 
 namespace {
 
-constexpr uint32_t kLineBytes = 64;
-
 double rx_ns(const RnicParameters& rnic, const fabric::WorkRequest& request) {
   switch (request.op) {
     case fabric::OpCode::kRead: return rnic.rx_read_ns;
@@ -103,6 +101,7 @@ void Rnic::accept(Operation* operation) {
   if (qp.connection == nullptr || !qp.connection->grants(operation)) {
     buffered_bytes_ -= operation->buffer_bytes();
     end_path(operation);
+    pump();  // there is room for what waits on the wire
     return;
   }
   qp.unanswered.push(operation);
@@ -110,8 +109,9 @@ void Rnic::accept(Operation* operation) {
     ++operation->paths;  // its bytes go one way, its acknowledgement another
     qp.unlanded.push(operation);
     operation->answerable = true;
-    if (operation->request.op == fabric::OpCode::kWrite && parameters_.rnic.hold_ns > 0) {
-      const uint64_t over_ps = events_.now_ps() + to_ps(parameters_.rnic.hold_ns);
+    const uint64_t hold_ps = to_ps(parameters_.rnic.hold_ns) + lateness_ps();
+    if (operation->request.op == fabric::OpCode::kWrite && hold_ps > 0) {
+      const uint64_t over_ps = events_.now_ps() + hold_ps;
       operation->held = true;
       qp.held.push(operation);
       events_.at<&Rnic::on_hold_over>(over_ps, this, operation);
@@ -128,7 +128,7 @@ void Rnic::accept(Operation* operation) {
 }
 
 void Rnic::on_hold_over(Operation* operation) {
-  // Those before it were held no longer than this one.
+  // Those before it go first.
   QueuePair& qp = *operation->qp;
   while (operation->held) enqueue(qp.held.pop());
   end_path(operation);

@@ -205,7 +205,10 @@ uint32_t Memory::write_lines_summed(std::byte* to, const std::byte* from, size_t
 // Non-temporal stores may otherwise become visible after later stores, such as the word that
 // publishes this data. The drain that follows has then nothing left to wait for.
 void Memory::end_parts() {
-  if (options_.domain != Domain::kNone) internal::store_fence();
+  if (options_.domain == Domain::kNone) return;
+  if (observer_) [[unlikely]]
+    observer_->on_fence();
+  internal::store_fence();
 }
 
 void Memory::write_past_caches(void* to, const void* from, size_t bytes) {
@@ -246,7 +249,10 @@ Result<Persisted> Memory::synchronize() {
   for (const internal::PageRange& range : unsynced_->pages.merged()) {
     if (unsynced_->failed_errno != 0) break;
     add(my_stats().msyncs, 1);
-    if (msync(reinterpret_cast<void*>(range.begin), range.end - range.begin, MS_SYNC) != 0) {
+    auto* const pages = reinterpret_cast<void*>(range.begin);
+    if (observer_) [[unlikely]]
+      observer_->on_sync(pages, range.end - range.begin);
+    if (msync(pages, range.end - range.begin, MS_SYNC) != 0) {
       unsynced_->failed_errno = errno;
     }
   }

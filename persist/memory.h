@@ -37,14 +37,19 @@ class Persisted {
 };
 
 // Each call comes before the step takes effect, from the thread that makes it. A non-temporal store
-// needs no flush: the next drain makes it durable. A write() is reported as the steps that it
-// consists of.
+// needs no flush: the next drain makes it durable; under eADR the next fence does. A write() is
+// reported as the steps that it consists of.
 class Observer {
  public:
   virtual ~Observer() = default;
   virtual void on_store(const void* to, const void* from, size_t bytes, bool non_temporal) = 0;
   virtual void on_flush(const void* from, size_t bytes) = 0;
   virtual void on_drain() = 0;
+  // A fence that is not a drain: non-temporal stores before it are visible and, under eADR,
+  // durable.
+  virtual void on_fence() {}
+  // Domain::kNone, in a drain: an msync of these pages.
+  virtual void on_sync(const void* /*from*/, size_t /*bytes*/) {}
 };
 
 // Exact for up to Memory::kStatsShards threads; above that, threads that share a shard may lose

@@ -3,8 +3,9 @@
 // Durable on return: write() gives Persisted only when every byte is inside the server's
 // persistence domain, by the strategy negotiated at creation. Threads: those of the connection.
 // Many writes may be in flight; each needs its own source buffer, which is borrowed until the write
-// returns. Technique: WRITE + READ of the last bytes on one QP as in librpma and "Persistent Memory
-// Programming over RDMA" (SNIA); posted with one doorbell and only the READ signaled (rule H9).
+// returns; when its coroutine is destroyed before, until the connection is. Technique: WRITE + READ
+// of the last bytes on one QP as in librpma and "Persistent Memory Programming over RDMA" (SNIA);
+// posted with one doorbell and only the READ signaled (rule H9).
 #pragma once
 
 #include <cstdint>

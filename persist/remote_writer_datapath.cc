@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <coroutine>
 #include <cstring>
 
 #include "persist/internal/remote_writer_state.h"
@@ -12,19 +11,6 @@ constexpr uint64_t kRetryStepNs = 1000;
 constexpr uint32_t kReadBytes = 8;
 
 bool is_full(const Status& posted) { return !posted && posted.code() == ErrorCode::kBackPressure; }
-
-// Waits for one posted chain and counts the round trip.
-struct Landed {
-  fabric::Connection& connection;
-  fabric::Completion& completion;
-  bool await_ready() const { return completion.done(); }
-  void await_suspend(std::coroutine_handle<> waiter) { completion.set_waiter(waiter); }
-  Status await_resume() const {
-    ++connection.mutable_counters().round_trips;
-    if (!completion.ok()) return connection.why_broken();
-    return {};
-  }
-};
 
 }  // namespace
 
@@ -135,24 +121,27 @@ base::Task<Status> RemoteWriter::State::post_when_room(Chain chain,
 }
 
 base::Task<Status> RemoteWriter::State::execute(Chain chain, std::span<const RemotePiece> pieces) {
-  fabric::Completion completion;
-  Status posted = try_post(chain, pieces, completion);
-  if (is_full(posted)) posted = co_await post_when_room(chain, pieces, completion);
+  const fabric::PendingCompletion completion(connection.completions());
+  Status posted = try_post(chain, pieces, *completion);
+  if (is_full(posted)) posted = co_await post_when_room(chain, pieces, *completion);
   if (!posted) co_return posted;
-  Landed landed{connection, completion};
-  co_return co_await landed;
+  fabric::CompletionAwaiter completed(*completion);
+  const bool landed = co_await completed;
+  ++connection.mutable_counters().round_trips;
+  if (!landed) co_return connection.why_broken();
+  co_return Status{};
 }
 
 base::Task<Status> RemoteWriter::State::write_outstanding(std::span<const RemotePiece> pieces) {
-  fabric::Completion written;
-  Status posted = try_post(Chain::kWrites, pieces, written);
-  if (is_full(posted)) posted = co_await post_when_room(Chain::kWrites, pieces, written);
+  const fabric::PendingCompletion written(connection.completions());
+  Status posted = try_post(Chain::kWrites, pieces, *written);
+  if (is_full(posted)) posted = co_await post_when_room(Chain::kWrites, pieces, *written);
   if (!posted) co_return posted;
-  fabric::Completion read;
-  posted = try_post(Chain::kRead, pieces, read);
-  if (is_full(posted)) posted = co_await post_when_room(Chain::kRead, pieces, read);
-  // What was posted must be over before its completion goes.
-  fabric::Completion* both[] = {&written, &read};
+  const fabric::PendingCompletion read(connection.completions());
+  posted = try_post(Chain::kRead, pieces, *read);
+  if (is_full(posted)) posted = co_await post_when_room(Chain::kRead, pieces, *read);
+  // Also when the READ was not posted: the source of the WRITEs is borrowed until they are over.
+  fabric::Completion* both[] = {&*written, &*read};
   const std::span<fabric::Completion* const> waited(both, posted ? 2 : 1);
   Status done = co_await connection.wait(waited);
   co_return posted ? done : posted;

@@ -26,8 +26,10 @@ Result<std::unique_ptr<BufferPool>> BufferPool::create(fabric::Device& device, s
   pool->free_.reserve(count);
   pool->abandoned_.reserve(count);
   for (size_t i = 0; i < count; ++i) {
-    OpBuffer& buffer = pool->buffers_[count - 1 - i];
-    buffer.data = pool->memory_.get() + (count - 1 - i) * OpBuffer::kBytes;
+    const size_t index = count - 1 - i;
+    OpBuffer& buffer = pool->buffers_[index];
+    buffer.number = static_cast<uint32_t>(index);
+    buffer.data = pool->memory_.get() + index * OpBuffer::kBytes;
     buffer.region = pool->region_.get();
     pool->free_.push_back(&buffer);
   }
@@ -40,20 +42,38 @@ void BufferPool::reclaim() {
   std::erase_if(abandoned_, [this](OpBuffer* buffer) {
     if (buffer->under_way()) return false;
     free_.push_back(buffer);
+    waiting_.notify_one();
     return true;
   });
 }
+
+// Of a waiter that polls: when it is destroyed, the next one has to.
+class BufferPool::Polling {
+ public:
+  explicit Polling(BufferPool& pool) : pool_(pool) {}
+  ~Polling() {
+    if (!over) pool_.waiting_.notify_one();
+  }
+  Polling(const Polling&) = delete;
+  Polling& operator=(const Polling&) = delete;
+  bool over = false;
+
+ private:
+  BufferPool& pool_;
+};
 
 base::Task<BufferLease> BufferPool::take() {
   constexpr uint64_t kPauseNs = 10'000;
   while (true) {
     BufferLease lease = try_take();
     if (lease) co_return std::move(lease);
-    // Nobody is told when an abandoned one is completed.
+    // No notification comes when the request of an abandoned buffer completes.
     if (abandoned_.empty()) {
       co_await waiting_.wait();
     } else {
+      Polling polling(*this);
       co_await executor_.sleep_for(kPauseNs);
+      polling.over = true;
     }
   }
 }

@@ -8,7 +8,8 @@ namespace pmstore::internal {
 namespace {
 
 // Enough for every operation that one core can usefully have under way.
-constexpr size_t kOpBuffers = 128;
+constexpr size_t kOpBuffers = kLockLists;
+static_assert(kLocksPerList >= OpBuffer::kWords);
 constexpr uint64_t kSendQueuePauseNs = 1000;
 
 std::span<const std::byte> as_bytes(const ClientHello& hello) {
@@ -48,6 +49,7 @@ const char* hello_flaw(const ServerHello& hello) {
       !log::is_boundary(hello.ring_tail_lsn, hello.ring.bytes)) {
     return "grants an impossible redo ring";
   }
+  if (hello.lock_lists.bytes != kLockListsBytes) return "grants no room for lists of locks";
   return nullptr;
 }
 
@@ -143,11 +145,11 @@ Status ClientSession::open_ring(const SessionOptions& options) {
 ClientSession::~ClientSession() {
   std::erase(book_->live, this);
   if (connection_ != nullptr) book_->ended += connection_->counters();
-  // The connection goes before the memory that its peer or its queue can still reach; and the ring
-  // before the connection that its writer borrows.
+  // The connection goes before the memory that its peer or its queue can still reach; the ring has
+  // some of that, and only borrows the connection.
   if (connection_ != nullptr) connection_->set_receiver(nullptr);
-  ring_.reset();
   connection_.reset();
+  ring_.reset();
 }
 
 Error ClientSession::why_unusable() const {

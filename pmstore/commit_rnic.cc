@@ -39,6 +39,7 @@ class Transaction::State::RnicCommit {
   Task<Status> reserve();
   Task<Status> reserve_one(Item& item);
   Task<Status> lock_and_validate();
+  void announce_locks();
   Status check_words() const;
   Task<void> undo();
   Task<void> unlock();
@@ -278,10 +279,13 @@ Task<Status> Transaction::State::RnicCommit::make_room_in_batch() {
 Task<Status> Transaction::State::RnicCommit::lock_and_validate() {
   buffer_ = session_->buffers().try_take();
   if (!buffer_) buffer_ = co_await session_->buffers().take();
+  // A commit that has given the session up may have left its locks to the list of this buffer.
+  if (!session_->usable()) co_return session_->why_unusable();
   buffer_->batch.clear();
   const uint16_t owner = session_->hello().owner;
   size_t word = 0;
   locking_ = true;
+  announce_locks();
   for (const Item& item : tx_.items) {
     const auto lock = lock_of(item);
     if (!lock) continue;
@@ -304,6 +308,21 @@ Task<Status> Transaction::State::RnicCommit::lock_and_validate() {
   if (!done) done = co_await session_->execute_after(std::move(done), *buffer_);
   if (!done) co_return give_up(std::move(done));
   co_return check_words();
+}
+
+// In front of the compare-swaps on the same queue pair: see pmstore/lock_list_layout.h.
+void Transaction::State::RnicCommit::announce_locks() {
+  uint32_t bytes = 0;
+  const auto append = [&](uint64_t entry) {
+    std::memcpy(buffer_->at(bytes, sizeof(entry)).data, &entry, sizeof(entry));
+    bytes += sizeof(entry);
+  };
+  for (const Item& item : tx_.items) {
+    if (const auto lock = lock_of(item)) append(lock_list_entry(lock->slot));
+  }
+  if (bytes == 0) return;
+  if (bytes < kLockListBytes) append(0);
+  buffer_->batch.write(buffer_->at(0, bytes), session_->lock_list_of(*buffer_));
 }
 
 Status Transaction::State::RnicCommit::check_words() const {

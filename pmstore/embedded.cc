@@ -14,7 +14,6 @@ base::Task<Result<std::unique_ptr<Embedded, EmbeddedDeleter>>> Embedded::open(
   PMSTORE_CO_TRY(embedded->pool, open_pool(path, pool_options));
   ServerOptions server_options;
   server_options.discipline = options.local_discipline;
-  server_options.reuse_departed_rings = true;
   PMSTORE_CO_TRY(embedded->server,
                  co_await Server::start(executor, *embedded->pool, server_options));
   // A name of its own: the path is how other clients of this process would ask for a pool.

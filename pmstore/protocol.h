@@ -23,7 +23,7 @@
 namespace pmstore {
 
 inline constexpr uint32_t kProtocolMagic = 0x504d5332;  // "PMS2"
-inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr uint32_t kProtocolVersion = 2;
 
 using fabric::MessageReader;
 using fabric::MessageWriter;
@@ -50,10 +50,11 @@ struct ServerHello {
   uint64_t pool = 0;   // the pool's identity
   uint64_t epoch = 0;  // configuration epoch, raised by each start of the server; in every request
   fabric::RemoteRegion request_region;
-  fabric::RemoteRegion records;  // READ; WRITE too when `one_sided_commit`
-  fabric::RemoteRegion words;    // READ; ATOMIC too under LockDiscipline::kRnic
-  fabric::RemoteRegion buckets;  // READ; bytes / sizeof(Bucket) is a power of two
-  fabric::RemoteRegion ring;     // this client's own, its data area; WRITE and READ
+  fabric::RemoteRegion records;     // READ; WRITE too when `one_sided_commit`
+  fabric::RemoteRegion words;       // READ; ATOMIC too under LockDiscipline::kRnic
+  fabric::RemoteRegion buckets;     // READ; bytes / sizeof(Bucket) is a power of two
+  fabric::RemoteRegion ring;        // this client's own, its data area; WRITE and READ
+  fabric::RemoteRegion lock_lists;  // this client's own; WRITE under LockDiscipline::kRnic
   uint64_t ring_start_lsn = 0;
   uint64_t ring_tail_lsn = 0;
   uint32_t ring_incarnation = 0;
@@ -74,7 +75,7 @@ struct ServerHello {
             native_flush != 0};
   }
 };
-static_assert(sizeof(ServerHello) == 192);
+static_assert(sizeof(ServerHello) == 216);
 
 // ---- RPC ----
 

@@ -1,6 +1,7 @@
 // The client's connection: made, lost, made again; and kept alive while nothing else is sent.
 #include <array>
 
+#include "base/check.h"
 #include "pmstore/internal/client_state.h"
 #include "pmstore/internal/transaction_state.h"
 
@@ -23,6 +24,25 @@ uint64_t retry_until(ErrorCode code, uint64_t began_ns, const ClientOptions& opt
 
 }  // namespace
 
+// One attempt to connect again. When its coroutine is destroyed, those who wait try themselves.
+class Client::State::Reconnecting {
+ public:
+  explicit Reconnecting(State& state) : state_(state) {
+    PMSTORE_CHECK(!state_.reconnecting, "one attempt at a time");
+    state_.reconnecting = true;
+    state_.reconnect_failure.reset();
+  }
+  Reconnecting(const Reconnecting&) = delete;
+  Reconnecting& operator=(const Reconnecting&) = delete;
+  ~Reconnecting() {
+    state_.reconnecting = false;
+    state_.reconnected.notify_all();
+  }
+
+ private:
+  State& state_;
+};
+
 Task<Result<internal::SessionRef>> Client::State::connected() {
   bool waited = false;
   while (reconnecting) {
@@ -35,7 +55,7 @@ Task<Result<internal::SessionRef>> Client::State::connected() {
   if (has_usable_session()) co_return session;
   // One try for all who asked while it ran.
   if (waited && reconnect_failure) co_return Error(*reconnect_failure);
-  reconnecting = true;
+  const Reconnecting attempt(*this);
   const uint64_t began_ns = executor.now_ns();
   uint64_t pause_ns = kFirstPauseNs;
   if (session && session->usable()) co_await wait_for_commits();
@@ -45,10 +65,10 @@ Task<Result<internal::SessionRef>> Client::State::connected() {
     pause_ns = std::min(2 * pause_ns, kLongestReconnectPauseNs);
     done = co_await connect_once();
   }
-  reconnecting = false;
-  reconnect_failure = done ? std::nullopt : std::optional<Error>(done.error());
-  reconnected.notify_all();
-  if (!done) co_return std::move(done.error());
+  if (!done) {
+    reconnect_failure = done.error();
+    co_return std::move(done.error());
+  }
   co_return session;
 }
 

@@ -28,6 +28,7 @@ Result<std::unique_ptr<RedoRing>> RedoRing::create(fabric::Device& device,
   PMSTORE_TRY(ring->appender_, log::RemoteAppender::create(device, *ring->writer_, position,
                                                            static_cast<uint32_t>(staging)));
   ring->logged_tail_lsn_ = hello.ring_tail_lsn;
+  ring->begin_lsn_ = hello.ring_tail_lsn;
   return ring;
 }
 
@@ -64,7 +65,7 @@ void RedoRing::done(Ticket ticket) {
 }
 
 uint64_t RedoRing::done_through_lsn() const {
-  uint64_t through = appender_->position().start_lsn;
+  uint64_t through = std::max(appender_->position().start_lsn, begin_lsn_);
   for (Ticket ticket = oldest_; ticket < next_; ++ticket) {
     const Entry& at = entry(ticket);
     if (at.state == State::kAppending || at.state == State::kLogged) break;

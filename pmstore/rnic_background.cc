@@ -54,9 +54,8 @@ void maybe_truncate(const SessionRef& session) {
 
 base::Task<void> finish_in_place(SessionBuffer held, RedoRing::Ticket ticket) {
   const Passive passive(*held.session);
-  CompletionAwaiter completed{held.buffer->completion};
-  co_await completed;
-  if (!held.buffer->completion.ok()) co_return;
+  fabric::CompletionAwaiter completed(held.buffer->completion);
+  if (!co_await completed) co_return;
   if (!all_unlocked(*held.buffer)) {
     held.session->drop();
     co_return;

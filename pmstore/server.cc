@@ -100,6 +100,7 @@ base::Task<Result<fabric::Uri>> Server::listen(fabric::Uri uri) {
     capabilities = (*probe)->capabilities();
   }
   endpoint->cpu_moves_data = capabilities.cpu_moves_data;
+  endpoint->native_flush = capabilities.native_flush;
   const persist::PersistCapability persistence{
       core.pool.info().domain,
       capabilities.cpu_moves_data ? persist::WriteLanding::kCpu : core.options.device_landing,

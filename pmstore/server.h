@@ -60,12 +60,10 @@ struct ServerOptions {
   // Under discipline rnic: clients may WRITE records in place (else the server applies).
   bool one_sided_commit = true;
   uint32_t lease_ms = 5000;  // a session silent this long is fenced
-  uint32_t outcome_retention_ms =
-      30'000;  // a vanished client's outcomes are kept at least this long
-  // When all rings are owned, do not let a new client wait for that: it gets the ring of the client
-  // that departed longest ago, whose outcomes are then kept in DRAM only. For a server whose
-  // clients are of its own process: those who came before it are dead.
-  bool reuse_departed_rings = false;
+  // A vanished client's outcomes are kept this long, within the bounds of docs/limits.md; durably
+  // until a new client needs its ring because all rings are owned, then in DRAM: a restart loses
+  // those (OutcomeExpired).
+  uint32_t outcome_retention_ms = 30'000;
   fabric::RpcOptions rpc;
   // Where listen() gets its devices: a host of the modelled machine. nullptr: this machine.
   // Borrowed for the server's life.

@@ -126,6 +126,10 @@ void ServerCore::serve_commit(Session& session, fabric::RpcCall& call,
   const bool numbered = request && request->sequence >= session.first_sequence &&
                         request->sequence - session.first_sequence < kSessionSequences;
   if (!request || (request->write_count > 0 && !numbered)) return drop_malformed(session, call);
+  // A number is executed once, whatever came of it.
+  if (request->write_count > 0 && !session.executed.use(request->sequence)) {
+    return drop_malformed(session, call);
+  }
   if (discipline != LockDiscipline::kCpu && request->write_count > 0) {
     return call.reply_error(
         make_error(ErrorCode::kUnsupported, "this server's lock discipline is rnic"));

@@ -47,8 +47,7 @@ void ServerCore::shut_down() {
   handshakes.clear();
   for (RingPlace& place : places) {
     if (!place.session) continue;
-    place.session->peer.reset();
-    place.session->ring_region.reset();
+    place.session->disconnect();
     place.session.reset();
   }
   // Before the loopback connection that they wait for; nothing is polled in between.
@@ -87,6 +86,7 @@ Result<uint32_t> ServerCore::choose_ring(uint64_t client) {
   const auto& rings = store->rings();
   std::optional<uint32_t> unowned;
   std::optional<uint32_t> oldest;
+  std::optional<uint32_t> greeted;  // whose client has said hello and has not connected, longest
   for (uint32_t i = 0; i < rings.size(); ++i) {
     if (rings[i].owner() == client) {
       if (places[i].session) {
@@ -100,6 +100,9 @@ Result<uint32_t> ServerCore::choose_ring(uint64_t client) {
       }
       return i;
     }
+    if (places[i].session && !places[i].session->connected) {
+      if (!greeted || places[i].greeted_ns < places[*greeted].greeted_ns) greeted = i;
+    }
     if (places[i].session || places[i].resolving) continue;
     if (rings[i].owner() == 0) {
       if (!unowned) unowned = i;
@@ -108,13 +111,19 @@ Result<uint32_t> ServerCore::choose_ring(uint64_t client) {
     }
   }
   if (unowned) return *unowned;
-  const bool waits = oldest && executor.now_ns() - places[*oldest].departed_ns < retention_ns();
-  if (oldest && (!waits || options.reuse_departed_rings)) return *oldest;
+  // Its outcomes are kept in DRAM from then on: nobody waits for a place of a client that is gone.
+  if (oldest) return *oldest;
+  if (greeted) {
+    // A client that has only said hello keeps no other one out.
+    const auto waiting = places[*greeted].session;
+    fence(waiting);
+    if (!places[*greeted].resolving) return *greeted;
+  }
   return make_error(
       ErrorCode::kBackPressure,
       "all " + std::to_string(rings.size()) +
-          " client places of this pool are taken, by clients or by the outcomes of "
-          "clients that vanished; try again later, or create the pool with more --rings");
+          " client places of this pool are taken by clients; end one of them, or create the pool "
+          "with more --rings");
 }
 
 Status ServerCore::take_ring(uint32_t ring, uint64_t client) {
@@ -122,10 +131,13 @@ Status ServerCore::take_ring(uint32_t ring, uint64_t client) {
   return store->take_ring(ring, client, until_ns, executor.now_ns());
 }
 
-// After an orderly end the ring is nobody's again; whoever asks later hears OutcomeExpired.
+// After an orderly end the ring is nobody's again; who asks later hears OutcomeExpired. So it is
+// when a new client has only said hello.
 void ServerCore::leave_ring(Session& session) {
   places[session.ring].departed_ns = executor.now_ns();
-  if (!session.goodbye) return;
+  // A client that has connected may have sent what never arrived, and asks for its outcome.
+  const bool nothing_to_ask = !session.connected && session.new_owner;
+  if (!session.goodbye && !nothing_to_ask) return;
   auto given_back = store->take_ring(session.ring, 0, 0, executor.now_ns());
   // Not given back, it stays the client's until the retention time is over: no harm.
   if (!given_back) places[session.ring].departed_ns = executor.now_ns();
@@ -163,9 +175,11 @@ Result<std::vector<std::byte>> ServerCore::on_hello(Endpoint& endpoint, uint64_t
   PMSTORE_TRY(session->peer,
               fabric::RpcPeer::create(*endpoint.device, options.rpc, hello.reply_region, *this));
   session->peer->owner = session.get();
+  session->new_owner = store->rings()[ring].owner() != hello.client;
   PMSTORE_TRY_STATUS(take_ring(ring, hello.client));
   PMSTORE_TRY(auto answer, greet(endpoint, *session, hello));
   places[ring].session = session;
+  places[ring].greeted_ns = executor.now_ns();
   handshakes[{&endpoint, token}] = session;
   return answer;
 }
@@ -187,6 +201,11 @@ Result<std::vector<std::byte>> ServerCore::greet(Endpoint& endpoint, Session& se
                 endpoint.device->register_memory(
                     data, fabric::Access::kRemoteRead | fabric::Access::kRemoteWrite));
     answer.ring = session.ring_region->remote();
+    PMSTORE_TRY(session.lock_lists, LockLists::create());
+    PMSTORE_TRY(session.lock_lists_region,
+                endpoint.device->register_memory(session.lock_lists->bytes(),
+                                                 fabric::Access::kRemoteWrite));
+    answer.lock_lists = session.lock_lists_region->remote();
   }
   answer.ring_start_lsn = ring.position().start_lsn;
   answer.ring_tail_lsn = ring.position().tail_lsn;
@@ -202,6 +221,7 @@ Result<std::vector<std::byte>> ServerCore::greet(Endpoint& endpoint, Session& se
   answer.domain = static_cast<uint8_t>(pool.info().domain);
   answer.landing = static_cast<uint8_t>(endpoint.cpu_moves_data ? persist::WriteLanding::kCpu
                                                                 : options.device_landing);
+  answer.native_flush = endpoint.native_flush;
   answer.one_sided_commit = discipline == LockDiscipline::kRnic &&
                             has(endpoint.records->access(), fabric::Access::kRemoteWrite);
   std::vector<std::byte> bytes(sizeof(answer));
@@ -217,6 +237,7 @@ void ServerCore::on_connected(Endpoint& endpoint, uint64_t token,
   handshakes.erase(found);
   if (!session->peer) return;
   ++totals.sessions;
+  session->connected = true;
   session->peer->attach(std::move(connection));
 }
 
@@ -244,8 +265,7 @@ void ServerCore::fence(const std::shared_ptr<Session>& keep) {
   const std::shared_ptr<Session> session = keep;  // `keep` may be the place that is cleared below
   if (places[session->ring].session != session) return;
   std::erase_if(handshakes, [&](const auto& entry) { return entry.second == session; });
-  session->peer.reset();  // destroys the queue pair: from here on nothing of the client can land
-  session->ring_region.reset();
+  session->disconnect();
   if (!session->goodbye) ++totals.fenced;
   RingPlace& place = places[session->ring];
   if (discipline == LockDiscipline::kCpu) {
@@ -266,13 +286,14 @@ base::Task<void> ServerCore::resolve(std::shared_ptr<Session> session) {
   log::Ring& ring = store->rings()[session->ring];
   WordChanger* const words = changer();
   if (words == nullptr) co_return;  // the server is going away; the next start recovers
-  Status resolved = co_await store->resolve(*words, session->owner(), ring);
+  const std::vector<SlotOffset> announced = session->lock_lists->slots();
+  Status resolved = co_await store->resolve(*words, session->owner(), ring, announced);
   while (!resolved) {
     // Its locks stay and its place stays taken, until a later try or the next start. A damaged ring
     // will not be whole another time.
     if (resolved.code() == ErrorCode::kBadPool || store->failed()) co_return;
     co_await executor.sleep_for(kResolveAgainNs);
-    resolved = co_await store->resolve(*words, session->owner(), ring);
+    resolved = co_await store->resolve(*words, session->owner(), ring, announced);
   }
   leave_ring(*session);
   places[session->ring].resolving = false;

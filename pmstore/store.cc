@@ -17,20 +17,32 @@ uint64_t largest_entry_room(uint64_t ring_bytes) {
   return log::entry_room(log::max_payload_bytes(data_bytes));
 }
 
-// Copies the record of `slot` into `image`; nothing if in three tries it was never seen whole: it
-// is locked, changes all the time, is damaged, or is gone.
+// Copies the record of `slot`, of `version`, into `image`; nothing if in three tries it was never
+// seen whole: it is locked, changes all the time, or is gone; or `damaged`, when nobody changes it.
 std::optional<RecordView> copy_whole(const std::byte* from, const LockTable& words, SlotOffset slot,
-                                     std::span<std::byte> image) {
+                                     uint64_t version, std::span<std::byte> image, bool& damaged) {
+  damaged = false;
   for (int attempt = 0; attempt < 3; ++attempt) {
     const LockWord before = words.load(slot);
     base::copy_from_shared(image.data(), from, image.size());
     const auto record = check_record(image, slot);
-    if (record && !before.is_locked() && before.version() == record->version() &&
-        words.load(slot) == before) {
-      return record;
-    }
+    const bool unchanged = !before.is_locked() && words.load(slot) == before;
+    if (record && unchanged && before.version() == record->version()) return record;
+    damaged = !record && unchanged && before.version() == version;
   }
   return std::nullopt;
+}
+
+Error larger_than_a_page(uint64_t bytes) {
+  return make_error(ErrorCode::kTooLarge,
+                    "a record of " + std::to_string(bytes) + " bytes does not fit in a scan page");
+}
+
+Error damaged_record(SlotOffset slot) {
+  return make_error(ErrorCode::kDamaged,
+                    "the record at offset " + std::to_string(raw(slot)) +
+                        " of the records fails its checksum: the medium has changed it; write or "
+                        "delete its key, and look at the pool with `pmstore pool check`");
 }
 
 }  // namespace
@@ -107,25 +119,30 @@ Result<size_t> Store::get(TableId table, std::string_view key, std::span<std::by
   const std::byte* at = arena_.at(found->slot);
   base::copy_from_shared(&header, at, sizeof(header));
   const uint64_t bytes = record_bytes(header.key_bytes, header.value_bytes);
-  if (bytes > kSlotBytes[found->size_class]) return make_error(ErrorCode::kConflict);
+  const bool fits = bytes <= kSlotBytes[found->size_class];
+  if (fits) {
+    record_.resize(bytes);
+    base::copy_from_shared(record_.data(), at, bytes);
+  }
+  const auto record = fits ? check_record(record_, found->slot) : std::nullopt;
+  // A writer of a record holds its lock, so the same unlocked word on both sides means that nobody
+  // has changed the record meanwhile.
+  if (words_.load(found->slot) != before) return make_error(ErrorCode::kConflict);
+  if (!record || !record->live() || record->version() != before.version()) {
+    return damaged_record(found->slot);
+  }
   reply.slot = raw(found->slot);
-  reply.version = header.version;
-  reply.value_bytes = header.value_bytes;
+  reply.version = record->version();
+  reply.value_bytes = static_cast<uint32_t>(record->value.size());
   reply.found = 1;
   reply.size_class = found->size_class;
-  if (room.size() - sizeof(reply) < header.value_bytes) {
-    return make_error(ErrorCode::kTooLarge, "the value has " + std::to_string(header.value_bytes) +
+  if (room.size() - sizeof(reply) < record->value.size()) {
+    return make_error(ErrorCode::kTooLarge, "the value has " + std::to_string(reply.value_bytes) +
                                                 " bytes, more than the room for the reply");
   }
-  base::copy_from_shared(room.data() + sizeof(reply), at + sizeof(header) + header.key_bytes,
-                         header.value_bytes);
-  // Whoever changes a record holds its lock, so the same unlocked word on both sides means a whole
-  // value.
-  if (words_.load(found->slot) != before || before.version() != header.version) {
-    return make_error(ErrorCode::kConflict);
-  }
   std::memcpy(room.data(), &reply, sizeof(reply));
-  return sizeof(reply) + header.value_bytes;
+  std::memcpy(room.data() + sizeof(reply), record->value.data(), record->value.size());
+  return sizeof(reply) + record->value.size();
 }
 
 Result<size_t> Store::scan(const ScanRequest& request, std::span<std::byte> room) const {
@@ -164,9 +181,12 @@ Result<size_t> Store::scan(const ScanRequest& request, std::span<std::byte> room
       const uint64_t bytes = record_bytes(header.key_bytes, header.value_bytes);
       if (bytes > stride) continue;
       image.resize(bytes);
-      const auto record = copy_whole(arena_.at(slot), words_, slot, image);
+      bool damaged = false;
+      const auto record = copy_whole(arena_.at(slot), words_, slot, header.version, image, damaged);
+      if (damaged) return damaged_record(slot);
       const bool locked = !record && words_.load(slot).is_locked();
-      if (!record && !locked) continue;  // damaged, reported by recovery; or deleted just now
+      if (!record && !locked)
+        continue;  // lost before the start, which said so; or deleted just now
       const MessageWriter before = items;
       bool fits = false;
       if (!locked) {
@@ -181,10 +201,7 @@ Result<size_t> Store::scan(const ScanRequest& request, std::span<std::byte> room
       if (!fits) {
         items = before;
         if (reply.count == 0 && locked) return make_error(ErrorCode::kConflict);
-        if (reply.count == 0) {
-          return make_error(ErrorCode::kTooLarge, "a record of " + std::to_string(bytes) +
-                                                      " bytes does not fit in a scan page");
-        }
+        if (reply.count == 0) return larger_than_a_page(bytes);
         reply.cursor = raw(slot) / 64;
         std::memcpy(room.data(), &reply, sizeof(reply));
         return sizeof(reply) + items.bytes();
@@ -224,14 +241,20 @@ Status Store::flush_entries(log::Ring& ring, uint64_t through_lsn) {
   std::vector<std::pair<uint64_t, uint64_t>> places;  // slot, bytes
   const bool whole = ring.for_each_entry([&](const log::EntryView& entry) {
     if (entry.lsn >= through_lsn) return;
-    if (!is_whole_redo(entry.payload, catalog_.header().pool)) return;  // see replay_entry()
-    auto redo = RedoReader::open(entry.payload, catalog_.header().pool);
+    // Under lock discipline rnic the client may write its ring meanwhile: what is checked is what
+    // is used.
+    entry_.resize(entry.payload.size());
+    base::copy_from_shared(entry_.data(), entry.payload.data(), entry_.size());
+    auto redo = RedoReader::open(entry_, catalog_.header().pool);
+    if (!redo) return;  // no transaction; see replay_entry()
+    const size_t first = places.size();
     while (auto write = redo->next()) {
       // What does not fit its slot was never put there.
       const auto slab = arena_.slab_at(write->slot);
       if (!slab || write->image.size() > kSlotBytes[slab->size_class]) continue;
       places.emplace_back(raw(write->slot), write->image.size());
     }
+    if (redo->malformed()) places.resize(first);
   });
   if (!whole) {
     return make_error(ErrorCode::kBadPool, "a client's redo ring is damaged");

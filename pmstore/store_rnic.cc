@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/check.h"
 #include "pmstore/internal/store.h"
 #include "pmstore/record.h"
 
@@ -29,6 +30,7 @@ base::Task<Result<ReserveReply>> Store::reserve(WordChanger& changer, uint16_t o
   const SlotOffset slot = *allocated;
   // Taken before the first suspension: a second reserve() of the key meets it.
   pending_[raw(slot)] = Reservation{owner, !move, table, std::string(key)};
+  pending_[raw(slot)].number = ++last_reservation_;
   const uint64_t bucket = index_.bucket_of(hash);
   const uint64_t before = index_.version(bucket);
   if (!move) {
@@ -56,10 +58,18 @@ base::Task<Status> Store::release(WordChanger& changer, uint16_t owner, SlotOffs
   if (found == pending_.end() || found->second.owner != owner) {
     co_return make_error(ErrorCode::kInvalidArgument, "that slot is not reserved by this client");
   }
+  const uint64_t number = found->second.number;
   const LockWord word = words_.load(slot);
   auto changed = co_await changer.compare_swap(slot, word, LockWord::unlocked(word.version()));
   if (!changed) co_return changed.error();
-  if (forget_reservation(slot)) arena_.free_slot(slot);
+  // The client may release a slot twice at a time: the slot may be another client's by now.
+  const Reservation* const now = reservation(slot);
+  if (now == nullptr || now->number != number) co_return Status{};
+  if (!*changed) {
+    co_return make_error(ErrorCode::kConflict, "its lock word changes; release it again");
+  }
+  forget_reservation(slot);
+  arena_.free_slot(slot);
   co_return Status{};
 }
 
@@ -90,13 +100,19 @@ base::Task<Status> Store::apply(WordChanger& changer, uint16_t owner,
     bool bucket_changed;
   };
   std::vector<Unlock> unlocks;
+  // Before the first write: neither resolving nor recovery would apply the rest of it.
+  if (!is_whole_redo(redo_bytes, catalog_.header().pool)) {
+    co_return make_error(ErrorCode::kProtocol, "not a whole redo record of this pool");
+  }
   auto redo = RedoReader::open(redo_bytes, catalog_.header().pool);
-  if (!redo) co_return make_error(ErrorCode::kProtocol, "not a redo record of this pool");
   while (const auto write = redo->next()) {
     const auto slab = arena_.slab_at(write->slot);
     if (!slab || write->image.size() > kSlotBytes[slab->size_class]) continue;
     const uint64_t version = write->record.version();
     const LockWord word = words_.load(write->slot);
+    const bool begun = begun_tombstone(write->slot, owner, version);
+    // The unlock of an earlier call has taken effect, though that call could not know it.
+    if (begun && word == LockWord::unlocked(version)) free_tombstone(write->slot);
     // Done before, or not this client's to change.
     if (word.version() >= version || !word.is_locked() || word.owner() != owner) continue;
     const auto table = static_cast<TableId>(write->record.header->table);
@@ -109,8 +125,13 @@ base::Task<Status> Store::apply(WordChanger& changer, uint16_t owner,
     const bool may = reserved ? reserved->owner == owner && reserved->table == table &&
                                     reserved->key == write->record.key
                               : indexed;
+    if (begun) {
+      unlocks.push_back(unlock);
+      continue;
+    }
     if (!may) continue;
     write_record(write->slot, write->image);
+    if (unlock.frees) tombstones_[raw(write->slot)] = {owner, version};
     if (write->record.live() != indexed || pending_.contains(raw(write->slot))) {
       index_.begin_change(unlock.bucket);
       unlock.bucket_changed = true;
@@ -120,21 +141,25 @@ base::Task<Status> Store::apply(WordChanger& changer, uint16_t owner,
     pending_.erase(raw(write->slot));
     unlocks.push_back(unlock);
   }
-  const bool malformed = redo->malformed();
+  PMSTORE_CHECK(!redo->malformed(), "nobody changes a redo record while it is applied");
   Status status;
   for (const Unlock& unlock : unlocks) {
     auto changed =
         co_await changer.compare_swap(unlock.slot, unlock.from, LockWord::unlocked(unlock.version));
     // False: another apply of the same entry came first, and has done the rest.
     if (!changed) status = changed.error();
-    if (changed && *changed && unlock.frees) arena_.free_slot(unlock.slot);
+    // Two calls may both believe that theirs was the unlock; the slot is freed once.
+    const bool unlocked = changed && *changed;
+    if (unlocked && unlock.frees && begun_tombstone(unlock.slot, owner, unlock.version)) {
+      free_tombstone(unlock.slot);
+    }
     if (unlock.bucket_changed) index_.end_change(unlock.bucket);
   }
-  if (malformed) co_return make_error(ErrorCode::kProtocol, "a malformed redo record");
   co_return status;
 }
 
-base::Task<Status> Store::resolve(WordChanger& changer, uint16_t owner, log::Ring& ring) {
+base::Task<Status> Store::resolve(WordChanger& changer, uint16_t owner, log::Ring& ring,
+                                  std::span<const SlotOffset> announced) {
   PMSTORE_CO_TRY_STATUS(ring.walk([](const log::EntryView&) {}));
   // The client may have gone between its WRITE and the READ that makes it durable; and what is
   // applied here is seen by others, who would depend on it.
@@ -153,23 +178,51 @@ base::Task<Status> Store::resolve(WordChanger& changer, uint16_t owner, log::Rin
     const Status applied = co_await apply(changer, owner, entry);
     if (!applied) co_return applied;
   }
+  PMSTORE_CO_TRY_STATUS(co_await release_all(changer, owner));
+  // All that it has logged is finished; a tombstone that is left here was unlocked by the client
+  // itself, against the protocol. Its slot is not used again before the next start.
+  std::erase_if(tombstones_, [&](const auto& entry) { return entry.second.owner == owner; });
+  co_return co_await free_locks(changer, owner, announced);
+}
+
+base::Task<Status> Store::release_all(WordChanger& changer, uint16_t owner) {
   std::vector<SlotOffset> reserved;
   for (const auto& [slot, reservation] : pending_) {
     if (reservation.owner == owner) reserved.push_back(static_cast<SlotOffset>(slot));
   }
   for (const SlotOffset slot : reserved) {
-    const Status released = co_await release(changer, owner, slot);
-    if (!released) co_return released;
+    PMSTORE_CO_TRY_STATUS(co_await release(changer, owner, slot));
   }
-  // What it had locked and never logged: the old versions stay.
-  for (uint64_t offset = 0; offset < arena_.bytes(); offset += 64) {
-    const auto slot = static_cast<SlotOffset>(offset);
+  co_return Status{};
+}
+
+// What the client had locked and never logged: the old versions stay.
+base::Task<Status> Store::free_locks(WordChanger& changer, uint16_t owner,
+                                     std::span<const SlotOffset> announced) {
+  constexpr uint64_t kWordsPerTurn = 1 << 10;  // each may be a cache miss: some 100 us
+  uint64_t looked_at = 0;
+  for (const SlotOffset slot : announced) {
+    if (++looked_at % kWordsPerTurn == 0) co_await changer.pause();
+    if (raw(slot) >= arena_.bytes() || raw(slot) % 64 != 0) continue;
     const LockWord word = words_.load(slot);
     if (!word.is_locked() || word.owner() != owner) continue;
     auto changed = co_await changer.compare_swap(slot, word, LockWord::unlocked(word.version()));
     if (!changed) co_return changed.error();
   }
   co_return Status{};
+}
+
+// ---- tombstones that are not unlocked yet ----
+
+bool Store::begun_tombstone(SlotOffset slot, uint16_t owner, uint64_t version) const {
+  const auto found = tombstones_.find(raw(slot));
+  return found != tombstones_.end() && found->second.owner == owner &&
+         found->second.version == version;
+}
+
+void Store::free_tombstone(SlotOffset slot) {
+  PMSTORE_CHECK(tombstones_.erase(raw(slot)) == 1, "a tombstone's slot is freed once");
+  arena_.free_slot(slot);
 }
 
 }  // namespace pmstore::internal

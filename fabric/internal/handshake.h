@@ -22,7 +22,7 @@
 namespace pmstore::fabric::internal {
 
 inline constexpr uint32_t kHandshakeMagic = 0x46534d50;  // "PMSF"
-inline constexpr uint16_t kHandshakeVersion = 3;
+inline constexpr uint16_t kHandshakeVersion = 4;
 
 enum class MessageKind : uint16_t {
   kHello = 1,

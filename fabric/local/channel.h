@@ -17,11 +17,13 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "base/executor.h"
 
 namespace pmstore::fabric {
 
+class LateFlight;
 class LocalConnection;
 class LocalDevice;
 
@@ -37,12 +39,16 @@ struct alignas(64) Endpoint {
   // Written by the owner of this end.
   std::atomic<bool> in_flight{false};
   std::atomic<EndpointState> state{EndpointState::kUnborn};
+  // Being destroyed: late effects of the other end are over. Stored before a look at its state.
+  std::atomic<bool> gone{false};
   // Why it closed, for the other's error message; stored before kClosed.
   std::atomic<uint8_t> access_fault{0};
   LocalDevice* device = nullptr;             // set before kOpen
   const base::Executor* executor = nullptr;  // the same
   LocalConnection* connection = nullptr;     // used on the owner's thread only
   bool same_thread = false;                  // the same
+  // What this end has posted, when its device has late effects; set before kOpen.
+  std::shared_ptr<LateFlight> late;
 
   // Written by whoever has something for the owner to look at.
   alignas(64) std::atomic<bool> scheduled{false};

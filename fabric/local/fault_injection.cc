@@ -23,6 +23,14 @@ FaultDecision ask_injector(const FaultPoint& point) {
   return decision;
 }
 
+bool loopback_is_refused() {
+  asking.fetch_add(1, std::memory_order_seq_cst);
+  FaultInjector* injector = installed_injector.load(std::memory_order_seq_cst);
+  const bool refused = injector != nullptr && injector->refuses_loopback();
+  asking.fetch_sub(1, std::memory_order_release);
+  return refused;
+}
+
 }  // namespace internal
 
 ScopedFaultInjector::ScopedFaultInjector(FaultInjector& injector) {

@@ -43,6 +43,8 @@ class FaultInjector {
   virtual ~FaultInjector() = default;
   // Called by any thread that posts. Must not post, wait or destroy connections.
   virtual FaultDecision on_request(const FaultPoint& point) = 0;
+  // Asked by every Device::loopback(); true: it fails with Disconnected.
+  virtual bool refuses_loopback() { return false; }
 };
 
 // Installs `injector` for the life of this object. The destructor returns when no thread is still
@@ -79,6 +81,7 @@ namespace internal {
 
 extern std::atomic<FaultInjector*> installed_injector;
 FaultDecision ask_injector(const FaultPoint& point);
+bool loopback_is_refused();
 
 // What happens to this request; the usual answer costs one load.
 inline FaultDecision fault_of(const FaultPoint& point) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "fabric/local/late_effects.h"
 
 namespace pmstore::fabric {
 
@@ -57,6 +58,10 @@ LocalConnection::LocalConnection(LocalDevice& device, std::shared_ptr<Channel> c
   mine_.executor = &device_.executor();
   mine_.connection = this;
   device_.count_connection(+1);
+  if (const auto seed = device_.next_late_seed()) {
+    mine_.late = std::make_shared<LateFlight>(capabilities_, peer_, *seed);
+    late_ = mine_.late.get();
+  }
   mine_.state.store(EndpointState::kOpen, std::memory_order_seq_cst);
   // A peer that closed before this end was open could not tell it.
   if (peer_.state.load(std::memory_order_seq_cst) == EndpointState::kClosed) {
@@ -67,10 +72,13 @@ LocalConnection::LocalConnection(LocalDevice& device, std::shared_ptr<Channel> c
 void LocalConnection::meet_peer() {
   // Even of a peer that has closed since, the pointer is only compared.
   mine_.same_thread = peer_.executor == &device_.executor();
+  if (late_ != nullptr) device_.add_late(*this);
+  if (peer_.late != nullptr) device_.add_incoming(channel_, peer_.late.get());
 }
 
 LocalConnection::~LocalConnection() {
   close_endpoint(AccessFault::kNone);
+  leave_late();
   // The fence: the peer's requests are bounded, and it starts no other once it has seen kClosed.
   while (peer_.in_flight.load(std::memory_order_seq_cst)) sched_yield();
   device_.unschedule(mine_);
@@ -91,6 +99,7 @@ void LocalConnection::break_with(Error why, AccessFault fault) {
   if (broken_) return;
   broken_ = true;
   why_broken_ = std::move(why);
+  if (late_ != nullptr) late_->stop();
   if (fault != AccessFault::kNone) {
     why_broken_.message = "the peer refused a " + std::string(op_name(violating_op_)) + ": " +
                           std::string(fault_text(fault));
@@ -140,7 +149,7 @@ bool LocalConnection::deliver_immediates(size_t& handled) {
 bool LocalConnection::deliver_delayed(size_t& handled) {
   while (!delayed_.empty()) {
     const Delayed first = delayed_.front();
-    if (!broken_ && device_.executor().now_ns() < first.due_ns) return true;
+    if (!broken_ && !may_tell(first)) return true;
     if (!broken_ && first.late) {
       break_with(make_error(ErrorCode::kTimeout, "an operation did not complete in time"),
                  AccessFault::kNone);
@@ -167,13 +176,14 @@ size_t LocalConnection::deliver() {
       &peer_ != &mine_ && peer_.state.load(std::memory_order_seq_cst) == EndpointState::kClosed;
   if (!deliver_immediates(handled)) return handled;
   if (peer_closed && !broken_) notice_peer_closed();
-  if (!deliver_delayed(handled)) return handled;
+  const bool tells = late_ == nullptr || broken_;  // otherwise late_turn() does
+  if (tells && !deliver_delayed(handled)) return handled;
   if (broken_ && !disconnect_told_ && receiver_ != nullptr && mine_.empty()) {
     disconnect_told_ = true;
     receiver_->on_disconnect(Error(why_broken_));
     return handled + 1;
   }
-  if (!mine_.empty() || !delayed_.empty() || (broken_ && !disconnect_told_))
+  if (!mine_.empty() || (tells && !delayed_.empty()) || (broken_ && !disconnect_told_))
     device_.schedule_own(mine_);
   return handled;
 }

@@ -23,6 +23,12 @@ class LocalConnection final : public Connection {
   // The peer is open for the first time and its device known.
   void meet_peer();
   void set_peer_hello(std::vector<std::byte> hello) { peer_hello_ = std::move(hello); }
+  // With late effects: something that was posted may take effect, but nothing is delivered.
+  bool stir();
+  // The same, and completions may be delivered. As deliver().
+  size_t late_turn();
+  // When late_turn() should be called again at the latest.
+  uint64_t next_event_ns() const;
   // Delivers immediates, delayed completions and the disconnection. Returns how much it did; this
   // may have been destroyed.
   size_t deliver();
@@ -60,11 +66,12 @@ class LocalConnection final : public Connection {
   uint64_t operation_timeout_ns() const { return operation_timeout_ns_; }
 
  private:
-  // A completion that a fault holds back.
+  // A completion that a fault or a late effect holds back.
   struct Delayed {
     Completion* completion;
     uint64_t due_ns;
-    bool late;  // past the operation timeout: breaks the connection when due
+    bool late;               // past the operation timeout: breaks the connection when due
+    uint64_t operation = 0;  // the last of its batch, where effects are late
   };
   enum class Outcome : uint8_t { kDone, kViolation, kBroken };
 
@@ -89,6 +96,9 @@ class LocalConnection final : public Connection {
 
   // Local operands are the poster's own bug; what cannot be posted gives an error.
   Status check_postable(const Batch& batch) const;
+  Status post_late(const Batch& batch, Completion* completion);
+  bool may_tell(const Delayed& delayed) const;
+  void leave_late();
   Outcome run(const Batch& batch);
   Outcome run_one(const WorkRequest& request);
   FaultDecision decide(const WorkRequest& request) const;
@@ -115,7 +125,8 @@ class LocalConnection final : public Connection {
   AccessFault violation_ = AccessFault::kNone;
   OpCode violating_op_ = OpCode::kRead;
   bool disconnect_told_ = false;
-  std::deque<Delayed> delayed_;  // empty unless a fault was injected
+  LateFlight* late_ = nullptr;   // mine_.late
+  std::deque<Delayed> delayed_;  // empty unless a fault was injected or effects are late
   uint64_t delay_until_ns_ = 0;
   bool* destroyed_ = nullptr;  // set true by the destructor, for the delivery loop that is running
 };

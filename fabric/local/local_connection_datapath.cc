@@ -5,21 +5,6 @@
 
 namespace pmstore::fabric {
 
-namespace {
-
-Access right_for(OpCode op) {
-  switch (op) {
-    case OpCode::kRead: return Access::kRemoteRead;
-    case OpCode::kCompareSwap:
-    case OpCode::kFetchAdd: return Access::kRemoteAtomic;
-    default: return Access::kRemoteWrite;
-  }
-}
-
-bool is_atomic(OpCode op) { return op == OpCode::kCompareSwap || op == OpCode::kFetchAdd; }
-
-}  // namespace
-
 Status LocalConnection::check_postable(const Batch& batch) const {
   PMSTORE_CHECK(!batch.empty(), "an empty chain has no last request to complete");
   uint32_t immediates = 0;
@@ -31,7 +16,7 @@ Status LocalConnection::check_postable(const Batch& batch) const {
     }
     if (request.bytes == 0) continue;
     const auto* region = static_cast<const LocalRegion*>(request.local_region);
-    PMSTORE_CHECK(region != nullptr && region->table() == &device_.regions(),
+    PMSTORE_CHECK(region != nullptr && region->device() == &device_,
                   "local buffers lie in memory that was registered with the connection's device");
     const std::span<std::byte> memory = region->bytes();
     PMSTORE_CHECK(
@@ -55,14 +40,7 @@ AccessFault LocalConnection::execute(const WorkRequest& request) {
   if (is_atomic(request.op)) {
     if (!base::aligned8(target)) [[unlikely]]
       return AccessFault::kMisaligned;
-    auto* word = reinterpret_cast<uint64_t*>(target);
-    uint64_t old = request.compare_or_add;
-    if (request.op == OpCode::kCompareSwap) {
-      __atomic_compare_exchange_n(word, &old, request.swap, false, __ATOMIC_SEQ_CST,
-                                  __ATOMIC_SEQ_CST);
-    } else {
-      old = __atomic_fetch_add(word, request.compare_or_add, __ATOMIC_SEQ_CST);
-    }
+    const uint64_t old = internal::execute_atomic(request, target);
     std::memcpy(request.local, &old, sizeof(old));
     return AccessFault::kNone;
   }
@@ -138,6 +116,8 @@ void LocalConnection::refuse(OpCode op, AccessFault fault) {
 }
 
 Status LocalConnection::post(const Batch& batch, Completion* completion) {
+  if (late_ != nullptr) [[unlikely]]
+    return post_late(batch, completion);
   if (broken_) [[unlikely]]
     return make_error(ErrorCode::kDisconnected, why_broken_.message);
   if (!enter()) [[unlikely]] {

@@ -4,20 +4,23 @@
 #include <utility>
 
 #include "base/check.h"
+#include "fabric/local/fault_injection.h"
 #include "fabric/local/local_connection.h"
 #include "fabric/local/local_listener.h"
 
 namespace pmstore::fabric {
 
-LocalRegion::LocalRegion(RegionTable& table, std::span<std::byte> memory, Access access,
+LocalRegion::LocalRegion(LocalDevice& device, std::span<std::byte> memory, Access access,
                          uint64_t key)
-    : MemoryRegion(memory, access), table_(table) {
+    : MemoryRegion(memory, access), device_(device) {
   remote_ = {reinterpret_cast<uintptr_t>(memory.data()), memory.size(), key};
 }
 
-LocalRegion::~LocalRegion() { table_.remove(remote_.key); }
+LocalRegion::~LocalRegion() { device_.withdraw(remote_.key); }
 
-LocalDevice::LocalDevice(base::Executor& executor) : Device(executor) {
+LocalDevice::LocalDevice(base::Executor& executor, const LocalDeviceOptions& options)
+    : Device(executor) {
+  if (options.late_effects_seed) late_random_.emplace(*options.late_effects_seed);
   executor_.add_poller(this);
 }
 
@@ -35,7 +38,7 @@ Result<std::unique_ptr<MemoryRegion>> LocalDevice::register_memory(std::span<std
     return make_error(ErrorCode::kIo,
                       "this device has 16384 memory regions already; register fewer, larger ones");
   }
-  return std::unique_ptr<MemoryRegion>(new LocalRegion(regions_, memory, access, key));
+  return std::unique_ptr<MemoryRegion>(new LocalRegion(*this, memory, access, key));
 }
 
 Result<std::unique_ptr<Listener>> LocalDevice::listen(const Uri& uri, Acceptor& acceptor) {
@@ -93,6 +96,9 @@ base::Task<Result<std::unique_ptr<Connection>>> LocalDevice::connect(Uri uri,
 }
 
 base::Task<Result<std::unique_ptr<Connection>>> LocalDevice::loopback() {
+  if (internal::loopback_is_refused()) {
+    co_return make_error(ErrorCode::kDisconnected, "an injected fault refuses this loopback");
+  }
   auto channel = std::make_shared<Channel>();
   Endpoint& both = channel->connector;
   const uint64_t timeout_ns = ConnectOptions{}.operation_timeout_ns;
@@ -159,17 +165,19 @@ void LocalDevice::unschedule(Endpoint& endpoint) {
   endpoint.scheduled.store(false, std::memory_order_release);
 }
 
-size_t LocalDevice::poll() {
-  // What is delivered may resume a coroutine that destroys this device.
-  bool destroyed = false;
-  bool* const outer = std::exchange(destroyed_, &destroyed);
-  size_t handled = 0;
+bool LocalDevice::poll_scheduled(size_t& handled, const bool& destroyed) {
+  deferred_ = false;
   take_scheduled();
   // Only what is there now: what has to be looked at again waits for the next poll.
   for (size_t left = queued_; left > 0 && first_ != nullptr; --left) {
     Endpoint& endpoint = *first_;
     first_ = endpoint.next_scheduled;
     --queued_;
+    if (late_random_ && late_random_->below(2) == 0) [[unlikely]] {
+      enqueue(endpoint);
+      deferred_ = true;
+      continue;
+    }
     // Before looking at it, so that what arrives meanwhile schedules it again.
     if (endpoint.same_thread) {
       endpoint.scheduled.store(false, std::memory_order_relaxed);
@@ -177,26 +185,37 @@ size_t LocalDevice::poll() {
       endpoint.scheduled.exchange(false, std::memory_order_acq_rel);
     }
     handled += endpoint.connection->deliver();
-    if (destroyed) {
-      if (outer != nullptr) *outer = true;
-      return handled;
-    }
+    if (destroyed) return true;
+  }
+  return false;
+}
+
+size_t LocalDevice::poll() {
+  // What is delivered may resume a coroutine that destroys this device.
+  bool destroyed = false;
+  bool* const outer = std::exchange(destroyed_, &destroyed);
+  size_t handled = 0;
+  bool gone = poll_scheduled(handled, destroyed);
+  if (!gone && (!late_.empty() || !incoming_.empty())) [[unlikely]] {
+    gone = poll_late(handled, destroyed);
   }
   // A copy: the acceptor may open or close listeners.
-  for (size_t i = 0; i < listening_.size(); ++i) {
+  for (size_t i = 0; !gone && i < listening_.size(); ++i) {
     const std::shared_ptr<LocalListening> listening = listening_[i];
     handled += listening->serve();
-    if (destroyed) {
-      if (outer != nullptr) *outer = true;
-      return handled;
-    }
+    gone = destroyed;
+  }
+  if (gone) {
+    if (outer != nullptr) *outer = true;
+    return handled;
   }
   destroyed_ = outer;
   return handled;
 }
 
-Result<std::unique_ptr<Device>> open_local_device(base::Executor& executor) {
-  return std::unique_ptr<Device>(new LocalDevice(executor));
+Result<std::unique_ptr<Device>> open_local_device(base::Executor& executor,
+                                                  const LocalDeviceOptions& options) {
+  return std::unique_ptr<Device>(new LocalDevice(executor, options));
 }
 
 }  // namespace pmstore::fabric

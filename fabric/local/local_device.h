@@ -7,6 +7,9 @@
 // bounded ring per direction and are delivered by the receiving device's polling; a full ring is
 // BackPressure.
 //
+// With LocalDeviceOptions::late_effects_seed, what this device's connections post takes effect
+// later instead, and completes by polling: fabric/local/late_effects.h.
+//
 // Peers find each other by Uri::name in a registry of the process. Bounds, keys and rights are
 // checked exactly; a violation breaks the connection with kAccess at the violator and kDisconnected
 // at the target, as a remote access error does on verbs.
@@ -17,29 +20,40 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
+#include <vector>
 
+#include "base/random.h"
 #include "fabric/device.h"
 #include "fabric/local/region_table.h"
 
 namespace pmstore::fabric {
 
+struct Channel;
 struct Endpoint;
+class LateFlight;
 class LocalConnection;
+class LocalDevice;
 struct LocalListening;
 
 class LocalRegion final : public MemoryRegion {
  public:
-  LocalRegion(RegionTable& table, std::span<std::byte> memory, Access access, uint64_t key);
+  LocalRegion(LocalDevice& device, std::span<std::byte> memory, Access access, uint64_t key);
   ~LocalRegion() override;
-  const RegionTable* table() const { return &table_; }
+  const LocalDevice* device() const { return &device_; }
 
  private:
-  RegionTable& table_;
+  LocalDevice& device_;
+};
+
+struct LocalDeviceOptions {
+  // Set: effects are late, as this number says (for tests).
+  std::optional<uint64_t> late_effects_seed = std::nullopt;
 };
 
 class LocalDevice final : public Device, public base::Poller {
  public:
-  explicit LocalDevice(base::Executor& executor);
+  explicit LocalDevice(base::Executor& executor, const LocalDeviceOptions& options = {});
   ~LocalDevice() override;
 
   Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> memory,
@@ -49,6 +63,7 @@ class LocalDevice final : public Device, public base::Poller {
   base::Task<Result<std::unique_ptr<Connection>>> loopback() override;
 
   size_t poll() override;
+  uint64_t next_event_ns() const override;
 
   const RegionTable& regions() const { return regions_; }
 
@@ -61,8 +76,28 @@ class LocalDevice final : public Device, public base::Poller {
   void unschedule(Endpoint& endpoint);
   void count_connection(int change) { connections_ += change; }
 
+  // ---- late effects; own thread ----
+  // Of the next connection; none when effects are not late.
+  std::optional<uint64_t> next_late_seed();
+  void add_late(LocalConnection& connection) { late_.push_back(&connection); }
+  void remove_late(LocalConnection& connection);
+  // What a peer posts to a connection of this device.
+  void add_incoming(std::shared_ptr<Channel> channel, LateFlight* flight);
+  void remove_incoming(LateFlight* flight);
+  // Something that these connections have posted may take effect.
+  void stir();
+
  private:
   friend class LocalListener;
+  friend class LocalRegion;
+  struct Incoming {
+    std::shared_ptr<Channel> channel;
+    LateFlight* flight;
+  };
+  void withdraw(uint64_t key);
+  // Both return true when this was destroyed.
+  bool poll_scheduled(size_t& handled, const bool& destroyed);
+  bool poll_late(size_t& handled, const bool& destroyed);
   void enqueue(Endpoint& endpoint);
   // Moves what others have scheduled to the private queue.
   void take_scheduled();
@@ -75,8 +110,15 @@ class LocalDevice final : public Device, public base::Poller {
   bool* destroyed_ = nullptr;  // of the poll() that is running, if one is
   std::vector<std::shared_ptr<LocalListening>> listening_;
   int connections_ = 0;
+
+  std::optional<base::Random> late_random_;  // set: effects are late
+  std::vector<LocalConnection*> late_;       // null: gone, while poll_late() walks the list
+  bool walking_late_ = false;
+  bool deferred_ = false;  // the last poll left an endpoint for the next one
+  std::vector<Incoming> incoming_;
 };
 
-Result<std::unique_ptr<Device>> open_local_device(base::Executor& executor);
+Result<std::unique_ptr<Device>> open_local_device(base::Executor& executor,
+                                                  const LocalDeviceOptions& options = {});
 
 }  // namespace pmstore::fabric

@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "fabric/batch.h"
 #include "fabric/memory_region.h"
 
 namespace pmstore::fabric {
@@ -25,6 +26,29 @@ enum class AccessFault : uint8_t {
   kNotGranted,
   kMisaligned,
 };
+
+inline bool is_atomic(OpCode op) { return op == OpCode::kCompareSwap || op == OpCode::kFetchAdd; }
+
+// What a request needs the region to grant.
+inline Access right_for(OpCode op) {
+  if (op == OpCode::kRead) return Access::kRemoteRead;
+  return is_atomic(op) ? Access::kRemoteAtomic : Access::kRemoteWrite;
+}
+
+namespace internal {
+
+// Does it to the word at `target`, which is aligned; gives what was there.
+inline uint64_t execute_atomic(const WorkRequest& request, std::byte* target) {
+  auto* word = reinterpret_cast<uint64_t*>(target);
+  if (request.op == OpCode::kFetchAdd) {
+    return __atomic_fetch_add(word, request.compare_or_add, __ATOMIC_SEQ_CST);
+  }
+  uint64_t old = request.compare_or_add;
+  __atomic_compare_exchange_n(word, &old, request.swap, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+  return old;
+}
+
+}  // namespace internal
 
 class RegionTable {
  public:

@@ -6,8 +6,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -50,7 +52,11 @@ struct LogClient::State {
   // What the server says of it now. NotFound also when its name is another log's by now.
   base::Task<Result<LogInfo>> ask(LogClient& self, uint64_t log);
 
-  base::Task<Result<std::vector<LogInfo>>> list();
+  // `found`: of the log `wanted`, if it is listed.
+  base::Task<Result<std::vector<LogInfo>>> list(uint64_t wanted = 0,
+                                                std::optional<KnownLog>* found = nullptr);
+  void remember(const LogReply& reply, std::string_view name);
+  void forget(uint64_t log);
   base::Task<Result<uint64_t>> trim(TrimRequest request);
   // Laid out in `message`. InvalidArgument, TooLarge.
   Result<std::span<const std::byte>> append_message(
@@ -84,7 +90,11 @@ struct LogClient::State {
   bool given_up = false;
   std::unique_ptr<std::byte[]> message;  // a request that is too large for a frame
   size_t message_bytes = 0;
+  // At most kMostKnown, the last ones noted; others are asked for again. Invariant: known_in_order
+  // has the keys of known.
+  static constexpr size_t kMostKnown = 4096;
   std::map<uint64_t, KnownLog> known;
+  std::deque<uint64_t> known_in_order;
   std::vector<std::unique_ptr<internal::ReadBuffer>> retired;
   base::Task<void> lease;
 };

@@ -39,6 +39,10 @@ struct LogProducer::State final : RemoteAppender::RoomMaker {
   Status check(const RemoteAppender::Entries& entries) const;
   // Why nothing can be appended any more: Fenced when another one has the log.
   base::Task<Error> why_lost(Error seen);
+  base::Task<Status> publish_all();
+  static Error closed_error() {
+    return make_error(ErrorCode::kDisconnected, "the producer was closed: open another one");
+  }
 
   base::Executor& executor;
   LogClient& client;
@@ -56,6 +60,8 @@ struct LogProducer::State final : RemoteAppender::RoomMaker {
   uint64_t next_index = 1;
   fabric::Counters ended;  // of the connection, once it is gone
   std::optional<Error> lost;
+  bool closing = false;
+  size_t publishing_now = 0;  // calls of publish()
   bool asking = false;
   base::WaitList asked;
   base::Task<void> lease;

@@ -30,7 +30,8 @@ namespace internal {
 struct LogPeer : std::enable_shared_from_this<LogPeer> {
   LogConnectionKind kind = LogConnectionKind::kSession;
   uint64_t client = 0;
-  uint64_t log = 0;  // of a producer
+  uint64_t number = 0;  // in the order of their hellos
+  uint64_t log = 0;     // of a producer
   uint64_t data_offset = 0;
   uint64_t data_bytes = 0;
   uint64_t calls = 0;  // so far; the lease looks whether it grows
@@ -63,6 +64,8 @@ struct LogService::State final : public fabric::RpcHandler {
                                                 const LogHello& hello);
   Result<std::vector<std::byte>> grant(internal::LogEndpoint& at, internal::LogPeer& peer,
                                        const LogStore::Grant& granted);
+  // Makes room for a session, if there is none, by ending the oldest one that has only said hello.
+  Status make_place();
   void cut(const Peer& peer);
   void end(const Peer& peer);
   void end_all();
@@ -92,6 +95,7 @@ struct LogService::State final : public fabric::RpcHandler {
   persist::PersistService persist_service;
   LogServiceCounters counters;
   bool stopped = false;
+  uint64_t hellos = 0;
 
   std::vector<std::unique_ptr<internal::LogEndpoint>> endpoints;
   std::set<Peer> peers;

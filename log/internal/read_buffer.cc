@@ -3,7 +3,6 @@
 #include <new>
 
 #include "base/check.h"
-#include "log/internal/landed.h"
 
 namespace pmstore::log::internal {
 namespace {
@@ -54,10 +53,10 @@ base::Task<Status> ReadBuffer::execute(fabric::Connection& connection, uint64_t 
     }
   }
   if (!posted) co_return posted;
-  Landed landed(completion_);
-  co_await landed;
+  fabric::CompletionAwaiter completed(completion_);
+  const bool landed = co_await completed;
   ++connection.mutable_counters().round_trips;
-  if (!completion_.ok()) co_return connection.why_broken();
+  if (!landed) co_return connection.why_broken();
   co_return Status{};
 }
 

@@ -51,6 +51,7 @@ struct ReplicatedLog::State {
     Result<Appended> result = make_error(ErrorCode::kDisconnected);
     base::Task<void> task;
   };
+  struct UnderWay;
   struct Together {
     explicit Together(base::Executor& executor) : done(executor) {}
     size_t left = 0;

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "log/internal/landed.h"
 
 namespace pmstore::log::internal {
 namespace {
@@ -62,14 +61,18 @@ void TailPublisher::post() {
 base::Task<Status> TailPublisher::publish(uint64_t timeout_ns) {
   const uint64_t wanted = durable_;
   const uint64_t give_up_ns = executor_.now_ns() + timeout_ns;
-  auto own = std::make_unique<fabric::Completion>();
+  const fabric::PendingCompletion completion(connection_.completions());
   while (true) {
     if (confirmed_ >= wanted) co_return Status{};
     posted_ = confirmed_;  // again: nobody waits for what was posted before
     const Ride ride = *board();
     batch_.clear();
     batch_.write(ride.from, ride.to);
-    Status posted = connection_.post(batch_, own.get());
+    if (connection_.capabilities().read_after_write) {
+      std::byte* const answer = reinterpret_cast<std::byte*>(&slots_[kSlots]);
+      batch_.read({answer, sizeof slots_[kSlots], region_.get()}, ride.to);
+    }
+    Status posted = connection_.post(batch_, &*completion);
     if (posted) break;
     if (posted.code() != ErrorCode::kBackPressure) co_return posted;
     if (executor_.now_ns() >= give_up_ns) {
@@ -80,12 +83,10 @@ base::Task<Status> TailPublisher::publish(uint64_t timeout_ns) {
   }
   departed();
   const uint64_t published = boarding_;
-  std::erase_if(waited_, [](const auto& each) { return each->done(); });
-  fabric::Completion& completion = *waited_.emplace_back(std::move(own));
-  Landed landed(completion);
-  co_await landed;
+  fabric::CompletionAwaiter completed(*completion);
+  const bool landed = co_await completed;
   ++connection_.mutable_counters().round_trips;
-  if (!completion.ok()) co_return connection_.why_broken();
+  if (!landed) co_return connection_.why_broken();
   confirmed_ = std::max(confirmed_, published);
   co_return Status{};
 }

@@ -47,8 +47,9 @@ class TailPublisher final : public persist::WriteRider {
   base::WaitList::Awaiter wait() { return work_.wait(); }
   // Posts what is not posted by itself, unsignaled. Not posted when there is no room.
   void post();
-  // What is durable now is at the server on return. Timeout when the send queue stays full for
-  // `timeout_ns`.
+  // What is durable now is in the server's memory on return, where the fabric orders READs behind
+  // WRITEs: a WRITE's completion does not say so, a READ behind it does. Elsewhere it is on its
+  // way. Timeout when the send queue stays full for `timeout_ns`.
   base::Task<Status> publish(uint64_t timeout_ns);
 
  private:
@@ -59,7 +60,7 @@ class TailPublisher final : public persist::WriteRider {
   base::Executor& executor_;
   fabric::Connection& connection_;
   fabric::RemoteRegion target_;
-  std::array<uint64_t, kSlots> slots_{};
+  std::array<uint64_t, kSlots + 1> slots_{};  // the last one: what publish() has READ, unused
   std::unique_ptr<fabric::MemoryRegion> region_;
   size_t next_slot_ = 0;  // goes on with what departs: a try that found no room takes no slot
   uint64_t durable_;
@@ -68,8 +69,6 @@ class TailPublisher final : public persist::WriteRider {
   uint64_t confirmed_;  // certainly at the server
   base::WaitList work_;
   fabric::Batch batch_;  // made and posted without a suspension in between
-  // Of publish(): outlive a task that is abandoned.
-  std::vector<std::unique_ptr<fabric::Completion>> waited_;
 };
 
 }  // namespace pmstore::log::internal

@@ -30,6 +30,7 @@ struct OpBuffer {
   static constexpr uint32_t kWords = 1024;
   static constexpr uint32_t kBytes = kWordsOffset + kWords * 8;
 
+  uint32_t number = 0;  // in its pool
   std::byte* data = nullptr;
   const fabric::MemoryRegion* region = nullptr;
   fabric::Batch batch;
@@ -85,28 +86,30 @@ class BufferPool {
   static Result<std::unique_ptr<BufferPool>> create(fabric::Device& device, size_t count);
   ~BufferPool();
 
-  // Empty when all are in use.
+  // Empty when all are in use, or belong to those who have waited for them.
   BufferLease try_take() {
     if (!abandoned_.empty()) [[unlikely]]
       reclaim();
-    if (free_.empty()) return {};
+    if (free_.size() <= waiting_.chosen()) return {};
     OpBuffer* buffer = free_.back();
     free_.pop_back();
     return {*this, *buffer};
   }
-  // Waits until one is free.
+  // Waits until one is free. In the order of the calls, but while one is abandoned.
   base::Task<BufferLease> take();
   size_t free_buffers() const { return free_.size(); }
 
  private:
   friend class BufferLease;
+  class Polling;
   explicit BufferPool(base::Executor& executor) : executor_(executor), waiting_(executor) {}
   void give_back(OpBuffer& buffer) {
     if (buffer.under_way()) [[unlikely]] {
       abandoned_.push_back(&buffer);
-      return;
+    } else {
+      free_.push_back(&buffer);  // last in, first out: the same cache lines again
     }
-    free_.push_back(&buffer);  // last in, first out: the same cache lines again
+    // Also of an abandoned one: the waiter then looks again and again until its request has ended.
     if (waiting_.waiting() > 0) waiting_.notify_one();
   }
 

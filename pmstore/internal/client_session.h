@@ -21,6 +21,7 @@
 #include "pmstore/client.h"
 #include "pmstore/internal/buffer_pool.h"
 #include "pmstore/internal/redo_ring.h"
+#include "pmstore/lock_list_layout.h"
 #include "pmstore/lock_word.h"
 #include "pmstore/protocol.h"
 
@@ -28,34 +29,13 @@ namespace pmstore::internal {
 
 class ClientSession;
 
-// Waits for a Completion without counting a round trip: for what nobody's latency depends on.
-struct CompletionAwaiter {
-  fabric::Completion& completion;
-  bool await_ready() const { return completion.done(); }
-  void await_suspend(std::coroutine_handle<> waiter) { completion.set_waiter(waiter); }
-  void await_resume() const {}
-};
-
 // Posts a buffer's batch with one doorbell and waits for it: one round trip, one completion. The
 // coroutine that waits may be destroyed meanwhile.
-struct BufferAwaiter {
-  fabric::Connection& connection;
-  OpBuffer& buffer;
-  Status posted;
-  BufferAwaiter(fabric::Connection& c, OpBuffer& b)
-      : connection(c), buffer(b), posted(c.post(b.batch, &b.completion)) {
-    if (posted) buffer.unsignaled = false;  // its completion says it of all before it
-  }
-  BufferAwaiter(const BufferAwaiter&) = delete;
-  BufferAwaiter& operator=(const BufferAwaiter&) = delete;
-  ~BufferAwaiter() { buffer.completion.set_waiter({}); }
-  bool await_ready() const { return !posted || buffer.completion.done(); }
-  void await_suspend(std::coroutine_handle<> waiter) { buffer.completion.set_waiter(waiter); }
-  Status await_resume() {
-    if (!posted) return std::move(posted);
-    ++connection.mutable_counters().round_trips;
-    if (!buffer.completion.ok()) return connection.why_broken();
-    return {};
+class BufferAwaiter : public fabric::Connection::ExecuteAwaiter {
+ public:
+  BufferAwaiter(fabric::Connection& connection, OpBuffer& buffer)
+      : ExecuteAwaiter(connection, buffer.batch, buffer.completion) {
+    if (posted()) buffer.unsignaled = false;  // its completion says it of all before it
   }
 };
 
@@ -139,6 +119,10 @@ class ClientSession {
   fabric::RemoteAddress record_at(SlotOffset slot) const { return hello_.records.at(raw(slot)); }
   fabric::RemoteAddress word_at(SlotOffset slot) const {
     return hello_.words.at(lock_word_offset(raw(slot)));
+  }
+  // Lock discipline rnic: the list of what the commit that holds `buffer` locks.
+  fabric::RemoteAddress lock_list_of(const OpBuffer& buffer) const {
+    return hello_.lock_lists.at(buffer.number * kLockListBytes);
   }
   uint64_t bucket_count() const { return hello_.buckets.bytes / sizeof(Bucket); }
   fabric::RemoteAddress bucket_at(uint64_t bucket) const {

@@ -52,7 +52,9 @@ struct Client::State {
   // A session has only so many numbers for transactions.
   bool has_sequence() const { return next_sequence < end_sequence; }
   // The usable session; reconnects when there is none, once for all who ask at the same time.
+  // The coroutine may be destroyed at any moment.
   Task<Result<internal::SessionRef>> connected();
+  class Reconnecting;
   Task<Status> connect_once();
   // Waits for the commits of a session that has used up its numbers, which its end would leave in
   // doubt; not longer than they may take.

@@ -3,7 +3,8 @@
 //
 // Invariants: entries_ holds, in ring order, every append that has begun and that no truncation has
 // covered. An entry is kDone only when its commit phase is acknowledged; so the oldest entries that
-// are all kDone or kVoid may go. Threads: one. Borrows device, connection and RPC, which outlive
+// are all kDone or kVoid may go. What earlier sessions have left in front of them is resolved, and
+// may go at any time. Threads: one. Borrows device, connection and RPC, which outlive
 // it.
 #pragma once
 
@@ -56,7 +57,8 @@ class RedoRing {
     const log::RingPosition& at = appender_->position();
     return at.free_bytes() < at.data_bytes / 2;
   }
-  // Everything below may be truncated; equal to the ring's start when nothing may.
+  // Everything below may be truncated, what earlier sessions have left among it; equal to the
+  // ring's start when nothing may.
   uint64_t done_through_lsn() const;
   // The server has truncated. InvalidArgument when that is absurd.
   Status truncated(uint64_t start_lsn);
@@ -103,6 +105,7 @@ class RedoRing {
   std::unique_ptr<log::RemoteAppender> appender_;
   uint64_t max_payload_bytes_ = 0;
   uint64_t logged_tail_lsn_ = 0;
+  uint64_t begin_lsn_ = 0;      // of this session
   std::vector<Entry> entries_;  // a ring buffer of tickets [oldest_, next_)
   Ticket oldest_ = 0;
   Ticket next_ = 0;

@@ -22,10 +22,13 @@ class RnicWords final : public WordChanger {
                                                                const fabric::MemoryRegion& words);
   base::Task<Result<bool>> compare_swap(SlotOffset slot, LockWord expected,
                                         LockWord desired) override;
+  base::Task<void> pause() override;
 
  private:
   static constexpr size_t kInFlight = 64;
   RnicWords(fabric::Device& device, const fabric::MemoryRegion& words);
+  class Connecting;
+  class Place;
   base::Task<Status> connect();
 
   fabric::Device& device_;

@@ -7,6 +7,8 @@
 // for others.
 #pragma once
 
+#include <algorithm>
+#include <bitset>
 #include <cstdint>
 #include <list>
 #include <map>
@@ -21,6 +23,7 @@
 #include "log/log_service.h"
 #include "log/log_store.h"
 #include "persist/remote_writer.h"
+#include "pmstore/internal/lock_lists.h"
 #include "pmstore/internal/rnic_words.h"
 #include "pmstore/internal/store.h"
 #include "pmstore/server.h"
@@ -28,6 +31,30 @@
 namespace pmstore::internal {
 
 struct Endpoint;
+
+// The transaction numbers that one session has used; each is executed once. A session's numbers
+// come nearly in order: one that is more than kWindow below the highest counts as used.
+class ExecutedNumbers {
+ public:
+  static constexpr uint64_t kWindow = 4096;
+  // False: it was used before.
+  bool use(uint64_t number) {
+    if (number > highest_) {
+      const uint64_t steps = std::min(number - highest_, kWindow);
+      for (uint64_t i = 1; i <= steps; ++i) seen_.reset((highest_ + i) % kWindow);
+      if (number - highest_ > kWindow) seen_.reset();
+      highest_ = number;
+    } else if (highest_ - number >= kWindow || seen_.test(number % kWindow)) {
+      return false;
+    }
+    seen_.set(number % kWindow);
+    return true;
+  }
+
+ private:
+  uint64_t highest_ = 0;
+  std::bitset<kWindow> seen_;
+};
 
 struct Session {
   uint64_t client = 0;
@@ -38,9 +65,22 @@ struct Session {
   unsigned silent_ticks = 0;
   unsigned active = 0;  // handlers that are suspended
   bool goodbye = false;
+  bool connected = false;  // the handshake is over
+  bool new_owner = false;  // the ring was another client's before
+  ExecutedNumbers executed;
   Endpoint* endpoint = nullptr;
+  // Discipline rnic only. The regions go when the session is fenced, the lists when it is resolved.
+  std::unique_ptr<LockLists> lock_lists;
+  std::unique_ptr<fabric::MemoryRegion> lock_lists_region;
   std::unique_ptr<fabric::MemoryRegion> ring_region;
   std::unique_ptr<fabric::RpcPeer> peer;  // empty once fenced
+
+  // Nothing of the client can land from here on.
+  void disconnect() {
+    peer.reset();  // destroys the queue pair
+    ring_region.reset();
+    lock_lists_region.reset();
+  }
 
   uint16_t owner() const { return static_cast<uint16_t>(ring + 1); }
 };
@@ -49,6 +89,7 @@ struct RingPlace {
   std::shared_ptr<Session> session;
   bool resolving = false;
   uint64_t departed_ns = 0;
+  uint64_t greeted_ns = 0;  // when the last session began
 };
 
 struct Endpoint {
@@ -63,6 +104,7 @@ struct Endpoint {
   std::unique_ptr<fabric::Listener> listener;
   size_t log_endpoint = 0;  // its number at the log service
   bool cpu_moves_data = true;
+  bool native_flush = false;
 };
 
 struct ServerTotals {

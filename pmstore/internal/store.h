@@ -40,6 +40,8 @@ class WordChanger {
   // True when the word was `expected` and is `desired` now.
   virtual base::Task<Result<bool>> compare_swap(SlotOffset slot, LockWord expected,
                                                 LockWord desired) = 0;
+  // Lets everything else of the executor run.
+  virtual base::Task<void> pause() = 0;
 };
 
 // A decoded kCommit request; the spans lie in the message.
@@ -113,11 +115,14 @@ class Store {
   // Undoes a reservation of `owner`; InvalidArgument when it has none there.
   base::Task<Status> release(WordChanger& changer, uint16_t owner, SlotOffset slot);
   // Puts the writes of one redo record in place where they are newer, changes the index, unlocks
-  // what `owner` holds. Repeating it changes nothing. Visible on return; durable by the redo
-  // record.
+  // what `owner` holds. Visible on return; durable by the redo record. Repeating it finishes what
+  // an earlier call has begun and could not unlock, and else changes nothing.
   base::Task<Status> apply(WordChanger& changer, uint16_t owner, std::span<const std::byte> redo);
   // A client is gone and can reach nothing any more: applies what its ring holds, undoes the rest.
-  base::Task<Status> resolve(WordChanger& changer, uint16_t owner, log::Ring& ring);
+  // `announced`: where the client may have locked words for what it has not logged; anything else
+  // in it does no harm. The cost follows these and the ring, not the size of the store.
+  base::Task<Status> resolve(WordChanger& changer, uint16_t owner, log::Ring& ring,
+                             std::span<const SlotOffset> announced);
   // Makes durable in place what the entries below `through_lsn` say, then truncates there.
   Status truncate_through(log::Ring& ring, uint64_t through_lsn);
 
@@ -150,6 +155,13 @@ class Store {
     bool indexed;
     TableId table;
     std::string key;
+    uint64_t number = 0;  // no other one had it
+  };
+  // A tombstone that apply() has put in place, and whose index entry it has taken out. The slot is
+  // still locked by `owner`; unlocked, it shows `version`.
+  struct Tombstone {
+    uint16_t owner;
+    uint64_t version;
   };
 
   Store(persist::Pool& pool, Catalog catalog, SlabArena arena, LockTable words, Index index);
@@ -176,6 +188,12 @@ class Store {
   // Takes it out of the index and the list; false when there was none.
   bool forget_reservation(SlotOffset slot);
   Status flush_entries(log::Ring& ring, uint64_t through_lsn);
+  // store_rnic.cc
+  bool begun_tombstone(SlotOffset slot, uint16_t owner, uint64_t version) const;
+  void free_tombstone(SlotOffset slot);
+  base::Task<Status> release_all(WordChanger& changer, uint16_t owner);
+  base::Task<Status> free_locks(WordChanger& changer, uint16_t owner,
+                                std::span<const SlotOffset> announced);
   // store_rings.cc; the youngest session's.
   uint32_t last_incarnation() const;
 
@@ -192,6 +210,10 @@ class Store {
   std::span<std::byte>
       redo_room_;  // one entry: header, largest payload, padding; aligned to a line
   std::unordered_map<uint64_t, Reservation> pending_;  // by slot
+  uint64_t last_reservation_ = 0;
+  std::unordered_map<uint64_t, Tombstone> tombstones_;  // by slot; not yet unlocked and freed
+  std::vector<std::byte> entry_;           // a copy of one redo record that its client may change
+  mutable std::vector<std::byte> record_;  // a copy of one record that is checked
   bool failed_ = false;
   uint64_t transactions_ = 0;
 };

@@ -267,6 +267,116 @@ TEST_F(CachesSurviveTest, DeviceWriteSurvivesWhereverItLands) {
   }
 }
 
+// Between a non-temporal store and its fence other stores may come; only the fence counts.
+TEST_F(CachesSurviveTest, NonTemporalStoreSettlesAtTheFenceAndNotBefore) {
+  const std::string a(64, 'A'), none(64, '\0');
+  const auto stream = [&] { caches_.write_part(caches_.at(0), a.data(), a.size(), 256); };
+  CrashRecorder alone(caches_);
+  stream();
+  packet(alone);
+  store_in_caches(64, "B");
+  packet(alone);
+  const auto found = survivors(alone.take(), 0, 65);
+  EXPECT_TRUE(found.contains(none + "B")) << "the later store may be there first";
+  EXPECT_TRUE(found.contains(a + "B"));
+  EXPECT_FALSE(found.contains(a + '\0')) << "the ordinary one is in the caches";
+  for (const bool drains : {false, true}) {
+    std::memset(region_.data(), 0, 65);
+    CrashRecorder fenced(caches_);
+    stream();
+    drains ? static_cast<void>(caches_.drain()) : caches_.end_parts();
+    const Trace trace = fenced.take();
+    EXPECT_EQ(survivors(trace, 0, 64), (std::set<std::string>{a}));
+    EXPECT_EQ(trace.barriers(), (std::vector<size_t>{0, 1}));
+  }
+}
+
+TEST_F(CachesSurviveTest, OrdinaryStoreTakesTheLinesNonTemporalOnesAlong) {
+  CrashRecorder recorder(caches_);
+  const std::string a(64, 'A');
+  caches_.write_part(caches_.at(0), a.data(), a.size(), 256);
+  store_in_caches(0, "B");
+  packet(recorder);
+  EXPECT_EQ(survivors(recorder.take(), 0, 64), (std::set<std::string>{"B" + std::string(63, 'A')}));
+}
+
+TEST_F(CachesSurviveTest, TheSwitchToAnotherProcessIsAFence) {
+  CrashRecorder recorder(caches_);
+  const std::string a(64, 'A');
+  caches_.write_part(caches_.at(0), a.data(), a.size(), 256);
+  recorder.process_dies();
+  EXPECT_EQ(survivors(recorder.take(), 0, 64), (std::set<std::string>{a}));
+}
+
+// ---- no persistence domain: a file's pages ----
+
+class PageCacheTest : public testing::Test {
+ protected:
+  static constexpr size_t kPage = 4096;
+  void store(uint64_t at, const std::string& text) {
+    memory_.store(memory_.at(at), text.data(), text.size());
+  }
+  // What the first bytes of the first two pages may be.
+  static std::set<std::string> survivors(const Trace& trace) {
+    CrashStates states(trace);
+    states.step_to(trace.events.size());
+    std::set<std::string> found;
+    Random random(1);
+    states.visit(1000, random, [&](CrashImage& image) {
+      std::string bytes;
+      for (const size_t at : {size_t{0}, size_t{64}, kPage}) {
+        const auto byte = static_cast<char>(image.bytes()[at]);
+        bytes += byte == 0 ? '-' : byte;
+      }
+      found.insert(bytes);
+      return true;
+    });
+    return found;
+  }
+
+  PageBytes region_{2 * kPage};
+  persist::Memory memory_{region_.bytes(), {.domain = persist::Domain::kNone}};
+};
+
+TEST_F(PageCacheTest, FlushesDoNothingUntilTheDrainSynchronizesTheirPages) {
+  CrashRecorder recorder(memory_);
+  store(0, "A");
+  memory_.flush(memory_.at(0), 1);
+  const Trace trace = recorder.trace();
+  EXPECT_EQ(survivors(trace), (std::set<std::string>{"---", "A--"}));
+  ASSERT_TRUE(memory_.drain());
+  const Trace drained = recorder.take();
+  EXPECT_EQ(survivors(drained), (std::set<std::string>{"A--"}));
+  EXPECT_EQ(drained.barriers(), (std::vector<size_t>{3})) << "store, flush, drain, msync";
+  EXPECT_EQ(survivors(drained.without(3)).size(), 2u);
+}
+
+TEST_F(PageCacheTest, AnMsyncCoversItsPagesAndNoOthers) {
+  CrashRecorder recorder(memory_);
+  store(0, "A");
+  store(kPage, "C");
+  memory_.flush(memory_.at(0), 1);
+  store(64, "B");  // behind the flush, in front of the msync
+  ASSERT_TRUE(memory_.drain());
+  EXPECT_EQ(survivors(recorder.take()), (std::set<std::string>{"AB-", "ABC"}));
+}
+
+// The next process does not know what the dead one had noted.
+TEST_F(PageCacheTest, WhatADeadProcessHasNotSynchronizedStaysInDoubt) {
+  CrashRecorder recorder(memory_);
+  store(0, "A");
+  memory_.flush(memory_.at(0), 1);
+  recorder.process_dies();
+  persist::Memory next(region_.bytes(), {.domain = persist::Domain::kNone});
+  next.set_observer(&recorder);
+  ASSERT_TRUE(next.drain());
+  EXPECT_EQ(survivors(recorder.trace()).size(), 2u);
+  next.flush(next.at(0), 1);
+  ASSERT_TRUE(next.drain());
+  EXPECT_EQ(survivors(recorder.trace()), (std::set<std::string>{"A--"}));
+  next.set_observer(nullptr);
+}
+
 // ---- one image after the other ----
 
 TEST_F(CrashImageTest, CachesOutliveTheProcess) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/crash/explorer.h"
+#include "tests/crash/share.h"
 
 namespace pmstore::crash {
 namespace {
@@ -94,6 +95,7 @@ int run(int argc, char** argv) {
   uint64_t first_life = 0;
   uint64_t lives = UINT64_MAX;
   bool list = false;
+  tests::Share share;
   app.add_option("--states", states, "go on, round after round, to so many distinct states")
       ->capture_default_str();
   app.add_option("--scenario", names, "only this one; may be given several times");
@@ -103,6 +105,7 @@ int run(int argc, char** argv) {
   app.add_option("--lives", lives, "end after so many rounds: one life of each scenario");
   app.add_option("--per-event", options.per_point, "combinations of stores at each event, at most")
       ->capture_default_str();
+  tests::add_share(app, share, "scenarios that are chosen");
   app.add_option("--replay", id, "make one state once more and tell how it goes");
   app.add_flag("--list", list, "only list the scenarios");
   CLI11_PARSE(app, argc, argv);
@@ -126,6 +129,8 @@ int run(int argc, char** argv) {
   if (names.empty()) {
     for (const Scenario& scenario : scenarios()) chosen.push_back(&scenario);
   }
+  size_t index = 0;
+  std::erase_if(chosen, [&](const Scenario*) { return !share.has(index++); });
   return explore(chosen, options, first_life, lives, states);
 }
 

@@ -110,7 +110,7 @@ void LogLife::draw_interrupted(Script& script, const std::string& name) {
 }
 
 void LogLife::draw(Script& script, LogVersion version) {
-  version == LogVersion::kOne ? script.find_version_one({"a", "b"}) : script.format();
+  version == LogVersion::kOne ? script.find_version_one({"a"}) : script.format();
   script.restart();
   for (uint64_t steps = 12 + random_.below(16); steps > 0; --steps) draw_one(script);
 }

@@ -3,6 +3,7 @@
 //
 //   log        the server appends, producers' entries are in the caches until they are settled; ADR
 //   log-eadr   the same under eADR
+//   log-none   the same in a file, outside of any persistence domain
 //   log-dma    producers' entries are one-sided writes into memory (DDIO off), acknowledged; ADR
 //   log-ddio   the same, into the last-level cache, under eADR
 //   log-version1  as `log`, in an area that version 1 has made, whose logs have no identity

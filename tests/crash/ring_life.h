@@ -3,6 +3,7 @@
 //
 //   ring        all of it by the owner's CPU, under ADR
 //   ring-eadr   the same under eADR
+//   ring-none   the same in a file, outside of any persistence domain
 //   ring-dma    entries come from a client's one-sided writes: in the RNIC's buffer first, landing
 //               in memory (DDIO off, ADR) some time before the READ behind them is answered
 //   ring-ddio   the same, landing in the last-level cache, under eADR

@@ -7,15 +7,15 @@
 #include <vector>
 
 #include "base/check.h"
-#include "tests/crash/store_rnic_steps.h"
+#include "tests/crash/served_store_steps.h"
 
 namespace pmstore::crash {
 namespace {
 
-class CommitRnicLife final : public StoreRnicSteps {
+class CommitRnicLife final : public ServedStoreSteps {
  public:
   CommitRnicLife(const std::string& scenario, uint64_t seed)
-      : StoreRnicSteps(scenario, seed, {}), shift_(seed == 0 ? 0 : random().below(60)) {
+      : ServedStoreSteps(scenario, seed, {}), shift_(seed == 0 ? 0 : random().below(60)) {
     script();
     end();
   }
@@ -53,10 +53,10 @@ void CommitRnicLife::script() {
   commit(0, {write("g", bytes(300)), erase("f")});
 }
 
-class VanishRnicLife final : public StoreRnicSteps {
+class VanishRnicLife final : public ServedStoreSteps {
  public:
   VanishRnicLife(const std::string& scenario, uint64_t seed)
-      : StoreRnicSteps(scenario, seed, {.chunks = 8}) {
+      : ServedStoreSteps(scenario, seed, {.chunks = 8}) {
     const size_t shift = seed == 0 ? 0 : random().below(60);
     script(shift);
     end();
@@ -90,15 +90,34 @@ void VanishRnicLife::script(size_t shift) {
   });
 }
 
+// Each commit on a connection that the server ends, since the client is there again.
+class ReturnRnicLife final : public ServedStoreSteps {
+ public:
+  ReturnRnicLife(const std::string& scenario, uint64_t seed)
+      : ServedStoreSteps(scenario, seed, {.chunks = 8}) {
+    const uint64_t shift = seed == 0 ? 0 : random().below(300);
+    commit(0, {write("a", 140), write("b", 210), write("d", 900)});
+    for (uint64_t ns = shift; ns < 9'000; ns += 300) {
+      come_back_amid({0, {write("a", 140), write("b", 200)}}, ns);
+      come_back_amid({0, {write("d", 900), write("e", 1500)}}, ns);
+      commit(1, {erase("e"), write("a", 140)});
+    }
+    end();
+  }
+  uint64_t samples() const override { return 2; }
+  uint64_t most_exhaustive() const override { return 8; }
+  uint64_t death_every() const override { return 512; }
+};
+
 // ---- what waits ----
 
 // A client whose send queue is small, and whose memory is slow in lives of even seeds, so that what
 // must wait does wait. The times are those of seed 0.
-class QueueRnicLife final : public StoreRnicSteps {
+class QueueRnicLife final : public ServedStoreSteps {
  public:
   enum class Full : uint8_t { kSendQueue, kRing };
   QueueRnicLife(const std::string& scenario, uint64_t seed, Full full)
-      : StoreRnicSteps(scenario, seed, {.send_queue = kSendQueue}),
+      : ServedStoreSteps(scenario, seed, {.send_queue = kSendQueue}),
         shift_(seed == 0 ? 0 : random().below(60)) {
     commit(0, {write("a", bytes(140)), write("b", bytes(800)), write("d", bytes(2900)),
                write("e", bytes(2900))});
@@ -158,9 +177,10 @@ void QueueRnicLife::full_send_queue() {
 
 // ---- who sees what, while nobody dies ----
 
-class RacesRnicLife final : public StoreRnicSteps {
+class RacesLife final : public ServedStoreSteps {
  public:
-  RacesRnicLife(const std::string& scenario, uint64_t seed) : StoreRnicSteps(scenario, seed, {}) {
+  RacesLife(const std::string& scenario, uint64_t seed, LockDiscipline discipline)
+      : ServedStoreSteps(scenario, seed, {.discipline = discipline}) {
     distance_ns_ = seed == 0 ? 150 : 100 + random().below(150);
     set("x", "0");
     set("y", "0");
@@ -210,7 +230,7 @@ class RacesRnicLife final : public StoreRnicSteps {
   uint64_t distance_ns_ = 0;
 };
 
-base::Task<void> RacesRnicLife::take_part(Part& part) {
+base::Task<void> RacesLife::take_part(Part& part) {
   const uint64_t go_ns = machine().executor().now_ns() + kReadingNs + part.wait_ns;
   Transaction transaction = client(part.client).begin();
   for (const std::string& key : part.reads) {
@@ -225,7 +245,7 @@ base::Task<void> RacesRnicLife::take_part(Part& part) {
   part.over = co_await transaction.commit();
 }
 
-void RacesRnicLife::race(std::vector<Part>& parts) {
+void RacesLife::race(std::vector<Part>& parts) {
   for (Part& part : parts) machine().executor().spawn(take_part(part));
   machine().pass(3 * kReadingNs);
   for (const Part& part : parts) {
@@ -235,14 +255,14 @@ void RacesRnicLife::race(std::vector<Part>& parts) {
   }
 }
 
-void RacesRnicLife::set(const std::string& key, const std::optional<std::string>& value) {
+void RacesLife::set(const std::string& key, const std::optional<std::string>& value) {
   if (!value && !read(0, key)) return;
   const Status done = machine().run(value ? client(0).put(history().table, key, *value)
                                           : client(0).erase(history().table, key));
   PMSTORE_CHECK(done.has_value(), done ? "" : done.error().message.c_str());
 }
 
-void RacesRnicLife::write_skew(uint64_t ns) {
+void RacesLife::write_skew(uint64_t ns) {
   const auto one_more = [this](const char* key) {
     return [this, key](Transaction& transaction, const Found& found) {
       transaction.put(history().table, key, std::to_string(std::stoi(*found[0]) + 1));
@@ -258,7 +278,7 @@ void RacesRnicLife::write_skew(uint64_t ns) {
   PMSTORE_CHECK(value_of("x") == (parts[1].committed() ? "1" : "0"), "as its writer was told");
 }
 
-void RacesRnicLife::three_increments(uint64_t ns, uint64_t more_ns) {
+void RacesLife::three_increments(uint64_t ns, uint64_t more_ns) {
   const auto increment = [this](Transaction& transaction, const Found& found) {
     transaction.put(history().table, "x", std::to_string(std::stoi(*found[0]) + 1));
   };
@@ -272,7 +292,7 @@ void RacesRnicLife::three_increments(uint64_t ns, uint64_t more_ns) {
   PMSTORE_CHECK(value_of("x") == std::to_string(committed), "as its writers were told");
 }
 
-void RacesRnicLife::two_absences(uint64_t ns) {
+void RacesLife::two_absences(uint64_t ns) {
   const auto insert = [this](const char* key) {
     return [this, key](Transaction& transaction, const Found& found) {
       PMSTORE_CHECK(!found[0], "both were erased");
@@ -290,7 +310,7 @@ void RacesRnicLife::two_absences(uint64_t ns) {
 }
 
 // One that only reads, in the middle of another's commit.
-void RacesRnicLife::a_reader(uint64_t ns) {
+void RacesLife::a_reader(uint64_t ns) {
   const auto both = [this](Transaction& transaction, const Found& found) {
     const std::string next = std::to_string(std::stoi(*found[0]) + 1);
     transaction.put(history().table, "x", next);
@@ -303,7 +323,7 @@ void RacesRnicLife::a_reader(uint64_t ns) {
   std::optional<std::string> y;
   std::optional<Status> over;
   machine().executor().spawn(
-      [](RacesRnicLife& life, auto& seen_x, auto& seen_y, auto& how) -> base::Task<void> {
+      [](RacesLife& life, auto& seen_x, auto& seen_y, auto& how) -> base::Task<void> {
         co_await life.machine().executor().sleep_for(kReadingNs);
         Transaction transaction = life.client(1).begin();
         auto got = co_await transaction.get(life.history().table, "x");
@@ -318,7 +338,7 @@ void RacesRnicLife::a_reader(uint64_t ns) {
 }
 
 // Of more than one packet.
-void RacesRnicLife::a_large_record(uint64_t ns) {
+void RacesLife::a_large_record(uint64_t ns) {
   const auto another = [this](Transaction& transaction, const Found& found) {
     transaction.put(history().table, "z", std::string(6000, found[0]->front() == 'o' ? 'n' : 'o'));
   };
@@ -326,7 +346,7 @@ void RacesRnicLife::a_large_record(uint64_t ns) {
   std::vector<Part> parts = {{0, {"z"}, another}};
   bool seen = false;
   machine().executor().spawn(
-      [](RacesRnicLife& life, uint64_t after_ns, bool& over) -> base::Task<void> {
+      [](RacesLife& life, uint64_t after_ns, bool& over) -> base::Task<void> {
         co_await life.machine().executor().sleep_for(kReadingNs + 2000 + after_ns);
         const auto got = co_await life.client(1).get(life.history().table, "z");
         PMSTORE_CHECK(!got || got->find_first_not_of(got->front()) == std::string::npos,
@@ -338,7 +358,7 @@ void RacesRnicLife::a_large_record(uint64_t ns) {
 }
 
 // What it reads and what it meets when it inserts were never true at one moment.
-void RacesRnicLife::a_contradiction() {
+void RacesLife::a_contradiction() {
   set("x", "0");
   set("m", std::nullopt);
   const auto first = [this](Transaction& transaction, const Found&) {
@@ -348,7 +368,8 @@ void RacesRnicLife::a_contradiction() {
   const auto second = [this](Transaction& transaction, const Found&) {
     transaction.insert(history().table, "m", "newer");
   };
-  std::vector<Part> parts = {{1, {}, first}, {0, {"x"}, second, kReadingNs}};
+  // Behind the whole commit of the first one: in the middle of it m is only reserved.
+  std::vector<Part> parts = {{1, {}, first}, {0, {"x"}, second, 3 * kReadingNs}};
   race(parts);
   PMSTORE_CHECK(parts[0].committed() && !parts[1].committed(), "m is there, and x has changed");
 }
@@ -367,8 +388,12 @@ std::unique_ptr<Life> room_rnic_life(const std::string& scenario, uint64_t seed)
 std::unique_ptr<Life> vanish_rnic_life(const std::string& scenario, uint64_t seed) {
   return std::make_unique<VanishRnicLife>(scenario, seed);
 }
-std::unique_ptr<Life> races_rnic_life(const std::string& scenario, uint64_t seed) {
-  return std::make_unique<RacesRnicLife>(scenario, seed);
+std::unique_ptr<Life> return_rnic_life(const std::string& scenario, uint64_t seed) {
+  return std::make_unique<ReturnRnicLife>(scenario, seed);
+}
+std::unique_ptr<Life> races_life(const std::string& scenario, uint64_t seed,
+                                 LockDiscipline discipline) {
+  return std::make_unique<RacesLife>(scenario, seed, discipline);
 }
 
 }  // namespace pmstore::crash

@@ -8,7 +8,9 @@
 //   room-rnic    an append waits for the room of a truncation, and that for a busy server
 //   vanish-rnic  a client vanishes before each of the work requests of each kind of commit; the
 //                other one finds all of the transaction or nothing, and goes on
-//   races-rnic   nobody dies: two clients' transactions at every distance in time, and what would
+//   return-rnic  a client is there again by a second connection, at every moment of its commits
+//   races-rnic, races-server  nobody dies, under lock discipline rnic or cpu: two clients'
+//   transactions at every distance in time, and what would
 //                not be serializable does not happen. No power cuts: its trace is empty
 // Seeds other than 0 draw sizes and distances.
 #pragma once
@@ -17,6 +19,7 @@
 #include <memory>
 #include <string>
 
+#include "pmstore/types.h"
 #include "tests/crash/life.h"
 
 namespace pmstore::crash {
@@ -25,6 +28,8 @@ std::unique_ptr<Life> commit_rnic_life(const std::string& scenario, uint64_t see
 std::unique_ptr<Life> queue_rnic_life(const std::string& scenario, uint64_t seed);
 std::unique_ptr<Life> room_rnic_life(const std::string& scenario, uint64_t seed);
 std::unique_ptr<Life> vanish_rnic_life(const std::string& scenario, uint64_t seed);
-std::unique_ptr<Life> races_rnic_life(const std::string& scenario, uint64_t seed);
+std::unique_ptr<Life> return_rnic_life(const std::string& scenario, uint64_t seed);
+std::unique_ptr<Life> races_life(const std::string& scenario, uint64_t seed,
+                                 LockDiscipline discipline);
 
 }  // namespace pmstore::crash

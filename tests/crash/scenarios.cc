@@ -1,5 +1,6 @@
 #include "tests/crash/life.h"
 #include "tests/crash/log_life.h"
+#include "tests/crash/log_server_life.h"
 #include "tests/crash/pool_life.h"
 #include "tests/crash/replica_decisions_life.h"
 #include "tests/crash/replica_identity_life.h"
@@ -10,6 +11,7 @@
 #include "tests/crash/rnic_commit_life.h"
 #include "tests/crash/store_life.h"
 #include "tests/crash/store_rnic_life.h"
+#include "tests/crash/store_server_life.h"
 
 namespace pmstore::crash {
 namespace {
@@ -38,10 +40,9 @@ std::unique_ptr<Life> replica_identity(uint64_t seed) {
   return replica_identity_life("replica-identity", seed);
 }
 
-}  // namespace
-
-namespace {
-
+auto ring(std::string name, Domain domain, RingWriter writer) {
+  return [=](uint64_t seed) { return ring_life(name, seed, domain, writer); };
+}
 auto ring_rnic(std::string name, const RnicRing& what) {
   return [=](uint64_t seed) { return ring_rnic_life(name, seed, what); };
 }
@@ -49,26 +50,22 @@ auto log_area(std::string name, Domain domain, log::LogWriter writer) {
   return
       [=](uint64_t seed) { return log_life(name, seed, domain, writer, log::LogVersion::kNone); };
 }
-auto store_rnic(std::string name, const RnicStore& what) {
+auto store(std::string name, Domain domain, StoreSize size = StoreSize::kSmall) {
+  return [=](uint64_t seed) { return store_life(name, seed, domain, size); };
+}
+auto store_rnic(std::string name, const ServedStore& what) {
   return [=](uint64_t seed) { return store_rnic_life(name, seed, what); };
 }
 
-}  // namespace
-
-const std::vector<Scenario>& scenarios() {
-  static const auto ring = [](std::string name, Domain domain, RingWriter writer) {
-    return [=](uint64_t seed) { return ring_life(name, seed, domain, writer); };
-  };
-  static const auto store = [](std::string name, Domain domain,
-                               StoreSize size = StoreSize::kSmall) {
-    return [=](uint64_t seed) { return store_life(name, seed, domain, size); };
-  };
-  static const std::vector<Scenario> all = {
+std::vector<Scenario> ring_scenarios() {
+  return {
       {"pool", "extents of a pool in a plain region, ADR",
        [](uint64_t seed) { return pool_life("pool", seed, Domain::kMemoryController); }},
       {"ring", "redo ring, appended by the owner's CPU, ADR",
        ring("ring", Domain::kMemoryController, RingWriter::kCpu)},
       {"ring-eadr", "the same, eADR", ring("ring-eadr", Domain::kCpuCache, RingWriter::kCpu)},
+      {"ring-none", "the same in a file: only what msync covers is durable",
+       ring("ring-none", Domain::kNone, RingWriter::kCpu)},
       {"ring-dma", "redo ring, appended by one-sided writes, ADR, DDIO off",
        ring("ring-dma", Domain::kMemoryController, RingWriter::kDevice)},
       {"ring-ddio", "redo ring, appended by one-sided writes, eADR, DDIO on",
@@ -80,14 +77,26 @@ const std::vector<Scenario>& scenarios() {
                  {.domain = Domain::kCpuCache, .ddio = true, .two_sided_bytes = 1000})},
       {"ring-rnic-ddio", "the same, ADR, DDIO on: two-sided",
        ring_rnic("ring-rnic-ddio", {.ddio = true, .rule_h7 = false})},
+  };
+}
+
+std::vector<Scenario> log_scenarios() {
+  return {
       {"log", "logs of a log area, producers' entries in the caches, ADR",
        log_area("log", Domain::kMemoryController, log::LogWriter::kCpu)},
       {"log-eadr", "the same, eADR", log_area("log-eadr", Domain::kCpuCache, log::LogWriter::kCpu)},
+      {"log-none", "the same in a file: only what msync covers is durable",
+       log_area("log-none", Domain::kNone, log::LogWriter::kCpu)},
       {"log-dma", "logs, producers' entries by one-sided writes, ADR, DDIO off",
        log_area("log-dma", Domain::kMemoryController, log::LogWriter::kDevice)},
       {"log-ddio", "the same, eADR, DDIO on",
        log_area("log-ddio", Domain::kCpuCache, log::LogWriter::kDevice)},
       {"log-version1", "the same as log, in an area of version 1", log_version_one},
+  };
+}
+
+std::vector<Scenario> replica_scenarios() {
+  return {
       {"replica-decisions", "who decides about the members of a replicated log; no power cuts",
        replica_decisions, true, false},
       {"replica-identity", "replicated logs of one name, one after the other; no power cuts",
@@ -101,11 +110,49 @@ const std::vector<Scenario>& scenarios() {
        replicas("replicas2-rnic", {.servers = 2, .rnic = true}), false},
       {"replicas3-rnic", "the same on three",
        replicas("replicas3-rnic", {.servers = 3, .rnic = true}), false},
+  };
+}
+
+std::vector<Scenario> store_scenarios() {
+  return {
       {"store", "one-server commit, lock discipline cpu, ADR",
        store("store", Domain::kMemoryController)},
       {"store-eadr", "the same, eADR", store("store-eadr", Domain::kCpuCache)},
+      {"store-none", "the same in a file: only what msync covers is durable",
+       store("store-none", Domain::kNone)},
       {"store-large", "records of several chunks, ADR",
        store("store-large", Domain::kMemoryController, StoreSize::kLarge)},
+  };
+}
+
+std::vector<Scenario> server_scenarios() {
+  const auto logs = [](std::string name, const LogServer& what) {
+    return [=](uint64_t seed) { return log_server_life(name, seed, what); };
+  };
+  const auto served = [](std::string name, Domain domain) {
+    return [=](uint64_t seed) { return store_server_life(name, seed, domain); };
+  };
+  return {
+      {"log-server", "two clients of a log service append, with group commit, ADR",
+       logs("log-server", {}), true, false},
+      {"log-server-none", "the same in a file", logs("log-server-none", {.domain = Domain::kNone}),
+       false},
+      {"log-server-rnic", "the same as log-server, on the modelled machine",
+       logs("log-server-rnic", {.modelled = true}), false},
+      {"store-server", "lock discipline cpu, two clients of a server on the modelled machine, ADR",
+       served("store-server", Domain::kMemoryController), true, false},
+      {"store-server-none", "the same in a file", served("store-server-none", Domain::kNone),
+       false},
+      {"vanish-server", "a client of it vanishes at each work request; servers die amid commits",
+       [](uint64_t seed) { return vanish_server_life("vanish-server", seed); }, true, false},
+      {"races-server", "two clients' transactions at every distance; no power cuts",
+       [](uint64_t seed) { return races_life("races-server", seed, LockDiscipline::kCpu); }, true,
+       false},
+  };
+}
+
+std::vector<Scenario> rnic_scenarios() {
+  return {
       {"store-rnic", "one-server commit, lock discipline rnic, on the modelled machine, ADR",
        store_rnic("store-rnic", {}), false},
       {"store-rnic-eadr", "the same, eADR, DDIO on",
@@ -120,9 +167,25 @@ const std::vector<Scenario>& scenarios() {
        [](uint64_t seed) { return room_rnic_life("room-rnic", seed); }, true, false},
       {"vanish-rnic", "a client vanishes before each work request of its commits",
        [](uint64_t seed) { return vanish_rnic_life("vanish-rnic", seed); }, true, false},
+      {"return-rnic", "a client comes back by another connection amid its commits",
+       [](uint64_t seed) { return return_rnic_life("return-rnic", seed); }, true, false},
       {"races-rnic", "two clients' transactions at every distance; no power cuts",
-       [](uint64_t seed) { return races_rnic_life("races-rnic", seed); }, true, false},
+       [](uint64_t seed) { return races_life("races-rnic", seed, LockDiscipline::kRnic); }, true,
+       false},
   };
+}
+
+}  // namespace
+
+const std::vector<Scenario>& scenarios() {
+  static const std::vector<Scenario> all = [] {
+    std::vector<Scenario> some;
+    for (const auto& part : {ring_scenarios(), log_scenarios(), replica_scenarios(),
+                             store_scenarios(), server_scenarios(), rnic_scenarios()}) {
+      some.insert(some.end(), part.begin(), part.end());
+    }
+    return some;
+  }();
   return all;
 }
 

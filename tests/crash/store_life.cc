@@ -73,7 +73,13 @@ class StoreLife final : public Life {
   }
 
   // A start of a store takes about 100 us, of a large one more.
-  uint64_t samples() const override { return size_ == StoreSize::kSmall ? 64 : 16; }
+  // Without a persistence domain more lines are in doubt for longer.
+  uint64_t samples() const override {
+    return size_ == StoreSize::kLarge || domain_ == persist::Domain::kNone ? 16 : 64;
+  }
+  uint64_t most_exhaustive() const override {
+    return domain_ == persist::Domain::kNone ? 256 : UINT64_MAX;
+  }
   uint64_t death_every() const override { return size_ == StoreSize::kSmall ? 16 : 64; }
 
  private:

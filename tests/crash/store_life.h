@@ -4,6 +4,7 @@
 //
 //   store         under ADR
 //   store-eadr    under eADR
+//   store-none    in a file, outside of any persistence domain
 //   store-large   under ADR, with records of several chunks, whose bytes look like headers of slabs
 // Seed 0 is a script; others are drawn.
 #pragma once

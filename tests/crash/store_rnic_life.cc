@@ -6,10 +6,10 @@
 namespace pmstore::crash {
 namespace {
 
-class StoreRnicLife final : public StoreRnicSteps {
+class StoreRnicLife final : public ServedStoreSteps {
  public:
-  StoreRnicLife(const std::string& scenario, uint64_t seed, const RnicStore& what)
-      : StoreRnicSteps(scenario, seed, what) {
+  StoreRnicLife(const std::string& scenario, uint64_t seed, const ServedStore& what)
+      : ServedStoreSteps(scenario, seed, what) {
     seed == 0 ? script() : draw();
     end();
   }
@@ -70,7 +70,7 @@ void StoreRnicLife::draw_one() {
 }  // namespace
 
 std::unique_ptr<Life> store_rnic_life(const std::string& scenario, uint64_t seed,
-                                      const RnicStore& what) {
+                                      const ServedStore& what) {
   return std::make_unique<StoreRnicLife>(scenario, seed, what);
 }
 

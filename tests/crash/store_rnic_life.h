@@ -12,11 +12,11 @@
 #include <memory>
 #include <string>
 
-#include "tests/crash/store_rnic_steps.h"
+#include "tests/crash/served_store_steps.h"
 
 namespace pmstore::crash {
 
 std::unique_ptr<Life> store_rnic_life(const std::string& scenario, uint64_t seed,
-                                      const RnicStore& what);
+                                      const ServedStore& what);
 
 }  // namespace pmstore::crash

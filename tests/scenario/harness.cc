@@ -16,10 +16,13 @@
 #include <cstring>
 #include <future>
 #include <map>
+#include <optional>
 #include <string_view>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/random.h"
+#include "fabric/local/local_device.h"
 
 extern char** environ;
 
@@ -66,6 +69,36 @@ std::string read_line(int fd, int timeout_ms) {
   }
   return {};
 }
+
+// PMSTORE_TEST_LATE, if effects are to be late.
+std::optional<uint64_t> late_seed() {
+  static const std::optional<uint64_t> chosen = []() -> std::optional<uint64_t> {
+    const std::string text = environment("PMSTORE_TEST_LATE", "");
+    if (text.empty()) return std::nullopt;
+    if (scheme() != fabric::Scheme::kLocal) {
+      std::fprintf(stderr, "PMSTORE_TEST_LATE: effects are late on local and model only\n");
+      std::exit(2);
+    }
+    return std::strtoull(text.c_str(), nullptr, 10);
+  }();
+  return chosen;
+}
+
+// Opens devices of the local provider whose effects are late, each by a number of its own.
+class LateOpener final : public fabric::DeviceOpener {
+ public:
+  explicit LateOpener(uint64_t seed) : seed_(seed) {}
+  Result<std::unique_ptr<fabric::Device>> open(fabric::Scheme scheme,
+                                               base::Executor& executor) override {
+    if (scheme != fabric::Scheme::kLocal) return fabric::open_device(scheme, executor);
+    return fabric::open_local_device(executor,
+                                     {.late_effects_seed = base::mix64(seed_) + ++devices_});
+  }
+
+ private:
+  const uint64_t seed_;
+  std::atomic<uint64_t> devices_{0};
+};
 
 int run_peer(const std::vector<std::string>& args) {
   if (args.size() < 2) return 2;
@@ -122,21 +155,26 @@ bool modelled() {
 }
 
 bool same_thread() {
+  const char* const otherwise = late_seed() ? "same" : "thread";
   return modelled() || (scheme() == fabric::Scheme::kLocal &&
-                        environment("PMSTORE_TEST_PLACE", "thread") == "same");
+                        environment("PMSTORE_TEST_PLACE", otherwise) == "same");
 }
+
+bool late_effects() { return late_seed().has_value(); }
+
+bool virtual_time() { return modelled() || (late_seed() && same_thread()); }
 
 bool separate_process() { return scheme() != fabric::Scheme::kLocal; }
 
 // No default of the product's: one that is taken instead is seen. Virtual time needs no patience.
 uint64_t short_timeout_ns() {
   const long wanted = std::atol(environment("PMSTORE_TEST_TIMEOUT_MS", "0").c_str());
-  const long milliseconds = wanted > 0 ? wanted : modelled() ? 2000 : 7000;
+  const long milliseconds = wanted > 0 ? wanted : virtual_time() ? 2000 : 7000;
   return static_cast<uint64_t>(milliseconds) * 1'000'000;
 }
 
 uint64_t with_patience(uint64_t exactly_ns) {
-  return modelled() ? exactly_ns : exactly_ns + kPatientTimeoutNs;
+  return virtual_time() ? exactly_ns : exactly_ns + kPatientTimeoutNs;
 }
 
 fabric::Uri listen_uri() {
@@ -156,10 +194,11 @@ fabric::Uri listen_uri() {
 
 namespace {
 model::Cluster* the_cluster = nullptr;
-}
+fabric::DeviceOpener* the_late_opener = nullptr;
+}  // namespace
 
 TestClock::TestClock() {
-  if (modelled()) {
+  if (virtual_time()) {
     clock_ = std::make_unique<base::VirtualClock>();
   } else {
     clock_ = std::make_unique<base::RealClock>();
@@ -167,23 +206,30 @@ TestClock::TestClock() {
 }
 
 TestMachine::TestMachine(base::Executor& executor) {
+  PMSTORE_CHECK(the_cluster == nullptr && the_late_opener == nullptr, "a scenario has one machine");
+  if (late_seed() && !modelled()) {
+    late_ = std::make_unique<LateOpener>(*late_seed());
+    the_late_opener = late_.get();
+  }
   if (!modelled()) return;
-  auto made = model::Cluster::create(executor, *model::named_parameters("optane-cx5"), {});
-  PMSTORE_CHECK(made && the_cluster == nullptr, "a scenario has one machine");
+  auto made = model::Cluster::create(executor, *model::named_parameters("optane-cx5"),
+                                     {.late_effects_seed = late_seed()});
+  PMSTORE_CHECK(made, "the parameters of the modelled machine are valid");
   cluster_ = std::move(*made);
   the_cluster = cluster_.get();
 }
 
 TestMachine::~TestMachine() {
-  if (cluster_ != nullptr) the_cluster = nullptr;
+  the_cluster = nullptr;
+  the_late_opener = nullptr;
 }
 
 fabric::DeviceOpener* TestMachine::test_host() {
-  return the_cluster == nullptr ? nullptr : &the_cluster->host(1);
+  return the_cluster == nullptr ? the_late_opener : &the_cluster->host(1);
 }
 
 fabric::DeviceOpener* TestMachine::target_host() {
-  return the_cluster == nullptr ? nullptr : &the_cluster->host(0);
+  return the_cluster == nullptr ? the_late_opener : &the_cluster->host(0);
 }
 
 // ---- a target in this process ----

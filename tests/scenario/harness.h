@@ -14,6 +14,12 @@
 //                               PMSTORE_TEST_FABRIC=verbs PMSTORE_GUEST_ADDR=10.77.0.1
 //                               build/tests/fabric_scenarios [--gtest_filter=...])
 //
+// PMSTORE_TEST_LATE=SEED has what is posted take effect late (docs/fabric-local.md), as this number
+// says: on model; or on local, whose target then shares the test's executor, in virtual time
+// (PMSTORE_TEST_PLACE=thread: a second thread, in real time, which no number repeats). Each test
+// begins anew with the number, so that a failure is repeated by the same number and a
+// --gtest_filter. tests/scenario/late_campaign tries many.
+//
 // A suite writes its server as a Role, registers it by name, and calls run_scenarios() from main().
 // A second process is this same binary started as `BINARY --peer ROLE URI ARGS...`; it prints its
 // address, and ends when its standard input closes, so nothing is left behind, not even by a killed
@@ -36,7 +42,7 @@
 
 namespace pmstore::scenario {
 
-// The clock of a scenario: real, or virtual on the model.
+// The clock of a scenario: real, or virtual on the model and with late effects on one executor.
 class TestClock final : public base::Clock {
  public:
   TestClock();
@@ -47,20 +53,22 @@ class TestClock final : public base::Clock {
   std::unique_ptr<base::Clock> clock_;
 };
 
-// The modelled machine of a scenario, and nothing elsewhere. A fixture declares it right behind its
-// executor, before whatever has devices; one at a time.
+// The modelled machine of a scenario, or what opens devices with late effects. A fixture declares
+// it right behind its executor, before whatever has devices; one at a time.
 class TestMachine {
  public:
   explicit TestMachine(base::Executor& executor);
   ~TestMachine();
   TestMachine(const TestMachine&) = delete;
   TestMachine& operator=(const TestMachine&) = delete;
-  // Where the test's devices come from, and those of its targets: each nullptr without a model.
+  // Where the test's devices come from, and those of its targets: each nullptr on devices of
+  // this machine.
   static fabric::DeviceOpener* test_host();
   static fabric::DeviceOpener* target_host();
 
  private:
   std::unique_ptr<model::Cluster> cluster_;
+  std::unique_ptr<fabric::DeviceOpener> late_;
 };
 
 // The server of a scenario. Created, used and destroyed on the executor it is given.
@@ -80,6 +88,10 @@ void register_role(const std::string& name, MakeRole make);
 fabric::Scheme scheme();
 // The provider is the model's.
 bool modelled();
+// PMSTORE_TEST_LATE is set.
+bool late_effects();
+// Time is the test's own: what needs no time takes none.
+bool virtual_time();
 // The target shares the test's executor: nothing can run there while the test blocks its thread.
 bool same_thread();
 // The target is a process and can be killed in the middle of an instruction.

@@ -1,12 +1,16 @@
-# pmstore_scenarios(NAME [MODEL] SOURCES ... [DEPS ...] [TIMEOUT seconds]): a scenario binary and
-# its runs. NAME is the run on `local` with the target in a second thread, NAME.same_thread with
-# both on one executor; NAME.model, with MODEL, on the modelled machine; NAME.tcp and NAME.shm have
-# a second process. verbs needs a guest: tests/scenario/harness.h says how.
+# pmstore_scenarios(NAME [MODEL] LATE_SEEDS A-B SOURCES ... [DEPS ...] [TIMEOUT seconds]): a
+# scenario binary and its runs. NAME is the run on `local` with the target in a second thread,
+# NAME.same_thread with both on one executor; NAME.model, with MODEL, on the modelled machine;
+# NAME.late and NAME.model_late on these two with late effects, for each of some seeds; NAME.tcp and
+# NAME.shm have a second process. verbs needs a guest: tests/scenario/harness.h says how.
 function(pmstore_scenarios name)
-  cmake_parse_arguments(ARG "MODEL" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "MODEL" "TIMEOUT;LATE_SEEDS" "SOURCES;DEPS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 1200)
   endif()
+  # tests/mutants links a scenario's objects without these.
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/tests/scenario/harness.cc
+    store_main.cc logs_main.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   pmstore_test(${name} TIMEOUT ${ARG_TIMEOUT} DEPS fabric model ${ARG_DEPS}
     SOURCES ${CMAKE_SOURCE_DIR}/tests/scenario/harness.cc ${ARG_SOURCES})
   pmstore_patience(ARG_TIMEOUT)
@@ -15,10 +19,17 @@ function(pmstore_scenarios name)
     add_test(NAME ${name}.same_thread COMMAND ${name})
     set_tests_properties(${name}.same_thread PROPERTIES TIMEOUT ${ARG_TIMEOUT}
       ENVIRONMENT "PMSTORE_TEST_FABRIC=local;PMSTORE_TEST_PLACE=same")
+    set(campaign ${CMAKE_SOURCE_DIR}/tests/scenario/late_campaign --seconds ${ARG_TIMEOUT})
+    add_test(NAME ${name}.late
+      COMMAND ${campaign} --seeds ${ARG_LATE_SEEDS} $<TARGET_FILE:${name}>)
+    set_tests_properties(${name}.late PROPERTIES TIMEOUT ${ARG_TIMEOUT})
     if(ARG_MODEL)
       add_test(NAME ${name}.model COMMAND ${name})
       set_tests_properties(${name}.model PROPERTIES TIMEOUT ${ARG_TIMEOUT}
         ENVIRONMENT "PMSTORE_TEST_FABRIC=model")
+      add_test(NAME ${name}.model_late
+        COMMAND ${campaign} --fabric model --seeds 1-1 $<TARGET_FILE:${name}>)
+      set_tests_properties(${name}.model_late PROPERTIES TIMEOUT ${ARG_TIMEOUT})
     endif()
   endif()
   foreach(fabric IN ITEMS tcp shm)

@@ -10,6 +10,7 @@ import tempfile
 import unittest
 
 import arrows
+import awaitables
 import documents
 import source_tree
 import tidy
@@ -33,6 +34,23 @@ CLEAN = {
     "docs/README.md": "[log](log.md) and `log/ring.cc`, `base/*.h`, `build/bin/x`, `a/b`\n",
     "docs/log.md": "back to the [index](README.md#top)\n",
 }
+
+READER = """#pragma once
+class Reader {
+ public:
+  %s
+ private:
+  base::Task<int> find();
+};
+"""
+CANCELLED = """const ReaderWorld::Case kCases[] = {
+    {"%s",
+     [](ReaderWorld& world) {}},
+};
+"""
+CLEAN["log/reader.h"] = READER % "base::Task<Result<int>> next();"
+CLEAN["log/internal/task.h"] = "#pragma once\nbase::Task<void> secret();\n"
+CLEAN["tests/unit/cancellation/r_test.cc"] = CANCELLED % "Reader::next"
 
 # File, its text, and what the finding must say.
 BREACHES = [
@@ -73,6 +91,17 @@ BREACHES = [
     (tidy, "base/in.cc", "struct S {\n int f() {\n" + "\n" * 70 + "}\n};\n", "f() 72"),
     (tidy, "base/tm.cc", "template <class T>\nT f(T t) {\n" + "\n" * 70 + "}\n", "f() 72"),
     (tidy, tidy.RATCHET, "base/clock.h columns 120\n", "no longer over the limit"),
+    (awaitables, "persist/free.h", "#pragma once\nbase::Task<void> flush();\n", "destroys flush"),
+    (awaitables, "pmstore/in.h", "#pragma once\nstruct A {\n struct B {\n  virtual"
+     " base::Task<C<int>>\n      room() = 0;\n };\n};\n", "destroys A::B::room"),
+    (awaitables, "log/awaiter.h", "#pragma once\nclass W {\n public:\n"
+     "  fabric::WaitAwaiter wait() {\n    return {};\n  }\n};\n", "destroys W::wait"),
+    (awaitables, "log/template.h", "#pragma once\ntemplate <typename T>\n"
+     "base::Task<T> again(T t) {\n  return t;\n}\n", "destroys again"),
+    (awaitables, "log/reader.h", READER % "Task<int> next();\n  Task<int> next(int);",
+     "next is declared 2 times, 1 cancellation tests"),
+    (awaitables, "tests/unit/cancellation/more_test.cc", CANCELLED % "Reader::gone, slowly",
+     "there is no awaitable Reader::gone"),
     (documents, "docs/log.md", "see `log/none.cc`\n", "there is no log/none.cc"),
     (documents, "docs/log.md", "run:\n\n    tools/none --help\n", "there is no tools/none"),
     (documents, "README.md", "see `tests/*/none*`\n", "there is no tests/*/none*"),
@@ -94,7 +123,7 @@ class Canaries(unittest.TestCase):
     def test_a_clean_tree_has_no_findings(self):
         with tempfile.TemporaryDirectory() as root:
             plant(root, CLEAN)
-            for module in (arrows, tidy, documents):
+            for module in (arrows, awaitables, tidy, documents):
                 self.assertEqual(module.check(root), [], module.__name__)
 
     def test_every_breach_is_found_and_nothing_else(self):
@@ -104,7 +133,7 @@ class Canaries(unittest.TestCase):
                 findings = module.check(root)
                 self.assertEqual(len(findings), 1, findings)
                 self.assertIn(says or path, findings[0])
-                for other in {arrows, tidy, documents} - {module}:
+                for other in {arrows, awaitables, tidy, documents} - {module}:
                     self.assertEqual(other.check(root), [], other.__name__)
 
     def test_a_longer_cycle_is_found_once(self):
@@ -137,6 +166,22 @@ class Canaries(unittest.TestCase):
         """)
         self.assertEqual([name for name, _, _ in tidy.functions(code)],
                          ["f", "C", "~C", "h", "operator==", "l", "A.B"])
+
+    def test_awaitables_are_told_from_other_uses_of_tasks(self):
+        code = source_tree.code_of("""
+            namespace a::internal { base::Task<void> hidden(); }
+            enum class E { kA, kB };
+            inline Status use(base::Task<int> task) { base::Task<int> local(); return {}; }
+            class C : public D { Task<int> secret(); public: base::Task<void> lease;
+              explicit C(std::vector<base::Task<int>> tasks) : tasks_(std::move(tasks)) {}
+              struct Inner { [[nodiscard]] Task<Result<std::map<int, B<C>>>> inside(); };
+              static base::Task<Status> made(int a = {}, Task<int> b = {});
+              protected: Task<int> near(); };
+            auto f = [](Task<int> task) { return task; };
+            base::Task<void> free(std::function<Task<int>(int)> each);
+        """)
+        self.assertEqual([name for name, _ in awaitables.awaitables(code)],
+                         ["C::Inner::inside", "C::made", "free"])
 
     def test_style_finds_what_is_not_formatted(self):
         with tempfile.TemporaryDirectory() as root:

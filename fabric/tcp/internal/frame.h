@@ -11,7 +11,7 @@ enum class FrameKind : uint8_t {
   kWrite = 1,           // `bytes` of data follow, for `address` in the region of `key`
   kWriteImmediate = 2,  // the same; then `immediate` is delivered
   kRead = 3,            // asks for `bytes` from there
-  kReadData = 4,        // the answer: `bytes` of data follow
+  kReadData = 4,        // the answer, or the next piece of it: `bytes` of data follow
   kDone = 5,            // the next `bytes` requests that asked for it are done (nothing follows)
   kRefused = 6,         // a request was not granted; the sender has closed its end
   kClosed = 7,          // the sender has closed its end of the connection

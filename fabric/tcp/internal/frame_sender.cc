@@ -1,6 +1,7 @@
 #include "fabric/tcp/internal/frame_sender.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/atomic_copy.h"
 #include "base/check.h"
@@ -8,18 +9,17 @@
 namespace pmstore::fabric::tcp {
 
 FrameSender::FrameSender(uint32_t channel)
-    : channel_(channel), entries_(std::make_unique_for_overwrite<Entry[]>(kCapacity)) {}
+    : channel_(channel),
+      entries_(std::make_unique_for_overwrite<Entry[]>(kCapacity)),
+      room_(std::make_unique_for_overwrite<std::byte[]>(kAnswerRoomBytes)) {}
 
 FrameSender::Entry& FrameSender::push(const FrameHeader& header, const std::byte* body,
                                       uint32_t body_bytes, What what) {
   PMSTORE_CHECK(size_ < kCapacity, "requests and answers are counted before they are pushed");
+  if (copied_ == size_) ++copied_;
   Entry& entry = at(size_++);
-  entry.header = header;
+  entry = Entry{header, body_bytes, what, body, nullptr, 0, 0, nullptr};
   entry.header.channel = channel_;
-  entry.body = body;
-  entry.body_bytes = body_bytes;
-  entry.source = nullptr;
-  entry.what = what;
   return entry;
 }
 
@@ -30,16 +30,49 @@ void FrameSender::push_request(const FrameHeader& header, const std::byte* body,
   if (is_question(entry)) ++unsent_questions_;
 }
 
-void FrameSender::push_answer(const FrameHeader& header, const std::byte* body, uint32_t body_bytes,
-                              const MemoryRegion* source) {
-  Entry& entry = push(header, body, body_bytes, What::kAnswer);
+void FrameSender::push_read_answer(const std::byte* source, uint32_t bytes,
+                                   const MemoryRegion& region) {
+  FrameHeader header{};
+  header.kind = FrameKind::kReadData;
+  Entry& entry = push(header, nullptr, 0, What::kAnswer);
   ++answers_;
-  if (body_bytes <= sizeof entry.copy) {
-    if (body_bytes > 0) base::copy_from_shared(entry.copy, body, body_bytes);
-    entry.body = entry.copy;
-  } else {
-    entry.source = source;
+  entry.source = source;
+  entry.source_bytes = bytes;
+  entry.region = &region;
+  copied_ = std::min(copied_, size_ - 1);
+  copy_answers();
+}
+
+void FrameSender::copy_answers() {
+  for (; copied_ < size_; ++copied_) {
+    Entry& entry = at(copied_);
+    // The piece before must have left; and what remains waits for that of this one.
+    if (entry.source_bytes > 0 && (entry.body_bytes > 0 || !copy_piece(entry))) return;
+    if (entry.source_bytes > 0) return;
   }
+}
+
+bool FrameSender::copy_piece(Entry& answer) {
+  uint32_t bytes = std::min(answer.source_bytes, kMaxPieceBytes);
+  // Only between lines may something come between two pieces.
+  if (bytes < answer.source_bytes) {
+    bytes -= static_cast<uint32_t>((reinterpret_cast<uintptr_t>(answer.source) + bytes) % 64);
+  }
+  if (room_used_ == 0) room_end_ = 0;
+  const uint32_t to_end = kAnswerRoomBytes - room_end_;
+  const uint32_t skipped = to_end < bytes ? to_end : 0;
+  if (room_used_ + skipped + bytes > kAnswerRoomBytes) return false;
+  room_end_ = (room_end_ + skipped) % kAnswerRoomBytes;
+  std::byte* const to = room_.get() + room_end_;
+  base::copy_from_shared(to, answer.source, bytes);
+  room_end_ += bytes;
+  room_used_ += skipped + bytes;
+  answer.room_bytes = skipped + bytes;
+  answer.body = to;
+  answer.body_bytes = answer.header.bytes = bytes;
+  answer.source += bytes;
+  answer.source_bytes -= bytes;
+  return true;
 }
 
 void FrameSender::push_done() {
@@ -52,7 +85,8 @@ void FrameSender::push_done() {
   FrameHeader header{};
   header.kind = FrameKind::kDone;
   header.bytes = 1;
-  push_answer(header, nullptr, 0, nullptr);
+  push(header, nullptr, 0, What::kAnswer);
+  ++answers_;
 }
 
 void FrameSender::push_handshake(std::vector<std::byte> message) {
@@ -73,10 +107,14 @@ bool FrameSender::push_closed(FrameKind kind, uint32_t channel) {
 }
 
 size_t FrameSender::gather(std::vector<iovec>& pieces, size_t max_pieces) {
+  copy_answers();
+  PMSTORE_CHECK(size_ == 0 || copied_ > 0 || at(0).body_bytes > 0,
+                "nothing else is in the room when a READ is the first");
   size_t wanted = 0;
   size_t skip = sent_;
   for (uint32_t i = 0; i < size_ && pieces.size() + 2 <= max_pieces; ++i) {
     Entry& entry = at(i);
+    if (i >= copied_ && (i > copied_ || entry.body_bytes == 0)) break;
     const size_t of_header = sizeof entry.header - std::min(skip, sizeof entry.header);
     const size_t of_body =
         entry.body_bytes - (skip > sizeof entry.header ? skip - sizeof entry.header : 0);
@@ -98,33 +136,46 @@ size_t FrameSender::gather(std::vector<iovec>& pieces, size_t max_pieces) {
 void FrameSender::count_sent(size_t bytes) {
   sent_ += bytes;
   while (size_ > 0) {
-    const Entry& first = at(0);
+    Entry& first = at(0);
     const size_t whole = sizeof first.header + first.body_bytes;
     if (sent_ < whole) return;
     sent_ -= whole;
-    if (first.what == What::kRequest) --requests_;
-    if (first.what == What::kAnswer) --answers_;
-    if (is_question(first)) --unsent_questions_;
-    head_ = (head_ + 1) % kCapacity;
-    --size_;
+    room_used_ -= std::exchange(first.room_bytes, 0);
+    if (first.source_bytes > 0) {
+      first.body_bytes = 0;
+      PMSTORE_CHECK(sent_ == 0, "nothing is sent behind an answer that is not whole");
+      return;
+    }
+    pop();
   }
 }
 
-bool FrameSender::sends_from(const MemoryRegion& region) const {
-  for (uint32_t i = 0; i < size_; ++i) {
-    if (at(i).source == &region) return true;
+void FrameSender::pop() {
+  const Entry& first = at(0);
+  if (first.what == What::kRequest) --requests_;
+  if (first.what == What::kAnswer) --answers_;
+  if (is_question(first)) --unsent_questions_;
+  head_ = (head_ + 1) % kCapacity;
+  --size_;
+  --copied_;
+}
+
+bool FrameSender::waits_for(const MemoryRegion& region) const {
+  for (uint32_t i = copied_; i < size_; ++i) {
+    if (at(i).source_bytes > 0 && at(i).region == &region) return true;
   }
   return false;
 }
 
 bool FrameSender::abandon() {
-  size_ = mid_frame() ? 1 : 0;
+  size_ = copied_ = mid_frame() ? 1 : 0;
   requests_ = answers_ = unsent_questions_ = 0;
   if (size_ == 0) return true;
   Entry& first = at(0);
+  const bool borrowed = first.what == What::kRequest && first.body_bytes > 0;
   first.what = What::kOther;
-  first.source = nullptr;
-  if (first.body_bytes == 0 || first.body == first.copy) return true;
+  first.source_bytes = 0;
+  if (!borrowed) return true;
   const size_t gone = sent_ > sizeof first.header ? sent_ - sizeof first.header : 0;
   if (first.body_bytes - gone > kMaxCopyBytes) return false;
   const std::vector<std::byte>& kept =

@@ -1,11 +1,20 @@
-// FrameSender: what one connection has to send on its wire, in order. It does not copy what frames
-// carry: bodies are sent from where they are, and must stay there until then.
+// FrameSender: what one connection has to send on its wire, in order.
+//
+// The answers of READs are copied in the order of the READs, from the target's memory into a room
+// of bounded size: as soon as a READ is pushed, or, when the room is full or an earlier READ waits,
+// as soon as enough of what is before it has left. So a READ shows memory no earlier than the READ
+// before it, whatever the socket takes. A READ that is larger than a piece is copied and answered
+// piece by piece. Bodies of requests are not copied: they are sent from where they are, and must
+// stay there until then.
 //
 // One thread. No allocation after construction, but for handshake messages.
 //
 // Invariants:
 //   requests() and answers() count the entries that were pushed as such
-//   of the first entry, sent_ bytes have gone; of the others nothing
+//   of the first entry, sent_ bytes of header and body have gone; of the others nothing
+//   source_bytes == 0 in the first copied_ entries; of those behind, only the next one may have a
+//   piece in the room already
+//   room_used_ is the sum of the entries' room_bytes, and in the ring room_ it ends at room_end_
 #pragma once
 
 #include <sys/uio.h>
@@ -25,6 +34,9 @@ class FrameSender {
  public:
   static constexpr uint32_t kMaxRequests = 512;
   static constexpr size_t kMaxCopyBytes = 1u << 20;
+  static constexpr uint32_t kAnswerRoomBytes = 256 * 1024;
+  // A READ of up to so many bytes is copied at one moment.
+  static constexpr uint32_t kMaxPieceBytes = 128 * 1024;
 
   // All frames are of connection `channel`.
   explicit FrameSender(uint32_t channel);
@@ -41,10 +53,9 @@ class FrameSender {
 
   // A request of ours; the caller has seen that there is room.
   void push_request(const FrameHeader& header, const std::byte* body, uint32_t body_bytes);
-  // An answer; `source` is the region whose memory it sends. At most kMaxUnanswered wait. What is
-  // small is copied, so that words of it are sent whole.
-  void push_answer(const FrameHeader& header, const std::byte* body, uint32_t body_bytes,
-                   const MemoryRegion* source);
+  // The answer to a READ of source[0, bytes), which lies in `region`. At most kMaxUnanswered
+  // answers wait.
+  void push_read_answer(const std::byte* source, uint32_t bytes, const MemoryRegion& region);
   // Says that one more request is done.
   void push_done();
   void push_handshake(std::vector<std::byte> message);
@@ -58,10 +69,10 @@ class FrameSender {
   // So many of those bytes have gone.
   void count_sent(size_t bytes);
 
-  // Something of `region` waits to be sent.
-  bool sends_from(const MemoryRegion& region) const;
-  // Forgets everything but the rest of a frame that has begun to leave, of which it makes a copy.
-  // False when that is more than kMaxCopyBytes: the wire cannot be used any more.
+  // A READ of `region` waits to be copied.
+  bool waits_for(const MemoryRegion& region) const;
+  // Forgets everything but the rest of a frame that has begun to leave, which is copied if it is a
+  // request's. False when that is more than kMaxCopyBytes: the wire cannot be used any more.
   [[nodiscard]] bool abandon();
 
  private:
@@ -71,11 +82,14 @@ class FrameSender {
   enum class What : uint8_t { kRequest, kAnswer, kOther };
   struct Entry {
     FrameHeader header;
-    uint32_t body_bytes;
-    const std::byte* body;
-    const MemoryRegion* source;
+    uint32_t body_bytes;  // of the answer to a READ: of its piece in the room, 0 for none
     What what;
-    std::byte copy[64];
+    const std::byte* body;
+    // Of the answer to a READ: what is not copied yet, and the room that its piece takes.
+    const std::byte* source;
+    uint32_t source_bytes;
+    uint32_t room_bytes;
+    const MemoryRegion* region;
   };
 
   static bool is_question(const Entry& entry) {
@@ -85,16 +99,25 @@ class FrameSender {
   Entry& at(uint32_t i) { return entries_[(head_ + i) % kCapacity]; }
   const Entry& at(uint32_t i) const { return entries_[(head_ + i) % kCapacity]; }
   Entry& push(const FrameHeader& header, const std::byte* body, uint32_t body_bytes, What what);
+  void pop();
+  // Copies READs, in order, as far as the room goes.
+  void copy_answers();
+  // False: there is no room for the next piece of `answer`.
+  bool copy_piece(Entry& answer);
 
   const uint32_t channel_;
   std::unique_ptr<Entry[]> entries_;  // ring
   uint32_t head_ = 0;
   uint32_t size_ = 0;
+  uint32_t copied_ = 0;
   uint32_t requests_ = 0;
   uint32_t answers_ = 0;
   uint32_t unsent_questions_ = 0;
   size_t sent_ = 0;
   size_t gathered_ = 0;
+  std::unique_ptr<std::byte[]> room_;  // ring; a piece does not wrap around
+  uint32_t room_end_ = 0;
+  uint32_t room_used_ = 0;
   std::deque<std::vector<std::byte>> owned_;  // handshake messages, the rest of a frame
 };
 

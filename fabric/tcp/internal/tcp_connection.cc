@@ -71,7 +71,7 @@ void TcpConnection::take_handshake(std::vector<std::byte> message) {
 }
 
 void TcpConnection::withdraw(const MemoryRegion& region, bool arriving) {
-  if (!arriving && !sender_->sends_from(region)) return;
+  if (!arriving && !sender_->waits_for(region)) return;
   if (!sender_->abandon()) wire_->hang_up();
   post_error_ =
       make_error(ErrorCode::kAccess, "a region was withdrawn while the peer read or wrote it");

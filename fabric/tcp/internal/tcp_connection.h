@@ -50,15 +50,15 @@ class TcpConnection final : public internal::PolledConnection {
   bool take_body(const FrameHeader& header, std::byte*& to, const MemoryRegion*& region);
   // A frame, its body placed.
   void take(const FrameHeader& header);
-  // `region` is no longer there: breaks, at the next tick, what has been moving data there or from
-  // there. `arriving`: a body was.
+  // `region` is no longer there: breaks, at the next tick, a connection whose peer was writing or
+  // waits to read it. `arriving`: a body was.
   void withdraw(const MemoryRegion& region, bool arriving);
 
  private:
   // A request of ours that will be answered.
   struct Expected {
-    std::byte* to;  // of a READ; else null
-    uint32_t bytes;
+    std::byte* to;           // of a READ: where the rest of its answer belongs; else null
+    uint32_t bytes;          // of that
     Completion* completion;  // of the batch that it ends, if somebody waits for that
     uint64_t deadline_ns;    // 0: not yet stamped by tick()
   };

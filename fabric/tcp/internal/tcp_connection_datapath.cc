@@ -62,7 +62,9 @@ bool TcpConnection::take_body(const FrameHeader& header, std::byte*& to,
     return false;
   }
   if (header.kind == FrameKind::kReadData) {
-    if (!is_asked() || expected(0).to == nullptr || expected(0).bytes != header.bytes) {
+    // A large READ is answered in pieces.
+    if (!is_asked() || expected(0).to == nullptr || header.bytes == 0 ||
+        header.bytes > expected(0).bytes) {
       fail_protocol("the peer answered what it was not asked");
       return false;
     }
@@ -84,7 +86,11 @@ bool TcpConnection::take_body(const FrameHeader& header, std::byte*& to,
 void TcpConnection::take(const FrameHeader& header) {
   if (post_error_) return;
   switch (header.kind) {
-    case FrameKind::kReadData: return finish_first_expected();
+    case FrameKind::kReadData:
+      expected(0).to += header.bytes;
+      expected(0).bytes -= header.bytes;
+      if (expected(0).bytes == 0) finish_first_expected();
+      return;
     case FrameKind::kWrite:
     case FrameKind::kWriteImmediate:
       if ((header.flags & kAnswerWhenDone) != 0) {
@@ -128,10 +134,7 @@ void TcpConnection::serve_read(const FrameHeader& header) {
   if (from == nullptr) [[unlikely]] {
     return refuse("the peer read where it was not granted");
   }
-  FrameHeader answer{};
-  answer.kind = FrameKind::kReadData;
-  answer.bytes = header.bytes;
-  sender_->push_answer(answer, from, header.bytes, region);
+  sender_->push_read_answer(from, header.bytes, *region);
   wire_->mark_ready(*sender_);
 }
 

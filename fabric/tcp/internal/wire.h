@@ -93,6 +93,8 @@ class Wire {
   static constexpr uint32_t kPlaceWholeBytes = 512;
   // So many times a socket that has more is read in one poll.
   static constexpr int kMaxReads = 8;
+  // So many times something is sent in one turn: who reads and reads keeps no others waiting.
+  static constexpr int kMaxSends = 32;
   static constexpr size_t kMaxPieces = 128;
   // First messages of so many connections may overtake that of another.
   static constexpr uint32_t kMaxUnheard = 1024;

@@ -45,7 +45,8 @@ void Wire::unlist(FrameSender& sender) {
 
 bool Wire::flush() {
   if (mute_) return true;
-  while (connected_ && !over_ && !ready_.empty()) {
+  for (int sends = 0; connected_ && !over_ && !ready_.empty(); ++sends) {
+    if (sends == kMaxSends) return false;
     pieces_.clear();
     size_t wanted = 0;
     size_t asked = 0;

@@ -3,10 +3,10 @@
 
 usage: make_mutants.py ROOT LIST OUTPUT
 
-LIST is mutants.txt, which says what is mutated. In addition every flush(), drain() and write() of
-persistent memory in a file with "barriers FILE" is a mutant: the call is left out (of a write: its
-flush). A mutant whose source text has changed is stale: crash_mutants then fails, so that the list
-cannot rot, and the build does not.
+LIST is mutants.txt or another such list, which says what is mutated. In addition every flush(),
+drain() and write() of persistent memory in a file with "barriers FILE" is a mutant: the call is
+left out (of a write: its flush). A mutant whose source text has changed is stale: the program that
+runs the list then fails, so that the list cannot rot, and the build does not.
 """
 
 import os
@@ -24,7 +24,7 @@ class ListError(Exception):
 
 
 def parse(text):
-    """The list as [(kind, name or file, fields)]; fields: file, redundant, edits [(old, new)]."""
+    """The list as [(kind, name or file, fields)]; fields: file, redundant, tests, edits."""
     entries = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -37,10 +37,11 @@ def parse(text):
             continue
         word, _, rest = line.partition(" ")
         if word in ("barriers", "lives", "mutant", "plumbing", "redundant", "open"):
-            entries.append((word, rest.strip(), {"edits": [], "file": None, "redundant": None}))
-        elif word in ("file", "because"):
+            entries.append((word, rest.strip(),
+                            {"edits": [], "file": None, "redundant": None, "tests": None}))
+        elif word in ("file", "because", "tests"):
             fields = entries[-1][2]
-            key = {"file": "file", "because": "redundant"}[word]
+            key = {"file": "file", "because": "redundant", "tests": "tests"}[word]
             fields[key] = (fields[key] + " " if fields[key] and key == "redundant" else "") + rest
         else:
             raise ListError(f"line {number}: {word}: not a word of the list")
@@ -83,9 +84,9 @@ class Mutator:
             return
         self.sources[path] = source.replace(old, new)
 
-    def add(self, name, path, redundant=None):
+    def add(self, name, path, redundant=None, tests=None):
         near = [lives for prefix, lives in self.lives if (path or "").startswith(prefix)]
-        self.mutants.append((name, redundant, near[0] if near else ""))
+        self.mutants.append((name, redundant, tests or (near[0] if near else "")))
         return len(self.mutants) - 1
 
     def barriers(self, path, stem):
@@ -115,7 +116,7 @@ class Mutator:
             if kind == "lives":
                 self.lives.append(tuple(name.split(" ", 1)))
             elif kind == "mutant":
-                number = self.add(name, fields["file"], fields["redundant"])
+                number = self.add(name, fields["file"], fields["redundant"], fields["tests"])
                 for old, new in fields["edits"]:
                     text = "\n".join(new).replace("MUTANT", f"::pmstore::mutation::is({number})")
                     self.edit(fields["file"], "\n".join(old), text, name)

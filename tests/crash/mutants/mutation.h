@@ -10,9 +10,10 @@ namespace pmstore::mutation {
 struct Mutant {
   const char* name;       // source, function, what is missing
   const char* redundant;  // why nothing can notice; nullptr: it must be caught
-  const char* near;       // the scenarios that are tried first, with spaces between
-  bool stale;             // what mutants.txt says of it does not fit the sources any more
-  bool open;              // no life reaches it yet
+  const char*
+      near;    // the scenarios that are tried first, with spaces between; or a filter of tests
+  bool stale;  // what the list says of it does not fit the sources any more
+  bool open;   // nothing reaches it yet
 };
 std::span<const Mutant> mutants();
 

@@ -82,7 +82,8 @@ Result<std::unique_ptr<Connection>> FabricScenario::connect(ConnectionKind kind,
   options.hello = bytes_of(hello);
   options.timeout_ns = kPatientTimeoutNs;
   options.operation_timeout_ns = operation_timeout_ns_;
-  return executor_.run(device_->connect(target_->uri(), options));
+  const bool direct = kind != ConnectionKind::kRaw || !way_;
+  return executor_.run(device_->connect(direct ? target_->uri() : *way_, options));
 }
 
 std::unique_ptr<RawLink> FabricScenario::connect_raw() {
@@ -136,6 +137,13 @@ Result<std::vector<std::byte>> FabricScenario::call(RpcLink& link, uint16_t meth
 
 RawState FabricScenario::raw_state(uint64_t id) {
   return value_of<RawState>(call_with(kRawState, id));
+}
+
+void FabricScenario::let_land(fabric::Connection& connection, const fabric::RemoteRegion& target) {
+  if (!connection.capabilities().read_after_write) return;
+  fabric::Batch behind;
+  behind.read(local(kLocalBytes - 8, 8), target.at(0));
+  EXPECT_TRUE(execute(connection, behind));
 }
 
 uint64_t FabricScenario::target_checksum(uint32_t region, uint64_t offset, uint64_t bytes) {

@@ -55,6 +55,9 @@ class FabricScenario : public testing::Test {
 
   // Posts and waits.
   Status execute(fabric::Connection& connection, const fabric::Batch& batch);
+  // What `connection` has written to `target` is in its memory on return: a WRITE's completion does
+  // not say that, a READ behind it does, where it is ordered.
+  void let_land(fabric::Connection& connection, const fabric::RemoteRegion& target);
 
   // One call, with the answer copied out.
   Result<std::vector<std::byte>> call(RpcLink& link, uint16_t method,
@@ -90,6 +93,8 @@ class FabricScenario : public testing::Test {
   std::vector<std::byte> memory_ = std::vector<std::byte>(kLocalBytes);
   std::unique_ptr<fabric::MemoryRegion> region_;
   std::unique_ptr<RpcLink> control_;
+  // Where raw connections go instead of the target's own address.
+  std::optional<fabric::Uri> way_;
   // For connect(): short where a peer gets lost.
   uint64_t operation_timeout_ns_ = kPatientTimeoutNs;
 };

@@ -44,6 +44,8 @@ enum Method : uint16_t {
   kSendToRaw,       // SendRequest: WRITE with immediate into the client's memory
   kDestroyMe,       // the handler destroys the peer that the call came from
   kLive,            // -> LiveReply
+  kStartCpu,        // CpuTask: the target's CPU begins to do that beside the connections
+  kStopCpu,         // -> CpuReport
 };
 
 struct FailRequest {
@@ -75,6 +77,29 @@ struct LiveReply {
   uint64_t control;
   uint64_t raw;
   uint64_t lost;  // connections that ended without the target wanting it
+};
+
+// What the target's CPU does in shared memory, again and again, until it is told to stop. `area`
+// and `word` are offsets.
+enum class CpuWork : uint64_t {
+  kRaise,       // writes a number into all words of the area, from front to back, then the next one
+  kRaiseBytes,  // the same with words whose 8 bytes are the same
+  kWatchOrder,  // looks that no word of the area is below the one at `word`
+  kWatchWords,  // looks that the 8 bytes of each word of the area are the same
+  kAdd,         // adds 1 to `word`, atomically
+};
+struct CpuTask {
+  CpuWork work;
+  uint64_t area;
+  uint64_t area_bytes;
+  uint64_t word;
+};
+struct CpuReport {
+  uint64_t turns;
+  uint64_t violations;
+  uint64_t first_offset;  // of the first violation: the word,
+  uint64_t first_found;   // what it was,
+  uint64_t first_wanted;  // and the least that it should have been
 };
 
 }  // namespace pmstore::scenario

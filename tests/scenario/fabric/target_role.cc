@@ -33,6 +33,7 @@ Status TargetRole::add_memory(size_t bytes, Access access) {
 
 Result<fabric::Uri> TargetRole::start(base::Executor& executor, const fabric::Uri& uri,
                                       const std::vector<std::string>&) {
+  executor_ = &executor;
   PMSTORE_TRY(device_, fabric::open_device(uri.scheme, executor, TestMachine::target_host()));
   PMSTORE_TRY_STATUS(
       add_memory(kSharedBytes, Access::kRemoteRead | Access::kRemoteWrite | Access::kRemoteAtomic));
@@ -97,6 +98,7 @@ void TargetRole::on_abandoned(uint64_t token) {
 void TargetRole::Raw::on_immediate(uint32_t immediate) {
   ++state.immediates;
   state.last_immediate = immediate;
+  if (role->cpu_) role->cpu_->look_at_least(immediate);
 }
 
 void TargetRole::Raw::on_disconnect(const Error&) {
@@ -175,6 +177,23 @@ void TargetRole::serve_raw(fabric::RpcCall call) {
   call.reply(as_bytes(sum));
 }
 
+void TargetRole::serve_cpu(fabric::RpcCall call) {
+  if (call.method() == kStartCpu) {
+    CpuTask task{};
+    decode(call.request(), task);
+    cpu_ = TargetCpu::start(*executor_, memory_[0].bytes, task);
+    if (!cpu_) {
+      call.reply_error(make_error(ErrorCode::kInvalidArgument, "work outside the region"));
+      return;
+    }
+    call.reply({});
+    return;
+  }
+  const CpuReport report = cpu_ ? cpu_->report() : CpuReport{};
+  cpu_.reset();
+  call.reply(as_bytes(report));
+}
+
 void TargetRole::on_call(fabric::RpcPeer& peer, fabric::RpcCall call) {
   switch (call.method()) {
     case kEcho: call.reply(call.request()); return;
@@ -198,6 +217,8 @@ void TargetRole::on_call(fabric::RpcPeer& peer, fabric::RpcCall call) {
     case kRawState:
     case kDestroyRaw: serve_raw(std::move(call)); return;
     case kSendToRaw: send_to_raw(std::move(call)); return;
+    case kStartCpu:
+    case kStopCpu: serve_cpu(std::move(call)); return;
     case kDestroyMe: peers_.erase(&peer); return;
     case kLive: {
       LiveReply live{peers_.size(), 0, lost_};

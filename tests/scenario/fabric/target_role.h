@@ -9,6 +9,7 @@
 #include "fabric/device.h"
 #include "fabric/rpc.h"
 #include "tests/scenario/fabric/protocol.h"
+#include "tests/scenario/fabric/target_cpu.h"
 #include "tests/scenario/harness.h"
 
 namespace pmstore::scenario {
@@ -46,7 +47,9 @@ class TargetRole final : public Role, public fabric::Acceptor, public fabric::Rp
   void serve_memory(fabric::RpcCall call);
   void serve_raw(fabric::RpcCall call);
   void send_to_raw(fabric::RpcCall call);
+  void serve_cpu(fabric::RpcCall call);
 
+  base::Executor* executor_ = nullptr;
   std::unique_ptr<fabric::Device> device_;
   std::vector<Memory> memory_;  // indexed as ChecksumRequest::region, then the send buffer
   std::map<uint64_t, std::unique_ptr<fabric::RpcPeer>> pending_peers_;  // by token
@@ -54,6 +57,7 @@ class TargetRole final : public Role, public fabric::Acceptor, public fabric::Rp
   std::map<uint64_t, Raw> raws_;
   std::vector<fabric::RpcCall> held_;
   std::vector<fabric::RpcCall> never_answered_;
+  std::unique_ptr<TargetCpu> cpu_;
   uint64_t lost_ = 0;
   std::unique_ptr<fabric::Listener> listener_;
 };

@@ -190,11 +190,3 @@ bool LogsScenario::is_text(uint64_t index, std::string_view payload) {
 }
 
 }  // namespace pmstore::scenario
-
-int main(int argc, char** argv) {
-  using pmstore::scenario::Role;
-  pmstore::scenario::register_role("logs", []() -> std::unique_ptr<Role> {
-    return std::make_unique<pmstore::scenario::LogsRole>();
-  });
-  return pmstore::scenario::run_scenarios(argc, argv);
-}

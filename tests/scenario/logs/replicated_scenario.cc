@@ -225,7 +225,8 @@ TEST_P(Replicated, NothingInFlightLandsOnAnyServerOnceTheLogIsStolen) {
   EXPECT_FALSE(append(*log_)) << "it was fenced, or the log is full";
   EXPECT_GT(thief->next_index(), acknowledged);
   EXPECT_LE(thief->next_index(), acknowledged + 1 + streams.size());
-  ASSERT_TRUE(run(thief->trim_below_index(thief->next_index() - 1)));
+  const auto trimmed = run(thief->trim_below_index(thief->next_index() - 1));
+  ASSERT_TRUE(trimmed) << trimmed.error().to_string();
   const auto appended = append(*thief);
   ASSERT_TRUE(appended) << appended.error().to_string();
   ASSERT_TRUE(run(thief->close()));

@@ -16,8 +16,6 @@ constexpr int kStart = 1000;
 constexpr int kClients = 3;
 constexpr int kWorkers = 8;  // per client
 
-std::string account(uint64_t i) { return "account" + std::to_string(i); }
-
 // One worker's view of itself. Its ledger record holds the number of its last transfer.
 struct Worker {
   std::string ledger;

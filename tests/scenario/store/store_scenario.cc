@@ -74,11 +74,3 @@ void StoreScenario::run_together(std::vector<Task<void>> tasks) {
 }
 
 }  // namespace pmstore::scenario
-
-int main(int argc, char** argv) {
-  using pmstore::scenario::Role;
-  pmstore::scenario::register_role("store", []() -> std::unique_ptr<Role> {
-    return std::make_unique<pmstore::scenario::StoreRole>();
-  });
-  return pmstore::scenario::run_scenarios(argc, argv);
-}

@@ -29,6 +29,9 @@ std::vector<Locks> locks_of_this_provider();
                            ::testing::ValuesIn(::pmstore::scenario::locks_of_this_provider()), \
                            [](const auto& locks) { return std::string(locks.param.name); })
 
+// The key of the i-th account of a bank.
+inline std::string account(uint64_t i) { return "account" + std::to_string(i); }
+
 class StoreScenario : public ::testing::TestWithParam<Locks> {
  protected:
   void SetUp() override;

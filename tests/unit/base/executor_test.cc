@@ -241,6 +241,34 @@ TEST_F(Waiting, NotifyAllResumesThoseThatWaitNow) {
   EXPECT_EQ(trace_, "1a2");
 }
 
+TEST_F(Waiting, NotifiedButDestroyedPassesTheNotificationOn) {
+  Task<void> given_up = wait_then_note('a');
+  given_up.start();
+  executor_.spawn(wait_then_note('b'));
+  executor_.spawn(wait_then_note('c'));
+  executor_.run_once();
+  list_.notify_one();
+  given_up = {};
+  executor_.run_once();
+  EXPECT_EQ(trace_, "b");
+  EXPECT_EQ(list_.waiting(), 1u);
+}
+
+TEST_F(Waiting, ListThatGoesBeforeTheNotifiedOneRunsIsNotTouchedAgain) {
+  auto list = std::make_unique<WaitList>(executor_);
+  auto wait = [](WaitList* in) -> Task<void> { co_await in->wait(); };
+  Task<void> resumed = wait(list.get());
+  Task<void> destroyed = wait(list.get());
+  resumed.start();
+  destroyed.start();
+  list->notify_one();
+  list->notify_one();
+  list.reset();
+  destroyed = {};
+  executor_.run_once();
+  EXPECT_TRUE(resumed.done());
+}
+
 TEST_F(Waiting, NotifyingNobodyIsNotRemembered) {
   list_.notify_one();
   list_.notify_all();

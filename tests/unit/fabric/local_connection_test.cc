@@ -94,6 +94,29 @@ TEST_F(LocalPair, AReceiverMayDestroyTheConnectionFromItsCalls) {
   EXPECT_EQ(connection_, nullptr);
 }
 
+// As a client whose last work ends behind it: the session goes, and the device with it. What is
+// read of it afterwards the address sanitizer sees.
+TEST_F(LocalPair, AReceiverMayDestroyTheDeviceFromItsCalls) {
+  struct : Receiver {
+    std::unique_ptr<Connection> connection;
+    std::unique_ptr<Device> device;
+    void on_immediate(uint32_t) override {
+      connection.reset();
+      device.reset();
+    }
+    void on_disconnect(const Error&) override {}
+  } last;
+  last.device = open_local(executor_);
+  last.connection = std::move(*executor_.run(last.device->connect(uri_, {})));
+  last.connection->set_receiver(&last);
+  Batch batch;
+  batch.write_immediate(server_memory_->at(0, 0), client_memory_->remote(0), 1);
+  ASSERT_TRUE(acceptor_.connections.back()->post(batch, nullptr));
+  turns(3);
+  EXPECT_EQ(last.device, nullptr);
+  EXPECT_EQ(server_receiver_.disconnects.size(), 1u);
+}
+
 TEST_F(LocalPair, AViolationIsAnAccessErrorHereAndADisconnectionThere) {
   Batch batch;
   batch.write(client_memory_->at(0, 8), {server_memory_->remote(0).address, 12345});

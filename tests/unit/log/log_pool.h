@@ -33,17 +33,16 @@ inline std::string text_of(uint64_t number, size_t bytes) {
 
 class LogPool {
  public:
-  explicit LogPool(uint64_t area_bytes = kTestArea)
-      : region_(persist::round_up(area_bytes + 128 * 1024, 4096)) {
-    pool_ =
-        persist::Pool::in_region(region_.bytes(), persist::Domain::kMemoryController, true).value();
+  explicit LogPool(uint64_t area_bytes = kTestArea,
+                   persist::Domain domain = persist::Domain::kMemoryController)
+      : region_(persist::round_up(area_bytes + 128 * 1024, 4096)), domain_(domain) {
+    pool_ = persist::Pool::in_region(region_.bytes(), domain_, true).value();
     EXPECT_TRUE(LogStore::format(*pool_, area_bytes, 77));
     reopen();
   }
   void reopen() {
     store_.reset();
-    pool_ = persist::Pool::in_region(region_.bytes(), persist::Domain::kMemoryController, false)
-                .value();
+    pool_ = persist::Pool::in_region(region_.bytes(), domain_, false).value();
     auto opened = LogStore::open(*pool_);
     ASSERT_TRUE(opened) << opened.error().to_string();
     store_ = std::move(*opened);
@@ -84,6 +83,7 @@ class LogPool {
 
  private:
   model::PageBytes region_;
+  persist::Domain domain_;
   std::unique_ptr<persist::Pool> pool_;
   std::unique_ptr<LogStore> store_;
 };

@@ -40,7 +40,8 @@ class LogServiceTest : public testing::Test {
  protected:
   static constexpr uint64_t kLeaseMs = 100;
 
-  LogServiceTest() {
+  explicit LogServiceTest(persist::Domain domain = persist::Domain::kMemoryController)
+      : pool_(kTestArea, domain) {
     options_.service.lease_ms = kLeaseMs;
     options_.service.max_sessions = 4;
   }

@@ -1,4 +1,6 @@
 // LogService: sessions. Producers are in log_service_producer_test.cc.
+#include <sys/mman.h>
+
 #include <deque>
 
 #include "tests/unit/log/log_service_fixture.h"
@@ -92,6 +94,26 @@ TEST_F(LogServiceTest, AppendsThatArriveTogetherShareOneDrain) {
   for (size_t i = 0; i < entries.size(); ++i) EXPECT_EQ(entries[i].index, i + 1);
 }
 
+class LogServiceOnAFile : public LogServiceTest {
+ protected:
+  LogServiceOnAFile() : LogServiceTest(persist::Domain::kNone) {}
+};
+
+TEST_F(LogServiceOnAFile, SharedAppendIsNotAcknowledgedWhenAPageIsLost) {
+  const auto client = session();
+  const uint64_t log = create(*client, "a");
+  ASSERT_TRUE(append(*client, log, {"kept"}));
+  // msync of a hole in the address space is ENOMEM.
+  std::byte* const lost = pool_.bytes().data() + pool_.bytes().size() - 4096;
+  pool_.pool().memory().flush(lost, 1);
+  ASSERT_EQ(munmap(lost, 4096), 0);
+  EXPECT_EQ(append(*client, log, {"lost"}).code(), ErrorCode::kIo);
+  EXPECT_EQ(open(*client, "a").next_index, 2u);
+  ASSERT_NE(
+      mmap(lost, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+      MAP_FAILED);
+}
+
 TEST_F(LogServiceTest, TrimByEntryAndByIndex) {
   auto client = session();
   const uint64_t log = create(*client, "a");
@@ -115,6 +137,26 @@ TEST_F(LogServiceTest, SessionsAreBounded) {
   clients.pop_back();
   let_time_pass(1);
   EXPECT_TRUE(connect(hello));
+}
+
+TEST_F(LogServiceTest, HellosThatNeverConnectKeepNoSessionOut) {
+  const auto rpc = std::move(*fabric::RpcClient::create(*device_, {1 << 20, 1 << 20, 64}));
+  LogHello hello;
+  hello.client = 9;
+  hello.reply_region = rpc->reply_region();
+  const auto say_hello = [&](uint64_t token) {
+    return host_->service().on_hello(0, token, as_bytes(hello));
+  };
+  constexpr uint64_t kFirst = 1'000'000;  // beyond those of the listener
+  for (uint64_t token = kFirst; token < kFirst + 4; ++token) ASSERT_TRUE(say_hello(token));
+  const auto first = session(1);
+  ASSERT_NE(first, nullptr);
+  EXPECT_FALSE(host_->service().has_handshake(0, kFirst)) << "the oldest gives way";
+  EXPECT_TRUE(host_->service().has_handshake(0, kFirst + 1));
+  // Those that are connected do not.
+  const std::unique_ptr<Client> others[] = {session(2), session(3), session(4)};
+  EXPECT_EQ(say_hello(kFirst + 4).code(), ErrorCode::kBackPressure);
+  EXPECT_FALSE(first->connection->broken());
 }
 
 TEST_F(LogServiceTest, SilentSessionIsEnded) {

@@ -248,6 +248,33 @@ TEST_P(ReplicatedLogFaults, AFullLogPushesBackAllThatAreUnderWay) {
   EXPECT_EQ(entries(2), found);
 }
 
+TEST_P(ReplicatedLogFaults, NobodyWaitsForAnAppendWhoseCoroutineIsDestroyed) {
+  ASSERT_TRUE(create());
+  ASSERT_TRUE(open());
+  while (append(4)) {
+  }
+  {
+    SlowReads slow;
+    const fabric::ScopedFaultInjector installed(slow);
+    auto abandoned = append_task(*log_, log_->next_index(), 4);
+    abandoned.start();
+    run(sleep(executor_, 100'000));
+    // Every replica has refused it; the append itself has not run yet.
+    ASSERT_FALSE(abandoned.done());
+  }
+  for (int i = 0; i < 2; ++i) {
+    std::optional<Result<Appended>> next;
+    auto after = append_into(next, *log_, log_->next_index(), 4);
+    after.start();
+    run(sleep(executor_, kSoonNs));
+    ASSERT_TRUE(next) << "it waits for ever";
+    EXPECT_FALSE(*next);
+  }
+  ASSERT_TRUE(open());
+  ASSERT_TRUE(run(log_->trim_below_index(5)));
+  EXPECT_TRUE(append());
+}
+
 INSTANTIATE_TEST_SUITE_P(Domain, ReplicatedLogFaults,
                          testing::Values(persist::Domain::kCpuCache,
                                          persist::Domain::kMemoryController),

@@ -52,6 +52,11 @@ class Server {
   bool up() const { return host_ != nullptr; }
   std::string uri() const { return fmt::format("local:replica{}", number_); }
   LogStore& store() { return host_->store(); }
+  // Of its medium; the server runs.
+  void damage_entry(std::string_view log, uint64_t lsn) {
+    std::byte* const entry = data_in_store(store(), store().find(log)->id, lsn);
+    entry[sizeof(EntryHeader)] ^= std::byte{1};
+  }
 
  private:
   base::Executor& executor_;

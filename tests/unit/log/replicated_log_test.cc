@@ -24,6 +24,27 @@ TEST_P(ReplicatedLogTest, AppendsAreOnAllReplicasAtTheSameLsn) {
   EXPECT_EQ(create().code(), ErrorCode::kAlreadyExists);
 }
 
+// What it has lost was acknowledged; the next entry would have two numbers.
+TEST_P(ReplicatedLogTest, ReplicaThatCountsItsEntriesOtherwiseIsNotGoneOnWith) {
+  ASSERT_TRUE(create());
+  ASSERT_TRUE(open());
+  uint64_t last_lsn = 0;
+  for (int i = 0; i < 4; ++i) last_lsn = append()->lsn;
+  ASSERT_TRUE(run(log_->close()));
+  log_.reset();
+  run(sleep(executor_, kSoonNs));
+  ASSERT_TRUE(servers_[1]->store().close());
+  servers_[1]->damage_entry("log", last_lsn);
+  servers_[1]->kill();
+  servers_[1]->start();
+  ASSERT_EQ(servers_[1]->store().find("log")->tail_lsn, servers_[0]->store().find("log")->tail_lsn);
+  ASSERT_NE(servers_[1]->store().find("log")->next_index,
+            servers_[0]->store().find("log")->next_index);
+  const auto taken = take();
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(taken.code(), ErrorCode::kDamaged);
+}
+
 TEST_P(ReplicatedLogTest, AnEntryIsShownWhenEveryReplicaHasIt) {
   ASSERT_TRUE(create());
   ASSERT_TRUE(open());

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/clock.h"
+#include "fabric/local/local_device.h"
 
 namespace pmstore::log::internal {
 namespace {
@@ -29,6 +30,27 @@ TEST(TailPublisher, TriesThatFoundNoRoomTakeNoSlot) {
   }
   publisher->departed();
   EXPECT_TRUE(publisher->all_posted());
+}
+
+// The server trims and seals by what it finds there.
+TEST(TailPublisher, WhatPublishReturnsForIsInTheServersMemory) {
+  for (uint64_t seed = 0; seed < 64; ++seed) {
+    base::VirtualClock clock;
+    base::Executor executor(clock);
+    auto device = *fabric::open_local_device(executor, {.late_effects_seed = seed});
+    auto connection = *executor.run(device->loopback());
+    uint64_t tail = 0;
+    const auto region =
+        *device->register_memory(std::as_writable_bytes(std::span(&tail, 1)),
+                                 fabric::Access::kRemoteRead | fabric::Access::kRemoteWrite);
+    auto publisher = *TailPublisher::create(*device, *connection, region->remote(), 0);
+    for (uint64_t published = 64; published < 640; published += 64) {
+      publisher->reached(published);
+      ASSERT_TRUE(executor.run(publisher->publish(1'000'000'000)));
+      ASSERT_EQ(tail, published) << "seed " << seed;
+    }
+    connection.reset();
+  }
 }
 
 }  // namespace

@@ -219,6 +219,25 @@ TEST(ModelLimits, AFullReceiveBufferStopsTheWire) {
   EXPECT_GT(counters.full_buffer, 0u);
 }
 
+TEST(ModelLimits, WhatAGoneConnectionLeavesInTheReceiveBufferMakesRoomForOthers) {
+  for (uint64_t ns = 1'000; ns < 40'000; ns += 1'000) {
+    ModelPair pair;
+    auto other = pair.connect(*pair.client);
+    for (int i = 0; i < 6; ++i) {
+      Batch large;
+      large.write(pair.at(0, 100'000), pair.in_dram(0));
+      ASSERT_TRUE(pair.connection->post(large, nullptr));
+    }
+    pair.pass(ns);
+    pair.acceptor.connections.erase(pair.acceptor.connections.begin());
+    std::swap(pair.connection, other);
+    Batch small;
+    small.write(pair.at(0, 8), pair.in_dram(0));
+    pair.execute(small);
+    ASSERT_FALSE(pair.connection->broken()) << "destroyed after " << ns << " ns";
+  }
+}
+
 TEST(ModelCounters, OneDoorbellForAChainAndItsDescriptorsFetchedOnce) {
   ModelPair pair;
   const RnicCounters before = pair.client_host().rnic_counters();

@@ -98,7 +98,7 @@ class Abandoned : public testing::ClientFixture, public ::testing::WithParamInte
       id = tx->id();
       if (what != What::kCommit) tx.reset();
       if (what == What::kTransaction) {
-        const Status done = run(std::move(commit));
+        const Status done = finish(std::move(commit));
         EXPECT_TRUE(done) << done.error().to_string();
       }
     }
@@ -156,6 +156,43 @@ TEST_P(Abandoned, CommitThatGoesOnWhenTheClientIsDestroyedLeavesNothing) {
     victim.reset();
     expect_unlocked();
   }
+}
+
+class AllSlow final : public fabric::FaultInjector {
+ public:
+  fabric::FaultDecision on_request(const fabric::FaultPoint& point) override {
+    if (!point.connector || point.request.op == fabric::OpCode::kWriteImmediate) return {};
+    return {fabric::Fault::kDelay, 1'000'000};
+  }
+};
+
+// What one commit leaves to the background holds the session; the other commit's frame goes.
+TEST_P(Abandoned, ClientThatIsDestroyedAmidTwoCommits) {
+  prepare();
+  const std::string one = key("update");
+  const std::string other = key("read");
+  for (uint64_t apart_ns = 0; apart_ns < 1'500'000; apart_ns += 250'000) {
+    for (uint64_t later_ns = 0; later_ns < 1'000'000; later_ns += 200'000) {
+      auto victim = connect();
+      ASSERT_TRUE(run(victim->get(table_, one)));
+      ASSERT_TRUE(run(victim->get(table_, other)));
+      AllSlow injector;
+      const fabric::ScopedFaultInjector installed(injector);
+      {
+        Task<Status> first = victim->put(table_, one, "2");
+        first.start();
+        if (apart_ns > 0) let_time_pass(apart_ns);
+        Task<Status> second = victim->put(table_, other, "2");
+        second.start();
+        for (int i = 0; i < 200 && !first.done(); ++i) let_time_pass(100'000);
+        ASSERT_TRUE(first.done());
+        if (later_ns > 0) let_time_pass(later_ns);
+      }
+      victim.reset();
+      let_time_pass(50'000'000);
+    }
+  }
+  expect_unlocked();
 }
 
 TEST_P(Abandoned, ReadInItsMiddleLeavesItsBufferToWhatStillArrives) {

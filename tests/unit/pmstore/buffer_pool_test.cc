@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -49,6 +50,84 @@ TEST_F(Buffers, ThoseWhoWaitGetThemInTurn) {
       [](Executor& executor) -> base::Task<void> { co_await executor.sleep_for(1000); }(executor_));
   EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(pool->free_buffers(), 2u);
+}
+
+TEST_F(Buffers, ThoseWhoWaitGetABufferThatWasAbandonedWhenItsRequestEnds) {
+  auto pool = *BufferPool::create(*device_, 1);
+  BufferLease lease = pool->try_take();
+  OpBuffer& buffer = *lease;
+  buffer.completion.arm();  // a READ is under way
+  std::vector<int> order;
+  for (int i = 0; i < 3; ++i) executor_.spawn(use(*pool, executor_, order, i));
+  const auto pass = [&](uint64_t ns) {
+    executor_.run([](Executor& executor, uint64_t for_ns) -> base::Task<void> {
+      co_await executor.sleep_for(for_ns);
+    }(executor_, ns));
+  };
+  pass(1000);
+  lease = {};  // the coroutine that read was destroyed
+  pass(1000);
+  EXPECT_TRUE(order.empty());
+  buffer.completion.finish(true);
+  pass(1'000'000);
+  std::sort(order.begin(), order.end());
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(pool->free_buffers(), 1u);
+}
+
+TEST_F(Buffers, WaiterThatIsDestroyedPassesItsTurnOn) {
+  auto pool = *BufferPool::create(*device_, 1);
+  BufferLease lease = pool->try_take();
+  std::vector<int> order;
+  base::Task<void> first = use(*pool, executor_, order, 1);
+  first.start();
+  executor_.spawn(use(*pool, executor_, order, 2));
+  executor_.run_once();
+  lease = {};  // notifies the first
+  first = {};
+  executor_.run(
+      [](Executor& executor) -> base::Task<void> { co_await executor.sleep_for(1000); }(executor_));
+  EXPECT_EQ(order, (std::vector<int>{2}));
+}
+
+// One that never suspends takes and gives back all the time.
+TEST_F(Buffers, NobodyGetsOneBeforeThoseWhoWait) {
+  auto pool = *BufferPool::create(*device_, 2);
+  BufferLease first = pool->try_take();
+  BufferLease second = pool->try_take();
+  std::vector<int> order;
+  base::Task<void> waits = use(*pool, executor_, order, 1);
+  waits.start();
+  first = {};  // notifies it
+  EXPECT_FALSE(pool->try_take());
+  second = {};
+  EXPECT_TRUE(pool->try_take());
+  executor_.run_once();
+  EXPECT_EQ(order, (std::vector<int>{1}));
+  EXPECT_TRUE(pool->try_take());
+}
+
+TEST_F(Buffers, WaiterThatLooksForAnAbandonedOneIsReplacedWhenItIsDestroyed) {
+  auto pool = *BufferPool::create(*device_, 1);
+  BufferLease lease = pool->try_take();
+  OpBuffer& buffer = *lease;
+  buffer.completion.arm();  // a READ is under way
+  std::vector<int> order;
+  base::Task<void> first = use(*pool, executor_, order, 1);
+  first.start();
+  executor_.spawn(use(*pool, executor_, order, 2));
+  const auto pass = [&](uint64_t ns) {
+    executor_.run([](Executor& executor, uint64_t for_ns) -> base::Task<void> {
+      co_await executor.sleep_for(for_ns);
+    }(executor_, ns));
+  };
+  pass(1000);
+  lease = {};  // abandoned: the first waiter is notified, and looks again and again
+  pass(1000);
+  first = {};
+  buffer.completion.finish(true);
+  pass(1'000'000'000);
+  EXPECT_EQ(order, (std::vector<int>{2}));
 }
 
 TEST_F(Buffers, MovedLeaseIsGivenBackOnce) {

@@ -13,7 +13,7 @@
 
 namespace pmstore::testing {
 
-class ClientFixture : public ::testing::Test {
+class FakeServerFixture : public ::testing::Test {
  protected:
   static constexpr TableId kTable{3};
 

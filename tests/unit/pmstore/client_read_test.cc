@@ -12,7 +12,7 @@ namespace {
 constexpr SlotOffset kSlot{64 * 40};
 constexpr SlotOffset kOtherSlot{64 * 80};
 
-class ClientRead : public testing::ClientFixture {
+class ClientRead : public testing::FakeServerFixture {
  protected:
   // Answers gets as the real server would for a record at kSlot.
   void answer_gets_with(std::string value) {

@@ -1,12 +1,13 @@
 // The handshake, losing the connection, the lease, the end.
 #include <algorithm>
 
+#include "pmstore/lock_list_layout.h"
 #include "tests/unit/pmstore/client_fixture.h"
 
 namespace pmstore {
 namespace {
 
-class ClientSession : public testing::ClientFixture {};
+class ClientSession : public testing::FakeServerFixture {};
 
 TEST_F(ClientSession, HelloNamesTheClientAndWhereRepliesGo) {
   options_.client = 42;
@@ -66,6 +67,7 @@ void as_rnic(ServerHello& hello) {
   hello.discipline = static_cast<uint8_t>(LockDiscipline::kRnic);
   hello.owner = 1;
   hello.ring = {0x1000, 64 * 1024, 1};
+  hello.lock_lists = {0x1000, kLockListsBytes, 1};
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -89,6 +91,11 @@ INSTANTIATE_TEST_SUITE_P(
                            [](ServerHello& h) {
                              as_rnic(h);
                              h.owner = 0x8000;
+                           }},
+                      Flaw{"RnicFewLockLists",
+                           [](ServerHello& h) {
+                             as_rnic(h);
+                             h.lock_lists.bytes -= 8;
                            }},
                       Flaw{"RnicTinyRing",
                            [](ServerHello& h) {

@@ -4,7 +4,7 @@
 namespace pmstore {
 namespace {
 
-class ClientWrite : public testing::ClientFixture {
+class ClientWrite : public testing::FakeServerFixture {
  protected:
   void fail_commits_with(ErrorCode code) {
     server_->answer = [code](const auto& request, fabric::RpcCall call) {
@@ -104,6 +104,17 @@ TEST_F(ClientWrite, MalformedAnswerLeavesTheCommitUnknown) {
   server_->answer = nullptr;
   EXPECT_TRUE(put("b", "2"));
   EXPECT_EQ(server_->hellos.size(), 2u);
+}
+
+TEST_F(ClientWrite, UnknownOutcomeThatTheServerTellsEndsTheSession) {
+  connect();
+  server_->answer = [](const auto&, fabric::RpcCall call) {
+    call.reply_error(make_error(ErrorCode::kCommitUnknown, "the log is not durable"));
+  };
+  EXPECT_EQ(put("a", "1").code(), ErrorCode::kCommitUnknown);
+  server_->answer = nullptr;
+  EXPECT_TRUE(put("b", "2"));
+  EXPECT_EQ(server_->hellos.size(), 2u) << "only of an earlier session it can be asked about";
 }
 
 TEST_F(ClientWrite, OutcomeOfARunningTransactionIsUnknown) {

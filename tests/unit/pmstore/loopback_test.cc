@@ -1,28 +1,12 @@
 // The queue pair by which a server changes its own lock words breaks: it is made again.
 #include "fabric/local/fault_injection.h"
+#include "tests/unit/pmstore/fail_swaps.h"
 #include "tests/unit/pmstore/server_fixture.h"
 
 namespace pmstore {
 namespace {
 
-// The n-th compare-swap. While a client only inserts, all of them are the server's.
-class FailNthSwap final : public fabric::FaultInjector {
- public:
-  FailNthSwap(uint64_t first, uint64_t last, fabric::Fault fault)
-      : first_(first), last_(last), fault_(fault) {}
-  fabric::FaultDecision on_request(const fabric::FaultPoint& point) override {
-    if (point.request.op != fabric::OpCode::kCompareSwap) return {};
-    ++seen_;
-    return {seen_ >= first_ && seen_ <= last_ ? fault_ : fabric::Fault::kNone, 0};
-  }
-  bool fired() const { return seen_ >= first_; }
-
- private:
-  const uint64_t first_;
-  const uint64_t last_;
-  const fabric::Fault fault_;
-  uint64_t seen_ = 0;
-};
+using testing::FailSwaps;
 
 class Loopback : public testing::ClientFixture {
  protected:
@@ -32,12 +16,13 @@ class Loopback : public testing::ClientFixture {
   }
 };
 
+// While a client only inserts, all compare-swaps are the server's.
 TEST_F(Loopback, InsertsAndErasesGoOnWhereverItBreaks) {
   int round = 0;
   for (const fabric::Fault fault : {fabric::Fault::kBreakBefore, fabric::Fault::kBreakAfter}) {
     for (uint64_t n = 1;; ++n) {
       const std::string key = "key" + std::to_string(++round);
-      FailNthSwap injector(n, n, fault);
+      FailSwaps injector(n, n, fault);
       {
         const fabric::ScopedFaultInjector installed(injector);
         Transaction tx = client_->begin();
@@ -58,7 +43,7 @@ TEST_F(Loopback, InsertsAndErasesGoOnWhereverItBreaks) {
 
 // Every try of one swap fails: that insert fails, and nothing else.
 TEST_F(Loopback, ThatCannotBeMadeAgainCostsOneInsertNotTheServer) {
-  FailNthSwap injector(1, 5, fabric::Fault::kBreakBefore);
+  FailSwaps injector(1, 5, fabric::Fault::kBreakBefore);
   {
     const fabric::ScopedFaultInjector installed(injector);
     Transaction tx = client_->begin();

@@ -108,7 +108,7 @@ TEST_P(Probe, NotWhileATransactionCommits) {
   Task<Status> commit = tx.commit();
   commit.start();
   EXPECT_EQ(run(client_->probe()).code(), ErrorCode::kInvalidArgument);
-  EXPECT_TRUE(run(std::move(commit)));
+  EXPECT_TRUE(finish(std::move(commit)));
 }
 
 // Delays the n-th request of the client, and says when it was posted.

@@ -17,6 +17,11 @@ class RedoRingTest : public ::testing::Test {
  protected:
   void SetUp() override {
     connection_ = *executor_.run(device_->loopback());
+    begin_session(0);
+  }
+  // Its tail is there, and its start at 0.
+  void begin_session(uint64_t tail_lsn) {
+    hello_.ring_tail_lsn = tail_lsn;
     hello_.ring = region_->remote();
     hello_.domain = static_cast<uint8_t>(persist::Domain::kCpuCache);
     hello_.landing = static_cast<uint8_t>(persist::WriteLanding::kCpu);
@@ -71,6 +76,19 @@ TEST_F(RedoRingTest, FullRingTakesMoreAfterTruncation) {
       << "the one that was refused does not count";
   ASSERT_TRUE(ring_->truncated(ring_->done_through_lsn()));
   EXPECT_FALSE(ring_->more_than_half_used());
+  EXPECT_TRUE(append(1000));
+}
+
+// Else a client whose earlier sessions have filled the ring could never commit again.
+TEST_F(RedoRingTest, WhatEarlierSessionsLeftMayGoBeforeAnythingOfThisOneIsDone) {
+  const uint64_t tail = kDataBytes - 512;
+  begin_session(tail);
+  EXPECT_EQ(append(1000).code(), ErrorCode::kBackPressure);
+  EXPECT_EQ(ring_->done_through_lsn(), tail);
+  const auto small = append(100);
+  ASSERT_TRUE(small);
+  EXPECT_EQ(ring_->done_through_lsn(), tail) << "its own is not in place yet";
+  ASSERT_TRUE(ring_->truncated(tail));
   EXPECT_TRUE(append(1000));
 }
 

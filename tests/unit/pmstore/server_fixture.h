@@ -35,6 +35,12 @@ class ServerFixture : public ::testing::Test {
   T run(Task<T> task) {
     return executor_.run(std::move(task));
   }
+  // Of a task that has been started.
+  template <typename T>
+  T finish(Task<T> task) {
+    while (!task.done()) let_time_pass(1000);
+    return task.take();
+  }
   void start() {
     auto started = run(Server::start(executor_, *pool_, server_options_));
     ASSERT_TRUE(started) << started.error().to_string();

@@ -1,5 +1,10 @@
 pmstore_test(pmstore_abandoned_commit_test ONE_THREAD SOURCES abandoned_commit_test.cc
   DEPS pmstore crash_image)
+pmstore_test(pmstore_server_test ONE_THREAD
+  SOURCES abandoned_reconnect_test.cc atomics_fail_test.cc background_atomics_test.cc
+    damaged_record_test.cc old_place_test.cc phantom_test.cc
+    session_end_test.cc session_places_test.cc
+  DEPS pmstore crash_image)
 pmstore_test(pmstore_loopback_test ONE_THREAD SOURCES loopback_test.cc DEPS pmstore crash_image)
 pmstore_test(pmstore_outcome_book_test ONE_THREAD SOURCES outcome_book_test.cc DEPS pmstore)
 pmstore_test(pmstore_outcome_test ONE_THREAD SOURCES outcome_test.cc DEPS pmstore crash_image)

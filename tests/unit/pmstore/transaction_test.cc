@@ -7,7 +7,7 @@ namespace {
 constexpr SlotOffset kAlice{64 * 40};
 constexpr SlotOffset kBob{64 * 50};
 
-class Tx : public testing::ClientFixture {
+class Tx : public testing::FakeServerFixture {
  protected:
   void SetUp() override {
     server_->place(kAlice, kTable, "alice", "90", 5);

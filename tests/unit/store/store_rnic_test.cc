@@ -22,6 +22,7 @@ class Words final : public WordChanger {
     store_.words().store(slot, desired);
     co_return true;
   }
+  base::Task<void> pause() override { co_return; }
   std::function<void(SlotOffset)> before;
 
  private:
@@ -54,6 +55,68 @@ class StoreRnic : public ::testing::Test {
   Words words_{s_.store()};
   std::vector<std::byte> room_ = std::vector<std::byte>(64 << 10);
 };
+
+// Its swaps take effect at once; the completion of the second one comes later than the others'.
+class SlowWords final : public WordChanger {
+ public:
+  SlowWords(Store& store, Executor& executor) : store_(store), executor_(executor) {}
+  base::Task<Result<bool>> compare_swap(SlotOffset slot, LockWord expected,
+                                        LockWord desired) override {
+    const bool same = store_.words().load(slot) == expected;
+    if (same) store_.words().store(slot, desired);
+    const int turns = ++calls_ == 2 ? 4 : 1;
+    for (int i = 0; i < turns; ++i) co_await executor_.yield();
+    co_return same;
+  }
+  base::Task<void> pause() override { co_return; }
+
+ private:
+  Store& store_;
+  Executor& executor_;
+  int calls_ = 0;
+};
+
+TEST_F(StoreRnic, SlotThatIsReleasedTwiceAtATimeIsFreedOnce) {
+  SlowWords slow(s_.store(), executor_);
+  const auto alice = reserve("alice");
+  ASSERT_TRUE(alice);
+  auto first = s_.store().release(slow, kOwner, SlotOffset{alice->slot});
+  auto second = s_.store().release(slow, kOwner, SlotOffset{alice->slot});
+  first.start();
+  second.start();
+  while (!first.done()) executor_.run_once();
+  ASSERT_FALSE(second.done());
+  constexpr uint16_t kAnother = 9;
+  const auto bob = run(s_.store().reserve(words_, kAnother, s_.table(), "bob", 10, false));
+  ASSERT_TRUE(bob) << bob.error().to_string();
+  ASSERT_EQ(bob->slot, alice->slot);
+  while (!second.done()) executor_.run_once();
+  const auto carol = run(s_.store().reserve(words_, 4, s_.table(), "carol", 10, false));
+  ASSERT_TRUE(carol) << carol.error().to_string();
+  EXPECT_NE(carol->slot, bob->slot);
+  RedoBuilder builder(room_, StoreInRegion::kClient, s_.store().catalog().header().pool);
+  builder.add(SlotOffset{bob->slot}, s_.table(), bob->version + 1, RecordState::kLive, "bob", "5");
+  ASSERT_TRUE(run(s_.store().apply(words_, kAnother, builder.finish())));
+  const auto found = s_.get("bob");
+  ASSERT_TRUE(found) << "an acknowledged insert of another client is lost";
+  EXPECT_EQ(found->value, "5");
+}
+
+TEST_F(StoreRnic, OfARedoRecordThatIsMalformedNothingIsPutInPlace) {
+  ASSERT_TRUE(s_.put("alice", "1"));
+  const SlotOffset slot{s_.get("alice")->reply.slot};
+  const uint64_t version = s_.get("alice")->reply.version;
+  lock(slot);
+  RedoBuilder builder(room_, StoreInRegion::kClient, s_.store().catalog().header().pool);
+  builder.add(slot, s_.table(), version + 1, RecordState::kLive, "alice", "2");
+  builder.add(SlotOffset{raw(slot) + 64}, s_.table(), 7, RecordState::kLive, "zed", "2");
+  const auto entry = builder.finish();
+  room_[entry.size() - 20] ^= std::byte{1};  // the second record fails its checksum
+  const Status applied = run(s_.store().apply(words_, kOwner, entry));
+  ASSERT_FALSE(applied);
+  EXPECT_EQ(applied.code(), ErrorCode::kProtocol);
+  EXPECT_TRUE(s_.store().words().load(slot).is_locked()) << "the first record is to be seen";
+}
 
 TEST_F(StoreRnic, ReservedSlotIsAppliedOnce) {
   const auto reply = reserve("alice");
@@ -113,6 +176,25 @@ TEST_F(StoreRnic, WordOfAFreeSlotThatAClientHasLockedCostsTheSlotNotTheServer) {
   ASSERT_TRUE(reply) << reply.error().to_string();
   ASSERT_TRUE(run(s_.store().release(words_, kOwner, SlotOffset{reply->slot})));
   EXPECT_TRUE(s_.put("bob", "2"));
+}
+
+TEST_F(StoreRnic, OfAClientThatIsGoneTheLocksThatItAnnouncedAreFreedAndNoOthersAreLookedAt) {
+  for (const char* key : {"alice", "bob", "carol"}) ASSERT_TRUE(s_.put(key, "1"));
+  const auto slot_of = [&](const char* key) { return SlotOffset{s_.get(key)->reply.slot}; };
+  const SlotOffset alice = slot_of("alice");
+  const SlotOffset bob = slot_of("bob");
+  const SlotOffset carol = slot_of("carol");
+  lock(alice);
+  lock(bob);
+  const LockWord of_another = LockWord::locked(s_.store().words().load(carol).version(), 9);
+  s_.store().words().store(carol, of_another);
+  const SlotOffset beyond{s_.store().arena().bytes()};
+  const SlotOffset announced[] = {
+      alice, alice, carol, beyond, SlotOffset{~uint64_t{63}}, SlotOffset{raw(bob) + 32}};
+  ASSERT_TRUE(run(s_.store().resolve(words_, kOwner, s_.ring(), announced)));
+  EXPECT_FALSE(s_.store().words().load(alice).is_locked());
+  EXPECT_TRUE(s_.store().words().load(bob).is_locked()) << "the cost follows the list";
+  EXPECT_EQ(s_.store().words().load(carol), of_another);
 }
 
 // An image larger than its slot, at the end of the memory: its lines are not all there.

@@ -393,5 +393,52 @@ TEST(Store, WhatIsInPlaceIsNotCountedAsReplayed) {
   EXPECT_EQ(s.store().recovery().transactions_replayed, 0u);
 }
 
+// What lies behind the damage is not known; so of nothing in that ring it is said that it did not
+// happen.
+TEST(Store, ARingThatIsDamagedWhileTheServerRunsIsNotTakenOverAndCallsNothingAborted) {
+  StoreInRegion s(kRegionBytes);
+  ASSERT_TRUE(s.store().take_ring(0, StoreInRegion::kClient, 0, 0));
+  const uint64_t first = s.store().session_sequence(0);
+  for (uint64_t i = 0; i < 3; ++i) {
+    ASSERT_TRUE(s.commit(TransactionMessage(first + i).write(WriteKind::kPut, s.table(),
+                                                             "key" + std::to_string(i), "value")));
+  }
+  std::vector<uint64_t> lsns;
+  s.ring().for_each_entry([&](const log::EntryView& entry) { lsns.push_back(entry.lsn); });
+  ASSERT_EQ(lsns.size(), 3u);
+  std::byte* const payload =
+      s.pool().memory().at(s.ring().data_offset() + lsns[1] + sizeof(log::EntryHeader));
+  *payload ^= std::byte{1};
+  const auto outcome = [&](uint64_t i) {
+    return s.store().outcome({StoreInRegion::kClient, first + i}, false, 1);
+  };
+  EXPECT_EQ(outcome(0), Outcome::kCommitted);
+  EXPECT_EQ(outcome(1).code(), ErrorCode::kBadPool);
+  EXPECT_EQ(outcome(2).code(), ErrorCode::kBadPool);
+  EXPECT_EQ(s.store().take_ring(0, 99, 1000, 1).code(), ErrorCode::kBadPool);
+  EXPECT_EQ(s.ring().owner(), StoreInRegion::kClient);
+}
+
+// Of a record that spans chunks: what a reader has seen of any of them before must not come again.
+TEST(Store, ARecordOverTwoChunksIsNewerThanEverythingThatWasInThem) {
+  StoreInRegion s(2 << 20, {2, 256 << 10});
+  ASSERT_TRUE(s.put("low", std::string(10, 'v')));
+  const std::string value(100, 'v');
+  for (int i = 0; i < 50; ++i) ASSERT_TRUE(s.put("high", value));
+  const GetReply low = s.get("low")->reply;
+  const GetReply high = s.get("high")->reply;
+  ASSERT_GT(high.slot / kChunkBytes, low.slot / kChunkBytes);
+  for (int i = 0; s.store().arena().free_chunks() > 0; ++i) {
+    ASSERT_TRUE(s.put("filler" + std::to_string(i), std::string(30'000, 'f')));
+  }
+  ASSERT_TRUE(s.erase("low"));
+  ASSERT_TRUE(s.erase("high"));
+  ASSERT_TRUE(s.put("big", std::string(60'000, 'b')));
+  const GetReply big = s.get("big")->reply;
+  ASSERT_EQ(big.slot / kChunkBytes, low.slot / kChunkBytes);
+  ASSERT_EQ(high.slot / kChunkBytes, low.slot / kChunkBytes + 1);
+  EXPECT_GT(big.version, high.version);
+}
+
 }  // namespace
 }  // namespace pmstore::internal

@@ -31,7 +31,6 @@ class BusyServer : public testing::Test {
       options.pool = path_;
       options.listen = {*fabric::parse_uri("tcp://127.0.0.1:0")};
       options.server.lease_ms = 2000;  // while a busy machine lets nobody run, nobody renews it
-      options.server.reuse_departed_rings = true;
       auto service = PoolService::start(options);
       PMSTORE_CHECK(service, "nothing but this test uses the pool");
       service_ = service->get();

@@ -1,11 +1,11 @@
-#include "tests/crash/store_rnic_steps.h"
+#include "tests/crash/served_store_steps.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
-#include "fabric/local/fault_injection.h"
 #include "persist/pool_layout.h"
 #include "pmstore/internal/slab_layout.h"
 #include "tests/unit/store/store_fixture.h"
@@ -16,6 +16,7 @@ namespace {
 constexpr uint64_t kStoreRingBytes = 16 << 10;
 // What goes on behind an acknowledged commit takes less.
 constexpr uint64_t kBehindNs = 60'000;
+constexpr uint64_t kReconnectNs = 1'000'000'000;
 constexpr unsigned kMostLooks = 40;  // at a record that is locked, of 100 us each
 
 uint64_t pool_bytes(uint32_t chunks) {
@@ -37,7 +38,8 @@ StoreContent with(StoreContent content, const std::vector<KeyWrite>& writes) {
 
 }  // namespace
 
-StoreRnicSteps::StoreRnicSteps(const std::string& scenario, uint64_t seed, const RnicStore& what)
+ServedStoreSteps::ServedStoreSteps(const std::string& scenario, uint64_t seed,
+                                   const ServedStore& what)
     : Life(scenario, seed), what_(what), random_(seed), region_(pool_bytes(what.chunks)) {
   static constexpr double kHoldNs[] = {4000, 0, 700};
   machine_.emplace(CrashMachine::Options{.ddio = what.ddio,
@@ -53,15 +55,17 @@ StoreRnicSteps::StoreRnicSteps(const std::string& scenario, uint64_t seed, const
   format();
 }
 
-void StoreRnicSteps::end() {
+void ServedStoreSteps::end() {
   trace_ = machine_->take();
   clients_ = {};
   server_.reset();
+  // What goes on behind the last commit has a connection, and so a device, until it ends.
+  machine_->pass(kBehindNs);
   pool_.reset();
   machine_.reset();
 }
 
-void StoreRnicSteps::promise() {
+void ServedStoreSteps::promise() {
   machine_->recorder().mark();
   std::vector<uint64_t> digests;
   for (uint64_t subset = 0; subset < uint64_t{1} << under_way_.size(); ++subset) {
@@ -77,14 +81,14 @@ void StoreRnicSteps::promise() {
 
 // ---- servers and clients that come and go ----
 
-void StoreRnicSteps::format() {
+void ServedStoreSteps::format() {
   describe(0, "no store");
   describe(content_digest({}), "no records");
   allow({0, content_digest({})});
   const FormatOptions options{
       .rings = kClients, .ring_bytes = kStoreRingBytes, .identity = seed() + 1, .log_bytes = 0};
   PMSTORE_CHECK(format_store(*pool_, options).has_value(), "the region is large enough");
-  server_options_.discipline = LockDiscipline::kRnic;
+  server_options_.discipline = what_.discipline;
   server_options_.device_landing = machine_->server().landing();
   server_options_.one_sided_commit = true;
   server_options_.devices = &machine_->server();
@@ -96,21 +100,27 @@ void StoreRnicSteps::format() {
   promise();
 }
 
-void StoreRnicSteps::start() {
+void ServedStoreSteps::start() {
+  start_server();
+  for (uint32_t i = 0; i < kClients; ++i) connect(i);
+}
+
+void ServedStoreSteps::start_server() {
   auto started = machine_->run(Server::start(machine_->executor(), *pool_, server_options_));
   PMSTORE_CHECK(started.has_value(), started ? "" : started.error().message.c_str());
   server_ = std::move(*started);
   auto at = machine_->run(server_->listen({fabric::Scheme::kLocal, "crash-store", 0}));
   PMSTORE_CHECK(at.has_value(), at ? "" : at.error().message.c_str());
-  for (uint32_t i = 0; i < kClients; ++i) connect(i);
 }
 
-void StoreRnicSteps::connect(uint32_t client) {
+void ServedStoreSteps::connect(uint32_t client) {
   static constexpr persist::WriteStrategy kStrategies[] = {persist::WriteStrategy::kAuto,
                                                            persist::WriteStrategy::kTwoSided};
   ClientOptions options;
   options.client = kStoreClient + client;
-  options.log_strategy = kStrategies[seed() % 4 == 3 ? client : 0];
+  const bool one_sided = what_.discipline == LockDiscipline::kRnic;
+  options.log_strategy = kStrategies[one_sided && seed() % 4 == 3 ? client : 0];
+  if (what_.reconnects) options.reconnect_timeout_ns = kReconnectNs;
   options.devices = &machine_->client(client);
   const fabric::Uri uri{fabric::Scheme::kLocal, "crash-store", 0};
   auto made = machine_->run(Client::connect(machine_->executor(), uri, options));
@@ -118,7 +128,7 @@ void StoreRnicSteps::connect(uint32_t client) {
   clients_[client] = std::move(*made);
 }
 
-void StoreRnicSteps::stop_and_start() {
+void ServedStoreSteps::stop_and_start() {
   for (auto& client : clients_) {
     machine_->run(client->close());
     client.reset();
@@ -129,7 +139,7 @@ void StoreRnicSteps::stop_and_start() {
   start();
 }
 
-Outcome StoreRnicSteps::outcome_of(const Commit& commit) {
+Outcome ServedStoreSteps::outcome_of(const Commit& commit) {
   if (commit.id.client == 0) return Outcome::kAborted;
   auto asked = machine_->run(clients_[commit.client]->outcome(commit.id));
   PMSTORE_CHECK(asked.has_value(), asked ? "" : asked.error().message.c_str());
@@ -138,24 +148,29 @@ Outcome StoreRnicSteps::outcome_of(const Commit& commit) {
   return *asked;
 }
 
-void StoreRnicSteps::die_amid(std::vector<Commit> commits, uint64_t ns) {
+void ServedStoreSteps::die_amid(std::vector<Commit> commits, uint64_t ns) {
   begin(commits);
   machine_->pass(ns);
   server_.reset();
   machine_->recorder().process_dies();
+  if (what_.reconnects) {
+    start_server();
+    orphaned_.fill(true);
+  }
   finish(commits);
-  clients_ = {};
-  start();
+  if (!what_.reconnects) {
+    clients_ = {};
+    start();
+  }
   for (const Commit& commit : commits) {
     if (commit.over->has_value()) continue;
     settle(commit, outcome_of(commit) == Outcome::kCommitted);
   }
 }
 
-bool StoreRnicSteps::vanish_amid(const Commit& commit, uint64_t request) {
+bool ServedStoreSteps::vanish_amid(const Commit& commit, uint64_t request, fabric::Fault how) {
   std::vector<Commit> commits = {commit};
-  fabric::FailNthRequest fault(request, fabric::FaultSide::kConnector,
-                               {fabric::Fault::kBreakBefore});
+  fabric::FailNthRequest fault(request, fabric::FaultSide::kConnector, {how});
   {
     const fabric::ScopedFaultInjector injected(fault);
     begin(commits);
@@ -164,12 +179,8 @@ bool StoreRnicSteps::vanish_amid(const Commit& commit, uint64_t request) {
   }
   clients_[commit.client].reset();
   const uint32_t other = 1 - commit.client;
-  const StoreContent found = read_all(other);
   const bool acknowledged = commits[0].over->has_value();
-  const StoreContent after = with(now_, commit.writes);
-  PMSTORE_CHECK(found == now_ || (!acknowledged && found == after),
-                "a transaction is there as a whole or not at all");
-  if (!acknowledged) settle(commits[0], found == after);
+  const bool is_there = find_whole(commits[0]);
   Writes again;
   for (const KeyWrite& each : commit.writes) {
     if (each.value) again.push_back(write(each.key.c_str(), each.value->size()));
@@ -183,21 +194,48 @@ bool StoreRnicSteps::vanish_amid(const Commit& commit, uint64_t request) {
   }
   connect(commit.client);
   if (!acknowledged) {
-    PMSTORE_CHECK((outcome_of(commits[0]) == Outcome::kCommitted) == (found == after),
+    PMSTORE_CHECK((outcome_of(commits[0]) == Outcome::kCommitted) == is_there,
                   "the outcome is what others have seen");
   }
   return fault.fired();
 }
 
+bool ServedStoreSteps::find_whole(const Commit& commit) {
+  const StoreContent found = read_all(1 - commit.client);
+  if (commit.over->has_value()) {
+    PMSTORE_CHECK(found == now_, "what was acknowledged is there");
+    return true;
+  }
+  const bool is_there = found != now_;
+  PMSTORE_CHECK(!is_there || found == with(now_, commit.writes),
+                "a transaction is there as a whole or not at all");
+  settle(commit, is_there);
+  return is_there;
+}
+
+void ServedStoreSteps::come_back_amid(const Commit& commit, uint64_t ns) {
+  std::vector<Commit> commits = {commit};
+  begin(commits);
+  machine_->pass(ns);
+  const auto old = std::move(clients_[commit.client]);
+  connect(commit.client);
+  finish(commits);
+  machine_->pass(kBehindNs);
+  const bool acknowledged = commits[0].over->has_value();
+  const bool is_there = find_whole(commits[0]);
+  PMSTORE_CHECK(acknowledged || (outcome_of(commits[0]) == Outcome::kCommitted) == is_there,
+                "the outcome is what others have seen");
+}
+
 // ---- transactions ----
 
-KeyWrite StoreRnicSteps::write(const char* key, size_t bytes) {
+KeyWrite ServedStoreSteps::write(const char* key, size_t bytes) {
   std::string value = fmt::format("{}.", ++values_);
   value.resize(std::max(bytes, value.size()), key[0]);
   return {key, std::move(value)};
 }
 
-StoreRnicSteps::Places StoreRnicSteps::places_of(const Writes& writes) const {
+ServedStoreSteps::Places ServedStoreSteps::places_of(const Writes& writes) const {
   model::PageBytes copy(pool_->memory().mapping());
   const auto pool = persist::Pool::in_region(copy.bytes(), what_.domain, false);
   PMSTORE_CHECK(pool.has_value(), "it is a copy");
@@ -211,7 +249,7 @@ StoreRnicSteps::Places StoreRnicSteps::places_of(const Writes& writes) const {
   return places;
 }
 
-std::optional<std::string> StoreRnicSteps::read(uint32_t client, const std::string& key) {
+std::optional<std::string> ServedStoreSteps::read(uint32_t client, const std::string& key) {
   auto got = machine_->run(clients_[client]->get(history_.table, key));
   for (unsigned look = 1; !got && got.code() == ErrorCode::kConflict; ++look) {
     PMSTORE_CHECK(look < kMostLooks, "a lock does not outlive its owner's session");
@@ -223,7 +261,7 @@ std::optional<std::string> StoreRnicSteps::read(uint32_t client, const std::stri
   return std::nullopt;
 }
 
-StoreContent StoreRnicSteps::read_all(uint32_t client) {
+StoreContent ServedStoreSteps::read_all(uint32_t client) {
   StoreContent content;
   for (const std::string& key : history_.keys) {
     if (auto value = read(client, key)) content[key] = std::move(*value);
@@ -231,7 +269,7 @@ StoreContent StoreRnicSteps::read_all(uint32_t client) {
   return content;
 }
 
-void StoreRnicSteps::settle(const Commit& commit, bool committed) {
+void ServedStoreSteps::settle(const Commit& commit, bool committed) {
   std::erase(under_way_, &commit);
   if (committed) now_ = with(std::move(now_), commit.writes);
   Places places = places_of(commit.writes);
@@ -244,7 +282,7 @@ void StoreRnicSteps::settle(const Commit& commit, bool committed) {
   promise();
 }
 
-base::Task<void> StoreRnicSteps::run(Commit& commit) {
+base::Task<void> ServedStoreSteps::run(Commit& commit) {
   if (commit.after_ns > 0) co_await machine_->executor().sleep_for(commit.after_ns);
   Transaction transaction = clients_[commit.client]->begin();
   for (const KeyWrite& write : commit.writes) {
@@ -260,7 +298,7 @@ base::Task<void> StoreRnicSteps::run(Commit& commit) {
   commit.over = std::move(status);
 }
 
-void StoreRnicSteps::begin(std::vector<Commit>& commits) {
+void ServedStoreSteps::begin(std::vector<Commit>& commits) {
   for (Commit& commit : commits) {
     under_way_.push_back(&commit);
     commit.before = places_of(commit.writes);
@@ -270,7 +308,7 @@ void StoreRnicSteps::begin(std::vector<Commit>& commits) {
   promise();
 }
 
-void StoreRnicSteps::finish(const std::vector<Commit>& commits) {
+void ServedStoreSteps::finish(const std::vector<Commit>& commits) {
   machine_->run([](base::Executor& executor, const std::vector<Commit>& all) -> base::Task<void> {
     for (const Commit& commit : all) {
       uint64_t pause_ns = 500;
@@ -279,7 +317,7 @@ void StoreRnicSteps::finish(const std::vector<Commit>& commits) {
   }(machine_->executor(), commits));
 }
 
-void StoreRnicSteps::refuse(const char* read, const char* written, size_t bytes) {
+void ServedStoreSteps::refuse(const char* read, const char* written, size_t bytes) {
   Transaction transaction = clients_[0]->begin();
   const auto found = machine_->run(transaction.get(history_.table, read));
   PMSTORE_CHECK(found.has_value(), "nobody has it locked");
@@ -296,12 +334,17 @@ void StoreRnicSteps::refuse(const char* read, const char* written, size_t bytes)
   settle(attempt, false);
 }
 
-void StoreRnicSteps::commit_together(std::vector<Commit> commits) {
+void ServedStoreSteps::commit_together(std::vector<Commit> commits) {
   begin(commits);
   finish(commits);
   for (const Commit& commit : commits) {
+    const bool orphaned = std::exchange(orphaned_[commit.client], false);
     if (commit.over->has_value()) continue;
     const ErrorCode code = commit.over->code();
+    if (orphaned && code == ErrorCode::kCommitUnknown) {
+      settle(commit, outcome_of(commit) == Outcome::kCommitted);
+      continue;
+    }
     PMSTORE_CHECK(
         code == ErrorCode::kFull || code == ErrorCode::kNotFound || code == ErrorCode::kConflict,
         commit.over->error().message.c_str());

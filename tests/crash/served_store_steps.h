@@ -1,5 +1,5 @@
-// What lives of a store under lock discipline rnic consist of (store_rnic_life.h,
-// rnic_commit_life.h): a server and two clients of it on the modelled machine, their transactions,
+// What lives of a store behind its server consist of (store_rnic_life.h, rnic_commit_life.h,
+// store_server_life.h): a server and two clients of it on the modelled machine, their transactions,
 // and how each of them may die. Every step keeps the life's oracle up to date.
 //
 // Invariant: `now_` must be there after a power cut, with or without each of `under_way_`, whose
@@ -16,6 +16,7 @@
 
 #include "base/random.h"
 #include "base/task.h"
+#include "fabric/local/fault_injection.h"
 #include "model/page_bytes.h"
 #include "persist/pool.h"
 #include "pmstore/client.h"
@@ -26,14 +27,16 @@
 
 namespace pmstore::crash {
 
-struct RnicStore {
+struct ServedStore {
   persist::Domain domain = persist::Domain::kMemoryController;
   bool ddio = false;
   uint32_t chunks = 5;      // that its records have
   uint32_t send_queue = 0;  // see CrashMachine
+  LockDiscipline discipline = LockDiscipline::kRnic;
+  bool reconnects = false;  // clients outlive their server, and reach the next one by themselves
 };
 
-class StoreRnicSteps : public Life {
+class ServedStoreSteps : public Life {
  public:
   Result<std::unique_ptr<Restarted>> restart(std::span<std::byte> memory) const override {
     return RestartedStore::open(memory, what_.domain, history_);
@@ -57,7 +60,7 @@ class StoreRnicSteps : public Life {
   static constexpr uint32_t kClients = 2;
 
   // Formats the store, starts the server, connects both clients.
-  StoreRnicSteps(const std::string& scenario, uint64_t seed, const RnicStore& what);
+  ServedStoreSteps(const std::string& scenario, uint64_t seed, const ServedStore& what);
   // The last thing that a life's constructor does.
   void end();
 
@@ -79,11 +82,17 @@ class StoreRnicSteps : public Life {
   void die_amid(std::vector<Commit> commits, uint64_t ns);
   // The same, when it was stopped in order.
   void stop_and_start();
-  // The client vanishes before its `request`-th request from here (from 1) takes effect. The other
+  // The client vanishes before its `request`-th request from here (from 1) takes effect, or with
+  // another fault after that. The other
   // one finds all of the transaction or nothing of it, at once and unlocked, writes the same keys,
   // and the server tells who comes back for the client what had become of it. False: it had not
   // that many.
-  bool vanish_amid(const Commit& commit, uint64_t request);
+  bool vanish_amid(const Commit& commit, uint64_t request,
+                   fabric::Fault fault = fabric::Fault::kBreakBefore);
+
+  // The client comes back by a second connection that long after its commit has begun on the first,
+  // which the server ends. Then the same holds.
+  void come_back_amid(const Commit& commit, uint64_t ns);
 
   // What a client finds; it waits for locks.
   std::optional<std::string> read(uint32_t client, const std::string& key);
@@ -98,7 +107,10 @@ class StoreRnicSteps : public Life {
  private:
   void format();
   void start();
+  void start_server();
   void connect(uint32_t client);
+  // What the other client finds of it is all or nothing; settled then.
+  bool find_whole(const Commit& commit);
   // From here on this is right, until it is said again.
   void promise();
   void begin(std::vector<Commit>& commits);
@@ -110,7 +122,7 @@ class StoreRnicSteps : public Life {
   // Of the keys of these, as a start on a copy of the memory finds them.
   Places places_of(const Writes& writes) const;
 
-  RnicStore what_;
+  ServedStore what_;
   Random random_;
   model::PageBytes region_;
   std::optional<CrashMachine> machine_;
@@ -121,6 +133,7 @@ class StoreRnicSteps : public Life {
   StoreContent now_;
   std::vector<const Commit*> under_way_;
   uint64_t values_ = 0;
+  std::array<bool, kClients> orphaned_{};  // its server died, and it may not have noticed yet
   StoreHistory history_;
 };
 

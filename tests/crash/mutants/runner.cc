@@ -1,0 +1,163 @@
+#include "tests/crash/mutants/runner.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/crash/share.h"
+
+namespace pmstore::mutation {
+namespace {
+
+constexpr int kCaughtStatus = 10;
+constexpr unsigned kAsleep = 10;  // so many times its processor time a process may take in all
+
+struct Options {
+  std::vector<std::string> names;
+  size_t jobs = 2;  // processes at a time
+  tests::Share share;
+  bool list = false;
+  bool sound = false;
+  bool redundant_too = false;
+  bool verbose = false;
+};
+
+// ---- processes ----
+
+enum class Outcome { kCaught, kEnded, kNotCaught };
+
+pid_t start_process(const Runner& runner, int number, bool verbose) {
+  std::fflush(stdout);
+  const pid_t child = fork();
+  if (child != 0) return child;
+  active = number;
+  const rlimit processor{runner.seconds, runner.seconds};
+  if (setrlimit(RLIMIT_CPU, &processor) != 0) std::_Exit(1);
+  const rlimit no_core{0, 0};
+  setrlimit(RLIMIT_CORE, &no_core);
+  alarm(kAsleep * runner.seconds);
+  if (!verbose && std::freopen("/dev/null", "w", stderr) == nullptr) std::_Exit(1);
+  const bool caught = runner.notices(mutants()[static_cast<size_t>(number)], verbose);
+  std::fflush(stdout);
+  std::_Exit(caught ? kCaughtStatus : 0);
+}
+
+// Tries these mutants, some at a time, and tells of their outcomes in their order.
+void try_mutants(const Runner& runner, const std::vector<int>& numbers, const Options& options,
+                 const std::function<void(size_t, Outcome)>& tell) {
+  std::vector<std::optional<Outcome>> outcomes(numbers.size());
+  std::map<pid_t, size_t> running;
+  size_t next = 0;
+  for (size_t told = 0; told < numbers.size();) {
+    if (next < numbers.size() && running.size() < options.jobs) {
+      running.emplace(start_process(runner, numbers[next], options.verbose), next);
+      ++next;
+      continue;
+    }
+    int status = 0;
+    const auto ended = running.find(wait(&status));
+    if (ended == running.end()) continue;
+    outcomes[ended->second] = !WIFEXITED(status)                     ? Outcome::kEnded
+                              : WEXITSTATUS(status) == 0             ? Outcome::kNotCaught
+                              : WEXITSTATUS(status) == kCaughtStatus ? Outcome::kCaught
+                                                                     : Outcome::kEnded;
+    running.erase(ended);
+    for (; told < numbers.size() && outcomes[told]; ++told) tell(told, *outcomes[told]);
+  }
+}
+
+struct Counts {
+  int total = 0, caught = 0, redundant = 0, open = 0;
+  int elsewhere = 0;  // in another share
+  std::vector<std::string> missed;
+
+  void add(Outcome outcome, const char* name) {
+    static constexpr const char* kTexts[] = {"caught", "caught: ends", "NOT CAUGHT"};
+    fmt::print("{:<12} {}\n", kTexts[static_cast<size_t>(outcome)], name);
+    std::fflush(stdout);
+    if (outcome == Outcome::kNotCaught) {
+      missed.emplace_back(name);
+    } else {
+      ++caught;
+    }
+  }
+};
+
+bool is_chosen(const std::vector<std::string>& names, const char* name) {
+  return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Says what there is to say of those that are not tried, and gives the others.
+std::vector<int> sort_out(const Runner& runner, const Options& options, Counts& counts) {
+  std::vector<int> tried;
+  const auto all = mutants();
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Mutant& mutant = all[i];
+    if (!is_chosen(options.names, mutant.name)) continue;
+    ++counts.total;
+    const bool redundant = mutant.redundant != nullptr;
+    if (options.list) {
+      fmt::print("{}{}{}\n", mutant.name, redundant ? ": " : "", redundant ? mutant.redundant : "");
+    } else if (mutant.stale) {
+      fmt::print("{:<12} {}: change {} with the source\n", "STALE", mutant.name, runner.list);
+      counts.missed.emplace_back(mutant.name);
+    } else if (redundant && !options.redundant_too && options.names.empty()) {
+      ++counts.redundant;
+      fmt::print("{:<12} {}: {}\n", "redundant", mutant.name, mutant.redundant);
+    } else if (mutant.open && options.names.empty()) {
+      ++counts.open;
+      fmt::print("{:<12} {}\n", "open", mutant.name);
+    } else if (options.share.has(i)) {
+      tried.push_back(static_cast<int>(i));
+    } else {
+      ++counts.elsewhere;
+    }
+  }
+  return tried;
+}
+
+}  // namespace
+
+int run_mutants(const Runner& runner, CLI::App& app, int argc, char** argv) {
+  Options options;
+  app.add_option("--mutant", options.names, "only this one; may be given several times");
+  app.add_option("--jobs", options.jobs, "so many at a time")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  tests::add_share(app, options.share, "mutants");
+  app.add_flag("--redundant", options.redundant_too, "run those, too, that nothing can notice");
+  app.add_flag("--verbose", options.verbose, "say how each was noticed");
+  app.add_flag("--sound", options.sound, "do not look first whether the product passes without");
+  app.add_flag("--list", options.list, "only list them");
+  CLI11_PARSE(app, argc, argv);
+  Counts counts;
+  const std::vector<int> tried = sort_out(runner, options, counts);
+  if (!options.list && !options.sound && !runner.finds_nothing()) {
+    fmt::print(stderr, "{}: the product fails without any mutant: mend that first\n",
+               runner.program);
+    return 1;
+  }
+  try_mutants(runner, tried, options, [&](size_t i, Outcome outcome) {
+    counts.add(outcome, mutants()[static_cast<size_t>(tried[i])].name);
+  });
+  if (counts.total == 0) {
+    fmt::print(stderr, "{}: there is no such mutant: see --list\n", runner.program);
+    return 2;
+  }
+  if (options.list) return 0;
+  fmt::print("mutants {}, caught {}, redundant {}, open {}, in other shares {}, not caught {}\n",
+             counts.total, counts.caught, counts.redundant, counts.open, counts.elsewhere,
+             counts.missed.size());
+  return counts.missed.empty() ? 0 : 1;
+}
+
+}  // namespace pmstore::mutation

@@ -1,0 +1,28 @@
+// Runs mutants of the product, each in a process of its own, since it may end or hang it, and says
+// which were noticed. What looks for a mutant is the caller's.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstddef>
+#include <functional>
+
+#include "tests/crash/mutants/mutation.h"
+
+namespace pmstore::mutation {
+
+struct Runner {
+  const char* program;  // in messages
+  const char* list;     // the file of the mutants
+  unsigned seconds;     // of a mutant's processor time; then it hangs, which is noticed
+  // Says whether the product without a mutant passes: what finds something wrong with it would seem
+  // to catch every mutant.
+  std::function<bool()> finds_nothing;
+  // Looks for the active mutant, in a process of its own.
+  std::function<bool(const Mutant&, bool verbose)> notices;
+};
+
+// Adds the options that all have to `app`, which may have others, and runs. Gives the exit status:
+// 0 every mutant was noticed, 1 one was not, 2 wrong usage.
+int run_mutants(const Runner& runner, CLI::App& app, int argc, char** argv);
+
+}  // namespace pmstore::mutation

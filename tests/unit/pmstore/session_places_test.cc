@@ -1,0 +1,222 @@
+// Who has a client place (a redo ring), and for how long; and a transaction number's one use.
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+
+#include "base/file_descriptor.h"
+#include "fabric/internal/handshake.h"
+#include "fabric/tcp/internal/frame.h"
+#include "pmstore/internal/client_session.h"
+#include "pmstore/internal/commit_message.h"
+#include "pmstore/protocol.h"
+#include "tests/unit/pmstore/server_fixture.h"
+
+namespace pmstore {
+namespace {
+
+class Places : public testing::ServerFixture {
+ protected:
+  Places() { format_.rings = 4; }
+  void put_something(Client& client) {
+    const TableId table = *run(client.open_table("t", true));
+    ASSERT_TRUE(run(client.put(table, "key", "value")));
+  }
+};
+
+TEST_F(Places, KilledClientsKeepNoNewOneOut) {
+  for (uint64_t i = 0; i < 4; ++i) {
+    auto killed = connect();
+    ASSERT_NE(killed, nullptr);
+    put_something(*killed);
+  }  // without close(): as after a kill
+  let_time_pass(1'000'000);
+  for (uint64_t i = 0; i < 4; ++i) {
+    auto late = connect();
+    ASSERT_NE(late, nullptr) << "client " << i;
+    put_something(*late);
+  }
+}
+
+TEST_F(Places, ClientsBeforeAnOrderlyStopKeepNoNewOneOut) {
+  std::vector<std::unique_ptr<Client>> before;
+  for (int i = 0; i < 4; ++i) {
+    before.push_back(connect());
+    put_something(*before.back());
+  }
+  ASSERT_TRUE(run(server_->stop()));
+  restart();
+  std::vector<std::unique_ptr<Client>> after;
+  for (int i = 0; i < 4; ++i) {
+    after.push_back(connect());
+    ASSERT_NE(after.back(), nullptr);
+  }
+}
+
+TEST_F(Places, OutcomeOfAKilledClientIsKnownAfterItsPlaceHasBeenTaken) {
+  TxId id;
+  {
+    auto killed = connect(99);
+    const TableId table = *run(killed->open_table("t", true));
+    Transaction tx = killed->begin();
+    tx.put(table, "key", "value");
+    ASSERT_TRUE(run(tx.commit()));
+    id = tx.id();
+  }
+  let_time_pass(1'000'000);
+  std::vector<std::unique_ptr<Client>> others;
+  for (int i = 0; i < 4; ++i) others.push_back(connect());
+  const auto outcome = run(others.back()->outcome(id));
+  ASSERT_TRUE(outcome) << outcome.error().to_string();
+  EXPECT_EQ(*outcome, Outcome::kCommitted);
+}
+
+TEST_F(Places, AllTakenByConnectedClientsIsBackPressure) {
+  std::vector<std::unique_ptr<Client>> connected;
+  for (int i = 0; i < 4; ++i) connected.push_back(connect());
+  const auto refused = try_connect();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.code(), ErrorCode::kBackPressure);
+}
+
+// A client that sends what it likes.
+class Replays : public testing::ServerFixture {
+ protected:
+  void SetUp() override {
+    ServerFixture::SetUp();
+    auto client = connect();
+    table_ = *run(client->open_table("t", true));
+    run(client->close());
+    internal::SessionOptions options;
+    options.client = 7;
+    options.call_timeout_ns = options.connect_timeout_ns = 1'000'000'000;
+    auto opened = run(internal::ClientSession::open(
+        std::move(*fabric::open_device(fabric::Scheme::kLocal, executor_)),
+        std::make_shared<internal::SessionBook>(), uri_, options));
+    ASSERT_TRUE(opened) << opened.error().to_string();
+    session_ = std::move(*opened);
+  }
+  void TearDown() override {
+    session_ = {};
+    ServerFixture::TearDown();
+  }
+  Status put(uint64_t number, std::string_view value) {
+    std::array<std::byte, 256> room;
+    MessageWriter request(room);
+    request.put(session_->prefix());
+    request.put(CommitRequest{number, 0, 0, 1, 0});
+    internal::put_write(request, {0, 0, 0, raw(table_), 0, WriteKind::kPut}, "key", value);
+    const auto answer = run(session_->rpc().call(static_cast<uint16_t>(Method::kCommit),
+                                                 request.message(), sizeof(CommitReply)));
+    if (!answer) return Error(answer.error());
+    return {};
+  }
+  std::string value() {
+    auto client = connect();
+    const std::string value = *run(client->get(table_, "key"));
+    run(client->close());
+    return value;
+  }
+
+  TableId table_{};
+  internal::SessionRef session_;
+};
+
+TEST_F(Replays, CommitFrameThatIsSentAgainIsNotExecutedAgain) {
+  const uint64_t first = session_->hello().next_sequence;
+  ASSERT_TRUE(put(first, "one"));
+  ASSERT_TRUE(put(first + 1, "two"));
+  EXPECT_EQ(put(first, "one").code(), ErrorCode::kProtocol);
+  EXPECT_EQ(value(), "two");
+}
+
+TEST_F(Replays, NumbersMayComeOutOfOrder) {
+  const uint64_t first = session_->hello().next_sequence;
+  for (const uint64_t number : {5, 3, 4, 9000, 8999, 8000}) {
+    ASSERT_TRUE(put(first + number, std::to_string(number)));
+  }
+  EXPECT_EQ(value(), "8000");
+}
+
+TEST_F(Replays, NumberFarBelowTheHighestCountsAsUsed) {
+  const uint64_t first = session_->hello().next_sequence;
+  ASSERT_TRUE(put(first + 10'000, "late"));
+  EXPECT_EQ(put(first + 1, "early").code(), ErrorCode::kProtocol);
+  EXPECT_EQ(value(), "late");
+}
+
+// Over tcp, in real time: a socket that says hello, and nothing else.
+class Hellos : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    FormatOptions format;
+    format.rings = 8;
+    ASSERT_TRUE(format_store(*pool_, format));
+    server_ = std::move(*executor_.run(Server::start(executor_, *pool_, ServerOptions{})));
+    uri_ = *executor_.run(server_->listen({fabric::Scheme::kTcp, "127.0.0.1", 0}));
+  }
+  void TearDown() override { EXPECT_TRUE(executor_.run(server_->stop())); }
+  base::FileDescriptor say_hello(uint64_t client) {
+    base::FileDescriptor fd(socket(AF_INET, SOCK_STREAM, 0));
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(uri_.port);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
+    ClientHello hello;
+    hello.client = client;
+    hello.reply_region.bytes = 4096;
+    std::vector<std::byte> body(sizeof hello);
+    std::memcpy(body.data(), &hello, sizeof hello);
+    const auto message =
+        fabric::internal::encode({fabric::internal::MessageKind::kHello, {}, body, {}});
+    fabric::tcp::FrameHeader frame{};
+    frame.kind = fabric::tcp::FrameKind::kHandshake;
+    frame.bytes = static_cast<uint32_t>(message.size());
+    frame.channel = 1;
+    EXPECT_EQ(send(fd.get(), &frame, sizeof frame, 0), ssize_t{sizeof frame});
+    EXPECT_EQ(send(fd.get(), message.data(), message.size(), 0),
+              static_cast<ssize_t>(message.size()));
+    return fd;
+  }
+  void pump(uint64_t ns) {
+    executor_.run([](Executor& executor, uint64_t for_ns) -> Task<void> {
+      co_await executor.sleep_for(for_ns);
+    }(executor_, ns));
+  }
+  void expect_let_in() {
+    auto client = executor_.run(Client::connect(executor_, uri_, {}));
+    ASSERT_TRUE(client) << client.error().to_string();
+    executor_.run((*client)->close());
+  }
+
+  base::RealClock clock_;
+  Executor executor_{clock_};
+  crash::PageBytes region_{16 << 20};
+  std::unique_ptr<persist::Pool> pool_ =
+      std::move(*persist::Pool::in_region(region_.bytes(), persist::Domain::kCpuCache, true));
+  std::unique_ptr<Server> server_;
+  fabric::Uri uri_;
+};
+
+TEST_F(Hellos, WhoseSocketsCloseKeepNoClientOut) {
+  for (uint64_t i = 0; i < 8; ++i) {
+    const base::FileDescriptor fd = say_hello(1000 + i);
+    pump(2'000'000);
+  }
+  expect_let_in();
+}
+
+TEST_F(Hellos, WhoseSocketsStayOpenKeepNoClientOut) {
+  std::vector<base::FileDescriptor> open;
+  for (uint64_t i = 0; i < 8; ++i) {
+    open.push_back(say_hello(1000 + i));
+    pump(2'000'000);
+  }
+  expect_let_in();
+}
+
+}  // namespace
+}  // namespace pmstore
