@@ -1,0 +1,102 @@
+#include "tests/unit/cancellation/cutter.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace pmstore::cancellation {
+
+namespace {
+
+uint64_t pairs = 0;
+
+// Prints the count behind the last test.
+class Report final : public ::testing::Environment {
+ public:
+  void TearDown() override {
+    std::printf("%llu pairs of an operation and a point of destruction\n",
+                static_cast<unsigned long long>(pairs));
+  }
+};
+[[maybe_unused]] const auto* const report = ::testing::AddGlobalTestEnvironment(new Report);
+
+base::Task<void> sleep(base::Executor& executor, uint64_t ns) { co_await executor.sleep_for(ns); }
+
+}  // namespace
+
+std::string test_name(std::string_view tested, std::string_view setting) {
+  std::string name = std::string(tested) + "_" + std::string(setting);
+  std::erase_if(name, [](char c) { return std::string_view(": ,").find(c) != std::string::npos; });
+  return name;
+}
+
+void count_pair() { ++pairs; }
+
+void let_pass(base::Executor& executor, uint64_t ns) { executor.run(sleep(executor, ns)); }
+
+void settle(base::Executor& executor) {
+  constexpr uint64_t kLeaseNs = 5 * kSecond;
+  let_pass(executor, kLeaseNs - executor.now_ns() % kLeaseNs);
+}
+
+bool run_until(base::Executor& executor, uint64_t bound_ns, const std::function<bool()>& over) {
+  const uint64_t until_ns = executor.now_ns() + bound_ns;
+  uint64_t pause_ns = 1;
+  while (!over() && executor.now_ns() < until_ns) {
+    let_pass(executor, pause_ns);
+    pause_ns = std::min(2 * pause_ns, kMillisecond);
+  }
+  return over();
+}
+
+class Cutter::Marker final : public base::Poller {
+ public:
+  explicit Marker(Cutter& cutter) : cutter_(cutter) { cutter_.executor_.add_poller(this); }
+  ~Marker() override { cutter_.executor_.remove_poller(this); }
+  size_t poll() override {
+    cutter_.pass();
+    return 0;
+  }
+
+ private:
+  Cutter& cutter_;
+};
+
+Cutter::Cutter(base::Executor& executor)
+    : executor_(executor), front_(std::make_unique<Marker>(*this)) {}
+Cutter::~Cutter() = default;
+
+void Cutter::pass() {
+  if (!operation_ || operation_->done()) return;
+  if (--points_left_ == 0) operation_.reset();
+}
+
+Cutter::End Cutter::run(base::Task<void> operation, uint64_t point, uint64_t bound_ns,
+                        const std::function<void()>& begun) {
+  if (point == 0) return End::kDestroyed;
+  back_ = std::make_unique<Marker>(*this);  // behind the devices that are open now
+  points_left_ = point;
+  operation_ = std::move(operation);
+  operation_->start();
+  if (begun) begun();
+  pass();  // the first point
+  run_until(executor_, bound_ns, [this] { return !operation_ || operation_->done(); });
+  back_.reset();
+  if (!operation_) return End::kDestroyed;
+  const bool done = operation_->done();
+  operation_.reset();
+  return done ? End::kDone : End::kHangs;
+}
+
+fabric::FaultDecision SlowCompletions::on_request(const fabric::FaultPoint& point) {
+  if (!point.connector || point.request.op == fabric::OpCode::kWriteImmediate) return {};
+  return {fabric::Fault::kDelay, 20 * kMicrosecond};
+}
+
+fabric::FaultDecision BreakNext::on_request(const fabric::FaultPoint& point) {
+  if (!point.connector || left_ == 0 || --left_ > 0) return {};
+  return {fabric::Fault::kBreakBefore, 0};
+}
+
+}  // namespace pmstore::cancellation

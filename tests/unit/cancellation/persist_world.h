@@ -1,0 +1,122 @@
+// PersistWorld: a server that grants a region and a ring in its memory; a client whose durable
+// writes and appends are destroyed in their middle; and what must hold afterwards.
+//
+// Invariant between two operations: the server has no connection, and the ring is new. Everything
+// is on one executor in virtual time.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "fabric/device.h"
+#include "fabric/rpc.h"
+#include "log/remote_appender.h"
+#include "log/ring.h"
+#include "model/page_bytes.h"
+#include "persist/memory.h"
+#include "persist/remote_writer.h"
+#include "tests/unit/cancellation/attempts.h"
+#include "tests/unit/cancellation/cutter.h"
+
+namespace pmstore::cancellation {
+
+class PersistWorld final : public fabric::Acceptor, public fabric::RpcHandler {
+ public:
+  explicit PersistWorld(persist::WriteStrategy strategy);
+  ~PersistWorld() override;
+
+  using Operation = base::Task<void> (*)(PersistWorld&);
+  struct Case {
+    const char* name;
+    Operation operation;
+  };
+  void destroy_everywhere(const Case& tested, Weather weather, Aftermath aftermath);
+
+  // ---- for operations ----
+  std::unique_ptr<fabric::Device> device;
+  std::unique_ptr<fabric::RpcClient> rpc;
+  std::unique_ptr<fabric::Connection> connection;
+  std::unique_ptr<persist::RemoteWriter> writer;       // of the region
+  std::unique_ptr<persist::RemoteWriter> ring_writer;  // of the ring's data
+  std::unique_ptr<log::RemoteAppender> appender;
+  base::Executor& executor() { return executor_; }
+  const fabric::Uri& uri() const { return uri_; }
+  // A piece with new bytes for that place of the region; they may be there from now on.
+  persist::RemotePiece piece(uint64_t at, uint32_t bytes);
+  // What became of it: without a failure they are there.
+  void wrote(const persist::RemotePiece& piece, const Result<persist::Persisted>& result);
+  Attempt& attempt(size_t entries, size_t bytes);
+  base::Task<void> append(Attempt& one);
+  base::Task<void> append_all(Attempt& several, log::RemoteAppender::RoomMaker* room);
+  log::Ring& ring() { return *ring_; }  // the server's
+  uint64_t next_sequence = 1;
+  template <typename T>
+  void expect(const Result<T>& result) {
+    if (result) return;
+    failed_ = true;
+    EXPECT_TRUE(session_may_be_gone()) << result.error().to_string();
+  }
+
+  Result<std::vector<std::byte>> on_hello(uint64_t token,
+                                          std::span<const std::byte> hello) override;
+  void on_connected(uint64_t token, std::unique_ptr<fabric::Connection> connection) override;
+  void on_abandoned(uint64_t token) override { greeted_.erase(token); }
+  void on_call(fabric::RpcPeer& peer, fabric::RpcCall call) override;
+  void on_peer_gone(fabric::RpcPeer& peer, const Error&) override { peers_.erase(&peer); }
+
+ private:
+  base::Task<Status> connect();
+  void prepare();
+  bool destroy_at(uint64_t point, uint64_t breaks_at);
+  void audit(bool done);
+  void use(bool destroyed);
+  void expect_nothing_leaked();
+  void expect_bytes();
+  void expect_entries();
+  void drop_client();
+  bool session_may_be_gone() const {
+    return weather_ == Weather::kBroken || weather_ == Weather::kServerGone;
+  }
+
+  const persist::WriteStrategy strategy_;
+  model::PageBytes region_;
+  persist::Memory memory_;
+  persist::PersistService service_{memory_};
+  base::VirtualClock clock_;
+  base::Executor executor_{clock_};
+  Cutter cutter_{executor_};
+  std::unique_ptr<fabric::Device> server_;
+  std::unique_ptr<fabric::MemoryRegion> granted_;
+  std::unique_ptr<fabric::Listener> listener_;
+  fabric::Uri uri_;
+  std::map<uint64_t, std::unique_ptr<fabric::RpcPeer>> greeted_;
+  std::map<fabric::RpcPeer*, std::unique_ptr<fabric::RpcPeer>> peers_;
+  std::optional<log::Ring> ring_;
+
+  std::vector<std::byte> source_;
+  size_t source_used_ = 0;
+  std::unique_ptr<fabric::MemoryRegion> source_region_;
+  std::vector<std::byte> before_;  // of the region; what was acknowledged later, too
+  // What may be there instead, the last one last.
+  struct Written {
+    uint64_t at;
+    std::vector<std::byte> bytes;
+  };
+  std::vector<Written> uncertain_;
+  Attempts attempts_;
+  std::optional<base::Task<void>> beside_;
+  std::optional<base::Task<void>> behind_;
+  const Case* case_ = nullptr;
+  Weather weather_ = Weather::kCalm;
+  Aftermath aftermath_ = Aftermath::kUse;
+  bool failed_ = false;
+  uint64_t payloads_ = 0;
+};
+
+}  // namespace pmstore::cancellation

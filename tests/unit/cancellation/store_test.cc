@@ -1,0 +1,190 @@
+// Every awaitable of pmstore/ is destroyed at each of its points. tests/structure/awaitables.py
+// looks for their names here.
+#include <gtest/gtest.h>
+
+#include "tests/unit/cancellation/store_world.h"
+
+namespace pmstore::cancellation {
+namespace {
+
+using base::Task;
+
+struct Case {
+  const char* name;
+  StoreWorld::Operation operation;
+  Records effect;
+};
+
+template <typename Outcome>
+void expect_ok(const Outcome& outcome) {
+  EXPECT_TRUE(outcome) << outcome.error().to_string();
+}
+
+const std::string kLarge(1000, 'n');
+const Records kTransactionEffect{
+    {"update", "new"}, {"move", kLarge}, {"erase", ""}, {"insert", "new"}};
+
+Task<Status> change(StoreWorld& world, Transaction& tx) {
+  const auto read = co_await tx.get(world.table, "read");
+  if (!read) co_return Error(read.error());
+  tx.put(world.table, "update", "new");
+  tx.put(world.table, "move", kLarge);
+  tx.erase(world.table, "erase");
+  tx.insert(world.table, "insert", "new");
+  co_return Status{};
+}
+
+const Case kCases[] = {
+    {"Client::connect",
+     [](StoreWorld& world) -> Task<void> {
+       auto connected = co_await world.connect();
+       // It tries once.
+       if (world.weather() != Weather::kServerGone) expect_ok(connected);
+     },
+     {}},
+    {"Client::close",
+     [](StoreWorld& world) -> Task<void> {
+       world.closes();
+       co_await world.client->close();
+     },
+     {}},
+    {"Client::open_table",
+     [](StoreWorld& world) -> Task<void> {
+       expect_ok(co_await world.client->open_table("another", true));
+     },
+     {}},
+    {"Client::list_tables",
+     [](StoreWorld& world) -> Task<void> { expect_ok(co_await world.client->list_tables()); },
+     {}},
+    {"Client::get",
+     [](StoreWorld& world) -> Task<void> {
+       expect_ok(co_await world.client->get(world.table, "read"));
+     },
+     {}},
+    // More of them than there are buffers.
+    {"Client::get, many",
+     [](StoreWorld& world) -> Task<void> {
+       std::vector<Task<Result<std::string>>> gets;
+       for (int i = 0; i < 130; ++i) {
+         gets.push_back(world.client->get(world.table, "read"));
+         gets.back().start();
+       }
+       for (const auto& get : gets) {
+         while (!get.done()) co_await world.executor().sleep_for(kMillisecond);
+       }
+     },
+     {}},
+    {"Client::put",
+     [](StoreWorld& world) -> Task<void> {
+       expect_ok(co_await world.client->put(world.table, "update", "new"));
+     },
+     {{"update", "new"}}},
+    {"Client::insert",
+     [](StoreWorld& world) -> Task<void> {
+       expect_ok(co_await world.client->insert(world.table, "insert", "new"));
+     },
+     {{"insert", "new"}}},
+    {"Client::erase",
+     [](StoreWorld& world) -> Task<void> {
+       expect_ok(co_await world.client->erase(world.table, "erase"));
+     },
+     {{"erase", ""}}},
+    {"Client::scan",
+     [](StoreWorld& world) -> Task<void> {
+       expect_ok(co_await world.client->scan(world.table, 0));
+     },
+     {}},
+    {"Client::outcome",
+     [](StoreWorld& world) -> Task<void> {
+       Transaction tx = world.client->begin();
+       tx.put(world.table, "update", "new");
+       expect_ok(co_await tx.commit());
+       const auto outcome = co_await world.client->outcome(tx.id());
+       expect_ok(outcome);
+       EXPECT_EQ(*outcome, Outcome::kCommitted);
+     },
+     {{"update", "new"}}},
+    {"Client::probe",
+     [](StoreWorld& world) -> Task<void> { expect_ok(co_await world.client->probe()); },
+     {}},
+    {"Client::server_stat",
+     [](StoreWorld& world) -> Task<void> { expect_ok(co_await world.client->server_stat()); },
+     {}},
+    {"Transaction::get",
+     [](StoreWorld& world) -> Task<void> {
+       world.transaction.emplace(world.client->begin());
+       expect_ok(co_await world.transaction->get(world.table, "read"));
+     },
+     {}},
+    {"Transaction::commit",
+     [](StoreWorld& world) -> Task<void> {
+       world.transaction.emplace(world.client->begin());
+       Transaction& tx = *world.transaction;
+       const Status changed = co_await change(world, tx);
+       expect_ok(changed);
+       expect_ok(co_await tx.commit());
+     },
+     kTransactionEffect},
+    {"retry",
+     [](StoreWorld& world) -> Task<void> {
+       const auto body = [&world](Transaction& tx) { return change(world, tx); };
+       expect_ok(co_await retry(*world.client, body, 10));
+     },
+     kTransactionEffect},
+};
+
+struct Setting {
+  const char* name;
+  LockDiscipline discipline;
+  persist::Domain domain;
+  Weather weather;
+};
+
+const Setting kSettings[] = {
+    {"cpu", LockDiscipline::kCpu, persist::Domain::kCpuCache, Weather::kCalm},
+    {"cpu_slow", LockDiscipline::kCpu, persist::Domain::kCpuCache, Weather::kSlow},
+    {"cpu_broken", LockDiscipline::kCpu, persist::Domain::kCpuCache, Weather::kBroken},
+    {"cpu_server_gone", LockDiscipline::kCpu, persist::Domain::kCpuCache, Weather::kServerGone},
+    {"rnic", LockDiscipline::kRnic, persist::Domain::kCpuCache, Weather::kCalm},
+    {"rnic_slow", LockDiscipline::kRnic, persist::Domain::kCpuCache, Weather::kSlow},
+    {"rnic_broken", LockDiscipline::kRnic, persist::Domain::kCpuCache, Weather::kBroken},
+    {"rnic_server_gone", LockDiscipline::kRnic, persist::Domain::kCpuCache, Weather::kServerGone},
+    {"rnic_two_sided", LockDiscipline::kRnic, persist::Domain::kMemoryController, Weather::kCalm},
+    {"rnic_two_sided_slow", LockDiscipline::kRnic, persist::Domain::kMemoryController,
+     Weather::kSlow},
+};
+
+class StoreCancellation : public ::testing::TestWithParam<std::tuple<const Case*, const Setting*>> {
+ protected:
+  void destroy_everywhere(Aftermath aftermath) {
+    const auto& [operation, setting] = GetParam();
+    StoreWorld world(setting->discipline, setting->domain);
+    world.destroy_everywhere(operation->operation, operation->effect, setting->weather, aftermath);
+  }
+};
+
+std::vector<const Case*> cases() {
+  std::vector<const Case*> all;
+  for (const Case& each : kCases) all.push_back(&each);
+  return all;
+}
+std::vector<const Setting*> settings() {
+  std::vector<const Setting*> all;
+  for (const Setting& each : kSettings) all.push_back(&each);
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Store, StoreCancellation,
+                         ::testing::Combine(::testing::ValuesIn(cases()),
+                                            ::testing::ValuesIn(settings())),
+                         [](const auto& param) {
+                           return test_name(std::get<0>(param.param)->name,
+                                            std::get<1>(param.param)->name);
+                         });
+
+TEST_P(StoreCancellation, LeavesNothingBehind) { destroy_everywhere(Aftermath::kUse); }
+
+TEST_P(StoreCancellation, OfAClientThatGoesRightAfter) { destroy_everywhere(Aftermath::kDestroy); }
+
+}  // namespace
+}  // namespace pmstore::cancellation
