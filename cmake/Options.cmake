@@ -8,7 +8,7 @@ target_compile_options(pmstore_options INTERFACE -Wall -Wextra -Wpedantic -Wshad
 # vector: the load waits until the stores have left the store buffer. 30 ns instead of 22 ns for a
 # suspension, its resumption and a task around them.
 target_compile_options(pmstore_options INTERFACE -fno-tree-slp-vectorize)
-# Programs that use no fabric do not load libfabric, whose companions take over signals.
+# A program loads the libraries that it uses, and no others.
 target_link_options(pmstore_options INTERFACE -Wl,--as-needed)
 find_package(Threads REQUIRED)
 target_link_libraries(pmstore_options INTERFACE Threads::Threads)

@@ -1,6 +1,5 @@
 #include "fabric/device.h"
 
-#include "fabric/internal/foreign_signals.h"
 #include "fabric/local/local_device.h"
 #include "fabric/ofi/ofi_device.h"
 #include "fabric/tcp/tcp_device.h"
@@ -9,7 +8,6 @@
 namespace pmstore::fabric {
 
 Result<std::unique_ptr<Device>> open_device(Scheme scheme, base::Executor& executor) {
-  internal::drop_foreign_signal_handlers();
   switch (scheme) {
     case Scheme::kLocal: return open_local_device(executor);
     case Scheme::kTcp: return open_tcp_device(executor);

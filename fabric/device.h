@@ -87,8 +87,7 @@ class DeviceOpener {
 };
 
 // Opens the provider for `scheme`. Unsupported when this machine has no such device, with what to
-// do. Signal handlers that libraries of other fabrics brought along are taken away first
-// (fabric/internal/foreign_signals.h). For kLocal, peers are found by name within the process.
+// do. For kLocal, peers are found by name within the process.
 Result<std::unique_ptr<Device>> open_device(Scheme scheme, base::Executor& executor);
 // The same by `devices`, unless that is null.
 Result<std::unique_ptr<Device>> open_device(Scheme scheme, base::Executor& executor,

@@ -32,8 +32,6 @@ using internal::PoolFile;
 using internal::PoolView;
 using internal::system_error;
 
-constexpr long kTmpfsMagic = 0x01021994;  // linux/magic.h
-
 Error already_exists(const std::string& path, const char* what) {
   return make_error(ErrorCode::kAlreadyExists, fmt::format("{}: {}", path, what));
 }
@@ -79,8 +77,6 @@ Result<std::unique_ptr<Pool>> create_in_file(const std::string& path, uint64_t b
   struct statfs system {};
   if (fstatfs(file.descriptor(), &system) != 0)
     return system_error(path, "look at its file system");
-  // Memory of a tmpfs is precious: take it when it is used, as long as there is enough now.
-  const bool sparse = system.f_type == kTmpfsMagic;
   const uint64_t room = uint64_t{system.f_bavail} * static_cast<uint64_t>(system.f_bsize);
   if (room < bytes) {
     return make_error(
@@ -89,7 +85,7 @@ Result<std::unique_ptr<Pool>> create_in_file(const std::string& path, uint64_t b
                     "a smaller pool",
                     path, bytes, room));
   }
-  PMSTORE_TRY(auto handle, internal::create_pmemobj(file.name(), path, !sparse));
+  PMSTORE_TRY(auto handle, internal::create_pmemobj(file.name(), path, !options.sparse));
   PMSTORE_TRY(auto pool, PmemobjPool::make(path, file.name(), std::move(handle), true, options));
   if (fill) {
     PMSTORE_TRY_STATUS(fill(*pool));

@@ -47,6 +47,9 @@ struct PoolOpenOptions {
   // them.
   std::optional<Domain> assume_domain;
   size_t non_temporal_bytes = 256;  // rule H4
+  // Of create(), for a file: its blocks are not reserved but taken when they are first written. A
+  // file system that is full then ends the program with SIGBUS (persist/bus_errors.h).
+  bool sparse = false;
   // What the owner of the pool checks before anything in it is changed: it gets a view (see
   // Pool::view()). Its error becomes open()'s, and the file is untouched.
   std::function<Status(Pool& view)> accept = {};

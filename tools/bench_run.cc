@@ -257,7 +257,6 @@ Result<BenchRun> Runner::run() {
     serve.pool = serve.listen.front().name;
     serve.open.assume_domain = client.assume_domain;
     serve.server.discipline = client.local_discipline;
-    serve.server.reuse_departed_rings = true;
     PMSTORE_TRY(service, ServiceThread::start(serve));
   }
   const StopOnSignal stop_on_signal(control_);

@@ -13,10 +13,10 @@
 namespace pmstore::tools {
 namespace {
 
-constexpr std::array<std::string_view, 9> kKeys = {
+constexpr std::array<std::string_view, 10> kKeys = {
     "pool",          "listen", "create",   "locks",
     "assume-domain", "ddio",   "lease-ms", "outcome-retention-ms",
-    "json"};
+    "json",          "sparse"};
 
 CLI::ConfigError config_error(const std::string& why) {
   return CLI::ConfigError("config file: " + why, CLI::ExitCodes::ConfigError);
@@ -95,6 +95,8 @@ void DaemonConfig::add_to(CLI::App& app) {
       ->check(parsed_by(parse_served_uri, "URI"));
   app.add_option("--create", create, "make the pool with this size when the path does not exist")
       ->check(parsed_by(parse_bytes, "SIZE"));
+  app.add_flag("--sparse", sparse,
+               "with --create: reserve no blocks; a full file system ends the server later");
   app.add_option("--locks", locks,
                  "who changes lock words: cpu (the server), rnic (remote atomics), or auto")
       ->check(parsed_by(parse_locks_or_auto, "auto|cpu|rnic"))
@@ -126,6 +128,7 @@ ServiceOptions DaemonConfig::service_options() const {
   options.pool = pool;
   for (const std::string& uri : listen) options.listen.push_back(*fabric::parse_uri(uri));
   if (!create.empty()) options.create_bytes = *parse_bytes(create);
+  options.open.sparse = sparse;
   if (!assume_domain.empty()) options.open.assume_domain = *persist::parse_domain(assume_domain);
   if (locks != "auto") options.server.discipline = *parse_locks(locks);
   options.server.device_landing =

@@ -23,6 +23,7 @@ struct DaemonConfig {
   std::string assume_domain;
   std::string ddio = "on";
   std::string create;
+  bool sparse = false;
   uint32_t lease_ms = ServerOptions{}.lease_ms;
   uint32_t outcome_retention_ms = ServerOptions{}.outcome_retention_ms;
   bool json = false;

@@ -1,16 +1,20 @@
 // pmstore: the command line of the store.
 #include <csignal>
 
+#include "persist/bus_errors.h"
 #include "tools/command_line.h"
 #include "tools/commands.h"
 #include "tools/console.h"
 #include "tools/doctor_command.h"
 #include "tools/revision.h"
+#include "tools/standard_descriptors.h"
 #include "tools/tune_command.h"
 
 using namespace pmstore::tools;
 
 int main(int argc, char** argv) {
+  open_standard_descriptors();
+  pmstore::persist::explain_bus_errors("pmstore");
   // Who starts us may ignore it, and then the end of a child would not be noticed.
   std::signal(SIGCHLD, SIG_DFL);
   CLI::App app{"pmstore: durable transactions on persistent memory, from the command line",

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <csignal>
 
+#include "persist/bus_errors.h"
 #include "tools/bytes_text.h"
 #include "tools/command_line.h"
 #include "tools/console.h"
@@ -11,6 +12,7 @@
 #include "tools/damage_warning.h"
 #include "tools/revision.h"
 #include "tools/session_options.h"
+#include "tools/standard_descriptors.h"
 
 using namespace pmstore;
 using namespace pmstore::tools;
@@ -75,6 +77,8 @@ int serve(const DaemonConfig& config) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_standard_descriptors();
+  persist::explain_bus_errors("pmstored");
   // Who starts us may ignore it, and then the end of a child would not be noticed.
   std::signal(SIGCHLD, SIG_DFL);
   struct sigaction action {};

@@ -27,6 +27,7 @@ struct CreateOptions {
   uint32_t rings = FormatOptions{}.rings;
   std::vector<std::string> tables;
   bool force = false;
+  bool sparse = false;
   bool json = false;
 };
 
@@ -81,8 +82,10 @@ int create(const CreateOptions& options) {
   format.ring_bytes = *parse_bytes(options.ring_bytes);
   if (!options.log_bytes.empty()) format.log_bytes = *parse_bytes(options.log_bytes);
   format.tables = options.tables;
+  persist::PoolOpenOptions open;
+  open.sparse = options.sparse;
   const auto pool =
-      create_store(options.path, *parse_bytes(options.size), {}, format, options.force);
+      create_store(options.path, *parse_bytes(options.size), open, format, options.force);
   if (!pool) return fail(kProgram, what, pool.error());
   const persist::PoolInfo& info = (*pool)->info();
   if (options.json) {
@@ -199,6 +202,9 @@ void add_pool_commands(CLI::App& app, Invocation& invocation) {
                    "room for logs; 0 for none (default: pool / 8, none below 64M)")
       ->check(parsed_by(parse_bytes, "SIZE"));
   make->add_option("--table", options->tables, "make this table; may be given several times");
+  make->add_flag("--sparse", options->sparse,
+                 "reserve no blocks: a file takes them when they are written, and a full file "
+                 "system ends whoever writes then");
   make->add_flag("--force", options->force, "overwrite the pool that a DAX device holds");
   make->add_flag("--json", options->json, "print one JSON object");
   make->footer("example: pmstore pool create /dev/shm/pool --size 256M --table accounts");

@@ -62,6 +62,8 @@ Status PmemobjPool::start(const std::string& path, const std::string& file, bool
   if (OID_IS_NULL(root)) return system_error(path, "make its root object");
   PMSTORE_TRY(facts_, check_pmemobj(mapping_of(handle_.get(), medium_.bytes), path));
 
+  mapped_ = MappedPool(mapping_of(handle_.get(), facts_.pool_bytes), path);
+
   PMSTORE_TRY(DomainReport report, detect_domain(file));
   const Domain domain = options.assume_domain.value_or(report.domain);
   memory_ = std::make_unique<Memory>(

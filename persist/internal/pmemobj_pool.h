@@ -11,6 +11,7 @@
 #include <string>
 
 #include "persist/internal/catalog.h"
+#include "persist/internal/mapped_pool.h"
 #include "persist/internal/pmemobj_format.h"
 #include "persist/internal/pmemobj_library.h"
 #include "persist/internal/pool_file.h"
@@ -42,6 +43,7 @@ class PmemobjPool final : public Pool {
   void refresh_info();
 
   PoolHandle handle_;  // closed last
+  MappedPool mapped_;
   FileDescriptor fd_;  // to ask for holes
   MediumFacts medium_{};
   PmemobjFacts facts_{};

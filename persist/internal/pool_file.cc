@@ -98,6 +98,7 @@ Result<PoolFile> PoolFile::open(const std::string& path) {
   void* mapped = mmap(nullptr, file.facts_.bytes, PROT_READ, MAP_SHARED, file.fd_.get(), 0);
   if (mapped == MAP_FAILED) return system_error(path, "map it");
   file.mapping_ = {static_cast<const std::byte*>(mapped), file.facts_.bytes};
+  file.mapped_ = MappedPool(file.mapping_, path);
   return file;
 }
 
@@ -106,7 +107,8 @@ void PoolFile::unlock() { flock(fd_.get(), LOCK_UN); }
 PoolFile::PoolFile(PoolFile&& other) noexcept
     : fd_(std::move(other.fd_)),
       facts_(other.facts_),
-      mapping_(std::exchange(other.mapping_, {})) {}
+      mapping_(std::exchange(other.mapping_, {})),
+      mapped_(std::move(other.mapped_)) {}
 
 PoolFile::~PoolFile() {
   if (!mapping_.empty()) munmap(const_cast<std::byte*>(mapping_.data()), mapping_.size());

@@ -11,6 +11,7 @@
 
 #include "base/file_descriptor.h"
 #include "base/result.h"
+#include "persist/internal/mapped_pool.h"
 
 namespace pmstore::persist::internal {
 
@@ -52,6 +53,7 @@ class PoolFile {
   FileDescriptor fd_;
   MediumFacts facts_{};
   std::span<const std::byte> mapping_;
+  MappedPool mapped_;
 };
 
 }  // namespace pmstore::persist::internal

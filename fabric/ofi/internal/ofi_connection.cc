@@ -31,7 +31,7 @@ Status OfiConnection::open_endpoint(const fi_info& info) {
   }
   queue_.reset(queue);
   // libfabric does not change the info, but its interface is not const.
-  InfoPtr copy(fi_dupinfo(&info));
+  InfoPtr copy(Libfabric::loaded().dupinfo(&info));
   fid_ep* endpoint = nullptr;
   if (int e = copy ? fi_endpoint(domain, copy.get(), &endpoint, nullptr) : -FI_ENOMEM; e != 0) {
     return ofi_error("cannot open an endpoint", e, "check the limits of open files and memory");
@@ -87,7 +87,7 @@ Error OfiConnection::queue_error() {
       return make_error(ErrorCode::kAccess, "the target refused a remote access");
     default:
       return make_error(ErrorCode::kDisconnected,
-                        std::string("the connection broke (") + fi_strerror(code) +
+                        std::string("the connection broke (") + Libfabric::loaded().strerror(code) +
                             "); the peer has gone, or refused a remote access");
   }
 }

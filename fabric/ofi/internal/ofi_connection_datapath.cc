@@ -90,7 +90,8 @@ ssize_t OfiConnection::hand_over(const WorkRequest& request, uint64_t offset, ui
   const ssize_t code = is_write(request) ? fi_writemsg(endpoint_.get(), &message, flags)
                                          : fi_readmsg(endpoint_.get(), &message, flags);
   if (code != 0 && code != -FI_EAGAIN) [[unlikely]] {
-    post_error_ = make_error(ErrorCode::kDisconnected, fi_strerror(static_cast<int>(-code)));
+    post_error_ =
+        make_error(ErrorCode::kDisconnected, Libfabric::loaded().strerror(static_cast<int>(-code)));
   }
   return code;
 }
@@ -158,9 +159,9 @@ size_t OfiConnection::drain_queue() {
   }
   if (count == -FI_EAGAIN || count == 0) return 0;
   if (count < 0) [[unlikely]] {
-    fail(count == -FI_EAVAIL
-             ? queue_error()
-             : make_error(ErrorCode::kDisconnected, fi_strerror(static_cast<int>(-count))));
+    fail(count == -FI_EAVAIL ? queue_error()
+                             : make_error(ErrorCode::kDisconnected,
+                                          Libfabric::loaded().strerror(static_cast<int>(-count))));
     return 1;
   }
   DestructionWatch watch(lifetime_);

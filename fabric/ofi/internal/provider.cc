@@ -4,17 +4,20 @@
 
 #include <cstring>
 
+#include "fabric/ofi/internal/kept_signals.h"
+
 namespace pmstore::fabric::ofi {
 
 Error ofi_error(const std::string& what, ssize_t code, const std::string& remedy) {
-  return make_error(ErrorCode::kIo,
-                    what + ": " + fi_strerror(static_cast<int>(-code)) + "; " + remedy);
+  return make_error(
+      ErrorCode::kIo,
+      what + ": " + Libfabric::loaded().strerror(static_cast<int>(-code)) + "; " + remedy);
 }
 
 namespace {
 
 InfoPtr hints() {
-  InfoPtr hints(fi_allocinfo());
+  InfoPtr hints(Libfabric::loaded().dupinfo(nullptr));  // an empty one
   if (!hints) return hints;
   hints->fabric_attr->prov_name = strdup("shm");
   hints->ep_attr->type = FI_EP_RDM;
@@ -40,14 +43,16 @@ Result<std::unique_ptr<Provider>> Provider::open() {
   // when it is first used.
   setenv("FI_SHM_DISABLE_CMA", "1", 1);
 
+  PMSTORE_TRY(const Libfabric* const library, Libfabric::load());
+  const KeptSignals kept;  // the first fi_getinfo() starts all providers
   InfoPtr wanted = hints();
   fi_info* found = nullptr;
-  const int code =
-      wanted ? fi_getinfo(kApiVersion, nullptr, nullptr, 0, wanted.get(), &found) : -FI_ENOMEM;
+  const int code = wanted ? library->getinfo(kApiVersion, nullptr, nullptr, 0, wanted.get(), &found)
+                          : -FI_ENOMEM;
   if (code != 0) {
     return make_error(ErrorCode::kUnsupported,
                       std::string("libfabric has no 'shm' provider with ordered RMA here (") +
-                          fi_strerror(-code) +
+                          library->strerror(-code) +
                           "); install libfabric 1.17 or newer and unset FI_PROVIDER");
   }
   std::unique_ptr<Provider> provider(new Provider(InfoPtr(found)));
@@ -59,7 +64,7 @@ Result<std::unique_ptr<Provider>> Provider::open() {
         "the libfabric 1.17 that this was tested with");
   }
   fid_fabric* fabric = nullptr;
-  if (int r = fi_fabric(info.fabric_attr, &fabric, nullptr); r != 0) {
+  if (int r = library->fabric(info.fabric_attr, &fabric, nullptr); r != 0) {
     return ofi_error("cannot open a libfabric fabric", r, "see FI_LOG_LEVEL=warn");
   }
   provider->fabric_.reset(fabric);

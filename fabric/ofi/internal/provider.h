@@ -14,6 +14,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "fabric/ofi/internal/libfabric.h"
 
 namespace pmstore::fabric::ofi {
 
@@ -30,7 +31,7 @@ template <typename Fid>
 using FidPtr = std::unique_ptr<Fid, FidCloser>;
 
 struct InfoFree {
-  void operator()(fi_info* info) const { fi_freeinfo(info); }
+  void operator()(fi_info* info) const { Libfabric::loaded().freeinfo(info); }
 };
 using InfoPtr = std::unique_ptr<fi_info, InfoFree>;
 

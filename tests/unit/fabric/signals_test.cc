@@ -1,20 +1,21 @@
-// Opening a device leaves signals to the program: a crash is a crash, whatever libraries came
-// along.
+// Opening a device leaves signals to the program: a crash is a crash, whatever libraries libfabric
+// brings along.
 #include <gtest/gtest.h>
 #include <signal.h>
 
 #include <cstdlib>
 
-#include "tests/unit/fabric/local_pair.h"
+#include "base/clock.h"
+#include "base/executor.h"
+#include "fabric/device.h"
 
 namespace pmstore::fabric {
 namespace {
 
 void open_and_raise(int number) {
-  base::VirtualClock clock;
+  base::RealClock clock;
   base::Executor executor(clock);
-  auto device = open_local(executor);
-  if (device == nullptr) std::exit(3);
+  if (!open_device(Scheme::kShm, executor)) std::exit(3);
   raise(number);
 }
 

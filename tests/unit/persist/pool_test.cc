@@ -202,13 +202,24 @@ TEST_F(PoolTest, AnAssumedDomainIsInForceAndTheDetectedOneIsStillTold) {
   EXPECT_THAT(recorder.take().front(), HasSubstr("stream"));
 }
 
-TEST_F(PoolTest, ATmpfsFileStaysSparse) {
-  if (path_.rfind("/dev/shm", 0) != 0) GTEST_SKIP() << "no tmpfs here";
-  auto pool = create(1u << 30);
-  ASSERT_TRUE(pool->allocate_extent(ExtentKind::kRecords, 512u << 20));
-  struct stat status {};
-  ASSERT_EQ(stat(path_.c_str(), &status), 0);
-  EXPECT_LT(status.st_blocks * 512, 16 << 20);
+TEST_F(PoolTest, ItsBlocksAreReservedUnlessItShallBeSparse) {
+  constexpr uint64_t kReservedBytes = 128u << 20;
+  for (const bool sparse : {false, true}) {
+    const std::string path = scratch_.path(sparse ? "sparse" : "reserved");
+    PoolOpenOptions options;
+    options.sparse = sparse;
+    auto pool = Pool::create(path, kReservedBytes, options);
+    ASSERT_TRUE(pool) << pool.error().to_string();
+    ASSERT_TRUE((*pool)->allocate_extent(ExtentKind::kRecords, kReservedBytes / 2));
+    struct stat status {};
+    ASSERT_EQ(stat(path.c_str(), &status), 0);
+    const auto taken = static_cast<uint64_t>(status.st_blocks) * 512;
+    if (sparse) {
+      EXPECT_LT(taken, kReservedBytes / 8);
+    } else {
+      EXPECT_GE(taken, kReservedBytes);
+    }
+  }
 }
 
 // Of this process and of its children that have ended.

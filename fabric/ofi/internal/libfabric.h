@@ -1,0 +1,30 @@
+// Libfabric: the functions of libfabric, which is loaded when the first shm device is opened and
+// never unloaded.
+//
+// Not linked: loading it brings in the libraries of a dozen other fabrics and takes 0.2 s, and the
+// constructors of some (psm, psm2) take over SIGSEGV, SIGBUS, SIGILL, SIGABRT, SIGINT and SIGTERM.
+// What else the headers declare are inline functions that call through these objects' tables.
+#pragma once
+
+#include <rdma/fabric.h>
+
+#include "base/result.h"
+
+namespace pmstore::fabric::ofi {
+
+struct Libfabric {
+  decltype(&::fi_getinfo) getinfo = nullptr;
+  decltype(&::fi_freeinfo) freeinfo = nullptr;
+  decltype(&::fi_dupinfo) dupinfo = nullptr;
+  decltype(&::fi_fabric) fabric = nullptr;
+  decltype(&::fi_strerror) strerror = nullptr;
+  decltype(&::fi_version) version = nullptr;
+
+  // Unsupported when it is not installed, or another version than this program was compiled for.
+  // Leaves the actions of signals as they are. Any thread.
+  static Result<const Libfabric*> load();
+  // CHECK: load() has succeeded.
+  static const Libfabric& loaded();
+};
+
+}  // namespace pmstore::fabric::ofi
