@@ -26,6 +26,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 typedef enum pmstore_log_code {
   PMSTORE_LOG_OK = 0,
@@ -166,6 +167,7 @@ typedef struct pmstore_log_info {
 pmstore_log_code pmstore_log_stat(pmstore_log* log, pmstore_log_info* info,
                                   pmstore_log_error* error);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

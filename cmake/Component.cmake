@@ -1,21 +1,33 @@
-# pmstore_component(NAME SOURCES ... [DEPS ...] [LIBRARIES ...])
+# pmstore_component(NAME SOURCES ... [DEPS ...] [LIBRARIES ...] [HEADERS ...])
 # One folder of the architecture: a static library pmstore_NAME, and a program link_NAME that links
 # the whole of it against nothing but its declared dependencies. If the folder uses a symbol of a
 # folder that it does not declare, link_NAME fails to link.
+# HEADERS: the folder is part of the package, and these are its interface. Its library can then be
+# linked into a shared one, and adds nothing to what that one exports.
 function(pmstore_component name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LIBRARIES;HEADERS" ${ARGN})
   add_library(pmstore_${name} STATIC ${ARG_SOURCES})
-  target_link_libraries(pmstore_${name} PUBLIC pmstore_options)
+  add_library(pmstore::${name} ALIAS pmstore_${name})
+  target_link_libraries(pmstore_${name} PUBLIC pmstore_headers)
   foreach(dep IN LISTS ARG_DEPS)
     target_link_libraries(pmstore_${name} PUBLIC pmstore_${dep})
   endforeach()
   target_link_libraries(pmstore_${name} PUBLIC ${ARG_LIBRARIES})
+  if(ARG_HEADERS)
+    set_target_properties(pmstore_${name} PROPERTIES EXPORT_NAME ${name}
+      POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+    list(TRANSFORM ARG_HEADERS PREPEND ${name}/)
+    pmstore_package_part(pmstore_${name} ${ARG_HEADERS})
+  endif()
 
-  add_executable(link_${name} ${CMAKE_SOURCE_DIR}/cmake/link_main.cc)
-  target_link_libraries(link_${name} PRIVATE
-    -Wl,--whole-archive pmstore_${name} -Wl,--no-whole-archive)
-  set_target_properties(link_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/link)
-  add_test(NAME link.${name} COMMAND link_${name})
+  if(PMSTORE_BUILD_TESTS)
+    add_executable(link_${name} ${PROJECT_SOURCE_DIR}/cmake/link_main.cc)
+    target_link_libraries(link_${name} PRIVATE
+      -Wl,--whole-archive pmstore_${name} -Wl,--no-whole-archive)
+    set_target_properties(link_${name} PROPERTIES
+      RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/link)
+    add_test(NAME link.${name} COMMAND link_${name})
+  endif()
 endfunction()
 
 # pmstore_register_test_sources(SOURCE...): these sources are part of a test; pmstore_test() says so
@@ -46,7 +58,9 @@ endfunction()
 
 # The target sanitized_tests builds the test programs of the kinds (the first folder under tests/)
 # that tools/check runs under the sanitizers.
-add_custom_target(sanitized_tests)
+if(PMSTORE_BUILD_TESTS)
+  add_custom_target(sanitized_tests)
+endif()
 set(PMSTORE_SANITIZED_KINDS unit scenario)
 
 # pmstore_patience(VARIABLE): makes a time limit in seconds that of the build: code under a
@@ -80,9 +94,9 @@ function(pmstore_test name)
     target_link_libraries(${name} PRIVATE pmstore_${dep})
   endforeach()
   target_link_libraries(${name} PRIVATE GTest::gtest GTest::gmock GTest::gtest_main)
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})
-  file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})
+  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})
   string(REGEX REPLACE "/.*" "" kind "${folder}")
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
   if(kind IN_LIST PMSTORE_SANITIZED_KINDS)

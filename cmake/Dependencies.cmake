@@ -1,12 +1,22 @@
 # Debian 12's own packages; tools/install-deps installs them.
 find_package(PkgConfig REQUIRED)
-foreach(package IN ITEMS libisal libxxhash fmt libibverbs librdmacm libfabric libpmem libpmem2
-    libpmemobj libndctl libdaxctl)
+find_package(Threads REQUIRED)
+find_package(tl-expected REQUIRED)
+# What programs that use the installed libraries link, too: cmake/pmstore-config.cmake.in and
+# cmake/pmstore.pc.in are made from this list.
+set(PMSTORE_PKG_CONFIG_PACKAGES
+  libisal libxxhash fmt libibverbs librdmacm libpmem2 libpmemobj libndctl libdaxctl)
+# libfabric: its headers. The library is loaded when it is needed.
+set(needed ${PMSTORE_PKG_CONFIG_PACKAGES} libfabric)
+if(PMSTORE_BUILD_PROGRAMS)
+  list(APPEND needed tomlplusplus)
+  find_package(CLI11 REQUIRED)
+  find_package(nlohmann_json REQUIRED)
+endif()
+if(PMSTORE_BUILD_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+foreach(package IN LISTS needed)
   string(TOUPPER ${package} prefix)
   pkg_check_modules(${prefix} REQUIRED IMPORTED_TARGET ${package})
 endforeach()
-find_package(GTest REQUIRED)
-find_package(CLI11 REQUIRED)
-find_package(nlohmann_json REQUIRED)
-find_package(tl-expected REQUIRED)
-pkg_check_modules(TOMLPLUSPLUS REQUIRED IMPORTED_TARGET tomlplusplus)

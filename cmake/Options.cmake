@@ -1,29 +1,42 @@
-# What every target is compiled with. No behaviour hangs on these: every option of the product is a
-# run-time option.
+# What users of the libraries need, in this tree or outside of it.
+add_library(pmstore_headers INTERFACE)
+target_include_directories(pmstore_headers INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/pmstore>)
+target_compile_features(pmstore_headers INTERFACE cxx_std_20)
+target_link_libraries(pmstore_headers INTERFACE Threads::Threads)
+
+# What every target of the project is compiled with, and no target of a project around it. No
+# behaviour hangs on these: every option of the product is a run-time option.
 add_library(pmstore_options INTERFACE)
-target_include_directories(pmstore_options INTERFACE ${CMAKE_SOURCE_DIR})
-target_compile_options(pmstore_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Werror
-  -fcoroutines -fno-omit-frame-pointer)
+target_link_libraries(pmstore_options INTERFACE pmstore_headers)
+option(PMSTORE_WARNINGS_AS_ERRORS
+  "Warnings fail the build: for those who work on it; the presets set it" OFF)
+set(PMSTORE_WARNINGS -Wall -Wextra -Wpedantic -Wshadow)
+if(PMSTORE_WARNINGS_AS_ERRORS)
+  list(APPEND PMSTORE_WARNINGS -Werror)
+endif()
+set(options ${PMSTORE_WARNINGS} -fcoroutines -fno-omit-frame-pointer)
 # g++ 12 loads two neighbouring fields of a coroutine frame, stored one by one just before, as one
 # vector: the load waits until the stores have left the store buffer. 30 ns instead of 22 ns for a
 # suspension, its resumption and a task around them.
-target_compile_options(pmstore_options INTERFACE -fno-tree-slp-vectorize)
+list(APPEND options -fno-tree-slp-vectorize)
+target_compile_options(pmstore_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${options}>)
 # A program loads the libraries that it uses, and no others.
 target_link_options(pmstore_options INTERFACE -Wl,--as-needed)
-find_package(Threads REQUIRED)
-target_link_libraries(pmstore_options INTERFACE Threads::Threads)
+link_libraries($<BUILD_INTERFACE:pmstore_options>)
 
 option(PMSTORE_FEWER_COMPILATIONS
   "Compile tools and tests eight sources at once: for a tree that is built once" OFF)
 
 # In a unity build every source is in an included file, so g++ calls anonymous namespaces a mistake.
 if(CMAKE_UNITY_BUILD OR PMSTORE_FEWER_COMPILATIONS)
-  target_compile_options(pmstore_options INTERFACE -Wno-subobject-linkage)
+  target_compile_options(pmstore_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
 endif()
 
 set(PMSTORE_SANITIZE "" CACHE STRING "address or thread, or empty; set by the presets")
 if(PMSTORE_SANITIZE STREQUAL "address")
-  target_compile_options(pmstore_options INTERFACE -fsanitize=address)
+  target_compile_options(pmstore_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address>)
   target_link_options(pmstore_options INTERFACE -fsanitize=address,undefined)
   # Of the folder, not of the target: tests/ leaves some of it out.
   add_compile_options(
@@ -32,7 +45,8 @@ if(PMSTORE_SANITIZE STREQUAL "address")
   add_link_options(-fsanitize=undefined)
 elseif(PMSTORE_SANITIZE STREQUAL "thread")
   # g++ warns that thread fences are not modelled; the project orders with acquire and release.
-  target_compile_options(pmstore_options INTERFACE -fsanitize=thread -Wno-tsan)
+  target_compile_options(pmstore_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=thread> $<$<COMPILE_LANGUAGE:CXX>:-Wno-tsan>)
   target_link_options(pmstore_options INTERFACE -fsanitize=thread)
 elseif(NOT PMSTORE_SANITIZE STREQUAL "")
   message(FATAL_ERROR
@@ -40,6 +54,6 @@ elseif(NOT PMSTORE_SANITIZE STREQUAL "")
 endif()
 
 find_program(CCACHE_PROGRAM ccache)
-if(CCACHE_PROGRAM)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
 endif()

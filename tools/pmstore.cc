@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
   CLI::App app{"pmstore: durable transactions on persistent memory, from the command line",
                "pmstore"};
   app.require_subcommand(1);
-  app.set_version_flag("--version", std::string("pmstore ") + kRevision);
+  app.set_version_flag("--version", std::string("pmstore ") + kVersion);
   app.footer(
       "Exit status: 0 done, 1 failed (one line on standard error says why), 2 wrong usage.\n"
       "example: pmstore pool create /dev/shm/pool --size 256M && "

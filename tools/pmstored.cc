@@ -88,7 +88,7 @@ int main(int argc, char** argv) {
   CLI::App app{"pmstored: serves a pool of persistent memory", "pmstored"};
   DaemonConfig config;
   config.add_to(app);
-  app.set_version_flag("--version", std::string("pmstored ") + kRevision);
+  app.set_version_flag("--version", std::string("pmstored ") + kVersion);
   app.footer(
       "Prints one line when it serves. SIGTERM and SIGINT end it in order, with status 0.\n"
       "Exit status: 0 done, 1 failed (one line on standard error says why), 2 wrong usage.\n"

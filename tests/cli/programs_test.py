@@ -66,10 +66,10 @@ class Programs(unittest.TestCase):
                           .replace(b"pmstore kv txn", b"example: pmstore kv"), leaf)
         self.assertIn(b"example: pmstored", run("--help", program="pmstored").stdout)
 
-    def test_version_names_the_revision(self):
+    def test_version_names_version_and_revision(self):
         for program in ("pmstore", "pmstored"):
             done = run("--version", program=program)
-            self.assertRegex(done.stdout.decode(), rf"^{program} \w+(-changed)?\n$")
+            self.assertRegex(done.stdout.decode(), rf"^{program} \d+\.\d+\.\d+( \(revision [0-9a-f]{{12}}(-changed)?\))?\n$")
 
     def test_wrong_usage_is_status_2_and_one_line(self):
         for wrong in ([], ["pol"], ["kv"], ["kv", "get"], ["kv", "get", "--uri", "nonsense", "k"],

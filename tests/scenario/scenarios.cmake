@@ -9,17 +9,17 @@ function(pmstore_scenarios name)
     set(ARG_TIMEOUT 1200)
   endif()
   # tests/mutants links a scenario's objects without these.
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/tests/scenario/harness.cc
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/tests/scenario/harness.cc
     store_main.cc logs_main.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   pmstore_test(${name} TIMEOUT ${ARG_TIMEOUT} DEPS fabric model ${ARG_DEPS}
-    SOURCES ${CMAKE_SOURCE_DIR}/tests/scenario/harness.cc ${ARG_SOURCES})
+    SOURCES ${PROJECT_SOURCE_DIR}/tests/scenario/harness.cc ${ARG_SOURCES})
   pmstore_patience(ARG_TIMEOUT)
   # These two have one thread: there is nothing for the thread sanitizer.
   if(NOT PMSTORE_SANITIZE STREQUAL "thread")
     add_test(NAME ${name}.same_thread COMMAND ${name})
     set_tests_properties(${name}.same_thread PROPERTIES TIMEOUT ${ARG_TIMEOUT}
       ENVIRONMENT "PMSTORE_TEST_FABRIC=local;PMSTORE_TEST_PLACE=same")
-    set(campaign ${CMAKE_SOURCE_DIR}/tests/scenario/late_campaign --seconds ${ARG_TIMEOUT})
+    set(campaign ${PROJECT_SOURCE_DIR}/tests/scenario/late_campaign --seconds ${ARG_TIMEOUT})
     add_test(NAME ${name}.late
       COMMAND ${campaign} --seeds ${ARG_LATE_SEEDS} $<TARGET_FILE:${name}>)
     set_tests_properties(${name}.late PROPERTIES TIMEOUT ${ARG_TIMEOUT})
