@@ -24,6 +24,10 @@ target_compile_options(pmstore_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${opt
 # A program loads the libraries that it uses, and no others.
 target_link_options(pmstore_options INTERFACE -Wl,--as-needed)
 link_libraries($<BUILD_INTERFACE:pmstore_options>)
+# pmstore_keep_options(TARGET): a new target does not hand these on, as CMake would have it.
+function(pmstore_keep_options target)
+  set_property(TARGET ${target} PROPERTY INTERFACE_LINK_LIBRARIES)
+endfunction()
 
 option(PMSTORE_FEWER_COMPILATIONS
   "Compile tools and tests eight sources at once: for a tree that is built once" OFF)

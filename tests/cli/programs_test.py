@@ -69,7 +69,8 @@ class Programs(unittest.TestCase):
     def test_version_names_version_and_revision(self):
         for program in ("pmstore", "pmstored"):
             done = run("--version", program=program)
-            self.assertRegex(done.stdout.decode(), rf"^{program} \d+\.\d+\.\d+( \(revision [0-9a-f]{{12}}(-changed)?\))?\n$")
+            revision = r"( \(revision [0-9a-f]{12}(-changed)?\))?"
+            self.assertRegex(done.stdout.decode(), rf"^{program} \d+\.\d+\.\d+{revision}\n$")
 
     def test_wrong_usage_is_status_2_and_one_line(self):
         for wrong in ([], ["pol"], ["kv"], ["kv", "get"], ["kv", "get", "--uri", "nonsense", "k"],

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""usage: revision_test.py SOURCE: what tools/revision.cmake says, by where the sources come from."""
+"""usage: revision_test.py SOURCE: what tools/revision.cmake says, wherever the sources are from."""
 
 import os
 import shutil
@@ -25,8 +25,10 @@ class Revision(unittest.TestCase):
         os.makedirs(os.path.join(self.tree, "tools"))
         for name in (".gitattributes", "tools/revision.txt", "tools/revision.cmake"):
             shutil.copy(os.path.join(SOURCE, name), os.path.join(self.tree, name))
-        with open(os.path.join(self.tree, "tools/revision.txt"), "w", encoding="utf-8") as file:
-            file.write("$Format:%H$\n")  # as in a repository, also where these are from an archive
+        # As in a repository, also where these sources are from an archive.
+        text = os.path.join(self.tree, "tools/revision.txt")
+        with open(text, "w", encoding="utf-8") as file:
+            file.write("$Format:%H$\n")
         self.commit(self.tree)
         self.head = run("git", "rev-parse", "HEAD", folder=self.tree)[:12]
 
