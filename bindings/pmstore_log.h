@@ -26,7 +26,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-#pragma GCC visibility push(default)
 
 typedef enum pmstore_log_code {
   PMSTORE_LOG_OK = 0,
@@ -62,6 +61,8 @@ typedef struct pmstore_log_options {
   const char*
       assume_domain; /* of local:PATH, for benchmarks: "none", "adr", "eadr"; NULL: as found */
 } pmstore_log_options;
+
+#pragma GCC visibility push(default) /* the functions, which libpmstore_c.so exports */
 
 /* `uri`: tcp://HOST:PORT, shm://NAME, verbs://HOST:PORT, or local:PATH, which opens the pool in
  * this process. `options` may be NULL. */
