@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <thread>
+#include <utility>
 
 namespace pmstore::base {
 
@@ -245,7 +246,7 @@ void WaitList::Awaiter::await_suspend(std::coroutine_handle<> frame) {
 
 void WaitList::Awaiter::await_resume() {
   frame_ = nullptr;
-  if (chosen_ && list_ != nullptr) list_->chosen_.unlink(*this);
+  if (std::exchange(chosen_, false) && list_ != nullptr) list_->chosen_.unlink(*this);
 }
 
 WaitList::Awaiter::~Awaiter() {

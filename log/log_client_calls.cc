@@ -198,11 +198,15 @@ base::Task<Result<KnownLog>> LogClient::State::find(uint64_t log) {
 
 void LogClient::State::remember(const LogReply& reply, std::string_view name) {
   if (!known.contains(reply.id)) {
-    if (known_in_order.size() == kMostKnown) forget(known_in_order.front());
+    if (known_in_order.size() == kMostKnown) {
+      known.erase(known_in_order.front());
+      known_in_order.pop_front();
+    }
     known_in_order.push_back(reply.id);
   }
   known[reply.id] = KnownLog{std::string(name), reply};
-  PMSTORE_CHECK(known.size() == known_in_order.size(), "each known log has one place in the order");
+  PMSTORE_CHECK(known.size() == known_in_order.size() && known.size() <= kMostKnown,
+                "each known log has one place in the order, and their number is bounded");
 }
 
 void LogClient::State::forget(uint64_t log) {

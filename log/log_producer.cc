@@ -184,7 +184,7 @@ base::Task<Status> LogProducer::State::publish_all() {
 base::Task<Status> LogProducer::publish() {
   State& state = *state_;
   if (state.connection == nullptr || state.closing) co_return State::closed_error();
-  const Meanwhile publishing(state.publishing_now);
+  const Meanwhile under_way(state.calls_under_way);
   co_return co_await state.publish_all();
 }
 
@@ -196,7 +196,7 @@ base::Task<Status> LogProducer::close() {
   // Calls that are under way end first: nothing would tell them that their connection is gone. No
   // other one begins.
   while (!state.appender->idle()) co_await state.executor.sleep_for(kClosePauseNs);
-  while (state.publishing_now > 0) co_await state.executor.sleep_for(kClosePauseNs);
+  while (state.calls_under_way > 0) co_await state.executor.sleep_for(kClosePauseNs);
   Status published = co_await state.publish_all();
   state.lease = {};
   state.publishing = {};
@@ -231,6 +231,8 @@ void LogProducer::acknowledge(uint64_t lsn) {
 
 base::Task<Status> LogProducer::set_membership(uint64_t expected, const ReplicaPlace& replica) {
   State& state = *state_;
+  if (state.connection == nullptr || state.closing) co_return State::closed_error();
+  const Meanwhile under_way(state.calls_under_way);
   MembershipRequest fixed{};
   fixed.expected = expected;
   fixed.membership = replica.membership;
@@ -247,9 +249,12 @@ base::Task<Status> LogProducer::set_membership(uint64_t expected, const ReplicaP
 }
 
 base::Task<Status> LogProducer::agree(uint64_t membership) {
+  State& state = *state_;
+  if (state.connection == nullptr || state.closing) co_return State::closed_error();
+  const Meanwhile under_way(state.calls_under_way);
   const AgreeRequest request{membership};
-  auto answered = co_await state_->rpc->call(static_cast<uint16_t>(LogMethod::kAgree),
-                                             std::as_bytes(std::span(&request, 1)), 0);
+  auto answered = co_await state.rpc->call(static_cast<uint16_t>(LogMethod::kAgree),
+                                           std::as_bytes(std::span(&request, 1)), 0);
   if (!answered) co_return std::move(answered.error());
   co_return Status{};
 }
@@ -257,8 +262,8 @@ base::Task<Status> LogProducer::agree(uint64_t membership) {
 base::Task<Result<bool>> LogProducer::holds_lease() {
   State& state = *state_;
   PMSTORE_CO_TRY(const LogInfo now, co_await state.client.open(state.log.name));
-  co_return !state.lost && !state.connection->broken() && now.exclusive &&
-      now.id == state.log.reply.id && now.incarnation == state.answer.incarnation;
+  co_return !state.lost && state.connection != nullptr && !state.connection->broken() &&
+      now.exclusive && now.id == state.log.reply.id && now.incarnation == state.answer.incarnation;
 }
 persist::WriteStrategy LogProducer::strategy() const { return state_->writer->strategy(); }
 fabric::Counters LogProducer::counters() const {

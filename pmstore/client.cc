@@ -150,14 +150,18 @@ Task<Result<std::vector<TableInfo>>> Client::list_tables() {
   co_return std::move(tables);
 }
 
-Task<Result<ScanPage>> Client::scan(TableId table, uint64_t cursor, uint32_t max_bytes) {
+Task<Result<ScanPage>> Client::scan(TableId table, uint64_t cursor, uint32_t max_bytes,
+                                    DamagedRecords damaged) {
   PMSTORE_CO_TRY(const internal::SessionRef session, co_await state_->connected());
   // The largest record must fit, or the scan could never get past it.
   constexpr uint32_t kLeast = sizeof(ScanReply) + sizeof(ScanItem) + kMaxKeyBytes + kMaxValueBytes;
   const uint32_t capacity = std::min(std::max(max_bytes, kLeast), session->rpc().max_reply_bytes());
   std::array<std::byte, kSmallRequest> room;
   MessageWriter request(room);
-  build(request, *session, ScanRequest{cursor, std::min(max_bytes, capacity), raw(table), {}});
+  build(
+      request, *session,
+      ScanRequest{
+          cursor, std::min(max_bytes, capacity), raw(table), damaged == DamagedRecords::kSkip, {}});
   auto answer = co_await session->rpc().call(static_cast<uint16_t>(Method::kScan),
                                              request.message(), capacity);
   // The next record is locked: by a commit, which takes microseconds, or by a client that is gone,
@@ -180,6 +184,7 @@ Task<Result<ScanPage>> Client::scan(TableId table, uint64_t cursor, uint32_t max
   const auto reply = reader.get<ScanReply>();
   ScanPage page;
   page.cursor = reply.cursor;
+  page.damaged = reply.damaged;
   for (uint32_t i = 0; i < reply.count && !reader.failed(); ++i) {
     const auto item = reader.get<ScanItem>();
     const std::string_view key = reader.get_bytes(item.key_bytes);

@@ -117,8 +117,11 @@ struct Record {
 };
 struct ScanPage {
   std::vector<Record> records;
-  uint64_t cursor = 0;  // 0: nothing more
+  uint64_t cursor = 0;   // 0: nothing more
+  uint32_t damaged = 0;  // records that were skipped; of which table each was, may not be legible
 };
+// What a scan does about a record that the medium has changed.
+enum class DamagedRecords : uint8_t { kFail, kSkip };
 struct TableInfo {
   TableId id;
   std::string name;
@@ -179,9 +182,10 @@ class Client {
 
   // Records of a table in no particular order, a page at a time, starting with cursor 0. Each
   // record is committed; what is inserted, moved or deleted during the scan may be missed or seen
-  // twice, everything else is seen once. Conflict: a record has been locked for 10 s.
-  base::Task<Result<ScanPage>> scan(TableId table, uint64_t cursor,
-                                    uint32_t max_bytes = 256 * 1024);
+  // twice, everything else is seen once. Conflict: a record has been locked for 10 s. Damaged: the
+  // medium has changed a record, unless such records shall be skipped and counted.
+  base::Task<Result<ScanPage>> scan(TableId table, uint64_t cursor, uint32_t max_bytes = 256 * 1024,
+                                    DamagedRecords damaged = DamagedRecords::kFail);
 
   // Did it commit? Waits out nothing: a transaction of this client that is still running is
   // CommitUnknown. OutcomeExpired when the server no longer knows.

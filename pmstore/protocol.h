@@ -130,12 +130,13 @@ struct ScanRequest {
   uint64_t cursor;  // 0 at first, then ScanReply::cursor
   uint32_t max_bytes;
   uint16_t table;
-  uint8_t padding[2];
+  uint8_t skip_damaged;  // 0: a damaged record is an error
+  uint8_t padding[1];
 };
 struct ScanReply {
   uint64_t cursor;  // 0: nothing more
   uint32_t count;
-  uint32_t padding;
+  uint32_t damaged;  // records that were skipped, of whatever table
 };
 struct ScanItem {
   uint32_t value_bytes;

@@ -93,6 +93,10 @@ base::Task<void> truncate_ring(SessionRef session) {
   // Where a READ makes earlier WRITEs of its queue pair durable, this one does it for all in-place
   // writes of the entries that go. Where it does not, the server flushes them.
   OpBuffer& buffer = session->truncation_buffer();
+  // A call that was abandoned may have left its READ under way, which is older than some of the
+  // writes that go now.
+  while (buffer.under_way() && session->usable()) co_await session->executor().yield();
+  if (!session->usable()) co_return;
   buffer.batch.clear();
   buffer.batch.read(buffer.word_at(0), session->record_at(SlotOffset{0}));
   Status read = co_await session->execute(buffer);

@@ -92,6 +92,8 @@ base::Task<Result<bool>> RnicWords::compare_swap(SlotOffset slot, LockWord expec
   for (unsigned attempt = 1; !done && attempt < kAttempts; ++attempt) {
     // Broken under way, it may have taken effect; a full send queue has posted nothing.
     in_doubt |= done.code() != ErrorCode::kBackPressure;
+    // The old connection goes before the new one is used: nothing of it takes effect afterwards.
+    at.reset();
     if (attempt > 1) co_await device_.executor().sleep_for(kPauseNs);
     done = co_await connect();
     if (!done) continue;

@@ -18,7 +18,8 @@ uint64_t largest_entry_room(uint64_t ring_bytes) {
 }
 
 // Copies the record of `slot`, of `version`, into `image`; nothing if in three tries it was never
-// seen whole: it is locked, changes all the time, or is gone; or `damaged`, when nobody changes it.
+// seen whole: it is locked, changes all the time, or is gone; or `damaged`, when no writer changes
+// it and it is not the record of its lock word.
 std::optional<RecordView> copy_whole(const std::byte* from, const LockTable& words, SlotOffset slot,
                                      uint64_t version, std::span<std::byte> image, bool& damaged) {
   damaged = false;
@@ -28,7 +29,7 @@ std::optional<RecordView> copy_whole(const std::byte* from, const LockTable& wor
     const auto record = check_record(image, slot);
     const bool unchanged = !before.is_locked() && words.load(slot) == before;
     if (record && unchanged && before.version() == record->version()) return record;
-    damaged = !record && unchanged && before.version() == version;
+    damaged = unchanged && before.version() == version;
   }
   return std::nullopt;
 }
@@ -46,6 +47,14 @@ Error damaged_record(SlotOffset slot) {
 }
 
 }  // namespace
+
+Error damaged_key(SlotOffset slot) {
+  return make_error(ErrorCode::kDamaged,
+                    "the record at offset " + std::to_string(raw(slot)) +
+                        " of the records is damaged and may be this key's: the medium has changed "
+                        "it; start the server again, which gives up damaged records and counts "
+                        "them, and write what is missing");
+}
 
 Store::Store(persist::Pool& pool, Catalog catalog, SlabArena arena, LockTable words, Index index)
     : pool_(pool),
@@ -81,19 +90,45 @@ bool Store::record_matches(SlotOffset slot, TableId table, std::string_view key)
   return std::memcmp(stored, key.data(), key.size()) == 0;
 }
 
+// What the index names and no writer has locked is a live record of its lock word's version.
+bool Store::is_damaged(BucketEntry entry) const {
+  const LockWord before = words_.load(entry.slot());
+  if (before.is_locked() || reservation(entry.slot())) return false;
+  const bool sound = checked_copy(entry.slot(), entry.size_class(), before).has_value();
+  return !sound && words_.load(entry.slot()) == before;
+}
+
+std::optional<RecordView> Store::checked_copy(SlotOffset slot, uint8_t size_class,
+                                              LockWord word) const {
+  RecordHeader header;
+  const std::byte* at = arena_.at(slot);
+  base::copy_from_shared(&header, at, sizeof(header));
+  const uint64_t bytes = record_bytes(header.key_bytes, header.value_bytes);
+  if (bytes > kSlotBytes[size_class]) return std::nullopt;
+  if (record_.size() < bytes) record_.resize(bytes);
+  const std::span<std::byte> image(record_.data(), bytes);
+  base::copy_from_shared(image.data(), at, bytes);
+  const auto record = check_record(image, slot);
+  if (!record || !record->live() || record->version() != word.version()) return std::nullopt;
+  return record;
+}
+
 const Store::Reservation* Store::reservation(SlotOffset slot) const {
   if (pending_.empty()) return nullptr;
   const auto found = pending_.find(raw(slot));
   return found == pending_.end() ? nullptr : &found->second;
 }
 
-std::optional<Found> Store::find(TableId table, std::string_view key, KeyHash hash) const {
+std::optional<Found> Store::find(TableId table, std::string_view key, KeyHash hash,
+                                 std::optional<SlotOffset>& damaged) const {
   const BucketEntry entry = index_.find(hash, [&](BucketEntry candidate) {
     // A reserved slot holds no record of its key yet.
     if (const Reservation* reserved = reservation(candidate.slot())) {
       return reserved->table == table && reserved->key == key;
     }
-    return record_matches(candidate.slot(), table, key);
+    if (record_matches(candidate.slot(), table, key)) return true;
+    if (is_damaged(candidate)) damaged = candidate.slot();
+    return false;
   });
   if (!entry.used()) return std::nullopt;
   return Found{entry.slot(), entry.size_class()};
@@ -106,8 +141,10 @@ Result<size_t> Store::get(TableId table, std::string_view key, std::span<std::by
   reply.bucket = index_.bucket_of(hash);
   reply.bucket_version = index_.version(reply.bucket);
   if (room.size() < sizeof(reply)) return make_error(ErrorCode::kTooLarge, "no room for the reply");
-  const auto found = find(table, key, hash);
+  std::optional<SlotOffset> damaged;
+  const auto found = find(table, key, hash, damaged);
   if (!found) {
+    if (damaged) return damaged_key(*damaged);
     // An odd version could never be validated: the bucket is being changed by a client's insert.
     if (reply.bucket_version % 2 == 1) return make_error(ErrorCode::kConflict);
     std::memcpy(room.data(), &reply, sizeof(reply));
@@ -115,22 +152,11 @@ Result<size_t> Store::get(TableId table, std::string_view key, std::span<std::by
   }
   const LockWord before = words_.load(found->slot);
   if (before.is_locked() || reservation(found->slot)) return make_error(ErrorCode::kConflict);
-  RecordHeader header;
-  const std::byte* at = arena_.at(found->slot);
-  base::copy_from_shared(&header, at, sizeof(header));
-  const uint64_t bytes = record_bytes(header.key_bytes, header.value_bytes);
-  const bool fits = bytes <= kSlotBytes[found->size_class];
-  if (fits) {
-    record_.resize(bytes);
-    base::copy_from_shared(record_.data(), at, bytes);
-  }
-  const auto record = fits ? check_record(record_, found->slot) : std::nullopt;
+  const auto record = checked_copy(found->slot, found->size_class, before);
   // A writer of a record holds its lock, so the same unlocked word on both sides means that nobody
   // has changed the record meanwhile.
   if (words_.load(found->slot) != before) return make_error(ErrorCode::kConflict);
-  if (!record || !record->live() || record->version() != before.version()) {
-    return damaged_record(found->slot);
-  }
+  if (!record) return damaged_record(found->slot);
   reply.slot = raw(found->slot);
   reply.version = record->version();
   reply.value_bytes = static_cast<uint32_t>(record->value.size());
@@ -143,6 +169,32 @@ Result<size_t> Store::get(TableId table, std::string_view key, std::span<std::by
   std::memcpy(room.data(), &reply, sizeof(reply));
   std::memcpy(room.data() + sizeof(reply), record->value.data(), record->value.size());
   return sizeof(reply) + record->value.size();
+}
+
+Store::Seen Store::look_at(const SlabArena::Slab& slab, SlotOffset slot, TableId table,
+                           std::vector<std::byte>& image, std::optional<RecordView>& record) const {
+  RecordHeader header;
+  base::copy_from_shared(&header, arena_.at(slot), sizeof(header));
+  const LockWord word = words_.load(slot);
+  // Unused since the slab was claimed, or lost before the start, which said so.
+  if (word.version() <= slab.base_version || reservation(slot)) return Seen::kNone;
+  const bool live = header.state == RecordState::kLive;
+  const bool of_another_table = header.table != raw(table);
+  if (word.is_locked() && (!live || of_another_table)) return Seen::kNone;
+  // Otherwise the header may be damaged, or older than the lock word: then the whole slot is
+  // looked at.
+  const bool readable =
+      header.version == word.version() && (live || header.state == RecordState::kTombstone);
+  if (readable && of_another_table && catalog_.exists(TableId{header.table})) return Seen::kNone;
+  const uint64_t stride = kSlotBytes[slab.size_class];
+  const uint64_t bytes = record_bytes(header.key_bytes, header.value_bytes);
+  image.resize(readable ? std::min(bytes, stride) : stride);
+  bool damaged = false;
+  record = copy_whole(arena_.at(slot), words_, slot, word.version(), image, damaged);
+  if (damaged) return Seen::kDamaged;
+  if (!record) return words_.load(slot).is_locked() ? Seen::kLocked : Seen::kNone;
+  const bool wanted = record->live() && record->header->table == raw(table);
+  return wanted ? Seen::kRecord : Seen::kNone;
 }
 
 Result<size_t> Store::scan(const ScanRequest& request, std::span<std::byte> room) const {
@@ -172,21 +224,12 @@ Result<size_t> Store::scan(const ScanRequest& request, std::span<std::byte> room
         std::memcpy(room.data(), &reply, sizeof(reply));
         return sizeof(reply) + items.bytes();
       }
-      RecordHeader header;
-      base::copy_from_shared(&header, arena_.at(slot), sizeof(header));
-      if (header.state != RecordState::kLive || header.table != request.table ||
-          header.version <= slab->base_version || reservation(slot)) {
-        continue;
-      }
-      const uint64_t bytes = record_bytes(header.key_bytes, header.value_bytes);
-      if (bytes > stride) continue;
-      image.resize(bytes);
-      bool damaged = false;
-      const auto record = copy_whole(arena_.at(slot), words_, slot, header.version, image, damaged);
-      if (damaged) return damaged_record(slot);
-      const bool locked = !record && words_.load(slot).is_locked();
-      if (!record && !locked)
-        continue;  // lost before the start, which said so; or deleted just now
+      std::optional<RecordView> record;
+      const Seen seen = look_at(*slab, slot, table, image, record);
+      if (seen == Seen::kDamaged && !request.skip_damaged) return damaged_record(slot);
+      reply.damaged += seen == Seen::kDamaged ? 1 : 0;
+      if (seen == Seen::kNone || seen == Seen::kDamaged) continue;
+      const bool locked = seen == Seen::kLocked;
       const MessageWriter before = items;
       bool fits = false;
       if (!locked) {
@@ -201,7 +244,7 @@ Result<size_t> Store::scan(const ScanRequest& request, std::span<std::byte> room
       if (!fits) {
         items = before;
         if (reply.count == 0 && locked) return make_error(ErrorCode::kConflict);
-        if (reply.count == 0) return larger_than_a_page(bytes);
+        if (reply.count == 0) return larger_than_a_page(record->bytes());
         reply.cursor = raw(slot) / 64;
         std::memcpy(room.data(), &reply, sizeof(reply));
         return sizeof(reply) + items.bytes();

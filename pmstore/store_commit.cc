@@ -88,7 +88,9 @@ Status Store::plan_write(Planned& write, uint64_t expected_slot, uint64_t expect
   if (write.value.size() > kMaxValueBytes) {
     return make_error(ErrorCode::kTooLarge, "a value has at most 1 MiB");
   }
-  const auto found = find(write.table, write.key, write.hash);
+  std::optional<SlotOffset> damaged;
+  const auto found = find(write.table, write.key, write.hash, damaged);
+  if (!found && damaged) return damaged_key(*damaged);
   write.exists = found.has_value();
   if (found) {
     write.old_slot = found->slot;

@@ -18,7 +18,9 @@ base::Task<Result<ReserveReply>> Store::reserve(WordChanger& changer, uint16_t o
     co_return make_error(ErrorCode::kTooLarge, "a value has at most 1 MiB");
   }
   const KeyHash hash = hash_key(table, key);
-  const auto found = find(table, key, hash);
+  std::optional<SlotOffset> damaged;
+  const auto found = find(table, key, hash, damaged);
+  if (!found && damaged) co_return damaged_key(*damaged);
   if (!move && found) {
     // While it is locked, its erase may be committed and only not applied yet.
     const bool undecided = reservation(found->slot) || words_.load(found->slot).is_locked();

@@ -93,10 +93,13 @@ void DaemonConfig::add_to(CLI::App& app) {
                  "several times")
       ->required()
       ->check(parsed_by(parse_served_uri, "URI"));
-  app.add_option("--create", create, "make the pool with this size when the path does not exist")
-      ->check(parsed_by(parse_bytes, "SIZE"));
+  CLI::Option* const make =
+      app.add_option("--create", create,
+                     "make the pool with this size when the path does not exist")
+          ->check(parsed_by(parse_bytes, "SIZE"));
   app.add_flag("--sparse", sparse,
-               "with --create: reserve no blocks; a full file system ends the server later");
+               "with --create: reserve no blocks; a full file system ends the server later")
+      ->needs(make);
   app.add_option("--locks", locks,
                  "who changes lock words: cpu (the server), rnic (remote atomics), or auto")
       ->check(parsed_by(parse_locks_or_auto, "auto|cpu|rnic"))

@@ -110,15 +110,19 @@ class ScanPrinter {
   nlohmann::ordered_json records_ = nlohmann::ordered_json::array();
 };
 
+constexpr uint32_t kScanPageBytes = 256 * 1024;
+
 base::Task<int> scan(Client& client, const KvOptions& options) {
   const std::string what = "kv scan of table '" + options.table + "'";
   auto table = co_await client.open_table(options.table);
   if (!table) co_return fail(kProgram, what, table.error());
   ScanPrinter printer(options.session.json);
   uint64_t cursor = 0;
+  uint64_t damaged = 0;
   do {
-    auto page = co_await client.scan(*table, cursor);
+    auto page = co_await client.scan(*table, cursor, kScanPageBytes, DamagedRecords::kSkip);
     if (!page) co_return fail(kProgram, what, page.error());
+    damaged += page->damaged;
     for (const Record& record : page->records) {
       if (!record.key.starts_with(options.prefix)) continue;
       if (options.limit != 0 && printer.count() == options.limit) {
@@ -130,7 +134,13 @@ base::Task<int> scan(Client& client, const KvOptions& options) {
     cursor = page->cursor;
   } while (cursor != 0);
   printer.end(true);
-  co_return kDone;
+  if (damaged == 0) co_return kDone;
+  co_return fail(kProgram, what,
+                 make_error(ErrorCode::kDamaged,
+                            std::to_string(damaged) +
+                                " records are damaged and were left out, perhaps of other tables: "
+                                "the medium has changed them; restore the pool from a backup, or "
+                                "start the server again to go on without them"));
 }
 
 base::Task<int> outcome(Client& client, const KvOptions& options) {

@@ -61,7 +61,7 @@ struct LogProducer::State final : RemoteAppender::RoomMaker {
   fabric::Counters ended;  // of the connection, once it is gone
   std::optional<Error> lost;
   bool closing = false;
-  size_t publishing_now = 0;  // calls of publish()
+  size_t calls_under_way = 0;  // of publish(), agree() and set_membership()
   bool asking = false;
   base::WaitList asked;
   base::Task<void> lease;

@@ -34,8 +34,15 @@ class ClientSession;
 class BufferAwaiter : public fabric::Connection::ExecuteAwaiter {
  public:
   BufferAwaiter(fabric::Connection& connection, OpBuffer& buffer)
-      : ExecuteAwaiter(connection, buffer.batch, buffer.completion) {
+      : ExecuteAwaiter(connection, unused(buffer).batch, buffer.completion) {
     if (posted()) buffer.unsignaled = false;  // its completion says it of all before it
+  }
+
+ private:
+  static OpBuffer& unused(OpBuffer& buffer) {
+    PMSTORE_CHECK(buffer.completion.idle() || buffer.completion.done(),
+                  "an earlier request of this buffer would end the wait for this one");
+    return buffer;
   }
 };
 

@@ -56,6 +56,9 @@ struct CommitView {
 // nullopt when the request is malformed.
 std::optional<CommitView> decode_commit(uint64_t client, std::span<const std::byte> request);
 
+// "May be this key's, start the server again".
+Error damaged_key(SlotOffset slot);
+
 struct Found {
   SlotOffset slot;
   uint8_t size_class;
@@ -83,7 +86,10 @@ class Store {
   std::vector<log::Ring>& rings() { return rings_; }
 
   // ---- reading; any discipline ----
-  std::optional<Found> find(TableId table, std::string_view key, KeyHash hash) const;
+  // `damaged`: set to a slot that may hold this key's record, which the medium has changed. Then
+  // nothing found does not mean that the key is absent.
+  std::optional<Found> find(TableId table, std::string_view key, KeyHash hash,
+                            std::optional<SlotOffset>& damaged) const;
   // Fills a GetReply and value into `room`; gives its size. TooLarge, UnknownTable; Conflict while
   // the record is locked by a client (kRnic only).
   Result<size_t> get(TableId table, std::string_view key, std::span<std::byte> room) const;
@@ -181,6 +187,13 @@ class Store {
   uint64_t version_of(SlotOffset slot) const;
   void write_record(SlotOffset slot, std::span<const std::byte> image);
   bool record_matches(SlotOffset slot, TableId table, std::string_view key) const;
+  bool is_damaged(BucketEntry entry) const;
+  // What a scan of `table` sees in a slot; a record of it lies in `image`.
+  enum class Seen : uint8_t { kNone, kRecord, kLocked, kDamaged };
+  Seen look_at(const SlabArena::Slab& slab, SlotOffset slot, TableId table,
+               std::vector<std::byte>& image, std::optional<RecordView>& record) const;
+  // A copy of the live record of `word`, in record_; nothing if it is not whole.
+  std::optional<RecordView> checked_copy(SlotOffset slot, uint8_t size_class, LockWord word) const;
   const Reservation* reservation(SlotOffset slot) const;
   size_t index_of(const log::Ring& ring) const {
     return static_cast<size_t>(&ring - rings_.data());

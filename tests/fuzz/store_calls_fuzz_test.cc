@@ -102,7 +102,7 @@ class StoreCalls : public testing::ServerFixture,
     switch (method) {
       case Method::kOpenTable: return with_text(message(OpenTableRequest{0, 1}), "t");
       case Method::kGet: return with_text(message(GetRequest{raw(table_), 4, {}}), "kept");
-      case Method::kScan: return message(ScanRequest{0, 2048, raw(table_), {}});
+      case Method::kScan: return message(ScanRequest{0, 2048, raw(table_), 0, {}});
       case Method::kCommit: return message(CommitRequest{next_sequence(), 0, 0, 0, 0});
       case Method::kOutcome: return message(OutcomeRequest{kHostile, next_sequence()});
       case Method::kReserve: return with_text(message(ReserveRequest{10, raw(table_), 1, 0}), "r");
@@ -232,7 +232,7 @@ Bytes random_request(base::Random& random, Method method, const std::vector<uint
   switch (method) {
     case Method::kOpenTable: return with_text(message(OpenTableRequest{0, small}), "tuv");
     case Method::kGet: return with_text(message(GetRequest{of, small, {}}), key());
-    case Method::kScan: return message(ScanRequest{any(), static_cast<uint32_t>(any()), of, {}});
+    case Method::kScan: return message(ScanRequest{any(), static_cast<uint32_t>(any()), of, 0, {}});
     case Method::kCommit: {
       Bytes body = message(CommitRequest{sequence, small % 2u, small / 2u, small, 0});
       for (int i = 0; i < small; ++i) {

@@ -50,10 +50,11 @@ Result<std::unique_ptr<Provider>> Provider::open() {
   const int code = wanted ? library->getinfo(kApiVersion, nullptr, nullptr, 0, wanted.get(), &found)
                           : -FI_ENOMEM;
   if (code != 0) {
-    return make_error(ErrorCode::kUnsupported,
-                      std::string("libfabric has no 'shm' provider with ordered RMA here (") +
-                          library->strerror(-code) +
-                          "); install libfabric 1.17 or newer and unset FI_PROVIDER");
+    return make_error(
+        ErrorCode::kUnsupported,
+        std::string("libfabric has no 'shm' provider with ordered RMA here (") +
+            library->strerror(-code) +
+            "); install the libfabric that pmstore was built with and unset FI_PROVIDER");
   }
   std::unique_ptr<Provider> provider(new Provider(InfoPtr(found)));
   const fi_info& info = provider->info();

@@ -170,6 +170,7 @@ bool FrameSender::waits_for(const MemoryRegion& region) const {
 bool FrameSender::abandon() {
   size_ = copied_ = mid_frame() ? 1 : 0;
   requests_ = answers_ = unsent_questions_ = 0;
+  room_used_ = size_ == 0 ? 0 : at(0).room_bytes;
   if (size_ == 0) return true;
   Entry& first = at(0);
   const bool borrowed = first.what == What::kRequest && first.body_bytes > 0;

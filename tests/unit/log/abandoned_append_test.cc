@@ -155,11 +155,27 @@ TEST_P(AbandonedAppend, ProducerThatClosesWaitsForAPublishOfSomebodyElse) {
   auto close = producer->close();
   close.start();
   EXPECT_EQ(run(producer->close()).code(), ErrorCode::kBusy);
+  EXPECT_EQ(run(producer->agree(1)).code(), ErrorCode::kDisconnected);
   let_pass(3'000'000'000);
   ASSERT_TRUE(publish.done());
   EXPECT_TRUE(publish.take());
   ASSERT_TRUE(close.done());
   EXPECT_TRUE(close.take());
+}
+
+TEST_P(AbandonedAppend, ProducerThatIsClosedRefusesEveryCall) {
+  auto producer = open_producer();
+  ASSERT_TRUE(run(producer->close()));
+  const std::string payload(100, 'p');
+  EXPECT_EQ(run(producer->append(std::as_bytes(std::span(payload)))).code(),
+            ErrorCode::kDisconnected);
+  EXPECT_EQ(run(producer->publish()).code(), ErrorCode::kDisconnected);
+  EXPECT_EQ(run(producer->agree(1)).code(), ErrorCode::kDisconnected);
+  EXPECT_EQ(run(producer->set_membership(1, ReplicaPlace{{"local:somewhere"}, 0, 2})).code(),
+            ErrorCode::kDisconnected);
+  const auto lease = run(producer->holds_lease());
+  ASSERT_TRUE(lease) << lease.error().to_string();
+  EXPECT_FALSE(*lease);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // A record that the medium has changed while the server runs is never given out as a value.
 #include <algorithm>
+#include <string>
 
+#include "pmstore/record_layout.h"
 #include "tests/unit/pmstore/server_fixture.h"
 
 namespace pmstore {
@@ -31,8 +33,13 @@ TEST_P(DamagedRecord, IsNotReadAsAValue) {
   EXPECT_EQ(*run(client_->get(table_, "good")), "fine");
 }
 
-TEST_P(DamagedRecord, IsNotSkippedByAScan) {
+TEST_P(DamagedRecord, IsNotSkippedByAScanUnlessAsked) {
   EXPECT_EQ(run(client_->scan(table_, 0)).code(), ErrorCode::kDamaged);
+  const auto page = run(client_->scan(table_, 0, 1 << 18, DamagedRecords::kSkip));
+  ASSERT_TRUE(page) << page.error().to_string();
+  EXPECT_EQ(page->damaged, 1u);
+  ASSERT_EQ(page->records.size(), 1u);
+  EXPECT_EQ(page->records[0].key, "good");
 }
 
 TEST_P(DamagedRecord, IsMendedByAWriteAndGoneAfterAnErase) {
@@ -42,6 +49,45 @@ TEST_P(DamagedRecord, IsMendedByAWriteAndGoneAfterAnErase) {
   const auto page = run(client_->scan(table_, 0));
   ASSERT_TRUE(page) << page.error().to_string();
   EXPECT_EQ(page->records.size(), 1u);
+}
+
+class DamagedByte : public testing::ClientFixture,
+                    public ::testing::WithParamInterface<LockDiscipline> {
+ protected:
+  void SetUp() override { ClientFixture::SetUp(GetParam()); }
+};
+INSTANTIATE_TEST_SUITE_P(Locks, DamagedByte,
+                         ::testing::Values(LockDiscipline::kCpu, LockDiscipline::kRnic),
+                         [](const auto& each) { return std::string(discipline_name(each.param)); });
+
+// Also of its header and its key: then nothing says any more whose record it is.
+TEST_P(DamagedByte, IsNeverTakenForTheAbsenceOfTheRecord) {
+  const std::string key = "bad key";
+  const std::string value(40, 'v');
+  ASSERT_TRUE(run(client_->put(table_, "good", "fine")));
+  ASSERT_TRUE(run(client_->put(table_, key, value)));
+  const std::string body = key + value;
+  const auto memory = region_.bytes();
+  const auto bytes = std::as_bytes(std::span(body));
+  const auto found = std::find_end(memory.begin(), memory.end(), bytes.begin(), bytes.end());
+  ASSERT_NE(found, memory.end());
+  const auto record = found - static_cast<ptrdiff_t>(sizeof(RecordHeader));
+  const auto size = static_cast<ptrdiff_t>(sizeof(RecordHeader) + body.size());
+  for (ptrdiff_t i = 0; i < size; ++i) {
+    SCOPED_TRACE("byte " + std::to_string(i));
+    record[i] ^= std::byte{1};
+    EXPECT_EQ(run(client_->get(table_, key)).code(), ErrorCode::kDamaged);
+    Transaction tx = client_->begin();
+    EXPECT_EQ(run(tx.get(table_, key)).code(), ErrorCode::kDamaged);
+    const auto inserted = run(client_->insert(table_, key, "new")).code();
+    EXPECT_TRUE(inserted == ErrorCode::kDamaged || inserted == ErrorCode::kAlreadyExists);
+    const auto page = run(client_->scan(table_, 0, 1 << 18, DamagedRecords::kSkip));
+    ASSERT_TRUE(page) << page.error().to_string();
+    EXPECT_EQ(page->damaged, 1u);
+    EXPECT_EQ(page->records.size(), 1u);
+    record[i] ^= std::byte{1};
+    EXPECT_EQ(*run(client_->get(table_, key)), value);
+  }
 }
 
 }  // namespace

@@ -238,7 +238,7 @@ TEST(Store, ScanGivesEveryRecordOnceInPages) {
   ASSERT_TRUE(s.erase("key3"));
   expected.erase("key3");
   std::map<std::string, std::string> seen;
-  ScanRequest request{0, 4096, raw(s.table()), {}};
+  ScanRequest request{0, 4096, raw(s.table()), 0, {}};
   std::vector<std::byte> room(4096);
   for (int page = 0; page < 1000; ++page) {
     const size_t bytes = s.store().scan(request, room).value();
