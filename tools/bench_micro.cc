@@ -70,14 +70,14 @@ Result<int> measure(const MicroCommand& command) {
     axes.push_back(std::move(axis));
   }
   const MicroOptions& options = command.options;
-  const bool plots = !options.plot.empty();
+  const bool plots = !options.picture.path.empty();
   if (plots) {
     if (!command.factor && (axes.empty() || !is_numeric(axes.back()))) {
       return make_error(ErrorCode::kInvalidArgument,
                         "--plot draws --factor, or a curve over the last --sweep, whose values "
                         "must be numbers: for instance --sweep payload");
     }
-    PMSTORE_TRY_STATUS(check_plot(options.plot));
+    PMSTORE_TRY_STATUS(check_plot(options.picture.path));
   }
   PMSTORE_TRY(const auto place, options.open_place());
   std::vector<MicroCase> cases;
@@ -86,17 +86,20 @@ Result<int> measure(const MicroCommand& command) {
   } else {
     PMSTORE_TRY(cases, expand(options.point, axes));
   }
+  if (plots) {
+    PMSTORE_TRY_STATUS(check_picture(cases, axes, options.picture));
+  }
   PMSTORE_TRY(const std::vector<MicroRow> rows, measure_all(*place, cases, false));
   if (plots) {
     const std::string title = fmt::format("pmstore bench micro, {}", place->name());
-    PMSTORE_TRY_STATUS(
-        draw(command.factor ? bars_of(rows, title) : curves_of(rows, axes, title), options.plot));
+    const Plot picture = picture_of(rows, axes, title, options.picture.latency);
+    PMSTORE_TRY_STATUS(draw(picture, options.picture.path));
   }
   if (options.json) {
     print_json(report_json("micro", *place, {{"factor", command.factor}}, rows));
   } else {
     print_text(place_text(*place) + "\n" + rows_text(rows, command.factor));
-    if (plots) print_text(fmt::format("picture: {}\n", printable(options.plot)));
+    if (plots) print_text(fmt::format("picture: {}\n", printable(options.picture.path)));
   }
   return kDone;
 }
@@ -192,8 +195,7 @@ void add_bench_micro(CLI::App& bench, Invocation& invocation) {
   app->add_flag("--factor", command->factor,
                 "what each rule adds to the ones before it: 16 B and 2,048 B one-sided, 16 B "
                 "two-sided, writes to nvm");
-  app->add_option("--plot", command->options.plot,
-                  "draw the rates as FILE.png: curves over the last --sweep, or --factor's bars");
+  command->options.add_picture(*app, "curves over the last --sweep, or --factor's bars");
   app->add_option(
          "--dimm-trace", command->options.place.dimm_trace,
          "write the counters of the modelled server's DIMMs to this file, for pmstore tune "
@@ -204,7 +206,7 @@ void add_bench_micro(CLI::App& bench, Invocation& invocation) {
                       "no measurements: serve at this URI until SIGINT or SIGTERM")
           ->check(parsed_by(fabric::parse_uri, "URI"));
   serve->excludes("--uri")->excludes("--fabric")->excludes("--sweep")->excludes("--factor");
-  serve->excludes("--plot")->excludes("--json")->excludes("--model");
+  serve->excludes("--plot")->excludes("--plot-latency")->excludes("--json")->excludes("--model");
   app->add_option("--assume-domain", command->options.assume_domain,
                   "treat the nvm of a server of our own as this persistence domain: none, adr, "
                   "eadr")

@@ -54,6 +54,7 @@ Result<std::vector<MicroCase>> cases_of(const PersistCommand& command) {
         one.point.side = two_sided ? MicroSide::kTwoSided : MicroSide::kOneSided;
         one.group = fmt::format("{}{}{} B", domain, domain.empty() ? "" : " ", payload);
         one.x = persist::strategy_name(strategy);
+        one.label = two_sided ? "two-sided" : one.x;
         one.name = fmt::format("{} {}", one.group, one.x);
         cases.push_back(std::move(one));
       }
@@ -64,25 +65,27 @@ Result<std::vector<MicroCase>> cases_of(const PersistCommand& command) {
 
 Result<int> measure(const PersistCommand& command) {
   const MicroOptions& options = command.options;
-  if (!options.plot.empty()) {
-    PMSTORE_TRY_STATUS(check_plot(options.plot));
+  const bool plots = !options.picture.path.empty();
+  PMSTORE_TRY(const std::vector<MicroCase> cases, cases_of(command));
+  if (plots) {
+    PMSTORE_TRY_STATUS(check_picture(cases, {}, options.picture));
   }
   PMSTORE_TRY(const auto place, options.open_place());
-  PMSTORE_TRY(const std::vector<MicroCase> cases, cases_of(command));
   PMSTORE_TRY(const std::vector<MicroRow> rows, measure_all(*place, cases, true));
   bool any = false;
   for (const MicroRow& row : rows) any |= row.result.has_value();
   // Nothing at all could be measured: that is a failure, with the first reason.
   if (!any) return make_error(ErrorCode::kUnsupported, rows.front().refused);
-  if (!options.plot.empty()) {
+  if (plots) {
     const std::string title = fmt::format("pmstore bench persist, {}", place->name());
-    PMSTORE_TRY_STATUS(draw(bars_of(rows, title), options.plot));
+    PMSTORE_TRY_STATUS(
+        draw(picture_of(rows, {}, title, options.picture.latency), options.picture.path));
   }
   if (options.json) {
     print_json(report_json("persist", *place, nlohmann::ordered_json::object(), rows));
   } else {
     print_text(place_text(*place) + "\n" + rows_text(rows, false));
-    if (!options.plot.empty()) print_text(fmt::format("picture: {}\n", printable(options.plot)));
+    if (plots) print_text(fmt::format("picture: {}\n", printable(options.picture.path)));
   }
   return kDone;
 }
@@ -116,7 +119,7 @@ void add_bench_persist(CLI::App& bench, Invocation& invocation) {
                   "since the strategies are what it is about")
       ->check(parsed_by(persist::parse_rules, "RULES"))
       ->capture_default_str();
-  app->add_option("--plot", command->options.plot, "draw the rates as bars, FILE.png");
+  command->options.add_picture(*app, "bars, a panel for each payload and domain");
   app->footer(
       "A way that would not be durable is refused, and the reason is printed. The rate is that of\n"
       "one write at a time; --window and --clients make it more.\n"

@@ -13,6 +13,7 @@
 #include "model/host.h"
 #include "tools/aliased_memory.h"
 #include "tools/dimm_samples.h"
+#include "tools/micro_limit.h"
 #include "tools/micro_place.h"
 #include "tools/model_service.h"
 
@@ -32,7 +33,7 @@ constexpr uint64_t kCachedWarmupNs = 40'000'000;
 // Its addresses are a mapping for every 4 MiB, and a process has 65,530 of these.
 constexpr uint64_t kMostRange = uint64_t{128} << 30;
 
-Status unsupported(std::string what) {
+Status not_modelled(std::string what) {
   return make_error(ErrorCode::kUnsupported, std::move(what));
 }
 
@@ -309,6 +310,9 @@ class ModelPlace final : public MicroPlace {
 
   Status check(const MicroPoint& point) const override;
   Result<MicroResult> measure(const MicroPoint& point) override;
+  std::optional<MicroLimit> limit(const MicroPoint& point) const override {
+    return modelled_limit(parameters_, point);
+  }
   Rules fixed_rules() const override { return Rules::none(); }
   nlohmann::ordered_json config() const override;
   std::string name() const override {
@@ -324,7 +328,7 @@ class ModelPlace final : public MicroPlace {
 
 Status ModelPlace::check(const MicroPoint& point) const {
   if (point.ddio && point.named_rules.has(Rule::kH3) && *point.ddio == point.rules.has(Rule::kH3)) {
-    return unsupported("rule h3 is DDIO off, and --ddio says the opposite: leave one of them out");
+    return not_modelled("rule h3 is DDIO off, and --ddio says the opposite: leave one of them out");
   }
   const auto cores = static_cast<uint32_t>(parameters_.cpu.cores_per_socket);
   if (point.server_threads > cores) {
@@ -339,10 +343,10 @@ Status ModelPlace::check(const MicroPoint& point) const {
                                   point.range_bytes, kMostRange >> 30));
   }
   if (!options_.dimm_trace.empty() && micro_medium(point) != MicroMedium::kNvm) {
-    return unsupported("--dimm-trace is of nvm, and this goes to dram: leave one of them out");
+    return not_modelled("--dimm-trace is of nvm, and this goes to dram: leave one of them out");
   }
   if (point.domain == persist::Domain::kNone) {
-    return unsupported("the modelled nvm is never an ordinary file: use domain adr or eadr");
+    return not_modelled("the modelled nvm is never an ordinary file: use domain adr or eadr");
   }
   return {};
 }

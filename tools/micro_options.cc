@@ -113,6 +113,13 @@ void MicroOptions::add_to(CLI::App& command) {
   command.add_flag("--json", json, "print one JSON object");
 }
 
+void MicroOptions::add_picture(CLI::App& command, const std::string& draws) {
+  CLI::Option* const plot = command.add_option("--plot", picture.path,
+                                               "draw the rates as FILE.png or FILE.svg: " + draws);
+  command.add_flag("--plot-latency", picture.latency, "draw also p50 and p99 of the latency")
+      ->needs(plot);
+}
+
 namespace {
 
 Error useless(std::string what) { return make_error(ErrorCode::kInvalidArgument, std::move(what)); }
@@ -182,7 +189,7 @@ Result<std::vector<MicroRow>> measure_all(MicroPlace& place, const std::vector<M
   std::vector<MicroRow> rows;
   for (const MicroCase& each : cases) {
     PMSTORE_TRY_STATUS(check_point(each.point));
-    MicroRow row{each, std::nullopt, {}};
+    MicroRow row{each, std::nullopt, {}, place.limit(each.point)};
     if (const Status possible = place.check(each.point); !possible) {
       if (!keep_going) return possible.error();
       row.refused = possible.error().message;

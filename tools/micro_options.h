@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "tools/micro_picture.h"
 #include "tools/micro_place.h"
 #include "tools/micro_report.h"
 
@@ -26,10 +27,12 @@ struct MicroOptions {
   // What --help says of its default there.
   std::string model_warmup = "0.005, and 0.04 where the server's CPU stores through its cache";
   bool json = false;
-  std::string plot;
+  PictureOptions picture;
 
   // The options of where, how many and how long.
   void add_to(CLI::App& command);
+  // --plot and --plot-latency; `draws`: what is drawn.
+  void add_picture(CLI::App& command, const std::string& draws);
   // After parsing by `command`: fills `point` and `place` from the texts. InvalidArgument, also for
   // an option that could not act.
   Status complete(const CLI::App& command);

@@ -6,7 +6,9 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,6 +23,12 @@ struct MicroResult {
   nlohmann::ordered_json machine;
 };
 
+// What the machine cannot exceed, whatever the program does.
+struct MicroLimit {
+  double per_s;         // requests
+  std::string_view of;  // what would be busy all the time: "link", "NVM media"
+};
+
 class MicroPlace {
  public:
   virtual ~MicroPlace() = default;
@@ -28,6 +36,8 @@ class MicroPlace {
   virtual Status check(const MicroPoint& point) const = 0;
   // Requires check_point(point) and check(point).
   virtual Result<MicroResult> measure(const MicroPoint& point) = 0;
+  // Nothing where it is not known: on a real machine.
+  virtual std::optional<MicroLimit> limit(const MicroPoint& /*point*/) const { return {}; }
   // Rules that no measurement here can switch; they are as the machine is.
   virtual persist::Rules fixed_rules() const = 0;
   // For "config".

@@ -217,33 +217,4 @@ std::string place_text(const MicroPlace& place) {
   return text + fmt::format("; revision {}", kRevision);
 }
 
-Plot curves_of(const std::vector<MicroRow>& rows, const std::vector<MicroAxis>& axes,
-               const std::string& title) {
-  Plot plot;
-  plot.title = title;
-  plot.x_label = axes.back().name == "payload" ? "payload, bytes" : axes.back().name;
-  plot.y_label = "million requests per second";
-  for (const MicroRow& row : rows) {
-    if (!row.result) continue;
-    if (plot.curves.empty() || plot.curves.back().name != row.measured.group) {
-      plot.curves.push_back({row.measured.group, {}, {}});
-    }
-    plot.curves.back().x.push_back(static_cast<double>(*parse_bytes(row.measured.x)));
-    plot.curves.back().y.push_back(row.result->tally.rate_per_s() / 1e6);
-  }
-  return plot;
-}
-
-Plot bars_of(const std::vector<MicroRow>& rows, const std::string& title) {
-  Plot plot;
-  plot.title = title;
-  plot.y_label = "million requests per second";
-  for (const MicroRow& row : rows) {
-    if (!row.result) continue;
-    plot.labels.push_back(row.measured.name);
-    plot.bars.push_back(row.result->tally.rate_per_s() / 1e6);
-  }
-  return plot;
-}
-
 }  // namespace pmstore::tools

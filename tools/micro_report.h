@@ -1,4 +1,4 @@
-// What bench micro and bench persist print: rows of measurements as a table, as JSON, as a picture.
+// What bench micro and bench persist print: rows of measurements as a table and as JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,7 +8,6 @@
 
 #include "tools/micro_place.h"
 #include "tools/micro_sweep.h"
-#include "tools/plot.h"
 
 namespace pmstore::tools {
 
@@ -16,6 +15,7 @@ struct MicroRow {
   MicroCase measured;
   std::optional<MicroResult> result;
   std::string refused;  // why there is no result
+  std::optional<MicroLimit> limit;
 };
 
 // One entry of "results".
@@ -30,9 +30,5 @@ std::string place_text(const MicroPlace& place);
 
 // Payload bits moved in a second.
 double gbit_per_s(const MicroRow& row);
-// Rates over the values of the last axis, a curve for each combination of the others.
-Plot curves_of(const std::vector<MicroRow>& rows, const std::vector<MicroAxis>& axes,
-               const std::string& title);
-Plot bars_of(const std::vector<MicroRow>& rows, const std::string& title);
 
 }  // namespace pmstore::tools

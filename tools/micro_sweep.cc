@@ -152,7 +152,7 @@ bool is_numeric(const MicroAxis& axis) {
 }
 
 Result<std::vector<MicroCase>> expand(const MicroPoint& base, const std::vector<MicroAxis>& axes) {
-  std::vector<MicroCase> cases = {{"", "", "", base}};
+  std::vector<MicroCase> cases = {{"", "", "", base, ""}};
   for (size_t i = 0; i < axes.size(); ++i) {
     const MicroAxis& axis = axes[i];
     for (size_t before = 0; before < i; ++before) {
@@ -188,8 +188,9 @@ Result<std::vector<MicroCase>> expand(const MicroPoint& base, const std::vector<
 namespace {
 
 struct FactorStep {
-  const char* label;
+  const char* name;
   Rules rules;
+  const char* label;
 };
 
 void add_series(std::vector<MicroCase>& cases, const MicroPoint& base, Rules fixed, MicroSide side,
@@ -204,8 +205,8 @@ void add_series(std::vector<MicroCase>& cases, const MicroPoint& base, Rules fix
   };
   std::optional<Rules> last;
   for (const FactorStep& step : steps) {
-    MicroCase one{"", group, step.label, base};
-    one.name = fmt::format("{}: {}", group, step.label);
+    MicroCase one{"", group, step.name, base, step.label};
+    one.name = fmt::format("{}: {}", group, step.name);
     one.point.op = MicroOp::kWrite;
     one.point.side = side;
     one.point.payload_bytes = payload_bytes;
@@ -226,16 +227,15 @@ std::vector<MicroCase> factor_cases(const MicroPoint& base, Rules fixed) {
   const Rules h1 = none.with(Rule::kH1);
   const Rules h13 = h1.with(Rule::kH3);
   std::vector<MicroCase> cases;
-  add_series(cases, base, fixed, MicroSide::kOneSided, 16,
-             {{"none", none},
-              {"+h1", h1},
-              {"+h3", h13},
-              {"+h5", h13.with(Rule::kH5)},
-              {"h6 instead of h5", h13.with(Rule::kH6)}});
-  add_series(cases, base, fixed, MicroSide::kOneSided, 2048,
-             {{"none", none}, {"+h1", h1}, {"+h3", h13}, {"+h5", h13.with(Rule::kH5)}});
-  add_series(cases, base, fixed, MicroSide::kTwoSided, 16,
-             {{"none", none}, {"+h1", h1}, {"+h7", h1.with(Rule::kH7)}});
+  const FactorStep bare = {"none", none, "no rule"};
+  const FactorStep near = {"+h1", h1, "+ h1: near socket"};
+  const FactorStep no_ddio = {"+h3", h13, "+ h3: DDIO off"};
+  const FactorStep wide = {"+h5", h13.with(Rule::kH5), "+ h5: 256-byte units"};
+  const FactorStep narrow = {"h6 instead of h5", h13.with(Rule::kH6), "h6, not h5: 64-byte units"};
+  const FactorStep streamed = {"+h7", h1.with(Rule::kH7), "+ h7: 64-byte units, streamed"};
+  add_series(cases, base, fixed, MicroSide::kOneSided, 16, {bare, near, no_ddio, wide, narrow});
+  add_series(cases, base, fixed, MicroSide::kOneSided, 2048, {bare, near, no_ddio, wide});
+  add_series(cases, base, fixed, MicroSide::kTwoSided, 16, {bare, near, streamed});
   return cases;
 }
 

@@ -24,6 +24,7 @@ struct MicroCase {
   std::string group;  // the same without the last axis
   std::string x;      // the value of the last axis
   MicroPoint point;
+  std::string label;  // what a picture calls x; empty: x
 };
 
 // InvalidArgument, naming the valid ones, for an unknown name or value. Not checked: whether the

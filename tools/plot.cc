@@ -13,48 +13,10 @@
 #include <memory>
 #include <string_view>
 
+#include "tools/bytes_text.h"
+
 namespace pmstore::tools {
 namespace {
-
-// In gnuplot's single quotes, a quote is written twice; nothing else is special.
-std::string quoted(std::string_view text) {
-  std::string out = "'";
-  for (const char c : text) {
-    out += c;
-    if (c == '\'') out += c;
-  }
-  return out + "'";
-}
-
-std::string bars_script(const Plot& plot) {
-  std::string text =
-      "set style fill solid 0.8\nset boxwidth 0.7\nset yrange [0:*]\n"
-      "set xtics rotate by -30 noenhanced\nset grid ytics\n"
-      "plot $bars using 1:2:xtic(3) with boxes notitle, "
-      "$bars using 1:2:(sprintf('%.3g', $2)) with labels offset 0,0.6 notitle\n";
-  std::string data = "$bars << EOD\n";
-  for (size_t i = 0; i < plot.bars.size(); ++i) {
-    // The data block is split at blanks, so labels are in double quotes.
-    data += fmt::format("{} {:.9g} \"{}\"\n", i, plot.bars[i], plot.labels[i]);
-  }
-  return data + "EOD\n" + text;
-}
-
-std::string curves_script(const Plot& plot) {
-  std::string data;
-  std::string command = "set logscale x 2\nset yrange [0:*]\nset grid\nset key noenhanced\nplot ";
-  for (size_t i = 0; i < plot.curves.size(); ++i) {
-    const PlotSeries& series = plot.curves[i];
-    data += fmt::format("$s{} << EOD\n", i);
-    for (size_t k = 0; k < series.x.size(); ++k) {
-      data += fmt::format("{:.9g} {:.9g}\n", series.x[k], series.y[k]);
-    }
-    data += "EOD\n";
-    command += fmt::format("{}$s{} using 1:2 with linespoints title {}", i == 0 ? "" : ", ", i,
-                           quoted(series.name));
-  }
-  return data + command + "\n";
-}
 
 // What gnuplot has said, as one line: the last one that is not blank or points to a place.
 std::string last_line(std::string_view output) {
@@ -76,19 +38,27 @@ Error io(std::string what) { return make_error(ErrorCode::kIo, std::move(what));
 
 }  // namespace
 
-std::string gnuplot_script(const Plot& plot, const std::string& path) {
-  return fmt::format(
-      "set terminal png size 1000,600\nset output {}\nset title {} noenhanced\n"
-      "set xlabel {} noenhanced\nset ylabel {} noenhanced\n{}",
-      quoted(path), quoted(plot.title), quoted(plot.x_label), quoted(plot.y_label),
-      plot.curves.empty() ? bars_script(plot) : curves_script(plot));
+Status check_plot_size(const Plot& plot) {
+  const size_t panels = plot.panels.size();
+  size_t curves = 0;
+  for (const PlotPanel& panel : plot.panels) {
+    curves = std::max({curves, panel.series.size(), panel.labels.size()});
+  }
+  if (panels <= kMostPlotPanels && curves <= kMostPlotCurves) return {};
+  return make_error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("--plot: {} panels with up to {} lines or bars each: a picture has room for {} "
+                  "with {}; give fewer values",
+                  panels, curves, kMostPlotPanels, kMostPlotCurves));
 }
 
 Status check_plot(const std::string& path) {
-  if (!path.ends_with(".png")) {
+  if (!path.ends_with(".png") && !path.ends_with(".svg")) {
     return make_error(
         ErrorCode::kInvalidArgument,
-        fmt::format("--plot {}: the picture is a PNG; use a name that ends in .png", path));
+        fmt::format("--plot {}: the ending says what the picture is; use a name that ends in .png "
+                    "or .svg",
+                    printable(path)));
   }
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
@@ -111,6 +81,7 @@ Status check_plot(const std::string& path) {
 
 Status draw(const Plot& plot, const std::string& path) {
   PMSTORE_TRY_STATUS(check_plot(path));
+  PMSTORE_TRY_STATUS(check_plot_size(plot));
   // The script comes from a file: a pipe in each direction could block.
   std::string script_path = "/tmp/pmstore-plot-XXXXXX";
   const int fd = mkstemp(script_path.data());

@@ -233,7 +233,7 @@ Result<Advice> weigh(const Trial& trial, const Weighing& weighing, MicroPlace& p
         advice.unknown = sensible.error().message;
         return advice;
       }
-      cases.push_back({fmt::format("{} {}", name, kind.name), name, kind.name, point});
+      cases.push_back({fmt::format("{} {}", name, kind.name), name, kind.name, point, {}});
       rates.push_back(kind.rates);
     }
   }

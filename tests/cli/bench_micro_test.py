@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from xml.etree import ElementTree
 
 BIN = ""
 TINY = ["--ops", "200", "--range", "1M"]
@@ -204,7 +205,9 @@ class Bench(unittest.TestCase):
                 (2, "no addresses", ["--address", "10.0.0.1"]),
                 (2, "local has no server", ["--serve", "local:x"]),
                 (2, "leave --payload out", ["--factor", "--payload", "64"]),
-                (2, r"ends in \.png", ["--sweep", "payload", "--plot", "x.gif"])):
+                (2, r"ends in \.png or \.svg", ["--sweep", "payload", "--plot", "x.gif"]),
+                (2, r"--plot", ["--sweep", "payload", "--plot-latency"]),
+                (2, r"must be numbers", ["--sweep", "side=one,two", "--plot", "x.svg"])):
             self.assert_refused(status, pattern, "micro", *TINY, *arguments)
         self.assert_refused(2, "at least 256", "micro", "--range", "0")
         self.assert_refused(1, "--pool PATH", "persist", *TINY)
@@ -230,6 +233,43 @@ class Bench(unittest.TestCase):
             with open(picture, "rb") as file:
                 self.assertEqual(file.read(4), b"\x89PNG")
             os.remove(picture)
+        values = ",".join(str(value) for value in range(1, 31))
+        self.assert_refused(2, "room for 24", "micro", *TINY, "--sweep", f"payload={values}",
+                            "--sweep", "window=1,2", *plot)
+
+    def texts_of_picture(self, *arguments):
+        picture = os.path.join(self.folder, "x.svg")
+        done = run(*arguments, "--plot", picture)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        texts = ["".join(text.itertext()).strip() for text in
+                 ElementTree.parse(picture).iter("{http://www.w3.org/2000/svg}text")]
+        return [text for text in texts if text]
+
+    @unittest.skipIf(shutil.which("gnuplot") is None, "gnuplot is not installed")
+    def test_labels_of_pictures_are_complete(self):
+        model = ["--model", "optane-cx5", "--clients", "4", "--ops", "2000"]
+        texts = self.texts_of_picture("micro", *model, "--factor", "--plot-latency")
+        words = " ".join(texts)
+        for step in ("no rule", "+ h1: near socket", "+ h3: DDIO off", "+ h5: 256-byte units",
+                     "h6, not h5: 64-byte units", "+ h7: 64-byte units, streamed"):
+            self.assertIn(step, words)
+        for group in ("one-sided 16 B", "one-sided 2048 B", "two-sided 16 B"):
+            self.assertEqual(texts.count(group), 2, "rates and latencies")
+        self.assertEqual(texts.count("latency (us)"), 3)
+        self.assertEqual(texts.count("p99"), 3)
+        self.assertEqual(sum("limit: " in text for text in texts), 3)
+        texts = self.texts_of_picture("micro", *TINY, "--sweep", "side=one,two", "--sweep",
+                                      "payload=8,2K")
+        for text in ("one-sided", "two-sided", "payload (bytes; K = 1,024)", "8", "2K",
+                     "payload moved (Gbit/s)", "pmstore bench micro, local"):
+            self.assertIn(text, texts)
+        self.assertNotIn("=one", " ".join(texts))
+        self.assertFalse(any("limit" in text for text in texts), "nothing is known of this one")
+        texts = self.texts_of_picture("persist", "--model", "optane-cx5", "--ops", "100",
+                                      "--payload", "64,256")
+        self.assertEqual(texts.count("refused"), 2, texts)
+        for text in ("64 B", "256 B", "naive", "outstanding", "doorbell", "flush", "two-sided"):
+            self.assertIn(text, texts)
 
     def test_examples_of_the_help_work(self):
         for leaf in ("micro", "persist"):
