@@ -19,7 +19,28 @@ using namespace smallbank;
 Task<Status> SmallbankBench::prepare(Client& client) {
   PMSTORE_CO_TRY_STATUS(co_await find_or_load(client));
   // Now that there is a bank: a run that comes no further leaves no file.
-  co_return journal_ ? Status{} : open_journal();
+  if (!journal_) {
+    PMSTORE_CO_TRY_STATUS(open_journal());
+  }
+  before_ = co_await count_server(client);
+  co_return Status{};
+}
+
+Task<std::optional<SmallbankBench::ServerCount>> SmallbankBench::count_server(
+    Client& client) const {
+  if (options_.bench.model.on() || options_.audit_only) co_return std::nullopt;
+  const Result<std::string> stat = co_await client.server_stat();
+  if (!stat) co_return std::nullopt;
+  const auto json = nlohmann::json::parse(*stat, nullptr, false);
+  if (!json.is_object() || !json.contains("epoch") || !json.contains("msyncs")) {
+    co_return std::nullopt;
+  }
+  co_return ServerCount{json["epoch"].get<uint64_t>(), json["msyncs"].get<uint64_t>()};
+}
+
+std::optional<uint64_t> SmallbankBench::server_msyncs() const {
+  if (!before_ || !after_ || before_->epoch != after_->epoch) return std::nullopt;
+  return after_->msyncs - before_->msyncs;
 }
 
 Task<Status> SmallbankBench::find_or_load(Client& client) {
@@ -73,6 +94,8 @@ Task<Status> SmallbankBench::work(Client& client, uint32_t thread, uint32_t coro
 
 Task<Status> SmallbankBench::finish(Client& client) {
   auditing_ = true;
+  // Only the first time: what an audit that is repeated has done is none of the work.
+  if (!after_) after_ = co_await count_server(client);
   PMSTORE_CO_TRY(audit_, co_await audit_bank(client, tables_, accounts_));
   if (options_.audit_only) {
     if (journal_) compare_journal(audit_, *journal_);

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,9 +36,18 @@ class SmallbankBench final : public Bench {
   uint64_t run_id() const { return run_id_; }
   const std::vector<smallbank::Tally>& tallies() const { return tallies_; }
   const smallbank::Audit& audit() const { return audit_; }
+  // What the server has made durable by msync during the work; nothing when it was not the same
+  // server all the time, or is a modelled one.
+  std::optional<uint64_t> server_msyncs() const;
 
  private:
   // Errors of Journal::create and Journal::open.
+  // What a server says of itself.
+  struct ServerCount {
+    uint64_t epoch;  // counts its starts
+    uint64_t msyncs;
+  };
+  Task<std::optional<ServerCount>> count_server(Client& client) const;
   Task<Status> find_or_load(Client& client);
   Status open_journal();
   const SmallbankOptions& options_;
@@ -50,6 +60,8 @@ class SmallbankBench final : public Bench {
   std::vector<smallbank::Tally> tallies_;         // one a thread
   std::vector<smallbank::LedgerEntry> expected_;  // one a worker
   smallbank::Audit audit_;
+  std::optional<ServerCount> before_;
+  std::optional<ServerCount> after_;
 };
 
 // What is printed.
@@ -71,6 +83,7 @@ class SmallbankReport {
   const smallbank::Audit& audit_;
   uint64_t accounts_;
   uint64_t run_id_;
+  std::optional<uint64_t> server_msyncs_;
   std::array<smallbank::Tally::OfKind, smallbank::kKinds> kinds_;
   Histogram all_ns_;
   uint64_t rolled_back_ = 0;

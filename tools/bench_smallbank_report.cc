@@ -24,7 +24,8 @@ SmallbankReport::SmallbankReport(const SmallbankOptions& options, const Smallban
       run_(run),
       audit_(bench.audit()),
       accounts_(bench.accounts()),
-      run_id_(bench.run_id()) {
+      run_id_(bench.run_id()),
+      server_msyncs_(bench.server_msyncs()) {
   for (const Tally& tally : bench.tallies()) {
     for (size_t i = 0; i < kKinds; ++i) {
       kinds_[i].latency_ns.merge(tally.kinds[i].latency_ns);
@@ -92,6 +93,7 @@ nlohmann::ordered_json SmallbankReport::json() const {
     object["abort_rate"] = tries > 0 ? static_cast<double>(conflicts_) / tries : 0.0;
     object["reconnects"] = run_.reconnects;
     object["tries_without_server"] = reconnected_tries_;
+    if (server_msyncs_) object["server_msyncs"] = *server_msyncs_;
     object["results"] = std::move(results);
   }
   if (options_.bench.model.on()) object["model_counters"] = run_.model_counters;

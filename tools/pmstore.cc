@@ -37,6 +37,7 @@ int main(int argc, char** argv) {
   add_bench_smallbank(*bench, invocation);
   add_bench_micro(*bench, invocation);
   add_bench_persist(*bench, invocation);
+  add_bench_msync(*bench, invocation);
   add_ddio_commands(app, invocation);
   add_doctor_command(app, invocation);
   add_tune_commands(app, invocation);
