@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "base/size_text.h"
 #include "log/internal/log_store_state.h"
 
 namespace pmstore::log {
@@ -245,9 +246,11 @@ Result<LogInfo> LogStore::create(std::string_view name, const LogOptions& option
   }
   constexpr uint64_t kLeastBytes = kMinRingBytes - kRingHeaderBytes;
   if (options.bytes < kLeastBytes || options.bytes > s.directory.bytes()) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      fmt::format("a log has {} bytes to what the log area has, {}, not {}",
-                                  kLeastBytes, s.directory.bytes(), options.bytes));
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("a log of {} is too {}: use {} to {}, what the log area has",
+                    base::size_text(options.bytes), options.bytes < kLeastBytes ? "small" : "large",
+                    base::size_text(kLeastBytes), base::size_text(s.directory.bytes())));
   }
   if (options.when_full != FullPolicy::kBackPressure &&
       options.when_full != FullPolicy::kTrimOldest) {

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/size_text.h"
 #include "persist/internal/new_file.h"
 #include "persist/internal/pmemobj_pool.h"
 #include "persist/internal/pool_view.h"
@@ -39,8 +40,8 @@ Error already_exists(const std::string& path, const char* what) {
 Status check_size(const std::string& path, uint64_t bytes) {
   if (bytes >= kMinPoolBytes) return {};
   return make_error(ErrorCode::kInvalidArgument,
-                    fmt::format("{}: a pool of {} bytes is too small: use at least {}", path, bytes,
-                                kMinPoolBytes));
+                    fmt::format("{}: a pool of {} is too small: use at least {}", path,
+                                base::size_text(bytes), base::size_text(kMinPoolBytes)));
 }
 
 Status make_sized(const NewFile& file, const std::string& path, uint64_t bytes) {
@@ -70,8 +71,8 @@ Status check_place(const std::string& path) {
 
 Result<std::unique_ptr<Pool>> create_in_file(const std::string& path, uint64_t bytes,
                                              const PoolOpenOptions& options, const Fill& fill) {
-  PMSTORE_TRY_STATUS(check_size(path, bytes));
   PMSTORE_TRY_STATUS(check_place(path));
+  PMSTORE_TRY_STATUS(check_size(path, bytes));
   PMSTORE_TRY(NewFile file, NewFile::make(path));
   PMSTORE_TRY_STATUS(make_sized(file, path, bytes));
   struct statfs system {};
@@ -81,9 +82,9 @@ Result<std::unique_ptr<Pool>> create_in_file(const std::string& path, uint64_t b
   if (room < bytes) {
     return make_error(
         ErrorCode::kFull,
-        fmt::format("{}: {} bytes do not fit, its file system has {}: free some, or make "
+        fmt::format("{}: a pool of {} does not fit, its file system has {}: free some, or make "
                     "a smaller pool",
-                    path, bytes, room));
+                    path, base::size_text(bytes), base::size_text(room)));
   }
   PMSTORE_TRY(auto handle, internal::create_pmemobj(file.name(), path, !options.sparse));
   PMSTORE_TRY(auto pool, PmemobjPool::make(path, file.name(), std::move(handle), true, options));

@@ -5,6 +5,7 @@
 
 #include "base/checksum.h"
 #include "base/random.h"
+#include "base/size_text.h"
 #include "log/log_store.h"
 #include "log/ring.h"
 #include "persist/padding.h"
@@ -81,9 +82,21 @@ Status Catalog::format(persist::Pool& pool, const FormatOptions& options) {
   }
   ring_bytes = persist::round_up(ring_bytes, persist::kXpLineBytes);
   Catalog catalog(pool);
+  if (pool.largest_free_extent() / options.rings < ring_bytes) {
+    return make_error(ErrorCode::kFull, "the pool has no room for " +
+                                            std::to_string(options.rings) + " client rings of " +
+                                            base::size_text(ring_bytes) +
+                                            ": use fewer or smaller rings, or a larger pool");
+  }
   PMSTORE_TRY(const auto rings,
               pool.allocate_extent(persist::ExtentKind::kRings, options.rings * ring_bytes));
   const uint64_t log_bytes = log_area_bytes(pool, options.log_bytes);
+  if (log_bytes > pool.largest_free_extent()) {
+    return make_error(ErrorCode::kFull, "the pool has no room for a log area of " +
+                                            base::size_text(log_bytes) + ": at most " +
+                                            base::size_text(pool.largest_free_extent()) +
+                                            " are left beside the client rings");
+  }
   if (log_bytes > 0) {
     PMSTORE_TRY_STATUS(log::LogStore::format(pool, log_bytes, options.identity));
   }
@@ -91,8 +104,9 @@ Status Catalog::format(persist::Pool& pool, const FormatOptions& options) {
   if (room < 4 * kChunkBytes) {
     return make_error(ErrorCode::kFull,
                       "the pool has no room for records beside " + std::to_string(options.rings) +
-                          " client rings and " + std::to_string(log_bytes) +
-                          " bytes of logs: use fewer or smaller rings, or more bytes");
+                          " client rings of " + base::size_text(ring_bytes) + " and " +
+                          base::size_text(log_bytes) +
+                          " for logs: use fewer or smaller rings, or a larger pool");
   }
   PMSTORE_TRY(const auto records, pool.allocate_extent(persist::ExtentKind::kRecords, room));
   CatalogHeader& header = catalog.header_;
@@ -241,9 +255,9 @@ Status check_format(const FormatOptions& options) {
     return make_error(ErrorCode::kInvalidArgument, "a pool has 1 to 4096 client rings");
   }
   if (options.ring_bytes != 0 && options.ring_bytes < log::kMinRingBytes) {
-    return make_error(
-        ErrorCode::kInvalidArgument,
-        "a client ring has at least " + std::to_string(log::kMinRingBytes) + " bytes");
+    return make_error(ErrorCode::kInvalidArgument,
+                      "a client ring of " + base::size_text(options.ring_bytes) +
+                          " is too small: use at least " + base::size_text(log::kMinRingBytes));
   }
   for (const std::string& name : options.tables) {
     PMSTORE_TRY_STATUS(internal::check_table_name(name));

@@ -8,6 +8,7 @@
 
 #include "base/checksum.h"
 #include "base/random.h"
+#include "base/size_text.h"
 #include "log/ring_layout.h"
 #include "persist/padding.h"
 
@@ -43,12 +44,14 @@ bool same_content(const LogSlot& one, LogSlot other) {
 }  // namespace
 
 Status LogDirectory::format(persist::Pool& pool, uint64_t bytes, uint64_t identity) {
+  const uint64_t asked_bytes = bytes;
   bytes = persist::round_down(bytes, persist::kXpLineBytes);
   const uint64_t slots = std::clamp(bytes / kBytesPerSlot, kMinSlots, kMaxSlots);
   if (bytes < regions_offset(slots) + kMinRingBytes) {
     return make_error(ErrorCode::kInvalidArgument,
-                      fmt::format("a log area of {} bytes has no room for a log: at least {}",
-                                  bytes, regions_offset(slots) + kMinRingBytes));
+                      fmt::format("a log area of {} has no room for a log: use at least {}",
+                                  base::size_text(asked_bytes),
+                                  base::size_text(regions_offset(slots) + kMinRingBytes)));
   }
   PMSTORE_TRY(const auto extent, pool.allocate_extent(persist::ExtentKind::kLog, bytes));
   LogDirectory directory(pool, extent);
@@ -290,10 +293,10 @@ Result<uint64_t> LogDirectory::free_region(uint64_t bytes) const {
   const uint64_t largest = largest_free_region();
   return make_error(
       ErrorCode::kFull,
-      fmt::format("no room for a log of {} bytes: the largest that fits has {}; delete a log, or "
+      fmt::format("no room for a log of {}: the largest that fits has {}; delete a log, or "
                   "create the pool with more --log-bytes",
-                  bytes - kRingHeaderBytes,
-                  largest >= kMinRingBytes ? largest - kRingHeaderBytes : 0));
+                  base::size_text(bytes - kRingHeaderBytes),
+                  base::size_text(largest >= kMinRingBytes ? largest - kRingHeaderBytes : 0)));
 }
 
 }  // namespace pmstore::log::internal

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/checksum.h"
+#include "base/size_text.h"
 #include "persist/internal/pool_bytes.h"
 #include "persist/padding.h"
 
@@ -45,8 +46,8 @@ Status check_header(std::span<const std::byte> pool, uint64_t layout_offset,
                     header.format_version, kPoolFormatVersion));
   }
   if (header.pool_bytes > pool.size()) {
-    return bad_pool(
-        name, fmt::format("truncated: {} bytes of {} are left", pool.size(), header.pool_bytes));
+    return bad_pool(name, fmt::format("truncated: {} of {} are left", base::size_text(pool.size()),
+                                      base::size_text(header.pool_bytes)));
   }
   if (header.table_offset != layout_offset + sizeof(PoolHeader) ||
       header.root_offset != header.table_offset + kPoolTableBytes ||
@@ -152,9 +153,9 @@ Result<uint64_t> check_extent_request(const Catalog& catalog, ExtentKind kind, u
 Error no_room(std::string_view name, uint64_t wanted_bytes, uint64_t largest_bytes) {
   return make_error(
       ErrorCode::kFull,
-      fmt::format("{}: no room for an extent of {} bytes, the largest possible is {}: "
+      fmt::format("{}: no room for an extent of {}, the largest possible is {}: "
                   "make a larger pool",
-                  name, wanted_bytes, largest_bytes));
+                  name, base::size_text(wanted_bytes), base::size_text(largest_bytes)));
 }
 
 }  // namespace pmstore::persist::internal

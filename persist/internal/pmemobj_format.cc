@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/size_text.h"
 #include "persist/internal/pool_bytes.h"
 #include "persist/pool_layout.h"
 
@@ -116,7 +117,7 @@ Result<PmemobjFacts> check_pmemobj(std::span<const std::byte> file, std::string_
     return not_ours(name, "it does not begin like one");
   }
   if (file.size() < kFixedBytes) {
-    return bad_pool(name, fmt::format("truncated: only {} bytes are left", file.size()));
+    return bad_pool(name, fmt::format("truncated: only {} are left", base::size_text(file.size())));
   }
   PMSTORE_TRY_STATUS(check_headers(file, name));
 
@@ -130,8 +131,8 @@ Result<PmemobjFacts> check_pmemobj(std::span<const std::byte> file, std::string_
   }
   facts.pool_bytes = facts.heap_offset + heap_bytes;
   if (facts.pool_bytes > file.size()) {
-    return bad_pool(
-        name, fmt::format("truncated: {} bytes of {} are left", file.size(), facts.pool_bytes));
+    return bad_pool(name, fmt::format("truncated: {} of {} are left", base::size_text(file.size()),
+                                      base::size_text(facts.pool_bytes)));
   }
   if (heap_bytes < kHeapHeaderBytes + kZoneMinBytes ||
       std::memcmp(file.data() + facts.heap_offset, kHeapSignature, sizeof kHeapSignature) != 0 ||

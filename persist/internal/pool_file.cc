@@ -52,7 +52,10 @@ Error busy(std::string_view name) {
 
 Error system_error(std::string_view name, std::string_view what) {
   const int code = errno;
-  const char* advice = code == ENOENT                    ? "check the path, or make a pool there"
+  const bool creates = what.starts_with("create");
+  const char* advice = code == ENOENT && creates ? "make its folder before, or check the path"
+                       : code == ENOENT          ? "check the path, or make a pool there"
+                       : code == ENOTDIR         ? "check the path"
                        : code == EACCES || code == EPERM ? "get permission, or use another user"
                                                          : "see the system's log";
   return make_error(ErrorCode::kIo,

@@ -19,7 +19,7 @@ Result<std::unique_ptr<Listener>> TcpListener::open(TcpDevice& device, const Uri
                                           "; choose a free port and an address of this host");
   };
   Result<std::vector<SocketAddress>> addresses = resolve(uri.name, uri.port, true);
-  if (!addresses) return failed(addresses.error());
+  if (!addresses) return std::move(addresses.error());  // it names the address
   if (addresses->empty()) return failed(make_error(ErrorCode::kIo, "it has no IP address"));
   Result<Socket> socket = Socket::listen(addresses->front());
   if (!socket) return failed(socket.error());
