@@ -212,16 +212,16 @@ void add_bench_kv(CLI::App& bench, Invocation& invocation) {
       bench.add_subcommand("kv", "single reads and durable writes of random keys");
   options->bench.add_to(*command, "--threads");
   command->add_option("--mix", options->mix, "get, put, or mixed")
-      ->check(CLI::IsMember({"get", "put", "mixed"}))
+      ->check(one_of({"get", "put", "mixed"}))
       ->capture_default_str();
   command->add_option("--put-share", options->put_share, "share of puts in mixed")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(in_range(0.0, 1.0))
       ->capture_default_str();
   command->add_option("--keys", options->keys, "so many keys, written before the start")
-      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 32))
+      ->check(in_range(uint64_t{1}, uint64_t{1} << 32))
       ->capture_default_str();
   command->add_option("--value-bytes", options->value_bytes, "of each value")
-      ->check(CLI::Range(size_t{0}, kMaxValueBytes))
+      ->check(in_range(size_t{0}, kMaxValueBytes))
       ->capture_default_str();
   command->footer(
       "Works in the table bench_kv. Counters are those of all operations together.\n"

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 
 #include "tools/bench_options.h"
@@ -263,17 +262,17 @@ void add_options(CLI::App& app, LogCommand& command) {
       ->check(parsed_by(parse_log_mode, "MODE"))
       ->capture_default_str();
   app.add_option("--producers", load.producers, "connections that append")
-      ->check(CLI::Range(1, 256))
+      ->check(in_range(1, 256))
       ->capture_default_str();
   app.add_option("--threads", load.threads,
                  "which the producers share; local:PATH with more than one is served by one more")
-      ->check(CLI::Range(1, 256))
+      ->check(in_range(1, 256))
       ->capture_default_str();
   app.add_option("--coroutines", load.coroutines, "appends at a time of each producer")
-      ->check(CLI::Range(1, 1024))
+      ->check(in_range(1, 1024))
       ->capture_default_str();
   app.add_option("--batch", load.batch, "entries of each append")
-      ->check(CLI::Range(uint32_t{1}, static_cast<uint32_t>(log::kMaxBatchEntries)))
+      ->check(in_range(uint32_t{1}, static_cast<uint32_t>(log::kMaxBatchEntries)))
       ->capture_default_str();
   app.add_option("--payload", command.payload, "bytes of each entry")
       ->check(parsed_by(parse_bytes, "BYTES"))
@@ -285,10 +284,10 @@ void add_options(CLI::App& app, LogCommand& command) {
   CLI::Option* const by_time = app.add_option("--seconds", load.seconds,
                                               "how long; only appends "
                                               "count")
-                                   ->check(CLI::Range(0.00001, 86400.0));
+                                   ->check(in_range(0.00001, 86400.0));
   by_time->capture_default_str();
   app.add_option("--ops", load.appends, "so many appends altogether, instead of a time")
-      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 32))
+      ->check(in_range(uint64_t{1}, uint64_t{1} << 32))
       ->excludes(by_time);
   app.add_option("--seed", load.seed, "of the payloads")->capture_default_str();
   app.add_option("--strategy", command.strategy,
@@ -308,10 +307,7 @@ void add_replicas(CLI::App& app, LogCommand& command) {
   app.parse_complete_callback([&load] {
     if (load.replicas.empty()) return check_place(load.session, load.model);
     // A URI from the environment is not meant then.
-    const char* const environment = std::getenv("PMSTORE_URI");
-    if (!load.session.uri.empty() && (environment == nullptr || load.session.uri != environment)) {
-      throw CLI::ExcludesError("--replica", "--uri");
-    }
+    if (load.session.uri_given) throw CLI::ExcludesError("--replica", "--uri");
   });
 }
 

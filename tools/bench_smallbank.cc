@@ -191,7 +191,7 @@ void add_bench_smallbank(CLI::App& bench, Invocation& invocation) {
                    fmt::format("how many the bank has; the bank that the store has already is used "
                                "as it is (default: {})",
                                kDefaultAccounts))
-      ->check(CLI::Range(uint64_t{2}, kMaxAccounts));
+      ->check(in_range(uint64_t{2}, kMaxAccounts));
   command->add_flag("--no-load", options->no_load, "fail when there is no bank yet");
   command->add_flag("--audit-only", options->audit_only, "no transactions, only the audit");
   command->add_option("--journal", options->journal,

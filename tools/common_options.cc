@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <cstdlib>
+#include <algorithm>
 
 #include "persist/strategy.h"
 #include "tools/bench_options.h"
@@ -35,8 +35,12 @@ void SessionOptions::add_to(CLI::App& command) {
   command
       .add_option("--timeout", timeout_seconds,
                   "seconds to wait for a connection or an answer (default 5)")
-      ->check(CLI::Range(0.001, 3600.0));
+      ->check(in_range(0.001, 3600.0));
   command.add_flag("--json", json, "print one JSON object");
+  where->each([this, &command, where](const std::string&) {
+    const auto& given = command.parse_order();
+    uri_given = std::find(given.begin(), given.end(), where) != given.end();
+  });
   command.parse_complete_callback([this] { check_together(); });
 }
 
@@ -54,7 +58,7 @@ void ModelOptions::add_to(CLI::App& command) {
                                   fmt::join(model::parameter_set_names(), ", ")))
           ->check(parsed_by(model::named_parameters, "NAME"));
   command.add_option("--hosts", hosts, "of the model: one serves, the others are clients")
-      ->check(CLI::Range(2u, model::Cluster::kMaxHosts))
+      ->check(in_range(2u, model::Cluster::kMaxHosts))
       ->needs(model)
       ->capture_default_str();
   command
@@ -85,10 +89,7 @@ void check_place(SessionOptions& session, const ModelOptions& model) {
   if (!model.on() && session.uri.empty()) throw CLI::RequiredError("--uri or --model");
   if (!model.on()) return session.check_together();
   // A URI from the environment is not meant then.
-  const char* const environment = std::getenv("PMSTORE_URI");
-  if (!session.uri.empty() && (environment == nullptr || session.uri != environment)) {
-    throw CLI::ExcludesError("--model", "--uri");
-  }
+  if (session.uri_given) throw CLI::ExcludesError("--model", "--uri");
   session.uri = "local:model:" + model.name;
 }
 
@@ -98,16 +99,16 @@ void BenchOptions::add_to(CLI::App& command, const std::string& threads_option) 
       .add_option(threads_option, threads,
                   "connections, each with a thread; local:PATH with more than one is served by one "
                   "thread more")
-      ->check(CLI::Range(1, 256))
+      ->check(in_range(1, 256))
       ->capture_default_str();
   command.add_option("--coroutines", coroutines, "transactions at a time on each connection")
-      ->check(CLI::Range(1, 1024))
+      ->check(in_range(1, 1024))
       ->capture_default_str();
   CLI::Option* const by_time =
-      command.add_option("--seconds", seconds, "how long")->check(CLI::Range(0.01, 86400.0));
+      command.add_option("--seconds", seconds, "how long")->check(in_range(0.01, 86400.0));
   by_time->capture_default_str();
   command.add_option("--ops", ops, "so many operations altogether, instead of a time")
-      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
+      ->check(in_range(uint64_t{1}, uint64_t{1} << 40))
       ->excludes(by_time);
   command.add_option("--seed", seed, "of the random choices")->capture_default_str();
   command.add_option("--client-id", client_id,
@@ -116,7 +117,7 @@ void BenchOptions::add_to(CLI::App& command, const std::string& threads_option) 
   command
       .add_option("--ride-through", ride_through_seconds,
                   "go on when the server is away, for at most so many seconds")
-      ->check(CLI::Range(0.0, 3600.0));
+      ->check(in_range(0.0, 3600.0));
   command
       .add_option(
           "--strategy", strategy,
@@ -127,7 +128,7 @@ void BenchOptions::add_to(CLI::App& command, const std::string& threads_option) 
   command.add_flag("--no-one-sided-reads", no_one_sided, "read by RPC only");
   command
       .add_option("--location-cache", cache_entries, "places of records that a client remembers")
-      ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 28))
+      ->check(in_range(uint64_t{0}, uint64_t{1} << 28))
       ->capture_default_str();
 }
 

@@ -20,6 +20,13 @@ inline constexpr int kWrongUsage = 2;
 int fail(std::string_view program, std::string_view what, const Error& why);
 int fail(std::string_view program, std::string_view what, std::string_view why);
 
+// The same about the pool, or another file, at `path`: "PROGRAM: WHAT 'PATH': WHY", whether the
+// error names the path or not.
+int fail_at(std::string_view program, std::string_view what, std::string_view path,
+            const Error& why);
+// What people are told: the message, or a sentence about the code. Never the code's name.
+std::string why_text(const Error& error);
+
 // Prints one line of JSON. Bytes that are not UTF-8 are replaced: what may hold such bytes is
 // passed through json_bytes() (bytes_text.h) before.
 void print_json(const nlohmann::ordered_json& object);

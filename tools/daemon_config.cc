@@ -1,10 +1,14 @@
 #include "tools/daemon_config.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <toml++/toml.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <sstream>
 
 #include "tools/command_line.h"
@@ -22,31 +26,51 @@ CLI::ConfigError config_error(const std::string& why) {
   return CLI::ConfigError("config file: " + why, CLI::ExitCodes::ConfigError);
 }
 
-std::string text_of(std::string_view key, const toml::node& node) {
-  if (const auto text = node.value_exact<std::string>()) return *text;
-  if (const auto number = node.value_exact<int64_t>()) return std::to_string(*number);
-  if (const auto flag = node.value_exact<bool>()) return *flag ? "true" : "false";
-  throw config_error(
-      fmt::format("the value of '{}' is neither a string, a number, true nor false", key));
+// "a string", "a list of strings", ...: what a key of this option takes.
+std::string_view expected_kind(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  if (option.get_items_expected_max() == 0) return "true or false";
+  if (option.get_items_expected_max() > 1) return "a string, or a list of strings";
+  if (type.starts_with("UINT") || type.starts_with("INT")) return "a whole number";
+  if (type.starts_with("FLOAT")) return "a number";
+  return type.find("SIZE") != std::string::npos ? "a size, like 4096 or \"256M\"" : "a string";
 }
 
-// Gives CLI11 the keys of a TOML file, so that they pass the checks that flags pass.
+std::string_view found_kind(const toml::node& node) {
+  switch (node.type()) {
+    case toml::node_type::string: return "a string";
+    case toml::node_type::integer: return "a whole number";
+    case toml::node_type::floating_point: return "a number with a fraction";
+    case toml::node_type::boolean: return "true or false";
+    case toml::node_type::array: return "a list";
+    case toml::node_type::table: return "a table";
+    default: return "a date or a time";
+  }
+}
+
+// Gives CLI11 the keys of a TOML file. Everything about a value is said with its key and line.
 class TomlFile final : public CLI::Config {
  public:
+  explicit TomlFile(const CLI::App& app) : app_(app) {}
   std::string to_config(const CLI::App*, bool, bool, std::string) const override { return {}; }
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
     std::vector<CLI::ConfigItem> found;
-    for (const auto& [key, node] : parse(input)) {
+    const toml::table table = parse(input);
+    for (const auto& [key, node] : table) {
       if (std::find(kKeys.begin(), kKeys.end(), key.str()) == kKeys.end()) {
-        throw config_error(
-            fmt::format("there is no key '{}'; there are {}", key.str(), fmt::join(kKeys, ", ")));
+        throw config_error(fmt::format("line {}: there is no key '{}'; there are {}", line(node),
+                                       key.str(), fmt::join(kKeys, ", ")));
       }
       CLI::ConfigItem item;
       item.name = std::string(key.str());
-      if (const toml::array* const list = node.as_array()) {
-        for (const toml::node& element : *list) item.inputs.push_back(text_of(key.str(), element));
+      CLI::Option& option = *const_cast<CLI::Option*>(app_.get_option("--" + item.name));
+      const toml::array* const list = node.as_array();
+      if (list != nullptr && option.get_items_expected_max() > 1) {
+        for (const toml::node& element : *list) {
+          item.inputs.push_back(text_of(item.name, element, option));
+        }
       } else {
-        item.inputs.push_back(text_of(key.str(), node));
+        item.inputs.push_back(text_of(item.name, node, option));
       }
       found.push_back(std::move(item));
     }
@@ -54,6 +78,49 @@ class TomlFile final : public CLI::Config {
   }
 
  private:
+  static unsigned line(const toml::node& node) { return node.source().begin.line; }
+
+  static std::string text_of(std::string_view key, const toml::node& node, CLI::Option& option) {
+    const std::string_view expected = expected_kind(option);
+    std::string text;
+    bool right = false;
+    if (const auto string = node.value_exact<std::string>()) {
+      text = *string;
+      right = expected.starts_with("a string") || expected.starts_with("a size");
+    } else if (const auto number = node.value_exact<int64_t>()) {
+      text = std::to_string(*number);
+      right = expected.starts_with("a whole") || expected.starts_with("a number") ||
+              expected.starts_with("a size");
+    } else if (const auto fraction = node.value_exact<double>()) {
+      text = fmt::format("{}", *fraction);
+      right = expected.starts_with("a number");
+    } else if (const auto flag = node.value_exact<bool>()) {
+      text = *flag ? "true" : "false";
+      right = expected == "true or false";
+    }
+    if (!right) {
+      throw config_error(fmt::format("line {}: '{}': expected {}, found {}", line(node), key,
+                                     expected, found_kind(node)));
+    }
+    if (const std::string wrong = refused(option, text); !wrong.empty()) {
+      throw config_error(fmt::format("line {}: '{}': {}", line(node), key, wrong));
+    }
+    return text;
+  }
+
+  // What the option's own checks say.
+  static std::string refused(CLI::Option& option, std::string text) {
+    for (int i = 0;; ++i) {
+      const CLI::Validator* check = nullptr;
+      try {
+        check = option.get_validator(i);
+      } catch (const CLI::OptionNotFound&) {
+        return {};
+      }
+      if (std::string wrong = (*check)(text); !wrong.empty()) return wrong;
+    }
+  }
+
   static toml::table parse(std::istream& input) {
     try {
       return toml::parse(input);
@@ -62,6 +129,8 @@ class TomlFile final : public CLI::Config {
           fmt::format("line {}: {}", error.source().begin.line, error.description()));
     }
   }
+
+  const CLI::App& app_;
 };
 
 Result<std::string> parse_locks_or_auto(std::string_view text) {
@@ -79,6 +148,17 @@ Result<fabric::Uri> parse_served_uri(std::string_view text) {
                         "shm:// or verbs://");
 }
 
+Result<std::string> parse_config_path(std::string_view text) {
+  const std::string path(text);
+  struct stat status {};
+  std::string why = path.empty() ? "the path is empty" : "";
+  if (why.empty() && stat(path.c_str(), &status) != 0) why = std::strerror(errno);
+  if (why.empty() && S_ISDIR(status.st_mode)) why = "it is a directory";
+  if (why.empty() && access(path.c_str(), R_OK) != 0) why = std::strerror(errno);
+  if (why.empty()) return path;
+  return make_error(ErrorCode::kInvalidArgument, "cannot read '" + path + "': " + why);
+}
+
 Result<std::string> parse_on_off(std::string_view text) {
   if (text == "on" || text == "off") return std::string(text);
   return make_error(ErrorCode::kInvalidArgument, "'" + std::string(text) + "' is not on or off");
@@ -92,6 +172,7 @@ void DaemonConfig::add_to(CLI::App& app) {
                  "where to serve: tcp://HOST:PORT, shm://NAME or verbs://HOST:PORT; may be given "
                  "several times")
       ->required()
+      ->allow_extra_args(false)
       ->check(parsed_by(parse_served_uri, "URI"));
   CLI::Option* const make =
       app.add_option("--create", create,
@@ -115,15 +196,16 @@ void DaemonConfig::add_to(CLI::App& app) {
       ->check(parsed_by(parse_on_off, "on|off"))
       ->capture_default_str();
   app.add_option("--lease-ms", lease_ms, "a client silent this long is cut off")
-      ->check(CLI::Range(10u, 3'600'000u))
+      ->check(in_range(10u, 3'600'000u))
       ->capture_default_str();
   app.add_option("--outcome-retention-ms", outcome_retention_ms,
                  "outcomes of a vanished client are kept at least this long")
-      ->check(CLI::Range(0u, 86'400'000u))
+      ->check(in_range(0u, 86'400'000u))
       ->capture_default_str();
   app.add_flag("--json", json, "say what is served as one JSON object");
-  app.set_config("--config", "", "read a TOML file whose keys are these options, without --");
-  app.config_formatter(std::make_shared<TomlFile>());
+  app.set_config("--config", "", "read a TOML file whose keys are these options, without --")
+      ->check(parsed_by(parse_config_path, "FILE"));
+  app.config_formatter(std::make_shared<TomlFile>(app));
 }
 
 ServiceOptions DaemonConfig::service_options() const {

@@ -401,7 +401,7 @@ void add_switch(CLI::App& parent, Invocation& invocation, bool on) {
         ->add_option("--ways", options->ways,
                      "and let devices allocate into so many ways of the last-level cache, on "
                      "every socket")
-        ->check(CLI::Range(1, 32));
+        ->check(in_range(1, 32));
   }
   command->add_option("COMMAND", options->command,
                       "after --: run this, and undo the change when it has ended, however it does");

@@ -172,7 +172,7 @@ void add_doctor_command(CLI::App& app, Invocation& invocation) {
   command
       ->add_option("--timeout", options->timeout_seconds,
                    "seconds to wait for that server (default 5)")
-      ->check(CLI::Range(0.001, 3600.0));
+      ->check(in_range(0.001, 3600.0));
   command->add_option("--machine", options->machine,
                       "a folder with a recorded machine instead of this one (docs/tuning.md)");
   command->add_flag("--json", options->json, "print one JSON object");

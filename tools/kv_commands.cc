@@ -204,7 +204,8 @@ void add_kv_commands(CLI::App& app, Invocation& invocation) {
   command =
       add(*kv, "scan", "print all records, in no particular order", scan, options, invocation);
   add_table(*command, *options, "which table");
-  command->add_option("--limit", options->limit, "at most so many records");
+  command->add_option("--limit", options->limit, "at most so many records (default: all)")
+      ->check(a_limit());
   command->add_option("--prefix", options->prefix, "only keys that start so");
   command->footer(
       "Prints KEY<tab>VALUE a line; what cannot be printed is \\xHH.\n"

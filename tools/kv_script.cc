@@ -5,6 +5,7 @@
 #include <array>
 
 #include "pmstore/types.h"
+#include "tools/bytes_text.h"
 
 namespace pmstore::tools {
 namespace {
@@ -109,17 +110,21 @@ Result<std::vector<ScriptStep>> parse_script(std::string_view text) {
       if (candidate.name == words[0]) form = &candidate;
     }
     if (form == nullptr) {
-      return wrong_line(
-          line, "'" + words[0] + "' is no operation; there are get, put, insert, del and check");
+      return wrong_line(line, "'" + printable(words[0]) +
+                                  "' is no operation; there are get, put, insert, del and check");
     }
+    const std::string about = words.size() == 1
+                                  ? std::string(form->name)
+                                  : fmt::format("{} '{}'", form->name, printable(words[1]));
     if (words.size() != form->words + 1) {
-      return wrong_line(
-          line, fmt::format("{} takes {}, got {} words", form->name,
-                            form->words == 1 ? "a key" : "a key and a value", words.size() - 1));
+      return wrong_line(line, fmt::format("{} takes {}, got {} word{}", about,
+                                          form->words == 1 ? "a key" : "a key and a value",
+                                          words.size() - 1, words.size() == 2 ? "" : "s"));
     }
     std::string value = form->words == 2 ? std::move(words[2]) : std::string();
     if (auto sizes = check_sizes(words[1], value); !sizes) {
-      return make_error(sizes.code(), fmt::format("line {}: {}", line, sizes.error().message));
+      return make_error(sizes.code(),
+                        fmt::format("line {}: {}: {}", line, about, sizes.error().message));
     }
     steps.push_back({form->kind, std::move(words[1]), std::move(value), line});
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/clock.h"
@@ -23,7 +24,7 @@ struct KvOptions {
   std::string prefix;
   std::string transaction;
   std::string script_file = "-";
-  std::string script_text;
+  std::optional<std::string> script_text;
 };
 
 // The value argument: itself, standard input for "-", a file for "@FILE". Io; TooLarge when it

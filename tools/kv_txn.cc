@@ -15,8 +15,13 @@ constexpr size_t kMaxScriptBytes = 16u << 20;
 
 struct Run {
   std::vector<std::optional<std::string>> values;  // of each step; of a get: nullopt is "not there"
-  std::string failed_check;                        // why the script gave up
+  std::string why_not;  // the line at which the script gave up, and why; empty: it did not
 };
+
+// "line 3: put 'alice'"
+std::string name_of(const ScriptStep& step) {
+  return fmt::format("line {}: {} '{}'", step.line, step_name(step.kind), printable(step.key));
+}
 
 base::Task<Status> run_steps(Transaction& transaction, TableId table,
                              const std::vector<ScriptStep>& steps, Run& run) {
@@ -31,13 +36,16 @@ base::Task<Status> run_steps(Transaction& transaction, TableId table,
       case ScriptStep::Kind::kCheck: break;
     }
     auto got = co_await transaction.get(table, step.key);
-    if (!got && got.code() != ErrorCode::kNotFound) co_return std::move(got.error());
+    if (!got && got.code() != ErrorCode::kNotFound) {
+      run.why_not = fmt::format("{}: {}", name_of(step), why_text(got.error()));
+      co_return std::move(got.error());
+    }
     if (got) value = std::move(*got);
     if (step.kind == ScriptStep::Kind::kCheck && value != step.value) {
-      run.failed_check = fmt::format(
-          "line {}: '{}' is {}, not '{}'; nothing was changed", step.line, printable(step.key),
-          value ? "'" + printable(*value) + "'" : std::string("not there"), printable(step.value));
-      co_return make_error(ErrorCode::kInvalidArgument, run.failed_check);
+      run.why_not = fmt::format("{}: {}, not '{}'; nothing was changed", name_of(step),
+                                value ? "it is '" + printable(*value) + "'" : "it is not there",
+                                printable(step.value));
+      co_return make_error(ErrorCode::kInvalidArgument, run.why_not);
     }
   }
   co_return Status{};
@@ -68,10 +76,11 @@ void print_run(const std::vector<ScriptStep>& steps, const Run& run, TxId id, bo
   }
 }
 
-// What the script would make of a new table: the last write of each key.
-Status check_room(const Client& client, const std::vector<ScriptStep>& steps) {
+// What the first `count` steps would make of a new table: the last write of each key.
+Status check_room(const Client& client, const std::vector<ScriptStep>& steps, size_t count) {
   std::map<std::string_view, size_t> left;
-  for (const ScriptStep& step : steps) {
+  for (size_t i = 0; i < count; ++i) {
+    const ScriptStep& step = steps[i];
     switch (step.kind) {
       case ScriptStep::Kind::kPut:
       case ScriptStep::Kind::kInsert: left[step.key] = step.value.size(); break;
@@ -85,6 +94,42 @@ Status check_room(const Client& client, const std::vector<ScriptStep>& steps) {
   return client.check_room(writes);
 }
 
+// A step with which a script that is too large becomes so.
+const ScriptStep& passes_room(const Client& client, const std::vector<ScriptStep>& steps) {
+  size_t fits = 0;  // so many steps
+  size_t passes = steps.size();
+  while (passes - fits > 1) {
+    const size_t middle = fits + (passes - fits) / 2;
+    (check_room(client, steps, middle) ? fits : passes) = middle;
+  }
+  return steps[passes - 1];
+}
+
+// Which insert or del the store has refused, in words; as the store is now, which may be different
+// from what the transaction met: then nothing.
+base::Task<std::string> refused_step(Client& client, TableId table,
+                                     const std::vector<ScriptStep>& steps) {
+  std::map<std::string_view, bool> present;  // after the steps before
+  for (const ScriptStep& step : steps) {
+    const bool insert = step.kind == ScriptStep::Kind::kInsert;
+    const bool del = step.kind == ScriptStep::Kind::kDel;
+    if (insert || del) {
+      auto known = present.find(step.key);
+      if (known == present.end()) {
+        const auto got = co_await client.get(table, step.key);
+        if (!got && got.code() != ErrorCode::kNotFound) co_return std::string();
+        known = present.emplace(step.key, got.has_value()).first;
+      }
+      if (known->second == insert) {
+        co_return fmt::format("{}: the key is {}; nothing was changed", name_of(step),
+                              insert ? "there already" : "not there");
+      }
+    }
+    if (insert || del || step.kind == ScriptStep::Kind::kPut) present[step.key] = !del;
+  }
+  co_return std::string();
+}
+
 // What retry() does, keeping the name of the transaction that committed.
 base::Task<int> txn(Client& client, const KvOptions& options,
                     const std::vector<ScriptStep>& steps) {
@@ -93,8 +138,10 @@ base::Task<int> txn(Client& client, const KvOptions& options,
     writes |= step.kind == ScriptStep::Kind::kPut || step.kind == ScriptStep::Kind::kInsert;
   }
   // Before the table is made: what is refused leaves nothing.
-  if (auto room = check_room(client, steps); !room)
-    co_return fail(kProgram, "kv txn", room.error());
+  if (auto room = check_room(client, steps, steps.size()); !room) {
+    co_return fail(kProgram, "kv txn",
+                   name_of(passes_room(client, steps)) + ": " + room.error().message);
+  }
   auto table = co_await client.open_table(options.table, writes);
   if (!table) co_return fail(kProgram, "kv txn", table.error());
   Run run;
@@ -115,16 +162,13 @@ base::Task<int> txn(Client& client, const KvOptions& options,
     co_await client.executor().sleep_for(client.executor().random().below(pause_ns));
     if (pause_ns < 1'000'000) pause_ns *= 2;
   }
-  if (!done && !run.failed_check.empty()) {
-    co_return fail(kProgram, "kv txn: check failed", run.failed_check);
-  }
-  if (!done && done.error().message.empty()) {
-    if (done.code() == ErrorCode::kAlreadyExists) {
-      co_return fail(kProgram, "kv txn", "a key to insert exists already; nothing was changed");
-    }
-    if (done.code() == ErrorCode::kNotFound) {
-      co_return fail(kProgram, "kv txn", "a key to delete is not there; nothing was changed");
-    }
+  const bool refused =
+      !done && (done.code() == ErrorCode::kAlreadyExists || done.code() == ErrorCode::kNotFound);
+  if (refused && run.why_not.empty()) run.why_not = co_await refused_step(client, *table, steps);
+  if (!done && !run.why_not.empty()) co_return fail(kProgram, "kv txn", run.why_not);
+  if (refused) {
+    co_return fail(kProgram, "kv txn",
+                   "a key to insert was there, or one to delete was not; nothing was changed");
   }
   if (!done) co_return fail(kProgram, "kv txn", done.error());
   print_run(steps, run, id, options.session.json);
@@ -133,8 +177,8 @@ base::Task<int> txn(Client& client, const KvOptions& options,
 
 int run_txn(const KvOptions& options) {
   const std::string& file = options.script_file;
-  const auto text = !options.script_text.empty()
-                        ? Result<std::string>(options.script_text)
+  const auto text = options.script_text
+                        ? Result<std::string>(*options.script_text)
                         : read_argument(file == "-" ? file : "@" + file, false, kMaxScriptBytes);
   if (!text) return fail(kProgram, "kv txn", text.error());
   const auto steps = parse_script(*text);

@@ -173,8 +173,8 @@ base::Task<int> append_to_replicas(base::Executor& executor, const LogCommandOpt
   if (done) co_return kDone;
   co_return fail(
       kProgram, what,
-      fmt::format("{}; {} entries before it are durable on every replica{}",
-                  done.error().to_string(), progress.entries, advice(done.error(), options)));
+      fmt::format("{}; {} entries before it are durable on every replica{}", why_text(done.error()),
+                  progress.entries, advice(done.error(), options)));
 }
 
 base::Task<int> append_to_log(log::LogClient& client, const LogCommandOptions& options) {
@@ -194,7 +194,7 @@ base::Task<int> append_to_log(log::LogClient& client, const LogCommandOptions& o
   if (done || progress.entries > 0) report(options, progress);
   if (done) co_return kDone;
   co_return fail(kProgram, what,
-                 fmt::format("{}; {} entries before it are durable", done.error().to_string(),
+                 fmt::format("{}; {} entries before it are durable", why_text(done.error()),
                              progress.entries));
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "tools/bytes_text.h"
 #include "tools/command_line.h"
@@ -169,11 +168,7 @@ void check_place(const LogCommandOptions& options) {
     return options.session.check_together();
   }
   // A URI from the environment is not meant then.
-  const char* const environment = std::getenv("PMSTORE_URI");
-  if (!options.session.uri.empty() &&
-      (environment == nullptr || options.session.uri != environment)) {
-    throw CLI::ExcludesError("--replica", "--uri");
-  }
+  if (options.session.uri_given) throw CLI::ExcludesError("--replica", "--uri");
   if (options.this_replica) throw CLI::ExcludesError("--this-replica", "--replica");
   for (size_t i = 0; i < options.replicas.size(); ++i) {
     const std::string& uri = options.replicas[i];
@@ -291,7 +286,7 @@ void add_append(LogCommands& commands) {
   command
       .add_option("--batch", options.batch,
                   "at most so many entries at a time; never waits for more than have come")
-      ->check(CLI::Range(uint32_t{1}, static_cast<uint32_t>(log::kMaxBatchEntries)))
+      ->check(in_range(uint32_t{1}, static_cast<uint32_t>(log::kMaxBatchEntries)))
       ->capture_default_str();
   command.footer(
       "Says what is durable, also when it fails half way.\n"
@@ -303,7 +298,8 @@ void add_reading(LogCommands& commands) {
   const auto add_begin = [&options](CLI::App& command) {
     add_framing(command, options);
     command.add_option("--from-lsn", options.from_lsn, "begin at this entry (default: the oldest)");
-    command.add_option("--limit", options.limit, "at most so many entries");
+    command.add_option("--limit", options.limit, "at most so many entries (default: all)")
+        ->check(a_limit());
   };
   CLI::App& read =
       commands.add_named("read", "print the entries that are there", read_log, read_replicas);
@@ -322,7 +318,7 @@ void add_reading(LogCommands& commands) {
       .add_option("--wait", options.wait_seconds,
                   "end when nothing has come for so many seconds (default: go on until SIGINT, "
                   "or until the log is sealed)")
-      ->check(CLI::Range(0.0, 86400.0));
+      ->check(in_range(0.0, 86400.0));
   follow.footer("example: pmstore log follow --uri tcp://127.0.0.1:7000 orders --from-tail");
 }
 

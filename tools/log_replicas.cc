@@ -16,8 +16,7 @@ using log::ReplicatedLog;
 namespace {
 
 int fail_replicas(std::string_view what, const LogCommandOptions& options, const Error& error) {
-  const std::string why = error.message.empty() ? error.to_string() : error.message;
-  return fail(kProgram, what, why + advice(error, options));
+  return fail(kProgram, what, why_text(error) + advice(error, options));
 }
 
 std::string joined(const std::vector<std::string>& uris) {
@@ -70,7 +69,7 @@ nlohmann::ordered_json server_json(const log::ReplicaStatus& server,
     object["sealed"] = server.info->sealed;
     object["exclusive"] = server.info->exclusive;
   } else {
-    object["error"] = server.info.error().to_string();
+    object["error"] = why_text(server.info.error());
   }
   return object;
 }

@@ -22,7 +22,7 @@ void add_place(CLI::App& command, MicroOptions& options) {
       .add_option("--fabric", place.fabric,
                   "without --uri, a server of our own: local (a thread), or tcp, shm, verbs (a "
                   "process)")
-      ->check(CLI::IsMember({"local", "tcp", "shm", "verbs"}))
+      ->check(one_of({"local", "tcp", "shm", "verbs"}))
       ->capture_default_str()
       ->excludes(uri);
   command
@@ -52,7 +52,7 @@ void add_model(CLI::App& command, MicroOptions& options) {
                   "a TOML file that changes parameters of the modelled machine")
       ->needs(model);
   command.add_option("--hosts", place.hosts, "modelled hosts: one server, the others clients")
-      ->check(CLI::Range(2u, model::Cluster::kMaxHosts))
+      ->check(in_range(2u, model::Cluster::kMaxHosts))
       ->needs(model)
       ->capture_default_str();
   for (const char* real : {"--uri", "--fabric", "--address", "--pool", "--force", "--memory"}) {
@@ -78,35 +78,35 @@ void MicroOptions::add_to(CLI::App& command) {
       .add_option("--ddio", ddio,
                   "on or off; real machine: whether its RNIC's writes go to the cache, which is "
                   "believed; modelled machine: sets it")
-      ->check(CLI::IsMember({"on", "off"}));
+      ->check(one_of({"on", "off"}));
   command.add_option("--clients", point.clients, "clients, each a thread with a device of its own")
-      ->check(CLI::Range(1, 4096))
+      ->check(in_range(1, 4096))
       ->capture_default_str();
   command.add_option("--connections", point.connections, "of each client")
-      ->check(CLI::Range(1, 65536))
+      ->check(in_range(1, 65536))
       ->capture_default_str();
   command.add_option("--window", point.window, "requests outstanding on each connection")
-      ->check(CLI::Range(1, 65536))
+      ->check(in_range(1, 65536))
       ->capture_default_str();
   command.add_option("--server-threads", point.server_threads, "that take two-sided requests")
-      ->check(CLI::Range(size_t{1}, kMostServerThreads))
+      ->check(in_range(size_t{1}, kMostServerThreads))
       ->capture_default_str();
   command
       .add_option("--writers-per-dimm", point.writers_per_dimm,
                   "rule h2: at most so many server threads write to one DIMM")
-      ->check(CLI::Range(1, 64))
+      ->check(in_range(1, 64))
       ->capture_default_str();
   CLI::Option* const by_time =
       command.add_option("--seconds", seconds, "how long each measurement is, after a warm-up")
-          ->check(CLI::Range(1e-6, kMostSeconds));
+          ->check(in_range(1e-6, kMostSeconds));
   by_time->capture_default_str();
   command
       .add_option("--warmup", warmup,
                   "seconds before that are not counted (default: a fifth; with --model " +
                       model_warmup + ")")
-      ->check(CLI::Range(0.0, kMostSeconds));
+      ->check(in_range(0.0, kMostSeconds));
   command.add_option("--ops", point.ops, "so many requests each, instead of a time")
-      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
+      ->check(in_range(uint64_t{1}, uint64_t{1} << 40))
       ->excludes(by_time)
       ->excludes("--warmup");
   command.add_option("--seed", point.seed, "of the random addresses")->capture_default_str();

@@ -64,7 +64,7 @@ void announce(const PoolService& service, bool json) {
 
 int serve(const DaemonConfig& config) {
   auto service = PoolService::start(config.service_options());
-  if (!service) return fail("pmstored", "cannot serve '" + config.pool + "'", service.error());
+  if (!service) return fail_at("pmstored", "cannot serve", config.pool, service.error());
   serving.store(service->get());
   if (told_to_stop.load()) (*service)->request_stop();  // the signal came before
   announce(**service, config.json);

@@ -1,9 +1,11 @@
 // pmstore pool create | info | check
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 
+#include "base/size_text.h"
 #include "log/log_check.h"
 #include "log/log_store.h"
 #include "pmstore/check.h"
@@ -21,7 +23,7 @@ namespace {
 
 struct CreateOptions {
   std::string path;
-  std::string size = "0";
+  std::string size;  // empty: a DAX device is used as a whole
   std::string ring_bytes = "0";
   std::string log_bytes;  // empty: the default
   uint32_t rings = FormatOptions{}.rings;
@@ -63,43 +65,50 @@ void print_info(const persist::PoolInfo& info) {
   table.row({"path", printable(info.path)});
   table.row({"medium", info.medium});
   table.row({"format version", std::to_string(info.format_version)});
-  table.row({"size", fmt::format("{} bytes", info.bytes)});
-  table.row({"not in extents", fmt::format("{} bytes", info.free_bytes)});
+  table.row({"size", base::size_text(info.bytes)});
+  table.row({"not in extents", base::size_text(info.free_bytes)});
   table.row(
       {"persistence domain",
        fmt::format("{} ({})", persist::domain_name(info.detected_domain), info.domain_source)});
   for (const persist::Extent& extent : info.extents) {
     table.row({fmt::format("extent of {}", extent_name(extent.kind)),
-               fmt::format("{} bytes at {}", extent.bytes, extent.offset)});
+               fmt::format("{} at {}", base::size_text(extent.bytes), extent.offset)});
   }
   print_text(table.text());
 }
 
 int create(const CreateOptions& options) {
-  const std::string what = "cannot create pool '" + options.path + "'";
+  std::error_code ignored;
+  if (options.size.empty() && !std::filesystem::is_character_file(options.path, ignored)) {
+    fail(kProgram, "wrong usage",
+         "--size is missing: a file needs one, for instance --size 256M (only a DAX device is used "
+         "as a whole); see pmstore pool create --help");
+    return kWrongUsage;
+  }
   FormatOptions format;
   format.rings = options.rings;
   format.ring_bytes = *parse_bytes(options.ring_bytes);
   if (!options.log_bytes.empty()) format.log_bytes = *parse_bytes(options.log_bytes);
   format.tables = options.tables;
+  const uint64_t bytes = options.size.empty() ? 0 : *parse_bytes(options.size);
   persist::PoolOpenOptions open;
   open.sparse = options.sparse;
-  const auto pool =
-      create_store(options.path, *parse_bytes(options.size), open, format, options.force);
-  if (!pool) return fail(kProgram, what, pool.error());
+  const auto pool = create_store(options.path, bytes, open, format, options.force);
+  if (!pool) return fail_at(kProgram, "cannot create pool", options.path, pool.error());
   const persist::PoolInfo& info = (*pool)->info();
   if (options.json) {
     print_json({{"created", true}, {"pool", info_json(info)}, {"tables", options.tables}});
   } else {
-    print_text(fmt::format("created {} ({} bytes, {}, domain {})\n", printable(info.path),
-                           info.bytes, info.medium, persist::domain_name(info.detected_domain)));
+    print_text(fmt::format("created {}: {}, {}, domain {}\n", printable(info.path),
+                           base::size_text(info.bytes), info.medium,
+                           persist::domain_name(info.detected_domain)));
   }
   return kDone;
 }
 
 int info(const std::string& path, bool json) {
   const auto found = persist::Pool::inspect(path);
-  if (!found) return fail(kProgram, "cannot look at pool '" + path + "'", found.error());
+  if (!found) return fail_at(kProgram, "cannot look at pool", path, found.error());
   if (json) {
     print_json(info_json(*found));
   } else {
@@ -132,7 +141,7 @@ void print_check(const CheckReport& report, const std::optional<log::LogCheckRep
   if (logs) {
     table.row({"logs", std::to_string(logs->logs)});
     table.row({"log entries", std::to_string(logs->entries)});
-    table.row({"largest log that fits", fmt::format("{} bytes", logs->largest_free)});
+    table.row({"largest log that fits", base::size_text(logs->largest_free)});
   }
   print_text(table.text());
   for (const std::string& problem : report.problems) print_text("problem: " + problem + "\n");
@@ -140,16 +149,35 @@ void print_check(const CheckReport& report, const std::optional<log::LogCheckRep
   for (const std::string& problem : logs->problems) print_text("problem: " + problem + "\n");
 }
 
+std::string counted(uint64_t number, std::string_view what) {
+  return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
+}
+
+std::string sound_text(const CheckReport& report, const std::optional<log::LogCheckReport>& logs) {
+  std::string text = fmt::format("sound: {} in {}", counted(report.live_records, "record"),
+                                 counted(report.tables, "table"));
+  if (logs) {
+    text += logs->entries == 1 ? ", 1 entry" : fmt::format(", {} entries", logs->entries);
+    text += " in " + counted(logs->logs, "log");
+  }
+  if (report.to_replay > 0) {
+    text += fmt::format("; the next start replays {}", counted(report.to_replay, "record"));
+  }
+  return text + "\n";
+}
+
 int check(const std::string& path, bool json) {
-  const std::string what = "cannot check pool '" + path + "'";
+  const auto failed = [&](const Error& why) {
+    return fail_at(kProgram, "cannot check pool", path, why);
+  };
   const auto pool = persist::Pool::view(path);
-  if (!pool) return fail(kProgram, what, pool.error());
+  if (!pool) return failed(pool.error());
   const auto report = check_store(**pool);
-  if (!report) return fail(kProgram, what, report.error());
+  if (!report) return failed(report.error());
   std::optional<log::LogCheckReport> logs;
   if (log::LogStore::is_in(**pool)) {
     auto checked = log::check_logs(**pool);
-    if (!checked) return fail(kProgram, what, checked.error());
+    if (!checked) return failed(checked.error());
     logs = std::move(*checked);
   }
   std::vector<std::string> problems = report->problems;
@@ -171,11 +199,15 @@ int check(const std::string& path, bool json) {
                 {"problems", problems}});
   } else {
     print_check(*report, logs);
+    print_text(problems.empty()
+                   ? sound_text(*report, logs)
+                   : fmt::format("damaged: {}\n", counted(problems.size(), "problem")));
   }
   if (problems.empty()) return kDone;
   std::fflush(stdout);
-  return fail(kProgram, "pool '" + path + "' is damaged",
-              fmt::format("{} problems, the first: {}", problems.size(), problems.front()));
+  return fail(
+      kProgram, "pool '" + path + "' is damaged",
+      fmt::format("{}, the first: {}", counted(problems.size(), "problem"), problems.front()));
 }
 
 }  // namespace
@@ -188,11 +220,12 @@ void add_pool_commands(CLI::App& app, Invocation& invocation) {
   CLI::App* const make = pool->add_subcommand("create", "make a pool with an empty store in it");
   auto options = std::make_shared<CreateOptions>();
   make->add_option("PATH", options->path, "a file that does not exist yet, or a DAX device")
-      ->required();
+      ->required()
+      ->check(a_path());
   make->add_option("--size", options->size, "of a file, like 256M; a DAX device is used as a whole")
       ->check(parsed_by(parse_bytes, "SIZE"));
   make->add_option("--rings", options->rings, "how many clients at the same time, at most")
-      ->check(CLI::Range(1, 4096))
+      ->check(in_range(1, 4096))
       ->capture_default_str();
   make->add_option("--ring-bytes", options->ring_bytes,
                    "redo ring of each client; bounds a transaction to half of it (default: pool / "
@@ -201,7 +234,8 @@ void add_pool_commands(CLI::App& app, Invocation& invocation) {
   make->add_option("--log-bytes", options->log_bytes,
                    "room for logs; 0 for none (default: pool / 8, none below 64M)")
       ->check(parsed_by(parse_bytes, "SIZE"));
-  make->add_option("--table", options->tables, "make this table; may be given several times");
+  make->add_option("--table", options->tables, "make this table; may be given several times")
+      ->allow_extra_args(false);
   make->add_flag("--sparse", options->sparse,
                  "reserve no blocks: a file takes them when they are written, and a full file "
                  "system ends whoever writes then");
@@ -214,7 +248,7 @@ void add_pool_commands(CLI::App& app, Invocation& invocation) {
   CLI::App* const look = pool->add_subcommand("info", "what a pool is; changes nothing");
   auto path = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  look->add_option("PATH", *path, "the pool's file or DAX device")->required();
+  look->add_option("PATH", *path, "the pool's file or DAX device")->required()->check(a_path());
   look->add_flag("--json", *json, "print one JSON object");
   look->footer("example: pmstore pool info /dev/shm/pool");
   look->callback(
@@ -222,7 +256,7 @@ void add_pool_commands(CLI::App& app, Invocation& invocation) {
 
   CLI::App* const verify =
       pool->add_subcommand("check", "read everything in a pool and say what is damaged");
-  verify->add_option("PATH", *path, "the pool's file or DAX device")->required();
+  verify->add_option("PATH", *path, "the pool's file or DAX device")->required()->check(a_path());
   verify->add_flag("--json", *json, "print one JSON object");
   verify->footer(
       "Changes nothing; exit status 1 when something is damaged.\n"

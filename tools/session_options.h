@@ -20,6 +20,7 @@ struct SessionOptions {
   std::string locks;
   double timeout_seconds = 5;
   bool json = false;
+  bool uri_given = false;  // on the command line, not by the environment
 
   // --uri (default: $PMSTORE_URI), --assume-domain, --locks, --timeout, --json. Wrong values are
   // usage errors of the parser.

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "tools/console.h"
+
 namespace pmstore::tools::smallbank {
 namespace {
 
@@ -153,7 +155,7 @@ Task<Result<Worker::Done>> Worker::resolve() {
   }
   if (!outcome) {
     std::string why = fmt::format("the outcome of {} cannot be found out: {}", unknown_.to_string(),
-                                  outcome.error().to_string());
+                                  why_text(outcome.error()));
     tally_.mismatch(why);
     co_return make_error(ErrorCode::kBadPool, std::move(why));
   }

@@ -418,7 +418,7 @@ void add_tune_advise(CLI::App& tune, Invocation& invocation) {
       ->check(parsed_by(persist::parse_domain, "DOMAIN"));
   app->add_option("--turns", options->turns,
                   "how often everything is measured (default: 5, with --model 2)")
-      ->check(CLI::Range(1, 1000));
+      ->check(in_range(1, 1000));
   app->add_option("--medium", options->medium,
                   "dram or nvm (default: nvm with --pool and --model, else dram; a server at --uri "
                   "may have both)")

@@ -299,7 +299,7 @@ void add_tune_counters(CLI::App& tune, Invocation& invocation) {
       ->excludes(library);
   CLI::Option* const interval =
       app->add_option("--interval", options->interval_seconds, "seconds between readings")
-          ->check(CLI::Range(0.01, 3600.0))
+          ->check(in_range(0.01, 3600.0))
           ->capture_default_str();
   CLI::Option* const count =
       app->add_option("--count", options->count, "so many intervals (default: until interrupted)");

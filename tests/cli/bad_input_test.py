@@ -103,7 +103,8 @@ class BadInput(unittest.TestCase):
         self.make_pool()
         self.fill()
         before = digest(self.pool)
-        self.assertIn("records", self.ok("pool", "check", self.pool))
+        said = self.ok("pool", "check", self.pool).splitlines()
+        self.assertEqual(said[-1], "sound: 200 records in 2 tables, 2 entries in 1 log")
         self.assertTrue(json.loads(self.ok("pool", "check", self.pool, "--json"))["sound"])
         self.assertEqual(digest(self.pool), before)
 
@@ -197,7 +198,7 @@ class BadInput(unittest.TestCase):
         self.ok("kv", "scan", *self.local, "--table", "t", "--assume-domain", "adr")
         for wrong in ("-1", "99999999999999999999", "some"):
             self.assert_fails(run("kv", "scan", *self.local, "--limit", wrong), 2,
-                              f"--limit: '{wrong}' is not a whole number from 0 to ")
+                              f"--limit: '{wrong}' is not a whole number from 1 to ")
         self.ok("kv", "scan", *self.local, "--table", "t", "--limit", "1")
         done = run("--pool", self.pool, "--listen", "local:name", program="pmstored")
         self.assert_fails(done, 2, "--listen: 'local:name' could be reached from inside")
@@ -231,6 +232,9 @@ class BadInput(unittest.TestCase):
                        threads)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertRegex(done.stderr.decode(), f"^{warning}$")
+        done = run("pool", "check", self.pool)
+        self.assert_fails(done, 1, f"^pmstore: pool '{self.pool}' is damaged: 1 problem, the first")
+        self.assertEqual(done.stdout.decode().splitlines()[-1], "damaged: 1 problem")
 
     def test_a_file_that_is_there_is_not_made_a_journal(self):
         self.make_pool("32M")

@@ -151,8 +151,9 @@ class Programs(unittest.TestCase):
         self.assertEqual(moved.returncode, 0, moved.stderr)
         self.assertRegex(moved.stdout.decode(), r"^alice\t90\ncommitted [0-9a-f]{16}-\d+\n$")
         self.assert_fails(self.kv("txn", "-e", "put alice 0\ncheck bob 11"), 1,
-                          "line 2: 'bob' is '10', not '11'; nothing was changed")
-        self.assert_fails(self.kv("txn", "-e", "put alice 0\ninsert bob 1"), 1, "exists already")
+                          "line 2: check 'bob': it is '10', not '11'; nothing was changed")
+        self.assert_fails(self.kv("txn", "-e", "put alice 0\ninsert bob 1"), 1,
+                          "line 2: insert 'bob': the key is there already")
         self.assert_fails(self.kv("txn", "-e", "put alice 0\ndel carol"), 1, "not there|not found")
         self.assertEqual(self.kv("get", "alice").stdout, b"90\n")
         self.assert_fails(self.kv("txn", "-e", "frob alice"), 1, "line 1: 'frob' is no operation")
@@ -210,7 +211,7 @@ class Programs(unittest.TestCase):
         self.assertIsNone(json.loads(run("pool", "check", self.pool, "--json").stdout)["logs"])
         os.unlink(self.pool)
         self.assert_fails(run("pool", "create", self.pool, "--size", "32M", "--log-bytes", "64M"),
-                          1, "no room for an extent of 67108864 bytes")
+                          1, r"no room for a log area of 64 MiB \(67108864 bytes\): at most")
         self.assertFalse(os.path.exists(self.pool))
 
     def test_a_pool_that_is_too_small_leaves_no_file(self):

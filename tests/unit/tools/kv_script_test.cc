@@ -38,8 +38,8 @@ TEST(KvScript, AnEmptyQuotedWordIsAWord) {
 TEST(KvScript, TheWrongLineIsNamed) {
   for (const auto& [script, why] : std::initializer_list<std::pair<const char*, const char*>>{
            {"get a\nfetch b", "line 2: 'fetch' is no operation"},
-           {"put a", "line 1: put takes a key and a value, got 1"},
-           {"get a b", "line 1: get takes a key, got 2"},
+           {"put a", "line 1: put 'a' takes a key and a value, got 1"},
+           {"get a b", "line 1: get 'a' takes a key, got 2"},
            {"\n\nget \"a", "line 3: a quote is not closed"},
            {"get \"\\q\"", "line 1: an unknown escape"},
            {"get \"\\x4\"", "line 1: \\x needs two hexadecimal digits"},
