@@ -233,7 +233,8 @@ class Logs(unittest.TestCase):
         self.assert_fails(self.log("create", "two words"), 1, "name")
         self.assert_fails(self.log("create", "small", "--bytes", "100"), 1,
                           "a log of 100 bytes is too small: use 16128 bytes to")
-        self.assert_fails(self.log("create", "huge", "--bytes", "1G"), 1, "a log of 1 GiB .* is too large|no room")
+        self.assert_fails(self.log("create", "huge", "--bytes", "1G"), 1,
+                          "a log of 1 GiB .* is too large|no room")
         self.assert_fails(self.log("append", "log", stdin=b"a\n\nb\n"), 1, "entry 2.*is empty")
         self.assert_fails(self.log("append", "log", "--framing", "length", stdin=b"\5\0\0\0abc"), 1,
                           "only 3 follow")
