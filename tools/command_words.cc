@@ -56,7 +56,10 @@ const CLI::App* command_named(const CLI::App& command, const std::string& name) 
 }
 
 bool takes_value(const CLI::Option& option) { return option.get_items_expected_max() > 0; }
-bool is_list(const CLI::Option& option) { return option.get_items_expected_max() > 1; }
+bool is_list(const CLI::Option& option) {
+  return option.get_items_expected_max() > 1 ||
+         option.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
+}
 
 bool looks_like_option(const std::string& word) {
   if (word.size() < 2 || word[0] != '-') return false;
