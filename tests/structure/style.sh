@@ -4,7 +4,7 @@ set -euo pipefail
 root=$1
 
 list() {
-  find "$root" \( -name build -o -name .git \) -prune -o -type f "$@" -print0
+  find "$root" -mindepth 1 \( -name build -o -name .git \) -prune -o -type f "$@" -print0
 }
 
 need() {  # PROGRAM
