@@ -152,6 +152,7 @@ class Consumer(unittest.TestCase):
         self.assertNotRegex(targets, r"pmstored|_test\b|link_base|sanitized_tests")
         self.assertFalse(os.path.exists(os.path.join(build, "bin")))
         commands = read(build, "compile_commands.json")
+        self.assertNotIn("-Werror", commands)
         outer = [line for line in commands.splitlines()
                  if '"command"' in line and "transfer.cc" in line]
         self.assertEqual(len(outer), 1)
