@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/check.h"
 #include "base/checksum.h"
 #include "base/random.h"
 #include "base/size_text.h"
@@ -17,23 +18,36 @@ namespace internal {
 
 namespace {
 
-template <typename T>
-uint32_t crc_after_first_fields(const T& value, size_t from, uint32_t seed) {
-  const auto bytes = std::as_bytes(std::span(&value, 1));
-  return base::crc32c(bytes.subspan(from), seed);
-}
+constexpr size_t kEntryWordBytes = sizeof(uint64_t);
+static_assert(offsetof(TableEntry, name) == kEntryWordBytes);
 
 uint32_t header_crc(const CatalogHeader& header) {
-  return crc_after_first_fields(header, offsetof(CatalogHeader, version), 0);
+  const auto bytes = std::as_bytes(std::span(&header, 1));
+  return base::crc32c(bytes.subspan(offsetof(CatalogHeader, version)), 0);
+}
+
+// Of some version, perhaps one that is still to come.
+bool is_catalog_header(const CatalogHeader& header) {
+  return header.magic == kCatalogMagic && header.crc == header_crc(header);
 }
 
 uint32_t entry_crc(const TableEntry& entry, uint64_t pool) {
-  return crc_after_first_fields(entry, offsetof(TableEntry, id), static_cast<uint32_t>(pool | 1));
+  const size_t end = entry.kind == EntryKind::kDroppedTable ? kEntryWordBytes : sizeof(entry);
+  const auto bytes = std::as_bytes(std::span(&entry, 1)).first(end);
+  return base::crc32c(bytes.subspan(offsetof(TableEntry, id)), static_cast<uint32_t>(pool | 1));
 }
 
-bool entry_valid(const TableEntry& entry, size_t index, uint64_t pool) {
-  return entry.id == index + 1 && entry.name_bytes > 0 && entry.name_bytes <= kMaxTableNameBytes &&
-         entry.crc == entry_crc(entry, pool);
+bool entry_valid(const TableEntry& entry, uint64_t pool) {
+  const bool named = entry.kind == EntryKind::kTable && entry.name_bytes > 0 &&
+                     entry.name_bytes <= kMaxTableNameBytes;
+  const bool dropped = entry.kind == EntryKind::kDroppedTable && entry.name_bytes == 0;
+  return entry.id != 0 && (named || dropped) && entry.crc == entry_crc(entry, pool);
+}
+
+uint64_t first_word(const TableEntry& entry) {
+  uint64_t word;
+  std::memcpy(&word, &entry, kEntryWordBytes);
+  return word;
 }
 
 bool entry_unused(const TableEntry& entry) {
@@ -42,21 +56,17 @@ bool entry_unused(const TableEntry& entry) {
 }
 
 bool header_valid(const CatalogHeader& header, const persist::Memory& memory) {
-  return header.magic == kCatalogMagic && header.crc == header_crc(header) &&
-         header.version == kCatalogVersion && header.ring_count > 0 &&
+  return is_catalog_header(header) && header.version >= kOldestCatalogVersion &&
+         header.version <= kCatalogVersion && header.ring_count > 0 &&
          memory.contains(header.rings_offset, header.ring_count * header.ring_bytes) &&
-         memory.contains(header.records_offset, header.records_bytes);
+         memory.contains(header.records_offset, header.records_bytes) &&
+         memory.contains(header.tables_offset, header.tables_bytes) &&
+         header.tables_bytes % kTableEntryBytes == 0 && header.tables_bytes <= kTableExtentBytes;
 }
 
 }  // namespace
 
 namespace {
-
-Status check_table_name(std::string_view name) {
-  if (!name.empty() && name.size() <= kMaxTableNameBytes) return {};
-  return make_error(ErrorCode::kInvalidArgument,
-                    "a table's name has 1 to " + std::to_string(kMaxTableNameBytes) + " bytes");
-}
 
 // What a new pool gives to logs.
 uint64_t log_area_bytes(const persist::Pool& pool, uint64_t wanted) {
@@ -100,7 +110,13 @@ Status Catalog::format(persist::Pool& pool, const FormatOptions& options) {
   if (log_bytes > 0) {
     PMSTORE_TRY_STATUS(log::LogStore::format(pool, log_bytes, options.identity));
   }
-  const uint64_t room = persist::round_down(pool.largest_free_extent(), kChunkBytes);
+  // The allocator of a pool file takes chunks of 256 KiB for an extent, less its own header.
+  constexpr uint64_t kTablesRoom = 256 << 10;
+  static_assert(kTableExtentBytes + 512 <= kTablesRoom);
+  const bool has_tables_extent = pool.info().bytes >= persist::kMinPoolBytes;
+  uint64_t room = pool.largest_free_extent();
+  if (has_tables_extent) room -= std::min(room, kTablesRoom);
+  room = persist::round_down(room, kChunkBytes);
   if (room < 4 * kChunkBytes) {
     return make_error(ErrorCode::kFull,
                       "the pool has no room for records beside " + std::to_string(options.rings) +
@@ -110,6 +126,12 @@ Status Catalog::format(persist::Pool& pool, const FormatOptions& options) {
   }
   PMSTORE_TRY(const auto records, pool.allocate_extent(persist::ExtentKind::kRecords, room));
   CatalogHeader& header = catalog.header_;
+  if (has_tables_extent) {
+    PMSTORE_TRY(const auto tables,
+                pool.allocate_extent(persist::ExtentKind::kTables, kTableExtentBytes));
+    header.tables_offset = tables.offset;
+    header.tables_bytes = kTableExtentBytes;
+  }
   header.magic = kCatalogMagic;
   header.version = kCatalogVersion;
   header.ring_count = options.rings;
@@ -140,6 +162,11 @@ Result<Catalog> Catalog::load(persist::Pool& pool) {
   for (uint64_t copy = 0; copy < 2; ++copy) {
     CatalogHeader header;
     std::memcpy(&header, root + copy * kCatalogCopyBytes, sizeof(header));
+    if (is_catalog_header(header) && header.version > kCatalogVersion) {
+      return make_error(
+          ErrorCode::kVersionMismatch,
+          pool.info().path + ": a later release of pmstore has opened this pool; use that one");
+    }
     if (!header_valid(header, pool.memory())) continue;
     if (!found || header.generation > catalog.header_.generation) catalog.header_ = header;
     catalog.both_copies_ = found;
@@ -155,19 +182,21 @@ Result<Catalog> Catalog::load(persist::Pool& pool) {
   return catalog;
 }
 
+std::byte* Catalog::entry_at(size_t place) const {
+  if (place < kRootTableEntries) {
+    return pool_->root().data() + kTableEntriesOffset + place * kTableEntryBytes;
+  }
+  return pool_->memory().at(header_.tables_offset + (place - kRootTableEntries) * kTableEntryBytes);
+}
+
 // A table is its id in the records: an id that was forgotten would give its records to the next
 // table.
 Status Catalog::load_tables() {
-  const std::byte* entries = pool_->root().data() + kTableEntriesOffset;
   bool ended = false;
-  for (size_t i = 0; i < kMaxTables; ++i) {
+  for (size_t i = 0; i < most_tables(); ++i) {
     TableEntry entry;
-    std::memcpy(&entry, entries + i * sizeof(entry), sizeof(entry));
-    if (!ended && entry_valid(entry, i, header_.pool)) {
-      tables_.push_back(
-          {static_cast<TableId>(entry.id), std::string(entry.name, entry.name_bytes)});
-      continue;
-    }
+    std::memcpy(&entry, entry_at(i), sizeof(entry));
+    if (!ended && entry_valid(entry, header_.pool) && load_table(entry, i)) continue;
     const bool half_made = !ended && i >= header_.table_count;
     ended = true;
     if (half_made || (entry_unused(entry) && i >= header_.table_count)) continue;
@@ -177,6 +206,28 @@ Status Catalog::load_tables() {
                           "backup, or create a new one");
   }
   return {};
+}
+
+bool Catalog::load_table(const TableEntry& entry, size_t place) {
+  const bool dropped = entry.kind == EntryKind::kDroppedTable;
+  if (header_.version == kOldestCatalogVersion && (dropped || entry.id != place + 1)) return false;
+  const auto id = static_cast<TableId>(entry.id);
+  const std::string name(entry.name, entry.name_bytes);
+  if (!dropped && (exists(id) || find(name))) return false;
+  header_.highest_table = std::max<uint32_t>(header_.highest_table, entry.id);
+  places_.push_back(dropped ? TableId{} : id);
+  if (!dropped) {
+    tables_.push_back({id, name});
+    exists_[entry.id] = true;
+  }
+  return true;
+}
+
+Error Catalog::unknown(TableId table) const {
+  return make_error(ErrorCode::kUnknownTable,
+                    was_dropped(table)
+                        ? "the table was dropped; open the one that is meant by its name"
+                        : "there is no table with this number; open it by its name");
 }
 
 Error table_is_lost(const std::string& path, uint16_t table) {
@@ -197,38 +248,106 @@ std::optional<TableId> Catalog::find(std::string_view name) const {
   return std::nullopt;
 }
 
+Status Catalog::store_first_word(size_t place, const TableEntry& entry) {
+  persist::Memory& memory = pool_->memory();
+  std::byte* const at = entry_at(place);
+  memory.store64(reinterpret_cast<uint64_t*>(at), first_word(entry));
+  memory.flush(at, kEntryWordBytes);
+  auto durable = memory.drain();
+  if (!durable) return durable.error();
+  return {};
+}
+
 Result<TableId> Catalog::create_table(std::string_view name) {
   PMSTORE_TRY_STATUS(check_table_name(name));
-  if (tables_.size() == kMaxTables) {
+  PMSTORE_CHECK(!find(name), "the caller has looked for it");
+  const auto unused = std::find(places_.begin(), places_.end(), TableId{});
+  const auto place = static_cast<size_t>(unused - places_.begin());
+  if (place == most_tables()) {
+    return make_error(ErrorCode::kFull, "this pool has room for " + std::to_string(most_tables()) +
+                                            " tables; drop one that is not needed any more");
+  }
+  if (header_.highest_table == kMaxTableIds) {
     return make_error(ErrorCode::kFull,
-                      "a pool has at most " + std::to_string(kMaxTables) + " tables");
+                      "this pool has had all the " + std::to_string(kMaxTableIds) +
+                          " tables that it can number; copy its records into a new pool");
   }
   TableEntry entry{};
-  entry.id = static_cast<uint16_t>(tables_.size() + 1);
-  entry.kind = 1;
+  entry.id = static_cast<uint16_t>(header_.highest_table + 1);
+  entry.kind = EntryKind::kTable;
   entry.name_bytes = static_cast<uint8_t>(name.size());
   std::memcpy(entry.name, name.data(), name.size());
   entry.crc = entry_crc(entry, header_.pool);
+  const auto id = static_cast<TableId>(entry.id);
+  ++header_.highest_table;
+  if (place < places_.size()) {
+    PMSTORE_TRY_STATUS(reuse_entry(place, entry));
+    places_[place] = id;
+  } else {
+    persist::Memory& memory = pool_->memory();
+    memory.write(entry_at(place), &entry, sizeof(entry));
+    auto durable = memory.drain();
+    if (!durable) return durable.error();
+    places_.push_back(id);
+    // Counted before anybody hears of it.
+    PMSTORE_TRY_STATUS(write_header());
+  }
+  tables_.push_back({id, std::string(name)});
+  exists_[raw(id)] = true;
+  return id;
+}
+
+// Nothing but the first word makes it the new table's, and only once the rest is durable, and the
+// header knows its id: the old id, which the word has until then, is forgotten with it.
+Status Catalog::reuse_entry(size_t place, const TableEntry& entry) {
+  PMSTORE_TRY_STATUS(write_header());
   persist::Memory& memory = pool_->memory();
-  memory.write(pool_->root().data() + kTableEntriesOffset + tables_.size() * sizeof(entry), &entry,
-               sizeof(entry));
+  memory.write(entry_at(place) + kEntryWordBytes,
+               std::as_bytes(std::span(&entry, 1)).data() + kEntryWordBytes,
+               sizeof(entry) - kEntryWordBytes);
   auto durable = memory.drain();
   if (!durable) return durable.error();
-  tables_.push_back({static_cast<TableId>(entry.id), std::string(name)});
-  // Counted before anybody hears of it.
+  return store_first_word(place, entry);
+}
+
+Status Catalog::drop_table(TableId table) {
+  PMSTORE_CHECK(exists(table), "the caller has found it");
+  // From here on a record of a table that there is not is no damage.
+  ++header_.tables_dropped;
   PMSTORE_TRY_STATUS(write_header());
-  return tables_.back().id;
+  const auto place =
+      static_cast<size_t>(std::find(places_.begin(), places_.end(), table) - places_.begin());
+  PMSTORE_CHECK(place < places_.size(), "every table has an entry");
+  TableEntry entry{};
+  entry.id = raw(table);
+  entry.kind = EntryKind::kDroppedTable;
+  entry.crc = entry_crc(entry, header_.pool);
+  // Whether the word is durable or not: nobody may use the table from here on.
+  exists_[raw(table)] = false;
+  std::erase_if(tables_, [&](const TableInfo& info) { return info.id == table; });
+  PMSTORE_TRY_STATUS(store_first_word(place, entry));
+  places_[place] = TableId{};
+  return {};
 }
 
 Status Catalog::begin_epoch() {
   // What was found may be in the CPU's caches only; it must not go before its successor is there.
   persist::Memory& memory = pool_->memory();
-  memory.flush(pool_->root().data(), kTableEntriesOffset + kMaxTables * sizeof(TableEntry));
+  const size_t in_root = std::min<size_t>(places_.size() + 1, kRootTableEntries);
+  memory.flush(pool_->root().data(), kTableEntriesOffset + in_root * kTableEntryBytes);
+  if (places_.size() >= kRootTableEntries && header_.tables_bytes > 0) {
+    const size_t behind = std::min(places_.size() + 1, most_tables()) - kRootTableEntries;
+    memory.flush(entry_at(kRootTableEntries), behind * kTableEntryBytes);
+  }
   auto durable = memory.drain();
   if (!durable) return durable.error();
   ++header_.epoch;
   header_.clean = 0;
-  return write_header();
+  const bool upgrade = header_.version < kCatalogVersion;
+  header_.version = kCatalogVersion;
+  PMSTORE_TRY_STATUS(write_header());
+  // Both copies: an earlier release would take the other one, which it can read, for the catalog.
+  return upgrade ? write_header() : Status();
 }
 
 Status Catalog::mark_clean() {
@@ -238,7 +357,7 @@ Status Catalog::mark_clean() {
 
 Status Catalog::write_header() {
   ++header_.generation;
-  header_.table_count = static_cast<uint32_t>(tables_.size());
+  header_.table_count = static_cast<uint32_t>(places_.size());
   header_.crc = header_crc(header_);
   persist::Memory& memory = pool_->memory();
   memory.write(pool_->root().data() + header_.generation % 2 * kCatalogCopyBytes, &header_,
@@ -260,7 +379,7 @@ Status check_format(const FormatOptions& options) {
                           " is too small: use at least " + base::size_text(log::kMinRingBytes));
   }
   for (const std::string& name : options.tables) {
-    PMSTORE_TRY_STATUS(internal::check_table_name(name));
+    PMSTORE_TRY_STATUS(check_table_name(name));
   }
   return {};
 }

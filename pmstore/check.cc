@@ -68,6 +68,10 @@ class Checker {
     if (report_.problems.size() < kMaxProblems) report_.problems.push_back(std::move(what));
   }
 
+  bool of_dropped(const RecordView& record) const {
+    return catalog_.was_dropped(static_cast<TableId>(record.header->table));
+  }
+
   std::span<const std::byte> place(SlotOffset slot, uint8_t size_class) const {
     return {arena_.at(slot), kSlotBytes[size_class]};
   }
@@ -82,7 +86,7 @@ class Checker {
       if (present && present->version() >= write->record.version()) continue;
       Newer& newer = newer_[raw(write->slot)];
       if (newer.version < write->record.version()) {
-        newer = {write->record.version(), write->record.live()};
+        newer = {write->record.version(), write->record.live() && !of_dropped(write->record)};
       }
     }
     if (redo->malformed()) {
@@ -105,7 +109,7 @@ class Checker {
                       "repairs it",
                       arena_.offset() + raw(slot)));
     }
-    if (!record->live()) {
+    if (!record->live() || of_dropped(*record)) {
       ++report_.tombstones;
       return;
     }
@@ -150,8 +154,8 @@ Status check_record_tables(const Catalog& catalog, const SlabArena& arena,
       const std::span<const std::byte> place(arena.at(slot), kSlotBytes[slab.size_class]);
       const auto record = check_record(place, slot);
       if (!record || !record->live() || record->version() <= slab.base_version) continue;
-      const uint16_t table = record->header->table;
-      if (!catalog.exists(static_cast<TableId>(table))) lost_table = table;
+      const auto table = static_cast<TableId>(record->header->table);
+      if (!catalog.exists(table) && !catalog.was_dropped(table)) lost_table = raw(table);
     }
   });
   return lost_table == 0 ? Status() : internal::table_is_lost(path, lost_table);

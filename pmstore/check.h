@@ -19,7 +19,7 @@ struct CheckReport {
   uint64_t slabs = 0;
   uint64_t free_chunks = 0;
   uint64_t live_records = 0;
-  uint64_t tombstones = 0;
+  uint64_t tombstones = 0;    // and records of dropped tables: their slots are free
   uint64_t rings_in_use = 0;  // owned by a client, or with entries
   uint64_t log_entries = 0;
   uint64_t to_replay =

@@ -108,48 +108,6 @@ MessageWriter& build(MessageWriter& request, const internal::ClientSession& sess
 
 }  // namespace
 
-Task<Result<TableId>> Client::open_table(std::string_view name, bool create) {
-  if (name.empty() || name.size() > kMaxTableNameBytes) {
-    co_return make_error(
-        ErrorCode::kInvalidArgument,
-        "a table's name has 1 to " + std::to_string(kMaxTableNameBytes) + " bytes");
-  }
-  PMSTORE_CO_TRY(const internal::SessionRef session, co_await state_->connected());
-  std::array<std::byte, kSmallRequest> room;
-  MessageWriter request(room);
-  build(request, *session,
-        OpenTableRequest{static_cast<uint8_t>(create), static_cast<uint8_t>(name.size())}, name);
-  auto answer = co_await session->rpc().call(static_cast<uint16_t>(Method::kOpenTable),
-                                             request.message(), sizeof(OpenTableReply));
-  if (!answer) co_return std::move(answer.error());
-  MessageReader reader(answer->bytes());
-  const auto reply = reader.get<OpenTableReply>();
-  if (!reader.complete()) co_return session->malformed_reply("an open of a table");
-  co_return TableId{reply.table};
-}
-
-Task<Result<std::vector<TableInfo>>> Client::list_tables() {
-  PMSTORE_CO_TRY(const internal::SessionRef session, co_await state_->connected());
-  std::array<std::byte, kSmallRequest> room;
-  MessageWriter request(room);
-  request.put(session->prefix());
-  constexpr uint32_t kCapacity =
-      sizeof(uint32_t) + kMaxTables * (sizeof(uint16_t) + sizeof(uint8_t) + kMaxTableNameBytes);
-  auto answer = co_await session->rpc().call(static_cast<uint16_t>(Method::kListTables),
-                                             request.message(), kCapacity);
-  if (!answer) co_return std::move(answer.error());
-  MessageReader reader(answer->bytes());
-  const auto count = reader.get<uint32_t>();
-  std::vector<TableInfo> tables;
-  for (uint32_t i = 0; i < count && !reader.failed(); ++i) {
-    const auto id = reader.get<uint16_t>();
-    const auto name_bytes = reader.get<uint8_t>();
-    tables.push_back({TableId{id}, std::string(reader.get_bytes(name_bytes))});
-  }
-  if (!reader.complete()) co_return session->malformed_reply("a list of tables");
-  co_return std::move(tables);
-}
-
 Task<Result<ScanPage>> Client::scan(TableId table, uint64_t cursor, uint32_t max_bytes,
                                     DamagedRecords damaged) {
   PMSTORE_CO_TRY(const internal::SessionRef session, co_await state_->connected());

@@ -127,6 +127,14 @@ struct TableInfo {
   std::string name;
 };
 
+// What a table holds. Counted a part at a time: what others change meanwhile may be counted or not.
+struct TableUsage {
+  uint64_t records = 0;
+  uint64_t key_bytes = 0;
+  uint64_t value_bytes = 0;
+  uint64_t slot_bytes = 0;  // of the pool's memory, with headers and padding
+};
+
 struct WriteSize {
   size_t key_bytes = 0;
   size_t value_bytes = 0;
@@ -154,6 +162,10 @@ struct PoolProbe {
 
 class Client {
  public:
+  // A table that the server has named within this time is not asked for again when a key is not
+  // found.
+  static constexpr uint64_t kTableSeenNs = 1'000'000'000;
+
   // Connects; for local:PATH opens the pool and serves it on this executor. Errors of
   // Device::connect, of Pool::open, and Unsupported when options ask for more than the server has.
   static base::Task<Result<std::unique_ptr<Client>>> connect(Executor& executor, fabric::Uri uri,
@@ -163,9 +175,22 @@ class Client {
   base::Task<void> close();
   ~Client();
 
-  // UnknownTable when it is not there and `create` is false; Full when there are kMaxTables.
+  // UnknownTable when it is not there and `create` is false; errors of create_table().
   base::Task<Result<TableId>> open_table(std::string_view name, bool create = false);
+  // AlreadyExists when it is there; InvalidArgument for a name that check_table_name() refuses;
+  // Full when the pool has no room for another table. Durable on success.
+  base::Task<Result<TableId>> create_table(std::string_view name);
+  // In no particular order.
   base::Task<Result<std::vector<TableInfo>>> list_tables();
+  // Deletes the table with all its records, durably. The name is free for a new table at once; the
+  // id is never used again. Whoever still has it gets UnknownTable from every write and read that
+  // begins after the drop (a read that finds no key: NotFound, for at most kTableSeenNs).
+  // UnknownTable when there is no such table; Timeout when it is dropped, but clients that are
+  // stuck keep records of it locked. After another error, or when the task is destroyed, the table
+  // is dropped as a whole or not at all.
+  base::Task<Status> drop_table(std::string_view name);
+  // UnknownTable. Reads the header of every slot at the server, a part at a time.
+  base::Task<Result<TableUsage>> table_usage(TableId table);
 
   // TooLarge when one transaction that makes these records would be too much for the redo ring at
   // the server, so that commit() would refuse it. Asks the handshake, not the server.

@@ -23,7 +23,7 @@
 namespace pmstore {
 
 inline constexpr uint32_t kProtocolMagic = 0x504d5332;  // "PMS2"
-inline constexpr uint32_t kProtocolVersion = 2;
+inline constexpr uint32_t kProtocolVersion = 3;
 
 using fabric::MessageReader;
 using fabric::MessageWriter;
@@ -80,19 +80,21 @@ static_assert(sizeof(ServerHello) == 216);
 // ---- RPC ----
 
 enum class Method : uint16_t {
-  kPing = 1,        // keeps the lease
-  kOpenTable = 2,   // OpenTableRequest, name -> OpenTableReply
-  kListTables = 3,  // -> uint32 count, then per table: uint16 id, uint8 name bytes, name
-  kGet = 4,         // GetRequest, key -> GetReply, value
-  kScan = 5,        // ScanRequest -> ScanReply, then per record: ScanItem, key, value
-  kCommit = 6,      // CommitRequest, reads, absences, writes -> CommitReply (discipline cpu)
-  kOutcome = 7,     // OutcomeRequest -> OutcomeReply
-  kReserve = 8,     // ReserveRequest, key -> ReserveReply (discipline rnic)
-  kRelease = 9,     // ReleaseRequest, uint64 slots... : undoes reservations (discipline rnic)
-  kApply = 10,      // ApplyRequest: apply the entry at an LSN of my ring, unlock (discipline rnic)
-  kTruncate = 11,   // TruncateRequest -> TruncateReply (discipline rnic)
-  kStat = 12,       // -> JSON text
-  kGoodbye = 13,    // orderly end: nothing of mine is in doubt
+  kPing = 1,         // keeps the lease
+  kOpenTable = 2,    // OpenTableRequest, name -> OpenTableReply
+  kListTables = 3,   // -> uint32 count, then per table: uint16 id, uint8 name bytes, name
+  kGet = 4,          // GetRequest, key -> GetReply, value
+  kScan = 5,         // ScanRequest -> ScanReply, then per record: ScanItem, key, value
+  kCommit = 6,       // CommitRequest, reads, absences, writes -> CommitReply (discipline cpu)
+  kOutcome = 7,      // OutcomeRequest -> OutcomeReply
+  kReserve = 8,      // ReserveRequest, key -> ReserveReply (discipline rnic)
+  kRelease = 9,      // ReleaseRequest, uint64 slots... : undoes reservations (discipline rnic)
+  kApply = 10,       // ApplyRequest: apply the entry at an LSN of my ring, unlock (discipline rnic)
+  kTruncate = 11,    // TruncateRequest -> TruncateReply (discipline rnic)
+  kStat = 12,        // -> JSON text
+  kGoodbye = 13,     // orderly end: nothing of mine is in doubt
+  kDropTable = 32,   // DropTableRequest, name -> DropTableReply
+  kTableUsage = 33,  // TableUsageRequest -> TableUsageReply
   kPersistWrite = 0x0100,
 };
 
@@ -101,12 +103,37 @@ struct RequestPrefix {
 };
 
 struct OpenTableRequest {
-  uint8_t create;  // 1: make it if it is not there
+  uint8_t create;  // 1: make it if it is not there; 2: AlreadyExists if it is there
   uint8_t name_bytes;
 };
 struct OpenTableReply {
   uint16_t table;
   uint8_t created;
+};
+
+struct DropTableRequest {
+  uint16_t table;  // 0: drop the one with the name that follows; else how far is the drop of this?
+  uint8_t name_bytes;
+  uint8_t padding;
+};
+struct DropTableReply {
+  uint16_t table;
+  uint8_t freed;  // 1: nobody can read or change its records any more; their room is free
+  uint8_t padding;
+};
+
+struct TableUsageRequest {
+  uint64_t cursor;  // 0 at first, then TableUsageReply::cursor
+  uint16_t table;
+  uint8_t padding[6];
+};
+// Of what was looked at since `cursor`: to be added up.
+struct TableUsageReply {
+  uint64_t cursor;  // 0: nothing more
+  uint64_t records;
+  uint64_t key_bytes;
+  uint64_t value_bytes;
+  uint64_t slot_bytes;
 };
 
 struct GetRequest {

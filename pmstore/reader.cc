@@ -161,7 +161,7 @@ Task<Result<Located>> Client::State::locate(internal::SessionRef at, TableId tab
       sure = seen == Seen::kAnother && same_bucket;
     }
     if (!sure || ask_the_server) continue;
-    if (seen_bucket.overflow) break;
+    if (seen_bucket.overflow || !knows_table(table)) break;
     Located absent;
     absent.bucket = bucket;
     absent.bucket_version = seen_bucket.version;
@@ -218,6 +218,7 @@ Task<Result<Located>> Client::State::locate_by_rpc(internal::SessionRef at, Tabl
   const auto reply = reader.get<GetReply>();
   const std::string_view bytes = reader.get_bytes(reply.value_bytes);
   if (!reader.complete() || !sane(reply, *at)) co_return at->malformed_reply("a get");
+  saw_table(table);
   Located located;
   located.found = reply.found != 0;
   if (!located.found) {

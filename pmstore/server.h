@@ -76,7 +76,7 @@ struct RecoveryReport {
   uint64_t transactions_replayed = 0;  // entries of which something was not in place
   uint64_t records_applied = 0;        // were newer than what was in place
   uint64_t live_records = 0;
-  uint64_t tombstones = 0;
+  uint64_t tombstones = 0;       // and records of dropped tables
   uint64_t foreign_entries = 0;  // in a ring with a right checksum, but not redo records; skipped
   uint64_t damaged_records = 0;  // checksum wrong and no log entry to repair it
   uint64_t duration_us = 0;

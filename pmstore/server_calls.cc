@@ -90,6 +90,8 @@ void ServerCore::serve(Session& session, fabric::RpcCall& call, std::span<const 
     case Method::kListTables:
       if (!reader.complete()) return drop_malformed(session, call);
       return list_tables(call);
+    case Method::kDropTable: return serve_drop_table(session, call, body);
+    case Method::kTableUsage: return serve_table_usage(session, call, body);
     case Method::kOutcome: {
       const auto request = reader.get<OutcomeRequest>();
       if (!reader.complete()) return drop_malformed(session, call);
@@ -172,6 +174,10 @@ Status ServerCore::open_table(fabric::RpcCall& call, std::span<const std::byte> 
   if (!reader.complete()) return make_error(ErrorCode::kProtocol);
   OpenTableReply reply{};
   auto table = store->catalog().find(name);
+  if (table && request.create == 2) {
+    return make_error(ErrorCode::kAlreadyExists,
+                      "there is a table '" + std::string(name) + "' in this pool");
+  }
   if (!table) {
     if (request.create == 0) {
       return make_error(ErrorCode::kUnknownTable, "no table '" + std::string(name) +

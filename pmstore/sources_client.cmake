@@ -3,6 +3,7 @@ set(PMSTORE_CLIENT_SOURCES
   buffer_pool.cc
   client.cc
   client_session.cc
+  client_tables.cc
   commit_cpu.cc
   commit_rnic.cc
   embedded.cc

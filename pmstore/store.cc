@@ -135,7 +135,7 @@ std::optional<Found> Store::find(TableId table, std::string_view key, KeyHash ha
 }
 
 Result<size_t> Store::get(TableId table, std::string_view key, std::span<std::byte> room) const {
-  if (!catalog_.exists(table)) return make_error(ErrorCode::kUnknownTable);
+  if (!catalog_.exists(table)) return catalog_.unknown(table);
   const KeyHash hash = hash_key(table, key);
   GetReply reply{};
   reply.bucket = index_.bucket_of(hash);
@@ -200,7 +200,7 @@ Store::Seen Store::look_at(const SlabArena::Slab& slab, SlotOffset slot, TableId
 Result<size_t> Store::scan(const ScanRequest& request, std::span<std::byte> room) const {
   constexpr uint32_t kSlotsPerCall = 1 << 16;  // bounds the time of one call
   const auto table = static_cast<TableId>(request.table);
-  if (!catalog_.exists(table)) return make_error(ErrorCode::kUnknownTable);
+  if (!catalog_.exists(table)) return catalog_.unknown(table);
   if (room.size() < sizeof(ScanReply))
     return make_error(ErrorCode::kTooLarge, "no room for the reply");
   // A page ends at max_bytes, but its first record may take the whole room: or a large one could

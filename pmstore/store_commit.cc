@@ -81,7 +81,7 @@ Status Store::check_reads(const CommitView& request) const {
 
 // Decides where one write goes and locks what it changes.
 Status Store::plan_write(Planned& write, uint64_t expected_slot, uint64_t expected_version) {
-  if (!catalog_.exists(write.table)) return make_error(ErrorCode::kUnknownTable);
+  if (!catalog_.exists(write.table)) return catalog_.unknown(write.table);
   if (write.key.empty()) {
     return make_error(ErrorCode::kInvalidArgument, "a key has 1 to 255 bytes");
   }

@@ -100,17 +100,22 @@ Status Store::rebuild_index() {
       }
       highest = std::max(highest, record->version());
       words_.store(slot, LockWord::unlocked(record->version()));
-      if (!record->live()) {
+      const auto table = static_cast<TableId>(record->header->table);
+      if (record->live() && catalog_.was_dropped(table)) {
+        // A client that has seen it may still know where: it must not find it there.
+        words_.store(slot, LockWord::unlocked(record->version() + 1));
+      }
+      if (!record->live() || catalog_.was_dropped(table)) {
         ++recovery_.tombstones;
         arena_.free_slot(slot);
         continue;
       }
-      if (!catalog_.exists(static_cast<TableId>(record->header->table))) {
-        lost_table = record->header->table;
+      if (!catalog_.exists(table)) {
+        lost_table = raw(table);
         continue;
       }
       ++recovery_.live_records;
-      const KeyHash hash = hash_key(static_cast<TableId>(record->header->table), record->key);
+      const KeyHash hash = hash_key(table, record->key);
       const uint64_t bucket = index_.bucket_of(hash);
       index_.begin_change(bucket);
       index_.insert(hash, slab.size_class, slot);

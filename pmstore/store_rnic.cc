@@ -12,7 +12,7 @@ namespace pmstore::internal {
 base::Task<Result<ReserveReply>> Store::reserve(WordChanger& changer, uint16_t owner, TableId table,
                                                 std::string_view key, uint32_t value_bytes,
                                                 bool move) {
-  if (!catalog_.exists(table)) co_return make_error(ErrorCode::kUnknownTable);
+  if (!catalog_.exists(table)) co_return catalog_.unknown(table);
   if (key.empty()) co_return make_error(ErrorCode::kInvalidArgument, "a key has 1 to 255 bytes");
   if (value_bytes > kMaxValueBytes) {
     co_return make_error(ErrorCode::kTooLarge, "a value has at most 1 MiB");

@@ -33,6 +33,25 @@ Status check_sizes(std::string_view key, std::string_view value) {
   return check_key(key);
 }
 
+Status check_table_name(std::string_view name) {
+  if (name.empty() || name.size() > kMaxTableNameBytes) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "a table's name has 1 to " + std::to_string(kMaxTableNameBytes) + " bytes");
+  }
+  for (size_t i = 0; i < name.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(name[i]);
+    // U+0080 to U+009F in UTF-8.
+    const bool high =
+        byte == 0xc2 && i + 1 < name.size() && static_cast<unsigned char>(name[i + 1]) < 0xa0;
+    if (byte < 0x20 || byte == 0x7f || high) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "a table's name has no control characters, as byte " +
+                            std::to_string(i + 1) + " of this one is");
+    }
+  }
+  return {};
+}
+
 std::string TxId::to_string() const {
   char text[40];
   const int count =

@@ -13,12 +13,19 @@ namespace pmstore {
 
 inline constexpr size_t kMaxKeyBytes = 255;
 inline constexpr size_t kMaxValueBytes = 1u << 20;
-inline constexpr size_t kMaxTables = 128;
+// At the same time; a pool below 16 MiB, or of an earlier release, has room for 1,008.
+inline constexpr size_t kMaxTables = 4096;
+// In a pool's life: a table's id is never used again (pmstore/internal/catalog_layout.h).
+inline constexpr size_t kMaxTableIds = UINT16_MAX;
 inline constexpr size_t kMaxTableNameBytes = 47;
 
 // What no record can have: InvalidArgument (an empty key), TooLarge.
 Status check_key(std::string_view key);
 Status check_sizes(std::string_view key, std::string_view value);
+
+// InvalidArgument for a name that no new table can have: of no or too many bytes, or with control
+// characters.
+Status check_table_name(std::string_view name);
 
 // A table of one pool. Given by the pool's catalog, never reused.
 enum class TableId : uint16_t {};

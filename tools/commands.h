@@ -16,6 +16,7 @@ inline constexpr std::string_view kProgram = "pmstore";
 
 void add_pool_commands(CLI::App& app, Invocation& invocation);
 void add_kv_commands(CLI::App& app, Invocation& invocation);
+void add_table_commands(CLI::App& app, Invocation& invocation);
 void add_log_commands(CLI::App& app, Invocation& invocation);
 // Adds `kv txn` to `kv`.
 void add_kv_txn(CLI::App& kv, Invocation& invocation);

@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
   Invocation invocation;
   add_pool_commands(app, invocation);
   add_kv_commands(app, invocation);
+  add_table_commands(app, invocation);
   add_log_commands(app, invocation);
   CLI::App* const bench = app.add_subcommand("bench", "measure, and audit");
   bench->require_subcommand(1);

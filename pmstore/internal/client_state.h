@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <list>
 #include <memory>
 #include <string>
@@ -97,6 +98,16 @@ struct Client::State {
                          std::string_view value);
   Task<Status> write_one_rnic(WriteKind kind, TableId table, std::string_view key,
                               std::string_view value);
+  // The server has said that the table exists. One-sided reads do not notice when it is dropped:
+  // they find no key. So a client asks the server about a key that is not there when it has not
+  // heard of the table for kTableSeenNs.
+  void saw_table(TableId table) {
+    seen_tables[raw(table) % kSeenTables] = {table, executor.now_ns()};
+  }
+  bool knows_table(TableId table) const {
+    const SeenTable& seen = seen_tables[raw(table) % kSeenTables];
+    return seen.table == table && executor.now_ns() - seen.at_ns < kTableSeenNs;
+  }
   // A new or used one, empty.
   Transaction::Ref take_transaction();
 
@@ -122,6 +133,12 @@ struct Client::State {
   std::shared_ptr<internal::SessionBook> book = std::make_shared<internal::SessionBook>();
   internal::SessionRef session;
   internal::LocationCache cache;
+  struct SeenTable {
+    TableId table{};
+    uint64_t at_ns = 0;
+  };
+  static constexpr size_t kSeenTables = 64;
+  std::array<SeenTable, kSeenTables> seen_tables{};
   SessionInfo info;
   base::WaitList reconnected;
   bool reconnecting = false;

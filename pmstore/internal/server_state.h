@@ -160,6 +160,7 @@ class ServerCore final : public fabric::RpcHandler {
   std::vector<std::unique_ptr<Endpoint>> endpoints;
   std::map<std::pair<Endpoint*, uint64_t>, std::shared_ptr<Session>> handshakes;
   ServerTotals totals;
+  std::vector<TableId> freeing;  // dropped tables whose records are being freed
   bool stopped = false;
   std::list<base::Task<void>> tasks;
 
@@ -180,6 +181,11 @@ class ServerCore final : public fabric::RpcHandler {
   std::span<std::byte> request_copy(size_t bytes);
   Result<OutcomeReply> answer_outcome(Session& session, const OutcomeRequest& request);
   Status open_table(fabric::RpcCall& call, std::span<const std::byte> body);
+  // server_tables.cc
+  void serve_drop_table(Session& session, fabric::RpcCall& call, std::span<const std::byte> body);
+  void serve_table_usage(Session& session, fabric::RpcCall& call, std::span<const std::byte> body);
+  Result<TableId> drop_table(std::string_view name);
+  base::Task<void> free_dropped(TableId table);
   void list_tables(fabric::RpcCall& call);
   base::Task<void> serve_rnic(std::shared_ptr<Session> session, fabric::RpcCall call);
   base::Task<Status> serve_rnic_body(Session& session, fabric::RpcCall& call);

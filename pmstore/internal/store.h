@@ -100,6 +100,23 @@ class Store {
   // that no session has been given yet, and that may still commit.
   Result<Outcome> outcome(TxId id, bool own, uint64_t now_ns);
 
+  // ---- tables; any discipline (store_tables.cc) ----
+  // From `cursor` on; some slots a call. UnknownTable.
+  Result<TableUsageReply> table_usage(TableId table, uint64_t cursor) const;
+  // Durable on return: the table does not exist any more, and its records never come back. Their
+  // slots are still to be freed: see free_dropped(). Io, and the table is back after a crash or
+  // not, when that could not be made durable.
+  Status drop_table(TableId table);
+  // Frees slots of a dropped table, some a call, with the lock words changed by `changer`
+  // (nullptr: by this CPU). Nothing of it is durable, nor needs to be: a start does the same. After
+  // an error, the same call again.
+  struct FreeingCursor {
+    uint64_t position = 0;
+    bool met_lock = false;  // of a client, in this round
+    bool done = false;      // nobody can read or change a record of the table any more
+  };
+  base::Task<Status> free_dropped(WordChanger* changer, TableId table, FreeingCursor& cursor);
+
   // ---- whose ring it is ----
   // Ring `index` is `client`'s from here on (0: nobody's), in a new incarnation, whose transactions
   // are numbered from session_sequence() on; durable on return. What the client before has left in
@@ -207,6 +224,14 @@ class Store {
   base::Task<Status> release_all(WordChanger& changer, uint16_t owner);
   base::Task<Status> free_locks(WordChanger& changer, uint16_t owner,
                                 std::span<const SlotOffset> announced);
+  // store_tables.cc
+  bool is_reserved_in(TableId table) const;
+  template <typename Visit>
+  uint64_t visit_slots(uint64_t position, Visit visit) const;
+  std::optional<KeyHash> hash_of_indexed(SlotOffset slot, TableId table) const;
+  void unindex_freed(SlotOffset slot, KeyHash hash);
+  base::Task<Status> free_record(WordChanger& changer, SlotOffset slot, TableId table,
+                                 FreeingCursor& cursor);
   // store_rings.cc; the youngest session's.
   uint32_t last_incarnation() const;
 

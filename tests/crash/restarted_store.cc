@@ -105,10 +105,13 @@ Result<uint64_t> RestartedStore::recover() {
     return make_error(ErrorCode::kBadPool, "it was closed in order, and recovery had work to do");
   }
   if (store_->catalog().tables().empty()) return kNothing;
-  if (store_->catalog().find(kStoreTable) != history_.table) {
-    return make_error(ErrorCode::kBadPool, "a table that nobody has made");
-  }
-  PMSTORE_TRY(content_, read_store(*store_, history_.table, history_.keys));
+  const auto found = store_->catalog().find(kStoreTable);
+  const std::vector<TableId>& earlier = history_.earlier_tables;
+  const bool known = found && (*found == history_.table ||
+                               std::find(earlier.begin(), earlier.end(), *found) != earlier.end());
+  if (!known) return make_error(ErrorCode::kBadPool, "a table that nobody has made");
+  table_ = *found;
+  PMSTORE_TRY(content_, read_store(*store_, table_, history_.keys));
   if (store_->live_records() != content_.size()) {
     return make_error(ErrorCode::kBadPool, fmt::format("{} records of which nobody knows",
                                                        store_->live_records() - content_.size()));
@@ -163,23 +166,23 @@ Result<uint64_t> RestartedStore::work() {
   const std::string& new_key = history_.keys.back();
   const uint64_t sequence = store_->session_sequence(0);
   const Status inserted =
-      commit_writes(*store_, ring, history_.table, sequence, {{key, value}, {new_key, large}});
+      commit_writes(*store_, ring, table_, sequence, {{key, value}, {new_key, large}});
   if (!inserted && inserted.code() != ErrorCode::kFull) return inserted.error();
   Status written = inserted;
   if (!inserted) {
-    written = commit_writes(*store_, ring, history_.table, sequence + 1, {{key, value}});
+    written = commit_writes(*store_, ring, table_, sequence + 1, {{key, value}});
     // A pool may be too full for the key to get a record of another size.
     if (!written && written.code() != ErrorCode::kFull) return written.error();
   }
   if (written) content_[key] = value;
   if (inserted && !content_.contains(new_key)) {
-    PMSTORE_TRY(const internal::Got got, internal::get_from(*store_, history_.table, new_key));
+    PMSTORE_TRY(const internal::Got got, internal::get_from(*store_, table_, new_key));
     if (got.reply.version <= history_.version_at(got.reply.slot, last_)) {
       return make_error(ErrorCode::kBadPool, "a slot has a version that it had before");
     }
   }
   if (inserted) content_[new_key] = large;
-  PMSTORE_TRY(const StoreContent read, read_store(*store_, history_.table, history_.keys));
+  PMSTORE_TRY(const StoreContent read, read_store(*store_, table_, history_.keys));
   if (read != content_) return make_error(ErrorCode::kBadPool, "other records have changed");
   return content_digest(content_);
 }

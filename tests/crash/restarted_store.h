@@ -47,6 +47,7 @@ struct StoreHistory {
   // The highest version that a slot had up to transaction `last`.
   uint64_t version_at(uint64_t slot, size_t last) const;
   TableId table{};
+  std::vector<TableId> earlier_tables;    // of the same name, dropped
   std::vector<std::string> keys;          // all that there ever were
   std::vector<Transaction> transactions;  // the first is none: the empty store
 };
@@ -76,6 +77,7 @@ class RestartedStore final : public Restarted {
   const StoreHistory& history_;
   std::unique_ptr<persist::Pool> pool_;
   std::unique_ptr<internal::Store> store_;
+  TableId table_{};  // the one that is there now
   StoreContent content_;
   size_t last_ = 0;  // the transaction after which this is the content
 };

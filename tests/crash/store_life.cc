@@ -94,6 +94,8 @@ class StoreLife final : public Life {
   void restart_process();
   // The same, when the store was closed before.
   void close_and_restart();
+  // The table is dropped with its records, and another one gets its name.
+  void recreate_table();
   // Another client gets the ring of one that is gone.
   void change_client(uint32_t ring);
   // Where the keys of these writes are now, with their versions.
@@ -167,6 +169,27 @@ void StoreLife::change_client(uint32_t ring) {
   recorder_->mark();
 }
 
+void StoreLife::recreate_table() {
+  allow({content_digest(now_), 0});
+  const TableId dropped = history_.table;
+  PMSTORE_CHECK(store_->drop_table(dropped).has_value(), "memory can always be drained");
+  internal::Store::FreeingCursor cursor;
+  while (!cursor.done) {
+    auto freed = store_->free_dropped(nullptr, dropped, cursor);
+    freed.start();
+    PMSTORE_CHECK(freed.done() && freed.take().has_value(), "this CPU changes the words");
+  }
+  PMSTORE_CHECK(store_->live_records() == 0, "there was one table");
+  recorder_->mark();
+  allow({0, content_digest({})});
+  now_.clear();
+  history_.earlier_tables.push_back(dropped);
+  history_.table = store_->catalog().create_table(kStoreTable).value();
+  recorder_->mark();
+  history_.transactions.push_back(
+      {{}, false, content_digest({}), store_->catalog().header().epoch, {}});
+}
+
 std::vector<std::pair<uint64_t, uint64_t>> StoreLife::places_of(
     const std::vector<KeyWrite>& writes) const {
   std::vector<std::pair<uint64_t, uint64_t>> places;
@@ -236,6 +259,14 @@ void StoreLife::script() {
   commit({erase("a")});
   commit({write("g", 1900)});  // gives a slab back whose tombstone is still in a ring
   commit({write("a", 140)});
+  // Records of the dropped table are in the rings, and in slots that are used again.
+  recreate_table();
+  commit({write("b", 140)});
+  restart_process();
+  commit({write("a", 140), write("g", 900)});
+  recreate_table();
+  close_and_restart();
+  commit({write("c", 140)});
 }
 
 KeyWrite StoreLife::write_large(const char* key, uint32_t chunk) {
@@ -270,6 +301,7 @@ void StoreLife::draw() {
 void StoreLife::draw_one() {
   if (random_.below(15) == 0) return restart_process();
   if (random_.below(25) == 0) return close_and_restart();
+  if (random_.below(30) == 0) return recreate_table();
   if (random_.below(15) == 0) return change_client(static_cast<uint32_t>(random_.below(kRings)));
   std::vector<KeyWrite> writes;
   const size_t count = 1 + random_.below(3);

@@ -22,10 +22,10 @@ using Bytes = std::vector<std::byte>;
 
 constexpr uint64_t kHostile = 99;
 constexpr uint32_t kReplyRoom = 4096;
-constexpr Method kMethods[] = {Method::kPing,    Method::kOpenTable, Method::kListTables,
-                               Method::kGet,     Method::kScan,      Method::kCommit,
-                               Method::kOutcome, Method::kStat,      Method::kReserve,
-                               Method::kRelease, Method::kApply,     Method::kTruncate};
+constexpr Method kMethods[] = {
+    Method::kPing,   Method::kOpenTable, Method::kListTables, Method::kGet,       Method::kScan,
+    Method::kCommit, Method::kOutcome,   Method::kStat,       Method::kReserve,   Method::kRelease,
+    Method::kApply,  Method::kTruncate,  Method::kDropTable,  Method::kTableUsage};
 
 template <typename... Parts>
 Bytes message(const Parts&... parts) {
@@ -108,6 +108,9 @@ class StoreCalls : public testing::ServerFixture,
       case Method::kReserve: return with_text(message(ReserveRequest{10, raw(table_), 1, 0}), "r");
       case Method::kApply: return message(ApplyRequest{log_record(), 0});
       case Method::kTruncate: return message(TruncateRequest{0, 0});
+      // Of a table that it has not dropped: nothing is left to be freed.
+      case Method::kDropTable: return message(DropTableRequest{0x7000, 0, 0});
+      case Method::kTableUsage: return message(TableUsageRequest{0, raw(table_), {}});
       default: return {};
     }
   }
@@ -253,6 +256,8 @@ Bytes random_request(base::Random& random, Method method, const std::vector<uint
     case Method::kRelease: return random.below(2) == 0 ? message(any()) : message(any(), any());
     case Method::kApply: return message(ApplyRequest{any(), any()});
     case Method::kTruncate: return message(TruncateRequest{any(), any()});
+    case Method::kDropTable: return with_text(message(DropTableRequest{of, small, 0}), "uvw");
+    case Method::kTableUsage: return message(TableUsageRequest{any(), of, {}});
     default: return {};
   }
 }
@@ -282,8 +287,9 @@ TEST_P(StoreCalls, NonsenseHarmsNobody) {
     } else {
       body = random_request(random, method, slots, table_, next_sequence());
     }
-    // Of nonsense that commits, "kept" must not be part.
-    if (random.below(3) == 0 && method != Method::kCommit) mutate(random, body);
+    // Of nonsense that commits, "kept" must not be part, nor its table of what is dropped.
+    const bool harms = method == Method::kCommit || method == Method::kDropTable;
+    if (random.below(3) == 0 && !harms) mutate(random, body);
     const auto answer = call(method, body);
     answered += answer ? 1 : 0;
     if (answer && method == Method::kReserve && answer->size() == sizeof(ReserveReply)) {

@@ -20,6 +20,10 @@ void expect_ok(const Outcome& outcome) {
   EXPECT_TRUE(outcome) << outcome.error().to_string();
 }
 
+std::string unused_name(StoreWorld& world) {
+  return "new" + std::to_string(world.executor().now_ns());
+}
+
 const std::string kLarge(1000, 'n');
 const Records kTransactionEffect{
     {"update", "new"}, {"move", kLarge}, {"erase", ""}, {"insert", "new"}};
@@ -51,6 +55,28 @@ const Case kCases[] = {
     {"Client::open_table",
      [](StoreWorld& world) -> Task<void> {
        expect_ok(co_await world.client->open_table("another", true));
+     },
+     {}},
+    {"Client::create_table",
+     [](StoreWorld& world) -> Task<void> {
+       expect_ok(co_await world.client->create_table(unused_name(world)));
+     },
+     {}},
+    // The last one may have been dropped, or not.
+    {"Client::drop_table",
+     [](StoreWorld& world) -> Task<void> {
+       const auto table = co_await world.client->open_table("dropped", true);
+       expect_ok(table);
+       expect_ok(co_await world.client->drop_table("dropped"));
+       const auto gone = co_await world.client->put(*table, "key", "value");
+       EXPECT_EQ(gone.code(), ErrorCode::kUnknownTable);
+     },
+     {}},
+    {"Client::table_usage",
+     [](StoreWorld& world) -> Task<void> {
+       const auto usage = co_await world.client->table_usage(world.table);
+       expect_ok(usage);
+       EXPECT_GE(usage->records, records_before().size());
      },
      {}},
     {"Client::list_tables",
