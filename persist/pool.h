@@ -34,14 +34,7 @@ inline constexpr size_t kMaxExtents = 64;
 inline constexpr size_t kMinPoolBytes = 16u << 20;
 
 // What an extent is for; the numbers are persistent. 0 marks an unused entry.
-enum class ExtentKind : uint32_t {
-  kUnused = 0,
-  kRecords = 1,
-  kRings = 2,
-  kLog = 3,
-  kFileData = 4,
-  kTables = 5
-};
+enum class ExtentKind : uint32_t { kUnused = 0, kRecords = 1, kRings = 2, kLog = 3, kFileData = 4 };
 
 struct Extent {
   ExtentKind kind;

@@ -61,7 +61,7 @@ bool header_valid(const CatalogHeader& header, const persist::Memory& memory) {
          memory.contains(header.rings_offset, header.ring_count * header.ring_bytes) &&
          memory.contains(header.records_offset, header.records_bytes) &&
          memory.contains(header.tables_offset, header.tables_bytes) &&
-         header.tables_bytes % kTableEntryBytes == 0 && header.tables_bytes <= kTableExtentBytes;
+         header.tables_bytes % kTableEntryBytes == 0 && header.tables_bytes <= kMoreTablesBytes;
 }
 
 }  // namespace
@@ -110,13 +110,7 @@ Status Catalog::format(persist::Pool& pool, const FormatOptions& options) {
   if (log_bytes > 0) {
     PMSTORE_TRY_STATUS(log::LogStore::format(pool, log_bytes, options.identity));
   }
-  // The allocator of a pool file takes chunks of 256 KiB for an extent, less its own header.
-  constexpr uint64_t kTablesRoom = 256 << 10;
-  static_assert(kTableExtentBytes + 512 <= kTablesRoom);
-  const bool has_tables_extent = pool.info().bytes >= persist::kMinPoolBytes;
-  uint64_t room = pool.largest_free_extent();
-  if (has_tables_extent) room -= std::min(room, kTablesRoom);
-  room = persist::round_down(room, kChunkBytes);
+  const uint64_t room = persist::round_down(pool.largest_free_extent(), kChunkBytes);
   if (room < 4 * kChunkBytes) {
     return make_error(ErrorCode::kFull,
                       "the pool has no room for records beside " + std::to_string(options.rings) +
@@ -126,11 +120,10 @@ Status Catalog::format(persist::Pool& pool, const FormatOptions& options) {
   }
   PMSTORE_TRY(const auto records, pool.allocate_extent(persist::ExtentKind::kRecords, room));
   CatalogHeader& header = catalog.header_;
-  if (has_tables_extent) {
-    PMSTORE_TRY(const auto tables,
-                pool.allocate_extent(persist::ExtentKind::kTables, kTableExtentBytes));
-    header.tables_offset = tables.offset;
-    header.tables_bytes = kTableExtentBytes;
+  // An extent of their own would take 2.5 MiB of a pool file.
+  if (pool.info().bytes >= persist::kMinPoolBytes && room >= 8 * kChunkBytes) {
+    header.tables_offset = records.offset + records.bytes - kMoreTablesBytes;
+    header.tables_bytes = kMoreTablesBytes;
   }
   header.magic = kCatalogMagic;
   header.version = kCatalogVersion;
@@ -139,7 +132,7 @@ Status Catalog::format(persist::Pool& pool, const FormatOptions& options) {
   header.pool = options.identity != 0 ? options.identity : base::random_identity();
   header.rings_offset = rings.offset;
   header.records_offset = records.offset;
-  header.records_bytes = records.bytes;
+  header.records_bytes = records.bytes - header.tables_bytes;
   header.clean = 1;
   for (uint32_t i = 0; i < header.ring_count; ++i) {
     auto ring =

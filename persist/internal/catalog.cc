@@ -26,7 +26,7 @@ uint32_t entry_crc(size_t index, uint32_t kind, const ExtentEntry& entry) {
 
 bool known_kind(uint32_t kind) {
   return kind >= static_cast<uint32_t>(ExtentKind::kRecords) &&
-         kind <= static_cast<uint32_t>(ExtentKind::kTables);
+         kind <= static_cast<uint32_t>(ExtentKind::kFileData);
 }
 
 bool overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes) {

@@ -3,8 +3,8 @@
 //
 //   root = CatalogHeader copy A at 0, copy B at 256, table entries at 1024, 64 B each
 // The header is written to the copies in turn; the valid one with the higher generation counts.
-// The first kRootTableEntries table entries fill the root area; the others are in an extent of
-// their own, which small pools and pools of version 1 do not have.
+// The first kRootTableEntries table entries fill the root area; the others are behind the records,
+// in the same extent. Pools below 16 MiB and pools of version 1 do not have those.
 //
 // A new entry is written behind the others and counted in the header before the table is used: an
 // entry that is counted and does not check is damage. Behind the counted ones there may be one more
@@ -24,6 +24,7 @@
 #include <cstdint>
 
 #include "persist/pool.h"
+#include "pmstore/internal/slab_layout.h"
 #include "pmstore/types.h"
 
 namespace pmstore::internal {
@@ -37,8 +38,8 @@ inline constexpr uint64_t kTableEntryBytes = 64;
 inline constexpr uint64_t kRootTableEntries =
     (persist::kRootBytes - kTableEntriesOffset) / kTableEntryBytes;
 static_assert(kRootTableEntries == 1008);
-inline constexpr uint64_t kTableExtentBytes = (kMaxTables - kRootTableEntries) * kTableEntryBytes;
-static_assert(kTableExtentBytes % 256 == 0);
+inline constexpr uint64_t kMoreTablesBytes = (kMaxTables - kRootTableEntries) * kTableEntryBytes;
+static_assert(kMoreTablesBytes == 3 * kChunkBytes);
 
 struct CatalogHeader {
   uint32_t magic;
@@ -54,7 +55,7 @@ struct CatalogHeader {
   uint64_t records_bytes;
   uint32_t clean;        // 1: closed in order, nothing to replay
   uint32_t table_count;  // at least so many entries are valid; pools made before it was kept have 0
-  uint64_t tables_offset;   // of the extent with the entries behind those in the root
+  uint64_t tables_offset;   // of the entries behind those in the root
   uint64_t tables_bytes;    // 0: there is none
   uint32_t highest_table;   // no id above it was ever given to a table
   uint32_t tables_dropped;  // at most so many were; 0: a record of an unknown table is damage
