@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""usage: table_test.py BIN: pmstore table list | create | drop | stat, over local and tcp."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BIN = ""
+
+
+def run(*arguments, stdin=b""):
+    environment = {k: v for k, v in os.environ.items() if k != "PMSTORE_URI"}
+    return subprocess.run([os.path.join(BIN, "pmstore"), *arguments], input=stdin, timeout=300,
+                          capture_output=True, env=environment, check=False)
+
+
+class Table(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="pmstore-table.")
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.pool = os.path.join(self.folder, "pool")
+        self.ok("pool", "create", self.pool, "--size", "64M", "--table", "accounts")
+        self.uri = ["--uri", "local:" + self.pool]
+
+    def ok(self, *arguments, **options):
+        done = run(*arguments, **options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.decode()
+
+    def assert_fails(self, done, status, pattern):
+        self.assertEqual(done.returncode, status, done)
+        text = done.stderr.decode()
+        self.assertEqual(text.count("\n"), 1, text)
+        self.assertRegex(text, pattern)
+        self.assertEqual(done.stdout, b"")
+
+    def serve(self):
+        daemon = subprocess.Popen(
+            [os.path.join(BIN, "pmstored"), "--pool", self.pool, "--listen", "tcp://127.0.0.1:0"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(lambda: (daemon.kill(), daemon.communicate()))
+        first = daemon.stdout.readline().decode()
+        self.uri = ["--uri", re.search(r"tcp://[0-9.:]+", first)[0]]
+        return daemon
+
+    def walk_through(self):
+        def table(command, *arguments):
+            return ["table", command, *self.uri, *arguments]
+        self.assertEqual(self.ok(*table("create", "orders")), "")
+        self.assert_fails(run(*table("create", "orders")), 1,
+                          "^pmstore: table create 'orders': there is a table 'orders'")
+        self.ok("kv", "put", *self.uri, "--table", "orders", "key", "value")
+        self.ok("kv", "put", *self.uri, "--table", "accounts", "key", "kept")
+        lines = self.ok(*table("list")).splitlines()
+        self.assertEqual([line.split() for line in lines],
+                         [["table", "id"], ["accounts", "1"], ["orders", "2"]])
+        self.assertEqual(len({len(line) for line in lines}), 1, "aligned")
+        counted = json.loads(self.ok(*table("stat", "orders", "--json")))
+        self.assertEqual(counted, {"table": "orders", "id": 2, "records": 1, "key_bytes": 3,
+                                   "value_bytes": 5, "slot_bytes": 64})
+        self.assertEqual(self.ok(*table("stat", "orders")).splitlines()[1].split(),
+                         ["orders", "2", "1", "3", "5", "64"])
+        self.assertEqual(json.loads(self.ok(*table("drop", "orders", "--json"))),
+                         {"table": "orders", "dropped": True})
+        for command in ("drop", "stat"):
+            self.assert_fails(run(*table(command, "orders")), 1,
+                              f"^pmstore: table {command} 'orders': no table 'orders'")
+        self.assert_fails(run("kv", "get", *self.uri, "--table", "orders", "key"), 1, "no table")
+        made = json.loads(self.ok(*table("create", "orders", "--json")))
+        self.assertEqual(made, {"table": "orders", "id": 3})
+        self.assertEqual(self.ok("kv", "scan", *self.uri, "--table", "orders"), "")
+        self.assertEqual(self.ok("kv", "get", *self.uri, "--table", "accounts", "key"), "kept\n")
+        self.assertEqual(json.loads(self.ok(*table("list", "--json"))),
+                         {"tables": [{"table": "accounts", "id": 1}, {"table": "orders", "id": 3}]})
+
+    def expect_no_old_records(self):
+        self.assertEqual(self.ok("kv", "scan", "--uri", "local:" + self.pool, "--table", "orders"),
+                         "")
+        self.assertIn("live records", self.ok("pool", "check", self.pool))
+
+    def test_tables_of_a_pool_in_this_process(self):
+        self.walk_through()
+        self.expect_no_old_records()
+
+    def test_tables_of_a_server_that_is_killed(self):
+        daemon = self.serve()
+        self.walk_through()
+        daemon.kill()
+        daemon.wait()
+        self.expect_no_old_records()
+
+    def test_names_with_control_characters_are_refused_wherever_a_table_is_made(self):
+        why = "a table's name has no control characters"
+        for name in ("a\nb", "\x1b[2J", "tab\there"):
+            self.assert_fails(run("table", "create", *self.uri, name), 1, why)
+            self.assert_fails(run("kv", "put", *self.uri, "--table", name, "k", "v"), 1, why)
+            self.assert_fails(run("kv", "txn", *self.uri, "--table", name, stdin=b"put a 1\n"), 1,
+                              why)
+            other = os.path.join(self.folder, "other")
+            done = run("pool", "create", other, "--size", "64M", "--table", name)
+            self.assertIn(done.returncode, (1, 2))
+            self.assertIn(why, done.stderr.decode())
+            self.assertFalse(os.path.exists(other))
+        self.assertEqual(len(self.ok("table", "list", *self.uri).splitlines()), 2)
+
+    def test_wrong_usage(self):
+        for arguments in (["table"], ["table", "drop", *self.uri], ["table", "frob", *self.uri],
+                          ["table", "create", *self.uri, "a", "b"], ["table", "list"]):
+            self.assertEqual(run(*arguments).returncode, 2, arguments)
+        self.assert_fails(run("table", "create", *self.uri, "n" * 48), 1, "1 to 47 bytes")
+        self.assert_fails(run("table", "create", *self.uri, ""), 1, "1 to 47 bytes")
+
+
+if __name__ == "__main__":
+    BIN = sys.argv.pop(1)
+    unittest.main()
