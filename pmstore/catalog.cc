@@ -290,10 +290,9 @@ Result<TableId> Catalog::create_table(std::string_view name) {
   return id;
 }
 
-// Nothing but the first word makes it the new table's, and only once the rest is durable, and the
-// header knows its id: the old id, which the word has until then, is forgotten with it.
+// Nothing but the first word makes it the new table's, and only once the rest is durable. The old
+// id, which is forgotten with it, is not above the one that the header got at the drop.
 Status Catalog::reuse_entry(size_t place, const TableEntry& entry) {
-  PMSTORE_TRY_STATUS(write_header());
   persist::Memory& memory = pool_->memory();
   memory.write(entry_at(place) + kEntryWordBytes,
                std::as_bytes(std::span(&entry, 1)).data() + kEntryWordBytes,
@@ -305,7 +304,8 @@ Status Catalog::reuse_entry(size_t place, const TableEntry& entry) {
 
 Status Catalog::drop_table(TableId table) {
   PMSTORE_CHECK(exists(table), "the caller has found it");
-  // From here on a record of a table that there is not is no damage.
+  // From here on a record of a table that there is not is no damage, and this id, which only the
+  // entry may have had so far, is not above the highest one.
   ++header_.tables_dropped;
   PMSTORE_TRY_STATUS(write_header());
   const auto place =

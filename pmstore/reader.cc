@@ -161,7 +161,8 @@ Task<Result<Located>> Client::State::locate(internal::SessionRef at, TableId tab
       sure = seen == Seen::kAnother && same_bucket;
     }
     if (!sure || ask_the_server) continue;
-    if (seen_bucket.overflow || !knows_table(table)) break;
+    if (seen_bucket.overflow) break;
+    if (!knows_table(table)) break;
     Located absent;
     absent.bucket = bucket;
     absent.bucket_version = seen_bucket.version;
