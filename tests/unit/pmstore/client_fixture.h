@@ -24,6 +24,18 @@ class FakeServerFixture : public ::testing::Test {
     auto connected = try_connect();
     ASSERT_TRUE(connected) << connected.error().to_string();
     client_ = std::move(*connected);
+    if (opens_table_) open_table();
+  }
+  // For Client::kTableSeenNs a key that is not there is not asked about.
+  void open_table() {
+    const auto open = [](const FakeServer::Request&, fabric::RpcCall call) {
+      const OpenTableReply reply{raw(kTable), 0};
+      call.reply(std::as_bytes(std::span(&reply, 1)));
+    };
+    const auto answer = std::exchange(server_->answer, open);
+    ASSERT_TRUE(run(client_->open_table("t")));
+    server_->answer = answer;
+    server_->requests.pop_back();
   }
   template <typename T>
   T run(Task<T> task) {
@@ -59,6 +71,7 @@ class FakeServerFixture : public ::testing::Test {
   std::unique_ptr<FakeServer> server_ = std::make_unique<FakeServer>(executor_);
   ClientOptions options_;
   std::unique_ptr<Client> client_;
+  bool opens_table_ = true;  // false: connect() sends nothing behind the handshake
 };
 
 // A kCommit request as the server sees it.

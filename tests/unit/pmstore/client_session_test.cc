@@ -224,6 +224,7 @@ TEST_F(ClientSession, AServerThatIsStillResolvingIsAskedAgain) {
 }
 
 TEST_F(ClientSession, LeaseIsKeptWhileNothingIsSent) {
+  opens_table_ = false;
   server_->hello.lease_ms = 3000;
   connect();
   let_time_pass(10'500'000'000);
@@ -242,6 +243,7 @@ TEST_F(ClientSession, RequestsKeepTheLeaseThemselves) {
 }
 
 TEST_F(ClientSession, ClientGoesWhileItsPingIsUnanswered) {
+  opens_table_ = false;
   server_->hello.lease_ms = 3000;
   std::vector<fabric::RpcCall> kept;
   server_->answer = [&](const auto&, fabric::RpcCall call) { kept.push_back(std::move(call)); };
@@ -276,6 +278,7 @@ TEST_F(ClientSession, NoGoodbyeWhileSomethingIsInDoubt) {
 }
 
 TEST_F(ClientSession, CountersGoOnAfterAReconnect) {
+  opens_table_ = false;
   connect();
   ASSERT_TRUE(put("a", "1"));
   server_->break_connections();
