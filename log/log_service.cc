@@ -80,6 +80,10 @@ Result<size_t> LogService::add_endpoint(fabric::Device& device,
 
 void LogService::remove_last_endpoint() { state_->endpoints.pop_back(); }
 
+void LogService::name_endpoint(size_t endpoint, std::string uri) {
+  state_->endpoints.at(endpoint)->uri = std::move(uri);
+}
+
 const LogServiceCounters& LogService::counters() const { return state_->counters; }
 
 // ---- handshake ----
@@ -113,6 +117,8 @@ Result<std::vector<std::byte>> LogService::State::greet(size_t endpoint, const L
   made->kind = hello.kind;
   made->client = hello.client;
   made->number = ++hellos;
+  made->endpoint = endpoint;
+  made->work.begin(executor.now_ns());
   PMSTORE_TRY(made->rpc,
               fabric::RpcPeer::create(*at.device, options.rpc, hello.reply_region, *this));
   made->rpc->owner = made.get();
@@ -168,6 +174,7 @@ Result<std::vector<std::byte>> LogService::State::greet_producer(internal::LogEn
     }
     // From here on nothing of the old one can land.
     if (!itself) ++counters.fenced;
+    tell_end(*old, SessionEnd::kReplaced);
     cut(old);
   }
   peer->log = hello.log;
@@ -220,7 +227,12 @@ void LogService::on_connected(size_t endpoint, uint64_t token,
   if (found == state_->handshakes.end()) return;  // fenced meanwhile: the connection goes
   const State::Peer peer = found->second;
   state_->handshakes.erase(found);
-  if (peer->rpc) peer->rpc->attach(std::move(connection));
+  if (!peer->rpc) return;
+  peer->connected = true;
+  if (state_->options.observer != nullptr) {
+    state_->options.observer->on_session(state_->name_of(*peer));
+  }
+  peer->rpc->attach(std::move(connection));
 }
 
 void LogService::on_abandoned(size_t endpoint, uint64_t token) {
@@ -250,6 +262,46 @@ void LogService::State::end(const Peer& keep) {
   (void)store.release(peer->log);
 }
 
+SessionName LogService::State::name_of(const internal::LogPeer& peer) const {
+  const bool producer = peer.kind == LogConnectionKind::kProducer;
+  return {producer ? "producer" : "log", peer.client, endpoints.at(peer.endpoint)->uri};
+}
+
+void LogService::State::tell_end(const internal::LogPeer& peer, SessionEnd why) {
+  if (options.observer == nullptr || !peer.connected) return;
+  options.observer->on_ended(name_of(peer), why);
+}
+
+std::vector<SessionReport> LogService::sessions() const {
+  std::vector<SessionReport> found;
+  for (const State::Peer& peer : state_->peers) {
+    if (!peer->connected) continue;
+    const SessionName name = state_->name_of(*peer);
+    SessionReport& report = found.emplace_back();
+    report.kind = name.kind;
+    report.client = peer->client;
+    report.via = name.via;
+    report.begun_ns = peer->work.begun_ns;
+    report.worked_ns = peer->work.worked_ns;
+    report.calls = peer->calls;
+    report.log = peer->log;
+  }
+  return found;
+}
+
+size_t LogService::kick(uint64_t client) {
+  size_t kicked = 0;
+  const std::set<State::Peer> all = state_->peers;
+  for (const State::Peer& peer : all) {
+    if (peer->client != client || !peer->connected) continue;
+    if (peer->kind == LogConnectionKind::kProducer) ++state_->counters.fenced;
+    state_->tell_end(*peer, SessionEnd::kKicked);
+    state_->end(peer);
+    ++kicked;
+  }
+  return kicked;
+}
+
 void LogService::State::end_all() {
   stopped = true;
   committing = {};
@@ -276,7 +328,10 @@ void LogService::State::on_peer_gone(fabric::RpcPeer& rpc, const Error& why) {
   auto* const gone = static_cast<internal::LogPeer*>(rpc.owner);
   const auto found = std::find_if(peers.begin(), peers.end(),
                                   [&](const Peer& peer) { return peer.get() == gone; });
-  if (found != peers.end()) end(Peer(*found));
+  if (found == peers.end()) return;
+  const bool malformed = why.code == ErrorCode::kProtocol;
+  tell_end(**found, malformed ? SessionEnd::kMalformed : SessionEnd::kDisconnected);
+  end(Peer(*found));
 }
 
 base::Task<void> LogService::State::watch_leases() {
@@ -287,10 +342,12 @@ base::Task<void> LogService::State::watch_leases() {
     for (const Peer& peer : all) {
       if (!peer->rpc) continue;
       const bool heard = peer->calls != peer->calls_seen;
+      peer->work.look(peer->calls, executor.now_ns());
       peer->calls_seen = peer->calls;
       peer->silent_ticks = heard ? 0 : peer->silent_ticks + 1;
       if (peer->silent_ticks <= kLeaseTicks) continue;
       if (peer->kind == LogConnectionKind::kProducer) ++counters.fenced;
+      tell_end(*peer, SessionEnd::kSilent);
       end(peer);
     }
   }

@@ -17,6 +17,7 @@
 #include "fabric/device.h"
 #include "fabric/rpc.h"
 #include "log/log_store.h"
+#include "log/session_observer.h"
 #include "persist/strategy.h"
 
 namespace pmstore::log {
@@ -25,6 +26,7 @@ struct LogServiceOptions {
   uint32_t lease_ms = 5000;
   uint32_t max_sessions = 256;
   fabric::RpcOptions rpc;
+  SessionObserver* observer = nullptr;  // borrowed; told of what has connected and how it ended
 };
 
 struct LogServiceCounters {
@@ -49,6 +51,8 @@ class LogService {
   Result<size_t> add_endpoint(fabric::Device& device, const persist::PersistCapability& capability);
   // The one that was added last, when its device could not listen: before that device goes.
   void remove_last_endpoint();
+  // What sessions that come through it are said to have come through.
+  void name_endpoint(size_t endpoint, std::string uri);
 
   // Is this handshake the log service's?
   static bool is_log_hello(std::span<const std::byte> hello);
@@ -66,6 +70,10 @@ class LogService {
   // devices is used any more. The destructor does the same, but leaves the logs as they are.
   void stop();
   const LogServiceCounters& counters() const;
+  // Of sessions and producers whose connection stands.
+  std::vector<SessionReport> sessions() const;
+  // Ends all of that client in order, as stop() does; gives how many they were.
+  size_t kick(uint64_t client);
 
  private:
   struct State;

@@ -41,6 +41,7 @@ Status fill(fabric::RpcCall& call, const fabric::MessageWriter& writer) {
 void LogService::State::drop_malformed(const Peer& peer, fabric::RpcCall& call) {
   ++counters.malformed;
   call.reply_error(malformed());
+  tell_end(*peer, SessionEnd::kMalformed);
   end(peer);
 }
 
@@ -50,6 +51,7 @@ void LogService::State::on_call(fabric::RpcPeer& rpc, fabric::RpcCall call) {
   ++peer->calls;
   if (static_cast<LogMethod>(call.method()) == LogMethod::kPing) {
     if (!call.request().empty()) return drop_malformed(peer, call);
+    ++peer->work.pings;
     return call.reply({});
   }
   if (peer->kind == LogConnectionKind::kProducer) return serve_producer(peer, std::move(call));

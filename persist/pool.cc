@@ -131,6 +131,17 @@ bool is_device(const std::string& path) {
 
 }  // namespace
 
+std::string_view extent_name(ExtentKind kind) {
+  switch (kind) {
+    case ExtentKind::kRecords: return "records";
+    case ExtentKind::kRings: return "rings";
+    case ExtentKind::kLog: return "log";
+    case ExtentKind::kFileData: return "file data";
+    case ExtentKind::kUnused: break;
+  }
+  return "unknown";
+}
+
 Result<std::unique_ptr<Pool>> Pool::create(const std::string& path, uint64_t bytes,
                                            const PoolOpenOptions& options, bool force,
                                            const Fill& fill) {

@@ -19,6 +19,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -35,6 +36,8 @@ inline constexpr size_t kMinPoolBytes = 16u << 20;
 
 // What an extent is for; the numbers are persistent. 0 marks an unused entry.
 enum class ExtentKind : uint32_t { kUnused = 0, kRecords = 1, kRings = 2, kLog = 3, kFileData = 4 };
+
+std::string_view extent_name(ExtentKind kind);
 
 struct Extent {
   ExtentKind kind;

@@ -2,6 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
+#include <cstring>
+
+#include "log/log_protocol.h"
+#include "pmstore/admin_protocol.h"
 #include "pmstore/check.h"
 #include "pmstore/internal/server_state.h"
 
@@ -19,20 +24,25 @@ class EndpointAcceptor final : public fabric::Acceptor {
   EndpointAcceptor(ServerCore& core, Endpoint& endpoint) : core_(core), endpoint_(endpoint) {}
   Result<std::vector<std::byte>> on_hello(uint64_t token,
                                           std::span<const std::byte> hello) override {
-    if (!log::LogService::is_log_hello(hello)) return core_.on_hello(endpoint_, token, hello);
-    if (core_.stopped) return make_error(ErrorCode::kDisconnected, "the server is stopping");
-    if (!core_.log_service) return log::no_log_area();
-    return core_.log_service->on_hello(endpoint_.log_endpoint, token, hello);
+    auto answer = accept(token, hello);
+    if (!answer && core_.options.observer != nullptr) {
+      core_.options.observer->on_refused(name_of(hello), answer.error());
+    }
+    return answer;
   }
   void on_connected(uint64_t token, std::unique_ptr<fabric::Connection> connection) override {
-    if (is_logs(token)) {
+    if (core_.admin && core_.admin->has_handshake(endpoint_, token)) {
+      core_.admin->on_connected(endpoint_, token, std::move(connection));
+    } else if (is_logs(token)) {
       core_.log_service->on_connected(endpoint_.log_endpoint, token, std::move(connection));
     } else {
       core_.on_connected(endpoint_, token, std::move(connection));
     }
   }
   void on_abandoned(uint64_t token) override {
-    if (is_logs(token)) {
+    if (core_.admin && core_.admin->has_handshake(endpoint_, token)) {
+      core_.admin->on_abandoned(endpoint_, token);
+    } else if (is_logs(token)) {
       core_.log_service->on_abandoned(endpoint_.log_endpoint, token);
     } else {
       core_.on_abandoned(endpoint_, token);
@@ -40,6 +50,26 @@ class EndpointAcceptor final : public fabric::Acceptor {
   }
 
  private:
+  Result<std::vector<std::byte>> accept(uint64_t token, std::span<const std::byte> hello) {
+    if (core_.stopped) return make_error(ErrorCode::kDisconnected, "the server is stopping");
+    if (internal::is_admin_hello(hello)) return core_.admin->on_hello(endpoint_, token, hello);
+    if (!log::LogService::is_log_hello(hello)) return core_.on_hello(endpoint_, token, hello);
+    if (!core_.log_service) return log::no_log_area();
+    return core_.log_service->on_hello(endpoint_.log_endpoint, token, hello);
+  }
+  // All hellos begin with magic, version and client.
+  SessionName name_of(std::span<const std::byte> hello) const {
+    SessionName name{"store", 0, endpoint_.name};
+    if (internal::is_admin_hello(hello)) name.kind = "admin";
+    if (log::LogService::is_log_hello(hello)) name.kind = "log";
+    constexpr size_t kClientAt = offsetof(ClientHello, client);
+    static_assert(kClientAt == offsetof(log::LogHello, client));
+    static_assert(kClientAt == offsetof(AdminHello, client));
+    if (hello.size() >= kClientAt + sizeof name.client) {
+      std::memcpy(&name.client, hello.data() + kClientAt, sizeof name.client);
+    }
+    return name;
+  }
   bool is_logs(uint64_t token) const {
     return core_.log_service && core_.log_service->has_handshake(endpoint_.log_endpoint, token);
   }
@@ -151,6 +181,8 @@ base::Task<Result<fabric::Uri>> Server::listen(fabric::Uri uri) {
   }
   endpoint->listener = std::move(*listener);
   endpoint->uri = endpoint->listener->uri();
+  endpoint->name = endpoint->uri.to_string();
+  if (core.log_service) core.log_service->name_endpoint(endpoint->log_endpoint, endpoint->name);
   core.endpoints.push_back(std::move(endpoint));
   co_return core.endpoints.back()->uri;
 }
@@ -160,7 +192,7 @@ base::Task<Status> Server::stop() {
   core->stopped = true;
   for (auto& endpoint : core->endpoints) endpoint->listener.reset();
   for (auto& place : core->places) {
-    if (const auto session = place.session) core->fence(session);
+    if (const auto session = place.session) core->fence(session, std::nullopt);
   }
   if (core->log_service) core->log_service->stop();
   // Resolving is bounded by the RNIC's timeout; past it, the next start recovers.
@@ -208,49 +240,10 @@ std::vector<std::string> Server::damaged_logs() const {
 
 LockDiscipline Server::discipline() const { return state_->core->discipline; }
 
+void Server::set_outcome_retention_ms(uint32_t milliseconds) {
+  state_->core->options.outcome_retention_ms = milliseconds;
+}
+
 std::string Server::stat_json() const { return internal::server_stat_json(*state_->core); }
-
-namespace internal {
-
-namespace {
-
-// A member to go behind others, or nothing in a pool without a log area.
-std::string log_stat_json(const ServerCore& core) {
-  if (!core.log_service) return {};
-  const log::LogServiceCounters& counters = core.log_service->counters();
-  return fmt::format(
-      R"(, "logs": {{"logs": {}, "sessions_total": {}, "producers_total": {}, "fenced": {}, )"
-      R"("shared_appends": {}, "group_commits": {}, "malformed": {}}})",
-      core.logs->list().size(), counters.sessions, counters.producers, counters.fenced,
-      counters.shared_appends, counters.group_commits, counters.malformed);
-}
-
-}  // namespace
-
-std::string server_stat_json(const ServerCore& core) {
-  const Store& store = *core.store;
-  const persist::MemoryStats stats = core.pool.memory().stats();
-  size_t sessions = 0;
-  size_t resolving = 0;
-  for (const RingPlace& place : core.places) {
-    sessions += place.session ? 1 : 0;
-    resolving += place.resolving ? 1 : 0;
-  }
-  const std::string logs = log_stat_json(core);
-  return fmt::format(
-      R"({{"epoch": {}, "discipline": "{}", "domain": "{}", "sessions": {}, "resolving": {}, )"
-      R"("sessions_total": {}, "fenced": {}, "leases_expired": {}, "malformed": {}, "calls": {}, )"
-      R"("commits": {}, "conflicts": {}, "live_records": {}, "free_bytes": {}, )"
-      R"("records_bytes": {}, "index_overflow": {}, "flushed_lines": {}, "drains": {}, )"
-      R"("msyncs": {}, "failed": {}{}}})",
-      store.catalog().header().epoch, discipline_name(core.discipline),
-      persist::domain_name(core.pool.info().domain), sessions, resolving, core.totals.sessions,
-      core.totals.fenced, core.totals.leases_expired, core.totals.malformed, core.totals.calls,
-      core.totals.commits, core.totals.conflicts, store.live_records(),
-      store.arena().free_chunks() * kChunkBytes, store.arena().bytes(), store.index().overflowed(),
-      stats.flushed_lines, stats.drains, stats.msyncs, store.failed(), logs);
-}
-
-}  // namespace internal
 
 }  // namespace pmstore

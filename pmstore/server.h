@@ -18,6 +18,7 @@
 #include "fabric/device.h"
 #include "fabric/rpc.h"
 #include "fabric/uri.h"
+#include "log/session_observer.h"
 #include "persist/pool.h"
 #include "persist/strategy.h"
 #include "pmstore/types.h"
@@ -68,6 +69,7 @@ struct ServerOptions {
   // Where listen() gets its devices: a host of the modelled machine. nullptr: this machine.
   // Borrowed for the server's life.
   fabric::DeviceOpener* devices = nullptr;
+  SessionObserver* observer = nullptr;  // borrowed; told of sessions, for the log of a daemon
 };
 
 struct RecoveryReport {
@@ -103,6 +105,8 @@ class Server {
   std::string stat_json() const;
   // What the log service has found damaged, one line each; empty without a log area.
   std::vector<std::string> damaged_logs() const;
+  // From now on, also for clients that have vanished before.
+  void set_outcome_retention_ms(uint32_t milliseconds);
 
  private:
   struct State;

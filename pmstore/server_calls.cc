@@ -26,7 +26,9 @@ void ServerCore::drop_malformed(Session& session, fabric::RpcCall& call) {
   ++totals.malformed;
   call.reply_error(
       make_error(ErrorCode::kProtocol, "a malformed request; the connection is closed"));
-  if (auto whole = places[session.ring].session; whole.get() == &session) fence(whole);
+  if (auto whole = places[session.ring].session; whole.get() == &session) {
+    fence(whole, SessionEnd::kMalformed);
+  }
 }
 
 void ServerCore::on_call(fabric::RpcPeer& peer, fabric::RpcCall call) {
@@ -69,17 +71,20 @@ void ServerCore::serve(Session& session, fabric::RpcCall& call, std::span<const 
       const auto request = reader.get<GetRequest>();
       const auto key = reader.get_bytes(request.key_bytes);
       if (!reader.complete()) return drop_malformed(session, call);
+      ++totals.gets;
       auto got = store->get(static_cast<TableId>(request.table), key, call.reply_room());
       return got ? call.reply_filled(*got) : call.reply_error(got.error());
     }
     case Method::kScan: {
       const auto request = reader.get<ScanRequest>();
       if (!reader.complete()) return drop_malformed(session, call);
+      ++totals.scans;
       auto got = store->scan(request, call.reply_room());
       return got ? call.reply_filled(*got) : call.reply_error(got.error());
     }
     case Method::kPing:
       if (!reader.complete()) return drop_malformed(session, call);
+      ++session.work.pings;
       return call.reply({});
     case Method::kOpenTable: {
       auto opened = open_table(call, body);
@@ -139,6 +144,7 @@ void ServerCore::serve_commit(Session& session, fabric::RpcCall& call,
   const Status committed = store->commit(store->rings()[session.ring], *request);
   if (committed) {
     ++totals.commits;
+    ++session.commits;
     return call.reply(bytes_of(CommitReply{}));
   }
   if (committed.code() == ErrorCode::kConflict) ++totals.conflicts;
@@ -254,6 +260,8 @@ base::Task<Status> ServerCore::serve_rnic_body(Session& session, fabric::RpcCall
       const std::vector<std::byte> redo(entry.payload.begin(), entry.payload.end());
       const Status applied = co_await store->apply(*changer(), session.owner(), redo);
       if (!applied) co_return applied;
+      ++totals.applied;
+      ++session.commits;
       call.reply({});
       co_return Status{};
     }

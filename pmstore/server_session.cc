@@ -24,6 +24,7 @@ ServerCore::ServerCore(Executor& executor_in, persist::Pool& pool_in, ServerOpti
       persist_service(pool_in.memory()),
       places(store->rings().size()) {
   for (RingPlace& place : places) place.departed_ns = executor.now_ns();
+  admin = std::make_unique<AdminService>(*this);
 }
 
 ServerCore::~ServerCore() { shut_down(); }
@@ -34,6 +35,7 @@ Status ServerCore::start_logs() {
   log::LogServiceOptions log_options;
   log_options.lease_ms = options.lease_ms;
   log_options.rpc = options.rpc;
+  log_options.observer = options.observer;
   PMSTORE_TRY(log_service, log::LogService::start(executor, *logs, log_options));
   return {};
 }
@@ -42,6 +44,7 @@ void ServerCore::shut_down() {
   stopped = true;
   for (auto& endpoint : endpoints) endpoint->listener.reset();
   log_service.reset();
+  admin.reset();
   // Connections before the regions and devices that they use. A handler that is suspended may keep
   // its session; what holds on to the device goes here.
   handshakes.clear();
@@ -92,7 +95,7 @@ Result<uint32_t> ServerCore::choose_ring(uint64_t client) {
       if (places[i].session) {
         // The client has lost its old connection: nothing of it may land from here on.
         const auto old = places[i].session;
-        fence(old);
+        fence(old, SessionEnd::kReplaced);
       }
       if (places[i].resolving) {
         return make_error(ErrorCode::kBackPressure,
@@ -116,7 +119,7 @@ Result<uint32_t> ServerCore::choose_ring(uint64_t client) {
   if (greeted) {
     // A client that has only said hello keeps no other one out.
     const auto waiting = places[*greeted].session;
-    fence(waiting);
+    fence(waiting, SessionEnd::kReplaced);
     if (!places[*greeted].resolving) return *greeted;
   }
   return make_error(
@@ -238,6 +241,8 @@ void ServerCore::on_connected(Endpoint& endpoint, uint64_t token,
   if (!session->peer) return;
   ++totals.sessions;
   session->connected = true;
+  session->work.begin(executor.now_ns());
+  if (options.observer != nullptr) options.observer->on_session(name_of(*session));
   session->peer->attach(std::move(connection));
 }
 
@@ -246,7 +251,7 @@ void ServerCore::on_abandoned(Endpoint& endpoint, uint64_t token) {
   if (found == handshakes.end()) return;
   const auto session = found->second;
   handshakes.erase(found);
-  fence(session);
+  fence(session, SessionEnd::kDisconnected);
 }
 
 // ---- the end of a session ----
@@ -258,15 +263,25 @@ std::shared_ptr<Session> ServerCore::session_of(const fabric::RpcPeer& peer) con
 
 void ServerCore::on_peer_gone(fabric::RpcPeer& peer, const Error& why) {
   if (why.code == ErrorCode::kProtocol) ++totals.malformed;
-  if (auto session = session_of(peer)) fence(session);
+  const bool malformed = why.code == ErrorCode::kProtocol;
+  if (auto session = session_of(peer)) {
+    fence(session, malformed ? SessionEnd::kMalformed : SessionEnd::kDisconnected);
+  }
 }
 
-void ServerCore::fence(const std::shared_ptr<Session>& keep) {
+SessionName name_of(const Session& session) {
+  return {"store", session.client, session.endpoint->name};
+}
+
+void ServerCore::fence(const std::shared_ptr<Session>& keep, std::optional<SessionEnd> why) {
   const std::shared_ptr<Session> session = keep;  // `keep` may be the place that is cleared below
   if (places[session->ring].session != session) return;
   std::erase_if(handshakes, [&](const auto& entry) { return entry.second == session; });
   session->disconnect();
   if (!session->goodbye) ++totals.fenced;
+  if (options.observer != nullptr && session->connected && why) {
+    options.observer->on_ended(name_of(*session), session->goodbye ? SessionEnd::kGoodbye : *why);
+  }
   RingPlace& place = places[session->ring];
   if (discipline == LockDiscipline::kCpu) {
     // Every transaction was one uninterrupted call: nothing is locked, nothing is in doubt.
@@ -277,6 +292,40 @@ void ServerCore::fence(const std::shared_ptr<Session>& keep) {
   place.resolving = true;
   place.session.reset();
   run(resolve(session));
+}
+
+std::vector<SessionReport> ServerCore::sessions() const {
+  std::vector<SessionReport> found;
+  for (const RingPlace& place : places) {
+    if (!place.session || !place.session->connected) continue;
+    const Session& session = *place.session;
+    const log::RingPosition position = store->rings()[session.ring].position();
+    SessionReport& report = found.emplace_back();
+    report.kind = name_of(session).kind;
+    report.client = session.client;
+    report.via = session.endpoint->name;
+    report.begun_ns = session.work.begun_ns;
+    report.worked_ns = session.work.worked_ns;
+    report.calls = session.calls;
+    report.ring = session.ring;
+    report.ring_used_bytes = position.tail_lsn - position.start_lsn;
+    report.commits = session.commits;
+    report.locks = session.lock_lists ? session.lock_lists->slots().size() : 0;
+  }
+  if (!log_service) return found;
+  for (SessionReport& report : log_service->sessions()) found.push_back(std::move(report));
+  return found;
+}
+
+size_t ServerCore::kick(uint64_t client) {
+  size_t kicked = log_service ? log_service->kick(client) : 0;
+  for (const RingPlace& place : places) {
+    const auto session = place.session;
+    if (!session || !session->connected || session->client != client) continue;
+    fence(session, SessionEnd::kKicked);
+    ++kicked;
+  }
+  return kicked;
 }
 
 base::Task<void> ServerCore::resolve(std::shared_ptr<Session> session) {
@@ -308,10 +357,11 @@ base::Task<void> ServerCore::watch_leases(std::shared_ptr<ServerCore> self) {
       if (!session || !session->peer) continue;
       const bool heard = session->calls != session->calls_seen || session->active > 0;
       session->calls_seen = session->calls;
+      session->work.look(session->calls, executor.now_ns());
       session->silent_ticks = heard ? 0 : session->silent_ticks + 1;
       if (session->silent_ticks <= kLeaseTicks) continue;
       ++totals.leases_expired;
-      fence(session);
+      fence(session, SessionEnd::kSilent);
     }
   }
 }

@@ -1,5 +1,6 @@
 # What clients need, and what clients and servers share.
 set(PMSTORE_CLIENT_SOURCES
+  admin_client.cc
   buffer_pool.cc
   client.cc
   client_session.cc

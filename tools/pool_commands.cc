@@ -33,22 +33,11 @@ struct CreateOptions {
   bool json = false;
 };
 
-std::string_view extent_name(persist::ExtentKind kind) {
-  switch (kind) {
-    case persist::ExtentKind::kRecords: return "records";
-    case persist::ExtentKind::kRings: return "rings";
-    case persist::ExtentKind::kLog: return "log";
-    case persist::ExtentKind::kFileData: return "file data";
-    case persist::ExtentKind::kUnused: break;
-  }
-  return "unknown";
-}
-
 nlohmann::ordered_json info_json(const persist::PoolInfo& info) {
   nlohmann::ordered_json extents = nlohmann::ordered_json::array();
   for (const persist::Extent& extent : info.extents) {
     extents.push_back(
-        {{"kind", extent_name(extent.kind)}, {"offset", extent.offset}, {"bytes", extent.bytes}});
+        {{"kind", persist::extent_name(extent.kind)}, {"offset", extent.offset}, {"bytes", extent.bytes}});
   }
   return {{"path", json_bytes(info.path)},
           {"medium", info.medium},
@@ -71,7 +60,7 @@ void print_info(const persist::PoolInfo& info) {
       {"persistence domain",
        fmt::format("{} ({})", persist::domain_name(info.detected_domain), info.domain_source)});
   for (const persist::Extent& extent : info.extents) {
-    table.row({fmt::format("extent of {}", extent_name(extent.kind)),
+    table.row({fmt::format("extent of {}", persist::extent_name(extent.kind)),
                fmt::format("{} at {}", base::size_text(extent.bytes), extent.offset)});
   }
   print_text(table.text());

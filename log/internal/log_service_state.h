@@ -37,6 +37,9 @@ struct LogPeer : std::enable_shared_from_this<LogPeer> {
   uint64_t calls = 0;  // so far; the lease looks whether it grows
   uint64_t calls_seen = 0;
   unsigned silent_ticks = 0;
+  SessionWork work;
+  size_t endpoint = 0;
+  bool connected = false;  // the handshake is over
   std::unique_ptr<fabric::MemoryRegion> data;
   std::unique_ptr<fabric::MemoryRegion> tail;
   std::unique_ptr<fabric::RpcPeer> rpc;  // empty once it has ended
@@ -47,6 +50,7 @@ struct LogEndpoint {
   persist::PersistCapability capability;
   std::unique_ptr<fabric::MemoryRegion> area;
   std::unique_ptr<fabric::MemoryRegion> words;
+  std::string uri;
 };
 
 }  // namespace internal
@@ -69,6 +73,9 @@ struct LogService::State final : public fabric::RpcHandler {
   void cut(const Peer& peer);
   void end(const Peer& peer);
   void end_all();
+  SessionName name_of(const internal::LogPeer& peer) const;
+  // Before the peer is cut: tells the observer.
+  void tell_end(const internal::LogPeer& peer, SessionEnd why);
   base::Task<void> watch_leases();
   base::Task<void> commit_groups();
   void commit_group();

@@ -13,6 +13,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -22,7 +23,9 @@
 #include "fabric/rpc.h"
 #include "log/log_service.h"
 #include "log/log_store.h"
+#include "log/session_observer.h"
 #include "persist/remote_writer.h"
+#include "pmstore/internal/admin_service.h"
 #include "pmstore/internal/lock_lists.h"
 #include "pmstore/internal/rnic_words.h"
 #include "pmstore/internal/store.h"
@@ -67,6 +70,8 @@ struct Session {
   bool goodbye = false;
   bool connected = false;  // the handshake is over
   bool new_owner = false;  // the ring was another client's before
+  uint64_t commits = 0;    // those that the server has executed or applied
+  SessionWork work;
   ExecutedNumbers executed;
   Endpoint* endpoint = nullptr;
   // Discipline rnic only. The regions go when the session is fenced, the lists when it is resolved.
@@ -95,6 +100,7 @@ struct RingPlace {
 struct Endpoint {
   fabric::Scheme scheme;
   fabric::Uri uri;
+  std::string name;  // the URI as text, for sessions that came through it
   std::unique_ptr<fabric::Device> device;
   std::unique_ptr<fabric::MemoryRegion> records;
   std::unique_ptr<fabric::MemoryRegion> words;
@@ -115,6 +121,9 @@ struct ServerTotals {
   uint64_t calls = 0;
   uint64_t commits = 0;
   uint64_t conflicts = 0;
+  uint64_t gets = 0;   // by RPC; the server does not see one-sided reads
+  uint64_t scans = 0;  // pages
+  uint64_t applied = 0;  // redo records of clients, under lock discipline rnic
 };
 
 class ServerCore final : public fabric::RpcHandler {
@@ -136,7 +145,12 @@ class ServerCore final : public fabric::RpcHandler {
                     std::unique_ptr<fabric::Connection> connection);
   void on_abandoned(Endpoint& endpoint, uint64_t token);
   void on_peer_gone(fabric::RpcPeer& peer, const Error& why) override;
-  void fence(const std::shared_ptr<Session>& session);
+  // The reason is for the observer, who is told of sessions that have connected; nothing: the
+  // server ends them all.
+  void fence(const std::shared_ptr<Session>& session, std::optional<SessionEnd> why);
+  std::vector<SessionReport> sessions() const;
+  // Fences every session of that client, also those with the logs; gives how many they were.
+  size_t kick(uint64_t client);
   base::Task<void> watch_leases(std::shared_ptr<ServerCore> self);
   bool resolving_any() const;
   // Starts a coroutine of this server, which goes with it: nothing of it runs after shut_down().
@@ -155,6 +169,7 @@ class ServerCore final : public fabric::RpcHandler {
   // Both empty in a pool without a log area.
   std::unique_ptr<log::LogStore> logs;
   std::unique_ptr<log::LogService> log_service;
+  std::unique_ptr<AdminService> admin;  // empty once shut down
   persist::PersistService persist_service;
   std::vector<RingPlace> places;
   std::vector<std::unique_ptr<Endpoint>> endpoints;
@@ -195,6 +210,13 @@ class ServerCore final : public fabric::RpcHandler {
   size_t copy_bytes_ = 0;
 };
 
+SessionName name_of(const Session& session);
+
+// server_stat.cc
+// To stand between quotes.
+std::string json_text(std::string_view text);
 std::string server_stat_json(const ServerCore& core);
+// That, the pool, where it is served, and what recovery has found.
+std::string admin_stat_json(const ServerCore& core);
 
 }  // namespace pmstore::internal

@@ -1,0 +1,69 @@
+// SessionObserver: is told of the sessions that a server accepts, refuses and ends.
+//
+// Threads: called on the server's executor, from its handshakes and from the ends of connections,
+// never from the data path. An implementation does not block, throw, or call the server back.
+// Lifetimes: it outlives the server; views are valid during the call.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace pmstore {
+
+struct SessionName {
+  std::string_view kind;  // "store", "log", "producer", "admin"
+  uint64_t client = 0;    // the id in its hello; 0: the hello could not be read
+  std::string_view via;   // the URI that it came through
+};
+
+enum class SessionEnd : uint8_t {
+  kGoodbye,       // in order
+  kDisconnected,  // its connection was lost, or closed without a goodbye
+  kSilent,        // its lease has run out
+  kMalformed,     // it sent what does not decode
+  kReplaced,      // its client came back, or another producer took its log over
+  kKicked,        // an administrator ended it
+};
+
+class SessionObserver {
+ public:
+  virtual ~SessionObserver() = default;
+  virtual void on_session(const SessionName& session) = 0;
+  virtual void on_refused(const SessionName& session, const Error& why) = 0;
+  virtual void on_ended(const SessionName& session, SessionEnd why) = 0;
+};
+
+// A session as an administrator sees it.
+struct SessionReport {
+  std::string kind;
+  uint64_t client = 0;
+  std::string via;
+  uint64_t begun_ns = 0;
+  uint64_t worked_ns = 0;  // when the last request but a ping was seen, in steps of lease / 4
+  uint64_t calls = 0;
+  uint64_t log = 0;  // producers: the id of their log
+  // Of the store's sessions.
+  uint32_t ring = 0;
+  uint64_t ring_used_bytes = 0;
+  uint64_t commits = 0;
+  uint64_t locks = 0;  // words that it may have locked
+};
+
+// What a lease knows of a session's requests: counted on the data path, looked at by the lease.
+struct SessionWork {
+  uint64_t begun_ns = 0;
+  uint64_t worked_ns = 0;
+  uint64_t pings = 0;
+  uint64_t work_seen = 0;
+  void begin(uint64_t now_ns) { begun_ns = worked_ns = now_ns; }
+  void look(uint64_t calls, uint64_t now_ns) {
+    if (calls - pings == work_seen) return;
+    work_seen = calls - pings;
+    worked_ns = now_ns;
+  }
+};
+
+}  // namespace pmstore

@@ -1,0 +1,48 @@
+// The messages between an administrator's client and a server: hello, RPC requests and replies.
+//
+// An admin session has no redo ring and no rights to any memory, so that it can look at a server
+// all of whose places are taken, and leaves the pool as it is. Fixed little-endian structs, exactly
+// decoded: anything else costs the sender its connection.
+#pragma once
+
+#include <cstdint>
+
+#include "fabric/memory_region.h"
+
+namespace pmstore {
+
+inline constexpr uint32_t kAdminMagic = 0x4d444150;  // "PADM"
+inline constexpr uint32_t kAdminVersion = 1;
+
+struct AdminHello {
+  uint32_t magic = kAdminMagic;
+  uint32_t version = kAdminVersion;
+  uint64_t client = 0;  // random
+  fabric::RemoteRegion reply_region;
+};
+
+struct AdminAnswer {
+  uint32_t magic = kAdminMagic;
+  uint32_t version = kAdminVersion;
+  fabric::RemoteRegion request_region;
+};
+
+enum class AdminMethod : uint16_t {
+  kStat = 0x0301,      // -> JSON text
+  kSessions = 0x0302,  // AdminSessionsRequest -> JSON text: as many as fit, from there on
+  kKick = 0x0303,      // AdminKickRequest -> AdminKickReply
+};
+
+struct AdminSessionsRequest {
+  uint32_t from;  // 0 at first, then "next" of the reply
+};
+struct AdminKickRequest {
+  uint64_t client;
+};
+struct AdminKickReply {
+  uint32_t kicked;  // sessions
+};
+
+inline constexpr uint32_t kAdminReplyBytes = 64 * 1024;
+
+}  // namespace pmstore
