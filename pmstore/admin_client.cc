@@ -75,9 +75,8 @@ Task<Result<std::string>> AdminClient::sessions(uint32_t from) {
 
 Task<Result<uint32_t>> AdminClient::kick(uint64_t client) {
   const AdminKickRequest request{client};
-  PMSTORE_CO_TRY(const std::string reply, co_await state_->ask(
-                                              AdminMethod::kKick,
-                                              std::as_bytes(std::span(&request, 1))));
+  PMSTORE_CO_TRY(const std::string reply,
+                 co_await state_->ask(AdminMethod::kKick, std::as_bytes(std::span(&request, 1))));
   AdminKickReply kicked{};
   if (reply.size() != sizeof kicked) {
     co_return make_error(ErrorCode::kProtocol, "the server's reply to a kick is malformed");

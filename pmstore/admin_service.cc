@@ -60,8 +60,7 @@ Result<std::vector<std::byte>> AdminService::on_hello(Endpoint& endpoint, uint64
   }
   fabric::RpcOptions rpc;
   rpc.request_ring_bytes = kRequestRingBytes;
-  PMSTORE_TRY(auto peer,
-              fabric::RpcPeer::create(*endpoint.device, rpc, hello.reply_region, *this));
+  PMSTORE_TRY(auto peer, fabric::RpcPeer::create(*endpoint.device, rpc, hello.reply_region, *this));
   AdminAnswer answer;
   answer.request_region = peer->request_region();
   if (sessions_.size() >= kMaxSessions) end(sessions_.front().get());

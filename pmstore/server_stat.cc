@@ -44,9 +44,9 @@ std::string redo_stat_json(Store& store) {
 std::string pool_json(const persist::PoolInfo& info) {
   std::string extents;
   for (const persist::Extent& extent : info.extents) {
-    extents += fmt::format(R"({}{{"kind": "{}", "offset": {}, "bytes": {}}})",
-                           extents.empty() ? "" : ", ", persist::extent_name(extent.kind),
-                           extent.offset, extent.bytes);
+    extents +=
+        fmt::format(R"({}{{"kind": "{}", "offset": {}, "bytes": {}}})", extents.empty() ? "" : ", ",
+                    persist::extent_name(extent.kind), extent.offset, extent.bytes);
   }
   return fmt::format(
       R"({{"medium": "{}", "format_version": {}, "bytes": {}, "free_bytes": {}, "domain": "{}", )"

@@ -36,9 +36,9 @@ std::string without_zeros(std::string text) {
 }
 
 // The options that name a file, of all commands.
-constexpr std::array<std::string_view, 11> kPaths = {
-    "pool",  "journal", "plot",   "model-parameters", "dimm-trace", "machine",
-    "state", "trace",   "report", "libipmctl",        "ipmctl"};
+constexpr std::array<std::string_view, 12> kPaths = {
+    "pool",    "log-file", "journal", "plot",   "model-parameters", "dimm-trace",
+    "machine", "state",    "trace",   "report", "libipmctl",        "ipmctl"};
 
 bool names_a_file(const CLI::Option& option) {
   const auto is_path = [](const std::string& name) {
@@ -102,6 +102,21 @@ CLI::Validator one_of(std::vector<std::string> words) {
 CLI::Validator a_path() {
   return CLI::Validator(
       [](std::string& text) { return text.empty() ? "the path is empty" : std::string(); }, "");
+}
+
+Status parse_only(CLI::App& app, int argc, char** argv) {
+  add_checks(app);
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  take_words_for_options(app, words);
+  const WordCheck checked = check_words(app, words);
+  if (!checked.wrong.empty()) return make_error(ErrorCode::kInvalidArgument, checked.wrong);
+  try {
+    std::reverse(words.begin(), words.end());  // as the parser takes them
+    app.parse(std::move(words));
+  } catch (const CLI::ParseError& error) {
+    return make_error(ErrorCode::kInvalidArgument, words_of(error));
+  }
+  return {};
 }
 
 int parse_and_run(CLI::App& app, int argc, char** argv, const Invocation& invocation) {

@@ -27,6 +27,9 @@ struct Invocation {
 // `version` do what --help and --version do.
 int parse_and_run(CLI::App& app, int argc, char** argv, const Invocation& invocation);
 
+// Parses once more, and runs nothing; InvalidArgument for wrong usage, also for --help.
+Status parse_only(CLI::App& app, int argc, char** argv);
+
 // A validator for CLI11 from a parser that gives a Result.
 template <typename T>
 CLI::Validator parsed_by(Result<T> (*parse)(std::string_view), std::string form) {

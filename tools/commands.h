@@ -28,6 +28,10 @@ void add_bench_micro(CLI::App& bench, Invocation& invocation);
 void add_bench_msync(CLI::App& bench, Invocation& invocation);
 void add_bench_persist(CLI::App& bench, Invocation& invocation);
 
+// Of a running server.
+void add_stat_command(CLI::App& app, Invocation& invocation);
+void add_session_commands(CLI::App& app, Invocation& invocation);
+
 void add_ddio_commands(CLI::App& app, Invocation& invocation);
 
 }  // namespace pmstore::tools

@@ -1,6 +1,7 @@
 #include "tools/daemon_config.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <toml++/toml.h>
 #include <unistd.h>
@@ -12,15 +13,16 @@
 #include <sstream>
 
 #include "tools/command_line.h"
+#include "tools/daemon_log.h"
 #include "tools/session_options.h"
 
 namespace pmstore::tools {
 namespace {
 
-constexpr std::array<std::string_view, 10> kKeys = {
+constexpr std::array<std::string_view, 12> kKeys = {
     "pool",          "listen", "create",   "locks",
     "assume-domain", "ddio",   "lease-ms", "outcome-retention-ms",
-    "json",          "sparse"};
+    "json",          "sparse", "log-file", "log-level"};
 
 CLI::ConfigError config_error(const std::string& why) {
   return CLI::ConfigError("config file: " + why, CLI::ExitCodes::ConfigError);
@@ -202,6 +204,12 @@ void DaemonConfig::add_to(CLI::App& app) {
                  "outcomes of a vanished client are kept at least this long")
       ->check(in_range(0u, 86'400'000u))
       ->capture_default_str();
+  app.add_option("--log-file", log_file,
+                 "append the log to this file, which SIGHUP opens again (default: standard error)");
+  app.add_option("--log-level", log_level,
+                 "write lines of this level and above: error, warning, info, debug")
+      ->check(parsed_by(parse_log_level, "LEVEL"))
+      ->capture_default_str();
   app.add_flag("--json", json, "say what is served as one JSON object");
   app.set_config("--config", "", "read a TOML file whose keys are these options, without --")
       ->check(parsed_by(parse_config_path, "FILE"));
@@ -221,6 +229,30 @@ ServiceOptions DaemonConfig::service_options() const {
   options.server.lease_ms = lease_ms;
   options.server.outcome_retention_ms = outcome_retention_ms;
   return options;
+}
+
+std::vector<DaemonConfig::Difference> DaemonConfig::differences(const DaemonConfig& next) const {
+  std::vector<Difference> found;
+  const auto compare = [&found](std::string_view name, const auto& now, const auto& then,
+                                bool may_change) {
+    if (now != then)
+      found.push_back({name, fmt::format("'{}'", now), fmt::format("'{}'", then), may_change});
+  };
+  compare("log-file", log_file, next.log_file, true);
+  compare("log-level", log_level, next.log_level, true);
+  compare("outcome-retention-ms", outcome_retention_ms, next.outcome_retention_ms, true);
+  compare("pool", pool, next.pool, false);
+  compare("listen", fmt::format("{}", fmt::join(listen, " ")),
+          fmt::format("{}", fmt::join(next.listen, " ")), false);
+  compare("locks", locks, next.locks, false);
+  compare("assume-domain", assume_domain, next.assume_domain, false);
+  compare("ddio", ddio, next.ddio, false);
+  // A client was told its lease when it connected.
+  compare("lease-ms", lease_ms, next.lease_ms, false);
+  compare("create", create, next.create, false);
+  compare("sparse", sparse, next.sparse, false);
+  compare("json", json, next.json, false);
+  return found;
 }
 
 }  // namespace pmstore::tools

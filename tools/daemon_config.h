@@ -6,6 +6,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/pool_service.h"
@@ -27,12 +28,23 @@ struct DaemonConfig {
   uint32_t lease_ms = ServerOptions{}.lease_ms;
   uint32_t outcome_retention_ms = ServerOptions{}.outcome_retention_ms;
   bool json = false;
+  std::string log_file;  // empty: standard error
+  std::string log_level = "info";
 
   // Flags win over --config FILE. A key that is no flag, or a value of a wrong kind, is wrong
   // usage.
   void add_to(CLI::App& app);
   // After parsing; what was checked there cannot fail here.
   ServiceOptions service_options() const;
+
+  // A setting that another configuration has otherwise.
+  struct Difference {
+    std::string_view name;
+    std::string now;
+    std::string next;
+    bool may_change;  // while the pool is served
+  };
+  std::vector<Difference> differences(const DaemonConfig& next) const;
 };
 
 }  // namespace pmstore::tools

@@ -42,5 +42,7 @@ int main(int argc, char** argv) {
   add_ddio_commands(app, invocation);
   add_doctor_command(app, invocation);
   add_tune_commands(app, invocation);
+  add_stat_command(app, invocation);
+  add_session_commands(app, invocation);
   return parse_and_run(app, argc, argv, invocation);
 }

@@ -1,5 +1,6 @@
 // pmstore pool create | info | check
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <filesystem>
 #include <memory>
@@ -10,11 +11,13 @@
 #include "log/log_store.h"
 #include "pmstore/check.h"
 #include "pmstore/server.h"
+#include "tools/admin_session.h"
 #include "tools/bytes_text.h"
 #include "tools/command_line.h"
 #include "tools/commands.h"
 #include "tools/console.h"
 #include "tools/pool_service.h"
+#include "tools/served_pool.h"
 #include "tools/session_options.h"
 #include "tools/text_table.h"
 
@@ -36,8 +39,9 @@ struct CreateOptions {
 nlohmann::ordered_json info_json(const persist::PoolInfo& info) {
   nlohmann::ordered_json extents = nlohmann::ordered_json::array();
   for (const persist::Extent& extent : info.extents) {
-    extents.push_back(
-        {{"kind", persist::extent_name(extent.kind)}, {"offset", extent.offset}, {"bytes", extent.bytes}});
+    extents.push_back({{"kind", persist::extent_name(extent.kind)},
+                       {"offset", extent.offset},
+                       {"bytes", extent.bytes}});
   }
   return {{"path", json_bytes(info.path)},
           {"medium", info.medium},
@@ -49,19 +53,23 @@ nlohmann::ordered_json info_json(const persist::PoolInfo& info) {
           {"extents", extents}};
 }
 
-void print_info(const persist::PoolInfo& info) {
+// As info_json() gives it.
+void print_info(const nlohmann::ordered_json& info) {
+  const auto number = [](const nlohmann::ordered_json& in, const char* member) {
+    return in.value(member, uint64_t{0});
+  };
   TextTable table(2);
-  table.row({"path", printable(info.path)});
-  table.row({"medium", info.medium});
-  table.row({"format version", std::to_string(info.format_version)});
-  table.row({"size", base::size_text(info.bytes)});
-  table.row({"not in extents", base::size_text(info.free_bytes)});
-  table.row(
-      {"persistence domain",
-       fmt::format("{} ({})", persist::domain_name(info.detected_domain), info.domain_source)});
-  for (const persist::Extent& extent : info.extents) {
-    table.row({fmt::format("extent of {}", persist::extent_name(extent.kind)),
-               fmt::format("{} at {}", base::size_text(extent.bytes), extent.offset)});
+  table.row({"path", printable(info["path"].is_string() ? info.value("path", "") : "?")});
+  table.row({"medium", info.value("medium", "")});
+  table.row({"format version", std::to_string(number(info, "format_version"))});
+  table.row({"size", base::size_text(number(info, "bytes"))});
+  table.row({"not in extents", base::size_text(number(info, "free_bytes"))});
+  table.row({"persistence domain",
+             fmt::format("{} ({})", info.value("domain", ""), info.value("domain_source", ""))});
+  for (const auto& extent : info.value("extents", nlohmann::ordered_json::array())) {
+    table.row({fmt::format("extent of {}", extent.value("kind", "")),
+               fmt::format("{} at {}", base::size_text(number(extent, "bytes")),
+                           number(extent, "offset"))});
   }
   print_text(table.text());
 }
@@ -95,13 +103,50 @@ int create(const CreateOptions& options) {
   return kDone;
 }
 
+std::string served_text(const ServedAt& served) {
+  return fmt::format("process {} at {}", served.pid, fmt::join(served.listen, " "));
+}
+
+// What the server of a pool says; of the first of its addresses that answers.
+int served_info(const std::string& path, const ServedAt& served, bool json) {
+  const std::string what = "cannot ask the server of pool '" + path + "'";
+  base::RealClock clock;
+  Executor executor(clock);
+  Error last = make_error(ErrorCode::kDisconnected, "it listens nowhere");
+  for (const std::string& text : served.listen) {
+    const auto uri = fabric::parse_uri(text);
+    if (!uri) continue;
+    auto admin = executor.run(AdminClient::connect(executor, *uri, {}));
+    if (!admin) {
+      last = admin.error();
+      continue;
+    }
+    const auto report = parse_report(executor.run((*admin)->stat()));
+    if (!report) return fail(kProgram, what, report.error());
+    nlohmann::ordered_json info = {{"path", json_bytes(path)}};
+    info.update(report->value("pool", nlohmann::ordered_json::object()));
+    info["served"] = {{"pid", served.pid}, {"listen", served.listen}};
+    if (json) {
+      print_json(info);
+    } else {
+      print_info(info);
+      print_text("served by " + served_text(served) + "\n");
+    }
+    return kDone;
+  }
+  return fail(kProgram, what, last.message + " (served by " + served_text(served) + ")");
+}
+
 int info(const std::string& path, bool json) {
   const auto found = persist::Pool::inspect(path);
+  if (!found && found.code() == ErrorCode::kBusy) {
+    if (const auto served = find_server(path)) return served_info(path, *served, json);
+  }
   if (!found) return fail_at(kProgram, "cannot look at pool", path, found.error());
   if (json) {
     print_json(info_json(*found));
   } else {
-    print_info(*found);
+    print_info(info_json(*found));
   }
   return kDone;
 }
@@ -160,6 +205,15 @@ int check(const std::string& path, bool json) {
     return fail_at(kProgram, "cannot check pool", path, why);
   };
   const auto pool = persist::Pool::view(path);
+  if (!pool && pool.code() == ErrorCode::kBusy) {
+    if (const auto served = find_server(path)) {
+      // A check of a pool that changes would take a turn as long as the pool is large.
+      return fail(kProgram, "cannot check pool '" + path + "'",
+                  fmt::format("it is served by {}; stop that server to have the pool checked, or "
+                              "see what it found when it started: pmstore stat --uri {}",
+                              served_text(*served), served->listen.front()));
+    }
+  }
   if (!pool) return failed(pool.error());
   const auto report = check_store(**pool);
   if (!report) return failed(report.error());

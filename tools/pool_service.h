@@ -47,6 +47,8 @@ class PoolService {
   const std::vector<fabric::Uri>& uris() const { return uris_; }
   const Server& server() const { return *server_; }
   const persist::PoolInfo& pool_info() const { return pool_->info(); }
+  Executor& executor() { return executor_; }
+  void set_outcome_retention_ms(uint32_t ms) { server_->set_outcome_retention_ms(ms); }
 
  private:
   PoolService() : executor_(clock_) {}

@@ -1,0 +1,322 @@
+#!/usr/bin/env python3
+"""usage: daemon_test.py BIN: the log, the signals and the statistics of the pmstored in BIN."""
+
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BIN = ""
+PATIENCE_S = 120
+
+
+def program(name):
+    return os.path.join(BIN, name)
+
+
+def run(*arguments, stdin=b"", status=0):
+    done = subprocess.run([program("pmstore"), *arguments], input=stdin, timeout=300,
+                          capture_output=True, check=False)
+    assert done.returncode == status, (arguments, done)
+    return (done.stdout if status == 0 else done.stderr).decode()
+
+
+class Log:
+    """The lines of a log file as they come."""
+
+    def __init__(self, path):
+        self.path = path
+        self.file = open(path, encoding="utf-8")
+        self.lines = []
+
+    def wait_for(self, pattern):
+        """The first line that matches; lines before it are kept in self.lines."""
+        for line in self.lines:
+            if re.search(pattern, line):
+                return line
+        watch = subprocess.Popen(["tail", "-n", "+1", "-F", self.path], stdout=subprocess.PIPE,
+                                 stderr=subprocess.DEVNULL)
+        self.lines = []
+        try:
+            while select.select([watch.stdout], [], [], PATIENCE_S)[0]:
+                line = watch.stdout.readline().decode()
+                self.lines.append(line)
+                if re.search(pattern, line):
+                    return line
+        finally:
+            watch.kill()
+            watch.communicate()
+        raise AssertionError(f"no line matches {pattern!r}: {self.lines}")
+
+    def text(self):
+        with open(self.path, encoding="utf-8") as file:
+            return file.read()
+
+    def close(self):
+        self.file.close()
+
+
+class Daemon(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="pmstore-daemon.")
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.pool = self.path("pool")
+        run("pool", "create", self.pool, "--size", "64M", "--table", "default")
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def config(self, **settings):
+        with open(self.path("config"), "w", encoding="utf-8") as file:
+            for key, value in settings.items():
+                file.write(f"{key.replace('_', '-')} = {json.dumps(value)}\n")
+        return self.path("config")
+
+    def serve(self, *options, environment=None, log=True):
+        """A daemon, its URI and its log, which is a file unless `log` is false."""
+        if log:
+            options = ("--log-file", self.path("log"), *options)
+        daemon = subprocess.Popen(
+            [program("pmstored"), "--pool", self.pool, "--listen", "tcp://127.0.0.1:0", *options],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ,
+                                                                 **(environment or {})})
+        self.addCleanup(lambda: (daemon.kill(), daemon.communicate()))
+        first = daemon.stdout.readline().decode()
+        self.assertRegex(first, "^pmstored: serving ")
+        found = None
+        if log:
+            found = Log(self.path("log"))
+            self.addCleanup(found.close)
+        return daemon, re.search(r"tcp://[0-9.:]+", first)[0], found
+
+    def stop(self, daemon):
+        daemon.send_signal(signal.SIGTERM)
+        self.assertEqual(daemon.wait(PATIENCE_S), 0)
+
+    # ---- the log ----
+
+    def test_start_addresses_and_stop_are_one_line_each(self):
+        daemon, uri, log = self.serve()
+        run("kv", "put", "--uri", uri, "name", "value")
+        self.stop(daemon)
+        lines = log.text().splitlines()
+        stamp = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z info "
+        for line, rest in zip(lines, ("pmstored .* starts with pool ", "recovered 0 transactions",
+                                      f"listening at {uri}$", "stopped in order by SIGTERM$")):
+            self.assertRegex(line, stamp + rest)
+        self.assertEqual(len(lines), 4, lines)
+        self.assertEqual(daemon.stderr.read(), b"")
+
+    def test_levels_filter(self):
+        daemon, uri, log = self.serve("--log-level", "error")
+        run("kv", "put", "--uri", uri, "name", "value")
+        self.stop(daemon)
+        self.assertEqual(log.text(), "")
+        daemon, uri, log = self.serve("--log-level", "debug")
+        run("kv", "put", "--uri", uri, "name", "value")
+        log.wait_for(f" debug store session [0-9a-f]{{16}} at {uri} connected")
+        log.wait_for(" debug store session [0-9a-f]{16} .* ended in order")
+
+    def test_tcp_on_other_than_loopback_is_warned_of(self):
+        _, _, log = self.serve("--listen", "tcp://0.0.0.0:0")
+        log.wait_for(r" warning tcp://0\.0\.0\.0:\d+ can be reached from other machines, without "
+                     "authentication and encryption")
+        self.assertEqual(log.text().count(" warning "), 1)
+
+    def test_lines_for_the_journal_begin_with_their_priority(self):
+        reader, writer = os.pipe()
+        status = os.fstat(writer)
+        with open(reader, "rb") as said:
+            daemon = subprocess.Popen(
+                [program("pmstored"), "--pool", self.pool, "--listen", "tcp://127.0.0.1:0",
+                 "--listen", "tcp://0.0.0.0:0"], stdout=subprocess.DEVNULL, stderr=writer,
+                env={**os.environ, "JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"})
+            os.close(writer)
+            self.addCleanup(lambda: (daemon.kill(), daemon.communicate()))
+            first = said.readline().decode()
+            self.assertRegex(first, "^<6>pmstored .* starts with pool ")
+            for line in said:
+                if line.startswith(b"<4>tcp://0.0.0.0:"):
+                    break
+            else:
+                self.fail("no warning with priority 4")
+
+    def test_standard_error_that_is_not_the_journal_has_no_priorities(self):
+        daemon, _, _ = self.serve(environment={"JOURNAL_STREAM": "1:1"}, log=False)
+        self.stop(daemon)
+        self.assertRegex(daemon.stderr.read().decode(), r"^\d{4}-.*Z info pmstored ")
+
+    def test_a_log_on_a_full_disk_does_not_stop_the_service(self):
+        daemon, uri, _ = self.serve("--log-level", "debug", "--log-file", "/dev/full", log=False)
+        run("kv", "put", "--uri", uri, "name", "value")
+        self.assertEqual(run("kv", "get", "--uri", uri, "name"), "value\n")
+        self.stop(daemon)
+
+    def test_a_reader_of_standard_error_that_goes_does_not_stop_the_service(self):
+        daemon, uri, _ = self.serve("--log-level", "debug", log=False)
+        daemon.stderr.close()
+        run("kv", "put", "--uri", uri, "name", "value")
+        self.assertEqual(run("kv", "get", "--uri", uri, "name"), "value\n")
+        daemon.send_signal(signal.SIGTERM)
+        self.assertEqual(daemon.wait(PATIENCE_S), 0)
+        daemon.stderr = None
+
+    # ---- SIGHUP ----
+
+    def test_sighup_opens_the_log_again_and_goes_on_serving(self):
+        daemon, uri, log = self.serve()
+        os.rename(self.path("log"), self.path("log.1"))
+        daemon.send_signal(signal.SIGHUP)
+        moved = Log(self.path("log.1"))
+        self.addCleanup(moved.close)
+        log.wait_for("SIGHUP: log opened again; no setting changed")
+        run("kv", "put", "--uri", uri, "name", "value")
+        self.assertNotIn("SIGHUP", moved.text())
+        self.stop(daemon)
+        self.assertIn("stopped in order", log.text())
+
+    def test_sighup_rereads_what_may_change_and_names_what_may_not(self):
+        config = self.config(log_level="info", lease_ms=5000)
+        daemon, uri, log = self.serve("--config", config)
+        self.config(log_level="debug", lease_ms=7000, outcome_retention_ms=1234)
+        daemon.send_signal(signal.SIGHUP)
+        line = log.wait_for("SIGHUP: log opened again")
+        self.assertIn("log-level is 'debug', was 'info'", line)
+        self.assertIn("outcome-retention-ms is '1234', was '30000'", line)
+        log.wait_for(" warning SIGHUP: lease-ms stays '5000': '7000' needs a restart")
+        run("kv", "put", "--uri", uri, "name", "value")
+        log.wait_for(" debug store session .* connected")
+
+    def test_sighup_with_a_bad_file_changes_nothing(self):
+        config = self.config(log_level="info")
+        daemon, uri, log = self.serve("--config", config)
+        for bad in ('log-level = "debug"\nlease-ms = "long"\n', 'log-level = "debug"\nnothing', ''):
+            if bad:
+                with open(config, "w", encoding="utf-8") as file:
+                    file.write(bad)
+            else:
+                os.remove(config)
+            before = log.text().count("SIGHUP")
+            daemon.send_signal(signal.SIGHUP)
+            log.lines = []
+            log.wait_for(" error SIGHUP: every setting stays as it is: ")
+            while log.text().count("SIGHUP") == before:
+                select.select([], [], [], 0.01)
+        run("kv", "put", "--uri", uri, "name", "value")
+        self.stop(daemon)
+        self.assertNotIn(" debug ", log.text())
+        self.assertEqual(log.text().count("SIGHUP"), 3)
+
+    # ---- statistics and sessions ----
+
+    def stat(self, uri):
+        return json.loads(run("stat", "--uri", uri, "--json"))
+
+    def test_stat_counts(self):
+        _, uri, _ = self.serve()
+        before = self.stat(uri)
+        self.assertEqual(before["store"]["sessions"], 0)  # it is none itself
+        for i in range(5):
+            run("kv", "put", "--uri", uri, f"key{i}", "value")
+        run("log", "append", "--uri", uri, "numbers", "--create", stdin=b"1\n2\n3\n")
+        after = self.stat(uri)
+        self.assertEqual(after["store"]["commits"] - before["store"]["commits"], 5)
+        self.assertEqual(after["store"]["live_records"], 5)
+        self.assertEqual(after["store"]["sessions_total"], 5)
+        self.assertEqual(after["store"]["logs"]["entries_total"], 3)
+        self.assertEqual(after["listen"], [uri])
+        self.assertEqual(after["rates"]["commits"], 0)
+        text = run("stat", "--uri", uri)
+        self.assertRegex(text, r"(?m)^records +5; \d+ bytes used, \d+ free$")
+        self.assertRegex(text, r"(?m)^logs +1 with 3 entries; ")
+
+    def test_watch_prints_a_line_for_each_sample_where_there_is_no_terminal(self):
+        _, uri, _ = self.serve()
+        lines = run("stat", "--uri", uri, "--watch", "0.01", "--count", "3").splitlines()
+        self.assertEqual(len(lines), 3)
+        for line in lines:
+            self.assertRegex(line, "^sessions 0, commits 0/s, .*free [0-9]+ bytes$")
+        run("stat", "--uri", uri, "--watch", "--count", "1")
+
+    def test_stat_needs_a_server(self):
+        self.assertIn("has no server", run("stat", "--uri", "local:" + self.pool, status=2))
+        self.assertIn("no such session",
+                      run("session", "kick", "--uri", self.serve()[1], "1234", status=1))
+
+    def test_stat_of_a_server_all_of_whose_places_are_taken(self):
+        self.pool = self.path("small")
+        run("pool", "create", self.pool, "--size", "64M", "--rings", "1")
+        _, uri, _ = self.serve()
+        client = self.stay_connected(uri)
+        self.assertIn("places of this pool are taken",
+                      run("kv", "get", "--uri", uri, "name", status=1))
+        self.assertEqual(self.stat(uri)["store"]["sessions"], 1)
+        client.kill()
+
+    def stay_connected(self, uri):
+        client = subprocess.Popen([program("pmstore"), "bench", "kv", "--uri", uri, "--seconds",
+                                   "600", "--mix", "put"], stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE)
+        self.addCleanup(lambda: (client.kill(), client.communicate()))
+        while not self.sessions(uri) or self.stat(uri)["rates"]["commits"] == 0:
+            self.assertIsNone(client.poll())
+        return client
+
+    def sessions(self, uri):
+        return json.loads(run("session", "list", "--uri", uri, "--json"))["sessions"]
+
+    def test_kick_ends_a_session_and_the_log_says_so(self):
+        _, uri, log = self.serve()
+        client = self.stay_connected(uri)
+        listed = self.sessions(uri)
+        self.assertEqual([(s["kind"], s["via"]) for s in listed], [("store", uri)])
+        self.assertGreater(listed[0]["transactions"], 0)
+        name = listed[0]["id"]
+        self.assertIn(name, run("session", "list", "--uri", uri))
+        self.assertEqual(run("session", "kick", "--uri", uri, name),
+                         f"ended 1 session of {name}\n")
+        self.assertEqual(client.wait(PATIENCE_S), 1)
+        log.wait_for(f" warning store session {name} at {uri} fenced: an administrator ended it")
+        self.assertEqual(self.sessions(uri), [])
+
+    def test_refused_sessions_are_in_the_log(self):
+        _, uri, log = self.serve()
+        run("kv", "get", "--uri", uri, "--locks", "rnic", "name", status=1)
+        log.wait_for(f" warning store session [0-9a-f]{{16}} at {uri} refused: this server's lock "
+                     "discipline is cpu")
+
+    # ---- pools that are served ----
+
+    def test_info_of_a_served_pool_comes_from_its_server(self):
+        alone = json.loads(run("pool", "info", self.pool, "--json"))
+        daemon, uri, _ = self.serve()
+        served = json.loads(run("pool", "info", self.pool, "--json"))
+        self.assertEqual(served.pop("served"), {"pid": daemon.pid, "listen": [uri]})
+        for member in ("path", "medium", "format_version", "bytes", "domain", "extents"):
+            self.assertEqual(served[member], alone[member])
+        self.assertIn(f"served by process {daemon.pid} at {uri}",
+                      run("pool", "info", self.pool))
+        os.link(self.pool, self.path("other name"))
+        self.assertIn(uri, run("pool", "info", self.path("other name")))
+        daemon.kill()
+        daemon.wait()
+        self.assertNotIn("served", run("pool", "info", self.pool))
+
+    def test_check_of_a_served_pool_says_what_to_do(self):
+        daemon, uri, _ = self.serve()
+        said = run("pool", "check", self.pool, status=1)
+        self.assertIn(f"served by process {daemon.pid} at {uri}; stop that server", said)
+        self.assertEqual(said.count("\n"), 1)
+        self.stop(daemon)
+        run("pool", "check", self.pool)
+
+
+if __name__ == "__main__":
+    BIN = sys.argv.pop(1)
+    unittest.main()
