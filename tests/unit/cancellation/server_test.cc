@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "model/page_bytes.h"
+#include "pmstore/admin_client.h"
 #include "pmstore/client.h"
 #include "tests/unit/cancellation/cutter.h"
 
@@ -44,6 +45,7 @@ class ServerWorld {
   std::unique_ptr<Server> server;
   base::Executor& executor() { return executor_; }
   const ServerOptions& options() const { return options_; }
+  uint64_t last_client() const { return last_client_; }
   fabric::Uri uri() const { return {fabric::Scheme::kLocal, "cancellation", 0}; }
 
  private:
@@ -200,6 +202,32 @@ const ServerWorld::Case kCases[] = {
     {"Server::stop",
      [](ServerWorld& world) -> Task<void> { EXPECT_TRUE(co_await world.server->stop()); },
      Before::kServes},
+    {"AdminClient::connect",
+     [](ServerWorld& world) -> Task<void> {
+       EXPECT_TRUE(co_await AdminClient::connect(world.executor(), world.uri(), {}));
+     },
+     Before::kServes},
+    {"AdminClient::stat",
+     [](ServerWorld& world) -> Task<void> {
+       auto admin = co_await AdminClient::connect(world.executor(), world.uri(), {});
+       EXPECT_TRUE(admin);
+       if (admin) EXPECT_TRUE(co_await (*admin)->stat());
+     },
+     Before::kServes},
+    {"AdminClient::sessions",
+     [](ServerWorld& world) -> Task<void> {
+       auto admin = co_await AdminClient::connect(world.executor(), world.uri(), {});
+       EXPECT_TRUE(admin);
+       if (admin) EXPECT_TRUE(co_await (*admin)->sessions(0));
+     },
+     Before::kServes},
+    {"AdminClient::kick",
+     [](ServerWorld& world) -> Task<void> {
+       auto admin = co_await AdminClient::connect(world.executor(), world.uri(), {});
+       EXPECT_TRUE(admin);
+       if (admin) EXPECT_TRUE(co_await (*admin)->kick(world.last_client()));
+     },
+     Before::kServes},
 };
 
 class ServerCancellation : public ::testing::TestWithParam<
@@ -212,18 +240,18 @@ class ServerCancellation : public ::testing::TestWithParam<
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Server, ServerCancellation,
-                         ::testing::Combine(::testing::Values(&kCases[0], &kCases[1], &kCases[2]),
-                                            ::testing::Values(LockDiscipline::kCpu,
-                                                              LockDiscipline::kRnic),
-                                            ::testing::Values(Weather::kCalm, Weather::kSlow)),
-                         [](const auto& param) {
-                           const bool rnic = std::get<1>(param.param) == LockDiscipline::kRnic;
-                           const bool slow = std::get<2>(param.param) == Weather::kSlow;
-                           return test_name(
-                               std::get<0>(param.param)->name,
-                               std::string(rnic ? "rnic" : "cpu") + (slow ? "_slow" : ""));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Server, ServerCancellation,
+    ::testing::Combine(::testing::Values(&kCases[0], &kCases[1], &kCases[2], &kCases[3], &kCases[4],
+                                         &kCases[5], &kCases[6]),
+                       ::testing::Values(LockDiscipline::kCpu, LockDiscipline::kRnic),
+                       ::testing::Values(Weather::kCalm, Weather::kSlow)),
+    [](const auto& param) {
+      const bool rnic = std::get<1>(param.param) == LockDiscipline::kRnic;
+      const bool slow = std::get<2>(param.param) == Weather::kSlow;
+      return test_name(std::get<0>(param.param)->name,
+                       std::string(rnic ? "rnic" : "cpu") + (slow ? "_slow" : ""));
+    });
 
 TEST_P(ServerCancellation, LeavesNothingBehind) { destroy_everywhere(Aftermath::kUse); }
 

@@ -83,7 +83,7 @@ TEST_F(ServerLogs, LogsAndTablesAreServedTogether) {
   ASSERT_TRUE(append(**session, *log, "one"));
   EXPECT_NE(server_->stat_json().find(R"("logs": {"logs": 1, "sessions_total": 1, )"
                                       R"("producers_total": 0, "fenced": 0, "shared_appends": 1, )"
-                                      R"("group_commits": 1, "malformed": 0})"),
+                                      R"("group_commits": 1, "malformed": 0, )"),
             std::string::npos)
       << server_->stat_json();
   EXPECT_TRUE(server_->damaged_logs().empty());
