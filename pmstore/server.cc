@@ -77,6 +77,12 @@ class EndpointAcceptor final : public fabric::Acceptor {
   Endpoint& endpoint_;
 };
 
+void name_endpoint(ServerCore& core, Endpoint& endpoint) {
+  endpoint.uri = endpoint.listener->uri();
+  endpoint.name = endpoint.uri.to_string();
+  if (core.log_service) core.log_service->name_endpoint(endpoint.log_endpoint, endpoint.name);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<persist::Pool>> open_pool(const std::string& path,
@@ -180,9 +186,7 @@ base::Task<Result<fabric::Uri>> Server::listen(fabric::Uri uri) {
     co_return listener.error();
   }
   endpoint->listener = std::move(*listener);
-  endpoint->uri = endpoint->listener->uri();
-  endpoint->name = endpoint->uri.to_string();
-  if (core.log_service) core.log_service->name_endpoint(endpoint->log_endpoint, endpoint->name);
+  name_endpoint(core, *endpoint);
   core.endpoints.push_back(std::move(endpoint));
   co_return core.endpoints.back()->uri;
 }

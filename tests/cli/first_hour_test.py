@@ -79,7 +79,7 @@ class FirstHour(unittest.TestCase):
 
     def test_a_pool_whose_file_is_cut_short_ends_the_daemon_with_one_line(self):
         self.make_pool()
-        daemon, uri = self.serve()
+        daemon, uri = self.serve("--log-level", "error")
         os.truncate(self.pool, 1 << 20)
         run("kv", "put", "--uri", uri, "--timeout", "2", "name", "value")
         self.assertEqual(daemon.wait(60), 1)

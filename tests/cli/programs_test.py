@@ -269,6 +269,7 @@ class Programs(unittest.TestCase):
         sign = os.path.join(self.folder, "msync-fails")
         for work in (False, True):
             server, line = self.serve("--pool", self.pool, "--listen", "tcp://127.0.0.1:0",
+                                      "--log-level", "error",
                                       env={"LD_PRELOAD": FAILING_MSYNC,
                                            "PMSTORE_TEST_MSYNC_FAILS": sign})
             uri = re.search(r"tcp://\S+", line).group(0)
