@@ -41,7 +41,7 @@ class Log:
             if re.search(pattern, line):
                 return line
         watch = subprocess.Popen(["tail", "-n", "+1", "-F", self.path], stdout=subprocess.PIPE,
-                                 stderr=subprocess.DEVNULL)
+                                 stderr=subprocess.DEVNULL, bufsize=0)
         self.lines = []
         try:
             while select.select([watch.stdout], [], [], PATIENCE_S)[0]:
