@@ -12,3 +12,4 @@ pmstore_test(pmstore_probe_test ONE_THREAD SOURCES probe_test.cc DEPS pmstore cr
 pmstore_test(pmstore_tables_test ONE_THREAD SOURCES tables_test.cc DEPS pmstore crash_image)
 pmstore_test(pmstore_server_logs_test ONE_THREAD SOURCES server_logs_test.cc
   DEPS pmstore crash_image)
+pmstore_test(pmstore_admin_test ONE_THREAD SOURCES admin_test.cc DEPS pmstore crash_image)

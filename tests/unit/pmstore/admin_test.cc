@@ -1,0 +1,89 @@
+// Administrators of a server: they take no place, are bounded, and end sessions in order.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "pmstore/admin_client.h"
+#include "pmstore/internal/admin_service.h"
+#include "tests/unit/pmstore/server_fixture.h"
+
+namespace pmstore::testing {
+namespace {
+
+// Counts what it is told.
+class Observed final : public SessionObserver {
+ public:
+  void on_session(const SessionName&) override { ++begun; }
+  void on_refused(const SessionName& session, const Error&) override { refused = session.client; }
+  void on_ended(const SessionName& session, SessionEnd why) override {
+    ended = session.client;
+    reason = why;
+  }
+  int begun = 0;
+  uint64_t refused = 0;
+  uint64_t ended = 0;
+  SessionEnd reason = SessionEnd::kSilent;
+};
+
+class Admin : public ServerFixture {
+ protected:
+  void SetUp() override {
+    server_options_.observer = &observed_;
+    ServerFixture::SetUp();
+  }
+  std::unique_ptr<AdminClient> administer() {
+    auto admin = run(AdminClient::connect(executor_, uri_, {}));
+    EXPECT_TRUE(admin);
+    return admin ? std::move(*admin) : nullptr;
+  }
+  Observed observed_;
+};
+
+TEST_F(Admin, AsksAServerAllOfWhosePlacesAreTaken) {
+  std::vector<std::unique_ptr<Client>> clients;
+  for (uint64_t i = 1; i <= format_.rings; ++i) clients.push_back(connect(i));
+  EXPECT_EQ(try_connect(99).code(), ErrorCode::kBackPressure);
+  EXPECT_EQ(observed_.refused, 99u);
+  const auto admin = administer();
+  const auto sessions = run(admin->sessions(0));
+  ASSERT_TRUE(sessions);
+  EXPECT_NE(sessions->find(R"("id": "0000000000000004", "kind": "store")"), std::string::npos);
+  EXPECT_NE(run(admin->stat())->find(R"("sessions": 4,)"), std::string::npos);
+}
+
+TEST_F(Admin, OneTooManyEndsTheOneThatWasQuietLongest) {
+  std::vector<std::unique_ptr<AdminClient>> admins;
+  for (size_t i = 0; i < internal::AdminService::kMaxSessions; ++i) admins.push_back(administer());
+  EXPECT_TRUE(run(admins[0]->stat()));  // now the second one is quiet longest
+  admins.push_back(administer());
+  EXPECT_FALSE(run(admins[1]->stat()));
+  EXPECT_TRUE(run(admins[0]->stat()));
+  EXPECT_TRUE(run(admins.back()->stat()));
+}
+
+TEST_F(Admin, KickEndsTheSessionsOfOneClientAndNoOther) {
+  auto kicked = connect(7);
+  auto other = connect(8);
+  const TableId table = *run(kicked->open_table("t", true));
+  EXPECT_TRUE(run(kicked->put(table, "key", "value")));
+  const auto admin = administer();
+  EXPECT_EQ(run(admin->kick(9)), 0u);
+  EXPECT_EQ(run(admin->kick(7)), 1u);
+  EXPECT_EQ(observed_.ended, 7u);
+  EXPECT_EQ(observed_.reason, SessionEnd::kKicked);
+  EXPECT_EQ(run(admin->kick(7)), 0u);
+  EXPECT_EQ(run(other->get(table, "key")), "value");
+}
+
+TEST_F(Admin, AnOrderlyEndIsToldAsOne) {
+  auto client = connect(7);
+  run(client->close());
+  client.reset();
+  let_time_pass(1'000'000);
+  EXPECT_EQ(observed_.begun, 1);
+  EXPECT_EQ(observed_.ended, 7u);
+  EXPECT_EQ(observed_.reason, SessionEnd::kGoodbye);
+}
+
+}  // namespace
+}  // namespace pmstore::testing
