@@ -24,7 +24,8 @@ LEAVES = [["pool", "create"], ["pool", "info"], ["pool", "check"], ["kv", "get"]
           ["ddio", "on"], ["ddio", "off"], ["ddio", "restore"], ["doctor"],
           ["tune", "counters"], ["tune", "advise"], ["log", "create"], ["log", "append"],
           ["log", "read"], ["log", "follow"], ["log", "trim"], ["log", "seal"],
-          ["log", "delete"], ["log", "list"], ["log", "stat"]]
+          ["log", "delete"], ["log", "list"], ["log", "stat"], ["stat"],
+          ["session", "list"], ["session", "kick"]]
 
 
 def run(*arguments, program="pmstore", stdin=b"", env=None):
