@@ -19,7 +19,7 @@ uint64_t largest_entry_room(uint64_t ring_bytes) {
 
 // Copies the record of `slot`, of `version`, into `image`; nothing if in three tries it was never
 // seen whole: it is locked, changes all the time, or is gone; or `damaged`, when no writer changes
-// it and it is not the record of its lock word.
+// it.
 std::optional<RecordView> copy_whole(const std::byte* from, const LockTable& words, SlotOffset slot,
                                      uint64_t version, std::span<std::byte> image, bool& damaged) {
   damaged = false;
@@ -29,7 +29,7 @@ std::optional<RecordView> copy_whole(const std::byte* from, const LockTable& wor
     const auto record = check_record(image, slot);
     const bool unchanged = !before.is_locked() && words.load(slot) == before;
     if (record && unchanged && before.version() == record->version()) return record;
-    damaged = unchanged && before.version() == version;
+    damaged = !record && unchanged && before.version() == version;
   }
   return std::nullopt;
 }
@@ -176,8 +176,9 @@ Store::Seen Store::look_at(const SlabArena::Slab& slab, SlotOffset slot, TableId
   RecordHeader header;
   base::copy_from_shared(&header, arena_.at(slot), sizeof(header));
   const LockWord word = words_.load(slot);
-  // Unused since the slab was claimed, or lost before the start, which said so.
+  // Unused since the slab was claimed, or damaged before the start, which said so.
   if (word.version() <= slab.base_version || reservation(slot)) return Seen::kNone;
+  if (given_up_.contains(raw(slot))) return Seen::kNone;
   const bool live = header.state == RecordState::kLive;
   const bool of_another_table = header.table != raw(table);
   if (word.is_locked() && (!live || of_another_table)) return Seen::kNone;

@@ -126,7 +126,10 @@ Status Store::rebuild_index() {
   if (lost_table != 0) return table_is_lost(pool_.info().path, lost_table);
   // Bad media: nobody knows what was there, so the slot stays unused, above every version there is.
   recovery_.damaged_records = damaged.size();
-  for (const SlotOffset slot : damaged) words_.store(slot, LockWord::unlocked(highest + 1));
+  for (const SlotOffset slot : damaged) {
+    words_.store(slot, LockWord::unlocked(highest + 1));
+    given_up_.insert(raw(slot));
+  }
   return {};
 }
 

@@ -17,6 +17,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/task.h"
@@ -250,6 +251,7 @@ class Store {
   std::unordered_map<uint64_t, Reservation> pending_;  // by slot
   uint64_t last_reservation_ = 0;
   std::unordered_map<uint64_t, Tombstone> tombstones_;  // by slot; not yet unlocked and freed
+  std::unordered_set<uint64_t> given_up_;  // slots whose records were damaged at the start; unused
   std::vector<std::byte> entry_;           // a copy of one redo record that its client may change
   mutable std::vector<std::byte> record_;  // a copy of one record that is checked
   bool failed_ = false;

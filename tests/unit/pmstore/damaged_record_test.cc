@@ -42,6 +42,21 @@ TEST_P(DamagedRecord, IsNotSkippedByAScanUnlessAsked) {
   EXPECT_EQ(page->records[0].key, "good");
 }
 
+TEST_P(DamagedRecord, IsGivenUpByTheNextStartWhichCountsIt) {
+  run(client_->close());  // its redo ring is truncated, so nothing repairs the record
+  client_.reset();
+  let_time_pass(1'000'000);
+  restart();
+  EXPECT_EQ(server_->recovery().damaged_records, 1u);
+  client_ = connect();
+  EXPECT_EQ(run(client_->get(table_, "bad")).code(), ErrorCode::kNotFound);
+  const auto page = run(client_->scan(table_, 0));
+  ASSERT_TRUE(page) << page.error().to_string();
+  ASSERT_EQ(page->records.size(), 1u);
+  ASSERT_TRUE(run(client_->insert(table_, "bad", "new")));
+  EXPECT_EQ(*run(client_->get(table_, "bad")), "new");
+}
+
 TEST_P(DamagedRecord, IsMendedByAWriteAndGoneAfterAnErase) {
   ASSERT_TRUE(run(client_->put(table_, "bad", "new")));
   EXPECT_EQ(*run(client_->get(table_, "bad")), "new");
