@@ -12,6 +12,7 @@ import unittest
 import arrows
 import awaitables
 import documents
+import sentences
 import source_tree
 import tidy
 
@@ -107,6 +108,9 @@ BREACHES = [
     (documents, "README.md", "see `tests/*/none*`\n", "there is no tests/*/none*"),
     (documents, "docs/log.md", "[here](none.md)\n", "none.md leads nowhere"),
     (documents, "docs/new.md", "new\n", "does not name new.md"),
+    (documents, "docs/log.md", "word " * 49 + "\n", "docs/log.md:1: a sentence of 49 words"),
+    (documents, "docs/log.md", "short\n\n* a;\n" + "  word\n" * 48, "docs/log.md:3: a sentence"),
+    (documents, "docs/log.md", "| a | b |\n|---|---|\n| c |" + " w" * 49 + " |\n", "log.md:3"),
     (documents, "base/doc.h", "#pragma once\n// docs/none.md\n", "there is no docs/none.md"),
 ]
 
@@ -182,6 +186,29 @@ class Canaries(unittest.TestCase):
         """)
         self.assertEqual([name for name, _ in awaitables.awaitables(code)],
                          ["C::Inner::inside", "C::made", "free"])
+
+    def test_sentences_are_told_from_other_text(self):
+        text = """# Head
+            One two. Three `a.b c` (four
+            five.) Six: seven 1.5 - it is
+            so:
+
+                code. code
+
+            * item; of
+              two lines
+
+                  code. code
+            1. next
+            | cell. more | other |
+            |---|---|
+            ```
+            code
+            ```
+        """.replace("\n" + " " * 12, "\n")
+        self.assertEqual([(line, len(words)) for line, words in sentences.sentences(text)],
+                         [(1, 1), (2, 2), (2, 5), (3, 6), (8, 4), (12, 1), (13, 1), (13, 1),
+                          (13, 1)])
 
     def test_style_finds_what_is_not_formatted(self):
         with tempfile.TemporaryDirectory() as root:

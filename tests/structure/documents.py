@@ -2,7 +2,8 @@
 """Checks that what the documents name exists, and that docs/README.md names every document.
 
 In Markdown: the targets of relative links, and each word in backticks that looks like a path of
-the repository (its first part is one of the folders). In C++ comments: each docs/NAME.md.
+the repository (its first part is one of the folders). In C++ comments: each docs/NAME.md. Also
+that sentences are short (sentences.py).
 
 usage: documents.py [ROOT]
 """
@@ -12,6 +13,7 @@ import os
 import re
 import sys
 
+import sentences
 import source_tree
 
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
@@ -62,7 +64,7 @@ def check(root):
         name = os.path.basename(path)
         if os.path.dirname(path) == "docs" and path != INDEX and f"({name})" not in index:
             findings.append(f"{INDEX}: does not name {name}")
-    return findings
+    return findings + sentences.check(root)
 
 
 if __name__ == "__main__":
