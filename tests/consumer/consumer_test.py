@@ -162,11 +162,10 @@ class Consumer(unittest.TestCase):
 
     def test_the_readme_shows_the_program_that_is_built_here(self):
         readme = read(SOURCE, "README.md")
-        program = read(PROGRAM, "transfer.cc")
-        quoted = "".join("    " + line if line.strip() else line
-                         for line in program.splitlines(keepends=True))
-        self.assertIn(quoted, readme)
-        self.assertIn("find_package(pmstore 0.1 REQUIRED)", readme)
+        for name in ("transfer.cc", "CMakeLists.txt"):
+            quoted = "".join("    " + line if line.strip() else line
+                             for line in read(PROGRAM, name).splitlines(keepends=True))
+            self.assertIn(quoted, readme)
 
 
 if __name__ == "__main__":
