@@ -32,7 +32,10 @@ CLEAN = {
     "pmstore/types.h": "#pragma once\n",
     "tests/unit/x_test.cc": '#include "persist/internal/flush.h"\n#include "tools/cli.h"\n',
     "tools/cli.h": "#pragma once\n",
-    "docs/README.md": "[log](log.md) and `log/ring.cc`, `base/*.h`, `build/bin/x`, `a/b`\n",
+    "base/result.h": "#pragma once\nenum class ErrorCode {\n  kFull,  // no room\n};\n",
+    "docs/operating.md": "| code | means |\n|---|---|\n| Full | no room |\n",
+    "docs/README.md": "[operating](operating.md) "
+        "[log](log.md) and `log/ring.cc`, `base/*.h`, `build/bin/x`, `a/b`\n",
     "docs/log.md": "back to the [index](README.md#top)\n",
 }
 
@@ -111,6 +114,8 @@ BREACHES = [
     (documents, "docs/log.md", "word " * 49 + "\n", "docs/log.md:1: a sentence of 49 words"),
     (documents, "docs/log.md", "short\n\n* a;\n" + "  word\n" * 48, "docs/log.md:3: a sentence"),
     (documents, "docs/log.md", "| a | b |\n|---|---|\n| c |" + " w" * 49 + " |\n", "log.md:3"),
+    (documents, "base/result.h", "#pragma once\nenum E {\n  kFull,  // a\n  kGone,  // b\n};\n",
+     "no row for the error Gone"),
     (documents, "base/doc.h", "#pragma once\n// docs/none.md\n", "there is no docs/none.md"),
 ]
 

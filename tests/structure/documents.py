@@ -3,7 +3,8 @@
 
 In Markdown: the targets of relative links, and each word in backticks that looks like a path of
 the repository (its first part is one of the folders). In C++ comments: each docs/NAME.md. Also
-that sentences are short (sentences.py).
+that sentences are short (sentences.py), and that docs/operating.md has a row for each code of the
+error table.
 
 usage: documents.py [ROOT]
 """
@@ -20,6 +21,9 @@ LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 CODE = re.compile(r"`([^`\n]+)`|^(?: {4}|\t)\s*(\S.*)$", re.MULTILINE)
 DOCUMENT = re.compile(r"\bdocs/[\w-]+\.md\b")
 INDEX = os.path.join("docs", "README.md")
+ERRORS = os.path.join("base", "result.h")
+ERROR_CODE = re.compile(r"^  k(\w+),  // ", re.MULTILINE)
+OPERATING = os.path.join("docs", "operating.md")
 
 
 def folders_of(root):
@@ -36,6 +40,15 @@ def paths_in(text, folders):
             path = word.group().rstrip(".")
             if "/" in path and path.split("/", 1)[0] in folders and before not in ("<", "$", "/"):
                 yield code.start(group) + word.start(), path
+
+
+def codes_without_a_row(root):
+    if not os.path.exists(os.path.join(root, ERRORS)):
+        return []
+    rows = source_tree.read(root, OPERATING)
+    return [f"{OPERATING}: has no row for the error {code}"
+            for code in ERROR_CODE.findall(source_tree.read(root, ERRORS))
+            if f"\n| {code} | " not in rows]
 
 
 def check(root):
@@ -64,7 +77,7 @@ def check(root):
         name = os.path.basename(path)
         if os.path.dirname(path) == "docs" and path != INDEX and f"({name})" not in index:
             findings.append(f"{INDEX}: does not name {name}")
-    return findings + sentences.check(root)
+    return findings + sentences.check(root) + codes_without_a_row(root)
 
 
 if __name__ == "__main__":
