@@ -82,5 +82,22 @@ TEST_P(AbandonedReconnect, GetThatIsDestroyedAtAnyTurn) {
   expect_usable();
 }
 
+// Who waited for it hears nothing of an attempt that failed before.
+TEST_P(AbandonedReconnect, GetThatIsDestroyedAfterAnotherOneHasFailed) {
+  stop_server();
+  ASSERT_FALSE(run(client_->get(table_, "alice")));
+  start();
+  Task<Result<std::string>> waits = client_->get(table_, "alice");
+  {
+    Task<Result<std::string>> get = client_->get(table_, "alice");
+    get.start();
+    waits.start();  // for the attempt of the first
+    ASSERT_FALSE(get.done());
+  }
+  const auto got = finish(std::move(waits));
+  EXPECT_TRUE(got) << got.error().to_string();
+  expect_usable();
+}
+
 }  // namespace
 }  // namespace pmstore

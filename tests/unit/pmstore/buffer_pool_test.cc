@@ -130,6 +130,29 @@ TEST_F(Buffers, WaiterThatLooksForAnAbandonedOneIsReplacedWhenItIsDestroyed) {
   EXPECT_EQ(order, (std::vector<int>{2}));
 }
 
+// Neither an abandoned one whose request has ended meanwhile.
+TEST_F(Buffers, NobodyGetsAnAbandonedOneBeforeThoseWhoWait) {
+  auto pool = *BufferPool::create(*device_, 1);
+  BufferLease lease = pool->try_take();
+  OpBuffer& buffer = *lease;
+  buffer.completion.arm();  // a READ is under way
+  std::vector<int> order;
+  for (int i = 0; i < 2; ++i) executor_.spawn(use(*pool, executor_, order, i));
+  const auto pass = [&](uint64_t ns) {
+    executor_.run([](Executor& executor, uint64_t for_ns) -> base::Task<void> {
+      co_await executor.sleep_for(for_ns);
+    }(executor_, ns));
+  };
+  pass(1000);
+  lease = {};  // abandoned: the first waiter looks again and again
+  pass(1000);
+  buffer.completion.finish(true);
+  EXPECT_FALSE(pool->try_take());
+  pass(1'000'000);
+  std::sort(order.begin(), order.end());
+  EXPECT_EQ(order, (std::vector<int>{0, 1}));
+}
+
 TEST_F(Buffers, MovedLeaseIsGivenBackOnce) {
   auto pool = *BufferPool::create(*device_, 1);
   BufferLease first = pool->try_take();

@@ -103,6 +103,31 @@ TEST_F(ClientRead, BucketWhoseLinesCameOutOfOrderIsNotBelieved) {
   EXPECT_EQ(*get("alice"), "90");
 }
 
+// The other way round: the first line and the version from before the change, the second from after
+// it. Only a READ of the version behind that one shows it.
+TEST_F(ClientRead, BucketThatChangesWhileItsLinesAreReadIsNotBelieved) {
+  server_->place(kSlot, kTable, "alice", "90", 5);
+  connect();
+  Bucket& bucket = server_->bucket_of(kTable, "alice");
+  bucket.version = 8;
+  const Bucket after = bucket;
+  Bucket mixed = after;
+  mixed.version = 6;
+  std::fill(std::begin(mixed.entries), std::end(mixed.entries), 0);
+  bucket.version = 6;
+  bool changed = false;
+  BeforeReads injector([&](uint32_t bytes) {
+    if (changed) bucket = after;
+    if (changed || bytes != sizeof(Bucket)) return;
+    bucket = mixed;
+    changed = true;
+  });
+  const fabric::ScopedFaultInjector installed(injector);
+  const auto got = get("alice");
+  ASSERT_TRUE(got) << got.error().to_string();
+  EXPECT_EQ(*got, "90");
+}
+
 TEST_F(ClientRead, SlotUsedByAnotherKeyIsNotBelieved) {
   server_->place(kSlot, kTable, "alice", "90", 5);
   connect();

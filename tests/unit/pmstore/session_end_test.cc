@@ -316,5 +316,36 @@ TEST_F(SessionEnd, StopWaitsUntilWhatClientsHaveLeftIsDecided) {
   EXPECT_TRUE(report->clean);
 }
 
+// Each of its commits announces in a list of its own.
+TEST_F(SessionEnd, LocksOfAllTheCommitsOfAClientThatIsGoneAreFreed) {
+  for (const char* key : {"a", "b"}) ASSERT_TRUE(run(client_->put(table_, key, "old")));
+  {
+    auto dies = connect();
+    Transaction first = dies->begin();
+    Transaction second = dies->begin();
+    ASSERT_TRUE(run(first.get(table_, "a")));
+    ASSERT_TRUE(run(second.get(table_, "b")));
+    first.put(table_, "a", "new");
+    second.put(table_, "b", "new");
+    SlowSwap locks(100 * kMs);
+    const fabric::ScopedFaultInjector installed(locks);
+    Task<Status> ends_first = first.commit();
+    Task<Status> ends_second = second.commit();
+    ends_first.start();
+    ends_second.start();
+    let_time_pass(kMs);
+    ASSERT_TRUE(locks.seen() && !ends_first.done() && !ends_second.done());
+    for (const char* key : {"a", "b"}) {
+      EXPECT_EQ(run(client_->put(table_, key, "early")).code(), ErrorCode::kConflict) << key;
+    }
+  }
+  let_time_pass(1000 * kMs);
+  ASSERT_FALSE(resolving());
+  for (const char* key : {"a", "b"}) {
+    const Status put = run(client_->put(table_, key, "after"));
+    EXPECT_TRUE(put) << key << ": " << put.error().to_string();
+  }
+}
+
 }  // namespace
 }  // namespace pmstore

@@ -147,6 +147,13 @@ TEST_F(Replays, NumberFarBelowTheHighestCountsAsUsed) {
   EXPECT_EQ(value(), "late");
 }
 
+TEST_F(Replays, NumberOfALaterSessionIsNotExecuted) {
+  const uint64_t first = session_->hello().next_sequence;
+  ASSERT_TRUE(put(first + kSessionSequences - 1, "last"));
+  EXPECT_EQ(put(first + kSessionSequences, "of the next").code(), ErrorCode::kProtocol);
+  EXPECT_EQ(value(), "last");
+}
+
 // Over tcp, in real time: a socket that says hello, and nothing else.
 class Hellos : public ::testing::Test {
  protected:
@@ -154,6 +161,9 @@ class Hellos : public ::testing::Test {
     FormatOptions format;
     format.rings = 8;
     ASSERT_TRUE(format_store(*pool_, format));
+    start();
+  }
+  void start() {
     server_ = std::move(*executor_.run(Server::start(executor_, *pool_, ServerOptions{})));
     uri_ = *executor_.run(server_->listen({fabric::Scheme::kTcp, "127.0.0.1", 0}));
   }
@@ -180,6 +190,15 @@ class Hellos : public ::testing::Test {
     EXPECT_EQ(send(fd.get(), message.data(), message.size(), 0),
               static_cast<ssize_t>(message.size()));
     return fd;
+  }
+  uint64_t stat(const std::string& name) const {
+    const std::string text = server_->stat_json();
+    const std::string key = '"' + name + "\": ";
+    return std::stoull(text.substr(text.find(key) + key.size()));
+  }
+  void pump_until(const std::string& name, uint64_t value) {
+    for (int i = 0; i < 10'000 && stat(name) != value; ++i) pump(1'000'000);
+    ASSERT_EQ(stat(name), value) << name;
   }
   void pump(uint64_t ns) {
     executor_.run([](Executor& executor, uint64_t for_ns) -> Task<void> {
@@ -216,6 +235,54 @@ TEST_F(Hellos, WhoseSocketsStayOpenKeepNoClientOut) {
     pump(2'000'000);
   }
   expect_let_in();
+}
+
+// Of a client that has a session nobody else can say what will become of its transactions.
+TEST_F(Hellos, OldestGivesItsPlaceToANewOne) {
+  std::vector<base::FileDescriptor> open;
+  for (uint64_t i = 0; i < 9; ++i) {
+    open.push_back(say_hello(1000 + i));
+    pump_until(i < 8 ? "sessions" : "fenced", i < 8 ? i + 1 : 1);
+  }
+  auto next = std::move(*executor_.run(Client::connect(executor_, uri_, {})));
+  const TableId table = *executor_.run(next->open_table("t", true));
+  Transaction tx = next->begin();
+  tx.put(table, "key", "value");
+  ASSERT_TRUE(executor_.run(tx.commit()));
+  for (uint64_t i = 0; i < 9; ++i) {
+    const auto outcome = executor_.run(next->outcome({1000 + i, tx.id().sequence}));
+    EXPECT_EQ(outcome.code(), i < 2 ? ErrorCode::kOutcomeExpired : ErrorCode::kCommitUnknown) << i;
+  }
+  executor_.run(next->close());
+}
+
+// Its earlier session has transactions to ask about.
+TEST_F(Hellos, OfAClientThatComesBackLeavesItItsOutcomes) {
+  constexpr uint64_t kClient = 99;
+  TxId id;
+  {
+    ClientOptions options;
+    options.client = kClient;
+    auto killed = std::move(*executor_.run(Client::connect(executor_, uri_, options)));
+    const TableId table = *executor_.run(killed->open_table("t", true));
+    Transaction tx = killed->begin();
+    tx.put(table, "key", "value");
+    ASSERT_TRUE(executor_.run(tx.commit()));
+    id = tx.id();
+  }
+  pump_until("fenced", 1);
+  say_hello(kClient);  // and closes its socket
+  pump_until("fenced", 2);
+  pump_until("resolving", 0);
+  ASSERT_TRUE(executor_.run(server_->stop()));
+  server_.reset();
+  pool_ = std::move(*persist::Pool::in_region(region_.bytes(), persist::Domain::kCpuCache, false));
+  start();
+  auto other = std::move(*executor_.run(Client::connect(executor_, uri_, {})));
+  const auto outcome = executor_.run(other->outcome(id));
+  ASSERT_TRUE(outcome) << outcome.error().to_string();
+  EXPECT_EQ(*outcome, Outcome::kCommitted);
+  executor_.run(other->close());
 }
 
 }  // namespace

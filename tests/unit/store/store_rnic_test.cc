@@ -240,5 +240,60 @@ TEST_F(StoreRnic, WhatAClientHasForgedInItsRingIsNotTheNextClients) {
   EXPECT_EQ(s_.get("alice")->value, "1");
 }
 
+// The first swap is lost, and has had no effect.
+class WordsThatFailOnce final : public WordChanger {
+ public:
+  explicit WordsThatFailOnce(Words& words) : words_(words) {}
+  base::Task<Result<bool>> compare_swap(SlotOffset slot, LockWord expected,
+                                        LockWord desired) override {
+    if (!std::exchange(failed_, true)) co_return make_error(ErrorCode::kDisconnected, "loopback");
+    co_return co_await words_.compare_swap(slot, expected, desired);
+  }
+  base::Task<void> pause() override { co_return; }
+
+ private:
+  Words& words_;
+  bool failed_ = false;
+};
+
+TEST_F(StoreRnic, EraseThatIsNotUnlockedYetIsFinishedThoughAnotherClientWasResolved) {
+  ASSERT_TRUE(s_.put("alice", "1"));
+  const GetReply alice = s_.get("alice")->reply;
+  const uint64_t used = s_.store().arena().used_slots();
+  const SlotOffset slot{alice.slot};
+  lock(slot);
+  const auto entry = redo(slot, alice.version + 1, RecordState::kTombstone, "alice", {});
+  WordsThatFailOnce fails(words_);
+  ASSERT_FALSE(run(s_.store().apply(fails, kOwner, entry)));
+  constexpr uint16_t kAnother = 9;
+  ASSERT_TRUE(run(s_.store().resolve(words_, kAnother, s_.ring(), {})));
+  ASSERT_TRUE(run(s_.store().apply(fails, kOwner, entry)));
+  EXPECT_EQ(s_.store().words().load(slot), LockWord::unlocked(alice.version + 1));
+  EXPECT_EQ(s_.store().arena().used_slots(), used - 1);
+}
+
+// The words of a slab's new slots may never have been used; what the chunk held before was newer.
+TEST_F(StoreRnic, InsertIntoAChunkThatHeldNewerRecordsIsThereAfterARestart) {
+  ASSERT_TRUE(s_.put("first of its slab", "1"));
+  for (int i = 0; i < 50; ++i) ASSERT_TRUE(s_.put("newer", "1"));
+  for (int i = 0; s_.store().arena().free_chunks() > 0; ++i) {
+    ASSERT_TRUE(s_.put("filler" + std::to_string(i), std::string(20'000, 'f')));
+  }
+  const GetReply first = s_.get("first of its slab")->reply;
+  const GetReply newer = s_.get("newer")->reply;
+  ASSERT_TRUE(s_.erase("first of its slab"));
+  ASSERT_TRUE(s_.erase("newer"));
+  const std::string value(1000, 'v');
+  const auto reserved = run(s_.store().reserve(words_, kOwner, s_.table(), "alice", 1000, false));
+  ASSERT_TRUE(reserved) << reserved.error().to_string();
+  ASSERT_EQ(reserved->slot, first.slot) << "another size in the same place";
+  EXPECT_GT(reserved->version, newer.version);
+  ASSERT_TRUE(run(s_.store().apply(words_, kOwner,
+                                   redo(SlotOffset{reserved->slot}, reserved->version + 1,
+                                        RecordState::kLive, "alice", value))));
+  s_.reopen();
+  EXPECT_EQ(s_.get("alice")->value, value);
+}
+
 }  // namespace
 }  // namespace pmstore::internal
