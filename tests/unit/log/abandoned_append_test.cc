@@ -163,6 +163,22 @@ TEST_P(AbandonedAppend, ProducerThatClosesWaitsForAPublishOfSomebodyElse) {
   EXPECT_TRUE(close.take());
 }
 
+// Nobody would tell it that its connection is gone.
+TEST_P(AbandonedAppend, ProducerThatClosesWaitsForACallOfSomebodyElse) {
+  auto producer = open_producer();
+  auto agree = producer->agree(1);
+  agree.start();
+  ASSERT_FALSE(agree.done());
+  auto close = producer->close();
+  close.start();
+  let_pass(3'000'000'000);
+  ASSERT_TRUE(agree.done());
+  const Status agreed = agree.take();
+  EXPECT_TRUE(agreed) << agreed.error().to_string();
+  ASSERT_TRUE(close.done());
+  EXPECT_TRUE(close.take());
+}
+
 TEST_P(AbandonedAppend, ProducerThatIsClosedRefusesEveryCall) {
   auto producer = open_producer();
   ASSERT_TRUE(run(producer->close()));

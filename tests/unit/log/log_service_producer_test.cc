@@ -1,4 +1,7 @@
 // LogService: exclusive producers, leases, fencing.
+#include <functional>
+#include <optional>
+
 #include "persist/remote_writer.h"
 #include "tests/unit/log/log_service_fixture.h"
 
@@ -43,6 +46,43 @@ TEST_F(LogServiceTest, StealingFencesTheOneBefore) {
   fabric::Batch batch;
   batch.write({bytes.data(), 64, region->get()}, (*first)->producer.data.at(0));
   EXPECT_FALSE((*first)->connection->post(batch, nullptr));
+  EXPECT_NE(*pool_.data_of_store(host_->store(), log, 0), std::byte{0xee});
+}
+
+// Does something at the server at each step towards durability.
+class AtEachDrain final : public persist::Observer {
+ public:
+  explicit AtEachDrain(std::function<void()> action) : action_(std::move(action)) {}
+  void on_store(const void*, const void*, size_t, bool) override {}
+  void on_flush(const void*, size_t) override {}
+  void on_drain() override { action_(); }
+
+ private:
+  const std::function<void()> action_;
+};
+
+// What landed behind the walk that finds the tail would lie in what the next one is granted.
+TEST_F(LogServiceTest, StealingFencesTheOneBeforeAheadOfTheWalk) {
+  auto client = session();
+  const uint64_t log = create(*client, "a");
+  auto first = producer(7, log);
+  ASSERT_TRUE(first);
+  std::vector<std::byte> bytes(64, std::byte{0xee});
+  auto region = device_->register_memory(bytes, fabric::Access::kLocal);
+  ASSERT_TRUE(region);
+  fabric::Batch batch;
+  batch.write({bytes.data(), 64, region->get()}, (*first)->producer.data.at(0));
+  int writes = 0;
+  AtEachDrain loser([&] {
+    ++writes;
+    static_cast<void>((*first)->connection->post(batch, nullptr));
+  });
+  persist::Memory& memory = pool_.pool().memory();
+  memory.set_observer(&loser);
+  const auto second = producer(8, log, Takeover::kSteal);
+  memory.set_observer(nullptr);
+  ASSERT_TRUE(second) << second.error().to_string();
+  ASSERT_GT(writes, 0);
   EXPECT_NE(*pool_.data_of_store(host_->store(), log, 0), std::byte{0xee});
 }
 
@@ -141,6 +181,29 @@ TEST_F(LogServiceTest, StopWalksWhatWasLandedAndRefusesNewClients) {
   EXPECT_FALSE(host_->store().info(log)->exclusive);
   EXPECT_TRUE(broken(*client));
   EXPECT_TRUE(broken(**first));
+  EXPECT_TRUE(host_->stop());
+}
+
+TEST_F(LogServiceTest, StopMakesDurableWhatWaitsForItsGroup) {
+  auto client = session();
+  const uint64_t log = create(*client, "a");
+  std::optional<bool> answered;
+  const auto append = [](Client& at, std::vector<std::byte> request,
+                         std::optional<bool>& out) -> Task<void> {
+    auto reply = co_await at.rpc->call(static_cast<uint16_t>(LogMethod::kAppend), request, 256);
+    out = reply.has_value();
+  };
+  auto appending = append(*client, append_request(log, {"entry"}), answered);
+  appending.start();
+  while (counters().shared_appends == 0) executor_.run_once();
+  ASSERT_EQ(counters().group_commits, 0u);
+  const auto before = pool_.pool().memory().stats();
+  host_->service().stop();
+  EXPECT_EQ(counters().group_commits, 1u);
+  EXPECT_GT(pool_.pool().memory().stats().drains, before.drains);
+  EXPECT_EQ(entries_of(host_->store(), "a"), (std::vector<TestEntry>{{1, "entry"}}));
+  let_time_pass(1);
+  EXPECT_EQ(answered, true);
   EXPECT_TRUE(host_->stop());
 }
 

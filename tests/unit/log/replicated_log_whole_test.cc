@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "log/log_producer.h"
 #include "tests/unit/log/replicated_log_fixture.h"
 
 namespace pmstore::log {
@@ -247,6 +248,43 @@ TEST_P(ReplicatedLogTest, StatusSaysWhatIsNotAgreedUpon) {
   EXPECT_NE(status.why_not->message.find(uris()[1]), std::string::npos);
   EXPECT_EQ(status.replicas, uris());
   EXPECT_EQ(status.servers.size(), kServers);
+}
+
+// The next entry would get the number of the one that it has lost; then nobody sees the difference.
+TEST_P(ReplicatedLogTest, ReplicaThatHasLostAnEntryGetsNoneOfTheNextOnes) {
+  ASSERT_TRUE(create());
+  ASSERT_TRUE(open());
+  uint64_t last_lsn = 0;
+  for (int i = 0; i < 3; ++i) last_lsn = append()->lsn;
+  ASSERT_TRUE(run(log_->close()));
+  log_.reset();
+  run(sleep(executor_, kSoonNs));
+  // Of a producer that is gone, the next one has come to the first replica only.
+  {
+    auto client = *run(LogClient::connect(executor_, *fabric::parse_uri(servers_[0]->uri()), {}));
+    const auto info = run(client->open("log"));
+    LogProducerOptions producing;
+    producing.replica = true;
+    producing.membership = info->membership;
+    auto opened = run(LogProducer::open(*client, info->id, producing));
+    ASSERT_TRUE(opened) << opened.error().to_string();
+    const auto producer = std::move(*opened);
+    const std::string next = text(4);
+    const std::span<const std::byte> payloads[] = {std::as_bytes(std::span(next))};
+    ASSERT_TRUE(run(producer->append_batch_at(payloads, 4)));
+    ASSERT_TRUE(run(producer->close()));
+  }
+  ASSERT_TRUE(servers_[1]->store().close());
+  servers_[1]->damage_entry("log", last_lsn);
+  servers_[1]->kill();
+  servers_[1]->start();
+  const LogInfo before = *servers_[1]->store().find("log");
+  ASSERT_NE(before.next_index, 4u);
+  EXPECT_EQ(take().code(), ErrorCode::kDamaged);
+  run(sleep(executor_, kSoonNs));
+  const LogInfo after = *servers_[1]->store().find("log");
+  EXPECT_EQ(after.tail_lsn, before.tail_lsn);
+  EXPECT_EQ(after.next_index, before.next_index);
 }
 
 }  // namespace
