@@ -133,10 +133,12 @@ class Words {
     if (end < word.size()) {
       return is_long && end + 1 == word.size() ? name + "= has no value behind it" : "";
     }
-    if (next_ == words_.size()) return name + " has no value behind it";
+    const bool optional = option->get_items_expected_min() == 0;  // --watch [SECONDS]
+    if (next_ == words_.size()) return optional ? "" : name + " has no value behind it";
     const std::string& value = words_[next_];
     const bool is_option = value.starts_with("--") &&
                            option_named(*command_, value.substr(0, value.find('='))) != nullptr;
+    if (is_option && optional) return {};
     if (is_option) {
       return fmt::format("{} has no value before {} (if that is the value: {}={})", name, value,
                          name, value);

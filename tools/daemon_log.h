@@ -32,6 +32,8 @@ class DaemonLog {
   Status open(const std::string& path);
   void set_level(LogLevel level) { level_ = level; }
   bool to_file() const { return static_cast<bool>(file_); }
+  // Neither a file nor the journal: a person may read it, beside a program's one-line errors.
+  bool to_plain_stderr() const { return !to_file() && !journal_; }
   void write(LogLevel level, std::string_view text);
 
  private:

@@ -117,10 +117,12 @@ int serve(DaemonConfig& config) {
     return fail("pmstored", "cannot serve '" + config.pool + "'", opened.error());
   }
   log.set_level(*parse_log_level(config.log_level));
-  log.write(LogLevel::kInfo, fmt::format("pmstored {} starts with pool {}, process {}", kRevision,
-                                         config.pool, getpid()));
   const base::RealClock clock;
   SessionLog sessions(log, clock);
+  const std::string starts =
+      fmt::format("pmstored {} starts with pool {}, process {}", kVersion, config.pool, getpid());
+  // On a plain standard error a failure is one line.
+  if (!log.to_plain_stderr()) log.write(LogLevel::kInfo, starts);
   ServiceOptions options = config.service_options();
   options.server.observer = &sessions;
   auto service = PoolService::start(options);
@@ -131,6 +133,7 @@ int serve(DaemonConfig& config) {
     }
     return fail_at("pmstored", "cannot serve", config.pool, service.error());
   }
+  if (log.to_plain_stderr()) log.write(LogLevel::kInfo, starts);
   log_start(log, **service);
   DaemonWatch watch(config, log, sessions, **service, hangup, reread);
   base::Task<void> watching = watch.run();
