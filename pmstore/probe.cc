@@ -16,8 +16,8 @@ constexpr uint32_t kRecordAt = 0;
 constexpr uint32_t kBucketAt = kPieceBytes;
 constexpr uint32_t kRingAt = 2 * kPieceBytes;
 // The words of the buffer.
-constexpr size_t kLockWord = 0;
-constexpr size_t kOldWord = 1;
+constexpr size_t kReadWord = 0;
+constexpr size_t kSwappedWord = 1;
 
 Error failed(std::string_view what, const Error& why) {
   return make_error(why.code, std::string(what) + ": " + why.message);
@@ -50,7 +50,7 @@ Task<Status> read_regions(ClientSession& session, OpBuffer& buffer) {
   buffer.batch.read(buffer.at(kRecordAt, kPieceBytes), session.record_at(SlotOffset{0}));
   PMSTORE_CO_TRY_STATUS(co_await execute(session, buffer, "a READ of the records"));
   buffer.batch.clear();
-  buffer.batch.read(buffer.word_at(kLockWord), session.word_at(SlotOffset{0}));
+  buffer.batch.read(buffer.word_at(kReadWord), session.word_at(SlotOffset{0}));
   PMSTORE_CO_TRY_STATUS(co_await execute(session, buffer, "a READ of the lock words"));
   buffer.batch.clear();
   buffer.batch.read(buffer.at(kBucketAt, kPieceBytes), session.bucket_at(0));
@@ -59,9 +59,10 @@ Task<Status> read_regions(ClientSession& session, OpBuffer& buffer) {
 
 // Whatever the word has become since it was read, it stays what it is.
 Task<Status> swap_word(ClientSession& session, OpBuffer& buffer) {
-  const uint64_t word = buffer.word(kLockWord);
+  const uint64_t word = buffer.word(kReadWord);
   buffer.batch.clear();
-  buffer.batch.compare_swap(buffer.word_at(kOldWord), session.word_at(SlotOffset{0}), word, word);
+  buffer.batch.compare_swap(buffer.word_at(kSwappedWord), session.word_at(SlotOffset{0}), word,
+                            word);
   co_return co_await execute(session, buffer, "a compare-and-swap of a lock word");
 }
 
