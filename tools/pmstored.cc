@@ -87,8 +87,7 @@ void announce(const PoolService& service, bool json) {
 void log_start(DaemonLog& log, const PoolService& service) {
   const RecoveryReport& recovery = service.server().recovery();
   log.write(LogLevel::kInfo,
-            fmt::format("recovered {} transactions and {} records in {:.1f} ms; there are {} "
-                        "records",
+            fmt::format("recovered {} transactions and {} records in {:.1f} ms; live records: {}",
                         recovery.transactions_replayed, recovery.records_applied,
                         static_cast<double>(recovery.duration_us) / 1000.0, recovery.live_records));
   for (const fabric::Uri& uri : service.uris()) {
