@@ -239,7 +239,7 @@ void WaitList::notify_all() {
 }
 
 void WaitList::Awaiter::await_suspend(std::coroutine_handle<> frame) {
-  PMSTORE_CHECK(list_ != nullptr, "a list that is gone notifies nobody");
+  PMSTORE_CHECK(list_ != nullptr, "a WaitList that is gone cannot notify its waiters");
   frame_ = frame;
   list_->waiting_.append(*this);
 }

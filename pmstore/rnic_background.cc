@@ -95,7 +95,12 @@ base::Task<void> truncate_ring(SessionRef session) {
   OpBuffer& buffer = session->truncation_buffer();
   // A call that was abandoned may have left its READ under way, which is older than some of the
   // writes that go now.
-  while (buffer.under_way() && session->usable()) co_await session->executor().yield();
+  constexpr uint64_t kLookAgainNs = 1'000;
+  const uint64_t give_up_ns = session->executor().now_ns() + session->call_timeout_ns();
+  while (buffer.under_way() && session->usable()) {
+    if (session->executor().now_ns() >= give_up_ns) session->drop();
+    co_await session->executor().sleep_for(kLookAgainNs);
+  }
   if (!session->usable()) co_return;
   buffer.batch.clear();
   buffer.batch.read(buffer.word_at(0), session->record_at(SlotOffset{0}));
