@@ -252,7 +252,11 @@ write_orders() {  # STATE COMMAND...
 # goes to OUT_FILE as well.
 describe_emulator() {  # STATE CONSOLE_FILE OUT_FILE [ERR_FILE]
   local state=$1 console=$2 out=$3 err=${4-}
-  local persistence=mem-ctrl accel=${PMSTORE_TESTBED_ACCEL:-tcg} cpu=max net
+  local persistence=mem-ctrl accel=${PMSTORE_TESTBED_ACCEL:-tcg} net
+  # Soft-RoCE copies with the kernel's memcpy. With ERMS that is 'rep movsb', which the emulator
+  # does byte by byte: an aligned word could be read half written. Without ERMS it copies 8 bytes at
+  # a time.
+  local cpu=max,-erms,-fsrm
   [[ $guest_domain == eadr ]] && persistence=cpu
   case $accel in
     tcg) accel=tcg,thread=multi ;;
