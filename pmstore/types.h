@@ -15,7 +15,7 @@ inline constexpr size_t kMaxKeyBytes = 255;
 inline constexpr size_t kMaxValueBytes = 1u << 20;
 // At the same time; a pool below 16 MiB, or of an earlier release, has room for 1,008.
 inline constexpr size_t kMaxTables = 4080;
-// In a pool's life: a table's id is never used again (pmstore/internal/catalog_layout.h).
+// In a pool's life: a table's id is never used again (pmstore/layout/catalog_layout.h).
 inline constexpr size_t kMaxTableIds = UINT16_MAX;
 inline constexpr size_t kMaxTableNameBytes = 47;
 

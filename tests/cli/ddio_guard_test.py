@@ -9,9 +9,8 @@ import sys
 import time
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "machines"))
-import recorded_machine as recorded  # noqa: E402
-from ddio_command import DdioCommand, OFF, ON, PORT_0  # noqa: E402
+import recorded_machine as recorded
+from ddio_command import DdioCommand, OFF, ON, PORT_0
 
 
 class DdioGuard(DdioCommand):

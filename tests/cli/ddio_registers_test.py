@@ -7,9 +7,8 @@ import shutil
 import sys
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "machines"))
-import recorded_machine as recorded  # noqa: E402
-from ddio_command import DdioCommand, OFF, ON, PORT_0, PORT_1  # noqa: E402
+import recorded_machine as recorded
+from ddio_command import DdioCommand, OFF, ON, PORT_0, PORT_1
 
 RECIPES = ("rpma", "no-snoop", "bit7")
 # By topology: the root ports with an RNIC behind them.

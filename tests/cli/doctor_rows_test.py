@@ -6,9 +6,8 @@ import shutil
 import sys
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "machines"))
-import doctor_command  # noqa: E402
-import recorded_machine as recorded  # noqa: E402
+import doctor_command
+import recorded_machine as recorded
 
 RDMA = [recorded.rdma_facts("mlx5_0"), recorded.rdma_facts("mlx5_1")]
 

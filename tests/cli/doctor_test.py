@@ -8,9 +8,8 @@ import subprocess
 import sys
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "machines"))
-import doctor_command  # noqa: E402
-import recorded_machine as recorded  # noqa: E402
+import doctor_command
+import recorded_machine as recorded
 
 
 class Doctor(doctor_command.DoctorCommand):

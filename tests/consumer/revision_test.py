@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""usage: revision_test.py SOURCE: what tools/revision.cmake says, wherever the sources are from."""
+"""usage: revision_test.py SOURCE: what tools/cli/revision.cmake says, wherever
+the sources are from."""
 
 import os
 import shutil
@@ -23,10 +24,10 @@ class Revision(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder)
         self.tree = os.path.join(self.folder, "tree")
         os.makedirs(os.path.join(self.tree, "tools"))
-        for name in (".gitattributes", "tools/revision.txt", "tools/revision.cmake"):
+        for name in (".gitattributes", "tools/cli/revision.txt", "tools/cli/revision.cmake"):
             shutil.copy(os.path.join(SOURCE, name), os.path.join(self.tree, name))
         # As in a repository, also where these sources are from an archive.
-        text = os.path.join(self.tree, "tools/revision.txt")
+        text = os.path.join(self.tree, "tools/cli/revision.txt")
         with open(text, "w", encoding="utf-8") as file:
             file.write("$Format:%H$\n")
         self.commit(self.tree)
@@ -41,7 +42,7 @@ class Revision(unittest.TestCase):
         """(kRevision, kVersion)"""
         output = os.path.join(self.folder, "revision.cc")
         run("cmake", "-DSOURCE=" + tree, "-DVERSION=1.2.3", "-DOUTPUT=" + output, "-P",
-            os.path.join(tree, "tools/revision.cmake"), folder=self.folder)
+            os.path.join(tree, "tools/cli/revision.cmake"), folder=self.folder)
         with open(output, encoding="utf-8") as file:
             return tuple(line.split('"')[1] for line in file if "tools::k" in line)
 

@@ -8,7 +8,7 @@
 #include "base/checksum.h"
 #include "base/random.h"
 #include "pmstore/check.h"
-#include "tests/unit/store/store_fixture.h"
+#include "tests/unit/pmstore/shard/store_fixture.h"
 
 namespace pmstore::crash {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "persist/pool.h"
-#include "pmstore/internal/store.h"
+#include "pmstore/shard/store.h"
 #include "tests/crash/life.h"
 
 namespace pmstore::crash {

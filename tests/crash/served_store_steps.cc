@@ -7,8 +7,8 @@
 
 #include "base/check.h"
 #include "persist/pool_layout.h"
-#include "pmstore/internal/slab_layout.h"
-#include "tests/unit/store/store_fixture.h"
+#include "pmstore/layout/slab_layout.h"
+#include "tests/unit/pmstore/shard/store_fixture.h"
 
 namespace pmstore::crash {
 namespace {

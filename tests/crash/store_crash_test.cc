@@ -12,7 +12,7 @@
 
 #include "pmstore/check.h"
 #include "tests/crash/crash_image.h"
-#include "tests/unit/store/store_fixture.h"
+#include "tests/unit/pmstore/shard/store_fixture.h"
 
 namespace pmstore::internal {
 namespace {

@@ -14,10 +14,10 @@
 #include "model/crash_recorder.h"
 #include "model/page_bytes.h"
 #include "persist/pool_layout.h"
-#include "pmstore/internal/slab_layout.h"
-#include "pmstore/record_layout.h"
+#include "pmstore/layout/record_layout.h"
+#include "pmstore/layout/slab_layout.h"
 #include "tests/crash/restarted_store.h"
-#include "tests/unit/store/store_fixture.h"
+#include "tests/unit/pmstore/shard/store_fixture.h"
 
 namespace pmstore::crash {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "log/log_types.h"
 #include "tests/fuzz/fuzzing.h"
-#include "tools/log_framing.h"
+#include "tools/cli/log_framing.h"
 
 namespace pmstore::tools {
 namespace {

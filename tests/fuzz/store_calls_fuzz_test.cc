@@ -8,8 +8,8 @@
 
 #include "base/random.h"
 #include "pmstore/check.h"
-#include "pmstore/internal/client_session.h"
-#include "pmstore/redo.h"
+#include "pmstore/client/client_session.h"
+#include "pmstore/layout/redo.h"
 #include "tests/fuzz/fuzzing.h"
 #include "tests/unit/pmstore/server_fixture.h"
 

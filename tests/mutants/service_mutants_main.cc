@@ -14,7 +14,7 @@
 #include "tests/crash/mutants/mutation.h"
 #include "tests/crash/mutants/runner.h"
 #include "tests/scenario/harness.h"
-#include "tests/scenario/logs/logs_role.h"
+#include "tests/scenario/log/log_role.h"
 #include "tests/scenario/store/store_role.h"
 
 namespace pmstore::mutation {
@@ -63,7 +63,7 @@ int run(int argc, char** argv) {
     return std::make_unique<scenario::StoreRole>();
   });
   scenario::register_role("logs", []() -> std::unique_ptr<scenario::Role> {
-    return std::make_unique<scenario::LogsRole>();
+    return std::make_unique<scenario::LogRole>();
   });
   int no_arguments = 1;
   testing::InitGoogleTest(&no_arguments, argv);

@@ -10,7 +10,7 @@
 //   PMSTORE_TEST_FABRIC=tcp     the target is a second process, at tcp://127.0.0.1:0
 //   PMSTORE_TEST_FABRIC=shm     the target is a second process, at shm://pmstore-PID-N
 //   PMSTORE_TEST_FABRIC=verbs   the target is a second process, at verbs://$PMSTORE_GUEST_ADDR:0
-//                               (for instance, in a guest of tests/testbed, with rxe0 at 10.77.0.1:
+//                               (for instance, in a guest of tests/guest, with rxe0 at 10.77.0.1:
 //                               PMSTORE_TEST_FABRIC=verbs PMSTORE_GUEST_ADDR=10.77.0.1
 //                               build/tests/fabric_scenarios [--gtest_filter=...])
 //

@@ -1,8 +1,8 @@
 # pmstore_scenarios(NAME [MODEL] LATE_SEEDS A-B SOURCES ... [DEPS ...] [TIMEOUT seconds]): a
-# scenario binary and its runs. NAME is the run on `local` with the target in a second thread,
-# NAME.same_thread with both on one executor; NAME.model, with MODEL, on the modelled machine;
-# NAME.late and NAME.model_late on these two with late effects, for each of some seeds; NAME.tcp and
-# NAME.shm have a second process. verbs needs a guest: tests/scenario/harness.h says how.
+# scenario binary and its runs. As tests they are called scenario.AREA for NAME "AREA_scenarios":
+# scenario.AREA is the run on `local` with the target in a second thread, .same_thread with both on
+# one executor; .model, with MODEL, on the modelled machine; .late and .model_late on these two with
+# late effects, for each of some seeds; .tcp and .shm have a second process. verbs needs a guest: tests/scenario/harness.h says how.
 function(pmstore_scenarios name)
   cmake_parse_arguments(ARG "MODEL" "TIMEOUT;LATE_SEEDS" "SOURCES;DEPS" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -10,31 +10,32 @@ function(pmstore_scenarios name)
   endif()
   # tests/mutants links a scenario's objects without these.
   set_source_files_properties(${PROJECT_SOURCE_DIR}/tests/scenario/harness.cc
-    store_main.cc logs_main.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    store_main.cc log_main.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   pmstore_test(${name} TIMEOUT ${ARG_TIMEOUT} DEPS fabric model ${ARG_DEPS}
     SOURCES ${PROJECT_SOURCE_DIR}/tests/scenario/harness.cc ${ARG_SOURCES})
+  pmstore_test_name(test ${name})
   pmstore_patience(ARG_TIMEOUT)
   # These two have one thread: there is nothing for the thread sanitizer.
   if(NOT PMSTORE_SANITIZE STREQUAL "thread")
-    add_test(NAME ${name}.same_thread COMMAND ${name})
-    set_tests_properties(${name}.same_thread PROPERTIES TIMEOUT ${ARG_TIMEOUT}
+    add_test(NAME ${test}.same_thread COMMAND ${name})
+    set_tests_properties(${test}.same_thread PROPERTIES TIMEOUT ${ARG_TIMEOUT}
       ENVIRONMENT "PMSTORE_TEST_FABRIC=local;PMSTORE_TEST_PLACE=same")
     set(campaign ${PROJECT_SOURCE_DIR}/tests/scenario/late_campaign --seconds ${ARG_TIMEOUT})
-    add_test(NAME ${name}.late
+    add_test(NAME ${test}.late
       COMMAND ${campaign} --seeds ${ARG_LATE_SEEDS} $<TARGET_FILE:${name}>)
-    set_tests_properties(${name}.late PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+    set_tests_properties(${test}.late PROPERTIES TIMEOUT ${ARG_TIMEOUT})
     if(ARG_MODEL)
-      add_test(NAME ${name}.model COMMAND ${name})
-      set_tests_properties(${name}.model PROPERTIES TIMEOUT ${ARG_TIMEOUT}
+      add_test(NAME ${test}.model COMMAND ${name})
+      set_tests_properties(${test}.model PROPERTIES TIMEOUT ${ARG_TIMEOUT}
         ENVIRONMENT "PMSTORE_TEST_FABRIC=model")
-      add_test(NAME ${name}.model_late
+      add_test(NAME ${test}.model_late
         COMMAND ${campaign} --fabric model --seeds 1-1 $<TARGET_FILE:${name}>)
-      set_tests_properties(${name}.model_late PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+      set_tests_properties(${test}.model_late PROPERTIES TIMEOUT ${ARG_TIMEOUT})
     endif()
   endif()
   foreach(fabric IN ITEMS tcp shm)
-    add_test(NAME ${name}.${fabric} COMMAND ${name})
-    set_tests_properties(${name}.${fabric} PROPERTIES TIMEOUT ${ARG_TIMEOUT}
+    add_test(NAME ${test}.${fabric} COMMAND ${name})
+    set_tests_properties(${test}.${fabric} PROPERTIES TIMEOUT ${ARG_TIMEOUT}
       ENVIRONMENT "PMSTORE_TEST_FABRIC=${fabric}")
   endforeach()
 endfunction()

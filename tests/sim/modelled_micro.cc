@@ -11,8 +11,8 @@
 #include "model/cluster.h"
 #include "model/picoseconds.h"
 #include "tests/sim/aliased_range.h"
-#include "tools/micro_server.h"
-#include "tools/micro_workload.h"
+#include "tools/bench/micro_server.h"
+#include "tools/bench/micro_workload.h"
 
 namespace pmstore::sim {
 namespace {

@@ -1,4 +1,4 @@
-// ModelledMicro: one measurement of the remote-access benchmark (tools/micro_workload.h) on a
+// ModelledMicro: one measurement of the remote-access benchmark (tools/bench/micro_workload.h) on a
 // modelled machine in virtual time: one server host, several client hosts, the real workload, RPC
 // and fabric code in between. The same point and parameters give the same figures on every host.
 // Threads: one.
@@ -11,7 +11,7 @@
 #include "model/dimm_counters.h"
 #include "model/parameters.h"
 #include "model/rnic.h"
-#include "tools/micro_point.h"
+#include "tools/bench/micro_point.h"
 
 namespace pmstore::sim {
 

@@ -23,6 +23,16 @@ ARROWS = {
     "ddio": {"base"},
     "tools": {"base", "fabric", "persist", "model", "log", "pmstore", "fs", "ddio"},
 }
+# Rooms: subfolders with arrows of their own, private to their folder.
+ROOMS = {
+    "pmstore": {
+        "layout": set(),
+        "shard": {"layout"},
+        "server": {"layout", "shard"},
+        # In process, a client is its own server (client/embedded.h).
+        "client": {"layout", "shard", "server"},
+    },
+}
 COROUTINES_ONLY = {"log", "pmstore", "fs"}
 
 # Pattern, folders where it is allowed (beside tests), why it is not allowed elsewhere.
@@ -58,6 +68,12 @@ def top_of(path):
     return path.split(os.sep, 1)[0] if os.sep in path else ""
 
 
+def room_of(path):
+    """The room of a folder with rooms; None of others, and of what lies beside the rooms."""
+    parts = path.split(os.sep)
+    return parts[1] if len(parts) == 3 and parts[0] in ROOMS else None
+
+
 def check_include(root, path, included):
     """Why `path` may not include "included", or None."""
     own, other = top_of(path), top_of(included)
@@ -65,13 +81,17 @@ def check_include(root, path, included):
         if os.path.isfile(os.path.join(root, os.path.dirname(path), included)):
             return f'"{included}" is not named from the repository root'
         return f'"{included}" is not a file of the repository; use <> for libraries'
+    room = room_of(included)
+    if own == other and room and room_of(path) not in (None, room):
+        if room not in ROOMS[own][room_of(path)]:
+            return f'{own}/{room_of(path)}/ may not depend on {own}/{room}/ ("{included}")'
     if own == "tests" or own == other:
         return None
     if other not in ARROWS:
         return f"nobody includes from {other or 'the root'}/"
     if own in ARROWS and other not in ARROWS[own]:
         return f'{own}/ may not depend on {other}/ ("{included}")'
-    if "internal" in included.split(os.sep):
+    if room or "internal" in included.split(os.sep):
         return f'"{included}" is private to {other}/'
     return None
 

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 
+import arrows
 import source_tree
 
 FOLDERS = ("pmstore", "log", "persist")
@@ -90,7 +91,9 @@ def declared_in(root):
     declared = {}
     for path in source_tree.files(root, ".h"):
         folders = path.split(os.sep)[:-1]
-        if not folders or folders[0] not in FOLDERS or "internal" in folders:
+        if not folders or folders[0] not in FOLDERS:
+            continue
+        if "internal" in folders or arrows.room_of(path):
             continue
         code = source_tree.code_of(source_tree.read(root, path))
         for name, position in awaitables(code):

@@ -1,154 +1,192 @@
 #include "tests/scenario/log/log_scenario.h"
 
-#include <cstring>
+#include <algorithm>
 
-#include "tests/scenario/log/ring_role.h"
+#include "base/random.h"
 
 namespace pmstore::scenario {
 namespace {
 
-using Appended = log::RemoteAppender::Appended;
-
-base::Task<Result<Appended>> append_one(log::RemoteAppender& appender, uint64_t sequence,
-                                        std::span<const std::byte> payload) {
-  co_return co_await appender.append(sequence, payload);
-}
-
-struct Reported {
-  explicit Reported(base::Executor& executor) : changed(executor) {}
+struct Finished {
+  explicit Finished(base::Executor& executor) : changed(executor) {}
   size_t count = 0;
   base::WaitList changed;
 };
 
-base::Task<void> append_into(log::RemoteAppender& appender, Appending& what, Reported& reported) {
-  const auto payload = std::as_bytes(std::span(what.payload));
-  Result<Appended> result = co_await appender.append(what.sequence, payload);
-  what.result.emplace(std::move(result));
-  what.reported = ++reported.count;
-  reported.changed.notify_all();
+base::Task<void> counted(base::Task<void> task, Finished& finished) {
+  co_await std::move(task);
+  ++finished.count;
+  finished.changed.notify_all();
 }
 
-base::Task<void> wait_for(Reported& reported, size_t all) {
-  while (reported.count < all) co_await reported.changed.wait();
+base::Task<void> wait_for(Finished& finished, size_t all) {
+  while (finished.count < all) co_await finished.changed.wait();
 }
 
-base::Task<Result<std::vector<std::byte>>> run_call(fabric::RpcClient& client, uint16_t method,
-                                                    std::span<const std::byte> request) {
-  Result<fabric::RpcReply> reply = co_await client.call(method, request, 128 * 1024);
-  if (!reply) co_return std::move(reply.error());
-  co_return std::vector<std::byte>(reply->bytes().begin(), reply->bytes().end());
+base::Task<void> sleep(base::Executor& executor, uint64_t ns) { co_await executor.sleep_for(ns); }
+
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+
+base::Task<Result<Read>> read_one(log::LogReader& from) {
+  PMSTORE_CO_TRY(const log::LogEntry entry, co_await from.next());
+  co_return Read{entry.index, std::string(reinterpret_cast<const char*>(entry.payload.data()),
+                                          entry.payload.size())};
 }
 
 }  // namespace
 
+std::vector<Durability> durabilities_of_this_provider() {
+  using persist::Domain;
+  using persist::WriteLanding;
+  std::vector<Durability> all = {
+      {"eadr", Domain::kCpuCache, WriteLanding::kMemory, true},
+      {"adr_ddio", Domain::kMemoryController, WriteLanding::kLastLevelCache, false}};
+  if (modelled()) {
+    all.push_back({"adr_memory", Domain::kMemoryController, WriteLanding::kMemory, true});
+  }
+  return all;
+}
+
+StallWatch::StallWatch(base::Executor& executor)
+    : executor_(executor), last_ns_(executor.now_ns()), task_(watch()) {
+  task_.start();
+}
+
+uint64_t StallWatch::longest_ns() const {
+  return std::max(longest_ns_, executor_.now_ns() - last_ns_);
+}
+
+base::Task<void> StallWatch::watch() {
+  constexpr uint64_t kLookNs = 5'000'000;
+  while (true) {
+    co_await executor_.sleep_for(kLookNs);
+    longest_ns_ = longest_ns();
+    last_ns_ = executor_.now_ns();
+  }
+}
+
 void LogScenario::SetUp() {
-  auto target = Target::start(executor_, "ring");
+  setup_.domain = GetParam().domain;
+  setup_.landing = GetParam().landing;
+}
+
+void LogScenario::start_server() {
+  auto target = Target::start(executor_, "logs", setup_.to_args());
   ASSERT_TRUE(target) << target.error().to_string();
   target_ = std::move(*target);
-  auto device = fabric::open_device(scheme(), executor_, TestMachine::test_host());
-  ASSERT_TRUE(device) << device.error().to_string();
-  device_ = std::move(*device);
+  client_ = connect();
+  ASSERT_NE(client_, nullptr);
+}
+
+void LogScenario::restart_server(uint32_t lease_ms) {
+  client_.reset();
+  ASSERT_TRUE(target_->stop());
+  target_.reset();
+  setup_.lease_ms = lease_ms;
+  start_server();
 }
 
 void LogScenario::TearDown() {
-  device_.reset();
+  client_.reset();
   if (target_ != nullptr) {
     EXPECT_TRUE(target_->stop()) << "the target did not end in order";
   }
 }
 
-std::unique_ptr<RingLink> LogScenario::connect(const LinkOptions& options) {
-  auto link = std::make_unique<RingLink>();
-  const Status made = [&]() -> Status {
-    fabric::RpcOptions rpc_options;
-    rpc_options.call_timeout_ns = kPatientTimeoutNs;
-    PMSTORE_TRY(link->rpc, fabric::RpcClient::create(*device_, rpc_options));
-    const RingHello hello{link->rpc->reply_region(), options.owner};
-    fabric::ConnectOptions connect_options;
-    connect_options.hello = std::as_bytes(std::span<const RingHello, 1>(&hello, 1));
-    connect_options.timeout_ns = kPatientTimeoutNs;
-    PMSTORE_TRY(link->connection, executor_.run(device_->connect(target_->uri(), connect_options)));
-    const auto answer = link->connection->peer_hello();
-    if (answer.size() != sizeof link->answer) return make_error(ErrorCode::kProtocol, "no answer");
-    std::memcpy(&link->answer, answer.data(), sizeof link->answer);
-    PMSTORE_TRY_STATUS(link->rpc->attach(*link->connection, link->answer.requests));
-    PMSTORE_TRY(link->writer, persist::RemoteWriter::create(
-                                  *device_, *link->connection, link->rpc.get(), link->answer.data,
-                                  link->answer.capability, options.writer));
-    PMSTORE_TRY(link->appender,
-                log::RemoteAppender::create(*device_, *link->writer, link->answer.position,
-                                            options.staging_bytes));
-    return {};
-  }();
-  if (made) return link;
-  ADD_FAILURE() << made.error().to_string();
-  return nullptr;
+log::LogClientOptions LogScenario::client_options() const {
+  log::LogClientOptions options;
+  options.devices = TestMachine::test_host();
+  options.connect_timeout_ns = kPatientTimeoutNs;
+  options.call_timeout_ns = kPatientTimeoutNs;
+  return options;
 }
 
-Result<Appended> LogScenario::append(RingLink& link, uint64_t sequence,
-                                     const std::string& payload) {
-  const auto bytes = std::as_bytes(std::span(payload));
-  return executor_.run(append_one(*link.appender, sequence, bytes));
+std::unique_ptr<log::LogClient> LogScenario::connect() {
+  auto client = run(log::LogClient::connect(executor_, target_->uri(), client_options()));
+  EXPECT_TRUE(client) << client.error().to_string();
+  return client ? std::move(*client) : nullptr;
 }
 
-void LogScenario::append_all(RingLink& link, std::vector<Appending>& appendings) {
-  Reported reported(executor_);
-  for (Appending& what : appendings) {
-    executor_.spawn(append_into(*link.appender, what, reported));
-  }
-  executor_.run(wait_for(reported, appendings.size()));
+void LogScenario::run_together(std::vector<base::Task<void>> tasks) {
+  Finished finished(executor_);
+  const size_t all = tasks.size();
+  for (auto& task : tasks) executor_.spawn(counted(std::move(task), finished));
+  run(wait_for(finished, all));
 }
 
-Result<Appended> LogScenario::append_all(RingLink& link, const std::vector<std::string>& payloads,
-                                         log::RemoteAppender::Entries& entries) {
+void LogScenario::let_time_pass(uint64_t ns) { run(sleep(executor_, ns)); }
+
+log::LogInfo LogScenario::make(std::string_view name, uint64_t bytes, log::FullPolicy policy) {
+  log::LogOptions options;
+  options.bytes = bytes;
+  options.when_full = policy;
+  auto made = run(client_->create(name, options));
+  EXPECT_TRUE(made) << made.error().to_string();
+  return made ? *made : log::LogInfo{};
+}
+
+std::unique_ptr<log::LogProducer> LogScenario::produce(log::LogClient& client, uint64_t log,
+                                                       log::LogProducerOptions options) {
+  auto producer = run(log::LogProducer::open(client, log, options));
+  EXPECT_TRUE(producer) << producer.error().to_string();
+  return producer ? std::move(*producer) : nullptr;
+}
+
+std::unique_ptr<log::LogReader> LogScenario::reader(log::LogClient& client, uint64_t log,
+                                                    log::LogReaderOptions options) {
+  auto made = run(log::LogReader::open(client, log, options));
+  EXPECT_TRUE(made) << made.error().to_string();
+  return made ? std::move(*made) : nullptr;
+}
+
+Result<log::Appended> LogScenario::append(log::LogProducer& producer, const std::string& payload) {
+  return run(producer.append(bytes_of(payload)));
+}
+
+Result<log::Appended> LogScenario::append_batch(log::LogProducer& producer,
+                                                const std::vector<std::string>& payloads) {
   std::vector<std::span<const std::byte>> spans;
-  for (const std::string& payload : payloads) spans.push_back(std::as_bytes(std::span(payload)));
-  entries.payloads = spans;
-  return executor_.run(link.appender->append_all(entries));
+  for (const std::string& payload : payloads) spans.push_back(bytes_of(payload));
+  return run(producer.append_batch(spans));
 }
 
-Status LogScenario::truncate(RingLink& link, uint64_t start_lsn) {
-  const TruncateRing request{link.appender->position().tail_lsn, start_lsn};
-  const auto bytes = std::as_bytes(std::span<const TruncateRing, 1>(&request, 1));
-  PMSTORE_TRY([[maybe_unused]] auto reply,
-              executor_.run(run_call(*link.rpc, kTruncateRing, bytes)));
-  return link.appender->truncated(start_lsn);
+Result<log::Appended> LogScenario::share(log::LogClient& client, uint64_t log,
+                                         const std::string& payload) {
+  return run(client.append(log, bytes_of(payload)));
 }
 
-uint64_t LogScenario::published_tail(RingLink& link) {
-  auto reply = executor_.run(run_call(*link.rpc, kReadTail, {}));
-  uint64_t tail = 0;
-  if (!reply || reply->size() != sizeof tail) {
-    ADD_FAILURE() << "no tail";
-  } else {
-    std::memcpy(&tail, reply->data(), sizeof tail);
+Result<Read> LogScenario::read(log::LogReader& from) { return run(read_one(from)); }
+
+std::vector<Read> LogScenario::read_all(log::LogClient& client, uint64_t log) {
+  std::vector<Read> all;
+  auto from = reader(client, log);
+  if (from == nullptr) return all;
+  while (true) {
+    auto entry = read(*from);
+    if (!entry) {
+      EXPECT_TRUE(entry.code() == ErrorCode::kNotFound || entry.code() == ErrorCode::kSealed)
+          << entry.error().to_string();
+      return all;
+    }
+    if (!all.empty()) {
+      EXPECT_EQ(entry->index, all.back().index + 1);
+    }
+    all.push_back(std::move(*entry));
   }
-  return tail;
 }
 
-std::vector<FoundEntry> LogScenario::found(RingLink& link) {
-  auto reply = executor_.run(run_call(*link.rpc, kReadRing, {}));
-  if (!reply) {
-    ADD_FAILURE() << reply.error().to_string();
-    return {};
-  }
-  std::vector<FoundEntry> entries(reply->size() / sizeof(FoundEntry));
-  if (!entries.empty()) std::memcpy(entries.data(), reply->data(), reply->size());
-  return entries;
-}
-
-std::string LogScenario::text(uint64_t sequence, size_t bytes) {
-  std::string made(bytes, '\0');
-  for (size_t i = 0; i < bytes; ++i) made[i] = static_cast<char>('a' + (sequence * 31 + i) % 26);
+std::string LogScenario::text(uint64_t index, size_t bytes) {
+  std::string made = std::to_string(index) + " ";
+  base::Random random(index);
+  while (made.size() < bytes) made.push_back(static_cast<char>('a' + random.below(26)));
+  made.resize(std::max<size_t>(bytes, 1));
   return made;
 }
 
-}  // namespace pmstore::scenario
-
-int main(int argc, char** argv) {
-  using pmstore::scenario::Role;
-  pmstore::scenario::register_role("ring", []() -> std::unique_ptr<Role> {
-    return std::make_unique<pmstore::scenario::RingRole>();
-  });
-  return pmstore::scenario::run_scenarios(argc, argv);
+bool LogScenario::is_text(uint64_t index, std::string_view payload) {
+  return payload == text(index, payload.size());
 }
+
+}  // namespace pmstore::scenario

@@ -1,5 +1,5 @@
 // Pools on every medium, from one source. By default the medium is a file; in a guest of
-// tests/testbed
+// tests/guest
 //   PMSTORE_DAX=/dev/dax0.0      the device (its content is lost)
 //   PMSTORE_POOL_DIR=/mnt/pmem   files in that folder, for instance of an fsdax file system
 // PMSTORE_EXPECT_DOMAIN (none, adr, eadr) and PMSTORE_EXPECT_MEDIUM (file, devdax, fsdax) say what

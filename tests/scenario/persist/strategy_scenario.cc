@@ -188,7 +188,7 @@ TEST_P(PersistScenario, ALostServerGivesErrorsAndNoToken) {
   }
 }
 
-// A file is in the domain that was assumed; a device, in a guest of tests/testbed, in the one that
+// A file is in the domain that was assumed; a device, in a guest of tests/guest, in the one that
 // its platform was told to have.
 TEST_P(PersistScenario, TheServerDeclaresTheDomainOfItsMemory) {
   const char* platform = std::getenv("PMSTORE_EXPECT_DOMAIN");

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "pmstore/internal/client_state.h"
+#include "pmstore/client/client_state.h"
 
 namespace pmstore::cancellation {
 

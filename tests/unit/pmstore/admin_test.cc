@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "pmstore/admin_client.h"
-#include "pmstore/internal/admin_service.h"
+#include "pmstore/server/admin_service.h"
 #include "tests/unit/pmstore/server_fixture.h"
 
 namespace pmstore::testing {

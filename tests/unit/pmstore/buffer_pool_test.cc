@@ -1,4 +1,4 @@
-#include "pmstore/internal/buffer_pool.h"
+#include "pmstore/client/buffer_pool.h"
 
 #include <gtest/gtest.h>
 

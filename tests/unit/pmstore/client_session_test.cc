@@ -1,7 +1,7 @@
 // The handshake, losing the connection, the lease, the end.
 #include <algorithm>
 
-#include "pmstore/lock_list_layout.h"
+#include "pmstore/layout/lock_list_layout.h"
 #include "tests/unit/pmstore/client_fixture.h"
 
 namespace pmstore {

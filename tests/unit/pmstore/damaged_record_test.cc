@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <string>
 
-#include "pmstore/record_layout.h"
+#include "pmstore/layout/record_layout.h"
 #include "tests/unit/pmstore/server_fixture.h"
 
 namespace pmstore {

@@ -10,11 +10,11 @@
 
 #include "fabric/device.h"
 #include "fabric/rpc.h"
-#include "pmstore/bucket_layout.h"
-#include "pmstore/lock_word.h"
-#include "pmstore/protocol.h"
-#include "pmstore/record.h"
-#include "pmstore/size_class.h"
+#include "pmstore/layout/bucket_layout.h"
+#include "pmstore/layout/lock_word.h"
+#include "pmstore/layout/protocol.h"
+#include "pmstore/layout/record.h"
+#include "pmstore/layout/size_class.h"
 
 namespace pmstore::testing {
 

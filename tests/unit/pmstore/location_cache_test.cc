@@ -1,4 +1,4 @@
-#include "pmstore/internal/location_cache.h"
+#include "pmstore/client/location_cache.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "pmstore/internal/outcome_book.h"
+#include "pmstore/shard/outcome_book.h"
 
 #include <gtest/gtest.h>
 

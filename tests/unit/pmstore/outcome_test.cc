@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "fabric/local/fault_injection.h"
-#include "pmstore/protocol.h"
+#include "pmstore/layout/protocol.h"
 #include "tests/unit/pmstore/server_fixture.h"
 
 namespace pmstore {

@@ -1,6 +1,6 @@
 // Lock discipline rnic: what a transaction found absent is still absent when it commits, also when
 // its own reservation changes the same bucket meanwhile.
-#include "pmstore/bucket_layout.h"
+#include "pmstore/layout/bucket_layout.h"
 #include "tests/unit/pmstore/server_fixture.h"
 
 namespace pmstore {

@@ -1,4 +1,4 @@
-#include "pmstore/record.h"
+#include "pmstore/layout/record.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "pmstore/internal/redo_ring.h"
+#include "pmstore/client/redo_ring.h"
 
 #include <gtest/gtest.h>
 

@@ -3,9 +3,9 @@
 
 #include "fabric/local/fault_injection.h"
 #include "pmstore/check.h"
-#include "pmstore/internal/client_session.h"
-#include "pmstore/protocol.h"
-#include "pmstore/redo.h"
+#include "pmstore/client/client_session.h"
+#include "pmstore/layout/protocol.h"
+#include "pmstore/layout/redo.h"
 #include "tests/unit/pmstore/fail_swaps.h"
 #include "tests/unit/pmstore/server_fixture.h"
 

@@ -9,9 +9,9 @@
 #include "base/file_descriptor.h"
 #include "fabric/internal/handshake.h"
 #include "fabric/tcp/internal/frame.h"
-#include "pmstore/internal/client_session.h"
-#include "pmstore/internal/commit_message.h"
-#include "pmstore/protocol.h"
+#include "pmstore/client/client_session.h"
+#include "pmstore/client/commit_message.h"
+#include "pmstore/layout/protocol.h"
 #include "tests/unit/pmstore/server_fixture.h"
 
 namespace pmstore {

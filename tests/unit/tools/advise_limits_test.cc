@@ -1,4 +1,4 @@
-#include "tools/advise_limits.h"
+#include "tools/tune/advise_limits.h"
 
 #include <gtest/gtest.h>
 

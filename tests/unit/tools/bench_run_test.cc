@@ -1,10 +1,10 @@
 // What a run of several coroutines ends with when more than one of them fails.
-#include "tools/bench_run.h"
+#include "tools/bench/bench_run.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "tools/pool_service.h"
+#include "tools/daemon/pool_service.h"
 
 namespace pmstore::tools {
 namespace {

@@ -1,9 +1,9 @@
-#include "tools/bytes_text.h"
+#include "tools/cli/bytes_text.h"
 
 #include <gtest/gtest.h>
 
-#include "tools/session_options.h"
-#include "tools/text_table.h"
+#include "tools/cli/session_options.h"
+#include "tools/cli/text_table.h"
 
 namespace pmstore::tools {
 namespace {

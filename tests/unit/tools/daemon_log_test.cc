@@ -1,4 +1,4 @@
-#include "tools/daemon_log.h"
+#include "tools/daemon/daemon_log.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "tools/session_log.h"
+#include "tools/daemon/session_log.h"
 
 namespace pmstore::tools {
 namespace {

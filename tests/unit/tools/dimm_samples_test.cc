@@ -1,4 +1,4 @@
-#include "tools/dimm_samples.h"
+#include "tools/tune/dimm_samples.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,9 +1,9 @@
-#include "tools/ipmctl_library.h"
+#include "tools/tune/ipmctl_library.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tools/dimm_source.h"
+#include "tools/tune/dimm_source.h"
 
 namespace pmstore::tools {
 namespace {

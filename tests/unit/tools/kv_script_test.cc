@@ -1,4 +1,4 @@
-#include "tools/kv_script.h"
+#include "tools/cli/kv_script.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

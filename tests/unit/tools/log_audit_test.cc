@@ -1,5 +1,5 @@
 // The audit notices everything that it is for.
-#include "tools/log_audit.h"
+#include "tools/bench/log_audit.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tools/micro_addresses.h"
+#include "tools/bench/micro_addresses.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tools/micro_picture.h"
+#include "tools/bench/micro_picture.h"
 
 #include <gtest/gtest.h>
 
@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "tools/micro_limit.h"
-#include "tools/micro_words.h"
+#include "tools/bench/micro_limit.h"
+#include "tools/bench/micro_words.h"
 
 namespace pmstore::tools {
 namespace {

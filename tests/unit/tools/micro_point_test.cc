@@ -1,4 +1,4 @@
-#include "tools/micro_point.h"
+#include "tools/bench/micro_point.h"
 
 #include <gtest/gtest.h>
 

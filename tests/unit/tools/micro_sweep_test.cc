@@ -1,4 +1,4 @@
-#include "tools/micro_sweep.h"
+#include "tools/bench/micro_sweep.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "tools/micro_workload.h"
+#include "tools/bench/micro_workload.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "base/clock.h"
-#include "tools/micro_server.h"
+#include "tools/bench/micro_server.h"
 
 namespace pmstore::tools {
 namespace {

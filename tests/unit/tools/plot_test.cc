@@ -1,4 +1,4 @@
-#include "tools/plot.h"
+#include "tools/bench/plot.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -7,9 +7,9 @@
 #include <future>
 #include <thread>
 
-#include "tools/pool_service.h"
-#include "tools/smallbank_bank.h"
-#include "tools/smallbank_worker.h"
+#include "tools/bench/smallbank_bank.h"
+#include "tools/bench/smallbank_worker.h"
+#include "tools/daemon/pool_service.h"
 
 namespace pmstore::tools::smallbank {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/smallbank.h"
+#include "tools/bench/smallbank.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -8,8 +8,8 @@
 #include "fabric/local/fault_injection.h"
 #include "persist/pool.h"
 #include "pmstore/server.h"
-#include "tools/smallbank_bank.h"
-#include "tools/smallbank_worker.h"
+#include "tools/bench/smallbank_bank.h"
+#include "tools/bench/smallbank_worker.h"
 
 namespace pmstore::tools::smallbank {
 namespace {

@@ -81,7 +81,7 @@ class VerbsFixture : public testing::Test {
   void SetUp() override {
     int count = 0;
     if (ibv_device** list = ibv_get_device_list(&count)) ibv_free_device_list(list);
-    if (count == 0) GTEST_SKIP() << "no RDMA device; tests/testbed/verbs_scenarios has one";
+    if (count == 0) GTEST_SKIP() << "no RDMA device; tests/guest/verbs_scenarios has one";
     const char* address = std::getenv("PMSTORE_GUEST_ADDR");
     if (address == nullptr) GTEST_SKIP() << "PMSTORE_GUEST_ADDR does not name its address";
     host_ = address;

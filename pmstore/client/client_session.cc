@@ -1,0 +1,195 @@
+#include "pmstore/client/client_session.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace pmstore::internal {
+namespace {
+
+// Enough for every operation that one core can usefully have under way.
+constexpr size_t kOpBuffers = kLockLists;
+static_assert(kLocksPerList >= OpBuffer::kWords);
+constexpr uint64_t kSendQueuePauseNs = 1000;
+
+std::span<const std::byte> as_bytes(const ClientHello& hello) {
+  return {reinterpret_cast<const std::byte*>(&hello), sizeof(hello)};
+}
+
+bool known_discipline(uint8_t discipline) {
+  return discipline == static_cast<uint8_t>(LockDiscipline::kCpu) ||
+         discipline == static_cast<uint8_t>(LockDiscipline::kRnic);
+}
+
+Error bad_hello(const char* what) {
+  return make_error(ErrorCode::kProtocol, "the server's handshake " + std::string(what) +
+                                              "; is it a pmstore server of this version?");
+}
+
+// What the client will compute addresses from.
+const char* hello_flaw(const ServerHello& hello) {
+  if (!known_discipline(hello.discipline)) return "names no lock discipline";
+  if (hello.domain > static_cast<uint8_t>(persist::Domain::kCpuCache) ||
+      hello.landing > static_cast<uint8_t>(persist::WriteLanding::kCpu)) {
+    return "names no persistence domain";
+  }
+  const uint64_t buckets = hello.buckets.bytes / sizeof(Bucket);
+  if (hello.buckets.bytes % sizeof(Bucket) != 0 || !std::has_single_bit(buckets)) {
+    return "grants an index that is not a power of two of buckets";
+  }
+  if (hello.words.bytes < lock_word_offset(hello.records.bytes)) {
+    return "grants fewer lock words than records";
+  }
+  if (hello.discipline != static_cast<uint8_t>(LockDiscipline::kRnic)) return nullptr;
+  if (hello.owner == 0 || hello.owner > LockWord::kMaxOwner) return "gives no lock owner";
+  if (hello.ring.bytes < log::kMinRingBytes - log::kRingHeaderBytes ||
+      hello.ring.bytes % log::kRingHeaderBytes != 0 || hello.ring_start_lsn > hello.ring_tail_lsn ||
+      hello.ring_tail_lsn - hello.ring_start_lsn > hello.ring.bytes ||
+      !log::is_boundary(hello.ring_start_lsn, hello.ring.bytes) ||
+      !log::is_boundary(hello.ring_tail_lsn, hello.ring.bytes)) {
+    return "grants an impossible redo ring";
+  }
+  if (hello.lock_lists.bytes != kLockListsBytes) return "grants no room for lists of locks";
+  return nullptr;
+}
+
+}  // namespace
+
+fabric::Counters SessionBook::counters() const {
+  fabric::Counters total = ended;
+  for (ClientSession* session : live) total += session->connection().counters();
+  return total;
+}
+
+base::Task<Result<SessionRef>> ClientSession::open(std::shared_ptr<fabric::Device> device,
+                                                   std::shared_ptr<SessionBook> book,
+                                                   fabric::Uri uri, SessionOptions options) {
+  SessionRef session(new ClientSession(device, book));
+  session->call_timeout_ns_ = options.call_timeout_ns;
+  PMSTORE_CO_TRY(session->buffers_, BufferPool::create(*device, kOpBuffers));
+  fabric::RpcOptions rpc_options;
+  rpc_options.call_timeout_ns = options.call_timeout_ns;
+  PMSTORE_CO_TRY(session->rpc_, fabric::RpcClient::create(*device, rpc_options));
+
+  ClientHello hello;
+  hello.client = options.client;
+  hello.reply_region = session->rpc_->reply_region();
+  if (options.required_discipline) {
+    hello.required_discipline = static_cast<uint8_t>(*options.required_discipline);
+  }
+  fabric::ConnectOptions connect_options;
+  connect_options.hello = as_bytes(hello);
+  connect_options.timeout_ns = options.connect_timeout_ns;
+  connect_options.operation_timeout_ns = options.call_timeout_ns;
+  auto connected = co_await device->connect(uri, connect_options);
+  if (!connected) co_return std::move(connected.error());
+  session->connection_ = std::move(*connected);
+  session->generation_ = ++book->last_generation;
+  book->live.push_back(&*session);
+
+  PMSTORE_CO_TRY_STATUS(session->check_hello(options));
+  PMSTORE_CO_TRY_STATUS(
+      session->rpc_->attach(*session->connection_, session->hello_.request_region));
+  if (session->discipline() == LockDiscipline::kRnic) {
+    PMSTORE_CO_TRY_STATUS(session->open_ring(options));
+  }
+  co_return std::move(session);
+}
+
+Status ClientSession::check_hello(const SessionOptions& options) {
+  const std::span<const std::byte> answer = connection_->peer_hello();
+  if (answer.size() < offsetof(ServerHello, pool)) return bad_hello("is too short");
+  std::memcpy(&hello_, answer.data(), std::min(answer.size(), sizeof(hello_)));
+  if (hello_.magic != kProtocolMagic) return bad_hello("does not start with pmstore's magic");
+  if (hello_.version != kProtocolVersion) {
+    return make_error(ErrorCode::kVersionMismatch,
+                      "the server speaks protocol version " + std::to_string(hello_.version) +
+                          ", this client " + std::to_string(kProtocolVersion) +
+                          "; use the same release on both sides");
+  }
+  if (answer.size() != sizeof(hello_)) return bad_hello("has the wrong length");
+  if (const char* flaw = hello_flaw(hello_)) return bad_hello(flaw);
+  if (options.required_discipline && *options.required_discipline != discipline()) {
+    return make_error(ErrorCode::kUnsupported,
+                      "the server's lock discipline is " +
+                          std::string(discipline_name(discipline())) + ", not " +
+                          std::string(discipline_name(*options.required_discipline)) +
+                          "; start it with the other one, or do not ask for one");
+  }
+  if (options.log_strategy != persist::WriteStrategy::kAuto &&
+      discipline() != LockDiscipline::kRnic) {
+    return make_error(ErrorCode::kUnsupported,
+                      "strategy " + std::string(persist::strategy_name(options.log_strategy)) +
+                          " has no use at a server whose lock discipline is cpu, which writes the "
+                          "redo records itself; choose none, or a server with discipline rnic");
+  }
+  const fabric::Capabilities& fabric = connection_->capabilities();
+  one_sided_reads_ = options.one_sided_reads && fabric.read_after_read;
+  return {};
+}
+
+Status ClientSession::open_ring(const SessionOptions& options) {
+  const fabric::Capabilities& fabric = connection_->capabilities();
+  const bool ordered =
+      fabric.read_after_read && fabric.write_after_write && fabric.atomic_after_write;
+  if (fabric.atomics == fabric::AtomicScope::kNone || !ordered) {
+    return make_error(ErrorCode::kUnsupported,
+                      "lock discipline rnic needs a fabric with ordered remote atomics, which "
+                      "this connection lacks; start the server with discipline cpu");
+  }
+  PMSTORE_TRY(ring_, RedoRing::create(*device_, *connection_, *rpc_, hello_, options.log_strategy));
+  truncation_buffer_ = buffers_->try_take();
+  return {};
+}
+
+ClientSession::~ClientSession() {
+  std::erase(book_->live, this);
+  if (connection_ != nullptr) book_->ended += connection_->counters();
+  // The connection goes before the memory that its peer or its queue can still reach; the ring has
+  // some of that, and only borrows the connection.
+  if (connection_ != nullptr) connection_->set_receiver(nullptr);
+  connection_.reset();
+  ring_.reset();
+}
+
+Error ClientSession::why_unusable() const {
+  if (connection_->broken()) return connection_->why_broken();
+  return make_error(ErrorCode::kDisconnected, "the connection was given up after an error");
+}
+
+base::Task<Status> ClientSession::execute_after(Status failed, OpBuffer& buffer) {
+  const uint64_t deadline = executor().now_ns() + call_timeout_ns_;
+  while (!failed && failed.code() == ErrorCode::kBackPressure) {
+    if (executor().now_ns() >= deadline) {
+      drop();  // of what was posted before without a completion nobody hears any more
+      co_return make_error(ErrorCode::kTimeout, "the send queue stayed full");
+    }
+    co_await executor().sleep_for(kSendQueuePauseNs);
+    failed = co_await execute(buffer);
+  }
+  co_return std::move(failed);
+}
+
+base::Task<Status> ClientSession::post(OpBuffer& buffer, bool signaled) {
+  fabric::Completion* const completion = signaled ? &buffer.completion : nullptr;
+  Status posted = connection_->post(buffer.batch, completion);
+  const uint64_t deadline = executor().now_ns() + call_timeout_ns_;
+  while (!posted && posted.code() == ErrorCode::kBackPressure) {
+    if (executor().now_ns() >= deadline) {
+      drop();  // of what was posted before without a completion nobody hears any more
+      co_return make_error(ErrorCode::kTimeout, "the send queue stayed full");
+    }
+    co_await executor().sleep_for(kSendQueuePauseNs);
+    posted = connection_->post(buffer.batch, completion);
+  }
+  if (posted) buffer.unsignaled = !signaled;
+  co_return std::move(posted);
+}
+
+Error ClientSession::malformed_reply(std::string_view method) {
+  drop();
+  return make_error(ErrorCode::kProtocol, "the server's reply to " + std::string(method) +
+                                              " is malformed; the connection was given up");
+}
+
+}  // namespace pmstore::internal

@@ -1,0 +1,183 @@
+// ClientSession: one connection of a client, from its handshake to its end, and everything that
+// dies with it: RPC, registered buffers, and under lock discipline rnic the redo ring.
+//
+// Reference counted, because operations that were under way when the connection broke still unwind
+// while the next operation has already made a new session. Invariant: a session that is not
+// usable() never becomes usable again. Threads: the executor's.
+#pragma once
+
+#include <coroutine>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "fabric/connection.h"
+#include "fabric/device.h"
+#include "fabric/rpc.h"
+#include "pmstore/client.h"
+#include "pmstore/client/buffer_pool.h"
+#include "pmstore/client/redo_ring.h"
+#include "pmstore/layout/bucket_layout.h"
+#include "pmstore/layout/lock_list_layout.h"
+#include "pmstore/layout/lock_word.h"
+#include "pmstore/layout/protocol.h"
+
+namespace pmstore::internal {
+
+class ClientSession;
+
+// Posts a buffer's batch with one doorbell and waits for it: one round trip, one completion. The
+// coroutine that waits may be destroyed meanwhile.
+class BufferAwaiter : public fabric::Connection::ExecuteAwaiter {
+ public:
+  BufferAwaiter(fabric::Connection& connection, OpBuffer& buffer)
+      : ExecuteAwaiter(connection, unused(buffer).batch, buffer.completion) {
+    if (posted()) buffer.unsignaled = false;  // its completion says it of all before it
+  }
+
+ private:
+  static OpBuffer& unused(OpBuffer& buffer) {
+    PMSTORE_CHECK(buffer.completion.idle() || buffer.completion.done(),
+                  "an earlier request of this buffer would end the wait for this one");
+    return buffer;
+  }
+};
+
+// Non-atomic counted reference: a session stays on one thread.
+class SessionRef {
+ public:
+  SessionRef() = default;
+  explicit SessionRef(ClientSession* session);
+  SessionRef(const SessionRef& other) : SessionRef(other.session_) {}
+  SessionRef(SessionRef&& other) noexcept : session_(std::exchange(other.session_, nullptr)) {}
+  SessionRef& operator=(SessionRef other) noexcept {
+    std::swap(session_, other.session_);
+    return *this;
+  }
+  ~SessionRef();
+  explicit operator bool() const { return session_ != nullptr; }
+  ClientSession* operator->() const { return session_; }
+  ClientSession& operator*() const { return *session_; }
+
+ private:
+  ClientSession* session_ = nullptr;
+};
+
+// What all sessions of one client share. Outlives them.
+struct SessionBook {
+  fabric::Counters ended;
+  std::vector<ClientSession*> live;
+  uint64_t last_generation = 0;
+
+  fabric::Counters counters() const;
+};
+
+struct SessionOptions {
+  uint64_t client = 0;
+  uint64_t call_timeout_ns = 0;
+  uint64_t connect_timeout_ns = 0;
+  bool one_sided_reads = true;
+  persist::WriteStrategy log_strategy = persist::WriteStrategy::kAuto;
+  std::optional<LockDiscipline> required_discipline;
+};
+
+class ClientSession {
+ public:
+  // Connects and shakes hands. Errors of Device::connect(); VersionMismatch, Protocol when the
+  // server's hello is not one; Unsupported when `options` ask for more than the connection has.
+  static base::Task<Result<SessionRef>> open(std::shared_ptr<fabric::Device> device,
+                                             std::shared_ptr<SessionBook> book, fabric::Uri uri,
+                                             SessionOptions options);
+  ~ClientSession();
+
+  bool usable() const { return !dropped_ && !connection_->broken() && !rpc_->failed(); }
+  // Nothing is started on it any more: the next operation reconnects, and the server fences this
+  // session before it accepts that.
+  void drop() { dropped_ = true; }
+  // Why it is not usable, for a message.
+  Error why_unusable() const;
+
+  const ServerHello& hello() const { return hello_; }
+  uint64_t generation() const { return generation_; }
+  LockDiscipline discipline() const { return static_cast<LockDiscipline>(hello_.discipline); }
+  bool one_sided_reads() const { return one_sided_reads_; }
+  bool one_sided_commit() const { return hello_.one_sided_commit != 0; }
+  fabric::Connection& connection() { return *connection_; }
+  fabric::RpcClient& rpc() { return *rpc_; }
+  BufferPool& buffers() { return *buffers_; }
+  // Lock discipline rnic only.
+  RedoRing& ring() { return *ring_; }
+  // Lock discipline rnic: a buffer that the truncation has to itself, so that whoever holds one and
+  // waits for room in the ring does not wait for buffers.
+  OpBuffer& truncation_buffer() { return *truncation_buffer_; }
+  // Work that goes on after its commit was acknowledged.
+  unsigned passive = 0;
+  Executor& executor() { return device_->executor(); }
+  uint64_t call_timeout_ns() const { return call_timeout_ns_; }
+
+  // Places in the server's memory. CHECK: `slot` lies in the records (in_records() said so).
+  bool in_records(SlotOffset slot, uint64_t bytes) const {
+    return bytes <= hello_.records.bytes && raw(slot) <= hello_.records.bytes - bytes &&
+           raw(slot) % 64 == 0;
+  }
+  fabric::RemoteAddress record_at(SlotOffset slot) const { return hello_.records.at(raw(slot)); }
+  fabric::RemoteAddress word_at(SlotOffset slot) const {
+    return hello_.words.at(lock_word_offset(raw(slot)));
+  }
+  // Lock discipline rnic: the list of what the commit that holds `buffer` locks.
+  fabric::RemoteAddress lock_list_of(const OpBuffer& buffer) const {
+    return hello_.lock_lists.at(buffer.number * kLockListBytes);
+  }
+  uint64_t bucket_count() const { return hello_.buckets.bytes / sizeof(Bucket); }
+  fabric::RemoteAddress bucket_at(uint64_t bucket) const {
+    return hello_.buckets.at(bucket * sizeof(Bucket));
+  }
+
+  // Posts the batch of `buffer` and waits for it; see execute_after().
+  BufferAwaiter execute(OpBuffer& buffer) { return BufferAwaiter(*connection_, buffer); }
+  // After execute(buffer) has failed with `failed`: when the send queue was full, posts it again
+  // until there is room, and waits for it; Timeout, and the session is given up, when there is none
+  // in time. Else gives `failed` back.
+  base::Task<Status> execute_after(Status failed, OpBuffer& buffer);
+  // Posts, waiting for room in the send queue. Errors as above, Disconnected: was not posted.
+  // `signaled`: finishes the buffer's completion.
+  base::Task<Status> post(OpBuffer& buffer, bool signaled);
+
+  // What begins every request.
+  RequestPrefix prefix() const { return {hello_.epoch}; }
+  // A reply did not decode: the connection is not used any more. Gives the error to return.
+  Error malformed_reply(std::string_view method);
+
+ private:
+  friend class SessionRef;
+  ClientSession(std::shared_ptr<fabric::Device> device, std::shared_ptr<SessionBook> book)
+      : device_(std::move(device)), book_(std::move(book)) {}
+  Status check_hello(const SessionOptions& options);
+  Status open_ring(const SessionOptions& options);
+
+  std::shared_ptr<fabric::Device> device_;  // first: goes last
+  std::shared_ptr<SessionBook> book_;
+  std::unique_ptr<BufferPool> buffers_;
+  BufferLease truncation_buffer_;
+  std::unique_ptr<fabric::RpcClient> rpc_;
+  std::unique_ptr<fabric::Connection> connection_;
+  std::unique_ptr<RedoRing> ring_;
+  ServerHello hello_;
+  uint64_t generation_ = 0;
+  uint64_t call_timeout_ns_ = 0;
+  uint32_t references_ = 0;
+  bool one_sided_reads_ = false;
+  bool dropped_ = false;
+};
+
+inline SessionRef::SessionRef(ClientSession* session) : session_(session) {
+  if (session_ != nullptr) ++session_->references_;
+}
+inline SessionRef::~SessionRef() {
+  if (session_ != nullptr && --session_->references_ == 0) delete session_;
+}
+
+}  // namespace pmstore::internal

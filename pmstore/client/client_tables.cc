@@ -1,0 +1,147 @@
+// The client's requests about tables as a whole.
+#include <algorithm>
+#include <array>
+
+#include "pmstore/client.h"
+#include "pmstore/client/client_state.h"
+
+namespace pmstore {
+namespace {
+
+constexpr size_t kTableRequest = 128;
+// Records of a dropped table are locked for microseconds, or until a client's lease is over.
+constexpr uint64_t kFreedWithinNs = 60'000'000'000;
+constexpr uint64_t kFirstFreedPauseNs = 20'000;
+constexpr uint64_t kLongestFreedPauseNs = 50'000'000;
+
+// Any name that a table may have, also those of earlier releases with control characters.
+Status check_opened_name(std::string_view name) {
+  if (!name.empty() && name.size() <= kMaxTableNameBytes) return {};
+  return check_table_name(name);
+}
+
+enum class Creation : uint8_t { kNone = 0, kIfMissing = 1, kNew = 2 };
+
+Task<Result<TableId>> open_by(internal::SessionRef session, std::string_view name,
+                              Creation creation) {
+  std::array<std::byte, kTableRequest> room;
+  MessageWriter request(room);
+  request.put(session->prefix());
+  request.put(OpenTableRequest{static_cast<uint8_t>(creation), static_cast<uint8_t>(name.size())});
+  request.put_bytes(name);
+  auto answer = co_await session->rpc().call(static_cast<uint16_t>(Method::kOpenTable),
+                                             request.message(), sizeof(OpenTableReply));
+  if (!answer) co_return std::move(answer.error());
+  MessageReader reader(answer->bytes());
+  const auto reply = reader.get<OpenTableReply>();
+  if (!reader.complete()) co_return session->malformed_reply("an open of a table");
+  co_return TableId{reply.table};
+}
+
+}  // namespace
+
+Task<Result<TableId>> Client::open_table(std::string_view name, bool create) {
+  PMSTORE_CO_TRY_STATUS(check_opened_name(name));
+  PMSTORE_CO_TRY(const internal::SessionRef session, co_await state_->connected());
+  const Creation creation = create ? Creation::kIfMissing : Creation::kNone;
+  auto opened = co_await open_by(session, name, creation);
+  if (opened) state_->saw_table(*opened);
+  co_return opened;
+}
+
+Task<Result<TableId>> Client::create_table(std::string_view name) {
+  PMSTORE_CO_TRY_STATUS(check_table_name(name));
+  PMSTORE_CO_TRY(const internal::SessionRef session, co_await state_->connected());
+  auto created = co_await open_by(session, name, Creation::kNew);
+  if (created) state_->saw_table(*created);
+  co_return created;
+}
+
+Task<Result<std::vector<TableInfo>>> Client::list_tables() {
+  PMSTORE_CO_TRY(const internal::SessionRef session, co_await state_->connected());
+  std::array<std::byte, kTableRequest> room;
+  MessageWriter request(room);
+  request.put(session->prefix());
+  constexpr uint32_t kCapacity =
+      sizeof(uint32_t) + kMaxTables * (sizeof(uint16_t) + sizeof(uint8_t) + kMaxTableNameBytes);
+  auto answer = co_await session->rpc().call(static_cast<uint16_t>(Method::kListTables),
+                                             request.message(), kCapacity);
+  if (!answer) co_return std::move(answer.error());
+  MessageReader reader(answer->bytes());
+  const auto count = reader.get<uint32_t>();
+  std::vector<TableInfo> tables;
+  for (uint32_t i = 0; i < count && !reader.failed(); ++i) {
+    const auto id = reader.get<uint16_t>();
+    const auto name_bytes = reader.get<uint8_t>();
+    tables.push_back({TableId{id}, std::string(reader.get_bytes(name_bytes))});
+  }
+  if (!reader.complete()) co_return session->malformed_reply("a list of tables");
+  co_return std::move(tables);
+}
+
+Task<Status> Client::drop_table(std::string_view name) {
+  PMSTORE_CO_TRY_STATUS(check_opened_name(name));
+  PMSTORE_CO_TRY(internal::SessionRef session, co_await state_->connected());
+  Executor& executor = state_->executor;
+  const uint64_t give_up_ns = executor.now_ns() + kFreedWithinNs;
+  uint64_t pause_ns = kFirstFreedPauseNs;
+  uint16_t table = 0;
+  while (true) {
+    std::array<std::byte, kTableRequest> room;
+    MessageWriter request(room);
+    request.put(session->prefix());
+    const std::string_view by_name = table == 0 ? name : std::string_view();
+    request.put(DropTableRequest{table, static_cast<uint8_t>(by_name.size()), 0});
+    request.put_bytes(by_name);
+    const auto answer = co_await session->rpc().call(static_cast<uint16_t>(Method::kDropTable),
+                                                     request.message(), sizeof(DropTableReply));
+    if (!answer) {
+      // It is dropped already; a server that has started again has nothing left to free.
+      if (table == 0 || answer.code() != ErrorCode::kDisconnected) co_return Error(answer.error());
+      PMSTORE_CO_TRY(session, co_await state_->connected());
+      continue;
+    }
+    MessageReader reader(answer->bytes());
+    const auto reply = reader.get<DropTableReply>();
+    const bool same = table == 0 || reply.table == table;
+    if (!reader.complete() || reply.table == 0 || !same) {
+      co_return session->malformed_reply("a drop of a table");
+    }
+    table = reply.table;
+    if (reply.freed != 0) co_return Status{};
+    if (executor.now_ns() >= give_up_ns) {
+      co_return make_error(ErrorCode::kTimeout,
+                           "the table is dropped, but after 60 s records of it are still locked "
+                           "by another client; their room is free when that client has ended");
+    }
+    co_await executor.sleep_for(pause_ns);
+    pause_ns = std::min(2 * pause_ns, kLongestFreedPauseNs);
+  }
+}
+
+Task<Result<TableUsage>> Client::table_usage(TableId table) {
+  PMSTORE_CO_TRY(const internal::SessionRef session, co_await state_->connected());
+  TableUsage usage;
+  uint64_t cursor = 0;
+  do {
+    std::array<std::byte, kTableRequest> room;
+    MessageWriter request(room);
+    request.put(session->prefix());
+    request.put(TableUsageRequest{cursor, raw(table), {}});
+    const auto answer = co_await session->rpc().call(static_cast<uint16_t>(Method::kTableUsage),
+                                                     request.message(), sizeof(TableUsageReply));
+    if (!answer) co_return Error(answer.error());
+    MessageReader reader(answer->bytes());
+    const auto reply = reader.get<TableUsageReply>();
+    const bool ahead = reply.cursor == 0 || reply.cursor > cursor;
+    if (!reader.complete() || !ahead) co_return session->malformed_reply("a count of a table");
+    usage.records += reply.records;
+    usage.key_bytes += reply.key_bytes;
+    usage.value_bytes += reply.value_bytes;
+    usage.slot_bytes += reply.slot_bytes;
+    cursor = reply.cursor;
+  } while (cursor != 0);
+  co_return usage;
+}
+
+}  // namespace pmstore

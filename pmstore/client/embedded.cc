@@ -1,0 +1,26 @@
+#include "pmstore/client/embedded.h"
+
+#include "pmstore/client/client_state.h"
+
+namespace pmstore::internal {
+
+void EmbeddedDeleter::operator()(Embedded* embedded) const { delete embedded; }
+
+base::Task<Result<std::unique_ptr<Embedded, EmbeddedDeleter>>> Embedded::open(
+    Executor& executor, std::string path, ClientOptions options) {
+  std::unique_ptr<Embedded, EmbeddedDeleter> embedded(new Embedded);
+  persist::PoolOpenOptions pool_options;
+  pool_options.assume_domain = options.assume_domain;
+  PMSTORE_CO_TRY(embedded->pool, open_pool(path, pool_options));
+  ServerOptions server_options;
+  server_options.discipline = options.local_discipline;
+  PMSTORE_CO_TRY(embedded->server,
+                 co_await Server::start(executor, *embedded->pool, server_options));
+  // A name of its own: the path is how other clients of this process would ask for a pool.
+  fabric::Uri wanted{fabric::Scheme::kLocal,
+                     path + "#" + std::to_string(reinterpret_cast<uintptr_t>(embedded.get())), 0};
+  PMSTORE_CO_TRY(embedded->uri, co_await embedded->server->listen(wanted));
+  co_return std::move(embedded);
+}
+
+}  // namespace pmstore::internal

@@ -1,0 +1,26 @@
+// The pool and the server of a local:PATH client, on the client's own executor.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/task.h"
+#include "persist/pool.h"
+#include "pmstore/client/client_state.h"
+#include "pmstore/server.h"
+
+namespace pmstore::internal {
+
+struct Embedded {
+  std::unique_ptr<persist::Pool> pool;
+  std::unique_ptr<Server> server;  // goes before the pool
+  fabric::Uri uri;                 // where it listens
+
+  // Opens the pool at `path`, recovers it and listens under a name of this process. Errors of
+  // Pool::open() and Server::start().
+  static base::Task<Result<std::unique_ptr<Embedded, EmbeddedDeleter>>> open(Executor& executor,
+                                                                             std::string path,
+                                                                             ClientOptions options);
+};
+
+}  // namespace pmstore::internal

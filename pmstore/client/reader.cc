@@ -1,0 +1,239 @@
+// The one-sided lookup: location-cache hit: record and word in one doorbell; miss: the bucket, then
+// the record; doubt: the server. docs/transactions.md says why each answer is valid.
+#include <array>
+#include <cstring>
+#include <optional>
+
+#include "pmstore/client/client_state.h"
+#include "pmstore/layout/record.h"
+#include "pmstore/layout/size_class.h"
+
+namespace pmstore {
+namespace {
+
+using internal::ClientSession;
+using internal::Located;
+using internal::OpBuffer;
+
+constexpr unsigned kAttempts = 16;
+// After this many looks at a cached place that is locked or torn, the index is asked again.
+constexpr unsigned kCachedAttempts = 4;
+constexpr uint64_t kLongestPauseNs = 64'000;
+
+uint64_t pause_limit(unsigned attempt) {
+  return std::min(kLongestPauseNs, uint64_t{500} << attempt);
+}
+
+enum class Seen { kTheRecord, kAnother, kBusy };
+
+// The words of an OpBuffer as this file uses them.
+constexpr size_t kLockWord = 0;
+constexpr size_t kBucketVersion = 1;
+constexpr size_t kBucketVersionBefore = 2;
+
+bool one_sided(const ClientSession& session, BucketEntry where) {
+  if (where.size_class() >= kSizeClasses) return false;
+  const uint32_t bytes = kSlotBytes[where.size_class()];
+  return bytes <= internal::kMaxOneSidedSlotBytes && session.in_records(where.slot(), bytes);
+}
+
+void plan_record(OpBuffer& buffer, ClientSession& session, BucketEntry where) {
+  const SlotOffset slot = where.slot();
+  buffer.batch.clear();
+  buffer.batch.read(buffer.at(0, kSlotBytes[where.size_class()]), session.record_at(slot))
+      .read(buffer.word_at(kLockWord), session.word_at(slot));
+}
+
+// What plan_record() has read. kAnother is as certain as kTheRecord: an unlocked word that shows
+// the same version as a whole record proves that this is what the slot held.
+Seen examine(const OpBuffer& buffer, BucketEntry where, TableId table, std::string_view key,
+             std::optional<RecordView>& record) {
+  const LockWord word{buffer.word(kLockWord)};
+  record = check_record({buffer.data, kSlotBytes[where.size_class()]}, where.slot());
+  if (!record || word.is_locked() || word.version() != record->version()) return Seen::kBusy;
+  const bool same = record->header->table == raw(table) && record->key == key && record->live();
+  return same ? Seen::kTheRecord : Seen::kAnother;
+}
+
+// `sure`: the entry was still in the index when the record was read. A cached entry may be older
+// than its slab's present size class; what is certain then is only that the record fits its slot.
+Located found_at(BucketEntry where, bool sure, const RecordView& record, std::string* value) {
+  if (value != nullptr) value->assign(record.value);
+  Located located;
+  located.found = true;
+  located.size_class = sure ? where.size_class() : size_class_of(record.bytes());
+  located.slot = where.slot();
+  located.version = record.version();
+  return located;
+}
+
+// A bucket as READ: itself at the start of the buffer, its version before and after in words. The
+// lines of one READ may come in any order, so the version that lies in the bucket says nothing
+// about its second line; READs of their own, one before and one after on the same queue pair, do.
+struct BucketSeen {
+  bool stable = false;
+  uint64_t version = 0;
+  bool overflow = false;
+  size_t count = 0;
+  std::array<BucketEntry, kBucketEntries> candidates;
+};
+
+void plan_bucket(OpBuffer& buffer, ClientSession& session, uint64_t bucket) {
+  buffer.batch.clear();
+  const fabric::RemoteAddress from = session.bucket_at(bucket);
+  buffer.batch.read(buffer.word_at(kBucketVersionBefore), from)
+      .read(buffer.at(0, sizeof(Bucket)), from)
+      .read(buffer.word_at(kBucketVersion), from);
+}
+
+void examine_bucket(const OpBuffer& buffer, uint16_t tag, BucketSeen& seen) {
+  Bucket bucket;
+  std::memcpy(&bucket, buffer.data, sizeof(bucket));
+  seen.version = buffer.word(kBucketVersion);
+  seen.stable = seen.version % 2 == 0 && seen.version == buffer.word(kBucketVersionBefore) &&
+                seen.version == bucket.version;
+  seen.overflow = bucket.overflow != 0;
+  seen.count = 0;
+  for (const uint64_t bits : bucket.entries) {
+    const BucketEntry entry{bits};
+    if (entry.used() && entry.tag() == tag) seen.candidates[seen.count++] = entry;
+  }
+}
+
+}  // namespace
+
+Task<Result<Located>> Client::State::locate(internal::SessionRef at, TableId table,
+                                            std::string_view key, std::string* value) {
+  const KeyHash hash = hash_key(table, key);
+  if (!at->one_sided_reads()) co_return co_await locate_by_rpc(at, table, key, hash, value);
+  auto buffer = at->buffers().try_take();
+  if (!buffer) buffer = co_await at->buffers().take();
+  const uint64_t bucket = hash.bucket(at->bucket_count());
+  BucketEntry cached = cache.find(hash);
+  std::optional<RecordView> record;
+  bool ask_the_server = false;
+
+  for (unsigned attempt = 0; attempt < kAttempts && !ask_the_server; ++attempt) {
+    if (attempt > 2) {
+      co_await executor.sleep_for(executor.random().below(pause_limit(attempt)));
+    } else if (attempt > 0) {
+      co_await executor.yield();
+    }
+    if (cached.used() && !one_sided(*at, cached)) break;
+    if (cached.used() && attempt < kCachedAttempts) {
+      plan_record(*buffer, *at, cached);
+      Status read = co_await at->execute(*buffer);
+      if (!read) read = co_await at->execute_after(std::move(read), *buffer);
+      if (!read) co_return std::move(read.error());
+      const Seen seen = examine(*buffer, cached, table, key, record);
+      if (seen == Seen::kTheRecord) co_return found_at(cached, false, *record, value);
+      if (seen == Seen::kBusy) continue;
+      cache.remove(hash);
+      cached = {};
+    }
+
+    plan_bucket(*buffer, *at, bucket);
+    Status read = co_await at->execute(*buffer);
+    if (!read) read = co_await at->execute_after(std::move(read), *buffer);
+    if (!read) co_return std::move(read.error());
+    BucketSeen seen_bucket;
+    examine_bucket(*buffer, hash.tag(), seen_bucket);
+    bool sure = seen_bucket.stable;
+    for (size_t i = 0; sure && i < seen_bucket.count; ++i) {
+      const BucketEntry where = seen_bucket.candidates[i];
+      if (!one_sided(*at, where)) {
+        ask_the_server = true;
+        break;
+      }
+      plan_record(*buffer, *at, where);
+      buffer->batch.read(buffer->word_at(kBucketVersion), at->bucket_at(bucket));
+      read = co_await at->execute(*buffer);
+      if (!read) read = co_await at->execute_after(std::move(read), *buffer);
+      if (!read) co_return std::move(read.error());
+      const Seen seen = examine(*buffer, where, table, key, record);
+      const bool same_bucket = buffer->word(kBucketVersion) == seen_bucket.version;
+      if (seen == Seen::kTheRecord) {
+        cache.put(hash, where.size_class(), where.slot());
+        co_return found_at(where, same_bucket, *record, value);
+      }
+      // Another key's record rules this candidate out only while the bucket still is what it was:
+      // else ours may have moved away from here since.
+      sure = seen == Seen::kAnother && same_bucket;
+    }
+    if (!sure || ask_the_server) continue;
+    if (seen_bucket.overflow) break;
+    if (!knows_table(table)) break;
+    Located absent;
+    absent.bucket = bucket;
+    absent.bucket_version = seen_bucket.version;
+    co_return absent;
+  }
+  buffer = {};
+  co_return co_await locate_by_rpc(at, table, key, hash, value);
+}
+
+namespace {
+
+// Room for a reply when nothing is known about the record: most are smaller.
+constexpr uint32_t kUsualReplyBytes = 4096;
+constexpr uint32_t kLargestReplyBytes = sizeof(GetReply) + kMaxValueBytes;
+
+bool sane(const GetReply& reply, const ClientSession& session) {
+  if (!reply.found) return reply.value_bytes == 0 && reply.bucket < session.bucket_count();
+  return reply.size_class < kSizeClasses && reply.version != 0 &&
+         session.in_records(SlotOffset{reply.slot}, kSlotBytes[reply.size_class]);
+}
+
+}  // namespace
+
+Task<Result<Located>> Client::State::locate_by_rpc(internal::SessionRef at, TableId table,
+                                                   std::string_view key, KeyHash hash,
+                                                   std::string* value) {
+  std::array<std::byte, sizeof(RequestPrefix) + sizeof(GetRequest) + kMaxKeyBytes> room;
+  MessageWriter request(room);
+  request.put(at->prefix());
+  request.put(GetRequest{raw(table), static_cast<uint8_t>(key.size()), {}});
+  request.put_bytes(key);
+
+  const BucketEntry cached = cache.find(hash);
+  uint32_t capacity = kUsualReplyBytes;
+  if (cached.used() && cached.size_class() < kSizeClasses) {
+    capacity = std::clamp<uint32_t>(sizeof(GetReply) + kSlotBytes[cached.size_class()],
+                                    kUsualReplyBytes, kLargestReplyBytes);
+  }
+  constexpr auto kMethod = static_cast<uint16_t>(Method::kGet);
+  auto answer = co_await at->rpc().call(kMethod, request.message(), capacity);
+  for (unsigned attempt = 1; !answer; ++attempt) {
+    if (answer.code() == ErrorCode::kTooLarge && capacity < kLargestReplyBytes) {
+      capacity = kLargestReplyBytes;
+    } else if (answer.code() == ErrorCode::kConflict && attempt < kAttempts) {
+      // Locked by a transaction that is committing: usually for a moment.
+      co_await executor.sleep_for(executor.random().below(pause_limit(attempt)));
+    } else {
+      co_return std::move(answer.error());
+    }
+    answer = co_await at->rpc().call(kMethod, request.message(), capacity);
+  }
+
+  MessageReader reader(answer->bytes());
+  const auto reply = reader.get<GetReply>();
+  const std::string_view bytes = reader.get_bytes(reply.value_bytes);
+  if (!reader.complete() || !sane(reply, *at)) co_return at->malformed_reply("a get");
+  saw_table(table);
+  Located located;
+  located.found = reply.found != 0;
+  if (!located.found) {
+    cache.remove(hash);
+    located.bucket = reply.bucket;
+    located.bucket_version = reply.bucket_version;
+    co_return located;
+  }
+  if (value != nullptr) value->assign(bytes);
+  located.size_class = reply.size_class;
+  located.slot = SlotOffset{reply.slot};
+  located.version = reply.version;
+  cache.put(hash, located.size_class, located.slot);
+  co_return located;
+}
+
+}  // namespace pmstore

@@ -1,0 +1,83 @@
+// The persistent layout of the store's catalog, in the pool's root area. docs/store.md describes
+// it.
+//
+//   root = CatalogHeader copy A at 0, copy B at 256, table entries at 1024, 64 B each
+// The header is written to the copies in turn; the valid one with the higher generation counts.
+// The first kRootTableEntries table entries fill the root area; the others are behind the records,
+// in the same extent. Pools below 16 MiB and pools of version 1 do not have those.
+//
+// A new entry is written behind the others and counted in the header before the table is used: an
+// entry that is counted and does not check is damage. Behind the counted ones there may be one more
+// (a crash came before it was counted) or, in its place, part of one; all others are zero. The
+// first 8 bytes of an entry change with one 8-byte store, which is never torn. To drop a table is
+// to store a first word of kind kDroppedTable there; such an entry's other bytes say nothing, so
+// that the next table's name can be written over them before its first word is stored.
+//
+// A table's id is in its records, also in those that lie in free slots and in redo rings after a
+// drop. So an id is never used twice: the header has the highest that there was.
+//
+// Version 1 had no dropped tables, and entry i had id i + 1. It is read, and becomes version 2 when
+// a server starts: see Catalog::begin_epoch().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "persist/pool.h"
+#include "pmstore/layout/slab_layout.h"
+#include "pmstore/types.h"
+
+namespace pmstore::internal {
+
+inline constexpr uint32_t kCatalogMagic = 0x54434d50;  // "PMCT"
+inline constexpr uint32_t kCatalogVersion = 2;
+inline constexpr uint32_t kOldestCatalogVersion = 1;
+inline constexpr uint64_t kCatalogCopyBytes = 256;
+inline constexpr uint64_t kTableEntriesOffset = 1024;
+inline constexpr uint64_t kTableEntryBytes = 64;
+inline constexpr uint64_t kRootTableEntries =
+    (persist::kRootBytes - kTableEntriesOffset) / kTableEntryBytes;
+static_assert(kRootTableEntries == 1008);
+inline constexpr uint64_t kMoreTablesBytes = (kMaxTables - kRootTableEntries) * kTableEntryBytes;
+static_assert(kMoreTablesBytes == 3 * kChunkBytes);
+
+struct CatalogHeader {
+  uint32_t magic;
+  uint32_t crc;  // of everything after this field
+  uint32_t version;
+  uint32_t ring_count;
+  uint64_t generation;
+  uint64_t pool;   // identity, random at creation
+  uint64_t epoch;  // raised by each start of a server
+  uint64_t ring_bytes;
+  uint64_t rings_offset;  // of the rings' extent in the pool's memory
+  uint64_t records_offset;
+  uint64_t records_bytes;
+  uint32_t clean;        // 1: closed in order, nothing to replay
+  uint32_t table_count;  // at least so many entries are valid; pools made before it was kept have 0
+  uint64_t tables_offset;   // of the entries behind those in the root
+  uint64_t tables_bytes;    // 0: there is none
+  uint32_t highest_table;   // no id above it was ever given to a table
+  uint32_t tables_dropped;  // at most so many were; 0: a record of an unknown table is damage
+  uint32_t reserved[6];
+};
+static_assert(sizeof(CatalogHeader) == 128 && offsetof(CatalogHeader, pool) == 24 &&
+              offsetof(CatalogHeader, clean) == 72 && offsetof(CatalogHeader, table_count) == 76 &&
+              offsetof(CatalogHeader, tables_offset) == 80 &&
+              offsetof(CatalogHeader, highest_table) == 96);
+
+enum class EntryKind : uint8_t { kTable = 1, kDroppedTable = 2 };
+
+struct TableEntry {
+  // Of everything after this field, in a dropped table's entry of the rest of the first 8 bytes
+  // only; the pool's identity is its seed.
+  uint32_t crc;
+  uint16_t id;  // not 0
+  EntryKind kind;
+  uint8_t name_bytes;  // 0 when dropped
+  char name[kMaxTableNameBytes + 1];
+  uint64_t reserved;
+};
+static_assert(sizeof(TableEntry) == kTableEntryBytes && offsetof(TableEntry, name) == 8);
+
+}  // namespace pmstore::internal

@@ -1,0 +1,65 @@
+#include "pmstore/layout/record.h"
+
+#include <cstring>
+
+#include "base/check.h"
+#include "base/checksum.h"
+
+namespace pmstore {
+namespace {
+
+constexpr size_t kSummedFrom = offsetof(RecordHeader, version);
+
+uint64_t record_checksum(std::span<const std::byte> record, SlotOffset slot) {
+  return base::checksum64(record.subspan(kSummedFrom), raw(slot));
+}
+
+}  // namespace
+
+size_t build_record(std::span<std::byte> image, SlotOffset slot, TableId table, uint64_t version,
+                    RecordState state, std::string_view key, std::string_view value) {
+  const size_t bytes = record_bytes(key.size(), value.size());
+  PMSTORE_CHECK(key.size() - 1 < kMaxKeyBytes && value.size() <= kMaxValueBytes,
+                "keys and values are checked where they enter");
+  PMSTORE_CHECK(bytes <= image.size(), "the slot's class was chosen for this record");
+  RecordHeader header{};
+  header.version = version;
+  header.value_bytes = static_cast<uint32_t>(value.size());
+  header.table = raw(table);
+  header.key_bytes = static_cast<uint8_t>(key.size());
+  header.state = state;
+  std::byte* body = image.data() + sizeof(header);
+  std::memcpy(image.data(), &header, sizeof(header));
+  std::memcpy(body, key.data(), key.size());
+  if (!value.empty()) std::memcpy(body + key.size(), value.data(), value.size());
+  header.checksum = record_checksum(image.first(bytes), slot);
+  std::memcpy(image.data(), &header.checksum, sizeof(header.checksum));
+  return bytes;
+}
+
+std::optional<RecordView> check_record(std::span<const std::byte> image, SlotOffset slot) {
+  if (image.size() < sizeof(RecordHeader)) return std::nullopt;
+  const auto* header = reinterpret_cast<const RecordHeader*>(image.data());
+  const bool live = header->state == RecordState::kLive;
+  const bool tombstone = header->state == RecordState::kTombstone;
+  if (!live && !tombstone) return std::nullopt;
+  if (header->key_bytes == 0 || header->value_bytes > kMaxValueBytes) return std::nullopt;
+  if (tombstone && header->value_bytes != 0) return std::nullopt;
+  if (header->reserved != 0) return std::nullopt;
+  const uint64_t bytes = record_bytes(header->key_bytes, header->value_bytes);
+  if (bytes > image.size()) return std::nullopt;
+  if (header->checksum != record_checksum(image.first(bytes), slot)) return std::nullopt;
+  const auto* body = reinterpret_cast<const char*>(image.data() + sizeof(RecordHeader));
+  return RecordView{header, std::string_view(body, header->key_bytes),
+                    std::string_view(body + header->key_bytes, header->value_bytes)};
+}
+
+bool never_written(std::span<const std::byte> image) {
+  RecordHeader header;
+  if (image.size() < sizeof(header)) return false;
+  static constexpr RecordHeader kZero{};
+  std::memcpy(&header, image.data(), sizeof(header));
+  return std::memcmp(&header, &kZero, sizeof(header)) == 0;
+}
+
+}  // namespace pmstore

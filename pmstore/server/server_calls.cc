@@ -1,0 +1,283 @@
+// What the server does for each RPC method. docs/protocol.md lists them.
+
+#include <cstring>
+#include <string>
+
+#include "base/atomic_copy.h"
+#include "pmstore/server/server_state.h"
+
+namespace pmstore::internal {
+
+namespace {
+
+template <typename T>
+std::span<const std::byte> bytes_of(const T& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+bool is_rnic_method(Method method) {
+  return method == Method::kReserve || method == Method::kRelease || method == Method::kApply ||
+         method == Method::kTruncate;
+}
+
+}  // namespace
+
+void ServerCore::drop_malformed(Session& session, fabric::RpcCall& call) {
+  ++totals.malformed;
+  call.reply_error(
+      make_error(ErrorCode::kProtocol, "a malformed request; the connection is closed"));
+  if (auto whole = places[session.ring].session; whole.get() == &session) {
+    fence(whole, SessionEnd::kMalformed);
+  }
+}
+
+void ServerCore::on_call(fabric::RpcPeer& peer, fabric::RpcCall call) {
+  Session& session = *static_cast<Session*>(peer.owner);
+  ++session.calls;
+  ++totals.calls;
+  const auto method = static_cast<Method>(call.method());
+  if (method == Method::kPersistWrite) {
+    // Two-sided log appends, into this client's own ring and nowhere else.
+    const log::Ring& ring = store->rings()[session.ring];
+    const bool granted = discipline == LockDiscipline::kRnic;
+    persist_service.on_call(std::move(call), ring.data_offset(),
+                            granted ? ring.position().data_bytes : 0);
+    return;
+  }
+  MessageReader reader(call.request());
+  const auto prefix = reader.get<RequestPrefix>();
+  if (reader.failed()) return drop_malformed(session, call);
+  if (prefix.epoch != store->catalog().header().epoch) {
+    return call.reply_error(
+        make_error(ErrorCode::kDisconnected, "the request is for another epoch; connect again"));
+  }
+  if (is_rnic_method(method)) {
+    if (discipline != LockDiscipline::kRnic || changer() == nullptr) {
+      return call.reply_error(
+          make_error(ErrorCode::kUnsupported, "this server's lock discipline is cpu"));
+    }
+    ++session.active;
+    run(serve_rnic(places[session.ring].session, std::move(call)));
+    return;
+  }
+  serve(session, call, call.request().subspan(sizeof(RequestPrefix)));
+}
+
+void ServerCore::serve(Session& session, fabric::RpcCall& call, std::span<const std::byte> body) {
+  MessageReader reader(body);
+  switch (static_cast<Method>(call.method())) {
+    case Method::kCommit: return serve_commit(session, call, body);
+    case Method::kGet: {
+      const auto request = reader.get<GetRequest>();
+      const auto key = reader.get_bytes(request.key_bytes);
+      if (!reader.complete()) return drop_malformed(session, call);
+      ++totals.gets;
+      auto got = store->get(static_cast<TableId>(request.table), key, call.reply_room());
+      return got ? call.reply_filled(*got) : call.reply_error(got.error());
+    }
+    case Method::kScan: {
+      const auto request = reader.get<ScanRequest>();
+      if (!reader.complete()) return drop_malformed(session, call);
+      ++totals.scans;
+      auto got = store->scan(request, call.reply_room());
+      return got ? call.reply_filled(*got) : call.reply_error(got.error());
+    }
+    case Method::kPing:
+      if (!reader.complete()) return drop_malformed(session, call);
+      ++session.work.pings;
+      return call.reply({});
+    case Method::kOpenTable: {
+      auto opened = open_table(call, body);
+      if (opened) return;
+      if (opened.code() == ErrorCode::kProtocol) return drop_malformed(session, call);
+      return call.reply_error(opened.error());
+    }
+    case Method::kListTables:
+      if (!reader.complete()) return drop_malformed(session, call);
+      return list_tables(call);
+    case Method::kDropTable: return serve_drop_table(session, call, body);
+    case Method::kTableUsage: return serve_table_usage(session, call, body);
+    case Method::kOutcome: {
+      const auto request = reader.get<OutcomeRequest>();
+      if (!reader.complete()) return drop_malformed(session, call);
+      auto answer = answer_outcome(session, request);
+      return answer ? call.reply(bytes_of(*answer)) : call.reply_error(answer.error());
+    }
+    case Method::kStat: {
+      if (!reader.complete()) return drop_malformed(session, call);
+      const std::string text = server_stat_json(*this);
+      return call.reply(std::as_bytes(std::span(text)));
+    }
+    case Method::kGoodbye:
+      if (!reader.complete()) return drop_malformed(session, call);
+      session.goodbye = true;
+      return call.reply({});
+    default: return drop_malformed(session, call);
+  }
+}
+
+std::span<std::byte> ServerCore::request_copy(size_t bytes) {
+  if (bytes > copy_bytes_) {
+    copy_bytes_ = persist::round_up(bytes, 64 << 10);
+    copy_ = std::make_unique_for_overwrite<std::byte[]>(copy_bytes_);
+  }
+  return {copy_.get(), bytes};
+}
+
+void ServerCore::serve_commit(Session& session, fabric::RpcCall& call,
+                              std::span<const std::byte> body) {
+  // The ring is the client's to write at any moment: what is checked is what is used.
+  const std::span<std::byte> copy = request_copy(body.size());
+  base::copy_from_shared(copy.data(), body.data(), body.size());
+  const auto request = decode_commit(session.client, copy);
+  const bool numbered = request && request->sequence >= session.first_sequence &&
+                        request->sequence - session.first_sequence < kSessionSequences;
+  if (!request || (request->write_count > 0 && !numbered)) return drop_malformed(session, call);
+  // A number is executed once, whatever came of it.
+  if (request->write_count > 0 && !session.executed.use(request->sequence)) {
+    return drop_malformed(session, call);
+  }
+  if (discipline != LockDiscipline::kCpu && request->write_count > 0) {
+    return call.reply_error(
+        make_error(ErrorCode::kUnsupported, "this server's lock discipline is rnic"));
+  }
+  const Status committed = store->commit(store->rings()[session.ring], *request);
+  if (committed) {
+    ++totals.commits;
+    ++session.commits;
+    return call.reply(bytes_of(CommitReply{}));
+  }
+  if (committed.code() == ErrorCode::kConflict) ++totals.conflicts;
+  call.reply_error(committed.error());
+}
+
+Result<OutcomeReply> ServerCore::answer_outcome(Session& session, const OutcomeRequest& request) {
+  const TxId id{request.client, request.sequence};
+  const bool own = id.client == session.client;
+  PMSTORE_TRY(const Outcome outcome, store->outcome(id, own, executor.now_ns()));
+  if (outcome == Outcome::kCommitted) return OutcomeReply{outcome};
+  // "Aborted" is final: not to be said of what may still be on its way. A client asks about a
+  // transaction of its own only when that has ended, or in a later session than that one's, which
+  // is fenced and resolved by now; and it never uses the number again.
+  bool running = false;
+  for (uint32_t i = 0; i < places.size(); ++i) {
+    if (store->rings()[i].owner() != id.client) continue;
+    const auto& at_work = places[i].session;
+    const bool of_this_session = at_work && id.sequence >= at_work->first_sequence;
+    running |= places[i].resolving || (!own && of_this_session);
+  }
+  if (running) {
+    return make_error(ErrorCode::kCommitUnknown, "the client of " + id.to_string() +
+                                                     " is still connected; ask when it is not");
+  }
+  return OutcomeReply{outcome};
+}
+
+Status ServerCore::open_table(fabric::RpcCall& call, std::span<const std::byte> body) {
+  MessageReader reader(body);
+  const auto request = reader.get<OpenTableRequest>();
+  const std::string_view name = reader.get_bytes(request.name_bytes);
+  if (!reader.complete()) return make_error(ErrorCode::kProtocol);
+  OpenTableReply reply{};
+  auto table = store->catalog().find(name);
+  if (table && request.create == 2) {
+    return make_error(ErrorCode::kAlreadyExists,
+                      "there is a table '" + std::string(name) + "' in this pool");
+  }
+  if (!table) {
+    if (request.create == 0) {
+      return make_error(ErrorCode::kUnknownTable, "no table '" + std::string(name) +
+                                                      "' in this pool; `pmstore kv put` makes it");
+    }
+    PMSTORE_TRY(table, store->catalog().create_table(name));
+    reply.created = 1;
+  }
+  reply.table = raw(*table);
+  call.reply(bytes_of(reply));
+  return {};
+}
+
+void ServerCore::list_tables(fabric::RpcCall& call) {
+  MessageWriter writer(call.reply_room());
+  writer.put(static_cast<uint32_t>(store->catalog().tables().size()));
+  for (const TableInfo& table : store->catalog().tables()) {
+    writer.put(raw(table.id));
+    writer.put(static_cast<uint8_t>(table.name.size()));
+    writer.put_bytes(table.name);
+  }
+  if (writer.overflowed()) {
+    return call.reply_error(make_error(ErrorCode::kTooLarge, "the tables do not fit in the reply"));
+  }
+  call.reply_filled(writer.bytes());
+}
+
+// ---- discipline rnic ----
+
+base::Task<void> ServerCore::serve_rnic(std::shared_ptr<Session> session, fabric::RpcCall call) {
+  const Status served = co_await serve_rnic_body(*session, call);
+  if (!served) {
+    if (served.code() == ErrorCode::kProtocol) {
+      drop_malformed(*session, call);
+    } else {
+      call.reply_error(served.error());
+    }
+  }
+  --session->active;
+}
+
+base::Task<Status> ServerCore::serve_rnic_body(Session& session, fabric::RpcCall& call) {
+  MessageReader reader(call.request().subspan(sizeof(RequestPrefix)));
+  log::Ring& ring = store->rings()[session.ring];
+  switch (static_cast<Method>(call.method())) {
+    case Method::kReserve: {
+      const auto request = reader.get<ReserveRequest>();
+      const std::string key(reader.get_bytes(request.key_bytes));  // see serve_commit()
+      if (!reader.complete()) co_return make_error(ErrorCode::kProtocol);
+      const auto table = static_cast<TableId>(request.table);
+      auto reserved = co_await store->reserve(*changer(), session.owner(), table, key,
+                                              request.value_bytes, request.move != 0);
+      if (!reserved) co_return reserved.error();
+      call.reply(bytes_of(*reserved));
+      co_return Status{};
+    }
+    case Method::kRelease: {
+      // All of it, before any of it is done.
+      if (call.request().size() % sizeof(uint64_t) != 0) co_return make_error(ErrorCode::kProtocol);
+      while (!reader.complete()) {
+        const auto slot = static_cast<SlotOffset>(reader.get<uint64_t>());
+        if (reader.failed()) co_return make_error(ErrorCode::kProtocol);
+        const Status released = co_await store->release(*changer(), session.owner(), slot);
+        if (!released) co_return released;
+      }
+      call.reply({});
+      co_return Status{};
+    }
+    case Method::kApply: {
+      const auto request = reader.get<ApplyRequest>();
+      if (!reader.complete()) co_return make_error(ErrorCode::kProtocol);
+      PMSTORE_CO_TRY(const auto entry, ring.entry_at(request.lsn));
+      // The ring is the client's to write: what is applied is what was checked.
+      const std::vector<std::byte> redo(entry.payload.begin(), entry.payload.end());
+      const Status applied = co_await store->apply(*changer(), session.owner(), redo);
+      if (!applied) co_return applied;
+      ++totals.applied;
+      ++session.commits;
+      call.reply({});
+      co_return Status{};
+    }
+    case Method::kTruncate: {
+      const auto request = reader.get<TruncateRequest>();
+      if (!reader.complete()) co_return make_error(ErrorCode::kProtocol);
+      if (request.tail_lsn > ring.position().tail_lsn) {
+        PMSTORE_CO_TRY_STATUS(ring.note_tail(request.tail_lsn));
+      }
+      PMSTORE_CO_TRY_STATUS(store->truncate_through(ring, request.through_lsn));
+      const TruncateReply reply{ring.position().start_lsn};
+      call.reply(bytes_of(reply));
+      co_return Status{};
+    }
+    default: co_return make_error(ErrorCode::kProtocol);
+  }
+}
+
+}  // namespace pmstore::internal

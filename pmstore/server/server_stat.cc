@@ -1,0 +1,112 @@
+// What a server says of itself, as JSON.
+#include <fmt/format.h>
+
+#include "pmstore/server/server_state.h"
+
+namespace pmstore::internal {
+
+namespace {
+
+// A member to go behind others, or nothing in a pool without a log area.
+std::string log_stat_json(const ServerCore& core) {
+  if (!core.log_service) return {};
+  const log::LogServiceCounters& counters = core.log_service->counters();
+  uint64_t entries = 0;
+  uint64_t used = 0;
+  const std::vector<log::LogInfo> logs = core.logs->list();
+  for (const log::LogInfo& info : logs) {
+    if (log::is_lost(info)) continue;
+    entries += info.next_index - 1;
+    used += info.tail_lsn - info.start_lsn;
+  }
+  return fmt::format(
+      R"(, "logs": {{"logs": {}, "sessions_total": {}, "producers_total": {}, "fenced": {}, )"
+      R"("shared_appends": {}, "group_commits": {}, "malformed": {}, "entries_total": {}, )"
+      R"("used_bytes": {}, "area_bytes": {}}})",
+      logs.size(), counters.sessions, counters.producers, counters.fenced, counters.shared_appends,
+      counters.group_commits, counters.malformed, entries, used, core.logs->area().size());
+}
+
+std::string redo_stat_json(Store& store) {
+  size_t owned = 0;
+  uint64_t used = 0;
+  uint64_t bytes = 0;
+  for (const log::Ring& ring : store.rings()) {
+    const log::RingPosition position = ring.position();
+    owned += ring.owner() != 0 ? 1 : 0;
+    used += position.tail_lsn - position.start_lsn;
+    bytes += position.data_bytes;
+  }
+  return fmt::format(R"({{"rings": {}, "owned": {}, "used_bytes": {}, "bytes": {}}})",
+                     store.rings().size(), owned, used, bytes);
+}
+
+std::string pool_json(const persist::PoolInfo& info) {
+  std::string extents;
+  for (const persist::Extent& extent : info.extents) {
+    extents +=
+        fmt::format(R"({}{{"kind": "{}", "offset": {}, "bytes": {}}})", extents.empty() ? "" : ", ",
+                    persist::extent_name(extent.kind), extent.offset, extent.bytes);
+  }
+  return fmt::format(
+      R"({{"medium": "{}", "format_version": {}, "bytes": {}, "free_bytes": {}, "domain": "{}", )"
+      R"("domain_source": "{}", "extents": [{}]}})",
+      info.medium, info.format_version, info.bytes, info.free_bytes,
+      persist::domain_name(info.detected_domain), json_text(info.domain_source), extents);
+}
+
+}  // namespace
+
+std::string json_text(std::string_view text) {
+  std::string escaped;
+  for (const char c : text) {
+    if (c == '"' || c == '\\') escaped += '\\';
+    escaped += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  }
+  return escaped;
+}
+
+std::string server_stat_json(const ServerCore& core) {
+  Store& store = *core.store;
+  const persist::MemoryStats stats = core.pool.memory().stats();
+  size_t sessions = 0;
+  size_t resolving = 0;
+  for (const RingPlace& place : core.places) {
+    sessions += place.session ? 1 : 0;
+    resolving += place.resolving ? 1 : 0;
+  }
+  const std::string logs = log_stat_json(core);
+  return fmt::format(
+      R"({{"epoch": {}, "discipline": "{}", "domain": "{}", "sessions": {}, "resolving": {}, )"
+      R"("sessions_total": {}, "fenced": {}, "leases_expired": {}, "malformed": {}, "calls": {}, )"
+      R"("commits": {}, "conflicts": {}, "live_records": {}, "free_bytes": {}, )"
+      R"("records_bytes": {}, "index_overflow": {}, "flushed_lines": {}, "drains": {}, )"
+      R"("msyncs": {}, "failed": {}, "gets": {}, "scans": {}, "applied": {}, )"
+      R"("redo": {}{}}})",
+      store.catalog().header().epoch, discipline_name(core.discipline),
+      persist::domain_name(core.pool.info().domain), sessions, resolving, core.totals.sessions,
+      core.totals.fenced, core.totals.leases_expired, core.totals.malformed, core.totals.calls,
+      core.totals.commits, core.totals.conflicts, store.live_records(),
+      store.arena().free_chunks() * kChunkBytes, store.arena().bytes(), store.index().overflowed(),
+      stats.flushed_lines, stats.drains, stats.msyncs, store.failed(), core.totals.gets,
+      core.totals.scans, core.totals.applied, redo_stat_json(store), logs);
+}
+
+std::string admin_stat_json(const ServerCore& core) {
+  Store& store = *core.store;
+  std::string listen;
+  for (const auto& endpoint : core.endpoints) {
+    listen += fmt::format(R"({}"{}")", listen.empty() ? "" : ", ", json_text(endpoint->name));
+  }
+  const RecoveryReport& recovery = store.recovery();
+  return fmt::format(
+      R"({{"time_ns": {}, "listen": [{}], "store": {}, )"
+      R"("memory": {{"index_bytes": {}, "lock_word_bytes": {}}}, )"
+      R"("recovery": {{"transactions": {}, "records_applied": {}, "damaged_records": {}, )"
+      R"("duration_us": {}}}, "pool": {}}})",
+      core.executor.now_ns(), listen, server_stat_json(core), store.index().bytes().size(),
+      store.words().bytes().size(), recovery.transactions_replayed, recovery.records_applied,
+      recovery.damaged_records, recovery.duration_us, pool_json(core.pool.info()));
+}
+
+}  // namespace pmstore::internal

@@ -1,0 +1,222 @@
+// The server's inside: endpoints (one per fabric it listens on), sessions (one per client), ring
+// places.
+//
+// A session is born in a handshake, attached when the connection stands, and ends by fencing: first
+// the connection is destroyed, so that nothing of the client can land any more; then, under lock
+// discipline rnic, what it left behind is resolved from its redo ring. Only then is its ring free
+// for others.
+#pragma once
+
+#include <algorithm>
+#include <bitset>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/executor.h"
+#include "fabric/device.h"
+#include "fabric/rpc.h"
+#include "log/log_service.h"
+#include "log/log_store.h"
+#include "log/session_observer.h"
+#include "persist/remote_writer.h"
+#include "pmstore/server.h"
+#include "pmstore/server/admin_service.h"
+#include "pmstore/server/lock_lists.h"
+#include "pmstore/server/rnic_words.h"
+#include "pmstore/shard/store.h"
+
+namespace pmstore::internal {
+
+struct Endpoint;
+
+// The transaction numbers that one session has used; each is executed once. A session's numbers
+// come nearly in order: one that is more than kWindow below the highest counts as used.
+class ExecutedNumbers {
+ public:
+  static constexpr uint64_t kWindow = 4096;
+  // False: it was used before.
+  bool use(uint64_t number) {
+    if (number > highest_) {
+      const uint64_t steps = std::min(number - highest_, kWindow);
+      for (uint64_t i = 1; i <= steps; ++i) seen_.reset((highest_ + i) % kWindow);
+      if (number - highest_ > kWindow) seen_.reset();
+      highest_ = number;
+    } else if (highest_ - number >= kWindow || seen_.test(number % kWindow)) {
+      return false;
+    }
+    seen_.set(number % kWindow);
+    return true;
+  }
+
+ private:
+  uint64_t highest_ = 0;
+  std::bitset<kWindow> seen_;
+};
+
+struct Session {
+  uint64_t client = 0;
+  uint32_t ring = 0;
+  uint64_t first_sequence = 1;  // of this connection
+  uint64_t calls = 0;           // requests so far; the lease looks whether it grows
+  uint64_t calls_seen = 0;
+  unsigned silent_ticks = 0;
+  unsigned active = 0;  // handlers that are suspended
+  bool goodbye = false;
+  bool connected = false;  // the handshake is over
+  bool new_owner = false;  // the ring was another client's before
+  uint64_t commits = 0;    // those that the server has executed or applied
+  SessionWork work;
+  ExecutedNumbers executed;
+  Endpoint* endpoint = nullptr;
+  // Discipline rnic only. The regions go when the session is fenced, the lists when it is resolved.
+  std::unique_ptr<LockLists> lock_lists;
+  std::unique_ptr<fabric::MemoryRegion> lock_lists_region;
+  std::unique_ptr<fabric::MemoryRegion> ring_region;
+  std::unique_ptr<fabric::RpcPeer> peer;  // empty once fenced
+
+  // Nothing of the client can land from here on.
+  void disconnect() {
+    peer.reset();  // destroys the queue pair
+    ring_region.reset();
+    lock_lists_region.reset();
+  }
+
+  uint16_t owner() const { return static_cast<uint16_t>(ring + 1); }
+};
+
+struct RingPlace {
+  std::shared_ptr<Session> session;
+  bool resolving = false;
+  uint64_t departed_ns = 0;
+  uint64_t greeted_ns = 0;  // when the last session began
+};
+
+struct Endpoint {
+  fabric::Scheme scheme;
+  fabric::Uri uri;
+  std::string name;  // the URI as text, for sessions that came through it
+  std::unique_ptr<fabric::Device> device;
+  std::unique_ptr<fabric::MemoryRegion> records;
+  std::unique_ptr<fabric::MemoryRegion> words;
+  std::unique_ptr<fabric::MemoryRegion> buckets;
+  std::unique_ptr<RnicWords> rnic_words;  // discipline rnic only
+  std::unique_ptr<fabric::Acceptor> acceptor;
+  std::unique_ptr<fabric::Listener> listener;
+  size_t log_endpoint = 0;  // its number at the log service
+  bool cpu_moves_data = true;
+  bool native_flush = false;
+};
+
+struct ServerTotals {
+  uint64_t sessions = 0;
+  uint64_t fenced = 0;  // ended without a goodbye
+  uint64_t leases_expired = 0;
+  uint64_t malformed = 0;
+  uint64_t calls = 0;
+  uint64_t commits = 0;
+  uint64_t conflicts = 0;
+  uint64_t gets = 0;     // by RPC; the server does not see one-sided reads
+  uint64_t scans = 0;    // pages
+  uint64_t applied = 0;  // redo records of clients, under lock discipline rnic
+};
+
+class ServerCore final : public fabric::RpcHandler {
+ public:
+  ServerCore(Executor& executor, persist::Pool& pool, ServerOptions options,
+             std::unique_ptr<Store> store);
+  ~ServerCore() override;
+
+  // Opens the logs, where the pool has a log area.
+  Status start_logs();
+
+  // Stops accepting and destroys every connection, without resolving anything.
+  void shut_down();
+
+  // server_session.cc
+  Result<std::vector<std::byte>> on_hello(Endpoint& endpoint, uint64_t token,
+                                          std::span<const std::byte> hello);
+  void on_connected(Endpoint& endpoint, uint64_t token,
+                    std::unique_ptr<fabric::Connection> connection);
+  void on_abandoned(Endpoint& endpoint, uint64_t token);
+  void on_peer_gone(fabric::RpcPeer& peer, const Error& why) override;
+  // The reason is for the observer, who is told of sessions that have connected; nothing: the
+  // server ends them all.
+  void fence(const std::shared_ptr<Session>& session, std::optional<SessionEnd> why);
+  std::vector<SessionReport> sessions() const;
+  // Fences every session of that client, also those with the logs; gives how many they were.
+  size_t kick(uint64_t client);
+  base::Task<void> watch_leases(std::shared_ptr<ServerCore> self);
+  bool resolving_any() const;
+  // Starts a coroutine of this server, which goes with it: nothing of it runs after shut_down().
+  void run(base::Task<void> task);
+
+  // server_calls.cc
+  void on_call(fabric::RpcPeer& peer, fabric::RpcCall call) override;
+
+  WordChanger* changer() const;
+
+  Executor& executor;
+  persist::Pool& pool;
+  ServerOptions options;
+  LockDiscipline discipline = LockDiscipline::kCpu;
+  std::unique_ptr<Store> store;
+  // Both empty in a pool without a log area.
+  std::unique_ptr<log::LogStore> logs;
+  std::unique_ptr<log::LogService> log_service;
+  std::unique_ptr<AdminService> admin;  // empty once shut down
+  persist::PersistService persist_service;
+  std::vector<RingPlace> places;
+  std::vector<std::unique_ptr<Endpoint>> endpoints;
+  std::map<std::pair<Endpoint*, uint64_t>, std::shared_ptr<Session>> handshakes;
+  ServerTotals totals;
+  std::vector<TableId> freeing;  // dropped tables whose records are being freed
+  bool stopped = false;
+  std::list<base::Task<void>> tasks;
+
+ private:
+  // server_session.cc
+  uint64_t retention_ns() const { return uint64_t{options.outcome_retention_ms} * 1'000'000; }
+  bool departed_before(uint32_t one, uint32_t other) const;
+  Result<uint32_t> choose_ring(uint64_t client);
+  Status take_ring(uint32_t ring, uint64_t client);
+  Result<std::vector<std::byte>> greet(Endpoint& endpoint, Session& session,
+                                       const ClientHello& hello);
+  base::Task<void> resolve(std::shared_ptr<Session> session);
+  void leave_ring(Session& session);
+  // server_calls.cc
+  void serve(Session& session, fabric::RpcCall& call, std::span<const std::byte> body);
+  void serve_commit(Session& session, fabric::RpcCall& call, std::span<const std::byte> body);
+  // Grows to the largest request so far, at most half a request ring.
+  std::span<std::byte> request_copy(size_t bytes);
+  Result<OutcomeReply> answer_outcome(Session& session, const OutcomeRequest& request);
+  Status open_table(fabric::RpcCall& call, std::span<const std::byte> body);
+  // server_tables.cc
+  void serve_drop_table(Session& session, fabric::RpcCall& call, std::span<const std::byte> body);
+  void serve_table_usage(Session& session, fabric::RpcCall& call, std::span<const std::byte> body);
+  Result<TableId> drop_table(std::string_view name);
+  base::Task<void> free_dropped(TableId table);
+  void list_tables(fabric::RpcCall& call);
+  base::Task<void> serve_rnic(std::shared_ptr<Session> session, fabric::RpcCall call);
+  base::Task<Status> serve_rnic_body(Session& session, fabric::RpcCall& call);
+  void drop_malformed(Session& session, fabric::RpcCall& call);
+  std::shared_ptr<Session> session_of(const fabric::RpcPeer& peer) const;
+  std::unique_ptr<std::byte[]> copy_;
+  size_t copy_bytes_ = 0;
+};
+
+SessionName name_of(const Session& session);
+
+// server_stat.cc
+// To stand between quotes.
+std::string json_text(std::string_view text);
+std::string server_stat_json(const ServerCore& core);
+// That, the pool, where it is served, and what recovery has found.
+std::string admin_stat_json(const ServerCore& core);
+
+}  // namespace pmstore::internal

@@ -1,0 +1,78 @@
+// What the server does for requests about tables as a whole. See pmstore/shard/store_tables.cc.
+
+#include <algorithm>
+#include <string>
+
+#include "pmstore/server/server_state.h"
+
+namespace pmstore::internal {
+
+namespace {
+
+constexpr uint64_t kBusyPauseNs = 1'000'000;
+constexpr uint64_t kFreeAgainNs = 1'000'000'000;
+
+}  // namespace
+
+void ServerCore::serve_drop_table(Session& session, fabric::RpcCall& call,
+                                  std::span<const std::byte> body) {
+  MessageReader reader(body);
+  const auto request = reader.get<DropTableRequest>();
+  const std::string name(reader.get_bytes(request.name_bytes));  // see serve_commit()
+  if (!reader.complete() || (request.table == 0) == name.empty()) {
+    return drop_malformed(session, call);
+  }
+  auto table = static_cast<TableId>(request.table);
+  if (request.table == 0) {
+    const auto dropped = drop_table(name);
+    if (!dropped) return call.reply_error(dropped.error());
+    table = *dropped;
+  }
+  const bool freed = std::find(freeing.begin(), freeing.end(), table) == freeing.end();
+  const DropTableReply reply{raw(table), freed, 0};
+  call.reply(std::as_bytes(std::span(&reply, 1)));
+}
+
+Result<TableId> ServerCore::drop_table(std::string_view name) {
+  const auto table = store->catalog().find(name);
+  if (!table) {
+    return make_error(ErrorCode::kUnknownTable,
+                      "no table '" + std::string(name) + "' in this pool");
+  }
+  PMSTORE_TRY_STATUS(store->drop_table(*table));
+  freeing.push_back(*table);
+  run(free_dropped(*table));
+  return *table;
+}
+
+// Ends when the table's records are free, or the server goes: the next start frees them anyway.
+base::Task<void> ServerCore::free_dropped(TableId table) {
+  Store::FreeingCursor cursor;
+  while (!cursor.done && !stopped) {
+    WordChanger* const words = discipline == LockDiscipline::kRnic ? changer() : nullptr;
+    const bool can = discipline == LockDiscipline::kCpu || words != nullptr;
+    Status freed;
+    if (can) freed = co_await store->free_dropped(words, table, cursor);
+    if (cursor.done) break;
+    if (!can || !freed) {
+      co_await executor.sleep_for(kFreeAgainNs);
+    } else if (cursor.position == 0) {
+      co_await executor.sleep_for(kBusyPauseNs);  // for those who commit there
+    } else {
+      co_await executor.yield();
+    }
+  }
+  std::erase(freeing, table);
+}
+
+void ServerCore::serve_table_usage(Session& session, fabric::RpcCall& call,
+                                   std::span<const std::byte> body) {
+  MessageReader reader(body);
+  const auto request = reader.get<TableUsageRequest>();
+  if (!reader.complete()) return drop_malformed(session, call);
+  const auto usage = store->table_usage(static_cast<TableId>(request.table), request.cursor);
+  if (!usage) return call.reply_error(usage.error());
+  call.reply(std::as_bytes(std::span(&*usage, 1)));
+}
+
+}  // namespace pmstore::internal

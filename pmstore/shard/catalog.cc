@@ -1,0 +1,384 @@
+#include "pmstore/shard/catalog.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/checksum.h"
+#include "base/random.h"
+#include "base/size_text.h"
+#include "log/log_store.h"
+#include "log/ring.h"
+#include "persist/padding.h"
+#include "pmstore/layout/slab_layout.h"
+
+namespace pmstore {
+
+namespace internal {
+
+namespace {
+
+constexpr size_t kEntryWordBytes = sizeof(uint64_t);
+static_assert(offsetof(TableEntry, name) == kEntryWordBytes);
+
+uint32_t header_crc(const CatalogHeader& header) {
+  const auto bytes = std::as_bytes(std::span(&header, 1));
+  return base::crc32c(bytes.subspan(offsetof(CatalogHeader, version)), 0);
+}
+
+// Of some version, perhaps one that is still to come.
+bool is_catalog_header(const CatalogHeader& header) {
+  return header.magic == kCatalogMagic && header.crc == header_crc(header);
+}
+
+uint32_t entry_crc(const TableEntry& entry, uint64_t pool) {
+  const size_t end = entry.kind == EntryKind::kDroppedTable ? kEntryWordBytes : sizeof(entry);
+  const auto bytes = std::as_bytes(std::span(&entry, 1)).first(end);
+  return base::crc32c(bytes.subspan(offsetof(TableEntry, id)), static_cast<uint32_t>(pool | 1));
+}
+
+bool entry_valid(const TableEntry& entry, uint64_t pool) {
+  const bool named = entry.kind == EntryKind::kTable && entry.name_bytes > 0 &&
+                     entry.name_bytes <= kMaxTableNameBytes;
+  const bool dropped = entry.kind == EntryKind::kDroppedTable && entry.name_bytes == 0;
+  return entry.id != 0 && (named || dropped) && entry.crc == entry_crc(entry, pool);
+}
+
+uint64_t first_word(const TableEntry& entry) {
+  uint64_t word;
+  std::memcpy(&word, &entry, kEntryWordBytes);
+  return word;
+}
+
+bool entry_unused(const TableEntry& entry) {
+  const auto bytes = std::as_bytes(std::span(&entry, 1));
+  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+}
+
+bool header_valid(const CatalogHeader& header, const persist::Memory& memory) {
+  return is_catalog_header(header) && header.version >= kOldestCatalogVersion &&
+         header.version <= kCatalogVersion && header.ring_count > 0 &&
+         memory.contains(header.rings_offset, header.ring_count * header.ring_bytes) &&
+         memory.contains(header.records_offset, header.records_bytes) &&
+         memory.contains(header.tables_offset, header.tables_bytes) &&
+         header.tables_bytes % kTableEntryBytes == 0 && header.tables_bytes <= kMoreTablesBytes;
+}
+
+}  // namespace
+
+namespace {
+
+// What a new pool gives to logs.
+uint64_t log_area_bytes(const persist::Pool& pool, uint64_t wanted) {
+  if (wanted != FormatOptions::kDefaultLogBytes) return wanted;
+  constexpr uint64_t kLeastPool = 64u << 20;
+  constexpr uint64_t kShare = 8;
+  if (pool.info().bytes < kLeastPool) return 0;
+  return persist::round_down(pool.info().bytes / kShare, persist::kXpLineBytes);
+}
+
+}  // namespace
+
+Status Catalog::format(persist::Pool& pool, const FormatOptions& options) {
+  PMSTORE_TRY_STATUS(check_format(options));
+  uint64_t ring_bytes = options.ring_bytes;
+  if (ring_bytes == 0) {
+    // From 256 MiB on, a transaction may hold the largest value (it takes a little under half a
+    // ring).
+    constexpr uint64_t kHoldsLargestValue = 2304 << 10;
+    const uint64_t pool_bytes = pool.info().bytes;
+    const uint64_t least = pool_bytes >= (240u << 20) ? kHoldsLargestValue : 64 << 10;
+    ring_bytes = std::clamp<uint64_t>(pool_bytes / 128, least, 4 << 20);
+  }
+  ring_bytes = persist::round_up(ring_bytes, persist::kXpLineBytes);
+  Catalog catalog(pool);
+  if (pool.largest_free_extent() / options.rings < ring_bytes) {
+    return make_error(ErrorCode::kFull, "the pool has no room for " +
+                                            std::to_string(options.rings) + " client rings of " +
+                                            base::size_text(ring_bytes) +
+                                            ": use fewer or smaller rings, or a larger pool");
+  }
+  PMSTORE_TRY(const auto rings,
+              pool.allocate_extent(persist::ExtentKind::kRings, options.rings * ring_bytes));
+  const uint64_t log_bytes = log_area_bytes(pool, options.log_bytes);
+  if (log_bytes > pool.largest_free_extent()) {
+    return make_error(ErrorCode::kFull, "the pool has no room for a log area of " +
+                                            base::size_text(log_bytes) + ": at most " +
+                                            base::size_text(pool.largest_free_extent()) +
+                                            " are left beside the client rings");
+  }
+  if (log_bytes > 0) {
+    PMSTORE_TRY_STATUS(log::LogStore::format(pool, log_bytes, options.identity));
+  }
+  const uint64_t room = persist::round_down(pool.largest_free_extent(), kChunkBytes);
+  if (room < 4 * kChunkBytes) {
+    return make_error(ErrorCode::kFull,
+                      "the pool has no room for records beside " + std::to_string(options.rings) +
+                          " client rings of " + base::size_text(ring_bytes) + " and " +
+                          base::size_text(log_bytes) +
+                          " for logs: use fewer or smaller rings, or a larger pool");
+  }
+  PMSTORE_TRY(const auto records, pool.allocate_extent(persist::ExtentKind::kRecords, room));
+  CatalogHeader& header = catalog.header_;
+  // An extent of their own would take 2.5 MiB of a pool file.
+  if (pool.info().bytes >= persist::kMinPoolBytes && room >= 8 * kChunkBytes) {
+    header.tables_offset = records.offset + records.bytes - kMoreTablesBytes;
+    header.tables_bytes = kMoreTablesBytes;
+  }
+  header.magic = kCatalogMagic;
+  header.version = kCatalogVersion;
+  header.ring_count = options.rings;
+  header.ring_bytes = ring_bytes;
+  header.pool = options.identity != 0 ? options.identity : base::random_identity();
+  header.rings_offset = rings.offset;
+  header.records_offset = records.offset;
+  header.records_bytes = records.bytes - header.tables_bytes;
+  header.clean = 1;
+  for (uint32_t i = 0; i < header.ring_count; ++i) {
+    auto ring =
+        log::Ring::format(pool.memory(), catalog.ring_offset(i), ring_bytes, catalog.ring_salt(i));
+    if (!ring) return ring.error();
+  }
+  // The header comes last: a pool whose formatting was interrupted has no catalog.
+  PMSTORE_TRY_STATUS(catalog.write_header());
+  for (const std::string& name : options.tables) {
+    if (catalog.find(name)) continue;
+    if (auto made = catalog.create_table(name); !made) return made.error();
+  }
+  return {};
+}
+
+Result<Catalog> Catalog::load(persist::Pool& pool) {
+  Catalog catalog(pool);
+  const std::byte* root = pool.root().data();
+  bool found = false;
+  for (uint64_t copy = 0; copy < 2; ++copy) {
+    CatalogHeader header;
+    std::memcpy(&header, root + copy * kCatalogCopyBytes, sizeof(header));
+    if (is_catalog_header(header) && header.version > kCatalogVersion) {
+      return make_error(
+          ErrorCode::kVersionMismatch,
+          pool.info().path + ": a later release of pmstore has opened this pool; use that one");
+    }
+    if (!header_valid(header, pool.memory())) continue;
+    if (!found || header.generation > catalog.header_.generation) catalog.header_ = header;
+    catalog.both_copies_ = found;
+    found = true;
+  }
+  if (!found) {
+    return make_error(ErrorCode::kBadPool,
+                      pool.info().path +
+                          ": the store's catalog is damaged or was never written; "
+                          "restore the pool from a backup, or create a new one");
+  }
+  PMSTORE_TRY_STATUS(catalog.load_tables());
+  return catalog;
+}
+
+std::byte* Catalog::entry_at(size_t place) const {
+  if (place < kRootTableEntries) {
+    return pool_->root().data() + kTableEntriesOffset + place * kTableEntryBytes;
+  }
+  return pool_->memory().at(header_.tables_offset + (place - kRootTableEntries) * kTableEntryBytes);
+}
+
+// A table is its id in the records: an id that was forgotten would give its records to the next
+// table.
+Status Catalog::load_tables() {
+  bool ended = false;
+  for (size_t i = 0; i < most_tables(); ++i) {
+    TableEntry entry;
+    std::memcpy(&entry, entry_at(i), sizeof(entry));
+    if (!ended && entry_valid(entry, header_.pool) && load_table(entry, i)) continue;
+    const bool half_made = !ended && i >= header_.table_count;
+    ended = true;
+    if (half_made || (entry_unused(entry) && i >= header_.table_count)) continue;
+    return make_error(ErrorCode::kBadPool,
+                      pool_->info().path + ": entry " + std::to_string(i + 1) +
+                          " of the store's table of tables is damaged; restore the pool from a "
+                          "backup, or create a new one");
+  }
+  return {};
+}
+
+bool Catalog::load_table(const TableEntry& entry, size_t place) {
+  const bool dropped = entry.kind == EntryKind::kDroppedTable;
+  if (header_.version == kOldestCatalogVersion && (dropped || entry.id != place + 1)) return false;
+  const auto id = static_cast<TableId>(entry.id);
+  const std::string name(entry.name, entry.name_bytes);
+  if (!dropped && (exists(id) || find(name))) return false;
+  header_.highest_table = std::max<uint32_t>(header_.highest_table, entry.id);
+  places_.push_back(dropped ? TableId{} : id);
+  if (!dropped) {
+    tables_.push_back({id, name});
+    exists_[entry.id] = true;
+  }
+  return true;
+}
+
+Error Catalog::unknown(TableId table) const {
+  return make_error(ErrorCode::kUnknownTable,
+                    was_dropped(table)
+                        ? "the table was dropped; open the one that is meant by its name"
+                        : "there is no table with this number; open it by its name");
+}
+
+Error table_is_lost(const std::string& path, uint16_t table) {
+  return make_error(ErrorCode::kBadPool,
+                    path + ": there are records of table " + std::to_string(table) +
+                        ", which the store's table of tables does not have any more; restore the "
+                        "pool from a backup, or create a new one");
+}
+
+uint32_t Catalog::ring_salt(uint32_t ring) const {
+  return static_cast<uint32_t>(base::mix64(header_.pool + ring));
+}
+
+std::optional<TableId> Catalog::find(std::string_view name) const {
+  for (const TableInfo& table : tables_) {
+    if (table.name == name) return table.id;
+  }
+  return std::nullopt;
+}
+
+Status Catalog::store_first_word(size_t place, const TableEntry& entry) {
+  persist::Memory& memory = pool_->memory();
+  std::byte* const at = entry_at(place);
+  memory.store64(reinterpret_cast<uint64_t*>(at), first_word(entry));
+  memory.flush(at, kEntryWordBytes);
+  auto durable = memory.drain();
+  if (!durable) return durable.error();
+  return {};
+}
+
+Result<TableId> Catalog::create_table(std::string_view name) {
+  PMSTORE_TRY_STATUS(check_table_name(name));
+  PMSTORE_CHECK(!find(name), "the caller has looked for it");
+  const auto unused = std::find(places_.begin(), places_.end(), TableId{});
+  const auto place = static_cast<size_t>(unused - places_.begin());
+  if (place == most_tables()) {
+    return make_error(ErrorCode::kFull, "this pool has room for " + std::to_string(most_tables()) +
+                                            " tables; drop one that is not needed any more");
+  }
+  if (header_.highest_table == kMaxTableIds) {
+    return make_error(ErrorCode::kFull,
+                      "this pool has had all the " + std::to_string(kMaxTableIds) +
+                          " tables that it can number; copy its records into a new pool");
+  }
+  TableEntry entry{};
+  entry.id = static_cast<uint16_t>(header_.highest_table + 1);
+  entry.kind = EntryKind::kTable;
+  entry.name_bytes = static_cast<uint8_t>(name.size());
+  std::memcpy(entry.name, name.data(), name.size());
+  entry.crc = entry_crc(entry, header_.pool);
+  const auto id = static_cast<TableId>(entry.id);
+  ++header_.highest_table;
+  if (place < places_.size()) {
+    PMSTORE_TRY_STATUS(reuse_entry(place, entry));
+    places_[place] = id;
+  } else {
+    persist::Memory& memory = pool_->memory();
+    memory.write(entry_at(place), &entry, sizeof(entry));
+    auto durable = memory.drain();
+    if (!durable) return durable.error();
+    places_.push_back(id);
+    // Counted before anybody hears of it.
+    PMSTORE_TRY_STATUS(write_header());
+  }
+  tables_.push_back({id, std::string(name)});
+  exists_[raw(id)] = true;
+  return id;
+}
+
+// Nothing but the first word makes it the new table's, and only once the rest is durable. The old
+// id, which is forgotten with it, is not above the one that the header got at the drop.
+Status Catalog::reuse_entry(size_t place, const TableEntry& entry) {
+  persist::Memory& memory = pool_->memory();
+  memory.write(entry_at(place) + kEntryWordBytes,
+               std::as_bytes(std::span(&entry, 1)).data() + kEntryWordBytes,
+               sizeof(entry) - kEntryWordBytes);
+  auto durable = memory.drain();
+  if (!durable) return durable.error();
+  return store_first_word(place, entry);
+}
+
+Status Catalog::drop_table(TableId table) {
+  PMSTORE_CHECK(exists(table), "the caller has found it");
+  // From here on a record of a table that there is not is no damage, and this id, which only the
+  // entry may have had so far, is not above the highest one.
+  ++header_.tables_dropped;
+  PMSTORE_TRY_STATUS(write_header());
+  const auto place =
+      static_cast<size_t>(std::find(places_.begin(), places_.end(), table) - places_.begin());
+  PMSTORE_CHECK(place < places_.size(), "every table has an entry");
+  TableEntry entry{};
+  entry.id = raw(table);
+  entry.kind = EntryKind::kDroppedTable;
+  entry.crc = entry_crc(entry, header_.pool);
+  // Whether the word is durable or not: nobody may use the table from here on.
+  exists_[raw(table)] = false;
+  std::erase_if(tables_, [&](const TableInfo& info) { return info.id == table; });
+  PMSTORE_TRY_STATUS(store_first_word(place, entry));
+  places_[place] = TableId{};
+  return {};
+}
+
+Status Catalog::begin_epoch() {
+  // What was found may be in the CPU's caches only; it must not go before its successor is there.
+  persist::Memory& memory = pool_->memory();
+  const size_t in_root = std::min<size_t>(places_.size() + 1, kRootTableEntries);
+  memory.flush(pool_->root().data(), kTableEntriesOffset + in_root * kTableEntryBytes);
+  if (places_.size() >= kRootTableEntries && header_.tables_bytes > 0) {
+    const size_t behind = std::min(places_.size() + 1, most_tables()) - kRootTableEntries;
+    memory.flush(entry_at(kRootTableEntries), behind * kTableEntryBytes);
+  }
+  auto durable = memory.drain();
+  if (!durable) return durable.error();
+  ++header_.epoch;
+  header_.clean = 0;
+  const bool upgrade = header_.version < kCatalogVersion;
+  header_.version = kCatalogVersion;
+  PMSTORE_TRY_STATUS(write_header());
+  // Both copies: an earlier release would take the other one, which it can read, for the catalog.
+  return upgrade ? write_header() : Status();
+}
+
+Status Catalog::mark_clean() {
+  header_.clean = 1;
+  return write_header();
+}
+
+Status Catalog::write_header() {
+  ++header_.generation;
+  header_.table_count = static_cast<uint32_t>(places_.size());
+  header_.crc = header_crc(header_);
+  persist::Memory& memory = pool_->memory();
+  memory.write(pool_->root().data() + header_.generation % 2 * kCatalogCopyBytes, &header_,
+               sizeof(header_));
+  auto durable = memory.drain();
+  if (!durable) return durable.error();
+  return {};
+}
+
+}  // namespace internal
+
+Status check_format(const FormatOptions& options) {
+  if (options.rings == 0 || options.rings > 4096) {
+    return make_error(ErrorCode::kInvalidArgument, "a pool has 1 to 4096 client rings");
+  }
+  if (options.ring_bytes != 0 && options.ring_bytes < log::kMinRingBytes) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "a client ring of " + base::size_text(options.ring_bytes) +
+                          " is too small: use at least " + base::size_text(log::kMinRingBytes));
+  }
+  for (const std::string& name : options.tables) {
+    PMSTORE_TRY_STATUS(check_table_name(name));
+  }
+  return {};
+}
+
+Status format_store(persist::Pool& pool, const FormatOptions& options) {
+  return internal::Catalog::format(pool, options);
+}
+
+}  // namespace pmstore

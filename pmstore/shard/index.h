@@ -1,0 +1,81 @@
+// Index: where each key's record is. DRAM, rebuilt at start; its buckets are read by clients
+// one-sided.
+//
+// A bucket that is full sends further keys to an overflow list that only the server sees; its
+// `overflow` word tells clients to ask. Keys are not kept here: candidates() gives the slots with
+// the right tag, and the caller compares the key in the record. begin_change() makes a bucket's
+// version odd, end_change() even again; insert() and erase() must happen in between. Threads: the
+// server's; readers elsewhere see relaxed atomics.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "pmstore/layout/bucket_layout.h"
+
+namespace pmstore::internal {
+
+class Index {
+ public:
+  // Sized for `records_bytes` of records of about 128 B at 8 of 14 entries per bucket. Io when
+  // there is no memory.
+  static Result<Index> create(uint64_t records_bytes);
+  Index(Index&&) noexcept;
+  ~Index();
+
+  uint64_t bucket_count() const { return buckets_.size(); }
+  uint64_t bucket_of(KeyHash hash) const { return hash.bucket(buckets_.size()); }
+  uint64_t version(uint64_t bucket) const {
+    return __atomic_load_n(&buckets_[bucket].version, __ATOMIC_ACQUIRE);
+  }
+
+  // Calls match(entry) for each entry with the hash's tag until it says true; gives that entry, or
+  // an unused one.
+  template <typename Match>
+  BucketEntry find(KeyHash hash, Match&& match) const {
+    const Bucket& bucket = buckets_[bucket_of(hash)];
+    const uint16_t tag = hash.tag();
+    for (uint64_t bits : bucket.entries) {
+      const BucketEntry entry{bits};
+      if (entry.used() && entry.tag() == tag && match(entry)) return entry;
+    }
+    if (bucket.overflow == 0) return {};
+    const auto list = overflow_.find(bucket_of(hash));
+    if (list == overflow_.end()) return {};
+    for (const BucketEntry entry : list->second) {
+      if (entry.tag() == tag && match(entry)) return entry;
+    }
+    return {};
+  }
+
+  // Nests: a bucket that two writes of one transaction change is begun and ended twice.
+  void begin_change(uint64_t bucket);
+  void end_change(uint64_t bucket);
+  void insert(KeyHash hash, uint8_t size_class, SlotOffset slot);
+  // CHECK: the entry is there.
+  void erase(KeyHash hash, SlotOffset slot);
+  bool contains(KeyHash hash, SlotOffset slot) const {
+    return find(hash, [&](BucketEntry entry) { return entry.slot() == slot; }).used();
+  }
+
+  uint64_t size() const { return size_; }
+  uint64_t overflowed() const { return overflowed_; }
+  std::span<std::byte> bytes() const { return std::as_writable_bytes(buckets_); }
+
+ private:
+  explicit Index(std::span<Bucket> buckets) : buckets_(buckets) {}
+  static void set(uint64_t& word, uint64_t value) {
+    __atomic_store_n(&word, value, __ATOMIC_RELEASE);
+  }
+  std::span<Bucket> buckets_;
+  std::unordered_map<uint64_t, std::vector<BucketEntry>> overflow_;
+  std::unordered_map<uint64_t, unsigned> changing_;  // depth, only for buckets begun more than once
+  uint64_t size_ = 0;
+  uint64_t overflowed_ = 0;
+};
+
+}  // namespace pmstore::internal

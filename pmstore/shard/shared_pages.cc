@@ -1,0 +1,24 @@
+#include "pmstore/shard/shared_pages.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace pmstore::internal {
+
+Result<std::span<std::byte>> map_pages(size_t bytes) {
+  void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (pages == MAP_FAILED) {
+    return make_error(ErrorCode::kIo, "cannot map " + std::to_string(bytes) + " bytes of memory: " +
+                                          std::strerror(errno) + "; use a smaller pool");
+  }
+  return std::span(static_cast<std::byte*>(pages), bytes);
+}
+
+void unmap_pages(std::span<std::byte> pages) {
+  if (!pages.empty()) munmap(pages.data(), pages.size());
+}
+
+}  // namespace pmstore::internal

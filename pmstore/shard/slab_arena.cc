@@ -1,0 +1,288 @@
+#include "pmstore/shard/slab_arena.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/checksum.h"
+#include "persist/padding.h"
+
+namespace pmstore::internal {
+
+namespace {
+
+uint32_t slab_crc(const SlabHeader& header, uint32_t chunk) {
+  const auto bytes = std::as_bytes(std::span(&header, 1));
+  return base::crc32c(bytes.subspan(offsetof(SlabHeader, generation)), chunk + 1);
+}
+
+}  // namespace
+
+SlabArena::SlabArena(persist::Memory& memory, uint64_t offset, uint64_t bytes)
+    : memory_(&memory), offset_(offset), chunks_(bytes / kChunkBytes) {}
+
+Result<SlabArena> SlabArena::open(persist::Memory& memory, uint64_t offset, uint64_t bytes) {
+  SlabArena arena(memory, offset, bytes);
+  auto read = arena.read_headers();
+  if (!read) return read.error();
+  return arena;
+}
+
+Status SlabArena::read_headers() {
+  for (uint32_t chunk = 0; chunk < chunks_.size();) {
+    const std::byte* at = memory_->at(offset_ + chunk * kChunkBytes);
+    Chunk& state = chunks_[chunk];
+    bool found = false;
+    bool blank = true;
+    SlabHeader newest{};
+    for (uint64_t copy = 0; copy < 2; ++copy) {
+      SlabHeader header;
+      std::memcpy(&header, at + copy * kSlabCopyBytes, sizeof(header));
+      const SlabHeader zero{};
+      blank &= std::memcmp(&header, &zero, sizeof(zero)) == 0;
+      const bool valid =
+          header.magic == kSlabMagic && header.crc == slab_crc(header, chunk) &&
+          header.run_chunks >= 1 && header.run_chunks <= chunks_.size() - chunk &&
+          (header.size_class == kFreeRun ||
+           (header.size_class < kSizeClasses &&
+            header.run_chunks == run_chunks_of(static_cast<uint8_t>(header.size_class))));
+      if (!valid || (found && header.generation < newest.generation)) continue;
+      newest = header;
+      found = true;
+    }
+    // A first claim that was cut short leaves one torn copy beside a blank one: nothing was in it.
+    if (!found) {
+      SlabHeader second;
+      std::memcpy(&second, at + kSlabCopyBytes, sizeof(second));
+      const SlabHeader zero{};
+      const bool first_claim_torn = std::memcmp(&second, &zero, sizeof(zero)) == 0 ||
+                                    std::memcmp(at, &zero, sizeof(zero)) == 0;
+      if (!blank && !first_claim_torn) {
+        return make_error(ErrorCode::kBadPool, "both headers of slab " + std::to_string(chunk) +
+                                                   " are damaged; restore the pool from a backup");
+      }
+      ++chunk;
+      continue;
+    }
+    state.base_version = newest.base_version;
+    state.generation = newest.generation;
+    if (newest.size_class == kFreeRun) {
+      // Each chunk of a run that was given back keeps the base version by itself (see give back).
+      ++chunk;
+      continue;
+    }
+    state.kind = Chunk::Kind::kSlab;
+    state.size_class = static_cast<uint8_t>(newest.size_class);
+    state.run = newest.run_chunks;
+    state.used = slots_per_slab(state.size_class);
+    used_slots_ += state.used;
+    for (uint32_t inside = 1; inside < state.run; ++inside) {
+      chunks_[chunk + inside].kind = Chunk::Kind::kInside;
+      chunks_[chunk + inside].first = chunk;
+    }
+    chunk += state.run;
+  }
+  return {};
+}
+
+Status SlabArena::make_headers_durable() {
+  for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
+    if (chunks_[chunk].generation == 0) continue;
+    memory_->flush(memory_->at(offset_ + chunk * kChunkBytes), 2 * kSlabCopyBytes);
+  }
+  auto durable = memory_->drain();
+  if (!durable) return durable.error();
+  return {};
+}
+
+void SlabArena::for_each_slab(const std::function<void(const Slab&)>& visit) const {
+  for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
+    const Chunk& state = chunks_[chunk];
+    if (state.kind != Chunk::Kind::kSlab) continue;
+    visit({chunk, state.size_class, state.base_version});
+  }
+}
+
+std::optional<SlabArena::Slab> SlabArena::slab_at(SlotOffset slot) const {
+  uint64_t chunk = raw(slot) / kChunkBytes;
+  if (chunk >= chunks_.size()) return std::nullopt;
+  // Only slabs of one slot span chunks, and that slot starts in the first.
+  const Chunk& state = chunks_[chunk];
+  if (state.kind != Chunk::Kind::kSlab) return std::nullopt;
+  const uint64_t inside = raw(slot) % kChunkBytes;
+  if (inside < kSlabHeaderBytes) return std::nullopt;
+  const uint64_t index = (inside - kSlabHeaderBytes) / kSlotBytes[state.size_class];
+  if ((inside - kSlabHeaderBytes) % kSlotBytes[state.size_class] != 0) return std::nullopt;
+  if (index >= slots_per_slab(state.size_class)) return std::nullopt;
+  return Slab{static_cast<uint32_t>(chunk), state.size_class, state.base_version};
+}
+
+std::optional<SlabArena::Slab> SlabArena::slab_from(uint32_t chunk) const {
+  if (chunk < chunks_.size() && chunks_[chunk].kind == Chunk::Kind::kInside) {
+    chunk = chunks_[chunk].first;
+  }
+  for (; chunk < chunks_.size(); ++chunk) {
+    const Chunk& state = chunks_[chunk];
+    if (state.kind == Chunk::Kind::kSlab) return Slab{chunk, state.size_class, state.base_version};
+  }
+  return std::nullopt;
+}
+
+uint64_t SlabArena::base_version(SlotOffset slot) const {
+  return chunks_[raw(slot) / kChunkBytes].base_version;
+}
+
+uint64_t SlabArena::free_chunks() const {
+  return static_cast<uint64_t>(std::count_if(
+      chunks_.begin(), chunks_.end(), [](const Chunk& c) { return c.kind == Chunk::Kind::kFree; }));
+}
+
+Status SlabArena::write_header(uint32_t chunk, uint16_t size_class, uint32_t run,
+                               uint64_t base_version) {
+  SlabHeader header{};
+  header.magic = kSlabMagic;
+  header.generation = ++chunks_[chunk].generation;
+  header.base_version = base_version;
+  header.run_chunks = run;
+  header.size_class = size_class;
+  header.crc = slab_crc(header, chunk);
+  std::byte* at = memory_->at(offset_ + chunk * kChunkBytes);
+  memory_->write(at + header.generation % 2 * kSlabCopyBytes, &header, sizeof(header));
+  auto durable = memory_->drain();
+  if (!durable) return durable.error();
+  return {};
+}
+
+std::optional<uint32_t> SlabArena::find_free_run(uint32_t run) {
+  const auto count = static_cast<uint32_t>(chunks_.size());
+  if (run > count) return std::nullopt;
+  uint32_t length = 0;
+  // Once from where the last search ended, once from the start.
+  for (const uint32_t begin : {search_from_, uint32_t{0}}) {
+    length = 0;
+    for (uint32_t chunk = begin; chunk < count; ++chunk) {
+      length = chunks_[chunk].kind == Chunk::Kind::kFree ? length + 1 : 0;
+      if (length == run) {
+        search_from_ = chunk + 1;
+        return chunk + 1 - run;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+// Leftovers would look like torn records: every slot starts out as never written. A chunk without a
+// header was never used and is zero. No more than the start of each slot is zeroed before the
+// header is durable, because until then the headers of the run's other chunks count.
+Status SlabArena::clear_slots(uint32_t first, uint8_t size_class) {
+  bool used = false;
+  for (uint32_t i = 0; i < run_chunks_of(size_class); ++i)
+    used |= chunks_[first + i].generation > 0;
+  if (!used) return {};
+  for (uint32_t i = 0; i < slots_per_slab(size_class); ++i) {
+    std::byte* slot = at(slot_of({first, size_class, 0}, i));
+    memory_->zero(slot, persist::kLineBytes);
+    memory_->flush(slot, persist::kLineBytes);
+  }
+  auto durable = memory_->drain();
+  if (!durable) return durable.error();
+  return {};
+}
+
+Status SlabArena::claim(uint8_t size_class) {
+  const uint32_t run = run_chunks_of(size_class);
+  auto first = find_free_run(run);
+  if (!first) {
+    PMSTORE_TRY_STATUS(give_back_empty_slabs());
+    search_from_ = 0;
+    first = find_free_run(run);
+  }
+  if (!first) {
+    return make_error(ErrorCode::kFull,
+                      "the pool has no room for another record of this size; "
+                      "delete records or use a larger pool");
+  }
+  uint64_t base = 0;
+  for (uint32_t i = 0; i < run; ++i) base = std::max(base, chunks_[*first + i].base_version);
+  const uint64_t start = *first * kChunkBytes;
+  PMSTORE_TRY_STATUS(clear_slots(*first, size_class));
+  PMSTORE_TRY_STATUS(write_header(*first, size_class, run, base));
+  Chunk& state = chunks_[*first];
+  state.kind = Chunk::Kind::kSlab;
+  state.size_class = size_class;
+  state.run = run;
+  state.used = 0;
+  state.base_version = base;
+  for (uint32_t i = 1; i < run; ++i) {
+    chunks_[*first + i].kind = Chunk::Kind::kInside;
+    chunks_[*first + i].first = *first;
+  }
+  const uint32_t slots_count = slots_per_slab(size_class);
+  auto& list = free_slots_[size_class];
+  for (uint32_t i = slots_count; i > 0; --i) {  // the lowest is handed out first
+    list.push_back(static_cast<uint32_t>(
+        (start + kSlabHeaderBytes + uint64_t{i - 1} * kSlotBytes[size_class]) / 64));
+  }
+  return {};
+}
+
+Status SlabArena::give_back_empty_slabs() {
+  std::vector<bool> given_back(chunks_.size(), false);
+  for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
+    Chunk& state = chunks_[chunk];
+    if (state.kind != Chunk::Kind::kSlab || state.used > 0) continue;
+    uint64_t highest = state.base_version;
+    const Slab slab{chunk, state.size_class, state.base_version};
+    for (uint32_t i = 0; i < slots_per_slab(state.size_class); ++i) {
+      highest = std::max(highest, version_of_(slot_of(slab, i)));
+    }
+    const uint32_t run = state.run;
+    // From the last chunk to the first: until the first one's header says that the run is free, the
+    // whole run is still this slab, so a crash in between changes nothing.
+    for (uint32_t i = run; i > 0; --i) {
+      const uint32_t member = chunk + i - 1;
+      // What lies inside a run is record bytes, not a header: its generation starts anew, with both
+      // copies blank.
+      if (i > 1) {
+        std::byte* at = memory_->at(offset_ + member * kChunkBytes);
+        memory_->zero(at, kSlabHeaderBytes);
+        memory_->flush(at, kSlabHeaderBytes);
+        chunks_[member].generation = 0;
+      }
+      PMSTORE_TRY_STATUS(write_header(member, kFreeRun, 1, highest));
+      chunks_[member].base_version = highest;
+    }
+    for (uint32_t i = 0; i < run; ++i) {
+      chunks_[chunk + i].kind = Chunk::Kind::kFree;
+      given_back[chunk + i] = true;
+    }
+  }
+  for (auto& list : free_slots_) {
+    std::erase_if(list,
+                  [&](uint32_t slot) { return given_back[uint64_t{slot} * 64 / kChunkBytes]; });
+  }
+  return {};
+}
+
+Result<SlotOffset> SlabArena::allocate(uint8_t size_class) {
+  auto& list = free_slots_[size_class];
+  if (list.empty()) {
+    auto claimed = claim(size_class);
+    if (!claimed) return claimed.error();
+  }
+  const auto slot = static_cast<SlotOffset>(uint64_t{list.back()} * 64);
+  list.pop_back();
+  ++chunks_[raw(slot) / kChunkBytes].used;
+  ++used_slots_;
+  return slot;
+}
+
+void SlabArena::free_slot(SlotOffset slot) {
+  Chunk& state = chunks_[raw(slot) / kChunkBytes];
+  PMSTORE_CHECK(state.kind == Chunk::Kind::kSlab && state.used > 0, "only a used slot is freed");
+  --state.used;
+  --used_slots_;
+  free_slots_[state.size_class].push_back(static_cast<uint32_t>(raw(slot) / 64));
+}
+
+}  // namespace pmstore::internal

@@ -1,9 +1,0 @@
-#include "tests/scenario/logs/logs_role.h"
-
-int main(int argc, char** argv) {
-  using pmstore::scenario::Role;
-  pmstore::scenario::register_role("logs", []() -> std::unique_ptr<Role> {
-    return std::make_unique<pmstore::scenario::LogsRole>();
-  });
-  return pmstore::scenario::run_scenarios(argc, argv);
-}

@@ -1,0 +1,87 @@
+// ModelService: a store on the modelled machine: one host that serves a pool in its persistent
+// memory, and client hosts, all in this process and in virtual time.
+//
+// Threads: one, that of the executor, whose clock must be virtual. The executor outlives it;
+// clients are closed and destroyed before it.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "model/cluster.h"
+#include "persist/pool.h"
+#include "pmstore/server.h"
+#include "tools/bench/model_options.h"
+
+namespace pmstore::tools {
+
+// {"NReadReq", "NWriteReq", "NMediaRead", "NMediaWrite"}, the hardware's names.
+nlohmann::ordered_json dimm_json(const model::DimmCounters& dimm);
+
+struct ModelServiceOptions {
+  ModelOptions model;
+  persist::Domain domain = persist::Domain::kMemoryController;
+  std::optional<LockDiscipline> discipline;
+  uint32_t clients = 1;
+  uint64_t seed = 1;
+  uint64_t log_bytes = FormatOptions::kDefaultLogBytes;  // of the pool, for logs
+};
+
+class ModelService {
+ public:
+  // Errors of Cluster::create, format_store, Server::start and ModelOptions.
+  static Result<std::unique_ptr<ModelService>> start(Executor& executor,
+                                                     const ModelServiceOptions& options);
+  ~ModelService();
+
+  const fabric::Uri& uri() const { return uri_; }
+  persist::Rules rules() const { return rules_; }
+  // Where client `number` runs: the client hosts take turns, then their cores.
+  fabric::DeviceOpener& client_core(uint32_t number);
+  // Ends the server in order; once. Errors of Server::stop.
+  Status stop();
+  // {"machine", "hosts", "rules", ...}: what was modelled.
+  nlohmann::ordered_json config_json() const;
+  // What the server's RNIC and DIMMs counted since mark(), what was in the DIMMs' combining buffers
+  // at both moments included.
+  void mark();
+  // What happens between the two is not counted.
+  void pause();
+  void resume();
+  model::DimmCounters dimms() const;  // all of them together
+  nlohmann::ordered_json counters_json() const;
+
+ private:
+  struct Unmap {
+    size_t bytes;
+    void operator()(void* memory) const { munmap(memory, bytes); }
+  };
+  struct Mark {
+    model::RnicCounters rnic;
+    std::vector<model::DimmCounters> dimms;
+    uint64_t busy_ps = 0;
+    uint64_t now_ps = 0;
+    Mark operator-(const Mark& other) const;
+  };
+  explicit ModelService(Executor& executor) : executor_(executor) {}
+  Status open(const ModelServiceOptions& options);
+  Mark now() const;
+  Mark counted() const;  // since mark(), without the pauses
+
+  Executor& executor_;
+  ModelServiceOptions options_;
+  persist::Rules rules_ = persist::Rules::all();
+  std::unique_ptr<void, Unmap> memory_;
+  std::unique_ptr<model::Cluster> cluster_;
+  std::unique_ptr<persist::Pool> pool_;
+  std::unique_ptr<Server> server_;
+  fabric::Uri uri_{fabric::Scheme::kLocal, {}, 0};
+  Mark mark_;
+  std::optional<Mark> paused_;
+};
+
+}  // namespace pmstore::tools

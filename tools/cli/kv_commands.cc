@@ -1,0 +1,225 @@
+// pmstore kv get | put | del | scan | outcome
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "tools/cli/bytes_text.h"
+#include "tools/cli/command_line.h"
+#include "tools/cli/kv_session.h"
+#include "tools/cli/text_table.h"
+
+namespace pmstore::tools {
+
+Result<std::string> read_argument(const std::string& argument, bool literal, size_t limit_bytes) {
+  if (literal || (argument != "-" && !argument.starts_with('@'))) return argument;
+  const std::string path = argument == "-" ? "/dev/stdin" : argument.substr(1);
+  std::FILE* const file = argument == "-" ? stdin : std::fopen(path.c_str(), "rb");
+  if (file == nullptr) {
+    return make_error(ErrorCode::kIo, "cannot read '" + path + "': " + std::strerror(errno));
+  }
+  std::string bytes(limit_bytes + 1, '\0');
+  bytes.resize(std::fread(bytes.data(), 1, bytes.size(), file));
+  const bool failed = std::ferror(file) != 0;
+  const int why = errno;
+  if (file != stdin) std::fclose(file);
+  if (failed)
+    return make_error(ErrorCode::kIo, "cannot read '" + path + "': " + std::strerror(why));
+  if (bytes.size() > limit_bytes) {
+    return make_error(ErrorCode::kTooLarge,
+                      fmt::format("'{}' has more than {} bytes", path, limit_bytes));
+  }
+  return bytes;
+}
+
+namespace {
+
+base::Task<int> get(Client& client, const KvOptions& options) {
+  const std::string what = "kv get '" + printable(options.key) + "'";
+  auto table = co_await client.open_table(options.table);
+  if (!table) co_return fail(kProgram, what, table.error());
+  auto value = co_await client.get(*table, options.key);
+  if (!value && value.code() == ErrorCode::kNotFound) {
+    co_return fail(kProgram, what, "not found in table '" + options.table + "'");
+  }
+  if (!value) co_return fail(kProgram, what, value.error());
+  if (options.session.json) {
+    print_json({{"key", json_bytes(options.key)}, {"value", json_bytes(*value)}});
+  } else {
+    print_text(*value);
+    if (!options.raw) print_text("\n");
+  }
+  co_return kDone;
+}
+
+base::Task<int> put(Client& client, const KvOptions& options) {
+  const std::string what = "kv put '" + printable(options.key) + "'";
+  auto value = read_argument(options.value, options.literal, kMaxValueBytes);
+  if (!value) co_return fail(kProgram, what, value.error());
+  // Before the table is made: what is refused leaves nothing.
+  if (auto sizes = check_sizes(options.key, *value); !sizes) {
+    co_return fail(kProgram, what, sizes.error());
+  }
+  const WriteSize size{options.key.size(), value->size()};
+  if (auto room = client.check_room({&size, 1}); !room) {
+    co_return fail(kProgram, what, room.error());
+  }
+  auto table = co_await client.open_table(options.table, true);
+  if (!table) co_return fail(kProgram, what, table.error());
+  const Status done = co_await client.put(*table, options.key, *value);
+  if (!done) co_return fail(kProgram, what, done.error());
+  if (options.session.json) {
+    print_json({{"key", json_bytes(options.key)}, {"value_bytes", value->size()}});
+  }
+  co_return kDone;
+}
+
+base::Task<int> del(Client& client, const KvOptions& options) {
+  const std::string what = "kv del '" + printable(options.key) + "'";
+  auto table = co_await client.open_table(options.table);
+  if (!table) co_return fail(kProgram, what, table.error());
+  const Status done = co_await client.erase(*table, options.key);
+  if (!done && done.code() == ErrorCode::kNotFound) {
+    co_return fail(kProgram, what, "not found in table '" + options.table + "'");
+  }
+  if (!done) co_return fail(kProgram, what, done.error());
+  if (options.session.json) print_json({{"key", json_bytes(options.key)}, {"deleted", true}});
+  co_return kDone;
+}
+
+// Prints records as they come; JSON is one object, so it is collected.
+class ScanPrinter {
+ public:
+  explicit ScanPrinter(bool json) : json_(json) {}
+  void record(const Record& record) {
+    ++count_;
+    if (json_) {
+      records_.push_back({{"key", json_bytes(record.key)}, {"value", json_bytes(record.value)}});
+    } else {
+      print_text(printable(record.key) + "\t" + printable(record.value) + "\n");
+    }
+  }
+  void end(bool complete) {
+    if (json_) print_json({{"records", records_}, {"complete", complete}});
+  }
+  uint64_t count() const { return count_; }
+
+ private:
+  bool json_;
+  uint64_t count_ = 0;
+  nlohmann::ordered_json records_ = nlohmann::ordered_json::array();
+};
+
+constexpr uint32_t kScanPageBytes = 256 * 1024;
+
+base::Task<int> scan(Client& client, const KvOptions& options) {
+  const std::string what = "kv scan of table '" + options.table + "'";
+  auto table = co_await client.open_table(options.table);
+  if (!table) co_return fail(kProgram, what, table.error());
+  ScanPrinter printer(options.session.json);
+  uint64_t cursor = 0;
+  uint64_t damaged = 0;
+  do {
+    auto page = co_await client.scan(*table, cursor, kScanPageBytes, DamagedRecords::kSkip);
+    if (!page) co_return fail(kProgram, what, page.error());
+    damaged += page->damaged;
+    for (const Record& record : page->records) {
+      if (!record.key.starts_with(options.prefix)) continue;
+      if (options.limit != 0 && printer.count() == options.limit) {
+        printer.end(false);
+        co_return kDone;
+      }
+      printer.record(record);
+    }
+    cursor = page->cursor;
+  } while (cursor != 0);
+  printer.end(true);
+  if (damaged == 0) co_return kDone;
+  co_return fail(kProgram, what,
+                 make_error(ErrorCode::kDamaged,
+                            std::to_string(damaged) +
+                                " records are damaged and were left out, perhaps of other tables: "
+                                "the medium has changed them; restore the pool from a backup, or "
+                                "start the server again to go on without them"));
+}
+
+base::Task<int> outcome(Client& client, const KvOptions& options) {
+  const TxId id = *parse_tx_id(options.transaction);
+  auto found = co_await client.outcome(id);
+  if (!found) co_return fail(kProgram, "kv outcome " + options.transaction, found.error());
+  const bool committed = *found == Outcome::kCommitted;
+  if (options.session.json) {
+    print_json({{"transaction", id.to_string()}, {"outcome", committed ? "committed" : "aborted"}});
+  } else {
+    print_text(committed ? "committed\n" : "aborted: it did not happen and never will\n");
+  }
+  co_return kDone;
+}
+
+using Body = base::Task<int> (*)(Client&, const KvOptions&);
+
+CLI::App* add(CLI::App& kv, const std::string& name, const std::string& about, Body body,
+              const std::shared_ptr<KvOptions>& options, Invocation& invocation) {
+  CLI::App* const command = kv.add_subcommand(name, about);
+  command->callback([=, &invocation] {
+    invocation.run = [=] { return with_client(*options, "kv " + name, body); };
+  });
+  options->session.add_to(*command);
+  return command;
+}
+
+void add_table(CLI::App& command, KvOptions& options, const std::string& about) {
+  command.add_option("--table", options.table, about)->capture_default_str();
+}
+
+}  // namespace
+
+void add_kv_commands(CLI::App& app, Invocation& invocation) {
+  CLI::App* const kv = app.add_subcommand("kv", "read and write records");
+  kv->require_subcommand(1);
+  kv->footer(
+      "In JSON, keys and values that are not valid UTF-8 are {\"base64\": \"...\"} instead of a "
+      "string.\nexample: pmstore kv put --uri local:/dev/shm/pool name value");
+
+  auto options = std::make_shared<KvOptions>();
+  CLI::App* command = add(*kv, "get", "print the value of a key", get, options, invocation);
+  add_table(*command, *options, "where to look");
+  command->add_option("KEY", options->key)->required();
+  command->add_flag("--raw", options->raw, "the value's bytes only, without a newline behind them");
+  command->footer("example: pmstore kv get --uri tcp://127.0.0.1:7000 name");
+
+  command = add(*kv, "put", "set the value of a key", put, options, invocation);
+  add_table(*command, *options, "made when it is not there");
+  command->add_option("KEY", options->key)->required();
+  command->add_option("VALUE", options->value, "the value; - for standard input, @FILE for a file")
+      ->required();
+  command->add_flag("--literal", options->literal, "VALUE is the value, also when it is - or @...");
+  command->footer("example: pmstore kv put --uri tcp://127.0.0.1:7000 name @photo.jpg");
+
+  command = add(*kv, "del", "delete a key", del, options, invocation);
+  add_table(*command, *options, "where to look");
+  command->add_option("KEY", options->key)->required();
+  command->footer("example: pmstore kv del --uri tcp://127.0.0.1:7000 name");
+
+  command =
+      add(*kv, "scan", "print all records, in no particular order", scan, options, invocation);
+  add_table(*command, *options, "which table");
+  command->add_option("--limit", options->limit, "at most so many records (default: all)")
+      ->check(a_limit());
+  command->add_option("--prefix", options->prefix, "only keys that start so");
+  command->footer(
+      "Prints KEY<tab>VALUE a line; what cannot be printed is \\xHH.\n"
+      "example: pmstore kv scan --uri tcp://127.0.0.1:7000 --table accounts --limit 10");
+
+  command = add(*kv, "outcome", "did a transaction commit?", outcome, options, invocation);
+  command
+      ->add_option("TRANSACTION", options->transaction,
+                   "its name, as an error message gave it: 0123456789abcdef-42")
+      ->required()
+      ->check(parsed_by(parse_tx_id, "TRANSACTION"));
+  command->footer("example: pmstore kv outcome --uri tcp://127.0.0.1:7000 0123456789abcdef-42");
+
+  add_kv_txn(*kv, invocation);
+}
+
+}  // namespace pmstore::tools

@@ -1,0 +1,258 @@
+#include "tools/daemon/daemon_config.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/stat.h>
+#include <toml++/toml.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <sstream>
+
+#include "tools/cli/command_line.h"
+#include "tools/cli/session_options.h"
+#include "tools/daemon/daemon_log.h"
+
+namespace pmstore::tools {
+namespace {
+
+constexpr std::array<std::string_view, 12> kKeys = {
+    "pool",          "listen", "create",   "locks",
+    "assume-domain", "ddio",   "lease-ms", "outcome-retention-ms",
+    "json",          "sparse", "log-file", "log-level"};
+
+CLI::ConfigError config_error(const std::string& why) {
+  return CLI::ConfigError("config file: " + why, CLI::ExitCodes::ConfigError);
+}
+
+// "a string", "a list of strings", ...: what a key of this option takes.
+std::string_view expected_kind(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  if (option.get_items_expected_max() == 0) return "true or false";
+  if (option.get_items_expected_max() > 1) return "a string, or a list of strings";
+  if (type.starts_with("UINT") || type.starts_with("INT")) return "a whole number";
+  if (type.starts_with("FLOAT")) return "a number";
+  return type.find("SIZE") != std::string::npos ? "a size, like 4096 or \"256M\"" : "a string";
+}
+
+std::string_view found_kind(const toml::node& node) {
+  switch (node.type()) {
+    case toml::node_type::string: return "a string";
+    case toml::node_type::integer: return "a whole number";
+    case toml::node_type::floating_point: return "a number with a fraction";
+    case toml::node_type::boolean: return "true or false";
+    case toml::node_type::array: return "a list";
+    case toml::node_type::table: return "a table";
+    default: return "a date or a time";
+  }
+}
+
+// Gives CLI11 the keys of a TOML file. Everything about a value is said with its key and line.
+class TomlFile final : public CLI::Config {
+ public:
+  explicit TomlFile(const CLI::App& app) : app_(app) {}
+  std::string to_config(const CLI::App*, bool, bool, std::string) const override { return {}; }
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    std::vector<CLI::ConfigItem> found;
+    const toml::table table = parse(input);
+    for (const auto& [key, node] : table) {
+      if (std::find(kKeys.begin(), kKeys.end(), key.str()) == kKeys.end()) {
+        throw config_error(fmt::format("line {}: there is no key '{}'; there are {}", line(node),
+                                       key.str(), fmt::join(kKeys, ", ")));
+      }
+      CLI::ConfigItem item;
+      item.name = std::string(key.str());
+      CLI::Option& option = *const_cast<CLI::Option*>(app_.get_option("--" + item.name));
+      const toml::array* const list = node.as_array();
+      if (list != nullptr && option.get_items_expected_max() > 1) {
+        for (const toml::node& element : *list) {
+          item.inputs.push_back(text_of(item.name, element, option));
+        }
+      } else {
+        item.inputs.push_back(text_of(item.name, node, option));
+      }
+      found.push_back(std::move(item));
+    }
+    return found;
+  }
+
+ private:
+  static unsigned line(const toml::node& node) { return node.source().begin.line; }
+
+  static std::string text_of(std::string_view key, const toml::node& node, CLI::Option& option) {
+    const std::string_view expected = expected_kind(option);
+    std::string text;
+    bool right = false;
+    if (const auto string = node.value_exact<std::string>()) {
+      text = *string;
+      right = expected.starts_with("a string") || expected.starts_with("a size");
+    } else if (const auto number = node.value_exact<int64_t>()) {
+      text = std::to_string(*number);
+      right = expected.starts_with("a whole") || expected.starts_with("a number") ||
+              expected.starts_with("a size");
+    } else if (const auto fraction = node.value_exact<double>()) {
+      text = fmt::format("{}", *fraction);
+      right = expected.starts_with("a number");
+    } else if (const auto flag = node.value_exact<bool>()) {
+      text = *flag ? "true" : "false";
+      right = expected == "true or false";
+    }
+    if (!right) {
+      throw config_error(fmt::format("line {}: '{}': expected {}, found {}", line(node), key,
+                                     expected, found_kind(node)));
+    }
+    if (const std::string wrong = refused(option, text); !wrong.empty()) {
+      throw config_error(fmt::format("line {}: '{}': {}", line(node), key, wrong));
+    }
+    return text;
+  }
+
+  // What the option's own checks say.
+  static std::string refused(CLI::Option& option, std::string text) {
+    for (int i = 0;; ++i) {
+      const CLI::Validator* check = nullptr;
+      try {
+        check = option.get_validator(i);
+      } catch (const CLI::OptionNotFound&) {
+        return {};
+      }
+      if (std::string wrong = (*check)(text); !wrong.empty()) return wrong;
+    }
+  }
+
+  static toml::table parse(std::istream& input) {
+    try {
+      return toml::parse(input);
+    } catch (const toml::parse_error& error) {
+      throw config_error(
+          fmt::format("line {}: {}", error.source().begin.line, error.description()));
+    }
+  }
+
+  const CLI::App& app_;
+};
+
+Result<std::string> parse_locks_or_auto(std::string_view text) {
+  if (text == "auto" || parse_locks(text)) return std::string(text);
+  return make_error(ErrorCode::kInvalidArgument,
+                    "'" + std::string(text) + "' is not auto, cpu or rnic");
+}
+
+Result<fabric::Uri> parse_served_uri(std::string_view text) {
+  PMSTORE_TRY(auto uri, fabric::parse_uri(text));
+  if (uri.scheme != fabric::Scheme::kLocal) return uri;
+  return make_error(ErrorCode::kInvalidArgument,
+                    "'" + std::string(text) +
+                        "' could be reached from inside this process only; listen at tcp://, "
+                        "shm:// or verbs://");
+}
+
+Result<std::string> parse_config_path(std::string_view text) {
+  const std::string path(text);
+  struct stat status {};
+  std::string why = path.empty() ? "the path is empty" : "";
+  if (why.empty() && stat(path.c_str(), &status) != 0) why = std::strerror(errno);
+  if (why.empty() && S_ISDIR(status.st_mode)) why = "it is a directory";
+  if (why.empty() && access(path.c_str(), R_OK) != 0) why = std::strerror(errno);
+  if (why.empty()) return path;
+  return make_error(ErrorCode::kInvalidArgument, "cannot read '" + path + "': " + why);
+}
+
+Result<std::string> parse_on_off(std::string_view text) {
+  if (text == "on" || text == "off") return std::string(text);
+  return make_error(ErrorCode::kInvalidArgument, "'" + std::string(text) + "' is not on or off");
+}
+
+}  // namespace
+
+void DaemonConfig::add_to(CLI::App& app) {
+  app.add_option("--pool", pool, "the pool: a file or a DAX device")->required();
+  app.add_option("--listen", listen,
+                 "where to serve: tcp://HOST:PORT, shm://NAME or verbs://HOST:PORT; may be given "
+                 "several times")
+      ->required()
+      ->allow_extra_args(false)
+      ->check(parsed_by(parse_served_uri, "URI"));
+  CLI::Option* const make =
+      app.add_option("--create", create,
+                     "make the pool with this size when the path does not exist")
+          ->check(parsed_by(parse_bytes, "SIZE"));
+  app.add_flag("--sparse", sparse,
+               "with --create: reserve no blocks; a full file system ends the server later")
+      ->needs(make);
+  app.add_option("--locks", locks,
+                 "who changes lock words: cpu (the server), rnic (remote atomics), or auto")
+      ->check(parsed_by(parse_locks_or_auto, "auto|cpu|rnic"))
+      ->capture_default_str();
+  app.add_option("--assume-domain", assume_domain,
+                 "treat the pool's memory as this persistence domain instead of the detected one: "
+                 "none, adr, eadr; data is at risk when it is not true")
+      ->check(parsed_by(persist::parse_domain, "DOMAIN"));
+  app.add_option(
+         "--ddio", ddio,
+         "whether the RNIC's writes land in the CPU's cache (on, the safe assumption) or in "
+         "memory (off)")
+      ->check(parsed_by(parse_on_off, "on|off"))
+      ->capture_default_str();
+  app.add_option("--lease-ms", lease_ms, "a client silent this long is cut off")
+      ->check(in_range(10u, 3'600'000u))
+      ->capture_default_str();
+  app.add_option("--outcome-retention-ms", outcome_retention_ms,
+                 "outcomes of a vanished client are kept at least this long")
+      ->check(in_range(0u, 86'400'000u))
+      ->capture_default_str();
+  app.add_option("--log-file", log_file,
+                 "append the log to this file, which SIGHUP opens again (default: standard error)");
+  app.add_option("--log-level", log_level,
+                 "write lines of this level and above: error, warning, info, debug")
+      ->check(parsed_by(parse_log_level, "LEVEL"))
+      ->capture_default_str();
+  app.add_flag("--json", json, "say what is served as one JSON object");
+  app.set_config("--config", "", "read a TOML file whose keys are these options, without --")
+      ->check(parsed_by(parse_config_path, "FILE"));
+  app.config_formatter(std::make_shared<TomlFile>(app));
+}
+
+ServiceOptions DaemonConfig::service_options() const {
+  ServiceOptions options;
+  options.pool = pool;
+  for (const std::string& uri : listen) options.listen.push_back(*fabric::parse_uri(uri));
+  if (!create.empty()) options.create_bytes = *parse_bytes(create);
+  options.open.sparse = sparse;
+  if (!assume_domain.empty()) options.open.assume_domain = *persist::parse_domain(assume_domain);
+  if (locks != "auto") options.server.discipline = *parse_locks(locks);
+  options.server.device_landing =
+      ddio == "off" ? persist::WriteLanding::kMemory : persist::WriteLanding::kLastLevelCache;
+  options.server.lease_ms = lease_ms;
+  options.server.outcome_retention_ms = outcome_retention_ms;
+  return options;
+}
+
+std::vector<DaemonConfig::Difference> DaemonConfig::differences(const DaemonConfig& next) const {
+  std::vector<Difference> found;
+  const auto compare = [&found](std::string_view name, const auto& now, const auto& then,
+                                bool may_change) {
+    if (now != then)
+      found.push_back({name, fmt::format("'{}'", now), fmt::format("'{}'", then), may_change});
+  };
+  compare("log-file", log_file, next.log_file, true);
+  compare("log-level", log_level, next.log_level, true);
+  compare("outcome-retention-ms", outcome_retention_ms, next.outcome_retention_ms, true);
+  compare("pool", pool, next.pool, false);
+  compare("listen", fmt::format("{}", fmt::join(listen, " ")),
+          fmt::format("{}", fmt::join(next.listen, " ")), false);
+  compare("locks", locks, next.locks, false);
+  compare("assume-domain", assume_domain, next.assume_domain, false);
+  compare("ddio", ddio, next.ddio, false);
+  // A client was told its lease when it connected.
+  compare("lease-ms", lease_ms, next.lease_ms, false);
+  compare("create", create, next.create, false);
+  compare("sparse", sparse, next.sparse, false);
+  compare("json", json, next.json, false);
+  return found;
+}
+
+}  // namespace pmstore::tools

@@ -1,0 +1,50 @@
+// DaemonConfig: what pmstored is told, by flags and by a TOML file whose keys are the flags' names.
+//
+//   pool = "/dev/dax0.0"
+//   listen = ["verbs://0.0.0.0:7000", "tcp://127.0.0.1:7000"]
+//   lease-ms = 5000
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/daemon/pool_service.h"
+
+namespace CLI {
+class App;
+}
+
+namespace pmstore::tools {
+
+struct DaemonConfig {
+  std::string pool;
+  std::vector<std::string> listen;
+  std::string locks = "auto";
+  std::string assume_domain;
+  std::string ddio = "on";
+  std::string create;
+  bool sparse = false;
+  uint32_t lease_ms = ServerOptions{}.lease_ms;
+  uint32_t outcome_retention_ms = ServerOptions{}.outcome_retention_ms;
+  bool json = false;
+  std::string log_file;  // empty: standard error
+  std::string log_level = "info";
+
+  // Flags win over --config FILE. A key that is no flag, or a value of a wrong kind, is wrong
+  // usage.
+  void add_to(CLI::App& app);
+  // After parsing; what was checked there cannot fail here.
+  ServiceOptions service_options() const;
+
+  // A setting that another configuration has otherwise.
+  struct Difference {
+    std::string_view name;
+    std::string now;
+    std::string next;
+    bool may_change;  // while the pool is served
+  };
+  std::vector<Difference> differences(const DaemonConfig& next) const;
+};
+
+}  // namespace pmstore::tools

@@ -1,0 +1,184 @@
+// pmstored: serves one pool.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+
+#include "persist/bus_errors.h"
+#include "tools/cli/bytes_text.h"
+#include "tools/cli/command_line.h"
+#include "tools/cli/console.h"
+#include "tools/cli/damage_warning.h"
+#include "tools/cli/revision.h"
+#include "tools/cli/session_options.h"
+#include "tools/cli/standard_descriptors.h"
+#include "tools/daemon/daemon_config.h"
+#include "tools/daemon/daemon_log.h"
+#include "tools/daemon/daemon_watch.h"
+#include "tools/daemon/session_log.h"
+
+using namespace pmstore;
+using namespace pmstore::tools;
+
+namespace {
+
+std::atomic<PoolService*> serving{nullptr};
+std::atomic<int> told_to_stop{0};  // the signal
+std::atomic<bool> hangup{false};
+
+void on_signal(int number) {
+  if (number == SIGHUP) {
+    hangup.store(true);
+    return;
+  }
+  told_to_stop.store(number);
+  if (PoolService* const service = serving.load()) service->request_stop();
+}
+
+int argument_count = 0;
+char** arguments = nullptr;
+
+// What the command line and the configuration file say now.
+Result<DaemonConfig> reread() {
+  CLI::App app{"", "pmstored"};
+  DaemonConfig config;
+  config.add_to(app);
+  PMSTORE_TRY_STATUS(parse_only(app, argument_count, arguments));
+  return config;
+}
+
+void announce(const PoolService& service, bool json) {
+  const persist::PoolInfo& pool = service.pool_info();
+  const RecoveryReport& recovery = service.server().recovery();
+  const std::string_view domain = persist::domain_name(pool.domain);
+  const std::string_view locks = discipline_name(service.server().discipline());
+  std::vector<std::string> uris;
+  for (const fabric::Uri& uri : service.uris()) uris.push_back(uri.to_string());
+  if (json) {
+    print_json({{"pool", json_bytes(pool.path)},
+                {"listen", uris},
+                {"domain", domain},
+                {"domain_detected", persist::domain_name(pool.detected_domain)},
+                {"locks", locks},
+                {"revision", kRevision},
+                {"recovery",
+                 {{"transactions", recovery.transactions_replayed},
+                  {"log_entries", recovery.entries_read},
+                  {"records_applied", recovery.records_applied},
+                  {"live_records", recovery.live_records},
+                  {"damaged_records", recovery.damaged_records},
+                  {"duration_ms", static_cast<double>(recovery.duration_us) / 1000.0}}}});
+  } else {
+    print_text(fmt::format(
+        "pmstored: serving {} at {} (domain {}, locks {}); recovered {} transactions in {:.1f} "
+        "ms\n",
+        printable(pool.path), fmt::join(uris, " "), domain, locks, recovery.transactions_replayed,
+        static_cast<double>(recovery.duration_us) / 1000.0));
+  }
+  std::fflush(stdout);
+  warn_of_damage("pmstored", recovery);
+  for (const std::string& damage : service.server().damaged_logs()) {
+    fail("pmstored", "warning: " + damage, "their media lost data; see pmstore pool check");
+  }
+}
+
+void log_start(DaemonLog& log, const PoolService& service) {
+  const RecoveryReport& recovery = service.server().recovery();
+  log.write(LogLevel::kInfo,
+            fmt::format("recovered {} transactions and {} records in {:.1f} ms; live records: {}",
+                        recovery.transactions_replayed, recovery.records_applied,
+                        static_cast<double>(recovery.duration_us) / 1000.0, recovery.live_records));
+  for (const fabric::Uri& uri : service.uris()) {
+    log.write(LogLevel::kInfo, "listening at " + uri.to_string());
+    if (!is_open_tcp(uri)) continue;
+    log.write(LogLevel::kWarning,
+              uri.to_string() +
+                  " can be reached from other machines, without authentication and encryption: "
+                  "everybody there can read and change the pool; listen at 127.0.0.1, or keep "
+                  "others out with a firewall");
+  }
+  if (!log.to_file()) return;  // else announce() says it on standard error
+  if (recovery.damaged_records > 0) {
+    log.write(LogLevel::kWarning,
+              fmt::format("{} damaged records are treated as deleted; see pmstore pool check",
+                          recovery.damaged_records));
+  }
+  for (const std::string& damage : service.server().damaged_logs()) {
+    log.write(LogLevel::kWarning, damage + "; see pmstore pool check");
+  }
+}
+
+int serve(DaemonConfig& config) {
+  DaemonLog log(std::getenv("JOURNAL_STREAM"));
+  if (const Status opened = log.open(config.log_file); !opened) {
+    return fail("pmstored", "cannot serve '" + config.pool + "'", opened.error());
+  }
+  log.set_level(*parse_log_level(config.log_level));
+  const base::RealClock clock;
+  SessionLog sessions(log, clock);
+  const std::string starts =
+      fmt::format("pmstored {} starts with pool {}, process {}", kVersion, config.pool, getpid());
+  // On a plain standard error a failure is one line.
+  if (!log.to_plain_stderr()) log.write(LogLevel::kInfo, starts);
+  ServiceOptions options = config.service_options();
+  options.server.observer = &sessions;
+  auto service = PoolService::start(options);
+  if (!service) {
+    if (log.to_file()) {
+      log.write(LogLevel::kError,
+                "cannot serve '" + config.pool + "': " + why_text(service.error()));
+    }
+    return fail_at("pmstored", "cannot serve", config.pool, service.error());
+  }
+  if (log.to_plain_stderr()) log.write(LogLevel::kInfo, starts);
+  log_start(log, **service);
+  DaemonWatch watch(config, log, sessions, **service, hangup, reread);
+  base::Task<void> watching = watch.run();
+  watching.start();
+  serving.store(service->get());
+  if (told_to_stop.load() != 0) (*service)->request_stop();  // the signal came before
+  announce(**service, config.json);
+  const Status stopped = (*service)->run();
+  serving.store(nullptr);
+  watching = {};
+  sessions.summarize();
+  if (!stopped) {
+    const std::string what = "'" + config.pool + "' was not closed in order";
+    if (log.to_file()) log.write(LogLevel::kError, what + ": " + why_text(stopped.error()));
+    return fail("pmstored", what, stopped.error());
+  }
+  log.write(LogLevel::kInfo,
+            fmt::format("stopped in order by SIG{}", sigabbrev_np(told_to_stop.load())));
+  return kDone;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  open_standard_descriptors();
+  persist::explain_bus_errors("pmstored");
+  // Who starts us may ignore it, and then the end of a child would not be noticed.
+  std::signal(SIGCHLD, SIG_DFL);
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGHUP, &action, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);  // who reads the log may go
+  argument_count = argc;
+  arguments = argv;
+  CLI::App app{"pmstored: serves a pool of persistent memory", "pmstored"};
+  DaemonConfig config;
+  config.add_to(app);
+  app.set_version_flag("--version", std::string("pmstored ") + kVersion);
+  app.footer(
+      "Prints one line when it serves. SIGTERM and SIGINT end it in order, with status 0.\n"
+      "SIGHUP opens the log again and rereads --log-level, --log-file, --outcome-retention-ms.\n"
+      "Exit status: 0 done, 1 failed (one line on standard error says why), 2 wrong usage.\n"
+      "example: pmstored --pool /dev/shm/pool --create 256M --listen tcp://127.0.0.1:7000");
+  Invocation invocation;
+  app.callback([&] { invocation.run = [&] { return serve(config); }; });
+  return parse_and_run(app, argc, argv, invocation);
+}

@@ -1,0 +1,31 @@
+// SessionLog: writes a line into the daemon's log for sessions that are refused or end.
+//
+// At most kLines refusals and kLines ends in kPeriodNs; the next line says how many are missing.
+// Threads: the server's. Lifetimes: log and clock outlive it, it outlives the server.
+#pragma once
+
+#include "log/session_observer.h"
+#include "tools/daemon/daemon_log.h"
+
+namespace pmstore::tools {
+
+class SessionLog final : public SessionObserver {
+ public:
+  static constexpr uint32_t kLines = 10;
+  static constexpr uint64_t kPeriodNs = 10'000'000'000;
+  SessionLog(DaemonLog& log, const base::Clock& clock)
+      : log_(log), refusals_(clock, kLines, kPeriodNs), ends_(clock, kLines, kPeriodNs) {}
+
+  void on_session(const SessionName& session) override;
+  void on_refused(const SessionName& session, const Error& why) override;
+  void on_ended(const SessionName& session, SessionEnd why) override;
+  // Now and then: says what is missing once the period is over.
+  void summarize();
+
+ private:
+  DaemonLog& log_;
+  LineLimit refusals_;
+  LineLimit ends_;
+};
+
+}  // namespace pmstore::tools
