@@ -64,7 +64,8 @@ if(PMSTORE_BUILD_TESTS)
 endif()
 set(PMSTORE_SANITIZED_KINDS unit scenario)
 
-# pmstore_kind(VARIABLE): the kind of the tests of the calling folder: the first folder below tests/.
+# pmstore_kind(VARIABLE): the kind of the tests of the calling folder: the first folder below
+# tests/.
 function(pmstore_kind variable)
   file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})
   string(REGEX REPLACE "/.*" "" kind "${folder}")

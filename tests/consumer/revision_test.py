@@ -23,7 +23,7 @@ class Revision(unittest.TestCase):
         self.folder = tempfile.mkdtemp(prefix="pmstore-revision.")
         self.addCleanup(shutil.rmtree, self.folder)
         self.tree = os.path.join(self.folder, "tree")
-        os.makedirs(os.path.join(self.tree, "tools"))
+        os.makedirs(os.path.join(self.tree, "tools/cli"))
         for name in (".gitattributes", "tools/cli/revision.txt", "tools/cli/revision.cmake"):
             shutil.copy(os.path.join(SOURCE, name), os.path.join(self.tree, name))
         # As in a repository, also where these sources are from an archive.

@@ -2,7 +2,8 @@
 # scenario binary and its runs. As tests they are called scenario.AREA for NAME "AREA_scenarios":
 # scenario.AREA is the run on `local` with the target in a second thread, .same_thread with both on
 # one executor; .model, with MODEL, on the modelled machine; .late and .model_late on these two with
-# late effects, for each of some seeds; .tcp and .shm have a second process. verbs needs a guest: tests/scenario/harness.h says how.
+# late effects, for each of some seeds; .tcp and .shm have a second process.
+# verbs needs a guest: tests/scenario/harness.h says how.
 function(pmstore_scenarios name)
   cmake_parse_arguments(ARG "MODEL" "TIMEOUT;LATE_SEEDS" "SOURCES;DEPS" ${ARGN})
   if(NOT ARG_TIMEOUT)
