@@ -17,7 +17,7 @@
 // drop. So an id is never used twice: the header has the highest that there was.
 //
 // Version 1 had no dropped tables, and entry i had id i + 1. It is read, and becomes version 2 when
-// a server starts: see Catalog::begin_epoch().
+// a server starts: see TableCatalog::begin_epoch().
 #pragma once
 
 #include <cstddef>

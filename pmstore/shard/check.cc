@@ -12,19 +12,20 @@
 #include "pmstore/layout/bucket_layout.h"
 #include "pmstore/layout/record.h"
 #include "pmstore/layout/redo.h"
-#include "pmstore/shard/catalog.h"
 #include "pmstore/shard/slab_arena.h"
+#include "pmstore/shard/table_catalog.h"
 
 namespace pmstore {
 
 namespace {
 
-using internal::Catalog;
 using internal::SlabArena;
+using internal::TableCatalog;
 
 class Checker {
  public:
-  Checker(persist::Pool& pool, const Catalog& catalog, const SlabArena& arena, CheckReport& report)
+  Checker(persist::Pool& pool, const TableCatalog& catalog, const SlabArena& arena,
+          CheckReport& report)
       : pool_(pool), catalog_(catalog), arena_(arena), report_(report) {}
 
   void check_rings() {
@@ -128,14 +129,14 @@ class Checker {
   }
 
   persist::Pool& pool_;
-  const Catalog& catalog_;
+  const TableCatalog& catalog_;
   const SlabArena& arena_;
   CheckReport& report_;
   std::unordered_map<uint64_t, Newer> newer_;  // by slot: what the rings will put there
   std::unordered_map<uint64_t, uint64_t> keys_;
 };
 
-Status check_rings(persist::Pool& pool, const Catalog& catalog) {
+Status check_rings(persist::Pool& pool, const TableCatalog& catalog) {
   const auto& header = catalog.header();
   for (uint32_t i = 0; i < header.ring_count; ++i) {
     PMSTORE_TRY(auto ring, log::Ring::open(pool.memory(), catalog.ring_offset(i), header.ring_bytes,
@@ -145,7 +146,7 @@ Status check_rings(persist::Pool& pool, const Catalog& catalog) {
   return {};
 }
 
-Status check_record_tables(const Catalog& catalog, const SlabArena& arena,
+Status check_record_tables(const TableCatalog& catalog, const SlabArena& arena,
                            const std::string& path) {
   uint16_t lost_table = 0;
   arena.for_each_slab([&](const SlabArena::Slab& slab) {
@@ -164,7 +165,7 @@ Status check_record_tables(const Catalog& catalog, const SlabArena& arena,
 }  // namespace
 
 Status check_startable(persist::Pool& pool) {
-  PMSTORE_TRY(const Catalog catalog, Catalog::load(pool));
+  PMSTORE_TRY(const TableCatalog catalog, TableCatalog::load(pool));
   PMSTORE_TRY(const SlabArena arena, SlabArena::open(pool.memory(), catalog.header().records_offset,
                                                      catalog.header().records_bytes));
   PMSTORE_TRY_STATUS(check_rings(pool, catalog));
@@ -175,7 +176,7 @@ Status check_startable(persist::Pool& pool) {
 }
 
 Result<CheckReport> check_store(persist::Pool& pool) {
-  PMSTORE_TRY(const Catalog catalog, Catalog::load(pool));
+  PMSTORE_TRY(const TableCatalog catalog, TableCatalog::load(pool));
   CheckReport report;
   report.epoch = catalog.header().epoch;
   report.clean = catalog.header().clean != 0;

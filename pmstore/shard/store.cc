@@ -56,7 +56,8 @@ Error damaged_key(SlotOffset slot) {
                         "them, and write what is missing");
 }
 
-Store::Store(persist::Pool& pool, Catalog catalog, SlabArena arena, LockTable words, Index index)
+Store::Store(persist::Pool& pool, TableCatalog catalog, SlabArena arena, LockTable words,
+             Index index)
     : pool_(pool),
       catalog_(std::move(catalog)),
       arena_(std::move(arena)),

@@ -26,11 +26,11 @@
 #include "pmstore/layout/protocol.h"
 #include "pmstore/layout/redo.h"
 #include "pmstore/server.h"
-#include "pmstore/shard/catalog.h"
 #include "pmstore/shard/index.h"
 #include "pmstore/shard/lock_table.h"
 #include "pmstore/shard/outcome_book.h"
 #include "pmstore/shard/slab_arena.h"
+#include "pmstore/shard/table_catalog.h"
 
 namespace pmstore::internal {
 
@@ -71,8 +71,8 @@ class Store {
   static Result<std::unique_ptr<Store>> open(persist::Pool& pool);
   ~Store();
 
-  Catalog& catalog() { return catalog_; }
-  const Catalog& catalog() const { return catalog_; }
+  TableCatalog& catalog() { return catalog_; }
+  const TableCatalog& catalog() const { return catalog_; }
   const Index& index() const { return index_; }
   const SlabArena& arena() const { return arena_; }
   persist::Memory& memory() { return pool_.memory(); }
@@ -188,7 +188,7 @@ class Store {
     uint64_t version;
   };
 
-  Store(persist::Pool& pool, Catalog catalog, SlabArena arena, LockTable words, Index index);
+  Store(persist::Pool& pool, TableCatalog catalog, SlabArena arena, LockTable words, Index index);
   // recovery.cc
   Status replay_rings();
   Status replay_entry(const log::EntryView& entry);
@@ -237,7 +237,7 @@ class Store {
   uint32_t last_incarnation() const;
 
   persist::Pool& pool_;
-  Catalog catalog_;
+  TableCatalog catalog_;
   SlabArena arena_;
   LockTable words_;
   Index index_;

@@ -10,7 +10,7 @@
 namespace pmstore::internal {
 
 Result<std::unique_ptr<Store>> Store::open(persist::Pool& pool) {
-  PMSTORE_TRY(Catalog catalog, Catalog::load(pool));
+  PMSTORE_TRY(TableCatalog catalog, TableCatalog::load(pool));
   const CatalogHeader& header = catalog.header();
   PMSTORE_TRY(SlabArena arena,
               SlabArena::open(pool.memory(), header.records_offset, header.records_bytes));

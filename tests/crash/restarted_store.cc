@@ -85,7 +85,7 @@ Status RestartedStore::check_pool() {
 
 Result<uint64_t> RestartedStore::recover() {
   // Its catalog is written last: until then there is no store.
-  const auto catalog = internal::Catalog::load(*pool_);
+  const auto catalog = internal::TableCatalog::load(*pool_);
   const bool never_written =
       !catalog && catalog.error().message.find("never written") != std::string::npos;
   if (never_written) return kNothing;

@@ -315,7 +315,7 @@ TEST(Store, ADamagedTableEntryIsRefusedAndItsIdIsNotGivenAway) {
       table_entry(s, damaged)[byte] ^= std::byte{0x10};
       SCOPED_TRACE(testing::Message() << "entry " << damaged << " byte " << byte);
       for (int whole = 0; whole < 2; ++whole) {
-        const auto loaded = Catalog::load(s.pool());
+        const auto loaded = TableCatalog::load(s.pool());
         ASSERT_FALSE(loaded);
         EXPECT_EQ(loaded.code(), ErrorCode::kBadPool);
         EXPECT_NE(loaded.error().message.find("entry " + std::to_string(damaged + 1)),
@@ -335,13 +335,13 @@ TEST(Store, AnEntryBehindTheCountedOnesIsATableOrHalfOfOne) {
   ASSERT_TRUE(s.store().catalog().create_table("third"));
   // A crash before the header counted the third one.
   std::memcpy(s.pool().root().data(), root.data(), 2 * kCatalogCopyBytes);
-  EXPECT_EQ(Catalog::load(s.pool())->tables().size(), 3u);
+  EXPECT_EQ(TableCatalog::load(s.pool())->tables().size(), 3u);
   // In the middle of writing its entry.
   std::memset(table_entry(s, 2) + 24, 0x5a, 8);
-  EXPECT_EQ(Catalog::load(s.pool())->tables().size(), 2u);
+  EXPECT_EQ(TableCatalog::load(s.pool())->tables().size(), 2u);
   // Two of them cannot be half made.
   table_entry(s, 3)[9] = std::byte{1};
-  EXPECT_EQ(Catalog::load(s.pool()).code(), ErrorCode::kBadPool);
+  EXPECT_EQ(TableCatalog::load(s.pool()).code(), ErrorCode::kBadPool);
 }
 
 // Pools that were made before tables were counted.
@@ -359,9 +359,9 @@ TEST(Store, RecordsWithoutATableAreRefused) {
         std::as_bytes(std::span(&header, 1)).subspan(offsetof(CatalogHeader, version)), 0);
     std::memcpy(at, &header, sizeof header);
   }
-  EXPECT_EQ(Catalog::load(s.pool())->tables().size(), 2u);
+  EXPECT_EQ(TableCatalog::load(s.pool())->tables().size(), 2u);
   std::memset(table_entry(s, 1), 0, sizeof(TableEntry));
-  EXPECT_EQ(Catalog::load(s.pool())->tables().size(), 1u);
+  EXPECT_EQ(TableCatalog::load(s.pool())->tables().size(), 1u);
   // Before anything is changed, and in any case.
   const Status startable = check_startable(s.pool());
   const auto opened = Store::open(s.pool());

@@ -149,7 +149,7 @@ TEST(Tables, ACountIsOfOneTable) {
 
 TEST(Tables, NamesHaveNoControlCharacters) {
   StoreInRegion s(kTablesRegionBytes);
-  Catalog& catalog = s.store().catalog();
+  TableCatalog& catalog = s.store().catalog();
   for (const std::string_view name :
        {std::string_view("a\nb"), std::string_view("\x1b[2J"), std::string_view("a\0b", 3),
         std::string_view("\x7f"), std::string_view("\xc2\x85"), std::string_view("")}) {
@@ -163,7 +163,7 @@ TEST(Tables, NamesHaveNoControlCharacters) {
 
 TEST(Tables, AFullTableOfTablesHasRoomAfterADrop) {
   StoreInRegion s(kTablesRegionBytes);
-  Catalog& catalog = s.store().catalog();
+  TableCatalog& catalog = s.store().catalog();
   ASSERT_EQ(catalog.most_tables(), kRootTableEntries);
   while (catalog.tables().size() < catalog.most_tables()) {
     ASSERT_TRUE(catalog.create_table("table" + std::to_string(catalog.tables().size())));
@@ -247,7 +247,7 @@ TEST(Tables, ADroppedEntrysNameSaysNothing) {
   EXPECT_EQ(s.store().catalog().find("second"), second);
   // Its first word does.
   entry_of(s, 0)[5] ^= std::byte{1};
-  EXPECT_EQ(Catalog::load(s.pool()).code(), ErrorCode::kBadPool);
+  EXPECT_EQ(TableCatalog::load(s.pool()).code(), ErrorCode::kBadPool);
 }
 
 // Both copies of the header, as version 1 has them.
@@ -285,7 +285,7 @@ TEST(Tables, APoolOfAnEarlierReleaseOpensAndIsUpgraded) {
 TEST(Tables, APoolOfALaterReleaseIsRefused) {
   StoreInRegion s(kTablesRegionBytes);
   make_version_one(s, kCatalogVersion + 1);
-  EXPECT_EQ(Catalog::load(s.pool()).code(), ErrorCode::kVersionMismatch);
+  EXPECT_EQ(TableCatalog::load(s.pool()).code(), ErrorCode::kVersionMismatch);
 }
 
 }  // namespace

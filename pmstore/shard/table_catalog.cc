@@ -1,4 +1,4 @@
-#include "pmstore/shard/catalog.h"
+#include "pmstore/shard/table_catalog.h"
 
 #include <algorithm>
 #include <cstring>
@@ -79,7 +79,7 @@ uint64_t log_area_bytes(const persist::Pool& pool, uint64_t wanted) {
 
 }  // namespace
 
-Status Catalog::format(persist::Pool& pool, const FormatOptions& options) {
+Status TableCatalog::format(persist::Pool& pool, const FormatOptions& options) {
   PMSTORE_TRY_STATUS(check_format(options));
   uint64_t ring_bytes = options.ring_bytes;
   if (ring_bytes == 0) {
@@ -91,7 +91,7 @@ Status Catalog::format(persist::Pool& pool, const FormatOptions& options) {
     ring_bytes = std::clamp<uint64_t>(pool_bytes / 128, least, 4 << 20);
   }
   ring_bytes = persist::round_up(ring_bytes, persist::kXpLineBytes);
-  Catalog catalog(pool);
+  TableCatalog catalog(pool);
   if (pool.largest_free_extent() / options.rings < ring_bytes) {
     return make_error(ErrorCode::kFull, "the pool has no room for " +
                                             std::to_string(options.rings) + " client rings of " +
@@ -148,8 +148,8 @@ Status Catalog::format(persist::Pool& pool, const FormatOptions& options) {
   return {};
 }
 
-Result<Catalog> Catalog::load(persist::Pool& pool) {
-  Catalog catalog(pool);
+Result<TableCatalog> TableCatalog::load(persist::Pool& pool) {
+  TableCatalog catalog(pool);
   const std::byte* root = pool.root().data();
   bool found = false;
   for (uint64_t copy = 0; copy < 2; ++copy) {
@@ -175,7 +175,7 @@ Result<Catalog> Catalog::load(persist::Pool& pool) {
   return catalog;
 }
 
-std::byte* Catalog::entry_at(size_t place) const {
+std::byte* TableCatalog::entry_at(size_t place) const {
   if (place < kRootTableEntries) {
     return pool_->root().data() + kTableEntriesOffset + place * kTableEntryBytes;
   }
@@ -184,7 +184,7 @@ std::byte* Catalog::entry_at(size_t place) const {
 
 // A table is its id in the records: an id that was forgotten would give its records to the next
 // table.
-Status Catalog::load_tables() {
+Status TableCatalog::load_tables() {
   bool ended = false;
   for (size_t i = 0; i < most_tables(); ++i) {
     TableEntry entry;
@@ -201,7 +201,7 @@ Status Catalog::load_tables() {
   return {};
 }
 
-bool Catalog::load_table(const TableEntry& entry, size_t place) {
+bool TableCatalog::load_table(const TableEntry& entry, size_t place) {
   const bool dropped = entry.kind == EntryKind::kDroppedTable;
   if (header_.version == kOldestCatalogVersion && (dropped || entry.id != place + 1)) return false;
   const auto id = static_cast<TableId>(entry.id);
@@ -216,7 +216,7 @@ bool Catalog::load_table(const TableEntry& entry, size_t place) {
   return true;
 }
 
-Error Catalog::unknown(TableId table) const {
+Error TableCatalog::unknown(TableId table) const {
   return make_error(ErrorCode::kUnknownTable,
                     was_dropped(table)
                         ? "the table was dropped; open the one that is meant by its name"
@@ -230,18 +230,18 @@ Error table_is_lost(const std::string& path, uint16_t table) {
                         "pool from a backup, or create a new one");
 }
 
-uint32_t Catalog::ring_salt(uint32_t ring) const {
+uint32_t TableCatalog::ring_salt(uint32_t ring) const {
   return static_cast<uint32_t>(base::mix64(header_.pool + ring));
 }
 
-std::optional<TableId> Catalog::find(std::string_view name) const {
+std::optional<TableId> TableCatalog::find(std::string_view name) const {
   for (const TableInfo& table : tables_) {
     if (table.name == name) return table.id;
   }
   return std::nullopt;
 }
 
-Status Catalog::store_first_word(size_t place, const TableEntry& entry) {
+Status TableCatalog::store_first_word(size_t place, const TableEntry& entry) {
   persist::Memory& memory = pool_->memory();
   std::byte* const at = entry_at(place);
   memory.store64(reinterpret_cast<uint64_t*>(at), first_word(entry));
@@ -251,7 +251,7 @@ Status Catalog::store_first_word(size_t place, const TableEntry& entry) {
   return {};
 }
 
-Result<TableId> Catalog::create_table(std::string_view name) {
+Result<TableId> TableCatalog::create_table(std::string_view name) {
   PMSTORE_TRY_STATUS(check_table_name(name));
   PMSTORE_CHECK(!find(name), "the caller has looked for it");
   const auto unused = std::find(places_.begin(), places_.end(), TableId{});
@@ -292,7 +292,7 @@ Result<TableId> Catalog::create_table(std::string_view name) {
 
 // Nothing but the first word makes it the new table's, and only once the rest is durable. The old
 // id, which is forgotten with it, is not above the one that the header got at the drop.
-Status Catalog::reuse_entry(size_t place, const TableEntry& entry) {
+Status TableCatalog::reuse_entry(size_t place, const TableEntry& entry) {
   persist::Memory& memory = pool_->memory();
   memory.write(entry_at(place) + kEntryWordBytes,
                std::as_bytes(std::span(&entry, 1)).data() + kEntryWordBytes,
@@ -302,7 +302,7 @@ Status Catalog::reuse_entry(size_t place, const TableEntry& entry) {
   return store_first_word(place, entry);
 }
 
-Status Catalog::drop_table(TableId table) {
+Status TableCatalog::drop_table(TableId table) {
   PMSTORE_CHECK(exists(table), "the caller has found it");
   // From here on a record of a table that there is not is no damage, and this id, which only the
   // entry may have had so far, is not above the highest one.
@@ -323,7 +323,7 @@ Status Catalog::drop_table(TableId table) {
   return {};
 }
 
-Status Catalog::begin_epoch() {
+Status TableCatalog::begin_epoch() {
   // What was found may be in the CPU's caches only; it must not go before its successor is there.
   persist::Memory& memory = pool_->memory();
   const size_t in_root = std::min<size_t>(places_.size() + 1, kRootTableEntries);
@@ -343,12 +343,12 @@ Status Catalog::begin_epoch() {
   return upgrade ? write_header() : Status();
 }
 
-Status Catalog::mark_clean() {
+Status TableCatalog::mark_clean() {
   header_.clean = 1;
   return write_header();
 }
 
-Status Catalog::write_header() {
+Status TableCatalog::write_header() {
   ++header_.generation;
   header_.table_count = static_cast<uint32_t>(places_.size());
   header_.crc = header_crc(header_);
@@ -378,7 +378,7 @@ Status check_format(const FormatOptions& options) {
 }
 
 Status format_store(persist::Pool& pool, const FormatOptions& options) {
-  return internal::Catalog::format(pool, options);
+  return internal::TableCatalog::format(pool, options);
 }
 
 }  // namespace pmstore

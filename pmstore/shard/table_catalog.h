@@ -1,4 +1,4 @@
-// Catalog: what a pool is divided into, and which tables it has
+// TableCatalog: what a pool is divided into, and which tables it has
 // (pmstore/layout/catalog_layout.h).
 //
 // Threads: one. Everything that changes is durable on return.
@@ -15,11 +15,11 @@
 
 namespace pmstore::internal {
 
-class Catalog {
+class TableCatalog {
  public:
   static Status format(persist::Pool& pool, const FormatOptions& options);
   // Reads and checks, changes nothing. BadPool when there is none or it is damaged.
-  static Result<Catalog> load(persist::Pool& pool);
+  static Result<TableCatalog> load(persist::Pool& pool);
 
   const CatalogHeader& header() const { return header_; }
   // Is no table lost for certain? Not when a copy of the header is damaged, which may have counted
@@ -57,7 +57,7 @@ class Catalog {
   Status mark_clean();
 
  private:
-  explicit Catalog(persist::Pool& pool) : pool_(&pool) {}
+  explicit TableCatalog(persist::Pool& pool) : pool_(&pool) {}
   std::byte* entry_at(size_t place) const;
   Status load_tables();
   // False: the entry is damaged.
