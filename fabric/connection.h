@@ -20,9 +20,11 @@
 
 #include "base/executor.h"
 #include "base/result.h"
+#include "base/task.h"
 #include "fabric/batch.h"
 #include "fabric/capabilities.h"
 #include "fabric/completion.h"
+#include "fabric/internal/destruction_watch.h"
 
 namespace pmstore::fabric {
 
@@ -39,7 +41,8 @@ class Receiver {
 
 class Connection {
  public:
-  Connection() : completions_(*new CompletionPool) {}
+  explicit Connection(base::Executor& executor)
+      : completions_(*new CompletionPool), executor_(executor) {}
   virtual ~Connection() { completions_.close(); }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -49,6 +52,49 @@ class Connection {
   // Disconnected when broken; BackPressure when the send queue has no room (nothing was posted
   // then).
   virtual Status post(const Batch& batch, Completion* completion) = 0;
+
+  // Calls `try_post`, which posts something on this connection and gives the result, until that
+  // result is not BackPressure. The first call is made before the wait begins: with room in the
+  // send queue nothing is suspended or allocated. Later calls follow every kRoomPollNs.
+  // Gives the last result of `try_post`; Timeout when the queue stays full for `timeout_ns`;
+  // Disconnected when the connection is destroyed meanwhile, and `try_post` is not called then.
+  // With an error nothing was posted. The coroutine that waits may be destroyed at any time: then
+  // `try_post` is not called again.
+  template <typename TryPost>
+  class RoomAwaiter {
+   public:
+    RoomAwaiter(Connection& connection, uint64_t timeout_ns, TryPost try_post)
+        : connection_(connection),
+          timeout_ns_(timeout_ns),
+          try_post_(std::move(try_post)),
+          posted_(try_post_()) {}
+    RoomAwaiter(const RoomAwaiter&) = delete;
+    RoomAwaiter& operator=(const RoomAwaiter&) = delete;
+    bool await_ready() const { return !is_full(posted_); }
+    bool await_suspend(std::coroutine_handle<> waiter) {
+      const auto call = [](void* self) { return static_cast<RoomAwaiter*>(self)->try_post_(); };
+      retries_ = retry_while_full(connection_, timeout_ns_, call, this);
+      return std::move(retries_).operator co_await().await_suspend(waiter);
+    }
+    Status await_resume() { return is_full(posted_) ? retries_.take() : std::move(posted_); }
+
+   private:
+    Connection& connection_;
+    uint64_t timeout_ns_;
+    TryPost try_post_;
+    Status posted_;               // what the first call gave
+    base::Task<Status> retries_;  // exists if posted_ is BackPressure
+  };
+  template <typename TryPost>
+  RoomAwaiter<TryPost> post_when_room(uint64_t timeout_ns, TryPost try_post) {
+    return RoomAwaiter<TryPost>(*this, timeout_ns, std::move(try_post));
+  }
+  // The same with post(batch, completion). `batch` must be a named object that outlives the wait.
+  auto post_when_room(const Batch& batch, Completion* completion, uint64_t timeout_ns) {
+    return post_when_room(timeout_ns,
+                          [this, &batch, completion] { return post(batch, completion); });
+  }
+  static constexpr uint64_t kRoomPollNs = 1000;
 
   const Capabilities& capabilities() const { return capabilities_; }
   const Counters& counters() const { return counters_; }
@@ -116,9 +162,18 @@ class Connection {
   Receiver* receiver_ = nullptr;
   bool broken_ = false;
   Error why_broken_{ErrorCode::kDisconnected, {}};
+  internal::Lifetime lifetime_;
 
  private:
+  static bool is_full(const Status& posted) {
+    return !posted && posted.code() == ErrorCode::kBackPressure;
+  }
+  // Of RoomAwaiter, after its first try. `context` outlives the task, `connection` need not.
+  static base::Task<Status> retry_while_full(Connection& connection, uint64_t timeout_ns,
+                                             Status (*try_post)(void* context), void* context);
+
   CompletionPool& completions_;
+  base::Executor& executor_;
 };
 
 }  // namespace pmstore::fabric

@@ -15,7 +15,7 @@ using fabric::OpCode;
 
 ModelConnection::ModelConnection(ModelDevice& device,
                                  std::unique_ptr<fabric::LocalConnection> inner, QueuePair& qp)
-    : device_(device), inner_(std::move(inner)), qp_(qp) {
+    : Connection(device.executor()), device_(device), inner_(std::move(inner)), qp_(qp) {
   capabilities_ = inner_->capabilities();
   capabilities_.atomics = fabric::AtomicScope::kDevice;
   capabilities_.cpu_moves_data = false;

@@ -4,7 +4,8 @@
 
 namespace pmstore::fabric::internal {
 
-PolledConnection::PolledConnection(PolledDevice& device) : device_(device) {
+PolledConnection::PolledConnection(PolledDevice& device)
+    : Connection(device.executor()), device_(device) {
   early_immediates_.reserve(kMaxEarly);
   capabilities_.atomics = AtomicScope::kNone;
   capabilities_.read_after_read = true;

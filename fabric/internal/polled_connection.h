@@ -92,7 +92,6 @@ class PolledConnection : public Connection {
   // Of fail(), after that: takes the next batch that has not completed off the list.
   virtual Completion* take_outstanding() = 0;
 
-  Lifetime lifetime_;
   bool established_ = false;
 
  private:

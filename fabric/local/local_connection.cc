@@ -44,7 +44,8 @@ base::Task<void> let_time_pass(base::Executor& executor, uint64_t until_ns) {
 
 LocalConnection::LocalConnection(LocalDevice& device, std::shared_ptr<Channel> channel,
                                  Endpoint& mine, Endpoint& peer, uint64_t operation_timeout_ns)
-    : device_(device),
+    : Connection(device.executor()),
+      device_(device),
       channel_(std::move(channel)),
       mine_(mine),
       peer_(peer),

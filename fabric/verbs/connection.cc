@@ -44,7 +44,9 @@ uint8_t ack_timeout_exponent(uint64_t operation_timeout_ns) {
 }  // namespace
 
 VerbsConnection::VerbsConnection(VerbsDevice& device, uint64_t operation_timeout_ns)
-    : device_(device), operation_timeout_ns_(operation_timeout_ns) {
+    : Connection(device.executor()),
+      device_(device),
+      operation_timeout_ns_(operation_timeout_ns) {
   capabilities_ = device.rdma().capabilities;
   heard_ns_ = device.active_ns();
   early_.reserve(kReceives);

@@ -47,7 +47,7 @@ class FakeDevice final : public fabric::Device {
 
 class FakeConnection final : public fabric::Connection {
  public:
-  FakeConnection() {
+  explicit FakeConnection(base::Executor& executor) : Connection(executor) {
     capabilities_.read_after_write = true;
     capabilities_.cpu_moves_data = false;
     capabilities_.native_flush = true;
@@ -112,7 +112,7 @@ class RemoteWriterTest : public testing::Test {
   base::RealClock clock_;
   base::Executor executor_{clock_};
   FakeDevice device_{executor_};
-  FakeConnection connection_;
+  FakeConnection connection_{executor_};
   fabric::RemoteRegion region_{.address = 100'000, .bytes = 4096, .key = 7};
   std::byte buffer_[4096] = {};
 };
@@ -190,7 +190,7 @@ TEST_F(RemoteWriterTest, NoTokenWithoutEveryCompletion) {
                                  {WriteStrategy::kOutstanding, 2},
                                  {WriteStrategy::kFlush, 1}}) {
     for (int failing = 0; failing < steps; ++failing) {
-      FakeConnection fresh;
+      FakeConnection fresh(executor_);
       auto writer = RemoteWriter::create(device_, fresh, nullptr, region_,
                                          {Domain::kCpuCache, WriteLanding::kMemory, true},
                                          {.strategy = strategy});
