@@ -221,17 +221,17 @@ base::Task<Result<RpcReply>> RpcClient::call(uint16_t method, std::span<const st
     state_->fill(waiter, method, copy);
   }
 
-  while (true) {
-    Status sent = state_->send(waiter.slot);
-    if (sent) break;
-    const bool full = sent.code() == ErrorCode::kBackPressure;
-    if (!full || state_->expired(waiter.started_tick)) {
-      state_->cancel(waiter);
-      if (full) sent = make_error(ErrorCode::kTimeout, "the send queue stayed full; not sent");
-      co_return std::move(sent.error());
-    }
-    co_await waiter.executor->sleep_for(kRpcRetryStepNs);
-    if (waiter.failed) co_return std::move(waiter.error);
+  // The connection may fail during the wait, or this client may be destroyed; then the waiter has
+  // lost its slot, and knows why.
+  const auto send = [&]() -> Status {
+    return waiter.failed ? Status(Error(waiter.error)) : state_->send(waiter.slot);
+  };
+  Status sent =
+      co_await state_->connection->post_when_room(state_->left_ns(waiter.started_tick), send);
+  if (waiter.failed) co_return std::move(waiter.error);
+  if (!sent) {
+    state_->cancel(waiter);
+    co_return std::move(sent.error());
   }
   Counters& counters = state_->connection->mutable_counters();
   ++counters.server_messages;

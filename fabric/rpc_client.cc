@@ -143,8 +143,7 @@ void RpcClient::State::fail_all(const Error& why) {
 
 void RpcClient::State::start_scan() {
   scanning = true;
-  const uint64_t tick_ns = std::max<uint64_t>(options.call_timeout_ns / kTicksPerTimeout, 1000);
-  device.executor().spawn(scan(device.executor(), scan_link, tick_ns));
+  device.executor().spawn(scan(device.executor(), scan_link, tick_ns()));
 }
 
 base::Task<void> RpcClient::State::scan(base::Executor& executor, std::shared_ptr<Scan> link,

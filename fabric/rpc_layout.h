@@ -18,8 +18,6 @@ inline constexpr uint32_t kMaxRpcCalls = 1u << 16;  // the slot has 16 bits
 constexpr bool usable_ring(uint64_t bytes) {
   return bytes % kRpcUnit == 0 && bytes >= kMinRpcRingBytes && bytes <= kMaxRpcRingBytes;
 }
-// Whoever finds no room at its connection looks again after so long.
-inline constexpr uint64_t kRpcRetryStepNs = 1000;
 
 // The last byte is the version of this layout.
 inline constexpr uint32_t kRpcRequestMagic = 0x51524d01;  // "MRQ", 1

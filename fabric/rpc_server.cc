@@ -176,15 +176,15 @@ void RpcPeer::State::drop(const Error& why) {
   handler.on_peer_gone(*self, why);
 }
 
-bool RpcPeer::State::post(const Reply& reply) {
+Status RpcPeer::State::post(const Reply& reply) {
   Batch batch;
   batch.write_immediate({link->mirror.data() + reply.offset, reply.bytes, mirror_region.get()},
                         reply_region.at(reply.offset),
                         rpc_reply_immediate(reply.slot, reply.generation));
-  const Status posted = connection->post(batch, nullptr);
-  if (!posted && posted.code() == ErrorCode::kBackPressure) return false;
+  Status posted = connection->post(batch, nullptr);
+  if (!posted && posted.code() == ErrorCode::kBackPressure) return posted;
   finish_slot(reply.slot);  // sent, or the connection is broken and on_disconnect() on its way
-  return true;
+  return {};
 }
 
 void RpcPeer::State::send(const RpcCall& call, uint16_t status, size_t payload_bytes) {
@@ -198,31 +198,29 @@ void RpcPeer::State::send(const RpcCall& call, uint16_t status, size_t payload_b
   unsent.push_back(reply);  // within what was reserved: its slot stays busy
   if (flushing) return;
   flushing = true;
-  device.executor().spawn(
-      flush_later(device.executor(), link, device.executor().now_ns() + options.call_timeout_ns));
+  device.executor().spawn(flush_later(link, options.call_timeout_ns));
 }
 
-bool RpcPeer::State::flush_unsent() {
+Status RpcPeer::State::flush_unsent() {
   size_t sent = 0;
-  while (sent < unsent.size() && post(unsent[sent])) ++sent;
+  Status posted;
+  while (sent < unsent.size() && (posted = post(unsent[sent]))) ++sent;
   unsent.erase(unsent.begin(), unsent.begin() + static_cast<std::ptrdiff_t>(sent));
-  return unsent.empty();
+  return posted;
 }
 
-base::Task<void> RpcPeer::State::flush_later(base::Executor& executor,
-                                             std::shared_ptr<RpcCall::Link> link,
-                                             uint64_t give_up_ns) {
-  while (true) {
-    co_await executor.sleep_for(kRpcRetryStepNs);
-    if (link->state == nullptr) co_return;
-    if (link->state->flush_unsent()) {
-      link->state->flushing = false;
-      co_return;
-    }
-    if (executor.now_ns() >= give_up_ns) {
-      link->state->drop(make_error(ErrorCode::kTimeout, "the peer does not take its replies"));
-      co_return;
-    }
+base::Task<void> RpcPeer::State::flush_later(std::shared_ptr<RpcCall::Link> link,
+                                             uint64_t timeout_ns) {
+  if (link->state == nullptr) co_return;
+  const auto flush = [&]() -> Status {
+    return link->state == nullptr ? Status{} : link->state->flush_unsent();
+  };
+  const Status sent = co_await link->state->connection->post_when_room(timeout_ns, flush);
+  if (link->state == nullptr) co_return;
+  if (sent) {
+    link->state->flushing = false;
+  } else {
+    link->state->drop(make_error(ErrorCode::kTimeout, "the peer does not take its replies"));
   }
 }
 

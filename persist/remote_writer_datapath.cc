@@ -6,11 +6,8 @@
 namespace pmstore::persist {
 namespace {
 
-constexpr uint64_t kRetryStepNs = 1000;
 // What a READ of the last written bytes brings back: enough to be one.
 constexpr uint32_t kReadBytes = 8;
-
-bool is_full(const Status& posted) { return !posted && posted.code() == ErrorCode::kBackPressure; }
 
 }  // namespace
 
@@ -104,26 +101,9 @@ size_t RemoteWriter::State::encode(std::span<const RemotePiece> pieces, Cursor& 
   return static_cast<size_t>(data - message.get());
 }
 
-base::Task<Status> RemoteWriter::State::post_when_room(Chain chain,
-                                                       std::span<const RemotePiece> pieces,
-                                                       fabric::Completion& completion) {
-  base::Executor& executor = device.executor();
-  const uint64_t give_up_ns = executor.now_ns() + kRoomTimeoutNs;
-  while (true) {
-    co_await executor.sleep_for(kRetryStepNs);
-    Status posted = try_post(chain, pieces, completion);
-    if (posted || posted.code() != ErrorCode::kBackPressure) co_return posted;
-    if (executor.now_ns() >= give_up_ns) {
-      co_return make_error(ErrorCode::kTimeout,
-                           "the send queue stayed full: use fewer writers at a time");
-    }
-  }
-}
-
 base::Task<Status> RemoteWriter::State::execute(Chain chain, std::span<const RemotePiece> pieces) {
   const fabric::PendingCompletion completion(connection.completions());
-  Status posted = try_post(chain, pieces, *completion);
-  if (is_full(posted)) posted = co_await post_when_room(chain, pieces, *completion);
+  Status posted = co_await post_when_room(chain, pieces, *completion);
   if (!posted) co_return posted;
   fabric::CompletionAwaiter completed(*completion);
   const bool landed = co_await completed;
@@ -134,12 +114,10 @@ base::Task<Status> RemoteWriter::State::execute(Chain chain, std::span<const Rem
 
 base::Task<Status> RemoteWriter::State::write_outstanding(std::span<const RemotePiece> pieces) {
   const fabric::PendingCompletion written(connection.completions());
-  Status posted = try_post(Chain::kWrites, pieces, *written);
-  if (is_full(posted)) posted = co_await post_when_room(Chain::kWrites, pieces, *written);
+  Status posted = co_await post_when_room(Chain::kWrites, pieces, *written);
   if (!posted) co_return posted;
   const fabric::PendingCompletion read(connection.completions());
-  posted = try_post(Chain::kRead, pieces, *read);
-  if (is_full(posted)) posted = co_await post_when_room(Chain::kRead, pieces, *read);
+  posted = co_await post_when_room(Chain::kRead, pieces, *read);
   // Also when the READ was not posted: the source of the WRITEs is borrowed until they are over.
   fabric::Completion* both[] = {&*written, &*read};
   const std::span<fabric::Completion* const> waited(both, posted ? 2 : 1);

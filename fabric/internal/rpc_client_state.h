@@ -10,6 +10,7 @@
 //   either may go first.
 #pragma once
 
+#include <algorithm>
 #include <coroutine>
 #include <memory>
 #include <span>
@@ -103,6 +104,13 @@ struct RpcClient::State {
   void enqueue(Waiter& waiter);
   void serve_queue();
   bool expired(uint32_t started_tick) const { return tick - started_tick > kTicksPerTimeout; }
+  // How long until a call that started then has expired, to within a tick.
+  uint64_t left_ns(uint32_t started_tick) const {
+    return expired(started_tick) ? 0 : (kTicksPerTimeout + 1 - (tick - started_tick)) * tick_ns();
+  }
+  uint64_t tick_ns() const {
+    return std::max<uint64_t>(options.call_timeout_ns / kTicksPerTimeout, 1000);
+  }
 
   void on_reply(uint32_t immediate);
   bool valid_reply(const Slot& slot, uint32_t index, uint16_t generation,

@@ -45,16 +45,17 @@ struct RpcPeer::State {
   const char* decode(uint64_t offset, RpcRequestHeader& header) const;
   // Builds header and posts; the payload is in the mirror already.
   void send(const RpcCall& call, uint16_t status, size_t payload_bytes);
-  // False when the send queue is full.
-  bool post(const Reply& reply);
+  // BackPressure when the send queue is full. Good when the connection is broken: on_disconnect()
+  // is on its way.
+  Status post(const Reply& reply);
   void finish_slot(uint16_t slot) {
     busy[slot] = 0;
     --in_progress;
   }
-  // True when nothing is left to send.
-  bool flush_unsent();
-  static base::Task<void> flush_later(base::Executor& executor, std::shared_ptr<RpcCall::Link> link,
-                                      uint64_t give_up_ns);
+  // Posts the replies that found no room. BackPressure when some of them still find none.
+  Status flush_unsent();
+  // Does so until all are sent, or drops the peer after `timeout_ns`.
+  static base::Task<void> flush_later(std::shared_ptr<RpcCall::Link> link, uint64_t timeout_ns);
   // Withdraws the connection and tells the handler, who may destroy the peer.
   void drop(const Error& why);
 

@@ -39,19 +39,7 @@ void ReadBuffer::read(size_t to, uint32_t bytes, fabric::RemoteAddress from) {
 }
 
 base::Task<Status> ReadBuffer::execute(fabric::Connection& connection, uint64_t timeout_ns) {
-  base::Executor& executor = device_.executor();
-  Status posted = connection.post(batch_, &completion_);
-  if (!posted && posted.code() == ErrorCode::kBackPressure) {
-    const uint64_t give_up_ns = executor.now_ns() + timeout_ns;
-    while (!posted && posted.code() == ErrorCode::kBackPressure) {
-      if (executor.now_ns() >= give_up_ns) {
-        co_return make_error(ErrorCode::kTimeout,
-                             "the send queue stayed full: use fewer readers at a time");
-      }
-      co_await executor.sleep_for(kReadAgainNs);
-      posted = connection.post(batch_, &completion_);
-    }
-  }
+  Status posted = co_await connection.post_when_room(batch_, &completion_, timeout_ns);
   if (!posted) co_return posted;
   fabric::CompletionAwaiter completed(completion_);
   const bool landed = co_await completed;

@@ -5,16 +5,9 @@
 #include "base/check.h"
 
 namespace pmstore::log::internal {
-namespace {
-
-constexpr uint64_t kPublishAgainNs = 1000;
-
-}  // namespace
-
 TailPublisher::TailPublisher(fabric::Device& device, fabric::Connection& connection,
                              const fabric::RemoteRegion& target, uint64_t tail_lsn)
-    : executor_(device.executor()),
-      connection_(connection),
+    : connection_(connection),
       target_(target),
       durable_(tail_lsn),
       posted_(tail_lsn),
@@ -60,10 +53,9 @@ void TailPublisher::post() {
 
 base::Task<Status> TailPublisher::publish(uint64_t timeout_ns) {
   const uint64_t wanted = durable_;
-  const uint64_t give_up_ns = executor_.now_ns() + timeout_ns;
   const fabric::PendingCompletion completion(connection_.completions());
-  while (true) {
-    if (confirmed_ >= wanted) co_return Status{};
+  const auto try_post = [&]() -> Status {
+    if (confirmed_ >= wanted) return {};
     posted_ = confirmed_;  // again: nobody waits for what was posted before
     const Ride ride = *board();
     batch_.clear();
@@ -72,15 +64,10 @@ base::Task<Status> TailPublisher::publish(uint64_t timeout_ns) {
       std::byte* const answer = reinterpret_cast<std::byte*>(&slots_[kSlots]);
       batch_.read({answer, sizeof slots_[kSlots], region_.get()}, ride.to);
     }
-    Status posted = connection_.post(batch_, &*completion);
-    if (posted) break;
-    if (posted.code() != ErrorCode::kBackPressure) co_return posted;
-    if (executor_.now_ns() >= give_up_ns) {
-      co_return make_error(ErrorCode::kTimeout,
-                           "the send queue stayed full: use fewer appends at a time");
-    }
-    co_await executor_.sleep_for(kPublishAgainNs);
-  }
+    return connection_.post(batch_, &*completion);
+  };
+  Status posted = co_await connection_.post_when_room(timeout_ns, try_post);
+  if (!posted || confirmed_ >= wanted) co_return posted;
   departed();
   const uint64_t published = boarding_;
   fabric::CompletionAwaiter completed(*completion);

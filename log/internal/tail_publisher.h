@@ -57,7 +57,6 @@ class TailPublisher final : public persist::WriteRider {
   TailPublisher(fabric::Device& device, fabric::Connection& connection,
                 const fabric::RemoteRegion& target, uint64_t tail_lsn);
 
-  base::Executor& executor_;
   fabric::Connection& connection_;
   fabric::RemoteRegion target_;
   std::array<uint64_t, kSlots + 1> slots_{};  // the last one: what publish() has READ, unused

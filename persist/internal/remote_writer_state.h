@@ -47,9 +47,13 @@ struct RemoteWriter::State {
   void send_rider_ahead();
   // Makes `batch` and posts it: one doorbell. BackPressure when there is no room.
   Status try_post(Chain chain, std::span<const RemotePiece> pieces, fabric::Completion& completion);
-  // The same, waiting while there is none.
-  base::Task<Status> post_when_room(Chain chain, std::span<const RemotePiece> pieces,
-                                    fabric::Completion& completion);
+  // The same, waiting while there is none: up to kRoomTimeoutNs. Each try makes the batch anew.
+  auto post_when_room(Chain chain, std::span<const RemotePiece> pieces,
+                      fabric::Completion& completion) {
+    return connection.post_when_room(kRoomTimeoutNs, [this, chain, pieces, &completion] {
+      return try_post(chain, pieces, completion);
+    });
+  }
   // Posts and waits: one round trip.
   base::Task<Status> execute(Chain chain, std::span<const RemotePiece> pieces);
   base::Task<Status> write_outstanding(std::span<const RemotePiece> pieces);

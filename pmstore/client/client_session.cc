@@ -10,7 +10,6 @@ namespace {
 // Enough for every operation that one core can usefully have under way.
 constexpr size_t kOpBuffers = kLockLists;
 static_assert(kLocksPerList >= OpBuffer::kWords);
-constexpr uint64_t kSendQueuePauseNs = 1000;
 
 std::span<const std::byte> as_bytes(const ClientHello& hello) {
   return {reinterpret_cast<const std::byte*>(&hello), sizeof(hello)};
@@ -158,31 +157,24 @@ Error ClientSession::why_unusable() const {
 }
 
 base::Task<Status> ClientSession::execute_after(Status failed, OpBuffer& buffer) {
-  const uint64_t deadline = executor().now_ns() + call_timeout_ns_;
-  while (!failed && failed.code() == ErrorCode::kBackPressure) {
-    if (executor().now_ns() >= deadline) {
-      drop();  // of what was posted before without a completion nobody hears any more
-      co_return make_error(ErrorCode::kTimeout, "the send queue stayed full");
-    }
-    co_await executor().sleep_for(kSendQueuePauseNs);
-    failed = co_await execute(buffer);
-  }
-  co_return std::move(failed);
+  if (failed || failed.code() != ErrorCode::kBackPressure) co_return std::move(failed);
+  Status posted = co_await post(buffer, true);
+  if (!posted) co_return std::move(posted);
+  fabric::CompletionAwaiter completed(buffer.completion);
+  const bool ok = co_await completed;
+  ++connection_->mutable_counters().round_trips;
+  if (!ok) co_return Error(connection_->why_broken());
+  co_return Status{};
 }
 
 base::Task<Status> ClientSession::post(OpBuffer& buffer, bool signaled) {
   fabric::Completion* const completion = signaled ? &buffer.completion : nullptr;
-  Status posted = connection_->post(buffer.batch, completion);
-  const uint64_t deadline = executor().now_ns() + call_timeout_ns_;
-  while (!posted && posted.code() == ErrorCode::kBackPressure) {
-    if (executor().now_ns() >= deadline) {
-      drop();  // of what was posted before without a completion nobody hears any more
-      co_return make_error(ErrorCode::kTimeout, "the send queue stayed full");
-    }
-    co_await executor().sleep_for(kSendQueuePauseNs);
-    posted = connection_->post(buffer.batch, completion);
+  Status posted = co_await connection_->post_when_room(buffer.batch, completion, call_timeout_ns_);
+  if (posted) {
+    buffer.unsignaled = !signaled;
+  } else if (posted.code() == ErrorCode::kTimeout) {
+    drop();  // no completion tells what became of the earlier unsignaled requests
   }
-  if (posted) buffer.unsignaled = !signaled;
   co_return std::move(posted);
 }
 
