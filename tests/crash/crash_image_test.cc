@@ -384,14 +384,14 @@ TEST_F(CrashImageTest, CachesOutliveTheProcess) {
   store(0, "A");
   memory_.flush(memory_.at(0), 1);
   store(64, "B");
-  const Trace life = recorder.take();
+  const Trace run = recorder.take();
   CrashRecorder after(memory_);
   ASSERT_TRUE(memory_.drain());  // waits for nothing that the dead process has flushed
   memory_.flush(memory_.at(64), 1);
   ASSERT_TRUE(memory_.drain());
   const Trace recovery = after.take();
-  CrashStates states(life);
-  states.step_to(life.events.size());
+  CrashStates states(run);
+  states.step_to(run.events.size());
   states.process_dies();
   states.follow(recovery);
   EXPECT_EQ(states.count(), 4u);

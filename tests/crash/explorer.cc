@@ -30,8 +30,8 @@ Explorer::Explorer(const ExplorerOptions& options) : options_(options), random_(
 }
 
 std::string Explorer::current() const {
-  if (life_ == nullptr) return "none";
-  StateId id{life_->scenario(), life_->seed(), cuts_};
+  if (run_ == nullptr) return "none";
+  StateId id{run_->scenario(), run_->seed(), cuts_};
   if (showing_ != nullptr) {
     id.cuts.push_back({showing_->events_done(), false, showing_->choice()});
   }
@@ -47,20 +47,20 @@ const std::vector<uint64_t>& Explorer::right(const Level& level) const {
   return level.answers.at(level.states.marks());
 }
 
-bool Explorer::explore(const Life& life, const Trace& trace) {
-  life_ = &life;
-  ++report_.lives;
+bool Explorer::explore(const RecordedRun& run, const Trace& trace) {
+  run_ = &run;
+  ++report_.runs;
   Answers answers;
-  for (size_t marks = 0; marks <= life.marks(); ++marks) {
-    const auto allowed = life.allowed(marks);
+  for (size_t marks = 0; marks <= run.marks(); ++marks) {
+    const auto allowed = run.allowed(marks);
     answers.emplace_back(allowed.begin(), allowed.end());
   }
   CrashStates states(trace);
   states.step_to(std::min(options_.first_event, trace.events.size()));
   const bool go_on = explore_level({states, trace.events.size(), answers, 0,
-                                    std::min(life.most_exhaustive(), options_.per_point),
-                                    std::min(life.samples(), options_.most_samples)});
-  life_ = nullptr;
+                                    std::min(run.most_exhaustive(), options_.per_point),
+                                    std::min(run.samples(), options_.most_samples)});
+  run_ = nullptr;
   return go_on;
 }
 
@@ -72,11 +72,11 @@ bool Explorer::explore_level(const Level& level) {
   return true;
 }
 
-// Before every event of some life: a life that takes long has its turn at some events only, other
-// lives at others.
+// Before every event of some run: a run that takes long has its turn at some events only, other
+// runs at others.
 bool Explorer::dies_here(const Level& level) const {
-  const uint64_t turn = level.states.events_done() + life_->seed();
-  return options_.process_deaths && (options_.all_deaths || turn % life_->death_every() == 0);
+  const uint64_t turn = level.states.events_done() + run_->seed();
+  return options_.process_deaths && (options_.all_deaths || turn % run_->death_every() == 0);
 }
 
 // A content is tried once for each set of right answers.
@@ -113,10 +113,10 @@ bool Explorer::explore_point(const Level& level) {
   showing_ = nullptr;
   if (!go_on) return false;
   for (auto& [cut, second] : seconds) {
-    ++report_.second_lives;
+    ++report_.second_runs;
     cuts_.push_back(std::move(cut));
     CrashStates states(second.trace, second.hash);
-    const uint64_t inner = std::min(life_->inner_samples(), options_.per_inner_point);
+    const uint64_t inner = std::min(run_->inner_samples(), options_.per_inner_point);
     const bool more = explore_level({states, second.trace.events.size(), second.answers,
                                      level.depth + 1, inner, inner, second.start_number});
     cuts_.pop_back();
@@ -143,7 +143,7 @@ bool Explorer::process_dies(const Level& level) {
     CrashStates states = level.states;
     states.process_dies();
     states.follow(second.trace);
-    const uint64_t inner = std::min(life_->inner_samples(), options_.per_inner_point);
+    const uint64_t inner = std::min(run_->inner_samples(), options_.per_inner_point);
     go_on = explore_level({states, second.trace.events.size(), second.answers, level.depth + 1,
                            inner, inner, second.start_number});
   }
@@ -157,7 +157,7 @@ std::optional<std::string> Explorer::try_image(CrashImage& image,
                                                const std::vector<uint64_t>& right, uint64_t least,
                                                Second* second) {
   ++report_.recovered;
-  auto process = life_->restart(image.bytes());
+  auto process = run_->restart(image.bytes());
   if (!process) return "start: " + process.error().to_string();
   const std::vector<persist::Memory*> memories = (*process)->memories();
   watch(image, memories);
@@ -168,8 +168,8 @@ std::optional<std::string> Explorer::try_image(CrashImage& image,
   if (!found) return "recovery: " + found.error().to_string();
   if (std::find(right.begin(), right.end(), *found) == right.end()) {
     std::string wanted;
-    for (const uint64_t digest : right) wanted += "; expected " + life_->text(digest);
-    return "found " + life_->text(*found) + wanted;
+    for (const uint64_t digest : right) wanted += "; expected " + run_->text(digest);
+    return "found " + run_->text(*found) + wanted;
   }
   const uint64_t start_number = (*process)->start_number();
   if (least != 0 && start_number <= least && *found != kNothing) {
@@ -188,13 +188,13 @@ std::optional<std::string> Explorer::try_image(CrashImage& image,
     second->answers[1].push_back(*worked);
   }
   process->reset();
-  auto again = life_->restart(image.bytes());
+  auto again = run_->restart(image.bytes());
   if (!again) return "second start: " + again.error().to_string();
   watch(image, (*again)->memories());
   const auto reread = (*again)->recover();
   if (!reread) return "second recovery: " + reread.error().to_string();
   if (*reread != *worked) {
-    return "the work after recovery is not found again: " + life_->text(*reread);
+    return "the work after recovery is not found again: " + run_->text(*reread);
   }
   if (start_number != 0 && (*again)->start_number() <= start_number) {
     return fmt::format("two starts have the number {}", start_number);
@@ -202,16 +202,16 @@ std::optional<std::string> Explorer::try_image(CrashImage& image,
   return std::nullopt;
 }
 
-Result<std::optional<std::string>> Explorer::replay(const Life& life, const Trace& trace,
+Result<std::optional<std::string>> Explorer::replay(const RecordedRun& run, const Trace& trace,
                                                     const StateId& id, std::string& narrative) {
-  life_ = &life;
+  run_ = &run;
   const auto no_such = [&](const std::string& why) {
     return make_error(ErrorCode::kInvalidArgument,
                       fmt::format("{} is no state: {}", id.text(), why));
   };
   Answers answers;
-  for (size_t marks = 0; marks <= life.marks(); ++marks) {
-    const auto allowed = life.allowed(marks);
+  for (size_t marks = 0; marks <= run.marks(); ++marks) {
+    const auto allowed = run.allowed(marks);
     answers.emplace_back(allowed.begin(), allowed.end());
   }
   std::vector<std::unique_ptr<Trace>> traces;  // of the restarts
@@ -239,7 +239,7 @@ Result<std::optional<std::string>> Explorer::replay(const Life& life, const Trac
       return true;
     });
     narrative += wrong ? "  " + *wrong + "\n"
-                       : fmt::format("  found {}\n", life.text(second.answers.at(0).front()));
+                       : fmt::format("  found {}\n", run.text(second.answers.at(0).front()));
     if (wrong || i + 1 == id.cuts.size()) break;
     if (cut.process_only) second.answers.front() = right;
     answers = second.answers;

@@ -1,5 +1,5 @@
-// Explorer: cuts the power at every event of a recorded life, in every way that the memory allows,
-// starts again on what is left, and asks the oracle of the life. docs/crash.md says what is tried.
+// Explorer: cuts the power at every event of a recorded run, in every way that the memory allows,
+// starts again on what is left, and asks the oracle of the run. docs/crash.md says what is tried.
 //
 // At each event: all combinations of surviving stores when there are at most `per_point`; when
 // there are more but not so many subsets of lines, all of these and a sample of the others; else a
@@ -19,7 +19,7 @@
 
 #include "base/random.h"
 #include "model/crash_states.h"
-#include "tests/crash/life.h"
+#include "tests/crash/recorded_run.h"
 #include "tests/crash/state_id.h"
 
 namespace pmstore::crash {
@@ -27,11 +27,11 @@ namespace pmstore::crash {
 struct ExplorerOptions {
   uint64_t seed = 1;                   // of the samples
   uint64_t per_point = 1 << 10;        // combinations at each event
-  uint64_t per_inner_point = 12;       // the same in a second life
+  uint64_t per_inner_point = 12;       // the same in a second run
   uint64_t inner_every = 256;          // of so many contents, one is lived through again
-  uint64_t most_samples = UINT64_MAX;  // at an event, whatever the life says
+  uint64_t most_samples = UINT64_MAX;  // at an event, whatever the run says
   bool process_deaths = true;
-  bool all_deaths = false;  // before every event, whatever the life says
+  bool all_deaths = false;  // before every event, whatever the run says
   size_t most_failures = 10;
   size_t first_event = 0;  // power cuts before it are skipped
 };
@@ -42,12 +42,12 @@ struct Finding {
 };
 
 struct ExplorerReport {
-  uint64_t lives = 0;
+  uint64_t runs = 0;
   uint64_t points = 0;     // events at which the power was cut
   uint64_t explored = 0;   // states visited
   uint64_t distinct = 0;   // different contents of the memory among them
   uint64_t recovered = 0;  // starts on them
-  uint64_t second_lives = 0;
+  uint64_t second_runs = 0;
   uint64_t process_deaths = 0;
   std::vector<Finding> findings;
 };
@@ -56,14 +56,14 @@ class Explorer {
  public:
   explicit Explorer(const ExplorerOptions& options);
 
-  // All of one life; `trace` is that of the life or a mutant of it. False: there are enough
+  // All of one run; `trace` is that of the run or a mutant of it. False: there are enough
   // findings.
-  bool explore(const Life& life, const model::Trace& trace);
-  bool explore(const Life& life) { return explore(life, life.trace()); }
+  bool explore(const RecordedRun& run, const model::Trace& trace);
+  bool explore(const RecordedRun& run) { return explore(run, run.trace()); }
 
-  // Makes the state `id` of this life once more. Gives what is wrong with it, or nothing;
+  // Makes the state `id` of this run once more. Gives what is wrong with it, or nothing;
   // `narrative` says step by step what was done. InvalidArgument: there is no such state.
-  Result<std::optional<std::string>> replay(const Life& life, const model::Trace& trace,
+  Result<std::optional<std::string>> replay(const RecordedRun& run, const model::Trace& trace,
                                             const StateId& id, std::string& narrative);
 
   const ExplorerReport& report() const { return report_; }
@@ -73,7 +73,7 @@ class Explorer {
  private:
   // What may be found behind so many marks of a trace.
   using Answers = std::vector<std::vector<uint64_t>>;
-  // One life, or what a restart did.
+  // One run, or what a restart did.
   struct Level {
     model::CrashStates& states;
     size_t events;
@@ -104,7 +104,7 @@ class Explorer {
   ExplorerOptions options_;
   ExplorerReport report_;
   Random random_;
-  const Life* life_ = nullptr;
+  const RecordedRun* run_ = nullptr;
   std::vector<Cut> cuts_;                        // before the level that is explored
   const model::CrashStates* showing_ = nullptr;  // whose image is tried
   std::unordered_set<uint64_t> contents_;        // of the memory

@@ -1,4 +1,4 @@
-// crash_explorer: cuts the power at every moment of many lives, and says what it found.
+// crash_explorer: cuts the power at every moment of many runs, and says what it found.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -33,11 +33,11 @@ int replay(const std::string& text) {
     fmt::print(stderr, "crash_explorer: {} names no state: use what a report says\n", text);
     return 2;
   }
-  const auto life = scenario->make(id->seed);
+  const auto run = scenario->make(id->seed);
   Explorer explorer({});
   running = &explorer;
   std::string narrative;
-  const auto wrong = explorer.replay(*life, life->trace(), *id, narrative);
+  const auto wrong = explorer.replay(*run, run->trace(), *id, narrative);
   if (!wrong) {
     fmt::print(stderr, "crash_explorer: {}\n", wrong.error().message);
     return 2;
@@ -46,20 +46,20 @@ int replay(const std::string& text) {
   return *wrong ? 1 : 0;
 }
 
-// One life of each scenario after the other, until a round ends with enough states.
+// One run of each scenario after the other, until a round ends with enough states.
 int explore(const std::vector<const Scenario*>& chosen, const ExplorerOptions& options,
-            uint64_t first_life, uint64_t lives, uint64_t states) {
+            uint64_t first_seed, uint64_t runs, uint64_t states) {
   const auto start = std::chrono::steady_clock::now();
   Explorer explorer(options);
   running = &explorer;
   const ExplorerReport& report = explorer.report();
   bool go_on = true;
-  for (uint64_t i = 0; go_on && i < lives && report.distinct < states; ++i) {
+  for (uint64_t i = 0; go_on && i < runs && report.distinct < states; ++i) {
     for (const Scenario* scenario : chosen) {
       const ExplorerReport before = report;
-      const auto life = scenario->make(first_life + i);
-      go_on = explorer.explore(*life);
-      fmt::print(stderr, "{}:{}: {} events, {} states, {} distinct\n", scenario->name, life->seed(),
+      const auto run = scenario->make(first_seed + i);
+      go_on = explorer.explore(*run);
+      fmt::print(stderr, "{}:{}: {} events, {} states, {} distinct\n", scenario->name, run->seed(),
                  report.points - before.points, report.explored - before.explored,
                  report.distinct - before.distinct);
       if (!go_on) break;
@@ -71,9 +71,9 @@ int explore(const std::vector<const Scenario*>& chosen, const ExplorerOptions& o
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   fmt::print(
-      "lives {}, power cuts at {} events, second lives {}, deaths of the process {}, "
+      "runs {}, power cuts at {} events, second runs {}, deaths of the process {}, "
       "recoveries {}, {:.1f} s\n",
-      report.lives, report.points, report.second_lives, report.process_deaths, report.recovered,
+      report.runs, report.points, report.second_runs, report.process_deaths, report.recovered,
       took.count());
   fmt::print("states explored {}, distinct {}, failures {}\n", report.explored, report.distinct,
              report.findings.size());
@@ -82,7 +82,7 @@ int explore(const std::vector<const Scenario*>& chosen, const ExplorerOptions& o
 
 int run(int argc, char** argv) {
   CLI::App app(
-      "Cuts the power at every event of recorded lives, in every way that the memory allows, "
+      "Cuts the power at every event of recorded runs, in every way that the memory allows, "
       "starts "
       "again on what is left and compares it with what was acknowledged. Exit status: 0 all right, "
       "1 something was wrong, 2 wrong usage.\n"
@@ -92,17 +92,16 @@ int run(int argc, char** argv) {
   std::vector<std::string> names;
   std::string id;
   uint64_t states = 100'000;
-  uint64_t first_life = 0;
-  uint64_t lives = UINT64_MAX;
+  uint64_t first_seed = 0;
+  uint64_t runs = UINT64_MAX;
   bool list = false;
   tests::Share share;
   app.add_option("--states", states, "go on, round after round, to so many distinct states")
       ->capture_default_str();
   app.add_option("--scenario", names, "only this one; may be given several times");
-  app.add_option("--seed", first_life,
-                 "of the first round's lives; 0 is a script, others are drawn")
+  app.add_option("--seed", first_seed, "of the first round's runs; 0 is a script, others are drawn")
       ->capture_default_str();
-  app.add_option("--lives", lives, "end after so many rounds: one life of each scenario");
+  app.add_option("--runs", runs, "end after so many rounds: one run of each scenario");
   app.add_option("--per-event", options.per_point, "combinations of stores at each event, at most")
       ->capture_default_str();
   tests::add_share(app, share, "scenarios that are chosen");
@@ -131,7 +130,7 @@ int run(int argc, char** argv) {
   }
   size_t index = 0;
   std::erase_if(chosen, [&](const Scenario*) { return !share.has(index++); });
-  return explore(chosen, options, first_life, lives, states);
+  return explore(chosen, options, first_seed, runs, states);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Lives of a log area for the crash tests: a Script runs operations on a LogStore while everything
+// Runs of a log area for the crash tests: a Script runs operations on a LogStore while everything
 // is recorded, and knows what a crash during each of them, and after it, may leave. Threads: one.
 #pragma once
 
@@ -62,9 +62,9 @@ enum class LogWriter : uint8_t {
             // ADR, into the caches under eADR
 };
 
-// Of the area that a life begins with.
+// Of the area that a run begins with.
 enum class LogVersion : uint8_t {
-  kNone,  // it is made in the life
+  kNone,  // it is made in the run
   kOne,
 };
 

@@ -1,4 +1,4 @@
-// What a log area holds, as the oracles of the log lives compare it; and a process that starts on
+// What a log area holds, as the oracles of the log runs compare it; and a process that starts on
 // an area and goes on working.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 #include "log/log_store.h"
 #include "persist/pool.h"
-#include "tests/crash/life.h"
+#include "tests/crash/recorded_run.h"
 #include "tests/unit/log/log_entries.h"
 
 namespace pmstore::log {

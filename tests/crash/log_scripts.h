@@ -1,4 +1,4 @@
-// What the log lives of seed 0 do, in parts; each is also a life of log_store_crash_test.
+// What the log runs of seed 0 do, in parts; each is also a run of log_store_crash_test.
 #pragma once
 
 #include "tests/crash/log_area_script.h"
@@ -6,7 +6,7 @@
 namespace pmstore::log {
 
 // Logs are made, sealed, deleted, and their regions used again.
-inline void directory_life(Script& script) {
+inline void directory_script(Script& script) {
   script.format();
   script.restart();
   script.create("a");
@@ -22,7 +22,7 @@ inline void directory_life(Script& script) {
 }
 
 // The process dies in the middle of a change, and the next one sees it in the caches.
-inline void interrupted_life(Script& script) {
+inline void interrupted_script(Script& script) {
   script.format();
   script.restart();
   script.create("a");
@@ -48,7 +48,7 @@ inline void interrupted_life(Script& script) {
 }
 
 // Entries: laps, pads, trimming, a producer that is fenced, one that forges, closing.
-inline void entries_life(Script& script) {
+inline void entries_script(Script& script) {
   script.format();
   script.restart();
   script.create("a");
@@ -79,7 +79,7 @@ inline void entries_life(Script& script) {
 }
 
 // An area of version 1: it is opened, and has logs with identities from then on.
-inline void version_one_life(Script& script) {
+inline void version_one_script(Script& script) {
   script.find_version_one({"a"});
   script.restart();
   script.append("a", {30, 200});
@@ -95,7 +95,7 @@ inline void version_one_life(Script& script) {
 }
 
 // Everything once, in one area.
-inline void whole_life(Script& script) {
+inline void whole_script(Script& script) {
   script.format();
   script.restart();
   script.create("a");

@@ -148,9 +148,9 @@ TEST_P(LogStoreCrash, EveryFlushAndDrainIsNeeded) {
   EXPECT_EQ(barriers_not_missed(script_, trace), std::vector<std::string>());
 }
 
-INSTANTIATE_TEST_SUITE_P(Lives, LogStoreCrash,
-                         testing::Values(directory_life, interrupted_life, entries_life,
-                                         version_one_life));
+INSTANTIATE_TEST_SUITE_P(Scripts, LogStoreCrash,
+                         testing::Values(directory_script, interrupted_script, entries_script,
+                                         version_one_script));
 
 }  // namespace
 }  // namespace pmstore::log

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/executor.h"
 #include "log/replicated_log.h"
-#include "tests/crash/life.h"
+#include "tests/crash/recorded_run.h"
 #include "tests/crash/replica_servers.h"
 
 namespace pmstore::crash {

@@ -11,7 +11,7 @@
 
 #include "persist/pool.h"
 #include "pmstore/shard/store.h"
-#include "tests/crash/life.h"
+#include "tests/crash/recorded_run.h"
 
 namespace pmstore::crash {
 

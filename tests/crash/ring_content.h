@@ -1,4 +1,4 @@
-// What a ring holds, as the oracles of the ring lives compare it; and a process that starts on a
+// What a ring holds, as the oracles of the ring runs compare it; and a process that starts on a
 // ring.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 #include "log/ring.h"
 #include "persist/memory.h"
-#include "tests/crash/life.h"
+#include "tests/crash/recorded_run.h"
 
 namespace pmstore::crash {
 

@@ -260,7 +260,7 @@ std::optional<std::string> check_image(const Script& script, CrashImage& image, 
 
 // Small entries, entries with pad entries in front, an unaligned batch, truncation, a wrap, a new
 // incarnation, a new owner, a new ring over an old one.
-void life(Script& script) {
+void run(Script& script) {
   script.format();
   script.take_over(5);
   script.append({10});
@@ -309,7 +309,7 @@ std::vector<std::string> barriers_not_missed(const Script& script, const Trace& 
 TEST(RingCrash, NothingAcknowledgedIsLostAndNothingElseAppears) {
   crash::PageBytes region(kPoolBytes);
   Script script(region);
-  life(script);
+  run(script);
   const Trace trace = script.take();
   CrashSearch search;
   const auto complaint = search.run(trace, check_of(script));
@@ -321,7 +321,7 @@ TEST(RingCrash, NothingAcknowledgedIsLostAndNothingElseAppears) {
 TEST(RingCrash, EveryFlushAndDrainIsNeeded) {
   crash::PageBytes region(kPoolBytes);
   Script script(region);
-  life(script);
+  run(script);
   const Trace trace = script.take();
   EXPECT_GT(trace.barriers().size(), 40u);
   EXPECT_EQ(barriers_not_missed(script, trace), std::vector<std::string>());
@@ -396,7 +396,7 @@ TEST(RingCrash, WhatAnEarlierOwnerHasForgedIsNeverTheNextOnes) {
   }
 }
 
-TEST(RingCrash, CrashDuringASecondLifeNeverBringsBackTheFirst) {
+TEST(RingCrash, CrashDuringASecondRunNeverBringsBackTheFirst) {
   crash::PageBytes region(kPoolBytes);
   Script first(region);
   first.format();
@@ -404,7 +404,7 @@ TEST(RingCrash, CrashDuringASecondLifeNeverBringsBackTheFirst) {
   first.append({100, 100, 100, 100, 100, 100});
   const Trace trace = first.take();
   Random random(3);
-  uint64_t lives = 0;
+  uint64_t runs = 0;
   CrashSearch search;
   const auto complaint =
       search.run(trace, [&](CrashImage& image, size_t marks) -> std::optional<std::string> {
@@ -412,7 +412,7 @@ TEST(RingCrash, CrashDuringASecondLifeNeverBringsBackTheFirst) {
         Content found;
         if (auto wrong = check_image(first, image, marks, &found)) return wrong;
         if (!found.ring || random.below(10) != 0) return std::nullopt;
-        ++lives;
+        ++runs;
         Script second(copy, found, false);
         second.set_next_sequence(50);
         second.open();
@@ -425,7 +425,7 @@ TEST(RingCrash, CrashDuringASecondLifeNeverBringsBackTheFirst) {
         return inner.run(again, check_of(second));
       });
   EXPECT_FALSE(complaint) << *complaint;
-  EXPECT_GT(lives, 100u);
+  EXPECT_GT(runs, 100u);
 }
 
 }  // namespace

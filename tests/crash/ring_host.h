@@ -1,6 +1,6 @@
 // RingHost: a server of one redo ring, granted to whoever connected last; RingLink: a client's end
 // of it. What a store's server and client do with a ring under lock discipline rnic, and no more,
-// for the lives of a ring on the modelled machine. Threads: one.
+// for the runs of a ring on the modelled machine. Threads: one.
 #pragma once
 
 #include <cstdint>

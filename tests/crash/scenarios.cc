@@ -1,66 +1,65 @@
-#include "tests/crash/life.h"
-#include "tests/crash/log_life.h"
-#include "tests/crash/log_server_life.h"
-#include "tests/crash/pool_life.h"
-#include "tests/crash/replica_decisions_life.h"
-#include "tests/crash/replica_identity_life.h"
-#include "tests/crash/replica_life.h"
-#include "tests/crash/replica_races_life.h"
-#include "tests/crash/ring_life.h"
-#include "tests/crash/ring_rnic_life.h"
-#include "tests/crash/rnic_commit_life.h"
-#include "tests/crash/store_life.h"
-#include "tests/crash/store_rnic_life.h"
-#include "tests/crash/store_server_life.h"
+#include "tests/crash/log_run.h"
+#include "tests/crash/log_server_run.h"
+#include "tests/crash/pool_run.h"
+#include "tests/crash/recorded_run.h"
+#include "tests/crash/replica_decisions_run.h"
+#include "tests/crash/replica_identity_run.h"
+#include "tests/crash/replica_races_run.h"
+#include "tests/crash/replica_run.h"
+#include "tests/crash/ring_rnic_run.h"
+#include "tests/crash/ring_run.h"
+#include "tests/crash/rnic_commit_run.h"
+#include "tests/crash/store_rnic_run.h"
+#include "tests/crash/store_run.h"
+#include "tests/crash/store_server_run.h"
 
 namespace pmstore::crash {
 namespace {
 
 using persist::Domain;
 
-std::function<std::unique_ptr<Life>(uint64_t)> replicas(std::string name,
-                                                        const ReplicaLifeOptions& what) {
-  return [=](uint64_t seed) { return replica_life(name, seed, what); };
+std::function<std::unique_ptr<RecordedRun>(uint64_t)> replicas(std::string name,
+                                                               const ReplicaRunOptions& what) {
+  return [=](uint64_t seed) { return replica_run(name, seed, what); };
 }
 
-std::unique_ptr<Life> replica_races(uint64_t seed) {
-  return replica_races_life("replica-races", seed);
+std::unique_ptr<RecordedRun> replica_races(uint64_t seed) {
+  return replica_races_run("replica-races", seed);
 }
 
-std::unique_ptr<Life> replica_decisions(uint64_t seed) {
-  return replica_decisions_life("replica-decisions", seed);
+std::unique_ptr<RecordedRun> replica_decisions(uint64_t seed) {
+  return replica_decisions_run("replica-decisions", seed);
 }
 
-std::unique_ptr<Life> log_version_one(uint64_t seed) {
-  return log_life("log-version1", seed, Domain::kMemoryController, log::LogWriter::kCpu,
-                  log::LogVersion::kOne);
+std::unique_ptr<RecordedRun> log_version_one(uint64_t seed) {
+  return log_run("log-version1", seed, Domain::kMemoryController, log::LogWriter::kCpu,
+                 log::LogVersion::kOne);
 }
 
-std::unique_ptr<Life> replica_identity(uint64_t seed) {
-  return replica_identity_life("replica-identity", seed);
+std::unique_ptr<RecordedRun> replica_identity(uint64_t seed) {
+  return replica_identity_run("replica-identity", seed);
 }
 
 auto ring(std::string name, Domain domain, RingWriter writer) {
-  return [=](uint64_t seed) { return ring_life(name, seed, domain, writer); };
+  return [=](uint64_t seed) { return ring_run(name, seed, domain, writer); };
 }
 auto ring_rnic(std::string name, const RnicRing& what) {
-  return [=](uint64_t seed) { return ring_rnic_life(name, seed, what); };
+  return [=](uint64_t seed) { return ring_rnic_run(name, seed, what); };
 }
 auto log_area(std::string name, Domain domain, log::LogWriter writer) {
-  return
-      [=](uint64_t seed) { return log_life(name, seed, domain, writer, log::LogVersion::kNone); };
+  return [=](uint64_t seed) { return log_run(name, seed, domain, writer, log::LogVersion::kNone); };
 }
 auto store(std::string name, Domain domain, StoreSize size = StoreSize::kSmall) {
-  return [=](uint64_t seed) { return store_life(name, seed, domain, size); };
+  return [=](uint64_t seed) { return store_run(name, seed, domain, size); };
 }
 auto store_rnic(std::string name, const ServedStore& what) {
-  return [=](uint64_t seed) { return store_rnic_life(name, seed, what); };
+  return [=](uint64_t seed) { return store_rnic_run(name, seed, what); };
 }
 
 std::vector<Scenario> ring_scenarios() {
   return {
       {"pool", "extents of a pool in a plain region, ADR",
-       [](uint64_t seed) { return pool_life("pool", seed, Domain::kMemoryController); }},
+       [](uint64_t seed) { return pool_run("pool", seed, Domain::kMemoryController); }},
       {"ring", "redo ring, appended by the owner's CPU, ADR",
        ring("ring", Domain::kMemoryController, RingWriter::kCpu)},
       {"ring-eadr", "the same, eADR", ring("ring-eadr", Domain::kCpuCache, RingWriter::kCpu)},
@@ -127,10 +126,10 @@ std::vector<Scenario> store_scenarios() {
 
 std::vector<Scenario> server_scenarios() {
   const auto logs = [](std::string name, const LogServer& what) {
-    return [=](uint64_t seed) { return log_server_life(name, seed, what); };
+    return [=](uint64_t seed) { return log_server_run(name, seed, what); };
   };
   const auto served = [](std::string name, Domain domain) {
-    return [=](uint64_t seed) { return store_server_life(name, seed, domain); };
+    return [=](uint64_t seed) { return store_server_run(name, seed, domain); };
   };
   return {
       {"log-server", "two clients of a log service append, with group commit, ADR",
@@ -144,9 +143,9 @@ std::vector<Scenario> server_scenarios() {
       {"store-server-none", "the same in a file", served("store-server-none", Domain::kNone),
        false},
       {"vanish-server", "a client of it vanishes at each work request; servers die amid commits",
-       [](uint64_t seed) { return vanish_server_life("vanish-server", seed); }, true, false},
+       [](uint64_t seed) { return vanish_server_run("vanish-server", seed); }, true, false},
       {"races-server", "two clients' transactions at every distance; no power cuts",
-       [](uint64_t seed) { return races_life("races-server", seed, LockDiscipline::kCpu); }, true,
+       [](uint64_t seed) { return races_run("races-server", seed, LockDiscipline::kCpu); }, true,
        false},
   };
 }
@@ -160,17 +159,17 @@ std::vector<Scenario> rnic_scenarios() {
       {"store-rnic-ddio", "the same, ADR, DDIO on: through the server's CPU",
        store_rnic("store-rnic-ddio", {.ddio = true}), false},
       {"commit-rnic", "the same as store-rnic in its smallest form",
-       [](uint64_t seed) { return commit_rnic_life("commit-rnic", seed); }, true, false},
+       [](uint64_t seed) { return commit_rnic_run("commit-rnic", seed); }, true, false},
       {"queue-rnic", "a commit that waits for a full send queue, while others pass it",
-       [](uint64_t seed) { return queue_rnic_life("queue-rnic", seed); }, true, false},
+       [](uint64_t seed) { return queue_rnic_run("queue-rnic", seed); }, true, false},
       {"room-rnic", "an append that waits for the room of a truncation, at a busy server",
-       [](uint64_t seed) { return room_rnic_life("room-rnic", seed); }, true, false},
+       [](uint64_t seed) { return room_rnic_run("room-rnic", seed); }, true, false},
       {"vanish-rnic", "a client vanishes before each work request of its commits",
-       [](uint64_t seed) { return vanish_rnic_life("vanish-rnic", seed); }, true, false},
+       [](uint64_t seed) { return vanish_rnic_run("vanish-rnic", seed); }, true, false},
       {"return-rnic", "a client comes back by another connection amid its commits",
-       [](uint64_t seed) { return return_rnic_life("return-rnic", seed); }, true, false},
+       [](uint64_t seed) { return return_rnic_run("return-rnic", seed); }, true, false},
       {"races-rnic", "two clients' transactions at every distance; no power cuts",
-       [](uint64_t seed) { return races_life("races-rnic", seed, LockDiscipline::kRnic); }, true,
+       [](uint64_t seed) { return races_run("races-rnic", seed, LockDiscipline::kRnic); }, true,
        false},
   };
 }

@@ -40,7 +40,7 @@ StoreContent with(StoreContent content, const std::vector<KeyWrite>& writes) {
 
 ServedStoreSteps::ServedStoreSteps(const std::string& scenario, uint64_t seed,
                                    const ServedStore& what)
-    : Life(scenario, seed), what_(what), random_(seed), region_(pool_bytes(what.chunks)) {
+    : RecordedRun(scenario, seed), what_(what), random_(seed), region_(pool_bytes(what.chunks)) {
   static constexpr double kHoldNs[] = {4000, 0, 700};
   machine_.emplace(CrashMachine::Options{.ddio = what.ddio,
                                          .hold_ns = kHoldNs[seed % 3],

@@ -1,6 +1,6 @@
-// What lives of a store behind its server consist of (store_rnic_life.h, rnic_commit_life.h,
-// store_server_life.h): a server and two clients of it on the modelled machine, their transactions,
-// and how each of them may die. Every step keeps the life's oracle up to date.
+// What runs of a store behind its server consist of (store_rnic_run.h, rnic_commit_run.h,
+// store_server_run.h): a server and two clients of it on the modelled machine, their transactions,
+// and how each of them may die. Every step keeps the run's oracle up to date.
 //
 // Invariant: `now_` must be there after a power cut, with or without each of `under_way_`, whose
 // keys are different ones. Threads: one.
@@ -22,7 +22,7 @@
 #include "pmstore/client.h"
 #include "pmstore/server.h"
 #include "tests/crash/crash_machine.h"
-#include "tests/crash/life.h"
+#include "tests/crash/recorded_run.h"
 #include "tests/crash/restarted_store.h"
 
 namespace pmstore::crash {
@@ -36,7 +36,7 @@ struct ServedStore {
   bool reconnects = false;  // clients outlive their server, and reach the next one by themselves
 };
 
-class ServedStoreSteps : public Life {
+class ServedStoreSteps : public RecordedRun {
  public:
   Result<std::unique_ptr<Restarted>> restart(std::span<std::byte> memory) const override {
     return RestartedStore::open(memory, what_.domain, history_);
@@ -61,7 +61,7 @@ class ServedStoreSteps : public Life {
 
   // Formats the store, starts the server, connects both clients.
   ServedStoreSteps(const std::string& scenario, uint64_t seed, const ServedStore& what);
-  // The last thing that a life's constructor does.
+  // The last thing that a run's constructor does.
   void end();
 
   // ---- transactions ----

@@ -64,9 +64,9 @@ std::string StateId::text() const {
 std::optional<StateId> StateId::parse(const std::string& text) {
   StateId id;
   std::string_view rest = text;
-  std::string_view life = take(rest, '/');
-  id.scenario = take(life, ':');
-  if (!to_number(life, id.seed)) return std::nullopt;
+  std::string_view run = take(rest, '/');
+  id.scenario = take(run, ':');
+  if (!to_number(run, id.seed)) return std::nullopt;
   while (!rest.empty()) {
     Cut cut;
     uint64_t event = 0;

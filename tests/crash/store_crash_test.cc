@@ -36,9 +36,9 @@ Content content_of(const Store& store, TableId table, const std::vector<std::str
 }
 
 // Runs transactions while recording, and keeps what the store held after each.
-class Life {
+class Recording {
  public:
-  Life() : store_(kRegionBytes, {1, 16 << 10}) {
+  Recording() : store_(kRegionBytes, {1, 16 << 10}) {
     PMSTORE_CHECK(store_.put("z", "0").has_value(), "an empty store takes a record");
     keys_.push_back("z");
     states_.push_back({{"z", "0"}});
@@ -131,30 +131,31 @@ class Life {
   std::vector<std::string> keys_;
 };
 
-void run(Life& life) {
+void run(Recording& recording) {
   const auto value = [](char fill, size_t bytes) { return std::string(bytes, fill); };
-  life.commit({{"z", value('1', 10)}, {"b", value('1', 200)}});  // a new slab
-  life.commit({{"z", value('2', 10)}, {"c", value('2', 60)}});   // another
-  life.commit({{"b", value('3', 200)}, {"c", std::nullopt}});
-  life.commit({{"c", value('4', 60)}, {"z", value('4', 100)}});  // reuses a slot; moves a record
-  life.commit({{"z", std::nullopt}, {"b", value('5', 100)}});
-  life.commit({{"d", value('5', 1500)}, {"c", value('5', 50)}});
+  recording.commit({{"z", value('1', 10)}, {"b", value('1', 200)}});  // a new slab
+  recording.commit({{"z", value('2', 10)}, {"c", value('2', 60)}});   // another
+  recording.commit({{"b", value('3', 200)}, {"c", std::nullopt}});
+  recording.commit(
+      {{"c", value('4', 60)}, {"z", value('4', 100)}});  // reuses a slot; moves a record
+  recording.commit({{"z", std::nullopt}, {"b", value('5', 100)}});
+  recording.commit({{"d", value('5', 1500)}, {"c", value('5', 50)}});
   // Wraps the ring, with truncation on the way; each small record is in one entry only, so what is
   // still in the ring is needed.
   for (char i = 0; i < 14; ++i) {
     const char fill = static_cast<char>('a' + i);
-    life.commit({{"d", value(fill, 1500)}, {std::string("s") + fill, value(fill, 80)}});
+    recording.commit({{"d", value(fill, 1500)}, {std::string("s") + fill, value(fill, 80)}});
   }
 }
 
 TEST(StoreCrash, EveryAcknowledgedTransactionSurvivesWhole) {
-  Life life;
-  run(life);
-  const Trace trace = life.take();
+  Recording recording;
+  run(recording);
+  const Trace trace = recording.take();
   CrashSearch search;
   search.images_per_point = 40;
-  const auto complaint =
-      search.run(trace, [&](CrashImage& image, size_t marks) { return life.check(image, marks); });
+  const auto complaint = search.run(
+      trace, [&](CrashImage& image, size_t marks) { return recording.check(image, marks); });
   EXPECT_FALSE(complaint) << *complaint;
   EXPECT_GT(search.images_seen, 3000u);
   RecordProperty("images", static_cast<int>(search.images_seen));
@@ -165,13 +166,13 @@ TEST(StoreCrash, EveryAcknowledgedTransactionSurvivesWhole) {
 // What recovery puts in place must not outlive the redo record that it comes from.
 TEST(StoreCrash, ARedoRecordThatIsOnlyInTheCachesIsDurableBeforeItIsApplied) {
   const auto value = [](char fill, size_t bytes) { return std::string(bytes, fill); };
-  Life life;
-  life.commit({{"z", value('1', 30)}, {"b", value('1', 1500)}, {"c", value('1', 60)}});
-  life.die_with_a_record_in_the_caches(
+  Recording recording;
+  recording.commit({{"z", value('1', 30)}, {"b", value('1', 1500)}, {"c", value('1', 60)}});
+  recording.die_with_a_record_in_the_caches(
       {{"z", value('2', 30)}, {"b", value('2', 1500)}, {"c", value('2', 60)}});
-  life.commit({{"z", value('3', 30)}, {"b", value('3', 1500)}});
-  const Trace trace = life.take();
-  const auto check = [&](CrashImage& image, size_t marks) { return life.check(image, marks); };
+  recording.commit({{"z", value('3', 30)}, {"b", value('3', 1500)}});
+  const Trace trace = recording.take();
+  const auto check = [&](CrashImage& image, size_t marks) { return recording.check(image, marks); };
   CrashSearch search;
   search.images_per_point = 150;
   const auto complaint = search.run(trace, check);
@@ -180,7 +181,7 @@ TEST(StoreCrash, ARedoRecordThatIsOnlyInTheCachesIsDurableBeforeItIsApplied) {
   size_t flushes = 0;
   for (const size_t barrier : trace.barriers()) {
     const crash::Event& event = trace.events[barrier];
-    if (event.kind != crash::EventKind::kFlush || !life.in_ring(event.offset)) continue;
+    if (event.kind != crash::EventKind::kFlush || !recording.in_ring(event.offset)) continue;
     ++flushes;
     CrashSearch mutant;
     mutant.images_per_point = 150;
@@ -194,14 +195,14 @@ TEST(StoreCrash, ARedoRecordThatIsOnlyInTheCachesIsDurableBeforeItIsApplied) {
 // missed: the flush inside a non-temporal store of a record in place, and the flush of the same
 // record at truncation: each of the two covers the lines of the other.
 TEST(StoreCrash, EveryFlushAndDrainIsNeeded) {
-  Life life;
-  run(life);
-  const Trace trace = life.take();
+  Recording recording;
+  run(recording);
+  const Trace trace = recording.take();
   std::vector<std::string> not_missed;
   size_t tried = 0;
   for (const size_t barrier : trace.barriers()) {
     const crash::Event& event = trace.events[barrier];
-    const bool in_place = event.offset >= life.records_offset();
+    const bool in_place = event.offset >= recording.records_offset();
     if (in_place && event.bytes >= 200) continue;
     ++tried;
     CrashSearch search;
@@ -209,7 +210,7 @@ TEST(StoreCrash, EveryFlushAndDrainIsNeeded) {
 
     search.first_event = barrier;
     const auto complaint = search.run(trace.without(barrier), [&](CrashImage& image, size_t marks) {
-      return life.check(image, marks);
+      return recording.check(image, marks);
     });
     if (!complaint) not_missed.push_back(trace.describe(barrier));
   }

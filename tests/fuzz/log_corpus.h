@@ -52,10 +52,11 @@ struct Sample {
   std::map<std::string, SampleLog> logs;
 };
 
-// A life: logs made, filled, trimmed, sealed, deleted; the store opened again now and then.
-class Life {
+// A recording of a log store: logs made, filled, trimmed, sealed, deleted; the store opened again
+// now and then.
+class Recording {
  public:
-  explicit Life(uint64_t seed) : random_(seed) {
+  explicit Recording(uint64_t seed) : random_(seed) {
     pool_ = pool_in(region_, true);
     PMSTORE_CHECK(LogStore::format(*pool_, pool_->largest_free_extent(), seed | 1), "it fits");
     reopen();

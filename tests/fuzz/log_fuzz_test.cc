@@ -248,7 +248,7 @@ std::optional<std::string> fuzz_damaged(uint64_t count, bool heal) {
   Reached reached;
   Sample sample;
   for (uint64_t round = 0; round < count; ++round) {
-    if (round % 50 == 0) sample = Life(random.next()).take();
+    if (round % 50 == 0) sample = Recording(random.next()).take();
     std::memcpy(region.bytes().data(), sample.image.data(), kBytes);
     Damager damage(region.bytes(), sample, random);
     for (uint64_t strikes = 1 + random.below(5); strikes > 0; --strikes) damage.strike();
@@ -311,7 +311,7 @@ TEST(LogFuzz, ForgedAreaStaysInsideItself) {
   const uint64_t count = rounds(10000);
   for (uint64_t round = 0; round < count; ++round) {
     if (round % 50 == 0) {
-      do sample = Life(random.next()).take();
+      do sample = Recording(random.next()).take();
       while (sample.logs.empty());
       std::memcpy(&header, sample.image.data() + sample.area, sizeof header);
     }

@@ -141,7 +141,7 @@ std::optional<std::string> fuzz_reader(uint64_t count, bool heal) {
   Sample sample;
   uint64_t damaged = 0;
   for (uint64_t i = 0; i < count; ++i) {
-    if (i % 20 == 0) sample = Life(random.next()).take();
+    if (i % 20 == 0) sample = Recording(random.next()).take();
     if (auto wrong = round(sample, random, heal, damaged)) {
       return fmt::format("round {}: {}", i, *wrong);
     }
@@ -203,7 +203,7 @@ std::optional<std::string> fuzz_parse(uint64_t count, bool heal) {
   Parsed counts;
   for (uint64_t i = 0; i < count; ++i) {
     if (i % 500 == 0) {
-      do sample = Life(random.next()).take();
+      do sample = Recording(random.next()).take();
       while (sample.logs.empty() || sample.logs.begin()->second.entries.empty());
     }
     const SampleLog& log = sample.logs.begin()->second;

@@ -36,7 +36,7 @@ def parse(text):
             edits[-1][line[0] == ">"].append(line[2:])
             continue
         word, _, rest = line.partition(" ")
-        if word in ("barriers", "lives", "mutant", "plumbing", "redundant", "open"):
+        if word in ("barriers", "scenarios", "mutant", "plumbing", "redundant", "open"):
             entries.append((word, rest.strip(),
                             {"edits": [], "file": None, "redundant": None, "tests": None}))
         elif word in ("file", "because", "tests"):
@@ -69,7 +69,7 @@ def function_at(text, position):
 class Mutator:
     def __init__(self, root):
         self.root, self.sources, self.mutants, self.counts = root, {}, [], {}
-        self.stale, self.open, self.lives = set(), set(), []
+        self.stale, self.open, self.scenarios = set(), set(), []
 
     def source(self, path):
         if path not in self.sources:
@@ -85,7 +85,7 @@ class Mutator:
         self.sources[path] = source.replace(old, new)
 
     def add(self, name, path, redundant=None, tests=None):
-        near = [lives for prefix, lives in self.lives if (path or "").startswith(prefix)]
+        near = [names for prefix, names in self.scenarios if (path or "").startswith(prefix)]
         self.mutants.append((name, redundant, tests or (near[0] if near else "")))
         return len(self.mutants) - 1
 
@@ -113,8 +113,8 @@ class Mutator:
 
     def run(self, entries):
         for kind, name, fields in entries:
-            if kind == "lives":
-                self.lives.append(tuple(name.split(" ", 1)))
+            if kind == "scenarios":
+                self.scenarios.append(tuple(name.split(" ", 1)))
             elif kind == "mutant":
                 number = self.add(name, fields["file"], fields["redundant"], fields["tests"])
                 for old, new in fields["edits"]:

@@ -35,9 +35,9 @@ std::vector<Scenario> nearest_first(const mutation::Mutant& mutant, size_t& near
 
 bool notices(const Scenario& scenario, uint64_t seed, const ExplorerOptions& options,
              const Limits& limits) {
-  const auto life = scenario.make(seed);
+  const auto run = scenario.make(seed);
   Explorer explorer(options);
-  if (explorer.explore(*life)) return false;
+  if (explorer.explore(*run)) return false;
   const Finding& finding = explorer.report().findings.front();
   if (limits.verbose) fmt::print("  {}\n  {}\n", finding.id, finding.what);
   return true;
@@ -66,7 +66,7 @@ struct Looks {
 };
 
 // First a quick look at what is near, which is enough for most; then a thorough one, and what only
-// a certain moment of death shows; then all lives.
+// a certain moment of death shows; then all runs.
 bool look_for_it(const mutation::Mutant& mutant, const Limits& limits) {
   const Looks looks;
   size_t near = 0;
@@ -106,7 +106,7 @@ int run(int argc, char** argv) {
       "missing. Exit status: 0 every mutant was noticed, 1 one was not, 2 wrong usage.\n"
       "example: crash_mutants --mutant ring.write_header.flush --verbose");
   Limits limits;
-  app.add_option("--rounds", limits.rounds, "lives of each scenario, at most")
+  app.add_option("--rounds", limits.rounds, "runs of each scenario, at most")
       ->capture_default_str();
   const mutation::Runner runner{"crash_mutants", "tests/crash/mutants/mutants.txt", kSeconds,
                                 [&] { return finds_nothing_without_mutant(limits); },

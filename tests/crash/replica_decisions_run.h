@@ -3,7 +3,7 @@
 // that take the log from each other, or from one who goes on appending, or open it while a member
 // is added; one member that is lost amid an append, and the other one for good behind it; what
 // readers saw before a server was started again. Distances of races are turns of the executor,
-// since this fabric takes no time. All is checked in the life itself;
+// since this fabric takes no time. All is checked in the run itself;
 // its trace is empty.
 #pragma once
 
@@ -11,10 +11,10 @@
 #include <memory>
 #include <string>
 
-#include "tests/crash/life.h"
+#include "tests/crash/recorded_run.h"
 
 namespace pmstore::crash {
 
-std::unique_ptr<Life> replica_decisions_life(const std::string& scenario, uint64_t seed);
+std::unique_ptr<RecordedRun> replica_decisions_run(const std::string& scenario, uint64_t seed);
 
 }  // namespace pmstore::crash

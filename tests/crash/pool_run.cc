@@ -1,4 +1,4 @@
-#include "tests/crash/pool_life.h"
+#include "tests/crash/pool_run.h"
 
 #include <fmt/format.h>
 
@@ -76,10 +76,10 @@ class RestartedPool final : public Restarted {
   std::unique_ptr<Pool> pool_;
 };
 
-class PoolLife final : public Life {
+class PoolRun final : public RecordedRun {
  public:
-  PoolLife(const std::string& scenario, uint64_t seed, persist::Domain domain)
-      : Life(scenario, seed),
+  PoolRun(const std::string& scenario, uint64_t seed, persist::Domain domain)
+      : RecordedRun(scenario, seed),
         domain_(domain),
         random_(seed),
         region_(kPoolBytes),
@@ -157,9 +157,9 @@ class PoolLife final : public Life {
 
 }  // namespace
 
-std::unique_ptr<Life> pool_life(const std::string& scenario, uint64_t seed,
-                                persist::Domain domain) {
-  return std::make_unique<PoolLife>(scenario, seed, domain);
+std::unique_ptr<RecordedRun> pool_run(const std::string& scenario, uint64_t seed,
+                                      persist::Domain domain) {
+  return std::make_unique<PoolRun>(scenario, seed, domain);
 }
 
 }  // namespace pmstore::crash

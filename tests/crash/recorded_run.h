@@ -1,9 +1,9 @@
-// Life: one run of a scenario, recorded, with its oracle: what may be found after a power cut.
-// Restarted: a process that starts on what a power cut has left.
+// RecordedRun: one run of a scenario, recorded, with its oracle: what may be found after a power
+// cut. Restarted: a process that starts on what a power cut has left.
 //
 // What is found is compared as a digest: a number that stands for the whole content (ring: owner,
 // entries with their payloads, and so on). The explorer (explorer.h) knows nothing else of it.
-// Threads: one. A Life is the same for the same seed, on every host.
+// Threads: one. A RecordedRun is the same for the same seed, on every host.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class Restarted {
   // Its persistent memory; of several machines, each one's part of it.
   virtual std::vector<persist::Memory*> memories() = 0;
   // What a start after a crash does; the first call. What it found is durable on return. An error
-  // is a finding: no state of these lives is beyond recovery.
+  // is a finding: no state of these runs is beyond recovery.
   virtual Result<uint64_t> recover() = 0;
   // After recover(): a number that every start raises, durably; 0: it has none.
   virtual uint64_t start_number() const { return 0; }
@@ -38,13 +38,13 @@ class Restarted {
   virtual Result<uint64_t> work() = 0;
 };
 
-class Life {
+class RecordedRun {
  public:
-  explicit Life(std::string scenario, uint64_t seed)
+  explicit RecordedRun(std::string scenario, uint64_t seed)
       : scenario_(std::move(scenario)), seed_(seed) {}
-  virtual ~Life() = default;
-  Life(const Life&) = delete;
-  Life& operator=(const Life&) = delete;
+  virtual ~RecordedRun() = default;
+  RecordedRun(const RecordedRun&) = delete;
+  RecordedRun& operator=(const RecordedRun&) = delete;
 
   const std::string& scenario() const { return scenario_; }
   uint64_t seed() const { return seed_; }
@@ -61,7 +61,7 @@ class Life {
   virtual uint64_t samples() const { return 512; }
   // More combinations than so many are too many.
   virtual uint64_t most_exhaustive() const { return UINT64_MAX; }
-  // Images at an event of a second life.
+  // Images at an event of a second run.
   virtual uint64_t inner_samples() const { return UINT64_MAX; }
   // Before one of so many events the explorer lets the process alone die.
   virtual uint64_t death_every() const { return 1; }
@@ -85,7 +85,7 @@ class Life {
 struct Scenario {
   std::string name;
   std::string about;  // one line
-  std::function<std::unique_ptr<Life>(uint64_t seed)> make;
+  std::function<std::unique_ptr<RecordedRun>(uint64_t seed)> make;
   bool for_mutants = true;  // false: takes too long for crash_mutants
   // Of those: a death of the process before each of its events is tried, too.
   bool deaths_for_mutants = true;

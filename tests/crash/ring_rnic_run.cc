@@ -1,4 +1,4 @@
-#include "tests/crash/ring_rnic_life.h"
+#include "tests/crash/ring_rnic_run.h"
 
 #include <algorithm>
 #include <map>
@@ -26,10 +26,10 @@ constexpr WriteStrategy kStrategies[] = {WriteStrategy::kAuto, WriteStrategy::kN
 // in order; of these, [header_.first, acknowledged_) must be there after a power cut, and behind
 // them any prefix of the rest may. While a truncation or a take-over is under way, `next_header_`
 // may be what the ring says as well.
-class RingRnicLife final : public Life, private log::RemoteAppender::RoomMaker {
+class RingRnicRun final : public RecordedRun, private log::RemoteAppender::RoomMaker {
  public:
-  RingRnicLife(const std::string& scenario, uint64_t seed, const RnicRing& what)
-      : Life(scenario, seed),
+  RingRnicRun(const std::string& scenario, uint64_t seed, const RnicRing& what)
+      : RecordedRun(scenario, seed),
         what_(what),
         random_(seed),
         region_(kRingBytes),
@@ -70,7 +70,7 @@ class RingRnicLife final : public Life, private log::RemoteAppender::RoomMaker {
     bool over = false;
   };
 
-  // ---- what a life consists of ----
+  // ---- what a run consists of ----
 
   void script();
   void draw();
@@ -121,7 +121,7 @@ class RingRnicLife final : public Life, private log::RemoteAppender::RoomMaker {
 
 // ---- what is right ----
 
-RingContent RingRnicLife::content(const Header& header, size_t end) const {
+RingContent RingRnicRun::content(const Header& header, size_t end) const {
   RingContent content;
   content.ring = true;
   content.owner = header.owner;
@@ -132,7 +132,7 @@ RingContent RingRnicLife::content(const Header& header, size_t end) const {
   return content;
 }
 
-void RingRnicLife::promise() {
+void RingRnicRun::promise() {
   machine_->recorder().mark();
   std::vector<uint64_t> digests;
   for (size_t end = acknowledged_; end <= entries_.size(); ++end) {
@@ -149,7 +149,7 @@ void RingRnicLife::promise() {
 // ---- clients that come and go ----
 
 // What is in the ring, as the server knows it; notes where it may be truncated.
-size_t RingRnicLife::find_entries() {
+size_t RingRnicRun::find_entries() {
   size_t found = 0;
   marks_at_.clear();
   host_->ring().for_each_entry([&](const log::EntryView& entry) {
@@ -159,7 +159,7 @@ size_t RingRnicLife::find_entries() {
   return found;
 }
 
-void RingRnicLife::connect(uint64_t owner, WriteStrategy strategy) {
+void RingRnicRun::connect(uint64_t owner, WriteStrategy strategy) {
   const bool one_sided = host_->capability().one_sided_durable();
   link_.reset();
   next_header_ = header_;
@@ -180,7 +180,7 @@ void RingRnicLife::connect(uint64_t owner, WriteStrategy strategy) {
   promise();
 }
 
-base::Task<Status> RingRnicLife::truncate_to(size_t first) {
+base::Task<Status> RingRnicRun::truncate_to(size_t first) {
   const uint64_t lsn = marks_at_.at(first);
   next_header_ = Header{first, header_.owner, entries_.at(first - 1).sequence + 1};
   promise();
@@ -192,7 +192,7 @@ base::Task<Status> RingRnicLife::truncate_to(size_t first) {
   co_return done;
 }
 
-void RingRnicLife::truncate(size_t kept) {
+void RingRnicRun::truncate(size_t kept) {
   const auto behind = marks_at_.upper_bound(acknowledged_ - std::min(kept, acknowledged_));
   if (behind == marks_at_.begin()) return;
   const size_t first = std::prev(behind)->first;
@@ -201,7 +201,7 @@ void RingRnicLife::truncate(size_t kept) {
   PMSTORE_CHECK(done.has_value(), "the mark is behind an entry");
 }
 
-base::Task<Result<uint64_t>> RingRnicLife::make_room(uint64_t, uint64_t) {
+base::Task<Result<uint64_t>> RingRnicRun::make_room(uint64_t, uint64_t) {
   if (acknowledged_ > header_.first) {
     PMSTORE_CO_TRY_STATUS(co_await truncate_to(acknowledged_));
   }
@@ -210,7 +210,7 @@ base::Task<Result<uint64_t>> RingRnicLife::make_room(uint64_t, uint64_t) {
 
 // ---- appending ----
 
-void RingRnicLife::make_room_for(const Sizes& sizes) {
+void RingRnicRun::make_room_for(const Sizes& sizes) {
   log::RingPosition position = link_->appender().position();
   for (const size_t bytes : sizes) {
     const auto plan = log::plan_entry(position, bytes, true);
@@ -219,8 +219,8 @@ void RingRnicLife::make_room_for(const Sizes& sizes) {
   }
 }
 
-base::Task<Result<log::RemoteAppender::Appended>> RingRnicLife::call_appender(Call& call,
-                                                                              uint64_t sequence) {
+base::Task<Result<log::RemoteAppender::Appended>> RingRnicRun::call_appender(Call& call,
+                                                                             uint64_t sequence) {
   std::vector<std::vector<std::byte>> payloads;
   for (size_t i = 0; i < call.sizes.size(); ++i) {
     payloads.push_back(ring_payload(sequence + (call.gather ? 0 : i), call.sizes[i]));
@@ -237,7 +237,7 @@ base::Task<Result<log::RemoteAppender::Appended>> RingRnicLife::call_appender(Ca
   co_return co_await link_->appender().append_all(entries);
 }
 
-base::Task<void> RingRnicLife::run(Call& call, uint64_t sequence) {
+base::Task<void> RingRnicRun::run(Call& call, uint64_t sequence) {
   const auto appended = co_await call_appender(call, sequence);
   call.over = true;
   if (!appended) co_return;
@@ -246,7 +246,7 @@ base::Task<void> RingRnicLife::run(Call& call, uint64_t sequence) {
   promise();
 }
 
-void RingRnicLife::begin(std::vector<Call>& calls) {
+void RingRnicRun::begin(std::vector<Call>& calls) {
   for (Call& call : calls) {
     const uint64_t sequence = next_sequence_;
     RingContent given;
@@ -267,7 +267,7 @@ void RingRnicLife::begin(std::vector<Call>& calls) {
   promise();
 }
 
-void RingRnicLife::finish(const std::vector<Call>& calls) {
+void RingRnicRun::finish(const std::vector<Call>& calls) {
   machine_->run([](base::Executor& executor, const std::vector<Call>& all) -> base::Task<void> {
     for (const Call& call : all) {
       while (!call.over) co_await executor.sleep_for(500);
@@ -275,7 +275,7 @@ void RingRnicLife::finish(const std::vector<Call>& calls) {
   }(machine_->executor(), calls));
 }
 
-void RingRnicLife::append_together(const Sizes& sizes) {
+void RingRnicRun::append_together(const Sizes& sizes) {
   make_room_for(sizes);
   std::vector<Call> calls;
   for (const size_t bytes : sizes) calls.push_back({{bytes}});
@@ -284,14 +284,14 @@ void RingRnicLife::append_together(const Sizes& sizes) {
   PMSTORE_CHECK(acknowledged_ == entries_.size(), "they fit, and the connection stands");
 }
 
-void RingRnicLife::append_all(const Sizes& sizes, bool gather) {
+void RingRnicRun::append_all(const Sizes& sizes, bool gather) {
   std::vector<Call> calls = {{sizes, true, gather}};
   begin(calls);
   finish(calls);
   PMSTORE_CHECK(acknowledged_ == entries_.size(), "there is room, or it is made");
 }
 
-void RingRnicLife::append_and_fence(const Sizes& sizes, uint64_t ns) {
+void RingRnicRun::append_and_fence(const Sizes& sizes, uint64_t ns) {
   make_room_for(sizes);
   std::vector<Call> calls;
   for (const size_t bytes : sizes) calls.push_back({{bytes}});
@@ -301,9 +301,9 @@ void RingRnicLife::append_and_fence(const Sizes& sizes, uint64_t ns) {
   finish(calls);
 }
 
-// ---- whole lives ----
+// ---- whole runs ----
 
-void RingRnicLife::script() {
+void RingRnicRun::script() {
   connect(5, WriteStrategy::kDoorbell);
   append(10);
   append(70);
@@ -341,12 +341,12 @@ void RingRnicLife::script() {
   append_all(Sizes(5, kRingWorkBytes));
 }
 
-void RingRnicLife::draw() {
+void RingRnicRun::draw() {
   connect(1 + random_.below(3), kStrategies[random_.below(std::size(kStrategies))]);
   for (uint64_t steps = 10 + random_.below(20); steps > 0; --steps) draw_one();
 }
 
-void RingRnicLife::draw_one() {
+void RingRnicRun::draw_one() {
   static constexpr size_t kMost[] = {30, 100, 300, 1000, 4000};
   Sizes sizes(1 + (random_.below(2) == 0 ? random_.below(5) : 0));
   size_t all = 0;
@@ -368,9 +368,9 @@ void RingRnicLife::draw_one() {
 
 }  // namespace
 
-std::unique_ptr<Life> ring_rnic_life(const std::string& scenario, uint64_t seed,
-                                     const RnicRing& what) {
-  return std::make_unique<RingRnicLife>(scenario, seed, what);
+std::unique_ptr<RecordedRun> ring_rnic_run(const std::string& scenario, uint64_t seed,
+                                           const RnicRing& what) {
+  return std::make_unique<RingRnicRun>(scenario, seed, what);
 }
 
 }  // namespace pmstore::crash

@@ -1,4 +1,4 @@
-#include "tests/crash/replica_identity_life.h"
+#include "tests/crash/replica_identity_run.h"
 
 #include <algorithm>
 #include <optional>
@@ -12,7 +12,7 @@
 #include "log/log_reader.h"
 #include "log/replicated_log.h"
 #include "tests/crash/replica_servers.h"
-#include "tests/crash/uncut_replicas_life.h"
+#include "tests/crash/uncut_replicas_run.h"
 #include "tests/unit/log/log_entries.h"
 
 namespace pmstore::crash {
@@ -27,10 +27,10 @@ constexpr uint64_t kSoonNs = 1'000'000'000;
 constexpr uint64_t kLaterNs = 60'000'000'000;
 constexpr uint64_t kOfSomebodyElse = 7;
 
-class ReplicaIdentityLife final : public UncutReplicasLife {
+class ReplicaIdentityRun final : public UncutReplicasRun {
  public:
-  ReplicaIdentityLife(const std::string& scenario, uint64_t seed)
-      : UncutReplicasLife(scenario, seed, kServers) {
+  ReplicaIdentityRun(const std::string& scenario, uint64_t seed)
+      : UncutReplicasRun(scenario, seed, kServers) {
     make_again();
     stale_server();
     stale_followers();
@@ -49,7 +49,7 @@ class ReplicaIdentityLife final : public UncutReplicasLife {
   static constexpr size_t kServers = 3;
   static constexpr uint64_t kMostTurns = 2000;
 
-  // ---- what the life consists of ----
+  // ---- what the run consists of ----
   void make_again();
   void stale_server();
   void stale_followers();
@@ -161,7 +161,7 @@ class ReplicaIdentityLife final : public UncutReplicasLife {
 };
 
 // On the third: membership 3 of the old log, with nine entries. The new one has 1, and two.
-void ReplicaIdentityLife::make_again() {
+void ReplicaIdentityRun::make_again() {
   create({0, 1, 2});
   take({0});
   append(3);
@@ -192,7 +192,7 @@ void ReplicaIdentityLife::make_again() {
   PMSTORE_CHECK(info(0).identity != 0 && info(0).identity != info(2).identity, "they are two logs");
 }
 
-void ReplicaIdentityLife::stale_server() {
+void ReplicaIdentityRun::stale_server() {
   for (const Servers& named : {Servers{0, 1, 2}, Servers{2, 1}}) {
     take(named);
     PMSTORE_CHECK(log_->replicas() == uris({0, 1}), "it is no member of the new one");
@@ -208,7 +208,7 @@ void ReplicaIdentityLife::stale_server() {
   PMSTORE_CHECK(entries(0) == 4 && entries(2) == 9, "nothing is lost");
 }
 
-void ReplicaIdentityLife::stale_followers() {
+void ReplicaIdentityRun::stale_followers() {
   take({0}, {1});
   PMSTORE_CHECK(log_->membership() > old_.info.membership, "a member was dropped");
   must(run(log_->add(ReplicaServers::uri(1), true)));
@@ -232,7 +232,7 @@ void ReplicaIdentityLife::stale_followers() {
   PMSTORE_CHECK(!told && told.code() == ErrorCode::kInvalidArgument, "the others have another log");
 }
 
-void ReplicaIdentityLife::add_the_stale_one() {
+void ReplicaIdentityRun::add_the_stale_one() {
   take({0});
   const Status refused = run(log_->add(ReplicaServers::uri(2), true));
   PMSTORE_CHECK(!refused && refused.code() == ErrorCode::kConflict, "it is not this log's");
@@ -249,7 +249,7 @@ void ReplicaIdentityLife::add_the_stale_one() {
 }
 
 // The same members and the same number, but made by somebody else.
-void ReplicaIdentityLife::replaced_member() {
+void ReplicaIdentityRun::replaced_member() {
   must(erase({0}));
   create({0, 1, 2});
   take({0});
@@ -288,7 +288,7 @@ void ReplicaIdentityLife::replaced_member() {
   for (size_t i = 0; i < kServers; ++i) erase_at(i);
 }
 
-void ReplicaIdentityLife::half_made() {
+void ReplicaIdentityRun::half_made() {
   make_at(0, {0, 1, 2});
   create({0, 1, 2});
   for (size_t i = 0; i < kServers; ++i) {
@@ -299,7 +299,7 @@ void ReplicaIdentityLife::half_made() {
 
 // The third one's replica is replaced by another one after so many turns of somebody who opens the
 // log, unless he has it then. Gives whether it was.
-bool ReplicaIdentityLife::replaced_amid_open(uint64_t count) {
+bool ReplicaIdentityRun::replaced_amid_open(uint64_t count) {
   create({0, 1, 2});
   take({0});
   append(3);
@@ -322,7 +322,7 @@ bool ReplicaIdentityLife::replaced_amid_open(uint64_t count) {
 
 // Somebody else makes a log on the second one after so many turns of a create. Gives whether he
 // could.
-bool ReplicaIdentityLife::made_amid_create(uint64_t count) {
+bool ReplicaIdentityRun::made_amid_create(uint64_t count) {
   done_ = false;
   created_ = Status{};
   executor_.spawn(create_on(uris({0, 1})));
@@ -339,8 +339,8 @@ bool ReplicaIdentityLife::made_amid_create(uint64_t count) {
 
 }  // namespace
 
-std::unique_ptr<Life> replica_identity_life(const std::string& scenario, uint64_t seed) {
-  return std::make_unique<ReplicaIdentityLife>(scenario, seed);
+std::unique_ptr<RecordedRun> replica_identity_run(const std::string& scenario, uint64_t seed) {
+  return std::make_unique<ReplicaIdentityRun>(scenario, seed);
 }
 
 }  // namespace pmstore::crash

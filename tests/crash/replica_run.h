@@ -1,4 +1,4 @@
-// The life of a replicated log (log/replicated_log.h) on two or three servers: appends, several at
+// The run of a replicated log (log/replicated_log.h) on two or three servers: appends, several at
 // a time, also while another producer takes the log over; laps of the ring; trims; members that are
 // dropped and added again; servers that stop and come back. The power of any of the servers is cut
 // at any event of any of them, and one of them may not come back (tests/crash/replica_servers.h).
@@ -11,16 +11,16 @@
 #include <cstdint>
 #include <memory>
 
-#include "tests/crash/life.h"
+#include "tests/crash/recorded_run.h"
 
 namespace pmstore::crash {
 
-struct ReplicaLifeOptions {
+struct ReplicaRunOptions {
   size_t servers = 3;
   bool rnic = false;
 };
 
-std::unique_ptr<Life> replica_life(const std::string& scenario, uint64_t seed,
-                                   const ReplicaLifeOptions& what);
+std::unique_ptr<RecordedRun> replica_run(const std::string& scenario, uint64_t seed,
+                                         const ReplicaRunOptions& what);
 
 }  // namespace pmstore::crash

@@ -1,4 +1,4 @@
-// The life of a log area (log/log_store.h): made, opened by dying processes, logs created, appended
+// The run of a log area (log/log_store.h): made, opened by dying processes, logs created, appended
 // to, wrapped, trimmed, sealed, deleted; exclusive producers that come, are stolen from and fenced.
 //
 //   log        the server appends, producers' entries are in the caches until they are settled; ADR
@@ -13,12 +13,13 @@
 #include <cstdint>
 #include <memory>
 
-#include "tests/crash/life.h"
 #include "tests/crash/log_area_script.h"
+#include "tests/crash/recorded_run.h"
 
 namespace pmstore::crash {
 
-std::unique_ptr<Life> log_life(const std::string& scenario, uint64_t seed, persist::Domain domain,
-                               log::LogWriter writer, log::LogVersion version);
+std::unique_ptr<RecordedRun> log_run(const std::string& scenario, uint64_t seed,
+                                     persist::Domain domain, log::LogWriter writer,
+                                     log::LogVersion version);
 
 }  // namespace pmstore::crash

@@ -1,4 +1,4 @@
-// The life of a store under lock discipline rnic, on the modelled machine: the real server and two
+// The run of a store under lock discipline rnic, on the modelled machine: the real server and two
 // clients of it, who lock, log and write in place by one-sided operations over the modelled
 // network; the power of the server may be cut at every store, flush, drain, packet and DMA write.
 //
@@ -16,7 +16,7 @@
 
 namespace pmstore::crash {
 
-std::unique_ptr<Life> store_rnic_life(const std::string& scenario, uint64_t seed,
-                                      const ServedStore& what);
+std::unique_ptr<RecordedRun> store_rnic_run(const std::string& scenario, uint64_t seed,
+                                            const ServedStore& what);
 
 }  // namespace pmstore::crash

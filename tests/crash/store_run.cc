@@ -1,4 +1,4 @@
-#include "tests/crash/store_life.h"
+#include "tests/crash/store_run.h"
 
 #include <fmt/format.h>
 
@@ -48,10 +48,10 @@ std::string forged_slab_header(uint32_t chunk) {
   return {reinterpret_cast<const char*>(&header), sizeof header};
 }
 
-class StoreLife final : public Life {
+class StoreRun final : public RecordedRun {
  public:
-  StoreLife(const std::string& scenario, uint64_t seed, persist::Domain domain, StoreSize size)
-      : Life(scenario, seed),
+  StoreRun(const std::string& scenario, uint64_t seed, persist::Domain domain, StoreSize size)
+      : RecordedRun(scenario, seed),
         domain_(domain),
         size_(size),
         random_(seed),
@@ -123,7 +123,7 @@ class StoreLife final : public Life {
   StoreHistory history_;
 };
 
-void StoreLife::format() {
+void StoreRun::format() {
   describe(0, "no store");
   describe(content_digest({}), "no records");
   allow({0, content_digest({})});
@@ -136,7 +136,7 @@ void StoreLife::format() {
   history_.transactions.push_back({{}, false, content_digest({}), 0, {}});
 }
 
-void StoreLife::open() {
+void StoreRun::open() {
   auto opened = internal::Store::open(*pool_);
   PMSTORE_CHECK(opened.has_value(), opened ? "" : opened.error().message.c_str());
   store_ = std::move(*opened);
@@ -145,7 +145,7 @@ void StoreLife::open() {
   }
 }
 
-void StoreLife::restart_process() {
+void StoreRun::restart_process() {
   allow({content_digest(now_)});
   store_.reset();
   recorder_->process_dies();
@@ -153,7 +153,7 @@ void StoreLife::restart_process() {
   recorder_->mark();
 }
 
-void StoreLife::close_and_restart() {
+void StoreRun::close_and_restart() {
   allow({content_digest(now_)});
   PMSTORE_CHECK(store_->close().has_value(), "memory can always be drained");
   store_.reset();
@@ -162,14 +162,14 @@ void StoreLife::close_and_restart() {
   recorder_->mark();
 }
 
-void StoreLife::change_client(uint32_t ring) {
+void StoreRun::change_client(uint32_t ring) {
   allow({content_digest(now_)});
   clients_[ring] += kRings;
   PMSTORE_CHECK(store_->take_ring(ring, clients_[ring], 0, 0).has_value(), "the ring is sound");
   recorder_->mark();
 }
 
-void StoreLife::recreate_table() {
+void StoreRun::recreate_table() {
   allow({content_digest(now_), 0});
   const TableId dropped = history_.table;
   PMSTORE_CHECK(store_->drop_table(dropped).has_value(), "memory can always be drained");
@@ -190,7 +190,7 @@ void StoreLife::recreate_table() {
       {{}, false, content_digest({}), store_->catalog().header().epoch, {}});
 }
 
-std::vector<std::pair<uint64_t, uint64_t>> StoreLife::places_of(
+std::vector<std::pair<uint64_t, uint64_t>> StoreRun::places_of(
     const std::vector<KeyWrite>& writes) const {
   std::vector<std::pair<uint64_t, uint64_t>> places;
   for (const KeyWrite& w : writes) {
@@ -200,7 +200,7 @@ std::vector<std::pair<uint64_t, uint64_t>> StoreLife::places_of(
   return places;
 }
 
-void StoreLife::commit(const std::vector<KeyWrite>& writes) {
+void StoreRun::commit(const std::vector<KeyWrite>& writes) {
   StoreContent after = now_;
   for (const KeyWrite& w : writes) {
     if (w.value) {
@@ -231,7 +231,7 @@ void StoreLife::commit(const std::vector<KeyWrite>& writes) {
   recorder_->mark();
 }
 
-void StoreLife::script() {
+void StoreRun::script() {
   commit({write("a", 140), write("b", 210)});  // two slabs
   commit({write("a", 140), write("c", 500)});  // another
   commit({write("b", 210), erase("c")});
@@ -269,7 +269,7 @@ void StoreLife::script() {
   commit({write("c", 140)});
 }
 
-KeyWrite StoreLife::write_large(const char* key, uint32_t chunk) {
+KeyWrite StoreRun::write_large(const char* key, uint32_t chunk) {
   KeyWrite write = this->write(key, kLargeBytes);
   const std::string header = forged_slab_header(chunk);
   const size_t before = internal::kSlabHeaderBytes + sizeof(RecordHeader) + write.key.size();
@@ -277,7 +277,7 @@ KeyWrite StoreLife::write_large(const char* key, uint32_t chunk) {
   return write;
 }
 
-void StoreLife::large_script() {
+void StoreRun::large_script() {
   commit({write("a", 140)});
   commit({write_large("b", 2)});
   commit({write("c", 500)});
@@ -293,12 +293,12 @@ void StoreLife::large_script() {
   commit({write("h", 6000)});
 }
 
-void StoreLife::draw() {
+void StoreRun::draw() {
   const uint64_t least = size_ == StoreSize::kSmall ? 20 : 8;
   for (uint64_t steps = least + random_.below(least); steps > 0; --steps) draw_one();
 }
 
-void StoreLife::draw_one() {
+void StoreRun::draw_one() {
   if (random_.below(15) == 0) return restart_process();
   if (random_.below(25) == 0) return close_and_restart();
   if (random_.below(30) == 0) return recreate_table();
@@ -323,9 +323,9 @@ void StoreLife::draw_one() {
 
 }  // namespace
 
-std::unique_ptr<Life> store_life(const std::string& scenario, uint64_t seed, persist::Domain domain,
-                                 StoreSize size) {
-  return std::make_unique<StoreLife>(scenario, seed, domain, size);
+std::unique_ptr<RecordedRun> store_run(const std::string& scenario, uint64_t seed,
+                                       persist::Domain domain, StoreSize size) {
+  return std::make_unique<StoreRun>(scenario, seed, domain, size);
 }
 
 }  // namespace pmstore::crash

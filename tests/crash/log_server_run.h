@@ -1,4 +1,4 @@
-// The life of logs behind their service (log/log_service.h): two clients append by calls, alone and
+// The run of logs behind their service (log/log_service.h): two clients append by calls, alone and
 // in batches, also at the same time, so that several calls share one drain. They trim, laps begin,
 // clients vanish at each of their work requests, servers die at each moment of appends.
 //
@@ -16,7 +16,7 @@
 #include <string>
 
 #include "persist/domain.h"
-#include "tests/crash/life.h"
+#include "tests/crash/recorded_run.h"
 
 namespace pmstore::crash {
 
@@ -25,7 +25,7 @@ struct LogServer {
   bool modelled = false;
 };
 
-std::unique_ptr<Life> log_server_life(const std::string& scenario, uint64_t seed,
-                                      const LogServer& what);
+std::unique_ptr<RecordedRun> log_server_run(const std::string& scenario, uint64_t seed,
+                                            const LogServer& what);
 
 }  // namespace pmstore::crash

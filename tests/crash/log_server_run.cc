@@ -1,4 +1,4 @@
-#include "tests/crash/log_server_life.h"
+#include "tests/crash/log_server_run.h"
 
 #include <fmt/format.h>
 
@@ -31,9 +31,9 @@ using log::Content;
 using log::LogContent;
 using log::TestEntry;
 
-class LogServerLife final : public Life {
+class LogServerRun final : public RecordedRun {
  public:
-  LogServerLife(const std::string& scenario, uint64_t seed, const LogServer& what);
+  LogServerRun(const std::string& scenario, uint64_t seed, const LogServer& what);
   Result<std::unique_ptr<Restarted>> restart(std::span<std::byte> memory) const override {
     return RestartedLogs::open(memory, what_.domain);
   }
@@ -122,22 +122,22 @@ class LogServerLife final : public Life {
   uint64_t groups_ = 0;               // drains for them, of servers before
 };
 
-class LogServerLife::Ear final : public fabric::FaultInjector {
+class LogServerRun::Ear final : public fabric::FaultInjector {
  public:
-  explicit Ear(LogServerLife& life) : life_(life) {}
+  explicit Ear(LogServerRun& run) : run_(run) {}
   fabric::FaultDecision on_request(const fabric::FaultPoint& point) override {
     const bool message = !point.connector && point.request.op == fabric::OpCode::kWriteImmediate;
-    if (message && !life_.machine_) life_.hear({point.request.local, point.request.bytes});
-    return life_.failing_ ? life_.failing_->on_request(point) : fabric::FaultDecision{};
+    if (message && !run_.machine_) run_.hear({point.request.local, point.request.bytes});
+    return run_.failing_ ? run_.failing_->on_request(point) : fabric::FaultDecision{};
   }
 
  private:
-  LogServerLife& life_;
+  LogServerRun& run_;
 };
 
-// The area is made before anything is recorded: that is the life of a log area (log_life.h).
-LogServerLife::LogServerLife(const std::string& scenario, uint64_t seed, const LogServer& what)
-    : Life(scenario, seed), what_(what), random_(seed) {
+// The area is made before anything is recorded: that is the run of a log area (log_run.h).
+LogServerRun::LogServerRun(const std::string& scenario, uint64_t seed, const LogServer& what)
+    : RecordedRun(scenario, seed), what_(what), random_(seed) {
   if (seed != 0) shift_ = random_.below(8);
   pool_ = must(persist::Pool::in_region(region_.bytes(), what.domain, true));
   PMSTORE_CHECK(log::LogStore::format(*pool_, log::kAreaBytes, 77).has_value(), "it has room");
@@ -165,7 +165,7 @@ LogServerLife::LogServerLife(const std::string& scenario, uint64_t seed, const L
   machine_.reset();
 }
 
-void LogServerLife::live() {
+void LogServerRun::live() {
   allow_one(now_);
   start();
   script();
@@ -174,7 +174,7 @@ void LogServerLife::live() {
   PMSTORE_CHECK(machine_ || groups_ < calls_, "some appends have shared a drain");
 }
 
-void LogServerLife::pass(uint64_t ns) {
+void LogServerRun::pass(uint64_t ns) {
   executor().run([](base::Executor& executor, uint64_t for_ns) -> Task<void> {
     co_await executor.sleep_for(for_ns);
   }(executor(), ns));
@@ -182,14 +182,14 @@ void LogServerLife::pass(uint64_t ns) {
 
 // ---- the oracle ----
 
-void LogServerLife::allow_one(const Content& content) {
+void LogServerRun::allow_one(const Content& content) {
   describe(content.digest(), content.text());
   allow({content.digest()});
 }
 
 // In each log the entries up to the acknowledged one, and any number behind it.
-void LogServerLife::allow_prefixes(const Content& whole,
-                                   const std::map<std::string, uint64_t>& acknowledged) {
+void LogServerRun::allow_prefixes(const Content& whole,
+                                  const std::map<std::string, uint64_t>& acknowledged) {
   std::vector<Content> contents = {whole};
   for (const auto& [name, log] : whole.logs) {
     const auto at = acknowledged.find(name);
@@ -214,7 +214,7 @@ void LogServerLife::allow_prefixes(const Content& whole,
 }
 
 // Every answer to an append gets a mark: the power may be cut right behind it.
-void LogServerLife::hear(std::span<const std::byte> message) {
+void LogServerRun::hear(std::span<const std::byte> message) {
   fabric::RpcReplyHeader header;
   AppendReply answer;
   if (!appending_ || message.size() != sizeof header + sizeof answer) return;
@@ -227,7 +227,7 @@ void LogServerLife::hear(std::span<const std::byte> message) {
   ++calls_;
 }
 
-const std::string& LogServerLife::log_of(const AppendReply& answer, const Appends& appends) const {
+const std::string& LogServerRun::log_of(const AppendReply& answer, const Appends& appends) const {
   const std::string* log = nullptr;
   for (const Append& append : appends) {
     const bool known = append.over && append.over->has_value();
@@ -242,8 +242,8 @@ const std::string& LogServerLife::log_of(const AppendReply& answer, const Append
   return *log;
 }
 
-void LogServerLife::check_entries(const Appends& appends, const std::string& name,
-                                  const LogContent& found) const {
+void LogServerRun::check_entries(const Appends& appends, const std::string& name,
+                                 const LogContent& found) const {
   const LogContent& before = now_.logs.at(name);
   PMSTORE_CHECK(found.entries.size() >= before.entries.size() &&
                     std::equal(before.entries.begin(), before.entries.end(), found.entries.begin()),
@@ -274,7 +274,7 @@ void LogServerLife::check_entries(const Appends& appends, const std::string& nam
   }
 }
 
-void LogServerLife::settle(const Appends& appends, Content found) {
+void LogServerRun::settle(const Appends& appends, Content found) {
   appending_ = false;
   for (const auto& [name, log] : found.logs) check_entries(appends, name, log);
   std::map<std::string, uint64_t> acknowledged;
@@ -290,7 +290,7 @@ void LogServerLife::settle(const Appends& appends, Content found) {
   allow_one(now_);
 }
 
-Content LogServerLife::found() const {
+Content LogServerRun::found() const {
   auto content = log::content_of(host_->store());
   PMSTORE_CHECK(content.has_value(), content ? "" : content.error().message.c_str());
   return std::move(*content);
@@ -298,7 +298,7 @@ Content LogServerLife::found() const {
 
 // ---- servers and clients that come and go ----
 
-void LogServerLife::start() {
+void LogServerRun::start() {
   log::LogHostOptions options;
   if (machine_) {
     options.device_landing = machine_->server().landing();
@@ -309,7 +309,7 @@ void LogServerLife::start() {
   for (uint32_t i = 0; i < kClients; ++i) connect(i);
 }
 
-void LogServerLife::connect(uint32_t client) {
+void LogServerRun::connect(uint32_t client) {
   log::LogClientOptions options;
   options.client = 1 + client;
   if (machine_) options.devices = &machine_->client(client);
@@ -317,7 +317,7 @@ void LogServerLife::connect(uint32_t client) {
   clients_[client] = must(executor().run(log::LogClient::connect(executor(), uri, options)));
 }
 
-void LogServerLife::create(const std::string& name) {
+void LogServerRun::create(const std::string& name) {
   recorder().mark();
   const uint64_t identity = log::identity_behind(now_.logs.size());
   const auto made = must(executor().run(
@@ -331,7 +331,7 @@ void LogServerLife::create(const std::string& name) {
   allow_one(now_);
 }
 
-void LogServerLife::trim(uint32_t client, const std::string& name, size_t kept) {
+void LogServerRun::trim(uint32_t client, const std::string& name, size_t kept) {
   recorder().mark();
   Content after = now_;
   LogContent& log = after.logs.at(name);
@@ -347,7 +347,7 @@ void LogServerLife::trim(uint32_t client, const std::string& name, size_t kept) 
 
 // ---- appends ----
 
-Task<void> LogServerLife::run(Append& append) {
+Task<void> LogServerRun::run(Append& append) {
   if (append.after_ns > 0) co_await executor().sleep_for(append.after_ns);
   std::vector<std::span<const std::byte>> payloads;
   for (const std::string& text : append.texts) payloads.push_back(std::as_bytes(std::span(text)));
@@ -360,7 +360,7 @@ Task<void> LogServerLife::run(Append& append) {
   }
 }
 
-void LogServerLife::begin(Appends& appends) {
+void LogServerRun::begin(Appends& appends) {
   recorder().mark();
   appending_ = true;
   for (Append& append : appends) {
@@ -373,7 +373,7 @@ void LogServerLife::begin(Appends& appends) {
   }
 }
 
-void LogServerLife::wait_for(const Appends& appends) {
+void LogServerRun::wait_for(const Appends& appends) {
   executor().run([](base::Executor& executor, const Appends& all) -> Task<void> {
     for (const Append& append : all) {
       uint64_t pause_ns = 500;
@@ -382,7 +382,7 @@ void LogServerLife::wait_for(const Appends& appends) {
   }(executor(), appends));
 }
 
-void LogServerLife::append(Appends appends) {
+void LogServerRun::append(Appends appends) {
   begin(appends);
   wait_for(appends);
   for (const Append& append : appends) {
@@ -392,7 +392,7 @@ void LogServerLife::append(Appends appends) {
   settle(appends, found());
 }
 
-bool LogServerLife::vanish_amid(Appends appends, uint64_t request, fabric::Fault fault) {
+bool LogServerRun::vanish_amid(Appends appends, uint64_t request, fabric::Fault fault) {
   constexpr uint64_t kBehindNs = 60'000;
   const uint32_t client = appends.front().client;
   failing_.emplace(request, fabric::FaultSide::kConnector, fabric::FaultDecision{fault, 0});
@@ -412,7 +412,7 @@ bool LogServerLife::vanish_amid(Appends appends, uint64_t request, fabric::Fault
   return fired;
 }
 
-void LogServerLife::die_amid(Appends appends, uint64_t moment) {
+void LogServerRun::die_amid(Appends appends, uint64_t moment) {
   begin(appends);
   if (machine_) pass(moment * 400);
   for (; !machine_ && moment > 0; --moment) executor().run_once();
@@ -425,7 +425,7 @@ void LogServerLife::die_amid(Appends appends, uint64_t moment) {
   settle(appends, found());
 }
 
-void LogServerLife::read_all() {
+void LogServerRun::read_all() {
   const auto read = [](log::LogClient& client, uint64_t id) -> Task<std::vector<TestEntry>> {
     std::vector<TestEntry> entries;
     auto reader = co_await log::LogReader::open(client, id, {});
@@ -448,9 +448,9 @@ void LogServerLife::read_all() {
   }
 }
 
-// ---- the life ----
+// ---- the run ----
 
-void LogServerLife::script() {
+void LogServerRun::script() {
   create("a");
   append({{0, "a", {bytes(10)}}, {1, "a", {bytes(300)}}});
   create("b");
@@ -471,7 +471,7 @@ void LogServerLife::script() {
   append({{0, "b", {bytes(30)}}, {1, "a", {bytes(700)}}, {1, "a", {bytes(15)}}});
 }
 
-void LogServerLife::all_moments() {
+void LogServerRun::all_moments() {
   for (const auto fault : {fabric::Fault::kBreakBefore, fabric::Fault::kBreakAfter}) {
     for (uint64_t request = 1;; ++request) {
       const Appends appends = {{0, "b", {bytes(50)}}, {0, "b", {bytes(40), bytes(130)}}};
@@ -488,9 +488,9 @@ void LogServerLife::all_moments() {
 
 }  // namespace
 
-std::unique_ptr<Life> log_server_life(const std::string& scenario, uint64_t seed,
-                                      const LogServer& what) {
-  return std::make_unique<LogServerLife>(scenario, seed, what);
+std::unique_ptr<RecordedRun> log_server_run(const std::string& scenario, uint64_t seed,
+                                            const LogServer& what) {
+  return std::make_unique<LogServerRun>(scenario, seed, what);
 }
 
 }  // namespace pmstore::crash

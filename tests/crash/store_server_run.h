@@ -1,4 +1,4 @@
-// The life of a store under lock discipline cpu behind its server, on the modelled machine: two
+// The run of a store under lock discipline cpu behind its server, on the modelled machine: two
 // clients whose transactions go to the server by calls, also at the same time; the power of the
 // server may be cut at every store, flush, drain, msync and packet.
 //
@@ -7,7 +7,7 @@
 //   vanish-server      a client vanishes before each of its work requests, and behind each; servers
 //                      die at each moment of others' commits, and the clients reach the next one by
 //                      themselves
-//   races-server       nobody dies: races-rnic (rnic_commit_life.h) under lock discipline cpu
+//   races-server       nobody dies: races-rnic (rnic_commit_run.h) under lock discipline cpu
 // Seeds other than 0 draw sizes, distances and moments.
 #pragma once
 
@@ -15,12 +15,12 @@
 #include <string>
 
 #include "persist/domain.h"
-#include "tests/crash/life.h"
+#include "tests/crash/recorded_run.h"
 
 namespace pmstore::crash {
 
-std::unique_ptr<Life> store_server_life(const std::string& scenario, uint64_t seed,
-                                        persist::Domain domain);
-std::unique_ptr<Life> vanish_server_life(const std::string& scenario, uint64_t seed);
+std::unique_ptr<RecordedRun> store_server_run(const std::string& scenario, uint64_t seed,
+                                              persist::Domain domain);
+std::unique_ptr<RecordedRun> vanish_server_run(const std::string& scenario, uint64_t seed);
 
 }  // namespace pmstore::crash

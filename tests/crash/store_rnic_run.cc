@@ -1,4 +1,4 @@
-#include "tests/crash/store_rnic_life.h"
+#include "tests/crash/store_rnic_run.h"
 
 #include <utility>
 #include <vector>
@@ -6,9 +6,9 @@
 namespace pmstore::crash {
 namespace {
 
-class StoreRnicLife final : public ServedStoreSteps {
+class StoreRnicRun final : public ServedStoreSteps {
  public:
-  StoreRnicLife(const std::string& scenario, uint64_t seed, const ServedStore& what)
+  StoreRnicRun(const std::string& scenario, uint64_t seed, const ServedStore& what)
       : ServedStoreSteps(scenario, seed, what) {
     seed == 0 ? script() : draw();
     end();
@@ -20,7 +20,7 @@ class StoreRnicLife final : public ServedStoreSteps {
   void draw_one();
 };
 
-void StoreRnicLife::script() {
+void StoreRnicRun::script() {
   commit(0, {write("a", 140), write("b", 210)});
   commit(1, {write("c", 500)});
   commit(0, {write("a", 140), write("b", 210)});  // in place
@@ -43,11 +43,11 @@ void StoreRnicLife::script() {
   commit(0, {erase("g"), write("c", 350)});
 }
 
-void StoreRnicLife::draw() {
+void StoreRnicRun::draw() {
   for (uint64_t steps = 12 + random().below(16); steps > 0; --steps) draw_one();
 }
 
-void StoreRnicLife::draw_one() {
+void StoreRnicRun::draw_one() {
   if (random().below(25) == 0) return stop_and_start();
   std::vector<Commit> commits(1 + random().below(2));
   const size_t first = random().below(history().keys.size() - 1);
@@ -69,9 +69,9 @@ void StoreRnicLife::draw_one() {
 
 }  // namespace
 
-std::unique_ptr<Life> store_rnic_life(const std::string& scenario, uint64_t seed,
-                                      const ServedStore& what) {
-  return std::make_unique<StoreRnicLife>(scenario, seed, what);
+std::unique_ptr<RecordedRun> store_rnic_run(const std::string& scenario, uint64_t seed,
+                                            const ServedStore& what) {
+  return std::make_unique<StoreRnicRun>(scenario, seed, what);
 }
 
 }  // namespace pmstore::crash

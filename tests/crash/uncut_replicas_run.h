@@ -1,4 +1,4 @@
-// UncutReplicasLife: servers with replicas of which none loses its power: such a life checks itself
+// UncutReplicasRun: servers with replicas of which none loses its power: such a run checks itself
 // while it runs, at every turn that it wants; its trace is empty, and a start on it finds nothing.
 #pragma once
 
@@ -14,14 +14,14 @@
 #include "base/executor.h"
 #include "model/page_bytes.h"
 #include "persist/memory.h"
-#include "tests/crash/life.h"
+#include "tests/crash/recorded_run.h"
 #include "tests/crash/replica_servers.h"
 
 namespace pmstore::crash {
 
 using Servers = std::vector<size_t>;
 
-class UncutReplicasLife : public Life {
+class UncutReplicasRun : public RecordedRun {
  public:
   Result<std::unique_ptr<Restarted>> restart(std::span<std::byte> memory) const override {
     return std::unique_ptr<Restarted>(new Nobody(memory));
@@ -29,8 +29,8 @@ class UncutReplicasLife : public Life {
 
  protected:
   // All of them started.
-  UncutReplicasLife(const std::string& scenario, uint64_t seed, size_t servers)
-      : Life(scenario, seed),
+  UncutReplicasRun(const std::string& scenario, uint64_t seed, size_t servers)
+      : RecordedRun(scenario, seed),
         executor_(clock_, base::ExecutorOptions{.seed = seed + 1}),
         memory_(ReplicaServers::memory_bytes(servers)) {
     ReplicaServers::format(memory_.bytes(), servers, kDomain);
@@ -38,7 +38,7 @@ class UncutReplicasLife : public Life {
     must(servers_->open());
     for (size_t i = 0; i < servers; ++i) must(servers_->start(i));
   }
-  // Of the constructor, when the life is over and what it has opened is closed.
+  // Of the constructor, when the run is over and what it has opened is closed.
   void end() {
     servers_.reset();
     trace_.domain = kDomain;

@@ -1,5 +1,5 @@
-// Short lives of a store under lock discipline rnic, for the mutants of its client
-// (tests/crash/mutants): what store_rnic_life.h does at length, in its smallest form, and what only
+// Short runs of a store under lock discipline rnic, for the mutants of its client
+// (tests/crash/mutants): what store_rnic_run.h does at length, in its smallest form, and what only
 // a second client can see. ADR, DDIO off: logs and commits are one-sided.
 //
 //   commit-rnic  each kind of commit, alone and beside others of the same client, in a ring that is
@@ -20,16 +20,16 @@
 #include <string>
 
 #include "pmstore/types.h"
-#include "tests/crash/life.h"
+#include "tests/crash/recorded_run.h"
 
 namespace pmstore::crash {
 
-std::unique_ptr<Life> commit_rnic_life(const std::string& scenario, uint64_t seed);
-std::unique_ptr<Life> queue_rnic_life(const std::string& scenario, uint64_t seed);
-std::unique_ptr<Life> room_rnic_life(const std::string& scenario, uint64_t seed);
-std::unique_ptr<Life> vanish_rnic_life(const std::string& scenario, uint64_t seed);
-std::unique_ptr<Life> return_rnic_life(const std::string& scenario, uint64_t seed);
-std::unique_ptr<Life> races_life(const std::string& scenario, uint64_t seed,
-                                 LockDiscipline discipline);
+std::unique_ptr<RecordedRun> commit_rnic_run(const std::string& scenario, uint64_t seed);
+std::unique_ptr<RecordedRun> queue_rnic_run(const std::string& scenario, uint64_t seed);
+std::unique_ptr<RecordedRun> room_rnic_run(const std::string& scenario, uint64_t seed);
+std::unique_ptr<RecordedRun> vanish_rnic_run(const std::string& scenario, uint64_t seed);
+std::unique_ptr<RecordedRun> return_rnic_run(const std::string& scenario, uint64_t seed);
+std::unique_ptr<RecordedRun> races_run(const std::string& scenario, uint64_t seed,
+                                       LockDiscipline discipline);
 
 }  // namespace pmstore::crash

@@ -1,4 +1,4 @@
-#include "tests/crash/store_server_life.h"
+#include "tests/crash/store_server_run.h"
 
 #include <fmt/format.h>
 
@@ -12,9 +12,9 @@
 namespace pmstore::crash {
 namespace {
 
-class StoreServerLife final : public ServedStoreSteps {
+class StoreServerRun final : public ServedStoreSteps {
  public:
-  StoreServerLife(const std::string& scenario, uint64_t seed, persist::Domain domain)
+  StoreServerRun(const std::string& scenario, uint64_t seed, persist::Domain domain)
       : ServedStoreSteps(scenario, seed, {.domain = domain, .discipline = LockDiscipline::kCpu}),
         shift_(seed == 0 ? 0 : random().below(60)) {
     script();
@@ -34,17 +34,17 @@ class StoreServerLife final : public ServedStoreSteps {
   size_t shift_;
 };
 
-void StoreServerLife::read_while_written(uint64_t distance_ns) {
+void StoreServerRun::read_while_written(uint64_t distance_ns) {
   commit_together({{0, {write("a", bytes(140)), write("b", bytes(210))}}});
   bool over = false;
   size_t consistent = 0;
   machine().executor().spawn(
-      [](StoreServerLife& life, uint64_t ns, bool& done, size_t& same) -> base::Task<void> {
+      [](StoreServerRun& run, uint64_t ns, bool& done, size_t& same) -> base::Task<void> {
         for (int i = 0; i < 12; ++i) {
-          Transaction transaction = life.client(1).begin();
-          const auto a = co_await transaction.get(life.history().table, "a");
-          co_await life.machine().executor().sleep_for(ns);
-          const auto b = co_await transaction.get(life.history().table, "b");
+          Transaction transaction = run.client(1).begin();
+          const auto a = co_await transaction.get(run.history().table, "a");
+          co_await run.machine().executor().sleep_for(ns);
+          const auto b = co_await transaction.get(run.history().table, "b");
           const Status valid = co_await transaction.commit();
           if (!a || !b || !valid) continue;
           // Values are numbered, and the two of one transaction follow each other.
@@ -57,7 +57,7 @@ void StoreServerLife::read_while_written(uint64_t distance_ns) {
   PMSTORE_CHECK(consistent > 0, "some reads have met no writer");
 }
 
-void StoreServerLife::script() {
+void StoreServerRun::script() {
   commit_together({{0, {write("a", bytes(140)), write("b", bytes(210))}},
                    {1, {write("c", bytes(500)), write("d", bytes(2900))}}});
   commit_together({{0, {write("a", bytes(140))}},
@@ -78,15 +78,15 @@ void StoreServerLife::script() {
   read_while_written(300);
 }
 
-class VanishServerLife final : public ServedStoreSteps {
+class VanishServerRun final : public ServedStoreSteps {
  public:
-  VanishServerLife(const std::string& scenario, uint64_t seed)
+  VanishServerRun(const std::string& scenario, uint64_t seed)
       : ServedStoreSteps(scenario, seed,
                          {.chunks = 8, .discipline = LockDiscipline::kCpu, .reconnects = true}) {
     script(seed == 0 ? 0 : random().below(60));
     end();
   }
-  // Few power cuts are new: what there is to find is what the server that lives does.
+  // Few power cuts are new: what there is to find is what the server that survives does.
   uint64_t samples() const override { return 2; }
   uint64_t most_exhaustive() const override { return 16; }
   uint64_t death_every() const override { return 256; }
@@ -101,7 +101,7 @@ class VanishServerLife final : public ServedStoreSteps {
   }
 };
 
-void VanishServerLife::script(size_t shift) {
+void VanishServerRun::script(size_t shift) {
   commit(0, {write("a", 140 - shift), write("b", 210)});
   commit(1, {write("c", 1500), write("d", 900)});
   vanish_everywhere([&] { return Commit{0, {write("a", 140 - shift), write("b", 200)}}; });
@@ -123,12 +123,12 @@ void VanishServerLife::script(size_t shift) {
 
 }  // namespace
 
-std::unique_ptr<Life> store_server_life(const std::string& scenario, uint64_t seed,
-                                        persist::Domain domain) {
-  return std::make_unique<StoreServerLife>(scenario, seed, domain);
+std::unique_ptr<RecordedRun> store_server_run(const std::string& scenario, uint64_t seed,
+                                              persist::Domain domain) {
+  return std::make_unique<StoreServerRun>(scenario, seed, domain);
 }
-std::unique_ptr<Life> vanish_server_life(const std::string& scenario, uint64_t seed) {
-  return std::make_unique<VanishServerLife>(scenario, seed);
+std::unique_ptr<RecordedRun> vanish_server_run(const std::string& scenario, uint64_t seed) {
+  return std::make_unique<VanishServerRun>(scenario, seed);
 }
 
 }  // namespace pmstore::crash

@@ -1,4 +1,4 @@
-#include "tests/crash/rnic_commit_life.h"
+#include "tests/crash/rnic_commit_run.h"
 
 #include <fmt/format.h>
 
@@ -12,9 +12,9 @@
 namespace pmstore::crash {
 namespace {
 
-class CommitRnicLife final : public ServedStoreSteps {
+class CommitRnicRun final : public ServedStoreSteps {
  public:
-  CommitRnicLife(const std::string& scenario, uint64_t seed)
+  CommitRnicRun(const std::string& scenario, uint64_t seed)
       : ServedStoreSteps(scenario, seed, {}), shift_(seed == 0 ? 0 : random().below(60)) {
     script();
     end();
@@ -35,7 +35,7 @@ class CommitRnicLife final : public ServedStoreSteps {
   size_t shift_;
 };
 
-void CommitRnicLife::script() {
+void CommitRnicRun::script() {
   commit(0, {write("a", bytes(140)), write("b", bytes(210))});
   commit_together({{0, {write("d", bytes(2900)), write("e", bytes(2900))}},
                    {1, {write("f", bytes(1400)), write("g", bytes(300))}}});
@@ -53,15 +53,16 @@ void CommitRnicLife::script() {
   commit(0, {write("g", bytes(300)), erase("f")});
 }
 
-class VanishRnicLife final : public ServedStoreSteps {
+class VanishRnicRun final : public ServedStoreSteps {
  public:
-  VanishRnicLife(const std::string& scenario, uint64_t seed)
+  VanishRnicRun(const std::string& scenario, uint64_t seed)
       : ServedStoreSteps(scenario, seed, {.chunks = 8}) {
     const size_t shift = seed == 0 ? 0 : random().below(60);
     script(shift);
     end();
   }
-  // What the client has left is recovered by the server that lives; few of its power cuts are new.
+  // What the client has left is recovered by the server that survives; few of its power cuts are
+  // new.
   uint64_t samples() const override { return 4; }
   uint64_t death_every() const override { return 256; }
 
@@ -74,7 +75,7 @@ class VanishRnicLife final : public ServedStoreSteps {
   }
 };
 
-void VanishRnicLife::script(size_t shift) {
+void VanishRnicRun::script(size_t shift) {
   commit(0, {write("a", 140 - shift), write("b", 210)});
   commit(1, {write("c", 1500), write("d", 900)});
   vanish_everywhere([&] { return Commit{0, {write("a", 140 - shift), write("b", 200)}}; });
@@ -91,9 +92,9 @@ void VanishRnicLife::script(size_t shift) {
 }
 
 // Each commit on a connection that the server ends, since the client is there again.
-class ReturnRnicLife final : public ServedStoreSteps {
+class ReturnRnicRun final : public ServedStoreSteps {
  public:
-  ReturnRnicLife(const std::string& scenario, uint64_t seed)
+  ReturnRnicRun(const std::string& scenario, uint64_t seed)
       : ServedStoreSteps(scenario, seed, {.chunks = 8}) {
     const uint64_t shift = seed == 0 ? 0 : random().below(300);
     commit(0, {write("a", 140), write("b", 210), write("d", 900)});
@@ -111,12 +112,12 @@ class ReturnRnicLife final : public ServedStoreSteps {
 
 // ---- what waits ----
 
-// A client whose send queue is small, and whose memory is slow in lives of even seeds, so that what
+// A client whose send queue is small, and whose memory is slow in runs of even seeds, so that what
 // must wait does wait. The times are those of seed 0.
-class QueueRnicLife final : public ServedStoreSteps {
+class QueueRnicRun final : public ServedStoreSteps {
  public:
   enum class Full : uint8_t { kSendQueue, kRing };
-  QueueRnicLife(const std::string& scenario, uint64_t seed, Full full)
+  QueueRnicRun(const std::string& scenario, uint64_t seed, Full full)
       : ServedStoreSteps(scenario, seed, {.send_queue = kSendQueue}),
         shift_(seed == 0 ? 0 : random().below(60)) {
     commit(0, {write("a", bytes(140)), write("b", bytes(800)), write("d", bytes(2900)),
@@ -137,12 +138,12 @@ class QueueRnicLife final : public ServedStoreSteps {
 };
 
 // Calls that change nothing, of about a microsecond each.
-void QueueRnicLife::keep_server_busy(uint64_t after_ns) {
+void QueueRnicRun::keep_server_busy(uint64_t after_ns) {
   constexpr int kCalls = 64;
   for (int i = 0; i < kCalls; ++i) {
-    machine().executor().spawn([](QueueRnicLife& life, uint64_t ns) -> base::Task<void> {
-      co_await life.machine().executor().sleep_for(ns);
-      const auto table = co_await life.client(1).open_table(kStoreTable, false);
+    machine().executor().spawn([](QueueRnicRun& run, uint64_t ns) -> base::Task<void> {
+      co_await run.machine().executor().sleep_for(ns);
+      const auto table = co_await run.client(1).open_table(kStoreTable, false);
       PMSTORE_CHECK(table.has_value(), "it is there");
     }(*this, after_ns));
   }
@@ -150,7 +151,7 @@ void QueueRnicLife::keep_server_busy(uint64_t after_ns) {
 
 // An append comes that needs the room of a truncation, while the server has not got to that yet.
 // What the server has put in place of "c" is only in its caches until then.
-void QueueRnicLife::full_ring_of_a_busy_server() {
+void QueueRnicRun::full_ring_of_a_busy_server() {
   commit(1, {write("c", bytes(140))});
   commit(1, {erase("c")});
   commit(0, {write("d", bytes(2900)), write("e", bytes(2900))});
@@ -165,7 +166,7 @@ void QueueRnicLife::full_ring_of_a_busy_server() {
 
 // The commit phase of the first one needs all of the send queue, and those behind it, which need
 // little, pass it: their entries must not go before its own, which is not in place yet.
-void QueueRnicLife::full_send_queue() {
+void QueueRnicRun::full_send_queue() {
   commit_together({{0,
                     {write("a", bytes(140)), write("b", bytes(800)), write("d", bytes(2000)),
                      write("e", bytes(2000))}},
@@ -177,9 +178,9 @@ void QueueRnicLife::full_send_queue() {
 
 // ---- who sees what, while nobody dies ----
 
-class RacesLife final : public ServedStoreSteps {
+class RacesRun final : public ServedStoreSteps {
  public:
-  RacesLife(const std::string& scenario, uint64_t seed, LockDiscipline discipline)
+  RacesRun(const std::string& scenario, uint64_t seed, LockDiscipline discipline)
       : ServedStoreSteps(scenario, seed, {.discipline = discipline}) {
     distance_ns_ = seed == 0 ? 150 : 100 + random().below(150);
     set("x", "0");
@@ -230,7 +231,7 @@ class RacesLife final : public ServedStoreSteps {
   uint64_t distance_ns_ = 0;
 };
 
-base::Task<void> RacesLife::take_part(Part& part) {
+base::Task<void> RacesRun::take_part(Part& part) {
   const uint64_t go_ns = machine().executor().now_ns() + kReadingNs + part.wait_ns;
   Transaction transaction = client(part.client).begin();
   for (const std::string& key : part.reads) {
@@ -245,7 +246,7 @@ base::Task<void> RacesLife::take_part(Part& part) {
   part.over = co_await transaction.commit();
 }
 
-void RacesLife::race(std::vector<Part>& parts) {
+void RacesRun::race(std::vector<Part>& parts) {
   for (Part& part : parts) machine().executor().spawn(take_part(part));
   machine().pass(3 * kReadingNs);
   for (const Part& part : parts) {
@@ -255,14 +256,14 @@ void RacesLife::race(std::vector<Part>& parts) {
   }
 }
 
-void RacesLife::set(const std::string& key, const std::optional<std::string>& value) {
+void RacesRun::set(const std::string& key, const std::optional<std::string>& value) {
   if (!value && !read(0, key)) return;
   const Status done = machine().run(value ? client(0).put(history().table, key, *value)
                                           : client(0).erase(history().table, key));
   PMSTORE_CHECK(done.has_value(), done ? "" : done.error().message.c_str());
 }
 
-void RacesLife::write_skew(uint64_t ns) {
+void RacesRun::write_skew(uint64_t ns) {
   const auto one_more = [this](const char* key) {
     return [this, key](Transaction& transaction, const Found& found) {
       transaction.put(history().table, key, std::to_string(std::stoi(*found[0]) + 1));
@@ -278,7 +279,7 @@ void RacesLife::write_skew(uint64_t ns) {
   PMSTORE_CHECK(value_of("x") == (parts[1].committed() ? "1" : "0"), "as its writer was told");
 }
 
-void RacesLife::three_increments(uint64_t ns, uint64_t more_ns) {
+void RacesRun::three_increments(uint64_t ns, uint64_t more_ns) {
   const auto increment = [this](Transaction& transaction, const Found& found) {
     transaction.put(history().table, "x", std::to_string(std::stoi(*found[0]) + 1));
   };
@@ -292,7 +293,7 @@ void RacesLife::three_increments(uint64_t ns, uint64_t more_ns) {
   PMSTORE_CHECK(value_of("x") == std::to_string(committed), "as its writers were told");
 }
 
-void RacesLife::two_absences(uint64_t ns) {
+void RacesRun::two_absences(uint64_t ns) {
   const auto insert = [this](const char* key) {
     return [this, key](Transaction& transaction, const Found& found) {
       PMSTORE_CHECK(!found[0], "both were erased");
@@ -310,7 +311,7 @@ void RacesLife::two_absences(uint64_t ns) {
 }
 
 // One that only reads, in the middle of another's commit.
-void RacesLife::a_reader(uint64_t ns) {
+void RacesRun::a_reader(uint64_t ns) {
   const auto both = [this](Transaction& transaction, const Found& found) {
     const std::string next = std::to_string(std::stoi(*found[0]) + 1);
     transaction.put(history().table, "x", next);
@@ -323,12 +324,12 @@ void RacesLife::a_reader(uint64_t ns) {
   std::optional<std::string> y;
   std::optional<Status> over;
   machine().executor().spawn(
-      [](RacesLife& life, auto& seen_x, auto& seen_y, auto& how) -> base::Task<void> {
-        co_await life.machine().executor().sleep_for(kReadingNs);
-        Transaction transaction = life.client(1).begin();
-        auto got = co_await transaction.get(life.history().table, "x");
+      [](RacesRun& run, auto& seen_x, auto& seen_y, auto& how) -> base::Task<void> {
+        co_await run.machine().executor().sleep_for(kReadingNs);
+        Transaction transaction = run.client(1).begin();
+        auto got = co_await transaction.get(run.history().table, "x");
         if (got) seen_x = std::move(*got);
-        got = co_await transaction.get(life.history().table, "y");
+        got = co_await transaction.get(run.history().table, "y");
         if (got) seen_y = std::move(*got);
         how = co_await transaction.commit();
       }(*this, x, y, over));
@@ -338,27 +339,26 @@ void RacesLife::a_reader(uint64_t ns) {
 }
 
 // Of more than one packet.
-void RacesLife::a_large_record(uint64_t ns) {
+void RacesRun::a_large_record(uint64_t ns) {
   const auto another = [this](Transaction& transaction, const Found& found) {
     transaction.put(history().table, "z", std::string(6000, found[0]->front() == 'o' ? 'n' : 'o'));
   };
   if (!read(0, "z")) set("z", std::string(6000, 'o'));
   std::vector<Part> parts = {{0, {"z"}, another}};
   bool seen = false;
-  machine().executor().spawn(
-      [](RacesLife& life, uint64_t after_ns, bool& over) -> base::Task<void> {
-        co_await life.machine().executor().sleep_for(kReadingNs + 2000 + after_ns);
-        const auto got = co_await life.client(1).get(life.history().table, "z");
-        PMSTORE_CHECK(!got || got->find_first_not_of(got->front()) == std::string::npos,
-                      "half of one value, half of another");
-        over = true;
-      }(*this, ns, seen));
+  machine().executor().spawn([](RacesRun& run, uint64_t after_ns, bool& over) -> base::Task<void> {
+    co_await run.machine().executor().sleep_for(kReadingNs + 2000 + after_ns);
+    const auto got = co_await run.client(1).get(run.history().table, "z");
+    PMSTORE_CHECK(!got || got->find_first_not_of(got->front()) == std::string::npos,
+                  "half of one value, half of another");
+    over = true;
+  }(*this, ns, seen));
   race(parts);
   while (!seen) machine().pass(kReadingNs);
 }
 
 // What it reads and what it meets when it inserts were never true at one moment.
-void RacesLife::a_contradiction() {
+void RacesRun::a_contradiction() {
   set("x", "0");
   set("m", std::nullopt);
   const auto first = [this](Transaction& transaction, const Found&) {
@@ -376,24 +376,24 @@ void RacesLife::a_contradiction() {
 
 }  // namespace
 
-std::unique_ptr<Life> commit_rnic_life(const std::string& scenario, uint64_t seed) {
-  return std::make_unique<CommitRnicLife>(scenario, seed);
+std::unique_ptr<RecordedRun> commit_rnic_run(const std::string& scenario, uint64_t seed) {
+  return std::make_unique<CommitRnicRun>(scenario, seed);
 }
-std::unique_ptr<Life> queue_rnic_life(const std::string& scenario, uint64_t seed) {
-  return std::make_unique<QueueRnicLife>(scenario, seed, QueueRnicLife::Full::kSendQueue);
+std::unique_ptr<RecordedRun> queue_rnic_run(const std::string& scenario, uint64_t seed) {
+  return std::make_unique<QueueRnicRun>(scenario, seed, QueueRnicRun::Full::kSendQueue);
 }
-std::unique_ptr<Life> room_rnic_life(const std::string& scenario, uint64_t seed) {
-  return std::make_unique<QueueRnicLife>(scenario, seed, QueueRnicLife::Full::kRing);
+std::unique_ptr<RecordedRun> room_rnic_run(const std::string& scenario, uint64_t seed) {
+  return std::make_unique<QueueRnicRun>(scenario, seed, QueueRnicRun::Full::kRing);
 }
-std::unique_ptr<Life> vanish_rnic_life(const std::string& scenario, uint64_t seed) {
-  return std::make_unique<VanishRnicLife>(scenario, seed);
+std::unique_ptr<RecordedRun> vanish_rnic_run(const std::string& scenario, uint64_t seed) {
+  return std::make_unique<VanishRnicRun>(scenario, seed);
 }
-std::unique_ptr<Life> return_rnic_life(const std::string& scenario, uint64_t seed) {
-  return std::make_unique<ReturnRnicLife>(scenario, seed);
+std::unique_ptr<RecordedRun> return_rnic_run(const std::string& scenario, uint64_t seed) {
+  return std::make_unique<ReturnRnicRun>(scenario, seed);
 }
-std::unique_ptr<Life> races_life(const std::string& scenario, uint64_t seed,
-                                 LockDiscipline discipline) {
-  return std::make_unique<RacesLife>(scenario, seed, discipline);
+std::unique_ptr<RecordedRun> races_run(const std::string& scenario, uint64_t seed,
+                                       LockDiscipline discipline) {
+  return std::make_unique<RacesRun>(scenario, seed, discipline);
 }
 
 }  // namespace pmstore::crash

@@ -1,4 +1,4 @@
-#include "tests/crash/replica_races_life.h"
+#include "tests/crash/replica_races_run.h"
 
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@
 #include "log/log_producer.h"
 #include "log/replicated_log.h"
 #include "tests/crash/replica_servers.h"
-#include "tests/crash/uncut_replicas_life.h"
+#include "tests/crash/uncut_replicas_run.h"
 #include "tests/unit/log/log_entries.h"
 
 namespace pmstore::crash {
@@ -27,10 +27,10 @@ using log::ReplicatedLog;
 using log::ReplicatedLogOptions;
 using log::TestEntry;
 
-class ReplicaRacesLife final : public UncutReplicasLife {
+class ReplicaRacesRun final : public UncutReplicasRun {
  public:
-  ReplicaRacesLife(const std::string& scenario, uint64_t seed)
-      : UncutReplicasLife(scenario, seed, kServers) {
+  ReplicaRacesRun(const std::string& scenario, uint64_t seed)
+      : UncutReplicasRun(scenario, seed, kServers) {
     for (uint64_t i = 0; take_it_from_each_other(i); ++i) {
       PMSTORE_CHECK(i < kMostTurns, "a takeover comes to an end");
     }
@@ -103,14 +103,14 @@ class ReplicaRacesLife final : public UncutReplicasLife {
   std::vector<TestEntry> told_;
 };
 
-Task<void> ReplicaRacesLife::open(Producer& producer) {
+Task<void> ReplicaRacesRun::open(Producer& producer) {
   auto opened = co_await ReplicatedLog::open(producer.executor, kReplicatedName, servers_->uris(),
                                              stealing());
   if (opened) producer.log = std::move(*opened);
   producer.asked = false;
 }
 
-Task<void> ReplicaRacesLife::append(Producer& producer) {
+Task<void> ReplicaRacesRun::append(Producer& producer) {
   const std::string text = fmt::format("of {}", producer.name);
   const auto bytes = std::as_bytes(std::span(text));
   const auto appended = co_await producer.log->append(bytes);
@@ -118,7 +118,7 @@ Task<void> ReplicaRacesLife::append(Producer& producer) {
   producer.asked = false;
 }
 
-Task<void> ReplicaRacesLife::add(Producer& producer, size_t server) {
+Task<void> ReplicaRacesRun::add(Producer& producer, size_t server) {
   const Status added = co_await producer.log->add(ReplicaServers::uri(server), true);
   PMSTORE_CHECK(added || added.code() == ErrorCode::kFenced ||
                     added.code() == ErrorCode::kDisconnected ||
@@ -128,7 +128,7 @@ Task<void> ReplicaRacesLife::add(Producer& producer, size_t server) {
 }
 
 // All that was acknowledged is published then; but by one who was fenced.
-Task<void> ReplicaRacesLife::close(Producer& producer) {
+Task<void> ReplicaRacesRun::close(Producer& producer) {
   const Status closed = co_await producer.log->close();
   PMSTORE_CHECK(
       closed || closed.code() == ErrorCode::kFenced || closed.code() == ErrorCode::kDisconnected,
@@ -139,7 +139,7 @@ Task<void> ReplicaRacesLife::close(Producer& producer) {
 // The first one waits after so many turns, until the second one has all that it wants. Who goes on
 // without all leases leaves an entry on some replicas, and the other one may leave another with the
 // same index on the rest. Gives whether the first one waited.
-bool ReplicaRacesLife::take_it_from_each_other(uint64_t turns) {
+bool ReplicaRacesRun::take_it_from_each_other(uint64_t turns) {
   create(servers_->uris());
   told_.clear();
   bool waited = false;
@@ -183,7 +183,7 @@ bool ReplicaRacesLife::take_it_from_each_other(uint64_t turns) {
 // The first one waits after so many turns of opening a log of one member, until the second one has
 // added another: to append to the one alone would be told what the other one does not have. Gives
 // whether the first one waited.
-bool ReplicaRacesLife::open_while_one_is_added(uint64_t turns) {
+bool ReplicaRacesRun::open_while_one_is_added(uint64_t turns) {
   create({ReplicaServers::uri(0)});
   told_.clear();
   bool waited = false;
@@ -221,7 +221,7 @@ bool ReplicaRacesLife::open_while_one_is_added(uint64_t turns) {
 // Both have the log of one member, one after the other, and add the same server: the first one has
 // had so many turns of that when the second one takes the log, adds it, appends, and ends. What the
 // first one does then must leave that alone. Gives whether the first one waited.
-bool ReplicaRacesLife::both_add_one(uint64_t turns) {
+bool ReplicaRacesRun::both_add_one(uint64_t turns) {
   create({ReplicaServers::uri(0)});
   told_.clear();
   bool waited = false;
@@ -268,7 +268,7 @@ bool ReplicaRacesLife::both_add_one(uint64_t turns) {
 
 // Who was fenced replaces nobody whom others have added, also when nobody has been told yet that
 // their last change was agreed upon.
-void ReplicaRacesLife::add_behind_a_change() {
+void ReplicaRacesRun::add_behind_a_change() {
   create({ReplicaServers::uri(0)});
   told_.clear();
   {
@@ -301,7 +301,7 @@ void ReplicaRacesLife::add_behind_a_change() {
 }
 
 // Of two decisions that follow from the same membership a member records only one.
-void ReplicaRacesLife::decide_twice() {
+void ReplicaRacesRun::decide_twice() {
   create(servers_->uris());
   const auto info = servers_->info(0);
   PMSTORE_CHECK(info.has_value(), "it was made");
@@ -323,8 +323,8 @@ void ReplicaRacesLife::decide_twice() {
 
 }  // namespace
 
-std::unique_ptr<Life> replica_races_life(const std::string& scenario, uint64_t seed) {
-  return std::make_unique<ReplicaRacesLife>(scenario, seed);
+std::unique_ptr<RecordedRun> replica_races_run(const std::string& scenario, uint64_t seed) {
+  return std::make_unique<ReplicaRacesRun>(scenario, seed);
 }
 
 }  // namespace pmstore::crash

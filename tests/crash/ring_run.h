@@ -1,4 +1,4 @@
-// The life of a redo ring: formatted, taken over, appended to, truncated, wrapped, left behind by
+// The run of a redo ring: formatted, taken over, appended to, truncated, wrapped, left behind by
 // dying processes, taken over by others, formatted again.
 //
 //   ring        all of it by the owner's CPU, under ADR
@@ -13,13 +13,13 @@
 #include <cstdint>
 #include <memory>
 
-#include "tests/crash/life.h"
+#include "tests/crash/recorded_run.h"
 
 namespace pmstore::crash {
 
 enum class RingWriter : uint8_t { kCpu, kDevice };
 
-std::unique_ptr<Life> ring_life(const std::string& scenario, uint64_t seed, persist::Domain domain,
-                                RingWriter writer);
+std::unique_ptr<RecordedRun> ring_run(const std::string& scenario, uint64_t seed,
+                                      persist::Domain domain, RingWriter writer);
 
 }  // namespace pmstore::crash

@@ -1,4 +1,4 @@
-#include "tests/crash/replica_life.h"
+#include "tests/crash/replica_run.h"
 
 #include <algorithm>
 #include <optional>
@@ -28,9 +28,9 @@ constexpr auto kDomain = persist::Domain::kMemoryController;
 // Invariants: entries up to acknowledged_ are on every member, and none is above started_; the
 // members are one of members_, the oldest entry of each replica is one of firsts_: the last one of
 // both as soon as what is under way is over.
-class ReplicaLife final : public Life {
+class ReplicaRun final : public RecordedRun {
  public:
-  ReplicaLife(const std::string& scenario, uint64_t seed, const ReplicaLifeOptions& what);
+  ReplicaRun(const std::string& scenario, uint64_t seed, const ReplicaRunOptions& what);
 
   uint64_t samples() const override { return 12; }
   uint64_t most_exhaustive() const override { return 64; }
@@ -41,7 +41,7 @@ class ReplicaLife final : public Life {
   }
 
  private:
-  // ---- what a life consists of ----
+  // ---- what a run consists of ----
   void script();
   void draw();
   void draw_one();
@@ -85,7 +85,7 @@ class ReplicaLife final : public Life {
     PMSTORE_CHECK(done.has_value(), done ? "" : done.error().to_string().c_str());
   }
 
-  ReplicaLifeOptions what_;
+  ReplicaRunOptions what_;
   Random random_;
   base::VirtualClock clock_;
   std::optional<base::Executor> executor_;
@@ -101,8 +101,8 @@ class ReplicaLife final : public Life {
   std::vector<uint64_t> firsts_ = {1};
 };
 
-// The log is made before anything is recorded: that is the life of a log area (log_life.h).
-void ReplicaLife::make_log() {
+// The log is made before anything is recorded: that is the run of a log area (log_run.h).
+void ReplicaRun::make_log() {
   ReplicaServers::format(memory_.bytes(), what_.servers, kDomain);
   base::Executor executor(clock_);
   ReplicaServers servers(executor, memory_.bytes(), what_.servers, kDomain);
@@ -114,8 +114,8 @@ void ReplicaLife::make_log() {
   for (size_t i = 0; i < what_.servers; ++i) must(servers.host(i).stop());
 }
 
-ReplicaLife::ReplicaLife(const std::string& scenario, uint64_t seed, const ReplicaLifeOptions& what)
-    : Life(scenario, seed),
+ReplicaRun::ReplicaRun(const std::string& scenario, uint64_t seed, const ReplicaRunOptions& what)
+    : RecordedRun(scenario, seed),
       what_(what),
       random_(seed),
       memory_(ReplicaServers::memory_bytes(what.servers)) {
@@ -153,7 +153,7 @@ ReplicaLife::ReplicaLife(const std::string& scenario, uint64_t seed, const Repli
   executor_.reset();
 }
 
-void ReplicaLife::script() {
+void ReplicaRun::script() {
   const size_t last = what_.servers - 1;
   open();
   for (const uint64_t count : {1, 1, 3}) append(count);
@@ -175,12 +175,12 @@ void ReplicaLife::script() {
   append(2);
 }
 
-void ReplicaLife::draw() {
+void ReplicaRun::draw() {
   open();
   for (uint64_t steps = 10 + random_.below(8); steps > 0; --steps) draw_one();
 }
 
-void ReplicaLife::draw_one() {
+void ReplicaRun::draw_one() {
   const Members& now = members_.back();
   const uint64_t what = random_.below(16);
   if (what < 6) return append(1 + random_.below(4));
@@ -201,7 +201,7 @@ void ReplicaLife::draw_one() {
 
 // ---- what is right ----
 
-void ReplicaLife::allow_now() {
+void ReplicaRun::allow_now() {
   std::set<uint64_t> digests;
   ReplicaContent content;
   for (content.gone = 0; content.gone <= what_.servers; ++content.gone) {
@@ -224,12 +224,12 @@ void ReplicaLife::allow_now() {
   allow({digests.begin(), digests.end()});
 }
 
-void ReplicaLife::promise() {
+void ReplicaRun::promise() {
   recorder().mark();
   allow_now();
 }
 
-void ReplicaLife::settled() {
+void ReplicaRun::settled() {
   acknowledged_ = started_ = log_->next_index() - 1;
   members_ = {members_.back()};
   firsts_ = {firsts_.back()};
@@ -238,25 +238,25 @@ void ReplicaLife::settled() {
 
 // ---- steps ----
 
-void ReplicaLife::pass(uint64_t ns) {
+void ReplicaRun::pass(uint64_t ns) {
   run([](base::Executor& executor, uint64_t for_ns) -> Task<void> {
     co_await executor.sleep_for(for_ns);
   }(executor(), ns));
 }
 
-void ReplicaLife::make_room_for(uint64_t entries) {
+void ReplicaRun::make_room_for(uint64_t entries) {
   constexpr uint64_t kMost = 2500;  // an entry, and its share of a pad
   const auto info = servers_->info(members_.back().front());
   PMSTORE_CHECK(info.has_value(), "a member has the log");
   if (log_->tail_lsn() + entries * kMost > info->start_lsn + kReplicatedBytes) trim(1);
 }
 
-void ReplicaLife::start_entries(uint64_t count) {
+void ReplicaRun::start_entries(uint64_t count) {
   started_ = log_->next_index() - 1 + count;
   promise();
 }
 
-void ReplicaLife::append(uint64_t count) {
+void ReplicaRun::append(uint64_t count) {
   make_room_for(count);
   start_entries(count);
   const auto appended = run(append_texts(*log_, count));
@@ -264,7 +264,7 @@ void ReplicaLife::append(uint64_t count) {
   settled();
 }
 
-Task<void> ReplicaLife::append_one(ReplicatedLog& log, bool may_fail) {
+Task<void> ReplicaRun::append_one(ReplicatedLog& log, bool may_fail) {
   const auto appended = co_await append_texts(log, 1);
   PMSTORE_CHECK(appended || may_fail, appended ? "" : appended.error().message.c_str());
   // While others are under way, what is acknowledged is.
@@ -273,7 +273,7 @@ Task<void> ReplicaLife::append_one(ReplicatedLog& log, bool may_fail) {
   --under_way_;
 }
 
-void ReplicaLife::together(uint64_t count) {
+void ReplicaRun::together(uint64_t count) {
   make_room_for(count);
   start_entries(count);
   under_way_ = count;
@@ -282,7 +282,7 @@ void ReplicaLife::together(uint64_t count) {
   settled();
 }
 
-void ReplicaLife::stolen_amid(uint64_t count, uint64_t after_ns) {
+void ReplicaRun::stolen_amid(uint64_t count, uint64_t after_ns) {
   make_room_for(count);
   start_entries(count);
   under_way_ = count;
@@ -294,7 +294,7 @@ void ReplicaLife::stolen_amid(uint64_t count, uint64_t after_ns) {
   PMSTORE_CHECK(acknowledged_ == log_->next_index() - 1, "nothing is told behind a takeover");
 }
 
-void ReplicaLife::trim(uint64_t kept) {
+void ReplicaRun::trim(uint64_t kept) {
   const uint64_t index = std::max(log_->next_index() - kept, firsts_.back());
   firsts_.push_back(index);
   promise();
@@ -302,7 +302,7 @@ void ReplicaLife::trim(uint64_t kept) {
   settled();
 }
 
-void ReplicaLife::take_over(const Members& members, const std::vector<std::string>& dropped) {
+void ReplicaRun::take_over(const Members& members, const std::vector<std::string>& dropped) {
   ReplicatedLogOptions options;
   options.client = servers_->client();
   options.producer.takeover = log::Takeover::kSteal;
@@ -317,7 +317,7 @@ void ReplicaLife::take_over(const Members& members, const std::vector<std::strin
   settled();
 }
 
-void ReplicaLife::drop(size_t server) {
+void ReplicaRun::drop(size_t server) {
   log_.reset();
   Members left = members_.back();
   std::erase(left, server);
@@ -326,7 +326,7 @@ void ReplicaLife::drop(size_t server) {
   take_over(left, {ReplicaServers::uri(server)});
 }
 
-void ReplicaLife::add(size_t server) {
+void ReplicaRun::add(size_t server) {
   members_.push_back(members_.back());
   members_.back().push_back(server);
   promise();
@@ -335,7 +335,7 @@ void ReplicaLife::add(size_t server) {
   settled();
 }
 
-void ReplicaLife::bounce(size_t server) {
+void ReplicaRun::bounce(size_t server) {
   log_.reset();
   must(servers_->host(server).stop());
   servers_->kill(server);
@@ -345,9 +345,9 @@ void ReplicaLife::bounce(size_t server) {
 
 }  // namespace
 
-std::unique_ptr<Life> replica_life(const std::string& scenario, uint64_t seed,
-                                   const ReplicaLifeOptions& what) {
-  return std::make_unique<ReplicaLife>(scenario, seed, what);
+std::unique_ptr<RecordedRun> replica_run(const std::string& scenario, uint64_t seed,
+                                         const ReplicaRunOptions& what) {
+  return std::make_unique<ReplicaRun>(scenario, seed, what);
 }
 
 }  // namespace pmstore::crash

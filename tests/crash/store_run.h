@@ -1,4 +1,4 @@
-// The life of a store with one server, under lock discipline cpu: transactions of inserts, updates,
+// The run of a store with one server, under lock discipline cpu: transactions of inserts, updates,
 // moves and deletes, new slabs and slabs that are given back, a ring that wraps, servers that die
 // and start again on the same memory.
 //
@@ -12,13 +12,13 @@
 #include <cstdint>
 #include <memory>
 
-#include "tests/crash/life.h"
+#include "tests/crash/recorded_run.h"
 
 namespace pmstore::crash {
 
 enum class StoreSize : uint8_t { kSmall, kLarge };
 
-std::unique_ptr<Life> store_life(const std::string& scenario, uint64_t seed, persist::Domain domain,
-                                 StoreSize size);
+std::unique_ptr<RecordedRun> store_run(const std::string& scenario, uint64_t seed,
+                                       persist::Domain domain, StoreSize size);
 
 }  // namespace pmstore::crash

@@ -1,4 +1,4 @@
-// The life of a redo ring on the modelled machine: a client's log::RemoteAppender appends to it
+// The run of a redo ring on the modelled machine: a client's log::RemoteAppender appends to it
 // over the modelled network, the server truncates it, walks it and gives it to the next client, and
 // the power of the server may be cut at every store, flush, drain, packet and DMA write.
 //
@@ -12,7 +12,7 @@
 #include <memory>
 
 #include "persist/domain.h"
-#include "tests/crash/life.h"
+#include "tests/crash/recorded_run.h"
 
 namespace pmstore::crash {
 
@@ -24,7 +24,7 @@ struct RnicRing {
   uint32_t two_sided_bytes = 0;
 };
 
-std::unique_ptr<Life> ring_rnic_life(const std::string& scenario, uint64_t seed,
-                                     const RnicRing& what);
+std::unique_ptr<RecordedRun> ring_rnic_run(const std::string& scenario, uint64_t seed,
+                                           const RnicRing& what);
 
 }  // namespace pmstore::crash

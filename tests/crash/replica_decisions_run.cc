@@ -1,4 +1,4 @@
-#include "tests/crash/replica_decisions_life.h"
+#include "tests/crash/replica_decisions_run.h"
 
 #include <algorithm>
 #include <array>
@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "tests/crash/replica_content.h"
 #include "tests/crash/replica_servers.h"
-#include "tests/crash/uncut_replicas_life.h"
+#include "tests/crash/uncut_replicas_run.h"
 
 namespace pmstore::crash {
 namespace {
@@ -27,10 +27,10 @@ constexpr uint64_t kQuietNs = 1'000'000;
 // Of virtual time: more than all time-outs of a client together.
 constexpr uint64_t kPatienceNs = 600'000'000'000;
 
-class ReplicaDecisionsLife final : public UncutReplicasLife {
+class ReplicaDecisionsRun final : public UncutReplicasRun {
  public:
-  ReplicaDecisionsLife(const std::string& scenario, uint64_t seed)
-      : UncutReplicasLife(scenario, seed, kServers) {
+  ReplicaDecisionsRun(const std::string& scenario, uint64_t seed)
+      : UncutReplicasRun(scenario, seed, kServers) {
     must(executor_.run(ReplicatedLog::create(
         executor_, kReplicatedName, {.bytes = kReplicatedBytes, .identity = kReplicatedIdentity},
         servers_->uris(), {})));
@@ -55,7 +55,7 @@ class ReplicaDecisionsLife final : public UncutReplicasLife {
   static constexpr size_t kServers = 3;
   static constexpr uint64_t kMostTurns = 2000;
 
-  // ---- what the life consists of ----
+  // ---- what the run consists of ----
   void refused();
   void unfinished();
   void another_log();
@@ -164,7 +164,7 @@ class ReplicaDecisionsLife final : public UncutReplicasLife {
 };
 
 // Too few would stay; a member cannot be asked.
-void ReplicaDecisionsLife::refused() {
+void ReplicaDecisionsRun::refused() {
   change({0}, {});
   append();
   log_.reset();
@@ -189,7 +189,7 @@ void ReplicaDecisionsLife::refused() {
 }
 
 // A decision that one member only has recorded.
-void ReplicaDecisionsLife::unfinished() {
+void ReplicaDecisionsRun::unfinished() {
   change({0, 2}, {1});
   log_.reset();
   const auto info = servers_->info(0);
@@ -207,7 +207,7 @@ void ReplicaDecisionsLife::unfinished() {
 // Two decisions of one number, and the member that could tell which one went on is gone for good.
 // The first time one of them went on, and the other two know that, in whatever order they are
 // asked; then neither did, and nobody can know.
-void ReplicaDecisionsLife::two_decisions(bool reversed) {
+void ReplicaDecisionsRun::two_decisions(bool reversed) {
   const auto [first, second, third] = all_members();
   const uint64_t next = log_->membership() + 1;
   log_.reset();
@@ -242,7 +242,7 @@ void ReplicaDecisionsLife::two_decisions(bool reversed) {
 }
 
 // Not one of the members', but of that name.
-void ReplicaDecisionsLife::another_log() {
+void ReplicaDecisionsRun::another_log() {
   change({0}, {1});
   append();
   log::LogStore& store = servers_->host(1).store();
@@ -265,8 +265,8 @@ bool lost_to_another(ErrorCode code) {
          code == ErrorCode::kDisconnected;
 }
 
-Task<void> ReplicaDecisionsLife::take_and_append(uint64_t turns, Servers named,
-                                                 std::optional<size_t> adds) {
+Task<void> ReplicaDecisionsRun::take_and_append(uint64_t turns, Servers named,
+                                                std::optional<size_t> adds) {
   for (; turns > 0; --turns) co_await executor_.yield();
   auto opened = co_await open(std::move(named), {}, false);
   if (opened && adds) {
@@ -282,7 +282,7 @@ Task<void> ReplicaDecisionsLife::take_and_append(uint64_t turns, Servers named,
   --under_way_;
 }
 
-void ReplicaDecisionsLife::take_it_from_each_other(uint64_t turns) {
+void ReplicaDecisionsRun::take_it_from_each_other(uint64_t turns) {
   log_.reset();
   under_way_ = 2;
   executor_.spawn(take_and_append(0, {0}, {}));
@@ -294,7 +294,7 @@ void ReplicaDecisionsLife::take_it_from_each_other(uint64_t turns) {
 
 // One who has asked for the members before, and appends behind that, may not be believed by fewer
 // than all of them: the first one of before is gone then.
-void ReplicaDecisionsLife::open_while_one_is_added(uint64_t turns, size_t stays) {
+void ReplicaDecisionsRun::open_while_one_is_added(uint64_t turns, size_t stays) {
   const size_t other = 1 - stays;
   change({stays}, {other}, true);
   log_.reset();
@@ -314,7 +314,7 @@ void ReplicaDecisionsLife::open_while_one_is_added(uint64_t turns, size_t stays)
   add(stays);
 }
 
-Task<void> ReplicaDecisionsLife::append_some(ReplicatedLog& log, uint64_t count) {
+Task<void> ReplicaDecisionsRun::append_some(ReplicatedLog& log, uint64_t count) {
   for (; count > 0; --count) {
     const auto appended = co_await append_texts(log, 1);
     if (!appended) break;
@@ -325,7 +325,7 @@ Task<void> ReplicaDecisionsLife::append_some(ReplicatedLog& log, uint64_t count)
 
 // One is lost while an entry is on its way, and comes back when the other one is gone for good.
 // Whatever was told or shown to readers meanwhile, it has.
-void ReplicaDecisionsLife::lose_one_and_then_the_other(uint64_t turns, size_t first) {
+void ReplicaDecisionsRun::lose_one_and_then_the_other(uint64_t turns, size_t first) {
   const size_t second = 1 - first;
   under_way_ = 1;
   executor_.spawn(append_some(*log_, 1));
@@ -347,7 +347,7 @@ void ReplicaDecisionsLife::lose_one_and_then_the_other(uint64_t turns, size_t fi
 }
 
 // The old producer goes on as long as it can, also behind the takeover.
-void ReplicaDecisionsLife::steal_from_who_appends(uint64_t turns) {
+void ReplicaDecisionsRun::steal_from_who_appends(uint64_t turns) {
   const std::unique_ptr<ReplicatedLog> old = std::move(log_);
   under_way_ = 1;
   executor_.spawn(append_some(*old, 6));
@@ -361,7 +361,7 @@ void ReplicaDecisionsLife::steal_from_who_appends(uint64_t turns) {
   all_have_the_same();
 }
 
-Task<void> ReplicaDecisionsLife::drop_and_append(Servers named, Servers dropped, bool& done) {
+Task<void> ReplicaDecisionsRun::drop_and_append(Servers named, Servers dropped, bool& done) {
   auto opened = co_await open(std::move(named), std::move(dropped), false);
   if (opened) {
     const auto appended = co_await append_texts(**opened, 1);
@@ -371,7 +371,7 @@ Task<void> ReplicaDecisionsLife::drop_and_append(Servers named, Servers dropped,
   --under_way_;
 }
 
-bool ReplicaDecisionsLife::goes_on(const Servers& named, const Servers& dropped) {
+bool ReplicaDecisionsRun::goes_on(const Servers& named, const Servers& dropped) {
   auto opened = executor_.run(open(named, dropped, false));
   if (!opened) {
     PMSTORE_CHECK(opened.code() == ErrorCode::kConflict, opened.error().message.c_str());
@@ -387,7 +387,7 @@ bool ReplicaDecisionsLife::goes_on(const Servers& named, const Servers& dropped)
 // Who drops the third of three is interrupted after so many turns. Then somebody who cannot reach
 // the second drops that one, and somebody who cannot reach the first drops that one: at most one of
 // them goes on. False when the first of all came to its end.
-bool ReplicaDecisionsLife::interrupt_one_of_three(uint64_t turns) {
+bool ReplicaDecisionsRun::interrupt_one_of_three(uint64_t turns) {
   const auto members = all_members();
   const auto [first, second, third] = members;
   log_.reset();
@@ -416,7 +416,7 @@ bool ReplicaDecisionsLife::interrupt_one_of_three(uint64_t turns) {
 }
 
 // What readers saw before, they see when the server is back, though nobody has taken the log over.
-void ReplicaDecisionsLife::end_and_come_back(size_t server) {
+void ReplicaDecisionsRun::end_and_come_back(size_t server) {
   append();
   must(executor_.run(log_->publish()));
   const uint64_t seen = shown(server);
@@ -431,8 +431,8 @@ void ReplicaDecisionsLife::end_and_come_back(size_t server) {
 
 }  // namespace
 
-std::unique_ptr<Life> replica_decisions_life(const std::string& scenario, uint64_t seed) {
-  return std::make_unique<ReplicaDecisionsLife>(scenario, seed);
+std::unique_ptr<RecordedRun> replica_decisions_run(const std::string& scenario, uint64_t seed) {
+  return std::make_unique<ReplicaDecisionsRun>(scenario, seed);
 }
 
 }  // namespace pmstore::crash

@@ -1,4 +1,4 @@
-#include "tests/crash/log_life.h"
+#include "tests/crash/log_run.h"
 
 #include <algorithm>
 #include <string>
@@ -18,17 +18,17 @@ using log::Script;
 
 constexpr const char* kNames[] = {"a", "b", "c"};
 
-class LogLife final : public Life {
+class LogRun final : public RecordedRun {
  public:
-  LogLife(const std::string& scenario, uint64_t seed, persist::Domain domain, LogWriter writer,
-          LogVersion version)
-      : Life(scenario, seed), domain_(domain), random_(seed) {
+  LogRun(const std::string& scenario, uint64_t seed, persist::Domain domain, LogWriter writer,
+         LogVersion version)
+      : RecordedRun(scenario, seed), domain_(domain), random_(seed) {
     model::PageBytes region(log::kPoolBytes);
     Script script(region, {.domain = domain, .writer = writer, .rests = false});
     if (seed != 0) {
       draw(script, version);
     } else {
-      version == LogVersion::kOne ? log::version_one_life(script) : log::whole_life(script);
+      version == LogVersion::kOne ? log::version_one_script(script) : log::whole_script(script);
     }
     trace_ = script.take();
     for (size_t marks = 0; marks <= script.marks(); ++marks) {
@@ -59,7 +59,7 @@ class LogLife final : public Life {
   Random random_;
 };
 
-std::vector<size_t> LogLife::draw_sizes() {
+std::vector<size_t> LogRun::draw_sizes() {
   std::vector<size_t> sizes(1 + (random_.below(2) == 0 ? random_.below(5) : 0));
   for (size_t& bytes : sizes) {
     static constexpr size_t kMost[] = {30, 100, 300, 1000, 5000};
@@ -68,7 +68,7 @@ std::vector<size_t> LogLife::draw_sizes() {
   return sizes;
 }
 
-void LogLife::draw_append(Script& script, const std::string& name) {
+void LogRun::draw_append(Script& script, const std::string& name) {
   const std::vector<size_t> sizes = draw_sizes();
   if (random_.below(6) == 0) {
     script.acquire(name);
@@ -84,7 +84,7 @@ void LogLife::draw_append(Script& script, const std::string& name) {
   if (together < log::kScriptLogBytes / 2) script.append_over_oldest(name, sizes);
 }
 
-void LogLife::draw_interrupted(Script& script, const std::string& name) {
+void LogRun::draw_interrupted(Script& script, const std::string& name) {
   const LogContent& log = script.now().logs.at(name);
   const size_t kept = std::min<size_t>(random_.below(2), log.entries.size());
   const uint64_t index = log.next_index - kept;
@@ -109,13 +109,13 @@ void LogLife::draw_interrupted(Script& script, const std::string& name) {
   script.restart();
 }
 
-void LogLife::draw(Script& script, LogVersion version) {
+void LogRun::draw(Script& script, LogVersion version) {
   version == LogVersion::kOne ? script.find_version_one({"a"}) : script.format();
   script.restart();
   for (uint64_t steps = 12 + random_.below(16); steps > 0; --steps) draw_one(script);
 }
 
-void LogLife::draw_one(Script& script) {
+void LogRun::draw_one(Script& script) {
   const std::string name = kNames[random_.below(3)];
   const uint64_t what = random_.below(20);
   if (script.in_doubt()) {
@@ -153,9 +153,9 @@ void LogLife::draw_one(Script& script) {
 
 }  // namespace
 
-std::unique_ptr<Life> log_life(const std::string& scenario, uint64_t seed, persist::Domain domain,
-                               LogWriter writer, LogVersion version) {
-  return std::make_unique<LogLife>(scenario, seed, domain, writer, version);
+std::unique_ptr<RecordedRun> log_run(const std::string& scenario, uint64_t seed,
+                                     persist::Domain domain, LogWriter writer, LogVersion version) {
+  return std::make_unique<LogRun>(scenario, seed, domain, writer, version);
 }
 
 }  // namespace pmstore::crash

@@ -1,4 +1,4 @@
-#include "tests/crash/ring_life.h"
+#include "tests/crash/ring_run.h"
 
 #include <algorithm>
 #include <cstring>
@@ -19,10 +19,10 @@ namespace {
 using model::Landing;
 using model::Packet;
 
-class RingLife final : public Life {
+class RingRun final : public RecordedRun {
  public:
-  RingLife(const std::string& scenario, uint64_t seed, persist::Domain domain, RingWriter writer)
-      : Life(scenario, seed),
+  RingRun(const std::string& scenario, uint64_t seed, persist::Domain domain, RingWriter writer)
+      : RecordedRun(scenario, seed),
         domain_(domain),
         writer_(writer),
         random_(seed),
@@ -45,7 +45,7 @@ class RingLife final : public Life {
     std::vector<std::byte> bytes;
   };
 
-  // ---- what a life consists of ----
+  // ---- what a run consists of ----
 
   void script();
   void draw();
@@ -143,7 +143,7 @@ class RingLife final : public Life {
 
 // ---- appending ----
 
-bool RingLife::fits(const std::vector<size_t>& sizes) const {
+bool RingRun::fits(const std::vector<size_t>& sizes) const {
   log::RingPosition position = ring_->position();
   for (const size_t bytes : sizes) {
     const auto plan = log::plan_entry(position, bytes, writer_ != RingWriter::kCpu);
@@ -153,7 +153,7 @@ bool RingLife::fits(const std::vector<size_t>& sizes) const {
   return true;
 }
 
-void RingLife::append(const std::vector<size_t>& sizes) {
+void RingRun::append(const std::vector<size_t>& sizes) {
   if (!fits(sizes)) return;
   std::vector<RingContent> possible = {now_};
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -166,7 +166,7 @@ void RingLife::append(const std::vector<size_t>& sizes) {
   acknowledged(possible.back());
 }
 
-void RingLife::append_by_cpu(const std::vector<size_t>& sizes) {
+void RingRun::append_by_cpu(const std::vector<size_t>& sizes) {
   for (size_t i = 0; i < sizes.size(); ++i) {
     const auto payload = ring_payload(next_sequence_ + i, sizes[i]);
     PMSTORE_CHECK(ring_->append(next_sequence_ + i, payload).has_value(), "it fits");
@@ -177,7 +177,7 @@ void RingLife::append_by_cpu(const std::vector<size_t>& sizes) {
 // One-sided: every WRITE arrives in the RNIC's buffer and is acknowledged there; some time later,
 // in order, it lands; the READ behind the last one is answered when all have landed. Only that
 // acknowledges the entries.
-void RingLife::append_by_device(const std::vector<size_t>& sizes) {
+void RingRun::append_by_device(const std::vector<size_t>& sizes) {
   std::deque<Arrived> buffer;
   log::RingPosition position = ring_->position();
   const auto arrives = [&](uint64_t lsn, std::span<const std::byte> bytes) {
@@ -208,7 +208,7 @@ void RingLife::append_by_device(const std::vector<size_t>& sizes) {
   PMSTORE_CHECK(ring_->note_tail(position.tail_lsn).has_value(), "the entries are there");
 }
 
-void RingLife::land(std::deque<Arrived>& buffer) {
+void RingRun::land(std::deque<Arrived>& buffer) {
   const Arrived& first = buffer.front();
   const bool ddio = domain_ == persist::Domain::kCpuCache;
   std::byte* const to = memory_.at(first.offset);
@@ -220,7 +220,7 @@ void RingLife::land(std::deque<Arrived>& buffer) {
 
 // ---- dying in the middle ----
 
-void RingLife::land_then_restart(size_t bytes, bool restarts) {
+void RingRun::land_then_restart(size_t bytes, bool restarts) {
   const auto planned = log::plan_entry(ring_->position(), bytes, true);
   if (!planned || planned->pad_bytes > 0) return restart_process();
   const log::PlannedEntry& plan = *planned;
@@ -246,7 +246,7 @@ void RingLife::land_then_restart(size_t bytes, bool restarts) {
   recorder_->mark();
 }
 
-void RingLife::store_header_then_restart() {
+void RingRun::store_header_then_restart() {
   model::PageBytes copy(memory_.mapping());
   persist::Memory elsewhere(copy.bytes(), {.domain = domain_});
   auto ring = log::Ring::open(elsewhere, 0, kRingBytes, kRingSalt).value();
@@ -261,7 +261,7 @@ void RingLife::store_header_then_restart() {
   recorder_->mark();
 }
 
-void RingLife::forge_then_walk(bool later_lap) {
+void RingRun::forge_then_walk(bool later_lap) {
   constexpr size_t kBytes = 70;
   log::RingPosition position = ring_->position();
   const auto planned = log::plan_entry(position, kBytes, true);
@@ -287,9 +287,9 @@ void RingLife::forge_then_walk(bool later_lap) {
   recorder_->mark();
 }
 
-// ---- whole lives ----
+// ---- whole runs ----
 
-void RingLife::script() {
+void RingRun::script() {
   format();
   take_over(5);
   append({10});
@@ -331,7 +331,7 @@ void RingLife::script() {
   append(std::vector<size_t>(5, kRingWorkBytes));
 }
 
-void RingLife::draw() {
+void RingRun::draw() {
   if (random_.below(4) == 0) {
     // An old ring, full of entries that would fit behind those of a new one.
     format();
@@ -342,7 +342,7 @@ void RingLife::draw() {
   for (uint64_t steps = 12 + random_.below(30); steps > 0; --steps) draw_one();
 }
 
-void RingLife::draw_one() {
+void RingRun::draw_one() {
   const uint64_t what = random_.below(21);
   if (what < 12) {
     if (random_.below(4) == 0) return append(std::vector<size_t>(4, kRingWorkBytes));
@@ -364,9 +364,9 @@ void RingLife::draw_one() {
 
 }  // namespace
 
-std::unique_ptr<Life> ring_life(const std::string& scenario, uint64_t seed, persist::Domain domain,
-                                RingWriter writer) {
-  return std::make_unique<RingLife>(scenario, seed, domain, writer);
+std::unique_ptr<RecordedRun> ring_run(const std::string& scenario, uint64_t seed,
+                                      persist::Domain domain, RingWriter writer) {
+  return std::make_unique<RingRun>(scenario, seed, domain, writer);
 }
 
 }  // namespace pmstore::crash
