@@ -1,4 +1,4 @@
-// What the server does for requests about tables as a whole. See pmstore/shard/store_tables.cc.
+// What the server does for requests about tables as a whole. See pmstore/shard/table_drop.h.
 
 #include <algorithm>
 #include <string>
@@ -47,7 +47,7 @@ Result<TableId> ServerCore::drop_table(std::string_view name) {
 
 // Ends when the table's records are free, or the server goes: the next start frees them anyway.
 base::Task<void> ServerCore::free_dropped(TableId table) {
-  Store::FreeingCursor cursor;
+  TableDrop::Cursor cursor;
   while (!cursor.done && !stopped) {
     WordChanger* const words = discipline == LockDiscipline::kRnic ? changer() : nullptr;
     const bool can = discipline == LockDiscipline::kCpu || words != nullptr;

@@ -234,6 +234,11 @@ uint32_t TableCatalog::ring_salt(uint32_t ring) const {
   return static_cast<uint32_t>(base::mix64(header_.pool + ring));
 }
 
+Result<log::Ring> TableCatalog::open_ring(uint32_t ring) const {
+  PMSTORE_CHECK(ring < header_.ring_count, "a pool has as many rings as its catalog says");
+  return log::Ring::open(pool_->memory(), ring_offset(ring), header_.ring_bytes, ring_salt(ring));
+}
+
 std::optional<TableId> TableCatalog::find(std::string_view name) const {
   for (const TableInfo& table : tables_) {
     if (table.name == name) return table.id;
@@ -343,7 +348,7 @@ Status TableCatalog::begin_epoch() {
   return upgrade ? write_header() : Status();
 }
 
-Status TableCatalog::mark_clean() {
+Status TableCatalog::mark_clean(persist::Persisted /*in_place*/) {
   header_.clean = 1;
   return write_header();
 }

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "log/ring.h"
 #include "persist/pool.h"
 #include "pmstore/client.h"
 #include "pmstore/layout/catalog_layout.h"
@@ -32,6 +33,8 @@ class TableCatalog {
   }
   // Seeds the checksums of ring `ring`.
   uint32_t ring_salt(uint32_t ring) const;
+  // Errors of log::Ring::open(), whose walk() must follow.
+  Result<log::Ring> open_ring(uint32_t ring) const;
 
   const std::vector<TableInfo>& tables() const { return tables_; }
   std::optional<TableId> find(std::string_view name) const;
@@ -54,7 +57,8 @@ class TableCatalog {
 
   // A new epoch, not clean; then serving may begin.
   Status begin_epoch();
-  Status mark_clean();
+  // There is nothing to replay: `in_place` proves that what the rings hold is durable in place.
+  Status mark_clean(persist::Persisted in_place);
 
  private:
   explicit TableCatalog(persist::Pool& pool) : pool_(&pool) {}

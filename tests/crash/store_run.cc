@@ -173,7 +173,7 @@ void StoreRun::recreate_table() {
   allow({content_digest(now_), 0});
   const TableId dropped = history_.table;
   PMSTORE_CHECK(store_->drop_table(dropped).has_value(), "memory can always be drained");
-  internal::Store::FreeingCursor cursor;
+  internal::TableDrop::Cursor cursor;
   while (!cursor.done) {
     auto freed = store_->free_dropped(nullptr, dropped, cursor);
     freed.start();

@@ -18,7 +18,7 @@ Status put(StoreInRegion& s, TableId table, std::string_view key, std::string_vi
 }
 
 void free_all(Store& store, TableId table) {
-  Store::FreeingCursor cursor;
+  TableDrop::Cursor cursor;
   while (!cursor.done) {
     auto freed = store.free_dropped(nullptr, table, cursor);
     freed.start();

@@ -1,4 +1,4 @@
-// Index: where each key's record is. DRAM, rebuilt at start; its buckets are read by clients
+// HashIndex: where each key's record is. DRAM, rebuilt at start; its buckets are read by clients
 // one-sided.
 //
 // A bucket that is full sends further keys to an overflow list that only the server sees; its
@@ -19,13 +19,13 @@
 
 namespace pmstore::internal {
 
-class Index {
+class HashIndex {
  public:
   // Sized for `records_bytes` of records of about 128 B at 8 of 14 entries per bucket. Io when
   // there is no memory.
-  static Result<Index> create(uint64_t records_bytes);
-  Index(Index&&) noexcept;
-  ~Index();
+  static Result<HashIndex> create(uint64_t records_bytes);
+  HashIndex(HashIndex&&) noexcept;
+  ~HashIndex();
 
   uint64_t bucket_count() const { return buckets_.size(); }
   uint64_t bucket_of(KeyHash hash) const { return hash.bucket(buckets_.size()); }
@@ -67,7 +67,7 @@ class Index {
   std::span<std::byte> bytes() const { return std::as_writable_bytes(buckets_); }
 
  private:
-  explicit Index(std::span<Bucket> buckets) : buckets_(buckets) {}
+  explicit HashIndex(std::span<Bucket> buckets) : buckets_(buckets) {}
   static void set(uint64_t& word, uint64_t value) {
     __atomic_store_n(&word, value, __ATOMIC_RELEASE);
   }

@@ -1,4 +1,4 @@
-#include "pmstore/shard/index.h"
+#include "pmstore/shard/hash_index.h"
 
 #include <algorithm>
 #include <bit>
@@ -9,23 +9,23 @@
 
 namespace pmstore::internal {
 
-Result<Index> Index::create(uint64_t records_bytes) {
+Result<HashIndex> HashIndex::create(uint64_t records_bytes) {
   const uint64_t count = std::bit_ceil(std::max<uint64_t>(records_bytes / 128 / 8, 64));
   auto pages = map_pages(count * sizeof(Bucket));
   if (!pages) return pages.error();
-  return Index(std::span(reinterpret_cast<Bucket*>(pages->data()), count));
+  return HashIndex(std::span(reinterpret_cast<Bucket*>(pages->data()), count));
 }
 
-Index::Index(Index&& other) noexcept
+HashIndex::HashIndex(HashIndex&& other) noexcept
     : buckets_(std::exchange(other.buckets_, {})),
       overflow_(std::move(other.overflow_)),
       changing_(std::move(other.changing_)),
       size_(other.size_),
       overflowed_(other.overflowed_) {}
 
-Index::~Index() { unmap_pages(bytes()); }
+HashIndex::~HashIndex() { unmap_pages(bytes()); }
 
-void Index::begin_change(uint64_t bucket) {
+void HashIndex::begin_change(uint64_t bucket) {
   const uint64_t version = buckets_[bucket].version;
   if (version % 2 == 0) {
     set(buckets_[bucket].version, version + 1);
@@ -34,7 +34,7 @@ void Index::begin_change(uint64_t bucket) {
   }
 }
 
-void Index::end_change(uint64_t bucket) {
+void HashIndex::end_change(uint64_t bucket) {
   if (!changing_.empty()) {
     if (auto deeper = changing_.find(bucket); deeper != changing_.end()) {
       if (--deeper->second == 0) changing_.erase(deeper);
@@ -45,7 +45,7 @@ void Index::end_change(uint64_t bucket) {
   set(buckets_[bucket].version, buckets_[bucket].version + 1);
 }
 
-void Index::insert(KeyHash hash, uint8_t size_class, SlotOffset slot) {
+void HashIndex::insert(KeyHash hash, uint8_t size_class, SlotOffset slot) {
   Bucket& bucket = buckets_[bucket_of(hash)];
   PMSTORE_CHECK(bucket.version % 2 == 1, "a bucket changes only between begin and end");
   const BucketEntry entry = BucketEntry::make(hash.tag(), size_class, slot);
@@ -61,7 +61,7 @@ void Index::insert(KeyHash hash, uint8_t size_class, SlotOffset slot) {
   ++overflowed_;
 }
 
-void Index::erase(KeyHash hash, SlotOffset slot) {
+void HashIndex::erase(KeyHash hash, SlotOffset slot) {
   Bucket& bucket = buckets_[bucket_of(hash)];
   PMSTORE_CHECK(bucket.version % 2 == 1, "a bucket changes only between begin and end");
   for (uint64_t& place : bucket.entries) {

@@ -1,0 +1,195 @@
+#include "pmstore/shard/client_rings.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "base/atomic_copy.h"
+#include "base/check.h"
+#include "pmstore/layout/protocol.h"
+#include "pmstore/layout/redo.h"
+
+namespace pmstore::internal {
+
+namespace {
+
+// Above the numbers of every earlier session of the pool, whether they were logged or not.
+uint64_t first_sequence_of(uint32_t incarnation) { return uint64_t{incarnation} << 32; }
+static_assert(kSessionSequences < uint64_t{1} << 32);
+
+Error damaged_ring() {
+  return make_error(ErrorCode::kBadPool, "the client's redo ring is damaged");
+}
+
+}  // namespace
+
+ClientRings::ClientRings(RecordStore& records, FailureLatch& latch)
+    : records_(records),
+      memory_(records.memory()),
+      latch_(latch),
+      outcomes_(records.catalog().header().ring_count) {
+  rings_.reserve(records.catalog().header().ring_count);  // references to rings stay valid
+}
+
+void ClientRings::add(log::Ring ring) {
+  PMSTORE_CHECK(rings_.size() < records_.catalog().header().ring_count,
+                "the catalog says how many rings there are");
+  outcomes_.begin_session(rings_.size(), ring.expired_below_sequence());
+  rings_.push_back(std::move(ring));
+}
+
+size_t ClientRings::index_of(const log::Ring& ring) const {
+  const auto index = static_cast<size_t>(&ring - rings_.data());
+  PMSTORE_CHECK(index < rings_.size(), "the ring is one of these");
+  return index;
+}
+
+uint32_t ClientRings::last_incarnation() const {
+  uint32_t last = 0;
+  for (const log::Ring& ring : rings_) last = std::max(last, ring.position().incarnation);
+  return last;
+}
+
+uint64_t ClientRings::session_sequence(uint32_t index) const {
+  return first_sequence_of(rings_[index].position().incarnation);
+}
+
+Status ClientRings::take(uint32_t index, uint64_t client, uint64_t outcomes_until_ns,
+                         uint64_t now_ns) {
+  log::Ring& ring = rings_[index];
+  uint32_t incarnation = last_incarnation();
+  if (incarnation == UINT32_MAX) {
+    return make_error(ErrorCode::kFull,
+                      "this pool has had all the sessions that it can number; "
+                      "copy its records into a new pool");
+  }
+  ++incarnation;
+  const uint64_t first = first_sequence_of(incarnation);
+  // A walk ends at a damaged entry as it ends at a torn one; the transactions behind it would be
+  // called aborted.
+  if (!ring.for_each_entry([](const log::EntryView&) {})) return damaged_ring();
+  std::vector<uint64_t> sequences;
+  PMSTORE_TRY_STATUS(
+      ring.walk([&](const log::EntryView& entry) { sequences.push_back(entry.sequence); }));
+  if (ring.owner() != 0 && outcomes_until_ns > now_ns) {
+    outcomes_.seal(index, ring.owner(), first, sequences, outcomes_until_ns, now_ns);
+  }
+  if (ring.owner() != client) {
+    PMSTORE_TRY_STATUS(truncate_through(ring, UINT64_MAX));
+    // What another client has written or forged in the ring must not be taken for this client's.
+    if (client != 0) {
+      PMSTORE_TRY_STATUS(ring.erase_leftovers());
+    }
+  }
+  // To a new owner, everything before this session is unknown, not aborted.
+  PMSTORE_TRY_STATUS(ring.take_over(client, incarnation, first));
+  PMSTORE_CHECK(ring.position().incarnation >= incarnation, "incarnations only grow");
+  outcomes_.begin_session(index, first, first + kSessionSequences);
+  return {};
+}
+
+Result<Outcome> ClientRings::outcome(TxId id, bool own, uint64_t now_ns) {
+  if (latch_.failed()) {
+    return make_error(ErrorCode::kIo,
+                      "the server can no longer make anything durable; ask after its restart");
+  }
+  if (id.sequence >> 32 > last_incarnation()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "there is no transaction " + id.to_string() +
+                          " yet: its number is beyond those of every session so far");
+  }
+  if (const auto sealed = outcomes_.sealed(id, now_ns)) return *sealed;
+  for (const log::Ring& ring : rings_) {
+    if (id.client == 0 || ring.owner() != id.client) continue;
+    bool committed = false;
+    const auto compare = [&](const log::EntryView& entry) {
+      committed |= entry.sequence == id.sequence;
+    };
+    const bool whole = ring.for_each_entry(compare);
+    if (own && !committed) ring.for_each_landed(compare);
+    if (committed) return Outcome::kCommitted;
+    if (!whole) return damaged_ring();
+    if (const auto noted = outcomes_.noted(index_of(ring), id.sequence)) return *noted;
+    if (id.sequence < ring.expired_below_sequence()) break;
+    return Outcome::kAborted;
+  }
+  return make_error(ErrorCode::kOutcomeExpired,
+                    "the outcome of " + id.to_string() +
+                        " is not kept any more: look at what it would have written");
+}
+
+Status ClientRings::flush_in_place(log::Ring& ring, uint64_t through_lsn) {
+  // A record that is written often is in many entries; its lines are flushed once.
+  std::vector<std::pair<uint64_t, uint64_t>> written;  // slot, bytes
+  const SlabArena& arena = records_.arena();
+  const bool whole = ring.for_each_entry([&](const log::EntryView& entry) {
+    if (entry.lsn >= through_lsn) return;
+    // Under lock discipline rnic the client may write its ring meanwhile: what is checked must be
+    // what is used.
+    entry_.resize(entry.payload.size());
+    base::copy_from_shared(entry_.data(), entry.payload.data(), entry_.size());
+    auto redo = RedoReader::open(entry_, records_.pool_identity());
+    if (!redo) return;  // not a transaction: recovery skips such an entry too
+    const size_t before = written.size();
+    while (auto write = redo->next()) {
+      // An image that does not fit its slot was never put there.
+      const auto slab = arena.slab_at(write->slot);
+      if (!slab || write->image.size() > kSlotBytes[slab->size_class]) continue;
+      written.emplace_back(raw(write->slot), write->image.size());
+    }
+    if (redo->malformed()) written.resize(before);
+  });
+  if (!whole) {
+    return make_error(ErrorCode::kBadPool, "a client's redo ring is damaged");
+  }
+  std::sort(written.begin(), written.end(), std::greater<>());  // per slot, the longest first
+  uint64_t last = UINT64_MAX;
+  for (const auto& [slot, bytes] : written) {
+    if (slot != last) memory_.flush(arena.at(static_cast<SlotOffset>(slot)), bytes);
+    last = slot;
+  }
+  return {};
+}
+
+Status ClientRings::truncate_through(log::Ring& ring, uint64_t through_lsn) {
+  uint64_t start = ring.position().start_lsn;
+  uint64_t expired_below = ring.expired_below_sequence();
+  ring.for_each_entry([&](const log::EntryView& entry) {
+    if (entry.lsn >= through_lsn) return;
+    start = entry.next_lsn;
+    expired_below = std::max(expired_below, entry.sequence + 1);
+  });
+  if (start == ring.position().start_lsn) return {};
+  PMSTORE_TRY_STATUS(flush_in_place(ring, start));
+  const auto in_place = memory_.drain();
+  if (!in_place) {
+    latch_.set();
+    return in_place.error();
+  }
+  return truncate(*in_place, ring, start, expired_below);
+}
+
+Status ClientRings::truncate(persist::Persisted /*in_place*/, log::Ring& ring, uint64_t start_lsn,
+                             uint64_t expired_below) {
+  PMSTORE_CHECK(start_lsn <= ring.position().tail_lsn, "entries end at the tail");
+  ring.for_each_entry([&](const log::EntryView& entry) {
+    if (entry.lsn < start_lsn) outcomes_.truncated(index_of(ring), entry.sequence);
+  });
+  return ring.truncate(start_lsn, expired_below);
+}
+
+Status ClientRings::make_room(log::Ring& ring, uint64_t payload_bytes) {
+  const log::RingPosition& position = ring.position();
+  const uint64_t used = position.tail_lsn - position.start_lsn;
+  const uint64_t need = std::max(used / 2, log::entry_room(payload_bytes) * 2);
+  return truncate_through(ring, position.start_lsn + std::min(used, need));
+}
+
+Result<persist::Persisted> ClientRings::make_all_durable_in_place() {
+  for (log::Ring& ring : rings_) {
+    PMSTORE_TRY_STATUS(flush_in_place(ring, UINT64_MAX));
+  }
+  return memory_.drain();
+}
+
+}  // namespace pmstore::internal

@@ -1,0 +1,71 @@
+// ClientRings: the redo rings of a pool, one per client: whose ring each one is, what became of the
+// transactions that were logged there, and truncation.
+//
+// The session that owns a ring has an incarnation, which numbers the sessions of the whole pool;
+// its transactions are numbered from session_sequence() on. So no two transactions of a pool have
+// the same number of the same client.
+// Invariants: a redo record leaves its ring only after the records that it writes are durable in
+// their slots; incarnations only grow. Threads: the server's. The records borrowed must outlive it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "log/ring.h"
+#include "persist/memory.h"
+#include "pmstore/shard/failure_latch.h"
+#include "pmstore/shard/outcome_book.h"
+#include "pmstore/shard/record_store.h"
+
+namespace pmstore::internal {
+
+class ClientRings {
+ public:
+  ClientRings(RecordStore& records, FailureLatch& latch);
+
+  // Recovery hands over the rings, in order, each after its entries were applied.
+  void add(log::Ring ring);
+  std::vector<log::Ring>& all() { return rings_; }
+
+  // Ring `index` is `client`'s from here on (0: no client's), in a new incarnation; durable on
+  // return. When another client owned the ring, the writes that its redo records describe are made
+  // durable in place first, and its outcomes are kept until `outcomes_until_ns` (0: not at all).
+  // Full: the pool has numbered as many sessions as it can. BadPool: an entry of the ring is
+  // damaged. Io.
+  Status take(uint32_t index, uint64_t client, uint64_t outcomes_until_ns, uint64_t now_ns);
+  // The first transaction number of the session that owns ring `index`.
+  uint64_t session_sequence(uint32_t index) const;
+
+  // Of a transaction that is not in flight. `own`: its client asks, and says that it has ended;
+  // then an entry that is in the ring beyond the known tail counts as well. OutcomeExpired when
+  // neither ring nor outcome table knows any more; InvalidArgument for a number that belongs to no
+  // session yet and may still commit.
+  Result<Outcome> outcome(TxId id, bool own, uint64_t now_ns);
+
+  // Makes the writes of the entries below `through_lsn` durable in place, then truncates there. All
+  // of these entries must be applied. BadPool; Io, which latches a failure.
+  Status truncate_through(log::Ring& ring, uint64_t through_lsn);
+  // Truncates the older half of the ring's entries, and at least enough for a payload.
+  Status make_room(log::Ring& ring, uint64_t payload_bytes);
+  // Makes the writes of all entries of all rings durable in place.
+  Result<persist::Persisted> make_all_durable_in_place();
+
+ private:
+  size_t index_of(const log::Ring& ring) const;
+  uint32_t last_incarnation() const;
+  Status flush_in_place(log::Ring& ring, uint64_t through_lsn);
+  Status truncate(persist::Persisted in_place, log::Ring& ring, uint64_t start_lsn,
+                  uint64_t expired_below);
+
+  RecordStore& records_;
+  persist::Memory& memory_;
+  FailureLatch& latch_;
+  std::vector<log::Ring> rings_;
+  OutcomeBook outcomes_;
+  std::vector<std::byte>
+      entry_;  // a copy of one redo record, which its client may change meanwhile
+};
+
+}  // namespace pmstore::internal

@@ -1,0 +1,75 @@
+// CommitPlan: the writes of one transaction of lock discipline cpu, from the moment they are locked
+// until they are applied or given up, with the redo record that describes them.
+//
+// Plain data: CpuCommit fills it and acts on it. The object keeps its buffers when it is reused, so
+// that a commit allocates nothing. The redo record is built when the plan is prepared; from then on
+// keys and images lie in it, and the request that the plan was made from is no longer needed.
+// Lifetimes: a plan outlives its images. Threads: one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "pmstore/layout/protocol.h"
+#include "pmstore/shard/key_index.h"
+
+namespace pmstore::internal {
+
+struct PlannedWrite {
+  WriteKind kind;
+  uint8_t size_class;  // of `slot`
+  bool exists;         // the key had a record before this write
+  bool fresh;          // `slot` was allocated for this write
+  bool index_changes;  // begin_change() was called for `unit`
+  IndexKey key;
+  std::string_view value;  // in the request; not used once the plan is prepared
+  SlotOffset old_slot;     // holds the record before this write, if it exists
+  uint64_t old_version;
+  SlotOffset slot;  // will hold the record, or the tombstone of an erase
+  uint64_t unit;
+  std::span<const std::byte> image;      // for `slot`
+  std::span<const std::byte> old_image;  // tombstone for old_slot, when the record moves; or empty
+};
+
+class CommitPlan {
+ public:
+  enum class State : uint8_t {
+    kFree,      // no writes
+    kPlanning,  // its writes are locked one by one
+    kPrepared,  // all writes are locked, and the redo record is complete
+  };
+
+  // `entry_room_bytes`: of the largest redo entry, with header and padding.
+  explicit CommitPlan(uint64_t entry_room_bytes);
+  CommitPlan(const CommitPlan&) = delete;
+  CommitPlan& operator=(const CommitPlan&) = delete;
+
+  State state() const { return state_; }
+  bool is_free() const { return state_ == State::kFree; }
+  // kFree -> kPlanning -> kPrepared; CHECKed. clear() leads back to kFree from both.
+  void begin(uint64_t client, uint64_t sequence);
+  void prepared(uint64_t payload_bytes);
+  void clear();
+
+  uint64_t client() const { return client_; }
+  uint64_t sequence() const { return sequence_; }
+  uint64_t payload_bytes() const { return payload_bytes_; }
+  std::vector<PlannedWrite>& writes() { return writes_; }
+  const std::vector<PlannedWrite>& writes() const { return writes_; }
+  // For one ring entry: log::EntryHeader, payload, padding. Begins at a line.
+  std::span<std::byte> entry_room() const { return entry_room_; }
+
+ private:
+  std::unique_ptr<std::byte[]> memory_;
+  std::span<std::byte> entry_room_;
+  std::vector<PlannedWrite> writes_;
+  State state_ = State::kFree;
+  uint64_t client_ = 0;
+  uint64_t sequence_ = 0;
+  uint64_t payload_bytes_ = 0;
+};
+
+}  // namespace pmstore::internal

@@ -1,0 +1,40 @@
+#include "pmstore/shard/commit_view.h"
+
+#include <cstring>
+
+namespace pmstore::internal {
+
+std::optional<CommitView> decode_commit(uint64_t client, std::span<const std::byte> request) {
+  CommitRequest header;
+  if (request.size() < sizeof(header)) return std::nullopt;
+  std::memcpy(&header, request.data(), sizeof(header));
+  auto rest = request.subspan(sizeof(header));
+  const uint64_t reads_bytes = uint64_t{header.reads} * sizeof(ReadCheck);
+  const uint64_t absences_bytes = uint64_t{header.absences} * sizeof(AbsenceCheck);
+  if ((header.sequence == 0 && header.writes > 0) || reads_bytes > rest.size() ||
+      absences_bytes > rest.size() - reads_bytes) {
+    return std::nullopt;
+  }
+  CommitView view{client,
+                  header.sequence,
+                  rest.first(reads_bytes),
+                  rest.subspan(reads_bytes, absences_bytes),
+                  rest.subspan(reads_bytes + absences_bytes),
+                  header.writes};
+  // Writes have different sizes, so each one says where the next one begins.
+  uint64_t offset = 0;
+  for (uint32_t i = 0; i < header.writes; ++i) {
+    WriteOp op;
+    if (view.writes.size() - offset < sizeof(op)) return std::nullopt;
+    std::memcpy(&op, view.writes.data() + offset, sizeof(op));
+    const uint64_t body = write_body_bytes(op);
+    if (body > view.writes.size() - offset - sizeof(op)) return std::nullopt;
+    if (op.kind < WriteKind::kPut || op.kind > WriteKind::kErase) return std::nullopt;
+    if (op.kind == WriteKind::kErase && op.value_bytes != 0) return std::nullopt;
+    offset += sizeof(op) + body;
+  }
+  if (offset != view.writes.size()) return std::nullopt;
+  return view;
+}
+
+}  // namespace pmstore::internal

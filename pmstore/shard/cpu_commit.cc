@@ -1,0 +1,350 @@
+#include "pmstore/shard/cpu_commit.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <unordered_set>
+
+#include "base/check.h"
+#include "pmstore/layout/record.h"
+#include "pmstore/layout/redo.h"
+
+namespace pmstore::internal {
+
+namespace {
+
+template <typename T>
+T read_at(std::span<const std::byte> array, size_t index) {
+  T value;
+  std::memcpy(&value, array.data() + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+uint64_t largest_entry_room(uint64_t ring_bytes) {
+  const uint64_t data_bytes = ring_bytes - log::kRingHeaderBytes;
+  return log::entry_room(log::max_payload_bytes(data_bytes));
+}
+
+Error too_large(uint64_t payload_bytes, uint64_t limit) {
+  return make_error(ErrorCode::kTooLarge,
+                    "the transaction needs " + std::to_string(payload_bytes) +
+                        " bytes of redo log and this pool allows " + std::to_string(limit) +
+                        "; split it, or create the pool with larger --ring-bytes");
+}
+
+Error too_many_prepared() {
+  return make_error(ErrorCode::kBackPressure,
+                    "too many transactions are prepared at the same time; try again");
+}
+
+Error written_twice() {
+  return make_error(ErrorCode::kInvalidArgument, "a transaction writes a key at most once");
+}
+
+}  // namespace
+
+CpuCommit::CpuCommit(RecordStore& records, ClientRings& rings, FailureLatch& latch)
+    : records_(records), memory_(records.memory()), rings_(rings), latch_(latch) {
+  plans_.push_back(
+      std::make_unique<CommitPlan>(largest_entry_room(records.catalog().header().ring_bytes)));
+}
+
+CpuCommit::~CpuCommit() {
+  PMSTORE_CHECK(prepared_ == 0, "a prepared transaction ends before what it would be applied to");
+}
+
+// ---- prepare ----
+
+Status CpuCommit::check_reads(const CommitView& request) const {
+  const LockTable& words = records_.words();
+  const KeyIndex& index = records_.index();
+  for (size_t i = 0; i < request.reads.size() / sizeof(ReadCheck); ++i) {
+    const auto check = read_at<ReadCheck>(request.reads, i);
+    if (check.slot % 64 != 0 || check.slot >= records_.arena().bytes()) {
+      return make_error(ErrorCode::kInvalidArgument, "a read set names a slot outside the records");
+    }
+    if (words.load(static_cast<SlotOffset>(check.slot)) != LockWord::unlocked(check.version)) {
+      return make_error(ErrorCode::kConflict);
+    }
+  }
+  for (size_t i = 0; i < request.absences.size() / sizeof(AbsenceCheck); ++i) {
+    const auto check = read_at<AbsenceCheck>(request.absences, i);
+    if (!index.has_unit(check.bucket)) {
+      return make_error(ErrorCode::kInvalidArgument, "a read set names a bucket that there is not");
+    }
+    if (check.version % 2 == 1 || index.version(check.bucket) != check.version) {
+      return make_error(ErrorCode::kConflict);
+    }
+  }
+  return {};
+}
+
+bool CpuCommit::is_inserted_by_another(const IndexKey& key) const {
+  if (prepared_ == 0) [[likely]]
+    return false;
+  for (const auto& plan : plans_) {
+    if (plan->state() != CommitPlan::State::kPrepared) continue;
+    for (const PlannedWrite& write : plan->writes()) {
+      if (!write.exists && write.key == key) return true;
+    }
+  }
+  return false;
+}
+
+bool CpuCommit::has_prepared_in(TableId table) const {
+  if (prepared_ == 0) return false;
+  for (const auto& plan : plans_) {
+    if (plan->state() != CommitPlan::State::kPrepared) continue;
+    for (const PlannedWrite& write : plan->writes()) {
+      if (write.key.table == table) return true;
+    }
+  }
+  return false;
+}
+
+// Decides which slot one write goes to, and locks what it changes.
+Status CpuCommit::plan_write(PlannedWrite& write, uint64_t expected_slot,
+                             uint64_t expected_version) {
+  const TableCatalog& catalog = records_.catalog();
+  LockTable& words = records_.words();
+  if (!catalog.exists(write.key.table)) return catalog.unknown(write.key.table);
+  if (write.key.key.empty()) {
+    return make_error(ErrorCode::kInvalidArgument, "a key has 1 to 255 bytes");
+  }
+  if (write.value.size() > kMaxValueBytes) {
+    return make_error(ErrorCode::kTooLarge, "a value has at most 1 MiB");
+  }
+  std::optional<SlotOffset> damaged;
+  const auto found = records_.find(write.key, damaged);
+  if (!found && damaged) return damaged_key(*damaged);
+  write.exists = found.has_value();
+  if (found) {
+    write.old_slot = found->slot;
+    write.size_class = found->size_class;
+    const LockWord word = words.load(found->slot);
+    // Locked by another prepared transaction; this one writes each key once.
+    if (word.is_locked()) return make_error(ErrorCode::kConflict);
+    write.old_version = word.version();
+  } else if (is_inserted_by_another(write.key)) {
+    return make_error(ErrorCode::kConflict);
+  }
+  if (expected_version != 0 && (!write.exists || raw(write.old_slot) != expected_slot ||
+                                write.old_version != expected_version)) {
+    return make_error(ErrorCode::kConflict);
+  }
+  const bool erase = write.kind == WriteKind::kErase;
+  if (write.kind == WriteKind::kInsert && write.exists)
+    return make_error(ErrorCode::kAlreadyExists);
+  if (erase && !write.exists) return make_error(ErrorCode::kNotFound);
+  write.slot = write.old_slot;
+  const uint64_t bytes = record_bytes(write.key.key.size(), write.value.size());
+  if (!write.exists || (!erase && bytes > kSlotBytes[write.size_class])) {
+    write.size_class = size_class_of(bytes);
+    auto slot = records_.arena().allocate(write.size_class);
+    if (!slot) return slot.error();
+    write.slot = *slot;
+    write.fresh = true;
+  }
+  if (write.exists) words.store(write.old_slot, LockWord::locked(write.old_version, kServerOwner));
+  write.index_changes = write.fresh || erase;
+  if (write.index_changes) write.unit = records_.index().begin_change(write.key);
+  return {};
+}
+
+Status CpuCommit::plan_writes(CommitPlan& plan, const CommitView& request) {
+  // Two writes of one key are found by comparing each with all others, or, where that would take
+  // long, with those of the same hash.
+  constexpr size_t kCompareAll = 64;
+  std::unordered_set<uint64_t> hashes;
+  uint64_t offset = 0;
+  for (uint32_t i = 0; i < request.write_count; ++i) {
+    WriteOp op;
+    std::memcpy(&op, request.writes.data() + offset, sizeof(op));
+    const auto* body = reinterpret_cast<const char*>(request.writes.data() + offset + sizeof(op));
+    offset += sizeof(op) + write_body_bytes(op);
+    PlannedWrite write{};
+    write.kind = op.kind;
+    write.key = IndexKey::of(static_cast<TableId>(op.table), {body, op.key_bytes});
+    write.value = {body + op.key_bytes, op.value_bytes};
+    const bool may_repeat =
+        request.write_count <= kCompareAll || !hashes.insert(write.key.hash.value).second;
+    if (may_repeat) {
+      for (const PlannedWrite& other : plan.writes()) {
+        if (other.key == write.key) return written_twice();
+      }
+    }
+    PMSTORE_TRY_STATUS(plan_write(write, op.expected_slot, op.expected_version));
+    plan.writes().push_back(write);
+  }
+  return {};
+}
+
+Status CpuCommit::build_redo(CommitPlan& plan) {
+  uint64_t payload_bytes = redo_header_bytes(1);
+  for (const PlannedWrite& write : plan.writes()) {
+    const uint64_t value_bytes = write.kind == WriteKind::kErase ? 0 : write.value.size();
+    payload_bytes += redo_write_bytes(record_bytes(write.key.key.size(), value_bytes));
+    if (write.exists && write.fresh)
+      payload_bytes += redo_write_bytes(record_bytes(write.key.key.size(), 0));
+  }
+  const uint64_t ring_bytes = records_.catalog().header().ring_bytes;
+  const uint64_t limit = log::max_payload_bytes(ring_bytes - log::kRingHeaderBytes);
+  if (payload_bytes > limit) return too_large(payload_bytes, limit);
+  const auto payload = plan.entry_room().subspan(sizeof(log::EntryHeader));
+  RedoBuilder redo(payload, plan.client(), records_.pool_identity());
+  for (PlannedWrite& write : plan.writes()) {
+    const TableId table = write.key.table;
+    if (write.exists && write.fresh) {
+      write.old_image = redo.add(write.old_slot, table, write.old_version + 1,
+                                 RecordState::kTombstone, write.key.key, {});
+    }
+    const uint64_t version =
+        (write.fresh ? records_.version_of(write.slot) : write.old_version) + 1;
+    const bool erase = write.kind == WriteKind::kErase;
+    write.image =
+        redo.add(write.slot, table, version, erase ? RecordState::kTombstone : RecordState::kLive,
+                 write.key.key, erase ? std::string_view() : write.value);
+    // From here on the request is not needed any more.
+    write.key.key = {reinterpret_cast<const char*>(write.image.data()) + sizeof(RecordHeader),
+                     write.key.key.size()};
+  }
+  PMSTORE_CHECK(redo.finish().size() == payload_bytes,
+                "the size was computed from the same writes");
+  plan.prepared(payload_bytes);
+  ++prepared_;
+  return {};
+}
+
+CommitPlan* CpuCommit::free_plan() {
+  for (const auto& plan : plans_) {
+    if (plan->is_free()) return plan.get();
+  }
+  if (plans_.size() == kMostPrepared) return nullptr;
+  plans_.push_back(std::make_unique<CommitPlan>(plans_.front()->entry_room().size()));
+  return plans_.back().get();
+}
+
+Status CpuCommit::plan_transaction(CommitPlan& plan, const CommitView& request) {
+  plan.begin(request.client, request.sequence);
+  Status planned = plan_writes(plan, request);
+  if (planned) planned = build_redo(plan);
+  if (!planned) give_up(plan);
+  return planned;
+}
+
+Result<CpuCommit::Prepared> CpuCommit::prepare(const CommitView& request) {
+  PMSTORE_CHECK(request.write_count > 0, "a transaction without writes has nothing to prepare");
+  PMSTORE_TRY_STATUS(latch_.check());
+  PMSTORE_TRY_STATUS(check_reads(request));
+  CommitPlan* const plan = free_plan();
+  if (plan == nullptr) return too_many_prepared();
+  PMSTORE_TRY_STATUS(plan_transaction(*plan, request));
+  return Prepared(*this, *plan);
+}
+
+// ---- commit ----
+
+Status CpuCommit::commit(log::Ring& ring, const CommitView& request) {
+  PMSTORE_TRY_STATUS(latch_.check());
+  PMSTORE_TRY_STATUS(check_reads(request));
+  if (request.write_count == 0) return {};
+  CommitPlan* const plan = free_plan();
+  if (plan == nullptr) return too_many_prepared();
+  PMSTORE_TRY_STATUS(plan_transaction(*plan, request));
+  return log_and_apply(ring, *plan);
+}
+
+Status CpuCommit::Prepared::commit(log::Ring& ring) {
+  PMSTORE_CHECK(plan_ != nullptr, "a prepared transaction is committed once");
+  CommitPlan& plan = *std::exchange(plan_, nullptr);
+  const Status possible = commit_->latch_.check();
+  if (!possible) {
+    commit_->give_up(plan);
+    return possible;
+  }
+  return commit_->log_and_apply(ring, plan);
+}
+
+Status CpuCommit::log_and_apply(log::Ring& ring, CommitPlan& plan) {
+  const auto logged = log_plan(ring, plan);
+  if (!logged) {
+    give_up(plan);
+    return logged.error();
+  }
+  apply(*logged, plan);
+  return {};
+}
+
+Result<persist::Persisted> CpuCommit::log_plan(log::Ring& ring, CommitPlan& plan) {
+  PMSTORE_CHECK(plan.state() == CommitPlan::State::kPrepared, "only a whole redo record is logged");
+  const uint64_t payload_bytes = plan.payload_bytes();
+  auto appended = ring.append_in(plan.sequence(), plan.entry_room(), payload_bytes);
+  if (!appended && appended.code() == ErrorCode::kBackPressure) {
+    PMSTORE_TRY_STATUS(rings_.make_room(ring, payload_bytes));
+    appended = ring.append_in(plan.sequence(), plan.entry_room(), payload_bytes);
+  }
+  if (!appended) return appended.error();
+  auto durable = memory_.drain();
+  if (!durable) {
+    latch_.set();
+    return make_error(ErrorCode::kCommitUnknown, "the redo log could not be made durable (" +
+                                                     durable.error().message +
+                                                     "); stop the server and look at the storage");
+  }
+  return durable;
+}
+
+void CpuCommit::apply(persist::Persisted /*logged*/, CommitPlan& plan) {
+  LockTable& words = records_.words();
+  KeyIndex& index = records_.index();
+  SlabArena& arena = records_.arena();
+  for (const PlannedWrite& write : plan.writes()) {
+    if (!write.old_image.empty()) records_.write_in_place(write.old_slot, write.old_image);
+    records_.write_in_place(write.slot, write.image);
+    if (write.fresh) {
+      if (write.exists) index.remove(write.key, write.old_slot);
+      index.insert(write.key, write.size_class, write.slot);
+    } else if (write.kind == WriteKind::kErase) {
+      index.remove(write.key, write.slot);
+    }
+  }
+  // Nothing is unlocked before everything is in place: a reader that sees one new record and then
+  // validates an old one finds the old one's word locked or changed.
+  for (const PlannedWrite& write : plan.writes()) {
+    const uint64_t version = reinterpret_cast<const RecordHeader*>(write.image.data())->version;
+    PMSTORE_CHECK(version > words.load(write.slot).version(), "a slot's version only grows");
+    if (!write.old_image.empty()) {
+      words.store(write.old_slot, LockWord::unlocked(write.old_version + 1));
+      arena.free_slot(write.old_slot);
+    }
+    words.store(write.slot, LockWord::unlocked(version));
+    if (write.kind == WriteKind::kErase) arena.free_slot(write.slot);
+    if (write.index_changes) index.end_change(write.unit);
+  }
+  release(plan);
+}
+
+// ---- giving up ----
+
+void CpuCommit::give_up(CommitPlan& plan) {
+  LockTable& words = records_.words();
+  const auto& writes = plan.writes();
+  for (auto write = writes.rbegin(); write != writes.rend(); ++write) {
+    if (write->index_changes) records_.index().end_change(write->unit);
+    if (write->exists) {
+      PMSTORE_CHECK(
+          words.load(write->old_slot) == LockWord::locked(write->old_version, kServerOwner),
+          "what a plan has locked stays locked until it ends");
+      words.store(write->old_slot, LockWord::unlocked(write->old_version));
+    }
+    if (write->fresh) records_.arena().free_slot(write->slot);
+  }
+  release(plan);
+}
+
+void CpuCommit::release(CommitPlan& plan) {
+  if (plan.state() == CommitPlan::State::kPrepared) --prepared_;
+  plan.clear();
+}
+
+}  // namespace pmstore::internal

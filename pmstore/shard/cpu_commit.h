@@ -1,0 +1,97 @@
+// CpuCommit: transactions of LockDiscipline::kCpu, where only the server's CPU changes lock words.
+//
+// A transaction is prepared, then committed or given up. prepare() validates the reads, locks the
+// records that will be written, allocates slots, and builds the redo record; nothing of it is
+// visible but the locks. Prepared::commit() appends the redo record to the client's ring, waits
+// until it is durable, puts the records in place, and only then unlocks any of them.
+// Neither call suspends, so the server's other work never sees a half-done step; one-sided readers
+// do (docs/transactions.md), and find lock words or versions of index units that say so.
+// Several transactions may be prepared at the same time: prepare() answers Conflict when another
+// prepared one has locked a record or inserts the same key.
+//
+// Invariants: a redo record is durable before the first byte of its writes is put in place; an
+// entry is in a ring only while a commit is applying it, or applied, so the ring may be truncated
+// at any other time.
+// Threads: the server's. Lifetimes: what is borrowed outlives it, and it outlives every Prepared.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "log/ring.h"
+#include "persist/memory.h"
+#include "pmstore/shard/client_rings.h"
+#include "pmstore/shard/commit_plan.h"
+#include "pmstore/shard/commit_view.h"
+#include "pmstore/shard/failure_latch.h"
+#include "pmstore/shard/record_store.h"
+
+namespace pmstore::internal {
+
+class CpuCommit {
+ public:
+  // So many transactions may be prepared at the same time. Each keeps memory for the largest redo
+  // record; the first is allocated at once, the others when they are first needed.
+  static constexpr size_t kMostPrepared = 64;
+
+  CpuCommit(RecordStore& records, ClientRings& rings, FailureLatch& latch);
+  ~CpuCommit();
+
+  // A transaction whose writes are locked. Destroying it gives the transaction up: no trace of it
+  // stays.
+  class Prepared {
+   public:
+    Prepared(Prepared&& other) noexcept
+        : commit_(other.commit_), plan_(std::exchange(other.plan_, nullptr)) {}
+    Prepared& operator=(Prepared&&) = delete;
+    ~Prepared() {
+      if (plan_ != nullptr) commit_->give_up(*plan_);
+    }
+    // All or nothing, once (CHECK); durable and visible on success. After an error the transaction
+    // was given up: TooLarge; BackPressure; Io; CommitUnknown when the redo record may or may not
+    // be durable, and then the failure is latched.
+    Status commit(log::Ring& ring);
+
+   private:
+    friend class CpuCommit;
+    Prepared(CpuCommit& commit, CommitPlan& plan) : commit_(&commit), plan_(&plan) {}
+    CpuCommit* commit_;
+    CommitPlan* plan_;  // nullptr once committed, given up, or moved from
+  };
+
+  // Requires that the request writes something. The request is not needed after the call. Nothing
+  // is durable. Errors as Client::commit; BackPressure when kMostPrepared are prepared.
+  Result<Prepared> prepare(const CommitView& request);
+
+  // prepare() and Prepared::commit() in one step, or only the validation of the reads when the
+  // request writes nothing.
+  Status commit(log::Ring& ring, const CommitView& request);
+
+  // Does a prepared transaction write to `table`?
+  bool has_prepared_in(TableId table) const;
+
+ private:
+  Status check_reads(const CommitView& request) const;
+  CommitPlan* free_plan();
+  Status plan_transaction(CommitPlan& plan, const CommitView& request);
+  Status plan_writes(CommitPlan& plan, const CommitView& request);
+  Status plan_write(PlannedWrite& write, uint64_t expected_slot, uint64_t expected_version);
+  bool is_inserted_by_another(const IndexKey& key) const;
+  Status build_redo(CommitPlan& plan);
+  Status log_and_apply(log::Ring& ring, CommitPlan& plan);
+  Result<persist::Persisted> log_plan(log::Ring& ring, CommitPlan& plan);
+  void apply(persist::Persisted logged, CommitPlan& plan);
+  void give_up(CommitPlan& plan);
+  void release(CommitPlan& plan);
+
+  RecordStore& records_;
+  persist::Memory& memory_;
+  ClientRings& rings_;
+  FailureLatch& latch_;
+  std::vector<std::unique_ptr<CommitPlan>> plans_;
+  size_t prepared_ = 0;  // plans in state kPrepared
+};
+
+}  // namespace pmstore::internal

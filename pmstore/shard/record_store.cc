@@ -1,0 +1,161 @@
+#include "pmstore/shard/record_store.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/atomic_copy.h"
+#include "base/check.h"
+#include "persist/padding.h"
+#include "pmstore/layout/protocol.h"
+
+namespace pmstore::internal {
+
+Error damaged_key(SlotOffset slot) {
+  return make_error(ErrorCode::kDamaged,
+                    "the record at offset " + std::to_string(raw(slot)) +
+                        " of the records is damaged and may be this key's: the medium has changed "
+                        "it; start the server again, which gives up damaged records and counts "
+                        "them, and write what is missing");
+}
+
+Error damaged_record(SlotOffset slot) {
+  return make_error(ErrorCode::kDamaged,
+                    "the record at offset " + std::to_string(raw(slot)) +
+                        " of the records fails its checksum: the medium has changed it; write or "
+                        "delete its key, and look at the pool with `pmstore pool check`");
+}
+
+RecordStore::RecordStore(persist::Pool& pool, TableCatalog catalog, SlabArena arena,
+                         LockTable words, KeyIndex index)
+    : pool_(pool),
+      catalog_(std::move(catalog)),
+      arena_(std::move(arena)),
+      words_(std::move(words)),
+      index_(std::move(index)) {
+  arena_.set_version_source([this](SlotOffset slot) { return version_of(slot); });
+}
+
+uint64_t RecordStore::version_of(SlotOffset slot) const {
+  return std::max(words_.load(slot).version(), arena_.base_version(slot));
+}
+
+bool RecordStore::holds(SlotOffset slot, const IndexKey& key) const {
+  RecordHeader header;
+  const std::byte* const from = arena_.at(slot);
+  base::copy_from_shared(&header, from, sizeof(header));
+  if (header.state != RecordState::kLive || header.table != raw(key.table) ||
+      header.key_bytes != key.key.size()) {
+    return false;
+  }
+  std::byte stored[kMaxKeyBytes];
+  base::copy_from_shared(stored, from + sizeof(header), key.key.size());
+  return std::memcmp(stored, key.key.data(), key.key.size()) == 0;
+}
+
+// A slot that the index shows, that is not reserved, and whose word is unlocked holds a live record
+// of the word's version. If it does not while the word stays the same, the medium has changed it.
+bool RecordStore::is_damaged(IndexEntry entry) const {
+  const LockWord before = words_.load(entry.slot);
+  if (before.is_locked() || reservations_.at(entry.slot)) return false;
+  const bool sound = checked_copy(entry.slot, entry.size_class, before).has_value();
+  return !sound && words_.load(entry.slot) == before;
+}
+
+// A copy of the live record of `word` in copy_; nullopt if it is not whole.
+std::optional<RecordView> RecordStore::checked_copy(SlotOffset slot, uint8_t size_class,
+                                                    LockWord word) const {
+  RecordHeader header;
+  const std::byte* const from = arena_.at(slot);
+  base::copy_from_shared(&header, from, sizeof(header));
+  const uint64_t bytes = record_bytes(header.key_bytes, header.value_bytes);
+  if (bytes > kSlotBytes[size_class]) return std::nullopt;
+  if (copy_.size() < bytes) copy_.resize(bytes);
+  const std::span<std::byte> image(copy_.data(), bytes);
+  base::copy_from_shared(image.data(), from, bytes);
+  const auto record = check_record(image, slot);
+  if (!record || !record->live() || record->version() != word.version()) return std::nullopt;
+  return record;
+}
+
+std::optional<IndexEntry> RecordStore::find(const IndexKey& key,
+                                            std::optional<SlotOffset>& damaged) const {
+  return index_.find(key, [&](IndexEntry candidate) {
+    // A reserved slot holds no record of its key yet.
+    if (const Reservation* reserved = reservations_.at(candidate.slot)) {
+      return reserved->table == key.table && reserved->key == key.key;
+    }
+    if (holds(candidate.slot, key)) return true;
+    if (is_damaged(candidate)) damaged = candidate.slot;
+    return false;
+  });
+}
+
+Result<size_t> RecordStore::get(TableId table, std::string_view key,
+                                std::span<std::byte> room) const {
+  if (!catalog_.exists(table)) return catalog_.unknown(table);
+  const IndexKey wanted = IndexKey::of(table, key);
+  GetReply reply{};
+  reply.bucket = index_.unit_of(wanted);
+  reply.bucket_version = index_.version(reply.bucket);
+  if (room.size() < sizeof(reply)) return make_error(ErrorCode::kTooLarge, "no room for the reply");
+  std::optional<SlotOffset> damaged;
+  const auto found = find(wanted, damaged);
+  if (!found) {
+    if (damaged) return damaged_key(*damaged);
+    // An odd version could never be validated: a client's insert is changing the bucket.
+    if (reply.bucket_version % 2 == 1) return make_error(ErrorCode::kConflict);
+    std::memcpy(room.data(), &reply, sizeof(reply));
+    return sizeof(reply);
+  }
+  const LockWord before = words_.load(found->slot);
+  const bool reserved = reservations_.at(found->slot) != nullptr;
+  if (before.is_locked() || reserved) return make_error(ErrorCode::kConflict);
+  const auto record = checked_copy(found->slot, found->size_class, before);
+  // A writer locks the word before it changes the record. So the same unlocked word before and
+  // after the copy means that the record did not change meanwhile.
+  if (words_.load(found->slot) != before) return make_error(ErrorCode::kConflict);
+  if (!record) return damaged_record(found->slot);
+  reply.slot = raw(found->slot);
+  reply.version = record->version();
+  reply.value_bytes = static_cast<uint32_t>(record->value.size());
+  reply.found = 1;
+  reply.size_class = found->size_class;
+  if (room.size() - sizeof(reply) < record->value.size()) {
+    return make_error(ErrorCode::kTooLarge, "the value has " + std::to_string(reply.value_bytes) +
+                                                " bytes, more than the room for the reply");
+  }
+  std::memcpy(room.data(), &reply, sizeof(reply));
+  std::memcpy(room.data() + sizeof(reply), record->value.data(), record->value.size());
+  return sizeof(reply) + record->value.size();
+}
+
+// Small records are only stored, so that a record that is written often is flushed once, by the
+// truncation of its redo records.
+void RecordStore::write_in_place(SlotOffset slot, std::span<const std::byte> image) {
+  persist::Memory& memory = pool_.memory();
+  // Rules H5 to H7: whole units, so that no mover has to read what is around the record.
+  const size_t unit = persist::padding_unit(image.size(), /*one_sided=*/false);
+  const size_t padded = persist::round_up(image.size(), unit);
+  std::byte* const to = arena_.at(slot);
+  alignas(persist::kLineBytes) std::byte block[persist::kXpLineBytes] = {};
+  if (padded <= sizeof(block)) {
+    std::memcpy(block, image.data(), image.size());
+    padded < sizeof(block) ? memory.store(to, block, padded) : memory.write(to, block, padded);
+    return;
+  }
+  // Rule H4: large ones with non-temporal stores.
+  const size_t whole = persist::round_down(image.size(), unit);
+  memory.write(to, image.data(), whole);
+  if (whole == image.size()) return;
+  std::memcpy(block, image.data() + whole, image.size() - whole);
+  memory.write(to + whole, block, padded - whole);
+}
+
+void RecordStore::give_up(SlotOffset slot, uint64_t version) {
+  words_.store(slot, LockWord::unlocked(std::max(version, version_of(slot) + 1)));
+  PMSTORE_CHECK(given_up_.insert(raw(slot)).second, "recovery reads each slot once");
+}
+
+}  // namespace pmstore::internal

@@ -1,0 +1,96 @@
+// RecordStore: the records of one pool, and how they are found: slots, lock words, index.
+//
+// It is the part of a store that the commits of both lock disciplines, recovery, scans and table
+// drops share. It holds the catalog of tables, the slab arena (slots in persistent memory), one
+// lock word per slot, the index, and the reservations of slots that will hold new records.
+//
+// Invariants: a slot that the index shows holds a live record of its key, or is reserved for it;
+// the version of an unlocked lock word is the version of the slot's record; a slot's version never
+// falls. Readers check these and report damage; writers keep them.
+// Threads: one; one-sided clients READ records, lock words and index at any moment. Not movable:
+// the arena asks it for versions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "persist/pool.h"
+#include "pmstore/layout/record.h"
+#include "pmstore/shard/key_index.h"
+#include "pmstore/shard/lock_table.h"
+#include "pmstore/shard/reservations.h"
+#include "pmstore/shard/slab_arena.h"
+#include "pmstore/shard/table_catalog.h"
+
+namespace pmstore::internal {
+
+// The owner in lock words that the server itself has locked; owners of sessions begin at 1.
+inline constexpr uint16_t kServerOwner = 0;
+
+// Damaged: the record in `slot` may be the one that was looked for.
+Error damaged_key(SlotOffset slot);
+// Damaged: the record in `slot` is the one that was looked for.
+Error damaged_record(SlotOffset slot);
+
+class RecordStore {
+ public:
+  RecordStore(persist::Pool& pool, TableCatalog catalog, SlabArena arena, LockTable words,
+              KeyIndex index);
+  RecordStore(const RecordStore&) = delete;
+  RecordStore& operator=(const RecordStore&) = delete;
+
+  persist::Pool& pool() const { return pool_; }
+  persist::Memory& memory() const { return pool_.memory(); }
+  TableCatalog& catalog() { return catalog_; }
+  const TableCatalog& catalog() const { return catalog_; }
+  SlabArena& arena() { return arena_; }
+  const SlabArena& arena() const { return arena_; }
+  LockTable& words() { return words_; }
+  const LockTable& words() const { return words_; }
+  KeyIndex& index() { return index_; }
+  const KeyIndex& index() const { return index_; }
+  Reservations& reservations() { return reservations_; }
+  const Reservations& reservations() const { return reservations_; }
+  uint64_t pool_identity() const { return catalog_.header().pool; }
+
+  // The slot that holds the key's record or is reserved for it; nullopt when there is none. Sets
+  // `damaged` to a slot that may hold the key's record and fails its checksum: then nullopt does
+  // not mean that the key is absent.
+  std::optional<IndexEntry> find(const IndexKey& key, std::optional<SlotOffset>& damaged) const;
+  // Fills a GetReply and the value into `room`; gives their size. Errors: TooLarge, UnknownTable,
+  // Damaged; Conflict while a client has locked the record (LockDiscipline::kRnic only).
+  Result<size_t> get(TableId table, std::string_view key, std::span<std::byte> room) const;
+
+  // The version that a new record in `slot` must exceed.
+  uint64_t version_of(SlotOffset slot) const;
+  // Stores a record's image in its slot. Requires that a redo record with this image is durable:
+  // nothing is durable here, and truncation of the redo record flushes the image first.
+  void write_in_place(SlotOffset slot, std::span<const std::byte> image);
+
+  // Recovery found a damaged record in `slot`, and no redo record repairs it. The slot stays unused
+  // until the next start; its lock word shows at least `version`, and more than the slot had.
+  void give_up(SlotOffset slot, uint64_t version);
+  bool is_given_up(SlotOffset slot) const {
+    return !given_up_.empty() && given_up_.contains(raw(slot));
+  }
+
+ private:
+  bool holds(SlotOffset slot, const IndexKey& key) const;
+  bool is_damaged(IndexEntry entry) const;
+  std::optional<RecordView> checked_copy(SlotOffset slot, uint8_t size_class, LockWord word) const;
+
+  persist::Pool& pool_;
+  TableCatalog catalog_;
+  SlabArena arena_;
+  LockTable words_;
+  KeyIndex index_;
+  Reservations reservations_;
+  std::unordered_set<uint64_t> given_up_;
+  mutable std::vector<std::byte> copy_;  // of one record, while its checksum is checked
+};
+
+}  // namespace pmstore::internal

@@ -1,0 +1,95 @@
+#include "pmstore/shard/recovery.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "pmstore/layout/redo.h"
+
+namespace pmstore::internal {
+
+Status Recovery::replay_rings() {
+  const TableCatalog& catalog = records_.catalog();
+  for (uint32_t i = 0; i < catalog.header().ring_count; ++i) {
+    PMSTORE_TRY(auto ring, catalog.open_ring(i));
+    uint64_t entries = 0;
+    PMSTORE_TRY_STATUS(ring.walk([&](const log::EntryView&) { ++entries; }));
+    // An entry may be in the CPU's caches only. Before anything of it goes in place it is durable:
+    // else a power cut could take it back and leave half of what it has written.
+    PMSTORE_TRY_STATUS(ring.make_walked_durable());
+    ring.for_each_entry([&](const log::EntryView& entry) { replay_entry(entry); });
+    report_.rings_replayed += entries > 0 ? 1 : 0;
+    report_.entries_read += entries;
+    rings_.add(std::move(ring));
+  }
+  return {};
+}
+
+void Recovery::replay_entry(const log::EntryView& entry) {
+  // A client that writes its own ring can write an entry with a right checksum that is no redo
+  // record: it is not a transaction.
+  if (!is_whole_redo(entry.payload, records_.pool_identity())) {
+    ++report_.foreign_entries;
+    return;
+  }
+  auto redo = RedoReader::open(entry.payload, records_.pool_identity());
+  const uint64_t applied_before = report_.records_applied;
+  while (const auto write = redo->next()) {
+    if (!slots_.must_apply(*write)) continue;
+    records_.write_in_place(write->slot, write->image);
+    ++report_.records_applied;
+  }
+  report_.transactions_replayed += report_.records_applied > applied_before ? 1 : 0;
+}
+
+void Recovery::rebuild_slot(const SlabArena::Slab& slab, SlotOffset slot) {
+  const SlotContent content = slots_.read(slab, slot);
+  if (content.state == SlotState::kNeverWritten) {
+    records_.arena().free_slot(slot);
+    return;
+  }
+  if (content.state == SlotState::kDamaged) {
+    damaged_.push_back(slot);
+    return;
+  }
+  const uint64_t version = content.record->version();
+  highest_version_ = std::max(highest_version_, version);
+  const bool dropped = content.state == SlotState::kDropped;
+  // A client that has seen a record of a dropped table may still know its slot: the word must not
+  // show the version that the client has seen.
+  records_.words().store(slot, LockWord::unlocked(version + (dropped ? 1 : 0)));
+  const auto table = static_cast<TableId>(content.record->header->table);
+  switch (content.state) {
+    case SlotState::kLost: lost_table_ = raw(table); return;
+    case SlotState::kLive:
+      ++report_.live_records;
+      records_.index().insert_alone(IndexKey::of(table, content.record->key), slab.size_class,
+                                    slot);
+      return;
+    default:
+      ++report_.tombstones;
+      records_.arena().free_slot(slot);
+      return;
+  }
+}
+
+Status Recovery::rebuild_index() {
+  PMSTORE_CHECK(rings_.all().size() == records_.catalog().header().ring_count,
+                "rings come before slots: what a crash has torn must be whole when it is read");
+  records_.arena().for_each_slab([&](const SlabArena::Slab& slab) {
+    // Backwards, so that the lowest free slot is handed out first.
+    for (uint32_t i = slots_per_slab(slab.size_class); i > 0; --i) {
+      rebuild_slot(slab, records_.arena().slot_of(slab, i - 1));
+    }
+  });
+  // The next table would get the lost one's id, and its records.
+  if (lost_table_ != 0) return table_is_lost(records_.pool().info().path, lost_table_);
+  PMSTORE_CHECK(records_.index().size() == report_.live_records,
+                "each live record is in the index once");
+  // Damaged media: it is not known what was there, so the slot stays unused, above every version.
+  report_.damaged_records = damaged_.size();
+  for (const SlotOffset slot : damaged_) records_.give_up(slot, highest_version_ + 1);
+  return {};
+}
+
+}  // namespace pmstore::internal
