@@ -61,14 +61,23 @@ Result<Log*> LogStore::State::usable(uint64_t id) {
 }
 
 // What could not be made durable ends the use of this pool: it is not known what is there.
-Status LogStore::State::fail_unless(Status durable) {
-  if (durable || durable.code() != ErrorCode::kIo) return durable;
+Error LogStore::State::latch(const Error& error) {
+  if (error.code != ErrorCode::kIo) return error;
   if (!failed) {
-    failed =
-        make_error(ErrorCode::kIo, "the pool could not be written: " + durable.error().message +
-                                       "; see the system's log, then start again");
+    failed = make_error(ErrorCode::kIo, "the pool could not be written: " + error.message +
+                                            "; see the system's log, then start again");
   }
   return *failed;
+}
+
+Status LogStore::State::fail_unless(Status durable) {
+  if (durable) return durable;
+  return latch(durable.error());
+}
+
+Result<persist::Persisted> LogStore::State::fail_unless(Result<persist::Persisted> durable) {
+  if (durable) return durable;
+  return latch(durable.error());
 }
 
 // ---- opening ----
@@ -106,14 +115,14 @@ Status LogStore::State::open_log(Log& log) {
                             directory.salt(at.id));
   if (!ring && ring.code() == ErrorCode::kVersionMismatch) return ring.error();
   if (!ring || !ring->survey(at.sealed != 0 ? &at.sealed_lsn : nullptr)) return {};
-  PMSTORE_TRY_STATUS(ring->adopt(at.sealed != 0));
+  PMSTORE_TRY(const persist::Persisted adopted, ring->adopt(at.sealed != 0));
   log.ring.emplace(std::move(*ring));
-  show(log);
+  show(adopted, log);
   return {};
 }
 
 // Tells readers of a log whose ring is whole and durable.
-void LogStore::State::show(Log& log) {
+void LogStore::State::show(persist::Persisted /*ring*/, Log& log) {
   LogWords& at = word(log);
   log.published = {log.ring->position().tail_lsn, log.ring->next_index()};
   if (slot(log).replicas > 0) {
@@ -279,13 +288,14 @@ Result<LogInfo> LogStore::create(std::string_view name, const LogOptions& option
   std::memcpy(slot.name, name.data(), name.size());
   auto ring = LogRing::format(s.memory, s.directory.offset() + region, region_bytes,
                               s.directory.salt(slot.id), replica.begin_lsn, replica.begin_index);
-  if (!ring) return s.fail_unless(ring.error()).error();
-  PMSTORE_TRY_STATUS(s.fail_unless(s.directory.write(place, slot)));
+  if (!ring) return s.latch(ring.error());
+  const persist::Persisted formatted = ring->durable();
+  PMSTORE_TRY_STATUS(s.fail_unless(s.directory.write(formatted, place, slot)));
   Log& log = s.logs[place];
   log.ring.emplace(std::move(*ring));
   log.exclusive = false;
   s.by_id[slot.id] = &log;
-  s.show(log);
+  s.show(formatted, log);
   return s.info(log);
 }
 
@@ -300,7 +310,7 @@ Status LogStore::erase(uint64_t id) {
   publish_word(s.word(*log).id, 0);  // before its region can become another's
   LogSlot slot = s.slot(*log);
   slot.state = LogState::kFree;
-  PMSTORE_TRY_STATUS(s.fail_unless(s.directory.write(log->place, slot)));
+  PMSTORE_TRY_STATUS(s.fail_unless(s.directory.write(s.directory.durable(), log->place, slot)));
   log->ring.reset();
   s.by_id.erase(id);
   s.recent_id = 0;
@@ -319,7 +329,7 @@ Status LogStore::set_membership(uint64_t id, uint64_t expected, const ReplicaPla
                       "a decision about a replicated log's members raises its membership");
   }
   set_replicas(slot, replica);
-  return s.fail_unless(s.directory.write(log->place, slot));
+  return s.fail_unless(s.directory.write(s.directory.durable(), log->place, slot));
 }
 
 Status LogStore::agree(uint64_t id, uint64_t membership) {
@@ -329,7 +339,7 @@ Status LogStore::agree(uint64_t id, uint64_t membership) {
   if (slot.membership != membership) return internal::other_membership(slot.membership, membership);
   if (slot.agreed == agreed_mark(membership)) return {};
   slot.agreed = agreed_mark(membership);
-  return s.fail_unless(s.directory.write(log->place, slot));
+  return s.fail_unless(s.directory.write(s.directory.durable(), log->place, slot));
 }
 
 Status LogStore::seal(uint64_t id) {
@@ -343,7 +353,7 @@ Status LogStore::seal(uint64_t id) {
   LogSlot slot = s.slot(*log);
   slot.sealed = 1;
   slot.sealed_lsn = slot.replicas > 0 ? log->published.lsn : log->ring->position().tail_lsn;
-  PMSTORE_TRY_STATUS(s.fail_unless(s.directory.write(log->place, slot)));
+  PMSTORE_TRY_STATUS(s.fail_unless(s.directory.write(log->ring->durable(), log->place, slot)));
   publish_word(s.word(*log).sealed, 1);
   return {};
 }

@@ -163,7 +163,7 @@ Result<LogStore::Range> LogStore::append(uint64_t id,
   PMSTORE_TRY_STATUS(s.fit(*log, {sizes, payloads.size()}));
   for (size_t i = 0; i < payloads.size(); ++i) {
     auto appended = log->ring->append(payloads[i], log->published.lsn);
-    if (!appended) return s.fail_unless(appended.error()).error();
+    if (!appended) return s.latch(appended.error());
     if (i == 0) range.first = *appended;
     range.last = *appended;
   }
@@ -181,12 +181,13 @@ std::optional<Appended> LogStore::append_durable(uint64_t id, std::span<const st
   }
   const auto appended = log->ring->append_if_room(payload, log->published.lsn);
   if (!appended) return std::nullopt;
-  if (auto durable = s.memory.drain(); !durable) [[unlikely]] {
-    (void)s.fail_unless(durable.error());
+  const auto durable = s.memory.drain();
+  if (!durable) [[unlikely]] {
+    (void)s.latch(durable.error());
     PMSTORE_CHECK(s.failed, "append() may not do it once more");
     return std::nullopt;
   }
-  s.publish_tail(*log);
+  s.publish_tail(*durable, *log);
   return appended;
 }
 
@@ -195,20 +196,21 @@ void LogStore::State::note_dirty(Log* log) {
   if (std::find(dirty.begin(), dirty.end(), log) == dirty.end()) dirty.push_back(log);
 }
 
-void LogStore::State::publish_tail(Log& log) {
-  log.ring->note_durable();
+void LogStore::State::publish_tail(persist::Persisted entries, Log& log) {
+  log.ring->note_durable(entries);
   log.published = {log.ring->position().tail_lsn, log.ring->next_index()};
   publish_word(word(log).tail_lsn, log.published.lsn);
 }
 
 // What is whole here is not on every replica for certain; what was published is, and that outlives
 // this process.
-Status LogStore::State::publish_acknowledged(Log& log, const Place& acknowledged) {
-  log.ring->note_durable();
+Status LogStore::State::publish_acknowledged(persist::Persisted entries, Log& log,
+                                             const Place& acknowledged) {
+  log.ring->note_durable(entries);
   if (slot(log).sealed == 0 && slot(log).sealed_lsn < acknowledged.lsn) {
     LogSlot changed = slot(log);
     changed.sealed_lsn = acknowledged.lsn;
-    PMSTORE_TRY_STATUS(fail_unless(directory.write(log.place, changed)));
+    PMSTORE_TRY_STATUS(fail_unless(directory.write(entries, log.place, changed)));
   }
   log.published = acknowledged;
   publish_word(word(log).tail_lsn, acknowledged.lsn);
@@ -218,8 +220,8 @@ Status LogStore::State::publish_acknowledged(Log& log, const Place& acknowledged
 Status LogStore::State::commit() {
   if (failed) return *failed;
   if (dirty.empty()) return {};
-  if (auto durable = memory.drain(); !durable) return fail_unless(durable.error());
-  for (Log* log : dirty) publish_tail(*log);
+  PMSTORE_TRY(const persist::Persisted entries, fail_unless(memory.drain()));
+  for (Log* log : dirty) publish_tail(entries, *log);
   dirty.clear();
   return {};
 }
@@ -247,13 +249,13 @@ Status LogStore::State::settle(Log& log) {
   PMSTORE_TRY_STATUS(commit());
   const uint64_t published = load_word(word(log).tail_lsn);
   if (log.exclusive) log.ring->follow(published, UINT64_MAX);
-  PMSTORE_TRY_STATUS(fail_unless(log.ring->take_over()));
+  PMSTORE_TRY(const persist::Persisted entries, fail_unless(log.ring->take_over()));
   log.exclusive = false;
   if (slot(log).replicas > 0) {
     const Place acknowledged = log.ring->boundary_at(std::max(published, log.published.lsn));
-    PMSTORE_TRY_STATUS(publish_acknowledged(log, acknowledged));
+    PMSTORE_TRY_STATUS(publish_acknowledged(entries, log, acknowledged));
   } else {
-    publish_tail(log);
+    publish_tail(entries, log);
   }
   publish_word(word(log).incarnation, log.ring->position().incarnation);
   return {};

@@ -13,8 +13,7 @@
 namespace pmstore::log {
 namespace {
 
-constexpr size_t kHeaderCopies = 2;
-static_assert(kHeaderCopies * kRingHeaderCopyStride <= kRingHeaderBytes);
+static_assert(persist::TwoCopies<RingHeader>::kCopies * kRingHeaderCopyStride <= kRingHeaderBytes);
 
 uint32_t header_crc(const RingHeader& header, uint32_t salt) {
   constexpr size_t kCovered = offsetof(RingHeader, version);
@@ -42,12 +41,6 @@ bool is_sane(const RingHeader& header, uint64_t data_bytes) {
          header.incarnation_lsn <= header.start_lsn + data_bytes;
 }
 
-bool same_marks(const RingHeader& one, RingHeader other) {
-  other.generation = one.generation;
-  other.crc = one.crc;
-  return std::memcmp(&one, &other, sizeof one) == 0;
-}
-
 // Of at least one byte.
 bool all_zero(const std::byte* from, size_t bytes) {
   return *from == std::byte{0} && std::memcmp(from, from + 1, bytes - 1) == 0;
@@ -67,57 +60,46 @@ std::byte* Ring::data_at(uint64_t lsn) const {
 
 // After a crash of the process alone, the header that was found may be only in the CPU's caches;
 // and the one before, which is durable, is the next to be overwritten.
-Status Ring::make_found_header_durable() {
-  if (header_durable_) return {};
+Result<persist::Persisted> Ring::make_found_header_durable() {
+  if (header_durable_) return *header_durable_;
   memory_->flush(memory_->at(offset_), kRingHeaderBytes);
   // Of what it erased at the tail, only the zeros are durable with it that are flushed as well.
   memory_->flush(data_at(position_.tail_lsn), sizeof(EntryHeader));
-  PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
-  header_durable_ = true;
-  return {};
+  PMSTORE_TRY(header_durable_, memory_->drain());
+  return *header_durable_;
 }
 
-Status Ring::write_header(RingHeader header) {
-  PMSTORE_TRY_STATUS(make_found_header_durable());
+Result<persist::Persisted> Ring::write_header(RingHeader header) {
+  PMSTORE_TRY(const persist::Persisted found, make_found_header_durable());
   header.magic = kRingMagic;
   header.version = kRingFormatVersion;
   header.data_bytes = position_.data_bytes;
-  header.generation = header_.generation + 1;
-  header.crc = header_crc(header, position_.salt);
-  std::byte* to = memory_->at(offset_ + header.generation % kHeaderCopies * kRingHeaderCopyStride);
-  memory_->store(to, &header, sizeof header);
-  memory_->flush(to, sizeof header);
-  PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
+  header.generation = header_.generation;
+  PMSTORE_TRY(header_durable_, header_copies().write(found, header, [this](const RingHeader& next) {
+    return header_crc(next, position_.salt);
+  }));
   header_ = header;
   header_ours_ = true;
   copies_agree_ = false;
   position_.start_lsn = header.start_lsn;
   position_.incarnation = header.incarnation;
-  return {};
+  return *header_durable_;
 }
 
-Status Ring::repeat_header() {
-  PMSTORE_TRY_STATUS(write_header(header_));
+Result<persist::Persisted> Ring::repeat_header() {
+  PMSTORE_TRY(const persist::Persisted durable, write_header(header_));
   copies_agree_ = true;
-  return {};
+  return durable;
 }
 
 // ---- set-up ----
 
 // Which of the copies an open() would believe; the first when none is valid.
 size_t Ring::newest_copy() const {
-  size_t newest = 0;
-  uint64_t generation = 0;
-  for (size_t copy = 0; copy < kHeaderCopies; ++copy) {
-    RingHeader header;
-    std::memcpy(&header, memory_->at(offset_ + copy * kRingHeaderCopyStride), sizeof header);
-    const bool valid =
-        header.magic == kRingMagic && header.crc == header_crc(header, position_.salt);
-    if (!valid || header.generation <= generation) continue;
-    newest = copy;
-    generation = header.generation;
-  }
-  return newest;
+  const auto found = header_copies().read([this](const RingHeader& header) {
+    return header.magic == kRingMagic && header.crc == header_crc(header, position_.salt);
+  });
+  return *found ? (*found)->copy : 0;
 }
 
 Status Ring::erase_header(uint64_t from, uint64_t to) {
@@ -133,7 +115,7 @@ Status Ring::erase_header(uint64_t from, uint64_t to) {
 // a header over entries that are half gone; then the data. Of the header the newest copy goes last:
 // the one before it, alone, would bring back marks that have moved since. What is zero is flushed
 // all the same: a process that died here may have left zeros in the CPU's caches only.
-Status Ring::erase() {
+Result<persist::Persisted> Ring::erase() {
   const uint64_t newest = newest_copy() * kRingHeaderCopyStride;
   PMSTORE_TRY_STATUS(erase_header(0, newest));
   PMSTORE_TRY_STATUS(erase_header(newest + kRingHeaderCopyStride, kRingHeaderBytes));
@@ -141,7 +123,7 @@ Status Ring::erase() {
   return erase_data();
 }
 
-Status Ring::erase_data() {
+Result<persist::Persisted> Ring::erase_data() {
   constexpr size_t kStep = 4096;
   for (uint64_t done = 0; done < position_.data_bytes; done += kStep) {
     std::byte* const data = memory_->at(data_offset() + done);
@@ -149,16 +131,14 @@ Status Ring::erase_data() {
     if (!all_zero(data, step)) memory_->zero(data, step);
     memory_->flush(data, step);
   }
-  PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
-  return {};
+  return memory_->drain();
 }
 
 Result<Ring> Ring::format(persist::Memory& memory, uint64_t offset, uint64_t bytes, uint32_t salt,
                           uint64_t begin_lsn, uint64_t expired_below_sequence) {
   PMSTORE_TRY_STATUS(check_place(memory, offset, bytes));
   Ring ring(memory, offset, bytes, salt);
-  PMSTORE_TRY_STATUS(ring.erase());
-  ring.header_durable_ = true;  // there is none
+  PMSTORE_TRY(ring.header_durable_, ring.erase());  // there is no header now
   RingHeader header{};
   header.incarnation = 1;
   header.start_lsn = begin_lsn;
@@ -173,27 +153,16 @@ Result<Ring> Ring::format(persist::Memory& memory, uint64_t offset, uint64_t byt
 Result<Ring> Ring::open(persist::Memory& memory, uint64_t offset, uint64_t bytes, uint32_t salt) {
   PMSTORE_TRY_STATUS(check_place(memory, offset, bytes));
   Ring ring(memory, offset, bytes, salt);
-  bool found = false;
-  for (size_t copy = 0; copy < kHeaderCopies; ++copy) {
-    RingHeader header;
-    base::copy_from_shared(&header, memory.at(offset + copy * kRingHeaderCopyStride),
-                           sizeof header);
-    if (header.magic != kRingMagic || header.crc != header_crc(header, salt)) continue;
-    if (header.version != kRingFormatVersion) {
-      return make_error(
-          ErrorCode::kVersionMismatch,
-          fmt::format("the ring at offset {} has format version {}, this program reads "
-                      "{}: use the program that wrote it",
-                      offset, header.version, kRingFormatVersion));
-    }
-    if (header.generation % kHeaderCopies != copy) continue;
-    if (!is_sane(header, ring.position_.data_bytes)) continue;
-    ring.both_copies_ = found;
-    ring.copies_agree_ = found && same_marks(header, ring.header_);
-    if (found && header.generation < ring.header_.generation) continue;
-    found = true;
-    ring.header_ = header;
-  }
+  const uint64_t data_bytes = ring.position_.data_bytes;
+  const auto is_valid = [&](const RingHeader& header) -> Result<bool> {
+    if (header.magic != kRingMagic || header.crc != header_crc(header, salt)) return false;
+    if (header.version == kRingFormatVersion) return is_sane(header, data_bytes);
+    return make_error(ErrorCode::kVersionMismatch,
+                      fmt::format("the ring at offset {} has format version {}, this program reads "
+                                  "{}: use the program that wrote it",
+                                  offset, header.version, kRingFormatVersion));
+  };
+  PMSTORE_TRY(const auto found, ring.header_copies().read(is_valid));
   if (!found) {
     return make_error(
         ErrorCode::kBadPool,
@@ -201,6 +170,9 @@ Result<Ring> Ring::open(persist::Memory& memory, uint64_t offset, uint64_t bytes
                     "of another pool; restore the pool from a copy",
                     offset));
   }
+  ring.header_ = found->header;
+  ring.both_copies_ = found->both_valid;
+  ring.copies_agree_ = found->copies_agree;
   ring.position_.start_lsn = ring.header_.start_lsn;
   ring.position_.tail_lsn = ring.header_.start_lsn;
   ring.position_.incarnation = ring.header_.incarnation;
@@ -314,7 +286,7 @@ void Ring::for_each_landed(const std::function<void(const EntryView&)>& visit) c
 
 // After a crash of the process alone, entries that the walk has seen may still be in the CPU's
 // caches. The header of the new incarnation says that they are durable; so make them.
-Status Ring::make_walked_durable() {
+Result<persist::Persisted> Ring::make_walked_durable() {
   const uint64_t from = std::max(header_.start_lsn, durable_lsn_);
   if (from >= position_.tail_lsn) return make_found_header_durable();
   for (uint64_t lsn = from; lsn < position_.tail_lsn;) {
@@ -324,8 +296,7 @@ Status Ring::make_walked_durable() {
     lsn += bytes;
   }
   if (!header_durable_) return make_found_header_durable();  // one drain for both
-  PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
-  return {};
+  return memory_->drain();
 }
 
 Status Ring::erase_leftovers() {
@@ -343,7 +314,8 @@ Status Ring::erase_leftovers() {
   if (header_.start_lsn != position_.tail_lsn) {
     PMSTORE_TRY_STATUS(truncate(position_.tail_lsn, header_.expired_below_sequence));
   }
-  return erase_data();
+  PMSTORE_TRY_STATUS(erase_data());
+  return {};
 }
 
 Status Ring::take_over(uint64_t owner, uint32_t least_incarnation,
@@ -404,7 +376,8 @@ Status Ring::truncate(uint64_t start_lsn, uint64_t expired_below_sequence) {
   RingHeader header = header_;
   header.start_lsn = start_lsn;
   header.expired_below_sequence = expired_below_sequence;
-  return write_header(header);
+  PMSTORE_TRY_STATUS(write_header(header));
+  return {};
 }
 
 }  // namespace pmstore::log

@@ -25,6 +25,7 @@
 #include "log/ring_layout.h"
 #include "persist/memory.h"
 #include "persist/padding.h"
+#include "persist/two_copies.h"
 
 namespace pmstore::log {
 
@@ -79,7 +80,7 @@ class Ring {
                    uint64_t expired_below_sequence = 0);
   // What the walk has seen, the header too, may be in the CPU's caches only, after a crash of the
   // process alone. Durable on return; to be called before anybody is told of it.
-  Status make_walked_durable();
+  Result<persist::Persisted> make_walked_durable();
 
   // Appends locally (the two-sided path); only after format() or take_over() (CHECK). Flushed, NOT
   // durable before memory.drain(), nor before that in order for other threads. Errors of
@@ -112,7 +113,7 @@ class Ring {
 
   // Writes the header once more, into the other copy: then the loss of either one loses nothing.
   // Durable on return. Io: drain().
-  Status repeat_header();
+  Result<persist::Persisted> repeat_header();
 
   // Rules H5 to H7 for append(); default on. Entries of different rules live in one ring.
   void set_padding(const persist::PaddingRules& rules) { rules_ = rules; }
@@ -148,12 +149,15 @@ class Ring {
   void write_in_parts(const PlannedEntry& plan, uint64_t sequence,
                       std::span<const std::byte> prefix, std::span<const std::byte> payload);
   uint64_t move_tail(const PlannedEntry& plan);
-  Status write_header(RingHeader header);
+  Result<persist::Persisted> write_header(RingHeader header);
+  persist::TwoCopies<RingHeader> header_copies() const {
+    return {*memory_, offset_, kRingHeaderCopyStride};
+  }
   size_t newest_copy() const;
-  Status erase();
-  Status erase_data();
+  Result<persist::Persisted> erase();
+  Result<persist::Persisted> erase_data();
   Status erase_header(uint64_t from, uint64_t to);
-  Status make_found_header_durable();
+  Result<persist::Persisted> make_found_header_durable();
   std::byte* data_at(uint64_t lsn) const;
   // Reads what lies at `lsn` and checks its checksum and bounds. False: nothing valid there.
   bool read_sealed(uint64_t lsn, EntryHeader& header) const;
@@ -166,12 +170,12 @@ class Ring {
   Phase phase_ = Phase::kOpened;
   persist::PaddingRules rules_;
   RingPosition position_;
-  RingHeader header_{};          // the last one written, or found
-  bool header_durable_ = false;  // certainly
-  bool both_copies_ = false;     // were valid when it was opened
-  bool copies_agree_ = false;    // and said the same
-  uint64_t durable_lsn_ = 0;     // entries below are durable, as far as a LogRing has noted
-  bool header_ours_ = false;     // written here, so there is no later one
+  RingHeader header_{};                               // the last one written, or found
+  std::optional<persist::Persisted> header_durable_;  // nothing: perhaps it is not
+  bool both_copies_ = false;                          // were valid when it was opened
+  bool copies_agree_ = false;                         // and said the same
+  uint64_t durable_lsn_ = 0;  // entries below are durable, as far as a LogRing has noted
+  bool header_ours_ = false;  // written here, so there is no later one
 };
 
 }  // namespace pmstore::log

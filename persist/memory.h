@@ -24,17 +24,9 @@
 
 #include "base/result.h"
 #include "persist/domain.h"
+#include "persist/persisted.h"
 
 namespace pmstore::persist {
-
-// Proof of durability: everything that was flushed before it was made is durable. Only persist/
-// makes one.
-class Persisted {
- private:
-  Persisted() = default;
-  friend class Memory;
-  friend class RemoteWriter;
-};
 
 // Each call comes before the step takes effect, from the thread that makes it. A non-temporal store
 // needs no flush: the next drain makes it durable; under eADR the next fence does. A write() is

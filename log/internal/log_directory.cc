@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/check.h"
 #include "base/checksum.h"
 #include "base/random.h"
 #include "base/size_text.h"
@@ -18,7 +19,7 @@ namespace {
 constexpr uint64_t kBytesPerSlot = 128 * 1024;  // of the area: one log for so many
 constexpr uint64_t kMinSlots = 8;
 constexpr uint64_t kMaxSlots = 4096;
-constexpr uint64_t kCopies = 2;
+constexpr uint64_t kSlotStride = persist::TwoCopies<LogSlot>::kCopies * kLogSlotBytes;
 constexpr unsigned kEpochIdBits = 32;
 
 uint32_t header_crc(const LogAreaHeader& header) {
@@ -27,18 +28,7 @@ uint32_t header_crc(const LogAreaHeader& header) {
 }
 
 uint64_t regions_offset(uint64_t slots) {
-  return persist::round_up(kLogSlotsOffset + slots * kCopies * kLogSlotBytes,
-                           persist::kXpLineBytes);
-}
-
-bool all_zero(const std::byte* from, size_t bytes) {
-  return *from == std::byte{0} && std::memcmp(from, from + 1, bytes - 1) == 0;
-}
-
-bool same_content(const LogSlot& one, LogSlot other) {
-  other.generation = one.generation;
-  other.crc = one.crc;
-  return std::memcmp(&one, &other, sizeof one) == 0;
+  return persist::round_up(kLogSlotsOffset + slots * kSlotStride, persist::kXpLineBytes);
 }
 
 }  // namespace
@@ -62,19 +52,9 @@ Status LogDirectory::format(persist::Pool& pool, uint64_t bytes, uint64_t identi
   header.area = identity != 0 ? identity : base::random_identity();
   header.regions_offset = regions_offset(slots);
   header.area_bytes = extent.bytes;
-  return directory.write_header();
-}
-
-Status LogDirectory::write_header() {
-  for (uint64_t copy = 0; copy < kCopies; ++copy) {
-    ++header_.generation;
-    header_.crc = header_crc(header_);
-    std::byte* const to =
-        memory_->at(extent_.offset + header_.generation % kCopies * kLogAreaCopyStride);
-    memory_->store(to, &header_, sizeof header_);
-    memory_->flush(to, sizeof header_);
-    PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
-  }
+  PMSTORE_TRY(const persist::Persisted first,
+              directory.header_copies().write_first(header, header_crc));
+  PMSTORE_TRY_STATUS(directory.header_copies().write(first, header, header_crc));
   return {};
 }
 
@@ -88,32 +68,28 @@ Result<LogDirectory> LogDirectory::load(persist::Pool& pool) {
                       "this pool has no log area; create it with --log-bytes");
   }
   LogDirectory directory(pool, *extent);
-  bool found = false;
-  for (uint64_t copy = 0; copy < kCopies && extent->bytes > kLogSlotsOffset; ++copy) {
-    LogAreaHeader header;
-    std::memcpy(&header, directory.memory_->at(extent->offset + copy * kLogAreaCopyStride),
-                sizeof header);
-    if (header.magic != kLogAreaMagic || header.crc != header_crc(header)) continue;
+  const auto is_valid = [&](const LogAreaHeader& header) -> Result<bool> {
+    if (header.magic != kLogAreaMagic || header.crc != header_crc(header)) return false;
     if (header.version < kOldestLogFormatVersion || header.version > kLogFormatVersion) {
       return make_error(ErrorCode::kVersionMismatch,
                         fmt::format("the pool's log area has format version {}, this program "
                                     "reads {} to {}: use the program that wrote it",
                                     header.version, kOldestLogFormatVersion, kLogFormatVersion));
     }
-    if (header.generation % kCopies != copy || header.slots == 0 || header.slots > kMaxSlots ||
-        header.regions_offset != regions_offset(header.slots) ||
-        header.area_bytes != extent->bytes || header.regions_offset > header.area_bytes) {
-      continue;
-    }
-    if (found && header.generation < directory.header_.generation) continue;
-    found = true;
-    directory.header_ = header;
+    return header.slots > 0 && header.slots <= kMaxSlots &&
+           header.regions_offset == regions_offset(header.slots) &&
+           header.area_bytes == extent->bytes && header.regions_offset <= header.area_bytes;
+  };
+  std::optional<persist::TwoCopies<LogAreaHeader>::Found> found;
+  if (extent->bytes > kLogSlotsOffset) {
+    PMSTORE_TRY(found, directory.header_copies().read(is_valid));
   }
   if (!found) {
     return make_error(ErrorCode::kBadPool,
                       "the header of the pool's log area is damaged, both copies; restore the pool "
                       "from a backup, or create a new one");
   }
+  directory.header_ = found->header;
   for (size_t place = 0; place < directory.header_.slots; ++place) {
     directory.places_.push_back(directory.read_place(place));
   }
@@ -129,13 +105,16 @@ uint32_t LogDirectory::slot_crc(const LogSlot& slot) const {
                       static_cast<uint32_t>(base::mix64(header_.area)));
 }
 
-uint64_t LogDirectory::slot_offset(size_t place, uint64_t generation) const {
-  return extent_.offset + kLogSlotsOffset +
-         (place * kCopies + generation % kCopies) * kLogSlotBytes;
+persist::TwoCopies<LogAreaHeader> LogDirectory::header_copies() const {
+  return {*memory_, extent_.offset, kLogAreaCopyStride};
+}
+
+persist::TwoCopies<LogSlot> LogDirectory::slot_copies(size_t place) const {
+  return {*memory_, extent_.offset + kLogSlotsOffset + place * kSlotStride, kLogSlotBytes};
 }
 
 // What follows must hold for whatever bytes have got a right checksum.
-bool LogDirectory::slot_counts(const LogSlot& slot, size_t copy) const {
+bool LogDirectory::is_valid(const LogSlot& slot) const {
   if (slot.magic != kLogSlotMagic || slot.crc != slot_crc(slot)) return false;
   const bool region_inside =
       slot.region_offset % persist::kXpLineBytes == 0 &&
@@ -145,65 +124,63 @@ bool LogDirectory::slot_counts(const LogSlot& slot, size_t copy) const {
   const bool policy =
       slot.when_full == FullPolicy::kBackPressure || slot.when_full == FullPolicy::kTrimOldest;
   const bool state = slot.state == LogState::kFree || slot.state == LogState::kLive;
-  return slot.generation > 0 && slot.generation % kCopies == copy && slot.id > 0 && region_inside &&
-         policy && state && slot.name_bytes <= kMaxLogNameBytes &&
+  return slot.id > 0 && region_inside && policy && state && slot.name_bytes <= kMaxLogNameBytes &&
          check_log_name({slot.name, slot.name_bytes}) && slot.replicas <= kMaxReplicas &&
          (slot.replicas == 0 ? slot.self == 0 : slot.self < slot.replicas);
 }
 
 LogDirectory::Place LogDirectory::read_place(size_t place) const {
-  Place found;
-  LogSlot copies[kCopies];
-  bool counts[kCopies];
-  bool zero[kCopies];
-  for (size_t copy = 0; copy < kCopies; ++copy) {
-    const std::byte* const from = memory_->at(slot_offset(place, copy));
-    std::memcpy(&copies[copy], from, sizeof(LogSlot));
-    counts[copy] = slot_counts(copies[copy], copy);
-    zero[copy] = all_zero(from, sizeof(LogSlot));
-  }
-  if (!counts[0] && !counts[1]) {
+  const persist::TwoCopies<LogSlot> copies = slot_copies(place);
+  const auto found = *copies.read([this](const LogSlot& slot) { return is_valid(slot); });
+  Place result;
+  if (found) {
+    result.slot = found->header;
+    result.repair = !found->copies_agree;
+  } else {
     // The first write goes to copy 1; torn, it leaves the other one zero: never used.
-    found.damaged = !zero[0];
-    return found;
+    result.damaged = !copies.is_blank(0);
   }
-  const size_t newest =
-      counts[0] && (!counts[1] || copies[0].generation > copies[1].generation) ? 0 : 1;
-  found.slot = copies[newest];
-  found.repair = !counts[1 - newest] || !same_content(copies[0], copies[1]);
-  return found;
+  return result;
 }
 
-// Into the older copy; flushed, not durable.
-void LogDirectory::write_copy(size_t place, LogSlot slot) {
+Status LogDirectory::write(persist::Persisted region, size_t place, LogSlot slot) {
   slot.magic = kLogSlotMagic;
-  slot.generation = places_[place].slot.generation + 1;
-  slot.crc = slot_crc(slot);
-  std::byte* const to = memory_->at(slot_offset(place, slot.generation));
-  memory_->store(to, &slot, sizeof slot);
-  memory_->flush(to, sizeof slot);
+  slot.generation = places_[place].slot.generation;
+  PMSTORE_CHECK(durable_ && !places_[place].damaged,
+                "a slot is written in an epoch of its own, and never over damage");
+  const auto checksum = [this](const LogSlot& next) { return slot_crc(next); };
+  PMSTORE_TRY_STATUS(slot_copies(place).write_both(region, slot, checksum));
   places_[place].slot = slot;
   places_[place].repair = false;
+  return {};
 }
 
-Status LogDirectory::write(size_t place, const LogSlot& slot) {
-  for (uint64_t copy = 0; copy < kCopies; ++copy) {
-    write_copy(place, slot);
-    PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
-  }
-  return {};
+persist::Persisted LogDirectory::durable() const {
+  PMSTORE_CHECK(durable_, "what load() has found may be in the CPU's caches only");
+  return *durable_;
 }
 
 Status LogDirectory::begin_epoch() {
   // What was found may be in the CPU's caches only.
   memory_->flush(memory_->at(extent_.offset), header_.regions_offset);
-  PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
+  PMSTORE_TRY(const persist::Persisted found, memory_->drain());
   for (size_t place = 0; place < places_.size(); ++place) {
-    if (places_[place].repair) write_copy(place, places_[place].slot);
+    if (!places_[place].repair) continue;
+    PMSTORE_TRY_STATUS(repair(found, place));
   }
   // Durable before the first slot that an earlier version could not read.
   header_.version = kLogFormatVersion;
-  return write_header();
+  PMSTORE_TRY(durable_, header_copies().write_both(found, header_, header_crc));
+  return {};
+}
+
+// The copy that is not overwritten has the same content.
+Status LogDirectory::repair(persist::Persisted found, size_t place) {
+  LogSlot& slot = places_[place].slot;
+  const auto checksum = [this](const LogSlot& next) { return slot_crc(next); };
+  PMSTORE_TRY_STATUS(slot_copies(place).write(found, slot, checksum));
+  places_[place].repair = false;
+  return {};
 }
 
 // Above all that a place remembers. A damaged place may have forgotten the highest one; no earlier

@@ -6,12 +6,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "log/log_layout.h"
 #include "persist/pool.h"
+#include "persist/two_copies.h"
 
 namespace pmstore::log::internal {
 
@@ -33,8 +35,12 @@ class LogDirectory {
     bool live() const { return !damaged && slot.generation > 0 && slot.state == LogState::kLive; }
   };
   const std::vector<Place>& places() const { return places_; }
-  // Both copies, each with the next generation.
-  Status write(size_t place, const LogSlot& slot);
+  // Both copies, each with the next generation. `region` proves that what the slot says of its
+  // region is durable.
+  Status write(persist::Persisted region, size_t place, LogSlot slot);
+
+  // For write(): all slots, as they are, are durable. Requires begin_epoch() (CHECK).
+  persist::Persisted durable() const;
 
   uint64_t area() const { return header_.area; }
   uint64_t epoch() const { return header_.generation; }
@@ -64,15 +70,16 @@ class LogDirectory {
   };
   std::vector<Gap> gaps() const;
   Place read_place(size_t place) const;
-  bool slot_counts(const LogSlot& slot, size_t copy) const;
+  bool is_valid(const LogSlot& slot) const;
   uint32_t slot_crc(const LogSlot& slot) const;
-  uint64_t slot_offset(size_t place, uint64_t generation) const;
-  Status write_header();
-  void write_copy(size_t place, LogSlot slot);
+  persist::TwoCopies<LogAreaHeader> header_copies() const;
+  persist::TwoCopies<LogSlot> slot_copies(size_t place) const;
+  Status repair(persist::Persisted found, size_t place);
 
   persist::Memory* memory_;
   persist::Extent extent_;
   LogAreaHeader header_{};
+  std::optional<persist::Persisted> durable_;  // since begin_epoch()
   std::vector<Place> places_;
 };
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/atomic_copy.h"
+#include "base/check.h"
 
 namespace pmstore::log::internal {
 namespace {
@@ -25,8 +26,9 @@ Result<LogRing> LogRing::format(persist::Memory& memory, uint64_t offset, uint64
                                 uint32_t salt, uint64_t begin_lsn, uint64_t begin_index) {
   PMSTORE_TRY(auto ring, Ring::format(memory, offset, bytes, salt, begin_lsn,
                                       begin_index == 1 ? 0 : begin_index));
-  PMSTORE_TRY_STATUS(ring.repeat_header());
+  PMSTORE_TRY(const persist::Persisted durable, ring.repeat_header());
   LogRing log(std::move(ring));
+  log.note_durable(durable);
   log.next_index_ = begin_index;
   log.anchors_.push_back({begin_lsn, begin_index});
   return log;
@@ -206,18 +208,24 @@ Status LogRing::survey(const uint64_t* sealed_lsn) {
 
 // ---- changing ----
 
-Status LogRing::make_followed_durable() {
+Result<persist::Persisted> LogRing::make_followed_durable() {
   settle_index();
-  PMSTORE_TRY_STATUS(ring_.make_walked_durable());
-  note_durable();
-  return {};
+  PMSTORE_TRY(const persist::Persisted durable, ring_.make_walked_durable());
+  note_durable(durable);
+  return durable;
 }
 
-Status LogRing::adopt(bool sealed) {
-  PMSTORE_TRY_STATUS(make_followed_durable());
+persist::Persisted LogRing::durable() const {
+  PMSTORE_CHECK(ring_.header_durable_ && ring_.durable_lsn_ == position().tail_lsn,
+                "an entry that is not durable would count as acknowledged");
+  return *ring_.header_durable_;
+}
+
+Result<persist::Persisted> LogRing::adopt(bool sealed) {
+  PMSTORE_TRY(const persist::Persisted followed, make_followed_durable());
   if (!sealed && position().tail_lsn > ring_.header_.incarnation_lsn) return take_over();
   if (!ring_.copies_agree_) return ring_.repeat_header();
-  return {};
+  return followed;
 }
 
 // An entry right behind the tail, of whatever incarnation, was never acknowledged: torn entries
@@ -233,12 +241,12 @@ Status LogRing::erase_forged() {
   return {};
 }
 
-Status LogRing::take_over() {
+Result<persist::Persisted> LogRing::take_over() {
   settle_index();
   PMSTORE_TRY_STATUS(erase_forged());
   ring_.phase_ = Ring::Phase::kWalked;
   PMSTORE_TRY_STATUS(ring_.take_over(ring_.owner()));
-  note_durable();
+  note_durable(*ring_.header_durable_);
   return ring_.repeat_header();
 }
 

@@ -52,17 +52,20 @@ class LogRing {
   Status survey(const uint64_t* sealed_lsn);
   // After a survey: what it has found becomes durable, and both copies of the header whole. A new
   // incarnation begins unless nothing would be gained (`sealed`, or nothing came since the last).
-  Status adopt(bool sealed);
+  Result<persist::Persisted> adopt(bool sealed);
 
   // Visits what an appender elsewhere has landed behind the tail, and moves the tail there, up to
   // `limit`. What is not whole below `durable_lsn` is damaged; else the first such is the end.
   void follow(uint64_t durable_lsn, uint64_t limit);
   // What follow() has found becomes durable; nothing more of it is expected.
-  Status make_followed_durable();
-  // Somebody has drained: everything below the tail is durable.
-  void note_durable() { ring_.durable_lsn_ = position().tail_lsn; }
+  Result<persist::Persisted> make_followed_durable();
+  // `entries` proves that every entry below the tail is durable.
+  void note_durable(persist::Persisted /*entries*/) { ring_.durable_lsn_ = position().tail_lsn; }
+  // Proves that the header, and every entry below the tail, is durable. Requires that nothing was
+  // appended since the last note_durable() (CHECK).
+  persist::Persisted durable() const;
   // Ends the present incarnation: nothing that it has in flight counts any more. Durable on return.
-  Status take_over();
+  Result<persist::Persisted> take_over();
 
   // Will an append() write nothing but an entry? Not the first one after a survey.
   bool writable() const { return ring_.phase_ != Ring::Phase::kWalked; }

@@ -70,12 +70,16 @@ struct LogStore::State {
   Log* look_up(uint64_t id);
   Result<Log*> find(uint64_t id);
   Result<Log*> usable(uint64_t id);
+  // Latches the first Io error; gives the error to return.
+  Error latch(const Error& error);
   Status fail_unless(Status durable);
+  Result<persist::Persisted> fail_unless(Result<persist::Persisted> durable);
   void open_logs();
   Status open_log(Log& log);
-  void show(Log& log);
-  void publish_tail(Log& log);
-  Status publish_acknowledged(Log& log, const Place& acknowledged);
+  void show(persist::Persisted ring, Log& log);
+  // `entries` proves that all entries of the log's ring are durable.
+  void publish_tail(persist::Persisted entries, Log& log);
+  Status publish_acknowledged(persist::Persisted entries, Log& log, const Place& acknowledged);
   void catch_up(Log& log);
   Status settle(Log& log);
   LogInfo info(Log& log);

@@ -174,10 +174,10 @@ base::Task<Status> RnicCommit::resolve(WordChanger& changer, uint16_t owner, log
   PMSTORE_CO_TRY_STATUS(ring.walk([](const log::EntryView&) {}));
   // The client may have gone between its WRITE and the READ that makes it durable; and what is
   // applied here is seen by others, who would depend on it.
-  const Status durable = ring.make_walked_durable();
+  const auto durable = ring.make_walked_durable();
   if (!durable) {
     latch_.set();
-    co_return durable;
+    co_return durable.error();
   }
   // apply() suspends and a visitor cannot, so the payloads are collected first.
   std::vector<std::vector<std::byte>> entries;
