@@ -28,42 +28,32 @@ Result<SlabArena> SlabArena::open(persist::Memory& memory, uint64_t offset, uint
   return arena;
 }
 
+persist::TwoCopies<SlabHeader> SlabArena::header_copies(uint32_t chunk) const {
+  return {*memory_, offset_ + chunk * kChunkBytes, kSlabCopyBytes};
+}
+
 Status SlabArena::read_headers() {
   for (uint32_t chunk = 0; chunk < chunks_.size();) {
-    const std::byte* at = memory_->at(offset_ + chunk * kChunkBytes);
     Chunk& state = chunks_[chunk];
-    bool found = false;
-    bool blank = true;
-    SlabHeader newest{};
-    for (uint64_t copy = 0; copy < 2; ++copy) {
-      SlabHeader header;
-      std::memcpy(&header, at + copy * kSlabCopyBytes, sizeof(header));
-      const SlabHeader zero{};
-      blank &= std::memcmp(&header, &zero, sizeof(zero)) == 0;
-      const bool valid =
-          header.magic == kSlabMagic && header.crc == slab_crc(header, chunk) &&
-          header.run_chunks >= 1 && header.run_chunks <= chunks_.size() - chunk &&
-          (header.size_class == kFreeRun ||
-           (header.size_class < kSizeClasses &&
-            header.run_chunks == run_chunks_of(static_cast<uint8_t>(header.size_class))));
-      if (!valid || (found && header.generation < newest.generation)) continue;
-      newest = header;
-      found = true;
-    }
-    // A first claim that was cut short leaves one torn copy beside a blank one: nothing was in it.
+    const persist::TwoCopies<SlabHeader> copies = header_copies(chunk);
+    const auto found = *copies.read([&](const SlabHeader& header) {
+      return header.magic == kSlabMagic && header.crc == slab_crc(header, chunk) &&
+             header.run_chunks >= 1 && header.run_chunks <= chunks_.size() - chunk &&
+             (header.size_class == kFreeRun ||
+              (header.size_class < kSizeClasses &&
+               header.run_chunks == run_chunks_of(static_cast<uint8_t>(header.size_class))));
+    });
+    // A first claim that a crash interrupted leaves one torn copy beside a blank one: the slab was
+    // never used.
     if (!found) {
-      SlabHeader second;
-      std::memcpy(&second, at + kSlabCopyBytes, sizeof(second));
-      const SlabHeader zero{};
-      const bool first_claim_torn = std::memcmp(&second, &zero, sizeof(zero)) == 0 ||
-                                    std::memcmp(at, &zero, sizeof(zero)) == 0;
-      if (!blank && !first_claim_torn) {
+      if (!copies.is_blank(0) && !copies.is_blank(1)) {
         return make_error(ErrorCode::kBadPool, "both headers of slab " + std::to_string(chunk) +
                                                    " are damaged; restore the pool from a backup");
       }
       ++chunk;
       continue;
     }
+    const SlabHeader& newest = found->header;
     state.base_version = newest.base_version;
     state.generation = newest.generation;
     if (newest.size_class == kFreeRun) {
@@ -90,8 +80,7 @@ Status SlabArena::make_headers_durable() {
     if (chunks_[chunk].generation == 0) continue;
     memory_->flush(memory_->at(offset_ + chunk * kChunkBytes), 2 * kSlabCopyBytes);
   }
-  auto durable = memory_->drain();
-  if (!durable) return durable.error();
+  PMSTORE_TRY(headers_durable_, memory_->drain());
   return {};
 }
 
@@ -139,17 +128,16 @@ uint64_t SlabArena::free_chunks() const {
 
 Status SlabArena::write_header(uint32_t chunk, uint16_t size_class, uint32_t run,
                                uint64_t base_version) {
+  PMSTORE_CHECK(headers_durable_, "a header that was found may be in the CPU's caches only");
   SlabHeader header{};
   header.magic = kSlabMagic;
-  header.generation = ++chunks_[chunk].generation;
+  header.generation = chunks_[chunk].generation;
   header.base_version = base_version;
   header.run_chunks = run;
   header.size_class = size_class;
-  header.crc = slab_crc(header, chunk);
-  std::byte* at = memory_->at(offset_ + chunk * kChunkBytes);
-  memory_->write(at + header.generation % 2 * kSlabCopyBytes, &header, sizeof(header));
-  auto durable = memory_->drain();
-  if (!durable) return durable.error();
+  const auto checksum = [chunk](const SlabHeader& next) { return slab_crc(next, chunk); };
+  PMSTORE_TRY(headers_durable_, header_copies(chunk).write(*headers_durable_, header, checksum));
+  chunks_[chunk].generation = header.generation;
   return {};
 }
 

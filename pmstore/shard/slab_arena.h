@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "persist/memory.h"
+#include "persist/two_copies.h"
 #include "pmstore/layout/slab_layout.h"
 #include "pmstore/types.h"
 
@@ -73,6 +74,7 @@ class SlabArena {
     uint64_t generation = 0;  // of the header on the medium
   };
   SlabArena(persist::Memory& memory, uint64_t offset, uint64_t bytes);
+  persist::TwoCopies<SlabHeader> header_copies(uint32_t chunk) const;
   Status read_headers();
   Status write_header(uint32_t chunk, uint16_t size_class, uint32_t run, uint64_t base_version);
   Status claim(uint8_t size_class);
@@ -83,7 +85,8 @@ class SlabArena {
   persist::Memory* memory_;
   uint64_t offset_;
   std::vector<Chunk> chunks_;
-  std::vector<uint32_t> free_slots_[kSizeClasses];  // slot offset / 64
+  std::optional<persist::Persisted> headers_durable_;  // since make_headers_durable()
+  std::vector<uint32_t> free_slots_[kSizeClasses];     // slot offset / 64
   uint32_t search_from_ = 0;
   uint64_t used_slots_ = 0;
   std::function<uint64_t(SlotOffset)> version_of_;

@@ -140,7 +140,7 @@ Status TableCatalog::format(persist::Pool& pool, const FormatOptions& options) {
     if (!ring) return ring.error();
   }
   // The header comes last: a pool whose formatting was interrupted has no catalog.
-  PMSTORE_TRY_STATUS(catalog.write_header());
+  PMSTORE_TRY(catalog.header_durable_, catalog.header_copies().write_first(header, header_crc));
   for (const std::string& name : options.tables) {
     if (catalog.find(name)) continue;
     if (auto made = catalog.create_table(name); !made) return made.error();
@@ -148,29 +148,30 @@ Status TableCatalog::format(persist::Pool& pool, const FormatOptions& options) {
   return {};
 }
 
+persist::TwoCopies<CatalogHeader> TableCatalog::header_copies() const {
+  persist::Memory& memory = pool_->memory();
+  return {memory, memory.offset_of(pool_->root().data()), kCatalogCopyBytes};
+}
+
 Result<TableCatalog> TableCatalog::load(persist::Pool& pool) {
   TableCatalog catalog(pool);
-  const std::byte* root = pool.root().data();
-  bool found = false;
-  for (uint64_t copy = 0; copy < 2; ++copy) {
-    CatalogHeader header;
-    std::memcpy(&header, root + copy * kCatalogCopyBytes, sizeof(header));
-    if (is_catalog_header(header) && header.version > kCatalogVersion) {
-      return make_error(
-          ErrorCode::kVersionMismatch,
-          pool.info().path + ": a later release of pmstore has opened this pool; use that one");
+  const auto is_valid = [&](const CatalogHeader& header) -> Result<bool> {
+    if (!is_catalog_header(header) || header.version <= kCatalogVersion) {
+      return header_valid(header, pool.memory());
     }
-    if (!header_valid(header, pool.memory())) continue;
-    if (!found || header.generation > catalog.header_.generation) catalog.header_ = header;
-    catalog.both_copies_ = found;
-    found = true;
-  }
+    return make_error(
+        ErrorCode::kVersionMismatch,
+        pool.info().path + ": a later release of pmstore has opened this pool; use that one");
+  };
+  PMSTORE_TRY(const auto found, catalog.header_copies().read(is_valid));
   if (!found) {
     return make_error(ErrorCode::kBadPool,
                       pool.info().path +
                           ": the store's catalog is damaged or was never written; "
                           "restore the pool from a backup, or create a new one");
   }
+  catalog.header_ = found->header;
+  catalog.both_copies_ = found->both_valid;
   PMSTORE_TRY_STATUS(catalog.load_tables());
   return catalog;
 }
@@ -337,8 +338,7 @@ Status TableCatalog::begin_epoch() {
     const size_t behind = std::min(places_.size() + 1, most_tables()) - kRootTableEntries;
     memory.flush(entry_at(kRootTableEntries), behind * kTableEntryBytes);
   }
-  auto durable = memory.drain();
-  if (!durable) return durable.error();
+  PMSTORE_TRY(header_durable_, memory.drain());
   ++header_.epoch;
   header_.clean = 0;
   const bool upgrade = header_.version < kCatalogVersion;
@@ -354,14 +354,9 @@ Status TableCatalog::mark_clean(persist::Persisted /*in_place*/) {
 }
 
 Status TableCatalog::write_header() {
-  ++header_.generation;
+  PMSTORE_CHECK(header_durable_, "begin_epoch() makes durable what load() has found");
   header_.table_count = static_cast<uint32_t>(places_.size());
-  header_.crc = header_crc(header_);
-  persist::Memory& memory = pool_->memory();
-  memory.write(pool_->root().data() + header_.generation % 2 * kCatalogCopyBytes, &header_,
-               sizeof(header_));
-  auto durable = memory.drain();
-  if (!durable) return durable.error();
+  PMSTORE_TRY(header_durable_, header_copies().write(*header_durable_, header_, header_crc));
   return {};
 }
 

@@ -10,6 +10,7 @@
 
 #include "log/ring.h"
 #include "persist/pool.h"
+#include "persist/two_copies.h"
 #include "pmstore/client.h"
 #include "pmstore/layout/catalog_layout.h"
 #include "pmstore/server.h"
@@ -68,9 +69,11 @@ class TableCatalog {
   bool load_table(const TableEntry& entry, size_t place);
   Status store_first_word(size_t place, const TableEntry& entry);
   Status reuse_entry(size_t place, const TableEntry& entry);
+  persist::TwoCopies<CatalogHeader> header_copies() const;
   Status write_header();
   persist::Pool* pool_;
   CatalogHeader header_{};
+  std::optional<persist::Persisted> header_durable_;  // since begin_epoch()
   bool both_copies_ = false;
   // Invariants: places_ has one element for each entry that the header counts or will count next,
   // TableId{} where a table was dropped; tables_ and exists_ have the others. No id is above
