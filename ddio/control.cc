@@ -8,6 +8,8 @@
 #include <charconv>
 #include <map>
 
+#include "base/check.h"
+
 namespace pmstore::ddio {
 namespace {
 
@@ -184,13 +186,14 @@ std::vector<SocketWays> read_ways(const Machine& machine, std::optional<Error>* 
 }
 
 Result<std::vector<Change>> plan_switch(const Machine& machine, const std::vector<RootPort>& ports,
-                                        const Recipe& recipe, bool on) {
+                                        const Recipe& recipe, bool switch_on) {
   std::vector<Change> changes;
   for (const RootPort& port : ports) {
     PMSTORE_TRY_STATUS(check_registers(machine, port.address));
-    for (const RegisterEdit& edit : on ? recipe.on : recipe.off) {
+    for (const RegisterEdit& edit : switch_on ? recipe.on : recipe.off) {
       const Register where = config_register(port.address, edit.offset);
       PMSTORE_TRY(const uint64_t before, read_register(machine, where));
+      PMSTORE_CHECK((edit.value & ~edit.mask) == 0, "a recipe changes only the bits of its mask");
       const uint64_t after = (before & ~uint64_t{edit.mask}) | edit.value;
       if (after != before) changes.push_back({where, edit.mask, before, after});
     }
@@ -241,6 +244,10 @@ Status apply(Machine& machine, const StateFile& file, const std::vector<Change>&
                                     "changes it; nothing was changed, try again",
                                     change.where.text(), now, change.before));
     }
+  }
+  for (const Change& change : changes) {
+    PMSTORE_CHECK(((change.before ^ change.after) & ~change.mask) == 0,
+                  "a change is within its mask");
   }
   const State during = noted(before, changes);
   PMSTORE_TRY_STATUS(file.save(during));

@@ -1,5 +1,5 @@
-// Reading and changing DDIO: which bits would change, changing them so that every failure leaves
-// the registers as they were, and undoing.
+// Reads, plans, makes and undoes changes of DDIO registers. A change that fails leaves every
+// register as it was.
 //
 // Threads: one at a time; processes exclude each other by the StateFile's lock.
 #pragma once
@@ -25,12 +25,12 @@ struct PortValues {
   uint32_t perfctrlsts0 = 0;
   uint32_t perfctrlsts1 = 0;
 };
-// Checks that the registers are what recipes take them for, and reads them. As check_registers().
+// Reads the registers of `port`, after check_registers(), whose errors it gives.
 Result<PortValues> read_port(const Machine& machine, const PciAddress& port);
 DdioState state_of(const PortValues& values, const Recipe& recipe);
 
-// IIO LLC WAYS of each socket where it can be read, with the CPU that was asked; why it cannot
-// elsewhere is in `problem`.
+// IIO LLC WAYS of each socket where it can be read, with the CPU that read it. `problem` is set to
+// the error of a socket where it cannot.
 struct SocketWays {
   uint32_t socket = 0;
   uint32_t cpu = 0;
@@ -38,15 +38,15 @@ struct SocketWays {
 };
 std::vector<SocketWays> read_ways(const Machine& machine, std::optional<Error>* problem);
 
-// What `on` or `off` by `recipe` would change at `ports`; registers that are right already are left
-// out. Changes nothing.
+// The changes at `ports` that switch DDIO on or off by `recipe`, without the registers that have
+// the wanted value already. Changes nothing.
 Result<std::vector<Change>> plan_switch(const Machine& machine, const std::vector<RootPort>& ports,
-                                        const Recipe& recipe, bool on);
-// The same for giving devices the topmost `ways` ways of every socket's last-level cache.
-// InvalidArgument when it has fewer, or none are asked for.
+                                        const Recipe& recipe, bool switch_on);
+// The changes that give devices the topmost `ways` ways of every socket's last-level cache.
+// InvalidArgument when `ways` is 0 or more than the cache has.
 Result<std::vector<Change>> plan_ways(const Machine& machine, uint32_t ways);
 
-// What `state_file` says that is changed now: what an earlier boot has noted no longer holds. Io as
+// The changes in `state_file` that hold now: those of an earlier boot do not. Errors of
 // StateFile::read().
 Result<State> noted_changes(const Machine& machine, const std::string& state_file);
 

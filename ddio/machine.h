@@ -1,7 +1,6 @@
-// Machine: what is read about a host, and the registers that are changed: the files of /sys, /proc
-// and /dev, PCI configuration space, and model-specific registers. The real one, or a recorded one
-// in a folder, with which everything can be tried without the hardware (docs/ddio.md has its
-// format).
+// Machine: the files and registers of a host that this folder uses: /sys, /proc and /dev, PCI
+// configuration space, and model-specific registers. It is either this host or a recording in a
+// folder, which replaces the hardware in tests and trials (docs/ddio.md has the format).
 //
 // Threads: one at a time. Every error message is one line: what, why, what to do.
 #pragma once
@@ -23,9 +22,9 @@ class Machine {
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
 
-  // Whether it is the host that we run on.
+  // Whether it is this host.
   virtual bool real() const = 0;
-  // The file in which changes are noted when nobody names another one.
+  // The file for noting changes if the user names no other.
   virtual std::string default_state_file() const = 0;
 
   // Paths are absolute, as on the host. NotFound when there is no such file, else Io.

@@ -1,4 +1,4 @@
-// PciAddress: where a PCI function is. A value.
+// PciAddress: the address of a PCI function. A value.
 #pragma once
 
 #include <compare>

@@ -27,7 +27,8 @@ const std::vector<CpuFamily>& families() {
        "",
        false,
        {},
-       "the datasheets have the register at the same place, but no published tool was tried there"},
+       "the datasheets have the register at the same offset, but no published tool was tried "
+       "there"},
       {"GenuineIntel",
        6,
        {106, 108},

@@ -1,6 +1,6 @@
-// Recipe: which bits switch DDIO for what is behind a root port, as data. Published tools disagree,
-// so there are several, each with its source, and a table of the CPU families with which one is
-// taken there, if any. docs/ddio.md compares them.
+// Recipe: the register bits that switch DDIO for the devices behind a root port. Published tools
+// disagree, so there are several recipes, each with its source, and a table of CPU families with
+// the recipe of each. docs/ddio.md compares them.
 #pragma once
 
 #include <cstdint>

@@ -106,9 +106,9 @@ class RecordedMachine final : public Machine {
 
   Result<uint64_t> read(const char* operation, const std::string& path, const std::string& device,
                         uint32_t offset) const {
-    const std::string place = fmt::format("{}+{:#x}", device, offset);
-    const std::string what = "cannot read " + place;
-    if (const auto effect = fault(operation, place)) {
+    const std::string target = fmt::format("{}+{:#x}", device, offset);
+    const std::string what = "cannot read " + target;
+    if (const auto effect = fault(operation, target)) {
       return files_.refused(what, number_of(*effect));
     }
     PMSTORE_TRY(const Registers known, registers(path, what));
@@ -121,9 +121,9 @@ class RecordedMachine final : public Machine {
 
   Status write(const char* operation, const std::string& path, const std::string& device,
                uint32_t offset, uint64_t value) {
-    const std::string place = fmt::format("{}+{:#x}", device, offset);
-    const std::string what = "cannot write " + place;
-    if (const auto effect = fault(operation, place)) {
+    const std::string target = fmt::format("{}+{:#x}", device, offset);
+    const std::string what = "cannot write " + target;
+    if (const auto effect = fault(operation, target)) {
       if (*effect == "ignore") return {};
       if (*effect != "mangle") {
         const int error = number_of(*effect);

@@ -47,7 +47,7 @@ std::string Register::text() const {
 std::optional<Register> parse_register(std::string_view text) {
   const size_t plus = text.find('+');
   if (plus == text.npos) return std::nullopt;
-  const std::string_view place = text.substr(0, plus);
+  const std::string_view location = text.substr(0, plus);
   std::string_view number = text.substr(plus + 1);
   Register found;
   found.msr = number.starts_with("msr");
@@ -57,13 +57,13 @@ std::optional<Register> parse_register(std::string_view text) {
   if (!at) return std::nullopt;
   found.number = *at;
   if (found.msr) {
-    if (!place.starts_with("cpu")) return std::nullopt;
-    const auto cpu = whole_number(place.substr(3), 10);
+    if (!location.starts_with("cpu")) return std::nullopt;
+    const auto cpu = whole_number(location.substr(3), 10);
     if (!cpu) return std::nullopt;
     found.cpu = *cpu;
     return found;
   }
-  const auto address = parse_pci_address(place);
+  const auto address = parse_pci_address(location);
   if (!address || found.number > 0xffc || found.number % 4 != 0) return std::nullopt;
   found.address = *address;
   return found;

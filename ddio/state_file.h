@@ -1,5 +1,5 @@
-// StateFile: what has been changed and not yet undone, so that it can be undone by a later process,
-// also when the one that changed it was killed.
+// StateFile: the register changes that are not undone yet. A later process can undo them, even if
+// the process that made them was killed.
 //
 //     file  = "pmstore-ddio 1" LF "boot " TEXT LF *( entry LF ) "crc32c " HEX LF
 //     entry = REGISTER " mask " HEX " before " HEX " after " HEX
@@ -32,7 +32,7 @@ class StateFile {
   // Takes the lock, and makes the folder when it is not there. Busy when another process has it; Io
   // when that cannot be done.
   static Result<std::unique_ptr<StateFile>> open(const std::string& path);
-  // What is in the file, without a lock; nothing when there is no such file.
+  // Reads the file without the lock; an empty State when there is no such file.
   static Result<State> read(const std::string& path);
   ~StateFile();
   StateFile(const StateFile&) = delete;

@@ -2,9 +2,9 @@
 //
 // The requests take effect at the target as fabric/capabilities.h says for the connection. Only the
 // last one is signaled: its success means that all of them succeeded, because the first that fails
-// breaks the connection. A Batch is plain data; the buffers that it names are borrowed until its
-// Completion is done (or, when posted without one, until a later batch on the same connection has
-// completed).
+// breaks the connection. A Batch is plain data. The buffers that it names are borrowed until its
+// Completion is done; without a Completion, until a later batch on the same connection has
+// completed.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace pmstore::fabric {
 
 enum class OpCode : uint8_t {
   kWrite,
-  kWriteImmediate,  // after the data has landed, the target's Receiver::on_immediate sees it
+  kWriteImmediate,  // once the data is in memory, the target's Receiver::on_immediate is called
   kRead,
   kCompareSwap,  // 8 bytes, remote address aligned to 8; `local` receives the old value
   kFetchAdd,     // the same

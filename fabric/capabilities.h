@@ -1,4 +1,5 @@
-// Capabilities: what a connection promises beyond moving bytes, and Counters: what it has done.
+// Capabilities: the orders and atomics that a connection guarantees. Counters: the requests that it
+// has posted.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +20,12 @@ struct Capabilities {
   bool write_after_write = false;  // also WRITE-with-immediate after WRITE
   // An atomic takes effect after earlier WRITEs, READs and atomics.
   bool atomic_after_write = false;
-  // None of these promises that the lines of 64 bytes of one request take effect at one moment or
-  // in some order; that a WRITE waits for READs and atomics posted before it; that a WRITE has
-  // taken effect when its completion is delivered: a READ behind it makes sure.
+  // Never guaranteed: that the 64-byte lines of one request take effect at one moment or in some
+  // order; that a WRITE waits for READs and atomics posted before it; that a WRITE has taken effect
+  // when its completion is delivered (a READ posted behind the WRITE tells that).
 
-  // The target's memory is written by a CPU (in-process, software RNIC, tcp and shm),
-  // so data sits in that CPU's cache when it is acknowledged. False: by a device through PCIe.
+  // True: a CPU writes the target's memory (local, software RNIC, tcp and shm), so data is in that
+  // CPU's cache when it is acknowledged. False: a device writes it through PCIe.
   bool cpu_moves_data = true;
   bool native_flush = false;
   uint32_t max_inline_bytes = 0;

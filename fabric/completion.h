@@ -1,5 +1,5 @@
-// Completion: the fate of one posted batch; how a coroutine waits for it; and where it lives when
-// that coroutine may be destroyed meanwhile.
+// Completion: the outcome of one posted batch; CompletionAwaiter: how a coroutine waits for it;
+// CompletionPool: the memory of completions that outlive the coroutines which wait for them.
 //
 // A provider keeps the address of a Completion from post() until finish(), or until the connection
 // is destroyed. A Completion in a coroutine's frame is therefore wrong: the frame may go first. It
@@ -35,9 +35,12 @@ class Completion {
   bool ok() const { return state_ == State::kOk; }
 
   // For providers.
-  void arm() { state_ = State::kPending; }
-  // Marks it done and, if a coroutine waits, resumes it before returning. The Completion may be
-  // gone then.
+  void arm() {
+    PMSTORE_CHECK(state_ != State::kPending, "a completion belongs to one request at a time");
+    state_ = State::kPending;
+  }
+  // Marks it done. Resumes the coroutine that waits, if there is one, before it returns: the
+  // Completion may be destroyed then.
   inline void finish(bool ok);
   // For awaiters.
   void set_waiter(std::coroutine_handle<> waiter) { waiter_ = waiter; }
@@ -50,15 +53,16 @@ class Completion {
   CompletionPool* abandoned_to_ = nullptr;
 };
 
-// The completions that coroutines lease from one connection. It grows to as many as were under way
-// at the same time. The connection and every lease hold a reference; the last one deletes it.
+// The completions that coroutines lease from one connection. The pool grows to the largest number
+// of leases at the same time. The connection and each lease hold a reference; the last one deletes
+// the pool.
 class CompletionPool {
  public:
   CompletionPool() = default;
   CompletionPool(const CompletionPool&) = delete;
   CompletionPool& operator=(const CompletionPool&) = delete;
 
-  // Idle.
+  // Leases an idle completion.
   Completion& take() {
     ++references_;
     if (free_.empty()) return slots_.emplace_back();
@@ -66,8 +70,9 @@ class CompletionPool {
     free_.pop_back();
     return slot;
   }
-  // The lease of `slot` ends; `slot` may still be under way.
+  // Ends the lease of `slot`, whose request may still be under way.
   void end_lease(Completion& slot) {
+    PMSTORE_CHECK(slot.abandoned_to_ == nullptr, "a lease ends once");
     slot.waiter_ = {};
     const bool under_way = slot.state_ == Completion::State::kPending;
     if (under_way && !closed_) {
@@ -77,7 +82,7 @@ class CompletionPool {
     }
     release();
   }
-  // The connection is destroyed: what is pending is never finished.
+  // The connection is destroyed: pending completions are never finished.
   void close() {
     closed_ = true;
     release();
@@ -112,8 +117,8 @@ void Completion::finish(bool ok) {
   }
 }
 
-// A completion for one batch, leased from a connection. May be destroyed at any moment, also after
-// the connection.
+// A completion for one batch, leased from a connection. It may be destroyed at any moment, even
+// after the connection.
 class PendingCompletion {
  public:
   explicit PendingCompletion(CompletionPool& pool) : pool_(pool), completion_(pool.take()) {}
@@ -128,8 +133,8 @@ class PendingCompletion {
   Completion& completion_;
 };
 
-// Waits for `completion`; gives whether it succeeded. The coroutine that waits may be destroyed
-// meanwhile; `completion` outlives it or is a PendingCompletion's.
+// Waits for `completion`; gives whether the request succeeded. The waiting coroutine may be
+// destroyed; `completion` outlives the coroutine or belongs to a PendingCompletion.
 class CompletionAwaiter {
  public:
   explicit CompletionAwaiter(Completion& completion) : completion_(completion) {}

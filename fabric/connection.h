@@ -28,12 +28,12 @@
 
 namespace pmstore::fabric {
 
-// What arrives without being asked for. Calls come from polling; the receiver may destroy the
-// connection from inside on_disconnect(), and from inside on_immediate().
+// Takes the immediates that the peer sends, and the news that the connection is broken. Polling
+// calls these functions; each of them may destroy the connection.
 class Receiver {
  public:
   virtual ~Receiver() = default;
-  // A WRITE-with-immediate has landed.
+  // A WRITE-with-immediate has taken effect: its data is in memory.
   virtual void on_immediate(uint32_t immediate) = 0;
   // The connection is broken; called once, after all outstanding completions have been delivered.
   virtual void on_disconnect(const Error& why) = 0;
@@ -47,10 +47,10 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // Posts `batch` with one doorbell. With a `completion`, it is armed here and finished later;
-  // without, the batch is unsignaled (the provider still reclaims its queue entries by itself).
-  // Disconnected when broken; BackPressure when the send queue has no room (nothing was posted
-  // then).
+  // Posts `batch` with one doorbell. `completion` is armed here and finished later; nullptr: the
+  // batch is unsignaled, and the provider reclaims its queue entries by itself.
+  // Disconnected when the connection is broken; BackPressure when the send queue has no room. With
+  // an error nothing was posted.
   virtual Status post(const Batch& batch, Completion* completion) = 0;
 
   // Calls `try_post`, which posts something on this connection and gives the result, until that
@@ -100,24 +100,24 @@ class Connection {
   const Counters& counters() const { return counters_; }
   Counters& mutable_counters() { return counters_; }
 
-  // The blob that the other side gave in the handshake.
+  // The hello that the peer sent in the handshake.
   std::span<const std::byte> peer_hello() const { return peer_hello_; }
 
-  // Replaces who is told; nullptr for nobody. Immediates that arrived before are delivered to the
-  // first.
+  // Replaces the receiver; nullptr: there is none. Immediates that arrive before the first receiver
+  // is set are kept, and delivered to it.
   void set_receiver(Receiver* receiver) { receiver_ = receiver; }
 
   bool broken() const { return broken_; }
-  // Why it is broken; meaningful only then.
+  // The error that broke the connection; meaningful only if broken().
   const Error& why_broken() const { return why_broken_; }
 
-  // Waiting for completions; counts one round trip, however many completions are waited for.
-  // Gives the error of the connection if one of them failed.
-  // The list must be a named object that outlives the wait, the completions outlive the requests.
+  // Waits for all of `completions`; counts one round trip. Gives the error of the connection if one
+  // of them failed. `completions` is a named object that outlives the wait; each completion
+  // outlives its request.
   base::Task<Status> wait(std::span<Completion* const> completions);
 
-  // Posts a batch and waits for it: one doorbell, one round trip, one completion. The coroutine
-  // that waits may be destroyed meanwhile.
+  // Posts a batch and waits until it is complete: one doorbell, one round trip, one completion.
+  // Errors as post(), and the error of the connection. The waiting coroutine may be destroyed.
   class ExecuteAwaiter {
    public:
     // `completion` outlives the request.
@@ -142,17 +142,17 @@ class Connection {
     Status posted_;
     CompletionAwaiter completed_;
   };
-  // The same with a completion of its own.
+  // An ExecuteAwaiter that leases its completion from the connection.
   class LeasedExecuteAwaiter : PendingCompletion, public ExecuteAwaiter {
    public:
     LeasedExecuteAwaiter(Connection& connection, const Batch& batch)
         : PendingCompletion(connection.completions()),
           ExecuteAwaiter(connection, batch, PendingCompletion::operator*()) {}
   };
-  // `batch` must be a named object that outlives the wait, and its buffers the request.
+  // `batch` is a named object that outlives the wait; its buffers outlive the request.
   LeasedExecuteAwaiter execute(const Batch& batch) { return LeasedExecuteAwaiter(*this, batch); }
 
-  // Where PendingCompletions of this connection come from.
+  // The pool from which PendingCompletions of this connection are leased.
   CompletionPool& completions() { return completions_; }
 
  protected:

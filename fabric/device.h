@@ -31,25 +31,25 @@ struct ConnectOptions {
   uint64_t operation_timeout_ns = 10'000'000'000;  // for each batch, see Connection
 };
 
-// What a listener decides about one incoming handshake.
+// Decides about incoming handshakes, and takes the accepted connections.
 class Acceptor {
  public:
   virtual ~Acceptor() = default;
-  // Looks at the peer's hello and gives the answer's hello, or an error whose message the peer
-  // gets. `token` names this handshake in the two calls below.
+  // Accepts or refuses the peer's `hello`. Gives the hello of the answer, or an error, which the
+  // peer gets. `token` names this handshake in the two calls below.
   virtual Result<std::vector<std::byte>> on_hello(uint64_t token,
                                                   std::span<const std::byte> hello) = 0;
-  // The handshake of `token` is complete. The acceptor owns the connection, and must set its
-  // receiver before returning: requests may be there already.
+  // The handshake of `token` is complete. The acceptor owns the connection and must set its
+  // receiver before it returns: requests may have arrived already.
   virtual void on_connected(uint64_t token, std::unique_ptr<Connection> connection) = 0;
-  // The handshake of `token` was accepted by on_hello() but did not complete.
+  // on_hello() accepted the handshake of `token`, which then did not complete.
   virtual void on_abandoned(uint64_t token) = 0;
 };
 
 class Listener {
  public:
   virtual ~Listener() = default;
-  // Where it listens; with the real port when port 0 was asked for.
+  // The address on which it listens; with the real port if port 0 was requested.
   virtual const Uri& uri() const = 0;
 };
 
@@ -57,17 +57,18 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  // Io when the kernel refuses (say, the locked-memory limit), with what to do.
+  // Io when the kernel refuses, for instance because of the locked-memory limit; the message says
+  // what to do.
   virtual Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> memory,
                                                                 Access access) = 0;
-  // Connects and exchanges hellos. Disconnected when nobody listens there; the listener's own error
-  // when it refuses; Timeout; VersionMismatch when the peer speaks another handshake.
+  // Connects and exchanges hellos. Disconnected without a listener at `uri`; the listener's own
+  // error when it refuses; Timeout; VersionMismatch when the peer's handshake has another version.
   virtual base::Task<Result<std::unique_ptr<Connection>>> connect(Uri uri,
                                                                   ConnectOptions options) = 0;
-  // Io when the address is in use or not ours. `acceptor` is borrowed for the listener's life.
+  // Io when the address is in use or not of this machine. `acceptor` outlives the listener.
   virtual Result<std::unique_ptr<Listener>> listen(const Uri& uri, Acceptor& acceptor) = 0;
-  // A connection whose target is this device itself: the way a server does RNIC atomics on its own
-  // words. Unsupported where the provider has none.
+  // A connection whose target is this device: a server uses it for RNIC atomics on its own words.
+  // Unsupported where the provider has none.
   virtual base::Task<Result<std::unique_ptr<Connection>>> loopback() = 0;
 
   base::Executor& executor() { return executor_; }
@@ -77,8 +78,8 @@ class Device {
   base::Executor& executor_;
 };
 
-// Where devices come from: this machine (nullptr wherever one is asked for), or a host of the
-// modelled machine (model/host.h).
+// Opens devices: those of a host of the modelled machine (model/host.h). A null DeviceOpener stands
+// for this machine.
 class DeviceOpener {
  public:
   virtual ~DeviceOpener() = default;
@@ -86,10 +87,10 @@ class DeviceOpener {
   virtual Result<std::unique_ptr<Device>> open(Scheme scheme, base::Executor& executor) = 0;
 };
 
-// Opens the provider for `scheme`. Unsupported when this machine has no such device, with what to
-// do. For kLocal, peers are found by name within the process.
+// Opens the provider for `scheme`. Unsupported when this machine has no such device; the message
+// says what to do. With kLocal, peers find each other by name within the process.
 Result<std::unique_ptr<Device>> open_device(Scheme scheme, base::Executor& executor);
-// The same by `devices`, unless that is null.
+// Opens it with `devices`; on this machine if that is null.
 Result<std::unique_ptr<Device>> open_device(Scheme scheme, base::Executor& executor,
                                             DeviceOpener* devices);
 

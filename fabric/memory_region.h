@@ -1,8 +1,9 @@
-// MemoryRegion: memory that a device may access, and what a peer needs in order to reach it.
+// MemoryRegion: memory that a device may access, and the name by which a peer reaches it.
 //
-// Owned by who registered it; the memory is borrowed and must outlive it. Few and large: each one
-// is an entry in the RNIC's cache. Destroying it withdraws the rights, but only destroying the
-// connections that could use it makes sure that nothing is still on its way.
+// The caller of Device::register_memory() owns the region. The memory is borrowed and outlives the
+// region. Register few and large regions: each one is an entry in the RNIC's cache. Destroying a
+// region withdraws the rights; requests that are under way end for certain only when the
+// connections that could use the region are destroyed.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,7 @@
 
 namespace pmstore::fabric {
 
-// What peers may do. Local access is always allowed.
+// The rights of peers. Local access is always allowed.
 enum class Access : uint32_t {
   kLocal = 0,
   kRemoteRead = 1,
@@ -33,7 +34,7 @@ struct RemoteAddress {
 
 // A region as the peer knows it; sent in handshakes. 24 bytes, little endian.
 struct RemoteRegion {
-  uint64_t address = 0;  // of the first byte, in the target's terms
+  uint64_t address = 0;  // of the first byte, as peers name it
   uint64_t bytes = 0;
   uint64_t key = 0;
 

@@ -1,5 +1,5 @@
-// MessageWriter and MessageReader: build and take apart a message of fixed little-endian structs
-// and byte strings, everything bounds-checked. Plain values; any thread. Borrow their bytes.
+// MessageWriter and MessageReader: encode and decode a message of fixed little-endian structs and
+// byte strings. All accesses are bounds-checked. Plain values; any thread. Borrow their bytes.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace pmstore::fabric {
 
-// Appends to a caller's fixed buffer; overflow is remembered, never written.
+// Appends to a buffer of fixed size. What does not fit is not written, and overflowed() tells it.
 class MessageWriter {
  public:
   explicit MessageWriter(std::span<std::byte> room) : room_(room) {}
@@ -26,12 +26,12 @@ class MessageWriter {
   std::span<const std::byte> message() const { return room_.first(used_); }
 
  private:
-  void append(const void* from, size_t count) {
+  void append(const void* source, size_t count) {
     if (count > room_.size() - used_) {
       overflowed_ = true;
       return;
     }
-    if (count > 0) std::memcpy(room_.data() + used_, from, count);
+    if (count > 0) std::memcpy(room_.data() + used_, source, count);
     used_ += count;
   }
   std::span<std::byte> room_;
@@ -39,7 +39,7 @@ class MessageWriter {
   bool overflowed_ = false;
 };
 
-// Reads in the same order; the first thing that is not there makes everything after it fail.
+// Reads in the order of the writes. After the first field that is missing, every read fails.
 class MessageReader {
  public:
   explicit MessageReader(std::span<const std::byte> message) : rest_(message) {}
@@ -65,7 +65,7 @@ class MessageReader {
     return bytes;
   }
   bool failed() const { return failed_; }
-  // Everything was there and nothing is left over.
+  // No read has failed, and no byte is left.
   bool complete() const { return !failed_ && rest_.empty(); }
 
  private:

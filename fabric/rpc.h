@@ -2,12 +2,13 @@
 //
 // Each connection has a request ring in the server's memory, which only the client allocates from,
 // and a reply arena in the client's memory, which also only the client allocates from: a request
-// names the place and room for its reply. So neither side keeps flow-control state about the other,
-// and the server finds work from its completion queue: the immediate of a request is its offset in
-// the ring / 64, that of a reply is the call's slot. Both sides stage what they send at the same
-// offset of a local mirror of the target, which is free again exactly when the target is. One
-// request = one doorbell, one round trip. docs/rpc.md has the layout. Every field that arrives is
-// bounds-checked; a malformed message costs its sender the connection, never the receiver.
+// names the offset and size of the room for its reply. So neither side keeps flow-control state
+// about the other, and the server finds requests in its completion queue: the immediate of a
+// request is its offset in the ring / 64, the immediate of a reply is the call's slot. Both sides
+// build a message in a local mirror of the target, at the offset that it will have there: the
+// mirror is free exactly when the target is. One request costs one doorbell and one round trip.
+// docs/rpc.md has the layout. Every field that arrives is bounds-checked; a malformed message costs
+// its sender the connection.
 //
 // Threads: all on the executor of the connection's device.
 #pragma once
@@ -39,7 +40,8 @@ struct RpcOptions {
 
 class RpcClient;
 
-// The answer to a call. The bytes live in the reply arena until this is destroyed; destroy soon.
+// The answer to a call. The bytes lie in the reply arena until the RpcReply is destroyed. Destroy
+// it soon: later replies wait for its room.
 class RpcReply {
  public:
   RpcReply() = default;
@@ -60,25 +62,26 @@ class RpcClient final : public Receiver {
   // Allocates and registers its memory. Io as register_memory(); InvalidArgument for unusable
   // options: ring sizes are multiples of 64 from 4 KiB to 1 GiB, max_calls is from 1 to 65536.
   static Result<std::unique_ptr<RpcClient>> create(Device& device, const RpcOptions& options);
-  // Calls still outstanding are resumed, with Disconnected, in the executor's next turn.
+  // Outstanding calls fail with Disconnected in the executor's next turn.
   ~RpcClient() override;
 
-  // Goes into the client's hello.
+  // The client sends it in its hello.
   const RemoteRegion& reply_region() const;
-  // After the handshake: `request_region` came in the server's hello. Becomes the connection's
-  // receiver. `connection` is borrowed. InvalidArgument when the region's size is unusable.
+  // Called after the handshake; `request_region` is from the server's hello. Becomes the receiver
+  // of `connection`, which is borrowed. InvalidArgument when the region's size is unusable.
   Status attach(Connection& connection, const RemoteRegion& request_region);
 
-  // Sends and waits for the answer. The server's own error comes back as it is. TooLarge when
-  // request or reply capacity exceed half of their rings (the message says the limit); waits while
-  // rings or slots are full. Timeout or Disconnected: it is not known whether the server acted;
-  // after Timeout the connection is unusable (its late reply could land anywhere) and must be
-  // destroyed: `failed()`. `request` is copied before the first suspension.
+  // Sends a request and waits for the answer. Waits while rings or slots are full. Gives the
+  // server's own error as it is. TooLarge when request or reply capacity exceed half of their
+  // rings; the message says the limit. Timeout or Disconnected: it is not known whether the server
+  // acted. After a Timeout of a request that was sent, failed() is true and the connection must be
+  // destroyed, since the late reply could overwrite a later one. `request` is copied before the
+  // first suspension.
   base::Task<Result<RpcReply>> call(uint16_t method, std::span<const std::byte> request,
                                     uint32_t reply_capacity);
 
   bool failed() const;
-  // Largest request that fits.
+  // The sizes of the largest request and of the largest reply.
   uint32_t max_request_bytes() const;
   uint32_t max_reply_bytes() const;
 
@@ -96,9 +99,9 @@ class RpcClient final : public Receiver {
 
 class RpcPeer;
 
-// One request being served. Move-only; must be answered exactly once (destroying it unanswered
-// answers kDisconnected "request dropped"). Outliving the peer is fine: answering does nothing
-// then.
+// A request that the server has not answered yet. Move-only; answered exactly once: a call that is
+// destroyed without an answer answers kDisconnected "request dropped". It may outlive the peer;
+// then an answer has no effect.
 class RpcCall {
  public:
   RpcCall(RpcCall&&) noexcept;
@@ -106,16 +109,16 @@ class RpcCall {
   ~RpcCall();
 
   uint16_t method() const { return method_; }
-  // In the request ring; valid until answered, even when the peer goes. A hostile client can change
-  // it at any time: copy a field before checking and using it.
+  // Lies in the request ring; valid until answered, even when the peer is destroyed. A hostile
+  // client can change it at any time: copy a field before you check and use it.
   std::span<const std::byte> request() const { return request_; }
-  // nullptr when the connection is gone.
+  // nullptr when the connection is broken or destroyed.
   RpcPeer* peer() const;
 
-  // Room for the reply, to be filled in place; then reply_filled(bytes).
+  // The memory for the reply: fill it, then call reply_filled(bytes).
   std::span<std::byte> reply_room() const { return reply_room_; }
   void reply_filled(size_t bytes);
-  // Copies `payload` and answers. TooLarge goes to the client when it does not fit.
+  // Copies `payload` and answers with it; with TooLarge when it does not fit.
   void reply(std::span<const std::byte> payload);
   void reply_error(const Error& error);
 
@@ -123,7 +126,7 @@ class RpcCall {
   friend class RpcPeer;
   struct Link;
   RpcCall() = default;
-  std::shared_ptr<Link> link_;  // to the peer; cut when the peer is destroyed
+  std::shared_ptr<Link> link_;  // to the peer; empty once the peer is destroyed
   uint16_t method_ = 0;
   uint32_t slot_ = 0;
   uint32_t generation_ = 0;
@@ -136,14 +139,14 @@ class RpcCall {
 class RpcHandler {
  public:
   virtual ~RpcHandler() = default;
-  // Called from polling. May answer at once or keep the call and answer later.
+  // Called from polling. May answer inline, or keep the call and answer later.
   virtual void on_call(RpcPeer& peer, RpcCall call) = 0;
-  // The connection is gone or was dropped because of a malformed message; called once. The handler
-  // may destroy the peer here.
+  // The connection is broken, or was dropped because of a malformed message. Called once; may
+  // destroy the peer.
   virtual void on_peer_gone(RpcPeer& peer, const Error& why) = 0;
 };
 
-// The server's end of one connection. Owns the connection once attached, and its request ring.
+// The server's end of one connection. Owns its request ring, and the connection once attached.
 class RpcPeer final : public Receiver {
  public:
   // InvalidArgument when the client's reply region has an unusable size: not a multiple of 64,
@@ -153,11 +156,11 @@ class RpcPeer final : public Receiver {
                                                  RpcHandler& handler);
   ~RpcPeer() override;
 
-  // Goes into the server's hello.
+  // The server sends it in its hello.
   const RemoteRegion& request_region() const;
   void attach(std::unique_ptr<Connection> connection);
   Connection* connection();
-  // Requests that are being served.
+  // The number of requests without an answer.
   size_t calls_in_progress() const;
   // For the owner's bookkeeping; not used here.
   void* owner = nullptr;

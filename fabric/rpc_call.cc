@@ -13,7 +13,7 @@ namespace pmstore::fabric {
 
 namespace {
 
-// The server's message is shown to people: one line, nothing that a terminal would obey.
+// Users read the server's message: it becomes one line without control characters.
 std::string printable(const std::byte* bytes, size_t count) {
   std::string text(reinterpret_cast<const char*>(bytes), count);
   for (char& c : text) {
@@ -38,6 +38,7 @@ bool RpcClient::State::reserve(Waiter& waiter) {
   waiter.slot = free_slots.back();
   free_slots.pop_back();
   Slot& slot = slots[waiter.slot];
+  PMSTORE_CHECK(slot.state == SlotState::kFree, "a slot has one call at a time");
   slot.state = SlotState::kReserved;
   ++slot.generation;
   slot.request_piece = request.index;
@@ -75,6 +76,7 @@ Status RpcClient::State::send(uint32_t index) {
   batch.write_immediate(
       {staging.data() + slot.request_offset, slot.request_bytes, staging_region.get()},
       request_region.at(slot.request_offset), slot.request_offset / kRpcUnit);
+  PMSTORE_CHECK(slot.state == SlotState::kReserved, "a request is sent once");
   Status posted = connection->post(batch, nullptr);
   if (posted) slot.state = SlotState::kSent;
   return posted;
@@ -82,6 +84,8 @@ Status RpcClient::State::send(uint32_t index) {
 
 void RpcClient::State::cancel(Waiter& waiter) {
   Slot& slot = slots[waiter.slot];
+  PMSTORE_CHECK(slot.state == SlotState::kReserved && slot.waiter == &waiter,
+                "only a request that was not sent is cancelled");
   waiter.client = nullptr;
   slot.waiter = nullptr;
   request_space.free(slot.request_piece);
@@ -100,6 +104,7 @@ void RpcClient::State::release(uint32_t index) {
 }
 
 void RpcClient::State::enqueue(Waiter& waiter) {
+  PMSTORE_CHECK(waiter.slot == UINT32_MAX, "a call with a slot does not wait for room");
   waiter.client = this;
   waiter.next = nullptr;
   (first_waiting == nullptr ? first_waiting : last_waiting->next) = &waiter;
@@ -149,7 +154,7 @@ bool RpcClient::State::valid_reply(const Slot& slot, uint32_t index, uint16_t ge
 void RpcClient::State::on_reply(uint32_t immediate) {
   const uint32_t index = immediate & 0xffff;
   if (index < slots.size() && slots[index].state == SlotState::kLost)
-    return;  // too late for anybody
+    return;  // the call has failed already
   RpcReplyHeader header;
   if (index >= slots.size() ||
       !valid_reply(slots[index], index, static_cast<uint16_t>(immediate >> 16), header)) {

@@ -91,10 +91,10 @@ void RpcClient::on_disconnect(const Error& why) {
   state_->fail_all(make_error(ErrorCode::kDisconnected, why.message));
 }
 
-RpcClient::State::State(Device& of, const RpcOptions& given)
-    : device(of),
-      options(given),
-      slots(given.max_calls),
+RpcClient::State::State(Device& rpc_device, const RpcOptions& rpc_options)
+    : device(rpc_device),
+      options(rpc_options),
+      slots(rpc_options.max_calls),
       scan_link(std::make_shared<Scan>(Scan{this})) {
   reply_space.reset(options.reply_arena_bytes, options.max_calls * 4);
   free_slots.reserve(options.max_calls);
@@ -163,7 +163,7 @@ bool RpcClient::State::on_tick() {
     if (!reserved && slot.state != SlotState::kSent) continue;
     waiting = true;
     if (reserved || !expired(slot.started_tick))
-      continue;  // who has not sent looks at the time itself
+      continue;  // a call that has not sent yet has a deadline of its own
     if (!failed) {
       failed = true;
       why_failed =

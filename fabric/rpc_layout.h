@@ -1,6 +1,6 @@
 // The bytes of RPC messages. docs/rpc.md explains them; both ends are little endian.
 //
-// Every field comes from the other side and is checked before it is used.
+// Each field comes from the peer; the receiver checks it before use.
 #pragma once
 
 #include <cstddef>
@@ -48,7 +48,7 @@ struct RpcReplyHeader {
 static_assert(sizeof(RpcReplyHeader) == 16);
 
 // Payload room that every reply has, however little the caller asked for, so that errors can
-// explain themselves. Longer messages are cut.
+// explain themselves. Longer messages are truncated.
 inline constexpr uint32_t kRpcErrorRoom = 240;
 inline constexpr uint32_t kRpcMaxStatus = 1 + static_cast<uint32_t>(base::kLastErrorCode);
 

@@ -120,7 +120,7 @@ size_t RpcPeer::calls_in_progress() const { return state_->in_progress; }
 const char* RpcPeer::State::decode(uint64_t offset, RpcRequestHeader& header) const {
   const std::span<std::byte> ring = link->ring.bytes();
   if (offset > ring.size() - sizeof(header)) return "its immediate is outside the request ring";
-  // A copy: the client could change the ring between a check and a use.
+  // A copy, since the client can change the ring between a check and a use.
   base::copy_from_shared(&header, ring.data() + offset, sizeof(header));
   if (header.magic != kRpcRequestMagic) return "it has no request header of this version";
   if (header.reserved != 0 || header.reserved2 != 0) return "a reserved field is not zero";
@@ -133,7 +133,7 @@ const char* RpcPeer::State::decode(uint64_t offset, RpcRequestHeader& header) co
   const uint64_t room = rpc_reply_room(header.reply_capacity);
   if (header.reply_offset % kRpcUnit != 0 || header.reply_offset > reply_region.bytes ||
       room > reply_region.bytes - header.reply_offset) {
-    return "the place for its reply is outside the reply arena";
+    return "the room for its reply is outside the reply arena";
   }
   return nullptr;
 }
@@ -195,7 +195,8 @@ void RpcPeer::State::send(const RpcCall& call, uint16_t status, size_t payload_b
   std::memcpy(link->mirror.data() + call.reply_offset_, &header, sizeof(header));
   const Reply reply{call.reply_offset_, total_bytes, slot, generation};
   if (unsent.empty() && post(reply)) return;
-  unsent.push_back(reply);  // within what was reserved: its slot stays busy
+  PMSTORE_CHECK(unsent.size() < busy.size(), "a slot has one reply");
+  unsent.push_back(reply);  // within the reserved capacity: its slot stays busy
   if (flushing) return;
   flushing = true;
   device.executor().spawn(flush_later(link, options.call_timeout_ns));

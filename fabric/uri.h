@@ -1,4 +1,4 @@
-// Uri: where a server is, as users type it.
+// Uri: the address of a server, as users type it.
 //
 //   verbs://HOST:PORT   an RDMA device, connected through the RDMA connection manager
 //   tcp://HOST:PORT     a TCP socket

@@ -1,4 +1,4 @@
-// Invariants: wires_[wire->place] is wire; half_open_ has exactly the wires whose listener's end
+// Invariants: pairs_[pair->index] is pair; half_open_ has exactly the pairs whose listener's end
 // was adopted and whose connector's end was not.
 #include "model/cluster.h"
 
@@ -59,14 +59,14 @@ uint32_t Cluster::add_device(ModelDevice* device) {
 
 void Cluster::remove_device(ModelDevice* device) { devices_.erase(device->inner()); }
 
-Wire& Cluster::new_wire() {
-  wires_.push_back(std::make_unique<Wire>());
-  wires_.back()->place = wires_.size() - 1;
-  return *wires_.back();
+ConnectedPair& Cluster::new_pair() {
+  pairs_.push_back(std::make_unique<ConnectedPair>());
+  pairs_.back()->index = pairs_.size() - 1;
+  return *pairs_.back();
 }
 
-void Cluster::equip(QueuePair& qp, Wire& wire, QueuePair& peer, ModelDevice& device) {
-  qp.wire = &wire;
+void Cluster::equip(QueuePair& qp, ConnectedPair& pair, QueuePair& peer, ModelDevice& device) {
+  qp.pair = &pair;
   qp.peer = &peer;
   qp.rnic = &device.rnic();
   qp.core = &device.core();
@@ -75,33 +75,35 @@ void Cluster::equip(QueuePair& qp, Wire& wire, QueuePair& peer, ModelDevice& dev
 
 QueuePair* Cluster::queue_pair(ModelDevice& device, const fabric::LocalConnection& connection) {
   if (connection.loops_back()) {
-    Wire& wire = new_wire();
-    equip(wire.connector, wire, wire.connector, device);
-    return &wire.connector;
+    ConnectedPair& pair = new_pair();
+    equip(pair.connector, pair, pair.connector, device);
+    return &pair.connector;
   }
   if (connection.is_connector()) {
     const auto found = half_open_.find(connection.channel());
     if (found == half_open_.end()) return nullptr;
-    Wire& wire = *found->second;
+    ConnectedPair& pair = *found->second;
     half_open_.erase(found);
-    return &wire.connector;
+    return &pair.connector;
   }
   const auto peer = devices_.find(connection.peer_device());
   if (peer == devices_.end()) return nullptr;
-  Wire& wire = new_wire();
-  equip(wire.connector, wire, wire.listener, *peer->second);
-  equip(wire.listener, wire, wire.connector, device);
-  half_open_[connection.channel()] = &wire;
-  return &wire.listener;
+  ConnectedPair& pair = new_pair();
+  equip(pair.connector, pair, pair.listener, *peer->second);
+  equip(pair.listener, pair, pair.connector, device);
+  half_open_[connection.channel()] = &pair;
+  return &pair.listener;
 }
 
-void Cluster::unreference(Wire& wire) {
-  if (--wire.references > 0) return;
-  std::erase_if(half_open_, [&wire](const auto& entry) { return entry.second == &wire; });
-  const size_t place = wire.place;
-  wires_[place].swap(wires_.back());
-  wires_[place]->place = place;
-  wires_.pop_back();
+void Cluster::unreference(ConnectedPair& pair) {
+  PMSTORE_CHECK(pair.references > 0 && pairs_[pair.index].get() == &pair,
+                "a pair lives until its last reference ends");
+  if (--pair.references > 0) return;
+  std::erase_if(half_open_, [&pair](const auto& entry) { return entry.second == &pair; });
+  const size_t index = pair.index;
+  pairs_[index].swap(pairs_.back());
+  pairs_[index]->index = index;
+  pairs_.pop_back();
 }
 
 Operation* Cluster::acquire(QueuePair& qp) {
@@ -112,15 +114,16 @@ Operation* Cluster::acquire(QueuePair& qp) {
   operation->payload = std::move(payload);
   operation->qp = &qp;
   operation->paths = 1;
-  ++qp.wire->references;
+  ++qp.pair->references;
   return operation;
 }
 
 void Cluster::release(Operation* operation) {
+  PMSTORE_CHECK(operation->paths == 0, "an operation ends with the last of its paths");
   ++operations_;
-  Wire& wire = *operation->qp->wire;
+  ConnectedPair& pair = *operation->qp->pair;
   free_operations_.push(operation);
-  unreference(wire);
+  unreference(pair);
 }
 
 }  // namespace pmstore::model

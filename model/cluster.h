@@ -75,14 +75,14 @@ class Cluster {
   void remove_device(ModelDevice* device);
   // The queue pair for this end of a connection; null when the other end is not in this cluster.
   QueuePair* queue_pair(ModelDevice& device, const fabric::LocalConnection& connection);
-  void unreference(Wire& wire);
+  void unreference(ConnectedPair& pair);
   Operation* acquire(QueuePair& qp);
   void release(Operation* operation);
 
  private:
   Cluster(base::Executor& executor, const Parameters& parameters, const Topology& topology);
-  Wire& new_wire();
-  void equip(QueuePair& qp, Wire& wire, QueuePair& peer, ModelDevice& device);
+  ConnectedPair& new_pair();
+  void equip(QueuePair& qp, ConnectedPair& pair, QueuePair& peer, ModelDevice& device);
 
   base::Executor& executor_;
   const Parameters parameters_;
@@ -92,9 +92,9 @@ class Cluster {
   std::map<const fabric::LocalDevice*, ModelDevice*> devices_;
   uint32_t last_device_ = 0;
   uint32_t last_queue_pair_ = 0;
-  std::vector<std::unique_ptr<Wire>> wires_;
+  std::vector<std::unique_ptr<ConnectedPair>> pairs_;
   // Those of which only the listener's end exists so far.
-  std::map<const fabric::Channel*, Wire*> half_open_;
+  std::map<const fabric::Channel*, ConnectedPair*> half_open_;
   std::deque<Operation> all_operations_;
   OperationList<&Operation::next> free_operations_;
   uint64_t operations_ = 0;

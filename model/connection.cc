@@ -24,11 +24,11 @@ ModelConnection::ModelConnection(ModelDevice& device,
   peer_hello_.assign(inner_->peer_hello().begin(), inner_->peer_hello().end());
   inner_->set_receiver(this);
   qp_.connection = this;
-  ++qp_.wire->references;
+  ++qp_.pair->references;
 }
 
 ModelConnection::~ModelConnection() {
-  land_received();
+  write_received();
   while (!qp_.signaled.empty()) {  // nobody is told any more
     Operation* const operation = qp_.signaled.pop();
     operation->completion = nullptr;
@@ -38,12 +38,12 @@ ModelConnection::~ModelConnection() {
   inner_->set_receiver(nullptr);
   inner_.reset();
   device_.cluster().events().interrupt();  // the other end has to hear of it
-  device_.cluster().unreference(*qp_.wire);
+  device_.cluster().unreference(*qp_.pair);
 }
 
-void ModelConnection::land_received() {
-  qp_.peer->rnic->land_received(qp_);
-  if (qp_.peer != &qp_) qp_.rnic->land_received(*qp_.peer);
+void ModelConnection::write_received() {
+  qp_.peer->rnic->write_received(qp_);
+  if (qp_.peer != &qp_) qp_.rnic->write_received(*qp_.peer);
 }
 
 Status ModelConnection::check_postable(const fabric::Batch& batch) const {
@@ -118,7 +118,7 @@ bool ModelConnection::grants(const Operation* operation) {
   if (broken_ || !inner_->reaches_peer()) return false;
   const fabric::AccessFault fault = inner_->fault_of(operation->request);
   if (fault == fabric::AccessFault::kNone) return true;
-  land_received();  // what was acknowledged is not lost with the connection
+  write_received();  // what was acknowledged is not lost with the connection
   inner_->refuse(operation->request.op, fault);
   device_.cluster().events().interrupt();
   return false;
@@ -129,7 +129,7 @@ void ModelConnection::tell_of_break() { device_.cluster().events().interrupt(); 
 void ModelConnection::check_age(uint64_t posted_ps) {
   const uint64_t age_ps = device_.cluster().events().now_ps() - posted_ps;
   if (age_ps / kPsPerNs < inner_->operation_timeout_ns()) return;
-  land_received();
+  write_received();
   inner_->fail(make_error(ErrorCode::kTimeout, "an operation did not complete in time"));
   device_.cluster().events().interrupt();
 }
@@ -145,7 +145,7 @@ void ModelConnection::on_disconnect(const Error& why) {
 
 void ModelConnection::give_up() {
   if (broken_) return;
-  land_received();
+  write_received();
   broken_ = true;
   why_broken_ = why_lost_;
   while (!qp_.signaled.empty()) {

@@ -1,19 +1,21 @@
 // ModelConnection: one end of a reliable connection between modelled hosts.
 //
 // The local provider (fabric/local) is underneath: it checks keys, bounds and rights, moves the
-// bytes, and knows when the other end is gone. This class and model/rnic.h decide when. What posts
-// costs the core of the device (core.wqe_ns, core.doorbell_ns); completions and immediates come
-// when that core is free. Everything that verbs orders is ordered. Atomics are declared as
-// AtomicScope::kDevice.
+// bytes, and notices when the other end is destroyed. This class and model/rnic.h decide when.
+// Posting costs time of the device's core (core.wqe_ns, core.doorbell_ns); completions and
+// immediates are delivered when that core is free. Everything that verbs orders is ordered. Atomics
+// are declared as AtomicScope::kDevice.
 //
-// A WRITE is acknowledged when the target's RNIC has it, and lands later: a READ of the same
-// connection waits for that. When a connection breaks or either end is destroyed, what the target's
-// RNIC has received lands at once; the rest never does. Threads: the executor's.
+// A WRITE is acknowledged when the target's RNIC has received it, and reaches the target's memory
+// later: a READ of the same connection waits for that. When a connection breaks or either end is
+// destroyed, the WRITEs that the target's RNIC has received take effect inline, and no others do.
+// Threads: the executor's.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
+#include "base/check.h"
 #include "fabric/connection.h"
 #include "fabric/local/local_connection.h"
 #include "model/core.h"
@@ -32,10 +34,11 @@ class ModelConnection final : public fabric::Connection, private fabric::Receive
   Status post(const fabric::Batch& batch, fabric::Completion* completion) override;
 
   // ---- for Rnic ----
-  // Would the target's memory let `operation` in? If not, the connection breaks.
+  // Whether the target grants `operation`. If not, the connection breaks.
   bool grants(const Operation* operation);
   bool reaches_peer() const { return inner_->reaches_peer(); }
-  // At the target, now, after `about_to()`. False: the connection is or was broken by it.
+  // Runs `request` at the target now, after a call of `about_to()`. False: the connection was or is
+  // now broken.
   template <typename AboutTo>
   bool take_effect(const fabric::WorkRequest& request, AboutTo about_to) {
     if (inner_->take_effect(request, about_to)) [[likely]]
@@ -43,13 +46,16 @@ class ModelConnection final : public fabric::Connection, private fabric::Receive
     tell_of_break();
     return false;
   }
-  // The first of the send queue was answered.
-  void wqe_done() { --qp_.wqes; }
-  // Breaks the connection if a request that was posted then is over its time.
+  // The first WQE of the send queue was answered.
+  void wqe_done() {
+    PMSTORE_CHECK(qp_.wqes > 0, "each WQE is answered once");
+    --qp_.wqes;
+  }
+  // Breaks the connection if a request that was posted at `posted_ps` has timed out.
   void check_age(uint64_t posted_ps);
-  // Tells everybody what report_broken() was about.
+  // Fails all signaled requests and tells the receiver, with the error of the break.
   void give_up();
-  // The protection entry of a local buffer, and of a key of this end.
+  // The number of the protection entry of a local buffer, and of a key of this end.
   uint64_t region_number(const fabric::WorkRequest& request) const;
   uint64_t region_number(uint64_t key) const;
 
@@ -64,13 +70,13 @@ class ModelConnection final : public fabric::Connection, private fabric::Receive
 
   Status check_postable(const fabric::Batch& batch) const;
   Operation* make_operation(const fabric::WorkRequest& request);
-  void land_received();
+  void write_received();
   void tell_of_break();  // to the other end
 
   ModelDevice& device_;
   std::unique_ptr<fabric::LocalConnection> inner_;
   QueuePair& qp_;
-  Error why_lost_{ErrorCode::kDisconnected, {}};  // what give_up() will tell
+  Error why_lost_{ErrorCode::kDisconnected, {}};  // the error that give_up() will tell
 };
 
 }  // namespace pmstore::model

@@ -1,5 +1,6 @@
 #include "model/core.h"
 
+#include "base/check.h"
 #include "model/cluster.h"
 #include "model/connection.h"
 #include "model/host.h"
@@ -8,14 +9,14 @@
 namespace pmstore::model {
 
 namespace {
-constexpr double kUnheardNs = 10'000;
+constexpr double kRedeliverNs = 10'000;
 }
 
 Core::Core(Cluster& cluster, uint32_t number)
     : cluster_(cluster), events_(cluster.events()), number_(number) {}
 
 void Core::deliver(const Delivery& delivery) {
-  ++delivery.to->wire->references;
+  ++delivery.to->pair->references;
   waiting_.push(delivery);
   wake();
 }
@@ -34,13 +35,14 @@ void Core::run(uint32_t) {
   const bool message = delivery.kind == Delivery::Kind::kImmediate;
   const bool asked = !message && delivery.kind != Delivery::Kind::kDisconnect;
   ModelConnection* const connection = delivery.to->connection;
-  if (connection != nullptr && !asked && (!unheard_.empty() || !connection->has_receiver())) {
-    if (unheard_.empty()) {
-      events_.at<&Core::listen_again>(events_.now_ps() + to_ps(kUnheardNs), this, 0u);
+  if (connection != nullptr && !asked && (!undelivered_.empty() || !connection->has_receiver())) {
+    if (undelivered_.empty()) {
+      events_.at<&Core::redeliver>(events_.now_ps() + to_ps(kRedeliverNs), this, 0u);
     }
-    unheard_.push(delivery);
+    undelivered_.push(delivery);
     return wake();
   }
+  PMSTORE_CHECK(!message || delivery.to->immediates > 0, "each immediate is delivered once");
   if (message) --delivery.to->immediates;
   if (connection != nullptr) {
     const CoreParameters& costs = cluster_.parameters().core;
@@ -53,12 +55,12 @@ void Core::run(uint32_t) {
     connection->take(delivery);  // may be gone then
     events_.interrupt();
   }
-  cluster_.unreference(*delivery.to->wire);
+  cluster_.unreference(*delivery.to->pair);
   wake();
 }
 
-void Core::listen_again(uint32_t) {
-  while (!unheard_.empty()) waiting_.push(unheard_.pop());
+void Core::redeliver(uint32_t) {
+  while (!undelivered_.empty()) waiting_.push(undelivered_.pop());
   wake();
 }
 

@@ -1,9 +1,10 @@
-// Core: one CPU core of a modelled host: when it is free, and what waits for it.
+// Core: one CPU core of a modelled host: the time at which it is free, and the deliveries that wait
+// for it.
 //
-// The code under test runs in zero time of the executor. What it does is charged here: after a call
-// into it, the core is busy until free_ps(), and what comes in meanwhile (completions, immediates)
-// waits in order. What the code posts leaves at free_ps(), not at the executor's time. Code that a
-// timer of the executor wakes is not held back, only charged. Threads: one.
+// The code under test runs in zero time of the executor. Its work is charged here: after a call
+// into the code, the core is busy until free_ps(), and completions and immediates that arrive
+// meanwhile wait in order. The code's posts leave at free_ps(), not at the executor's time. Code
+// that a timer of the executor wakes is not delayed, only charged. Threads: one.
 #pragma once
 
 #include <algorithm>
@@ -21,14 +22,14 @@ namespace pmstore::model {
 class Cluster;
 struct QueuePair;
 
-// Something for the code under test.
+// A completion, an immediate or a disconnect for the code under test.
 struct Delivery {
   enum class Kind : uint8_t { kCompleted, kFailed, kImmediate, kDisconnect };
   Kind kind;
   uint32_t immediate;
   QueuePair* to;  // of the connection that is told
   fabric::Completion* completion;
-  // Of an immediate: what was written with it.
+  // Of an immediate: the bytes that were written with it.
   const void* written = nullptr;
   uint32_t bytes = 0;
 };
@@ -40,7 +41,7 @@ class Core {
   Core& operator=(const Core&) = delete;
 
   uint32_t number() const { return number_; }  // in its host
-  // When it will have done what it was charged with so far; not before now.
+  // The time at which the work charged so far is done; not before now.
   uint64_t free_ps() const { return std::max(free_ps_, events_.now_ps()); }
   void charge(uint64_t duration_ps) { set_free(free_ps() + duration_ps); }
   // The core is busy until then.
@@ -58,7 +59,7 @@ class Core {
  private:
   void wake();
   void run(uint32_t);
-  void listen_again(uint32_t);
+  void redeliver(uint32_t);
 
   Cluster& cluster_;
   EventQueue& events_;
@@ -66,8 +67,8 @@ class Core {
   uint64_t free_ps_ = 0;
   uint64_t busy_ps_ = 0;
   RingQueue<Delivery> waiting_;
-  RingQueue<Delivery> unheard_;  // immediates and news for connections without a receiver yet
-  bool awake_ = false;           // an event is set that runs the first of waiting_
+  RingQueue<Delivery> undelivered_;  // immediates and disconnects of connections without a receiver
+  bool awake_ = false;               // an event is set that runs the first of waiting_
 };
 
 }  // namespace pmstore::model

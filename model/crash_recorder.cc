@@ -8,8 +8,8 @@
 namespace pmstore::model {
 namespace {
 
-std::vector<std::byte> copy_of(const void* from, size_t bytes) {
-  const auto* data = static_cast<const std::byte*>(from);
+std::vector<std::byte> copy_of(const void* source, size_t bytes) {
+  const auto* data = static_cast<const std::byte*>(source);
   return {data, data + bytes};
 }
 
@@ -20,10 +20,11 @@ class CrashRecorder::Part final : public NvmObserver {
   Part(CrashRecorder& recorder, const persist::Memory& memory)
       : recorder_(recorder), offset_(recorder.offset_of(memory.base())), bytes_(memory.bytes()) {}
 
-  void on_store(const void* to, const void* from, size_t bytes, bool non_temporal) override {
-    recorder_.on_store(to, from, bytes, non_temporal);
+  void on_store(const void* destination, const void* source, size_t bytes,
+                bool non_temporal) override {
+    recorder_.on_store(destination, source, bytes, non_temporal);
   }
-  void on_flush(const void* from, size_t bytes) override { recorder_.on_flush(from, bytes); }
+  void on_flush(const void* source, size_t bytes) override { recorder_.on_flush(source, bytes); }
   void on_drain() override {
     recorder_.on_drain();
     recorder_.trace_.events.back().offset = offset_;
@@ -36,9 +37,10 @@ class CrashRecorder::Part final : public NvmObserver {
     recorder_.trace_.events.back().offset = offset_;
     recorder_.trace_.events.back().bytes = bytes_;
   }
-  void on_sync(const void* from, size_t bytes) override { recorder_.on_sync(from, bytes); }
-  void on_dma_write(const void* to, const void* from, size_t bytes, Landing landing) override {
-    recorder_.on_dma_write(to, from, bytes, landing);
+  void on_sync(const void* source, size_t bytes) override { recorder_.on_sync(source, bytes); }
+  void on_dma_write(const void* destination, const void* source, size_t bytes,
+                    Landing landing) override {
+    recorder_.on_dma_write(destination, source, bytes, landing);
   }
   void on_packet(Packet packet, uint32_t qp, size_t bytes) override {
     recorder_.on_packet(packet, qp, bytes);
@@ -99,19 +101,20 @@ void CrashRecorder::process_dies() {
   trace_.events.push_back({.kind = EventKind::kProcessEnd, .data = {}});
 }
 
-void CrashRecorder::on_store(const void* to, const void* from, size_t bytes, bool non_temporal) {
-  if (behind_ != nullptr) behind_->on_store(to, from, bytes, non_temporal);
+void CrashRecorder::on_store(const void* destination, const void* source, size_t bytes,
+                             bool non_temporal) {
+  if (behind_ != nullptr) behind_->on_store(destination, source, bytes, non_temporal);
   trace_.events.push_back({.kind = EventKind::kStore,
                            .non_temporal = non_temporal,
-                           .offset = offset_of(to),
+                           .offset = offset_of(destination),
                            .bytes = bytes,
-                           .data = copy_of(from, bytes)});
+                           .data = copy_of(source, bytes)});
 }
 
-void CrashRecorder::on_flush(const void* from, size_t bytes) {
-  if (behind_ != nullptr) behind_->on_flush(from, bytes);
+void CrashRecorder::on_flush(const void* source, size_t bytes) {
+  if (behind_ != nullptr) behind_->on_flush(source, bytes);
   trace_.events.push_back(
-      {.kind = EventKind::kFlush, .offset = offset_of(from), .bytes = bytes, .data = {}});
+      {.kind = EventKind::kFlush, .offset = offset_of(source), .bytes = bytes, .data = {}});
 }
 
 void CrashRecorder::on_drain() {
@@ -127,9 +130,9 @@ void CrashRecorder::on_fence() {
 }
 
 // The last page may be larger than what is left of the memory.
-void CrashRecorder::on_sync(const void* from, size_t bytes) {
-  if (behind_ != nullptr) behind_->on_sync(from, bytes);
-  const uint64_t offset = offset_of(from);
+void CrashRecorder::on_sync(const void* source, size_t bytes) {
+  if (behind_ != nullptr) behind_->on_sync(source, bytes);
+  const uint64_t offset = offset_of(source);
   PMSTORE_CHECK(offset < whole_.size(), "the pages are the memory's");
   trace_.events.push_back({.kind = EventKind::kSync,
                            .offset = offset,
@@ -137,15 +140,17 @@ void CrashRecorder::on_sync(const void* from, size_t bytes) {
                            .data = {}});
 }
 
-void CrashRecorder::on_dma_write(const void* to, const void* from, size_t bytes, Landing landing) {
-  const uint64_t offset = offset_of(to);  // absurdly large when `to` is below the mapping
+void CrashRecorder::on_dma_write(const void* destination, const void* source, size_t bytes,
+                                 Landing landing) {
+  const uint64_t offset =
+      offset_of(destination);  // absurdly large when `destination` is below the mapping
   if (bytes == 0 || offset >= whole_.size()) return;
   PMSTORE_CHECK(bytes <= whole_.size() - offset, "a DMA write is in one region of memory");
   trace_.events.push_back({.kind = EventKind::kDmaWrite,
                            .landing = landing,
                            .offset = offset,
                            .bytes = bytes,
-                           .data = copy_of(from, bytes)});
+                           .data = copy_of(source, bytes)});
 }
 
 void CrashRecorder::on_post(std::span<const std::byte> message) {

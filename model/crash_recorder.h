@@ -40,12 +40,14 @@ class CrashRecorder final : public NvmObserver {
   // Of several machines: who hears what happens to this one's memory.
   NvmObserver& part(size_t index);
 
-  void on_store(const void* to, const void* from, size_t bytes, bool non_temporal) override;
-  void on_flush(const void* from, size_t bytes) override;
+  void on_store(const void* destination, const void* source, size_t bytes,
+                bool non_temporal) override;
+  void on_flush(const void* source, size_t bytes) override;
   void on_drain() override;
   void on_fence() override;
-  void on_sync(const void* from, size_t bytes) override;
-  void on_dma_write(const void* to, const void* from, size_t bytes, Landing landing) override;
+  void on_sync(const void* source, size_t bytes) override;
+  void on_dma_write(const void* destination, const void* source, size_t bytes,
+                    Landing landing) override;
   void on_packet(Packet packet, uint32_t qp, size_t bytes) override;
   void on_post(std::span<const std::byte> message) override;
 

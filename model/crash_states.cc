@@ -33,7 +33,7 @@ bool is_of(const Event& drain, uint32_t line) {
 
 }  // namespace
 
-void CrashImage::on_store(const void* to, const void*, size_t bytes, bool) {
+void CrashImage::on_store(const void* destination, const void*, size_t bytes, bool) {
   const auto offset = static_cast<uint64_t>(static_cast<const std::byte*>(to) - image_.data());
   PMSTORE_CHECK(bytes > 0 && offset + bytes <= image_.size(),
                 "the watched memory is not this image");

@@ -40,7 +40,8 @@ class CrashImage final : public persist::Observer {
   std::span<std::byte> bytes() { return image_.bytes(); }
   void watch(persist::Memory& memory) { memory.set_observer(this); }
 
-  void on_store(const void* to, const void* from, size_t bytes, bool non_temporal) override;
+  void on_store(const void* destination, const void* source, size_t bytes,
+                bool non_temporal) override;
   void on_flush(const void*, size_t) override {}
   void on_drain() override {}
 

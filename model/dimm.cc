@@ -7,6 +7,7 @@
 #include <bit>
 #include <utility>
 
+#include "base/check.h"
 #include "base/random.h"
 #include "model/picoseconds.h"
 

@@ -34,6 +34,7 @@ void EventQueue::push(const Event& event) {
 }
 
 EventQueue::Event EventQueue::pop() {
+  PMSTORE_CHECK(!heap_.empty(), "an event is due");
   const Event first = heap_.front();
   const Event moved = heap_.back();
   heap_.pop_back();
@@ -63,7 +64,8 @@ size_t EventQueue::poll() {
   while (!heap_.empty()) {
     const uint64_t due_ns = heap_.front().time_ps / kPsPerNs;
     if (due_ns > executor_.now_ns()) {
-      // Not before the first event: other pollers may have something to do at this time.
+      // The clock moves only behind an event of this poll: other pollers may have work at this
+      // time.
       if (handled == 0 || handled >= kMaxBurst || !may_jump || interrupted_) break;
       if (!executor_.quiet_until(due_ns)) break;
       executor_.clock().advance_to(due_ns);

@@ -56,10 +56,10 @@ LastLevelCache::Entry LastLevelCache::insert(Line line, User user) {
   Set& set = sets_[position.set];
   if (set.order == 0) set.order = initial_order(ways_);
   const uint32_t way = victim(set, user == kDevice);
-  Entry& place = at(position.set, way);
-  const Entry gone = place;
+  Entry& entry = at(position.set, way);
+  const Entry gone = entry;
   if (!gone.valid) ++lines_;
-  place = {line.name(), 1, 0, user, kDevice};
+  entry = {line.name(), 1, 0, user, kDevice};
   set.tags[way] = position.tag;
   make_newest(set, way);
   return gone;
@@ -69,6 +69,7 @@ LastLevelCache::Entry LastLevelCache::take_out(Line line) {
   if (lines_ == 0) return {};
   const Position position = look_up(line);
   if (position.way == kNowhere) return {};
+  PMSTORE_CHECK(lines_ > 0, "lines_ counts the lines in the cache");
   --lines_;
   sets_[position.set].tags[position.way] = 0;
   return std::exchange(at(position.set, position.way), Entry{});

@@ -1,4 +1,4 @@
-// LastLevelCache: which lines the caches of one socket hold, and which goes when one comes.
+// LastLevelCache: the lines in the caches of one socket, and which line a new one evicts.
 //
 // One level stands for all of a socket's caches: a line remembers the core that touched it last,
 // whose own caches are taken to hold it. Modelled: sets and ways; devices bring lines into the DDIO
@@ -33,17 +33,17 @@ class LastLevelCache {
     uint64_t name : Line::kBits;
     uint64_t valid : 1;
     uint64_t dirty : 1;
-    uint64_t user : 8;    // who touched it last
-    uint64_t writer : 8;  // who wrote it last, if dirty
+    uint64_t user : 8;    // the core or device that touched it last
+    uint64_t writer : 8;  // the core or device that wrote it last, if dirty
   };
   static_assert(sizeof(Entry) == 8);
 
   // The line, now the most recently used one of its set; nullptr when it is not there. Valid until
   // the next insert() or take_out().
   Entry* find(Line line);
-  // Brings in a line that is not there, clean; gives what had to go (valid == 0: nothing).
+  // Adds a line that is not in the cache, clean. Gives the evicted entry (valid == 0: none).
   Entry insert(Line line, User user);
-  // Takes a line out; gives what it was (valid == 0: it was not there).
+  // Removes a line. Gives its entry (valid == 0: it was not in the cache).
   Entry take_out(Line line);
   // Calls visit(line) for each dirty line.
   template <typename Visit>
@@ -52,7 +52,7 @@ class LastLevelCache {
       if (entry.valid && entry.dirty) visit(Line::from_name(entry.name));
     }
   }
-  // The same, and makes it clean.
+  // Calls visit(line) for each dirty line and makes it clean.
   template <typename Visit>
   void clean_all(Visit&& visit) {
     for (Entry& entry : std::span(entries_.get(), lines_ == 0 ? 0 : sets_count_ * ways_)) {
@@ -65,7 +65,7 @@ class LastLevelCache {
   static constexpr unsigned kMostWays = 12;
   static constexpr uint32_t kNowhere = UINT32_MAX;
 
-  // What a look-up needs: half a cache line of the real machine, which is what look-ups cost.
+  // The data of a look-up: half a cache line of the real machine, so that a look-up costs one miss.
   struct Set {
     uint64_t order;            // its ways, 4 bits each, the newest lowest; 0: never used
     uint16_t tags[kMostWays];  // of the lines; 0: the way is empty

@@ -16,7 +16,7 @@ class Line {
   static constexpr unsigned kBits = 46;  // of name()
 
   Line() = default;
-  // The line that holds `address`, which is in `place`.
+  // The line that holds `address`, an address of `medium` and `socket`.
   Line(Medium medium, uint32_t socket, uint64_t address) {
     PMSTORE_CHECK(address >> 47 == 0 && socket < 16, "a line's name has 46 bits");
     name_ =

@@ -26,9 +26,9 @@ struct MemorySystem::State {
   // A range of bytes, line by line.
   class Lines {
    public:
-    Lines(Place place, uint32_t bytes)
-        : line(place.medium, place.socket, place.address),
-          offset_(place.address % kCacheLineBytes),
+    Lines(Location location, uint32_t bytes)
+        : line(location.medium, location.socket, location.address),
+          offset_(location.address % kCacheLineBytes),
           left_(bytes) {}
     bool more() const { return left_ > 0; }
     bool whole() const { return offset_ == 0 && left_ >= kCacheLineBytes; }
@@ -47,7 +47,9 @@ struct MemorySystem::State {
   State(const Parameters& parameters, const MemoryOptions& options);
   State(const State&) = delete;  // its parts point to its now
 
-  Interconnect& hop(uint32_t from, uint32_t to) { return hops[from * sockets.size() + to]; }
+  Interconnect& hop(uint32_t source, uint32_t destination) {
+    return hops[source * sockets.size() + destination];
+  }
   uint32_t socket_of(uint32_t core) const { return core / cores_per_socket; }
 
   // Takes the line out of all caches but those of `but`; what it was.
@@ -214,40 +216,40 @@ MemorySystem::MemorySystem(const Parameters& parameters, const MemoryOptions& op
 MemorySystem::~MemorySystem() = default;
 
 Placement& MemorySystem::placement() { return state_->placement; }
-void MemorySystem::set_ddio(bool on) { state_->ddio = on; }
+void MemorySystem::set_ddio(bool enabled) { state_->ddio = enabled; }
 bool MemorySystem::ddio() const { return state_->ddio; }
 
 MemorySystem::DeviceWrite MemorySystem::device_write(uint32_t socket, uint64_t at_ps,
-                                                     const void* to, uint32_t bytes) {
+                                                     const void* destination, uint32_t bytes) {
   State& s = *state_;
   s.now.move_to(at_ps);
-  const Place place = s.placement.find(to);
+  const Location location = s.placement.find(destination);
   RootPort& port = s.sockets[socket].port;
   uint64_t begin_ps = at_ps;
-  for (State::Lines lines(place, bytes); lines.more(); lines.next()) {
+  for (State::Lines lines(location, bytes); lines.more(); lines.next()) {
     begin_ps = port.begin(at_ps);
     port.end(s.device_write_line(socket, begin_ps, lines.line, lines.whole()));
   }
-  return {std::max(at_ps, port.visible_ps()), begin_ps, s.ddio && place.socket == socket};
+  return {std::max(at_ps, port.visible_ps()), begin_ps, s.ddio && location.socket == socket};
 }
 
-uint64_t MemorySystem::device_read(uint32_t socket, uint64_t at_ps, const void* from,
+uint64_t MemorySystem::device_read(uint32_t socket, uint64_t at_ps, const void* source,
                                    uint32_t bytes) {
   State& s = *state_;
   s.now.move_to(at_ps);
   const uint64_t begin_ps = std::max(at_ps, s.sockets[socket].port.visible_ps());
   uint64_t done_ps = begin_ps;
-  for (State::Lines lines(s.placement.find(from), bytes); lines.more(); lines.next()) {
+  for (State::Lines lines(s.placement.find(source), bytes); lines.more(); lines.next()) {
     done_ps = std::max(done_ps, s.device_read_line(socket, begin_ps, lines.line));
   }
   return done_ps;
 }
 
-uint64_t MemorySystem::cpu_load(uint32_t core, uint64_t at_ps, const void* from, uint32_t bytes) {
+uint64_t MemorySystem::cpu_load(uint32_t core, uint64_t at_ps, const void* source, uint32_t bytes) {
   State& s = *state_;
   s.now.move_to(at_ps);
   uint64_t done_ps = at_ps;
-  for (State::Lines lines(s.placement.find(from), bytes); lines.more(); lines.next()) {
+  for (State::Lines lines(s.placement.find(source), bytes); lines.more(); lines.next()) {
     done_ps = std::max(done_ps, s.cpu_touch_line(core, at_ps, lines.line, false));
   }
   return done_ps;
@@ -260,23 +262,24 @@ uint64_t MemorySystem::cpu_receive(uint32_t core, uint64_t at_ps, const void* me
   return bytes == 0 ? at_ps : cpu_load(core, at_ps, message, bytes);
 }
 
-uint64_t MemorySystem::cpu_store(uint32_t core, uint64_t at_ps, const void* to, uint32_t bytes) {
+uint64_t MemorySystem::cpu_store(uint32_t core, uint64_t at_ps, const void* destination,
+                                 uint32_t bytes) {
   State& s = *state_;
   s.now.move_to(at_ps);
-  for (State::Lines lines(s.placement.find(to), bytes); lines.more(); lines.next()) {
+  for (State::Lines lines(s.placement.find(destination), bytes); lines.more(); lines.next()) {
     s.cpu_touch_line(core, at_ps, lines.line, true);
     at_ps += s.store_ps;
   }
   return at_ps;
 }
 
-uint64_t MemorySystem::cpu_store_non_temporal(uint32_t core, uint64_t at_ps, const void* to,
-                                              uint32_t bytes) {
+uint64_t MemorySystem::cpu_store_non_temporal(uint32_t core, uint64_t at_ps,
+                                              const void* destination, uint32_t bytes) {
   State& s = *state_;
   s.now.move_to(at_ps);
   const uint32_t socket = s.socket_of(core);
   CpuMemoryPath& path = s.cores[core];
-  for (State::Lines lines(s.placement.find(to), bytes); lines.more(); lines.next()) {
+  for (State::Lines lines(s.placement.find(destination), bytes); lines.more(); lines.next()) {
     at_ps = path.begin(at_ps) + s.store_ps;
     const bool cached = s.sockets[socket].cache.take_out(lines.line).valid ||
                         s.take_from_others(socket, lines.line).valid;
@@ -290,11 +293,12 @@ uint64_t MemorySystem::cpu_store_non_temporal(uint32_t core, uint64_t at_ps, con
   return at_ps;
 }
 
-uint64_t MemorySystem::cpu_flush(uint32_t core, uint64_t at_ps, const void* from, uint32_t bytes) {
+uint64_t MemorySystem::cpu_flush(uint32_t core, uint64_t at_ps, const void* source,
+                                 uint32_t bytes) {
   State& s = *state_;
   s.now.move_to(at_ps);
   CpuMemoryPath& path = s.cores[core];
-  for (State::Lines lines(s.placement.find(from), bytes); lines.more(); lines.next()) {
+  for (State::Lines lines(s.placement.find(source), bytes); lines.more(); lines.next()) {
     at_ps += s.store_ps;
     for (State::Socket& socket : s.sockets) {
       Entry* entry = socket.cache.find(lines.line);

@@ -29,10 +29,10 @@ class MemorySystem {
   ~MemorySystem();
 
   Placement& placement();
-  void set_ddio(bool on);
+  void set_ddio(bool enabled);
   bool ddio() const;
 
-  // ---- devices; `socket` is the one whose root port the device hangs on ----
+  // ---- devices; `socket` is the socket of the device's root port ----
 
   struct DeviceWrite {
     uint64_t visible_ps;   // other devices and CPUs see it; a READ behind it waits for this
@@ -41,22 +41,24 @@ class MemorySystem {
   };
   // A posted write whose last byte reaches the root complex at `at_ps`. Writes of one socket's
   // devices become visible in the order of the calls.
-  DeviceWrite device_write(uint32_t socket, uint64_t at_ps, const void* to, uint32_t bytes);
-  // When the data is back at the root complex. Waits for the writes before it.
-  uint64_t device_read(uint32_t socket, uint64_t at_ps, const void* from, uint32_t bytes);
+  DeviceWrite device_write(uint32_t socket, uint64_t at_ps, const void* destination,
+                           uint32_t bytes);
+  // The time at which the data is at the root complex. Waits for the writes before it.
+  uint64_t device_read(uint32_t socket, uint64_t at_ps, const void* source, uint32_t bytes);
 
   // ---- CPUs; `core` is a number of the host, core / cores_per_socket its socket ----
-  // Each gives the time at which the core can go on; a store goes on before its line is there.
+  // Each gives the time at which the core can continue; a store continues before its line has come.
 
-  uint64_t cpu_load(uint32_t core, uint64_t at_ps, const void* from, uint32_t bytes);
+  uint64_t cpu_load(uint32_t core, uint64_t at_ps, const void* source, uint32_t bytes);
   // A message that a device has just written, and its completion: the completion is read first, and
   // what it costs when it is in the cache is left to the caller.
   uint64_t cpu_receive(uint32_t core, uint64_t at_ps, const void* message, uint32_t bytes);
   // Through the cache: a line that is not there is read first (read for ownership).
-  uint64_t cpu_store(uint32_t core, uint64_t at_ps, const void* to, uint32_t bytes);
-  uint64_t cpu_store_non_temporal(uint32_t core, uint64_t at_ps, const void* to, uint32_t bytes);
+  uint64_t cpu_store(uint32_t core, uint64_t at_ps, const void* destination, uint32_t bytes);
+  uint64_t cpu_store_non_temporal(uint32_t core, uint64_t at_ps, const void* destination,
+                                  uint32_t bytes);
   // clwb of every line of the range.
-  uint64_t cpu_flush(uint32_t core, uint64_t at_ps, const void* from, uint32_t bytes);
+  uint64_t cpu_flush(uint32_t core, uint64_t at_ps, const void* source, uint32_t bytes);
   // sfence: until all that this core flushed or streamed is in the memory controller.
   uint64_t cpu_drain(uint32_t core, uint64_t at_ps);
 
@@ -65,7 +67,7 @@ class MemorySystem {
   size_t dimms() const;  // of all sockets
   const DimmCounters& dimm(size_t index) const;
   DimmCounters all_dimms() const;
-  // What dimm() would say if its combining buffer had been written to the media just now.
+  // The counters of dimm() if its combining buffer were written to the media now.
   DimmCounters settled_dimm(size_t index) const;
   // Lines of NVM that were written and are in a cache: no DIMM has counted them yet.
   uint64_t dirty_nvm_lines() const;

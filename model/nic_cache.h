@@ -1,7 +1,7 @@
-// NicCache: the memory on the RNIC's chip in which it keeps what it needs of the host's: queue pair
-// state, WQEs, address translations and protection entries, all in competition.
+// NicCache: the RNIC's on-chip memory, which caches entries of the host's memory: queue pair state,
+// WQEs, address translations and protection entries, all in competition.
 //
-// An entry is named by its kind and a number. Which entry goes when there is no room is drawn by a
+// A kind and a number name an entry. The entry that is evicted when the cache is full is drawn by a
 // seeded generator: the real policies are not published, and a random one has no cliff where a
 // cyclic use just exceeds the capacity. Threads: one. Allocates only in the constructor.
 #pragma once
@@ -23,9 +23,9 @@ class NicCache {
  public:
   NicCache(const RnicParameters& parameters, uint64_t seed);
 
-  // Looks for an entry and brings it in when it is not there. True: it was there.
+  // Looks up an entry, and adds it if it is not in the cache. True: it was.
   bool touch(NicEntry kind, uint64_t number);
-  // Brings an entry in that came without being asked for; counts neither as hit nor as miss.
+  // Adds an entry that was not looked up; counts neither as hit nor as miss.
   void put(NicEntry kind, uint64_t number);
 
   uint64_t hits(NicEntry kind) const { return hits_[static_cast<size_t>(kind)]; }
@@ -38,10 +38,10 @@ class NicCache {
     return number * kKinds + static_cast<uint64_t>(kind) + 1;  // never 0
   }
   size_t home(uint64_t key) const { return base::mix64(key) & mask_; }
-  size_t find(uint64_t key) const;  // its place, or the empty one where it would go
-  void insert(size_t place, uint64_t key);
+  size_t find(uint64_t key) const;  // its slot, or the empty one where it would go
+  void insert(size_t slot, uint64_t key);
   void evict_one();
-  void erase(size_t place);
+  void erase(size_t slot);
 
   std::array<uint32_t, kNicEntryKinds> bytes_;
   std::array<uint64_t, kNicEntryKinds> hits_{};

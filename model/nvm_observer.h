@@ -14,13 +14,14 @@
 
 namespace pmstore::model {
 
-// Where a device's write is when it has taken effect.
+// Where the bytes of a device's write are when it has taken effect.
 enum class Landing : uint8_t {
   kLastLevelCache,  // DDIO on, or a software RNIC: as a CPU's store that nobody has flushed
   kMemory,          // DDIO off: in the memory controller
 };
 
-// Moments without an effect on memory at which a power cut makes a difference to somebody.
+// Steps without an effect on memory. A power failure before and after such a step differs for a
+// host or its peers.
 enum class Packet : uint8_t {
   kArrived,       // a request's bytes are in the RNIC's buffer: lost with the power
   kAcknowledged,  // the RNIC has answered the request
@@ -30,11 +31,12 @@ enum class Packet : uint8_t {
 
 class NvmObserver : public persist::Observer {
  public:
-  // `bytes` at `from` are about to replace those at `to`: the DMA write of one request, or a part
-  // of it. May be called for addresses outside the persistent memory; they are ignored. Crashes in
-  // the middle of the write are states too, each line by itself, so a caller need not split it; it
-  // does where other things happen in between.
-  virtual void on_dma_write(const void* to, const void* from, size_t bytes, Landing landing) = 0;
+  // `bytes` at `source` are about to replace those at `destination`: the DMA write of one request,
+  // or a part of it. May be called for addresses outside the persistent memory; they are ignored.
+  // Crashes in the middle of the write are states too, each line by itself, so a caller need not
+  // split it; it does where other things happen in between.
+  virtual void on_dma_write(const void* destination, const void* source, size_t bytes,
+                            Landing landing) = 0;
   // `bytes` of payload, on this queue pair.
   virtual void on_packet(Packet packet, uint32_t qp, size_t bytes) = 0;
   // The host's CPU has given its RNIC a WRITE with an immediate of these bytes: what they say, the

@@ -135,7 +135,7 @@ Status set_field(Parameters& parameters, const std::string& section, const std::
                                    sections_of(parameters))
                      : fmt::format("{}: there is no parameter {}; section [{}] has {}", origin,
                                    name, section, fields_of(parameters, section)));
-  visit_all(parameters, [&](std::string_view known, double& place, double least, double most,
+  visit_all(parameters, [&](std::string_view known, double& parameter, double least, double most,
                             std::string_view) {
     if (known != name) return;
     if (!value || !(*value >= least && *value <= most)) {
@@ -150,7 +150,7 @@ Status set_field(Parameters& parameters, const std::string& section, const std::
                                       name, *value, least, most));
       return;
     }
-    place = *value;
+    parameter = *value;
     result = {};
   });
   return result;

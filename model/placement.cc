@@ -37,15 +37,15 @@ bool Placement::overlaps(std::span<const std::byte> range) const {
   return first + before.bytes > begin;
 }
 
-Place Placement::find(const void* address) const {
+Location Placement::find(const void* address) const {
   const auto wanted = reinterpret_cast<uintptr_t>(address);
   auto after = ranges_.upper_bound(wanted);
   if (after == ranges_.begin()) return {};
   const auto& [begin, range] = *std::prev(after);
   if (wanted - begin >= range.bytes) return {};
-  Place place = range.first;
-  place.address += wanted - begin;
-  return place;
+  Location location = range.first;
+  location.address += wanted - begin;
+  return location;
 }
 
 }  // namespace pmstore::model

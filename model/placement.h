@@ -1,8 +1,9 @@
-// Placement: which memory of a modelled host an address is in.
+// Placement: the medium and socket of each address of a modelled host.
 //
-// Addresses of the process differ from run to run, so the model reckons with model addresses: each
+// Addresses of the process differ from run to run, so the model computes with model addresses: each
 // range that is placed gets the next free model address of its host (aligned to 1 MiB), and an
-// address inside it keeps its offset. What was never placed is DRAM of socket 0. Threads: one.
+// address inside it keeps its offset. An address outside all ranges is DRAM of socket 0. Threads:
+// one.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +15,8 @@ namespace pmstore::model {
 
 enum class Medium : uint8_t { kDram, kNvm };
 
-struct Place {
+// The answer for one address.
+struct Location {
   uint64_t address = 0;  // model address
   Medium medium = Medium::kDram;
   uint32_t socket = 0;
@@ -22,19 +24,19 @@ struct Place {
 
 class Placement {
  public:
-  // Ranges do not overlap (CHECK). Placing a range that is placed already, exactly, changes its
+  // Places `range`. Ranges do not overlap (CHECK); placing exactly the same range again changes its
   // medium and socket.
   void place(std::span<const std::byte> range, Medium medium, uint32_t socket);
   void remove(std::span<const std::byte> range);
-  // Is any byte of `range` placed?
+  // Whether any byte of `range` is placed.
   bool overlaps(std::span<const std::byte> range) const;
-  // A part of a placed range may be asked for.
-  Place find(const void* address) const;
+  // The location of any byte of a placed range.
+  Location find(const void* address) const;
 
  private:
   struct Range {
     uint64_t bytes;
-    Place first;
+    Location first;
   };
   std::map<uintptr_t, Range> ranges_;  // by address in the process
   uint64_t next_ = 1u << 20;

@@ -1,9 +1,9 @@
-// Server and Window: the two ways in which modelled things make each other wait. Neither keeps a
-// list of events: what comes is told at once when it will be done. One thread.
+// Server and Window: the two ways in which modelled parts make each other wait. Neither keeps a
+// list of events: each request is told when it will be done as soon as it is made. One thread.
 //
-// A caller may come for a time later than now: the later lines of a large access, what follows a
-// read. Others that come for now must not wait for it, so a Server's time is given out from now on
-// in the order of the calls, and who comes for later waits until then besides.
+// A caller may ask for a time later than now: the later lines of a large access, the step after a
+// read. Requests for now must not wait for such a request, so a Server's time is allocated from now
+// on in the order of the calls, and a request for later waits until its time as well.
 #pragma once
 
 #include <algorithm>
@@ -23,13 +23,13 @@ class Now {
   uint64_t ps_ = 0;
 };
 
-// Does one thing at a time, in the order in which it was asked.
+// Serves one request at a time, in the order of the calls.
 class Server {
  public:
   // `now` is borrowed; without one, now is the time of each call.
   explicit Server(const Now* now = nullptr) : now_(now) {}
 
-  // When something that comes at `at_ps` and takes `service_ps` is done.
+  // The time at which a request of `at_ps` that takes `service_ps` is done.
   uint64_t take(uint64_t at_ps, uint64_t service_ps) {
     const uint64_t now_ps = now_ == nullptr ? at_ps : std::min(now_->ps(), at_ps);
     const uint64_t begin_ps = std::max(free_ps_, now_ps);
@@ -42,13 +42,13 @@ class Server {
   uint64_t free_ps_ = 0;
 };
 
-// Room for `places` things at a time; whoever comes when it is full waits until the one that came
-// `places` earlier has left.
+// Room for `capacity` requests at a time. When it is full, a request waits until the one that
+// entered `capacity` requests earlier has left.
 class Window {
  public:
-  explicit Window(size_t places) : left_ps_(places, 0) {}
+  explicit Window(size_t capacity) : left_ps_(capacity, 0) {}
 
-  // When there is room for one that comes at `at_ps`. enter() follows.
+  // The time at which there is room for a request of `at_ps`. enter() follows.
   uint64_t room_at(uint64_t at_ps) const { return std::max(at_ps, left_ps_[next_]); }
   void enter(uint64_t leaves_ps) {
     left_ps_[next_] = leaves_ps;
@@ -56,7 +56,7 @@ class Window {
   }
 
  private:
-  std::vector<uint64_t> left_ps_;  // of the last `places` that came
+  std::vector<uint64_t> left_ps_;  // of the last requests that entered
   size_t next_ = 0;                // the oldest
 };
 

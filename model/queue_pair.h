@@ -1,5 +1,5 @@
-// QueuePair, Operation: the state of one direction of a modelled connection and of one work request
-// on its way. model/rnic.h moves them; model/connection.h makes them.
+// QueuePair: the state of one end of a modelled connection. Operation: one work request that is
+// under way. model/connection.h makes them; model/rnic.h moves them.
 //
 // Invariants:
 // * An Operation belongs to one QueuePair from post() until all of its `paths` have ended: that of
@@ -7,8 +7,10 @@
 //   that of its completion while it is owed.
 // * It is in `signaled` while its completion is owed; in one of `stalled`, `blocked`, `held` or a
 //   queue of the RNIC while that is what it waits for; in `unanswered` from its reception until its
-//   response has left; in `unlanded` from the reception of a WRITE until its last byte has landed.
-// * Both ends of a connection live in one Wire, until both connections are gone and the last
+//   response has left; in `unwritten` from the reception of a WRITE until its last byte is in
+//   memory.
+// * Both ends of a connection live in one ConnectedPair, until both connections are gone and the
+// last
 //   operation has ended. After a connection is gone (or broken), operations still go their way, but
 //   touch no memory and tell nobody.
 #pragma once
@@ -30,7 +32,7 @@ class Core;
 class ModelConnection;
 class Rnic;
 struct QueuePair;
-struct Wire;
+struct ConnectedPair;
 
 // Bytes of a request on their way. Keeps what it has allocated.
 class Payload {
@@ -55,11 +57,11 @@ struct Operation {
   fabric::Completion* completion = nullptr;  // null: unsignaled, or already told
   Payload payload;
   uint64_t posted_ps = 0;
-  uint64_t in_ps = 0;   // its last byte is off the wire, if there is room for it
-  uint32_t wqe = 0;     // its number in the send queue
-  uint32_t chain = 0;   // of the first of a post: how many WQEs it has
-  uint32_t issued = 0;  // bytes posted on PCIe so far
-  uint32_t landed = 0;  // bytes in memory so far
+  uint64_t in_ps = 0;          // its last byte is off the wire, if there is room for it
+  uint32_t wqe = 0;            // its number in the send queue
+  uint32_t chain = 0;          // of the first of a post: how many WQEs it has
+  uint32_t issued = 0;         // bytes posted on PCIe so far
+  uint32_t written_bytes = 0;  // in memory so far
   // Of a READ with late effects: lines in its buffer, and the order in which they come there.
   uint32_t sampled_lines = 0;
   uint32_t first_line = 0;
@@ -69,7 +71,7 @@ struct Operation {
   uint8_t paths = 0;
   bool inlined = false;     // the payload came with the WQE
   bool answerable = false;  // its response may leave once those before it have
-  bool in_cache = false;    // where the last piece landed
+  bool in_cache = false;    // where the last piece was written
   bool held = false;        // in QueuePair::held
   bool told = false;        // its immediate is with the receiver's core
   bool refused = false;  // the connection ended before it took effect: its poster hears only that
@@ -78,7 +80,7 @@ struct Operation {
   Operation* next_in_chain = nullptr;
   Operation* next_signaled = nullptr;
   Operation* next_unanswered = nullptr;
-  Operation* next_unlanded = nullptr;
+  Operation* next_unwritten = nullptr;
 
   bool writes() const {
     return request.op == fabric::OpCode::kWrite || request.op == fabric::OpCode::kWriteImmediate;
@@ -101,6 +103,7 @@ class OperationList {
     last_ = operation;
   }
   Operation* pop() {
+    PMSTORE_CHECK(first_ != nullptr, "an empty list has no first operation");
     Operation* const operation = first_;
     first_ = operation->*Next;
     return operation;
@@ -112,7 +115,7 @@ class OperationList {
 };
 
 struct QueuePair {
-  Wire* wire = nullptr;
+  ConnectedPair* pair = nullptr;
   QueuePair* peer = nullptr;              // the same for a loopback
   ModelConnection* connection = nullptr;  // null before it is made and when it is gone
   Rnic* rnic = nullptr;
@@ -142,17 +145,18 @@ struct QueuePair {
   OperationList<&Operation::next> held;     // acknowledged, not yet on their way to PCIe
   OperationList<&Operation::next_unanswered> unanswered;
   bool refuses = false;  // an answer was a refusal, and so are all behind it
-  OperationList<&Operation::next_unlanded> unlanded;
+  OperationList<&Operation::next_unwritten> unwritten;
 
   // ---- as receiver of immediates ----
   uint32_t immediates = 0;  // that wait for the CPU
 };
 
-struct Wire {
+// Both ends of one connection; for a loopback only `connector` is used.
+struct ConnectedPair {
   QueuePair connector;
   QueuePair listener;
   size_t references = 0;  // connections, operations and deliveries
-  size_t place = 0;       // in the cluster's list
+  size_t index = 0;       // in the cluster's list
 };
 
 }  // namespace pmstore::model

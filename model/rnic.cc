@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "model/cluster.h"
 #include "model/host.h"
 #include "model/picoseconds.h"
@@ -101,6 +102,7 @@ uint64_t Rnic::memory_entries(uint64_t at_ps, const void* address, uint32_t byte
 }
 
 void Rnic::end_path(Operation* operation) {
+  PMSTORE_CHECK(operation->paths > 0, "each path ends once");
   if (--operation->paths == 0) cluster_.release(operation);
 }
 

@@ -3,9 +3,9 @@
 // A request passes: doorbell, fetch of WQE and payload, sending side, link, receiving side, PCIe;
 // its response the same way back. Every shared thing on the way (the two sides, the link's two
 // directions, PCIe's two directions, the atomics unit, the slots for cache misses) is reserved when
-// the request gets there, so those that come later queue. docs/model-network.md has the whole path
-// with its costs. What is received but not yet on PCIe is in the receive buffer; when that is full,
-// what arrives waits on the wire. Threads: one. Owned by its host.
+// the request gets there, so later requests queue. docs/model-network.md has the whole path with
+// its costs. Requests that are received and not yet on PCIe are in the receive buffer; when it is
+// full, arriving requests wait on the link. Threads: one. Owned by its host.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class Cluster;
 class Host;
 class ModelConnection;
 
-// What one RNIC has done.
+// Totals of one RNIC since the start.
 struct RnicCounters {
   uint64_t doorbells = 0;      // MMIO writes of its CPUs
   uint64_t wqe_fetches = 0;    // PCIe reads of descriptors
@@ -79,7 +79,7 @@ class Rnic {
 
   // Everything that was received from `qp` is in memory when this returns: an acknowledged WRITE
   // outlives its connection.
-  void land_received(QueuePair& qp);
+  void write_received(QueuePair& qp);
 
   // One of its `paths` is over; it is gone when that was the last.
   void end_path(Operation* operation);
@@ -115,7 +115,7 @@ class Rnic {
   void issue_read(Operation* operation);
   void issue_atomic(Operation* operation);
   void on_landed(Operation* operation);
-  void land_piece(Operation* operation);
+  void write_piece(Operation* operation);
   void tell_immediate(Operation* operation);
   void observe_write(const void* to, const void* from, uint32_t bytes, bool in_cache);
   void on_atomic(Operation* operation);

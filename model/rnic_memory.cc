@@ -103,23 +103,24 @@ void Rnic::on_landed(Operation* operation) {
   QueuePair& qp = *operation->qp;
   const uint32_t bytes = operation->request.bytes;
   --operation->pieces;
-  // Unless land_received() was faster.
-  if (operation->landed < bytes) land_piece(operation);
+  // Unless write_received() was faster.
+  if (operation->written_bytes < bytes) write_piece(operation);
   if (operation->pieces > 0 || operation->issued < bytes) return;
   if (!operation->told) tell_immediate(operation);
-  PMSTORE_CHECK(qp.unlanded.front() == operation, "the WRITEs of a queue pair land in their order");
-  qp.unlanded.pop();
+  PMSTORE_CHECK(qp.unwritten.front() == operation,
+                "the WRITEs of a queue pair take effect in their order");
+  qp.unwritten.pop();
   end_path(operation);
 }
 
-void Rnic::land_piece(Operation* operation) {
+void Rnic::write_piece(Operation* operation) {
   fabric::WorkRequest piece = operation->request;
   piece.op = fabric::OpCode::kWrite;
-  piece.bytes =
-      std::min(piece.bytes - operation->landed, static_cast<uint32_t>(parameters_.link.mtu_bytes));
-  piece.local = operation->payload.data() + operation->landed;
-  piece.remote_address += operation->landed;
-  operation->landed += piece.bytes;
+  piece.bytes = std::min(piece.bytes - operation->written_bytes,
+                         static_cast<uint32_t>(parameters_.link.mtu_bytes));
+  piece.local = operation->payload.data() + operation->written_bytes;
+  piece.remote_address += operation->written_bytes;
+  operation->written_bytes += piece.bytes;
   ModelConnection* const connection = operation->qp->connection;
   if (connection == nullptr || !connection->reaches_peer()) return;
   connection->take_effect(piece, [&] {
@@ -144,9 +145,9 @@ void Rnic::tell_immediate(Operation* operation) {
                       remote_memory(operation->request), operation->request.bytes});
 }
 
-void Rnic::land_received(QueuePair& qp) {
-  for (Operation* at = qp.unlanded.front(); at != nullptr; at = at->next_unlanded) {
-    while (at->landed < at->request.bytes) land_piece(at);
+void Rnic::write_received(QueuePair& qp) {
+  for (Operation* at = qp.unwritten.front(); at != nullptr; at = at->next_unwritten) {
+    while (at->written_bytes < at->request.bytes) write_piece(at);
     if (!at->told) tell_immediate(at);
   }
 }

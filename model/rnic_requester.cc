@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "model/cluster.h"
 #include "model/connection.h"
 #include "model/host.h"
@@ -74,6 +75,7 @@ void Rnic::fetch(Operation* operation, uint64_t wqe_ps) {
 
 void Rnic::on_fetched(Operation* operation) {
   QueuePair& qp = *operation->qp;
+  PMSTORE_CHECK(qp.fetching > 0, "each WQE is fetched once");
   --qp.fetching;
   if (qp.connection == nullptr || qp.connection->broken()) {
     end_path(operation);  // never sent
@@ -93,6 +95,8 @@ void Rnic::on_fetched(Operation* operation) {
 
 void Rnic::transmit(Operation* operation) {
   QueuePair& qp = *operation->qp;
+  PMSTORE_CHECK(operation->writes() || qp.reads < parameters_.rnic.reads_per_qp,
+                "a queue pair has a bounded number of READs under way");
   if (!operation->writes()) ++qp.reads;
   Rnic& target = *qp.peer->rnic;
   const uint64_t sent_ps = tx_.take(events_.now_ps(), to_ps(parameters_.rnic.tx_ns)) +
@@ -112,6 +116,7 @@ void Rnic::transmit(Operation* operation) {
 void Rnic::on_response(Operation* operation) {
   QueuePair& qp = *operation->qp;
   if (!operation->writes()) {
+    PMSTORE_CHECK(qp.reads > 0, "each READ has one response");
     --qp.reads;
     resume_stalled(qp);
   }
@@ -173,7 +178,7 @@ void Rnic::report_broken(QueuePair& qp) {
 
 void Rnic::on_broken(QueuePair* qp) {
   if (qp->connection != nullptr) qp->connection->give_up();
-  cluster_.unreference(*qp->wire);
+  cluster_.unreference(*qp->pair);
 }
 
 void Rnic::resume_stalled(QueuePair& qp) {

@@ -107,7 +107,7 @@ void Rnic::accept(Operation* operation) {
   qp.unanswered.push(operation);
   if (operation->writes()) {
     ++operation->paths;  // its bytes go one way, its acknowledgement another
-    qp.unlanded.push(operation);
+    qp.unwritten.push(operation);
     operation->answerable = true;
     const uint64_t hold_ps = to_ps(parameters_.rnic.hold_ns) + lateness_ps();
     if (operation->request.op == fabric::OpCode::kWrite && hold_ps > 0) {

@@ -1,12 +1,14 @@
 // Lifetime and DestructionWatch: let a member function notice that a callback has destroyed its
 // object.
 //
-// An object that may be destroyed from inside its own functions has a Lifetime as a member; those
-// functions hold a DestructionWatch around what may do it. One thread. Watches nest and do not
-// allocate.
+// An object that its own functions may destroy has a Lifetime as a member. A function holds a
+// DestructionWatch around a callback that may destroy the object. One thread. Watches nest and do
+// not allocate. A DestructionWatch may outlive the object.
 #pragma once
 
 #include <cstdint>
+
+#include "base/check.h"
 
 namespace pmstore::fabric::internal {
 
@@ -26,7 +28,7 @@ class Lifetime {
     bool over = false;
     uint32_t watches = 0;
   };
-  State* state_;  // outlives us while it is watched
+  State* state_;  // outlives the Lifetime while it is watched
 };
 
 class DestructionWatch {
@@ -35,6 +37,7 @@ class DestructionWatch {
   // Not inline: where watches nest, g++ 12 takes the inner one's delete
   // for one of what the outer one reads.
   [[gnu::noinline]] ~DestructionWatch() {
+    PMSTORE_CHECK(state_->watches > 0, "each watch ends once");
     if (--state_->watches == 0 && state_->over) delete state_;
   }
   DestructionWatch(const DestructionWatch&) = delete;

@@ -44,7 +44,7 @@ std::vector<std::byte> encode_refusal(const Error& error) {
 Result<HandshakeMessage> decode(std::span<const std::byte> bytes) {
   HandshakeHeader header;
   if (bytes.size() < sizeof header) {
-    return make_error(ErrorCode::kProtocol, "the peer sent a handshake that is cut short");
+    return make_error(ErrorCode::kProtocol, "the peer sent a handshake that is truncated");
   }
   std::memcpy(&header, bytes.data(), sizeof header);
   if (header.magic != kHandshakeMagic) {

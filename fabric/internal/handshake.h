@@ -1,14 +1,14 @@
-// Handshake: the messages by which two ends of a connection between processes introduce themselves.
+// Handshake messages of tcp and shm: how two processes set up a connection.
 //
 //   client                              listener
 //     Hello   {endpoint name, hello}  ->
-//                                     <-  Accept {endpoint name, hello}   or   Refuse {ErrorCode,
-//                                     text}
+//                                     <-  Accept {endpoint name, hello}
+//                                         or Refuse {ErrorCode, text}
 //     Ready   {}                      ->
 //                                     <-  Welcome {}: the listener's owner has the connection
 //
-// Little endian. The magic, the version and the kind keep their places in every later version, so
-// that any two versions can tell each other apart. docs/fabric-tcp.md has the bytes.
+// Little endian. The magic, the version and the kind keep their offsets in every later version, so
+// that any two versions recognize each other. docs/fabric-tcp.md has the bytes.
 #pragma once
 
 #include <cstddef>
@@ -58,11 +58,11 @@ struct HandshakeMessage {
 };
 
 std::vector<std::byte> encode(const HandshakeMessage& message);
-// The message that carries `error`; its text is cut where it does not fit.
+// The message that carries `error`; its text is truncated if it does not fit.
 std::vector<std::byte> encode_refusal(const Error& error);
 
-// VersionMismatch when it was made by another version (or by something else than pmstore); Protocol
-// when it is malformed.
+// VersionMismatch for a message of another version, or of another program; Protocol for a malformed
+// one.
 Result<HandshakeMessage> decode(std::span<const std::byte> bytes);
 
 }  // namespace pmstore::fabric::internal

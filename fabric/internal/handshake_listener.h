@@ -1,7 +1,7 @@
 // HandshakeListener: the listener's half of the handshake, the same over tcp and shm.
 //
-// Owns the connections whose handshake is under way. A derived class finds new ones and gives them
-// to take(). At most kMaxPending at a time, each for at most kTimeoutNs.
+// Owns the connections whose handshake is under way: at most kMaxPending, each for at most
+// kTimeoutNs. A derived class accepts new connections and gives them to take().
 #pragma once
 
 #include <memory>
@@ -25,12 +25,12 @@ class HandshakeListener : public Listener {
   void tick(uint64_t now_ns);
 
  protected:
-  // What accepted connections get; the client's own option is for the client's end.
+  // The options of accepted connections. The client's options are for the client's end only.
   static constexpr ConnectionOptions kAcceptedOptions{10'000'000'000};
 
   HandshakeListener(PolledDevice& device, Uri uri, Acceptor& acceptor);
 
-  // Finds new connections.
+  // Accepts new connections and gives them to take().
   virtual void accept_new() = 0;
   bool full() const { return pending_.size() >= kMaxPending; }
   void take(std::unique_ptr<PolledConnection> connection);
@@ -41,7 +41,7 @@ class HandshakeListener : public Listener {
  private:
   static constexpr size_t kMaxPending = 256;
   static constexpr uint64_t kTimeoutNs = 5'000'000'000;
-  // How long a refused peer may take to read why.
+  // A refused peer has this long to read the error.
   static constexpr uint64_t kRefusalNs = 1'000'000'000;
 
   enum class Stage { kAwaitHello, kAwaitReady, kRefused };
@@ -52,7 +52,7 @@ class HandshakeListener : public Listener {
     Stage stage;
   };
 
-  // False when it is over, one way or the other, and `pending` is to be forgotten.
+  // False when the handshake is complete or has failed: the caller removes `pending`.
   bool advance(Pending& pending, uint64_t now_ns);
   Status answer_hello(Pending& pending, std::span<const std::byte> message);
   void refuse(Pending& pending, const Error& why, uint64_t now_ns);

@@ -1,5 +1,5 @@
-// PageMemory: zeroed, page-aligned anonymous memory between two pages that cannot be touched, given
-// back when destroyed. Pages cost nothing until they are touched or registered with an RNIC.
+// PageMemory: zeroed, page-aligned anonymous memory between two guard pages. A page costs nothing
+// until it is touched or registered with an RNIC.
 #pragma once
 
 #include <cstddef>

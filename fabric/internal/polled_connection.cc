@@ -1,5 +1,6 @@
 #include "fabric/internal/polled_connection.h"
 
+#include "base/check.h"
 #include "fabric/internal/polled_device.h"
 
 namespace pmstore::fabric::internal {
@@ -63,6 +64,7 @@ void PolledConnection::handle_immediate(uint32_t immediate) {
 }
 
 void PolledConnection::establish() {
+  PMSTORE_CHECK(!established_, "a handshake ends once");
   established_ = true;
   const std::vector<uint32_t> early = std::exchange(early_immediates_, {});
   DestructionWatch watch(lifetime_);
@@ -76,7 +78,7 @@ void PolledConnection::fail(const Error& why) {
   if (closed()) return;
   failing_ = true;
   const Error reason = why;  // may live in this connection
-  // Closed before anybody is told: nothing may move in or out of buffers that are given back now.
+  // First, since the completions below give buffers back, which must not be touched any more.
   close_transport();
   why_broken_ = reason;
   broken_ = true;

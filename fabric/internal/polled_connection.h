@@ -1,8 +1,8 @@
-// PolledConnection: what connections between processes (tcp, shm) have in common: the handshake,
-// immediates that come before it is over, and breaking once; see fabric/connection.h.
+// PolledConnection: the base of connections between processes (tcp, shm): the handshake, immediates
+// that arrive during the handshake, and breaking. See fabric/connection.h.
 //
-// The life of one: handshaking (control messages go through, immediates that arrive are kept), then
-// established, then broken. A derived class adds how bytes travel.
+// A connection is first handshaking (control messages are exchanged, immediates that arrive are
+// kept), then established, then broken. A derived class moves the bytes.
 //
 // Invariant: broken  =>  the transport is closed and nothing is outstanding
 #pragma once
@@ -34,31 +34,31 @@ class PolledConnection : public Connection {
   PolledConnection& operator=(const PolledConnection&) = delete;
 
   // ---- for the device ----
-  // Takes what has arrived and sends what waits; returns how much it handled. The connection may be
-  // gone afterwards.
+  // Handles what has arrived and sends what waits; returns how much it handled. The connection may
+  // be destroyed afterwards.
   virtual size_t poll() = 0;
-  // Deadlines, and whatever the transport must look at now and then. It may be gone afterwards.
+  // Checks deadlines, and the transport's rare events. It may be destroyed afterwards.
   virtual void tick(uint64_t now_ns) = 0;
-  // Breaks it: closes the transport, fails what is outstanding, tells the receiver. Nothing if
-  // broken. It may be gone afterwards.
+  // Breaks the connection: closes the transport, fails what is outstanding, tells the receiver. No
+  // effect if it is broken. It may be destroyed afterwards.
   void fail(const Error& why);
 
   // ---- for the handshake ----
   virtual bool transport_ready() const = 0;
-  // What the other side needs in order to reach this end.
+  // The name by which the peer reaches this end.
   virtual std::string endpoint_name() const { return {}; }
-  // Takes what the other side's endpoint_name() gave.
+  // Connects to the peer's end of that name.
   virtual Status link(const std::string&) { return {}; }
   virtual Status send_control(std::vector<std::byte> message) = 0;
   std::optional<std::vector<std::byte>> take_control() { return std::exchange(inbox_, {}); }
-  // The other end has linked to this one.
+  // The peer has connected to this end.
   virtual void peer_has_linked() {}
   void set_peer_hello(std::vector<std::byte> hello) { peer_hello_ = std::move(hello); }
-  // The handshake is complete and the receiver is set: delivers the immediates that came early. It
-  // may be gone afterwards.
+  // The handshake is complete and the receiver is set: delivers the immediates that arrived during
+  // the handshake. The connection may be destroyed afterwards.
   void establish();
-  // Gives `connection` to its new owner, who sets the receiver or destroys it, then tells the peer
-  // and establishes it.
+  // Gives `connection` to its new owner, which sets the receiver or destroys the connection. If it
+  // still exists: sends `welcome` to the peer and establishes it.
   template <typename Give>
   static void give_away(std::unique_ptr<PolledConnection> connection,
                         std::vector<std::byte> welcome, Give give) {
@@ -77,19 +77,19 @@ class PolledConnection : public Connection {
   explicit PolledConnection(PolledDevice& device);
 
   bool closed() const { return broken_ || failing_; }
-  // What post() finds wrong with a batch before anything of it is taken: InvalidArgument,
-  // Unsupported.
+  // Checks a batch before any of it is posted: InvalidArgument, Unsupported.
   static Status check(const Batch& batch);
   void count(const WorkRequest& request) {
     ++counters_.work_requests;
     (is_write(request) ? counters_.bytes_written : counters_.bytes_read) += request.bytes;
   }
   void receive_control(std::vector<std::byte> message);
-  // An immediate has arrived. The connection may be gone afterwards.
+  // An immediate has arrived. The connection may be destroyed afterwards.
   void handle_immediate(uint32_t immediate);
-  // Of fail(): from here on nothing moves in or out of anybody's buffers, and nothing is queued.
+  // Of fail(): afterwards no registered buffer is read or written, and nothing is queued.
   virtual void close_transport() = 0;
-  // Of fail(), after that: takes the next batch that has not completed off the list.
+  // Of fail(), after close_transport(): removes the next batch that has not completed; nullptr when
+  // none is left.
   virtual Completion* take_outstanding() = 0;
 
   bool established_ = false;

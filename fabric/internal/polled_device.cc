@@ -95,8 +95,8 @@ size_t PolledDevice::tick() {
 base::Task<Result<std::unique_ptr<Connection>>> PolledDevice::connect(Uri uri,
                                                                       ConnectOptions options) {
   // Copied here and not in the coroutine, which starts later, when the caller's buffer may be gone.
-  return introduce(std::move(uri), {options.hello.begin(), options.hello.end()}, options.timeout_ns,
-                   options.operation_timeout_ns);
+  return shake_hands(std::move(uri), {options.hello.begin(), options.hello.end()},
+                     options.timeout_ns, options.operation_timeout_ns);
 }
 
 base::Task<Result<HandshakeMessage>> PolledDevice::await_answer(PolledConnection& connection,
@@ -121,7 +121,7 @@ base::Task<Result<HandshakeMessage>> PolledDevice::await_answer(PolledConnection
   }
 }
 
-base::Task<Result<std::unique_ptr<Connection>>> PolledDevice::introduce(
+base::Task<Result<std::unique_ptr<Connection>>> PolledDevice::shake_hands(
     Uri uri, std::vector<std::byte> hello, uint64_t timeout_ns, uint64_t operation_timeout_ns) {
   if (uri.scheme != scheme_) {
     co_return make_error(ErrorCode::kInvalidArgument,
@@ -151,8 +151,9 @@ base::Task<Result<std::unique_ptr<Connection>>> PolledDevice::introduce(
     }
     co_await executor_.sleep_for(kHandshakeTickNs);
   }
-  HandshakeMessage greeting{MessageKind::kHello, connection->endpoint_name(), std::move(hello), {}};
-  std::vector<std::byte> encoded = encode(greeting);
+  HandshakeMessage hello_message{
+      MessageKind::kHello, connection->endpoint_name(), std::move(hello), {}};
+  std::vector<std::byte> encoded = encode(hello_message);
   PMSTORE_CO_TRY_STATUS(connection->send_control(std::move(encoded)));
   base::Task<Result<HandshakeMessage>> accepting =
       await_answer(*connection, MessageKind::kAccept, deadline_ns, where);

@@ -1,13 +1,15 @@
-// PolledDevice: what the tcp and the shm device have in common; see fabric/device.h.
+// PolledDevice: the base of the tcp and the shm device; see fabric/device.h.
 //
-// Polling is in two parts: what has arrived at every turn, and once a millisecond (more often
-// while a handshake is under way) a tick for connection events, deadlines and peers that have gone.
+// Each poll() handles what has arrived. Once a millisecond (more often while a handshake is under
+// way) a tick checks connection events, deadlines and peers that have died.
 //
-// What is resumed from inside poll() may destroy the device, once its connections are gone.
+// A callback or coroutine that runs inside poll() may destroy the device, once its connections are
+// destroyed.
 #pragma once
 
 #include <vector>
 
+#include "base/check.h"
 #include "fabric/device.h"
 #include "fabric/internal/destruction_watch.h"
 #include "fabric/internal/handshake.h"
@@ -31,31 +33,35 @@ class PolledDevice : public Device, public base::Poller {
   void remove(PolledConnection& connection);
   void add(HandshakeListener& listener) { listeners_.push_back(&listener); }
   void remove(HandshakeListener& listener);
-  // While at least one is under way, ticks come more often.
+  // Ticks are more frequent while a handshake is under way.
   void handshake_started() { ++handshakes_; }
-  void handshake_ended() { --handshakes_; }
+  void handshake_ended() {
+    PMSTORE_CHECK(handshakes_ > 0, "a handshake ends once");
+    --handshakes_;
+  }
 
  protected:
   PolledDevice(base::Executor& executor, Scheme scheme);
 
-  // Starts connecting; InvalidArgument or Disconnected at once where that is plain already.
+  // Starts connecting. InvalidArgument or Disconnected when that can be told without the peer.
   virtual Result<std::unique_ptr<PolledConnection>> dial(const Uri& uri,
                                                          const ConnectionOptions& options) = 0;
-  // Takes what has arrived. The device may be gone afterwards.
+  // Handles what has arrived. The device may be destroyed afterwards.
   virtual size_t poll_queues();
 
   const std::vector<PolledConnection*>& connections() const { return connections_; }
 
  private:
-  // The device may be gone afterwards.
+  // The device may be destroyed afterwards.
   size_t tick();
-  // Those that are there by the time it is their turn; ends early when the device is destroyed.
+  // Visits each connection that still exists when its turn comes; ends early when the device is
+  // destroyed.
   template <typename Visit>
   void for_each_connection(Visit visit);
-  base::Task<Result<std::unique_ptr<Connection>>> introduce(Uri uri, std::vector<std::byte> hello,
-                                                            uint64_t timeout_ns,
-                                                            uint64_t operation_timeout_ns);
-  // The next message, which must be of that kind; the listener's error if it refuses.
+  base::Task<Result<std::unique_ptr<Connection>>> shake_hands(Uri uri, std::vector<std::byte> hello,
+                                                              uint64_t timeout_ns,
+                                                              uint64_t operation_timeout_ns);
+  // Waits for the next message, which must be of `kind`. Gives the listener's error if it refuses.
   base::Task<Result<HandshakeMessage>> await_answer(PolledConnection& connection, MessageKind kind,
                                                     uint64_t deadline_ns, const std::string& where);
 

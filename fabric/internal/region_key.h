@@ -1,6 +1,6 @@
-// How peers name a region: its key, and the address of its first byte that follows from the key, so
-// that an address used with another region's key does not fit there by chance, and no pointer of
-// ours leaves the process. Any thread.
+// The names of a region for its peers: a random key, and an address of the first byte that is
+// computed from the key. An address used with the key of another region is therefore out of bounds,
+// and no pointer leaves the process. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace pmstore::fabric::internal {
 
-// 64 bits that nobody can guess. Io when the kernel has none.
+// 64 bits that cannot be guessed. Io when the kernel has none.
 Result<uint64_t> random_key();
 
-// What the region's first byte is called; a whole number of pages, never 0.
+// The address of the region's first byte, as peers name it: a whole number of pages, never 0.
 inline uint64_t address_base(uint64_t key) {
   return (base::mix64(key) & 0x7fff'ffff'f000u) | uint64_t{1} << 47;
 }

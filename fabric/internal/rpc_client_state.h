@@ -1,13 +1,11 @@
-// The inside of RpcClient: slots, ring space, waiting callers and the scan for late answers.
+// RpcClient::State: slots, ring space, waiting callers and the scan for late answers.
 //
 // Invariants:
-// * A slot's two pieces of ring are taken exactly while the slot is not kFree.
-// * A waiter with `client` set is in exactly one of: the room queue (no slot yet), or a slot in
-// kReserved
-//   or kSent, as its `waiter`.
-// * Waiters live in the frames of their calls; each knows the client and the client knows each, so
-// that
-//   either may go first.
+//   the reply piece of a slot is taken exactly while the slot is not kFree, the request piece
+//   exactly while the slot is kReserved, kSent or kLost
+//   a waiter with `client` set is either in the room queue, without a slot, or it is the `waiter`
+//   of a slot that is kReserved or kSent a waiter lives in the frame of its call; client and waiter
+//   point at each other, so that either may be destroyed first
 #pragma once
 
 #include <algorithm>
@@ -28,9 +26,9 @@ struct RpcClient::State {
   enum class SlotState : uint8_t {
     kFree,
     kReserved,  // filled, not sent yet
-    kSent,      // nobody waits if `waiter` is nullptr
+    kSent,      // `waiter` is nullptr if the call was abandoned
     kHeld,      // answered; `holder` reads the reply
-    kLost,      // the connection failed first; never used again
+    kLost,      // the connection failed before the answer; never used again
   };
   struct Slot {
     SlotState state = SlotState::kFree;
@@ -82,12 +80,12 @@ struct RpcClient::State {
     }
   };
 
-  // What the scanning coroutine keeps, since it may outlive the client by one tick.
+  // The state of the scanning coroutine, which may outlive the client by one tick.
   struct Scan {
     State* client;
   };
 
-  State(Device& of, const RpcOptions& given);
+  State(Device& rpc_device, const RpcOptions& rpc_options);
   ~State();
 
   Status check_sizes(size_t request_bytes, uint32_t reply_capacity) const;
@@ -95,11 +93,13 @@ struct RpcClient::State {
   bool reserve(Waiter& waiter);
   // Builds the message of `waiter` in the staging memory.
   void fill(const Waiter& waiter, uint16_t method, std::span<const std::byte> request);
+  // Posts the message of a reserved slot. Errors as Connection::post().
   Status send(uint32_t slot);
-  // The message of `waiter` was never sent: nothing is in doubt, everything is free again.
+  // Gives back the slot and the room of `waiter`, whose message was not sent.
   void cancel(Waiter& waiter);
+  // Gives back an answered call's slot and the room of its reply.
   void release(uint32_t slot);
-  // The frame of `waiter` goes before its answer came.
+  // The frame of `waiter` is destroyed before its answer has arrived.
   void forget(Waiter& waiter);
   void enqueue(Waiter& waiter);
   void serve_queue();
@@ -115,12 +115,11 @@ struct RpcClient::State {
   void on_reply(uint32_t immediate);
   bool valid_reply(const Slot& slot, uint32_t index, uint16_t generation,
                    RpcReplyHeader& header) const;
-  // Nothing can be called any more; every outstanding call gets `why`, from the executor's next
-  // turn.
+  // Refuses all later calls. Every outstanding call fails with `why` in the executor's next turn.
   void fail_all(const Error& why);
 
   void start_scan();
-  // False when the scan can rest.
+  // False when nothing is left to scan for.
   bool on_tick();
   static base::Task<void> scan(base::Executor& executor, std::shared_ptr<Scan> link,
                                uint64_t tick_ns);

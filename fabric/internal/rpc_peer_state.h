@@ -1,25 +1,24 @@
-// The inside of RpcPeer: the request ring, the mirror of the client's reply arena, requests in
+// RpcPeer::State: the request ring, the mirror of the client's reply arena, the requests in
 // progress.
 //
 // Invariants:
-// * in_progress slots are busy; a slot becomes free when its reply is posted, so unsent replies are
-// never
-//   more than slots.
-// * link->state is `this` until the connection is gone; calls look there before they touch
-// anything.
+//   in_progress is the number of busy slots; a slot becomes free when its reply is posted, so there
+//   are never more unsent replies than slots
+//   link->state is `this` until the connection is broken or destroyed; calls look there first
 #pragma once
 
 #include <memory>
 #include <vector>
 
+#include "base/check.h"
 #include "fabric/internal/page_memory.h"
 #include "fabric/rpc.h"
 #include "fabric/rpc_layout.h"
 
 namespace pmstore::fabric {
 
-// What a call and its peer share. The memory is here so that a handler which is still reading its
-// request or filling its reply when the peer goes does no harm.
+// Shared by a peer and its calls. It owns the memory, so that a handler may read its request and
+// fill its reply after the peer was destroyed.
 struct RpcCall::Link {
   RpcPeer* peer = nullptr;
   RpcPeer::State* state = nullptr;
@@ -35,20 +34,27 @@ struct RpcPeer::State {
     uint16_t generation;
   };
 
-  State(Device& of, const RpcOptions& given, const RemoteRegion& replies, RpcHandler& to)
-      : device(of), options(given), reply_region(replies), handler(to), busy(given.max_calls, 0) {
-    unsent.reserve(given.max_calls);
+  State(Device& rpc_device, const RpcOptions& rpc_options, const RemoteRegion& replies,
+        RpcHandler& request_handler)
+      : device(rpc_device),
+        options(rpc_options),
+        reply_region(replies),
+        handler(request_handler),
+        busy(rpc_options.max_calls, 0) {
+    unsent.reserve(rpc_options.max_calls);
   }
   ~State();
 
-  // Looks at what the client wrote at `offset`; a non-null reason costs it the connection.
+  // Copies and checks the header that the client wrote at `offset`. Gives nullptr, or the reason
+  // for which the client loses its connection.
   const char* decode(uint64_t offset, RpcRequestHeader& header) const;
-  // Builds header and posts; the payload is in the mirror already.
+  // Builds the header and posts the reply, whose payload is in the mirror already.
   void send(const RpcCall& call, uint16_t status, size_t payload_bytes);
   // BackPressure when the send queue is full. Good when the connection is broken: on_disconnect()
   // is on its way.
   Status post(const Reply& reply);
   void finish_slot(uint16_t slot) {
+    PMSTORE_CHECK(busy[slot] == 1 && in_progress > 0, "a request is answered once");
     busy[slot] = 0;
     --in_progress;
   }
@@ -56,7 +62,7 @@ struct RpcPeer::State {
   Status flush_unsent();
   // Does so until all are sent, or drops the peer after `timeout_ns`.
   static base::Task<void> flush_later(std::shared_ptr<RpcCall::Link> link, uint64_t timeout_ns);
-  // Withdraws the connection and tells the handler, who may destroy the peer.
+  // Destroys the connection and tells the handler, which may destroy the peer.
   void drop(const Error& why);
 
   Device& device;

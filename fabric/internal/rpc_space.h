@@ -1,13 +1,14 @@
 // RpcSpace: hands out pieces of a ring in first-in, first-out order; frees come in any order.
 //
-// Used twice by an RPC client: for the request ring in the server's memory and for its own reply
-// arena. Pieces are contiguous: one that does not fit before the end skips to the start. A piece
-// that is kept long holds up everything behind it. One thread.
+// An RPC client has two: for the request ring in the server's memory and for its own reply arena.
+// Pieces are contiguous: a piece that does not fit before the end begins at the start. A piece that
+// stays in use delays the reuse of all later pieces. One thread.
 //
-// Invariants: pieces_ is a ring buffer of the pieces in allocation order, oldest not yet reclaimed
-// first; a piece that is at its front is in use. The units from the oldest piece's start to
-// next_unit_, around the end, are the taken ones; used_units_ counts them, skips included. Nothing
-// is taken: next_unit_ is 0, so that a lone caller stays in the same cache lines.
+// Invariants:
+//   pieces_ is a ring buffer of the pieces in allocation order; its front is in use
+//   used_units_ <= total_units_ counts the taken units, skipped ones included: those from the
+//   start of the oldest piece to next_unit_, around the end
+//   without pieces next_unit_ is 0, so that a single caller stays in the same cache lines
 #pragma once
 
 #include <cstdint>
@@ -28,10 +29,10 @@ class RpcSpace {
     uint32_t undo_unit;
   };
 
-  // At most `max_pieces` unreclaimed at once. `bytes` is a multiple of kRpcUnit.
+  // Empties it. At most `max_pieces` are taken at a time. `bytes` is a multiple of kRpcUnit.
   void reset(uint32_t bytes, uint32_t max_pieces);
 
-  // Never more than half of the ring, so that an empty ring always has room.
+  // Half of the ring, so that an empty ring always has room.
   uint32_t max_piece_bytes() const { return total_units_ / 2 * kRpcUnit; }
 
   Piece allocate(uint32_t bytes) {
@@ -63,14 +64,17 @@ class RpcSpace {
   }
 
   void free(uint32_t index) {
-    PMSTORE_CHECK(!pieces_[index].freed, "a piece is freed once");
+    PMSTORE_CHECK(count_ > 0 && !pieces_[index].freed, "a piece is freed once");
     pieces_[index].freed = true;
     while (count_ > 0 && pieces_[first_].freed) {
+      PMSTORE_CHECK(used_units_ >= pieces_[first_].units, "the units of a piece are taken");
       used_units_ -= pieces_[first_].units;
       first_ = wrap(first_ + 1);
       --count_;
     }
-    if (count_ == 0) next_unit_ = 0;
+    if (count_ > 0) return;
+    PMSTORE_CHECK(used_units_ == 0, "only pieces take units");
+    next_unit_ = 0;
   }
 
   uint32_t used_bytes() const { return used_units_ * kRpcUnit; }

@@ -1,17 +1,15 @@
-// Channel: what the two ends of a local connection share, and the only memory that both threads
-// touch.
+// Channel: the memory that the two ends of a local connection share; no other memory is used by
+// both threads.
 //
 // Invariants:
-// * An end works on the other's memory or device only while its own in_flight is set and after it
-// has
-//   seen the other's state be kOpen (Dekker: both are sequentially consistent). An end that closes
-//   stores kClosed, then waits until the other's in_flight is clear: from then on it cannot be
-//   reached.
-// * inbox: written by the peer (tail), read by the owner (head); 0 <= tail - head <= kInboxSlots.
-// * scheduled is set exactly while the endpoint is in its device's queue or being taken out of it.
-// * same_thread is set while both ends are on one executor. Then nothing here is ever concurrent,
-// and the
-//   sequentially consistent stores and exchanges are left out: each costs as much as a small READ.
+//   an end uses the other's memory or device only while its own in_flight is set, and only if it
+//   has then seen the other's state be kOpen (Dekker: both are sequentially consistent). An end
+//   that closes stores kClosed, then waits until the other's in_flight is clear: from then on it
+//   cannot be reached. inbox: the peer writes it (tail), the owner reads it (head); 0 <= tail -
+//   head <= kInboxSlots scheduled is set exactly while the endpoint is in its device's queue or is
+//   being taken out of it same_thread is set while both ends are on one executor. Then nothing here
+//   is concurrent, and the sequentially consistent stores and exchanges are left out: each costs as
+//   much as a small READ.
 #pragma once
 
 #include <atomic>
@@ -19,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/check.h"
 #include "base/executor.h"
 
 namespace pmstore::fabric {
@@ -39,9 +38,10 @@ struct alignas(64) Endpoint {
   // Written by the owner of this end.
   std::atomic<bool> in_flight{false};
   std::atomic<EndpointState> state{EndpointState::kUnborn};
-  // Being destroyed: late effects of the other end are over. Stored before a look at its state.
+  // This end is being destroyed: late effects of the other end are over. Stored before the other's
+  // state is read.
   std::atomic<bool> gone{false};
-  // Why it closed, for the other's error message; stored before kClosed.
+  // The reason for closing, for the other's error message; stored before kClosed.
   std::atomic<uint8_t> access_fault{0};
   LocalDevice* device = nullptr;             // set before kOpen
   const base::Executor* executor = nullptr;  // the same
@@ -50,7 +50,7 @@ struct alignas(64) Endpoint {
   // What this end has posted, when its device has late effects; set before kOpen.
   std::shared_ptr<LateFlight> late;
 
-  // Written by whoever has something for the owner to look at.
+  // Set by the thread that has work for the owner's next poll.
   alignas(64) std::atomic<bool> scheduled{false};
   Endpoint* next_scheduled = nullptr;
 
@@ -65,6 +65,8 @@ struct alignas(64) Endpoint {
   }
   void push(uint32_t immediate) {
     const uint32_t at = tail.load(std::memory_order_relaxed);
+    PMSTORE_CHECK(at - head.load(std::memory_order_relaxed) < kInboxSlots,
+                  "the producer has checked that there is room");
     inbox[at % kInboxSlots] = immediate;
     tail.store(at + 1, std::memory_order_release);
   }
@@ -74,6 +76,7 @@ struct alignas(64) Endpoint {
   }
   uint32_t pop() {
     const uint32_t at = head.load(std::memory_order_relaxed);
+    PMSTORE_CHECK(at != tail.load(std::memory_order_relaxed), "an empty inbox has no immediate");
     const uint32_t immediate = inbox[at % kInboxSlots];
     head.store(at + 1, std::memory_order_release);
     return immediate;

@@ -25,10 +25,10 @@ enum class Fault : uint8_t {
   // The connection breaks, at both ends, before the request has taken effect.
   kBreakBefore,
   // The request takes effect, and an immediate is still delivered; then the connection breaks. The
-  // poster sees a failed completion: it cannot know.
+  // poster sees a failed completion, so it does not know the outcome.
   kBreakAfter,
-  // The request and everything after it on this connection takes effect at once, but no completion
-  // is delivered for `delay_ns` (the executor's clock), or until the operation timeout breaks the
+  // The request and the later ones on this connection take effect inline, but no completion is
+  // delivered for `delay_ns` (the executor's clock), or until the operation timeout breaks the
   // connection.
   kDelay,
 };
@@ -47,8 +47,8 @@ class FaultInjector {
   virtual bool refuses_loopback() { return false; }
 };
 
-// Installs `injector` for the life of this object. The destructor returns when no thread is still
-// asking.
+// Installs `injector` for the life of this object. When the destructor has returned, no thread uses
+// the injector any more.
 class ScopedFaultInjector {
  public:
   explicit ScopedFaultInjector(FaultInjector& injector);
@@ -57,7 +57,7 @@ class ScopedFaultInjector {
   ScopedFaultInjector& operator=(const ScopedFaultInjector&) = delete;
 };
 
-// Which posters count.
+// The ends whose requests are counted.
 enum class FaultSide : uint8_t { kConnector, kListener, kBoth };
 
 // Does `fault` to the n-th request (from 1) of the chosen side, and nothing else.

@@ -265,8 +265,10 @@ void LateFlight::execute_atomic(Operation& operation) {
 void LateFlight::finish(Operation& operation) {
   PMSTORE_CHECK(!operation.finished, "an operation takes effect once");
   operation.finished = true;
+  PMSTORE_CHECK(!urgent(operation) || urgent_ > 0, "urgent_ counts what is not finished");
   if (urgent(operation)) --urgent_;
   if (operation.request.op != OpCode::kWriteImmediate) return;
+  PMSTORE_CHECK(immediates_ > 0, "each immediate is delivered once");
   --immediates_;
   if (peer_.state.load(std::memory_order_seq_cst) != EndpointState::kOpen) return;
   peer_.push(operation.request.immediate);
@@ -294,6 +296,7 @@ void LateFlight::acknowledge(bool surely) {
     if (next.decision.fault == Fault::kBreakAfter) return;
     if (!surely && random_.below(2) == 0) return;
     ++acknowledged_;
+    PMSTORE_CHECK(acknowledged_ <= first_ + received_, "acknowledged operations are received");
   }
 }
 

@@ -1,5 +1,5 @@
-// LateFlight: what one end of a local connection has posted and the other end's memory has not seen
-// in full yet, when the poster's device has late effects (LocalDeviceOptions::late_effects_seed).
+// LateFlight: the requests of one end of a local connection that have not taken effect in full,
+// when the poster's device has late effects (LocalDeviceOptions::late_effects_seed).
 //
 // An operation goes through these steps, each at a moment that a seeded random source chooses among
 // those that fabric/capabilities.h allows:
@@ -12,13 +12,16 @@
 // A connection that breaks, or that its poster destroys, receives nothing more; the WRITEs and
 // atomics that were received may still take effect until the target's end is destroyed.
 //
-// Invariants: operations_[i] has the number first_ + i; the first received_ of them are received;
-// what is acknowledged is received; urgent_ of the operations that are not finished are no plain
-// WRITEs; immediates_ of them are to be delivered. After fence() operations_ is empty for good.
+// Invariants:
+//   operations_[i] has the number first_ + i; the first received_ of them are received
+//   acknowledged_ <= first_ + received_: an operation is acknowledged after its reception
+//   urgent_ counts the unfinished operations that are not plain WRITEs; immediates_ the immediates
+//   that are still to be delivered
+//   after fence() operations_ stays empty
 //
-// Threads: the poster's, and the target's, which fences, withdraws regions, and goes on with what
-// an end that was destroyed has left. mutex_ is over everything; nobody is called under it but the
-// target's device (schedule()). Lives in the Channel.
+// Threads: the poster's, and the target's, which fences, withdraws regions, and continues the
+// operations of a destroyed end. mutex_ guards everything; under it only the target's device is
+// called (schedule()). The Channel owns it.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +41,7 @@ namespace pmstore::fabric {
 
 class LateFlight {
  public:
-  // Un-acknowledged operations of one end; more are BackPressure.
+  // The most unacknowledged operations of one end; more are BackPressure.
   static constexpr size_t kMaxOperations = 1024;
 
   enum class Outcome : uint8_t {

@@ -1,4 +1,5 @@
-// LocalConnection: one end of a channel within the process. See fabric/local/local_device.h.
+// LocalConnection: one end of a channel between two devices of this process. Threads, lifetimes and
+// order: fabric/local/local_device.h.
 #pragma once
 
 #include <deque>
@@ -20,28 +21,29 @@ class LocalConnection final : public Connection {
 
   Status post(const Batch& batch, Completion* completion) override;
 
-  // The peer is open for the first time and its device known.
+  // Called once, when the peer is open and its device known.
   void meet_peer();
   void set_peer_hello(std::vector<std::byte> hello) { peer_hello_ = std::move(hello); }
-  // With late effects: something that was posted may take effect, but nothing is delivered.
+  // With late effects: posted operations may take effect; nothing is delivered.
   bool stir();
-  // The same, and completions may be delivered. As deliver().
+  // As stir(), and completions may be delivered. Result as of deliver().
   size_t late_turn();
-  // When late_turn() should be called again at the latest.
+  // The latest time for the next late_turn().
   uint64_t next_event_ns() const;
-  // Delivers immediates, delayed completions and the disconnection. Returns how much it did; this
-  // may have been destroyed.
+  // Delivers immediates, delayed completions and the disconnection. Returns their number; the
+  // connection may be destroyed afterwards.
   size_t deliver();
 
-  // ---- for the modelled machine (model/connection.h), which decides when things happen ----
-  // It posts nothing here. A request takes effect when it says so, without doorbell, completion or
-  // look at its local operands; an immediate is not delivered. Both ends on one thread.
+  // ---- for the modelled machine (model/connection.h), which decides when requests take effect
+  // ---- ModelConnection does not use post(). take_effect() runs one request, without doorbell,
+  // completion or check of its local operands; an immediate is not delivered. Both ends are on one
+  // thread.
   bool reaches_peer() const {
     return !broken_ && peer_.state.load(std::memory_order_relaxed) == EndpointState::kOpen;
   }
-  // What the peer would say to `request` now. Requires reaches_peer().
+  // The fault with which the peer would refuse `request` now. Requires reaches_peer().
   AccessFault fault_of(const WorkRequest& request) const;
-  // Calls `about_to()` before it does. False: the connection is or was broken by it.
+  // Runs `request`, after a call of `about_to()`. False: the connection was or is now broken.
   template <typename AboutTo>
   bool take_effect(const WorkRequest& request, AboutTo about_to) {
     if (!reaches_peer()) return false;
@@ -56,7 +58,7 @@ class LocalConnection final : public Connection {
     break_after(outcome);
     return false;
   }
-  // Breaks the connection as a request with this fault would, or for `why`.
+  // Breaks the connection as a request with this fault would.
   void refuse(OpCode op, AccessFault fault);
   void fail(Error why) { break_with(std::move(why), AccessFault::kNone); }
   bool is_connector() const { return &mine_ == &channel_->connector; }

@@ -23,6 +23,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/check.h"
 #include "base/random.h"
 #include "fabric/device.h"
 #include "fabric/local/region_table.h"
@@ -67,24 +68,27 @@ class LocalDevice final : public Device, public base::Poller {
 
   const RegionTable& regions() const { return regions_; }
 
-  // Has the endpoint of this device looked at by the next poll. Any thread, while it is known to be
-  // open.
+  // The next poll delivers what has arrived at `endpoint`, which is of this device. Any thread,
+  // while the endpoint is known to be open.
   void schedule(Endpoint& endpoint);
   // The same, on this device's thread.
   void schedule_own(Endpoint& endpoint);
-  // Own thread: the endpoint is about to go, and its peer can no longer reach it.
+  // Own thread: the endpoint is being destroyed, and its peer can no longer reach it.
   void unschedule(Endpoint& endpoint);
-  void count_connection(int change) { connections_ += change; }
+  void count_connection(int change) {
+    connections_ += change;
+    PMSTORE_CHECK(connections_ >= 0, "each connection is counted once");
+  }
 
   // ---- late effects; own thread ----
-  // Of the next connection; none when effects are not late.
+  // The seed of the next connection; none when effects are not late.
   std::optional<uint64_t> next_late_seed();
   void add_late(LocalConnection& connection) { late_.push_back(&connection); }
   void remove_late(LocalConnection& connection);
-  // What a peer posts to a connection of this device.
+  // Adds and removes the late operations that a peer posts to a connection of this device.
   void add_incoming(std::shared_ptr<Channel> channel, LateFlight* flight);
   void remove_incoming(LateFlight* flight);
-  // Something that these connections have posted may take effect.
+  // Some of the late operations of this device's connections may take effect.
   void stir();
 
  private:

@@ -16,8 +16,8 @@ namespace pmstore::fabric {
 
 class LocalDevice;
 
-// One connect() on its way. The connector's end exists already and is open; that it closes is how
-// the listener learns that the connector gave up.
+// One connect() that the listener has not completed. The connector's end is open already; when it
+// closes, the connector has given up.
 struct LocalHandshake {
   enum class Answer : uint8_t { kNone, kAccepted, kRefused };
   std::shared_ptr<Channel> channel = std::make_shared<Channel>();
@@ -34,7 +34,7 @@ struct LocalHandshake {
   }
 };
 
-// The part of a listener that connectors on other threads see.
+// The part of a listener that connectors on other threads use.
 struct LocalListening {
   std::atomic<bool> waiting{false};  // there are handshakes
   std::mutex mutex;
@@ -46,14 +46,14 @@ struct LocalListening {
   Acceptor* acceptor = nullptr;
   uint64_t next_token = 1;
 
-  // Answers what is waiting; returns how much that was.
+  // Answers the waiting handshakes; returns their number.
   size_t serve();
 
  private:
   void answer(LocalHandshake& handshake);
 };
 
-// nullptr when nobody listens at `name`.
+// nullptr without a listener at `name`.
 std::shared_ptr<LocalListening> find_listening(const std::string& name);
 
 class LocalListener final : public Listener {

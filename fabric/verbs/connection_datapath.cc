@@ -126,6 +126,8 @@ uint64_t VerbsConnection::work_id(bool receive) const {
 }
 
 void VerbsConnection::push_slot(Completion* completion, uint32_t requests, bool counted) {
+  PMSTORE_CHECK(reclaimed_ <= posted_ && posted_ - reclaimed_ <= kSendRequests + 1,
+                "the send queue has room for what is posted");
   PMSTORE_CHECK(slot_tail_ - slot_head_ < kSlots, "each slot holds at least one request");
   slots_[slot_tail_ % kSlots] = Slot{completion, requests, counted, device_.active_ns()};
   ++slot_tail_;

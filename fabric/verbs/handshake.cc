@@ -90,7 +90,7 @@ base::Task<Status> Handshake::expect(rdma_cm_event_type wanted) {
 
 base::Task<Status> Handshake::until(bool (Handshake::*reached)() const) {
   while (true) {
-    // First: a peer that has said all it had to say may hang up at once.
+    // First: a peer that has sent everything may disconnect right afterwards.
     if ((this->*reached)() && !(sent_.done() && !sent_.ok())) co_return Status{};
     if (auto error = failure()) co_return *error;
     if (event_ && event_->type != RDMA_CM_EVENT_ESTABLISHED) co_return event_error(*event_);
@@ -115,10 +115,10 @@ Status Handshake::prepare() {
   return connection_->post_receives(&hello);
 }
 
-rdma_conn_param Handshake::parameters(const Greeting& greeting) const {
+rdma_conn_param Handshake::parameters(const Preamble& preamble) const {
   rdma_conn_param param{};
-  param.private_data = &greeting;
-  param.private_data_len = sizeof(greeting);
+  param.private_data = &preamble;
+  param.private_data_len = sizeof(preamble);
   param.responder_resources = answered_;
   param.initiator_depth = initiated_;
   param.retry_count = 6;  // for the record: the queue pair is set by VerbsConnection::to_ready()
@@ -168,18 +168,18 @@ std::unique_ptr<Connection> Handshake::finish(std::vector<std::byte> peer_hello)
   return std::move(connection_);
 }
 
-Status Handshake::check_greeting(const CmEvent& event) const {
-  Greeting greeting{};
-  if (event.private_bytes >= sizeof(greeting)) {
-    std::memcpy(&greeting, event.private_data.data(), sizeof(greeting));
+Status Handshake::check_preamble(const CmEvent& event) const {
+  Preamble preamble{};
+  if (event.private_bytes >= sizeof(preamble)) {
+    std::memcpy(&preamble, event.private_data.data(), sizeof(preamble));
   }
-  if (greeting.magic != kGreetingMagic) {
+  if (preamble.magic != kPreambleMagic) {
     return make_error(ErrorCode::kVersionMismatch,
                       peer_ + " is not a pmstore server; check the port");
   }
-  if (greeting.version != kHandshakeVersion) {
+  if (preamble.version != kHandshakeVersion) {
     return make_error(ErrorCode::kVersionMismatch,
-                      peer_ + " speaks handshake version " + std::to_string(greeting.version) +
+                      peer_ + " speaks handshake version " + std::to_string(preamble.version) +
                           ", this program " + std::to_string(kHandshakeVersion) +
                           "; use the same release on both sides");
   }
@@ -187,12 +187,12 @@ Status Handshake::check_greeting(const CmEvent& event) const {
 }
 
 Error Handshake::rejection_error(const CmEvent& event) const {
-  Greeting greeting{};
-  if (event.private_bytes >= sizeof(greeting)) {
-    std::memcpy(&greeting, event.private_data.data(), sizeof(greeting));
+  Preamble preamble{};
+  if (event.private_bytes >= sizeof(preamble)) {
+    std::memcpy(&preamble, event.private_data.data(), sizeof(preamble));
   }
-  if (greeting.magic == kGreetingMagic) {
-    switch (static_cast<Rejection>(greeting.rejection)) {
+  if (preamble.magic == kPreambleMagic) {
+    switch (static_cast<Rejection>(preamble.rejection)) {
       case Rejection::kBusy:
         return make_error(ErrorCode::kBackPressure,
                           peer_ + " has too many handshakes under way; try again");
@@ -201,7 +201,7 @@ Error Handshake::rejection_error(const CmEvent& event) const {
                                               " has no queue pair for another connection, or "
                                               "serves another RDMA device; see its log");
       default:
-        if (Status status = check_greeting(event); !status) return status.error();
+        if (Status status = check_preamble(event); !status) return status.error();
         return make_error(ErrorCode::kProtocol, peer_ + " rejected for an unknown reason");
     }
   }
@@ -270,11 +270,11 @@ base::Task<Status> Handshake::call_steps(SocketAddress address, std::vector<std:
   event_.reset();
 
   PMSTORE_CO_TRY_STATUS(prepare());
-  const Greeting greeting{kGreetingMagic, kHandshakeVersion, 0};
-  rdma_conn_param param = parameters(greeting);
+  const Preamble preamble{kPreambleMagic, kHandshakeVersion, 0};
+  rdma_conn_param param = parameters(preamble);
   if (rdma_connect(id, &param) != 0) co_return cm_error(peer_, "connecting");
   PMSTORE_CO_TRY_STATUS(co_await expect(RDMA_CM_EVENT_CONNECT_RESPONSE));
-  PMSTORE_CO_TRY_STATUS(check_greeting(*event_));
+  PMSTORE_CO_TRY_STATUS(check_preamble(*event_));
   settle_depths(*event_);
   event_.reset();
   PMSTORE_CO_TRY_STATUS(connection_->to_ready(id, initiated_, answered_));
@@ -287,12 +287,12 @@ base::Task<Status> Handshake::call_steps(SocketAddress address, std::vector<std:
 // ---- the answering end ----
 
 void Handshake::reject(Rejection why) {
-  const Greeting greeting{kGreetingMagic, kHandshakeVersion, static_cast<uint16_t>(why)};
-  rdma_reject(id_.get(), &greeting, sizeof(greeting));
+  const Preamble preamble{kPreambleMagic, kHandshakeVersion, static_cast<uint16_t>(why)};
+  rdma_reject(id_.get(), &preamble, sizeof(preamble));
 }
 
 base::Task<Status> Handshake::answer_steps(CmEvent request) {
-  if (Status status = check_greeting(request); !status) {
+  if (Status status = check_preamble(request); !status) {
     reject(Rejection::kVersion);
     co_return status;
   }
@@ -303,8 +303,8 @@ base::Task<Status> Handshake::answer_steps(CmEvent request) {
     reject(Rejection::kNoResources);
     co_return status;
   }
-  const Greeting greeting{kGreetingMagic, kHandshakeVersion, 0};
-  rdma_conn_param param = parameters(greeting);
+  const Preamble preamble{kPreambleMagic, kHandshakeVersion, 0};
+  rdma_conn_param param = parameters(preamble);
   if (rdma_accept(id_.get(), &param) != 0) co_return cm_error(peer_, "accepting");
   co_return co_await until(&Handshake::has_hello);
 }

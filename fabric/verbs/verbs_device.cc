@@ -201,7 +201,7 @@ void VerbsDevice::forget(const VerbsListener& listener) {
 void VerbsDevice::accept(const CmEvent& request, VerbsListener& listener) {
   reap();
   if (incoming_.size() >= kMaxIncoming) {
-    const Greeting busy{kGreetingMagic, kHandshakeVersion, static_cast<uint16_t>(Rejection::kBusy)};
+    const Preamble busy{kPreambleMagic, kHandshakeVersion, static_cast<uint16_t>(Rejection::kBusy)};
     rdma_reject(request.id, &busy, sizeof(busy));
     rdma_destroy_id(request.id);
     return;

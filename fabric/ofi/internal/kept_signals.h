@@ -1,6 +1,6 @@
-// KeptSignals: the actions of SIGSEGV, SIGBUS, SIGILL, SIGABRT, SIGINT and SIGTERM are at its end
-// what they were at its beginning, whatever a library has installed meanwhile. Any thread; the
-// program does not change them itself meanwhile.
+// KeptSignals: saves the actions of SIGSEGV, SIGBUS, SIGILL, SIGABRT, SIGINT and SIGTERM, and
+// restores them when it is destroyed, whatever a library has installed meanwhile. Any thread; the
+// program itself must not change them meanwhile.
 #pragma once
 
 #include <memory>

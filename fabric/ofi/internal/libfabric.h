@@ -3,7 +3,7 @@
 //
 // Not linked: loading it brings in the libraries of a dozen other fabrics and takes 0.2 s, and the
 // constructors of some (psm, psm2) take over SIGSEGV, SIGBUS, SIGILL, SIGABRT, SIGINT and SIGTERM.
-// What else the headers declare are inline functions that call through these objects' tables.
+// The other functions of libfabric's headers are inline: they call through its objects' tables.
 #pragma once
 
 #include <rdma/fabric.h>
@@ -20,7 +20,7 @@ struct Libfabric {
   decltype(&::fi_strerror) strerror = nullptr;
   decltype(&::fi_version) version = nullptr;
 
-  // Unsupported when it is not installed, or another version than this program was compiled for.
+  // Unsupported if libfabric is not installed or has another version than at compile time.
   // Leaves the actions of signals as they are. Any thread.
   static Result<const Libfabric*> load();
   // CHECK: load() has succeeded.

@@ -1,12 +1,12 @@
 // OfiConnection: one libfabric endpoint with a completion queue of its own; see
 // fabric/connection.h.
 //
-// One endpoint per connection is what makes fencing hold: the provider moves data into our memory
-// only while we progress the endpoint that it was sent to, so closing the endpoint is like
-// destroying a QP. A queue per connection means that an immediate cannot be sent in another
-// client's name.
+// Each connection has an endpoint of its own, for fencing: the provider writes the memory of this
+// process only while the process progresses the endpoint that was addressed, so closing the
+// endpoint is like destroying a QP. Each has a queue of its own, so that no client can send an
+// immediate in the name of another client.
 //
-// ShmConnection adds how control messages travel.
+// ShmConnection adds the control messages.
 //
 // Invariants:
 //   each slot is on exactly one of the lists free and pending; pending is in posting order
@@ -37,7 +37,7 @@ class OfiConnection : public internal::PolledConnection {
 
   size_t poll() override;
   void tick(uint64_t now_ns) override;
-  // The other end is gone: delivers what had arrived, then fails. It may be gone afterwards.
+  // The peer has closed: delivers what has arrived, then fails. This may be destroyed afterwards.
   void on_peer_closed(const Error& why);
 
  protected:
@@ -47,8 +47,8 @@ class OfiConnection : public internal::PolledConnection {
   Status open_endpoint(const fi_info& info);
   void close_endpoint();
   void close_transport() override;
-  // True if the endpoint has served the peer's READs or WRITEs since the last call, where that can
-  // be seen: they make no completion here, but an executor must not fall asleep over them.
+  // True if the endpoint has served READs or WRITEs of the peer since the last call, as far as that
+  // can be seen. They make no completion at this end, but they keep the executor from sleeping.
   virtual bool served_peer() { return false; }
 
   OfiDevice& device_;
@@ -75,8 +75,8 @@ class OfiConnection : public internal::PolledConnection {
     uint32_t slot;
   };
 
-  // The request whose completion says that the data of the whole batch has arrived. The last one's
-  // own is needed too, where that is another.
+  // The index of the request whose completion proves that the data of the whole batch has arrived.
+  // The completion of the last request is needed too.
   size_t proof_of(const Batch& batch) const;
   uint64_t flags_of(const WorkRequest& request, bool more, bool reported) const;
   // 0, -FI_EAGAIN, or another error of libfabric.

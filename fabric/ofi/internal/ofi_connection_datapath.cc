@@ -97,6 +97,7 @@ ssize_t OfiConnection::hand_over(const WorkRequest& request, uint64_t offset, ui
 }
 
 void OfiConnection::enqueue(const WorkRequest& request, uint64_t flags, uint32_t slot) {
+  PMSTORE_CHECK(queue_size_ < kMaxQueued, "post() has checked that there is room");
   queued_[(queue_head_ + queue_size_) % kMaxQueued] = Queued{request, flags, slot};
   ++queue_size_;
 }
@@ -112,6 +113,7 @@ void OfiConnection::issue_queued() {
 }
 
 uint32_t OfiConnection::take_slot(Completion* completion, uint32_t reports) {
+  PMSTORE_CHECK(free_ != kNoSlot, "post() has checked that there is a slot");
   const uint32_t index = free_;
   Slot& slot = slots_[index];
   free_ = slot.next;

@@ -12,7 +12,8 @@
 
 namespace pmstore::fabric::ofi {
 
-// Where the executor's thread is, for ShmLockBreaker, which reads it from another thread.
+// Tells ShmLockBreaker, which runs on another thread, whether the executor's thread is in
+// libfabric.
 struct CallTrace {
   std::atomic<uint64_t> calls{0};  // odd while inside libfabric
   std::atomic<pthread_t> thread{};

@@ -1,11 +1,10 @@
 // OfiRegion: a region registered with libfabric, and the keys by which peers name it.
 //
-// On the wire, libfabric's remote address is an offset into the region; ours is that plus
-// address_base(). A key says what it grants, because
-// libfabric's shm target drops a forbidden request without telling anybody: the initiator checks
-// the key itself, so that a mistake breaks its connection at once; the target checks all the same.
-// Keys need not be secret: its peers run as the same user and map
-// each other's memory.
+// In requests, libfabric's remote address is an offset into the region; this provider adds
+// address_base(). A key contains the rights that it grants, because libfabric's shm target drops a
+// forbidden request silently: the initiator checks the key itself, so that a mistake breaks its
+// connection inline; the target checks all the same. Keys need not be secret: peers run as the same
+// user and map each other's memory.
 #pragma once
 
 #include <rdma/fi_domain.h>
@@ -22,7 +21,7 @@ using internal::address_base;
 class OfiRegion final : public MemoryRegion {
  public:
   // InvalidArgument when the memory is empty or too large, Io when libfabric refuses.
-  // Access::kRemoteAtomic is taken and has no effect: Capabilities::atomics is kNone.
+  // Access::kRemoteAtomic is accepted without effect: Capabilities::atomics is kNone.
   static Result<std::unique_ptr<MemoryRegion>> create(const Provider& provider,
                                                       std::span<std::byte> memory, Access access);
 

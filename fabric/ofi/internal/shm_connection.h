@@ -1,6 +1,6 @@
 // ShmConnection: an OfiConnection over libfabric's shm provider: one FI_EP_RDM endpoint with an
-// address vector for the one peer, and a Unix socket for the handshake and for noticing that the
-// peer is gone.
+// address vector for the one peer, and a Unix socket, which carries the handshake and tells when
+// the peer has died.
 //
 // The target moves the data, in the order in which it was posted to its segment, while it polls
 // (CMA is off), so requests take effect in posting order and nothing moves once the endpoint is

@@ -1,4 +1,5 @@
-// ShmLockBreaker: frees a server (or client) from the spin lock that a killed peer has left locked.
+// ShmLockBreaker: unlocks the spin lock that a killed peer has left locked, so that the executor's
+// thread of this process can go on.
 //
 // In libfabric 1.17 each shm endpoint has a segment in shared memory with a spin lock that the peer
 // takes to post a command. A peer that is killed inside leaves it locked, and whoever progresses or

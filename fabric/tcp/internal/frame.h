@@ -1,5 +1,5 @@
-// What travels on a wire (fabric/tcp/internal/wire.h): frames, one after the other, little endian.
-// The header of a kHandshake frame keeps its places in every later version.
+// What travels on a multiplexer (fabric/tcp/internal/multiplexer.h): frames, one after the other,
+// little endian. The header of a kHandshake frame keeps its places in every later version.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct FrameHeader {
   uint8_t flags;
   uint16_t zero;
   uint32_t bytes;
-  uint32_t channel;  // which connection of the wire, counted from 1 by the end that dialed
+  uint32_t channel;  // which connection of the multiplexer, counted from 1 by the end that dialed
   uint32_t immediate;
   uint64_t address;
   uint64_t key;

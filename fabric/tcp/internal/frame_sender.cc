@@ -63,12 +63,12 @@ bool FrameSender::copy_piece(Entry& answer) {
   const uint32_t skipped = to_end < bytes ? to_end : 0;
   if (room_used_ + skipped + bytes > kAnswerRoomBytes) return false;
   room_end_ = (room_end_ + skipped) % kAnswerRoomBytes;
-  std::byte* const to = room_.get() + room_end_;
-  base::copy_from_shared(to, answer.source, bytes);
+  std::byte* const piece = room_.get() + room_end_;
+  base::copy_from_shared(piece, answer.source, bytes);
   room_end_ += bytes;
   room_used_ += skipped + bytes;
   answer.room_bytes = skipped + bytes;
-  answer.body = to;
+  answer.body = piece;
   answer.body_bytes = answer.header.bytes = bytes;
   answer.source += bytes;
   answer.source_bytes -= bytes;
@@ -134,12 +134,14 @@ size_t FrameSender::gather(std::vector<iovec>& pieces, size_t max_pieces) {
 }
 
 void FrameSender::count_sent(size_t bytes) {
+  PMSTORE_CHECK(bytes <= gathered_, "only gathered bytes are sent");
   sent_ += bytes;
   while (size_ > 0) {
     Entry& first = at(0);
     const size_t whole = sizeof first.header + first.body_bytes;
     if (sent_ < whole) return;
     sent_ -= whole;
+    PMSTORE_CHECK(room_used_ >= first.room_bytes, "a piece is in the room");
     room_used_ -= std::exchange(first.room_bytes, 0);
     if (first.source_bytes > 0) {
       first.body_bytes = 0;
@@ -151,6 +153,7 @@ void FrameSender::count_sent(size_t bytes) {
 }
 
 void FrameSender::pop() {
+  PMSTORE_CHECK(size_ > 0 && copied_ > 0, "only a whole entry leaves");
   const Entry& first = at(0);
   if (first.what == What::kRequest) --requests_;
   if (first.what == What::kAnswer) --answers_;

@@ -1,20 +1,20 @@
-// FrameSender: what one connection has to send on its wire, in order.
+// FrameSender: the frames that one connection has to send on its multiplexer, in order.
 //
-// The answers of READs are copied in the order of the READs, from the target's memory into a room
-// of bounded size: as soon as a READ is pushed, or, when the room is full or an earlier READ waits,
-// as soon as enough of what is before it has left. So a READ shows memory no earlier than the READ
-// before it, whatever the socket takes. A READ that is larger than a piece is copied and answered
-// piece by piece. Bodies of requests are not copied: they are sent from where they are, and must
-// stay there until then.
+// The answers of READs are copied, in the order of the READs, from the target's memory into a room
+// of bounded size: when the READ is pushed, or, if the room is full or an earlier READ waits, when
+// enough of the earlier frames has been sent. So a READ never shows older memory than the READ
+// before it, however slow the socket is. A READ larger than a piece is copied and answered piece by
+// piece. Bodies of requests are not copied: they are sent from the caller's buffer, which must not
+// change until then.
 //
-// One thread. No allocation after construction, but for handshake messages.
+// One thread. No allocation after construction, except for handshake messages.
 //
 // Invariants:
 //   requests() and answers() count the entries that were pushed as such
-//   of the first entry, sent_ bytes of header and body have gone; of the others nothing
-//   source_bytes == 0 in the first copied_ entries; of those behind, only the next one may have a
-//   piece in the room already
-//   room_used_ is the sum of the entries' room_bytes, and in the ring room_ it ends at room_end_
+//   sent_ bytes of the first entry have been sent, and nothing of the others
+//   source_bytes == 0 in the first copied_ entries; of the entries behind them, only the next one
+//   may have a piece in the room
+//   room_used_ is the sum of the entries' room_bytes; in the ring room_ they end at room_end_
 #pragma once
 
 #include <sys/uio.h>
@@ -44,35 +44,36 @@ class FrameSender {
   bool empty() const { return size_ == 0; }
   uint32_t requests() const { return requests_; }
   uint32_t answers() const { return answers_; }
-  // Of the requests those that will be answered, and have not left whole: no answer can be there.
+  // The requests with an answer that are not sent in full: no answer to them can have arrived.
   uint32_t unsent_questions() const { return unsent_questions_; }
-  // A frame has begun to leave: it must leave whole before any other of the wire.
+  // A frame is sent in part: its rest comes before any other frame of the multiplexer.
   bool mid_frame() const { return sent_ > 0; }
-  // In the wire's list of those that have something to send.
+  // In the multiplexer's list of senders with frames.
   bool listed = false;
 
-  // A request of ours; the caller has seen that there is room.
+  // A request of this end. The caller has checked that there is room.
   void push_request(const FrameHeader& header, const std::byte* body, uint32_t body_bytes);
   // The answer to a READ of source[0, bytes), which lies in `region`. At most kMaxUnanswered
   // answers wait.
   void push_read_answer(const std::byte* source, uint32_t bytes, const MemoryRegion& region);
-  // Says that one more request is done.
+  // Tells the peer that one more of its requests is done.
   void push_done();
   void push_handshake(std::vector<std::byte> message);
-  // Tells that this end of connection `channel` is closed: kRefused or kClosed. False: no room.
+  // Tells the peer that this end of connection `channel` is closed: kRefused or kClosed. False: no
+  // room.
   bool push_closed(FrameKind kind, uint32_t channel);
 
   // Adds what is next to `pieces` while there is room for two; returns how many bytes that is,
   // as does gathered().
   size_t gather(std::vector<iovec>& pieces, size_t max_pieces);
   size_t gathered() const { return gathered_; }
-  // So many of those bytes have gone.
+  // The socket took the first `bytes` of them.
   void count_sent(size_t bytes);
 
   // A READ of `region` waits to be copied.
   bool waits_for(const MemoryRegion& region) const;
   // Forgets everything but the rest of a frame that has begun to leave, which is copied if it is a
-  // request's. False when that is more than kMaxCopyBytes: the wire cannot be used any more.
+  // request's. False when that is more than kMaxCopyBytes: the multiplexer cannot be used any more.
   [[nodiscard]] bool abandon();
 
  private:

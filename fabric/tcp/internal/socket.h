@@ -1,5 +1,5 @@
-// Socket: a TCP socket that never blocks, and the addresses that a name stands for. Set-up only.
-// One thread.
+// Socket: a TCP socket that never blocks. resolve(): the addresses of a host name. Set-up only, not
+// the data path. One thread.
 #pragma once
 
 #include <sys/socket.h>
@@ -19,8 +19,8 @@ struct SocketAddress {
   socklen_t bytes;
 };
 
-// IPv4 first where a name has both. InvalidArgument when there is none. May ask a name server, and
-// wait for it as long as that takes (resolv.conf(5)).
+// The addresses of `host`, IPv4 first. InvalidArgument when there is none. May wait for a name
+// server as long as resolv.conf(5) says.
 Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t port, bool to_listen);
 
 class Socket {
@@ -35,9 +35,10 @@ class Socket {
 
   // The next client; nothing when there is none.
   std::optional<Socket> accept();
-  // True once connected, false: ask again. Disconnected, with the reason only as its message.
+  // True once connected; false while connecting. Disconnected when that failed; the message is only
+  // the reason.
   Result<bool> connected() const;
-  // The port that a listening socket really has.
+  // The port of a listening socket, also if the kernel chose it.
   Result<uint16_t> port() const;
 
   int fd() const { return fd_.get(); }

@@ -5,22 +5,22 @@
 
 namespace pmstore::fabric::tcp {
 
-TcpConnection::TcpConnection(TcpDevice& device, Wire& wire,
+TcpConnection::TcpConnection(TcpDevice& device, Multiplexer& multiplexer,
                              const internal::ConnectionOptions& options)
     : PolledConnection(device),
       tcp_(device),
-      wire_(&wire),
+      multiplexer_(&multiplexer),
       dialed_(true),
-      channel_(wire.add(*this)),
+      channel_(multiplexer.add(*this)),
       operation_timeout_ns_(options.operation_timeout_ns),
       sender_(std::make_unique<FrameSender>(channel_)),
       expected_(kMaxUnanswered) {}
 
-TcpConnection::TcpConnection(TcpDevice& device, Wire& wire, uint32_t channel,
+TcpConnection::TcpConnection(TcpDevice& device, Multiplexer& multiplexer, uint32_t channel,
                              const internal::ConnectionOptions& options)
     : PolledConnection(device),
       tcp_(device),
-      wire_(&wire),
+      multiplexer_(&multiplexer),
       dialed_(false),
       channel_(channel),
       operation_timeout_ns_(options.operation_timeout_ns),
@@ -28,17 +28,17 @@ TcpConnection::TcpConnection(TcpDevice& device, Wire& wire, uint32_t channel,
       expected_(kMaxUnanswered) {}
 
 TcpConnection::~TcpConnection() {
-  if (wire_ == nullptr) return;
-  // No answer at all, in time: others should not wait for that peer on this wire.
-  if (dialed_ && !heard_) wire_->retire();
-  // What was posted before goes out as far as the socket takes it at once.
-  wire_->flush();
+  if (multiplexer_ == nullptr) return;
+  // No answer at all, in time: others should not wait for that peer on this multiplexer.
+  if (dialed_ && !heard_) multiplexer_->retire();
+  // Sends as much of the earlier posts as the socket takes now.
+  multiplexer_->flush();
   close_transport();
 }
 
 void TcpConnection::close_transport() {
-  if (Wire* const wire = std::exchange(wire_, nullptr)) {
-    wire->remove(channel_, std::move(sender_), last_, !peer_closed_);
+  if (Multiplexer* const multiplexer = std::exchange(multiplexer_, nullptr)) {
+    multiplexer->remove(channel_, std::move(sender_), last_, !peer_closed_);
   }
 }
 
@@ -61,7 +61,7 @@ Status TcpConnection::link(const std::string&) {
 Status TcpConnection::send_control(std::vector<std::byte> message) {
   if (broken()) return why_broken_;
   sender_->push_handshake(std::move(message));
-  wire_->mark_ready(*sender_);
+  multiplexer_->mark_ready(*sender_);
   return {};
 }
 
@@ -72,21 +72,21 @@ void TcpConnection::take_handshake(std::vector<std::byte> message) {
 
 void TcpConnection::withdraw(const MemoryRegion& region, bool arriving) {
   if (!arriving && !sender_->waits_for(region)) return;
-  if (!sender_->abandon()) wire_->hang_up();
+  if (!sender_->abandon()) multiplexer_->hang_up();
   post_error_ =
       make_error(ErrorCode::kAccess, "a region was withdrawn while the peer read or wrote it");
 }
 
 void TcpConnection::tick(uint64_t now_ns) {
   if (closed()) return;
-  if (!wire_->connected()) return wire_->look_at_connecting();
+  if (!multiplexer_->connected()) return multiplexer_->continue_connecting();
   if (post_error_) return fail(*post_error_);
   // Unstamped entries are the newest ones: their time starts now, at most one tick late.
   for (uint32_t i = unanswered_; i > 0 && expected(i - 1).deadline_ns == 0; --i) {
     expected(i - 1).deadline_ns = now_ns + operation_timeout_ns_;
   }
   if (std::optional<Error> why = overdue(now_ns)) {
-    wire_->retire();
+    multiplexer_->retire();
     fail(*why);
   }
 }
@@ -95,12 +95,12 @@ std::optional<Error> TcpConnection::overdue(uint64_t now_ns) {
   bool late = unanswered_ > 0 && expected(0).deadline_ns <= now_ns;
   if (sender_->empty()) {
     stuck_deadline_ns_ = 0;
-  } else if (stuck_deadline_ns_ == 0 || stuck_since_bytes_ != wire_->sent_bytes()) {
+  } else if (stuck_deadline_ns_ == 0 || stuck_since_bytes_ != multiplexer_->sent_bytes()) {
     stuck_deadline_ns_ = now_ns + operation_timeout_ns_;
   } else {
     late |= stuck_deadline_ns_ <= now_ns;
   }
-  stuck_since_bytes_ = wire_->sent_bytes();
+  stuck_since_bytes_ = multiplexer_->sent_bytes();
   if (!late) return {};
   return make_error(ErrorCode::kTimeout, "the peer did not serve a batch within " +
                                              std::to_string(operation_timeout_ns_ / 1'000'000) +

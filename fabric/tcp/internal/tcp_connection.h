@@ -1,12 +1,12 @@
-// TcpConnection: one connection of a wire; see fabric/connection.h and docs/fabric-tcp.md.
+// TcpConnection: one connection of a multiplexer; see fabric/connection.h and docs/fabric-tcp.md.
 //
-// The target serves everything from one byte stream, in order, so requests take effect in posting
-// order, and answers come in the order of what they answer. What is posted leaves when the device
-// polls. Closing a connection is like destroying a QP: we move data into our memory only while we
-// read the socket, and what arrives for a connection that has closed is skipped.
+// The target serves all requests of the byte stream in order, so requests take effect in posting
+// order, and answers arrive in the order of their requests. The device's next poll sends what was
+// posted. Closing a connection fences like destroying a QP: this end writes its memory only while
+// it reads the socket, and frames for a closed connection are skipped.
 //
 // Invariants:
-//   wire_ and sender_ are there until the connection is closed
+//   multiplexer_ and sender_ are there until the connection is closed
 //   unanswered_ entries of expected_ from expected_head_ on, in posting order; at most
 //   kMaxUnanswered
 //   post_error_  =>  nothing is sent or taken any more; the next tick breaks the connection
@@ -20,7 +20,7 @@
 #include "fabric/internal/polled_connection.h"
 #include "fabric/tcp/internal/frame.h"
 #include "fabric/tcp/internal/frame_sender.h"
-#include "fabric/tcp/internal/wire.h"
+#include "fabric/tcp/internal/multiplexer.h"
 
 namespace pmstore::fabric::tcp {
 
@@ -28,38 +28,42 @@ class TcpDevice;
 
 class TcpConnection final : public internal::PolledConnection {
  public:
-  // A new one over `wire`, of the end that dialed that.
-  TcpConnection(TcpDevice& device, Wire& wire, const internal::ConnectionOptions& options);
-  // The one that the other end calls `channel`.
-  TcpConnection(TcpDevice& device, Wire& wire, uint32_t channel,
+  // At the dialing end.
+  TcpConnection(TcpDevice& device, Multiplexer& multiplexer,
+                const internal::ConnectionOptions& options);
+  // At the listening end: the connection that the peer calls `channel`.
+  TcpConnection(TcpDevice& device, Multiplexer& multiplexer, uint32_t channel,
                 const internal::ConnectionOptions& options);
   ~TcpConnection() override;
 
   Status post(const Batch& batch, Completion* completion) override;
-  // The device reads wires, not connections.
+  // The device reads multiplexers, not connections.
   size_t poll() override { return 0; }
   void tick(uint64_t now_ns) override;
 
-  bool transport_ready() const override { return wire_ != nullptr && wire_->connected(); }
+  bool transport_ready() const override {
+    return multiplexer_ != nullptr && multiplexer_->connected();
+  }
   Status link(const std::string& peer_endpoint) override;
   Status send_control(std::vector<std::byte> message) override;
 
-  // ---- for the wire; the connection may be gone after the first three ----
+  // ---- for the multiplexer; the first three may destroy the connection ----
   void take_handshake(std::vector<std::byte> message);
-  // Where the body that follows belongs, and in which region of ours; false: it is to be skipped.
-  bool take_body(const FrameHeader& header, std::byte*& to, const MemoryRegion*& region);
-  // A frame, its body placed.
+  // Sets the target of the body that follows, and the region of this end that it is in. False: the
+  // body is skipped.
+  bool take_body(const FrameHeader& header, std::byte*& target, const MemoryRegion*& region);
+  // Handles a frame whose body is in its target.
   void take(const FrameHeader& header);
-  // `region` is no longer there: breaks, at the next tick, a connection whose peer was writing or
-  // waits to read it. `arriving`: a body was.
+  // `region` is being deregistered: a connection whose peer was writing to it, or waits to read it,
+  // breaks at the next tick. `arriving`: a body for it was being received.
   void withdraw(const MemoryRegion& region, bool arriving);
 
  private:
   // A request of ours that will be answered.
   struct Expected {
-    std::byte* to;           // of a READ: where the rest of its answer belongs; else null
+    std::byte* target;       // of a READ: for the rest of its answer; else null
     uint32_t bytes;          // of that
-    Completion* completion;  // of the batch that it ends, if somebody waits for that
+    Completion* completion;  // of the batch that it ends; null: unsignaled
     uint64_t deadline_ns;    // 0: not yet stamped by tick()
   };
 
@@ -80,7 +84,7 @@ class TcpConnection final : public internal::PolledConnection {
   Expected& expected(uint32_t i) { return expected_[(expected_head_ + i) % kMaxUnanswered]; }
 
   TcpDevice& tcp_;
-  Wire* wire_;
+  Multiplexer* multiplexer_;
   const bool dialed_;
   const uint32_t channel_;
   const uint64_t operation_timeout_ns_;

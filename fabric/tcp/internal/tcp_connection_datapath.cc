@@ -1,4 +1,5 @@
 // The data path of TcpConnection: posting, serving. It does not allocate, throw, log or lock.
+#include "base/check.h"
 #include "fabric/tcp/internal/tcp_connection.h"
 #include "fabric/tcp/internal/tcp_device.h"
 
@@ -32,7 +33,7 @@ Status TcpConnection::post(const Batch& batch, Completion* completion) {
   const size_t last = batch.size() - 1;
   uint32_t answers = completion != nullptr && is_write(batch[last]) ? 1 : 0;
   for (const WorkRequest& request : batch) answers += is_write(request) ? 0 : 1;
-  if (sender_->requests() + batch.size() > FrameSender::kMaxRequests) wire_->flush();
+  if (sender_->requests() + batch.size() > FrameSender::kMaxRequests) multiplexer_->flush();
   if (sender_->requests() + batch.size() > FrameSender::kMaxRequests ||
       unanswered_ + answers > kMaxUnanswered) {
     return make_error(ErrorCode::kBackPressure);
@@ -50,11 +51,11 @@ Status TcpConnection::post(const Batch& batch, Completion* completion) {
       expected(unanswered_++) = {read ? request.local : nullptr, read ? request.bytes : 0, own, 0};
     }
   }
-  wire_->mark_ready(*sender_);
+  multiplexer_->mark_ready(*sender_);
   return {};
 }
 
-bool TcpConnection::take_body(const FrameHeader& header, std::byte*& to,
+bool TcpConnection::take_body(const FrameHeader& header, std::byte*& target,
                               const MemoryRegion*& region) {
   if (post_error_) return false;
   if (!established_ && !accepted_) {
@@ -63,19 +64,19 @@ bool TcpConnection::take_body(const FrameHeader& header, std::byte*& to,
   }
   if (header.kind == FrameKind::kReadData) {
     // A large READ is answered in pieces.
-    if (!is_asked() || expected(0).to == nullptr || header.bytes == 0 ||
+    if (!is_asked() || expected(0).target == nullptr || header.bytes == 0 ||
         header.bytes > expected(0).bytes) {
       fail_protocol("the peer answered what it was not asked");
       return false;
     }
-    to = expected(0).to;
+    target = expected(0).target;
     return true;
   }
   if (header.bytes == 0 && header.kind == FrameKind::kWriteImmediate) return true;
   const TcpRegion* const found = tcp_.find(header.key);
-  to =
+  target =
       found == nullptr ? nullptr : found->grant(header.address, header.bytes, Access::kRemoteWrite);
-  if (to == nullptr || header.bytes == 0) [[unlikely]] {
+  if (target == nullptr || header.bytes == 0) [[unlikely]] {
     refuse("the peer wrote where it was not granted");
     return false;
   }
@@ -87,7 +88,7 @@ void TcpConnection::take(const FrameHeader& header) {
   if (post_error_) return;
   switch (header.kind) {
     case FrameKind::kReadData:
-      expected(0).to += header.bytes;
+      expected(0).target += header.bytes;
       expected(0).bytes -= header.bytes;
       if (expected(0).bytes == 0) finish_first_expected();
       return;
@@ -96,7 +97,7 @@ void TcpConnection::take(const FrameHeader& header) {
       if ((header.flags & kAnswerWhenDone) != 0) {
         if (!may_answer()) return;
         sender_->push_done();
-        wire_->mark_ready(*sender_);
+        multiplexer_->mark_ready(*sender_);
       }
       if (header.kind == FrameKind::kWriteImmediate) handle_immediate(header.immediate);
       return;
@@ -127,22 +128,22 @@ bool TcpConnection::may_answer() {
 void TcpConnection::serve_read(const FrameHeader& header) {
   if (!may_answer()) return;
   const TcpRegion* const region = tcp_.find(header.key);
-  const std::byte* const from =
+  const std::byte* const source =
       region == nullptr || header.bytes == 0
           ? nullptr
           : region->grant(header.address, header.bytes, Access::kRemoteRead);
-  if (from == nullptr) [[unlikely]] {
+  if (source == nullptr) [[unlikely]] {
     return refuse("the peer read where it was not granted");
   }
-  sender_->push_read_answer(from, header.bytes, *region);
-  wire_->mark_ready(*sender_);
+  sender_->push_read_answer(source, header.bytes, *region);
+  multiplexer_->mark_ready(*sender_);
 }
 
 void TcpConnection::take_done(uint32_t count) {
   DestructionWatch watch(lifetime_);
   for (; count > 0; --count) {
     if (post_error_) return;
-    if (!is_asked() || expected(0).to != nullptr) {
+    if (!is_asked() || expected(0).target != nullptr) {
       return fail_protocol("the peer answered what it was not asked");
     }
     finish_first_expected();
@@ -151,6 +152,7 @@ void TcpConnection::take_done(uint32_t count) {
 }
 
 void TcpConnection::finish_first_expected() {
+  PMSTORE_CHECK(unanswered_ > 0, "an answer belongs to a request");
   Completion* const completion = expected(0).completion;
   expected_head_ = (expected_head_ + 1) % kMaxUnanswered;
   --unanswered_;

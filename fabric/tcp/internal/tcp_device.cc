@@ -12,12 +12,12 @@ TcpRegion::TcpRegion(TcpDevice& device, std::span<std::byte> memory, Access acce
 
 TcpRegion::~TcpRegion() { device_.withdraw(*this); }
 
-TcpDevice::TcpDevice(base::Executor& executor, std::shared_ptr<WireSet> wires)
-    : PolledDevice(executor, Scheme::kTcp), wires_(std::move(wires)) {}
+TcpDevice::TcpDevice(base::Executor& executor, std::shared_ptr<MultiplexerSet> multiplexers)
+    : PolledDevice(executor, Scheme::kTcp), multiplexers_(std::move(multiplexers)) {}
 
 Result<std::unique_ptr<Device>> TcpDevice::open(base::Executor& executor) {
-  PMSTORE_TRY(std::shared_ptr<WireSet> wires, WireSet::of(executor));
-  return std::unique_ptr<Device>(new TcpDevice(executor, std::move(wires)));
+  PMSTORE_TRY(std::shared_ptr<MultiplexerSet> multiplexers, MultiplexerSet::of(executor));
+  return std::unique_ptr<Device>(new TcpDevice(executor, std::move(multiplexers)));
 }
 
 TcpDevice::~TcpDevice() { PMSTORE_CHECK(regions_.empty(), "regions use their device to the end"); }
@@ -38,19 +38,19 @@ Result<std::unique_ptr<MemoryRegion>> TcpDevice::register_memory(std::span<std::
 
 void TcpDevice::withdraw(const TcpRegion& region) {
   regions_.erase(region.remote().key);
-  wires_->withdraw(region);
+  multiplexers_->withdraw(region);
 }
 
 Result<std::unique_ptr<internal::PolledConnection>> TcpDevice::dial(
     const Uri& uri, const internal::ConnectionOptions& options) {
   const std::string where = uri.to_string();
-  Wire* wire = wires_->find(where);
-  if (wire == nullptr) {
+  Multiplexer* multiplexer = multiplexers_->find(where);
+  if (multiplexer == nullptr) {
     Result<std::vector<SocketAddress>> addresses = resolve(uri.name, uri.port, false);
     if (!addresses) return make_error(ErrorCode::kDisconnected, addresses.error().message);
-    PMSTORE_TRY(wire, wires_->dial(std::move(*addresses), where));
+    PMSTORE_TRY(multiplexer, multiplexers_->dial(std::move(*addresses), where));
   }
-  return std::make_unique<TcpConnection>(*this, *wire, options);
+  return std::make_unique<TcpConnection>(*this, *multiplexer, options);
 }
 
 Result<std::unique_ptr<Listener>> TcpDevice::listen(const Uri& uri, Acceptor& acceptor) {

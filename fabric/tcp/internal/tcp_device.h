@@ -1,14 +1,14 @@
 // TcpDevice: the device for tcp://HOST:PORT. See fabric/device.h.
 //
-// Its connections are those of the wires of its executor, which are polled by themselves.
+// Its connections belong to the multiplexers of its executor; the MultiplexerSet polls them.
 #pragma once
 
 #include <memory>
 #include <unordered_map>
 
 #include "fabric/internal/polled_device.h"
+#include "fabric/tcp/internal/multiplexer_set.h"
 #include "fabric/tcp/internal/tcp_connection.h"
-#include "fabric/tcp/internal/wire_set.h"
 
 namespace pmstore::fabric::tcp {
 
@@ -19,7 +19,7 @@ class TcpRegion final : public MemoryRegion {
   TcpRegion(TcpDevice& device, std::span<std::byte> memory, Access access, uint64_t key);
   ~TcpRegion() override;
 
-  // Where these bytes are; null when they are not all in the region, or the right is not granted.
+  // The memory of these bytes; null if some are outside the region or the right is not granted.
   std::byte* grant(uint64_t address, uint32_t bytes, Access right) const {
     const uint64_t offset = address - remote_.address;
     const bool inside = offset <= remote_.bytes && bytes <= remote_.bytes - offset;
@@ -35,7 +35,7 @@ class TcpDevice final : public internal::PolledDevice {
   static Result<std::unique_ptr<Device>> open(base::Executor& executor);
   ~TcpDevice() override;
 
-  // InvalidArgument when the memory is empty. Access::kRemoteAtomic is taken and has no effect:
+  // InvalidArgument when the memory is empty. Access::kRemoteAtomic is accepted without effect:
   // Capabilities::atomics is kNone.
   Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> memory,
                                                         Access access) override;
@@ -47,7 +47,7 @@ class TcpDevice final : public internal::PolledDevice {
     return found == regions_.end() ? nullptr : found->second;
   }
   void withdraw(const TcpRegion& region);
-  WireSet& wires() { return *wires_; }
+  MultiplexerSet& multiplexers() { return *multiplexers_; }
 
  protected:
   Result<std::unique_ptr<internal::PolledConnection>> dial(
@@ -55,9 +55,9 @@ class TcpDevice final : public internal::PolledDevice {
   size_t poll_queues() override { return 0; }
 
  private:
-  TcpDevice(base::Executor& executor, std::shared_ptr<WireSet> wires);
+  TcpDevice(base::Executor& executor, std::shared_ptr<MultiplexerSet> multiplexers);
 
-  std::shared_ptr<WireSet> wires_;
+  std::shared_ptr<MultiplexerSet> multiplexers_;
   std::unordered_map<uint64_t, const TcpRegion*> regions_;
 };
 

@@ -31,17 +31,17 @@ Result<std::unique_ptr<Listener>> TcpListener::open(TcpDevice& device, const Uri
       new TcpListener(device, std::move(actual), acceptor, std::move(*socket)));
 }
 
-TcpListener::~TcpListener() { tcp_.wires().forget_listener(*this); }
+TcpListener::~TcpListener() { tcp_.multiplexers().forget_listener(*this); }
 
 void TcpListener::accept_new() {
   while (std::optional<Socket> client = socket_.accept())
-    tcp_.wires().adopt(std::move(*client), *this);
-  tcp_.wires().close_idle(tcp_.executor().now_ns());
+    tcp_.multiplexers().adopt(std::move(*client), *this);
+  tcp_.multiplexers().close_idle(tcp_.executor().now_ns());
 }
 
-std::unique_ptr<TcpConnection> TcpListener::accept(Wire& wire, uint32_t channel) {
+std::unique_ptr<TcpConnection> TcpListener::accept(Multiplexer& multiplexer, uint32_t channel) {
   if (full()) return nullptr;
-  return std::make_unique<TcpConnection>(tcp_, wire, channel, kAcceptedOptions);
+  return std::make_unique<TcpConnection>(tcp_, multiplexer, channel, kAcceptedOptions);
 }
 
 }  // namespace pmstore::fabric::tcp

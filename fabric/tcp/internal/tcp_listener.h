@@ -16,9 +16,9 @@ class TcpListener final : public internal::HandshakeListener {
                                                 Acceptor& acceptor);
   ~TcpListener() override;
 
-  // ---- for wires ----
+  // ---- for multiplexers ----
   // A new connection; null when there are too many handshakes under way.
-  std::unique_ptr<TcpConnection> accept(Wire& wire, uint32_t channel);
+  std::unique_ptr<TcpConnection> accept(Multiplexer& multiplexer, uint32_t channel);
   void adopt(std::unique_ptr<TcpConnection> connection) { take(std::move(connection)); }
 
  protected:

@@ -56,7 +56,8 @@ class VerbsDevice final : public Device, public base::Poller {
   ibv_pd* protection_domain() const { return pd_.get(); }
   CompletionQueues& queues() { return queues_; }
   CmEvents& cm_events() { return cm_events_; }
-  // Runs only while the executor polls, so that a stalled executor does not time its peers out.
+  // A clock that runs only while the executor polls: a stalled executor does not time its peers
+  // out.
   uint64_t active_ns() const { return active_ns_; }
 
   ConnectionRef add(VerbsConnection* connection);
@@ -89,7 +90,7 @@ class VerbsDevice final : public Device, public base::Poller {
 
   VerbsDevice(base::Executor& executor, RdmaDevice rdma);
 
-  // These stop at once when a callback has destroyed the device: then they return false.
+  // These return false as soon as a callback has destroyed the device.
   bool poll_queues(size_t& handled);
   bool dispatch(const ibv_wc& wc);
   bool run_deferred();

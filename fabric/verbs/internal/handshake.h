@@ -1,4 +1,4 @@
-// Handshake: one end of setting a connection up, from an address or a request to a Connection.
+// Handshake: one end of a connection's set-up, from an address or a request to a Connection.
 //
 // Both ends are coroutines that wait for rdma_cm events, for the hello and for its delivery, and
 // give up at the deadline. The order of events is in docs/fabric-verbs.md. Destroying a Handshake
@@ -16,7 +16,7 @@
 #include "fabric/device.h"
 #include "fabric/verbs/internal/cm_events.h"
 #include "fabric/verbs/internal/handles.h"
-#include "fabric/verbs/internal/handshake_wire.h"
+#include "fabric/verbs/internal/handshake_layout.h"
 #include "fabric/verbs/internal/listener.h"
 #include "fabric/verbs/internal/verbs_connection.h"
 
@@ -24,29 +24,29 @@ namespace pmstore::fabric::verbs {
 
 class Handshake final : public CmTarget {
  public:
-  // `peer` is how errors call the other side.
+  // `peer` names the other side in errors.
   Handshake(VerbsDevice& device, std::string peer, uint64_t timeout_ns,
             uint64_t operation_timeout_ns);
   ~Handshake();
   Handshake(const Handshake&) = delete;
   Handshake& operator=(const Handshake&) = delete;
 
-  // Calls `address`, gives `hello`, takes the answer. Errors as Device::connect().
+  // Connects to `address`, sends `hello`, receives the answer. Errors as Device::connect().
   base::Task<Result<std::unique_ptr<Connection>>> call(SocketAddress address,
                                                        std::vector<std::byte> hello);
-  // Answers the request that came to `listener`, and tells its acceptor.
+  // Answers a request to `listener`, and tells the listener's acceptor.
   base::Task<void> answer(CmEvent request, VerbsListener* listener);
 
   const VerbsListener* listener() const { return listener_; }
-  // The listener is gone: its acceptor is not to be called any more.
+  // The listener is destroyed: the acceptor is not called any more.
   void abandon();
-  // Whether no route was found, so that another address of the same host may be tried.
+  // No route was found: the caller may try another address of the host.
   bool unreachable() const { return unreachable_; }
 
   void on_cm_event(const CmEvent& event) override;
   void on_hello(uint32_t bytes);
   void on_connection_event() { wake(); }
-  // The connection that was handed out is gone before its answer was delivered.
+  // The connection was given to the acceptor and destroyed before its answer was delivered.
   void on_hello_returned() {
     lent_to_ = nullptr;
     returned_ = true;
@@ -68,7 +68,7 @@ class Handshake final : public CmTarget {
     }
   };
   Woken woken() { return Woken{*this}; }
-  // The last thing that a caller in here does: the handshake may be gone afterwards.
+  // A caller in this class returns after it: the handshake may be destroyed.
   void wake();
 
   base::Task<Status> call_steps(SocketAddress address, std::vector<std::byte> hello);
@@ -81,13 +81,13 @@ class Handshake final : public CmTarget {
 
   // Makes the connection with its queue pair in INIT, and the memory for the hellos.
   Status prepare();
-  rdma_conn_param parameters(const Greeting& greeting) const;
-  // What both ends can do, from the event that carried the peer's offer.
+  rdma_conn_param parameters(const Preamble& preamble) const;
+  // Agrees on the depths that both ends can do, from the event with the peer's offer.
   void settle_depths(const CmEvent& event);
   Status send(uint16_t refusal, std::span<const std::byte> bytes);
   Result<std::vector<std::byte>> parse(bool refusal_allowed) const;
   void reject(Rejection why);
-  Status check_greeting(const CmEvent& event) const;
+  Status check_preamble(const CmEvent& event) const;
   Error rejection_error(const CmEvent& event) const;
   Error event_error(const CmEvent& event);
   Error unreachable_error(int error);

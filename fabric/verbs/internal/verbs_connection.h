@@ -35,13 +35,13 @@ class VerbsConnection final : public Connection, public CmTarget {
   static constexpr uint32_t kSlots = 512;
   static constexpr uint32_t kReceives =
       512;  // twice the calls that an RPC connection has by default
-  static constexpr uint32_t kReceiveChain = 64;  // posted at once
+  static constexpr uint32_t kReceiveChain = 64;  // posted with one doorbell
   // A post without Completion is signaled all the same when this many requests are behind the last
   // signal: the queue's entries come back only with a completion. At most a quarter of the queue.
   static constexpr uint32_t kSignalEvery = 128;
-  // Asked for; the device may give less. Enough for a record or an RPC header in the WQE itself.
+  // The requested size; the device may give less. Enough for a record or an RPC header in the WQE.
   static constexpr uint32_t kInlineBytes = 128;
-  // With the hello's own receive.
+  // Including the receive for the hello.
   static constexpr uint32_t kQueueEntries = kSlots + kReceives + 1;
 
   // A queue pair in the RESET state, known to `device`.
@@ -56,16 +56,16 @@ class VerbsConnection final : public Connection, public CmTarget {
   Status to_init(rdma_cm_id* id);
   Status post_receives(const ibv_sge* hello);
   // INIT -> RTR -> RTS.
-  // With so many READs and atomics under way in each direction.
+  // `initiated`, `answered`: the READs and atomics under way in each direction.
   Status to_ready(rdma_cm_id* id, uint8_t initiated, uint8_t answered);
-  // Instead of the three: to this device itself.
+  // Replaces the three steps for a connection to this device itself.
   Status connect_to_self();
-  // The hello goes before anything else; `completion` tells that it has arrived.
+  // Sends the hello, before any other request; `completion` tells that it has arrived.
   Status send_hello(const ibv_sge& hello, Completion* completion);
-  // Until opened(), failures and the hello's reception are told to `handshake`.
+  // Until opened(), `handshake` is told of failures and of the hello's reception.
   void set_handshake(Handshake* handshake) { handshake_ = handshake; }
-  // `lender` keeps what send_hello() was given until it is delivered; it is told if this ends
-  // first.
+  // `lender` owns the bytes of send_hello() until they are delivered. It is told if this connection
+  // is destroyed first.
   void borrow_hello(Handshake* lender) { hello_lender_ = lender; }
   void opened(std::vector<std::byte> peer_hello);
   void own_id(CmIdHandle id, CmEvents::Key key);
@@ -95,7 +95,7 @@ class VerbsConnection final : public Connection, public CmTarget {
   Status modify(ibv_qp* qp, ibv_qp_attr& attr, int mask, const char* state);
   // on_deferred() is called by the next poll.
   void defer();
-  // Breaks the connection now and tells about it in the next poll; `error` is an errno.
+  // Breaks the connection now; the next poll tells the receiver. `error` is an errno.
   void fail_later(int error);
   void break_queue_pair(Error why);
   void deliver_break();

@@ -2,7 +2,7 @@
 #include <cstring>
 #include <thread>
 
-#include "fabric/verbs/internal/handshake_wire.h"
+#include "fabric/verbs/internal/handshake_layout.h"
 #include "tests/unit/fabric/verbs/fixture.h"
 #include "tests/unit/fabric/verbs/raw_peer.h"
 
@@ -11,14 +11,14 @@ namespace {
 
 class VerbsHandshake : public VerbsFixture {
  protected:
-  static std::vector<std::byte> greeting(uint32_t magic, uint16_t version) {
-    const Greeting value{magic, version, 0};
+  static std::vector<std::byte> preamble(uint32_t magic, uint16_t version) {
+    const Preamble value{magic, version, 0};
     std::vector<std::byte> bytes(sizeof(value));
     std::memcpy(bytes.data(), &value, sizeof(value));
     return bytes;
   }
-  static std::vector<std::byte> good_greeting() {
-    return greeting(kGreetingMagic, kHandshakeVersion);
+  static std::vector<std::byte> good_preamble() {
+    return preamble(kPreambleMagic, kHandshakeVersion);
   }
   // Runs `body`, which blocks, beside the polling.
   template <typename Body>
@@ -99,14 +99,14 @@ TEST_F(VerbsHandshake, ClientOfAnotherVersionIsToldSo) {
   bool connected = true;
   beside([&] {
     ASSERT_TRUE(peer.resolve(host_, listener_->uri().port));
-    connected = peer.connect(greeting(kGreetingMagic, kHandshakeVersion + 1));
+    connected = peer.connect(preamble(kPreambleMagic, kHandshakeVersion + 1));
   });
   EXPECT_FALSE(connected);
   EXPECT_EQ(peer.last_event(), RDMA_CM_EVENT_REJECTED);
-  Greeting answer{};
+  Preamble answer{};
   ASSERT_GE(peer.peer_private_data().size(), sizeof(answer));
   std::memcpy(&answer, peer.peer_private_data().data(), sizeof(answer));
-  EXPECT_EQ(answer.magic, kGreetingMagic);
+  EXPECT_EQ(answer.magic, kPreambleMagic);
   EXPECT_EQ(answer.version, kHandshakeVersion);
   EXPECT_EQ(answer.rejection, static_cast<uint16_t>(Rejection::kVersion));
   EXPECT_TRUE(acceptor_.hellos.empty());
@@ -114,7 +114,7 @@ TEST_F(VerbsHandshake, ClientOfAnotherVersionIsToldSo) {
 
 TEST_F(VerbsHandshake, ServerOfAnotherVersionIsVersionMismatch) {
   for (const auto& private_data :
-       {greeting(kGreetingMagic, kHandshakeVersion + 1), greeting(1234, kHandshakeVersion)}) {
+       {preamble(kPreambleMagic, kHandshakeVersion + 1), preamble(1234, kHandshakeVersion)}) {
     RawPeer peer;
     const uint16_t port = peer.listen(host_);
     ASSERT_NE(port, 0);
@@ -130,7 +130,7 @@ TEST_F(VerbsHandshake, ServerOfAnotherVersionIsVersionMismatch) {
 TEST_F(VerbsHandshake, SilentServerIsTimeout) {
   RawPeer peer;
   const uint16_t port = peer.listen(host_);
-  std::thread accepts([&] { EXPECT_TRUE(peer.accept_one(good_greeting())); });
+  std::thread accepts([&] { EXPECT_TRUE(peer.accept_one(good_preamble())); });
   ConnectOptions options;
   options.timeout_ns = 4'000'000'000;
   const Uri uri{Scheme::kVerbs, host_, port};
@@ -153,7 +153,7 @@ TEST_F(VerbsHandshake, MalformedHelloNeverReachesTheAcceptor) {
     RawPeer peer;
     beside([&] {
       ASSERT_TRUE(peer.resolve(host_, listener_->uri().port));
-      ASSERT_TRUE(peer.connect(good_greeting()));
+      ASSERT_TRUE(peer.connect(good_preamble()));
       ASSERT_TRUE(peer.send(message));
     });
   }
@@ -167,7 +167,7 @@ TEST_F(VerbsHandshake, ClientThatSaysNothingIsForgotten) {
     RawPeer peer;
     beside([&] {
       ASSERT_TRUE(peer.resolve(host_, listener_->uri().port));
-      ASSERT_TRUE(peer.connect(good_greeting()));
+      ASSERT_TRUE(peer.connect(good_preamble()));
     });
     EXPECT_FALSE(run_until([&] { return !acceptor_.hellos.empty(); }, 100'000'000));
   }

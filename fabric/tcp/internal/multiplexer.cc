@@ -1,19 +1,21 @@
-// The control path of Wire: connecting, who shares it, breaking. The data path has its own file.
-#include "fabric/tcp/internal/wire.h"
+// The control path of Multiplexer: connecting, adding and removing connections, breaking.
+#include "fabric/tcp/internal/multiplexer.h"
 
 #include <sys/socket.h>
 
 #include <algorithm>
 
+#include "base/check.h"
+#include "fabric/tcp/internal/multiplexer_set.h"
 #include "fabric/tcp/internal/tcp_connection.h"
 #include "fabric/tcp/internal/tcp_listener.h"
-#include "fabric/tcp/internal/wire_set.h"
 
 namespace pmstore::fabric::tcp {
 
 using internal::DestructionWatch;
 
-Wire::Wire(WireSet& set, std::vector<SocketAddress> addresses, std::string where)
+Multiplexer::Multiplexer(MultiplexerSet& set, std::vector<SocketAddress> addresses,
+                         std::string where)
     : set_(set),
       dialed_(true),
       where_(std::move(where)),
@@ -22,7 +24,7 @@ Wire::Wire(WireSet& set, std::vector<SocketAddress> addresses, std::string where
   pieces_.reserve(kMaxPieces);
 }
 
-Wire::Wire(WireSet& set, Socket socket, TcpListener& listener, uint64_t now_ns)
+Multiplexer::Multiplexer(MultiplexerSet& set, Socket socket, TcpListener& listener, uint64_t now_ns)
     : set_(set),
       socket_(std::move(socket)),
       connected_(true),
@@ -34,12 +36,12 @@ Wire::Wire(WireSet& set, Socket socket, TcpListener& listener, uint64_t now_ns)
   set_.watch(socket_.fd(), *this);
 }
 
-Wire::~Wire() {
+Multiplexer::~Multiplexer() {
   PMSTORE_CHECK(connections_.empty(), "connections use their device to the end");
   close_socket();
 }
 
-Status Wire::connect_next() {
+Status Multiplexer::connect_next() {
   std::string reason = "it has no IP address";
   while (next_address_ < addresses_.size()) {
     Result<Socket> socket = Socket::connect(addresses_[next_address_++]);
@@ -55,7 +57,7 @@ Status Wire::connect_next() {
                         "; check the address and that pmstored runs there");
 }
 
-void Wire::look_at_connecting() {
+void Multiplexer::continue_connecting() {
   if (connected_ || over_) return;
   Result<bool> done = socket_.connected();
   if (done) {
@@ -70,7 +72,7 @@ void Wire::look_at_connecting() {
   if (!next) break_all(next.error());
 }
 
-void Wire::look_after(uint64_t now_ns, uint64_t patience_ns) {
+void Multiplexer::close_when_idle(uint64_t now_ns, uint64_t patience_ns) {
   if (dialed_ || over_) return;
   if (connections_.empty() && now_ns - idle_since_ns_ >= patience_ns) return close_socket();
   if (leftover_ == nullptr) {
@@ -83,47 +85,49 @@ void Wire::look_after(uint64_t now_ns, uint64_t patience_ns) {
   }
 }
 
-void Wire::hang_up() {
+void Multiplexer::hang_up() {
   shutdown(socket_.fd(), SHUT_RDWR);
   mute_ = true;
 }
 
-void Wire::close_socket() {
+void Multiplexer::close_socket() {
   over_ = true;
   set_.forget(socket_.fd(), *this);
   socket_.close();
   ready_.clear();
   leftover_.reset();
   in_begin_ = in_end_ = 0;
-  place_left_ = 0;
-  place_for_ = nullptr;
+  body_left_bytes_ = 0;
+  body_connection_ = nullptr;
 }
 
-uint32_t Wire::add(TcpConnection& connection) {
+uint32_t Multiplexer::add(TcpConnection& connection) {
+  PMSTORE_CHECK(last_channel_ < UINT32_MAX, "channel numbers are never used again");
   connections_.emplace(++last_channel_, &connection);
   return last_channel_;
 }
 
-void Wire::remove(uint32_t channel, std::unique_ptr<FrameSender> sender, FrameKind last,
-                  bool tell) {
+void Multiplexer::remove(uint32_t channel, std::unique_ptr<FrameSender> sender, FrameKind last,
+                         bool tell) {
   connections_.erase(channel);
-  // What is still coming for it is skipped.
-  if (place_for_ != nullptr && placing_.channel == channel) place_for_ = nullptr;
+  // The rest of a body for it is skipped.
+  if (body_connection_ != nullptr && body_header_.channel == channel) body_connection_ = nullptr;
   if (over_) return;
   if (!sender->abandon()) {
-    // More is to come than is worth a copy: it costs the others, too.
+    // The rest of the frame is too large to be copied: all connections of the socket break.
     hang_up();
     unlist(*sender);
   } else if (sender->empty()) {
     unlist(*sender);
   } else {
+    PMSTORE_CHECK(leftover_ == nullptr, "only one sender is in the middle of a frame");
     leftover_ = std::move(sender);
   }
   if (tell) tell_closed(last, channel);
   flush();
   if (!connections_.empty()) return;
-  // Whoever dialed it needs it no more; at the other end the client may come again, if somebody
-  // takes it.
+  // The dialing end needs it no more. At the listening end the client may open new connections, as
+  // long as there is a listener.
   if (dialed_ || listener_ == nullptr) {
     close_socket();
   } else {
@@ -131,24 +135,24 @@ void Wire::remove(uint32_t channel, std::unique_ptr<FrameSender> sender, FrameKi
   }
 }
 
-void Wire::tell_closed(FrameKind kind, uint32_t channel) {
+void Multiplexer::tell_closed(FrameKind kind, uint32_t channel) {
   if (notices_.push_closed(kind, channel)) {
     mark_ready(notices_);
   } else {
-    // The peer opens and opens, and takes nothing.
+    // The peer opens connections and reads no answers.
     hang_up();
   }
 }
 
-void Wire::withdraw(const MemoryRegion& region) {
+void Multiplexer::withdraw(const MemoryRegion& region) {
   for (auto& [channel, connection] : connections_) {
-    const bool arriving = place_for_ == connection && place_region_ == &region;
-    if (arriving) place_for_ = nullptr;
+    const bool arriving = body_connection_ == connection && body_region_ == &region;
+    if (arriving) body_connection_ = nullptr;
     connection->withdraw(region, arriving);
   }
 }
 
-void Wire::break_all(const Error& why) {
+void Multiplexer::break_all(const Error& why) {
   if (over_) return;
   const Error reason = why;
   DestructionWatch watch(lifetime_);
@@ -158,7 +162,7 @@ void Wire::break_all(const Error& why) {
   }
 }
 
-TcpConnection* Wire::find(uint32_t channel) const {
+TcpConnection* Multiplexer::find(uint32_t channel) const {
   const auto found = connections_.find(channel);
   return found == connections_.end() ? nullptr : found->second;
 }

@@ -1,5 +1,5 @@
-// The data path of Wire: sending, receiving. It does not throw, log or lock, and allocates for
-// handshakes only.
+// The data path of Multiplexer: sending, receiving. It does not throw, log or lock, and allocates
+// for handshakes only.
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -8,11 +8,12 @@
 #include <cstring>
 
 #include "base/atomic_copy.h"
+#include "base/check.h"
 #include "fabric/internal/handshake.h"
+#include "fabric/tcp/internal/multiplexer.h"
+#include "fabric/tcp/internal/multiplexer_set.h"
 #include "fabric/tcp/internal/tcp_connection.h"
 #include "fabric/tcp/internal/tcp_listener.h"
-#include "fabric/tcp/internal/wire.h"
-#include "fabric/tcp/internal/wire_set.h"
 
 namespace pmstore::fabric::tcp {
 
@@ -27,8 +28,9 @@ bool carries_body(FrameKind kind) {
 
 }  // namespace
 
-void Wire::mark_ready(FrameSender& sender) {
+void Multiplexer::mark_ready(FrameSender& sender) {
   if (!sender.listed) {
+    PMSTORE_CHECK(!sender.mid_frame(), "a sender in the middle of a frame stays listed");
     sender.listed = true;
     ready_.push_back(&sender);
   }
@@ -37,13 +39,13 @@ void Wire::mark_ready(FrameSender& sender) {
   set_.add_dirty(*this);
 }
 
-void Wire::unlist(FrameSender& sender) {
+void Multiplexer::unlist(FrameSender& sender) {
   sender.listed = false;
   std::erase(ready_, &sender);
   if (leftover_.get() == &sender) leftover_.reset();
 }
 
-bool Wire::flush() {
+bool Multiplexer::flush() {
   if (mute_) return true;
   for (int sends = 0; connected_ && !over_ && !ready_.empty(); ++sends) {
     if (sends == kMaxSends) return false;
@@ -62,7 +64,7 @@ bool Wire::flush() {
       const bool passes = errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS ||
                           errno == ENOMEM || errno == EPERM;
       if (passes) return false;
-      // What had arrived is still taken: it may say why.
+      // What has arrived is still read: it may tell the reason.
       hang_up();
       return true;
     }
@@ -74,7 +76,7 @@ bool Wire::flush() {
 }
 
 // Of the first `asked` of ready_, in order.
-void Wire::count_sent(size_t sent, size_t asked) {
+void Multiplexer::count_sent(size_t sent, size_t asked) {
   const FrameSender* const front = ready_.front();
   for (size_t i = 0; i < asked && sent > 0; ++i) {
     const size_t own = std::min(sent, ready_[i]->gathered());
@@ -84,13 +86,13 @@ void Wire::count_sent(size_t sent, size_t asked) {
   for (size_t i = asked; i-- > 0;) {
     if (ready_[i]->empty()) unlist(*ready_[i]);
   }
-  // Who has more waits for the others, unless it is in the middle of a frame.
+  // The first sender goes behind the others, unless it is in the middle of a frame.
   if (ready_.size() > 1 && ready_.front() == front && !front->mid_frame()) {
     std::rotate(ready_.begin(), ready_.begin() + 1, ready_.end());
   }
 }
 
-size_t Wire::receive() {
+size_t Multiplexer::receive() {
   size_t handled = 0;
   for (int reads = 0; reads < kMaxReads; ++reads) {
     if (in_begin_ > 0) {
@@ -98,10 +100,12 @@ size_t Wire::receive() {
       in_end_ -= in_begin_;
       in_begin_ = 0;
     }
-    const size_t place = place_for_ != nullptr ? place_left_ : 0;
-    const iovec pieces[2] = {{place_to_, place}, {in_.get() + in_end_, kInBytes - in_end_}};
-    const ssize_t got = place > 0 ? readv(socket_.fd(), pieces, 2)
-                                  : recv(socket_.fd(), pieces[1].iov_base, pieces[1].iov_len, 0);
+    const size_t body_bytes = body_connection_ != nullptr ? body_left_bytes_ : 0;
+    PMSTORE_CHECK(body_left_bytes_ == 0 || in_begin_ == in_end_, "a body goes to its target first");
+    const iovec pieces[2] = {{body_target_, body_bytes}, {in_.get() + in_end_, kInBytes - in_end_}};
+    const ssize_t got = body_bytes > 0
+                            ? readv(socket_.fd(), pieces, 2)
+                            : recv(socket_.fd(), pieces[1].iov_base, pieces[1].iov_len, 0);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return handled;
     ++handled;
     if (got <= 0) [[unlikely]] {
@@ -110,20 +114,20 @@ size_t Wire::receive() {
                                     : std::string("the connection broke: ") + strerror(errno)));
       return handled;
     }
-    const bool all = static_cast<size_t>(got) < pieces[1].iov_len + place;
+    const bool all = static_cast<size_t>(got) < pieces[1].iov_len + body_bytes;
     if (!take_received(static_cast<size_t>(got)) || all) return handled;
   }
   return handled;
 }
 
-// False: the wire is over or gone.
-bool Wire::take_received(size_t bytes) {
-  if (place_for_ != nullptr && place_left_ > 0) {
-    const size_t placed = std::min<size_t>(bytes, place_left_);
-    place_to_ += placed;
-    place_left_ -= static_cast<uint32_t>(placed);
-    in_end_ += bytes - placed;
-    if (place_left_ == 0 && finish_body() == Parsed::kOver) return false;
+// False: the multiplexer is over or destroyed.
+bool Multiplexer::take_received(size_t bytes) {
+  if (body_connection_ != nullptr && body_left_bytes_ > 0) {
+    const size_t received = std::min<size_t>(bytes, body_left_bytes_);
+    body_target_ += received;
+    body_left_bytes_ -= static_cast<uint32_t>(received);
+    in_end_ += bytes - received;
+    if (body_left_bytes_ == 0 && finish_body() == Parsed::kOver) return false;
   } else {
     in_end_ += bytes;
   }
@@ -136,14 +140,14 @@ bool Wire::take_received(size_t bytes) {
   }
 }
 
-Wire::Parsed Wire::parse_one() {
+Multiplexer::Parsed Multiplexer::parse_one() {
   const size_t available = in_end_ - in_begin_;
-  if (place_left_ > 0) {
-    if (place_for_ != nullptr) return Parsed::kNeedsMore;
-    const size_t skipped = std::min<size_t>(available, place_left_);
+  if (body_left_bytes_ > 0) {
+    if (body_connection_ != nullptr) return Parsed::kNeedsMore;
+    const size_t skipped = std::min<size_t>(available, body_left_bytes_);
     in_begin_ += skipped;
-    place_left_ -= static_cast<uint32_t>(skipped);
-    return place_left_ > 0 ? Parsed::kNeedsMore : Parsed::kFrame;
+    body_left_bytes_ -= static_cast<uint32_t>(skipped);
+    return body_left_bytes_ > 0 ? Parsed::kNeedsMore : Parsed::kFrame;
   }
   FrameHeader header;
   if (available < sizeof header) return Parsed::kNeedsMore;
@@ -152,7 +156,7 @@ Wire::Parsed Wire::parse_one() {
     return protocol_error();
   }
   // A small body is taken when all of it is here.
-  const bool whole = header.bytes <= kPlaceWholeBytes || header.kind == FrameKind::kHandshake;
+  const bool whole = header.bytes <= kWholeBodyBytes || header.kind == FrameKind::kHandshake;
   if (carries_body(header.kind) && whole && available < sizeof header + header.bytes) {
     return Parsed::kNeedsMore;
   }
@@ -160,23 +164,24 @@ Wire::Parsed Wire::parse_one() {
   return take_frame(header);
 }
 
-Wire::Parsed Wire::take_frame(const FrameHeader& header) {
+Multiplexer::Parsed Multiplexer::take_frame(const FrameHeader& header) {
   const bool known = header.kind >= FrameKind::kWrite && header.kind <= FrameKind::kHandshake;
-  const uint32_t limit = dialed_ ? last_channel_ : last_channel_ + kMaxUnheard;
+  const uint32_t limit = dialed_ ? last_channel_ : last_channel_ + kMaxPendingChannels;
   if (!known || header.channel == 0 || header.channel > limit) return protocol_error();
   if (header.kind == FrameKind::kHandshake) return take_handshake(header);
   if (!dialed_ && is_new(header.channel)) {
-    // Given up before it said anything; nothing else may come first.
+    // A connection that was abandoned before its hello. No other frame may come first.
     return header.kind == FrameKind::kClosed ? Parsed::kFrame : protocol_error();
   }
   TcpConnection* connection = find(header.channel);
   if (carries_body(header.kind)) {
     DestructionWatch watch(lifetime_);
     const MemoryRegion* region = nullptr;
-    std::byte* to = nullptr;
-    if (connection != nullptr && !connection->take_body(header, to, region)) connection = nullptr;
+    std::byte* target = nullptr;
+    if (connection != nullptr && !connection->take_body(header, target, region))
+      connection = nullptr;
     if (watch.destroyed() || over_) return Parsed::kOver;
-    return begin_body(header, connection, to, region);
+    return begin_body(header, connection, target, region);
   }
   if (connection == nullptr) return Parsed::kFrame;
   DestructionWatch watch(lifetime_);
@@ -184,17 +189,18 @@ Wire::Parsed Wire::take_frame(const FrameHeader& header) {
   return watch.destroyed() || over_ ? Parsed::kOver : Parsed::kFrame;
 }
 
-bool Wire::is_new(uint32_t channel) {
-  if (channel <= last_channel_) return unheard_.erase(channel) > 0;
+bool Multiplexer::is_new(uint32_t channel) {
+  if (channel <= last_channel_) return pending_channels_.erase(channel) > 0;
   for (uint32_t skipped = last_channel_ + 1; skipped < channel; ++skipped) {
-    unheard_.insert(skipped);
-    if (unheard_.size() > kMaxUnheard) unheard_.erase(unheard_.begin());
+    pending_channels_.insert(skipped);
+    if (pending_channels_.size() > kMaxPendingChannels)
+      pending_channels_.erase(pending_channels_.begin());
   }
   last_channel_ = channel;
   return true;
 }
 
-Wire::Parsed Wire::take_handshake(const FrameHeader& header) {
+Multiplexer::Parsed Multiplexer::take_handshake(const FrameHeader& header) {
   const std::byte* const begin = in_.get() + in_begin_;
   std::vector<std::byte> message(begin, begin + header.bytes);
   in_begin_ += header.bytes;
@@ -215,33 +221,35 @@ Wire::Parsed Wire::take_handshake(const FrameHeader& header) {
   return watch.destroyed() || over_ ? Parsed::kOver : Parsed::kFrame;
 }
 
-Wire::Parsed Wire::begin_body(const FrameHeader& header, TcpConnection* connection, std::byte* to,
-                              const MemoryRegion* region) {
-  placing_ = header;
-  place_for_ = connection;
-  place_region_ = region;
-  place_to_ = to;
-  place_left_ = header.bytes;
+Multiplexer::Parsed Multiplexer::begin_body(const FrameHeader& header, TcpConnection* connection,
+                                            std::byte* target, const MemoryRegion* region) {
+  PMSTORE_CHECK(body_left_bytes_ == 0, "bodies are received one after the other");
+  body_header_ = header;
+  body_connection_ = connection;
+  body_region_ = region;
+  body_target_ = target;
+  body_left_bytes_ = header.bytes;
   if (connection == nullptr) return Parsed::kFrame;  // skipped
   const size_t here = std::min<size_t>(header.bytes, in_end_ - in_begin_);
-  // Others of this process may read and write it at the same time, as beside an RNIC.
-  if (here > 0) base::copy_to_shared(to, in_.get() + in_begin_, here);
+  // The CPU may read and write the target at the same time, as with an RNIC.
+  if (here > 0) base::copy_to_shared(target, in_.get() + in_begin_, here);
   in_begin_ += here;
-  place_to_ += here;
-  place_left_ -= static_cast<uint32_t>(here);
-  return place_left_ > 0 ? Parsed::kNeedsMore : finish_body();
+  body_target_ += here;
+  body_left_bytes_ -= static_cast<uint32_t>(here);
+  return body_left_bytes_ > 0 ? Parsed::kNeedsMore : finish_body();
 }
 
-// All of placing_ is where it belongs.
-Wire::Parsed Wire::finish_body() {
-  TcpConnection* const connection = std::exchange(place_for_, nullptr);
-  place_region_ = nullptr;
+// The whole body of body_header_ is in its target.
+Multiplexer::Parsed Multiplexer::finish_body() {
+  PMSTORE_CHECK(body_connection_ != nullptr && body_left_bytes_ == 0, "the body is complete");
+  TcpConnection* const connection = std::exchange(body_connection_, nullptr);
+  body_region_ = nullptr;
   DestructionWatch watch(lifetime_);
-  connection->take(placing_);
+  connection->take(body_header_);
   return watch.destroyed() || over_ ? Parsed::kOver : Parsed::kFrame;
 }
 
-Wire::Parsed Wire::protocol_error() {
+Multiplexer::Parsed Multiplexer::protocol_error() {
   break_all(make_error(ErrorCode::kProtocol, "the peer sent a frame that makes no sense"));
   return Parsed::kOver;
 }

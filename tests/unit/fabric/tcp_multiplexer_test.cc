@@ -5,9 +5,9 @@
 namespace pmstore::fabric::tcp {
 namespace {
 
-class TcpWire : public TcpPeer {};
+class TcpMultiplexer : public TcpPeer {};
 
-TEST_F(TcpWire, AViolationCostsItsOwnConnectionOnly) {
+TEST_F(TcpMultiplexer, AViolationCostsItsOwnConnectionOnly) {
   shake_hands(1);
   shake_hands(2);
   FrameHeader bad = frame(FrameKind::kWrite, 100'000, kBytes - 5);
@@ -26,7 +26,7 @@ TEST_F(TcpWire, AViolationCostsItsOwnConnectionOnly) {
 }
 
 // Fencing: whoever has destroyed its end sees nothing of what is still on its way.
-TEST_F(TcpWire, WhatArrivesForAConnectionThatIsDestroyedIsSkipped) {
+TEST_F(TcpMultiplexer, WhatArrivesForAConnectionThatIsDestroyedIsSkipped) {
   shake_hands(1);
   shake_hands(2);
   FrameHeader fenced = frame(FrameKind::kWrite, 100'000, 0);
@@ -50,7 +50,7 @@ TEST_F(TcpWire, WhatArrivesForAConnectionThatIsDestroyedIsSkipped) {
 }
 
 // It was in the middle of an answer, whose rest must not be taken for something else.
-TEST_F(TcpWire, AnAnswerThatHasBegunIsSentWholeWhenItsConnectionCloses) {
+TEST_F(TcpMultiplexer, AnAnswerThatHasBegunIsSentWholeWhenItsConnectionCloses) {
   shake_hands(1);
   shake_hands(2);
   std::fill(memory_.begin(), memory_.end(), std::byte{'r'});
@@ -85,7 +85,7 @@ TEST_F(TcpWire, AnAnswerThatHasBegunIsSentWholeWhenItsConnectionCloses) {
   EXPECT_EQ(receive_frame().kind, FrameKind::kDone);
 }
 
-TEST_F(TcpWire, ANumberIsNotUsedAgain) {
+TEST_F(TcpMultiplexer, ANumberIsNotUsedAgain) {
   shake_hands(1);
   served_.connection.reset();
   EXPECT_EQ(receive_frame().kind, FrameKind::kClosed);
@@ -94,7 +94,7 @@ TEST_F(TcpWire, ANumberIsNotUsedAgain) {
   EXPECT_EQ(served_.hellos, 1);
 }
 
-TEST_F(TcpWire, FirstMessagesMayOvertakeEachOther) {
+TEST_F(TcpMultiplexer, FirstMessagesMayOvertakeEachOther) {
   shake_hands(2);
   shake_hands(1);
   FrameHeader write = frame(FrameKind::kWrite, 4, 0, kAnswerWhenDone);
@@ -105,7 +105,7 @@ TEST_F(TcpWire, FirstMessagesMayOvertakeEachOther) {
   }
 }
 
-TEST_F(TcpWire, AConnectionThatWasGivenUpUnheardHarmsNobody) {
+TEST_F(TcpMultiplexer, AConnectionThatWasGivenUpUnheardHarmsNobody) {
   FrameHeader closed{};
   closed.kind = FrameKind::kClosed;
   closed.channel = 1;
@@ -117,7 +117,7 @@ TEST_F(TcpWire, AConnectionThatWasGivenUpUnheardHarmsNobody) {
   EXPECT_EQ(served_.hellos, 1) << "its number is used up";
 }
 
-TEST_F(TcpWire, ManyConnectAtOnce) {
+TEST_F(TcpMultiplexer, ManyConnectAtOnce) {
   hang_up();
   for (int round = 0; round < 30; ++round) {
     auto client = *open_tcp_device(executor_);
@@ -140,7 +140,7 @@ TEST_F(TcpWire, ManyConnectAtOnce) {
   }
 }
 
-TEST_F(TcpWire, WhoeverGivesUpConnectingDoesNotHarmTheOthers) {
+TEST_F(TcpMultiplexer, WhoeverGivesUpConnectingDoesNotHarmTheOthers) {
   hang_up();
   for (int round = 0; round < 10; ++round) {
     auto client = *open_tcp_device(executor_);
@@ -159,7 +159,7 @@ TEST_F(TcpWire, WhoeverGivesUpConnectingDoesNotHarmTheOthers) {
 }
 
 // An answer to what has not left yet would give back buffers that are still being sent.
-TEST_F(TcpWire, AnAnswerBeforeTheQuestionHasLeftCostsTheConnection) {
+TEST_F(TcpMultiplexer, AnAnswerBeforeTheQuestionHasLeftCostsTheConnection) {
   shake_hands(1);
   std::vector<std::byte> buffer(32u << 20);  // more than the socket takes
   auto own = *device_->register_memory(buffer, Access::kLocal);
@@ -177,7 +177,7 @@ TEST_F(TcpWire, AnAnswerBeforeTheQuestionHasLeftCostsTheConnection) {
   EXPECT_TRUE(completion.done() && !completion.ok());
 }
 
-TEST_F(TcpWire, TooManyHandshakesAreTurnedAway) {
+TEST_F(TcpMultiplexer, TooManyHandshakesAreTurnedAway) {
   constexpr uint32_t kMany = 300;
   std::string all;
   for (uint32_t channel = 1; channel <= kMany; ++channel) {
@@ -202,13 +202,13 @@ TEST_F(TcpWire, TooManyHandshakesAreTurnedAway) {
   EXPECT_EQ(turned_away, kMany - 256);
 }
 
-TEST_F(TcpWire, ASocketWithoutConnectionsIsClosedAfterAWhile) {
+TEST_F(TcpMultiplexer, ASocketWithoutConnectionsIsClosedAfterAWhile) {
   EXPECT_EQ(receive_bytes(1), "");
   char byte = 0;
   EXPECT_EQ(recv(socket_, &byte, 1, MSG_DONTWAIT), 0) << "closed, not only silent";
 }
 
-TEST_F(TcpWire, ConnectionsToOneServerShareASocket) {
+TEST_F(TcpMultiplexer, ConnectionsToOneServerShareASocket) {
   hang_up();
   run_a_while();
   const auto sockets = [] {

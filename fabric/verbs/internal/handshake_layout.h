@@ -1,7 +1,7 @@
-// What two ends say to each other before a connection is handed to anybody. docs/fabric-verbs.md.
+// The messages of the verbs handshake. docs/fabric-verbs.md has their order.
 //
-// rdma_cm carries only 56 bytes, so it gets the Greeting; the hello and its answer follow by SEND
-// on the new queue pair. All little endian, all from a peer that is not trusted yet.
+// rdma_cm carries only 56 bytes: the Preamble. The hello and its answer follow by SEND on the new
+// queue pair. Little endian. The receiver does not trust the sender yet.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,12 @@
 
 namespace pmstore::fabric::verbs {
 
-inline constexpr uint32_t kGreetingMagic = 0x47534d50;  // "PMSG"
+inline constexpr uint32_t kPreambleMagic = 0x47534d50;  // "PMSG"
 inline constexpr uint32_t kHelloMagic = 0x48534d50;     // "PMSH"
 // Grows with every change of these structures and of the meaning of ErrorCode's numbers.
 inline constexpr uint16_t kHandshakeVersion = 1;
 
-// Why a listener refused before there was a queue pair.
+// The reason of a refusal before there is a queue pair.
 enum class Rejection : uint16_t {
   kNone = 0,
   kVersion = 1,      // handshake versions differ
@@ -25,12 +25,12 @@ enum class Rejection : uint16_t {
 };
 
 // The private data of rdma_connect, rdma_accept and rdma_reject. The receiver sees it padded.
-struct Greeting {
+struct Preamble {
   uint32_t magic;
   uint16_t version;
   uint16_t rejection;  // Rejection; 0 except in rdma_reject
 };
-static_assert(sizeof(Greeting) == 8);
+static_assert(sizeof(Preamble) == 8);
 
 // Before the bytes of a hello, of its answer, or of the message of a refusal.
 struct HelloHeader {

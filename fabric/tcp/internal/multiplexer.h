@@ -1,0 +1,164 @@
+// Multiplexer: one TCP socket between two executors, and the connections that share it.
+//
+// A client's executor that opens several connections to one server has one socket for them: one
+// system call sends what one turn posts on all of them, and one receives for all of them. (The idea
+// of sharing queue pairs among threads is FLOCK's, SOSP 2021.) Connections do not wait for each
+// other, since both ends always read; but a large body delays the frames behind it.
+//
+// One thread. Never blocks. Owned by its MultiplexerSet, which deletes it once it is over().
+//
+// Invariants:
+//   in_[in_begin_, in_end_) holds received bytes without a decision; it is empty while a body is
+//   being received or skipped
+//   only the first of ready_ may be in the middle of a frame, so there is at most one leftover_
+//   channel numbers are never used again: frames for a closed connection are skipped
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fabric/internal/destruction_watch.h"
+#include "fabric/tcp/internal/frame.h"
+#include "fabric/tcp/internal/frame_sender.h"
+#include "fabric/tcp/internal/socket.h"
+
+namespace pmstore::fabric::tcp {
+
+class TcpConnection;
+class TcpListener;
+class MultiplexerSet;
+
+class Multiplexer {
+ public:
+  // For a connection to the first of `addresses` that answers. `where` names the server in errors;
+  // later connections to the same server find the multiplexer by that name.
+  Multiplexer(MultiplexerSet& set, std::vector<SocketAddress> addresses, std::string where);
+  // For the socket of a client; `listener` takes its connections.
+  Multiplexer(MultiplexerSet& set, Socket socket, TcpListener& listener, uint64_t now_ns);
+  ~Multiplexer();
+  Multiplexer(const Multiplexer&) = delete;
+  Multiplexer& operator=(const Multiplexer&) = delete;
+
+  const std::string& where() const { return where_; }
+  bool dialed() const { return dialed_; }
+  bool connected() const { return connected_; }
+  bool over() const { return over_; }
+  // No new connection uses it: one of its connections had no answer in time.
+  void retire() { retired_ = true; }
+  bool retired() const { return retired_; }
+  uint64_t sent_bytes() const { return sent_bytes_; }
+
+  // Begins to connect to the next address. Gives an error when none is left to try.
+  Status connect_next();
+  // Continues connecting. Breaks the multiplexer when no address answers.
+  void continue_connecting();
+  // The listener is destroyed: no new connections are accepted.
+  void forget_listener(const TcpListener& listener) {
+    if (listener_ != &listener) return;
+    listener_ = nullptr;
+    if (connections_.empty()) close_socket();
+  }
+  // At the listening end: closes a socket that has had no connection for `patience_ns`, and one
+  // whose leftover_ has not moved for so long.
+  void close_when_idle(uint64_t now_ns, uint64_t patience_ns);
+
+  // At the dialing end: adds a connection and gives its channel number.
+  uint32_t add(TcpConnection& connection);
+  // The connection of `channel` closes. The multiplexer takes `sender`, and sends the rest of a
+  // frame that has begun to leave. `tell`: the peer gets the frame `last`.
+  void remove(uint32_t channel, std::unique_ptr<FrameSender> sender, FrameKind last, bool tell);
+  // `sender` has something to send.
+  void mark_ready(FrameSender& sender);
+  // `region` is being deregistered.
+  void withdraw(const MemoryRegion& region);
+
+  // Sends what the socket takes; true when nothing is left. Makes no callback.
+  bool flush();
+  // Handles what has arrived; returns how much. The multiplexer and its set may be destroyed
+  // afterwards.
+  size_t receive();
+  // Sends nothing more and shuts the socket down, so that reading finds the end of the stream.
+  // Makes no callback.
+  void hang_up();
+  // Closes the socket and fails all connections. The multiplexer and its set may be destroyed
+  // afterwards.
+  void break_all(const Error& why);
+
+  bool dirty = false;  // in the set's list of those that have something to send
+
+ private:
+  static constexpr size_t kInBytes = 64 * 1024;
+  // A body up to this size is written to its target in one step once all of it has arrived, so that
+  // nobody sees half of a small word. A larger body is written as it arrives.
+  static constexpr uint32_t kWholeBodyBytes = 512;
+  // The most reads of one socket in one poll.
+  static constexpr int kMaxReads = 8;
+  // The most sends in one turn: a fast reader does not delay the other sockets.
+  static constexpr int kMaxSends = 32;
+  static constexpr size_t kMaxPieces = 128;
+  // The first messages of this many connections may arrive out of the order of their numbers.
+  static constexpr uint32_t kMaxPendingChannels = 1024;
+
+  enum class Parsed { kFrame, kNeedsMore, kOver };
+
+  void close_socket();
+  TcpConnection* find(uint32_t channel) const;
+  // Tells the peer that this end of connection `channel` is closed.
+  void tell_closed(FrameKind kind, uint32_t channel);
+  // `sender` has nothing to send. Deletes it if it is leftover_.
+  void unlist(FrameSender& sender);
+  void count_sent(size_t sent, size_t asked);
+  bool take_received(size_t bytes);
+  Parsed parse_one();
+  Parsed take_frame(const FrameHeader& header);
+  // At the listening end: no frame of `channel` has arrived before this one.
+  bool is_new(uint32_t channel);
+  Parsed take_handshake(const FrameHeader& header);
+  Parsed begin_body(const FrameHeader& header, TcpConnection* connection, std::byte* target,
+                    const MemoryRegion* region);
+  Parsed finish_body();
+  Parsed protocol_error();
+
+  MultiplexerSet& set_;
+  internal::Lifetime lifetime_;
+  Socket socket_;
+  bool connected_ = false;
+  bool over_ = false;
+  bool retired_ = false;
+  const bool dialed_;
+
+  std::string where_;
+  std::vector<SocketAddress> addresses_;
+  size_t next_address_ = 0;
+  TcpListener* listener_ = nullptr;
+
+  std::map<uint32_t, TcpConnection*> connections_;
+  uint32_t last_channel_ = 0;
+  std::set<uint32_t>
+      pending_channels_;        // of an accepted one: numbers below that which may still come
+  uint64_t idle_since_ns_ = 0;  // at the listening end, while there is no connection
+
+  std::vector<FrameSender*> ready_;
+  FrameSender notices_{0};                 // kClosed and kRefused frames
+  std::unique_ptr<FrameSender> leftover_;  // the rest of a frame of a closed connection
+  std::vector<iovec> pieces_;
+  uint64_t sent_bytes_ = 0;
+  bool mute_ = false;                  // after hang_up()
+  uint64_t leftover_since_bytes_ = 0;  // sent_bytes_ when the leftover was looked at first
+  uint64_t leftover_since_ns_ = 0;     // 0: there was none
+
+  std::unique_ptr<std::byte[]> in_;
+  size_t in_begin_ = 0;
+  size_t in_end_ = 0;
+  // The frame whose body is being received. Without body_connection_ the body is skipped.
+  FrameHeader body_header_{};
+  TcpConnection* body_connection_ = nullptr;
+  std::byte* body_target_ = nullptr;
+  uint32_t body_left_bytes_ = 0;
+  const MemoryRegion* body_region_ = nullptr;  // of a WRITE to this end; null: a READ answer
+};
+
+}  // namespace pmstore::fabric::tcp
