@@ -9,6 +9,7 @@ function(pmstore_component name)
   add_library(pmstore_${name} STATIC ${ARG_SOURCES})
   add_library(pmstore::${name} ALIAS pmstore_${name})
   pmstore_keep_options(pmstore_${name})
+  pmstore_unity(pmstore_${name})
   target_link_libraries(pmstore_${name} PUBLIC pmstore_headers)
   foreach(dep IN LISTS ARG_DEPS)
     target_link_libraries(pmstore_${name} PUBLIC pmstore_${dep})
@@ -49,12 +50,33 @@ function(pmstore_compile_fast)
   endif()
 endfunction()
 
-# pmstore_unity(TARGET...): these are compiled eight sources at once when the tree is built once.
-# (The product's libraries are not: the mutants replace single objects of them.)
+# pmstore_unity(TARGET...): these targets of the calling folder are compiled eight sources at once
+# when the tree is built once. Sources of which there are mutants remain objects of their own, since
+# the mutants replace them one by one.
 function(pmstore_unity)
-  if(PMSTORE_FEWER_COMPILATIONS)
-    set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON)
+  if(NOT PMSTORE_FEWER_COMPILATIONS)
+    return()
   endif()
+  set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON)
+  pmstore_mutated_sources(mutated)
+  foreach(source IN LISTS mutated)
+    cmake_path(IS_PREFIX CMAKE_CURRENT_SOURCE_DIR ${source} inside)
+    if(inside)
+      set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    endif()
+  endforeach()
+endfunction()
+
+# pmstore_mutated_sources(VARIABLE): the absolute paths of the sources that the mutants' lists name.
+function(pmstore_mutated_sources variable)
+  set(paths)
+  foreach(list IN ITEMS crash/mutants/mutants.txt mutants/service_mutants.txt)
+    file(STRINGS ${PROJECT_SOURCE_DIR}/tests/${list} lines REGEX "^(file|barriers) ")
+    list(TRANSFORM lines REPLACE "^[a-z]+ ([^ ]+).*" "${PROJECT_SOURCE_DIR}/\\1")
+    list(APPEND paths ${lines})
+  endforeach()
+  list(REMOVE_DUPLICATES paths)
+  set(${variable} ${paths} PARENT_SCOPE)
 endfunction()
 
 # The target sanitized_tests builds the test programs of the kinds (the first folder under tests/)
@@ -95,7 +117,8 @@ endfunction()
 #   ONE_THREAD  it starts no thread, and no process that shares memory with it: there is nothing for
 #               the thread sanitizer
 #   FAST        its own sources are optimized like the product: it measures what they do
-#   SANITIZED   runs under the address sanitizer although it is of another kind
+#   SANITIZED   with PMSTORE_SANITIZE_ALL it runs under the address sanitizer although it is of
+#               another kind
 # The sources of the sanitized kinds are compiled with -Og, which takes two thirds of the time.
 function(pmstore_test name)
   cmake_parse_arguments(ARG "ONE_THREAD;FAST;SANITIZED" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
@@ -123,7 +146,7 @@ function(pmstore_test name)
     if(NOT ARG_FAST)
       target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-Og>)
     endif()
-  elseif(ARG_SANITIZED AND PMSTORE_SANITIZE STREQUAL "address")
+  elseif(ARG_SANITIZED AND PMSTORE_SANITIZE STREQUAL "address" AND PMSTORE_SANITIZE_ALL)
     add_dependencies(sanitized_tests ${name})
     set_tests_properties(${test} PROPERTIES LABELS sanitized)
   endif()

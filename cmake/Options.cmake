@@ -42,6 +42,8 @@ if(CMAKE_UNITY_BUILD OR PMSTORE_FEWER_COMPILATIONS)
 endif()
 
 set(PMSTORE_SANITIZE "" CACHE STRING "address or thread, or empty; set by the presets")
+option(PMSTORE_SANITIZE_ALL
+  "Under a sanitizer, also the tests in which it rarely finds what the others do not show" OFF)
 if(PMSTORE_SANITIZE STREQUAL "address")
   target_compile_options(pmstore_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address>)
   target_link_options(pmstore_options INTERFACE -fsanitize=address,undefined)

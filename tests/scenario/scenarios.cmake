@@ -1,11 +1,14 @@
-# pmstore_scenarios(NAME [MODEL] LATE_SEEDS A-B SOURCES ... [DEPS ...] [TIMEOUT seconds]): a
-# scenario binary and its runs. As tests they are called scenario.AREA for NAME "AREA_scenarios":
-# scenario.AREA is the run on `local` with the target in a second thread, .same_thread with both on
-# one executor; .model, with MODEL, on the modelled machine; .late and .model_late on these two with
-# late effects, for each of some seeds; .tcp and .shm have a second process.
-# verbs needs a guest: tests/scenario/harness.h says how.
+# pmstore_scenarios(NAME [MODEL] [PROVIDERS] LATE_SEEDS A-B SOURCES ... [DEPS ...]
+# [TIMEOUT seconds]): a scenario binary and its runs. As tests they are called scenario.AREA for
+# NAME "AREA_scenarios": scenario.AREA is the run on `local` with the target in a second thread,
+# .same_thread with both on one executor; .model, with MODEL, on the modelled machine; .late and
+# .model_late on these two with late effects, for each of some seeds; .tcp and .shm have a second
+# process. verbs needs a guest: tests/scenario/harness.h says how.
+# PROVIDERS: these scenarios are about the providers themselves. Under a sanitizer the others run on
+# `local` only, where the code of their area does the same as on every provider, unless
+# PMSTORE_SANITIZE_ALL is set.
 function(pmstore_scenarios name)
-  cmake_parse_arguments(ARG "MODEL" "TIMEOUT;LATE_SEEDS" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "MODEL;PROVIDERS" "TIMEOUT;LATE_SEEDS" "SOURCES;DEPS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 1200)
   endif()
@@ -16,6 +19,12 @@ function(pmstore_scenarios name)
     SOURCES ${PROJECT_SOURCE_DIR}/tests/scenario/harness.cc ${ARG_SOURCES})
   pmstore_test_name(test ${name})
   pmstore_patience(ARG_TIMEOUT)
+  set(all TRUE)
+  if(PMSTORE_SANITIZE AND NOT PMSTORE_SANITIZE_ALL)
+    set(all ${ARG_PROVIDERS})
+    string(REGEX REPLACE "-.*" "" first_seed ${ARG_LATE_SEEDS})
+    set(ARG_LATE_SEEDS ${first_seed}-${first_seed})
+  endif()
   # These two have one thread: there is nothing for the thread sanitizer.
   if(NOT PMSTORE_SANITIZE STREQUAL "thread")
     add_test(NAME ${test}.same_thread COMMAND ${name})
@@ -25,7 +34,7 @@ function(pmstore_scenarios name)
     add_test(NAME ${test}.late
       COMMAND ${campaign} --seeds ${ARG_LATE_SEEDS} $<TARGET_FILE:${name}>)
     set_tests_properties(${test}.late PROPERTIES TIMEOUT ${ARG_TIMEOUT})
-    if(ARG_MODEL)
+    if(ARG_MODEL AND all)
       add_test(NAME ${test}.model COMMAND ${name})
       set_tests_properties(${test}.model PROPERTIES TIMEOUT ${ARG_TIMEOUT}
         ENVIRONMENT "PMSTORE_TEST_FABRIC=model")
@@ -33,6 +42,9 @@ function(pmstore_scenarios name)
         COMMAND ${campaign} --fabric model --seeds 1-1 $<TARGET_FILE:${name}>)
       set_tests_properties(${test}.model_late PROPERTIES TIMEOUT ${ARG_TIMEOUT})
     endif()
+  endif()
+  if(NOT all)
+    return()
   endif()
   foreach(fabric IN ITEMS tcp shm)
     add_test(NAME ${test}.${fabric} COMMAND ${name})

@@ -85,12 +85,13 @@ bool look_for_it(const mutation::Mutant& mutant, const Limits& limits) {
   return false;
 }
 
-// What finds something wrong with the product as it is would seem to catch every mutant.
-bool finds_nothing_without_mutant(Limits limits) {
+// A scenario that finds something wrong with the product as it is would seem to catch every mutant.
+bool finds_nothing_without_mutant(Limits limits, const tests::Share& share) {
   limits.verbose = true;
   const Looks looks;
+  size_t index = 0;
   for (const Scenario& scenario : scenarios()) {
-    if (!scenario.for_mutants) continue;
+    if (!scenario.for_mutants || !share.has(index++)) continue;
     for (uint64_t seed = 0; seed < limits.rounds; ++seed) {
       if (notices(scenario, seed, looks.thorough, limits)) return false;
     }
@@ -108,12 +109,13 @@ int run(int argc, char** argv) {
   Limits limits;
   app.add_option("--rounds", limits.rounds, "runs of each scenario, at most")
       ->capture_default_str();
-  const mutation::Runner runner{"crash_mutants", "tests/crash/mutants/mutants.txt", kSeconds,
-                                [&] { return finds_nothing_without_mutant(limits); },
-                                [&](const mutation::Mutant& mutant, bool verbose) {
-                                  limits.verbose = verbose;
-                                  return look_for_it(mutant, limits);
-                                }};
+  const mutation::Runner runner{
+      "crash_mutants", "tests/crash/mutants/mutants.txt", kSeconds,
+      [&](const tests::Share& share) { return finds_nothing_without_mutant(limits, share); },
+      [&](const mutation::Mutant& mutant, bool verbose) {
+        limits.verbose = verbose;
+        return look_for_it(mutant, limits);
+      }};
   return mutation::run_mutants(runner, app, argc, argv);
 }
 

@@ -13,8 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "tests/crash/share.h"
-
 namespace pmstore::mutation {
 namespace {
 
@@ -133,7 +131,7 @@ int run_mutants(const Runner& runner, CLI::App& app, int argc, char** argv) {
   app.add_option("--jobs", options.jobs, "so many at a time")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  tests::add_share(app, options.share, "mutants");
+  tests::add_share(app, options.share, "mutants, and of the runs without a mutant");
   app.add_flag("--redundant", options.redundant_too, "run those, too, that nothing can notice");
   app.add_flag("--verbose", options.verbose, "say how each was noticed");
   app.add_flag("--sound", options.sound, "do not look first whether the product passes without");
@@ -141,7 +139,7 @@ int run_mutants(const Runner& runner, CLI::App& app, int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   Counts counts;
   const std::vector<int> tried = sort_out(runner, options, counts);
-  if (!options.list && !options.sound && !runner.finds_nothing()) {
+  if (!options.list && !options.sound && !runner.finds_nothing(options.share)) {
     fmt::print(stderr, "{}: the product fails without any mutant: mend that first\n",
                runner.program);
     return 1;

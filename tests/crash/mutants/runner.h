@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "tests/crash/mutants/mutation.h"
+#include "tests/crash/share.h"
 
 namespace pmstore::mutation {
 
@@ -14,9 +15,9 @@ struct Runner {
   const char* program;  // in messages
   const char* list;     // the file of the mutants
   unsigned seconds;     // of a mutant's processor time; then it hangs, which is noticed
-  // Says whether the product without a mutant passes: what finds something wrong with it would seem
-  // to catch every mutant.
-  std::function<bool()> finds_nothing;
+  // Says whether the product without a mutant passes: a test that finds something wrong with it
+  // would seem to catch every mutant. Of what it tries it may try this share only.
+  std::function<bool(const tests::Share&)> finds_nothing;
   // Looks for the active mutant, in a process of its own.
   std::function<bool(const Mutant&, bool verbose)> notices;
 };
