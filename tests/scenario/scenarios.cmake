@@ -19,6 +19,8 @@ function(pmstore_scenarios name)
     SOURCES ${PROJECT_SOURCE_DIR}/tests/scenario/harness.cc ${ARG_SOURCES})
   pmstore_test_name(test ${name})
   pmstore_patience(ARG_TIMEOUT)
+  # COST: what takes long begins early, so that not one long test runs alone at the end.
+  set_tests_properties(${test} PROPERTIES COST 30)
   set(all TRUE)
   if(PMSTORE_SANITIZE AND NOT PMSTORE_SANITIZE_ALL)
     set(all ${ARG_PROVIDERS})
@@ -48,7 +50,7 @@ function(pmstore_scenarios name)
   endif()
   foreach(fabric IN ITEMS tcp shm)
     add_test(NAME ${test}.${fabric} COMMAND ${name})
-    set_tests_properties(${test}.${fabric} PROPERTIES TIMEOUT ${ARG_TIMEOUT}
+    set_tests_properties(${test}.${fabric} PROPERTIES TIMEOUT ${ARG_TIMEOUT} COST 50
       ENVIRONMENT "PMSTORE_TEST_FABRIC=${fabric}")
   endforeach()
 endfunction()
