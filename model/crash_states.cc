@@ -34,7 +34,8 @@ bool is_of(const Event& drain, uint32_t line) {
 }  // namespace
 
 void CrashImage::on_store(const void* destination, const void*, size_t bytes, bool) {
-  const auto offset = static_cast<uint64_t>(static_cast<const std::byte*>(to) - image_.data());
+  const auto offset =
+      static_cast<uint64_t>(static_cast<const std::byte*>(destination) - image_.data());
   PMSTORE_CHECK(bytes > 0 && offset + bytes <= image_.size(),
                 "the watched memory is not this image");
   for (uint64_t line = offset / 64; line <= (offset + bytes - 1) / 64; ++line) {

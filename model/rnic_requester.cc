@@ -172,7 +172,7 @@ void Rnic::on_completed(Operation* operation) {
 
 void Rnic::report_broken(QueuePair& qp) {
   const uint64_t back_ps = to_ps(2 * parameters_.rnic.pipeline_ns) + link_.latency_ps();
-  ++qp.wire->references;
+  ++qp.pair->references;
   events_.at<&Rnic::on_broken>(events_.now_ps() + back_ps + pcie_.latency_ps(), this, &qp);
 }
 
