@@ -1,6 +1,6 @@
 // Copies between private memory and memory that another thread, process or RNIC may be writing.
 //
-// Shared words are touched with relaxed 8-byte atomics (single bytes at ragged ends), so that a
+// Shared words are accessed with relaxed 8-byte atomics (single bytes at ragged ends), so that a
 // racing copy is defined behaviour, a thread sanitizer stays meaningful, and an aligned 8-byte word
 // is never torn. No ordering: pair with a fence, a queue, or a checksum. `shared` and `count` have
 // no alignment requirement; the words that are atomic are the aligned ones of `shared`.

@@ -12,8 +12,8 @@ namespace pmstore::base {
 // start: crc32c(b, crc32c(a)) == crc32c(a followed by b).
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t seed = 0);
 
-// XXH3, 64 bits. Different seeds give unrelated sums, so a record copied to another place is
-// noticed.
+// XXH3, 64 bits. Different seeds give unrelated sums, so a record that was copied to
+// another address is noticed.
 uint64_t checksum64(std::span<const std::byte> bytes, uint64_t seed);
 
 }  // namespace pmstore::base

@@ -1,5 +1,4 @@
-// Clock: where time comes from. Nothing outside this file and the executor's idle loop reads real
-// time.
+// Clock: the source of time. Only this file and the executor's idle loop read real time.
 //
 // All times are nanoseconds since an arbitrary start, monotonic. RealClock may be read by any
 // thread; a VirtualClock belongs to the executors of one simulation, all on one thread.

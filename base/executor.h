@@ -23,14 +23,14 @@
 
 namespace pmstore::base {
 
-// Something that must be looked at again and again: a completion queue, an event channel.
+// An event source that is polled in every round: a completion queue, an event channel.
 class Poller {
  public:
   virtual ~Poller() = default;
-  // Handles what is there, without blocking; returns how much it handled.
+  // Handles the events that have arrived, without blocking; returns their number.
   virtual size_t poll() = 0;
-  // When the next thing will be there that is known already (the model's events); in virtual time
-  // the executor jumps there. kNoEvent: nothing is known.
+  // The time of the next event that is known already (in the model); in virtual time the executor
+  // jumps there. kNoEvent: none is known.
   static constexpr uint64_t kNoEvent = UINT64_MAX;
   virtual uint64_t next_event_ns() const { return kNoEvent; }
 };
@@ -45,7 +45,7 @@ struct ExecutorOptions {
 class Executor {
  public:
   explicit Executor(Clock& clock, ExecutorOptions options = {});
-  // Destroys what was spawned and has not finished.
+  // Destroys the spawned tasks that have not finished.
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -58,7 +58,7 @@ class Executor {
   void spawn(Task<void> task);
   // Resumes `frame` in this or the next turn.
   void post(std::coroutine_handle<> frame) { ready_.push(frame); }
-  // For the destructor of an awaiter whose frame is posted or sleeps: it will not be resumed.
+  // For the destructor of an awaiter whose frame is posted or sleeps: the frame is not resumed.
   void forget(std::coroutine_handle<> frame);
   // Any thread: runs `work` on this executor's thread.
   void post_remote(std::function<void()> work);
@@ -71,8 +71,8 @@ class Executor {
   // happened.
   bool run_once();
 
-  // Nothing is ready and no timer is due up to and including `time_ns`: a poller of virtual time
-  // that is called may let time pass that far before it returns.
+  // Whether nothing is ready and no timer is due up to and including `time_ns`. Then a poller in
+  // virtual time may let time pass until `time_ns` before it returns.
   bool quiet_until(uint64_t time_ns) const {
     return ready_.empty() && (timers_.empty() || timers_.front().time_ns > time_ns) &&
            !has_remote_.load(std::memory_order_relaxed) && !stop_requested();
@@ -94,7 +94,7 @@ class Executor {
   void request_stop() { stop_.store(true, std::memory_order_release); }
   bool stop_requested() const { return stop_.load(std::memory_order_acquire); }
 
-  // How many spawned tasks have not finished.
+  // The number of spawned tasks that have not finished.
   size_t spawned() const { return spawned_count_; }
 
   class SleepAwaiter {
@@ -188,8 +188,8 @@ class Executor {
 
 // Coroutines of one executor waiting for something to happen. Not thread-safe. When a WaitList is
 // destroyed, those that wait in it are never resumed (and may still be destroyed). A waiter that
-// notify_one() has chosen, and that is destroyed before it runs, passes the notification on to the
-// next one: no notification is lost by a coroutine that is given up.
+// notify_one() has chosen and that is destroyed before it runs passes the notification on to the
+// next one, so that no notification is lost.
 //
 // Invariant: chosen_ holds the waiters that notify_one() has posted and that have not run yet.
 class WaitList {
@@ -219,15 +219,15 @@ class WaitList {
   WaitList(const WaitList&) = delete;
   WaitList& operator=(const WaitList&) = delete;
 
-  // Suspends until notified. The condition must be looked at again after it.
+  // Suspends until notified. The caller checks its condition again afterwards.
   Awaiter wait() { return Awaiter(*this); }
-  // Those that have waited longest go first. They run in this or the next turn.
+  // Wakes the coroutine that has waited longest, or all; they run in this or the next turn.
   void notify_one();
   void notify_all();
   size_t waiting() const { return waiting_.size; }
-  // Those that notify_one() has chosen and that have not run yet. What they were woken for is
-  // theirs: who takes it without having waited must leave so many, or those that wait may wait for
-  // ever beside one that never suspends.
+  // The number of waiters that notify_one() has chosen and that have not run yet. Each was woken
+  // for one unit of a resource. A coroutine that takes units without waiting must leave that many,
+  // or a coroutine that never suspends could starve the waiters.
   size_t chosen() const { return chosen_.size; }
 
  private:

@@ -1,4 +1,4 @@
-// FileDescriptor: owns one, and closes it.
+// FileDescriptor: owns a file descriptor and closes it.
 //
 // Threads: one at a time.
 #pragma once
@@ -25,7 +25,7 @@ class FileDescriptor {
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
-  // Whoever calls closes it.
+  // Gives the descriptor to the caller, which closes it.
   int release() { return std::exchange(fd_, -1); }
   void reset() {
     if (fd_ >= 0) ::close(release());

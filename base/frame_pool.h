@@ -1,9 +1,9 @@
 // FramePool: recycles coroutine frames, so that starting a Task costs a few instructions, not a
 // malloc.
 //
-// Per thread, one free list per 64-byte size class up to 2 KiB, each bounded to kKept frames; what
-// is over either limit goes to operator new/delete. A frame may be freed by another thread than
-// made it.
+// Per thread, one free list per 64-byte size class up to 2 KiB, each bounded to kKept frames.
+// Beyond either limit, operator new/delete are used. A thread may free a frame that another thread
+// has allocated.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // Task<T>: a coroutine that starts when it is awaited and gives one value.
 //
-// A Task is owned by whoever holds it; destroying an unfinished Task destroys its frame and
+// The holder of a Task owns it; destroying an unfinished Task destroys its frame and
 // everything in it. Resumption is by symmetric transfer, so chains of awaits need no stack. Errors
 // are values (Result<T>); an exception that leaves a Task ends the program. A Task and everything
 // it awaits stay on one executor's thread. Note for g++ 12: name the arguments of a coroutine that
@@ -89,7 +89,7 @@ class [[nodiscard]] Task {
       Handle frame;
       bool await_ready() noexcept { return false; }
       // Not by symmetric transfer: g++ makes that a tail call only when it optimises without
-      // sanitizers, and a loop over tasks that finish at once would then use up the stack.
+      // sanitizers, and a loop over tasks that finish inline would then use up the stack.
       bool await_suspend(std::coroutine_handle<> caller) noexcept {
         frame.resume();
         if (frame.done()) return false;  // the caller goes on without a suspension

@@ -82,7 +82,7 @@ State noted(State state, const std::vector<Change>& changes) {
       state.changes.push_back(change);
       continue;
     }
-    // Bits that we have not changed are another's, who may have changed them since.
+    // Bits outside our changes may have been changed by another program since.
     entry->before = (entry->before & entry->mask) | (change.before & ~entry->mask);
     entry->mask |= change.mask;
     if (((entry->before ^ change.after) & entry->mask) != 0) entry->after = change.after;

@@ -52,7 +52,7 @@ class RealMachine final : public Machine {
     const ssize_t got = ::pread(file.get(), &value, sizeof(value), offset);
     if (got == sizeof(value)) return value;
     if (got < 0) return files_.refused(what, errno);
-    // Those who are not root get the first 64 bytes and no error.
+    // Without root, reads give the first 64 bytes and no error.
     struct stat status {};
     if (fstat(file.get(), &status) == 0 && status.st_size > static_cast<off_t>(offset)) {
       return files_.refused(what, EACCES);

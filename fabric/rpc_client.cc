@@ -172,7 +172,7 @@ bool RpcClient::State::on_tick() {
     slot.state = SlotState::kLost;
     if (slot.waiter != nullptr) std::exchange(slot.waiter, nullptr)->fail(late);
   }
-  // First come, first expired. These were not sent.
+  // The call that has waited longest expires first. These calls were not sent.
   while (first_waiting != nullptr && (failed || expired(first_waiting->started_tick))) {
     Waiter* waiter = first_waiting;
     first_waiting = waiter->next;

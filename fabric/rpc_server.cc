@@ -103,7 +103,7 @@ RpcPeer::~RpcPeer() = default;
 RpcPeer::State::~State() {
   link->peer = nullptr;
   link->state = nullptr;
-  connection.reset();  // the fence comes before the ring's memory goes
+  connection.reset();  // the fence, before the ring's memory is freed
 }
 
 const RemoteRegion& RpcPeer::request_region() const { return state_->ring_region->remote(); }

@@ -29,7 +29,7 @@ ModelConnection::ModelConnection(ModelDevice& device,
 
 ModelConnection::~ModelConnection() {
   write_received();
-  while (!qp_.signaled.empty()) {  // nobody is told any more
+  while (!qp_.signaled.empty()) {  // no completion is delivered any more
     Operation* const operation = qp_.signaled.pop();
     operation->completion = nullptr;
     qp_.rnic->end_path(operation);
@@ -37,7 +37,7 @@ ModelConnection::~ModelConnection() {
   qp_.connection = nullptr;
   inner_->set_receiver(nullptr);
   inner_.reset();
-  device_.cluster().events().interrupt();  // the other end has to hear of it
+  device_.cluster().events().interrupt();  // the other end must notice
   device_.cluster().unreference(*qp_.pair);
 }
 

@@ -1,4 +1,4 @@
-// CpuMemoryPath: what one core has on its way to and from memory.
+// CpuMemoryPath: the transfers between one core and memory that are under way.
 //
 // Modelled: a number of fill buffers, which bounds how many lines a core can have under way; when
 // the lines that it owns, streams or writes back have arrived. Stores do not make the core wait as
@@ -21,11 +21,12 @@ class CpuMemoryPath {
   explicit CpuMemoryPath(const CpuParameters& parameters)
       : buffers_(static_cast<size_t>(parameters.fill_buffers)) {}
 
-  // When a transfer that is wanted at `at_ps` can begin, and that it is over at `done_ps`.
+  // The time at which a transfer that is requested at `at_ps` can begin; then, that it ends at
+  // `done_ps`.
   uint64_t begin(uint64_t at_ps) const { return buffers_.room_at(at_ps); }
   void end(uint64_t done_ps) { buffers_.enter(done_ps); }
 
-  // A store through the cache owns its line at `owned_ps`: a write-back cannot come earlier.
+  // A store through the cache owns its line at `owned_ps`: no write-back can be earlier.
   void note_owned(uint64_t owned_ps) { owned_ps_ = std::max(owned_ps_, owned_ps); }
   uint64_t owned_ps() const { return owned_ps_; }
   // A line written back or streamed is in the memory controller at `there_ps`: sfence waits.

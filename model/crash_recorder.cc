@@ -154,7 +154,7 @@ void CrashRecorder::on_dma_write(const void* destination, const void* source, si
 }
 
 void CrashRecorder::on_post(std::span<const std::byte> message) {
-  if (hear_) hear_(message);
+  if (post_listener_) post_listener_(message);
 }
 
 void CrashRecorder::on_packet(Packet packet, uint32_t qp, size_t bytes) {

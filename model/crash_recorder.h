@@ -20,24 +20,26 @@ class CrashRecorder final : public NvmObserver {
   // Starts with what `memory` holds now, all of it taken for durable; is its observer until
   // destroyed or taken. What the CPU does is passed on to `behind`, if any.
   explicit CrashRecorder(persist::Memory& memory, persist::Observer* behind = nullptr);
-  // Several machines', each of which drains what is its own: `parts` lie in `whole`, one line never
-  // in two of them.
+  // Records several machines, each of which drains only its own part. `parts` lie in `whole`; no
+  // line is in two of them.
   CrashRecorder(std::span<persist::Memory* const> parts, std::span<const std::byte> whole,
                 persist::Observer* behind = nullptr);
   ~CrashRecorder() override;
   CrashRecorder(const CrashRecorder&) = delete;
   CrashRecorder& operator=(const CrashRecorder&) = delete;
 
-  // What was done so far is acknowledged to somebody.
+  // Everything so far has been acknowledged to a client.
   void mark();
   // The process ends here, and another one goes on with the same memory.
   void process_dies();
   // Stops watching: `behind` is the observer again.
   Trace take();
   const Trace& trace() const { return trace_; }
-  // `hear` is told of each message that a recorded host posts (NvmObserver::on_post).
-  void tell_posts(std::function<void(std::span<const std::byte>)> hear) { hear_ = std::move(hear); }
-  // Of several machines: who hears what happens to this one's memory.
+  // Calls `listener` with each message that a recorded host posts (NvmObserver::on_post).
+  void tell_posts(std::function<void(std::span<const std::byte>)> listener) {
+    post_listener_ = std::move(listener);
+  }
+  // Of several machines: the observer of the memory of machine `index`.
   NvmObserver& part(size_t index);
 
   void on_store(const void* destination, const void* source, size_t bytes,
@@ -60,7 +62,7 @@ class CrashRecorder final : public NvmObserver {
   std::vector<persist::Memory*> memories_;
   std::vector<std::unique_ptr<Part>> parts_;
   persist::Observer* behind_;
-  std::function<void(std::span<const std::byte>)> hear_;
+  std::function<void(std::span<const std::byte>)> post_listener_;
   Trace trace_;
 };
 

@@ -384,16 +384,16 @@ bool CrashStates::visit_some(uint64_t limit, Random& random, const Check& check,
   return true;
 }
 
-// Each line torn at each place: nothing of the others survives, then all of them; whatever of that
-// takes no more than `limit`.
+// Each line torn at each position: nothing of the others survives, then all of them; whatever of
+// that takes no more than `limit`.
 bool CrashStates::visit_torn(uint64_t limit, const Check& check, const Wanted& wanted,
                              uint64_t& shown) {
-  uint64_t places = 0;
-  for (const Versions& line : versions_) places += line.stores - 1u;
+  uint64_t positions = 0;
+  for (const Versions& line : versions_) positions += line.stores - 1u;
   const Choice ends[] = {none(), all()};
   for (const Choice& others : ends) {
-    if (places > limit) return true;
-    limit -= places;
+    if (positions > limit) return true;
+    limit -= positions;
     for (size_t i = 0; i < versions_.size(); ++i) {
       choose(others);
       for (uint16_t kept = 1; kept < versions_[i].stores; ++kept, ++shown) {

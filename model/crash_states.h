@@ -1,6 +1,6 @@
-// CrashStates: every content that persistent memory may have after a power cut, at any moment of a
-// recorded run (Trace). Replays the trace event by event; at each point it knows what is certainly
-// durable, and for each 64-byte line what may have survived beyond that. docs/crash.md has the
+// CrashStates: every content that persistent memory may have after a power failure, at any moment
+// of a recorded run (Trace). It replays the trace event by event. At each point it knows what is
+// certainly durable, and for each 64-byte line what else may have survived. docs/crash.md has the
 // rules and their reasons. In short:
 //
 // ADR: a line, by itself, holds some prefix of the 8-byte stores made to it, in order, and at least
@@ -33,8 +33,8 @@
 
 namespace pmstore::model {
 
-// One possible content of the memory after the crash. The test may change it: whatever it stores
-// through a Memory that it has shown to watch() is undone afterwards.
+// One possible content of the memory after the crash. A test may change it through a Memory that
+// was given to watch(): its stores are undone afterwards.
 class CrashImage final : public persist::Observer {
  public:
   std::span<std::byte> bytes() { return image_.bytes(); }
@@ -63,7 +63,7 @@ class CrashStates {
   // The same, when the image_hash() of its initial content is known.
   CrashStates(const Trace& trace, uint64_t hash);
 
-  // Does the next event change what may survive?
+  // Whether the next event changes what may survive.
   bool next_has_effect() const;
   // Replays the next event. False at the end.
   bool step();
@@ -72,8 +72,8 @@ class CrashStates {
   size_t events_done() const { return done_; }
   size_t marks() const { return marks_; }
 
-  // The process ends here, not the power: what is in the caches stays there, in doubt; flushes that
-  // nobody has waited for count for nothing. Under eADR nothing is in doubt: the switch to another
+  // The process dies here, the power stays on. The content of the caches stays there, in doubt;
+  // flushes without a drain have no effect. Under eADR nothing is in doubt: the switch to another
   // process is a fence.
   void process_dies();
   // From here on events and marks are those of `trace` (borrowed), which began with what
@@ -90,14 +90,14 @@ class CrashStates {
   // Shows images of a crash at this moment. All combinations when there are at most `limit`; else,
   // when that many subsets of whole lines are not more, all of these and `samples` others; else
   // about `samples`: none and all of what is in doubt, each line alone and all but each line, each
-  // line torn at each place, the rest drawn at random. Those that are not `wanted` (asked with
+  // line torn at each position, the rest drawn at random. Those that are not `wanted` (asked with
   // choice() and image_hash() set) are left out. Ends early, and says false, when `check` does.
   bool visit(uint64_t limit, uint64_t samples, Random& random, const Check& check,
              const Wanted& wanted = {});
   bool visit(uint64_t limit, Random& random, const Check& check) {
     return visit(limit, limit, random, check);
   }
-  // Shows one.
+  // Shows the image of `choice`.
   bool show(const Choice& choice, const Check& check);
 
   // Of the image that is being shown. The hash depends on its content only.

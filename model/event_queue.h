@@ -3,7 +3,7 @@
 //
 // Times are picoseconds since the start of the simulation; the executor's virtual clock shows the
 // same time rounded down to ns. It is a Poller: the executor jumps from event to event, and between
-// two events that wake nobody the queue moves the clock itself, which saves a round of the
+// two events that wake no coroutine the queue moves the clock itself, which saves a round of the
 // executor. An event is a pointer, a member function and one word: setting it allocates nothing
 // once the heap has grown. An event cannot be taken back; its object must outlive it.
 // Threads: the executor's. The executor's clock must be virtual (CHECK).

@@ -73,13 +73,14 @@ class Host final : public fabric::DeviceOpener {
   // Rule H8 switched off: memory that grants remote atomics, and is registered from now on, is
   // persistent memory of that socket.
   void place_atomics_on_nvm(uint32_t socket) { atomics_socket_ = socket; }
-  // What the CPU does to `memory` is charged to core `index`, and heard by the NvmObserver.
-  // `memory` is borrowed until it or this host is gone; unwatch() before it goes first.
+  // The accesses of the CPU to `memory` are charged to core `index`, and told to the NvmObserver.
+  // `memory` is borrowed until unwatch(), which comes before the destruction of `memory`, or until
+  // this host is destroyed.
   void watch(persist::Memory& memory, size_t index);
   void unwatch(persist::Memory& memory);
-  // Where this host's RNICs write: what it has to declare.
+  // Where this host's RNICs write; the host declares it in handshakes.
   persist::WriteLanding landing() const;
-  // Hears what devices and watched CPUs do to memory; nullptr for nobody. Borrowed.
+  // Told of the accesses of devices and watched CPUs to memory; nullptr: none. Borrowed.
   void set_nvm_observer(NvmObserver* observer) { nvm_observer_ = observer; }
   NvmObserver* nvm_observer() const { return nvm_observer_; }
 

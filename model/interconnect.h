@@ -1,4 +1,4 @@
-// Interconnect: the way from one socket to another (UPI).
+// Interconnect: the path from one socket to another (UPI).
 //
 // Modelled: a latency; the link's bandwidth for lines that are read; and what a line written from
 // the other socket costs, which is far more than its bytes: a line of which all 64 bytes come has
@@ -26,7 +26,7 @@ class Interconnect {
         link_(now) {}
 
   uint64_t latency_ps() const { return latency_ps_; }
-  // When the other side has the request.
+  // The time at which the other side has the request.
   uint64_t read_line(uint64_t at_ps) { return link_.take(at_ps, read_ps_) + latency_ps_; }
   uint64_t write_full_line(uint64_t at_ps) { return link_.take(at_ps, full_ps_) + latency_ps_; }
   uint64_t write_owned_line(uint64_t at_ps) { return link_.take(at_ps, owned_ps_) + latency_ps_; }

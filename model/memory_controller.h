@@ -24,11 +24,12 @@ class MemoryController {
  public:
   MemoryController(const Parameters& parameters, const Now* now);
 
-  // 64 bytes. When they are in the write queue: durable under ADR, visible to all.
+  // Writes 64 bytes. Gives the time at which they are in the write queue: durable under ADR, and
+  // visible to all.
   uint64_t write(uint64_t at_ps, Line line, Dimm::Writer writer, bool evicted = false);
-  // Less than 64 bytes: the rest of the line is read first.
+  // Writes less than 64 bytes: the rest of the line is read first.
   uint64_t write_part(uint64_t at_ps, Line line, Dimm::Writer writer);
-  // When the controller has the data.
+  // The time at which the controller has the data.
   uint64_t read(uint64_t at_ps, Line line, Dimm::Writer reader);
 
   size_t dimms() const { return dimms_.size(); }

@@ -1,10 +1,10 @@
 // MemorySystem: the memory side of one modelled host: PCIe root complex, last-level cache with DDIO
 // ways, socket interconnect, memory controllers, Optane DIMMs and DRAM.
 //
-// It moves no bytes: it says when an access is done and counts what the hardware would count. Every
-// call happens "at" a time given by the caller; calls come in roughly increasing time, and each
-// reserves what it needs from the resources behind it, so that later calls queue. Times are ps
-// since the start of the simulation. Threads: one.
+// It moves no bytes: it computes the time of each access and keeps the hardware's counters. The
+// caller gives the time of each access, roughly in increasing order; an access reserves the
+// resources behind it, so that later accesses queue. Times are ps since the start of the
+// simulation. Threads: one.
 #pragma once
 
 #include <cstddef>
@@ -50,8 +50,8 @@ class MemorySystem {
   // Each gives the time at which the core can continue; a store continues before its line has come.
 
   uint64_t cpu_load(uint32_t core, uint64_t at_ps, const void* source, uint32_t bytes);
-  // A message that a device has just written, and its completion: the completion is read first, and
-  // what it costs when it is in the cache is left to the caller.
+  // Reads a message that a device has just written, after its completion. A completion that is in
+  // the cache costs nothing here: the caller charges it.
   uint64_t cpu_receive(uint32_t core, uint64_t at_ps, const void* message, uint32_t bytes);
   // Through the cache: a line that is not there is read first (read for ownership).
   uint64_t cpu_store(uint32_t core, uint64_t at_ps, const void* destination, uint32_t bytes);

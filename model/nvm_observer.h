@@ -1,9 +1,9 @@
-// NvmObserver: hears everything that happens to the persistent memory of one modelled host: what
-// its CPU does (persist::Observer) and what its devices do to it.
+// NvmObserver: told of every step on the persistent memory of one modelled host: those of its CPU
+// (persist::Observer) and those of its devices.
 //
-// Each call comes before the step takes effect, in the order of the steps. So the power can be cut
-// between any two calls, and whoever records them can say what is left then (crash_states.h).
-// Threads: those of the host. An observer is borrowed by whoever calls it.
+// Each call is made before the step takes effect, in the order of the steps. So a recorder of the
+// calls knows what remains after a power failure between any two of them (crash_states.h). Threads:
+// those of the host, which borrows its observer.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace pmstore::model {
 
 // Where the bytes of a device's write are when it has taken effect.
 enum class Landing : uint8_t {
-  kLastLevelCache,  // DDIO on, or a software RNIC: as a CPU's store that nobody has flushed
+  kLastLevelCache,  // DDIO on, or a software RNIC: as a store of the CPU without a flush
   kMemory,          // DDIO off: in the memory controller
 };
 
@@ -39,8 +39,8 @@ class NvmObserver : public persist::Observer {
                             Landing landing) = 0;
   // `bytes` of payload, on this queue pair.
   virtual void on_packet(Packet packet, uint32_t qp, size_t bytes) = 0;
-  // The host's CPU has given its RNIC a WRITE with an immediate of these bytes: what they say, the
-  // peer may know from here on.
+  // The host's CPU has posted a WRITE with an immediate of these bytes: the peer may know their
+  // content from now on.
   virtual void on_post(std::span<const std::byte> /*message*/) {}
 };
 

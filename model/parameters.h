@@ -1,4 +1,4 @@
-// Parameters: every number of the modelled machine, with its source, in one place.
+// Parameters: all numbers of the modelled machine, with the source of each.
 //
 // A set of parameters has a name ("optane-cx5") and may be changed field by field from a TOML file
 // whose tables are the sections below. Times are ns, rates bytes per ns (1 byte/ns = 8 Gb/s), sizes
@@ -65,7 +65,7 @@ struct NumaParameters {
   double owned_line_ns = 57.2;  // for 64 bytes read, changed and written back
 };
 
-// What hangs between an RNIC and its socket (model/pcie.h).
+// The path between an RNIC and its socket (model/pcie.h).
 struct PcieParameters {
   double latency_ns = 250;      // one way
   double bytes_per_ns = 15.75;  // each direction
@@ -86,7 +86,7 @@ struct CpuParameters {
   double streaming_ns = 89;  // from a streaming store until the controller has the line
 };
 
-// The sets that there are, in the order in which they are listed to people.
+// All sets, in the order in which the command line lists them.
 struct Parameters {
   std::string name;
   DimmParameters dimm;
@@ -101,7 +101,7 @@ struct Parameters {
   CoreParameters core;
 };
 
-// What is known about one field.
+// One field, with its value and source.
 struct ParameterInfo {
   std::string name;  // "dimm.media_write_ns"
   double value;
@@ -109,7 +109,7 @@ struct ParameterInfo {
 };
 
 std::vector<std::string> parameter_set_names();
-// InvalidArgument naming the sets that there are.
+// InvalidArgument, with the names of all sets, for an unknown name.
 Result<Parameters> named_parameters(std::string_view name);
 // Changes `parameters` by the TOML file at `path`. InvalidArgument for a field that is not known
 // (names those of its section), a value that is no number or out of its range, or a file that is

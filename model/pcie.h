@@ -1,4 +1,4 @@
-// PcieLink and RootPort: what hangs between a device and its socket.
+// PcieLink and RootPort: the path between a device and its socket.
 //
 // PcieLink, modelled: latency and bandwidth of each direction, packets of at most max_payload_bytes
 // with a header each. RootPort, modelled: posted writes become visible in the order in which they
@@ -28,9 +28,10 @@ class PcieLink {
         to_device_(now) {}
 
   uint64_t latency_ps() const { return latency_ps_; }
-  // Bytes that the device sends (0: a bare request): when the last one is at the root complex.
+  // The device sends `bytes` (0: only a request). Gives the time at which the last one is at the
+  // root complex.
   uint64_t to_host(uint64_t at_ps, uint64_t bytes) { return send(to_host_, at_ps, bytes); }
-  // Bytes that the host sends: when the device has the last one.
+  // The host sends `bytes`. Gives the time at which the device has the last one.
   uint64_t to_device(uint64_t at_ps, uint64_t bytes) { return send(to_device_, at_ps, bytes); }
   // Transaction packets so far, both directions.
   uint64_t packets() const { return packets_; }
@@ -55,15 +56,15 @@ class RootPort {
   explicit RootPort(const PcieParameters& parameters)
       : lines_(static_cast<size_t>(parameters.posted_lines)) {}
 
-  // When the root complex begins with a line that has come.
+  // The time at which the root complex begins with a line that has arrived.
   uint64_t begin(uint64_t at_ps) const { return lines_.room_at(at_ps); }
-  // The line begun last is where it belongs at `done_ps`. When it is visible.
+  // The line begun last is in its target at `done_ps`. Gives the time at which it is visible.
   uint64_t end(uint64_t done_ps) {
     visible_ps_ = std::max(visible_ps_, done_ps);
     lines_.enter(visible_ps_);
     return visible_ps_;
   }
-  // When all writes that have come so far are visible.
+  // The time at which all writes that have arrived are visible.
   uint64_t visible_ps() const { return visible_ps_; }
 
  private:

@@ -12,7 +12,7 @@
 // * Both ends of a connection live in one ConnectedPair, until both connections are gone and the
 // last
 //   operation has ended. After a connection is gone (or broken), operations still go their way, but
-//   touch no memory and tell nobody.
+//   touch no memory and deliver no completion.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ class Rnic;
 struct QueuePair;
 struct ConnectedPair;
 
-// Bytes of a request on their way. Keeps what it has allocated.
+// The payload of a request that is under way. Reuses its memory.
 class Payload {
  public:
   std::byte* room(size_t bytes) {
@@ -67,7 +67,7 @@ struct Operation {
   uint32_t first_line = 0;
   uint32_t line_stride = 1;
   uint32_t samples = 1;  // moments at which lines are copied that are yet to come
-  uint32_t pieces = 0;   // posted on PCIe, their landing is yet to come
+  uint32_t pieces = 0;   // posted on PCIe, not in memory yet
   uint8_t paths = 0;
   bool inlined = false;     // the payload came with the WQE
   bool answerable = false;  // its response may leave once those before it have

@@ -8,11 +8,11 @@
 
 namespace pmstore::base::internal {
 
-// Whether this processor has it: SSE4.2.
+// Whether this processor has the instruction (SSE4.2).
 bool processor_has_crc32c();
 
-// Goes on from `state` with these bytes, as ISA-L's crc32_iscsi() does: neither the state nor the
-// result is inverted. Needs processor_has_crc32c().
-uint32_t crc32c_by_instruction(const std::byte* from, size_t bytes, uint32_t state);
+// Continues from `state` with these bytes, as ISA-L's crc32_iscsi() does: neither the state nor the
+// result is inverted. Requires processor_has_crc32c().
+uint32_t crc32c_by_instruction(const std::byte* data, size_t bytes, uint32_t state);
 
 }  // namespace pmstore::base::internal

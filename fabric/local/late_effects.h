@@ -98,10 +98,10 @@ class LateFlight {
   };
   // How late this connection is; drawn once from the seed.
   struct Temper {
-    uint64_t patience;  // one turn of so many does something before its time
+    uint64_t patience;  // one of this many turns acts before its time
     uint64_t span_ns;   // the time between turns that do
     uint64_t burst;     // the most steps of a turn
-    uint64_t lazy;      // one step of so many, of a WRITE that nobody waits for, does something
+    uint64_t lazy;      // one of this many steps moves a WRITE whose completion is delivered
   };
 
   static bool reads(const Operation& o) { return o.request.op == OpCode::kRead; }

@@ -138,7 +138,7 @@ void LocalDevice::take_scheduled() {
   if (scheduled_.load(std::memory_order_relaxed) == nullptr) return;
   Endpoint* endpoint = scheduled_.exchange(nullptr, std::memory_order_acquire);
   Endpoint* oldest = nullptr;
-  while (endpoint != nullptr) {  // turn the stack over: who was scheduled first is served first
+  while (endpoint != nullptr) {  // reverse the stack: the endpoint scheduled first is served first
     Endpoint* const below = endpoint->next_scheduled;
     endpoint->next_scheduled = oldest;
     oldest = endpoint;

@@ -44,9 +44,7 @@ uint8_t ack_timeout_exponent(uint64_t operation_timeout_ns) {
 }  // namespace
 
 VerbsConnection::VerbsConnection(VerbsDevice& device, uint64_t operation_timeout_ns)
-    : Connection(device.executor()),
-      device_(device),
-      operation_timeout_ns_(operation_timeout_ns) {
+    : Connection(device.executor()), device_(device), operation_timeout_ns_(operation_timeout_ns) {
   capabilities_ = device.rdma().capabilities;
   heard_ns_ = device.active_ns();
   early_.reserve(kReceives);
@@ -256,7 +254,7 @@ void VerbsConnection::on_message(const ibv_wc& wc) {
 }
 
 void VerbsConnection::keep_early(uint32_t immediate) {
-  if (receiver_ == nullptr && had_receiver_) {  // nobody wants it any more
+  if (receiver_ == nullptr && had_receiver_) {  // the receiver was removed
     if (++receives_owed_ == kReceiveChain) repost_receives();
     return;
   }
@@ -290,7 +288,7 @@ void VerbsConnection::on_deferred() {
     return;
   }
   had_receiver_ = true;
-  // Taken out first: the receiver may destroy the connection, and more may come meanwhile.
+  // Taken out first: the receiver may destroy the connection, and more may arrive meanwhile.
   std::vector<uint32_t> early = std::move(early_);
   early_.clear();
   early_.reserve(kReceives);

@@ -1,4 +1,4 @@
-// What verbs devices this host has and what they can do, for people who look after the machine.
+// The verbs devices of this host and their properties, for the administrator of the machine.
 //
 // Threads: any. Opens each device for a moment; needs no root.
 #pragma once

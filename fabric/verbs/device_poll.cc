@@ -115,7 +115,8 @@ bool VerbsDevice::poll_cm_events(size_t& handled) {
   CmEvents::Key key = 0;
   while (cm_events_.next(event, key)) {
     ++handled;
-    // What the peer did before it hung up is in the completion queues by now, and comes first.
+    // Completions of the peer's requests before the disconnect are in the queues by now; they are
+    // delivered first.
     if (event.type == RDMA_CM_EVENT_DISCONNECTED && !poll_queues(handled)) return false;
     cm_events_.dispatch(event, key);
     if (*destroyed) return false;

@@ -64,7 +64,7 @@ Result<const Libfabric*> Libfabric::load() {
 }
 
 const Libfabric& Libfabric::loaded() {
-  PMSTORE_CHECK(is_loaded, "whoever uses libfabric has loaded it");
+  PMSTORE_CHECK(is_loaded, "libfabric is loaded before it is used");
   return functions;
 }
 

@@ -9,8 +9,8 @@
 // is emptied and unlocked. A command that was half written is lost with it, as it must be; the
 // connection breaks at the next tick.
 //
-// Needs a layout that ShmSegment recognizes; with another libfabric, nobody adds anything to it
-// (and later ones have queues without locks).
+// Needs a layout that ShmSegment recognizes; with another libfabric, connections do not add
+// themselves (and later ones have queues without locks).
 #pragma once
 
 #include <condition_variable>

@@ -38,7 +38,7 @@ class ShmSegment {
   uint64_t file_bytes_;
 };
 
-// A name for a new endpoint, which nobody else uses: pmstore-ofi-endpoint-PID-RANDOM.
+// A unique name for a new endpoint: pmstore-ofi-endpoint-PID-RANDOM.
 Result<std::string> new_segment_name();
 // Whether it may have been made by the above; it becomes a file name.
 bool is_segment_name(const std::string& name);

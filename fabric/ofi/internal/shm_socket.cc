@@ -106,7 +106,7 @@ std::optional<ShmSocket> ShmSocket::accept() {
 ShmSocket::Peer ShmSocket::identify() const {
   ucred peer{};
   socklen_t bytes = sizeof peer;
-  // The segments in /dev/shm are for one user only, and whoever maps one can damage it.
+  // The segments in /dev/shm are for one user only: a process that maps one can damage it.
   if (getsockopt(fd(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0 || peer.uid != geteuid()) {
     return Peer::kOtherUser;
   }

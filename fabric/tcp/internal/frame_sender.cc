@@ -54,7 +54,7 @@ void FrameSender::copy_answers() {
 
 bool FrameSender::copy_piece(Entry& answer) {
   uint32_t bytes = std::min(answer.source_bytes, kMaxPieceBytes);
-  // Only between lines may something come between two pieces.
+  // Other frames may be sent between two pieces, so a piece ends at the end of a line.
   if (bytes < answer.source_bytes) {
     bytes -= static_cast<uint32_t>((reinterpret_cast<uintptr_t>(answer.source) + bytes) % 64);
   }

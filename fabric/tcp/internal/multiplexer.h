@@ -137,8 +137,8 @@ class Multiplexer {
 
   std::map<uint32_t, TcpConnection*> connections_;
   uint32_t last_channel_ = 0;
-  std::set<uint32_t>
-      pending_channels_;        // of an accepted one: numbers below that which may still come
+  // At the listening end: numbers below last_channel_ whose first frame has not arrived.
+  std::set<uint32_t> pending_channels_;
   uint64_t idle_since_ns_ = 0;  // at the listening end, while there is no connection
 
   std::vector<FrameSender*> ready_;
