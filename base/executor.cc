@@ -29,6 +29,7 @@ struct Executor::Spawned {
   ~Spawned() {
     (previous == nullptr ? executor.spawned_ : previous->next) = next;
     if (next != nullptr) next->previous = previous;
+    PMSTORE_CHECK(executor.spawned_count_ > 0, "each spawned task ends once");
     --executor.spawned_count_;
   }
 
@@ -65,7 +66,11 @@ void Executor::post_remote(std::function<void()> work) {
   has_remote_.store(true, std::memory_order_release);
 }
 
-void Executor::add_poller(Poller* poller) { pollers_.push_back(poller); }
+void Executor::add_poller(Poller* poller) {
+  PMSTORE_CHECK(std::find(pollers_.begin(), pollers_.end(), poller) == pollers_.end(),
+                "a poller is added once");
+  pollers_.push_back(poller);
+}
 
 void Executor::remove_poller(Poller* poller) {
   auto found = std::find(pollers_.begin(), pollers_.end(), poller);
@@ -215,6 +220,7 @@ void WaitList::List::append(Awaiter& awaiter) {
 }
 
 void WaitList::List::unlink(Awaiter& awaiter) {
+  PMSTORE_CHECK(size > 0, "a waiter is in one list, once");
   (awaiter.previous_ == nullptr ? first : awaiter.previous_->next_) = awaiter.next_;
   (awaiter.next_ == nullptr ? last : awaiter.next_->previous_) = awaiter.previous_;
   --size;

@@ -80,5 +80,11 @@ TEST_F(LocalPair, WaitingForSeveralCompletionsFailsWhenAnyHasFailed) {
   EXPECT_EQ(executor_.run(connection_->wait(bad_last)).code(), ErrorCode::kDisconnected);
 }
 
+TEST(CompletionDeathTest, ACompletionBelongsToOneRequestAtATime) {
+  Completion completion;
+  completion.arm();
+  EXPECT_DEATH(completion.arm(), "one request at a time");
+}
+
 }  // namespace
 }  // namespace pmstore::fabric

@@ -195,5 +195,14 @@ TEST_F(FrameSenderAnswers, DoneThatHasBegunToLeaveCountsNoFurtherRequest) {
   EXPECT_EQ(done, 3u);
 }
 
+using FrameSenderAnswersDeathTest = FrameSenderAnswers;
+
+TEST_F(FrameSenderAnswersDeathTest, NoMoreIsSentThanWasGathered) {
+  sender_.push_done();
+  std::vector<iovec> pieces;
+  const size_t gathered = sender_.gather(pieces, 128);
+  EXPECT_DEATH(sender_.count_sent(gathered + 1), "only gathered bytes are sent");
+}
+
 }  // namespace
 }  // namespace pmstore::fabric::tcp

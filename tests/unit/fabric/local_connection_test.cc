@@ -1,4 +1,5 @@
 // The local provider's promises beyond what every provider's scenarios check.
+#include "fabric/local/channel.h"
 #include "fabric/local/region_table.h"
 #include "tests/unit/fabric/local_pair.h"
 
@@ -236,6 +237,14 @@ TEST(RegionTable, KeysAreUniqueSpreadAndBounded) {
   EXPECT_EQ(table.find(0, address, 8, Access::kRemoteRead).fault, AccessFault::kUnknownKey);
   EXPECT_EQ(table.find(UINT64_MAX, address, 8, Access::kRemoteRead).fault,
             AccessFault::kUnknownKey);
+}
+
+TEST(EndpointDeathTest, AnInboxHoldsItsSlotsAndNoMore) {
+  const auto endpoint = std::make_unique<Endpoint>();
+  EXPECT_DEATH(endpoint->pop(), "empty inbox");
+  for (uint32_t i = 0; i < Endpoint::kInboxSlots; ++i) endpoint->push(i);
+  EXPECT_EQ(endpoint->room(), 0u);
+  EXPECT_DEATH(endpoint->push(0), "there is room");
 }
 
 }  // namespace

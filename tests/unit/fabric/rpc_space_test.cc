@@ -91,5 +91,15 @@ TEST(RpcSpace, PiecesNeverOverlapWhateverTheOrderOfFrees) {
   EXPECT_GT(allocated, 10'000u);
 }
 
+TEST(RpcSpaceDeathTest, APieceIsFreedOnce) {
+  RpcSpace space;
+  space.reset(kMinRpcRingBytes, 16);
+  const RpcSpace::Piece first = space.allocate(64);
+  space.allocate(64);
+  space.free(first.index);
+  EXPECT_DEATH(space.free(first.index), "freed once");
+  EXPECT_DEATH(space.undo(first), "only the last is undone");
+}
+
 }  // namespace
 }  // namespace pmstore::fabric::internal
