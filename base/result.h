@@ -1,4 +1,4 @@
-// Result<T>: a value or an Error. The one error table of the project is ErrorCode.
+// Result<T>: a value or an Error. ErrorCode is the only error table of the project.
 //
 // A code exists only if some caller reacts to it differently from the others; everything else that
 // a person needs is in Error::message, one line: what, why, what to do. Threads: values, no
@@ -25,7 +25,7 @@ enum class ErrorCode {
   kBadPool,          // not a pool, truncated, or damaged
   kVersionMismatch,  // a pool or a peer of another format version
   kUnsupported,      // stronger than the peer's or the machine's capability
-  kDisconnected,     // the connection is gone; nothing was in doubt
+  kDisconnected,     // the connection is broken; nothing was in doubt
   kTimeout,          // no answer in time, and nothing was in doubt
   kCommitUnknown,    // the commit may or may not have happened; ask by transaction id
   kOutcomeExpired,   // the outcome of that transaction is no longer kept

@@ -42,7 +42,7 @@ struct Topology {
   uint32_t rnics = 1;    // of each host, on sockets 0, 1, ...
   bool ddio = true;      // rule H3 switches it off
   uint64_t seed = 1;
-  // Set: the RNICs take their time, as this number says (docs/model-network.md). For tests.
+  // Set: effects are late, with this seed (docs/model-network.md). For tests.
   std::optional<uint64_t> late_effects_seed = std::nullopt;
 };
 

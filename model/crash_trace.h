@@ -1,8 +1,8 @@
-// Trace: what was done to a persistent memory, step by step, and when something was acknowledged.
-// Made by CrashRecorder, replayed by CrashStates. A plain value.
+// Trace: the steps of a program on a persistent memory, with the moments of its acknowledgements.
+// CrashRecorder makes it, CrashStates replays it. A plain value.
 //
-// Mutants: without(n) is what a program that lacks that flush, drain, fence or msync would have
-// done; of a non-temporal store it leaves the store and takes the flush.
+// Mutants: without(n) is the trace of a program that lacks one flush, drain, fence or msync; of a
+// non-temporal store it keeps the store and removes the flush.
 #pragma once
 
 #include <cstddef>

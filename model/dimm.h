@@ -7,10 +7,10 @@
 // one to the other, a bounded queue of XPLines on their way to the media, and the loss under many
 // CPU writers. A write of part of an XPLine costs the media what a whole one costs: the published
 // limit of 52 M/s holds for both. The CPU writers are the cores behind the last 64 lines, and those
-// that have streamed or flushed what the DIMM has not taken yet: a store of many lines is told to
-// the model at once, but is under way for long. Left out: wear levelling and its pauses, the table
-// of addresses and its cache (256 B to 16 KiB effects), temperature, and that the buffer is written
-// back in idle times. One thread.
+// that have streamed or flushed what the DIMM has not taken yet: the model learns of a store of
+// many lines in one call, although the store takes long. Left out: wear levelling and its pauses,
+// the table of addresses and its cache (256 B to 16 KiB effects), temperature, and that the buffer
+// is written back in idle times. One thread.
 #pragma once
 
 #include <array>
@@ -27,22 +27,22 @@ class Dimm {
  public:
   explicit Dimm(const DimmParameters& parameters, const Now* now = nullptr);
 
-  // Who caused a request: a core of the host (core + 1), or a device.
+  // The origin of a request: a core of the host (core + 1), or a device.
   using Writer = uint8_t;
   static constexpr Writer kDevice = 0;
 
-  // 64 bytes at `address` (a model address). When the DIMM has taken them.
-  // `evicted`: by a cache, which had it from `writer`; that core does not wait for it.
+  // Writes 64 bytes at `address` (a model address). Gives the time at which the DIMM has taken
+  // them. `evicted`: a cache evicts a line that `writer` wrote; that core does not wait.
   uint64_t write(uint64_t at_ps, uint64_t address, Writer writer, bool evicted = false);
-  // When the DIMM gives the data.
+  // The time at which the DIMM gives the data.
   uint64_t read(uint64_t at_ps, uint64_t address, Writer reader);
-  // The same for the counters only: takes no time, and is no writer's.
+  // Counts a write, which takes no time and has no writer.
   void write_untimed(uint64_t address);
-  // All of the buffer goes to the media, without time.
+  // Writes the whole buffer to the media, without time.
   void settle();
 
   const DimmCounters& counters() const { return counters_; }
-  // The same as if the buffer had been written to the media just now.
+  // The counters if the buffer were written to the media now.
   DimmCounters settled_counters() const;
 
  private:
@@ -68,7 +68,7 @@ class Dimm {
   uint32_t& bucket(uint64_t xpline);
   uint64_t media(uint64_t at_ps, Direction direction, Writer who);
   void note_writer(Writer writer);
-  // How many cores write at this moment, `writer` included.
+  // The number of cores that write at this moment, with `writer`.
   uint32_t crowd_with(uint64_t at_ps, Writer writer);
 
   // entries_[0, used_) are in the list newest_ ... oldest_ and each in the chain of its bucket.

@@ -17,9 +17,9 @@ class Dram {
  public:
   explicit Dram(const DramParameters& parameters, const Now* now = nullptr);
 
-  // 64 bytes at `address`. When the controller has the data.
+  // Reads 64 bytes at `address`. Gives the time at which the controller has the data.
   uint64_t read(uint64_t at_ps, uint64_t address);
-  // When the channel has taken them.
+  // Writes 64 bytes. Gives the time at which the channel has taken them.
   uint64_t write(uint64_t at_ps, uint64_t address);
 
  private:

@@ -1,5 +1,5 @@
-// Line: the name of one cache line of 64 bytes of a modelled host: its model address, and in which
-// memory of which socket it is at home. Plain value.
+// Line: the name of one cache line of 64 bytes of a modelled host: its model address, its medium
+// and its socket. Plain value.
 #pragma once
 
 #include <cstdint>

@@ -3,9 +3,9 @@
 // PcieLink, modelled: latency and bandwidth of each direction, packets of at most max_payload_bytes
 // with a header each. RootPort, modelled: posted writes become visible in the order in which they
 // came (no relaxed ordering), reads wait for the writes before them, and the root complex works on
-// a bounded number of lines and gives credit back as they become visible. Left out: completions cut
-// at 64-byte read boundaries, flow control of headers and data apart, NoSnoop, TPH.
-// One thread.
+// a bounded number of lines and gives credit back as they become visible. Left out: completions
+// split at 64-byte read boundaries, flow control of headers and data apart, NoSnoop, TPH. One
+// thread.
 #pragma once
 
 #include <algorithm>

@@ -57,7 +57,7 @@ struct Operation {
   fabric::Completion* completion = nullptr;  // null: unsignaled, or already told
   Payload payload;
   uint64_t posted_ps = 0;
-  uint64_t in_ps = 0;          // its last byte is off the wire, if there is room for it
+  uint64_t in_ps = 0;          // its last byte has arrived, if there is room for it
   uint32_t wqe = 0;            // its number in the send queue
   uint32_t chain = 0;          // of the first of a post: how many WQEs it has
   uint32_t issued = 0;         // bytes posted on PCIe so far

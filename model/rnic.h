@@ -74,14 +74,15 @@ class Rnic {
   // The CPU has rung the doorbell for the chain that starts with `first`; it gets here then.
   void ring(Operation* first, uint64_t at_ps);
 
-  // The connection of `qp` is broken; its owner hears of it when a refusal would be back.
+  // The connection of `qp` is broken. Its receiver is told at the time at which a refusal would
+  // have arrived.
   void report_broken(QueuePair& qp);
 
-  // Everything that was received from `qp` is in memory when this returns: an acknowledged WRITE
-  // outlives its connection.
+  // Writes all that was received from `qp` to memory, inline: an acknowledged WRITE outlives its
+  // connection.
   void write_received(QueuePair& qp);
 
-  // One of its `paths` is over; it is gone when that was the last.
+  // One of its `paths` has ended. Releases the operation after the last one.
   void end_path(Operation* operation);
 
  private:
@@ -114,10 +115,10 @@ class Rnic {
   void issue_write(Operation* operation);
   void issue_read(Operation* operation);
   void issue_atomic(Operation* operation);
-  void on_landed(Operation* operation);
+  void on_write_visible(Operation* operation);
   void write_piece(Operation* operation);
   void tell_immediate(Operation* operation);
-  void observe_write(const void* to, const void* from, uint32_t bytes, bool in_cache);
+  void observe_write(const void* destination, const void* source, uint32_t bytes, bool in_cache);
   void on_atomic(Operation* operation);
   void on_sampled(Operation* operation);
   void schedule_samples(Operation* operation, uint64_t first_ps);
@@ -125,9 +126,9 @@ class Rnic {
   void free_buffer();
 
   // ---- shared (rnic.cc) ----
-  // What a step takes longer than it must; 0 without late effects.
+  // The random delay of a step; 0 without late effects.
   uint64_t lateness_ps();
-  // When an entry is on the chip, asked for at `at_ps`.
+  // The time at which an entry that is needed at `at_ps` is on the chip.
   uint64_t entry(uint64_t at_ps, NicEntry kind, uint64_t number);
   // The same for the translations and the protection entry of a range of `host`'s memory.
   uint64_t memory_entries(uint64_t at_ps, const void* address, uint32_t bytes, uint64_t key);

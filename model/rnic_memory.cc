@@ -88,7 +88,7 @@ void Rnic::issue_write(Operation* operation) {
   }
   operation->issued += piece;
   ++operation->pieces;
-  events_.at<&Rnic::on_landed>(qp.visible_ps, this, operation);
+  events_.at<&Rnic::on_write_visible>(qp.visible_ps, this, operation);
   if (operation->issued < request.bytes) return;
   queue_.pop();
   leaving_bytes_ += operation->buffer_bytes();
@@ -99,7 +99,7 @@ void Rnic::issue_write(Operation* operation) {
   }
 }
 
-void Rnic::on_landed(Operation* operation) {
+void Rnic::on_write_visible(Operation* operation) {
   QueuePair& qp = *operation->qp;
   const uint32_t bytes = operation->request.bytes;
   --operation->pieces;
@@ -128,10 +128,12 @@ void Rnic::write_piece(Operation* operation) {
   });
 }
 
-void Rnic::observe_write(const void* to, const void* from, uint32_t bytes, bool in_cache) {
+void Rnic::observe_write(const void* destination, const void* source, uint32_t bytes,
+                         bool in_cache) {
   NvmObserver* const observer = host_.nvm_observer();
   if (observer == nullptr) return;
-  observer->on_dma_write(to, from, bytes, in_cache ? Landing::kLastLevelCache : Landing::kMemory);
+  observer->on_dma_write(destination, source, bytes,
+                         in_cache ? Landing::kLastLevelCache : Landing::kMemory);
 }
 
 void Rnic::tell_immediate(Operation* operation) {

@@ -16,6 +16,7 @@ Result<ibv_cq*> CompletionQueues::reserve(uint32_t entries) {
   for (Queue& queue : queues_) {
     if (queue.capacity - queue.reserved - queue.draining >= entries) {
       queue.reserved += entries;
+      PMSTORE_CHECK(queue.reserved + queue.draining <= queue.capacity, "reserved room exists");
       return queue.queue.get();
     }
   }

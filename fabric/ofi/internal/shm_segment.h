@@ -1,9 +1,9 @@
-// ShmSegment: what we look at in the files that libfabric's shm provider keeps in /dev/shm, one for
-// each endpoint: whether its owner makes progress, and whether its spin lock is held. And the names
-// of the files.
+// ShmSegment: reads the files that libfabric's shm provider keeps in /dev/shm, one for each
+// endpoint: whether the owner makes progress, and whether the spin lock is held. Also names the
+// files.
 //
-// The layout is private to libfabric, so it is checked against a segment of our own before it is
-// relied on. One page of it is mapped. Any thread.
+// The layout is private to libfabric: it is compared with a segment of this process before it is
+// relied on. One page of the file is mapped. Any thread.
 #pragma once
 
 #include <cstdint>

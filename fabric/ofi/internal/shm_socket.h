@@ -1,8 +1,8 @@
-// ShmSocket: the Unix socket beside each shm connection, for what libfabric's shm provider has not:
-// finding a server by name, one server per name, and noticing that the peer is gone.
+// ShmSocket: the Unix socket beside each shm connection. It adds what libfabric's shm provider
+// lacks: servers have names, one server per name, and a connection learns that its peer has died.
 //
 // A SOCK_SEQPACKET socket in the abstract namespace: the kernel frees the name and tells the peer
-// when the process ends, however it ends. Only handshakes travel here. Never blocks. One thread.
+// when the process ends, however it ends. It carries handshakes only. Never blocks. One thread.
 #pragma once
 
 #include <cstddef>

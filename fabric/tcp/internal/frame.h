@@ -1,5 +1,6 @@
-// What travels on a multiplexer (fabric/tcp/internal/multiplexer.h): frames, one after the other,
-// little endian. The header of a kHandshake frame keeps its places in every later version.
+// The frames that a Multiplexer (fabric/tcp/internal/multiplexer.h) sends and receives, one after
+// the other, little endian. The fields of a kHandshake frame's header keep their offsets in every
+// later version.
 #pragma once
 
 #include <cstddef>

@@ -71,7 +71,7 @@ class TcpConnection final : public internal::PolledConnection {
   Completion* take_outstanding() override;
   std::optional<Error> overdue(uint64_t now_ns);
 
-  // Some of these end with a callback, after which the connection may be gone.
+  // Some of these end with a callback, which may destroy the connection.
   bool may_answer();
   // The oldest request that is to be answered has left.
   bool is_asked() const { return unanswered_ > sender_->unsent_questions(); }

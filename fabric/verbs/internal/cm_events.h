@@ -1,8 +1,8 @@
-// CmEvents: the connection manager's events, polled, and handed to whom they are about.
+// CmEvents: polls the events of the connection manager and delivers each to its target.
 //
-// Targets are found by number, not by address: an event may be about an id whose owner is gone by
-// the time it is handled. Each event is copied and acknowledged before it is handled, because
-// rdma_destroy_id() waits for acknowledgements and the handler may destroy. Threads: one executor.
+// Targets are found by number, not by address: the owner of an id may be destroyed before an event
+// about the id is handled. Each event is copied and acknowledged before it is handled, because
+// rdma_destroy_id() waits for acknowledgements and the handler may call it. Threads: one executor.
 #pragma once
 
 #include <array>

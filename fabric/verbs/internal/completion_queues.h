@@ -1,12 +1,11 @@
 // CompletionQueues: the completion queues of one Device, shared by its connections.
 //
-// A completion queue that overflows is lost with every connection on it, so each connection
-// reserves room for all that it can ever have outstanding. When the room is used up, another queue
-// is added, twice as large; with hardware's large queues there are few, so that polling stays one
-// look.
+// An overflow breaks every connection of a completion queue, so each connection reserves room for
+// all that it can ever have outstanding. When the room is used up, another queue is added, twice as
+// large; there are few of them on hardware with large queues, so that a poll reads few queues.
 //
-// Invariant, for each queue: reserved + draining <= capacity. `draining` is what connections left
-// that are gone: their completions may still lie in the queue until it has been seen empty.
+// Invariant, for each queue: reserved + draining <= capacity. `draining` is the room of destroyed
+// connections, whose completions may be in the queue until it has been empty once.
 #pragma once
 
 #include <cstdint>
