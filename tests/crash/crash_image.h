@@ -24,8 +24,8 @@ using model::EventKind;
 using model::PageBytes;
 using model::Trace;
 
-// `check` gives what is wrong with an image after `marks` marks, or nothing. Returns the first
-// complaint, with the event it happened at.
+// `check` gives the error of an image after `marks` marks, or nothing. Returns the first error,
+// with the event at which it happened.
 struct CrashSearch {
   uint64_t images_per_point = 200;
   uint64_t seed = 1;

@@ -24,9 +24,9 @@ class CrashMachine {
  public:
   struct Options {
     bool ddio = false;
-    // How long the server's RNIC keeps what it has acknowledged, unless a READ pushes it out.
+    // The time for which the server's RNIC keeps acknowledged bytes, unless a READ pushes them out.
     double hold_ns = 0;
-    // The memory controller takes a line each 500 ns: what is written waits for it.
+    // The memory controller takes a line each 500 ns, and writes wait for it.
     bool slow_memory = false;
     uint32_t send_queue = 0;  // work requests that a queue pair takes; 0: the model's
     uint64_t seed = 1;
@@ -42,8 +42,8 @@ class CrashMachine {
 
   // `memory` is persistent memory of the server from here on, and recorded. Borrowed until taken.
   void record(persist::Memory& memory);
-  // The same of several servers: the first parts of `whole` are theirs, in their order; what is in
-  // the others is nobody's RNIC's.
+  // The same for several servers. The first parts of `whole` are theirs, in their order; the other
+  // parts are behind no RNIC.
   void record(std::span<persist::Memory* const> parts, std::span<const std::byte> whole);
   model::CrashRecorder& recorder() { return *recorder_; }
   // Ends the record.

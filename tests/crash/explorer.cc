@@ -125,8 +125,7 @@ bool Explorer::explore_point(const Level& level) {
   return true;
 }
 
-// All that was stored is seen by the next process, and only what was durable survives the power cut
-// that comes then.
+// The next process sees all stores; only the durable ones survive the power cut that follows.
 bool Explorer::process_dies(const Level& level) {
   ++report_.process_deaths;
   Second second;
@@ -138,7 +137,8 @@ bool Explorer::process_dies(const Level& level) {
   });
   bool go_on = !wrong || found("after the death of the process: " + *wrong);
   if (go_on && !wrong) {
-    // Until the restart has said what it found, anything is right that was right before.
+    // Until the restart has reported what it found, every content that was allowed before is
+    // allowed.
     second.answers.front() = right(level);
     CrashStates states = level.states;
     states.process_dies();
@@ -151,8 +151,8 @@ bool Explorer::process_dies(const Level& level) {
   return go_on;
 }
 
-// Starts on the image; gives what is wrong. Records what the start and the work after it did in
-// `second`, if that is wanted.
+// Starts on the image and gives the error, if any. If `second` is given, records the start and the
+// work after it there.
 std::optional<std::string> Explorer::try_image(CrashImage& image,
                                                const std::vector<uint64_t>& right, uint64_t least,
                                                Second* second) {
@@ -182,7 +182,7 @@ std::optional<std::string> Explorer::try_image(CrashImage& image,
     recorder->mark();
     second->trace = recorder->take();
     second->start_number = start_number;
-    // That there is nothing yet is no promise.
+    // An empty memory is no promise.
     const auto kept = *found == kNothing ? right : std::vector<uint64_t>{*found};
     second->answers = {kept, kept, {*worked}};
     second->answers[1].push_back(*worked);

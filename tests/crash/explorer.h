@@ -1,12 +1,12 @@
 // Explorer: cuts the power at every event of a recorded run, in every way that the memory allows,
-// starts again on what is left, and asks the oracle of the run. docs/crash.md says what is tried.
+// starts again on the memory that is left, and asks the oracle of the run. docs/crash.md describes
+// the states.
 //
 // At each event: all combinations of surviving stores when there are at most `per_point`; when
 // there are more but not so many subsets of lines, all of these and a sample of the others; else a
-// sample (model/crash_states.h). Each content of the memory is tried once per answer that is right
-// for it. A part of the states is lived through again: the start and the work after it are recorded
-// and cut in their turn. And before every event the process alone may die, then the power during
-// its restart. Threads: one.
+// sample (model/crash_states.h). Each content of the memory is tried once per right answer. For a
+// part of the states the start and the work after it are recorded and cut as well. Before every
+// event the process alone may die, and the power may fail during its restart. Threads: one.
 #pragma once
 
 #include <cstdint>
@@ -56,13 +56,13 @@ class Explorer {
  public:
   explicit Explorer(const ExplorerOptions& options);
 
-  // All of one run; `trace` is that of the run or a mutant of it. False: there are enough
-  // findings.
+  // Explores one whole run; `trace` is the trace of the run or a mutant of it. False: there are
+  // enough findings.
   bool explore(const RecordedRun& run, const model::Trace& trace);
   bool explore(const RecordedRun& run) { return explore(run, run.trace()); }
 
-  // Makes the state `id` of this run once more. Gives what is wrong with it, or nothing;
-  // `narrative` says step by step what was done. InvalidArgument: there is no such state.
+  // Makes the state `id` of this run once more. Gives the error of this state, or nothing;
+  // `narrative` describes each step. InvalidArgument: there is no such state.
   Result<std::optional<std::string>> replay(const RecordedRun& run, const model::Trace& trace,
                                             const StateId& id, std::string& narrative);
 
@@ -71,7 +71,7 @@ class Explorer {
   std::string current() const;
 
  private:
-  // What may be found behind so many marks of a trace.
+  // The contents that may be found after so many marks of a trace.
   using Answers = std::vector<std::vector<uint64_t>>;
   // One run, or what a restart did.
   struct Level {

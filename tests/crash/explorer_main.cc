@@ -1,4 +1,4 @@
-// crash_explorer: cuts the power at every moment of many runs, and says what it found.
+// crash_explorer: cuts the power at every moment of many recorded runs, and prints the findings.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

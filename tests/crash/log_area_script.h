@@ -32,7 +32,7 @@ struct Expected {
   bool at_rest = false;
 };
 
-// What is stored up to the first drain.
+// The stores up to the first drain.
 class FirstStores final : public persist::Observer {
  public:
   explicit FirstStores(persist::Memory& memory) : memory_(memory) { memory.set_observer(this); }
@@ -55,16 +55,16 @@ class FirstStores final : public persist::Observer {
   bool drained_ = false;
 };
 
-// Who puts an exclusive producer's entries where they belong.
+// The writer of an exclusive producer's entries.
 enum class LogWriter : uint8_t {
   kCpu,     // a CPU, into the caches: acknowledged to nobody before the log is settled
   kDevice,  // one-sided WRITEs, acknowledged by the READ behind them: into memory (DDIO off) under
             // ADR, into the caches under eADR
 };
 
-// Of the area that a run begins with.
+// The version of the area that a run begins with.
 enum class LogVersion : uint8_t {
-  kNone,  // it is made in the run
+  kNone,  // the area is made in the run
   kOne,
 };
 
@@ -195,7 +195,7 @@ class Script {
         "they are there");
     end(after);
   }
-  // A producer's entries. It acquires the log first, unless it has it.
+  // Appends a producer's entries. The producer acquires the log first, unless it has it.
   void land(const std::string& name, const std::vector<size_t>& sizes) {
     const LogInfo info = store_->find(name).value();
     RingPosition position{info.bytes, info.start_lsn, landed_lsn_[name], info.incarnation,
@@ -221,7 +221,7 @@ class Script {
     }
     end(possible.back());
   }
-  // A producer gets the log; the one before is fenced, and what it had landed counts.
+  // A producer gets the log. The earlier producer is fenced, and its landed entries count.
   RingPosition acquire(const std::string& name) {
     begin(doubtful());
     const auto grant = store_->acquire(id_of(name), 1);
@@ -231,7 +231,7 @@ class Script {
     end(now_);
     return grant->position;
   }
-  // Fences it: what has landed counts.
+  // Fences the producer; its landed entries count.
   void release(const std::string& name) {
     begin(doubtful());
     PMSTORE_CHECK(store_->release(id_of(name)).has_value(), "it is there");
@@ -251,8 +251,9 @@ class Script {
     recorder_
         ->mark();  // not at rest: beside damage to a header, a forged entry looks like a later one
   }
-  // The process dies just before the first drain of `operation` on a log; the next one sees what is
-  // in the caches. `change`: what it does to the log; none: the log is gone.
+  // The process dies just before the first drain of `operation` on a log; the next process sees the
+  // content of the caches. `change` is the effect of the operation on the log; none: the log is
+  // gone.
   void interrupted(const std::string& name,
                    const std::function<Status(LogStore&, uint64_t)>& operation,
                    const std::function<void(LogContent&)>& change) {
@@ -334,11 +335,11 @@ class Script {
   void end(Content now) {
     now_ = std::move(now);
     recorder_->mark();
-    // What has reached a cache that survives is no longer in doubt.
+    // A store that has reached a surviving cache is no longer in doubt.
     if (options_.domain == persist::Domain::kCpuCache) unsure_.clear();
     if (unsure_.empty() && options_.rests) rest();
   }
-  // What the logs hold after an operation on a copy of the memory.
+  // The content of the logs after an operation on a copy of the memory.
   Content elsewhere(const std::function<Status(LogStore&)>& operation) {
     crash::PageBytes copy(pool_->memory().mapping());
     auto pool = persist::Pool::in_region(copy.bytes(), options_.domain, false).value();
@@ -355,7 +356,7 @@ class Script {
                             expected_.size());
     recorder_->mark();
   }
-  // What its producer had landed is durable.
+  // The landed entries of its producer are durable.
   void settled(const std::string& name) {
     if (name == unsure_log_) unsure_.clear();
   }

@@ -1,5 +1,5 @@
-// What a log area holds, as the oracles of the log runs compare it; and a process that starts on
-// an area and goes on working.
+// The content of a log area, as the oracles of the log runs compare it; and a process that starts
+// on an area and continues to work.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ inline uint64_t identity_behind(uint64_t logs) {
   return logs % 3 == 2 ? 0 : 0x1d00000000000000 + logs;
 }
 
-// What recovery finds.
+// The content that recovery finds.
 struct Content {
   bool area = false;
   std::map<std::string, LogContent> logs;

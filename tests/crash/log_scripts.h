@@ -1,4 +1,4 @@
-// What the log runs of seed 0 do, in parts; each is also a run of log_store_crash_test.
+// The scripts of the log runs of seed 0, in parts; log_store_crash_test runs each part alone.
 #pragma once
 
 #include "tests/crash/log_area_script.h"

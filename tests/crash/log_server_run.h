@@ -6,9 +6,9 @@
 //   log-server-none  the same in a file, outside of any persistence domain
 //   log-server-rnic  ADR, on the modelled machine, which delivers one call at a time
 //
-// An append is acknowledged when the server gives its answer to the RNIC, which is before its
-// client hears of it. Behind each answer the oracle wants all entries up to the answer's, in the
-// server's order, each once, and of those behind it any number. Seeds other than 0 draw sizes,
+// An append is acknowledged when the server gives its answer to the RNIC, before its client
+// receives it. After each answer the oracle demands all entries up to those of the answer, in the
+// server's order, each once, and allows any number of later ones. Seeds other than 0 draw sizes,
 // distances and moments.
 #pragma once
 

@@ -1,7 +1,7 @@
-// Log areas under power cuts at every moment: what was acknowledged is there, in order and
-// unchanged, nothing else is, no id and no index is used twice; and every flush and drain of the
-// log service is needed for that. Where nothing is in progress, damage to one copy of everything
-// that has two loses nothing.
+// Log areas under power cuts at every moment: exactly the acknowledged entries are there, in order
+// and unchanged, and no id and no index is used twice. Every flush and drain of the log service is
+// needed for that. Where nothing is in progress, damage to one copy of everything that has two
+// copies loses nothing.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -21,7 +21,7 @@
 
 namespace pmstore::crash {
 
-// The digest of a memory in which nothing was made yet. To find it is no promise to anybody.
+// The digest of a memory in which nothing was made yet. A start that finds it has lost no promise.
 inline constexpr uint64_t kNothing = 0;
 
 class Restarted {
@@ -29,8 +29,8 @@ class Restarted {
   virtual ~Restarted() = default;
   // Its persistent memory; of several machines, each one's part of it.
   virtual std::vector<persist::Memory*> memories() = 0;
-  // What a start after a crash does; the first call. What it found is durable on return. An error
-  // is a finding: no state of these runs is beyond recovery.
+  // Starts after a crash; the first call. The content that it found is durable on return. An error
+  // is a finding: recovery must work in every state of these runs.
   virtual Result<uint64_t> recover() = 0;
   // After recover(): a number that every start raises, durably; 0: it has none.
   virtual uint64_t start_number() const { return 0; }
@@ -49,7 +49,7 @@ class RecordedRun {
   const std::string& scenario() const { return scenario_; }
   uint64_t seed() const { return seed_; }
   const model::Trace& trace() const { return trace_; }
-  // What may be found after a power cut behind so many marks.
+  // The contents that a start may find after a power cut behind so many marks.
   std::span<const uint64_t> allowed(size_t marks) const { return allowed_.at(marks); }
   size_t marks() const { return allowed_.size() - 1; }
   // For people.
@@ -69,7 +69,8 @@ class RecordedRun {
   virtual Result<std::unique_ptr<Restarted>> restart(std::span<std::byte> memory) const = 0;
 
  protected:
-  // Of the script, while it records: what a power cut may leave from here to the next mark.
+  // The script calls this while it records: the contents that a power cut may leave from here to
+  // the next mark.
   void allow(std::vector<uint64_t> digests) { allowed_.push_back(std::move(digests)); }
   void describe(uint64_t digest, std::string text) { texts_.try_emplace(digest, std::move(text)); }
 
@@ -87,7 +88,7 @@ struct Scenario {
   std::string about;  // one line
   std::function<std::unique_ptr<RecordedRun>(uint64_t seed)> make;
   bool for_mutants = true;  // false: takes too long for crash_mutants
-  // Of those: a death of the process before each of its events is tried, too.
+  // Whether crash_mutants also tries a death of the process before each event.
   bool deaths_for_mutants = true;
 };
 const std::vector<Scenario>& scenarios();

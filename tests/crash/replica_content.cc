@@ -83,7 +83,8 @@ Status RestartedReplicas::take_over(const std::vector<std::string>& servers,
   return {};
 }
 
-// Nobody is gone for good who alone has the log: then it would be lost, and rightly.
+// A member that alone has the log is never lost for good, because then the log would be lost
+// rightly.
 Status RestartedReplicas::start() {
   gone_ = servers_.gone();
   for (size_t i = 0; i < servers_.count(); ++i) {

@@ -1,5 +1,5 @@
-// What the servers of a replicated log have after a start: the oracle's side; and a start of all of
-// them, but the one that is gone for good, with a producer that takes the log over.
+// The content of the servers of a replicated log after a start, as the oracle compares it; and a
+// start of all servers except the lost one, with a producer that takes the log over.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ struct ReplicaContent {
   std::string text() const;
 };
 
-// What all of these have; an error says what is wrong: they differ, an entry is missing, or not
-// what was appended.
+// The common content of all of these. An error says that they differ, or that an entry is missing
+// or is not the appended one.
 Result<ReplicaContent> replica_content(ReplicaServers& servers, log::ReplicatedLog& log);
 
 class RestartedReplicas final : public Restarted {

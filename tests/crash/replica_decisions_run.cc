@@ -119,7 +119,8 @@ class ReplicaDecisionsRun final : public UncutReplicasRun {
   Task<void> take_and_append(uint64_t turns, Servers named, std::optional<size_t> adds);
   // Without those, and one entry. `done` behind that.
   Task<void> drop_and_append(Servers named, Servers dropped, bool& done);
-  // What it has recorded when a change that follows from the log's membership is interrupted.
+  // The membership that is recorded when a change that follows from the log's membership is
+  // interrupted.
   void record(size_t server, const Servers& members, uint64_t membership) {
     log::ReplicaPlace place;
     place.replicas = uris(members);
@@ -204,9 +205,9 @@ void ReplicaDecisionsRun::unfinished() {
   append();
 }
 
-// Two decisions of one number, and the member that could tell which one went on is gone for good.
-// The first time one of them went on, and the other two know that, in whatever order they are
-// asked; then neither did, and nobody can know.
+// Two decisions of one number, and the member that knows which one counts is lost for good. First
+// one of the decisions counts and the other two members know it, in whatever order they are asked;
+// then neither counts, and no member can know.
 void ReplicaDecisionsRun::two_decisions(bool reversed) {
   const auto [first, second, third] = all_members();
   const uint64_t next = log_->membership() + 1;
@@ -384,9 +385,9 @@ bool ReplicaDecisionsRun::goes_on(const Servers& named, const Servers& dropped) 
   return true;
 }
 
-// Who drops the third of three is interrupted after so many turns. Then somebody who cannot reach
-// the second drops that one, and somebody who cannot reach the first drops that one: at most one of
-// them goes on. False when the first of all came to its end.
+// A client that drops the third of three members is interrupted after so many turns. Then a client
+// that cannot reach the second member drops it, and a client that cannot reach the first member
+// drops that one: at most one of them goes on. False when the first client was not interrupted.
 bool ReplicaDecisionsRun::interrupt_one_of_three(uint64_t turns) {
   const auto members = all_members();
   const auto [first, second, third] = members;
@@ -415,7 +416,8 @@ bool ReplicaDecisionsRun::interrupt_one_of_three(uint64_t turns) {
   return !ended;
 }
 
-// What readers saw before, they see when the server is back, though nobody has taken the log over.
+// Readers see the same entries as before when the server is back, although no producer has taken
+// the log over.
 void ReplicaDecisionsRun::end_and_come_back(size_t server) {
   append();
   must(executor_.run(log_->publish()));

@@ -1,8 +1,8 @@
-// No power fails: what a replicated log refuses (too few members that would stay, members that
-// cannot be asked, another log of that name), decisions that were left half recorded; producers
-// that take the log from each other, or from one who goes on appending, or open it while a member
-// is added; one member that is lost amid an append, and the other one for good behind it; what
-// readers saw before a server was started again. Distances of races are turns of the executor,
+// Decisions of a replicated log, without power cuts: refusals (too few members that would stay,
+// members that cannot be asked, another log of that name); decisions that were left half recorded;
+// producers that take the log from each other, or from one that appends, or open it while a member
+// is added; one member that is lost during an append, and later the other one for good; the entries
+// that readers saw before a server was started again. Distances of races are turns of the executor,
 // since this fabric takes no time. All is checked in the run itself;
 // its trace is empty.
 #pragma once

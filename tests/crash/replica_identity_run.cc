@@ -142,7 +142,7 @@ class ReplicaIdentityRun final : public UncutReplicasRun {
     created_ = co_await ReplicatedLog::create(executor_, kReplicatedName, options, uris, how);
     done_ = true;
   }
-  // So many turns of what was spawned.
+  // Runs so many turns of the spawned tasks.
   void turns(uint64_t count) {
     for (; count > 0 && !done_; --count) executor_.run_once();
   }
@@ -248,7 +248,7 @@ void ReplicaIdentityRun::add_the_stale_one() {
   for (size_t i = 0; i < kServers; ++i) PMSTORE_CHECK(entries(i) == 6, "all have the same");
 }
 
-// The same members and the same number, but made by somebody else.
+// The same members and the same number, but another client made the log.
 void ReplicaIdentityRun::replaced_member() {
   must(erase({0}));
   create({0, 1, 2});
@@ -297,8 +297,8 @@ void ReplicaIdentityRun::half_made() {
   must(erase({0}));
 }
 
-// The third one's replica is replaced by another one after so many turns of somebody who opens the
-// log, unless he has it then. Gives whether it was.
+// The third member's replica is replaced by another one after so many turns of a client that opens
+// the log, unless the client has the log by then. Gives whether it was replaced.
 bool ReplicaIdentityRun::replaced_amid_open(uint64_t count) {
   create({0, 1, 2});
   take({0});

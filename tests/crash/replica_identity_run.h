@@ -1,7 +1,8 @@
-// No power fails: a replicated log is deleted and made again under its name while a server is away
-// that has a higher membership of the one before; replicas are replaced by others of that name,
-// also while the log is opened or made; followers of logs that are no more. What is there of one
-// log must never be taken for the other's. All is checked in the run itself; its trace is empty.
+// Identities of replicated logs, without power cuts: a log is deleted and made again under its name
+// while a server is away that has a higher membership of the earlier log; replicas are replaced by
+// others of that name, also while the log is opened or made; followers of deleted logs. A replica
+// of one log must never be taken for a replica of the other. All is checked in the run itself; its
+// trace is empty.
 #pragma once
 
 #include <cstdint>

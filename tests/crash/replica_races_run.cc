@@ -68,7 +68,7 @@ class ReplicaRacesRun final : public UncutReplicasRun {
     must(executor_.run(
         ReplicatedLog::erase(executor_, kReplicatedName, servers_->uris(), servers_->client())));
   }
-  // A producer on an executor of its own, which gets its turns when it is told.
+  // A producer on an executor of its own; the test gives it its turns.
   struct Producer {
     Producer(base::VirtualClock& clock, std::string called)
         : executor(clock), name(std::move(called)) {}
@@ -93,7 +93,7 @@ class ReplicaRacesRun final : public UncutReplicasRun {
     }
   }
 
-  // One thing, with nobody beside.
+  // Runs one task alone.
   void whole(Producer& producer, Task<void> task) {
     producer.asked = true;
     producer.executor.spawn(std::move(task));
@@ -127,7 +127,7 @@ Task<void> ReplicaRacesRun::add(Producer& producer, size_t server) {
   producer.asked = false;
 }
 
-// All that was acknowledged is published then; but by one who was fenced.
+// Everything acknowledged is then published, except by a fenced producer.
 Task<void> ReplicaRacesRun::close(Producer& producer) {
   const Status closed = co_await producer.log->close();
   PMSTORE_CHECK(
@@ -136,9 +136,9 @@ Task<void> ReplicaRacesRun::close(Producer& producer) {
   producer.asked = false;
 }
 
-// The first one waits after so many turns, until the second one has all that it wants. Who goes on
-// without all leases leaves an entry on some replicas, and the other one may leave another with the
-// same index on the rest. Gives whether the first one waited.
+// The first producer waits after so many turns until the second one has finished. A producer that
+// went on without all leases would leave an entry on some replicas, and the other one could leave
+// another entry with the same index on the rest. Gives whether the first producer waited.
 bool ReplicaRacesRun::take_it_from_each_other(uint64_t turns) {
   create(servers_->uris());
   told_.clear();
@@ -218,9 +218,9 @@ bool ReplicaRacesRun::open_while_one_is_added(uint64_t turns) {
   return waited;
 }
 
-// Both have the log of one member, one after the other, and add the same server: the first one has
-// had so many turns of that when the second one takes the log, adds it, appends, and ends. What the
-// first one does then must leave that alone. Gives whether the first one waited.
+// Both producers have the log of one member, one after the other, and add the same server. The
+// first one has had so many turns when the second one takes the log, adds the server, appends, and
+// ends. The first one must not change that afterwards. Gives whether the first one waited.
 bool ReplicaRacesRun::both_add_one(uint64_t turns) {
   create({ReplicaServers::uri(0)});
   told_.clear();
@@ -266,8 +266,8 @@ bool ReplicaRacesRun::both_add_one(uint64_t turns) {
   return waited;
 }
 
-// Who was fenced replaces nobody whom others have added, also when nobody has been told yet that
-// their last change was agreed upon.
+// A fenced producer does not replace a member that another one has added, even if no member knows
+// yet that this last change was agreed.
 void ReplicaRacesRun::add_behind_a_change() {
   create({ReplicaServers::uri(0)});
   told_.clear();
@@ -300,7 +300,7 @@ void ReplicaRacesRun::add_behind_a_change() {
   erase();
 }
 
-// Of two decisions that follow from the same membership a member records only one.
+// A member records only one of two decisions that follow from the same membership.
 void ReplicaRacesRun::decide_twice() {
   create(servers_->uris());
   const auto info = servers_->info(0);

@@ -67,7 +67,7 @@ class ReplicaRun final : public RecordedRun {
   }
   void make_log();
   void pass(uint64_t ns);
-  // What is right from here on, at the beginning, and from the next mark on.
+  // The allowed contents from here on, at the beginning, and from the next mark on.
   void allow_now();
   void promise();
   void start_entries(uint64_t count);
@@ -195,7 +195,7 @@ void ReplicaRun::draw_one() {
     }
     return add(others[random_.below(others.size())]);
   }
-  // Of two only the second one may be dropped.
+  // If there are two members, only the second one may be dropped.
   drop(now.size() > 2 ? now[random_.below(now.size())] : now.back());
 }
 

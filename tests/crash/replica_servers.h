@@ -1,9 +1,9 @@
-// ReplicaServers: the servers of a replicated log, side by side in one memory, so that a power cut
-// of all or of any of them is one content of it; each drains only what is its own. And the word
-// that says which of them a cut has taken for good.
+// ReplicaServers: the servers of a replicated log, side by side in one memory. A power cut of all
+// servers, or of some, is one content of this memory; each server drains only its own part. One
+// word says which server a cut has taken for good.
 //
-// That word is stored once for each server and never flushed: so it is a line in doubt like others,
-// and the explorer tries every state with each server gone, and with none.
+// That word is stored once for each server and never flushed. So its line is always in doubt, and
+// the explorer tries every state with each server gone, and with none.
 //
 // Threads: one. The memory is borrowed.
 #pragma once

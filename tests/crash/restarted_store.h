@@ -35,7 +35,7 @@ Status commit_writes(internal::Store& store, log::Ring& ring, TableId table, uin
 Result<StoreContent> read_store(const internal::Store& store, TableId table,
                                 const std::vector<std::string>& keys);
 
-// What the store held after each transaction.
+// The content of the store after each transaction.
 struct StoreHistory {
   struct Transaction {
     TxId id;
@@ -52,11 +52,11 @@ struct StoreHistory {
   std::vector<Transaction> transactions;  // the first is none: the empty store
 };
 
-// Recovery: check_store() must like the pool; then the store opens, must count no damaged records,
-// must have nothing to put in place where the catalog says that it was closed in order, and for
-// each transaction whose effect is there its outcome must not be "aborted", for each later one not
-// "committed". Work: one more transaction; the slot that its new record gets must have a version
-// that it never had.
+// Recovery: check_store() must find the pool sound. Then the store opens. It must count no damaged
+// records, and must have nothing to put in place if the catalog says that it was closed in order.
+// The outcome of a transaction whose effect is there must not be "aborted", that of a later one not
+// "committed". Work: one more transaction; the slot of its new record must have a version that it
+// never had.
 class RestartedStore final : public Restarted {
  public:
   // `history` is borrowed.

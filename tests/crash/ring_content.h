@@ -1,4 +1,4 @@
-// What a ring holds, as the oracles of the ring runs compare it; and a process that starts on a
+// The content of a ring, as the oracles of the ring runs compare it; and a process that starts on a
 // ring.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Rings under power cuts at every moment: what was acknowledged is there, in order and unchanged,
-// and nothing else is; and every flush and drain of log/ is needed for that.
+// Rings under power cuts at every moment: exactly the acknowledged entries are there, in order and
+// unchanged. Every flush and drain of log/ is needed for that.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ struct Logged {
   bool operator==(const Logged&) const = default;
 };
 
-// What recovery finds.
+// The content that recovery finds.
 struct Content {
   bool ring = false;
   uint64_t owner = 0;
@@ -57,7 +57,7 @@ std::string payload_of(uint64_t sequence, size_t bytes) {
 
 uint64_t ring_offset(persist::Pool& pool) { return pool.info().extents.at(0).offset; }
 
-// What the memory holds, or what is wrong with it. Leaves the ring walked.
+// The content of the memory, or its error. Leaves the ring walked.
 Result<Content> recover(persist::Pool& pool, std::optional<Ring>& ring) {
   auto opened = Ring::open(pool.memory(), ring_offset(pool), kRingBytes, kSalt);
   if (!opened) {

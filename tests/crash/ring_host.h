@@ -1,6 +1,6 @@
-// RingHost: a server of one redo ring, granted to whoever connected last; RingLink: a client's end
-// of it. What a store's server and client do with a ring under lock discipline rnic, and no more,
-// for the runs of a ring on the modelled machine. Threads: one.
+// RingHost: a server of one redo ring, granted to the client that connected last. RingLink: a
+// client's end of it. They do only what a store's server and client do with a ring under lock
+// discipline rnic, for the runs of a ring on the modelled machine. Threads: one.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Short runs of a store under lock discipline rnic, for the mutants of its client
-// (tests/crash/mutants): what store_rnic_run.h does at length, in its smallest form, and what only
-// a second client can see. ADR, DDIO off: logs and commits are one-sided.
+// (tests/crash/mutants): the steps of store_rnic_run.h in their smallest form, and effects that
+// only a second client can see. ADR, DDIO off: logs and commits are one-sided.
 //
 //   commit-rnic  each kind of commit, alone and beside others of the same client, in a ring that is
 //                always nearly full; conflicts; deaths of the server

@@ -96,7 +96,7 @@ std::vector<Scenario> log_scenarios() {
 
 std::vector<Scenario> replica_scenarios() {
   return {
-      {"replica-decisions", "who decides about the members of a replicated log; no power cuts",
+      {"replica-decisions", "decisions about the members of a replicated log; no power cuts",
        replica_decisions, true, false},
       {"replica-identity", "replicated logs of one name, one after the other; no power cuts",
        replica_identity, true, false},

@@ -14,7 +14,7 @@ namespace pmstore::crash {
 namespace {
 
 constexpr uint64_t kStoreRingBytes = 16 << 10;
-// What goes on behind an acknowledged commit takes less.
+// The work behind an acknowledged commit takes less.
 constexpr uint64_t kBehindNs = 60'000;
 constexpr uint64_t kReconnectNs = 1'000'000'000;
 constexpr unsigned kMostLooks = 40;  // at a record that is locked, of 100 us each
@@ -59,7 +59,7 @@ void ServedStoreSteps::end() {
   trace_ = machine_->take();
   clients_ = {};
   server_.reset();
-  // What goes on behind the last commit has a connection, and so a device, until it ends.
+  // The work behind the last commit has a connection, and so a device, until it ends.
   machine_->pass(kBehindNs);
   pool_.reset();
   machine_.reset();
@@ -273,7 +273,7 @@ void ServedStoreSteps::settle(const Commit& commit, bool committed) {
   std::erase(under_way_, &commit);
   if (committed) now_ = with(std::move(now_), commit.writes);
   Places places = places_of(commit.writes);
-  // What was erased, or moved away, leaves a tombstone, one version higher.
+  // An erased or moved record leaves a tombstone, one version higher.
   if (committed) {
     for (const auto& [slot, version] : commit.before) places.emplace_back(slot, version + 1);
   }

@@ -1,9 +1,9 @@
-// What runs of a store behind its server consist of (store_rnic_run.h, rnic_commit_run.h,
-// store_server_run.h): a server and two clients of it on the modelled machine, their transactions,
-// and how each of them may die. Every step keeps the run's oracle up to date.
+// The steps of runs of a store behind its server (store_rnic_run.h, rnic_commit_run.h,
+// store_server_run.h): a server and two clients on the modelled machine, their transactions, and
+// deaths of each. Every step keeps the run's oracle up to date.
 //
-// Invariant: `now_` must be there after a power cut, with or without each of `under_way_`, whose
-// keys are different ones. Threads: one.
+// Invariant: a start after a power cut must find `now_`, with or without each of `under_way_`;
+// these have different keys. Threads: one.
 #pragma once
 
 #include <array>
@@ -83,10 +83,9 @@ class ServedStoreSteps : public RecordedRun {
   // The same, when it was stopped in order.
   void stop_and_start();
   // The client vanishes before its `request`-th request from here (from 1) takes effect, or with
-  // another fault after that. The other
-  // one finds all of the transaction or nothing of it, at once and unlocked, writes the same keys,
-  // and the server tells who comes back for the client what had become of it. False: it had not
-  // that many.
+  // another fault after that. The other client finds the whole transaction or nothing of it,
+  // immediately and unlocked, and writes the same keys. The server tells the outcome to a client
+  // that comes back under the same id. False: the transaction had fewer requests.
   bool vanish_amid(const Commit& commit, uint64_t request,
                    fabric::Fault fault = fabric::Fault::kBreakBefore);
 
@@ -94,7 +93,7 @@ class ServedStoreSteps : public RecordedRun {
   // which the server ends. Then the same holds.
   void come_back_amid(const Commit& commit, uint64_t ns);
 
-  // What a client finds; it waits for locks.
+  // The records that a client finds; it waits for locks.
   std::optional<std::string> read(uint32_t client, const std::string& key);
   StoreContent read_all(uint32_t client);
 
@@ -109,9 +108,9 @@ class ServedStoreSteps : public RecordedRun {
   void start();
   void start_server();
   void connect(uint32_t client);
-  // What the other client finds of it is all or nothing; settled then.
+  // The other client must find all of the transaction or nothing; then its outcome is settled.
   bool find_whole(const Commit& commit);
-  // From here on this is right, until it is said again.
+  // Allows this content from here on, until the next call.
   void promise();
   void begin(std::vector<Commit>& commits);
   void finish(const std::vector<Commit>& commits);

@@ -1,6 +1,6 @@
-// The one-server commit under power cuts at every moment: after recovery the store is what it was
-// after some whole number of transactions, at least all that were acknowledged; and every flush and
-// drain that is not provably redundant is needed for that.
+// The one-server commit under power cuts at every moment: after recovery the store has the content
+// after some whole number of transactions, at least all acknowledged ones. Every flush and drain
+// that is not provably redundant is needed for that.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -82,7 +82,7 @@ class Recording {
   }
   uint64_t records_offset() { return store_.store().arena().offset(); }
 
-  // Recovers an image after `marks` acknowledged transactions; says what is wrong with it.
+  // Recovers an image after `marks` acknowledged transactions; gives its error, if any.
   std::optional<std::string> check(CrashImage& image, size_t marks) const {
     auto pool = persist::Pool::in_region(image.bytes(), persist::Domain::kMemoryController, false);
     if (!pool) return pool.error().to_string();
@@ -163,7 +163,7 @@ TEST(StoreCrash, EveryAcknowledgedTransactionSurvivesWhole) {
               static_cast<unsigned long long>(search.images_seen), trace.events.size());
 }
 
-// What recovery puts in place must not outlive the redo record that it comes from.
+// Records that recovery puts in place must not outlive their redo record.
 TEST(StoreCrash, ARedoRecordThatIsOnlyInTheCachesIsDurableBeforeItIsApplied) {
   const auto value = [](char fill, size_t bytes) { return std::string(bytes, fill); };
   Recording recording;

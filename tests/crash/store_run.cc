@@ -222,7 +222,7 @@ void StoreRun::commit(const std::vector<KeyWrite>& writes) {
                 "the script's transactions are right");
   if (done) now_ = std::move(after);
   auto places = places_of(writes);
-  // What was erased, or moved away, leaves a tombstone, one version higher.
+  // An erased or moved record leaves a tombstone, one version higher.
   if (done) {
     for (const auto& [slot, version] : before) places.emplace_back(slot, version + 1);
   }

@@ -1,5 +1,5 @@
-// UncutReplicasRun: servers with replicas of which none loses its power: such a run checks itself
-// while it runs, at every turn that it wants; its trace is empty, and a start on it finds nothing.
+// UncutReplicasRun: servers with replicas, without power cuts. Such a run checks itself while it
+// runs, at turns that it chooses. Its trace is empty, and a start on it finds nothing.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class UncutReplicasRun : public RecordedRun {
   }
 
  protected:
-  // All of them started.
+  // Starts all servers.
   UncutReplicasRun(const std::string& scenario, uint64_t seed, size_t servers)
       : RecordedRun(scenario, seed),
         executor_(clock_, base::ExecutorOptions{.seed = seed + 1}),
@@ -38,7 +38,8 @@ class UncutReplicasRun : public RecordedRun {
     must(servers_->open());
     for (size_t i = 0; i < servers; ++i) must(servers_->start(i));
   }
-  // Of the constructor, when the run is over and what it has opened is closed.
+  // The constructor of a derived class calls this when the run is over and everything that it
+  // opened is closed.
   void end() {
     servers_.reset();
     trace_.domain = kDomain;

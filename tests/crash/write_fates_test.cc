@@ -1,5 +1,5 @@
 // The three fates of a one-sided write, through the product's RemoteWriter on the modelled machine:
-// what a power cut of the server leaves of a write at the moment when it is acknowledged.
+// the remains of a write after a power cut of the server at the moment of the acknowledgement.
 #include <gtest/gtest.h>
 
 #include <optional>
