@@ -1,12 +1,14 @@
-// The client's control path: connecting, tables, scans, outcomes, the orderly end.
 #include "pmstore/client.h"
 
 #include <algorithm>
 #include <array>
 
+#include "base/check.h"
 #include "base/random.h"
 #include "pmstore/client/client_state.h"
-#include "pmstore/client/embedded.h"
+#include "pmstore/client/probe.h"
+#include "pmstore/client/single_write.h"
+#include "pmstore/client/table_calls.h"
 #include "pmstore/client/transaction_state.h"
 #include "pmstore/layout/record_layout.h"
 #include "pmstore/layout/redo.h"
@@ -21,40 +23,50 @@ constexpr uint64_t kLockedScanNs = 10'000'000'000;
 
 }  // namespace
 
-Client::State::State(Executor& on, fabric::Uri at, ClientOptions with)
-    : executor(on),
-      uri(std::move(at)),
-      options(std::move(with)),
-      id(options.client != 0 ? options.client : random_client_id()),
-      server_uri(uri),
-      cache(options.location_cache_entries),
-      reconnected(on) {}
+Client::State::State(Executor& client_executor, std::shared_ptr<fabric::Device> client_device,
+                     fabric::Uri uri, ClientOptions client_options)
+    : executor(client_executor),
+      options(std::move(client_options)),
+      device(std::move(client_device)),
+      numbers(options.client != 0 ? options.client : random_client_id()),
+      reader(executor, options.location_cache_entries),
+      connector(executor, device, std::move(uri), options, numbers) {}
 
 Client::State::~State() = default;
+
+Transaction::Ref Client::State::take_transaction() {
+  Transaction::State* state = nullptr;
+  if (spare.empty()) {
+    state = new Transaction::State(*this);
+  } else {
+    state = spare.back().release();
+    spare.pop_back();
+  }
+  PMSTORE_CHECK(state->unused(), "a transaction begins empty");
+  return state->hold();
+}
 
 Client::Client(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Client::~Client() = default;
 
 Task<Result<std::unique_ptr<Client>>> Client::connect(Executor& executor, fabric::Uri uri,
                                                       ClientOptions options) {
-  auto state = std::make_unique<State>(executor, std::move(uri), std::move(options));
   PMSTORE_CO_TRY(std::unique_ptr<fabric::Device> device,
-                 fabric::open_device(state->uri.scheme, executor, state->options.devices));
-  state->device = std::move(device);
-  Status connected = co_await state->connect_once();
+                 fabric::open_device(uri.scheme, executor, options.devices));
+  auto state = std::make_unique<State>(executor, std::move(device), uri, std::move(options));
+  Status connected = co_await state->connector.connect_once();
   if (!connected && connected.code() == ErrorCode::kBackPressure && state->options.client != 0) {
-    // What this client has left behind before is being resolved; wait for that.
-    auto later = co_await state->connected();
+    // The server resolves what an earlier session of this client has left; wait for that.
+    auto later = co_await state->connector.connected();
     connected = later ? Status{} : Status(std::move(later.error()));
   }
-  const bool nobody_there = !connected && connected.code() == ErrorCode::kDisconnected;
-  if (nobody_there && state->uri.scheme == fabric::Scheme::kLocal &&
-      state->options.devices == nullptr) {
+  const bool no_server = !connected && connected.code() == ErrorCode::kDisconnected;
+  if (no_server && uri.scheme == fabric::Scheme::kLocal && state->options.devices == nullptr) {
     // No server of this process listens there, so it is the path of a pool.
     PMSTORE_CO_TRY(state->embedded,
-                   co_await internal::Embedded::open(executor, state->uri.name, state->options));
-    state->server_uri = state->embedded->uri;
-    connected = co_await state->connect_once();
+                   co_await internal::Embedded::open(executor, uri.name, state->options));
+    state->connector.set_server(state->embedded->uri);
+    connected = co_await state->connector.connect_once();
   }
   if (!connected) co_return std::move(connected.error());
   co_return std::unique_ptr<Client>(new Client(std::move(state)));
@@ -62,32 +74,62 @@ Task<Result<std::unique_ptr<Client>>> Client::connect(Executor& executor, fabric
 
 Task<void> Client::close() {
   State& state = *state_;
-  if (state.closed) co_return;
-  while (state.reconnecting) co_await state.reconnected.wait();
-  state.closed = true;
-  state.lease = {};
-  const internal::SessionRef session = std::exchange(state.session, {});
-  const uint64_t deadline = state.executor.now_ns() + state.options.call_timeout_ns;
-  constexpr uint64_t kPauseNs = 50'000;
-  while (session && session->usable() && (session->passive > 0 || !state.running.empty()) &&
-         state.executor.now_ns() < deadline) {
-    co_await state.executor.sleep_for(kPauseNs);
-  }
-  const bool nothing_in_doubt =
-      state.running.empty() && state.doubtful.empty() && session && session->passive == 0;
-  if (nothing_in_doubt && session->usable()) {
-    std::array<std::byte, sizeof(RequestPrefix)> room;
-    MessageWriter request(room);
-    request.put(session->prefix());
-    const auto answer =
-        co_await session->rpc().call(static_cast<uint16_t>(Method::kGoodbye), request.message(), 0);
-    static_cast<void>(answer);  // without it the server ends the session when its lease is over
-  }
+  if (state.connector.closed()) co_return;
+  co_await state.connector.close();
   if (state.embedded != nullptr) {
     // All that was acknowledged is durable; at worst the next open recovers.
     [[maybe_unused]] const Status stopped = co_await state.embedded->server->stop();
     state.embedded.reset();
   }
+}
+
+// ---- single operations ----
+
+Task<Result<std::string>> Client::get(TableId table, std::string_view key) {
+  if (Status sizes = check_key(key); !sizes) co_return std::move(sizes.error());
+  internal::SessionRef session = state_->connector.session();
+  if (!state_->connector.has_usable_session()) {
+    PMSTORE_CO_TRY(session, co_await state_->connector.connected());
+  }
+  std::string value;
+  auto located = co_await state_->reader.locate(std::move(session), table, key, &value);
+  if (!located) co_return std::move(located.error());
+  if (!located->found) co_return make_error(ErrorCode::kNotFound);
+  co_return std::move(value);
+}
+
+Task<Status> Client::put(TableId table, std::string_view key, std::string_view value) {
+  return internal::write_one(*this, state_->connector, state_->numbers, WriteKind::kPut, table, key,
+                             value);
+}
+Task<Status> Client::insert(TableId table, std::string_view key, std::string_view value) {
+  return internal::write_one(*this, state_->connector, state_->numbers, WriteKind::kInsert, table,
+                             key, value);
+}
+Task<Status> Client::erase(TableId table, std::string_view key) {
+  return internal::write_one(*this, state_->connector, state_->numbers, WriteKind::kErase, table,
+                             key, {});
+}
+
+// ---- tables ----
+
+Task<Result<TableId>> Client::open_table(std::string_view name, bool create) {
+  return internal::open_table(state_->connector, state_->reader, name, create);
+}
+Task<Result<TableId>> Client::create_table(std::string_view name) {
+  return internal::create_table(state_->connector, state_->reader, name);
+}
+Task<Result<std::vector<TableInfo>>> Client::list_tables() {
+  return internal::list_tables(state_->connector);
+}
+Task<Status> Client::drop_table(std::string_view name) {
+  return internal::drop_table(state_->connector, state_->executor, name);
+}
+Task<Result<TableUsage>> Client::table_usage(TableId table) {
+  return internal::table_usage(state_->connector, table);
+}
+Task<Result<PoolProbe>> Client::probe() {
+  return internal::probe_pool(state_->connector, state_->numbers);
 }
 
 // ---- requests ----
@@ -110,7 +152,7 @@ MessageWriter& build(MessageWriter& request, const internal::ClientSession& sess
 
 Task<Result<ScanPage>> Client::scan(TableId table, uint64_t cursor, uint32_t max_bytes,
                                     DamagedRecords damaged) {
-  PMSTORE_CO_TRY(const internal::SessionRef session, co_await state_->connected());
+  PMSTORE_CO_TRY(const internal::SessionRef session, co_await state_->connector.connected());
   // The largest record must fit, or the scan could never get past it.
   constexpr uint32_t kLeast = sizeof(ScanReply) + sizeof(ScanItem) + kMaxKeyBytes + kMaxValueBytes;
   const uint32_t capacity = std::min(std::max(max_bytes, kLeast), session->rpc().max_reply_bytes());
@@ -155,28 +197,21 @@ Task<Result<ScanPage>> Client::scan(TableId table, uint64_t cursor, uint32_t max
 
 Task<Result<Outcome>> Client::outcome(TxId tx) {
   State& state = *state_;
-  const auto of_mine = [&](const std::vector<uint64_t>& sequences) {
-    return tx.client == state.id &&
-           std::find(sequences.begin(), sequences.end(), tx.sequence) != sequences.end();
-  };
   const auto still_running = [&]() -> Status {
-    if (!of_mine(state.running)) return {};
+    if (!state.numbers.is_running(tx)) return {};
     return make_error(ErrorCode::kCommitUnknown,
                       "transaction " + tx.to_string() + " is still running; ask again later");
   };
   PMSTORE_CO_TRY_STATUS(still_running());
   // A session with something in doubt was given up, so this one began after its end: the server
   // has fenced the old one, and nothing of it can happen any more.
-  PMSTORE_CO_TRY(const internal::SessionRef session, co_await state.connected());
+  PMSTORE_CO_TRY(const internal::SessionRef session, co_await state.connector.connected());
   PMSTORE_CO_TRY_STATUS(still_running());
-  if (tx.client == state.id) {
-    if (tx.sequence >= state.end_sequence) {
-      co_return make_error(ErrorCode::kInvalidArgument,
-                           "there is no transaction " + tx.to_string() +
-                               " yet: its number is beyond those of this session");
-    }
-    // What is answered about a number of ours is final: it is never used from here on.
-    state.next_sequence = std::max(state.next_sequence, tx.sequence + 1);
+  // What is answered about a number of this client is final: it is never used from here on.
+  if (tx.client == state.numbers.client() && !state.numbers.retire(tx.sequence)) {
+    co_return make_error(ErrorCode::kInvalidArgument,
+                         "there is no transaction " + tx.to_string() +
+                             " yet: its number is beyond those of this session");
   }
   std::array<std::byte, kSmallRequest> room;
   MessageWriter request(room);
@@ -190,12 +225,12 @@ Task<Result<Outcome>> Client::outcome(TxId tx) {
       (reply.outcome != Outcome::kCommitted && reply.outcome != Outcome::kAborted)) {
     co_return session->malformed_reply("a question for an outcome");
   }
-  if (of_mine(state.doubtful)) std::erase(state.doubtful, tx.sequence);
+  state.numbers.resolve(tx);
   co_return reply.outcome;
 }
 
 Task<Result<std::string>> Client::server_stat() {
-  PMSTORE_CO_TRY(const internal::SessionRef session, co_await state_->connected());
+  PMSTORE_CO_TRY(const internal::SessionRef session, co_await state_->connector.connected());
   std::array<std::byte, kSmallRequest> room;
   MessageWriter request(room);
   request.put(session->prefix());
@@ -210,10 +245,10 @@ Task<Result<std::string>> Client::server_stat() {
 // ---- looking ----
 
 Transaction Client::begin() { return Transaction(state_->take_transaction()); }
-uint64_t Client::id() const { return state_->id; }
+uint64_t Client::id() const { return state_->numbers.client(); }
 Status Client::check_room(std::span<const WriteSize> writes) const {
-  const uint64_t limit = state_->info.max_redo_bytes;
-  const bool rnic = state_->info.discipline == LockDiscipline::kRnic;
+  const uint64_t limit = state_->connector.info().max_redo_bytes;
+  const bool rnic = state_->connector.info().discipline == LockDiscipline::kRnic;
   uint64_t bytes = redo_header_bytes(1);
   for (const WriteSize& write : writes) {
     bytes += redo_write_bytes(record_bytes(write.key_bytes, write.value_bytes));
@@ -226,8 +261,8 @@ Status Client::check_room(std::span<const WriteSize> writes) const {
                         " bytes of redo log and this pool allows " + std::to_string(limit) +
                         "; split it, or create the pool with larger --ring-bytes");
 }
-const SessionInfo& Client::session() const { return state_->info; }
-fabric::Counters Client::counters() const { return state_->book->counters(); }
+const SessionInfo& Client::session() const { return state_->connector.info(); }
+fabric::Counters Client::counters() const { return state_->connector.counters(); }
 Executor& Client::executor() { return state_->executor; }
 Server* Client::local_server() {
   return state_->embedded == nullptr ? nullptr : state_->embedded->server.get();

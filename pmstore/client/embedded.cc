@@ -1,14 +1,10 @@
 #include "pmstore/client/embedded.h"
 
-#include "pmstore/client/client_state.h"
-
 namespace pmstore::internal {
 
-void EmbeddedDeleter::operator()(Embedded* embedded) const { delete embedded; }
-
-base::Task<Result<std::unique_ptr<Embedded, EmbeddedDeleter>>> Embedded::open(
-    Executor& executor, std::string path, ClientOptions options) {
-  std::unique_ptr<Embedded, EmbeddedDeleter> embedded(new Embedded);
+base::Task<Result<std::unique_ptr<Embedded>>> Embedded::open(Executor& executor, std::string path,
+                                                             ClientOptions options) {
+  auto embedded = std::make_unique<Embedded>();
   persist::PoolOpenOptions pool_options;
   pool_options.assume_domain = options.assume_domain;
   PMSTORE_CO_TRY(embedded->pool, open_pool(path, pool_options));

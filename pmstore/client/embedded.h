@@ -1,26 +1,26 @@
-// The pool and the server of a local:PATH client, on the client's own executor.
+// Embedded: the pool and the server of a local:PATH client, on the client's own executor.
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "base/task.h"
+#include "fabric/uri.h"
 #include "persist/pool.h"
-#include "pmstore/client/client_state.h"
+#include "pmstore/client.h"
 #include "pmstore/server.h"
 
 namespace pmstore::internal {
 
 struct Embedded {
   std::unique_ptr<persist::Pool> pool;
-  std::unique_ptr<Server> server;  // goes before the pool
-  fabric::Uri uri;                 // where it listens
+  std::unique_ptr<Server> server;  // after the pool: destroyed before it
+  fabric::Uri uri;                 // where the server listens
 
   // Opens the pool at `path`, recovers it and listens under a name of this process. Errors of
-  // Pool::open() and Server::start().
-  static base::Task<Result<std::unique_ptr<Embedded, EmbeddedDeleter>>> open(Executor& executor,
-                                                                             std::string path,
-                                                                             ClientOptions options);
+  // open_pool() and Server::start().
+  static base::Task<Result<std::unique_ptr<Embedded>>> open(Executor& executor, std::string path,
+                                                            ClientOptions options);
 };
 
 }  // namespace pmstore::internal

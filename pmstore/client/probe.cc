@@ -1,13 +1,14 @@
-// Client::probe(): whether this client may reach the pool, without a change to it.
+#include "pmstore/client/probe.h"
+
 #include <array>
+#include <string>
+#include <string_view>
 
-#include "pmstore/client/client_state.h"
+#include "base/check.h"
+#include "pmstore/layout/protocol.h"
 
-namespace pmstore {
+namespace pmstore::internal {
 namespace {
-
-using internal::ClientSession;
-using internal::OpBuffer;
 
 // What is read of a record, of the index and of the ring.
 constexpr uint32_t kPieceBytes = 64;
@@ -25,7 +26,7 @@ Error failed(std::string_view what, const Error& why) {
 
 // The server goes through a commit as far as it goes without writes: it says whether it still makes
 // anything durable.
-Task<Status> commit_nothing(ClientSession& session) {
+base::Task<Status> commit_nothing(ClientSession& session) {
   std::array<std::byte, sizeof(RequestPrefix) + sizeof(CommitRequest)> room;
   MessageWriter request(room);
   request.put(session.prefix());
@@ -37,7 +38,7 @@ Task<Status> commit_nothing(ClientSession& session) {
   co_return Status{};
 }
 
-Task<Status> execute(ClientSession& session, OpBuffer& buffer, std::string_view what) {
+base::Task<Status> execute(ClientSession& session, OpBuffer& buffer, std::string_view what) {
   Status done = co_await session.execute(buffer);
   if (!done) done = co_await session.execute_after(std::move(done), buffer);
   if (!done) co_return failed(what, done.error());
@@ -45,7 +46,7 @@ Task<Status> execute(ClientSession& session, OpBuffer& buffer, std::string_view 
 }
 
 // One at a time, so that the error can say which it was.
-Task<Status> read_regions(ClientSession& session, OpBuffer& buffer) {
+base::Task<Status> read_regions(ClientSession& session, OpBuffer& buffer) {
   buffer.batch.clear();
   buffer.batch.read(buffer.at(kRecordAt, kPieceBytes), session.record_at(SlotOffset{0}));
   PMSTORE_CO_TRY_STATUS(co_await execute(session, buffer, "a READ of the records"));
@@ -58,7 +59,7 @@ Task<Status> read_regions(ClientSession& session, OpBuffer& buffer) {
 }
 
 // Whatever the word has become since it was read, it stays what it is.
-Task<Status> swap_word(ClientSession& session, OpBuffer& buffer) {
+base::Task<Status> swap_word(ClientSession& session, OpBuffer& buffer) {
   const uint64_t word = buffer.word(kReadWord);
   buffer.batch.clear();
   buffer.batch.compare_swap(buffer.word_at(kSwappedWord), session.word_at(SlotOffset{0}), word,
@@ -67,10 +68,10 @@ Task<Status> swap_word(ClientSession& session, OpBuffer& buffer) {
 }
 
 // The free space of this client's ring is nobody's but its own.
-Task<Status> rewrite_ring(ClientSession& session, OpBuffer& buffer) {
-  internal::RedoRing& ring = session.ring();
+base::Task<Status> rewrite_ring(ClientSession& session, OpBuffer& buffer) {
+  RedoRing& ring = session.ring();
   // An entry that came between the READ and the WRITE would be overwritten.
-  const internal::RedoRing::KeptFree kept(ring);
+  const RedoRing::KeptFree kept(ring);
   const uint64_t offset = ring.free_offset();
   const fabric::LocalBuffer piece = buffer.at(kRingAt, kPieceBytes);
   if (ring.free_bytes() < piece.bytes) {
@@ -87,9 +88,9 @@ Task<Status> rewrite_ring(ClientSession& session, OpBuffer& buffer) {
 
 }  // namespace
 
-Task<Result<PoolProbe>> Client::probe() {
-  PMSTORE_CO_TRY(const internal::SessionRef session, co_await state_->connected());
-  if (!state_->running.empty() || session->passive > 0) {
+base::Task<Result<PoolProbe>> probe_pool(Connector& connector, const TransactionNumbers& numbers) {
+  PMSTORE_CO_TRY(const SessionRef session, co_await connector.connected());
+  if (!numbers.nothing_running() || session->passive > 0) {
     co_return make_error(ErrorCode::kInvalidArgument,
                          "a transaction of this client commits; probe before or after it");
   }
@@ -113,4 +114,4 @@ Task<Result<PoolProbe>> Client::probe() {
   co_return probe;
 }
 
-}  // namespace pmstore
+}  // namespace pmstore::internal

@@ -1,22 +1,19 @@
-// The one-sided lookup: location-cache hit: record and word in one doorbell; miss: the bucket, then
-// the record; doubt: the server. docs/transactions.md says why each answer is valid.
+#include "pmstore/client/reader.h"
+
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <optional>
 
-#include "pmstore/client/client_state.h"
+#include "base/check.h"
 #include "pmstore/layout/record.h"
 #include "pmstore/layout/size_class.h"
 
-namespace pmstore {
+namespace pmstore::internal {
 namespace {
 
-using internal::ClientSession;
-using internal::Located;
-using internal::OpBuffer;
-
 constexpr unsigned kAttempts = 16;
-// After this many looks at a cached place that is locked or torn, the index is asked again.
+// After this many READs of a cached slot that is locked or torn, the index is read again.
 constexpr unsigned kCachedAttempts = 4;
 constexpr uint64_t kLongestPauseNs = 64'000;
 
@@ -34,10 +31,11 @@ constexpr size_t kBucketVersionBefore = 2;
 bool one_sided(const ClientSession& session, BucketEntry where) {
   if (where.size_class() >= kSizeClasses) return false;
   const uint32_t bytes = kSlotBytes[where.size_class()];
-  return bytes <= internal::kMaxOneSidedSlotBytes && session.in_records(where.slot(), bytes);
+  return bytes <= kMaxOneSidedSlotBytes && session.in_records(where.slot(), bytes);
 }
 
 void plan_record(OpBuffer& buffer, ClientSession& session, BucketEntry where) {
+  PMSTORE_CHECK(one_sided(session, where), "a READ stays inside the region of the records");
   const SlotOffset slot = where.slot();
   buffer.batch.clear();
   buffer.batch.read(buffer.at(0, kSlotBytes[where.size_class()]), session.record_at(slot))
@@ -48,6 +46,7 @@ void plan_record(OpBuffer& buffer, ClientSession& session, BucketEntry where) {
 // the same version as a whole record proves that this is what the slot held.
 Seen examine(const OpBuffer& buffer, BucketEntry where, TableId table, std::string_view key,
              std::optional<RecordView>& record) {
+  PMSTORE_CHECK(where.size_class() < kSizeClasses, "one_sided() has accepted the entry");
   const LockWord word{buffer.word(kLockWord)};
   record = check_record({buffer.data, kSlotBytes[where.size_class()]}, where.slot());
   if (!record || word.is_locked() || word.version() != record->version()) return Seen::kBusy;
@@ -58,6 +57,7 @@ Seen examine(const OpBuffer& buffer, BucketEntry where, TableId table, std::stri
 // `sure`: the entry was still in the index when the record was read. A cached entry may be older
 // than its slab's present size class; what is certain then is only that the record fits its slot.
 Located found_at(BucketEntry where, bool sure, const RecordView& record, std::string* value) {
+  PMSTORE_CHECK(record.live(), "only a live record is found");
   if (value != nullptr) value->assign(record.value);
   Located located;
   located.found = true;
@@ -102,58 +102,59 @@ void examine_bucket(const OpBuffer& buffer, uint16_t tag, BucketSeen& seen) {
 
 }  // namespace
 
-Task<Result<Located>> Client::State::locate(internal::SessionRef at, TableId table,
-                                            std::string_view key, std::string* value) {
+base::Task<Result<Located>> Reader::locate(SessionRef session, TableId table, std::string_view key,
+                                           std::string* value) {
   const KeyHash hash = hash_key(table, key);
-  if (!at->one_sided_reads()) co_return co_await locate_by_rpc(at, table, key, hash, value);
-  auto buffer = at->buffers().try_take();
-  if (!buffer) buffer = co_await at->buffers().take();
-  const uint64_t bucket = hash.bucket(at->bucket_count());
-  BucketEntry cached = cache.find(hash);
+  if (!session->one_sided_reads())
+    co_return co_await locate_by_rpc(session, table, key, hash, value);
+  auto buffer = session->buffers().try_take();
+  if (!buffer) buffer = co_await session->buffers().take();
+  const uint64_t bucket = hash.bucket(session->bucket_count());
+  BucketEntry cached = cache_.find(hash);
   std::optional<RecordView> record;
   bool ask_the_server = false;
 
   for (unsigned attempt = 0; attempt < kAttempts && !ask_the_server; ++attempt) {
     if (attempt > 2) {
-      co_await executor.sleep_for(executor.random().below(pause_limit(attempt)));
+      co_await executor_.sleep_for(executor_.random().below(pause_limit(attempt)));
     } else if (attempt > 0) {
-      co_await executor.yield();
+      co_await executor_.yield();
     }
-    if (cached.used() && !one_sided(*at, cached)) break;
+    if (cached.used() && !one_sided(*session, cached)) break;
     if (cached.used() && attempt < kCachedAttempts) {
-      plan_record(*buffer, *at, cached);
-      Status read = co_await at->execute(*buffer);
-      if (!read) read = co_await at->execute_after(std::move(read), *buffer);
+      plan_record(*buffer, *session, cached);
+      Status read = co_await session->execute(*buffer);
+      if (!read) read = co_await session->execute_after(std::move(read), *buffer);
       if (!read) co_return std::move(read.error());
       const Seen seen = examine(*buffer, cached, table, key, record);
       if (seen == Seen::kTheRecord) co_return found_at(cached, false, *record, value);
       if (seen == Seen::kBusy) continue;
-      cache.remove(hash);
+      cache_.remove(hash);
       cached = {};
     }
 
-    plan_bucket(*buffer, *at, bucket);
-    Status read = co_await at->execute(*buffer);
-    if (!read) read = co_await at->execute_after(std::move(read), *buffer);
+    plan_bucket(*buffer, *session, bucket);
+    Status read = co_await session->execute(*buffer);
+    if (!read) read = co_await session->execute_after(std::move(read), *buffer);
     if (!read) co_return std::move(read.error());
     BucketSeen seen_bucket;
     examine_bucket(*buffer, hash.tag(), seen_bucket);
     bool sure = seen_bucket.stable;
     for (size_t i = 0; sure && i < seen_bucket.count; ++i) {
       const BucketEntry where = seen_bucket.candidates[i];
-      if (!one_sided(*at, where)) {
+      if (!one_sided(*session, where)) {
         ask_the_server = true;
         break;
       }
-      plan_record(*buffer, *at, where);
-      buffer->batch.read(buffer->word_at(kBucketVersion), at->bucket_at(bucket));
-      read = co_await at->execute(*buffer);
-      if (!read) read = co_await at->execute_after(std::move(read), *buffer);
+      plan_record(*buffer, *session, where);
+      buffer->batch.read(buffer->word_at(kBucketVersion), session->bucket_at(bucket));
+      read = co_await session->execute(*buffer);
+      if (!read) read = co_await session->execute_after(std::move(read), *buffer);
       if (!read) co_return std::move(read.error());
       const Seen seen = examine(*buffer, where, table, key, record);
       const bool same_bucket = buffer->word(kBucketVersion) == seen_bucket.version;
       if (seen == Seen::kTheRecord) {
-        cache.put(hash, where.size_class(), where.slot());
+        cache_.put(hash, where.size_class(), where.slot());
         co_return found_at(where, same_bucket, *record, value);
       }
       // Another key's record rules this candidate out only while the bucket still is what it was:
@@ -163,13 +164,14 @@ Task<Result<Located>> Client::State::locate(internal::SessionRef at, TableId tab
     if (!sure || ask_the_server) continue;
     if (seen_bucket.overflow) break;
     if (!knows_table(table)) break;
+    PMSTORE_CHECK(seen_bucket.version % 2 == 0, "a bucket under change proves no absence");
     Located absent;
     absent.bucket = bucket;
     absent.bucket_version = seen_bucket.version;
     co_return absent;
   }
   buffer = {};
-  co_return co_await locate_by_rpc(at, table, key, hash, value);
+  co_return co_await locate_by_rpc(session, table, key, hash, value);
 }
 
 namespace {
@@ -186,44 +188,44 @@ bool sane(const GetReply& reply, const ClientSession& session) {
 
 }  // namespace
 
-Task<Result<Located>> Client::State::locate_by_rpc(internal::SessionRef at, TableId table,
-                                                   std::string_view key, KeyHash hash,
-                                                   std::string* value) {
+base::Task<Result<Located>> Reader::locate_by_rpc(SessionRef session, TableId table,
+                                                  std::string_view key, KeyHash hash,
+                                                  std::string* value) {
   std::array<std::byte, sizeof(RequestPrefix) + sizeof(GetRequest) + kMaxKeyBytes> room;
   MessageWriter request(room);
-  request.put(at->prefix());
+  request.put(session->prefix());
   request.put(GetRequest{raw(table), static_cast<uint8_t>(key.size()), {}});
   request.put_bytes(key);
 
-  const BucketEntry cached = cache.find(hash);
+  const BucketEntry cached = cache_.find(hash);
   uint32_t capacity = kUsualReplyBytes;
   if (cached.used() && cached.size_class() < kSizeClasses) {
     capacity = std::clamp<uint32_t>(sizeof(GetReply) + kSlotBytes[cached.size_class()],
                                     kUsualReplyBytes, kLargestReplyBytes);
   }
   constexpr auto kMethod = static_cast<uint16_t>(Method::kGet);
-  auto answer = co_await at->rpc().call(kMethod, request.message(), capacity);
+  auto answer = co_await session->rpc().call(kMethod, request.message(), capacity);
   for (unsigned attempt = 1; !answer; ++attempt) {
     if (answer.code() == ErrorCode::kTooLarge && capacity < kLargestReplyBytes) {
       capacity = kLargestReplyBytes;
     } else if (answer.code() == ErrorCode::kConflict && attempt < kAttempts) {
       // Locked by a transaction that is committing: usually for a moment.
-      co_await executor.sleep_for(executor.random().below(pause_limit(attempt)));
+      co_await executor_.sleep_for(executor_.random().below(pause_limit(attempt)));
     } else {
       co_return std::move(answer.error());
     }
-    answer = co_await at->rpc().call(kMethod, request.message(), capacity);
+    answer = co_await session->rpc().call(kMethod, request.message(), capacity);
   }
 
   MessageReader reader(answer->bytes());
   const auto reply = reader.get<GetReply>();
   const std::string_view bytes = reader.get_bytes(reply.value_bytes);
-  if (!reader.complete() || !sane(reply, *at)) co_return at->malformed_reply("a get");
+  if (!reader.complete() || !sane(reply, *session)) co_return session->malformed_reply("a get");
   saw_table(table);
   Located located;
   located.found = reply.found != 0;
   if (!located.found) {
-    cache.remove(hash);
+    cache_.remove(hash);
     located.bucket = reply.bucket;
     located.bucket_version = reply.bucket_version;
     co_return located;
@@ -232,8 +234,8 @@ Task<Result<Located>> Client::State::locate_by_rpc(internal::SessionRef at, Tabl
   located.size_class = reply.size_class;
   located.slot = SlotOffset{reply.slot};
   located.version = reply.version;
-  cache.put(hash, located.size_class, located.slot);
+  cache_.put(hash, located.size_class, located.slot);
   co_return located;
 }
 
-}  // namespace pmstore
+}  // namespace pmstore::internal

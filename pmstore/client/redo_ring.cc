@@ -42,6 +42,7 @@ base::Task<Result<RedoRing::Appended>> RedoRing::append(uint64_t sequence,
     co_return make_error(ErrorCode::kBackPressure,
                          "too many commits are unacknowledged; truncate the ring");
   }
+  PMSTORE_CHECK(next_ - oldest_ < entries_.size(), "every append that may be needed has an entry");
   // No suspension from here to the call: tickets are in the order of the entries.
   const Ticket ticket = next_++;
   entry(ticket) = {0, State::kAppending};
@@ -53,9 +54,13 @@ base::Task<Result<RedoRing::Appended>> RedoRing::append(uint64_t sequence,
     if (!written) entry(ticket).state = State::kVoid;
     co_return std::move(appended.error());
   }
+  PMSTORE_CHECK(ticket >= oldest_ && entry(ticket).state == State::kAppending,
+                "no truncation covers an append that is under way");
+  PMSTORE_CHECK(appended->lsn >= begin_lsn_ && appended->next_lsn > appended->lsn,
+                "an entry lies after what earlier sessions have left");
   entry(ticket) = {appended->next_lsn, State::kLogged};
   logged_tail_lsn_ = std::max(logged_tail_lsn_, appended->next_lsn);
-  co_return Appended{ticket, appended->lsn};
+  co_return Appended{ticket, appended->lsn, appended->persisted};
 }
 
 void RedoRing::done(Ticket ticket) {
@@ -71,6 +76,7 @@ uint64_t RedoRing::done_through_lsn() const {
     if (at.state == State::kAppending || at.state == State::kLogged) break;
     if (at.state == State::kDone) through = at.next_lsn;
   }
+  PMSTORE_CHECK(through <= logged_tail_lsn_, "only durable entries are truncated");
   return through;
 }
 

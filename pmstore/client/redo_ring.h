@@ -1,11 +1,12 @@
-// RedoRing: a client's end of its own redo ring under lock discipline rnic: appends, and knows up
-// to where the ring may be truncated.
+// RedoRing: a client's own redo ring under lock discipline rnic: it appends, and knows how far the
+// ring may be truncated.
 //
-// Invariants: entries_ holds, in ring order, every append that has begun and that no truncation has
-// covered. An entry is kDone only when its commit phase is acknowledged; so the oldest entries that
-// are all kDone or kVoid may go. What earlier sessions have left in front of them is resolved, and
-// may go at any time. Threads: one. Borrows device, connection and RPC, which outlive
-// it.
+// Each append has an entry, in ring order: kAppending, then kLogged or kVoid (nothing was written);
+// a logged entry becomes kDone when its commit phase is acknowledged. Invariants: entries_ holds
+// every append that has begun and that no truncation has covered; only entries that are kDone or
+// kVoid, with no other entry before them, are truncated; LSNs grow along the entries. What earlier
+// sessions have left before the first entry is resolved, and may be truncated at any time.
+// Threads: one. Borrows device, connection and RPC, which outlive it.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "base/executor.h"
 #include "base/result.h"
 #include "base/task.h"
@@ -21,6 +23,7 @@
 #include "fabric/device.h"
 #include "fabric/rpc.h"
 #include "log/remote_appender.h"
+#include "persist/memory.h"
 #include "persist/remote_writer.h"
 #include "pmstore/layout/protocol.h"
 
@@ -40,45 +43,52 @@ class RedoRing {
   struct Appended {
     Ticket ticket;
     uint64_t lsn;
+    persist::Persisted persisted;  // the entry is durable
   };
-  // Durable on return. `payload` is borrowed until then. BackPressure, also when too many commits
-  // are unacknowledged; TooLarge: nothing was written. Every other error: it may be there.
+  // Durable on return. `payload` is borrowed until then. BackPressure (the ring is full, too many
+  // commits are unacknowledged, or a KeptFree exists), TooLarge: nothing was written. Every other
+  // error: the entry may be in the ring.
   base::Task<Result<Appended>> append(uint64_t sequence, std::span<const std::byte> payload);
-  // The commit phase of this append is acknowledged: its writes are in place and unlocked.
+  // The commit phase of this append is acknowledged: its records are in their slots and unlocked.
+  // CHECK: the append has succeeded, and this is called once.
   void done(Ticket ticket);
 
   // Largest payload that fits.
   uint64_t max_payload_bytes() const { return max_payload_bytes_; }
   persist::WriteStrategy strategy() const { return writer_->strategy(); }
-  // Behind the last entry that is known to be durable.
+  // The LSN after the last entry that is known to be durable.
   uint64_t logged_tail_lsn() const { return logged_tail_lsn_; }
 
   bool more_than_half_used() const {
-    const log::RingPosition& at = appender_->position();
-    return at.free_bytes() < at.data_bytes / 2;
+    const log::RingPosition& position = appender_->position();
+    return position.free_bytes() < position.data_bytes / 2;
   }
-  // Everything below may be truncated, what earlier sessions have left among it; equal to the
-  // ring's start when nothing may.
+  // The ring may be truncated up to this LSN, with what earlier sessions have left. It equals
+  // start_lsn() when nothing may be truncated.
   uint64_t done_through_lsn() const;
-  // The server has truncated. InvalidArgument when that is absurd.
+  // The server has truncated the ring up to `start_lsn`. InvalidArgument: that LSN is not between
+  // the ring's start and its tail.
   Status truncated(uint64_t start_lsn);
 
-  // Free space of the ring: the offset of that behind the tail, and how much there is in one piece.
+  // Free space of the ring: its offset, right after the tail, and its size in one piece.
   uint64_t free_offset() const {
-    const log::RingPosition& at = appender_->position();
-    return at.tail_lsn % at.data_bytes;
+    const log::RingPosition& position = appender_->position();
+    return position.tail_lsn % position.data_bytes;
   }
   uint64_t free_bytes() const {
-    const log::RingPosition& at = appender_->position();
-    return std::min(at.free_bytes(), at.data_bytes - free_offset());
+    const log::RingPosition& position = appender_->position();
+    return std::min(position.free_bytes(), position.data_bytes - free_offset());
   }
-  // For writes there, while it is kept free.
+  // For writes to the free space, while a KeptFree exists.
   persist::RemoteWriter& writer() { return *writer_; }
-  // While one lives, append() is refused: BackPressure.
+  // While such an object exists, append() is BackPressure.
   class KeptFree {
    public:
     explicit KeptFree(RedoRing& ring) : ring_(ring) { ++ring_.kept_free_; }
-    ~KeptFree() { --ring_.kept_free_; }
+    ~KeptFree() {
+      PMSTORE_CHECK(ring_.kept_free_ > 0, "each KeptFree is counted");
+      --ring_.kept_free_;
+    }
     KeptFree(const KeptFree&) = delete;
     KeptFree& operator=(const KeptFree&) = delete;
 

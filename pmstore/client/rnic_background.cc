@@ -1,6 +1,9 @@
 #include "pmstore/client/rnic_background.h"
 
 #include <array>
+#include <cstring>
+
+#include "base/check.h"
 
 namespace pmstore::internal {
 namespace {
@@ -11,7 +14,10 @@ class Passive {
   explicit Passive(ClientSession& session) : session_(session) { ++session_.passive; }
   Passive(const Passive&) = delete;
   Passive& operator=(const Passive&) = delete;
-  ~Passive() { --session_.passive; }
+  ~Passive() {
+    PMSTORE_CHECK(session_.passive > 0, "each passive task is counted");
+    --session_.passive;
+  }
 
  private:
   ClientSession& session_;
@@ -19,7 +25,10 @@ class Passive {
 
 class Truncating {
  public:
-  explicit Truncating(RedoRing& ring) : ring_(ring) { ring_.truncating = true; }
+  explicit Truncating(RedoRing& ring) : ring_(ring) {
+    PMSTORE_CHECK(!ring_.truncating, "one truncation at a time");
+    ring_.truncating = true;
+  }
   Truncating(const Truncating&) = delete;
   Truncating& operator=(const Truncating&) = delete;
   ~Truncating() {
@@ -64,7 +73,8 @@ base::Task<void> finish_in_place(SessionBuffer held, RedoRing::Ticket ticket) {
   maybe_truncate(held.session);
 }
 
-base::Task<void> apply_logged(SessionRef session, uint64_t lsn, RedoRing::Ticket ticket) {
+base::Task<void> apply_logged(persist::Persisted /*logged*/, SessionRef session, uint64_t lsn,
+                              RedoRing::Ticket ticket) {
   const Passive passive(*session);
   std::array<std::byte, sizeof(RequestPrefix) + sizeof(ApplyRequest)> room;
   MessageWriter request(room);

@@ -1,73 +1,22 @@
-// Transactions of one operation. Under lock discipline cpu a write is one RPC and nothing else: one
-// doorbell, one round trip, one message.
+#include "pmstore/client/single_write.h"
+
 #include "base/check.h"
-#include "pmstore/client/client_state.h"
 #include "pmstore/client/commit_message.h"
-#include "pmstore/client/transaction_state.h"
 
-namespace pmstore {
-
+namespace pmstore::internal {
 namespace {
 
-// Under lock discipline rnic a write of a record that nobody has read loses only races; it may
-// simply look again, but not for ever.
+// Under lock discipline rnic a write of a record that was not read loses only races; it may simply
+// try again, but not for ever.
 constexpr unsigned kRnicAttempts = 64;
 constexpr uint64_t kMostPauseNs = 256'000;
 
-}  // namespace
-
-Task<Result<std::string>> Client::get(TableId table, std::string_view key) {
-  if (Status sizes = check_key(key); !sizes) co_return std::move(sizes.error());
-  internal::SessionRef session = state_->session;
-  if (!state_->has_usable_session()) {
-    PMSTORE_CO_TRY(session, co_await state_->connected());
-  }
-  std::string value;
-  auto located = co_await state_->locate(std::move(session), table, key, &value);
-  if (!located) co_return std::move(located.error());
-  if (!located->found) co_return make_error(ErrorCode::kNotFound);
-  co_return std::move(value);
-}
-
-Task<Status> Client::put(TableId table, std::string_view key, std::string_view value) {
-  return state_->write_one(WriteKind::kPut, table, key, value);
-}
-Task<Status> Client::insert(TableId table, std::string_view key, std::string_view value) {
-  return state_->write_one(WriteKind::kInsert, table, key, value);
-}
-Task<Status> Client::erase(TableId table, std::string_view key) {
-  return state_->write_one(WriteKind::kErase, table, key, {});
-}
-
-Task<Status> Client::State::write_one(WriteKind kind, TableId table, std::string_view key,
-                                      std::string_view value) {
-  if (Status sizes = check_sizes(key, value); !sizes) co_return std::move(sizes.error());
-  internal::SessionRef at = session;
-  if (!has_usable_session()) {
-    PMSTORE_CO_TRY(at, co_await connected());
-  }
-  if (at->discipline() == LockDiscipline::kRnic) {
-    co_return co_await write_one_rnic(kind, table, key, value);
-  }
-  const TxId tx = next_id();
-  Running is_running(*this, tx.sequence);
-  MessageWriter request({scratch.get(), scratch_bytes});
-  request.put(at->prefix());
-  request.put(CommitRequest{tx.sequence, 0, 0, 1, 0});
-  internal::put_write(request, {0, 0, 0, raw(table), 0, kind}, key, value);
-  PMSTORE_CHECK(!request.overflowed(), "the scratch buffer takes the largest single write");
-  constexpr auto kMethod = static_cast<uint16_t>(Method::kCommit);
-  const auto answer = co_await at->rpc().call(kMethod, request.message(), sizeof(CommitReply));
-  is_running.settled();
-  co_return commit_status(tx, *at, answer);
-}
-
-Task<Status> Client::State::write_one_rnic(WriteKind kind, TableId table, std::string_view key,
-                                           std::string_view value) {
-  using internal::TxItem;
+base::Task<Status> write_one_rnic(Client& client, WriteKind kind, TableId table,
+                                  std::string_view key, std::string_view value) {
+  Executor& executor = client.executor();
   uint64_t pause_ns = 1000;
   for (unsigned attempt = 1;; ++attempt) {
-    Transaction transaction(take_transaction());
+    Transaction transaction = client.begin();
     switch (kind) {
       case WriteKind::kPut: transaction.put(table, key, value); break;
       case WriteKind::kInsert: transaction.insert(table, key, value); break;
@@ -82,4 +31,30 @@ Task<Status> Client::State::write_one_rnic(WriteKind kind, TableId table, std::s
   }
 }
 
-}  // namespace pmstore
+}  // namespace
+
+base::Task<Status> write_one(Client& client, Connector& connector, TransactionNumbers& numbers,
+                             WriteKind kind, TableId table, std::string_view key,
+                             std::string_view value) {
+  if (Status sizes = check_sizes(key, value); !sizes) co_return std::move(sizes.error());
+  SessionRef session = connector.session();
+  if (!connector.has_usable_session()) {
+    PMSTORE_CO_TRY(session, co_await connector.connected());
+  }
+  if (session->discipline() == LockDiscipline::kRnic) {
+    co_return co_await write_one_rnic(client, kind, table, key, value);
+  }
+  const TxId tx = numbers.take();
+  TransactionNumbers::Running is_running(numbers, tx.sequence);
+  MessageWriter request(connector.scratch());
+  request.put(session->prefix());
+  request.put(CommitRequest{tx.sequence, 0, 0, 1, 0});
+  put_write(request, {0, 0, 0, raw(table), 0, kind}, key, value);
+  PMSTORE_CHECK(!request.overflowed(), "the scratch buffer takes the largest single write");
+  constexpr auto kMethod = static_cast<uint16_t>(Method::kCommit);
+  const auto answer = co_await session->rpc().call(kMethod, request.message(), sizeof(CommitReply));
+  is_running.settled();
+  co_return numbers.commit_status(tx, *session, answer);
+}
+
+}  // namespace pmstore::internal

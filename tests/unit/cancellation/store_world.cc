@@ -306,11 +306,11 @@ void StoreWorld::expect_nothing_locked() {
 void StoreWorld::expect_nothing_leaked() {
   auto& state = *inside(StateOf{}, *client);
   EXPECT_TRUE(run_until(executor_, kBoundNs, [&] {
-    return state.running.empty() && state.session->passive == 0;
+    return state.numbers.nothing_running() && state.connector.session()->passive == 0;
   })) << "a commit stays under way";
-  EXPECT_FALSE(state.reconnecting);
-  EXPECT_EQ(state.reconnected.waiting(), 0u);
-  internal::ClientSession& session = *state.session;
+  EXPECT_FALSE(state.connector.reconnecting());
+  EXPECT_EQ(state.connector.waiting(), 0u);
+  internal::ClientSession& session = *state.connector.session();
   ASSERT_TRUE(session.usable());
   let_pass(executor_, kMillisecond);  // completions
   const bool rnic = session.discipline() == LockDiscipline::kRnic;

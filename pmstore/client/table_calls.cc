@@ -1,11 +1,11 @@
-// The client's requests about tables as a whole.
+#include "pmstore/client/table_calls.h"
+
 #include <algorithm>
 #include <array>
 
-#include "pmstore/client.h"
-#include "pmstore/client/client_state.h"
+#include "pmstore/layout/protocol.h"
 
-namespace pmstore {
+namespace pmstore::internal {
 namespace {
 
 constexpr size_t kTableRequest = 128;
@@ -22,8 +22,7 @@ Status check_opened_name(std::string_view name) {
 
 enum class Creation : uint8_t { kNone = 0, kIfMissing = 1, kNew = 2 };
 
-Task<Result<TableId>> open_by(internal::SessionRef session, std::string_view name,
-                              Creation creation) {
+base::Task<Result<TableId>> open_by(SessionRef session, std::string_view name, Creation creation) {
   std::array<std::byte, kTableRequest> room;
   MessageWriter request(room);
   request.put(session->prefix());
@@ -40,25 +39,27 @@ Task<Result<TableId>> open_by(internal::SessionRef session, std::string_view nam
 
 }  // namespace
 
-Task<Result<TableId>> Client::open_table(std::string_view name, bool create) {
+base::Task<Result<TableId>> open_table(Connector& connector, Reader& reader, std::string_view name,
+                                       bool create) {
   PMSTORE_CO_TRY_STATUS(check_opened_name(name));
-  PMSTORE_CO_TRY(const internal::SessionRef session, co_await state_->connected());
+  PMSTORE_CO_TRY(const SessionRef session, co_await connector.connected());
   const Creation creation = create ? Creation::kIfMissing : Creation::kNone;
   auto opened = co_await open_by(session, name, creation);
-  if (opened) state_->saw_table(*opened);
+  if (opened) reader.saw_table(*opened);
   co_return opened;
 }
 
-Task<Result<TableId>> Client::create_table(std::string_view name) {
+base::Task<Result<TableId>> create_table(Connector& connector, Reader& reader,
+                                         std::string_view name) {
   PMSTORE_CO_TRY_STATUS(check_table_name(name));
-  PMSTORE_CO_TRY(const internal::SessionRef session, co_await state_->connected());
+  PMSTORE_CO_TRY(const SessionRef session, co_await connector.connected());
   auto created = co_await open_by(session, name, Creation::kNew);
-  if (created) state_->saw_table(*created);
+  if (created) reader.saw_table(*created);
   co_return created;
 }
 
-Task<Result<std::vector<TableInfo>>> Client::list_tables() {
-  PMSTORE_CO_TRY(const internal::SessionRef session, co_await state_->connected());
+base::Task<Result<std::vector<TableInfo>>> list_tables(Connector& connector) {
+  PMSTORE_CO_TRY(const SessionRef session, co_await connector.connected());
   std::array<std::byte, kTableRequest> room;
   MessageWriter request(room);
   request.put(session->prefix());
@@ -79,10 +80,9 @@ Task<Result<std::vector<TableInfo>>> Client::list_tables() {
   co_return std::move(tables);
 }
 
-Task<Status> Client::drop_table(std::string_view name) {
+base::Task<Status> drop_table(Connector& connector, Executor& executor, std::string_view name) {
   PMSTORE_CO_TRY_STATUS(check_opened_name(name));
-  PMSTORE_CO_TRY(internal::SessionRef session, co_await state_->connected());
-  Executor& executor = state_->executor;
+  PMSTORE_CO_TRY(SessionRef session, co_await connector.connected());
   const uint64_t give_up_ns = executor.now_ns() + kFreedWithinNs;
   uint64_t pause_ns = kFirstFreedPauseNs;
   uint16_t table = 0;
@@ -98,7 +98,7 @@ Task<Status> Client::drop_table(std::string_view name) {
     if (!answer) {
       // It is dropped already; a server that has started again has nothing left to free.
       if (table == 0 || answer.code() != ErrorCode::kDisconnected) co_return Error(answer.error());
-      PMSTORE_CO_TRY(session, co_await state_->connected());
+      PMSTORE_CO_TRY(session, co_await connector.connected());
       continue;
     }
     MessageReader reader(answer->bytes());
@@ -119,8 +119,8 @@ Task<Status> Client::drop_table(std::string_view name) {
   }
 }
 
-Task<Result<TableUsage>> Client::table_usage(TableId table) {
-  PMSTORE_CO_TRY(const internal::SessionRef session, co_await state_->connected());
+base::Task<Result<TableUsage>> table_usage(Connector& connector, TableId table) {
+  PMSTORE_CO_TRY(const SessionRef session, co_await connector.connected());
   TableUsage usage;
   uint64_t cursor = 0;
   do {
@@ -144,4 +144,4 @@ Task<Result<TableUsage>> Client::table_usage(TableId table) {
   co_return usage;
 }
 
-}  // namespace pmstore
+}  // namespace pmstore::internal

@@ -1,0 +1,63 @@
+// ClientRnicCommit: one commit under lock discipline rnic, the client's side: lock, validate, log
+// and commit by one-sided operations on the connection's queue pair. The server's CPU is asked only
+// for slots and index changes. docs/transactions.md says why the phases are in this order.
+//
+// Invariant: from the first reservation until the redo record is durable, or until everything is
+// undone, exactly the reserved slots and the words that CommitLocks counts are locked. Once this
+// object holds locks, run() must reach its end even if the caller of the commit is destroyed; so
+// the owner runs it as a task of CommitTasks. Threads: the executor's. Borrows what `Parts` name.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "base/result.h"
+#include "base/task.h"
+#include "persist/memory.h"
+#include "pmstore/client/client_session.h"
+#include "pmstore/client/commit_locks.h"
+#include "pmstore/client/commit_redo.h"
+#include "pmstore/client/item_set.h"
+#include "pmstore/client/reader.h"
+#include "pmstore/client/slot_reservations.h"
+#include "pmstore/client/transaction_numbers.h"
+
+namespace pmstore::internal {
+
+class ClientRnicCommit {
+ public:
+  // `storage` takes the redo record.
+  ClientRnicCommit(TxId id, ItemSet& items, std::vector<std::byte>& storage, SessionRef session,
+                   Reader& reader, TransactionNumbers& numbers)
+      : items_(items),
+        session_(std::move(session)),
+        reader_(reader),
+        reservations_(items, *session_),
+        locks_(items, *session_),
+        redo_(id, items, storage, *session_, numbers) {}
+  ClientRnicCommit(const ClientRnicCommit&) = delete;
+  ClientRnicCommit& operator=(const ClientRnicCommit&) = delete;
+
+  // Success: the transaction is durable; its records may still be on the way to their slots.
+  // CommitUnknown: it may be durable, and the session is dropped. Conflict, AlreadyExists,
+  // NotFound, TooLarge, Full, Timeout and errors of the connection: nothing happened and nothing
+  // stays locked.
+  base::Task<Status> run();
+
+ private:
+  // Finds the records that are written and were not read.
+  base::Task<Status> locate();
+  // Unlocks and releases everything, unless the session is over: the server does it then.
+  base::Task<void> undo();
+  // The commit phase. The redo record is durable, so a failure here is not the caller's.
+  base::Task<void> finish(RedoRing::Appended logged);
+
+  ItemSet& items_;
+  SessionRef session_;
+  Reader& reader_;
+  SlotReservations reservations_;
+  CommitLocks locks_;
+  CommitRedo redo_;
+};
+
+}  // namespace pmstore::internal

@@ -1,0 +1,187 @@
+#include "pmstore/client/connector.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "base/check.h"
+#include "pmstore/layout/protocol.h"
+
+namespace pmstore::internal {
+namespace {
+
+constexpr uint64_t kFirstPauseNs = 1'000'000;
+constexpr uint64_t kLongestReconnectPauseNs = 200'000'000;
+constexpr uint64_t kClosePauseNs = 50'000;
+
+// The time until which another attempt may help. A server that is gone may come back. A server that
+// is busy with what the old session left behind says BackPressure, and is soon ready.
+uint64_t retry_until(ErrorCode code, uint64_t began_ns, const ClientOptions& options) {
+  switch (code) {
+    case ErrorCode::kDisconnected:
+    case ErrorCode::kTimeout: return began_ns + options.reconnect_timeout_ns;
+    case ErrorCode::kBackPressure: return began_ns + options.connect_timeout_ns;
+    default: return 0;
+  }
+}
+
+}  // namespace
+
+// One attempt to connect again. When its coroutine is destroyed, those who wait try themselves.
+class Connector::Reconnecting {
+ public:
+  explicit Reconnecting(Connector& connector) : connector_(connector) {
+    PMSTORE_CHECK(!connector_.reconnecting_, "one attempt at a time");
+    connector_.reconnecting_ = true;
+    connector_.reconnect_failure_.reset();
+  }
+  Reconnecting(const Reconnecting&) = delete;
+  Reconnecting& operator=(const Reconnecting&) = delete;
+  ~Reconnecting() {
+    connector_.reconnecting_ = false;
+    connector_.reconnected_.notify_all();
+  }
+
+ private:
+  Connector& connector_;
+};
+
+Connector::Connector(Executor& executor, std::shared_ptr<fabric::Device> device, fabric::Uri uri,
+                     const ClientOptions& options, TransactionNumbers& numbers)
+    : executor_(executor),
+      options_(options),
+      numbers_(numbers),
+      uri_(std::move(uri)),
+      server_uri_(uri_),
+      device_(std::move(device)),
+      reconnected_(executor) {}
+
+base::Task<Result<SessionRef>> Connector::connected() {
+  bool waited = false;
+  while (reconnecting_) {
+    co_await reconnected_.wait();
+    waited = true;
+  }
+  if (closed_) {
+    co_return make_error(ErrorCode::kDisconnected, "the client was closed; connect another one");
+  }
+  if (has_usable_session()) co_return session_;
+  // One try for all who asked while it ran.
+  if (waited && reconnect_failure_) co_return Error(*reconnect_failure_);
+  const Reconnecting attempt(*this);
+  const uint64_t began_ns = executor_.now_ns();
+  uint64_t pause_ns = kFirstPauseNs;
+  if (session_ && session_->usable()) co_await wait_for_commits();
+  Status done = co_await connect_once();
+  while (!done && executor_.now_ns() + pause_ns < retry_until(done.code(), began_ns, options_)) {
+    co_await executor_.sleep_for(pause_ns);
+    pause_ns = std::min(2 * pause_ns, kLongestReconnectPauseNs);
+    done = co_await connect_once();
+  }
+  if (!done) {
+    reconnect_failure_ = done.error();
+    co_return std::move(done.error());
+  }
+  PMSTORE_CHECK(session_ && numbers_.available(), "a new session has numbers to use");
+  co_return session_;
+}
+
+base::Task<void> Connector::wait_for_commits() {
+  const uint64_t deadline = executor_.now_ns() + options_.call_timeout_ns;
+  while (commits_run(*session_) && executor_.now_ns() < deadline) {
+    co_await executor_.sleep_for(kFirstPauseNs);
+  }
+}
+
+base::Task<Status> Connector::connect_once() {
+  PMSTORE_CHECK(!closed_, "a closed client does not connect");
+  const bool again = !info_.uri.empty();  // tries in between have failed, and left no session
+  // The server fences the old session before it answers, so the rest of it may go: operations that
+  // are still unwinding keep it until they have ended.
+  session_ = {};
+  lease_ = {};
+  SessionOptions session_options;
+  session_options.client = numbers_.client();
+  session_options.call_timeout_ns = options_.call_timeout_ns;
+  session_options.connect_timeout_ns = options_.connect_timeout_ns;
+  session_options.one_sided_reads = options_.one_sided_reads;
+  session_options.log_strategy = options_.log_strategy;
+  session_options.required_discipline = options_.required_discipline;
+  auto opened = co_await ClientSession::open(device_, book_, server_uri_, session_options);
+  if (!opened) co_return std::move(opened.error());
+  const ServerHello& hello = (*opened)->hello();
+  PMSTORE_CO_TRY_STATUS(numbers_.begin_session(hello.next_sequence));
+  session_ = std::move(*opened);
+  describe(hello, again);
+  provide_scratch();
+  if (hello.lease_ms > 0) {
+    lease_ = keep_lease(uint64_t{hello.lease_ms} * 1'000'000 / 3);
+    lease_.start();
+  }
+  co_return Status{};
+}
+
+void Connector::describe(const ServerHello& hello, bool again) {
+  info_.uri = uri_.to_string();
+  info_.epoch = hello.epoch;
+  info_.discipline = session_->discipline();
+  info_.persist = hello.persist_capability();
+  info_.log_strategy = session_->discipline() == LockDiscipline::kRnic
+                           ? session_->ring().strategy()
+                           : persist::WriteStrategy::kTwoSided;
+  info_.one_sided_reads = session_->one_sided_reads();
+  info_.one_sided_commit = session_->one_sided_commit();
+  info_.max_redo_bytes = hello.max_redo_bytes;
+  info_.reconnects += again;
+}
+
+void Connector::provide_scratch() {
+  // A single write of the largest size must fit, so that it is the connection that refuses it.
+  constexpr size_t kLargestWrite = 64 + kMaxKeyBytes + kMaxValueBytes + 8;
+  const size_t bytes = std::max<size_t>(session_->rpc().max_request_bytes(), kLargestWrite);
+  if (bytes <= scratch_bytes_) return;
+  scratch_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  scratch_bytes_ = bytes;
+}
+
+base::Task<void> Connector::keep_lease(uint64_t interval_ns) {
+  uint64_t sent = 0;
+  while (true) {
+    co_await executor_.sleep_for(interval_ns);
+    if (!session_ || !session_->usable()) continue;  // the next operation reconnects
+    const SessionRef session = session_;
+    // Only requests count: the server does not see one-sided operations.
+    const uint64_t& now_sent = session->connection().counters().server_messages;
+    if (std::exchange(sent, now_sent) != now_sent) continue;
+    std::array<std::byte, sizeof(RequestPrefix)> room;
+    MessageWriter request(room);
+    request.put(session->prefix());
+    const auto answer =
+        co_await session->rpc().call(static_cast<uint16_t>(Method::kPing), request.message(), 0);
+    if (!answer) session->drop();
+    sent = now_sent;
+  }
+}
+
+base::Task<void> Connector::close() {
+  while (reconnecting_) co_await reconnected_.wait();
+  closed_ = true;
+  lease_ = {};
+  const SessionRef session = std::exchange(session_, {});
+  const uint64_t deadline = executor_.now_ns() + options_.call_timeout_ns;
+  while (session && commits_run(*session) && executor_.now_ns() < deadline) {
+    co_await executor_.sleep_for(kClosePauseNs);
+  }
+  const bool nothing_in_doubt =
+      numbers_.nothing_running() && numbers_.nothing_in_doubt() && session && session->passive == 0;
+  if (nothing_in_doubt && session->usable()) {
+    std::array<std::byte, sizeof(RequestPrefix)> room;
+    MessageWriter request(room);
+    request.put(session->prefix());
+    const auto answer =
+        co_await session->rpc().call(static_cast<uint16_t>(Method::kGoodbye), request.message(), 0);
+    static_cast<void>(answer);  // without it the server ends the session when its lease is over
+  }
+}
+
+}  // namespace pmstore::internal

@@ -1,0 +1,94 @@
+// Connector: a client's connection to its server: made, lost, made again; and kept alive while
+// nothing else is sent.
+//
+// Invariants: at most one attempt to connect runs at a time, and its result is the result of all
+// operations that waited for it; a session that the connector has replaced is never used for a new
+// operation; after close() no session is made. Threads: the executor's. The executor and the
+// numbers outlive it, it outlives its tasks. Its tasks may be destroyed at any moment.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "base/executor.h"
+#include "base/result.h"
+#include "base/task.h"
+#include "fabric/device.h"
+#include "fabric/uri.h"
+#include "pmstore/client.h"
+#include "pmstore/client/client_session.h"
+#include "pmstore/client/transaction_numbers.h"
+
+namespace pmstore::internal {
+
+class Connector {
+ public:
+  // `options` are borrowed.
+  Connector(Executor& executor, std::shared_ptr<fabric::Device> device, fabric::Uri uri,
+            const ClientOptions& options, TransactionNumbers& numbers);
+
+  // The session in use; empty before the first and after close(). It may have become unusable.
+  const SessionRef& session() const { return session_; }
+  bool has_usable_session() const { return session_ && session_->usable() && numbers_.available(); }
+  // The usable session. Reconnects when there is none, within ClientOptions::reconnect_timeout_ns;
+  // one attempt serves all operations that ask while it runs. Disconnected: closed, or the server
+  // is gone; errors of ClientSession::open().
+  base::Task<Result<SessionRef>> connected();
+  // One attempt. The server ends this client's earlier session before it accepts the new one.
+  // Protocol: the server grants numbers that this client has used already.
+  base::Task<Status> connect_once();
+  // The next attempt connects to `uri`, where the server in this process listens. SessionInfo::uri
+  // stays the client's.
+  void set_server(fabric::Uri uri) { server_uri_ = std::move(uri); }
+
+  // Waits for commits that still run, at most ClientOptions::call_timeout_ns, and takes leave of
+  // the server when nothing is in doubt, so that the server keeps no outcomes. Every later
+  // connected() is Disconnected.
+  base::Task<void> close();
+  bool closed() const { return closed_; }
+  bool reconnecting() const { return reconnecting_; }
+  // Operations that wait for the attempt that runs.
+  size_t waiting() const { return reconnected_.waiting(); }
+
+  const SessionInfo& info() const { return info_; }
+  fabric::Counters counters() const { return book_->counters(); }
+  // Memory to lay out a request, large enough for the largest single write. An RPC call copies its
+  // request before it suspends, so one is enough for all coroutines. Empty before the first
+  // session.
+  std::span<std::byte> scratch() const { return {scratch_.get(), scratch_bytes_}; }
+
+ private:
+  class Reconnecting;
+  void describe(const ServerHello& hello, bool again);
+  void provide_scratch();
+  bool commits_run(const ClientSession& session) const {
+    return session.usable() && (session.passive > 0 || !numbers_.nothing_running());
+  }
+  // Waits for the commits of a session that has used up its numbers: without that, its end would
+  // leave them in doubt. Not longer than they may take.
+  base::Task<void> wait_for_commits();
+  // Keeps the lease while nothing else is sent; never ends.
+  base::Task<void> keep_lease(uint64_t interval_ns);
+
+  Executor& executor_;
+  const ClientOptions& options_;
+  TransactionNumbers& numbers_;
+  fabric::Uri uri_;
+  fabric::Uri server_uri_;
+  std::shared_ptr<fabric::Device> device_;
+  std::shared_ptr<SessionBook> book_ = std::make_shared<SessionBook>();
+  SessionRef session_;
+  SessionInfo info_;
+  base::WaitList reconnected_;
+  bool reconnecting_ = false;
+  std::optional<Error> reconnect_failure_;  // of the last attempt; empty after a success
+  bool closed_ = false;
+  std::unique_ptr<std::byte[]> scratch_;
+  size_t scratch_bytes_ = 0;
+  base::Task<void> lease_;  // after session_: destroyed before it
+};
+
+}  // namespace pmstore::internal

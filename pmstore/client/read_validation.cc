@@ -1,0 +1,51 @@
+#include "pmstore/client/read_validation.h"
+
+#include <algorithm>
+
+#include "pmstore/layout/lock_word.h"
+
+namespace pmstore::internal {
+
+base::Task<Status> validate_one_sided(const ItemSet& items, ClientSession& session) {
+  auto buffer = session.buffers().try_take();
+  if (!buffer) buffer = co_await session.buffers().take();
+  size_t next = 0;
+  while (next < items.size()) {
+    // As many as the buffer has words for, in doorbells of a batch each, and one wait: the last
+    // completion says that all before it are there.
+    const size_t first = next;
+    const size_t end = std::min(items.size(), first + OpBuffer::kWords);
+    Status read;
+    buffer->batch.clear();
+    for (; next < end && read; ++next) {
+      const TxItem& item = items[next];
+      if (!item.was_read()) continue;
+      if (buffer->batch.full()) {
+        read = co_await session.post(*buffer, false);
+        buffer->batch.clear();
+      }
+      const fabric::RemoteAddress source = item.seen == TxItem::Seen::kAbsent
+                                               ? session.bucket_at(item.bucket)
+                                               : session.word_at(item.read_slot());
+      buffer->batch.read(buffer->word_at(next - first), source);
+    }
+    if (!read) co_return std::move(read);
+    if (buffer->batch.empty()) continue;
+    read = co_await session.execute(*buffer);
+    if (!read) read = co_await session.execute_after(std::move(read), *buffer);
+    if (!read) co_return std::move(read);
+    for (size_t i = first; i < end; ++i) {
+      const TxItem& item = items[i];
+      if (!item.was_read()) continue;
+      const uint64_t expected = item.seen == TxItem::Seen::kAbsent
+                                    ? item.bucket_version
+                                    : LockWord::unlocked(item.read_version()).bits;
+      if (buffer->word(i - first) != expected) {
+        co_return make_error(ErrorCode::kConflict, "what was read has changed");
+      }
+    }
+  }
+  co_return Status{};
+}
+
+}  // namespace pmstore::internal

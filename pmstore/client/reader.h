@@ -1,0 +1,68 @@
+// Reader: finds the records of keys, by one-sided READs where it can and by the server's CPU where
+// it must. docs/transactions.md says why each answer is valid.
+//
+// A key in the location cache: the record and its lock word in one doorbell. Otherwise the bucket,
+// and then the record. In doubt, or where the fabric does not order READs: a kGet request.
+// Threads: the executor's. The executor outlives it, it outlives its tasks. Each task may be
+// destroyed at any moment.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "base/executor.h"
+#include "base/result.h"
+#include "base/task.h"
+#include "pmstore/client.h"
+#include "pmstore/client/client_session.h"
+#include "pmstore/client/located.h"
+#include "pmstore/client/location_cache.h"
+
+namespace pmstore::internal {
+
+class Reader {
+ public:
+  // `cache_entries`: of the location cache; 0: no cache.
+  Reader(Executor& executor, size_t cache_entries) : executor_(executor), cache_(cache_entries) {}
+
+  // Finds the record, and copies its value when `value` is not nullptr. An absent key is a success
+  // with `found` false. Conflict: the record stays locked. UnknownTable; errors of the connection.
+  // `key` and `value` are borrowed until the task ends.
+  base::Task<Result<Located>> locate(SessionRef session, TableId table, std::string_view key,
+                                     std::string* value);
+
+  // The server has said that the table exists. One-sided reads do not notice that a table was
+  // dropped: they find no key. So the reader asks the server about an absent key unless the server
+  // has named the table within Client::kTableSeenNs.
+  void saw_table(TableId table) {
+    seen_tables_[raw(table) % kSeenTables] = {table, executor_.now_ns()};
+  }
+
+  // A commit has put the record there, or has erased it.
+  void remember(KeyHash hash, uint8_t size_class, SlotOffset slot) {
+    cache_.put(hash, size_class, slot);
+  }
+  void forget(KeyHash hash) { cache_.remove(hash); }
+
+ private:
+  base::Task<Result<Located>> locate_by_rpc(SessionRef session, TableId table, std::string_view key,
+                                            KeyHash hash, std::string* value);
+  bool knows_table(TableId table) const {
+    const SeenTable& seen = seen_tables_[raw(table) % kSeenTables];
+    return seen.table == table && executor_.now_ns() - seen.seen_ns < Client::kTableSeenNs;
+  }
+
+  struct SeenTable {
+    TableId table{};
+    uint64_t seen_ns = 0;
+  };
+  static constexpr size_t kSeenTables = 64;
+
+  Executor& executor_;
+  LocationCache cache_;
+  std::array<SeenTable, kSeenTables> seen_tables_{};
+};
+
+}  // namespace pmstore::internal

@@ -1,0 +1,67 @@
+#include "pmstore/client/transaction_numbers.h"
+
+#include <algorithm>
+#include <string>
+
+namespace pmstore::internal {
+
+Status TransactionNumbers::begin_session(uint64_t first) {
+  const uint64_t end = first + kSessionSequences;
+  if (std::max(next_, first) >= end) {
+    return make_error(ErrorCode::kProtocol,
+                      "the server numbers transactions from " + std::to_string(first) +
+                          " on, this client is at " + std::to_string(next_) +
+                          ": it may serve an old copy of the pool; connect a new client");
+  }
+  next_ = std::max(next_, first);
+  end_ = end;
+  PMSTORE_CHECK(available(), "a session begins with numbers to use");
+  return {};
+}
+
+bool TransactionNumbers::retire(uint64_t sequence) {
+  if (sequence >= end_) return false;
+  next_ = std::max(next_, sequence + 1);
+  return true;
+}
+
+bool TransactionNumbers::is_running(TxId tx) const {
+  return tx.client == client_ &&
+         std::find(running_.begin(), running_.end(), tx.sequence) != running_.end();
+}
+
+void TransactionNumbers::resolve(TxId tx) {
+  PMSTORE_CHECK(!is_running(tx), "the outcome of a running commit is not known");
+  if (tx.client == client_) std::erase(doubtful_, tx.sequence);
+}
+
+Error TransactionNumbers::in_doubt(TxId tx, ClientSession& session, const Error& why) {
+  session.drop();
+  add_doubt(tx.sequence);
+  return make_error(ErrorCode::kCommitUnknown,
+                    "transaction " + tx.to_string() +
+                        " may or may not have committed; ask for its outcome (" + why.to_string() +
+                        ")");
+}
+
+Status TransactionNumbers::commit_failure(TxId tx, ClientSession& session,
+                                          const Result<fabric::RpcReply>& answer) {
+  // The server has answered, so it has committed, whatever the reply was meant to say.
+  if (answer) return in_doubt(tx, session, session.malformed_reply("a commit"));
+  const ErrorCode code = answer.code();
+  const bool open = code == ErrorCode::kDisconnected || code == ErrorCode::kTimeout ||
+                    code == ErrorCode::kCommitUnknown;
+  if (open) return in_doubt(tx, session, answer.error());
+  return Error(answer.error());
+}
+
+TransactionNumbers::Running::~Running() {
+  std::vector<uint64_t>& running = numbers_.running_;
+  const auto found = std::find(running.begin(), running.end(), sequence_);
+  PMSTORE_CHECK(found != running.end(), "a running commit is in the list until it ends");
+  *found = running.back();
+  running.pop_back();
+  if (!settled_) numbers_.add_doubt(sequence_);
+}
+
+}  // namespace pmstore::internal

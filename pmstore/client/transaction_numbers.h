@@ -1,0 +1,99 @@
+// TransactionNumbers: the numbers of one client's transactions, and how their commits stand.
+//
+// A client numbers its transactions (TxId::sequence). The handshake grants a session the numbers
+// [first, first + kSessionSequences); a number is used once. A commit that takes a number is
+// running, then it is settled (its caller has the answer) or in doubt (nobody has the answer;
+// Client::outcome() asks for it). Invariants: the next number never decreases, so no number is used
+// twice; a running number was taken and runs once. Threads: the executor's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/check.h"
+#include "base/result.h"
+#include "fabric/rpc.h"
+#include "pmstore/client/client_session.h"
+#include "pmstore/layout/protocol.h"
+#include "pmstore/types.h"
+
+namespace pmstore::internal {
+
+class TransactionNumbers {
+ public:
+  explicit TransactionNumbers(uint64_t client) : client_(client) {}
+
+  uint64_t client() const { return client_; }
+  // False: the session has used up its numbers, and a new session must be made.
+  bool available() const { return next_ < end_; }
+  // CHECK: available().
+  TxId take() {
+    PMSTORE_CHECK(available(), "a number is taken only while the session has one");
+    return {client_, next_++};
+  }
+  // A handshake has granted the numbers from `first` on. Protocol, and nothing changes: this client
+  // has already used them all.
+  Status begin_session(uint64_t first);
+  // Takes the number out of use. Its outcome is final from now on: no commit will have it. False:
+  // the number is beyond those of this session.
+  bool retire(uint64_t sequence);
+
+  // Marks a number as running for as long as the object exists. Destroyed before settled(), it puts
+  // the number in doubt: no caller has been told how the commit ended.
+  class Running;
+  bool nothing_running() const { return running_.empty(); }
+  bool nothing_in_doubt() const { return doubtful_.empty(); }
+  bool is_running(TxId tx) const;
+  // The caller of outcome() has the answer.
+  void resolve(TxId tx);
+
+  // The commit `tx` may have happened. Drops its session, so that the server ends the session
+  // before it tells the outcome, and puts the number in doubt. Gives CommitUnknown.
+  Error in_doubt(TxId tx, ClientSession& session, const Error& why);
+  // The result of a kCommit request by the server's answer.
+  Status commit_status(TxId tx, ClientSession& session, const Result<fabric::RpcReply>& answer) {
+    if (answer && answer->bytes().size() == sizeof(CommitReply)) [[likely]]
+      return {};
+    return commit_failure(tx, session, answer);
+  }
+
+  // So many doubts are kept, the youngest ones.
+  static constexpr size_t kMaxDoubts = 4096;
+
+ private:
+  void add_doubt(uint64_t sequence) {
+    PMSTORE_CHECK(sequence < next_, "only a commit that has a number can be in doubt");
+    if (doubtful_.size() == kMaxDoubts) doubtful_.erase(doubtful_.begin());
+    doubtful_.push_back(sequence);
+  }
+  Status commit_failure(TxId tx, ClientSession& session, const Result<fabric::RpcReply>& answer);
+
+  uint64_t client_;
+  uint64_t next_ = 1;
+  uint64_t end_ = 0;                // of the session's numbers
+  std::vector<uint64_t> running_;   // in no order
+  std::vector<uint64_t> doubtful_;  // oldest first
+};
+
+class TransactionNumbers::Running {
+ public:
+  Running(TransactionNumbers& numbers, uint64_t sequence) : numbers_(numbers), sequence_(sequence) {
+    PMSTORE_CHECK(sequence_ < numbers_.next_, "a commit takes its number before it runs");
+    numbers_.running_.push_back(sequence_);
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  ~Running();
+  void settled() {
+    PMSTORE_CHECK(!settled_, "a commit is settled once");
+    settled_ = true;
+  }
+
+ private:
+  TransactionNumbers& numbers_;
+  uint64_t sequence_;
+  bool settled_ = false;
+};
+
+}  // namespace pmstore::internal

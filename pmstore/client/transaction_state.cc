@@ -1,0 +1,224 @@
+#include "pmstore/client/transaction_state.h"
+
+#include <utility>
+
+#include "pmstore/client/client_cpu_commit.h"
+#include "pmstore/client/client_rnic_commit.h"
+#include "pmstore/client/read_validation.h"
+
+namespace pmstore {
+
+using internal::TxItem;
+
+namespace {
+
+Error over_error() {
+  return make_error(ErrorCode::kInvalidArgument, "the transaction is over; begin() another one");
+}
+
+}  // namespace
+
+Error Transaction::State::stale_error() {
+  return make_error(ErrorCode::kConflict,
+                    "the connection on which the transaction began is gone; run it again");
+}
+
+void Transaction::State::reset() {
+  PMSTORE_CHECK(awaited == nullptr, "a transaction is used again after its commit has ended");
+  session = {};
+  items.clear();
+  failure.reset();
+  over = false;
+  id = {};
+}
+
+void Transaction::State::write(TxItem::Need need, TxItem::Leave leave, TableId table,
+                               std::string_view key, std::string_view value) {
+  if (over) return fail(over_error());
+  if (Status sizes = check_sizes(key, value); !sizes) {
+    return fail(std::move(sizes.error()));
+  }
+  // Nothing larger than a request can be committed; so this bounds the memory, not the user.
+  if (items.bytes() + key.size() + value.size() > client.connector.scratch().size()) {
+    return fail(
+        make_error(ErrorCode::kTooLarge, "a transaction's keys and values may take " +
+                                             std::to_string(client.connector.scratch().size()) +
+                                             " bytes; split it"));
+  }
+  Item& item = items.find_or_add(table, key, hash_key(table, key));
+  if (!item.writes()) {
+    item.need = need;  // later writes see this one's effect, so only the first demands anything
+  } else if (need == TxItem::Need::kAbsent && item.leave == TxItem::Leave::kValue) {
+    return fail(make_error(ErrorCode::kAlreadyExists, "inserted twice in one transaction"));
+  } else if (need == TxItem::Need::kPresent && item.leave == TxItem::Leave::kNothing) {
+    return fail(make_error(ErrorCode::kNotFound, "erased twice in one transaction"));
+  }
+  item.leave = leave;
+  items.set_value(item, value);  // nothing, when nothing is left behind
+}
+
+// ---- reading ----
+
+Task<Result<internal::SessionRef>> Transaction::State::bind() {
+  if (session) {
+    if (session->usable()) co_return session;
+    co_return stale_error();
+  }
+  PMSTORE_CO_TRY(internal::SessionRef now, co_await client.connector.connected());
+  // Another read of the same transaction may have come first.
+  if (!session) session = now;
+  if (!session->usable()) co_return stale_error();
+  co_return session;
+}
+
+Task<Result<std::string>> Transaction::State::get(TableId table, std::string_view key) {
+  if (over) co_return over_error();
+  if (Status sizes = check_key(key); !sizes) co_return std::move(sizes.error());
+  const KeyHash hash = hash_key(table, key);
+  if (const Item* item = items.find(table, key, hash); item != nullptr && item->writes()) {
+    if (item->leave == Item::Leave::kNothing) co_return make_error(ErrorCode::kNotFound);
+    co_return std::string(items.value(*item));
+  }
+  internal::SessionRef used = session;
+  if (!used || !used->usable()) {
+    auto bound = co_await bind();
+    if (!bound) {
+      fail(bound.error());
+      co_return std::move(bound.error());
+    }
+    used = std::move(*bound);
+  }
+  std::string found;
+  auto located = co_await client.reader.locate(std::move(used), table, key, &found);
+  if (!located) {
+    fail(located.error());
+    co_return std::move(located.error());
+  }
+  if (over) co_return over_error();
+  if (Status same = remember(table, key, hash, *located); !same) {
+    co_return std::move(same.error());
+  }
+  if (!located->found) co_return make_error(ErrorCode::kNotFound);
+  co_return std::move(found);
+}
+
+Status Transaction::State::remember(TableId table, std::string_view key, KeyHash hash,
+                                    const internal::Located& located) {
+  Item& item = items.find_or_add(table, key, hash);
+  const bool again = item.seen == Item::Seen::kFound || item.seen == Item::Seen::kAbsent;
+  const bool same = located.found ? item.seen == Item::Seen::kFound && item.slot == located.slot &&
+                                        item.version == located.version
+                                  : item.seen == Item::Seen::kAbsent &&
+                                        item.bucket_version == located.bucket_version;
+  if (again && !same) {
+    Error changed = make_error(ErrorCode::kConflict, "read twice, and changed in between");
+    fail(changed);
+    return changed;
+  }
+  item.seen = located.found ? Item::Seen::kFound : Item::Seen::kAbsent;
+  item.size_class = located.size_class;
+  item.slot = located.slot;
+  item.version = located.version;
+  item.bucket = located.bucket;
+  item.bucket_version = located.bucket_version;
+  return {};
+}
+
+// ---- commit ----
+
+Task<Status> Transaction::State::commit(Ref self) { co_return co_await self->commit_held(); }
+
+Task<Status> Transaction::State::commit_held() {
+  if (over) co_return over_error();
+  over = true;
+  if (failure) co_return std::move(*failure);
+  if (items.empty()) co_return Status{};
+  auto bound = co_await bind();
+  if (!bound) co_return std::move(bound.error());
+  if (Status read = co_await read_what_writes_need(); !read) co_return std::move(read);
+
+  // What was read may already say that a write cannot be; but only if it still is so.
+  for (const Item& item : items) {
+    ErrorCode impossible;
+    if (item.need == Item::Need::kAbsent && item.seen == Item::Seen::kFound) {
+      impossible = ErrorCode::kAlreadyExists;
+    } else if (item.need == Item::Need::kPresent && item.seen == Item::Seen::kAbsent) {
+      impossible = ErrorCode::kNotFound;
+    } else {
+      continue;
+    }
+    Status unchanged = co_await validate();
+    if (unchanged) unchanged = make_error(impossible);
+    co_return std::move(unchanged);
+  }
+  if (!items.has_writes()) co_return co_await validate();
+  if (!client.numbers.available()) co_return stale_error();  // the next one gets a new connection
+  if (session->discipline() == LockDiscipline::kRnic) co_return co_await commit_rnic();
+  id = client.numbers.take();
+  co_return co_await internal::commit_by_rpc(id, items, *session, client.connector.scratch(),
+                                             client.numbers);
+}
+
+namespace {
+
+// Does one WriteOp say it all? Otherwise commit() must know whether the record is there.
+bool is_one_write(const TxItem& item) {
+  using Need = TxItem::Need;
+  if (item.leave == TxItem::Leave::kValue) return item.need != Need::kPresent;
+  return item.need == Need::kPresent;
+}
+
+}  // namespace
+
+Task<Status> Transaction::State::read_what_writes_need() {
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (!items[i].writes() || items[i].seen != Item::Seen::kNo || is_one_write(items[i])) continue;
+    const std::string key(items.key(items[i]));
+    auto located = co_await client.reader.locate(session, items[i].table, key, nullptr);
+    if (!located) co_return std::move(located.error());
+    Status first = remember(items[i].table, key, items[i].hash, *located);
+    if (!first) co_return std::move(first);
+  }
+  for (Item& item : items) {
+    // Nothing is there and nothing shall be there: only that must stay so.
+    const bool nothing = item.leave == Item::Leave::kNothing && item.seen == Item::Seen::kAbsent &&
+                         item.need != Item::Need::kPresent;
+    if (nothing) item.leave = Item::Leave::kAsItIs;
+  }
+  co_return Status{};
+}
+
+Task<Status> Transaction::State::validate() {
+  size_t reads = 0;
+  for (const Item& item : items) reads += item.was_read();
+  // A single read was valid at one moment; that moment is when the transaction happened.
+  if (reads <= 1) co_return Status{};
+  if (session->one_sided_reads() || session->discipline() == LockDiscipline::kRnic) {
+    co_return co_await internal::validate_one_sided(items, *session);
+  }
+  co_return co_await internal::validate_by_rpc(items, *session, client.connector.scratch());
+}
+
+// Once a commit holds locks it must run to its end even if its caller is destroyed; so it is a task
+// of its own.
+Task<Status> Transaction::State::commit_rnic() {
+  id = client.numbers.take();
+  internal::CommitEnd end(awaited, client.executor);
+  client.commits.run(run_rnic(hold()));
+  co_return co_await end;
+}
+
+Task<void> Transaction::State::run_rnic(Ref self) {
+  const Ref held = std::move(self);  // to the end of the work, not of the frame
+  const auto position = client.commits.started_last();
+  internal::TransactionNumbers::Running is_running(client.numbers, id.sequence);
+  internal::ClientRnicCommit commit(id, items, redo, session, client.reader, client.numbers);
+  Status status = co_await commit.run();
+  if (awaited != nullptr) {
+    is_running.settled();
+    awaited->finish(std::move(status));
+  }
+  client.commits.ended(position);
+}
+
+}  // namespace pmstore
