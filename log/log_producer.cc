@@ -121,8 +121,9 @@ base::Task<Status> LogProducer::State::connect(uint64_t membership) {
   writer->set_rider(*publisher);
   const RingPosition position{answer.data.bytes, answer.start_lsn, answer.tail_lsn,
                               answer.incarnation, answer.salt};
-  PMSTORE_CO_TRY(appender, RemoteAppender::create(device, *writer, position, options.staging_bytes,
-                                                  options.padding));
+  const auto padding = persist::PaddingRules::from_off_bits(answer.padding_off);
+  PMSTORE_CO_TRY(appender,
+                 RemoteAppender::create(device, *writer, position, options.staging_bytes, padding));
   next_index = answer.next_index;
   prefix.durable_lsn = acknowledged;
   landed_lsn = answer.tail_lsn;
@@ -145,6 +146,9 @@ Status LogProducer::State::check_answer() {
   if (answer.domain > static_cast<uint8_t>(persist::Domain::kCpuCache) ||
       answer.landing > static_cast<uint8_t>(persist::WriteLanding::kCpu)) {
     return bad_handshake("names no persistence domain");
+  }
+  if ((answer.padding_off & ~persist::PaddingRules::kOffBits) != 0) {
+    return bad_handshake("names rules that this client does not know");
   }
   if (answer.tail.bytes != sizeof(uint64_t) || answer.lease_ms == 0) {
     return bad_handshake("grants no tail or no lease");

@@ -23,7 +23,6 @@
 #include "base/task.h"
 #include "log/log_client.h"
 #include "log/log_types.h"
-#include "persist/padding.h"
 #include "persist/strategy.h"
 
 namespace pmstore::log {
@@ -31,7 +30,6 @@ namespace pmstore::log {
 struct LogProducerOptions {
   Takeover takeover = Takeover::kIfFree;
   persist::WriteStrategy strategy = persist::WriteStrategy::kAuto;
-  persist::PaddingRules padding;
   uint32_t staging_bytes = 4u << 20;  // bounds the sum of the entries in flight
   uint64_t publish_delay_ns = 20'000;
   // Of a ReplicatedLog, which has one producer for each replica: what was appended here counts as

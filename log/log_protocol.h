@@ -89,7 +89,7 @@ struct LogProducerAnswer {
   uint8_t domain = 0;
   uint8_t landing = 0;
   uint8_t native_flush = 0;
-  uint8_t padding = 0;
+  uint8_t padding_off = 0;  // persist::PaddingRules::off_bits() of the log
 };
 
 // ---- RPC ----

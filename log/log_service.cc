@@ -213,6 +213,7 @@ Result<std::vector<std::byte>> LogService::State::grant(internal::LogEndpoint& a
   answer.domain = static_cast<uint8_t>(at.capability.domain);
   answer.landing = static_cast<uint8_t>(at.capability.landing);
   answer.native_flush = at.capability.native_flush;
+  answer.padding_off = granted.padding.off_bits();
   ++counters.producers;
   return as_message(answer);
 }

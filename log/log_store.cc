@@ -31,8 +31,11 @@ Error lost(const LogSlot& slot) {
 
 }  // namespace
 
-LogStore::State::State(persist::Memory& pool_memory, internal::LogDirectory loaded)
-    : memory(pool_memory), directory(std::move(loaded)), logs(directory.places().size()) {
+LogStore::State::State(persist::Pool& pool, internal::LogDirectory loaded)
+    : memory(pool.memory()),
+      padding(pool.info().padding),
+      directory(std::move(loaded)),
+      logs(directory.places().size()) {
   constexpr auto kPage = internal::PageDelete::kPageBytes;
   words_bytes = persist::round_up(logs.size() * sizeof(LogWords), static_cast<uint64_t>(kPage));
   words.reset(static_cast<LogWords*>(::operator new(words_bytes, kPage)));
@@ -96,7 +99,7 @@ bool LogStore::is_in(const persist::Pool& pool) {
 Result<std::unique_ptr<LogStore>> LogStore::open(persist::Pool& pool) {
   PMSTORE_TRY(auto directory, LogDirectory::load(pool));
   PMSTORE_TRY_STATUS(directory.begin_epoch());
-  auto state = std::make_unique<State>(pool.memory(), std::move(directory));
+  auto state = std::make_unique<State>(pool, std::move(directory));
   for (size_t place = 0; place < state->logs.size(); ++place) state->logs[place].place = place;
   const std::vector<bool> foreign = state->directory.overlapped();
   for (Log& log : state->logs) {
@@ -116,6 +119,7 @@ Status LogStore::State::open_log(Log& log) {
   if (!ring && ring.code() == ErrorCode::kVersionMismatch) return ring.error();
   if (!ring || !ring->survey(at.sealed != 0 ? &at.sealed_lsn : nullptr)) return {};
   PMSTORE_TRY(const persist::Persisted adopted, ring->adopt(at.sealed != 0));
+  ring->set_padding(padding_of(log));
   log.ring.emplace(std::move(*ring));
   show(adopted, log);
   return {};
@@ -292,6 +296,7 @@ Result<LogInfo> LogStore::create(std::string_view name, const LogOptions& option
   const persist::Persisted formatted = ring->durable();
   PMSTORE_TRY_STATUS(s.fail_unless(s.directory.write(formatted, place, slot)));
   Log& log = s.logs[place];
+  ring->set_padding(s.padding_of(log));
   log.ring.emplace(std::move(*ring));
   log.exclusive = false;
   s.by_id[slot.id] = &log;

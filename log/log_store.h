@@ -84,6 +84,7 @@ class LogStore {
     uint64_t next_index = 1;
     uint64_t data_offset = 0;  // in the pool's memory
     uint64_t* tail_word = nullptr;
+    persist::PaddingRules padding;  // that its entries follow
   };
   // Walks what the one before has left, makes it durable, begins a new incarnation. Requires that
   // nothing of the one before can land any more. Sealed; Conflict when `membership` is not the

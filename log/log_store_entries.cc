@@ -285,7 +285,7 @@ Result<LogStore::Grant> LogStore::acquire(uint64_t id, uint64_t membership) {
   PMSTORE_TRY_STATUS(s.settle(*log));
   log->exclusive = true;
   return Grant{log->ring->position(), log->ring->next_index(), log->ring->data_offset(),
-               &s.word(*log).tail_lsn};
+               &s.word(*log).tail_lsn, s.padding_of(*log)};
 }
 
 Status LogStore::release(uint64_t id) {

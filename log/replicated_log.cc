@@ -28,7 +28,6 @@ bool wrote_nothing(const Error& error) {
 ReplicatedLog::State::State(base::Executor& on, std::string called, ReplicatedLogOptions with)
     : executor(on), name(std::move(called)), options(std::move(with)), idle(on) {
   options.producer.replica = true;
-  options.producer.padding = {};
 }
 
 ReplicatedLog::ReplicatedLog(std::unique_ptr<State> state) : state_(std::move(state)) {}

@@ -33,7 +33,7 @@ namespace pmstore::log {
 
 struct ReplicatedLogOptions {
   LogClientOptions client;      // of the session with each server
-  LogProducerOptions producer;  // takeover, strategy; `replica` and `padding` are its own
+  LogProducerOptions producer;  // takeover, strategy; `replica` is its own
   // Members to go on without: recorded on all that stay, before anything is appended. They must be
   // a majority, or half of them with the first one, and one of them must know that all had recorded
   // the membership before, which is so unless a change was interrupted; with `dropped_are_gone` any

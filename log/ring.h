@@ -115,7 +115,8 @@ class Ring {
   // Durable on return. Io: drain().
   Result<persist::Persisted> repeat_header();
 
-  // Rules H5 to H7 for append(); default on. Entries of different rules live in one ring.
+  // Rules H5 to H7 for append(), as the pool has them; default on. Entries of different rules live
+  // in one ring.
   void set_padding(const persist::PaddingRules& rules) { rules_ = rules; }
 
   const RingPosition& position() const { return position_; }

@@ -25,6 +25,7 @@
 #include "base/result.h"
 #include "persist/domain.h"
 #include "persist/memory.h"
+#include "persist/padding.h"
 
 namespace pmstore::persist {
 
@@ -53,6 +54,9 @@ struct PoolOpenOptions {
   // Of create(), for a file: its blocks are not reserved but taken when they are first written. A
   // file system that is full then ends the program with SIGBUS (persist/bus_errors.h).
   bool sparse = false;
+  // Of create(): which of the rules H5, H6 and H7 the pool's writers follow. The pool keeps it, and
+  // PoolInfo::padding has it at every opening.
+  PaddingRules padding = {};
   // What the owner of the pool checks before anything in it is changed: it gets a view (see
   // Pool::view()). Its error becomes open()'s, and the file is untouched.
   std::function<Status(Pool& view)> accept = {};
@@ -68,6 +72,7 @@ struct PoolInfo {
   Domain detected_domain;
   Domain domain;  // the one in force
   std::string domain_source;
+  PaddingRules padding;  // that every writer of records, redo rings and logs follows
   std::vector<Extent> extents;
 };
 
@@ -96,10 +101,11 @@ class Pool {
   // What the headers say; nothing is changed. Errors of open(), as far as the headers show them.
   static Result<PoolInfo> inspect(const std::string& path);
   // The same layout in plain memory that the caller keeps alive and has zeroed; `format` makes a
-  // new one. `observer`, borrowed, watches the memory from the first step on.
+  // new one, with `padding`. `observer`, borrowed, watches the memory from the first step on.
   static Result<std::unique_ptr<Pool>> in_region(std::span<std::byte> region, Domain domain,
                                                  bool format, size_t non_temporal_bytes = 256,
-                                                 Observer* observer = nullptr);
+                                                 Observer* observer = nullptr,
+                                                 const PaddingRules& padding = {});
 
   virtual ~Pool() = default;
   virtual Memory& memory() = 0;

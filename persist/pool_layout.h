@@ -30,7 +30,7 @@ struct PoolHeader {
   uint64_t root_offset;
   uint64_t root_bytes;
   uint32_t max_extents;
-  uint32_t reserved32;
+  uint32_t padding_off;  // PaddingRules::off_bits() of the pool; 0 in pools from before it was kept
   uint64_t reserved[25];
 };
 static_assert(sizeof(PoolHeader) == 256);
@@ -41,6 +41,7 @@ static_assert(offsetof(PoolHeader, table_offset) == 24);
 static_assert(offsetof(PoolHeader, root_offset) == 32);
 static_assert(offsetof(PoolHeader, root_bytes) == 40);
 static_assert(offsetof(PoolHeader, max_extents) == 48);
+static_assert(offsetof(PoolHeader, padding_off) == 52);
 
 // `tag` is written last, as one word, when the rest and the extent's zeroes are durable: 0 means
 // unused, whatever the rest says. Entries are used in order and never freed.

@@ -18,9 +18,9 @@ class RegionPool final : public Pool {
       : memory_(region, MemoryOptions{.domain = domain, .non_temporal_bytes = non_temporal_bytes}) {
   }
 
-  Status start(bool format) {
+  Status start(bool format, const PaddingRules& padding) {
     if (format) {
-      PMSTORE_TRY_STATUS(internal::Catalog::format(memory_, 0));
+      PMSTORE_TRY_STATUS(internal::Catalog::format(memory_, 0, padding));
     }
     PMSTORE_TRY(catalog_, internal::Catalog::read(memory_.mapping(), 0, kName));
     if (!format) {
@@ -32,6 +32,7 @@ class RegionPool final : public Pool {
     info_.bytes = memory_.bytes();
     info_.detected_domain = info_.domain = memory_.domain();
     info_.domain_source = "given by the owner of the region";
+    info_.padding = catalog_.padding;
     refresh_info();
     return {};
   }
@@ -86,7 +87,7 @@ class RegionPool final : public Pool {
 
 Result<std::unique_ptr<Pool>> Pool::in_region(std::span<std::byte> region, Domain domain,
                                               bool format, size_t non_temporal_bytes,
-                                              Observer* observer) {
+                                              Observer* observer, const PaddingRules& padding) {
   if (region.size() < kPoolLayoutBytes ||
       reinterpret_cast<uintptr_t>(region.data()) % kXpLineBytes != 0) {
     return make_error(
@@ -96,7 +97,7 @@ Result<std::unique_ptr<Pool>> Pool::in_region(std::span<std::byte> region, Domai
   }
   auto pool = std::make_unique<RegionPool>(region, domain, non_temporal_bytes);
   pool->memory().set_observer(observer);
-  PMSTORE_TRY_STATUS(pool->start(format));
+  PMSTORE_TRY_STATUS(pool->start(format, padding));
   return pool;
 }
 

@@ -56,6 +56,15 @@ Result<RuleChoice> parse_rules(std::string_view text) {
   return choice;
 }
 
+Result<Rules> parse_pool_rules(std::string_view text) {
+  PMSTORE_TRY(const RuleChoice choice, parse_rules(text));
+  const Rules others = choice.named.with_padding({false, false, false});
+  if (!others.empty()) {
+    return unreadable(text, "a pool can switch only h5, h6 and h7");
+  }
+  return Rules::all().with_padding(choice.on.padding());
+}
+
 std::string rules_text(Rules rules) {
   std::string added = "none";
   std::string removed = "all";

@@ -38,6 +38,14 @@ class Rules {
   constexpr bool has(Rule rule) const { return (bits_ & bit(rule)) != 0; }
   constexpr Rules with(Rule rule) const { return Rules(bits_ | bit(rule)); }
   constexpr Rules without(Rule rule) const { return Rules(bits_ & ~bit(rule)); }
+  // With H5, H6 and H7 as `padding` has them.
+  constexpr Rules with_padding(const PaddingRules& padding) const {
+    Rules rules = without(Rule::kH5).without(Rule::kH6).without(Rule::kH7);
+    if (padding.xp_line) rules = rules.with(Rule::kH5);
+    if (padding.one_sided_line) rules = rules.with(Rule::kH6);
+    if (padding.two_sided_line) rules = rules.with(Rule::kH7);
+    return rules;
+  }
   constexpr bool empty() const { return bits_ == 0; }
   constexpr bool operator==(const Rules&) const = default;
 
@@ -59,6 +67,10 @@ struct RuleChoice {
 
 // InvalidArgument, saying how it is written, for anything else, and for a rule that is named twice.
 Result<RuleChoice> parse_rules(std::string_view text);
+// The rules of a pool, of which H5, H6 and H7 can be switched: a pool keeps them for all of its
+// writers (PoolOpenOptions::padding). The others hold: "none" leaves them alone. InvalidArgument as
+// parse_rules(), and for another rule that is named.
+Result<Rules> parse_pool_rules(std::string_view text);
 // The shortest text that parses to `rules`: "all,-h3".
 std::string rules_text(Rules rules);
 // "h3"

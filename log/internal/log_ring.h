@@ -67,6 +67,8 @@ class LogRing {
   // Ends the present incarnation: nothing that it has in flight counts any more. Durable on return.
   Result<persist::Persisted> take_over();
 
+  // See Ring::set_padding().
+  void set_padding(const persist::PaddingRules& rules) { ring_.set_padding(rules); }
   // Will an append() write nothing but an entry? Not the first one after a survey.
   bool writable() const { return ring_.phase_ != Ring::Phase::kWalked; }
   // Flushed, not durable. Errors of plan_entry().

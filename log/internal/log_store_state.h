@@ -49,9 +49,10 @@ Error other_membership(uint64_t found, uint64_t expected);
 struct LogStore::State {
   using Log = internal::StoredLog;
   using Place = internal::LogRing::Place;
-  State(persist::Memory& pool_memory, internal::LogDirectory loaded);
+  State(persist::Pool& pool, internal::LogDirectory loaded);
 
   persist::Memory& memory;
+  const persist::PaddingRules padding;  // of the pool
   internal::LogDirectory directory;
   std::vector<Log> logs;                     // by place
   std::unordered_map<uint64_t, Log*> by_id;  // the live ones
@@ -63,6 +64,10 @@ struct LogStore::State {
   std::optional<Error> failed;
 
   const LogSlot& slot(const Log& log) const { return directory.places()[log.place].slot; }
+  // Replicas of one log agree on LSNs, and their pools need not agree on rules.
+  persist::PaddingRules padding_of(const Log& log) const {
+    return slot(log).replicas > 0 ? persist::PaddingRules{} : padding;
+  }
   LogWords& word(const Log& log) { return words.get()[log.place]; }
 
   // nullptr: there is none. Most calls are about the log of the call before.

@@ -54,12 +54,18 @@ Status check_header(std::span<const std::byte> pool, uint64_t layout_offset,
       header.root_bytes != kRootBytes || header.max_extents != kMaxExtents) {
     return bad_pool(name, "damaged catalog header (offsets)");
   }
+  if ((header.padding_off & ~PaddingRules::kOffBits) != 0) {
+    return make_error(ErrorCode::kVersionMismatch,
+                      fmt::format("{}: the pool is written under rules that this program does not "
+                                  "know: use the pmstore that made it",
+                                  name));
+  }
   return {};
 }
 
 }  // namespace
 
-Status Catalog::format(Memory& memory, uint64_t layout_offset) {
+Status Catalog::format(Memory& memory, uint64_t layout_offset, const PaddingRules& padding) {
   PMSTORE_CHECK(
       layout_offset % kXpLineBytes == 0 && memory.contains(layout_offset, kPoolLayoutBytes),
       "the layout must lie aligned inside the pool");
@@ -71,6 +77,7 @@ Status Catalog::format(Memory& memory, uint64_t layout_offset) {
   header.root_offset = header.table_offset + kPoolTableBytes;
   header.root_bytes = kRootBytes;
   header.max_extents = kMaxExtents;
+  header.padding_off = padding.off_bits();
   header.crc = header_crc(header);
   memory.write(memory.at(layout_offset), &header, sizeof header);
   if (auto durable = memory.drain(); !durable) return durable.error();
@@ -90,10 +97,12 @@ Result<Catalog> Catalog::read(std::span<const std::byte> pool, uint64_t layout_o
     return bad_pool(name, "damaged catalog header (outside the pool)");
   }
   PMSTORE_TRY_STATUS(check_header(pool, layout_offset, name));
-  const auto pool_bytes = read_as<PoolHeader>(pool, layout_offset).pool_bytes;
+  const auto header = read_as<PoolHeader>(pool, layout_offset);
+  const uint64_t pool_bytes = header.pool_bytes;
   Catalog catalog;
   catalog.layout_offset = layout_offset;
   catalog.root_offset = layout_offset + sizeof(PoolHeader) + kPoolTableBytes;
+  catalog.padding = PaddingRules::from_off_bits(header.padding_off);
   for (size_t i = 0; i < kMaxExtents; ++i) {
     const auto entry = read_as<ExtentEntry>(pool, entry_offset(layout_offset, i));
     if (entry.tag == 0) continue;

@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "persist/memory.h"
+#include "persist/padding.h"
 #include "persist/pool_layout.h"
 
 namespace pmstore::persist::internal {
@@ -19,10 +20,11 @@ namespace pmstore::persist::internal {
 struct Catalog {
   uint64_t layout_offset = 0;
   uint64_t root_offset = 0;
+  PaddingRules padding;
   std::vector<Extent> extents;
 
   // Makes header and table at `layout_offset`, which must be zero there; durable on return.
-  static Status format(Memory& memory, uint64_t layout_offset);
+  static Status format(Memory& memory, uint64_t layout_offset, const PaddingRules& padding);
   // Header and table may be in the CPU's caches only, when the process that wrote them has died. To
   // be called before anybody relies on what read() has found. Io: drain().
   static Status make_durable(Memory& memory, uint64_t layout_offset);

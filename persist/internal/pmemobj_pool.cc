@@ -71,7 +71,7 @@ Status PmemobjPool::start(const std::string& path, const std::string& file, bool
       MemoryOptions{.domain = domain, .non_temporal_bytes = options.non_temporal_bytes});
   const uint64_t layout_offset = round_up(facts_.root_offset, kXpLineBytes);
   if (format) {
-    PMSTORE_TRY_STATUS(Catalog::format(*memory_, layout_offset));
+    PMSTORE_TRY_STATUS(Catalog::format(*memory_, layout_offset, options.padding));
   } else {
     rejoin_free_space(handle_.get());
   }
@@ -87,6 +87,7 @@ Status PmemobjPool::start(const std::string& path, const std::string& file, bool
   info_.detected_domain = report.domain;
   info_.domain = domain;
   info_.domain_source = std::move(report.source);
+  info_.padding = catalog_.padding;
   refresh_info();
   return {};
 }

@@ -14,6 +14,7 @@ Result<PoolInfo> info_of(const Examined& examined, const std::string& path) {
   info.free_bytes = examined.largest_free_extent;
   info.detected_domain = info.domain = report.domain;
   info.domain_source = std::move(report.source);
+  info.padding = examined.catalog.padding;
   info.extents = examined.catalog.extents;
   return info;
 }

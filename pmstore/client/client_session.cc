@@ -32,6 +32,9 @@ const char* hello_flaw(const ServerHello& hello) {
       hello.landing > static_cast<uint8_t>(persist::WriteLanding::kCpu)) {
     return "names no persistence domain";
   }
+  if ((hello.padding_off & ~persist::PaddingRules::kOffBits) != 0) {
+    return "names rules that this client does not know";
+  }
   const uint64_t buckets = hello.buckets.bytes / sizeof(Bucket);
   if (hello.buckets.bytes % sizeof(Bucket) != 0 || !std::has_single_bit(buckets)) {
     return "grants an index that is not a power of two of buckets";

@@ -25,8 +25,9 @@ Result<std::unique_ptr<RedoRing>> RedoRing::create(fabric::Device& device,
   ring->max_payload_bytes_ = log::max_payload_bytes(hello.ring.bytes);
   // One entry of the largest size, and meanwhile a few small ones.
   const uint64_t staging = persist::round_up(ring->max_payload_bytes_ + 4096, 4096);
-  PMSTORE_TRY(ring->appender_, log::RemoteAppender::create(device, *ring->writer_, position,
-                                                           static_cast<uint32_t>(staging)));
+  PMSTORE_TRY(ring->appender_,
+              log::RemoteAppender::create(device, *ring->writer_, position,
+                                          static_cast<uint32_t>(staging), hello.padding()));
   ring->logged_tail_lsn_ = hello.ring_tail_lsn;
   ring->begin_lsn_ = hello.ring_tail_lsn;
   return ring;

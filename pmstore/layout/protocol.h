@@ -17,6 +17,7 @@
 #include "base/result.h"
 #include "fabric/memory_region.h"
 #include "fabric/message.h"
+#include "persist/padding.h"
 #include "persist/strategy.h"
 #include "pmstore/types.h"
 
@@ -67,12 +68,15 @@ struct ServerHello {
   uint8_t landing = 0;         // persist::WriteLanding
   uint8_t native_flush = 0;
   uint8_t one_sided_commit = 0;  // in-place WRITEs into `records` are granted
-  uint8_t padding = 0;
-  uint32_t max_redo_bytes = 0;  // of one transaction; 0: the server does not say
+  uint8_t padding_off = 0;       // persist::PaddingRules::off_bits() of the pool
+  uint32_t max_redo_bytes = 0;   // of one transaction; 0: the server does not say
 
   persist::PersistCapability persist_capability() const {
     return {static_cast<persist::Domain>(domain), static_cast<persist::WriteLanding>(landing),
             native_flush != 0};
+  }
+  persist::PaddingRules padding() const {
+    return persist::PaddingRules::from_off_bits(padding_off);
   }
 };
 static_assert(sizeof(ServerHello) == 216);

@@ -225,6 +225,7 @@ Result<std::vector<std::byte>> ServerCore::greet(Endpoint& endpoint, Session& se
   answer.landing = static_cast<uint8_t>(endpoint.cpu_moves_data ? persist::WriteLanding::kCpu
                                                                 : options.device_landing);
   answer.native_flush = endpoint.native_flush;
+  answer.padding_off = pool.info().padding.off_bits();
   answer.one_sided_commit = discipline == LockDiscipline::kRnic &&
                             has(endpoint.records->access(), fabric::Access::kRemoteWrite);
   std::vector<std::byte> bytes(sizeof(answer));

@@ -1,6 +1,7 @@
 // What a server says of itself, as JSON.
 #include <fmt/format.h>
 
+#include "persist/rules.h"
 #include "pmstore/server/server_state.h"
 
 namespace pmstore::internal {
@@ -50,9 +51,10 @@ std::string pool_json(const persist::PoolInfo& info) {
   }
   return fmt::format(
       R"({{"medium": "{}", "format_version": {}, "bytes": {}, "free_bytes": {}, "domain": "{}", )"
-      R"("domain_source": "{}", "extents": [{}]}})",
+      R"("domain_source": "{}", "rules": "{}", "extents": [{}]}})",
       info.medium, info.format_version, info.bytes, info.free_bytes,
-      persist::domain_name(info.detected_domain), json_text(info.domain_source), extents);
+      persist::domain_name(info.detected_domain), json_text(info.domain_source),
+      persist::rules_text(persist::Rules::all().with_padding(info.padding)), extents);
 }
 
 }  // namespace

@@ -30,6 +30,7 @@ Error damaged_record(SlotOffset slot) {
 RecordStore::RecordStore(persist::Pool& pool, TableCatalog catalog, SlabArena arena,
                          LockTable words, KeyIndex index)
     : pool_(pool),
+      padding_(pool.info().padding),
       catalog_(std::move(catalog)),
       arena_(std::move(arena)),
       words_(std::move(words)),
@@ -136,8 +137,8 @@ Result<size_t> RecordStore::get(TableId table, std::string_view key,
 void RecordStore::write_in_place(SlotOffset slot, std::span<const std::byte> image) {
   persist::Memory& memory = pool_.memory();
   // Rules H5 to H7: whole units, so that no mover has to read what is around the record.
-  const size_t unit = persist::padding_unit(image.size(), /*one_sided=*/false);
-  const size_t padded = persist::round_up(image.size(), unit);
+  const size_t unit = persist::padding_unit(image.size(), /*one_sided=*/false, padding_);
+  const size_t padded = persist::round_up_to_power(image.size(), unit);
   std::byte* const to = arena_.at(slot);
   alignas(persist::kLineBytes) std::byte block[persist::kXpLineBytes] = {};
   if (padded <= sizeof(block)) {
@@ -146,7 +147,7 @@ void RecordStore::write_in_place(SlotOffset slot, std::span<const std::byte> ima
     return;
   }
   // Rule H4: large ones with non-temporal stores.
-  const size_t whole = persist::round_down(image.size(), unit);
+  const size_t whole = image.size() & ~(unit - 1);
   memory.write(to, image.data(), whole);
   if (whole == image.size()) return;
   std::memcpy(block, image.data() + whole, image.size() - whole);

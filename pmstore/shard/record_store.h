@@ -84,6 +84,7 @@ class RecordStore {
   std::optional<RecordView> checked_copy(SlotOffset slot, uint8_t size_class, LockWord word) const;
 
   persist::Pool& pool_;
+  const persist::PaddingRules padding_;  // of the pool
   TableCatalog catalog_;
   SlabArena arena_;
   LockTable words_;

@@ -237,7 +237,10 @@ uint32_t TableCatalog::ring_salt(uint32_t ring) const {
 
 Result<log::Ring> TableCatalog::open_ring(uint32_t ring) const {
   PMSTORE_CHECK(ring < header_.ring_count, "a pool has as many rings as its catalog says");
-  return log::Ring::open(pool_->memory(), ring_offset(ring), header_.ring_bytes, ring_salt(ring));
+  PMSTORE_TRY(auto opened, log::Ring::open(pool_->memory(), ring_offset(ring), header_.ring_bytes,
+                                           ring_salt(ring)));
+  opened.set_padding(pool_->info().padding);
+  return opened;
 }
 
 std::optional<TableId> TableCatalog::find(std::string_view name) const {

@@ -116,6 +116,10 @@ class Model(unittest.TestCase):
         self.assertEqual(layout["payload_bytes_per_entry"], 64)
         self.assertEqual(layout["header_bytes_per_entry"], 40)
         self.assertEqual(layout["padding_bytes_per_entry"], 24)
+        for mode, rule in (("exclusive", "h6"), ("shared", "h7")):
+            arguments = ["--ops", "100", "--payload", "64", "--mode", mode]
+            layout = report(*MODEL, *arguments, "--rules", "all,-" + rule)["layout"]
+            self.assertEqual(layout["padding_bytes_per_entry"], 0)
 
     def test_laps_are_not_counted_as_appends(self):
         # The reader's READs of the NVM are many; they count for nothing.

@@ -206,6 +206,19 @@ class Programs(unittest.TestCase):
         self.assert_fails(run("--pool", self.pool, "--listen", "tcp://127.0.0.1:0",
                               program="pmstored"), 1, "log area is damaged")
 
+    def test_a_pool_keeps_its_rules(self):
+        self.make_pool("--rules", "none,+h6", "--log-bytes", "2M")
+
+        def info(*more):
+            return run("pool", "info", self.pool, *more).stdout
+        self.assertEqual(json.loads(info("--json"))["rules"], "all,-h5,-h7")
+        self.assertRegex(info().decode(), r"rules +all,-h5,-h7\n")
+        for value in ("a", "b" * 3000, "c"):
+            self.assertEqual(self.kv("put", "key", value).returncode, 0)
+            self.assertEqual(self.kv("get", "key").stdout.decode(), value + "\n")
+        self.assertEqual(json.loads(info("--json"))["rules"], "all,-h5,-h7")
+        self.assertTrue(json.loads(run("pool", "check", self.pool, "--json").stdout)["sound"])
+
     def test_a_small_pool_has_no_log_area(self):
         self.make_pool()
         self.assertEqual(self.log_extents(), [])

@@ -49,8 +49,9 @@ auto ring_rnic(std::string name, const RnicRing& what) {
 auto log_area(std::string name, Domain domain, log::LogWriter writer) {
   return [=](uint64_t seed) { return log_run(name, seed, domain, writer, log::LogVersion::kNone); };
 }
-auto store(std::string name, Domain domain, StoreSize size = StoreSize::kSmall) {
-  return [=](uint64_t seed) { return store_run(name, seed, domain, size); };
+auto store(std::string name, Domain domain, StoreSize size = StoreSize::kSmall,
+           const persist::PaddingRules& padding = {}) {
+  return [=](uint64_t seed) { return store_run(name, seed, domain, size, padding); };
 }
 auto store_rnic(std::string name, const ServedStore& what) {
   return [=](uint64_t seed) { return store_rnic_run(name, seed, what); };
@@ -119,6 +120,9 @@ std::vector<Scenario> store_scenarios() {
       {"store-eadr", "the same, eADR", store("store-eadr", Domain::kCpuCache)},
       {"store-none", "the same in a file: only what msync covers is durable",
        store("store-none", Domain::kNone)},
+      {"store-unpadded", "the same as store, in a pool without the rules H5 to H7",
+       store("store-unpadded", Domain::kMemoryController, StoreSize::kSmall,
+             persist::PaddingRules::from_off_bits(persist::PaddingRules::kOffBits))},
       {"store-large", "records of several chunks, ADR",
        store("store-large", Domain::kMemoryController, StoreSize::kLarge)},
   };

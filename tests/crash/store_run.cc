@@ -50,13 +50,15 @@ std::string forged_slab_header(uint32_t chunk) {
 
 class StoreRun final : public RecordedRun {
  public:
-  StoreRun(const std::string& scenario, uint64_t seed, persist::Domain domain, StoreSize size)
+  StoreRun(const std::string& scenario, uint64_t seed, persist::Domain domain, StoreSize size,
+           const persist::PaddingRules& padding)
       : RecordedRun(scenario, seed),
         domain_(domain),
         size_(size),
         random_(seed),
         region_(pool_bytes_of(size)) {
-    pool_ = std::move(*persist::Pool::in_region(region_.bytes(), domain, true));
+    pool_ =
+        std::move(*persist::Pool::in_region(region_.bytes(), domain, true, 256, nullptr, padding));
     for (const char* key : {"a", "b", "c", "d", "e", "f", "g", "h", "new"})
       history_.keys.push_back(key);
     recorder_.emplace(pool_->memory());
@@ -324,8 +326,9 @@ void StoreRun::draw_one() {
 }  // namespace
 
 std::unique_ptr<RecordedRun> store_run(const std::string& scenario, uint64_t seed,
-                                       persist::Domain domain, StoreSize size) {
-  return std::make_unique<StoreRun>(scenario, seed, domain, size);
+                                       persist::Domain domain, StoreSize size,
+                                       const persist::PaddingRules& padding) {
+  return std::make_unique<StoreRun>(scenario, seed, domain, size, padding);
 }
 
 }  // namespace pmstore::crash

@@ -5,6 +5,7 @@
 //   store         under ADR
 //   store-eadr    under eADR
 //   store-none    in a file, outside of any persistence domain
+//   store-unpadded  under ADR, in a pool without the rules H5 to H7
 //   store-large   under ADR, with records of several chunks, whose bytes look like headers of slabs
 // Seed 0 is a script; others are drawn.
 #pragma once
@@ -19,6 +20,7 @@ namespace pmstore::crash {
 enum class StoreSize : uint8_t { kSmall, kLarge };
 
 std::unique_ptr<RecordedRun> store_run(const std::string& scenario, uint64_t seed,
-                                       persist::Domain domain, StoreSize size);
+                                       persist::Domain domain, StoreSize size,
+                                       const persist::PaddingRules& padding);
 
 }  // namespace pmstore::crash

@@ -14,9 +14,9 @@ using persist::Rule;
 
 constexpr uint64_t kLeastPoolBytes = uint64_t{1} << 20;
 
-// What can be switched around a store. The layout of its records and logs follows H5 to H7 always,
-// and its server has one core, so that H2 is out of question.
-constexpr Rule kSwitchable[] = {Rule::kH1, Rule::kH3, Rule::kH4, Rule::kH8, Rule::kH9};
+// What can be switched for a store. Its server has one core, so H2 has no meaning here.
+constexpr Rule kSwitchable[] = {Rule::kH1, Rule::kH3, Rule::kH4, Rule::kH5,
+                                Rule::kH6, Rule::kH7, Rule::kH8, Rule::kH9};
 
 bool is_switchable(Rule rule) {
   return std::find(std::begin(kSwitchable), std::end(kSwitchable), rule) != std::end(kSwitchable);

@@ -55,7 +55,8 @@ Status ModelService::open(const ModelServiceOptions& options) {
   host.place_nvm(region, topology.sockets - 1);
   if (!rules_.has(Rule::kH8)) host.place_atomics_on_nvm(topology.sockets - 1);
   PMSTORE_TRY(pool_, persist::Pool::in_region(region, options.domain, true,
-                                              rules_.has(Rule::kH4) ? 256 : SIZE_MAX));
+                                              rules_.has(Rule::kH4) ? 256 : SIZE_MAX, nullptr,
+                                              rules_.padding()));
   FormatOptions format;
   format.identity = base::mix64(options.seed);
   format.rings = std::max(format.rings, options.clients + kSpareRings);

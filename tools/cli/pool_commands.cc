@@ -9,6 +9,7 @@
 #include "base/size_text.h"
 #include "log/log_check.h"
 #include "log/log_store.h"
+#include "persist/rules.h"
 #include "pmstore/check.h"
 #include "pmstore/server.h"
 #include "tools/cli/admin_session.h"
@@ -30,6 +31,7 @@ struct CreateOptions {
   std::string ring_bytes = "0";
   std::string log_bytes;  // empty: the default
   uint32_t rings = FormatOptions{}.rings;
+  std::string rules = "all";
   std::vector<std::string> tables;
   bool force = false;
   bool sparse = false;
@@ -50,6 +52,7 @@ nlohmann::ordered_json info_json(const persist::PoolInfo& info) {
           {"free_bytes", info.free_bytes},
           {"domain", persist::domain_name(info.detected_domain)},
           {"domain_source", info.domain_source},
+          {"rules", persist::rules_text(persist::Rules::all().with_padding(info.padding))},
           {"extents", extents}};
 }
 
@@ -66,6 +69,7 @@ void print_info(const nlohmann::ordered_json& info) {
   table.row({"not in extents", base::size_text(number(info, "free_bytes"))});
   table.row({"persistence domain",
              fmt::format("{} ({})", info.value("domain", ""), info.value("domain_source", ""))});
+  table.row({"rules", info.value("rules", "")});
   for (const auto& extent : info.value("extents", nlohmann::ordered_json::array())) {
     table.row({fmt::format("extent of {}", extent.value("kind", "")),
                fmt::format("{} at {}", base::size_text(number(extent, "bytes")),
@@ -90,6 +94,7 @@ int create(const CreateOptions& options) {
   const uint64_t bytes = options.size.empty() ? 0 : *parse_bytes(options.size);
   persist::PoolOpenOptions open;
   open.sparse = options.sparse;
+  open.padding = persist::parse_pool_rules(options.rules)->padding();
   const auto pool = create_store(options.path, bytes, open, format, options.force);
   if (!pool) return fail_at(kProgram, "cannot create pool", options.path, pool.error());
   const persist::PoolInfo& info = (*pool)->info();
@@ -277,6 +282,13 @@ void add_pool_commands(CLI::App& app, Invocation& invocation) {
   make->add_option("--log-bytes", options->log_bytes,
                    "room for logs; 0 for none (default: pool / 8, none below 64M)")
       ->check(parsed_by(parse_bytes, "SIZE"));
+  make->add_option(
+          "--rules", options->rules,
+          "which of the rules h5, h6 and h7 (alignment and padding of writes) records, redo "
+          "rings and logs of this pool follow: all or none, then changes, like all,-h5; "
+          "slots of records and replicated logs always follow them")
+      ->check(parsed_by(persist::parse_pool_rules, "RULES"))
+      ->capture_default_str();
   make->add_option("--table", options->tables, "make this table; may be given several times")
       ->allow_extra_args(false);
   make->add_flag("--sparse", options->sparse,

@@ -34,9 +34,10 @@ inline std::string text_of(uint64_t number, size_t bytes) {
 class LogPool {
  public:
   explicit LogPool(uint64_t area_bytes = kTestArea,
-                   persist::Domain domain = persist::Domain::kMemoryController)
+                   persist::Domain domain = persist::Domain::kMemoryController,
+                   const persist::PaddingRules& padding = {})
       : region_(persist::round_up(area_bytes + 128 * 1024, 4096)), domain_(domain) {
-    pool_ = persist::Pool::in_region(region_.bytes(), domain_, true).value();
+    pool_ = persist::Pool::in_region(region_.bytes(), domain_, true, 256, nullptr, padding).value();
     EXPECT_TRUE(LogStore::format(*pool_, area_bytes, 77));
     reopen();
   }

@@ -50,6 +50,46 @@ TEST(LogStore, WhatWasAppendedIsThereAfterReopening) {
   EXPECT_EQ(entries_of(pool.store(), "a").back(), (TestEntry{4, "four"}));
 }
 
+constexpr persist::PaddingRules kUnpadded{
+    .xp_line = false, .one_sided_line = false, .two_sided_line = false};
+
+TEST(LogStore, EntriesFollowThePoolsRulesAlsoAfterReopening) {
+  LogPool pool(kTestArea, persist::Domain::kMemoryController, kUnpadded);
+  const uint64_t log = pool.make("a");
+  std::vector<TestEntry> expected;
+  for (uint64_t number = 1; number <= 200; ++number) {
+    const std::string text = text_of(number, 1 + number % 290);
+    const auto appended = pool.append(log, {text});
+    ASSERT_TRUE(appended) << appended.error().to_string();
+    // Header and index, payload; nothing but what 8-byte LSNs need.
+    EXPECT_EQ(appended->last.next_lsn - appended->last.lsn,
+              persist::round_up(sizeof(EntryHeader) + sizeof(LogEntryPrefix) + text.size(), 8));
+    expected.push_back({number, text});
+    if (number % 20 != 0) continue;
+    pool.reopen();
+    EXPECT_EQ(entries_of(pool.store(), "a"), expected);
+    EXPECT_TRUE(pool.store().trim(log, appended->last.lsn));
+    expected.erase(expected.begin(), expected.end() - 1);
+  }
+}
+
+TEST(LogStore, AProducerIsToldThePoolsRulesButThatOfAReplicatedLogAll) {
+  const auto told = [](LogPool& pool, std::string_view name) {
+    const auto info = pool.store().find(name).value();
+    return pool.store().acquire(info.id, info.membership).value().padding;
+  };
+  LogPool padded;
+  padded.make("a");
+  EXPECT_EQ(told(padded, "a"), persist::PaddingRules{});
+  LogPool pool(kTestArea, persist::Domain::kMemoryController, kUnpadded);
+  pool.make("a");
+  EXPECT_EQ(told(pool, "a"), kUnpadded);
+  // Every replica of a log has an entry at the same LSN, whatever the rules of its pool.
+  const std::vector<std::string> replicas = {"tcp://a:1", "tcp://b:2"};
+  ASSERT_TRUE(pool.store().create("r", {kTestLog, FullPolicy::kBackPressure}, {replicas, 0}));
+  EXPECT_EQ(told(pool, "r"), persist::PaddingRules{});
+}
+
 TEST(LogStore, EpochGrowsWithEachOpening) {
   LogPool pool;
   const uint64_t first = pool.store().epoch();

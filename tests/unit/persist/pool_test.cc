@@ -276,6 +276,19 @@ TEST_F(PoolTest, OpeningCostsWhatLibpmemobjsDoesWhateverTheSize) {
 #endif
 }
 
+TEST_F(PoolTest, KeepsTheRulesThatItWasMadeWith) {
+  PoolOpenOptions options;
+  options.padding = {.xp_line = true, .one_sided_line = false, .two_sided_line = false};
+  {
+    const auto pool = Pool::create(path_, kPoolBytes, options);
+    ASSERT_TRUE(pool) << pool.error().to_string();
+    EXPECT_EQ((*pool)->info().padding, options.padding);
+  }
+  EXPECT_EQ(Pool::inspect(path_)->padding, options.padding);
+  EXPECT_EQ((*Pool::view(path_))->info().padding, options.padding);
+  EXPECT_EQ(open()->info().padding, options.padding);
+}
+
 TEST_F(PoolTest, LibpmemobjItselfRefusesOtherLayouts) {
   create().reset();
   EXPECT_EQ(pmemobj_open(path_.c_str(), "pmstore.2"), nullptr);

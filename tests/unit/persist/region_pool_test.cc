@@ -48,6 +48,32 @@ TEST_F(RegionPool, WhatOpeningFindsIsDurableBeforeItIsReliedOn) {
   EXPECT_THAT(recorder.take(), ElementsAre("flush 0+2304", "drain"));
 }
 
+TEST_F(RegionPool, KeepsTheRulesThatItWasMadeWith) {
+  const PaddingRules rules{.xp_line = false, .one_sided_line = true, .two_sided_line = false};
+  ASSERT_TRUE(Pool::in_region(region_, Domain::kCpuCache, true, 256, nullptr, rules));
+  // What opening is told does not count.
+  const auto pool = Pool::in_region(region_, Domain::kCpuCache, false, 256, nullptr, {});
+  ASSERT_TRUE(pool);
+  EXPECT_EQ((*pool)->info().padding, rules);
+  std::memset(storage_, 0, kRegionBytes);
+  EXPECT_EQ(make(true)->info().padding, PaddingRules{});
+}
+
+// Of a later version: to write on under other rules would be to ignore them.
+TEST_F(RegionPool, RulesThatAreNotKnownAreRefused) {
+  make(true);
+  PoolHeader header;
+  std::memcpy(&header, region_.data(), sizeof header);
+  EXPECT_EQ(header.padding_off, 0u);
+  header.padding_off = PaddingRules::kOffBits + 1;
+  header.crc = 0;
+  header.crc = base::crc32c(std::as_bytes(std::span(&header, 1)));
+  std::memcpy(region_.data(), &header, sizeof header);
+  const auto pool = Pool::in_region(region_, Domain::kCpuCache, false);
+  EXPECT_EQ(pool.code(), ErrorCode::kVersionMismatch);
+  EXPECT_THAT(pool.error().message, HasSubstr("rules"));
+}
+
 TEST_F(RegionPool, KeepsExtentsAndRootOverReopening) {
   Extent records{};
   {

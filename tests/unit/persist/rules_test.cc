@@ -55,6 +55,31 @@ TEST(Rules, EverythingElseIsRefusedWithTheForm) {
   }
 }
 
+TEST(Rules, PaddingAndBitsAndBack) {
+  EXPECT_EQ(PaddingRules{}.off_bits(), 0);
+  for (uint8_t bits = 0; bits <= PaddingRules::kOffBits; ++bits) {
+    const PaddingRules padding = PaddingRules::from_off_bits(bits);
+    EXPECT_EQ(padding.off_bits(), bits);
+    EXPECT_EQ(Rules::all().with_padding(padding).padding(), padding);
+    EXPECT_EQ(Rules::none().with_padding(padding).padding(), padding);
+    EXPECT_TRUE(Rules::all().with_padding(padding).has(Rule::kH4));
+    EXPECT_FALSE(Rules::none().with_padding(padding).has(Rule::kH8));
+  }
+  EXPECT_FALSE(PaddingRules::from_off_bits(1).xp_line);
+  EXPECT_FALSE(PaddingRules::from_off_bits(2).one_sided_line);
+  EXPECT_FALSE(PaddingRules::from_off_bits(4).two_sided_line);
+}
+
+TEST(Rules, APoolSwitchesThoseOfAlignmentOnly) {
+  EXPECT_EQ(*parse_pool_rules("all"), Rules::all());
+  EXPECT_EQ(rules_text(*parse_pool_rules("none")), "all,-h5,-h6,-h7");
+  EXPECT_EQ(rules_text(*parse_pool_rules("none,+h6")), "all,-h5,-h7");
+  EXPECT_EQ(rules_text(*parse_pool_rules("all,-h5")), "all,-h5");
+  for (const char* wrong : {"all,-h3", "none,+h9", "all,-h5,-h1", "off"}) {
+    EXPECT_EQ(parse_pool_rules(wrong).code(), ErrorCode::kInvalidArgument) << wrong;
+  }
+}
+
 TEST(Rules, PaddingFollows) {
   const PaddingRules padding = Rules::all().without(Rule::kH6).padding();
   EXPECT_TRUE(padding.xp_line);

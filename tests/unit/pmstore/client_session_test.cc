@@ -72,46 +72,48 @@ void as_rnic(ServerHello& hello) {
 
 INSTANTIATE_TEST_SUITE_P(
     Every, FlawedHello,
-    ::testing::Values(Flaw{"Magic", [](ServerHello& h) { h.magic = 1; }},
-                      Flaw{"Discipline", [](ServerHello& h) { h.discipline = 0; }},
-                      Flaw{"UnknownDiscipline", [](ServerHello& h) { h.discipline = 3; }},
-                      Flaw{"Domain", [](ServerHello& h) { h.domain = 9; }},
-                      Flaw{"Landing", [](ServerHello& h) { h.landing = 9; }},
-                      Flaw{"NoBuckets", [](ServerHello& h) { h.buckets.bytes = 0; }},
-                      Flaw{"ThreeBuckets",
-                           [](ServerHello& h) { h.buckets.bytes = 3 * sizeof(Bucket); }},
-                      Flaw{"PartOfABucket", [](ServerHello& h) { h.buckets.bytes += 8; }},
-                      Flaw{"TooFewWords", [](ServerHello& h) { h.words.bytes -= 8; }},
-                      Flaw{"RnicWithoutOwner",
-                           [](ServerHello& h) {
-                             as_rnic(h);
-                             h.owner = 0;
-                           }},
-                      Flaw{"RnicOwnerTooLarge",
-                           [](ServerHello& h) {
-                             as_rnic(h);
-                             h.owner = 0x8000;
-                           }},
-                      Flaw{"RnicFewLockLists",
-                           [](ServerHello& h) {
-                             as_rnic(h);
-                             h.lock_lists.bytes -= 8;
-                           }},
-                      Flaw{"RnicTinyRing",
-                           [](ServerHello& h) {
-                             as_rnic(h);
-                             h.ring.bytes = 256;
-                           }},
-                      Flaw{"RnicTailBeforeStart",
-                           [](ServerHello& h) {
-                             as_rnic(h);
-                             h.ring_start_lsn = 512;
-                           }},
-                      Flaw{"RnicTailTooFar",
-                           [](ServerHello& h) {
-                             as_rnic(h);
-                             h.ring_tail_lsn = 1 << 20;
-                           }}),
+    ::testing::Values(
+        Flaw{"Magic", [](ServerHello& h) { h.magic = 1; }},
+        Flaw{"Discipline", [](ServerHello& h) { h.discipline = 0; }},
+        Flaw{"UnknownDiscipline", [](ServerHello& h) { h.discipline = 3; }},
+        Flaw{"Domain", [](ServerHello& h) { h.domain = 9; }},
+        Flaw{"Landing", [](ServerHello& h) { h.landing = 9; }},
+        Flaw{"UnknownRules",
+             [](ServerHello& h) { h.padding_off = persist::PaddingRules::kOffBits + 1; }},
+        Flaw{"NoBuckets", [](ServerHello& h) { h.buckets.bytes = 0; }},
+        Flaw{"ThreeBuckets", [](ServerHello& h) { h.buckets.bytes = 3 * sizeof(Bucket); }},
+        Flaw{"PartOfABucket", [](ServerHello& h) { h.buckets.bytes += 8; }},
+        Flaw{"TooFewWords", [](ServerHello& h) { h.words.bytes -= 8; }},
+        Flaw{"RnicWithoutOwner",
+             [](ServerHello& h) {
+               as_rnic(h);
+               h.owner = 0;
+             }},
+        Flaw{"RnicOwnerTooLarge",
+             [](ServerHello& h) {
+               as_rnic(h);
+               h.owner = 0x8000;
+             }},
+        Flaw{"RnicFewLockLists",
+             [](ServerHello& h) {
+               as_rnic(h);
+               h.lock_lists.bytes -= 8;
+             }},
+        Flaw{"RnicTinyRing",
+             [](ServerHello& h) {
+               as_rnic(h);
+               h.ring.bytes = 256;
+             }},
+        Flaw{"RnicTailBeforeStart",
+             [](ServerHello& h) {
+               as_rnic(h);
+               h.ring_start_lsn = 512;
+             }},
+        Flaw{"RnicTailTooFar",
+             [](ServerHello& h) {
+               as_rnic(h);
+               h.ring_tail_lsn = 1 << 20;
+             }}),
     [](const auto& flaw) { return flaw.param.name; });
 
 TEST_F(ClientSession, ShortHelloIsAProtocolError) {

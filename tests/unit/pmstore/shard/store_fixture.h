@@ -86,9 +86,11 @@ class StoreInRegion {
   static constexpr uint64_t kClient = 77;
 
   explicit StoreInRegion(uint64_t region_bytes, FormatOptions format = {2, 64 << 10},
-                         persist::Domain domain = persist::Domain::kMemoryController)
+                         persist::Domain domain = persist::Domain::kMemoryController,
+                         const persist::PaddingRules& padding = {})
       : region_(region_bytes), domain_(domain) {
-    pool_ = std::move(*persist::Pool::in_region(region_.bytes(), domain, true));
+    pool_ =
+        std::move(*persist::Pool::in_region(region_.bytes(), domain, true, 256, nullptr, padding));
     const Status formatted = format_store(*pool_, format);
     PMSTORE_CHECK(formatted.has_value(), "the region is large enough");
     open();

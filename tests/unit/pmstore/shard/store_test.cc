@@ -133,6 +133,31 @@ TEST(Store, AValueThatOutgrowsItsSlotMoves) {
   EXPECT_EQ(s.store().live_records(), 1u);
 }
 
+// Rules H5 to H7 off: of a redo entry and of a record only its own bytes are written.
+TEST(Store, RecordsAndRedoEntriesFollowThePoolsRules) {
+  for (const bool padded : {true, false}) {
+    StoreInRegion s(kRegionBytes, {2, 64 << 10}, persist::Domain::kMemoryController,
+                    {padded, padded, padded});
+    ASSERT_TRUE(s.put("a", std::string(200, 'x')));
+    const uint64_t tail = s.ring().position().tail_lsn;
+    const std::string value(9, 'y');
+    ASSERT_TRUE(s.put("a", value));
+    EXPECT_EQ((s.ring().position().tail_lsn - tail) % 64 == 0, padded);
+    const std::byte* const slot = s.store().arena().at(SlotOffset{s.get("a")->reply.slot});
+    const size_t used = persist::round_up(record_bytes(1, value.size()), 8);
+    EXPECT_EQ(slot[used], padded ? std::byte{0} : std::byte{'x'});
+    for (size_t bytes = 1; bytes < 3000; bytes += 7) {
+      ASSERT_TRUE(s.put("b" + std::to_string(bytes % 5), std::string(bytes, 'b')));
+    }
+    for (int round = 0; round < 2; ++round) {
+      EXPECT_EQ(s.get("a")->value, value);
+      EXPECT_EQ(s.get("b" + std::to_string(2997 % 5))->value, std::string(2997, 'b'));
+      EXPECT_EQ(s.store().live_records(), 6u);
+      s.reopen();
+    }
+  }
+}
+
 TEST(Store, UnknownTableAndOversizeAreRefused) {
   StoreInRegion s(kRegionBytes);
   EXPECT_EQ(s.commit(s.transaction().write(WriteKind::kPut, TableId{9}, "a", "1")).code(),
