@@ -48,8 +48,7 @@ Result<fabric::Uri> TargetRole::start(base::Executor& executor, const fabric::Ur
 TargetRole::~TargetRole() {
   listener_.reset();
   raws_.clear();
-  peers_.clear();
-  pending_peers_.clear();
+  disconnect_all();
 }
 
 Result<std::vector<std::byte>> TargetRole::on_hello(uint64_t token,
@@ -67,23 +66,13 @@ Result<std::vector<std::byte>> TargetRole::on_hello(uint64_t token,
   answer.write_only = memory_[2].region->remote();
   answer.no_access = memory_[3].region->remote();
   if (client.kind == ConnectionKind::kControl) {
-    PMSTORE_TRY(auto peer, fabric::RpcPeer::create(*device_, {}, client.replies, *this));
-    answer.requests = peer->request_region();
-    pending_peers_[token] = std::move(peer);
+    PMSTORE_TRY(answer.requests, expect_client(token, *device_, client.replies));
   }
-  const auto bytes = as_bytes(answer);
-  return std::vector<std::byte>(bytes.begin(), bytes.end());
+  return harness::message_of(answer);
 }
 
 void TargetRole::on_connected(uint64_t token, std::unique_ptr<fabric::Connection> connection) {
-  auto pending = pending_peers_.find(token);
-  if (pending != pending_peers_.end()) {
-    fabric::RpcPeer* peer = pending->second.get();
-    peers_[peer] = std::move(pending->second);
-    pending_peers_.erase(pending);
-    peer->attach(std::move(connection));
-    return;
-  }
+  if (in_handshake(token)) return RpcTestServer::on_connected(token, std::move(connection));
   Raw& raw = raws_[token];
   raw.role = this;
   raw.connection = std::move(connection);
@@ -91,7 +80,7 @@ void TargetRole::on_connected(uint64_t token, std::unique_ptr<fabric::Connection
 }
 
 void TargetRole::on_abandoned(uint64_t token) {
-  pending_peers_.erase(token);
+  RpcTestServer::on_abandoned(token);
   ++lost_;
 }
 
@@ -107,9 +96,9 @@ void TargetRole::Raw::on_disconnect(const Error&) {
   connection.reset();
 }
 
-void TargetRole::on_peer_gone(fabric::RpcPeer& peer, const Error&) {
+void TargetRole::on_peer_gone(fabric::RpcPeer& peer, const Error& why) {
   ++lost_;
-  peers_.erase(&peer);
+  RpcTestServer::on_peer_gone(peer, why);
 }
 
 uint64_t TargetRole::checksum(const ChecksumRequest& what) const {
@@ -219,9 +208,9 @@ void TargetRole::on_call(fabric::RpcPeer& peer, fabric::RpcCall call) {
     case kSendToRaw: send_to_raw(std::move(call)); return;
     case kStartCpu:
     case kStopCpu: serve_cpu(std::move(call)); return;
-    case kDestroyMe: peers_.erase(&peer); return;
+    case kDestroyMe: disconnect(peer); return;
     case kLive: {
-      LiveReply live{peers_.size(), 0, lost_};
+      LiveReply live{clients(), 0, lost_};
       for (auto& [id, raw] : raws_) live.raw += raw.connection != nullptr;
       call.reply(as_bytes(live));
       return;

@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "fabric/device.h"
-#include "fabric/rpc.h"
+#include "tests/harness/rpc_test_server.h"
 #include "tests/scenario/fabric/protocol.h"
 #include "tests/scenario/fabric/target_cpu.h"
 #include "tests/scenario/harness.h"
 
 namespace pmstore::scenario {
 
-class TargetRole final : public Role, public fabric::Acceptor, public fabric::RpcHandler {
+class TargetRole final : public Role, public harness::RpcTestServer {
  public:
   ~TargetRole() override;
   Result<fabric::Uri> start(base::Executor& executor, const fabric::Uri& uri,
@@ -52,8 +52,6 @@ class TargetRole final : public Role, public fabric::Acceptor, public fabric::Rp
   base::Executor* executor_ = nullptr;
   std::unique_ptr<fabric::Device> device_;
   std::vector<Memory> memory_;  // indexed as ChecksumRequest::region, then the send buffer
-  std::map<uint64_t, std::unique_ptr<fabric::RpcPeer>> pending_peers_;  // by token
-  std::map<fabric::RpcPeer*, std::unique_ptr<fabric::RpcPeer>> peers_;
   std::map<uint64_t, Raw> raws_;
   std::vector<fabric::RpcCall> held_;
   std::vector<fabric::RpcCall> never_answered_;

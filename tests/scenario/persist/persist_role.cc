@@ -35,8 +35,7 @@ std::string fresh_path() {
 
 PersistRole::~PersistRole() {
   listener_.reset();
-  peers_.clear();
-  pending_.clear();
+  disconnect_all();
   region_.reset();
 }
 
@@ -73,29 +72,14 @@ Result<std::vector<std::byte>> PersistRole::on_hello(uint64_t token,
   PersistHello client;
   if (hello.size() < sizeof client) return make_error(ErrorCode::kProtocol, "not a scenario");
   std::memcpy(&client, hello.data(), sizeof client);
-  PMSTORE_TRY(auto peer, fabric::RpcPeer::create(*device_, {}, client.replies, *this));
   PersistAnswer answer{};
+  PMSTORE_TRY(answer.requests, expect_client(token, *device_, client.replies));
   answer.granted = region_->remote();
-  answer.requests = peer->request_region();
   answer.domain = pool_->memory().domain();
   // What RNICs of servers do unless somebody has configured them otherwise.
   answer.landing = persist::WriteLanding::kLastLevelCache;
-  pending_[token] = std::move(peer);
-  const auto bytes = as_bytes(answer);
-  return std::vector<std::byte>(bytes.begin(), bytes.end());
+  return harness::message_of(answer);
 }
-
-void PersistRole::on_connected(uint64_t token, std::unique_ptr<fabric::Connection> connection) {
-  auto found = pending_.find(token);
-  fabric::RpcPeer* peer = found->second.get();
-  peers_[peer] = std::move(found->second);
-  pending_.erase(found);
-  peer->attach(std::move(connection));
-}
-
-void PersistRole::on_abandoned(uint64_t token) { pending_.erase(token); }
-
-void PersistRole::on_peer_gone(fabric::RpcPeer& peer, const Error&) { peers_.erase(&peer); }
 
 void PersistRole::reply_sum(fabric::RpcCall call) {
   ContentRange range{};

@@ -5,15 +5,14 @@
 // $PMSTORE_DAX where that is set (its content is lost), else a file that is gone when the role is.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "fabric/device.h"
-#include "fabric/rpc.h"
 #include "persist/pool.h"
 #include "persist/remote_writer.h"
+#include "tests/harness/rpc_test_server.h"
 #include "tests/scenario/harness.h"
 
 namespace pmstore::scenario {
@@ -40,7 +39,7 @@ struct ContentRange {
   uint64_t bytes;
 };
 
-class PersistRole final : public Role, public fabric::Acceptor, public fabric::RpcHandler {
+class PersistRole final : public Role, public harness::RpcTestServer {
  public:
   ~PersistRole() override;
   Result<fabric::Uri> start(base::Executor& executor, const fabric::Uri& uri,
@@ -48,11 +47,7 @@ class PersistRole final : public Role, public fabric::Acceptor, public fabric::R
 
   Result<std::vector<std::byte>> on_hello(uint64_t token,
                                           std::span<const std::byte> hello) override;
-  void on_connected(uint64_t token, std::unique_ptr<fabric::Connection> connection) override;
-  void on_abandoned(uint64_t token) override;
-
   void on_call(fabric::RpcPeer& peer, fabric::RpcCall call) override;
-  void on_peer_gone(fabric::RpcPeer& peer, const Error& why) override;
 
  private:
   Status open_pool(const std::string& domain);
@@ -63,8 +58,6 @@ class PersistRole final : public Role, public fabric::Acceptor, public fabric::R
   persist::Extent granted_{};
   std::unique_ptr<fabric::Device> device_;
   std::unique_ptr<fabric::MemoryRegion> region_;
-  std::map<uint64_t, std::unique_ptr<fabric::RpcPeer>> pending_;
-  std::map<fabric::RpcPeer*, std::unique_ptr<fabric::RpcPeer>> peers_;
   std::unique_ptr<fabric::Listener> listener_;
 };
 

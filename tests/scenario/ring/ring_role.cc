@@ -15,17 +15,11 @@ constexpr uint32_t kSalt = 0xc0ffee;
 constexpr persist::PersistCapability kCapability{persist::Domain::kCpuCache,
                                                  persist::WriteLanding::kCpu, false};
 
-template <typename T>
-std::vector<std::byte> bytes_of(const T& value) {
-  const auto bytes = std::as_bytes(std::span<const T, 1>(&value, 1));
-  return {bytes.begin(), bytes.end()};
-}
-
 }  // namespace
 
 RingRole::~RingRole() {
   listener_.reset();
-  peer_.reset();
+  disconnect_all();
   data_.reset();
   tail_region_.reset();
 }
@@ -48,30 +42,22 @@ Result<fabric::Uri> RingRole::start(base::Executor& executor, const fabric::Uri&
   return listener_->uri();
 }
 
-Result<std::vector<std::byte>> RingRole::on_hello(uint64_t, std::span<const std::byte> hello) {
+Result<std::vector<std::byte>> RingRole::on_hello(uint64_t token,
+                                                  std::span<const std::byte> hello) {
   RingHello client;
   if (hello.size() != sizeof client) return make_error(ErrorCode::kProtocol, "not a log scenario");
   std::memcpy(&client, hello.data(), sizeof client);
-  peer_.reset();
+  disconnect_all();
   PMSTORE_TRY_STATUS(ring_->walk([](const log::EntryView&) {}));
   PMSTORE_TRY_STATUS(ring_->take_over(client.owner));
-  PMSTORE_TRY(peer_, fabric::RpcPeer::create(*device_, {}, client.replies, *this));
   RingAnswer answer;
-  answer.requests = peer_->request_region();
+  PMSTORE_TRY(answer.requests, expect_client(token, *device_, client.replies));
   answer.data = data_->remote();
   answer.tail = tail_region_->remote();
   answer.position = ring_->position();
   answer.capability = kCapability;
-  return bytes_of(answer);
+  return harness::message_of(answer);
 }
-
-void RingRole::on_connected(uint64_t, std::unique_ptr<fabric::Connection> connection) {
-  peer_->attach(std::move(connection));
-}
-
-void RingRole::on_abandoned(uint64_t) { peer_.reset(); }
-
-void RingRole::on_peer_gone(fabric::RpcPeer&, const Error&) { peer_.reset(); }
 
 void RingRole::on_call(fabric::RpcPeer&, fabric::RpcCall call) {
   switch (call.method()) {

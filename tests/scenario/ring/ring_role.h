@@ -7,15 +7,15 @@
 #include <vector>
 
 #include "fabric/device.h"
-#include "fabric/rpc.h"
 #include "log/ring.h"
 #include "persist/memory.h"
 #include "persist/remote_writer.h"
+#include "tests/harness/rpc_test_server.h"
 #include "tests/scenario/harness.h"
 
 namespace pmstore::scenario {
 
-class RingRole final : public Role, public fabric::Acceptor, public fabric::RpcHandler {
+class RingRole final : public Role, public harness::RpcTestServer {
  public:
   ~RingRole() override;
   Result<fabric::Uri> start(base::Executor& executor, const fabric::Uri& uri,
@@ -24,11 +24,7 @@ class RingRole final : public Role, public fabric::Acceptor, public fabric::RpcH
   // Fences the one before, walks, and lets the new one take the ring over.
   Result<std::vector<std::byte>> on_hello(uint64_t token,
                                           std::span<const std::byte> hello) override;
-  void on_connected(uint64_t token, std::unique_ptr<fabric::Connection> connection) override;
-  void on_abandoned(uint64_t token) override;
-
   void on_call(fabric::RpcPeer& peer, fabric::RpcCall call) override;
-  void on_peer_gone(fabric::RpcPeer& peer, const Error& why) override;
 
  private:
   void read_ring(fabric::RpcCall call);
@@ -43,7 +39,6 @@ class RingRole final : public Role, public fabric::Acceptor, public fabric::RpcH
   std::unique_ptr<fabric::MemoryRegion> data_;
   alignas(64) uint64_t tail_ = 0;
   std::unique_ptr<fabric::MemoryRegion> tail_region_;
-  std::unique_ptr<fabric::RpcPeer> peer_;
   std::unique_ptr<fabric::Listener> listener_;
 };
 

@@ -33,7 +33,7 @@ FakeServer::FakeServer(Executor& executor) : memory_(std::make_unique<Memory>())
   hello.discipline = static_cast<uint8_t>(LockDiscipline::kCpu);
 }
 
-FakeServer::~FakeServer() { peers_.clear(); }
+FakeServer::~FakeServer() { disconnect_all(); }
 
 size_t FakeServer::count(Method method) const {
   return static_cast<size_t>(std::count_if(requests.begin(), requests.end(),
@@ -74,29 +74,20 @@ void FakeServer::unindex(TableId table, std::string_view key) {
   }
 }
 
-Result<std::vector<std::byte>> FakeServer::on_hello(uint64_t, std::span<const std::byte> bytes) {
+Result<std::vector<std::byte>> FakeServer::on_hello(uint64_t token,
+                                                    std::span<const std::byte> bytes) {
   ClientHello client;
   EXPECT_EQ(bytes.size(), sizeof(client));
   std::memcpy(&client, bytes.data(), sizeof(client));
   hellos.push_back(client);
   if (refuse) return refusal;
-  auto peer = fabric::RpcPeer::create(*device_, {}, client.reply_region, *this);
-  if (!peer) return std::move(peer.error());
   ServerHello mine = hello;
-  mine.request_region = (*peer)->request_region();
+  PMSTORE_TRY(mine.request_region, expect_client(token, *device_, client.reply_region));
   if (spoil_hello) spoil_hello(mine);
-  peers_.push_back(std::move(*peer));
-  std::vector<std::byte> answer_bytes(sizeof(mine));
-  std::memcpy(answer_bytes.data(), &mine, sizeof(mine));
+  std::vector<std::byte> answer_bytes = harness::message_of(mine);
   answer_bytes.resize(hello_bytes);
   return answer_bytes;
 }
-
-void FakeServer::on_connected(uint64_t, std::unique_ptr<fabric::Connection> connection) {
-  peers_.back()->attach(std::move(connection));
-}
-
-void FakeServer::on_abandoned(uint64_t) { peers_.pop_back(); }
 
 void FakeServer::answer_plainly(const Request& request, fabric::RpcCall call) {
   const CommitReply committed{};
@@ -116,10 +107,6 @@ void FakeServer::on_call(fabric::RpcPeer&, fabric::RpcCall call) {
   } else {
     answer_plainly(requests.back(), std::move(call));
   }
-}
-
-void FakeServer::on_peer_gone(fabric::RpcPeer& peer, const Error&) {
-  std::erase_if(peers_, [&](const auto& mine) { return mine.get() == &peer; });
 }
 
 }  // namespace pmstore::testing

@@ -9,16 +9,16 @@
 #include <vector>
 
 #include "fabric/device.h"
-#include "fabric/rpc.h"
 #include "pmstore/layout/bucket_layout.h"
 #include "pmstore/layout/lock_word.h"
 #include "pmstore/layout/protocol.h"
 #include "pmstore/layout/record.h"
 #include "pmstore/layout/size_class.h"
+#include "tests/harness/rpc_test_server.h"
 
 namespace pmstore::testing {
 
-class FakeServer final : public fabric::Acceptor, public fabric::RpcHandler {
+class FakeServer final : public harness::RpcTestServer {
  public:
   static constexpr size_t kBuckets = 16;
   static constexpr size_t kRecordsBytes = 1u << 20;
@@ -61,16 +61,13 @@ class FakeServer final : public fabric::Acceptor, public fabric::RpcHandler {
              uint64_t version);
   void unindex(TableId table, std::string_view key);
 
-  size_t connections() const { return peers_.size(); }
-  void break_connections() { peers_.clear(); }
+  size_t connections() const { return clients() + handshakes(); }
+  void break_connections() { disconnect_all(); }
   void stop_listening() { listener_.reset(); }
 
   Result<std::vector<std::byte>> on_hello(uint64_t token,
                                           std::span<const std::byte> bytes) override;
-  void on_connected(uint64_t token, std::unique_ptr<fabric::Connection> connection) override;
-  void on_abandoned(uint64_t token) override;
   void on_call(fabric::RpcPeer& peer, fabric::RpcCall call) override;
-  void on_peer_gone(fabric::RpcPeer& peer, const Error& why) override;
 
  private:
   struct Memory {
@@ -82,7 +79,6 @@ class FakeServer final : public fabric::Acceptor, public fabric::RpcHandler {
   std::unique_ptr<Memory> memory_;
   std::vector<std::unique_ptr<fabric::MemoryRegion>> regions_;
   std::unique_ptr<fabric::Listener> listener_;
-  std::vector<std::unique_ptr<fabric::RpcPeer>> peers_;  // connected and handshaking
 };
 
 }  // namespace pmstore::testing
