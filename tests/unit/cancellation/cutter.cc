@@ -31,8 +31,6 @@ std::string test_name(std::string_view tested, std::string_view setting) {
   return name;
 }
 
-void count_pair() { ++pairs; }
-
 void let_pass(base::Executor& executor, uint64_t ns) { executor.run(sleep(executor, ns)); }
 
 void settle(base::Executor& executor) {
@@ -72,21 +70,27 @@ void Cutter::pass() {
   if (--points_left_ == 0) operation_.reset();
 }
 
-Cutter::End Cutter::run(base::Task<void> operation, uint64_t point, uint64_t bound_ns,
+Cutter::End Cutter::run(base::Task<void> operation, uint64_t point,
                         const std::function<void()>& begun) {
-  if (point == 0) return End::kDestroyed;
+  if (point == 0) {
+    ++pairs;
+    return End::kDestroyed;
+  }
   back_ = std::make_unique<Marker>(*this);  // behind the devices that are open now
   points_left_ = point;
   operation_ = std::move(operation);
   operation_->start();
   if (begun) begun();
   pass();  // the first point
-  run_until(executor_, bound_ns, [this] { return !operation_ || operation_->done(); });
+  EXPECT_TRUE(run_until(executor_, kBoundNs, [this] { return !operation_ || operation_->done(); }))
+      << "the operation itself does not end";
   back_.reset();
-  if (!operation_) return End::kDestroyed;
-  const bool done = operation_->done();
+  if (!operation_) {
+    ++pairs;
+    return End::kDestroyed;
+  }
   operation_.reset();
-  return done ? End::kDone : End::kHangs;
+  return End::kDone;
 }
 
 fabric::FaultDecision SlowCompletions::on_request(const fabric::FaultPoint& point) {
@@ -97,6 +101,22 @@ fabric::FaultDecision SlowCompletions::on_request(const fabric::FaultPoint& poin
 fabric::FaultDecision BreakNext::on_request(const fabric::FaultPoint& point) {
   if (!point.connector || left_ == 0 || --left_ > 0) return {};
   return {fabric::Fault::kBreakBefore, 0};
+}
+
+WeatherFaults::WeatherFaults(Weather weather, uint64_t breaks_at) : break_(breaks_at) {
+  if (weather == Weather::kSlow) installed_.emplace(slow_);
+  if (weather == Weather::kBroken) installed_.emplace(break_);
+}
+
+void destroy_everywhere(Weather weather, uint64_t breaks,
+                        const std::function<bool(uint64_t point, uint64_t breaks_at)>& destroy_at) {
+  if (weather != Weather::kBroken) breaks = 1;
+  for (uint64_t breaks_at = 1; breaks_at <= breaks; ++breaks_at) {
+    uint64_t point = 0;
+    while (destroy_at(point, breaks_at) && !::testing::Test::HasFailure()) ++point;
+    EXPECT_FALSE(::testing::Test::HasFailure())
+        << "at point " << point << ", request " << breaks_at << " breaks";
+  }
 }
 
 }  // namespace pmstore::cancellation

@@ -50,10 +50,10 @@ class Cutter {
   Cutter(const Cutter&) = delete;
   Cutter& operator=(const Cutter&) = delete;
 
-  enum class End { kDone, kDestroyed, kHangs };
-  // `begun` is called right behind the operation's first suspension.
-  End run(base::Task<void> operation, uint64_t point, uint64_t bound_ns,
-          const std::function<void()>& begun = {});
+  enum class End { kDone, kDestroyed };
+  // `begun` is called right behind the operation's first suspension. The test fails when the
+  // operation has not ended after kBoundNs, and counts the pair when it was destroyed.
+  End run(base::Task<void> operation, uint64_t point, const std::function<void()>& begun = {});
 
  private:
   class Marker;
@@ -69,9 +69,6 @@ class Cutter {
 // Of a case and a setting.
 std::string test_name(std::string_view tested, std::string_view setting);
 
-// How many pairs of an operation and a point there were; printed at the end of the program.
-void count_pair();
-
 // In what the operation begins.
 enum class Weather {
   kCalm,
@@ -79,6 +76,11 @@ enum class Weather {
   kBroken,     // the connection has just broken, or breaks at the operation's first request
   kServerGone  // the server has died, and another one is started after a while
 };
+
+// May a session be gone in it, so that an operation may fail?
+constexpr bool breaks_sessions(Weather weather) {
+  return weather == Weather::kBroken || weather == Weather::kServerGone;
+}
 
 // What comes right behind the destruction.
 enum class Aftermath {
@@ -102,5 +104,23 @@ class BreakNext final : public fabric::FaultInjector {
  private:
   uint64_t left_;
 };
+
+// What a weather does to the requests of clients, as long as it lives: kSlow delays them, kBroken
+// breaks the connection at the request `breaks_at`; the others do nothing.
+class WeatherFaults {
+ public:
+  WeatherFaults(Weather weather, uint64_t breaks_at);
+
+ private:
+  SlowCompletions slow_;
+  BreakNext break_;
+  std::optional<fabric::ScopedFaultInjector> installed_;
+};
+
+// Calls `destroy_at` with the points 0, 1, ... until it says that the operation had ended before
+// that point, or the test has failed. In broken weather it does so for each of the first `breaks`
+// requests, at which the connection breaks; else once.
+void destroy_everywhere(Weather weather, uint64_t breaks,
+                        const std::function<bool(uint64_t point, uint64_t breaks_at)>& destroy_at);
 
 }  // namespace pmstore::cancellation

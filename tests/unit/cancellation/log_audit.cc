@@ -103,7 +103,7 @@ void LogWorld::expect_others_end() {
   const auto appended = ends(behind_, "another append of the same producer");
   if (appended && *appended) behind_attempt_->last_index = (*appended)->index;
   if (!appended || *appended) return;
-  const bool may_fail = appends() || session_may_be_gone();
+  const bool may_fail = appends() || breaks_sessions(weather_);
   EXPECT_TRUE(may_fail) << appended->error().to_string();
 }
 
@@ -145,12 +145,12 @@ void LogWorld::use_producer(bool destroyed) {
     more.last_index = (*appended)->index;
     return;
   }
-  const bool may_fail = (destroyed && appends()) || session_may_be_gone();
+  const bool may_fail = (destroyed && appends()) || breaks_sessions(weather_);
   EXPECT_TRUE(may_fail) << "the same producer: " << appended->error().to_string();
 }
 
 void LogWorld::expect_nothing_leaked() {
-  if (session_may_be_gone()) return;
+  if (breaks_sessions(weather_)) return;
   let_pass(executor_, kMillisecond);  // completions and replies that nobody waits for
   auto& state = *inside(ClientState{}, *client);
   EXPECT_EQ(state.connection->completions().leased_or_abandoned(), 0u);

@@ -89,7 +89,7 @@ void LogWorld::appended(Attempt& attempt, const Result<log::Appended>& result) {
 }
 
 void LogWorld::expect_failure(const Error& error) {
-  EXPECT_TRUE(session_may_be_gone()) << error.to_string();
+  EXPECT_TRUE(breaks_sessions(weather_)) << error.to_string();
   const ErrorCode code = error.code;
   EXPECT_TRUE(code == ErrorCode::kDisconnected || code == ErrorCode::kTimeout ||
               code == ErrorCode::kCommitUnknown || code == ErrorCode::kFenced)
@@ -168,13 +168,9 @@ void LogWorld::destroy_everywhere(const Case& tested, Weather weather, Aftermath
   case_ = &tested;
   weather_ = weather;
   aftermath_ = aftermath;
-  const uint64_t breaks = weather == Weather::kBroken ? kBreaks : 1;
-  for (uint64_t breaks_at = 1; breaks_at <= breaks; ++breaks_at) {
-    uint64_t point = 0;
-    while (destroy_at(point, breaks_at) && !::testing::Test::HasFailure()) ++point;
-    EXPECT_FALSE(::testing::Test::HasFailure())
-        << "at point " << point << ", request " << breaks_at << " breaks";
-  }
+  cancellation::destroy_everywhere(weather, kBreaks, [this](uint64_t point, uint64_t breaks_at) {
+    return destroy_at(point, breaks_at);
+  });
 }
 
 bool LogWorld::destroy_at(uint64_t point, uint64_t breaks_at) {
@@ -182,11 +178,7 @@ bool LogWorld::destroy_at(uint64_t point, uint64_t breaks_at) {
   if (!prepare()) return false;
   Cutter::End end;
   {
-    SlowCompletions slow;
-    BreakNext breaks(breaks_at);
-    std::optional<fabric::ScopedFaultInjector> installed;
-    if (weather_ == Weather::kSlow) installed.emplace(slow);
-    if (weather_ == Weather::kBroken) installed.emplace(breaks);
+    const WeatherFaults faults(weather_, breaks_at);
     const auto begin_others = [&] {
       ++beside_most_;
       beside_ = client->append(beside_id_, bytes_of(kBesideText));
@@ -196,9 +188,7 @@ bool LogWorld::destroy_at(uint64_t point, uint64_t breaks_at) {
       behind_ = append(*producer, *behind_attempt_);
       behind_->start();
     };
-    end = cutter_.run(case_->operation(*this), point, kBoundNs, begin_others);
-    EXPECT_NE(end, Cutter::End::kHangs) << "the operation itself does not end";
-    if (end == Cutter::End::kDestroyed) count_pair();
+    end = cutter_.run(case_->operation(*this), point, begin_others);
     if (aftermath_ == Aftermath::kUse || end == Cutter::End::kDone) {
       if (end == Cutter::End::kDestroyed && point % 3 == 1) drop_parts();
       expect_others_end();

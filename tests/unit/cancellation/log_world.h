@@ -112,9 +112,6 @@ class LogWorld {
   bool trims() const {
     return case_->effect == LogEffect::kTrims || case_->effect == LogEffect::kAppendsAndTrims;
   }
-  bool session_may_be_gone() const {
-    return weather_ == Weather::kBroken || weather_ == Weather::kServerGone;
-  }
   template <typename T>
   T run(base::Task<T> task) {
     return executor_.run(std::move(task));

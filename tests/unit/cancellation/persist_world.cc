@@ -61,8 +61,7 @@ PersistWorld::PersistWorld(persist::WriteStrategy strategy)
 PersistWorld::~PersistWorld() {
   drop_client();
   listener_.reset();
-  peers_.clear();
-  greeted_.clear();
+  disconnect_all();
   source_region_.reset();
   device.reset();  // before the executor
 }
@@ -73,19 +72,8 @@ Result<std::vector<std::byte>> PersistWorld::on_hello(uint64_t token,
                                                       std::span<const std::byte> hello) {
   fabric::RemoteRegion replies;
   std::memcpy(&replies, hello.data(), sizeof replies);
-  PMSTORE_TRY(auto peer, fabric::RpcPeer::create(*server_, kRpc, replies, *this));
-  std::vector<std::byte> answer(sizeof(fabric::RemoteRegion));
-  std::memcpy(answer.data(), &peer->request_region(), answer.size());
-  greeted_[token] = std::move(peer);
-  return answer;
-}
-
-void PersistWorld::on_connected(uint64_t token, std::unique_ptr<fabric::Connection> accepted) {
-  auto peer = std::move(greeted_[token]);
-  greeted_.erase(token);
-  fabric::RpcPeer& kept = *peer;
-  peers_[&kept] = std::move(peer);
-  kept.attach(std::move(accepted));
+  PMSTORE_TRY(const fabric::RemoteRegion requests, expect_client(token, *server_, replies, kRpc));
+  return harness::message_of(requests);
 }
 
 void PersistWorld::on_call(fabric::RpcPeer&, fabric::RpcCall call) {
@@ -195,13 +183,9 @@ void PersistWorld::destroy_everywhere(const Case& tested, Weather weather, After
   case_ = &tested;
   weather_ = weather;
   aftermath_ = aftermath;
-  const uint64_t breaks = weather == Weather::kBroken ? kBreaks : 1;
-  for (uint64_t breaks_at = 1; breaks_at <= breaks; ++breaks_at) {
-    uint64_t point = 0;
-    while (destroy_at(point, breaks_at) && !::testing::Test::HasFailure()) ++point;
-    EXPECT_FALSE(::testing::Test::HasFailure())
-        << "at point " << point << ", request " << breaks_at << " breaks";
-  }
+  cancellation::destroy_everywhere(weather, kBreaks, [this](uint64_t point, uint64_t breaks_at) {
+    return destroy_at(point, breaks_at);
+  });
 }
 
 bool PersistWorld::destroy_at(uint64_t point, uint64_t breaks_at) {
@@ -209,19 +193,13 @@ bool PersistWorld::destroy_at(uint64_t point, uint64_t breaks_at) {
   prepare();
   Cutter::End end;
   {
-    SlowCompletions slow;
-    BreakNext breaks(breaks_at);
-    std::optional<fabric::ScopedFaultInjector> installed;
-    if (weather_ == Weather::kSlow) installed.emplace(slow);
-    if (weather_ == Weather::kBroken) installed.emplace(breaks);
-    if (weather_ == Weather::kServerGone) peers_.clear();
+    const WeatherFaults faults(weather_, breaks_at);
+    if (weather_ == Weather::kServerGone) disconnect_all();
     const auto begin_others = [this] {
       beside_ = write_beside(*this);
       beside_->start();
     };
-    end = cutter_.run(case_->operation(*this), point, kBoundNs, begin_others);
-    EXPECT_NE(end, Cutter::End::kHangs) << "the operation itself does not end";
-    if (end == Cutter::End::kDestroyed) count_pair();
+    end = cutter_.run(case_->operation(*this), point, begin_others);
     if (aftermath_ == Aftermath::kDestroy && end == Cutter::End::kDestroyed) drop_client();
     if (beside_) {
       EXPECT_TRUE(run_until(executor_, kBoundNs, [this] { return beside_->done(); }))
@@ -241,9 +219,9 @@ void PersistWorld::audit(bool done) {
   expect_bytes();
   expect_entries();
   drop_client();
-  EXPECT_TRUE(run_until(executor_, 100 * kMillisecond, [this] { return peers_.empty(); }))
+  EXPECT_TRUE(run_until(executor_, 100 * kMillisecond, [this] { return clients() == 0; }))
       << "the server keeps a connection";
-  EXPECT_TRUE(greeted_.empty());
+  EXPECT_EQ(handshakes(), 0u);
   std::copy_n(region_.data(), kRegionBytes, before_.data());
 }
 
@@ -267,11 +245,11 @@ void PersistWorld::use(bool destroyed) {
   };
   const auto appended = within(executor_, kBoundNs, append_more(*this, attempt(1, 10)));
   ASSERT_TRUE(appended) << "another append waits for ever";
-  EXPECT_TRUE(*appended || destroyed || session_may_be_gone());
+  EXPECT_TRUE(*appended || destroyed || breaks_sessions(weather_));
 }
 
 void PersistWorld::expect_nothing_leaked() {
-  if (session_may_be_gone()) return;
+  if (breaks_sessions(weather_)) return;
   let_pass(executor_, kMillisecond);  // completions and replies that nobody waits for
   EXPECT_EQ(connection->completions().leased_or_abandoned(), 0u);
   const auto& state = *inside(RpcState{}, *rpc);

@@ -7,7 +7,6 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,18 +14,18 @@
 
 #include "base/clock.h"
 #include "fabric/device.h"
-#include "fabric/rpc.h"
 #include "log/remote_appender.h"
 #include "log/ring.h"
 #include "model/page_bytes.h"
 #include "persist/memory.h"
 #include "persist/remote_writer.h"
+#include "tests/harness/rpc_test_server.h"
 #include "tests/unit/cancellation/attempts.h"
 #include "tests/unit/cancellation/cutter.h"
 
 namespace pmstore::cancellation {
 
-class PersistWorld final : public fabric::Acceptor, public fabric::RpcHandler {
+class PersistWorld final : public harness::RpcTestServer {
  public:
   explicit PersistWorld(persist::WriteStrategy strategy);
   ~PersistWorld() override;
@@ -60,15 +59,12 @@ class PersistWorld final : public fabric::Acceptor, public fabric::RpcHandler {
   void expect(const Result<T>& result) {
     if (result) return;
     failed_ = true;
-    EXPECT_TRUE(session_may_be_gone()) << result.error().to_string();
+    EXPECT_TRUE(breaks_sessions(weather_)) << result.error().to_string();
   }
 
   Result<std::vector<std::byte>> on_hello(uint64_t token,
                                           std::span<const std::byte> hello) override;
-  void on_connected(uint64_t token, std::unique_ptr<fabric::Connection> connection) override;
-  void on_abandoned(uint64_t token) override { greeted_.erase(token); }
   void on_call(fabric::RpcPeer& peer, fabric::RpcCall call) override;
-  void on_peer_gone(fabric::RpcPeer& peer, const Error&) override { peers_.erase(&peer); }
 
  private:
   base::Task<Status> connect();
@@ -80,9 +76,6 @@ class PersistWorld final : public fabric::Acceptor, public fabric::RpcHandler {
   void expect_bytes();
   void expect_entries();
   void drop_client();
-  bool session_may_be_gone() const {
-    return weather_ == Weather::kBroken || weather_ == Weather::kServerGone;
-  }
 
   const persist::WriteStrategy strategy_;
   model::PageBytes region_;
@@ -95,8 +88,6 @@ class PersistWorld final : public fabric::Acceptor, public fabric::RpcHandler {
   std::unique_ptr<fabric::MemoryRegion> granted_;
   std::unique_ptr<fabric::Listener> listener_;
   fabric::Uri uri_;
-  std::map<uint64_t, std::unique_ptr<fabric::RpcPeer>> greeted_;
-  std::map<fabric::RpcPeer*, std::unique_ptr<fabric::RpcPeer>> peers_;
   std::optional<log::Ring> ring_;
 
   std::vector<std::byte> source_;

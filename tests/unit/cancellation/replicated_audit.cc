@@ -53,7 +53,7 @@ void ReplicatedWorld::audit(uint64_t point, bool done) {
   if (log != nullptr && !steal) {
     const Status closed = in_time("close()", log->close());
     if (!closed) {
-      EXPECT_TRUE(session_may_be_gone() || !done) << closed.error().to_string();
+      EXPECT_TRUE(breaks_sessions(weather_) || !done) << closed.error().to_string();
     }
   }
   if (!steal) drop_client();
@@ -82,7 +82,7 @@ void ReplicatedWorld::use_log(bool destroyed) {
   const Effect effect = case_->effect;
   if (case_->parts == ReplicatedParts::kFull) {
     const Status trimmed = in_time("a trim", log->trim_below_index(3));
-    EXPECT_TRUE(trimmed || session_may_be_gone()) << trimmed.error().to_string();
+    EXPECT_TRUE(trimmed || breaks_sessions(weather_)) << trimmed.error().to_string();
   }
   // Twice: the first one may be refused because of one before it that nobody has.
   Result<log::Appended> result;
@@ -93,7 +93,7 @@ void ReplicatedWorld::use_log(bool destroyed) {
   }
   const bool ended = effect == Effect::kCloses || effect == Effect::kSeals;
   const bool may_fail = effect == Effect::kAppends || effect == Effect::kAdds;
-  EXPECT_TRUE(result || ended || session_may_be_gone() || (destroyed && may_fail))
+  EXPECT_TRUE(result || ended || breaks_sessions(weather_) || (destroyed && may_fail))
       << "the same producer: " << result.error().to_string();
 }
 

@@ -71,7 +71,7 @@ void ReplicatedWorld::appended(Attempt& attempt, const Result<log::Appended>& re
 }
 
 void ReplicatedWorld::expect_failure(const Error& error) {
-  EXPECT_TRUE(session_may_be_gone()) << error.to_string();
+  EXPECT_TRUE(breaks_sessions(weather_)) << error.to_string();
 }
 
 Task<Result<log::Appended>> ReplicatedWorld::append(Attempt& what) {
@@ -140,13 +140,9 @@ void ReplicatedWorld::destroy_everywhere(const Case& tested, Weather weather, Af
   case_ = &tested;
   weather_ = weather;
   aftermath_ = aftermath;
-  const uint64_t breaks = weather == Weather::kBroken ? kBreaks : 1;
-  for (uint64_t breaks_at = 1; breaks_at <= breaks; ++breaks_at) {
-    uint64_t point = 0;
-    while (destroy_at(point, breaks_at) && !::testing::Test::HasFailure()) ++point;
-    EXPECT_FALSE(::testing::Test::HasFailure())
-        << "at point " << point << ", request " << breaks_at << " breaks";
-  }
+  cancellation::destroy_everywhere(weather, kBreaks, [this](uint64_t point, uint64_t breaks_at) {
+    return destroy_at(point, breaks_at);
+  });
 }
 
 bool ReplicatedWorld::destroy_at(uint64_t point, uint64_t breaks_at) {
@@ -154,11 +150,7 @@ bool ReplicatedWorld::destroy_at(uint64_t point, uint64_t breaks_at) {
   if (!prepare()) return false;
   Cutter::End end;
   {
-    SlowCompletions slow;
-    BreakNext breaks(breaks_at);
-    std::optional<fabric::ScopedFaultInjector> installed;
-    if (weather_ == Weather::kSlow) installed.emplace(slow);
-    if (weather_ == Weather::kBroken) installed.emplace(breaks);
+    const WeatherFaults faults(weather_, breaks_at);
     if (weather_ == Weather::kServerGone) lose_a_server();
     const auto begin_behind = [this] {
       if (case_->effect != ReplicatedEffect::kAppends) return;
@@ -166,9 +158,7 @@ bool ReplicatedWorld::destroy_at(uint64_t point, uint64_t breaks_at) {
       behind_ = append(*behind_attempt_);
       behind_->start();
     };
-    end = cutter_.run(case_->operation(*this), point, kBoundNs, begin_behind);
-    EXPECT_NE(end, Cutter::End::kHangs) << "the operation itself does not end";
-    if (end == Cutter::End::kDestroyed) count_pair();
+    end = cutter_.run(case_->operation(*this), point, begin_behind);
     if (aftermath_ == Aftermath::kDestroy && end == Cutter::End::kDestroyed) drop_client();
     if (behind_) {
       EXPECT_TRUE(run_until(executor_, kBoundNs, [this] { return behind_->done(); }))

@@ -103,9 +103,6 @@ class ReplicatedWorld {
   void expect_nothing_left();
   void drop_client();
   void expect_failure(const Error& error);
-  bool session_may_be_gone() const {
-    return weather_ == Weather::kBroken || weather_ == Weather::kServerGone;
-  }
   template <typename T>
   T run(base::Task<T> task) {
     return executor_.run(std::move(task));
