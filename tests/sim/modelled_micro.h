@@ -31,9 +31,6 @@ struct MicroFigures {
   uint64_t operations;
   double cpu_share;  // of the server threads' time
 
-  double reads_per_operation() const {
-    return static_cast<double>(dimms.read_requests) / static_cast<double>(operations);
-  }
   double reads_per_write_request() const {
     return static_cast<double>(dimms.read_requests) / static_cast<double>(dimms.write_requests);
   }
