@@ -76,8 +76,8 @@ void CommitRedo::build(OpBuffer& buffer) {
 // The commit phase is one doorbell or it is the server's: images that do not fit one go by RPC.
 bool CommitRedo::plan_write(OpBuffer& buffer, const TxItem& item, std::span<const std::byte> image,
                             uint32_t& image_offset) {
-  const auto padded = static_cast<uint32_t>(
-      persist::padded_bytes(image.size(), true, session_.hello().padding()));
+  const auto padded =
+      static_cast<uint32_t>(persist::padded_bytes(image.size(), true, session_.hello().padding()));
   if (buffer.batch.size() >= fabric::Batch::kMaxWorkRequests / 2) return false;
   if (padded > OpBuffer::kWordsOffset - image_offset) return false;
   const fabric::LocalBuffer local = buffer.at(image_offset, padded);
