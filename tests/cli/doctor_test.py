@@ -378,7 +378,8 @@ class Doctor(doctor_command.DoctorCommand):
         self.assert_row(self.rows("--uri", uri), "uri", "ok", tried)
         records = self.pmstore("kv", "scan", "--uri", uri).stdout.split()
         self.assertEqual(records, [b"name", b"value"])
-        self.assert_row(self.rows("--pool", pool), "h5", "unknown", "pool", "stop who uses it")
+        self.assert_row(self.rows("--pool", pool), "h5", "unknown", "pool",
+                        "stop the program that uses it")
         self.assert_row(self.rows("--uri", "tcp://127.0.0.1:1", "--timeout", "1"), "uri",
                         "costs you", "127.0.0.1", "pmstored")
         wrong = self.pmstore("doctor", "--uri", "local:" + pool)

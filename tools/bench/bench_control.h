@@ -23,8 +23,8 @@ class BenchControl {
   std::atomic<bool> stopped_{false};
 };
 
-// While it lives, the first SIGINT or SIGTERM ends the work in order; a second one ends the program
-// at once. One at a time.
+// While an object exists, the first SIGINT or SIGTERM ends the work in order; a second one ends the
+// program immediately. At most one object exists at a time.
 class StopOnSignal {
  public:
   explicit StopOnSignal(BenchControl& control);
@@ -32,7 +32,7 @@ class StopOnSignal {
   StopOnSignal(const StopOnSignal&) = delete;
   StopOnSignal& operator=(const StopOnSignal&) = delete;
 
-  // Has a signal come, to any of them so far?
+  // Whether a signal has arrived, for any of the objects so far.
   static bool interrupted();
 
  private:

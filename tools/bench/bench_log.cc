@@ -59,7 +59,7 @@ Status complete_replicated(const LogLoadOptions& load) {
   return {};
 }
 
-// What the parser cannot refuse.
+// Parses texts and refuses what the parser cannot refuse.
 Status complete(LogCommand& command) {
   LogLoadOptions& load = command.load;
   load.mode = *parse_log_mode(command.mode);

@@ -32,7 +32,7 @@ struct MicroCommand {
 
 constexpr std::string_view kBenchMicro = "bench micro";
 
-// What the options say, as one point; a sweep changes it.
+// The options as one point; a sweep changes it.
 Status complete(MicroCommand& command, const CLI::App& app) {
   PMSTORE_TRY_STATUS(command.options.complete(app));
   MicroPoint& point = command.options.point;

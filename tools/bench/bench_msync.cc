@@ -107,7 +107,7 @@ void add_bench_msync(CLI::App& bench, Invocation& invocation) {
   app->add_flag("--json", command->json, "print one JSON object");
   app->footer(
       "Each writes 64 bytes to a page of a file that has no name and is gone at the end. On tmpfs\n"
-      "(/dev/shm) nothing is written anywhere: what is there is lost at a reboot.\n"
+      "(/dev/shm) nothing is written anywhere: its files are lost at a reboot.\n"
       "example: pmstore bench msync /tmp\n"
       "example: pmstore bench msync /dev/shm --ops 1000 --json");
   app->callback(

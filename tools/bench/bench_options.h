@@ -17,7 +17,8 @@ namespace pmstore::tools {
 
 // Those of both, of which --uri or --model is needed. Both outlive the command.
 void add_place_to(CLI::App& command, SessionOptions& session, ModelOptions& model);
-// What fits together only partly; the parser's errors. With a model it changes the session's URI.
+// Checks combinations of options; errors are the parser's. With a model it changes the session's
+// URI.
 void check_place(SessionOptions& session, const ModelOptions& model);
 
 struct BenchOptions {
@@ -36,16 +37,16 @@ struct BenchOptions {
 
   // `threads_option`: what threads are called, "--threads" or "--clients".
   void add_to(CLI::App& command, const std::string& threads_option);
-  // What the parser cannot refuse: errors of ModelOptions::check(), and InvalidArgument where an
-  // option has no place on the modelled machine or contradicts another one.
+  // Checks that the parser cannot make: errors of ModelOptions::check(), and InvalidArgument where
+  // an option has no meaning on the modelled machine or contradicts another option.
   Status check() const;
-  // Of the thread with this number.
+  // The options of the thread with this number.
   ClientOptions client_options(uint32_t thread) const;
   // A local:PATH with several threads: the server has a thread of its own, too.
   bool serves_itself() const;
 };
 
-// What the first connection agreed on, and the options, for "config".
+// The results of the first connection's handshake, and the options, for "config".
 nlohmann::ordered_json config_json(const BenchOptions& options, const SessionInfo& session);
 // "domain adr (assumed), locks cpu, two_sided, reads one-sided, ..." for people.
 std::string config_text(const BenchOptions& options, const SessionInfo& session);

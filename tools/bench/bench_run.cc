@@ -66,7 +66,7 @@ class Runner {
 
 void Runner::fail(Error error) {
   const std::lock_guard lock(mutex_);
-  // Of several, the one that somebody has to act on.
+  // If there are several errors, the one that needs an action of the user.
   if (!error_ || (error.code == ErrorCode::kCommitUnknown && error_->code != error.code)) {
     error_ = std::move(error);
   }

@@ -25,8 +25,7 @@ class Bench {
   // One coroutine of one thread. The error ends the whole run.
   virtual Task<Status> work(Client& client, uint32_t thread, uint32_t coroutine,
                             BenchControl& control) = 0;
-  // On the first thread, after all work, and when nobody else is connected any more. Repeated
-  // likewise.
+  // Runs on the first thread, after all work, when no other client is connected. Repeated likewise.
   virtual Task<Status> finish(Client& client) = 0;
   // For the progress line; any time, from another thread.
   virtual std::string progress(double seconds) = 0;

@@ -18,7 +18,7 @@ using namespace smallbank;
 
 Task<Status> SmallbankBench::prepare(Client& client) {
   PMSTORE_CO_TRY_STATUS(co_await find_or_load(client));
-  // Now that there is a bank: a run that comes no further leaves no file.
+  // The file is made after the bank, so that a run that ends earlier leaves no file.
   if (!journal_) {
     PMSTORE_CO_TRY_STATUS(open_journal());
   }
@@ -84,7 +84,7 @@ Task<Status> SmallbankBench::work(Client& client, uint32_t thread, uint32_t coro
   Worker worker(client, plan, tallies_[thread]);
   const Status status = co_await worker.run(control);
   expected_[mine] = worker.expected();
-  // What the store got wrong is the audit's to tell; it goes on to find out how much.
+  // The audit reports the errors of the store; it continues, to find all of them.
   if (!status && tallies_[thread].mismatches > 0) {
     control.stop();
     co_return Status{};

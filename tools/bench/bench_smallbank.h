@@ -36,8 +36,8 @@ class SmallbankBench final : public Bench {
   uint64_t run_id() const { return run_id_; }
   const std::vector<smallbank::Tally>& tallies() const { return tallies_; }
   const smallbank::Audit& audit() const { return audit_; }
-  // What the server has made durable by msync during the work; nothing when it was not the same
-  // server all the time, or is a modelled one.
+  // The bytes that the server made durable by msync during the work; nothing if the server was
+  // restarted meanwhile, or is a modelled one.
   std::optional<uint64_t> server_msyncs() const;
 
  private:
@@ -64,7 +64,7 @@ class SmallbankBench final : public Bench {
   std::optional<ServerCount> after_;
 };
 
-// What is printed.
+// The report as it is printed.
 class SmallbankReport {
  public:
   SmallbankReport(const SmallbankOptions& options, const SmallbankBench& bench,

@@ -22,7 +22,7 @@ constexpr double kClosestTicks = 0.055;
 // Smaller ranges are drawn on linear axes.
 constexpr double kLogarithmicX = 8;
 constexpr double kLogarithmicY = 50;
-// A limit further above what was measured is left out of the picture.
+// A limit that is further above the measured values is left out of the picture.
 constexpr double kMostAbove = 2;
 // Can be told apart by most colour-blind people.
 constexpr std::string_view kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
@@ -91,7 +91,7 @@ Bounds bounds_y(const PlotPanel& panel, bool of_limits) {
   return bounds;
 }
 
-// A limit is within the picture when that leaves enough of it for what was measured.
+// A limit is drawn if the measured values still have enough of the picture.
 double top_of(const PlotPanel& panel) {
   const double measured = bounds_y(panel, false).most;
   const double limit = bounds_y(panel, true).most;

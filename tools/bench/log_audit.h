@@ -1,5 +1,6 @@
-// LogAudit: does a log hold what was acknowledged? And the payloads by which that shows: each names
-// its place in its writer's stream, and the rest of it follows from that.
+// LogAudit: checks that a log holds every acknowledged entry. Payloads are made for this check:
+// each names its position in its writer's stream, and the position determines the rest of the
+// payload.
 //
 // Threads: one. Plain memory: 8 bytes for each entry that is expected.
 #pragma once
@@ -41,7 +42,7 @@ struct LogAuditResult {
   uint64_t missing = 0;         // acknowledged, and not there
   uint64_t changed = 0;         // there, with other bytes
   uint64_t out_of_order = 0;    // with another index than the one before it asks for
-  // What the entries that were read take in the log.
+  // The bytes that the entries read take in the log.
   uint64_t payload_bytes = 0;
   uint64_t header_bytes = 0;
   uint64_t padding_bytes = 0;  // behind payloads, and pads between entries
@@ -61,7 +62,7 @@ class LogAudit {
 
   void expect(uint64_t index, uint64_t tag);
   void see(const log::LogEntry& entry);
-  // Counts what was not seen.
+  // Counts the expected entries that were not seen.
   LogAuditResult finish();
   uint64_t next_index() const { return next_index_; }
 

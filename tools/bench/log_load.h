@@ -53,7 +53,7 @@ struct LogLoadResult {
   LogAuditResult audit;                            // of replicated logs, all replicas together
   std::optional<persist::WriteStrategy> strategy;  // in force; exclusive only
   bool interrupted = false;                        // SIGINT or SIGTERM ended it early
-  // On the modelled machine: what it was, and what it counted while there were appends.
+  // On the modelled machine: its parameters, and its counters during the appends.
   nlohmann::ordered_json model_config;
   nlohmann::ordered_json model_counters;
   model::DimmCounters dimms;
@@ -61,7 +61,7 @@ struct LogLoadResult {
 
 // Makes logs named "bench/..." and deletes them at its end, and before that any that a run before
 // has left. Shows its progress on a terminal. Errors of LogClient and LogProducer; Full when the
-// pool has no room for the logs. What the audit finds wrong is no error here.
+// pool has no room for the logs. An entry that the audit finds wrong is no error here.
 Result<LogLoadResult> run_log_load(const LogLoadOptions& options);
 
 }  // namespace pmstore::tools

@@ -1,4 +1,4 @@
-// Reading what was appended in a lap, and trimming it.
+// Reads the entries that were appended in a lap, and trims them.
 #include <fmt/format.h>
 
 #include "log/log_reader.h"

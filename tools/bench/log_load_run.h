@@ -115,7 +115,7 @@ class LogLoad {
   std::optional<Result<log::Appended>> append_at_once(Producer& producer, const Worker& worker);
   Task<Status> check();
   Task<Status> check(size_t log);
-  // What was acknowledged of this log since the last lap: index and tag.
+  // The acknowledged entries of this log since the last lap: index and tag.
   using Acknowledged = std::vector<std::pair<uint64_t, uint64_t>>;
   Result<Acknowledged> take_acknowledged(size_t log);
   // Reads one replica, or the one log there is, and trims it.

@@ -43,7 +43,7 @@ std::vector<std::string> arguments_of(const MicroServiceOptions& options) {
   return arguments;
 }
 
-// Between fork and exec: only what is safe there.
+// Runs between fork and exec: only calls that are safe there.
 [[noreturn]] void become(std::vector<char*>& arguments, int output, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);  // it was gone before the line above

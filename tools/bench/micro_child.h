@@ -1,5 +1,5 @@
 // MicroChild: a server of the remote-access benchmark in a child process: this same program with
-// --serve. It dies with this process, whatever ends it.
+// --serve. It ends when this process ends, for whatever reason.
 #pragma once
 
 #include <sys/types.h>
@@ -12,8 +12,8 @@ namespace pmstore::tools {
 
 class MicroChild {
  public:
-  // Io, with the child's own words, when it does not come up. To be called by the main thread: the
-  // child ends when its parent's thread does.
+  // Io, with the child's error message, when the child does not start. Only the main thread may
+  // call it: the child ends when the thread that started it ends.
   static Result<std::unique_ptr<MicroChild>> start(const MicroServiceOptions& options);
   ~MicroChild();
   const fabric::Uri& uri() const { return uri_; }

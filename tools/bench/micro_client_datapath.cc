@@ -35,8 +35,8 @@ void MicroClient::end(uint64_t now_ns) {
   }
 }
 
-// What completes the warm-up is not counted and what completes the measurement is, so the counters
-// of both moments differ by exactly what was posted for what is counted.
+// The completion that ends the warm-up is not counted, and the one that ends the measurement is. So
+// the counters of both moments differ by exactly the requests of the counted operations.
 void MicroClient::count(uint64_t start_ns, uint64_t end_ns, uint32_t requests) {
   const bool by_time = point_.ops == 0;
   if (phase_ == Phase::kCounting) [[likely]] {
@@ -164,7 +164,7 @@ base::Task<Status> MicroClient::persistent(Link& link, uint32_t slot) {
 }
 
 base::Task<void> MicroClient::keep_busy(Link& link, uint32_t slot) {
-  // What is written is told apart by who wrote it.
+  // The written bytes tell which client wrote them.
   std::memset(buffer(link, slot), static_cast<int>(1 + (index_ + link.number + slot) % 255),
               buffer_bytes_);
   Status done;

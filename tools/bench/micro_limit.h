@@ -1,4 +1,4 @@
-// What the modelled machine cannot exceed: the link of the server, and the media of its DIMMs.
+// The limits of the modelled machine: the link of the server, and the media of its DIMMs.
 #pragma once
 
 #include <optional>

@@ -1,6 +1,6 @@
-// What the two sides of the remote-access benchmark say to each other: hellos and the requests of
-// its RPC methods. Little endian, no pointers. Both ends are of the same revision: a benchmark has
-// no compatibility to keep, and the magic numbers change with the layout.
+// The messages of the remote-access benchmark: hellos and the requests of its RPC methods. Little
+// endian, no pointers. Both ends are of the same revision: a benchmark has no compatibility to
+// keep, and the magic numbers change with the layout.
 #pragma once
 
 #include <cstddef>

@@ -41,28 +41,29 @@ Status not_modelled(std::string what) {
 // contradiction.
 bool ddio_of(const MicroPoint& point) { return point.ddio.value_or(!point.rules.has(Rule::kH3)); }
 
-// Charges a core of the server for what it does to the target memory.
+// Charges a core of the server for its accesses to the target memory.
 class ChargedCore final : public persist::Observer {
  public:
   ChargedCore(model::Host& host, size_t core, persist::Domain domain)
       : memory_(host.memory()), core_(host.core(core)), domain_(domain) {}
 
-  void on_store(const void* to, const void*, size_t bytes, bool non_temporal) override {
+  void on_store(const void* address, const void*, size_t bytes, bool non_temporal) override {
     const auto count = static_cast<uint32_t>(bytes);
-    core_.set_free(non_temporal
-                       ? memory_.cpu_store_non_temporal(core_.number(), core_.free_ps(), to, count)
-                       : memory_.cpu_store(core_.number(), core_.free_ps(), to, count));
+    core_.set_free(
+        non_temporal
+            ? memory_.cpu_store_non_temporal(core_.number(), core_.free_ps(), address, count)
+            : memory_.cpu_store(core_.number(), core_.free_ps(), address, count));
   }
-  void on_flush(const void* from, size_t bytes) override {
-    // Where the caches are durable, a flush is nothing.
+  void on_flush(const void* address, size_t bytes) override {
+    // Where the caches are durable, a flush does nothing.
     if (domain_ == persist::Domain::kCpuCache) return;
     core_.set_free(
-        memory_.cpu_flush(core_.number(), core_.free_ps(), from, static_cast<uint32_t>(bytes)));
+        memory_.cpu_flush(core_.number(), core_.free_ps(), address, static_cast<uint32_t>(bytes)));
   }
   void on_drain() override { core_.set_free(memory_.cpu_drain(core_.number(), core_.free_ps())); }
-  void on_load(const void* from, size_t bytes) {
+  void on_load(const void* address, size_t bytes) {
     core_.set_free(
-        memory_.cpu_load(core_.number(), core_.free_ps(), from, static_cast<uint32_t>(bytes)));
+        memory_.cpu_load(core_.number(), core_.free_ps(), address, static_cast<uint32_t>(bytes)));
   }
 
  private:
@@ -71,7 +72,8 @@ class ChargedCore final : public persist::Observer {
   const persist::Domain domain_;
 };
 
-// What the server's host has counted, as if its combining buffers had been written back just then.
+// The counters of the server's host, as if its combining buffers had been written back at this
+// moment.
 struct Counted {
   std::vector<DimmCounters> dimms;
   uint64_t cached_lines = 0;  // written, and not at a DIMM yet
@@ -86,7 +88,7 @@ class Machine {
       : point_(point), memory_(memory), executor_(clock_) {}
   Status start(const model::Parameters& parameters, uint32_t hosts);
   Result<MicroResult> run();
-  // What run() has counted.
+  // The counters of run().
   const std::vector<DimmCounters>& dimms() const { return dimms_; }
 
  private:
@@ -120,7 +122,9 @@ MicroMemory Machine::target(ChargedCore& charged) const {
   target.capability.landing = cluster_->host(0).landing();
   target.interleaved = true;
   target.observer = &charged;
-  target.on_load = [&charged](const void* from, size_t bytes) { charged.on_load(from, bytes); };
+  target.on_load = [&charged](const void* address, size_t bytes) {
+    charged.on_load(address, bytes);
+  };
   return target;
 }
 
@@ -164,9 +168,9 @@ Status Machine::start(const model::Parameters& parameters, uint32_t hosts) {
   return {};
 }
 
-// Counters are exact when they are of the same requests that they are divided by. So these are
-// counted where the server's memory is reached, not where the clients hear of it: a one-sided
-// request by its pieces there, a two-sided one when it is served.
+// Counters are exact if they are divided by the requests that caused them. So requests are counted
+// where they reach the server's memory, not at the client: a one-sided request by its pieces there,
+// a two-sided one when it is served.
 double Machine::operations() const {
   if (!is_one_sided(point_)) {
     uint64_t served = 0;

@@ -60,7 +60,7 @@ void add_model(CLI::App& command, MicroOptions& options) {
   }
 }
 
-// What saturates a modelled server, and how long is long enough there.
+// The load that saturates a modelled server, and a sufficient duration.
 constexpr uint32_t kModelServerThreads = 24;
 constexpr uint64_t kModelRange = uint64_t{4} << 30;
 constexpr double kModelSeconds = 0.005;

@@ -24,14 +24,14 @@ struct MicroOptions {
   double seconds = 1;
   uint32_t model_clients = 48;  // the default of --clients on a modelled machine: they saturate it
   double warmup = -1;           // negative: the default
-  // What --help says of its default there.
+  // The default on the modelled machine, as --help prints it.
   std::string model_warmup = "0.005, and 0.04 where the server's CPU stores through its cache";
   bool json = false;
   PictureOptions picture;
 
   // The options of where, how many and how long.
   void add_to(CLI::App& command);
-  // --plot and --plot-latency; `draws`: what is drawn.
+  // --plot and --plot-latency; `draws` names the plotted quantity.
   void add_picture(CLI::App& command, const std::string& draws);
   // After parsing by `command`: fills `point` and `place` from the texts. InvalidArgument, also for
   // an option that could not act.

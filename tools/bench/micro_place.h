@@ -19,11 +19,11 @@ namespace pmstore::tools {
 
 struct MicroResult {
   MicroTally tally;
-  // What only a modelled machine can tell, per operation where the name says so; in order.
+  // Values that only a modelled machine has, per operation where the name says so; in order.
   nlohmann::ordered_json machine;
 };
 
-// What the machine cannot exceed, whatever the program does.
+// The limits of the machine, whatever the program does.
 struct MicroLimit {
   double per_s;         // requests
   std::string_view of;  // what would be busy all the time: "link", "NVM media"
@@ -36,7 +36,7 @@ class MicroPlace {
   virtual Status check(const MicroPoint& point) const = 0;
   // Requires check_point(point) and check(point).
   virtual Result<MicroResult> measure(const MicroPoint& point) = 0;
-  // Nothing where it is not known: on a real machine.
+  // Nothing on a real machine, where it is unknown.
   virtual std::optional<MicroLimit> limit(const MicroPoint& /*point*/) const { return {}; }
   // Rules that no measurement here can switch; they are as the machine is.
   virtual persist::Rules fixed_rules() const = 0;

@@ -86,13 +86,13 @@ bool micro_non_temporal(const MicroPoint& point);
 persist::WriteStrategy micro_strategy(const MicroPoint& point);
 // How many of the server's threads take requests, after rule H2.
 uint32_t micro_workers(const MicroPoint& point, uint32_t server_threads);
-// Rule H2 where it is known which DIMM an address is on: requests go to the threads that may write
-// to their DIMM. Only where the CPU writes nvm, and at most a stripe with a request.
+// Rule H2 where the DIMM of each address is known: requests go to the threads that may write to
+// their DIMM. Only where the CPU writes nvm, and at most a stripe with a request.
 bool micro_has_owners(const MicroPoint& point);
 // The thread of micro_workers() that takes the requests of this stream for this DIMM, with H2: each
 // DIMM has at most writers_per_dimm threads, and each thread as few DIMMs as that allows.
 uint32_t micro_owner(const MicroPoint& point, uint32_t workers, uint64_t stream, uint64_t dimm);
-// Where requests go: an atomic's is decided by rule H8.
+// The medium of the requests; rule H8 decides that of atomics.
 MicroMedium micro_medium(const MicroPoint& point);
 // "one-sided 64 B write to nvm, random"
 std::string point_text(const MicroPoint& point);

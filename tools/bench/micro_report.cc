@@ -46,8 +46,8 @@ std::string machine_text(const nlohmann::ordered_json& machine, const char* key)
   return machine.contains(key) ? short_number(machine[key].get<double>()) : "-";
 }
 
-std::string percent(double rate, double of) {
-  return of > 0 ? fmt::format("{:+.0f}%", (rate / of - 1) * 100) : "-";
+std::string percent(double rate, double base) {
+  return base > 0 ? fmt::format("{:+.0f}%", (rate / base - 1) * 100) : "-";
 }
 
 // The columns that a modelled machine adds.

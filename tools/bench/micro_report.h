@@ -1,4 +1,4 @@
-// What bench micro and bench persist print: rows of measurements as a table and as JSON.
+// The report of bench micro and bench persist: rows of measurements as a table and as JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -23,15 +23,15 @@ struct MicroServer::Medium {
   persist::PersistService cached_service;
   persist::PersistService streamed_service;
 
-  Medium(MicroMedium of, const MicroMemory& with)
-      : name(of),
-        memory(with),
-        cached(with.bytes, {with.capability.domain, SIZE_MAX}),
-        streamed(with.bytes, {with.capability.domain, 0}),
+  Medium(MicroMedium medium, const MicroMemory& target)
+      : name(medium),
+        memory(target),
+        cached(target.bytes, {target.capability.domain, SIZE_MAX}),
+        streamed(target.bytes, {target.capability.domain, 0}),
         cached_service(cached, false),
         streamed_service(streamed, true) {
-    cached.set_observer(with.observer);
-    streamed.set_observer(with.observer);
+    cached.set_observer(target.observer);
+    streamed.set_observer(target.observer);
   }
 };
 
@@ -43,7 +43,7 @@ struct MicroServer::Peer final : public fabric::Receiver {
   std::unique_ptr<fabric::RpcPeer> rpc;
   std::unique_ptr<Connection> connection;
 
-  explicit Peer(MicroServer& of) : server(of) {}
+  explicit Peer(MicroServer& owner) : server(owner) {}
   void on_immediate(uint32_t) override {}
   void on_disconnect(const Error&) override { server.drop(*this); }
 };

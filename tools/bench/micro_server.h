@@ -31,8 +31,8 @@ struct MicroMemory {
   bool interleaved = false;
   bool ordinary_file = false;             // no persistent memory is behind it
   persist::Observer* observer = nullptr;  // of the CPU's stores
-  // Told of what the CPU is about to load; may be empty.
-  std::function<void(const void* from, size_t bytes)> on_load;
+  // Called before the CPU loads these bytes; may be empty.
+  std::function<void(const void* address, size_t bytes)> on_load;
 };
 
 struct MicroServerOptions {

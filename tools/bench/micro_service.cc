@@ -17,7 +17,7 @@ using persist::WriteLanding;
 
 namespace {
 
-// What a pool needs beside the memory that is asked for, generously.
+// A generous bound for the bytes that a pool needs beside the requested memory.
 constexpr uint64_t kPoolOverhead = 64u << 20;
 constexpr uint64_t kInterleaveBytes = kStripeBytes * kInterleavedDimms;
 

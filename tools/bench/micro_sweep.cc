@@ -33,9 +33,9 @@ Status set_count(uint32_t& to, std::string_view name, std::string_view text) {
 }
 
 template <typename T>
-Status take(T& to, Result<T> parsed) {
+Status take(T& value, Result<T> parsed) {
   if (!parsed) return std::move(parsed.error());
-  to = *parsed;
+  value = *parsed;
   return {};
 }
 

@@ -18,7 +18,7 @@ struct MicroAxis {
   std::vector<std::string> values;
 };
 
-// One point of a list: what is measured, and what tells it from the others.
+// One point of a list: the measurement, and its difference from the others.
 struct MicroCase {
   std::string name;   // "side=two payload=64"
   std::string group;  // the same without the last axis

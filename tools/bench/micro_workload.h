@@ -22,7 +22,7 @@
 
 namespace pmstore::tools {
 
-// What the clients of one measurement share. Any thread.
+// The state that the clients of one measurement share. Any thread.
 class MicroControl {
  public:
   explicit MicroControl(const MicroPoint& point) : clients_(point.clients) {}
@@ -51,7 +51,7 @@ class MicroControl {
   std::atomic<uint64_t> start_ns_{0};  // 0: not yet
 };
 
-// What one or all clients have counted.
+// The counters of one client, or of all.
 struct MicroTally {
   Histogram latency_ns;  // of each request; those of a batch have the batch's
   fabric::Counters counters;

@@ -14,7 +14,7 @@ using persist::Rule;
 
 constexpr uint64_t kLeastPoolBytes = uint64_t{1} << 20;
 
-// What can be switched for a store. Its server has one core, so H2 has no meaning here.
+// The rules that can be switched for a store. Its server has one core, so H2 has no meaning here.
 constexpr Rule kSwitchable[] = {Rule::kH1, Rule::kH3, Rule::kH4, Rule::kH5,
                                 Rule::kH6, Rule::kH7, Rule::kH8, Rule::kH9};
 

@@ -1,4 +1,5 @@
-// ModelOptions: the options that put a benchmark on the modelled machine, and what they come to.
+// ModelOptions: the options that put a benchmark on the modelled machine, and the machine that
+// follows from them.
 #pragma once
 
 #include <nlohmann/json.hpp>

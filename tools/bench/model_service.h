@@ -40,16 +40,16 @@ class ModelService {
 
   const fabric::Uri& uri() const { return uri_; }
   persist::Rules rules() const { return rules_; }
-  // Where client `number` runs: the client hosts take turns, then their cores.
+  // The host and core of client `number`: the client hosts take turns, then their cores.
   fabric::DeviceOpener& client_core(uint32_t number);
   // Ends the server in order; once. Errors of Server::stop.
   Status stop();
-  // {"machine", "hosts", "rules", ...}: what was modelled.
+  // {"machine", "hosts", "rules", ...}: the modelled machine.
   nlohmann::ordered_json config_json() const;
-  // What the server's RNIC and DIMMs counted since mark(), what was in the DIMMs' combining buffers
-  // at both moments included.
+  // The counters of the server's RNIC and DIMMs since mark(), including the contents of the DIMMs'
+  // combining buffers at both moments.
   void mark();
-  // What happens between the two is not counted.
+  // Operations between the two calls are not counted.
   void pause();
   void resume();
   model::DimmCounters dimms() const;  // all of them together

@@ -18,7 +18,7 @@
 namespace pmstore::tools {
 namespace {
 
-// What gnuplot has said, as one line: the last one that is not blank or points to a place.
+// gnuplot's message as one line: the last line that is neither blank nor a position mark.
 std::string last_line(std::string_view output) {
   std::string last;
   while (!output.empty()) {

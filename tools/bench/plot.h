@@ -1,5 +1,5 @@
 // Plots: pictures of results, drawn by gnuplot. A picture is a grid of panels, each with axes of
-// its own. The ending of the file's name says what it is: .png or .svg.
+// its own. The ending of the file's name chooses the format: .png or .svg.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +54,7 @@ Status check_plot(const std::string& path);
 Status draw(const Plot& plot, const std::string& path);
 // InvalidArgument for more panels, curves or bars than there is room for.
 Status check_plot_size(const Plot& plot);
-// What draw() feeds to gnuplot.
+// The script that draw() gives to gnuplot.
 std::string gnuplot_script(const Plot& plot, const std::string& path);
 
 }  // namespace pmstore::tools

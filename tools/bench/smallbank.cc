@@ -65,13 +65,13 @@ class Books {
 
 using Done = Task<Result<Effect>>;
 
-Done amalgamate(Books& books, std::string_view from, std::string_view to) {
-  PMSTORE_CO_TRY(const Balance savings, co_await books.savings(from));
-  PMSTORE_CO_TRY(const Balance checking, co_await books.checking(from));
-  PMSTORE_CO_TRY(const Balance other, co_await books.checking(to));
-  books.set_savings(from, savings, 0);
-  books.set_checking(from, checking, 0);
-  books.set_checking(to, other, other.cents + savings.cents + checking.cents);
+Done amalgamate(Books& books, std::string_view source, std::string_view target) {
+  PMSTORE_CO_TRY(const Balance savings, co_await books.savings(source));
+  PMSTORE_CO_TRY(const Balance checking, co_await books.checking(source));
+  PMSTORE_CO_TRY(const Balance other, co_await books.checking(target));
+  books.set_savings(source, savings, 0);
+  books.set_checking(source, checking, 0);
+  books.set_checking(target, other, other.cents + savings.cents + checking.cents);
   co_return books.effect();
 }
 
@@ -88,12 +88,12 @@ Done deposit_checking(Books& books, std::string_view account, int64_t cents) {
   co_return books.effect();
 }
 
-Done send_payment(Books& books, std::string_view from, std::string_view to, int64_t cents) {
-  PMSTORE_CO_TRY(const Balance payer, co_await books.checking(from));
+Done send_payment(Books& books, std::string_view source, std::string_view target, int64_t cents) {
+  PMSTORE_CO_TRY(const Balance payer, co_await books.checking(source));
   if (payer.cents < cents) co_return Books::rolled_back();
-  PMSTORE_CO_TRY(const Balance payee, co_await books.checking(to));
-  books.set_checking(from, payer, payer.cents - cents);
-  books.set_checking(to, payee, payee.cents + cents);
+  PMSTORE_CO_TRY(const Balance payee, co_await books.checking(target));
+  books.set_checking(source, payer, payer.cents - cents);
+  books.set_checking(target, payee, payee.cents + cents);
   co_return books.effect();
 }
 

@@ -65,7 +65,7 @@ std::optional<LedgerEntry> decode_ledger(std::string_view text);
 // Eight digits.
 std::string account_key(uint64_t account);
 
-// What a customer asks for.
+// One request of a customer.
 struct Order {
   Kind kind = Kind::kBalance;
   uint64_t first = 0;
@@ -87,7 +87,7 @@ class OrderSource {
   uint64_t hot_;
 };
 
-// What the transaction will have done once it is committed.
+// The effects of the transaction if it commits.
 struct Effect {
   bool rolled_back = false;  // the bank says no: to be aborted, not committed
   int64_t net_cents = 0;     // what it does to the money of the whole bank

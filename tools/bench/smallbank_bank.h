@@ -18,7 +18,7 @@ Task<Result<uint64_t>> find_bank(Client& client, Tables tables);
 Task<Status> load_bank(Client& client, Tables tables, uint64_t accounts,
                        std::atomic<uint64_t>& loaded);
 
-// What an audit found. Exact: nothing may run transactions meanwhile.
+// The result of an audit. It is exact if no transactions run meanwhile.
 struct Audit {
   uint64_t accounts = 0;
   uint64_t account_records = 0;
@@ -42,7 +42,7 @@ struct Audit {
            actual_cents == expected_cents() && actual_writes == expected_writes &&
            workers_different == 0;
   }
-  // One line: what is wrong.
+  // One line that says what is wrong.
   std::string why_not() const;
   // `key` must be `entry`, or may be `other`, and missing when the one it is has no transactions.
   void compare(std::string_view key, const LedgerEntry& entry, const LedgerEntry* other = nullptr);

@@ -106,7 +106,7 @@ uint32_t Journal::coroutines() const { return header().coroutines; }
 
 void Journal::note_attempted(uint32_t client, uint32_t coroutine, const LedgerEntry& next) {
   entry(client, coroutine).attempted = next;
-  // The process may be killed anywhere; what it stored must be stored in this order.
+  // The process may be killed at any point, so the stores must keep this order.
   std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 

@@ -1,6 +1,6 @@
-// Journal: what a SmallBank process was told, in a memory-mapped file that outlives the process
-// when it is killed (not the machine: that is not its job). With it, an audit after the kill can
-// say whether anything acknowledged was lost, which the store alone cannot know.
+// Journal: the answers that a SmallBank process got, in a memory-mapped file that survives a kill
+// of the process (not a crash of the machine). With the journal, an audit after the kill can tell
+// whether an acknowledged transaction was lost, which the store alone cannot know.
 //
 // Threads: each worker's entry is written by one thread; read by another process after the writer's
 // death. Before each commit a worker notes the ledger entry that the commit would leave

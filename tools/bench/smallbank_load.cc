@@ -71,7 +71,7 @@ Task<Status> load_bank(Client& client, Tables tables, uint64_t accounts,
     PMSTORE_CO_TRY_STATUS(co_await load_some(client, tables, first, last));
     loaded.store(last, std::memory_order_relaxed);
   }
-  // Last: a bank without it is one whose loading did not finish, and is loaded anew.
+  // Written last: a bank without it was not loaded completely, and is loaded anew.
   const std::string bank = encode_bank(accounts);
   co_return co_await client.put(tables.meta, kBankKey, bank);
 }

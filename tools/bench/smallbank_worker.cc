@@ -17,12 +17,12 @@ bool is_away(ErrorCode code) {
   return code == ErrorCode::kDisconnected || code == ErrorCode::kTimeout;
 }
 
-// A server that has no place for the client yet is there.
+// The server runs but has no room for the client yet.
 bool is_connection_trouble(ErrorCode code) {
   return is_away(code) || code == ErrorCode::kBackPressure;
 }
 
-// What a run that does not wait for the server, or not any longer, ends with.
+// The error of a run that does not wait for the server, or no longer.
 Error with_advice(Error error) {
   if (!is_away(error.code)) return error;
   error.message +=

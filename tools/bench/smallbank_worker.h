@@ -1,5 +1,5 @@
-// Worker: one coroutine of a SmallBank client: does one order after the other, keeps its ledger
-// record in the store, and compares what the store says with what it was told.
+// Worker: one coroutine of a SmallBank client. It executes one order after the other, keeps its
+// ledger record in the store, and compares the store with the answers that it got.
 //
 // Threads: one executor. Lifetimes: client, journal, tally and control outlive it.
 #pragma once
@@ -28,7 +28,7 @@ struct Tally {
   uint64_t reconnected_tries = 0;      // tries that failed for want of a server, and were repeated
   std::atomic<uint64_t> committed{0};  // for the progress line
   std::atomic<uint64_t> conflicted{0};
-  // What the store got wrong, first of all.
+  // The first error of the store.
   uint64_t mismatches = 0;
   std::string first_mismatch;
 
@@ -64,7 +64,7 @@ class Worker {
 
   // Until the plan's end or control's. The error that ended it early.
   Task<Status> run(BenchControl& control);
-  // What the ledger must say, from what was acknowledged or resolved.
+  // The expected ledger record, from the acknowledged and resolved transactions.
   const LedgerEntry& expected() const { return expected_; }
 
  private:

@@ -23,9 +23,9 @@ struct AdminCommandOptions {
   AdminOptions admin_options() const;
 };
 
-// InvalidArgument for what has no server of its own.
+// InvalidArgument for a URI without a server of its own.
 Result<fabric::Uri> parse_server_uri(std::string_view text);
-// Parsed; Protocol when it is no JSON object.
+// The parsed answer; Protocol when the answer is no JSON object.
 Result<nlohmann::ordered_json> parse_report(const Result<std::string>& text);
 // All pages.
 base::Task<Result<std::vector<nlohmann::ordered_json>>> all_sessions(AdminClient& admin);

@@ -11,7 +11,7 @@ namespace pmstore::tools {
 bool is_utf8(std::string_view bytes);
 std::string base64(std::string_view bytes);
 nlohmann::ordered_json json_bytes(std::string_view bytes);
-// One line: control characters, backslashes and what is not UTF-8 escaped.
+// One line, with control characters, backslashes and bytes that are not UTF-8 escaped.
 std::string printable(std::string_view bytes);
 
 }  // namespace pmstore::tools

@@ -22,7 +22,7 @@ std::string not_a_number(const std::string& text) {
   return "'" + text + "' is not a whole number from 0 to " + std::to_string(UINT64_MAX);
 }
 
-// What the parser says, and what it does not know.
+// The parser's message, with what the parser does not know.
 std::string words_of(const CLI::ParseError& error) {
   const std::string text = error.what();
   return text == "--uri is required" ? text + ", or the environment variable PMSTORE_URI" : text;
@@ -138,7 +138,7 @@ int parse_and_run(CLI::App& app, int argc, char** argv, const Invocation& invoca
     return wrong_usage(app, *checked.command, words_of(error));
   }
   const int status = invocation.run ? invocation.run() : kDone;
-  // What was printed has to have arrived: a full disk must not look like success.
+  // The output must have been written: a full disk must not look like success.
   if (std::fflush(stdout) != 0 && status == kDone) {
     return fail(app.get_name(), "cannot write to standard output", std::strerror(errno));
   }

@@ -18,7 +18,8 @@
 
 namespace pmstore::tools {
 
-// What the program does once its arguments are parsed; set by the callback of the subcommand used.
+// The action of the program after its arguments are parsed; the callback of the chosen subcommand
+// sets it.
 struct Invocation {
   std::function<int()> run;
 };

@@ -185,21 +185,22 @@ class Words {
 };
 
 // How many letters have to be changed, put in, left out or exchanged with the next.
-size_t distance(std::string_view from, std::string_view to) {
-  std::vector<std::vector<size_t>> least(from.size() + 1, std::vector<size_t>(to.size() + 1));
-  for (size_t i = 0; i <= from.size(); ++i) {
-    for (size_t j = 0; j <= to.size(); ++j) {
+size_t distance(std::string_view word, std::string_view known) {
+  std::vector<std::vector<size_t>> least(word.size() + 1, std::vector<size_t>(known.size() + 1));
+  for (size_t i = 0; i <= word.size(); ++i) {
+    for (size_t j = 0; j <= known.size(); ++j) {
       if (i == 0 || j == 0) {
         least[i][j] = i + j;
         continue;
       }
-      const size_t changed = least[i - 1][j - 1] + (from[i - 1] == to[j - 1] ? 0 : 1);
+      const size_t changed = least[i - 1][j - 1] + (word[i - 1] == known[j - 1] ? 0 : 1);
       least[i][j] = std::min({changed, least[i - 1][j] + 1, least[i][j - 1] + 1});
-      const bool exchanged = i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1];
+      const bool exchanged =
+          i > 1 && j > 1 && word[i - 1] == known[j - 2] && word[i - 2] == known[j - 1];
       if (exchanged) least[i][j] = std::min(least[i][j], least[i - 2][j - 2] + 1);
     }
   }
-  return least[from.size()][to.size()];
+  return least[word.size()][known.size()];
 }
 
 }  // namespace

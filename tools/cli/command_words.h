@@ -1,8 +1,8 @@
-// What the parser is not asked about: words that name no command or option, options that are given
-// twice or without their value, arguments too many. The parser would say what else is missing
-// first, or take an option for the value of the one before it.
+// Checks before parsing: words that name no command or option, options that are given twice or
+// without their value, too many arguments. The parser would first report other missing arguments,
+// or take an option for the value of the one before it.
 //
-// Threads: values, no sharing. Lifetimes: `command` is one of the app that was asked about.
+// Threads: values, no sharing. Lifetimes: `command` belongs to the given app.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -29,7 +29,8 @@ void SessionOptions::add_to(CLI::App& command) {
       ->check(parsed_by(persist::parse_domain, "DOMAIN"));
   command
       .add_option("--locks", locks,
-                  "with local:PATH, who changes lock words: cpu (default) or rnic; else, refuse a "
+                  "with local:PATH, the side that changes lock words: cpu (default) or rnic; else, "
+                  "refuse a "
                   "server with the other one")
       ->check(parsed_by(parse_locks, "DISCIPLINE"));
   command

@@ -24,13 +24,13 @@ int fail(std::string_view program, std::string_view what, std::string_view why);
 // error names the path or not.
 int fail_at(std::string_view program, std::string_view what, std::string_view path,
             const Error& why);
-// What people are told: the message, or a sentence about the code. Never the code's name.
+// The text for people: the message, or a sentence about the code. Never the code's name.
 std::string why_text(const Error& error);
 
 // Prints one line of JSON. Bytes that are not UTF-8 are replaced: what may hold such bytes is
 // passed through json_bytes() (bytes_text.h) before.
 void print_json(const nlohmann::ordered_json& object);
-// `text` as it is, and nothing else.
+// Prints `text` unchanged.
 void print_text(std::string_view text);
 
 // A line on standard error that replaces itself; nothing at all when that is not a terminal.

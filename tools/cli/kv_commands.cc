@@ -56,7 +56,7 @@ base::Task<int> put(Client& client, const KvOptions& options) {
   const std::string what = "kv put '" + printable(options.key) + "'";
   auto value = read_argument(options.value, options.literal, kMaxValueBytes);
   if (!value) co_return fail(kProgram, what, value.error());
-  // Before the table is made: what is refused leaves nothing.
+  // Checked before the table is made, so that a refused command leaves nothing.
   if (auto sizes = check_sizes(options.key, *value); !sizes) {
     co_return fail(kProgram, what, sizes.error());
   }
@@ -87,7 +87,7 @@ base::Task<int> del(Client& client, const KvOptions& options) {
   co_return kDone;
 }
 
-// Prints records as they come; JSON is one object, so it is collected.
+// Prints records as they arrive; JSON is one object, so its records are collected.
 class ScanPrinter {
  public:
   explicit ScanPrinter(bool json) : json_(json) {}

@@ -28,8 +28,8 @@ int hex_digit(char c) {
   return -1;
 }
 
-// Reads the escape at the start of `rest` (behind the backslash) and takes it off; nullptr, or what
-// is wrong.
+// Reads the escape at the start of `rest` (behind the backslash) and takes it off; nullptr, or an
+// error text.
 const char* read_escape(std::string_view& rest, std::string& word) {
   if (rest.empty()) return "a backslash at the end of the line";
   const char c = rest.front();

@@ -25,8 +25,8 @@ struct ScriptStep {
 
 std::string_view step_name(ScriptStep::Kind kind);
 
-// InvalidArgument with the number of the line that is wrong, and what is wrong; TooLarge with that
-// of a line whose key or value no record can have.
+// InvalidArgument with the number of the wrong line and the reason; TooLarge with the number of a
+// line whose key or value no record can have.
 Result<std::vector<ScriptStep>> parse_script(std::string_view text);
 
 }  // namespace pmstore::tools

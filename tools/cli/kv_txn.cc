@@ -76,7 +76,7 @@ void print_run(const std::vector<ScriptStep>& steps, const Run& run, TxId id, bo
   }
 }
 
-// What the first `count` steps would make of a new table: the last write of each key.
+// The effect of the first `count` steps on a new table: the last write of each key.
 Status check_room(const Client& client, const std::vector<ScriptStep>& steps, size_t count) {
   std::map<std::string_view, size_t> left;
   for (size_t i = 0; i < count; ++i) {
@@ -130,14 +130,14 @@ base::Task<std::string> refused_step(Client& client, TableId table,
   co_return std::string();
 }
 
-// What retry() does, keeping the name of the transaction that committed.
+// Like retry(), but keeps the name of the transaction that committed.
 base::Task<int> txn(Client& client, const KvOptions& options,
                     const std::vector<ScriptStep>& steps) {
   bool writes = false;
   for (const ScriptStep& step : steps) {
     writes |= step.kind == ScriptStep::Kind::kPut || step.kind == ScriptStep::Kind::kInsert;
   }
-  // Before the table is made: what is refused leaves nothing.
+  // Checked before the table is made, so that a refused command leaves nothing.
   if (auto room = check_room(client, steps, steps.size()); !room) {
     co_return fail(kProgram, "kv txn",
                    name_of(passes_room(client, steps)) + ": " + room.error().message);
@@ -183,8 +183,8 @@ int run_txn(const KvOptions& options) {
   if (!text) return fail(kProgram, "kv txn", text.error());
   const auto steps = parse_script(*text);
   if (!steps) return fail(kProgram, "kv txn", steps.error());
-  return with_client(options, "kv txn", [&](Client& client, const KvOptions& with) {
-    return txn(client, with, *steps);
+  return with_client(options, "kv txn", [&](Client& client, const KvOptions& resolved) {
+    return txn(client, resolved, *steps);
   });
 }
 

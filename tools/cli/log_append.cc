@@ -31,7 +31,7 @@ class EntryInput {
     end();
   }
 
-  // Empty at the end. What came before an error is given first.
+  // Empty at the end. Entries before an error are given first.
   base::Task<Result<std::vector<std::string>>> next() {
     std::vector<std::string> entries;
     if (wrong_) co_return *wrong_;
@@ -88,7 +88,7 @@ struct Progress {
   log::Appended last;
 };
 
-// Appends until the input ends; `progress` is what was acknowledged, also when it fails.
+// Appends until the input ends. `progress` counts the acknowledged entries, also after a failure.
 template <typename Append>
 base::Task<Status> append_all(EntryInput& input, Append append, Progress& progress) {
   while (true) {

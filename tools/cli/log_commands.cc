@@ -161,7 +161,7 @@ Result<std::string> check_uri(std::string_view text) {
   return std::string(text);
 }
 
-// What fits together only partly, of where the log is.
+// Checks combinations of the options that say where the log is.
 void check_place(const LogCommandOptions& options) {
   if (!options.replicated()) {
     if (options.session.uri.empty()) throw CLI::RequiredError("--uri or --replica");
@@ -238,8 +238,9 @@ void add_shape(CLI::App& command, LogCommandOptions& options) {
           "of persistent memory for the log; an entry takes at most half of it (default: 2M)")
       ->check(parsed_by(parse_bytes, "SIZE"));
   command
-      .add_option("--when-full", options.when_full,
-                  "back-pressure: appends fail until somebody trims; trim-oldest: the oldest go")
+      .add_option(
+          "--when-full", options.when_full,
+          "back-pressure: appends fail until the log is trimmed; trim-oldest: the oldest go")
       ->check(parsed_by(log::parse_full_policy, "POLICY"))
       ->capture_default_str();
 }
@@ -289,7 +290,7 @@ void add_append(LogCommands& commands) {
       ->check(in_range(uint32_t{1}, static_cast<uint32_t>(log::kMaxBatchEntries)))
       ->capture_default_str();
   command.footer(
-      "Says what is durable, also when it fails half way.\n"
+      "Prints which entries are durable, also when it fails half way.\n"
       "example: pmstore log append --uri local:/dev/shm/pool orders --create < orders.txt");
 }
 
@@ -325,8 +326,8 @@ void add_reading(LogCommands& commands) {
 void add_members_commands(LogCommands& commands) {
   LogCommandOptions& options = commands.options();
   commands
-      .add_named("members", "print who has a replicated log, and how they stand", nullptr,
-                 print_members)
+      .add_named("members", "print the servers that have a replicated log, and their state",
+                 nullptr, print_members)
       .footer(
           "Exit status 1 when not all members can be asked, or they do not agree.\n"
           "example: pmstore log members --replica tcp://a:7000 orders");
@@ -396,14 +397,14 @@ void add_log_commands(CLI::App& app, Invocation& invocation) {
       "Of a replicated log, one that failed half-way is finished by the next.\n"
       "example: pmstore log seal --uri tcp://127.0.0.1:7000 orders");
   CLI::App& erased =
-      commands.add_named("delete", "delete a log and what is in it", erase, delete_replicas);
+      commands.add_named("delete", "delete a log and its entries", erase, delete_replicas);
   erased.add_flag("--this-replica", commands.options().this_replica,
                   "with --uri: only what this server has of a replicated log, as after it was "
                   "dropped");
   erased.footer("example: pmstore log delete --uri tcp://127.0.0.1:7000 orders");
   commands.add("list", "print all logs", list)
       .footer("example: pmstore log list --uri tcp://127.0.0.1:7000");
-  commands.add_named("stat", "print what is known of a log", stat, stat_replicas)
+  commands.add_named("stat", "print the state of a log", stat, stat_replicas)
       .footer("example: pmstore log stat --uri tcp://127.0.0.1:7000 orders --json");
   add_members_commands(commands);
 }

@@ -51,12 +51,12 @@ Error EntrySplitter::wrong(ErrorCode code, std::string_view why) const {
   return make_error(code, fmt::format("entry {} of the input {}", taken_ + 1, why));
 }
 
-Result<std::optional<std::string>> EntrySplitter::take(size_t skip, size_t bytes, size_t behind) {
+Result<std::optional<std::string>> EntrySplitter::take(size_t skip, size_t bytes, size_t trailer) {
   if (bytes == 0) {
     return wrong(ErrorCode::kInvalidArgument, "is empty; an entry has at least 1 byte");
   }
   std::optional<std::string> entry = buffer_.substr(used_ + skip, bytes);
-  used_ += skip + bytes + behind;
+  used_ += skip + bytes + trailer;
   ++taken_;
   return entry;
 }

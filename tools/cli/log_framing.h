@@ -21,7 +21,8 @@ enum class Framing : uint8_t {
 std::string_view framing_name(Framing framing);
 Result<Framing> parse_framing(std::string_view text);
 
-// Takes a stream apart: feed() what has come, next() until there is none, finish() at its end.
+// Splits a stream into entries: feed() the bytes that have arrived, next() until there is no entry,
+// finish() at the end.
 class EntrySplitter {
  public:
   explicit EntrySplitter(Framing framing) : framing_(framing) {}
@@ -36,7 +37,7 @@ class EntrySplitter {
   Result<std::optional<std::string>> next_line();
   Result<std::optional<std::string>> next_of_length();
   Result<std::optional<std::string>> next_whole();
-  Result<std::optional<std::string>> take(size_t skip, size_t bytes, size_t behind);
+  Result<std::optional<std::string>> take(size_t skip, size_t bytes, size_t trailer);
   Error wrong(ErrorCode code, std::string_view why) const;
   size_t waiting() const { return buffer_.size() - used_; }
 

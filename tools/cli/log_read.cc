@@ -13,8 +13,8 @@ namespace {
 std::atomic<bool> interrupted{false};
 void on_interrupt(int) { interrupted.store(true); }
 
-// Prints entries as they come. The JSON of read is one object, so it is collected; that of follow
-// is one object a line.
+// Prints entries as they arrive. The JSON of read is one object, so it is collected; the JSON of
+// follow is one object per line.
 class EntryPrinter {
  public:
   EntryPrinter(const LogCommandOptions& options, bool collect)
@@ -104,7 +104,7 @@ bool at_end(const Error& error) {
   return error.code == ErrorCode::kNotFound || error.code == ErrorCode::kSealed;
 }
 
-// What is asked for by its LSN and is not there, is an error; what goes while it is read is not.
+// A requested LSN without an entry is an error; an entry that is trimmed during the read is not.
 std::optional<Error> not_there(const LogCommandOptions& options, const EntryPrinter& printer,
                                const log::LogReader& reader, const log::LogInfo& info,
                                const Error& error) {

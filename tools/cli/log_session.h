@@ -95,7 +95,7 @@ int with_executor(const LogCommandOptions& options, Body body) {
 }
 
 std::string what_of(std::string_view verb, const LogCommandOptions& options);
-// Opens it at this server. Unsupported when it is replicated, which --uri does not reach.
+// Opens the log at this server. Unsupported for a replicated log, which --uri does not reach.
 base::Task<Result<log::LogInfo>> open_single(log::LogClient& client,
                                              const LogCommandOptions& options);
 void print_log(const log::LogInfo& info, bool json);
@@ -112,7 +112,8 @@ base::Task<int> follow_log(log::LogClient& client, const LogCommandOptions& opti
 base::Task<int> follow_replicas(base::Executor& executor, const LogCommandOptions& options);
 // log_replicas.cc
 log::ReplicatedLogOptions replicated_options(const LogCommandOptions& options);
-// What to do about an error of a replicated log, to be put behind it; empty when it says so itself.
+// A remedy for an error of a replicated log, to be printed behind the error; empty if the error
+// contains one.
 std::string advice(const Error& error, const LogCommandOptions& options);
 base::Task<int> create_replicas(base::Executor& executor, const LogCommandOptions& options);
 base::Task<int> stat_replicas(base::Executor& executor, const LogCommandOptions& options);

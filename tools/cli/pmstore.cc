@@ -15,7 +15,7 @@ using namespace pmstore::tools;
 int main(int argc, char** argv) {
   open_standard_descriptors();
   pmstore::persist::explain_bus_errors("pmstore");
-  // Who starts us may ignore it, and then the end of a child would not be noticed.
+  // The parent process may ignore SIGCHLD; then this process would not notice the end of a child.
   std::signal(SIGCHLD, SIG_DFL);
   CLI::App app{"pmstore: durable transactions on persistent memory, from the command line",
                "pmstore"};

@@ -112,7 +112,7 @@ std::string served_text(const ServedAt& served) {
   return fmt::format("process {} at {}", served.pid, fmt::join(served.listen, " "));
 }
 
-// What the server of a pool says; of the first of its addresses that answers.
+// The answer of a pool's server, from the first of its addresses that answers.
 int served_info(const std::string& path, const ServedAt& served, bool json) {
   const std::string what = "cannot ask the server of pool '" + path + "'";
   base::RealClock clock;
@@ -293,7 +293,7 @@ void add_pool_commands(CLI::App& app, Invocation& invocation) {
       ->allow_extra_args(false);
   make->add_flag("--sparse", options->sparse,
                  "reserve no blocks: a file takes them when they are written, and a full file "
-                 "system ends whoever writes then");
+                 "system ends the program that writes then");
   make->add_flag("--force", options->force, "overwrite the pool that a DAX device holds");
   make->add_flag("--json", options->json, "print one JSON object");
   make->footer("example: pmstore pool create /dev/shm/pool --size 256M --table accounts");
@@ -310,7 +310,7 @@ void add_pool_commands(CLI::App& app, Invocation& invocation) {
       [path, json, &invocation] { invocation.run = [path, json] { return info(*path, *json); }; });
 
   CLI::App* const verify =
-      pool->add_subcommand("check", "read everything in a pool and say what is damaged");
+      pool->add_subcommand("check", "read everything in a pool and list the damage");
   verify->add_option("PATH", *path, "the pool's file or DAX device")->required()->check(a_path());
   verify->add_flag("--json", *json, "print one JSON object");
   verify->footer(

@@ -1,4 +1,4 @@
-// What the programs were built from; made by tools/cli/revision.cmake.
+// The source revision of the programs; made by tools/cli/revision.cmake.
 #pragma once
 
 namespace pmstore::tools {

@@ -58,7 +58,7 @@ base::Task<Result<std::vector<nlohmann::ordered_json>>> all_sessions(AdminClient
     for (const auto& session : page.value("sessions", nlohmann::ordered_json::array())) {
       all.push_back(session);
     }
-    // A server that does not come to an end is not followed.
+    // Ends when the server's cursor does not grow.
     from = next > from ? next : 0;
   } while (from != 0);
   co_return all;
@@ -128,7 +128,8 @@ int kick_sessions(const AdminCommandOptions& options, const std::string& id) {
 }  // namespace
 
 void add_session_commands(CLI::App& app, Invocation& invocation) {
-  CLI::App* const session = app.add_subcommand("session", "who is connected to a server");
+  CLI::App* const session =
+      app.add_subcommand("session", "the clients that are connected to a server");
   session->require_subcommand(1);
   session->footer("example: pmstore session list --uri tcp://127.0.0.1:7000");
 

@@ -25,10 +25,10 @@ struct SessionOptions {
   // --uri (default: $PMSTORE_URI), --assume-domain, --locks, --timeout, --json. Wrong values are
   // usage errors of the parser.
   void add_to(CLI::App& command);
-  // The errors of what fits together only partly. add_to() has the parser call it when it is done,
+  // The errors of wrong combinations of options. add_to() has the parser call it when it is done,
   // unless the command sets a parse_complete_callback() of its own, which then calls it.
   void check_together() const;
-  // After parsing; what was checked there cannot fail here.
+  // Call after parsing; checks made there cannot fail here.
   fabric::Uri parsed_uri() const;
   ClientOptions client_options() const;
 };

@@ -11,7 +11,7 @@ namespace pmstore::tools {
 void open_standard_descriptors() {
   for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; ++descriptor) {
     if (fcntl(descriptor, F_GETFD) != -1 || errno != EBADF) continue;
-    // It is the lowest one that is free, which open() gives.
+    // open() gives the lowest free descriptor, which is this one.
     const int access = descriptor == STDIN_FILENO ? O_RDONLY : O_WRONLY;
     if (::open("/dev/null", access) != descriptor) std::_Exit(1);  // nowhere to say why
   }

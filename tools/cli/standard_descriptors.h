@@ -3,8 +3,8 @@
 
 namespace pmstore::tools {
 
-// Opens those of the descriptors 0, 1 and 2 that are closed on /dev/null; else the next file that
-// is opened, for instance a pool, would take their place. The first thing a program does.
+// Opens the closed ones of the descriptors 0, 1 and 2 on /dev/null. Otherwise the next file that is
+// opened, for instance a pool, would get such a descriptor. A program calls this first.
 void open_standard_descriptors();
 
 }  // namespace pmstore::tools

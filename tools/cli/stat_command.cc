@@ -100,7 +100,7 @@ std::string report_text(const Json& report, const Json& rates) {
   return table.text();
 }
 
-// One line for each sample where nobody looks at a screen.
+// One line for each sample if standard output is no terminal.
 std::string line_text(const Json& report, const Json& rates) {
   return fmt::format("sessions {}, {}, records {}, free {} bytes\n",
                      number_at(report, "/store/sessions"), rates_text(rates),
@@ -120,7 +120,7 @@ void show(const StatOptions& options, bool terminal, Json report, const Json& ra
   } else if (options.watch && !terminal) {
     print_text(line_text(report, rates));
   } else {
-    // The cursor goes to the first place, and what is below it goes.
+    // Moves the cursor to the top left and erases everything below.
     print_text((options.watch ? "\x1b[H\x1b[J" : "") + report_text(report, rates));
   }
   std::fflush(stdout);

@@ -110,7 +110,7 @@ class TomlFile final : public CLI::Config {
     return text;
   }
 
-  // What the option's own checks say.
+  // The result of the option's own checks.
   static std::string refused(CLI::Option& option, std::string text) {
     for (int i = 0;; ++i) {
       const CLI::Validator* check = nullptr;
@@ -183,8 +183,9 @@ void DaemonConfig::add_to(CLI::App& app) {
   app.add_flag("--sparse", sparse,
                "with --create: reserve no blocks; a full file system ends the server later")
       ->needs(make);
-  app.add_option("--locks", locks,
-                 "who changes lock words: cpu (the server), rnic (remote atomics), or auto")
+  app.add_option(
+         "--locks", locks,
+         "the side that changes lock words: cpu (the server), rnic (remote atomics), or auto")
       ->check(parsed_by(parse_locks_or_auto, "auto|cpu|rnic"))
       ->capture_default_str();
   app.add_option("--assume-domain", assume_domain,
@@ -210,7 +211,7 @@ void DaemonConfig::add_to(CLI::App& app) {
                  "write lines of this level and above: error, warning, info, debug")
       ->check(parsed_by(parse_log_level, "LEVEL"))
       ->capture_default_str();
-  app.add_flag("--json", json, "say what is served as one JSON object");
+  app.add_flag("--json", json, "print the pool and the addresses as one JSON object");
   app.set_config("--config", "", "read a TOML file whose keys are these options, without --")
       ->check(parsed_by(parse_config_path, "FILE"));
   app.config_formatter(std::make_shared<TomlFile>(app));

@@ -34,7 +34,7 @@ struct DaemonConfig {
   // Flags win over --config FILE. A key that is no flag, or a value of a wrong kind, is wrong
   // usage.
   void add_to(CLI::App& app);
-  // After parsing; what was checked there cannot fail here.
+  // Call after parsing; checks made there cannot fail here.
   ServiceOptions service_options() const;
 
   // A setting that another configuration has otherwise.

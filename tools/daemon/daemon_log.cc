@@ -54,7 +54,7 @@ DaemonLog::DaemonLog(const char* journal_stream) : journal_(is_journal(journal_s
 Status DaemonLog::open(const std::string& path) {
   base::FileDescriptor opened;
   if (!path.empty()) {
-    // O_NONBLOCK: a pipe that nobody reads is refused, not waited for.
+    // O_NONBLOCK: a pipe without a reader is refused, not waited for.
     opened = base::FileDescriptor(
         ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0640));
     if (!opened) {

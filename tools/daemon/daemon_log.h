@@ -27,8 +27,8 @@ class DaemonLog {
   // To standard error, which is what `journal_stream` names, or is not.
   explicit DaemonLog(const char* journal_stream);
 
-  // Appends to the file `path` from now on, which is made when it is not there; empty: to standard
-  // error. Io: everything stays as it is.
+  // Appends to the file `path` from now on, and makes the file if it does not exist; empty: to
+  // standard error. Io: nothing changes.
   Status open(const std::string& path);
   void set_level(LogLevel level) { level_ = level; }
   bool to_file() const { return static_cast<bool>(file_); }

@@ -1,5 +1,6 @@
-// DaemonWatch: what pmstored does besides serving, a few times a second: answers those who look for
-// the pool's server, rereads its settings after a SIGHUP, says how many log lines were left out.
+// DaemonWatch: a few times a second, pmstored's work besides serving. Answers programs that look
+// for the pool's server, rereads the settings after a SIGHUP, and logs how many log lines were left
+// out.
 //
 // Threads: the service's executor. Lifetimes: all that it borrows outlives its task, which ends
 // with the executor.

@@ -40,7 +40,7 @@ void on_signal(int number) {
 int argument_count = 0;
 char** arguments = nullptr;
 
-// What the command line and the configuration file say now.
+// The present settings of command line and configuration file.
 Result<DaemonConfig> reread() {
   CLI::App app{"", "pmstored"};
   DaemonConfig config;
@@ -159,7 +159,7 @@ int serve(DaemonConfig& config) {
 int main(int argc, char** argv) {
   open_standard_descriptors();
   persist::explain_bus_errors("pmstored");
-  // Who starts us may ignore it, and then the end of a child would not be noticed.
+  // The parent process may ignore SIGCHLD; then this process would not notice the end of a child.
   std::signal(SIGCHLD, SIG_DFL);
   struct sigaction action {};
   action.sa_handler = on_signal;

@@ -33,7 +33,7 @@ Result<std::unique_ptr<PoolService>> PoolService::start(const ServiceOptions& op
   for (const fabric::Uri& uri : options.listen) {
     auto at = executor.run(service->server_->listen(uri));
     if (!at) {
-      // Whatever that says: nobody was served, and the next start recovers.
+      // Errors are ignored: no client was served, and the next start recovers.
       [[maybe_unused]] const Status closed = executor.run(service->server_->stop());
       return std::move(at.error());
     }
@@ -61,8 +61,8 @@ Result<std::unique_ptr<ServiceThread>> ServiceThread::start(const ServiceOptions
     }
     warn_of_damage("pmstore", (*service)->server().recovery());
     started.set_value(service->get());
-    // Whoever started it has ended its own work, so that everything acknowledged is durable;
-    // whether the next start has to recover is not the benchmark's matter.
+    // The benchmark has ended its own work, so everything acknowledged is durable. The next start
+    // may have to recover; that does not concern the benchmark.
     [[maybe_unused]] const Status stopped = (*service)->run();
   });
   auto service = result.get();

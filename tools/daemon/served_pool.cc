@@ -95,7 +95,7 @@ void ServedPool::answer() {
     const base::FileDescriptor asker(
         accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!asker) return;
-    // Who does not take it asks again.
+    // A program that does not receive the answer asks again.
     (void)send(asker.get(), text_.data(), text_.size(), MSG_NOSIGNAL);
   }
 }

@@ -1,4 +1,4 @@
-// Where the server of a pool is: the daemon says it, and commands that find the pool in use ask.
+// The address of a pool's server: the daemon answers, and commands that find the pool in use ask.
 //
 // The daemon listens on a Unix socket in the abstract namespace whose name is made of the pool's
 // device and inode (of the device's number, for DAX). The kernel removes it with the process, so

@@ -21,7 +21,7 @@ std::string_view reason(SessionEnd why) {
   return "ended";
 }
 
-// What clients do every day is not worth a line that people read.
+// Everyday events of clients are logged at level debug only.
 LogLevel level_of(const SessionName& session, SessionEnd why) {
   if (why == SessionEnd::kGoodbye) return LogLevel::kDebug;
   if (why != SessionEnd::kDisconnected) return LogLevel::kWarning;

@@ -19,7 +19,7 @@ class SessionLog final : public SessionObserver {
   void on_session(const SessionName& session) override;
   void on_refused(const SessionName& session, const Error& why) override;
   void on_ended(const SessionName& session, SessionEnd why) override;
-  // Now and then: says what is missing once the period is over.
+  // Call now and then: logs the number of omitted lines after the period.
   void summarize();
 
  private:

@@ -1,5 +1,5 @@
-// The check-up of a machine: what was found out about it, and what that means, row by row. What is
-// found out comes through DoctorFacts, so that recorded machines can be examined.
+// The check-up of a machine: facts and their meaning, row by row. All facts come through
+// DoctorFacts, so that recorded machines can be examined.
 //
 // Threads: one at a time.
 #pragma once
@@ -40,7 +40,7 @@ struct DoctorPool {
   uint64_t extents = 0;
 };
 
-// What the handshake with a named server agreed on, and what was tried there with success.
+// The results of the handshake with a named server, and the accesses that succeeded there.
 struct DoctorSession {
   std::string uri;
   std::string domain, landing, locks, strategy;
@@ -76,10 +76,10 @@ void examine_nvm(const DoctorFacts& facts, std::vector<Finding>& rows);
 void examine_placement(const DoctorFacts& facts, std::vector<Finding>& rows);
 void examine_rules(const DoctorFacts& facts, std::vector<Finding>& rows);
 
-// Adds to what was seen, or to the remedies; what is its end already is not said twice.
+// Appends to the observations or the remedies, unless the text already ends with the addition.
 void append(std::string& text, std::string_view more);
 
-// What several rows ask.
+// Questions of several rows.
 bool has_hardware_rnic(const DoctorFacts& facts);
 bool has_software_rnic(const DoctorFacts& facts);
 bool has_nvm(const DoctorFacts& facts);

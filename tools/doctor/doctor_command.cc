@@ -49,7 +49,7 @@ Result<DoctorPool> look_at_pool(const std::string& path) {
   return pool;
 }
 
-// What a connected client has tried, and what it has not.
+// The accesses that a connected client has tried, and those that it has not.
 std::string tried_text(const PoolProbe& probe, persist::WriteStrategy strategy) {
   std::string text = "memory registered, a commit of nothing";
   text += probe.read ? ", READs of records, lock words and index"
@@ -159,9 +159,10 @@ int doctor(const DoctorOptions& options) {
 
 void add_doctor_command(CLI::App& app, Invocation& invocation) {
   CLI::App* const command =
-      app.add_subcommand("doctor", "what is set up wrong here, what it costs, and the remedy");
+      app.add_subcommand("doctor", "wrong settings of this machine, their cost, and the remedy");
   auto options = std::make_shared<DoctorOptions>();
-  command->add_option("--pool", options->pool, "also examine this pool; nobody may have it open");
+  command->add_option("--pool", options->pool,
+                      "also examine this pool; no program may have it open");
   command->add_option("--uri", options->uri, "also connect to the server there, as a client")
       ->check(parsed_by(fabric::parse_uri, "URI"))
       ->check([](const std::string& uri) {

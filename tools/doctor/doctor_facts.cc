@@ -1,5 +1,5 @@
-// Where doctor's facts come from: this machine's libraries, or the inventory.json of a recorded
-// one.
+// The sources of doctor's facts: this machine's libraries, or the inventory.json of a recorded
+// machine.
 #include <fmt/format.h>
 
 #include <algorithm>

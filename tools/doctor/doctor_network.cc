@@ -263,7 +263,7 @@ Finding paging(const DoctorFacts& facts) {
       row.verdict = Verdict::kCosts;
       append(row.seen, space.name + " is fsdax and cannot be registered");
       append(row.fix,
-             fmt::format("ndctl create-namespace -f -e {} -m devdax (what is in it is lost)",
+             fmt::format("ndctl create-namespace -f -e {} -m devdax (its contents are lost)",
                          space.name));
     }
   }

@@ -56,7 +56,7 @@ Finding mode(const DoctorFacts& facts) {
       if (space.mode == "devdax" || (space.mode == "fsdax" && !has_rnic)) continue;
       row.verdict = Verdict::kCosts;
       append(row.fix,
-             fmt::format("ndctl create-namespace -f -e {} -m devdax (what is in it is lost)",
+             fmt::format("ndctl create-namespace -f -e {} -m devdax (its contents are lost)",
                          space.name));
     }
   }
@@ -78,7 +78,7 @@ Finding alignment(const DoctorFacts& facts) {
       if (space.alignment >= kHugePage) continue;
       row.verdict = Verdict::kCosts;
       append(row.fix,
-             fmt::format("ndctl create-namespace -f -e {} -m {} -a 2M (what is in it is lost)",
+             fmt::format("ndctl create-namespace -f -e {} -m {} -a 2M (its contents are lost)",
                          space.name, space.mode));
     }
   }
@@ -134,7 +134,7 @@ Finding interleave(const DoctorFacts& facts) {
     row.verdict = Verdict::kCosts;
     append(row.seen, fmt::format("{} regions of one DIMM each on node {}", regions, node));
     row.fix =
-        "ipmctl create -goal PersistentMemoryType=AppDirect (interleaved; what is on the DIMMs "
+        "ipmctl create -goal PersistentMemoryType=AppDirect (interleaved; all data on the DIMMs "
         "is lost), then reboot";
   }
   return row;

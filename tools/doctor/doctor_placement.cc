@@ -79,7 +79,8 @@ std::map<int, Node> nodes_of(const ddio::Machine& machine) {
   return nodes;
 }
 
-// Whether `device` is the pool's, or has the file system that it is on, or a partition with it.
+// Whether `device` is the pool's device, or has the pool's file system, or a partition with that
+// file system.
 bool is_on(const ddio::Machine& machine, const DoctorPool& pool, const std::string& device) {
   if (device.empty()) return false;
   if (device == pool.path || device == pool.real_path) return true;
@@ -121,7 +122,7 @@ class Placement {
   };
   std::optional<Place> place_of(const std::string& name, std::optional<int> node);
   bool same_socket(int a, int b) const;
-  int distance(int from, int to) const;
+  int distance(int node, int other) const;
   void judge_region(const Place& region);
   void judge_cores();
   void costs(std::string fix);
@@ -159,9 +160,9 @@ bool Placement::same_socket(int a, int b) const {
   return a == b || (first && second && *first == *second);
 }
 
-int Placement::distance(int from, int to) const {
-  const auto& row = nodes_.at(from).distances;
-  const auto at = row.find(to);
+int Placement::distance(int node, int other) const {
+  const auto& row = nodes_.at(node).distances;
+  const auto at = row.find(other);
   return at == row.end() ? kFar : at->second;
 }
 
@@ -213,7 +214,7 @@ void Placement::judge_cores() {
       }
     }
   }
-  append(row_.seen, fmt::format("what is started here may run on cores {} only", list));
+  append(row_.seen, fmt::format("programs started here may run on cores {} only", list));
   costs(fmt::format("start pmstored where it may use the cores of node {}: numactl -N {} pmstored",
                     regions_.front().node, regions_.front().node));
 }
@@ -260,7 +261,7 @@ struct Writers {
   bool cut = false;  // somebody has more mappings than are read
 };
 
-// What read_text() gives at most, without the newline at the end.
+// The most bytes that read_text() gives, without the newline at the end.
 constexpr size_t kMostText = (1 << 20) - 1;
 
 Writers find_writers(const ddio::Machine& machine, const std::set<std::string>& devices) {
@@ -334,7 +335,7 @@ Finding writers(const DoctorFacts& facts) {
                                : "; processes of others were not seen";
   if (row.verdict != Verdict::kOk) return row;
   row.verdict = Verdict::kUnknown;
-  // What root does not see, a container hides, for instance.
+  // Root may not see it either, for instance in a container.
   std::string look = "fuser -v";
   for (const std::string& device : devices) look += " " + device;
   row.fix = !writers.all_seen && geteuid() != 0 ? kRunAsRoot : look + ", outside of containers";

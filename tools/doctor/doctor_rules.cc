@@ -15,7 +15,7 @@ namespace {
 using persist::Domain;
 using persist::WriteLanding;
 
-// Where the RNICs' writes land; nothing when that cannot be found out.
+// The landing of the RNICs' writes; nothing when it cannot be found out.
 struct Landing {
   std::optional<WriteLanding> where;
   std::string seen;
@@ -23,10 +23,10 @@ struct Landing {
   std::string fix;  // how to find it out
 };
 
-// Of registers that the system does not let us read.
+// The advice for registers that the system does not let this program read.
 std::string reading_fix() { return geteuid() == 0 ? "pmstore ddio status" : kRunAsRoot; }
 
-// What to do where no recipe tells what the registers mean.
+// The advice where no recipe tells the meaning of the registers.
 std::string recipe_fix(const ddio::Cpu& cpu) {
   if (cpu.virtual_machine) return "pmstore ddio status on the host that runs this virtual machine";
   return cpu.vendor == "GenuineIntel"
@@ -145,7 +145,7 @@ void pool_rows(const DoctorFacts& facts, std::vector<Finding>& rows) {
                  "H5-H7 pool layout",
                  Verdict::kOk,
                  "",
-                 "what is not aligned to the medium's 256 "
+                 "data that is not aligned to the medium's 256 "
                  "bytes is read before it is written",
                  ""};
   if (!facts.pool) {
@@ -156,7 +156,7 @@ void pool_rows(const DoctorFacts& facts, std::vector<Finding>& rows) {
     layout.verdict = Verdict::kUnknown;
     layout.seen = facts.pool->error().message;
     const ErrorCode code = facts.pool->code();
-    layout.fix = code == ErrorCode::kBusy ? "stop who uses it, then run this again"
+    layout.fix = code == ErrorCode::kBusy ? "stop the program that uses it, then run this again"
                  : code == ErrorCode::kBadPool
                      ? "pmstore pool check " + printable(facts.pool_path)
                      : "ls -l " + printable(facts.pool_path) + ", then run this again";
@@ -176,7 +176,7 @@ void pool_rows(const DoctorFacts& facts, std::vector<Finding>& rows) {
                   "lock words are in the server's DRAM, whatever the pool is on", "", ""});
 }
 
-// What the pool that was named is on, or what one could be put on.
+// The memory of the named pool, or memory that a pool could use.
 struct Target {
   std::optional<Domain> domain = Domain::kNone;  // nothing where a region does not say
   std::string unregistrable;                     // the fsdax namespace, where an RNIC cannot reach
@@ -255,7 +255,7 @@ Finding strategy(const DoctorFacts& facts, const Landing& landing) {
   const auto& domain = target.domain;
   const bool reached = has_hardware_rnic(facts) && target.unregistrable.empty();
   const auto where = reached ? landing.where : WriteLanding::kCpu;
-  // What every fabric here promises: verbs, and tcp and shm, which clients use without an RNIC.
+  // The promises of every fabric: verbs, and tcp and shm, which clients use without an RNIC.
   fabric::Capabilities fabric;
   fabric.read_after_read = fabric.read_after_write = fabric.write_after_write = true;
   fabric.cpu_moves_data = !reached;
@@ -289,7 +289,7 @@ Finding strategy(const DoctorFacts& facts, const Landing& landing) {
     row.fix = domain ? landing.fix : "cat /sys/bus/nd/devices/region*/persistence_domain";
     return row;
   }
-  // A server takes DDIO for on unless it is told.
+  // A server assumes that DDIO is on unless an option says otherwise.
   if (where == WriteLanding::kMemory && domain == Domain::kMemoryController) {
     row.seen += "; with pmstored --ddio off";
   }

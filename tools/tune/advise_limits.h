@@ -1,5 +1,5 @@
-// What bounds the rate of requests on a machine, as far as it is known: the link, the RNIC, the
-// media of the DIMMs. tune advise compares with it.
+// The known limits of the rate of requests on a machine: the link, the RNIC, the media of the
+// DIMMs. tune advise compares with them.
 //
 // Threads: values.
 #pragma once
@@ -20,12 +20,12 @@ struct MachineLimits {
   double link_bytes_per_ns = 0;
   double packet_header_bytes = 0;
   double packet_bytes = 4096;  // payload of a packet at most
-  // What one request occupies the server's RNIC for, by kind.
+  // The time for which one request occupies the server's RNIC, by kind.
   double write_ns = 0;       // one-sided, below 64 bytes
   double write_line_ns = 0;  // one-sided, from 64 bytes on
   double two_sided_ns = 0;
   double atomic_ns = 0;
-  // What the media of all DIMMs of the pool take for 256 bytes written.
+  // The time that the media of all DIMMs of the pool take for 256 bytes written.
   double media_write_ns = 0;
   double dimms = 0;  // of those
 };
@@ -43,8 +43,8 @@ MachineLimits model_limits(const model::Parameters& parameters);
 MachineLimits host_limits(const ddio::Machine& machine, bool rdma,
                           const std::vector<persist::NvmRegion>& regions, const std::string& pool);
 
-// What bounds `point`, the lowest first: writes and atomics only, as it would be with all of the
-// rules it asks for.
+// The limits of `point`, the lowest first; for writes and atomics only, with all rules that the
+// point requests.
 std::vector<RateLimit> rate_limits(const MachineLimits& limits, const MicroPoint& point);
 
 // "100 Gb/s (4X EDR)" in bytes per ns: 12.5; 0 when it says nothing.

@@ -292,7 +292,7 @@ void print_plan(const Situation& situation, const std::vector<ddio::Change>& cha
                            : "nothing was changed: --apply does it\n");
 }
 
-// Holds `file` all the time, so that nobody else switches meanwhile.
+// Holds `file` all the time, so that no other program switches meanwhile.
 int with_command(Situation& situation, const DdioOptions& options,
                  const std::vector<ddio::Change>& changes, const ddio::StateFile& file,
                  GuardedCommand& guard) {

@@ -1,4 +1,4 @@
-// What the DIMMs' performance counters say: readings, and rates between two of them.
+// Readings of the DIMMs' performance counters, and rates between two readings.
 //
 // A reading is what `ipmctl show -dimm -performance` prints. Its manual settles the units: media
 // reads and writes are counted in 64 bytes (each access of 256 bytes counts four), requests are
@@ -32,9 +32,9 @@ struct DimmSample {
   std::vector<DimmReading> dimms;
 };
 
-// InvalidArgument, naming what is missing, when `text` is not what ipmctl prints.
+// InvalidArgument, naming the missing part, when `text` is no output of ipmctl.
 Result<std::vector<DimmReading>> parse_ipmctl(std::string_view text);
-// What parse_ipmctl() reads.
+// The ipmctl command whose output parse_ipmctl() reads.
 std::string ipmctl_text(const std::vector<DimmReading>& dimms);
 // A recorded trace: readings, each behind a line "time SECONDS". InvalidArgument likewise, also for
 // fewer than two, for times that do not grow, and for DIMMs that change.

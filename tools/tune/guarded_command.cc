@@ -31,7 +31,8 @@ bool ends_commands(int signal) {
 GuardedCommand::GuardedCommand() {
   sigemptyset(&guarded_);
   for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGALRM, SIGUSR1, SIGUSR2}) {
-    // One that is ignored, as nohup does with SIGHUP, stays ignored; blocked, it would come.
+    // A signal that is ignored, as nohup does with SIGHUP, stays ignored; if it were blocked, it
+    // would arrive.
     struct sigaction now {};
     if (sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) {
       sigaddset(&guarded_, signal);

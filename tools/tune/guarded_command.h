@@ -1,5 +1,5 @@
-// GuardedCommand: while it lives, no signal that people send ends this process (SIGKILL does), so
-// that what was set up is taken down again; and a command of the user's may run meanwhile.
+// GuardedCommand: while it exists, no signal except SIGKILL ends this process, so that every
+// changed setting is restored. A command of the user may run meanwhile.
 //
 // Threads: made, used and destroyed by the main thread, before there are others. SIGCHLD must not
 // be ignored.

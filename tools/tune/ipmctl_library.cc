@@ -12,7 +12,7 @@ namespace pmstore::tools {
 namespace {
 
 // As nvm_management.h of libipmctl 03.00.00.0468 (Debian 12) lays them out; reserved bytes at their
-// ends keep the sizes from version to version. What is not used here is skipped.
+// ends keep the sizes from version to version. Fields that are not used here are skipped.
 struct DeviceDiscovery {
   uint8_t all_properties_populated;
   uint32_t device_handle;

@@ -25,8 +25,7 @@ class IpmctlLibrary {
     std::string uid;
   };
 
-  // NotFound when there is no such library; Io when it is another one than it seems, or does not
-  // start.
+  // NotFound when there is no such library; Io when it lacks a function, or does not start.
   static Result<std::unique_ptr<IpmctlLibrary>> open(const std::string& path = kIpmctlLibrary);
   ~IpmctlLibrary();
   IpmctlLibrary(const IpmctlLibrary&) = delete;

@@ -1,6 +1,6 @@
-// pmstore tune advise: which rules pay here. Each rule is measured with a request that it is about:
-// with all rules, and with all but this one, several times in turn; and compared with the same
-// request to DRAM and with what bounds its rate.
+// pmstore tune advise: which rules pay on this machine. Each rule is measured with a request that
+// it concerns: with all rules, and with all but this one, several times in turn. The result is
+// compared with the same request to DRAM and with the limits of its rate.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -58,7 +58,7 @@ constexpr Trial kTrials[] = {
        p.server_threads = 20;
      },
      5},
-    // Where few threads cannot load a DIMM.
+    // For machines on which few threads cannot load a DIMM.
     {Rule::kH2, "two-sided 256 B writes to one DIMM, 20 server threads",
      [](MicroPoint& p) {
        p.side = MicroSide::kTwoSided;
@@ -166,32 +166,32 @@ void set_model_times(MicroPoint& point, const Trial& trial, const Weighing& weig
   point.default_warmup = false;
 }
 
-MicroPoint point_of(const Trial& trial, const Weighing& weighing, bool with) {
+MicroPoint point_of(const Trial& trial, const Weighing& weighing, bool keep_rule) {
   MicroPoint point = weighing.base;
   point.medium = weighing.medium;
   trial.shape(point);
-  point.rules = with ? persist::Rules::all() : persist::Rules::all().without(trial.rule);
-  // By name, so that a place that cannot switch it says so.
+  point.rules = keep_rule ? persist::Rules::all() : persist::Rules::all().without(trial.rule);
+  // Rules are given by name, so that a machine that cannot switch one reports it.
   point.named_rules = persist::Rules::none().with(trial.rule);
   if (weighing.modelled) set_model_times(point, trial, weighing);
   return point;
 }
 
-// What the request is compared with, measured where it is: DRAM, and a message alone. Two-sided
-// requests to the modelled DRAM are slower than hardware's (docs/limits.md).
-std::optional<MicroPoint> dram_point(const MicroPoint& with, const Weighing& weighing) {
-  if (micro_medium(with) != MicroMedium::kNvm) return std::nullopt;
-  if (weighing.modelled && !is_one_sided(with)) return std::nullopt;
-  MicroPoint point = with;
+// The requests for comparison, measured on the same machine: to DRAM, and a message alone.
+// Two-sided requests to the modelled DRAM are slower than hardware's (docs/limits.md).
+std::optional<MicroPoint> dram_point(const MicroPoint& measured, const Weighing& weighing) {
+  if (micro_medium(measured) != MicroMedium::kNvm) return std::nullopt;
+  if (weighing.modelled && !is_one_sided(measured)) return std::nullopt;
+  MicroPoint point = measured;
   point.medium = MicroMedium::kDram;
   point.persistent = false;
   point.named_rules = persist::Rules::none();
   return point;
 }
 
-std::optional<MicroPoint> echo_point(const MicroPoint& with) {
-  if (is_one_sided(with)) return std::nullopt;
-  MicroPoint point = with;
+std::optional<MicroPoint> echo_point(const MicroPoint& measured) {
+  if (is_one_sided(measured)) return std::nullopt;
+  MicroPoint point = measured;
   point.op = MicroOp::kEcho;
   point.persistent = false;
   point.named_rules = persist::Rules::none();
@@ -302,7 +302,7 @@ void print(const std::vector<Advice>& list, const Weighing& weighing, const Micr
   }
   print_text(place_text(place) + "\n" + table.text());
   print_text(fmt::format(
-      "Median of {} turn{}, +- half of what is between the least and the most.\n"
+      "Median of {} turn{}, +- half of the range from the least to the most.\n"
       "pay here: {}\ncost here: {}\nno difference, or in the noise: {}; {}\n",
       weighing.turns, weighing.turns == 1 ? "" : "s", summary(list, "pays"), summary(list, "costs"),
       summary(list, "no difference"), summary(list, "in the noise")));
@@ -425,7 +425,8 @@ void add_tune_advise(CLI::App& tune, Invocation& invocation) {
       ->check(parsed_by(parse_medium, "MEDIUM"));
   app->footer(
       "Measures each rule on and off with the code of bench micro, --seconds each (default 0.1), "
-      "and says what is above the noise (docs/tuning.md). With --model the default is 0.001 to "
+      "and says which differences are above the noise (docs/tuning.md). With --model the default "
+      "is 0.001 to "
       "0.005 of virtual time, and as much --warmup, 0.01 where stores must fill the cache.\n"
       "Without --pool only dram is measured, which tells little about rules for persistent "
       "memory.\n"

@@ -67,7 +67,7 @@ nlohmann::ordered_json json_of(const DimmDelta& one) {
           {"reads_per_write", one.reads_per_write()}};
 }
 
-// One interval: what the counters say, and which one it is.
+// One interval: the counters, and its number.
 struct Interval {
   std::vector<DimmDelta> list;
   double at = 0;     // seconds since the first reading
@@ -108,7 +108,7 @@ std::string quoted(const std::string& text) {
   return '"' + inside + '"';
 }
 
-// CSV when nobody looks: a line for each DIMM and interval.
+// CSV if standard output is no terminal: a line for each DIMM and interval.
 void print_csv(const Interval& one) {
   const bool named = !one.name.empty();
   if (one.first) {
@@ -131,7 +131,7 @@ void print_csv(const Interval& one) {
   }
 }
 
-// Live, a table takes the place of the one before it; of a record, they follow each other.
+// Live, a table replaces the one before it; tables of a recording follow each other.
 void show(const Interval& one, const CountersOptions& options, bool live) {
   if (options.json) {
     print_as_json(one);
