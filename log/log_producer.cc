@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/check.h"
 #include "log/entry.h"
 #include "log/internal/keep_lease.h"
 #include "log/internal/log_producer_state.h"
@@ -121,6 +122,8 @@ base::Task<Status> LogProducer::State::connect(uint64_t membership) {
   writer->set_rider(*publisher);
   const RingPosition position{answer.data.bytes, answer.start_lsn, answer.tail_lsn,
                               answer.incarnation, answer.salt};
+  PMSTORE_CHECK(acknowledged <= answer.tail_lsn,
+                "a replica would publish entries that it does not have");
   const auto padding = persist::PaddingRules::from_off_bits(answer.padding_off);
   PMSTORE_CO_TRY(appender,
                  RemoteAppender::create(device, *writer, position, options.staging_bytes, padding));
@@ -229,7 +232,8 @@ uint64_t LogProducer::tail_lsn() const { return state_->landed_lsn; }
 void LogProducer::acknowledge(uint64_t lsn) {
   State& state = *state_;
   if (lsn <= state.publisher->durable()) return;
-  state.publisher->reached(lsn);
+  PMSTORE_CHECK(lsn <= state.landed_lsn, "a replica would publish entries that it does not have");
+  state.publisher->set_acknowledged(lsn);
   state.prefix.durable_lsn = lsn;
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/check.h"
 #include "fabric/message.h"
 #include "log/internal/log_producer_state.h"
 #include "log/log_producer.h"
@@ -60,9 +61,11 @@ base::Task<Result<Appended>> LogProducer::State::append(RemoteAppender::Entries 
   if (appended) [[likely]] {
     landed_lsn = appended->next_lsn;
     if (!options.replica) {
-      publisher->reached(appended->next_lsn);
+      publisher->set_durable(appended->persisted, appended->next_lsn);
       prefix.durable_lsn = appended->next_lsn;
     }
+    PMSTORE_CHECK(publisher->durable() <= landed_lsn && landed_lsn <= appender->position().tail_lsn,
+                  "readers would read behind the last entry");
     co_return Appended{appended->lsn, appended->next_lsn, entries.last_sequence};
   }
   const Error seen = appended.error();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "log/entry.h"
 #include "log/internal/log_membership.h"
 #include "log/internal/log_reader_state.h"
@@ -58,6 +59,7 @@ base::Task<Status> LogReader::State::find() {
         if (!follows_the_last(found)) co_return damaged();
         co_return Status{};
       case ParsedEntry::Kind::kPad:
+        PMSTORE_CHECK(found.next_lsn > position, "the same pad would be read for ever");
         if (expected_lsn == position) expected_lsn = found.next_lsn;
         position = found.next_lsn;
         needed = 1;
@@ -70,6 +72,7 @@ base::Task<Status> LogReader::State::find() {
 
 base::Task<Result<LogEntry>> LogReader::State::next() {
   PMSTORE_CO_TRY_STATUS(co_await find());
+  PMSTORE_CHECK(found.next_lsn > position, "the same entry would be read for ever");
   const LogEntry entry{position, found.next_lsn, found.index, found.payload};
   position = expected_lsn = found.next_lsn;
   last_index = found.index;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/check.h"
 #include "log/internal/log_service_state.h"
 
 namespace pmstore::log {
@@ -128,6 +129,7 @@ Result<std::vector<std::byte>> LogService::State::greet(size_t endpoint, const L
 }
 
 Status LogService::State::make_place() {
+  PMSTORE_CHECK(producers.size() <= peers.size(), "every producer is a peer");
   if (peers.size() - producers.size() >= options.max_sessions) {
     const Peer* oldest = nullptr;
     for (const auto& [token, peer] : handshakes) {
@@ -196,6 +198,8 @@ Result<std::vector<std::byte>> LogService::State::grant(internal::LogEndpoint& a
   const auto writable = fabric::Access::kRemoteRead | fabric::Access::kRemoteWrite;
   peer.data_offset = granted.data_offset;
   peer.data_bytes = granted.position.data_bytes;
+  PMSTORE_CHECK(store.memory().contains(peer.data_offset, peer.data_bytes) && !peer.data,
+                "a producer would write outside of its log");
   const auto data = store.memory().mapping().subspan(peer.data_offset, peer.data_bytes);
   PMSTORE_TRY(peer.data, at.device->register_memory(data, writable));
   const auto tail = std::as_writable_bytes(std::span(granted.tail_word, 1));
@@ -366,16 +370,19 @@ base::Task<void> LogService::State::commit_groups() {
 // One drain for everything that has arrived since the last.
 void LogService::State::commit_group() {
   if (group.empty()) return;
-  const Status durable = store.commit_appends();
+  const auto durable = store.commit_appends();
   ++counters.group_commits;
-  for (auto& [call, reply] : group) {
-    if (durable) {
-      call.reply(std::as_bytes(std::span(&reply, 1)));
-    } else {
-      call.reply_error(durable.error());
-    }
+  if (durable) {
+    acknowledge_group(*durable);
+  } else {
+    for (auto& [call, reply] : group) call.reply_error(durable.error());
   }
   group.clear();
+}
+
+void LogService::State::acknowledge_group(persist::Persisted /*appends*/) {
+  PMSTORE_CHECK(!group.empty() && group.size() <= kMaxGroup, "the group is bounded");
+  for (auto& [call, reply] : group) call.reply(std::as_bytes(std::span(&reply, 1)));
 }
 
 void LogService::State::join_group(fabric::RpcCall call, const AppendReply& reply) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "base/check.h"
 #include "base/size_text.h"
 #include "log/internal/log_store_state.h"
 
@@ -35,7 +36,8 @@ LogStore::State::State(persist::Pool& pool, internal::LogDirectory loaded)
     : memory(pool.memory()),
       padding(pool.info().padding),
       directory(std::move(loaded)),
-      logs(directory.places().size()) {
+      logs(directory.places().size()),
+      committed(directory.durable()) {
   constexpr auto kPage = internal::PageDelete::kPageBytes;
   words_bytes = persist::round_up(logs.size() * sizeof(LogWords), static_cast<uint64_t>(kPage));
   words.reset(static_cast<LogWords*>(::operator new(words_bytes, kPage)));
@@ -127,12 +129,16 @@ Status LogStore::State::open_log(Log& log) {
 
 // Tells readers of a log whose ring is whole and durable.
 void LogStore::State::show(persist::Persisted /*ring*/, Log& log) {
+  PMSTORE_CHECK(log.ring && directory.places()[log.place].live(),
+                "readers would read a region that is not the log's");
   LogWords& at = word(log);
   log.published = {log.ring->position().tail_lsn, log.ring->next_index()};
   if (slot(log).replicas > 0) {
     const uint64_t acknowledged = std::max(slot(log).sealed_lsn, log.ring->claimed_lsn());
     log.published = log.ring->boundary_at(acknowledged);
   }
+  PMSTORE_CHECK(log.published.lsn <= log.ring->position().tail_lsn,
+                "readers would read behind the last entry");
   publish_word(at.start_lsn, log.ring->position().start_lsn);
   publish_word(at.tail_lsn, log.published.lsn);
   publish_word(at.sealed, slot(log).sealed);
@@ -296,6 +302,7 @@ Result<LogInfo> LogStore::create(std::string_view name, const LogOptions& option
   const persist::Persisted formatted = ring->durable();
   PMSTORE_TRY_STATUS(s.fail_unless(s.directory.write(formatted, place, slot)));
   Log& log = s.logs[place];
+  PMSTORE_CHECK(!log.ring && !log.exclusive, "the region is still another log's");
   ring->set_padding(s.padding_of(log));
   log.ring.emplace(std::move(*ring));
   log.exclusive = false;

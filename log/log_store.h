@@ -76,7 +76,8 @@ class LogStore {
   std::optional<Appended> append_durable(uint64_t id, std::span<const std::byte> payload);
   // One drain for all appends since the last; then publishes their tails. Io: none of them is
   // acknowledged, and nothing can be appended to this pool any more.
-  Status commit_appends();
+  // The token proves that all appends before this call are durable.
+  Result<persist::Persisted> commit_appends();
 
   // What an exclusive producer must know.
   struct Grant {

@@ -23,6 +23,8 @@ constexpr uint64_t kTrimShare = 8;  // trim-oldest drops this part of a log at a
 
 // Readers know it before anything can be written over what they might be reading.
 Status LogStore::State::move_start(Log& log, const Place& start) {
+  PMSTORE_CHECK(start.lsn <= log.published.lsn,
+                "entries that are not acknowledged would be trimmed");
   if (start.lsn <= log.ring->position().start_lsn) return {};
   publish_word(word(log).start_lsn, start.lsn);
   return fail_unless(log.ring->truncate(start));
@@ -192,11 +194,14 @@ std::optional<Appended> LogStore::append_durable(uint64_t id, std::span<const st
 }
 
 void LogStore::State::note_dirty(Log* log) {
+  PMSTORE_CHECK(log->ring && !log->exclusive, "an exclusive producer's tail is its own");
   if (!dirty.empty() && dirty.back() == log) return;
   if (std::find(dirty.begin(), dirty.end(), log) == dirty.end()) dirty.push_back(log);
 }
 
 void LogStore::State::publish_tail(persist::Persisted entries, Log& log) {
+  PMSTORE_CHECK(log.published.lsn <= log.ring->position().tail_lsn,
+                "an acknowledged entry is gone");
   log.ring->note_durable(entries);
   log.published = {log.ring->position().tail_lsn, log.ring->next_index()};
   publish_word(word(log).tail_lsn, log.published.lsn);
@@ -206,6 +211,9 @@ void LogStore::State::publish_tail(persist::Persisted entries, Log& log) {
 // this process.
 Status LogStore::State::publish_acknowledged(persist::Persisted entries, Log& log,
                                              const Place& acknowledged) {
+  PMSTORE_CHECK(
+      acknowledged.lsn >= log.published.lsn && acknowledged.lsn <= log.ring->position().tail_lsn,
+      "what was published stays published, and is in the ring");
   log.ring->note_durable(entries);
   if (slot(log).sealed == 0 && slot(log).sealed_lsn < acknowledged.lsn) {
     LogSlot changed = slot(log);
@@ -217,16 +225,17 @@ Status LogStore::State::publish_acknowledged(persist::Persisted entries, Log& lo
   return {};
 }
 
-Status LogStore::State::commit() {
+Result<persist::Persisted> LogStore::State::commit() {
   if (failed) return *failed;
-  if (dirty.empty()) return {};
+  if (dirty.empty()) return committed;
   PMSTORE_TRY(const persist::Persisted entries, fail_unless(memory.drain()));
   for (Log* log : dirty) publish_tail(entries, *log);
   dirty.clear();
-  return {};
+  committed = entries;
+  return entries;
 }
 
-Status LogStore::commit_appends() { return state_->commit(); }
+Result<persist::Persisted> LogStore::commit_appends() { return state_->commit(); }
 
 // ---- exclusive producers ----
 
@@ -241,6 +250,8 @@ void LogStore::State::catch_up(Log& log) {
   } else {
     log.published = {log.ring->position().tail_lsn, log.ring->next_index()};
   }
+  PMSTORE_CHECK(log.published.lsn <= log.ring->position().tail_lsn,
+                "readers would read behind the last entry");
 }
 
 // What the producer has landed counts from here on, as far as it is whole; what it has published
@@ -283,6 +294,9 @@ Result<LogStore::Grant> LogStore::acquire(uint64_t id, uint64_t membership) {
   PMSTORE_TRY_STATUS(may_acquire(id, membership));
   PMSTORE_TRY(Log* const log, s.usable(id));
   PMSTORE_TRY_STATUS(s.settle(*log));
+  PMSTORE_CHECK(!log->exclusive, "a ring has one writer");
+  PMSTORE_CHECK(std::find(s.dirty.begin(), s.dirty.end(), log) == s.dirty.end(),
+                "a shared append that is not durable would be the producer's");
   log->exclusive = true;
   return Grant{log->ring->position(), log->ring->next_index(), log->ring->data_offset(),
                &s.word(*log).tail_lsn, s.padding_of(*log)};

@@ -73,6 +73,7 @@ struct RemoteAppender::State {
 
   // The next caller may place its entry.
   void pass_on() {
+    PMSTORE_CHECK(placed < called, "a call would place its entry before its turn");
     ++placed;
     placing.notify_all();
   }
@@ -189,6 +190,7 @@ Result<std::optional<RemoteAppender::State::Placed>> RemoteAppender::State::plac
   std::copy(payload.begin(), payload.end(), entry.begin() + sizeof(EntryHeader));
   seal_entry(entry, plan, position, payload.size(), sequence);
   result.pieces[result.piece_count++] = piece(at, plan.lsn, plan.bytes);
+  PMSTORE_CHECK(pad_room + plan.bytes <= room, "the entry would leave its chunk of staging memory");
   position.tail_lsn = plan.next_lsn();
   ++posted;
   return std::optional<Placed>(result);
@@ -262,6 +264,8 @@ void RemoteAppender::State::lay_out(Entries& entries, Placed& result) {
     if (i == 0) entries.first_lsn = plan.lsn;
     result.plan = plan;
   }
+  PMSTORE_CHECK(position.tail_lsn - position.start_lsn <= position.data_bytes,
+                "what was measured is what was laid out");
   entries.last_sequence = *entries.next_sequence - 1;
   entries.placed = true;
 }
@@ -347,6 +351,8 @@ base::Task<Result<RemoteAppender::Appended>> RemoteAppender::State::append(State
     s.fail(written.error());
     co_return written.error();
   }
+  PMSTORE_CHECK(s.reported == placed->ticket && s.reported < s.posted,
+                "an entry would be acknowledged before those in front of it");
   ++s.reported;
   s.staging.give_back(placed->chunk);
   s.placing.notify_all();
@@ -373,6 +379,8 @@ Status RemoteAppender::State::move_start(uint64_t start_lsn) {
                                   position.start_lsn, position.tail_lsn, start_lsn));
   }
   position.start_lsn = start_lsn;
+  PMSTORE_CHECK(position.tail_lsn - position.start_lsn <= position.data_bytes,
+                "an entry would overwrite one that was not truncated");
   return {};
 }
 

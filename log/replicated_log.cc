@@ -7,6 +7,7 @@
 #include <array>
 #include <utility>
 
+#include "base/check.h"
 #include "base/random.h"
 #include "fabric/uri.h"
 #include "log/internal/replicated_log_state.h"
@@ -102,6 +103,7 @@ base::Task<Status> ReplicatedLog::create(base::Executor& executor, std::string n
 struct ReplicatedLog::State::UnderWay {
   explicit UnderWay(State& s) : state(s) { ++state.under_way; }
   ~UnderWay() {
+    PMSTORE_CHECK(state.under_way > 0, "an append would end twice");
     --state.under_way;
     if (!finished && !state.broken) {
       state.broken =
@@ -119,6 +121,7 @@ base::Task<void> ReplicatedLog::State::append_part(
     LogProducer& producer, std::span<const std::span<const std::byte>> payloads,
     uint64_t first_index, Part& part, Together& together) {
   part.result = co_await producer.append_batch_at(payloads, first_index);
+  PMSTORE_CHECK(together.left > 0, "a replica would count twice");
   --together.left;
   together.done.notify_all();
 }
@@ -132,6 +135,7 @@ Status ReplicatedLog::State::usable() const {
 base::Task<Status> ReplicatedLog::State::resynchronise() {
   while (skewed && under_way > 0) co_await idle.wait();
   if (!skewed) co_return Status{};
+  PMSTORE_CHECK(under_way == 0, "an append under way still has its index");
   skewed = false;
   next_index = members.front().producer->next_index();
   for (const Member& member : members) {
@@ -165,6 +169,7 @@ base::Task<Result<Appended>> ReplicatedLog::State::append(
 }
 
 Result<Appended> ReplicatedLog::State::conclude(std::span<const Part> parts) {
+  PMSTORE_CHECK(parts.size() == members.size(), "every replica has answered");
   const Part* done = nullptr;  // what the others must agree with
   const Part* failed = nullptr;
   const Part* lost = nullptr;  // better one that did not answer than one that disagrees

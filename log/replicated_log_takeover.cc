@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "log/internal/replicated_log_state.h"
 #include "log/log_reader.h"
 #include "log/replicated_log.h"
@@ -58,6 +59,7 @@ base::Task<Status> ReplicatedLog::State::take_over(std::vector<std::string> serv
   }
   PMSTORE_CO_TRY_STATUS(co_await agree());
   membership.pending = false;
+  check_members();
   PMSTORE_CO_TRY_STATUS(co_await make_equal());
   co_return co_await acknowledge_all();
 }
@@ -117,6 +119,15 @@ base::Task<Status> ReplicatedLog::State::record(Member& member, const Membership
   member.info.membership = decided.number;
   member.info.agreed = false;
   co_return Status{};
+}
+
+void ReplicatedLog::State::check_members() const {
+  PMSTORE_CHECK(members.size() == membership.replicas.size(), "every member has the log");
+  for (size_t i = 0; i < members.size(); ++i) {
+    PMSTORE_CHECK(
+        members[i].uri == membership.replicas[i] && members[i].info.membership == membership.number,
+        "an append would go to a server that is no member");
+  }
 }
 
 // Behind the last record(): all have it. From here on some of them may go on without others.
@@ -288,6 +299,7 @@ base::Task<Status> ReplicatedLog::add(std::string uri, bool replace) {
     s.broken = recorded.error();
     co_return recorded;
   }
+  s.check_members();
   const Status agreed = co_await s.agree();
   if (!agreed) {
     s.broken = agreed.error();

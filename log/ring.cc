@@ -69,12 +69,22 @@ Result<persist::Persisted> Ring::make_found_header_durable() {
   return *header_durable_;
 }
 
+// What open() would refuse, or what a walk would take for damage, is never written.
+void Ring::check_header(const RingHeader& header) const {
+  PMSTORE_CHECK(is_sane(header, position_.data_bytes), "open() would refuse this header");
+  PMSTORE_CHECK(header.incarnation >= header_.incarnation,
+                "entries of a later incarnation would count as those of this one");
+  PMSTORE_CHECK(header.start_lsn >= header_.start_lsn || header_.generation == 0,
+                "entries that may be overwritten would count again");
+}
+
 Result<persist::Persisted> Ring::write_header(RingHeader header) {
   PMSTORE_TRY(const persist::Persisted found, make_found_header_durable());
   header.magic = kRingMagic;
   header.version = kRingFormatVersion;
   header.data_bytes = position_.data_bytes;
   header.generation = header_.generation;
+  check_header(header);
   PMSTORE_TRY(header_durable_, header_copies().write(found, header, [this](const RingHeader& next) {
     return header_crc(next, position_.salt);
   }));
@@ -87,6 +97,8 @@ Result<persist::Persisted> Ring::write_header(RingHeader header) {
 }
 
 Result<persist::Persisted> Ring::repeat_header() {
+  PMSTORE_CHECK(phase_ != Phase::kOpened && phase_ != Phase::kDamaged,
+                "a header whose ring was not walked would lose its other copy");
   PMSTORE_TRY(const persist::Persisted durable, write_header(header_));
   copies_agree_ = true;
   return durable;
@@ -102,13 +114,12 @@ size_t Ring::newest_copy() const {
   return *found ? (*found)->copy : 0;
 }
 
-Status Ring::erase_header(uint64_t from, uint64_t to) {
-  if (from == to) return {};
+Result<persist::Persisted> Ring::erase_header(uint64_t from, uint64_t to) {
+  PMSTORE_CHECK(from < to && to <= kRingHeaderBytes, "entries would be erased with the header");
   std::byte* const header = memory_->at(offset_ + from);
   if (!all_zero(header, to - from)) memory_->zero(header, to - from);
   memory_->flush(header, to - from);
-  PMSTORE_TRY([[maybe_unused]] auto durable, memory_->drain());
-  return {};
+  return memory_->drain();
 }
 
 // Zeroes what is not zero yet (a new extent is): first the header, durably, so that no crash leaves
@@ -117,13 +128,18 @@ Status Ring::erase_header(uint64_t from, uint64_t to) {
 // all the same: a process that died here may have left zeros in the CPU's caches only.
 Result<persist::Persisted> Ring::erase() {
   const uint64_t newest = newest_copy() * kRingHeaderCopyStride;
-  PMSTORE_TRY_STATUS(erase_header(0, newest));
-  PMSTORE_TRY_STATUS(erase_header(newest + kRingHeaderCopyStride, kRingHeaderBytes));
-  PMSTORE_TRY_STATUS(erase_header(newest, newest + kRingHeaderCopyStride));
-  return erase_data();
+  if (newest > 0) {
+    PMSTORE_TRY_STATUS(erase_header(0, newest));
+  }
+  const uint64_t behind = newest + kRingHeaderCopyStride;
+  if (behind < kRingHeaderBytes) {
+    PMSTORE_TRY_STATUS(erase_header(behind, kRingHeaderBytes));
+  }
+  PMSTORE_TRY(const persist::Persisted header, erase_header(newest, behind));
+  return erase_data(header);
 }
 
-Result<persist::Persisted> Ring::erase_data() {
+Result<persist::Persisted> Ring::erase_data(persist::Persisted /*header*/) {
   constexpr size_t kStep = 4096;
   for (uint64_t done = 0; done < position_.data_bytes; done += kStep) {
     std::byte* const data = memory_->at(data_offset() + done);
@@ -238,6 +254,7 @@ Status Ring::walk(const std::function<void(const EntryView&)>& visit) {
                           : "an entry is gone that was durable",
                     lsn));
   }
+  check_position();
   phase_ = Phase::kWalked;
   return {};
 }
@@ -287,6 +304,8 @@ void Ring::for_each_landed(const std::function<void(const EntryView&)>& visit) c
 // After a crash of the process alone, entries that the walk has seen may still be in the CPU's
 // caches. The header of the new incarnation says that they are durable; so make them.
 Result<persist::Persisted> Ring::make_walked_durable() {
+  PMSTORE_CHECK(phase_ != Phase::kOpened, "the entries are known only after a walk");
+  check_position();
   const uint64_t from = std::max(header_.start_lsn, durable_lsn_);
   if (from >= position_.tail_lsn) return make_found_header_durable();
   for (uint64_t lsn = from; lsn < position_.tail_lsn;) {
@@ -309,12 +328,12 @@ Status Ring::erase_leftovers() {
         fmt::format("the ring at offset {} has entries: truncate it before it is erased", offset_));
   }
   // Durable before anything goes: an earlier header would miss what it has marked.
-  PMSTORE_TRY_STATUS(make_found_header_durable());
+  PMSTORE_TRY(const persist::Persisted header, make_found_header_durable());
   // A pad may be left, whose entry has never come.
   if (header_.start_lsn != position_.tail_lsn) {
-    PMSTORE_TRY_STATUS(truncate(position_.tail_lsn, header_.expired_below_sequence));
+    PMSTORE_TRY_STATUS(truncate(header, position_.tail_lsn, header_.expired_below_sequence));
   }
-  PMSTORE_TRY_STATUS(erase_data());
+  PMSTORE_TRY_STATUS(erase_data(*header_durable_));
   return {};
 }
 
@@ -339,9 +358,18 @@ Status Ring::take_over(uint64_t owner, uint32_t least_incarnation,
     header.start_lsn = position_.tail_lsn;
     header.expired_below_sequence = expired_below_sequence;
   }
-  PMSTORE_TRY_STATUS(write_header(header));
-  phase_ = Phase::kWritable;
+  PMSTORE_TRY(const persist::Persisted durable, write_header(header));
+  begin_appends(durable);
   return {};
+}
+
+void Ring::begin_appends(persist::Persisted /*header*/) {
+  PMSTORE_CHECK(phase_ == Phase::kFormatted || phase_ == Phase::kWalked,
+                "a new incarnation begins where a walk, or a format, has found the tail");
+  PMSTORE_CHECK(header_.incarnation_lsn == position_.tail_lsn,
+                "an older entry behind the tail would count as one of this incarnation");
+  check_position();
+  phase_ = Phase::kWritable;
 }
 
 Status Ring::note_tail(uint64_t lsn) {
@@ -355,11 +383,13 @@ Status Ring::note_tail(uint64_t lsn) {
                     offset_, lsn, position_.start_lsn, position_.tail_lsn, position_.data_bytes));
   }
   position_.tail_lsn = lsn;
+  check_position();
   phase_ = Phase::kWritable;
   return {};
 }
 
-Status Ring::truncate(uint64_t start_lsn, uint64_t expired_below_sequence) {
+Status Ring::truncate(persist::Persisted /*applied*/, uint64_t start_lsn,
+                      uint64_t expired_below_sequence) {
   PMSTORE_CHECK(phase_ != Phase::kOpened && phase_ != Phase::kDamaged,
                 "what may be truncated is known only after a walk");
   if (start_lsn < header_.start_lsn || start_lsn > position_.tail_lsn ||
@@ -377,6 +407,7 @@ Status Ring::truncate(uint64_t start_lsn, uint64_t expired_below_sequence) {
   header.start_lsn = start_lsn;
   header.expired_below_sequence = expired_below_sequence;
   PMSTORE_TRY_STATUS(write_header(header));
+  check_position();
   return {};
 }
 

@@ -105,11 +105,12 @@ class Ring {
   // entry.
   Result<EntryView> entry_at(uint64_t lsn) const;
 
-  // Moves the mark, durable on return. The caller has made durable in place what the entries below
-  // say. `start_lsn` is the start of an entry or the tail. `expired_below_sequence`: one more than
-  // the highest sequence truncated so far. InvalidArgument when either goes back or the mark would
-  // pass the tail. Io: drain(); the mark may or may not have moved then.
-  Status truncate(uint64_t start_lsn, uint64_t expired_below_sequence);
+  // Moves the mark, durable on return. `applied` proves that what the entries below say is durable
+  // in place, or not needed any more. `start_lsn` is the start of an entry or the tail.
+  // `expired_below_sequence`: one more than the highest sequence truncated so far. InvalidArgument
+  // when either goes back or the mark would pass the tail. Io: drain(); the mark may or may not
+  // have moved then.
+  Status truncate(persist::Persisted applied, uint64_t start_lsn, uint64_t expired_below_sequence);
 
   // Writes the header once more, into the other copy: then the loss of either one loses nothing.
   // Durable on return. Io: drain().
@@ -142,6 +143,10 @@ class Ring {
     PMSTORE_CHECK(phase_ == Phase::kFormatted || phase_ == Phase::kWritable,
                   "only a new incarnation may append: stale entries lie beyond the tail");
   }
+  void check_position() const {
+    PMSTORE_CHECK(position_.tail_lsn - position_.start_lsn <= position_.data_bytes,
+                  "an entry would overwrite one that was not truncated");
+  }
   std::byte* place_of(const PlannedEntry& plan) const;
   Result<PlannedEntry> plan(uint64_t payload_bytes) const;
   void write_pad(const PlannedEntry& plan);
@@ -150,15 +155,19 @@ class Ring {
   void write_in_parts(const PlannedEntry& plan, uint64_t sequence,
                       std::span<const std::byte> prefix, std::span<const std::byte> payload);
   uint64_t move_tail(const PlannedEntry& plan);
+  void check_header(const RingHeader& header) const;
   Result<persist::Persisted> write_header(RingHeader header);
   persist::TwoCopies<RingHeader> header_copies() const {
     return {*memory_, offset_, kRingHeaderCopyStride};
   }
   size_t newest_copy() const;
   Result<persist::Persisted> erase();
-  Result<persist::Persisted> erase_data();
-  Status erase_header(uint64_t from, uint64_t to);
+  // `header` proves that no header which allows entries can come back.
+  Result<persist::Persisted> erase_data(persist::Persisted header);
+  Result<persist::Persisted> erase_header(uint64_t from, uint64_t to);
   Result<persist::Persisted> make_found_header_durable();
+  // `header` proves that the header of the incarnation that appends is durable.
+  void begin_appends(persist::Persisted header);
   std::byte* data_at(uint64_t lsn) const;
   // Reads what lies at `lsn` and checks its checksum and bounds. False: nothing valid there.
   bool read_sealed(uint64_t lsn, EntryHeader& header) const;

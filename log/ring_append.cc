@@ -36,7 +36,10 @@ void Ring::write_pad(const PlannedEntry& plan) {
 }
 
 uint64_t Ring::move_tail(const PlannedEntry& plan) {
+  PMSTORE_CHECK(plan.lsn == position_.tail_lsn + plan.pad_bytes,
+                "a walk would stop in front of the entry");
   position_.tail_lsn = plan.next_lsn();
+  check_position();
   phase_ = Phase::kWritable;
   return plan.lsn;
 }
@@ -44,6 +47,7 @@ uint64_t Ring::move_tail(const PlannedEntry& plan) {
 // Summed while it is stored; the first line, with the checksum, goes last.
 void Ring::write_in_parts(const PlannedEntry& plan, uint64_t sequence,
                           std::span<const std::byte> prefix, std::span<const std::byte> payload) {
+  PMSTORE_CHECK(plan.bytes > kSmallBytes, "the first and the last line would be the same");
   std::byte* const to = place_of(plan);
   EntryHeader header = entry_header(plan, position_, prefix.size() + payload.size(), sequence);
   uint32_t sum = entry_crc(header, prefix, position_.salt);
@@ -64,6 +68,7 @@ void Ring::write_in_parts(const PlannedEntry& plan, uint64_t sequence,
 
   alignas(persist::kLineBytes) std::byte last[kSmallBytes];  // at least a byte, and the padding
   const size_t left = plan.bytes - static_cast<size_t>(at - to);
+  PMSTORE_CHECK(payload.size() <= left && left <= sizeof last, "the rest fits in its buffer");
   std::copy(payload.begin(), payload.end(), last);
   std::fill(last + payload.size(), last + left, std::byte{0});
   sum = base::crc32c({last, payload.size()}, sum);

@@ -246,6 +246,7 @@ Result<Persisted> Memory::drain() {
 }
 
 Result<Persisted> Memory::synchronize() {
+  PMSTORE_CHECK(unsynced_ != nullptr, "pages are remembered without a persistence domain");
   for (const internal::PageRange& range : unsynced_->pages.merged()) {
     if (unsynced_->failed_errno != 0) break;
     add(my_stats().msyncs, 1);

@@ -49,6 +49,12 @@ Status decode(std::span<const std::byte> request, uint64_t granted_bytes, Decode
 
 }  // namespace
 
+namespace {
+
+void acknowledge(Persisted /*pieces*/, fabric::RpcCall& call) { call.reply({}); }
+
+}  // namespace
+
 void PersistService::on_call(fabric::RpcCall call, uint64_t granted_offset,
                              uint64_t granted_bytes) {
   PMSTORE_CHECK(memory_.contains(granted_offset, granted_bytes),
@@ -69,11 +75,9 @@ void PersistService::on_call(fabric::RpcCall call, uint64_t granted_offset,
     }
     data += piece.bytes;
   }
-  if (auto durable = memory_.drain(); !durable) {
-    call.reply_error(durable.error());
-    return;
-  }
-  call.reply({});
+  const auto durable = memory_.drain();
+  if (!durable) return call.reply_error(durable.error());
+  acknowledge(*durable, call);
 }
 
 }  // namespace pmstore::persist

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "persist/internal/catalog.h"
 #include "persist/padding.h"
 #include "persist/pool.h"
@@ -54,12 +55,9 @@ class RegionPool final : public Pool {
         reinterpret_cast<ExtentEntry*>(memory_.at(internal::Catalog::entry_offset(0, index)));
     memory_.store(&place->offset, &entry.offset, sizeof entry - offsetof(ExtentEntry, offset));
     memory_.flush(place, sizeof *place);
-    PMSTORE_TRY([[maybe_unused]] Persisted rest, memory_.drain());
-    memory_.store64(&place->tag, entry.tag);
-    memory_.flush(place, sizeof *place);
-    PMSTORE_TRY([[maybe_unused]] Persisted all, memory_.drain());
-    catalog_.extents.push_back(extent);
-    refresh_info();
+    PMSTORE_TRY(const Persisted rest, memory_.drain());
+    PMSTORE_TRY(const Persisted tag, publish(rest, place, entry.tag));
+    grant(tag, extent);
     return extent;
   }
 
@@ -68,6 +66,20 @@ class RegionPool final : public Pool {
   }
 
  private:
+  // `rest` proves that all of the entry but its tag is durable. Durable on return.
+  Result<Persisted> publish(Persisted /*rest*/, ExtentEntry* entry, uint64_t tag) {
+    PMSTORE_CHECK(entry->tag == 0, "an extent that is in use would be lost");
+    memory_.store64(&entry->tag, tag);
+    memory_.flush(entry, sizeof *entry);
+    return memory_.drain();
+  }
+  // `entry` proves that the extent's entry is durable.
+  void grant(Persisted /*entry*/, const Extent& extent) {
+    PMSTORE_CHECK(!catalog_.covers(extent.offset, extent.bytes),
+                  "two owners would write to the same extent");
+    catalog_.extents.push_back(extent);
+    refresh_info();
+  }
   uint64_t first_free() const {
     uint64_t end = kPoolLayoutBytes;
     for (const Extent& extent : catalog_.extents) end = std::max(end, extent.offset + extent.bytes);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/check.h"
 #include "persist/internal/remote_writer_state.h"
 
 namespace pmstore::persist {
@@ -59,6 +60,7 @@ Status RemoteWriter::State::try_post(Chain chain, std::span<const RemotePiece> p
     // the READ has been answered, every WRITE before it has left the RNIC and the PCIe buffers.
     const RemotePiece& last = pieces.back();
     const uint32_t bytes = std::min(last.from.bytes, kReadBytes);
+    PMSTORE_CHECK(landing_region != nullptr, "the READ would land nowhere");
     LandingLine& line = landing[next_landing];
     next_landing = (next_landing + 1) % kLandingLines;
     batch.read({line.bytes.data(), bytes, landing_region.get()},
@@ -72,6 +74,7 @@ Status RemoteWriter::State::try_post(Chain chain, std::span<const RemotePiece> p
 
 size_t RemoteWriter::State::encode(std::span<const RemotePiece> pieces, Cursor& cursor) {
   size_t room = message_bytes - kMaxPersistTableBytes;
+  const Cursor cursor_before = cursor;
   Cursor at = cursor;
   PersistWriteHeader header{kPersistWriteMagic, 0};
   std::byte* table = message.get() + sizeof header;
@@ -97,7 +100,11 @@ size_t RemoteWriter::State::encode(std::span<const RemotePiece> pieces, Cursor& 
     data += entry.bytes;
     cursor = {cursor.piece + 1, 0};
   }
+  PMSTORE_CHECK(at.piece > cursor_before.piece || at.done_bytes > cursor_before.done_bytes,
+                "the same message would be sent for ever");
   cursor = at;
+  PMSTORE_CHECK(static_cast<size_t>(data - message.get()) <= message_bytes,
+                "the message would leave its buffer");
   return static_cast<size_t>(data - message.get());
 }
 
@@ -126,6 +133,7 @@ base::Task<Status> RemoteWriter::State::write_outstanding(std::span<const Remote
 }
 
 base::Task<Status> RemoteWriter::State::write_two_sided(std::span<const RemotePiece> pieces) {
+  PMSTORE_CHECK(message != nullptr && rpc != nullptr, "a two-sided write is a message");
   Cursor cursor;
   while (cursor.piece < pieces.size()) {
     const std::span<const std::byte> request(message.get(), encode(pieces, cursor));

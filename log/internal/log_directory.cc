@@ -116,6 +116,10 @@ persist::TwoCopies<LogSlot> LogDirectory::slot_copies(size_t place) const {
 // What follows must hold for whatever bytes have got a right checksum.
 bool LogDirectory::is_valid(const LogSlot& slot) const {
   if (slot.magic != kLogSlotMagic || slot.crc != slot_crc(slot)) return false;
+  return content_is_valid(slot);
+}
+
+bool LogDirectory::content_is_valid(const LogSlot& slot) const {
   const bool region_inside =
       slot.region_offset % persist::kXpLineBytes == 0 &&
       slot.region_bytes % persist::kXpLineBytes == 0 && slot.region_bytes >= kMinRingBytes &&
@@ -148,6 +152,8 @@ Status LogDirectory::write(persist::Persisted region, size_t place, LogSlot slot
   slot.generation = places_[place].slot.generation;
   PMSTORE_CHECK(durable_ && !places_[place].damaged,
                 "a slot is written in an epoch of its own, and never over damage");
+  PMSTORE_CHECK(content_is_valid(slot), "load() would call this slot damaged");
+  check_region(place, slot);
   const auto checksum = [this](const LogSlot& next) { return slot_crc(next); };
   PMSTORE_TRY_STATUS(slot_copies(place).write_both(region, slot, checksum));
   places_[place].slot = slot;
@@ -160,7 +166,22 @@ persist::Persisted LogDirectory::durable() const {
   return *durable_;
 }
 
+// No other live log has any of the region, nor the id.
+void LogDirectory::check_region(size_t place, const LogSlot& slot) const {
+  for (size_t other = 0; slot.state == LogState::kLive && other < places_.size(); ++other) {
+    if (other == place || !places_[other].live()) continue;
+    const LogSlot& taken = places_[other].slot;
+    PMSTORE_CHECK(taken.id != slot.id, "entries of one log would count as another's");
+    // A log whose slot damage has brought back may share its region; it is never written again.
+    PMSTORE_CHECK(places_[place].live() ||
+                      slot.region_offset >= taken.region_offset + taken.region_bytes ||
+                      taken.region_offset >= slot.region_offset + slot.region_bytes,
+                  "two logs would overwrite each other's entries");
+  }
+}
+
 Status LogDirectory::begin_epoch() {
+  PMSTORE_CHECK(!durable_, "an open directory begins one epoch");
   // What was found may be in the CPU's caches only.
   memory_->flush(memory_->at(extent_.offset), header_.regions_offset);
   PMSTORE_TRY(const persist::Persisted found, memory_->drain());

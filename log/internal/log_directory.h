@@ -71,9 +71,11 @@ class LogDirectory {
   std::vector<Gap> gaps() const;
   Place read_place(size_t place) const;
   bool is_valid(const LogSlot& slot) const;
+  bool content_is_valid(const LogSlot& slot) const;
   uint32_t slot_crc(const LogSlot& slot) const;
   persist::TwoCopies<LogAreaHeader> header_copies() const;
   persist::TwoCopies<LogSlot> slot_copies(size_t place) const;
+  void check_region(size_t place, const LogSlot& slot) const;
   Status repair(persist::Persisted found, size_t place);
 
   persist::Memory* memory_;

@@ -79,11 +79,22 @@ void LogRing::pass(const EntryHeader& header) {
 
 // Reads nothing: an entry that was just appended is not in the caches, and the memory is slow.
 void LogRing::note_entry(uint64_t lsn, uint64_t sequence, uint64_t durable_lsn) {
+  PMSTORE_CHECK(sequence >= next_index_, "two entries would have the same index");
+  PMSTORE_CHECK(lsn >= anchors_.back().lsn, "anchors are in order");
   next_index_ = sequence + 1;
   may_be_lost_ = 0;
   if (durable_lsn <= lsn) claimed_lsn_ = std::max(claimed_lsn_, durable_lsn);
   const uint64_t apart = position().data_bytes / kMaxAnchors;
   if (lsn - anchors_.back().lsn >= apart) anchors_.push_back({lsn, sequence});
+}
+
+void LogRing::check_marks() const {
+  PMSTORE_CHECK(!anchors_.empty() && anchors_.front().lsn == position().start_lsn,
+                "entries before the first anchor would not be found");
+  PMSTORE_CHECK(anchors_.back().lsn <= position().tail_lsn, "an anchor is an entry or the tail");
+  PMSTORE_CHECK(damaged_.empty() || damaged_.back().to_lsn <= position().tail_lsn,
+                "damage is reported inside the log only");
+  PMSTORE_CHECK(claimed_lsn_ <= position().tail_lsn, "what was durable would be cut off");
 }
 
 void LogRing::settle_index() {
@@ -94,6 +105,8 @@ void LogRing::settle_index() {
 // ---- damage ----
 
 void LogRing::note_damage(uint64_t from, uint64_t to) {
+  PMSTORE_CHECK(from < to && (damaged_.empty() || damaged_.back().to_lsn <= from),
+                "damaged ranges are in order and do not overlap");
   const bool joins = !damaged_.empty() && damaged_.back().to_lsn == from;
   if (joins || damaged_.size() == kMaxDamagedRanges) {
     damaged_.back().to_lsn = to;
@@ -202,6 +215,7 @@ Status LogRing::survey(const uint64_t* sealed_lsn) {
     return lost("the last header is lost, later entries are there");
   }
   settle_index();
+  check_marks();
   ring_.phase_ = Ring::Phase::kWalked;
   return {};
 }
@@ -247,11 +261,13 @@ Result<persist::Persisted> LogRing::take_over() {
   ring_.phase_ = Ring::Phase::kWalked;
   PMSTORE_TRY_STATUS(ring_.take_over(ring_.owner()));
   note_durable(*ring_.header_durable_);
+  check_marks();
   return ring_.repeat_header();
 }
 
 std::optional<Appended> LogRing::append_if_room(std::span<const std::byte> payload,
                                                 uint64_t durable_lsn) {
+  PMSTORE_CHECK(durable_lsn <= position().tail_lsn, "an entry would make a torn one look damaged");
   const LogEntryPrefix prefix{durable_lsn};
   const uint64_t index = next_index_;
   const auto lsn = ring_.append_if_room(index, payload, std::as_bytes(std::span(&prefix, 1)));
@@ -282,11 +298,16 @@ Result<uint64_t> LogRing::tail_behind(std::span<const uint64_t> payload_bytes,
 }
 
 Status LogRing::truncate(const Place& start) {
-  PMSTORE_TRY_STATUS(ring_.truncate(start.lsn, start.index));
+  PMSTORE_CHECK(start.lsn >= position().start_lsn && start.lsn <= position().tail_lsn &&
+                    start.index <= next_index_,
+                "the start is an entry of the log, or the tail");
+  PMSTORE_TRY(const persist::Persisted header, ring_.make_found_header_durable());
+  PMSTORE_TRY_STATUS(ring_.truncate(header, start.lsn, start.index));
   PMSTORE_TRY_STATUS(ring_.repeat_header());
   while (!anchors_.empty() && anchors_.front().lsn <= start.lsn) anchors_.pop_front();
   anchors_.push_front(start);
   std::erase_if(damaged_, [&](const DamagedRange& range) { return range.to_lsn <= start.lsn; });
+  check_marks();
   return {};
 }
 

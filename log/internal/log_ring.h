@@ -94,7 +94,7 @@ class LogRing {
   Place boundary_at(uint64_t lsn) const;
   // The highest LSN that a whole entry says to have been durable, on every replica, before it.
   uint64_t claimed_lsn() const { return claimed_lsn_; }
-  // Moves the start; durable on return.
+  // Moves the start; durable on return. The entries below are dropped, whatever they say.
   Status truncate(const Place& start);
 
   const RingPosition& position() const { return ring_.position(); }
@@ -117,6 +117,7 @@ class LogRing {
   uint64_t claimed_durable() const;
   bool later_header_was_lost() const;
   void settle_index();
+  void check_marks() const;
   Status erase_forged();
   void walk_known(const Place& from, const Visit& visit) const;
   const DamagedRange* damage_at(uint64_t lsn) const;

@@ -79,6 +79,8 @@ struct LogService::State final : public fabric::RpcHandler {
   base::Task<void> watch_leases();
   base::Task<void> commit_groups();
   void commit_group();
+  // `appends` proves that the appends of the group are durable.
+  void acknowledge_group(persist::Persisted appends);
   void join_group(fabric::RpcCall call, const AppendReply& reply);
   void on_peer_gone(fabric::RpcPeer& rpc, const Error& why) override;
 

@@ -61,6 +61,7 @@ struct LogStore::State {
   std::unique_ptr<LogWords, internal::PageDelete> words;
   size_t words_bytes = 0;
   std::vector<Log*> dirty;
+  persist::Persisted committed;  // of the last commit(): what is published is durable
   std::optional<Error> failed;
 
   const LogSlot& slot(const Log& log) const { return directory.places()[log.place].slot; }
@@ -95,7 +96,7 @@ struct LogStore::State {
   Error why_not_shared(const Log& log) const;
   Status fit(Log& log, std::span<const uint64_t> payload_bytes);
   void note_dirty(Log* log);
-  Status commit();
+  Result<persist::Persisted> commit();
 };
 
 }  // namespace pmstore::log

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "log/entry.h"
 #include "log/internal/log_reader_state.h"
 
@@ -136,6 +137,7 @@ base::Task<Status> LogReader::State::read_window(uint32_t bytes, bool probe) {
   if (limit <= lsn) co_return Status{};
   window_lsn = lsn;
   window_bytes = std::min<uint64_t>(bytes, limit - lsn);
+  PMSTORE_CHECK(kWindowAt + window_bytes <= buffer->bytes().size(), "the window is what was READ");
   co_return Status{};
 }
 

@@ -39,6 +39,7 @@ void ReadBuffer::read(size_t to, uint32_t bytes, fabric::RemoteAddress from) {
 }
 
 base::Task<Status> ReadBuffer::execute(fabric::Connection& connection, uint64_t timeout_ns) {
+  PMSTORE_CHECK(!under_way(), "two READs would wait for one completion");
   Status posted = co_await connection.post_when_room(batch_, &completion_, timeout_ns);
   if (!posted) co_return posted;
   fabric::CompletionAwaiter completed(completion_);

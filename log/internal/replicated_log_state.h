@@ -38,6 +38,7 @@ struct ReplicatedLog::State {
   base::Task<Status> record(Member& member, const Membership& decided);
   // Tells each member that all have recorded `membership`.
   base::Task<Status> agree();
+  void check_members() const;
   // Those that lag get what the longest has. Everything is then acknowledged.
   base::Task<Status> make_equal();
   base::Task<Status> copy(Member& from, uint64_t to_lsn, Member& to);

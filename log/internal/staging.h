@@ -31,6 +31,8 @@ class Staging {
     if (taken_ + skipped + bytes - released_ > capacity_) return std::nullopt;
     const uint64_t begin = taken_ + skipped;
     taken_ = begin + bytes;
+    PMSTORE_CHECK(begin % capacity_ + bytes <= capacity_ && taken_ - released_ <= capacity_,
+                  "a chunk would overwrite one that is in use");
     return Chunk{begin % capacity_, taken_};
   }
 

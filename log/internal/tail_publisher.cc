@@ -24,7 +24,11 @@ Result<std::unique_ptr<TailPublisher>> TailPublisher::create(fabric::Device& dev
   return made;
 }
 
-void TailPublisher::reached(uint64_t tail_lsn) {
+void TailPublisher::set_durable(persist::Persisted /*entries*/, uint64_t tail_lsn) {
+  set_acknowledged(tail_lsn);
+}
+
+void TailPublisher::set_acknowledged(uint64_t tail_lsn) {
   PMSTORE_CHECK(tail_lsn >= durable_, "what is durable stays durable");
   durable_ = tail_lsn;
   work_.notify_one();
@@ -39,6 +43,8 @@ std::optional<persist::WriteRider::Ride> TailPublisher::board() {
 }
 
 void TailPublisher::departed() {
+  PMSTORE_CHECK(posted_ <= boarding_ && boarding_ <= durable_,
+                "readers would see a tail that is not durable");
   posted_ = boarding_;
   next_slot_ = (next_slot_ + 1) % kSlots;
 }
@@ -56,6 +62,7 @@ base::Task<Status> TailPublisher::publish(uint64_t timeout_ns) {
   const fabric::PendingCompletion completion(connection_.completions());
   const auto try_post = [&]() -> Status {
     if (confirmed_ >= wanted) return {};
+    PMSTORE_CHECK(confirmed_ <= posted_ && posted_ <= durable_, "a tail is posted, then confirmed");
     posted_ = confirmed_;  // again: nobody waits for what was posted before
     const Ride ride = *board();
     batch_.clear();
@@ -75,6 +82,7 @@ base::Task<Status> TailPublisher::publish(uint64_t timeout_ns) {
   ++connection_.mutable_counters().round_trips;
   if (!landed) co_return connection_.why_broken();
   confirmed_ = std::max(confirmed_, published);
+  PMSTORE_CHECK(confirmed_ <= durable_, "a tail that is not durable was published");
   co_return Status{};
 }
 

@@ -34,8 +34,10 @@ class TailPublisher final : public persist::WriteRider {
                                                        const fabric::RemoteRegion& target,
                                                        uint64_t tail_lsn);
 
-  // Everything below is durable, on every replica. Never goes back.
-  void reached(uint64_t tail_lsn);
+  // Everything below `tail_lsn` is durable, which `entries` proves. Never goes back (CHECK).
+  void set_durable(persist::Persisted entries, uint64_t tail_lsn);
+  // The same of a replicated log, on every replica. The caller has the proof of each replica.
+  void set_acknowledged(uint64_t tail_lsn);
   uint64_t durable() const { return durable_; }
 
   std::optional<Ride> board() override;

@@ -136,6 +136,9 @@ bool Catalog::covers(uint64_t offset, uint64_t bytes) const {
 }
 
 ExtentEntry Catalog::make_entry(size_t index, const Extent& extent, uint64_t allocation) {
+  PMSTORE_CHECK(index < kMaxExtents && extent.bytes > 0 && extent.offset % kXpLineBytes == 0 &&
+                    extent.bytes % kXpLineBytes == 0,
+                "read() would call this entry damaged");
   ExtentEntry entry{0, extent.offset, extent.bytes, allocation};
   const auto kind = static_cast<uint32_t>(extent.kind);
   entry.tag = uint64_t{entry_crc(index, kind, entry)} << 32 | kind;

@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <span>
 
+#include "base/check.h"
+
 namespace pmstore::persist::internal {
 
 struct PageRange {
@@ -23,9 +25,12 @@ class DirtyPages {
  public:
   static constexpr size_t kMaxRanges = 64;
 
-  explicit DirtyPages(uintptr_t page_bytes) : page_mask_(page_bytes - 1) {}
+  explicit DirtyPages(uintptr_t page_bytes) : page_mask_(page_bytes - 1) {
+    PMSTORE_CHECK(page_bytes > 0 && (page_bytes & page_mask_) == 0, "pages are a power of two");
+  }
 
   void note(uintptr_t begin, uintptr_t end) {
+    PMSTORE_CHECK(begin < end, "an empty range would be synchronized as a page");
     begin &= ~page_mask_;
     end = (end + page_mask_) & ~page_mask_;
     if (size_ > 0) {
@@ -38,6 +43,7 @@ class DirtyPages {
       }
     }
     if (size_ == kMaxRanges) make_room();
+    PMSTORE_CHECK(size_ < kMaxRanges, "a page would be forgotten");
     ranges_[size_++] = {begin, end};
   }
 
@@ -69,6 +75,7 @@ class DirtyPages {
   void make_room() {
     merge();
     if (size_ < kMaxRanges) return;
+    PMSTORE_CHECK(ranges_[0].begin <= ranges_[size_ - 1].begin, "a page would be forgotten");
     ranges_[0].end = ranges_[size_ - 1].end;
     size_ = 1;
   }

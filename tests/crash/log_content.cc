@@ -88,7 +88,8 @@ Status append_to(LogStore& store, uint64_t id, const std::vector<std::string>& p
   if (at_once && store.append_durable(id, spans[0])) return {};
   auto appended = store.append(id, spans);
   if (!appended) return appended.error();
-  return store.commit_appends();
+  PMSTORE_TRY_STATUS(store.commit_appends());
+  return {};
 }
 
 Result<Content> work_on(LogStore& store, Content content, uint64_t highest_id) {

@@ -156,7 +156,7 @@ class Script {
       auto lsn = ring_->append(next_sequence_++, std::as_bytes(std::span(payload)));
       PMSTORE_CHECK(lsn.has_value(), "the script fits the ring");
     }
-    PMSTORE_CHECK(pool_->memory().drain().has_value(), "memory can always be drained");
+    durable_ = pool_->memory().drain().value();
     end(after);
   }
   // Truncates all but the last `kept` entries.
@@ -166,7 +166,8 @@ class Script {
     const uint64_t mark =
         kept == 0 ? ring_->position().tail_lsn : lsn_of(after.entries.front().sequence);
     begin({now_, after});
-    PMSTORE_CHECK(ring_->truncate(mark, next_sequence_ - kept).has_value(), "the mark is an entry");
+    PMSTORE_CHECK(ring_->truncate(durable_.value(), mark, next_sequence_ - kept).has_value(),
+                  "the mark is an entry");
     end(after);
   }
   // An entry that the next owner would find behind its first one of `bytes`.
@@ -223,6 +224,7 @@ class Script {
   std::unique_ptr<persist::Pool> pool_;
   std::optional<crash::CrashRecorder> recorder_;
   std::optional<Ring> ring_;
+  std::optional<persist::Persisted> durable_;  // of the last append
   Content now_;
   std::optional<Content> landed_;  // what a power cut may still fall back to
   std::vector<std::vector<Content>> possible_;

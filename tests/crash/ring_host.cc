@@ -74,7 +74,8 @@ void RingHost::on_call(fabric::RpcPeer&, fabric::RpcCall call) {
 Status RingHost::truncate(const fabric::RpcCall& call) {
   const auto wanted = value_of<Truncate>(call.request());
   PMSTORE_TRY_STATUS(ring_->note_tail(wanted.tail_lsn));
-  return ring_->truncate(wanted.start_lsn, wanted.expired_below_sequence);
+  PMSTORE_TRY(const auto applied, memory_.drain());
+  return ring_->truncate(applied, wanted.start_lsn, wanted.expired_below_sequence);
 }
 
 // ---- the client ----

@@ -84,7 +84,8 @@ class RingRun final : public RecordedRun {
     note({now_, after});
     const uint64_t mark =
         kept == 0 ? ring_->position().tail_lsn : lsn_of(after.entries.front().sequence);
-    PMSTORE_CHECK(ring_->truncate(mark, next_sequence_ - kept).has_value(), "the mark is an entry");
+    PMSTORE_CHECK(ring_->truncate(memory_.drain().value(), mark, next_sequence_ - kept).has_value(),
+                  "the mark is an entry");
     acknowledged(after);
   }
   // Acknowledged together.

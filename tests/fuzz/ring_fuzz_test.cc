@@ -65,7 +65,7 @@ Sample make_sample(uint64_t seed) {
       auto oldest = sample.appended.upper_bound(ring.position().start_lsn);
       const uint64_t mark =
           oldest == sample.appended.end() ? ring.position().tail_lsn : oldest->first;
-      PMSTORE_CHECK(ring.truncate(mark, 0), "an entry's start");
+      PMSTORE_CHECK(ring.truncate(memory.drain().value(), mark, 0), "an entry's start");
       lsn = ring.append(sequence, std::as_bytes(std::span(payload)));
     }
     sample.appended[*lsn] = {ring.position().tail_lsn, sequence, payload};
@@ -308,8 +308,9 @@ TEST(RingFuzz, ForgedRingStaysInsideItself) {
     const std::vector<std::byte> payload(random.below(max_payload_bytes(kData) + 2));
     (void)ring->append(1, payload);
     (void)ring->note_tail(random.next() >> random.below(64));
-    (void)ring->truncate(random.next() >> random.below(64), random.next());
-    (void)ring->truncate(position.tail_lsn, UINT64_MAX);
+    const persist::Persisted applied = memory.drain().value();
+    (void)ring->truncate(applied, random.next() >> random.below(64), random.next());
+    (void)ring->truncate(applied, position.tail_lsn, UINT64_MAX);
     (void)ring->append(1, payload);
   }
   EXPECT_GT(opened, count / 3);

@@ -93,7 +93,7 @@ void RingRole::truncate_ring(fabric::RpcCall call) {
     std::memcpy(&wanted, call.request().data(), sizeof wanted);
   }
   Status done = ring_->note_tail(wanted.tail_lsn);
-  if (done) done = ring_->truncate(wanted.start_lsn, 0);
+  if (done) done = ring_->truncate(memory_->drain().value(), wanted.start_lsn, 0);
   if (!done) return call.reply_error(done.error());
   call.reply({});
 }

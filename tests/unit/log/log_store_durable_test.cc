@@ -88,7 +88,7 @@ TEST(LogStore, NothingIsAcknowledgedOnceAPageIsLost) {
       pool->memory().flush(lost, 1);
       ASSERT_EQ(munmap(lost, 4096), 0);
       if (by_commit) {
-        const Status committed = store->commit_appends();
+        const auto committed = store->commit_appends();
         EXPECT_EQ(committed.has_value(), !others_wait);  // nothing to do else
         EXPECT_TRUE(committed || committed.code() == ErrorCode::kIo);
       }
@@ -96,7 +96,8 @@ TEST(LogStore, NothingIsAcknowledgedOnceAPageIsLost) {
         EXPECT_FALSE(store->append_durable(id, payload));
         auto appended = store->append(id, one);
         EXPECT_EQ(appended.has_value(), others_wait && !by_commit && i == 0);  // not yet tried
-        const Status committed = appended ? store->commit_appends() : Status(appended.error());
+        const auto committed =
+            appended ? store->commit_appends() : Result<persist::Persisted>(appended.error());
         EXPECT_EQ(committed.code(), ErrorCode::kIo);
       }
       EXPECT_EQ(tail(id), tail_of_id);

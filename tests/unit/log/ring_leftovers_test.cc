@@ -48,7 +48,7 @@ TEST_F(RingLeftovers, AreErasedWhenNoEntryIsLeft) {
   EXPECT_EQ(ring_.erase_leftovers().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(walk(), both) << "refused, it has erased nothing";
   const uint64_t tail = ring_.position().tail_lsn;
-  ASSERT_TRUE(ring_.truncate(tail, 3));
+  ASSERT_TRUE(ring_.truncate(*memory_.drain(), tail, 3));
   ASSERT_TRUE(ring_.erase_leftovers());
   for (uint64_t at = 0; at < kRingData; ++at) ASSERT_EQ(*data(at), std::byte{0}) << at;
   ASSERT_TRUE(ring_.take_over(9));
@@ -97,7 +97,7 @@ TEST_F(RingLeftovers, PadWhoseEntryHasNeverComeIsOne) {
   const size_t bytes = seal_pad(pad, plan, ring_.position());
   std::memcpy(data(plan.pad_lsn), pad, bytes);
   reopen();
-  ASSERT_TRUE(ring_.truncate(plan.pad_lsn, 2));
+  ASSERT_TRUE(ring_.truncate(*memory_.drain(), plan.pad_lsn, 2));
   ASSERT_TRUE(ring_.take_over(0));  // begins behind the pad
   reopen();
   ASSERT_TRUE(ring_.erase_leftovers());

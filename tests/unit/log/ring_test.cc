@@ -118,7 +118,8 @@ TEST_F(RingTest, ManyLapsOfRandomEntriesUnderAllRulesComeBack) {
       ASSERT_EQ(found, expected_) << "before " << sequence;
       const size_t keep = random.below(found.size());
       const uint64_t mark = keep == 0 ? ring.position().tail_lsn : found[found.size() - keep].lsn;
-      ASSERT_TRUE(ring.truncate(mark, found[found.size() - keep - 1].sequence + 1));
+      ASSERT_TRUE(
+          ring.truncate(*memory_.drain(), mark, found[found.size() - keep - 1].sequence + 1));
       expected_.erase(expected_.begin(), expected_.end() - static_cast<ptrdiff_t>(keep));
       lsn = append(ring, sequence, bytes);
     }
@@ -131,7 +132,7 @@ TEST_F(RingTest, LargestEntryFitsIntoEmptyRingWhereverItsTailIs) {
   for (uint64_t sequence = 1; sequence < 300; ++sequence) {
     must_append(ring, sequence, 40);
     must_append(ring, sequence, max_payload_bytes(kData));
-    ASSERT_TRUE(ring.truncate(ring.position().tail_lsn, sequence + 1));
+    ASSERT_TRUE(ring.truncate(*memory_.drain(), ring.position().tail_lsn, sequence + 1));
   }
   EXPECT_EQ(append(ring, 1, max_payload_bytes(kData) + 1).code(), ErrorCode::kTooLarge);
 }
@@ -220,7 +221,7 @@ TEST_F(RingTest, OtherOwnerFindsItEmpty) {
   ASSERT_TRUE(ring.take_over(42));
   must_append(ring, 1, 10);
   must_append(ring, 2, 10);
-  ASSERT_TRUE(ring.truncate(64, 2));
+  ASSERT_TRUE(ring.truncate(*memory_.drain(), 64, 2));
   EXPECT_EQ(ring.expired_below_sequence(), 2u);
   walk(ring);
   ASSERT_TRUE(ring.take_over(43));
@@ -249,7 +250,7 @@ TEST_F(RingTest, TruncatedEntriesStayAwayAndTheirSequencesAreSaid) {
   must_append(ring, 1, 10);
   must_append(ring, 2, 10);
   must_append(ring, 3, 300);
-  ASSERT_TRUE(ring.truncate(128, 3));
+  ASSERT_TRUE(ring.truncate(*memory_.drain(), 128, 3));
   expected_.erase(expected_.begin(), expected_.begin() + 2);
   Ring again = reopen();
   EXPECT_EQ(again.position().start_lsn, 128u);
@@ -261,11 +262,11 @@ TEST_F(RingTest, MarksThatGoBackOrPassTheTailAreRefused) {
   Ring ring = format();
   must_append(ring, 1, 10);
   must_append(ring, 2, 10);
-  ASSERT_TRUE(ring.truncate(64, 2));
-  EXPECT_EQ(ring.truncate(0, 2).code(), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(ring.truncate(192, 3).code(), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(ring.truncate(65, 3).code(), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(ring.truncate(128, 1).code(), ErrorCode::kInvalidArgument);
+  ASSERT_TRUE(ring.truncate(*memory_.drain(), 64, 2));
+  EXPECT_EQ(ring.truncate(*memory_.drain(), 0, 2).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(ring.truncate(*memory_.drain(), 192, 3).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(ring.truncate(*memory_.drain(), 65, 3).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(ring.truncate(*memory_.drain(), 128, 1).code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(ring.position().start_lsn, 64u);
 }
 
@@ -296,7 +297,7 @@ TEST_F(RingTest, OneEntryCanBeLookedAt) {
   EXPECT_EQ(ring.entry_at(3).code(), ErrorCode::kBadPool);
   EXPECT_EQ(ring.entry_at(entry->next_lsn).code(), ErrorCode::kBadPool);
   EXPECT_EQ(ring.entry_at(UINT64_MAX).code(), ErrorCode::kBadPool);
-  ASSERT_TRUE(ring.truncate(*lsn, 2));
+  ASSERT_TRUE(ring.truncate(*memory_.drain(), *lsn, 2));
   EXPECT_EQ(ring.entry_at(0).code(), ErrorCode::kBadPool) << "truncated";
   EXPECT_TRUE(ring.entry_at(*lsn));
 }
@@ -317,7 +318,7 @@ TEST_F(RingTest, EntryWrittenElsewhereIsSeenBeforeItsTailIsNoted) {
 TEST_F(RingTest, TornHeaderLeavesTheOneBefore) {
   Ring ring = format();  // generation 1
   must_append(ring, 1, 10);
-  ASSERT_TRUE(ring.truncate(64, 2));  // generation 2, copy 0
+  ASSERT_TRUE(ring.truncate(*memory_.drain(), 64, 2));  // generation 2, copy 0
   damage(header_copy(0) + 40);
   Ring again = reopen();
   EXPECT_EQ(again.position().start_lsn, 0u);
@@ -485,6 +486,19 @@ TEST_F(RingDeathTest, TakingOverWithoutAWalkIsABug) {
   Ring ring = format();
   must_append(ring, 1, 10);
   EXPECT_DEATH((void)ring.take_over(1), "known only after a walk");
+}
+
+TEST_F(RingTest, NothingIsWrittenForARingThatWasNotWalked) {
+  format();
+  Ring ring = reopen();
+  EXPECT_DEATH((void)ring.repeat_header(), "was not walked");
+  EXPECT_DEATH((void)ring.make_walked_durable(), "known only after a walk");
+  EXPECT_DEATH((void)ring.truncate(*memory_.drain(), 0, 0), "known only after a walk");
+}
+
+TEST_F(RingTest, AHeaderThatOpenWouldRefuseIsNeverWritten) {
+  EXPECT_DEATH((void)Ring::format(memory_, kOffset, kRegionBytes, kRegionSalt, 3),
+               "would refuse this header");
 }
 
 }  // namespace

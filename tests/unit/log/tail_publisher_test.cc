@@ -18,14 +18,14 @@ TEST(TailPublisher, TriesThatFoundNoRoomTakeNoSlot) {
   auto connection = std::move(executor.run(device->loopback()).value());
   auto publisher =
       std::move(TailPublisher::create(*device, *connection, fabric::RemoteRegion{}, 0).value());
-  publisher->reached(64);
+  publisher->set_acknowledged(64);
   const auto* const departed = publisher->board()->from.data;
   publisher->departed();
-  publisher->reached(128);
+  publisher->set_acknowledged(128);
   const auto* const tried = publisher->board()->from.data;
   EXPECT_NE(tried, departed);
   for (uint64_t tail = 192; tail < 200 * 64; tail += 64) {
-    publisher->reached(tail);
+    publisher->set_acknowledged(tail);
     EXPECT_EQ(publisher->board()->from.data, tried);
   }
   publisher->departed();
@@ -45,12 +45,23 @@ TEST(TailPublisher, WhatPublishReturnsForIsInTheServersMemory) {
                                  fabric::Access::kRemoteRead | fabric::Access::kRemoteWrite);
     auto publisher = *TailPublisher::create(*device, *connection, region->remote(), 0);
     for (uint64_t published = 64; published < 640; published += 64) {
-      publisher->reached(published);
+      publisher->set_acknowledged(published);
       ASSERT_TRUE(executor.run(publisher->publish(1'000'000'000)));
       ASSERT_EQ(tail, published) << "seed " << seed;
     }
     connection.reset();
   }
+}
+
+TEST(TailPublisherDeath, ATailThatGoesBackOrDepartsUnaskedIsABug) {
+  base::RealClock clock;
+  base::Executor executor(clock);
+  auto device = std::move(fabric::open_device(fabric::Scheme::kLocal, executor, nullptr).value());
+  auto connection = std::move(executor.run(device->loopback()).value());
+  auto publisher =
+      std::move(TailPublisher::create(*device, *connection, fabric::RemoteRegion{}, 64).value());
+  EXPECT_DEATH(publisher->set_acknowledged(56), "stays durable");
+  EXPECT_DEATH(publisher->departed(), "not durable");
 }
 
 }  // namespace
