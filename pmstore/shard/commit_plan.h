@@ -13,23 +13,24 @@
 #include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "pmstore/layout/protocol.h"
 #include "pmstore/shard/key_index.h"
 
 namespace pmstore::internal {
 
 struct PlannedWrite {
-  WriteKind kind;
-  uint8_t size_class;  // of `slot`
-  bool exists;         // the key had a record before this write
-  bool fresh;          // `slot` was allocated for this write
-  bool index_changes;  // begin_change() was called for `unit`
-  IndexKey key;
+  WriteKind kind = WriteKind::kPut;
+  uint8_t size_class = 0;      // of `slot`
+  bool exists = false;         // the key had a record before this write
+  bool fresh = false;          // `slot` was allocated for this write
+  bool index_changes = false;  // begin_change() was called for `unit`
+  IndexKey key{};
   std::string_view value;  // in the request; not used once the plan is prepared
-  SlotOffset old_slot;     // holds the record before this write, if it exists
-  uint64_t old_version;
-  SlotOffset slot;  // will hold the record, or the tombstone of an erase
-  uint64_t unit;
+  SlotOffset old_slot{};   // holds the record before this write, if it exists
+  uint64_t old_version = 0;
+  SlotOffset slot{};  // will hold the record, or the tombstone of an erase
+  uint64_t unit = 0;
   std::span<const std::byte> image;      // for `slot`
   std::span<const std::byte> old_image;  // tombstone for old_slot, when the record moves; or empty
 };
@@ -50,9 +51,22 @@ class CommitPlan {
   State state() const { return state_; }
   bool is_free() const { return state_ == State::kFree; }
   // kFree -> kPlanning -> kPrepared; CHECKed. clear() leads back to kFree from both.
-  void begin(uint64_t client, uint64_t sequence);
-  void prepared(uint64_t payload_bytes);
-  void clear();
+  void begin(uint64_t client, uint64_t sequence) {
+    PMSTORE_CHECK(state_ == State::kFree && writes_.empty(), "one transaction at a time");
+    state_ = State::kPlanning;
+    client_ = client;
+    sequence_ = sequence;
+  }
+  void prepared(uint64_t payload_bytes) {
+    PMSTORE_CHECK(state_ == State::kPlanning && !writes_.empty(), "a plan is prepared once");
+    state_ = State::kPrepared;
+    payload_bytes_ = payload_bytes;
+  }
+  void clear() {
+    PMSTORE_CHECK(state_ != State::kFree, "a plan is applied or given up once");
+    writes_.clear();
+    state_ = State::kFree;
+  }
 
   uint64_t client() const { return client_; }
   uint64_t sequence() const { return sequence_; }

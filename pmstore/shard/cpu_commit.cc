@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <unordered_set>
 
@@ -35,6 +36,12 @@ Error too_large(uint64_t payload_bytes, uint64_t limit) {
 Error too_many_prepared() {
   return make_error(ErrorCode::kBackPressure,
                     "too many transactions are prepared at the same time; try again");
+}
+
+Error outcome_unknown(const Error& why) {
+  return make_error(ErrorCode::kCommitUnknown, "the redo log could not be made durable (" +
+                                                   why.message +
+                                                   "); stop the server and look at the storage");
 }
 
 Error written_twice() {
@@ -152,29 +159,33 @@ Status CpuCommit::plan_write(PlannedWrite& write, uint64_t expected_slot,
 }
 
 Status CpuCommit::plan_writes(CommitPlan& plan, const CommitView& request) {
+  std::vector<PlannedWrite>& writes = plan.writes();
   // Two writes of one key are found by comparing each with all others, or, where that would take
   // long, with those of the same hash.
   constexpr size_t kCompareAll = 64;
-  std::unordered_set<uint64_t> hashes;
+  std::optional<std::unordered_set<uint64_t>> hashes;
+  if (request.write_count > kCompareAll) hashes.emplace();
   uint64_t offset = 0;
   for (uint32_t i = 0; i < request.write_count; ++i) {
     WriteOp op;
     std::memcpy(&op, request.writes.data() + offset, sizeof(op));
     const auto* body = reinterpret_cast<const char*>(request.writes.data() + offset + sizeof(op));
     offset += sizeof(op) + write_body_bytes(op);
-    PlannedWrite write{};
-    write.kind = op.kind;
-    write.key = IndexKey::of(static_cast<TableId>(op.table), {body, op.key_bytes});
-    write.value = {body + op.key_bytes, op.value_bytes};
-    const bool may_repeat =
-        request.write_count <= kCompareAll || !hashes.insert(write.key.hash.value).second;
-    if (may_repeat) {
-      for (const PlannedWrite& other : plan.writes()) {
-        if (other.key == write.key) return written_twice();
+    const IndexKey key = IndexKey::of(static_cast<TableId>(op.table), {body, op.key_bytes});
+    if (!hashes || !hashes->insert(key.hash.value).second) {
+      for (const PlannedWrite& other : writes) {
+        if (other.key == key) return written_twice();
       }
     }
-    PMSTORE_TRY_STATUS(plan_write(write, op.expected_slot, op.expected_version));
-    plan.writes().push_back(write);
+    PlannedWrite& write = writes.emplace_back();
+    write.kind = op.kind;
+    write.key = key;
+    write.value = {body + op.key_bytes, op.value_bytes};
+    Status planned = plan_write(write, op.expected_slot, op.expected_version);
+    if (!planned) {
+      writes.pop_back();  // it has locked nothing
+      return planned;
+    }
   }
   return {};
 }
@@ -215,7 +226,7 @@ Status CpuCommit::build_redo(CommitPlan& plan) {
   return {};
 }
 
-CommitPlan* CpuCommit::free_plan() {
+CommitPlan* CpuCommit::another_free_plan() {
   for (const auto& plan : plans_) {
     if (plan->is_free()) return plan.get();
   }
@@ -234,7 +245,7 @@ Status CpuCommit::plan_transaction(CommitPlan& plan, const CommitView& request) 
 
 Result<CpuCommit::Prepared> CpuCommit::prepare(const CommitView& request) {
   PMSTORE_CHECK(request.write_count > 0, "a transaction without writes has nothing to prepare");
-  PMSTORE_TRY_STATUS(latch_.check());
+  if (latch_.failed()) return latch_.error();
   PMSTORE_TRY_STATUS(check_reads(request));
   CommitPlan* const plan = free_plan();
   if (plan == nullptr) return too_many_prepared();
@@ -245,7 +256,7 @@ Result<CpuCommit::Prepared> CpuCommit::prepare(const CommitView& request) {
 // ---- commit ----
 
 Status CpuCommit::commit(log::Ring& ring, const CommitView& request) {
-  PMSTORE_TRY_STATUS(latch_.check());
+  if (latch_.failed()) return latch_.error();
   PMSTORE_TRY_STATUS(check_reads(request));
   if (request.write_count == 0) return {};
   CommitPlan* const plan = free_plan();
@@ -257,41 +268,34 @@ Status CpuCommit::commit(log::Ring& ring, const CommitView& request) {
 Status CpuCommit::Prepared::commit(log::Ring& ring) {
   PMSTORE_CHECK(plan_ != nullptr, "a prepared transaction is committed once");
   CommitPlan& plan = *std::exchange(plan_, nullptr);
-  const Status possible = commit_->latch_.check();
-  if (!possible) {
+  if (commit_->latch_.failed()) {
     commit_->give_up(plan);
-    return possible;
+    return commit_->latch_.error();
   }
   return commit_->log_and_apply(ring, plan);
 }
 
 Status CpuCommit::log_and_apply(log::Ring& ring, CommitPlan& plan) {
-  const auto logged = log_plan(ring, plan);
-  if (!logged) {
-    give_up(plan);
-    return logged.error();
-  }
-  apply(*logged, plan);
-  return {};
-}
-
-Result<persist::Persisted> CpuCommit::log_plan(log::Ring& ring, CommitPlan& plan) {
   PMSTORE_CHECK(plan.state() == CommitPlan::State::kPrepared, "only a whole redo record is logged");
   const uint64_t payload_bytes = plan.payload_bytes();
   auto appended = ring.append_in(plan.sequence(), plan.entry_room(), payload_bytes);
   if (!appended && appended.code() == ErrorCode::kBackPressure) {
-    PMSTORE_TRY_STATUS(rings_.make_room(ring, payload_bytes));
-    appended = ring.append_in(plan.sequence(), plan.entry_room(), payload_bytes);
+    const Status made = rings_.make_room(ring, payload_bytes);
+    if (made) appended = ring.append_in(plan.sequence(), plan.entry_room(), payload_bytes);
+    if (!made) appended = made.error();
   }
-  if (!appended) return appended.error();
-  auto durable = memory_.drain();
-  if (!durable) {
+  if (!appended) {
+    give_up(plan);
+    return appended.error();
+  }
+  const auto logged = memory_.drain();
+  if (!logged) {
     latch_.set();
-    return make_error(ErrorCode::kCommitUnknown, "the redo log could not be made durable (" +
-                                                     durable.error().message +
-                                                     "); stop the server and look at the storage");
+    give_up(plan);
+    return outcome_unknown(logged.error());
   }
-  return durable;
+  apply(*logged, plan);
+  return {};
 }
 
 void CpuCommit::apply(persist::Persisted /*logged*/, CommitPlan& plan) {
@@ -321,7 +325,7 @@ void CpuCommit::apply(persist::Persisted /*logged*/, CommitPlan& plan) {
     if (write.kind == WriteKind::kErase) arena.free_slot(write.slot);
     if (write.index_changes) index.end_change(write.unit);
   }
-  release(plan);
+  end(plan);
 }
 
 // ---- giving up ----
@@ -339,10 +343,10 @@ void CpuCommit::give_up(CommitPlan& plan) {
     }
     if (write->fresh) records_.arena().free_slot(write->slot);
   }
-  release(plan);
+  end(plan);
 }
 
-void CpuCommit::release(CommitPlan& plan) {
+void CpuCommit::end(CommitPlan& plan) {
   if (plan.state() == CommitPlan::State::kPrepared) --prepared_;
   plan.clear();
 }

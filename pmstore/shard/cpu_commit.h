@@ -74,17 +74,21 @@ class CpuCommit {
 
  private:
   Status check_reads(const CommitView& request) const;
-  CommitPlan* free_plan();
+  // nullptr when kMostPrepared are in use.
+  CommitPlan* free_plan() {
+    CommitPlan* const first = plans_.front().get();
+    return first->is_free() ? first : another_free_plan();
+  }
+  CommitPlan* another_free_plan();
   Status plan_transaction(CommitPlan& plan, const CommitView& request);
   Status plan_writes(CommitPlan& plan, const CommitView& request);
   Status plan_write(PlannedWrite& write, uint64_t expected_slot, uint64_t expected_version);
   bool is_inserted_by_another(const IndexKey& key) const;
   Status build_redo(CommitPlan& plan);
   Status log_and_apply(log::Ring& ring, CommitPlan& plan);
-  Result<persist::Persisted> log_plan(log::Ring& ring, CommitPlan& plan);
   void apply(persist::Persisted logged, CommitPlan& plan);
   void give_up(CommitPlan& plan);
-  void release(CommitPlan& plan);
+  void end(CommitPlan& plan);
 
   RecordStore& records_;
   persist::Memory& memory_;

@@ -12,10 +12,8 @@ class FailureLatch {
  public:
   void set() { failed_ = true; }
   bool failed() const { return failed_; }
-  // Io once set.
-  Status check() const {
-    if (!failed_) [[likely]]
-      return {};
+  // Io: the answer to calls that would have to make something durable.
+  Error error() const {
     return make_error(ErrorCode::kIo,
                       "the server can no longer make anything durable; see its messages");
   }

@@ -30,6 +30,7 @@ Error damaged_record(SlotOffset slot) {
 RecordStore::RecordStore(persist::Pool& pool, TableCatalog catalog, SlabArena arena,
                          LockTable words, KeyIndex index)
     : pool_(pool),
+      memory_(pool.memory()),
       padding_(pool.info().padding),
       catalog_(std::move(catalog)),
       arena_(std::move(arena)),
@@ -135,7 +136,6 @@ Result<size_t> RecordStore::get(TableId table, std::string_view key,
 // Small records are only stored, so that a record that is written often is flushed once, by the
 // truncation of its redo records.
 void RecordStore::write_in_place(SlotOffset slot, std::span<const std::byte> image) {
-  persist::Memory& memory = pool_.memory();
   // Rules H5 to H7: whole units, so that no mover has to read what is around the record.
   const size_t unit = persist::padding_unit(image.size(), /*one_sided=*/false, padding_);
   const size_t padded = persist::round_up_to_power(image.size(), unit);
@@ -143,15 +143,15 @@ void RecordStore::write_in_place(SlotOffset slot, std::span<const std::byte> ima
   alignas(persist::kLineBytes) std::byte block[persist::kXpLineBytes] = {};
   if (padded <= sizeof(block)) {
     std::memcpy(block, image.data(), image.size());
-    padded < sizeof(block) ? memory.store(to, block, padded) : memory.write(to, block, padded);
+    padded < sizeof(block) ? memory_.store(to, block, padded) : memory_.write(to, block, padded);
     return;
   }
   // Rule H4: large ones with non-temporal stores.
   const size_t whole = image.size() & ~(unit - 1);
-  memory.write(to, image.data(), whole);
+  memory_.write(to, image.data(), whole);
   if (whole == image.size()) return;
   std::memcpy(block, image.data() + whole, image.size() - whole);
-  memory.write(to + whole, block, padded - whole);
+  memory_.write(to + whole, block, padded - whole);
 }
 
 void RecordStore::give_up(SlotOffset slot, uint64_t version) {

@@ -44,7 +44,7 @@ class RecordStore {
   RecordStore& operator=(const RecordStore&) = delete;
 
   persist::Pool& pool() const { return pool_; }
-  persist::Memory& memory() const { return pool_.memory(); }
+  persist::Memory& memory() const { return memory_; }
   TableCatalog& catalog() { return catalog_; }
   const TableCatalog& catalog() const { return catalog_; }
   SlabArena& arena() { return arena_; }
@@ -84,6 +84,7 @@ class RecordStore {
   std::optional<RecordView> checked_copy(SlotOffset slot, uint8_t size_class, LockWord word) const;
 
   persist::Pool& pool_;
+  persist::Memory& memory_;
   const persist::PaddingRules padding_;  // of the pool
   TableCatalog catalog_;
   SlabArena arena_;

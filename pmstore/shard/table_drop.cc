@@ -7,7 +7,7 @@
 namespace pmstore::internal {
 
 Status TableDrop::drop(TableId table) {
-  PMSTORE_TRY_STATUS(latch_.check());
+  if (latch_.failed()) return latch_.error();
   const Status dropped = records_.catalog().drop_table(table);
   if (!dropped) latch_.set();
   return dropped;

@@ -1,0 +1,199 @@
+// Transactions of lock discipline cpu that are prepared at the same time, and the checks that stop
+// a server whose state is not what the headers promise.
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/executor.h"
+#include "tests/unit/pmstore/shard/store_fixture.h"
+
+namespace pmstore::internal {
+namespace {
+
+class CpuCommitTest : public ::testing::Test {
+ protected:
+  // The request is gone when this returns: a prepared transaction does not need it.
+  Result<CpuCommit::Prepared> prepare(const TransactionMessage& transaction) {
+    std::vector<std::byte> bytes = transaction.message();
+    auto prepared = s_.store().cpu().prepare(*decode_commit(StoreInRegion::kClient, bytes));
+    std::fill(bytes.begin(), bytes.end(), std::byte{0xee});
+    return prepared;
+  }
+  TransactionMessage put(std::string_view key, std::string_view value) {
+    return s_.transaction().write(WriteKind::kPut, s_.table(), key, value);
+  }
+  TransactionMessage erase(std::string_view key) {
+    return s_.transaction().write(WriteKind::kErase, s_.table(), key, {});
+  }
+  std::string value_of(std::string_view key) { return s_.get(key)->value; }
+
+  StoreInRegion s_{4 << 20, {2, 256 << 10}};
+};
+
+TEST_F(CpuCommitTest, TwoPreparedTransactionsBothCommitInEitherOrder) {
+  ASSERT_TRUE(s_.put("alice", "0"));
+  ASSERT_TRUE(s_.put("bob", "0"));
+  auto first = prepare(put("alice", "1").write(WriteKind::kPut, s_.table(), "carol", "1"));
+  auto second = prepare(put("bob", "2").write(WriteKind::kInsert, s_.table(), "dave", "2"));
+  ASSERT_TRUE(first && second);
+  EXPECT_FALSE(s_.get("carol") && s_.get("carol")->found());
+  ASSERT_TRUE(second->commit(s_.ring()));
+  EXPECT_EQ(value_of("bob"), "2");
+  EXPECT_EQ(s_.get("alice").code(), ErrorCode::kConflict) << "it is still locked";
+  ASSERT_TRUE(first->commit(s_.ring()));
+  for (const bool restarted : {false, true}) {
+    if (restarted) s_.reopen();
+    EXPECT_EQ(value_of("alice"), "1");
+    EXPECT_EQ(value_of("bob"), "2");
+    EXPECT_EQ(value_of("carol"), "1");
+    EXPECT_EQ(value_of("dave"), "2");
+    EXPECT_EQ(s_.store().live_records(), 4u);
+  }
+}
+
+TEST_F(CpuCommitTest, OneOfTwoPreparedTransactionsIsGivenUpAndLeavesNoTrace) {
+  ASSERT_TRUE(s_.put("alice", "0"));
+  ASSERT_TRUE(s_.put("bob", "0"));
+  const Got absent = *s_.get("carol");
+  const uint64_t used = s_.store().arena().used_slots();
+  auto first = prepare(put("alice", "1"));
+  {
+    const std::string large(1000, 'x');  // moves
+    auto second = prepare(erase("bob").write(WriteKind::kInsert, s_.table(), "carol", large));
+    ASSERT_TRUE(first && second);
+    EXPECT_GT(s_.store().arena().used_slots(), used);
+  }
+  EXPECT_EQ(s_.store().arena().used_slots(), used);
+  EXPECT_EQ(value_of("bob"), "0");
+  EXPECT_FALSE(s_.get("carol")->found());
+  EXPECT_GT(s_.get("carol")->reply.bucket_version, absent.reply.bucket_version);
+  ASSERT_TRUE(first->commit(s_.ring()));
+  EXPECT_EQ(value_of("alice"), "1");
+  ASSERT_TRUE(s_.put("carol", "3"));
+  ASSERT_TRUE(s_.erase("bob"));
+}
+
+TEST_F(CpuCommitTest, WhatAPreparedTransactionWritesIsAConflictForOthers) {
+  ASSERT_TRUE(s_.put("alice", "0"));
+  ASSERT_TRUE(s_.put("bob", "0"));
+  const Got alice = *s_.get("alice");
+  const Got carol = *s_.get("carol");
+  auto first = prepare(put("alice", "1").write(WriteKind::kInsert, s_.table(), "carol", "1"));
+  ASSERT_TRUE(first);
+  EXPECT_EQ(s_.put("alice", "2").code(), ErrorCode::kConflict);
+  EXPECT_EQ(s_.erase("alice").code(), ErrorCode::kConflict);
+  EXPECT_EQ(s_.put("carol", "2").code(), ErrorCode::kConflict) << "two inserts of one key";
+  EXPECT_EQ(s_.commit(put("bob", "2").read(alice.reply.slot, alice.reply.version)).code(),
+            ErrorCode::kConflict);
+  EXPECT_EQ(
+      s_.commit(put("bob", "2").absent(carol.reply.bucket, carol.reply.bucket_version)).code(),
+      ErrorCode::kConflict);
+  EXPECT_EQ(value_of("bob"), "0");
+  ASSERT_TRUE(first->commit(s_.ring()));
+  EXPECT_TRUE(s_.put("carol", "2"));
+  EXPECT_EQ(value_of("carol"), "2");
+}
+
+TEST_F(CpuCommitTest, TwoPreparedTransactionsMayChangeTheSameBucket) {
+  // Keys until two share a bucket.
+  std::vector<std::string> keys;
+  const uint64_t bucket = s_.get("0")->reply.bucket;
+  for (int i = 0; keys.size() < 2; ++i) {
+    if (s_.get(std::to_string(i))->reply.bucket == bucket) keys.push_back(std::to_string(i));
+  }
+  auto first = prepare(put(keys[0], "1"));
+  {
+    auto second = prepare(put(keys[1], "2"));
+    ASSERT_TRUE(first && second);
+    ASSERT_TRUE(second->commit(s_.ring()));
+  }
+  EXPECT_EQ(s_.get(keys[0]).code(), ErrorCode::kConflict) << "the bucket is still changing";
+  ASSERT_TRUE(first->commit(s_.ring()));
+  EXPECT_EQ(value_of(keys[0]), "1");
+  EXPECT_EQ(value_of(keys[1]), "2");
+}
+
+TEST_F(CpuCommitTest, TooManyPreparedTransactionsAreBackPressure) {
+  std::vector<CpuCommit::Prepared> prepared;
+  for (size_t i = 0; i < CpuCommit::kMostPrepared; ++i) {
+    auto one = prepare(put(std::to_string(i), "1"));
+    ASSERT_TRUE(one);
+    prepared.push_back(std::move(*one));
+  }
+  EXPECT_EQ(prepare(put("more", "1")).code(), ErrorCode::kBackPressure);
+  EXPECT_EQ(s_.put("more", "1").code(), ErrorCode::kBackPressure);
+  ASSERT_TRUE(prepared.back().commit(s_.ring()));
+  EXPECT_TRUE(s_.put("more", "1"));
+}
+
+TEST_F(CpuCommitTest, SlotsOfADroppedTableAreFreedOnlyBehindItsPreparedTransactions) {
+  ASSERT_TRUE(s_.put("alice", "0"));
+  const uint64_t used = s_.store().arena().used_slots();
+  auto prepared = prepare(put("bob", "1"));
+  ASSERT_TRUE(prepared);
+  ASSERT_TRUE(s_.store().drop_table(s_.table()));
+  base::VirtualClock clock;
+  Executor executor(clock);
+  TableDrop::Cursor cursor;
+  const auto free_slots = [&] {
+    return executor.run(s_.store().free_dropped(nullptr, s_.table(), cursor));
+  };
+  ASSERT_TRUE(free_slots());
+  EXPECT_FALSE(cursor.done);
+  EXPECT_EQ(s_.store().arena().used_slots(), used + 1);
+  ASSERT_TRUE(prepared->commit(s_.ring()));
+  ASSERT_TRUE(free_slots());
+  EXPECT_TRUE(cursor.done);
+  EXPECT_EQ(s_.store().arena().used_slots(), used - 1);
+}
+
+using CpuCommitDeathTest = CpuCommitTest;
+
+TEST_F(CpuCommitDeathTest, PreparedTransactionIsCommittedOnce) {
+  auto prepared = prepare(put("alice", "1"));
+  ASSERT_TRUE(prepared);
+  ASSERT_TRUE(prepared->commit(s_.ring()));
+  EXPECT_DEATH((void)prepared->commit(s_.ring()), "committed once");
+}
+
+TEST_F(CpuCommitDeathTest, LockOfAPreparedTransactionIsNotTakenAway) {
+  ASSERT_TRUE(s_.put("alice", "0"));
+  const Got alice = *s_.get("alice");
+  std::optional<CpuCommit::Prepared> prepared = std::move(*prepare(put("alice", "1")));
+  const SlotOffset slot{alice.reply.slot};
+  EXPECT_DEATH(
+      {
+        s_.store().words().store(slot, LockWord::unlocked(alice.reply.version));
+        prepared.reset();
+      },
+      "stays locked");
+  EXPECT_DEATH(
+      {
+        s_.store().words().store(slot, LockWord::unlocked(alice.reply.version + 1));
+        (void)prepared->commit(s_.ring());
+      },
+      "only grows");
+  ASSERT_TRUE(prepared->commit(s_.ring()));
+}
+
+TEST_F(CpuCommitDeathTest, PreparedTransactionEndsBeforeTheStore) {
+  auto prepared = prepare(put("alice", "1"));
+  ASSERT_TRUE(prepared);
+  EXPECT_DEATH(s_.reopen(), "prepared transaction ends");
+}
+
+TEST_F(CpuCommitDeathTest, IndexEntryChangesOnlyBetweenBeginAndEnd) {
+  ASSERT_TRUE(s_.put("alice", "1"));
+  const SlotOffset slot{s_.get("alice")->reply.slot};
+  const IndexKey key = IndexKey::of(s_.table(), "alice");
+  KeyIndex& index = s_.store().index();
+  EXPECT_DEATH(index.remove(key, slot), "between begin and end");
+  EXPECT_DEATH(index.insert(key, 0, slot), "between begin and end");
+  EXPECT_DEATH(index.end_change(index.unit_of(key)), "follows begin_change");
+  EXPECT_DEATH(index.remove_alone(key, SlotOffset{raw(slot) + 64}), "is in the index");
+}
+
+}  // namespace
+}  // namespace pmstore::internal
