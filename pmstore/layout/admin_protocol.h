@@ -1,8 +1,8 @@
 // The messages between an administrator's client and a server: hello, RPC requests and replies.
 //
-// An admin session has no redo ring and no rights to any memory, so that it can look at a server
-// all of whose places are taken, and leaves the pool as it is. Fixed little-endian structs, exactly
-// decoded: anything else costs the sender its connection.
+// An admin session has no redo ring and no rights to any memory. So it can be opened at a server
+// whose rings are all taken, and it changes nothing in the pool. Messages are fixed little-endian
+// structs. The server closes the connection of a sender whose message does not decode exactly.
 #pragma once
 
 #include <cstdint>

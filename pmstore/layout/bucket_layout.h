@@ -1,11 +1,11 @@
-// The index as clients see it in DRAM: fixed-width buckets, one READ each. docs/store.md describes
-// it.
+// Bucket: the hash index in the server's DRAM as clients READ it: fixed-width buckets, one READ
+// each. docs/store.md describes it.
 //
-// An entry is 8 bytes and changes atomically: tag (16 bits of the key's hash), slot class, slot
-// number. `version` is even while the bucket is stable and odd while the server changes it; insert,
-// delete and move change it. So a bucket whose version, READ again after it in the same doorbell,
-// is the same even number was seen whole, and "not found" in it is an answer that can be validated
-// at commit.
+// An entry is 8 bytes and changes atomically: tag (16 bits of the key's hash), size class, slot
+// number. `version` is odd while the server changes the bucket (insert, delete, move) and even
+// while it is stable, and grows with each change. A client READs the bucket and then its version
+// again, in the same doorbell. If both versions are the same even number, it has seen the bucket
+// whole. "Not found" in such a bucket can be validated at commit by the version.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ inline constexpr size_t kBucketEntries = 14;
 struct Bucket {
   uint64_t version;
   uint64_t entries[kBucketEntries];  // 0: free
-  uint64_t overflow;  // keys of this bucket that only the server knows; then ask by RPC
+  uint64_t overflow;  // entries that only the server sees; if not 0, ask it by RPC for other keys
 };
 static_assert(sizeof(Bucket) == 128);
 

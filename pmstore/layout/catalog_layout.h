@@ -2,22 +2,22 @@
 // it.
 //
 //   root = CatalogHeader copy A at 0, copy B at 256, table entries at 1024, 64 B each
-// The header is written to the copies in turn; the valid one with the higher generation counts.
-// The first kRootTableEntries table entries fill the root area; the others are behind the records,
-// in the same extent. Pools below 16 MiB and pools of version 1 do not have those.
+// The header is written to the two copies in turn; the valid copy with the higher generation
+// counts. The first kRootTableEntries table entries fill the root area; further entries follow the
+// records, in the same extent. Pools below 16 MiB and pools of version 1 have no further entries.
 //
-// A new entry is written behind the others and counted in the header before the table is used: an
-// entry that is counted and does not check is damage. Behind the counted ones there may be one more
-// (a crash came before it was counted) or, in its place, part of one; all others are zero. The
-// first 8 bytes of an entry change with one 8-byte store, which is never torn. To drop a table is
-// to store a first word of kind kDroppedTable there; such an entry's other bytes say nothing, so
-// that the next table's name can be written over them before its first word is stored.
+// A new entry is written behind the others, then the header counts it, and only then the table is
+// used. So a counted entry whose checksum is wrong is damage. After a crash before the count, one
+// whole entry or part of one may follow the counted ones; all others are zero. The first 8 bytes of
+// an entry change with one 8-byte store, which is never torn. A table is dropped by storing a first
+// word of kind kDroppedTable. The other bytes of a dropped entry have no meaning, so the name of
+// the next table can be written there before its first word is stored.
 //
-// A table's id is in its records, also in those that lie in free slots and in redo rings after a
-// drop. So an id is never used twice: the header has the highest that there was.
+// Records name their table by its id, also those that are left in free slots and redo rings after a
+// drop. So an id is never used twice: the header has the highest id that was ever used.
 //
-// Version 1 had no dropped tables, and entry i had id i + 1. It is read, and becomes version 2 when
-// a server starts: see TableCatalog::begin_epoch().
+// Version 1 had no dropped tables, and entry i had id i + 1. Pools of version 1 are read, and
+// become version 2 when a server starts: see TableCatalog::begin_epoch().
 #pragma once
 
 #include <cstddef>

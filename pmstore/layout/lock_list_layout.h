@@ -1,13 +1,15 @@
-// LockLists: which records each commit of a client is about to lock (LockDiscipline::kRnic).
+// The lock lists of a session: which slots each of its commits is about to lock
+// (LockDiscipline::kRnic).
 //
-// A region in the server's DRAM, one for each session, that only its client writes: one list for
-// each commit that may be under way. A commit writes its list in front of its compare-swaps on the
-// same queue pair, so whatever it has locked is in the list; when the session has ended, the server
-// looks at these lock words only, not at all of the store's. An entry that is old or wrong does no
-// harm: the server unlocks what the lock word says is this client's.
+// A region in the server's DRAM, one per session, which only the session's client writes. It has
+// one list for each commit that may be under way. A commit WRITEs its list before its compare-swaps
+// on the same queue pair, so every word that it has locked is in the list. When the session has
+// ended, the server visits only the listed lock words, not those of the whole store. An old or
+// wrong entry does no harm: the server unlocks a word only if the word names this session as its
+// owner.
 //
-// Invariant: a list is overwritten only while the session is usable, and whoever leaves locks
-// behind that are in no redo record has given the session up.
+// Invariant: a list is overwritten only while the session is usable; a commit that ends with locks
+// held that are in no redo record makes the session unusable.
 #pragma once
 
 #include <cstdint>

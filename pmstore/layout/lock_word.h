@@ -1,7 +1,8 @@
 // LockWord: the 8-byte DRAM word of a record slot: locked | owner | version (rule H8).
 //
-// Bit 63: locked. Bits 48-62: who holds it (a session's owner number; 0 when unlocked). Bits 0-47:
-// the version, which only grows: through update, delete, reuse of the slot, and crash.
+// Bit 63: locked. Bits 48-62: the owner number of the session that holds the lock (0: the server,
+// or unlocked). Bits 0-47: the version, which only grows: by update, delete, reuse of the slot, and
+// over a crash.
 #pragma once
 
 #include <cstdint>

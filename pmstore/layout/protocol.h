@@ -41,8 +41,8 @@ struct ClientHello {
 };
 static_assert(sizeof(ClientHello) == 48);
 
-// A session numbers its transactions from ServerHello::next_sequence on with so many numbers; then
-// it is over. The next session's begin above them.
+// A session has so many transaction numbers, from ServerHello::next_sequence on; when they are used
+// up, the client begins a new session, whose numbers are above them.
 inline constexpr uint64_t kSessionSequences = UINT32_MAX;
 
 struct ServerHello {
@@ -131,7 +131,7 @@ struct TableUsageRequest {
   uint16_t table;
   uint8_t padding[6];
 };
-// Of what was looked at since `cursor`: to be added up.
+// Sums over the slots that this call has visited; the client adds up the replies.
 struct TableUsageReply {
   uint64_t cursor;  // 0: nothing more
   uint64_t records;

@@ -2,9 +2,9 @@
 //
 //   redo  = RedoHeader, participants * uint64 pool, writes * write
 //   write = RedoWrite, record image (as it lies in its slot), zero padding to 8
-// The entry's sequence is the transaction's. Applying a write is copying its image into its slot,
-// and is right whenever the image's version is above the slot's: so replay is idempotent and its
-// order does not matter.
+// The ring entry's sequence is the transaction's. To apply a write is to copy its image into its
+// slot if the image's version is above the slot's. So replay is idempotent, and entries may be
+// replayed in any order.
 #pragma once
 
 #include <cstddef>
@@ -39,8 +39,8 @@ constexpr size_t redo_header_bytes(size_t participants) {
   return sizeof(RedoHeader) + participants * sizeof(uint64_t);
 }
 
-// Builds a redo record into a caller's buffer. The caller makes sure of the room (redo_*_bytes
-// above; CHECKed).
+// RedoBuilder: builds a redo record in a caller's buffer, which must have room for all writes (see
+// redo_*_bytes() above; CHECKed).
 class RedoBuilder {
  public:
   RedoBuilder(std::span<std::byte> room, uint64_t client, uint64_t pool);
@@ -56,7 +56,8 @@ class RedoBuilder {
   uint32_t writes_ = 0;
 };
 
-// Walks a redo record that has arrived or was read back. Every length is checked.
+// RedoReader: walks a redo record that a client sent or that was read back from a ring. Every
+// length and checksum is checked.
 class RedoReader {
  public:
   // nullopt when `payload` is not a redo record of one participant, `pool`.
@@ -68,7 +69,7 @@ class RedoReader {
     std::span<const std::byte> image;
     RecordView record;
   };
-  // The next write; nullopt at the end and where it is malformed: then `malformed()`.
+  // The next write; nullopt at the end, and where the record is malformed, which malformed() tells.
   std::optional<Write> next();
   bool malformed() const { return malformed_; }
 

@@ -1,8 +1,8 @@
 // The persistent layout of the records extent: chunks of 64 KiB, runs of chunks that are slabs.
 //
-// A slab is one chunk (or, for slots that do not fit one, a run of chunks with one slot). Its first
-// 256 B hold two copies of a SlabHeader, written in turn, each within one line; then come its
-// slots. A run that was never claimed is all zero.
+// A slab is one chunk, or a run of chunks with one slot for records that do not fit into a chunk.
+// Its first 256 B hold two copies of a SlabHeader, which are written in turn, each within one line;
+// its slots follow. A run that was never claimed is all zero.
 #pragma once
 
 #include <cstddef>

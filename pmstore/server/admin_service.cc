@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/check.h"
 #include "fabric/message.h"
 #include "pmstore/layout/admin_protocol.h"
 #include "pmstore/server/server_state.h"
@@ -66,6 +67,7 @@ Result<std::vector<std::byte>> AdminService::on_hello(Endpoint& endpoint, uint64
   if (sessions_.size() >= kMaxSessions) end(sessions_.front().get());
   handshakes_[{&endpoint, token}] = peer.get();
   sessions_.push_back(std::move(peer));
+  PMSTORE_CHECK(sessions_.size() <= kMaxSessions, "admin sessions are bounded");
   std::vector<std::byte> message(sizeof answer);
   std::memcpy(message.data(), &answer, sizeof answer);
   return message;
@@ -106,6 +108,7 @@ void AdminService::on_peer_gone(fabric::RpcPeer& peer, const Error& why) {
 void AdminService::on_call(fabric::RpcPeer& peer, fabric::RpcCall call) {
   const auto found = std::find_if(sessions_.begin(), sessions_.end(),
                                   [&peer](const auto& each) { return each.get() == &peer; });
+  PMSTORE_CHECK(found != sessions_.end(), "only a session's peer calls");
   sessions_.splice(sessions_.end(), sessions_, found);
   fabric::MessageReader reader(call.request());
   switch (static_cast<AdminMethod>(call.method())) {
@@ -137,7 +140,7 @@ void AdminService::serve_sessions(fabric::RpcCall& call, uint32_t from) {
   const uint64_t now_ns = core_.executor.now_ns();
   std::string items;
   uint32_t at = from;
-  constexpr size_t kFrame = 64;  // what stands around the items
+  constexpr size_t kFrame = 64;  // for the text around the items
   const size_t room = std::min<size_t>(call.reply_room().size(), kAdminReplyBytes);
   while (at < sessions.size()) {
     const std::string item = session_json(sessions[at], now_ns);

@@ -1,9 +1,9 @@
 // AdminService: answers the admin sessions of a server (pmstore/layout/admin_protocol.h).
 //
-// Threads: the server's executor. Lifetimes: the core outlives it; devices of endpoints do too.
-// Bounded: there are at most kMaxSessions; a new one ends the one that has been quiet longest, so
-// none needs a lease. What it sends it makes in one turn, at most kAdminReplyBytes of it.
-// Invariant: handshakes_ holds sessions that are in sessions_ as well.
+// Threads: the server's executor. Lifetimes: the core and the devices of its endpoints outlive it.
+// Bounded: there are at most kMaxSessions sessions. A new one ends the session that has been silent
+// longest, so none needs a lease. A reply has at most kAdminReplyBytes.
+// Invariant: a session in handshakes_ is in sessions_ as well.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ class AdminService final : public fabric::RpcHandler {
   void serve_sessions(fabric::RpcCall& call, uint32_t from);
 
   ServerCore& core_;
-  std::list<std::unique_ptr<fabric::RpcPeer>> sessions_;  // the one quiet longest first
+  std::list<std::unique_ptr<fabric::RpcPeer>> sessions_;  // by their last call, the oldest first
   std::map<std::pair<Endpoint*, uint64_t>, fabric::RpcPeer*> handshakes_;
 };
 

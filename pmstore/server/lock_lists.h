@@ -1,6 +1,8 @@
-// LockLists: the server's memory for what one session's client says that it locks; the layout is in
-// pmstore/layout/lock_list_layout.h. Pages are touched when a client writes them (an RNIC pins
-// all).
+// LockLists: the server's memory in which one session's client lists the slots that it is about to
+// lock (pmstore/layout/lock_list_layout.h).
+//
+// Pages become resident when the client writes them; an RNIC pins all of them when it registers
+// them.
 #pragma once
 
 #include <memory>
@@ -22,8 +24,8 @@ class LockLists {
   LockLists& operator=(const LockLists&) = delete;
 
   std::span<std::byte> bytes() const { return bytes_; }
-  // What a peer has written, as it is: nothing of it is checked. Only when the peer's connection is
-  // destroyed.
+  // The slots that the client has listed; none of them is checked. Requires that the client's
+  // connection is destroyed, so that the lists do not change.
   std::vector<SlotOffset> slots() const;
 
  private:

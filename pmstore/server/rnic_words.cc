@@ -1,5 +1,7 @@
 #include "pmstore/server/rnic_words.h"
 
+#include "base/check.h"
+
 namespace pmstore::internal {
 namespace {
 
@@ -28,10 +30,13 @@ base::Task<Result<std::unique_ptr<RnicWords>>> RnicWords::create(
   co_return made;
 }
 
-// One attempt to connect. When its coroutine is destroyed, those who wait try themselves.
+// One attempt to connect. When its coroutine is destroyed, the coroutines that wait for it try.
 class RnicWords::Connecting {
  public:
-  explicit Connecting(RnicWords& words) : words_(words) { words_.connecting_ = true; }
+  explicit Connecting(RnicWords& words) : words_(words) {
+    PMSTORE_CHECK(!words_.connecting_, "one attempt at a time");
+    words_.connecting_ = true;
+  }
   Connecting(const Connecting&) = delete;
   Connecting& operator=(const Connecting&) = delete;
   ~Connecting() {
@@ -44,16 +49,17 @@ class RnicWords::Connecting {
 };
 
 // One word of old_values_. When the coroutine is destroyed while its request is under way, the
-// RNIC may still write there: then the place is not used again.
-class RnicWords::Place {
+// RNIC may still write there: then the word is not used again.
+class RnicWords::OldValue {
  public:
-  explicit Place(RnicWords& words) : words_(words), index_(words.free_.back()) {
+  explicit OldValue(RnicWords& words) : words_(words), index_(words.free_.back()) {
     words_.free_.pop_back();
   }
-  Place(const Place&) = delete;
-  Place& operator=(const Place&) = delete;
-  ~Place() {
+  OldValue(const OldValue&) = delete;
+  OldValue& operator=(const OldValue&) = delete;
+  ~OldValue() {
     if (under_way) return;
+    PMSTORE_CHECK(words_.free_.size() < kInFlight, "a word is given back once");
     words_.free_.push_back(index_);
     words_.room_.notify_one();
   }
@@ -65,7 +71,7 @@ class RnicWords::Place {
   const uint32_t index_;
 };
 
-// Once for all who need it at the same time.
+// One attempt serves all callers at the same time.
 base::Task<Status> RnicWords::connect() {
   while (connecting_) co_await connected_.wait();
   if (loopback_ && !loopback_->broken()) co_return Status{};
@@ -79,31 +85,34 @@ base::Task<Status> RnicWords::connect() {
 base::Task<Result<bool>> RnicWords::compare_swap(SlotOffset slot, LockWord expected,
                                                  LockWord desired) {
   while (free_.size() <= room_.chosen()) co_await room_.wait();
-  Place place(*this);
+  PMSTORE_CHECK(!free_.empty(), "a caller waits until a word is free");
+  OldValue old_value(*this);
   fabric::Batch batch;
-  const fabric::LocalBuffer old{reinterpret_cast<std::byte*>(&place.value()), 8, old_region_.get()};
+  const fabric::LocalBuffer old{reinterpret_cast<std::byte*>(&old_value.value()), 8,
+                                old_region_.get()};
   batch.compare_swap(old, words_.remote().at(lock_word_offset(raw(slot))), expected.bits,
                      desired.bits);
   std::shared_ptr<fabric::Connection> at = loopback_;
-  place.under_way = true;
+  old_value.under_way = true;
   Status done = co_await at->execute(batch);
-  place.under_way = false;
+  old_value.under_way = false;
   bool in_doubt = false;
   for (unsigned attempt = 1; !done && attempt < kAttempts; ++attempt) {
-    // Broken under way, it may have taken effect; a full send queue has posted nothing.
+    // A swap whose connection breaks may have taken effect; a full send queue has posted nothing.
     in_doubt |= done.code() != ErrorCode::kBackPressure;
-    // The old connection goes before the new one is used: nothing of it takes effect afterwards.
+    // The old connection is destroyed before the new one is used: no swap on it takes effect
+    // afterwards.
     at.reset();
     if (attempt > 1) co_await device_.executor().sleep_for(kPauseNs);
     done = co_await connect();
     if (!done) continue;
     at = loopback_;
-    place.under_way = true;
+    old_value.under_way = true;
     done = co_await at->execute(batch);
-    place.under_way = false;
+    old_value.under_way = false;
   }
   if (!done) co_return done.error();
-  const uint64_t found = place.value();
+  const uint64_t found = old_value.value();
   co_return found == expected.bits || (in_doubt && found == desired.bits);
 }
 

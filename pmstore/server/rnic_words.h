@@ -1,6 +1,8 @@
-// RnicWords: changes the server's own lock words by RNIC atomics, through a loopback queue pair,
-// because a CPU atomic is not atomic against an RNIC's (invariant 6). A loopback that breaks is
-// made again, a bounded number of times per change. Threads: the executor's.
+// RnicWords: a WordChanger that changes the server's lock words by RNIC atomics over a loopback
+// queue pair, because a CPU atomic is not atomic against an RNIC's (invariant 6).
+//
+// When the loopback breaks it is connected again, a bounded number of times per change. At most
+// kInFlight changes are under way; others wait. Threads: the executor's.
 #pragma once
 
 #include <memory>
@@ -14,12 +16,13 @@ namespace pmstore::internal {
 
 class RnicWords final : public WordChanger {
  public:
-  // `words`: the lock table as registered on `device`. Both borrowed. Errors of Device::loopback().
-  // compare_swap() asks the RNIC again when the loopback breaks under it; finding `desired` then,
-  // it says that the first time has taken effect: so a word must be changed from one value to
-  // another by one caller at a time, or it must not matter which of them did it.
+  // `words` is the lock table as registered on `device`; both are borrowed. Errors of
+  // Device::loopback(); Unsupported when the fabric has no atomics.
   static base::Task<Result<std::unique_ptr<RnicWords>>> create(fabric::Device& device,
                                                                const fabric::MemoryRegion& words);
+  // When the loopback breaks under a swap, the swap is tried again. If the word is `desired` then,
+  // the first try is taken to have succeeded. So only one caller at a time may change a word from
+  // one value to the same other one, unless it does not matter which of them did.
   base::Task<Result<bool>> compare_swap(SlotOffset slot, LockWord expected,
                                         LockWord desired) override;
   base::Task<void> pause() override;
@@ -28,7 +31,7 @@ class RnicWords final : public WordChanger {
   static constexpr size_t kInFlight = 64;
   RnicWords(fabric::Device& device, const fabric::MemoryRegion& words);
   class Connecting;
-  class Place;
+  class OldValue;
   base::Task<Status> connect();
 
   fabric::Device& device_;
@@ -36,10 +39,11 @@ class RnicWords final : public WordChanger {
   base::WaitList connected_;
   bool connecting_ = false;
   const fabric::MemoryRegion& words_;
+  // Where the RNIC writes the values that it found.
   alignas(64) uint64_t old_values_[kInFlight] = {};
   std::vector<uint32_t> free_;
   std::unique_ptr<fabric::MemoryRegion> old_region_;
-  // Shared with the changes that are under way on it. Destroyed before the region it reads into.
+  // Shared with the changes that are under way. Destroyed before old_region_, to which it writes.
   std::shared_ptr<fabric::Connection> loopback_;
 };
 

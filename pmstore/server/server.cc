@@ -195,8 +195,8 @@ base::Task<Status> Server::stop() {
   const std::shared_ptr<ServerCore> core = state_->core;
   core->stopped = true;
   for (auto& endpoint : core->endpoints) endpoint->listener.reset();
-  for (auto& place : core->places) {
-    if (const auto session = place.session) core->fence(session, std::nullopt);
+  for (auto& state : core->ring_states) {
+    if (const auto session = state.session) core->fence(session, std::nullopt);
   }
   if (core->log_service) core->log_service->stop();
   // Resolving is bounded by the RNIC's timeout; past it, the next start recovers.

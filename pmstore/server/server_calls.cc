@@ -26,7 +26,7 @@ void ServerCore::drop_malformed(Session& session, fabric::RpcCall& call) {
   ++totals.malformed;
   call.reply_error(
       make_error(ErrorCode::kProtocol, "a malformed request; the connection is closed"));
-  if (auto whole = places[session.ring].session; whole.get() == &session) {
+  if (auto whole = ring_states[session.ring].session; whole.get() == &session) {
     fence(whole, SessionEnd::kMalformed);
   }
 }
@@ -57,7 +57,7 @@ void ServerCore::on_call(fabric::RpcPeer& peer, fabric::RpcCall call) {
           make_error(ErrorCode::kUnsupported, "this server's lock discipline is cpu"));
     }
     ++session.active;
-    run(serve_rnic(places[session.ring].session, std::move(call)));
+    run(serve_rnic(ring_states[session.ring].session, std::move(call)));
     return;
   }
   serve(session, call, call.request().subspan(sizeof(RequestPrefix)));
@@ -126,14 +126,15 @@ std::span<std::byte> ServerCore::request_copy(size_t bytes) {
 
 void ServerCore::serve_commit(Session& session, fabric::RpcCall& call,
                               std::span<const std::byte> body) {
-  // The ring is the client's to write at any moment: what is checked is what is used.
+  // A copy, because the client can write its request ring meanwhile: what is checked is what is
+  // used.
   const std::span<std::byte> copy = request_copy(body.size());
   base::copy_from_shared(copy.data(), body.data(), body.size());
   const auto request = decode_commit(session.client, copy);
   const bool numbered = request && request->sequence >= session.first_sequence &&
                         request->sequence - session.first_sequence < kSessionSequences;
   if (!request || (request->write_count > 0 && !numbered)) return drop_malformed(session, call);
-  // A number is executed once, whatever came of it.
+  // A number is executed once, whatever its outcome was.
   if (request->write_count > 0 && !session.executed.use(request->sequence)) {
     return drop_malformed(session, call);
   }
@@ -156,15 +157,15 @@ Result<OutcomeReply> ServerCore::answer_outcome(Session& session, const OutcomeR
   const bool own = id.client == session.client;
   PMSTORE_TRY(const Outcome outcome, store->outcome(id, own, executor.now_ns()));
   if (outcome == Outcome::kCommitted) return OutcomeReply{outcome};
-  // "Aborted" is final: not to be said of what may still be on its way. A client asks about a
-  // transaction of its own only when that has ended, or in a later session than that one's, which
-  // is fenced and resolved by now; and it never uses the number again.
+  // "Aborted" is final, so it must not be the answer for a transaction that may still arrive. A
+  // client asks about its own transaction only when that has ended, or in a later session, when the
+  // transaction's session is fenced and resolved; and it never uses the number again.
   bool running = false;
-  for (uint32_t i = 0; i < places.size(); ++i) {
+  for (uint32_t i = 0; i < ring_states.size(); ++i) {
     if (store->rings()[i].owner() != id.client) continue;
-    const auto& at_work = places[i].session;
+    const auto& at_work = ring_states[i].session;
     const bool of_this_session = at_work && id.sequence >= at_work->first_sequence;
-    running |= places[i].resolving || (!own && of_this_session);
+    running |= ring_states[i].resolving || (!own && of_this_session);
   }
   if (running) {
     return make_error(ErrorCode::kCommitUnknown, "the client of " + id.to_string() +
@@ -222,6 +223,7 @@ base::Task<void> ServerCore::serve_rnic(std::shared_ptr<Session> session, fabric
       call.reply_error(served.error());
     }
   }
+  PMSTORE_CHECK(session->active > 0, "resolving waits until a session's handlers have ended");
   --session->active;
 }
 
@@ -241,7 +243,7 @@ base::Task<Status> ServerCore::serve_rnic_body(Session& session, fabric::RpcCall
       co_return Status{};
     }
     case Method::kRelease: {
-      // All of it, before any of it is done.
+      // The whole request is checked before any slot is released.
       if (call.request().size() % sizeof(uint64_t) != 0) co_return make_error(ErrorCode::kProtocol);
       while (!reader.complete()) {
         const auto slot = static_cast<SlotOffset>(reader.get<uint64_t>());
@@ -256,7 +258,8 @@ base::Task<Status> ServerCore::serve_rnic_body(Session& session, fabric::RpcCall
       const auto request = reader.get<ApplyRequest>();
       if (!reader.complete()) co_return make_error(ErrorCode::kProtocol);
       PMSTORE_CO_TRY(const auto entry, ring.entry_at(request.lsn));
-      // The ring is the client's to write: what is applied is what was checked.
+      // A copy, because the client can write its ring meanwhile: what is checked is what is
+      // applied.
       const std::vector<std::byte> redo(entry.payload.begin(), entry.payload.end());
       const Status applied = co_await store->apply(*changer(), session.owner(), redo);
       if (!applied) co_return applied;

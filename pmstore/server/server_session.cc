@@ -22,8 +22,9 @@ ServerCore::ServerCore(Executor& executor_in, persist::Pool& pool_in, ServerOpti
       options(std::move(options_in)),
       store(std::move(store_in)),
       persist_service(pool_in.memory()),
-      places(store->rings().size()) {
-  for (RingPlace& place : places) place.departed_ns = executor.now_ns();
+      ring_states(store->rings().size()) {
+  PMSTORE_CHECK(ring_states.size() < LockWord::kMaxOwner, "each session has its own owner number");
+  for (RingState& state : ring_states) state.ended_ns = executor.now_ns();
   admin = std::make_unique<AdminService>(*this);
 }
 
@@ -45,15 +46,15 @@ void ServerCore::shut_down() {
   for (auto& endpoint : endpoints) endpoint->listener.reset();
   log_service.reset();
   admin.reset();
-  // Connections before the regions and devices that they use. A handler that is suspended may keep
-  // its session; what holds on to the device goes here.
+  // Connections before the regions and devices that they use. A suspended handler may keep its
+  // session object alive, so its peer and regions are destroyed here.
   handshakes.clear();
-  for (RingPlace& place : places) {
-    if (!place.session) continue;
-    place.session->disconnect();
-    place.session.reset();
+  for (RingState& state : ring_states) {
+    if (!state.session) continue;
+    state.session->disconnect();
+    state.session.reset();
   }
-  // Before the loopback connection that they wait for; nothing is polled in between.
+  // The coroutines before the loopback connection for which they wait; nothing is polled between.
   tasks.clear();
   endpoints.clear();
 }
@@ -72,15 +73,16 @@ WordChanger* ServerCore::changer() const {
 }
 
 bool ServerCore::resolving_any() const {
-  return std::any_of(places.begin(), places.end(), [](const RingPlace& p) { return p.resolving; });
+  return std::any_of(ring_states.begin(), ring_states.end(),
+                     [](const RingState& p) { return p.resolving; });
 }
 
 // ---- rings ----
 
-// Those that departed before this server started did so in the order in which they had come.
-bool ServerCore::departed_before(uint32_t one, uint32_t other) const {
-  if (places[one].departed_ns != places[other].departed_ns) {
-    return places[one].departed_ns < places[other].departed_ns;
+// Sessions that ended before this server started are ordered by their beginnings.
+bool ServerCore::ended_before(uint32_t one, uint32_t other) const {
+  if (ring_states[one].ended_ns != ring_states[other].ended_ns) {
+    return ring_states[one].ended_ns < ring_states[other].ended_ns;
   }
   return store->session_sequence(one) < store->session_sequence(other);
 }
@@ -89,38 +91,40 @@ Result<uint32_t> ServerCore::choose_ring(uint64_t client) {
   const auto& rings = store->rings();
   std::optional<uint32_t> unowned;
   std::optional<uint32_t> oldest;
-  std::optional<uint32_t> greeted;  // whose client has said hello and has not connected, longest
+  std::optional<uint32_t> hello_only;  // of a session whose handshake has not ended; the oldest
   for (uint32_t i = 0; i < rings.size(); ++i) {
     if (rings[i].owner() == client) {
-      if (places[i].session) {
-        // The client has lost its old connection: nothing of it may land from here on.
-        const auto old = places[i].session;
+      if (ring_states[i].session) {
+        // The client has lost its old connection, over which nothing may take effect from here on.
+        const auto old = ring_states[i].session;
         fence(old, SessionEnd::kReplaced);
       }
-      if (places[i].resolving) {
+      if (ring_states[i].resolving) {
         return make_error(ErrorCode::kBackPressure,
                           "this client's last session is still being resolved; try again");
       }
       return i;
     }
-    if (places[i].session && !places[i].session->connected) {
-      if (!greeted || places[i].greeted_ns < places[*greeted].greeted_ns) greeted = i;
+    if (ring_states[i].session && !ring_states[i].session->connected) {
+      if (!hello_only || ring_states[i].hello_ns < ring_states[*hello_only].hello_ns)
+        hello_only = i;
     }
-    if (places[i].session || places[i].resolving) continue;
+    if (ring_states[i].session || ring_states[i].resolving) continue;
     if (rings[i].owner() == 0) {
       if (!unowned) unowned = i;
-    } else if (!oldest || departed_before(i, *oldest)) {
+    } else if (!oldest || ended_before(i, *oldest)) {
       oldest = i;
     }
   }
   if (unowned) return *unowned;
-  // Its outcomes are kept in DRAM from then on: nobody waits for a place of a client that is gone.
+  // Taking the ring moves the outcomes of its client to DRAM, so a new client need not wait until
+  // they expire.
   if (oldest) return *oldest;
-  if (greeted) {
-    // A client that has only said hello keeps no other one out.
-    const auto waiting = places[*greeted].session;
+  if (hello_only) {
+    // A client whose handshake has not ended keeps no other client out.
+    const auto waiting = ring_states[*hello_only].session;
     fence(waiting, SessionEnd::kReplaced);
-    if (!places[*greeted].resolving) return *greeted;
+    if (!ring_states[*hello_only].resolving) return *hello_only;
   }
   return make_error(
       ErrorCode::kBackPressure,
@@ -130,20 +134,21 @@ Result<uint32_t> ServerCore::choose_ring(uint64_t client) {
 }
 
 Status ServerCore::take_ring(uint32_t ring, uint64_t client) {
-  const uint64_t until_ns = places[ring].departed_ns + retention_ns();
+  const uint64_t until_ns = ring_states[ring].ended_ns + retention_ns();
   return store->take_ring(ring, client, until_ns, executor.now_ns());
 }
 
-// After an orderly end the ring is nobody's again; who asks later hears OutcomeExpired. So it is
-// when a new client has only said hello.
-void ServerCore::leave_ring(Session& session) {
-  places[session.ring].departed_ns = executor.now_ns();
-  // A client that has connected may have sent what never arrived, and asks for its outcome.
+// After an orderly end the ring has no owner any more, and its outcomes are OutcomeExpired; also
+// when a new client did not complete its handshake. Else the client stays the owner, so that it can
+// ask for outcomes.
+void ServerCore::release_ring(Session& session) {
+  ring_states[session.ring].ended_ns = executor.now_ns();
+  // A connected client may have sent a transaction that never arrived, and may ask for its outcome.
   const bool nothing_to_ask = !session.connected && session.new_owner;
   if (!session.goodbye && !nothing_to_ask) return;
   auto given_back = store->take_ring(session.ring, 0, 0, executor.now_ns());
-  // Not given back, it stays the client's until the retention time is over: no harm.
-  if (!given_back) places[session.ring].departed_ns = executor.now_ns();
+  // If this fails, the client stays the owner until the retention time is over, which does no harm.
+  if (!given_back) ring_states[session.ring].ended_ns = executor.now_ns();
 }
 
 // ---- handshake ----
@@ -178,17 +183,19 @@ Result<std::vector<std::byte>> ServerCore::on_hello(Endpoint& endpoint, uint64_t
   PMSTORE_TRY(session->peer,
               fabric::RpcPeer::create(*endpoint.device, options.rpc, hello.reply_region, *this));
   session->peer->owner = session.get();
+  PMSTORE_CHECK(!ring_states[ring].session && !ring_states[ring].resolving,
+                "a ring has one session at a time");
   session->new_owner = store->rings()[ring].owner() != hello.client;
   PMSTORE_TRY_STATUS(take_ring(ring, hello.client));
-  PMSTORE_TRY(auto answer, greet(endpoint, *session, hello));
-  places[ring].session = session;
-  places[ring].greeted_ns = executor.now_ns();
+  PMSTORE_TRY(auto answer, make_answer(endpoint, *session, hello));
+  ring_states[ring].session = session;
+  ring_states[ring].hello_ns = executor.now_ns();
   handshakes[{&endpoint, token}] = session;
   return answer;
 }
 
-Result<std::vector<std::byte>> ServerCore::greet(Endpoint& endpoint, Session& session,
-                                                 const ClientHello&) {
+Result<std::vector<std::byte>> ServerCore::make_answer(Endpoint& endpoint, Session& session,
+                                                       const ClientHello&) {
   const log::Ring& ring = store->rings()[session.ring];
   ServerHello answer;
   answer.pool = store->catalog().header().pool;
@@ -236,7 +243,7 @@ Result<std::vector<std::byte>> ServerCore::greet(Endpoint& endpoint, Session& se
 void ServerCore::on_connected(Endpoint& endpoint, uint64_t token,
                               std::unique_ptr<fabric::Connection> connection) {
   const auto found = handshakes.find({&endpoint, token});
-  if (found == handshakes.end()) return;  // fenced meanwhile: the connection goes with this scope
+  if (found == handshakes.end()) return;  // fenced meanwhile: destroys the connection
   const auto session = found->second;
   handshakes.erase(found);
   if (!session->peer) return;
@@ -259,7 +266,7 @@ void ServerCore::on_abandoned(Endpoint& endpoint, uint64_t token) {
 
 std::shared_ptr<Session> ServerCore::session_of(const fabric::RpcPeer& peer) const {
   const auto* session = static_cast<const Session*>(peer.owner);
-  return places[session->ring].session;
+  return ring_states[session->ring].session;
 }
 
 void ServerCore::on_peer_gone(fabric::RpcPeer& peer, const Error& why) {
@@ -275,31 +282,32 @@ SessionName name_of(const Session& session) {
 }
 
 void ServerCore::fence(const std::shared_ptr<Session>& keep, std::optional<SessionEnd> why) {
-  const std::shared_ptr<Session> session = keep;  // `keep` may be the place that is cleared below
-  if (places[session->ring].session != session) return;
+  const std::shared_ptr<Session> session = keep;  // `keep` may refer to what is reset below
+  if (ring_states[session->ring].session != session) return;
   std::erase_if(handshakes, [&](const auto& entry) { return entry.second == session; });
   session->disconnect();
   if (!session->goodbye) ++totals.fenced;
   if (options.observer != nullptr && session->connected && why) {
     options.observer->on_ended(name_of(*session), session->goodbye ? SessionEnd::kGoodbye : *why);
   }
-  RingPlace& place = places[session->ring];
+  RingState& state = ring_states[session->ring];
   if (discipline == LockDiscipline::kCpu) {
-    // Every transaction was one uninterrupted call: nothing is locked, nothing is in doubt.
-    leave_ring(*session);
-    place.session.reset();
+    // Every transaction was one uninterrupted call: no lock is held, no outcome is in doubt.
+    release_ring(*session);
+    state.session.reset();
     return;
   }
-  place.resolving = true;
-  place.session.reset();
+  PMSTORE_CHECK(!state.resolving, "a ring that is being resolved has no session");
+  state.resolving = true;
+  state.session.reset();
   run(resolve(session));
 }
 
 std::vector<SessionReport> ServerCore::sessions() const {
   std::vector<SessionReport> found;
-  for (const RingPlace& place : places) {
-    if (!place.session || !place.session->connected) continue;
-    const Session& session = *place.session;
+  for (const RingState& state : ring_states) {
+    if (!state.session || !state.session->connected) continue;
+    const Session& session = *state.session;
     const log::RingPosition position = store->rings()[session.ring].position();
     SessionReport& report = found.emplace_back();
     report.kind = name_of(session).kind;
@@ -320,8 +328,8 @@ std::vector<SessionReport> ServerCore::sessions() const {
 
 size_t ServerCore::kick(uint64_t client) {
   size_t kicked = log_service ? log_service->kick(client) : 0;
-  for (const RingPlace& place : places) {
-    const auto session = place.session;
+  for (const RingState& state : ring_states) {
+    const auto session = state.session;
     if (!session || !session->connected || session->client != client) continue;
     fence(session, SessionEnd::kKicked);
     ++kicked;
@@ -330,7 +338,7 @@ size_t ServerCore::kick(uint64_t client) {
 }
 
 base::Task<void> ServerCore::resolve(std::shared_ptr<Session> session) {
-  // Handlers of this session that are waiting for the RNIC end by themselves, bounded by its
+  // Handlers of this session that wait for the RNIC end by themselves, at the latest by its
   // timeout.
   while (session->active > 0) co_await executor.sleep_for(kHandlersPauseNs);
   log::Ring& ring = store->rings()[session->ring];
@@ -339,22 +347,24 @@ base::Task<void> ServerCore::resolve(std::shared_ptr<Session> session) {
   const std::vector<SlotOffset> announced = session->lock_lists->slots();
   Status resolved = co_await store->resolve(*words, session->owner(), ring, announced);
   while (!resolved) {
-    // Its locks stay and its place stays taken, until a later try or the next start. A damaged ring
-    // will not be whole another time.
+    // The session's locks and its ring stay taken until a later try or the next start. A damaged
+    // ring stays damaged, so there is no other try.
     if (resolved.code() == ErrorCode::kBadPool || store->failed()) co_return;
     co_await executor.sleep_for(kResolveAgainNs);
     resolved = co_await store->resolve(*words, session->owner(), ring, announced);
   }
-  leave_ring(*session);
-  places[session->ring].resolving = false;
+  PMSTORE_CHECK(ring_states[session->ring].resolving && !ring_states[session->ring].session,
+                "no session uses a ring before it is resolved");
+  release_ring(*session);
+  ring_states[session->ring].resolving = false;
 }
 
 base::Task<void> ServerCore::watch_leases(std::shared_ptr<ServerCore> self) {
   const uint64_t tick_ns = uint64_t{options.lease_ms} * 1'000'000 / kLeaseTicks;
   while (!self->stopped) {
     co_await executor.sleep_for(tick_ns);
-    for (RingPlace& place : places) {
-      const auto session = place.session;
+    for (RingState& state : ring_states) {
+      const auto session = state.session;
       if (!session || !session->peer) continue;
       const bool heard = session->calls != session->calls_seen || session->active > 0;
       session->calls_seen = session->calls;

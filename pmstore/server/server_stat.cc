@@ -73,9 +73,9 @@ std::string server_stat_json(const ServerCore& core) {
   const persist::MemoryStats stats = core.pool.memory().stats();
   size_t sessions = 0;
   size_t resolving = 0;
-  for (const RingPlace& place : core.places) {
-    sessions += place.session ? 1 : 0;
-    resolving += place.resolving ? 1 : 0;
+  for (const RingState& state : core.ring_states) {
+    sessions += state.session ? 1 : 0;
+    resolving += state.resolving ? 1 : 0;
   }
   const std::string logs = log_stat_json(core);
   return fmt::format(

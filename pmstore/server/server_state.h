@@ -1,10 +1,13 @@
-// The server's inside: endpoints (one per fabric it listens on), sessions (one per client), ring
-// places.
+// ServerCore: a server of one pool: endpoints (one per fabric on which it listens), sessions (one
+// per client), and which session uses which redo ring.
 //
-// A session is born in a handshake, attached when the connection stands, and ends by fencing: first
-// the connection is destroyed, so that nothing of the client can land any more; then, under lock
-// discipline rnic, what it left behind is resolved from its redo ring. Only then is its ring free
-// for others.
+// A session begins with the client's hello, which gives it a ring, and is connected when the
+// handshake ends. It ends by fencing: first its connection is destroyed, so that no WRITE or atomic
+// of the client can take effect any more; then, under lock discipline rnic, its ring and its locks
+// are resolved. Only then is the ring free for another client.
+// Invariants: a ring has at most one session, and none while it is being resolved; a session's
+// transaction number is executed at most once. Threads: the executor's. Lifetimes: executor and
+// pool outlive the server; devices outlive what is registered or connected on them.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +21,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/check.h"
 #include "base/executor.h"
 #include "fabric/device.h"
 #include "fabric/rpc.h"
@@ -35,12 +39,12 @@ namespace pmstore::internal {
 
 struct Endpoint;
 
-// The transaction numbers that one session has used; each is executed once. A session's numbers
-// come nearly in order: one that is more than kWindow below the highest counts as used.
+// The transaction numbers that one session has used; each is executed once. A session uses its
+// numbers nearly in order, so a number that is kWindow or more below the highest counts as used.
 class ExecutedNumbers {
  public:
   static constexpr uint64_t kWindow = 4096;
-  // False: it was used before.
+  // False: the number was used before, or counts as used.
   bool use(uint64_t number) {
     if (number > highest_) {
       const uint64_t steps = std::min(number - highest_, kWindow);
@@ -50,6 +54,7 @@ class ExecutedNumbers {
     } else if (highest_ - number >= kWindow || seen_.test(number % kWindow)) {
       return false;
     }
+    PMSTORE_CHECK(!seen_.test(number % kWindow), "a number is executed once");
     seen_.set(number % kWindow);
     return true;
   }
@@ -63,26 +68,27 @@ struct Session {
   uint64_t client = 0;
   uint32_t ring = 0;
   uint64_t first_sequence = 1;  // of this connection
-  uint64_t calls = 0;           // requests so far; the lease looks whether it grows
-  uint64_t calls_seen = 0;
-  unsigned silent_ticks = 0;
-  unsigned active = 0;  // handlers that are suspended
+  uint64_t calls = 0;           // requests so far
+  uint64_t calls_seen = 0;      // at the last tick of the lease
+  unsigned silent_ticks = 0;    // since the last request
+  unsigned active = 0;          // handlers that are suspended
   bool goodbye = false;
-  bool connected = false;  // the handshake is over
-  bool new_owner = false;  // the ring was another client's before
-  uint64_t commits = 0;    // those that the server has executed or applied
+  bool connected = false;  // the handshake has ended
+  bool new_owner = false;  // the ring was not this client's before
+  uint64_t commits = 0;    // that the server has executed or applied
   SessionWork work;
   ExecutedNumbers executed;
   Endpoint* endpoint = nullptr;
-  // Discipline rnic only. The regions go when the session is fenced, the lists when it is resolved.
+  // Discipline rnic only. The regions are deregistered when the session is fenced; the lists are
+  // needed until it is resolved.
   std::unique_ptr<LockLists> lock_lists;
   std::unique_ptr<fabric::MemoryRegion> lock_lists_region;
   std::unique_ptr<fabric::MemoryRegion> ring_region;
   std::unique_ptr<fabric::RpcPeer> peer;  // empty once fenced
 
-  // Nothing of the client can land from here on.
+  // From here on no WRITE, READ or atomic of the client takes effect.
   void disconnect() {
-    peer.reset();  // destroys the queue pair
+    peer.reset();  // destroys the queue pair; before the regions are deregistered
     ring_region.reset();
     lock_lists_region.reset();
   }
@@ -90,11 +96,12 @@ struct Session {
   uint16_t owner() const { return static_cast<uint16_t>(ring + 1); }
 };
 
-struct RingPlace {
-  std::shared_ptr<Session> session;
-  bool resolving = false;
-  uint64_t departed_ns = 0;
-  uint64_t greeted_ns = 0;  // when the last session began
+// Who uses a redo ring of the pool.
+struct RingState {
+  std::shared_ptr<Session> session;  // empty: no session
+  bool resolving = false;            // the last session is fenced, and being resolved
+  uint64_t ended_ns = 0;             // when the last session ended
+  uint64_t hello_ns = 0;             // when the last session began
 };
 
 struct Endpoint {
@@ -135,7 +142,8 @@ class ServerCore final : public fabric::RpcHandler {
   // Opens the logs, where the pool has a log area.
   Status start_logs();
 
-  // Stops accepting and destroys every connection, without resolving anything.
+  // Stops accepting and destroys every connection; resolves nothing. No coroutine of the server
+  // runs afterwards.
   void shut_down();
 
   // server_session.cc
@@ -145,20 +153,22 @@ class ServerCore final : public fabric::RpcHandler {
                     std::unique_ptr<fabric::Connection> connection);
   void on_abandoned(Endpoint& endpoint, uint64_t token);
   void on_peer_gone(fabric::RpcPeer& peer, const Error& why) override;
-  // The reason is for the observer, who is told of sessions that have connected; nothing: the
-  // server ends them all.
+  // Ends the session: destroys its connection, and then releases or resolves its ring. Does nothing
+  // when it has ended. `why` goes to the observer, if the session was connected; nullopt when the
+  // server stops and the observer is not told.
   void fence(const std::shared_ptr<Session>& session, std::optional<SessionEnd> why);
   std::vector<SessionReport> sessions() const;
-  // Fences every session of that client, also those with the logs; gives how many they were.
+  // Fences every session of that client, those of the log service too; gives their number.
   size_t kick(uint64_t client);
   base::Task<void> watch_leases(std::shared_ptr<ServerCore> self);
   bool resolving_any() const;
-  // Starts a coroutine of this server, which goes with it: nothing of it runs after shut_down().
+  // Starts a coroutine that belongs to this server: shut_down() destroys it.
   void run(base::Task<void> task);
 
   // server_calls.cc
   void on_call(fabric::RpcPeer& peer, fabric::RpcCall call) override;
 
+  // nullptr under discipline cpu, and when no endpoint is open.
   WordChanger* changer() const;
 
   Executor& executor;
@@ -171,7 +181,7 @@ class ServerCore final : public fabric::RpcHandler {
   std::unique_ptr<log::LogService> log_service;
   std::unique_ptr<AdminService> admin;  // empty once shut down
   persist::PersistService persist_service;
-  std::vector<RingPlace> places;
+  std::vector<RingState> ring_states;  // one per ring of the pool
   std::vector<std::unique_ptr<Endpoint>> endpoints;
   std::map<std::pair<Endpoint*, uint64_t>, std::shared_ptr<Session>> handshakes;
   ServerTotals totals;
@@ -182,17 +192,18 @@ class ServerCore final : public fabric::RpcHandler {
  private:
   // server_session.cc
   uint64_t retention_ns() const { return uint64_t{options.outcome_retention_ms} * 1'000'000; }
-  bool departed_before(uint32_t one, uint32_t other) const;
+  bool ended_before(uint32_t one, uint32_t other) const;
   Result<uint32_t> choose_ring(uint64_t client);
   Status take_ring(uint32_t ring, uint64_t client);
-  Result<std::vector<std::byte>> greet(Endpoint& endpoint, Session& session,
-                                       const ClientHello& hello);
+  Result<std::vector<std::byte>> make_answer(Endpoint& endpoint, Session& session,
+                                             const ClientHello& hello);
   base::Task<void> resolve(std::shared_ptr<Session> session);
-  void leave_ring(Session& session);
+  void release_ring(Session& session);
   // server_calls.cc
   void serve(Session& session, fabric::RpcCall& call, std::span<const std::byte> body);
   void serve_commit(Session& session, fabric::RpcCall& call, std::span<const std::byte> body);
-  // Grows to the largest request so far, at most half a request ring.
+  // Memory for a copy of a request. It grows to the largest request so far, which is at most half a
+  // request ring.
   std::span<std::byte> request_copy(size_t bytes);
   Result<OutcomeReply> answer_outcome(Session& session, const OutcomeRequest& request);
   Status open_table(fabric::RpcCall& call, std::span<const std::byte> body);
@@ -213,10 +224,10 @@ class ServerCore final : public fabric::RpcHandler {
 SessionName name_of(const Session& session);
 
 // server_stat.cc
-// To stand between quotes.
+// `text` as the content of a JSON string, without the quotes.
 std::string json_text(std::string_view text);
 std::string server_stat_json(const ServerCore& core);
-// That, the pool, where it is served, and what recovery has found.
+// server_stat_json() and the pool, the endpoints, and the report of recovery.
 std::string admin_stat_json(const ServerCore& core);
 
 }  // namespace pmstore::internal

@@ -1,4 +1,4 @@
-// What the server does for requests about tables as a whole. See pmstore/shard/table_drop.h.
+// ServerCore's calls about tables as a whole. See pmstore/shard/table_drop.h.
 
 #include <algorithm>
 #include <string>
@@ -45,7 +45,8 @@ Result<TableId> ServerCore::drop_table(std::string_view name) {
   return *table;
 }
 
-// Ends when the table's records are free, or the server goes: the next start frees them anyway.
+// Ends when the slots of the table's records are free, or when the server stops: the next start
+// frees them as well.
 base::Task<void> ServerCore::free_dropped(TableId table) {
   TableDrop::Cursor cursor;
   while (!cursor.done && !stopped) {
@@ -57,12 +58,12 @@ base::Task<void> ServerCore::free_dropped(TableId table) {
     if (!can || !freed) {
       co_await executor.sleep_for(kFreeAgainNs);
     } else if (cursor.position == 0) {
-      co_await executor.sleep_for(kBusyPauseNs);  // for those who commit there
+      co_await executor.sleep_for(kBusyPauseNs);  // a transaction is about to write to the table
     } else {
       co_await executor.yield();
     }
   }
-  std::erase(freeing, table);
+  PMSTORE_CHECK(std::erase(freeing, table) == 1, "the slots of a dropped table are freed once");
 }
 
 void ServerCore::serve_table_usage(Session& session, fabric::RpcCall& call,

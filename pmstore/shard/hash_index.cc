@@ -49,31 +49,37 @@ void HashIndex::insert(KeyHash hash, uint8_t size_class, SlotOffset slot) {
   Bucket& bucket = buckets_[bucket_of(hash)];
   PMSTORE_CHECK(bucket.version % 2 == 1, "a bucket changes only between begin and end");
   const BucketEntry entry = BucketEntry::make(hash.tag(), size_class, slot);
+  PMSTORE_CHECK(entry.slot() == slot && entry.size_class() == size_class,
+                "an entry has room for every slot of the largest pool");
   ++size_;
-  for (uint64_t& place : bucket.entries) {
-    if (place == 0) {
-      set(place, entry.bits);
+  for (uint64_t& word : bucket.entries) {
+    if (word == 0) {
+      set(word, entry.bits);
       return;
     }
   }
-  overflow_[bucket_of(hash)].push_back(entry);
+  std::vector<BucketEntry>& list = overflow_[bucket_of(hash)];
+  list.push_back(entry);
   set(bucket.overflow, bucket.overflow + 1);
+  PMSTORE_CHECK(list.size() == bucket.overflow, "the overflow word is the length of the list");
   ++overflowed_;
 }
 
 void HashIndex::erase(KeyHash hash, SlotOffset slot) {
   Bucket& bucket = buckets_[bucket_of(hash)];
   PMSTORE_CHECK(bucket.version % 2 == 1, "a bucket changes only between begin and end");
-  for (uint64_t& place : bucket.entries) {
-    if (place == 0 || BucketEntry{place}.slot() != slot) continue;
+  for (uint64_t& word : bucket.entries) {
+    if (word == 0 || BucketEntry{word}.slot() != slot) continue;
     --size_;
     if (bucket.overflow == 0) {
-      set(place, 0);
+      set(word, 0);
       return;
     }
     // Clients find what is in the bucket itself without asking: refill it from the overflow.
     auto list = overflow_.find(bucket_of(hash));
-    set(place, list->second.back().bits);
+    PMSTORE_CHECK(list != overflow_.end() && list->second.size() == bucket.overflow,
+                  "the overflow word is the length of the list");
+    set(word, list->second.back().bits);
     list->second.pop_back();
     if (list->second.empty()) overflow_.erase(list);
     set(bucket.overflow, bucket.overflow - 1);

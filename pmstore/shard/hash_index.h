@@ -1,11 +1,12 @@
-// HashIndex: where each key's record is. DRAM, rebuilt at start; its buckets are read by clients
-// one-sided.
+// HashIndex: the hash index behind KeyIndex: a table of buckets in DRAM that clients READ one-sided
+// (pmstore/layout/bucket_layout.h).
 //
-// A bucket that is full sends further keys to an overflow list that only the server sees; its
-// `overflow` word tells clients to ask. Keys are not kept here: candidates() gives the slots with
-// the right tag, and the caller compares the key in the record. begin_change() makes a bucket's
-// version odd, end_change() even again; insert() and erase() must happen in between. Threads: the
-// server's; readers elsewhere see relaxed atomics.
+// When a bucket is full, further entries go to an overflow list that only the server sees; the
+// bucket's `overflow` word tells clients to ask by RPC. Keys are not kept here: find() offers the
+// entries with the hash's tag, and the caller compares the key in the record.
+// Invariants: a bucket's version is odd between begin_change() and end_change(), and only then do
+// its entries change; `overflow` is the length of its overflow list; a bucket with an overflow list
+// is full. Threads: the server's; one-sided readers see each 8-byte word whole.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +34,8 @@ class HashIndex {
     return __atomic_load_n(&buckets_[bucket].version, __ATOMIC_ACQUIRE);
   }
 
-  // Calls match(entry) for each entry with the hash's tag until it says true; gives that entry, or
-  // an unused one.
+  // Calls match(entry) for each entry with the hash's tag until it returns true, and gives that
+  // entry; an unused entry when it never does.
   template <typename Match>
   BucketEntry find(KeyHash hash, Match&& match) const {
     const Bucket& bucket = buckets_[bucket_of(hash)];
@@ -52,7 +53,8 @@ class HashIndex {
     return {};
   }
 
-  // Nests: a bucket that two writes of one transaction change is begun and ended twice.
+  // Changes of one bucket nest: two writes of one transaction, or two transactions, may change it
+  // at the same time. CHECK: each end_change() has its begin_change().
   void begin_change(uint64_t bucket);
   void end_change(uint64_t bucket);
   void insert(KeyHash hash, uint8_t size_class, SlotOffset slot);
@@ -73,7 +75,8 @@ class HashIndex {
   }
   std::span<Bucket> buckets_;
   std::unordered_map<uint64_t, std::vector<BucketEntry>> overflow_;
-  std::unordered_map<uint64_t, unsigned> changing_;  // depth, only for buckets begun more than once
+  // By bucket: the begin_change() calls beyond the first that were not ended yet.
+  std::unordered_map<uint64_t, unsigned> changing_;
   uint64_t size_ = 0;
   uint64_t overflowed_ = 0;
 };

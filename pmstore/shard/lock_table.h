@@ -1,9 +1,10 @@
-// LockTable: the DRAM lock and version words of all slots, one per 64 B of the records extent.
+// LockTable: the DRAM lock words of all slots, one per 64 B of the records extent
+// (pmstore/layout/lock_word.h).
 //
-// Who may change a word depends on the server's lock discipline (invariant 6): store() only before
-// any connection is accepted, or under LockDiscipline::kCpu. Reading is allowed from anywhere.
-// Memory: 1/8 of the records extent, in pages that are touched when used (an RNIC pins all of
-// them).
+// store() is allowed before any connection is accepted, and under LockDiscipline::kCpu; under kRnic
+// only RNIC atomics change a word (see WordChanger). load() is allowed from any thread.
+// Memory: 1/8 of the records extent, in pages that become resident when they are used; an RNIC pins
+// all of them when it registers the table.
 #pragma once
 
 #include <cstdint>

@@ -2,20 +2,25 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace pmstore::internal {
 
 void OutcomeBook::begin_session(size_t ring, uint64_t first_sequence, uint64_t end_sequence) {
+  PMSTORE_CHECK(ring < notes_.size() && first_sequence <= end_sequence,
+                "the sequences of a session are a range");
   notes_[ring] = {first_sequence, end_sequence, {}};
 }
 
 void OutcomeBook::truncated(size_t ring, uint64_t sequence) {
   Notes& notes = notes_[ring];
-  // Others are of an earlier session, and sealed.
+  // Other sequences are of an earlier session, which is sealed.
   if (sequence < notes.known_from || sequence >= notes.below) return;
   notes.committed.push_back(sequence);
   if (notes.committed.size() <= kNotes) return;
   notes.known_from = std::max(notes.known_from, notes.committed.front() + 1);
   notes.committed.pop_front();
+  PMSTORE_CHECK(notes.committed.size() <= kNotes, "notes are bounded");
 }
 
 std::optional<Outcome> OutcomeBook::noted(size_t ring, uint64_t sequence) const {
@@ -35,6 +40,7 @@ void OutcomeBook::make_room(uint64_t client, uint64_t now_ns) {
     sealed_.erase(std::find_if(sealed_.begin(), sealed_.end(), of_client));
   }
   if (sealed_.size() >= kSealedPerRing * notes_.size()) sealed_.erase(sealed_.begin());
+  PMSTORE_CHECK(sealed_.size() < kSealedPerRing * notes_.size(), "sealed sessions are bounded");
 }
 
 void OutcomeBook::seal(size_t ring, uint64_t client, uint64_t below,

@@ -1,17 +1,19 @@
-// OutcomeBook: what became of transactions whose redo records have left their ring.
+// OutcomeBook: the outcome table: what became of transactions whose redo records have left their
+// ring.
 //
-// A ring answers for what is in it, and a busy client drives its ring once around within
-// milliseconds. So two things are kept in DRAM:
-//   notes   per ring: which sequences of its running (or last) session were truncated, the last
-//           kNotes of them. With the ring they say all that was committed from `known_from` on.
-//   sealed  per session that is over, when a new one takes its ring: what ring and notes said
-//           then, for the outcome retention. The new session may truncate as it likes.
-// A restart of the server loses both; what the rings hold is then sealed anew by the next sessions.
+// A redo record in a ring proves that its transaction was committed. But a busy client fills its
+// ring within milliseconds, and the older records are truncated. So DRAM keeps two things:
+//   notes   per ring: the last kNotes sequences that were truncated in its running (or last)
+//           session. Together with the ring they list every commit from `known_from` on.
+//   sealed  per ended session whose ring a new session has taken: what ring and notes listed at
+//           that moment. Kept for the outcome retention.
+// A restart of the server loses both. The rings keep what they hold, and it is sealed when the next
+// session takes the ring.
 //
-// Invariant: a sequence of [known_from, below) that is not among the committed ones was not
-// committed and, the session being fenced, never will be. Bounded: kNotes per ring,
-// kSealedPerClient sessions per client, kSealedPerRing times the rings in all; the oldest go first,
-// and what they knew is OutcomeExpired. Threads: one. Nothing here is durable.
+// Invariant: a sequence in [known_from, below) that is not listed as committed was not committed,
+// and never will be once its session is fenced. Bounded: kNotes per ring, kSealedPerClient sessions
+// per client, kSealedPerRing sessions per ring of the pool. The oldest are dropped first; their
+// transactions are then OutcomeExpired. Threads: one. Nothing here is durable.
 #pragma once
 
 #include <cstddef>
@@ -32,18 +34,20 @@ class OutcomeBook {
 
   explicit OutcomeBook(size_t rings) : notes_(rings) {}
 
-  // A session of `ring` begins; its sequences are those of [first_sequence, end_sequence).
+  // A session of `ring` begins; its sequences are in [first_sequence, end_sequence).
   void begin_session(size_t ring, uint64_t first_sequence, uint64_t end_sequence = UINT64_MAX);
-  // The record of `sequence`, committed, leaves `ring`.
+  // The redo record of `sequence`, a committed transaction, is truncated.
   void truncated(size_t ring, uint64_t sequence);
-  // What the notes of `ring` say about a sequence whose record is not in the ring: committed,
-  // "from here on, what is not noted was not committed", or nothing.
+  // Of a sequence whose record is not in the ring: kCommitted when it is noted; kAborted when the
+  // notes reach back to it and do not have it; else nullopt.
   std::optional<Outcome> noted(size_t ring, uint64_t sequence) const;
 
-  // The last session of `ring`, `client`'s, is over and gives way to one whose sequences start at
-  // `below`. `in_ring`: the sequences in the ring. Kept until `until_ns`.
+  // The last session of `ring`, which was `client`'s, has ended, and a new session takes the ring,
+  // with sequences from `below` on. `in_ring`: the sequences of the records in the ring. The
+  // outcomes are kept until `until_ns`.
   void seal(size_t ring, uint64_t client, uint64_t below, const std::vector<uint64_t>& in_ring,
             uint64_t until_ns, uint64_t now_ns);
+  // Of a transaction of a sealed session; nullopt when no sealed session covers it.
   std::optional<Outcome> sealed(TxId id, uint64_t now_ns) const;
 
  private:

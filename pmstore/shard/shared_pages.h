@@ -1,4 +1,5 @@
-// SharedPages: zeroed anonymous memory that is touched only where it is used.
+// Zeroed anonymous memory whose pages become resident when they are used: for what clients access
+// one-sided.
 #pragma once
 
 #include <cstddef>

@@ -192,10 +192,14 @@ Status SlabArena::claim(uint8_t size_class) {
   }
   uint64_t base = 0;
   for (uint32_t i = 0; i < run; ++i) base = std::max(base, chunks_[*first + i].base_version);
+  for (uint32_t i = 0; i < run; ++i) {
+    PMSTORE_CHECK(chunks_[*first + i].kind == Chunk::Kind::kFree, "a slab's chunks were free");
+  }
   const uint64_t start = *first * kChunkBytes;
   PMSTORE_TRY_STATUS(clear_slots(*first, size_class));
   PMSTORE_TRY_STATUS(write_header(*first, size_class, run, base));
   Chunk& state = chunks_[*first];
+  PMSTORE_CHECK(base >= state.base_version, "a base version never falls");
   state.kind = Chunk::Kind::kSlab;
   state.size_class = size_class;
   state.run = run;
@@ -207,6 +211,7 @@ Status SlabArena::claim(uint8_t size_class) {
   }
   const uint32_t slots_count = slots_per_slab(size_class);
   auto& list = free_slots_[size_class];
+  PMSTORE_CHECK(list.empty(), "a slab is claimed when its size class has no free slot");
   for (uint32_t i = slots_count; i > 0; --i) {  // the lowest is handed out first
     list.push_back(static_cast<uint32_t>(
         (start + kSlabHeaderBytes + uint64_t{i - 1} * kSlotBytes[size_class]) / 64));
@@ -215,6 +220,7 @@ Status SlabArena::claim(uint8_t size_class) {
 }
 
 Status SlabArena::give_back_empty_slabs() {
+  PMSTORE_CHECK(version_of_ != nullptr, "without versions a base version could fall");
   std::vector<bool> given_back(chunks_.size(), false);
   for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
     Chunk& state = chunks_[chunk];
@@ -258,9 +264,14 @@ Result<SlotOffset> SlabArena::allocate(uint8_t size_class) {
     auto claimed = claim(size_class);
     if (!claimed) return claimed.error();
   }
+  PMSTORE_CHECK(!list.empty(), "a claimed slab has a free slot");
   const auto slot = static_cast<SlotOffset>(uint64_t{list.back()} * 64);
   list.pop_back();
   ++chunks_[raw(slot) / kChunkBytes].used;
+  PMSTORE_CHECK(
+      chunks_[raw(slot) / kChunkBytes].used <= slots_per_slab(size_class) &&
+          chunks_[raw(slot) / kChunkBytes].size_class == size_class,
+      "a slot is handed out once, by its own size class");
   ++used_slots_;
   return slot;
 }

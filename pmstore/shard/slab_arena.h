@@ -1,9 +1,12 @@
-// SlabArena: hands out record slots of every size class from the records extent.
+// SlabArena: hands out record slots of every size class from the records extent
+// (pmstore/layout/slab_layout.h).
 //
-// A slab whose slots are all free can be given back and claimed for another class; its base version
-// then rises above everything that was ever written in it, so that versions never fall.
-// Invariants: a slot is free or used, never both; used_slots(slab) + free slots = slots_per_slab.
-// Threads: one. What is durable: a slab's header before any slot of it is handed out.
+// A slab whose slots are all free can be given back and claimed for another size class. Its base
+// version then rises to the highest version that any of its slots has had, so that the versions of
+// a slot never fall.
+// Invariants: a slot is free or used, never both; per slab, free and used slots add up to
+// slots_per_slab; a base version never falls. Threads: one. What is durable: a slab's header before
+// any slot of it is handed out.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +24,14 @@ namespace pmstore::internal {
 
 class SlabArena {
  public:
-  // [offset, offset + bytes) of `memory`, a multiple of the chunk size. Reads the slab headers;
-  // BadPool when both copies of one are damaged. Every slot counts as used until free_slot() says
-  // otherwise.
+  // The extent is [offset, offset + bytes) of `memory`; `bytes` is a multiple of the chunk size.
+  // Reads the slab headers; BadPool when both copies of one are damaged. Every slot counts as used
+  // until free_slot() is called for it.
   static Result<SlabArena> open(persist::Memory& memory, uint64_t offset, uint64_t bytes);
 
-  // The headers that were found may be in the CPU's caches only, after a crash of the process
-  // alone; durable on return, and so before any of their other copies is overwritten.
+  // After a crash of the process alone, the headers that open() has read may be in the CPU's caches
+  // only. Durable on return. Must precede the first change, which overwrites the other copy of a
+  // header. Io.
   Status make_headers_durable();
 
   struct Slab {
@@ -40,19 +44,22 @@ class SlabArena {
     return static_cast<SlotOffset>(slab.first_chunk * kChunkBytes + kSlabHeaderBytes +
                                    uint64_t{index} * kSlotBytes[slab.size_class]);
   }
-  // The slab that has a slot exactly at `slot`; nullopt for any other number.
+  // The slab that has a slot at exactly this offset; nullopt when there is none, whatever the
+  // number: clients send it.
   std::optional<Slab> slab_at(SlotOffset slot) const;
   // The slab whose run contains chunk `chunk` or the first one after it; for scans.
   std::optional<Slab> slab_from(uint32_t chunk) const;
 
-  // A free slot. Full when neither the class nor the extent has room.
+  // A free slot, which is used from here on. Full when neither the size class nor the extent has
+  // room; Io.
   Result<SlotOffset> allocate(uint8_t size_class);
+  // The slot is free from here on. CHECK: its slab has a used slot.
   void free_slot(SlotOffset slot);
 
-  // The version that a slot has at least, whatever its lock word says.
+  // A lower bound of the slot's version, which holds whatever its lock word shows.
   uint64_t base_version(SlotOffset slot) const;
-  // Gives the present version of a slot; used when a slab is given back. Must be set before
-  // allocate().
+  // `version_of` gives the present version of a slot; it is called when a slab is given back. Must
+  // be set before allocate().
   void set_version_source(std::function<uint64_t(SlotOffset)> version_of) {
     version_of_ = std::move(version_of);
   }

@@ -26,7 +26,7 @@ uint32_t header_crc(const CatalogHeader& header) {
   return base::crc32c(bytes.subspan(offsetof(CatalogHeader, version)), 0);
 }
 
-// Of some version, perhaps one that is still to come.
+// Of any version, also one of a later release.
 bool is_catalog_header(const CatalogHeader& header) {
   return header.magic == kCatalogMagic && header.crc == header_crc(header);
 }
@@ -176,15 +176,16 @@ Result<TableCatalog> TableCatalog::load(persist::Pool& pool) {
   return catalog;
 }
 
-std::byte* TableCatalog::entry_at(size_t place) const {
-  if (place < kRootTableEntries) {
-    return pool_->root().data() + kTableEntriesOffset + place * kTableEntryBytes;
+std::byte* TableCatalog::entry_at(size_t position) const {
+  PMSTORE_CHECK(position < most_tables(), "behind the entries there are records or nothing");
+  if (position < kRootTableEntries) {
+    return pool_->root().data() + kTableEntriesOffset + position * kTableEntryBytes;
   }
-  return pool_->memory().at(header_.tables_offset + (place - kRootTableEntries) * kTableEntryBytes);
+  return pool_->memory().at(header_.tables_offset + (position - kRootTableEntries) * kTableEntryBytes);
 }
 
-// A table is its id in the records: an id that was forgotten would give its records to the next
-// table.
+// Records name their table by its id: if an id were forgotten, the next table would get the id and
+// the records.
 Status TableCatalog::load_tables() {
   bool ended = false;
   for (size_t i = 0; i < most_tables(); ++i) {
@@ -202,14 +203,14 @@ Status TableCatalog::load_tables() {
   return {};
 }
 
-bool TableCatalog::load_table(const TableEntry& entry, size_t place) {
+bool TableCatalog::load_table(const TableEntry& entry, size_t position) {
   const bool dropped = entry.kind == EntryKind::kDroppedTable;
-  if (header_.version == kOldestCatalogVersion && (dropped || entry.id != place + 1)) return false;
+  if (header_.version == kOldestCatalogVersion && (dropped || entry.id != position + 1)) return false;
   const auto id = static_cast<TableId>(entry.id);
   const std::string name(entry.name, entry.name_bytes);
   if (!dropped && (exists(id) || find(name))) return false;
   header_.highest_table = std::max<uint32_t>(header_.highest_table, entry.id);
-  places_.push_back(dropped ? TableId{} : id);
+  entries_.push_back(dropped ? TableId{} : id);
   if (!dropped) {
     tables_.push_back({id, name});
     exists_[entry.id] = true;
@@ -236,7 +237,6 @@ uint32_t TableCatalog::ring_salt(uint32_t ring) const {
 }
 
 Result<log::Ring> TableCatalog::open_ring(uint32_t ring) const {
-  PMSTORE_CHECK(ring < header_.ring_count, "a pool has as many rings as its catalog says");
   PMSTORE_TRY(auto opened, log::Ring::open(pool_->memory(), ring_offset(ring), header_.ring_bytes,
                                            ring_salt(ring)));
   opened.set_padding(pool_->info().padding);
@@ -250,9 +250,9 @@ std::optional<TableId> TableCatalog::find(std::string_view name) const {
   return std::nullopt;
 }
 
-Status TableCatalog::store_first_word(size_t place, const TableEntry& entry) {
+Status TableCatalog::store_first_word(size_t position, const TableEntry& entry) {
   persist::Memory& memory = pool_->memory();
-  std::byte* const at = entry_at(place);
+  std::byte* const at = entry_at(position);
   memory.store64(reinterpret_cast<uint64_t*>(at), first_word(entry));
   memory.flush(at, kEntryWordBytes);
   auto durable = memory.drain();
@@ -263,9 +263,9 @@ Status TableCatalog::store_first_word(size_t place, const TableEntry& entry) {
 Result<TableId> TableCatalog::create_table(std::string_view name) {
   PMSTORE_TRY_STATUS(check_table_name(name));
   PMSTORE_CHECK(!find(name), "the caller has looked for it");
-  const auto unused = std::find(places_.begin(), places_.end(), TableId{});
-  const auto place = static_cast<size_t>(unused - places_.begin());
-  if (place == most_tables()) {
+  const auto unused = std::find(entries_.begin(), entries_.end(), TableId{});
+  const auto position = static_cast<size_t>(unused - entries_.begin());
+  if (position == most_tables()) {
     return make_error(ErrorCode::kFull, "this pool has room for " + std::to_string(most_tables()) +
                                             " tables; drop one that is not needed any more");
   }
@@ -282,63 +282,66 @@ Result<TableId> TableCatalog::create_table(std::string_view name) {
   entry.crc = entry_crc(entry, header_.pool);
   const auto id = static_cast<TableId>(entry.id);
   ++header_.highest_table;
-  if (place < places_.size()) {
-    PMSTORE_TRY_STATUS(reuse_entry(place, entry));
-    places_[place] = id;
+  if (position < entries_.size()) {
+    PMSTORE_TRY_STATUS(reuse_entry(position, entry));
+    entries_[position] = id;
   } else {
     persist::Memory& memory = pool_->memory();
-    memory.write(entry_at(place), &entry, sizeof(entry));
+    memory.write(entry_at(position), &entry, sizeof(entry));
     auto durable = memory.drain();
     if (!durable) return durable.error();
-    places_.push_back(id);
-    // Counted before anybody hears of it.
+    entries_.push_back(id);
+    // The header counts it before a client learns its id.
     PMSTORE_TRY_STATUS(write_header());
   }
+  PMSTORE_CHECK(!exists_[raw(id)], "a table's id is never used twice");
   tables_.push_back({id, std::string(name)});
   exists_[raw(id)] = true;
   return id;
 }
 
-// Nothing but the first word makes it the new table's, and only once the rest is durable. The old
-// id, which is forgotten with it, is not above the one that the header got at the drop.
-Status TableCatalog::reuse_entry(size_t place, const TableEntry& entry) {
+// The first word makes the entry the new table's, and is stored only once the rest is durable. The
+// old table's id is lost with the old first word; the header has had a highest id of at least this
+// since the drop.
+Status TableCatalog::reuse_entry(size_t position, const TableEntry& entry) {
   persist::Memory& memory = pool_->memory();
-  memory.write(entry_at(place) + kEntryWordBytes,
+  memory.write(entry_at(position) + kEntryWordBytes,
                std::as_bytes(std::span(&entry, 1)).data() + kEntryWordBytes,
                sizeof(entry) - kEntryWordBytes);
   auto durable = memory.drain();
   if (!durable) return durable.error();
-  return store_first_word(place, entry);
+  return store_first_word(position, entry);
 }
 
 Status TableCatalog::drop_table(TableId table) {
   PMSTORE_CHECK(exists(table), "the caller has found it");
-  // From here on a record of a table that there is not is no damage, and this id, which only the
-  // entry may have had so far, is not above the highest one.
+  // From here on a record of an unknown table is not damage, and the header's highest id is at
+  // least this table's, which so far only the entry may have had.
   ++header_.tables_dropped;
   PMSTORE_TRY_STATUS(write_header());
-  const auto place =
-      static_cast<size_t>(std::find(places_.begin(), places_.end(), table) - places_.begin());
-  PMSTORE_CHECK(place < places_.size(), "every table has an entry");
+  const auto position =
+      static_cast<size_t>(std::find(entries_.begin(), entries_.end(), table) - entries_.begin());
+  PMSTORE_CHECK(position < entries_.size(), "every table has an entry");
   TableEntry entry{};
   entry.id = raw(table);
   entry.kind = EntryKind::kDroppedTable;
   entry.crc = entry_crc(entry, header_.pool);
-  // Whether the word is durable or not: nobody may use the table from here on.
+  // The table may not be used from here on, whether the word becomes durable or not.
   exists_[raw(table)] = false;
   std::erase_if(tables_, [&](const TableInfo& info) { return info.id == table; });
-  PMSTORE_TRY_STATUS(store_first_word(place, entry));
-  places_[place] = TableId{};
+  PMSTORE_TRY_STATUS(store_first_word(position, entry));
+  entries_[position] = TableId{};
   return {};
 }
 
 Status TableCatalog::begin_epoch() {
-  // What was found may be in the CPU's caches only; it must not go before its successor is there.
+  // What load() has read may be in the CPU's caches only. It must be durable before its successor
+  // is written: else a crash could lose both.
   persist::Memory& memory = pool_->memory();
-  const size_t in_root = std::min<size_t>(places_.size() + 1, kRootTableEntries);
+  const size_t in_root = std::min<size_t>(entries_.size() + 1, kRootTableEntries);
   memory.flush(pool_->root().data(), kTableEntriesOffset + in_root * kTableEntryBytes);
-  if (places_.size() >= kRootTableEntries && header_.tables_bytes > 0) {
-    const size_t behind = std::min(places_.size() + 1, most_tables()) - kRootTableEntries;
+  if (entries_.size() >= kRootTableEntries && header_.tables_bytes > 0) {
+    const size_t behind = std::min(entries_.size() + 1, most_tables()) - kRootTableEntries;
     memory.flush(entry_at(kRootTableEntries), behind * kTableEntryBytes);
   }
   PMSTORE_TRY(header_durable_, memory.drain());
@@ -347,7 +350,7 @@ Status TableCatalog::begin_epoch() {
   const bool upgrade = header_.version < kCatalogVersion;
   header_.version = kCatalogVersion;
   PMSTORE_TRY_STATUS(write_header());
-  // Both copies: an earlier release would take the other one, which it can read, for the catalog.
+  // Both copies are written: an earlier release would take the other one, which it can read.
   return upgrade ? write_header() : Status();
 }
 
@@ -358,7 +361,7 @@ Status TableCatalog::mark_clean(persist::Persisted /*in_place*/) {
 
 Status TableCatalog::write_header() {
   PMSTORE_CHECK(header_durable_, "begin_epoch() makes durable what load() has found");
-  header_.table_count = static_cast<uint32_t>(places_.size());
+  header_.table_count = static_cast<uint32_t>(entries_.size());
   PMSTORE_TRY(header_durable_, header_copies().write(*header_durable_, header_, header_crc));
   return {};
 }

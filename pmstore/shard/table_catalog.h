@@ -1,13 +1,15 @@
-// TableCatalog: what a pool is divided into, and which tables it has
+// TableCatalog: where the rings and the records of a pool are, and which tables it has
 // (pmstore/layout/catalog_layout.h).
 //
-// Threads: one. Everything that changes is durable on return.
+// Threads: one. The pool is borrowed. Every change is durable on return; after Io it may or may not
+// be.
 #pragma once
 
 #include <optional>
 #include <string_view>
 #include <vector>
 
+#include "base/check.h"
 #include "log/ring.h"
 #include "persist/pool.h"
 #include "persist/two_copies.h"
@@ -19,17 +21,21 @@ namespace pmstore::internal {
 
 class TableCatalog {
  public:
+  // Makes rings, log area, records and tables in a new pool. InvalidArgument; Full; Io. After a
+  // crash on the way the pool has no catalog.
   static Status format(persist::Pool& pool, const FormatOptions& options);
-  // Reads and checks, changes nothing. BadPool when there is none or it is damaged.
+  // Reads and checks, changes nothing. BadPool when the pool has no catalog or it is damaged;
+  // VersionMismatch when a later release has written it.
   static Result<TableCatalog> load(persist::Pool& pool);
 
   const CatalogHeader& header() const { return header_; }
-  // Is no table lost for certain? Not when a copy of the header is damaged, which may have counted
-  // more of them, and not in pools from before they were counted.
+  // True: no table is lost. False: a table may be lost, because one copy of the header is damaged
+  // and may have counted more tables, or because the pool is older than the count.
   bool counts_all_tables() const {
-    return both_copies_ && header_.table_count > 0 && header_.table_count == places_.size();
+    return both_copies_ && header_.table_count > 0 && header_.table_count == entries_.size();
   }
   uint64_t ring_offset(uint32_t ring) const {
+    PMSTORE_CHECK(ring < header_.ring_count, "a pool has as many rings as its catalog says");
     return header_.rings_offset + ring * header_.ring_bytes;
   }
   // Seeds the checksums of ring `ring`.
@@ -40,50 +46,50 @@ class TableCatalog {
   const std::vector<TableInfo>& tables() const { return tables_; }
   std::optional<TableId> find(std::string_view name) const;
   bool exists(TableId table) const { return exists_[raw(table)]; }
-  // There is no such table, but there was: its records are nobody's.
+  // The table existed and was dropped: records of it are free slots, not damage.
   bool was_dropped(TableId table) const {
     return header_.tables_dropped > 0 && raw(table) >= 1 && raw(table) <= header_.highest_table &&
            !exists(table);
   }
-  // UnknownTable: the table was dropped, or there never was one.
+  // UnknownTable, for a table that does not exist: says whether it was dropped or never existed.
   Error unknown(TableId table) const;
-  // How many there may be at the same time.
+  // So many tables may exist at the same time.
   size_t most_tables() const { return kRootTableEntries + header_.tables_bytes / kTableEntryBytes; }
-  // Requires that find(name) finds nothing. Errors of check_table_name(); Full at most_tables(),
-  // and when all ids were used.
+  // Requires that no table has this name (CHECK). Errors of check_table_name(); Full when there are
+  // most_tables(), and when all ids were used; Io.
   Result<TableId> create_table(std::string_view name);
-  // Requires exists(table). The table does not exist any more, also when it fails; then it may be
-  // back after a crash. Its id is never used again.
+  // Requires exists(table) (CHECK). The table does not exist any more, also after Io; but then a
+  // restart may find it again. Its id is never used again.
   Status drop_table(TableId table);
 
-  // A new epoch, not clean; then serving may begin.
+  // Begins a new epoch and takes the clean mark away. Must precede everything that clients change.
   Status begin_epoch();
   // There is nothing to replay: `in_place` proves that what the rings hold is durable in place.
   Status mark_clean(persist::Persisted in_place);
 
  private:
   explicit TableCatalog(persist::Pool& pool) : pool_(&pool) {}
-  std::byte* entry_at(size_t place) const;
+  std::byte* entry_at(size_t position) const;
   Status load_tables();
   // False: the entry is damaged.
-  bool load_table(const TableEntry& entry, size_t place);
-  Status store_first_word(size_t place, const TableEntry& entry);
-  Status reuse_entry(size_t place, const TableEntry& entry);
+  bool load_table(const TableEntry& entry, size_t position);
+  Status store_first_word(size_t position, const TableEntry& entry);
+  Status reuse_entry(size_t position, const TableEntry& entry);
   persist::TwoCopies<CatalogHeader> header_copies() const;
   Status write_header();
   persist::Pool* pool_;
   CatalogHeader header_{};
   std::optional<persist::Persisted> header_durable_;  // since begin_epoch()
   bool both_copies_ = false;
-  // Invariants: places_ has one element for each entry that the header counts or will count next,
-  // TableId{} where a table was dropped; tables_ and exists_ have the others. No id is above
-  // header_.highest_table.
-  std::vector<TableId> places_;
+  // Invariants: entries_ has the table of each entry that the header counts or will count next,
+  // and TableId{} where a table was dropped; tables_ and exists_ have the same tables. No id is
+  // above header_.highest_table.
+  std::vector<TableId> entries_;
   std::vector<TableInfo> tables_;
   std::vector<bool> exists_ = std::vector<bool>(kMaxTableIds + 1);
 };
 
-// BadPool: there are records of a table that the catalog does not have any more.
+// BadPool: the pool has records of a table that the catalog has lost.
 Error table_is_lost(const std::string& path, uint16_t table);
 
 }  // namespace pmstore::internal
