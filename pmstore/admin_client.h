@@ -3,9 +3,10 @@
 //   auto admin = executor.run(AdminClient::connect(executor, *parse_uri("tcp://db:7000"), {}));
 //   auto report = executor.run((*admin)->stat());   // Result<std::string>, JSON
 //
-// It takes no client's place and changes nothing in the pool. Threads: one executor's. Lifetimes:
-// the executor outlives it, it outlives its tasks. Errors of all calls: Disconnected, Timeout (the
-// session is gone; connect again), Protocol (the reply does not decode).
+// It needs no redo ring, so it connects to a server that has no room for another client, and it
+// changes nothing in the pool. Threads: the executor's. Lifetimes: the executor outlives it, and it
+// outlives its tasks. Errors of all calls: Disconnected, Timeout (connect again), Protocol (the
+// reply does not decode).
 #pragma once
 
 #include <cstdint>
@@ -24,13 +25,13 @@ namespace pmstore {
 struct AdminOptions {
   uint64_t call_timeout_ns = 5'000'000'000;
   uint64_t connect_timeout_ns = 5'000'000'000;
-  // nullptr: this machine; else a host of the modelled machine. Borrowed.
+  // Opens the device: a host of the modelled machine. nullptr: this machine. Outlives the client.
   fabric::DeviceOpener* devices = nullptr;
 };
 
 class AdminClient {
  public:
-  // Errors of Device::connect; VersionMismatch: the server is of another release.
+  // Errors of Device::connect(). VersionMismatch: the server is of another release.
   static base::Task<Result<std::unique_ptr<AdminClient>>> connect(Executor& executor,
                                                                   fabric::Uri uri,
                                                                   AdminOptions options);
@@ -38,12 +39,13 @@ class AdminClient {
 
   // The server's report, JSON; docs/protocol.md lists its members.
   base::Task<Result<std::string>> stat();
-  // A page of its sessions from number `from` on, JSON: {"next": N, "sessions": [...]}; next is 0
-  // behind the last. What begins or ends between two pages may be missed or seen twice.
-  base::Task<Result<std::string>> sessions(uint32_t from);
-  // Fences every session of that client in order, and gives how many there were. A client that is
-  // used afterwards connects again. Nothing that was acknowledged is lost; a commit that was under
-  // way may or may not have happened, as after any lost connection.
+  // One page of the server's sessions, beginning with number `first`, JSON: {"next": N, "sessions":
+  // [...]}. `next` is the first number of the next page; 0: this is the last page. A session that
+  // begins or ends between two pages may be missed or seen twice.
+  base::Task<Result<std::string>> sessions(uint32_t first);
+  // Ends every session of the client `client` and returns their number. The client's next operation
+  // connects again. Nothing that was acknowledged is lost; a commit that is under way is
+  // CommitUnknown for its client, as after any lost connection.
   base::Task<Result<uint32_t>> kick(uint64_t client);
 
  private:

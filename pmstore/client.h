@@ -8,19 +8,20 @@
 //   t.put(*table, "alice", "90");
 //   auto done = co_await t.commit();                       // Status
 //
-// Threads: one client belongs to one executor; use one per thread. Many coroutines may run
-// transactions on it at the same time. Lifetimes: the executor outlives the client, the client its
-// transactions.
+// Threads: a client belongs to one executor; use one client per thread. Many coroutines may run
+// transactions of one client at the same time. Lifetimes: the executor outlives the client, and the
+// client outlives its transactions and tasks.
 //
 // Isolation: strictly serializable. Durability: when commit() has returned success, the transaction
 // survives a power cut as the server's persistence domain promises. Errors of commit():
-//   Conflict        another transaction won; nothing happened; run it again (retry() does)
-//   CommitUnknown   the connection was lost at a moment when it may or may not have committed; the
-//                   message has the transaction id; outcome() tells, also after the server's
-//                   restart
+//   Conflict        another transaction changed the same data first; nothing happened; run the
+//                   transaction again (retry() does)
+//   CommitUnknown   the connection was lost during the commit; the transaction may or may not have
+//                   committed; the message has the transaction id, and outcome() tells, also after
+//                   the server's restart
 //   Disconnected, Timeout, Full, TooLarge, AlreadyExists, NotFound, UnknownTable: nothing happened
-// After a lost connection, the next operation reconnects by itself (bounded by
-// ClientOptions::reconnect_timeout_ns); a transaction begun before that ends with Conflict.
+// After the connection was lost, the next operation reconnects, for at most
+// ClientOptions::reconnect_timeout_ns. A transaction that began before that ends with Conflict.
 #pragma once
 
 #include <cstdint>
@@ -47,57 +48,62 @@ struct ServerOptions;
 class Server;
 
 struct ClientOptions {
-  uint64_t client =
-      0;  // TxId::client; 0: random. Give the old one to ask for its outcomes as its owner
+  // TxId::client; 0: random. A client that gives the identity of an earlier client continues it:
+  // it may ask for the outcomes of that client's transactions.
+  uint64_t client = 0;
   uint64_t call_timeout_ns = 5'000'000'000;
   uint64_t connect_timeout_ns = 5'000'000'000;
-  // How long an operation keeps trying to reach a server that went away; 0: it fails at once.
+  // An operation tries so long to reach a server that does not answer; 0: it tries once.
   uint64_t reconnect_timeout_ns = 0;
-  // Reads by READ where the fabric orders them; false: always by RPC.
+  // Read records by RDMA READ where the fabric orders READs; false: always by RPC.
   bool one_sided_reads = true;
   size_t location_cache_entries = 1u << 16;  // 0: no cache
-  // How the redo record gets into the server's memory under lock discipline rnic. Under cpu the
-  // server logs: there only kAuto is accepted.
+  // Under lock discipline rnic: how the client makes its redo records durable in the server's
+  // memory. Under cpu the server writes the redo log, and every value but kAuto is Unsupported.
   persist::WriteStrategy log_strategy = persist::WriteStrategy::kAuto;
-  // Refuse a server with another discipline.
+  // connect() is Unsupported when the server has another discipline; nullopt: accept both.
   std::optional<LockDiscipline> required_discipline;
-  // For local:PATH: treat the pool's memory as this domain (see PoolOpenOptions).
+  // For local:PATH: the persistence domain to assume for the pool's memory (PoolOpenOptions).
   std::optional<persist::Domain> assume_domain;
   // For local:PATH: the discipline of the server in this process.
   LockDiscipline local_discipline = LockDiscipline::kCpu;
-  // Where the client's device comes from: a host of the modelled machine, whose servers are at
-  // local:NAME. nullptr: this machine. Borrowed for the client's life.
+  // Opens the client's device: a host of the modelled machine, whose servers have the addresses
+  // local:NAME. nullptr: this machine. Outlives the client.
   fabric::DeviceOpener* devices = nullptr;
 };
 
 class Client;
 
-// One transaction. Move-only. Destroying it uncommitted aborts it. A commit that has begun goes on
-// by itself to one of its ends when the transaction, or the coroutine that awaits commit(), is
-// destroyed in its middle; nothing stays locked, and outcome() tells which end it was. Reads see
-// the transaction's own writes. Keys 1 to 255 B, values up to 1 MiB; errors of put/insert/erase are
-// reported by commit().
+// One transaction. Move-only. Destroying it before commit() aborts it. Once commit() has begun, the
+// commit runs to its end even if the transaction, or the coroutine that awaits commit(), is
+// destroyed; nothing stays locked, and outcome() tells whether it committed. Reads see the
+// transaction's own writes. Keys have 1 to 255 B, values up to 1 MiB. commit() reports the errors
+// of put(), insert() and erase().
 class Transaction {
  public:
   Transaction(Transaction&&) noexcept;
   Transaction& operator=(Transaction&&) noexcept;
   ~Transaction();
 
-  // NotFound, which is part of the read set. Conflict when the record stays locked by somebody.
-  // Views must stay alive until the task is done.
+  // The value. NotFound: the key is absent, which the commit validates as it validates a value.
+  // Conflict: another transaction keeps the record locked. InvalidArgument: commit() was called.
+  // UnknownTable; errors of the connection. `key` is borrowed until the task ends.
   base::Task<Result<std::string>> get(TableId table, std::string_view key);
-  // Insert or overwrite. Copied.
+  // Inserts or overwrites at commit. Key and value are copied.
   void put(TableId table, std::string_view key, std::string_view value);
-  // commit() gives AlreadyExists when the key is there.
+  // Inserts at commit; commit() is AlreadyExists when the key is present.
   void insert(TableId table, std::string_view key, std::string_view value);
-  // commit() gives NotFound when it is not there.
+  // Erases at commit; commit() is NotFound when the key is absent.
   void erase(TableId table, std::string_view key);
-  // See above. The transaction is over, whatever it gives. Read-only transactions are validated;
-  // one of a single read is free.
+  // Success: all writes are durable and visible, or, without writes, all reads are valid at one
+  // moment. The errors are listed at the top of this file. The transaction is over whatever the
+  // result; a second commit() is InvalidArgument. A transaction of one read and no writes sends
+  // nothing.
   base::Task<Status> commit();
+  // Ends the transaction without an effect. Does nothing after commit() was called.
   void abort();
-  // Its name, for outcome(). Assigned at the start of commit() for transactions that write; {0, 0}
-  // before.
+  // The transaction's identity, for outcome(). commit() assigns it to transactions that write; {0,
+  // 0} before.
   TxId id() const;
 
  private:
@@ -117,22 +123,23 @@ struct Record {
 };
 struct ScanPage {
   std::vector<Record> records;
-  uint64_t cursor = 0;   // 0: nothing more
-  uint32_t damaged = 0;  // records that were skipped; of which table each was, may not be legible
+  uint64_t cursor = 0;   // of the next page; 0: this is the last page
+  uint32_t damaged = 0;  // damaged records skipped, perhaps of other tables: which may be illegible
 };
-// What a scan does about a record that the medium has changed.
+// What a scan does at a record whose checksum is wrong: end with Damaged, or skip and count it.
 enum class DamagedRecords : uint8_t { kFail, kSkip };
 struct TableInfo {
   TableId id;
   std::string name;
 };
 
-// What a table holds. Counted a part at a time: what others change meanwhile may be counted or not.
+// The contents of a table. Changes that other transactions make during the count may be counted or
+// not.
 struct TableUsage {
   uint64_t records = 0;
   uint64_t key_bytes = 0;
   uint64_t value_bytes = 0;
-  uint64_t slot_bytes = 0;  // of the pool's memory, with headers and padding
+  uint64_t slot_bytes = 0;  // the records' slots in the pool, with headers and padding
 };
 
 struct WriteSize {
@@ -140,7 +147,7 @@ struct WriteSize {
   size_t value_bytes = 0;
 };
 
-// What the handshake agreed on; for people and for benchmarks.
+// What the client and the server agreed on in the last handshake.
 struct SessionInfo {
   std::string uri;
   uint64_t epoch = 0;
@@ -149,90 +156,97 @@ struct SessionInfo {
   persist::WriteStrategy log_strategy = persist::WriteStrategy::kTwoSided;
   bool one_sided_reads = false;
   bool one_sided_commit = false;
-  uint64_t max_redo_bytes = 0;  // of one transaction; 0: the server does not say
+  uint64_t max_redo_bytes = 0;  // the largest transaction's; 0: the server does not say
   uint64_t reconnects = 0;
 };
 
-// What Client::probe() has tried, all of it with success.
+// The accesses that Client::probe() has tried. All of them have succeeded.
 struct PoolProbe {
-  bool read = false;     // READs of records, lock words and index; else this fabric orders none
+  bool read = false;     // READs of records, lock words and index; false: the client uses none
   bool swapped = false;  // a compare-and-swap of a lock word; under lock discipline rnic
   bool wrote = false;    // a durable write, by SessionInfo::log_strategy; under discipline rnic
 };
 
 class Client {
  public:
-  // A table that the server has named within this time is not asked for again when a key is not
-  // found.
+  // A read that finds no key trusts for so long that its table still exists: see drop_table().
   static constexpr uint64_t kTableSeenNs = 1'000'000'000;
 
-  // Connects; for local:PATH opens the pool and serves it on this executor. Errors of
-  // Device::connect, of Pool::open, and Unsupported when options ask for more than the server has.
+  // Connects to a server. For local:PATH, when no server of this process listens there, opens the
+  // pool PATH, recovers it and serves it on this executor. Errors of Device::connect() and
+  // open_pool(); Unsupported: the options ask for more than the server has; VersionMismatch,
+  // Protocol: the server's handshake does not fit.
   static base::Task<Result<std::unique_ptr<Client>>> connect(Executor& executor, fabric::Uri uri,
                                                              ClientOptions options);
-  // Ends in order: says goodbye when nothing is in doubt (bounded), so that the server keeps
-  // nothing.
+  // Ends the session in order. Waits for commits that still run, at most
+  // ClientOptions::call_timeout_ns; when no outcome is in doubt, the server frees what it keeps for
+  // this client. Every later operation is Disconnected. A second call does nothing.
   base::Task<void> close();
   ~Client();
 
-  // UnknownTable when it is not there and `create` is false; errors of create_table().
+  // The table `name`; with `create` an absent table is created, durably. UnknownTable: it is absent
+  // and `create` is false. Otherwise the errors of create_table(), without AlreadyExists.
   base::Task<Result<TableId>> open_table(std::string_view name, bool create = false);
-  // AlreadyExists when it is there; InvalidArgument for a name that check_table_name() refuses;
-  // Full when the pool has no room for another table. Durable on success.
+  // Durable on success. AlreadyExists: a table has this name. InvalidArgument: check_table_name()
+  // refuses the name. Full: the pool has no room for another table.
   base::Task<Result<TableId>> create_table(std::string_view name);
   // In no particular order.
   base::Task<Result<std::vector<TableInfo>>> list_tables();
-  // Deletes the table with all its records, durably. The name is free for a new table at once; the
-  // id is never used again. Whoever still has it gets UnknownTable from every write and read that
-  // begins after the drop (a read that finds no key: NotFound, for at most kTableSeenNs).
-  // UnknownTable when there is no such table; Timeout when it is dropped, but clients that are
-  // stuck keep records of it locked. After another error, or when the task is destroyed, the table
-  // is dropped as a whole or not at all.
+  // Deletes the table with all its records; durable on success. The name is then free for a new
+  // table; the id is never used again. A write or read with the old id that begins after the drop
+  // is UnknownTable; a read that finds no key may be NotFound for at most kTableSeenNs.
+  // UnknownTable: no table has this name. Timeout: the table is dropped, but other clients keep
+  // records of it locked. After another error, or when the task is destroyed, the table is dropped
+  // as a whole or not at all.
   base::Task<Status> drop_table(std::string_view name);
-  // UnknownTable. Reads the header of every slot at the server, a part at a time.
+  // Counts the table's records. The server reads the header of every slot, some slots per request.
+  // UnknownTable.
   base::Task<Result<TableUsage>> table_usage(TableId table);
 
-  // TooLarge when one transaction that makes these records would be too much for the redo ring at
-  // the server, so that commit() would refuse it. Asks the handshake, not the server.
+  // TooLarge: one transaction with these writes exceeds the server's redo ring, so commit() would
+  // refuse it. Answers from the last handshake and sends nothing.
   Status check_room(std::span<const WriteSize> writes) const;
 
   Transaction begin();
 
-  // Transactions of one operation. put, insert and erase are one round trip where the server's
-  // discipline is cpu. Views must stay alive until the task is done.
+  // Transactions of one operation; errors and durability as Transaction::commit(). Under lock
+  // discipline cpu, put(), insert() and erase() take one round trip. Views are borrowed until the
+  // task ends.
   base::Task<Result<std::string>> get(TableId table, std::string_view key);
   base::Task<Status> put(TableId table, std::string_view key, std::string_view value);
   base::Task<Status> insert(TableId table, std::string_view key, std::string_view value);
   base::Task<Status> erase(TableId table, std::string_view key);
 
-  // Records of a table in no particular order, a page at a time, starting with cursor 0. Each
-  // record is committed; what is inserted, moved or deleted during the scan may be missed or seen
-  // twice, everything else is seen once. Conflict: a record has been locked for 10 s. Damaged: the
-  // medium has changed a record, unless such records shall be skipped and counted.
+  // One page of a table's records, in no particular order. The first page has cursor 0, and each
+  // page has the cursor of the next. Every record is committed. A record that is inserted, moved or
+  // deleted during the scan may be missed or seen twice; every other record is seen once. Conflict:
+  // a record has been locked for 10 s. Damaged: a record's checksum is wrong and `damaged` is
+  // kFail.
   base::Task<Result<ScanPage>> scan(TableId table, uint64_t cursor, uint32_t max_bytes = 256 * 1024,
                                     DamagedRecords damaged = DamagedRecords::kFail);
 
-  // Did it commit? Waits out nothing: a transaction of this client that is still running is
-  // CommitUnknown. OutcomeExpired when the server no longer knows.
+  // Whether the transaction `id` has committed. The answer is final. CommitUnknown: it is a
+  // transaction of this client that still runs; ask again later. OutcomeExpired: the server no
+  // longer knows. InvalidArgument: this client has not used that number yet.
   base::Task<Result<Outcome>> outcome(TxId id);
 
-  // Tries every way in which this client may reach the pool, and leaves every byte as it is: a
-  // commit of nothing; READs of each region that it was granted; a compare-and-swap of a lock word
-  // for the value that it has; a durable write of its own redo ring's free space with what is
-  // there, while which this client's commits wait. The error is that of the first that fails, and
-  // names it. InvalidArgument while a transaction of this client commits. Its task must not be
-  // destroyed before it has ended.
+  // Tries every access to the pool that this client may use, and changes no byte: an empty commit;
+  // a READ of each region that the server granted; under lock discipline rnic a compare-and-swap of
+  // a lock word with its own value, and a durable rewrite of free space of this client's redo ring,
+  // during which its commits wait. Ends at the first access that fails, with an error that names
+  // it. InvalidArgument: a transaction of this client is committing. The task must not be destroyed
+  // before it ends.
   base::Task<Result<PoolProbe>> probe();
 
-  // The server's own report, JSON.
+  // The server's report, JSON; docs/protocol.md lists its members.
   base::Task<Result<std::string>> server_stat();
 
   uint64_t id() const;  // TxId::client
   const SessionInfo& session() const;
-  // All connections of this client so far.
+  // The sum over all connections that this client has made.
   fabric::Counters counters() const;
   Executor& executor();
-  // The server in this process for local:PATH, else nullptr.
+  // The server of a pool that connect() opened (local:PATH), else nullptr. Valid until close().
   Server* local_server();
 
  private:
@@ -242,8 +256,8 @@ class Client {
   std::unique_ptr<State> state_;
 };
 
-// Runs `body(Transaction&) -> Task<Status>` and commits, again and again while the answer is
-// Conflict, with randomised exponential back-off (1 us to 1 ms), at most `attempts` times.
+// Runs `body(Transaction&) -> Task<Status>` and commits. Repeats this while the result is Conflict,
+// at most `attempts` times in all, with randomised exponential back-off (1 us to 1 ms).
 template <typename Body>
 base::Task<Status> retry(Client& client, Body body, unsigned attempts = 1000) {
   uint64_t pause_ns = 1000;

@@ -1,9 +1,9 @@
 // Server: serves one pool to clients over any number of fabrics.
 //
-// Threads: one executor, all calls on its thread. Lifetimes: pool and executor outlive it. start()
-// recovers the pool (docs/recovery.md) before any connection is accepted. What is durable: nothing
-// is answered as committed before it is. A pool with a log area has its logs served as well
-// (docs/log-service.md), on the same listeners.
+// Threads: one executor, and all calls on its thread. Lifetimes: pool and executor outlive it.
+// start() recovers the pool (docs/recovery.md) before the server accepts a connection. Durability:
+// the server acknowledges a commit only after the transaction is durable. When the pool has a log
+// area, the server also serves its logs (docs/log-service.md), on the same listeners.
 #pragma once
 
 #include <cstdint>
@@ -25,87 +25,91 @@
 
 namespace pmstore {
 
-// How a new pool is divided.
+// The division of a new pool.
 struct FormatOptions {
-  uint32_t rings = 32;      // clients at the same time, at most
-  uint64_t ring_bytes = 0;  // per client; 0: pool / 128, 64 KiB to 4 MiB, from pools of 240 MiB on
-                            // at least 2.25 MiB. Bounds a transaction to half of it
-  uint64_t identity = 0;    // of the pool; 0: random. Tests give one, so that runs are the same
-  // For logs (log/log_store.h); kDefaultLogBytes: pool / 8, none in pools below 64 MiB; 0: none.
-  // The records take what is left.
+  uint32_t rings = 32;  // redo rings: the most clients at the same time
+  // Size of one redo ring; a transaction's redo record takes at most half of it. 0: pool / 128,
+  // between 64 KiB and 4 MiB, and at least 2.25 MiB in pools of 240 MiB or more.
+  uint64_t ring_bytes = 0;
+  uint64_t identity = 0;  // the pool's; 0: random. Tests give one, so that their runs are the same
+  // Size of the area for logs (log/log_store.h); 0: no area. kDefaultLogBytes: pool / 8, and no
+  // area in pools below 64 MiB. The records get the rest of the pool.
   static constexpr uint64_t kDefaultLogBytes = UINT64_MAX;
   uint64_t log_bytes = kDefaultLogBytes;
-  std::vector<std::string> tables = {};  // that it begins with; a name may come twice
+  std::vector<std::string> tables = {};  // the first tables; a repeated name is one table
 };
 
-// Writes the store's catalog into a new pool and allocates its extents; durable on return.
-// Full when rings, logs and records do not fit. InvalidArgument for a log area too small for a log
-// and for names that no table can have.
+// Writes the store's catalog into a new pool and allocates its extents. Durable on return. Full:
+// rings, logs and records do not fit. InvalidArgument: the log area is too small for one log, or
+// no table can have one of the names.
 Status format_store(persist::Pool& pool, const FormatOptions& options);
-// InvalidArgument for what format_store() would refuse whatever the pool is. For callers that
-// destroy something first.
+// InvalidArgument: format_store() would refuse these options for every pool. For callers that
+// delete an old pool before they format the new one.
 Status check_format(const FormatOptions& options);
 
-// Pool::open() for a server; a pool that start() would refuse is refused here, with the file
-// untouched (pmstore/check.h has what is looked at).
+// Pool::open() for a server. Also refuses a pool that Server::start() would refuse, and leaves the
+// file as it is then; check_startable() in pmstore/check.h has the conditions.
 Result<std::unique_ptr<persist::Pool>> open_pool(const std::string& path,
                                                  persist::PoolOpenOptions options);
 
 struct ServerOptions {
-  // nullopt: rnic where the fabric has device atomics, one-sided writes are durable and a device
-  // moves the data; else cpu.
+  // nullopt: rnic when the fabric has device atomics, one-sided writes can be made durable and a
+  // device moves the data; otherwise cpu.
   std::optional<LockDiscipline> discipline;
-  // How the RNIC's writes land when a device moves the data. Default: assume DDIO is on, the safe
-  // answer.
+  // Where an RNIC's writes arrive when a device moves the data. The default assumes that DDIO is
+  // on, which is safe in both cases.
   persist::WriteLanding device_landing = persist::WriteLanding::kLastLevelCache;
-  // Under discipline rnic: clients may WRITE records in place (else the server applies).
+  // Under discipline rnic: clients may WRITE records in place; false: the server applies commits.
   bool one_sided_commit = true;
-  uint32_t lease_ms = 5000;  // a session silent this long is fenced
-  // A vanished client's outcomes are kept this long, within the bounds of docs/limits.md; durably
-  // until a new client needs its ring because all rings are owned, then in DRAM: a restart loses
-  // those (OutcomeExpired).
+  uint32_t lease_ms = 5000;  // a session that sends no request for so long is fenced
+  // The server keeps the outcomes of a client that has vanished for this time, within the bounds of
+  // docs/limits.md. They are durable until a new client needs the vanished client's ring because
+  // all rings are owned; from then on they are in DRAM, and a restart loses them (OutcomeExpired).
   uint32_t outcome_retention_ms = 30'000;
   fabric::RpcOptions rpc;
-  // Where listen() gets its devices: a host of the modelled machine. nullptr: this machine.
-  // Borrowed for the server's life.
+  // Opens the devices of listen(): a host of the modelled machine. nullptr: this machine. Outlives
+  // the server.
   fabric::DeviceOpener* devices = nullptr;
-  SessionObserver* observer = nullptr;  // borrowed; told of sessions, for the log of a daemon
+  // Is told when sessions begin and end, for the log of a daemon; may be nullptr. Outlives the
+  // server.
+  SessionObserver* observer = nullptr;
 };
 
 struct RecoveryReport {
   uint64_t rings_replayed = 0;
-  uint64_t entries_read = 0;           // of the rings; most are in place
-  uint64_t transactions_replayed = 0;  // entries of which something was not in place
-  uint64_t records_applied = 0;        // were newer than what was in place
+  uint64_t entries_read = 0;           // redo entries; the records of most are in their slots
+  uint64_t transactions_replayed = 0;  // entries with a record that was not in its slot
+  uint64_t records_applied = 0;        // records that were newer in a ring than in their slots
   uint64_t live_records = 0;
-  uint64_t tombstones = 0;       // and records of dropped tables
-  uint64_t foreign_entries = 0;  // in a ring with a right checksum, but not redo records; skipped
-  uint64_t damaged_records = 0;  // checksum wrong and no log entry to repair it
+  uint64_t tombstones = 0;       // with the records of dropped tables
+  uint64_t foreign_entries = 0;  // ring entries with a right checksum that are no redo records
+  uint64_t damaged_records = 0;  // records with a wrong checksum that no redo entry repairs
   uint64_t duration_us = 0;
 };
 
 class Server {
  public:
-  // Recovers. BadPool when the pool has no store or its catalog is damaged.
+  // Recovers the pool first. BadPool: the pool has no store, or its catalog is damaged.
   static base::Task<Result<std::unique_ptr<Server>>> start(Executor& executor, persist::Pool& pool,
                                                            const ServerOptions& options);
   ~Server();
 
-  // Starts accepting on `uri`; gives where it really listens. May be called for several fabrics.
-  // Unsupported when the discipline does not fit the fabric.
+  // Accepts connections at `uri` and returns the address that clients use (a port 0 is replaced by
+  // the port in use). May be called for several fabrics. Unsupported: the lock discipline does not
+  // fit the fabric.
   base::Task<Result<fabric::Uri>> listen(fabric::Uri uri);
-  // Stops accepting, ends all sessions, resolves them and marks the pool as cleanly closed. Io,
-  // Timeout: the pool is not marked so, nothing acknowledged is lost, and the next start recovers.
+  // Stops accepting, ends and resolves all sessions, and marks the pool as cleanly closed, durably.
+  // Io, Timeout: the pool is not marked; nothing acknowledged is lost, and the next start recovers.
   base::Task<Status> stop();
 
   const RecoveryReport& recovery() const;
   LockDiscipline discipline() const;
-  // Sessions, records, free bytes, counters; `logs` with the log service's, where the pool has a
-  // log area.
+  // Sessions, records, free bytes and counters, JSON; `logs` has the log service's when the pool
+  // has a log area.
   std::string stat_json() const;
-  // What the log service has found damaged, one line each; empty without a log area.
+  // The damage that the log service has found, one line each; empty without a log area.
   std::vector<std::string> damaged_logs() const;
-  // From now on, also for clients that have vanished before.
+  // Changes ServerOptions::outcome_retention_ms, also for clients that have already vanished.
   void set_outcome_retention_ms(uint32_t milliseconds);
 
  private:

@@ -13,29 +13,30 @@ namespace pmstore {
 
 inline constexpr size_t kMaxKeyBytes = 255;
 inline constexpr size_t kMaxValueBytes = 1u << 20;
-// At the same time; a pool below 16 MiB, or of an earlier release, has room for 1,008.
+// Tables that exist at the same time; a pool below 16 MiB, or of an earlier release, takes 1,008.
 inline constexpr size_t kMaxTables = 4080;
-// In a pool's life: a table's id is never used again (pmstore/layout/catalog_layout.h).
+// Tables that a pool can ever have: an id is never used again (pmstore/layout/catalog_layout.h).
 inline constexpr size_t kMaxTableIds = UINT16_MAX;
 inline constexpr size_t kMaxTableNameBytes = 47;
 
-// What no record can have: InvalidArgument (an empty key), TooLarge.
+// Success: a record may have this key and a value of this size. InvalidArgument: the key is empty.
+// TooLarge: key or value exceed the limits above.
 Status check_key(std::string_view key);
 Status check_sizes(std::string_view key, std::string_view value);
 
-// InvalidArgument for a name that no new table can have: of no or too many bytes, or with control
+// InvalidArgument: no new table can have this name, because it is empty, too long, or has control
 // characters.
 Status check_table_name(std::string_view name);
 
-// A table of one pool. Given by the pool's catalog, never reused.
+// Identifies a table of one pool. The pool's catalog assigns it and never reuses it.
 enum class TableId : uint16_t {};
 
-// A slot's place: byte offset of the record in the records extent, a multiple of 64.
+// The position of a slot: the byte offset of its record in the records extent, a multiple of 64.
 enum class SlotOffset : uint64_t {};
 constexpr uint64_t raw(SlotOffset slot) { return static_cast<uint64_t>(slot); }
 constexpr uint16_t raw(TableId table) { return static_cast<uint16_t>(table); }
 
-// A transaction's name: which client, and that client's own number for it. Never used twice.
+// Identifies a transaction: its client, and that client's number for it. Never used twice.
 struct TxId {
   uint64_t client = 0;
   uint64_t sequence = 0;
@@ -43,16 +44,16 @@ struct TxId {
   // "0123456789abcdef-42"; parse_tx_id() reads it back.
   std::string to_string() const;
 };
-// InvalidArgument when `text` is not such a name.
+// InvalidArgument: `text` is not the output of TxId::to_string().
 Result<TxId> parse_tx_id(std::string_view text);
 
 enum class Outcome : uint8_t {
   kCommitted = 1,
-  kAborted = 2,  // did not happen and never will
+  kAborted = 2,  // it has no effect and never will have one
 };
 
-// Who changes lock words (never both, because RNIC and CPU atomics are not coherent on most
-// devices).
+// Which side changes lock words. Never both, because RNIC and CPU atomics are not coherent on most
+// devices. The server decides, and the handshake tells the client.
 enum class LockDiscipline : uint8_t {
   kCpu = 1,   // only the server's CPU; clients may READ them
   kRnic = 2,  // only RNIC atomics, the server's own through a loopback queue pair

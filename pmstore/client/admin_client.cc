@@ -68,8 +68,8 @@ Task<Result<std::string>> AdminClient::State::ask(AdminMethod method,
 
 Task<Result<std::string>> AdminClient::stat() { return state_->ask(AdminMethod::kStat, {}); }
 
-Task<Result<std::string>> AdminClient::sessions(uint32_t from) {
-  const AdminSessionsRequest request{from};
+Task<Result<std::string>> AdminClient::sessions(uint32_t first) {
+  const AdminSessionsRequest request{first};
   co_return co_await state_->ask(AdminMethod::kSessions, std::as_bytes(std::span(&request, 1)));
 }
 

@@ -1,9 +1,10 @@
 // BufferPool: a bounded number of registered buffers, one for each one-sided operation under way.
 //
 // A buffer comes with a Batch and a Completion, so that an operation needs no memory of its own
-// that an RNIC could reach. Invariant: an operation holds at most one buffer, so whoever waits for
-// one waits for somebody who will give one back. Threads: one. The device is borrowed; the pool
-// goes after the connections that use its buffers.
+// that an RNIC could reach. Invariants: an operation holds at most one buffer, so an operation that
+// waits for a buffer waits for another that gives its buffer back; each buffer is free, leased or
+// abandoned; a buffer that is leased or free has no request under way. Threads: one. The device is
+// borrowed; the pool outlives the connections that use its buffers.
 #pragma once
 
 #include <cstddef>
@@ -86,7 +87,7 @@ class BufferPool {
   static Result<std::unique_ptr<BufferPool>> create(fabric::Device& device, size_t count);
   ~BufferPool();
 
-  // Empty when all are in use, or belong to those who have waited for them.
+  // Empty when all buffers are in use or reserved for operations that have waited.
   BufferLease try_take() {
     if (!abandoned_.empty()) [[unlikely]]
       reclaim();
@@ -95,7 +96,8 @@ class BufferPool {
     free_.pop_back();
     return {*this, *buffer};
   }
-  // Waits until one is free. In the order of the calls, but while one is abandoned.
+  // Waits until a buffer is free. Buffers go to the callers in the order of their calls, except
+  // while a buffer is abandoned.
   base::Task<BufferLease> take();
   size_t free_buffers() const { return free_.size(); }
 
@@ -107,9 +109,10 @@ class BufferPool {
     if (buffer.under_way()) [[unlikely]] {
       abandoned_.push_back(&buffer);
     } else {
+      PMSTORE_CHECK(free_.size() < buffers_.size(), "a buffer is given back once");
       free_.push_back(&buffer);  // last in, first out: the same cache lines again
     }
-    // Also of an abandoned one: the waiter then looks again and again until its request has ended.
+    // Also when the buffer is abandoned: the waiter then polls until the buffer's request ends.
     if (waiting_.waiting() > 0) waiting_.notify_one();
   }
 
@@ -119,12 +122,13 @@ class BufferPool {
   std::unique_ptr<std::byte, FreeMemory> memory_;
   std::unique_ptr<fabric::MemoryRegion> region_;
   std::vector<OpBuffer> buffers_;
-  // Takes back what was given back too early and is completed by now.
+  // Frees the abandoned buffers whose requests have ended by now.
   void reclaim();
 
   std::vector<OpBuffer*> free_;
-  // Given back by a coroutine that was destroyed in the middle: the RNIC may still reach them. With
-  // unsignaled work nobody knows until when; such a one stays here until the connection ends.
+  // Given back by a coroutine that was destroyed while a request was under way: the RNIC may still
+  // reach them. The end of unsignaled work is not known; such a buffer stays here until the
+  // connection ends.
   std::vector<OpBuffer*> abandoned_;
   base::Executor& executor_;
   base::WaitList waiting_;

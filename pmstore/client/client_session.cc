@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include "base/check.h"
+
 namespace pmstore::internal {
 namespace {
 
@@ -155,6 +157,7 @@ ClientSession::~ClientSession() {
 }
 
 Error ClientSession::why_unusable() const {
+  PMSTORE_CHECK(!usable(), "a usable session has no reason to be unusable");
   if (connection_->broken()) return connection_->why_broken();
   return make_error(ErrorCode::kDisconnected, "the connection was given up after an error");
 }

@@ -1,5 +1,5 @@
-// ClientSession: one connection of a client, from its handshake to its end, and everything that
-// dies with it: RPC, registered buffers, and under lock discipline rnic the redo ring.
+// ClientSession: one connection of a client, from its handshake to its end, with everything that
+// belongs to it: RPC, registered buffers, and under lock discipline rnic the redo ring.
 //
 // Reference counted, because operations that were under way when the connection broke still unwind
 // while the next operation has already made a new session. Invariant: a session that is not
@@ -30,12 +30,12 @@ namespace pmstore::internal {
 class ClientSession;
 
 // Posts a buffer's batch with one doorbell and waits for it: one round trip, one completion. The
-// coroutine that waits may be destroyed meanwhile.
+// waiting coroutine may be destroyed meanwhile.
 class BufferAwaiter : public fabric::Connection::ExecuteAwaiter {
  public:
   BufferAwaiter(fabric::Connection& connection, OpBuffer& buffer)
       : ExecuteAwaiter(connection, unused(buffer).batch, buffer.completion) {
-    if (posted()) buffer.unsignaled = false;  // its completion says it of all before it
+    if (posted()) buffer.unsignaled = false;  // the completion covers all earlier work
   }
 
  private:
@@ -86,18 +86,19 @@ struct SessionOptions {
 
 class ClientSession {
  public:
-  // Connects and shakes hands. Errors of Device::connect(); VersionMismatch, Protocol when the
-  // server's hello is not one; Unsupported when `options` ask for more than the connection has.
+  // Connects and does the handshake. Errors of Device::connect(). VersionMismatch: the server is of
+  // another release. Protocol: its hello is malformed. Unsupported: `options` ask for more than the
+  // server or the fabric has.
   static base::Task<Result<SessionRef>> open(std::shared_ptr<fabric::Device> device,
                                              std::shared_ptr<SessionBook> book, fabric::Uri uri,
                                              SessionOptions options);
   ~ClientSession();
 
   bool usable() const { return !dropped_ && !connection_->broken() && !rpc_->failed(); }
-  // Nothing is started on it any more: the next operation reconnects, and the server fences this
-  // session before it accepts that.
+  // Makes it unusable: no operation starts on it any more. The next operation reconnects, and the
+  // server fences this session before it accepts the new one.
   void drop() { dropped_ = true; }
-  // Why it is not usable, for a message.
+  // The reason why it is unusable, for a message. CHECK: !usable().
   Error why_unusable() const;
 
   const ServerHello& hello() const { return hello_; }
@@ -110,15 +111,15 @@ class ClientSession {
   BufferPool& buffers() { return *buffers_; }
   // Lock discipline rnic only.
   RedoRing& ring() { return *ring_; }
-  // Lock discipline rnic: a buffer that the truncation has to itself, so that whoever holds one and
-  // waits for room in the ring does not wait for buffers.
+  // Lock discipline rnic: the buffer of truncations. A commit that holds a buffer and waits for
+  // room in the ring thus never waits for another buffer.
   OpBuffer& truncation_buffer() { return *truncation_buffer_; }
-  // Work that goes on after its commit was acknowledged.
+  // The number of tasks that go on after their commit was acknowledged.
   unsigned passive = 0;
   Executor& executor() { return device_->executor(); }
   uint64_t call_timeout_ns() const { return call_timeout_ns_; }
 
-  // Places in the server's memory. CHECK: `slot` lies in the records (in_records() said so).
+  // Addresses in the server's memory. Requires of `slot`: in_records().
   bool in_records(SlotOffset slot, uint64_t bytes) const {
     return bytes <= hello_.records.bytes && raw(slot) <= hello_.records.bytes - bytes &&
            raw(slot) % 64 == 0;
@@ -138,17 +139,17 @@ class ClientSession {
 
   // Posts the batch of `buffer` and waits for it; see execute_after().
   BufferAwaiter execute(OpBuffer& buffer) { return BufferAwaiter(*connection_, buffer); }
-  // After execute(buffer) has failed with `failed`: when the send queue was full, posts it again
-  // until there is room, and waits for it; Timeout, and the session is given up, when there is none
-  // in time. Else gives `failed` back.
+  // Continues after execute(buffer) has failed with `failed`. When the send queue was full, posts
+  // the batch again until there is room, and waits for it; Timeout, and the session is dropped: no
+  // room in time. Returns every other `failed` as it is.
   base::Task<Status> execute_after(Status failed, OpBuffer& buffer);
-  // Posts, waiting for room in the send queue. Errors as above, Disconnected: was not posted.
-  // `signaled`: finishes the buffer's completion.
+  // Posts the batch, and waits for room in the send queue first. Errors as execute_after();
+  // Disconnected: not posted. `signaled`: the end of the batch finishes the buffer's completion.
   base::Task<Status> post(OpBuffer& buffer, bool signaled);
 
-  // What begins every request.
+  // The first bytes of every request.
   RequestPrefix prefix() const { return {hello_.epoch}; }
-  // A reply did not decode: the connection is not used any more. Gives the error to return.
+  // A reply did not decode. Drops the session and returns the error for the caller.
   Error malformed_reply(std::string_view method);
 
  private:

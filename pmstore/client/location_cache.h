@@ -1,9 +1,9 @@
-// LocationCache: where a client last saw each key's record, so that a read is one round trip.
+// LocationCache: the slot in which a client last saw each key's record, so that a read is one round
+// trip.
 //
-// Set-associative, fixed size, no keys: an entry is the key's 64-bit hash and where the record was.
-// It is only a hint: the reader compares key, table and version in what it reads there, and
-// removes an entry that proves wrong. Threads: one. Technique: location caches as in DrTM and
-// FaRM.
+// Set-associative, fixed size, no keys: an entry is the key's 64-bit hash and the record's slot. It
+// is only a hint: the reader compares key, table and version in the record that it reads, and
+// removes an entry that proves wrong. Threads: one. Technique: location caches as in DrTM and FaRM.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ class LocationCache {
   // Room for at least `entries`, a power of two of sets; 0: never finds anything.
   explicit LocationCache(size_t entries);
 
-  // An unused entry when it is not known.
+  // An unused entry when the key is not in the cache.
   BucketEntry find(KeyHash hash) const {
     if (sets_.empty()) return {};
     for (const Way& way : set_of(hash).ways) {
@@ -41,7 +41,8 @@ class LocationCache {
   };
   static_assert(sizeof(Set) == 64, "a lookup touches one cache line");
 
-  // The tag and the server's bucket use the hash's ends, and so tell nothing about its middle.
+  // The tag and the server's bucket use both ends of the hash, so its middle is independent of
+  // them.
   size_t index_of(KeyHash hash) const { return (hash.value >> 16) & (sets_.size() - 1); }
   const Set& set_of(KeyHash hash) const { return sets_[index_of(hash)]; }
 
