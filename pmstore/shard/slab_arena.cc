@@ -268,10 +268,9 @@ Result<SlotOffset> SlabArena::allocate(uint8_t size_class) {
   const auto slot = static_cast<SlotOffset>(uint64_t{list.back()} * 64);
   list.pop_back();
   ++chunks_[raw(slot) / kChunkBytes].used;
-  PMSTORE_CHECK(
-      chunks_[raw(slot) / kChunkBytes].used <= slots_per_slab(size_class) &&
-          chunks_[raw(slot) / kChunkBytes].size_class == size_class,
-      "a slot is handed out once, by its own size class");
+  PMSTORE_CHECK(chunks_[raw(slot) / kChunkBytes].used <= slots_per_slab(size_class) &&
+                    chunks_[raw(slot) / kChunkBytes].size_class == size_class,
+                "a slot is handed out once, by its own size class");
   ++used_slots_;
   return slot;
 }

@@ -181,7 +181,8 @@ std::byte* TableCatalog::entry_at(size_t position) const {
   if (position < kRootTableEntries) {
     return pool_->root().data() + kTableEntriesOffset + position * kTableEntryBytes;
   }
-  return pool_->memory().at(header_.tables_offset + (position - kRootTableEntries) * kTableEntryBytes);
+  return pool_->memory().at(header_.tables_offset +
+                            (position - kRootTableEntries) * kTableEntryBytes);
 }
 
 // Records name their table by its id: if an id were forgotten, the next table would get the id and
@@ -205,7 +206,8 @@ Status TableCatalog::load_tables() {
 
 bool TableCatalog::load_table(const TableEntry& entry, size_t position) {
   const bool dropped = entry.kind == EntryKind::kDroppedTable;
-  if (header_.version == kOldestCatalogVersion && (dropped || entry.id != position + 1)) return false;
+  if (header_.version == kOldestCatalogVersion && (dropped || entry.id != position + 1))
+    return false;
   const auto id = static_cast<TableId>(entry.id);
   const std::string name(entry.name, entry.name_bytes);
   if (!dropped && (exists(id) || find(name))) return false;
