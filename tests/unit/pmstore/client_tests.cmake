@@ -2,6 +2,8 @@ pmstore_test(pmstore_types_test ONE_THREAD SOURCES types_test.cc DEPS pmstore)
 pmstore_test(pmstore_record_test ONE_THREAD SOURCES record_test.cc DEPS pmstore)
 pmstore_test(pmstore_location_cache_test ONE_THREAD SOURCES location_cache_test.cc DEPS pmstore)
 pmstore_test(pmstore_buffer_pool_test ONE_THREAD SOURCES buffer_pool_test.cc DEPS pmstore)
+pmstore_test(pmstore_transaction_numbers_test ONE_THREAD SOURCES transaction_numbers_test.cc
+  DEPS pmstore)
 pmstore_test(pmstore_redo_ring_test ONE_THREAD SOURCES redo_ring_test.cc DEPS pmstore)
 pmstore_test(pmstore_client_test ONE_THREAD
   SOURCES client_session_test.cc client_read_test.cc client_write_test.cc transaction_test.cc

@@ -1,0 +1,95 @@
+#include "pmstore/client/transaction_numbers.h"
+
+#include <gtest/gtest.h>
+
+#include "pmstore/client/item_set.h"
+
+namespace pmstore::internal {
+namespace {
+
+constexpr uint64_t kClient = 7;
+
+TEST(TransactionNumbers, ASessionGivesEachNumberOnce) {
+  TransactionNumbers numbers(kClient);
+  EXPECT_FALSE(numbers.available());
+  ASSERT_TRUE(numbers.begin_session(5));
+  EXPECT_EQ(numbers.take(), (TxId{kClient, 5}));
+  EXPECT_EQ(numbers.take(), (TxId{kClient, 6}));
+  ASSERT_TRUE(numbers.begin_session(1));
+  EXPECT_EQ(numbers.take(), (TxId{kClient, 7})) << "numbers never fall";
+}
+
+TEST(TransactionNumbers, ServerThatIsFarBehindIsRefused) {
+  TransactionNumbers numbers(kClient);
+  ASSERT_TRUE(numbers.begin_session(2 * kSessionSequences));
+  const Status refused = numbers.begin_session(1);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.code(), ErrorCode::kProtocol);
+  EXPECT_TRUE(numbers.available()) << "a refused session changes nothing";
+}
+
+TEST(TransactionNumbers, RetiredNumberIsNeverTaken) {
+  TransactionNumbers numbers(kClient);
+  ASSERT_TRUE(numbers.begin_session(1));
+  EXPECT_TRUE(numbers.retire(9));
+  EXPECT_EQ(numbers.take().sequence, 10u);
+  EXPECT_FALSE(numbers.retire(1 + kSessionSequences)) << "it is beyond those of the session";
+}
+
+TEST(TransactionNumbers, CommitThatIsDestroyedUnsettledIsInDoubt) {
+  TransactionNumbers numbers(kClient);
+  ASSERT_TRUE(numbers.begin_session(1));
+  const TxId settled = numbers.take();
+  {
+    TransactionNumbers::Running running(numbers, settled.sequence);
+    EXPECT_TRUE(numbers.is_running(settled));
+    EXPECT_FALSE(numbers.is_running(TxId{kClient + 1, settled.sequence}));
+    running.settled();
+  }
+  EXPECT_TRUE(numbers.nothing_running());
+  EXPECT_TRUE(numbers.nothing_in_doubt());
+  const TxId doubtful = numbers.take();
+  { const TransactionNumbers::Running running(numbers, doubtful.sequence); }
+  EXPECT_FALSE(numbers.nothing_in_doubt());
+  numbers.resolve(doubtful);
+  EXPECT_TRUE(numbers.nothing_in_doubt());
+}
+
+TEST(TransactionNumbersDeathTest, InvariantsAreChecked) {
+  TransactionNumbers numbers(kClient);
+  EXPECT_DEATH((void)numbers.take(), "only while the session has one");
+  EXPECT_DEATH(TransactionNumbers::Running(numbers, 1), "takes its number before it runs");
+  ASSERT_TRUE(numbers.begin_session(1));
+  const TxId id = numbers.take();
+  TransactionNumbers::Running running(numbers, id.sequence);
+  EXPECT_DEATH(numbers.resolve(id), "outcome of a running commit");
+  running.settled();
+  EXPECT_DEATH(running.settled(), "settled once");
+}
+
+TEST(ItemSet, KeepsOneItemPerKeyAndTheLastValue) {
+  ItemSet items;
+  const KeyHash hash = hash_key(TableId{1}, "alice");
+  TxItem& item = items.find_or_add(TableId{1}, "alice", hash);
+  items.set_value(item, "ninety");
+  items.set_value(item, "9");
+  EXPECT_EQ(items.value(item), "9");
+  items.set_value(item, "a longer one");
+  EXPECT_EQ(&items.find_or_add(TableId{1}, "alice", hash), &items[0]);
+  EXPECT_EQ(items.size(), 1u);
+  EXPECT_EQ(items.key(items[0]), "alice");
+  EXPECT_EQ(items.value(items[0]), "a longer one");
+  EXPECT_EQ(items.find(TableId{2}, "alice", hash), nullptr);
+}
+
+TEST(ItemSetDeathTest, ForeignItemsAreRefused) {
+  ItemSet items;
+  TxItem foreign{};
+  foreign.key_offset = 1;
+  foreign.key_bytes = 1;
+  EXPECT_DEATH((void)items.key(foreign), "lie in the bytes of its set");
+  EXPECT_DEATH(items.set_value(foreign, "x"), "belongs to this set");
+}
+
+}  // namespace
+}  // namespace pmstore::internal
