@@ -25,10 +25,11 @@ Error bad_answer(std::string_view what) {
 
 uint64_t KnownLog::data_bytes() const { return reply.region_bytes - kRingHeaderBytes; }
 
-LogClient::State::State(base::Executor& on, fabric::Uri at, LogClientOptions with)
-    : executor(on),
-      uri(std::move(at)),
-      options(with),
+LogClient::State::State(base::Executor& client_executor, fabric::Uri server,
+                        LogClientOptions client_options)
+    : executor(client_executor),
+      uri(std::move(server)),
+      options(client_options),
       id(options.client != 0 ? options.client : base::random_identity()),
       server_uri(uri) {}
 

@@ -37,8 +37,9 @@ struct Place {
 }  // namespace
 
 struct LogHost::State {
-  State(base::Executor& on, persist::Pool& of, const LogHostOptions& how)
-      : executor(on), pool(of), options(how) {}
+  State(base::Executor& host_executor, persist::Pool& served_pool,
+        const LogHostOptions& host_options)
+      : executor(host_executor), pool(served_pool), options(host_options) {}
   base::Executor& executor;
   persist::Pool& pool;
   LogHostOptions options;

@@ -47,12 +47,13 @@ class Meanwhile {
 
 }  // namespace
 
-LogProducer::State::State(LogClient& of, KnownLog about, const LogProducerOptions& with)
-    : executor(of.executor()),
-      client(of),
-      log(std::move(about)),
-      options(with),
-      asked(of.executor()) {}
+LogProducer::State::State(LogClient& session, KnownLog known_log,
+                          const LogProducerOptions& producer_options)
+    : executor(session.executor()),
+      client(session),
+      log(std::move(known_log)),
+      options(producer_options),
+      asked(session.executor()) {}
 
 LogProducer::State::~State() {
   lease = {};

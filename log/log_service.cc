@@ -174,7 +174,7 @@ Result<std::vector<std::byte>> LogService::State::greet_producer(internal::LogEn
       return make_error(ErrorCode::kBusy,
                         "another producer has this log; wait until its lease ends, or steal it");
     }
-    // From here on nothing of the old one can land.
+    // After cut() no WRITE of the old producer can arrive.
     if (!itself) ++counters.fenced;
     tell_end(*old, SessionEnd::kReplaced);
     cut(old);
@@ -247,7 +247,7 @@ void LogService::on_abandoned(size_t endpoint, uint64_t token) {
 
 // ---- the end of a connection ----
 
-// Destroys the queue pair: when this returns, nothing of the peer can land any more.
+// Destroys the queue pair: no WRITE of the peer can arrive after it returns.
 void LogService::State::cut(const Peer& keep) {
   const Peer peer = keep;  // `keep` may be in what is erased here
   std::erase_if(handshakes, [&](const auto& entry) { return entry.second == peer; });

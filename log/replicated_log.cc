@@ -26,8 +26,12 @@ bool wrote_nothing(const Error& error) {
 
 }  // namespace
 
-ReplicatedLog::State::State(base::Executor& on, std::string called, ReplicatedLogOptions with)
-    : executor(on), name(std::move(called)), options(std::move(with)), idle(on) {
+ReplicatedLog::State::State(base::Executor& log_executor, std::string log_name,
+                            ReplicatedLogOptions log_options)
+    : executor(log_executor),
+      name(std::move(log_name)),
+      options(std::move(log_options)),
+      idle(log_executor) {
   options.producer.replica = true;
 }
 

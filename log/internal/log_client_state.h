@@ -34,7 +34,7 @@ struct KnownLog {
 Status put_uris(fabric::MessageWriter& request, std::span<const std::string> uris);
 
 struct LogClient::State {
-  State(base::Executor& on, fabric::Uri at, LogClientOptions with);
+  State(base::Executor& client_executor, fabric::Uri server, LogClientOptions client_options);
   ~State();
 
   base::Task<Status> connect();

@@ -1,8 +1,10 @@
-// LogDirectory: which logs a pool's log area has, and where (log/log_layout.h).
+// LogDirectory: the logs of a pool's log area and their regions (log/log_layout.h).
 //
-// Every change is written to both copies of its place, one after the other, each durable before the
-// next: a crash leaves the old state or the new one, and damage to one copy loses nothing.
-// Threads: one. The pool outlives it. What is durable: everything, on return of what changes it.
+// A change is written to both copies of its slot (persist::TwoCopies), the first durable before the
+// second is overwritten: a crash leaves the old state or the new one, and damage to one copy loses
+// nothing.
+// Threads: one. The pool outlives the directory. What is durable: every change, on return of the
+// function that makes it.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +24,15 @@ class LogDirectory {
   // In a new extent of `bytes`. `identity`: 0 for a random one.
   static Status format(persist::Pool& pool, uint64_t bytes, uint64_t identity);
   // Reads and checks; changes nothing. NotFound without a log area; VersionMismatch; BadPool when
-  // neither copy of its header counts.
+  // neither copy of the area's header is valid.
   static Result<LogDirectory> load(persist::Pool& pool);
-  // Makes durable what load() has found, repairs copies that differ, and raises the epoch. Before
-  // anything else changes.
+  // Makes durable what load() has found, repairs copies that differ, and raises the epoch. Called
+  // once, before the first write() (CHECK).
   Status begin_epoch();
 
   struct Place {
     LogSlot slot{};        // generation 0: never used
-    bool damaged = false;  // neither copy counts: what it held is lost, and it is not used again
+    bool damaged = false;  // neither copy is valid: its log is lost, and it is never used again
     bool repair = false;   // the copies differ
     bool live() const { return !damaged && slot.generation > 0 && slot.state == LogState::kLive; }
   };
@@ -47,13 +49,14 @@ class LogDirectory {
   uint64_t next_id() const;
   uint32_t salt(uint64_t id) const;
   size_t damaged_places() const;
-  // By place: is its region also a later log's? Then this one was deleted, and damage has brought
-  // its place back.
+  // By place: does a later log have a part of this log's region? Then this log was deleted, and
+  // damage to the newer copy of its slot has brought it back.
   std::vector<bool> overlapped() const;
 
   // Full.
   Result<size_t> free_place() const;
-  // Where a region of `bytes` fits best, in the extent. Full, says the largest that would fit.
+  // The offset in the extent of the smallest gap that holds `bytes`. Full; the message names the
+  // largest size that fits.
   Result<uint64_t> free_region(uint64_t bytes) const;
   uint64_t largest_free_region() const;
 

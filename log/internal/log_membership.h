@@ -1,11 +1,11 @@
 // Which servers are the replicas of a log: what each of them says, and what follows from that.
 //
 // A membership is a number and a list of URIs. It is agreed upon when every member of its list has
-// recorded it; then they are told so, and each knows it. One that some have not recorded yet is
-// pending: whoever has it finishes it.
+// recorded it; then the coordinator tells each member so. A membership that some members have not
+// recorded yet is pending: the next producer that opens the log finishes it.
 //
-// Servers are of one log when they say the same identity. Of logs of earlier versions, which have
-// none, those are whose lists have somebody in common.
+// Servers hold the same log when they report the same identity. A log of an earlier version has no
+// identity: there, servers hold the same log when their member lists have a server in common.
 // Threads: one executor's.
 #pragma once
 
@@ -24,7 +24,7 @@ namespace pmstore::log::internal {
 
 struct AskedServer {
   std::string uri;
-  std::unique_ptr<LogClient> client;  // empty: it could not be reached
+  std::unique_ptr<LogClient> client;  // empty: no connection could be made
   Result<LogInfo> info;
   bool named = false;  // by the caller, not by another server
 };
@@ -39,36 +39,35 @@ struct Membership {
   size_t place_of(const std::string& uri) const;  // replicas.size(): none
 };
 
-// Asks these servers, and those that any of them names, but for `except`: all at the same time, and
-// then those that were not known before. Each has the time-outs of `options`. Not asked, and so in
-// the answer with an error: a `local:` path that a server of another kind names, and what comes
-// after 64 servers.
+// Asks these servers at the same time, then the servers that their answers name, without `except`.
+// Each call has the time-outs of `options`. Two kinds of servers are not asked, and are in the
+// result with an error: a `local:` path that a server of another kind names, and every server after
+// the 64th.
 base::Task<std::vector<AskedServer>> ask_servers(base::Executor& executor, const std::string& name,
                                                  std::vector<std::string> servers,
                                                  const std::vector<std::string>& except,
                                                  const LogClientOptions& options);
 
-// Of several logs of that name the one counts of which so many are left, of some list, that they
-// could go on without those who say that they have another. Conflict when more than one does, or
-// none, or when nobody has it whom the caller has named.
+// Several logs may share this name. Chooses the log for which some member list still has a quorum;
+// Conflict if none or several qualify, or if no server that the caller has named holds that log.
 //
-// The newest membership of that log that can still be agreed upon, without asking `except`. The
-// error of a member that must be asked and cannot; NotFound; Conflict: none can, it is not known
-// which log is meant, or there are two of that number, which those in `except` could tell apart,
-// and of neither anybody knows that it was agreed upon.
+// Gives the newest membership of that log that can still be agreed upon without asking `except`.
+// Errors: the error of a member that must be asked and does not answer; NotFound; Conflict when no
+// membership can be agreed upon, or when two memberships have the highest number, no server knows
+// that either was agreed upon, and only servers in `except` could tell.
 Result<Membership> decide_membership(const std::vector<AskedServer>& asked,
                                      const std::vector<std::string>& except);
 
-// The one with the highest number that anybody says of that log, agreed upon or not. NotFound;
-// Conflict as above.
+// The membership with the highest number that any server reports for that log, agreed upon or not.
+// NotFound; Conflict as above.
 Result<Membership> newest_membership(const std::vector<AskedServer>& asked);
 
-// `before` without `dropped`. NotFound: one is no member; InvalidArgument: nobody would stay.
+// `before` without `dropped`. NotFound: one is no member; InvalidArgument: no member would stay.
 Result<Membership> without(const Membership& before, const std::vector<std::string>& dropped);
 
-// May `after` follow from `before`, whether those that are dropped are gone for good or not?
-// Conflict: too few stay, or nobody knows that `before` was agreed upon: one who is dropped may be
-// of the membership before it, and go on by another decision that follows from that.
+// May `after` follow `before` even if the dropped members are still running? Conflict when too few
+// members stay, or when no server knows that `before` was agreed upon: then a dropped member may
+// still have the membership before it, and continue under another decision that follows that one.
 Status check_drop(const Membership& before, const Membership& after);
 
 // Has this server the log with this identity and these members?

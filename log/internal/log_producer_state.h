@@ -19,7 +19,7 @@
 namespace pmstore::log {
 
 struct LogProducer::State final : RemoteAppender::RoomMaker {
-  State(LogClient& of, KnownLog about, const LogProducerOptions& with);
+  State(LogClient& session, KnownLog known_log, const LogProducerOptions& producer_options);
   ~State() override;
 
   // Handshake, then everything that needs its answer.

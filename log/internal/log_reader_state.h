@@ -24,8 +24,8 @@ struct LogReader::State {
   static constexpr size_t kAfterAt = sizeof(LogWords);
   static constexpr size_t kWindowAt = 256;
 
-  State(LogClient& of, KnownLog about, const LogReaderOptions& with)
-      : client(of), log(std::move(about)), options(with) {}
+  State(LogClient& session, KnownLog known_log, const LogReaderOptions& reader_options)
+      : client(session), log(std::move(known_log)), options(reader_options) {}
   ~State();
 
   base::Task<Status> read_words();

@@ -1,11 +1,13 @@
-// LogRing: the ring of one log of the log service. Goes on where Ring stops: its survey finds the
-// whole entries behind damaged ones, and tells damage from the torn tail of entries in flight.
+// LogRing: the ring of one log of the log service. A walk of Ring stops at the first damaged entry;
+// the survey of LogRing finds the whole entries behind it, and tells damage from the torn tail that
+// appends in flight leave.
 //
-// Invariants: the tail is behind the last whole entry, or behind a damaged range that ends where
-// something was durable. damaged() is in order, without overlap, inside [start, tail]. anchors_ is
-// in order; the first is the start. next_index() was never given to an entry.
-// Both copies of the ring's header say the same whenever a call has returned, so that losing either
-// one loses nothing.
+// Invariants (checked by check_marks() and where they change): the tail is behind the last whole
+// entry, or behind a damaged range below which everything was durable. damaged() is in order,
+// without overlap, inside [start, tail]. anchors_ is in order; the first anchor is the start. No
+// entry has next_index().
+// Both copies of the ring's header agree whenever a call has returned, so the loss of either copy
+// loses nothing.
 //
 // Threads: one. Memory is borrowed.
 #pragma once
@@ -42,38 +44,40 @@ class LogRing {
   // The first entry will be at `begin_lsn`, a boundary, and have `begin_index`.
   static Result<LogRing> format(persist::Memory& memory, uint64_t offset, uint64_t bytes,
                                 uint32_t salt, uint64_t begin_lsn = 0, uint64_t begin_index = 1);
-  // BadPool when neither copy of the header counts. survey() must follow.
+  // BadPool when neither copy of the header is valid. survey() must follow.
   static Result<LogRing> open(persist::Memory& memory, uint64_t offset, uint64_t bytes,
                               uint32_t salt);
 
-  // Reads the log from its start; changes nothing in the memory. `sealed_lsn`: the tail that was
-  // sealed, nullptr for a log that goes on. BadPool when entries are there that only a later header
-  // allows, or a seal that this header does not: then nothing of the log can be trusted.
+  // Reads the log from its start; changes nothing in the memory. `sealed_lsn`: the tail of a sealed
+  // log, nullptr for a log that is not sealed. Damaged when the ring has entries that only a later
+  // header allows, or a seal that this header does not allow: then nothing in the log is trusted.
   Status survey(const uint64_t* sealed_lsn);
-  // After a survey: what it has found becomes durable, and both copies of the header whole. A new
-  // incarnation begins unless nothing would be gained (`sealed`, or nothing came since the last).
+  // After a survey: makes durable what the survey has found, and both copies of the header valid.
+  // Begins a new incarnation unless the log is sealed or has no entry since the last one began.
   Result<persist::Persisted> adopt(bool sealed);
 
-  // Visits what an appender elsewhere has landed behind the tail, and moves the tail there, up to
-  // `limit`. What is not whole below `durable_lsn` is damaged; else the first such is the end.
+  // Visits the entries that a remote appender has written behind the tail, and moves the tail
+  // behind them, up to `limit`. A torn entry below `durable_lsn` is damage; the first torn entry
+  // above it is the end.
   void follow(uint64_t durable_lsn, uint64_t limit);
-  // What follow() has found becomes durable; nothing more of it is expected.
+  // Makes durable what follow() has found. No entry of that appender may arrive afterwards.
   Result<persist::Persisted> make_followed_durable();
   // `entries` proves that every entry below the tail is durable.
   void note_durable(persist::Persisted /*entries*/) { ring_.durable_lsn_ = position().tail_lsn; }
   // Proves that the header, and every entry below the tail, is durable. Requires that nothing was
   // appended since the last note_durable() (CHECK).
   persist::Persisted durable() const;
-  // Ends the present incarnation: nothing that it has in flight counts any more. Durable on return.
+  // Begins a new incarnation: entries of the old one that arrive later are not valid. Durable on
+  // return.
   Result<persist::Persisted> take_over();
 
   // See Ring::set_padding().
   void set_padding(const persist::PaddingRules& rules) { ring_.set_padding(rules); }
-  // Will an append() write nothing but an entry? Not the first one after a survey.
+  // False after a survey: then the next append() begins a new incarnation first.
   bool writable() const { return ring_.phase_ != Ring::Phase::kWalked; }
   // Flushed, not durable. Errors of plan_entry().
   Result<Appended> append(std::span<const std::byte> payload, uint64_t durable_lsn);
-  // Nothing, and nothing is done, when there is no room; requires writable().
+  // nullopt, without effect, when there is no room; requires writable().
   std::optional<Appended> append_if_room(std::span<const std::byte> payload, uint64_t durable_lsn);
   // Where the tail would be behind entries with these payloads, were `start_lsn` the start. Errors
   // of plan_entry().

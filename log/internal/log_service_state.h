@@ -57,8 +57,13 @@ struct LogEndpoint {
 
 struct LogService::State final : public fabric::RpcHandler {
   using Peer = std::shared_ptr<internal::LogPeer>;
-  State(base::Executor& on, LogStore& of, const LogServiceOptions& how)
-      : executor(on), store(of), options(how), persist_service(of.memory()), wake(on) {}
+  State(base::Executor& service_executor, LogStore& served_store,
+        const LogServiceOptions& service_options)
+      : executor(service_executor),
+        store(served_store),
+        options(service_options),
+        persist_service(served_store.memory()),
+        wake(service_executor) {}
   ~State() override { end_all(); }
 
   // log_service.cc

@@ -1,5 +1,5 @@
-// LogStore's inside, shared by its two halves: log_store.cc (opening, directory) and
-// log_store_entries.cc (room, appends, producers).
+// The state of LogStore, shared by log_store.cc (opening, directory) and log_store_entries.cc
+// (room, appends, producers).
 //
 // Invariants: published.lsn <= ring->position().tail_lsn; unless `failed`, a log is in `dirty`
 // exactly while the two differ because of appends that wait for commit_appends(). words[place].id
@@ -22,7 +22,7 @@
 namespace pmstore::log {
 namespace internal {
 
-// Words are read and written by others at any time.
+// Clients read the words, and producers write them, at any time.
 inline uint64_t load_word(uint64_t& word) {
   return std::atomic_ref<uint64_t>(word).load(std::memory_order_acquire);
 }
@@ -71,7 +71,7 @@ struct LogStore::State {
   }
   LogWords& word(const Log& log) { return words.get()[log.place]; }
 
-  // nullptr: there is none. Most calls are about the log of the call before.
+  // nullptr: there is none. Most calls concern the same log as the call before.
   Log* live(uint64_t id) { return id == recent_id ? recent : look_up(id); }
   Log* look_up(uint64_t id);
   Result<Log*> find(uint64_t id);

@@ -27,7 +27,7 @@ struct ReplicatedLog::State {
   };
   using Membership = internal::Membership;
 
-  State(base::Executor& on, std::string called, ReplicatedLogOptions with);
+  State(base::Executor& log_executor, std::string log_name, ReplicatedLogOptions log_options);
 
   // ---- replicated_log_takeover.cc ----
   base::Task<Status> take_over(std::vector<std::string> servers, bool& only_if_gone);

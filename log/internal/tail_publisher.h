@@ -1,12 +1,12 @@
-// TailPublisher: tells the readers of a log how far it is durable, by WRITEs of 8 bytes to the
-// server's DRAM.
+// TailPublisher: writes the durable tail of a log into the server's DRAM, 8 bytes per WRITE, where
+// readers look for it.
 //
-// It rides in front of the next append (persist::WriteRider); when none comes, the owner posts it
-// by itself. What is carried is durable on every replica already, so it may be seen at any time and
-// needs no order against anything but the publications before it: one queue pair keeps that.
+// The WRITE is piggybacked on the next append (persist::WriteRider). If no append follows, the
+// owner posts it alone. The tail that it carries is durable on every replica already, so readers
+// may see it at any time. Publications must stay in order; one queue pair keeps them so.
 //
-// Invariants: confirmed <= posted <= durable; every slot holds a tail that was durable when it was
-// put there, so that a WRITE which reads its source late publishes nothing wrong.
+// Invariants: confirmed <= posted <= durable. Every slot holds a tail that was durable when the
+// slot was filled, so a WRITE that reads its slot late publishes a tail that is still right.
 // Threads: those of the connection. Destroyed after the connection.
 #pragma once
 
@@ -45,29 +45,31 @@ class TailPublisher final : public persist::WriteRider {
 
   bool all_posted() const { return posted_ == durable_; }
   uint64_t posted() const { return posted_; }
-  // Suspends until something may be there to be posted.
+  // Suspends until there may be a tail to post.
   base::WaitList::Awaiter wait() { return work_.wait(); }
-  // Posts what is not posted by itself, unsignaled. Not posted when there is no room.
+  // Posts the durable tail alone, unsignaled, if it is not posted yet. Does nothing when the send
+  // queue is full.
   void post();
-  // What is durable now is in the server's memory on return, where the fabric orders READs behind
-  // WRITEs: a WRITE's completion does not say so, a READ behind it does. Elsewhere it is on its
-  // way. Timeout when the send queue stays full for `timeout_ns`.
+  // Publishes the tail that is durable now. On return the tail is in the server's memory if the
+  // fabric orders READs behind WRITEs: the completion of a WRITE does not prove that, but a READ
+  // behind the WRITE does. On other fabrics the tail may still be on its way. Timeout when the send
+  // queue stays full for `timeout_ns`.
   base::Task<Status> publish(uint64_t timeout_ns);
 
  private:
-  static constexpr size_t kSlots = 64;  // of 8 bytes, used in turn
+  static constexpr size_t kSlots = 64;  // of 8 bytes, used in rotation
   TailPublisher(fabric::Device& device, fabric::Connection& connection,
                 const fabric::RemoteRegion& target, uint64_t tail_lsn);
 
   fabric::Connection& connection_;
   fabric::RemoteRegion target_;
-  std::array<uint64_t, kSlots + 1> slots_{};  // the last one: what publish() has READ, unused
+  std::array<uint64_t, kSlots + 1> slots_{};  // the last one: target of publish()'s READ, unused
   std::unique_ptr<fabric::MemoryRegion> region_;
-  size_t next_slot_ = 0;  // goes on with what departs: a try that found no room takes no slot
+  size_t next_slot_ = 0;  // advances with each WRITE that was posted, not with failed tries
   uint64_t durable_;
   uint64_t boarding_ = 0;
   uint64_t posted_;
-  uint64_t confirmed_;  // certainly at the server
+  uint64_t confirmed_;  // proved to be in the server's memory
   base::WaitList work_;
   fabric::Batch batch_;  // made and posted without a suspension in between
 };

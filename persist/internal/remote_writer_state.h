@@ -32,9 +32,9 @@ struct RemoteWriter::State {
     uint32_t done_bytes = 0;  // of that piece
   };
 
-  State(fabric::Device& on, fabric::Connection& to, fabric::RpcClient* by,
-        const fabric::RemoteRegion& into)
-      : device(on), connection(to), rpc(by), region(into) {}
+  State(fabric::Device& writer_device, fabric::Connection& server_connection,
+        fabric::RpcClient* rpc_client, const fabric::RemoteRegion& target)
+      : device(writer_device), connection(server_connection), rpc(rpc_client), region(target) {}
 
   Status check(std::span<const RemotePiece> pieces) const;
   bool goes_two_sided(std::span<const RemotePiece> pieces) const;

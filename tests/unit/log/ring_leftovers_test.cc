@@ -104,5 +104,17 @@ TEST_F(RingLeftovers, PadWhoseEntryHasNeverComeIsOne) {
   EXPECT_EQ(reopen(), std::vector<uint64_t>()) << "also if the next header never comes";
 }
 
+TEST_F(RingLeftovers, NothingIsWrittenForARingThatWasNotWalked) {
+  Ring ring = Ring::open(memory_, 0, kRingBytes, kRingSalt).value();
+  EXPECT_DEATH((void)ring.repeat_header(), "was not walked");
+  EXPECT_DEATH((void)ring.make_walked_durable(), "known only after a walk");
+  EXPECT_DEATH((void)ring.truncate(*memory_.drain(), 0, 0), "known only after a walk");
+}
+
+TEST_F(RingLeftovers, AHeaderThatOpenWouldRefuseIsNeverWritten) {
+  EXPECT_DEATH((void)Ring::format(memory_, 0, kRingBytes, kRingSalt, 3),
+               "would refuse this header");
+}
+
 }  // namespace
 }  // namespace pmstore::log

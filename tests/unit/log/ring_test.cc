@@ -488,18 +488,5 @@ TEST_F(RingDeathTest, TakingOverWithoutAWalkIsABug) {
   EXPECT_DEATH((void)ring.take_over(1), "known only after a walk");
 }
 
-TEST_F(RingTest, NothingIsWrittenForARingThatWasNotWalked) {
-  format();
-  Ring ring = reopen();
-  EXPECT_DEATH((void)ring.repeat_header(), "was not walked");
-  EXPECT_DEATH((void)ring.make_walked_durable(), "known only after a walk");
-  EXPECT_DEATH((void)ring.truncate(*memory_.drain(), 0, 0), "known only after a walk");
-}
-
-TEST_F(RingTest, AHeaderThatOpenWouldRefuseIsNeverWritten) {
-  EXPECT_DEATH((void)Ring::format(memory_, kOffset, kRegionBytes, kRegionSalt, 3),
-               "would refuse this header");
-}
-
 }  // namespace
 }  // namespace pmstore::log
