@@ -80,7 +80,6 @@ struct LogStore::State {
   Error latch(const Error& error);
   Status fail_unless(Status durable);
   Result<persist::Persisted> fail_unless(Result<persist::Persisted> durable);
-  void open_logs();
   Status open_log(Log& log);
   void show(persist::Persisted ring, Log& log);
   // `entries` proves that all entries of the log's ring are durable.
