@@ -32,7 +32,8 @@ class Truncates final : public log::RemoteAppender::RoomMaker {
   Task<Result<uint64_t>> make_room(uint64_t tail_lsn, uint64_t) override {
     co_await world_.executor().sleep_for(100 * kMicrosecond);
     PMSTORE_CO_TRY_STATUS(world_.ring().note_tail(tail_lsn));
-    PMSTORE_CO_TRY_STATUS(world_.ring().truncate(tail_lsn, world_.next_sequence));
+    PMSTORE_CO_TRY(const persist::Persisted durable, world_.memory().drain());
+    PMSTORE_CO_TRY_STATUS(world_.ring().truncate(durable, tail_lsn, world_.next_sequence));
     co_return tail_lsn;
   }
 

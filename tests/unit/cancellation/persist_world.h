@@ -54,6 +54,7 @@ class PersistWorld final : public harness::RpcTestServer {
   base::Task<void> append(Attempt& one);
   base::Task<void> append_all(Attempt& several, log::RemoteAppender::RoomMaker* room);
   log::Ring& ring() { return *ring_; }  // the server's
+  persist::Memory& memory() { return memory_; }
   uint64_t next_sequence = 1;
   template <typename T>
   void expect(const Result<T>& result) {
