@@ -287,6 +287,12 @@ Result<LogInfo> LogStore::create(std::string_view name, const LogOptions& option
   PMSTORE_TRY(const uint64_t region, s.directory.free_region(region_bytes));
   LogSlot slot{};
   slot.id = s.directory.next_id();
+  if (slot.id == 0) {
+    return make_error(
+        ErrorCode::kFull,
+        "a log of this pool has the highest id that there is, so no further log can be "
+        "made: the log's slot is damaged; run `pmstore pool check`");
+  }
   slot.region_offset = region;
   slot.region_bytes = region_bytes;
   set_replicas(slot, replica);

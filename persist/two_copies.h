@@ -49,6 +49,9 @@ template <typename T>
 class TwoCopies {
  public:
   static constexpr size_t kCopies = 2;
+  // A copy with a higher generation is not valid: only a forger writes one, and no writer could go
+  // on behind it.
+  static constexpr uint64_t kMaxReadGeneration = UINT64_MAX - (uint64_t{1} << 32);
 
   // `offset` in `memory`; both it and `stride` are multiples of a cache line, so that the copies
   // share none.
@@ -73,7 +76,8 @@ class TwoCopies {
       T header;
       pair_.load(copy, &header);
       PMSTORE_TRY(const bool valid, Result<bool>(is_valid(header)));
-      if (!valid || header.generation == 0 || header.generation % kCopies != copy) continue;
+      const bool possible = header.generation > 0 && header.generation <= kMaxReadGeneration;
+      if (!valid || !possible || header.generation % kCopies != copy) continue;
       if (!found) {
         found = Found{header, copy, false, false};
         continue;

@@ -46,6 +46,7 @@ class LogDirectory {
 
   uint64_t area() const { return header_.area; }
   uint64_t epoch() const { return header_.generation; }
+  // 0: the highest id is taken, which only a forged slot can have.
   uint64_t next_id() const;
   uint32_t salt(uint64_t id) const;
   size_t damaged_places() const;

@@ -53,7 +53,7 @@ TEST(ModelParameters, TheDocumentListsExactlyThoseThatWereFitted) {
   std::map<std::string, double> listed;
   bool inside = false;
   for (std::string line; std::getline(document, line);) {
-    if (line.starts_with("### ")) inside = line.starts_with("### What was fitted");
+    if (line.starts_with("### ")) inside = line.starts_with("### Fitted parameters");
     if (!inside || !line.starts_with("| `")) continue;
     const size_t bar = line.find('|', 1);
     const auto names = names_in(line.substr(1, bar - 1));

@@ -119,6 +119,19 @@ TEST_F(TwoCopiesTest, ACopyThatLiesWhereItsGenerationDoesNotBelongIsNoHeader) {
   EXPECT_FALSE(read());
 }
 
+// A forger knows the checksum. A header that no writer could follow would end the program there.
+TEST_F(TwoCopiesTest, AForgedGenerationThatNothingCanFollowIsNoHeader) {
+  ASSERT_TRUE(copies_.write_first(header_, crc_of));
+  Header forged = header_;
+  for (const uint64_t generation : {UINT64_MAX - 1, UINT64_MAX - (uint64_t{1} << 32) + 1}) {
+    forged.generation = generation;
+    forged.crc = crc_of(forged);
+    std::memcpy(copy_at(generation % 2), &forged, sizeof forged);
+    const auto found = read();
+    EXPECT_TRUE(!found || found->header.generation == 1);
+  }
+}
+
 TEST_F(TwoCopiesTest, AnErrorOfTheCheckEndsTheReading) {
   ASSERT_TRUE(copies_.write_first(header_, crc_of));
   const auto found = copies_.read([](const Header& header) -> Result<bool> {
