@@ -47,9 +47,8 @@ void seal_entry(std::span<std::byte> buffer, const PlannedEntry& plan, const Rin
 uint64_t seal_pad(std::span<std::byte, kMaxPadWriteBytes> buffer, const PlannedEntry& plan,
                   const RingPosition& position) {
   PMSTORE_CHECK(plan.pad_bytes >= sizeof(EntryHeader), "there is no pad entry to write");
-  PMSTORE_CHECK(
-      plan.pad_lsn + plan.pad_bytes == plan.lsn && is_boundary(plan.pad_lsn, position.data_bytes),
-      "a pad that does not end at its entry hides the entry");
+  PMSTORE_CHECK(plan.pad_lsn + plan.pad_bytes == plan.lsn,
+                "a pad that does not end at its entry hides the entry");
   EntryHeader header{};
   header.magic = kPadMagic;
   header.lsn = plan.pad_lsn;

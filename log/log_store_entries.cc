@@ -210,10 +210,11 @@ void LogStore::State::publish_tail(persist::Persisted entries, Log& log) {
 // What is whole here is not on every replica for certain; what was published is, and that outlives
 // this process.
 Status LogStore::State::publish_acknowledged(persist::Persisted entries, Log& log,
-                                             const Place& acknowledged) {
-  PMSTORE_CHECK(
-      acknowledged.lsn >= log.published.lsn && acknowledged.lsn <= log.ring->position().tail_lsn,
-      "what was published stays published, and is in the ring");
+                                             const Place& boundary) {
+  // The ring is read again for the boundary, and may have been damaged since: what was published
+  // stays published.
+  const Place acknowledged = boundary.lsn < log.published.lsn ? log.published : boundary;
+  PMSTORE_CHECK(acknowledged.lsn <= log.ring->position().tail_lsn, "what is published is there");
   log.ring->note_durable(entries);
   if (slot(log).sealed == 0 && slot(log).sealed_lsn < acknowledged.lsn) {
     LogSlot changed = slot(log);

@@ -69,9 +69,8 @@ Result<persist::Persisted> Ring::make_found_header_durable() {
   return *header_durable_;
 }
 
-// What open() would refuse, or what a walk would take for damage, is never written.
+// What a walk would take for damage is never written.
 void Ring::check_header(const RingHeader& header) const {
-  PMSTORE_CHECK(is_sane(header, position_.data_bytes), "open() would refuse this header");
   PMSTORE_CHECK(header.incarnation >= header_.incarnation,
                 "entries of a later incarnation would count as those of this one");
   PMSTORE_CHECK(header.start_lsn >= header_.start_lsn || header_.generation == 0,
@@ -154,6 +153,7 @@ Result<Ring> Ring::format(persist::Memory& memory, uint64_t offset, uint64_t byt
                           uint64_t begin_lsn, uint64_t expired_below_sequence) {
   PMSTORE_TRY_STATUS(check_place(memory, offset, bytes));
   Ring ring(memory, offset, bytes, salt);
+  PMSTORE_CHECK(is_boundary(begin_lsn, bytes - kRingHeaderBytes), "open() would refuse this header");
   PMSTORE_TRY(ring.header_durable_, ring.erase());  // there is no header now
   RingHeader header{};
   header.incarnation = 1;

@@ -166,12 +166,11 @@ persist::Persisted LogDirectory::durable() const {
   return *durable_;
 }
 
-// No other live log has any of the region, nor the id.
+// No other live log has any of the region.
 void LogDirectory::check_region(size_t place, const LogSlot& slot) const {
   for (size_t other = 0; slot.state == LogState::kLive && other < places_.size(); ++other) {
     if (other == place || !places_[other].live()) continue;
     const LogSlot& taken = places_[other].slot;
-    PMSTORE_CHECK(taken.id != slot.id, "entries of one log would count as another's");
     // A log whose slot damage has brought back may share its region; it is never written again.
     PMSTORE_CHECK(places_[place].live() ||
                       slot.region_offset >= taken.region_offset + taken.region_bytes ||

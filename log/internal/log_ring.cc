@@ -298,8 +298,8 @@ Result<uint64_t> LogRing::tail_behind(std::span<const uint64_t> payload_bytes,
 }
 
 Status LogRing::truncate(const Place& start) {
-  PMSTORE_CHECK(start.lsn >= position().start_lsn && start.lsn <= position().tail_lsn &&
-                    start.index <= next_index_,
+  // (The index may be what a producer has forged.)
+  PMSTORE_CHECK(start.lsn >= position().start_lsn && start.lsn <= position().tail_lsn,
                 "the start is an entry of the log, or the tail");
   PMSTORE_TRY(const persist::Persisted header, ring_.make_found_header_durable());
   PMSTORE_TRY_STATUS(ring_.truncate(header, start.lsn, start.index));

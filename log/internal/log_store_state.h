@@ -84,7 +84,7 @@ struct LogStore::State {
   void show(persist::Persisted ring, Log& log);
   // `entries` proves that all entries of the log's ring are durable.
   void publish_tail(persist::Persisted entries, Log& log);
-  Status publish_acknowledged(persist::Persisted entries, Log& log, const Place& acknowledged);
+  Status publish_acknowledged(persist::Persisted entries, Log& log, const Place& boundary);
   void catch_up(Log& log);
   Status settle(Log& log);
   LogInfo info(Log& log);

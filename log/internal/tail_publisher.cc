@@ -62,8 +62,10 @@ base::Task<Status> TailPublisher::publish(uint64_t timeout_ns) {
   const fabric::PendingCompletion completion(connection_.completions());
   const auto try_post = [&]() -> Status {
     if (confirmed_ >= wanted) return {};
-    PMSTORE_CHECK(confirmed_ <= posted_ && posted_ <= durable_, "a tail is posted, then confirmed");
-    posted_ = confirmed_;  // again: nobody waits for what was posted before
+    PMSTORE_CHECK(confirmed_ <= durable_ && posted_ <= durable_, "a tail is durable, then posted");
+    // Again: nobody waits for what was posted before. Another publish() that waits for room has
+    // done the same, and a completion may have come meanwhile: posted_ may be the lower of the two.
+    posted_ = confirmed_;
     const Ride ride = *board();
     batch_.clear();
     batch_.write(ride.from, ride.to);

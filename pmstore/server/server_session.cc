@@ -23,7 +23,6 @@ ServerCore::ServerCore(Executor& executor_in, persist::Pool& pool_in, ServerOpti
       store(std::move(store_in)),
       persist_service(pool_in.memory()),
       ring_states(store->rings().size()) {
-  PMSTORE_CHECK(ring_states.size() < LockWord::kMaxOwner, "each session has its own owner number");
   for (RingState& state : ring_states) state.ended_ns = executor.now_ns();
   admin = std::make_unique<AdminService>(*this);
 }

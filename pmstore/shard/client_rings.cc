@@ -171,7 +171,6 @@ Status ClientRings::truncate_through(log::Ring& ring, uint64_t through_lsn) {
 
 Status ClientRings::truncate(persist::Persisted in_place, log::Ring& ring, uint64_t start_lsn,
                              uint64_t expired_below) {
-  PMSTORE_CHECK(start_lsn <= ring.position().tail_lsn, "entries end at the tail");
   ring.for_each_entry([&](const log::EntryView& entry) {
     if (entry.lsn < start_lsn) outcomes_.truncated(index_of(ring), entry.sequence);
   });

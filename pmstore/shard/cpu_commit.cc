@@ -316,7 +316,6 @@ void CpuCommit::apply(persist::Persisted /*logged*/, CommitPlan& plan) {
   // validates an old one finds the old one's word locked or changed.
   for (const PlannedWrite& write : plan.writes()) {
     const uint64_t version = reinterpret_cast<const RecordHeader*>(write.image.data())->version;
-    PMSTORE_CHECK(version > words.load(write.slot).version(), "a slot's version only grows");
     if (!write.old_image.empty()) {
       words.store(write.old_slot, LockWord::unlocked(write.old_version + 1));
       arena.free_slot(write.old_slot);

@@ -58,6 +58,7 @@ bool entry_unused(const TableEntry& entry) {
 bool header_valid(const CatalogHeader& header, const persist::Memory& memory) {
   return is_catalog_header(header) && header.version >= kOldestCatalogVersion &&
          header.version <= kCatalogVersion && header.ring_count > 0 &&
+         header.highest_table <= kMaxTableIds &&
          memory.contains(header.rings_offset, header.ring_count * header.ring_bytes) &&
          memory.contains(header.records_offset, header.records_bytes) &&
          memory.contains(header.tables_offset, header.tables_bytes) &&
