@@ -153,7 +153,8 @@ Result<Ring> Ring::format(persist::Memory& memory, uint64_t offset, uint64_t byt
                           uint64_t begin_lsn, uint64_t expired_below_sequence) {
   PMSTORE_TRY_STATUS(check_place(memory, offset, bytes));
   Ring ring(memory, offset, bytes, salt);
-  PMSTORE_CHECK(is_boundary(begin_lsn, bytes - kRingHeaderBytes), "open() would refuse this header");
+  PMSTORE_CHECK(is_boundary(begin_lsn, bytes - kRingHeaderBytes),
+                "open() would refuse this header");
   PMSTORE_TRY(ring.header_durable_, ring.erase());  // there is no header now
   RingHeader header{};
   header.incarnation = 1;
