@@ -24,7 +24,7 @@
 #include "fabric/batch.h"
 #include "fabric/capabilities.h"
 #include "fabric/completion.h"
-#include "fabric/internal/destruction_watch.h"
+#include "fabric/destruction_watch.h"
 
 namespace pmstore::fabric {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "fabric/connection.h"
-#include "fabric/internal/destruction_watch.h"
+#include "fabric/destruction_watch.h"
 
 namespace pmstore::fabric::internal {
 

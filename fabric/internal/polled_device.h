@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/check.h"
+#include "fabric/destruction_watch.h"
 #include "fabric/device.h"
-#include "fabric/internal/destruction_watch.h"
 #include "fabric/internal/handshake.h"
 #include "fabric/internal/polled_connection.h"
 

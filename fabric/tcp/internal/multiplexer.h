@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "fabric/internal/destruction_watch.h"
+#include "fabric/destruction_watch.h"
 #include "fabric/tcp/internal/frame.h"
 #include "fabric/tcp/internal/frame_sender.h"
 #include "fabric/tcp/internal/socket.h"

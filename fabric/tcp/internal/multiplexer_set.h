@@ -12,7 +12,7 @@
 
 #include "base/executor.h"
 #include "base/file_descriptor.h"
-#include "fabric/internal/destruction_watch.h"
+#include "fabric/destruction_watch.h"
 #include "fabric/tcp/internal/multiplexer.h"
 
 namespace pmstore::fabric::tcp {
