@@ -160,6 +160,12 @@ Status ClientRings::truncate_through(log::Ring& ring, uint64_t through_lsn) {
     expired_below = std::max(expired_below, entry.sequence + 1);
   });
   if (start == ring.position().start_lsn) return {};
+  // A client may note a tail inside an entry of its own.
+  if (start > ring.position().tail_lsn) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "a redo record ends behind the tail that its client has noted: note the end "
+                      "of a record");
+  }
   PMSTORE_TRY_STATUS(flush_in_place(ring, start));
   const auto in_place = memory_.drain();
   if (!in_place) {

@@ -45,7 +45,8 @@ class ClientRings {
   Result<Outcome> outcome(TxId id, bool own, uint64_t now_ns);
 
   // Makes the writes of the entries below `through_lsn` durable in place, then truncates there. All
-  // of these entries must be applied. BadPool; Io, which latches a failure.
+  // of these entries must be applied. BadPool; InvalidArgument, without effect, when the last of
+  // them ends behind the tail that is known; Io, which latches a failure.
   Status truncate_through(log::Ring& ring, uint64_t through_lsn);
   // Truncates the older half of the ring's entries, and at least enough for a payload.
   Status make_room(log::Ring& ring, uint64_t payload_bytes);

@@ -24,5 +24,28 @@ TEST(StoreRings, TransactionThatLeftWithItsRingIsExpiredNotAbortedInTheNextRingO
   EXPECT_EQ(store.outcome(id, false, 0).code(), ErrorCode::kOutcomeExpired);
 }
 
+TEST(StoreRings, ATailInsideARedoRecordIsRefusedBeforeAnythingIsFlushed) {
+  StoreInRegion s(2 << 20);
+  Store& store = s.store();
+  ASSERT_TRUE(s.put("alice", "1"));
+  ASSERT_TRUE(store.truncate_through(s.ring(), UINT64_MAX));
+  const uint64_t start = s.ring().position().start_lsn;
+  s.land({{"alice", "2"}});
+  ASSERT_TRUE(s.ring().note_tail(start + 64));
+  const persist::MemoryStats before = s.pool().memory().stats();
+  EXPECT_EQ(store.truncate_through(s.ring(), UINT64_MAX).code(), ErrorCode::kInvalidArgument);
+  const persist::MemoryStats after = s.pool().memory().stats();
+  EXPECT_EQ(after.flushed_lines, before.flushed_lines);
+  EXPECT_EQ(after.drains, before.drains);
+  EXPECT_EQ(s.ring().position().start_lsn, start);
+  // The end of the record is a tail.
+  const auto record = s.ring().entry_at(start);
+  ASSERT_TRUE(record);
+  ASSERT_GT(record->next_lsn, start + 64);
+  ASSERT_TRUE(s.ring().note_tail(record->next_lsn));
+  ASSERT_TRUE(store.truncate_through(s.ring(), UINT64_MAX));
+  EXPECT_EQ(s.ring().position().start_lsn, record->next_lsn);
+}
+
 }  // namespace
 }  // namespace pmstore::internal
