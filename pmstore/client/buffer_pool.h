@@ -109,7 +109,7 @@ class BufferPool {
     if (buffer.under_way()) [[unlikely]] {
       abandoned_.push_back(&buffer);
     } else {
-      PMSTORE_CHECK(free_.size() < buffers_.size(), "a buffer is given back once");
+      PMSTORE_CHECK(free_.size() < free_.capacity(), "a buffer is given back once");
       free_.push_back(&buffer);  // last in, first out: the same cache lines again
     }
     // Also when the buffer is abandoned: the waiter then polls until the buffer's request ends.

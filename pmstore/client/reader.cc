@@ -35,7 +35,6 @@ bool one_sided(const ClientSession& session, BucketEntry where) {
 }
 
 void plan_record(OpBuffer& buffer, ClientSession& session, BucketEntry where) {
-  PMSTORE_CHECK(one_sided(session, where), "a READ stays inside the region of the records");
   const SlotOffset slot = where.slot();
   buffer.batch.clear();
   buffer.batch.read(buffer.at(0, kSlotBytes[where.size_class()]), session.record_at(slot))
@@ -46,7 +45,6 @@ void plan_record(OpBuffer& buffer, ClientSession& session, BucketEntry where) {
 // the same version as a whole record proves that this is what the slot held.
 Seen examine(const OpBuffer& buffer, BucketEntry where, TableId table, std::string_view key,
              std::optional<RecordView>& record) {
-  PMSTORE_CHECK(where.size_class() < kSizeClasses, "one_sided() has accepted the entry");
   const LockWord word{buffer.word(kLockWord)};
   record = check_record({buffer.data, kSlotBytes[where.size_class()]}, where.slot());
   if (!record || word.is_locked() || word.version() != record->version()) return Seen::kBusy;
@@ -57,7 +55,6 @@ Seen examine(const OpBuffer& buffer, BucketEntry where, TableId table, std::stri
 // `sure`: the entry was still in the index when the record was read. A cached entry may be older
 // than its slab's present size class; what is certain then is only that the record fits its slot.
 Located found_at(BucketEntry where, bool sure, const RecordView& record, std::string* value) {
-  PMSTORE_CHECK(record.live(), "only a live record is found");
   if (value != nullptr) value->assign(record.value);
   Located located;
   located.found = true;

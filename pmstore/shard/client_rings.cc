@@ -118,69 +118,69 @@ Result<Outcome> ClientRings::outcome(TxId id, bool own, uint64_t now_ns) {
                         " is not kept any more: look at what it would have written");
 }
 
-Status ClientRings::flush_in_place(log::Ring& ring, uint64_t through_lsn) {
-  // A record that is written often is in many entries; its lines are flushed once.
-  std::vector<std::pair<uint64_t, uint64_t>> written;  // slot, bytes
+Status ClientRings::read_entries(const log::Ring& ring, uint64_t through_lsn) {
+  passed_.sequences.clear();
+  passed_.written.clear();
+  passed_.end_lsn = ring.position().start_lsn;
   const SlabArena& arena = records_.arena();
   const bool whole = ring.for_each_entry([&](const log::EntryView& entry) {
     if (entry.lsn >= through_lsn) return;
+    passed_.end_lsn = entry.next_lsn;
+    passed_.sequences.push_back(entry.sequence);
     // Under lock discipline rnic the client may write its ring meanwhile: what is checked must be
     // what is used.
     entry_.resize(entry.payload.size());
     base::copy_from_shared(entry_.data(), entry.payload.data(), entry_.size());
     auto redo = RedoReader::open(entry_, records_.pool_identity());
     if (!redo) return;  // not a transaction: recovery skips such an entry too
-    const size_t before = written.size();
+    const size_t before = passed_.written.size();
     while (auto write = redo->next()) {
       // An image that does not fit its slot was never put there.
       const auto slab = arena.slab_at(write->slot);
       if (!slab || write->image.size() > kSlotBytes[slab->size_class]) continue;
-      written.emplace_back(raw(write->slot), write->image.size());
+      passed_.written.emplace_back(raw(write->slot), write->image.size());
     }
-    if (redo->malformed()) written.resize(before);
+    if (redo->malformed()) passed_.written.resize(before);
   });
-  if (!whole) {
-    return make_error(ErrorCode::kBadPool, "a client's redo ring is damaged");
-  }
+  return whole ? Status() : damaged_ring();
+}
+
+void ClientRings::flush_in_place() {
+  // A record that is written often is in many entries; its lines are flushed once.
+  auto& written = passed_.written;
   std::sort(written.begin(), written.end(), std::greater<>());  // per slot, the longest first
   uint64_t last = UINT64_MAX;
   for (const auto& [slot, bytes] : written) {
-    if (slot != last) memory_.flush(arena.at(static_cast<SlotOffset>(slot)), bytes);
+    if (slot != last) memory_.flush(records_.arena().at(static_cast<SlotOffset>(slot)), bytes);
     last = slot;
   }
-  return {};
 }
 
 Status ClientRings::truncate_through(log::Ring& ring, uint64_t through_lsn) {
-  uint64_t start = ring.position().start_lsn;
-  uint64_t expired_below = ring.expired_below_sequence();
-  ring.for_each_entry([&](const log::EntryView& entry) {
-    if (entry.lsn >= through_lsn) return;
-    start = entry.next_lsn;
-    expired_below = std::max(expired_below, entry.sequence + 1);
-  });
-  if (start == ring.position().start_lsn) return {};
+  PMSTORE_TRY_STATUS(read_entries(ring, through_lsn));
+  if (passed_.sequences.empty()) return {};
   // A client may note a tail inside an entry of its own.
-  if (start > ring.position().tail_lsn) {
+  if (passed_.end_lsn > ring.position().tail_lsn) {
     return make_error(ErrorCode::kInvalidArgument,
                       "a redo record ends behind the tail that its client has noted: note the end "
                       "of a record");
   }
-  PMSTORE_TRY_STATUS(flush_in_place(ring, start));
+  flush_in_place();
   const auto in_place = memory_.drain();
   if (!in_place) {
     latch_.set();
     return in_place.error();
   }
-  return truncate(*in_place, ring, start, expired_below);
+  return truncate(*in_place, ring);
 }
 
-Status ClientRings::truncate(persist::Persisted in_place, log::Ring& ring, uint64_t start_lsn,
-                             uint64_t expired_below) {
-  ring.for_each_entry([&](const log::EntryView& entry) {
-    if (entry.lsn < start_lsn) outcomes_.truncated(index_of(ring), entry.sequence);
-  });
-  return ring.truncate(in_place, start_lsn, expired_below);
+Status ClientRings::truncate(persist::Persisted in_place, log::Ring& ring) {
+  uint64_t expired_below = ring.expired_below_sequence();
+  for (const uint64_t sequence : passed_.sequences) {
+    outcomes_.truncated(index_of(ring), sequence);
+    expired_below = std::max(expired_below, sequence + 1);
+  }
+  return ring.truncate(in_place, passed_.end_lsn, expired_below);
 }
 
 Status ClientRings::make_room(log::Ring& ring, uint64_t payload_bytes) {
@@ -192,7 +192,8 @@ Status ClientRings::make_room(log::Ring& ring, uint64_t payload_bytes) {
 
 Result<persist::Persisted> ClientRings::make_all_durable_in_place() {
   for (log::Ring& ring : rings_) {
-    PMSTORE_TRY_STATUS(flush_in_place(ring, UINT64_MAX));
+    PMSTORE_TRY_STATUS(read_entries(ring, UINT64_MAX));
+    flush_in_place();
   }
   return memory_.drain();
 }

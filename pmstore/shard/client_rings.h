@@ -56,15 +56,27 @@ class ClientRings {
  private:
   size_t index_of(const log::Ring& ring) const;
   uint32_t last_incarnation() const;
-  Status flush_in_place(log::Ring& ring, uint64_t through_lsn);
-  Status truncate(persist::Persisted in_place, log::Ring& ring, uint64_t start_lsn,
-                  uint64_t expired_below);
+  // Reads the entries of `ring` below `through_lsn` into passed_. BadPool: one of the ring's
+  // entries is damaged.
+  Status read_entries(const log::Ring& ring, uint64_t through_lsn);
+  // Flushes the slots that the entries in passed_ describe.
+  void flush_in_place();
+  // Of the entries in passed_: notes that they have committed, and truncates behind the last.
+  Status truncate(persist::Persisted in_place, log::Ring& ring);
+
+  // Entries of a ring, as read_entries() has read them once: a client may change its ring.
+  struct Passed {
+    uint64_t end_lsn = 0;
+    std::vector<uint64_t> sequences;
+    std::vector<std::pair<uint64_t, uint64_t>> written;  // slot, bytes
+  };
 
   RecordStore& records_;
   persist::Memory& memory_;
   FailureLatch& latch_;
   std::vector<log::Ring> rings_;
   OutcomeBook outcomes_;
+  Passed passed_;
   std::vector<std::byte>
       entry_;  // a copy of one redo record, which its client may change meanwhile
 };
