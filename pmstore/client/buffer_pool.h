@@ -109,6 +109,7 @@ class BufferPool {
     if (buffer.under_way()) [[unlikely]] {
       abandoned_.push_back(&buffer);
     } else {
+      // create() reserves room for all buffers; nothing else makes the list larger.
       PMSTORE_CHECK(free_.size() < free_.capacity(), "a buffer is given back once");
       free_.push_back(&buffer);  // last in, first out: the same cache lines again
     }

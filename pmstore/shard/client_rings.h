@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "log/ring.h"
@@ -64,9 +65,10 @@ class ClientRings {
   // Of the entries in passed_: notes that they have committed, and truncates behind the last.
   Status truncate(persist::Persisted in_place, log::Ring& ring);
 
-  // Entries of a ring, as read_entries() has read them once: a client may change its ring.
+  // The entries that leave a ring. They are read once, because a client may change its ring
+  // meanwhile. Kept between calls for the memory of its vectors.
   struct Passed {
-    uint64_t end_lsn = 0;
+    uint64_t end_lsn = 0;  // the LSN behind the last
     std::vector<uint64_t> sequences;
     std::vector<std::pair<uint64_t, uint64_t>> written;  // slot, bytes
   };

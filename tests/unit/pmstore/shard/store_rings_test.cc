@@ -47,5 +47,17 @@ TEST(StoreRings, ATailInsideARedoRecordIsRefusedBeforeAnythingIsFlushed) {
   EXPECT_EQ(s.ring().position().start_lsn, record->next_lsn);
 }
 
+TEST(StoreRings, TruncationStopsAtTheLsnAndLeavesTheRestInTheRing) {
+  StoreInRegion s(2 << 20);
+  ASSERT_TRUE(s.put("alice", "1"));
+  const uint64_t second = s.ring().position().tail_lsn;
+  ASSERT_TRUE(s.put("bob", "2"));
+  const uint64_t tail = s.ring().position().tail_lsn;
+  ASSERT_TRUE(s.store().truncate_through(s.ring(), second));
+  EXPECT_EQ(s.ring().position().start_lsn, second);
+  EXPECT_EQ(s.ring().position().tail_lsn, tail);
+  EXPECT_TRUE(s.ring().entry_at(second));
+}
+
 }  // namespace
 }  // namespace pmstore::internal
