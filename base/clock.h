@@ -16,6 +16,7 @@ class Clock {
  public:
   virtual ~Clock() = default;
   virtual uint64_t now_ns() const = 0;
+  virtual bool is_virtual() const { return false; }
   // A virtual clock jumps to `time_ns` and says true; a real clock cannot and says false.
   virtual bool advance_to(uint64_t time_ns) = 0;
 };
@@ -33,6 +34,7 @@ class RealClock final : public Clock {
 class VirtualClock final : public Clock {
  public:
   uint64_t now_ns() const override { return now_ns_; }
+  bool is_virtual() const override { return true; }
   bool advance_to(uint64_t time_ns) override {
     PMSTORE_CHECK(time_ns >= now_ns_, "virtual time never goes back");
     now_ns_ = time_ns;

@@ -1,7 +1,5 @@
 #include "base/executor.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <functional>
 #include <thread>
@@ -51,7 +49,7 @@ Executor::Detached Executor::Spawned::get_return_object() {
 Executor::Detached Executor::run_detached(Executor&, Task<void> task) { co_await std::move(task); }
 
 Executor::Executor(Clock& clock, ExecutorOptions options)
-    : clock_(clock), options_(options), random_(options.seed) {}
+    : clock_(clock), random_(options.seed), window_(options.poll), processors_(own_processors()) {}
 
 Executor::~Executor() {
   // Each promise takes itself off the list.
@@ -61,9 +59,12 @@ Executor::~Executor() {
 void Executor::spawn(Task<void> task) { post(run_detached(*this, std::move(task)).frame); }
 
 void Executor::post_remote(std::function<void()> work) {
-  std::lock_guard lock(remote_mutex_);
-  remote_.push_back(std::move(work));
-  has_remote_.store(true, std::memory_order_release);
+  {
+    std::lock_guard lock(remote_mutex_);
+    remote_.push_back(std::move(work));
+    has_remote_.store(true, std::memory_order_release);
+  }
+  wake();
 }
 
 void Executor::add_poller(Poller* poller) {
@@ -157,15 +158,23 @@ bool Executor::run_once() {
 }
 
 void Executor::run_round() {
-  if (run_once()) {
-    idle_since_ns_ = 0;
-    idle_turns_ = 0;
+  const bool any = run_once();
+  looked_ = false;
+  if (clock_.is_virtual()) {
+    if (any) return;
+    const uint64_t due = next_due_ns();
+    PMSTORE_CHECK(
+        due != Poller::kNoEvent,
+        "in virtual time nothing is ready, no timer or event is set: nothing can ever happen");
+    clock_.advance_to(std::max(clock_.now_ns(), due));
     return;
   }
-  if (const uint64_t due = next_due_ns(); due != Poller::kNoEvent) {
-    if (clock_.advance_to(std::max(clock_.now_ns(), due))) return;
+  if (++turns_since_look_ >= kTurnsPerLook) look();
+  if (!any) {
+    idle();
+  } else if (idle_turns_ > 0) {
+    end_idle();
   }
-  idle();
 }
 
 uint64_t Executor::next_due_ns() const {
@@ -176,29 +185,91 @@ uint64_t Executor::next_due_ns() const {
   return due;
 }
 
+Status Executor::open_sleeper() {
+  if (sleeper_) return {};
+  PMSTORE_TRY(Sleeper opened, Sleeper::open());
+  sleeper_.emplace(std::move(opened));
+  waker_.store(&*sleeper_, std::memory_order_release);
+  return {};
+}
+
+Status Executor::watch(int fd, uint32_t events, Watched& watched) {
+  PMSTORE_TRY_STATUS(open_sleeper());
+  return sleeper_->watch(fd, events, watched);
+}
+
+void Executor::look() {
+  turns_since_look_ = 0;
+  if (looked_ || !sleeper_ || sleeper_->watched() == 0) return;
+  sleeper_->wait(0);
+  looked_ = true;
+}
+
 void Executor::idle() {
-  PMSTORE_CHECK(
-      !clock_.advance_to(clock_.now_ns()),
-      "in virtual time nothing is ready, no timer or event is set: nothing can ever happen");
-  if (++idle_turns_ % 16 != 0) return;
-  const uint64_t now = clock_.now_ns();
-  if (idle_since_ns_ == 0) idle_since_ns_ = now;
-  const uint64_t idle_ns = now - idle_since_ns_;
-  if (idle_ns < options_.idle_spin_ns) return;
-  if (idle_ns < options_.idle_yield_ns) {
-    sched_yield();
-    return;
+  const uint64_t window_ns = window_.window_ns();
+  ++idle_turns_;
+  if (window_ns == SpinWindow::kForever) return;
+  if (window_ns > 0 && idle_turns_ % kIdleTurnsPerClock != 0) return;
+  const uint64_t now_ns = clock_.now_ns();
+  if (idle_since_ns_ == 0) idle_since_ns_ = now_ns;
+  if (window_.wants_crowding(now_ns)) measure_crowding(now_ns);
+  if (now_ns - idle_since_ns_ >= window_ns) block(now_ns);
+}
+
+void Executor::end_idle() {
+  if (idle_since_ns_ == 0) {
+    window_.count_short_wait();
+  } else {
+    const uint64_t now_ns = clock_.now_ns();
+    window_.count_wait(now_ns, now_ns - idle_since_ns_);
   }
-  uint64_t sleep_ns = options_.idle_sleep_ns;
-  if (!timers_.empty()) {
-    const uint64_t due = timers_.front().time_ns;
-    sleep_ns = due <= now ? 0 : std::min(sleep_ns, due - now);
+  idle_since_ns_ = 0;
+  idle_turns_ = 0;
+}
+
+void Executor::measure_crowding(uint64_t now_ns) {
+  if (runnable_threads() > processors_) {
+    window_.count_crowded(now_ns);
+  } else {
+    window_.count_uncrowded(now_ns);
   }
-  if (sleep_ns > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(sleep_ns));
+}
+
+void Executor::block(uint64_t now_ns) {
+  const bool hears = open_sleeper().has_value();
+  size_t armed = 0;
+  bool quiet = true;
+  for (; quiet && armed < pollers_.size(); ++armed) {
+    if (pollers_[armed] != nullptr) quiet = pollers_[armed]->arm();
+  }
+  if (!quiet) --armed;  // the last one has not armed
+  if (quiet) {
+    if (hears) sleeper_->flag().announce();
+    const bool called =
+        has_remote_.load(std::memory_order_relaxed) || (until_stopped_ && stop_requested());
+    const uint64_t due_ns = next_due_ns();
+    uint64_t timeout_ns = due_ns == Poller::kNoEvent ? Sleeper::kForever
+                          : due_ns > now_ns          ? due_ns - now_ns
+                                                     : 0;
+    if (called) timeout_ns = 0;
+    if (hears) {
+      sleeper_->wait(timeout_ns);
+      sleeper_->flag().clear();
+      looked_ = true;
+      turns_since_look_ = 0;
+    } else {
+      std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(timeout_ns, kDeafSleepNs)));
+    }
+  }
+  for (size_t i = 0; i < armed; ++i) {
+    if (pollers_[i] != nullptr) pollers_[i]->disarm();
+  }
 }
 
 void Executor::run_until_stopped() {
+  until_stopped_ = true;
   while (!stop_requested()) run_round();
+  until_stopped_ = false;
 }
 
 WaitList::~WaitList() {

@@ -2,9 +2,10 @@
 //
 // One thread owns an executor and makes every call except post_remote() and request_stop(). All
 // waiting in log/, pmstore/ and fs/ is a coroutine suspended here; nothing there sleeps, blocks or
-// reads time. With a RealClock an idle executor spins, then yields the processor, then sleeps in
-// steps of at most ExecutorOptions::idle_sleep_ns. With a VirtualClock it jumps to the next timer
-// or poller's event, so a simulation runs as fast as it can and the same seed gives the same run.
+// reads time. With a RealClock an executor that has nothing to do spins as long as that pays
+// (base/spin_window.h), then blocks until a watched descriptor, a timer, a poller's next event or
+// another thread wakes it. With a VirtualClock it jumps to the next timer or poller's event, so a
+// simulation runs as fast as it can and the same seed gives the same run.
 // Lifetimes: an executor outlives every coroutine that waits on it. A coroutine may be destroyed
 // while it waits here (sleeping, yielding, in a WaitList): it is then never resumed.
 #pragma once
@@ -14,11 +15,14 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/frame_queue.h"
 #include "base/random.h"
+#include "base/sleeper.h"
+#include "base/spin_window.h"
 #include "base/task.h"
 
 namespace pmstore::base {
@@ -29,17 +33,22 @@ class Poller {
   virtual ~Poller() = default;
   // Handles the events that have arrived, without blocking; returns their number.
   virtual size_t poll() = 0;
-  // The time of the next event that is known already (in the model); in virtual time the executor
-  // jumps there. kNoEvent: none is known.
+  // The time of the next event that is known already: in the model an effect, in real time a
+  // deadline. In virtual time the executor jumps there; in real time, once armed, poll() runs then
+  // at the latest. kNoEvent: none is known.
   static constexpr uint64_t kNoEvent = UINT64_MAX;
   virtual uint64_t next_event_ns() const { return kNoEvent; }
+  // Before the executor blocks, in real time only: from now on each event wakes the executor, by a
+  // descriptor that it watches (Executor::watch()) or by Executor::wake(). False: poll() would find
+  // something now, so the executor must not block. Makes no callbacks.
+  virtual bool arm() = 0;
+  // After arm() gave true: the executor runs again. The next poll() finds what has arrived.
+  virtual void disarm() {}
 };
 
 struct ExecutorOptions {
   uint64_t seed = 1;
-  uint64_t idle_spin_ns = 20'000;  // spin this long after the last event, then yield the processor
-  uint64_t idle_yield_ns = 2'000'000;  // yield this long, then sleep between looks
-  uint64_t idle_sleep_ns = 200'000;  // longest single sleep; bounds the latency of an idle program
+  PollMode poll = PollMode::kAdaptive;
 };
 
 class Executor {
@@ -67,6 +76,27 @@ class Executor {
   void add_poller(Poller* poller);
   void remove_poller(Poller* poller);
 
+  // In real time: calls watched.on_ready() while `fd` is ready for `events` (EPOLLIN, EPOLLOUT), in
+  // each look at the descriptors. A busy executor looks every kTurnsPerLook turns, and when a
+  // poller asks (look()). Borrowed until unwatched. Io at the limits of open files or watches.
+  Status watch(int fd, uint32_t events, Watched& watched);
+  void change_watch(int fd, uint32_t events, Watched& watched) {
+    sleeper_->change(fd, events, watched);
+  }
+  void unwatch(int fd) { sleeper_->unwatch(fd); }
+  // Looks at the descriptors now, without blocking, unless this turn has looked already. For a
+  // poller that would otherwise make a system call for each descriptor.
+  void look();
+  // Whether a look follows before anything else happens, because nothing is ready: then a poller
+  // need not look by itself.
+  bool about_to_look() const { return ready_.empty() && window_.window_ns() == 0; }
+  // Whether the executor finds events by polling, without looking at descriptors.
+  bool spinning() const { return window_.window_ns() > 0; }
+  // Any thread, also a signal handler: wakes this executor if it is blocked.
+  void wake() {
+    if (Sleeper* const sleeper = waker_.load(std::memory_order_acquire)) sleeper->wake();
+  }
+
   // One round: remote work, ready coroutines, due timers, every poller once. True if anything
   // happened.
   bool run_once();
@@ -91,7 +121,10 @@ class Executor {
   // Runs until request_stop(), then returns. The request stays set.
   void run_until_stopped();
   // Any thread, also a signal handler.
-  void request_stop() { stop_.store(true, std::memory_order_release); }
+  void request_stop() {
+    stop_.store(true, std::memory_order_release);
+    wake();
+  }
   bool stop_requested() const { return stop_.load(std::memory_order_acquire); }
 
   // The number of spawned tasks that have not finished.
@@ -160,15 +193,23 @@ class Executor {
   bool run_timers();
   bool run_pollers();
   bool run_remote();
-  // run_once(), and when nothing happened: advance virtual time or idle.
+  // Blocks first if there is nothing to do, then run_once(); in virtual time advances the clock if
+  // nothing happened.
   void run_round();
   // The earliest of timers and pollers' events; Poller::kNoEvent without any.
   uint64_t next_due_ns() const;
+  // Makes sleeper_ if it is not there. Io without a free descriptor.
+  Status open_sleeper();
+  // Nothing happened in the last turn: spins or blocks.
   void idle();
+  // Something happened after turns in which nothing did.
+  void end_idle();
+  void block(uint64_t now_ns);
+  // Whether more threads want to run than there are processors.
+  void measure_crowding(uint64_t now_ns);
   static Detached run_detached(Executor& executor, Task<void> task);
 
   Clock& clock_;
-  ExecutorOptions options_;
   Random random_;
   FrameQueue ready_;
   std::vector<Timer> timers_;  // a heap, the earliest first
@@ -178,8 +219,20 @@ class Executor {
   bool polling_ = false;
   Spawned* spawned_ = nullptr;  // doubly linked
   size_t spawned_count_ = 0;
+  static constexpr unsigned kTurnsPerLook = 128;
+  // Reading a real clock costs about as much as a turn, so it is not done at each.
+  static constexpr unsigned kIdleTurnsPerClock = 16;
+  // The longest block of an executor that has no descriptor to be woken by.
+  static constexpr uint64_t kDeafSleepNs = 200'000;
+  SpinWindow window_;
+  std::optional<Sleeper> sleeper_;  // from the first watch() or block() on
+  std::atomic<Sleeper*> waker_{nullptr};
+  const unsigned processors_;
   uint64_t idle_since_ns_ = 0;  // 0: not idle
   unsigned idle_turns_ = 0;
+  unsigned turns_since_look_ = 0;
+  bool looked_ = false;         // at the descriptors, in this turn or right before it
+  bool until_stopped_ = false;  // in run_until_stopped()
   std::atomic<bool> stop_{false};
   std::atomic<bool> has_remote_{false};
   std::mutex remote_mutex_;

@@ -57,6 +57,9 @@ class EventQueue final : public base::Poller {
     return heap_.empty() ? kNoEvent : heap_.front().time_ps / kPsPerNs;
   }
 
+  // Its events have times, and it is used in virtual time.
+  bool arm() override { return true; }
+
   uint64_t events() const { return events_; }  // called so far
   size_t pending() const { return heap_.size(); }
 

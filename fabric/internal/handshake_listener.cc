@@ -1,5 +1,7 @@
 #include "fabric/internal/handshake_listener.h"
 
+#include <algorithm>
+
 #include "fabric/internal/polled_device.h"
 
 namespace pmstore::fabric::internal {
@@ -21,6 +23,7 @@ void HandshakeListener::take(std::unique_ptr<PolledConnection> connection) {
   device_.handshake_started();
   pending_.push_back(Pending{std::move(connection), next_token_++,
                              device_.executor().now_ns() + kTimeoutNs, Stage::kAwaitHello});
+  device_.tick_soon();
 }
 
 void HandshakeListener::tick(uint64_t now_ns) {
@@ -35,6 +38,12 @@ void HandshakeListener::tick(uint64_t now_ns) {
       pending_.erase(pending_.begin() + static_cast<ptrdiff_t>(i));
     }
   }
+}
+
+uint64_t HandshakeListener::next_tick_ns(uint64_t) const {
+  uint64_t next_ns = base::Poller::kNoEvent;
+  for (const Pending& pending : pending_) next_ns = std::min(next_ns, pending.deadline_ns);
+  return next_ns;
 }
 
 bool HandshakeListener::advance(Pending& pending, uint64_t now_ns) {

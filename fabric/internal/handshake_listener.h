@@ -23,6 +23,9 @@ class HandshakeListener : public Listener {
 
   // Called by the device.
   void tick(uint64_t now_ns);
+  // Before the executor blocks: the time at which tick() must run though nothing arrives;
+  // base::Poller::kNoEvent for none.
+  virtual uint64_t next_tick_ns(uint64_t now_ns) const;
 
  protected:
   // The options of accepted connections. The client's options are for the client's end only.
@@ -30,7 +33,8 @@ class HandshakeListener : public Listener {
 
   HandshakeListener(PolledDevice& device, Uri uri, Acceptor& acceptor);
 
-  // Accepts new connections and gives them to take().
+  // Accepts new connections and gives them to take(). The derived class sees to it that the device
+  // ticks when there are some.
   virtual void accept_new() = 0;
   bool full() const { return pending_.size() >= kMaxPending; }
   void take(std::unique_ptr<PolledConnection> connection);

@@ -48,7 +48,10 @@ void PolledConnection::receive_control(std::vector<std::byte> message) {
     return;
   }
   inbox_ = std::move(message);
+  tick_soon();
 }
+
+void PolledConnection::tick_soon() { device_.tick_soon(); }
 
 void PolledConnection::handle_immediate(uint32_t immediate) {
   ++counters_.immediates_received;
@@ -77,7 +80,8 @@ void PolledConnection::establish() {
 void PolledConnection::fail(const Error& why) {
   if (closed()) return;
   failing_ = true;
-  const Error reason = why;  // may live in this connection
+  if (!established_) tick_soon();  // whoever shakes hands looks at the connection in a tick
+  const Error reason = why;        // may live in this connection
   // First, since the completions below give buffers back, which must not be touched any more.
   close_transport();
   why_broken_ = reason;

@@ -39,6 +39,9 @@ class PolledConnection : public Connection {
   virtual size_t poll() = 0;
   // Checks deadlines, and the transport's rare events. It may be destroyed afterwards.
   virtual void tick(uint64_t now_ns) = 0;
+  // Before the executor blocks: the time at which tick() must run though nothing arrives, for a
+  // deadline; base::Poller::kNoEvent for none. Deadlines that no tick has set yet count from now.
+  virtual uint64_t next_tick_ns(uint64_t now_ns) = 0;
   // Breaks the connection: closes the transport, fails what is outstanding, tells the receiver. No
   // effect if it is broken. It may be destroyed afterwards.
   void fail(const Error& why);
@@ -83,6 +86,8 @@ class PolledConnection : public Connection {
     ++counters_.work_requests;
     (is_write(request) ? counters_.bytes_written : counters_.bytes_read) += request.bytes;
   }
+  // The device ticks in its next poll.
+  void tick_soon();
   void receive_control(std::vector<std::byte> message);
   // An immediate has arrived. The connection may be destroyed afterwards.
   void handle_immediate(uint32_t immediate);

@@ -10,9 +10,15 @@ namespace {
 
 constexpr uint64_t kTickNs = 1'000'000;
 constexpr uint64_t kHandshakeTickNs = 20'000;
-// Reading the clock costs about as much as an empty poll, so it is not done at each.
-constexpr unsigned kIdlePollsPerLook = 8;
-constexpr unsigned kBusyPollWeight = 1;
+// How long a client's handshake waits between looks: a part of the time that it has taken, so that
+// a server that does not answer costs little.
+constexpr uint64_t kHandshakePart = 8;
+constexpr uint64_t kLongestHandshakeWaitNs = 1'000'000;
+
+uint64_t handshake_wait_ns(uint64_t now_ns, uint64_t since_ns) {
+  return std::clamp((now_ns - since_ns) / kHandshakePart, kHandshakeTickNs,
+                    kLongestHandshakeWaitNs);
+}
 
 }  // namespace
 
@@ -63,12 +69,31 @@ size_t PolledDevice::poll() {
   DestructionWatch watch(lifetime_);
   size_t handled = poll_queues();
   if (watch.destroyed()) return handled;
-  polls_since_look_ += handled > 0 ? kBusyPollWeight : 2;
-  if (polls_since_look_ >= 2 * kIdlePollsPerLook) {
+  polls_since_look_ += handled > 0 ? 1 : 2;
+  if (polls_since_look_ >= kLookNow) {
     polls_since_look_ = 0;
-    handled += tick();
+    tick();
   }
   return handled;
+}
+
+bool PolledDevice::arm() {
+  if (next_tick_ns_ == 0 || walking_ > 0) return false;
+  const uint64_t now_ns = executor_.now_ns();
+  uint64_t until_ns = kNoEvent;
+  for (PolledConnection* connection : connections_) {
+    until_ns = std::min(until_ns, connection->next_tick_ns(now_ns));
+  }
+  for (HandshakeListener* listener : listeners_) {
+    until_ns = std::min(until_ns, listener->next_tick_ns(now_ns));
+  }
+  armed_until_ns_ = until_ns;
+  return true;
+}
+
+void PolledDevice::disarm() {
+  armed_until_ns_ = kNoEvent;
+  polls_since_look_ = kLookNow;  // time has passed
 }
 
 size_t PolledDevice::poll_queues() {
@@ -77,19 +102,17 @@ size_t PolledDevice::poll_queues() {
   return handled;
 }
 
-size_t PolledDevice::tick() {
+void PolledDevice::tick() {
   const uint64_t now_ns = executor_.now_ns();
   if (now_ns < next_tick_ns_ &&
       (handshakes_ == 0 || now_ns + kTickNs - kHandshakeTickNs < next_tick_ns_)) {
-    return 0;
+    return;
   }
   next_tick_ns_ = now_ns + kTickNs;
   DestructionWatch watch(lifetime_);
   for_each_connection([now_ns](PolledConnection& connection) { connection.tick(now_ns); });
-  if (watch.destroyed()) return 0;
+  if (watch.destroyed()) return;
   for (size_t i = 0; i < listeners_.size(); ++i) listeners_[i]->tick(now_ns);
-  // A handshake makes an executor look again soon instead of falling asleep.
-  return handshakes_ > 0 ? 1 : 0;
 }
 
 base::Task<Result<std::unique_ptr<Connection>>> PolledDevice::connect(Uri uri,
@@ -103,6 +126,7 @@ base::Task<Result<HandshakeMessage>> PolledDevice::await_answer(PolledConnection
                                                                 MessageKind kind,
                                                                 uint64_t deadline_ns,
                                                                 const std::string& where) {
+  const uint64_t since_ns = executor_.now_ns();
   for (;;) {
     // An answer counts even if the listener has closed after it.
     if (auto message = connection.take_control()) {
@@ -113,11 +137,12 @@ base::Task<Result<HandshakeMessage>> PolledDevice::await_answer(PolledConnection
       co_return make_error(ErrorCode::kProtocol, where + " answered the handshake with nonsense");
     }
     if (connection.broken()) co_return connection.why_broken();
-    if (executor_.now_ns() >= deadline_ns) {
+    const uint64_t now_ns = executor_.now_ns();
+    if (now_ns >= deadline_ns) {
       co_return make_error(ErrorCode::kTimeout,
                            where + " did not answer the handshake in time; check that it runs");
     }
-    co_await executor_.sleep_for(kHandshakeTickNs);
+    co_await executor_.sleep_for(handshake_wait_ns(now_ns, since_ns));
   }
 }
 
@@ -138,18 +163,20 @@ base::Task<Result<std::unique_ptr<Connection>>> PolledDevice::shake_hands(
     explicit Busy(PolledDevice& d) : device(d) { device.handshake_started(); }
     ~Busy() { device.handshake_ended(); }
   } busy(*this);
-  const uint64_t deadline_ns = executor_.now_ns() + timeout_ns;
+  const uint64_t since_ns = executor_.now_ns();
+  const uint64_t deadline_ns = since_ns + timeout_ns;
   const std::string where = uri.to_string();
   const ConnectionOptions options{operation_timeout_ns};
   PMSTORE_CO_TRY(std::unique_ptr<PolledConnection> connection, dial(uri, options));
   while (!connection->transport_ready()) {
     if (connection->broken()) co_return connection->why_broken();
-    if (executor_.now_ns() >= deadline_ns) {
+    const uint64_t now_ns = executor_.now_ns();
+    if (now_ns >= deadline_ns) {
       co_return make_error(
           ErrorCode::kTimeout,
           where + " does not answer; check the address and that pmstored runs there");
     }
-    co_await executor_.sleep_for(kHandshakeTickNs);
+    co_await executor_.sleep_for(handshake_wait_ns(now_ns, since_ns));
   }
   HandshakeMessage hello_message{
       MessageKind::kHello, connection->endpoint_name(), std::move(hello), {}};

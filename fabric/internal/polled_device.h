@@ -1,7 +1,8 @@
 // PolledDevice: the base of the tcp and the shm device; see fabric/device.h.
 //
-// Each poll() handles what has arrived. Once a millisecond (more often while a handshake is under
-// way) a tick checks connection events, deadlines and peers that have died.
+// Each poll() handles what has arrived. While the executor is busy, a tick once a millisecond (more
+// often while a handshake is under way) checks connection events and deadlines. Before the executor
+// blocks, arm() works out when the next tick is due; without a deadline there is none.
 //
 // A callback or coroutine that runs inside poll() may destroy the device, once its connections are
 // destroyed.
@@ -27,12 +28,20 @@ class PolledDevice : public Device, public base::Poller {
   base::Task<Result<std::unique_ptr<Connection>>> loopback() override;
 
   size_t poll() override;
+  uint64_t next_event_ns() const override { return armed_until_ns_; }
+  bool arm() override;
+  void disarm() override;
 
   // ---- for connections and listeners ----
   void add(PolledConnection& connection) { connections_.push_back(&connection); }
   void remove(PolledConnection& connection);
   void add(HandshakeListener& listener) { listeners_.push_back(&listener); }
   void remove(HandshakeListener& listener);
+  // The next poll ticks.
+  void tick_soon() {
+    next_tick_ns_ = 0;
+    polls_since_look_ = kLookNow;
+  }
   // Ticks are more frequent while a handshake is under way.
   void handshake_started() { ++handshakes_; }
   void handshake_ended() {
@@ -52,8 +61,11 @@ class PolledDevice : public Device, public base::Poller {
   const std::vector<PolledConnection*>& connections() const { return connections_; }
 
  private:
+  // Reading the clock costs about as much as an empty poll, so it is not done at each.
+  static constexpr unsigned kLookNow = 16;
+
   // The device may be destroyed afterwards.
-  size_t tick();
+  void tick();
   // Visits each connection that still exists when its turn comes; ends early when the device is
   // destroyed.
   template <typename Visit>
@@ -75,7 +87,8 @@ class PolledDevice : public Device, public base::Poller {
   unsigned walking_ = 0;
   unsigned handshakes_ = 0;
   unsigned polls_since_look_ = 0;
-  uint64_t next_tick_ns_ = 0;
+  uint64_t next_tick_ns_ = 0;           // 0: at the next poll
+  uint64_t armed_until_ns_ = kNoEvent;  // while armed
 };
 
 }  // namespace pmstore::fabric::internal

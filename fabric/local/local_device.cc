@@ -70,6 +70,7 @@ base::Task<Result<std::unique_ptr<Connection>>> LocalDevice::connect(Uri uri,
     if (listening->closed) co_return nobody;
     listening->handshakes.push_back(handshake);
     listening->waiting.store(true, std::memory_order_release);
+    listening->device->executor().wake();
   }
   listening.reset();
   // Usually answered within a few turns; after that, sleeping lets virtual time pass.
@@ -115,6 +116,7 @@ void LocalDevice::schedule(Endpoint& endpoint) {
     endpoint.next_scheduled = top;
   } while (!scheduled_.compare_exchange_weak(top, &endpoint, std::memory_order_release,
                                              std::memory_order_relaxed));
+  executor_.wake();
 }
 
 void LocalDevice::schedule_own(Endpoint& endpoint) {
@@ -211,6 +213,13 @@ size_t LocalDevice::poll() {
   }
   destroyed_ = outer;
   return handled;
+}
+
+bool LocalDevice::arm() {
+  if (first_ != nullptr || scheduled_.load(std::memory_order_acquire) != nullptr) return false;
+  return std::none_of(listening_.begin(), listening_.end(), [](const auto& listening) {
+    return listening->waiting.load(std::memory_order_acquire);
+  });
 }
 
 Result<std::unique_ptr<Device>> open_local_device(base::Executor& executor,

@@ -65,6 +65,7 @@ class LocalDevice final : public Device, public base::Poller {
 
   size_t poll() override;
   uint64_t next_event_ns() const override;
+  bool arm() override;
 
   const RegionTable& regions() const { return regions_; }
 

@@ -413,6 +413,14 @@ void VerbsConnection::on_scan(uint64_t active_ns) {
   }
 }
 
+uint64_t VerbsConnection::next_scan_ns() const {
+  if (broken_) return base::Poller::kNoEvent;
+  if (slot_head_ != slot_tail_) {
+    return slots_[slot_head_ % kSlots].posted_ns + operation_timeout_ns_;
+  }
+  return heard_ns_ + operation_timeout_ns_ / 2;
+}
+
 // A peer that loses power says nothing, and an idle connection would never find out. A WRITE of no
 // bytes needs no region and changes nothing, but has to be acknowledged.
 void VerbsConnection::probe() {

@@ -36,11 +36,13 @@ size_t VerbsDevice::poll() {
   destroyed_ = &destroyed;
   polling_ = true;
   size_t handled = 0;
+  if (completions_.take()) queues_.take_events();
   bool alive = poll_queues(handled);
   if (alive && !deferred_.empty()) alive = run_deferred();
   if (alive) {
     poll_weight_ += handled > 0 ? 1 : kIdleWeight;
-    if (poll_weight_ >= kClockEveryWeight) alive = slow_poll(handled);
+    const bool told = cm_signal_.raised() || async_signal_.raised();
+    if (poll_weight_ >= kClockEveryWeight || told) alive = slow_poll(handled);
   }
   if (!alive) return handled;
   polling_ = false;
@@ -91,9 +93,11 @@ bool VerbsDevice::slow_poll(size_t& handled) {
   active_ns_ += std::min(now_ns - polled_ns_, kMaxGap_ns);
   polled_ns_ = now_ns;
   const uint64_t events_every_ns = handshakes_.empty() ? kEventsEvery_ns : kHandshakeEventsEvery_ns;
-  if (now_ns - events_ns_ >= events_every_ns) {
+  const bool cm_told = cm_signal_.take();
+  const bool told = async_signal_.take() || cm_told;
+  if (told || now_ns - events_ns_ >= events_every_ns) {
     events_ns_ = now_ns;
-    if (is_event_pending()) {
+    if (told || is_event_pending()) {
       if (!poll_cm_events(handled) || !poll_async_events(handled)) return false;
     }
   }
@@ -102,6 +106,37 @@ bool VerbsDevice::slow_poll(size_t& handled) {
     return scan(now_ns);
   }
   return true;
+}
+
+bool VerbsDevice::arm() {
+  const bool pending = completions_.raised() || cm_signal_.raised() || async_signal_.raised() ||
+                       !deferred_.empty() || polling_;
+  // Each block is preceded by a poll, so what came before an earlier request has been handled.
+  if (pending || !queues_.request_events()) return false;
+  const uint64_t now_ns = executor_.now_ns();
+  if (!handshakes_.empty() || !incoming_.empty()) {
+    armed_until_ns_ = now_ns + kScanEvery_ns;
+    return true;
+  }
+  uint64_t due_ns = kNoEvent;  // on the clock of active_ns_
+  for (const Entry& entry : table_) {
+    if (entry.connection != nullptr) due_ns = std::min(due_ns, entry.connection->next_scan_ns());
+  }
+  if (due_ns == kNoEvent) {
+    armed_until_ns_ = kNoEvent;
+  } else {
+    armed_until_ns_ = now_ns + kScanEvery_ns + (due_ns > active_ns_ ? due_ns - active_ns_ : 0);
+  }
+  return true;
+}
+
+void VerbsDevice::disarm() {
+  armed_until_ns_ = kNoEvent;
+  // A blocked executor is not a stalled one: a completion would have woken it.
+  const uint64_t now_ns = executor_.now_ns();
+  active_ns_ += now_ns - polled_ns_;
+  polled_ns_ = now_ns;
+  poll_weight_ = kClockEveryWeight;
 }
 
 bool VerbsDevice::is_event_pending() const {

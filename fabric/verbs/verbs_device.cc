@@ -3,6 +3,7 @@
 #include "fabric/verbs/verbs_device.h"
 
 #include <fcntl.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -95,14 +96,28 @@ Result<std::unique_ptr<VerbsDevice>> VerbsDevice::open(base::Executor& executor)
                                           ": " + std::strerror(errno) + "; check the limits");
   }
   PMSTORE_TRY_STATUS(device->cm_events_.open());
+  PMSTORE_TRY_STATUS(device->queues_.open());
+  PMSTORE_TRY_STATUS(device->watch_descriptors());
   device->polled_ns_ = executor.now_ns();
   executor.add_poller(device.get());
   return device;
 }
 
+Status VerbsDevice::watch_descriptors() {
+  const std::pair<int, Signal*> descriptors[] = {{queues_.fd(), &completions_},
+                                                 {cm_events_.fd(), &cm_signal_},
+                                                 {rdma_.context->async_fd, &async_signal_}};
+  for (const auto& [fd, signal] : descriptors) {
+    PMSTORE_TRY_STATUS(executor_.watch(fd, EPOLLIN, *signal));
+    watched_.push_back(fd);
+  }
+  return {};
+}
+
 VerbsDevice::~VerbsDevice() {
   if (destroyed_ != nullptr) *destroyed_ = true;
   executor_.remove_poller(this);
+  for (const int fd : watched_) executor_.unwatch(fd);
   incoming_.clear();
   for (const Entry& entry : table_) {
     PMSTORE_CHECK(entry.connection == nullptr, "connections are destroyed before their device");

@@ -130,7 +130,7 @@ bool compare(const Options& options, std::vector<Timed>& all) {
 bool run(const Options& options) {
   base::RealClock clock;
   base::ExecutorOptions busy;
-  busy.idle_spin_ns = 1'000'000'000;  // the bare side never gives up its processor either
+  busy.poll = base::PollMode::kAlways;  // the bare side never gives up its processor either
   base::Executor executor(clock, busy);
   auto pool = must(Pool::create(options.dax, 0, {}, true));
   const Extent extent =

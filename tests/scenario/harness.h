@@ -47,6 +47,7 @@ class TestClock final : public base::Clock {
  public:
   TestClock();
   uint64_t now_ns() const override { return clock_->now_ns(); }
+  bool is_virtual() const override { return clock_->is_virtual(); }
   bool advance_to(uint64_t time_ns) override { return clock_->advance_to(time_ns); }
 
  private:

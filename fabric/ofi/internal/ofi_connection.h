@@ -37,6 +37,7 @@ class OfiConnection : public internal::PolledConnection {
 
   size_t poll() override;
   void tick(uint64_t now_ns) override;
+  uint64_t next_tick_ns(uint64_t now_ns) override { return now_ns + 1'000'000; }
   // The peer has closed: delivers what has arrived, then fails. This may be destroyed afterwards.
   void on_peer_closed(const Error& why);
 

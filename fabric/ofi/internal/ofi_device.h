@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 
@@ -24,6 +25,15 @@ class OfiDevice : public internal::PolledDevice {
   Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> memory,
                                                         Access access) override;
 
+  // libfabric's shm provider has no descriptor to wait for: it is polled again soon.
+  bool arm() override {
+    poll_again_ns_ = executor_.now_ns() + kPollNs;
+    return PolledDevice::arm();
+  }
+  uint64_t next_event_ns() const override {
+    return std::min(poll_again_ns_, PolledDevice::next_event_ns());
+  }
+
   // ---- for connections ----
   const Provider& provider() const { return *provider_; }
 
@@ -33,6 +43,8 @@ class OfiDevice : public internal::PolledDevice {
   CallTrace calls_;
 
  private:
+  static constexpr uint64_t kPollNs = 50'000;
+  uint64_t poll_again_ns_ = 0;
   friend class CallGuard;
   std::unique_ptr<Provider> provider_;
 };

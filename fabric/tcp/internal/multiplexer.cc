@@ -1,6 +1,7 @@
 // The control path of Multiplexer: connecting, adding and removing connections, breaking.
 #include "fabric/tcp/internal/multiplexer.h"
 
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -33,12 +34,42 @@ Multiplexer::Multiplexer(MultiplexerSet& set, Socket socket, TcpListener& listen
       idle_since_ns_(now_ns),
       in_(new std::byte[kInBytes]) {
   pieces_.reserve(kMaxPieces);
-  set_.watch(socket_.fd(), *this);
+  start();
+  update_patience();
 }
 
 Multiplexer::~Multiplexer() {
   PMSTORE_CHECK(connections_.empty(), "connections use their device to the end");
   close_socket();
+}
+
+void Multiplexer::start() {
+  if (Status watched = set_.watch(socket_.fd(), *this); !watched) {
+    break_all(watched.error());
+    return;
+  }
+  watched_ = true;
+}
+
+void Multiplexer::on_ready(uint32_t events) {
+  if ((events & EPOLLOUT) != 0) blocked_ = false;
+  if ((events & ~uint32_t{EPOLLOUT}) != 0 && !readable) {
+    readable = true;
+    set_.add_readable(*this);
+  }
+}
+
+void Multiplexer::watch_room() {
+  if (watches_room_ || !watched_) return;
+  set_.executor().change_watch(socket_.fd(), EPOLLIN | EPOLLOUT, *this);
+  watches_room_ = true;
+}
+
+void Multiplexer::update_patience() {
+  const bool impatient = !dialed_ && !over_ && (connections_.empty() || leftover_ != nullptr);
+  if (impatient == impatient_) return;
+  impatient_ = impatient;
+  set_.count_impatient(impatient ? 1 : -1);
 }
 
 Status Multiplexer::connect_next() {
@@ -62,7 +93,7 @@ void Multiplexer::continue_connecting() {
   Result<bool> done = socket_.connected();
   if (done) {
     connected_ = *done;
-    if (connected_) set_.watch(socket_.fd(), *this);
+    if (connected_) start();
     return;
   }
   Status next = make_error(ErrorCode::kDisconnected,
@@ -92,13 +123,15 @@ void Multiplexer::hang_up() {
 
 void Multiplexer::close_socket() {
   over_ = true;
-  set_.forget(socket_.fd(), *this);
+  if (std::exchange(watched_, false)) set_.executor().unwatch(socket_.fd());
+  set_.forget(*this);
   socket_.close();
   ready_.clear();
   leftover_.reset();
   in_begin_ = in_end_ = 0;
   body_left_bytes_ = 0;
   body_connection_ = nullptr;
+  update_patience();
 }
 
 uint32_t Multiplexer::add(TcpConnection& connection) {
@@ -125,6 +158,7 @@ void Multiplexer::remove(uint32_t channel, std::unique_ptr<FrameSender> sender, 
   }
   if (tell) tell_closed(last, channel);
   flush();
+  update_patience();
   if (!connections_.empty()) return;
   // The dialing end needs it no more. At the listening end the client may open new connections, as
   // long as there is a listener.

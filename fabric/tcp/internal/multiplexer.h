@@ -12,6 +12,8 @@
 //   being received or skipped
 //   only the first of ready_ may be in the middle of a frame, so there is at most one leftover_
 //   channel numbers are never used again: frames for a closed connection are skipped
+//   readable  <=>  it is in the set's list of those to be read
+//   watches_room_  =>  blocked_: the executor is woken when the socket takes more
 #pragma once
 
 #include <map>
@@ -20,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "base/sleeper.h"
 #include "fabric/destruction_watch.h"
 #include "fabric/tcp/internal/frame.h"
 #include "fabric/tcp/internal/frame_sender.h"
@@ -31,14 +34,14 @@ class TcpConnection;
 class TcpListener;
 class MultiplexerSet;
 
-class Multiplexer {
+class Multiplexer final : public base::Watched {
  public:
   // For a connection to the first of `addresses` that answers. `where` names the server in errors;
   // later connections to the same server find the multiplexer by that name.
   Multiplexer(MultiplexerSet& set, std::vector<SocketAddress> addresses, std::string where);
   // For the socket of a client; `listener` takes its connections.
   Multiplexer(MultiplexerSet& set, Socket socket, TcpListener& listener, uint64_t now_ns);
-  ~Multiplexer();
+  ~Multiplexer() override;
   Multiplexer(const Multiplexer&) = delete;
   Multiplexer& operator=(const Multiplexer&) = delete;
 
@@ -76,9 +79,16 @@ class Multiplexer {
   void withdraw(const MemoryRegion& region);
 
   // Sends what the socket takes; true when nothing is left. Makes no callback.
-  bool flush();
-  // Handles what has arrived; returns how much. The multiplexer and its set may be destroyed
-  // afterwards.
+  bool flush() { return send(kMaxSends); }
+  // The same, with one system call at most: no connection delays the others.
+  bool flush_once() { return send(1); }
+  // Nothing more can be sent until the socket has room.
+  bool blocked() const { return blocked_; }
+  // Before the executor blocks: it is to be woken when a blocked socket has room.
+  void watch_room();
+  void on_ready(uint32_t events) override;
+  // Handles what one system call receives; returns how much. The multiplexer and its set may be
+  // destroyed afterwards.
   size_t receive();
   // Sends nothing more and shuts the socket down, so that reading finds the end of the stream.
   // Makes no callback.
@@ -87,16 +97,15 @@ class Multiplexer {
   // afterwards.
   void break_all(const Error& why);
 
-  bool dirty = false;  // in the set's list of those that have something to send
+  bool dirty = false;     // in the set's list of those that have something to send
+  bool readable = false;  // in the set's list of those that have something to be read
 
  private:
   static constexpr size_t kInBytes = 64 * 1024;
   // A body up to this size is written to its target in one step once all of it has arrived, so that
   // nobody sees half of a small word. A larger body is written as it arrives.
   static constexpr uint32_t kWholeBodyBytes = 512;
-  // The most reads of one socket in one poll.
-  static constexpr int kMaxReads = 8;
-  // The most sends in one turn: a fast reader does not delay the other sockets.
+  // The most system calls of one flush().
   static constexpr int kMaxSends = 32;
   static constexpr size_t kMaxPieces = 128;
   // The first messages of this many connections may arrive out of the order of their numbers.
@@ -104,6 +113,12 @@ class Multiplexer {
 
   enum class Parsed { kFrame, kNeedsMore, kOver };
 
+  // The socket is connected. Breaks the multiplexer when it cannot be watched.
+  void start();
+  // Makes at most `max_sends` system calls.
+  bool send(int max_sends);
+  // After each change of what close_when_idle() looks at.
+  void update_patience();
   void close_socket();
   TcpConnection* find(uint32_t channel) const;
   // Tells the peer that this end of connection `channel` is closed.
@@ -111,7 +126,7 @@ class Multiplexer {
   // `sender` has nothing to send. Deletes it if it is leftover_.
   void unlist(FrameSender& sender);
   void count_sent(size_t sent, size_t asked);
-  bool take_received(size_t bytes);
+  void take_received(size_t bytes);
   Parsed parse_one();
   Parsed take_frame(const FrameHeader& header);
   // At the listening end: no frame of `channel` has arrived before this one.
@@ -146,7 +161,11 @@ class Multiplexer {
   std::unique_ptr<FrameSender> leftover_;  // the rest of a frame of a closed connection
   std::vector<iovec> pieces_;
   uint64_t sent_bytes_ = 0;
-  bool mute_ = false;                  // after hang_up()
+  bool mute_ = false;     // after hang_up()
+  bool blocked_ = false;  // the socket took less than it was given
+  bool watches_room_ = false;
+  bool watched_ = false;
+  bool impatient_ = false;             // counted by the set: close_when_idle() has a reason
   uint64_t leftover_since_bytes_ = 0;  // sent_bytes_ when the leftover was looked at first
   uint64_t leftover_since_ns_ = 0;     // 0: there was none
 

@@ -1,5 +1,6 @@
 // The data path of Multiplexer: sending, receiving. It does not throw, log or lock, and allocates
 // for handshakes only.
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -42,13 +43,15 @@ void Multiplexer::mark_ready(FrameSender& sender) {
 void Multiplexer::unlist(FrameSender& sender) {
   sender.listed = false;
   std::erase(ready_, &sender);
-  if (leftover_.get() == &sender) leftover_.reset();
+  if (leftover_.get() != &sender) return;
+  leftover_.reset();
+  update_patience();
 }
 
-bool Multiplexer::flush() {
+bool Multiplexer::send(int max_sends) {
   if (mute_) return true;
   for (int sends = 0; connected_ && !over_ && !ready_.empty(); ++sends) {
-    if (sends == kMaxSends) return false;
+    if (sends == max_sends) return false;
     pieces_.clear();
     size_t wanted = 0;
     size_t asked = 0;
@@ -63,14 +66,22 @@ bool Multiplexer::flush() {
       if (errno == EINTR) continue;
       const bool passes = errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS ||
                           errno == ENOMEM || errno == EPERM;
-      if (passes) return false;
+      if (passes) {
+        blocked_ = true;
+        return false;
+      }
       // What has arrived is still read: it may tell the reason.
       hang_up();
       return true;
     }
     sent_bytes_ += static_cast<size_t>(sent);
     count_sent(static_cast<size_t>(sent), asked);
-    if (static_cast<size_t>(sent) < wanted) return false;
+    blocked_ = static_cast<size_t>(sent) < wanted;
+    if (blocked_) return false;
+  }
+  if (watches_room_ && ready_.empty() && !over_) {
+    set_.executor().change_watch(socket_.fd(), EPOLLIN, *this);
+    watches_room_ = false;
   }
   return ready_.empty();
 }
@@ -93,50 +104,39 @@ void Multiplexer::count_sent(size_t sent, size_t asked) {
 }
 
 size_t Multiplexer::receive() {
-  size_t handled = 0;
-  for (int reads = 0; reads < kMaxReads; ++reads) {
-    if (in_begin_ > 0) {
-      std::memmove(in_.get(), in_.get() + in_begin_, in_end_ - in_begin_);
-      in_end_ -= in_begin_;
-      in_begin_ = 0;
-    }
-    const size_t body_bytes = body_connection_ != nullptr ? body_left_bytes_ : 0;
-    PMSTORE_CHECK(body_left_bytes_ == 0 || in_begin_ == in_end_, "a body goes to its target first");
-    const iovec pieces[2] = {{body_target_, body_bytes}, {in_.get() + in_end_, kInBytes - in_end_}};
-    const ssize_t got = body_bytes > 0
-                            ? readv(socket_.fd(), pieces, 2)
-                            : recv(socket_.fd(), pieces[1].iov_base, pieces[1].iov_len, 0);
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return handled;
-    ++handled;
-    if (got <= 0) [[unlikely]] {
-      break_all(make_error(ErrorCode::kDisconnected,
-                           got == 0 ? "the peer closed the connection or died"
-                                    : std::string("the connection broke: ") + strerror(errno)));
-      return handled;
-    }
-    const bool all = static_cast<size_t>(got) < pieces[1].iov_len + body_bytes;
-    if (!take_received(static_cast<size_t>(got)) || all) return handled;
+  if (in_begin_ > 0) {
+    std::memmove(in_.get(), in_.get() + in_begin_, in_end_ - in_begin_);
+    in_end_ -= in_begin_;
+    in_begin_ = 0;
   }
-  return handled;
+  const size_t body_bytes = body_connection_ != nullptr ? body_left_bytes_ : 0;
+  PMSTORE_CHECK(body_left_bytes_ == 0 || in_begin_ == in_end_, "a body goes to its target first");
+  const iovec pieces[2] = {{body_target_, body_bytes}, {in_.get() + in_end_, kInBytes - in_end_}};
+  const ssize_t got = body_bytes > 0 ? readv(socket_.fd(), pieces, 2)
+                                     : recv(socket_.fd(), pieces[1].iov_base, pieces[1].iov_len, 0);
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return 0;
+  if (got <= 0) [[unlikely]] {
+    break_all(make_error(ErrorCode::kDisconnected,
+                         got == 0 ? "the peer closed the connection or died"
+                                  : std::string("the connection broke: ") + strerror(errno)));
+  } else {
+    take_received(static_cast<size_t>(got));
+  }
+  return 1;
 }
 
-// False: the multiplexer is over or destroyed.
-bool Multiplexer::take_received(size_t bytes) {
+// The multiplexer may be over or destroyed afterwards.
+void Multiplexer::take_received(size_t bytes) {
   if (body_connection_ != nullptr && body_left_bytes_ > 0) {
     const size_t received = std::min<size_t>(bytes, body_left_bytes_);
     body_target_ += received;
     body_left_bytes_ -= static_cast<uint32_t>(received);
     in_end_ += bytes - received;
-    if (body_left_bytes_ == 0 && finish_body() == Parsed::kOver) return false;
+    if (body_left_bytes_ == 0 && finish_body() == Parsed::kOver) return;
   } else {
     in_end_ += bytes;
   }
-  for (;;) {
-    switch (parse_one()) {
-      case Parsed::kFrame: break;
-      case Parsed::kNeedsMore: return true;
-      case Parsed::kOver: return false;
-    }
+  while (parse_one() == Parsed::kFrame) {
   }
 }
 
@@ -212,6 +212,7 @@ Multiplexer::Parsed Multiplexer::take_handshake(const FrameHeader& header) {
       return Parsed::kFrame;
     }
     connections_.emplace(header.channel, opened.get());
+    update_patience();
     listener_->adopt(std::move(opened));
   }
   TcpConnection* const connection = find(header.channel);

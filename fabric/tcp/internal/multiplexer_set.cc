@@ -3,8 +3,6 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <map>
 #include <mutex>
 
@@ -33,11 +31,6 @@ Result<std::shared_ptr<MultiplexerSet>> MultiplexerSet::of(base::Executor& execu
     if (std::shared_ptr<MultiplexerSet> set = found->second.lock()) return set;
   }
   std::shared_ptr<MultiplexerSet> set(new MultiplexerSet(executor));
-  set->epoll_ = base::FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
-  if (!set->epoll_) {
-    return make_error(ErrorCode::kIo, std::string("cannot create an epoll set: ") +
-                                          strerror(errno) + "; check the limit of open files");
-  }
   sets()[&executor] = set;
   return set;
 }
@@ -51,9 +44,24 @@ size_t MultiplexerSet::poll() {
   DestructionWatch watch(lifetime_);
   std::erase_if(multiplexers_, [](const auto& multiplexer) { return multiplexer->over(); });
   flush_dirty();
-  const size_t handled = watched_.size() <= kReadAll || !watches_all_ ? read_all() : read_ready();
+  size_t handled = 0;
+  if (executor_.spinning() && watched_.size() <= kReadAll) {
+    handled = read_all();
+  } else {
+    if (!executor_.about_to_look()) executor_.look();
+    handled = read_readable();
+  }
   if (!watch.destroyed()) flush_dirty();
   return handled;
+}
+
+bool MultiplexerSet::arm() {
+  if (!readable_.empty()) return false;
+  for (Multiplexer* multiplexer : dirty_) {
+    if (!multiplexer->blocked()) return false;
+    multiplexer->watch_room();
+  }
+  return true;
 }
 
 Multiplexer* MultiplexerSet::find(const std::string& where) const {
@@ -77,18 +85,16 @@ void MultiplexerSet::withdraw(const MemoryRegion& region) {
   for (const auto& multiplexer : multiplexers_) multiplexer->withdraw(region);
 }
 
-void MultiplexerSet::watch(int fd, Multiplexer& multiplexer) {
+Status MultiplexerSet::watch(int fd, Multiplexer& multiplexer) {
+  PMSTORE_TRY_STATUS(executor_.watch(fd, EPOLLIN, multiplexer));
   watched_.push_back(&multiplexer);
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.ptr = &multiplexer;
-  // The limits of epoll may be used up (fs.epoll.max_user_watches); then all are read each time.
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) watches_all_ = false;
+  return {};
 }
 
-void MultiplexerSet::forget(int fd, Multiplexer& multiplexer) {
+void MultiplexerSet::forget(Multiplexer& multiplexer) {
   std::erase(dirty_, &multiplexer);
-  if (std::erase(watched_, &multiplexer) > 0) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  std::erase(readable_, &multiplexer);
+  std::erase(watched_, &multiplexer);
 }
 
 void MultiplexerSet::adopt(Socket socket, TcpListener& listener) {
@@ -107,7 +113,7 @@ void MultiplexerSet::close_idle(uint64_t now_ns) {
 
 void MultiplexerSet::flush_dirty() {
   std::erase_if(dirty_, [](Multiplexer* multiplexer) {
-    multiplexer->dirty = !multiplexer->flush();
+    multiplexer->dirty = !multiplexer->flush_once();
     return !multiplexer->dirty;
   });
 }
@@ -115,6 +121,8 @@ void MultiplexerSet::flush_dirty() {
 size_t MultiplexerSet::read_all() {
   DestructionWatch watch(lifetime_);
   size_t handled = 0;
+  readable_.clear();
+  for (Multiplexer* multiplexer : watched_) multiplexer->readable = false;
   // One that is erased meanwhile lets another wait for the next turn.
   for (size_t i = 0; i < watched_.size(); ++i) {
     handled += watched_[i]->receive();
@@ -123,14 +131,16 @@ size_t MultiplexerSet::read_all() {
   return handled;
 }
 
-size_t MultiplexerSet::read_ready() {
-  epoll_event ready[kMaxReady];
-  const int count = epoll_wait(epoll_.get(), ready, kMaxReady, 0);
+size_t MultiplexerSet::read_readable() {
   size_t handled = 0;
   DestructionWatch watch(lifetime_);
-  for (int i = 0; i < count && !watch.destroyed(); ++i) {
-    auto* const multiplexer = static_cast<Multiplexer*>(ready[i].data.ptr);
-    if (!multiplexer->over()) handled += multiplexer->receive();
+  // Only those that are readable now. A callback may take some off the list.
+  for (size_t left = readable_.size(); left > 0 && !readable_.empty(); --left) {
+    Multiplexer& multiplexer = *readable_.front();
+    readable_.erase(readable_.begin());
+    multiplexer.readable = false;
+    handled += multiplexer.receive();
+    if (watch.destroyed()) break;
   }
   return handled;
 }

@@ -1,17 +1,19 @@
 // MultiplexerSet: the multiplexers of one executor. All devices of the executor share it: the
 // sessions and producers of a client have a device each and still share a socket.
 //
-// poll() reads one or two multiplexers at every turn, which costs no more than asking whether there
-// is something to read; with more, an epoll set says which to read. A callback or coroutine that
-// runs inside poll() may destroy the set, once all devices are destroyed.
+// While its executor spins, poll() reads one or two multiplexers at every turn, which costs no more
+// than asking whether there is something to read. With more, and when the executor blocks between
+// events, the executor's look at its descriptors says which to read. Each poll makes at most one
+// system call to receive and two to send for each socket. A callback or coroutine that runs inside
+// poll() may destroy the set, once all devices are destroyed.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "base/executor.h"
-#include "base/file_descriptor.h"
 #include "fabric/destruction_watch.h"
 #include "fabric/tcp/internal/multiplexer.h"
 
@@ -24,6 +26,7 @@ class MultiplexerSet final : public base::Poller {
   ~MultiplexerSet() override;
 
   size_t poll() override;
+  bool arm() override;
 
   // A multiplexer to `where` that new connections may use; null when there is none.
   Multiplexer* find(const std::string& where) const;
@@ -34,35 +37,42 @@ class MultiplexerSet final : public base::Poller {
   void forget_listener(const TcpListener& listener);
   // Closes sockets of clients that have had no connection, or have not read, for kIdleNs.
   void close_idle(uint64_t now_ns);
+  // Whether close_idle() has a reason to be called, from time to time.
+  bool impatient() const { return impatient_ > 0; }
   // `region` is being deregistered.
   void withdraw(const MemoryRegion& region);
 
   // ---- for multiplexers ----
   base::Executor& executor() { return executor_; }
-  void watch(int fd, Multiplexer& multiplexer);
-  void forget(int fd, Multiplexer& multiplexer);
+  // Io when the kernel watches no more descriptors.
+  Status watch(int fd, Multiplexer& multiplexer);
+  void forget(Multiplexer& multiplexer);
+  void count_impatient(int change) {
+    impatient_ += change;
+    PMSTORE_CHECK(impatient_ >= 0, "each multiplexer is counted once");
+  }
+  void add_readable(Multiplexer& multiplexer) { readable_.push_back(&multiplexer); }
   void add_dirty(Multiplexer& multiplexer) { dirty_.push_back(&multiplexer); }
 
  private:
-  // With more multiplexers than this, one epoll_wait() costs less than a recv() on each.
+  // With more multiplexers than this, one look costs less than a recv() on each.
   static constexpr size_t kReadAll = 2;
-  static constexpr int kMaxReady = 64;
   static constexpr size_t kMaxMultiplexers = 1024;
   static constexpr uint64_t kIdleNs = 5'000'000'000;
 
   explicit MultiplexerSet(base::Executor& executor);
   void flush_dirty();
   size_t read_all();
-  size_t read_ready();
+  size_t read_readable();
 
   base::Executor& executor_;
   internal::Lifetime lifetime_;
-  base::FileDescriptor epoll_;
-  bool watches_all_ = true;  // each multiplexer is in the epoll set
   std::vector<std::unique_ptr<Multiplexer>>
-      multiplexers_;                   // the next poll deletes those that are over
-  std::vector<Multiplexer*> watched_;  // connected
-  std::vector<Multiplexer*> dirty_;    // have something to send
+      multiplexers_;                    // the next poll deletes those that are over
+  std::vector<Multiplexer*> watched_;   // connected
+  std::vector<Multiplexer*> dirty_;     // have something to send
+  std::vector<Multiplexer*> readable_;  // have something to be read
+  int impatient_ = 0;
 };
 
 }  // namespace pmstore::fabric::tcp

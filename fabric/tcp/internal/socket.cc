@@ -99,11 +99,16 @@ Result<Socket> Socket::connect(const SocketAddress& address) {
   return socket;
 }
 
-std::optional<Socket> Socket::accept() {
+Result<std::optional<Socket>> Socket::accept() {
   Socket client(accept4(fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (!client.open()) return std::nullopt;
+  if (!client.open()) {
+    const bool exhausted =
+        errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+    if (exhausted) return make_error(ErrorCode::kIo, strerror(errno));
+    return std::optional<Socket>();
+  }
   send_at_once(client.fd());
-  return client;
+  return std::optional<Socket>(std::move(client));
 }
 
 Result<bool> Socket::connected() const {

@@ -33,8 +33,8 @@ class Socket {
   // Begins to connect. Io when there is no descriptor left, Disconnected when there is no way.
   static Result<Socket> connect(const SocketAddress& address);
 
-  // The next client; nothing when there is none.
-  std::optional<Socket> accept();
+  // The next client; nothing when there is none. Io while there is no descriptor or memory for it.
+  Result<std::optional<Socket>> accept();
   // True once connected; false while connecting. Disconnected when that failed; the message is only
   // the reason.
   Result<bool> connected() const;

@@ -1,9 +1,18 @@
 // The control path of TcpConnection: opening, breaking, deadlines. The data path has its own file.
 #include "fabric/tcp/internal/tcp_connection.h"
 
+#include <algorithm>
+
 #include "fabric/tcp/internal/tcp_device.h"
 
 namespace pmstore::fabric::tcp {
+
+namespace {
+
+// How soon a blocked executor asks again whether a socket has connected.
+constexpr uint64_t kConnectingTickNs = 1'000'000;
+
+}  // namespace
 
 TcpConnection::TcpConnection(TcpDevice& device, Multiplexer& multiplexer,
                              const internal::ConnectionOptions& options)
@@ -75,16 +84,35 @@ void TcpConnection::withdraw(const MemoryRegion& region, bool arriving) {
   if (!sender_->abandon()) multiplexer_->hang_up();
   post_error_ =
       make_error(ErrorCode::kAccess, "a region was withdrawn while the peer read or wrote it");
+  tick_soon();
+}
+
+void TcpConnection::start_deadlines(uint64_t now_ns) {
+  for (uint32_t i = unanswered_; i > 0 && expected(i - 1).deadline_ns == 0; --i) {
+    expected(i - 1).deadline_ns = now_ns + operation_timeout_ns_;
+  }
+}
+
+uint64_t TcpConnection::next_tick_ns(uint64_t now_ns) {
+  if (closed()) return base::Poller::kNoEvent;
+  if (!multiplexer_->connected()) return now_ns + kConnectingTickNs;
+  uint64_t next_ns = base::Poller::kNoEvent;
+  if (unanswered_ > 0) {
+    start_deadlines(now_ns);
+    next_ns = expected(0).deadline_ns;
+  }
+  if (!sender_->empty()) {
+    next_ns = std::min(
+        next_ns, stuck_deadline_ns_ != 0 ? stuck_deadline_ns_ : now_ns + operation_timeout_ns_);
+  }
+  return next_ns;
 }
 
 void TcpConnection::tick(uint64_t now_ns) {
   if (closed()) return;
   if (!multiplexer_->connected()) return multiplexer_->continue_connecting();
   if (post_error_) return fail(*post_error_);
-  // Unstamped entries are the newest ones: their time starts now, at most one tick late.
-  for (uint32_t i = unanswered_; i > 0 && expected(i - 1).deadline_ns == 0; --i) {
-    expected(i - 1).deadline_ns = now_ns + operation_timeout_ns_;
-  }
+  start_deadlines(now_ns);
   if (std::optional<Error> why = overdue(now_ns)) {
     multiplexer_->retire();
     fail(*why);

@@ -40,6 +40,7 @@ class TcpConnection final : public internal::PolledConnection {
   // The device reads multiplexers, not connections.
   size_t poll() override { return 0; }
   void tick(uint64_t now_ns) override;
+  uint64_t next_tick_ns(uint64_t now_ns) override;
 
   bool transport_ready() const override {
     return multiplexer_ != nullptr && multiplexer_->connected();
@@ -64,11 +65,13 @@ class TcpConnection final : public internal::PolledConnection {
     std::byte* target;       // of a READ: for the rest of its answer; else null
     uint32_t bytes;          // of that
     Completion* completion;  // of the batch that it ends; null: unsignaled
-    uint64_t deadline_ns;    // 0: not yet stamped by tick()
+    uint64_t deadline_ns;    // 0: not yet set by start_deadlines()
   };
 
   void close_transport() override;
   Completion* take_outstanding() override;
+  // The time of what has been posted since the last call starts now.
+  void start_deadlines(uint64_t now_ns);
   std::optional<Error> overdue(uint64_t now_ns);
 
   // Some of these end with a callback, which may destroy the connection.

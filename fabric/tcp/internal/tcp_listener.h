@@ -9,12 +9,18 @@ namespace pmstore::fabric::tcp {
 
 class TcpDevice;
 
-class TcpListener final : public internal::HandshakeListener {
+class TcpListener final : public internal::HandshakeListener, public base::Watched {
  public:
   // Io when the address is in use or not ours.
   static Result<std::unique_ptr<Listener>> open(TcpDevice& device, const Uri& uri,
                                                 Acceptor& acceptor);
   ~TcpListener() override;
+
+  uint64_t next_tick_ns(uint64_t now_ns) const override;
+  void on_ready(uint32_t) override {
+    clients_wait_ = true;
+    device_.tick_soon();
+  }
 
   // ---- for multiplexers ----
   // A new connection; null when there are too many handshakes under way.
@@ -27,8 +33,16 @@ class TcpListener final : public internal::HandshakeListener {
  private:
   TcpListener(TcpDevice& device, Uri uri, Acceptor& acceptor, Socket socket);
 
+  // Sockets without a connection are looked at so often.
+  static constexpr uint64_t kIdleLookNs = 1'000'000'000;
+  // Without a free descriptor, accepting is tried again after so long.
+  static constexpr uint64_t kRetryNs = 100'000'000;
+
   TcpDevice& tcp_;
   Socket socket_;
+  bool watched_ = false;
+  bool clients_wait_ = true;
+  uint64_t retry_at_ns_ = 0;  // 0: accepting has not failed; else the socket is not watched
 };
 
 }  // namespace pmstore::fabric::tcp

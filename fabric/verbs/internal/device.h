@@ -4,13 +4,15 @@
 // Polling: every poll() looks at the completion queues; the kernel is asked (connection-manager and
 // asynchronous events) at most every kEventsEvery_ns, more often while a handshake is under way,
 // and connections are looked over (deadlines, idle peers) every kScanEvery_ns: the data path makes
-// no system call.
+// no system call. Before the executor blocks, it is to be woken by the completion channel, by the
+// two event descriptors, and at the next deadline of a connection.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fabric/device.h"
@@ -50,6 +52,9 @@ class VerbsDevice final : public Device, public base::Poller {
   base::Task<Result<std::unique_ptr<Connection>>> loopback() override;
 
   size_t poll() override;
+  bool arm() override;
+  void disarm() override;
+  uint64_t next_event_ns() const override { return armed_until_ns_; }
 
   // ---- for this folder ----
   const RdmaDevice& rdma() const { return rdma_; }
@@ -88,7 +93,19 @@ class VerbsDevice final : public Device, public base::Poller {
     base::Task<void> task;
   };
 
+  // A descriptor of the kernel's that has something to tell.
+  class Signal final : public base::Watched {
+   public:
+    void on_ready(uint32_t) override { raised_ = true; }
+    bool take() { return std::exchange(raised_, false); }
+    bool raised() const { return raised_; }
+
+   private:
+    bool raised_ = false;
+  };
+
   VerbsDevice(base::Executor& executor, RdmaDevice rdma);
+  Status watch_descriptors();
 
   // These return false as soon as a callback has destroyed the device.
   bool poll_queues(size_t& handled);
@@ -119,6 +136,11 @@ class VerbsDevice final : public Device, public base::Poller {
   bool* destroyed_ = nullptr;  // set while polling
   uint32_t poll_weight_ = 0;
   uint64_t polled_ns_ = 0;
+  uint64_t armed_until_ns_ = kNoEvent;  // while armed
+  Signal completions_;
+  Signal cm_signal_;
+  Signal async_signal_;
+  std::vector<int> watched_;
   uint64_t events_ns_ = 0;
   uint64_t scanned_ns_ = 0;
   uint64_t active_ns_ = 1;

@@ -22,6 +22,8 @@ using ProtectionDomainHandle = std::unique_ptr<ibv_pd, Destroy<&ibv_dealloc_pd>>
 using QueueHandle = std::unique_ptr<ibv_cq, Destroy<&ibv_destroy_cq>>;
 using QueuePairHandle = std::unique_ptr<ibv_qp, Destroy<&ibv_destroy_qp>>;
 using RegistrationHandle = std::unique_ptr<ibv_mr, Destroy<&ibv_dereg_mr>>;
+using CompletionChannelHandle =
+    std::unique_ptr<ibv_comp_channel, Destroy<&ibv_destroy_comp_channel>>;
 using ChannelHandle = std::unique_ptr<rdma_event_channel, Destroy<&rdma_destroy_event_channel>>;
 using CmIdHandle = std::unique_ptr<rdma_cm_id, Destroy<&rdma_destroy_id>>;
 

@@ -78,6 +78,9 @@ class VerbsConnection final : public Connection, public CmTarget {
   void on_completion(const ibv_wc& wc, bool receive, uint16_t slot);
   void on_deferred();
   void on_scan(uint64_t active_ns);
+  // When on_scan() has something to do though nothing arrives, on the clock of active_ns();
+  // base::Poller::kNoEvent for never.
+  uint64_t next_scan_ns() const;
   void fail(Error why);
 
  private:

@@ -52,6 +52,7 @@ class Cutter::Marker final : public base::Poller {
  public:
   explicit Marker(Cutter& cutter) : cutter_(cutter) { cutter_.executor_.add_poller(this); }
   ~Marker() override { cutter_.executor_.remove_poller(this); }
+  bool arm() override { return true; }
   size_t poll() override {
     cutter_.pass();
     return 0;
