@@ -1,0 +1,106 @@
+#include "tests/compare/load.h"
+
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace pmstore::compare {
+namespace {
+
+uint64_t ns_of(const timeval& time) {
+  return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000u +
+         static_cast<uint64_t>(time.tv_usec) * 1000u;
+}
+
+}  // namespace
+
+void Tally::merge(const Tally& other) {
+  latency_ns.merge(other.latency_ns);
+  conflicts += other.conflicts;
+  user_ns += other.user_ns;
+  system_ns += other.system_ns;
+  voluntary_switches += other.voluntary_switches;
+  involuntary_switches += other.involuntary_switches;
+}
+
+Tally Tally::begin_cost() {
+  rusage usage;
+  getrusage(RUSAGE_THREAD, &usage);
+  Tally tally;
+  tally.user_ns = ns_of(usage.ru_utime);
+  tally.system_ns = ns_of(usage.ru_stime);
+  tally.voluntary_switches = static_cast<uint64_t>(usage.ru_nvcsw);
+  tally.involuntary_switches = static_cast<uint64_t>(usage.ru_nivcsw);
+  return tally;
+}
+
+void Tally::end_cost(const Tally& since) {
+  const Tally now = begin_cost();
+  user_ns += now.user_ns - since.user_ns;
+  system_ns += now.system_ns - since.system_ns;
+  voluntary_switches += now.voluntary_switches - since.voluntary_switches;
+  involuntary_switches += now.involuntary_switches - since.involuntary_switches;
+}
+
+void StartGate::arrive() {
+  const std::lock_guard lock(mutex_);
+  ++arrived_;
+  changed_.notify_all();
+}
+
+void StartGate::wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return is_open(); });
+}
+
+void StartGate::finish() {
+  std::unique_lock lock(mutex_);
+  ++finished_;
+  changed_.notify_all();
+  changed_.wait(lock, [this] { return released_; });
+}
+
+void StartGate::wait_for_arrival(uint32_t threads) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this, threads] { return arrived_ == threads; });
+}
+
+void StartGate::wait_for_finish(uint32_t threads) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this, threads] { return finished_ == threads; });
+}
+
+void StartGate::release() {
+  const std::lock_guard lock(mutex_);
+  released_ = true;
+  changed_.notify_all();
+}
+
+void StartGate::open() {
+  const std::lock_guard lock(mutex_);
+  start_ns_.store(monotonic_ns(), std::memory_order_release);
+  changed_.notify_all();
+}
+
+uint64_t monotonic_ns() {
+  timespec ts;
+  clock_gettime(CLOCK_MONOTONIC, &ts);
+  return static_cast<uint64_t>(ts.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(ts.tv_nsec);
+}
+
+void write_key(char* to, uint64_t key) {
+  for (size_t digit = kKeyBytes; digit > 0; --digit, key /= 10) {
+    to[digit - 1] = static_cast<char>('0' + key % 10);
+  }
+}
+
+void fail(const std::string& what, const std::string& why) {
+  std::fprintf(stderr, "many_programs: %s: %s\n", what.c_str(), why.c_str());
+  std::fflush(stderr);
+  _exit(1);
+}
+
+}  // namespace pmstore::compare
