@@ -20,29 +20,19 @@ uint64_t ns_of(const timeval& time) {
 void Tally::merge(const Tally& other) {
   latency_ns.merge(other.latency_ns);
   conflicts += other.conflicts;
-  user_ns += other.user_ns;
-  system_ns += other.system_ns;
-  voluntary_switches += other.voluntary_switches;
-  involuntary_switches += other.involuntary_switches;
 }
 
-Tally Tally::begin_cost() {
+Cost Cost::until_now() {
   rusage usage;
-  getrusage(RUSAGE_THREAD, &usage);
-  Tally tally;
-  tally.user_ns = ns_of(usage.ru_utime);
-  tally.system_ns = ns_of(usage.ru_stime);
-  tally.voluntary_switches = static_cast<uint64_t>(usage.ru_nvcsw);
-  tally.involuntary_switches = static_cast<uint64_t>(usage.ru_nivcsw);
-  return tally;
+  getrusage(RUSAGE_SELF, &usage);
+  return {ns_of(usage.ru_utime), ns_of(usage.ru_stime), static_cast<uint64_t>(usage.ru_nvcsw),
+          static_cast<uint64_t>(usage.ru_nivcsw)};
 }
 
-void Tally::end_cost(const Tally& since) {
-  const Tally now = begin_cost();
-  user_ns += now.user_ns - since.user_ns;
-  system_ns += now.system_ns - since.system_ns;
-  voluntary_switches += now.voluntary_switches - since.voluntary_switches;
-  involuntary_switches += now.involuntary_switches - since.involuntary_switches;
+Cost Cost::operator-(const Cost& earlier) const {
+  return {user_ns - earlier.user_ns, system_ns - earlier.system_ns,
+          voluntary_switches - earlier.voluntary_switches,
+          involuntary_switches - earlier.involuntary_switches};
 }
 
 void StartGate::arrive() {

@@ -28,6 +28,7 @@ struct LoadOptions {
   double seconds = 2;
   uint64_t ops = 0;  // 0: until the time is over; else so many on each connection and coroutine
   uint64_t silence_ms = 0;     // before each operation
+  bool warm = false;           // each of the store's clients has read every key before it begins
   uint32_t request_bytes = 0;  // of the echo side, on the wire
   uint32_t reply_bytes = 0;
 
@@ -36,19 +37,23 @@ struct LoadOptions {
   }
 };
 
-// What one thread has done. The cost is the thread's own, from its first operation to its last.
+// What one thread has done.
 struct Tally {
   base::Histogram latency_ns;
   uint64_t conflicts = 0;
+
+  void merge(const Tally& other);
+};
+
+// What the whole process has cost until now.
+struct Cost {
   uint64_t user_ns = 0;
   uint64_t system_ns = 0;
   uint64_t voluntary_switches = 0;
   uint64_t involuntary_switches = 0;
 
-  void merge(const Tally& other);
-  // Adds what this thread has cost since `since`, an earlier tally of begin_cost().
-  void end_cost(const Tally& since);
-  static Tally begin_cost();
+  static Cost until_now();
+  Cost operator-(const Cost& earlier) const;
 };
 
 // Keeps the threads until all of them, and the caller of the program, are ready, and again until

@@ -53,6 +53,7 @@ void add_options(CLI::App& app, Arguments& arguments) {
   app.add_option("--seconds", load.seconds, "how long")->check(CLI::Range(0.0, 3600.0));
   app.add_option("--ops", load.ops, "on each connection and coroutine, instead of --seconds");
   app.add_option("--silence-ms", load.silence_ms, "before each operation, which alone is measured");
+  app.add_flag("--warm", load.warm, "of the store: read every key before the start");
   app.add_option("--request-bytes", load.request_bytes, "of the echo side, on the wire")
       ->check(CLI::Range(sizeof(EchoHeader), size_t{kMaxEchoBytes}));
   app.add_option("--reply-bytes", load.reply_bytes, "of the echo side, on the wire")
@@ -90,7 +91,15 @@ std::string profile(const pmstore::Histogram& latency) {
   return text;
 }
 
-void print(const LoadOptions& load, const Tally& all, double seconds, const SocketBytes& bytes) {
+struct Measured {
+  Tally all;
+  Cost cost;
+  SocketBytes bytes;
+  double seconds = 0;
+};
+
+void print(const LoadOptions& load, const Measured& measured) {
+  const auto& [all, cost, bytes, seconds] = measured;
   const uint64_t ops = all.latency_ns.count();
   const double each = 1.0 / static_cast<double>(std::max<uint64_t>(ops, 1));
   const auto operation = std::find_if(kOperations.begin(), kOperations.end(),
@@ -106,8 +115,8 @@ void print(const LoadOptions& load, const Tally& all, double seconds, const Sock
   fmt::print(
       "\"user_s\":{:.6f},\"system_s\":{:.6f},\"voluntary\":{},\"involuntary\":{},"
       "\"sent_per_op\":{:.1f},\"received_per_op\":{:.1f},\"profile\":[{}]}}\n",
-      static_cast<double>(all.user_ns) / 1e9, static_cast<double>(all.system_ns) / 1e9,
-      all.voluntary_switches, all.involuntary_switches, static_cast<double>(bytes.sent) * each,
+      static_cast<double>(cost.user_ns) / 1e9, static_cast<double>(cost.system_ns) / 1e9,
+      cost.voluntary_switches, cost.involuntary_switches, static_cast<double>(bytes.sent) * each,
       static_cast<double>(bytes.received) * each, profile(all.latency_ns));
 }
 
@@ -128,16 +137,18 @@ void run(const Arguments& arguments) {
     std::string line;
     if (!std::getline(std::cin, line)) fail("--wait", "standard input ended");
   }
-  const SocketBytes before = tcp_bytes();
+  const SocketBytes bytes = tcp_bytes();
+  const Cost cost = Cost::until_now();
   gate.open();
   gate.wait_for_finish(load.threads);
-  const double ns = static_cast<double>(monotonic_ns() - gate.start_ns());
-  const SocketBytes after = tcp_bytes();
+  Measured measured;
+  measured.seconds = static_cast<double>(monotonic_ns() - gate.start_ns()) / 1e9;
+  measured.cost = Cost::until_now() - cost;
+  measured.bytes = tcp_bytes() - bytes;
   gate.release();
   for (std::thread& thread : threads) thread.join();
-  Tally all;
-  for (const Tally& tally : tallies) all.merge(tally);
-  print(load, all, ns / 1e9, {after.sent - before.sent, after.received - before.received});
+  for (const Tally& tally : tallies) measured.all.merge(tally);
+  print(load, measured);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <array>
 #include <charconv>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -133,7 +134,6 @@ class SocketLoad {
     }
     gate_.arrive();
     gate_.wait();
-    const Tally before = Tally::begin_cost();
     if (options_.operation == Operation::kFill) {
       for (uint64_t key = 0; key < options_.keys; ++key) exchange(links_[0], Operation::kPut, key);
     } else if (options_.operation == Operation::kIdle) {
@@ -143,7 +143,6 @@ class SocketLoad {
     } else {
       many_connections();
     }
-    tally_.end_cost(before);
     gate_.finish();
   }
 
@@ -257,7 +256,8 @@ void run_socket_load(const LoadOptions& options, uint32_t thread, StartGate& gat
 
 SocketBytes tcp_bytes() {
   SocketBytes sum;
-  for (int fd = 0; fd < 1024; ++fd) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::stoi(entry.path().filename().string());
     tcp_info info{};
     socklen_t size = sizeof(info);
     if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) continue;

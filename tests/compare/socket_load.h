@@ -13,6 +13,10 @@ void run_socket_load(const LoadOptions& options, uint32_t thread, StartGate& gat
 struct SocketBytes {
   uint64_t sent = 0;
   uint64_t received = 0;
+
+  SocketBytes operator-(const SocketBytes& earlier) const {
+    return {sent - earlier.sent, received - earlier.received};
+  }
 };
 SocketBytes tcp_bytes();
 
