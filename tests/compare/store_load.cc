@@ -54,7 +54,7 @@ class StoreLoad {
       patient.call_timeout_ns = patient.connect_timeout_ns = kPatienceNs;
       auto logs = co_await log::LogClient::connect(executor_, uri_, patient);
       session.logs = must("cannot connect", std::move(logs));
-      log::LogOptions made{.when_full = log::FullPolicy::kTrimOldest};
+      log::LogOptions made{.bytes = 4u << 20, .when_full = log::FullPolicy::kTrimOldest};
       auto log = co_await session.logs->create(kName, made);
       if (!log && log.code() == ErrorCode::kAlreadyExists) {
         log = co_await session.logs->open(kName);
