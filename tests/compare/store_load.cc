@@ -74,8 +74,12 @@ class StoreLoad {
     for (uint32_t i = 0; i < options_.connections_of(thread_); ++i) {
       sessions_.push_back(co_await connect());
       // A client that has written once is what idles elsewhere.
-      if (options_.operation == Operation::kIdle)
+      if (options_.operation == Operation::kIdle) {
         co_await one(sessions_.back(), Operation::kPut, 0);
+      }
+      for (uint64_t key = 0; options_.warm && key < options_.keys; ++key) {
+        co_await one(sessions_.back(), Operation::kGet, key);
+      }
     }
     tally_ = Tally();
     gate_.arrive();
