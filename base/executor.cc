@@ -150,16 +150,17 @@ bool Executor::run_pollers() {
 }
 
 bool Executor::run_once() {
+  if (++turns_since_look_ >= kTurnsPerLook) look();
   bool any = run_remote();
   any |= run_ready();
   any |= run_timers();
   any |= run_pollers();
+  looked_ = false;
   return any || !ready_.empty();
 }
 
 void Executor::run_round() {
   const bool any = run_once();
-  looked_ = false;
   if (clock_.is_virtual()) {
     if (any) return;
     const uint64_t due = next_due_ns();
@@ -169,7 +170,6 @@ void Executor::run_round() {
     clock_.advance_to(std::max(clock_.now_ns(), due));
     return;
   }
-  if (++turns_since_look_ >= kTurnsPerLook) look();
   if (!any) {
     idle();
   } else if (idle_turns_ > 0) {

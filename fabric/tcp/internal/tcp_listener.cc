@@ -70,7 +70,7 @@ void TcpListener::accept_new() {
       retry_at_ns_ = now_ns + kRetryNs;
     }
   }
-  tcp_.multiplexers().close_idle(now_ns);
+  tcp_.multiplexers().close_idle(tcp_.executor().now_ns());  // not before they were accepted
 }
 
 std::unique_ptr<TcpConnection> TcpListener::accept(Multiplexer& multiplexer, uint32_t channel) {
