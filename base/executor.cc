@@ -201,7 +201,7 @@ Status Executor::watch(int fd, uint32_t events, Watched& watched) {
 void Executor::look() {
   turns_since_look_ = 0;
   if (looked_ || !sleeper_ || sleeper_->watched() == 0) return;
-  sleeper_->wait(0);
+  sleeper_->look();
   looked_ = true;
 }
 
@@ -247,18 +247,15 @@ void Executor::block(uint64_t now_ns) {
     if (hears) sleeper_->flag().announce();
     const bool called =
         has_remote_.load(std::memory_order_relaxed) || (until_stopped_ && stop_requested());
-    const uint64_t due_ns = next_due_ns();
-    uint64_t timeout_ns = due_ns == Poller::kNoEvent ? Sleeper::kForever
-                          : due_ns > now_ns          ? due_ns - now_ns
-                                                     : 0;
-    if (called) timeout_ns = 0;
+    const uint64_t due_ns = called ? now_ns : next_due_ns();
     if (hears) {
-      sleeper_->wait(timeout_ns);
+      sleeper_->wait(now_ns, due_ns);
       sleeper_->flag().clear();
       looked_ = true;
       turns_since_look_ = 0;
     } else {
-      std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(timeout_ns, kDeafSleepNs)));
+      const uint64_t left_ns = due_ns > now_ns ? due_ns - now_ns : 0;
+      std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(left_ns, kDeafSleepNs)));
     }
   }
   for (size_t i = 0; i < armed; ++i) {

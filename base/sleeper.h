@@ -1,5 +1,9 @@
 // Sleeper: blocks one thread until a watched descriptor is ready, a time has come, or another
-// thread wakes it: one epoll set and one eventfd.
+// thread wakes it: one epoll set, one eventfd and one timer descriptor.
+//
+// Most waits have a bound that is never reached: the deadline of a request that is answered. Giving
+// each wait its own timeout made it 2.5 us dearer (Linux 6.18 in a guest). So the timer stays set
+// from wait to wait as long as it is not later than the present bound; it may end a wait too early.
 //
 // Threads: all calls on the thread that sleeps, except wake(), which any thread and a signal
 // handler may call. Descriptors are borrowed: unwatch() before closing one.
@@ -41,9 +45,11 @@ class Sleeper {
 
   // The flag by which this thread announces that it blocks; see base/sleep_flag.h.
   SleepFlag& flag() { return flag_; }
-  // Blocks until something is ready, wake() was called, or `timeout_ns` have passed. 0: does not
-  // block. May return early. Tells what is ready.
-  void wait(uint64_t timeout_ns);
+  // Blocks until something is ready, wake() was called, or the time is `due_ns`. Does not block if
+  // that is not after `now_ns`. May return early. Tells what is ready.
+  void wait(uint64_t now_ns, uint64_t due_ns);
+  // Tells what is ready, without blocking.
+  void look() { wait(0, 0); }
   // Makes the current or next wait() return if the thread has announced that it sleeps. Any thread;
   // async-signal-safe.
   void wake() {
@@ -54,14 +60,20 @@ class Sleeper {
   Sleeper& operator=(Sleeper&&) = delete;
 
  private:
-  Sleeper(FileDescriptor epoll, FileDescriptor bell);
+  Sleeper(FileDescriptor epoll, FileDescriptor bell, FileDescriptor timer);
   void ring();
+  // The timer ends the wait at `due_ns` or before. False: that is nearer than kNearNs, and the wait
+  // has to have a timeout of its own.
+  bool set_timer(uint64_t now_ns, uint64_t due_ns);
 
   static constexpr int kMaxReady = 64;
+  static constexpr uint64_t kNearNs = 100'000;
 
   FileDescriptor epoll_;
-  FileDescriptor bell_;  // an eventfd
+  FileDescriptor bell_;   // an eventfd
+  FileDescriptor timer_;  // a timerfd
   SleepFlag flag_;
+  uint64_t timer_due_ns_ = kForever;  // what the timer is set to; kForever: it is not set
   size_t watched_ = 0;
 };
 

@@ -44,42 +44,73 @@ class SleeperTest : public ::testing::Test {
 TEST_F(SleeperTest, TellsOfAReadyDescriptorAsLongAsItIsReady) {
   ASSERT_TRUE(sleeper_.watch(event_.get(), EPOLLIN, noted_));
   EXPECT_EQ(sleeper_.watched(), 1u);
-  sleeper_.wait(0);
+  sleeper_.look();
   EXPECT_EQ(noted_.times, 0);
   signal_event();
-  sleeper_.wait(Sleeper::kForever);
-  sleeper_.wait(0);
+  sleeper_.wait(0, Sleeper::kForever);
+  sleeper_.look();
   EXPECT_EQ(noted_.times, 2);
   EXPECT_EQ(noted_.events, uint32_t{EPOLLIN});
   sleeper_.change(event_.get(), 0, noted_);
-  sleeper_.wait(0);
+  sleeper_.look();
   EXPECT_EQ(noted_.times, 2);
   sleeper_.change(event_.get(), EPOLLIN | EPOLLOUT, noted_);
-  sleeper_.wait(0);
+  sleeper_.look();
   EXPECT_EQ(noted_.events, uint32_t{EPOLLIN | EPOLLOUT});
   sleeper_.unwatch(event_.get());
   EXPECT_EQ(sleeper_.watched(), 0u);
-  sleeper_.wait(0);
+  sleeper_.look();
   EXPECT_EQ(noted_.times, 3);
 }
 
 TEST_F(SleeperTest, BlocksUntilTheTimeoutAndNotMuchLess) {
   const uint64_t before_ns = clock_.now_ns();
-  sleeper_.wait(3'000'000);
+  sleeper_.wait(before_ns, before_ns + 3'000'000);
   EXPECT_GE(clock_.now_ns() - before_ns, 3'000'000u);
+}
+
+TEST_F(SleeperTest, BlocksUntilATimeThatIsNear) {
+  const uint64_t before_ns = clock_.now_ns();
+  sleeper_.wait(before_ns, before_ns + 50'000);
+  EXPECT_GE(clock_.now_ns() - before_ns, 50'000u);
+}
+
+TEST_F(SleeperTest, AnEarlierBoundCountsAlthoughTheTimerIsSetToALaterOne) {
+  uint64_t now_ns = clock_.now_ns();
+  signal_event();
+  ASSERT_TRUE(sleeper_.watch(event_.get(), EPOLLIN, noted_));
+  sleeper_.wait(now_ns, now_ns + 3600 * kSecond);  // ends at once, and leaves the timer set
+  sleeper_.unwatch(event_.get());
+  now_ns = clock_.now_ns();
+  sleeper_.wait(now_ns, now_ns + 1'000'000);
+  EXPECT_GE(clock_.now_ns() - now_ns, 1'000'000u);
+  EXPECT_LT(clock_.now_ns() - now_ns, 3000 * kSecond);
+}
+
+TEST_F(SleeperTest, ATimerLeftFromAnEarlierWaitMayEndAWaitOnceOnly) {
+  uint64_t now_ns = clock_.now_ns();
+  signal_event();
+  ASSERT_TRUE(sleeper_.watch(event_.get(), EPOLLIN, noted_));
+  sleeper_.wait(now_ns, now_ns + 1'000'000);
+  sleeper_.unwatch(event_.get());
+  now_ns = clock_.now_ns();
+  const uint64_t due_ns = now_ns + 20'000'000;
+  int waits = 0;
+  for (; clock_.now_ns() < due_ns; ++waits) sleeper_.wait(clock_.now_ns(), due_ns);
+  EXPECT_LE(waits, 4);
 }
 
 TEST_F(SleeperTest, WakeEndsAnAnnouncedWaitAlsoBeforeItBegins) {
   sleeper_.flag().announce();
   sleeper_.wake();
-  sleeper_.wait(Sleeper::kForever);
+  sleeper_.wait(0, Sleeper::kForever);
   sleeper_.flag().clear();
 }
 
 TEST_F(SleeperTest, WakeOfAnAwakeThreadMakesNoSystemCall) {
   sleeper_.wake();  // nothing is announced
   const uint64_t before_ns = clock_.now_ns();
-  sleeper_.wait(1'000'000);  // so the bell has not been rung
+  sleeper_.wait(before_ns, before_ns + 1'000'000);  // so the bell has not been rung
   EXPECT_GE(clock_.now_ns() - before_ns, 1'000'000u);
 }
 
@@ -97,7 +128,7 @@ TEST_F(SleeperTest, ASignalHandlerMayWake) {
   ASSERT_EQ(sigaction(SIGUSR1, &action, &before), 0);
   sleeper_.flag().announce();
   raise(SIGUSR1);
-  sleeper_.wait(Sleeper::kForever);
+  sleeper_.wait(0, Sleeper::kForever);
   sleeper_.flag().clear();
   sigaction(SIGUSR1, &before, nullptr);
 }
@@ -124,7 +155,7 @@ TEST_F(SleeperTest, NoWakeUpIsLostBetweenTwoThreads) {
       mine.flag().announce();
       if (ball.load(std::memory_order_acquire) == at) {
         const uint64_t before_ns = clock.now_ns();
-        mine.wait(60 * kSecond);
+        mine.wait(before_ns, before_ns + 60 * kSecond);
         if (clock.now_ns() - before_ns >= 60 * kSecond) lost = true;
       }
       mine.flag().clear();
