@@ -1,11 +1,9 @@
 list(APPEND PMSTORE_FABRIC_SOURCES
-  tcp/internal/frame_sender.cc
   tcp/internal/multiplexer.cc
   tcp/internal/multiplexer_datapath.cc
   tcp/internal/multiplexer_set.cc
   tcp/internal/socket.cc
   tcp/internal/tcp_connection.cc
-  tcp/internal/tcp_connection_datapath.cc
   tcp/internal/tcp_device.cc
   tcp/internal/tcp_listener.cc
   tcp/tcp_device.cc)

@@ -24,11 +24,15 @@
 
 #include "base/sleeper.h"
 #include "fabric/destruction_watch.h"
-#include "fabric/tcp/internal/frame.h"
-#include "fabric/tcp/internal/frame_sender.h"
+#include "fabric/internal/frame.h"
+#include "fabric/internal/frame_sender.h"
 #include "fabric/tcp/internal/socket.h"
 
 namespace pmstore::fabric::tcp {
+
+using internal::FrameHeader;
+using internal::FrameKind;
+using internal::FrameSender;
 
 class TcpConnection;
 class TcpListener;
@@ -102,9 +106,6 @@ class Multiplexer final : public base::Watched {
 
  private:
   static constexpr size_t kInBytes = 64 * 1024;
-  // A body up to this size is written to its target in one step once all of it has arrived, so that
-  // nobody sees half of a small word. A larger body is written as it arrives.
-  static constexpr uint32_t kWholeBodyBytes = 512;
   // The most system calls of one flush().
   static constexpr int kMaxSends = 32;
   static constexpr size_t kMaxPieces = 128;

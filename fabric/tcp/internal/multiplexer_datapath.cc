@@ -18,16 +18,8 @@
 
 namespace pmstore::fabric::tcp {
 
+using internal::carries_body;
 using internal::DestructionWatch;
-
-namespace {
-
-bool carries_body(FrameKind kind) {
-  return kind == FrameKind::kWrite || kind == FrameKind::kWriteImmediate ||
-         kind == FrameKind::kReadData || kind == FrameKind::kHandshake;
-}
-
-}  // namespace
 
 void Multiplexer::mark_ready(FrameSender& sender) {
   if (!sender.listed) {
@@ -156,7 +148,8 @@ Multiplexer::Parsed Multiplexer::parse_one() {
     return protocol_error();
   }
   // A small body is taken when all of it is here.
-  const bool whole = header.bytes <= kWholeBodyBytes || header.kind == FrameKind::kHandshake;
+  const bool whole =
+      header.bytes <= internal::kWholeBodyBytes || header.kind == FrameKind::kHandshake;
   if (carries_body(header.kind) && whole && available < sizeof header + header.bytes) {
     return Parsed::kNeedsMore;
   }

@@ -1,5 +1,5 @@
 // When a FrameSender takes the answers of READs from the memory that they show.
-#include "fabric/tcp/internal/frame_sender.h"
+#include "fabric/internal/frame_sender.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 
 #include "base/random.h"
 
-namespace pmstore::fabric::tcp {
+namespace pmstore::fabric::internal {
 namespace {
 
 constexpr uint32_t kReadBytes = 1000;
@@ -205,4 +205,4 @@ TEST_F(FrameSenderAnswersDeathTest, NoMoreIsSentThanWasGathered) {
 }
 
 }  // namespace
-}  // namespace pmstore::fabric::tcp
+}  // namespace pmstore::fabric::internal

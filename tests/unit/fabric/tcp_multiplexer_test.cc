@@ -1,5 +1,5 @@
 // Connections that share a socket: what one does must not be felt by the others.
-#include "fabric/tcp/internal/frame_sender.h"
+#include "fabric/internal/frame_sender.h"
 #include "tests/unit/fabric/tcp_peer.h"
 
 namespace pmstore::fabric::tcp {

@@ -12,11 +12,16 @@
 
 #include "base/clock.h"
 #include "base/executor.h"
+#include "fabric/internal/frame.h"
 #include "fabric/internal/handshake.h"
-#include "fabric/tcp/internal/frame.h"
 #include "fabric/tcp/tcp_device.h"
 
 namespace pmstore::fabric::tcp {
+
+using internal::FrameHeader;
+using internal::FrameKind;
+using internal::FrameSender;
+using internal::kAnswerWhenDone;
 
 inline constexpr size_t kBytes = 1u << 20;
 inline constexpr uint64_t kPatienceNs = 60'000'000'000;

@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "base/file_descriptor.h"
+#include "fabric/internal/frame.h"
 #include "fabric/internal/handshake.h"
-#include "fabric/tcp/internal/frame.h"
 #include "pmstore/client/client_session.h"
 #include "pmstore/client/commit_message.h"
 #include "pmstore/layout/protocol.h"
@@ -182,8 +182,8 @@ class Hellos : public ::testing::Test {
     std::memcpy(body.data(), &hello, sizeof hello);
     const auto message =
         fabric::internal::encode({fabric::internal::MessageKind::kHello, {}, body, {}});
-    fabric::tcp::FrameHeader frame{};
-    frame.kind = fabric::tcp::FrameKind::kHandshake;
+    fabric::internal::FrameHeader frame{};
+    frame.kind = fabric::internal::FrameKind::kHandshake;
     frame.bytes = static_cast<uint32_t>(message.size());
     frame.channel = 1;
     EXPECT_EQ(send(fd.get(), &frame, sizeof frame, 0), ssize_t{sizeof frame});

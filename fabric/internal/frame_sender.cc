@@ -1,4 +1,4 @@
-#include "fabric/tcp/internal/frame_sender.h"
+#include "fabric/internal/frame_sender.h"
 
 #include <algorithm>
 #include <utility>
@@ -6,7 +6,7 @@
 #include "base/atomic_copy.h"
 #include "base/check.h"
 
-namespace pmstore::fabric::tcp {
+namespace pmstore::fabric::internal {
 
 FrameSender::FrameSender(uint32_t channel)
     : channel_(channel),
@@ -191,4 +191,4 @@ bool FrameSender::abandon() {
   return true;
 }
 
-}  // namespace pmstore::fabric::tcp
+}  // namespace pmstore::fabric::internal

@@ -1,12 +1,8 @@
-// The data path of TcpConnection: posting, serving. It does not allocate, throw, log or lock.
+// The data path of FramedConnection: posting, serving. It does not allocate, throw, log or lock.
 #include "base/check.h"
-#include "fabric/tcp/internal/tcp_connection.h"
-#include "fabric/tcp/internal/tcp_device.h"
+#include "fabric/internal/framed_connection.h"
 
-namespace pmstore::fabric::tcp {
-
-using internal::DestructionWatch;
-using internal::is_write;
+namespace pmstore::fabric::internal {
 
 namespace {
 
@@ -25,7 +21,7 @@ FrameHeader header_of(const WorkRequest& request, bool answered) {
 
 }  // namespace
 
-Status TcpConnection::post(const Batch& batch, Completion* completion) {
+Status FramedConnection::post(const Batch& batch, Completion* completion) {
   if (closed() || post_error_) [[unlikely]] {
     return make_error(ErrorCode::kDisconnected, broken_ ? why_broken_.message : std::string());
   }
@@ -33,7 +29,7 @@ Status TcpConnection::post(const Batch& batch, Completion* completion) {
   const size_t last = batch.size() - 1;
   uint32_t answers = completion != nullptr && is_write(batch[last]) ? 1 : 0;
   for (const WorkRequest& request : batch) answers += is_write(request) ? 0 : 1;
-  if (sender_->requests() + batch.size() > FrameSender::kMaxRequests) multiplexer_->flush();
+  if (sender_->requests() + batch.size() > FrameSender::kMaxRequests) send_frames();
   if (sender_->requests() + batch.size() > FrameSender::kMaxRequests ||
       unanswered_ + answers > kMaxUnanswered) {
     return make_error(ErrorCode::kBackPressure);
@@ -51,12 +47,12 @@ Status TcpConnection::post(const Batch& batch, Completion* completion) {
       expected(unanswered_++) = {read ? request.local : nullptr, read ? request.bytes : 0, own, 0};
     }
   }
-  multiplexer_->mark_ready(*sender_);
+  frames_are_ready();
   return {};
 }
 
-bool TcpConnection::take_body(const FrameHeader& header, std::byte*& target,
-                              const MemoryRegion*& region) {
+bool FramedConnection::take_body(const FrameHeader& header, std::byte*& target,
+                                 const MemoryRegion*& region) {
   if (post_error_) return false;
   if (!established_ && !accepted_) {
     fail_protocol("the peer sent a frame before its handshake was over");
@@ -73,7 +69,7 @@ bool TcpConnection::take_body(const FrameHeader& header, std::byte*& target,
     return true;
   }
   if (header.bytes == 0 && header.kind == FrameKind::kWriteImmediate) return true;
-  const TcpRegion* const found = tcp_.find(header.key);
+  const FramedRegion* const found = framed_.find(header.key);
   target =
       found == nullptr ? nullptr : found->grant(header.address, header.bytes, Access::kRemoteWrite);
   if (target == nullptr || header.bytes == 0) [[unlikely]] {
@@ -84,7 +80,7 @@ bool TcpConnection::take_body(const FrameHeader& header, std::byte*& target,
   return true;
 }
 
-void TcpConnection::take(const FrameHeader& header) {
+void FramedConnection::take(const FrameHeader& header) {
   if (post_error_) return;
   switch (header.kind) {
     case FrameKind::kReadData:
@@ -97,7 +93,7 @@ void TcpConnection::take(const FrameHeader& header) {
       if ((header.flags & kAnswerWhenDone) != 0) {
         if (!may_answer()) return;
         sender_->push_done();
-        multiplexer_->mark_ready(*sender_);
+        frames_are_ready();
       }
       if (header.kind == FrameKind::kWriteImmediate) handle_immediate(header.immediate);
       return;
@@ -113,7 +109,7 @@ void TcpConnection::take(const FrameHeader& header) {
   }
 }
 
-bool TcpConnection::may_answer() {
+bool FramedConnection::may_answer() {
   if (!established_ && !accepted_) [[unlikely]] {
     fail_protocol("the peer sent a frame before its handshake was over");
     return false;
@@ -125,9 +121,9 @@ bool TcpConnection::may_answer() {
   return true;
 }
 
-void TcpConnection::serve_read(const FrameHeader& header) {
+void FramedConnection::serve_read(const FrameHeader& header) {
   if (!may_answer()) return;
-  const TcpRegion* const region = tcp_.find(header.key);
+  const FramedRegion* const region = framed_.find(header.key);
   const std::byte* const source =
       region == nullptr || header.bytes == 0
           ? nullptr
@@ -136,10 +132,10 @@ void TcpConnection::serve_read(const FrameHeader& header) {
     return refuse("the peer read where it was not granted");
   }
   sender_->push_read_answer(source, header.bytes, *region);
-  multiplexer_->mark_ready(*sender_);
+  frames_are_ready();
 }
 
-void TcpConnection::take_done(uint32_t count) {
+void FramedConnection::take_done(uint32_t count) {
   DestructionWatch watch(lifetime_);
   for (; count > 0; --count) {
     if (post_error_) return;
@@ -151,7 +147,7 @@ void TcpConnection::take_done(uint32_t count) {
   }
 }
 
-void TcpConnection::finish_first_expected() {
+void FramedConnection::finish_first_expected() {
   PMSTORE_CHECK(unanswered_ > 0, "an answer belongs to a request");
   Completion* const completion = expected(0).completion;
   expected_head_ = (expected_head_ + 1) % kMaxUnanswered;
@@ -161,13 +157,13 @@ void TcpConnection::finish_first_expected() {
   completion->finish(true);
 }
 
-void TcpConnection::refuse(const std::string& why) {
+void FramedConnection::refuse(const std::string& why) {
   last_ = FrameKind::kRefused;
   fail(make_error(ErrorCode::kAccess, why));
 }
 
-void TcpConnection::fail_protocol(const std::string& why) {
+void FramedConnection::fail_protocol(const std::string& why) {
   fail(make_error(ErrorCode::kProtocol, why));
 }
 
-}  // namespace pmstore::fabric::tcp
+}  // namespace pmstore::fabric::internal

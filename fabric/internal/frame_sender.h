@@ -1,9 +1,9 @@
-// FrameSender: the frames that one connection has to send on its multiplexer, in order.
+// FrameSender: the frames that one connection has to send on its socket or in its ring, in order.
 //
 // The answers of READs are copied, in the order of the READs, from the target's memory into a room
 // of bounded size: when the READ is pushed, or, if the room is full or an earlier READ waits, when
 // enough of the earlier frames has been sent. So a READ never shows older memory than the READ
-// before it, however slow the socket is. A READ larger than a piece is copied and answered piece by
+// before it, however slow the peer is. A READ larger than a piece is copied and answered piece by
 // piece. Bodies of requests are not copied: they are sent from the caller's buffer, which must not
 // change until then.
 //
@@ -25,10 +25,10 @@
 #include <memory>
 #include <vector>
 
+#include "fabric/internal/frame.h"
 #include "fabric/memory_region.h"
-#include "fabric/tcp/internal/frame.h"
 
-namespace pmstore::fabric::tcp {
+namespace pmstore::fabric::internal {
 
 class FrameSender {
  public:
@@ -46,9 +46,9 @@ class FrameSender {
   uint32_t answers() const { return answers_; }
   // The requests with an answer that are not sent in full: no answer to them can have arrived.
   uint32_t unsent_questions() const { return unsent_questions_; }
-  // A frame is sent in part: its rest comes before any other frame of the multiplexer.
+  // A frame is sent in part: its rest comes before any other frame of the socket.
   bool mid_frame() const { return sent_ > 0; }
-  // In the multiplexer's list of senders with frames.
+  // tcp: in the multiplexer's list of senders with frames.
   bool listed = false;
 
   // A request of this end. The caller has checked that there is room.
@@ -67,13 +67,13 @@ class FrameSender {
   // as does gathered().
   size_t gather(std::vector<iovec>& pieces, size_t max_pieces);
   size_t gathered() const { return gathered_; }
-  // The socket took the first `bytes` of them.
+  // The first `bytes` of them have been sent.
   void count_sent(size_t bytes);
 
   // A READ of `region` waits to be copied.
   bool waits_for(const MemoryRegion& region) const;
   // Forgets everything but the rest of a frame that has begun to leave, which is copied if it is a
-  // request's. False when that is more than kMaxCopyBytes: the multiplexer cannot be used any more.
+  // request's. False when that is more than kMaxCopyBytes: the socket cannot be used any more.
   [[nodiscard]] bool abandon();
 
  private:
@@ -122,4 +122,4 @@ class FrameSender {
   std::deque<std::vector<std::byte>> owned_;  // handshake messages, the rest of a frame
 };
 
-}  // namespace pmstore::fabric::tcp
+}  // namespace pmstore::fabric::internal

@@ -1,12 +1,11 @@
-// The frames that a Multiplexer (fabric/tcp/internal/multiplexer.h) sends and receives, one after
-// the other, little endian. The fields of a kHandshake frame's header keep their offsets in every
-// later version.
+// The frames of tcp and shm, one after the other on a socket or in a ring, little endian. The
+// fields of a kHandshake frame's header keep their offsets in every later version.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-namespace pmstore::fabric::tcp {
+namespace pmstore::fabric::internal {
 
 enum class FrameKind : uint8_t {
   kWrite = 1,           // `bytes` of data follow, for `address` in the region of `key`
@@ -26,7 +25,8 @@ struct FrameHeader {
   uint8_t flags;
   uint16_t zero;
   uint32_t bytes;
-  uint32_t channel;  // which connection of the multiplexer, counted from 1 by the end that dialed
+  // tcp: which connection of the multiplexer, counted from 1 by the end that dialed
+  uint32_t channel;
   uint32_t immediate;
   uint64_t address;
   uint64_t key;
@@ -38,4 +38,13 @@ static_assert(sizeof(FrameHeader) == 32 && offsetof(FrameHeader, channel) == 8);
 // room for.
 inline constexpr uint32_t kMaxUnanswered = 1024;
 
-}  // namespace pmstore::fabric::tcp
+constexpr bool carries_body(FrameKind kind) {
+  return kind == FrameKind::kWrite || kind == FrameKind::kWriteImmediate ||
+         kind == FrameKind::kReadData || kind == FrameKind::kHandshake;
+}
+
+// A body up to this size is written to its target in one step once all of it has arrived, so that
+// nobody sees half of a small word. A larger body is written as it arrives.
+inline constexpr uint32_t kWholeBodyBytes = 512;
+
+}  // namespace pmstore::fabric::internal
