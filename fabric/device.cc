@@ -1,7 +1,7 @@
 #include "fabric/device.h"
 
 #include "fabric/local/local_device.h"
-#include "fabric/ofi/ofi_device.h"
+#include "fabric/shm/shm_device.h"
 #include "fabric/tcp/tcp_device.h"
 #include "fabric/verbs/verbs_device.h"
 
@@ -11,7 +11,7 @@ Result<std::unique_ptr<Device>> open_device(Scheme scheme, base::Executor& execu
   switch (scheme) {
     case Scheme::kLocal: return open_local_device(executor);
     case Scheme::kTcp: return open_tcp_device(executor);
-    case Scheme::kShm: return open_ofi_device(executor);
+    case Scheme::kShm: return open_shm_device(executor);
     case Scheme::kVerbs: return open_verbs_device(executor);
   }
   return make_error(ErrorCode::kInvalidArgument, "unknown fabric scheme");

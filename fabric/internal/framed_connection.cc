@@ -49,8 +49,8 @@ uint64_t FramedConnection::next_deadline_ns(uint64_t now_ns) {
     next_ns = expected(0).deadline_ns;
   }
   if (!sender_->empty()) {
-    next_ns = std::min(next_ns, stuck_deadline_ns_ != 0 ? stuck_deadline_ns_
-                                                        : now_ns + operation_timeout_ns_);
+    next_ns = std::min(
+        next_ns, stuck_deadline_ns_ != 0 ? stuck_deadline_ns_ : now_ns + operation_timeout_ns_);
   }
   return next_ns;
 }

@@ -1,15 +1,17 @@
-#include "fabric/ofi/internal/shm_socket.h"
+#include "fabric/shm/internal/shm_socket.h"
 
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
+#include "base/check.h"
 #include "fabric/internal/handshake.h"
 
-namespace pmstore::fabric::ofi {
+namespace pmstore::fabric::shm {
 
 namespace {
 
@@ -78,58 +80,87 @@ Result<bool> ShmSocket::connect(const std::string& name) {
             "); start pmstored there, or check the name and that it is not in another "
             "network namespace");
   }
-  const Peer peer = identify();
-  if (peer == Peer::kThisProcess) {
-    // libfabric would use the server's own mapping, and crash when either end closes.
-    return make_error(ErrorCode::kUnsupported,
-                      "the server at shm://" + name + " is in this process; use local: or tcp://");
-  }
-  if (peer == Peer::kOtherUser) {
+  if (!is_of_this_user()) {
     return make_error(ErrorCode::kAccess, "the server at shm://" + name +
                                               " runs as another user; use tcp:// or the same user");
   }
   return true;
 }
 
-std::optional<ShmSocket> ShmSocket::accept() {
-  ShmSocket client(accept4(fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (!client.fd_) return {};
-  if (client.identify() == Peer::kOtherUser) {
+Result<std::optional<ShmSocket>> ShmSocket::accept() {
+  for (;;) {
+    ShmSocket client(accept4(fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!client.fd_) {
+      const bool exhausted =
+          errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+      if (exhausted) return make_error(ErrorCode::kIo, strerror(errno));
+      return std::optional<ShmSocket>();
+    }
+    if (client.is_of_this_user()) return std::optional<ShmSocket>(std::move(client));
     // Best effort; closing says enough.
     static_cast<void>(client.send(internal::encode_refusal(
         make_error(ErrorCode::kAccess, "the server runs as another user; use tcp://"))));
-    return {};
   }
-  return client;
 }
 
-ShmSocket::Peer ShmSocket::identify() const {
+// A process that has a segment can change what arrives there.
+bool ShmSocket::is_of_this_user() const {
   ucred peer{};
   socklen_t bytes = sizeof peer;
-  // The segments in /dev/shm are for one user only: a process that maps one can damage it.
-  if (getsockopt(fd(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0 || peer.uid != geteuid()) {
-    return Peer::kOtherUser;
-  }
-  return peer.pid == getpid() ? Peer::kThisProcess : Peer::kOk;
+  return getsockopt(fd(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == geteuid();
 }
 
-Status ShmSocket::send(std::span<const std::byte> message) {
-  const ssize_t sent = ::send(fd(), message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+Status ShmSocket::send(std::span<const std::byte> message, std::span<const int> descriptors) {
+  PMSTORE_CHECK(descriptors.size() <= kMaxDescriptors, "the peer takes no more");
+  iovec piece{const_cast<std::byte*>(message.data()), message.size()};
+  alignas(cmsghdr) char room[CMSG_SPACE(kMaxDescriptors * sizeof(int))] = {};
+  msghdr header{};
+  header.msg_iov = &piece;
+  header.msg_iovlen = 1;
+  if (!descriptors.empty()) {
+    header.msg_control = room;
+    header.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
+    cmsghdr* const control = CMSG_FIRSTHDR(&header);
+    control->cmsg_level = SOL_SOCKET;
+    control->cmsg_type = SCM_RIGHTS;
+    control->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+    std::memcpy(CMSG_DATA(control), descriptors.data(), descriptors.size_bytes());
+  }
+  const ssize_t sent = sendmsg(fd(), &header, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (sent == static_cast<ssize_t>(message.size())) return {};
   return make_error(ErrorCode::kDisconnected,
                     std::string("cannot send a handshake: ") + strerror(errno));
 }
 
-ShmSocket::Received ShmSocket::receive(std::vector<std::byte>& message) {
+ShmSocket::Received ShmSocket::receive(std::vector<std::byte>& message,
+                                       std::vector<base::FileDescriptor>& descriptors) {
   message.resize(internal::kMaxMessageBytes);
-  const ssize_t bytes = recv(fd(), message.data(), message.size(), MSG_DONTWAIT);
-  if (bytes > 0) {
-    message.resize(static_cast<size_t>(bytes));
-    return Received::kMessage;
+  descriptors.clear();
+  iovec piece{message.data(), message.size()};
+  alignas(cmsghdr) char room[CMSG_SPACE(kMaxDescriptors * sizeof(int))];
+  msghdr header{};
+  header.msg_iov = &piece;
+  header.msg_iovlen = 1;
+  header.msg_control = room;
+  header.msg_controllen = sizeof room;
+  // The kernel closes the descriptors that have no room here.
+  const ssize_t bytes = recvmsg(fd(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (bytes <= 0) {
+    message.clear();
+    return bytes < 0 && (errno == EAGAIN || errno == EINTR) ? Received::kNothing
+                                                            : Received::kClosed;
   }
-  message.clear();
-  if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return Received::kNothing;
-  return Received::kClosed;
+  for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr;
+       control = CMSG_NXTHDR(&header, control)) {
+    if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) continue;
+    for (size_t at = 0; CMSG_LEN(at + sizeof(int)) <= control->cmsg_len; at += sizeof(int)) {
+      int descriptor;
+      std::memcpy(&descriptor, CMSG_DATA(control) + at, sizeof descriptor);
+      descriptors.emplace_back(descriptor);
+    }
+  }
+  message.resize(static_cast<size_t>(bytes));
+  return Received::kMessage;
 }
 
-}  // namespace pmstore::fabric::ofi
+}  // namespace pmstore::fabric::shm

@@ -1,0 +1,141 @@
+// The data path of ShmConnection: sending, receiving. It does not allocate, throw, log or lock.
+#include <algorithm>
+
+#include "base/atomic_copy.h"
+#include "base/check.h"
+#include "fabric/shm/internal/shm_connection.h"
+#include "fabric/shm/internal/shm_device.h"
+
+namespace pmstore::fabric::shm {
+
+using internal::carries_body;
+using internal::DestructionWatch;
+using internal::FrameHeader;
+using internal::FrameKind;
+
+size_t ShmConnection::poll() {
+  if (!segment_ || post_error_) return 0;
+  if (!sender_->empty()) send_frames();
+  if (!reader_.has_news()) return 0;
+  DestructionWatch watch(lifetime_);
+  const size_t handled = receive();
+  if (!watch.destroyed() && segment_ && !sender_->empty()) send_frames();
+  return handled;
+}
+
+void ShmConnection::wake_peer(base::SleepFlag& flag) {
+  if (!flag.claim()) return;
+  segment_->ring_peer();
+  shm_.count_ring();
+}
+
+void ShmConnection::send_frames() {
+  if (!segment_ || post_error_) return;
+  const uint64_t before = writer_.written();
+  if (!fill_ring()) [[unlikely]] {
+    post_error_ = make_error(ErrorCode::kProtocol, "the peer has read what was not written");
+    tick_soon();
+    return;
+  }
+  if (writer_.written() == before) return;
+  writer_.publish();
+  wake_peer(writer_.state().reader_sleeps);
+}
+
+bool ShmConnection::fill_ring() {
+  while (!sender_->empty()) {
+    if (writer_.room() == 0 && !writer_.has_news()) return true;
+    pieces_.clear();
+    const size_t wanted = sender_->gather(pieces_, kMaxPieces);
+    if (writer_.room() < wanted && !writer_.look()) return false;
+    size_t appended = 0;
+    for (const iovec& piece : pieces_) {
+      const auto* from = static_cast<const std::byte*>(piece.iov_base);
+      for (size_t left = piece.iov_len; left > 0 && writer_.room() > 0;) {
+        const size_t bytes = writer_.append(from, std::min(left, kPublishBytes));
+        from += bytes;
+        left -= bytes;
+        appended += bytes;
+        // So that the peer can begin.
+        if (writer_.unpublished() >= kPublishBytes) writer_.publish();
+      }
+    }
+    sender_->count_sent(appended);
+    if (appended < wanted) return true;
+  }
+  return true;
+}
+
+size_t ShmConnection::receive() {
+  if (post_error_) return 0;
+  // Before the look, which then finds all that was written before the end.
+  const RingEnd end = reader_.end();
+  if (!reader_.look()) [[unlikely]] {
+    fail_protocol("the peer has written more than there is room for");
+    return 1;
+  }
+  const uint64_t before = reader_.consumed();
+  size_t handled = 0;
+  DestructionWatch watch(lifetime_);
+  while (take_one()) {
+    ++handled;
+    if (watch.destroyed() || closed() || post_error_) return handled;
+  }
+  if (reader_.consumed() != before) {
+    handled = std::max<size_t>(handled, 1);
+    reader_.publish();
+    wake_peer(reader_.state().writer_sleeps);
+  }
+  if (end == RingEnd::kOpen) return handled;
+  fail_ended(end);
+  return handled + 1;
+}
+
+bool ShmConnection::take_one() {
+  FrameHeader header;
+  if (body_left_bytes_ > 0) {
+    header = body_header_;
+  } else {
+    if (reader_.available() < sizeof header) return false;
+    base::copy_from_shared(&header, reader_.front(), sizeof header);
+    if (header.kind < FrameKind::kWrite || header.kind > FrameKind::kDone) [[unlikely]] {
+      fail_protocol("the peer sent a frame that makes no sense");
+      return true;
+    }
+    const bool body = carries_body(header.kind);
+    // A small body is taken when all of it is here.
+    if (body && header.bytes <= internal::kWholeBodyBytes &&
+        reader_.available() < sizeof header + header.bytes) {
+      return false;
+    }
+    reader_.consume(sizeof header);
+    if (body) {
+      std::byte* target = nullptr;
+      const MemoryRegion* region = nullptr;
+      if (!take_body(header, target, region)) return true;
+      body_header_ = header;
+      body_target_ = target;
+      body_region_ = region;
+      body_left_bytes_ = header.bytes;
+    }
+  }
+  take_body_bytes();
+  if (body_left_bytes_ > 0) return false;
+  take(header);
+  return true;
+}
+
+void ShmConnection::take_body_bytes() {
+  while (body_left_bytes_ > 0 && reader_.available() > 0) {
+    const size_t bytes = std::min({size_t{body_left_bytes_}, reader_.available(), kPublishBytes});
+    // The CPU may read and write the target at the same time, as with an RNIC.
+    base::copy_to_shared(body_target_, reader_.front(), bytes);
+    reader_.consume(bytes);
+    body_target_ += bytes;
+    body_left_bytes_ -= static_cast<uint32_t>(bytes);
+    // So that the peer can go on.
+    if (reader_.unpublished() >= kPublishBytes) reader_.publish();
+  }
+}
+
+}  // namespace pmstore::fabric::shm
