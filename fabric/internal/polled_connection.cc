@@ -80,6 +80,7 @@ void PolledConnection::establish() {
 void PolledConnection::fail(const Error& why) {
   if (closed()) return;
   failing_ = true;
+  device_.count_event();
   if (!established_) tick_soon();  // whoever shakes hands looks at the connection in a tick
   const Error reason = why;        // may live in this connection
   // First, since the completions below give buffers back, which must not be touched any more.

@@ -1,6 +1,7 @@
 #include "fabric/internal/polled_device.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "fabric/internal/handshake_listener.h"
 
@@ -73,8 +74,9 @@ size_t PolledDevice::poll() {
   if (polls_since_look_ >= kLookNow) {
     polls_since_look_ = 0;
     tick();
+    if (watch.destroyed()) return handled + 1;
   }
-  return handled;
+  return handled + std::exchange(events_, 0);
 }
 
 bool PolledDevice::arm() {

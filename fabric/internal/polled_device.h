@@ -42,6 +42,8 @@ class PolledDevice : public Device, public base::Poller {
     next_tick_ns_ = 0;
     polls_since_look_ = kLookNow;
   }
+  // A callback ran inside poll(): perhaps what the executor waits for is done.
+  void count_event() { ++events_; }
   // Ticks are more frequent while a handshake is under way.
   void handshake_started() { ++handshakes_; }
   void handshake_ended() {
@@ -87,6 +89,7 @@ class PolledDevice : public Device, public base::Poller {
   unsigned walking_ = 0;
   unsigned handshakes_ = 0;
   unsigned polls_since_look_ = 0;
+  size_t events_ = 0;  // of ticks, since the last poll
   uint64_t next_tick_ns_ = 0;           // 0: at the next poll
   uint64_t armed_until_ns_ = kNoEvent;  // while armed
 };
