@@ -6,8 +6,7 @@ find_package(tl-expected REQUIRED)
 # cmake/pmstore.pc.in are made from this list.
 set(PMSTORE_PKG_CONFIG_PACKAGES
   libisal libxxhash fmt libibverbs librdmacm libpmem2 libpmemobj libndctl libdaxctl)
-# libfabric: its headers. The library is loaded when it is needed.
-set(needed ${PMSTORE_PKG_CONFIG_PACKAGES} libfabric)
+set(needed ${PMSTORE_PKG_CONFIG_PACKAGES})
 if(PMSTORE_BUILD_PROGRAMS)
   list(APPEND needed tomlplusplus)
   find_package(CLI11 REQUIRED)

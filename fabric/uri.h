@@ -2,7 +2,7 @@
 //
 //   verbs://HOST:PORT   an RDMA device, connected through the RDMA connection manager
 //   tcp://HOST:PORT     a TCP socket
-//   shm://NAME          libfabric's shared-memory provider, same host
+//   shm://NAME          shared memory, same host
 //   local:PATH          this process: the pool PATH is opened here, no server
 #pragma once
 

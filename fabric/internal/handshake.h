@@ -49,7 +49,7 @@ inline constexpr size_t kMaxMessageBytes =
 
 struct HandshakeMessage {
   MessageKind kind;
-  std::string endpoint;  // shm: where libfabric reaches the sender; tcp: empty
+  std::string endpoint;  // shm: the layout of the client's segment; else empty
   std::vector<std::byte> body;
   ErrorCode refusal = ErrorCode::kProtocol;
 

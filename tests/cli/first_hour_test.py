@@ -39,13 +39,6 @@ class FirstHour(unittest.TestCase):
         done = run("pool", "create", self.pool, "--size", "64M")
         self.assertEqual(done.returncode, 0, done.stderr)
 
-    def test_a_command_that_needs_no_fabric_loads_no_fabric(self):
-        for name in ("pmstore", "pmstored"):
-            needed = subprocess.run(["readelf", "-d", program(name)], capture_output=True,
-                                    check=True).stdout
-            self.assertIn(b"NEEDED", needed)
-            self.assertNotIn(b"libfabric", needed)
-
     def test_a_closed_standard_input_is_an_empty_one(self):
         self.make_pool()
         done = run("log", "create", "--uri", self.uri, "numbers", "--bytes", "1M")

@@ -44,7 +44,7 @@ USES = [
      {"persist"}, "every store to persistent memory goes through persist/"),
     (r"<ndctl/|<daxctl/|\b(?:ndctl|daxctl)_\w+\s*\(",
      {"persist"}, "persistence domains are found in persist/"),
-    (r"<infiniband/|<rdma/|\bibv_\w+\s*\(|\brdma_\w+\s*\(|\bfi_\w+\s*\(",
+    (r"<infiniband/|<rdma/|\bibv_\w+\s*\(|\brdma_\w+\s*\(",
      {"fabric"}, "networks are reached through fabric/"),
 ]
 # Invariant 9: time, waiting and chance are the executor's.

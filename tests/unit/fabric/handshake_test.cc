@@ -16,7 +16,7 @@ std::vector<std::byte> bytes_of(const std::string& text) {
 }
 
 std::vector<std::byte> hello() {
-  return encode({MessageKind::kHello, "pmstore-ofi-endpoint-1-0a", bytes_of("who I am"), {}});
+  return encode({MessageKind::kHello, "pmstore-rings-1-262144", bytes_of("who I am"), {}});
 }
 
 HandshakeHeader header_of(const std::vector<std::byte>& message) {
@@ -33,7 +33,7 @@ TEST(Handshake, WhatIsEncodedIsDecoded) {
   auto message = decode(hello());
   ASSERT_TRUE(message) << message.error().to_string();
   EXPECT_EQ(message->kind, MessageKind::kHello);
-  EXPECT_EQ(message->endpoint, "pmstore-ofi-endpoint-1-0a");
+  EXPECT_EQ(message->endpoint, "pmstore-rings-1-262144");
   EXPECT_EQ(message->body, bytes_of("who I am"));
 }
 

@@ -1,5 +1,4 @@
-// Opening a device leaves signals to the program: a crash is a crash, whatever libraries libfabric
-// brings along.
+// Opening a device leaves signals to the program: a crash is a crash.
 #include <gtest/gtest.h>
 #include <signal.h>
 
