@@ -30,11 +30,11 @@ class RingWriter {
 
   // How many bytes fit, as far as is known.
   size_t room() const { return kRingBytes - static_cast<size_t>(tail_ - head_); }
-  // Looks how far the reader has come. False: it cannot have come there.
+  // Looks how far the reader has come. False: it has not come there.
   [[nodiscard]] bool look() {
     const uint64_t head = state_->head.load(std::memory_order_acquire);
-    if (published_ - head > kRingBytes) return false;
-    head_ = std::max(head_, head);
+    if (head - head_ > published_ - head_) return false;
+    head_ = head;
     return true;
   }
   // The reader has moved since the last look.
@@ -77,10 +77,10 @@ class RingReader {
   // `bytes` is mapped twice.
   RingReader(RingState& state, const std::byte* bytes) : state_(&state), bytes_(bytes) {}
 
-  // Looks how much has been written. False: it cannot be that much.
+  // Looks how much has been written. False: that was not written.
   [[nodiscard]] bool look() {
     const uint64_t tail = state_->tail.load(std::memory_order_acquire);
-    if (tail - published_ > kRingBytes || tail - head_ > kRingBytes) return false;
+    if (tail - tail_ > kRingBytes - (tail_ - published_)) return false;
     tail_ = tail;
     return true;
   }
