@@ -89,7 +89,7 @@ class PolledDevice : public Device, public base::Poller {
   unsigned walking_ = 0;
   unsigned handshakes_ = 0;
   unsigned polls_since_look_ = 0;
-  size_t events_ = 0;  // of ticks, since the last poll
+  size_t events_ = 0;                   // of ticks, since the last poll
   uint64_t next_tick_ns_ = 0;           // 0: at the next poll
   uint64_t armed_until_ns_ = kNoEvent;  // while armed
 };
