@@ -48,6 +48,9 @@ class FramedConnection : public PolledConnection {
 
   // sender_ has frames for the next poll.
   virtual void frames_are_ready() = 0;
+  // Answers a READ without sender_ and its copy, if nothing waits there and all of it can be sent
+  // now. False: it is not answered.
+  virtual bool answer_inline(const std::byte*, uint32_t) { return false; }
   // Sends what the peer takes now. Makes no callback.
   virtual void send_frames() = 0;
   // How much has been sent: what stands still is stuck.

@@ -131,6 +131,7 @@ void FramedConnection::serve_read(const FrameHeader& header) {
   if (source == nullptr) [[unlikely]] {
     return refuse("the peer read where it was not granted");
   }
+  if (answer_inline(source, header.bytes)) return;
   sender_->push_read_answer(source, header.bytes, *region);
   frames_are_ready();
 }

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/atomic_copy.h"
 #include "base/check.h"
 #include "fabric/shm/internal/segment_layout.h"
 
@@ -46,6 +47,12 @@ class RingWriter {
     std::memcpy(bytes_ + tail_ % kRingBytes, from, taken);
     tail_ += taken;
     return taken;
+  }
+  // The same from memory that others may be writing; there is room.
+  void append_shared(const std::byte* from, size_t bytes) {
+    PMSTORE_CHECK(bytes <= room(), "the caller has looked for room");
+    base::copy_from_shared(bytes_ + tail_ % kRingBytes, from, bytes);
+    tail_ += bytes;
   }
   // Shows the reader all that was appended. False: nothing was, since the last time.
   bool publish() {

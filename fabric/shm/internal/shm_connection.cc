@@ -124,7 +124,6 @@ void ShmConnection::tick(uint64_t now_ns) {
   if (closed()) return;
   if (!connected_) return continue_connecting();
   if (post_error_) return fail(*post_error_);
-  shm_.executor().look();
   if (std::exchange(socket_has_news_, false)) {
     DestructionWatch watch(lifetime_);
     look_at_socket();

@@ -56,7 +56,7 @@ class ShmConnection final : public internal::FramedConnection, private base::Wat
 
  private:
   // So often, while more than this moves in one direction, the other end is shown what has moved.
-  static constexpr size_t kPublishBytes = kRingBytes / 4;
+  static constexpr size_t kPublishBytes = 16 * 1024;
   static constexpr size_t kMaxPieces = 32;
   // How soon a blocked executor asks again whether a socket has connected.
   static constexpr uint64_t kConnectingTickNs = 1'000'000;
@@ -76,7 +76,9 @@ class ShmConnection final : public internal::FramedConnection, private base::Wat
 
   void close_transport() override;
   void frames_are_ready() override {}  // each poll looks
+  bool answer_inline(const std::byte* source, uint32_t bytes) override;
   void send_frames() override;
+  bool has_to_send() const { return !sender_->empty() || writer_.written() != woken_for_; }
   uint64_t sent_bytes() const override { return writer_.written(); }
   void give_up_sending() override {}  // post_error_ is set
 
@@ -109,6 +111,7 @@ class ShmConnection final : public internal::FramedConnection, private base::Wat
   bool watches_bell_ = false;
   bool armed_ = false;
   std::vector<iovec> pieces_;
+  uint64_t woken_for_ = 0;  // what the peer has been woken for, if it slept: written() then
 
   // The frame whose body is being taken.
   internal::FrameHeader body_header_{};

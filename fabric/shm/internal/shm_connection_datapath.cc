@@ -12,14 +12,15 @@ using internal::carries_body;
 using internal::DestructionWatch;
 using internal::FrameHeader;
 using internal::FrameKind;
+using internal::FrameSender;
 
 size_t ShmConnection::poll() {
   if (!segment_ || post_error_) return 0;
-  if (!sender_->empty()) send_frames();
+  if (has_to_send()) send_frames();
   if (!reader_.has_news()) return 0;
   DestructionWatch watch(lifetime_);
   const size_t handled = receive();
-  if (!watch.destroyed() && segment_ && !sender_->empty()) send_frames();
+  if (!watch.destroyed() && segment_ && has_to_send()) send_frames();
   return handled;
 }
 
@@ -31,15 +32,34 @@ void ShmConnection::wake_peer(base::SleepFlag& flag) {
 
 void ShmConnection::send_frames() {
   if (!segment_ || post_error_) return;
-  const uint64_t before = writer_.written();
   if (!fill_ring()) [[unlikely]] {
     post_error_ = make_error(ErrorCode::kProtocol, "the peer has read what was not written");
     tick_soon();
     return;
   }
-  if (writer_.written() == before) return;
+  if (writer_.written() == woken_for_) return;
+  woken_for_ = writer_.written();
   writer_.publish();
   wake_peer(writer_.state().reader_sleeps);
+}
+
+bool ShmConnection::answer_inline(const std::byte* source, uint32_t bytes) {
+  FrameHeader header{};
+  header.kind = FrameKind::kReadData;
+  header.bytes = bytes;
+  const size_t whole = sizeof header + bytes;
+  // A larger one would not be copied at one moment.
+  if (!sender_->empty() || bytes > FrameSender::kMaxPieceBytes) return false;
+  if (writer_.room() < whole && (!writer_.look() || writer_.room() < whole)) return false;
+  writer_.append(&header, sizeof header);
+  for (size_t left = bytes; left > 0;) {
+    const size_t piece = std::min(left, kPublishBytes);
+    writer_.append_shared(source, piece);
+    source += piece;
+    left -= piece;
+    if (writer_.unpublished() >= kPublishBytes) writer_.publish();
+  }
+  return true;
 }
 
 bool ShmConnection::fill_ring() {
