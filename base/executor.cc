@@ -237,6 +237,8 @@ void Executor::measure_crowding(uint64_t now_ns) {
 
 void Executor::block(uint64_t now_ns) {
   const bool hears = open_sleeper().has_value();
+  // First: a poller may be told of an event by wake() as soon as it has looked.
+  if (hears) sleeper_->flag().announce();
   size_t armed = 0;
   bool quiet = true;
   for (; quiet && armed < pollers_.size(); ++armed) {
@@ -244,13 +246,11 @@ void Executor::block(uint64_t now_ns) {
   }
   if (!quiet) --armed;  // the last one has not armed
   if (quiet) {
-    if (hears) sleeper_->flag().announce();
     const bool called =
         has_remote_.load(std::memory_order_relaxed) || (until_stopped_ && stop_requested());
     const uint64_t due_ns = called ? now_ns : next_due_ns();
     if (hears) {
       sleeper_->wait(now_ns, due_ns);
-      sleeper_->flag().clear();
       looked_ = true;
       turns_since_look_ = 0;
     } else {
@@ -258,6 +258,7 @@ void Executor::block(uint64_t now_ns) {
       std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(left_ns, kDeafSleepNs)));
     }
   }
+  if (hears) sleeper_->flag().clear();
   for (size_t i = 0; i < armed; ++i) {
     if (pollers_[i] != nullptr) pollers_[i]->disarm();
   }
