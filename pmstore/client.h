@@ -57,6 +57,8 @@ struct ClientOptions {
   uint64_t reconnect_timeout_ns = 0;
   // Read records by RDMA READ where the fabric orders READs; false: always by RPC.
   bool one_sided_reads = true;
+  // Has no effect where no read is one-sided.
+  MissPath misses = MissPath::kAuto;
   size_t location_cache_entries = 1u << 16;  // 0: no cache
   // Under lock discipline rnic: how the client makes its redo records durable in the server's
   // memory. Under cpu the server writes the redo log, and every value but kAuto is Unsupported.
@@ -155,6 +157,7 @@ struct SessionInfo {
   persist::PersistCapability persist;
   persist::WriteStrategy log_strategy = persist::WriteStrategy::kTwoSided;
   bool one_sided_reads = false;
+  MissPath misses = MissPath::kRpc;  // never kAuto
   bool one_sided_commit = false;
   uint64_t max_redo_bytes = 0;  // the largest transaction's; 0: the server does not say
   uint64_t reconnects = 0;

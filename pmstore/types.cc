@@ -82,4 +82,22 @@ std::string_view discipline_name(LockDiscipline discipline) {
   return "unknown";
 }
 
+std::string_view miss_path_name(MissPath path) {
+  switch (path) {
+    case MissPath::kAuto: return "auto";
+    case MissPath::kOneSided: return "one-sided";
+    case MissPath::kRpc: return "rpc";
+  }
+  return "unknown";
+}
+
+Result<MissPath> parse_miss_path(std::string_view text) {
+  for (const MissPath path : {MissPath::kAuto, MissPath::kOneSided, MissPath::kRpc}) {
+    if (text == miss_path_name(path)) return path;
+  }
+  return make_error(ErrorCode::kInvalidArgument, "'" + std::string(text.substr(0, 64)) +
+                                                     "' is no way to read: use auto, one-sided or "
+                                                     "rpc");
+}
+
 }  // namespace pmstore

@@ -60,4 +60,14 @@ enum class LockDiscipline : uint8_t {
 };
 std::string_view discipline_name(LockDiscipline discipline);  // "cpu", "rnic"
 
+// How a client reads a record whose place is not in its location cache.
+enum class MissPath : uint8_t {
+  kAuto,      // kRpc where a READ is work for a CPU of the server (tcp, shm), else kOneSided
+  kOneSided,  // READs of the hash bucket, then of the record: two round trips, no server CPU
+  kRpc,       // one request, whose answer has the value and the place
+};
+std::string_view miss_path_name(MissPath path);  // "auto", "one-sided", "rpc"
+// InvalidArgument: `text` is not one of these names.
+Result<MissPath> parse_miss_path(std::string_view text);
+
 }  // namespace pmstore

@@ -51,6 +51,7 @@ LocalConnection::LocalConnection(LocalDevice& device, std::shared_ptr<Channel> c
       peer_(peer),
       operation_timeout_ns_(operation_timeout_ns) {
   capabilities_.atomics = AtomicScope::kGlobal;
+  capabilities_.poster_moves_data = true;
   capabilities_.read_after_read = true;
   capabilities_.read_after_write = true;
   capabilities_.write_after_write = true;

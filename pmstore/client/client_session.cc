@@ -27,6 +27,14 @@ Error bad_hello(const char* what) {
                                               "; is it a pmstore server of this version?");
 }
 
+// Where a CPU of the server moves the data, a READ costs it as much as a request does, and a miss
+// needs two READs one after the other. An RNIC, or this thread itself, needs no CPU of the server.
+MissPath resolved(MissPath chosen, const fabric::Capabilities& fabric) {
+  if (chosen != MissPath::kAuto) return chosen;
+  const bool server_works = fabric.cpu_moves_data && !fabric.poster_moves_data;
+  return server_works ? MissPath::kRpc : MissPath::kOneSided;
+}
+
 // What the client will compute addresses from.
 const char* hello_flaw(const ServerHello& hello) {
   if (!known_discipline(hello.discipline)) return "names no lock discipline";
@@ -129,6 +137,7 @@ Status ClientSession::check_hello(const SessionOptions& options) {
   }
   const fabric::Capabilities& fabric = connection_->capabilities();
   one_sided_reads_ = options.one_sided_reads && fabric.read_after_read;
+  misses_ = one_sided_reads_ ? resolved(options.misses, fabric) : MissPath::kRpc;
   return {};
 }
 

@@ -80,6 +80,7 @@ struct SessionOptions {
   uint64_t call_timeout_ns = 0;
   uint64_t connect_timeout_ns = 0;
   bool one_sided_reads = true;
+  MissPath misses = MissPath::kAuto;
   persist::WriteStrategy log_strategy = persist::WriteStrategy::kAuto;
   std::optional<LockDiscipline> required_discipline;
 };
@@ -105,6 +106,8 @@ class ClientSession {
   uint64_t generation() const { return generation_; }
   LockDiscipline discipline() const { return static_cast<LockDiscipline>(hello_.discipline); }
   bool one_sided_reads() const { return one_sided_reads_; }
+  // Never kAuto. CHECK: kRpc where no read is one-sided.
+  MissPath misses() const { return misses_; }
   bool one_sided_commit() const { return hello_.one_sided_commit != 0; }
   fabric::Connection& connection() { return *connection_; }
   fabric::RpcClient& rpc() { return *rpc_; }
@@ -171,6 +174,7 @@ class ClientSession {
   uint64_t call_timeout_ns_ = 0;
   uint32_t references_ = 0;
   bool one_sided_reads_ = false;
+  MissPath misses_ = MissPath::kRpc;
   bool dropped_ = false;
 };
 

@@ -105,6 +105,7 @@ base::Task<Status> Connector::connect_once() {
   session_options.call_timeout_ns = options_.call_timeout_ns;
   session_options.connect_timeout_ns = options_.connect_timeout_ns;
   session_options.one_sided_reads = options_.one_sided_reads;
+  session_options.misses = options_.misses;
   session_options.log_strategy = options_.log_strategy;
   session_options.required_discipline = options_.required_discipline;
   auto opened = co_await ClientSession::open(device_, book_, server_uri_, session_options);
@@ -130,6 +131,7 @@ void Connector::describe(const ServerHello& hello, bool again) {
                            ? session_->ring().strategy()
                            : persist::WriteStrategy::kTwoSided;
   info_.one_sided_reads = session_->one_sided_reads();
+  info_.misses = session_->misses();
   info_.one_sided_commit = session_->one_sided_commit();
   info_.max_redo_bytes = hello.max_redo_bytes;
   info_.reconnects += again;

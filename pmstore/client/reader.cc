@@ -102,12 +102,14 @@ void examine_bucket(const OpBuffer& buffer, uint16_t tag, BucketSeen& seen) {
 base::Task<Result<Located>> Reader::locate(SessionRef session, TableId table, std::string_view key,
                                            std::string* value) {
   const KeyHash hash = hash_key(table, key);
-  if (!session->one_sided_reads())
-    co_return co_await locate_by_rpc(session, table, key, hash, value);
+  BucketEntry cached = cache_.find(hash);
+  const bool misses_by_rpc = session->misses() == MissPath::kRpc;
+  if (!session->one_sided_reads() || (misses_by_rpc && !cached.used())) {
+    co_return co_await locate_by_rpc(std::move(session), table, key, hash, value);
+  }
   auto buffer = session->buffers().try_take();
   if (!buffer) buffer = co_await session->buffers().take();
   const uint64_t bucket = hash.bucket(session->bucket_count());
-  BucketEntry cached = cache_.find(hash);
   std::optional<RecordView> record;
   bool ask_the_server = false;
 
@@ -129,6 +131,7 @@ base::Task<Result<Located>> Reader::locate(SessionRef session, TableId table, st
       cache_.remove(hash);
       cached = {};
     }
+    if (misses_by_rpc) break;
 
     plan_bucket(*buffer, *session, bucket);
     Status read = co_await session->execute(*buffer);
@@ -177,8 +180,24 @@ namespace {
 constexpr uint32_t kUsualReplyBytes = 4096;
 constexpr uint32_t kLargestReplyBytes = sizeof(GetReply) + kMaxValueBytes;
 
-bool sane(const GetReply& reply, const ClientSession& session) {
-  if (!reply.found) return reply.value_bytes == 0 && reply.bucket < session.bucket_count();
+// `where`: what the location cache says; perhaps nothing.
+uint32_t reply_capacity(BucketEntry where, bool wants_value) {
+  if (!wants_value) return sizeof(GetReply);  // the server leaves out what does not fit
+  if (!where.used() || where.size_class() >= kSizeClasses) return kUsualReplyBytes;
+  return std::clamp<uint32_t>(sizeof(GetReply) + kSlotBytes[where.size_class()], kUsualReplyBytes,
+                              kLargestReplyBytes);
+}
+
+bool sane(const GetReply& reply, uint32_t capacity, const ClientSession& session) {
+  if (reply.found == FoundRecord::kNo) {
+    return reply.value_bytes == 0 && reply.bucket < session.bucket_count();
+  }
+  if (reply.found == FoundRecord::kPlaceOnly) {
+    const uint32_t room = capacity - sizeof(GetReply);
+    if (reply.value_bytes <= room || reply.value_bytes > kMaxValueBytes) return false;
+  } else if (reply.found != FoundRecord::kWithValue) {
+    return false;
+  }
   return reply.size_class < kSizeClasses && reply.version != 0 &&
          session.in_records(SlotOffset{reply.slot}, kSlotBytes[reply.size_class]);
 }
@@ -194,45 +213,61 @@ base::Task<Result<Located>> Reader::locate_by_rpc(SessionRef session, TableId ta
   request.put(GetRequest{raw(table), static_cast<uint8_t>(key.size()), {}});
   request.put_bytes(key);
 
-  const BucketEntry cached = cache_.find(hash);
-  uint32_t capacity = kUsualReplyBytes;
-  if (cached.used() && cached.size_class() < kSizeClasses) {
-    capacity = std::clamp<uint32_t>(sizeof(GetReply) + kSlotBytes[cached.size_class()],
-                                    kUsualReplyBytes, kLargestReplyBytes);
-  }
   constexpr auto kMethod = static_cast<uint16_t>(Method::kGet);
-  auto answer = co_await session->rpc().call(kMethod, request.message(), capacity);
-  for (unsigned attempt = 1; !answer; ++attempt) {
-    if (answer.code() == ErrorCode::kTooLarge && capacity < kLargestReplyBytes) {
-      capacity = kLargestReplyBytes;
-    } else if (answer.code() == ErrorCode::kConflict && attempt < kAttempts) {
+  uint32_t capacity = reply_capacity(cache_.find(hash), value != nullptr);
+  for (unsigned attempt = 1;; ++attempt) {
+    auto answer = co_await session->rpc().call(kMethod, request.message(), capacity);
+    if (!answer) {
+      if (answer.code() != ErrorCode::kConflict || attempt >= kAttempts) {
+        co_return std::move(answer.error());
+      }
       // Locked by a transaction that is committing: usually for a moment.
       co_await executor_.sleep_for(executor_.random().below(pause_limit(attempt)));
-    } else {
-      co_return std::move(answer.error());
+      continue;
     }
-    answer = co_await session->rpc().call(kMethod, request.message(), capacity);
+    MessageReader reader(answer->bytes());
+    const auto reply = reader.get<GetReply>();
+    const bool has_value = reply.found == FoundRecord::kWithValue;
+    const std::string_view bytes = reader.get_bytes(has_value ? reply.value_bytes : 0);
+    if (!reader.complete() || !sane(reply, capacity, *session)) {
+      co_return session->malformed_reply("a get");
+    }
+    saw_table(table);
+    Located located;
+    if (reply.found == FoundRecord::kNo) {
+      cache_.remove(hash);
+      located.bucket = reply.bucket;
+      located.bucket_version = reply.bucket_version;
+      co_return located;
+    }
+    located.found = true;
+    located.size_class = reply.size_class;
+    located.slot = SlotOffset{reply.slot};
+    located.version = reply.version;
+    cache_.put(hash, located.size_class, located.slot);
+    if (has_value && value != nullptr) value->assign(bytes);
+    if (has_value || value == nullptr) co_return located;
+    answer = fabric::RpcReply();  // other calls may wait for its room
+    const auto where = BucketEntry::make(hash.tag(), located.size_class, located.slot);
+    if (session->one_sided_reads() && one_sided(*session, where)) {
+      PMSTORE_CO_TRY(located, co_await read_at(session, where, table, key, value));
+      if (located.found) co_return located;
+    }
+    capacity = sizeof(GetReply) + reply.value_bytes;
   }
+}
 
-  MessageReader reader(answer->bytes());
-  const auto reply = reader.get<GetReply>();
-  const std::string_view bytes = reader.get_bytes(reply.value_bytes);
-  if (!reader.complete() || !sane(reply, *session)) co_return session->malformed_reply("a get");
-  saw_table(table);
-  Located located;
-  located.found = reply.found != 0;
-  if (!located.found) {
-    cache_.remove(hash);
-    located.bucket = reply.bucket;
-    located.bucket_version = reply.bucket_version;
-    co_return located;
-  }
-  if (value != nullptr) value->assign(bytes);
-  located.size_class = reply.size_class;
-  located.slot = SlotOffset{reply.slot};
-  located.version = reply.version;
-  cache_.put(hash, located.size_class, located.slot);
-  co_return located;
+base::Task<Result<Located>> Reader::read_at(SessionRef session, BucketEntry where, TableId table,
+                                            std::string_view key, std::string* value) {
+  auto buffer = session->buffers().try_take();
+  if (!buffer) buffer = co_await session->buffers().take();
+  plan_record(*buffer, *session, where);
+  Status read = co_await session->execute(*buffer);
+  if (!read) read = co_await session->execute_after(std::move(read), *buffer);
+  if (!read) co_return std::move(read.error());
+  std::optional<RecordView> record;
+  if (examine(*buffer, where, table, key, record) != Seen::kTheRecord) co_return Located{};
+  co_return found_at(where, false, *record, value);
 }
 
 }  // namespace pmstore::internal

@@ -1,8 +1,9 @@
 // Reader: finds the records of keys, by one-sided READs where it can and by the server's CPU where
 // it must. docs/transactions.md says why each answer is valid.
 //
-// A key in the location cache: the record and its lock word in one doorbell. Otherwise the bucket,
-// and then the record. In doubt, or where the fabric does not order READs: a kGet request.
+// A key in the location cache: the record and its lock word in one doorbell. Otherwise, as the
+// session's MissPath says, the bucket and then the record, or a kGet request. In doubt, or where
+// the fabric does not order READs: a kGet request.
 // Threads: the executor's. The executor outlives it, it outlives its tasks. Each task may be
 // destroyed at any moment.
 #pragma once
@@ -49,6 +50,10 @@ class Reader {
  private:
   base::Task<Result<Located>> locate_by_rpc(SessionRef session, TableId table, std::string_view key,
                                             KeyHash hash, std::string* value);
+  // One try to READ what the server says is there, but had no room to answer; `found` is false when
+  // the record is locked, torn or gone.
+  base::Task<Result<Located>> read_at(SessionRef session, BucketEntry where, TableId table,
+                                      std::string_view key, std::string* value);
   bool knows_table(TableId table) const {
     const SeenTable& seen = seen_tables_[raw(table) % kSeenTables];
     return seen.table == table && executor_.now_ns() - seen.seen_ns < Client::kTableSeenNs;

@@ -24,7 +24,7 @@
 namespace pmstore {
 
 inline constexpr uint32_t kProtocolMagic = 0x504d5332;  // "PMS2"
-inline constexpr uint32_t kProtocolVersion = 3;
+inline constexpr uint32_t kProtocolVersion = 4;
 
 using fabric::MessageReader;
 using fabric::MessageWriter;
@@ -145,13 +145,18 @@ struct GetRequest {
   uint8_t key_bytes;
   uint8_t padding[5];
 };
+enum class FoundRecord : uint8_t {
+  kNo = 0,
+  kWithValue = 1,
+  kPlaceOnly = 2,  // the value, of `value_bytes`, does not fit behind the reply and does not follow
+};
 struct GetReply {
   uint64_t slot;     // meaningful when found
   uint64_t version;  // of the record when found, else 0
   uint64_t bucket;   // its number; with bucket_version: what "not found" is validated by
   uint64_t bucket_version;
   uint32_t value_bytes;
-  uint8_t found;
+  FoundRecord found;
   uint8_t size_class;
   uint8_t padding[2];
 };

@@ -122,13 +122,11 @@ Result<size_t> RecordStore::get(TableId table, std::string_view key,
   reply.slot = raw(found->slot);
   reply.version = record->version();
   reply.value_bytes = static_cast<uint32_t>(record->value.size());
-  reply.found = 1;
   reply.size_class = found->size_class;
-  if (room.size() - sizeof(reply) < record->value.size()) {
-    return make_error(ErrorCode::kTooLarge, "the value has " + std::to_string(reply.value_bytes) +
-                                                " bytes, more than the room for the reply");
-  }
+  const bool fits = room.size() - sizeof(reply) >= record->value.size();
+  reply.found = fits ? FoundRecord::kWithValue : FoundRecord::kPlaceOnly;
   std::memcpy(room.data(), &reply, sizeof(reply));
+  if (!fits) return sizeof(reply);
   std::memcpy(room.data() + sizeof(reply), record->value.data(), record->value.size());
   return sizeof(reply) + record->value.size();
 }

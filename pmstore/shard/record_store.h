@@ -61,8 +61,9 @@ class RecordStore {
   // `damaged` to a slot that may hold the key's record and fails its checksum: then nullopt does
   // not mean that the key is absent.
   std::optional<IndexEntry> find(const IndexKey& key, std::optional<SlotOffset>& damaged) const;
-  // Fills a GetReply and the value into `room`; gives their size. Errors: TooLarge, UnknownTable,
-  // Damaged; Conflict while a client has locked the record (LockDiscipline::kRnic only).
+  // Fills a GetReply and the value into `room`, without the value where `room` is too small for it;
+  // gives their size. Errors: TooLarge (no room for a GetReply), UnknownTable, Damaged; Conflict
+  // while a client has locked the record (LockDiscipline::kRnic only).
   Result<size_t> get(TableId table, std::string_view key, std::span<std::byte> room) const;
 
   // The version that a new record in `slot` must exceed.

@@ -42,6 +42,7 @@ ClientOptions BenchOptions::client_options(uint32_t thread) const {
     }
   }
   options.one_sided_reads = !no_one_sided;
+  options.misses = *parse_miss_path(misses);
   options.location_cache_entries = cache_entries;
   return options;
 }
@@ -61,6 +62,7 @@ nlohmann::ordered_json config_json(const BenchOptions& options, const SessionInf
                                    {"locks", discipline_name(info.discipline)},
                                    {"log_strategy", persist::strategy_name(info.log_strategy)},
                                    {"one_sided_reads", info.one_sided_reads},
+                                   {"misses", miss_path_name(info.misses)},
                                    {"one_sided_commit", info.one_sided_commit},
                                    {"location_cache", options.cache_entries}};
   if (!options.session.assume_domain.empty()) {
@@ -83,12 +85,12 @@ std::string config_text(const BenchOptions& options, const SessionInfo& info) {
     }
   }
   return fmt::format(
-      "{}, {} x {} at a time, domain {}{}, locks {}, log {}, reads {}, revision {}{}",
+      "{}, {} x {} at a time, domain {}{}, locks {}, log {}, reads {}, misses {}, revision {}{}",
       printable(options.session.uri), options.threads, options.coroutines,
       persist::domain_name(info.persist.domain),
       options.session.assume_domain.empty() ? "" : " (assumed)", discipline_name(info.discipline),
       persist::strategy_name(info.log_strategy), info.one_sided_reads ? "one-sided" : "by RPC",
-      kRevision, kept);
+      miss_path_name(info.misses), kRevision, kept);
 }
 
 nlohmann::ordered_json counters_json(const fabric::Counters& counters, uint64_t ops) {

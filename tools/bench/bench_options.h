@@ -32,6 +32,7 @@ struct BenchOptions {
   double ride_through_seconds = 0;
   std::string strategy = "auto";
   bool no_one_sided = false;
+  std::string misses = "auto";
   uint64_t cache_entries = ClientOptions{}.location_cache_entries;
   ModelOptions model;
 

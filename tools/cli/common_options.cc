@@ -126,7 +126,14 @@ void BenchOptions::add_to(CLI::App& command, const std::string& threads_option) 
           "doorbell, flush, two_sided")
       ->check(parsed_by(persist::parse_strategy, "STRATEGY"))
       ->capture_default_str();
-  command.add_flag("--no-one-sided-reads", no_one_sided, "read by RPC only");
+  CLI::Option* const no_reads =
+      command.add_flag("--no-one-sided-reads", no_one_sided, "read by RPC only");
+  command
+      .add_option("--misses", misses,
+                  "how to read a record whose place is not in the cache: auto, one-sided, rpc")
+      ->check(parsed_by(parse_miss_path, "PATH"))
+      ->excludes(no_reads)
+      ->capture_default_str();
   command
       .add_option("--location-cache", cache_entries, "places of records that a client remembers")
       ->check(in_range(uint64_t{0}, uint64_t{1} << 28))

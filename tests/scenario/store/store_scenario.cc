@@ -48,6 +48,8 @@ std::unique_ptr<Client> StoreScenario::connect(ClientOptions options) {
     options.call_timeout_ns = kPatientTimeoutNs;
   }
   options.devices = TestMachine::test_host();
+  // Both paths under both disciplines; what takes effect late is one-sided.
+  if (same_thread() && !virtual_time()) options.misses = MissPath::kRpc;
   auto connected = run(Client::connect(executor_, target_->uri(), options));
   if (connected) return std::move(*connected);
   ADD_FAILURE() << connected.error().to_string();

@@ -25,6 +25,7 @@ std::string unused_name(StoreWorld& world) {
 }
 
 const std::string kLarge(1000, 'n');
+const std::string kLeftOut(9000, 'l');  // of the first answer to a read
 const Records kTransactionEffect{
     {"update", "new"}, {"move", kLarge}, {"erase", ""}, {"insert", "new"}};
 
@@ -87,6 +88,14 @@ const Case kCases[] = {
        expect_ok(co_await world.client->get(world.table, "read"));
      },
      {}},
+    {"Client::get, of a large value",
+     [](StoreWorld& world) -> Task<void> {
+       expect_ok(co_await world.client->put(world.table, "update", kLeftOut));
+       const auto value = co_await world.client->get(world.table, "update");
+       expect_ok(value);
+       EXPECT_EQ(*value, kLeftOut);
+     },
+     {{"update", kLeftOut}}},
     // More of them than there are buffers.
     {"Client::get, many",
      [](StoreWorld& world) -> Task<void> {

@@ -133,6 +133,8 @@ ClientOptions StoreWorld::client_options() {
   options.client = ++last_client_;
   options.reconnect_timeout_ns = 10 * kSecond;
   options.location_cache_entries = 64;
+  const bool rnic = server_options_.discipline == LockDiscipline::kRnic;
+  options.misses = rnic ? MissPath::kOneSided : MissPath::kRpc;
   return options;
 }
 

@@ -15,22 +15,21 @@ constexpr SlotOffset kOtherSlot{64 * 80};
 class ClientRead : public testing::FakeServerFixture {
  protected:
   // Answers gets as the real server would for a record at kSlot.
-  void answer_gets_with(std::string value) {
-    server_->answer = [this, value](const auto& request, fabric::RpcCall call) {
+  void answer_gets_with(std::string value, SlotOffset slot = kSlot) {
+    server_->answer = [value, slot](const auto& request, fabric::RpcCall call) {
       if (request.method != Method::kGet) {
         return testing::FakeServer::answer_plainly(request, std::move(call));
       }
       GetReply head{};
-      head.slot = raw(kSlot);
+      head.slot = raw(slot);
       head.version = 5;
       head.value_bytes = static_cast<uint32_t>(value.size());
-      head.found = 1;
+      head.found = FoundRecord::kWithValue;
       head.size_class = size_class_of(record_bytes(5, value.size()));
       const auto bytes = get_reply(head, value);
-      if (call.reply_room().size() < bytes.size()) {
-        return call.reply_error(make_error(ErrorCode::kTooLarge));
-      }
-      call.reply(bytes);
+      if (call.reply_room().size() >= bytes.size()) return call.reply(bytes);
+      head.found = FoundRecord::kPlaceOnly;
+      call.reply(std::as_bytes(std::span(&head, 1)));
     };
   }
 };
@@ -245,6 +244,92 @@ TEST_F(ClientRead, LargeRecordComesFromTheServer) {
   EXPECT_EQ(spent.server_messages, 1u);
 }
 
+// ---- misses by RPC ----
+
+TEST_F(ClientRead, MissByRpcIsOneRoundTripAndTheNextReadOneSided) {
+  server_->place(kSlot, kTable, "alice", "90", 5);
+  answer_gets_with("90");
+  options_.misses = MissPath::kRpc;
+  connect();
+  EXPECT_EQ(client_->session().misses, MissPath::kRpc);
+  const auto miss = cost([&] { EXPECT_EQ(*get("alice"), "90"); });
+  EXPECT_EQ(miss.round_trips, 1u);
+  EXPECT_EQ(miss.server_messages, 1u);
+  EXPECT_EQ(miss.bytes_read, 0u);
+  const auto hit = cost([&] { EXPECT_EQ(*get("alice"), "90"); });
+  EXPECT_EQ(hit.round_trips, 1u);
+  EXPECT_EQ(hit.doorbells, 1u);
+  EXPECT_EQ(hit.work_requests, 2u);
+  EXPECT_EQ(hit.server_messages, 0u);
+}
+
+TEST_F(ClientRead, MissPathFollowsTheFabricUnlessTheClientChooses) {
+  for (const MissPath chosen : {MissPath::kAuto, MissPath::kOneSided, MissPath::kRpc}) {
+    options_.misses = chosen;
+    connect();
+    ASSERT_TRUE(client_->session().one_sided_reads);
+    const bool automatic = chosen == MissPath::kAuto;
+    EXPECT_EQ(client_->session().misses, automatic ? MissPath::kOneSided : chosen);
+  }
+  options_.misses = MissPath::kOneSided;
+  options_.one_sided_reads = false;
+  connect();
+  EXPECT_EQ(client_->session().misses, MissPath::kRpc) << "there is no other way";
+}
+
+TEST_F(ClientRead, MissByRpcOfAnAbsentKeyIsOneRequest) {
+  options_.misses = MissPath::kRpc;
+  server_->answer = [](const auto&, fabric::RpcCall call) { call.reply(get_reply({}, {})); };
+  connect();
+  const auto spent = cost([&] { EXPECT_EQ(get("nobody").code(), ErrorCode::kNotFound); });
+  EXPECT_EQ(spent.round_trips, 1u);
+  EXPECT_EQ(spent.server_messages, 1u);
+}
+
+// A place that proves wrong is a miss, too.
+TEST_F(ClientRead, SlotUsedByAnotherKeyIsAskedAbout) {
+  server_->place(kSlot, kTable, "alice", "90", 5);
+  answer_gets_with("90");
+  options_.misses = MissPath::kRpc;
+  connect();
+  ASSERT_TRUE(get("alice"));
+  server_->store(kSlot, kTable, "mallory", "666", 6);  // reused
+  answer_gets_with("91", kOtherSlot);
+  server_->place(kOtherSlot, kTable, "alice", "91", 5);
+  const auto spent = cost([&] { EXPECT_EQ(*get("alice"), "91"); });
+  EXPECT_EQ(spent.round_trips, 2u) << "the old place, then one request";
+  EXPECT_EQ(spent.server_messages, 1u);
+  const auto hit = cost([&] { EXPECT_EQ(*get("alice"), "91"); });
+  EXPECT_EQ(hit.server_messages, 0u) << "the new place is remembered";
+}
+
+// The answer to the first read has room for 4 KiB.
+TEST_F(ClientRead, ValueThatTheAnswerHasNoRoomForIsReadOneSided) {
+  const std::string value(9000, 'x');
+  server_->place(kSlot, kTable, "alice", value, 5);
+  answer_gets_with(value);
+  options_.misses = MissPath::kRpc;
+  connect();
+  const auto spent = cost([&] { EXPECT_EQ(*get("alice"), value); });
+  EXPECT_EQ(spent.server_messages, 1u);
+  EXPECT_EQ(spent.round_trips, 2u);
+  EXPECT_GT(spent.bytes_read, 9000u);
+  const auto hit = cost([&] { EXPECT_EQ(*get("alice"), value); });
+  EXPECT_EQ(hit.server_messages, 0u);
+}
+
+// What the READ finds is not believed, so the value comes with a second answer.
+TEST_F(ClientRead, ValueThatCannotBeReadIsAskedForWithRoom) {
+  const std::string value(9000, 'x');
+  server_->place(kSlot, kTable, "alice", value, 5);
+  server_->word_of(kSlot) = LockWord::locked(5, 1);
+  answer_gets_with(value);
+  options_.misses = MissPath::kRpc;
+  connect();
+  const auto spent = cost([&] { EXPECT_EQ(*get("alice"), value); });
+  EXPECT_EQ(spent.server_messages, 2u);
+}
+
 TEST_F(ClientRead, SwitchedOffEveryReadIsOneRequest) {
   options_.one_sided_reads = false;
   answer_gets_with("90");
@@ -259,23 +344,38 @@ TEST_F(ClientRead, SwitchedOffEveryReadIsOneRequest) {
 TEST_F(ClientRead, MalformedAnswerCostsTheConnectionNotTheClient) {
   options_.one_sided_reads = false;
   GetReply outside{};
-  outside.found = 1;
+  outside.found = FoundRecord::kWithValue;
   outside.version = 1;
   outside.slot = testing::FakeServer::kRecordsBytes;
   GetReply wrong_class{};
-  wrong_class.found = 1;
+  wrong_class.found = FoundRecord::kWithValue;
   wrong_class.version = 1;
   wrong_class.size_class = kSizeClasses;
   GetReply wrong_bucket{};
   wrong_bucket.bucket = testing::FakeServer::kBuckets;
   GetReply longer{};
   longer.value_bytes = 100;
+  GetReply place{};
+  place.found = FoundRecord::kPlaceOnly;
+  place.version = 1;
+  GetReply left_out_for_nothing = place;
+  left_out_for_nothing.value_bytes = 4000;  // there was room for it
+  GetReply too_large = place;
+  too_large.value_bytes = kMaxValueBytes + 1;
+  GetReply left_out_and_there = place;
+  left_out_and_there.value_bytes = 5000;
+  GetReply unknown = place;
+  unknown.found = FoundRecord{3};
   std::vector<std::vector<std::byte>> replies = {{},
                                                  get_reply({}, "left over"),
                                                  get_reply(outside, {}),
                                                  get_reply(wrong_class, {}),
                                                  get_reply(wrong_bucket, {}),
-                                                 get_reply(longer, "short")};
+                                                 get_reply(longer, "short"),
+                                                 get_reply(left_out_for_nothing, {}),
+                                                 get_reply(too_large, {}),
+                                                 get_reply(left_out_and_there, "value"),
+                                                 get_reply(unknown, {})};
   for (const auto& reply : replies) {
     server_->answer = [&](const auto&, fabric::RpcCall call) { call.reply(reply); };
     connect();

@@ -129,7 +129,7 @@ TEST_F(Tx, ManyReadsAreValidatedWithOneWait) {
 TEST_F(Tx, WithoutOneSidedReadsTheServerValidates) {
   options_.one_sided_reads = false;
   GetReply found{};
-  found.found = 1;
+  found.found = FoundRecord::kWithValue;
   found.slot = raw(kAlice);
   found.version = 5;
   GetReply absent{};

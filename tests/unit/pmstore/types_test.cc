@@ -34,5 +34,13 @@ TEST(LockDiscipline, HasANameForPeople) {
   EXPECT_EQ(discipline_name(LockDiscipline::kRnic), "rnic");
 }
 
+TEST(MissPath, IsReadBackFromItsName) {
+  for (const MissPath path : {MissPath::kAuto, MissPath::kOneSided, MissPath::kRpc}) {
+    EXPECT_EQ(parse_miss_path(miss_path_name(path)).value(), path);
+  }
+  EXPECT_EQ(parse_miss_path("").code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(parse_miss_path("two-sided").code(), ErrorCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace pmstore

@@ -66,7 +66,7 @@ class TransactionMessage {
 struct Got {
   GetReply reply{};
   std::string value;
-  bool found() const { return reply.found != 0; }
+  bool found() const { return reply.found != FoundRecord::kNo; }
 };
 
 inline Result<Got> get_from(const Store& store, TableId table, std::string_view key) {

@@ -1,6 +1,8 @@
 // The server's state machine without a network: what transactions do, and what a restart finds.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstring>
 #include <map>
 
 #include "base/checksum.h"
@@ -21,6 +23,26 @@ TEST(Store, PutThenGetGivesTheValue) {
   EXPECT_EQ(s.get("alice")->value, "90");
   EXPECT_FALSE(s.get("bob")->found());
   EXPECT_EQ(s.store().live_records(), 1u);
+}
+
+TEST(Store, GetLeavesOutAValueThatDoesNotFit) {
+  StoreInRegion s(kRegionBytes);
+  ASSERT_TRUE(s.put("alice", "100"));
+  const GetReply whole = s.get("alice")->reply;
+  EXPECT_EQ(whole.found, FoundRecord::kWithValue);
+  std::array<std::byte, sizeof(GetReply) + 2> room{};
+  const auto bytes = s.store().get(s.table(), "alice", room);
+  ASSERT_TRUE(bytes) << bytes.error().to_string();
+  EXPECT_EQ(*bytes, sizeof(GetReply));
+  GetReply place;
+  std::memcpy(&place, room.data(), sizeof(place));
+  EXPECT_EQ(place.found, FoundRecord::kPlaceOnly);
+  EXPECT_EQ(place.value_bytes, 3u);
+  EXPECT_EQ(place.slot, whole.slot);
+  EXPECT_EQ(place.version, whole.version);
+  EXPECT_EQ(place.size_class, whole.size_class);
+  const auto none = s.store().get(s.table(), "alice", std::span(room).first(sizeof(GetReply) - 1));
+  EXPECT_EQ(none.code(), ErrorCode::kTooLarge);
 }
 
 TEST(Store, InsertOfAPresentKeyAndEraseOfAnAbsentOneFail) {
