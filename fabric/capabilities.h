@@ -27,8 +27,8 @@ struct Capabilities {
   // True: a CPU writes the target's memory (local, software RNIC, tcp and shm), so data is in that
   // CPU's cache when it is acknowledged. False: a device writes it through PCIe.
   bool cpu_moves_data = true;
-  // With cpu_moves_data: it is the CPU of the end that posts, so that a request is a load or a store
-  // and needs nothing of the peer (local).
+  // With cpu_moves_data: it is the CPU of the end that posts, so that a request is a load or a
+  // store and needs nothing of the peer (local).
   bool poster_moves_data = false;
   bool native_flush = false;
   uint32_t max_inline_bytes = 0;

@@ -55,6 +55,9 @@ class Listener {
 
 class Device {
  public:
+  // Of notices_dead_peers(): TCP keepalive after 30 s of silence, which gives up 30 s later.
+  static constexpr uint64_t kPeerGoneNs = 60'000'000'000;
+
   virtual ~Device() = default;
 
   // Io when the kernel refuses, for instance because of the locked-memory limit; the message says
@@ -70,6 +73,11 @@ class Device {
   // A connection whose target is this device: a server uses it for RNIC atomics on its own words.
   // Unsupported where the provider has none.
   virtual base::Task<Result<std::unique_ptr<Connection>>> loopback() = 0;
+
+  // True: a connection breaks by itself when the program at its other end is gone, at once, or when
+  // that machine is gone, within kPeerGoneNs; although nothing is sent on it. A server then needs
+  // no lease to notice that. False: only who sends something notices.
+  virtual bool notices_dead_peers() const { return false; }
 
   base::Executor& executor() { return executor_; }
 

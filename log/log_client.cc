@@ -83,9 +83,11 @@ base::Task<Status> LogClient::State::connect() {
   message_bytes = rpc->max_request_bytes();
   // Not touched before it is used, so a large one costs nothing.
   message = std::unique_ptr<std::byte[]>(new std::byte[message_bytes]);
-  lease =
-      internal::keep_lease(executor, *connection, *rpc, uint64_t{answer.lease_ms} * 1'000'000 / 3);
-  lease.start();
+  if (answer.lease_ms > 0) {
+    const uint64_t interval_ns = uint64_t{answer.lease_ms} * 1'000'000 / 3;
+    lease = internal::keep_lease(executor, *connection, *rpc, interval_ns);
+    lease.start();
+  }
   co_return Status{};
 }
 
@@ -101,7 +103,6 @@ Status LogClient::State::check_answer() {
                                   answer.version, kLogProtocolVersion));
   }
   if (given.size() != sizeof answer) return bad_answer("has the wrong length");
-  if (answer.lease_ms == 0) return bad_answer("gives no lease");
   if (answer.words.bytes % sizeof(LogWords) != 0) return bad_answer("grants half a word");
   return {};
 }

@@ -21,7 +21,7 @@
 namespace pmstore::log {
 
 inline constexpr uint32_t kLogProtocolMagic = 0x50474c50;  // "PLGP"
-inline constexpr uint32_t kLogProtocolVersion = 4;
+inline constexpr uint32_t kLogProtocolVersion = 5;
 
 // ---- words: in the server's DRAM, one per log, READ by every session ----
 
@@ -67,7 +67,7 @@ struct LogSessionAnswer {
   fabric::RemoteRegion request_region;
   fabric::RemoteRegion regions;  // READ: the whole log area
   fabric::RemoteRegion words;    // READ: LogWords[slots]
-  uint32_t lease_ms = 0;         // a session silent this long is ended
+  uint32_t lease_ms = 0;         // a session silent this long is ended; 0: it has no lease
   uint8_t domain = 0;            // persist::Domain
   uint8_t landing = 0;           // persist::WriteLanding
   uint8_t native_flush = 0;

@@ -61,8 +61,6 @@ Result<std::unique_ptr<LogService>> LogService::start(base::Executor& executor, 
   auto state = std::make_unique<State>(executor, store, options);
   state->committing = state->commit_groups();
   state->committing.start();
-  state->leases = state->watch_leases();
-  state->leases.start();
   return std::unique_ptr<LogService>(new LogService(std::move(state)));
 }
 
@@ -108,6 +106,7 @@ Result<std::vector<std::byte>> LogService::on_hello(size_t endpoint, uint64_t to
   PMSTORE_TRY(auto answer, s.greet(endpoint, hello, peer));
   s.peers.insert(peer);
   s.handshakes[{endpoint, token}] = peer;
+  if (peer->leased) s.watch_peers();
   return answer;
 }
 
@@ -123,6 +122,9 @@ Result<std::vector<std::byte>> LogService::State::greet(size_t endpoint, const L
   PMSTORE_TRY(made->rpc,
               fabric::RpcPeer::create(*at.device, options.rpc, hello.reply_region, *this));
   made->rpc->owner = made.get();
+  // A producer keeps others from its log, so it has to show that it is there and not only
+  // connected.
+  made->leased = hello.kind == LogConnectionKind::kProducer || !at.device->notices_dead_peers();
   if (hello.kind == LogConnectionKind::kProducer) return greet_producer(at, made, hello);
   PMSTORE_TRY_STATUS(make_place());
   return greet_session(at, *made);
@@ -154,7 +156,7 @@ Result<std::vector<std::byte>> LogService::State::greet_session(internal::LogEnd
   answer.request_region = peer.rpc->request_region();
   answer.regions = at.area->remote();
   answer.words = at.words->remote();
-  answer.lease_ms = options.lease_ms;
+  answer.lease_ms = peer.leased ? options.lease_ms : 0;
   answer.domain = static_cast<uint8_t>(at.capability.domain);
   answer.landing = static_cast<uint8_t>(at.capability.landing);
   answer.native_flush = at.capability.native_flush;
@@ -310,7 +312,7 @@ size_t LogService::kick(uint64_t client) {
 void LogService::State::end_all() {
   stopped = true;
   committing = {};
-  leases = {};
+  watching = {};
   group.clear();
   const std::set<Peer> all = peers;
   for (const Peer& peer : all) cut(peer);
@@ -339,23 +341,33 @@ void LogService::State::on_peer_gone(fabric::RpcPeer& rpc, const Error& why) {
   end(Peer(*found));
 }
 
-base::Task<void> LogService::State::watch_leases() {
+base::Task<void> LogService::State::watch_peers_task() {
+  watching_peers = true;
   const uint64_t tick_ns = uint64_t{options.lease_ms} * 1'000'000 / kLeaseTicks;
-  while (!stopped) {
+  do {
     co_await executor.sleep_for(tick_ns);
-    const std::set<Peer> all = peers;
-    for (const Peer& peer : all) {
-      if (!peer->rpc) continue;
-      const bool heard = peer->calls != peer->calls_seen;
-      peer->work.look(peer->calls, executor.now_ns());
-      peer->calls_seen = peer->calls;
-      peer->silent_ticks = heard ? 0 : peer->silent_ticks + 1;
-      if (peer->silent_ticks <= kLeaseTicks) continue;
-      if (peer->kind == LogConnectionKind::kProducer) ++counters.fenced;
-      tell_end(*peer, SessionEnd::kSilent);
-      end(peer);
-    }
+  } while (look_at_peers());
+  watching_peers = false;
+}
+
+// False: no peer has a lease, and none has sent anything since the last look.
+bool LogService::State::look_at_peers() {
+  bool anything = false;
+  const std::set<Peer> all = peers;
+  for (const Peer& peer : all) {
+    if (!peer->rpc) continue;
+    const bool heard = peer->calls != peer->calls_seen;
+    peer->work.look(peer->calls, executor.now_ns());
+    peer->calls_seen = peer->calls;
+    anything |= heard || peer->leased;
+    if (!peer->leased) continue;
+    peer->silent_ticks = heard ? 0 : peer->silent_ticks + 1;
+    if (peer->silent_ticks <= kLeaseTicks) continue;
+    if (peer->kind == LogConnectionKind::kProducer) ++counters.fenced;
+    tell_end(*peer, SessionEnd::kSilent);
+    end(peer);
   }
+  return anything;
 }
 
 // ---- group commit ----

@@ -23,6 +23,7 @@
 namespace pmstore::log {
 
 struct LogServiceOptions {
+  // Of producers, and of sessions where the fabric does not notice dead peers.
   uint32_t lease_ms = 5000;
   uint32_t max_sessions = 256;
   fabric::RpcOptions rpc;

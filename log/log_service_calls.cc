@@ -49,6 +49,7 @@ void LogService::State::on_call(fabric::RpcPeer& rpc, fabric::RpcCall call) {
   auto* const from = static_cast<internal::LogPeer*>(rpc.owner);
   const Peer peer = from->shared_from_this();
   ++peer->calls;
+  watch_peers();
   if (static_cast<LogMethod>(call.method()) == LogMethod::kPing) {
     if (!call.request().empty()) return drop_malformed(peer, call);
     ++peer->work.pings;

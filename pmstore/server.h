@@ -61,7 +61,8 @@ struct ServerOptions {
   persist::WriteLanding device_landing = persist::WriteLanding::kLastLevelCache;
   // Under discipline rnic: clients may WRITE records in place; false: the server applies commits.
   bool one_sided_commit = true;
-  uint32_t lease_ms = 5000;  // a session that sends no request for so long is fenced
+  // A session that has a lease, and sends no request for so long, is fenced (docs/protocol.md).
+  uint32_t lease_ms = 5000;
   // The server keeps the outcomes of a client that has vanished for this time, within the bounds of
   // docs/limits.md. They are durable until a new client needs the vanished client's ring because
   // all rings are owned; from then on they are in DRAM, and a restart loses them (OutcomeExpired).

@@ -19,7 +19,7 @@ LocalRegion::LocalRegion(LocalDevice& device, std::span<std::byte> memory, Acces
 LocalRegion::~LocalRegion() { device_.withdraw(remote_.key); }
 
 LocalDevice::LocalDevice(base::Executor& executor, const LocalDeviceOptions& options)
-    : Device(executor) {
+    : Device(executor), notices_dead_peers_(options.notices_dead_peers) {
   if (options.late_effects_seed) late_random_.emplace(*options.late_effects_seed);
   executor_.add_poller(this);
 }

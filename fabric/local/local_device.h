@@ -50,6 +50,8 @@ class LocalRegion final : public MemoryRegion {
 struct LocalDeviceOptions {
   // Set: effects are late, as this number says (for tests).
   std::optional<uint64_t> late_effects_seed = std::nullopt;
+  // False: says that it notices no dead peers, as an RNIC does (for tests).
+  bool notices_dead_peers = true;
 };
 
 class LocalDevice final : public Device, public base::Poller {
@@ -62,6 +64,8 @@ class LocalDevice final : public Device, public base::Poller {
   base::Task<Result<std::unique_ptr<Connection>>> connect(Uri uri, ConnectOptions options) override;
   Result<std::unique_ptr<Listener>> listen(const Uri& uri, Acceptor& acceptor) override;
   base::Task<Result<std::unique_ptr<Connection>>> loopback() override;
+  // Both ends are in this process: a connection that is destroyed breaks its peer.
+  bool notices_dead_peers() const override { return notices_dead_peers_; }
 
   size_t poll() override;
   uint64_t next_event_ns() const override;
@@ -115,6 +119,7 @@ class LocalDevice final : public Device, public base::Poller {
   bool* destroyed_ = nullptr;  // of the poll() that is running, if one is
   std::vector<std::shared_ptr<LocalListening>> listening_;
   int connections_ = 0;
+  const bool notices_dead_peers_;
 
   std::optional<base::Random> late_random_;  // set: effects are late
   std::vector<LocalConnection*> late_;       // null: gone, while poll_late() walks the list

@@ -37,6 +37,7 @@ struct LogPeer : std::enable_shared_from_this<LogPeer> {
   uint64_t calls = 0;  // so far; the lease looks whether it grows
   uint64_t calls_seen = 0;
   unsigned silent_ticks = 0;
+  bool leased = false;  // it is ended when it is silent for the lease
   SessionWork work;
   size_t endpoint = 0;
   bool connected = false;  // the handshake is over
@@ -81,7 +82,15 @@ struct LogService::State final : public fabric::RpcHandler {
   SessionName name_of(const internal::LogPeer& peer) const;
   // Before the peer is cut: tells the observer.
   void tell_end(const internal::LogPeer& peer, SessionEnd why);
-  base::Task<void> watch_leases();
+  // Sees silent peers and when peers work, as long as there is something to see. Does nothing while
+  // it runs.
+  void watch_peers() {
+    if (watching_peers) return;
+    watching = watch_peers_task();
+    watching.start();
+  }
+  base::Task<void> watch_peers_task();
+  bool look_at_peers();
   base::Task<void> commit_groups();
   void commit_group();
   // `appends` proves that the appends of the group are durable.
@@ -120,7 +129,8 @@ struct LogService::State final : public fabric::RpcHandler {
   std::vector<std::pair<fabric::RpcCall, AppendReply>> group;
   base::WaitList wake;
   base::Task<void> committing;
-  base::Task<void> leases;
+  base::Task<void> watching;
+  bool watching_peers = false;
 };
 
 }  // namespace pmstore::log

@@ -142,10 +142,8 @@ base::Task<Result<Located>> Reader::locate(SessionRef session, TableId table, st
     bool sure = seen_bucket.stable;
     for (size_t i = 0; sure && i < seen_bucket.count; ++i) {
       const BucketEntry where = seen_bucket.candidates[i];
-      if (!one_sided(*session, where)) {
-        ask_the_server = true;
-        break;
-      }
+      ask_the_server = !one_sided(*session, where);
+      if (ask_the_server) break;
       plan_record(*buffer, *session, where);
       buffer->batch.read(buffer->word_at(kBucketVersion), session->bucket_at(bucket));
       read = co_await session->execute(*buffer);
@@ -162,8 +160,7 @@ base::Task<Result<Located>> Reader::locate(SessionRef session, TableId table, st
       sure = seen == Seen::kAnother && same_bucket;
     }
     if (!sure || ask_the_server) continue;
-    if (seen_bucket.overflow) break;
-    if (!knows_table(table)) break;
+    if (seen_bucket.overflow || !knows_table(table)) break;
     PMSTORE_CHECK(seen_bucket.version % 2 == 0, "a bucket under change proves no absence");
     Located absent;
     absent.bucket = bucket;

@@ -61,7 +61,7 @@ struct ServerHello {
   uint32_t ring_incarnation = 0;
   uint32_t ring_salt = 0;
   uint64_t next_sequence = 1;  // sequences below were used by this client before
-  uint32_t lease_ms = 0;       // a session that is silent this long is fenced
+  uint32_t lease_ms = 0;       // a session that is silent this long is fenced; 0: it has no lease
   uint16_t owner = 0;          // of lock words
   uint8_t discipline = 0;      // LockDiscipline
   uint8_t domain = 0;          // persist::Domain

@@ -116,7 +116,6 @@ base::Task<Result<std::unique_ptr<Server>>> Server::start(Executor& executor, pe
     state->core->discipline = *options.discipline;
     state->discipline_decided = true;
   }
-  executor.spawn(state->core->watch_leases(state->core));
   co_return std::unique_ptr<Server>(new Server(std::move(state)));
 }
 

@@ -34,6 +34,7 @@ void ServerCore::drop_malformed(Session& session, fabric::RpcCall& call) {
 void ServerCore::on_call(fabric::RpcPeer& peer, fabric::RpcCall call) {
   Session& session = *static_cast<Session*>(peer.owner);
   ++session.calls;
+  watch_sessions();
   ++totals.calls;
   const auto method = static_cast<Method>(call.method());
   if (method == Method::kPersistWrite) {

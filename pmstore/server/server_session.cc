@@ -190,6 +190,7 @@ Result<std::vector<std::byte>> ServerCore::on_hello(Endpoint& endpoint, uint64_t
   ring_states[ring].session = session;
   ring_states[ring].hello_ns = executor.now_ns();
   handshakes[{&endpoint, token}] = session;
+  if (session->leased) watch_sessions();
   return answer;
 }
 
@@ -224,7 +225,10 @@ Result<std::vector<std::byte>> ServerCore::make_answer(Endpoint& endpoint, Sessi
       std::min<uint64_t>(log::max_payload_bytes(ring.position().data_bytes), UINT32_MAX));
   session.first_sequence = store->session_sequence(session.ring);
   answer.next_sequence = session.first_sequence;
-  answer.lease_ms = options.lease_ms;
+  // Under discipline cpu a session holds nothing between two requests but its place, and that goes
+  // with its connection. Under rnic locks and redo records of its own are in its reach at any time.
+  session.leased = discipline == LockDiscipline::kRnic || !endpoint.device->notices_dead_peers();
+  answer.lease_ms = session.leased ? options.lease_ms : 0;
   answer.owner = session.owner();
   answer.discipline = static_cast<uint8_t>(discipline);
   answer.domain = static_cast<uint8_t>(pool.info().domain);
@@ -358,22 +362,32 @@ base::Task<void> ServerCore::resolve(std::shared_ptr<Session> session) {
   ring_states[session->ring].resolving = false;
 }
 
-base::Task<void> ServerCore::watch_leases(std::shared_ptr<ServerCore> self) {
+base::Task<void> ServerCore::watch_sessions_task() {
+  watching_sessions_ = true;
   const uint64_t tick_ns = uint64_t{options.lease_ms} * 1'000'000 / kLeaseTicks;
-  while (!self->stopped) {
+  do {
     co_await executor.sleep_for(tick_ns);
-    for (RingState& state : ring_states) {
-      const auto session = state.session;
-      if (!session || !session->peer) continue;
-      const bool heard = session->calls != session->calls_seen || session->active > 0;
-      session->calls_seen = session->calls;
-      session->work.look(session->calls, executor.now_ns());
-      session->silent_ticks = heard ? 0 : session->silent_ticks + 1;
-      if (session->silent_ticks <= kLeaseTicks) continue;
-      ++totals.leases_expired;
-      fence(session, SessionEnd::kSilent);
-    }
+  } while (look_at_sessions());
+  watching_sessions_ = false;
+}
+
+// False: no session has a lease, and none has sent anything since the last look.
+bool ServerCore::look_at_sessions() {
+  bool anything = false;
+  for (RingState& state : ring_states) {
+    const auto session = state.session;
+    if (!session || !session->peer) continue;
+    const bool heard = session->calls != session->calls_seen || session->active > 0;
+    session->calls_seen = session->calls;
+    session->work.look(session->calls, executor.now_ns());
+    anything |= heard || session->leased;
+    if (!session->leased) continue;
+    session->silent_ticks = heard ? 0 : session->silent_ticks + 1;
+    if (session->silent_ticks <= kLeaseTicks) continue;
+    ++totals.leases_expired;
+    fence(session, SessionEnd::kSilent);
   }
+  return anything;
 }
 
 }  // namespace pmstore::internal

@@ -72,6 +72,7 @@ struct Session {
   uint64_t calls_seen = 0;      // at the last tick of the lease
   unsigned silent_ticks = 0;    // since the last request
   unsigned active = 0;          // handlers that are suspended
+  bool leased = false;          // it is fenced when it is silent for the lease
   bool goodbye = false;
   bool connected = false;  // the handshake has ended
   bool new_owner = false;  // the ring was not this client's before
@@ -160,7 +161,11 @@ class ServerCore final : public fabric::RpcHandler {
   std::vector<SessionReport> sessions() const;
   // Fences every session of that client, those of the log service too; gives their number.
   size_t kick(uint64_t client);
-  base::Task<void> watch_leases(std::shared_ptr<ServerCore> self);
+  // Sees silent sessions and when sessions work, as long as there is something to see. Does nothing
+  // while it runs.
+  void watch_sessions() {
+    if (!watching_sessions_) run(watch_sessions_task());
+  }
   bool resolving_any() const;
   // Starts a coroutine that belongs to this server: shut_down() destroys it.
   void run(base::Task<void> task);
@@ -198,6 +203,8 @@ class ServerCore final : public fabric::RpcHandler {
   Result<std::vector<std::byte>> make_answer(Endpoint& endpoint, Session& session,
                                              const ClientHello& hello);
   base::Task<void> resolve(std::shared_ptr<Session> session);
+  base::Task<void> watch_sessions_task();
+  bool look_at_sessions();
   void release_ring(Session& session);
   // server_calls.cc
   void serve(Session& session, fabric::RpcCall& call, std::span<const std::byte> body);
@@ -217,6 +224,7 @@ class ServerCore final : public fabric::RpcHandler {
   base::Task<Status> serve_rnic_body(Session& session, fabric::RpcCall& call);
   void drop_malformed(Session& session, fabric::RpcCall& call);
   std::shared_ptr<Session> session_of(const fabric::RpcPeer& peer) const;
+  bool watching_sessions_ = false;
   std::unique_ptr<std::byte[]> copy_;
   size_t copy_bytes_ = 0;
 };

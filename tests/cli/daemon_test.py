@@ -285,6 +285,15 @@ class Daemon(unittest.TestCase):
         log.wait_for(f" warning store session {name} at {uri} fenced: an administrator ended it")
         self.assertEqual(self.sessions(uri), [])
 
+    def test_client_that_is_killed_is_gone_at_once(self):
+        # Not by its lease.
+        _, uri, log = self.serve("--lease-ms", "3600000")
+        client = self.stay_connected(uri)
+        name = self.sessions(uri)[0]["id"]
+        client.kill()
+        log.wait_for(f" info store session {name} at {uri} disconnected")
+        self.assertEqual(self.sessions(uri), [])
+
     def test_refused_sessions_are_in_the_log(self):
         _, uri, log = self.serve()
         run("kv", "get", "--uri", uri, "--locks", "rnic", "name", status=1)

@@ -13,6 +13,7 @@ class ShmDevice final : public internal::FramedDevice {
   explicit ShmDevice(base::Executor& executor) : FramedDevice(executor, Scheme::kShm) {}
 
   Result<std::unique_ptr<Listener>> listen(const Uri& uri, Acceptor& acceptor) override;
+  bool notices_dead_peers() const override { return true; }
 
   bool arm() override;
   void disarm() override;

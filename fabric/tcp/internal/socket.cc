@@ -11,6 +11,8 @@
 #include <cstring>
 #include <memory>
 
+#include "fabric/device.h"
+
 namespace pmstore::fabric::tcp {
 
 namespace {
@@ -18,10 +20,27 @@ namespace {
 constexpr int kBacklog = 256;
 constexpr const char* kFilesRemedy = "check the limit of open files";
 
-// Each request is worth a packet of its own; what belongs together is sent together.
-void send_at_once(int fd) {
-  const int on = 1;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+// Device::kPeerGoneNs: a peer that is silent and does not acknowledge three probes is gone. One
+// that does not acknowledge what was sent to it is gone as late.
+constexpr int kKeepIdleSeconds = 30;
+constexpr int kKeepIntervalSeconds = 10;
+constexpr int kKeepProbes = 3;
+constexpr int kUserTimeoutMs = 1000 * (kKeepIdleSeconds + kKeepProbes * kKeepIntervalSeconds);
+static_assert(uint64_t{kUserTimeoutMs} * 1'000'000 == Device::kPeerGoneNs);
+
+void set(int fd, int level, int option, int value) {
+  setsockopt(fd, level, option, &value, sizeof value);
+}
+
+// Each request is worth a packet of its own; what belongs together is sent together. The kernel
+// watches connections on which nothing is sent.
+void prepare(int fd) {
+  set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepIdleSeconds);
+  set(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepIntervalSeconds);
+  set(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepProbes);
+  set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kUserTimeoutMs);
 }
 
 Result<Socket> open_socket(int family) {
@@ -90,7 +109,7 @@ Result<Socket> Socket::listen(const SocketAddress& address) {
 
 Result<Socket> Socket::connect(const SocketAddress& address) {
   PMSTORE_TRY(Socket socket, open_socket(address.storage.ss_family));
-  send_at_once(socket.fd());
+  prepare(socket.fd());
   if (::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) !=
           0 &&
       errno != EINPROGRESS) {
@@ -107,7 +126,7 @@ Result<std::optional<Socket>> Socket::accept() {
     if (exhausted) return make_error(ErrorCode::kIo, strerror(errno));
     return std::optional<Socket>();
   }
-  send_at_once(client.fd());
+  prepare(client.fd());
   return std::optional<Socket>(std::move(client));
 }
 

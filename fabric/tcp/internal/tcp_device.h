@@ -15,6 +15,8 @@ class TcpDevice final : public internal::FramedDevice {
  public:
   static Result<std::unique_ptr<Device>> open(base::Executor& executor);
   Result<std::unique_ptr<Listener>> listen(const Uri& uri, Acceptor& acceptor) override;
+  // By the end of the stream; a machine that is gone by keepalive (fabric/tcp/internal/socket.h).
+  bool notices_dead_peers() const override { return true; }
 
   // ---- for connections and listeners ----
   MultiplexerSet& multiplexers() { return *multiplexers_; }

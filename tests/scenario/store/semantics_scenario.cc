@@ -233,5 +233,26 @@ TEST_P(Semantics, LocationCacheSurvivesDeletionAndReuseOfSlots) {
   run(other->close());
 }
 
+TEST_P(Semantics, IdleClientSendsNothingUnlessItHasALease) {
+  run(client_->close());
+  client_.reset();
+  ASSERT_TRUE(target_->stop());
+  setup_.lease_ms = 3000;
+  start_server();
+  client_ = connect();
+  ASSERT_NE(client_, nullptr);
+  table_ = table(*client_);
+  ASSERT_TRUE(put(*client_, "a", "1"));
+  const auto spent = cost(*client_, [&] {
+    run([](Executor& executor) -> Task<void> {
+      co_await executor.sleep_for(2'500'000'000);
+    }(executor_));
+  });
+  const bool leased = rnic() || scheme() == fabric::Scheme::kVerbs || modelled();
+  EXPECT_EQ(spent.server_messages > 0, leased);
+  EXPECT_EQ(spent.work_requests > 0, leased);
+  EXPECT_EQ(*get(*client_, "a"), "1");
+}
+
 }  // namespace
 }  // namespace pmstore::scenario

@@ -3,6 +3,7 @@
 
 #include <deque>
 
+#include "tests/harness/unnoticing_devices.h"
 #include "tests/unit/log/log_service_fixture.h"
 
 namespace pmstore::log {
@@ -159,7 +160,30 @@ TEST_F(LogServiceTest, HellosThatNeverConnectKeepNoSessionOut) {
   EXPECT_FALSE(first->connection->broken());
 }
 
-TEST_F(LogServiceTest, SilentSessionIsEnded) {
+// It holds nothing, and its end would be noticed.
+TEST_F(LogServiceTest, SilentSessionStays) {
+  auto silent = session(1);
+  auto busy = session(2);
+  EXPECT_EQ(silent->session.lease_ms, 0u);
+  for (int i = 0; i < 20; ++i) {
+    let_time_pass(kLeaseMs / 5);
+    ASSERT_TRUE(call(*busy, LogMethod::kPing, {}));
+  }
+  let_time_pass(1000 * kLeaseMs);
+  EXPECT_TRUE(call(*silent, LogMethod::kPing, {}));
+}
+
+class OnAnUnnoticingFabric : public LogServiceTest {
+ protected:
+  void SetUp() override {
+    options_.devices = &devices_;
+    LogServiceTest::SetUp();
+  }
+  void TearDown() override { host_.reset(); }
+  harness::UnnoticingDevices devices_;
+};
+
+TEST_F(OnAnUnnoticingFabric, SilentSessionIsEnded) {
   auto silent = session(1);
   auto alive = session(2);
   for (int i = 0; i < 10; ++i) {

@@ -14,6 +14,20 @@
 
 namespace pmstore::testing {
 
+// Counts the jumps of the time: none but a test's own where no timer runs.
+class CountedClock final : public base::Clock {
+ public:
+  uint64_t now_ns() const override { return clock_.now_ns(); }
+  bool advance_to(uint64_t time_ns) override {
+    jumps += time_ns > clock_.now_ns();
+    return clock_.advance_to(time_ns);
+  }
+  uint64_t jumps = 0;
+
+ private:
+  base::VirtualClock clock_;
+};
+
 class ServerFixture : public ::testing::Test {
  protected:
   static constexpr uint64_t kRegionBytes = 4 << 20;
@@ -77,7 +91,7 @@ class ServerFixture : public ::testing::Test {
   ServerOptions server_options_;
   ClientOptions client_options_;
   crash::PageBytes region_{kRegionBytes};
-  base::VirtualClock clock_;
+  CountedClock clock_;
   Executor executor_{clock_};
   std::unique_ptr<persist::Pool> pool_;
   std::unique_ptr<Server> server_;

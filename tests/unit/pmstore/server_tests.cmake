@@ -6,6 +6,8 @@ pmstore_test(pmstore_server_test ONE_THREAD
     session_end_test.cc session_places_test.cc
   DEPS pmstore crash_image)
 pmstore_test(pmstore_loopback_test ONE_THREAD SOURCES loopback_test.cc DEPS pmstore crash_image)
+pmstore_test(pmstore_idle_session_test ONE_THREAD SOURCES idle_session_test.cc
+  DEPS pmstore crash_image)
 pmstore_test(pmstore_outcome_book_test ONE_THREAD SOURCES outcome_book_test.cc DEPS pmstore)
 pmstore_test(pmstore_outcome_test ONE_THREAD SOURCES outcome_test.cc DEPS pmstore crash_image)
 pmstore_test(pmstore_probe_test ONE_THREAD SOURCES probe_test.cc DEPS pmstore crash_image)
