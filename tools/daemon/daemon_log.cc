@@ -113,6 +113,8 @@ bool LineLimit::allow() {
   return true;
 }
 
-uint64_t LineLimit::take_suppressed() { return over() ? std::exchange(suppressed_, 0) : 0; }
+uint64_t LineLimit::take_suppressed() {
+  return suppressed_ > 0 && over() ? std::exchange(suppressed_, 0) : 0;
+}
 
 }  // namespace pmstore::tools

@@ -56,6 +56,9 @@ class LineLimit {
   bool allow();
   // How many were not allowed in periods that are over, and have not been taken yet.
   uint64_t take_suppressed();
+  // When take_suppressed() has something to give; kNever when no line was suppressed.
+  static constexpr uint64_t kNever = UINT64_MAX;
+  uint64_t due_ns() const { return suppressed_ == 0 ? kNever : began_ns_ + period_ns_; }
 
  private:
   bool over() const { return clock_.now_ns() - began_ns_ >= period_ns_; }

@@ -3,11 +3,14 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/epoll.h>
+
+#include <utility>
 
 namespace pmstore::tools {
 namespace {
 
-constexpr uint64_t kTickNs = 50'000'000;
+constexpr uint64_t kAnswerAgainNs = 1'000'000'000;
 
 }  // namespace
 
@@ -30,22 +33,51 @@ DaemonWatch::DaemonWatch(DaemonConfig& config, DaemonLog& log, SessionLog& sessi
       service_(service),
       hangup_(hangup),
       reread_(reread) {
+  base::Executor& executor = service_.executor();
+  executor.add_poller(this);
   auto served = ServedPool::announce(config.pool, service.uris());
-  if (served) {
+  Status watched = served ? executor.watch(served->descriptor(), EPOLLIN, *this)
+                          : Status(std::move(served.error()));
+  if (watched) {
     served_ = std::move(*served);
   } else {
     log_.write(LogLevel::kWarning,
-               "the server cannot be found by the pool's path: " + served.error().message);
+               "the server cannot be found by the pool's path: " + watched.error().message);
   }
 }
 
-base::Task<void> DaemonWatch::run() {
-  while (true) {
-    if (hangup_.exchange(false)) reload();
-    if (served_) served_->answer();
-    sessions_.summarize();
-    co_await service_.executor().sleep_for(kTickNs);
+DaemonWatch::~DaemonWatch() {
+  if (served_) service_.executor().unwatch(served_->descriptor());
+  service_.executor().remove_poller(this);
+}
+
+size_t DaemonWatch::poll() {
+  size_t done = 0;
+  if (hangup_.load(std::memory_order_relaxed) && hangup_.exchange(false)) {
+    reload();
+    ++done;
   }
+  const uint64_t due_ns = next_event_ns();
+  if (due_ns != kNoEvent && service_.executor().now_ns() >= due_ns) {
+    sessions_.summarize();
+    if (answer_again_ns_ == due_ns) asked_ = true;
+    ++done;
+  }
+  if (std::exchange(asked_, false)) {
+    answer();
+    ++done;
+  }
+  return done;
+}
+
+void DaemonWatch::answer() {
+  base::Executor& executor = service_.executor();
+  const bool answered = served_->answer();
+  // The socket stays readable while nobody can be accepted.
+  if (answered == (answer_again_ns_ != kNoEvent)) {
+    executor.change_watch(served_->descriptor(), answered ? uint32_t{EPOLLIN} : 0, *this);
+  }
+  answer_again_ns_ = answered ? kNoEvent : executor.now_ns() + kAnswerAgainNs;
 }
 
 void DaemonWatch::reload() {

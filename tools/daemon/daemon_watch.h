@@ -1,15 +1,15 @@
-// DaemonWatch: a few times a second, pmstored's work besides serving. Answers programs that look
-// for the pool's server, rereads the settings after a SIGHUP, and logs how many log lines were left
-// out.
+// DaemonWatch: pmstored's work besides serving. Answers programs that look for the pool's server,
+// rereads the settings after a SIGHUP, and logs how many log lines were left out. Has no timer
+// while there is none of this to do.
 //
-// Threads: the service's executor. Lifetimes: all that it borrows outlives its task, which ends
-// with the executor.
+// Threads: the service's executor. Lifetimes: all that it borrows outlives it.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 
-#include "base/task.h"
+#include "base/executor.h"
 #include "tools/daemon/daemon_config.h"
 #include "tools/daemon/pool_service.h"
 #include "tools/daemon/served_pool.h"
@@ -17,15 +17,26 @@
 
 namespace pmstore::tools {
 
-class DaemonWatch {
+class DaemonWatch final : public base::Poller, public base::Watched {
  public:
-  // Asked for by a signal handler, answered here: the settings as they are now.
+  // Gives the settings as they are now. Called after a signal handler has set `hangup` and has
+  // woken the service.
   using Reread = Result<DaemonConfig> (*)();
   DaemonWatch(DaemonConfig& config, DaemonLog& log, SessionLog& sessions, PoolService& service,
               std::atomic<bool>& hangup, Reread reread);
-  base::Task<void> run();
+  ~DaemonWatch() override;
+  DaemonWatch(const DaemonWatch&) = delete;
+  DaemonWatch& operator=(const DaemonWatch&) = delete;
+
+  size_t poll() override;
+  uint64_t next_event_ns() const override {
+    return std::min(sessions_.summary_due_ns(), answer_again_ns_);
+  }
+  bool arm() override { return !asked_ && !hangup_.load(); }
+  void on_ready(uint32_t) override { asked_ = true; }
 
  private:
+  void answer();
   void reload();
   void say_changes(const DaemonConfig& next);
 
@@ -36,6 +47,8 @@ class DaemonWatch {
   std::atomic<bool>& hangup_;
   Reread reread_;
   std::optional<ServedPool> served_;
+  bool asked_ = false;                   // somebody waits for an answer of served_
+  uint64_t answer_again_ns_ = kNoEvent;  // set while served_ is not watched
 };
 
 // Does this address reach other machines without authentication and encryption?

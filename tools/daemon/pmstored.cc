@@ -31,6 +31,7 @@ std::atomic<bool> hangup{false};
 void on_signal(int number) {
   if (number == SIGHUP) {
     hangup.store(true);
+    if (PoolService* const service = serving.load()) service->wake();
     return;
   }
   told_to_stop.store(number);
@@ -135,14 +136,11 @@ int serve(DaemonConfig& config) {
   if (log.to_plain_stderr()) log.write(LogLevel::kInfo, starts);
   log_start(log, **service);
   DaemonWatch watch(config, log, sessions, **service, hangup, reread);
-  base::Task<void> watching = watch.run();
-  watching.start();
   serving.store(service->get());
   if (told_to_stop.load() != 0) (*service)->request_stop();  // the signal came before
   announce(**service, config.json);
   const Status stopped = (*service)->run();
   serving.store(nullptr);
-  watching = {};
   sessions.summarize();
   if (!stopped) {
     const std::string what = "'" + config.pool + "' was not closed in order";

@@ -1,7 +1,8 @@
 // PoolService: a pool, a server on it, and where it listens; what pmstored runs, and what the
 // benchmarks run in a thread of their own.
 //
-// Threads: one thread makes all calls, except request_stop(). Lifetimes: it owns the executor.
+// Threads: one thread makes all calls, except request_stop() and wake(). Lifetimes: it owns the
+// executor.
 #pragma once
 
 #include <memory>
@@ -43,6 +44,8 @@ class PoolService {
   Status run();
   // Any thread, also a signal handler.
   void request_stop() { executor_.request_stop(); }
+  // The executor polls once more. Any thread, also a signal handler.
+  void wake() { executor_.wake(); }
 
   const std::vector<fabric::Uri>& uris() const { return uris_; }
   const Server& server() const { return *server_; }

@@ -90,11 +90,11 @@ Result<ServedPool> ServedPool::announce(const std::string& pool,
   return served;
 }
 
-void ServedPool::answer() {
+bool ServedPool::answer() {
   while (true) {
     const base::FileDescriptor asker(
         accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!asker) return;
+    if (!asker) return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
     // A program that does not receive the answer asks again.
     (void)send(asker.get(), text_.data(), text_.size(), MSG_NOSIGNAL);
   }

@@ -28,8 +28,11 @@ class ServedPool {
   // same, and cannot be found by its path.
   static Result<ServedPool> announce(const std::string& pool,
                                      const std::vector<fabric::Uri>& listen);
-  // Answers all who have asked since; never blocks.
-  void answer();
+  // Answers all who have asked since; never blocks. False: this process has no descriptor left for
+  // the next one, who waits.
+  bool answer();
+  // Readable while somebody waits for an answer.
+  int descriptor() const { return socket_.get(); }
 
  private:
   base::FileDescriptor socket_;

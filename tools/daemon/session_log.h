@@ -4,6 +4,8 @@
 // Threads: the server's. Lifetimes: log and clock outlive it, it outlives the server.
 #pragma once
 
+#include <algorithm>
+
 #include "log/session_observer.h"
 #include "tools/daemon/daemon_log.h"
 
@@ -19,8 +21,10 @@ class SessionLog final : public SessionObserver {
   void on_session(const SessionName& session) override;
   void on_refused(const SessionName& session, const Error& why) override;
   void on_ended(const SessionName& session, SessionEnd why) override;
-  // Call now and then: logs the number of omitted lines after the period.
+  // Logs the number of omitted lines, if their period is over.
   void summarize();
+  // When summarize() has something to say; LineLimit::kNever when no line was omitted.
+  uint64_t summary_due_ns() const { return std::min(refusals_.due_ns(), ends_.due_ns()); }
 
  private:
   DaemonLog& log_;
