@@ -18,6 +18,7 @@ namespace pmstore::testing {
 class CountedClock final : public base::Clock {
  public:
   uint64_t now_ns() const override { return clock_.now_ns(); }
+  bool is_virtual() const override { return true; }
   bool advance_to(uint64_t time_ns) override {
     jumps += time_ns > clock_.now_ns();
     return clock_.advance_to(time_ns);
