@@ -7,6 +7,7 @@
 #include <future>
 #include <thread>
 
+#include "pmstore/admin_client.h"
 #include "tools/bench/smallbank_bank.h"
 #include "tools/bench/smallbank_worker.h"
 #include "tools/daemon/pool_service.h"
@@ -30,7 +31,6 @@ class BusyServer : public testing::Test {
       ServiceOptions options;
       options.pool = path_;
       options.listen = {*fabric::parse_uri("tcp://127.0.0.1:0")};
-      options.server.lease_ms = 2000;  // while a busy machine lets nobody run, nobody renews it
       auto service = PoolService::start(options);
       PMSTORE_CHECK(service, "nothing but this test uses the pool");
       service_ = service->get();
@@ -45,12 +45,18 @@ class BusyServer : public testing::Test {
     unlink(path_.c_str());
   }
 
-  // Connects as soon as there is room, and stays until the end of the test.
-  void take_the_place(std::promise<void>& taken) {
+  // Ends the session of the client `id`, connects as soon as there is room, and stays until the end
+  // of the test.
+  void take_the_place_of(uint64_t id, std::promise<void>& taken) {
     base::RealClock clock;
     Executor executor(clock);
     ClientOptions options;
     options.connect_timeout_ns = 60'000'000'000;
+    auto admin = executor.run(AdminClient::connect(executor, uri_, {}));
+    EXPECT_TRUE(admin) << admin.error().to_string();
+    if (admin) {
+      EXPECT_EQ(executor.run((*admin)->kick(id)).value(), 1u);
+    }
     executor.run([](BusyServer& self, Executor& on, const ClientOptions& with,
                     std::promise<void>& done) -> Task<void> {
       const uint64_t until_ns = on.now_ns() + with.connect_timeout_ns;
@@ -87,9 +93,9 @@ TEST_F(BusyServer, IsNotCalledAway) {
   plan.run = 1;
   plan.accounts = kAccounts;
   plan.ops = 10;
-  // While its executor does not run, the client's lease ends.
+  // While its executor does not run, an administrator ends the client's session.
   std::promise<void> taken;
-  std::thread other([&] { take_the_place(taken); });
+  std::thread other([&] { take_the_place_of((*client)->id(), taken); });
   taken.get_future().wait();
   Tally tally;
   BenchControl control;
