@@ -24,6 +24,7 @@ Status BenchOptions::check() const {
   if (strategy != "auto" && persist::parse_rules(model.rules)->named.has(persist::Rule::kH9)) {
     return wrong("rule h9 chooses the strategy, and --strategy does, too: leave one of them out");
   }
+  if (poll != "adaptive") return wrong("in virtual time nothing waits: leave --poll out");
   return {};
 }
 
@@ -65,6 +66,7 @@ nlohmann::ordered_json config_json(const BenchOptions& options, const SessionInf
                                    {"misses", miss_path_name(info.misses)},
                                    {"one_sided_commit", info.one_sided_commit},
                                    {"location_cache", options.cache_entries}};
+  if (!options.model.on()) config["poll"] = options.poll;
   if (!options.session.assume_domain.empty()) {
     config["assumed_domain"] = options.session.assume_domain;
   }

@@ -33,6 +33,7 @@ struct BenchOptions {
   std::string strategy = "auto";
   bool no_one_sided = false;
   std::string misses = "auto";
+  std::string poll = "adaptive";
   uint64_t cache_entries = ClientOptions{}.location_cache_entries;
   ModelOptions model;
 

@@ -11,6 +11,7 @@
 #include "tools/cli/commands.h"
 #include "tools/cli/console.h"
 #include "tools/cli/damage_warning.h"
+#include "tools/cli/poll_option.h"
 #include "tools/daemon/pool_service.h"
 
 namespace pmstore::tools {
@@ -178,7 +179,8 @@ Task<void> Runner::phases(Executor& executor, uint32_t index) {
 
 void Runner::thread(uint32_t index) {
   base::RealClock clock;
-  Executor executor(clock, base::ExecutorOptions{.seed = options_.seed + index});
+  Executor executor(clock, base::ExecutorOptions{.seed = options_.seed + index,
+                                                 .poll = *parse_poll(options_.poll)});
   executor.run(phases(executor, index));
   const std::lock_guard lock(mutex_);
   ++threads_ended_;
@@ -257,6 +259,7 @@ Result<BenchRun> Runner::run() {
     serve.pool = serve.listen.front().name;
     serve.open.assume_domain = client.assume_domain;
     serve.server.discipline = client.local_discipline;
+    serve.poll = *parse_poll(options_.poll);
     PMSTORE_TRY(service, ServiceThread::start(serve));
   }
   const StopOnSignal stop_on_signal(control_);

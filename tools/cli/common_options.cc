@@ -7,6 +7,7 @@
 #include "persist/strategy.h"
 #include "tools/bench/bench_options.h"
 #include "tools/cli/command_line.h"
+#include "tools/cli/poll_option.h"
 
 namespace pmstore::tools {
 
@@ -133,6 +134,9 @@ void BenchOptions::add_to(CLI::App& command, const std::string& threads_option) 
                   "how to read a record whose place is not in the cache: auto, one-sided, rpc")
       ->check(parsed_by(parse_miss_path, "PATH"))
       ->excludes(no_reads)
+      ->capture_default_str();
+  command.add_option("--poll", poll, kPollHelp)
+      ->check(parsed_by(parse_poll, "MODE"))
       ->capture_default_str();
   command
       .add_option("--location-cache", cache_entries, "places of records that a client remembers")

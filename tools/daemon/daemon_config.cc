@@ -13,16 +13,18 @@
 #include <sstream>
 
 #include "tools/cli/command_line.h"
+#include "tools/cli/poll_option.h"
 #include "tools/cli/session_options.h"
 #include "tools/daemon/daemon_log.h"
 
 namespace pmstore::tools {
 namespace {
 
-constexpr std::array<std::string_view, 12> kKeys = {
+constexpr std::array<std::string_view, 13> kKeys = {
     "pool",          "listen", "create",   "locks",
     "assume-domain", "ddio",   "lease-ms", "outcome-retention-ms",
-    "json",          "sparse", "log-file", "log-level"};
+    "json",          "sparse", "log-file", "log-level",
+    "poll"};
 
 CLI::ConfigError config_error(const std::string& why) {
   return CLI::ConfigError("config file: " + why, CLI::ExitCodes::ConfigError);
@@ -198,6 +200,9 @@ void DaemonConfig::add_to(CLI::App& app) {
          "memory (off)")
       ->check(parsed_by(parse_on_off, "on|off"))
       ->capture_default_str();
+  app.add_option("--poll", poll, kPollHelp)
+      ->check(parsed_by(parse_poll, "MODE"))
+      ->capture_default_str();
   app.add_option("--lease-ms", lease_ms, "a client silent this long is cut off")
       ->check(in_range(10u, 3'600'000u))
       ->capture_default_str();
@@ -227,6 +232,7 @@ ServiceOptions DaemonConfig::service_options() const {
   if (locks != "auto") options.server.discipline = *parse_locks(locks);
   options.server.device_landing =
       ddio == "off" ? persist::WriteLanding::kMemory : persist::WriteLanding::kLastLevelCache;
+  options.poll = *parse_poll(poll);
   options.server.lease_ms = lease_ms;
   options.server.outcome_retention_ms = outcome_retention_ms;
   return options;
@@ -248,6 +254,7 @@ std::vector<DaemonConfig::Difference> DaemonConfig::differences(const DaemonConf
   compare("locks", locks, next.locks, false);
   compare("assume-domain", assume_domain, next.assume_domain, false);
   compare("ddio", ddio, next.ddio, false);
+  compare("poll", poll, next.poll, false);
   // A client was told its lease when it connected.
   compare("lease-ms", lease_ms, next.lease_ms, false);
   compare("create", create, next.create, false);

@@ -23,6 +23,7 @@ struct DaemonConfig {
   std::string locks = "auto";
   std::string assume_domain;
   std::string ddio = "on";
+  std::string poll = "adaptive";
   std::string create;
   bool sparse = false;
   uint32_t lease_ms = ServerOptions{}.lease_ms;

@@ -24,6 +24,7 @@ struct ServiceOptions {
   std::vector<fabric::Uri> listen;
   persist::PoolOpenOptions open;
   ServerOptions server;
+  base::PollMode poll = base::PollMode::kAdaptive;
   // Creates and formats the pool with this size when the path does not exist.
   std::optional<uint64_t> create_bytes;
 };
@@ -54,7 +55,7 @@ class PoolService {
   void set_outcome_retention_ms(uint32_t ms) { server_->set_outcome_retention_ms(ms); }
 
  private:
-  PoolService() : executor_(clock_) {}
+  explicit PoolService(base::PollMode poll) : executor_(clock_, {.poll = poll}) {}
   base::RealClock clock_;
   Executor executor_;
   std::unique_ptr<persist::Pool> pool_;

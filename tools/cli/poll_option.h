@@ -1,0 +1,18 @@
+// The option --poll: how an executor waits when it has nothing to do. See base/spin_window.h.
+#pragma once
+
+#include <string_view>
+
+#include "base/result.h"
+#include "base/spin_window.h"
+
+namespace pmstore::tools {
+
+// "adaptive", "always" or "never"; InvalidArgument otherwise.
+Result<base::PollMode> parse_poll(std::string_view text);
+
+inline constexpr const char* kPollHelp =
+    "how to wait for work: adaptive (spin while that pays, then block), always (spin, for a core "
+    "of one's own), never (block at once)";
+
+}  // namespace pmstore::tools
