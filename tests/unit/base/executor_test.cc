@@ -1,9 +1,6 @@
 #include "base/executor.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/epoll.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -460,119 +457,6 @@ TEST_F(RealExecutor, AnIdleOneLeavesTheProcessorToOthers) {
   const double before_s = processor_seconds();
   executor_.run(sleep());
   EXPECT_LT(processor_seconds() - before_s, 0.05);
-}
-
-// Counts how often it is armed; says whether it has something.
-struct ArmedPoller final : Poller {
-  size_t poll() override {
-    ++polls;
-    return 0;
-  }
-  bool arm() override {
-    ++arms;
-    return refusals == 0 || --refusals == 0;
-  }
-  void disarm() override { ++disarms; }
-  uint64_t next_event_ns() const override { return next_ns; }
-  int polls = 0, arms = 0, disarms = 0, refusals = 0;
-  uint64_t next_ns = kNoEvent;
-};
-
-TEST(BlockingExecutor, APollerThatHasSomethingKeepsItFromBlocking) {
-  RealClock clock;
-  Executor executor(clock, {.poll = PollMode::kNever});
-  ArmedPoller first, second;
-  second.refusals = 5;
-  executor.add_poller(&first);
-  executor.add_poller(&second);
-  auto sleep = [&]() -> Task<void> { co_await executor.sleep_for(2'000'000); };
-  executor.run(sleep());
-  EXPECT_EQ(second.refusals, 0);
-  EXPECT_GE(second.arms, 5);
-  EXPECT_EQ(first.arms, first.disarms) << "whoever armed is disarmed, also when another refused";
-  EXPECT_EQ(second.disarms, second.arms - 4);
-  executor.remove_poller(&first);
-  executor.remove_poller(&second);
-}
-
-// A block without a bound would end this test by its time limit.
-TEST(BlockingExecutor, APollersNextEventEndsTheBlock) {
-  RealClock clock;
-  Executor executor(clock, {.poll = PollMode::kNever});
-  struct Due final : Poller {
-    Due(Executor& executor, uint64_t due_ns)
-        : list(executor), executor_(executor), due_ns_(due_ns) {}
-    size_t poll() override {
-      if (over || executor_.now_ns() < due_ns_) return 0;
-      over = true;
-      list.notify_all();
-      return 1;
-    }
-    bool arm() override {
-      ++arms;
-      return true;
-    }
-    uint64_t next_event_ns() const override { return over ? kNoEvent : due_ns_; }
-    WaitList list;
-    bool over = false;
-    int arms = 0;
-
-   private:
-    Executor& executor_;
-    const uint64_t due_ns_;
-  } due(executor, clock.now_ns() + 3'000'000);
-  executor.add_poller(&due);
-  auto wait = [&]() -> Task<void> {
-    while (!due.over) co_await due.list.wait();
-  };
-  executor.run(wait());
-  EXPECT_LT(due.arms, 1000) << "it blocks until then, it does not spin";
-  executor.remove_poller(&due);
-}
-
-TEST(BlockingExecutor, PollAlwaysNeverBlocks) {
-  RealClock clock;
-  Executor executor(clock, {.poll = PollMode::kAlways});
-  ArmedPoller poller;
-  executor.add_poller(&poller);
-  auto sleep = [&]() -> Task<void> { co_await executor.sleep_for(2'000'000); };
-  executor.run(sleep());
-  EXPECT_EQ(poller.arms, 0);
-  executor.remove_poller(&poller);
-}
-
-struct NotedEvent final : Watched {
-  void on_ready(uint32_t) override { ++times; }
-  int times = 0;
-};
-
-TEST(BlockingExecutor, AWatchedDescriptorEndsTheBlockAndABusyExecutorLooksAtItToo) {
-  for (const PollMode mode : {PollMode::kNever, PollMode::kAdaptive, PollMode::kAlways}) {
-    RealClock clock;
-    Executor executor(clock, {.poll = mode});
-    int ends[2];
-    ASSERT_EQ(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
-    const FileDescriptor out(ends[0]), in(ends[1]);
-    NotedEvent event;
-    ASSERT_TRUE(executor.watch(out.get(), EPOLLIN, event));
-    std::thread writer([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      EXPECT_EQ(write(in.get(), "x", 1), 1);
-    });
-    auto until_noted = [&]() -> Task<void> {
-      while (event.times == 0) co_await executor.yield();
-    };
-    executor.run(until_noted());  // always something ready
-    writer.join();
-    event.times = 0;
-    char byte;
-    EXPECT_EQ(read(out.get(), &byte, 1), 1);
-    EXPECT_EQ(write(in.get(), "x", 1), 1);
-    auto sleep = [&]() -> Task<void> { co_await executor.sleep_for(1'000'000); };
-    executor.run(sleep());
-    EXPECT_GT(event.times, 0);
-    executor.unwatch(out.get());
-  }
 }
 
 TEST(VirtualClockDeathTest, TimeNeverGoesBack) {
