@@ -89,11 +89,15 @@ class Executor {
   void look();
   // Whether a look follows before anything else happens, because nothing is ready: then a poller
   // need not look by itself.
-  bool about_to_look() const { return ready_.empty() && window_.window_ns() == 0; }
+  bool about_to_look() const {
+    return ready_.empty() && window_.window_ns() == 0 && turns_since_look_ < kQuietTurns;
+  }
   // Whether the executor finds events by polling, without looking at descriptors.
   bool spinning() const { return window_.window_ns() > 0; }
   // Any thread, also a signal handler: wakes this executor if it is blocked.
   void wake() {
+    // What is told of is published before waker_ is read: the first block may be under way.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
     if (Sleeper* const sleeper = waker_.load(std::memory_order_acquire)) sleeper->wake();
   }
 
@@ -193,8 +197,7 @@ class Executor {
   bool run_timers();
   bool run_pollers();
   bool run_remote();
-  // Blocks first if there is nothing to do, then run_once(); in virtual time advances the clock if
-  // nothing happened.
+  // run_once(); if nothing happened, spins or blocks, or advances virtual time.
   void run_round();
   // The earliest of timers and pollers' events; Poller::kNoEvent without any.
   uint64_t next_due_ns() const;
@@ -220,6 +223,8 @@ class Executor {
   Spawned* spawned_ = nullptr;  // doubly linked
   size_t spawned_count_ = 0;
   static constexpr unsigned kTurnsPerLook = 128;
+  // An executor that has not looked for so many turns is not about to: something keeps it busy.
+  static constexpr unsigned kQuietTurns = 8;
   // Reading a real clock costs about as much as a turn, so it is not done at each.
   static constexpr unsigned kIdleTurnsPerClock = 16;
   // The longest block of an executor that has no descriptor to be woken by.

@@ -107,10 +107,13 @@ void Sleeper::wait(uint64_t now_ns, uint64_t due_ns) {
   } else {
     const timespec timeout{0, static_cast<long>(due_ns - now_ns)};
     count = epoll_pwait2(epoll_.get(), ready, kMaxReady, &timeout, nullptr);
-    if (count < 0 && errno == ENOSYS) {  // Linux before 5.11
+    // Linux before 5.11, and containers that do not know the call.
+    if (count < 0 && (errno == ENOSYS || errno == EPERM)) {
       count = epoll_wait(epoll_.get(), ready, kMaxReady, 1);
     }
   }
+  // A signal, or a stop of the process, ends the wait without telling what is ready.
+  if (count < 0 && errno == EINTR) count = epoll_wait(epoll_.get(), ready, kMaxReady, 0);
   PMSTORE_CHECK(count >= 0 || errno == EINTR, "waiting on an epoll set of our own works");
   for (int i = 0; i < count; ++i) {
     if (ready[i].data.ptr == &kTimer) {

@@ -54,7 +54,8 @@ void SpinWindow::count_uncrowded(uint64_t now_ns) {
 
 unsigned runnable_threads() {
   // Kept open: opening costs more than reading. Each thread has its own position.
-  thread_local const FileDescriptor file(open("/proc/loadavg", O_RDONLY | O_CLOEXEC));
+  thread_local FileDescriptor file;
+  if (!file) file = FileDescriptor(open("/proc/loadavg", O_RDONLY | O_CLOEXEC));
   char text[128];
   const ssize_t bytes = file ? pread(file.get(), text, sizeof text - 1, 0) : -1;
   if (bytes <= 0) return 0;

@@ -74,9 +74,9 @@ class Device {
   // Unsupported where the provider has none.
   virtual base::Task<Result<std::unique_ptr<Connection>>> loopback() = 0;
 
-  // True: a connection breaks by itself when the program at its other end is gone, at once, or when
-  // that machine is gone, within kPeerGoneNs; although nothing is sent on it. A server then needs
-  // no lease to notice that. False: only who sends something notices.
+  // True: a connection breaks by itself when no process holds its other end any more, at once, or
+  // when that machine is gone, within kPeerGoneNs; although nothing is sent on it. A server then
+  // needs no lease to notice that. False: only who sends something notices.
   virtual bool notices_dead_peers() const { return false; }
 
   base::Executor& executor() { return executor_; }

@@ -48,25 +48,27 @@ uint64_t FramedConnection::next_deadline_ns(uint64_t now_ns) {
     start_deadlines(now_ns);
     next_ns = expected(0).deadline_ns;
   }
-  if (!sender_->empty()) {
-    next_ns = std::min(
-        next_ns, stuck_deadline_ns_ != 0 ? stuck_deadline_ns_ : now_ns + operation_timeout_ns_);
-  }
+  watch_progress(now_ns);
+  if (stuck_deadline_ns_ != 0) next_ns = std::min(next_ns, stuck_deadline_ns_);
   return next_ns;
 }
 
-std::optional<Error> FramedConnection::overdue(uint64_t now_ns) {
-  start_deadlines(now_ns);
-  bool late = unanswered_ > 0 && expected(0).deadline_ns <= now_ns;
+void FramedConnection::watch_progress(uint64_t now_ns) {
   if (sender_->empty()) {
     stuck_deadline_ns_ = 0;
   } else if (stuck_deadline_ns_ == 0 || stuck_since_bytes_ != sent_bytes()) {
     stuck_deadline_ns_ = now_ns + operation_timeout_ns_;
-  } else {
-    late |= stuck_deadline_ns_ <= now_ns;
   }
   stuck_since_bytes_ = sent_bytes();
-  if (!late) return {};
+}
+
+std::optional<Error> FramedConnection::overdue(uint64_t now_ns) {
+  start_deadlines(now_ns);
+  watch_progress(now_ns);
+  const bool late = (unanswered_ > 0 && expected(0).deadline_ns <= now_ns) ||
+                    (stuck_deadline_ns_ != 0 && stuck_deadline_ns_ <= now_ns);
+  // This process may have been stopped: what has arrived meanwhile is read before the next tick.
+  if (!std::exchange(late_, late) || !late) return {};
   return make_error(ErrorCode::kTimeout, "the peer did not serve a batch within " +
                                              std::to_string(operation_timeout_ns_ / 1'000'000) +
                                              " ms; check that it runs and can be reached");

@@ -62,6 +62,8 @@ class FramedConnection : public PolledConnection {
   std::optional<Error> overdue(uint64_t now_ns);
   // For next_tick_ns(): when overdue() must be called.
   uint64_t next_deadline_ns(uint64_t now_ns);
+  // Restarts the time of what waits to be sent, if some of it has been sent.
+  void watch_progress(uint64_t now_ns);
   Completion* take_outstanding() override;
   void fail_protocol(const std::string& why);
 
@@ -100,6 +102,7 @@ class FramedConnection : public PolledConnection {
   uint32_t expected_head_ = 0;
   uint32_t unanswered_ = 0;
 
+  bool late_ = false;  // a deadline had passed at the last tick
   uint64_t stuck_since_bytes_ = 0;
   uint64_t stuck_deadline_ns_ = 0;  // 0: nothing waits to be sent
 };

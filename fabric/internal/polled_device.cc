@@ -89,6 +89,8 @@ bool PolledDevice::arm() {
   for (HandshakeListener* listener : listeners_) {
     until_ns = std::min(until_ns, listener->next_tick_ns(now_ns));
   }
+  // No tick comes earlier than that.
+  if (until_ns != kNoEvent && handshakes_ == 0) until_ns = std::max(until_ns, next_tick_ns_);
   armed_until_ns_ = until_ns;
   return true;
 }

@@ -37,6 +37,7 @@ size_t VerbsDevice::poll() {
   polling_ = true;
   size_t handled = 0;
   if (completions_.take()) queues_.take_events();
+  if (completions_.gone() || cm_signal_.gone() || async_signal_.gone()) forget_descriptors();
   bool alive = poll_queues(handled);
   if (alive && !deferred_.empty()) alive = run_deferred();
   if (alive) {
@@ -108,9 +109,21 @@ bool VerbsDevice::slow_poll(size_t& handled) {
   return true;
 }
 
+void VerbsDevice::forget_descriptors() {
+  for (const int fd : watched_) executor_.unwatch(fd);
+  watched_.clear();
+  completions_.forget();
+  cm_signal_.forget();
+  async_signal_.forget();
+}
+
 bool VerbsDevice::arm() {
-  const bool pending = completions_.raised() || cm_signal_.raised() || async_signal_.raised() ||
-                       !deferred_.empty() || polling_;
+  const bool owed = std::any_of(deferred_.begin(), deferred_.end(), [this](ConnectionRef ref) {
+    const VerbsConnection* const connection = find(ref);
+    return connection != nullptr && connection->can_run_deferred();
+  });
+  const bool pending =
+      completions_.raised() || cm_signal_.raised() || async_signal_.raised() || owed || polling_;
   // Each block is preceded by a poll, so what came before an earlier request has been handled.
   if (pending || !queues_.request_events()) return false;
   const uint64_t now_ns = executor_.now_ns();

@@ -182,7 +182,7 @@ base::Task<void> Connector::close() {
     request.put(session->prefix());
     const auto answer =
         co_await session->rpc().call(static_cast<uint16_t>(Method::kGoodbye), request.message(), 0);
-    static_cast<void>(answer);  // without it the server ends the session when its lease is over
+    static_cast<void>(answer);  // without it the server ends the session with the connection
   }
 }
 

@@ -203,7 +203,8 @@ void DaemonConfig::add_to(CLI::App& app) {
   app.add_option("--poll", poll, kPollHelp)
       ->check(parsed_by(parse_poll, "MODE"))
       ->capture_default_str();
-  app.add_option("--lease-ms", lease_ms, "a client silent this long is cut off")
+  app.add_option("--lease-ms", lease_ms,
+                 "a client or producer with a lease that is silent this long is cut off")
       ->check(in_range(10u, 3'600'000u))
       ->capture_default_str();
   app.add_option("--outcome-retention-ms", outcome_retention_ms,

@@ -36,6 +36,22 @@ bool is_memory(int fd) {
          system.f_type == TMPFS_MAGIC;
 }
 
+base::FileDescriptor new_memory() {
+  constexpr unsigned kNoExec = 8;  // MFD_NOEXEC_SEAL, which Linux 6.3 has and may demand
+  constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  base::FileDescriptor memory(memfd_create("pmstore-shm", kFlags | kNoExec));
+  if (memory || errno != EINVAL) return memory;
+  return base::FileDescriptor(memfd_create("pmstore-shm", kFlags));
+}
+
+bool allocate(int memory) {
+  int failed;
+  do {
+    failed = fallocate(memory, 0, 0, kSegmentBytes);
+  } while (failed != 0 && errno == EINTR);  // each signal interrupts it
+  return failed == 0;
+}
+
 // One that does not block when it is rung.
 bool is_bell(int fd) {
   const std::string link = "/proc/self/fd/" + std::to_string(fd);
@@ -70,11 +86,11 @@ Segment::~Segment() {
 
 Result<Segment> Segment::create() {
   Descriptors made;
-  made[0] = base::FileDescriptor(memfd_create("pmstore-shm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  made[0] = new_memory();
   const int memory = made[0].get();
   // All pages are allocated now: later, a signal would say that there is no memory.
-  if (memory < 0 || ftruncate(memory, kSegmentBytes) != 0 ||
-      fallocate(memory, 0, 0, kSegmentBytes) != 0 || fcntl(memory, F_ADD_SEALS, kSeals) != 0) {
+  if (memory < 0 || ftruncate(memory, kSegmentBytes) != 0 || !allocate(memory) ||
+      fcntl(memory, F_ADD_SEALS, kSeals) != 0) {
     return no_segment("allocate memory");
   }
   for (size_t i = 1; i < kDescriptors; ++i) {
@@ -87,6 +103,10 @@ Result<Segment> Segment::create() {
 }
 
 Result<Segment> Segment::adopt(Descriptors descriptors) {
+  if (access("/proc/self/fd", X_OK) != 0) {
+    return make_error(ErrorCode::kIo,
+                      "cannot check what a peer's descriptors are: /proc is not mounted; mount it");
+  }
   if (!is_memory(descriptors[0].get()) || !is_bell(descriptors[1].get()) ||
       !is_bell(descriptors[2].get())) {
     return make_error(ErrorCode::kProtocol, "the peer's shared memory is not what its hello says");

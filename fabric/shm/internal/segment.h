@@ -1,8 +1,8 @@
 // Segment: the memory of one shm connection, mapped, and the bells that wake its ends.
 //
 // The end that dials creates a segment: a memfd that nobody can make smaller, so that no access to
-// it faults, and an eventfd for each end. It sends the descriptors to the listener, which checks
-// them and maps the same memory. Memory and descriptors go when both have closed theirs, in
+// it raises a signal, and an eventfd for each end. It sends the descriptors to the listener, which
+// checks them and maps the same memory. Memory and descriptors go when both have closed theirs, in
 // whatever way; there is no name to be removed.
 //
 // One thread.

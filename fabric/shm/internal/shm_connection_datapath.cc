@@ -53,7 +53,9 @@ bool ShmConnection::answer_inline(const std::byte* source, uint32_t bytes) {
   if (writer_.room() < whole && (!writer_.look() || writer_.room() < whole)) return false;
   writer_.append(&header, sizeof header);
   for (size_t left = bytes; left > 0;) {
-    const size_t piece = std::min(left, kPublishBytes);
+    size_t piece = std::min(left, kPublishBytes);
+    // Between two words, so that each is seen old or new.
+    if (piece < left) piece -= (reinterpret_cast<uintptr_t>(source) + piece) % sizeof(uint64_t);
     writer_.append_shared(source, piece);
     source += piece;
     left -= piece;
@@ -63,7 +65,8 @@ bool ShmConnection::answer_inline(const std::byte* source, uint32_t bytes) {
 }
 
 bool ShmConnection::fill_ring() {
-  while (!sender_->empty()) {
+  // A ring's worth in a turn: a peer that takes as fast as this end writes does not delay others.
+  for (size_t moved = 0; !sender_->empty() && moved < kRingBytes;) {
     if (writer_.room() == 0 && !writer_.has_news()) return true;
     pieces_.clear();
     const size_t wanted = sender_->gather(pieces_, kMaxPieces);
@@ -81,6 +84,7 @@ bool ShmConnection::fill_ring() {
       }
     }
     sender_->count_sent(appended);
+    moved += appended;
     if (appended < wanted) return true;
   }
   return true;

@@ -88,7 +88,9 @@ Result<bool> ShmSocket::connect(const std::string& name) {
 }
 
 Result<std::optional<ShmSocket>> ShmSocket::accept() {
-  for (;;) {
+  // Anybody may knock. The socket stays readable, so the next look comes back for the others.
+  constexpr int kTurnedAwayAtOnce = 8;
+  for (int i = 0; i < kTurnedAwayAtOnce; ++i) {
     ShmSocket client(accept4(fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!client.fd_) {
       const bool exhausted =
@@ -101,6 +103,7 @@ Result<std::optional<ShmSocket>> ShmSocket::accept() {
     static_cast<void>(client.send(internal::encode_refusal(
         make_error(ErrorCode::kAccess, "the server runs as another user; use tcp://"))));
   }
+  return std::optional<ShmSocket>();
 }
 
 // A process that has a segment can change what arrives there.
@@ -145,10 +148,9 @@ ShmSocket::Received ShmSocket::receive(std::vector<std::byte>& message,
   header.msg_controllen = sizeof room;
   // The kernel closes the descriptors that have no room here.
   const ssize_t bytes = recvmsg(fd(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (bytes <= 0) {
+  if (bytes < 0) {
     message.clear();
-    return bytes < 0 && (errno == EAGAIN || errno == EINTR) ? Received::kNothing
-                                                            : Received::kClosed;
+    return errno == EAGAIN || errno == EINTR ? Received::kNothing : Received::kClosed;
   }
   for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr;
        control = CMSG_NXTHDR(&header, control)) {
@@ -160,7 +162,9 @@ ShmSocket::Received ShmSocket::receive(std::vector<std::byte>& message,
     }
   }
   message.resize(static_cast<size_t>(bytes));
-  return Received::kMessage;
+  if (bytes > 0) return Received::kMessage;
+  descriptors.clear();  // of an empty message, which ends the connection as well
+  return Received::kClosed;
 }
 
 }  // namespace pmstore::fabric::shm

@@ -60,7 +60,7 @@ void Multiplexer::on_ready(uint32_t events) {
 }
 
 void Multiplexer::watch_room() {
-  if (watches_room_ || !watched_) return;
+  if (watches_room_ || !watched_ || refused_) return;
   set_.executor().change_watch(socket_.fd(), EPOLLIN | EPOLLOUT, *this);
   watches_room_ = true;
 }

@@ -13,7 +13,7 @@
 //   only the first of ready_ may be in the middle of a frame, so there is at most one leftover_
 //   channel numbers are never used again: frames for a closed connection are skipped
 //   readable  <=>  it is in the set's list of those to be read
-//   watches_room_  =>  blocked_: the executor is woken when the socket takes more
+//   watches_room_: the executor is woken when the socket takes more
 #pragma once
 
 #include <map>
@@ -88,6 +88,8 @@ class Multiplexer final : public base::Watched {
   bool flush_once() { return send(1); }
   // Nothing more can be sent until the socket has room.
   bool blocked() const { return blocked_; }
+  // The kernel has no memory for more: a tick has to try again, since no room is told of.
+  bool refused() const { return refused_; }
   // Before the executor blocks: it is to be woken when a blocked socket has room.
   void watch_room();
   void on_ready(uint32_t events) override;
@@ -164,6 +166,7 @@ class Multiplexer final : public base::Watched {
   uint64_t sent_bytes_ = 0;
   bool mute_ = false;     // after hang_up()
   bool blocked_ = false;  // the socket took less than it was given
+  bool refused_ = false;  // the kernel took nothing although the socket has room: try again later
   bool watches_room_ = false;
   bool watched_ = false;
   bool impatient_ = false;             // counted by the set: close_when_idle() has a reason

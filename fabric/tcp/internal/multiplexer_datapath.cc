@@ -56,10 +56,10 @@ bool Multiplexer::send(int max_sends) {
     const ssize_t sent = sendmsg(socket_.fd(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0) {
       if (errno == EINTR) continue;
-      const bool passes = errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS ||
-                          errno == ENOMEM || errno == EPERM;
-      if (passes) {
+      const bool full = errno == EAGAIN || errno == EWOULDBLOCK;
+      if (full || errno == ENOBUFS || errno == ENOMEM || errno == EPERM) {
         blocked_ = true;
+        refused_ = !full;
         return false;
       }
       // What has arrived is still read: it may tell the reason.
@@ -68,6 +68,7 @@ bool Multiplexer::send(int max_sends) {
     }
     sent_bytes_ += static_cast<size_t>(sent);
     count_sent(static_cast<size_t>(sent), asked);
+    refused_ = false;
     blocked_ = static_cast<size_t>(sent) < wanted;
     if (blocked_) return false;
   }

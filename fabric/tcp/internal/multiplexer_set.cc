@@ -24,7 +24,7 @@ MultiplexerSet::MultiplexerSet(base::Executor& executor) : executor_(executor) {
   executor_.add_poller(this);
 }
 
-Result<std::shared_ptr<MultiplexerSet>> MultiplexerSet::of(base::Executor& executor) {
+std::shared_ptr<MultiplexerSet> MultiplexerSet::of(base::Executor& executor) {
   const std::lock_guard lock(sets_mutex);
   std::erase_if(sets(), [](const auto& entry) { return entry.second.expired(); });
   if (const auto found = sets().find(&executor); found != sets().end()) {
@@ -58,6 +58,7 @@ size_t MultiplexerSet::poll() {
 bool MultiplexerSet::arm() {
   if (!readable_.empty()) return false;
   for (Multiplexer* multiplexer : dirty_) {
+    if (!multiplexer->connected()) continue;  // a tick asks whether it is
     if (!multiplexer->blocked()) return false;
     multiplexer->watch_room();
   }

@@ -21,8 +21,8 @@ namespace pmstore::fabric::tcp {
 
 class MultiplexerSet final : public base::Poller {
  public:
-  // The set of `executor`; made if there is none. Any thread. Io without a free descriptor.
-  static Result<std::shared_ptr<MultiplexerSet>> of(base::Executor& executor);
+  // The set of `executor`; made if there is none. Any thread.
+  static std::shared_ptr<MultiplexerSet> of(base::Executor& executor);
   ~MultiplexerSet() override;
 
   size_t poll() override;

@@ -8,8 +8,7 @@ TcpDevice::TcpDevice(base::Executor& executor, std::shared_ptr<MultiplexerSet> m
     : FramedDevice(executor, Scheme::kTcp), multiplexers_(std::move(multiplexers)) {}
 
 Result<std::unique_ptr<Device>> TcpDevice::open(base::Executor& executor) {
-  PMSTORE_TRY(std::shared_ptr<MultiplexerSet> multiplexers, MultiplexerSet::of(executor));
-  return std::unique_ptr<Device>(new TcpDevice(executor, std::move(multiplexers)));
+  return std::unique_ptr<Device>(new TcpDevice(executor, MultiplexerSet::of(executor)));
 }
 
 Result<std::unique_ptr<internal::PolledConnection>> TcpDevice::dial(

@@ -8,6 +8,8 @@
 // two event descriptors, and at the next deadline of a connection.
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -96,16 +98,25 @@ class VerbsDevice final : public Device, public base::Poller {
   // A descriptor of the kernel's that has something to tell.
   class Signal final : public base::Watched {
    public:
-    void on_ready(uint32_t) override { raised_ = true; }
+    void on_ready(uint32_t events) override {
+      raised_ = true;
+      gone_ = gone_ || (events & EPOLLIN) == 0;
+    }
+    // The device is gone: the descriptor says so at each look, and tells nothing more.
+    bool gone() const { return gone_; }
+    void forget() { gone_ = false; }
     bool take() { return std::exchange(raised_, false); }
     bool raised() const { return raised_; }
 
    private:
     bool raised_ = false;
+    bool gone_ = false;
   };
 
   VerbsDevice(base::Executor& executor, RdmaDevice rdma);
   Status watch_descriptors();
+  // The device has been removed: its descriptors would keep the executor from blocking.
+  void forget_descriptors();
 
   // These return false as soon as a callback has destroyed the device.
   bool poll_queues(size_t& handled);

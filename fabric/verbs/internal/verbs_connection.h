@@ -77,6 +77,8 @@ class VerbsConnection final : public Connection, public CmTarget {
   // Any of these may destroy the connection before it returns.
   void on_completion(const ibv_wc& wc, bool receive, uint16_t slot);
   void on_deferred();
+  // on_deferred() has something to do already; else it waits for a receiver.
+  bool can_run_deferred() const { return break_owed_ || receiver_ != nullptr; }
   void on_scan(uint64_t active_ns);
   // When on_scan() has something to do though nothing arrives, on the clock of active_ns();
   // base::Poller::kNoEvent for never.

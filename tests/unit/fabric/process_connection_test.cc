@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <chrono>
 #include <cstring>
 #include <optional>
+#include <thread>
 
 #include "tests/unit/fabric/process_server.h"
 
@@ -314,6 +316,30 @@ int sockets() {
 }
 
 // Not over what the silent one had: that may lead to a host that is gone.
+// SIGSTOP, a debugger, a suspended machine: the time is over, but the answer is there.
+TEST_P(ProcessConnection, AnAnswerThatCameWhileThisProcessStoodStillCounts) {
+  constexpr uint64_t kTimeoutNs = 200'000'000;
+  connect(kTimeoutNs);
+  // So many long waits that the executor spins no more: it reads only what it was told of.
+  for (int i = 0; i < 20; ++i) run_until([] { return false; }, 1'000'000);
+  server_->pause();
+  Batch batch;
+  batch.read(local(0, 64), remote_.region.at(0));
+  Completion completion;
+  ASSERT_TRUE(client_->connection->post(batch, &completion));
+  run_until([] { return false; }, 10'000'000);
+  server_->resume();
+  // It has read and answered what came before, once it has carried out some orders.
+  for (int i = 0; i < 3; ++i) {
+    server_->pause();
+    server_->resume();
+  }
+  std::this_thread::sleep_for(std::chrono::nanoseconds(2 * kTimeoutNs));
+  ASSERT_TRUE(run_until([&] { return completion.done(); }));
+  EXPECT_TRUE(completion.ok());
+  EXPECT_TRUE(client_->disconnects.empty());
+}
+
 TEST_P(ProcessConnection, AfterASilentPeerANewConnectionIsMadeAfresh) {
   connect();
   std::unique_ptr<ClientEnd> bystander = std::move(client_);

@@ -3,6 +3,9 @@
 #include <fcntl.h>
 #include <sys/eventfd.h>
 
+#include <filesystem>
+#include <iterator>
+
 #include "base/random.h"
 #include "tests/unit/fabric/shm_peer.h"
 
@@ -87,6 +90,18 @@ TEST_F(ShmFrames, AnotherLayoutIsToldSo) {
 TEST_F(ShmFrames, AHelloWithoutASegmentIsRefused) {
   ASSERT_TRUE(send_hello(kSegmentName, {}));
   expect_refusal(ErrorCode::kIo);
+}
+
+TEST_F(ShmFrames, DescriptorsOfAnEmptyMessageAreClosed) {
+  const auto open_descriptors = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+  };
+  run_a_while();  // it has accepted this end
+  const auto before = open_descriptors();
+  const auto sent = segment_->descriptors();
+  ASSERT_TRUE(socket_.send({}, sent));
+  run_a_while();
+  EXPECT_EQ(open_descriptors(), before - 1) << "its socket is closed, and nothing has come";
 }
 
 TEST_F(ShmFrames, AForgedSegmentIsRefused) {
