@@ -12,43 +12,43 @@
 
 namespace pmstore::base {
 
+void SpinWindow::count_short_wait() {
+  if (trial_left_ > 0) --trial_left_;
+  window_ns_ = kMaxNs;
+}
+
 void SpinWindow::count_wait(uint64_t now_ns, uint64_t wait_ns) {
   if (mode_ != PollMode::kAdaptive || now_ns < crowded_until_ns_) return;
-  if (wait_ns <= kMaxNs) {  // spinning pays, or would have paid
-    average_ns_ = (7 * average_ns_ + wait_ns) / 8;
-    window_ns_ = std::min(kMaxNs, 3 * average_ns_ + kMinNs);
-    if (trial_left_ > 0) --trial_left_;
-    return;
-  }
+  if (wait_ns <= kMaxNs) return count_short_wait();  // spinning has paid, or would have
   if (trial_left_ > 0) {
     --trial_left_;
     return;
   }
   window_ns_ = window_ns_ / 2 < kMinNs ? 0 : window_ns_ / 2;
-  if (window_ns_ > 0) return;
-  average_ns_ = kMaxNs / 4;
-  if (--waits_until_trial_ > 0) return;
+  if (window_ns_ > 0 || --waits_until_trial_ > 0) return;
   waits_until_trial_ = kWaitsBetweenTrials;
   trial_left_ = kTrialWaits;
 }
 
 void SpinWindow::count_crowded(uint64_t now_ns) {
+  const bool again = crowded_ns_ > 0 && now_ns < crowded_until_ns_ + kLookNs;
   // One look may see a thread that runs for a moment only.
-  if (!suspected_ && now_ns >= crowded_until_ns_ + kLookNs) {
-    suspected_ = true;
-    next_look_ns_ = now_ns + kSecondLookNs;
+  if (++suspicions_ < (again ? kLooksAgain : kLooks)) {
+    next_look_ns_ = now_ns + kNextLookNs;
     return;
   }
+  crowded_ns_ = again ? std::min(2 * crowded_ns_, kMaxCrowdedNs) : kCrowdedNs;
+  crowded_until_ns_ = now_ns + crowded_ns_;
   window_ns_ = 0;
   trial_left_ = 0;
   waits_until_trial_ = kWaitsBetweenTrials;
-  crowded_until_ns_ = now_ns + kCrowdedNs;
   next_look_ns_ = 0;
-  suspected_ = false;
+  suspicions_ = 0;
 }
 
 void SpinWindow::count_uncrowded(uint64_t now_ns) {
-  suspected_ = false;
+  suspicions_ = 0;
+  crowded_ns_ = 0;
   next_look_ns_ = now_ns + kLookNs;
 }
 

@@ -30,15 +30,19 @@ TEST(SpinWindow, LongWaitsEndTheSpinning) {
   EXPECT_EQ(after_long_waits().window_ns(), 0u);
 }
 
-TEST(SpinWindow, ShortWaitsBringItBackAndFitTheWindowToThem) {
+TEST(SpinWindow, AShortWaitBringsItBack) {
   SpinWindow window = after_long_waits();
   window.count_wait(0, 2'000);
-  EXPECT_GT(window.window_ns(), 2'000u);
-  for (int i = 0; i < 100; ++i) window.count_wait(0, 2'000);
-  EXPECT_GT(window.window_ns(), 2'000u);
-  EXPECT_LT(window.window_ns(), SpinWindow::kMaxNs / 2) << "3 times the average, not the longest";
-  for (int i = 0; i < 100; ++i) window.count_short_wait();
-  EXPECT_GE(window.window_ns(), SpinWindow::kMinNs);
+  EXPECT_EQ(window.window_ns(), SpinWindow::kMaxNs);
+}
+
+TEST(SpinWindow, ALongWaitAmongShortOnesDoesNotEndTheSpinning) {
+  SpinWindow window(PollMode::kAdaptive);
+  for (int i = 0; i < 100; ++i) {
+    window.count_short_wait();
+    window.count_wait(0, kLongWaitNs);
+    ASSERT_GE(window.window_ns(), SpinWindow::kMaxNs / 2);
+  }
 }
 
 TEST(SpinWindow, TriesTheLongestWindowNowAndThen) {
@@ -52,15 +56,15 @@ TEST(SpinWindow, TriesTheLongestWindowNowAndThen) {
   EXPECT_LE(tried, 11 * SpinWindow::kTrialWaits) << "trials take a processor from others";
 }
 
-TEST(SpinWindow, ACrowdedMachineEndsSpinningForAWhileAtTheSecondLook) {
+TEST(SpinWindow, ACrowdedMachineEndsSpinningForAWhileAtTheThirdLook) {
   SpinWindow window(PollMode::kAdaptive);
   uint64_t now_ns = 1'000'000'000;
-  ASSERT_TRUE(window.wants_crowding(now_ns));
-  window.count_crowded(now_ns);
-  EXPECT_GT(window.window_ns(), 0u) << "a thread that runs for a moment is no crowd";
-  EXPECT_FALSE(window.wants_crowding(now_ns));
-  now_ns += 1'000'000;
-  ASSERT_TRUE(window.wants_crowding(now_ns));
+  for (unsigned look = 1; look < SpinWindow::kLooks; ++look, now_ns += 1'000'000) {
+    ASSERT_TRUE(window.wants_crowding(now_ns));
+    window.count_crowded(now_ns);
+    EXPECT_GT(window.window_ns(), 0u) << "a thread that runs for a moment is no crowd";
+    EXPECT_FALSE(window.wants_crowding(now_ns)) << "it looks again, but not at once";
+  }
   window.count_crowded(now_ns);
   EXPECT_EQ(window.window_ns(), 0u);
   window.count_wait(now_ns + SpinWindow::kCrowdedNs - 1, 100);
@@ -68,14 +72,35 @@ TEST(SpinWindow, ACrowdedMachineEndsSpinningForAWhileAtTheSecondLook) {
   now_ns += SpinWindow::kCrowdedNs;
   window.count_wait(now_ns, 100);
   EXPECT_GT(window.window_ns(), 0u);
-  ASSERT_TRUE(window.wants_crowding(now_ns));
-  window.count_crowded(now_ns);
-  EXPECT_EQ(window.window_ns(), 0u) << "still crowded: one look is enough";
+  for (unsigned look = 1; look <= SpinWindow::kLooksAgain; ++look) window.count_crowded(++now_ns);
+  EXPECT_EQ(window.window_ns(), 0u) << "still crowded";
+  window.count_wait(now_ns + 2 * SpinWindow::kCrowdedNs - 1, 100);
+  EXPECT_EQ(window.window_ns(), 0u) << "twice as long as the first time";
+  window.count_wait(now_ns + 2 * SpinWindow::kCrowdedNs, 100);
+  EXPECT_GT(window.window_ns(), 0u);
+}
+
+TEST(SpinWindow, ACrowdThatStaysIsLookedAtEverMoreRarelyUpToABound) {
+  SpinWindow window(PollMode::kAdaptive);
+  uint64_t now_ns = 1'000'000'000;
+  for (int time = 0; time < 20; ++time) {
+    for (unsigned look = 1; look <= SpinWindow::kLooks && window.window_ns() > 0; ++look) {
+      window.count_crowded(++now_ns);
+    }
+    ASSERT_EQ(window.window_ns(), 0u);
+    uint64_t quiet_ns = 0;
+    for (; window.window_ns() == 0; quiet_ns += 10'000'000)
+      window.count_wait(now_ns += 10'000'000, 1);
+    ASSERT_LE(quiet_ns, SpinWindow::kMaxCrowdedNs + 10'000'000);
+    if (time > 6) {
+      ASSERT_GE(quiet_ns, SpinWindow::kMaxCrowdedNs);
+    }
+  }
 }
 
 TEST(SpinWindow, AQuietLookForgetsTheSuspicion) {
   SpinWindow window(PollMode::kAdaptive);
-  window.count_crowded(1'000'000'000);
+  for (unsigned look = 1; look < SpinWindow::kLooks; ++look) window.count_crowded(1'000'000'000);
   window.count_uncrowded(1'001'000'000);
   window.count_crowded(1'100'000'000);
   EXPECT_GT(window.window_ns(), 0u);
