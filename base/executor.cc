@@ -54,17 +54,21 @@ Executor::Executor(Clock& clock, ExecutorOptions options)
 Executor::~Executor() {
   // Each promise takes itself off the list.
   while (spawned_ != nullptr) std::coroutine_handle<Spawned>::from_promise(*spawned_).destroy();
+  // Work or a stop may have been taken before the call that brought it has returned.
+  while (calls_.load(std::memory_order_acquire) > 0) std::this_thread::yield();
 }
 
 void Executor::spawn(Task<void> task) { post(run_detached(*this, std::move(task)).frame); }
 
 void Executor::post_remote(std::function<void()> work) {
+  calls_.fetch_add(1, std::memory_order_acquire);
   {
     std::lock_guard lock(remote_mutex_);
     remote_.push_back(std::move(work));
     has_remote_.store(true, std::memory_order_release);
   }
   wake();
+  calls_.fetch_sub(1, std::memory_order_release);
 }
 
 void Executor::add_poller(Poller* poller) {

@@ -126,8 +126,11 @@ class Executor {
   void run_until_stopped();
   // Any thread, also a signal handler.
   void request_stop() {
+    // What stops may end the executor's life at once: its destructor waits for this call.
+    calls_.fetch_add(1, std::memory_order_acquire);
     stop_.store(true, std::memory_order_release);
     wake();
+    calls_.fetch_sub(1, std::memory_order_release);
   }
   bool stop_requested() const { return stop_.load(std::memory_order_acquire); }
 
@@ -239,6 +242,7 @@ class Executor {
   bool looked_ = false;         // at the descriptors, in this turn or right before it
   bool until_stopped_ = false;  // in run_until_stopped()
   std::atomic<bool> stop_{false};
+  std::atomic<unsigned> calls_{0};  // of other threads, that are under way
   std::atomic<bool> has_remote_{false};
   std::mutex remote_mutex_;
   std::vector<std::function<void()>> remote_;
