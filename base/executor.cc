@@ -249,6 +249,7 @@ void Executor::block(uint64_t now_ns) {
     if (pollers_[armed] != nullptr) quiet = pollers_[armed]->arm();
   }
   if (!quiet) --armed;  // the last one has not armed
+  PMSTORE_CHECK(ready_.empty(), "nothing is ready when an executor blocks: arming resumes nobody");
   if (quiet) {
     const bool called =
         has_remote_.load(std::memory_order_relaxed) || (until_stopped_ && stop_requested());

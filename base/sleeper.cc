@@ -62,10 +62,7 @@ Status Sleeper::watch(int fd, uint32_t events, Watched& watched) {
   epoll_event event{};
   event.events = events;
   event.data.ptr = &watched;
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
-    return make_error(ErrorCode::kIo, std::string("cannot watch a descriptor: ") + strerror(errno) +
-                                          "; check fs.epoll.max_user_watches");
-  }
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return no_watch();
   ++watched_;
   return {};
 }
@@ -86,6 +83,7 @@ void Sleeper::unwatch(int fd) {
 
 bool Sleeper::set_timer(uint64_t now_ns, uint64_t due_ns) {
   if (due_ns == kForever || (timer_due_ns_ <= due_ns && timer_due_ns_ > now_ns)) return true;
+  PMSTORE_CHECK(due_ns > now_ns, "a wait whose time has come does not block");
   const uint64_t left_ns = due_ns - now_ns;
   if (left_ns < kNearNs) return false;
   itimerspec expiration{};
