@@ -16,7 +16,7 @@ TEST_F(TcpFrames, AWriteThatAsksForItIsAnsweredWhenItHasLanded) {
   const FrameHeader done = receive_frame();
   EXPECT_EQ(done.kind, FrameKind::kDone);
   EXPECT_EQ(done.bytes, 1u);
-  EXPECT_EQ(text_at(memory_, 64, 5), "hello");
+  EXPECT_EQ(text_at(64, 5), "hello");
 }
 
 TEST_F(TcpFrames, OneFrameAnswersWhatCameTogether) {
@@ -40,13 +40,13 @@ TEST_F(TcpFrames, FramesMayComeByteByByte) {
   bytes += "abc";
   for (char byte : bytes) {
     EXPECT_TRUE(served_.immediates.empty());
-    EXPECT_EQ(text_at(memory_, 10, 3), std::string(3, '\0')) << "a small body is placed as a whole";
+    EXPECT_EQ(text_at(10, 3), std::string(3, '\0')) << "a small body is placed as a whole";
     send_bytes(&byte, 1);
     for (int i = 0; i < 20; ++i) executor_.run_once();
   }
   ASSERT_TRUE(run_until([&] { return served_.immediates.size() == 1; }));
   EXPECT_EQ(served_.immediates[0], 77u);
-  EXPECT_EQ(text_at(memory_, 10, 3), "abc");
+  EXPECT_EQ(text_at(10, 3), "abc");
 }
 
 TEST_F(TcpFrames, ALargeBodyIsPlacedAsItComes) {
@@ -62,7 +62,7 @@ TEST_F(TcpFrames, ALargeBodyIsPlacedAsItComes) {
     executor_.run_once();
   }
   ASSERT_TRUE(run_until([&] { return memory_[8 + 299'999] == std::byte{'q'}; }));
-  EXPECT_EQ(text_at(memory_, 8, 300'000), body);
+  EXPECT_EQ(text_at(8, 300'000), body);
 }
 
 TEST_F(TcpFrames, AReadGetsItsBytes) {

@@ -1,20 +1,16 @@
-// TcpPeer: a test that is the peer of a tcp listener, by a bare socket. One thread.
+// TcpPeer: a test that is the peer of a tcp listener, by a bare socket.
 #pragma once
 
 #include <arpa/inet.h>
-#include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cstring>
-#include <functional>
-#include <optional>
+#include <algorithm>
+#include <cerrno>
 
-#include "base/clock.h"
-#include "base/executor.h"
-#include "fabric/internal/frame.h"
-#include "fabric/internal/handshake.h"
+#include "fabric/internal/frame_sender.h"
 #include "fabric/tcp/tcp_device.h"
+#include "tests/unit/fabric/framed_peer.h"
 
 namespace pmstore::fabric::tcp {
 
@@ -23,92 +19,48 @@ using internal::FrameKind;
 using internal::FrameSender;
 using internal::kAnswerWhenDone;
 
-inline constexpr size_t kBytes = 1u << 20;
-inline constexpr uint64_t kPatienceNs = 60'000'000'000;
-
-inline ConnectOptions patient() {
-  ConnectOptions options;
-  options.timeout_ns = options.operation_timeout_ns = kPatienceNs;
-  return options;
-}
-
-// The listener's side: one connection.
-struct Served final : Acceptor, Receiver {
-  std::unique_ptr<Connection> connection;
-  std::vector<std::unique_ptr<Connection>> kept;
-  std::vector<uint32_t> immediates;
-  std::optional<Error> disconnected;
-  int hellos = 0;
-
-  void keep() {
-    if (!connection) return;
-    connection->set_receiver(nullptr);
-    kept.push_back(std::move(connection));
-  }
-
-  Result<std::vector<std::byte>> on_hello(uint64_t, std::span<const std::byte>) override {
-    ++hellos;
-    return std::vector<std::byte>(3, std::byte{9});
-  }
-  void on_connected(uint64_t, std::unique_ptr<Connection> made) override {
-    connection = std::move(made);
-    connection->set_receiver(this);
-  }
-  void on_abandoned(uint64_t) override {}
-  void on_immediate(uint32_t immediate) override { immediates.push_back(immediate); }
-  void on_disconnect(const Error& why) override { disconnected = why; }
-};
-
-class TcpPeer : public testing::Test {
+class TcpPeer : public FramedPeer {
  protected:
+  explicit TcpPeer(base::PollMode poll = base::PollMode::kAdaptive) : FramedPeer(1, poll) {}
+
   void SetUp() override {
     auto device = open_tcp_device(executor_);
     ASSERT_TRUE(device);
     device_ = std::move(*device);
-    region_ =
-        std::move(*device_->register_memory(memory_, Access::kRemoteRead | Access::kRemoteWrite));
-    auto listener = device_->listen(Uri{Scheme::kTcp, "127.0.0.1", 0}, served_);
-    ASSERT_TRUE(listener) << listener.error().to_string();
-    listener_ = std::move(*listener);
+    listen(*device_, Uri{Scheme::kTcp, "127.0.0.1", 0});
     dial();
-  }
-  void TearDown() override {
-    hang_up();
-    served_.connection.reset();
-    served_.kept.clear();
-    region_.reset();
-    listener_.reset();
   }
 
   void dial() {
+    make_socket();
+    knock();
+  }
+  void make_socket() {
     socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     // So that it does not depend on the host how much it takes without being read.
     const int room = 128 * 1024;
     setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
+  }
+  // Needs no descriptor.
+  void knock() {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(listener_->uri().port);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     ASSERT_EQ(connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   }
-  void hang_up() {
+  void hang_up() override {
     if (socket_ >= 0) close(std::exchange(socket_, -1));
   }
 
-  // False when it has not come true for so long that it never will, also on a busy machine.
-  bool run_until(const std::function<bool()>& condition) {
-    const uint64_t deadline = clock_.now_ns() + kPatienceNs;
-    while (!condition()) {
-      if (clock_.now_ns() > deadline) return false;
-      executor_.run_once();
-    }
-    return true;
+  static ConnectOptions patient() {
+    ConnectOptions options;
+    options.timeout_ns = options.operation_timeout_ns = kPatienceNs;
+    return options;
   }
-  // Long enough that whatever has been sent is served, by turns as well as by time.
-  void run_a_while() {
-    const uint64_t end = clock_.now_ns() + 20'000'000;
-    for (int turn = 0; turn < 200 || clock_.now_ns() < end; ++turn) executor_.run_once();
-  }
+
+  // Long enough that whatever has been sent is served.
+  void run_a_while() { run_for(20'000'000); }
 
   void send_bytes(const void* bytes, size_t count) {
     ASSERT_EQ(::send(socket_, bytes, count, MSG_NOSIGNAL), static_cast<ssize_t>(count));
@@ -125,23 +77,18 @@ class TcpPeer : public testing::Test {
     bytes += body;
     send_bytes(bytes.data(), bytes.size());
   }
-  // The next `count` bytes that it sends; fewer when it closes, or says nothing for kPatienceNs.
-  std::string receive_bytes(size_t count) {
+  std::string receive_bytes(size_t count) override {
     std::string bytes;
     run_until([&] {
       char buffer[4096];
-      const ssize_t got =
-          recv(socket_, buffer, std::min(sizeof buffer, count - bytes.size()), MSG_DONTWAIT);
-      if (got > 0) bytes.append(buffer, static_cast<size_t>(got));
-      return bytes.size() == count || got == 0 || (got < 0 && errno != EAGAIN);
+      ssize_t got = 1;
+      while (got > 0 && bytes.size() < count) {
+        got = recv(socket_, buffer, std::min(sizeof buffer, count - bytes.size()), MSG_DONTWAIT);
+        if (got > 0) bytes.append(buffer, static_cast<size_t>(got));
+      }
+      return bytes.size() == count || got == 0 || errno != EAGAIN;
     });
     return bytes;
-  }
-  FrameHeader receive_frame() {
-    FrameHeader header{};
-    const std::string bytes = receive_bytes(sizeof header);
-    if (bytes.size() == sizeof header) std::memcpy(&header, bytes.data(), sizeof header);
-    return header;
   }
   Result<internal::HandshakeMessage> receive_message(uint32_t channel = 1) {
     const FrameHeader header = receive_frame();
@@ -163,33 +110,8 @@ class TcpPeer : public testing::Test {
     ASSERT_NE(served_.connection, nullptr);
   }
 
-  FrameHeader frame(FrameKind kind, uint32_t bytes, uint64_t offset, uint8_t flags = 0) const {
-    FrameHeader header{};
-    header.kind = kind;
-    header.flags = flags;
-    header.bytes = bytes;
-    header.channel = 1;
-    header.address = region_->remote().at(offset).address;
-    header.key = region_->remote().key;
-    return header;
-  }
-  void expect_cut_off(ErrorCode code) {
-    ASSERT_TRUE(run_until([&] { return served_.disconnected.has_value(); }));
-    EXPECT_EQ(served_.disconnected->code, code) << served_.disconnected->message;
-  }
-
-  base::RealClock clock_;
-  base::Executor executor_{clock_};
   std::unique_ptr<Device> device_;
-  std::vector<std::byte> memory_ = std::vector<std::byte>(kBytes);
-  std::unique_ptr<MemoryRegion> region_;
-  Served served_;
-  std::unique_ptr<Listener> listener_;
   int socket_ = -1;
 };
-
-inline std::string text_at(const std::vector<std::byte>& memory, size_t offset, size_t count) {
-  return {reinterpret_cast<const char*>(memory.data()) + offset, count};
-}
 
 }  // namespace pmstore::fabric::tcp

@@ -1,0 +1,144 @@
+// FramedPeer: what the tests share that are the peer of a tcp or shm listener by a bare socket: the
+// listener's side, a region that the peer may read and write, and the time that passes. One thread.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/executor.h"
+#include "fabric/device.h"
+#include "fabric/internal/frame.h"
+#include "fabric/internal/handshake.h"
+
+namespace pmstore::fabric {
+
+// The listener's side: one connection.
+struct Served final : Acceptor, Receiver {
+  std::unique_ptr<Connection> connection;
+  std::vector<std::unique_ptr<Connection>> kept;
+  std::vector<uint32_t> immediates;
+  std::optional<Error> disconnected;
+  int hellos = 0;
+
+  void keep() {
+    if (!connection) return;
+    connection->set_receiver(nullptr);
+    kept.push_back(std::move(connection));
+  }
+
+  Result<std::vector<std::byte>> on_hello(uint64_t, std::span<const std::byte>) override {
+    ++hellos;
+    return std::vector<std::byte>(3, std::byte{9});
+  }
+  void on_connected(uint64_t, std::unique_ptr<Connection> made) override {
+    connection = std::move(made);
+    connection->set_receiver(this);
+  }
+  void on_abandoned(uint64_t) override {}
+  void on_immediate(uint32_t immediate) override { immediates.push_back(immediate); }
+  void on_disconnect(const Error& why) override { disconnected = why; }
+};
+
+// Counts the executor's turns: many of them in a time without events mean that it does not sleep.
+struct TurnCounter final : base::Poller {
+  size_t poll() override {
+    ++turns;
+    return 0;
+  }
+  bool arm() override { return true; }
+  std::atomic<uint64_t> turns{0};
+};
+
+class FramedPeer : public testing::Test {
+ protected:
+  static constexpr size_t kBytes = 1u << 20;
+  static constexpr uint64_t kPatienceNs = 60'000'000'000;
+
+  // `channel`: of the frames that this peer sends.
+  FramedPeer(uint32_t channel, base::PollMode poll)
+      : executor_(clock_, {.poll = poll}), channel_(channel) {
+    executor_.add_poller(&turns_);
+  }
+  ~FramedPeer() override { executor_.remove_poller(&turns_); }
+
+  void listen(Device& device, const Uri& uri) {
+    region_ =
+        std::move(*device.register_memory(memory_, Access::kRemoteRead | Access::kRemoteWrite));
+    auto listener = device.listen(uri, served_);
+    ASSERT_TRUE(listener) << listener.error().to_string();
+    listener_ = std::move(*listener);
+  }
+  virtual void hang_up() = 0;
+  void TearDown() override {
+    hang_up();
+    served_.connection.reset();
+    served_.kept.clear();
+    region_.reset();
+    listener_.reset();
+  }
+
+  // False when it has not come true for so long that it never will, also on a busy machine.
+  bool run_until(const std::function<bool()>& condition) {
+    const uint64_t deadline = clock_.now_ns() + kPatienceNs;
+    while (!condition()) {
+      if (clock_.now_ns() > deadline) return false;
+      run_for(kPauseNs);
+    }
+    return true;
+  }
+  void run_for(uint64_t time_ns) { executor_.run(sleep(time_ns)); }
+
+  // The next `count` bytes that the other end sends; fewer when it closes, or says nothing for
+  // kPatienceNs.
+  virtual std::string receive_bytes(size_t count) = 0;
+  internal::FrameHeader receive_frame() {
+    internal::FrameHeader header{};
+    const std::string bytes = receive_bytes(sizeof header);
+    if (bytes.size() == sizeof header) std::memcpy(&header, bytes.data(), sizeof header);
+    return header;
+  }
+  internal::FrameHeader frame(internal::FrameKind kind, uint32_t bytes, uint64_t offset,
+                              uint8_t flags = 0) const {
+    internal::FrameHeader header{};
+    header.kind = kind;
+    header.flags = flags;
+    header.bytes = bytes;
+    header.channel = channel_;
+    header.address = region_->remote().at(offset).address;
+    header.key = region_->remote().key;
+    return header;
+  }
+  void expect_cut_off(ErrorCode code) {
+    ASSERT_TRUE(run_until([&] { return served_.disconnected.has_value(); }));
+    EXPECT_EQ(served_.disconnected->code, code) << served_.disconnected->message;
+  }
+  std::string text_at(size_t offset, size_t count) const {
+    return {reinterpret_cast<const char*>(memory_.data()) + offset, count};
+  }
+
+  base::RealClock clock_;
+  TurnCounter turns_;
+  base::Executor executor_;
+  std::vector<std::byte> memory_ = std::vector<std::byte>(kBytes);
+  std::unique_ptr<MemoryRegion> region_;
+  Served served_;
+  std::unique_ptr<Listener> listener_;
+
+ private:
+  static constexpr uint64_t kPauseNs = 50'000;
+
+  base::Task<void> sleep(uint64_t time_ns) { co_await executor_.sleep_for(time_ns); }
+
+  const uint32_t channel_;
+};
+
+}  // namespace pmstore::fabric
