@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <optional>
 #include <thread>
 
 #include "base/executor.h"
+#include "tests/harness/no_descriptors.h"
 
 namespace pmstore::base {
 namespace {
@@ -123,6 +125,47 @@ TEST(BlockingExecutor, AWatchedDescriptorEndsTheBlockAndABusyExecutorLooksAtItTo
     EXPECT_GT(event.times, 0);
     executor.unwatch(out.get());
   }
+}
+
+// Nothing can wake it: it has to look by itself, which must not become a busy loop.
+TEST(BlockingExecutor, WithoutADescriptorItSleepsInStepsAndStillServes) {
+  constexpr uint64_t kStepNs = 200'000;
+  RealClock clock;
+  Executor executor(clock, {.poll = PollMode::kNever});
+  ArmedPoller poller;
+  executor.add_poller(&poller);
+  WaitList told(executor);
+  bool called = false;
+  auto until_called = [&]() -> Task<void> {
+    while (!called) co_await told.wait();
+  };
+  auto sleep = [&](uint64_t time_ns) -> Task<void> { co_await executor.sleep_for(time_ns); };
+
+  std::optional<harness::NoDescriptors> none(std::in_place);
+  NotedEvent event;
+  EXPECT_EQ(executor.watch(0, EPOLLIN, event).code(), ErrorCode::kIo);
+  const uint64_t before_ns = clock.now_ns();
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    executor.post_remote([&] {
+      called = true;
+      told.notify_all();
+    });
+  });
+  executor.run(until_called());
+  executor.run(sleep(3'000'000));
+  const uint64_t took_ns = clock.now_ns() - before_ns;
+  other.join();
+  none.reset();
+  EXPECT_GE(took_ns, 23'000'000u);
+  EXPECT_LE(static_cast<uint64_t>(poller.arms), took_ns / kStepNs + 5) << "it does not sleep";
+  EXPECT_GE(poller.arms, 2);
+  EXPECT_EQ(poller.disarms, poller.arms);
+
+  const int arms = poller.arms;
+  executor.run(sleep(50'000'000));
+  EXPECT_LE(poller.arms - arms, 5) << "with descriptors again it blocks as usual";
+  executor.remove_poller(&poller);
 }
 
 }  // namespace

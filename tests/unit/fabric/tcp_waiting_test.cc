@@ -1,0 +1,84 @@
+// An executor whose tcp socket is full sleeps until the peer has made room.
+#include <chrono>
+#include <thread>
+
+#include "tests/unit/fabric/tcp_peer.h"
+
+namespace pmstore::fabric::tcp {
+namespace {
+
+class TcpWaiting : public TcpPeer {
+ protected:
+  TcpWaiting() : TcpPeer(base::PollMode::kNever) {}
+
+  // Another thread: waits until the executor makes no turn any more. False when it goes on.
+  bool falls_asleep() const {
+    const uint64_t deadline = clock_.now_ns() + kPatienceNs;
+    for (uint64_t seen = UINT64_MAX; clock_.now_ns() < deadline;) {
+      if (std::exchange(seen, turns_.turns) == seen) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    return false;
+  }
+  // Another thread: what the executor sends, until so much of it has come or it closes.
+  std::string take_bytes(size_t count) const {
+    std::string bytes(count, '\0');
+    size_t taken = 0;
+    while (taken < count) {
+      const ssize_t got = recv(socket_, bytes.data() + taken, count - taken, 0);
+      if (got <= 0) break;
+      taken += static_cast<size_t>(got);
+    }
+    bytes.resize(taken);
+    return bytes;
+  }
+  base::Task<bool> outcome(Completion& completion) {
+    co_return co_await CompletionAwaiter(completion);
+  }
+};
+
+TEST_F(TcpWaiting, AFullSocketLetsTheExecutorSleepUntilItHasRoom) {
+  shake_hands();
+  std::vector<std::byte> buffer(32u << 20);  // more than the socket takes
+  for (size_t i = 0; i < buffer.size(); ++i) buffer[i] = std::byte(i % 251);
+  const auto bytes = static_cast<uint32_t>(buffer.size());
+  auto own = *device_->register_memory(buffer, Access::kLocal);
+  Batch batch;
+  batch.write({buffer.data(), bytes, own.get()}, {1, 1});
+  Completion completion;
+  ASSERT_TRUE(served_.connection->post(batch, &completion));
+
+  bool slept = false;
+  std::string received;
+  std::thread peer([&] {
+    slept = falls_asleep();
+    received = take_bytes(sizeof(FrameHeader) + bytes);
+    FrameHeader done{};
+    done.kind = FrameKind::kDone;
+    done.bytes = 1;
+    done.channel = 1;
+    send_frame(done);
+  });
+  const bool answered = executor_.run(outcome(completion));
+  peer.join();
+  EXPECT_TRUE(slept);
+  EXPECT_TRUE(answered) << "the rest has not left";
+  ASSERT_EQ(received.size(), sizeof(FrameHeader) + bytes);
+  EXPECT_EQ(std::memcmp(received.data() + sizeof(FrameHeader), buffer.data(), bytes), 0);
+
+  const uint64_t turns = turns_.turns;
+  run_for(50'000'000);
+  EXPECT_LE(turns_.turns - turns, 10u) << "it is still woken by the room that there is";
+}
+
+// While the socket is full, what arrives is still taken.
+TEST_F(TcpWaiting, AFullSocketIsStillRead) {
+  shake_hands();
+  for (int i = 0; i < 100; ++i) send_frame(frame(FrameKind::kRead, kBytes, 0));
+  run_a_while();
+  send_frame(frame(FrameKind::kWrite, 4, 64), "here");
+  EXPECT_TRUE(run_until([&] { return text_at(64, 4) == "here"; }));
+}
+
+}  // namespace
+}  // namespace pmstore::fabric::tcp
