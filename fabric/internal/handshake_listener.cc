@@ -1,7 +1,11 @@
 #include "fabric/internal/handshake_listener.h"
 
-#include <algorithm>
+#include <sys/epoll.h>
 
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
 #include "fabric/internal/polled_device.h"
 
 namespace pmstore::fabric::internal {
@@ -12,10 +16,45 @@ HandshakeListener::HandshakeListener(PolledDevice& device, Uri uri, Acceptor& ac
 }
 
 HandshakeListener::~HandshakeListener() {
+  PMSTORE_CHECK(fd_ < 0, "a listener stops before its socket is closed");
   device_.remove(*this);
   for (Pending& pending : pending_) {
     device_.handshake_ended();
     if (pending.stage == Stage::kAwaitReady) acceptor_.on_abandoned(pending.token);
+  }
+}
+
+Status HandshakeListener::start(int fd) {
+  PMSTORE_CHECK(fd_ < 0, "a listener has one socket");
+  PMSTORE_TRY_STATUS(device_.executor().watch(fd, EPOLLIN, *this));
+  fd_ = fd;
+  clients_wait_ = true;  // perhaps: the socket listens already
+  return {};
+}
+
+void HandshakeListener::stop() {
+  if (fd_ >= 0) device_.executor().unwatch(std::exchange(fd_, -1));
+}
+
+void HandshakeListener::on_ready(uint32_t) {
+  if (retry_at_ns_ != 0) return;  // an error of the socket: the next try finds it
+  clients_wait_ = true;
+  device_.tick_soon();
+}
+
+void HandshakeListener::accept_new(uint64_t now_ns) {
+  if (retry_at_ns_ != 0 && now_ns >= retry_at_ns_) {
+    retry_at_ns_ = 0;
+    clients_wait_ = true;
+    device_.executor().change_watch(fd_, EPOLLIN, *this);
+  }
+  while (clients_wait_) {
+    const Accepted accepted = accept_next();
+    clients_wait_ = accepted == Accepted::kClient;
+    if (accepted != Accepted::kNotNow) continue;
+    // The socket stays readable: watched, it would keep the executor from blocking.
+    device_.executor().change_watch(fd_, 0, *this);
+    retry_at_ns_ = now_ns + kRetryNs;
   }
 }
 
@@ -27,7 +66,8 @@ void HandshakeListener::take(std::unique_ptr<PolledConnection> connection) {
 }
 
 void HandshakeListener::tick(uint64_t now_ns) {
-  accept_new();
+  accept_new(now_ns);
+  after_accepting();
   for (size_t i = 0; i < pending_.size();) {
     // Off the list while callbacks run.
     Pending pending = std::move(pending_[i]);
@@ -41,7 +81,8 @@ void HandshakeListener::tick(uint64_t now_ns) {
 }
 
 uint64_t HandshakeListener::next_tick_ns(uint64_t) const {
-  uint64_t next_ns = base::Poller::kNoEvent;
+  PMSTORE_CHECK(retry_at_ns_ == 0 || !clients_wait_, "a client that waits is tried later");
+  uint64_t next_ns = retry_at_ns_ == 0 ? base::Poller::kNoEvent : retry_at_ns_;
   for (const Pending& pending : pending_) next_ns = std::min(next_ns, pending.deadline_ns);
   return next_ns;
 }

@@ -1,7 +1,5 @@
 #include "fabric/tcp/internal/tcp_listener.h"
 
-#include <sys/epoll.h>
-
 #include <algorithm>
 
 #include "fabric/tcp/internal/tcp_device.h"
@@ -33,44 +31,33 @@ Result<std::unique_ptr<Listener>> TcpListener::open(TcpDevice& device, const Uri
   actual.port = *port;
   auto listener = std::unique_ptr<TcpListener>(
       new TcpListener(device, std::move(actual), acceptor, std::move(*socket)));
-  Status watched = device.executor().watch(listener->socket_.fd(), EPOLLIN, *listener);
-  if (!watched) return failed(watched.error());
-  listener->watched_ = true;
+  Status started = listener->start(listener->socket_.fd());
+  if (!started) return failed(started.error());
   return std::unique_ptr<Listener>(std::move(listener));
 }
 
 TcpListener::~TcpListener() {
-  if (watched_) device_.executor().unwatch(socket_.fd());
+  stop();
   tcp_.multiplexers().forget_listener(*this);
 }
 
 uint64_t TcpListener::next_tick_ns(uint64_t now_ns) const {
   uint64_t next_ns = HandshakeListener::next_tick_ns(now_ns);
   if (tcp_.multiplexers().impatient()) next_ns = std::min(next_ns, now_ns + kIdleLookNs);
-  if (retry_at_ns_ != 0) next_ns = std::min(next_ns, retry_at_ns_);
   return next_ns;
 }
 
-void TcpListener::accept_new() {
-  const uint64_t now_ns = tcp_.executor().now_ns();
-  if (retry_at_ns_ != 0 && now_ns >= retry_at_ns_) {
-    retry_at_ns_ = 0;
-    clients_wait_ = true;
-    tcp_.executor().change_watch(socket_.fd(), EPOLLIN, *this);
-  }
-  if (clients_wait_) {
-    clients_wait_ = false;
-    Result<std::optional<Socket>> client = socket_.accept();
-    for (; client && *client; client = socket_.accept()) {
-      tcp_.multiplexers().adopt(std::move(**client), *this);
-    }
-    if (!client) {
-      // The socket stays readable: watched, it would keep the executor from blocking.
-      tcp_.executor().change_watch(socket_.fd(), 0, *this);
-      retry_at_ns_ = now_ns + kRetryNs;
-    }
-  }
-  tcp_.multiplexers().close_idle(tcp_.executor().now_ns());  // not before they were accepted
+internal::HandshakeListener::Accepted TcpListener::accept_next() {
+  Result<std::optional<Socket>> client = socket_.accept();
+  if (!client) return Accepted::kNotNow;
+  if (!*client) return Accepted::kNobody;
+  tcp_.multiplexers().adopt(std::move(**client), *this);
+  return Accepted::kClient;
+}
+
+void TcpListener::after_accepting() {
+  // Now, which is not before they were accepted.
+  tcp_.multiplexers().close_idle(tcp_.executor().now_ns());
 }
 
 std::unique_ptr<TcpConnection> TcpListener::accept(Multiplexer& multiplexer, uint32_t channel) {

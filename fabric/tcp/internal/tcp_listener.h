@@ -9,7 +9,7 @@ namespace pmstore::fabric::tcp {
 
 class TcpDevice;
 
-class TcpListener final : public internal::HandshakeListener, public base::Watched {
+class TcpListener final : public internal::HandshakeListener {
  public:
   // Io when the address is in use or not ours.
   static Result<std::unique_ptr<Listener>> open(TcpDevice& device, const Uri& uri,
@@ -17,10 +17,6 @@ class TcpListener final : public internal::HandshakeListener, public base::Watch
   ~TcpListener() override;
 
   uint64_t next_tick_ns(uint64_t now_ns) const override;
-  void on_ready(uint32_t) override {
-    clients_wait_ = true;
-    device_.tick_soon();
-  }
 
   // ---- for multiplexers ----
   // A new connection; null when there are too many handshakes under way.
@@ -28,21 +24,17 @@ class TcpListener final : public internal::HandshakeListener, public base::Watch
   void adopt(std::unique_ptr<TcpConnection> connection) { take(std::move(connection)); }
 
  protected:
-  void accept_new() override;
+  Accepted accept_next() override;
+  void after_accepting() override;
 
  private:
   TcpListener(TcpDevice& device, Uri uri, Acceptor& acceptor, Socket socket);
 
   // Sockets without a connection are looked at so often.
   static constexpr uint64_t kIdleLookNs = 1'000'000'000;
-  // Without a free descriptor, accepting is tried again after so long.
-  static constexpr uint64_t kRetryNs = 100'000'000;
 
   TcpDevice& tcp_;
   Socket socket_;
-  bool watched_ = false;
-  bool clients_wait_ = true;
-  uint64_t retry_at_ns_ = 0;  // 0: accepting has not failed; else the socket is not watched
 };
 
 }  // namespace pmstore::fabric::tcp
