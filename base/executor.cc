@@ -190,6 +190,8 @@ uint64_t Executor::next_due_ns() const {
 }
 
 Status Executor::open_sleeper() {
+  PMSTORE_CHECK(sleeper_.has_value() == (waker_.load(std::memory_order_relaxed) != nullptr),
+                "others wake what there is");
   if (sleeper_) return {};
   PMSTORE_TRY(Sleeper opened, Sleeper::open());
   sleeper_.emplace(std::move(opened));
@@ -243,6 +245,7 @@ void Executor::block(uint64_t now_ns) {
   const bool hears = open_sleeper().has_value();
   // First: a poller may be told of an event by wake() as soon as it has looked.
   if (hears) sleeper_->flag().announce();
+  const size_t pollers = pollers_.size();
   size_t armed = 0;
   bool quiet = true;
   for (; quiet && armed < pollers_.size(); ++armed) {
@@ -264,6 +267,8 @@ void Executor::block(uint64_t now_ns) {
     }
   }
   if (hears) sleeper_->flag().clear();
+  PMSTORE_CHECK(pollers_.size() == pollers,
+                "arming and watching only note: no poller comes or goes");
   for (size_t i = 0; i < armed; ++i) {
     if (pollers_[i] != nullptr) pollers_[i]->disarm();
   }

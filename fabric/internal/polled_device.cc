@@ -84,6 +84,7 @@ bool PolledDevice::arm() {
   const uint64_t now_ns = executor_.now_ns();
   uint64_t until_ns = kNoEvent;
   for (PolledConnection* connection : connections_) {
+    PMSTORE_CHECK(connection != nullptr, "there are no holes between two walks");
     until_ns = std::min(until_ns, connection->next_tick_ns(now_ns));
   }
   for (HandshakeListener* listener : listeners_) {

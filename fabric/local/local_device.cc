@@ -216,6 +216,7 @@ size_t LocalDevice::poll() {
 }
 
 bool LocalDevice::arm() {
+  PMSTORE_CHECK((first_ == nullptr) == (queued_ == 0), "the queue is as long as it is counted");
   if (first_ != nullptr || scheduled_.load(std::memory_order_acquire) != nullptr) return false;
   return std::none_of(listening_.begin(), listening_.end(), [](const auto& listening) {
     return listening->waiting.load(std::memory_order_acquire);

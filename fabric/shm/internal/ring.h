@@ -43,6 +43,7 @@ class RingWriter {
 
   // Copies as much as there is room for and gives how much; not published yet.
   size_t append(const void* from, size_t bytes) {
+    PMSTORE_CHECK(tail_ - head_ <= kRingBytes, "what was not read is not overwritten");
     const size_t taken = std::min(bytes, room());
     std::memcpy(bytes_ + tail_ % kRingBytes, from, taken);
     tail_ += taken;
@@ -57,6 +58,7 @@ class RingWriter {
   // Shows the reader all that was appended. False: nothing was, since the last time.
   bool publish() {
     if (published_ == tail_) return false;
+    PMSTORE_CHECK(tail_ - published_ <= tail_ - head_, "what was read had been published");
     published_ = tail_;
     state_->tail.store(tail_, std::memory_order_release);
     return true;
@@ -115,6 +117,7 @@ class RingReader {
   // Gives the writer the room of what was consumed. False: nothing was, since the last time.
   bool publish() {
     if (published_ == head_) return false;
+    PMSTORE_CHECK(head_ - published_ <= tail_ - published_, "only what was seen is given back");
     published_ = head_;
     state_->head.store(head_, std::memory_order_release);
     return true;

@@ -61,6 +61,7 @@ Status ShmConnection::watch_socket() {
 }
 
 Status ShmConnection::use(Segment segment) {
+  PMSTORE_CHECK(!segment_ && !closed(), "a connection has one segment");
   segment_.emplace(std::move(segment));
   writer_ = segment_->writer();
   reader_ = segment_->reader();
@@ -71,6 +72,7 @@ Status ShmConnection::use(Segment segment) {
 }
 
 void ShmConnection::close_transport() {
+  PMSTORE_CHECK(!armed_, "an executor that blocks breaks nothing");
   base::Executor& executor = shm_.executor();
   if (segment_) {
     if (!peer_closed_) {
@@ -80,6 +82,7 @@ void ShmConnection::close_transport() {
     if (std::exchange(watches_bell_, false)) executor.unwatch(segment_->own_bell());
     segment_.reset();
   }
+  PMSTORE_CHECK(!watches_bell_, "a bell is watched as long as there is a segment");
   body_left_bytes_ = 0;
   if (std::exchange(watches_socket_, false)) executor.unwatch(socket_.fd());
   socket_.close();
@@ -88,6 +91,7 @@ void ShmConnection::close_transport() {
 }
 
 Status ShmConnection::link(const std::string& peer_endpoint) {
+  if (closed()) return why_broken_;  // after its hello
   if (!dialed_) {
     if (peer_endpoint != kSegmentName) {
       return make_error(ErrorCode::kVersionMismatch,
@@ -171,6 +175,7 @@ void ShmConnection::fail_ended(RingEnd end) {
 }
 
 bool ShmConnection::arm() {
+  PMSTORE_CHECK(!armed_, "each arm() is followed by a disarm()");
   if (!segment_ || post_error_) return true;
   armed_ = true;
   reader_.state().reader_sleeps.announce();
@@ -181,7 +186,8 @@ bool ShmConnection::arm() {
 }
 
 void ShmConnection::disarm() {
-  if (!std::exchange(armed_, false) || !segment_) return;
+  if (!std::exchange(armed_, false)) return;
+  PMSTORE_CHECK(segment_, "its words are cleared in the segment in which they were set");
   reader_.state().reader_sleeps.clear();
   writer_.state().writer_sleeps.clear();
 }

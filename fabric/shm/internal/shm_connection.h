@@ -11,6 +11,9 @@
 // Invariants:
 //   segment_  =>  not closed; without segment_ there are no frames
 //   watches_bell_  =>  segment_;  watches_socket_  =>  the socket is open
+//   armed_  =>  segment_, and nothing but arm() and disarm() happens until disarm(). (The peer may
+//   change the sleep words at any time.)
+//   woken_for_ <= written()
 //   body_left_bytes_ > 0  <=>  the next bytes of the ring belong to body_target_
 #pragma once
 

@@ -15,6 +15,7 @@ using internal::FrameKind;
 using internal::FrameSender;
 
 size_t ShmConnection::poll() {
+  PMSTORE_CHECK(!armed_, "a sleeper's words are cleared before it looks: the peer would ring");
   if (!segment_ || post_error_) return 0;
   if (has_to_send()) send_frames();
   if (!reader_.has_news()) return 0;
@@ -38,6 +39,7 @@ void ShmConnection::send_frames() {
     return;
   }
   if (writer_.written() == woken_for_) return;
+  PMSTORE_CHECK(woken_for_ < writer_.written(), "the peer is not woken for more than there is");
   woken_for_ = writer_.written();
   writer_.publish();
   wake_peer(writer_.state().reader_sleeps);
@@ -150,6 +152,7 @@ bool ShmConnection::take_one() {
 }
 
 void ShmConnection::take_body_bytes() {
+  PMSTORE_CHECK(body_left_bytes_ == 0 || body_target_ != nullptr, "a body has a target");
   while (body_left_bytes_ > 0 && reader_.available() > 0) {
     const size_t bytes = std::min({size_t{body_left_bytes_}, reader_.available(), kPublishBytes});
     // The CPU may read and write the target at the same time, as with an RNIC.

@@ -52,17 +52,24 @@ void Multiplexer::start() {
 }
 
 void Multiplexer::on_ready(uint32_t events) {
-  if ((events & EPOLLOUT) != 0) blocked_ = false;
-  if ((events & ~uint32_t{EPOLLOUT}) != 0 && !readable) {
-    readable = true;
-    set_.add_readable(*this);
+  PMSTORE_CHECK(watched_ && !over_, "a socket that is closed is not watched any more");
+  if ((events & EPOLLOUT) != 0) {
+    PMSTORE_CHECK(watches_room_, "room is told of only while it is watched for");
+    blocked_ = false;
   }
+  if ((events & ~uint32_t{EPOLLOUT}) != 0) set_.add_readable(*this);
 }
 
 void Multiplexer::watch_room() {
-  if (watches_room_ || !watched_ || refused_) return;
-  set_.executor().change_watch(socket_.fd(), EPOLLIN | EPOLLOUT, *this);
-  watches_room_ = true;
+  PMSTORE_CHECK(blocked_, "room that there is would wake the executor without end");
+  if (!watches_room_ && watched_ && !refused_) set_watches_room(true);
+}
+
+void Multiplexer::set_watches_room(bool watches) {
+  PMSTORE_CHECK(watched_ && watches_room_ != watches, "the watch changes when what it is for does");
+  const uint32_t room = watches ? uint32_t{EPOLLOUT} : 0;
+  set_.executor().change_watch(socket_.fd(), EPOLLIN | room, *this);
+  watches_room_ = watches;
 }
 
 void Multiplexer::update_patience() {
@@ -124,6 +131,7 @@ void Multiplexer::hang_up() {
 void Multiplexer::close_socket() {
   over_ = true;
   if (std::exchange(watched_, false)) set_.executor().unwatch(socket_.fd());
+  watches_room_ = false;
   set_.forget(*this);
   socket_.close();
   ready_.clear();

@@ -12,8 +12,9 @@
 //   being received or skipped
 //   only the first of ready_ may be in the middle of a frame, so there is at most one leftover_
 //   channel numbers are never used again: frames for a closed connection are skipped
-//   readable  <=>  it is in the set's list of those to be read
-//   watches_room_: the executor is woken when the socket takes more
+//   readable, dirty  <=>  it is in the set's list of those to be read, of those to be sent; none of
+//   them when it is over
+//   watches_room_  <=>  the executor is woken when the socket takes more, too;  =>  watched_
 #pragma once
 
 #include <map>
@@ -118,6 +119,8 @@ class Multiplexer final : public base::Watched {
 
   // The socket is connected. Breaks the multiplexer when it cannot be watched.
   void start();
+  // Whether the executor is woken by room to send, too.
+  void set_watches_room(bool watches);
   // Makes at most `max_sends` system calls.
   bool send(int max_sends);
   // After each change of what close_when_idle() looks at.

@@ -27,9 +27,7 @@ void Multiplexer::mark_ready(FrameSender& sender) {
     sender.listed = true;
     ready_.push_back(&sender);
   }
-  if (dirty) return;
-  dirty = true;
-  set_.add_dirty(*this);
+  if (!over_) set_.add_dirty(*this);
 }
 
 void Multiplexer::unlist(FrameSender& sender) {
@@ -72,10 +70,7 @@ bool Multiplexer::send(int max_sends) {
     blocked_ = static_cast<size_t>(sent) < wanted;
     if (blocked_) return false;
   }
-  if (watches_room_ && ready_.empty() && !over_) {
-    set_.executor().change_watch(socket_.fd(), EPOLLIN, *this);
-    watches_room_ = false;
-  }
+  if (watches_room_ && ready_.empty()) set_watches_room(false);
   return ready_.empty();
 }
 

@@ -57,7 +57,11 @@ size_t MultiplexerSet::poll() {
 
 bool MultiplexerSet::arm() {
   if (!readable_.empty()) return false;
+  PMSTORE_CHECK(std::none_of(watched_.begin(), watched_.end(),
+                             [](const Multiplexer* each) { return each->readable; }),
+                "what is readable is in the list, or the executor would sleep over it");
   for (Multiplexer* multiplexer : dirty_) {
+    PMSTORE_CHECK(multiplexer->dirty && !multiplexer->over(), "what has to be sent can be sent");
     if (!multiplexer->connected()) continue;  // a tick asks whether it is
     if (!multiplexer->blocked()) return false;
     multiplexer->watch_room();
@@ -96,6 +100,7 @@ void MultiplexerSet::forget(Multiplexer& multiplexer) {
   std::erase(dirty_, &multiplexer);
   std::erase(readable_, &multiplexer);
   std::erase(watched_, &multiplexer);
+  multiplexer.dirty = multiplexer.readable = false;
 }
 
 void MultiplexerSet::adopt(Socket socket, TcpListener& listener) {
@@ -139,7 +144,7 @@ size_t MultiplexerSet::read_readable() {
   for (size_t left = readable_.size(); left > 0 && !readable_.empty(); --left) {
     Multiplexer& multiplexer = *readable_.front();
     readable_.erase(readable_.begin());
-    multiplexer.readable = false;
+    PMSTORE_CHECK(std::exchange(multiplexer.readable, false), "it is in the list once");
     handled += multiplexer.receive();
     if (watch.destroyed()) break;
   }

@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -51,8 +52,13 @@ class MultiplexerSet final : public base::Poller {
     impatient_ += change;
     PMSTORE_CHECK(impatient_ >= 0, "each multiplexer is counted once");
   }
-  void add_readable(Multiplexer& multiplexer) { readable_.push_back(&multiplexer); }
-  void add_dirty(Multiplexer& multiplexer) { dirty_.push_back(&multiplexer); }
+  // Both have no effect on one that is in the list already.
+  void add_readable(Multiplexer& multiplexer) {
+    if (!std::exchange(multiplexer.readable, true)) readable_.push_back(&multiplexer);
+  }
+  void add_dirty(Multiplexer& multiplexer) {
+    if (!std::exchange(multiplexer.dirty, true)) dirty_.push_back(&multiplexer);
+  }
 
  private:
   // With more multiplexers than this, one look costs less than a recv() on each.
