@@ -70,6 +70,10 @@ class RealMemory(unittest.TestCase):
         for mode in ("exclusive", "shared"):
             self.check(report("--uri", uri, "--mode", mode, "--ops", "300", "--producers", "2"),
                        300)
+        for poll in ("adaptive", "always", "never"):
+            said = report("--uri", uri, "--ops", "100", "--poll", poll)
+            self.check(said, 100)
+            self.assertEqual(said["config"]["poll"], poll)
         said = run("--uri", uri, "--seconds", "0.2", "--payload", "64").stdout.decode()
         self.assertRegex(said, r"audit: all \d+ acknowledged entries are there, in order")
         self.assertEqual(self.logs(uri), [])
@@ -83,6 +87,8 @@ class RealMemory(unittest.TestCase):
                 (2, "--assume-domain", ["--uri", "tcp://h:1", "--assume-domain", "adr"]),
                 (2, "exclusive or shared", ["--uri", uri, "--mode", "both"]),
                 (2, "--uri or --model", []),
+                (2, "--poll", ["--uri", uri, "--poll", "often"]),
+                (2, "--poll", [*MODEL, "--poll", "never"]),
                 (2, "rule h9", [*MODEL, "--strategy", "doorbell", "--rules", "all,-h9"]),
                 (1, "16128 bytes to", ["--uri", uri, "--log-bytes", "1G"])):
             done = run(*arguments)

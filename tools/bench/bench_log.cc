@@ -13,6 +13,7 @@
 #include "tools/cli/commands.h"
 #include "tools/cli/console.h"
 #include "tools/cli/invalid_argument.h"
+#include "tools/cli/poll_option.h"
 #include "tools/cli/revision.h"
 #include "tools/cli/text_table.h"
 
@@ -29,6 +30,7 @@ struct LogCommand {
   std::string strategy = "auto";
   std::string payload = "128";
   std::string log_bytes = "2M";
+  std::string poll = "adaptive";
 };
 
 Result<std::string> check_uri(std::string_view text) {
@@ -66,6 +68,7 @@ Status complete(LogCommand& command) {
   load.strategy = *persist::parse_strategy(command.strategy);
   load.payload_bytes = *parse_bytes(command.payload);
   load.log_bytes = *parse_bytes(command.log_bytes);
+  load.poll = *parse_poll(command.poll);
   const bool automatic = load.strategy == persist::WriteStrategy::kAuto;
   if (load.payload_bytes < kLogTagBytes || load.payload_bytes > log::kMaxEntryBytes) {
     return invalid_argument(
@@ -89,6 +92,9 @@ Status complete(LogCommand& command) {
         "--assume-domain is for pools that are opened here: give it to pmstored");
   }
   PMSTORE_TRY_STATUS(load.model.check());
+  if (load.poll != base::PollMode::kAdaptive) {
+    return invalid_argument("in virtual time nothing waits: leave --poll out");
+  }
   if (load.session.assume_domain == persist::domain_name(persist::Domain::kNone)) {
     return invalid_argument(
         "the modelled nvm is never an ordinary file: use --assume-domain adr or eadr");
@@ -129,7 +135,11 @@ nlohmann::ordered_json config_of(const LogCommand& command, const LogLoadResult&
   } else {
     config["seconds"] = load.seconds;
   }
-  if (load.model.on()) config["model"] = result.model_config;
+  if (load.model.on()) {
+    config["model"] = result.model_config;
+  } else {
+    config["poll"] = command.poll;
+  }
   return config;
 }
 
@@ -294,6 +304,9 @@ void add_options(CLI::App& app, LogCommand& command) {
                  "how an exclusive producer's writes become durable: auto, naive, outstanding, "
                  "doorbell, flush, two_sided")
       ->check(parsed_by(persist::parse_strategy, "STRATEGY"))
+      ->capture_default_str();
+  app.add_option("--poll", command.poll, kPollHelp)
+      ->check(parsed_by(parse_poll, "MODE"))
       ->capture_default_str();
 }
 

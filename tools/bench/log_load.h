@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/histogram.h"
+#include "base/spin_window.h"
 #include "fabric/capabilities.h"
 #include "persist/strategy.h"
 #include "tools/bench/log_audit.h"
@@ -40,6 +41,7 @@ struct LogLoadOptions {
   double seconds = 5;
   uint64_t appends = 0;  // altogether; 0: by time
   uint64_t seed = 1;
+  base::PollMode poll = base::PollMode::kAdaptive;                  // of all threads
   persist::WriteStrategy strategy = persist::WriteStrategy::kAuto;  // of exclusive producers
   // Servers of each log's replicas, instead of the session's URI; exclusive only.
   std::vector<std::string> replicas;

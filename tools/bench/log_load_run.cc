@@ -93,7 +93,8 @@ void LogLoad::thread_ended() {
 
 void LogLoad::real_thread(uint32_t thread) {
   base::RealClock clock;
-  Executor executor(clock, base::ExecutorOptions{.seed = options_.seed + thread});
+  Executor executor(clock,
+                    base::ExecutorOptions{.seed = options_.seed + thread, .poll = options_.poll});
   executor.run(member(executor, thread));
   thread_ended();
 }
@@ -157,6 +158,7 @@ Result<LogLoadResult> LogLoad::run() {
     serve.listen = {options_.session.parsed_uri()};
     serve.pool = serve.listen.front().name;
     serve.open.assume_domain = log_client_options(options_.session).assume_domain;
+    serve.poll = options_.poll;
     PMSTORE_TRY(service, ServiceThread::start(serve));
   }
   const StopOnSignal stop_on_signal(control_);
