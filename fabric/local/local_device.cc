@@ -18,6 +18,25 @@ LocalRegion::LocalRegion(LocalDevice& device, std::span<std::byte> memory, Acces
 
 LocalRegion::~LocalRegion() { device_.withdraw(remote_.key); }
 
+struct LocalDevice::Connecting {
+  Connecting(LocalDevice& owner, LocalHandshake& made, uint64_t until_ns)
+      : device(owner), handshake(made), deadline_ns(until_ns), over(owner.executor_) {
+    device.connecting_.push_back(this);
+    handshake.set_waiting(&device.executor_);
+  }
+  ~Connecting() {
+    handshake.set_waiting(nullptr);
+    std::erase(device.connecting_, this);
+  }
+  Connecting(const Connecting&) = delete;
+  Connecting& operator=(const Connecting&) = delete;
+
+  LocalDevice& device;
+  LocalHandshake& handshake;
+  const uint64_t deadline_ns;
+  base::WaitList over;
+};
+
 LocalDevice::LocalDevice(base::Executor& executor, const LocalDeviceOptions& options)
     : Device(executor), notices_dead_peers_(options.notices_dead_peers) {
   if (options.late_effects_seed) late_random_.emplace(*options.late_effects_seed);
@@ -27,6 +46,7 @@ LocalDevice::LocalDevice(base::Executor& executor, const LocalDeviceOptions& opt
 LocalDevice::~LocalDevice() {
   PMSTORE_CHECK(connections_ == 0, "connections are destroyed before their device");
   PMSTORE_CHECK(listening_.empty(), "listeners are destroyed before their device");
+  PMSTORE_CHECK(connecting_.empty(), "whoever connects is done before its device goes");
   executor_.remove_poller(this);
   if (destroyed_ != nullptr) *destroyed_ = true;
 }
@@ -65,6 +85,7 @@ base::Task<Result<std::unique_ptr<Connection>>> LocalDevice::connect(Uri uri,
   Channel& channel = *handshake->channel;
   auto connection = std::make_unique<LocalConnection>(
       *this, handshake->channel, channel.connector, channel.listener, options.operation_timeout_ns);
+  Connecting connecting(*this, *handshake, executor_.now_ns() + options.timeout_ns);
   {
     std::lock_guard lock(listening->mutex);
     if (listening->closed) co_return nobody;
@@ -73,20 +94,16 @@ base::Task<Result<std::unique_ptr<Connection>>> LocalDevice::connect(Uri uri,
     listening->device->executor().wake();
   }
   listening.reset();
-  // Usually answered within a few turns; after that, sleeping lets virtual time pass.
+  // Usually answered within a few turns; after that, waiting lets virtual time pass.
   constexpr int kQuickTurns = 64;
-  constexpr uint64_t kStepNs = 20'000;
-  const uint64_t deadline_ns = executor_.now_ns() + options.timeout_ns;
-  for (int turn = 0;
-       handshake->answer.load(std::memory_order_acquire) == LocalHandshake::Answer::kNone; ++turn) {
-    if (turn < kQuickTurns) {
-      co_await executor_.yield();
-      continue;
-    }
-    if (executor_.now_ns() >= deadline_ns) {
+  for (int turn = 0; turn < kQuickTurns && !handshake->answered(); ++turn) {
+    co_await executor_.yield();
+  }
+  while (!handshake->answered()) {
+    if (executor_.now_ns() >= connecting.deadline_ns) {
       co_return make_error(ErrorCode::kTimeout, uri.to_string() + " did not answer the handshake");
     }
-    co_await executor_.sleep_for(kStepNs);
+    co_await connecting.over.wait();
   }
   if (handshake->answer.load(std::memory_order_acquire) == LocalHandshake::Answer::kRefused) {
     co_return std::move(handshake->refusal);
@@ -192,11 +209,23 @@ bool LocalDevice::poll_scheduled(size_t& handled, const bool& destroyed) {
   return false;
 }
 
+size_t LocalDevice::poll_connecting() {
+  const uint64_t now_ns = executor_.now_ns();
+  size_t over = 0;
+  for (Connecting* each : connecting_) {
+    if (each->over.waiting() == 0) continue;
+    if (!each->handshake.answered() && now_ns < each->deadline_ns) continue;
+    each->over.notify_all();
+    ++over;
+  }
+  return over;
+}
+
 size_t LocalDevice::poll() {
   // What is delivered may resume a coroutine that destroys this device.
   bool destroyed = false;
   bool* const outer = std::exchange(destroyed_, &destroyed);
-  size_t handled = 0;
+  size_t handled = connecting_.empty() ? 0 : poll_connecting();
   bool gone = poll_scheduled(handled, destroyed);
   if (!gone && (!late_.empty() || !incoming_.empty())) [[unlikely]] {
     gone = poll_late(handled, destroyed);
@@ -218,9 +247,18 @@ size_t LocalDevice::poll() {
 bool LocalDevice::arm() {
   PMSTORE_CHECK((first_ == nullptr) == (queued_ == 0), "the queue is as long as it is counted");
   if (first_ != nullptr || scheduled_.load(std::memory_order_acquire) != nullptr) return false;
-  return std::none_of(listening_.begin(), listening_.end(), [](const auto& listening) {
-    return listening->waiting.load(std::memory_order_acquire);
-  });
+  return std::none_of(listening_.begin(), listening_.end(),
+                      [](const auto& listening) {
+                        return listening->waiting.load(std::memory_order_acquire);
+                      }) &&
+         std::none_of(connecting_.begin(), connecting_.end(),
+                      [](const Connecting* each) { return each->handshake.answered(); });
+}
+
+uint64_t LocalDevice::next_event_ns() const {
+  uint64_t next_ns = next_late_event_ns();
+  for (const Connecting* each : connecting_) next_ns = std::min(next_ns, each->deadline_ns);
+  return next_ns;
 }
 
 Result<std::unique_ptr<Device>> open_local_device(base::Executor& executor,

@@ -35,6 +35,7 @@ struct Endpoint;
 class LateFlight;
 class LocalConnection;
 class LocalDevice;
+struct LocalHandshake;
 struct LocalListening;
 
 class LocalRegion final : public MemoryRegion {
@@ -103,7 +104,12 @@ class LocalDevice final : public Device, public base::Poller {
     std::shared_ptr<Channel> channel;
     LateFlight* flight;
   };
+  // A connect() that waits for its answer; on its coroutine's frame.
+  struct Connecting;
   void withdraw(uint64_t key);
+  // Resumes those whose wait is over; returns their number.
+  size_t poll_connecting();
+  uint64_t next_late_event_ns() const;
   // Both return true when this was destroyed.
   bool poll_scheduled(size_t& handled, const bool& destroyed);
   bool poll_late(size_t& handled, const bool& destroyed);
@@ -118,6 +124,7 @@ class LocalDevice final : public Device, public base::Poller {
   size_t queued_ = 0;
   bool* destroyed_ = nullptr;  // of the poll() that is running, if one is
   std::vector<std::shared_ptr<LocalListening>> listening_;
+  std::vector<Connecting*> connecting_;
   int connections_ = 0;
   const bool notices_dead_peers_;
 

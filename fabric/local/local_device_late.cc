@@ -61,7 +61,7 @@ bool LocalDevice::poll_late(size_t& handled, const bool& destroyed) {
   return false;
 }
 
-uint64_t LocalDevice::next_event_ns() const {
+uint64_t LocalDevice::next_late_event_ns() const {
   if (deferred_) return executor_.now_ns();
   uint64_t next_ns = kNoEvent;
   for (const LocalConnection* connection : late_) {

@@ -74,7 +74,7 @@ void LocalListening::answer(LocalHandshake& handshake) {
   connection->meet_peer();
   connection->set_peer_hello(std::move(handshake.hello));
   handshake.answer_hello = std::move(*hello);
-  handshake.answer.store(LocalHandshake::Answer::kAccepted, std::memory_order_release);
+  handshake.accept();
   to.on_connected(token, std::move(connection));
 }
 

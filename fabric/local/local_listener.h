@@ -28,10 +28,30 @@ struct LocalHandshake {
   Error refusal{ErrorCode::kDisconnected, {}};
   std::atomic<Answer> answer{Answer::kNone};
 
+  bool answered() const { return answer.load(std::memory_order_acquire) != Answer::kNone; }
+  // The connector's executor, which the answer wakes; null when it does not wait any more. The
+  // connector's thread.
+  void set_waiting(base::Executor* connector) {
+    const std::lock_guard lock(mutex_);
+    connector_ = connector;
+  }
+  // The listener's thread; once.
+  void accept() { give(Answer::kAccepted); }
   void refuse(Error why) {
     refusal = std::move(why);
-    answer.store(Answer::kRefused, std::memory_order_release);
+    give(Answer::kRefused);
   }
+
+ private:
+  void give(Answer which) {
+    PMSTORE_CHECK(!answered(), "a handshake is answered once");
+    answer.store(which, std::memory_order_release);
+    const std::lock_guard lock(mutex_);
+    if (connector_ != nullptr) connector_->wake();
+  }
+
+  std::mutex mutex_;
+  base::Executor* connector_ = nullptr;  // under mutex_
 };
 
 // The part of a listener that connectors on other threads use.

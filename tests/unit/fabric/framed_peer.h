@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -18,6 +17,7 @@
 #include "fabric/device.h"
 #include "fabric/internal/frame.h"
 #include "fabric/internal/handshake.h"
+#include "tests/unit/fabric/turn_counter.h"
 
 namespace pmstore::fabric {
 
@@ -46,16 +46,6 @@ struct Served final : Acceptor, Receiver {
   void on_abandoned(uint64_t) override {}
   void on_immediate(uint32_t immediate) override { immediates.push_back(immediate); }
   void on_disconnect(const Error& why) override { disconnected = why; }
-};
-
-// Counts the executor's turns: many of them in a time without events mean that it does not sleep.
-struct TurnCounter final : base::Poller {
-  size_t poll() override {
-    ++turns;
-    return 0;
-  }
-  bool arm() override { return true; }
-  std::atomic<uint64_t> turns{0};
 };
 
 class FramedPeer : public testing::Test {

@@ -1,9 +1,11 @@
 // The local provider between two threads. These mean most under the thread sanitizer.
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "base/random.h"
 #include "tests/unit/fabric/local_pair.h"
+#include "tests/unit/fabric/turn_counter.h"
 
 namespace pmstore::fabric {
 namespace {
@@ -179,6 +181,92 @@ TEST_F(LocalThreads, BothEndsMayBeDestroyedAtOnce) {
     connection.reset();
     other.join();
   }
+}
+
+// A client that blocks, of a server that has something else to do for a while.
+class LocalWaiting : public LocalThreads {
+ protected:
+  void SetUp() override { blocking_.add_poller(&turns_); }
+  void TearDown() override { blocking_.remove_poller(&turns_); }
+
+  // Returns when the server is busy.
+  std::thread occupy_server(std::chrono::milliseconds time) {
+    std::atomic<bool> busy{false};
+    std::thread occupying([this, &busy, time] {
+      server_.run([&busy, time] {
+        busy.store(true);
+        std::this_thread::sleep_for(time);
+      });
+    });
+    while (!busy.load()) std::this_thread::yield();
+    return occupying;
+  }
+
+  TurnCounter turns_;
+  base::Executor blocking_{clock_, {.poll = base::PollMode::kNever}};
+  std::unique_ptr<Device> client_ = open_local(blocking_);
+};
+
+TEST_F(LocalWaiting, AClientSleepsUntilItsHandshakeIsAnswered) {
+  std::thread occupying = occupy_server(std::chrono::milliseconds(50));
+  const uint64_t before = turns_.turns;
+  auto connected = blocking_.run(client_->connect(uri_, {}));
+  EXPECT_LE(turns_.turns - before, 100u) << "it looks again and again";
+  occupying.join();
+  ASSERT_TRUE(connected) << connected.error().to_string();
+}
+
+TEST_F(LocalWaiting, AHandshakeThatIsNotAnsweredInTimeIsATimeout) {
+  std::thread occupying = occupy_server(std::chrono::milliseconds(50));
+  ConnectOptions impatient;
+  impatient.timeout_ns = 5'000'000;
+  const uint64_t before = turns_.turns;
+  auto connected = blocking_.run(client_->connect(uri_, impatient));
+  EXPECT_LE(turns_.turns - before, 100u);
+  occupying.join();
+  ASSERT_FALSE(connected);
+  EXPECT_EQ(connected.code(), ErrorCode::kTimeout);
+}
+
+TEST_F(LocalWaiting, WhatArrivesAtABlockedEndWakesIt) {
+  auto connected = blocking_.run(client_->connect(uri_, {}));
+  ASSERT_TRUE(connected) << connected.error().to_string();
+  struct Awaited final : Receiver {
+    explicit Awaited(base::Executor& executor) : told(executor) {}
+    void on_immediate(uint32_t) override {
+      ++immediates;
+      told.notify_all();
+    }
+    void on_disconnect(const Error&) override {
+      disconnected = true;
+      told.notify_all();
+    }
+    base::WaitList told;
+    uint32_t immediates = 0;
+    bool disconnected = false;
+  } received(blocking_);
+  (*connected)->set_receiver(&received);
+  Memory memory(*client_, 4096, kEverything);
+  const RemoteRegion remote = memory.region->remote();
+  constexpr uint32_t kTimes = 20;
+  std::thread sender([&] {
+    for (uint32_t i = 0; i < kTimes; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      server_.run([&] {
+        Batch batch;
+        batch.write_immediate(server_.memory_->at(0, 8), remote.at(0), i);
+        EXPECT_TRUE(server_.acceptor_.connections[0]->post(batch, nullptr));
+      });
+    }
+    server_.run([&] { server_.acceptor_.connections.clear(); });
+  });
+  const auto until_closed = [&]() -> base::Task<void> {
+    while (!received.disconnected) co_await received.told.wait();
+  };
+  blocking_.run(until_closed());
+  sender.join();
+  EXPECT_EQ(received.immediates, kTimes);
+  connected->reset();
 }
 
 }  // namespace
