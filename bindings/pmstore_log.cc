@@ -75,7 +75,7 @@ template <typename Call>
 pmstore_log_code locked(pmstore_log_session* session, pmstore_log_error* error, Call call) {
   if (session == nullptr) return report(null_argument(), error);
   return guarded(error, [&]() -> Status {
-    const std::lock_guard lock(session->mutex);
+    const auto held = session->hold();
     return call();
   });
 }

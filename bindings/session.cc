@@ -4,8 +4,9 @@
 
 namespace {
 
-// Leases last seconds, and are renewed every third of that.
-constexpr std::chrono::milliseconds kKeepEvery{100};
+// The keeper takes the session when no call has come for so long: leases last seconds, and are
+// renewed every third of that. A call that takes it back waits for two wake-ups of the kernel.
+constexpr std::chrono::milliseconds kRest{100};
 // Longer than a producer's publish_delay_ns, twice.
 constexpr std::chrono::microseconds kPublishWithin{200};
 constexpr uint64_t kKeepForNs = 50'000;
@@ -20,12 +21,24 @@ void pmstore_log_session::start_keeper() {
 
 pmstore_log_session::~pmstore_log_session() {
   {
-    const std::lock_guard lock(mutex);
+    const auto lock = hold();
     stop_ = true;
     wake_.notify_all();
   }
   if (keeper_.joinable()) keeper_.join();
   client.reset();
+}
+
+std::unique_lock<std::mutex> pmstore_log_session::hold() {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) {
+    wanted_.fetch_add(1);
+    executor.post_remote([this] { asked_.notify_all(); });
+    lock.lock();
+    wanted_.fetch_sub(1);
+  }
+  ++calls_;
+  return lock;
 }
 
 void pmstore_log_session::publish_soon() {
@@ -42,16 +55,22 @@ void pmstore_log_session::keep() {
   const auto a_while = [this]() -> pmstore::base::Task<void> {
     co_await executor.sleep_for(kKeepForNs);
   };
-  std::unique_lock lock(mutex);
+  const auto until_wanted = [this]() -> pmstore::base::Task<void> {
+    while (wanted_.load() == 0) co_await asked_.wait();
+  };
+  std::unique_lock lock(mutex_);
   while (!stop_) {
-    wake_.wait_for(lock, kKeepEvery, [this] { return stop_ || publish_soon_; });
+    const uint64_t calls = calls_;
+    wake_.wait_for(lock, kRest, [this] { return stop_ || publish_soon_; });
     if (stop_) return;
     if (publish_soon_) {
       lock.unlock();
       std::this_thread::sleep_for(kPublishWithin);
       lock.lock();
       publish_soon_ = false;
+      executor.run(a_while());
+    } else if (calls == calls_) {
+      executor.run(until_wanted());
     }
-    executor.run(a_while());
   }
 }

@@ -1,11 +1,13 @@
 // What the handles of bindings/pmstore_log.h are.
 //
-// Threads: any; `mutex` guards everything else. Calls run the executor on their caller's thread
-// until they are done; between calls the keeper does, now and then, so that leases are kept and
-// tails published. Handing the executor from thread to thread is right because each call ends its
-// own stores with its own drain.
+// Threads: any; whoever holds the session uses everything else. Calls hold it on their caller's
+// thread and run the executor until they are done. When no call has come for a while, the keeper
+// holds it: it blocks in the executor, which wakes up for what has to be done (leases, deadlines,
+// what peers send), until a call takes the session. Handing the executor from thread to thread is
+// right because each call ends its own stores with its own drain.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -26,13 +28,16 @@ struct pmstore_log_session {
   pmstore_log_session() : executor(clock) {}
   ~pmstore_log_session();
   void start_keeper();
-  // The keeper looks soon: an exclusive producer's tail has to be published. Holding `mutex`.
-  void publish_soon();
 
-  // The executor runs once in many calls that have not run it. Holding `mutex`.
+  // Holds the session as long as the lock lives: waits for other calls, takes it from the keeper.
+  std::unique_lock<std::mutex> hold();
+
+  // ---- for those who hold the session ----
+  // The keeper looks soon: an exclusive producer's tail has to be published.
+  void publish_soon();
+  // The executor runs once in many calls that have not run it.
   void take_turn();
 
-  std::mutex mutex;
   pmstore::base::RealClock clock;
   pmstore::Executor executor;
   std::unique_ptr<pmstore::log::LogClient> client;  // empty: a session with replicated logs
@@ -41,7 +46,11 @@ struct pmstore_log_session {
 
  private:
   void keep();
+  std::mutex mutex_;
   std::condition_variable wake_;
+  std::atomic<unsigned> wanted_{0};          // calls that wait for the keeper, or for another call
+  pmstore::base::WaitList asked_{executor};  // the keeper, while it holds the session
+  uint64_t calls_ = 0;
   bool stop_ = false;
   bool publish_soon_ = false;
   unsigned calls_without_turn_ = 0;

@@ -1,6 +1,7 @@
 /* usage: log_client URI
  * Does with the logs of URI everything that bindings/pmstore_log.h offers. Prints "ok". */
 #define _POSIX_C_SOURCE 200809L
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,6 +86,37 @@ static void exclusive(pmstore_log_session* session, pmstore_log_session* readers
   OK(pmstore_log_delete(session, "c/exclusive", &error));
 }
 
+/* How often threads of this process have gone to sleep. */
+static unsigned long sleeps(void) {
+  unsigned long total = 0, some;
+  char path[300], line[128];
+  struct dirent* thread;
+  DIR* threads = opendir("/proc/self/task");
+  CHECK(threads != NULL);
+  while ((thread = readdir(threads)) != NULL) {
+    FILE* status;
+    if (thread->d_name[0] == '.') continue;
+    snprintf(path, sizeof path, "/proc/self/task/%s/status", thread->d_name);
+    status = fopen(path, "r");
+    while (status != NULL && fgets(line, sizeof line, status) != NULL) {
+      if (sscanf(line, "voluntary_ctxt_switches: %lu", &some) == 1) total += some;
+    }
+    if (status != NULL) fclose(status);
+  }
+  closedir(threads);
+  return total;
+}
+
+/* A session that holds nothing is not kept awake by itself. */
+static void idle(void) {
+  const struct timespec until_kept = {0, 400 * 1000 * 1000}, pause = {2, 0};
+  unsigned long before;
+  nanosleep(&until_kept, NULL);
+  before = sleeps();
+  nanosleep(&pause, NULL);
+  CHECK(sleeps() - before <= 8);
+}
+
 /* Longer than the server's lease of five seconds. */
 static void silence(pmstore_log_session* session) {
   const struct timespec pause = {7, 500 * 1000 * 1000};
@@ -117,6 +149,7 @@ int main(int argc, char** argv) {
   }
   exclusive(session, readers);
   if (readers != session) pmstore_log_disconnect(readers);
+  idle();
   silence(session);
   pmstore_log_disconnect(session);
   pmstore_log_disconnect(NULL);
