@@ -1,6 +1,8 @@
 # pmstore_mutants(NAME LIST file SOURCES ... LIBRARIES ...): the program NAME, with the product
 # sources that LIST names, mutants built in. Their objects are linked before the libraries, so that
-# the linker never takes the sources' own objects from there.
+# the linker never takes the sources' own objects from there. Headers that LIST names are for these
+# sources and SOURCES that are compiled here; so each source whose code a header's mutant is to
+# reach has mutants of its own.
 function(pmstore_mutants name)
   cmake_parse_arguments(ARG "" "LIST" "SOURCES;LIBRARIES" ${ARGN})
   set(list ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_LIST})
@@ -21,6 +23,7 @@ function(pmstore_mutants name)
     DEPENDS ${originals} ${list} ${generator})
 
   add_executable(${name} ${ARG_SOURCES} ${sources})
+  target_include_directories(${name} BEFORE PRIVATE ${generated})
   target_link_libraries(${name} PRIVATE pmstore_mutant_runner ${ARG_LIBRARIES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 endfunction()

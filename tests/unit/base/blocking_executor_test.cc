@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "base/executor.h"
 #include "tests/harness/no_descriptors.h"
@@ -80,6 +82,76 @@ TEST(BlockingExecutor, APollersNextEventEndsTheBlock) {
   executor.run(wait());
   EXPECT_LT(due.arms, 1000) << "it blocks until then, it does not spin";
   executor.remove_poller(&due);
+}
+
+TEST(BlockingExecutor, AnotherThreadEndsTheBlock) {
+  RealClock clock;
+  Executor executor(clock, {.poll = PollMode::kNever});
+  WaitList told(executor);
+  int calls = 0;
+  auto until_called = [&](int times) -> Task<void> {
+    while (calls < times) co_await told.wait();
+  };
+  for (int time = 1; time <= 20; ++time) {
+    std::thread other([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      executor.post_remote([&] {
+        ++calls;
+        told.notify_all();
+      });
+    });
+    executor.run(until_called(time));
+    other.join();
+  }
+}
+
+// Does something in its first turn, behind the executor's back.
+struct ActingPoller final : Poller {
+  static constexpr uint64_t kTooLateNs = 5'000'000'000;
+  ActingPoller(Executor& executor, std::function<void()> act)
+      : executor_(executor), act_(std::move(act)), late_ns_(executor.now_ns() + kTooLateNs) {
+    executor_.add_poller(this);
+  }
+  ~ActingPoller() override { executor_.remove_poller(this); }
+  size_t poll() override {
+    if (act_) std::exchange(act_, nullptr)();
+    slept |= executor_.now_ns() >= late_ns_;
+    return 0;
+  }
+  bool arm() override { return true; }
+  uint64_t next_event_ns() const override { return slept ? kNoEvent : late_ns_; }
+  bool slept = false;
+
+ private:
+  Executor& executor_;
+  std::function<void()> act_;
+  const uint64_t late_ns_;
+};
+
+TEST(BlockingExecutor, WorkOfTheTurnBeforeKeepsItFromBlocking) {
+  RealClock clock;
+  Executor executor(clock, {.poll = PollMode::kNever});
+  WaitList told(executor);
+  bool called = false;
+  ActingPoller poller(executor, [&] {
+    executor.post_remote([&] {
+      called = true;
+      told.notify_all();
+    });
+  });
+  auto until_called = [&]() -> Task<void> {
+    while (!called) co_await told.wait();
+  };
+  executor.run(until_called());
+  EXPECT_FALSE(poller.slept);
+}
+
+TEST(BlockingExecutor, AStopInTheTurnBeforeKeepsItFromBlocking) {
+  RealClock clock;
+  Executor executor(clock, {.poll = PollMode::kNever});
+  ActingPoller poller(executor, [&] { executor.request_stop(); });
+  executor.run_until_stopped();
+  EXPECT_FALSE(poller.slept);
 }
 
 TEST(BlockingExecutor, PollAlwaysNeverBlocks) {

@@ -107,6 +107,16 @@ TEST_F(SleeperTest, WakeEndsAnAnnouncedWaitAlsoBeforeItBegins) {
   sleeper_.flag().clear();
 }
 
+TEST_F(SleeperTest, ARingEndsOneWaitOnly) {
+  sleeper_.flag().announce();
+  sleeper_.wake();
+  sleeper_.wait(0, Sleeper::kForever);
+  sleeper_.flag().clear();
+  const uint64_t before_ns = clock_.now_ns();
+  sleeper_.wait(before_ns, before_ns + 3'000'000);
+  EXPECT_GE(clock_.now_ns() - before_ns, 3'000'000u) << "the bell is heard again";
+}
+
 TEST_F(SleeperTest, WakeOfAnAwakeThreadMakesNoSystemCall) {
   sleeper_.wake();  // nothing is announced
   const uint64_t before_ns = clock_.now_ns();

@@ -98,6 +98,16 @@ TEST(SpinWindow, ACrowdThatStaysIsLookedAtEverMoreRarelyUpToABound) {
   }
 }
 
+TEST(SpinWindow, ACrowdedMachineEndsATrial) {
+  SpinWindow window = after_long_waits();
+  for (unsigned i = 0; i <= SpinWindow::kWaitsBetweenTrials && window.window_ns() == 0; ++i) {
+    window.count_wait(0, kLongWaitNs);
+  }
+  ASSERT_EQ(window.window_ns(), SpinWindow::kMaxNs) << "a trial";
+  for (unsigned look = 1; look <= SpinWindow::kLooks; ++look) window.count_crowded(1'000'000'000);
+  EXPECT_EQ(window.window_ns(), 0u);
+}
+
 TEST(SpinWindow, AQuietLookForgetsTheSuspicion) {
   SpinWindow window(PollMode::kAdaptive);
   for (unsigned look = 1; look < SpinWindow::kLooks; ++look) window.count_crowded(1'000'000'000);

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "base/random.h"
+#include "fabric/local/local_device.h"
 #include "tests/unit/fabric/local_pair.h"
 #include "tests/unit/fabric/turn_counter.h"
 
@@ -210,10 +211,22 @@ class LocalWaiting : public LocalThreads {
 TEST_F(LocalWaiting, AClientSleepsUntilItsHandshakeIsAnswered) {
   std::thread occupying = occupy_server(std::chrono::milliseconds(50));
   const uint64_t before = turns_.turns;
-  auto connected = blocking_.run(client_->connect(uri_, {}));
+  ConnectOptions patient;
+  patient.timeout_ns = 60'000'000'000;
+  auto connected = blocking_.run(client_->connect(uri_, patient));
   EXPECT_LE(turns_.turns - before, 100u) << "it looks again and again";
   occupying.join();
   ASSERT_TRUE(connected) << connected.error().to_string();
+}
+
+TEST_F(LocalWaiting, AClientWakesAListenerThatSleeps) {
+  ConnectOptions patient;
+  patient.timeout_ns = 60'000'000'000;
+  for (int time = 0; time < 3; ++time) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    auto connected = blocking_.run(client_->connect(uri_, patient));
+    ASSERT_TRUE(connected) << connected.error().to_string();
+  }
 }
 
 TEST_F(LocalWaiting, AHandshakeThatIsNotAnsweredInTimeIsATimeout) {
@@ -267,6 +280,95 @@ TEST_F(LocalWaiting, WhatArrivesAtABlockedEndWakesIt) {
   sender.join();
   EXPECT_EQ(received.immediates, kTimes);
   connected->reset();
+}
+
+// Two executors, as of two threads, step by step in one: what each device says before its executor
+// blocks.
+class LocalArm : public testing::Test {
+ protected:
+  LocalArm() { acceptor_.receiver = &server_receiver_; }
+  void SetUp() override {
+    auto listener = server_.listen(uri_, acceptor_);
+    ASSERT_TRUE(listener);
+    listener_ = std::move(*listener);
+  }
+  bool arm(LocalDevice& device) {
+    const bool armed = device.arm();
+    if (armed) device.disarm();
+    return armed;
+  }
+  void start_connecting() {
+    connecting_ = client_.connect(uri_, {});
+    connecting_.start();
+  }
+  std::unique_ptr<Connection> finish_connecting() {
+    while (!connecting_.done()) {
+      server_executor_.run_once();
+      client_executor_.run_once();
+    }
+    auto made = connecting_.take();
+    EXPECT_TRUE(made);
+    return made ? std::move(*made) : nullptr;
+  }
+
+  base::RealClock clock_;
+  base::Executor server_executor_{clock_};
+  base::Executor client_executor_{clock_};
+  LocalDevice server_{server_executor_};
+  LocalDevice client_{client_executor_};
+  const Uri uri_ = fresh_local_uri();
+  RecordingReceiver server_receiver_;
+  KeepingAcceptor acceptor_;
+  std::unique_ptr<Listener> listener_;
+  base::Task<Result<std::unique_ptr<Connection>>> connecting_;
+};
+
+TEST_F(LocalArm, AListenerForWhichAClientWaitsDoesNotBlock) {
+  EXPECT_TRUE(arm(server_));
+  start_connecting();
+  EXPECT_FALSE(arm(server_));
+  server_executor_.run_once();
+  EXPECT_TRUE(arm(server_));
+  finish_connecting();
+}
+
+TEST_F(LocalArm, AClientThatIsAnsweredDoesNotBlock) {
+  start_connecting();
+  EXPECT_TRUE(arm(client_));
+  EXPECT_NE(client_.next_event_ns(), base::Poller::kNoEvent) << "its timeout";
+  server_executor_.run_once();
+  EXPECT_FALSE(arm(client_));
+  finish_connecting();
+  EXPECT_TRUE(arm(client_));
+  EXPECT_EQ(client_.next_event_ns(), base::Poller::kNoEvent);
+}
+
+TEST_F(LocalArm, ADeviceForWhichAnotherThreadHasScheduledSomethingDoesNotBlock) {
+  start_connecting();
+  auto connection = finish_connecting();
+  ASSERT_NE(connection, nullptr);
+  Memory target(server_, 4096, kEverything);
+  Memory source(client_, 4096, kEverything);
+  EXPECT_TRUE(arm(server_));
+  Batch batch;
+  batch.write_immediate(source.at(0, 8), target.remote(0), 5);
+  ASSERT_TRUE(connection->post(batch, nullptr));
+  EXPECT_FALSE(arm(server_));
+  server_executor_.run_once();
+  EXPECT_EQ(server_receiver_.immediates.size(), 1u);
+  EXPECT_TRUE(arm(server_));
+}
+
+TEST_F(LocalPair, ADeviceThatHasSomethingToDeliverDoesNotBlock) {
+  auto& server = static_cast<LocalDevice&>(*server_);
+  EXPECT_TRUE(server.arm());
+  Batch batch;
+  batch.write_immediate(client_memory_->at(0, 8), server_memory_->remote(0), 5);
+  ASSERT_TRUE(connection_->post(batch, nullptr));
+  EXPECT_FALSE(server.arm());
+  turns(2);
+  EXPECT_EQ(server_receiver_.immediates.size(), 1u);
+  EXPECT_TRUE(server.arm());
 }
 
 }  // namespace

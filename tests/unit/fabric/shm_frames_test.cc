@@ -73,6 +73,33 @@ TEST_F(ShmFrames, AReadLargerThanTheRingGetsItsBytes) {
   EXPECT_EQ(all, text_at(500, bytes));
 }
 
+// Small ones are copied straight into the ring; those that find no room are copied when they do.
+TEST_F(ShmFrames, AnswersForWhichThereIsNoRoomComeLaterAndInOrder) {
+  constexpr uint32_t kSmall = 40'000;
+  constexpr uint32_t kLarge = 200'000;  // more than is copied at one moment
+  constexpr uint32_t kReads = 20;
+  shake_hands();
+  for (size_t i = 0; i < memory_.size(); ++i) memory_[i] = std::byte(i % 251);
+  for (uint32_t i = 0; i < kReads; ++i) send_frame(frame(FrameKind::kRead, kSmall, i));
+  send_frame(frame(FrameKind::kRead, kLarge, 7));
+  run_a_while();
+  for (uint32_t i = 0; i < kReads; ++i) {
+    ASSERT_EQ(receive_frame().bytes, kSmall) << i;
+    ASSERT_EQ(receive_bytes(kSmall), text_at(i, kSmall)) << i;
+  }
+  run_a_while();
+  std::string large;
+  while (large.size() < kLarge) {
+    const FrameHeader answer = receive_frame();
+    ASSERT_EQ(answer.kind, FrameKind::kReadData);
+    ASSERT_LE(answer.bytes, internal::FrameSender::kMaxPieceBytes);
+    large += receive_bytes(answer.bytes);
+  }
+  EXPECT_EQ(large, text_at(7, kLarge));
+  send_frame(frame(FrameKind::kRead, kLarge, 7));  // all of it has room now
+  EXPECT_LE(receive_frame().bytes, internal::FrameSender::kMaxPieceBytes);
+}
+
 TEST_F(ShmFrames, NothingIsWrittenBeforeTheHandshakeIsOver) {
   ASSERT_TRUE(send_hello(kSegmentName, segment_->descriptors()));
   ASSERT_TRUE(receive_message());

@@ -113,6 +113,9 @@ TEST_F(Ring, AForgedHeadIsFound) {
   }
   writer_.state().head = 3;
   EXPECT_TRUE(writer_.look());
+  writer_.append("de", 2);
+  writer_.state().head = 5;
+  EXPECT_FALSE(writer_.look()) << "nobody can have read what was not published";
   writer_.state().head = 0;
   EXPECT_FALSE(writer_.look()) << "room that was given is not taken back";
 }

@@ -91,7 +91,9 @@ TEST(Segment, MemoryThatCouldFaultIsRefused) {
 TEST(Segment, ABellThatCouldBlockIsRefused) {
   expect_refused(memory(kSegmentBytes, kAllSeals), bell(0), bell(), "it blocks");
   expect_refused(memory(kSegmentBytes, kAllSeals), bell(), bell(0), "it blocks");
-  expect_refused(memory(kSegmentBytes, kAllSeals), bell(), memory(4096, 0), "it is memory");
+  base::FileDescriptor no_eventfd = memory(4096, 0);
+  ASSERT_EQ(fcntl(no_eventfd.get(), F_SETFL, O_NONBLOCK), 0);
+  expect_refused(memory(kSegmentBytes, kAllSeals), bell(), std::move(no_eventfd), "it is memory");
 }
 
 TEST(Segment, GoodOnesOfAnotherMakerAreTaken) {

@@ -32,6 +32,13 @@ class TcpWaiting : public TcpPeer {
     bytes.resize(taken);
     return bytes;
   }
+  void send_done() {
+    FrameHeader done{};
+    done.kind = FrameKind::kDone;
+    done.bytes = 1;
+    done.channel = 1;
+    send_frame(done);
+  }
   base::Task<bool> outcome(Completion& completion) {
     co_return co_await CompletionAwaiter(completion);
   }
@@ -53,11 +60,7 @@ TEST_F(TcpWaiting, AFullSocketLetsTheExecutorSleepUntilItHasRoom) {
   std::thread peer([&] {
     slept = falls_asleep();
     received = take_bytes(sizeof(FrameHeader) + bytes);
-    FrameHeader done{};
-    done.kind = FrameKind::kDone;
-    done.bytes = 1;
-    done.channel = 1;
-    send_frame(done);
+    send_done();
   });
   const bool answered = executor_.run(outcome(completion));
   peer.join();
@@ -69,6 +72,27 @@ TEST_F(TcpWaiting, AFullSocketLetsTheExecutorSleepUntilItHasRoom) {
   const uint64_t turns = turns_.turns;
   run_for(50'000'000);
   EXPECT_LE(turns_.turns - turns, 10u) << "it is still woken by the room that there is";
+}
+
+// More system calls are needed than a turn makes.
+TEST_F(TcpWaiting, AnExecutorDoesNotSleepBeforeAllHasLeft) {
+  shake_hands();
+  std::vector<std::byte> buffer(8, std::byte{'w'});
+  auto own = *device_->register_memory(buffer, Access::kLocal);
+  Batch batch;
+  batch.write({buffer.data(), 8, own.get()}, {1, 1});
+  constexpr size_t kBatches = 500;
+  for (size_t i = 1; i < kBatches; ++i) ASSERT_TRUE(served_.connection->post(batch, nullptr));
+  Completion completion;
+  ASSERT_TRUE(served_.connection->post(batch, &completion));
+  size_t received = 0;
+  std::thread peer([&] {
+    received = take_bytes(kBatches * (sizeof(FrameHeader) + buffer.size())).size();
+    send_done();
+  });
+  EXPECT_TRUE(executor_.run(outcome(completion)));
+  peer.join();
+  EXPECT_EQ(received, kBatches * (sizeof(FrameHeader) + buffer.size()));
 }
 
 // While the socket is full, what arrives is still taken.
