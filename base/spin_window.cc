@@ -31,7 +31,7 @@ void SpinWindow::count_wait(uint64_t now_ns, uint64_t wait_ns) {
 }
 
 void SpinWindow::count_crowded(uint64_t now_ns) {
-  const bool again = crowded_ns_ > 0 && now_ns < crowded_until_ns_ + kLookNs;
+  const bool again = crowded_ns_ > 0 && now_ns < crowded_until_ns_ + kCrowdMemoryNs;
   // One look may see a thread that runs for a moment only.
   if (++suspicions_ < (again ? kLooksAgain : kLooks)) {
     next_look_ns_ = now_ns + kNextLookNs;

@@ -29,12 +29,13 @@ class SpinWindow {
   // After so many waits without spinning, the next kTrialWaits are tried with kMaxNs.
   static constexpr unsigned kWaitsBetweenTrials = 32;
   static constexpr unsigned kTrialWaits = 4;
-  // Crowded at so many looks in a row, or at kLooksAgain soon after the last time: no spinning for
-  // kCrowdedNs, and twice as long each time that it goes on, up to kMaxCrowdedNs.
+  // Crowded at so many looks in a row, or at kLooksAgain within kCrowdMemoryNs after the last time:
+  // no spinning for kCrowdedNs, and twice as long each time that it goes on, up to kMaxCrowdedNs.
   static constexpr unsigned kLooks = 3;
   static constexpr unsigned kLooksAgain = 2;
   static constexpr uint64_t kCrowdedNs = 50'000'000;
   static constexpr uint64_t kMaxCrowdedNs = 800'000'000;
+  static constexpr uint64_t kCrowdMemoryNs = 1'000'000'000;
   static constexpr uint64_t kForever = UINT64_MAX;
 
   explicit SpinWindow(PollMode mode) : mode_(mode) {}
