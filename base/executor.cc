@@ -49,7 +49,11 @@ Executor::Detached Executor::Spawned::get_return_object() {
 Executor::Detached Executor::run_detached(Executor&, Task<void> task) { co_await std::move(task); }
 
 Executor::Executor(Clock& clock, ExecutorOptions options)
-    : clock_(clock), random_(options.seed), window_(options.poll), processors_(own_processors()) {}
+    : clock_(clock),
+      options_(options),
+      random_(options.seed),
+      window_(options.poll),
+      processors_(own_processors()) {}
 
 Executor::~Executor() {
   // Each promise takes itself off the list.

@@ -49,6 +49,8 @@ class Poller {
 struct ExecutorOptions {
   uint64_t seed = 1;
   PollMode poll = PollMode::kAdaptive;
+  // Whether pollers may use io_uring where the kernel has it.
+  bool io_uring = true;
 };
 
 class Executor {
@@ -62,6 +64,7 @@ class Executor {
   Clock& clock() { return clock_; }
   uint64_t now_ns() const { return clock_.now_ns(); }
   Random& random() { return random_; }
+  const ExecutorOptions& options() const { return options_; }
 
   // Starts `task` in the next turn and keeps it until it finishes.
   void spawn(Task<void> task);
@@ -216,6 +219,7 @@ class Executor {
   static Detached run_detached(Executor& executor, Task<void> task);
 
   Clock& clock_;
+  const ExecutorOptions options_;
   Random random_;
   FrameQueue ready_;
   std::vector<Timer> timers_;  // a heap, the earliest first

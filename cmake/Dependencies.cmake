@@ -5,7 +5,7 @@ find_package(tl-expected REQUIRED)
 # What programs that use the installed libraries link, too: cmake/pmstore-config.cmake.in and
 # cmake/pmstore.pc.in are made from this list.
 set(PMSTORE_PKG_CONFIG_PACKAGES
-  libisal libxxhash fmt libibverbs librdmacm libpmem2 libpmemobj libndctl libdaxctl)
+  libisal libxxhash fmt libibverbs librdmacm liburing libpmem2 libpmemobj libndctl libdaxctl)
 set(needed ${PMSTORE_PKG_CONFIG_PACKAGES})
 if(PMSTORE_BUILD_PROGRAMS)
   list(APPEND needed tomlplusplus)

@@ -259,7 +259,7 @@ Result<BenchRun> Runner::run() {
     serve.pool = serve.listen.front().name;
     serve.open.assume_domain = client.assume_domain;
     serve.server.discipline = client.local_discipline;
-    serve.poll = *parse_poll(options_.poll);
+    serve.executor.poll = *parse_poll(options_.poll);
     PMSTORE_TRY(service, ServiceThread::start(serve));
   }
   const StopOnSignal stop_on_signal(control_);

@@ -158,7 +158,7 @@ Result<LogLoadResult> LogLoad::run() {
     serve.listen = {options_.session.parsed_uri()};
     serve.pool = serve.listen.front().name;
     serve.open.assume_domain = log_client_options(options_.session).assume_domain;
-    serve.poll = options_.poll;
+    serve.executor.poll = options_.poll;
     PMSTORE_TRY(service, ServiceThread::start(serve));
   }
   const StopOnSignal stop_on_signal(control_);

@@ -20,11 +20,11 @@
 namespace pmstore::tools {
 namespace {
 
-constexpr std::array<std::string_view, 13> kKeys = {
-    "pool",          "listen", "create",   "locks",
-    "assume-domain", "ddio",   "lease-ms", "outcome-retention-ms",
-    "json",          "sparse", "log-file", "log-level",
-    "poll"};
+constexpr std::array<std::string_view, 14> kKeys = {
+    "pool",          "listen",  "create",   "locks",
+    "assume-domain", "ddio",    "lease-ms", "outcome-retention-ms",
+    "json",          "sparse",  "log-file", "log-level",
+    "poll",          "io-uring"};
 
 CLI::ConfigError config_error(const std::string& why) {
   return CLI::ConfigError("config file: " + why, CLI::ExitCodes::ConfigError);
@@ -203,6 +203,11 @@ void DaemonConfig::add_to(CLI::App& app) {
   app.add_option("--poll", poll, kPollHelp)
       ->check(parsed_by(parse_poll, "MODE"))
       ->capture_default_str();
+  app.add_option("--io-uring", io_uring,
+                 "serve many tcp sockets with one system call: auto (where the kernel allows it) "
+                 "or never")
+      ->check(parsed_by(parse_io_uring, "auto|never"))
+      ->capture_default_str();
   app.add_option("--lease-ms", lease_ms,
                  "a client or producer with a lease that is silent this long is cut off")
       ->check(in_range(10u, 3'600'000u))
@@ -233,7 +238,8 @@ ServiceOptions DaemonConfig::service_options() const {
   if (locks != "auto") options.server.discipline = *parse_locks(locks);
   options.server.device_landing =
       ddio == "off" ? persist::WriteLanding::kMemory : persist::WriteLanding::kLastLevelCache;
-  options.poll = *parse_poll(poll);
+  options.executor.poll = *parse_poll(poll);
+  options.executor.io_uring = *parse_io_uring(io_uring);
   options.server.lease_ms = lease_ms;
   options.server.outcome_retention_ms = outcome_retention_ms;
   return options;
@@ -256,6 +262,7 @@ std::vector<DaemonConfig::Difference> DaemonConfig::differences(const DaemonConf
   compare("assume-domain", assume_domain, next.assume_domain, false);
   compare("ddio", ddio, next.ddio, false);
   compare("poll", poll, next.poll, false);
+  compare("io-uring", io_uring, next.io_uring, false);
   // A client was told its lease when it connected.
   compare("lease-ms", lease_ms, next.lease_ms, false);
   compare("create", create, next.create, false);

@@ -24,6 +24,7 @@ struct DaemonConfig {
   std::string assume_domain;
   std::string ddio = "on";
   std::string poll = "adaptive";
+  std::string io_uring = "auto";
   std::string create;
   bool sparse = false;
   uint32_t lease_ms = ServerOptions{}.lease_ms;

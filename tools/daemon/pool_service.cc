@@ -18,7 +18,7 @@ Result<std::unique_ptr<persist::Pool>> create_store(const std::string& path, uin
 }
 
 Result<std::unique_ptr<PoolService>> PoolService::start(const ServiceOptions& options) {
-  std::unique_ptr<PoolService> service(new PoolService(options.poll));
+  std::unique_ptr<PoolService> service(new PoolService(options.executor));
   struct stat status;
   const bool missing = stat(options.pool.c_str(), &status) != 0 && errno == ENOENT;
   if (missing && options.create_bytes) {

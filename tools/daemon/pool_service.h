@@ -24,7 +24,7 @@ struct ServiceOptions {
   std::vector<fabric::Uri> listen;
   persist::PoolOpenOptions open;
   ServerOptions server;
-  base::PollMode poll = base::PollMode::kAdaptive;
+  base::ExecutorOptions executor;
   // Creates and formats the pool with this size when the path does not exist.
   std::optional<uint64_t> create_bytes;
 };
@@ -55,7 +55,7 @@ class PoolService {
   void set_outcome_retention_ms(uint32_t ms) { server_->set_outcome_retention_ms(ms); }
 
  private:
-  explicit PoolService(base::PollMode poll) : executor_(clock_, {.poll = poll}) {}
+  explicit PoolService(const base::ExecutorOptions& options) : executor_(clock_, options) {}
   base::RealClock clock_;
   Executor executor_;
   std::unique_ptr<persist::Pool> pool_;

@@ -87,6 +87,14 @@ class Multiplexer final : public base::Watched {
   bool flush() { return send(kMaxSends); }
   // The same, with one system call at most: no connection delays the others.
   bool flush_once() { return send(1); }
+  // The same in two parts, so that one system call serves many sockets. False: nothing can be sent.
+  // `message` is valid until finish_send().
+  bool prepare_send(msghdr& message);
+  // `sent`: bytes, or -errno. True when nothing is left. Makes no callback.
+  bool finish_send(ssize_t sent);
+  int fd() const { return socket_.fd(); }
+  // Something is left to be sent, now or when the socket has room.
+  bool has_more() const { return !mute_ && !ready_.empty(); }
   // Nothing more can be sent until the socket has room.
   bool blocked() const { return blocked_; }
   // The kernel has no memory for more: a tick has to try again, since no room is told of.
@@ -97,6 +105,11 @@ class Multiplexer final : public base::Watched {
   // Handles what one system call receives; returns how much. The multiplexer and its set may be
   // destroyed afterwards.
   size_t receive();
+  // The same in two parts. `message` is valid until finish_receive(), which may follow callbacks of
+  // other multiplexers, but no other receive().
+  void prepare_receive(msghdr& message);
+  // `got`: bytes, or -errno. The multiplexer and its set may be destroyed afterwards.
+  size_t finish_receive(ssize_t got);
   // Sends nothing more and shuts the socket down, so that reading finds the end of the stream.
   // Makes no callback.
   void hang_up();
@@ -123,6 +136,7 @@ class Multiplexer final : public base::Watched {
   void set_watches_room(bool watches);
   // Makes at most `max_sends` system calls.
   bool send(int max_sends);
+  void unwatch_room();  // unless there is something to send
   // After each change of what close_when_idle() looks at.
   void update_patience();
   void close_socket();
@@ -166,6 +180,8 @@ class Multiplexer final : public base::Watched {
   FrameSender notices_{0};                 // kClosed and kRefused frames
   std::unique_ptr<FrameSender> leftover_;  // the rest of a frame of a closed connection
   std::vector<iovec> pieces_;
+  size_t asked_ = 0;   // so many of ready_ are in pieces_, between prepare_send() and finish_send()
+  size_t wanted_ = 0;  // so many bytes
   uint64_t sent_bytes_ = 0;
   bool mute_ = false;     // after hang_up()
   bool blocked_ = false;  // the socket took less than it was given
@@ -184,6 +200,8 @@ class Multiplexer final : public base::Watched {
   TcpConnection* body_connection_ = nullptr;
   std::byte* body_target_ = nullptr;
   uint32_t body_left_bytes_ = 0;
+  iovec targets_[2] = {};                      // between prepare_receive() and finish_receive()
+  bool into_body_ = false;                     // the first of targets_ is of a body
   const MemoryRegion* body_region_ = nullptr;  // of a WRITE to this end; null: a READ answer
 };
 

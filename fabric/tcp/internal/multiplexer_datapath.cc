@@ -39,39 +39,57 @@ void Multiplexer::unlist(FrameSender& sender) {
 }
 
 bool Multiplexer::send(int max_sends) {
-  if (mute_) return true;
-  for (int sends = 0; connected_ && !over_ && !ready_.empty(); ++sends) {
+  msghdr message;
+  for (int sends = 0; prepare_send(message); ++sends) {
     if (sends == max_sends) return false;
-    pieces_.clear();
-    size_t wanted = 0;
-    size_t asked = 0;
-    for (; asked < ready_.size() && pieces_.size() + 2 <= kMaxPieces; ++asked) {
-      wanted += ready_[asked]->gather(pieces_, kMaxPieces);
-    }
-    msghdr message{};
-    message.msg_iov = pieces_.data();
-    message.msg_iovlen = pieces_.size();
-    const ssize_t sent = sendmsg(socket_.fd(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent < 0) {
-      if (errno == EINTR) continue;
-      const bool full = errno == EAGAIN || errno == EWOULDBLOCK;
-      if (full || errno == ENOBUFS || errno == ENOMEM || errno == EPERM) {
-        blocked_ = true;
-        refused_ = !full;
-        return false;
-      }
-      // What has arrived is still read: it may tell the reason.
-      hang_up();
-      return true;
-    }
-    sent_bytes_ += static_cast<size_t>(sent);
-    count_sent(static_cast<size_t>(sent), asked);
-    refused_ = false;
-    blocked_ = static_cast<size_t>(sent) < wanted;
-    if (blocked_) return false;
+    ssize_t sent = sendmsg(socket_.fd(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0) sent = -errno;
+    const bool done = finish_send(sent);
+    if (done || blocked_) return done;
   }
+  unwatch_room();
+  return ready_.empty() || mute_;
+}
+
+void Multiplexer::unwatch_room() {
   if (watches_room_ && ready_.empty()) set_watches_room(false);
-  return ready_.empty();
+}
+
+bool Multiplexer::prepare_send(msghdr& message) {
+  if (mute_ || !connected_ || over_ || ready_.empty()) return false;
+  pieces_.clear();
+  wanted_ = 0;
+  for (asked_ = 0; asked_ < ready_.size() && pieces_.size() + 2 <= kMaxPieces; ++asked_) {
+    wanted_ += ready_[asked_]->gather(pieces_, kMaxPieces);
+  }
+  message = msghdr{};
+  message.msg_iov = pieces_.data();
+  message.msg_iovlen = pieces_.size();
+  return true;
+}
+
+bool Multiplexer::finish_send(ssize_t sent) {
+  PMSTORE_CHECK(asked_ > 0 && asked_ <= ready_.size(), "what is sent was prepared");
+  const size_t asked = std::exchange(asked_, 0);
+  if (sent == -EINTR) return false;
+  if (sent < 0) {
+    const bool full = sent == -EAGAIN || sent == -EWOULDBLOCK;
+    if (full || sent == -ENOBUFS || sent == -ENOMEM || sent == -EPERM) {
+      blocked_ = true;
+      refused_ = !full;
+      return false;
+    }
+    // What has arrived is still read: it may tell the reason.
+    hang_up();
+    return true;
+  }
+  sent_bytes_ += static_cast<size_t>(sent);
+  count_sent(static_cast<size_t>(sent), asked);
+  refused_ = false;
+  blocked_ = static_cast<size_t>(sent) < wanted_;
+  if (blocked_ || !ready_.empty()) return false;
+  unwatch_room();
+  return true;
 }
 
 // Of the first `asked` of ready_, in order.
@@ -92,21 +110,36 @@ void Multiplexer::count_sent(size_t sent, size_t asked) {
 }
 
 size_t Multiplexer::receive() {
+  msghdr message;
+  prepare_receive(message);
+  const ssize_t got = into_body_ ? readv(socket_.fd(), message.msg_iov, 2)
+                                 : recv(socket_.fd(), message.msg_iov->iov_base,
+                                        message.msg_iov->iov_len, MSG_DONTWAIT);
+  return finish_receive(got < 0 ? -errno : got);
+}
+
+void Multiplexer::prepare_receive(msghdr& message) {
   if (in_begin_ > 0) {
     std::memmove(in_.get(), in_.get() + in_begin_, in_end_ - in_begin_);
     in_end_ -= in_begin_;
     in_begin_ = 0;
   }
-  const size_t body_bytes = body_connection_ != nullptr ? body_left_bytes_ : 0;
   PMSTORE_CHECK(body_left_bytes_ == 0 || in_begin_ == in_end_, "a body goes to its target first");
-  const iovec pieces[2] = {{body_target_, body_bytes}, {in_.get() + in_end_, kInBytes - in_end_}};
-  const ssize_t got = body_bytes > 0 ? readv(socket_.fd(), pieces, 2)
-                                     : recv(socket_.fd(), pieces[1].iov_base, pieces[1].iov_len, 0);
-  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return 0;
+  into_body_ = body_connection_ != nullptr && body_left_bytes_ > 0;
+  targets_[0] = {body_target_, body_left_bytes_};
+  targets_[1] = {in_.get() + in_end_, kInBytes - in_end_};
+  message = msghdr{};
+  message.msg_iov = targets_ + (into_body_ ? 0 : 1);
+  message.msg_iovlen = into_body_ ? 2 : 1;
+}
+
+size_t Multiplexer::finish_receive(ssize_t got) {
+  if (got == -EAGAIN || got == -EWOULDBLOCK || got == -EINTR) return 0;
   if (got <= 0) [[unlikely]] {
-    break_all(make_error(ErrorCode::kDisconnected,
-                         got == 0 ? "the peer closed the connection or died"
-                                  : std::string("the connection broke: ") + strerror(errno)));
+    break_all(make_error(ErrorCode::kDisconnected, got == 0
+                                                       ? "the peer closed the connection or died"
+                                                       : std::string("the connection broke: ") +
+                                                             strerror(static_cast<int>(-got))));
   } else {
     take_received(static_cast<size_t>(got));
   }
@@ -115,14 +148,15 @@ size_t Multiplexer::receive() {
 
 // The multiplexer may be over or destroyed afterwards.
 void Multiplexer::take_received(size_t bytes) {
-  if (body_connection_ != nullptr && body_left_bytes_ > 0) {
-    const size_t received = std::min<size_t>(bytes, body_left_bytes_);
-    body_target_ += received;
-    body_left_bytes_ -= static_cast<uint32_t>(received);
-    in_end_ += bytes - received;
-    if (body_left_bytes_ == 0 && finish_body() == Parsed::kOver) return;
-  } else {
-    in_end_ += bytes;
+  const size_t of_body = into_body_ ? std::min<size_t>(bytes, body_left_bytes_) : 0;
+  in_end_ += bytes - of_body;
+  if (of_body > 0) {
+    body_target_ += of_body;
+    body_left_bytes_ -= static_cast<uint32_t>(of_body);
+    // Without its connection, which was closed since the bytes came, the body is only counted.
+    if (body_left_bytes_ == 0 && body_connection_ != nullptr && finish_body() == Parsed::kOver) {
+      return;
+    }
   }
   while (parse_one() == Parsed::kFrame) {
   }

@@ -57,9 +57,6 @@ size_t MultiplexerSet::poll() {
 
 bool MultiplexerSet::arm() {
   if (!readable_.empty()) return false;
-  PMSTORE_CHECK(std::none_of(watched_.begin(), watched_.end(),
-                             [](const Multiplexer* each) { return each->readable; }),
-                "what is readable is in the list, or the executor would sleep over it");
   for (Multiplexer* multiplexer : dirty_) {
     PMSTORE_CHECK(multiplexer->dirty && !multiplexer->over(), "what has to be sent can be sent");
     if (!multiplexer->connected()) continue;  // a tick asks whether it is
@@ -117,9 +114,44 @@ void MultiplexerSet::close_idle(uint64_t now_ns) {
   for (const auto& multiplexer : multiplexers_) multiplexer->close_when_idle(now_ns, kIdleNs);
 }
 
+SocketBatch* MultiplexerSet::batch() {
+  if (!batch_tried_ && executor_.options().io_uring) {
+    batch_ = SocketBatch::open();
+    together_.reserve(SocketBatch::kMaxCalls);
+  }
+  batch_tried_ = true;
+  return batch_.get();
+}
+
 void MultiplexerSet::flush_dirty() {
+  if (SocketBatch* const many = dirty_.size() > 1 ? batch() : nullptr) {
+    return flush_dirty_together(*many);
+  }
   std::erase_if(dirty_, [](Multiplexer* multiplexer) {
     multiplexer->dirty = !multiplexer->flush_once();
+    return !multiplexer->dirty;
+  });
+}
+
+void MultiplexerSet::flush_dirty_together(SocketBatch& batch) {
+  msghdr message;
+  for (size_t next = 0; next < dirty_.size();) {
+    together_.clear();
+    for (; next < dirty_.size() && !batch.full(); ++next) {
+      if (dirty_[next]->prepare_send(message)) {
+        batch.add_send(dirty_[next]->fd(), message);
+        together_.push_back(dirty_[next]);
+      } else {
+        dirty_[next]->flush_once();  // makes no system call
+      }
+    }
+    batch.run();
+    for (size_t i = 0; i < together_.size(); ++i) {
+      together_[i]->finish_send(batch.result(static_cast<unsigned>(i)));
+    }
+  }
+  std::erase_if(dirty_, [](Multiplexer* multiplexer) {
+    multiplexer->dirty = multiplexer->has_more();
     return !multiplexer->dirty;
   });
 }
@@ -138,6 +170,9 @@ size_t MultiplexerSet::read_all() {
 }
 
 size_t MultiplexerSet::read_readable() {
+  if (SocketBatch* const many = readable_.size() > 1 ? batch() : nullptr) {
+    return read_readable_together(*many);
+  }
   size_t handled = 0;
   DestructionWatch watch(lifetime_);
   // Only those that are readable now. A callback may take some off the list.
@@ -146,6 +181,30 @@ size_t MultiplexerSet::read_readable() {
     readable_.erase(readable_.begin());
     PMSTORE_CHECK(std::exchange(multiplexer.readable, false), "it is in the list once");
     handled += multiplexer.receive();
+    if (watch.destroyed()) break;
+  }
+  return handled;
+}
+
+size_t MultiplexerSet::read_readable_together(SocketBatch& batch) {
+  msghdr message;
+  // Those behind a full batch stay in the list for the next turn.
+  together_.assign(readable_.begin(),
+                   readable_.begin() + static_cast<ptrdiff_t>(std::min<size_t>(
+                                           readable_.size(), SocketBatch::kMaxCalls)));
+  readable_.erase(readable_.begin(), readable_.begin() + static_cast<ptrdiff_t>(together_.size()));
+  for (Multiplexer* multiplexer : together_) {
+    PMSTORE_CHECK(std::exchange(multiplexer->readable, false), "it is in the list once");
+    multiplexer->prepare_receive(message);
+    batch.add_receive(multiplexer->fd(), message);
+  }
+  batch.run();
+  size_t handled = 0;
+  DestructionWatch watch(lifetime_);
+  for (size_t i = 0; i < together_.size(); ++i) {
+    // A callback may have closed one; only the next poll deletes it.
+    if (together_[i]->over()) continue;
+    handled += together_[i]->finish_receive(batch.result(static_cast<unsigned>(i)));
     if (watch.destroyed()) break;
   }
   return handled;

@@ -3,9 +3,10 @@
 //
 // While its executor spins, poll() reads one or two multiplexers at every turn, which costs no more
 // than asking whether there is something to read. With more, and when the executor blocks between
-// events, the executor's look at its descriptors says which to read. Each poll makes at most one
-// system call to receive and two to send for each socket. A callback or coroutine that runs inside
-// poll() may destroy the set, once all devices are destroyed.
+// events, the executor's look at its descriptors says which to read. Each poll receives at most
+// once and sends at most twice on each socket; where io_uring is to be had, one system call does
+// that for all of them (socket_batch.h). A callback or coroutine that runs inside poll() may
+// destroy the set, once all devices are destroyed.
 #pragma once
 
 #include <memory>
@@ -17,6 +18,7 @@
 #include "base/executor.h"
 #include "fabric/destruction_watch.h"
 #include "fabric/tcp/internal/multiplexer.h"
+#include "fabric/tcp/internal/socket_batch.h"
 
 namespace pmstore::fabric::tcp {
 
@@ -70,6 +72,10 @@ class MultiplexerSet final : public base::Poller {
   void flush_dirty();
   size_t read_all();
   size_t read_readable();
+  // Null when each socket has its own system calls.
+  SocketBatch* batch();
+  void flush_dirty_together(SocketBatch& batch);
+  size_t read_readable_together(SocketBatch& batch);
 
   base::Executor& executor_;
   internal::Lifetime lifetime_;
@@ -78,6 +84,9 @@ class MultiplexerSet final : public base::Poller {
   std::vector<Multiplexer*> watched_;   // connected
   std::vector<Multiplexer*> dirty_;     // have something to send
   std::vector<Multiplexer*> readable_;  // have something to be read
+  std::vector<Multiplexer*> together_;  // in the batch that is made up or handled now
+  std::unique_ptr<SocketBatch> batch_;  // opened when there are two sockets to serve at once
+  bool batch_tried_ = false;
   int impatient_ = 0;
 };
 

@@ -54,8 +54,8 @@ class FramedPeer : public testing::Test {
   static constexpr uint64_t kPatienceNs = 60'000'000'000;
 
   // `channel`: of the frames that this peer sends.
-  FramedPeer(uint32_t channel, base::PollMode poll)
-      : executor_(clock_, {.poll = poll}), channel_(channel) {
+  FramedPeer(uint32_t channel, const base::ExecutorOptions& options)
+      : executor_(clock_, options), channel_(channel) {
     executor_.add_poller(&turns_);
   }
   ~FramedPeer() override { executor_.remove_poller(&turns_); }

@@ -12,7 +12,7 @@ namespace {
 template <typename Peer>
 class ListenerRetry : public Peer {
  protected:
-  ListenerRetry() : Peer(base::PollMode::kNever) {}
+  ListenerRetry() : Peer({.poll = base::PollMode::kNever}) {}
   // The turns of the executor in `time_ns`.
   uint64_t turns_in(uint64_t time_ns) {
     const uint64_t before = this->turns_.turns;

@@ -18,7 +18,7 @@ using internal::kAnswerWhenDone;
 
 class ShmPeer : public FramedPeer {
  protected:
-  explicit ShmPeer(base::PollMode poll = base::PollMode::kAdaptive) : FramedPeer(0, poll) {}
+  explicit ShmPeer(const base::ExecutorOptions& options = {}) : FramedPeer(0, options) {}
 
   void SetUp() override {
     listen(device_, uri_);

@@ -143,7 +143,7 @@ TEST_F(ShmSleep, AnEndWhosePeerGoesWhileItWaitsForRoomIsToldSo) {
 
 class ShmBlocks : public ShmPeer {
  protected:
-  ShmBlocks() : ShmPeer(base::PollMode::kNever) {}
+  ShmBlocks() : ShmPeer({.poll = base::PollMode::kNever}) {}
   uint64_t turns_in(uint64_t time_ns) {
     const uint64_t before = turns_.turns;
     run_for(time_ns);

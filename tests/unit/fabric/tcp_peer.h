@@ -21,7 +21,7 @@ using internal::kAnswerWhenDone;
 
 class TcpPeer : public FramedPeer {
  protected:
-  explicit TcpPeer(base::PollMode poll = base::PollMode::kAdaptive) : FramedPeer(1, poll) {}
+  explicit TcpPeer(const base::ExecutorOptions& options = {}) : FramedPeer(1, options) {}
 
   void SetUp() override {
     auto device = open_tcp_device(executor_);

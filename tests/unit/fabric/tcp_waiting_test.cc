@@ -9,7 +9,7 @@ namespace {
 
 class TcpWaiting : public TcpPeer {
  protected:
-  TcpWaiting() : TcpPeer(base::PollMode::kNever) {}
+  TcpWaiting() : TcpPeer({.poll = base::PollMode::kNever}) {}
 
   // Another thread: waits until the executor makes no turn any more. False when it goes on.
   bool falls_asleep() const {

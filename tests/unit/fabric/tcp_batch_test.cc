@@ -1,0 +1,204 @@
+// Many sockets that one executor serves at once, with io_uring and without.
+#include <fcntl.h>
+
+#include <array>
+
+#include "fabric/tcp/internal/socket_batch.h"
+#include "tests/unit/fabric/tcp_peer.h"
+
+namespace pmstore::fabric::tcp {
+namespace {
+
+msghdr message_of(iovec* pieces, size_t count) {
+  msghdr message{};
+  message.msg_iov = pieces;
+  message.msg_iovlen = count;
+  return message;
+}
+
+struct SocketPair {
+  SocketPair() { EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0); }
+  ~SocketPair() {
+    for (const int end : ends) close(end);
+  }
+  int ends[2];
+};
+
+class SocketBatchTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    batch_ = SocketBatch::open();
+    if (batch_ == nullptr) GTEST_SKIP() << "this kernel, or container, gives no io_uring";
+  }
+  std::unique_ptr<SocketBatch> batch_;
+};
+
+TEST_F(SocketBatchTest, GivesEachSocketItsOwnResult) {
+  SocketPair quiet, full, gone, heard;
+  char more[4096] = {};
+  while (send(full.ends[0], more, sizeof more, MSG_DONTWAIT) > 0) {
+  }
+  close(std::exchange(gone.ends[1], -1));
+  ASSERT_EQ(send(heard.ends[1], "hello", 5, 0), 5);
+  std::array<char, 3> first{};
+  std::array<char, 8> second{}, other{};
+  iovec two[2] = {{first.data(), first.size()}, {second.data(), second.size()}};
+  iovec one[1] = {{other.data(), other.size()}};
+  iovec out[2] = {{more, 3}, {more, 4}};
+  batch_->add_receive(quiet.ends[0], message_of(one, 1));
+  batch_->add_receive(heard.ends[0], message_of(two, 2));
+  batch_->add_send(full.ends[0], message_of(out, 1));
+  batch_->add_send(gone.ends[0], message_of(out, 2));
+  batch_->add_send(heard.ends[0], message_of(out, 2));
+  batch_->run();
+  EXPECT_EQ(batch_->result(0), -EAGAIN);
+  EXPECT_EQ(batch_->result(1), 5);
+  EXPECT_EQ(std::string(first.data(), 3) + second.data(), "hello");
+  EXPECT_EQ(batch_->result(2), -EAGAIN);
+  EXPECT_EQ(batch_->result(3), -EPIPE);
+  EXPECT_EQ(batch_->result(4), 7);
+  // Nothing is left of it in the next one.
+  EXPECT_EQ(batch_->size(), 0u);
+  batch_->add_receive(gone.ends[0], message_of(one, 1));
+  batch_->run();
+  EXPECT_EQ(batch_->result(0), 0) << "the end of the stream";
+}
+
+TEST_F(SocketBatchTest, TakesAsManyCallsAsItSays) {
+  SocketPair pair;
+  iovec one[1] = {{const_cast<char*>("x"), 1}};
+  while (!batch_->full()) batch_->add_send(pair.ends[0], message_of(one, 1));
+  batch_->run();
+  for (unsigned i = 0; i < SocketBatch::kMaxCalls; ++i) EXPECT_EQ(batch_->result(i), 1);
+}
+
+// Several peers, each with a socket and a connection of its own.
+class TcpSockets : public TcpPeer, public testing::WithParamInterface<bool> {
+ protected:
+  static constexpr size_t kSockets = 5;
+
+  TcpSockets() : TcpPeer({.io_uring = GetParam()}) {}
+  void SetUp() override {
+    TcpPeer::SetUp();
+    shake_hands(1);
+    sockets_.push_back(socket_);
+    while (sockets_.size() < kSockets) {
+      dial();
+      shake_hands(1);
+      sockets_.push_back(socket_);
+    }
+    served_.keep();
+    connections_ = &served_.kept;
+  }
+  void TearDown() override {
+    for (const int fd : sockets_) {
+      if (fd != socket_) close(fd);
+    }
+    TcpPeer::TearDown();
+  }
+  void use(size_t peer) { socket_ = sockets_[peer]; }
+
+  std::vector<int> sockets_;
+  std::vector<std::unique_ptr<Connection>>* connections_ = nullptr;
+};
+
+TEST_P(TcpSockets, AreAllAnsweredWhenTheySpeakAtOnce) {
+  for (int round = 0; round < 20; ++round) {
+    for (size_t peer = 0; peer < kSockets; ++peer) {
+      use(peer);
+      send_frame(frame(FrameKind::kWrite, 1, peer, kAnswerWhenDone),
+                 std::string(1, static_cast<char>('a' + (peer + static_cast<size_t>(round)) % 26)));
+    }
+    for (size_t peer = 0; peer < kSockets; ++peer) {
+      use(peer);
+      ASSERT_EQ(receive_frame().kind, FrameKind::kDone);
+      EXPECT_EQ(memory_[peer],
+                static_cast<std::byte>('a' + (peer + static_cast<size_t>(round)) % 26));
+    }
+  }
+}
+
+// One whose socket is full, one that is gone and one that breaks the rules: the others are served.
+TEST_P(TcpSockets, DoNotFeelWhatBecomesOfOthers) {
+  for (int reads = 0; reads < 20; ++reads) {
+    use(0);
+    send_frame(frame(FrameKind::kRead, kBytes, 0));
+  }
+  use(1);
+  send_frame(frame(static_cast<FrameKind>(99), 0, 0));
+  use(2);
+  shutdown(socket_, SHUT_RDWR);
+  for (const size_t peer : {3u, 4u}) {
+    use(peer);
+    send_frame(frame(FrameKind::kWrite, 4, peer * 8, kAnswerWhenDone), "fine");
+  }
+  for (const size_t peer : {3u, 4u}) {
+    use(peer);
+    ASSERT_EQ(receive_frame().kind, FrameKind::kDone);
+    EXPECT_EQ(text_at(peer * 8, 4), "fine");
+  }
+  use(0);
+  for (size_t bytes = 0; bytes < 20 * kBytes;) {
+    const FrameHeader header = receive_frame();
+    ASSERT_EQ(header.kind, FrameKind::kReadData);
+    ASSERT_EQ(receive_bytes(header.bytes).size(), header.bytes);
+    bytes += header.bytes;
+  }
+  EXPECT_FALSE((*connections_)[0]->broken());
+  EXPECT_TRUE((*connections_)[1]->broken());
+  EXPECT_TRUE((*connections_)[2]->broken());
+}
+
+// Destroys the other connections when its own peer says anything.
+struct EndsOthers final : Receiver {
+  std::vector<std::unique_ptr<Connection>>* all = nullptr;
+  size_t own = 0;
+  int heard = 0;
+  void on_immediate(uint32_t) override {
+    ++heard;
+    for (size_t i = 0; i < all->size(); ++i) {
+      if (i != own) (*all)[i].reset();
+    }
+  }
+  void on_disconnect(const Error&) override {}
+};
+
+// What has been received together with the message that ends them is not delivered: a fenced
+// session's last bytes change nothing, wherever in a frame they end.
+TEST_P(TcpSockets, ConnectionsThatACallbackDestroysGetNothingMore) {
+  std::vector<EndsOthers> receivers(kSockets);
+  for (size_t peer = 0; peer < kSockets; ++peer) {
+    receivers[peer].all = connections_;
+    receivers[peer].own = peer;
+    (*connections_)[peer]->set_receiver(&receivers[peer]);
+  }
+  // The bodies of two have begun.
+  for (const size_t peer : {3u, 4u}) {
+    use(peer);
+    send_frame(frame(FrameKind::kWrite, 100'000, peer * 100'000), std::string(1000, 'b'));
+  }
+  ASSERT_TRUE(run_until([&] { return memory_[400'999] == std::byte{'b'}; }));
+  for (size_t peer = 0; peer < kSockets; ++peer) {
+    use(peer);
+    if (peer < 3) {
+      FrameHeader message = frame(FrameKind::kWriteImmediate, 0, 0);
+      send_frame(message);
+    } else {
+      const std::string rest(99'000, 'c');
+      send_bytes(rest.data(), rest.size());
+    }
+  }
+  run_a_while();
+  int heard = 0, alive = 0;
+  for (const EndsOthers& each : receivers) heard += each.heard;
+  for (const auto& each : *connections_) alive += each != nullptr ? 1 : 0;
+  EXPECT_EQ(heard, 1) << "only the first that was heard";
+  EXPECT_EQ(alive, 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(IoUring, TcpSockets, testing::Bool(), [](const auto& with) {
+  return std::string(with.param ? "With" : "Without");
+});
+
+}  // namespace
+}  // namespace pmstore::fabric::tcp
