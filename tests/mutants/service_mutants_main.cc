@@ -59,6 +59,7 @@ int run(int argc, char** argv) {
                       }};
   // In this process, in virtual time.
   setenv("PMSTORE_TEST_FABRIC", "model", 1);
+  setenv("PMSTORE_TEST_PATIENCE_S", "5", 1);
   scenario::register_role("store", []() -> std::unique_ptr<scenario::Role> {
     return std::make_unique<scenario::StoreRole>();
   });

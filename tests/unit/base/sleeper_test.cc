@@ -79,12 +79,12 @@ TEST_F(SleeperTest, AnEarlierBoundCountsAlthoughTheTimerIsSetToALaterOne) {
   uint64_t now_ns = clock_.now_ns();
   signal_event();
   ASSERT_TRUE(sleeper_.watch(event_.get(), EPOLLIN, noted_));
-  sleeper_.wait(now_ns, now_ns + 3600 * kSecond);  // ends at once, and leaves the timer set
+  sleeper_.wait(now_ns, now_ns + 6 * kSecond);  // ends at once, and leaves the timer set
   sleeper_.unwatch(event_.get());
   now_ns = clock_.now_ns();
   sleeper_.wait(now_ns, now_ns + 1'000'000);
   EXPECT_GE(clock_.now_ns() - now_ns, 1'000'000u);
-  EXPECT_LT(clock_.now_ns() - now_ns, 3000 * kSecond);
+  EXPECT_LT(clock_.now_ns() - now_ns, 5 * kSecond);
 }
 
 TEST_F(SleeperTest, ATimerLeftFromAnEarlierWaitMayEndAWaitOnceOnly) {

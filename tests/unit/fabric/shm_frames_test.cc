@@ -41,6 +41,20 @@ TEST_F(ShmFrames, FramesMayComeByteByByte) {
   EXPECT_EQ(text_at(10, 3), "abc");
 }
 
+TEST_F(ShmFrames, ARequestWithoutABodyMayComeInPiecesToo) {
+  shake_hands();
+  std::memcpy(memory_.data() + 500, "durable", 7);
+  const FrameHeader header = frame(FrameKind::kRead, 7, 500);
+  const char* const bytes = reinterpret_cast<const char*>(&header);
+  for (size_t i = 0; i < sizeof header; ++i) {
+    writer_.append(bytes + i, 1);
+    writer_.publish();
+    executor_.run_once();
+  }
+  EXPECT_EQ(receive_frame().kind, FrameKind::kReadData);
+  EXPECT_EQ(receive_bytes(7), "durable");
+}
+
 TEST_F(ShmFrames, ABodyLargerThanTheRingIsPlacedAsItComes) {
   shake_hands();
   const std::string body(2 * size_t{kRingBytes} + 1000, 'q');

@@ -90,6 +90,27 @@ TEST_F(Ring, AFullOneTakesNothingUntilTheReaderGivesRoom) {
   EXPECT_EQ(writer_.room(), 10u);
 }
 
+TEST_F(Ring, TheOneOfTheOtherDirectionIsAnother) {
+  RingWriter back = other_->writer();
+  RingReader answers = segment_->reader();
+  const std::string all(kRingBytes, 'b');
+  ASSERT_EQ(back.append(all.data(), all.size() - 10), kRingBytes - 10);
+  back.publish();
+  ASSERT_TRUE(answers.look());
+  answers.consume(kRingBytes - 10);
+  answers.publish();
+  ASSERT_TRUE(back.look());
+  const std::string ours(kRingBytes, 'a');
+  EXPECT_EQ(writer_.append(ours.data(), ours.size()), kRingBytes);
+  writer_.publish();
+  EXPECT_EQ(back.append(all.data(), 100), 100u) << "across its end";
+  back.publish();
+  EXPECT_TRUE(take(kRingBytes) == ours);
+  ASSERT_TRUE(answers.look());
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(answers.front()), 100),
+            std::string(100, 'b'));
+}
+
 TEST_F(Ring, AForgedTailIsFound) {
   writer_.append("abc", 3);
   writer_.publish();

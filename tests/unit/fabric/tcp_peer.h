@@ -55,7 +55,7 @@ class TcpPeer : public FramedPeer {
 
   static ConnectOptions patient() {
     ConnectOptions options;
-    options.timeout_ns = options.operation_timeout_ns = kPatienceNs;
+    options.timeout_ns = options.operation_timeout_ns = patience_ns();
     return options;
   }
 

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <thread>
 
+#include "fabric/tcp/internal/multiplexer_set.h"
 #include "tests/unit/fabric/tcp_peer.h"
 
 namespace pmstore::fabric::tcp {
@@ -13,7 +14,7 @@ class TcpWaiting : public TcpPeer {
 
   // Another thread: waits until the executor makes no turn any more. False when it goes on.
   bool falls_asleep() const {
-    const uint64_t deadline = clock_.now_ns() + kPatienceNs;
+    const uint64_t deadline = clock_.now_ns() + patience_ns();
     for (uint64_t seen = UINT64_MAX; clock_.now_ns() < deadline;) {
       if (std::exchange(seen, turns_.turns) == seen) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -39,8 +40,19 @@ class TcpWaiting : public TcpPeer {
     done.channel = 1;
     send_frame(done);
   }
-  base::Task<bool> outcome(Completion& completion) {
+  // Whether it succeeds; the connection breaks when it takes too long.
+  bool outcome(Completion& completion) {
+    executor_.spawn(give_up());
+    return executor_.run(await(completion));
+  }
+
+ private:
+  base::Task<bool> await(Completion& completion) {
     co_return co_await CompletionAwaiter(completion);
+  }
+  base::Task<void> give_up() {
+    co_await executor_.sleep_for(patience_ns());
+    shutdown(socket_, SHUT_RDWR);
   }
 };
 
@@ -62,7 +74,7 @@ TEST_F(TcpWaiting, AFullSocketLetsTheExecutorSleepUntilItHasRoom) {
     received = take_bytes(sizeof(FrameHeader) + bytes);
     send_done();
   });
-  const bool answered = executor_.run(outcome(completion));
+  const bool answered = outcome(completion);
   peer.join();
   EXPECT_TRUE(slept);
   EXPECT_TRUE(answered) << "the rest has not left";
@@ -90,7 +102,7 @@ TEST_F(TcpWaiting, AnExecutorDoesNotSleepBeforeAllHasLeft) {
     received = take_bytes(kBatches * (sizeof(FrameHeader) + buffer.size())).size();
     send_done();
   });
-  EXPECT_TRUE(executor_.run(outcome(completion)));
+  EXPECT_TRUE(outcome(completion));
   peer.join();
   EXPECT_EQ(received, kBatches * (sizeof(FrameHeader) + buffer.size()));
 }
@@ -102,6 +114,27 @@ TEST_F(TcpWaiting, AFullSocketIsStillRead) {
   run_a_while();
   send_frame(frame(FrameKind::kWrite, 4, 64), "here");
   EXPECT_TRUE(run_until([&] { return text_at(64, 4) == "here"; }));
+}
+
+class TcpSpinning : public TcpPeer {
+ protected:
+  TcpSpinning() : TcpPeer({.poll = base::PollMode::kAlways}) {}
+};
+
+// A spinning executor reads all sockets, whether a look has told of them or not; and what a look
+// tells later counts as before.
+TEST_F(TcpSpinning, WhatALookHasToldIsReadOnce) {
+  shake_hands();
+  const std::shared_ptr<MultiplexerSet> set = MultiplexerSet::of(executor_);
+  int told = 0;
+  for (uint64_t offset = 0; offset < 20; ++offset) {
+    send_frame(frame(FrameKind::kWrite, 1, offset), "x");
+    executor_.look();  // perhaps too early
+    if (!set->arm()) ++told;
+    ASSERT_TRUE(run_until([&] { return text_at(offset, 1) == "x"; }));
+    EXPECT_TRUE(set->arm()) << "nothing is to be read any more";
+  }
+  EXPECT_GT(told, 1);
 }
 
 }  // namespace
