@@ -2,6 +2,7 @@
 #pragma once
 
 #include <arpa/inet.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -40,6 +41,8 @@ class TcpPeer : public FramedPeer {
     // So that it does not depend on the host how much it takes without being read.
     const int room = 128 * 1024;
     setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
+    const int at_once = 1;
+    setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof at_once);
   }
   // Needs no descriptor.
   void knock() {
