@@ -247,7 +247,9 @@ void LogStore::State::catch_up(Log& log) {
   const uint64_t published = load_word(word(log).tail_lsn);
   log.ring->follow(0, published);
   if (slot(log).replicas > 0) {
-    log.published = log.ring->boundary_at(std::max(published, log.published.lsn));
+    // As in publish_acknowledged(): what was published stays published.
+    const Place boundary = log.ring->boundary_at(std::max(published, log.published.lsn));
+    if (boundary.lsn > log.published.lsn) log.published = boundary;
   } else {
     log.published = {log.ring->position().tail_lsn, log.ring->next_index()};
   }

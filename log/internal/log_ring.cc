@@ -320,17 +320,26 @@ const DamagedRange* LogRing::damage_at(uint64_t lsn) const {
   return nullptr;
 }
 
-// From an anchor on; ends at the tail, or where the medium has been damaged since.
-void LogRing::walk_known(const Place& from, const Visit& visit) const {
+// From an anchor on. What the medium has damaged since it was read is passed over, as a survey
+// passes over damage. True: the tail was reached. False: `visit` had enough, or the search for the
+// next whole entry became too long; what lies behind is there and is not known.
+bool LogRing::walk_known(const Place& from, const Visit& visit) const {
+  scan_budget_ = kScanBudget * position().data_bytes;
   EntryHeader header;
   for (uint64_t lsn = from.lsn; lsn < position().tail_lsn;) {
     if (const DamagedRange* range = damage_at(lsn)) {
       lsn = range->to_lsn;
       continue;
     }
-    if (!ring_.read_sealed(lsn, header) || !ring_.belongs(lsn, header) || !visit(header)) return;
-    lsn += entry_bytes(header);
+    // Every entry takes room, so an index that is too high was not given to an entry at this lsn.
+    const bool whole =
+        is_entry_here(lsn, header) && lsn + entry_bytes(header) <= position().tail_lsn &&
+        (header.magic == kPadMagic || header.sequence - from.index <= most_entries(lsn - from.lsn));
+    if (whole && !visit(header)) return false;
+    if (!whole && scan_budget_ == 0) return false;
+    lsn += whole ? entry_bytes(header) : kLsnUnit;
   }
+  return true;
 }
 
 Result<LogRing::Place> LogRing::place_of(uint64_t lsn) const {
@@ -352,16 +361,16 @@ Result<LogRing::Place> LogRing::place_of(uint64_t lsn) const {
 }
 
 LogRing::Place LogRing::first_from(uint64_t index) const {
-  Place found{position().tail_lsn, next_index_};
   auto behind = std::upper_bound(anchors_.begin(), anchors_.end(), index,
                                  [](uint64_t i, const Place& anchor) { return i < anchor.index; });
   const Place from = behind == anchors_.begin() ? anchors_.front() : *std::prev(behind);
-  walk_known(from, [&](const EntryHeader& header) {
-    if (header.magic == kPadMagic || header.sequence < index) return true;
+  Place found = from;
+  const bool all_are_below = walk_known(from, [&](const EntryHeader& header) {
+    if (header.magic == kPadMagic) return true;
     found = {header.lsn, header.sequence};
-    return false;
+    return header.sequence < index;
   });
-  return found;
+  return all_are_below ? Place{position().tail_lsn, next_index_} : found;
 }
 
 LogRing::Place LogRing::boundary_at(uint64_t lsn) const {
@@ -371,6 +380,8 @@ LogRing::Place LogRing::boundary_at(uint64_t lsn) const {
   Place found = behind == anchors_.begin() ? anchors_.front() : *std::prev(behind);
   walk_known(found, [&](const EntryHeader& header) {
     const bool entry = header.magic == kEntryMagic;
+    // Behind damage only an entry says which index comes next.
+    if (!entry && header.lsn != found.lsn) return header.lsn < lsn;
     if (header.lsn <= lsn) found = {header.lsn, entry ? header.sequence : found.index};
     const uint64_t end = header.lsn + entry_bytes(header);
     if (end <= lsn) found = {end, found.index + (entry ? 1 : 0)};

@@ -89,7 +89,8 @@ class LogRing {
   };
   // The entry that starts at `lsn`, or the tail. InvalidArgument when none does.
   Result<Place> place_of(uint64_t lsn) const;
-  // The first entry with at least that index, or the tail.
+  // The first whole entry with at least that index, or the tail; a whole entry below that index
+  // where damage is too large to find the next one behind it.
   Place first_from(uint64_t index) const;
   // A start not below `lsn`, so little above it as is known without reading; at most `limit`, which
   // is an entry's or the tail.
@@ -123,7 +124,7 @@ class LogRing {
   void settle_index();
   void check_marks() const;
   Status erase_forged();
-  void walk_known(const Place& from, const Visit& visit) const;
+  bool walk_known(const Place& from, const Visit& visit) const;
   const DamagedRange* damage_at(uint64_t lsn) const;
   uint64_t end() const { return position().start_lsn + position().data_bytes; }
 

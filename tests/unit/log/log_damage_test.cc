@@ -13,6 +13,8 @@ constexpr uint64_t kGarbage = 0xbadbadbadbadbadull;
 
 class LogDamage : public testing::Test {
  protected:
+  explicit LogDamage(uint64_t area_bytes = kTestArea, uint64_t log_bytes = kTestLog)
+      : log_bytes_(log_bytes), pool_(area_bytes) {}
   // In the log area.
   void damage(uint64_t offset) {
     std::memcpy(pool_.store().area().data() + offset, &kGarbage, sizeof kGarbage);
@@ -38,12 +40,19 @@ class LogDamage : public testing::Test {
   }
   // Entries of 100 bytes, 192 in the log each.
   uint64_t make_log(std::string_view name, uint64_t entries) {
-    const uint64_t id = pool_.make(name);
+    const uint64_t id = pool_.make(name, FullPolicy::kBackPressure, log_bytes_);
     for (uint64_t i = 1; i <= entries; ++i) EXPECT_TRUE(pool_.append(id, {text_of(i, 100)}));
     return id;
   }
 
+  uint64_t log_bytes_;
   LogPool pool_;
+};
+
+// So large that a log does not know by heart where each of a few entries is.
+class LogDamagedSince : public LogDamage {
+ protected:
+  LogDamagedSince() : LogDamage(1u << 20, 400 * 1024) {}
 };
 
 TEST_F(LogDamage, OneCopyOfTheAreaHeaderIsEnough) {
@@ -255,6 +264,54 @@ TEST_F(LogDamage, PublishedEntriesOfAProducerAreMissed) {
   const uint64_t next = pool_.store().info(id)->next_index;
   ASSERT_TRUE(pool_.append(id, {text_of(next, 100)}));
   EXPECT_EQ(indexes("a"), (std::vector<uint64_t>{1, 2, 3, 4, next}));
+}
+
+// Nobody has looked at the entry again before the trim.
+TEST_F(LogDamagedSince, TrimOverTheDamageKeepsWhatIsBehindIt) {
+  for (const bool by_lsn : {false, true}) {
+    const std::string name = by_lsn ? "by lsn" : "by index";
+    const uint64_t id = make_log(by_lsn ? "a" : "b", 10);
+    damage_entry(id, 2 * 192);
+    const auto trimmed =
+        by_lsn ? pool_.store().trim(id, 5 * 192) : pool_.store().trim_below_index(id, 6);
+    ASSERT_TRUE(trimmed) << name << ": " << trimmed.error().to_string();
+    EXPECT_EQ(*trimmed, 5u * 192) << name;
+    EXPECT_EQ(indexes(by_lsn ? "a" : "b"), (std::vector<uint64_t>{6, 7, 8, 9, 10})) << name;
+  }
+  pool_.reopen();
+  EXPECT_EQ(indexes("b"), (std::vector<uint64_t>{6, 7, 8, 9, 10}));
+  EXPECT_TRUE(problems().empty());
+}
+
+TEST_F(LogDamagedSince, TrimToWhatIsDamagedGoesToTheNextEntry) {
+  const uint64_t id = make_log("a", 10);
+  damage_entry(id, 2 * 192);
+  damage_entry(id, 3 * 192);
+  EXPECT_EQ(pool_.store().trim(id, 2 * 192).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(*pool_.store().trim_below_index(id, 3), 4u * 192);
+  EXPECT_EQ(indexes("a"), (std::vector<uint64_t>{5, 6, 7, 8, 9, 10}));
+}
+
+// An entry whose bytes look like the beginnings of many large ones makes a search waste much.
+TEST_F(LogDamagedSince, TrimBehindDamageThatIsTooLongToSearchDropsOnlyWhatIsBeforeIt) {
+  const uint64_t id = make_log("a", 2);
+  std::string payload(600, 'x');
+  constexpr uint64_t kLargeAt = 512;  // behind a pad
+  constexpr uint64_t kPayloadAt = kLargeAt + sizeof(EntryHeader) + sizeof(LogEntryPrefix);
+  for (uint64_t at = 0; at + sizeof(EntryHeader) <= payload.size(); at += sizeof(EntryHeader)) {
+    EntryHeader header{};
+    header.magic = kEntryMagic;
+    header.lsn = kPayloadAt + at;
+    header.payload_bytes = UINT32_MAX;
+    std::memcpy(payload.data() + at, &header, sizeof header);
+  }
+  ASSERT_EQ(pool_.append(id, {payload}).value().first.lsn, kLargeAt);
+  for (uint64_t i = 4; i <= 8; ++i) ASSERT_TRUE(pool_.append(id, {text_of(i, 100)}));
+  std::byte* const large = pool_.data_of(id, kLargeAt);
+  large[offsetof(EntryHeader, crc)] ^= std::byte{1};
+  EXPECT_EQ(*pool_.store().trim_below_index(id, 5), 192u);
+  large[offsetof(EntryHeader, crc)] ^= std::byte{1};
+  EXPECT_EQ(entries_of(pool_.store(), "a").size(), 7u) << "what is behind the damage is there";
 }
 
 }  // namespace

@@ -67,6 +67,37 @@ TEST(LogStore, ProducersEntriesCountWhenItIsGone) {
             (std::vector<TestEntry>{{1, "one"}, {2, "two"}, {3, "three"}, {4, "four"}}));
 }
 
+// The next one has the log, whose medium has been damaged since what it holds was read.
+TEST(LogStore, WhatWasPublishedOfAReplicaStaysPublished) {
+  LogPool pool(1u << 20);
+  ReplicaPlace place;
+  place.replicas = {"local:a"};
+  const uint64_t id = pool.store().create("a", {.bytes = 800 * 1024}, place).value().id;
+  auto grant = pool.store().acquire(id, 1);
+  ASSERT_TRUE(grant);
+  Producer producer(pool, id, *grant);
+  for (int i = 0; i < 3; ++i) {
+    producer.land("entry", 0);
+    if (i == 1) producer.publish();
+  }
+  ASSERT_TRUE(pool.store().release(id));
+  ASSERT_TRUE(pool.store().acquire(id, 1));
+  const auto damage = [&] {
+    for (const uint64_t lsn : {64, 128}) {
+      pool.data_of(id, lsn)[sizeof(EntryHeader)] ^= std::byte{1};
+    }
+  };
+  damage();
+  EXPECT_EQ(pool.store().info(id)->tail_lsn, 128u);
+  EXPECT_EQ(pool.store().info(id)->next_index, 3u);
+  ASSERT_TRUE(pool.store().release(id));
+  EXPECT_EQ(pool.words_of(id).tail_lsn, 128u);
+  ASSERT_TRUE(pool.store().seal(id));
+  damage();
+  pool.reopen();
+  EXPECT_EQ(entries_of(pool.store(), "a").size(), 2u);
+}
+
 TEST(LogStore, StolenFromProducerCannotAppendAnyMore) {
   LogPool pool;
   const uint64_t id = pool.make("a");
