@@ -37,8 +37,8 @@ class LogStore {
   // Has this pool a log area?
   static bool is_in(const persist::Pool& pool);
   // Reads the directory and walks every log, as recovery after a crash. NotFound when the pool has
-  // no log area; BadPool when the directory is damaged. A damaged log does not fail this: see
-  // LogInfo::damaged.
+  // no log area; BadPool when the directory is damaged. A damaged log, or one whose incarnations
+  // are used up, does not fail this: see LogInfo::damaged.
   static Result<std::unique_ptr<LogStore>> open(persist::Pool& pool);
   ~LogStore();
 
@@ -63,9 +63,9 @@ class LogStore {
 
   // Appends all of them, or none when it fails; not durable, and not in the published tail, before
   // commit_appends(). A crash before that may leave any prefix of what was appended. Makes room by
-  // the log's policy. Busy while a producer is exclusive; Sealed; BackPressure; TooLarge;
-  // InvalidArgument (an empty entry, no entry); Unsupported (a replicated log: its entries come
-  // from an exclusive producer that has all replicas).
+  // the log's policy. Busy while a producer is exclusive; Sealed; BackPressure; TooLarge; Full (its
+  // incarnations or LSNs are used up); InvalidArgument (an empty entry, no entry); Unsupported (a
+  // replicated log: its entries come from an exclusive producer that has all replicas).
   struct Range {
     Appended first;
     Appended last;
@@ -89,7 +89,7 @@ class LogStore {
   };
   // Walks what the one before has left, makes it durable, begins a new incarnation. Requires that
   // nothing of the one before can land any more. Sealed; Conflict when `membership` is not the
-  // log's.
+  // log's; Full when its incarnations are used up.
   Result<Grant> acquire(uint64_t id, uint64_t membership);
   // The same without a new producer: what it left is walked, and shared appends work again.
   Status release(uint64_t id);

@@ -17,6 +17,13 @@ namespace {
 
 constexpr uint64_t kTrimShare = 8;  // trim-oldest drops this part of a log at a time
 
+Error used_up() {
+  return make_error(ErrorCode::kFull,
+                    fmt::format("the log has had all its {} writers: copy its entries into a new "
+                                "log",
+                                UINT32_MAX));
+}
+
 }  // namespace
 
 // ---- room ----
@@ -116,7 +123,8 @@ Status LogStore::State::fit(Log& log, std::span<const uint64_t> payload_bytes) {
 }
 
 bool LogStore::State::shared_by_all(const Log& log) const {
-  return slot(log).sealed == 0 && slot(log).replicas == 0 && !log.exclusive;
+  return slot(log).sealed == 0 && slot(log).replicas == 0 && !log.exclusive &&
+         log.ring->may_append();
 }
 
 Error LogStore::State::why_not_shared(const Log& log) const {
@@ -128,6 +136,7 @@ Error LogStore::State::why_not_shared(const Log& log) const {
                       "the log is replicated: append through a ReplicatedLog, which has all of its "
                       "replicas");
   }
+  if (!log.ring->may_append()) return used_up();
   return make_error(ErrorCode::kBusy,
                     "an exclusive producer has this log: wait until it is gone, or steal the log");
 }
@@ -281,6 +290,7 @@ Status LogStore::may_acquire(uint64_t id, uint64_t membership) const {
   if (slot.sealed != 0) {
     return make_error(ErrorCode::kSealed, "the log is sealed: append to another one");
   }
+  if (log->ring->used_up()) return used_up();
   if (slot.membership == membership) return {};
   return internal::other_membership(slot.membership, membership);
 }

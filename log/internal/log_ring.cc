@@ -237,7 +237,8 @@ persist::Persisted LogRing::durable() const {
 
 Result<persist::Persisted> LogRing::adopt(bool sealed) {
   PMSTORE_TRY(const persist::Persisted followed, make_followed_durable());
-  if (!sealed && position().tail_lsn > ring_.header_.incarnation_lsn) return take_over();
+  const bool entries_came = position().tail_lsn > ring_.header_.incarnation_lsn;
+  if (!sealed && entries_came && !used_up()) return take_over();
   if (!ring_.copies_agree_) return ring_.repeat_header();
   return followed;
 }
@@ -259,6 +260,7 @@ Result<persist::Persisted> LogRing::take_over() {
   settle_index();
   PMSTORE_TRY_STATUS(erase_forged());
   ring_.phase_ = Ring::Phase::kWalked;
+  if (used_up()) return adopt(false);
   PMSTORE_TRY_STATUS(ring_.take_over(ring_.owner()));
   note_durable(*ring_.header_durable_);
   check_marks();

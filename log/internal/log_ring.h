@@ -53,7 +53,8 @@ class LogRing {
   // header allows, or a seal that this header does not allow: then nothing in the log is trusted.
   Status survey(const uint64_t* sealed_lsn);
   // After a survey: makes durable what the survey has found, and both copies of the header valid.
-  // Begins a new incarnation unless the log is sealed or has no entry since the last one began.
+  // Begins a new incarnation unless the log is sealed, has no entry since the last one began, or is
+  // used_up().
   Result<persist::Persisted> adopt(bool sealed);
 
   // Visits the entries that a remote appender has written behind the tail, and moves the tail
@@ -67,15 +68,19 @@ class LogRing {
   // Proves that the header, and every entry below the tail, is durable. Requires that nothing was
   // appended since the last note_durable() (CHECK).
   persist::Persisted durable() const;
-  // Begins a new incarnation: entries of the old one that arrive later are not valid. Durable on
-  // return.
+  // Begins a new incarnation: entries of the old one that arrive later are not valid. A log that is
+  // used_up() has no further one: then it cannot be appended to any more. Durable on return.
   Result<persist::Persisted> take_over();
+  // Has it had as many incarnations as can be numbered?
+  bool used_up() const { return position().incarnation == UINT32_MAX; }
 
   // See Ring::set_padding().
   void set_padding(const persist::PaddingRules& rules) { ring_.set_padding(rules); }
   // False after a survey: then the next append() begins a new incarnation first.
   bool writable() const { return ring_.phase_ != Ring::Phase::kWalked; }
-  // Flushed, not durable. Errors of plan_entry().
+  // False: there is no incarnation in which anything could be appended.
+  bool may_append() const { return writable() || !used_up(); }
+  // Flushed, not durable. Requires may_append(). Errors of plan_entry().
   Result<Appended> append(std::span<const std::byte> payload, uint64_t durable_lsn);
   // nullopt, without effect, when there is no room; requires writable().
   std::optional<Appended> append_if_room(std::span<const std::byte> payload, uint64_t durable_lsn);
