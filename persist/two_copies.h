@@ -97,22 +97,19 @@ class TwoCopies {
   // Writes `header` as the next generation over the older copy; durable on return. On entry
   // `header.generation` is that of the newest copy; generation and crc, which is
   // `checksum(header)`, are set here. `newest` proves that the newest copy, and everything that
-  // `header` refers to, is durable. Io: drain(); then either header may be found later.
+  // `header` refers to, is durable. Io: drain(); then either header may be found later, and
+  // `header` is as it was, so that it does not run ahead of what is durable.
   template <typename Checksum>
   Result<Persisted> write(Persisted /*newest*/, T& header, Checksum checksum) const {
     PMSTORE_CHECK(header.generation < UINT64_MAX, "the generation would start anew");
-    ++header.generation;
-    header.crc = checksum(header);
-    return pair_.write(header.generation, &header);
+    return write_next(header, checksum);
   }
   // The same for a header that there is no valid copy of yet.
   template <typename Checksum>
   Result<Persisted> write_first(T& header, Checksum checksum) const {
     PMSTORE_CHECK(header.generation == 0,
                   "a later header would overwrite one that may not be lost");
-    ++header.generation;
-    header.crc = checksum(header);
-    return pair_.write(header.generation, &header);
+    return write_next(header, checksum);
   }
   // Writes `header` into both copies, one after the other: then the loss of either loses nothing.
   template <typename Checksum>
@@ -122,6 +119,15 @@ class TwoCopies {
   }
 
  private:
+  template <typename Checksum>
+  Result<Persisted> write_next(T& header, Checksum checksum) const {
+    T next = header;
+    ++next.generation;
+    next.crc = checksum(next);
+    PMSTORE_TRY(const Persisted durable, pair_.write(next.generation, &next));
+    header = next;
+    return durable;
+  }
   static bool same_content(const T& one, T other) {
     other.generation = one.generation;
     other.crc = one.crc;

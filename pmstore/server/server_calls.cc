@@ -191,7 +191,7 @@ Status ServerCore::open_table(fabric::RpcCall& call, std::span<const std::byte> 
       return make_error(ErrorCode::kUnknownTable, "no table '" + std::string(name) +
                                                       "' in this pool; `pmstore kv put` makes it");
     }
-    PMSTORE_TRY(table, store->catalog().create_table(name));
+    PMSTORE_TRY(table, store->create_table(name));
     reply.created = 1;
   }
   reply.table = raw(*table);

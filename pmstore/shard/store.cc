@@ -36,6 +36,13 @@ Status Store::recover() {
   return catalog().begin_epoch();
 }
 
+Result<TableId> Store::create_table(std::string_view name) {
+  if (latch_.failed()) return latch_.error();
+  auto created = catalog().create_table(name);
+  if (!created && created.code() == ErrorCode::kIo) latch_.set();
+  return created;
+}
+
 Status Store::close() {
   PMSTORE_TRY(const auto in_place, rings_.make_all_durable_in_place());
   return catalog().mark_clean(in_place);

@@ -9,7 +9,7 @@
 //   TableDrop     dropping tables                                          table_drop.h
 //   Recovery      all of this from what a pool holds                       recovery.h
 //
-// The functions here only pass calls on; errors and durability are said in the header of the part.
+// The functions here pass calls on; errors and durability are said in the header of the part.
 // Threads: one. The pool is borrowed.
 #pragma once
 
@@ -76,6 +76,8 @@ class Store {
   }
 
   // ---- tables ----
+  // As TableCatalog::create_table(); Io latches a failure.
+  Result<TableId> create_table(std::string_view name);
   Status drop_table(TableId table) { return drops_.drop(table); }
   base::Task<Status> free_dropped(WordChanger* changer, TableId table, TableDrop::Cursor& cursor) {
     return drops_.free_slots(changer, table, cursor);

@@ -277,25 +277,28 @@ Result<TableId> TableCatalog::create_table(std::string_view name) {
                       "this pool has had all the " + std::to_string(kMaxTableIds) +
                           " tables that it can number; copy its records into a new pool");
   }
+  CatalogHeader next = header_;
+  ++next.highest_table;
   TableEntry entry{};
-  entry.id = static_cast<uint16_t>(header_.highest_table + 1);
+  entry.id = static_cast<uint16_t>(next.highest_table);
   entry.kind = EntryKind::kTable;
   entry.name_bytes = static_cast<uint8_t>(name.size());
   std::memcpy(entry.name, name.data(), name.size());
   entry.crc = entry_crc(entry, header_.pool);
   const auto id = static_cast<TableId>(entry.id);
-  ++header_.highest_table;
   if (position < entries_.size()) {
     PMSTORE_TRY_STATUS(reuse_entry(position, entry));
+    header_.highest_table = next.highest_table;
     entries_[position] = id;
   } else {
     persist::Memory& memory = pool_->memory();
     memory.write(entry_at(position), &entry, sizeof(entry));
     auto durable = memory.drain();
     if (!durable) return durable.error();
-    entries_.push_back(id);
     // The header counts it before a client learns its id.
-    PMSTORE_TRY_STATUS(write_header());
+    next.table_count = static_cast<uint32_t>(entries_.size() + 1);
+    PMSTORE_TRY_STATUS(write_header(next));
+    entries_.push_back(id);
   }
   PMSTORE_CHECK(!exists_[raw(id)], "a table's id is never used twice");
   tables_.push_back({id, std::string(name)});
@@ -320,8 +323,9 @@ Status TableCatalog::drop_table(TableId table) {
   PMSTORE_CHECK(exists(table), "the caller has found it");
   // From here on a record of an unknown table is not damage, and the header's highest id is at
   // least this table's, which so far only the entry may have had.
-  ++header_.tables_dropped;
-  PMSTORE_TRY_STATUS(write_header());
+  CatalogHeader next = header_;
+  ++next.tables_dropped;
+  PMSTORE_TRY_STATUS(write_header(next));
   const auto position =
       static_cast<size_t>(std::find(entries_.begin(), entries_.end(), table) - entries_.begin());
   PMSTORE_CHECK(position < entries_.size(), "every table has an entry");
@@ -348,24 +352,27 @@ Status TableCatalog::begin_epoch() {
     memory.flush(entry_at(kRootTableEntries), behind * kTableEntryBytes);
   }
   PMSTORE_TRY(header_durable_, memory.drain());
-  ++header_.epoch;
-  header_.clean = 0;
+  CatalogHeader next = header_;
+  ++next.epoch;
+  next.clean = 0;
+  next.version = kCatalogVersion;
+  next.table_count = static_cast<uint32_t>(entries_.size());
   const bool upgrade = header_.version < kCatalogVersion;
-  header_.version = kCatalogVersion;
-  PMSTORE_TRY_STATUS(write_header());
+  PMSTORE_TRY_STATUS(write_header(next));
   // Both copies are written: an earlier release would take the other one, which it can read.
-  return upgrade ? write_header() : Status();
+  return upgrade ? write_header(header_) : Status();
 }
 
 Status TableCatalog::mark_clean(persist::Persisted /*in_place*/) {
-  header_.clean = 1;
-  return write_header();
+  CatalogHeader next = header_;
+  next.clean = 1;
+  return write_header(next);
 }
 
-Status TableCatalog::write_header() {
+Status TableCatalog::write_header(CatalogHeader next) {
   PMSTORE_CHECK(header_durable_, "begin_epoch() makes durable what load() has found");
-  header_.table_count = static_cast<uint32_t>(entries_.size());
-  PMSTORE_TRY(header_durable_, header_copies().write(*header_durable_, header_, header_crc));
+  PMSTORE_TRY(header_durable_, header_copies().write(*header_durable_, next, header_crc));
+  header_ = next;
   return {};
 }
 

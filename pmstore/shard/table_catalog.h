@@ -1,8 +1,9 @@
 // TableCatalog: where the rings and the records of a pool are, and which tables it has
 // (pmstore/layout/catalog_layout.h).
 //
-// Threads: one. The pool is borrowed. Every change is durable on return; after Io it may or may not
-// be.
+// Threads: one. The pool is borrowed. Every change is durable on return. After Io it may or may not
+// be, and what is known here is as before; the owner makes no further change, because the medium
+// may have half of that one.
 #pragma once
 
 #include <optional>
@@ -58,8 +59,8 @@ class TableCatalog {
   // Requires that no table has this name (CHECK). Errors of check_table_name(); Full when there are
   // most_tables(), and when all ids were used; Io.
   Result<TableId> create_table(std::string_view name);
-  // Requires exists(table) (CHECK). The table does not exist any more, also after Io; but then a
-  // restart may find it again. Its id is never used again.
+  // Requires exists(table) (CHECK). The table does not exist any more. After Io it may exist or
+  // not, and a restart may find it again. Its id is never used again.
   Status drop_table(TableId table);
 
   // Begins a new epoch and takes the clean mark away. Must precede everything that clients change.
@@ -76,7 +77,8 @@ class TableCatalog {
   Status store_first_word(size_t position, const TableEntry& entry);
   Status reuse_entry(size_t position, const TableEntry& entry);
   persist::TwoCopies<CatalogHeader> header_copies() const;
-  Status write_header();
+  // `next` is header_ with what is changed.
+  Status write_header(CatalogHeader next);
   persist::Pool* pool_;
   CatalogHeader header_{};
   std::optional<persist::Persisted> header_durable_;  // since begin_epoch()

@@ -1,6 +1,7 @@
 #include "persist/two_copies.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <cstring>
 #include <vector>
@@ -139,6 +140,33 @@ TEST_F(TwoCopiesTest, AnErrorOfTheCheckEndsTheReading) {
     return false;
   });
   EXPECT_EQ(found.code(), ErrorCode::kVersionMismatch);
+}
+
+// Else the next write would go over the copy that is still the only durable one.
+TEST_F(TwoCopiesTest, AWriteThatFailsLeavesTheHeaderOfTheCallerAsItWas) {
+  constexpr size_t kPages = 2;
+  void* const pages =
+      mmap(nullptr, kPages * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(pages, MAP_FAILED);
+  Memory file({static_cast<std::byte*>(pages), kPages * 4096}, {.domain = Domain::kNone});
+  const TwoCopies<Header> copies(file, kOffset, kStride);
+  Header header = header_;
+  const auto durable = copies.write_first(header, crc_of);
+  ASSERT_TRUE(durable);
+  // msync of a hole in the address space is ENOMEM.
+  file.flush(file.at(4096), 1);
+  ASSERT_EQ(munmap(file.at(4096), 4096), 0);
+  header.mark = 2;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(copies.write(*durable, header, crc_of).code(), ErrorCode::kIo);
+    EXPECT_EQ(copies.write_both(*durable, header, crc_of).code(), ErrorCode::kIo);
+    EXPECT_EQ(header.generation, 1u);
+    Header newest;
+    std::memcpy(&newest, file.at(kOffset + kStride), sizeof newest);
+    EXPECT_EQ(newest.generation, 1u);
+    EXPECT_EQ(newest.crc, crc_of(newest));
+  }
+  ASSERT_EQ(munmap(pages, 4096), 0);
 }
 
 using TwoCopiesDeathTest = TwoCopiesTest;

@@ -1,5 +1,6 @@
 // Tables: made, dropped, counted, and what a start makes of what is left of them.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <string>
 
@@ -280,6 +281,72 @@ TEST(Tables, APoolOfAnEarlierReleaseOpensAndIsUpgraded) {
   }
   drop(s.store(), second);
   EXPECT_GT(raw(*s.store().catalog().create_table("third")), raw(second));
+}
+
+// While it lives, nothing can be made durable: msync of a hole in the address space is ENOMEM.
+class LostPage {
+ public:
+  explicit LostPage(persist::Memory& memory) : page_(memory.at(memory.bytes() - 4096)) {
+    memory.flush(page_, 1);
+    EXPECT_EQ(munmap(page_, 4096), 0);
+  }
+  ~LostPage() {
+    EXPECT_NE(
+        mmap(page_, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+        MAP_FAILED);
+  }
+  LostPage(const LostPage&) = delete;
+  LostPage& operator=(const LostPage&) = delete;
+
+ private:
+  std::byte* page_;
+};
+
+CatalogHeader header_copy(StoreInRegion& s, uint64_t copy) {
+  CatalogHeader header;
+  std::memcpy(&header, s.pool().root().data() + copy * kCatalogCopyBytes, sizeof header);
+  return header;
+}
+
+// The copy that is durable stays, however often it is tried.
+TEST(Tables, AChangeThatFailsLeavesTheCatalogAsItWas) {
+  StoreInRegion s(kTablesRegionBytes, {2, 64 << 10}, persist::Domain::kNone);
+  TableCatalog& catalog = s.store().catalog();
+  const CatalogHeader before = catalog.header();
+  const uint64_t newest = before.generation % 2;
+  {
+    const LostPage lost(s.pool().memory());
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(catalog.drop_table(s.table()).code(), ErrorCode::kIo);
+      EXPECT_EQ(catalog.create_table("another").code(), ErrorCode::kIo);
+      EXPECT_EQ(catalog.begin_epoch().code(), ErrorCode::kIo);
+      EXPECT_EQ(std::memcmp(&catalog.header(), &before, sizeof before), 0);
+      const CatalogHeader kept = header_copy(s, newest);
+      EXPECT_EQ(std::memcmp(&kept, &before, sizeof before), 0);
+      EXPECT_EQ(catalog.tables().size(), 1u);
+    }
+  }
+  s.reopen();
+  EXPECT_EQ(s.store().catalog().find("t"), s.table());
+  expect_sound(s);
+}
+
+// A table's entry that is half written would be overwritten by the next one's.
+TEST(Tables, NoneIsMadeAfterOneThatCouldNotBeMadeDurable) {
+  StoreInRegion s(kTablesRegionBytes, {2, 64 << 10}, persist::Domain::kNone);
+  drop(s.store(), s.table());
+  {
+    const LostPage lost(s.pool().memory());
+    EXPECT_EQ(s.store().create_table("another").code(), ErrorCode::kIo);
+    EXPECT_TRUE(s.store().failed());
+    TableEntry entry;
+    std::memcpy(&entry, entry_of(s, 0), sizeof entry);
+    EXPECT_EQ(s.store().create_table("one more").code(), ErrorCode::kIo);
+    EXPECT_EQ(std::memcmp(&entry, entry_of(s, 0), sizeof entry), 0);
+    EXPECT_EQ(s.put("key", "value").code(), ErrorCode::kIo);
+  }
+  s.reopen();
+  expect_sound(s);
 }
 
 TEST(Tables, APoolOfALaterReleaseIsRefused) {
