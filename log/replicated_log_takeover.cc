@@ -75,6 +75,15 @@ base::Task<Status> ReplicatedLog::State::acquire(Member& member, uint64_t number
                         make_error(ErrorCode::kConflict,
                                    "the log was deleted there and made again: open it again"));
   }
+  // A membership has one list. Another one is of another log, and would keep this one from being
+  // opened ever again once it is filled.
+  if (now->membership == number && now->replicas != member.info.replicas) {
+    co_return at_server(
+        member.uri, make_error(ErrorCode::kConflict,
+                               fmt::format("its membership {} has other replicas than when it was "
+                                           "asked: open the log again",
+                                           number)));
+  }
   member.info = *now;
   // To what these members are, not to what it has recorded since they were asked: Conflict.
   LogProducerOptions producing = options.producer;
@@ -288,6 +297,7 @@ base::Task<Status> ReplicatedLog::add(std::string uri, bool replace) {
   const LogOptions shape{source.info.bytes, source.info.when_full, source.info.identity};
   const auto made = co_await member.client->create_replica(s.name, shape, place);
   if (!made) co_return at_server(uri, made.error());
+  member.info.replicas = after.replicas;
   PMSTORE_CO_TRY_STATUS(co_await s.acquire(member, after.number));
   PMSTORE_CO_TRY_STATUS(co_await s.copy(source, s.acknowledged_lsn, member));
   s.members.push_back(std::move(member));
