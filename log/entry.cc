@@ -19,7 +19,16 @@ Result<PlannedEntry> plan_entry(const RingPosition& position, uint64_t payload_b
                                 bool one_sided, const persist::PaddingRules& rules) {
   if (const auto placed = place_entry(position, payload_bytes, one_sided, rules)) return *placed;
   if (payload_bytes <= max_payload_bytes(position.data_bytes)) {
-    return make_error(ErrorCode::kBackPressure);
+    RingPosition empty = position;
+    empty.start_lsn = position.tail_lsn;
+    if (place_entry(empty, payload_bytes, one_sided, rules)) {
+      return make_error(ErrorCode::kBackPressure);
+    }
+    return make_error(
+        ErrorCode::kFull,
+        fmt::format("the ring has used up its LSNs, which end at {}: copy what it has "
+                    "into a new one",
+                    kMaxLsn));
   }
   return make_error(
       ErrorCode::kTooLarge,

@@ -69,11 +69,14 @@ inline std::optional<PlannedEntry> place_entry(const RingPosition& position, uin
   const uint64_t behind = gap == left ? position.data_bytes - bytes : left - gap - bytes;
   if (behind < sizeof(EntryHeader)) bytes += behind;
   if (gap + bytes > position.free_bytes()) return std::nullopt;
+  // Behind it is_boundary() must hold: an entry that ends above is lost at the next start.
+  if (position.tail_lsn + gap + bytes >= kMaxLsn) [[unlikely]]
+    return std::nullopt;
   return PlannedEntry{position.tail_lsn, gap, position.tail_lsn + gap, bytes,
                       gap == left ? 0 : tail + gap};
 }
 // The same, and why not: BackPressure when it does not fit until truncation; TooLarge when it can
-// never fit (over max_payload_bytes()).
+// never fit (over max_payload_bytes()); Full when it would end at kMaxLsn or above.
 Result<PlannedEntry> plan_entry(const RingPosition& position, uint64_t payload_bytes,
                                 bool one_sided, const persist::PaddingRules& rules = {});
 

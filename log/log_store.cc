@@ -278,7 +278,7 @@ Result<LogInfo> LogStore::create(std::string_view name, const LogOptions& option
   const uint64_t region_bytes =
       kRingHeaderBytes + persist::round_up(options.bytes, persist::kXpLineBytes);
   if (!is_boundary(replica.begin_lsn, region_bytes - kRingHeaderBytes) ||
-      replica.begin_index == 0) {
+      !internal::is_possible_index(replica.begin_lsn, replica.begin_index)) {
     return make_error(ErrorCode::kInvalidArgument,
                       fmt::format("a log of {} bytes cannot begin at lsn {} with index {}",
                                   options.bytes, replica.begin_lsn, replica.begin_index));
@@ -290,8 +290,8 @@ Result<LogInfo> LogStore::create(std::string_view name, const LogOptions& option
   if (slot.id == 0) {
     return make_error(
         ErrorCode::kFull,
-        "a log of this pool has the highest id that there is, so no further log can be "
-        "made: the log's slot is damaged; run `pmstore pool check`");
+        "the highest id that there is was given to a log of this pool, so no further log can be "
+        "made: its log directory is damaged; run `pmstore pool check`");
   }
   slot.region_offset = region;
   slot.region_bytes = region_bytes;

@@ -104,6 +104,7 @@ Status LogStore::State::fit(Log& log, std::span<const uint64_t> payload_bytes) {
   auto tail = log.ring->tail_behind(payload_bytes, position.start_lsn);
   if (tail || tail.code() != ErrorCode::kBackPressure) return tail ? Status{} : tail.error();
   auto at_most = log.ring->tail_behind(payload_bytes, position.tail_lsn);
+  if (!at_most && at_most.code() != ErrorCode::kBackPressure) return at_most.error();
   if (!at_most) {
     return make_error(ErrorCode::kTooLarge,
                       fmt::format("these {} entries do not fit in a log of {} bytes together: "

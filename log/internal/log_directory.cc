@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <unordered_map>
 
 #include "base/check.h"
 #include "base/checksum.h"
@@ -93,7 +94,24 @@ Result<LogDirectory> LogDirectory::load(persist::Pool& pool) {
   for (size_t place = 0; place < directory.header_.slots; ++place) {
     directory.places_.push_back(directory.read_place(place));
   }
+  PMSTORE_TRY_STATUS(directory.check_ids());
   return directory;
+}
+
+// A log is named by its id, which also gives the salt of its entries.
+Status LogDirectory::check_ids() const {
+  std::unordered_map<uint64_t, size_t> place_of;
+  for (size_t place = 0; place < places_.size(); ++place) {
+    if (!places_[place].live()) continue;
+    const uint64_t id = places_[place].slot.id;
+    const auto [other, fresh] = place_of.emplace(id, place);
+    if (fresh) continue;
+    return make_error(ErrorCode::kBadPool,
+                      fmt::format("places {} and {} of the pool's log directory have logs with the "
+                                  "same id {}; restore the pool from a backup, or create a new one",
+                                  other->second, place, id));
+  }
+  return {};
 }
 
 // ---- slots ----
@@ -212,6 +230,7 @@ uint64_t LogDirectory::next_id() const {
     highest = std::max(highest, place.slot.id);
     forgotten = forgotten || place.damaged;
   }
+  if (forgotten && header_.generation >> kEpochIdBits != 0) return 0;
   if (forgotten) highest = std::max(highest, header_.generation << kEpochIdBits);
   return highest + 1;
 }

@@ -24,7 +24,7 @@ class LogDirectory {
   // In a new extent of `bytes`. `identity`: 0 for a random one.
   static Status format(persist::Pool& pool, uint64_t bytes, uint64_t identity);
   // Reads and checks; changes nothing. NotFound without a log area; VersionMismatch; BadPool when
-  // neither copy of the area's header is valid.
+  // neither copy of the area's header is valid, or when two live logs have the same id.
   static Result<LogDirectory> load(persist::Pool& pool);
   // Makes durable what load() has found, repairs copies that differ, and raises the epoch. Called
   // once, before the first write() (CHECK).
@@ -46,7 +46,7 @@ class LogDirectory {
 
   uint64_t area() const { return header_.area; }
   uint64_t epoch() const { return header_.generation; }
-  // 0: the highest id is taken, which only a forged slot can have.
+  // 0: the highest id is taken, which only a forged slot or header can bring about.
   uint64_t next_id() const;
   uint32_t salt(uint64_t id) const;
   size_t damaged_places() const;
@@ -74,6 +74,7 @@ class LogDirectory {
   };
   std::vector<Gap> gaps() const;
   Place read_place(size_t place) const;
+  Status check_ids() const;
   bool is_valid(const LogSlot& slot) const;
   bool content_is_valid(const LogSlot& slot) const;
   uint32_t slot_crc(const LogSlot& slot) const;

@@ -202,8 +202,14 @@ Status LogRing::survey(const uint64_t* sealed_lsn) {
   ring_.position_.tail_lsn = start;
   next_index_ = std::max<uint64_t>(1, ring_.expired_below_sequence());
   anchors_.push_back({start, next_index_});
+  if (!is_possible_index(start, next_index_)) {
+    return lost("its header counts more entries than can have been there");
+  }
   const uint64_t limit = sealed_lsn != nullptr ? *sealed_lsn : end();
-  if (limit < start || limit > end() || !is_boundary(limit, position().data_bytes)) {
+  // (The end itself may be above all LSNs.)
+  const bool possible =
+      limit >= start && limit <= end() && is_boundary(limit, position().data_bytes);
+  if (sealed_lsn != nullptr && !possible) {
     return lost("it was sealed outside of what its header says");
   }
   follow(sealed_lsn != nullptr ? limit : ring_.header_.incarnation_lsn, limit);

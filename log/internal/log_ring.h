@@ -36,12 +36,19 @@ inline uint64_t max_log_payload(uint64_t data_bytes) {
              : std::min<uint64_t>(most - sizeof(LogEntryPrefix), kMaxEntryBytes);
 }
 
+// Can an entry at `lsn` have this index? Each entry before it took room, or was counted as one that
+// did. So no index overflows before its LSN does.
+constexpr bool is_possible_index(uint64_t lsn, uint64_t index) {
+  return index > 0 && index - 1 <= lsn / sizeof(EntryHeader);
+}
+
 class LogRing {
  public:
   static constexpr size_t kMaxDamagedRanges = 1024;
 
   // Durable on return; errors of Ring::format().
-  // The first entry will be at `begin_lsn`, a boundary, and have `begin_index`.
+  // The first entry will be at `begin_lsn`, a boundary, and have `begin_index`, which
+  // is_possible_index().
   static Result<LogRing> format(persist::Memory& memory, uint64_t offset, uint64_t bytes,
                                 uint32_t salt, uint64_t begin_lsn = 0, uint64_t begin_index = 1);
   // BadPool when neither copy of the header is valid. survey() must follow.

@@ -128,6 +128,21 @@ TEST(EntryPlan, HoldsItsPromisesEverywhere) {
   }
 }
 
+TEST(EntryPlan, NoEntryEndsWhereNoneCouldBeRead) {
+  for (uint64_t payload = 0; payload < 600; payload += 7) {
+    uint64_t tail = (kMaxLsn / kData - 1) * kData;
+    while (const auto placed = place_entry(at(tail, tail), payload, true)) {
+      tail = placed->next_lsn();
+      ASSERT_LT(tail, kMaxLsn);
+      ASSERT_TRUE(is_boundary(tail, kData));
+    }
+    const auto planned = plan_entry(at(tail, tail), payload, true);
+    ASSERT_FALSE(planned);
+    EXPECT_EQ(planned.code(), ErrorCode::kFull);
+    EXPECT_EQ(plan_entry(at(tail, tail - kData), payload, true).code(), ErrorCode::kFull);
+  }
+}
+
 TEST(EntrySeal, PaddingIsZeroAndPayloadUntouched) {
   std::vector<std::byte> buffer(256, std::byte{0xee});
   const PlannedEntry planned = plan(0, 70);
