@@ -20,6 +20,7 @@ base::Task<Status> ClientRnicCommit::run() {
     if (!unchanged) status = std::move(unchanged);
   }
   if (status) status = co_await locks_.lock_and_validate();
+  if (status) status = redo_.check_versions();
   std::optional<RedoRing::Appended> logged;
   if (status) {
     redo_.build(locks_.buffer());

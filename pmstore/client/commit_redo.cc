@@ -37,6 +37,19 @@ Status CommitRedo::check_limits() const {
   return {};
 }
 
+// The server would not take a redo record with a higher version for one, after it was logged.
+Status CommitRedo::check_versions() const {
+  for (const TxItem& item : items_) {
+    const bool used_up =
+        item.version >= kMaxRecordVersion || (item.moved && item.old_version >= kMaxRecordVersion);
+    if (!item.writes() || !used_up) continue;
+    return make_error(ErrorCode::kFull,
+                      "a record that the transaction writes has used up its versions, which only a "
+                      "client that breaks the protocol can do; copy the records into a new pool");
+  }
+  return {};
+}
+
 bool CommitRedo::changes_index() const {
   return std::any_of(items_.begin(), items_.end(), [](const TxItem& item) {
     return item.reserved || item.leave == TxItem::Leave::kNothing;

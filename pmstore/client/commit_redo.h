@@ -30,6 +30,9 @@ class CommitRedo {
 
   // TooLarge: more records than one buffer has words for, or a redo record over half of the ring.
   Status check_limits() const;
+  // Full: a record that is written has the highest version that there is. To be called when the
+  // versions are locked.
+  Status check_versions() const;
   // Builds the redo record and, where the client may write in place, the batch of the commit phase
   // in `buffer`.
   void build(OpBuffer& buffer);

@@ -45,7 +45,7 @@ std::optional<RecordView> check_record(std::span<const std::byte> image, SlotOff
   if (!live && !tombstone) return std::nullopt;
   if (header->key_bytes == 0 || header->value_bytes > kMaxValueBytes) return std::nullopt;
   if (tombstone && header->value_bytes != 0) return std::nullopt;
-  if (header->reserved != 0) return std::nullopt;
+  if (header->reserved != 0 || header->version > kMaxRecordVersion) return std::nullopt;
   const uint64_t bytes = record_bytes(header->key_bytes, header->value_bytes);
   if (bytes > image.size()) return std::nullopt;
   if (header->checksum != record_checksum(image.first(bytes), slot)) return std::nullopt;

@@ -8,10 +8,15 @@
 #include <span>
 #include <string_view>
 
+#include "pmstore/layout/lock_word.h"
 #include "pmstore/layout/record_layout.h"
 #include "pmstore/types.h"
 
 namespace pmstore {
+
+// A record with a higher version is not valid: its slot's lock word could not show the version, and
+// would start anew. The word of a slot that is freed may be one above its record's.
+inline constexpr uint64_t kMaxRecordVersion = LockWord::kVersionMask - 1;
 
 struct RecordView {
   const RecordHeader* header;

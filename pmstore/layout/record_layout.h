@@ -1,7 +1,8 @@
 // The persistent layout of a record: header, key, value, zero padding to the slot's end.
 //
 // A record is valid when its checksum (XXH3-64 over everything from `version` to the end of the
-// value, seeded with the slot's offset) is right and its version is above its slab's base version.
+// value, seeded with the slot's offset) is right and its version is above its slab's base version
+// and at most kMaxRecordVersion (pmstore/layout/record.h).
 // A tombstone is a record without a value that keeps key and version of what was deleted.
 #pragma once
 

@@ -143,12 +143,17 @@ Status CpuCommit::plan_write(PlannedWrite& write, uint64_t expected_slot,
   if (write.kind == WriteKind::kInsert && write.exists)
     return make_error(ErrorCode::kAlreadyExists);
   if (erase && !write.exists) return make_error(ErrorCode::kNotFound);
+  if (write.exists && write.old_version >= kMaxRecordVersion) {
+    return versions_used_up(write.old_slot);
+  }
   write.slot = write.old_slot;
   const uint64_t bytes = record_bytes(write.key.key.size(), write.value.size());
   if (!write.exists || (!erase && bytes > kSlotBytes[write.size_class])) {
     write.size_class = size_class_of(bytes);
     auto slot = records_.arena().allocate(write.size_class);
     if (!slot) return slot.error();
+    // Not freed: the next try gets another one.
+    if (records_.version_of(*slot) >= kMaxRecordVersion) return versions_used_up(*slot);
     write.slot = *slot;
     write.fresh = true;
   }

@@ -27,6 +27,13 @@ Error damaged_record(SlotOffset slot) {
                         "delete its key, and look at the pool with `pmstore pool check`");
 }
 
+Error versions_used_up(SlotOffset slot) {
+  return make_error(ErrorCode::kFull,
+                    "the slot at offset " + std::to_string(raw(slot)) +
+                        " of the records has used up its versions, which only a client that breaks "
+                        "the protocol can do; copy the records into a new pool");
+}
+
 RecordStore::RecordStore(persist::Pool& pool, TableCatalog catalog, SlabArena arena,
                          LockTable words, KeyIndex index)
     : pool_(pool),
@@ -153,7 +160,8 @@ void RecordStore::write_in_place(SlotOffset slot, std::span<const std::byte> ima
 }
 
 void RecordStore::give_up(SlotOffset slot, uint64_t version) {
-  words_.store(slot, LockWord::unlocked(std::max(version, version_of(slot) + 1)));
+  const uint64_t above = std::max(version, version_of(slot) + 1);
+  words_.store(slot, LockWord::unlocked(std::min(above, LockWord::kVersionMask)));
   PMSTORE_CHECK(given_up_.insert(raw(slot)).second, "recovery reads each slot once");
 }
 

@@ -35,6 +35,8 @@ inline constexpr uint16_t kServerOwner = 0;
 Error damaged_key(SlotOffset slot);
 // Damaged: the record in `slot` is the one that was looked for.
 Error damaged_record(SlotOffset slot);
+// Full: no record can follow what this slot holds.
+Error versions_used_up(SlotOffset slot);
 
 class RecordStore {
  public:

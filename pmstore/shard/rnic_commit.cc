@@ -34,6 +34,8 @@ base::Task<Result<ReserveReply>> RnicCommit::reserve(WordChanger& changer, uint1
   auto allocated = records_.arena().allocate(size_class);
   if (!allocated) co_return allocated.error();
   const SlotOffset slot = *allocated;
+  // Not freed: the next try gets another one.
+  if (records_.version_of(slot) >= kMaxRecordVersion) co_return versions_used_up(slot);
   // Before the first suspension: another reserve() of the key finds it.
   records_.reservations().add(slot, Reservation{owner, !move, table, std::string(key)});
   const uint64_t unit = index.unit_of(wanted);

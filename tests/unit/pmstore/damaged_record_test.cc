@@ -1,8 +1,10 @@
 // A record that the medium has changed while the server runs is never given out as a value.
 #include <algorithm>
+#include <cstring>
 #include <string>
 
-#include "pmstore/layout/record_layout.h"
+#include "pmstore/layout/catalog_layout.h"
+#include "pmstore/layout/record.h"
 #include "tests/unit/pmstore/server_fixture.h"
 
 namespace pmstore {
@@ -103,6 +105,34 @@ TEST_P(DamagedByte, IsNeverTakenForTheAbsenceOfTheRecord) {
     record[i] ^= std::byte{1};
     EXPECT_EQ(*run(client_->get(table_, key)), value);
   }
+}
+
+// As a client forges it in a redo record. The next version could not be logged as a redo record.
+TEST_P(DamagedByte, RecordWithTheHighestVersionIsReadAndNotWritten) {
+  ASSERT_TRUE(run(client_->put(table_, "good", "fine")));
+  const std::string body = "keyvalue";
+  ASSERT_TRUE(run(client_->put(table_, "key", "value")));
+  run(client_->close());
+  client_.reset();
+  let_time_pass(1'000'000);
+  const auto memory = region_.bytes();
+  const auto bytes = std::as_bytes(std::span(body));
+  const auto found = std::find_end(memory.begin(), memory.end(), bytes.begin(), bytes.end());
+  ASSERT_NE(found, memory.end());
+  std::byte* const record = &*found - sizeof(RecordHeader);
+  internal::CatalogHeader catalog;
+  std::memcpy(&catalog, pool_->root().data(), sizeof catalog);
+  const SlotOffset slot{pool_->memory().offset_of(record) - catalog.records_offset};
+  build_record({record, record_bytes(3, 5)}, slot, table_, kMaxRecordVersion, RecordState::kLive,
+               "key", "value");
+  restart();
+  client_ = connect();
+  EXPECT_EQ(*run(client_->get(table_, "key")), "value");
+  EXPECT_EQ(run(client_->put(table_, "key", "other")).code(), ErrorCode::kFull);
+  EXPECT_EQ(run(client_->erase(table_, "key")).code(), ErrorCode::kFull);
+  EXPECT_EQ(run(client_->put(table_, "key", std::string(1000, 'v'))).code(), ErrorCode::kFull);
+  EXPECT_EQ(*run(client_->get(table_, "key")), "value");
+  ASSERT_TRUE(run(client_->put(table_, "good", "better")));
 }
 
 }  // namespace

@@ -15,10 +15,10 @@ constexpr TableId kTable{3};
 
 class Record : public testing::Test {
  protected:
-  size_t build(std::string_view key, std::string_view value,
-               RecordState state = RecordState::kLive) {
+  size_t build(std::string_view key, std::string_view value, RecordState state = RecordState::kLive,
+               uint64_t version = 77) {
     image_.assign(record_bytes(key.size(), value.size()), std::byte{0});
-    return build_record(image_, kSlot, kTable, 77, state, key, value);
+    return build_record(image_, kSlot, kTable, version, state, key, value);
   }
   std::vector<std::byte> image_;
 };
@@ -80,6 +80,18 @@ TEST_F(Record, TombstoneKeepsKeyAndVersion) {
   EXPECT_FALSE(view->live());
   EXPECT_EQ(view->key, "alice");
   EXPECT_EQ(view->version(), 77u);
+}
+
+// Its checksum is right: a client forges it.
+TEST_F(Record, AVersionThatNoLockWordShowsIsNoRecord) {
+  for (const uint64_t version : {kMaxRecordVersion + 1, kMaxRecordVersion + 2, UINT64_MAX}) {
+    build("alice", "90", RecordState::kLive, version);
+    EXPECT_FALSE(check_record(image_, kSlot)) << version;
+  }
+  build("alice", "90", RecordState::kLive, kMaxRecordVersion);
+  const auto view = check_record(image_, kSlot);
+  ASSERT_TRUE(view);
+  EXPECT_EQ(LockWord::unlocked(view->version() + 1).version(), kMaxRecordVersion + 1);
 }
 
 TEST_F(Record, ZeroedSlotIsNoRecordAndWasNeverWritten) {

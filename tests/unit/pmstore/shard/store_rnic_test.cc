@@ -295,5 +295,79 @@ TEST_F(StoreRnic, InsertIntoAChunkThatHeldNewerRecordsIsThereAfterARestart) {
   EXPECT_EQ(s_.get("alice")->value, value);
 }
 
+// What a client has written into its ring when the server dies.
+void land(StoreInRegion& s, std::span<const std::byte> redo) {
+  std::vector<std::byte> entry(log::entry_room(redo.size()));
+  std::memcpy(entry.data() + sizeof(log::EntryHeader), redo.data(), redo.size());
+  const log::RingPosition& position = s.ring().position();
+  const log::PlannedEntry plan = log::plan_entry(position, redo.size(), true).value();
+  log::seal_entry(entry, plan, position, redo.size(), 1000);
+  std::byte* const to = s.pool().memory().at(s.ring().data_offset() + plan.at);
+  s.pool().memory().store(to, entry.data(), plan.bytes);
+}
+
+TEST_F(StoreRnic, RedoRecordWithAVersionThatNoLockWordShowsIsRefused) {
+  uint64_t logged = 0;  // and never truncated
+  for (const uint64_t version : {uint64_t{1} << 48, (uint64_t{1} << 48) + 7, UINT64_MAX}) {
+    ASSERT_TRUE(s_.put("alice", "1"));
+    const SlotOffset slot{s_.get("alice")->reply.slot};
+    const LockWord word = s_.store().words().load(slot);
+    lock(slot);
+    const auto forged = redo(slot, version, RecordState::kLive, "alice", "forged");
+    Words words(s_.store());
+    EXPECT_EQ(run(s_.store().apply(words, kOwner, forged)).code(), ErrorCode::kProtocol);
+    s_.store().words().store(slot, word);
+    land(s_, forged);
+    s_.reopen();
+    EXPECT_EQ(s_.store().recovery().foreign_entries, ++logged);
+    EXPECT_EQ(s_.get("alice")->value, "1");
+    ASSERT_TRUE(s_.put("alice", "2"));
+    s_.reopen();
+    EXPECT_EQ(s_.get("alice")->value, "2")
+        << "an acknowledged commit is older than what was forged";
+  }
+}
+
+TEST_F(StoreRnic, RecordWithTheHighestVersionIsReadAndNotWritten) {
+  ASSERT_TRUE(s_.put("alice", "1"));
+  const SlotOffset slot{s_.get("alice")->reply.slot};
+  land(s_, redo(slot, kMaxRecordVersion, RecordState::kLive, "alice", "forged"));
+  s_.reopen();
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(s_.get("alice")->value, "forged");
+    EXPECT_EQ(s_.put("alice", "2").code(), ErrorCode::kFull);
+    EXPECT_EQ(s_.put("alice", std::string(1000, 'v')).code(), ErrorCode::kFull) << "it would move";
+    EXPECT_EQ(s_.erase("alice").code(), ErrorCode::kFull);
+    EXPECT_EQ(s_.store().words().load(slot), LockWord::unlocked(kMaxRecordVersion));
+    s_.reopen();
+  }
+}
+
+TEST_F(StoreRnic, SlotWithTheHighestVersionIsNotUsedAgain) {
+  ASSERT_TRUE(s_.put("alice", "1"));
+  const SlotOffset slot{s_.get("alice")->reply.slot};
+  land(s_, redo(slot, kMaxRecordVersion, RecordState::kTombstone, "alice", {}));
+  for (const bool by_client : {false, true}) {
+    s_.reopen();
+    Words words(s_.store());
+    const auto insert = [&]() -> Result<SlotOffset> {
+      if (by_client) {
+        PMSTORE_TRY(const ReserveReply reserved,
+                    run(s_.store().reserve(words, kOwner, s_.table(), "bob", 10, false)));
+        return SlotOffset{reserved.slot};
+      }
+      PMSTORE_TRY_STATUS(s_.put("bob", "1"));
+      return SlotOffset{s_.get("bob")->reply.slot};
+    };
+    EXPECT_EQ(insert().code(), ErrorCode::kFull);
+    const auto other = insert();
+    ASSERT_TRUE(other) << other.error().to_string();
+    EXPECT_NE(*other, slot);
+    if (!by_client) {
+      ASSERT_TRUE(s_.erase("bob"));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace pmstore::internal
