@@ -1,5 +1,8 @@
 // pmstore: the command line of the store.
+#include <algorithm>
 #include <csignal>
+#include <iterator>
+#include <string_view>
 
 #include "persist/bus_errors.h"
 #include "tools/cli/command_line.h"
@@ -11,6 +14,44 @@
 #include "tools/tune/tune_command.h"
 
 using namespace pmstore::tools;
+
+namespace {
+
+void add_bench_commands(CLI::App& app, Invocation& invocation) {
+  CLI::App* const bench = app.add_subcommand("bench", "measure, and audit");
+  bench->require_subcommand(1);
+  bench->footer("example: pmstore bench kv --uri local:/dev/shm/pool --seconds 5");
+  add_bench_kv(*bench, invocation);
+  add_bench_log(*bench, invocation);
+  add_bench_smallbank(*bench, invocation);
+  add_bench_micro(*bench, invocation);
+  add_bench_persist(*bench, invocation);
+  add_bench_msync(*bench, invocation);
+}
+
+struct Command {
+  std::string_view name;
+  void (*add)(CLI::App& app, Invocation& invocation);
+};
+// In the order of the help.
+constexpr Command kCommands[] = {
+    {"pool", add_pool_commands},       {"kv", add_kv_commands},       {"table", add_table_commands},
+    {"log", add_log_commands},         {"bench", add_bench_commands}, {"ddio", add_ddio_commands},
+    {"doctor", add_doctor_command},    {"tune", add_tune_commands},   {"stat", add_stat_command},
+    {"session", add_session_commands},
+};
+
+// Declaring all commands takes longer than most of them: only the one that is named is declared,
+// or all of them where none is, for the help and for words that are wrong.
+void add_commands(CLI::App& app, std::string_view word, Invocation& invocation) {
+  const bool named = std::any_of(std::begin(kCommands), std::end(kCommands),
+                                 [word](const Command& one) { return one.name == word; });
+  for (const Command& one : kCommands) {
+    if (!named || one.name == word) one.add(app, invocation);
+  }
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   open_standard_descriptors();
@@ -26,23 +67,8 @@ int main(int argc, char** argv) {
       "example: pmstore pool create /dev/shm/pool --size 256M && "
       "pmstore kv put --uri local:/dev/shm/pool name value");
   Invocation invocation;
-  add_pool_commands(app, invocation);
-  add_kv_commands(app, invocation);
-  add_table_commands(app, invocation);
-  add_log_commands(app, invocation);
-  CLI::App* const bench = app.add_subcommand("bench", "measure, and audit");
-  bench->require_subcommand(1);
-  bench->footer("example: pmstore bench kv --uri local:/dev/shm/pool --seconds 5");
-  add_bench_kv(*bench, invocation);
-  add_bench_log(*bench, invocation);
-  add_bench_smallbank(*bench, invocation);
-  add_bench_micro(*bench, invocation);
-  add_bench_persist(*bench, invocation);
-  add_bench_msync(*bench, invocation);
-  add_ddio_commands(app, invocation);
-  add_doctor_command(app, invocation);
-  add_tune_commands(app, invocation);
-  add_stat_command(app, invocation);
-  add_session_commands(app, invocation);
+  const std::string_view word = argc > 1 ? argv[1] : "";
+  const bool only_version = argc == 2 && (word == "--version" || word == "version");
+  if (!only_version) add_commands(app, word, invocation);
   return parse_and_run(app, argc, argv, invocation);
 }
