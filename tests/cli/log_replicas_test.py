@@ -191,8 +191,7 @@ class Story(Servers):
         self.assertEqual([e["payload"] for e in entries[-3:]],
                          ["while it is away", "it is back", "all three have this"])
         # All of them crash; everything is there on all.
-        for i in range(3):
-            self.kill(i)
+        self.kill_all()
         for i in range(3):
             self.start(i)
         self.good("append", "orders", "after the crash of all")
@@ -256,17 +255,6 @@ class Commands(Servers):
         self.good("append", "news", "the last")
         self.assertEqual(follower.wait(300), 0)
         self.assertEqual(follower.stdout.read(), b"the last\n")
-
-    def test_a_follower_ends_when_its_replica_is_dropped_and_nobody_knows_more(self):
-        self.good("append", "news", "--create", "before", at=(0, 1, 2))
-        follower = self.follower("news", at=(2,))
-        self.assertEqual(follower.stdout.readline(), b"before\n")
-        self.kill(0)
-        self.kill(1)
-        out, why = follower.communicate(timeout=300)
-        self.assertEqual((follower.returncode, out), (1, b""))
-        self.assertEqual(why.count(b"\n"), 1, why)
-        self.assertRegex(why.decode(), f"({self.uris[0]}|{self.uris[1]}).*drop it")
 
     def test_too_few_that_stay_go_on_only_by_force(self):
         self.good("append", "log", "one", "--create", at=(0, 1, 2))
@@ -426,6 +414,34 @@ class LongLeases(Servers):
         self.assertEqual((follower.returncode, out), (1, b""))
         self.assertEqual(why.count(b"\n"), 1, why)
         self.assertRegex(why.decode(), "the log news was deleted")
+
+
+class Lonely(Servers):
+    """A follower gives up when nobody knows more for 30 s. Meanwhile the other tests run."""
+
+    def setUp(self):
+        super().setUp()
+        self.good("append", "news", "--create", "before", at=(0, 1, 2))
+        self.waiting = self.follower("news", at=(2,))
+        self.assertEqual(self.waiting.stdout.readline(), b"before\n")
+        self.kill(0)
+        self.kill(1)
+
+    def end(self):
+        out, why = self.waiting.communicate(timeout=300)
+        self.assertEqual((self.waiting.returncode, out, why.count(b"\n")), (1, b"", 1), why)
+        self.assertRegex(why.decode(), f"({self.uris[0]}|{self.uris[1]}).*drop it")
+
+
+def setUpModule():
+    TheLast.lonely = Lonely("end")
+    unittest.addModuleCleanup(TheLast.lonely.doCleanups)
+    TheLast.lonely.setUp()
+
+
+class TheLast(unittest.TestCase):  # in the order of names
+    def test_a_follower_ends_when_its_replica_is_dropped_and_nobody_knows_more(self):
+        self.lonely.end()
 
 
 class FilesThatServersName(Servers):
