@@ -64,5 +64,8 @@ endif()
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  # The compiler says what it has included; otherwise a source that is not in the cache would be
+  # preprocessed once more. The rest is what ccache asks for with precompiled headers.
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_DEPEND=1
+    CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
 endif()
