@@ -26,10 +26,19 @@ class Client(unittest.TestCase):
                         "--log-bytes", "16M"], check=True, timeout=300, stdout=subprocess.DEVNULL)
         return pool
 
+    def start_client(self, *uris):
+        client = subprocess.Popen([CLIENT if len(uris) == 1 else REPLICATED_CLIENT, *uris],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(client.wait)
+        self.addCleanup(client.kill)
+        return client
+
+    def expect_ok(self, client):
+        said, why = client.communicate(timeout=300)
+        self.assertEqual((client.returncode, said, why), (0, b"ok\n", b""))
+
     def run_client(self, *uris):
-        client = CLIENT if len(uris) == 1 else REPLICATED_CLIENT
-        done = subprocess.run([client, *uris], timeout=300, capture_output=True, check=False)
-        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"ok\n", b""))
+        self.expect_ok(self.start_client(*uris))
 
     def serve(self, listen, pool=None):
         server = subprocess.Popen(
@@ -40,14 +49,14 @@ class Client(unittest.TestCase):
         self.addCleanup(server.kill)
         return json.loads(server.stdout.readline())["listen"][0]
 
-    def test_in_this_process(self):
-        self.run_client("local:" + self.pool)
-
-    def test_over_shm(self):
-        self.run_client(self.serve(f"shm://pmstore-c-{os.getpid()}"))
-
-    def test_over_tcp(self):
-        self.run_client(self.serve("tcp://127.0.0.1:0"))
+    def test_in_this_process_over_shm_and_over_tcp(self):
+        # At the same time, since each is silent for longer than the lease.
+        clients = [self.start_client(uri) for uri in (
+            "local:" + self.pool,
+            self.serve(f"shm://pmstore-c-{os.getpid()}", self.make_pool("shm")),
+            self.serve("tcp://127.0.0.1:0", self.make_pool("tcp")))]
+        for client in clients:
+            self.expect_ok(client)
 
     def test_replicas_over_shm(self):
         name = f"shm://pmstore-c-{os.getpid()}"
