@@ -10,11 +10,10 @@ set(PMSTORE_PRECOMPILED_HEADERS
   ${PROJECT_SOURCE_DIR}/base/executor.h)
 
 # pmstore_precompile(TARGET KIND): TARGET's sources find these headers compiled. KIND:
-#   package     a library that can be linked into a shared one
-#   inner       any other code of the product
-#   commands    with CLI11; a release optimizes it little
-#   tests       with GoogleTest; a release optimizes it little
-#   fast_tests  with GoogleTest
+#   package   a library that can be linked into a shared one
+#   inner     any other code of the product
+#   commands  with CLI11; a release optimizes it little
+#   tests     with GoogleTest; a release optimizes it little
 # The targets of one kind share what is compiled, so they agree in -O, -fPIC and -D. g++ 12 warns
 # when they do not, but for -O, where it can crash: a source that is optimized otherwise than its
 # target has SKIP_PRECOMPILE_HEADERS.
@@ -32,7 +31,7 @@ function(pmstore_precompile target kind)
         CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
     elseif(kind STREQUAL "commands")
       list(APPEND headers <CLI/CLI.hpp>)
-    elseif(kind MATCHES "tests$")
+    elseif(kind STREQUAL "tests")
       list(APPEND headers <gtest/gtest.h>)
       target_link_libraries(${owner} PRIVATE GTest::gtest)
     endif()
