@@ -236,6 +236,12 @@ void Memory::write_past_caches(void* to, const void* from, size_t bytes) {
   }
 }
 
+void Memory::begin_area(uint64_t offset) {
+  if (unsynced_ == nullptr) return;
+  PMSTORE_CHECK(contains(offset, 1), "an area is in the memory");
+  unsynced_->pages.begin_area(reinterpret_cast<uintptr_t>(at(offset)));
+}
+
 Result<Persisted> Memory::drain() {
   if (observer_) [[unlikely]]
     observer_->on_drain();
@@ -247,8 +253,9 @@ Result<Persisted> Memory::drain() {
 
 Result<Persisted> Memory::synchronize() {
   PMSTORE_CHECK(unsynced_ != nullptr, "pages are remembered without a persistence domain");
-  for (const internal::PageRange& range : unsynced_->pages.merged()) {
+  for (const internal::PageRange& range : unsynced_->pages.ranges()) {
     if (unsynced_->failed_errno != 0) break;
+    if (range.is_empty()) continue;
     add(my_stats().msyncs, 1);
     auto* const pages = reinterpret_cast<void*>(range.begin);
     if (observer_) [[unlikely]]

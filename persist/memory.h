@@ -6,7 +6,7 @@
 // concurrently.
 //   ADR:   flush = clwb (clflushopt or clflush where the CPU has no clwb) per line, drain = sfence
 //   eADR:  flush = nothing, drain = sfence
-//   none:  flush = remember the pages, drain = msync
+//   none:  flush = remember the pages, drain = one msync for each area of the memory
 // Threads: store() and flush() from any thread on disjoint ranges; with Domain::kNone
 // flush()/drain() from one thread only (it keeps the list of pages). Lifetime: the mapping is
 // borrowed. Every store is visible to other threads in program order, the non-temporal ones too (a
@@ -107,6 +107,10 @@ class Memory {
                    size_t bytes, uint32_t crc);
   // drain() ends parts as well.
   void end_parts();
+  // What lies from `offset` to where the next area begins belongs together. Domain::kNone only:
+  // a drain is one msync for each area in which something was flushed, from the first such page to
+  // the last. Without this call all of the memory is one area.
+  void begin_area(uint64_t offset);
   // Io when msync fails (Domain::kNone only): then nothing since the last drain may be called
   // durable, and every later drain fails too, because the kernel reports a lost page once and then
   // calls it clean.

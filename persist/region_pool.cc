@@ -86,6 +86,7 @@ class RegionPool final : public Pool {
     return end;
   }
   void refresh_info() {
+    for (const Extent& extent : catalog_.extents) memory_.begin_area(extent.offset);
     info_.extents = catalog_.extents;
     info_.free_bytes = largest_free_extent();
   }

@@ -1,88 +1,71 @@
-// DirtyPages: the page ranges that wait for msync, when memory is in no persistence domain.
+// DirtyPages: the pages that wait for msync, when memory is in no persistence domain.
 //
-// Invariants: every byte noted since the last clear() is inside some range; size() <= kMaxRanges;
-// ranges are page aligned. Ranges may overlap until merged() sorts them. When kMaxRanges are not
-// enough, they collapse into one that covers them all: msync of clean pages is cheap, a list
-// without bound is not. Threads: one.
+// The memory is divided into areas. Of each area one range is kept, from the first page that was
+// noted to the last: msync writes only dirty pages, so one call for a range costs less than one for
+// each page, which would each wait for the disk. Areas keep the ranges apart, so that the pages
+// between two areas are not written as well.
+//
+// Invariants: every byte noted since the last clear() is inside the range of some area; ranges are
+// page aligned; areas are sorted by their first byte, and the first area begins at 0.
+// Threads: one.
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/check.h"
 
 namespace pmstore::persist::internal {
 
 struct PageRange {
-  uintptr_t begin;
-  uintptr_t end;
+  uintptr_t begin = 0;
+  uintptr_t end = 0;  // the same as `begin`: no page
+
+  bool is_empty() const { return begin == end; }
 };
 
 class DirtyPages {
  public:
-  static constexpr size_t kMaxRanges = 64;
-
-  explicit DirtyPages(uintptr_t page_bytes) : page_mask_(page_bytes - 1) {
+  explicit DirtyPages(uintptr_t page_bytes) : page_mask_(page_bytes - 1), firsts_{0}, ranges_(1) {
     PMSTORE_CHECK(page_bytes > 0 && (page_bytes & page_mask_) == 0, "pages are a power of two");
+  }
+
+  // A new area begins here, and ends where the next one does. What was noted before stays noted.
+  // Does nothing where an area begins already.
+  void begin_area(uintptr_t first) {
+    const auto next = std::lower_bound(firsts_.begin(), firsts_.end(), first);
+    if (next != firsts_.end() && *next == first) return;
+    ranges_.insert(ranges_.begin() + (next - firsts_.begin()), PageRange{});
+    firsts_.insert(next, first);
   }
 
   void note(uintptr_t begin, uintptr_t end) {
     PMSTORE_CHECK(begin < end, "an empty range would be synchronized as a page");
+    PageRange& range = ranges_[area_of(begin)];
     begin &= ~page_mask_;
     end = (end + page_mask_) & ~page_mask_;
-    if (size_ > 0) {
-      // Most flushes follow the one before: extend it.
-      PageRange& last = ranges_[size_ - 1];
-      if (begin <= last.end && end >= last.begin) {
-        last.begin = std::min(last.begin, begin);
-        last.end = std::max(last.end, end);
-        return;
-      }
-    }
-    if (size_ == kMaxRanges) make_room();
-    PMSTORE_CHECK(size_ < kMaxRanges, "a page would be forgotten");
-    ranges_[size_++] = {begin, end};
+    range.begin = range.is_empty() ? begin : std::min(range.begin, begin);
+    range.end = std::max(range.end, end);
+    PMSTORE_CHECK(range.begin <= begin && end <= range.end, "a page would be forgotten");
   }
 
-  // Sorted, disjoint and not touching. Valid until the next note() or clear().
-  std::span<const PageRange> merged() {
-    merge();
-    return {ranges_.data(), size_};
-  }
+  // One per area, also the empty ones.
+  std::span<const PageRange> ranges() const { return ranges_; }
 
-  void clear() { size_ = 0; }
-  size_t size() const { return size_; }
+  void clear() { std::fill(ranges_.begin(), ranges_.end(), PageRange{}); }
 
  private:
-  void merge() {
-    if (size_ < 2) return;
-    std::sort(ranges_.begin(), ranges_.begin() + size_,
-              [](const PageRange& a, const PageRange& b) { return a.begin < b.begin; });
-    size_t kept = 0;
-    for (size_t i = 1; i < size_; ++i) {
-      if (ranges_[i].begin <= ranges_[kept].end) {
-        ranges_[kept].end = std::max(ranges_[kept].end, ranges_[i].end);
-      } else {
-        ranges_[++kept] = ranges_[i];
-      }
-    }
-    size_ = kept + 1;
-  }
-
-  void make_room() {
-    merge();
-    if (size_ < kMaxRanges) return;
-    PMSTORE_CHECK(ranges_[0].begin <= ranges_[size_ - 1].begin, "a page would be forgotten");
-    ranges_[0].end = ranges_[size_ - 1].end;
-    size_ = 1;
+  size_t area_of(uintptr_t address) const {
+    const auto behind = std::upper_bound(firsts_.begin(), firsts_.end(), address);
+    return static_cast<size_t>(behind - firsts_.begin()) - 1;
   }
 
   uintptr_t page_mask_;
-  size_t size_ = 0;
-  std::array<PageRange, kMaxRanges> ranges_;
+  std::vector<uintptr_t> firsts_;
+  std::vector<PageRange> ranges_;  // parallel to firsts_
 };
 
 }  // namespace pmstore::persist::internal

@@ -158,6 +158,7 @@ uint64_t PmemobjPool::largest_free_extent() {
 }
 
 void PmemobjPool::refresh_info() {
+  for (const Extent& extent : catalog_.extents) memory_->begin_area(extent.offset);
   info_.extents = catalog_.extents;
   info_.free_bytes = largest_free_extent();
 }

@@ -39,6 +39,7 @@ RecordStore::RecordStore(persist::Pool& pool, TableCatalog catalog, SlabArena ar
     : pool_(pool),
       memory_(pool.memory()),
       padding_(pool.info().padding),
+      flushed_by_truncation_(pool.memory().domain() == persist::Domain::kNone),
       catalog_(std::move(catalog)),
       arena_(std::move(arena)),
       words_(std::move(words)),
@@ -139,7 +140,8 @@ Result<size_t> RecordStore::get(TableId table, std::string_view key,
 }
 
 // Small records are only stored, so that a record that is written often is flushed once, by the
-// truncation of its redo records.
+// truncation of its redo records. Where only msync makes anything durable, none is flushed here:
+// the next commit would have to wait for the disk once more.
 void RecordStore::write_in_place(SlotOffset slot, std::span<const std::byte> image) {
   // Rules H5 to H7: whole units, so that no mover has to read what is around the record.
   const size_t unit = persist::padding_unit(image.size(), /*one_sided=*/false, padding_);
@@ -148,9 +150,11 @@ void RecordStore::write_in_place(SlotOffset slot, std::span<const std::byte> ima
   alignas(persist::kLineBytes) std::byte block[persist::kXpLineBytes] = {};
   if (padded <= sizeof(block)) {
     std::memcpy(block, image.data(), image.size());
-    padded < sizeof(block) ? memory_.store(to, block, padded) : memory_.write(to, block, padded);
+    const bool stored = padded < sizeof(block) || flushed_by_truncation_;
+    stored ? memory_.store(to, block, padded) : memory_.write(to, block, padded);
     return;
   }
+  if (flushed_by_truncation_) return memory_.store(to, image.data(), image.size());
   // Rule H4: large ones with non-temporal stores.
   const size_t whole = image.size() & ~(unit - 1);
   memory_.write(to, image.data(), whole);

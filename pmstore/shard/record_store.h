@@ -89,6 +89,7 @@ class RecordStore {
   persist::Pool& pool_;
   persist::Memory& memory_;
   const persist::PaddingRules padding_;  // of the pool
+  const bool flushed_by_truncation_;     // records of any size; else only small ones
   TableCatalog catalog_;
   SlabArena arena_;
   LockTable words_;

@@ -276,16 +276,23 @@ TEST_F(MemoryTest, CountsTheLinesFlushedUnderAdrOnly) {
   EXPECT_EQ(eadr.stats().drains, 1u);
 }
 
-TEST_F(MemoryTest, MsyncsEachDirtyRangeOnce) {
+TEST_F(MemoryTest, MsyncsEachAreaOnce) {
   Memory memory(region_, {.domain = Domain::kNone});
   memory.flush(memory.at(0), 10);
   memory.flush(memory.at(100), 10);
   memory.flush(memory.at(40960), 5000);
   memory.flush(memory.at(4096), 10);
   ASSERT_TRUE(memory.drain());
-  EXPECT_EQ(memory.stats().msyncs, 2u);  // pages 0-1 and 10-11
+  EXPECT_EQ(memory.stats().msyncs, 1u);  // pages 0 to 11
   ASSERT_TRUE(memory.drain());
-  EXPECT_EQ(memory.stats().msyncs, 2u);
+  EXPECT_EQ(memory.stats().msyncs, 1u);
+
+  memory.begin_area(36864);
+  memory.flush(memory.at(40960), 5000);
+  memory.flush(memory.at(4096), 10);
+  memory.flush(memory.at(0), 10);
+  ASSERT_TRUE(memory.drain());
+  EXPECT_EQ(memory.stats().msyncs, 3u);  // pages 0-1 and 10-11
 }
 
 TEST_F(MemoryTest, AFailedMsyncIsReportedForGood) {
@@ -364,35 +371,46 @@ TEST(FlushInstructions, EachOneThatThisProcessorHasExecutes) {
   }
 }
 
-TEST(DirtyPages, MergesSortsAndStaysBounded) {
+TEST(DirtyPages, KeepOneRangeForEachArea) {
   internal::DirtyPages pages(4096);
   pages.note(0x9000, 0x9001);
   pages.note(0x1fff, 0x2001);
   pages.note(0x2800, 0x2900);
-  auto merged = pages.merged();
-  ASSERT_EQ(merged.size(), 2u);
-  EXPECT_EQ(merged[0].begin, 0x1000u);
-  EXPECT_EQ(merged[0].end, 0x3000u);
-  EXPECT_EQ(merged[1].begin, 0x9000u);
+  ASSERT_EQ(pages.ranges().size(), 1u);
+  EXPECT_EQ(pages.ranges()[0].begin, 0x1000u);
+  EXPECT_EQ(pages.ranges()[0].end, 0xa000u);
+  pages.begin_area(0x8800);
+  pages.begin_area(0x8800);
+  ASSERT_EQ(pages.ranges().size(), 2u);
+  EXPECT_EQ(pages.ranges()[0].end, 0xa000u) << "what was noted stays noted";
   pages.clear();
-  EXPECT_EQ(pages.merged().size(), 0u);
+  EXPECT_TRUE(pages.ranges()[0].is_empty() && pages.ranges()[1].is_empty());
+  pages.note(0x87ff, 0x8801);  // in the first area, over its end
+  pages.note(0x8800, 0x8801);
+  EXPECT_EQ(pages.ranges()[0].begin, 0x8000u);
+  EXPECT_EQ(pages.ranges()[0].end, 0x9000u);
+  EXPECT_EQ(pages.ranges()[1].begin, 0x8000u);
+  EXPECT_EQ(pages.ranges()[1].end, 0x9000u);
+}
 
-  // Random notes: always bounded, and everything noted stays covered.
+TEST(DirtyPages, ForgetNothing) {
+  internal::DirtyPages pages(4096);
   Random random(7);
   std::vector<uintptr_t> noted;
   for (int i = 0; i < 1000; ++i) {
+    if (i % 100 == 50) pages.begin_area(0x100000 + random.below(1 << 24));
     const uintptr_t at = 0x100000 + random.below(1 << 24);
-    pages.note(at, at + 1 + random.below(9000));
+    const uintptr_t last = at + random.below(9000);
+    pages.note(at, last + 1);
     noted.push_back(at);
-    ASSERT_LE(pages.size(), internal::DirtyPages::kMaxRanges);
+    noted.push_back(last);
   }
-  merged = pages.merged();
+  ASSERT_EQ(pages.ranges().size(), 11u);
   for (uintptr_t at : noted) {
-    ASSERT_TRUE(std::any_of(merged.begin(), merged.end(), [at](const auto& range) {
+    ASSERT_TRUE(std::any_of(pages.ranges().begin(), pages.ranges().end(), [at](const auto& range) {
       return range.begin <= at && at < range.end;
     }));
   }
-  for (size_t i = 1; i < merged.size(); ++i) ASSERT_GT(merged[i].begin, merged[i - 1].end);
 }
 
 TEST(Padding, FollowsTheRulesAndEachCanBeSwitchedOff) {

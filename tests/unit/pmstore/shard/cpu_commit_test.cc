@@ -149,6 +149,22 @@ TEST_F(CpuCommitTest, SlotsOfADroppedTableAreFreedOnlyBehindItsPreparedTransacti
   EXPECT_EQ(s_.store().arena().used_slots(), used - 1);
 }
 
+TEST(CpuCommit, PutOfAnySizeIsOneMsync) {
+  StoreInRegion s(4 << 20, {2, 256 << 10}, persist::Domain::kNone);
+  const auto msyncs = [&] { return s.pool().memory().stats().msyncs; };
+  for (const size_t bytes : {1u, 100u, 300u, 5000u, 20'000u}) {
+    const std::string key = std::to_string(bytes);
+    ASSERT_TRUE(s.put(key, std::string(bytes, 'a')));  // may claim a slab, with an msync of its own
+    for (const char value : {'b', 'c', 'd'}) {
+      const uint64_t before = msyncs();
+      ASSERT_TRUE(s.put(key, std::string(bytes, value)));
+      EXPECT_EQ(msyncs() - before, 1u) << bytes;
+    }
+  }
+  s.reopen();
+  EXPECT_EQ(s.get("20000")->value, std::string(20'000, 'd'));
+}
+
 using CpuCommitDeathTest = CpuCommitTest;
 
 TEST_F(CpuCommitDeathTest, PreparedTransactionIsCommittedOnce) {
