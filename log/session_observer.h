@@ -1,7 +1,8 @@
-// SessionObserver: is told of the sessions that a server accepts, refuses and ends.
+// SessionObserver: is told of the sessions that a server accepts, refuses and ends, and when the
+// server can do no more.
 //
 // Threads: called on the server's executor, from its handshakes and from the ends of connections,
-// never from the data path. An implementation does not block, throw, or call the server back.
+// never from the data path; on_failure() also from there. An implementation does not block, throw, or call the server back.
 // Lifetimes: it outlives the server; views are valid during the call.
 #pragma once
 
@@ -34,6 +35,9 @@ class SessionObserver {
   virtual void on_session(const SessionName& session) = 0;
   virtual void on_refused(const SessionName& session, const Error& why) = 0;
   virtual void on_ended(const SessionName& session, SessionEnd why) = 0;
+  // The pool cannot be written any more, and the server refuses all work: it should be stopped.
+  // Called once.
+  virtual void on_failure(const Error& why) = 0;
 };
 
 // A session as an administrator sees it.

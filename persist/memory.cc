@@ -273,6 +273,8 @@ Result<Persisted> Memory::synchronize() {
                   std::strerror(unsynced_->failed_errno)));
 }
 
+bool Memory::failed() const { return unsynced_ != nullptr && unsynced_->failed_errno != 0; }
+
 MemoryStats Memory::stats() const {
   MemoryStats sum;
   for (const StatsShard& shard : stats_) {

@@ -116,6 +116,9 @@ class Memory {
   // calls it clean.
   Result<Persisted> drain();
 
+  // Whether a drain has failed.
+  bool failed() const;
+
   // nullptr for none. Borrowed.
   void set_observer(Observer* observer) { observer_ = observer; }
   Observer* observer() const { return observer_; }

@@ -67,6 +67,9 @@ struct ServerOptions {
   // docs/limits.md. They are durable until a new client needs the vanished client's ring because
   // all rings are owned; from then on they are in DRAM, and a restart loses them (OutcomeExpired).
   uint32_t outcome_retention_ms = 30'000;
+  // Under discipline cpu in a pool in a file: transactions that wait at the same time share an
+  // msync when the last two took at least so long. Below it, a group costs more than it saves.
+  uint64_t group_above_ns = 20'000;
   fabric::RpcOptions rpc;
   // Opens the devices of listen(): a host of the modelled machine. nullptr: this machine. Outlives
   // the server.

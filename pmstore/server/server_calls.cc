@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "base/atomic_copy.h"
 #include "pmstore/server/server_state.h"
@@ -13,6 +14,11 @@ namespace {
 template <typename T>
 std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
+}
+
+bool is_answered_after_failure(Method method) {
+  return method == Method::kPing || method == Method::kStat || method == Method::kOutcome ||
+         method == Method::kGoodbye;
 }
 
 bool is_rnic_method(Method method) {
@@ -61,7 +67,18 @@ void ServerCore::on_call(fabric::RpcPeer& peer, fabric::RpcCall call) {
     run(serve_rnic(ring_states[session.ring].session, std::move(call)));
     return;
   }
+  if (store->failed() && !is_answered_after_failure(method)) {
+    return call.reply_error(store->failure());
+  }
   serve(session, call, call.request().subspan(sizeof(RequestPrefix)));
+  look_for_failure();
+}
+
+// The service of a pool ends when something could not be made durable: what is in memory may be
+// more than what a restart finds.
+void ServerCore::look_for_failure() {
+  if (!store->failed() || std::exchange(failure_told_, true)) return;
+  if (options.observer != nullptr) options.observer->on_failure(store->failure());
 }
 
 void ServerCore::serve(Session& session, fabric::RpcCall& call, std::span<const std::byte> body) {
@@ -74,6 +91,9 @@ void ServerCore::serve(Session& session, fabric::RpcCall& call, std::span<const 
       if (!reader.complete()) return drop_malformed(session, call);
       ++totals.gets;
       auto got = store->get(static_cast<TableId>(request.table), key, call.reply_room());
+      if (!got && got.code() == ErrorCode::kConflict && group.finish()) {
+        got = store->get(static_cast<TableId>(request.table), key, call.reply_room());
+      }
       return got ? call.reply_filled(*got) : call.reply_error(got.error());
     }
     case Method::kScan: {
@@ -81,6 +101,9 @@ void ServerCore::serve(Session& session, fabric::RpcCall& call, std::span<const 
       if (!reader.complete()) return drop_malformed(session, call);
       ++totals.scans;
       auto got = store->scan(request, call.reply_room());
+      if (!got && got.code() == ErrorCode::kConflict && group.finish()) {
+        got = store->scan(request, call.reply_room());
+      }
       return got ? call.reply_filled(*got) : call.reply_error(got.error());
     }
     case Method::kPing:
@@ -143,7 +166,10 @@ void ServerCore::serve_commit(Session& session, fabric::RpcCall& call,
     return call.reply_error(
         make_error(ErrorCode::kUnsupported, "this server's lock discipline is rnic"));
   }
-  const Status committed = store->commit(store->rings()[session.ring], *request);
+  group.commit(session, std::move(call), *request);
+}
+
+void ServerCore::answer_commit(Session& session, fabric::RpcCall& call, const Status& committed) {
   if (committed) {
     ++totals.commits;
     ++session.commits;
@@ -156,6 +182,7 @@ void ServerCore::serve_commit(Session& session, fabric::RpcCall& call,
 Result<OutcomeReply> ServerCore::answer_outcome(Session& session, const OutcomeRequest& request) {
   const TxId id{request.client, request.sequence};
   const bool own = id.client == session.client;
+  group.finish();  // it may end this session
   PMSTORE_TRY(const Outcome outcome, store->outcome(id, own, executor.now_ns()));
   if (outcome == Outcome::kCommitted) return OutcomeReply{outcome};
   // "Aborted" is final, so it must not be the answer for a transaction that may still arrive. A

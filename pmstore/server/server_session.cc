@@ -22,7 +22,8 @@ ServerCore::ServerCore(Executor& executor_in, persist::Pool& pool_in, ServerOpti
       options(std::move(options_in)),
       store(std::move(store_in)),
       persist_service(pool_in.memory()),
-      ring_states(store->rings().size()) {
+      ring_states(store->rings().size()),
+      group(*this) {
   for (RingState& state : ring_states) state.ended_ns = executor.now_ns();
   admin = std::make_unique<AdminService>(*this);
 }
@@ -55,6 +56,7 @@ void ServerCore::shut_down() {
   }
   // The coroutines before the loopback connection for which they wait; nothing is polled between.
   tasks.clear();
+  group.abandon();
   endpoints.clear();
 }
 
@@ -174,6 +176,8 @@ Result<std::vector<std::byte>> ServerCore::on_hello(Endpoint& endpoint, uint64_t
                           ", not what the client requires; start it with the other --locks");
   }
   if (stopped) return make_error(ErrorCode::kDisconnected, "the server is stopping");
+  group.finish();
+  if (store->failed()) return store->failure();
   PMSTORE_TRY(const uint32_t ring, choose_ring(hello.client));
   auto session = std::make_shared<Session>();
   session->client = hello.client;
@@ -286,6 +290,7 @@ SessionName name_of(const Session& session) {
 
 void ServerCore::fence(const std::shared_ptr<Session>& keep, std::optional<SessionEnd> why) {
   const std::shared_ptr<Session> session = keep;  // `keep` may refer to what is reset below
+  group.finish();                                 // it may end this session
   if (ring_states[session->ring].session != session) return;
   std::erase_if(handshakes, [&](const auto& entry) { return entry.second == session; });
   session->disconnect();
@@ -295,7 +300,8 @@ void ServerCore::fence(const std::shared_ptr<Session>& keep, std::optional<Sessi
   }
   RingState& state = ring_states[session->ring];
   if (discipline == LockDiscipline::kCpu) {
-    // Every transaction was one uninterrupted call: no lock is held, no outcome is in doubt.
+    // Every transaction was one uninterrupted call, or its group is finished: no lock is held, no
+    // outcome is in doubt.
     release_ring(*session);
     state.session.reset();
     return;

@@ -42,6 +42,11 @@ std::string redo_stat_json(Store& store) {
                      store.rings().size(), owned, used, bytes);
 }
 
+std::string groups_stat_json(const CommitGroupCounters& groups) {
+  return fmt::format(R"({{"groups": {}, "transactions": {}, "largest": {}}})", groups.groups,
+                     groups.transactions, groups.largest);
+}
+
 std::string pool_json(const persist::PoolInfo& info) {
   std::string extents;
   for (const persist::Extent& extent : info.extents) {
@@ -84,14 +89,15 @@ std::string server_stat_json(const ServerCore& core) {
       R"("commits": {}, "conflicts": {}, "live_records": {}, "free_bytes": {}, )"
       R"("records_bytes": {}, "index_overflow": {}, "flushed_lines": {}, "drains": {}, )"
       R"("msyncs": {}, "failed": {}, "gets": {}, "scans": {}, "applied": {}, )"
-      R"("redo": {}{}}})",
+      R"("group_commit": {}, "redo": {}{}}})",
       store.catalog().header().epoch, discipline_name(core.discipline),
       persist::domain_name(core.pool.info().domain), sessions, resolving, core.totals.sessions,
       core.totals.fenced, core.totals.leases_expired, core.totals.malformed, core.totals.calls,
       core.totals.commits, core.totals.conflicts, store.live_records(),
       store.arena().free_chunks() * kChunkBytes, store.arena().bytes(), store.index().overflowed(),
       stats.flushed_lines, stats.drains, stats.msyncs, store.failed(), core.totals.gets,
-      core.totals.scans, core.totals.applied, redo_stat_json(store), logs);
+      core.totals.scans, core.totals.applied, groups_stat_json(core.group.counters()),
+      redo_stat_json(store), logs);
 }
 
 std::string admin_stat_json(const ServerCore& core) {

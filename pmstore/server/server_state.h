@@ -6,7 +6,8 @@
 // of the client can take effect any more; then, under lock discipline rnic, its ring and its locks
 // are resolved. Only then is the ring free for another client.
 // Invariants: a ring has at most one session, and none while it is being resolved; a session's
-// transaction number is executed at most once. Threads: the executor's. Lifetimes: executor and
+// transaction number is executed at most once; a ring changes hands, and a transaction's outcome is
+// told, only while no group of transactions waits for its drain (commit_group.h). Threads: the executor's. Lifetimes: executor and
 // pool outlive the server; devices outlive what is registered or connected on them.
 #pragma once
 
@@ -31,6 +32,7 @@
 #include "persist/remote_writer.h"
 #include "pmstore/server.h"
 #include "pmstore/server/admin_service.h"
+#include "pmstore/server/commit_group.h"
 #include "pmstore/server/lock_lists.h"
 #include "pmstore/server/rnic_words.h"
 #include "pmstore/shard/store.h"
@@ -172,6 +174,9 @@ class ServerCore final : public fabric::RpcHandler {
 
   // server_calls.cc
   void on_call(fabric::RpcPeer& peer, fabric::RpcCall call) override;
+  void answer_commit(Session& session, fabric::RpcCall& call, const Status& committed);
+  // Tells the observer, once, when the store has failed.
+  void look_for_failure();
 
   // nullptr under discipline cpu, and when no endpoint is open.
   WordChanger* changer() const;
@@ -192,6 +197,7 @@ class ServerCore final : public fabric::RpcHandler {
   ServerTotals totals;
   std::vector<TableId> freeing;  // dropped tables whose records are being freed
   bool stopped = false;
+  CommitGroup group;  // discipline cpu only
   std::list<base::Task<void>> tasks;
 
  private:
@@ -225,6 +231,7 @@ class ServerCore final : public fabric::RpcHandler {
   void drop_malformed(Session& session, fabric::RpcCall& call);
   std::shared_ptr<Session> session_of(const fabric::RpcPeer& peer) const;
   bool watching_sessions_ = false;
+  bool failure_told_ = false;
   std::unique_ptr<std::byte[]> copy_;
   size_t copy_bytes_ = 0;
 };

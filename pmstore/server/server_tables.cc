@@ -34,6 +34,7 @@ void ServerCore::serve_drop_table(Session& session, fabric::RpcCall& call,
 }
 
 Result<TableId> ServerCore::drop_table(std::string_view name) {
+  group.finish();
   const auto table = store->catalog().find(name);
   if (!table) {
     return make_error(ErrorCode::kUnknownTable,

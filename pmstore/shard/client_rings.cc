@@ -56,6 +56,8 @@ uint64_t ClientRings::session_sequence(uint32_t index) const {
 
 Status ClientRings::take(uint32_t index, uint64_t client, uint64_t outcomes_until_ns,
                          uint64_t now_ns) {
+  if (latch_.failed()) return latch_.error();
+  PMSTORE_CHECK(unapplied_ == 0, "a ring that changes hands holds nothing that is not in place");
   log::Ring& ring = rings_[index];
   uint32_t incarnation = last_incarnation();
   if (incarnation == UINT32_MAX) {
@@ -93,6 +95,7 @@ Result<Outcome> ClientRings::outcome(TxId id, bool own, uint64_t now_ns) {
     return make_error(ErrorCode::kIo,
                       "the server can no longer make anything durable; ask after its restart");
   }
+  PMSTORE_CHECK(unapplied_ == 0, "an entry that may not be durable would be called committed");
   if (id.sequence >> 32 > last_incarnation()) {
     return make_error(ErrorCode::kInvalidArgument,
                       "there is no transaction " + id.to_string() +
@@ -157,6 +160,8 @@ void ClientRings::flush_in_place() {
 }
 
 Status ClientRings::truncate_through(log::Ring& ring, uint64_t through_lsn) {
+  if (latch_.failed()) return latch_.error();
+  PMSTORE_CHECK(unapplied_ == 0, "an entry leaves its ring only after its writes are in place");
   PMSTORE_TRY_STATUS(read_entries(ring, through_lsn));
   if (passed_.sequences.empty()) return {};
   // A client may note a tail inside an entry of its own.
@@ -191,6 +196,8 @@ Status ClientRings::make_room(log::Ring& ring, uint64_t payload_bytes) {
 }
 
 Result<persist::Persisted> ClientRings::make_all_durable_in_place() {
+  if (latch_.failed()) return latch_.error();
+  PMSTORE_CHECK(unapplied_ == 0, "every transaction of a group is answered before the end");
   for (log::Ring& ring : rings_) {
     PMSTORE_TRY_STATUS(read_entries(ring, UINT64_MAX));
     flush_in_place();

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "log/ring.h"
 #include "persist/memory.h"
 #include "pmstore/shard/failure_latch.h"
@@ -44,6 +45,14 @@ class ClientRings {
   // neither ring nor outcome table knows any more; InvalidArgument for a number that belongs to no
   // session yet and may still commit.
   Result<Outcome> outcome(TxId id, bool own, uint64_t now_ns);
+
+  // CpuCommit has appended an entry to a ring; later it has put the entry's writes in place. In
+  // between no ring is truncated, and no outcome is told (CHECKs).
+  void logged() { ++unapplied_; }
+  void applied() {
+    PMSTORE_CHECK(unapplied_ > 0, "an entry is in a ring before its writes are in place");
+    --unapplied_;
+  }
 
   // Makes the writes of the entries below `through_lsn` durable in place, then truncates there. All
   // of these entries must be applied. BadPool; InvalidArgument, without effect, when the last of
@@ -78,6 +87,7 @@ class ClientRings {
   FailureLatch& latch_;
   std::vector<log::Ring> rings_;
   OutcomeBook outcomes_;
+  uint64_t unapplied_ = 0;  // entries of CpuCommit's group; for ever, once a drain has failed
   Passed passed_;
   std::vector<std::byte>
       entry_;  // a copy of one redo record, which its client may change meanwhile

@@ -41,6 +41,7 @@ class CommitPlan {
     kFree,      // no writes
     kPlanning,  // its writes are locked one by one
     kPrepared,  // all writes are locked, and the redo record is complete
+    kLogged,    // the redo record is in a ring; nobody knows that it is durable
   };
 
   // `entry_room_bytes`: of the largest redo entry, with header and padding.
@@ -50,7 +51,8 @@ class CommitPlan {
 
   State state() const { return state_; }
   bool is_free() const { return state_ == State::kFree; }
-  // kFree -> kPlanning -> kPrepared; CHECKed. clear() leads back to kFree from both.
+  bool is_locked() const { return state_ == State::kPrepared || state_ == State::kLogged; }
+  // kFree -> kPlanning -> kPrepared -> kLogged; CHECKed. clear() leads back to kFree from each.
   void begin(uint64_t client, uint64_t sequence) {
     PMSTORE_CHECK(state_ == State::kFree && writes_.empty(), "one transaction at a time");
     state_ = State::kPlanning;
@@ -61,6 +63,10 @@ class CommitPlan {
     PMSTORE_CHECK(state_ == State::kPlanning && !writes_.empty(), "a plan is prepared once");
     state_ = State::kPrepared;
     payload_bytes_ = payload_bytes;
+  }
+  void logged() {
+    PMSTORE_CHECK(state_ == State::kPrepared, "only a whole redo record is logged, once");
+    state_ = State::kLogged;
   }
   void clear() {
     PMSTORE_CHECK(state_ != State::kFree, "a plan is applied or given up once");

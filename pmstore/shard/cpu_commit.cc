@@ -54,10 +54,13 @@ CpuCommit::CpuCommit(RecordStore& records, ClientRings& rings, FailureLatch& lat
     : records_(records), memory_(records.memory()), rings_(rings), latch_(latch) {
   plans_.push_back(
       std::make_unique<CommitPlan>(largest_entry_room(records.catalog().header().ring_bytes)));
+  group_.reserve(kMostPrepared);
 }
 
 CpuCommit::~CpuCommit() {
-  PMSTORE_CHECK(prepared_ == 0, "a prepared transaction ends before what it would be applied to");
+  // A group that is not finished ends like one whose server's process has died.
+  PMSTORE_CHECK(locked_ == group_.size(),
+                "a prepared transaction ends before what it would be applied to");
 }
 
 // ---- prepare ----
@@ -87,10 +90,10 @@ Status CpuCommit::check_reads(const CommitView& request) const {
 }
 
 bool CpuCommit::is_inserted_by_another(const IndexKey& key) const {
-  if (prepared_ == 0) [[likely]]
+  if (locked_ == 0) [[likely]]
     return false;
   for (const auto& plan : plans_) {
-    if (plan->state() != CommitPlan::State::kPrepared) continue;
+    if (!plan->is_locked()) continue;
     for (const PlannedWrite& write : plan->writes()) {
       if (!write.exists && write.key == key) return true;
     }
@@ -99,9 +102,9 @@ bool CpuCommit::is_inserted_by_another(const IndexKey& key) const {
 }
 
 bool CpuCommit::has_prepared_in(TableId table) const {
-  if (prepared_ == 0) return false;
+  if (locked_ == 0) return false;
   for (const auto& plan : plans_) {
-    if (plan->state() != CommitPlan::State::kPrepared) continue;
+    if (!plan->is_locked()) continue;
     for (const PlannedWrite& write : plan->writes()) {
       if (write.key.table == table) return true;
     }
@@ -227,7 +230,7 @@ Status CpuCommit::build_redo(CommitPlan& plan) {
   PMSTORE_CHECK(redo.finish().size() == payload_bytes,
                 "the size was computed from the same writes");
   plan.prepared(payload_bytes);
-  ++prepared_;
+  ++locked_;
   return {};
 }
 
@@ -280,11 +283,23 @@ Status CpuCommit::Prepared::commit(log::Ring& ring) {
   return commit_->log_and_apply(ring, plan);
 }
 
-Status CpuCommit::log_and_apply(log::Ring& ring, CommitPlan& plan) {
+Status CpuCommit::join_group(log::Ring& ring, const CommitView& request) {
+  PMSTORE_CHECK(request.write_count > 0, "a transaction without writes has nothing to log");
+  if (latch_.failed()) return latch_.error();
+  PMSTORE_TRY_STATUS(check_reads(request));
+  CommitPlan* const plan = free_plan();
+  if (plan == nullptr) return too_many_prepared();
+  PMSTORE_TRY_STATUS(plan_transaction(*plan, request));
+  return append_to_group(ring, *plan);
+}
+
+Status CpuCommit::append_to_group(log::Ring& ring, CommitPlan& plan) {
   PMSTORE_CHECK(plan.state() == CommitPlan::State::kPrepared, "only a whole redo record is logged");
   const uint64_t payload_bytes = plan.payload_bytes();
   auto appended = ring.append_in(plan.sequence(), plan.entry_room(), payload_bytes);
-  if (!appended && appended.code() == ErrorCode::kBackPressure) {
+  // Else the group's entries would leave the ring although they are not in place.
+  const bool may_truncate = group_.empty();
+  if (!appended && appended.code() == ErrorCode::kBackPressure && may_truncate) {
     const Status made = rings_.make_room(ring, payload_bytes);
     if (made) appended = ring.append_in(plan.sequence(), plan.entry_room(), payload_bytes);
     if (!made) appended = made.error();
@@ -293,17 +308,39 @@ Status CpuCommit::log_and_apply(log::Ring& ring, CommitPlan& plan) {
     give_up(plan);
     return appended.error();
   }
-  const auto logged = memory_.drain();
-  if (!logged) {
-    latch_.set();
-    give_up(plan);
-    return outcome_unknown(logged.error());
-  }
-  apply(*logged, plan);
+  plan.logged();
+  rings_.logged();
+  group_.push_back(&plan);
   return {};
 }
 
+Result<persist::Persisted> CpuCommit::finish_group() {
+  PMSTORE_CHECK(!group_.empty() && group_.size() <= locked_, "a drain is for a transaction");
+  const auto logged = memory_.drain();
+  if (!logged) {
+    latch_.set();
+    for (auto plan = group_.rbegin(); plan != group_.rend(); ++plan) give_up(**plan);
+    group_.clear();
+    return outcome_unknown(logged.error());
+  }
+  for (CommitPlan* const plan : group_) {
+    apply(*logged, *plan);
+    rings_.applied();
+  }
+  group_.clear();
+  return *logged;
+}
+
+Status CpuCommit::log_and_apply(log::Ring& ring, CommitPlan& plan) {
+  PMSTORE_CHECK(group_.empty(), "a group is finished by whoever answers its transactions");
+  PMSTORE_TRY_STATUS(append_to_group(ring, plan));
+  const auto logged = finish_group();
+  return logged ? Status() : Status(logged.error());
+}
+
 void CpuCommit::apply(persist::Persisted /*logged*/, CommitPlan& plan) {
+  PMSTORE_CHECK(plan.state() == CommitPlan::State::kLogged,
+                "what is put in place is in a ring, and durable there");
   LockTable& words = records_.words();
   KeyIndex& index = records_.index();
   SlabArena& arena = records_.arena();
@@ -351,7 +388,7 @@ void CpuCommit::give_up(CommitPlan& plan) {
 }
 
 void CpuCommit::end(CommitPlan& plan) {
-  if (plan.state() == CommitPlan::State::kPrepared) --prepared_;
+  if (plan.is_locked()) --locked_;
   plan.clear();
 }
 

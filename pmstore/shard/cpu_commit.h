@@ -4,14 +4,16 @@
 // records that will be written, allocates slots, and builds the redo record; nothing of it is
 // visible but the locks. Prepared::commit() appends the redo record to the client's ring, waits
 // until it is durable, puts the records in place, and only then unlocks any of them.
-// Neither call suspends, so the server's other work never sees a half-done step; one-sided readers
-// do (docs/transactions.md), and find lock words or versions of index units that say so.
+// Several transactions may share that wait: join_group() prepares one and appends its redo record;
+// finish_group() drains once, then applies all in the order in which they joined.
+// No call suspends, so the server's other work never sees a half-done step. Between join_group()
+// and finish_group() it sees what one-sided readers may see at any time (docs/transactions.md):
+// lock words and versions of index units that say that a commit is under way.
 // Several transactions may be prepared at the same time: prepare() answers Conflict when another
-// prepared one has locked a record or inserts the same key.
+// one, prepared or in the group, has locked a record or inserts the same key.
 //
-// Invariants: a redo record is durable before the first byte of its writes is put in place; an
-// entry is in a ring only while a commit is applying it, or applied, so the ring may be truncated
-// at any other time.
+// Invariants: a redo record is durable before the first byte of its writes is put in place; a ring
+// is truncated only while no transaction is in the group, so each entry that leaves it is applied.
 // Threads: the server's. Lifetimes: what is borrowed outlives it, and it outlives every Prepared.
 #pragma once
 
@@ -49,7 +51,8 @@ class CpuCommit {
     ~Prepared() {
       if (plan_ != nullptr) commit_->give_up(*plan_);
     }
-    // All or nothing, once (CHECK); durable and visible on success. After an error the transaction
+    // All or nothing, once, while no transaction is in the group (CHECK); durable and visible on
+    // success. After an error the transaction
     // was given up: TooLarge; BackPressure; Io; CommitUnknown when the redo record may or may not
     // be durable, and then the failure is latched.
     Status commit(log::Ring& ring);
@@ -69,7 +72,20 @@ class CpuCommit {
   // request writes nothing.
   Status commit(log::Ring& ring, const CommitView& request);
 
-  // Does a prepared transaction write to `table`?
+  // ---- groups ----
+
+  // prepare(), and appends the redo record to `ring`; nothing is durable before finish_group(). The
+  // request writes something, and is not needed after the call. After an error the transaction has
+  // not joined: those of prepare(); BackPressure also when the ring has room only behind
+  // finish_group(); Io, TooLarge as Prepared::commit().
+  Status join_group(log::Ring& ring, const CommitView& request);
+  // One drain for all transactions that have joined. On success they are durable and visible. After
+  // CommitUnknown each of them may or may not be durable; all are given up, and the failure is
+  // latched. At least one has joined (CHECK).
+  Result<persist::Persisted> finish_group();
+  size_t group_size() const { return group_.size(); }
+
+  // Does a transaction that is prepared or in the group write to `table`?
   bool has_prepared_in(TableId table) const;
 
  private:
@@ -85,6 +101,7 @@ class CpuCommit {
   Status plan_write(PlannedWrite& write, uint64_t expected_slot, uint64_t expected_version);
   bool is_inserted_by_another(const IndexKey& key) const;
   Status build_redo(CommitPlan& plan);
+  Status append_to_group(log::Ring& ring, CommitPlan& plan);
   Status log_and_apply(log::Ring& ring, CommitPlan& plan);
   void apply(persist::Persisted logged, CommitPlan& plan);
   void give_up(CommitPlan& plan);
@@ -95,7 +112,8 @@ class CpuCommit {
   ClientRings& rings_;
   FailureLatch& latch_;
   std::vector<std::unique_ptr<CommitPlan>> plans_;
-  size_t prepared_ = 0;  // plans in state kPrepared
+  std::vector<CommitPlan*> group_;  // in state kLogged, in the order in which they joined
+  size_t locked_ = 0;               // plans in state kPrepared or kLogged
 };
 
 }  // namespace pmstore::internal

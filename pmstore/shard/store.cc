@@ -8,7 +8,8 @@ namespace pmstore::internal {
 
 Store::Store(persist::Pool& pool, TableCatalog catalog, SlabArena arena, LockTable words,
              KeyIndex index)
-    : records_(pool, std::move(catalog), std::move(arena), std::move(words), std::move(index)),
+    : latch_(pool.memory()),
+      records_(pool, std::move(catalog), std::move(arena), std::move(words), std::move(index)),
       rings_(records_, latch_),
       cpu_(records_, rings_, latch_),
       rnic_(records_, latch_),

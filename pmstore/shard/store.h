@@ -58,6 +58,8 @@ class Store {
   void set_recovery_duration(uint64_t us) { recovery_.duration_us = us; }
   // Something could not be made durable.
   bool failed() const { return latch_.failed(); }
+  // Io: the answer to every request once failed().
+  Error failure() const { return latch_.error(); }
   // Also not the slots that are only reserved.
   uint64_t live_records() const { return records_.index().size() - records_.reservations().size(); }
 
@@ -94,6 +96,10 @@ class Store {
 
   // ---- discipline kCpu ----
   Status commit(log::Ring& ring, const CommitView& request) { return cpu_.commit(ring, request); }
+  Status join_group(log::Ring& ring, const CommitView& request) {
+    return cpu_.join_group(ring, request);
+  }
+  Result<persist::Persisted> finish_group() { return cpu_.finish_group(); }
 
   // ---- discipline kRnic ----
   base::Task<Result<ReserveReply>> reserve(WordChanger& changer, uint16_t owner, TableId table,

@@ -146,6 +146,8 @@ std::vector<Scenario> server_scenarios() {
        served("store-server", Domain::kMemoryController), true, false},
       {"store-server-none", "the same in a file", served("store-server-none", Domain::kNone),
        false},
+      {"group-server", "the same, where transactions that wait share an msync",
+       [](uint64_t seed) { return group_server_run("group-server", seed); }, true, false},
       {"vanish-server", "a client of it vanishes at each work request; servers die amid commits",
        [](uint64_t seed) { return vanish_server_run("vanish-server", seed); }, true, false},
       {"races-server", "two clients' transactions at every distance; no power cuts",

@@ -91,6 +91,7 @@ void ServedStoreSteps::format() {
   server_options_.discipline = what_.discipline;
   server_options_.device_landing = machine_->server().landing();
   server_options_.one_sided_commit = true;
+  if (what_.groups) server_options_.group_above_ns = 0;
   server_options_.devices = &machine_->server();
   start();
   auto table = machine_->run(clients_[0]->open_table(kStoreTable, true));

@@ -33,6 +33,7 @@ struct ServedStore {
   uint32_t chunks = 5;      // that its records have
   uint32_t send_queue = 0;  // see CrashMachine
   LockDiscipline discipline = LockDiscipline::kRnic;
+  bool groups = false;      // transactions that wait share an msync, however quick it is
   bool reconnects = false;  // clients outlive their server, and reach the next one by themselves
 };
 

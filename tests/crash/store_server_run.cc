@@ -121,8 +121,52 @@ void VanishServerRun::script(size_t shift) {
   }
 }
 
+class GroupServerRun final : public ServedStoreSteps {
+ public:
+  GroupServerRun(const std::string& scenario, uint64_t seed)
+      : ServedStoreSteps(scenario, seed,
+                         {.domain = persist::Domain::kNone,
+                          .chunks = 8,
+                          .discipline = LockDiscipline::kCpu,
+                          .groups = true}) {
+    script(seed == 0 ? 0 : random().below(60));
+    end();
+  }
+  uint64_t samples() const override { return 8; }
+  uint64_t most_exhaustive() const override { return 64; }
+  uint64_t death_every() const override { return 64; }
+
+ private:
+  void script(size_t shift);
+};
+
+void GroupServerRun::script(size_t shift) {
+  const auto four = [&](size_t bytes) {
+    return std::vector<Commit>{{0, {write("a", 140 - shift), write("b", bytes)}},
+                               {0, {write("c", bytes)}},
+                               {1, {write("d", 900), write("e", 90)}},
+                               {1, {write("f", bytes - shift)}}};
+  };
+  // The rings wrap, also amid a group.
+  for (const size_t bytes : {200, 500, 2900, 2900, 2900, 900, 2900, 2900}) {
+    commit_together(four(bytes));
+  }
+  for (uint64_t ns = shift; ns < 8'000; ns += 500) die_amid(four(300), ns);
+  for (uint64_t ns = shift; ns < 8'000; ns += 500) {
+    come_back_amid({0, {write("a", 140), write("g", 900)}}, ns);
+  }
+  for (uint64_t request = 1; vanish_amid({0, {write("a", 140), write("h", 200)}}, request);
+       ++request) {
+  }
+  stop_and_start();
+  commit_together(four(400));
+}
+
 }  // namespace
 
+std::unique_ptr<RecordedRun> group_server_run(const std::string& scenario, uint64_t seed) {
+  return std::make_unique<GroupServerRun>(scenario, seed);
+}
 std::unique_ptr<RecordedRun> store_server_run(const std::string& scenario, uint64_t seed,
                                               persist::Domain domain) {
   return std::make_unique<StoreServerRun>(scenario, seed, domain);

@@ -7,6 +7,8 @@
 //   vanish-server      a client vanishes before each of its work requests, and behind each; servers
 //                      die at each moment of others' commits, and the clients reach the next one by
 //                      themselves
+//   group-server       a file, where transactions that wait share an msync: clients vanish and come
+//                      back amid groups, and servers die
 //   races-server       nobody dies: races-rnic (rnic_commit_run.h) under lock discipline cpu
 // Seeds other than 0 draw sizes, distances and moments.
 #pragma once
@@ -21,6 +23,7 @@ namespace pmstore::crash {
 
 std::unique_ptr<RecordedRun> store_server_run(const std::string& scenario, uint64_t seed,
                                               persist::Domain domain);
+std::unique_ptr<RecordedRun> group_server_run(const std::string& scenario, uint64_t seed);
 std::unique_ptr<RecordedRun> vanish_server_run(const std::string& scenario, uint64_t seed);
 
 }  // namespace pmstore::crash

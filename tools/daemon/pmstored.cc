@@ -27,6 +27,7 @@ namespace {
 std::atomic<PoolService*> serving{nullptr};
 std::atomic<int> told_to_stop{0};  // the signal
 std::atomic<bool> hangup{false};
+std::atomic<bool> failed{false};
 
 void on_signal(int number) {
   if (number == SIGHUP) {
@@ -35,6 +36,11 @@ void on_signal(int number) {
     return;
   }
   told_to_stop.store(number);
+  if (PoolService* const service = serving.load()) service->request_stop();
+}
+
+void on_failure() {
+  failed.store(true);
   if (PoolService* const service = serving.load()) service->request_stop();
 }
 
@@ -118,7 +124,7 @@ int serve(DaemonConfig& config) {
   }
   log.set_level(*parse_log_level(config.log_level));
   const base::RealClock clock;
-  SessionLog sessions(log, clock);
+  SessionLog sessions(log, clock, on_failure);
   const std::string starts =
       fmt::format("pmstored {} starts with pool {}, process {}", kVersion, config.pool, getpid());
   // On a plain standard error a failure is one line.
@@ -137,7 +143,7 @@ int serve(DaemonConfig& config) {
   log_start(log, **service);
   DaemonWatch watch(config, log, sessions, **service, hangup, reread);
   serving.store(service->get());
-  if (told_to_stop.load() != 0) (*service)->request_stop();  // the signal came before
+  if (told_to_stop.load() != 0 || failed.load()) (*service)->request_stop();  // before that
   announce(**service, config.json);
   const Status stopped = (*service)->run();
   serving.store(nullptr);

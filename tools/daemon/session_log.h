@@ -15,12 +15,18 @@ class SessionLog final : public SessionObserver {
  public:
   static constexpr uint32_t kLines = 10;
   static constexpr uint64_t kPeriodNs = 10'000'000'000;
-  SessionLog(DaemonLog& log, const base::Clock& clock)
-      : log_(log), refusals_(clock, kLines, kPeriodNs), ends_(clock, kLines, kPeriodNs) {}
+  // `stop` ends the service when the server has failed.
+  SessionLog(DaemonLog& log, const base::Clock& clock, void (*stop)())
+      : log_(log),
+        stop_(stop),
+        refusals_(clock, kLines, kPeriodNs),
+        ends_(clock, kLines, kPeriodNs) {}
 
   void on_session(const SessionName& session) override;
   void on_refused(const SessionName& session, const Error& why) override;
   void on_ended(const SessionName& session, SessionEnd why) override;
+  // The line about it is the daemon's last one.
+  void on_failure(const Error&) override { stop_(); }
   // Logs the number of omitted lines, if their period is over.
   void summarize();
   // When summarize() has something to say; LineLimit::kNever when no line was omitted.
@@ -28,6 +34,7 @@ class SessionLog final : public SessionObserver {
 
  private:
   DaemonLog& log_;
+  void (*stop_)();
   LineLimit refusals_;
   LineLimit ends_;
 };

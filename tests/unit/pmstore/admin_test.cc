@@ -19,6 +19,8 @@ class Observed final : public SessionObserver {
     ended = session.client;
     reason = why;
   }
+  void on_failure(const Error&) override { ++failures; }
+  int failures = 0;
   int begun = 0;
   uint64_t refused = 0;
   uint64_t ended = 0;

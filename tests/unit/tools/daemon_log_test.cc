@@ -66,7 +66,7 @@ TEST_F(DaemonLogFile, AFileThatCannotBeOpenedLeavesItAsItIs) {
 
 TEST_F(DaemonLogFile, RefusalsAreLimitedAndTheOthersCounted) {
   clock_.advance_to(1'000'000'000'000);
-  SessionLog sessions(log_, clock_);
+  SessionLog sessions(log_, clock_, [] {});
   for (int i = 0; i < 100; ++i) refuse(sessions);
   EXPECT_EQ(lines_with("refused: not you"), 10u);
   EXPECT_EQ(lines_with("more sessions were refused"), 0u);
@@ -78,7 +78,7 @@ TEST_F(DaemonLogFile, RefusalsAreLimitedAndTheOthersCounted) {
 }
 
 TEST_F(DaemonLogFile, EndsInOrderAreForThoseWhoAskForThem) {
-  SessionLog sessions(log_, clock_);
+  SessionLog sessions(log_, clock_, [] {});
   sessions.on_ended({"store", 7, "tcp://h:1"}, SessionEnd::kGoodbye);
   EXPECT_EQ(text(), "");
   log_.set_level(LogLevel::kDebug);
@@ -88,7 +88,7 @@ TEST_F(DaemonLogFile, EndsInOrderAreForThoseWhoAskForThem) {
 
 TEST_F(DaemonLogFile, FencedSessionsAreWarnedOf) {
   clock_.advance_to(1'000'000'000'000);
-  SessionLog sessions(log_, clock_);
+  SessionLog sessions(log_, clock_, [] {});
   sessions.on_ended({"producer", 7, "tcp://h:1"}, SessionEnd::kSilent);
   EXPECT_EQ(lines_with(" warning producer session 0000000000000007 at tcp://h:1 fenced: it was "
                        "silent"),

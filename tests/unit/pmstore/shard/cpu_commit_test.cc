@@ -1,6 +1,7 @@
-// Transactions of lock discipline cpu that are prepared at the same time, and the checks that stop
-// a server whose state is not what the headers promise.
+// Transactions of lock discipline cpu that are prepared at the same time, or in a group, and the
+// checks that stop a server whose state is not what the headers promise.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <optional>
 #include <vector>
@@ -20,6 +21,13 @@ class CpuCommitTest : public ::testing::Test {
     auto prepared = s_.store().cpu().prepare(*decode_commit(StoreInRegion::kClient, bytes));
     std::fill(bytes.begin(), bytes.end(), std::byte{0xee});
     return prepared;
+  }
+  Status join(const TransactionMessage& transaction) {
+    std::vector<std::byte> bytes = transaction.message();
+    Status joined =
+        s_.store().join_group(s_.ring(), *decode_commit(StoreInRegion::kClient, bytes));
+    std::fill(bytes.begin(), bytes.end(), std::byte{0xee});
+    return joined;
   }
   TransactionMessage put(std::string_view key, std::string_view value) {
     return s_.transaction().write(WriteKind::kPut, s_.table(), key, value);
@@ -165,7 +173,105 @@ TEST(CpuCommit, PutOfAnySizeIsOneMsync) {
   EXPECT_EQ(s.get("20000")->value, std::string(20'000, 'd'));
 }
 
+// ---- groups ----
+
+TEST_F(CpuCommitTest, TransactionsOfAGroupShareOneDrainAndAppearTogether) {
+  ASSERT_TRUE(s_.put("alice", "0"));
+  ASSERT_TRUE(s_.put("bob", "0"));
+  const auto drains = [&] { return s_.pool().memory().stats().drains; };
+  const uint64_t before = drains();
+  ASSERT_TRUE(join(put("alice", "1").write(WriteKind::kInsert, s_.table(), "carol", "1")));
+  ASSERT_TRUE(join(put("alice2", "2")));
+  ASSERT_TRUE(join(erase("bob")));
+  EXPECT_EQ(drains(), before);
+  EXPECT_EQ(s_.store().cpu().group_size(), 3u);
+  for (const char* key : {"alice", "bob", "carol", "alice2"}) {
+    EXPECT_EQ(s_.get(key).code(), ErrorCode::kConflict) << key;
+  }
+  EXPECT_EQ(join(put("alice", "3")).code(), ErrorCode::kConflict);
+  EXPECT_EQ(join(put("carol", "3")).code(), ErrorCode::kConflict);
+  EXPECT_EQ(s_.store().cpu().group_size(), 3u);
+  EXPECT_TRUE(s_.store().cpu().has_prepared_in(s_.table()));
+  ASSERT_TRUE(s_.store().finish_group());
+  EXPECT_EQ(drains(), before + 1);
+  EXPECT_FALSE(s_.store().cpu().has_prepared_in(s_.table()));
+  for (const bool restarted : {false, true}) {
+    if (restarted) s_.reopen();
+    EXPECT_EQ(value_of("alice"), "1");
+    EXPECT_EQ(value_of("alice2"), "2");
+    EXPECT_EQ(value_of("carol"), "1");
+    EXPECT_FALSE(s_.get("bob")->found());
+  }
+  EXPECT_TRUE(s_.put("alice", "4"));
+}
+
+TEST_F(CpuCommitTest, FullRingHasRoomBehindItsGroupOnly) {
+  const std::string large(16 << 10, 'x');
+  int joined = 0;
+  Status last;
+  while ((last = join(put(std::to_string(joined), large)))) ++joined;
+  EXPECT_EQ(last.code(), ErrorCode::kBackPressure);
+  EXPECT_GT(joined, 3);
+  EXPECT_EQ(s_.store().cpu().group_size(), static_cast<size_t>(joined));
+  ASSERT_TRUE(s_.store().finish_group());
+  ASSERT_TRUE(join(put("more", large)));
+  ASSERT_TRUE(s_.store().finish_group());
+  s_.reopen();
+  EXPECT_EQ(value_of("0"), large);
+  EXPECT_EQ(value_of("more"), large);
+}
+
+TEST_F(CpuCommitTest, GroupOfAProcessThatDiesIsWhatItsRingSays) {
+  ASSERT_TRUE(s_.put("alice", "0"));
+  ASSERT_TRUE(join(put("alice", "1")));
+  s_.reopen();
+  EXPECT_EQ(value_of("alice"), "1") << "the power has not failed: the entry is there";
+}
+
+TEST_F(CpuCommitTest, AGroupThatCannotBeMadeDurableIsGivenUpForGood) {
+  StoreInRegion s(4 << 20, {2, 256 << 10}, persist::Domain::kNone);
+  ASSERT_TRUE(s.put("alice", "0"));
+  const auto join_there = [&](const char* key) {
+    const auto message = s.transaction().write(WriteKind::kPut, s.table(), key, "1").message();
+    return s.store().join_group(s.ring(), *decode_commit(StoreInRegion::kClient, message));
+  };
+  ASSERT_TRUE(join_there("alice"));
+  ASSERT_TRUE(join_there("bob"));
+  // msync of a hole in the address space is ENOMEM.
+  const auto mapping = s.pool().memory().mapping();
+  std::byte* const lost = mapping.data() + mapping.size() - 4096;
+  s.pool().memory().flush(lost, 1);
+  ASSERT_EQ(munmap(lost, 4096), 0);
+  const uint64_t before = s.pool().memory().stats().msyncs;
+  EXPECT_EQ(s.store().finish_group().code(), ErrorCode::kCommitUnknown);
+  const uint64_t tried = s.pool().memory().stats().msyncs;
+  EXPECT_GT(tried, before);
+  EXPECT_EQ(s.get("alice")->value, "0") << "nothing of it is visible";
+  EXPECT_FALSE(s.get("bob")->found());
+  EXPECT_TRUE(s.store().failed());
+  EXPECT_EQ(join_there("carol").code(), ErrorCode::kIo);
+  EXPECT_EQ(s.put("alice", "2").code(), ErrorCode::kIo);
+  EXPECT_EQ(s.store().truncate_through(s.ring(), UINT64_MAX).code(), ErrorCode::kIo);
+  EXPECT_EQ(s.store().take_ring(0, 5, 0, 0).code(), ErrorCode::kIo);
+  EXPECT_EQ(s.store().close().code(), ErrorCode::kIo);
+  EXPECT_EQ(s.pool().memory().stats().msyncs, tried) << "a failed msync is not repeated";
+  ASSERT_NE(
+      mmap(lost, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+      MAP_FAILED);
+}
+
 using CpuCommitDeathTest = CpuCommitTest;
+
+TEST_F(CpuCommitDeathTest, WhatNeedsEveryEntryInPlaceComesAfterTheGroup) {
+  ASSERT_TRUE(join(put("alice", "1")));
+  EXPECT_DEATH((void)s_.store().truncate_through(s_.ring(), UINT64_MAX), "writes are in place");
+  EXPECT_DEATH((void)s_.store().take_ring(0, 5, 0, 0), "changes hands");
+  EXPECT_DEATH((void)s_.store().outcome({StoreInRegion::kClient, 1}, true, 0), "called committed");
+  EXPECT_DEATH((void)s_.store().close(), "answered before the end");
+  EXPECT_DEATH((void)s_.put("bob", "1"), "whoever answers");
+  ASSERT_TRUE(s_.store().finish_group());
+  EXPECT_DEATH((void)s_.store().finish_group(), "is for a transaction");
+}
 
 TEST_F(CpuCommitDeathTest, PreparedTransactionIsCommittedOnce) {
   auto prepared = prepare(put("alice", "1"));

@@ -1,0 +1,122 @@
+#include "pmstore/server/commit_group.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "pmstore/layout/protocol.h"
+#include "pmstore/server/server_state.h"
+
+namespace pmstore::internal {
+
+namespace {
+
+// What a transaction may meet because another one has locked it, or fills its ring.
+bool may_wait_for_the_group(const Status& status) {
+  return !status &&
+         (status.code() == ErrorCode::kConflict || status.code() == ErrorCode::kBackPressure);
+}
+
+}  // namespace
+
+CommitGroup::CommitGroup(ServerCore& core) : core_(core), wake_(core.executor) {
+  waiting_.reserve(kMost);
+}
+
+bool CommitGroup::shares_drains() const {
+  return core_.pool.memory().domain() == persist::Domain::kNone &&
+         std::min(last_drain_ns_, earlier_drain_ns_) >= core_.options.group_above_ns;
+}
+
+void CommitGroup::note_drain(uint64_t ns) {
+  earlier_drain_ns_ = std::exchange(last_drain_ns_, ns);
+}
+
+Status CommitGroup::commit_alone(Session& session, const CommitView& request) {
+  PMSTORE_CHECK(waiting_.empty(), "its drain would leave the group's transactions unanswered");
+  Store& store = *core_.store;
+  log::Ring& ring = store.rings()[session.ring];
+  const bool by_msync = store.memory().domain() == persist::Domain::kNone;
+  if (!by_msync || request.write_count == 0) return store.commit(ring, request);
+  const uint64_t began_ns = core_.executor.now_ns();
+  Status committed = store.commit(ring, request);
+  if (committed) note_drain(core_.executor.now_ns() - began_ns);
+  return committed;
+}
+
+// A transaction that only reads has nothing to log.
+Status CommitGroup::join(Session& session, const CommitView& request) {
+  log::Ring& ring = core_.store->rings()[session.ring];
+  return request.write_count == 0 ? core_.store->commit(ring, request)
+                                  : core_.store->join_group(ring, request);
+}
+
+void CommitGroup::commit(Session& session, fabric::RpcCall call, const CommitView& request) {
+  if (waiting_.empty() && !shares_drains()) {
+    return core_.answer_commit(session, call, commit_alone(session, request));
+  }
+  const std::shared_ptr<Session> keep = core_.ring_states[session.ring].session;
+  Status joined = join(session, request);
+  if (may_wait_for_the_group(joined) && finish()) {
+    if (keep->peer == nullptr) return;  // the session has ended meanwhile
+    joined = join(session, request);
+  }
+  if (!joined || request.write_count == 0) return core_.answer_commit(session, call, joined);
+  wait_for_the_drain(keep, std::move(call));
+}
+
+void CommitGroup::wait_for_the_drain(std::shared_ptr<Session> session, fabric::RpcCall call) {
+  if (!std::exchange(started_, true)) core_.run(finish_groups());
+  waiting_.push_back({std::move(session), std::move(call)});
+  PMSTORE_CHECK(waiting_.size() == core_.store->cpu().group_size(),
+                "each transaction that is logged is answered");
+  wake_.notify_one();
+}
+
+// Runs until it is destroyed with the core's tasks.
+base::Task<void> CommitGroup::finish_groups() {
+  while (true) {
+    if (waiting_.empty()) {
+      co_await wake_.wait();
+      continue;
+    }
+    // Who waits alone does not wait for company.
+    for (size_t seen = 1; waiting_.size() > seen;) {
+      seen = waiting_.size();
+      co_await core_.executor.yield();
+    }
+    finish();
+  }
+}
+
+bool CommitGroup::finish() {
+  if (waiting_.empty()) return false;
+  PMSTORE_CHECK(waiting_.size() == core_.store->cpu().group_size(),
+                "each transaction that is logged is answered");
+  // An answer may end a session, and its end finishes the group: the next one.
+  std::vector<Waiting> group;
+  group.reserve(kMost);
+  group.swap(waiting_);
+  const uint64_t began_ns = core_.executor.now_ns();
+  const auto logged = core_.store->finish_group();
+  note_drain(core_.executor.now_ns() - began_ns);
+  ++counters_.groups;
+  counters_.transactions += group.size();
+  counters_.largest = std::max<uint64_t>(counters_.largest, group.size());
+  for (Waiting& waiting : group) {
+    if (logged) {
+      acknowledge(*logged, waiting);
+    } else {
+      core_.answer_commit(*waiting.session, waiting.call, logged.error());
+    }
+  }
+  core_.look_for_failure();
+  return true;
+}
+
+// `logged` proves that the redo records of its group are durable.
+void CommitGroup::acknowledge(persist::Persisted /*logged*/, Waiting& waiting) {
+  core_.answer_commit(*waiting.session, waiting.call, {});
+}
+
+}  // namespace pmstore::internal

@@ -1,0 +1,85 @@
+// CommitGroup: transactions of lock discipline cpu that wait at the server at the same time share
+// one drain.
+//
+// A drain of a pool in a file is an msync. It waits for the disk, and the server serves nobody
+// meanwhile; so requests pile up, and all that are there afterwards can share the next one. Each is
+// locked and logged when it arrives. A coroutine then finishes the group: it looks for more as long
+// as more than one transaction came in and each look finds another, drains once, puts everything in
+// place, and answers. Where a drain takes less than ServerOptions::group_above_ns, there is nothing
+// to share: each transaction is committed in the call that brings it.
+//
+// Invariants: a transaction of the group is answered after the drain that follows its redo record;
+// the group has as many answers outstanding as the store has transactions logged. Whoever needs a
+// store without half-done work calls finish() first: ends of sessions, hellos, outcomes, drops of
+// tables, stop. Whoever meets a lock of the group calls finish() and tries again.
+// Threads: the executor's. Lifetimes: the server core outlives it; the coroutine runs among the
+// core's tasks and ends before this object.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/executor.h"
+#include "base/result.h"
+#include "base/task.h"
+#include "fabric/rpc.h"
+#include "persist/persisted.h"
+#include "pmstore/shard/commit_view.h"
+#include "pmstore/shard/cpu_commit.h"
+
+namespace pmstore::internal {
+
+class ServerCore;
+struct Session;
+
+struct CommitGroupCounters {
+  uint64_t groups = 0;
+  uint64_t transactions = 0;  // in them
+  uint64_t largest = 0;
+};
+
+class CommitGroup {
+ public:
+  explicit CommitGroup(ServerCore& core);
+
+  // Commits the transaction of `session`, and answers `call`: now, or with its group. It may end
+  // sessions, as finish().
+  void commit(Session& session, fabric::RpcCall call, const CommitView& request);
+  // Makes the group durable and visible, and answers its transactions. False, and nothing is done,
+  // when there are none. It may end sessions, whose connections break while they are answered.
+  bool finish();
+  // Forgets the group without an answer: the server goes away as if its process had died.
+  void abandon() { waiting_.clear(); }
+
+  const CommitGroupCounters& counters() const { return counters_; }
+
+ private:
+  // One more than these meets BackPressure, which finishes the group.
+  static constexpr size_t kMost = CpuCommit::kMostPrepared;
+
+  struct Waiting {
+    std::shared_ptr<Session> session;
+    fabric::RpcCall call;
+  };
+
+  bool shares_drains() const;
+  Status commit_alone(Session& session, const CommitView& request);
+  Status join(Session& session, const CommitView& request);
+  void wait_for_the_drain(std::shared_ptr<Session> session, fabric::RpcCall call);
+  base::Task<void> finish_groups();
+  void acknowledge(persist::Persisted logged, Waiting& waiting);
+  void note_drain(uint64_t ns);
+
+  ServerCore& core_;
+  std::vector<Waiting> waiting_;  // in the order in which they joined
+  base::WaitList wake_;
+  bool started_ = false;  // finish_groups() runs
+  // The last two took so long, in pools whose drain is an msync. One may be slow by accident.
+  uint64_t last_drain_ns_ = 0;
+  uint64_t earlier_drain_ns_ = 0;
+  CommitGroupCounters counters_;
+};
+
+}  // namespace pmstore::internal
