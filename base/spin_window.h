@@ -29,8 +29,9 @@ class SpinWindow {
   // After so many waits without spinning, the next kTrialWaits are tried with kMaxNs.
   static constexpr unsigned kWaitsBetweenTrials = 32;
   static constexpr unsigned kTrialWaits = 4;
-  // Crowded at so many looks in a row, or at kLooksAgain within kCrowdMemoryNs after the last time:
-  // no spinning for kCrowdedNs, and twice as long each time that it goes on, up to kMaxCrowdedNs.
+  // Crowded at so many looks in a row: no spinning for kCrowdedNs. Crowded again within
+  // kCrowdMemoryNs after that, without a look at which it was not: kLooksAgain are enough, and it
+  // is twice as long, up to kMaxCrowdedNs.
   static constexpr unsigned kLooks = 3;
   static constexpr unsigned kLooksAgain = 2;
   static constexpr uint64_t kCrowdedNs = 50'000'000;

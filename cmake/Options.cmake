@@ -66,6 +66,10 @@ find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # The compiler says what it has included; otherwise a source that is not in the cache would be
   # preprocessed once more. The rest is what ccache asks for with precompiled headers.
-  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_DEPEND=1
-    CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
+  if(DEFINED ENV{CCACHE_SLOPPINESS} OR DEFINED ENV{CCACHE_DEPEND})
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  else()
+    set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_DEPEND=1
+      CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
+  endif()
 endif()

@@ -10,4 +10,8 @@ namespace pmstore::fabric {
 
 Result<std::unique_ptr<Device>> open_tcp_device(base::Executor& executor);
 
+// Whether several sockets of `executor` share a system call: it may use io_uring, and the kernel
+// has it. Else each socket has its own calls.
+bool tcp_sockets_share_calls(const base::Executor& executor);
+
 }  // namespace pmstore::fabric

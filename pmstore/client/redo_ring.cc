@@ -50,7 +50,8 @@ base::Task<Result<RedoRing::Appended>> RedoRing::append(uint64_t sequence,
   auto appended = co_await appender_->append(sequence, payload);
   if (!appended) {
     const ErrorCode code = appended.code();
-    const bool written = code != ErrorCode::kBackPressure && code != ErrorCode::kTooLarge;
+    const bool written = code != ErrorCode::kBackPressure && code != ErrorCode::kTooLarge &&
+                         code != ErrorCode::kFull;
     // In doubt it stays kAppending, and nothing from here on is ever truncated by this session.
     if (!written) entry(ticket).state = State::kVoid;
     co_return std::move(appended.error());

@@ -113,6 +113,12 @@ class Daemon(unittest.TestCase):
         self.assertEqual(len(lines), 4, lines)
         self.assertEqual(daemon.stderr.read(), b"")
 
+    def test_says_whether_sockets_share_system_calls(self):
+        _, _, log = self.serve("--log-level", "debug", "--io-uring", "never")
+        log.wait_for(" debug each tcp socket has its own system calls: no io_uring")
+        _, _, log = self.serve("--log-level", "debug")
+        log.wait_for(r" debug (tcp sockets share system calls: io_uring|each tcp socket has)")
+
     def test_levels_filter(self):
         daemon, uri, log = self.serve("--log-level", "error")
         run("kv", "put", "--uri", uri, "name", "value")

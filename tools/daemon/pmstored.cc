@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 
+#include "fabric/tcp/tcp_device.h"
 #include "persist/bus_errors.h"
 #include "tools/cli/bytes_text.h"
 #include "tools/cli/command_line.h"
@@ -91,7 +92,7 @@ void announce(const PoolService& service, bool json) {
   }
 }
 
-void log_start(DaemonLog& log, const PoolService& service) {
+void log_start(DaemonLog& log, PoolService& service) {
   const RecoveryReport& recovery = service.server().recovery();
   log.write(LogLevel::kInfo,
             fmt::format("recovered {} transactions and {} records in {:.1f} ms; live records: {}",
@@ -106,6 +107,9 @@ void log_start(DaemonLog& log, const PoolService& service) {
                   "everybody there can read and change the pool; listen at 127.0.0.1, or keep "
                   "others out with a firewall");
   }
+  log.write(LogLevel::kDebug, fabric::tcp_sockets_share_calls(service.executor())
+                                  ? "tcp sockets share system calls: io_uring"
+                                  : "each tcp socket has its own system calls: no io_uring");
   if (!log.to_file()) return;  // else announce() says it on standard error
   if (recovery.damaged_records > 0) {
     log.write(LogLevel::kWarning,

@@ -43,6 +43,7 @@ MultiplexerSet::~MultiplexerSet() {
 size_t MultiplexerSet::poll() {
   DestructionWatch watch(lifetime_);
   std::erase_if(multiplexers_, [](const auto& multiplexer) { return multiplexer->over(); });
+  if (!batch_is_of_use_) batch_.reset();
   flush_dirty();
   size_t handled = 0;
   if (executor_.spinning() && watched_.size() <= kReadAll) {
@@ -90,6 +91,7 @@ void MultiplexerSet::withdraw(const MemoryRegion& region) {
 Status MultiplexerSet::watch(int fd, Multiplexer& multiplexer) {
   PMSTORE_TRY_STATUS(executor_.watch(fd, EPOLLIN, multiplexer));
   watched_.push_back(&multiplexer);
+  open_batch();
   return {};
 }
 
@@ -114,17 +116,15 @@ void MultiplexerSet::close_idle(uint64_t now_ns) {
   for (const auto& multiplexer : multiplexers_) multiplexer->close_when_idle(now_ns, kIdleNs);
 }
 
-SocketBatch* MultiplexerSet::batch() {
-  if (!batch_tried_ && executor_.options().io_uring) {
-    batch_ = SocketBatch::open();
-    together_.reserve(SocketBatch::kMaxCalls);
-  }
-  batch_tried_ = true;
-  return batch_.get();
+void MultiplexerSet::open_batch() {
+  if (batch_ != nullptr || watched_.size() < 2 || !executor_.options().io_uring) return;
+  batch_ = SocketBatch::open();
+  batch_is_of_use_ = true;
+  together_.reserve(SocketBatch::kMaxCalls);
 }
 
 void MultiplexerSet::flush_dirty() {
-  if (SocketBatch* const many = dirty_.size() > 1 ? batch() : nullptr) {
+  if (SocketBatch* const many = batch(dirty_.size())) {
     return flush_dirty_together(*many);
   }
   std::erase_if(dirty_, [](Multiplexer* multiplexer) {
@@ -145,7 +145,7 @@ void MultiplexerSet::flush_dirty_together(SocketBatch& batch) {
         dirty_[next]->flush_once();  // makes no system call
       }
     }
-    batch.run();
+    batch_is_of_use_ &= batch.run();
     for (size_t i = 0; i < together_.size(); ++i) {
       together_[i]->finish_send(batch.result(static_cast<unsigned>(i)));
     }
@@ -170,7 +170,7 @@ size_t MultiplexerSet::read_all() {
 }
 
 size_t MultiplexerSet::read_readable() {
-  if (SocketBatch* const many = readable_.size() > 1 ? batch() : nullptr) {
+  if (SocketBatch* const many = batch(readable_.size())) {
     return read_readable_together(*many);
   }
   size_t handled = 0;
@@ -198,7 +198,7 @@ size_t MultiplexerSet::read_readable_together(SocketBatch& batch) {
     multiplexer->prepare_receive(message);
     batch.add_receive(multiplexer->fd(), message);
   }
-  batch.run();
+  batch_is_of_use_ &= batch.run();
   size_t handled = 0;
   DestructionWatch watch(lifetime_);
   for (size_t i = 0; i < together_.size(); ++i) {

@@ -5,8 +5,8 @@
 // than asking whether there is something to read. With more, and when the executor blocks between
 // events, the executor's look at its descriptors says which to read. Each poll receives at most
 // once and sends at most twice on each socket; where io_uring is to be had, one system call does
-// that for all of them (socket_batch.h). A callback or coroutine that runs inside poll() may
-// destroy the set, once all devices are destroyed.
+// that for up to 64 of those that a look has found (socket_batch.h). A callback or coroutine that
+// runs inside poll() may destroy the set, once all devices are destroyed.
 #pragma once
 
 #include <memory>
@@ -72,8 +72,10 @@ class MultiplexerSet final : public base::Poller {
   void flush_dirty();
   size_t read_all();
   size_t read_readable();
-  // Null when each socket has its own system calls.
-  SocketBatch* batch();
+  // With several sockets. No effect where io_uring is not to be had, or not wanted.
+  void open_batch();
+  // Null when each of `sockets` has its own system calls.
+  SocketBatch* batch(size_t sockets) { return sockets > 1 ? batch_.get() : nullptr; }
   void flush_dirty_together(SocketBatch& batch);
   size_t read_readable_together(SocketBatch& batch);
 
@@ -85,8 +87,8 @@ class MultiplexerSet final : public base::Poller {
   std::vector<Multiplexer*> dirty_;     // have something to send
   std::vector<Multiplexer*> readable_;  // have something to be read
   std::vector<Multiplexer*> together_;  // in the batch that is made up or handled now
-  std::unique_ptr<SocketBatch> batch_;  // opened when there are two sockets to serve at once
-  bool batch_tried_ = false;
+  std::unique_ptr<SocketBatch> batch_;
+  bool batch_is_of_use_ = true;  // else the next poll closes it
   int impatient_ = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "fabric/tcp/internal/socket_batch.h"
 
 #include <cerrno>
+#include <utility>
 
 #include "base/check.h"
 
@@ -12,7 +13,15 @@ std::unique_ptr<SocketBatch> SocketBatch::open() {
   // thread of the kernel's (IORING_SETUP_SINGLE_ISSUER) would only forbid to hand an executor over.
   if (io_uring_queue_init(kMaxCalls, &batch->ring_, 0) != 0) return nullptr;
   batch->open_ = true;
-  return batch;
+  // Kernels from 5.1 on have rings, but not yet all of the calls.
+  io_uring_probe* const probe = io_uring_get_probe_ring(&batch->ring_);
+  if (probe == nullptr) return nullptr;
+  bool has_all = true;
+  for (const int call : {IORING_OP_SEND, IORING_OP_RECV, IORING_OP_SENDMSG, IORING_OP_RECVMSG}) {
+    has_all = has_all && io_uring_opcode_supported(probe, call) != 0;
+  }
+  io_uring_free_probe(probe);
+  return has_all ? std::move(batch) : nullptr;
 }
 
 SocketBatch::~SocketBatch() {
@@ -52,26 +61,33 @@ void SocketBatch::add_send(int fd, const msghdr& message) {
   io_uring_sqe_set_data64(&call, size_ - 1);
 }
 
-void SocketBatch::run() {
+unsigned SocketBatch::take_results() {
+  io_uring_cqe* completion = nullptr;
+  unsigned head = 0;
+  unsigned seen = 0;
+  io_uring_for_each_cqe(&ring_, head, completion) {
+    const uint64_t index = io_uring_cqe_get_data64(completion);
+    PMSTORE_CHECK(index < size_, "each call completes once");
+    results_[index] = completion->res;
+    ++seen;
+  }
+  io_uring_cq_advance(&ring_, seen);
+  return seen;
+}
+
+bool SocketBatch::run() {
+  results_.fill(-EAGAIN);
   unsigned left = size_;
-  while (left > 0) {
+  bool usable = true;
+  while (usable && left > 0) {
     const int submitted = io_uring_submit_and_wait(&ring_, left);
-    PMSTORE_CHECK(submitted >= 0 || submitted == -EINTR || submitted == -EAGAIN,
-                  "a ring of the thread's own takes as many calls as it has room for");
-    io_uring_cqe* completion = nullptr;
-    unsigned head = 0;
-    unsigned seen = 0;
-    io_uring_for_each_cqe(&ring_, head, completion) {
-      const uint64_t index = io_uring_cqe_get_data64(completion);
-      PMSTORE_CHECK(index < size_, "each call completes once");
-      results_[index] = completion->res;
-      ++seen;
-    }
-    io_uring_cq_advance(&ring_, seen);
-    PMSTORE_CHECK(seen <= left, "each call completes once");
-    left -= seen;
+    const unsigned over = take_results();
+    PMSTORE_CHECK(over <= left, "each call completes once");
+    left -= over;
+    usable = submitted >= 0 || submitted == -EINTR;
   }
   size_ = 0;
+  return usable;
 }
 
 }  // namespace pmstore::fabric::tcp

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 
 #include <array>
+#include <functional>
 
 #include "fabric/tcp/internal/socket_batch.h"
 #include "tests/unit/fabric/tcp_peer.h"
@@ -79,18 +80,24 @@ class TcpSockets : public TcpPeer, public testing::WithParamInterface<bool> {
 
   TcpSockets() : TcpPeer({.poll = base::PollMode::kNever, .io_uring = GetParam()}) {}
   void SetUp() override {
+    if (GetParam() && !SocketBatch::open()) GTEST_SKIP() << "io_uring is not to be had here";
     TcpPeer::SetUp();
     shake_hands(1);
     sockets_.push_back(socket_);
-    while (sockets_.size() < kSockets) {
+    add_sockets(kSockets);
+    connections_ = &served_.kept;
+  }
+  // Until there are `count`.
+  void add_sockets(size_t count) {
+    while (sockets_.size() < count) {
       dial();
       shake_hands(1);
       sockets_.push_back(socket_);
     }
     served_.keep();
-    connections_ = &served_.kept;
   }
   void TearDown() override {
+    if (IsSkipped()) return;
     for (const int fd : sockets_) {
       if (fd != socket_) close(fd);
     }
@@ -125,6 +132,21 @@ TEST_P(TcpSockets, AreAllAnsweredWhenTheySpeakAtOnce) {
         ASSERT_EQ(receive_bytes(read_bytes(peer)), std::string(read_bytes(peer), 'r'));
       }
     }
+  }
+}
+
+// More than one batch takes.
+TEST_P(TcpSockets, MayBeMany) {
+  constexpr size_t kMany = SocketBatch::kMaxCalls + 6;
+  add_sockets(kMany);
+  for (size_t peer = 0; peer < kMany; ++peer) {
+    use(peer);
+    send_frame(frame(FrameKind::kWrite, 1, peer, kAnswerWhenDone), "m");
+  }
+  for (size_t peer = 0; peer < kMany; ++peer) {
+    use(peer);
+    ASSERT_EQ(receive_frame().kind, FrameKind::kDone) << peer;
+    EXPECT_EQ(text_at(peer, 1), "m");
   }
 }
 
@@ -201,17 +223,71 @@ TEST_P(TcpSockets, ConnectionsThatACallbackDestroysGetNothingMore) {
       for (int i = 0; i < 10; ++i) send_frame(frame(FrameKind::kWriteImmediate, 0, 0));
     }
   }
+  const auto heard_by_all = [&] {
+    int heard = 0;
+    for (const EndsOthers& each : receivers) heard += each.heard;
+    return heard;
+  };
+  ASSERT_TRUE(run_until([&] { return heard_by_all() > 0; }));
   run_a_while();
-  int heard = 0, alive = 0;
-  for (const EndsOthers& each : receivers) heard += each.heard;
+  int alive = 0;
   for (const auto& each : *connections_) alive += each != nullptr ? 1 : 0;
-  EXPECT_EQ(heard, 1) << "only the first that was heard";
+  EXPECT_EQ(heard_by_all(), 1) << "only the first that was heard";
   EXPECT_EQ(alive, 1);
   for (const size_t peer : {3u, 4u}) {
     use(peer);
     ASSERT_EQ(receive_frame().kind, FrameKind::kClosed);
     shake_hands(2);  // the socket has not lost its place
   }
+}
+
+struct Calls final : Receiver {
+  std::function<void()> call;
+  void on_immediate(uint32_t) override { call(); }
+  void on_disconnect(const Error&) override {}
+};
+
+// The rest of the batch belongs to nobody any more.
+TEST_P(TcpSockets, ACallbackMayDestroyEverything) {
+  bool destroyed = false;
+  Calls receiver;
+  receiver.call = [&] {
+    served_.kept.clear();
+    region_.reset();
+    listener_.reset();
+    device_.reset();
+    destroyed = true;
+  };
+  for (const auto& each : *connections_) each->set_receiver(&receiver);
+  for (size_t peer = 0; peer < kSockets; ++peer) {
+    use(peer);
+    send_frame(frame(FrameKind::kWriteImmediate, 0, 0));
+  }
+  ASSERT_TRUE(run_until([&] { return destroyed; }));
+  run_a_while();
+}
+
+// Without a listener a socket closes with its last connection.
+TEST_P(TcpSockets, ACallbackMayCloseTheOtherSockets) {
+  bool closed = false;
+  Calls receiver;
+  receiver.call = [&] {
+    if (std::exchange(closed, true)) return;
+    for (size_t i = 1; i < kSockets; ++i) (*connections_)[i].reset();
+    listener_.reset();
+  };
+  (*connections_)[0]->set_receiver(&receiver);
+  for (size_t peer = 0; peer < kSockets; ++peer) {
+    use(peer);
+    send_frame(frame(FrameKind::kWriteImmediate, 0, 0));
+  }
+  ASSERT_TRUE(run_until([&] { return closed; }));
+  run_a_while();
+  use(0);
+  send_frame(frame(FrameKind::kWrite, 4, 0, kAnswerWhenDone), "fine");
+  EXPECT_EQ(receive_frame().kind, FrameKind::kDone);
+  use(1);
+  EXPECT_EQ(receive_frame().kind, FrameKind::kClosed);
 }
 
 INSTANTIATE_TEST_SUITE_P(IoUring, TcpSockets, testing::Bool(), [](const auto& with) {
