@@ -1,8 +1,8 @@
-// SessionObserver: is told of the sessions that a server accepts, refuses and ends, and when the
-// server can do no more.
+// SessionObserver: is told of sessions that a server accepts, refuses and ends, and of its failure.
 //
 // Threads: called on the server's executor, from its handshakes and from the ends of connections,
-// never from the data path; on_failure() also from there. An implementation does not block, throw, or call the server back.
+// never from the data path; on_failure() also from there. An implementation does not block, throw,
+// or call the server back.
 // Lifetimes: it outlives the server; views are valid during the call.
 #pragma once
 

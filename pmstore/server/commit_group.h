@@ -3,10 +3,10 @@
 //
 // A drain of a pool in a file is an msync. It waits for the disk, and the server serves nobody
 // meanwhile; so requests pile up, and all that are there afterwards can share the next one. Each is
-// locked and logged when it arrives. A coroutine then finishes the group: it looks for more as long
-// as more than one transaction came in and each look finds another, drains once, puts everything in
-// place, and answers. Where a drain takes less than ServerOptions::group_above_ns, there is nothing
-// to share: each transaction is committed in the call that brings it.
+// locked and logged when it arrives. A coroutine then finishes the group: it waits a little for
+// company, where there is any, drains once, puts everything in place, and answers. Where a drain
+// takes less than ServerOptions::group_above_ns, there is nothing to share: each transaction is
+// committed in the call that brings it.
 //
 // Invariants: a transaction of the group is answered after the drain that follows its redo record;
 // the group has as many answers outstanding as the store has transactions logged. Whoever needs a
@@ -16,6 +16,7 @@
 // core's tasks and ends before this object.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -65,10 +66,15 @@ class CommitGroup {
   };
 
   bool shares_drains() const;
+  // What the shorter one of the last two drains took.
+  uint64_t usual_drain_ns() const { return std::min(last_drain_ns_, earlier_drain_ns_); }
   Status commit_alone(Session& session, const CommitView& request);
   Status join(Session& session, const CommitView& request);
   void wait_for_the_drain(std::shared_ptr<Session> session, fabric::RpcCall call);
   base::Task<void> finish_groups();
+  base::Task<void> wait_for_company();
+  void count_member(Session& session);
+  void begin_next_group();
   void acknowledge(persist::Persisted logged, Waiting& waiting);
   void note_drain(uint64_t ns);
 
@@ -79,6 +85,14 @@ class CommitGroup {
   // The last two took so long, in pools whose drain is an msync. One may be slow by accident.
   uint64_t last_drain_ns_ = 0;
   uint64_t earlier_drain_ns_ = 0;
+  uint64_t quick_commits_ = 0;
+  uint64_t number_ = 2;  // of the group that is being collected; sessions begin with 0
+  // Sessions with a transaction in this group; those of them that were in the one before, too; all
+  // sessions of the group before; all of the last two finished groups.
+  size_t members_ = 0;
+  size_t returned_ = 0;
+  size_t earlier_members_ = 0;
+  size_t expected_ = 0;
   CommitGroupCounters counters_;
 };
 

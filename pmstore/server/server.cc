@@ -25,6 +25,7 @@ class EndpointAcceptor final : public fabric::Acceptor {
   Result<std::vector<std::byte>> on_hello(uint64_t token,
                                           std::span<const std::byte> hello) override {
     auto answer = accept(token, hello);
+    if (!answer) core_.look_for_failure();
     if (!answer && core_.options.observer != nullptr) {
       core_.options.observer->on_refused(name_of(hello), answer.error());
     }

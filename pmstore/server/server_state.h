@@ -7,8 +7,9 @@
 // are resolved. Only then is the ring free for another client.
 // Invariants: a ring has at most one session, and none while it is being resolved; a session's
 // transaction number is executed at most once; a ring changes hands, and a transaction's outcome is
-// told, only while no group of transactions waits for its drain (commit_group.h). Threads: the executor's. Lifetimes: executor and
-// pool outlive the server; devices outlive what is registered or connected on them.
+// told, only while no group of transactions waits for its drain (commit_group.h). Threads: the
+// executor's. Lifetimes: executor and pool outlive the server; devices outlive what is registered
+// or connected on them.
 #pragma once
 
 #include <algorithm>
@@ -79,6 +80,7 @@ struct Session {
   bool connected = false;  // the handshake has ended
   bool new_owner = false;  // the ring was not this client's before
   uint64_t commits = 0;    // that the server has executed or applied
+  uint64_t group = 0;      // the number of the last group of transactions that it was in
   SessionWork work;
   ExecutedNumbers executed;
   Endpoint* endpoint = nullptr;

@@ -291,9 +291,10 @@ class Programs(unittest.TestCase):
             self.assertEqual(run("kv", "put", "--uri", uri, "k", str(work)).returncode, 0)
             with open(sign, "wb"):
                 pass
-            if work:  # the failure comes before the end
+            if work:  # the failure ends the service
                 self.assert_fails(run("kv", "put", "--uri", uri, "k", "lost"), 1, "kv put")
-            server.send_signal(signal.SIGTERM)
+            else:
+                server.send_signal(signal.SIGTERM)
             self.assertEqual(server.wait(timeout=300), 1)
             said = server.stderr.read().decode()
             self.assertRegex(said, rf"^pmstored: '{self.pool}' was not closed in order: [^\n]+\n$")

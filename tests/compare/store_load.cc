@@ -1,5 +1,7 @@
 #include "tests/compare/store_load.h"
 
+#include <unistd.h>
+
 #include <array>
 #include <cstring>
 #include <memory>
@@ -111,7 +113,9 @@ class StoreLoad {
   }
 
   Task<void> work(Session& session, uint64_t seed) {
-    Random random(base::mix64(uint64_t{thread_} << 32 | seed));
+    // Programs that run together do not write the same keys in the same order.
+    const auto program = static_cast<uint64_t>(getpid());
+    Random random(base::mix64(base::mix64(program) ^ (uint64_t{thread_} << 32 | seed)));
     uint64_t start_ns = gate_.start_ns();
     for (uint64_t done = 0; !is_over(options_, gate_, done, start_ns); ++done) {
       if (options_.silence_ms != 0) {

@@ -5,7 +5,9 @@
 namespace pmstore::crash {
 
 CrashMachine::CrashMachine(const Options& options)
-    : executor_(clock_, {.seed = options.seed}), servers_(options.servers) {
+    : slow_sync_(clock_, options.msync_ns),
+      executor_(clock_, {.seed = options.seed}),
+      servers_(options.servers) {
   model::Parameters parameters = *model::named_parameters("optane-cx5");
   parameters.rnic.hold_ns = options.hold_ns;
   if (options.slow_memory) {
@@ -27,7 +29,7 @@ CrashMachine::~CrashMachine() {
 void CrashMachine::record(persist::Memory& memory) {
   memories_ = {&memory};
   server().place_nvm(memory.mapping(), 0);
-  recorder_.emplace(memory);
+  recorder_.emplace(memory, slow_sync_.takes_time() ? &slow_sync_ : nullptr);
   server().watch(memory, 0);
   server().set_nvm_observer(&*recorder_);
 }

@@ -28,6 +28,7 @@ class CrashMachine {
     double hold_ns = 0;
     // The memory controller takes a line each 500 ns, and writes wait for it.
     bool slow_memory = false;
+    uint64_t msync_ns = 0;    // for which an msync keeps the server's CPU from all else
     uint32_t send_queue = 0;  // work requests that a queue pair takes; 0: the model's
     uint64_t seed = 1;
     uint32_t servers = 1;
@@ -56,7 +57,23 @@ class CrashMachine {
   void pass(uint64_t ns);
 
  private:
+  // Lets time pass in each msync.
+  class SlowSync final : public persist::Observer {
+   public:
+    SlowSync(base::VirtualClock& clock, uint64_t ns) : clock_(clock), ns_(ns) {}
+    bool takes_time() const { return ns_ > 0; }
+    void on_store(const void*, const void*, size_t, bool) override {}
+    void on_flush(const void*, size_t) override {}
+    void on_drain() override {}
+    void on_sync(const void*, size_t) override { clock_.advance_to(clock_.now_ns() + ns_); }
+
+   private:
+    base::VirtualClock& clock_;
+    const uint64_t ns_;
+  };
+
   base::VirtualClock clock_;
+  SlowSync slow_sync_;
   base::Executor executor_;
   std::unique_ptr<model::Cluster> cluster_;
   const uint32_t servers_;

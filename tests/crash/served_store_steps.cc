@@ -16,6 +16,7 @@ namespace {
 constexpr uint64_t kStoreRingBytes = 16 << 10;
 // The work behind an acknowledged commit takes less.
 constexpr uint64_t kBehindNs = 60'000;
+constexpr uint64_t kMsyncNs = 8000;  // some times as long as a commit's messages are under way
 constexpr uint64_t kReconnectNs = 1'000'000'000;
 constexpr unsigned kMostLooks = 40;  // at a record that is locked, of 100 us each
 
@@ -45,6 +46,7 @@ ServedStoreSteps::ServedStoreSteps(const std::string& scenario, uint64_t seed,
   machine_.emplace(CrashMachine::Options{.ddio = what.ddio,
                                          .hold_ns = kHoldNs[seed % 3],
                                          .slow_memory = seed % 2 == 0,
+                                         .msync_ns = what.groups ? kMsyncNs : 0,
                                          .send_queue = what.send_queue,
                                          .seed = seed + 1});
   pool_ = std::move(*persist::Pool::in_region(region_.bytes(), what.domain, true));

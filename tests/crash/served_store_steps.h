@@ -98,6 +98,9 @@ class ServedStoreSteps : public RecordedRun {
   std::optional<std::string> read(uint32_t client, const std::string& key);
   StoreContent read_all(uint32_t client);
 
+  // Of the present server.
+  std::string stat() const { return server_->stat_json(); }
+
   Random& random() { return random_; }
   CrashMachine& machine() { return *machine_; }
   Client& client(uint32_t number) { return *clients_[number]; }

@@ -100,10 +100,9 @@ TEST_F(CommitGroupTest, WhoMeetsAGroupsLockGetsItsResult) {
     begin_put(*others_[i], "k", std::to_string(i + 1), over[i]);
   }
   std::string seen;
-  executor_.spawn(
-      [](Client& client, TableId table, std::string& value) -> Task<void> {
-        value = *co_await client.get(table, "k");
-      }(*client_, table_, seen));
+  executor_.spawn([](Client& client, TableId table, std::string& value) -> Task<void> {
+    value = *co_await client.get(table, "k");
+  }(*client_, table_, seen));
   wait_for(over);
   for (const auto& each : over) EXPECT_TRUE(*each) << "a put waits, it does not conflict";
   EXPECT_EQ(seen, std::to_string(over.size())) << "its message came behind theirs";
@@ -177,10 +176,8 @@ TEST_F(CommitGroupTest, GoodbyeBehindAWaitingTransactionComesAfterItsGroup) {
   const auto commit = request(body);
   const auto goodbye = request({});
   {
-    auto first =
-        session->rpc().call(static_cast<uint16_t>(Method::kCommit), commit, 64);
-    auto second =
-        session->rpc().call(static_cast<uint16_t>(Method::kGoodbye), goodbye, 64);
+    auto first = session->rpc().call(static_cast<uint16_t>(Method::kCommit), commit, 64);
+    auto second = session->rpc().call(static_cast<uint16_t>(Method::kGoodbye), goodbye, 64);
     first.start();
     second.start();
   }
@@ -251,6 +248,54 @@ class QuickDrains : public CommitGroupTest {
  protected:
   QuickDrains() { server_options_.group_above_ns = ServerOptions{}.group_above_ns; }
 };
+
+// Each msync lasts so long.
+class SlowDisk final : public persist::Observer {
+ public:
+  SlowDisk(persist::Memory& memory, base::Clock& clock) : memory_(memory), clock_(clock) {
+    memory_.set_observer(this);
+  }
+  ~SlowDisk() override { memory_.set_observer(nullptr); }
+  void on_store(const void*, const void*, size_t, bool) override {}
+  void on_flush(const void*, size_t) override {}
+  void on_drain() override { clock_.advance_to(clock_.now_ns() + kNs); }
+  static constexpr uint64_t kNs = 1'000'000;
+
+ private:
+  persist::Memory& memory_;
+  base::Clock& clock_;
+};
+
+TEST_F(QuickDrains, SlowOnesAreSharedFromTheThirdOn) {
+  const SlowDisk slow(pool_->memory(), clock_);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(run(client_->put(table_, "k", "1")));
+  const uint64_t began_ns = executor_.now_ns();
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(run(client_->put(table_, "k", "1")));
+  EXPECT_LT(executor_.now_ns() - began_ns, 10 * SlowDisk::kNs + 50'000) << "it waited for nobody";
+  EXPECT_GE(groups().at("groups"), 10u);
+  EXPECT_EQ(groups().at("largest"), 1u);
+}
+
+TEST_F(CommitGroupTest, ClientsOfTheLastGroupsAreWaitedFor) {
+  for (size_t i = 0; i < 2; ++i) ASSERT_TRUE(run(others_[i]->put(table_, std::to_string(i), "0")));
+  const SlowDisk slow(pool_->memory(), clock_);
+  constexpr int kPuts = 20;
+  const uint64_t before = groups().at("groups");
+  int running = 2;
+  for (size_t i = 0; i < 2; ++i) {
+    executor_.spawn([](Executor& executor, Client& client, TableId table, std::string key,
+                       uint64_t pause_ns, int& left) -> Task<void> {
+      for (int put = 0; put < kPuts; ++put) {
+        if (pause_ns > 0) co_await executor.sleep_for(pause_ns);
+        EXPECT_TRUE(co_await client.put(table, key, "1"));
+      }
+      --left;
+    }(executor_, *others_[i], table_, std::to_string(i), i * 20'000, running));
+  }
+  while (running > 0) let_time_pass(100'000);
+  EXPECT_LE(groups().at("groups").get<uint64_t>() - before, kPuts + 6u);
+  EXPECT_EQ(groups().at("largest"), 2u);
+}
 
 TEST_F(QuickDrains, AreNotShared) {
   std::vector<std::optional<Status>> over(others_.size());

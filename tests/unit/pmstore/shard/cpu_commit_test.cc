@@ -24,8 +24,7 @@ class CpuCommitTest : public ::testing::Test {
   }
   Status join(const TransactionMessage& transaction) {
     std::vector<std::byte> bytes = transaction.message();
-    Status joined =
-        s_.store().join_group(s_.ring(), *decode_commit(StoreInRegion::kClient, bytes));
+    Status joined = s_.store().join_group(s_.ring(), *decode_commit(StoreInRegion::kClient, bytes));
     std::fill(bytes.begin(), bytes.end(), std::byte{0xee});
     return joined;
   }
