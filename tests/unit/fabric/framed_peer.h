@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -18,6 +17,7 @@
 #include "fabric/device.h"
 #include "fabric/internal/frame.h"
 #include "fabric/internal/handshake.h"
+#include "tests/harness/patience.h"
 #include "tests/unit/fabric/turn_counter.h"
 
 namespace pmstore::fabric {
@@ -52,11 +52,7 @@ struct Served final : Acceptor, Receiver {
 class FramedPeer : public testing::Test {
  protected:
   static constexpr size_t kBytes = 1u << 20;
-  // The mutants' program sets less: most of them are noticed by something that does not come.
-  static uint64_t patience_ns() {
-    const char* const seconds = std::getenv("PMSTORE_TEST_PATIENCE_S");
-    return 1'000'000'000 * (seconds == nullptr ? 60 : std::strtoull(seconds, nullptr, 10));
-  }
+  static uint64_t patience_ns() { return harness::patience_ns(); }
 
   // `channel`: of the frames that this peer sends.
   FramedPeer(uint32_t channel, const base::ExecutorOptions& options)
@@ -91,6 +87,13 @@ class FramedPeer : public testing::Test {
     return true;
   }
   void run_for(uint64_t time_ns) { executor_.run(sleep(time_ns)); }
+  // By turns as well as by time: when the machine stalls, all the time may be over in one turn.
+  void run_turns(uint64_t pause_ns = kPauseNs) {
+    for (int i = 0; i < 20; ++i) {
+      executor_.look();
+      run_for(pause_ns);
+    }
+  }
 
   // The next `count` bytes that the other end sends; fewer when it closes, or says nothing for
   // patience_ns().

@@ -137,12 +137,12 @@ TEST_F(ShmFrames, DescriptorsOfAnEmptyMessageAreClosed) {
   const auto open_descriptors = [] {
     return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
   };
-  run_a_while();  // it has accepted this end
   const auto before = open_descriptors();
+  ASSERT_TRUE(run_until([&] { return open_descriptors() == before + 1; })) << "it accepts this end";
   const auto sent = segment_->descriptors();
   ASSERT_TRUE(socket_.send({}, sent));
-  run_a_while();
-  EXPECT_EQ(open_descriptors(), before - 1) << "its socket is closed, and nothing has come";
+  EXPECT_TRUE(run_until([&] { return open_descriptors() == before; }))
+      << "its socket is closed, and nothing has come";
 }
 
 TEST_F(ShmFrames, AForgedSegmentIsRefused) {

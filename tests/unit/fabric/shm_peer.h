@@ -51,7 +51,7 @@ class ShmPeer : public FramedPeer {
   void hang_up() override { socket_.close(); }
 
   // Long enough that whatever has been sent is served.
-  void run_a_while() { run_for(1'000'000); }
+  void run_a_while() { run_turns(); }
 
   Status send_hello(const std::string& endpoint, std::span<const int> descriptors) {
     return socket_.send(internal::encode({internal::MessageKind::kHello, endpoint, {}, {}}),

@@ -63,7 +63,7 @@ class TcpPeer : public FramedPeer {
   }
 
   // Long enough that whatever has been sent is served.
-  void run_a_while() { run_for(20'000'000); }
+  void run_a_while() { run_turns(1'000'000); }
 
   void send_bytes(const void* bytes, size_t count) {
     ASSERT_EQ(::send(socket_, bytes, count, MSG_NOSIGNAL), static_cast<ssize_t>(count));
