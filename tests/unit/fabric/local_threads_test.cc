@@ -5,6 +5,7 @@
 
 #include "base/random.h"
 #include "fabric/local/local_device.h"
+#include "tests/harness/patience.h"
 #include "tests/unit/fabric/local_pair.h"
 #include "tests/unit/fabric/turn_counter.h"
 
@@ -184,24 +185,43 @@ TEST_F(LocalThreads, BothEndsMayBeDestroyedAtOnce) {
   }
 }
 
-// A client that blocks, of a server that has something else to do for a while.
+// While it lives, the server is busy, until it is released. It runs out of patience when a client
+// sleeps for ever, so that a test fails instead of hanging.
+class BusyServer {
+ public:
+  explicit BusyServer(ServerThread& server)
+      : thread_([this, &server] {
+          server.run([this] { be_busy(); });
+        }) {
+    while (!busy_.load()) std::this_thread::yield();
+  }
+  ~BusyServer() {
+    release();
+    thread_.join();
+  }
+  // Any thread.
+  void release() { released_.store(true); }
+
+ private:
+  void be_busy() {
+    const base::RealClock clock;
+    const uint64_t deadline = clock.now_ns() + harness::patience_ns();
+    busy_.store(true);
+    while (!released_.load() && clock.now_ns() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+  std::atomic<bool> busy_{false};
+  std::atomic<bool> released_{false};
+  std::thread thread_;  // the last: it uses the others
+};
+
+// A client that blocks.
 class LocalWaiting : public LocalThreads {
  protected:
   void SetUp() override { blocking_.add_poller(&turns_); }
   void TearDown() override { blocking_.remove_poller(&turns_); }
-
-  // Returns when the server is busy.
-  std::thread occupy_server(std::chrono::milliseconds time) {
-    std::atomic<bool> busy{false};
-    std::thread occupying([this, &busy, time] {
-      server_.run([&busy, time] {
-        busy.store(true);
-        std::this_thread::sleep_for(time);
-      });
-    });
-    while (!busy.load()) std::this_thread::yield();
-    return occupying;
-  }
 
   TurnCounter turns_;
   base::Executor blocking_{clock_, {.poll = base::PollMode::kNever}};
@@ -209,13 +229,19 @@ class LocalWaiting : public LocalThreads {
 };
 
 TEST_F(LocalWaiting, AClientSleepsUntilItsHandshakeIsAnswered) {
-  std::thread occupying = occupy_server(std::chrono::milliseconds(50));
+  BusyServer busy(server_);
+  std::thread soon([&busy] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    busy.release();
+  });
+  ConnectOptions patient;
+  patient.timeout_ns = harness::patience_ns();
   const uint64_t before = turns_.turns;
   const uint64_t before_ns = clock_.now_ns();
-  auto connected = blocking_.run(client_->connect(uri_, {}));
+  auto connected = blocking_.run(client_->connect(uri_, patient));
   EXPECT_LE(turns_.turns - before, 100u) << "it looks again and again";
-  EXPECT_LT(clock_.now_ns() - before_ns, ConnectOptions{}.timeout_ns) << "it sleeps too long";
-  occupying.join();
+  EXPECT_LT(clock_.now_ns() - before_ns, patient.timeout_ns) << "it sleeps too long";
+  soon.join();
   ASSERT_TRUE(connected) << connected.error().to_string();
 }
 
@@ -228,13 +254,12 @@ TEST_F(LocalWaiting, AClientWakesAListenerThatSleeps) {
 }
 
 TEST_F(LocalWaiting, AHandshakeThatIsNotAnsweredInTimeIsATimeout) {
-  std::thread occupying = occupy_server(std::chrono::milliseconds(50));
+  BusyServer busy(server_);
   ConnectOptions impatient;
   impatient.timeout_ns = 5'000'000;
   const uint64_t before = turns_.turns;
   auto connected = blocking_.run(client_->connect(uri_, impatient));
   EXPECT_LE(turns_.turns - before, 100u);
-  occupying.join();
   ASSERT_FALSE(connected);
   EXPECT_EQ(connected.code(), ErrorCode::kTimeout);
 }
