@@ -149,6 +149,16 @@ class ShmBlocks : public ShmPeer {
     run_for(time_ns);
     return turns_.turns - before;
   }
+  // Those to whom the listener has said something, or that it has closed.
+  static size_t given_up(std::vector<ShmSocket>& sockets) {
+    size_t count = 0;
+    std::vector<std::byte> message;
+    std::vector<base::FileDescriptor> descriptors;
+    for (ShmSocket& each : sockets) {
+      if (each.receive(message, descriptors) != ShmSocket::Received::kNothing) ++count;
+    }
+    return count;
+  }
 };
 
 TEST_F(ShmBlocks, ARingOfTheBellEndsOneBlockOnly) {
@@ -180,19 +190,24 @@ TEST_F(ShmBlocks, TooManyHandshakesWait) {
     Result<bool> connected = socket->connect(uri_.name);
     ASSERT_TRUE(connected);
     if (!*connected) {
-      run_for(20'000'000);
+      run_a_while();  // it takes whom it has a place for
       connected = socket->connect(uri_.name);
       ASSERT_TRUE(connected);
     }
     if (!*connected) break;
     knocking.push_back(std::move(*socket));
   }
-  EXPECT_LE(knocking.size(), kPending + kInKernel);
+  // On a slow machine the first are given up meanwhile, and their places are free again.
+  EXPECT_LE(knocking.size() - given_up(knocking), kPending + kInKernel);
   EXPECT_GE(knocking.size(), kPending - 1) << "and the one of the set-up";
-  EXPECT_LE(turns_in(200'000'000), 30u) << "its socket is readable all the time";
+  const uint64_t turns = turns_in(200'000'000);
+  EXPECT_LE(turns, 30 + 8 * given_up(knocking)) << "its socket is readable all the time";
   knocking.clear();
-  run_for(500'000'000);
-  dial();
+  make_socket();
+  ASSERT_TRUE(run_until([&] {
+    const Result<bool> connected = socket_.connect(uri_.name);
+    return connected && *connected;
+  }));
   shake_hands();
 }
 
