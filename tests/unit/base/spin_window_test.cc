@@ -80,6 +80,27 @@ TEST(SpinWindow, ACrowdedMachineEndsSpinningForAWhileAtTheThirdLook) {
   EXPECT_GT(window.window_ns(), 0u);
 }
 
+// Two looks are enough as long as it remembers the last crowd: a second.
+TEST(SpinWindow, ACrowdIsRememberedForAWhile) {
+  for (const bool remembered : {true, false}) {
+    SpinWindow window(PollMode::kAdaptive);
+    uint64_t now_ns = 1'000'000'000;
+    for (unsigned look = 1; look <= SpinWindow::kLooks; ++look) window.count_crowded(now_ns);
+    ASSERT_EQ(window.window_ns(), 0u);
+    now_ns += SpinWindow::kCrowdedNs + (remembered ? 900'000'000 : 1'100'000'000);
+    window.count_wait(now_ns, 100);
+    for (unsigned look = 1; look < (remembered ? 2 : 3); ++look) window.count_crowded(now_ns);
+    EXPECT_GT(window.window_ns(), 0u) << "remembered: " << remembered;
+    window.count_crowded(now_ns);
+    EXPECT_EQ(window.window_ns(), 0u) << "remembered: " << remembered;
+    const uint64_t quiet_ns = (remembered ? 2 : 1) * SpinWindow::kCrowdedNs;
+    window.count_wait(now_ns + quiet_ns - 1, 100);
+    EXPECT_EQ(window.window_ns(), 0u) << "remembered: " << remembered;
+    window.count_wait(now_ns + quiet_ns, 100);
+    EXPECT_GT(window.window_ns(), 0u) << "remembered: " << remembered;
+  }
+}
+
 TEST(SpinWindow, ACrowdThatStaysIsLookedAtEverMoreRarelyUpToABound) {
   SpinWindow window(PollMode::kAdaptive);
   uint64_t now_ns = 1'000'000'000;
