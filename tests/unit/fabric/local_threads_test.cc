@@ -190,9 +190,7 @@ TEST_F(LocalThreads, BothEndsMayBeDestroyedAtOnce) {
 class BusyServer {
  public:
   explicit BusyServer(ServerThread& server)
-      : thread_([this, &server] {
-          server.run([this] { be_busy(); });
-        }) {
+      : thread_([this, &server] { server.run([this] { be_busy(); }); }) {
     while (!busy_.load()) std::this_thread::yield();
   }
   ~BusyServer() {

@@ -209,9 +209,8 @@ TEST_P(TcpSockets, ConnectionsThatACallbackDestroysGetNothingMore) {
     use(peer);
     send_frame(frame(FrameKind::kWrite, 20'000, peer * 100'000), std::string(1000, 'b'));
   }
-  ASSERT_TRUE(run_until([&] {
-    return memory_[300'999] == std::byte{'b'} && memory_[400'999] == std::byte{'b'};
-  }));
+  ASSERT_TRUE(run_until(
+      [&] { return memory_[300'999] == std::byte{'b'} && memory_[400'999] == std::byte{'b'}; }));
   run_a_while();  // all sockets are empty: they become readable in the order of what follows
   for (size_t peer = 0; peer < kSockets; ++peer) {
     use(peer);
