@@ -107,6 +107,7 @@ TEST_F(CommitGroupTest, WhoMeetsAGroupsLockGetsItsResult) {
   for (const auto& each : over) EXPECT_TRUE(*each) << "a put waits, it does not conflict";
   EXPECT_EQ(seen, std::to_string(over.size())) << "its message came behind theirs";
   EXPECT_EQ(json::parse(server_->stat_json()).at("conflicts"), 0u);
+  EXPECT_EQ(json::parse(server_->stat_json()).at("gets"), 1u) << "it is not sent away to try again";
 }
 
 TEST_F(CommitGroupTest, OutcomeAskedAmidAGroupIsThatOfItsDrain) {
