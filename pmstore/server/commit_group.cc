@@ -11,10 +11,12 @@ namespace pmstore::internal {
 
 namespace {
 
-// What a transaction may meet because another one has locked it, or fills its ring.
+// What a transaction may meet because another one has locked it, fills its ring, or has slots that
+// it gives back when it is in place.
 bool may_wait_for_the_group(const Status& status) {
   return !status &&
-         (status.code() == ErrorCode::kConflict || status.code() == ErrorCode::kBackPressure);
+         (status.code() == ErrorCode::kConflict || status.code() == ErrorCode::kBackPressure ||
+          status.code() == ErrorCode::kFull);
 }
 
 }  // namespace
@@ -85,7 +87,6 @@ void CommitGroup::count_member(Session& session) {
 
 void CommitGroup::begin_next_group() {
   PMSTORE_CHECK(returned_ <= members_, "who has returned is here");
-  // A member of the group before may have ended, and begun anew under the same client.
   expected_ = members_ + earlier_members_ - std::min(returned_, earlier_members_);
   earlier_members_ = members_;
   members_ = returned_ = 0;
@@ -116,7 +117,8 @@ base::Task<void> CommitGroup::wait_for_company() {
   constexpr uint64_t kLooks = 8;
   const uint64_t longest_ns = usual_drain_ns() / kShareOfADrain;
   const uint64_t until_ns = executor.now_ns() + longest_ns;
-  while (!waiting_.empty() && members_ < expected_ && executor.now_ns() < until_ns) {
+  while (!waiting_.empty() && waiting_.size() < kMost && members_ < expected_ &&
+         executor.now_ns() < until_ns) {
     co_await executor.sleep_for(longest_ns / kLooks + 1);
   }
 }
@@ -131,8 +133,12 @@ bool CommitGroup::finish() {
   group.swap(waiting_);
   begin_next_group();
   const uint64_t began_ns = core_.executor.now_ns();
+  const uint64_t earlier_msyncs = core_.store->memory().stats().msyncs;
   const auto logged = core_.store->finish_group();
-  note_drain(core_.executor.now_ns() - began_ns);
+  // The logs of the pool may have had an msync meanwhile, and left nothing to do.
+  if (core_.store->memory().stats().msyncs != earlier_msyncs) {
+    note_drain(core_.executor.now_ns() - began_ns);
+  }
   ++counters_.groups;
   counters_.transactions += group.size();
   counters_.largest = std::max<uint64_t>(counters_.largest, group.size());

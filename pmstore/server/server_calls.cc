@@ -58,6 +58,10 @@ void ServerCore::on_call(fabric::RpcPeer& peer, fabric::RpcCall call) {
     return call.reply_error(
         make_error(ErrorCode::kDisconnected, "the request is for another epoch; connect again"));
   }
+  if (store->failed() && !is_answered_after_failure(method)) {
+    call.reply_error(store->failure());
+    return look_for_failure();
+  }
   if (is_rnic_method(method)) {
     if (discipline != LockDiscipline::kRnic || changer() == nullptr) {
       return call.reply_error(
@@ -66,9 +70,6 @@ void ServerCore::on_call(fabric::RpcPeer& peer, fabric::RpcCall call) {
     ++session.active;
     run(serve_rnic(ring_states[session.ring].session, std::move(call)));
     return;
-  }
-  if (store->failed() && !is_answered_after_failure(method)) {
-    return call.reply_error(store->failure());
   }
   serve(session, call, call.request().subspan(sizeof(RequestPrefix)));
   look_for_failure();
@@ -253,6 +254,7 @@ base::Task<void> ServerCore::serve_rnic(std::shared_ptr<Session> session, fabric
   }
   PMSTORE_CHECK(session->active > 0, "resolving waits until a session's handlers have ended");
   --session->active;
+  look_for_failure();
 }
 
 base::Task<Status> ServerCore::serve_rnic_body(Session& session, fabric::RpcCall& call) {

@@ -92,6 +92,9 @@ Status CpuCommit::check_reads(const CommitView& request) const {
 bool CpuCommit::is_inserted_by_another(const IndexKey& key) const {
   if (locked_ == 0) [[likely]]
     return false;
+  // Whoever inserts has begun to change the key's unit: its version is odd.
+  const KeyIndex& index = records_.index();
+  if (index.version(index.unit_of(key)) % 2 == 0) return false;
   for (const auto& plan : plans_) {
     if (!plan->is_locked()) continue;
     for (const PlannedWrite& write : plan->writes()) {

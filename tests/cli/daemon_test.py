@@ -114,8 +114,9 @@ class Daemon(unittest.TestCase):
         self.assertEqual(daemon.stderr.read(), b"")
 
     def test_says_whether_sockets_share_system_calls(self):
-        _, _, log = self.serve("--log-level", "debug", "--io-uring", "never")
+        daemon, _, log = self.serve("--log-level", "debug", "--io-uring", "never")
         log.wait_for(" debug each tcp socket has its own system calls: no io_uring")
+        self.stop(daemon)
         _, _, log = self.serve("--log-level", "debug")
         log.wait_for(r" debug (tcp sockets share system calls: io_uring|each tcp socket has)")
 

@@ -110,6 +110,21 @@ TEST_F(CommitGroupTest, WhoMeetsAGroupsLockGetsItsResult) {
   EXPECT_EQ(json::parse(server_->stat_json()).at("gets"), 1u) << "it is not sent away to try again";
 }
 
+TEST_F(CommitGroupTest, WhoNeedsASlotThatTheGroupGivesBackGetsIt) {
+  const std::string value(60'000, 'v');
+  uint64_t records = 0;
+  while (records < 100'000 && run(client_->put(table_, std::to_string(records), value))) ++records;
+  ASSERT_EQ(run(client_->put(table_, "new", value)).code(), ErrorCode::kFull);
+  std::vector<std::optional<Status>> over(2);
+  executor_.spawn([](Client& by, TableId table, std::optional<Status>& end) -> Task<void> {
+    end = co_await by.erase(table, "0");
+  }(*others_[0], table_, over[0]));
+  begin_put(*others_[1], "new", value, over[1]);
+  wait_for(over);
+  for (const auto& each : over) EXPECT_TRUE(*each) << each->error().to_string();
+  EXPECT_EQ(groups().at("largest"), 1u) << "the erase was in place before the put joined";
+}
+
 TEST_F(CommitGroupTest, OutcomeAskedAmidAGroupIsThatOfItsDrain) {
   Transaction first = others_[0]->begin();
   first.put(table_, "k", "0");
