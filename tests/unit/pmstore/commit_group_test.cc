@@ -111,7 +111,7 @@ TEST_F(CommitGroupTest, WhoMeetsAGroupsLockGetsItsResult) {
 }
 
 TEST_F(CommitGroupTest, WhoNeedsASlotThatTheGroupGivesBackGetsIt) {
-  const std::string value(60'000, 'v');
+  const std::string value(10'000, 'v');
   uint64_t records = 0;
   while (records < 100'000 && run(client_->put(table_, std::to_string(records), value))) ++records;
   ASSERT_EQ(run(client_->put(table_, "new", value)).code(), ErrorCode::kFull);
