@@ -1,6 +1,6 @@
 // What the handles of bindings/pmstore_log.h are.
 //
-// Threads: any; whoever holds the session uses everything else. Calls hold it on their caller's
+// Threads: any; only the thread that holds the session uses the rest. Calls hold it on their own
 // thread and run the executor until they are done. When no call has come for a while, the keeper
 // holds it: it blocks in the executor, which wakes up for what has to be done (leases, deadlines,
 // what peers send), until a call takes the session. Handing the executor from thread to thread is

@@ -9,21 +9,12 @@
 #include "base/atomic_copy.h"
 #include "base/check.h"
 #include "base/checksum.h"
+#include "persist/found_pages.h"
 
 namespace pmstore::log {
 namespace {
 
 static_assert(persist::TwoCopies<RingHeader>::kCopies * kRingHeaderCopyStride <= kRingHeaderBytes);
-
-// An msync may have failed before the process ended: the kernel then took the pages for clean, and
-// the next msync would write nothing. Whatever is found, and is to be durable, makes them dirty.
-void make_dirty_again(const persist::Memory& memory, std::byte* from, uint64_t bytes) {
-  if (memory.domain() != persist::Domain::kNone) return;
-  constexpr uint64_t kLine = 64;
-  for (uint64_t at = 0; at < bytes; at += kLine) {
-    __atomic_fetch_or(reinterpret_cast<unsigned char*>(from + at), 0, __ATOMIC_RELAXED);
-  }
-}
 
 uint32_t header_crc(const RingHeader& header, uint32_t salt) {
   constexpr size_t kCovered = offsetof(RingHeader, version);
@@ -72,8 +63,8 @@ std::byte* Ring::data_at(uint64_t lsn) const {
 // and the one before, which is durable, is the next to be overwritten.
 Result<persist::Persisted> Ring::make_found_header_durable() {
   if (header_durable_) return *header_durable_;
-  make_dirty_again(*memory_, memory_->at(offset_), kRingHeaderBytes);
-  make_dirty_again(*memory_, data_at(position_.tail_lsn), sizeof(EntryHeader));
+  persist::make_dirty_again(*memory_, memory_->at(offset_), kRingHeaderBytes);
+  persist::make_dirty_again(*memory_, data_at(position_.tail_lsn), sizeof(EntryHeader));
   memory_->flush(memory_->at(offset_), kRingHeaderBytes);
   // Of what it erased at the tail, only the zeros are durable with it that are flushed as well.
   memory_->flush(data_at(position_.tail_lsn), sizeof(EntryHeader));
@@ -324,7 +315,7 @@ Result<persist::Persisted> Ring::make_walked_durable() {
   for (uint64_t lsn = from; lsn < position_.tail_lsn;) {
     const uint64_t left = position_.data_bytes - lsn % position_.data_bytes;
     const uint64_t bytes = std::min(left, position_.tail_lsn - lsn);
-    make_dirty_again(*memory_, data_at(lsn), bytes);
+    persist::make_dirty_again(*memory_, data_at(lsn), bytes);
     memory_->flush(data_at(lsn), bytes);
     lsn += bytes;
   }

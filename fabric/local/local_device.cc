@@ -46,7 +46,7 @@ LocalDevice::LocalDevice(base::Executor& executor, const LocalDeviceOptions& opt
 LocalDevice::~LocalDevice() {
   PMSTORE_CHECK(connections_ == 0, "connections are destroyed before their device");
   PMSTORE_CHECK(listening_.empty(), "listeners are destroyed before their device");
-  PMSTORE_CHECK(connecting_.empty(), "whoever connects is done before its device goes");
+  PMSTORE_CHECK(connecting_.empty(), "every connect ends before its device does");
   executor_.remove_poller(this);
   if (destroyed_ != nullptr) *destroyed_ = true;
 }

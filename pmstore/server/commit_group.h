@@ -9,11 +9,11 @@
 // committed in the call that brings it.
 //
 // Invariants: a transaction of the group is answered after the drain that follows its redo record;
-// the group has as many answers outstanding as the store has transactions logged. Whoever needs a
-// store without half-done work calls finish() first: ends of sessions, hellos, outcomes, drops of
-// tables, stop. Whoever meets a lock of the group calls finish() and tries again.
-// Threads: the executor's. Lifetimes: the server core outlives it; the coroutine runs among the
-// core's tasks and ends before this object.
+// the group has as many answers outstanding as the store has transactions logged. The end of a
+// session, a hello, an outcome, the drop of a table and stop need a store without half-done work,
+// so they call finish() first. A request that meets a lock of the group calls finish() and tries
+// again. Threads: the executor's. Lifetimes: the server core outlives it; the coroutine runs among
+// the core's tasks and ends before this object.
 #pragma once
 
 #include <algorithm>

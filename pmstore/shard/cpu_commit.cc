@@ -92,7 +92,7 @@ Status CpuCommit::check_reads(const CommitView& request) const {
 bool CpuCommit::is_inserted_by_another(const IndexKey& key) const {
   if (locked_ == 0) [[likely]]
     return false;
-  // Whoever inserts has begun to change the key's unit: its version is odd.
+  // An insert that is under way has begun to change the key's unit: the unit's version is odd.
   const KeyIndex& index = records_.index();
   if (index.version(index.unit_of(key)) % 2 == 0) return false;
   for (const auto& plan : plans_) {
@@ -335,7 +335,7 @@ Result<persist::Persisted> CpuCommit::finish_group() {
 }
 
 Status CpuCommit::log_and_apply(log::Ring& ring, CommitPlan& plan) {
-  PMSTORE_CHECK(group_.empty(), "a group is finished by whoever answers its transactions");
+  PMSTORE_CHECK(group_.empty(), "the group's owner finishes it, and answers its transactions");
   PMSTORE_TRY_STATUS(append_to_group(ring, plan));
   const auto logged = finish_group();
   return logged ? Status() : Status(logged.error());

@@ -267,7 +267,7 @@ TEST_F(CpuCommitDeathTest, WhatNeedsEveryEntryInPlaceComesAfterTheGroup) {
   EXPECT_DEATH((void)s_.store().take_ring(0, 5, 0, 0), "changes hands");
   EXPECT_DEATH((void)s_.store().outcome({StoreInRegion::kClient, 1}, true, 0), "called committed");
   EXPECT_DEATH((void)s_.store().close(), "answered before the end");
-  EXPECT_DEATH((void)s_.put("bob", "1"), "whoever answers");
+  EXPECT_DEATH((void)s_.put("bob", "1"), "owner finishes it");
   ASSERT_TRUE(s_.store().finish_group());
   EXPECT_DEATH((void)s_.store().finish_group(), "is for a transaction");
 }
