@@ -106,6 +106,13 @@ bool FrameSender::push_closed(FrameKind kind, uint32_t channel) {
   return true;
 }
 
+bool FrameSender::push_refusal(std::vector<std::byte> message, uint32_t channel) {
+  if (size_ == kCapacity) return false;
+  push_handshake(std::move(message));
+  at(size_ - 1).header.channel = channel;
+  return true;
+}
+
 size_t FrameSender::gather(std::vector<iovec>& pieces, size_t max_pieces) {
   copy_answers();
   PMSTORE_CHECK(size_ == 0 || copied_ > 0 || at(0).body_bytes > 0,
@@ -158,6 +165,8 @@ void FrameSender::pop() {
   if (first.what == What::kRequest) --requests_;
   if (first.what == What::kAnswer) --answers_;
   if (is_question(first)) --unsent_questions_;
+  // They leave in the order in which they came.
+  if (first.header.kind == FrameKind::kHandshake) owned_.pop_front();
   head_ = (head_ + 1) % kCapacity;
   --size_;
   --copied_;

@@ -62,6 +62,8 @@ class FrameSender {
   // Tells the peer that this end of connection `channel` is closed: kRefused or kClosed. False: no
   // room.
   bool push_closed(FrameKind kind, uint32_t channel);
+  // The same for a handshake message to connection `channel`.
+  bool push_refusal(std::vector<std::byte> message, uint32_t channel);
 
   // Adds what is next to `pieces` while there is room for two; returns how many bytes that is,
   // as does gathered().

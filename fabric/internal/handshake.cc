@@ -41,6 +41,13 @@ std::vector<std::byte> encode_refusal(const Error& error) {
   return encode(message);
 }
 
+bool is_refusal(std::span<const std::byte> bytes) {
+  HandshakeHeader header;
+  if (bytes.size() < sizeof header) return false;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  return header.kind == static_cast<uint16_t>(MessageKind::kRefuse);
+}
+
 Result<HandshakeMessage> decode(std::span<const std::byte> bytes) {
   HandshakeHeader header;
   if (bytes.size() < sizeof header) {

@@ -61,6 +61,9 @@ std::vector<std::byte> encode(const HandshakeMessage& message);
 // The message that carries `error`; its text is truncated if it does not fit.
 std::vector<std::byte> encode_refusal(const Error& error);
 
+// Whether the sender of `bytes` says that they are a Refuse; only decode() tells whether it is one.
+bool is_refusal(std::span<const std::byte> bytes);
+
 // VersionMismatch for a message of another version, or of another program; Protocol for a malformed
 // one.
 Result<HandshakeMessage> decode(std::span<const std::byte> bytes);

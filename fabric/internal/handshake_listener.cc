@@ -18,10 +18,7 @@ HandshakeListener::HandshakeListener(PolledDevice& device, Uri uri, Acceptor& ac
 HandshakeListener::~HandshakeListener() {
   PMSTORE_CHECK(fd_ < 0, "a listener stops before its socket is closed");
   device_.remove(*this);
-  for (Pending& pending : pending_) {
-    device_.handshake_ended();
-    if (pending.stage == Stage::kAwaitReady) acceptor_.on_abandoned(pending.token);
-  }
+  while (!pending_.empty()) abandon(*pending_.begin()->second);
 }
 
 Status HandshakeListener::start(int fd) {
@@ -48,7 +45,8 @@ void HandshakeListener::accept_new(uint64_t now_ns) {
     clients_wait_ = true;
     device_.executor().change_watch(fd_, EPOLLIN, *this);
   }
-  while (clients_wait_) {
+  for (size_t taken = 0; clients_wait_; ++taken) {
+    if (taken == kMostAccepted) return device_.tick_soon();
     const Accepted accepted = accept_next();
     clients_wait_ = accepted == Accepted::kClient;
     if (accepted != Accepted::kNotNow) continue;
@@ -58,57 +56,98 @@ void HandshakeListener::accept_new(uint64_t now_ns) {
   }
 }
 
-void HandshakeListener::take(std::unique_ptr<PolledConnection> connection) {
+void HandshakeListener::take(std::unique_ptr<PolledConnection> connection, const Origin& origin) {
+  const uint64_t now_ns = device_.executor().now_ns();
   device_.handshake_started();
-  pending_.push_back(Pending{std::move(connection), next_token_++,
-                             device_.executor().now_ns() + kTimeoutNs, Stage::kAwaitHello});
+  auto pending = std::make_unique<Pending>(*this, std::move(connection), next_token_++);
+  pending->connection->watch_handshake(pending.get());
+  Newcomer* const surplus = newcomers_.surplus(origin, now_ns);
+  newcomers_.add(*pending, origin, now_ns);
+  pending_.emplace(pending->token, std::move(pending));
+  device_.tick_soon();
+  if (surplus != nullptr) turn_away(static_cast<Pending&>(*surplus));
+}
+
+void HandshakeListener::look_at(Pending& pending) {
+  if (!pending.in_news.listed) news_.push_back(pending);
   device_.tick_soon();
 }
 
 void HandshakeListener::tick(uint64_t now_ns) {
   accept_new(now_ns);
   after_accepting();
-  for (size_t i = 0; i < pending_.size();) {
-    // Off the list while callbacks run.
-    Pending pending = std::move(pending_[i]);
-    if (advance(pending, now_ns)) {
-      pending_[i++] = std::move(pending);
-    } else {
-      device_.handshake_ended();
-      pending_.erase(pending_.begin() + static_cast<ptrdiff_t>(i));
-    }
+  for (size_t handled = 0; handled < kMostHandled && !news_.empty(); ++handled) {
+    advance(news_.pop_front());
   }
+  if (!news_.empty()) device_.tick_soon();
+  end_overdue(now_ns);
+}
+
+void HandshakeListener::end_overdue(uint64_t now_ns) {
+  for (Newcomer* oldest = newcomers_.oldest(); oldest != nullptr;) {
+    if (now_ns < oldest->since_ns + kTimeoutNs) break;
+    abandon(static_cast<Pending&>(*oldest));
+    oldest = newcomers_.oldest();
+  }
+  while (!refused_.empty() && now_ns >= refused_.front()->refused_until_ns) {
+    abandon(*refused_.front());
+  }
+}
+
+std::unique_ptr<HandshakeListener::Pending> HandshakeListener::take_off(Pending& pending) {
+  if (pending.in_news.listed) news_.remove(pending);
+  if (pending.in_refused.listed) refused_.remove(pending);
+  if (Newcomers::listed(pending)) newcomers_.remove(pending);
+  pending.connection->watch_handshake(nullptr);
+  device_.handshake_ended();
+  const auto found = pending_.find(pending.token);
+  PMSTORE_CHECK(found != pending_.end(), "a handshake ends once");
+  std::unique_ptr<Pending> ended = std::move(found->second);
+  pending_.erase(found);
+  return ended;
+}
+
+void HandshakeListener::abandon(Pending& pending) {
+  const std::unique_ptr<Pending> ended = take_off(pending);
+  if (ended->stage == Stage::kAwaitReady) acceptor_.on_abandoned(ended->token);
+}
+
+void HandshakeListener::turn_away(Pending& pending) {
+  const Error why = make_error(ErrorCode::kBackPressure,
+                               uri_.to_string() +
+                                   " has too many handshakes under way, most of them from this "
+                                   "address; try again");
+  // Best effort: a peer that is gone already does not need it.
+  static_cast<void>(pending.connection->send_control(encode_refusal(why)));
+  abandon(pending);
 }
 
 uint64_t HandshakeListener::next_tick_ns(uint64_t) const {
   PMSTORE_CHECK(retry_at_ns_ == 0 || !clients_wait_, "a client that waits is tried later");
   uint64_t next_ns = retry_at_ns_ == 0 ? base::Poller::kNoEvent : retry_at_ns_;
-  for (const Pending& pending : pending_) next_ns = std::min(next_ns, pending.deadline_ns);
+  if (const Newcomer* const oldest = newcomers_.oldest()) {
+    next_ns = std::min(next_ns, oldest->since_ns + kTimeoutNs);
+  }
+  if (!refused_.empty()) next_ns = std::min(next_ns, refused_.front()->refused_until_ns);
   return next_ns;
 }
 
-bool HandshakeListener::advance(Pending& pending, uint64_t now_ns) {
+void HandshakeListener::advance(Pending& pending) {
   PolledConnection& connection = *pending.connection;
-  if (auto message = connection.take_control()) {
+  if (const auto message = connection.take_control()) {
     if (pending.stage == Stage::kAwaitHello) {
       if (Status answered = answer_hello(pending, *message); !answered) {
-        refuse(pending, answered.error(), now_ns);
+        return refuse(pending, answered.error());
       }
-      return true;
-    }
-    if (pending.stage == Stage::kAwaitReady) {
-      Result<HandshakeMessage> ready = decode(*message);
+    } else if (pending.stage == Stage::kAwaitReady) {
+      const Result<HandshakeMessage> ready = decode(*message);
       if (ready && ready->kind == MessageKind::kReady && !connection.broken()) {
-        complete(pending);
-      } else {
-        acceptor_.on_abandoned(pending.token);
+        return complete(take_off(pending));
       }
-      return false;
+      return abandon(pending);
     }
   }
-  if (!connection.broken() && now_ns < pending.deadline_ns) return true;
-  if (pending.stage == Stage::kAwaitReady) acceptor_.on_abandoned(pending.token);
-  return false;
+  if (connection.broken()) abandon(pending);
 }
 
 Status HandshakeListener::answer_hello(Pending& pending, std::span<const std::byte> message) {
@@ -128,25 +167,33 @@ Status HandshakeListener::answer_hello(Pending& pending, std::span<const std::by
     sent = connection.send_control(
         encode({MessageKind::kAccept, connection.endpoint_name(), std::move(blob), {}}));
   }
-  if (!sent) acceptor_.on_abandoned(pending.token);
-  return sent;
-}
-
-void HandshakeListener::refuse(Pending& pending, const Error& why, uint64_t now_ns) {
-  pending.stage = Stage::kRefused;
-  pending.deadline_ns = now_ns + kRefusalNs;
-  // Best effort: a peer that is gone already does not need it.
-  if (Status sent = pending.connection->send_control(encode_refusal(why)); !sent) {
-    pending.deadline_ns = now_ns;
+  if (!sent) {
+    acceptor_.on_abandoned(pending.token);
+    return sent;
   }
+  // Its time starts again: many hellos may have been answered before it.
+  const Origin origin = pending.origin;
+  newcomers_.remove(pending);
+  newcomers_.add(pending, origin, device_.executor().now_ns());
+  return {};
 }
 
-void HandshakeListener::complete(Pending& pending) {
-  pending.connection->peer_has_linked();
-  PolledConnection::give_away(std::move(pending.connection),
+void HandshakeListener::refuse(Pending& pending, const Error& why) {
+  pending.stage = Stage::kRefused;
+  newcomers_.remove(pending);
+  pending.refused_until_ns = device_.executor().now_ns() + kRefusalNs;
+  refused_.push_back(pending);
+  if (refused_.size() > kMostRefused) abandon(*refused_.front());
+  // Best effort: a peer that is gone already does not need it.
+  if (Status sent = pending.connection->send_control(encode_refusal(why)); !sent) abandon(pending);
+}
+
+void HandshakeListener::complete(std::unique_ptr<Pending> pending) {
+  pending->connection->peer_has_linked();
+  PolledConnection::give_away(std::move(pending->connection),
                               encode({MessageKind::kWelcome, {}, {}, {}}),
                               [&](std::unique_ptr<Connection> connection) {
-                                acceptor_.on_connected(pending.token, std::move(connection));
+                                acceptor_.on_connected(pending->token, std::move(connection));
                               });
 }
 

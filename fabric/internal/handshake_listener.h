@@ -1,20 +1,24 @@
 // HandshakeListener: the listener's half of the handshake, the same over tcp and shm; and when it
 // accepts.
 //
-// Owns the connections whose handshake is under way: at most kMaxPending, each for at most
-// kTimeoutNs. A derived class accepts new connections from its socket and gives them to take().
+// Owns the connections whose handshake is under way, each for at most kTimeoutNs after each message
+// that it awaits. Their number is bounded, fairly by where they come from (internal/newcomers.h). A
+// derived class accepts new connections from its socket and gives them to take(). A tick looks only
+// at handshakes that have news, however many are under way.
 //
 // Invariants:
 //   retry_at_ns_ != 0  =>  the socket is watched for no event, and no client is known to wait
 //   a derived class calls stop() before it closes its socket
+//   each of pending_ is either in newcomers_, or in refused_ if its stage is kRefused
 #pragma once
 
+#include <map>
 #include <memory>
-#include <vector>
 
 #include "base/sleeper.h"
 #include "fabric/device.h"
 #include "fabric/internal/handshake.h"
+#include "fabric/internal/newcomers.h"
 #include "fabric/internal/polled_connection.h"
 
 namespace pmstore::fabric::internal {
@@ -49,44 +53,68 @@ class HandshakeListener : public Listener, private base::Watched {
   // Accepts the next client. kNobody: none waits. kNotNow: there is no descriptor for it, or too
   // many handshakes are under way.
   virtual Accepted accept_next() = 0;
-  // In each tick, when those that wait have been accepted.
+  // In each tick, when some of those that wait have been accepted.
   virtual void after_accepting() {}
-  bool full() const { return pending_.size() >= kMaxPending; }
-  void take(std::unique_ptr<PolledConnection> connection);
+  size_t handshakes() const { return newcomers_.size(); }
+  // A client from `origin` shakes hands from now on. When too many do, one of the others is
+  // refused.
+  void take(std::unique_ptr<PolledConnection> connection, const Origin& origin);
 
   PolledDevice& device_;
   Uri uri_;
 
  private:
-  static constexpr size_t kMaxPending = 256;
   static constexpr uint64_t kTimeoutNs = 5'000'000'000;
-  // A refused peer has this long to read the error.
+  // A refused peer has this long to read the error, and at most so many have it.
   static constexpr uint64_t kRefusalNs = 1'000'000'000;
+  static constexpr size_t kMostRefused = 256;
   // While a client cannot be accepted, it is tried again after so long.
   static constexpr uint64_t kRetryNs = 100'000'000;
+  // A tick accepts so many clients and handles so many messages at most: established connections
+  // are served in between, and what the accepted ones have sent is read before more are accepted.
+  static constexpr size_t kMostAccepted = 64;
+  static constexpr size_t kMostHandled = 16;
 
   enum class Stage { kAwaitHello, kAwaitReady, kRefused };
-  struct Pending {
+  struct Pending final : Newcomer, HandshakeWatcher {
+    Pending(HandshakeListener& owner, std::unique_ptr<PolledConnection> made, uint64_t number)
+        : listener(owner), connection(std::move(made)), token(number) {}
+    void on_handshake_news() override { listener.look_at(*this); }
+
+    HandshakeListener& listener;
     std::unique_ptr<PolledConnection> connection;
-    uint64_t token;
-    uint64_t deadline_ns;
-    Stage stage;
+    const uint64_t token;
+    Stage stage = Stage::kAwaitHello;
+    uint64_t refused_until_ns = 0;
+    ListLinks<Pending> in_news;
+    ListLinks<Pending> in_refused;
   };
 
   void on_ready(uint32_t events) override;
   void accept_new(uint64_t now_ns);
-  // False when the handshake is complete or has failed: the caller removes `pending`.
-  bool advance(Pending& pending, uint64_t now_ns);
+  // In the next tick. No effect if that is noted.
+  void look_at(Pending& pending);
+  // Handles its news. It may be destroyed afterwards.
+  void advance(Pending& pending);
   Status answer_hello(Pending& pending, std::span<const std::byte> message);
-  void refuse(Pending& pending, const Error& why, uint64_t now_ns);
-  void complete(Pending& pending);
+  void refuse(Pending& pending, const Error& why);
+  void complete(std::unique_ptr<Pending> pending);
+  // Ends the handshake without a connection.
+  void abandon(Pending& pending);
+  // The same, and tells the client why.
+  void turn_away(Pending& pending);
+  void end_overdue(uint64_t now_ns);
+  std::unique_ptr<Pending> take_off(Pending& pending);
 
   Acceptor& acceptor_;
   int fd_ = -1;  // while it is watched
   bool clients_wait_ = false;
   uint64_t retry_at_ns_ = 0;  // 0: the last client could be accepted
   uint64_t next_token_ = 1;
-  std::vector<Pending> pending_;
+  std::map<uint64_t, std::unique_ptr<Pending>> pending_;  // by token
+  Newcomers newcomers_;
+  IntrusiveList<Pending, &Pending::in_news> news_;
+  IntrusiveList<Pending, &Pending::in_refused> refused_;  // the first one's time is over first
 };
 
 }  // namespace pmstore::fabric::internal

@@ -1,6 +1,7 @@
 #include "fabric/internal/polled_connection.h"
 
 #include "base/check.h"
+#include "fabric/internal/handshake.h"
 #include "fabric/internal/polled_device.h"
 
 namespace pmstore::fabric::internal {
@@ -43,15 +44,21 @@ Status PolledConnection::check(const Batch& batch) {
 }
 
 void PolledConnection::receive_control(std::vector<std::byte> message) {
-  if (established_ || inbox_) {
+  // A refusal takes the place of what has not been read yet: it is the answer.
+  if (established_ || (inbox_ && !is_refusal(message))) {
     fail(make_error(ErrorCode::kProtocol, "the peer sent a control message out of turn"));
     return;
   }
   inbox_ = std::move(message);
-  tick_soon();
+  tell_handshake();
 }
 
 void PolledConnection::tick_soon() { device_.tick_soon(); }
+
+void PolledConnection::tell_handshake() {
+  tick_soon();
+  if (watcher_ != nullptr) watcher_->on_handshake_news();
+}
 
 void PolledConnection::handle_immediate(uint32_t immediate) {
   ++counters_.immediates_received;
@@ -81,12 +88,12 @@ void PolledConnection::fail(const Error& why) {
   if (closed()) return;
   failing_ = true;
   device_.count_event();
-  if (!established_) tick_soon();  // whoever shakes hands looks at the connection in a tick
-  const Error reason = why;        // may live in this connection
+  const Error reason = why;  // may live in this connection
   // First, since the completions below give buffers back, which must not be touched any more.
   close_transport();
   why_broken_ = reason;
   broken_ = true;
+  if (!established_) tell_handshake();
   DestructionWatch watch(lifetime_);
   while (Completion* completion = take_outstanding()) {
     completion->finish(false);

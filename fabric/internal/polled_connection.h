@@ -27,6 +27,16 @@ constexpr bool is_write(const WorkRequest& request) {
   return request.op == OpCode::kWrite || request.op == OpCode::kWriteImmediate;
 }
 
+// Shakes hands with a peer.
+class HandshakeWatcher {
+ public:
+  // A message can be taken, or the connection has broken. Only notes it.
+  virtual void on_handshake_news() = 0;
+
+ protected:
+  ~HandshakeWatcher() = default;
+};
+
 class PolledConnection : public Connection {
  public:
   ~PolledConnection() override;
@@ -53,6 +63,8 @@ class PolledConnection : public Connection {
   // Connects to the peer's end of that name.
   virtual Status link(const std::string&) { return {}; }
   virtual Status send_control(std::vector<std::byte> message) = 0;
+  // `watcher` hears of news until another one, or null, takes its place.
+  void watch_handshake(HandshakeWatcher* watcher) { watcher_ = watcher; }
   std::optional<std::vector<std::byte>> take_control() { return std::exchange(inbox_, {}); }
   // The peer has connected to this end.
   virtual void peer_has_linked() {}
@@ -102,7 +114,11 @@ class PolledConnection : public Connection {
  private:
   static constexpr size_t kMaxEarly = 1024;
 
+  // Whoever shakes hands is to look.
+  void tell_handshake();
+
   PolledDevice& device_;
+  HandshakeWatcher* watcher_ = nullptr;
   bool failing_ = false;
   std::optional<std::vector<std::byte>> inbox_;
   std::vector<uint32_t> early_immediates_;

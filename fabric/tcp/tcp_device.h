@@ -14,4 +14,7 @@ Result<std::unique_ptr<Device>> open_tcp_device(base::Executor& executor);
 // has it. Else each socket has its own calls.
 bool tcp_sockets_share_calls(const base::Executor& executor);
 
+// How many sockets with clients this process can have within its present limit of open files.
+size_t most_tcp_clients();
+
 }  // namespace pmstore::fabric

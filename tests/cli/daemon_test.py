@@ -4,9 +4,11 @@
 import json
 import os
 import re
+import resource
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -78,14 +80,16 @@ class Daemon(unittest.TestCase):
                 file.write(f"{key.replace('_', '-')} = {json.dumps(value)}\n")
         return self.path("config")
 
-    def serve(self, *options, environment=None, log=True):
-        """A daemon, its URI and its log, which is a file unless `log` is false."""
+    def serve(self, *options, environment=None, log=True, files=None):
+        """A daemon, its URI and its log, which is a file unless `log` is false. `files`: its soft
+        and its hard limit of open files."""
         if log:
             options = ("--log-file", self.path("log"), *options)
         daemon = subprocess.Popen(
             [program("pmstored"), "--pool", self.pool, "--listen", "tcp://127.0.0.1:0", *options],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ,
-                                                                 **(environment or {})})
+                                                                 **(environment or {})},
+            preexec_fn=files and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, files)))
         self.addCleanup(lambda: (daemon.kill(), daemon.communicate()))
         first = daemon.stdout.readline().decode()
         self.assertRegex(first, "^pmstored: serving ")
@@ -135,6 +139,36 @@ class Daemon(unittest.TestCase):
         log.wait_for(r" warning tcp://0\.0\.0\.0:\d+ can be reached from other machines, without "
                      "authentication and encryption")
         self.assertEqual(log.text().count(" warning "), 1)
+
+    def test_as_many_clients_as_the_hard_limit_of_open_files_allows(self):
+        daemon, _, _ = self.serve(files=(200, 900))
+        self.assertEqual(resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE), (900, 900))
+
+    def test_a_limit_of_open_files_for_few_clients_is_warned_of(self):
+        _, _, log = self.serve(files=(200, 900))
+        log.wait_for(r" warning the limit of open files has room for 7\d\d clients over tcp, fewer "
+                     "than 4096; raise it")
+        self.assertEqual(log.text().count(" warning "), 1)
+
+    def test_a_flood_from_one_address_lets_others_in(self):
+        daemon, uri, _ = self.serve()
+        port = int(uri.rsplit(":", 1)[1])
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, limit)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit[1], limit[1]))
+        flood = []
+        self.addCleanup(lambda: [silent.close() for silent in flood])
+        for _ in range(min(1200, limit[1] // 2)):
+            flood.append(socket.create_connection(("127.0.0.1", port),
+                                                  source_address=("127.0.0.9", 0)))
+        for count in range(10):
+            for silent in flood[:50]:
+                silent.close()
+            flood[:50] = [socket.create_connection(("127.0.0.1", port),
+                                                   source_address=("127.0.0.9", 0))
+                          for _ in range(50)]
+            run("kv", "put", "--uri", uri, f"name{count}", "value")
+        self.stop(daemon)
 
     def test_lines_for_the_journal_begin_with_their_priority(self):
         reader, writer = os.pipe()

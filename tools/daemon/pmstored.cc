@@ -1,7 +1,9 @@
 // pmstored: serves one pool.
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
@@ -43,6 +45,14 @@ void on_signal(int number) {
 void on_failure() {
   failed.store(true);
   if (PoolService* const service = serving.load()) service->request_stop();
+}
+
+// Each client takes a descriptor, or three over shm.
+void raise_open_files() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);  // else it stays as it is, and log_start() says what that is
 }
 
 int argument_count = 0;
@@ -92,6 +102,18 @@ void announce(const PoolService& service, bool json) {
   }
 }
 
+void warn_of_few_clients(DaemonLog& log, const PoolService& service) {
+  constexpr size_t kEnough = 4096;
+  const size_t most = fabric::most_tcp_clients();
+  const bool tcp = std::any_of(service.uris().begin(), service.uris().end(),
+                               [](const auto& uri) { return uri.scheme == fabric::Scheme::kTcp; });
+  if (!tcp || most >= kEnough) return;
+  log.write(LogLevel::kWarning,
+            fmt::format("the limit of open files has room for {} clients over tcp, fewer than {}; "
+                        "raise it (ulimit -Hn, LimitNOFILE= of systemd)",
+                        most, kEnough));
+}
+
 void log_start(DaemonLog& log, PoolService& service) {
   const RecoveryReport& recovery = service.server().recovery();
   log.write(LogLevel::kInfo,
@@ -107,6 +129,7 @@ void log_start(DaemonLog& log, PoolService& service) {
                   "everybody there can read and change the pool; listen at 127.0.0.1, or keep "
                   "others out with a firewall");
   }
+  warn_of_few_clients(log, service);
   log.write(LogLevel::kDebug, fabric::tcp_sockets_share_calls(service.executor())
                                   ? "tcp sockets share system calls: io_uring"
                                   : "each tcp socket has its own system calls: no io_uring");
@@ -166,6 +189,7 @@ int serve(DaemonConfig& config) {
 
 int main(int argc, char** argv) {
   open_standard_descriptors();
+  raise_open_files();
   persist::explain_bus_errors("pmstored");
   // The parent process may ignore SIGCHLD; then this process would not notice the end of a child.
   std::signal(SIGCHLD, SIG_DFL);

@@ -19,14 +19,15 @@ Result<std::unique_ptr<Listener>> ShmListener::open(ShmDevice& device, const Uri
 }
 
 internal::HandshakeListener::Accepted ShmListener::accept_next() {
-  if (full()) return Accepted::kNotNow;
+  if (handshakes() >= kMostHandshakes) return Accepted::kNotNow;
   Result<std::optional<ShmSocket>> client = socket_.accept();
   if (!client) return Accepted::kNotNow;
   if (!*client) return Accepted::kNobody;
+  const internal::Origin origin{0, (*client)->peer_process()};
   Result<std::unique_ptr<ShmConnection>> connection =
       ShmConnection::accept(shm_, std::move(**client), kAcceptedOptions);
   // Without a watch left it is closed; the others are served.
-  if (connection) take(std::move(*connection));
+  if (connection) take(std::move(*connection), origin);
   return Accepted::kClient;
 }
 

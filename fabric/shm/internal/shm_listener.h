@@ -19,6 +19,9 @@ class ShmListener final : public internal::HandshakeListener {
   Accepted accept_next() override;
 
  private:
+  // More clients wait in the socket's backlog: all are of one user, who may end this server, too.
+  static constexpr size_t kMostHandshakes = 256;
+
   ShmListener(ShmDevice& device, const Uri& uri, Acceptor& acceptor, ShmSocket socket);
 
   ShmDevice& shm_;

@@ -113,6 +113,13 @@ bool ShmSocket::is_of_this_user() const {
   return getsockopt(fd(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == geteuid();
 }
 
+uint64_t ShmSocket::peer_process() const {
+  ucred peer{};
+  socklen_t bytes = sizeof peer;
+  const bool known = getsockopt(fd(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0;
+  return known ? static_cast<uint64_t>(peer.pid) : 0;
+}
+
 Status ShmSocket::send(std::span<const std::byte> message, std::span<const int> descriptors) {
   PMSTORE_CHECK(descriptors.size() <= kMaxDescriptors, "the peer takes no more");
   iovec piece{const_cast<std::byte*>(message.data()), message.size()};

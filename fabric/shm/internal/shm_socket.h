@@ -36,6 +36,8 @@ class ShmSocket {
 
   // Sends copies of at most kMaxDescriptors `descriptors` with it.
   Status send(std::span<const std::byte> message, std::span<const int> descriptors = {});
+  // The process at the other end, as this one names it; 0 if it has no name here.
+  uint64_t peer_process() const;
   enum class Received { kMessage, kNothing, kClosed };
   // Fills `message` with the next one, and `descriptors` with those that came with it.
   Received receive(std::vector<std::byte>& message, std::vector<base::FileDescriptor>& descriptors);

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "fabric/internal/handshake.h"
 #include "fabric/tcp/internal/multiplexer_set.h"
 #include "fabric/tcp/internal/tcp_connection.h"
 #include "fabric/tcp/internal/tcp_listener.h"
@@ -25,17 +26,17 @@ Multiplexer::Multiplexer(MultiplexerSet& set, std::vector<SocketAddress> address
   pieces_.reserve(kMaxPieces);
 }
 
-Multiplexer::Multiplexer(MultiplexerSet& set, Socket socket, TcpListener& listener, uint64_t now_ns)
+Multiplexer::Multiplexer(MultiplexerSet& set, Socket::Client client, TcpListener& listener)
     : set_(set),
-      socket_(std::move(socket)),
+      socket_(std::move(client.socket)),
       connected_(true),
       dialed_(false),
       listener_(&listener),
-      idle_since_ns_(now_ns),
       in_(new std::byte[kInBytes]) {
+  origin = client.origin;
   pieces_.reserve(kMaxPieces);
+  update_lists();
   start();
-  update_patience();
 }
 
 Multiplexer::~Multiplexer() {
@@ -72,11 +73,12 @@ void Multiplexer::set_watches_room(bool watches) {
   watches_room_ = watches;
 }
 
-void Multiplexer::update_patience() {
-  const bool impatient = !dialed_ && !over_ && (connections_.empty() || leftover_ != nullptr);
-  if (impatient == impatient_) return;
-  impatient_ = impatient;
-  set_.count_impatient(impatient ? 1 : -1);
+void Multiplexer::update_lists() {
+  if (dialed_) return;
+  const bool silent = !over_ && connections_.empty();
+  if (silent != internal::Newcomers::listed(*this)) set_.set_silent(*this, silent);
+  const bool leftover = !over_ && leftover_ != nullptr;
+  if (leftover != with_leftover.listed) set_.set_leftover(*this, leftover);
 }
 
 Status Multiplexer::connect_next() {
@@ -110,12 +112,14 @@ void Multiplexer::continue_connecting() {
   if (!next) break_all(next.error());
 }
 
-void Multiplexer::close_when_idle(uint64_t now_ns, uint64_t patience_ns) {
-  if (dialed_ || over_) return;
-  if (connections_.empty() && now_ns - idle_since_ns_ >= patience_ns) return close_socket();
-  if (leftover_ == nullptr) {
-    leftover_since_ns_ = 0;
-  } else if (leftover_since_ns_ == 0 || leftover_since_bytes_ != sent_bytes_) {
+void Multiplexer::close_silent() {
+  PMSTORE_CHECK(internal::Newcomers::listed(*this), "nobody loses a connection by it");
+  close_socket();
+}
+
+void Multiplexer::hang_up_when_stuck(uint64_t now_ns, uint64_t patience_ns) {
+  PMSTORE_CHECK(leftover_ != nullptr, "only the rest of a closed connection is stuck");
+  if (leftover_since_ns_ == 0 || leftover_since_bytes_ != sent_bytes_) {
     leftover_since_ns_ = now_ns;
     leftover_since_bytes_ = sent_bytes_;
   } else if (now_ns - leftover_since_ns_ >= patience_ns) {
@@ -129,7 +133,7 @@ void Multiplexer::hang_up() {
 }
 
 void Multiplexer::close_socket() {
-  over_ = true;
+  if (std::exchange(over_, true)) return;
   if (std::exchange(watched_, false)) set_.executor().unwatch(socket_.fd());
   watches_room_ = false;
   set_.forget(*this);
@@ -139,7 +143,8 @@ void Multiplexer::close_socket() {
   in_begin_ = in_end_ = 0;
   body_left_bytes_ = 0;
   body_connection_ = nullptr;
-  update_patience();
+  update_lists();
+  if (!dialed_) set_.count_closed();
 }
 
 uint32_t Multiplexer::add(TcpConnection& connection) {
@@ -163,18 +168,14 @@ void Multiplexer::remove(uint32_t channel, std::unique_ptr<FrameSender> sender, 
   } else {
     PMSTORE_CHECK(leftover_ == nullptr, "only one sender is in the middle of a frame");
     leftover_ = std::move(sender);
+    leftover_since_ns_ = 0;
   }
   if (tell) tell_closed(last, channel);
   flush();
-  update_patience();
-  if (!connections_.empty()) return;
+  update_lists();
   // The dialing end needs it no more. At the listening end the client may open new connections, as
   // long as there is a listener.
-  if (dialed_ || listener_ == nullptr) {
-    close_socket();
-  } else {
-    idle_since_ns_ = set_.executor().now_ns();
-  }
+  if (connections_.empty() && (dialed_ || listener_ == nullptr)) close_socket();
 }
 
 void Multiplexer::tell_closed(FrameKind kind, uint32_t channel) {
@@ -182,6 +183,14 @@ void Multiplexer::tell_closed(FrameKind kind, uint32_t channel) {
     mark_ready(notices_);
   } else {
     // The peer opens connections and reads no answers.
+    hang_up();
+  }
+}
+
+void Multiplexer::refuse(uint32_t channel, const Error& why) {
+  if (notices_.push_refusal(internal::encode_refusal(why), channel)) {
+    mark_ready(notices_);
+  } else {
     hang_up();
   }
 }

@@ -14,6 +14,7 @@
 //   channel numbers are never used again: frames for a closed connection are skipped
 //   readable, dirty  <=>  it is in the set's list of those to be read, of those to be sent; none of
 //   them when it is over
+//   in the set's list of silent sockets  <=>  accepted, not over and without a connection
 //   watches_room_  <=>  the executor is woken when the socket takes more, too;  =>  watched_
 #pragma once
 
@@ -27,6 +28,7 @@
 #include "fabric/destruction_watch.h"
 #include "fabric/internal/frame.h"
 #include "fabric/internal/frame_sender.h"
+#include "fabric/internal/newcomers.h"
 #include "fabric/tcp/internal/socket.h"
 
 namespace pmstore::fabric::tcp {
@@ -39,13 +41,13 @@ class TcpConnection;
 class TcpListener;
 class MultiplexerSet;
 
-class Multiplexer final : public base::Watched {
+class Multiplexer final : public base::Watched, public internal::Newcomer {
  public:
   // For a connection to the first of `addresses` that answers. `where` names the server in errors;
   // later connections to the same server find the multiplexer by that name.
   Multiplexer(MultiplexerSet& set, std::vector<SocketAddress> addresses, std::string where);
   // For the socket of a client; `listener` takes its connections.
-  Multiplexer(MultiplexerSet& set, Socket socket, TcpListener& listener, uint64_t now_ns);
+  Multiplexer(MultiplexerSet& set, Socket::Client client, TcpListener& listener);
   ~Multiplexer() override;
   Multiplexer(const Multiplexer&) = delete;
   Multiplexer& operator=(const Multiplexer&) = delete;
@@ -69,9 +71,10 @@ class Multiplexer final : public base::Watched {
     listener_ = nullptr;
     if (connections_.empty()) close_socket();
   }
-  // At the listening end: closes a socket that has had no connection for `patience_ns`, and one
-  // whose leftover_ has not moved for so long.
-  void close_when_idle(uint64_t now_ns, uint64_t patience_ns);
+  // At the listening end, without a connection: closes the socket.
+  void close_silent();
+  // With a leftover_: hangs up when it has not moved for `patience_ns`.
+  void hang_up_when_stuck(uint64_t now_ns, uint64_t patience_ns);
 
   // At the dialing end: adds a connection and gives its channel number.
   uint32_t add(TcpConnection& connection);
@@ -119,6 +122,7 @@ class Multiplexer final : public base::Watched {
 
   bool dirty = false;     // in the set's list of those that have something to send
   bool readable = false;  // in the set's list of those that have something to be read
+  internal::ListLinks<Multiplexer> with_leftover;  // in the set's list of those
 
  private:
   static constexpr size_t kInBytes = 64 * 1024;
@@ -137,12 +141,14 @@ class Multiplexer final : public base::Watched {
   // Makes at most `max_sends` system calls.
   bool send(int max_sends);
   void unwatch_room();  // unless there is something to send
-  // After each change of what close_when_idle() looks at.
-  void update_patience();
+  // After each change of connections_, leftover_ and over_: which lists of the set it is in.
+  void update_lists();
   void close_socket();
   TcpConnection* find(uint32_t channel) const;
   // Tells the peer that this end of connection `channel` is closed.
   void tell_closed(FrameKind kind, uint32_t channel);
+  // Answers the hello of connection `channel`, which there will not be.
+  void refuse(uint32_t channel, const Error& why);
   // `sender` has nothing to send. Deletes it if it is leftover_.
   void unlist(FrameSender& sender);
   void count_sent(size_t sent, size_t asked);
@@ -174,7 +180,6 @@ class Multiplexer final : public base::Watched {
   uint32_t last_channel_ = 0;
   // At the listening end: numbers below last_channel_ whose first frame has not arrived.
   std::set<uint32_t> pending_channels_;
-  uint64_t idle_since_ns_ = 0;  // at the listening end, while there is no connection
 
   std::vector<FrameSender*> ready_;
   FrameSender notices_{0};                 // kClosed and kRefused frames
@@ -188,7 +193,6 @@ class Multiplexer final : public base::Watched {
   bool refused_ = false;  // the kernel took nothing although the socket has room: try again later
   bool watches_room_ = false;
   bool watched_ = false;
-  bool impatient_ = false;             // counted by the set: close_when_idle() has a reason
   uint64_t leftover_since_bytes_ = 0;  // sent_bytes_ when the leftover was looked at first
   uint64_t leftover_since_ns_ = 0;     // 0: there was none
 

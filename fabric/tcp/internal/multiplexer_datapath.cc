@@ -35,7 +35,7 @@ void Multiplexer::unlist(FrameSender& sender) {
   std::erase(ready_, &sender);
   if (leftover_.get() != &sender) return;
   leftover_.reset();
-  update_patience();
+  update_lists();
 }
 
 bool Multiplexer::send(int max_sends) {
@@ -228,15 +228,20 @@ Multiplexer::Parsed Multiplexer::take_handshake(const FrameHeader& header) {
   std::vector<std::byte> message(begin, begin + header.bytes);
   in_begin_ += header.bytes;
   if (!dialed_ && is_new(header.channel)) {
-    std::unique_ptr<TcpConnection> opened =
-        listener_ == nullptr ? nullptr : listener_->accept(*this, header.channel);
-    if (opened == nullptr) {
+    if (listener_ == nullptr) {
       tell_closed(FrameKind::kClosed, header.channel);
       return Parsed::kFrame;
     }
+    if (Status served = connections_.empty() ? set_.may_serve() : Status{}; !served) {
+      refuse(header.channel, served.error());
+      return Parsed::kFrame;
+    }
+    std::unique_ptr<TcpConnection> opened = listener_->accept(*this, header.channel);
     connections_.emplace(header.channel, opened.get());
-    update_patience();
-    listener_->adopt(std::move(opened));
+    update_lists();
+    DestructionWatch watch(lifetime_);
+    listener_->adopt(std::move(opened), origin);
+    if (watch.destroyed() || over_) return Parsed::kOver;
   }
   TcpConnection* const connection = find(header.channel);
   if (connection == nullptr) return Parsed::kFrame;

@@ -1,6 +1,7 @@
 #include "fabric/tcp/internal/multiplexer_set.h"
 
 #include <sys/epoll.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <map>
@@ -16,6 +17,16 @@ std::mutex sets_mutex;  // executors have threads of their own
 std::map<const base::Executor*, std::weak_ptr<MultiplexerSet>>& sets() {
   static auto* const all = new std::map<const base::Executor*, std::weak_ptr<MultiplexerSet>>;
   return *all;
+}
+
+size_t open_file_limit() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
+}
+
+// Of `files` descriptors.
+size_t most_silent(size_t files) {
+  return std::clamp<size_t>(files / 8, 1, internal::Newcomers::kMost);
 }
 
 }  // namespace
@@ -102,18 +113,83 @@ void MultiplexerSet::forget(Multiplexer& multiplexer) {
   multiplexer.dirty = multiplexer.readable = false;
 }
 
-void MultiplexerSet::adopt(Socket socket, TcpListener& listener) {
-  if (multiplexers_.size() >= kMaxMultiplexers) return;
-  multiplexers_.push_back(
-      std::make_unique<Multiplexer>(*this, std::move(socket), listener, executor_.now_ns()));
+void MultiplexerSet::adopt(Socket::Client client, TcpListener& listener) {
+  const uint64_t now_ns = executor_.now_ns();
+  if (internal::Newcomer* const surplus = silent_.surplus(client.origin, now_ns)) {
+    static_cast<Multiplexer*>(surplus)->close_silent();
+  }
+  ++accepted_;
+  multiplexers_.push_back(std::make_unique<Multiplexer>(*this, std::move(client), listener));
 }
 
 void MultiplexerSet::forget_listener(const TcpListener& listener) {
   for (const auto& multiplexer : multiplexers_) multiplexer->forget_listener(listener);
 }
 
-void MultiplexerSet::close_idle(uint64_t now_ns) {
-  for (const auto& multiplexer : multiplexers_) multiplexer->close_when_idle(now_ns, kIdleNs);
+void MultiplexerSet::close_silent(uint64_t now_ns) {
+  for (internal::Newcomer* oldest = silent_.oldest(); oldest != nullptr;) {
+    if (now_ns < oldest->since_ns + kPatienceNs) break;
+    static_cast<Multiplexer*>(oldest)->close_silent();
+    oldest = silent_.oldest();
+  }
+  for (Multiplexer* multiplexer = leftovers_.front(); multiplexer != nullptr;) {
+    Multiplexer* const next = leftovers_.next(*multiplexer);
+    multiplexer->hang_up_when_stuck(now_ns, kPatienceNs);
+    multiplexer = next;
+  }
+}
+
+bool MultiplexerSet::close_one_silent(uint64_t now_ns) {
+  internal::Newcomer* const oldest = silent_.oldest_of_most();
+  if (oldest == nullptr || now_ns < oldest->since_ns + kHelloNs) return false;
+  static_cast<Multiplexer*>(oldest)->close_silent();
+  return true;
+}
+
+uint64_t MultiplexerSet::next_close_ns(uint64_t now_ns) const {
+  uint64_t next_ns = leftovers_.empty() ? base::Poller::kNoEvent : now_ns + kLookNs;
+  if (const internal::Newcomer* const oldest = silent_.oldest()) {
+    next_ns = std::min(next_ns, oldest->since_ns + kPatienceNs);
+  }
+  return next_ns;
+}
+
+void MultiplexerSet::set_silent(Multiplexer& multiplexer, bool silent) {
+  if (silent) {
+    const internal::Origin origin = multiplexer.origin;
+    silent_.add(multiplexer, origin, executor_.now_ns());
+  } else {
+    silent_.remove(multiplexer);
+  }
+}
+
+void MultiplexerSet::set_leftover(Multiplexer& multiplexer, bool leftover) {
+  if (leftover) {
+    leftovers_.push_back(multiplexer);
+  } else {
+    leftovers_.remove(multiplexer);
+  }
+}
+
+size_t MultiplexerSet::most_served() {
+  const size_t files = open_file_limit();
+  const size_t others = most_silent(files) + kOtherDescriptors;
+  return std::clamp<size_t>(files - std::min(files, others), 1, kMostServed);
+}
+
+void MultiplexerSet::fit_descriptors() {
+  silent_.set_most(most_silent(open_file_limit()));
+  most_served_ = most_served();
+}
+
+Status MultiplexerSet::may_serve() const {
+  PMSTORE_CHECK(accepted_ >= silent_.size(), "each silent socket was accepted");
+  if (served() < most_served_) return {};
+  const std::string remedy = most_served_ == kMostServed ? "end clients that are not needed"
+                                                         : "raise the server's limit of open files";
+  return make_error(ErrorCode::kBackPressure, "the server has " + std::to_string(most_served_) +
+                                                  " clients over tcp, as many as it takes; " +
+                                                  remedy + ", or try later");
 }
 
 void MultiplexerSet::open_batch() {

@@ -7,6 +7,10 @@
 // once and sends at most twice on each socket; where io_uring is to be had, one system call does
 // that for up to 64 of those that a look has found (socket_batch.h). A callback or coroutine that
 // runs inside poll() may destroy the set, once all devices are destroyed.
+//
+// At the listening end a socket is silent while it has no connection, else served. Both numbers are
+// bounded. A silent socket is closed after kPatienceNs, or when there are too many
+// (internal/newcomers.h). A hello on a socket that cannot be served is refused with the reason.
 #pragma once
 
 #include <memory>
@@ -35,13 +39,22 @@ class MultiplexerSet final : public base::Poller {
   Multiplexer* find(const std::string& where) const;
   // Begins to connect. Disconnected, Io.
   Result<Multiplexer*> dial(std::vector<SocketAddress> addresses, const std::string& where);
-  // Takes a client's socket; closes it when there are kMaxMultiplexers.
-  void adopt(Socket socket, TcpListener& listener);
+  // Takes a client's socket. When too many are silent, another one is closed.
+  void adopt(Socket::Client client, TcpListener& listener);
   void forget_listener(const TcpListener& listener);
-  // Closes sockets of clients that have had no connection, or have not read, for kIdleNs.
-  void close_idle(uint64_t now_ns);
-  // Whether close_idle() has a reason to be called, from time to time.
-  bool impatient() const { return impatient_ > 0; }
+  // Closes sockets of clients that have been silent, or have not read, for kPatienceNs.
+  void close_silent(uint64_t now_ns);
+  // Closes the silent socket that must go first (internal/newcomers.h), if it has had time to say
+  // hello; else false.
+  bool close_one_silent(uint64_t now_ns);
+  // When close_silent() must be called; base::Poller::kNoEvent: without need.
+  uint64_t next_close_ns(uint64_t now_ns) const;
+  // The bounds follow the limit of open files.
+  void fit_descriptors();
+  const internal::Newcomers& silent() const { return silent_; }
+  size_t served() const { return accepted_ - silent_.size(); }
+  // The most served sockets within the present limit of open files.
+  static size_t most_served();
   // `region` is being deregistered.
   void withdraw(const MemoryRegion& region);
 
@@ -50,9 +63,13 @@ class MultiplexerSet final : public base::Poller {
   // Io when the kernel watches no more descriptors.
   Status watch(int fd, Multiplexer& multiplexer);
   void forget(Multiplexer& multiplexer);
-  void count_impatient(int change) {
-    impatient_ += change;
-    PMSTORE_CHECK(impatient_ >= 0, "each multiplexer is counted once");
+  void set_silent(Multiplexer& multiplexer, bool silent);
+  void set_leftover(Multiplexer& multiplexer, bool leftover);
+  // BackPressure when no other silent socket can be served.
+  Status may_serve() const;
+  void count_closed() {
+    PMSTORE_CHECK(accepted_ > silent_.size(), "a socket that closes is not silent any more");
+    --accepted_;
   }
   // Both have no effect on one that is in the list already.
   void add_readable(Multiplexer& multiplexer) {
@@ -65,8 +82,13 @@ class MultiplexerSet final : public base::Poller {
  private:
   // With more multiplexers than this, one look costs less than a recv() on each.
   static constexpr size_t kReadAll = 2;
-  static constexpr size_t kMaxMultiplexers = 1024;
-  static constexpr uint64_t kIdleNs = 5'000'000'000;
+  static constexpr size_t kMostServed = 8192;
+  // Descriptors that are neither of silent nor of served sockets, in the first place.
+  static constexpr size_t kOtherDescriptors = 64;
+  static constexpr uint64_t kPatienceNs = 5'000'000'000;
+  static constexpr uint64_t kHelloNs = 100'000'000;
+  // Sockets whose client does not read are looked at so often.
+  static constexpr uint64_t kLookNs = 1'000'000'000;
 
   explicit MultiplexerSet(base::Executor& executor);
   void flush_dirty();
@@ -89,7 +111,10 @@ class MultiplexerSet final : public base::Poller {
   std::vector<Multiplexer*> together_;  // in the batch that is made up or handled now
   std::unique_ptr<SocketBatch> batch_;
   bool batch_is_of_use_ = true;  // else the next poll closes it
-  int impatient_ = 0;
+  size_t accepted_ = 0;          // sockets of clients
+  size_t most_served_ = kMostServed;
+  internal::Newcomers silent_;
+  internal::IntrusiveList<Multiplexer, &Multiplexer::with_leftover> leftovers_;
 };
 
 }  // namespace pmstore::fabric::tcp

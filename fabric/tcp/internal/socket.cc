@@ -17,7 +17,8 @@ namespace pmstore::fabric::tcp {
 
 namespace {
 
-constexpr int kBacklog = 256;
+// As many as the kernel lets it be (net.core.somaxconn): a burst of clients waits there.
+constexpr int kBacklog = 4096;
 constexpr const char* kFilesRemedy = "check the limit of open files";
 
 // Device::kPeerGoneNs: a peer that is silent and does not acknowledge three probes is gone. One
@@ -118,16 +119,40 @@ Result<Socket> Socket::connect(const SocketAddress& address) {
   return socket;
 }
 
-Result<std::optional<Socket>> Socket::accept() {
-  Socket client(accept4(fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+internal::Origin origin_of(const SocketAddress& address) {
+  constexpr uint64_t kIpv4 = uint64_t{0xffff} << 32;
+  if (address.storage.ss_family == AF_INET) {
+    const auto& ipv4 = reinterpret_cast<const sockaddr_in&>(address.storage);
+    return {0, kIpv4 | ntohl(ipv4.sin_addr.s_addr)};
+  }
+  const in6_addr& ipv6 = reinterpret_cast<const sockaddr_in6&>(address.storage).sin6_addr;
+  const auto word = [&](size_t at) {
+    uint32_t value;
+    std::memcpy(&value, ipv6.s6_addr + at, sizeof value);
+    return uint64_t{ntohl(value)};
+  };
+  if (IN6_IS_ADDR_V4MAPPED(&ipv6)) return {0, kIpv4 | word(12)};
+  return {word(0) << 32 | word(4), 0};
+}
+
+Result<std::optional<Socket::Client>> Socket::accept() {
+  SocketAddress peer{};
+  peer.bytes = sizeof peer.storage;
+  Socket client(accept4(fd(), reinterpret_cast<sockaddr*>(&peer.storage), &peer.bytes,
+                        SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!client.open()) {
     const bool exhausted =
         errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
     if (exhausted) return make_error(ErrorCode::kIo, strerror(errno));
-    return std::optional<Socket>();
+    return std::optional<Client>();
   }
   prepare(client.fd());
-  return std::optional<Socket>(std::move(client));
+  return std::optional<Client>({std::move(client), origin_of(peer)});
+}
+
+bool Socket::has_client() const {
+  pollfd wanted{fd(), POLLIN, 0};
+  return ::poll(&wanted, 1, 0) > 0;
 }
 
 Result<bool> Socket::connected() const {

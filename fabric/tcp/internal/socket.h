@@ -11,6 +11,7 @@
 
 #include "base/file_descriptor.h"
 #include "base/result.h"
+#include "fabric/internal/newcomers.h"
 
 namespace pmstore::fabric::tcp {
 
@@ -23,6 +24,9 @@ struct SocketAddress {
 // server as long as resolv.conf(5) says.
 Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t port, bool to_listen);
 
+// The origin of a client at `address`. IPv4 clients of an IPv6 socket count as IPv4 clients.
+internal::Origin origin_of(const SocketAddress& address);
+
 class Socket {
  public:
   Socket() = default;
@@ -34,7 +38,10 @@ class Socket {
   static Result<Socket> connect(const SocketAddress& address);
 
   // The next client; nothing when there is none. Io while there is no descriptor or memory for it.
-  Result<std::optional<Socket>> accept();
+  struct Client;
+  Result<std::optional<Client>> accept();
+  // Whether a client waits. Needs no descriptor.
+  bool has_client() const;
   // True once connected; false while connecting. Disconnected when that failed; the message is only
   // the reason.
   Result<bool> connected() const;
@@ -47,6 +54,11 @@ class Socket {
 
  private:
   base::FileDescriptor fd_;
+};
+
+struct Socket::Client {
+  Socket socket;
+  internal::Origin origin;
 };
 
 }  // namespace pmstore::fabric::tcp

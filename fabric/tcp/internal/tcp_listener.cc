@@ -31,6 +31,7 @@ Result<std::unique_ptr<Listener>> TcpListener::open(TcpDevice& device, const Uri
   actual.port = *port;
   auto listener = std::unique_ptr<TcpListener>(
       new TcpListener(device, std::move(actual), acceptor, std::move(*socket)));
+  device.multiplexers().fit_descriptors();
   Status started = listener->start(listener->socket_.fd());
   if (!started) return failed(started.error());
   return std::unique_ptr<Listener>(std::move(listener));
@@ -42,26 +43,30 @@ TcpListener::~TcpListener() {
 }
 
 uint64_t TcpListener::next_tick_ns(uint64_t now_ns) const {
-  uint64_t next_ns = HandshakeListener::next_tick_ns(now_ns);
-  if (tcp_.multiplexers().impatient()) next_ns = std::min(next_ns, now_ns + kIdleLookNs);
-  return next_ns;
+  return std::min(HandshakeListener::next_tick_ns(now_ns),
+                  tcp_.multiplexers().next_close_ns(now_ns));
 }
 
 internal::HandshakeListener::Accepted TcpListener::accept_next() {
-  Result<std::optional<Socket>> client = socket_.accept();
+  MultiplexerSet& multiplexers = tcp_.multiplexers();
+  Result<std::optional<Socket::Client>> client = socket_.accept();
+  if (!client) {
+    // Without a descriptor, a socket that says nothing gives its own, if anybody waits for it.
+    if (!socket_.has_client()) return Accepted::kNobody;
+    if (multiplexers.close_one_silent(tcp_.executor().now_ns())) client = socket_.accept();
+  }
   if (!client) return Accepted::kNotNow;
   if (!*client) return Accepted::kNobody;
-  tcp_.multiplexers().adopt(std::move(**client), *this);
+  multiplexers.adopt(std::move(**client), *this);
   return Accepted::kClient;
 }
 
 void TcpListener::after_accepting() {
   // Now, which is not before they were accepted.
-  tcp_.multiplexers().close_idle(tcp_.executor().now_ns());
+  tcp_.multiplexers().close_silent(tcp_.executor().now_ns());
 }
 
 std::unique_ptr<TcpConnection> TcpListener::accept(Multiplexer& multiplexer, uint32_t channel) {
-  if (full()) return nullptr;
   return std::make_unique<TcpConnection>(tcp_, multiplexer, channel, kAcceptedOptions);
 }
 

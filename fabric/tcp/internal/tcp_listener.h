@@ -19,9 +19,11 @@ class TcpListener final : public internal::HandshakeListener {
   uint64_t next_tick_ns(uint64_t now_ns) const override;
 
   // ---- for multiplexers ----
-  // A new connection; null when there are too many handshakes under way.
   std::unique_ptr<TcpConnection> accept(Multiplexer& multiplexer, uint32_t channel);
-  void adopt(std::unique_ptr<TcpConnection> connection) { take(std::move(connection)); }
+  // May end the handshake of another connection.
+  void adopt(std::unique_ptr<TcpConnection> connection, const internal::Origin& origin) {
+    take(std::move(connection), origin);
+  }
 
  protected:
   Accepted accept_next() override;
@@ -29,9 +31,6 @@ class TcpListener final : public internal::HandshakeListener {
 
  private:
   TcpListener(TcpDevice& device, Uri uri, Acceptor& acceptor, Socket socket);
-
-  // Sockets without a connection are looked at so often.
-  static constexpr uint64_t kIdleLookNs = 1'000'000'000;
 
   TcpDevice& tcp_;
   Socket socket_;

@@ -176,31 +176,6 @@ TEST_F(TcpMultiplexer, AnAnswerBeforeTheQuestionHasLeftCostsTheConnection) {
   EXPECT_TRUE(completion.done() && !completion.ok());
 }
 
-TEST_F(TcpMultiplexer, TooManyHandshakesAreTurnedAway) {
-  constexpr uint32_t kMany = 300;
-  std::string all;
-  for (uint32_t channel = 1; channel <= kMany; ++channel) {
-    const auto hello = internal::encode({internal::MessageKind::kHello, {}, {}, {}});
-    FrameHeader header{};
-    header.kind = FrameKind::kHandshake;
-    header.bytes = static_cast<uint32_t>(hello.size());
-    header.channel = channel;
-    all.append(reinterpret_cast<const char*>(&header), sizeof header);
-    all.append(reinterpret_cast<const char*>(hello.data()), hello.size());
-  }
-  send_bytes(all.data(), all.size());
-  uint32_t accepted = 0;
-  uint32_t turned_away = 0;
-  while (accepted + turned_away < kMany) {
-    const FrameHeader header = receive_frame();
-    ASSERT_NE(header.channel, 0u);
-    receive_bytes(header.bytes);
-    ++(header.kind == FrameKind::kClosed ? turned_away : accepted);
-  }
-  EXPECT_EQ(accepted, 256u);
-  EXPECT_EQ(turned_away, kMany - 256);
-}
-
 TEST_F(TcpMultiplexer, ASocketWithoutConnectionsIsClosedAfterAWhile) {
   EXPECT_EQ(receive_bytes(1), "");
   char byte = 0;
