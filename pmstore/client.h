@@ -55,7 +55,8 @@ struct ClientOptions {
   uint64_t connect_timeout_ns = 5'000'000'000;
   // An operation tries so long to reach a server that does not answer; 0: it tries once.
   uint64_t reconnect_timeout_ns = 0;
-  // Read records by RDMA READ where the fabric orders READs; false: always by RPC.
+  // Read records by RDMA READ where the fabric orders READs; false: always by RPC. Has no effect on
+  // a pool in this process (local:PATH) under lock discipline cpu, which is read by calls.
   bool one_sided_reads = true;
   // Has no effect where no read is one-sided.
   MissPath misses = MissPath::kAuto;
@@ -213,8 +214,8 @@ class Client {
   Transaction begin();
 
   // Transactions of one operation; errors and durability as Transaction::commit(). Under lock
-  // discipline cpu, put(), insert() and erase() take one round trip. Views are borrowed until the
-  // task ends.
+  // discipline cpu, put(), insert() and erase() take one round trip, and none on a pool in this
+  // process (local:PATH). Views are borrowed until the task ends.
   base::Task<Result<std::string>> get(TableId table, std::string_view key);
   base::Task<Status> put(TableId table, std::string_view key, std::string_view value);
   base::Task<Status> insert(TableId table, std::string_view key, std::string_view value);

@@ -25,6 +25,11 @@
 
 namespace pmstore {
 
+namespace internal {
+class StoreCalls;
+struct Embedded;
+}  // namespace internal
+
 // The division of a new pool.
 struct FormatOptions {
   uint32_t rings = 32;  // redo rings: the most clients at the same time
@@ -117,6 +122,8 @@ class Server {
   void set_outcome_retention_ms(uint32_t milliseconds);
 
  private:
+  friend struct internal::Embedded;
+  std::unique_ptr<internal::StoreCalls> direct_calls(uint64_t client);
   struct State;
   explicit Server(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;

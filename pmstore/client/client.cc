@@ -65,7 +65,7 @@ Task<Result<std::unique_ptr<Client>>> Client::connect(Executor& executor, fabric
     // No server of this process listens there, so it is the path of a pool.
     PMSTORE_CO_TRY(state->embedded,
                    co_await internal::Embedded::open(executor, uri.name, state->options));
-    state->connector.set_server(state->embedded->uri);
+    state->connector.set_server(*state->embedded);
     connected = co_await state->connector.connect_once();
   }
   if (!connected) co_return std::move(connected.error());

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "pmstore/client/rpc_calls.h"
 
 namespace pmstore::internal {
 namespace {
@@ -102,6 +103,7 @@ base::Task<Result<SessionRef>> ClientSession::open(std::shared_ptr<fabric::Devic
   PMSTORE_CO_TRY_STATUS(session->check_hello(options));
   PMSTORE_CO_TRY_STATUS(
       session->rpc_->attach(*session->connection_, session->hello_.request_region));
+  session->calls_ = std::make_unique<RpcCalls>(*session);
   if (session->discipline() == LockDiscipline::kRnic) {
     PMSTORE_CO_TRY_STATUS(session->open_ring(options));
   }
@@ -153,6 +155,19 @@ Status ClientSession::open_ring(const SessionOptions& options) {
   PMSTORE_TRY(ring_, RedoRing::create(*device_, *connection_, *rpc_, hello_, options.log_strategy));
   truncation_buffer_ = buffers_->try_take();
   return {};
+}
+
+void ClientSession::call_directly(std::unique_ptr<StoreCalls> server) {
+  PMSTORE_CHECK(discipline() == LockDiscipline::kCpu, "under rnic clients lock by themselves");
+  calls_ = std::move(server);
+  in_process_ = true;
+  one_sided_reads_ = false;
+  misses_ = MissPath::kRpc;
+}
+
+size_t ClientSession::largest_commit_bytes() const {
+  constexpr size_t kLargestWrite = 64 + kMaxKeyBytes + kMaxValueBytes + 8;
+  return std::max<size_t>(rpc_->max_request_bytes(), kLargestWrite);
 }
 
 ClientSession::~ClientSession() {

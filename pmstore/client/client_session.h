@@ -24,6 +24,7 @@
 #include "pmstore/layout/lock_list_layout.h"
 #include "pmstore/layout/lock_word.h"
 #include "pmstore/layout/protocol.h"
+#include "pmstore/server/store_calls.h"
 
 namespace pmstore::internal {
 
@@ -95,7 +96,7 @@ class ClientSession {
                                              SessionOptions options);
   ~ClientSession();
 
-  bool usable() const { return !dropped_ && !connection_->broken() && !rpc_->failed(); }
+  bool usable() const { return !dropped_ && calls_->connected(); }
   // Makes it unusable: no operation starts on it any more. The next operation reconnects, and the
   // server fences this session before it accepts the new one.
   void drop() { dropped_ = true; }
@@ -111,6 +112,15 @@ class ClientSession {
   bool one_sided_commit() const { return hello_.one_sided_commit != 0; }
   fabric::Connection& connection() { return *connection_; }
   fabric::RpcClient& rpc() { return *rpc_; }
+  // What it has the server do in transactions and reads.
+  StoreCalls& calls() { return *calls_; }
+  // The server is in this process: it is called from here on, not sent messages, and also for every
+  // read. Lock discipline cpu only (CHECK).
+  void call_directly(std::unique_ptr<StoreCalls> server);
+  bool in_process() const { return in_process_; }
+  // Of a commit as a message, and of what one transaction may hold. The largest single write fits,
+  // so that it is the connection that refuses it.
+  size_t largest_commit_bytes() const;
   BufferPool& buffers() { return *buffers_; }
   // Lock discipline rnic only.
   RedoRing& ring() { return *ring_; }
@@ -168,12 +178,14 @@ class ClientSession {
   BufferLease truncation_buffer_;
   std::unique_ptr<fabric::RpcClient> rpc_;
   std::unique_ptr<fabric::Connection> connection_;
+  std::unique_ptr<StoreCalls> calls_;
   std::unique_ptr<RedoRing> ring_;
   ServerHello hello_;
   uint64_t generation_ = 0;
   uint64_t call_timeout_ns_ = 0;
   uint32_t references_ = 0;
   bool one_sided_reads_ = false;
+  bool in_process_ = false;
   MissPath misses_ = MissPath::kRpc;
   bool dropped_ = false;
 };

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "pmstore/client.h"
+#include "pmstore/client/client_cpu_commit.h"
 #include "pmstore/client/commit_tasks.h"
 #include "pmstore/client/connector.h"
 #include "pmstore/client/embedded.h"
@@ -31,6 +32,7 @@ struct Client::State {
   internal::TransactionNumbers numbers;
   internal::Reader reader;
   internal::Connector connector;
+  internal::CommitParts parts;  // of whichever transaction is being laid out
   std::vector<std::unique_ptr<Transaction::State>> spare;  // transactions to be used again
   internal::CommitTasks commits;                           // last: destroyed first
 };

@@ -52,7 +52,6 @@ Connector::Connector(Executor& executor, std::shared_ptr<fabric::Device> device,
       options_(options),
       numbers_(numbers),
       uri_(std::move(uri)),
-      server_uri_(uri_),
       device_(std::move(device)),
       reconnected_(executor) {}
 
@@ -108,13 +107,18 @@ base::Task<Status> Connector::connect_once() {
   session_options.misses = options_.misses;
   session_options.log_strategy = options_.log_strategy;
   session_options.required_discipline = options_.required_discipline;
-  auto opened = co_await ClientSession::open(device_, book_, server_uri_, session_options);
+  const fabric::Uri server = embedded_ == nullptr ? uri_ : embedded_->uri;
+  auto opened = co_await ClientSession::open(device_, book_, server, session_options);
   if (!opened) co_return std::move(opened.error());
+  if (embedded_ != nullptr) {
+    auto calls = embedded_->calls_of(numbers_.client());
+    if (calls != nullptr) (*opened)->call_directly(std::move(calls));
+  }
   const ServerHello& hello = (*opened)->hello();
   PMSTORE_CO_TRY_STATUS(numbers_.begin_session(hello.next_sequence));
   session_ = std::move(*opened);
   describe(hello, again);
-  provide_scratch();
+  largest_commit_bytes_ = session_->largest_commit_bytes();
   if (hello.lease_ms > 0) {
     lease_ = keep_lease(uint64_t{hello.lease_ms} * 1'000'000 / 3);
     lease_.start();
@@ -135,15 +139,6 @@ void Connector::describe(const ServerHello& hello, bool again) {
   info_.one_sided_commit = session_->one_sided_commit();
   info_.max_redo_bytes = hello.max_redo_bytes;
   info_.reconnects += again;
-}
-
-void Connector::provide_scratch() {
-  // A single write of the largest size must fit, so that it is the connection that refuses it.
-  constexpr size_t kLargestWrite = 64 + kMaxKeyBytes + kMaxValueBytes + 8;
-  const size_t bytes = std::max<size_t>(session_->rpc().max_request_bytes(), kLargestWrite);
-  if (bytes <= scratch_bytes_) return;
-  scratch_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
-  scratch_bytes_ = bytes;
 }
 
 base::Task<void> Connector::keep_lease(uint64_t interval_ns) {

@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
-#include <span>
 #include <utility>
 
 #include "base/executor.h"
@@ -20,6 +19,7 @@
 #include "fabric/uri.h"
 #include "pmstore/client.h"
 #include "pmstore/client/client_session.h"
+#include "pmstore/client/embedded.h"
 #include "pmstore/client/transaction_numbers.h"
 
 namespace pmstore::internal {
@@ -40,9 +40,9 @@ class Connector {
   // One attempt. The server ends this client's earlier session before it accepts the new one.
   // Protocol: the server grants numbers that this client has used already.
   base::Task<Status> connect_once();
-  // The next attempt connects to `uri`, where the server in this process listens. SessionInfo::uri
-  // stays the client's.
-  void set_server(fabric::Uri uri) { server_uri_ = std::move(uri); }
+  // The next attempt connects to the server in this process, which is borrowed until close().
+  // SessionInfo::uri stays the client's.
+  void set_server(const Embedded& embedded) { embedded_ = &embedded; }
 
   // Waits for commits that still run, at most ClientOptions::call_timeout_ns, and takes leave of
   // the server when nothing is in doubt, so that the server keeps no outcomes. Every later
@@ -55,15 +55,12 @@ class Connector {
 
   const SessionInfo& info() const { return info_; }
   fabric::Counters counters() const { return book_->counters(); }
-  // Memory to lay out a request, large enough for the largest single write. An RPC call copies its
-  // request before it suspends, so one is enough for all coroutines. Empty before the first
-  // session.
-  std::span<std::byte> scratch() const { return {scratch_.get(), scratch_bytes_}; }
+  // What one transaction may hold: nothing larger can be committed. 0 before the first session.
+  size_t largest_commit_bytes() const { return largest_commit_bytes_; }
 
  private:
   class Reconnecting;
   void describe(const ServerHello& hello, bool again);
-  void provide_scratch();
   bool commits_run(const ClientSession& session) const {
     return session.usable() && (session.passive > 0 || !numbers_.nothing_running());
   }
@@ -77,7 +74,7 @@ class Connector {
   const ClientOptions& options_;
   TransactionNumbers& numbers_;
   fabric::Uri uri_;
-  fabric::Uri server_uri_;
+  const Embedded* embedded_ = nullptr;  // of local:PATH
   std::shared_ptr<fabric::Device> device_;
   std::shared_ptr<SessionBook> book_ = std::make_shared<SessionBook>();
   SessionRef session_;
@@ -86,8 +83,7 @@ class Connector {
   bool reconnecting_ = false;
   std::optional<Error> reconnect_failure_;  // of the last attempt; empty after a success
   bool closed_ = false;
-  std::unique_ptr<std::byte[]> scratch_;
-  size_t scratch_bytes_ = 0;
+  size_t largest_commit_bytes_ = 0;
   base::Task<void> lease_;  // after session_: destroyed before it
 };
 

@@ -19,4 +19,8 @@ base::Task<Result<std::unique_ptr<Embedded>>> Embedded::open(Executor& executor,
   co_return std::move(embedded);
 }
 
+std::unique_ptr<StoreCalls> Embedded::calls_of(uint64_t client) const {
+  return server->direct_calls(client);
+}
+
 }  // namespace pmstore::internal

@@ -9,6 +9,7 @@
 #include "persist/pool.h"
 #include "pmstore/client.h"
 #include "pmstore/server.h"
+#include "pmstore/server/store_calls.h"
 
 namespace pmstore::internal {
 
@@ -21,6 +22,9 @@ struct Embedded {
   // open_pool() and Server::start().
   static base::Task<Result<std::unique_ptr<Embedded>>> open(Executor& executor, std::string path,
                                                             ClientOptions options);
+  // How the client with a session calls the server; nullptr when it has none, and under lock
+  // discipline rnic, where it works as on a network.
+  std::unique_ptr<StoreCalls> calls_of(uint64_t client) const;
 };
 
 }  // namespace pmstore::internal

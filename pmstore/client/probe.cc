@@ -27,14 +27,9 @@ Error failed(std::string_view what, const Error& why) {
 // The server goes through a commit as far as it goes without writes: it says whether it still makes
 // anything durable.
 base::Task<Status> commit_nothing(ClientSession& session) {
-  std::array<std::byte, sizeof(RequestPrefix) + sizeof(CommitRequest)> room;
-  MessageWriter request(room);
-  request.put(session.prefix());
-  request.put(CommitRequest{});
-  const auto answer = co_await session.rpc().call(static_cast<uint16_t>(Method::kCommit),
-                                                  request.message(), sizeof(CommitReply));
+  const CommitView nothing{};
+  const Status answer = co_await session.calls().commit(nothing);
   if (!answer) co_return failed("a commit of nothing", answer.error());
-  if (answer->bytes().size() != sizeof(CommitReply)) co_return session.malformed_reply("a commit");
   co_return Status{};
 }
 

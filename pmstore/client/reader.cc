@@ -102,10 +102,17 @@ void examine_bucket(const OpBuffer& buffer, uint16_t tag, BucketSeen& seen) {
 base::Task<Result<Located>> Reader::locate(SessionRef session, TableId table, std::string_view key,
                                            std::string* value) {
   const KeyHash hash = hash_key(table, key);
+  return session->one_sided_reads() ? locate_one_sided(std::move(session), table, key, hash, value)
+                                    : locate_by_call(std::move(session), table, key, hash, value);
+}
+
+base::Task<Result<Located>> Reader::locate_one_sided(SessionRef session, TableId table,
+                                                     std::string_view key, KeyHash hash,
+                                                     std::string* value) {
   BucketEntry cached = cache_.find(hash);
   const bool misses_by_rpc = session->misses() == MissPath::kRpc;
-  if (!session->one_sided_reads() || (misses_by_rpc && !cached.used())) {
-    co_return co_await locate_by_rpc(std::move(session), table, key, hash, value);
+  if (misses_by_rpc && !cached.used()) {
+    co_return co_await locate_by_call(std::move(session), table, key, hash, value);
   }
   auto buffer = session->buffers().try_take();
   if (!buffer) buffer = co_await session->buffers().take();
@@ -168,89 +175,68 @@ base::Task<Result<Located>> Reader::locate(SessionRef session, TableId table, st
     co_return absent;
   }
   buffer = {};
-  co_return co_await locate_by_rpc(session, table, key, hash, value);
+  co_return co_await locate_by_call(session, table, key, hash, value);
 }
 
 namespace {
 
-// Room for a reply when nothing is known about the record: most are smaller.
-constexpr uint32_t kUsualReplyBytes = 4096;
-constexpr uint32_t kLargestReplyBytes = sizeof(GetReply) + kMaxValueBytes;
+// Room for a value of which nothing is known: most are smaller.
+constexpr uint32_t kUsualRoom = 4096 - sizeof(GetReply);
 
 // `where`: what the location cache says; perhaps nothing.
-uint32_t reply_capacity(BucketEntry where, bool wants_value) {
-  if (!wants_value) return sizeof(GetReply);  // the server leaves out what does not fit
-  if (!where.used() || where.size_class() >= kSizeClasses) return kUsualReplyBytes;
-  return std::clamp<uint32_t>(sizeof(GetReply) + kSlotBytes[where.size_class()], kUsualReplyBytes,
-                              kLargestReplyBytes);
+uint32_t room_for(BucketEntry where) {
+  if (!where.used() || where.size_class() >= kSizeClasses) return kUsualRoom;
+  return std::clamp<uint32_t>(kSlotBytes[where.size_class()], kUsualRoom, kMaxValueBytes);
 }
 
-bool sane(const GetReply& reply, uint32_t capacity, const ClientSession& session) {
-  if (reply.found == FoundRecord::kNo) {
-    return reply.value_bytes == 0 && reply.bucket < session.bucket_count();
+Located located_by(const GetReply& reply) {
+  Located located;
+  located.found = reply.found != FoundRecord::kNo;
+  if (located.found) {
+    located.size_class = reply.size_class;
+    located.slot = SlotOffset{reply.slot};
+    located.version = reply.version;
+  } else {
+    located.bucket = reply.bucket;
+    located.bucket_version = reply.bucket_version;
   }
-  if (reply.found == FoundRecord::kPlaceOnly) {
-    const uint32_t room = capacity - sizeof(GetReply);
-    if (reply.value_bytes <= room || reply.value_bytes > kMaxValueBytes) return false;
-  } else if (reply.found != FoundRecord::kWithValue) {
-    return false;
-  }
-  return reply.size_class < kSizeClasses && reply.version != 0 &&
-         session.in_records(SlotOffset{reply.slot}, kSlotBytes[reply.size_class]);
+  return located;
 }
 
 }  // namespace
 
-base::Task<Result<Located>> Reader::locate_by_rpc(SessionRef session, TableId table,
-                                                  std::string_view key, KeyHash hash,
-                                                  std::string* value) {
-  std::array<std::byte, sizeof(RequestPrefix) + sizeof(GetRequest) + kMaxKeyBytes> room;
-  MessageWriter request(room);
-  request.put(session->prefix());
-  request.put(GetRequest{raw(table), static_cast<uint8_t>(key.size()), {}});
-  request.put_bytes(key);
-
-  constexpr auto kMethod = static_cast<uint16_t>(Method::kGet);
-  uint32_t capacity = reply_capacity(cache_.find(hash), value != nullptr);
+base::Task<Result<Located>> Reader::locate_by_call(SessionRef session, TableId table,
+                                                   std::string_view key, KeyHash hash,
+                                                   std::string* value) {
+  // In process nothing is read one-sided, and a value of any size comes with the first answer: so
+  // nothing need be remembered.
+  const bool remember_it = !session->in_process();
+  uint32_t room = remember_it ? room_for(cache_.find(hash)) : kMaxValueBytes;
   for (unsigned attempt = 1;; ++attempt) {
-    auto answer = co_await session->rpc().call(kMethod, request.message(), capacity);
+    const auto answer = co_await session->calls().get(table, key, room, value);
     if (!answer) {
       if (answer.code() != ErrorCode::kConflict || attempt >= kAttempts) {
-        co_return std::move(answer.error());
+        co_return Error(answer.error());
       }
       // Locked by a transaction that is committing: usually for a moment.
       co_await executor_.sleep_for(executor_.random().below(pause_limit(attempt)));
       continue;
     }
-    MessageReader reader(answer->bytes());
-    const auto reply = reader.get<GetReply>();
-    const bool has_value = reply.found == FoundRecord::kWithValue;
-    const std::string_view bytes = reader.get_bytes(has_value ? reply.value_bytes : 0);
-    if (!reader.complete() || !sane(reply, capacity, *session)) {
-      co_return session->malformed_reply("a get");
-    }
+    Located located = located_by(*answer);
+    if (!remember_it) co_return located;
     saw_table(table);
-    Located located;
-    if (reply.found == FoundRecord::kNo) {
+    if (!located.found) {
       cache_.remove(hash);
-      located.bucket = reply.bucket;
-      located.bucket_version = reply.bucket_version;
       co_return located;
     }
-    located.found = true;
-    located.size_class = reply.size_class;
-    located.slot = SlotOffset{reply.slot};
-    located.version = reply.version;
     cache_.put(hash, located.size_class, located.slot);
-    if (has_value && value != nullptr) value->assign(bytes);
-    if (has_value || value == nullptr) co_return located;
-    answer = fabric::RpcReply();  // other calls may wait for its room
+    if (answer->found == FoundRecord::kWithValue || value == nullptr) co_return located;
     const auto where = BucketEntry::make(hash.tag(), located.size_class, located.slot);
     if (session->one_sided_reads() && one_sided(*session, where)) {
       PMSTORE_CO_TRY(located, co_await read_at(session, where, table, key, value));
       if (located.found) co_return located;
     }
-    capacity = sizeof(GetReply) + reply.value_bytes;
+    room = answer->value_bytes;
   }
 }
 

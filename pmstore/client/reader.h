@@ -48,8 +48,12 @@ class Reader {
   void forget(KeyHash hash) { cache_.remove(hash); }
 
  private:
-  base::Task<Result<Located>> locate_by_rpc(SessionRef session, TableId table, std::string_view key,
-                                            KeyHash hash, std::string* value);
+  base::Task<Result<Located>> locate_one_sided(SessionRef session, TableId table,
+                                               std::string_view key, KeyHash hash,
+                                               std::string* value);
+  base::Task<Result<Located>> locate_by_call(SessionRef session, TableId table,
+                                             std::string_view key, KeyHash hash,
+                                             std::string* value);
   // One try to READ what the server says is there, but had no room to answer; `found` is false when
   // the record is locked, torn or gone.
   base::Task<Result<Located>> read_at(SessionRef session, BucketEntry where, TableId table,

@@ -1,7 +1,6 @@
 #include "pmstore/client/single_write.h"
 
-#include "base/check.h"
-#include "pmstore/client/commit_message.h"
+#include "pmstore/shard/commit_view.h"
 
 namespace pmstore::internal {
 namespace {
@@ -46,15 +45,11 @@ base::Task<Status> write_one(Client& client, Connector& connector, TransactionNu
   }
   const TxId tx = numbers.take();
   TransactionNumbers::Running is_running(numbers, tx.sequence);
-  MessageWriter request(connector.scratch());
-  request.put(session->prefix());
-  request.put(CommitRequest{tx.sequence, 0, 0, 1, 0});
-  put_write(request, {0, 0, 0, raw(table), 0, kind}, key, value);
-  PMSTORE_CHECK(!request.overflowed(), "the scratch buffer takes the largest single write");
-  constexpr auto kMethod = static_cast<uint16_t>(Method::kCommit);
-  const auto answer = co_await session->rpc().call(kMethod, request.message(), sizeof(CommitReply));
+  const CommitWrite write{kind, table, 0, 0, key, value};
+  const CommitView request{tx.client, tx.sequence, {}, {}, CommitWrites(std::span(&write, 1)), 1};
+  Status committed = co_await session->calls().commit(request);
   is_running.settled();
-  co_return numbers.commit_status(tx, *session, answer);
+  co_return numbers.commit_status(tx, *session, std::move(committed));
 }
 
 }  // namespace pmstore::internal

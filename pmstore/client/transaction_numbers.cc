@@ -44,15 +44,11 @@ Error TransactionNumbers::in_doubt(TxId tx, ClientSession& session, const Error&
                         ")");
 }
 
-Status TransactionNumbers::commit_failure(TxId tx, ClientSession& session,
-                                          const Result<fabric::RpcReply>& answer) {
-  // The server has answered, so it has committed, whatever the reply was meant to say.
-  if (answer) return in_doubt(tx, session, session.malformed_reply("a commit"));
-  const ErrorCode code = answer.code();
+Error TransactionNumbers::commit_failure(TxId tx, ClientSession& session, Error why) {
+  const ErrorCode code = why.code;
   const bool open = code == ErrorCode::kDisconnected || code == ErrorCode::kTimeout ||
                     code == ErrorCode::kCommitUnknown;
-  if (open) return in_doubt(tx, session, answer.error());
-  return Error(answer.error());
+  return open ? in_doubt(tx, session, why) : why;
 }
 
 TransactionNumbers::Running::~Running() {

@@ -9,11 +9,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "base/result.h"
-#include "fabric/rpc.h"
 #include "pmstore/client/client_session.h"
 #include "pmstore/layout/protocol.h"
 #include "pmstore/types.h"
@@ -51,11 +51,11 @@ class TransactionNumbers {
   // The commit `tx` may have happened. Drops its session, so that the server ends the session
   // before it tells the outcome, and puts the number in doubt. Gives CommitUnknown.
   Error in_doubt(TxId tx, ClientSession& session, const Error& why);
-  // The result of a kCommit request by the server's answer.
-  Status commit_status(TxId tx, ClientSession& session, const Result<fabric::RpcReply>& answer) {
-    if (answer && answer->bytes().size() == sizeof(CommitReply)) [[likely]]
-      return {};
-    return commit_failure(tx, session, answer);
+  // The result of a commit by the server's answer.
+  Status commit_status(TxId tx, ClientSession& session, Status answer) {
+    if (answer) [[likely]]
+      return answer;
+    return commit_failure(tx, session, std::move(answer.error()));
   }
 
   // So many doubts are kept, the youngest ones.
@@ -67,7 +67,7 @@ class TransactionNumbers {
     if (doubtful_.size() == kMaxDoubts) doubtful_.erase(doubtful_.begin());
     doubtful_.push_back(sequence);
   }
-  Status commit_failure(TxId tx, ClientSession& session, const Result<fabric::RpcReply>& answer);
+  Error commit_failure(TxId tx, ClientSession& session, Error why);
 
   uint64_t client_;
   uint64_t next_ = 1;

@@ -39,11 +39,10 @@ void Transaction::State::write(TxItem::Need need, TxItem::Leave leave, TableId t
     return fail(std::move(sizes.error()));
   }
   // Nothing larger than a request can be committed; so this bounds the memory, not the user.
-  if (items.bytes() + key.size() + value.size() > client.connector.scratch().size()) {
-    return fail(
-        make_error(ErrorCode::kTooLarge, "a transaction's keys and values may take " +
-                                             std::to_string(client.connector.scratch().size()) +
-                                             " bytes; split it"));
+  const size_t most = client.connector.largest_commit_bytes();
+  if (items.bytes() + key.size() + value.size() > most) {
+    return fail(make_error(ErrorCode::kTooLarge, "a transaction's keys and values may take " +
+                                                     std::to_string(most) + " bytes; split it"));
   }
   Item& item = items.find_or_add(table, key, hash_key(table, key));
   if (!item.writes()) {
@@ -155,8 +154,7 @@ Task<Status> Transaction::State::commit_held() {
   if (!client.numbers.available()) co_return stale_error();  // the next one gets a new connection
   if (session->discipline() == LockDiscipline::kRnic) co_return co_await commit_rnic();
   id = client.numbers.take();
-  co_return co_await internal::commit_by_rpc(id, items, *session, client.connector.scratch(),
-                                             client.numbers);
+  co_return co_await internal::commit_by_call(id, items, *session, client.parts, client.numbers);
 }
 
 namespace {
@@ -196,7 +194,7 @@ Task<Status> Transaction::State::validate() {
   if (session->one_sided_reads() || session->discipline() == LockDiscipline::kRnic) {
     co_return co_await internal::validate_one_sided(items, *session);
   }
-  co_return co_await internal::validate_by_rpc(items, *session, client.connector.scratch());
+  co_return co_await internal::validate_by_call(items, *session, client.parts);
 }
 
 // Once a commit holds locks it must run to its end even if its caller is destroyed; so it is a task

@@ -14,9 +14,9 @@
 #include "pmstore/client.h"
 #include "pmstore/client/client_session.h"
 #include "pmstore/client/client_state.h"
-#include "pmstore/client/commit_end.h"
 #include "pmstore/client/item_set.h"
 #include "pmstore/client/located.h"
+#include "pmstore/server/commit_end.h"
 
 namespace pmstore {
 

@@ -55,24 +55,24 @@ Status CommitGroup::join(Session& session, const CommitView& request) {
                                   : core_.store->join_group(ring, request);
 }
 
-void CommitGroup::commit(Session& session, fabric::RpcCall call, const CommitView& request) {
-  if (waiting_.empty() && !shares_drains()) {
-    return core_.answer_commit(session, call, commit_alone(session, request));
-  }
+std::optional<Status> CommitGroup::commit(Session& session, const CommitView& request) {
+  if (waiting_.empty() && !shares_drains()) return commit_alone(session, request);
   const std::shared_ptr<Session> keep = core_.ring_states[session.ring].session;
   Status joined = join(session, request);
   if (may_wait_for_the_group(joined) && finish()) {
-    if (keep->peer == nullptr) return;  // the session has ended meanwhile
+    if (keep->peer == nullptr) {
+      return make_error(ErrorCode::kDisconnected, "the session has ended meanwhile");
+    }
     joined = join(session, request);
   }
-  if (!joined || request.write_count == 0) return core_.answer_commit(session, call, joined);
-  wait_for_the_drain(keep, std::move(call));
+  if (!joined || request.write_count == 0) return joined;
+  return std::nullopt;
 }
 
-void CommitGroup::wait_for_the_drain(std::shared_ptr<Session> session, fabric::RpcCall call) {
+void CommitGroup::wait_for_the_drain(std::shared_ptr<Session> session, CommitCaller caller) {
   if (!std::exchange(started_, true)) core_.run(finish_groups());
   count_member(*session);
-  waiting_.push_back({std::move(session), std::move(call)});
+  waiting_.push_back({std::move(session), std::move(caller)});
   PMSTORE_CHECK(waiting_.size() == core_.store->cpu().group_size(),
                 "each transaction that is logged is answered");
   wake_.notify_one();
@@ -146,7 +146,7 @@ bool CommitGroup::finish() {
     if (logged) {
       acknowledge(*logged, waiting);
     } else {
-      core_.answer_commit(*waiting.session, waiting.call, logged.error());
+      answer(waiting, logged.error());
     }
   }
   core_.look_for_failure();
@@ -155,7 +155,16 @@ bool CommitGroup::finish() {
 
 // `logged` proves that the redo records of its group are durable.
 void CommitGroup::acknowledge(persist::Persisted /*logged*/, Waiting& waiting) {
-  core_.answer_commit(*waiting.session, waiting.call, {});
+  answer(waiting, {});
+}
+
+void CommitGroup::answer(Waiting& waiting, const Status& committed) {
+  if (auto* const call = std::get_if<fabric::RpcCall>(&waiting.caller)) {
+    return core_.answer_commit(*waiting.session, *call, committed);
+  }
+  core_.count_commit(*waiting.session, committed);
+  CommitEnd* const end = std::get<std::unique_ptr<WaitingCaller>>(waiting.caller)->end;
+  if (end != nullptr) end->finish(committed);
 }
 
 }  // namespace pmstore::internal

@@ -20,6 +20,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <variant>
 #include <vector>
 
 #include "base/executor.h"
@@ -27,6 +29,7 @@
 #include "base/task.h"
 #include "fabric/rpc.h"
 #include "persist/persisted.h"
+#include "pmstore/server/commit_end.h"
 #include "pmstore/shard/commit_view.h"
 #include "pmstore/shard/cpu_commit.h"
 
@@ -41,13 +44,29 @@ struct CommitGroupCounters {
   uint64_t largest = 0;
 };
 
+// A coroutine of this process that waits for its transaction (direct_calls.h). Destroyed without an
+// answer, as when the server goes away, it leaves the coroutine in doubt, as a broken connection
+// does.
+struct WaitingCaller {
+  CommitEnd* end = nullptr;  // nullptr once it is answered, or nobody waits any more
+  ~WaitingCaller() {
+    if (end == nullptr) return;
+    end->finish(make_error(ErrorCode::kDisconnected, "the server in this process has ended"));
+  }
+};
+// Who gets the result of a transaction: the sender of a request, or a coroutine of this process.
+using CommitCaller = std::variant<fabric::RpcCall, std::unique_ptr<WaitingCaller>>;
+
 class CommitGroup {
  public:
   explicit CommitGroup(ServerCore& core);
 
-  // Commits the transaction of `session`, and answers `call`: now, or with its group. It may end
-  // sessions, as finish().
-  void commit(Session& session, fabric::RpcCall call, const CommitView& request);
+  // Commits the transaction of `session` and gives its result; nullopt: it has joined the group,
+  // and wait_for_the_drain() follows at once. It may end sessions, as finish(), this one too:
+  // Disconnected.
+  std::optional<Status> commit(Session& session, const CommitView& request);
+  // `caller` is answered with the group.
+  void wait_for_the_drain(std::shared_ptr<Session> session, CommitCaller caller);
   // Makes the group durable and visible, and answers its transactions. False, and nothing is done,
   // when there are none. It may end sessions, whose connections break while they are answered.
   bool finish();
@@ -62,7 +81,7 @@ class CommitGroup {
 
   struct Waiting {
     std::shared_ptr<Session> session;
-    fabric::RpcCall call;
+    CommitCaller caller;
   };
 
   bool shares_drains() const;
@@ -70,12 +89,12 @@ class CommitGroup {
   uint64_t usual_drain_ns() const { return std::min(last_drain_ns_, earlier_drain_ns_); }
   Status commit_alone(Session& session, const CommitView& request);
   Status join(Session& session, const CommitView& request);
-  void wait_for_the_drain(std::shared_ptr<Session> session, fabric::RpcCall call);
   base::Task<void> finish_groups();
   base::Task<void> wait_for_company();
   void count_member(Session& session);
   void begin_next_group();
   void acknowledge(persist::Persisted logged, Waiting& waiting);
+  void answer(Waiting& waiting, const Status& committed);
   void note_drain(uint64_t ns);
 
   ServerCore& core_;

@@ -248,6 +248,10 @@ void Server::set_outcome_retention_ms(uint32_t milliseconds) {
   state_->core->options.outcome_retention_ms = milliseconds;
 }
 
+std::unique_ptr<internal::StoreCalls> Server::direct_calls(uint64_t client) {
+  return state_->core->direct_calls(client);
+}
+
 std::string Server::stat_json() const { return internal::server_stat_json(*state_->core); }
 
 }  // namespace pmstore

@@ -39,9 +39,7 @@ void ServerCore::drop_malformed(Session& session, fabric::RpcCall& call) {
 
 void ServerCore::on_call(fabric::RpcPeer& peer, fabric::RpcCall call) {
   Session& session = *static_cast<Session*>(peer.owner);
-  ++session.calls;
-  watch_sessions();
-  ++totals.calls;
+  count_call(session);
   const auto method = static_cast<Method>(call.method());
   if (method == Method::kPersistWrite) {
     // Two-sided log appends, into this client's own ring and nowhere else.
@@ -156,28 +154,37 @@ void ServerCore::serve_commit(Session& session, fabric::RpcCall& call,
   const std::span<std::byte> copy = request_copy(body.size());
   base::copy_from_shared(copy.data(), body.data(), body.size());
   const auto request = decode_commit(session.client, copy);
-  const bool numbered = request && request->sequence >= session.first_sequence &&
-                        request->sequence - session.first_sequence < kSessionSequences;
-  if (!request || (request->write_count > 0 && !numbered)) return drop_malformed(session, call);
-  // A number is executed once, whatever its outcome was.
-  if (request->write_count > 0 && !session.executed.use(request->sequence)) {
-    return drop_malformed(session, call);
-  }
+  if (!request || !use_number(session, *request)) return drop_malformed(session, call);
   if (discipline != LockDiscipline::kCpu && request->write_count > 0) {
     return call.reply_error(
         make_error(ErrorCode::kUnsupported, "this server's lock discipline is rnic"));
   }
-  group.commit(session, std::move(call), *request);
+  const auto committed = group.commit(session, *request);
+  if (committed) return answer_commit(session, call, *committed);
+  group.wait_for_the_drain(ring_states[session.ring].session, std::move(call));
 }
 
-void ServerCore::answer_commit(Session& session, fabric::RpcCall& call, const Status& committed) {
+// A number is executed once, whatever its outcome was.
+bool ServerCore::use_number(Session& session, const CommitView& request) {
+  if (request.write_count == 0) return true;
+  const bool numbered = request.sequence >= session.first_sequence &&
+                        request.sequence - session.first_sequence < kSessionSequences;
+  return numbered && session.executed.use(request.sequence);
+}
+
+// After an error the session may be gone.
+void ServerCore::count_commit(Session& session, const Status& committed) {
   if (committed) {
     ++totals.commits;
     ++session.commits;
-    return call.reply(bytes_of(CommitReply{}));
+  } else if (committed.code() == ErrorCode::kConflict) {
+    ++totals.conflicts;
   }
-  if (committed.code() == ErrorCode::kConflict) ++totals.conflicts;
-  call.reply_error(committed.error());
+}
+
+void ServerCore::answer_commit(Session& session, fabric::RpcCall& call, const Status& committed) {
+  count_commit(session, committed);
+  committed ? call.reply(bytes_of(CommitReply{})) : call.reply_error(committed.error());
 }
 
 Result<OutcomeReply> ServerCore::answer_outcome(Session& session, const OutcomeRequest& request) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "pmstore/server/direct_calls.h"
 #include "pmstore/server/server_state.h"
 
 namespace pmstore::internal {
@@ -282,6 +283,15 @@ void ServerCore::on_peer_gone(fabric::RpcPeer& peer, const Error& why) {
   if (auto session = session_of(peer)) {
     fence(session, malformed ? SessionEnd::kMalformed : SessionEnd::kDisconnected);
   }
+}
+
+std::unique_ptr<StoreCalls> ServerCore::direct_calls(uint64_t client) {
+  if (discipline != LockDiscipline::kCpu) return nullptr;
+  for (const RingState& state : ring_states) {
+    if (!state.session || state.session->client != client) continue;
+    return std::make_unique<DirectCalls>(*this, state.session);
+  }
+  return nullptr;
 }
 
 SessionName name_of(const Session& session) {

@@ -36,6 +36,7 @@
 #include "pmstore/server/commit_group.h"
 #include "pmstore/server/lock_lists.h"
 #include "pmstore/server/rnic_words.h"
+#include "pmstore/server/store_calls.h"
 #include "pmstore/shard/store.h"
 
 namespace pmstore::internal {
@@ -174,8 +175,21 @@ class ServerCore final : public fabric::RpcHandler {
   // Starts a coroutine that belongs to this server: shut_down() destroys it.
   void run(base::Task<void> task);
 
+  // The calls of the client in this process; nullptr when it has no session, and under discipline
+  // rnic. They may outlive this server.
+  std::unique_ptr<StoreCalls> direct_calls(uint64_t client);
+
   // server_calls.cc
   void on_call(fabric::RpcPeer& peer, fabric::RpcCall call) override;
+  // A request, by message or direct.
+  void count_call(Session& session) {
+    ++session.calls;
+    ++totals.calls;
+    watch_sessions();
+  }
+  // False: the transaction writes, and its number is not one of the session's, or was used before.
+  bool use_number(Session& session, const CommitView& request);
+  void count_commit(Session& session, const Status& committed);
   void answer_commit(Session& session, fabric::RpcCall& call, const Status& committed);
   // Tells the observer, once, when the store has failed.
   void look_for_failure();

@@ -15,26 +15,26 @@ std::optional<CommitView> decode_commit(uint64_t client, std::span<const std::by
       absences_bytes > rest.size() - reads_bytes) {
     return std::nullopt;
   }
-  CommitView view{client,
-                  header.sequence,
-                  rest.first(reads_bytes),
-                  rest.subspan(reads_bytes, absences_bytes),
-                  rest.subspan(reads_bytes + absences_bytes),
-                  header.writes};
+  const auto writes = rest.subspan(reads_bytes + absences_bytes);
   // Writes have different sizes, so each one says where the next one begins.
   uint64_t offset = 0;
   for (uint32_t i = 0; i < header.writes; ++i) {
     WriteOp op;
-    if (view.writes.size() - offset < sizeof(op)) return std::nullopt;
-    std::memcpy(&op, view.writes.data() + offset, sizeof(op));
+    if (writes.size() - offset < sizeof(op)) return std::nullopt;
+    std::memcpy(&op, writes.data() + offset, sizeof(op));
     const uint64_t body = write_body_bytes(op);
-    if (body > view.writes.size() - offset - sizeof(op)) return std::nullopt;
+    if (body > writes.size() - offset - sizeof(op)) return std::nullopt;
     if (op.kind < WriteKind::kPut || op.kind > WriteKind::kErase) return std::nullopt;
     if (op.kind == WriteKind::kErase && op.value_bytes != 0) return std::nullopt;
     offset += sizeof(op) + body;
   }
-  if (offset != view.writes.size()) return std::nullopt;
-  return view;
+  if (offset != writes.size()) return std::nullopt;
+  return CommitView{client,
+                    header.sequence,
+                    rest.first(reads_bytes),
+                    rest.subspan(reads_bytes, absences_bytes),
+                    CommitWrites(writes),
+                    header.writes};
 }
 
 }  // namespace pmstore::internal

@@ -176,23 +176,20 @@ Status CpuCommit::plan_writes(CommitPlan& plan, const CommitView& request) {
   constexpr size_t kCompareAll = 64;
   std::optional<std::unordered_set<uint64_t>> hashes;
   if (request.write_count > kCompareAll) hashes.emplace();
-  uint64_t offset = 0;
+  CommitWrites rest = request.writes;
   for (uint32_t i = 0; i < request.write_count; ++i) {
-    WriteOp op;
-    std::memcpy(&op, request.writes.data() + offset, sizeof(op));
-    const auto* body = reinterpret_cast<const char*>(request.writes.data() + offset + sizeof(op));
-    offset += sizeof(op) + write_body_bytes(op);
-    const IndexKey key = IndexKey::of(static_cast<TableId>(op.table), {body, op.key_bytes});
+    const CommitWrite wanted = rest.next();
+    const IndexKey key = IndexKey::of(wanted.table, wanted.key);
     if (!hashes || !hashes->insert(key.hash.value).second) {
       for (const PlannedWrite& other : writes) {
         if (other.key == key) return written_twice();
       }
     }
     PlannedWrite& write = writes.emplace_back();
-    write.kind = op.kind;
+    write.kind = wanted.kind;
     write.key = key;
-    write.value = {body + op.key_bytes, op.value_bytes};
-    Status planned = plan_write(write, op.expected_slot, op.expected_version);
+    write.value = wanted.value;
+    Status planned = plan_write(write, wanted.expected_slot, wanted.expected_version);
     if (!planned) {
       writes.pop_back();  // it has locked nothing
       return planned;

@@ -102,22 +102,20 @@ std::optional<IndexEntry> RecordStore::find(const IndexKey& key,
   });
 }
 
-Result<size_t> RecordStore::get(TableId table, std::string_view key,
-                                std::span<std::byte> room) const {
+Result<RecordStore::Found> RecordStore::read(TableId table, std::string_view key) const {
   if (!catalog_.exists(table)) return catalog_.unknown(table);
   const IndexKey wanted = IndexKey::of(table, key);
-  GetReply reply{};
+  Found read;
+  GetReply& reply = read.reply;
   reply.bucket = index_.unit_of(wanted);
   reply.bucket_version = index_.version(reply.bucket);
-  if (room.size() < sizeof(reply)) return make_error(ErrorCode::kTooLarge, "no room for the reply");
   std::optional<SlotOffset> damaged;
   const auto found = find(wanted, damaged);
   if (!found) {
     if (damaged) return damaged_key(*damaged);
-    // An odd version could never be validated: a client's insert is changing the bucket.
+    // An odd version could never be validated: an insert is changing the bucket.
     if (reply.bucket_version % 2 == 1) return make_error(ErrorCode::kConflict);
-    std::memcpy(room.data(), &reply, sizeof(reply));
-    return sizeof(reply);
+    return read;
   }
   const LockWord before = words_.load(found->slot);
   const bool reserved = reservations_.at(found->slot) != nullptr;
@@ -127,16 +125,28 @@ Result<size_t> RecordStore::get(TableId table, std::string_view key,
   // after the copy means that the record did not change meanwhile.
   if (words_.load(found->slot) != before) return make_error(ErrorCode::kConflict);
   if (!record) return damaged_record(found->slot);
+  reply.found = FoundRecord::kWithValue;
   reply.slot = raw(found->slot);
   reply.version = record->version();
   reply.value_bytes = static_cast<uint32_t>(record->value.size());
   reply.size_class = found->size_class;
-  const bool fits = room.size() - sizeof(reply) >= record->value.size();
-  reply.found = fits ? FoundRecord::kWithValue : FoundRecord::kPlaceOnly;
-  std::memcpy(room.data(), &reply, sizeof(reply));
-  if (!fits) return sizeof(reply);
-  std::memcpy(room.data() + sizeof(reply), record->value.data(), record->value.size());
-  return sizeof(reply) + record->value.size();
+  read.value = record->value;
+  return read;
+}
+
+Result<size_t> RecordStore::get(TableId table, std::string_view key,
+                                std::span<std::byte> room) const {
+  if (room.size() < sizeof(GetReply)) {
+    return make_error(ErrorCode::kTooLarge, "no room for the reply");
+  }
+  PMSTORE_TRY(Found found, read(table, key));
+  const auto value = room.subspan(sizeof(GetReply));
+  const bool fits = value.size() >= found.value.size();
+  if (!fits) found.reply.found = FoundRecord::kPlaceOnly;
+  std::memcpy(room.data(), &found.reply, sizeof(found.reply));
+  if (!fits || found.value.empty()) return sizeof(GetReply);
+  std::memcpy(value.data(), found.value.data(), found.value.size());
+  return sizeof(GetReply) + found.value.size();
 }
 
 // Small records are only stored, so that a record that is written often is flushed once, by the

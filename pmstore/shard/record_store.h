@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "persist/pool.h"
+#include "pmstore/layout/protocol.h"
 #include "pmstore/layout/record.h"
 #include "pmstore/shard/key_index.h"
 #include "pmstore/shard/lock_table.h"
@@ -63,9 +64,14 @@ class RecordStore {
   // `damaged` to a slot that may hold the key's record and fails its checksum: then nullopt does
   // not mean that the key is absent.
   std::optional<IndexEntry> find(const IndexKey& key, std::optional<SlotOffset>& damaged) const;
-  // Fills a GetReply and the value into `room`, without the value where `room` is too small for it;
-  // gives their size. Errors: TooLarge (no room for a GetReply), UnknownTable, Damaged; Conflict
-  // while a client has locked the record (LockDiscipline::kRnic only).
+  // Finds the record of a key. Errors: UnknownTable, Damaged; Conflict while the record is locked.
+  struct Found {
+    GetReply reply{};        // kWithValue or kNo
+    std::string_view value;  // until the next call of this object
+  };
+  Result<Found> read(TableId table, std::string_view key) const;
+  // The same as a reply: a GetReply and the value in `room`, without the value where `room` is too
+  // small for it; gives their size. TooLarge: no room for a GetReply.
   Result<size_t> get(TableId table, std::string_view key, std::span<std::byte> room) const;
 
   // The version that a new record in `slot` must exceed.

@@ -64,6 +64,9 @@ class Store {
   uint64_t live_records() const { return records_.index().size() - records_.reservations().size(); }
 
   // ---- reading ----
+  Result<RecordStore::Found> read(TableId table, std::string_view key) const {
+    return records_.read(table, key);
+  }
   Result<size_t> get(TableId table, std::string_view key, std::span<std::byte> room) const {
     return records_.get(table, key, room);
   }

@@ -7,6 +7,10 @@ pmstore_test(pmstore_server_test ONE_THREAD
   DEPS pmstore crash_image)
 pmstore_test(pmstore_commit_group_test ONE_THREAD SOURCES commit_group_test.cc
   DEPS pmstore crash_image)
+pmstore_test(pmstore_direct_calls_test ONE_THREAD SOURCES direct_calls_test.cc
+  DEPS pmstore crash_image)
+pmstore_test(pmstore_embedded_client_test ONE_THREAD SOURCES embedded_client_test.cc
+  DEPS pmstore)
 pmstore_test(pmstore_loopback_test ONE_THREAD SOURCES loopback_test.cc DEPS pmstore crash_image)
 pmstore_test(pmstore_idle_session_test ONE_THREAD SOURCES idle_session_test.cc
   DEPS pmstore crash_image)

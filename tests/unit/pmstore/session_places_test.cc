@@ -107,7 +107,7 @@ class Replays : public testing::ServerFixture {
     MessageWriter request(room);
     request.put(session_->prefix());
     request.put(CommitRequest{number, 0, 0, 1, 0});
-    internal::put_write(request, {0, 0, 0, raw(table_), 0, WriteKind::kPut}, "key", value);
+    internal::put_write(request, {WriteKind::kPut, table_, 0, 0, "key", value});
     const auto answer = run(session_->rpc().call(static_cast<uint16_t>(Method::kCommit),
                                                  request.message(), sizeof(CommitReply)));
     if (!answer) return Error(answer.error());

@@ -1,7 +1,8 @@
 // CommitEnd: the result of one commit, in the frame of the coroutine that waits for it.
 //
-// The commit runs as a task of its own (CommitTasks). That task and the waiting frame find each
-// other through a pointer of the transaction; each may be destroyed first. Threads: the executor's.
+// What ends the commit runs elsewhere: a task of the client (CommitTasks), or the server's group
+// (CommitGroup). It and the waiting frame find each other through a pointer; each may be destroyed
+// first. Threads: the executor's.
 #pragma once
 
 #include <coroutine>

@@ -1,0 +1,106 @@
+#include "pmstore/client/rpc_calls.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "pmstore/client/client_session.h"
+#include "pmstore/client/commit_message.h"
+#include "pmstore/layout/size_class.h"
+
+namespace pmstore::internal {
+namespace {
+
+bool sane(const GetReply& reply, uint32_t room, const ClientSession& session) {
+  if (reply.found == FoundRecord::kNo) {
+    return reply.value_bytes == 0 && reply.bucket < session.bucket_count();
+  }
+  if (reply.found == FoundRecord::kPlaceOnly) {
+    if (reply.value_bytes <= room || reply.value_bytes > kMaxValueBytes) return false;
+  } else if (reply.found != FoundRecord::kWithValue) {
+    return false;
+  }
+  return reply.size_class < kSizeClasses && reply.version != 0 &&
+         session.in_records(SlotOffset{reply.slot}, kSlotBytes[reply.size_class]);
+}
+
+}  // namespace
+
+RpcCalls::RpcCalls(ClientSession& session)
+    : session_(session),
+      scratch_bytes_(session.largest_commit_bytes()),
+      scratch_(std::make_unique_for_overwrite<std::byte[]>(scratch_bytes_)) {}
+
+bool RpcCalls::connected() const {
+  return !session_.connection().broken() && !session_.rpc().failed();
+}
+
+// ---- commit ----
+
+Result<std::span<const std::byte>> RpcCalls::lay_out(const CommitView& request) {
+  MessageWriter message({scratch_.get(), scratch_bytes_});
+  message.put(session_.prefix());
+  message.put(CommitRequest{request.sequence,
+                            static_cast<uint32_t>(request.reads.size() / sizeof(ReadCheck)),
+                            static_cast<uint32_t>(request.absences.size() / sizeof(AbsenceCheck)),
+                            request.write_count, 0});
+  for (const std::span<const std::byte> checks : {request.reads, request.absences}) {
+    message.put_bytes({reinterpret_cast<const char*>(checks.data()), checks.size()});
+  }
+  CommitWrites writes = request.writes;
+  for (uint32_t i = 0; i < request.write_count; ++i) put_write(message, writes.next());
+  if (!message.overflowed()) return message.message();
+  return make_error(
+      ErrorCode::kTooLarge,
+      "a transaction may take " + std::to_string(scratch_bytes_) + " bytes as a message; split it");
+}
+
+base::Answer<Status> RpcCalls::commit(const CommitView& request) {
+  const auto message = lay_out(request);
+  if (!message) return Status(message.error());
+  return send_commit(*message, request.write_count > 0);
+}
+
+base::Task<Status> RpcCalls::send_commit(std::span<const std::byte> message, bool writes) {
+  constexpr auto kMethod = static_cast<uint16_t>(Method::kCommit);
+  const auto answer = co_await session_.rpc().call(kMethod, message, sizeof(CommitReply));
+  if (!answer) co_return Error(answer.error());
+  if (answer->bytes().size() == sizeof(CommitReply)) [[likely]]
+    co_return Status{};
+  Error malformed = session_.malformed_reply("a commit");
+  // The server has answered, so it has committed, whatever the reply was meant to say.
+  if (writes) malformed.code = ErrorCode::kCommitUnknown;
+  co_return malformed;
+}
+
+// ---- get ----
+
+base::Answer<Result<GetReply>> RpcCalls::get(TableId table, std::string_view key, uint32_t room,
+                                             std::string* value) {
+  return send_get(table, key, room, value);
+}
+
+base::Task<Result<GetReply>> RpcCalls::send_get(TableId table, std::string_view key, uint32_t room,
+                                                std::string* value) {
+  std::array<std::byte, sizeof(RequestPrefix) + sizeof(GetRequest) + kMaxKeyBytes> message_room;
+  MessageWriter request(message_room);
+  request.put(session_.prefix());
+  request.put(GetRequest{raw(table), static_cast<uint8_t>(key.size()), {}});
+  request.put_bytes(key);
+  constexpr auto kMethod = static_cast<uint16_t>(Method::kGet);
+  // The server leaves out a value that does not fit.
+  const uint32_t capacity = sizeof(GetReply) + (value != nullptr ? room : 0);
+  const auto answer = co_await session_.rpc().call(kMethod, request.message(), capacity);
+  if (!answer) co_return Error(answer.error());
+  MessageReader reader(answer->bytes());
+  const auto reply = reader.get<GetReply>();
+  const bool has_value = reply.found == FoundRecord::kWithValue;
+  const std::string_view bytes = reader.get_bytes(has_value ? reply.value_bytes : 0);
+  if (!reader.complete() || !sane(reply, capacity - sizeof(GetReply), session_)) {
+    co_return session_.malformed_reply("a get");
+  }
+  if (has_value && value != nullptr) value->assign(bytes);
+  co_return reply;
+}
+
+}  // namespace pmstore::internal

@@ -1,0 +1,42 @@
+// RpcCalls: a session's StoreCalls as messages to the server.
+//
+// Threads: the executor's. Lifetimes: the session outlives it, and every answer that is awaited.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "base/task.h"
+#include "pmstore/server/store_calls.h"
+
+namespace pmstore::internal {
+
+class ClientSession;
+
+class RpcCalls final : public StoreCalls {
+ public:
+  // The session's RPC client is attached.
+  explicit RpcCalls(ClientSession& session);
+
+  bool connected() const override;
+  // One request. TooLarge: it does not fit in a message, and nothing happened.
+  base::Answer<Status> commit(const CommitView& request) override;
+  // One request. An answer that does not decode is Protocol, and the session is dropped.
+  base::Answer<Result<GetReply>> get(TableId table, std::string_view key, uint32_t room,
+                                     std::string* value) override;
+
+ private:
+  Result<std::span<const std::byte>> lay_out(const CommitView& request);
+  base::Task<Status> send_commit(std::span<const std::byte> message, bool writes);
+  base::Task<Result<GetReply>> send_get(TableId table, std::string_view key, uint32_t room,
+                                        std::string* value);
+
+  ClientSession& session_;
+  // Memory to lay out a commit. An RPC call copies its request before it suspends, so one is enough
+  // for all coroutines.
+  const size_t scratch_bytes_;
+  const std::unique_ptr<std::byte[]> scratch_;
+};
+
+}  // namespace pmstore::internal

@@ -1,0 +1,95 @@
+#include "pmstore/server/direct_calls.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "pmstore/server/commit_end.h"
+#include "pmstore/server/server_state.h"
+
+namespace pmstore::internal {
+namespace {
+
+template <typename T>
+base::Task<T> behind_others(base::Executor& executor, T answer) {
+  co_await executor.yield();
+  co_return std::move(answer);
+}
+
+base::Task<Status> wait_for(std::unique_ptr<CommitEnd> owned) {
+  CommitEnd& end = *owned;
+  co_return co_await end;
+}
+
+size_t value_bytes(const CommitView& request) {
+  size_t bytes = 0;
+  CommitWrites writes = request.writes;
+  for (uint32_t i = 0; i < request.write_count; ++i) bytes += writes.next().value.size();
+  return bytes;
+}
+
+}  // namespace
+
+DirectCalls::DirectCalls(ServerCore& core, std::shared_ptr<Session> session)
+    : core_(core), session_(std::move(session)) {
+  PMSTORE_CHECK(core_.discipline == LockDiscipline::kCpu, "under rnic clients lock by themselves");
+  PMSTORE_CHECK(connected(), "a session that has ended is not called");
+}
+
+bool DirectCalls::connected() const { return session_->peer != nullptr; }
+
+Status DirectCalls::begin() {
+  if (!connected()) {
+    return make_error(ErrorCode::kDisconnected, "the server in this process has ended the session");
+  }
+  core_.count_call(*session_);
+  if (!core_.store->failed()) [[likely]]
+    return {};
+  core_.look_for_failure();
+  return core_.store->failure();
+}
+
+bool DirectCalls::is_turn_over(size_t bytes) {
+  since_turn_ += static_cast<uint32_t>(1 + bytes / kBytesLikeACall);
+  if (since_turn_ < kCallsPerTurn) return false;
+  since_turn_ = 0;
+  return true;
+}
+
+base::Answer<Status> DirectCalls::commit(const CommitView& request) {
+  if (Status begun = begin(); !begun) return begun;
+  PMSTORE_CHECK(request.write_count == 0 || request.client == session_->client,
+                "a client commits its own transactions");
+  PMSTORE_CHECK(core_.use_number(*session_, request), "a number is executed once");
+  std::optional<Status> committed = core_.group.commit(*session_, request);
+  if (!committed) {
+    auto caller = std::make_unique<WaitingCaller>();
+    auto end = std::make_unique<CommitEnd>(caller->end, core_.executor);
+    core_.group.wait_for_the_drain(session_, std::move(caller));
+    return wait_for(std::move(end));
+  }
+  core_.count_commit(*session_, *committed);
+  core_.look_for_failure();
+  if (is_turn_over(value_bytes(request))) {
+    return behind_others(core_.executor, std::move(*committed));
+  }
+  return std::move(*committed);
+}
+
+base::Answer<Result<GetReply>> DirectCalls::get(TableId table, std::string_view key,
+                                                uint32_t /*room*/, std::string* value) {
+  using Answered = Result<GetReply>;
+  if (Status begun = begin(); !begun) return Answered(std::move(begun.error()));
+  ++core_.totals.gets;
+  auto found = core_.store->read(table, key);
+  if (!found && found.code() == ErrorCode::kConflict && core_.group.finish()) {
+    found = core_.store->read(table, key);
+  }
+  if (!found) return Answered(std::move(found.error()));
+  if (value != nullptr) value->assign(found->value);
+  if (is_turn_over(found->value.size())) {
+    return behind_others(core_.executor, Answered(found->reply));
+  }
+  return Answered(found->reply);
+}
+
+}  // namespace pmstore::internal

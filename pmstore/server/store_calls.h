@@ -1,0 +1,40 @@
+// StoreCalls: what a client has the CPU of its server do in transactions and reads.
+//
+// A session of a client sends a message for each (client/rpc_calls.h), or, where the server is in
+// the client's process, calls the server (server/direct_calls.h). Errors are the server's; after
+// Disconnected and Timeout it is not known whether the server has acted.
+// Threads: the executor's. Lifetimes: what a call borrows is borrowed until its answer is there;
+// a CommitView and what it names only until the call's first suspension.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/answer.h"
+#include "base/result.h"
+#include "pmstore/layout/protocol.h"
+#include "pmstore/shard/commit_view.h"
+#include "pmstore/types.h"
+
+namespace pmstore::internal {
+
+class StoreCalls {
+ public:
+  virtual ~StoreCalls() = default;
+
+  // False: the session is over, and every call is Disconnected.
+  virtual bool connected() const = 0;
+
+  // Commits a transaction of lock discipline cpu; only validates its reads when it writes nothing.
+  // Durable on success. CommitUnknown: it may have committed.
+  virtual base::Answer<Status> commit(const CommitView& request) = 0;
+
+  // Finds the record of a key, and copies its value when `value` is not nullptr. FoundRecord::kNo:
+  // the key is absent. kPlaceOnly, with the size of the value: it has more than `room` bytes, and
+  // was not copied. Conflict: the record is locked.
+  virtual base::Answer<Result<GetReply>> get(TableId table, std::string_view key, uint32_t room,
+                                             std::string* value) = 0;
+};
+
+}  // namespace pmstore::internal

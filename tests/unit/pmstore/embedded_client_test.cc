@@ -1,0 +1,227 @@
+// A client of a pool in its own process: what it does by calls, and that it is a client like
+// others.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/clock.h"
+#include "pmstore/admin_client.h"
+#include "pmstore/client.h"
+#include "pmstore/server.h"
+#include "tests/unit/persist/scratch.h"
+
+namespace pmstore {
+namespace {
+
+using nlohmann::json;
+
+class EmbeddedClient : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto fill = [](persist::Pool& pool) {
+      return format_store(pool, {.rings = 4, .ring_bytes = 4 << 20, .log_bytes = 0});
+    };
+    ASSERT_TRUE(persist::Pool::create(path_, 64 << 20, {}, false, fill));
+    options_.assume_domain = persist::Domain::kCpuCache;
+    connect();
+  }
+  void TearDown() override {
+    if (client_ != nullptr) run(client_->close());
+  }
+
+  template <typename T>
+  T run(Task<T> task) {
+    return executor_.run(std::move(task));
+  }
+  void connect() {
+    auto connected = run(Client::connect(executor_, {fabric::Scheme::kLocal, path_, 0}, options_));
+    ASSERT_TRUE(connected) << connected.error().to_string();
+    client_ = std::move(*connected);
+    table_ = *run(client_->open_table("t", true));
+  }
+  json stat() { return json::parse(client_->local_server()->stat_json()); }
+  // Everything that reads or writes records, but scans.
+  void work() {
+    ASSERT_TRUE(run(client_->put(table_, "a", "1")));
+    ASSERT_TRUE(run(client_->insert(table_, "b", "2")));
+    EXPECT_EQ(run(client_->insert(table_, "b", "3")).code(), ErrorCode::kAlreadyExists);
+    EXPECT_EQ(*run(client_->get(table_, "a")), "1");
+    EXPECT_EQ(run(client_->get(table_, "c")).code(), ErrorCode::kNotFound);
+    Transaction writing = client_->begin();
+    EXPECT_EQ(*run(writing.get(table_, "a")), "1");
+    EXPECT_EQ(run(writing.get(table_, "c")).code(), ErrorCode::kNotFound);
+    writing.put(table_, "a", "4");
+    writing.put(table_, "c", "5");
+    ASSERT_TRUE(run(writing.commit()));
+    Transaction reading = client_->begin();
+    EXPECT_EQ(*run(reading.get(table_, "a")), "4");
+    EXPECT_EQ(*run(reading.get(table_, "c")), "5");
+    ASSERT_TRUE(run(reading.commit()));
+    ASSERT_TRUE(run(client_->erase(table_, "b")));
+    EXPECT_EQ(run(client_->erase(table_, "b")).code(), ErrorCode::kNotFound);
+  }
+
+  const persist::Scratch scratch_;
+  const std::string path_ = scratch_.path("pool");
+  base::VirtualClock clock_;
+  Executor executor_{clock_};
+  ClientOptions options_;
+  std::unique_ptr<Client> client_;
+  TableId table_{};
+};
+
+TEST_F(EmbeddedClient, UsesTheFabricForNothingThatItReadsOrWrites) {
+  EXPECT_FALSE(client_->session().one_sided_reads);
+  const fabric::Counters before = client_->counters();
+  const json stat_before = stat();
+  work();
+  const fabric::Counters used = client_->counters() - before;
+  EXPECT_EQ(used.doorbells, 0u);
+  EXPECT_EQ(used.server_messages, 0u);
+  EXPECT_EQ(used.round_trips, 0u);
+  const auto more = [&](const char* what) {
+    return stat().at(what).get<uint64_t>() - stat_before.at(what).get<uint64_t>();
+  };
+  // Three writes that ended well, two that did not, two transactions; six keys were read.
+  EXPECT_EQ(more("calls"), 13u);
+  EXPECT_EQ(more("gets"), 6u);
+  EXPECT_EQ(more("commits"), 5u);
+}
+
+TEST_F(EmbeddedClient, WorksAsOnANetworkUnderLockDisciplineRnic) {
+  run(client_->close());
+  options_.local_discipline = LockDiscipline::kRnic;
+  connect();
+  EXPECT_TRUE(client_->session().one_sided_reads);
+  const fabric::Counters before = client_->counters();
+  work();
+  EXPECT_GT((client_->counters() - before).doorbells, 0u);
+}
+
+TEST_F(EmbeddedClient, KeepsNobodyFromWorking) {
+  constexpr int kOperations = 1000;
+  constexpr uint64_t kMostOperationsPerTurn = 16;
+  bool over = false;
+  uint64_t turns = 0;
+  executor_.spawn([](Executor& executor, const bool& end, uint64_t& count) -> Task<void> {
+    for (; !end; ++count) co_await executor.yield();
+  }(executor_, over, turns));
+  ASSERT_TRUE(run(client_->put(table_, "a", "1")));
+  const auto work_without_end = [](Client& client, TableId table, bool write) -> Task<void> {
+    for (int i = 0; i < kOperations; ++i) {
+      if (write) {
+        EXPECT_TRUE(co_await client.put(table, "a", "1"));
+      } else {
+        EXPECT_TRUE(co_await client.get(table, "a"));
+      }
+    }
+  };
+  for (const bool write : {false, true}) {
+    turns = 0;
+    run(work_without_end(*client_, table_, write));
+    EXPECT_GE(turns, kOperations / kMostOperationsPerTurn - 1);
+    EXPECT_LE(turns, kOperations / 8u) << "where nobody waits, hardly any time is lost";
+  }
+  // One that moves as many bytes as many small ones do.
+  ASSERT_TRUE(run(client_->put(table_, "large", std::string(100'000, 'l'))));
+  turns = 0;
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(run(client_->get(table_, "large")));
+  EXPECT_GE(turns, 10u);
+  over = true;
+  executor_.run_once();
+}
+
+TEST_F(EmbeddedClient, MovesValuesOfEverySize) {
+  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{5000}, size_t{300'000}, kMaxValueBytes}) {
+    const std::string value(bytes, 'v');
+    ASSERT_TRUE(run(client_->put(table_, "k", value)));
+    const auto got = run(client_->get(table_, "k"));
+    ASSERT_TRUE(got);
+    EXPECT_EQ(*got, value);
+    Transaction transaction = client_->begin();
+    transaction.put(table_, "other", value);
+    ASSERT_TRUE(run(transaction.commit()));
+    EXPECT_EQ(run(client_->get(table_, "other"))->size(), bytes);
+  }
+  EXPECT_EQ(run(client_->put(table_, "k", std::string(kMaxValueBytes + 1, 'v'))).code(),
+            ErrorCode::kTooLarge);
+  // Together larger than what a commit may be.
+  Transaction large = client_->begin();
+  for (int i = 0; i < 3; ++i)
+    large.put(table_, std::to_string(i), std::string(kMaxValueBytes, 'v'));
+  EXPECT_EQ(run(large.commit()).code(), ErrorCode::kTooLarge);
+}
+
+TEST_F(EmbeddedClient, TransactionsThatMeetConflict) {
+  ASSERT_TRUE(run(client_->put(table_, "a", "1")));
+  for (const char* const key : {"a", "absent"}) {
+    Transaction first = client_->begin();
+    Transaction second = client_->begin();
+    for (Transaction* each : {&first, &second}) {
+      static_cast<void>(run(each->get(table_, key)));
+      each->put(table_, key, "2");
+    }
+    EXPECT_TRUE(run(second.commit()));
+    EXPECT_EQ(run(first.commit()).code(), ErrorCode::kConflict);
+  }
+  Transaction reading = client_->begin();
+  EXPECT_EQ(*run(reading.get(table_, "a")), "2");
+  EXPECT_EQ(*run(reading.get(table_, "absent")), "2");
+  ASSERT_TRUE(run(client_->put(table_, "a", "3")));
+  EXPECT_EQ(run(reading.commit()).code(), ErrorCode::kConflict);
+}
+
+TEST_F(EmbeddedClient, FindsThatATableIsGone) {
+  ASSERT_TRUE(run(client_->put(table_, "a", "1")));
+  ASSERT_TRUE(run(client_->drop_table("t")));
+  EXPECT_EQ(run(client_->get(table_, "a")).code(), ErrorCode::kUnknownTable);
+  EXPECT_EQ(run(client_->get(table_, "absent")).code(), ErrorCode::kUnknownTable);
+  EXPECT_EQ(run(client_->put(table_, "a", "2")).code(), ErrorCode::kUnknownTable);
+}
+
+TEST_F(EmbeddedClient, OutcomesAreKnownAlsoAfterARestart) {
+  Transaction transaction = client_->begin();
+  transaction.put(table_, "a", "1");
+  ASSERT_TRUE(run(transaction.commit()));
+  EXPECT_EQ(*run(client_->outcome(transaction.id())), Outcome::kCommitted);
+  options_.client = client_->id();
+  const TxId id = transaction.id();
+  transaction = client_->begin();
+  client_.reset();  // without a goodbye
+  connect();
+  EXPECT_EQ(*run(client_->outcome(id)), Outcome::kCommitted);
+  EXPECT_EQ(*run(client_->get(table_, "a")), "1");
+}
+
+TEST_F(EmbeddedClient, SessionThatIsEndedIsMadeAgain) {
+  ASSERT_TRUE(run(client_->put(table_, "a", "1")));
+  const auto uri = run(client_->local_server()->listen({fabric::Scheme::kLocal, "for-admins", 0}));
+  ASSERT_TRUE(uri);
+  auto admin = run(AdminClient::connect(executor_, *uri, {}));
+  ASSERT_TRUE(admin);
+  Transaction begun = client_->begin();
+  EXPECT_EQ(*run(begun.get(table_, "a")), "1");
+  begun.put(table_, "a", "2");
+  ASSERT_TRUE(run((*admin)->kick(client_->id())));
+  EXPECT_EQ(run(begun.commit()).code(), ErrorCode::kConflict) << "it is of the session before";
+  const fabric::Counters before = client_->counters();
+  ASSERT_TRUE(run(client_->put(table_, "a", "3")));
+  EXPECT_EQ(client_->session().reconnects, 1u);
+  EXPECT_EQ(*run(client_->get(table_, "a")), "3");
+  EXPECT_EQ((client_->counters() - before).server_messages, 0u) << "again by calls";
+  admin->reset();
+}
+
+TEST_F(EmbeddedClient, ClosedOneIsDisconnected) {
+  Transaction begun = client_->begin();
+  EXPECT_EQ(run(begun.get(table_, "a")).code(), ErrorCode::kNotFound);
+  begun.put(table_, "a", "1");
+  run(client_->close());
+  EXPECT_EQ(run(client_->put(table_, "a", "1")).code(), ErrorCode::kDisconnected);
+  EXPECT_EQ(run(client_->get(table_, "a")).code(), ErrorCode::kDisconnected);
+  EXPECT_EQ(run(begun.commit()).code(), ErrorCode::kConflict);
+}
+
+}  // namespace
+}  // namespace pmstore
