@@ -28,12 +28,25 @@ Completion* FramedConnection::take_outstanding() {
   return nullptr;
 }
 
-void FramedConnection::withdraw(const MemoryRegion& region, bool arriving) {
+void FramedConnection::withdraw(const MemoryRegion& region) {
+  if (closed()) return;
+  const bool arriving = forget_body(region);
   if (!arriving && !sender_->waits_for(region)) return;
   if (!sender_->abandon()) give_up_sending();
   post_error_ =
       make_error(ErrorCode::kAccess, "a region was withdrawn while the peer read or wrote it");
+  attend();
   tick_soon();
+}
+
+bool FramedConnection::needs_attention() const {
+  if (closed()) return false;
+  return post_error_ || unanswered_ > 0 || !sender_->empty() || transport_needs_attention();
+}
+
+void FramedConnection::rest() {
+  late_ = false;
+  stuck_deadline_ns_ = 0;
 }
 
 void FramedConnection::start_deadlines(uint64_t now_ns) {

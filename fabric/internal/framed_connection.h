@@ -12,6 +12,7 @@
 //   unanswered_ entries of expected_ from expected_head_ on, in posting order; at most
 //   kMaxUnanswered
 //   post_error_  =>  nothing is sent or taken any more; the next tick breaks the connection
+//   what is outstanding, waits to be sent or is arriving  =>  the device attends to the connection
 #pragma once
 
 #include <memory>
@@ -38,9 +39,13 @@ class FramedConnection : public PolledConnection {
   bool take_body(const FrameHeader& header, std::byte*& target, const MemoryRegion*& region);
   // Handles a frame whose body is in its target. The connection may be destroyed afterwards.
   void take(const FrameHeader& header);
+
+  // ---- for the device ----
   // `region` is being deregistered: a connection whose peer was writing to it, or waits to read it,
-  // breaks at the next tick. `arriving`: a body for it was being received.
-  void withdraw(const MemoryRegion& region, bool arriving);
+  // breaks at the next tick.
+  void withdraw(const MemoryRegion& region);
+  bool needs_attention() const override;
+  void rest() override;
 
  protected:
   // `dialed`: this end has called connect(). The derived class sets sender_.
@@ -48,6 +53,14 @@ class FramedConnection : public PolledConnection {
 
   // sender_ has frames for the next poll.
   virtual void frames_are_ready() = 0;
+  void frames_wait() {
+    attend();
+    frames_are_ready();
+  }
+  // Whether the bytes still move in or a tick has another reason to look at how they move.
+  virtual bool transport_needs_attention() const = 0;
+  // Forgets the body that is arriving for `region`; false: none is.
+  virtual bool forget_body(const MemoryRegion& region) = 0;
   // Answers a READ without sender_ and its copy, if nothing waits there and all of it can be sent
   // now. False: it is not answered.
   virtual bool answer_inline(const std::byte*, uint32_t) { return false; }

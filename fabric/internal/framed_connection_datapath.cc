@@ -47,7 +47,7 @@ Status FramedConnection::post(const Batch& batch, Completion* completion) {
       expected(unanswered_++) = {read ? request.local : nullptr, read ? request.bytes : 0, own, 0};
     }
   }
-  frames_are_ready();
+  frames_wait();
   return {};
 }
 
@@ -66,6 +66,7 @@ bool FramedConnection::take_body(const FrameHeader& header, std::byte*& target,
       return false;
     }
     target = expected(0).target;
+    attend();
     return true;
   }
   if (header.bytes == 0 && header.kind == FrameKind::kWriteImmediate) return true;
@@ -77,6 +78,7 @@ bool FramedConnection::take_body(const FrameHeader& header, std::byte*& target,
     return false;
   }
   region = found;
+  attend();
   return true;
 }
 
@@ -93,7 +95,7 @@ void FramedConnection::take(const FrameHeader& header) {
       if ((header.flags & kAnswerWhenDone) != 0) {
         if (!may_answer()) return;
         sender_->push_done();
-        frames_are_ready();
+        frames_wait();
       }
       if (header.kind == FrameKind::kWriteImmediate) handle_immediate(header.immediate);
       return;
@@ -133,7 +135,7 @@ void FramedConnection::serve_read(const FrameHeader& header) {
   }
   if (answer_inline(source, header.bytes)) return;
   sender_->push_read_answer(source, header.bytes, *region);
-  frames_are_ready();
+  frames_wait();
 }
 
 void FramedConnection::take_done(uint32_t count) {

@@ -1,5 +1,6 @@
 #include "fabric/internal/framed_device.h"
 
+#include "fabric/internal/framed_connection.h"
 #include "fabric/internal/region_key.h"
 
 namespace pmstore::fabric::internal {
@@ -32,7 +33,10 @@ Result<std::unique_ptr<MemoryRegion>> FramedDevice::register_memory(std::span<st
 
 void FramedDevice::withdraw(const FramedRegion& region) {
   regions_.erase(region.remote().key);
-  withdraw_from_connections(region);
+  // One whose peer reads or writes it at this moment needs attention.
+  for_each_attentive([&](PolledConnection& connection) {
+    static_cast<FramedConnection&>(connection).withdraw(region);
+  });
 }
 
 }  // namespace pmstore::fabric::internal

@@ -46,9 +46,6 @@ class FramedDevice : public PolledDevice {
  protected:
   using PolledDevice::PolledDevice;
 
-  // `region` is being deregistered: tells the connections that may read or write it.
-  virtual void withdraw_from_connections(const MemoryRegion& region) = 0;
-
  private:
   std::unordered_map<uint64_t, const FramedRegion*> regions_;
 };

@@ -55,6 +55,10 @@ void PolledConnection::receive_control(std::vector<std::byte> message) {
 
 void PolledConnection::tick_soon() { device_.tick_soon(); }
 
+void PolledConnection::attend() {
+  if (!attention_.listed) device_.attend(*this);
+}
+
 void PolledConnection::tell_handshake() {
   tick_soon();
   if (watcher_ != nullptr) watcher_->on_handshake_news();

@@ -14,6 +14,7 @@
 
 #include "fabric/connection.h"
 #include "fabric/destruction_watch.h"
+#include "fabric/internal/intrusive_list.h"
 
 namespace pmstore::fabric::internal {
 
@@ -49,6 +50,11 @@ class PolledConnection : public Connection {
   virtual size_t poll() = 0;
   // Checks deadlines, and the transport's rare events. It may be destroyed afterwards.
   virtual void tick(uint64_t now_ns) = 0;
+  // Whether tick() and next_tick_ns() have something to look at. Whatever makes this true calls
+  // attend().
+  virtual bool needs_attention() const = 0;
+  // It does not need attention any more.
+  virtual void rest() {}
   // Before the executor blocks: the time at which tick() must run though nothing arrives, for a
   // deadline; base::Poller::kNoEvent for none. Deadlines that no tick has set yet count from now.
   virtual uint64_t next_tick_ns(uint64_t now_ns) = 0;
@@ -89,9 +95,12 @@ class PolledConnection : public Connection {
   }
 
  protected:
+  // It begins with the attention of the device.
   explicit PolledConnection(PolledDevice& device);
 
   bool closed() const { return broken_ || failing_; }
+  // From the next tick on the device looks at this connection, until it needs no attention.
+  void attend();
   // Checks a batch before any of it is posted: InvalidArgument, Unsupported.
   static Status check(const Batch& batch);
   void count(const WorkRequest& request) {
@@ -112,12 +121,15 @@ class PolledConnection : public Connection {
   bool established_ = false;
 
  private:
+  friend class PolledDevice;
   static constexpr size_t kMaxEarly = 1024;
 
   // Whoever shakes hands is to look.
   void tell_handshake();
 
   PolledDevice& device_;
+  ListLinks<PolledConnection> attention_;  // in the device's list of those that need it
+  uint64_t visited_ = 0;                   // by which of the device's ticks
   HandshakeWatcher* watcher_ = nullptr;
   bool failing_ = false;
   std::optional<std::vector<std::byte>> inbox_;

@@ -30,10 +30,8 @@ PolledDevice::PolledDevice(base::Executor& executor, Scheme scheme)
 
 PolledDevice::~PolledDevice() {
   executor_.remove_poller(this);
-  PMSTORE_CHECK(
-      std::all_of(connections_.begin(), connections_.end(), [](auto* c) { return c == nullptr; }) &&
-          listeners_.empty(),
-      "connections and listeners use their device to the end");
+  PMSTORE_CHECK(connections_ == 0 && attentive_.empty() && listeners_.empty(),
+                "connections and listeners use their device to the end");
 }
 
 base::Task<Result<std::unique_ptr<Connection>>> PolledDevice::loopback() {
@@ -42,29 +40,23 @@ base::Task<Result<std::unique_ptr<Connection>>> PolledDevice::loopback() {
                        "choose the lock discipline 'cpu'");
 }
 
+void PolledDevice::add(PolledConnection& connection) {
+  ++connections_;
+  attend(connection);
+}
+
 void PolledDevice::remove(PolledConnection& connection) {
-  auto found = std::find(connections_.begin(), connections_.end(), &connection);
-  if (found == connections_.end()) return;
-  if (walking_ > 0) {
-    *found = nullptr;
-  } else {
-    connections_.erase(found);
-  }
+  PMSTORE_CHECK(connections_ > 0, "a connection is removed once");
+  --connections_;
+  if (connection.attention_.listed) attentive_.remove(connection);
+}
+
+void PolledDevice::let_rest(PolledConnection& connection) {
+  attentive_.remove(connection);
+  connection.rest();
 }
 
 void PolledDevice::remove(HandshakeListener& listener) { std::erase(listeners_, &listener); }
-
-template <typename Visit>
-void PolledDevice::for_each_connection(Visit visit) {
-  DestructionWatch watch(lifetime_);
-  ++walking_;
-  for (size_t i = 0; i < connections_.size(); ++i) {
-    if (connections_[i] == nullptr) continue;
-    visit(*connections_[i]);
-    if (watch.destroyed()) return;
-  }
-  if (--walking_ == 0) std::erase(connections_, nullptr);
-}
 
 size_t PolledDevice::poll() {
   DestructionWatch watch(lifetime_);
@@ -80,13 +72,13 @@ size_t PolledDevice::poll() {
 }
 
 bool PolledDevice::arm() {
-  if (next_tick_ns_ == 0 || walking_ > 0) return false;
+  if (next_tick_ns_ == 0) return false;
   const uint64_t now_ns = executor_.now_ns();
   uint64_t until_ns = kNoEvent;
-  for (PolledConnection* connection : connections_) {
-    PMSTORE_CHECK(connection != nullptr, "there are no holes between two walks");
-    until_ns = std::min(until_ns, connection->next_tick_ns(now_ns));
-  }
+  for_each_attentive([&](PolledConnection& connection) {
+    if (!connection.needs_attention()) return let_rest(connection);
+    until_ns = std::min(until_ns, connection.next_tick_ns(now_ns));
+  });
   for (HandshakeListener* listener : listeners_) {
     until_ns = std::min(until_ns, listener->next_tick_ns(now_ns));
   }
@@ -101,12 +93,6 @@ void PolledDevice::disarm() {
   polls_since_look_ = kLookNow;  // time has passed
 }
 
-size_t PolledDevice::poll_queues() {
-  size_t handled = 0;
-  for_each_connection([&](PolledConnection& connection) { handled += connection.poll(); });
-  return handled;
-}
-
 void PolledDevice::tick() {
   const uint64_t now_ns = executor_.now_ns();
   if (now_ns < next_tick_ns_ &&
@@ -115,9 +101,28 @@ void PolledDevice::tick() {
   }
   next_tick_ns_ = now_ns + kTickNs;
   DestructionWatch watch(lifetime_);
-  for_each_connection([now_ns](PolledConnection& connection) { connection.tick(now_ns); });
+  tick_connections(now_ns);
   if (watch.destroyed()) return;
   for (size_t i = 0; i < listeners_.size(); ++i) listeners_[i]->tick(now_ns);
+}
+
+// Each is ticked once. Those that need attention from now on are behind the others.
+void PolledDevice::tick_connections(uint64_t now_ns) {
+  DestructionWatch watch(lifetime_);
+  const uint64_t tick = ++ticks_;
+  while (!watch.destroyed() && !attentive_.empty()) {
+    PolledConnection& connection = *attentive_.front();
+    if (connection.visited_ == tick) return;
+    count_visit();
+    if (!connection.needs_attention()) {
+      let_rest(connection);
+      continue;
+    }
+    attentive_.remove(connection);
+    attentive_.push_back(connection);
+    connection.visited_ = tick;
+    connection.tick(now_ns);
+  }
 }
 
 base::Task<Result<std::unique_ptr<Connection>>> PolledDevice::connect(Uri uri,

@@ -2,7 +2,8 @@
 //
 // Each poll() handles what has arrived. While the executor is busy, a tick once a millisecond (more
 // often while a handshake is under way) checks connection events and deadlines. Before the executor
-// blocks, arm() works out when the next tick is due; without a deadline there is none.
+// blocks, arm() works out when the next tick is due; without a deadline there is none. Both look
+// only at connections that need attention: an idle one costs nothing, however many there are.
 //
 // A callback or coroutine that runs inside poll() may destroy the device, once its connections are
 // destroyed.
@@ -33,8 +34,9 @@ class PolledDevice : public Device, public base::Poller {
   void disarm() override;
 
   // ---- for connections and listeners ----
-  void add(PolledConnection& connection) { connections_.push_back(&connection); }
+  void add(PolledConnection& connection);
   void remove(PolledConnection& connection);
+  void attend(PolledConnection& connection) { attentive_.push_back(connection); }
   void add(HandshakeListener& listener) { listeners_.push_back(&listener); }
   void remove(HandshakeListener& listener);
   // The next poll ticks.
@@ -44,6 +46,8 @@ class PolledDevice : public Device, public base::Poller {
   }
   // A callback ran inside poll(): perhaps what the executor waits for is done.
   void count_event() { ++events_; }
+  // How many connections ticks, blocks and polls have looked at.
+  uint64_t visits() const { return visits_; }
   // Ticks are more frequent while a handshake is under way.
   void handshake_started() { ++handshakes_; }
   void handshake_ended() {
@@ -58,9 +62,19 @@ class PolledDevice : public Device, public base::Poller {
   virtual Result<std::unique_ptr<PolledConnection>> dial(const Uri& uri,
                                                          const ConnectionOptions& options) = 0;
   // Handles what has arrived. The device may be destroyed afterwards.
-  virtual size_t poll_queues();
-
-  const std::vector<PolledConnection*>& connections() const { return connections_; }
+  virtual size_t poll_queues() = 0;
+  // Calls visit(connection) for each that needs attention, and perhaps others. `visit` destroys
+  // none.
+  template <typename Visit>
+  void for_each_attentive(Visit visit) {
+    for (PolledConnection* at = attentive_.front(); at != nullptr;) {
+      PolledConnection* const next = attentive_.next(*at);
+      count_visit();
+      visit(*at);
+      at = next;
+    }
+  }
+  void count_visit() { ++visits_; }
 
  private:
   // Reading the clock costs about as much as an empty poll, so it is not done at each.
@@ -68,10 +82,9 @@ class PolledDevice : public Device, public base::Poller {
 
   // The device may be destroyed afterwards.
   void tick();
-  // Visits each connection that still exists when its turn comes; ends early when the device is
-  // destroyed.
-  template <typename Visit>
-  void for_each_connection(Visit visit);
+  // The same for the connections.
+  void tick_connections(uint64_t now_ns);
+  void let_rest(PolledConnection& connection);
   base::Task<Result<std::unique_ptr<Connection>>> shake_hands(Uri uri, std::vector<std::byte> hello,
                                                               uint64_t timeout_ns,
                                                               uint64_t operation_timeout_ns);
@@ -84,9 +97,11 @@ class PolledDevice : public Device, public base::Poller {
 
  private:
   const Scheme scheme_;
-  std::vector<PolledConnection*> connections_;  // holes while walking_
+  size_t connections_ = 0;
+  IntrusiveList<PolledConnection, &PolledConnection::attention_> attentive_;
+  uint64_t visits_ = 0;
+  uint64_t ticks_ = 0;
   std::vector<HandshakeListener*> listeners_;
-  unsigned walking_ = 0;
   unsigned handshakes_ = 0;
   unsigned polls_since_look_ = 0;
   size_t events_ = 0;                   // of ticks, since the last poll

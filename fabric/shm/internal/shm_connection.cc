@@ -68,11 +68,14 @@ Status ShmConnection::use(Segment segment) {
   // Each ring is an event of its own, so that nobody needs to read the bell.
   PMSTORE_TRY_STATUS(shm_.executor().watch(segment_->own_bell(), EPOLLIN | EPOLLET, bell_));
   watches_bell_ = true;
+  shm_.wake(*this);
   return {};
 }
 
 void ShmConnection::close_transport() {
+  if (asleep) disarm();
   PMSTORE_CHECK(!armed_, "an executor that blocks breaks nothing");
+  shm_.forget(*this);
   base::Executor& executor = shm_.executor();
   if (segment_) {
     if (!peer_closed_) {
@@ -121,8 +124,11 @@ Status ShmConnection::send_control(std::vector<std::byte> message) {
 
 void ShmConnection::on_ready(uint32_t) {
   socket_has_news_ = true;
+  attend();
   tick_soon();
 }
+
+void ShmConnection::BellWatch::on_ready(uint32_t) { connection.shm_.wake(connection); }
 
 void ShmConnection::tick(uint64_t now_ns) {
   if (closed()) return;
@@ -192,9 +198,11 @@ void ShmConnection::disarm() {
   writer_.state().writer_sleeps.clear();
 }
 
-void ShmConnection::withdraw_region(const MemoryRegion& region) {
-  if (closed()) return;
-  withdraw(region, body_left_bytes_ > 0 && body_region_ == &region);
+bool ShmConnection::fall_asleep() {
+  if (!segment_ || post_error_ || has_to_send()) return false;
+  if (arm()) return true;
+  disarm();
+  return false;
 }
 
 }  // namespace pmstore::fabric::shm

@@ -11,8 +11,9 @@
 // Invariants:
 //   segment_  =>  not closed; without segment_ there are no frames
 //   watches_bell_  =>  segment_;  watches_socket_  =>  the socket is open
+//   segment_  <=>  awake.listed or asleep, between two polls
 //   armed_  =>  segment_, and nothing but arm() and disarm() happens until disarm(). (The peer may
-//   change the sleep words at any time.)
+//   change the sleep words at any time.);  asleep  =>  armed_
 //   woken_for_ <= written()
 //   body_left_bytes_ > 0  <=>  the next bytes of the ring belong to body_target_
 #pragma once
@@ -54,8 +55,11 @@ class ShmConnection final : public internal::FramedConnection, private base::Wat
   // Before the executor blocks: the peer is to ring. False: there is something to do.
   bool arm();
   void disarm();
-  // `region` is being deregistered.
-  void withdraw_region(const MemoryRegion& region);
+  // From now on nobody polls it, until the device wakes it. False: there is something to do.
+  bool fall_asleep();
+  internal::ListLinks<ShmConnection> awake;  // in the device's list of those that it polls
+  bool asleep = false;
+  unsigned quiet_polls = 0;  // in a row
 
  private:
   // So often, while more than this moves in one direction, the other end is shown what has moved.
@@ -64,9 +68,12 @@ class ShmConnection final : public internal::FramedConnection, private base::Wat
   // How soon a blocked executor asks again whether a socket has connected.
   static constexpr uint64_t kConnectingTickNs = 1'000'000;
 
-  // The bell: it only ends the executor's wait; poll() finds what it was rung for.
+  // The bell ends the executor's wait, or the connection's sleep; poll() finds what it was rung
+  // for.
   struct BellWatch final : base::Watched {
-    void on_ready(uint32_t) override {}
+    explicit BellWatch(ShmConnection& owner) : connection(owner) {}
+    void on_ready(uint32_t) override;
+    ShmConnection& connection;
   };
 
   ShmConnection(ShmDevice& device, bool dialed, const internal::ConnectionOptions& options);
@@ -78,7 +85,13 @@ class ShmConnection final : public internal::FramedConnection, private base::Wat
   void look_at_socket();
 
   void close_transport() override;
-  void frames_are_ready() override {}  // each poll looks
+  void frames_are_ready() override;  // each poll looks
+  bool transport_needs_attention() const override {
+    return !connected_ || socket_has_news_ || body_left_bytes_ > 0;
+  }
+  bool forget_body(const MemoryRegion& region) override {
+    return body_left_bytes_ > 0 && body_region_ == &region;  // post_error_ skips it
+  }
   bool answer_inline(const std::byte* source, uint32_t bytes) override;
   void send_frames() override;
   bool has_to_send() const { return !sender_->empty() || writer_.written() != woken_for_; }
@@ -110,7 +123,7 @@ class ShmConnection final : public internal::FramedConnection, private base::Wat
   std::optional<Segment> segment_;
   RingWriter writer_;
   RingReader reader_;
-  BellWatch bell_;
+  BellWatch bell_{*this};
   bool watches_bell_ = false;
   bool armed_ = false;
   std::vector<iovec> pieces_;

@@ -19,11 +19,14 @@ size_t ShmConnection::poll() {
   if (!segment_ || post_error_) return 0;
   if (has_to_send()) send_frames();
   if (!reader_.has_news()) return 0;
+  quiet_polls = 0;
   DestructionWatch watch(lifetime_);
   const size_t handled = receive();
   if (!watch.destroyed() && segment_ && has_to_send()) send_frames();
   return handled;
 }
+
+void ShmConnection::frames_are_ready() { shm_.wake(*this); }
 
 void ShmConnection::wake_peer(base::SleepFlag& flag) {
   if (!flag.claim()) return;
@@ -35,6 +38,7 @@ void ShmConnection::send_frames() {
   if (!segment_ || post_error_) return;
   if (!fill_ring()) [[unlikely]] {
     post_error_ = make_error(ErrorCode::kProtocol, "the peer has read what was not written");
+    attend();
     tick_soon();
     return;
   }

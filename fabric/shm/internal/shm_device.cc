@@ -1,5 +1,7 @@
 #include "fabric/shm/internal/shm_device.h"
 
+#include <utility>
+
 #include "fabric/shm/internal/shm_listener.h"
 
 namespace pmstore::fabric::shm {
@@ -15,16 +17,45 @@ Result<std::unique_ptr<Listener>> ShmDevice::listen(const Uri& uri, Acceptor& ac
   return ShmListener::open(*this, uri, acceptor);
 }
 
-void ShmDevice::withdraw_from_connections(const MemoryRegion& region) {
-  for (internal::PolledConnection* connection : connections()) {
-    if (connection != nullptr) static_cast<ShmConnection*>(connection)->withdraw_region(region);
+void ShmDevice::wake(ShmConnection& connection) {
+  if (connection.awake.listed) return;
+  connection.disarm();
+  connection.quiet_polls = 0;
+  awake_.push_back(connection);
+  if (std::exchange(connection.asleep, false)) --asleep_;
+}
+
+void ShmDevice::forget(ShmConnection& connection) {
+  if (connection.awake.listed) awake_.remove(connection);
+  if (std::exchange(connection.asleep, false)) --asleep_;
+}
+
+size_t ShmDevice::poll_queues() {
+  // A busy executor looks seldom by itself.
+  if (asleep_ > 0 && ++polls_ % kPollsPerLook == 0) executor_.look();
+  size_t handled = 0;
+  internal::DestructionWatch watch(lifetime_);
+  for (size_t left = awake_.size(); left > 0 && !awake_.empty(); --left) {
+    count_visit();
+    ShmConnection& connection = awake_.pop_front();
+    if (++connection.quiet_polls > kQuietPolls && awake_.size() >= kAlwaysAwake &&
+        connection.fall_asleep()) {
+      connection.asleep = true;
+      ++asleep_;
+      continue;
+    }
+    awake_.push_back(connection);
+    handled += connection.poll();
+    if (watch.destroyed()) break;
   }
+  return handled;
 }
 
 bool ShmDevice::arm() {
   if (!PolledDevice::arm()) return false;
-  for (internal::PolledConnection* connection : connections()) {
-    if (static_cast<ShmConnection*>(connection)->arm()) continue;
+  for (ShmConnection* at = awake_.front(); at != nullptr; at = awake_.next(*at)) {
+    count_visit();
+    if (at->arm()) continue;
     disarm();
     return false;
   }
@@ -32,8 +63,9 @@ bool ShmDevice::arm() {
 }
 
 void ShmDevice::disarm() {
-  for (internal::PolledConnection* connection : connections()) {
-    static_cast<ShmConnection*>(connection)->disarm();
+  for (ShmConnection* at = awake_.front(); at != nullptr; at = awake_.next(*at)) {
+    count_visit();
+    at->disarm();
   }
   PolledDevice::disarm();
 }

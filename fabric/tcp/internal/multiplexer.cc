@@ -42,6 +42,7 @@ Multiplexer::Multiplexer(MultiplexerSet& set, Socket::Client client, TcpListener
 Multiplexer::~Multiplexer() {
   PMSTORE_CHECK(connections_.empty(), "connections use their device to the end");
   close_socket();
+  set_.forget_ended(*this);
 }
 
 void Multiplexer::start() {
@@ -134,7 +135,7 @@ void Multiplexer::hang_up() {
 
 void Multiplexer::close_socket() {
   if (std::exchange(over_, true)) return;
-  if (std::exchange(watched_, false)) set_.executor().unwatch(socket_.fd());
+  if (std::exchange(watched_, false)) set_.unwatch(socket_.fd(), *this);
   watches_room_ = false;
   set_.forget(*this);
   socket_.close();
@@ -195,12 +196,10 @@ void Multiplexer::refuse(uint32_t channel, const Error& why) {
   }
 }
 
-void Multiplexer::withdraw(const MemoryRegion& region) {
-  for (auto& [channel, connection] : connections_) {
-    const bool arriving = body_connection_ == connection && body_region_ == &region;
-    if (arriving) body_connection_ = nullptr;
-    connection->withdraw(region, arriving);
-  }
+bool Multiplexer::forget_body(const TcpConnection& connection, const MemoryRegion& region) {
+  if (!receives_body_of(connection) || body_region_ != &region) return false;
+  body_connection_ = nullptr;
+  return true;
 }
 
 void Multiplexer::break_all(const Error& why) {

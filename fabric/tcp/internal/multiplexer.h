@@ -12,8 +12,7 @@
 //   being received or skipped
 //   only the first of ready_ may be in the middle of a frame, so there is at most one leftover_
 //   channel numbers are never used again: frames for a closed connection are skipped
-//   readable, dirty  <=>  it is in the set's list of those to be read, of those to be sent; none of
-//   them when it is over
+//   over_  =>  of the set's lists it is only in that of those that are over
 //   in the set's list of silent sockets  <=>  accepted, not over and without a connection
 //   watches_room_  <=>  the executor is woken when the socket takes more, too;  =>  watched_
 #pragma once
@@ -83,8 +82,12 @@ class Multiplexer final : public base::Watched, public internal::Newcomer {
   void remove(uint32_t channel, std::unique_ptr<FrameSender> sender, FrameKind last, bool tell);
   // `sender` has something to send.
   void mark_ready(FrameSender& sender);
-  // `region` is being deregistered.
-  void withdraw(const MemoryRegion& region);
+  // A part of a body for `connection` has arrived.
+  bool receives_body_of(const TcpConnection& connection) const {
+    return body_connection_ == &connection;
+  }
+  // Skips the rest of it if it is for `region`; else false.
+  bool forget_body(const TcpConnection& connection, const MemoryRegion& region);
 
   // Sends what the socket takes; true when nothing is left. Makes no callback.
   bool flush() { return send(kMaxSends); }
@@ -100,7 +103,7 @@ class Multiplexer final : public base::Watched, public internal::Newcomer {
   bool has_more() const { return !mute_ && !ready_.empty(); }
   // Nothing more can be sent until the socket has room.
   bool blocked() const { return blocked_; }
-  // The kernel has no memory for more: a tick has to try again, since no room is told of.
+  // The kernel has no memory for more: it must be tried again, since no room is told of.
   bool refused() const { return refused_; }
   // Before the executor blocks: it is to be woken when a blocked socket has room.
   void watch_room();
@@ -120,9 +123,14 @@ class Multiplexer final : public base::Watched, public internal::Newcomer {
   // afterwards.
   void break_all(const Error& why);
 
-  bool dirty = false;     // in the set's list of those that have something to send
-  bool readable = false;  // in the set's list of those that have something to be read
-  internal::ListLinks<Multiplexer> with_leftover;  // in the set's list of those
+  // ---- for the set: its lists of those that ----
+  internal::ListLinks<Multiplexer> dirty;          // have something to send
+  internal::ListLinks<Multiplexer> readable;       // have something to be read
+  internal::ListLinks<Multiplexer> with_leftover;  // have a leftover_
+  internal::ListLinks<Multiplexer> to_server;      // dialed, and are not over
+  internal::ListLinks<Multiplexer> ended;          // are over
+  size_t owned_at = 0;                             // where it is in the set's vectors
+  size_t watched_at = 0;
 
  private:
   static constexpr size_t kInBytes = 64 * 1024;

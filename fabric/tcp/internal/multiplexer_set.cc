@@ -53,7 +53,7 @@ MultiplexerSet::~MultiplexerSet() {
 
 size_t MultiplexerSet::poll() {
   DestructionWatch watch(lifetime_);
-  std::erase_if(multiplexers_, [](const auto& multiplexer) { return multiplexer->over(); });
+  delete_ended();
   if (!batch_is_of_use_) batch_.reset();
   flush_dirty();
   size_t handled = 0;
@@ -69,48 +69,72 @@ size_t MultiplexerSet::poll() {
 
 bool MultiplexerSet::arm() {
   if (!readable_.empty()) return false;
-  for (Multiplexer* multiplexer : dirty_) {
-    PMSTORE_CHECK(multiplexer->dirty && !multiplexer->over(), "what has to be sent can be sent");
+  for (Multiplexer* multiplexer = dirty_.front(); multiplexer != nullptr;
+       multiplexer = dirty_.next(*multiplexer)) {
+    ++visits_;
+    PMSTORE_CHECK(!multiplexer->over(), "what has to be sent can be sent");
     if (!multiplexer->connected()) continue;  // a tick asks whether it is
     if (!multiplexer->blocked()) return false;
     multiplexer->watch_room();
+    if (multiplexer->refused()) armed_until_ns_ = executor_.now_ns() + kRefusedNs;
   }
   return true;
 }
 
+Multiplexer& MultiplexerSet::own(std::unique_ptr<Multiplexer> multiplexer) {
+  multiplexer->owned_at = multiplexers_.size();
+  return *multiplexers_.emplace_back(std::move(multiplexer));
+}
+
+void MultiplexerSet::delete_ended() {
+  while (!ended_.empty()) {
+    const size_t at = ended_.pop_front().owned_at;
+    PMSTORE_CHECK(at < multiplexers_.size() && multiplexers_[at]->over(),
+                  "what is owned has a place");
+    std::swap(multiplexers_[at], multiplexers_.back());
+    multiplexers_[at]->owned_at = at;
+    multiplexers_.pop_back();
+  }
+}
+
 Multiplexer* MultiplexerSet::find(const std::string& where) const {
-  const auto found =
-      std::find_if(multiplexers_.begin(), multiplexers_.end(), [&](const auto& multiplexer) {
-        return multiplexer->dialed() && !multiplexer->over() && !multiplexer->retired() &&
-               multiplexer->where() == where;
-      });
-  return found == multiplexers_.end() ? nullptr : found->get();
+  for (Multiplexer* at = to_servers_.front(); at != nullptr; at = to_servers_.next(*at)) {
+    if (!at->retired() && at->where() == where) return at;
+  }
+  return nullptr;
 }
 
 Result<Multiplexer*> MultiplexerSet::dial(std::vector<SocketAddress> addresses,
                                           const std::string& where) {
   auto multiplexer = std::make_unique<Multiplexer>(*this, std::move(addresses), where);
   PMSTORE_TRY_STATUS(multiplexer->connect_next());
-  multiplexers_.push_back(std::move(multiplexer));
-  return multiplexers_.back().get();
-}
-
-void MultiplexerSet::withdraw(const MemoryRegion& region) {
-  for (const auto& multiplexer : multiplexers_) multiplexer->withdraw(region);
+  Multiplexer& dialed = own(std::move(multiplexer));
+  to_servers_.push_back(dialed);
+  return &dialed;
 }
 
 Status MultiplexerSet::watch(int fd, Multiplexer& multiplexer) {
   PMSTORE_TRY_STATUS(executor_.watch(fd, EPOLLIN, multiplexer));
+  multiplexer.watched_at = watched_.size();
   watched_.push_back(&multiplexer);
   open_batch();
   return {};
 }
 
 void MultiplexerSet::forget(Multiplexer& multiplexer) {
-  std::erase(dirty_, &multiplexer);
-  std::erase(readable_, &multiplexer);
-  std::erase(watched_, &multiplexer);
-  multiplexer.dirty = multiplexer.readable = false;
+  if (multiplexer.dirty.listed) dirty_.remove(multiplexer);
+  if (multiplexer.readable.listed) readable_.remove(multiplexer);
+  if (multiplexer.to_server.listed) to_servers_.remove(multiplexer);
+  ended_.push_back(multiplexer);
+}
+
+void MultiplexerSet::unwatch(int fd, Multiplexer& multiplexer) {
+  executor_.unwatch(fd);
+  const size_t at = multiplexer.watched_at;
+  PMSTORE_CHECK(at < watched_.size() && watched_[at] == &multiplexer, "each knows its place");
+  watched_[at] = watched_.back();
+  watched_[at]->watched_at = at;
+  watched_.pop_back();
 }
 
 void MultiplexerSet::adopt(Socket::Client client, TcpListener& listener) {
@@ -119,7 +143,7 @@ void MultiplexerSet::adopt(Socket::Client client, TcpListener& listener) {
     static_cast<Multiplexer*>(surplus)->close_silent();
   }
   ++accepted_;
-  multiplexers_.push_back(std::make_unique<Multiplexer>(*this, std::move(client), listener));
+  own(std::make_unique<Multiplexer>(*this, std::move(client), listener));
 }
 
 void MultiplexerSet::forget_listener(const TcpListener& listener) {
@@ -203,22 +227,25 @@ void MultiplexerSet::flush_dirty() {
   if (SocketBatch* const many = batch(dirty_.size())) {
     return flush_dirty_together(*many);
   }
-  std::erase_if(dirty_, [](Multiplexer* multiplexer) {
-    multiplexer->dirty = !multiplexer->flush_once();
-    return !multiplexer->dirty;
-  });
+  for (Multiplexer* multiplexer = dirty_.front(); multiplexer != nullptr;) {
+    Multiplexer* const next = dirty_.next(*multiplexer);
+    ++visits_;
+    if (multiplexer->flush_once()) dirty_.remove(*multiplexer);
+    multiplexer = next;
+  }
 }
 
 void MultiplexerSet::flush_dirty_together(SocketBatch& batch) {
   msghdr message;
-  for (size_t next = 0; next < dirty_.size();) {
+  for (Multiplexer* next = dirty_.front(); next != nullptr;) {
     together_.clear();
-    for (; next < dirty_.size() && !batch.full(); ++next) {
-      if (dirty_[next]->prepare_send(message)) {
-        batch.add_send(dirty_[next]->fd(), message);
-        together_.push_back(dirty_[next]);
+    for (; next != nullptr && !batch.full(); next = dirty_.next(*next)) {
+      ++visits_;
+      if (next->prepare_send(message)) {
+        batch.add_send(next->fd(), message);
+        together_.push_back(next);
       } else {
-        dirty_[next]->flush_once();  // makes no system call
+        next->flush_once();  // makes no system call
       }
     }
     batch_is_of_use_ &= batch.run();
@@ -226,19 +253,20 @@ void MultiplexerSet::flush_dirty_together(SocketBatch& batch) {
       together_[i]->finish_send(batch.result(static_cast<unsigned>(i)));
     }
   }
-  std::erase_if(dirty_, [](Multiplexer* multiplexer) {
-    multiplexer->dirty = multiplexer->has_more();
-    return !multiplexer->dirty;
-  });
+  for (Multiplexer* multiplexer = dirty_.front(); multiplexer != nullptr;) {
+    Multiplexer* const next = dirty_.next(*multiplexer);
+    if (!multiplexer->has_more()) dirty_.remove(*multiplexer);
+    multiplexer = next;
+  }
 }
 
 size_t MultiplexerSet::read_all() {
   DestructionWatch watch(lifetime_);
   size_t handled = 0;
-  readable_.clear();
-  for (Multiplexer* multiplexer : watched_) multiplexer->readable = false;
+  while (!readable_.empty()) readable_.pop_front();
   // One that is erased meanwhile lets another wait for the next turn.
   for (size_t i = 0; i < watched_.size(); ++i) {
+    ++visits_;
     handled += watched_[i]->receive();
     if (watch.destroyed()) break;
   }
@@ -253,10 +281,8 @@ size_t MultiplexerSet::read_readable() {
   DestructionWatch watch(lifetime_);
   // Only those that are readable now. A callback may take some off the list.
   for (size_t left = readable_.size(); left > 0 && !readable_.empty(); --left) {
-    Multiplexer& multiplexer = *readable_.front();
-    readable_.erase(readable_.begin());
-    PMSTORE_CHECK(std::exchange(multiplexer.readable, false), "it is in the list once");
-    handled += multiplexer.receive();
+    ++visits_;
+    handled += readable_.pop_front().receive();
     if (watch.destroyed()) break;
   }
   return handled;
@@ -264,15 +290,14 @@ size_t MultiplexerSet::read_readable() {
 
 size_t MultiplexerSet::read_readable_together(SocketBatch& batch) {
   msghdr message;
+  together_.clear();
   // Those behind a full batch stay in the list for the next turn.
-  together_.assign(readable_.begin(),
-                   readable_.begin() + static_cast<ptrdiff_t>(std::min<size_t>(
-                                           readable_.size(), SocketBatch::kMaxCalls)));
-  readable_.erase(readable_.begin(), readable_.begin() + static_cast<ptrdiff_t>(together_.size()));
-  for (Multiplexer* multiplexer : together_) {
-    PMSTORE_CHECK(std::exchange(multiplexer->readable, false), "it is in the list once");
-    multiplexer->prepare_receive(message);
-    batch.add_receive(multiplexer->fd(), message);
+  while (!readable_.empty() && !batch.full()) {
+    Multiplexer& multiplexer = readable_.pop_front();
+    ++visits_;
+    together_.push_back(&multiplexer);
+    multiplexer.prepare_receive(message);
+    batch.add_receive(multiplexer.fd(), message);
   }
   batch_is_of_use_ &= batch.run();
   size_t handled = 0;

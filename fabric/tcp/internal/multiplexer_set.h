@@ -21,6 +21,7 @@
 #include "base/check.h"
 #include "base/executor.h"
 #include "fabric/destruction_watch.h"
+#include "fabric/internal/intrusive_list.h"
 #include "fabric/tcp/internal/multiplexer.h"
 #include "fabric/tcp/internal/socket_batch.h"
 
@@ -34,6 +35,10 @@ class MultiplexerSet final : public base::Poller {
 
   size_t poll() override;
   bool arm() override;
+  void disarm() override { armed_until_ns_ = kNoEvent; }
+  uint64_t next_event_ns() const override { return armed_until_ns_; }
+  // How many multiplexers polls and blocks have looked at.
+  uint64_t visits() const { return visits_; }
 
   // A multiplexer to `where` that new connections may use; null when there is none.
   Multiplexer* find(const std::string& where) const;
@@ -55,14 +60,18 @@ class MultiplexerSet final : public base::Poller {
   size_t served() const { return accepted_ - silent_.size(); }
   // The most served sockets within the present limit of open files.
   static size_t most_served();
-  // `region` is being deregistered.
-  void withdraw(const MemoryRegion& region);
 
   // ---- for multiplexers ----
   base::Executor& executor() { return executor_; }
   // Io when the kernel watches no more descriptors.
   Status watch(int fd, Multiplexer& multiplexer);
+  void unwatch(int fd, Multiplexer& multiplexer);
+  // It is over: the next poll deletes it.
   void forget(Multiplexer& multiplexer);
+  // It is being deleted.
+  void forget_ended(Multiplexer& multiplexer) {
+    if (multiplexer.ended.listed) ended_.remove(multiplexer);
+  }
   void set_silent(Multiplexer& multiplexer, bool silent);
   void set_leftover(Multiplexer& multiplexer, bool leftover);
   // BackPressure when no other silent socket can be served.
@@ -73,13 +82,14 @@ class MultiplexerSet final : public base::Poller {
   }
   // Both have no effect on one that is in the list already.
   void add_readable(Multiplexer& multiplexer) {
-    if (!std::exchange(multiplexer.readable, true)) readable_.push_back(&multiplexer);
+    if (!multiplexer.readable.listed) readable_.push_back(multiplexer);
   }
   void add_dirty(Multiplexer& multiplexer) {
-    if (!std::exchange(multiplexer.dirty, true)) dirty_.push_back(&multiplexer);
+    if (!multiplexer.dirty.listed) dirty_.push_back(multiplexer);
   }
 
  private:
+  using Multiplexers = std::vector<std::unique_ptr<Multiplexer>>;
   // With more multiplexers than this, one look costs less than a recv() on each.
   static constexpr size_t kReadAll = 2;
   static constexpr size_t kMostServed = 8192;
@@ -89,8 +99,12 @@ class MultiplexerSet final : public base::Poller {
   static constexpr uint64_t kHelloNs = 100'000'000;
   // Sockets whose client does not read are looked at so often.
   static constexpr uint64_t kLookNs = 1'000'000'000;
+  // How soon what the kernel had no memory for is sent again.
+  static constexpr uint64_t kRefusedNs = 1'000'000;
 
   explicit MultiplexerSet(base::Executor& executor);
+  Multiplexer& own(std::unique_ptr<Multiplexer> multiplexer);
+  void delete_ended();
   void flush_dirty();
   size_t read_all();
   size_t read_readable();
@@ -103,18 +117,21 @@ class MultiplexerSet final : public base::Poller {
 
   base::Executor& executor_;
   internal::Lifetime lifetime_;
-  std::vector<std::unique_ptr<Multiplexer>>
-      multiplexers_;                    // the next poll deletes those that are over
+  Multiplexers multiplexers_;
   std::vector<Multiplexer*> watched_;   // connected
-  std::vector<Multiplexer*> dirty_;     // have something to send
-  std::vector<Multiplexer*> readable_;  // have something to be read
   std::vector<Multiplexer*> together_;  // in the batch that is made up or handled now
+  internal::IntrusiveList<Multiplexer, &Multiplexer::dirty> dirty_;
+  internal::IntrusiveList<Multiplexer, &Multiplexer::readable> readable_;
+  internal::IntrusiveList<Multiplexer, &Multiplexer::with_leftover> leftovers_;
+  internal::IntrusiveList<Multiplexer, &Multiplexer::to_server> to_servers_;
+  internal::IntrusiveList<Multiplexer, &Multiplexer::ended> ended_;
+  uint64_t armed_until_ns_ = kNoEvent;
+  uint64_t visits_ = 0;
   std::unique_ptr<SocketBatch> batch_;
   bool batch_is_of_use_ = true;  // else the next poll closes it
   size_t accepted_ = 0;          // sockets of clients
   size_t most_served_ = kMostServed;
   internal::Newcomers silent_;
-  internal::IntrusiveList<Multiplexer, &Multiplexer::with_leftover> leftovers_;
 };
 
 }  // namespace pmstore::fabric::tcp

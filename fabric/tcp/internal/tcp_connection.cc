@@ -8,8 +8,6 @@ namespace {
 
 // How soon a blocked executor asks again whether a socket has connected.
 constexpr uint64_t kConnectingTickNs = 1'000'000;
-// How soon it sends again what the kernel had no memory for.
-constexpr uint64_t kRefusedTickNs = 1'000'000;
 
 }  // namespace
 
@@ -45,7 +43,7 @@ void TcpConnection::close_transport() {
 Status TcpConnection::send_control(std::vector<std::byte> message) {
   if (broken()) return why_broken_;
   sender_->push_handshake(std::move(message));
-  frames_are_ready();
+  frames_wait();
   return {};
 }
 
@@ -57,7 +55,6 @@ void TcpConnection::take_handshake(std::vector<std::byte> message) {
 uint64_t TcpConnection::next_tick_ns(uint64_t now_ns) {
   if (closed()) return base::Poller::kNoEvent;
   if (!multiplexer_->connected()) return now_ns + kConnectingTickNs;
-  if (multiplexer_->refused()) return now_ns + kRefusedTickNs;
   return next_deadline_ns(now_ns);
 }
 

@@ -39,6 +39,12 @@ class TcpConnection final : public internal::FramedConnection {
  private:
   void close_transport() override;
   void frames_are_ready() override { multiplexer_->mark_ready(*sender_); }
+  bool transport_needs_attention() const override {
+    return !multiplexer_->connected() || multiplexer_->receives_body_of(*this);
+  }
+  bool forget_body(const MemoryRegion& region) override {
+    return multiplexer_->forget_body(*this, region);
+  }
   void send_frames() override { multiplexer_->flush(); }
   uint64_t sent_bytes() const override { return multiplexer_->sent_bytes(); }
   void give_up_sending() override { multiplexer_->hang_up(); }

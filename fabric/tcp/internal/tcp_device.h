@@ -25,9 +25,6 @@ class TcpDevice final : public internal::FramedDevice {
   Result<std::unique_ptr<internal::PolledConnection>> dial(
       const Uri& uri, const internal::ConnectionOptions& options) override;
   size_t poll_queues() override { return 0; }
-  void withdraw_from_connections(const MemoryRegion& region) override {
-    multiplexers_->withdraw(region);
-  }
 
  private:
   TcpDevice(base::Executor& executor, std::shared_ptr<MultiplexerSet> multiplexers);

@@ -305,6 +305,19 @@ TEST_P(ProcessConnection, ASilentPeerFailsEverythingOnceAndInOrder) {
   EXPECT_FALSE(run_until([&] { return client_->disconnects.size() > 1; }, 20'000'000));
 }
 
+TEST_P(ProcessConnection, ASilentPeerIsNoticedAfterATimeWithoutAnyRequest) {
+  connect(100'000'000);
+  Batch batch;
+  batch.read(local(0, 64), remote_.region.at(0));
+  ASSERT_TRUE(execute(batch));
+  run_until([] { return false; }, 150'000'000);
+  EXPECT_TRUE(client_->disconnects.empty());
+  server_->pause();
+  EXPECT_FALSE(execute(batch));
+  ASSERT_EQ(client_->disconnects.size(), 1u);
+  EXPECT_EQ(client_->disconnects[0].code, ErrorCode::kTimeout);
+}
+
 int sockets() {
   int count = 0;
   for (int fd = 0; fd < 1024; ++fd) {
