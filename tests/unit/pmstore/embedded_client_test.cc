@@ -181,13 +181,15 @@ TEST_F(EmbeddedClient, FindsThatATableIsGone) {
 }
 
 TEST_F(EmbeddedClient, OutcomesAreKnownAlsoAfterARestart) {
-  Transaction transaction = client_->begin();
-  transaction.put(table_, "a", "1");
-  ASSERT_TRUE(run(transaction.commit()));
-  EXPECT_EQ(*run(client_->outcome(transaction.id())), Outcome::kCommitted);
+  TxId id;
+  {
+    Transaction transaction = client_->begin();
+    transaction.put(table_, "a", "1");
+    ASSERT_TRUE(run(transaction.commit()));
+    id = transaction.id();
+  }
+  EXPECT_EQ(*run(client_->outcome(id)), Outcome::kCommitted);
   options_.client = client_->id();
-  const TxId id = transaction.id();
-  transaction = client_->begin();
   client_.reset();  // without a goodbye
   connect();
   EXPECT_EQ(*run(client_->outcome(id)), Outcome::kCommitted);
