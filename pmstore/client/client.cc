@@ -156,43 +156,24 @@ Task<Result<ScanPage>> Client::scan(TableId table, uint64_t cursor, uint32_t max
   // The largest record must fit, or the scan could never get past it.
   constexpr uint32_t kLeast = sizeof(ScanReply) + sizeof(ScanItem) + kMaxKeyBytes + kMaxValueBytes;
   const uint32_t capacity = std::min(std::max(max_bytes, kLeast), session->rpc().max_reply_bytes());
-  std::array<std::byte, kSmallRequest> room;
-  MessageWriter request(room);
-  build(
-      request, *session,
-      ScanRequest{
-          cursor, std::min(max_bytes, capacity), raw(table), damaged == DamagedRecords::kSkip, {}});
-  auto answer = co_await session->rpc().call(static_cast<uint16_t>(Method::kScan),
-                                             request.message(), capacity);
+  const ScanRequest request{
+      cursor, std::min(max_bytes, capacity), raw(table), damaged == DamagedRecords::kSkip, {}};
+  auto page = co_await session->calls().scan(request, capacity);
   // The next record is locked: by a commit, which takes microseconds, or by a client that is gone,
   // whose locks go with its lease.
   Executor& executor = state_->executor;
   const uint64_t give_up_ns = executor.now_ns() + kLockedScanNs;
   uint64_t pause_ns = 10'000;
-  while (!answer && answer.code() == ErrorCode::kConflict) {
+  while (!page && page.code() == ErrorCode::kConflict) {
     if (executor.now_ns() >= give_up_ns) {
       co_return make_error(ErrorCode::kConflict,
                            "a record has been locked by another client for 10 s; scan again");
     }
     co_await executor.sleep_for(pause_ns);
     if (pause_ns < 10'000'000) pause_ns *= 2;
-    answer = co_await session->rpc().call(static_cast<uint16_t>(Method::kScan), request.message(),
-                                          capacity);
+    page = co_await session->calls().scan(request, capacity);
   }
-  if (!answer) co_return std::move(answer.error());
-  MessageReader reader(answer->bytes());
-  const auto reply = reader.get<ScanReply>();
-  ScanPage page;
-  page.cursor = reply.cursor;
-  page.damaged = reply.damaged;
-  for (uint32_t i = 0; i < reply.count && !reader.failed(); ++i) {
-    const auto item = reader.get<ScanItem>();
-    const std::string_view key = reader.get_bytes(item.key_bytes);
-    const std::string_view value = reader.get_bytes(item.value_bytes);
-    page.records.push_back({std::string(key), std::string(value)});
-  }
-  if (!reader.complete()) co_return session->malformed_reply("a scan");
-  co_return std::move(page);
+  co_return page;
 }
 
 Task<Result<Outcome>> Client::outcome(TxId tx) {

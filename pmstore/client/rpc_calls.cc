@@ -103,4 +103,33 @@ base::Task<Result<GetReply>> RpcCalls::send_get(TableId table, std::string_view 
   co_return reply;
 }
 
+// ---- scan ----
+
+base::Answer<Result<ScanPage>> RpcCalls::scan(const ScanRequest& request, uint32_t reply_bytes) {
+  return send_scan(request, reply_bytes);
+}
+
+base::Task<Result<ScanPage>> RpcCalls::send_scan(ScanRequest request, uint32_t reply_bytes) {
+  std::array<std::byte, sizeof(RequestPrefix) + sizeof(ScanRequest)> room;
+  MessageWriter message(room);
+  message.put(session_.prefix());
+  message.put(request);
+  const auto answer = co_await session_.rpc().call(static_cast<uint16_t>(Method::kScan),
+                                                   message.message(), reply_bytes);
+  if (!answer) co_return Error(answer.error());
+  MessageReader reader(answer->bytes());
+  const auto reply = reader.get<ScanReply>();
+  ScanPage page;
+  page.cursor = reply.cursor;
+  page.damaged = reply.damaged;
+  for (uint32_t i = 0; i < reply.count && !reader.failed(); ++i) {
+    const auto item = reader.get<ScanItem>();
+    const std::string_view key = reader.get_bytes(item.key_bytes);
+    const std::string_view value = reader.get_bytes(item.value_bytes);
+    page.records.push_back({std::string(key), std::string(value)});
+  }
+  if (!reader.complete()) co_return session_.malformed_reply("a scan");
+  co_return std::move(page);
+}
+
 }  // namespace pmstore::internal

@@ -25,12 +25,15 @@ class RpcCalls final : public StoreCalls {
   // One request. An answer that does not decode is Protocol, and the session is dropped.
   base::Answer<Result<GetReply>> get(TableId table, std::string_view key, uint32_t room,
                                      std::string* value) override;
+  // The same.
+  base::Answer<Result<ScanPage>> scan(const ScanRequest& request, uint32_t reply_bytes) override;
 
  private:
   Result<std::span<const std::byte>> lay_out(const CommitView& request);
   base::Task<Status> send_commit(std::span<const std::byte> message, bool writes);
   base::Task<Result<GetReply>> send_get(TableId table, std::string_view key, uint32_t room,
                                         std::string* value);
+  base::Task<Result<ScanPage>> send_scan(ScanRequest request, uint32_t reply_bytes);
 
   ClientSession& session_;
   // Memory to lay out a commit. An RPC call copies its request before it suspends, so one is enough

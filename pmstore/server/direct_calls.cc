@@ -27,6 +27,23 @@ size_t value_bytes(const CommitView& request) {
   return bytes;
 }
 
+// The records of a page as their reader gets them.
+class OwnPage final : public TableScan::Page {
+ public:
+  OwnPage(ScanPage& page, uint64_t most_bytes) : page_(page), left_(most_bytes) {}
+  bool add(const RecordView& record) override {
+    const uint64_t bytes = sizeof(ScanItem) + record.key.size() + record.value.size();
+    if (bytes > left_) return false;
+    left_ -= bytes;
+    page_.records.push_back({std::string(record.key), std::string(record.value)});
+    return true;
+  }
+
+ private:
+  ScanPage& page_;
+  uint64_t left_;
+};
+
 }  // namespace
 
 DirectCalls::DirectCalls(ServerCore& core, std::shared_ptr<Session> session)
@@ -90,6 +107,24 @@ base::Answer<Result<GetReply>> DirectCalls::get(TableId table, std::string_view 
     return behind_others(core_.executor, Answered(found->reply));
   }
   return Answered(found->reply);
+}
+
+base::Answer<Result<ScanPage>> DirectCalls::scan(const ScanRequest& request, uint32_t reply_bytes) {
+  using Answered = Result<ScanPage>;
+  if (Status begun = begin(); !begun) return Answered(std::move(begun.error()));
+  PMSTORE_CHECK(reply_bytes >= sizeof(ScanReply), "a page has a head");
+  ++core_.totals.scans;
+  ScanPage page;
+  OwnPage records(page, reply_bytes - sizeof(ScanReply));
+  auto head = core_.store->scan(request, records);
+  if (!head && head.code() == ErrorCode::kConflict && core_.group.finish()) {
+    head = core_.store->scan(request, records);
+  }
+  if (!head) return Answered(std::move(head.error()));
+  page.cursor = head->cursor;
+  page.damaged = head->damaged;
+  since_turn_ = 0;  // a page takes long: each one lets others work
+  return behind_others(core_.executor, Answered(std::move(page)));
 }
 
 }  // namespace pmstore::internal

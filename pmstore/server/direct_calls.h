@@ -31,6 +31,7 @@ class DirectCalls final : public StoreCalls {
   // Copies a value of any size.
   base::Answer<Result<GetReply>> get(TableId table, std::string_view key, uint32_t room,
                                      std::string* value) override;
+  base::Answer<Result<ScanPage>> scan(const ScanRequest& request, uint32_t reply_bytes) override;
 
  private:
   // The first steps of each call. An error is its answer.

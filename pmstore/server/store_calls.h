@@ -13,6 +13,7 @@
 
 #include "base/answer.h"
 #include "base/result.h"
+#include "pmstore/client.h"
 #include "pmstore/layout/protocol.h"
 #include "pmstore/shard/commit_view.h"
 #include "pmstore/types.h"
@@ -35,6 +36,10 @@ class StoreCalls {
   // was not copied. Conflict: the record is locked.
   virtual base::Answer<Result<GetReply>> get(TableId table, std::string_view key, uint32_t room,
                                              std::string* value) = 0;
+
+  // A page of a table's records; `reply_bytes` bounds it like ScanRequest::max_bytes, and also its
+  // first record. Errors as TableScan::page().
+  virtual base::Answer<Result<ScanPage>> scan(const ScanRequest& request, uint32_t reply_bytes) = 0;
 };
 
 }  // namespace pmstore::internal

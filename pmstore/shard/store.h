@@ -73,6 +73,9 @@ class Store {
   Result<size_t> scan(const ScanRequest& request, std::span<std::byte> room) const {
     return TableScan(records_).page(request, room);
   }
+  Result<ScanReply> scan(const ScanRequest& request, TableScan::Page& page) const {
+    return TableScan(records_).page(request, page);
+  }
   Result<TableUsageReply> table_usage(TableId table, uint64_t cursor) const {
     return TableScan(records_).usage(table, cursor);
   }

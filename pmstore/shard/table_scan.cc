@@ -63,49 +63,47 @@ TableScan::Seen TableScan::read_slot(const SlabArena::Slab& slab, SlotOffset slo
   return wanted ? Seen::kRecord : Seen::kNone;
 }
 
-// A page that is being filled.
-class TableScan::Page {
+namespace {
+
+// A page in a reply, behind its head.
+class ReplyPage final : public TableScan::Page {
  public:
-  Page(std::span<std::byte> room, uint32_t max_bytes)
-      : room_(room), items_(room.subspan(sizeof(ScanReply))), max_bytes_(max_bytes) {}
-  bool empty() const { return reply_.count == 0; }
-  void count_damaged() { ++reply_.damaged; }
-  // False: it does not fit any more. The first record may take the whole room, not only
-  // max_bytes: otherwise a large record would end every scan.
-  bool add(const RecordView& record) {
+  explicit ReplyPage(std::span<std::byte> room) : items_(room) {}
+  bool add(const RecordView& record) override {
     const MessageWriter before = items_;
     items_.put(ScanItem{
         static_cast<uint32_t>(record.value.size()), static_cast<uint8_t>(record.key.size()), {}});
     items_.put_bytes(record.key);
     items_.put_bytes(record.value);
-    const size_t page_bytes = sizeof(ScanReply) + items_.bytes();
-    const bool fits = !items_.overflowed() && (empty() || page_bytes <= max_bytes_);
+    const bool fits = !items_.overflowed();
     if (!fits) items_ = before;
-    reply_.count += fits ? 1 : 0;
     return fits;
   }
-  size_t finish(std::optional<SlotOffset> next) {
-    if (next) reply_.cursor = raw(*next) / 64;
-    std::memcpy(room_.data(), &reply_, sizeof(reply_));
-    return sizeof(reply_) + items_.bytes();
-  }
+  size_t bytes() const { return items_.bytes(); }
 
  private:
-  std::span<std::byte> room_;
   MessageWriter items_;
-  uint32_t max_bytes_;
-  ScanReply reply_{};
 };
 
-Result<size_t> TableScan::page(const ScanRequest& request, std::span<std::byte> room) const {
+}  // namespace
+
+Result<ScanReply> TableScan::page(const ScanRequest& request, Page& page) const {
   constexpr uint32_t kSlotsPerPage = 1 << 16;  // bounds the time of one call
   const auto table = static_cast<TableId>(request.table);
   const TableCatalog& catalog = records_.catalog();
   if (!catalog.exists(table)) return catalog.unknown(table);
-  if (room.size() < sizeof(ScanReply)) {
-    return make_error(ErrorCode::kTooLarge, "no room for the reply");
-  }
-  Page page(room, request.max_bytes);
+  ScanReply reply{};
+  uint64_t bytes = sizeof(reply);
+  // The first record may take all the room, not only max_bytes: otherwise a large record would end
+  // every scan.
+  const auto add = [&](const RecordView& record) {
+    const uint64_t more = sizeof(ScanItem) + record.key.size() + record.value.size();
+    if (reply.count > 0 && bytes + more > request.max_bytes) return false;
+    if (!page.add(record)) return false;
+    bytes += more;
+    ++reply.count;
+    return true;
+  };
   std::vector<std::byte> image;
   uint32_t visited = 0;
   Status status;
@@ -116,20 +114,31 @@ Result<size_t> TableScan::page(const ScanRequest& request, std::span<std::byte> 
       case Seen::kNone: return true;
       case Seen::kDamaged:
         if (!request.skip_damaged) status = damaged_record(slot);
-        page.count_damaged();
+        ++reply.damaged;
         return status.has_value();
       case Seen::kLocked:
-        if (page.empty()) status = make_error(ErrorCode::kConflict);
+        if (reply.count == 0) status = make_error(ErrorCode::kConflict);
         return false;
       case Seen::kRecord:
-        if (page.add(*record)) return true;
-        if (page.empty()) status = larger_than_a_page(record->bytes());
+        if (add(*record)) return true;
+        if (reply.count == 0) status = larger_than_a_page(record->bytes());
         return false;
     }
     return true;
   });
   if (!status) return status.error();
-  return page.finish(next);
+  if (next) reply.cursor = raw(*next) / 64;
+  return reply;
+}
+
+Result<size_t> TableScan::page(const ScanRequest& request, std::span<std::byte> room) const {
+  if (room.size() < sizeof(ScanReply)) {
+    return make_error(ErrorCode::kTooLarge, "no room for the reply");
+  }
+  ReplyPage records(room.subspan(sizeof(ScanReply)));
+  PMSTORE_TRY(const ScanReply reply, page(request, records));
+  std::memcpy(room.data(), &reply, sizeof(reply));
+  return sizeof(reply) + records.bytes();
 }
 
 std::optional<IndexKey> TableScan::indexed_key(SlotOffset slot, TableId table,

@@ -23,10 +23,20 @@ class TableScan {
  public:
   explicit TableScan(const RecordStore& records) : records_(records) {}
 
-  // A page of records: fills ScanReply, then ScanItem, key, value of each record, into `room`;
-  // gives their size. The page is not a snapshot: each record is whole and was there at some
-  // moment. Errors: UnknownTable; Damaged, unless the request skips damaged records; Conflict when
-  // the first record of the page is locked; TooLarge when it does not fit into a page.
+  // Where the records of a page go.
+  class Page {
+   public:
+    virtual ~Page() = default;
+    // The views end with the call. False: there is no room, and nothing was added.
+    virtual bool add(const RecordView& record) = 0;
+  };
+  // A page of records, of ScanRequest::max_bytes as a reply would have them; the first one may be
+  // larger. Gives the head of the reply. The page is not a snapshot: each record is whole and was
+  // there at some moment. Errors: UnknownTable; Damaged, unless the request skips damaged records;
+  // Conflict when the first record of the page is locked; TooLarge when there is no room for it.
+  Result<ScanReply> page(const ScanRequest& request, Page& page) const;
+  // The same as a reply: fills ScanReply, then ScanItem, key, value of each record, into `room`;
+  // gives their size. TooLarge also when there is no room for a ScanReply.
   Result<size_t> page(const ScanRequest& request, std::span<std::byte> room) const;
 
   // What was found from `cursor` on, in one call; the caller adds up. UnknownTable.
@@ -47,7 +57,6 @@ class TableScan {
  private:
   // What a scan of a table finds in a slot.
   enum class Seen : uint8_t { kNone, kRecord, kLocked, kDamaged };
-  class Page;
   Seen read_slot(const SlabArena::Slab& slab, SlotOffset slot, TableId table,
                  std::vector<std::byte>& image, std::optional<RecordView>& record) const;
   // Calls each(slab, slot) -> bool for every slot from `position` on, until it says false; gives

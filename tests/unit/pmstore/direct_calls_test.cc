@@ -102,6 +102,16 @@ TEST_F(DirectCallsTest, ReadOfWhatTheGroupWritesFinishesIt) {
   EXPECT_TRUE(finish(std::move(again)));
   EXPECT_TRUE(finish(std::move(third)));
   EXPECT_EQ(*run(get("k")), "3");
+  auto fourth = put("k", "4");
+  fourth.start();
+  const auto scan = [&]() -> Task<Result<ScanPage>> {
+    const ScanRequest request{0, 4096, raw(table_), 0, {}};
+    co_return co_await calls_->scan(request, 4096);
+  };
+  const auto page = run(scan());
+  ASSERT_TRUE(page && page->records.size() == 1);
+  EXPECT_EQ(page->records[0].value, "4");
+  EXPECT_TRUE(finish(std::move(fourth)));
   EXPECT_EQ(stat().at("conflicts"), 0u);
 }
 

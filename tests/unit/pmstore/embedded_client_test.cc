@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 
 #include "base/clock.h"
@@ -41,7 +42,7 @@ class EmbeddedClient : public ::testing::Test {
     table_ = *run(client_->open_table("t", true));
   }
   json stat() { return json::parse(client_->local_server()->stat_json()); }
-  // Everything that reads or writes records, but scans.
+  // Everything that reads or writes records.
   void work() {
     ASSERT_TRUE(run(client_->put(table_, "a", "1")));
     ASSERT_TRUE(run(client_->insert(table_, "b", "2")));
@@ -60,6 +61,7 @@ class EmbeddedClient : public ::testing::Test {
     ASSERT_TRUE(run(reading.commit()));
     ASSERT_TRUE(run(client_->erase(table_, "b")));
     EXPECT_EQ(run(client_->erase(table_, "b")).code(), ErrorCode::kNotFound);
+    EXPECT_EQ(run(client_->scan(table_, 0))->records.size(), 2u);
   }
 
   const persist::Scratch scratch_;
@@ -84,8 +86,9 @@ TEST_F(EmbeddedClient, UsesTheFabricForNothingThatItReadsOrWrites) {
     return stat().at(what).get<uint64_t>() - stat_before.at(what).get<uint64_t>();
   };
   // Three writes that ended well, two that did not, two transactions; six keys were read.
-  EXPECT_EQ(more("calls"), 13u);
+  EXPECT_EQ(more("calls"), 14u);
   EXPECT_EQ(more("gets"), 6u);
+  EXPECT_EQ(more("scans"), 1u);
   EXPECT_EQ(more("commits"), 5u);
 }
 
@@ -151,6 +154,31 @@ TEST_F(EmbeddedClient, MovesValuesOfEverySize) {
   for (int i = 0; i < 3; ++i)
     large.put(table_, std::to_string(i), std::string(kMaxValueBytes, 'v'));
   EXPECT_EQ(run(large.commit()).code(), ErrorCode::kTooLarge);
+}
+
+TEST_F(EmbeddedClient, ScansInPagesOfTheSizeThatWasAskedFor) {
+  constexpr uint32_t kPageBytes = 2000;
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(run(client_->put(table_, std::to_string(i), std::string(100, 'v'))));
+  }
+  ASSERT_TRUE(run(client_->put(table_, "large", std::string(300'000, 'l'))));
+  std::set<std::string> seen;
+  size_t pages = 0;
+  uint64_t cursor = 0;
+  do {
+    const auto page = run(client_->scan(table_, cursor, kPageBytes));
+    ASSERT_TRUE(page) << page.error().to_string();
+    size_t bytes = 0;
+    for (const Record& record : page->records) {
+      EXPECT_TRUE(seen.insert(record.key).second) << record.key;
+      bytes += record.key.size() + record.value.size();
+    }
+    EXPECT_TRUE(bytes <= kPageBytes || page->records.size() == 1);
+    cursor = page->cursor;
+    ++pages;
+  } while (cursor != 0);
+  EXPECT_EQ(seen.size(), 101u);
+  EXPECT_GE(pages, 6u);
 }
 
 TEST_F(EmbeddedClient, TransactionsThatMeetConflict) {
