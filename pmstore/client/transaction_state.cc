@@ -1,5 +1,6 @@
 #include "pmstore/client/transaction_state.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "pmstore/client/client_cpu_commit.h"
@@ -78,17 +79,15 @@ Task<Result<std::string>> Transaction::State::get(TableId table, std::string_vie
     if (item->leave == Item::Leave::kNothing) co_return make_error(ErrorCode::kNotFound);
     co_return std::string(items.value(*item));
   }
-  internal::SessionRef used = session;
-  if (!used || !used->usable()) {
-    auto bound = co_await bind();
+  if (!bind_at_once()) {
+    const auto bound = co_await bind();
     if (!bound) {
       fail(bound.error());
-      co_return std::move(bound.error());
+      co_return Error(bound.error());
     }
-    used = std::move(*bound);
   }
   std::string found;
-  auto located = co_await client.reader.locate(std::move(used), table, key, &found);
+  auto located = co_await client.reader.locate(session, table, key, &found);
   if (!located) {
     fail(located.error());
     co_return std::move(located.error());
@@ -125,16 +124,25 @@ Status Transaction::State::remember(TableId table, std::string_view key, KeyHash
 
 // ---- commit ----
 
-Task<Status> Transaction::State::commit(Ref self) { co_return co_await self->commit_held(); }
-
-Task<Status> Transaction::State::commit_held() {
+Task<Status> Transaction::State::commit_held(Ref /*self*/) {
   if (over) co_return over_error();
   over = true;
   if (failure) co_return std::move(*failure);
   if (items.empty()) co_return Status{};
-  auto bound = co_await bind();
-  if (!bound) co_return std::move(bound.error());
-  if (Status read = co_await read_what_writes_need(); !read) co_return std::move(read);
+  if (!bind_at_once()) {
+    const auto bound = co_await bind();
+    if (!bound) co_return Error(bound.error());
+  }
+  if (std::any_of(items.begin(), items.end(), [&](const Item& item) { return needs_read(item); })) {
+    Status read = co_await read_what_writes_need();
+    if (!read) co_return std::move(read);
+  }
+  for (Item& item : items) {
+    // Nothing is there and nothing shall be there: only that must stay so.
+    const bool nothing = item.leave == Item::Leave::kNothing && item.seen == Item::Seen::kAbsent &&
+                         item.need != Item::Need::kPresent;
+    if (nothing) item.leave = Item::Leave::kAsItIs;
+  }
 
   // What was read may already say that a write cannot be; but only if it still is so.
   for (const Item& item : items) {
@@ -168,20 +176,18 @@ bool is_one_write(const TxItem& item) {
 
 }  // namespace
 
+bool Transaction::State::needs_read(const Item& item) const {
+  return item.writes() && item.seen == Item::Seen::kNo && !is_one_write(item);
+}
+
 Task<Status> Transaction::State::read_what_writes_need() {
   for (size_t i = 0; i < items.size(); ++i) {
-    if (!items[i].writes() || items[i].seen != Item::Seen::kNo || is_one_write(items[i])) continue;
+    if (!needs_read(items[i])) continue;
     const std::string key(items.key(items[i]));
     auto located = co_await client.reader.locate(session, items[i].table, key, nullptr);
     if (!located) co_return std::move(located.error());
     Status first = remember(items[i].table, key, items[i].hash, *located);
     if (!first) co_return std::move(first);
-  }
-  for (Item& item : items) {
-    // Nothing is there and nothing shall be there: only that must stay so.
-    const bool nothing = item.leave == Item::Leave::kNothing && item.seen == Item::Seen::kAbsent &&
-                         item.need != Item::Need::kPresent;
-    if (nothing) item.leave = Item::Leave::kAsItIs;
   }
   co_return Status{};
 }

@@ -43,7 +43,10 @@ struct Transaction::State {
   Task<Result<std::string>> get(TableId table, std::string_view key);
 
   // See Transaction::commit(). Holds `self`.
-  static Task<Status> commit(Ref self);
+  static Task<Status> commit(Ref self) {
+    State& state = *self;
+    return state.commit_held(std::move(self));
+  }
 
   // Latches the first failure: commit() returns it.
   void fail(Error why) {
@@ -67,9 +70,15 @@ struct Transaction::State {
   // The session that this transaction works on: the one of its first access. Conflict when that is
   // over.
   Task<Result<internal::SessionRef>> bind();
+  // The same where nothing must be waited for. False: bind() does it, or has the error.
+  bool bind_at_once() {
+    if (!session && client.connector.has_usable_session()) session = client.connector.session();
+    return session && session->usable();
+  }
   static Error stale_error();
 
-  Task<Status> commit_held();
+  Task<Status> commit_held(Ref self);
+  bool needs_read(const Item& item) const;
   // Reads what the writes depend on and was not read yet.
   Task<Status> read_what_writes_need();
   // Success: nothing has changed since it was read.

@@ -84,6 +84,21 @@ void name_endpoint(ServerCore& core, Endpoint& endpoint) {
   if (core.log_service) core.log_service->name_endpoint(endpoint.log_endpoint, endpoint.name);
 }
 
+// Unsupported: lock discipline rnic cannot be used there.
+Status check_rnic(const ServerCore& core, const fabric::Uri& uri,
+                  const fabric::Capabilities& capabilities) {
+  if (capabilities.atomics == fabric::AtomicScope::kNone) {
+    return make_error(ErrorCode::kUnsupported,
+                      fmt::format("{} has no remote atomics, so lock discipline rnic cannot be "
+                                  "used; use --locks cpu",
+                                  uri.to_string()));
+  }
+  if (core.endpoints.empty()) return {};
+  return make_error(ErrorCode::kUnsupported,
+                    "lock discipline rnic serves one fabric: atomics of two devices are not "
+                    "atomic against each other; use --locks cpu or a single --listen");
+}
+
 }  // namespace
 
 Result<std::unique_ptr<persist::Pool>> open_pool(const std::string& path,
@@ -148,16 +163,10 @@ base::Task<Result<fabric::Uri>> Server::listen(fabric::Uri uri) {
     state_->discipline_decided = true;
   }
   const bool rnic = core.discipline == LockDiscipline::kRnic;
-  if (rnic && capabilities.atomics == fabric::AtomicScope::kNone) {
-    co_return make_error(ErrorCode::kUnsupported,
-                         fmt::format("{} has no remote atomics, so lock discipline rnic cannot be "
-                                     "used; use --locks cpu",
-                                     uri.to_string()));
-  }
-  if (rnic && !core.endpoints.empty()) {
-    co_return make_error(ErrorCode::kUnsupported,
-                         "lock discipline rnic serves one fabric: atomics of two devices are not "
-                         "atomic against each other; use --locks cpu or a single --listen");
+  if (rnic) {
+    PMSTORE_CO_TRY_STATUS(check_rnic(core, uri, capabilities));
+  } else {
+    core.store->set_sole_writer();
   }
   const bool writable = rnic && core.options.one_sided_commit && persistence.one_sided_durable();
   PMSTORE_CO_TRY(

@@ -134,7 +134,7 @@ struct ServerTotals {
   uint64_t calls = 0;
   uint64_t commits = 0;
   uint64_t conflicts = 0;
-  uint64_t gets = 0;     // by RPC; the server does not see one-sided reads
+  uint64_t gets = 0;     // the server does not see one-sided reads
   uint64_t scans = 0;    // pages
   uint64_t applied = 0;  // redo records of clients, under lock discipline rnic
 };

@@ -59,6 +59,7 @@ bool RecordStore::holds(SlotOffset slot, const IndexKey& key) const {
       header.key_bytes != key.key.size()) {
     return false;
   }
+  if (sole_writer_) return std::memcmp(from + sizeof(header), key.key.data(), key.key.size()) == 0;
   std::byte stored[kMaxKeyBytes];
   base::copy_from_shared(stored, from + sizeof(header), key.key.size());
   return std::memcmp(stored, key.key.data(), key.key.size()) == 0;
@@ -69,22 +70,24 @@ bool RecordStore::holds(SlotOffset slot, const IndexKey& key) const {
 bool RecordStore::is_damaged(IndexEntry entry) const {
   const LockWord before = words_.load(entry.slot);
   if (before.is_locked() || reservations_.at(entry.slot)) return false;
-  const bool sound = checked_copy(entry.slot, entry.size_class, before).has_value();
+  const bool sound = checked_record(entry.slot, entry.size_class, before).has_value();
   return !sound && words_.load(entry.slot) == before;
 }
 
-// A copy of the live record of `word` in copy_; nullopt if it is not whole.
-std::optional<RecordView> RecordStore::checked_copy(SlotOffset slot, uint8_t size_class,
-                                                    LockWord word) const {
+// The live record of `word`, in copy_ or, where nobody else changes it, in its slot; nullopt if it
+// is not whole.
+std::optional<RecordView> RecordStore::checked_record(SlotOffset slot, uint8_t size_class,
+                                                      LockWord word) const {
   RecordHeader header;
   const std::byte* const from = arena_.at(slot);
   base::copy_from_shared(&header, from, sizeof(header));
   const uint64_t bytes = record_bytes(header.key_bytes, header.value_bytes);
   if (bytes > kSlotBytes[size_class]) return std::nullopt;
-  if (copy_.size() < bytes) copy_.resize(bytes);
-  const std::span<std::byte> image(copy_.data(), bytes);
-  base::copy_from_shared(image.data(), from, bytes);
-  const auto record = check_record(image, slot);
+  if (!sole_writer_) {
+    if (copy_.size() < bytes) copy_.resize(bytes);
+    base::copy_from_shared(copy_.data(), from, bytes);
+  }
+  const auto record = check_record({sole_writer_ ? from : copy_.data(), bytes}, slot);
   if (!record || !record->live() || record->version() != word.version()) return std::nullopt;
   return record;
 }
@@ -120,7 +123,7 @@ Result<RecordStore::Found> RecordStore::read(TableId table, std::string_view key
   const LockWord before = words_.load(found->slot);
   const bool reserved = reservations_.at(found->slot) != nullptr;
   if (before.is_locked() || reserved) return make_error(ErrorCode::kConflict);
-  const auto record = checked_copy(found->slot, found->size_class, before);
+  const auto record = checked_record(found->slot, found->size_class, before);
   // A writer locks the word before it changes the record. So the same unlocked word before and
   // after the copy means that the record did not change meanwhile.
   if (words_.load(found->slot) != before) return make_error(ErrorCode::kConflict);

@@ -64,10 +64,13 @@ class RecordStore {
   // `damaged` to a slot that may hold the key's record and fails its checksum: then nullopt does
   // not mean that the key is absent.
   std::optional<IndexEntry> find(const IndexKey& key, std::optional<SlotOffset>& damaged) const;
+  // Lock discipline cpu: no client writes records, so they can be looked at in their slots.
+  void set_sole_writer() { sole_writer_ = true; }
+
   // Finds the record of a key. Errors: UnknownTable, Damaged; Conflict while the record is locked.
   struct Found {
     GetReply reply{};        // kWithValue or kNo
-    std::string_view value;  // until the next call of this object
+    std::string_view value;  // until the next call of this object, or change of the record
   };
   Result<Found> read(TableId table, std::string_view key) const;
   // The same as a reply: a GetReply and the value in `room`, without the value where `room` is too
@@ -90,7 +93,8 @@ class RecordStore {
  private:
   bool holds(SlotOffset slot, const IndexKey& key) const;
   bool is_damaged(IndexEntry entry) const;
-  std::optional<RecordView> checked_copy(SlotOffset slot, uint8_t size_class, LockWord word) const;
+  std::optional<RecordView> checked_record(SlotOffset slot, uint8_t size_class,
+                                           LockWord word) const;
 
   persist::Pool& pool_;
   persist::Memory& memory_;
@@ -103,6 +107,7 @@ class RecordStore {
   Reservations reservations_;
   std::unordered_set<uint64_t> given_up_;
   mutable std::vector<std::byte> copy_;  // of one record, while its checksum is checked
+  bool sole_writer_ = false;             // no client writes records
 };
 
 }  // namespace pmstore::internal

@@ -101,6 +101,7 @@ class Store {
   }
 
   // ---- discipline kCpu ----
+  void set_sole_writer() { records_.set_sole_writer(); }
   Status commit(log::Ring& ring, const CommitView& request) { return cpu_.commit(ring, request); }
   Status join_group(log::Ring& ring, const CommitView& request) {
     return cpu_.join_group(ring, request);

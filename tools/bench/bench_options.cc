@@ -91,8 +91,9 @@ std::string config_text(const BenchOptions& options, const SessionInfo& info) {
       printable(options.session.uri), options.threads, options.coroutines,
       persist::domain_name(info.persist.domain),
       options.session.assume_domain.empty() ? "" : " (assumed)", discipline_name(info.discipline),
-      persist::strategy_name(info.log_strategy), info.one_sided_reads ? "one-sided" : "by RPC",
-      miss_path_name(info.misses), kRevision, kept);
+      persist::strategy_name(info.log_strategy),
+      info.one_sided_reads ? "one-sided" : "by the server", miss_path_name(info.misses), kRevision,
+      kept);
 }
 
 nlohmann::ordered_json counters_json(const fabric::Counters& counters, uint64_t ops) {
