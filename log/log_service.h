@@ -17,8 +17,8 @@
 #include "fabric/device.h"
 #include "fabric/rpc.h"
 #include "log/log_store.h"
-#include "log/session_observer.h"
 #include "persist/strategy.h"
+#include "service/session_observer.h"
 
 namespace pmstore::log {
 

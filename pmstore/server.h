@@ -18,10 +18,10 @@
 #include "fabric/device.h"
 #include "fabric/rpc.h"
 #include "fabric/uri.h"
-#include "log/session_observer.h"
 #include "persist/pool.h"
 #include "persist/strategy.h"
 #include "pmstore/types.h"
+#include "service/session_observer.h"
 
 namespace pmstore {
 

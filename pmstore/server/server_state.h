@@ -29,7 +29,6 @@
 #include "fabric/rpc.h"
 #include "log/log_service.h"
 #include "log/log_store.h"
-#include "log/session_observer.h"
 #include "persist/remote_writer.h"
 #include "pmstore/server.h"
 #include "pmstore/server/admin_service.h"
@@ -38,6 +37,7 @@
 #include "pmstore/server/rnic_words.h"
 #include "pmstore/server/store_calls.h"
 #include "pmstore/shard/store.h"
+#include "service/session_observer.h"
 
 namespace pmstore::internal {
 

@@ -16,12 +16,14 @@ ARROWS = {
     "fabric": {"base"},
     "persist": {"base", "fabric"},
     "model": {"base", "fabric", "persist"},
-    "log": {"base", "fabric", "persist"},
-    "bindings": {"base", "fabric", "persist", "log"},
-    "pmstore": {"base", "fabric", "persist", "log"},
-    "fs": {"base", "fabric", "persist", "log", "pmstore"},
+    "service": {"base", "fabric", "persist"},
+    "log": {"base", "fabric", "persist", "service"},
+    "bindings": {"base", "fabric", "persist", "service", "log"},
+    "pmstore": {"base", "fabric", "persist", "service", "log"},
+    "fs": {"base", "fabric", "persist", "service", "log", "pmstore"},
     "ddio": {"base"},
-    "tools": {"base", "fabric", "persist", "model", "log", "pmstore", "fs", "ddio"},
+    "tools": {"base", "fabric", "persist", "model", "service", "log", "pmstore", "fs",
+              "ddio"},
 }
 # Rooms: subfolders with arrows of their own, private to their folder.
 ROOMS = {
@@ -33,7 +35,7 @@ ROOMS = {
         "client": {"layout", "shard", "server"},
     },
 }
-COROUTINES_ONLY = {"log", "pmstore", "fs"}
+COROUTINES_ONLY = {"service", "log", "pmstore", "fs"}
 
 # Pattern, folders where it is allowed (beside tests), why it is not allowed elsewhere.
 USES = [

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that a cancellation test destroys every awaitable of the store, the log and persist.
+"""Checks that a cancellation test destroys every awaitable of store, log, service and persist.
 
 An awaitable is a public function of a public header that gives a Task or an awaiter. A test is an
 entry of a table in tests/unit/cancellation: {"Class::function", [](SomeWorld& world) ...}; what
@@ -16,7 +16,7 @@ import sys
 import arrows
 import source_tree
 
-FOLDERS = ("pmstore", "log", "persist")
+FOLDERS = ("pmstore", "log", "service", "persist")
 TESTS = os.path.join("tests", "unit", "cancellation")
 
 _TABLE_ENTRY = re.compile(r'\{"([\w:]+?)(?:, [^"]*)?",\s*\[\]\(\w+World& world\)')

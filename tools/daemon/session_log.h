@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "log/session_observer.h"
+#include "service/session_observer.h"
 #include "tools/daemon/daemon_log.h"
 
 namespace pmstore::tools {
