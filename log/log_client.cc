@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "base/random.h"
-#include "log/internal/keep_lease.h"
 #include "log/internal/log_client_state.h"
 #include "log/ring_layout.h"
 
@@ -33,12 +32,8 @@ LogClient::State::State(base::Executor& client_executor, fabric::Uri server,
       id(options.client != 0 ? options.client : base::random_identity()),
       server_uri(uri) {}
 
-LogClient::State::~State() {
-  lease = {};
-  // The connection goes before the memory that its peer or its queue can still reach.
-  if (connection != nullptr) connection->set_receiver(nullptr);
-  connection.reset();
-}
+// The connection goes before the memory that its peer or its queue can still reach.
+LogClient::State::~State() { link.reset(); }
 
 LogClient::LogClient(std::unique_ptr<State> state) : state_(std::move(state)) {}
 LogClient::~LogClient() = default;
@@ -64,47 +59,22 @@ base::Task<Result<std::unique_ptr<LogClient>>> LogClient::connect(base::Executor
 }
 
 base::Task<Status> LogClient::State::connect() {
-  fabric::RpcOptions rpc_options = options.rpc;
-  rpc_options.call_timeout_ns = options.call_timeout_ns;
-  PMSTORE_CO_TRY(rpc, fabric::RpcClient::create(*device, rpc_options));
-  LogHello hello;
-  hello.client = id;
-  hello.reply_region = rpc->reply_region();
-  hello.kind = LogConnectionKind::kSession;
-  fabric::ConnectOptions connect_options;
-  connect_options.hello = std::as_bytes(std::span(&hello, 1));
-  connect_options.timeout_ns = options.connect_timeout_ns;
-  connect_options.operation_timeout_ns = options.call_timeout_ns;
-  auto connected = co_await device->connect(server_uri, connect_options);
-  if (!connected) co_return std::move(connected.error());
-  connection = std::move(*connected);
-  PMSTORE_CO_TRY_STATUS(check_answer());
-  PMSTORE_CO_TRY_STATUS(rpc->attach(*connection, answer.request_region));
-  message_bytes = rpc->max_request_bytes();
+  service::LinkOptions with;
+  with.service = service::ServiceId::kLog;
+  with.client = id;
+  with.connect_timeout_ns = options.connect_timeout_ns;
+  with.rpc = options.rpc;
+  with.rpc.call_timeout_ns = options.call_timeout_ns;
+  PMSTORE_CO_TRY(link, co_await service::Link::open(*device, server_uri, with, {}));
+  const std::span<const std::byte> given = link->body();
+  if (given.size() != sizeof answer) co_return bad_answer("has the wrong length");
+  std::memcpy(&answer, given.data(), sizeof answer);
+  if (answer.words.bytes % sizeof(LogWords) != 0) co_return bad_answer("grants half a word");
+  message_bytes = link->rpc().max_request_bytes();
   // Not touched before it is used, so a large one costs nothing.
   message = std::unique_ptr<std::byte[]>(new std::byte[message_bytes]);
-  if (answer.lease_ms > 0) {
-    const uint64_t interval_ns = uint64_t{answer.lease_ms} * 1'000'000 / 3;
-    lease = internal::keep_lease(executor, *connection, *rpc, interval_ns);
-    lease.start();
-  }
+  link->keep_lease();
   co_return Status{};
-}
-
-Status LogClient::State::check_answer() {
-  const std::span<const std::byte> given = connection->peer_hello();
-  if (given.size() < offsetof(LogSessionAnswer, area)) return bad_answer("is too short");
-  std::memcpy(&answer, given.data(), std::min(given.size(), sizeof answer));
-  if (answer.magic != kLogProtocolMagic) return bad_answer("does not start with the logs' magic");
-  if (answer.version != kLogProtocolVersion) {
-    return make_error(ErrorCode::kVersionMismatch,
-                      fmt::format("the server's logs speak protocol version {}, this client {}: "
-                                  "use the same release on both sides",
-                                  answer.version, kLogProtocolVersion));
-  }
-  if (given.size() != sizeof answer) return bad_answer("has the wrong length");
-  if (answer.words.bytes % sizeof(LogWords) != 0) return bad_answer("grants half a word");
-  return {};
 }
 
 fabric::RemoteAddress LogClient::State::data_at(const KnownLog& log, uint64_t lsn) const {
@@ -117,7 +87,7 @@ void LogClient::State::retire(std::unique_ptr<internal::ReadBuffer> buffer) {
 }
 
 Error LogClient::State::malformed(std::string_view what) {
-  given_up = true;
+  link->drop();
   return make_error(ErrorCode::kProtocol,
                     fmt::format("the server's reply to {} is malformed: connect again", what));
 }
@@ -125,7 +95,7 @@ Error LogClient::State::malformed(std::string_view what) {
 uint64_t LogClient::id() const { return state_->id; }
 uint64_t LogClient::area() const { return state_->answer.area; }
 const fabric::Uri& LogClient::uri() const { return state_->uri; }
-fabric::Counters LogClient::counters() const { return state_->connection->counters(); }
+fabric::Counters LogClient::counters() const { return state_->link->connection().counters(); }
 base::Executor& LogClient::executor() { return state_->executor; }
 
 }  // namespace pmstore::log

@@ -48,13 +48,24 @@ Status check_payloads(std::span<const std::span<const std::byte>> payloads) {
 }  // namespace
 
 base::Task<Result<fabric::RpcReply>> LogClient::State::call(LogMethod method,
-                                                            std::span<const std::byte> request,
+                                                            std::span<const std::byte> body,
                                                             uint32_t reply_capacity) {
-  if (given_up) {
+  if (link->dropped()) {
     co_return make_error(ErrorCode::kDisconnected,
-                         "the session was given up after a malformed reply: connect again");
+                         fmt::format("{}: connect again", link->why_unusable().message));
   }
-  co_return co_await rpc->call(static_cast<uint16_t>(method), request, reply_capacity);
+  const std::span<std::byte> room = body_room();
+  if (body.size() > room.size()) {
+    co_return make_error(ErrorCode::kTooLarge,
+                         fmt::format("a request is at most {} bytes", room.size()));
+  }
+  if (!body.empty() && body.data() != room.data()) {
+    std::memcpy(room.data(), body.data(), body.size());
+  }
+  const service::RequestPrefix prefix = link->prefix();
+  std::memcpy(message.get(), &prefix, sizeof prefix);
+  const std::span<const std::byte> request(message.get(), sizeof prefix + body.size());
+  co_return co_await link->rpc().call(static_cast<uint16_t>(method), request, reply_capacity);
 }
 
 Result<LogInfo> LogClient::State::note(const LogReply& reply, std::string_view name) {
@@ -229,7 +240,7 @@ base::Task<Result<LogInfo>> LogClient::State::ask(LogClient& self, uint64_t log)
 Result<std::span<const std::byte>> LogClient::State::append_message(
     uint64_t log, std::span<const std::span<const std::byte>> payloads) {
   PMSTORE_TRY_STATUS(check_payloads(payloads));
-  MessageWriter request({message.get(), message_bytes});
+  MessageWriter request(body_room());
   request.put(AppendRequest{log, static_cast<uint32_t>(payloads.size()), 0});
   for (const auto& payload : payloads) {
     request.put(AppendItem{static_cast<uint32_t>(payload.size())});
@@ -241,7 +252,7 @@ Result<std::span<const std::byte>> LogClient::State::append_message(
   return make_error(ErrorCode::kTooLarge,
                     fmt::format("{} entries are together over the {} bytes of a request: append "
                                 "fewer at a time",
-                                payloads.size(), message_bytes));
+                                payloads.size(), body_room().size()));
 }
 
 std::optional<Result<Appended>> LogClient::append_at_once(
@@ -262,7 +273,7 @@ base::Task<Result<Appended>> LogClient::append_batch(
     if (state.has_had_its_turn()) co_await state.executor.yield();
     co_return std::move(*appended);
   }
-  const bool was_usable = !state.connection->broken() && !state.rpc->failed() && !state.given_up;
+  const bool was_usable = state.link->usable();
   PMSTORE_CO_TRY(const auto request, state.append_message(log, payloads));
   auto answer = co_await state.call(LogMethod::kAppend, request, sizeof(AppendReply));
   if (!answer && was_usable && lost_answer(answer.error())) {

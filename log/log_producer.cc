@@ -9,7 +9,6 @@
 
 #include "base/check.h"
 #include "log/entry.h"
-#include "log/internal/keep_lease.h"
 #include "log/internal/log_producer_state.h"
 #include "log/ring_layout.h"
 
@@ -56,11 +55,8 @@ LogProducer::State::State(LogClient& session, KnownLog known_log,
       asked(session.executor()) {}
 
 LogProducer::State::~State() {
-  lease = {};
   publishing = {};
-  // The connection goes before the memory that its peer or its queue can still reach.
-  if (connection != nullptr) connection->set_receiver(nullptr);
-  connection.reset();
+  link.reset();  // before the memory that its peer or its queue can still reach
   if (words != nullptr) client.state_->retire(std::move(words));
 }
 
@@ -86,40 +82,32 @@ base::Task<Result<std::unique_ptr<LogProducer>>> LogProducer::open(LogClient& cl
 base::Task<Status> LogProducer::State::connect(uint64_t membership) {
   LogClient::State& session = *client.state_;
   fabric::Device& device = *session.device;
-  fabric::RpcOptions rpc_options = session.options.rpc;
-  rpc_options.call_timeout_ns = session.options.call_timeout_ns;
-  rpc_options.reply_arena_bytes = std::min(rpc_options.reply_arena_bytes, kReplyArenaBytes);
-  PMSTORE_CO_TRY(rpc, fabric::RpcClient::create(device, rpc_options));
   PMSTORE_CO_TRY(words, internal::ReadBuffer::create(device, sizeof(LogWords)));
-
-  LogHello hello;
-  hello.client = session.id;
-  hello.reply_region = rpc->reply_region();
-  hello.kind = LogConnectionKind::kProducer;
+  ProducerHello hello;
   hello.takeover = options.takeover;
   hello.log = log.reply.id;
   hello.membership = membership;
-  fabric::ConnectOptions connect_options;
-  connect_options.hello = std::as_bytes(std::span(&hello, 1));
-  connect_options.timeout_ns = session.options.connect_timeout_ns;
-  connect_options.operation_timeout_ns = session.options.call_timeout_ns;
-  auto connected = co_await device.connect(session.server_uri, connect_options);
-  if (!connected) co_return std::move(connected.error());
-  connection = std::move(*connected);
+  service::LinkOptions with;
+  with.service = service::ServiceId::kProducer;
+  with.client = session.id;
+  with.connect_timeout_ns = session.options.connect_timeout_ns;
+  with.rpc = session.options.rpc;
+  with.rpc.call_timeout_ns = session.options.call_timeout_ns;
+  with.rpc.reply_arena_bytes = std::min(with.rpc.reply_arena_bytes, kReplyArenaBytes);
+  PMSTORE_CO_TRY(link, co_await service::Link::open(device, session.server_uri, with,
+                                                    service::bytes_of(hello)));
   PMSTORE_CO_TRY_STATUS(check_answer());
-  PMSTORE_CO_TRY_STATUS(rpc->attach(*connection, answer.request_region));
+  fabric::Connection& connection = link->connection();
 
   persist::RemoteWriterOptions writer_options;
   writer_options.strategy = options.strategy;
-  const persist::PersistCapability server{static_cast<persist::Domain>(answer.domain),
-                                          static_cast<persist::WriteLanding>(answer.landing),
-                                          answer.native_flush != 0};
-  PMSTORE_CO_TRY(writer, persist::RemoteWriter::create(device, *connection, rpc.get(), answer.data,
-                                                       server, writer_options));
+  PMSTORE_CO_TRY(
+      writer, persist::RemoteWriter::create(device, connection, &link->rpc(), answer.data,
+                                            link->welcome().persist_capability(), writer_options));
   // Of what lies behind the last entry that was acknowledged a replica knows nothing.
   const uint64_t acknowledged = options.replica ? answer.start_lsn : answer.tail_lsn;
   PMSTORE_CO_TRY(publisher,
-                 internal::TailPublisher::create(device, *connection, answer.tail, acknowledged));
+                 internal::TailPublisher::create(device, connection, answer.tail, acknowledged));
   writer->set_rider(*publisher);
   const RingPosition position{answer.data.bytes, answer.start_lsn, answer.tail_lsn,
                               answer.incarnation, answer.salt};
@@ -131,9 +119,7 @@ base::Task<Status> LogProducer::State::connect(uint64_t membership) {
   next_index = answer.next_index;
   prefix.durable_lsn = acknowledged;
   landed_lsn = answer.tail_lsn;
-  lease =
-      internal::keep_lease(executor, *connection, *rpc, uint64_t{answer.lease_ms} * 1'000'000 / 3);
-  lease.start();
+  link->keep_lease();
   publishing = publish_when_idle();
   publishing.start();
   co_return Status{};
@@ -141,20 +127,13 @@ base::Task<Status> LogProducer::State::connect(uint64_t membership) {
 
 // What addresses are computed from.
 Status LogProducer::State::check_answer() {
-  const std::span<const std::byte> given = connection->peer_hello();
+  const std::span<const std::byte> given = link->body();
   if (given.size() != sizeof answer) return bad_handshake("has the wrong length");
   std::memcpy(&answer, given.data(), sizeof answer);
-  if (answer.magic != kLogProtocolMagic || answer.version != kLogProtocolVersion) {
-    return bad_handshake("is of another version");
-  }
-  if (answer.domain > static_cast<uint8_t>(persist::Domain::kCpuCache) ||
-      answer.landing > static_cast<uint8_t>(persist::WriteLanding::kCpu)) {
-    return bad_handshake("names no persistence domain");
-  }
   if ((answer.padding_off & ~persist::PaddingRules::kOffBits) != 0) {
     return bad_handshake("names rules that this client does not know");
   }
-  if (answer.tail.bytes != sizeof(uint64_t) || answer.lease_ms == 0) {
+  if (answer.tail.bytes != sizeof(uint64_t) || link->welcome().lease_ms == 0) {
     return bad_handshake("grants no tail or no lease");
   }
   if (answer.data.bytes != log.data_bytes() || answer.start_lsn > answer.tail_lsn ||
@@ -163,7 +142,7 @@ Status LogProducer::State::check_answer() {
       !is_boundary(answer.tail_lsn, answer.data.bytes)) {
     return bad_handshake("grants an impossible log");
   }
-  if (!connection->capabilities().write_after_write) {
+  if (!link->connection().capabilities().write_after_write) {
     return make_error(ErrorCode::kUnsupported,
                       "this fabric does not order WRITEs, so no tail can be published: append "
                       "through LogClient");
@@ -179,26 +158,26 @@ base::Task<void> LogProducer::State::publish_when_idle() {
     const uint64_t seen = publisher->durable();
     co_await executor.sleep_for(options.publish_delay_ns);
     if (publisher->posted() < seen) publisher->post();
-    if (connection->broken()) co_return;
+    if (broken()) co_return;
   }
 }
 
 base::Task<Status> LogProducer::State::publish_all() {
   Status published = co_await publisher->publish(client.state_->options.call_timeout_ns);
-  if (!published && connection->broken()) co_return co_await why_lost(published.error());
+  if (!published && broken()) co_return co_await why_lost(published.error());
   co_return std::move(published);
 }
 
 base::Task<Status> LogProducer::publish() {
   State& state = *state_;
-  if (state.connection == nullptr || state.closing) co_return State::closed_error();
+  if (state.link == nullptr || state.closing) co_return State::closed_error();
   const Meanwhile under_way(state.calls_under_way);
   co_return co_await state.publish_all();
 }
 
 base::Task<Status> LogProducer::close() {
   State& state = *state_;
-  if (state.connection == nullptr) co_return Status{};
+  if (state.link == nullptr) co_return Status{};
   if (state.closing) co_return make_error(ErrorCode::kBusy, "another call is closing it");
   const Meanwhile closing(state.closing);
   // Calls that are under way end first: nothing would tell them that their connection is gone. No
@@ -206,12 +185,10 @@ base::Task<Status> LogProducer::close() {
   while (!state.appender->idle()) co_await state.executor.sleep_for(kClosePauseNs);
   while (state.calls_under_way > 0) co_await state.executor.sleep_for(kClosePauseNs);
   Status published = co_await state.publish_all();
-  state.lease = {};
   state.publishing = {};
   state.lost = State::closed_error();
-  state.ended = state.connection->counters();
-  state.connection->set_receiver(nullptr);
-  state.connection.reset();
+  state.ended = state.link->connection().counters();
+  state.link.reset();
   if (!published) co_return std::move(published);
   // Whoever wants the log next need not wait for the server to notice.
   const uint64_t give_up_ns =
@@ -240,7 +217,7 @@ void LogProducer::acknowledge(uint64_t lsn) {
 
 base::Task<Status> LogProducer::set_membership(uint64_t expected, const ReplicaPlace& replica) {
   State& state = *state_;
-  if (state.connection == nullptr || state.closing) co_return State::closed_error();
+  if (state.link == nullptr || state.closing) co_return State::closed_error();
   const Meanwhile under_way(state.calls_under_way);
   MembershipRequest fixed{};
   fixed.expected = expected;
@@ -251,32 +228,30 @@ base::Task<Status> LogProducer::set_membership(uint64_t expected, const ReplicaP
   fabric::MessageWriter request(room);
   request.put(fixed);
   PMSTORE_CO_TRY_STATUS(put_uris(request, replica.replicas));
-  auto answered = co_await state.rpc->call(static_cast<uint16_t>(LogMethod::kSetMembership),
-                                           request.message(), 0);
-  if (!answered) co_return std::move(answered.error());
-  co_return Status{};
+  const auto answered = co_await state.link->call(static_cast<uint16_t>(LogMethod::kSetMembership),
+                                                  request.message(), 0);
+  co_return answered ? Status{} : Status(answered.error());
 }
 
 base::Task<Status> LogProducer::agree(uint64_t membership) {
   State& state = *state_;
-  if (state.connection == nullptr || state.closing) co_return State::closed_error();
+  if (state.link == nullptr || state.closing) co_return State::closed_error();
   const Meanwhile under_way(state.calls_under_way);
   const AgreeRequest request{membership};
-  auto answered = co_await state.rpc->call(static_cast<uint16_t>(LogMethod::kAgree),
-                                           std::as_bytes(std::span(&request, 1)), 0);
-  if (!answered) co_return std::move(answered.error());
-  co_return Status{};
+  const auto answered = co_await state.link->call(static_cast<uint16_t>(LogMethod::kAgree),
+                                                  service::bytes_of(request), 0);
+  co_return answered ? Status{} : Status(answered.error());
 }
 
 base::Task<Result<bool>> LogProducer::holds_lease() {
   State& state = *state_;
   PMSTORE_CO_TRY(const LogInfo now, co_await state.client.open(state.log.name));
-  co_return !state.lost && state.connection != nullptr && !state.connection->broken() &&
-      now.exclusive && now.id == state.log.reply.id && now.incarnation == state.answer.incarnation;
+  co_return !state.lost && state.link != nullptr && !state.broken() && now.exclusive &&
+      now.id == state.log.reply.id && now.incarnation == state.answer.incarnation;
 }
 persist::WriteStrategy LogProducer::strategy() const { return state_->writer->strategy(); }
 fabric::Counters LogProducer::counters() const {
-  return state_->connection == nullptr ? state_->ended : state_->connection->counters();
+  return state_->link == nullptr ? state_->ended : state_->link->connection().counters();
 }
 
 }  // namespace pmstore::log

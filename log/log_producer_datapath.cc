@@ -48,9 +48,9 @@ base::Task<Result<Appended>> LogProducer::State::append(RemoteAppender::Entries 
   PMSTORE_CO_TRY_STATUS(check(entries));
   if (lost) co_return Error(*lost);
   if (closing) co_return closed_error();
-  if (connection->broken() || rpc->failed()) {
-    const Error seen = connection->broken()
-                           ? connection->why_broken()
+  if (broken() || link->rpc().failed()) {
+    const Error seen = broken()
+                           ? link->connection().why_broken()
                            : make_error(ErrorCode::kDisconnected, "the server does not answer");
     co_return co_await why_lost(seen);
   }
@@ -70,7 +70,7 @@ base::Task<Result<Appended>> LogProducer::State::append(RemoteAppender::Entries 
   }
   const Error seen = appended.error();
   // Nothing was written, and the next one may succeed.
-  if (!entries.placed && !connection->broken()) co_return Error(seen);
+  if (!entries.placed && !broken()) co_return Error(seen);
   Error why = co_await why_lost(seen);
   if (!entries.placed || why.code == ErrorCode::kFenced) co_return std::move(why);
   co_return make_error(
@@ -134,11 +134,10 @@ base::Task<Result<uint64_t>> LogProducer::State::make_room(uint64_t tail_lsn, ui
           ErrorCode::kBackPressure,
           fmt::format("{} bytes cannot be made free: append less at a time", bytes));
     }
-    while (publisher->durable() == durable && !connection->broken() &&
-           executor.now_ns() < give_up_ns) {
+    while (publisher->durable() == durable && !broken() && executor.now_ns() < give_up_ns) {
       co_await executor.sleep_for(kInFlightPauseNs);
     }
-    if (connection->broken()) co_return connection->why_broken();
+    if (broken()) co_return link->connection().why_broken();
   }
 }
 
@@ -148,7 +147,7 @@ base::Task<Result<uint64_t>> LogProducer::State::read_start() {
   PMSTORE_CO_TRY_STATUS(co_await words->settle(timeout_ns));
   words->clear();
   words->read(0, sizeof(LogWords), session.words_at(log));
-  PMSTORE_CO_TRY_STATUS(co_await words->execute(*session.connection, timeout_ns));
+  PMSTORE_CO_TRY_STATUS(co_await words->execute(session.link->connection(), timeout_ns));
   LogWords seen;
   std::memcpy(&seen, words->bytes().data(), sizeof seen);
   if (seen.id != log.reply.id || seen.incarnation != answer.incarnation) {
@@ -159,8 +158,8 @@ base::Task<Result<uint64_t>> LogProducer::State::read_start() {
 
 base::Task<Result<uint64_t>> LogProducer::State::ask_for_room(uint64_t bytes) {
   const MakeRoomRequest request{bytes};
-  auto answered = co_await rpc->call(static_cast<uint16_t>(LogMethod::kMakeRoom),
-                                     std::as_bytes(std::span(&request, 1)), sizeof(TrimReply));
+  auto answered = co_await link->call(static_cast<uint16_t>(LogMethod::kMakeRoom),
+                                      service::bytes_of(request), sizeof(TrimReply));
   if (!answered) co_return std::move(answered.error());
   fabric::MessageReader reader(answered->bytes());
   const auto reply = reader.get<TrimReply>();

@@ -1,11 +1,12 @@
-// The messages of the log service: handshake hellos and RPC requests and replies.
+// The messages of the log service: bodies of hellos and welcomes (service/hello.h), RPC requests
+// and replies.
 //
-// Two kinds of connection. A *session* is a client's: RPCs about any log, and READ of the log area
-// and of the words. A *producer* connection belongs to one exclusive producer of one log: WRITE of
-// that log's data area and of its published tail, and PersistWrite RPCs where the server's CPU has
-// to store; destroying it fences that producer and nobody else. Everything is decoded by
-// fabric::MessageReader; what does not decode exactly is answered with Protocol and costs the
-// sender its connection. docs/log-service.md.
+// There are two services, so two kinds of connection. A *session* is a client's: RPCs about any
+// log, and READ of the log area and of the words. A *producer* connection belongs to one exclusive
+// producer of one log: WRITE of that log's data area and of its published tail, and PersistWrite
+// RPCs where the server's CPU has to store; destroying it fences that producer and nobody else.
+// Everything is decoded by fabric::MessageReader; what does not decode exactly is answered with
+// Protocol and costs the sender its connection. docs/log-service.md.
 //
 // An id is never used again in a pool, so what names a log by its id needs no identity beside it.
 #pragma once
@@ -16,12 +17,9 @@
 #include "fabric/memory_region.h"
 #include "fabric/message.h"
 #include "log/log_types.h"
-#include "persist/strategy.h"
+#include "service/hello.h"
 
 namespace pmstore::log {
-
-inline constexpr uint32_t kLogProtocolMagic = 0x50474c50;  // "PLGP"
-inline constexpr uint32_t kLogProtocolVersion = 5;
 
 // ---- words: in the server's DRAM, one per log, READ by every session ----
 
@@ -40,44 +38,31 @@ static_assert(sizeof(LogWords) == 64 && offsetof(LogWords, tail_lsn) == 16);
 
 // ---- handshake ----
 
-enum class LogConnectionKind : uint8_t { kSession = 1, kProducer = 2 };
 enum class Takeover : uint8_t {
   kIfFree = 0,  // Busy while another producer's lease runs
   kSteal = 1,   // fences it
 };
 
-struct LogHello {
-  uint32_t magic = kLogProtocolMagic;
-  uint32_t version = kLogProtocolVersion;
-  uint64_t client = 0;  // random, not 0; a producer that comes back takes its own lease over
-  fabric::RemoteRegion reply_region;
-  LogConnectionKind kind = LogConnectionKind::kSession;
-  Takeover takeover = Takeover::kIfFree;
-  uint8_t padding[6] = {};
-  uint64_t log = 0;         // id; producer connections only
+// The body of a session's hello is empty. Of a producer's; one that comes back, with the same
+// client id, takes its own lease over.
+struct ProducerHello {
+  uint64_t log = 0;         // id
   uint64_t membership = 0;  // epoch that the producer believes in; Conflict when it is another
+  Takeover takeover = Takeover::kIfFree;
+  uint8_t padding[7] = {};
 };
-static_assert(sizeof(LogHello) == 64);
+static_assert(sizeof(ProducerHello) == 24);
 
+// The body of the welcome.
 struct LogSessionAnswer {
-  uint32_t magic = kLogProtocolMagic;
-  uint32_t version = kLogProtocolVersion;
-  uint64_t area = 0;   // identity of the log area
-  uint64_t epoch = 0;  // of this start of the server
-  fabric::RemoteRegion request_region;
+  uint64_t area = 0;             // identity of the log area
   fabric::RemoteRegion regions;  // READ: the whole log area
   fabric::RemoteRegion words;    // READ: LogWords[slots]
-  uint32_t lease_ms = 0;         // a session silent this long is ended; 0: it has no lease
-  uint8_t domain = 0;            // persist::Domain
-  uint8_t landing = 0;           // persist::WriteLanding
-  uint8_t native_flush = 0;
-  uint8_t padding = 0;
 };
+static_assert(sizeof(LogSessionAnswer) == 56);
 
+// The body of the welcome. A producer always has a lease.
 struct LogProducerAnswer {
-  uint32_t magic = kLogProtocolMagic;
-  uint32_t version = kLogProtocolVersion;
-  fabric::RemoteRegion request_region;
   fabric::RemoteRegion data;  // WRITE, READ: the log's data area
   fabric::RemoteRegion tail;  // WRITE: 8 bytes, LogWords::tail_lsn
   uint64_t start_lsn = 0;
@@ -85,19 +70,16 @@ struct LogProducerAnswer {
   uint64_t next_index = 1;
   uint32_t incarnation = 0;
   uint32_t salt = 0;
-  uint32_t lease_ms = 0;  // renew at least this often, by any RPC on this connection
-  uint8_t domain = 0;
-  uint8_t landing = 0;
-  uint8_t native_flush = 0;
   uint8_t padding_off = 0;  // persist::PaddingRules::off_bits() of the log
+  uint8_t padding[7] = {};
 };
+static_assert(sizeof(LogProducerAnswer) == 88);
 
 // ---- RPC ----
 
-// In sessions, unless said otherwise. Every reply may be an error of the table in
-// docs/log-service.md.
+// In sessions, unless said otherwise; behind service::RequestPrefix. Every reply may be an error of
+// the table in docs/log-service.md.
 enum class LogMethod : uint16_t {
-  kPing = 0x0201,    // both kinds; keeps the lease -> nothing
   kCreate = 0x0202,  // CreateRequest, name, replica URIs -> LogReply
   kOpen = 0x0203,    // name -> LogReply, name, replica URIs, damaged ranges
   kList = 0x0204,    // ListRequest -> ListReply, then per log: LogReply, name

@@ -56,18 +56,4 @@ struct SessionReport {
   uint64_t locks = 0;  // words that it may have locked
 };
 
-// What a lease knows of a session's requests: counted on the data path, looked at by the lease.
-struct SessionWork {
-  uint64_t begun_ns = 0;
-  uint64_t worked_ns = 0;
-  uint64_t pings = 0;
-  uint64_t work_seen = 0;
-  void begin(uint64_t now_ns) { begun_ns = worked_ns = now_ns; }
-  void look(uint64_t calls, uint64_t now_ns) {
-    if (calls - pings == work_seen) return;
-    work_seen = calls - pings;
-    worked_ns = now_ns;
-  }
-};
-
 }  // namespace pmstore

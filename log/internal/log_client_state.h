@@ -15,11 +15,11 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/connection.h"
 #include "fabric/message.h"
 #include "log/embedded_log.h"
 #include "log/internal/read_buffer.h"
 #include "log/log_client.h"
+#include "service/link.h"
 
 namespace pmstore::log {
 
@@ -38,11 +38,13 @@ struct LogClient::State {
   ~State();
 
   base::Task<Status> connect();
-  Status check_answer();
 
-  // Sends; the server's own error comes back as it is.
-  base::Task<Result<fabric::RpcReply>> call(LogMethod method, std::span<const std::byte> request,
+  // Sends `body`, laid out in body_room() or elsewhere; the server's own error comes back as it is.
+  base::Task<Result<fabric::RpcReply>> call(LogMethod method, std::span<const std::byte> body,
                                             uint32_t reply_capacity);
+  std::span<std::byte> body_room() const {
+    return std::span(message.get(), message_bytes).subspan(sizeof(service::RequestPrefix));
+  }
   // Takes a reply about one log apart, as far as every such reply goes, and notes it. Protocol.
   Result<LogInfo> note(const LogReply& reply, std::string_view name);
   // The server's answer cannot be right: the session is given up.
@@ -58,7 +60,7 @@ struct LogClient::State {
   void remember(const LogReply& reply, std::string_view name);
   void forget(uint64_t log);
   base::Task<Result<uint64_t>> trim(TrimRequest request);
-  // Laid out in `message`. InvalidArgument, TooLarge.
+  // Laid out in body_room(). InvalidArgument, TooLarge.
   Result<std::span<const std::byte>> append_message(
       uint64_t log, std::span<const std::span<const std::byte>> payloads);
 
@@ -84,11 +86,9 @@ struct LogClient::State {
   uint32_t appended_at_once = 0;
   fabric::Uri server_uri;  // where to connect to: `uri`, or what `embedded` says
   std::unique_ptr<fabric::Device> device;
-  std::unique_ptr<fabric::RpcClient> rpc;
-  std::unique_ptr<fabric::Connection> connection;
+  std::unique_ptr<service::Link> link;
   LogSessionAnswer answer;
-  bool given_up = false;
-  std::unique_ptr<std::byte[]> message;  // a request that is too large for a frame
+  std::unique_ptr<std::byte[]> message;  // a request with its prefix
   size_t message_bytes = 0;
   // At most kMostKnown, the last ones noted; others are asked for again. Invariant: known_in_order
   // has the keys of known.
@@ -96,7 +96,6 @@ struct LogClient::State {
   std::map<uint64_t, KnownLog> known;
   std::deque<uint64_t> known_in_order;
   std::vector<std::unique_ptr<internal::ReadBuffer>> retired;
-  base::Task<void> lease;
 };
 
 }  // namespace pmstore::log

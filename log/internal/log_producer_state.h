@@ -40,6 +40,7 @@ struct LogProducer::State final : RemoteAppender::RoomMaker {
   // Why nothing can be appended any more: Fenced when another one has the log.
   base::Task<Error> why_lost(Error seen);
   base::Task<Status> publish_all();
+  bool broken() const { return link->connection().broken(); }
   static Error closed_error() {
     return make_error(ErrorCode::kDisconnected, "the producer was closed: open another one");
   }
@@ -48,8 +49,7 @@ struct LogProducer::State final : RemoteAppender::RoomMaker {
   LogClient& client;
   KnownLog log;
   LogProducerOptions options;
-  std::unique_ptr<fabric::RpcClient> rpc;
-  std::unique_ptr<fabric::Connection> connection;
+  std::unique_ptr<service::Link> link;  // empty once it was closed
   LogProducerAnswer answer;
   std::unique_ptr<persist::RemoteWriter> writer;
   std::unique_ptr<internal::TailPublisher> publisher;
@@ -64,7 +64,6 @@ struct LogProducer::State final : RemoteAppender::RoomMaker {
   size_t calls_under_way = 0;  // of publish(), agree() and set_membership()
   bool asking = false;
   base::WaitList asked;
-  base::Task<void> lease;
   base::Task<void> publishing;
 };
 

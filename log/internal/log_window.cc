@@ -75,7 +75,7 @@ uint32_t LogReader::State::clipped(uint64_t bytes) const {
 base::Task<Status> LogReader::State::post_reads(uint32_t bytes, bool probe) {
   LogClient::State& session = *client.state_;
   const uint64_t timeout_ns = session.options.call_timeout_ns;
-  fabric::Connection& connection = *session.connection;
+  fabric::Connection& connection = session.link->connection();
   const bool chained = options.one_doorbell && connection.capabilities().read_after_read;
   PMSTORE_CO_TRY_STATUS(co_await buffer->settle(timeout_ns));
   buffer->clear();

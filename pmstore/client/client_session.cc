@@ -14,10 +14,6 @@ namespace {
 constexpr size_t kOpBuffers = kLockLists;
 static_assert(kLocksPerList >= OpBuffer::kWords);
 
-std::span<const std::byte> as_bytes(const ClientHello& hello) {
-  return {reinterpret_cast<const std::byte*>(&hello), sizeof(hello)};
-}
-
 bool known_discipline(uint8_t discipline) {
   return discipline == static_cast<uint8_t>(LockDiscipline::kCpu) ||
          discipline == static_cast<uint8_t>(LockDiscipline::kRnic);
@@ -39,10 +35,6 @@ MissPath resolved(MissPath chosen, const fabric::Capabilities& fabric) {
 // What the client will compute addresses from.
 const char* hello_flaw(const ServerHello& hello) {
   if (!known_discipline(hello.discipline)) return "names no lock discipline";
-  if (hello.domain > static_cast<uint8_t>(persist::Domain::kCpuCache) ||
-      hello.landing > static_cast<uint8_t>(persist::WriteLanding::kCpu)) {
-    return "names no persistence domain";
-  }
   if ((hello.padding_off & ~persist::PaddingRules::kOffBits) != 0) {
     return "names rules that this client does not know";
   }
@@ -80,29 +72,23 @@ base::Task<Result<SessionRef>> ClientSession::open(std::shared_ptr<fabric::Devic
   SessionRef session(new ClientSession(device, book));
   session->call_timeout_ns_ = options.call_timeout_ns;
   PMSTORE_CO_TRY(session->buffers_, BufferPool::create(*device, kOpBuffers));
-  fabric::RpcOptions rpc_options;
-  rpc_options.call_timeout_ns = options.call_timeout_ns;
-  PMSTORE_CO_TRY(session->rpc_, fabric::RpcClient::create(*device, rpc_options));
-
   ClientHello hello;
-  hello.client = options.client;
-  hello.reply_region = session->rpc_->reply_region();
   if (options.required_discipline) {
     hello.required_discipline = static_cast<uint8_t>(*options.required_discipline);
   }
-  fabric::ConnectOptions connect_options;
-  connect_options.hello = as_bytes(hello);
-  connect_options.timeout_ns = options.connect_timeout_ns;
-  connect_options.operation_timeout_ns = options.call_timeout_ns;
-  auto connected = co_await device->connect(uri, connect_options);
-  if (!connected) co_return std::move(connected.error());
-  session->connection_ = std::move(*connected);
+  service::LinkOptions with;
+  with.service = service::ServiceId::kStore;
+  with.client = options.client;
+  with.connect_timeout_ns = options.connect_timeout_ns;
+  with.rpc.call_timeout_ns = options.call_timeout_ns;
+  PMSTORE_CO_TRY(session->link_, co_await service::Link::open(*device, std::move(uri), with,
+                                                              service::bytes_of(hello)));
+  session->connection_ = &session->link_->connection();
+  session->rpc_ = &session->link_->rpc();
   session->generation_ = ++book->last_generation;
   book->live.push_back(&*session);
 
   PMSTORE_CO_TRY_STATUS(session->check_hello(options));
-  PMSTORE_CO_TRY_STATUS(
-      session->rpc_->attach(*session->connection_, session->hello_.request_region));
   session->calls_ = std::make_unique<RpcCalls>(*session);
   if (session->discipline() == LockDiscipline::kRnic) {
     PMSTORE_CO_TRY_STATUS(session->open_ring(options));
@@ -111,17 +97,9 @@ base::Task<Result<SessionRef>> ClientSession::open(std::shared_ptr<fabric::Devic
 }
 
 Status ClientSession::check_hello(const SessionOptions& options) {
-  const std::span<const std::byte> answer = connection_->peer_hello();
-  if (answer.size() < offsetof(ServerHello, pool)) return bad_hello("is too short");
-  std::memcpy(&hello_, answer.data(), std::min(answer.size(), sizeof(hello_)));
-  if (hello_.magic != kProtocolMagic) return bad_hello("does not start with pmstore's magic");
-  if (hello_.version != kProtocolVersion) {
-    return make_error(ErrorCode::kVersionMismatch,
-                      "the server speaks protocol version " + std::to_string(hello_.version) +
-                          ", this client " + std::to_string(kProtocolVersion) +
-                          "; use the same release on both sides");
-  }
+  const std::span<const std::byte> answer = link_->body();
   if (answer.size() != sizeof(hello_)) return bad_hello("has the wrong length");
+  std::memcpy(&hello_, answer.data(), sizeof(hello_));
   if (const char* flaw = hello_flaw(hello_)) return bad_hello(flaw);
   if (options.required_discipline && *options.required_discipline != discipline()) {
     return make_error(ErrorCode::kUnsupported,
@@ -152,7 +130,8 @@ Status ClientSession::open_ring(const SessionOptions& options) {
                       "lock discipline rnic needs a fabric with ordered remote atomics, which "
                       "this connection lacks; start the server with discipline cpu");
   }
-  PMSTORE_TRY(ring_, RedoRing::create(*device_, *connection_, *rpc_, hello_, options.log_strategy));
+  PMSTORE_TRY(ring_, RedoRing::create(*device_, *connection_, *rpc_, hello_,
+                                      link_->welcome().persist_capability(), options.log_strategy));
   truncation_buffer_ = buffers_->try_take();
   return {};
 }
@@ -175,15 +154,8 @@ ClientSession::~ClientSession() {
   if (connection_ != nullptr) book_->ended += connection_->counters();
   // The connection goes before the memory that its peer or its queue can still reach; the ring has
   // some of that, and only borrows the connection.
-  if (connection_ != nullptr) connection_->set_receiver(nullptr);
-  connection_.reset();
+  link_.reset();
   ring_.reset();
-}
-
-Error ClientSession::why_unusable() const {
-  PMSTORE_CHECK(!usable(), "a usable session has no reason to be unusable");
-  if (connection_->broken()) return connection_->why_broken();
-  return make_error(ErrorCode::kDisconnected, "the connection was given up after an error");
 }
 
 base::Task<Status> ClientSession::execute_after(Status failed, OpBuffer& buffer) {

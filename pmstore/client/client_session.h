@@ -25,6 +25,7 @@
 #include "pmstore/layout/lock_word.h"
 #include "pmstore/layout/protocol.h"
 #include "pmstore/server/store_calls.h"
+#include "service/link.h"
 
 namespace pmstore::internal {
 
@@ -96,14 +97,15 @@ class ClientSession {
                                              SessionOptions options);
   ~ClientSession();
 
-  bool usable() const { return !dropped_ && calls_->connected(); }
+  bool usable() const { return !link_->dropped() && calls_->connected(); }
   // Makes it unusable: no operation starts on it any more. The next operation reconnects, and the
   // server fences this session before it accepts the new one.
-  void drop() { dropped_ = true; }
+  void drop() { link_->drop(); }
   // The reason why it is unusable, for a message. CHECK: !usable().
-  Error why_unusable() const;
+  Error why_unusable() const { return link_->why_unusable(); }
 
   const ServerHello& hello() const { return hello_; }
+  service::Link& link() const { return *link_; }
   uint64_t generation() const { return generation_; }
   LockDiscipline discipline() const { return static_cast<LockDiscipline>(hello_.discipline); }
   bool one_sided_reads() const { return one_sided_reads_; }
@@ -161,7 +163,7 @@ class ClientSession {
   base::Task<Status> post(OpBuffer& buffer, bool signaled);
 
   // The first bytes of every request.
-  RequestPrefix prefix() const { return {hello_.epoch}; }
+  RequestPrefix prefix() const { return link_->prefix(); }
   // A reply did not decode. Drops the session and returns the error for the caller.
   Error malformed_reply(std::string_view method);
 
@@ -176,8 +178,9 @@ class ClientSession {
   std::shared_ptr<SessionBook> book_;
   std::unique_ptr<BufferPool> buffers_;
   BufferLease truncation_buffer_;
-  std::unique_ptr<fabric::RpcClient> rpc_;
-  std::unique_ptr<fabric::Connection> connection_;
+  std::unique_ptr<service::Link> link_;
+  fabric::RpcClient* rpc_ = nullptr;          // of the link
+  fabric::Connection* connection_ = nullptr;  // of the link
   std::unique_ptr<StoreCalls> calls_;
   std::unique_ptr<RedoRing> ring_;
   ServerHello hello_;
@@ -187,7 +190,6 @@ class ClientSession {
   bool one_sided_reads_ = false;
   bool in_process_ = false;
   MissPath misses_ = MissPath::kRpc;
-  bool dropped_ = false;
 };
 
 inline SessionRef::SessionRef(ClientSession* session) : session_(session) {

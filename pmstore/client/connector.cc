@@ -1,7 +1,6 @@
 #include "pmstore/client/connector.h"
 
 #include <algorithm>
-#include <array>
 #include <string>
 
 #include "base/check.h"
@@ -98,7 +97,6 @@ base::Task<Status> Connector::connect_once() {
   // The server fences the old session before it answers, so the rest of it may go: operations that
   // are still unwinding keep it until they have ended.
   session_ = {};
-  lease_ = {};
   SessionOptions session_options;
   session_options.client = numbers_.client();
   session_options.call_timeout_ns = options_.call_timeout_ns;
@@ -119,18 +117,15 @@ base::Task<Status> Connector::connect_once() {
   session_ = std::move(*opened);
   describe(hello, again);
   largest_commit_bytes_ = session_->largest_commit_bytes();
-  if (hello.lease_ms > 0) {
-    lease_ = keep_lease(uint64_t{hello.lease_ms} * 1'000'000 / 3);
-    lease_.start();
-  }
+  session_->link().keep_lease();
   co_return Status{};
 }
 
 void Connector::describe(const ServerHello& hello, bool again) {
   info_.uri = uri_.to_string();
-  info_.epoch = hello.epoch;
+  info_.epoch = session_->link().welcome().epoch;
   info_.discipline = session_->discipline();
-  info_.persist = hello.persist_capability();
+  info_.persist = session_->link().welcome().persist_capability();
   info_.log_strategy = session_->discipline() == LockDiscipline::kRnic
                            ? session_->ring().strategy()
                            : persist::WriteStrategy::kTwoSided;
@@ -141,29 +136,9 @@ void Connector::describe(const ServerHello& hello, bool again) {
   info_.reconnects += again;
 }
 
-base::Task<void> Connector::keep_lease(uint64_t interval_ns) {
-  uint64_t sent = 0;
-  while (true) {
-    co_await executor_.sleep_for(interval_ns);
-    if (!session_ || !session_->usable()) continue;  // the next operation reconnects
-    const SessionRef session = session_;
-    // Only requests count: the server does not see one-sided operations.
-    const uint64_t& now_sent = session->connection().counters().server_messages;
-    if (std::exchange(sent, now_sent) != now_sent) continue;
-    std::array<std::byte, sizeof(RequestPrefix)> room;
-    MessageWriter request(room);
-    request.put(session->prefix());
-    const auto answer =
-        co_await session->rpc().call(static_cast<uint16_t>(Method::kPing), request.message(), 0);
-    if (!answer) session->drop();
-    sent = now_sent;
-  }
-}
-
 base::Task<void> Connector::close() {
   while (reconnecting_) co_await reconnected_.wait();
   closed_ = true;
-  lease_ = {};
   const SessionRef session = std::exchange(session_, {});
   const uint64_t deadline = executor_.now_ns() + options_.call_timeout_ns;
   while (session && commits_run(*session) && executor_.now_ns() < deadline) {
@@ -172,11 +147,7 @@ base::Task<void> Connector::close() {
   const bool nothing_in_doubt =
       numbers_.nothing_running() && numbers_.nothing_in_doubt() && session && session->passive == 0;
   if (nothing_in_doubt && session->usable()) {
-    std::array<std::byte, sizeof(RequestPrefix)> room;
-    MessageWriter request(room);
-    request.put(session->prefix());
-    const auto answer =
-        co_await session->rpc().call(static_cast<uint16_t>(Method::kGoodbye), request.message(), 0);
+    const auto answer = co_await session->link().call(service::kGoodbyeMethod, {}, 0);
     static_cast<void>(answer);  // without it the server ends the session with the connection
   }
 }

@@ -67,8 +67,6 @@ class Connector {
   // Waits for the commits of a session that has used up its numbers: without that, its end would
   // leave them in doubt. Not longer than they may take.
   base::Task<void> wait_for_commits();
-  // Keeps the lease while nothing else is sent; never ends.
-  base::Task<void> keep_lease(uint64_t interval_ns);
 
   Executor& executor_;
   const ClientOptions& options_;
@@ -84,7 +82,6 @@ class Connector {
   std::optional<Error> reconnect_failure_;  // of the last attempt; empty after a success
   bool closed_ = false;
   size_t largest_commit_bytes_ = 0;
-  base::Task<void> lease_;  // after session_: destroyed before it
 };
 
 }  // namespace pmstore::internal

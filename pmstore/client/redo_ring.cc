@@ -15,11 +15,12 @@ size_t max_entries(uint64_t data_bytes) { return std::clamp<uint64_t>(data_bytes
 Result<std::unique_ptr<RedoRing>> RedoRing::create(fabric::Device& device,
                                                    fabric::Connection& connection,
                                                    fabric::RpcClient& rpc, const ServerHello& hello,
+                                                   const persist::PersistCapability& server,
                                                    persist::WriteStrategy strategy) {
   std::unique_ptr<RedoRing> ring(new RedoRing(device.executor(), max_entries(hello.ring.bytes)));
   const persist::RemoteWriterOptions options{strategy, 0};
-  PMSTORE_TRY(ring->writer_, persist::RemoteWriter::create(device, connection, &rpc, hello.ring,
-                                                           hello.persist_capability(), options));
+  PMSTORE_TRY(ring->writer_,
+              persist::RemoteWriter::create(device, connection, &rpc, hello.ring, server, options));
   const log::RingPosition position{hello.ring.bytes, hello.ring_start_lsn, hello.ring_tail_lsn,
                                    hello.ring_incarnation, hello.ring_salt};
   ring->max_payload_bytes_ = log::max_payload_bytes(hello.ring.bytes);

@@ -38,6 +38,7 @@ class RedoRing {
   static Result<std::unique_ptr<RedoRing>> create(fabric::Device& device,
                                                   fabric::Connection& connection,
                                                   fabric::RpcClient& rpc, const ServerHello& hello,
+                                                  const persist::PersistCapability& server,
                                                   persist::WriteStrategy strategy);
 
   struct Appended {

@@ -1,4 +1,5 @@
-// The messages between an administrator's client and a server: hello, RPC requests and replies.
+// The messages between an administrator's client and a server: RPC requests and replies. Hello and
+// welcome (service/hello.h) have no body.
 //
 // An admin session has no redo ring and no rights to any memory. So it can be opened at a server
 // whose rings are all taken, and it changes nothing in the pool. Messages are fixed little-endian
@@ -7,25 +8,9 @@
 
 #include <cstdint>
 
-#include "fabric/memory_region.h"
+#include "service/hello.h"
 
 namespace pmstore {
-
-inline constexpr uint32_t kAdminMagic = 0x4d444150;  // "PADM"
-inline constexpr uint32_t kAdminVersion = 1;
-
-struct AdminHello {
-  uint32_t magic = kAdminMagic;
-  uint32_t version = kAdminVersion;
-  uint64_t client = 0;  // random
-  fabric::RemoteRegion reply_region;
-};
-
-struct AdminAnswer {
-  uint32_t magic = kAdminMagic;
-  uint32_t version = kAdminVersion;
-  fabric::RemoteRegion request_region;
-};
 
 enum class AdminMethod : uint16_t {
   kStat = 0x0301,      // -> JSON text

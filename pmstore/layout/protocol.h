@@ -1,4 +1,5 @@
-// The messages between client and server: handshake hellos and RPC requests and replies.
+// The messages between client and server: bodies of hellos and welcomes (service/hello.h), RPC
+// requests and replies.
 //
 // Fixed little-endian structs followed by variable parts, everything bounds-checked by
 // fabric::MessageReader. A request that does not decode exactly (nothing missing, nothing left
@@ -18,39 +19,30 @@
 #include "fabric/memory_region.h"
 #include "fabric/message.h"
 #include "persist/padding.h"
-#include "persist/strategy.h"
 #include "pmstore/types.h"
+#include "service/hello.h"
 
 namespace pmstore {
-
-inline constexpr uint32_t kProtocolMagic = 0x504d5332;  // "PMS2"
-inline constexpr uint32_t kProtocolVersion = 4;
 
 using fabric::MessageReader;
 using fabric::MessageWriter;
 
 // ---- handshake ----
 
+// Bodies of service::Hello and service::Welcome. The client of the hello is TxId::client; the same
+// after a reconnect, so that its ring is found again.
 struct ClientHello {
-  uint32_t magic = kProtocolMagic;
-  uint32_t version = kProtocolVersion;
-  uint64_t client = 0;  // TxId::client; the same after a reconnect, so that its ring is found again
-  fabric::RemoteRegion reply_region;
   uint8_t required_discipline = 0;  // LockDiscipline, 0: any
   uint8_t padding[7] = {};
 };
-static_assert(sizeof(ClientHello) == 48);
+static_assert(sizeof(ClientHello) == 8);
 
 // A session has so many transaction numbers, from ServerHello::next_sequence on; when they are used
 // up, the client begins a new session, whose numbers are above them.
 inline constexpr uint64_t kSessionSequences = UINT32_MAX;
 
 struct ServerHello {
-  uint32_t magic = kProtocolMagic;
-  uint32_t version = kProtocolVersion;
-  uint64_t pool = 0;   // the pool's identity
-  uint64_t epoch = 0;  // configuration epoch, raised by each start of the server; in every request
-  fabric::RemoteRegion request_region;
+  uint64_t pool = 0;                // the pool's identity
   fabric::RemoteRegion records;     // READ; WRITE too when `one_sided_commit`
   fabric::RemoteRegion words;       // READ; ATOMIC too under LockDiscipline::kRnic
   fabric::RemoteRegion buckets;     // READ; bytes / sizeof(Bucket) is a power of two
@@ -60,31 +52,25 @@ struct ServerHello {
   uint64_t ring_tail_lsn = 0;
   uint32_t ring_incarnation = 0;
   uint32_t ring_salt = 0;
-  uint64_t next_sequence = 1;  // sequences below were used by this client before
-  uint32_t lease_ms = 0;       // a session that is silent this long is fenced; 0: it has no lease
-  uint16_t owner = 0;          // of lock words
-  uint8_t discipline = 0;      // LockDiscipline
-  uint8_t domain = 0;          // persist::Domain
-  uint8_t landing = 0;         // persist::WriteLanding
-  uint8_t native_flush = 0;
+  uint64_t next_sequence = 1;    // sequences below were used by this client before
+  uint32_t max_redo_bytes = 0;   // of one transaction; 0: the server does not say
+  uint16_t owner = 0;            // of lock words
+  uint8_t discipline = 0;        // LockDiscipline
   uint8_t one_sided_commit = 0;  // in-place WRITEs into `records` are granted
   uint8_t padding_off = 0;       // persist::PaddingRules::off_bits() of the pool
-  uint32_t max_redo_bytes = 0;   // of one transaction; 0: the server does not say
+  uint8_t reserved[7] = {};
 
-  persist::PersistCapability persist_capability() const {
-    return {static_cast<persist::Domain>(domain), static_cast<persist::WriteLanding>(landing),
-            native_flush != 0};
-  }
   persist::PaddingRules padding() const {
     return persist::PaddingRules::from_off_bits(padding_off);
   }
 };
-static_assert(sizeof(ServerHello) == 216);
+static_assert(sizeof(ServerHello) == 176);
 
 // ---- RPC ----
 
 enum class Method : uint16_t {
-  kPing = 1,         // keeps the lease
+  kPing = service::kPingMethod,
+  kGoodbye = service::kGoodbyeMethod,
   kOpenTable = 2,    // OpenTableRequest, name -> OpenTableReply
   kListTables = 3,   // -> uint32 count, then per table: uint16 id, uint8 name bytes, name
   kGet = 4,          // GetRequest, key -> GetReply, value
@@ -96,15 +82,12 @@ enum class Method : uint16_t {
   kApply = 10,       // ApplyRequest: apply the entry at an LSN of my ring, unlock (discipline rnic)
   kTruncate = 11,    // TruncateRequest -> TruncateReply (discipline rnic)
   kStat = 12,        // -> JSON text
-  kGoodbye = 13,     // orderly end: nothing of mine is in doubt
   kDropTable = 32,   // DropTableRequest, name -> DropTableReply
   kTableUsage = 33,  // TableUsageRequest -> TableUsageReply
   kPersistWrite = 0x0100,
 };
 
-struct RequestPrefix {
-  uint64_t epoch;  // first in every request
-};
+using service::RequestPrefix;
 
 struct OpenTableRequest {
   uint8_t create;  // 1: make it if it is not there; 2: AlreadyExists if it is there

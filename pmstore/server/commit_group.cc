@@ -60,7 +60,7 @@ std::optional<Status> CommitGroup::commit(Session& session, const CommitView& re
   const std::shared_ptr<Session> keep = core_.ring_states[session.ring].session;
   Status joined = join(session, request);
   if (may_wait_for_the_group(joined) && finish()) {
-    if (keep->peer == nullptr) {
+    if (keep->ended) {
       return make_error(ErrorCode::kDisconnected, "the session has ended meanwhile");
     }
     joined = join(session, request);

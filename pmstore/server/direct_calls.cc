@@ -52,13 +52,13 @@ DirectCalls::DirectCalls(ServerCore& core, std::shared_ptr<Session> session)
   PMSTORE_CHECK(connected(), "a session that has ended is not called");
 }
 
-bool DirectCalls::connected() const { return session_->peer != nullptr; }
+bool DirectCalls::connected() const { return !session_->ended; }
 
 Status DirectCalls::begin() {
   if (!connected()) {
     return make_error(ErrorCode::kDisconnected, "the server in this process has ended the session");
   }
-  core_.count_call(*session_);
+  core_.host.count(*session_);
   if (!core_.store->failed()) [[likely]]
     return {};
   core_.look_for_failure();

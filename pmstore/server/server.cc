@@ -2,104 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <cstddef>
-#include <cstring>
-
-#include "log/log_protocol.h"
 #include "pmstore/check.h"
-#include "pmstore/layout/admin_protocol.h"
 #include "pmstore/server/server_state.h"
 
 namespace pmstore {
 
-namespace {
-
-using internal::Endpoint;
 using internal::ServerCore;
-
-// Passes a listener's calls on, with the endpoint that they came through: to the log service what
-// is its own.
-class EndpointAcceptor final : public fabric::Acceptor {
- public:
-  EndpointAcceptor(ServerCore& core, Endpoint& endpoint) : core_(core), endpoint_(endpoint) {}
-  Result<std::vector<std::byte>> on_hello(uint64_t token,
-                                          std::span<const std::byte> hello) override {
-    auto answer = accept(token, hello);
-    if (!answer) core_.look_for_failure();
-    if (!answer && core_.options.observer != nullptr) {
-      core_.options.observer->on_refused(name_of(hello), answer.error());
-    }
-    return answer;
-  }
-  void on_connected(uint64_t token, std::unique_ptr<fabric::Connection> connection) override {
-    if (core_.admin && core_.admin->has_handshake(endpoint_, token)) {
-      core_.admin->on_connected(endpoint_, token, std::move(connection));
-    } else if (is_logs(token)) {
-      core_.log_service->on_connected(endpoint_.log_endpoint, token, std::move(connection));
-    } else {
-      core_.on_connected(endpoint_, token, std::move(connection));
-    }
-  }
-  void on_abandoned(uint64_t token) override {
-    if (core_.admin && core_.admin->has_handshake(endpoint_, token)) {
-      core_.admin->on_abandoned(endpoint_, token);
-    } else if (is_logs(token)) {
-      core_.log_service->on_abandoned(endpoint_.log_endpoint, token);
-    } else {
-      core_.on_abandoned(endpoint_, token);
-    }
-  }
-
- private:
-  Result<std::vector<std::byte>> accept(uint64_t token, std::span<const std::byte> hello) {
-    if (core_.stopped) return make_error(ErrorCode::kDisconnected, "the server is stopping");
-    if (internal::is_admin_hello(hello)) return core_.admin->on_hello(endpoint_, token, hello);
-    if (!log::LogService::is_log_hello(hello)) return core_.on_hello(endpoint_, token, hello);
-    if (!core_.log_service) return log::no_log_area();
-    return core_.log_service->on_hello(endpoint_.log_endpoint, token, hello);
-  }
-  // All hellos begin with magic, version and client.
-  SessionName name_of(std::span<const std::byte> hello) const {
-    SessionName name{"store", 0, endpoint_.name};
-    if (internal::is_admin_hello(hello)) name.kind = "admin";
-    if (log::LogService::is_log_hello(hello)) name.kind = "log";
-    constexpr size_t kClientAt = offsetof(ClientHello, client);
-    static_assert(kClientAt == offsetof(log::LogHello, client));
-    static_assert(kClientAt == offsetof(AdminHello, client));
-    if (hello.size() >= kClientAt + sizeof name.client) {
-      std::memcpy(&name.client, hello.data() + kClientAt, sizeof name.client);
-    }
-    return name;
-  }
-  bool is_logs(uint64_t token) const {
-    return core_.log_service && core_.log_service->has_handshake(endpoint_.log_endpoint, token);
-  }
-  ServerCore& core_;
-  Endpoint& endpoint_;
-};
-
-void name_endpoint(ServerCore& core, Endpoint& endpoint) {
-  endpoint.uri = endpoint.listener->uri();
-  endpoint.name = endpoint.uri.to_string();
-  if (core.log_service) core.log_service->name_endpoint(endpoint.log_endpoint, endpoint.name);
-}
-
-// Unsupported: lock discipline rnic cannot be used there.
-Status check_rnic(const ServerCore& core, const fabric::Uri& uri,
-                  const fabric::Capabilities& capabilities) {
-  if (capabilities.atomics == fabric::AtomicScope::kNone) {
-    return make_error(ErrorCode::kUnsupported,
-                      fmt::format("{} has no remote atomics, so lock discipline rnic cannot be "
-                                  "used; use --locks cpu",
-                                  uri.to_string()));
-  }
-  if (core.endpoints.empty()) return {};
-  return make_error(ErrorCode::kUnsupported,
-                    "lock discipline rnic serves one fabric: atomics of two devices are not "
-                    "atomic against each other; use --locks cpu or a single --listen");
-}
-
-}  // namespace
 
 Result<std::unique_ptr<persist::Pool>> open_pool(const std::string& path,
                                                  persist::PoolOpenOptions options) {
@@ -109,8 +17,6 @@ Result<std::unique_ptr<persist::Pool>> open_pool(const std::string& path,
 
 struct Server::State {
   std::shared_ptr<ServerCore> core;
-  // Without an explicit choice, the first fabric decides.
-  bool discipline_decided = false;
 };
 
 Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -121,6 +27,7 @@ Server::~Server() {
 
 base::Task<Result<std::unique_ptr<Server>>> Server::start(Executor& executor, persist::Pool& pool,
                                                           const ServerOptions& options) {
+  PMSTORE_CO_TRY_STATUS(internal::host_options(pool, options).check());
   const uint64_t began_ns = executor.now_ns();
   PMSTORE_CO_TRY(auto store, internal::Store::open(pool));
   const uint64_t took_us = (executor.now_ns() - began_ns) / 1000;
@@ -128,86 +35,17 @@ base::Task<Result<std::unique_ptr<Server>>> Server::start(Executor& executor, pe
   auto state = std::make_unique<State>();
   state->core = std::make_shared<ServerCore>(executor, pool, options, std::move(store));
   PMSTORE_CO_TRY_STATUS(state->core->start_logs());
-  if (options.discipline) {
-    state->core->discipline = *options.discipline;
-    state->discipline_decided = true;
-  }
   co_return std::unique_ptr<Server>(new Server(std::move(state)));
 }
 
 base::Task<Result<fabric::Uri>> Server::listen(fabric::Uri uri) {
   ServerCore& core = *state_->core;
-  auto endpoint = std::make_unique<Endpoint>();
-  endpoint->scheme = uri.scheme;
-  PMSTORE_CO_TRY(endpoint->device,
-                 fabric::open_device(uri.scheme, core.executor, core.options.devices));
-  fabric::Device& device = *endpoint->device;
-
-  // What the fabric can do shows on a connection; one to itself, where the provider has it.
-  fabric::Capabilities capabilities;
-  if (uri.scheme == fabric::Scheme::kVerbs || uri.scheme == fabric::Scheme::kLocal) {
-    auto probe = co_await device.loopback();
-    if (!probe) co_return probe.error();
-    capabilities = (*probe)->capabilities();
-  }
-  endpoint->cpu_moves_data = capabilities.cpu_moves_data;
-  endpoint->native_flush = capabilities.native_flush;
-  const persist::PersistCapability persistence{
-      core.pool.info().domain,
-      capabilities.cpu_moves_data ? persist::WriteLanding::kCpu : core.options.device_landing,
-      capabilities.native_flush};
-  if (!state_->discipline_decided) {
-    const bool rnic = capabilities.atomics != fabric::AtomicScope::kNone &&
-                      !capabilities.cpu_moves_data && persistence.one_sided_durable();
-    core.discipline = rnic ? LockDiscipline::kRnic : LockDiscipline::kCpu;
-    state_->discipline_decided = true;
-  }
-  const bool rnic = core.discipline == LockDiscipline::kRnic;
-  if (rnic) {
-    PMSTORE_CO_TRY_STATUS(check_rnic(core, uri, capabilities));
-  } else {
-    core.store->set_sole_writer();
-  }
-  const bool writable = rnic && core.options.one_sided_commit && persistence.one_sided_durable();
-  PMSTORE_CO_TRY(
-      endpoint->records,
-      device.register_memory(core.store->records_bytes(),
-                             writable ? fabric::Access::kRemoteRead | fabric::Access::kRemoteWrite
-                                      : fabric::Access::kRemoteRead));
-  PMSTORE_CO_TRY(endpoint->words, device.register_memory(core.store->words().bytes(),
-                                                         rnic ? fabric::Access::kRemoteRead |
-                                                                    fabric::Access::kRemoteAtomic
-                                                              : fabric::Access::kRemoteRead));
-  PMSTORE_CO_TRY(endpoint->buckets,
-                 device.register_memory(core.store->index().bytes(), fabric::Access::kRemoteRead));
-  if (rnic) {
-    auto words = co_await internal::RnicWords::create(device, *endpoint->words);
-    if (!words) co_return words.error();
-    endpoint->rnic_words = std::move(*words);
-  }
-  if (core.log_service) {
-    PMSTORE_CO_TRY(endpoint->log_endpoint, core.log_service->add_endpoint(device, persistence));
-  }
-  endpoint->acceptor = std::make_unique<EndpointAcceptor>(core, *endpoint);
-  auto listener = device.listen(uri, *endpoint->acceptor);
-  if (!listener) {
-    if (core.log_service) core.log_service->remove_last_endpoint();
-    co_return listener.error();
-  }
-  endpoint->listener = std::move(*listener);
-  name_endpoint(core, *endpoint);
-  core.endpoints.push_back(std::move(endpoint));
-  co_return core.endpoints.back()->uri;
+  return core.host.listen(std::move(uri));
 }
 
 base::Task<Status> Server::stop() {
   const std::shared_ptr<ServerCore> core = state_->core;
-  core->stopped = true;
-  for (auto& endpoint : core->endpoints) endpoint->listener.reset();
-  for (auto& state : core->ring_states) {
-    if (const auto session = state.session) core->fence(session, std::nullopt);
-  }
-  if (core->log_service) core->log_service->stop();
+  core->host.stop();
   // Resolving is bounded by the RNIC's timeout; past it, the next start recovers.
   const uint64_t give_up_ns = core->executor.now_ns() + 5'000'000'000;
   while (core->resolving_any() && core->executor.now_ns() < give_up_ns) {
@@ -263,4 +101,59 @@ std::unique_ptr<internal::StoreCalls> Server::direct_calls(uint64_t client) {
 
 std::string Server::stat_json() const { return internal::server_stat_json(*state_->core); }
 
+namespace internal {
+
+// Decides the lock discipline, if it is not: then checks it. Gives why it does not fit.
+Status ServerCore::fit_discipline(const service::Endpoint& endpoint) {
+  const fabric::Capabilities& fabric = endpoint.capabilities;
+  if (!discipline_decided) {
+    const bool rnic = fabric.atomics != fabric::AtomicScope::kNone && !fabric.cpu_moves_data &&
+                      endpoint.persistence.one_sided_durable();
+    discipline = rnic ? LockDiscipline::kRnic : LockDiscipline::kCpu;
+    discipline_decided = true;
+  }
+  if (discipline != LockDiscipline::kRnic) {
+    store->set_sole_writer();
+    return {};
+  }
+  if (fabric.atomics == fabric::AtomicScope::kNone) {
+    return make_error(ErrorCode::kUnsupported,
+                      fmt::format("{} has no remote atomics, so lock discipline rnic cannot be "
+                                  "used; use --locks cpu",
+                                  endpoint.uri.to_string()));
+  }
+  if (!host.endpoints().empty()) {
+    return make_error(ErrorCode::kUnsupported,
+                      "lock discipline rnic serves one fabric: atomics of two devices are not "
+                      "atomic against each other; use --locks cpu or a single --listen");
+  }
+  return {};
+}
+
+base::Task<Result<std::unique_ptr<service::EndpointPart>>> ServerCore::open(
+    service::Endpoint& endpoint) {
+  PMSTORE_CO_TRY_STATUS(fit_discipline(endpoint));
+  using fabric::Access;
+  const bool rnic = discipline == LockDiscipline::kRnic;
+  const bool writable =
+      rnic && options.one_sided_commit && endpoint.persistence.one_sided_durable();
+  const Access record_rights =
+      writable ? Access::kRemoteRead | Access::kRemoteWrite : Access::kRemoteRead;
+  const Access word_rights =
+      rnic ? Access::kRemoteRead | Access::kRemoteAtomic : Access::kRemoteRead;
+  fabric::Device& device = *endpoint.device;
+  auto part = std::make_unique<StoreRegions>();
+  PMSTORE_CO_TRY(part->records, device.register_memory(store->records_bytes(), record_rights));
+  PMSTORE_CO_TRY(part->words, device.register_memory(store->words().bytes(), word_rights));
+  PMSTORE_CO_TRY(part->buckets,
+                 device.register_memory(store->index().bytes(), Access::kRemoteRead));
+  if (rnic) {
+    auto words = co_await RnicWords::create(device, *part->words);
+    if (!words) co_return std::move(words.error());
+    part->rnic_words = std::move(*words);
+  }
+  co_return std::unique_ptr<service::EndpointPart>(std::move(part));
+}
+
+}  // namespace internal
 }  // namespace pmstore

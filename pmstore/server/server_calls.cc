@@ -11,14 +11,10 @@ namespace pmstore::internal {
 
 namespace {
 
-template <typename T>
-std::span<const std::byte> bytes_of(const T& value) {
-  return std::as_bytes(std::span(&value, 1));
-}
+using service::bytes_of;
 
 bool is_answered_after_failure(Method method) {
-  return method == Method::kPing || method == Method::kStat || method == Method::kOutcome ||
-         method == Method::kGoodbye;
+  return method == Method::kStat || method == Method::kOutcome;
 }
 
 bool is_rnic_method(Method method) {
@@ -28,34 +24,18 @@ bool is_rnic_method(Method method) {
 
 }  // namespace
 
-void ServerCore::drop_malformed(Session& session, fabric::RpcCall& call) {
-  ++totals.malformed;
-  call.reply_error(
-      make_error(ErrorCode::kProtocol, "a malformed request; the connection is closed"));
-  if (auto whole = ring_states[session.ring].session; whole.get() == &session) {
-    fence(whole, SessionEnd::kMalformed);
-  }
+// Two-sided log appends, into this client's own ring and nowhere else.
+void ServerCore::on_persist_write(service::Session& session, fabric::RpcCall call) {
+  const log::Ring& ring = store->rings()[static_cast<Session&>(session).ring];
+  const bool granted = discipline == LockDiscipline::kRnic;
+  persist_service.on_call(std::move(call), ring.data_offset(),
+                          granted ? ring.position().data_bytes : 0);
 }
 
-void ServerCore::on_call(fabric::RpcPeer& peer, fabric::RpcCall call) {
-  Session& session = *static_cast<Session*>(peer.owner);
-  count_call(session);
+void ServerCore::on_call(service::Session& caller, fabric::RpcCall call,
+                         std::span<const std::byte> body) {
+  auto& session = static_cast<Session&>(caller);
   const auto method = static_cast<Method>(call.method());
-  if (method == Method::kPersistWrite) {
-    // Two-sided log appends, into this client's own ring and nowhere else.
-    const log::Ring& ring = store->rings()[session.ring];
-    const bool granted = discipline == LockDiscipline::kRnic;
-    persist_service.on_call(std::move(call), ring.data_offset(),
-                            granted ? ring.position().data_bytes : 0);
-    return;
-  }
-  MessageReader reader(call.request());
-  const auto prefix = reader.get<RequestPrefix>();
-  if (reader.failed()) return drop_malformed(session, call);
-  if (prefix.epoch != store->catalog().header().epoch) {
-    return call.reply_error(
-        make_error(ErrorCode::kDisconnected, "the request is for another epoch; connect again"));
-  }
   if (store->failed() && !is_answered_after_failure(method)) {
     call.reply_error(store->failure());
     return look_for_failure();
@@ -69,15 +49,14 @@ void ServerCore::on_call(fabric::RpcPeer& peer, fabric::RpcCall call) {
     run(serve_rnic(ring_states[session.ring].session, std::move(call)));
     return;
   }
-  serve(session, call, call.request().subspan(sizeof(RequestPrefix)));
+  serve(session, call, body);
   look_for_failure();
 }
 
 // The service of a pool ends when something could not be made durable: what is in memory may be
 // more than what a restart finds.
 void ServerCore::look_for_failure() {
-  if (!store->failed() || std::exchange(failure_told_, true)) return;
-  if (options.observer != nullptr) options.observer->on_failure(store->failure());
+  if (store->failed()) host.tell_failure(store->failure());
 }
 
 void ServerCore::serve(Session& session, fabric::RpcCall& call, std::span<const std::byte> body) {
@@ -105,10 +84,6 @@ void ServerCore::serve(Session& session, fabric::RpcCall& call, std::span<const 
       }
       return got ? call.reply_filled(*got) : call.reply_error(got.error());
     }
-    case Method::kPing:
-      if (!reader.complete()) return drop_malformed(session, call);
-      ++session.work.pings;
-      return call.reply({});
     case Method::kOpenTable: {
       auto opened = open_table(call, body);
       if (opened) return;
@@ -131,10 +106,6 @@ void ServerCore::serve(Session& session, fabric::RpcCall& call, std::span<const 
       const std::string text = server_stat_json(*this);
       return call.reply(std::as_bytes(std::span(text)));
     }
-    case Method::kGoodbye:
-      if (!reader.complete()) return drop_malformed(session, call);
-      session.goodbye = true;
-      return call.reply({});
     default: return drop_malformed(session, call);
   }
 }

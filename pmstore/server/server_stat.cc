@@ -11,7 +11,7 @@ namespace {
 // A member to go behind others, or nothing in a pool without a log area.
 std::string log_stat_json(const ServerCore& core) {
   if (!core.log_service) return {};
-  const log::LogServiceCounters& counters = core.log_service->counters();
+  const log::LogServiceCounters counters = core.log_service->counters();
   uint64_t entries = 0;
   uint64_t used = 0;
   const std::vector<log::LogInfo> logs = core.logs->list();
@@ -76,12 +76,9 @@ std::string json_text(std::string_view text) {
 std::string server_stat_json(const ServerCore& core) {
   Store& store = *core.store;
   const persist::MemoryStats stats = core.pool.memory().stats();
-  size_t sessions = 0;
   size_t resolving = 0;
-  for (const RingState& state : core.ring_states) {
-    sessions += state.session ? 1 : 0;
-    resolving += state.resolving ? 1 : 0;
-  }
+  for (const RingState& state : core.ring_states) resolving += state.resolving ? 1 : 0;
+  const service::ServiceCounters& counters = core.counters();
   const std::string logs = log_stat_json(core);
   return fmt::format(
       R"({{"epoch": {}, "discipline": "{}", "domain": "{}", "sessions": {}, "resolving": {}, )"
@@ -91,9 +88,9 @@ std::string server_stat_json(const ServerCore& core) {
       R"("msyncs": {}, "failed": {}, "gets": {}, "scans": {}, "applied": {}, )"
       R"("group_commit": {}, "redo": {}{}}})",
       store.catalog().header().epoch, discipline_name(core.discipline),
-      persist::domain_name(core.pool.info().domain), sessions, resolving, core.totals.sessions,
-      core.totals.fenced, core.totals.leases_expired, core.totals.malformed, core.totals.calls,
-      core.totals.commits, core.totals.conflicts, store.live_records(),
+      persist::domain_name(core.pool.info().domain), core.sessions(), resolving, counters.sessions,
+      core.totals.fenced, counters.silent, counters.malformed + core.admin.counters().malformed,
+      counters.calls, core.totals.commits, core.totals.conflicts, store.live_records(),
       store.arena().free_chunks() * kChunkBytes, store.arena().bytes(), store.index().overflowed(),
       stats.flushed_lines, stats.drains, stats.msyncs, store.failed(), core.totals.gets,
       core.totals.scans, core.totals.applied, groups_stat_json(core.group.counters()),
@@ -103,7 +100,7 @@ std::string server_stat_json(const ServerCore& core) {
 std::string admin_stat_json(const ServerCore& core) {
   Store& store = *core.store;
   std::string listen;
-  for (const auto& endpoint : core.endpoints) {
+  for (const auto& endpoint : core.host.endpoints()) {
     listen += fmt::format(R"({}"{}")", listen.empty() ? "" : ", ", json_text(endpoint->name));
   }
   const RecoveryReport& recovery = store.recovery();

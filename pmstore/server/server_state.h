@@ -1,26 +1,22 @@
-// ServerCore: a server of one pool: endpoints (one per fabric on which it listens), sessions (one
-// per client), and which session uses which redo ring.
+// ServerCore: the store as a service of a host (service/host.h), with the host itself and its other
+// services: which session uses which redo ring, and what the store does for each request.
 //
-// A session begins with the client's hello, which gives it a ring, and is connected when the
-// handshake ends. It ends by fencing: first its connection is destroyed, so that no WRITE or atomic
-// of the client can take effect any more; then, under lock discipline rnic, its ring and its locks
-// are resolved. Only then is the ring free for another client.
+// A session's hello gives it a ring. When the host has ended the session, nothing of the client
+// takes effect any more; then, under lock discipline rnic, its ring and its locks are resolved.
+// Only then is the ring free for another client.
 // Invariants: a ring has at most one session, and none while it is being resolved; a session's
 // transaction number is executed at most once; a ring changes hands, and a transaction's outcome is
 // told, only while no group of transactions waits for its drain (commit_group.h). Threads: the
-// executor's. Lifetimes: executor and pool outlive the server; devices outlive what is registered
-// or connected on them.
+// executor's. Lifetimes: executor and pool outlive the server.
 #pragma once
 
 #include <algorithm>
 #include <bitset>
 #include <cstdint>
 #include <list>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/check.h"
@@ -37,11 +33,9 @@
 #include "pmstore/server/rnic_words.h"
 #include "pmstore/server/store_calls.h"
 #include "pmstore/shard/store.h"
-#include "service/session_observer.h"
+#include "service/host.h"
 
 namespace pmstore::internal {
-
-struct Endpoint;
 
 // The transaction numbers that one session has used; each is executed once. A session uses its
 // numbers nearly in order, so a number that is kWindow or more below the highest counts as used.
@@ -68,36 +62,15 @@ class ExecutedNumbers {
   std::bitset<kWindow> seen_;
 };
 
-struct Session {
-  uint64_t client = 0;
+struct Session final : service::Session {
   uint32_t ring = 0;
   uint64_t first_sequence = 1;  // of this connection
-  uint64_t calls = 0;           // requests so far
-  uint64_t calls_seen = 0;      // at the last tick of the lease
-  unsigned silent_ticks = 0;    // since the last request
-  unsigned active = 0;          // handlers that are suspended
-  bool leased = false;          // it is fenced when it is silent for the lease
-  bool goodbye = false;
-  bool connected = false;  // the handshake has ended
-  bool new_owner = false;  // the ring was not this client's before
-  uint64_t commits = 0;    // that the server has executed or applied
-  uint64_t group = 0;      // the number of the last group of transactions that it was in
-  SessionWork work;
+  bool new_owner = false;       // the ring was not this client's before
+  uint64_t commits = 0;         // that the server has executed or applied
+  uint64_t group = 0;           // the number of the last group of transactions that it was in
   ExecutedNumbers executed;
-  Endpoint* endpoint = nullptr;
-  // Discipline rnic only. The regions are deregistered when the session is fenced; the lists are
-  // needed until it is resolved.
+  // Discipline rnic only; needed until the session is resolved.
   std::unique_ptr<LockLists> lock_lists;
-  std::unique_ptr<fabric::MemoryRegion> lock_lists_region;
-  std::unique_ptr<fabric::MemoryRegion> ring_region;
-  std::unique_ptr<fabric::RpcPeer> peer;  // empty once fenced
-
-  // From here on no WRITE, READ or atomic of the client takes effect.
-  void disconnect() {
-    peer.reset();  // destroys the queue pair; before the regions are deregistered
-    ring_region.reset();
-    lock_lists_region.reset();
-  }
 
   uint16_t owner() const { return static_cast<uint16_t>(ring + 1); }
 };
@@ -107,31 +80,18 @@ struct RingState {
   std::shared_ptr<Session> session;  // empty: no session
   bool resolving = false;            // the last session is fenced, and being resolved
   uint64_t ended_ns = 0;             // when the last session ended
-  uint64_t hello_ns = 0;             // when the last session began
 };
 
-struct Endpoint {
-  fabric::Scheme scheme;
-  fabric::Uri uri;
-  std::string name;  // the URI as text, for sessions that came through it
-  std::unique_ptr<fabric::Device> device;
+// What the store has registered at an endpoint of the host.
+struct StoreRegions final : service::EndpointPart {
   std::unique_ptr<fabric::MemoryRegion> records;
   std::unique_ptr<fabric::MemoryRegion> words;
   std::unique_ptr<fabric::MemoryRegion> buckets;
   std::unique_ptr<RnicWords> rnic_words;  // discipline rnic only
-  std::unique_ptr<fabric::Acceptor> acceptor;
-  std::unique_ptr<fabric::Listener> listener;
-  size_t log_endpoint = 0;  // its number at the log service
-  bool cpu_moves_data = true;
-  bool native_flush = false;
 };
 
 struct ServerTotals {
-  uint64_t sessions = 0;
-  uint64_t fenced = 0;  // ended without a goodbye
-  uint64_t leases_expired = 0;
-  uint64_t malformed = 0;
-  uint64_t calls = 0;
+  uint64_t fenced = 0;  // sessions that ended without a goodbye
   uint64_t commits = 0;
   uint64_t conflicts = 0;
   uint64_t gets = 0;     // the server does not see one-sided reads
@@ -139,7 +99,7 @@ struct ServerTotals {
   uint64_t applied = 0;  // redo records of clients, under lock discipline rnic
 };
 
-class ServerCore final : public fabric::RpcHandler {
+class ServerCore final : public service::Service {
  public:
   ServerCore(Executor& executor, persist::Pool& pool, ServerOptions options,
              std::unique_ptr<Store> store);
@@ -152,25 +112,21 @@ class ServerCore final : public fabric::RpcHandler {
   // runs afterwards.
   void shut_down();
 
-  // server_session.cc
-  Result<std::vector<std::byte>> on_hello(Endpoint& endpoint, uint64_t token,
-                                          std::span<const std::byte> hello);
-  void on_connected(Endpoint& endpoint, uint64_t token,
-                    std::unique_ptr<fabric::Connection> connection);
-  void on_abandoned(Endpoint& endpoint, uint64_t token);
-  void on_peer_gone(fabric::RpcPeer& peer, const Error& why) override;
-  // Ends the session: destroys its connection, and then releases or resolves its ring. Does nothing
-  // when it has ended. `why` goes to the observer, if the session was connected; nullopt when the
-  // server stops and the observer is not told.
-  void fence(const std::shared_ptr<Session>& session, std::optional<SessionEnd> why);
-  std::vector<SessionReport> sessions() const;
-  // Fences every session of that client, those of the log service too; gives their number.
-  size_t kick(uint64_t client);
-  // Sees silent sessions and when sessions work, as long as there is something to see. Does nothing
-  // while it runs.
-  void watch_sessions() {
-    if (!watching_sessions_) run(watch_sessions_task());
+  // As service::Service.
+  uint64_t epoch() const override { return store->catalog().header().epoch; }
+  std::shared_ptr<service::Session> make_session() const override {
+    return std::make_shared<Session>();
   }
+  bool needs_lease(const service::Session&) const override;
+  Result<std::vector<std::byte>> admit(service::Session& session,
+                                       std::span<const std::byte> body) override;
+  void on_call(service::Session& session, fabric::RpcCall call,
+               std::span<const std::byte> body) override;
+  void on_persist_write(service::Session& session, fabric::RpcCall call) override;
+  void finish() override { group.finish(); }
+  void on_ended(service::Session& session, std::optional<SessionEnd> why) override;
+  void describe(const service::Session& session, SessionReport& report) const override;
+
   bool resolving_any() const;
   // Starts a coroutine that belongs to this server: shut_down() destroys it.
   void run(base::Task<void> task);
@@ -180,18 +136,11 @@ class ServerCore final : public fabric::RpcHandler {
   std::unique_ptr<StoreCalls> direct_calls(uint64_t client);
 
   // server_calls.cc
-  void on_call(fabric::RpcPeer& peer, fabric::RpcCall call) override;
-  // A request, by message or direct.
-  void count_call(Session& session) {
-    ++session.calls;
-    ++totals.calls;
-    watch_sessions();
-  }
   // False: the transaction writes, and its number is not one of the session's, or was used before.
   bool use_number(Session& session, const CommitView& request);
   void count_commit(Session& session, const Status& committed);
   void answer_commit(Session& session, fabric::RpcCall& call, const Status& committed);
-  // Tells the observer, once, when the store has failed.
+  // Tells the host when the store has failed.
   void look_for_failure();
 
   // nullptr under discipline cpu, and when no endpoint is open.
@@ -201,32 +150,39 @@ class ServerCore final : public fabric::RpcHandler {
   persist::Pool& pool;
   ServerOptions options;
   LockDiscipline discipline = LockDiscipline::kCpu;
+  // Without an explicit choice, the first fabric decides.
+  bool discipline_decided = false;
   std::unique_ptr<Store> store;
   // Both empty in a pool without a log area.
   std::unique_ptr<log::LogStore> logs;
   std::unique_ptr<log::LogService> log_service;
-  std::unique_ptr<AdminService> admin;  // empty once shut down
+  AdminService admin;
+  service::Host host;
   persist::PersistService persist_service;
   std::vector<RingState> ring_states;  // one per ring of the pool
-  std::vector<std::unique_ptr<Endpoint>> endpoints;
-  std::map<std::pair<Endpoint*, uint64_t>, std::shared_ptr<Session>> handshakes;
   ServerTotals totals;
   std::vector<TableId> freeing;  // dropped tables whose records are being freed
-  bool stopped = false;
-  CommitGroup group;  // discipline cpu only
+  CommitGroup group;             // discipline cpu only
   std::list<base::Task<void>> tasks;
 
+ protected:
+  // server.cc
+  base::Task<Result<std::unique_ptr<service::EndpointPart>>> open(
+      service::Endpoint& endpoint) override;
+
  private:
+  Status fit_discipline(const service::Endpoint& endpoint);
+  StoreRegions& regions_at(const service::Endpoint& endpoint) const {
+    return static_cast<StoreRegions&>(*endpoint.parts[slot()]);
+  }
   // server_session.cc
   uint64_t retention_ns() const { return uint64_t{options.outcome_retention_ms} * 1'000'000; }
   bool ended_before(uint32_t one, uint32_t other) const;
   Result<uint32_t> choose_ring(uint64_t client);
   Status take_ring(uint32_t ring, uint64_t client);
-  Result<std::vector<std::byte>> make_answer(Endpoint& endpoint, Session& session,
-                                             const ClientHello& hello);
+  Result<std::vector<std::byte>> give_ring(Session& session, std::span<const std::byte> body);
+  Result<std::vector<std::byte>> make_answer(Session& session);
   base::Task<void> resolve(std::shared_ptr<Session> session);
-  base::Task<void> watch_sessions_task();
-  bool look_at_sessions();
   void release_ring(Session& session);
   // server_calls.cc
   void serve(Session& session, fabric::RpcCall& call, std::span<const std::byte> body);
@@ -244,15 +200,14 @@ class ServerCore final : public fabric::RpcHandler {
   void list_tables(fabric::RpcCall& call);
   base::Task<void> serve_rnic(std::shared_ptr<Session> session, fabric::RpcCall call);
   base::Task<Status> serve_rnic_body(Session& session, fabric::RpcCall& call);
-  void drop_malformed(Session& session, fabric::RpcCall& call);
-  std::shared_ptr<Session> session_of(const fabric::RpcPeer& peer) const;
-  bool watching_sessions_ = false;
-  bool failure_told_ = false;
+  void drop_malformed(Session& session, fabric::RpcCall& call) {
+    host.drop_malformed(session, call);
+  }
   std::unique_ptr<std::byte[]> copy_;
   size_t copy_bytes_ = 0;
 };
 
-SessionName name_of(const Session& session);
+service::HostOptions host_options(const persist::Pool& pool, const ServerOptions& options);
 
 // server_stat.cc
 // `text` as the content of a JSON string, without the quotes.

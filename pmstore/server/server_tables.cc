@@ -50,7 +50,7 @@ Result<TableId> ServerCore::drop_table(std::string_view name) {
 // frees them as well.
 base::Task<void> ServerCore::free_dropped(TableId table) {
   TableDrop::Cursor cursor;
-  while (!cursor.done && !stopped) {
+  while (!cursor.done && !host.stopped()) {
     WordChanger* const words = discipline == LockDiscipline::kRnic ? changer() : nullptr;
     const bool can = discipline == LockDiscipline::kCpu || words != nullptr;
     Status freed;

@@ -301,8 +301,8 @@ Content LogServerRun::found() const {
 void LogServerRun::start() {
   log::LogHostOptions options;
   if (machine_) {
-    options.device_landing = machine_->server().landing();
-    options.devices = &machine_->server();
+    options.host.device_landing = machine_->server().landing();
+    options.host.devices = &machine_->server();
   }
   host_ = must(log::LogHost::start(executor(), *pool_, options));
   must(executor().run(host_->listen({fabric::Scheme::kLocal, "crash-logs", 0})));

@@ -69,8 +69,8 @@ std::vector<persist::Memory*> ReplicaServers::memories() {
 Status ReplicaServers::start(size_t server) {
   log::LogHostOptions options;
   if (machine_ != nullptr) {
-    options.device_landing = machine_->server(server).landing();
-    options.devices = &machine_->server(server);
+    options.host.device_landing = machine_->server(server).landing();
+    options.host.devices = &machine_->server(server);
   }
   Server& starting = servers_[server];
   PMSTORE_TRY(starting.host, log::LogHost::start(executor_, *starting.pool, options));

@@ -209,7 +209,7 @@ TEST_P(StoreCalls, APrefixThatIsNoneOrOfAnotherEpochIsRefused) {
     let_time_pass(1'000'000);
     EXPECT_TRUE(session_->connection().broken()) << bytes;
   }
-  Bytes request = message(RequestPrefix{hostile().hello().epoch - 1});
+  Bytes request = message(RequestPrefix{hostile().prefix().epoch - 1});
   const Bytes body = well_formed(Method::kReserve);
   request.insert(request.end(), body.begin(), body.end());
   EXPECT_EQ(send(hostile(), static_cast<uint16_t>(Method::kReserve), request).code(),

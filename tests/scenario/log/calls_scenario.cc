@@ -170,25 +170,26 @@ TEST_P(LogCalls, WrongInputIsRefusedAndHarmsNothing) {
 TEST_P(LogCalls, MalformedHelloIsRefused) {
   auto device = fabric::open_device(scheme(), executor_, TestMachine::test_host());
   ASSERT_TRUE(device);
-  log::LogHello good;
-  good.client = 7;
   auto rpc = fabric::RpcClient::create(**device, {});
   ASSERT_TRUE(rpc);
+  service::Hello good;
+  good.client = 7;
+  good.service = service::ServiceId::kLog;
   good.reply_region = (*rpc)->reply_region();
-  const auto try_hello = [&](const log::LogHello& hello, size_t bytes = sizeof(log::LogHello)) {
+  const auto try_hello = [&](const service::Hello& hello, size_t bytes = sizeof(service::Hello)) {
     fabric::ConnectOptions options;
     options.hello = std::as_bytes(std::span(&hello, 1)).first(bytes);
     const auto connected = run((*device)->connect(target_->uri(), options));
     return connected ? std::string("accepted") : std::string(base::error_name(connected.code()));
   };
-  log::LogHello bad = good;
+  service::Hello bad = good;
   bad.version = 99;
   EXPECT_EQ(try_hello(bad), "VersionMismatch");
   EXPECT_EQ(try_hello(good, sizeof good - 1), "Protocol");
   EXPECT_EQ(try_hello(good, 12), "Protocol");
   bad = good;
-  bad.kind = log::LogConnectionKind{9};
-  EXPECT_EQ(try_hello(bad), "Protocol");
+  bad.service = service::ServiceId{999};
+  EXPECT_EQ(try_hello(bad), "Unsupported");
   bad = good;
   bad.reply_region.bytes = 17;
   EXPECT_EQ(try_hello(bad), "InvalidArgument");

@@ -50,9 +50,9 @@ Result<fabric::Uri> LogRole::start(base::Executor& executor, const fabric::Uri& 
   PMSTORE_TRY(pool_, persist::Pool::in_region({memory_.get(), bytes}, setup.domain, true));
   PMSTORE_TRY_STATUS(log::LogStore::format(*pool_, area_bytes));
   log::LogHostOptions options;
-  options.service.lease_ms = setup.lease_ms;
-  options.device_landing = setup.landing;
-  options.devices = TestMachine::target_host();
+  options.host.lease_ms = setup.lease_ms;
+  options.host.device_landing = setup.landing;
+  options.host.devices = TestMachine::target_host();
   PMSTORE_TRY(host_, log::LogHost::start(executor, *pool_, options));
   return executor.run(host_->listen(uri));
 }

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "log/ring_layout.h"
+#include "service/link.h"
 #include "tests/scenario/log/log_scenario.h"
 
 namespace pmstore::scenario {
@@ -21,15 +22,6 @@ class Readers : public LogScenario {
 };
 PMSTORE_LOGS_SCENARIOS(Readers);
 
-base::Task<Result<std::unique_ptr<fabric::Connection>>> connect_raw(fabric::Device& device,
-                                                                    fabric::Uri uri,
-                                                                    log::LogHello hello) {
-  fabric::ConnectOptions options;
-  options.hello = std::as_bytes(std::span(&hello, 1));
-  options.timeout_ns = kPatientTimeoutNs;
-  co_return co_await device.connect(uri, options);
-}
-
 base::Task<Status> write_raw(fabric::Connection& connection, fabric::Batch& batch) {
   co_return co_await connection.execute(batch);
 }
@@ -37,20 +29,16 @@ base::Task<Status> write_raw(fabric::Connection& connection, fabric::Batch& batc
 void Readers::scribble(uint64_t log, uint64_t offset, std::string_view bytes) {
   auto device = fabric::open_device(scheme(), executor_, TestMachine::test_host());
   ASSERT_TRUE(device);
-  auto rpc = fabric::RpcClient::create(**device, {});
-  ASSERT_TRUE(rpc);
-  log::LogHello hello;
-  hello.client = 99;
-  hello.reply_region = (*rpc)->reply_region();
-  hello.kind = log::LogConnectionKind::kProducer;
-  hello.takeover = log::Takeover::kSteal;
-  hello.log = log;
-  hello.membership = 1;
-  auto connection = run(connect_raw(**device, target_->uri(), hello));
-  ASSERT_TRUE(connection) << connection.error().to_string();
+  const log::ProducerHello hello{log, 1, log::Takeover::kSteal, {}};
+  service::LinkOptions options;
+  options.service = service::ServiceId::kProducer;
+  options.client = 99;
+  options.connect_timeout_ns = kPatientTimeoutNs;
+  auto link = run(service::Link::open(**device, target_->uri(), options, service::bytes_of(hello)));
+  ASSERT_TRUE(link) << link.error().to_string();
   log::LogProducerAnswer answer;
-  ASSERT_EQ((*connection)->peer_hello().size(), sizeof answer);
-  std::memcpy(&answer, (*connection)->peer_hello().data(), sizeof answer);
+  ASSERT_EQ((*link)->body().size(), sizeof answer);
+  std::memcpy(&answer, (*link)->body().data(), sizeof answer);
   std::string copy(bytes);
   auto region =
       (*device)->register_memory(std::as_writable_bytes(std::span(copy)), fabric::Access::kLocal);
@@ -59,9 +47,8 @@ void Readers::scribble(uint64_t log, uint64_t offset, std::string_view bytes) {
   batch.write({reinterpret_cast<std::byte*>(copy.data()), static_cast<uint32_t>(copy.size()),
                region->get()},
               answer.data.at(offset));
-  ASSERT_TRUE(run(write_raw(**connection, batch)));
-  connection->reset();
-  rpc->reset();
+  ASSERT_TRUE(run(write_raw((*link)->connection(), batch)));
+  link->reset();
 }
 
 TEST_P(Readers, EveryWindowAndBothWaysToReadGiveTheSame) {

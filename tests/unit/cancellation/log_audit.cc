@@ -153,8 +153,8 @@ void LogWorld::expect_nothing_leaked() {
   if (breaks_sessions(weather_)) return;
   let_pass(executor_, kMillisecond);  // completions and replies that nobody waits for
   auto& state = *inside(ClientState{}, *client);
-  EXPECT_EQ(state.connection->completions().leased_or_abandoned(), 0u);
-  const auto& rpc = *inside(RpcState{}, *state.rpc);
+  EXPECT_EQ(state.link->connection().completions().leased_or_abandoned(), 0u);
+  const auto& rpc = *inside(RpcState{}, state.link->rpc());
   EXPECT_EQ(rpc.free_slots.size(), rpc.slots.size());
   EXPECT_EQ(rpc.first_waiting, nullptr);
   state.retire(nullptr);
@@ -231,11 +231,11 @@ void LogWorld::erase_logs() {
 
 void LogWorld::expect_nothing_left() {
   const auto& service = *inside(ServiceState{}, host_->service());
-  EXPECT_TRUE(run_until(executor_, kTakeOverNs, [&] { return service.peers.size() == 1; }))
-      << "the server keeps " << service.peers.size() << " connections";
-  EXPECT_TRUE(service.producers.empty());
-  EXPECT_TRUE(service.handshakes.empty());
-  EXPECT_TRUE(service.group.empty());
+  const auto open = [&] { return service.sessions.sessions() + service.producers.sessions(); };
+  EXPECT_TRUE(run_until(executor_, kTakeOverNs, [&] { return open() == 1; }))
+      << "the server keeps " << open() << " connections";
+  EXPECT_EQ(service.producers.sessions(), 0u);
+  EXPECT_TRUE(service.sessions.group().empty());
 }
 
 }  // namespace pmstore::cancellation

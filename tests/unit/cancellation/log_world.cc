@@ -48,7 +48,7 @@ LogWorld::~LogWorld() {
 
 Task<void> LogWorld::start_server() {
   log::LogHostOptions options;
-  options.service.rpc = kRpc;
+  options.host.rpc = kRpc;
   host_ = std::move(*log::LogHost::start(executor_, *pool_, options));
   const fabric::Uri uri{fabric::Scheme::kLocal, "cancellation", 0};
   uri_ = (co_await host_->listen(uri)).value();

@@ -39,7 +39,7 @@ Task<void> ReplicatedWorld::start(size_t number) {
   Server& server = servers_[number];
   server.pool = std::move(*persist::Pool::in_region(server.region.bytes(), domain_, false));
   log::LogHostOptions options;
-  options.service.rpc = kRpc;
+  options.host.rpc = kRpc;
   server.host = std::move(*log::LogHost::start(executor_, *server.pool, options));
   const fabric::Uri uri = fabric::parse_uri(uris(1, number)[0]).value();
   EXPECT_TRUE(co_await server.host->listen(uri));

@@ -12,6 +12,7 @@
 #include "fabric/message.h"
 #include "log/log_host.h"
 #include "log/log_service.h"
+#include "service/link.h"
 #include "tests/unit/log/log_pool.h"
 
 namespace pmstore::log {
@@ -26,14 +27,11 @@ std::vector<std::byte> as_bytes(const T& value) {
 
 // One connection to the service, as a client makes it.
 struct Client {
-  std::unique_ptr<fabric::RpcClient> rpc;
-  std::unique_ptr<fabric::Connection> connection;
-  LogSessionAnswer session;
-  LogProducerAnswer producer;
-  ~Client() {
-    connection.reset();
-    rpc.reset();
-  }
+  std::unique_ptr<service::Link> link;
+  fabric::Connection* connection = nullptr;  // of the link
+  fabric::RpcClient* rpc = nullptr;
+  LogSessionAnswer session{};
+  LogProducerAnswer producer{};
 };
 
 class LogServiceTest : public testing::Test {
@@ -42,8 +40,8 @@ class LogServiceTest : public testing::Test {
 
   explicit LogServiceTest(persist::Domain domain = persist::Domain::kMemoryController)
       : pool_(kTestArea, domain) {
-    options_.service.lease_ms = kLeaseMs;
-    options_.service.max_sessions = 4;
+    options_.host.lease_ms = kLeaseMs;
+    options_.max_sessions = 4;
   }
   void SetUp() override {
     pool_.close_store();
@@ -66,58 +64,60 @@ class LogServiceTest : public testing::Test {
     }(executor_, ms * 1'000'000));
   }
 
-  Task<Result<std::unique_ptr<Client>>> connect_bytes(std::vector<std::byte> hello_bytes,
-                                                      std::unique_ptr<Client> client) {
-    fabric::ConnectOptions how;
-    how.hello = hello_bytes;
-    PMSTORE_CO_TRY(client->connection, co_await device_->connect(uri_, how));
-    const auto answer = client->connection->peer_hello();
-    fabric::RemoteRegion requests;
-    if (answer.size() == sizeof(LogSessionAnswer)) {
-      std::memcpy(&client->session, answer.data(), answer.size());
-      requests = client->session.request_region;
-    } else if (answer.size() == sizeof(LogProducerAnswer)) {
-      std::memcpy(&client->producer, answer.data(), answer.size());
-      requests = client->producer.request_region;
-    } else {
-      co_return make_error(ErrorCode::kProtocol, "an answer of no known size");
-    }
-    PMSTORE_CO_TRY_STATUS(client->rpc->attach(*client->connection, requests));
-    co_return std::move(client);
+  template <typename Answer>
+  Result<std::unique_ptr<Client>> connect(uint64_t client, service::ServiceId service,
+                                          const std::vector<std::byte>& body,
+                                          Answer Client::*answer) {
+    service::LinkOptions options;
+    options.service = service;
+    options.client = client;
+    options.rpc = {1 << 20, 1 << 20, 64};
+    PMSTORE_TRY(auto link, run(service::Link::open(*device_, uri_, options, body)));
+    auto made = std::make_unique<Client>();
+    made->connection = &link->connection();
+    made->rpc = &link->rpc();
+    EXPECT_EQ(link->body().size(), sizeof(Answer));
+    std::memcpy(&((*made).*answer), link->body().data(), sizeof(Answer));
+    made->link = std::move(link);
+    return made;
   }
-  Result<std::unique_ptr<Client>> connect(LogHello hello) {
-    auto client = std::make_unique<Client>();
-    client->rpc = std::move(*fabric::RpcClient::create(*device_, {1 << 20, 1 << 20, 64}));
-    hello.reply_region = client->rpc->reply_region();
-    return run(connect_bytes(as_bytes(hello), std::move(client)));
+  Result<std::unique_ptr<Client>> try_session(uint64_t client,
+                                              const std::vector<std::byte>& body = {}) {
+    return connect(client, service::ServiceId::kLog, body, &Client::session);
   }
   std::unique_ptr<Client> session(uint64_t client = 1) {
-    LogHello hello;
-    hello.client = client;
-    auto made = connect(hello);
+    auto made = try_session(client);
     EXPECT_TRUE(made) << made.error().to_string();
     return made ? std::move(*made) : nullptr;
   }
+  Result<std::unique_ptr<Client>> producer(uint64_t client, const ProducerHello& hello) {
+    return connect(client, service::ServiceId::kProducer, as_bytes(hello), &Client::producer);
+  }
   Result<std::unique_ptr<Client>> producer(uint64_t client, uint64_t log,
                                            Takeover takeover = Takeover::kIfFree) {
-    LogHello hello;
-    hello.client = client;
-    hello.kind = LogConnectionKind::kProducer;
-    hello.takeover = takeover;
-    hello.log = log;
-    hello.membership = 1;
-    return connect(hello);
+    return producer(client, ProducerHello{log, 1, takeover, {}});
   }
 
   Result<std::vector<std::byte>> call(Client& client, uint16_t method,
                                       const std::vector<std::byte>& request,
                                       uint32_t room = 64 << 10) {
-    return run(call_task(client, method, request, room));
+    return run(call_task(client, method, with_prefix(client, request), room));
   }
   Result<std::vector<std::byte>> call(Client& client, LogMethod method,
                                       const std::vector<std::byte>& request,
                                       uint32_t room = 64 << 10) {
     return call(client, static_cast<uint16_t>(method), request, room);
+  }
+  static std::vector<std::byte> with_prefix(const Client& client,
+                                            const std::vector<std::byte>& body) {
+    std::vector<std::byte> request = as_bytes(client.link->prefix());
+    request.insert(request.end(), body.begin(), body.end());
+    return request;
+  }
+  // As it is.
+  Result<std::vector<std::byte>> call_raw(Client& client, uint16_t method,
+                                          const std::vector<std::byte>& request) {
+    return run(call_task(client, method, request, 64 << 10));
   }
   static Task<Result<std::vector<std::byte>>> call_task(Client& client, uint16_t method,
                                                         std::vector<std::byte> request,
@@ -173,7 +173,7 @@ class LogServiceTest : public testing::Test {
     let_time_pass(1);
     return client.connection->broken();
   }
-  const LogServiceCounters& counters() { return host_->service().counters(); }
+  LogServiceCounters counters() { return host_->service().counters(); }
 
   LogPool pool_;
   LogHostOptions options_;

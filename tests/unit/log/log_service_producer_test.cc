@@ -105,12 +105,12 @@ TEST_F(LogServiceTest, SilentProducerIsFenced) {
   ASSERT_TRUE(first);
   for (int i = 0; i < 10; ++i) {
     let_time_pass(kLeaseMs / 5);
-    ASSERT_TRUE(call(*client, LogMethod::kPing, {}));
-    ASSERT_TRUE(call(**first, LogMethod::kPing, {})) << "a ping keeps the lease";
+    ASSERT_TRUE(call(*client, service::kPingMethod, {}));
+    ASSERT_TRUE(call(**first, service::kPingMethod, {})) << "a ping keeps the lease";
   }
   for (int i = 0; i < 10; ++i) {
     let_time_pass(kLeaseMs / 5);
-    ASSERT_TRUE(call(*client, LogMethod::kPing, {}));
+    ASSERT_TRUE(call(*client, service::kPingMethod, {}));
   }
   EXPECT_TRUE((*first)->connection->broken());
   EXPECT_EQ(counters().fenced, 1u);
@@ -122,13 +122,8 @@ TEST_F(LogServiceTest, ProducerOfAnotherMembershipIsRefusedAndTheHolderStays) {
   auto client = session();
   const uint64_t log = create(*client, "a");
   auto first = producer(7, log);
-  LogHello hello;
-  hello.client = 8;
-  hello.kind = LogConnectionKind::kProducer;
-  hello.takeover = Takeover::kSteal;
-  hello.log = log;
-  hello.membership = 2;
-  EXPECT_EQ(connect(hello).code(), ErrorCode::kConflict);
+  const ProducerHello hello{log, 2, Takeover::kSteal, {}};
+  EXPECT_EQ(producer(8, hello).code(), ErrorCode::kConflict);
   EXPECT_FALSE(broken(**first));
 }
 
@@ -152,7 +147,7 @@ TEST_F(LogServiceTest, ProducerWritesByTheServersCpuOnlyIntoItsLog) {
     writer.put(persist::PersistWriteHeader{persist::kPersistWriteMagic, 1});
     writer.put(persist::PersistWritePiece{offset, static_cast<uint32_t>(data.size()), 0});
     std::memcpy(request.data() + 24, data.data(), data.size());
-    return call(**first, persist::kPersistWriteMethod, request);
+    return call_raw(**first, persist::kPersistWriteMethod, request);
   };
   ASSERT_TRUE(write(plan.lsn, {entry.data(), plan.bytes}));
   EXPECT_EQ(write(kTestLog - 32, {entry.data(), 64}).code(), ErrorCode::kAccess);
@@ -174,10 +169,8 @@ TEST_F(LogServiceTest, StopWalksWhatWasLandedAndRefusesNewClients) {
   const uint64_t log = create(*client, "a");
   auto first = producer(7, log);
   ASSERT_TRUE(append(*client, create(*client, "b"), {"x"}));
-  host_->service().stop();
-  LogHello hello;
-  hello.client = 3;
-  EXPECT_EQ(connect(hello).code(), ErrorCode::kDisconnected);
+  host_->host().stop();
+  EXPECT_EQ(try_session(3).code(), ErrorCode::kDisconnected);
   EXPECT_FALSE(host_->store().info(log)->exclusive);
   EXPECT_TRUE(broken(*client));
   EXPECT_TRUE(broken(**first));
@@ -193,12 +186,12 @@ TEST_F(LogServiceTest, StopMakesDurableWhatWaitsForItsGroup) {
     auto reply = co_await at.rpc->call(static_cast<uint16_t>(LogMethod::kAppend), request, 256);
     out = reply.has_value();
   };
-  auto appending = append(*client, append_request(log, {"entry"}), answered);
+  auto appending = append(*client, with_prefix(*client, append_request(log, {"entry"})), answered);
   appending.start();
   while (counters().shared_appends == 0) executor_.run_once();
   ASSERT_EQ(counters().group_commits, 0u);
   const auto before = pool_.pool().memory().stats();
-  host_->service().stop();
+  host_->host().stop();
   EXPECT_EQ(counters().group_commits, 1u);
   EXPECT_GT(pool_.pool().memory().stats().drains, before.drains);
   EXPECT_EQ(entries_of(host_->store(), "a"), (std::vector<TestEntry>{{1, "entry"}}));

@@ -79,7 +79,8 @@ TEST_F(LogServiceTest, AppendsThatArriveTogetherShareOneDrain) {
     int good = 0;
   } outcome;
   const auto one = [](Client& client, std::vector<std::byte> request, Outcome& out) -> Task<void> {
-    auto reply = co_await client.rpc->call(static_cast<uint16_t>(LogMethod::kAppend), request, 256);
+    auto reply = co_await client.rpc->call(static_cast<uint16_t>(LogMethod::kAppend),
+                                           with_prefix(client, request), 256);
     out.good += reply.has_value();
   };
   for (int i = 0; i < 32; ++i) {
@@ -97,7 +98,20 @@ TEST_F(LogServiceTest, AppendsThatArriveTogetherShareOneDrain) {
 
 class LogServiceOnAFile : public LogServiceTest {
  protected:
-  LogServiceOnAFile() : LogServiceTest(persist::Domain::kNone) {}
+  LogServiceOnAFile() : LogServiceTest(persist::Domain::kNone) {
+    options_.host.observer = &observer_;
+  }
+  void TearDown() override { host_.reset(); }
+
+  class Failures final : public SessionObserver {
+   public:
+    void on_session(const SessionName&) override {}
+    void on_refused(const SessionName&, const Error&) override {}
+    void on_ended(const SessionName&, SessionEnd) override {}
+    void on_failure(const Error&) override { ++count; }
+    int count = 0;
+  };
+  Failures observer_;
 };
 
 TEST_F(LogServiceOnAFile, SharedAppendIsNotAcknowledgedWhenAPageIsLost) {
@@ -108,7 +122,9 @@ TEST_F(LogServiceOnAFile, SharedAppendIsNotAcknowledgedWhenAPageIsLost) {
   std::byte* const lost = pool_.bytes().data() + pool_.bytes().size() - 4096;
   pool_.pool().memory().flush(lost, 1);
   ASSERT_EQ(munmap(lost, 4096), 0);
+  EXPECT_EQ(observer_.count, 0);
   EXPECT_EQ(append(*client, log, {"lost"}).code(), ErrorCode::kIo);
+  EXPECT_EQ(observer_.count, 1) << "the service of the pool has ended";
   EXPECT_EQ(open(*client, "a").next_index, 2u);
   ASSERT_NE(
       mmap(lost, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
@@ -132,51 +148,29 @@ TEST_F(LogServiceTest, TrimByEntryAndByIndex) {
 TEST_F(LogServiceTest, SessionsAreBounded) {
   std::vector<std::unique_ptr<Client>> clients;
   for (uint64_t i = 1; i <= 4; ++i) clients.push_back(session(i));
-  LogHello hello;
-  hello.client = 9;
-  EXPECT_EQ(connect(hello).code(), ErrorCode::kBackPressure);
+  EXPECT_EQ(try_session(9).code(), ErrorCode::kBackPressure);
   clients.pop_back();
   let_time_pass(1);
-  EXPECT_TRUE(connect(hello));
-}
-
-TEST_F(LogServiceTest, HellosThatNeverConnectKeepNoSessionOut) {
-  const auto rpc = std::move(*fabric::RpcClient::create(*device_, {1 << 20, 1 << 20, 64}));
-  LogHello hello;
-  hello.client = 9;
-  hello.reply_region = rpc->reply_region();
-  const auto say_hello = [&](uint64_t token) {
-    return host_->service().on_hello(0, token, as_bytes(hello));
-  };
-  constexpr uint64_t kFirst = 1'000'000;  // beyond those of the listener
-  for (uint64_t token = kFirst; token < kFirst + 4; ++token) ASSERT_TRUE(say_hello(token));
-  const auto first = session(1);
-  ASSERT_NE(first, nullptr);
-  EXPECT_FALSE(host_->service().has_handshake(0, kFirst)) << "the oldest gives way";
-  EXPECT_TRUE(host_->service().has_handshake(0, kFirst + 1));
-  // Those that are connected do not.
-  const std::unique_ptr<Client> others[] = {session(2), session(3), session(4)};
-  EXPECT_EQ(say_hello(kFirst + 4).code(), ErrorCode::kBackPressure);
-  EXPECT_FALSE(first->connection->broken());
+  EXPECT_TRUE(try_session(9));
 }
 
 // It holds nothing, and its end would be noticed.
 TEST_F(LogServiceTest, SilentSessionStays) {
   auto silent = session(1);
   auto busy = session(2);
-  EXPECT_EQ(silent->session.lease_ms, 0u);
+  EXPECT_EQ(silent->link->welcome().lease_ms, 0u);
   for (int i = 0; i < 20; ++i) {
     let_time_pass(kLeaseMs / 5);
-    ASSERT_TRUE(call(*busy, LogMethod::kPing, {}));
+    ASSERT_TRUE(call(*busy, service::kPingMethod, {}));
   }
   let_time_pass(1000 * kLeaseMs);
-  EXPECT_TRUE(call(*silent, LogMethod::kPing, {}));
+  EXPECT_TRUE(call(*silent, service::kPingMethod, {}));
 }
 
 class OnAnUnnoticingFabric : public LogServiceTest {
  protected:
   void SetUp() override {
-    options_.devices = &devices_;
+    options_.host.devices = &devices_;
     LogServiceTest::SetUp();
   }
   void TearDown() override { host_.reset(); }
@@ -188,45 +182,48 @@ TEST_F(OnAnUnnoticingFabric, SilentSessionIsEnded) {
   auto alive = session(2);
   for (int i = 0; i < 10; ++i) {
     let_time_pass(kLeaseMs / 5);
-    ASSERT_TRUE(call(*alive, LogMethod::kPing, {}));
+    ASSERT_TRUE(call(*alive, service::kPingMethod, {}));
   }
   EXPECT_TRUE(silent->connection->broken());
   EXPECT_FALSE(alive->connection->broken());
 }
 
 TEST_F(LogServiceTest, ForeignHellosAreRefused) {
-  const auto refused = [&](std::vector<std::byte> bytes) {
-    auto client = std::make_unique<Client>();
-    client->rpc = std::move(*fabric::RpcClient::create(*device_, {1 << 20, 1 << 20, 64}));
-    if (bytes.size() >= sizeof(LogHello)) {
-      std::memcpy(bytes.data() + offsetof(LogHello, reply_region), &client->rpc->reply_region(),
-                  sizeof(fabric::RemoteRegion));
-    }
-    auto made = run(connect_bytes(std::move(bytes), std::move(client)));
-    return made ? "accepted" : std::string(base::error_name(made.code()));
-  };
-  LogHello good;
-  good.client = 1;
-  EXPECT_EQ(refused(as_bytes(good)), "accepted");
-  LogHello other = good;
-  other.version = kLogProtocolVersion + 1;
-  EXPECT_EQ(refused(as_bytes(other)), "VersionMismatch");
+  EXPECT_EQ(try_session(0).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(try_session(1, {std::byte{0}}).code(), ErrorCode::kProtocol);
+  const uint64_t log = create(*session(), "a");
+  const ProducerHello good{log, 1, Takeover::kIfFree, {}};
+  ProducerHello other = good;
+  other.takeover = static_cast<Takeover>(2);
+  EXPECT_EQ(producer(1, other).code(), ErrorCode::kProtocol);
   other = good;
-  other.client = 0;
-  EXPECT_EQ(refused(as_bytes(other)), "InvalidArgument");
-  other = good;
-  other.kind = static_cast<LogConnectionKind>(3);
-  EXPECT_EQ(refused(as_bytes(other)), "Protocol");
-  other = good;
-  other.padding[5] = 1;
-  EXPECT_EQ(refused(as_bytes(other)), "Protocol");
-  auto longer = as_bytes(good);
-  longer.resize(longer.size() + 8);
-  EXPECT_EQ(refused(longer), "Protocol");
-  auto shorter = as_bytes(good);
-  shorter.resize(6);
-  EXPECT_EQ(refused(shorter), "VersionMismatch");
-  EXPECT_EQ(refused({std::byte{1}}), "Unsupported");
+  other.padding[6] = 1;
+  EXPECT_EQ(producer(1, other).code(), ErrorCode::kProtocol);
+  for (const size_t bytes : {sizeof good - 1, sizeof good + 1}) {
+    auto resized = as_bytes(good);
+    resized.resize(bytes);
+    EXPECT_EQ(connect(1, service::ServiceId::kProducer, resized, &Client::producer).code(),
+              ErrorCode::kProtocol);
+  }
+  EXPECT_TRUE(producer(1, good));
+  const auto other_service = connect(1, service::ServiceId::kStore, {}, &Client::session);
+  EXPECT_EQ(other_service.error().message, "only logs are served here: start pmstored for tables");
+}
+
+TEST_F(LogServiceTest, RequestOfAnotherEpochIsRefused) {
+  const auto client = session();
+  const uint64_t log = create(*client, "a");
+  const auto first = producer(7, log);
+  const auto kAppend = static_cast<uint16_t>(LogMethod::kAppend);
+  auto request = with_prefix(*client, append_request(log, {"of a server before"}));
+  request[0] ^= std::byte{1};
+  EXPECT_EQ(call_raw(*client, kAppend, request).code(), ErrorCode::kDisconnected);
+  auto room = with_prefix(**first, as_bytes(MakeRoomRequest{64}));
+  room[0] ^= std::byte{1};
+  EXPECT_EQ(call_raw(**first, static_cast<uint16_t>(LogMethod::kMakeRoom), room).code(),
+            ErrorCode::kDisconnected);
+  EXPECT_EQ(open(*client, "a").next_index, 1u);
+  EXPECT_FALSE(broken(*client));
 }
 
 TEST_F(LogServiceTest, MalformedRequestsCostTheConnectionAndNothingElse) {
@@ -235,7 +232,7 @@ TEST_F(LogServiceTest, MalformedRequestsCostTheConnectionAndNothingElse) {
   ASSERT_TRUE(append(*good, log, {"safe"}));
   std::deque<std::pair<LogMethod, std::vector<std::byte>>> bad;
   bad.emplace_back(static_cast<LogMethod>(0x0299), std::vector<std::byte>{});
-  bad.emplace_back(LogMethod::kPing, std::vector<std::byte>(1));
+  bad.emplace_back(LogMethod{service::kPingMethod}, std::vector<std::byte>(1));
   bad.emplace_back(LogMethod::kCreate, std::vector<std::byte>(8));
   auto create_bad = create_request("b");
   create_bad.pop_back();

@@ -40,7 +40,7 @@ class Server {
     if (host_) return;
     pool_ = persist::Pool::in_region(region_.bytes(), domain_, false).value();
     LogHostOptions options;
-    options.service.lease_ms = 200;
+    options.host.lease_ms = 200;
     host_ = LogHost::start(executor_, *pool_, options).value();
     executor_.run(host_->listen(*fabric::parse_uri(uri()))).value();
   }

@@ -14,12 +14,10 @@ TEST_F(ClientSession, HelloNamesTheClientAndWhereRepliesGo) {
   options_.required_discipline = LockDiscipline::kCpu;
   connect();
   ASSERT_EQ(server_->hellos.size(), 1u);
-  const ClientHello& hello = server_->hellos[0];
-  EXPECT_EQ(hello.magic, kProtocolMagic);
-  EXPECT_EQ(hello.version, kProtocolVersion);
-  EXPECT_EQ(hello.client, 42u);
+  const auto& [head, hello] = server_->hellos[0];
+  EXPECT_EQ(head.client, 42u);
+  EXPECT_GT(head.reply_region.bytes, 0u);
   EXPECT_EQ(hello.required_discipline, 1);
-  EXPECT_GT(hello.reply_region.bytes, 0u);
   EXPECT_EQ(client_->session().epoch, 7u);
   EXPECT_EQ(client_->session().uri, server_->uri().to_string());
 }
@@ -34,7 +32,7 @@ TEST_F(ClientSession, ClientsWithoutANumberGetDifferentOnes) {
 }
 
 TEST_F(ClientSession, AnotherProtocolVersionIsVersionMismatch) {
-  server_->spoil_hello = [](ServerHello& hello) { hello.version = 99; };
+  server_->spoil_welcome = [](service::Welcome& welcome) { welcome.version = 99; };
   const auto connected = try_connect();
   ASSERT_FALSE(connected);
   EXPECT_EQ(connected.code(), ErrorCode::kVersionMismatch);
@@ -73,11 +71,8 @@ void as_rnic(ServerHello& hello) {
 INSTANTIATE_TEST_SUITE_P(
     Every, FlawedHello,
     ::testing::Values(
-        Flaw{"Magic", [](ServerHello& h) { h.magic = 1; }},
         Flaw{"Discipline", [](ServerHello& h) { h.discipline = 0; }},
         Flaw{"UnknownDiscipline", [](ServerHello& h) { h.discipline = 3; }},
-        Flaw{"Domain", [](ServerHello& h) { h.domain = 9; }},
-        Flaw{"Landing", [](ServerHello& h) { h.landing = 9; }},
         Flaw{"UnknownRules",
              [](ServerHello& h) { h.padding_off = persist::PaddingRules::kOffBits + 1; }},
         Flaw{"NoBuckets", [](ServerHello& h) { h.buckets.bytes = 0; }},
@@ -117,7 +112,8 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& flaw) { return flaw.param.name; });
 
 TEST_F(ClientSession, ShortHelloIsAProtocolError) {
-  for (const size_t bytes : {size_t{0}, size_t{4}, size_t{8}, sizeof(ServerHello) - 1}) {
+  for (const size_t bytes : {size_t{0}, size_t{4}, size_t{8}, sizeof(service::Welcome) - 1,
+                             sizeof(service::Welcome), server_->hello_bytes - 1}) {
     server_->hello_bytes = bytes;
     const auto connected = try_connect();
     ASSERT_FALSE(connected) << bytes;
@@ -140,7 +136,7 @@ TEST_F(ClientSession, LostConnectionIsReplacedByTheNextOperation) {
   let_time_pass(1000);
   ASSERT_TRUE(put("b", "2"));
   ASSERT_EQ(server_->hellos.size(), 2u);
-  EXPECT_EQ(server_->hellos[1].client, 42u) << "so that the server finds what belongs to it";
+  EXPECT_EQ(server_->hellos[1].first.client, 42u) << "so that the server finds what belongs to it";
   EXPECT_EQ(client_->session().reconnects, 1u);
 }
 
@@ -227,7 +223,7 @@ TEST_F(ClientSession, AServerThatIsStillResolvingIsAskedAgain) {
 
 TEST_F(ClientSession, LeaseIsKeptWhileNothingIsSent) {
   opens_table_ = false;
-  server_->hello.lease_ms = 3000;
+  server_->welcome.lease_ms = 3000;
   connect();
   let_time_pass(10'500'000'000);
   EXPECT_EQ(server_->count(Method::kPing), 10u);
@@ -235,7 +231,7 @@ TEST_F(ClientSession, LeaseIsKeptWhileNothingIsSent) {
 }
 
 TEST_F(ClientSession, RequestsKeepTheLeaseThemselves) {
-  server_->hello.lease_ms = 3000;
+  server_->welcome.lease_ms = 3000;
   connect();
   for (int i = 0; i < 20; ++i) {
     let_time_pass(500'000'000);
@@ -246,7 +242,7 @@ TEST_F(ClientSession, RequestsKeepTheLeaseThemselves) {
 
 TEST_F(ClientSession, ClientGoesWhileItsPingIsUnanswered) {
   opens_table_ = false;
-  server_->hello.lease_ms = 3000;
+  server_->welcome.lease_ms = 3000;
   std::vector<fabric::RpcCall> kept;
   server_->answer = [&](const auto&, fabric::RpcCall call) { kept.push_back(std::move(call)); };
   connect();

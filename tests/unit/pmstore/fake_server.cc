@@ -26,7 +26,8 @@ FakeServer::FakeServer(Executor& executor) : memory_(std::make_unique<Memory>())
     regions_.push_back(*device_->register_memory(memory, fabric::Access::kRemoteRead));
   }
   hello.pool = 1;
-  hello.epoch = 7;
+  welcome.epoch = 7;
+  welcome.service = service::ServiceId::kStore;
   hello.records = regions_[0]->remote();
   hello.words = regions_[1]->remote();
   hello.buckets = regions_[2]->remote();
@@ -76,15 +77,20 @@ void FakeServer::unindex(TableId table, std::string_view key) {
 
 Result<std::vector<std::byte>> FakeServer::on_hello(uint64_t token,
                                                     std::span<const std::byte> bytes) {
+  const auto head = service::decode_hello(bytes);
+  EXPECT_TRUE(head) << head.error().to_string();
+  EXPECT_EQ(head->service, service::ServiceId::kStore);
   ClientHello client;
-  EXPECT_EQ(bytes.size(), sizeof(client));
-  std::memcpy(&client, bytes.data(), sizeof(client));
-  hellos.push_back(client);
+  EXPECT_EQ(bytes.size(), sizeof(*head) + sizeof(client));
+  std::memcpy(&client, bytes.data() + sizeof(*head), sizeof(client));
+  hellos.emplace_back(*head, client);
   if (refuse) return refusal;
+  service::Welcome first = welcome;
+  PMSTORE_TRY(first.request_region, expect_client(token, *device_, head->reply_region));
   ServerHello mine = hello;
-  PMSTORE_TRY(mine.request_region, expect_client(token, *device_, client.reply_region));
+  if (spoil_welcome) spoil_welcome(first);
   if (spoil_hello) spoil_hello(mine);
-  std::vector<std::byte> answer_bytes = harness::message_of(mine);
+  std::vector<std::byte> answer_bytes = service::encode(first, service::bytes_of(mine));
   answer_bytes.resize(hello_bytes);
   return answer_bytes;
 }

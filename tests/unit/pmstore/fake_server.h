@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "fabric/device.h"
@@ -29,10 +30,12 @@ class FakeServer final : public harness::RpcTestServer {
   const fabric::Uri& uri() const { return listener_->uri(); }
 
   // What the next handshake says; regions are filled in.
+  service::Welcome welcome;
   ServerHello hello;
+  std::function<void(service::Welcome&)> spoil_welcome;
   std::function<void(ServerHello&)> spoil_hello;
-  size_t hello_bytes = sizeof(ServerHello);
-  std::vector<ClientHello> hellos;  // that came
+  size_t hello_bytes = sizeof(service::Welcome) + sizeof(ServerHello);
+  std::vector<std::pair<service::Hello, ClientHello>> hellos;  // that came
   Error refusal{ErrorCode::kConflict, ""};
   bool refuse = false;
 

@@ -89,7 +89,7 @@ TEST_F(IdleSession, SilentOneIsFencedUnderRnic) {
   client_.reset();  // nobody else says anything
   let_time_pass(60 * kSecond);
   const SessionRef silent = open_silent_session();
-  EXPECT_EQ(silent->hello().lease_ms, server_options_.lease_ms);
+  EXPECT_EQ(silent->link().welcome().lease_ms, server_options_.lease_ms);
   let_time_pass(60 * kSecond);
   EXPECT_TRUE(expired());
   EXPECT_FALSE(silent->usable());
@@ -98,7 +98,7 @@ TEST_F(IdleSession, SilentOneIsFencedUnderRnic) {
 TEST_F(IdleSession, SilentOneStaysBesideABusyOne) {
   start(LockDiscipline::kCpu);
   const SessionRef silent = open_silent_session();
-  EXPECT_EQ(silent->hello().lease_ms, 0u);
+  EXPECT_EQ(silent->link().welcome().lease_ms, 0u);
   for (int i = 0; i < 60; ++i) {
     ASSERT_TRUE(run(client_->put(table_, "alice", "1")));
     let_time_pass(kSecond);

@@ -23,11 +23,9 @@ class RedoRingTest : public ::testing::Test {
   void begin_session(uint64_t tail_lsn) {
     hello_.ring_tail_lsn = tail_lsn;
     hello_.ring = region_->remote();
-    hello_.domain = static_cast<uint8_t>(persist::Domain::kCpuCache);
-    hello_.landing = static_cast<uint8_t>(persist::WriteLanding::kCpu);
     hello_.ring_incarnation = 1;
-    auto ring =
-        RedoRing::create(*device_, *connection_, *rpc_, hello_, persist::WriteStrategy::kDoorbell);
+    auto ring = RedoRing::create(*device_, *connection_, *rpc_, hello_, server_,
+                                 persist::WriteStrategy::kDoorbell);
     ASSERT_TRUE(ring) << ring.error().to_string();
     ring_ = std::move(*ring);
   }
@@ -45,6 +43,7 @@ class RedoRingTest : public ::testing::Test {
   std::unique_ptr<fabric::RpcClient> rpc_ = *fabric::RpcClient::create(*device_, {});
   std::unique_ptr<fabric::Connection> connection_;
   ServerHello hello_;
+  persist::PersistCapability server_{persist::Domain::kCpuCache, persist::WriteLanding::kCpu};
   std::unique_ptr<RedoRing> ring_;
   uint64_t sequence_ = 0;
 };
@@ -136,9 +135,9 @@ TEST_F(RedoRingTest, AbsurdTruncationIsRefused) {
 }
 
 TEST_F(RedoRingTest, StrategyThatWouldNotBeDurableIsUnsupported) {
-  hello_.domain = static_cast<uint8_t>(persist::Domain::kMemoryController);
-  const auto ring =
-      RedoRing::create(*device_, *connection_, *rpc_, hello_, persist::WriteStrategy::kDoorbell);
+  server_.domain = persist::Domain::kMemoryController;
+  const auto ring = RedoRing::create(*device_, *connection_, *rpc_, hello_, server_,
+                                     persist::WriteStrategy::kDoorbell);
   ASSERT_FALSE(ring);
   EXPECT_EQ(ring.code(), ErrorCode::kUnsupported);
 }

@@ -2,10 +2,10 @@
 #include <cstring>
 
 #include "fabric/message.h"
-#include "fabric/rpc.h"
 #include "log/log_check.h"
 #include "log/log_protocol.h"
 #include "log/log_store.h"
+#include "service/link.h"
 #include "tests/unit/pmstore/server_fixture.h"
 
 namespace pmstore {
@@ -22,39 +22,33 @@ class ServerLogs : public ServerFixture {
 
   struct LogSession {
     std::unique_ptr<fabric::Device> device;
-    std::unique_ptr<fabric::RpcClient> rpc;
-    std::unique_ptr<fabric::Connection> connection;
-    ~LogSession() {
-      connection.reset();
-      rpc.reset();
-    }
+    std::unique_ptr<service::Link> link;
   };
   Task<Result<std::unique_ptr<LogSession>>> open_session() {
     auto session = std::make_unique<LogSession>();
     PMSTORE_CO_TRY(session->device, fabric::open_device(fabric::Scheme::kLocal, executor_));
-    fabric::RpcOptions options{1 << 20, 1 << 20, 64};
-    PMSTORE_CO_TRY(session->rpc, fabric::RpcClient::create(*session->device, options));
-    log::LogHello hello;
-    hello.client = 5;
-    hello.reply_region = session->rpc->reply_region();
-    fabric::ConnectOptions how;
-    how.hello = std::as_bytes(std::span(&hello, 1));
-    PMSTORE_CO_TRY(session->connection, co_await session->device->connect(uri_, how));
+    service::LinkOptions options;
+    options.service = service::ServiceId::kLog;
+    options.client = 5;
+    PMSTORE_CO_TRY(session->link,
+                   co_await service::Link::open(*session->device, uri_, options, {}));
     log::LogSessionAnswer answer;
-    EXPECT_EQ(session->connection->peer_hello().size(), sizeof answer);
-    std::memcpy(&answer, session->connection->peer_hello().data(), sizeof answer);
+    EXPECT_EQ(session->link->body().size(), sizeof answer);
+    std::memcpy(&answer, session->link->body().data(), sizeof answer);
     EXPECT_EQ(answer.regions.bytes, 1u << 20);
-    PMSTORE_CO_TRY_STATUS(session->rpc->attach(*session->connection, answer.request_region));
     co_return std::move(session);
   }
   Result<uint64_t> create_log(LogSession& session, std::string_view name) {
-    std::vector<std::byte> request(sizeof(log::CreateRequest) + name.size());
+    std::vector<std::byte> request(sizeof(service::RequestPrefix) + sizeof(log::CreateRequest) +
+                                   name.size());
     fabric::MessageWriter writer(request);
+    writer.put(session.link->prefix());
     writer.put(log::CreateRequest{
         64 << 10, log::FullPolicy::kBackPressure, static_cast<uint8_t>(name.size()), 0, 0, {}});
     writer.put_bytes(name);
-    PMSTORE_TRY(auto reply, run(session.rpc->call(static_cast<uint16_t>(log::LogMethod::kCreate),
-                                                  request, sizeof(log::LogReply))));
+    PMSTORE_TRY(auto reply,
+                run(session.link->rpc().call(static_cast<uint16_t>(log::LogMethod::kCreate),
+                                             request, sizeof(log::LogReply))));
     log::LogReply made{};
     std::memcpy(&made, reply.bytes().data(), sizeof made);
     return made.id;
@@ -62,12 +56,13 @@ class ServerLogs : public ServerFixture {
   Status append(LogSession& session, uint64_t log, std::string_view payload) {
     std::vector<std::byte> request(256);
     fabric::MessageWriter writer(request);
+    writer.put(session.link->prefix());
     writer.put(log::AppendRequest{log, 1, 0});
     writer.put(log::AppendItem{static_cast<uint32_t>(payload.size())});
     writer.put_bytes(payload);
     request.resize(writer.bytes());
-    auto reply = run(session.rpc->call(static_cast<uint16_t>(log::LogMethod::kAppend), request,
-                                       sizeof(log::AppendReply)));
+    auto reply = run(session.link->rpc().call(static_cast<uint16_t>(log::LogMethod::kAppend),
+                                              request, sizeof(log::AppendReply)));
     return reply ? Status{} : reply.error();
   }
 };
@@ -116,7 +111,7 @@ TEST_F(ServerLogs, StopEndsTheSessions) {
   ASSERT_TRUE(session);
   ASSERT_TRUE(run(server_->stop()));
   let_time_pass(1'000'000);
-  EXPECT_TRUE((*session)->connection->broken());
+  EXPECT_TRUE((*session)->link->connection().broken());
   EXPECT_EQ(run(open_session()).code(), ErrorCode::kDisconnected);
   session->reset();
 }

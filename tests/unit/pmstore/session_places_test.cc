@@ -175,11 +175,11 @@ class Hellos : public ::testing::Test {
     to.sin_port = htons(uri_.port);
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
-    ClientHello hello;
+    service::Hello hello;
     hello.client = client;
     hello.reply_region.bytes = 4096;
-    std::vector<std::byte> body(sizeof hello);
-    std::memcpy(body.data(), &hello, sizeof hello);
+    hello.service = service::ServiceId::kStore;
+    const std::vector<std::byte> body = service::encode(hello, service::bytes_of(ClientHello{}));
     const auto message =
         fabric::internal::encode({fabric::internal::MessageKind::kHello, {}, body, {}});
     fabric::internal::FrameHeader frame{};
