@@ -37,6 +37,9 @@ class Receiver {
   virtual void on_immediate(uint32_t immediate) = 0;
   // The connection is broken; called once, after all outstanding completions have been delivered.
   virtual void on_disconnect(const Error& why) = 0;
+  // Nothing has moved for a while after much had moved: a good moment to give memory back. Nothing
+  // that the peer has posted is half in memory. tcp and shm only; destroys nothing.
+  virtual void on_idle() {}
 };
 
 class Connection {

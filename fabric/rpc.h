@@ -167,6 +167,9 @@ class RpcPeer final : public Receiver {
 
   void on_immediate(uint32_t immediate) override;
   void on_disconnect(const Error& why) override;
+  // Between two requests: gives back the pages of its rings but the first ones, to which a client
+  // with nothing under way returns.
+  void on_idle() override;
 
  private:
   friend class RpcCall;

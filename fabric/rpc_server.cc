@@ -10,6 +10,13 @@
 
 namespace pmstore::fabric {
 
+namespace {
+
+// Of each ring of an idle peer.
+constexpr size_t kKeptRingBytes = 4096;
+
+}  // namespace
+
 // ---- RpcCall ----
 
 RpcCall::RpcCall(RpcCall&& other) noexcept { *this = std::move(other); }
@@ -167,6 +174,14 @@ void RpcPeer::on_disconnect(const Error& why) {
   state.link->peer = nullptr;
   state.link->state = nullptr;
   state.handler.on_peer_gone(*this, why);  // may destroy this
+}
+
+void RpcPeer::on_idle() {
+  if (state_->in_progress > 0) return;
+  for (const internal::PageMemory* memory : {&state_->link->ring, &state_->link->mirror}) {
+    const std::span<std::byte> bytes = memory->bytes();
+    internal::give_back_pages(bytes.subspan(std::min(bytes.size(), kKeptRingBytes)));
+  }
 }
 
 void RpcPeer::State::drop(const Error& why) {

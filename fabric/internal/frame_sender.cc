@@ -5,20 +5,24 @@
 
 #include "base/atomic_copy.h"
 #include "base/check.h"
+#include "fabric/internal/page_memory.h"
 
 namespace pmstore::fabric::internal {
 
-FrameSender::FrameSender(uint32_t channel)
-    : channel_(channel),
-      entries_(std::make_unique_for_overwrite<Entry[]>(kCapacity)),
-      room_(std::make_unique_for_overwrite<std::byte[]>(kAnswerRoomBytes)) {}
+namespace {
+
+// About a page.
+constexpr uint32_t kPageBytes = 4096;
+
+}  // namespace
+
+FrameSender::FrameSender(uint32_t channel) : channel_(channel) {}
 
 FrameSender::Entry& FrameSender::push(const FrameHeader& header, const std::byte* body,
                                       uint32_t body_bytes, What what) {
-  PMSTORE_CHECK(size_ < kCapacity, "requests and answers are counted before they are pushed");
-  if (copied_ == size_) ++copied_;
-  Entry& entry = at(size_++);
-  entry = Entry{header, body_bytes, what, body, nullptr, 0, 0, nullptr};
+  PMSTORE_CHECK(size() < kCapacity, "requests and answers are counted before they are pushed");
+  if (copied_ == size()) ++copied_;
+  Entry& entry = entries_.push_back(Entry{header, body_bytes, what, body, nullptr, 0, 0, nullptr});
   entry.header.channel = channel_;
   return entry;
 }
@@ -39,13 +43,13 @@ void FrameSender::push_read_answer(const std::byte* source, uint32_t bytes,
   entry.source = source;
   entry.source_bytes = bytes;
   entry.region = &region;
-  copied_ = std::min(copied_, size_ - 1);
+  copied_ = std::min(copied_, size() - 1);
   copy_answers();
 }
 
 void FrameSender::copy_answers() {
-  for (; copied_ < size_; ++copied_) {
-    Entry& entry = at(copied_);
+  for (; copied_ < size(); ++copied_) {
+    Entry& entry = entries_[copied_];
     // The piece before must have left; and what remains waits for that of this one.
     if (entry.source_bytes > 0 && (entry.body_bytes > 0 || !copy_piece(entry))) return;
     if (entry.source_bytes > 0) return;
@@ -58,6 +62,9 @@ bool FrameSender::copy_piece(Entry& answer) {
   if (bytes < answer.source_bytes) {
     bytes -= static_cast<uint32_t>((reinterpret_cast<uintptr_t>(answer.source) + bytes) % 64);
   }
+  if (room_ == nullptr) {
+    room_ = std::make_unique_for_overwrite<std::byte[]>(kAnswerRoomBytes);
+  }
   if (room_used_ == 0) room_end_ = 0;
   const uint32_t to_end = kAnswerRoomBytes - room_end_;
   const uint32_t skipped = to_end < bytes ? to_end : 0;
@@ -67,6 +74,7 @@ bool FrameSender::copy_piece(Entry& answer) {
   base::copy_from_shared(piece, answer.source, bytes);
   room_end_ += bytes;
   room_used_ += skipped + bytes;
+  room_touched_ |= room_end_ > kPageBytes;
   answer.room_bytes = skipped + bytes;
   answer.body = piece;
   answer.body_bytes = answer.header.bytes = bytes;
@@ -77,9 +85,9 @@ bool FrameSender::copy_piece(Entry& answer) {
 
 void FrameSender::push_done() {
   // One that has not begun to leave says it for both.
-  const bool last_is_whole = size_ > 1 || (size_ == 1 && sent_ == 0);
-  if (last_is_whole && at(size_ - 1).header.kind == FrameKind::kDone) {
-    ++at(size_ - 1).header.bytes;
+  const bool last_is_whole = size() > 1 || (size() == 1 && sent_ == 0);
+  if (last_is_whole && entries_[size() - 1].header.kind == FrameKind::kDone) {
+    ++entries_[size() - 1].header.bytes;
     return;
   }
   FrameHeader header{};
@@ -99,7 +107,7 @@ void FrameSender::push_handshake(std::vector<std::byte> message) {
 }
 
 bool FrameSender::push_closed(FrameKind kind, uint32_t channel) {
-  if (size_ == kCapacity) return false;
+  if (size() == kCapacity) return false;
   FrameHeader header{};
   header.kind = kind;
   push(header, nullptr, 0, What::kOther).header.channel = channel;
@@ -107,20 +115,20 @@ bool FrameSender::push_closed(FrameKind kind, uint32_t channel) {
 }
 
 bool FrameSender::push_refusal(std::vector<std::byte> message, uint32_t channel) {
-  if (size_ == kCapacity) return false;
+  if (size() == kCapacity) return false;
   push_handshake(std::move(message));
-  at(size_ - 1).header.channel = channel;
+  entries_[size() - 1].header.channel = channel;
   return true;
 }
 
 size_t FrameSender::gather(std::vector<iovec>& pieces, size_t max_pieces) {
   copy_answers();
-  PMSTORE_CHECK(size_ == 0 || copied_ > 0 || at(0).body_bytes > 0,
+  PMSTORE_CHECK(size() == 0 || copied_ > 0 || entries_[0].body_bytes > 0,
                 "nothing else is in the room when a READ is the first");
   size_t wanted = 0;
   size_t skip = sent_;
-  for (uint32_t i = 0; i < size_ && pieces.size() + 2 <= max_pieces; ++i) {
-    Entry& entry = at(i);
+  for (uint32_t i = 0; i < size() && pieces.size() + 2 <= max_pieces; ++i) {
+    Entry& entry = entries_[i];
     if (i >= copied_ && (i > copied_ || entry.body_bytes == 0)) break;
     const size_t of_header = sizeof entry.header - std::min(skip, sizeof entry.header);
     const size_t of_body =
@@ -143,8 +151,8 @@ size_t FrameSender::gather(std::vector<iovec>& pieces, size_t max_pieces) {
 void FrameSender::count_sent(size_t bytes) {
   PMSTORE_CHECK(bytes <= gathered_, "only gathered bytes are sent");
   sent_ += bytes;
-  while (size_ > 0) {
-    Entry& first = at(0);
+  while (size() > 0) {
+    Entry& first = entries_[0];
     const size_t whole = sizeof first.header + first.body_bytes;
     if (sent_ < whole) return;
     sent_ -= whole;
@@ -160,31 +168,31 @@ void FrameSender::count_sent(size_t bytes) {
 }
 
 void FrameSender::pop() {
-  PMSTORE_CHECK(size_ > 0 && copied_ > 0, "only a whole entry leaves");
-  const Entry& first = at(0);
+  PMSTORE_CHECK(size() > 0 && copied_ > 0, "only a whole entry leaves");
+  const Entry& first = entries_[0];
   if (first.what == What::kRequest) --requests_;
   if (first.what == What::kAnswer) --answers_;
   if (is_question(first)) --unsent_questions_;
   // They leave in the order in which they came.
   if (first.header.kind == FrameKind::kHandshake) owned_.pop_front();
-  head_ = (head_ + 1) % kCapacity;
-  --size_;
+  entries_.pop_front();
   --copied_;
 }
 
 bool FrameSender::waits_for(const MemoryRegion& region) const {
-  for (uint32_t i = copied_; i < size_; ++i) {
-    if (at(i).source_bytes > 0 && at(i).region == &region) return true;
+  for (uint32_t i = copied_; i < size(); ++i) {
+    if (entries_[i].source_bytes > 0 && entries_[i].region == &region) return true;
   }
   return false;
 }
 
 bool FrameSender::abandon() {
-  size_ = copied_ = mid_frame() ? 1 : 0;
+  copied_ = mid_frame() ? 1 : 0;
+  entries_.truncate(copied_);
   requests_ = answers_ = unsent_questions_ = 0;
-  room_used_ = size_ == 0 ? 0 : at(0).room_bytes;
-  if (size_ == 0) return true;
-  Entry& first = at(0);
+  room_used_ = size() == 0 ? 0 : entries_[0].room_bytes;
+  if (size() == 0) return true;
+  Entry& first = entries_[0];
   const bool borrowed = first.what == What::kRequest && first.body_bytes > 0;
   first.what = What::kOther;
   first.source_bytes = 0;
@@ -198,6 +206,13 @@ bool FrameSender::abandon() {
   first.body_bytes -= static_cast<uint32_t>(gone);
   sent_ -= gone;
   return true;
+}
+
+void FrameSender::give_back() {
+  PMSTORE_CHECK(empty() && room_used_ == 0, "what is to be sent stays");
+  entries_.give_back();
+  // The memory stays reserved, but its pages go: it is too large for the heap to give it back.
+  if (std::exchange(room_touched_, false)) give_back_pages({room_.get(), kAnswerRoomBytes});
 }
 
 }  // namespace pmstore::fabric::internal

@@ -7,7 +7,7 @@
 // piece. Bodies of requests are not copied: they are sent from the caller's buffer, which must not
 // change until then.
 //
-// One thread. No allocation after construction, except for handshake messages.
+// One thread. Memory is taken by need, and given back by give_back().
 //
 // Invariants:
 //   requests() and answers() count the entries that were pushed as such
@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "fabric/internal/frame.h"
+#include "fabric/internal/growing_ring.h"
 #include "fabric/memory_region.h"
 
 namespace pmstore::fabric::internal {
@@ -41,7 +42,7 @@ class FrameSender {
   // All frames are of connection `channel`.
   explicit FrameSender(uint32_t channel);
 
-  bool empty() const { return size_ == 0; }
+  bool empty() const { return entries_.empty(); }
   uint32_t requests() const { return requests_; }
   uint32_t answers() const { return answers_; }
   // The requests with an answer that are not sent in full: no answer to them can have arrived.
@@ -77,6 +78,10 @@ class FrameSender {
   // Forgets everything but the rest of a frame that has begun to leave, which is copied if it is a
   // request's. False when that is more than kMaxCopyBytes: the socket cannot be used any more.
   [[nodiscard]] bool abandon();
+  // While it is empty: whether give_back() has an effect.
+  bool has_surplus() const { return entries_.has_surplus() || room_touched_; }
+  // Gives back the memory that a sender without anything to send does not need.
+  void give_back();
 
  private:
   // Handshakes are two messages at most, and closing is one.
@@ -99,8 +104,7 @@ class FrameSender {
     return entry.what == What::kRequest &&
            (entry.header.kind == FrameKind::kRead || entry.header.flags == kAnswerWhenDone);
   }
-  Entry& at(uint32_t i) { return entries_[(head_ + i) % kCapacity]; }
-  const Entry& at(uint32_t i) const { return entries_[(head_ + i) % kCapacity]; }
+  uint32_t size() const { return static_cast<uint32_t>(entries_.size()); }
   Entry& push(const FrameHeader& header, const std::byte* body, uint32_t body_bytes, What what);
   void pop();
   // Copies READs, in order, as far as the room goes.
@@ -109,16 +113,15 @@ class FrameSender {
   bool copy_piece(Entry& answer);
 
   const uint32_t channel_;
-  std::unique_ptr<Entry[]> entries_;  // ring
-  uint32_t head_ = 0;
-  uint32_t size_ = 0;
+  GrowingRing<Entry> entries_;
   uint32_t copied_ = 0;
   uint32_t requests_ = 0;
   uint32_t answers_ = 0;
   uint32_t unsent_questions_ = 0;
   size_t sent_ = 0;
   size_t gathered_ = 0;
-  std::unique_ptr<std::byte[]> room_;  // ring; a piece does not wrap around
+  std::unique_ptr<std::byte[]> room_;  // ring; a piece does not wrap around; from the first READ on
+  bool room_touched_ = false;          // more than one page of it since give_back()
   uint32_t room_end_ = 0;
   uint32_t room_used_ = 0;
   std::deque<std::vector<std::byte>> owned_;  // handshake messages, the rest of a frame

@@ -10,8 +10,7 @@ FramedConnection::FramedConnection(FramedDevice& device, bool dialed,
     : PolledConnection(device),
       dialed_(dialed),
       framed_(device),
-      operation_timeout_ns_(options.operation_timeout_ns),
-      expected_(kMaxUnanswered) {}
+      operation_timeout_ns_(options.operation_timeout_ns) {}
 
 Status FramedConnection::link(const std::string&) {
   accepted_ = dialed_;
@@ -19,10 +18,9 @@ Status FramedConnection::link(const std::string&) {
 }
 
 Completion* FramedConnection::take_outstanding() {
-  while (unanswered_ > 0) {
-    Completion* const completion = expected(0).completion;
-    expected_head_ = (expected_head_ + 1) % kMaxUnanswered;
-    --unanswered_;
+  while (!expected_.empty()) {
+    Completion* const completion = expected_[0].completion;
+    expected_.pop_front();
     if (completion != nullptr) return completion;
   }
   return nullptr;
@@ -41,7 +39,7 @@ void FramedConnection::withdraw(const MemoryRegion& region) {
 
 bool FramedConnection::needs_attention() const {
   if (closed()) return false;
-  return post_error_ || unanswered_ > 0 || !sender_->empty() || transport_needs_attention();
+  return post_error_ || !expected_.empty() || !sender_->empty() || transport_needs_attention();
 }
 
 void FramedConnection::rest() {
@@ -49,17 +47,31 @@ void FramedConnection::rest() {
   stuck_deadline_ns_ = 0;
 }
 
+bool FramedConnection::has_surplus() const {
+  return !closed() &&
+         (moved_bytes_ > kFewBytes || expected_.has_surplus() || sender_->has_surplus());
+}
+
+void FramedConnection::give_back() {
+  PMSTORE_CHECK(!needs_attention(), "what is in use stays");
+  if (closed()) return;
+  moved_bytes_ = 0;
+  expected_.give_back();
+  sender_->give_back();
+  if (receiver_ != nullptr) receiver_->on_idle();
+}
+
 void FramedConnection::start_deadlines(uint64_t now_ns) {
-  for (uint32_t i = unanswered_; i > 0 && expected(i - 1).deadline_ns == 0; --i) {
-    expected(i - 1).deadline_ns = now_ns + operation_timeout_ns_;
+  for (uint32_t i = unanswered(); i > 0 && expected_[i - 1].deadline_ns == 0; --i) {
+    expected_[i - 1].deadline_ns = now_ns + operation_timeout_ns_;
   }
 }
 
 uint64_t FramedConnection::next_deadline_ns(uint64_t now_ns) {
   uint64_t next_ns = base::Poller::kNoEvent;
-  if (unanswered_ > 0) {
+  if (!expected_.empty()) {
     start_deadlines(now_ns);
-    next_ns = expected(0).deadline_ns;
+    next_ns = expected_[0].deadline_ns;
   }
   watch_progress(now_ns);
   if (stuck_deadline_ns_ != 0) next_ns = std::min(next_ns, stuck_deadline_ns_);
@@ -78,7 +90,7 @@ void FramedConnection::watch_progress(uint64_t now_ns) {
 std::optional<Error> FramedConnection::overdue(uint64_t now_ns) {
   start_deadlines(now_ns);
   watch_progress(now_ns);
-  const bool late = (unanswered_ > 0 && expected(0).deadline_ns <= now_ns) ||
+  const bool late = (!expected_.empty() && expected_[0].deadline_ns <= now_ns) ||
                     (stuck_deadline_ns_ != 0 && stuck_deadline_ns_ <= now_ns);
   // This process may have been stopped: what has arrived meanwhile is read before the next tick.
   if (!std::exchange(late_, late) || !late) return {};

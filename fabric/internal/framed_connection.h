@@ -9,8 +9,7 @@
 //
 // Invariants:
 //   sender_ is there until the transport is closed
-//   unanswered_ entries of expected_ from expected_head_ on, in posting order; at most
-//   kMaxUnanswered
+//   expected_ in posting order; at most kMaxUnanswered
 //   post_error_  =>  nothing is sent or taken any more; the next tick breaks the connection
 //   what is outstanding, waits to be sent or is arriving  =>  the device attends to the connection
 #pragma once
@@ -46,6 +45,8 @@ class FramedConnection : public PolledConnection {
   void withdraw(const MemoryRegion& region);
   bool needs_attention() const override;
   void rest() override;
+  bool has_surplus() const override;
+  void give_back() override;
 
  protected:
   // `dialed`: this end has called connect(). The derived class sets sender_.
@@ -87,6 +88,9 @@ class FramedConnection : public PolledConnection {
   std::unique_ptr<FrameSender> sender_;
 
  private:
+  // Whoever has moved more than this has used more than the first pages of its rings.
+  static constexpr uint64_t kFewBytes = 16 * 1024;
+
   // A request of ours that will be answered.
   struct Expected {
     std::byte* target;       // of a READ: for the rest of its answer; else null
@@ -100,20 +104,18 @@ class FramedConnection : public PolledConnection {
   // Some of these end with a callback, which may destroy the connection.
   bool may_answer();
   // The oldest request that is to be answered has left.
-  bool is_asked() const { return unanswered_ > sender_->unsent_questions(); }
+  uint32_t unanswered() const { return static_cast<uint32_t>(expected_.size()); }
+  bool is_asked() const { return unanswered() > sender_->unsent_questions(); }
   void serve_read(const FrameHeader& header);
   void take_done(uint32_t count);
   void finish_first_expected();
   void refuse(const std::string& why);
 
-  Expected& expected(uint32_t i) { return expected_[(expected_head_ + i) % kMaxUnanswered]; }
-
   FramedDevice& framed_;
   const uint64_t operation_timeout_ns_;
   bool accepted_ = false;  // by the listener that we dialed: it may send frames from then on
-  std::vector<Expected> expected_;  // ring
-  uint32_t expected_head_ = 0;
-  uint32_t unanswered_ = 0;
+  GrowingRing<Expected> expected_;
+  uint64_t moved_bytes_ = 0;  // since give_back()
 
   bool late_ = false;  // a deadline had passed at the last tick
   uint64_t stuck_since_bytes_ = 0;

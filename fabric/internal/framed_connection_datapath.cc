@@ -31,7 +31,7 @@ Status FramedConnection::post(const Batch& batch, Completion* completion) {
   for (const WorkRequest& request : batch) answers += is_write(request) ? 0 : 1;
   if (sender_->requests() + batch.size() > FrameSender::kMaxRequests) send_frames();
   if (sender_->requests() + batch.size() > FrameSender::kMaxRequests ||
-      unanswered_ + answers > kMaxUnanswered) {
+      unanswered() + answers > kMaxUnanswered) {
     return make_error(ErrorCode::kBackPressure);
   }
   ++counters_.doorbells;
@@ -39,12 +39,13 @@ Status FramedConnection::post(const Batch& batch, Completion* completion) {
   for (size_t i = 0; i <= last; ++i) {
     const WorkRequest& request = batch[i];
     count(request);
+    moved_bytes_ += request.bytes;
     Completion* const own = i == last ? completion : nullptr;
     const bool read = !is_write(request);
     sender_->push_request(header_of(request, own != nullptr), read ? nullptr : request.local,
                           read ? 0 : request.bytes);
     if (read || own != nullptr) {
-      expected(unanswered_++) = {read ? request.local : nullptr, read ? request.bytes : 0, own, 0};
+      expected_.push_back({read ? request.local : nullptr, read ? request.bytes : 0, own, 0});
     }
   }
   frames_wait();
@@ -60,12 +61,12 @@ bool FramedConnection::take_body(const FrameHeader& header, std::byte*& target,
   }
   if (header.kind == FrameKind::kReadData) {
     // A large READ is answered in pieces.
-    if (!is_asked() || expected(0).target == nullptr || header.bytes == 0 ||
-        header.bytes > expected(0).bytes) {
+    if (!is_asked() || expected_[0].target == nullptr || header.bytes == 0 ||
+        header.bytes > expected_[0].bytes) {
       fail_protocol("the peer answered what it was not asked");
       return false;
     }
-    target = expected(0).target;
+    target = expected_[0].target;
     attend();
     return true;
   }
@@ -78,6 +79,7 @@ bool FramedConnection::take_body(const FrameHeader& header, std::byte*& target,
     return false;
   }
   region = found;
+  moved_bytes_ += header.bytes;
   attend();
   return true;
 }
@@ -86,9 +88,9 @@ void FramedConnection::take(const FrameHeader& header) {
   if (post_error_) return;
   switch (header.kind) {
     case FrameKind::kReadData:
-      expected(0).target += header.bytes;
-      expected(0).bytes -= header.bytes;
-      if (expected(0).bytes == 0) finish_first_expected();
+      expected_[0].target += header.bytes;
+      expected_[0].bytes -= header.bytes;
+      if (expected_[0].bytes == 0) finish_first_expected();
       return;
     case FrameKind::kWrite:
     case FrameKind::kWriteImmediate:
@@ -142,7 +144,7 @@ void FramedConnection::take_done(uint32_t count) {
   DestructionWatch watch(lifetime_);
   for (; count > 0; --count) {
     if (post_error_) return;
-    if (!is_asked() || expected(0).target != nullptr) {
+    if (!is_asked() || expected_[0].target != nullptr) {
       return fail_protocol("the peer answered what it was not asked");
     }
     finish_first_expected();
@@ -151,10 +153,9 @@ void FramedConnection::take_done(uint32_t count) {
 }
 
 void FramedConnection::finish_first_expected() {
-  PMSTORE_CHECK(unanswered_ > 0, "an answer belongs to a request");
-  Completion* const completion = expected(0).completion;
-  expected_head_ = (expected_head_ + 1) % kMaxUnanswered;
-  --unanswered_;
+  PMSTORE_CHECK(!expected_.empty(), "an answer belongs to a request");
+  Completion* const completion = expected_[0].completion;
+  expected_.pop_front();
   if (completion == nullptr) return;
   ++counters_.completions;
   completion->finish(true);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -37,6 +38,15 @@ Result<PageMemory> PageMemory::create(size_t bytes) {
     return no_memory(bytes);
   }
   return memory;
+}
+
+void give_back_pages(std::span<std::byte> memory) {
+  const size_t page = page_bytes();
+  const auto begin = (reinterpret_cast<uintptr_t>(memory.data()) + page - 1) / page * page;
+  const auto end = reinterpret_cast<uintptr_t>(memory.data() + memory.size()) / page * page;
+  if (begin >= end) return;
+  // Without an effect, for instance on locked pages, they only stay.
+  static_cast<void>(madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED));
 }
 
 PageMemory::PageMemory(PageMemory&& other) noexcept : memory_(std::exchange(other.memory_, {})) {}

@@ -24,4 +24,7 @@ class PageMemory {
   std::span<std::byte> memory_;
 };
 
+// The whole pages of `memory` cost nothing until they are touched again; what was in them is lost.
+void give_back_pages(std::span<std::byte> memory);
+
 }  // namespace pmstore::fabric::internal

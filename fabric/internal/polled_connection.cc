@@ -8,7 +8,6 @@ namespace pmstore::fabric::internal {
 
 PolledConnection::PolledConnection(PolledDevice& device)
     : Connection(device.executor()), device_(device) {
-  early_immediates_.reserve(kMaxEarly);
   capabilities_.atomics = AtomicScope::kNone;
   capabilities_.read_after_read = true;
   capabilities_.read_after_write = true;

@@ -55,6 +55,9 @@ class PolledConnection : public Connection {
   virtual bool needs_attention() const = 0;
   // It does not need attention any more.
   virtual void rest() {}
+  // While it rests: it has memory that it does not need.
+  virtual bool has_surplus() const { return false; }
+  virtual void give_back() {}
   // Before the executor blocks: the time at which tick() must run though nothing arrives, for a
   // deadline; base::Poller::kNoEvent for none. Deadlines that no tick has set yet count from now.
   virtual uint64_t next_tick_ns(uint64_t now_ns) = 0;
@@ -129,7 +132,9 @@ class PolledConnection : public Connection {
 
   PolledDevice& device_;
   ListLinks<PolledConnection> attention_;  // in the device's list of those that need it
-  uint64_t visited_ = 0;                   // by which of the device's ticks
+  ListLinks<PolledConnection> surplus_;  // in the device's list of those that have memory to spare
+  uint64_t visited_ = 0;                 // by which of the device's ticks
+  uint64_t rested_ns_ = 0;
   HandshakeWatcher* watcher_ = nullptr;
   bool failing_ = false;
   std::optional<std::vector<std::byte>> inbox_;

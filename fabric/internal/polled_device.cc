@@ -11,6 +11,9 @@ namespace {
 
 constexpr uint64_t kTickNs = 1'000'000;
 constexpr uint64_t kHandshakeTickNs = 20'000;
+// A connection that has rested for so long gives memory back. One that is used more often does not
+// take it again each time.
+constexpr uint64_t kSurplusNs = 1'000'000'000;
 // How long a client's handshake waits between looks: a part of the time that it has taken, so that
 // a server that does not answer costs little.
 constexpr uint64_t kHandshakePart = 8;
@@ -49,11 +52,20 @@ void PolledDevice::remove(PolledConnection& connection) {
   PMSTORE_CHECK(connections_ > 0, "a connection is removed once");
   --connections_;
   if (connection.attention_.listed) attentive_.remove(connection);
+  if (connection.surplus_.listed) surplus_.remove(connection);
 }
 
-void PolledDevice::let_rest(PolledConnection& connection) {
+void PolledDevice::attend(PolledConnection& connection) {
+  attentive_.push_back(connection);
+  if (connection.surplus_.listed) surplus_.remove(connection);
+}
+
+void PolledDevice::let_rest(PolledConnection& connection, uint64_t now_ns) {
   attentive_.remove(connection);
   connection.rest();
+  if (!connection.has_surplus()) return;
+  connection.rested_ns_ = now_ns;
+  surplus_.push_back(connection);
 }
 
 void PolledDevice::remove(HandshakeListener& listener) { std::erase(listeners_, &listener); }
@@ -76,9 +88,10 @@ bool PolledDevice::arm() {
   const uint64_t now_ns = executor_.now_ns();
   uint64_t until_ns = kNoEvent;
   for_each_attentive([&](PolledConnection& connection) {
-    if (!connection.needs_attention()) return let_rest(connection);
+    if (!connection.needs_attention()) return let_rest(connection, now_ns);
     until_ns = std::min(until_ns, connection.next_tick_ns(now_ns));
   });
+  if (!surplus_.empty()) until_ns = std::min(until_ns, surplus_.front()->rested_ns_ + kSurplusNs);
   for (HandshakeListener* listener : listeners_) {
     until_ns = std::min(until_ns, listener->next_tick_ns(now_ns));
   }
@@ -103,6 +116,9 @@ void PolledDevice::tick() {
   DestructionWatch watch(lifetime_);
   tick_connections(now_ns);
   if (watch.destroyed()) return;
+  while (!surplus_.empty() && now_ns >= surplus_.front()->rested_ns_ + kSurplusNs) {
+    surplus_.pop_front().give_back();
+  }
   for (size_t i = 0; i < listeners_.size(); ++i) listeners_[i]->tick(now_ns);
 }
 
@@ -115,7 +131,7 @@ void PolledDevice::tick_connections(uint64_t now_ns) {
     if (connection.visited_ == tick) return;
     count_visit();
     if (!connection.needs_attention()) {
-      let_rest(connection);
+      let_rest(connection, now_ns);
       continue;
     }
     attentive_.remove(connection);

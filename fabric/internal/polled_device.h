@@ -36,7 +36,8 @@ class PolledDevice : public Device, public base::Poller {
   // ---- for connections and listeners ----
   void add(PolledConnection& connection);
   void remove(PolledConnection& connection);
-  void attend(PolledConnection& connection) { attentive_.push_back(connection); }
+  // `connection` is not attended to.
+  void attend(PolledConnection& connection);
   void add(HandshakeListener& listener) { listeners_.push_back(&listener); }
   void remove(HandshakeListener& listener);
   // The next poll ticks.
@@ -84,7 +85,7 @@ class PolledDevice : public Device, public base::Poller {
   void tick();
   // The same for the connections.
   void tick_connections(uint64_t now_ns);
-  void let_rest(PolledConnection& connection);
+  void let_rest(PolledConnection& connection, uint64_t now_ns);
   base::Task<Result<std::unique_ptr<Connection>>> shake_hands(Uri uri, std::vector<std::byte> hello,
                                                               uint64_t timeout_ns,
                                                               uint64_t operation_timeout_ns);
@@ -99,6 +100,8 @@ class PolledDevice : public Device, public base::Poller {
   const Scheme scheme_;
   size_t connections_ = 0;
   IntrusiveList<PolledConnection, &PolledConnection::attention_> attentive_;
+  // They rest; in the order of rested_ns_.
+  IntrusiveList<PolledConnection, &PolledConnection::surplus_> surplus_;
   uint64_t visits_ = 0;
   uint64_t ticks_ = 0;
   std::vector<HandshakeListener*> listeners_;

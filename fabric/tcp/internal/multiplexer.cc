@@ -18,23 +18,15 @@ using internal::DestructionWatch;
 
 Multiplexer::Multiplexer(MultiplexerSet& set, std::vector<SocketAddress> addresses,
                          std::string where)
-    : set_(set),
-      dialed_(true),
-      where_(std::move(where)),
-      addresses_(std::move(addresses)),
-      in_(new std::byte[kInBytes]) {
-  pieces_.reserve(kMaxPieces);
-}
+    : set_(set), dialed_(true), where_(std::move(where)), addresses_(std::move(addresses)) {}
 
 Multiplexer::Multiplexer(MultiplexerSet& set, Socket::Client client, TcpListener& listener)
     : set_(set),
       socket_(std::move(client.socket)),
       connected_(true),
       dialed_(false),
-      listener_(&listener),
-      in_(new std::byte[kInBytes]) {
+      listener_(&listener) {
   origin = client.origin;
-  pieces_.reserve(kMaxPieces);
   update_lists();
   start();
 }

@@ -9,7 +9,7 @@
 //
 // Invariants:
 //   in_[in_begin_, in_end_) holds received bytes without a decision; it is empty while a body is
-//   being received or skipped
+//   being received or skipped. Between two receives there is no in_ unless it holds some.
 //   only the first of ready_ may be in the middle of a frame, so there is at most one leftover_
 //   channel numbers are never used again: frames for a closed connection are skipped
 //   over_  =>  of the set's lists it is only in that of those that are over
@@ -133,7 +133,6 @@ class Multiplexer final : public base::Watched, public internal::Newcomer {
   size_t watched_at = 0;
 
  private:
-  static constexpr size_t kInBytes = 64 * 1024;
   // The most system calls of one flush().
   static constexpr int kMaxSends = 32;
   static constexpr size_t kMaxPieces = 128;
@@ -161,6 +160,7 @@ class Multiplexer final : public base::Watched, public internal::Newcomer {
   void unlist(FrameSender& sender);
   void count_sent(size_t sent, size_t asked);
   void take_received(size_t bytes);
+  void return_room();  // unless it holds something
   Parsed parse_one();
   Parsed take_frame(const FrameHeader& header);
   // At the listening end: no frame of `channel` has arrived before this one.

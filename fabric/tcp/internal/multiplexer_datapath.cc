@@ -1,5 +1,5 @@
 // The data path of Multiplexer: sending, receiving. It does not throw, log or lock, and allocates
-// for handshakes only.
+// for handshakes, or when more is under way than before.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -119,7 +119,9 @@ size_t Multiplexer::receive() {
 }
 
 void Multiplexer::prepare_receive(msghdr& message) {
-  if (in_begin_ > 0) {
+  if (in_ == nullptr) {
+    in_ = set_.take_room();
+  } else if (in_begin_ > 0) {
     std::memmove(in_.get(), in_.get() + in_begin_, in_end_ - in_begin_);
     in_end_ -= in_begin_;
     in_begin_ = 0;
@@ -127,14 +129,17 @@ void Multiplexer::prepare_receive(msghdr& message) {
   PMSTORE_CHECK(body_left_bytes_ == 0 || in_begin_ == in_end_, "a body goes to its target first");
   into_body_ = body_connection_ != nullptr && body_left_bytes_ > 0;
   targets_[0] = {body_target_, body_left_bytes_};
-  targets_[1] = {in_.get() + in_end_, kInBytes - in_end_};
+  targets_[1] = {in_.get() + in_end_, MultiplexerSet::kRoomBytes - in_end_};
   message = msghdr{};
   message.msg_iov = targets_ + (into_body_ ? 0 : 1);
   message.msg_iovlen = into_body_ ? 2 : 1;
 }
 
 size_t Multiplexer::finish_receive(ssize_t got) {
-  if (got == -EAGAIN || got == -EWOULDBLOCK || got == -EINTR) return 0;
+  if (got == -EAGAIN || got == -EWOULDBLOCK || got == -EINTR) {
+    return_room();
+    return 0;
+  }
   if (got <= 0) [[unlikely]] {
     break_all(make_error(ErrorCode::kDisconnected, got == 0
                                                        ? "the peer closed the connection or died"
@@ -158,8 +163,15 @@ void Multiplexer::take_received(size_t bytes) {
       return;
     }
   }
-  while (parse_one() == Parsed::kFrame) {
-  }
+  Parsed parsed = Parsed::kFrame;
+  while (parsed == Parsed::kFrame) parsed = parse_one();
+  if (parsed != Parsed::kOver) return_room();
+}
+
+void Multiplexer::return_room() {
+  if (in_begin_ < in_end_) return;
+  in_begin_ = in_end_ = 0;
+  set_.return_room(std::move(in_));
 }
 
 Multiplexer::Parsed Multiplexer::parse_one() {

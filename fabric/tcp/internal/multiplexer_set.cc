@@ -216,6 +216,17 @@ Status MultiplexerSet::may_serve() const {
                                                   remedy + ", or try later");
 }
 
+std::unique_ptr<std::byte[]> MultiplexerSet::take_room() {
+  if (rooms_.empty()) return std::make_unique_for_overwrite<std::byte[]>(kRoomBytes);
+  std::unique_ptr<std::byte[]> room = std::move(rooms_.back());
+  rooms_.pop_back();
+  return room;
+}
+
+void MultiplexerSet::return_room(std::unique_ptr<std::byte[]> room) {
+  if (room != nullptr && rooms_.size() < SocketBatch::kMaxCalls) rooms_.push_back(std::move(room));
+}
+
 void MultiplexerSet::open_batch() {
   if (batch_ != nullptr || watched_.size() < 2 || !executor_.options().io_uring) return;
   batch_ = SocketBatch::open();

@@ -63,6 +63,10 @@ class MultiplexerSet final : public base::Poller {
 
   // ---- for multiplexers ----
   base::Executor& executor() { return executor_; }
+  // Where a multiplexer receives; it returns the room when that is empty.
+  static constexpr size_t kRoomBytes = 64 * 1024;
+  std::unique_ptr<std::byte[]> take_room();
+  void return_room(std::unique_ptr<std::byte[]> room);
   // Io when the kernel watches no more descriptors.
   Status watch(int fd, Multiplexer& multiplexer);
   void unwatch(int fd, Multiplexer& multiplexer);
@@ -125,6 +129,7 @@ class MultiplexerSet final : public base::Poller {
   internal::IntrusiveList<Multiplexer, &Multiplexer::with_leftover> leftovers_;
   internal::IntrusiveList<Multiplexer, &Multiplexer::to_server> to_servers_;
   internal::IntrusiveList<Multiplexer, &Multiplexer::ended> ended_;
+  std::vector<std::unique_ptr<std::byte[]>> rooms_;  // free ones; at most one batch needs so many
   uint64_t armed_until_ns_ = kNoEvent;
   uint64_t visits_ = 0;
   std::unique_ptr<SocketBatch> batch_;

@@ -204,5 +204,50 @@ TEST_F(FrameSenderAnswersDeathTest, NoMoreIsSentThanWasGathered) {
   EXPECT_DEATH(sender_.count_sent(gathered + 1), "only gathered bytes are sent");
 }
 
+TEST_F(FrameSenderAnswers, ASenderGivesItsMemoryBackAndGoesOn) {
+  EXPECT_FALSE(sender_.has_surplus()) << "it has none yet";
+  region_.fill('a');
+  read(8);
+  send(SIZE_MAX);
+  EXPECT_FALSE(sender_.has_surplus()) << "a page is not much";
+  // Few answers of many bytes, and many of few.
+  for (const size_t count : {size_t{6}, size_t{6}, size_t{100}}) {
+    for (size_t i = 0; i < count; ++i) read(count == 100 ? 8 : kReadBytes);
+    EXPECT_EQ(bodies(send(SIZE_MAX)).size(), count);
+    EXPECT_TRUE(sender_.has_surplus());
+    sender_.give_back();
+    EXPECT_FALSE(sender_.has_surplus());
+  }
+}
+
+TEST(GrowingRing, KeepsItsOrderWhileItGrowsAndIsGivenBack) {
+  GrowingRing<uint64_t> ring;
+  base::Random random(3);
+  uint64_t pushed = 0;
+  uint64_t popped = 0;
+  for (int step = 0; step < 20'000; ++step) {
+    // Now it fills, now it empties.
+    const bool fills = step / 500 % 2 == 0;
+    if (ring.empty() || random.below(10) < (fills ? 7u : 3u)) {
+      EXPECT_EQ(ring.push_back(pushed), pushed);
+      ++pushed;
+    } else {
+      ASSERT_EQ(ring[0], popped);
+      ring.pop_front();
+      ++popped;
+    }
+    ASSERT_EQ(ring.size(), pushed - popped);
+    if (!ring.empty()) {
+      ASSERT_EQ(ring[ring.size() - 1], pushed - 1);
+    }
+    EXPECT_TRUE(ring.empty() || !ring.has_surplus());
+    ring.give_back();
+  }
+  EXPECT_GT(popped, 1000u);
+  ring.truncate(0);
+  ring.give_back();
+  EXPECT_FALSE(ring.has_surplus());
+}
+
 }  // namespace
 }  // namespace pmstore::fabric::internal

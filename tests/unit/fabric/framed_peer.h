@@ -29,6 +29,7 @@ struct Served final : Acceptor, Receiver {
   std::vector<uint32_t> immediates;
   std::optional<Error> disconnected;
   int hellos = 0;
+  int idle = 0;
 
   void keep() {
     if (!connection) return;
@@ -47,6 +48,7 @@ struct Served final : Acceptor, Receiver {
   void on_abandoned(uint64_t) override {}
   void on_immediate(uint32_t immediate) override { immediates.push_back(immediate); }
   void on_disconnect(const Error& why) override { disconnected = why; }
+  void on_idle() override { ++idle; }
 };
 
 class FramedPeer : public testing::Test {

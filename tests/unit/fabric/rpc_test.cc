@@ -283,5 +283,35 @@ TEST_F(Rpc, AnErrorMessageIsOnePrintableLine) {
   EXPECT_EQ(outcomes_.errors[0].message.size(), kRpcErrorRoom);
 }
 
+// Pages that are given back are zeros when they are looked at again.
+TEST_F(Rpc, AnIdlePeerGivesBackTheRingsOfLargeRequests) {
+  constexpr size_t kLargeBytes = 200'000;
+  connect(options_of(4));
+  std::span<const std::byte> request;
+  server_.serve = [&](RpcPeer&, RpcCall call) {
+    request = call.request();
+    server_.held.push_back(std::move(call));
+  };
+  start_calls(1, kLargeBytes);
+  both(5);
+  ASSERT_EQ(request.size(), kLargeBytes);
+  server_.peer->on_idle();
+  EXPECT_EQ(request.back(), std::byte{0x77}) << "it is not answered yet";
+  server_.held[0].reply(server_.held[0].request());
+  server_.held.clear();
+  both(5);
+  EXPECT_EQ(outcomes_.good, 1u);
+  server_.peer->on_idle();
+  EXPECT_EQ(request[kLargeBytes / 2], std::byte{0});
+  EXPECT_EQ(request.front(), std::byte{0x77}) << "the first page stays";
+  start_calls(1, kLargeBytes);
+  both(5);
+  EXPECT_EQ(request.back(), std::byte{0x77});
+  server_.held[0].reply(server_.held[0].request());
+  server_.held.clear();
+  both(5);
+  EXPECT_EQ(outcomes_.good, 2u);
+}
+
 }  // namespace
 }  // namespace pmstore::fabric

@@ -120,6 +120,37 @@ TEST_F(TcpWaiting, AFullSocketIsStillRead) {
   EXPECT_TRUE(run_until([&] { return text_at(64, 4) == "here"; }));
 }
 
+// Whoever has received much and then nothing for a while is told once, and only then.
+TEST_F(TcpWaiting, AConnectionThatHasBecomeIdleIsTold) {
+  shake_hands();
+  send_frame(frame(FrameKind::kWrite, 8, 0, kAnswerWhenDone), "a little");
+  EXPECT_EQ(receive_frame().kind, FrameKind::kDone);
+  run_for(1'500'000'000);
+  EXPECT_EQ(served_.idle, 0) << "there is nothing to give back";
+  send_frame(frame(FrameKind::kWrite, 100'000, 0, kAnswerWhenDone), std::string(100'000, 'm'));
+  EXPECT_EQ(receive_frame().kind, FrameKind::kDone);
+  EXPECT_EQ(served_.idle, 0);
+  ASSERT_TRUE(run_until([&] { return served_.idle == 1; }));
+  send_frame(frame(FrameKind::kWrite, 8, 0, kAnswerWhenDone), "a little");
+  EXPECT_EQ(receive_frame().kind, FrameKind::kDone);
+  run_for(1'500'000'000);
+  EXPECT_EQ(served_.idle, 1);
+}
+
+// Half a body has arrived: its target is not to be touched.
+TEST_F(TcpWaiting, AConnectionThatWaitsForTheRestOfABodyIsNotIdle) {
+  shake_hands();
+  // After much has moved, and shortly before it would be idle.
+  send_frame(frame(FrameKind::kWrite, 100'000, 0, kAnswerWhenDone), std::string(100'000, 'm'));
+  EXPECT_EQ(receive_frame().kind, FrameKind::kDone);
+  send_frame(frame(FrameKind::kWrite, 100'000, 0, kAnswerWhenDone), std::string(50'000, 'm'));
+  run_for(2'500'000'000);
+  EXPECT_EQ(served_.idle, 0);
+  send_bytes(std::string(50'000, 'n').data(), 50'000);
+  EXPECT_EQ(receive_frame().kind, FrameKind::kDone);
+  ASSERT_TRUE(run_until([&] { return served_.idle == 1; }));
+}
+
 class TcpSpinning : public TcpPeer {
  protected:
   TcpSpinning() : TcpPeer({.poll = base::PollMode::kAlways}) {}
