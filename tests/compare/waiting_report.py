@@ -139,10 +139,11 @@ def print_idle(options, medians):
     if options.json:
         return print_json(options, [{"place": place, "clients": clients} | one
                                     for (place, clients), one in medians.items()])
-    rows = [[place, clients, f"{100 * one['server_share']:.2f}%",
+    rows = [[place, clients, f"{100 * one['server_share']:.2f}%", f"{one['server_mib']:.1f}",
              f"{100 * one['client_share']:.3f}%" if clients else "-"]
             for (place, clients), one in medians.items()]
-    print_table(["place", "clients", "server, of a core", "each client, of a core"], rows)
+    print_table(["place", "clients", "server, of a core", "server, MiB", "each client, of a core"],
+                rows)
     return None
 
 
