@@ -21,6 +21,11 @@ bool may_wait_for_the_group(const Status& status) {
 
 }  // namespace
 
+WaitingCaller::~WaitingCaller() {
+  if (end == nullptr) return;
+  end->finish(make_error(ErrorCode::kDisconnected, "the server in this process has ended"));
+}
+
 CommitGroup::CommitGroup(ServerCore& core) : core_(core), wake_(core.executor) {
   waiting_.reserve(kMost);
 }

@@ -49,10 +49,7 @@ struct CommitGroupCounters {
 // does.
 struct WaitingCaller {
   CommitEnd* end = nullptr;  // nullptr once it is answered, or nobody waits any more
-  ~WaitingCaller() {
-    if (end == nullptr) return;
-    end->finish(make_error(ErrorCode::kDisconnected, "the server in this process has ended"));
-  }
+  ~WaitingCaller();
 };
 // Who gets the result of a transaction: the sender of a request, or a coroutine of this process.
 using CommitCaller = std::variant<fabric::RpcCall, std::unique_ptr<WaitingCaller>>;
