@@ -284,12 +284,16 @@ Result<EntryView> Ring::entry_at(uint64_t lsn) const {
                   lsn, offset_));
 }
 
-bool Ring::for_each_entry(const std::function<void(const EntryView&)>& visit) const {
+bool Ring::for_each_entry(const std::function<void(const EntryView&)>& visit,
+                          uint64_t through_lsn) const {
   EntryHeader header;
-  for (uint64_t lsn = header_.start_lsn; lsn < position_.tail_lsn;) {
+  uint64_t visited_lsn = header_.start_lsn;
+  for (uint64_t lsn = visited_lsn; lsn < position_.tail_lsn && visited_lsn < through_lsn;) {
     if (!read_sealed(lsn, header) || !belongs(lsn, header)) return false;
-    if (header.magic == kEntryMagic) visit(view(header));
     lsn += entry_bytes(header);
+    if (header.magic != kEntryMagic) continue;  // behind a pad comes an entry
+    visit(view(header));
+    visited_lsn = lsn;
   }
   return true;
 }

@@ -57,9 +57,11 @@ class Ring {
   // present incarnation's entries looks like a torn tail.)
   Status walk(const std::function<void(const EntryView&)>& visit);
 
-  // Visits the entries from start_lsn to the tail that is known here; changes nothing. False when
-  // one of them is damaged: then it stops before it.
-  bool for_each_entry(const std::function<void(const EntryView&)>& visit) const;
+  // Visits the entries from start_lsn to the tail that is known here, or to the first one that ends
+  // at `through_lsn` or behind it; changes nothing. False when one of them is damaged: then it
+  // stops before it.
+  bool for_each_entry(const std::function<void(const EntryView&)>& visit,
+                      uint64_t through_lsn = UINT64_MAX) const;
 
   // Visits what an appender elsewhere has written beyond the tail that is known here, up to the
   // first entry that is not there. It may not be durable.

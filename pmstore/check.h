@@ -21,8 +21,8 @@ struct CheckReport {
   uint64_t live_records = 0;
   uint64_t tombstones = 0;    // with the records of dropped tables; their slots are free
   uint64_t rings_in_use = 0;  // redo rings that a client owns or that have entries
-  uint64_t log_entries = 0;
-  // Records that are newer in a redo ring than in their slots. The next start applies them.
+  uint64_t log_entries = 0;   // redo records, in rings and in the shard log
+  // Records that are newer in a redo record than in their slots. The next start applies them.
   uint64_t to_replay = 0;
   // One line for each problem, with its position. Empty: the pool is sound.
   std::vector<std::string> problems;
@@ -36,9 +36,9 @@ inline constexpr size_t kMaxProblems = 100;
 Result<CheckReport> check_store(persist::Pool& pool);
 
 // Success: Server::start() would accept the pool. Otherwise the error that it would give: a damaged
-// catalog, table, slab header, redo ring or directory of logs, or records of a table that was lost.
-// Reads headers and redo entries; reads records only when the catalog cannot exclude that a table
-// was lost. Stores nothing.
+// catalog, table, slab header, redo ring, shard log or directory of logs, or records of a table
+// that was lost. Reads headers and redo entries; reads records only when the catalog cannot exclude
+// that a table was lost. Stores nothing.
 Status check_startable(persist::Pool& pool);
 
 }  // namespace pmstore

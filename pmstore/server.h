@@ -32,7 +32,9 @@ struct Embedded;
 
 // The division of a new pool.
 struct FormatOptions {
-  uint32_t rings = 32;  // redo rings: the most clients at the same time
+  // Redo rings: the most clients at the same time under lock discipline rnic. 0: the pool can only
+  // be served under discipline cpu.
+  uint32_t rings = 32;
   // Size of one redo ring; a transaction's redo record takes at most half of it. 0: pool / 128,
   // between 64 KiB and 4 MiB, and at least 2.25 MiB in pools of 240 MiB or more.
   uint64_t ring_bytes = 0;
@@ -42,6 +44,10 @@ struct FormatOptions {
   static constexpr uint64_t kDefaultLogBytes = UINT64_MAX;
   uint64_t log_bytes = kDefaultLogBytes;
   std::vector<std::string> tables = {};  // the first tables; a repeated name is one table
+  // Size of the shard log, where transactions of all clients are logged under discipline cpu; a
+  // transaction's redo record takes a little less than half of it, and at most 2 MiB. 0: pool / 32,
+  // between 64 KiB and 16 MiB.
+  uint64_t shard_log_bytes = 0;
 };
 
 // Writes the store's catalog into a new pool and allocates its extents. Durable on return. Full:
@@ -68,13 +74,17 @@ struct ServerOptions {
   bool one_sided_commit = true;
   // A session that has a lease, and sends no request for so long, is fenced (docs/protocol.md).
   uint32_t lease_ms = 5000;
-  // The server keeps the outcomes of a client that has vanished for this time, within the bounds of
-  // docs/limits.md. They are durable until a new client needs the vanished client's ring because
-  // all rings are owned; from then on they are in DRAM, and a restart loses them (OutcomeExpired).
+  // Under discipline rnic the server keeps the outcomes of a client that has vanished for this
+  // time, within the bounds of docs/limits.md. They are durable until a new client needs the
+  // vanished client's ring because all rings are owned; from then on they are in DRAM, and a
+  // restart loses them (OutcomeExpired). Under cpu the shard log keeps them, within those bounds.
   uint32_t outcome_retention_ms = 30'000;
   // Under discipline cpu in a pool in a file: transactions that wait at the same time share an
   // msync when the last two took at least so long. Below it, a group costs more than it saves.
   uint64_t group_above_ns = 20'000;
+  // So many clients may be connected at the same time under discipline cpu; under rnic, as many as
+  // the pool has rings.
+  uint32_t most_clients = 4096;
   fabric::RpcOptions rpc;
   // Opens the devices of listen(): a host of the modelled machine. nullptr: this machine. Outlives
   // the server.

@@ -16,8 +16,8 @@
 // Records name their table by its id, also those that are left in free slots and redo rings after a
 // drop. So an id is never used twice: the header has the highest id that was ever used.
 //
-// Version 1 had no dropped tables, and entry i had id i + 1. Pools of version 1 are read, and
-// become version 2 when a server starts: see TableCatalog::begin_epoch().
+// Version 1 had no dropped tables, and entry i had id i + 1. Versions 1 and 2 had no shard log, and
+// at least one ring; `pmstore pool convert` makes version 3 of them (pmstore/convert.h).
 #pragma once
 
 #include <cstddef>
@@ -30,8 +30,13 @@
 namespace pmstore::internal {
 
 inline constexpr uint32_t kCatalogMagic = 0x54434d50;  // "PMCT"
-inline constexpr uint32_t kCatalogVersion = 2;
+inline constexpr uint32_t kCatalogVersion = 3;
 inline constexpr uint32_t kOldestCatalogVersion = 1;
+inline constexpr uint32_t kFirstVersionWithDrops = 2;
+inline constexpr uint32_t kFirstVersionWithLog = 3;
+// Feature bits. A pool with other ones is refused.
+// The shard log is not formatted yet; only the rest of a conversion may follow.
+inline constexpr uint32_t kConverting = 1;
 inline constexpr uint64_t kCatalogCopyBytes = 256;
 inline constexpr uint64_t kTableEntriesOffset = 1024;
 inline constexpr uint64_t kTableEntryBytes = 64;
@@ -59,12 +64,18 @@ struct CatalogHeader {
   uint64_t tables_bytes;    // 0: there is none
   uint32_t highest_table;   // no id above it was ever given to a table
   uint32_t tables_dropped;  // at most so many were; 0: a record of an unknown table is damage
-  uint32_t reserved[6];
+  // From version 3 on; before, zero.
+  uint64_t log_offset;  // of the shard log
+  uint64_t log_bytes;
+  uint32_t features;
+  uint32_t sessions;  // no session was ever given a higher number
 };
 static_assert(sizeof(CatalogHeader) == 128 && offsetof(CatalogHeader, pool) == 24 &&
               offsetof(CatalogHeader, clean) == 72 && offsetof(CatalogHeader, table_count) == 76 &&
               offsetof(CatalogHeader, tables_offset) == 80 &&
-              offsetof(CatalogHeader, highest_table) == 96);
+              offsetof(CatalogHeader, highest_table) == 96 &&
+              offsetof(CatalogHeader, log_offset) == 104 &&
+              offsetof(CatalogHeader, features) == 120);
 
 enum class EntryKind : uint8_t { kTable = 1, kDroppedTable = 2 };
 

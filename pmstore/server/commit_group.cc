@@ -37,38 +37,35 @@ bool CommitGroup::shares_drains() const {
 
 void CommitGroup::note_drain(uint64_t ns) { earlier_drain_ns_ = std::exchange(last_drain_ns_, ns); }
 
-Status CommitGroup::commit_alone(Session& session, const CommitView& request) {
+Status CommitGroup::commit_alone(const CommitView& request) {
   PMSTORE_CHECK(waiting_.empty(), "its drain would leave the group's transactions unanswered");
   Store& store = *core_.store;
-  log::Ring& ring = store.rings()[session.ring];
   const bool by_msync = store.memory().domain() == persist::Domain::kNone;
-  if (!by_msync || request.write_count == 0) return store.commit(ring, request);
+  if (!by_msync || request.write_count == 0) return store.commit(request);
   // Reading the clock would cost a few per cent of a commit on tmpfs.
   constexpr uint64_t kQuickPerMeasured = 16;
   const bool quick = last_drain_ns_ < core_.options.group_above_ns;
-  if (quick && quick_commits_++ % kQuickPerMeasured != 0) return store.commit(ring, request);
+  if (quick && quick_commits_++ % kQuickPerMeasured != 0) return store.commit(request);
   const uint64_t began_ns = core_.executor.now_ns();
-  Status committed = store.commit(ring, request);
+  Status committed = store.commit(request);
   if (committed) note_drain(core_.executor.now_ns() - began_ns);
   return committed;
 }
 
 // A transaction that only reads has nothing to log.
-Status CommitGroup::join(Session& session, const CommitView& request) {
-  log::Ring& ring = core_.store->rings()[session.ring];
-  return request.write_count == 0 ? core_.store->commit(ring, request)
-                                  : core_.store->join_group(ring, request);
+Status CommitGroup::join(const CommitView& request) {
+  return request.write_count == 0 ? core_.store->commit(request) : core_.store->join_group(request);
 }
 
 std::optional<Status> CommitGroup::commit(Session& session, const CommitView& request) {
-  if (waiting_.empty() && !shares_drains()) return commit_alone(session, request);
+  if (waiting_.empty() && !shares_drains()) return commit_alone(request);
   const std::shared_ptr<Session> keep = core_.ring_states[session.ring].session;
-  Status joined = join(session, request);
+  Status joined = join(request);
   if (may_wait_for_the_group(joined) && finish()) {
     if (keep->ended) {
       return make_error(ErrorCode::kDisconnected, "the session has ended meanwhile");
     }
-    joined = join(session, request);
+    joined = join(request);
   }
   if (!joined || request.write_count == 0) return joined;
   return std::nullopt;

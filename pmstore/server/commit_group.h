@@ -84,8 +84,8 @@ class CommitGroup {
   bool shares_drains() const;
   // What the shorter one of the last two drains took.
   uint64_t usual_drain_ns() const { return std::min(last_drain_ns_, earlier_drain_ns_); }
-  Status commit_alone(Session& session, const CommitView& request);
-  Status join(Session& session, const CommitView& request);
+  Status commit_alone(const CommitView& request);
+  Status join(const CommitView& request);
   base::Task<void> finish_groups();
   base::Task<void> wait_for_company();
   void count_member(Session& session);

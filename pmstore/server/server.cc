@@ -122,6 +122,11 @@ Status ServerCore::fit_discipline(const service::Endpoint& endpoint) {
                                   "used; use --locks cpu",
                                   endpoint.uri.to_string()));
   }
+  if (ring_states.empty()) {
+    return make_error(ErrorCode::kUnsupported,
+                      "this pool has no client rings, which lock discipline rnic needs; use "
+                      "--locks cpu, or create the pool with --rings");
+  }
   if (!host.endpoints().empty()) {
     return make_error(ErrorCode::kUnsupported,
                       "lock discipline rnic serves one fabric: atomics of two devices are not "

@@ -26,10 +26,9 @@ bool is_rnic_method(Method method) {
 
 // Two-sided log appends, into this client's own ring and nowhere else.
 void ServerCore::on_persist_write(service::Session& session, fabric::RpcCall call) {
+  if (discipline != LockDiscipline::kRnic) return persist_service.on_call(std::move(call), 0, 0);
   const log::Ring& ring = store->rings()[static_cast<Session&>(session).ring];
-  const bool granted = discipline == LockDiscipline::kRnic;
-  persist_service.on_call(std::move(call), ring.data_offset(),
-                          granted ? ring.position().data_bytes : 0);
+  persist_service.on_call(std::move(call), ring.data_offset(), ring.position().data_bytes);
 }
 
 void ServerCore::on_call(service::Session& caller, fabric::RpcCall call,
@@ -167,18 +166,24 @@ Result<OutcomeReply> ServerCore::answer_outcome(Session& session, const OutcomeR
   // "Aborted" is final, so it must not be the answer for a transaction that may still arrive. A
   // client asks about its own transaction only when that has ended, or in a later session, when the
   // transaction's session is fenced and resolved; and it never uses the number again.
-  bool running = false;
-  for (uint32_t i = 0; i < ring_states.size(); ++i) {
-    if (store->rings()[i].owner() != id.client) continue;
-    const auto& at_work = ring_states[i].session;
-    const bool of_this_session = at_work && id.sequence >= at_work->first_sequence;
-    running |= ring_states[i].resolving || (!own && of_this_session);
-  }
-  if (running) {
+  if (may_still_commit(id, own)) {
     return make_error(ErrorCode::kCommitUnknown, "the client of " + id.to_string() +
                                                      " is still connected; ask when it is not");
   }
   return OutcomeReply{outcome};
+}
+
+bool ServerCore::may_still_commit(TxId id, bool own) const {
+  for (uint32_t i = 0; i < ring_states.size(); ++i) {
+    const auto& at_work = ring_states[i].session;
+    const bool of_client = discipline == LockDiscipline::kCpu
+                               ? at_work && at_work->client == id.client
+                               : store->rings()[i].owner() == id.client;
+    if (!of_client) continue;
+    const bool of_this_session = at_work && id.sequence >= at_work->first_sequence;
+    if (ring_states[i].resolving || (!own && of_this_session)) return true;
+  }
+  return false;
 }
 
 Status ServerCore::open_table(fabric::RpcCall& call, std::span<const std::byte> body) {

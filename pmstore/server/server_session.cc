@@ -88,7 +88,40 @@ bool ServerCore::resolving_any() const {
                      [](const RingState& p) { return p.resolving; });
 }
 
-// ---- rings ----
+// ---- places and rings ----
+
+// A client whose handshake has not ended keeps no other client out.
+std::optional<uint32_t> ServerCore::take_place_of_hello() {
+  service::Session* const waiting = host.oldest_hello(*this);
+  if (waiting == nullptr) return std::nullopt;
+  const uint32_t place = static_cast<Session*>(waiting)->ring;
+  host.end(*waiting, SessionEnd::kReplaced);
+  if (ring_states[place].resolving) return std::nullopt;
+  return place;
+}
+
+// Under discipline cpu: a place is not tied to a client.
+Result<uint32_t> ServerCore::choose_place(uint64_t client) {
+  std::optional<uint32_t> unused;
+  for (uint32_t i = 0; i < ring_states.size(); ++i) {
+    const auto session = ring_states[i].session;
+    if (!session) {
+      if (!unused && i < options.most_clients) unused = i;
+    } else if (session->client == client) {
+      host.end(*session, SessionEnd::kReplaced);  // as in choose_ring()
+      return i;
+    }
+  }
+  if (unused) return *unused;
+  if (ring_states.size() < options.most_clients) {
+    ring_states.emplace_back();
+    return static_cast<uint32_t>(ring_states.size() - 1);
+  }
+  if (const auto freed = take_place_of_hello()) return *freed;
+  return make_error(ErrorCode::kBackPressure, "all " + std::to_string(ring_states.size()) +
+                                                  " client places of this server are taken; end "
+                                                  "one of the clients, and try again");
+}
 
 // Sessions that ended before this server started are ordered by their beginnings.
 bool ServerCore::ended_before(uint32_t one, uint32_t other) const {
@@ -99,6 +132,7 @@ bool ServerCore::ended_before(uint32_t one, uint32_t other) const {
 }
 
 Result<uint32_t> ServerCore::choose_ring(uint64_t client) {
+  if (discipline == LockDiscipline::kCpu) return choose_place(client);
   const auto& rings = store->rings();
   std::optional<uint32_t> unowned;
   std::optional<uint32_t> oldest;
@@ -125,12 +159,7 @@ Result<uint32_t> ServerCore::choose_ring(uint64_t client) {
   // Taking the ring moves the outcomes of its client to DRAM, so a new client need not wait until
   // they expire.
   if (oldest) return *oldest;
-  if (service::Session* const waiting = host.oldest_hello(*this)) {
-    // A client whose handshake has not ended keeps no other client out.
-    const uint32_t ring = static_cast<Session*>(waiting)->ring;
-    host.end(*waiting, SessionEnd::kReplaced);
-    if (!ring_states[ring].resolving) return ring;
-  }
+  if (const auto freed = take_place_of_hello()) return *freed;
   return make_error(
       ErrorCode::kBackPressure,
       "all " + std::to_string(rings.size()) +
@@ -138,9 +167,16 @@ Result<uint32_t> ServerCore::choose_ring(uint64_t client) {
           "with more --rings");
 }
 
-Status ServerCore::take_ring(uint32_t ring, uint64_t client) {
-  const uint64_t until_ns = ring_states[ring].ended_ns + retention_ns();
-  return store->take_ring(ring, client, until_ns, executor.now_ns());
+Status ServerCore::take_ring(Session& session) {
+  if (discipline == LockDiscipline::kCpu) {
+    PMSTORE_TRY(session.first_sequence, store->begin_session());
+    return {};
+  }
+  session.new_owner = store->rings()[session.ring].owner() != session.client;
+  const uint64_t until_ns = ring_states[session.ring].ended_ns + retention_ns();
+  PMSTORE_TRY_STATUS(store->take_ring(session.ring, session.client, until_ns, executor.now_ns()));
+  session.first_sequence = store->session_sequence(session.ring);
+  return {};
 }
 
 // After an orderly end the ring has no owner any more, and its outcomes are OutcomeExpired; also
@@ -148,6 +184,7 @@ Status ServerCore::take_ring(uint32_t ring, uint64_t client) {
 // ask for outcomes.
 void ServerCore::release_ring(Session& session) {
   ring_states[session.ring].ended_ns = executor.now_ns();
+  if (discipline == LockDiscipline::kCpu) return;
   // A connected client may have sent a transaction that never arrived, and may ask for its outcome.
   const bool nothing_to_ask = !session.connected && session.new_owner;
   if (!session.goodbye && !nothing_to_ask) return;
@@ -193,24 +230,24 @@ Result<std::vector<std::byte>> ServerCore::give_ring(Session& session,
   PMSTORE_CHECK(!ring_states[ring].session && !ring_states[ring].resolving,
                 "a ring has one session at a time");
   session.ring = ring;
-  session.new_owner = store->rings()[ring].owner() != session.client;
-  PMSTORE_TRY_STATUS(take_ring(ring, session.client));
+  PMSTORE_TRY_STATUS(take_ring(session));
   PMSTORE_TRY(auto answer, make_answer(session));
   ring_states[ring].session = std::static_pointer_cast<Session>(session.shared_from_this());
   return answer;
 }
 
 Result<std::vector<std::byte>> ServerCore::make_answer(Session& session) {
-  const log::Ring& ring = store->rings()[session.ring];
   const StoreRegions& regions = regions_at(*session.endpoint);
   ServerHello answer;
   answer.pool = store->catalog().header().pool;
   answer.records = regions.records->remote();
   answer.words = regions.words->remote();
   answer.buckets = regions.buckets->remote();
+  answer.max_redo_bytes = static_cast<uint32_t>(store->max_redo_bytes());
   if (discipline == LockDiscipline::kRnic) {
     using fabric::Access;
     fabric::Device& device = *session.endpoint->device;
+    const log::Ring& ring = store->rings()[session.ring];
     const auto data =
         store->memory().mapping().subspan(ring.data_offset(), ring.position().data_bytes);
     PMSTORE_TRY(auto own_ring,
@@ -222,14 +259,13 @@ Result<std::vector<std::byte>> ServerCore::make_answer(Session& session) {
     answer.lock_lists = lists->remote();
     session.grants.push_back(std::move(own_ring));
     session.grants.push_back(std::move(lists));
+    answer.ring_start_lsn = ring.position().start_lsn;
+    answer.ring_tail_lsn = ring.position().tail_lsn;
+    answer.ring_incarnation = ring.position().incarnation;
+    answer.ring_salt = ring.position().salt;
+    answer.max_redo_bytes = static_cast<uint32_t>(
+        std::min<uint64_t>(log::max_payload_bytes(ring.position().data_bytes), UINT32_MAX));
   }
-  answer.ring_start_lsn = ring.position().start_lsn;
-  answer.ring_tail_lsn = ring.position().tail_lsn;
-  answer.ring_incarnation = ring.position().incarnation;
-  answer.ring_salt = ring.position().salt;
-  answer.max_redo_bytes = static_cast<uint32_t>(
-      std::min<uint64_t>(log::max_payload_bytes(ring.position().data_bytes), UINT32_MAX));
-  session.first_sequence = store->session_sequence(session.ring);
   answer.next_sequence = session.first_sequence;
   answer.owner = session.owner();
   answer.discipline = static_cast<uint8_t>(discipline);
@@ -268,9 +304,11 @@ void ServerCore::on_ended(service::Session& ended, std::optional<SessionEnd>) {
 
 void ServerCore::describe(const service::Session& described, SessionReport& report) const {
   const auto& session = static_cast<const Session&>(described);
-  const log::RingPosition position = store->rings()[session.ring].position();
   report.ring = session.ring;
-  report.ring_used_bytes = position.tail_lsn - position.start_lsn;
+  if (discipline == LockDiscipline::kRnic) {
+    const log::RingPosition position = store->rings()[session.ring].position();
+    report.ring_used_bytes = position.tail_lsn - position.start_lsn;
+  }
   report.commits = session.commits;
   report.locks = session.lock_lists ? session.lock_lists->slots().size() : 0;
 }

@@ -38,8 +38,11 @@ std::string redo_stat_json(Store& store) {
     used += position.tail_lsn - position.start_lsn;
     bytes += position.data_bytes;
   }
-  return fmt::format(R"({{"rings": {}, "owned": {}, "used_bytes": {}, "bytes": {}}})",
-                     store.rings().size(), owned, used, bytes);
+  const log::RingPosition log = store.log().ring().position();
+  return fmt::format(
+      R"({{"log_used_bytes": {}, "log_bytes": {}, "rings": {}, "owned": {}, "used_bytes": {}, )"
+      R"("bytes": {}}})",
+      log.tail_lsn - log.start_lsn, log.data_bytes, store.rings().size(), owned, used, bytes);
 }
 
 std::string groups_stat_json(const CommitGroupCounters& groups) {

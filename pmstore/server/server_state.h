@@ -1,10 +1,11 @@
 // ServerCore: the store as a service of a host (service/host.h), with the host itself and its other
-// services: which session uses which redo ring, and what the store does for each request.
+// services: which session uses which place, and what the store does for each request.
 //
-// A session's hello gives it a ring. When the host has ended the session, nothing of the client
-// takes effect any more; then, under lock discipline rnic, its ring and its locks are resolved.
-// Only then is the ring free for another client.
-// Invariants: a ring has at most one session, and none while it is being resolved; a session's
+// A session's hello gives it a place. Under lock discipline rnic the place is a redo ring of the
+// pool; under cpu it is nothing but a number, and there are as many as ServerOptions::most_clients.
+// When the host has ended the session, nothing of the client takes effect any more; then, under
+// rnic, its ring and its locks are resolved. Only then is the ring free for another client.
+// Invariants: a place has at most one session, and none while it is being resolved; a session's
 // transaction number is executed at most once; a ring changes hands, and a transaction's outcome is
 // told, only while no group of transactions waits for its drain (commit_group.h). Threads: the
 // executor's. Lifetimes: executor and pool outlive the server.
@@ -13,6 +14,7 @@
 #include <algorithm>
 #include <bitset>
 #include <cstdint>
+#include <deque>
 #include <list>
 #include <memory>
 #include <optional>
@@ -75,7 +77,7 @@ struct Session final : service::Session {
   uint16_t owner() const { return static_cast<uint16_t>(ring + 1); }
 };
 
-// Who uses a redo ring of the pool.
+// Who uses a place: under discipline rnic, the redo ring of that number.
 struct RingState {
   std::shared_ptr<Session> session;  // empty: no session
   bool resolving = false;            // the last session is fenced, and being resolved
@@ -159,7 +161,8 @@ class ServerCore final : public service::Service {
   AdminService admin;
   service::Host host;
   persist::PersistService persist_service;
-  std::vector<RingState> ring_states;  // one per ring of the pool
+  // One for each ring of the pool; under discipline cpu more are added when clients come.
+  std::deque<RingState> ring_states;
   ServerTotals totals;
   std::vector<TableId> freeing;  // dropped tables whose records are being freed
   CommitGroup group;             // discipline cpu only
@@ -179,7 +182,10 @@ class ServerCore final : public service::Service {
   uint64_t retention_ns() const { return uint64_t{options.outcome_retention_ms} * 1'000'000; }
   bool ended_before(uint32_t one, uint32_t other) const;
   Result<uint32_t> choose_ring(uint64_t client);
-  Status take_ring(uint32_t ring, uint64_t client);
+  Result<uint32_t> choose_place(uint64_t client);
+  std::optional<uint32_t> take_place_of_hello();
+  // Numbers the session; under discipline rnic its ring is its client's from here on.
+  Status take_ring(Session& session);
   Result<std::vector<std::byte>> give_ring(Session& session, std::span<const std::byte> body);
   Result<std::vector<std::byte>> make_answer(Session& session);
   base::Task<void> resolve(std::shared_ptr<Session> session);
@@ -191,6 +197,7 @@ class ServerCore final : public service::Service {
   // request ring.
   std::span<std::byte> request_copy(size_t bytes);
   Result<OutcomeReply> answer_outcome(Session& session, const OutcomeRequest& request);
+  bool may_still_commit(TxId id, bool own) const;
   Status open_table(fabric::RpcCall& call, std::span<const std::byte> body);
   // server_tables.cc
   void serve_drop_table(Session& session, fabric::RpcCall& call, std::span<const std::byte> body);

@@ -12,6 +12,8 @@
 #include "pmstore/layout/bucket_layout.h"
 #include "pmstore/layout/record.h"
 #include "pmstore/layout/redo.h"
+#include "pmstore/layout/shard_record.h"
+#include "pmstore/shard/shard_log.h"
 #include "pmstore/shard/slab_arena.h"
 #include "pmstore/shard/slot_reader.h"
 #include "pmstore/shard/table_catalog.h"
@@ -49,7 +51,18 @@ class Checker {
     }
   }
 
-  // After check_rings(): what a redo record repairs is not damaged.
+  void check_log() {
+    auto log = catalog_.open_log();
+    if (!log) return problem(fmt::format("shard log: {}", log.error().message));
+    const auto look = [&](const log::EntryView&, ShardRecordReader& record) {
+      if (record.kind() == ShardRecordKind::kRedo) check_writes(record);
+    };
+    const auto entries = internal::walk_shard_log(*log, catalog_, look);
+    if (!entries) return problem(entries.error().message);
+    report_.log_entries += *entries;
+  }
+
+  // After check_rings() and check_log(): what a redo record repairs is not damaged.
   void check_slabs() {
     arena_.for_each_slab([&](const SlabArena::Slab&) { ++report_.slabs; });
     slots_.for_each_slot(
@@ -70,16 +83,21 @@ class Checker {
   void check_entry(uint32_t ring, const log::EntryView& entry) {
     auto redo = RedoReader::open(entry.payload, catalog_.header().pool);
     if (!redo) return problem(fmt::format("ring {} lsn {}: not a redo record", ring, entry.lsn));
-    while (const auto write = redo->next()) {
+    check_writes(*redo);
+    if (redo->malformed()) {
+      problem(fmt::format("ring {} lsn {}: a malformed redo record", ring, entry.lsn));
+    }
+  }
+
+  template <typename Redo>
+  void check_writes(Redo& redo) {
+    while (const auto write = redo.next()) {
       if (!slots_.must_apply(*write)) continue;
       Newer& newer = newer_[raw(write->slot)];
       if (newer.version < write->record.version()) {
         const auto table = static_cast<TableId>(write->record.header->table);
         newer = {write->record.version(), write->record.live() && !catalog_.was_dropped(table)};
       }
-    }
-    if (redo->malformed()) {
-      problem(fmt::format("ring {} lsn {}: a malformed redo record", ring, entry.lsn));
     }
     report_.to_replay = newer_.size();
   }
@@ -122,7 +140,7 @@ class Checker {
   const SlabArena& arena_;
   SlotReader slots_;
   CheckReport& report_;
-  std::unordered_map<uint64_t, Newer> newer_;  // by slot: what the rings will put there
+  std::unordered_map<uint64_t, Newer> newer_;  // by slot: what log and rings will put there
   std::unordered_map<uint64_t, uint64_t> keys_;
 };
 
@@ -131,6 +149,12 @@ Status check_rings(const TableCatalog& catalog) {
     PMSTORE_TRY(auto ring, catalog.open_ring(i));
     PMSTORE_TRY_STATUS(ring.walk([](const log::EntryView&) {}));
   }
+  return {};
+}
+
+Status check_shard_log(const TableCatalog& catalog) {
+  PMSTORE_TRY(auto log, catalog.open_log());
+  PMSTORE_TRY_STATUS(internal::walk_shard_log(log, catalog));
   return {};
 }
 
@@ -152,6 +176,7 @@ Status check_startable(persist::Pool& pool) {
   PMSTORE_TRY(const SlabArena arena, SlabArena::open(pool.memory(), catalog.header().records_offset,
                                                      catalog.header().records_bytes));
   PMSTORE_TRY_STATUS(check_rings(catalog));
+  PMSTORE_TRY_STATUS(check_shard_log(catalog));
   if (!catalog.counts_all_tables()) {
     PMSTORE_TRY_STATUS(check_record_tables(catalog, arena, pool.info().path));
   }
@@ -172,6 +197,7 @@ Result<CheckReport> check_store(persist::Pool& pool) {
   }
   Checker checker(catalog, *arena, report);
   checker.check_rings();
+  checker.check_log();
   checker.check_slabs();
   return report;
 }

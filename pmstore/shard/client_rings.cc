@@ -1,21 +1,16 @@
 #include "pmstore/shard/client_rings.h"
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "base/atomic_copy.h"
 #include "base/check.h"
-#include "pmstore/layout/protocol.h"
 #include "pmstore/layout/redo.h"
+#include "pmstore/shard/session_numbers.h"
 
 namespace pmstore::internal {
 
 namespace {
-
-// Above the numbers of every earlier session of the pool, whether they were logged or not.
-uint64_t first_sequence_of(uint32_t incarnation) { return uint64_t{incarnation} << 32; }
-static_assert(kSessionSequences < uint64_t{1} << 32);
 
 Error damaged_ring() {
   return make_error(ErrorCode::kBadPool, "the client's redo ring is damaged");
@@ -44,29 +39,18 @@ size_t ClientRings::index_of(const log::Ring& ring) const {
   return index;
 }
 
-uint32_t ClientRings::last_incarnation() const {
+uint32_t ClientRings::last_session() const {
   uint32_t last = 0;
   for (const log::Ring& ring : rings_) last = std::max(last, ring.position().incarnation);
   return last;
 }
 
-uint64_t ClientRings::session_sequence(uint32_t index) const {
-  return first_sequence_of(rings_[index].position().incarnation);
-}
-
-Status ClientRings::take(uint32_t index, uint64_t client, uint64_t outcomes_until_ns,
-                         uint64_t now_ns) {
+Status ClientRings::take(uint32_t index, uint64_t client, uint32_t number,
+                         uint64_t outcomes_until_ns, uint64_t now_ns) {
   if (latch_.failed()) return latch_.error();
-  PMSTORE_CHECK(unapplied_ == 0, "a ring that changes hands holds nothing that is not in place");
   log::Ring& ring = rings_[index];
-  uint32_t incarnation = last_incarnation();
-  if (incarnation == UINT32_MAX) {
-    return make_error(ErrorCode::kFull,
-                      "this pool has had all the sessions that it can number; "
-                      "copy its records into a new pool");
-  }
-  ++incarnation;
-  const uint64_t first = first_sequence_of(incarnation);
+  PMSTORE_CHECK(number > last_session(), "sessions are numbered upwards");
+  const uint64_t first = first_sequence_of(number);
   // A walk ends at a damaged entry as it ends at a torn one; the transactions behind it would be
   // called aborted.
   if (!ring.for_each_entry([](const log::EntryView&) {})) return damaged_ring();
@@ -84,23 +68,13 @@ Status ClientRings::take(uint32_t index, uint64_t client, uint64_t outcomes_unti
     }
   }
   // To a new owner, everything before this session is unknown, not aborted.
-  PMSTORE_TRY_STATUS(ring.take_over(client, incarnation, first));
-  PMSTORE_CHECK(ring.position().incarnation >= incarnation, "incarnations only grow");
+  PMSTORE_TRY_STATUS(ring.take_over(client, number, first));
+  PMSTORE_CHECK(ring.position().incarnation == number, "a ring says whose session it is");
   outcomes_.begin_session(index, first, first + kSessionSequences);
   return {};
 }
 
-Result<Outcome> ClientRings::outcome(TxId id, bool own, uint64_t now_ns) {
-  if (latch_.failed()) {
-    return make_error(ErrorCode::kIo,
-                      "the server can no longer make anything durable; ask after its restart");
-  }
-  PMSTORE_CHECK(unapplied_ == 0, "an entry that may not be durable would be called committed");
-  if (id.sequence >> 32 > last_incarnation()) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "there is no transaction " + id.to_string() +
-                          " yet: its number is beyond those of every session so far");
-  }
+Result<std::optional<Outcome>> ClientRings::outcome(TxId id, bool own, uint64_t now_ns) const {
   if (const auto sealed = outcomes_.sealed(id, now_ns)) return *sealed;
   for (const log::Ring& ring : rings_) {
     if (id.client == 0 || ring.owner() != id.client) continue;
@@ -116,16 +90,13 @@ Result<Outcome> ClientRings::outcome(TxId id, bool own, uint64_t now_ns) {
     if (id.sequence < ring.expired_below_sequence()) break;
     return Outcome::kAborted;
   }
-  return make_error(ErrorCode::kOutcomeExpired,
-                    "the outcome of " + id.to_string() +
-                        " is not kept any more: look at what it would have written");
+  return std::nullopt;
 }
 
 Status ClientRings::read_entries(const log::Ring& ring, uint64_t through_lsn) {
   passed_.sequences.clear();
-  passed_.written.clear();
+  slots_.clear();
   passed_.end_lsn = ring.position().start_lsn;
-  const SlabArena& arena = records_.arena();
   const bool whole = ring.for_each_entry([&](const log::EntryView& entry) {
     if (entry.lsn >= through_lsn) return;
     passed_.end_lsn = entry.next_lsn;
@@ -136,32 +107,13 @@ Status ClientRings::read_entries(const log::Ring& ring, uint64_t through_lsn) {
     base::copy_from_shared(entry_.data(), entry.payload.data(), entry_.size());
     auto redo = RedoReader::open(entry_, records_.pool_identity());
     if (!redo) return;  // not a transaction: recovery skips such an entry too
-    const size_t before = passed_.written.size();
-    while (auto write = redo->next()) {
-      // An image that does not fit its slot was never put there.
-      const auto slab = arena.slab_at(write->slot);
-      if (!slab || write->image.size() > kSlotBytes[slab->size_class]) continue;
-      passed_.written.emplace_back(raw(write->slot), write->image.size());
-    }
-    if (redo->malformed()) passed_.written.resize(before);
+    slots_.note(records_.arena(), *redo);
   });
   return whole ? Status() : damaged_ring();
 }
 
-void ClientRings::flush_in_place() {
-  // A record that is written often is in many entries; its lines are flushed once.
-  auto& written = passed_.written;
-  std::sort(written.begin(), written.end(), std::greater<>());  // per slot, the longest first
-  uint64_t last = UINT64_MAX;
-  for (const auto& [slot, bytes] : written) {
-    if (slot != last) memory_.flush(records_.arena().at(static_cast<SlotOffset>(slot)), bytes);
-    last = slot;
-  }
-}
-
 Status ClientRings::truncate_through(log::Ring& ring, uint64_t through_lsn) {
   if (latch_.failed()) return latch_.error();
-  PMSTORE_CHECK(unapplied_ == 0, "an entry leaves its ring only after its writes are in place");
   PMSTORE_TRY_STATUS(read_entries(ring, through_lsn));
   if (passed_.sequences.empty()) return {};
   // A client may note a tail inside an entry of its own.
@@ -170,7 +122,7 @@ Status ClientRings::truncate_through(log::Ring& ring, uint64_t through_lsn) {
                       "a redo record ends behind the tail that its client has noted: note the end "
                       "of a record");
   }
-  flush_in_place();
+  slots_.flush(records_);
   const auto in_place = memory_.drain();
   if (!in_place) {
     latch_.set();
@@ -188,21 +140,12 @@ Status ClientRings::truncate(persist::Persisted in_place, log::Ring& ring) {
   return ring.truncate(in_place, passed_.end_lsn, expired_below);
 }
 
-Status ClientRings::make_room(log::Ring& ring, uint64_t payload_bytes) {
-  const log::RingPosition& position = ring.position();
-  const uint64_t used = position.tail_lsn - position.start_lsn;
-  const uint64_t need = std::max(used / 2, log::entry_room(payload_bytes) * 2);
-  return truncate_through(ring, position.start_lsn + std::min(used, need));
-}
-
-Result<persist::Persisted> ClientRings::make_all_durable_in_place() {
-  if (latch_.failed()) return latch_.error();
-  PMSTORE_CHECK(unapplied_ == 0, "every transaction of a group is answered before the end");
-  for (log::Ring& ring : rings_) {
+Status ClientRings::flush_in_place() {
+  for (const log::Ring& ring : rings_) {
     PMSTORE_TRY_STATUS(read_entries(ring, UINT64_MAX));
-    flush_in_place();
+    slots_.flush(records_);
   }
-  return memory_.drain();
+  return {};
 }
 
 }  // namespace pmstore::internal

@@ -41,7 +41,7 @@ class CommitPlan {
     kFree,      // no writes
     kPlanning,  // its writes are locked one by one
     kPrepared,  // all writes are locked, and the redo record is complete
-    kLogged,    // the redo record is in a ring; nobody knows that it is durable
+    kLogged,    // the redo record is in the log; nobody knows that it is durable
   };
 
   // `entry_room_bytes`: of the largest redo entry, with header and padding.
@@ -64,9 +64,11 @@ class CommitPlan {
     state_ = State::kPrepared;
     payload_bytes_ = payload_bytes;
   }
-  void logged() {
+  // `end_lsn`: behind the redo record.
+  void logged(uint64_t end_lsn) {
     PMSTORE_CHECK(state_ == State::kPrepared, "only a whole redo record is logged, once");
     state_ = State::kLogged;
+    end_lsn_ = end_lsn;
   }
   void clear() {
     PMSTORE_CHECK(state_ != State::kFree, "a plan is applied or given up once");
@@ -74,12 +76,12 @@ class CommitPlan {
     state_ = State::kFree;
   }
 
-  uint64_t client() const { return client_; }
-  uint64_t sequence() const { return sequence_; }
+  TxId id() const { return {client_, sequence_}; }
+  uint64_t end_lsn() const { return end_lsn_; }
   uint64_t payload_bytes() const { return payload_bytes_; }
   std::vector<PlannedWrite>& writes() { return writes_; }
   const std::vector<PlannedWrite>& writes() const { return writes_; }
-  // For one ring entry: log::EntryHeader, payload, padding. Begins at a line.
+  // For one log entry: log::EntryHeader, payload, padding. Begins at a line.
   std::span<std::byte> entry_room() const { return entry_room_; }
 
  private:
@@ -90,6 +92,7 @@ class CommitPlan {
   uint64_t client_ = 0;
   uint64_t sequence_ = 0;
   uint64_t payload_bytes_ = 0;
+  uint64_t end_lsn_ = 0;
 };
 
 }  // namespace pmstore::internal

@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "pmstore/layout/record.h"
-#include "pmstore/layout/redo.h"
+#include "pmstore/layout/shard_record.h"
 
 namespace pmstore::internal {
 
@@ -21,16 +21,11 @@ T read_at(std::span<const std::byte> array, size_t index) {
   return value;
 }
 
-uint64_t largest_entry_room(uint64_t ring_bytes) {
-  const uint64_t data_bytes = ring_bytes - log::kRingHeaderBytes;
-  return log::entry_room(log::max_payload_bytes(data_bytes));
-}
-
 Error too_large(uint64_t payload_bytes, uint64_t limit) {
   return make_error(ErrorCode::kTooLarge,
                     "the transaction needs " + std::to_string(payload_bytes) +
                         " bytes of redo log and this pool allows " + std::to_string(limit) +
-                        "; split it, or create the pool with larger --ring-bytes");
+                        "; split it, or create the pool with larger --shard-log-bytes");
 }
 
 Error too_many_prepared() {
@@ -50,10 +45,9 @@ Error written_twice() {
 
 }  // namespace
 
-CpuCommit::CpuCommit(RecordStore& records, ClientRings& rings, FailureLatch& latch)
-    : records_(records), memory_(records.memory()), rings_(rings), latch_(latch) {
-  plans_.push_back(
-      std::make_unique<CommitPlan>(largest_entry_room(records.catalog().header().ring_bytes)));
+CpuCommit::CpuCommit(RecordStore& records, ShardLog& log, FailureLatch& latch)
+    : records_(records), log_(log), latch_(latch) {
+  plans_.push_back(std::make_unique<CommitPlan>(log::entry_room(log.max_payload_bytes())));
   group_.reserve(kMostPrepared);
 }
 
@@ -199,18 +193,17 @@ Status CpuCommit::plan_writes(CommitPlan& plan, const CommitView& request) {
 }
 
 Status CpuCommit::build_redo(CommitPlan& plan) {
-  uint64_t payload_bytes = redo_header_bytes(1);
+  uint64_t payload_bytes = sizeof(ShardRecordHeader);
   for (const PlannedWrite& write : plan.writes()) {
     const uint64_t value_bytes = write.kind == WriteKind::kErase ? 0 : write.value.size();
-    payload_bytes += redo_write_bytes(record_bytes(write.key.key.size(), value_bytes));
+    payload_bytes += shard_write_bytes(record_bytes(write.key.key.size(), value_bytes));
     if (write.exists && write.fresh)
-      payload_bytes += redo_write_bytes(record_bytes(write.key.key.size(), 0));
+      payload_bytes += shard_write_bytes(record_bytes(write.key.key.size(), 0));
   }
-  const uint64_t ring_bytes = records_.catalog().header().ring_bytes;
-  const uint64_t limit = log::max_payload_bytes(ring_bytes - log::kRingHeaderBytes);
+  const uint64_t limit = log_.max_payload_bytes();
   if (payload_bytes > limit) return too_large(payload_bytes, limit);
   const auto payload = plan.entry_room().subspan(sizeof(log::EntryHeader));
-  RedoBuilder redo(payload, plan.client(), records_.pool_identity());
+  ShardRedoBuilder redo(payload, plan.id().client, records_.catalog().header().epoch);
   for (PlannedWrite& write : plan.writes()) {
     const TableId table = write.key.table;
     if (write.exists && write.fresh) {
@@ -263,60 +256,59 @@ Result<CpuCommit::Prepared> CpuCommit::prepare(const CommitView& request) {
 
 // ---- commit ----
 
-Status CpuCommit::commit(log::Ring& ring, const CommitView& request) {
+Status CpuCommit::commit(const CommitView& request) {
   if (latch_.failed()) return latch_.error();
   PMSTORE_TRY_STATUS(check_reads(request));
   if (request.write_count == 0) return {};
   CommitPlan* const plan = free_plan();
   if (plan == nullptr) return too_many_prepared();
   PMSTORE_TRY_STATUS(plan_transaction(*plan, request));
-  return log_and_apply(ring, *plan);
+  return log_and_apply(*plan);
 }
 
-Status CpuCommit::Prepared::commit(log::Ring& ring) {
+Status CpuCommit::Prepared::commit() {
   PMSTORE_CHECK(plan_ != nullptr, "a prepared transaction is committed once");
   CommitPlan& plan = *std::exchange(plan_, nullptr);
   if (commit_->latch_.failed()) {
     commit_->give_up(plan);
     return commit_->latch_.error();
   }
-  return commit_->log_and_apply(ring, plan);
+  return commit_->log_and_apply(plan);
 }
 
-Status CpuCommit::join_group(log::Ring& ring, const CommitView& request) {
+Status CpuCommit::join_group(const CommitView& request) {
   PMSTORE_CHECK(request.write_count > 0, "a transaction without writes has nothing to log");
   if (latch_.failed()) return latch_.error();
   PMSTORE_TRY_STATUS(check_reads(request));
   CommitPlan* const plan = free_plan();
   if (plan == nullptr) return too_many_prepared();
   PMSTORE_TRY_STATUS(plan_transaction(*plan, request));
-  return append_to_group(ring, *plan);
+  return append_to_group(*plan);
 }
 
-Status CpuCommit::append_to_group(log::Ring& ring, CommitPlan& plan) {
+Status CpuCommit::append_to_group(CommitPlan& plan) {
   PMSTORE_CHECK(plan.state() == CommitPlan::State::kPrepared, "only a whole redo record is logged");
   const uint64_t payload_bytes = plan.payload_bytes();
-  auto appended = ring.append_in(plan.sequence(), plan.entry_room(), payload_bytes);
-  // Else the group's entries would leave the ring although they are not in place.
+  auto appended = log_.append(plan.id(), plan.entry_room(), payload_bytes);
+  // Else the group's entries would leave the log although they are not in place.
   const bool may_truncate = group_.empty();
   if (!appended && appended.code() == ErrorCode::kBackPressure && may_truncate) {
-    const Status made = rings_.make_room(ring, payload_bytes);
-    if (made) appended = ring.append_in(plan.sequence(), plan.entry_room(), payload_bytes);
+    const Status made = log_.make_room(payload_bytes);
+    if (made) appended = log_.append(plan.id(), plan.entry_room(), payload_bytes);
     if (!made) appended = made.error();
   }
   if (!appended) {
     give_up(plan);
     return appended.error();
   }
-  plan.logged();
-  rings_.logged();
+  plan.logged(*appended);
   group_.push_back(&plan);
   return {};
 }
 
 Result<persist::Persisted> CpuCommit::finish_group() {
   PMSTORE_CHECK(!group_.empty() && group_.size() <= locked_, "a drain is for a transaction");
-  const auto logged = memory_.drain();
+  const auto logged = log_.drain();
   if (!logged) {
     latch_.set();
     for (auto plan = group_.rbegin(); plan != group_.rend(); ++plan) give_up(**plan);
@@ -325,22 +317,22 @@ Result<persist::Persisted> CpuCommit::finish_group() {
   }
   for (CommitPlan* const plan : group_) {
     apply(*logged, *plan);
-    rings_.applied();
+    log_.applied();
   }
   group_.clear();
-  return *logged;
+  return logged->persisted();
 }
 
-Status CpuCommit::log_and_apply(log::Ring& ring, CommitPlan& plan) {
+Status CpuCommit::log_and_apply(CommitPlan& plan) {
   PMSTORE_CHECK(group_.empty(), "the group's owner finishes it, and answers its transactions");
-  PMSTORE_TRY_STATUS(append_to_group(ring, plan));
+  PMSTORE_TRY_STATUS(append_to_group(plan));
   const auto logged = finish_group();
   return logged ? Status() : Status(logged.error());
 }
 
-void CpuCommit::apply(persist::Persisted /*logged*/, CommitPlan& plan) {
-  PMSTORE_CHECK(plan.state() == CommitPlan::State::kLogged,
-                "what is put in place is in a ring, and durable there");
+void CpuCommit::apply(const DurableLog& logged, CommitPlan& plan) {
+  PMSTORE_CHECK(plan.state() == CommitPlan::State::kLogged && logged.covers(plan.end_lsn()),
+                "what is put in place is in the log, and durable there");
   LockTable& words = records_.words();
   KeyIndex& index = records_.index();
   SlabArena& arena = records_.arena();

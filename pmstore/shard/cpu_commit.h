@@ -2,17 +2,17 @@
 //
 // A transaction is prepared, then committed or given up. prepare() validates the reads, locks the
 // records that will be written, allocates slots, and builds the redo record; nothing of it is
-// visible but the locks. Prepared::commit() appends the redo record to the client's ring, waits
-// until it is durable, puts the records in place, and only then unlocks any of them.
-// Several transactions may share that wait: join_group() prepares one and appends its redo record;
-// finish_group() drains once, then applies all in the order in which they joined.
-// No call suspends, so the server's other work never sees a half-done step. Between join_group()
-// and finish_group() it sees what one-sided readers may see at any time (docs/transactions.md):
-// lock words and versions of index units that say that a commit is under way.
-// Several transactions may be prepared at the same time: prepare() answers Conflict when another
-// one, prepared or in the group, has locked a record or inserts the same key.
+// visible but the locks. Prepared::commit() appends the redo record to the shard log, waits until
+// it is durable, puts the records in place, and only then unlocks any of them. Several transactions
+// may share that wait: join_group() prepares one and appends its redo record; finish_group() drains
+// once, then applies all in the order in which they joined. No call suspends, so the server's other
+// work never sees a half-done step. Between join_group() and finish_group() it sees what one-sided
+// readers may see at any time (docs/transactions.md): lock words and versions of index units that
+// say that a commit is under way. Several transactions may be prepared at the same time: prepare()
+// answers Conflict when another one, prepared or in the group, has locked a record or inserts the
+// same key.
 //
-// Invariants: a redo record is durable before the first byte of its writes is put in place; a ring
+// Invariants: a redo record is durable before the first byte of its writes is put in place; the log
 // is truncated only while no transaction is in the group, so each entry that leaves it is applied.
 // Threads: the server's. Lifetimes: what is borrowed outlives it, and it outlives every Prepared.
 #pragma once
@@ -22,13 +22,12 @@
 #include <utility>
 #include <vector>
 
-#include "log/ring.h"
-#include "persist/memory.h"
-#include "pmstore/shard/client_rings.h"
+#include "persist/persisted.h"
 #include "pmstore/shard/commit_plan.h"
 #include "pmstore/shard/commit_view.h"
 #include "pmstore/shard/failure_latch.h"
 #include "pmstore/shard/record_store.h"
+#include "pmstore/shard/shard_log.h"
 
 namespace pmstore::internal {
 
@@ -38,7 +37,7 @@ class CpuCommit {
   // record; the first is allocated at once, the others when they are first needed.
   static constexpr size_t kMostPrepared = 64;
 
-  CpuCommit(RecordStore& records, ClientRings& rings, FailureLatch& latch);
+  CpuCommit(RecordStore& records, ShardLog& log, FailureLatch& latch);
   ~CpuCommit();
 
   // A transaction whose writes are locked. Destroying it gives the transaction up: no trace of it
@@ -55,7 +54,7 @@ class CpuCommit {
     // success. After an error the transaction
     // was given up: TooLarge; BackPressure; Io; CommitUnknown when the redo record may or may not
     // be durable, and then the failure is latched.
-    Status commit(log::Ring& ring);
+    Status commit();
 
    private:
     friend class CpuCommit;
@@ -70,15 +69,15 @@ class CpuCommit {
 
   // prepare() and Prepared::commit() in one step, or only the validation of the reads when the
   // request writes nothing.
-  Status commit(log::Ring& ring, const CommitView& request);
+  Status commit(const CommitView& request);
 
   // ---- groups ----
 
-  // prepare(), and appends the redo record to `ring`; nothing is durable before finish_group(). The
-  // request writes something, and is not needed after the call. After an error the transaction has
-  // not joined: those of prepare(); BackPressure also when the ring has room only behind
+  // prepare(), and appends the redo record to the log; nothing is durable before finish_group().
+  // The request writes something, and is not needed after the call. After an error the transaction
+  // has not joined: those of prepare(); BackPressure also when the log has room only behind
   // finish_group(); Io, TooLarge as Prepared::commit().
-  Status join_group(log::Ring& ring, const CommitView& request);
+  Status join_group(const CommitView& request);
   // One drain for all transactions that have joined. On success they are durable and visible. After
   // CommitUnknown each of them may or may not be durable; all are given up, and the failure is
   // latched. At least one has joined (CHECK).
@@ -101,15 +100,14 @@ class CpuCommit {
   Status plan_write(PlannedWrite& write, uint64_t expected_slot, uint64_t expected_version);
   bool is_inserted_by_another(const IndexKey& key) const;
   Status build_redo(CommitPlan& plan);
-  Status append_to_group(log::Ring& ring, CommitPlan& plan);
-  Status log_and_apply(log::Ring& ring, CommitPlan& plan);
-  void apply(persist::Persisted logged, CommitPlan& plan);
+  Status append_to_group(CommitPlan& plan);
+  Status log_and_apply(CommitPlan& plan);
+  void apply(const DurableLog& logged, CommitPlan& plan);
   void give_up(CommitPlan& plan);
   void end(CommitPlan& plan);
 
   RecordStore& records_;
-  persist::Memory& memory_;
-  ClientRings& rings_;
+  ShardLog& log_;
   FailureLatch& latch_;
   std::vector<std::unique_ptr<CommitPlan>> plans_;
   std::vector<CommitPlan*> group_;  // in state kLogged, in the order in which they joined

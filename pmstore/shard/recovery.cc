@@ -5,10 +5,12 @@
 
 #include "base/check.h"
 #include "pmstore/layout/redo.h"
+#include "pmstore/layout/shard_record.h"
+#include "pmstore/shard/shard_log.h"
 
 namespace pmstore::internal {
 
-Status Recovery::replay_rings() {
+Status Recovery::replay_rings(ClientRings& rings) {
   const TableCatalog& catalog = records_.catalog();
   for (uint32_t i = 0; i < catalog.header().ring_count; ++i) {
     PMSTORE_TRY(auto ring, catalog.open_ring(i));
@@ -20,9 +22,23 @@ Status Recovery::replay_rings() {
     ring.for_each_entry([&](const log::EntryView& entry) { replay_entry(entry); });
     report_.rings_replayed += entries > 0 ? 1 : 0;
     report_.entries_read += entries;
-    rings_.add(std::move(ring));
+    rings.add(std::move(ring));
   }
+  rings_replayed_ = true;
   return {};
+}
+
+Result<log::Ring> Recovery::replay_log() {
+  PMSTORE_TRY(auto log, records_.catalog().open_log());
+  PMSTORE_TRY(const uint64_t entries, walk_shard_log(log, records_.catalog()));
+  PMSTORE_TRY_STATUS(log.make_walked_durable());  // as above
+  log.for_each_entry([&](const log::EntryView& entry) {
+    auto record = ShardRecordReader::open(entry.payload, records_.catalog().header().epoch);
+    PMSTORE_CHECK(record.has_value(), "the walk has checked it");
+    if (record->kind() == ShardRecordKind::kRedo) replay(*record);
+  });
+  report_.entries_read += entries;
+  return log;
 }
 
 void Recovery::replay_entry(const log::EntryView& entry) {
@@ -33,8 +49,13 @@ void Recovery::replay_entry(const log::EntryView& entry) {
     return;
   }
   auto redo = RedoReader::open(entry.payload, records_.pool_identity());
+  replay(*redo);
+}
+
+template <typename Redo>
+void Recovery::replay(Redo& redo) {
   const uint64_t applied_before = report_.records_applied;
-  while (const auto write = redo->next()) {
+  while (const auto write = redo.next()) {
     if (!slots_.must_apply(*write)) continue;
     records_.write_in_place(write->slot, write->image);
     ++report_.records_applied;
@@ -74,7 +95,7 @@ void Recovery::rebuild_slot(const SlabArena::Slab& slab, SlotOffset slot) {
 }
 
 Status Recovery::rebuild_index() {
-  PMSTORE_CHECK(rings_.all().size() == records_.catalog().header().ring_count,
+  PMSTORE_CHECK(rings_replayed_,
                 "rings come before slots: what a crash has torn must be whole when it is read");
   records_.arena().for_each_slab([&](const SlabArena::Slab& slab) {
     // Backwards, so that the lowest free slot is handed out first.

@@ -18,28 +18,32 @@ namespace pmstore::internal {
 
 class Recovery {
  public:
-  Recovery(RecordStore& records, ClientRings& rings)
-      : records_(records), rings_(rings), slots_(records.arena(), records.catalog()) {}
+  explicit Recovery(RecordStore& records)
+      : records_(records), slots_(records.arena(), records.catalog()) {}
 
-  // Opens the rings, makes what they hold durable, puts it in place, and hands them to the rings.
+  // Opens the rings, makes what they hold durable, puts it in place, and hands them to `rings`.
   // What is put in place is not durable: the ring keeps its entries. BadPool; Io.
-  Status replay_rings();
-  // Requires replay_rings(). BadPool when a table was lost.
+  Status replay_rings(ClientRings& rings);
+  // The same with the shard log, which it gives. VersionMismatch: a later release wrote there.
+  Result<log::Ring> replay_log();
+  // Requires replay_rings() and replay_log(). BadPool when a table was lost.
   Status rebuild_index();
 
   const RecoveryReport& report() const { return report_; }
 
  private:
   void replay_entry(const log::EntryView& entry);
+  template <typename Redo>
+  void replay(Redo& redo);
   void rebuild_slot(const SlabArena::Slab& slab, SlotOffset slot);
 
   RecordStore& records_;
-  ClientRings& rings_;
   SlotReader slots_;
   RecoveryReport report_;
   std::vector<SlotOffset> damaged_;
   uint64_t highest_version_ = 0;
   uint16_t lost_table_ = 0;
+  bool rings_replayed_ = false;
 };
 
 }  // namespace pmstore::internal

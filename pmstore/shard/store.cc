@@ -10,8 +10,10 @@ Store::Store(persist::Pool& pool, TableCatalog catalog, SlabArena arena, LockTab
              KeyIndex index)
     : latch_(pool.memory()),
       records_(pool, std::move(catalog), std::move(arena), std::move(words), std::move(index)),
+      sessions_(records_.catalog()),
       rings_(records_, latch_),
-      cpu_(records_, rings_, latch_),
+      log_(records_, latch_),
+      cpu_(records_, log_, latch_),
       rnic_(records_, latch_),
       drops_(records_, cpu_, latch_) {}
 
@@ -30,11 +32,52 @@ Result<std::unique_ptr<Store>> Store::open(persist::Pool& pool) {
 }
 
 Status Store::recover() {
-  Recovery recovery(records_, rings_);
-  PMSTORE_TRY_STATUS(recovery.replay_rings());
+  Recovery recovery(records_);
+  PMSTORE_TRY_STATUS(recovery.replay_rings(rings_));
+  PMSTORE_TRY(log::Ring log, recovery.replay_log());
   PMSTORE_TRY_STATUS(recovery.rebuild_index());
   recovery_ = recovery.report();
+  PMSTORE_TRY_STATUS(log_.begin(std::move(log)));
   return catalog().begin_epoch();
+}
+
+Result<uint64_t> Store::begin_session() {
+  if (latch_.failed()) return latch_.error();
+  auto number = sessions_.next(true);
+  if (!number && number.code() == ErrorCode::kIo) latch_.set();
+  if (!number) return number.error();
+  return first_sequence_of(*number);
+}
+
+Status Store::take_ring(uint32_t index, uint64_t client, uint64_t outcomes_until_ns,
+                        uint64_t now_ns) {
+  if (latch_.failed()) return latch_.error();
+  PMSTORE_TRY(const uint32_t number, sessions_.next(false));
+  return rings_.take(index, client, number, outcomes_until_ns, now_ns);
+}
+
+Result<Outcome> Store::outcome(TxId id, bool own, uint64_t now_ns) const {
+  if (latch_.failed()) {
+    return make_error(ErrorCode::kIo,
+                      "the server can no longer make anything durable; ask after its restart");
+  }
+  PMSTORE_CHECK(log_.all_applied(), "an entry that may not be durable would be called committed");
+  if (session_of(id.sequence) > sessions_.last()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "there is no transaction " + id.to_string() +
+                          " yet: its number is beyond those of every session so far");
+  }
+  if (log_.has(id)) return Outcome::kCommitted;
+  std::optional<Outcome> known;
+  if (is_in_shard_log(id.sequence)) {
+    known = log_.outcome_outside(id);
+  } else {
+    PMSTORE_TRY(known, rings_.outcome(id, own, now_ns));
+  }
+  if (known) return *known;
+  return make_error(ErrorCode::kOutcomeExpired,
+                    "the outcome of " + id.to_string() +
+                        " is not kept any more: look at what it would have written");
 }
 
 Result<TableId> Store::create_table(std::string_view name) {
@@ -45,8 +88,11 @@ Result<TableId> Store::create_table(std::string_view name) {
 }
 
 Status Store::close() {
-  PMSTORE_TRY(const auto in_place, rings_.make_all_durable_in_place());
-  return catalog().mark_clean(in_place);
+  if (latch_.failed()) return latch_.error();
+  PMSTORE_TRY_STATUS(rings_.flush_in_place());
+  PMSTORE_TRY_STATUS(log_.flush_in_place());
+  PMSTORE_TRY(const persist::Persisted in_place, memory().drain());
+  return catalog().mark_clean(in_place, sessions_.last());
 }
 
 }  // namespace pmstore::internal

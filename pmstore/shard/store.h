@@ -2,7 +2,8 @@
 // has a header of its own, and opens and closes them in order.
 //
 //   RecordStore   slots, lock words, index: what the other parts share     record_store.h
-//   ClientRings   redo rings, their owners, outcomes, truncation           client_rings.h
+//   ShardLog      the log of the server's own commits (kCpu), truncation   shard_log.h
+//   ClientRings   redo rings of coordinators (kRnic), owners, outcomes     client_rings.h
 //   CpuCommit     transactions of LockDiscipline::kCpu                     cpu_commit.h
 //   RnicCommit    the server's part of LockDiscipline::kRnic               rnic_commit.h
 //   TableScan     pages of a table's records, and its usage                table_scan.h
@@ -31,6 +32,8 @@
 #include "pmstore/shard/failure_latch.h"
 #include "pmstore/shard/record_store.h"
 #include "pmstore/shard/rnic_commit.h"
+#include "pmstore/shard/session_numbers.h"
+#include "pmstore/shard/shard_log.h"
 #include "pmstore/shard/table_drop.h"
 #include "pmstore/shard/table_scan.h"
 
@@ -50,6 +53,8 @@ class Store {
   LockTable& words() { return records_.words(); }
   persist::Memory& memory() { return records_.memory(); }
   std::vector<log::Ring>& rings() { return rings_.all(); }
+  ShardLog& log() { return log_; }
+  const ShardLog& log() const { return log_; }
   CpuCommit& cpu() { return cpu_; }
   std::span<std::byte> records_bytes() {
     return memory().mapping().subspan(arena().offset(), arena().bytes());
@@ -79,9 +84,10 @@ class Store {
   Result<TableUsageReply> table_usage(TableId table, uint64_t cursor) const {
     return TableScan(records_).usage(table, cursor);
   }
-  Result<Outcome> outcome(TxId id, bool own, uint64_t now_ns) {
-    return rings_.outcome(id, own, now_ns);
-  }
+  // Of a transaction that is not in flight. `own`: its client asks, and says that it has ended.
+  // OutcomeExpired when nothing here knows any more; InvalidArgument for a number that belongs to
+  // no session yet and may still commit. Requires that no group waits for its drain (CHECK). Io.
+  Result<Outcome> outcome(TxId id, bool own, uint64_t now_ns) const;
 
   // ---- tables ----
   // As TableCatalog::create_table(); Io latches a failure.
@@ -91,21 +97,23 @@ class Store {
     return drops_.free_slots(changer, table, cursor);
   }
 
-  // ---- rings ----
-  Status take_ring(uint32_t index, uint64_t client, uint64_t outcomes_until_ns, uint64_t now_ns) {
-    return rings_.take(index, client, outcomes_until_ns, now_ns);
+  // ---- sessions ----
+  // The first transaction number of a new session under discipline kCpu. Full; Io.
+  Result<uint64_t> begin_session();
+  // Under discipline kRnic: ClientRings::take() for a new session. Full; Io; BadPool.
+  Status take_ring(uint32_t index, uint64_t client, uint64_t outcomes_until_ns, uint64_t now_ns);
+  uint64_t session_sequence(uint32_t index) const {
+    return first_sequence_of(rings_.session(index));
   }
-  uint64_t session_sequence(uint32_t index) const { return rings_.session_sequence(index); }
   Status truncate_through(log::Ring& ring, uint64_t through_lsn) {
     return rings_.truncate_through(ring, through_lsn);
   }
 
   // ---- discipline kCpu ----
   void set_sole_writer() { records_.set_sole_writer(); }
-  Status commit(log::Ring& ring, const CommitView& request) { return cpu_.commit(ring, request); }
-  Status join_group(log::Ring& ring, const CommitView& request) {
-    return cpu_.join_group(ring, request);
-  }
+  Status commit(const CommitView& request) { return cpu_.commit(request); }
+  Status join_group(const CommitView& request) { return cpu_.join_group(request); }
+  uint64_t max_redo_bytes() const { return log_.max_payload_bytes(); }
   Result<persist::Persisted> finish_group() { return cpu_.finish_group(); }
 
   // ---- discipline kRnic ----
@@ -131,7 +139,9 @@ class Store {
 
   FailureLatch latch_;
   RecordStore records_;
+  SessionNumbers sessions_;
   ClientRings rings_;
+  ShardLog log_;
   CpuCommit cpu_;
   RnicCommit rnic_;
   TableDrop drops_;

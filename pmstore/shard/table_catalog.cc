@@ -55,9 +55,16 @@ bool entry_unused(const TableEntry& entry) {
   return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
 }
 
+bool log_valid(const CatalogHeader& header, const persist::Memory& memory) {
+  if (header.version < kFirstVersionWithLog) return header.ring_count > 0;
+  return header.log_offset % persist::kXpLineBytes == 0 &&
+         header.log_bytes % persist::kXpLineBytes == 0 && header.log_bytes >= log::kMinRingBytes &&
+         memory.contains(header.log_offset, header.log_bytes);
+}
+
 bool header_valid(const CatalogHeader& header, const persist::Memory& memory) {
   return is_catalog_header(header) && header.version >= kOldestCatalogVersion &&
-         header.version <= kCatalogVersion && header.ring_count > 0 &&
+         header.version <= kCatalogVersion && log_valid(header, memory) &&
          header.highest_table <= kMaxTableIds &&
          memory.contains(header.rings_offset, header.ring_count * header.ring_bytes) &&
          memory.contains(header.records_offset, header.records_bytes) &&
@@ -68,6 +75,28 @@ bool header_valid(const CatalogHeader& header, const persist::Memory& memory) {
 }  // namespace
 
 namespace {
+
+uint64_t bytes_of_ring(const persist::Pool& pool, uint64_t wanted) {
+  if (wanted != 0) return persist::round_up(wanted, persist::kXpLineBytes);
+  // From 256 MiB on, a transaction may hold the largest value (it takes a little under half a
+  // ring).
+  constexpr uint64_t kHoldsLargestValue = 2304 << 10;
+  const uint64_t pool_bytes = pool.info().bytes;
+  const uint64_t least = pool_bytes >= (240u << 20) ? kHoldsLargestValue : 64 << 10;
+  const uint64_t bytes = std::clamp<uint64_t>(pool_bytes / 128, least, 4 << 20);
+  return persist::round_up(bytes, persist::kXpLineBytes);
+}
+
+// What a new pool gives to the shard log.
+uint64_t shard_log_bytes(const persist::Pool& pool, uint64_t wanted) {
+  if (wanted != 0) return persist::round_up(wanted, persist::kXpLineBytes);
+  // From 256 MiB on it holds a transaction with the largest value.
+  constexpr uint64_t kShare = 32;
+  constexpr uint64_t kLeast = 64 << 10;
+  constexpr uint64_t kMost = 16 << 20;
+  const uint64_t bytes = std::clamp(pool.info().bytes / kShare, kLeast, kMost);
+  return persist::round_up(bytes, persist::kXpLineBytes);
+}
 
 // What a new pool gives to logs.
 uint64_t log_area_bytes(const persist::Pool& pool, uint64_t wanted) {
@@ -82,25 +111,22 @@ uint64_t log_area_bytes(const persist::Pool& pool, uint64_t wanted) {
 
 Status TableCatalog::format(persist::Pool& pool, const FormatOptions& options) {
   PMSTORE_TRY_STATUS(check_format(options));
-  uint64_t ring_bytes = options.ring_bytes;
-  if (ring_bytes == 0) {
-    // From 256 MiB on, a transaction may hold the largest value (it takes a little under half a
-    // ring).
-    constexpr uint64_t kHoldsLargestValue = 2304 << 10;
-    const uint64_t pool_bytes = pool.info().bytes;
-    const uint64_t least = pool_bytes >= (240u << 20) ? kHoldsLargestValue : 64 << 10;
-    ring_bytes = std::clamp<uint64_t>(pool_bytes / 128, least, 4 << 20);
-  }
-  ring_bytes = persist::round_up(ring_bytes, persist::kXpLineBytes);
+  const uint64_t ring_bytes = bytes_of_ring(pool, options.ring_bytes);
   TableCatalog catalog(pool);
-  if (pool.largest_free_extent() / options.rings < ring_bytes) {
-    return make_error(ErrorCode::kFull, "the pool has no room for " +
-                                            std::to_string(options.rings) + " client rings of " +
-                                            base::size_text(ring_bytes) +
-                                            ": use fewer or smaller rings, or a larger pool");
+  CatalogHeader& header = catalog.header_;
+  header.log_bytes = shard_log_bytes(pool, options.shard_log_bytes);
+  const uint64_t free_bytes = pool.largest_free_extent();
+  if (header.log_bytes > free_bytes ||
+      (free_bytes - header.log_bytes) / std::max(options.rings, 1u) < ring_bytes) {
+    return make_error(
+        ErrorCode::kFull,
+        "the pool has no room for a shard log of " + base::size_text(header.log_bytes) + " and " +
+            std::to_string(options.rings) + " client rings of " + base::size_text(ring_bytes) +
+            ": use a smaller log, fewer or smaller rings, or a larger pool");
   }
-  PMSTORE_TRY(const auto rings,
-              pool.allocate_extent(persist::ExtentKind::kRings, options.rings * ring_bytes));
+  // One extent: each costs a pool file up to 2.5 MiB.
+  PMSTORE_TRY(const auto redo, pool.allocate_extent(persist::ExtentKind::kRings,
+                                                    options.rings * ring_bytes + header.log_bytes));
   const uint64_t log_bytes = log_area_bytes(pool, options.log_bytes);
   if (log_bytes > pool.largest_free_extent()) {
     return make_error(ErrorCode::kFull, "the pool has no room for a log area of " +
@@ -115,12 +141,11 @@ Status TableCatalog::format(persist::Pool& pool, const FormatOptions& options) {
   if (room < 4 * kChunkBytes) {
     return make_error(ErrorCode::kFull,
                       "the pool has no room for records beside " + std::to_string(options.rings) +
-                          " client rings of " + base::size_text(ring_bytes) + " and " +
-                          base::size_text(log_bytes) +
+                          " client rings of " + base::size_text(ring_bytes) + ", a shard log of " +
+                          base::size_text(header.log_bytes) + " and " + base::size_text(log_bytes) +
                           " for logs: use fewer or smaller rings, or a larger pool");
   }
   PMSTORE_TRY(const auto records, pool.allocate_extent(persist::ExtentKind::kRecords, room));
-  CatalogHeader& header = catalog.header_;
   // An extent of their own would take 2.5 MiB of a pool file.
   if (pool.info().bytes >= persist::kMinPoolBytes && room >= 8 * kChunkBytes) {
     header.tables_offset = records.offset + records.bytes - kMoreTablesBytes;
@@ -131,7 +156,8 @@ Status TableCatalog::format(persist::Pool& pool, const FormatOptions& options) {
   header.ring_count = options.rings;
   header.ring_bytes = ring_bytes;
   header.pool = options.identity != 0 ? options.identity : base::random_identity();
-  header.rings_offset = rings.offset;
+  header.rings_offset = redo.offset;
+  header.log_offset = redo.offset + options.rings * ring_bytes;
   header.records_offset = records.offset;
   header.records_bytes = records.bytes - header.tables_bytes;
   header.clean = 1;
@@ -140,6 +166,7 @@ Status TableCatalog::format(persist::Pool& pool, const FormatOptions& options) {
         log::Ring::format(pool.memory(), catalog.ring_offset(i), ring_bytes, catalog.ring_salt(i));
     if (!ring) return ring.error();
   }
+  PMSTORE_TRY_STATUS(catalog.format_log(0));
   // The header comes last: a pool whose formatting was interrupted has no catalog.
   PMSTORE_TRY(catalog.header_durable_, catalog.header_copies().write_first(header, header_crc));
   for (const std::string& name : options.tables) {
@@ -155,11 +182,22 @@ persist::TwoCopies<CatalogHeader> TableCatalog::header_copies() const {
 }
 
 Result<TableCatalog> TableCatalog::load(persist::Pool& pool) {
+  PMSTORE_TRY(TableCatalog catalog, load_any(pool));
+  if (!catalog.is_earlier()) return catalog;
+  return make_error(ErrorCode::kVersionMismatch,
+                    catalog.path() +
+                        (catalog.header_.version < kCatalogVersion
+                             ? ": an earlier release of pmstore made this pool"
+                             : ": the conversion of this pool is not finished") +
+                        "; run `pmstore pool convert " + catalog.path() + "`");
+}
+
+Result<TableCatalog> TableCatalog::load_any(persist::Pool& pool) {
   TableCatalog catalog(pool);
   const auto is_valid = [&](const CatalogHeader& header) -> Result<bool> {
-    if (!is_catalog_header(header) || header.version <= kCatalogVersion) {
-      return header_valid(header, pool.memory());
-    }
+    const bool known = header.version < kFirstVersionWithLog ||
+                       (header.version == kCatalogVersion && (header.features & ~kConverting) == 0);
+    if (!is_catalog_header(header) || known) return header_valid(header, pool.memory());
     return make_error(
         ErrorCode::kVersionMismatch,
         pool.info().path + ": a later release of pmstore has opened this pool; use that one");
@@ -207,7 +245,7 @@ Status TableCatalog::load_tables() {
 
 bool TableCatalog::load_table(const TableEntry& entry, size_t position) {
   const bool dropped = entry.kind == EntryKind::kDroppedTable;
-  if (header_.version == kOldestCatalogVersion && (dropped || entry.id != position + 1))
+  if (header_.version < kFirstVersionWithDrops && (dropped || entry.id != position + 1))
     return false;
   const auto id = static_cast<TableId>(entry.id);
   const std::string name(entry.name, entry.name_bytes);
@@ -244,6 +282,24 @@ Result<log::Ring> TableCatalog::open_ring(uint32_t ring) const {
                                            ring_salt(ring)));
   opened.set_padding(pool_->info().padding);
   return opened;
+}
+
+// Unlike those of the rings, which are numbered from 0.
+uint32_t TableCatalog::log_salt() const {
+  return static_cast<uint32_t>(base::mix64(~header_.pool));
+}
+
+Result<log::Ring> TableCatalog::open_log() const {
+  PMSTORE_TRY(auto opened,
+              log::Ring::open(pool_->memory(), header_.log_offset, header_.log_bytes, log_salt()));
+  opened.set_padding(pool_->info().padding);
+  return opened;
+}
+
+Status TableCatalog::format_log(uint64_t expired_below_sequence) const {
+  PMSTORE_TRY_STATUS(log::Ring::format(pool_->memory(), header_.log_offset, header_.log_bytes,
+                                       log_salt(), 0, expired_below_sequence));
+  return {};
 }
 
 std::optional<TableId> TableCatalog::find(std::string_view name) const {
@@ -341,9 +397,8 @@ Status TableCatalog::drop_table(TableId table) {
   return {};
 }
 
-Status TableCatalog::begin_epoch() {
-  // What load() has read may be in the CPU's caches only. It must be durable before its successor
-  // is written: else a crash could lose both.
+Status TableCatalog::make_found_durable() {
+  // Before its successor is written: else a crash could lose both.
   persist::Memory& memory = pool_->memory();
   const size_t in_root = std::min<size_t>(entries_.size() + 1, kRootTableEntries);
   memory.flush(pool_->root().data(), kTableEntriesOffset + in_root * kTableEntryBytes);
@@ -352,25 +407,64 @@ Status TableCatalog::begin_epoch() {
     memory.flush(entry_at(kRootTableEntries), behind * kTableEntryBytes);
   }
   PMSTORE_TRY(header_durable_, memory.drain());
+  return {};
+}
+
+Status TableCatalog::begin_epoch() {
+  PMSTORE_CHECK(!is_earlier(), "a server opens no pool that must be converted");
+  PMSTORE_TRY_STATUS(make_found_durable());
   CatalogHeader next = header_;
   ++next.epoch;
   next.clean = 0;
-  next.version = kCatalogVersion;
   next.table_count = static_cast<uint32_t>(entries_.size());
-  const bool upgrade = header_.version < kCatalogVersion;
-  PMSTORE_TRY_STATUS(write_header(next));
-  // Both copies are written: an earlier release would take the other one, which it can read.
-  return upgrade ? write_header(header_) : Status();
-}
-
-Status TableCatalog::mark_clean(persist::Persisted /*in_place*/) {
-  CatalogHeader next = header_;
-  next.clean = 1;
   return write_header(next);
 }
 
+Status TableCatalog::mark_clean(persist::Persisted /*in_place*/, uint32_t last_session) {
+  PMSTORE_CHECK(last_session <= header_.sessions, "a number is counted before it is given out");
+  CatalogHeader next = header_;
+  next.clean = 1;
+  next.sessions = last_session;
+  return write_header(next);
+}
+
+Status TableCatalog::count_sessions(uint32_t through) {
+  PMSTORE_CHECK(through > header_.sessions, "sessions are numbered upwards");
+  CatalogHeader next = header_;
+  next.sessions = through;
+  return write_header(next);
+}
+
+Status TableCatalog::begin_conversion(persist::Persisted /*in_place*/, uint32_t rings,
+                                      uint64_t log_bytes, uint32_t last_session) {
+  PMSTORE_CHECK(header_.version < kFirstVersionWithLog && rings < header_.ring_count,
+                "the log takes the room of rings");
+  PMSTORE_TRY_STATUS(make_found_durable());
+  CatalogHeader next = header_;
+  next.version = kCatalogVersion;
+  next.features = kConverting;
+  next.table_count = static_cast<uint32_t>(entries_.size());
+  next.ring_count = rings;
+  next.log_offset = header_.rings_offset + rings * header_.ring_bytes;
+  next.log_bytes = log_bytes;
+  next.sessions = last_session;
+  return write_both_headers(next);
+}
+
+Status TableCatalog::end_conversion() {
+  PMSTORE_CHECK((header_.features & kConverting) != 0, "a conversion ends once");
+  CatalogHeader next = header_;
+  next.features &= ~kConverting;
+  return write_both_headers(next);
+}
+
+Status TableCatalog::write_both_headers(const CatalogHeader& next) {
+  PMSTORE_TRY_STATUS(write_header(next));
+  return write_header(header_);
+}
+
 Status TableCatalog::write_header(CatalogHeader next) {
-  PMSTORE_CHECK(header_durable_, "begin_epoch() makes durable what load() has found");
+  PMSTORE_CHECK(header_durable_, "what load() has found is durable");
   PMSTORE_TRY(header_durable_, header_copies().write(*header_durable_, next, header_crc));
   header_ = next;
   return {};
@@ -379,8 +473,13 @@ Status TableCatalog::write_header(CatalogHeader next) {
 }  // namespace internal
 
 Status check_format(const FormatOptions& options) {
-  if (options.rings == 0 || options.rings > 4096) {
-    return make_error(ErrorCode::kInvalidArgument, "a pool has 1 to 4096 client rings");
+  if (options.rings > 4096) {
+    return make_error(ErrorCode::kInvalidArgument, "a pool has at most 4096 client rings");
+  }
+  if (options.shard_log_bytes != 0 && options.shard_log_bytes < log::kMinRingBytes) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "a shard log of " + base::size_text(options.shard_log_bytes) +
+                          " is too small: use at least " + base::size_text(log::kMinRingBytes));
   }
   if (options.ring_bytes != 0 && options.ring_bytes < log::kMinRingBytes) {
     return make_error(ErrorCode::kInvalidArgument,

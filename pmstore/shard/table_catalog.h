@@ -1,4 +1,4 @@
-// TableCatalog: where the rings and the records of a pool are, and which tables it has
+// TableCatalog: where shard log, rings and records of a pool are, and which tables it has
 // (pmstore/layout/catalog_layout.h).
 //
 // Threads: one. The pool is borrowed. Every change is durable on return. After Io it may or may not
@@ -22,14 +22,21 @@ namespace pmstore::internal {
 
 class TableCatalog {
  public:
-  // Makes rings, log area, records and tables in a new pool. InvalidArgument; Full; Io. After a
-  // crash on the way the pool has no catalog.
+  // Makes shard log, rings, log area, records and tables in a new pool. InvalidArgument; Full; Io.
+  // After a crash on the way the pool has no catalog.
   static Status format(persist::Pool& pool, const FormatOptions& options);
   // Reads and checks, changes nothing. BadPool when the pool has no catalog or it is damaged;
-  // VersionMismatch when a later release has written it.
+  // VersionMismatch when a later release has written it, or the pool must be converted first.
   static Result<TableCatalog> load(persist::Pool& pool);
+  // The same, for convert_pool(): also of pools that must be converted.
+  static Result<TableCatalog> load_any(persist::Pool& pool);
 
   const CatalogHeader& header() const { return header_; }
+  const std::string& path() const { return pool_->info().path; }
+  // Must be converted before a store can use the pool.
+  bool is_earlier() const {
+    return header_.version < kCatalogVersion || (header_.features & kConverting) != 0;
+  }
   // True: no table is lost. False: a table may be lost, because one copy of the header is damaged
   // and may have counted more tables, or because the pool is older than the count.
   bool counts_all_tables() const {
@@ -41,8 +48,14 @@ class TableCatalog {
   }
   // Seeds the checksums of ring `ring`.
   uint32_t ring_salt(uint32_t ring) const;
+  uint32_t log_salt() const;
   // Errors of log::Ring::open(), whose walk() must follow.
   Result<log::Ring> open_ring(uint32_t ring) const;
+  // The same of the shard log.
+  Result<log::Ring> open_log() const;
+  // A new shard log, where the header says. All numbers below `expired_below_sequence` are unknown
+  // to it. Durable on return. Io.
+  Status format_log(uint64_t expired_below_sequence) const;
 
   const std::vector<TableInfo>& tables() const { return tables_; }
   std::optional<TableId> find(std::string_view name) const;
@@ -65,8 +78,23 @@ class TableCatalog {
 
   // Begins a new epoch and takes the clean mark away. Must precede everything that clients change.
   Status begin_epoch();
-  // There is nothing to replay: `in_place` proves that what the rings hold is durable in place.
-  Status mark_clean(persist::Persisted in_place);
+  // There is nothing to replay: `in_place` proves that what log and rings hold is durable in place.
+  // `last_session` is the highest number that a session was given.
+  Status mark_clean(persist::Persisted in_place, uint32_t last_session);
+  // Sessions up to this number may have been given out.
+  Status count_sessions(uint32_t through);
+
+  // ---- conversion ----
+  // The pool is of an earlier version; what its rings hold is durable in place, which `in_place`
+  // proves. From here on it has the present version, `rings` of its rings, and room for the shard
+  // log behind them, but is kConverting.
+  Status begin_conversion(persist::Persisted in_place, uint32_t rings, uint64_t log_bytes,
+                          uint32_t last_session);
+  // What load() has found may be in the CPU's caches only; durable on return. Precedes format_log()
+  // in a pool that is kConverting: else a crash could bring back rings where the log is.
+  Status make_found_durable();
+  // The log is formatted: the pool is like any other.
+  Status end_conversion();
 
  private:
   explicit TableCatalog(persist::Pool& pool) : pool_(&pool) {}
@@ -79,9 +107,11 @@ class TableCatalog {
   persist::TwoCopies<CatalogHeader> header_copies() const;
   // `next` is header_ with what is changed.
   Status write_header(CatalogHeader next);
+  // To both copies: else an earlier header counts when the later one is damaged.
+  Status write_both_headers(const CatalogHeader& next);
   persist::Pool* pool_;
   CatalogHeader header_{};
-  std::optional<persist::Persisted> header_durable_;  // since begin_epoch()
+  std::optional<persist::Persisted> header_durable_;  // since make_found_durable()
   bool both_copies_ = false;
   // Invariants: entries_ has the table of each entry that the header counts or will count next,
   // and TableId{} where a table was dropped; tables_ and exists_ have the same tables. No id is

@@ -63,11 +63,16 @@ class BadInput(unittest.TestCase):
         with open(self.pool, "rb") as file:
             content = file.read()
         root = content.index(b"PMSTPOOL") + POOL_HEADER_AND_TABLE
-        ring_bytes = extents["rings"]["bytes"] // 32
+        # The shard log takes the last 32nd of the pool, behind 32 rings.
+        log_bytes = info["bytes"] // 32
+        redo_end = extents["rings"]["offset"] + extents["rings"]["bytes"]
+        ring_bytes = (extents["rings"]["bytes"] - log_bytes) // 32
         slab = extents["records"]["offset"]
         last_ring = extents["rings"]["offset"] + 31 * ring_bytes
+        log = redo_end - log_bytes
         return {"catalog": [root, root + 256], "table": [root + TABLE_ENTRIES],
-                "ring": [last_ring, last_ring + 128], "slab": [slab, slab + 64],
+                "ring": [last_ring, last_ring + 128], "shard log": [log, log + 128],
+                "slab": [slab, slab + 64],
                 "log area": [extents["log"]["offset"], extents["log"]["offset"] + 256]}
 
     def users(self):
@@ -157,15 +162,16 @@ class BadInput(unittest.TestCase):
         self.assertEqual(self.tables(), ["t"])
 
     def test_what_no_redo_ring_takes_makes_no_table(self):
-        self.ok("pool", "create", self.pool, "--size", "32M", "--ring-bytes", "64K", "--table", "t")
+        self.ok("pool", "create", self.pool, "--size", "32M", "--ring-bytes", "64K",
+                "--shard-log-bytes", "80K", "--table", "t")
         half = f"{'v' * 20000}"
-        for discipline in ("cpu", "rnic"):
+        for discipline, option in (("cpu", "--shard-log-bytes"), ("rnic", "--ring-bytes")):
             new = [*self.local, "--locks", discipline, "--table", "new"]
             done = run("kv", "put", *new, "k", "v" * 40000)
-            self.assert_fails(done, 1, "redo log.*--ring-bytes")
+            self.assert_fails(done, 1, f"redo log.*{option}")
             script = f"put a {half}\nput b {half}\n"
             done = run("kv", "txn", *new, stdin=script.encode())
-            self.assert_fails(done, 1, "redo log.*--ring-bytes")
+            self.assert_fails(done, 1, f"redo log.*{option}")
             self.assertEqual(self.tables(), ["t"])
             # What is overwritten or deleted in the script itself is not written.
             script = f"put a {half}\nput a {half}\nput b {half}\ndel b\n"
@@ -210,12 +216,15 @@ class BadInput(unittest.TestCase):
                           "flush is not possible here: the server has no native FLUSH; use auto")
 
     def test_damaged_records_are_told_of_in_process(self):
-        # Of few rings, which the next users take over, so that they repair nothing.
-        self.ok("pool", "create", self.pool, "--size", "32M", "--rings", "2", "--table", "t")
+        self.ok("pool", "create", self.pool, "--size", "32M", "--shard-log-bytes", "16K", "--table",
+                "t")
         table = [*self.local, "--table", "t"]
         self.ok("kv", "put", *table, "victim", "a value that is damaged")
-        for _ in range(3):
-            self.ok("kv", "put", *table, "other", "whole")
+        # Once its redo record has left the small log, nothing repairs it.
+        for _ in range(6):
+            self.ok("kv", "put", *table, "large", "x" * 5000)
+        self.ok("kv", "del", *table, "large")
+        self.ok("kv", "put", *table, "other", "whole")
         with open(self.pool, "r+b") as file:
             content = file.read()
             file.seek(0)

@@ -291,11 +291,9 @@ class Daemon(unittest.TestCase):
                       run("session", "kick", "--uri", self.serve()[1], "1234", status=1))
 
     def test_stat_of_a_server_all_of_whose_places_are_taken(self):
-        self.pool = self.path("small")
-        run("pool", "create", self.pool, "--size", "64M", "--rings", "1")
-        _, uri, _ = self.serve()
+        _, uri, _ = self.serve("--most-clients", "1")
         client = self.stay_connected(uri)
-        self.assertIn("places of this pool are taken",
+        self.assertIn("all 1 client places of this server are taken",
                       run("kv", "get", "--uri", uri, "name", status=1))
         self.assertEqual(self.stat(uri)["store"]["sessions"], 1)
         client.kill()

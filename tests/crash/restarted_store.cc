@@ -8,6 +8,7 @@
 #include "base/checksum.h"
 #include "base/random.h"
 #include "pmstore/check.h"
+#include "pmstore/convert.h"
 #include "tests/unit/pmstore/shard/store_fixture.h"
 
 namespace pmstore::crash {
@@ -36,7 +37,7 @@ std::string content_text(const StoreContent& content) {
   return text;
 }
 
-Status commit_writes(internal::Store& store, log::Ring& ring, TableId table, uint64_t sequence,
+Status commit_writes(internal::Store& store, uint64_t client, TableId table, uint64_t sequence,
                      const std::vector<KeyWrite>& writes) {
   internal::TransactionMessage message(sequence);
   for (const KeyWrite& write : writes) {
@@ -44,9 +45,9 @@ Status commit_writes(internal::Store& store, log::Ring& ring, TableId table, uin
                   write.value.value_or(""));
   }
   const auto bytes = message.message();
-  const auto request = internal::decode_commit(ring.owner(), bytes);
+  const auto request = internal::decode_commit(client, bytes);
   if (!request) return make_error(ErrorCode::kProtocol, "the message is malformed");
-  return store.commit(ring, *request);
+  return store.commit(*request);
 }
 
 Result<StoreContent> read_store(const internal::Store& store, TableId table,
@@ -84,6 +85,14 @@ Status RestartedStore::check_pool() {
 }
 
 Result<uint64_t> RestartedStore::recover() {
+  // Of an earlier release: what its user does with it.
+  const auto found_catalog = internal::TableCatalog::load_any(*pool_);
+  if (found_catalog && found_catalog->is_earlier()) {
+    if (internal::TableCatalog::load(*pool_)) {
+      return make_error(ErrorCode::kBadPool, "a pool that must be converted is opened");
+    }
+    PMSTORE_TRY_STATUS(convert_pool(*pool_));
+  }
   // Its catalog is written last: until then there is no store.
   const auto catalog = internal::TableCatalog::load(*pool_);
   const bool never_written =
@@ -158,19 +167,17 @@ bool RestartedStore::outcomes_fit(size_t last) const {
 
 Result<uint64_t> RestartedStore::work() {
   if (!store_ || store_->catalog().tables().empty()) return kNothing;
-  log::Ring& ring = store_->rings()[0];
-  PMSTORE_TRY_STATUS(store_->take_ring(0, kStoreClient, 0, 0));
   const std::string& key = history_.keys.front();
   const std::string value(kWorkValueBytes, 'W');
   const std::string large(kNewRecordBytes, 'L');
   const std::string& new_key = history_.keys.back();
-  const uint64_t sequence = store_->session_sequence(0);
+  PMSTORE_TRY(const uint64_t sequence, store_->begin_session());
   const Status inserted =
-      commit_writes(*store_, ring, table_, sequence, {{key, value}, {new_key, large}});
+      commit_writes(*store_, kStoreClient, table_, sequence, {{key, value}, {new_key, large}});
   if (!inserted && inserted.code() != ErrorCode::kFull) return inserted.error();
   Status written = inserted;
   if (!inserted) {
-    written = commit_writes(*store_, ring, table_, sequence + 1, {{key, value}});
+    written = commit_writes(*store_, kStoreClient, table_, sequence + 1, {{key, value}});
     // A pool may be too full for the key to get a record of another size.
     if (!written && written.code() != ErrorCode::kFull) return written.error();
   }

@@ -1,3 +1,4 @@
+#include "tests/crash/convert_run.h"
 #include "tests/crash/log_run.h"
 #include "tests/crash/log_server_run.h"
 #include "tests/crash/pool_run.h"
@@ -125,6 +126,10 @@ std::vector<Scenario> store_scenarios() {
              persist::PaddingRules::from_off_bits(persist::PaddingRules::kOffBits))},
       {"store-large", "records of several chunks, ADR",
        store("store-large", Domain::kMemoryController, StoreSize::kLarge)},
+      {"convert", "a pool of an earlier release is converted and used, ADR",
+       [](uint64_t seed) { return convert_run("convert", seed, Domain::kMemoryController, 2); }},
+      {"convert-none", "the same in a file, with a pool of the first release",
+       [](uint64_t seed) { return convert_run("convert-none", seed, Domain::kNone, 1); }},
   };
 }
 

@@ -14,6 +14,7 @@ namespace pmstore::crash {
 namespace {
 
 constexpr uint64_t kStoreRingBytes = 16 << 10;
+constexpr uint64_t kStoreLogBytes = 32 << 10;
 // The work behind an acknowledged commit takes less.
 constexpr uint64_t kBehindNs = 60'000;
 constexpr uint64_t kMsyncNs = 8000;  // some times as long as a commit's messages are under way
@@ -21,9 +22,9 @@ constexpr uint64_t kReconnectNs = 1'000'000'000;
 constexpr unsigned kMostLooks = 40;  // at a record that is locked, of 100 us each
 
 uint64_t pool_bytes(uint32_t chunks) {
-  return persist::round_up(
-      persist::kPoolLayoutBytes + 2 * kStoreRingBytes + chunks * internal::kChunkBytes + 4096,
-      4096);
+  return persist::round_up(persist::kPoolLayoutBytes + 2 * kStoreRingBytes + kStoreLogBytes +
+                               chunks * internal::kChunkBytes + 4096,
+                           4096);
 }
 
 StoreContent with(StoreContent content, const std::vector<KeyWrite>& writes) {
@@ -87,8 +88,11 @@ void ServedStoreSteps::format() {
   describe(0, "no store");
   describe(content_digest({}), "no records");
   allow({0, content_digest({})});
-  const FormatOptions options{
-      .rings = kClients, .ring_bytes = kStoreRingBytes, .identity = seed() + 1, .log_bytes = 0};
+  const FormatOptions options{.rings = kClients,
+                              .ring_bytes = kStoreRingBytes,
+                              .identity = seed() + 1,
+                              .log_bytes = 0,
+                              .shard_log_bytes = kStoreLogBytes};
   PMSTORE_CHECK(format_store(*pool_, options).has_value(), "the region is large enough");
   server_options_.discipline = what_.discipline;
   server_options_.device_landing = machine_->server().landing();

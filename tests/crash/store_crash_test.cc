@@ -107,13 +107,10 @@ class Recording {
  private:
   // It must go on: a new transaction, over a key that is there or not, and an erase.
   std::optional<std::string> work_on(Store& store, const Content& found) const {
-    log::Ring& ring = store.rings()[0];
-    if (!ring.take_over(StoreInRegion::kClient)) return "the ring cannot be taken over";
     auto message = TransactionMessage(900)
                        .write(WriteKind::kPut, store_table(), keys_.front(), "new")
                        .message();
-    if (!store.commit(ring, *decode_commit(StoreInRegion::kClient, message)))
-      return "no new commit";
+    if (!store.commit(*decode_commit(StoreInRegion::kClient, message))) return "no new commit";
     if (get_from(store, store_table(), keys_.front())->value != "new")
       return "the new value is not read";
     for (const auto& [key, value] : found) {

@@ -22,17 +22,17 @@
 namespace pmstore::crash {
 namespace {
 
-constexpr uint32_t kRings = 2;
+constexpr uint32_t kClients = 2;
 constexpr uint32_t kChunks = 5;
 constexpr size_t kLargeBytes = 70'000;  // of a value whose record has two chunks
 
 // Of large stores: a transaction with one such record.
-uint64_t ring_bytes_of(StoreSize size) {
-  return size == StoreSize::kSmall ? 16 << 10 : 2 * (kLargeBytes + 4096);
+uint64_t log_bytes_of(StoreSize size) {
+  return size == StoreSize::kSmall ? 32 << 10 : 3 * (kLargeBytes + 4096);
 }
 uint64_t pool_bytes_of(StoreSize size) {
   const uint64_t bytes = persist::kPoolLayoutBytes +
-                         kRings * persist::round_up(ring_bytes_of(size), persist::kXpLineBytes) +
+                         persist::round_up(log_bytes_of(size), persist::kXpLineBytes) +
                          kChunks * internal::kChunkBytes;
   return persist::round_up(bytes + 4096, 4096);
 }
@@ -98,8 +98,8 @@ class StoreRun final : public RecordedRun {
   void close_and_restart();
   // The table is dropped with its records, and another one gets its name.
   void recreate_table();
-  // Another client gets the ring of one that is gone.
-  void change_client(uint32_t ring);
+  // Another client comes for one that is gone.
+  void change_client(uint32_t client);
   // Where the keys of these writes are now, with their versions.
   std::vector<std::pair<uint64_t, uint64_t>> places_of(const std::vector<KeyWrite>& writes) const;
   void commit(const std::vector<KeyWrite>& writes);
@@ -120,7 +120,8 @@ class StoreRun final : public RecordedRun {
   std::unique_ptr<persist::Pool> pool_;
   std::unique_ptr<internal::Store> store_;
   std::optional<model::CrashRecorder> recorder_;
-  std::array<uint64_t, kRings> clients_ = {kStoreClient, kStoreClient + 1};
+  std::array<uint64_t, kClients> clients_ = {kStoreClient, kStoreClient + 1};
+  std::array<uint64_t, kClients> first_{};  // their transaction numbers
   StoreContent now_;
   StoreHistory history_;
 };
@@ -130,7 +131,7 @@ void StoreRun::format() {
   describe(content_digest({}), "no records");
   allow({0, content_digest({})});
   const FormatOptions options{
-      .rings = kRings, .ring_bytes = ring_bytes_of(size_), .identity = seed() + 1};
+      .rings = 0, .identity = seed() + 1, .shard_log_bytes = log_bytes_of(size_)};
   PMSTORE_CHECK(format_store(*pool_, options).has_value(), "the region is large enough");
   open();
   history_.table = store_->catalog().create_table(kStoreTable).value();
@@ -142,9 +143,7 @@ void StoreRun::open() {
   auto opened = internal::Store::open(*pool_);
   PMSTORE_CHECK(opened.has_value(), opened ? "" : opened.error().message.c_str());
   store_ = std::move(*opened);
-  for (uint32_t i = 0; i < kRings; ++i) {
-    PMSTORE_CHECK(store_->take_ring(i, clients_[i], 0, 0).has_value(), "the rings are sound");
-  }
+  for (uint64_t& first : first_) first = store_->begin_session().value();
 }
 
 void StoreRun::restart_process() {
@@ -164,10 +163,10 @@ void StoreRun::close_and_restart() {
   recorder_->mark();
 }
 
-void StoreRun::change_client(uint32_t ring) {
+void StoreRun::change_client(uint32_t client) {
   allow({content_digest(now_)});
-  clients_[ring] += kRings;
-  PMSTORE_CHECK(store_->take_ring(ring, clients_[ring], 0, 0).has_value(), "the ring is sound");
+  clients_[client] += kClients;
+  first_[client] = store_->begin_session().value();
   recorder_->mark();
 }
 
@@ -215,11 +214,10 @@ void StoreRun::commit(const std::vector<KeyWrite>& writes) {
   describe(digest, content_text(after));
   allow({content_digest(now_), digest});
   const size_t number = history_.transactions.size();
-  const uint32_t ring = number % kRings;
-  const TxId id{clients_[ring], store_->session_sequence(ring) + number};
+  const uint32_t client = number % kClients;
+  const TxId id{clients_[client], first_[client] + number};
   const auto before = places_of(writes);
-  const Status done =
-      commit_writes(*store_, store_->rings()[ring], history_.table, id.sequence, writes);
+  const Status done = commit_writes(*store_, id.client, history_.table, id.sequence, writes);
   PMSTORE_CHECK(done || done.code() == ErrorCode::kFull || done.code() == ErrorCode::kNotFound,
                 "the script's transactions are right");
   if (done) now_ = std::move(after);
@@ -304,7 +302,7 @@ void StoreRun::draw_one() {
   if (random_.below(15) == 0) return restart_process();
   if (random_.below(25) == 0) return close_and_restart();
   if (random_.below(30) == 0) return recreate_table();
-  if (random_.below(15) == 0) return change_client(static_cast<uint32_t>(random_.below(kRings)));
+  if (random_.below(15) == 0) return change_client(static_cast<uint32_t>(random_.below(kClients)));
   std::vector<KeyWrite> writes;
   const size_t count = 1 + random_.below(3);
   const size_t first = random_.below(history_.keys.size() - 1);

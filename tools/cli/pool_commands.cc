@@ -11,6 +11,7 @@
 #include "log/log_store.h"
 #include "persist/rules.h"
 #include "pmstore/check.h"
+#include "pmstore/convert.h"
 #include "pmstore/server.h"
 #include "tools/cli/admin_session.h"
 #include "tools/cli/bytes_text.h"
@@ -29,6 +30,7 @@ struct CreateOptions {
   std::string path;
   std::string size;  // empty: a DAX device is used as a whole
   std::string ring_bytes = "0";
+  std::string shard_log_bytes = "0";
   std::string log_bytes;  // empty: the default
   uint32_t rings = FormatOptions{}.rings;
   std::string rules = "all";
@@ -89,6 +91,7 @@ int create(const CreateOptions& options) {
   FormatOptions format;
   format.rings = options.rings;
   format.ring_bytes = *parse_bytes(options.ring_bytes);
+  format.shard_log_bytes = *parse_bytes(options.shard_log_bytes);
   if (!options.log_bytes.empty()) format.log_bytes = *parse_bytes(options.log_bytes);
   format.tables = options.tables;
   const uint64_t bytes = options.size.empty() ? 0 : *parse_bytes(options.size);
@@ -258,6 +261,50 @@ int check(const std::string& path, bool json) {
       fmt::format("{}, the first: {}", counted(problems.size(), "problem"), problems.front()));
 }
 
+int convert(const std::string& path, bool json) {
+  const auto failed = [&](const Error& why) {
+    return fail_at(kProgram, "cannot convert pool", path, why);
+  };
+  const auto pool = persist::Pool::open(path, {});
+  if (!pool) return failed(pool.error());
+  const auto done = convert_pool(**pool);
+  if (!done) return failed(done.error());
+  if (json) {
+    print_json({{"path", json_bytes(path)},
+                {"from_version", done->from_version},
+                {"to_version", done->to_version},
+                {"rings_before", done->rings_before},
+                {"rings", done->rings},
+                {"shard_log_bytes", done->shard_log_bytes}});
+  } else if (done->rings == done->rings_before) {
+    print_text(fmt::format("{} has format {}: nothing to do\n", printable(path), done->to_version));
+  } else {
+    print_text(
+        fmt::format("converted {} from format {} to {}: a shard log of {} took the place of "
+                    "{} of its {} client rings\n",
+                    printable(path), done->from_version, done->to_version,
+                    base::size_text(done->shard_log_bytes), done->rings_before - done->rings,
+                    done->rings_before));
+  }
+  return kDone;
+}
+
+void add_convert_command(CLI::App& pool, Invocation& invocation) {
+  CLI::App* const change =
+      pool.add_subcommand("convert", "give a pool of an earlier release the present format");
+  auto path = std::make_shared<std::string>();
+  auto json = std::make_shared<bool>(false);
+  change->add_option("PATH", *path, "the pool's file or DAX device")->required()->check(a_path());
+  change->add_flag("--json", *json, "print one JSON object");
+  change->footer(
+      "Works in place, and may be interrupted: run it again. Earlier releases refuse the pool "
+      "afterwards.\n"
+      "example: pmstore pool convert /dev/shm/pool");
+  change->callback([path, json, &invocation] {
+    invocation.run = [path, json] { return convert(*path, *json); };
+  });
+}
+
 }  // namespace
 
 void add_pool_commands(CLI::App& app, Invocation& invocation) {
@@ -272,12 +319,19 @@ void add_pool_commands(CLI::App& app, Invocation& invocation) {
       ->check(a_path());
   make->add_option("--size", options->size, "of a file, like 256M; a DAX device is used as a whole")
       ->check(parsed_by(parse_bytes, "SIZE"));
-  make->add_option("--rings", options->rings, "how many clients at the same time, at most")
-      ->check(in_range(1, 4096))
+  make->add_option(
+          "--rings", options->rings,
+          "how many clients at the same time under lock discipline rnic, at most; 0: it is "
+          "served under cpu only, which needs none")
+      ->check(in_range(0, 4096))
       ->capture_default_str();
   make->add_option("--ring-bytes", options->ring_bytes,
-                   "redo ring of each client; bounds a transaction to half of it (default: pool / "
-                   "128, from 64K to 4M)")
+                   "redo ring of each client; bounds a transaction under lock discipline rnic to "
+                   "half of it (default: pool / 128, from 64K to 4M)")
+      ->check(parsed_by(parse_bytes, "SIZE"));
+  make->add_option("--shard-log-bytes", options->shard_log_bytes,
+                   "redo log of all clients under lock discipline cpu; bounds a transaction to a "
+                   "little less than half of it (default: pool / 32, from 64K to 16M)")
       ->check(parsed_by(parse_bytes, "SIZE"));
   make->add_option("--log-bytes", options->log_bytes,
                    "room for logs; 0 for none (default: pool / 8, none below 64M)")
@@ -318,6 +372,7 @@ void add_pool_commands(CLI::App& app, Invocation& invocation) {
       "example: pmstore pool check /dev/shm/pool");
   verify->callback(
       [path, json, &invocation] { invocation.run = [path, json] { return check(*path, *json); }; });
+  add_convert_command(*pool, invocation);
 }
 
 }  // namespace pmstore::tools

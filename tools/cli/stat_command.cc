@@ -84,6 +84,8 @@ std::string report_text(const Json& report, const Json& rates) {
   const uint64_t free_bytes = n("/store/free_bytes");
   table.row({"records", fmt::format("{}; {} bytes used, {} free", n("/store/live_records"),
                                     n("/store/records_bytes") - free_bytes, free_bytes)});
+  table.row({"shard log", fmt::format("{} of {} bytes used", n("/store/redo/log_used_bytes"),
+                                      n("/store/redo/log_bytes"))});
   table.row({"redo rings", fmt::format("{} of {} owned; {} of {} bytes used",
                                        n("/store/redo/owned"), n("/store/redo/rings"),
                                        n("/store/redo/used_bytes"), n("/store/redo/bytes"))});

@@ -20,11 +20,11 @@
 namespace pmstore::tools {
 namespace {
 
-constexpr std::array<std::string_view, 14> kKeys = {
-    "pool",          "listen",  "create",   "locks",
-    "assume-domain", "ddio",    "lease-ms", "outcome-retention-ms",
-    "json",          "sparse",  "log-file", "log-level",
-    "poll",          "io-uring"};
+constexpr std::array<std::string_view, 15> kKeys = {
+    "pool",          "listen",   "create",      "locks",
+    "assume-domain", "ddio",     "lease-ms",    "outcome-retention-ms",
+    "json",          "sparse",   "log-file",    "log-level",
+    "poll",          "io-uring", "most-clients"};
 
 CLI::ConfigError config_error(const std::string& why) {
   return CLI::ConfigError("config file: " + why, CLI::ExitCodes::ConfigError);
@@ -212,6 +212,12 @@ void DaemonConfig::add_to(CLI::App& app) {
                  "a client or producer with a lease that is silent this long is cut off")
       ->check(in_range(10u, 3'600'000u))
       ->capture_default_str();
+  app.add_option(
+         "--most-clients", most_clients,
+         "so many clients at the same time under lock discipline cpu; under rnic, as many as "
+         "the pool has rings")
+      ->check(in_range(1u, 32'767u))
+      ->capture_default_str();
   app.add_option("--outcome-retention-ms", outcome_retention_ms,
                  "outcomes of a vanished client are kept at least this long")
       ->check(in_range(0u, 86'400'000u))
@@ -241,6 +247,7 @@ ServiceOptions DaemonConfig::service_options() const {
   options.executor.poll = *parse_poll(poll);
   options.executor.io_uring = *parse_io_uring(io_uring);
   options.server.lease_ms = lease_ms;
+  options.server.most_clients = most_clients;
   options.server.outcome_retention_ms = outcome_retention_ms;
   return options;
 }
@@ -265,6 +272,7 @@ std::vector<DaemonConfig::Difference> DaemonConfig::differences(const DaemonConf
   compare("io-uring", io_uring, next.io_uring, false);
   // A client was told its lease when it connected.
   compare("lease-ms", lease_ms, next.lease_ms, false);
+  compare("most-clients", most_clients, next.most_clients, false);
   compare("create", create, next.create, false);
   compare("sparse", sparse, next.sparse, false);
   compare("json", json, next.json, false);

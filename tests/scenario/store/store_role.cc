@@ -37,6 +37,7 @@ Status StoreRole::open_pool(const StoreSetup& setup) {
   FormatOptions format;
   format.rings = setup.rings;
   format.ring_bytes = uint64_t{setup.ring_kib} << 10;
+  format.shard_log_bytes = format.ring_bytes;
   if (setup.path.empty()) {
     memory_.reset(static_cast<std::byte*>(::operator new[](bytes, std::align_val_t{4096})));
     std::memset(memory_.get(), 0, bytes);

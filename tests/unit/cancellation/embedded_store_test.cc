@@ -23,7 +23,7 @@ class EmbeddedStoreWorld {
  public:
   EmbeddedStoreWorld() {
     const auto fill = [](persist::Pool& pool) {
-      return format_store(pool, {.rings = 2, .ring_bytes = 256 << 10, .log_bytes = 0});
+      return format_store(pool, {.rings = 2, .log_bytes = 0, .shard_log_bytes = 256 << 10});
     };
     EXPECT_TRUE(persist::Pool::create(path_, 16 << 20, {}, false, fill));
     EXPECT_TRUE(connect());

@@ -29,8 +29,10 @@ class Observed final : public SessionObserver {
 
 class Admin : public ServerFixture {
  protected:
+  static constexpr uint32_t kPlaces = 4;
   void SetUp() override {
     server_options_.observer = &observed_;
+    server_options_.most_clients = kPlaces;
     ServerFixture::SetUp();
   }
   std::unique_ptr<AdminClient> administer() {
@@ -43,7 +45,7 @@ class Admin : public ServerFixture {
 
 TEST_F(Admin, AsksAServerAllOfWhosePlacesAreTaken) {
   std::vector<std::unique_ptr<Client>> clients;
-  for (uint64_t i = 1; i <= format_.rings; ++i) clients.push_back(connect(i));
+  for (uint64_t i = 1; i <= kPlaces; ++i) clients.push_back(connect(i));
   EXPECT_EQ(try_connect(99).code(), ErrorCode::kBackPressure);
   EXPECT_EQ(observed_.refused, 99u);
   const auto admin = administer();

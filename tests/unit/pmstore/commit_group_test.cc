@@ -27,7 +27,6 @@ class CommitGroupTest : public testing::ClientFixture {
  protected:
   CommitGroupTest() {
     domain_ = persist::Domain::kNone;
-    format_.rings = 8;
     server_options_.group_above_ns = 0;
     server_options_.observer = &observed_;
     client_options_.one_sided_reads = false;

@@ -21,7 +21,7 @@ class EmbeddedClient : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto fill = [](persist::Pool& pool) {
-      return format_store(pool, {.rings = 4, .ring_bytes = 4 << 20, .log_bytes = 0});
+      return format_store(pool, {.rings = 4, .log_bytes = 0, .shard_log_bytes = 4 << 20});
     };
     ASSERT_TRUE(persist::Pool::create(path_, 64 << 20, {}, false, fill));
     options_.assume_domain = persist::Domain::kCpuCache;

@@ -1,4 +1,4 @@
-// Who has a client place (a redo ring), and for how long; and a transaction number's one use.
+// Who has a client place, and for how long; and a transaction number's one use.
 #include <arpa/inet.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -17,16 +17,27 @@
 namespace pmstore {
 namespace {
 
-class Places : public testing::ServerFixture {
+// Under lock discipline rnic a place is a ring of the pool.
+class Places : public testing::ServerFixture, public ::testing::WithParamInterface<LockDiscipline> {
  protected:
-  Places() { format_.rings = 4; }
+  Places() {
+    format_.rings = 4;
+    server_options_.most_clients = 4;
+    server_options_.discipline = GetParam();
+  }
   void put_something(Client& client) {
     const TableId table = *run(client.open_table("t", true));
     ASSERT_TRUE(run(client.put(table, "key", "value")));
   }
 };
 
-TEST_F(Places, KilledClientsKeepNoNewOneOut) {
+INSTANTIATE_TEST_SUITE_P(Locks, Places,
+                         ::testing::Values(LockDiscipline::kCpu, LockDiscipline::kRnic),
+                         [](const auto& param) {
+                           return std::string(discipline_name(param.param));
+                         });
+
+TEST_P(Places, KilledClientsKeepNoNewOneOut) {
   for (uint64_t i = 0; i < 4; ++i) {
     auto killed = connect();
     ASSERT_NE(killed, nullptr);
@@ -40,7 +51,7 @@ TEST_F(Places, KilledClientsKeepNoNewOneOut) {
   }
 }
 
-TEST_F(Places, ClientsBeforeAnOrderlyStopKeepNoNewOneOut) {
+TEST_P(Places, ClientsBeforeAnOrderlyStopKeepNoNewOneOut) {
   std::vector<std::unique_ptr<Client>> before;
   for (int i = 0; i < 4; ++i) {
     before.push_back(connect());
@@ -55,7 +66,7 @@ TEST_F(Places, ClientsBeforeAnOrderlyStopKeepNoNewOneOut) {
   }
 }
 
-TEST_F(Places, OutcomeOfAKilledClientIsKnownAfterItsPlaceHasBeenTaken) {
+TEST_P(Places, OutcomeOfAKilledClientIsKnownAfterItsPlaceHasBeenTaken) {
   TxId id;
   {
     auto killed = connect(99);
@@ -73,12 +84,50 @@ TEST_F(Places, OutcomeOfAKilledClientIsKnownAfterItsPlaceHasBeenTaken) {
   EXPECT_EQ(*outcome, Outcome::kCommitted);
 }
 
-TEST_F(Places, AllTakenByConnectedClientsIsBackPressure) {
+TEST_P(Places, AllTakenByConnectedClientsIsBackPressure) {
   std::vector<std::unique_ptr<Client>> connected;
   for (int i = 0; i < 4; ++i) connected.push_back(connect());
   const auto refused = try_connect();
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.code(), ErrorCode::kBackPressure);
+}
+
+// The pool has two rings, and what a hello changes in it is durable for many at once.
+class Crowd : public testing::ServerFixture {
+ protected:
+  Crowd() { format_.rings = 2; }
+};
+
+TEST_F(Crowd, NeedsNoRingsAndHardlyAnyDurableWrite) {
+  constexpr uint64_t kClients = 100;
+  std::vector<std::unique_ptr<Client>> clients;
+  clients.push_back(connect(1));
+  const TableId table = *run(clients[0]->open_table("t", true));
+  const uint64_t before = pool_->memory().stats().drains;
+  for (uint64_t i = 2; i <= kClients; ++i) {
+    clients.push_back(connect(i));
+    ASSERT_NE(clients.back(), nullptr) << i;
+  }
+  EXPECT_LE(pool_->memory().stats().drains - before, 1u);
+  for (auto& client : clients) ASSERT_TRUE(run(client->put(table, "key", "value")));
+  const uint64_t at_the_end = pool_->memory().stats().drains;
+  for (auto& client : clients) run(client->close());
+  EXPECT_EQ(pool_->memory().stats().drains, at_the_end);
+}
+
+TEST_F(Crowd, IsRefusedUnderRnicWithoutRings) {
+  ASSERT_TRUE(run(server_->stop()));
+  server_.reset();
+  pool_.reset();
+  region_ = crash::PageBytes(kRegionBytes);
+  pool_ = std::move(*persist::Pool::in_region(region_.bytes(), domain_, true));
+  format_.rings = 0;
+  ASSERT_TRUE(format_store(*pool_, format_));
+  server_options_.discipline = LockDiscipline::kRnic;
+  server_ = std::move(*run(Server::start(executor_, *pool_, server_options_)));
+  const auto refused = run(server_->listen({fabric::Scheme::kLocal, "no-rings", 0}));
+  ASSERT_EQ(refused.code(), ErrorCode::kUnsupported);
+  EXPECT_NE(refused.error().message.find("--rings"), std::string::npos);
 }
 
 // A client that sends what it likes.
@@ -158,13 +207,13 @@ TEST_F(Replays, NumberOfALaterSessionIsNotExecuted) {
 class Hellos : public ::testing::Test {
  protected:
   void SetUp() override {
-    FormatOptions format;
-    format.rings = 8;
-    ASSERT_TRUE(format_store(*pool_, format));
+    ASSERT_TRUE(format_store(*pool_, {}));
     start();
   }
   void start() {
-    server_ = std::move(*executor_.run(Server::start(executor_, *pool_, ServerOptions{})));
+    ServerOptions options;
+    options.most_clients = 8;
+    server_ = std::move(*executor_.run(Server::start(executor_, *pool_, options)));
     uri_ = *executor_.run(server_->listen({fabric::Scheme::kTcp, "127.0.0.1", 0}));
   }
   void TearDown() override { EXPECT_TRUE(executor_.run(server_->stop())); }
@@ -251,7 +300,11 @@ TEST_F(Hellos, OldestGivesItsPlaceToANewOne) {
   ASSERT_TRUE(executor_.run(tx.commit()));
   for (uint64_t i = 0; i < 9; ++i) {
     const auto outcome = executor_.run(next->outcome({1000 + i, tx.id().sequence}));
-    EXPECT_EQ(outcome.code(), i < 2 ? ErrorCode::kOutcomeExpired : ErrorCode::kCommitUnknown) << i;
+    if (i < 2) {
+      EXPECT_EQ(outcome, Outcome::kAborted) << i << ": it has no session any more";
+    } else {
+      EXPECT_EQ(outcome.code(), ErrorCode::kCommitUnknown) << i;
+    }
   }
   executor_.run(next->close());
 }

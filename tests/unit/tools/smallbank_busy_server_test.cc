@@ -22,14 +22,13 @@ class BusyServer : public testing::Test {
  protected:
   void SetUp() override {
     unlink(path_.c_str());
-    FormatOptions format;
-    format.rings = 1;
-    ASSERT_TRUE(create_store(path_, 32u << 20, {}, format, false));
+    ASSERT_TRUE(create_store(path_, 32u << 20, {}, {}, false));
     std::promise<fabric::Uri> listens;
     auto uri = listens.get_future();
     server_ = std::thread([this, &listens] {
       ServiceOptions options;
       options.pool = path_;
+      options.server.most_clients = 1;
       options.listen = {*fabric::parse_uri("tcp://127.0.0.1:0")};
       auto service = PoolService::start(options);
       PMSTORE_CHECK(service, "nothing but this test uses the pool");

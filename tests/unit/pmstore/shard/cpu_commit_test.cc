@@ -24,7 +24,7 @@ class CpuCommitTest : public ::testing::Test {
   }
   Status join(const TransactionMessage& transaction) {
     std::vector<std::byte> bytes = transaction.message();
-    Status joined = s_.store().join_group(s_.ring(), *decode_commit(StoreInRegion::kClient, bytes));
+    Status joined = s_.store().join_group(*decode_commit(StoreInRegion::kClient, bytes));
     std::fill(bytes.begin(), bytes.end(), std::byte{0xee});
     return joined;
   }
@@ -46,10 +46,10 @@ TEST_F(CpuCommitTest, TwoPreparedTransactionsBothCommitInEitherOrder) {
   auto second = prepare(put("bob", "2").write(WriteKind::kInsert, s_.table(), "dave", "2"));
   ASSERT_TRUE(first && second);
   EXPECT_FALSE(s_.get("carol") && s_.get("carol")->found());
-  ASSERT_TRUE(second->commit(s_.ring()));
+  ASSERT_TRUE(second->commit());
   EXPECT_EQ(value_of("bob"), "2");
   EXPECT_EQ(s_.get("alice").code(), ErrorCode::kConflict) << "it is still locked";
-  ASSERT_TRUE(first->commit(s_.ring()));
+  ASSERT_TRUE(first->commit());
   for (const bool restarted : {false, true}) {
     if (restarted) s_.reopen();
     EXPECT_EQ(value_of("alice"), "1");
@@ -76,7 +76,7 @@ TEST_F(CpuCommitTest, OneOfTwoPreparedTransactionsIsGivenUpAndLeavesNoTrace) {
   EXPECT_EQ(value_of("bob"), "0");
   EXPECT_FALSE(s_.get("carol")->found());
   EXPECT_GT(s_.get("carol")->reply.bucket_version, absent.reply.bucket_version);
-  ASSERT_TRUE(first->commit(s_.ring()));
+  ASSERT_TRUE(first->commit());
   EXPECT_EQ(value_of("alice"), "1");
   ASSERT_TRUE(s_.put("carol", "3"));
   ASSERT_TRUE(s_.erase("bob"));
@@ -98,7 +98,7 @@ TEST_F(CpuCommitTest, WhatAPreparedTransactionWritesIsAConflictForOthers) {
       s_.commit(put("bob", "2").absent(carol.reply.bucket, carol.reply.bucket_version)).code(),
       ErrorCode::kConflict);
   EXPECT_EQ(value_of("bob"), "0");
-  ASSERT_TRUE(first->commit(s_.ring()));
+  ASSERT_TRUE(first->commit());
   EXPECT_TRUE(s_.put("carol", "2"));
   EXPECT_EQ(value_of("carol"), "2");
 }
@@ -114,10 +114,10 @@ TEST_F(CpuCommitTest, TwoPreparedTransactionsMayChangeTheSameBucket) {
   {
     auto second = prepare(put(keys[1], "2"));
     ASSERT_TRUE(first && second);
-    ASSERT_TRUE(second->commit(s_.ring()));
+    ASSERT_TRUE(second->commit());
   }
   EXPECT_EQ(s_.get(keys[0]).code(), ErrorCode::kConflict) << "the bucket is still changing";
-  ASSERT_TRUE(first->commit(s_.ring()));
+  ASSERT_TRUE(first->commit());
   EXPECT_EQ(value_of(keys[0]), "1");
   EXPECT_EQ(value_of(keys[1]), "2");
 }
@@ -131,7 +131,7 @@ TEST_F(CpuCommitTest, TooManyPreparedTransactionsAreBackPressure) {
   }
   EXPECT_EQ(prepare(put("more", "1")).code(), ErrorCode::kBackPressure);
   EXPECT_EQ(s_.put("more", "1").code(), ErrorCode::kBackPressure);
-  ASSERT_TRUE(prepared.back().commit(s_.ring()));
+  ASSERT_TRUE(prepared.back().commit());
   EXPECT_TRUE(s_.put("more", "1"));
 }
 
@@ -150,7 +150,7 @@ TEST_F(CpuCommitTest, SlotsOfADroppedTableAreFreedOnlyBehindItsPreparedTransacti
   ASSERT_TRUE(free_slots());
   EXPECT_FALSE(cursor.done);
   EXPECT_EQ(s_.store().arena().used_slots(), used + 1);
-  ASSERT_TRUE(prepared->commit(s_.ring()));
+  ASSERT_TRUE(prepared->commit());
   ASSERT_TRUE(free_slots());
   EXPECT_TRUE(cursor.done);
   EXPECT_EQ(s_.store().arena().used_slots(), used - 1);
@@ -232,7 +232,7 @@ TEST_F(CpuCommitTest, AGroupThatCannotBeMadeDurableIsGivenUpForGood) {
   ASSERT_TRUE(s.put("alice", "0"));
   const auto join_there = [&](const char* key) {
     const auto message = s.transaction().write(WriteKind::kPut, s.table(), key, "1").message();
-    return s.store().join_group(s.ring(), *decode_commit(StoreInRegion::kClient, message));
+    return s.store().join_group(*decode_commit(StoreInRegion::kClient, message));
   };
   ASSERT_TRUE(join_there("alice"));
   ASSERT_TRUE(join_there("bob"));
@@ -250,7 +250,7 @@ TEST_F(CpuCommitTest, AGroupThatCannotBeMadeDurableIsGivenUpForGood) {
   EXPECT_TRUE(s.store().failed());
   EXPECT_EQ(join_there("carol").code(), ErrorCode::kIo);
   EXPECT_EQ(s.put("alice", "2").code(), ErrorCode::kIo);
-  EXPECT_EQ(s.store().truncate_through(s.ring(), UINT64_MAX).code(), ErrorCode::kIo);
+  EXPECT_EQ(s.store().log().truncate_through(UINT64_MAX).code(), ErrorCode::kIo);
   EXPECT_EQ(s.store().take_ring(0, 5, 0, 0).code(), ErrorCode::kIo);
   EXPECT_EQ(s.store().close().code(), ErrorCode::kIo);
   EXPECT_EQ(s.pool().memory().stats().msyncs, tried) << "a failed msync is not repeated";
@@ -263,8 +263,7 @@ using CpuCommitDeathTest = CpuCommitTest;
 
 TEST_F(CpuCommitDeathTest, WhatNeedsEveryEntryInPlaceComesAfterTheGroup) {
   ASSERT_TRUE(join(put("alice", "1")));
-  EXPECT_DEATH((void)s_.store().truncate_through(s_.ring(), UINT64_MAX), "writes are in place");
-  EXPECT_DEATH((void)s_.store().take_ring(0, 5, 0, 0), "changes hands");
+  EXPECT_DEATH((void)s_.store().log().truncate_through(UINT64_MAX), "writes are in place");
   EXPECT_DEATH((void)s_.store().outcome({StoreInRegion::kClient, 1}, true, 0), "called committed");
   EXPECT_DEATH((void)s_.store().close(), "answered before the end");
   EXPECT_DEATH((void)s_.put("bob", "1"), "owner finishes it");
@@ -275,8 +274,8 @@ TEST_F(CpuCommitDeathTest, WhatNeedsEveryEntryInPlaceComesAfterTheGroup) {
 TEST_F(CpuCommitDeathTest, PreparedTransactionIsCommittedOnce) {
   auto prepared = prepare(put("alice", "1"));
   ASSERT_TRUE(prepared);
-  ASSERT_TRUE(prepared->commit(s_.ring()));
-  EXPECT_DEATH((void)prepared->commit(s_.ring()), "committed once");
+  ASSERT_TRUE(prepared->commit());
+  EXPECT_DEATH((void)prepared->commit(), "committed once");
 }
 
 TEST_F(CpuCommitDeathTest, LockOfAPreparedTransactionIsNotTakenAway) {
@@ -290,7 +289,7 @@ TEST_F(CpuCommitDeathTest, LockOfAPreparedTransactionIsNotTakenAway) {
         prepared.reset();
       },
       "stays locked");
-  ASSERT_TRUE(prepared->commit(s_.ring()));
+  ASSERT_TRUE(prepared->commit());
 }
 
 TEST_F(CpuCommitDeathTest, PreparedTransactionEndsBeforeTheStore) {

@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -91,6 +92,7 @@ class StoreInRegion {
       : region_(region_bytes), domain_(domain) {
     pool_ =
         std::move(*persist::Pool::in_region(region_.bytes(), domain, true, 256, nullptr, padding));
+    if (format.shard_log_bytes == 0) format.shard_log_bytes = format.ring_bytes;
     const Status formatted = format_store(*pool_, format);
     PMSTORE_CHECK(formatted.has_value(), "the region is large enough");
     open();
@@ -109,7 +111,8 @@ class StoreInRegion {
   }
   // The redo record of an update of present records is in the CPU's caches, and nothing else has
   // happened: a one-sided client's WRITE, or a process that has died there.
-  void land(const std::vector<std::pair<std::string, std::string>>& updates) {
+  void land(const std::vector<std::pair<std::string, std::string>>& updates,
+            std::optional<uint64_t> sequence = std::nullopt) {
     std::vector<std::byte> entry(log::entry_room(16 << 10));
     const auto room = std::span(entry).subspan(sizeof(log::EntryHeader));
     RedoBuilder redo(room, kClient, store_->catalog().header().pool);
@@ -121,21 +124,25 @@ class StoreInRegion {
     const log::RingPosition& position = ring().position();
     const log::PlannedEntry plan = log::plan_entry(position, bytes, true).value();
     PMSTORE_CHECK(plan.pad_bytes == 0, "the test leaves room before the wrap");
-    log::seal_entry(entry, plan, position, bytes, next_sequence_++);
+    log::seal_entry(entry, plan, position, bytes, sequence ? *sequence : next_sequence_++);
     std::byte* const data = pool_->memory().at(ring().data_offset());
     pool_->memory().store(data + plan.lsn % position.data_bytes, entry.data(), plan.bytes);
   }
   Store& store() { return *store_; }
   persist::Pool& pool() { return *pool_; }
   TableId table() const { return table_; }
+  // Of a coordinator of lock discipline rnic; commit() logs in the shard log.
   log::Ring& ring() { return store_->rings()[0]; }
 
   Status commit(TransactionMessage message) {
     const auto bytes = message.message();
     const auto view = decode_commit(kClient, bytes);
     if (!view) return make_error(ErrorCode::kProtocol);
-    return store_->commit(ring(), *view);
+    return store_->commit(*view);
   }
+  // From here on the transactions are those of a session, which is asked about by its numbers.
+  void begin_session() { next_sequence_ = store_->begin_session().value(); }
+  TxId last_id() const { return {kClient, next_sequence_ - 1}; }
   TransactionMessage transaction() { return TransactionMessage(next_sequence_++); }
   Status put(std::string_view key, std::string_view value) {
     return commit(transaction().write(WriteKind::kPut, table_, key, value));
@@ -150,8 +157,7 @@ class StoreInRegion {
     auto opened = Store::open(*pool_);
     PMSTORE_CHECK(opened.has_value(), opened ? "" : opened.error().message.c_str());
     store_ = std::move(*opened);
-    log::Ring& ring = store_->rings()[0];
-    PMSTORE_CHECK(ring.take_over(kClient).has_value(), "recovery has walked the ring");
+    PMSTORE_CHECK(store_->take_ring(0, kClient, 0, 0).has_value(), "the ring is sound");
   }
   crash::PageBytes region_;
   persist::Domain domain_;

@@ -217,10 +217,14 @@ TEST_F(StoreRnic, WhatAClientHasForgedInItsRingIsNotTheNextClients) {
   ASSERT_TRUE(s_.put("bob", "1"));
   log::Ring& ring = s_.ring();
   const uint64_t before = ring.position().tail_lsn;
-  ASSERT_TRUE(s_.put("bob", "2"));
+  const GetReply bob = s_.get("bob")->reply;
+  const auto bobs = [&](uint64_t version, const char* value) {
+    return redo(SlotOffset{bob.slot}, version, RecordState::kLive, "bob", value);
+  };
+  ASSERT_TRUE(ring.append(1000, bobs(bob.version + 1, "2")));
   log::RingPosition forged = ring.position();
   forged.tail_lsn += forged.tail_lsn - before;
-  ++forged.incarnation;
+  forged.incarnation += 2;
   const GetReply alice = s_.get("alice")->reply;
   const auto payload =
       redo(SlotOffset{alice.slot}, alice.version + 1, RecordState::kLive, "alice", "stolen");
@@ -233,7 +237,7 @@ TEST_F(StoreRnic, WhatAClientHasForgedInItsRingIsNotTheNextClients) {
 
   ASSERT_TRUE(s_.store().take_ring(0, 99, 0, 0));
   ASSERT_EQ(ring.position().incarnation, forged.incarnation) << "guessed";
-  ASSERT_TRUE(s_.put("bob", "3"));
+  ASSERT_TRUE(ring.append(uint64_t{forged.incarnation} << 32, bobs(bob.version + 2, "3")));
   ASSERT_EQ(ring.position().tail_lsn, plan.lsn) << "guessed";
   s_.reopen();
   EXPECT_EQ(s_.get("bob")->value, "3");

@@ -161,10 +161,11 @@ TEST(Store, RecordsAndRedoEntriesFollowThePoolsRules) {
     StoreInRegion s(kRegionBytes, {2, 64 << 10}, persist::Domain::kMemoryController,
                     {padded, padded, padded});
     ASSERT_TRUE(s.put("a", std::string(200, 'x')));
-    const uint64_t tail = s.ring().position().tail_lsn;
+    const log::RingPosition& log = s.store().log().ring().position();
+    const uint64_t tail = log.tail_lsn;
     const std::string value(9, 'y');
     ASSERT_TRUE(s.put("a", value));
-    EXPECT_EQ((s.ring().position().tail_lsn - tail) % 64 == 0, padded);
+    EXPECT_EQ((log.tail_lsn - tail) % 64 == 0, padded);
     const std::byte* const slot = s.store().arena().at(SlotOffset{s.get("a")->reply.slot});
     const size_t used = persist::round_up(record_bytes(1, value.size()), 8);
     EXPECT_EQ(slot[used], padded ? std::byte{0} : std::byte{'x'});
@@ -259,15 +260,17 @@ TEST(Store, RandomTransactionsMatchAModelThroughRestarts) {
   }
 }
 
-TEST(Store, OutcomesOfTheRingAreKnownAfterARestartAndUntilMuchHasFollowed) {
+TEST(Store, OutcomesAreKnownAfterARestartAndUntilMuchHasFollowed) {
   StoreInRegion s(kRegionBytes);
-  ASSERT_TRUE(s.put("a", "1"));  // sequence 1
-  const TxId first{StoreInRegion::kClient, 1};
+  s.begin_session();
+  ASSERT_TRUE(s.put("a", "1"));
+  const TxId first = s.last_id();
   EXPECT_EQ(s.store().outcome(first, false, 0), Outcome::kCommitted);
-  EXPECT_EQ(s.store().outcome({StoreInRegion::kClient, 2}, false, 0), Outcome::kAborted);
+  EXPECT_EQ(s.store().outcome({first.client, first.sequence + 1}, false, 0), Outcome::kAborted);
   s.reopen();
   EXPECT_EQ(s.store().outcome(first, false, 0), Outcome::kCommitted);
-  EXPECT_EQ(s.store().outcome({12345, 1}, false, 0).code(), ErrorCode::kOutcomeExpired);
+  EXPECT_EQ(s.store().outcome({12345, 1}, false, 0).code(), ErrorCode::kOutcomeExpired)
+      << "of a ring that nobody has";
   for (int i = 0; i < 3000; ++i) ASSERT_TRUE(s.put("a", std::string(50, 'x')));
   EXPECT_EQ(s.store().outcome(first, false, 0), Outcome::kCommitted) << "truncated, but noted";
   for (int i = 0; i < 3000; ++i) ASSERT_TRUE(s.put("a", std::string(50, 'x')));
@@ -323,7 +326,7 @@ TEST(Store, MalformedCommitRequestsAreNotDecoded) {
     }
     // Whatever it says now: nothing may be read outside of it, and the store survives.
     if (const auto view = decode_commit(1, mutant)) {
-      [[maybe_unused]] const Status status = s.store().commit(s.ring(), *view);
+      [[maybe_unused]] const Status status = s.store().commit(*view);
     }
   }
   EXPECT_TRUE(s.put("still", "alive"));
@@ -335,7 +338,7 @@ TEST(Store, ADamagedRecordIsReportedAndItsSlotStaysUnused) {
   ASSERT_TRUE(s.put("b", "2"));
   const uint64_t slot = s.get("a")->reply.slot;
   // Truncated first: otherwise the redo record repairs it.
-  ASSERT_TRUE(s.store().truncate_through(s.ring(), UINT64_MAX));
+  ASSERT_TRUE(s.store().log().truncate_through(UINT64_MAX));
   std::byte* record = s.store().arena().at(static_cast<SlotOffset>(slot));
   record[33] ^= std::byte{1};  // the value
   s.reopen();
@@ -447,8 +450,12 @@ TEST(Store, ARingThatIsDamagedWhileTheServerRunsIsNotTakenOverAndCallsNothingAbo
   ASSERT_TRUE(s.store().take_ring(0, StoreInRegion::kClient, 0, 0));
   const uint64_t first = s.store().session_sequence(0);
   for (uint64_t i = 0; i < 3; ++i) {
-    ASSERT_TRUE(s.commit(TransactionMessage(first + i).write(WriteKind::kPut, s.table(),
-                                                             "key" + std::to_string(i), "value")));
+    const std::string key = "key" + std::to_string(i);
+    ASSERT_TRUE(s.put(key, "value"));
+    s.land({{key, "later"}}, first + i);
+    uint64_t tail = 0;
+    s.ring().for_each_landed([&](const log::EntryView& entry) { tail = entry.next_lsn; });
+    ASSERT_TRUE(s.ring().note_tail(tail));
   }
   std::vector<uint64_t> lsns;
   s.ring().for_each_entry([&](const log::EntryView& entry) { lsns.push_back(entry.lsn); });

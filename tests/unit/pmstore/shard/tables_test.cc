@@ -7,6 +7,7 @@
 #include "base/checksum.h"
 #include "pmstore/check.h"
 #include "pmstore/layout/record.h"
+#include "tests/unit/pmstore/shard/earlier_pool.h"
 #include "tests/unit/pmstore/shard/store_fixture.h"
 
 namespace pmstore::internal {
@@ -251,38 +252,6 @@ TEST(Tables, ADroppedEntrysNameSaysNothing) {
   EXPECT_EQ(TableCatalog::load(s.pool()).code(), ErrorCode::kBadPool);
 }
 
-// Both copies of the header, as version 1 has them.
-void make_version_one(StoreInRegion& s, uint32_t version) {
-  for (uint64_t copy = 0; copy < 2; ++copy) {
-    CatalogHeader header;
-    std::byte* const at = s.pool().root().data() + copy * kCatalogCopyBytes;
-    std::memcpy(&header, at, sizeof header);
-    header.version = version;
-    header.highest_table = 0;
-    header.crc = base::crc32c(
-        std::as_bytes(std::span(&header, 1)).subspan(offsetof(CatalogHeader, version)), 0);
-    std::memcpy(at, &header, sizeof header);
-  }
-}
-
-TEST(Tables, APoolOfAnEarlierReleaseOpensAndIsUpgraded) {
-  StoreInRegion s(kTablesRegionBytes);
-  const TableId second = *s.store().catalog().create_table("second");
-  ASSERT_TRUE(s.put("key", "value"));
-  make_version_one(s, kOldestCatalogVersion);
-  s.reopen();
-  EXPECT_EQ(s.get("key")->value, "value");
-  EXPECT_EQ(s.store().catalog().find("second"), second);
-  // An earlier release finds no copy that it can read.
-  for (uint64_t copy = 0; copy < 2; ++copy) {
-    CatalogHeader header;
-    std::memcpy(&header, s.pool().root().data() + copy * kCatalogCopyBytes, sizeof header);
-    EXPECT_EQ(header.version, kCatalogVersion);
-  }
-  drop(s.store(), second);
-  EXPECT_GT(raw(*s.store().catalog().create_table("third")), raw(second));
-}
-
 // While it lives, nothing can be made durable: msync of a hole in the address space is ENOMEM.
 class LostPage {
  public:
@@ -351,7 +320,11 @@ TEST(Tables, NoneIsMadeAfterOneThatCouldNotBeMadeDurable) {
 
 TEST(Tables, APoolOfALaterReleaseIsRefused) {
   StoreInRegion s(kTablesRegionBytes);
-  make_version_one(s, kCatalogVersion + 1);
+  for (uint64_t copy = 0; copy < 2; ++copy) {
+    CatalogHeader header = catalog_copy(s.pool(), copy);
+    header.version = kCatalogVersion + 1;
+    store_catalog_copy(s.pool(), copy, header);
+  }
   EXPECT_EQ(TableCatalog::load(s.pool()).code(), ErrorCode::kVersionMismatch);
 }
 

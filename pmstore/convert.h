@@ -1,0 +1,31 @@
+// Conversion of pools of earlier formats, in place.
+//
+// An earlier format had redo rings for the commits of both lock disciplines. convert_pool() puts
+// in place what the rings hold, and makes the last rings the shard log. Tables, records, the other
+// rings with their entries, logs, and the pool's identity stay.
+//
+// It may be interrupted at any moment: until its catalog says otherwise the pool is as it was, and
+// from then on only the rest of the conversion may follow; converting it again does that. Threads:
+// one. Durable on return.
+#pragma once
+
+#include <cstdint>
+
+#include "base/result.h"
+#include "persist/pool.h"
+
+namespace pmstore {
+
+struct Conversion {
+  uint32_t from_version = 0;  // of the catalog
+  uint32_t to_version = 0;    // the same: there was nothing to do
+  uint32_t rings_before = 0;
+  uint32_t rings = 0;
+  uint64_t shard_log_bytes = 0;
+};
+
+// BadPool: what a server would refuse as damaged. VersionMismatch: a later release wrote the pool.
+// Io.
+Result<Conversion> convert_pool(persist::Pool& pool);
+
+}  // namespace pmstore

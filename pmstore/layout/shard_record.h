@@ -1,0 +1,157 @@
+// Records of the shard log: the payloads of its ring entries.
+//
+//   record   = ShardRecordHeader, participants * ShardParticipant, replicas * ShardReplica, body
+//   body     = writes * write                          of a redo record
+//            = MarkHeader, writes * marked session     of a coordinator mark
+//   write    = ShardWrite, record image (as it lies in its slot), zero padding to 8
+//   marked session = MarkedSession, committed * uint64 number
+// The ring entry's sequence is the transaction's number, and 0 of a mark. To apply a write is to
+// copy its image into its slot if the image's version is above the slot's. So replay is
+// idempotent, and entries may be replayed in any order.
+//
+// The lists name the participants and replicas beside this shard: a transaction of one server has
+// none. Partitions, lists, and records of commits and aborts are for transactions of several
+// shards. No release writes them yet, and this one refuses a log that has them: a later release
+// must have written it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "pmstore/layout/record.h"
+#include "pmstore/layout/redo.h"
+#include "pmstore/types.h"
+
+namespace pmstore {
+
+enum class ShardRecordKind : uint8_t { kRedo = 1, kCommit = 2, kAbort = 3, kMark = 4 };
+
+struct ShardRecordHeader {
+  ShardRecordKind kind;
+  uint8_t features;       // bits; 0
+  uint16_t participants;  // shards beside this one that the transaction writes to; 0
+  uint16_t replicas;      // of the partition, beside this pool; 0
+  uint16_t zero;
+  uint32_t writes;          // of a mark: sessions
+  uint32_t partition;       // of all that is written; 0
+  uint64_t client[2];       // 128 bits, the low ones first; the high ones are 0; of a mark 0
+  uint64_t epoch;           // of the server that logged it
+  uint32_t home_partition;  // whose answer is the transaction's outcome; 0
+  uint32_t zero_end;
+};
+static_assert(sizeof(ShardRecordHeader) == 48 && offsetof(ShardRecordHeader, writes) == 8 &&
+              offsetof(ShardRecordHeader, client) == 16 &&
+              offsetof(ShardRecordHeader, epoch) == 32 &&
+              offsetof(ShardRecordHeader, home_partition) == 40);
+
+struct ShardParticipant {
+  uint64_t pool;
+  uint64_t epoch;
+  uint32_t partition;
+  uint16_t shard;
+  uint16_t zero;
+};
+static_assert(sizeof(ShardParticipant) == 24 && offsetof(ShardParticipant, partition) == 16);
+
+struct ShardReplica {
+  uint64_t pool;
+};
+static_assert(sizeof(ShardReplica) == 8);
+
+// A slot is named by partition, extent and the offset in it.
+struct ShardWrite {
+  uint32_t partition;  // 0
+  uint32_t extent;     // 0: the records'
+  uint64_t offset;
+  uint32_t image_bytes;
+  uint32_t zero;
+};
+static_assert(sizeof(ShardWrite) == 24 && offsetof(ShardWrite, offset) == 8 &&
+              offsetof(ShardWrite, image_bytes) == 16);
+
+// A coordinator mark: what is known of transactions whose redo records leave the log. The last one
+// in a log counts.
+struct MarkHeader {
+  uint64_t through_lsn;  // the truncation for which it was written ends here
+  uint64_t floor;  // no number from here on, of a session that is not listed, has left the log
+};
+static_assert(sizeof(MarkHeader) == 16);
+
+struct MarkedSession {
+  uint64_t client[2];
+  uint64_t known_from;  // numbers from here on that left the log are those that follow
+  uint64_t highest;     // that left the log
+  uint32_t committed;   // so many numbers follow
+  uint32_t zero;
+};
+static_assert(sizeof(MarkedSession) == 40 && offsetof(MarkedSession, known_from) == 16 &&
+              offsetof(MarkedSession, committed) == 32);
+
+constexpr size_t shard_write_bytes(uint64_t image_bytes) {
+  return sizeof(ShardWrite) + (image_bytes + 7) / 8 * 8;
+}
+
+// ShardRedoBuilder: builds a redo record in a caller's buffer, which must have room for the header
+// and all writes (CHECKed).
+class ShardRedoBuilder {
+ public:
+  ShardRedoBuilder(std::span<std::byte> room, uint64_t client, uint64_t epoch);
+  // Lays out the record in place and gives its image, 8-aligned in the buffer.
+  std::span<const std::byte> add(SlotOffset slot, TableId table, uint64_t version,
+                                 RecordState state, std::string_view key, std::string_view value);
+  // The whole payload.
+  std::span<const std::byte> finish();
+
+ private:
+  std::span<std::byte> room_;
+  size_t used_ = sizeof(ShardRecordHeader);
+  uint32_t writes_ = 0;
+};
+
+// What a coordinator mark says.
+struct CoordinatorMark {
+  struct Session {
+    uint64_t client;
+    uint64_t known_from;
+    uint64_t highest;
+    std::vector<uint64_t> committed;
+  };
+  uint64_t through_lsn = 0;
+  uint64_t floor = 0;
+  std::vector<Session> sessions;
+};
+size_t mark_bytes(const CoordinatorMark& mark);
+std::vector<std::byte> encode_mark(const CoordinatorMark& mark, uint64_t epoch);
+
+// ShardRecordReader: walks a record that was read back from a shard log. Every length and checksum
+// is checked.
+class ShardRecordReader {
+ public:
+  // VersionMismatch: a later release wrote it. BadPool: malformed. The message says what, not
+  // where. `last_epoch`: no server can have logged a record in a later one.
+  static Result<ShardRecordReader> open(std::span<const std::byte> payload, uint64_t last_epoch);
+  // The same, and all of the record is walked: after it next() never meets a flaw.
+  static Result<ShardRecordReader> open_whole(std::span<const std::byte> payload,
+                                              uint64_t last_epoch);
+  ShardRecordKind kind() const { return header_.kind; }
+  uint64_t client() const { return header_.client[0]; }
+  uint32_t writes() const { return header_.writes; }
+  // Of a redo record: the next write; nullopt at the end, and where the record is malformed, which
+  // malformed() tells.
+  std::optional<RedoReader::Write> next();
+  bool malformed() const { return malformed_; }
+  // Of a mark. BadPool.
+  Result<CoordinatorMark> mark() const;
+
+ private:
+  ShardRecordHeader header_{};
+  std::span<const std::byte> rest_;
+  uint32_t left_ = 0;
+  bool malformed_ = false;
+};
+
+}  // namespace pmstore

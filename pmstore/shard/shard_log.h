@@ -1,0 +1,129 @@
+// ShardLog: the redo log of lock discipline cpu: one log::Ring to which the server appends the
+// transactions of all its clients (pmstore/layout/shard_record.h).
+//
+// Transactions that wait at the same time are appended side by side, and one drain makes them
+// durable. So a client needs no room of its own in the pool.
+//
+// Truncation: when there is no room, the oldest part of the log goes, in steps of at most
+// kStepBytes or as much as a transaction needs. First a coordinator mark is appended, and the
+// writes of the redo records that go are flushed to their slots; one drain makes both durable; then
+// the log's header moves its start. A crash in between leaves a mark whose truncation has not
+// happened: the next start ends it.
+//
+// Invariants: a redo record leaves the log only when its writes are durable in their slots, and
+// only while no transaction is appended but not applied; behind each redo record there is room for
+// the mark of the next truncation; records_ has the transactions of the log's redo records, in
+// order. Threads: the server's. Lifetimes: what is borrowed outlives it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <span>
+
+#include "base/check.h"
+#include "log/ring.h"
+#include "persist/memory.h"
+#include "persist/persisted.h"
+#include "pmstore/layout/shard_record.h"
+#include "pmstore/shard/coordinators.h"
+#include "pmstore/shard/failure_latch.h"
+#include "pmstore/shard/record_store.h"
+#include "pmstore/shard/written_slots.h"
+
+namespace pmstore::internal {
+
+// Proves that the shard log is durable below an LSN.
+class DurableLog {
+ public:
+  bool covers(uint64_t end_lsn) const { return end_lsn <= below_lsn_; }
+  persist::Persisted persisted() const { return persisted_; }
+
+ private:
+  friend class ShardLog;
+  DurableLog(persist::Persisted persisted, uint64_t below_lsn)
+      : persisted_(persisted), below_lsn_(below_lsn) {}
+  persist::Persisted persisted_;
+  uint64_t below_lsn_;
+};
+
+// Walks a shard log that TableCatalog::open_log() has just opened, and checks each record; gives
+// their number. `visit` sees each. BadPool; VersionMismatch: a later release has written there.
+Result<uint64_t> walk_shard_log(
+    log::Ring& log, const TableCatalog& catalog,
+    const std::function<void(const log::EntryView&, ShardRecordReader&)>& visit = {});
+
+class ShardLog {
+ public:
+  static constexpr uint64_t kStepBytes = 1u << 20;
+  // Of one transaction, however large the log is: no larger one fits in a request (fabric/rpc.h).
+  static constexpr uint64_t kMostPayloadBytes = (2u << 20) - 1024;
+
+  ShardLog(RecordStore& records, FailureLatch& latch);
+
+  // Recovery hands over the log, walked and durable, after its redo records were put in place. Ends
+  // a truncation that a crash has interrupted, and begins a new incarnation; durable on return.
+  // BadPool; Io; Full as log::Ring::take_over().
+  Status begin(log::Ring ring);
+
+  // Of the largest transaction.
+  uint64_t max_payload_bytes() const { return max_payload_bytes(ring_bytes_); }
+  static uint64_t max_payload_bytes(uint64_t log_bytes);
+
+  // Appends the redo record of `id`, which lies in `scratch` as log::Ring::append_in() says; gives
+  // the LSN behind it. Not durable before drain(). BackPressure: there is room only behind
+  // make_room(). Full as log::plan_entry().
+  Result<uint64_t> append(TxId id, std::span<std::byte> scratch, uint64_t payload_bytes);
+  // Truncates a step, and at least enough for such a payload. Everything that was appended is
+  // applied (CHECK). BadPool; Io, which latches a failure.
+  Status make_room(uint64_t payload_bytes);
+  // Makes the writes of the redo records below `through_lsn` durable in place, then truncates
+  // there; as make_room().
+  Status truncate_through(uint64_t through_lsn);
+  // Makes durable what was appended. Io.
+  Result<DurableLog> drain();
+  // The writes of one of the appended transactions are in place.
+  void applied() {
+    PMSTORE_CHECK(unapplied_ > 0, "a redo record is logged before its writes are in place");
+    --unapplied_;
+  }
+
+  // Is `id` in the log?
+  bool has(TxId id) const;
+  // Of a transaction that is not in the log; nullopt: it is not known any more.
+  std::optional<Outcome> outcome_outside(TxId id) const { return coordinators_.outcome(id); }
+  bool all_applied() const { return unapplied_ == 0; }
+
+  // Flushes the slots that the log's redo records describe; durable after a drain. BadPool.
+  Status flush_in_place();
+
+  const log::Ring& ring() const { return *ring_; }
+
+ private:
+  static uint64_t most_mark_bytes(uint64_t log_bytes);
+  static uint64_t room_for_mark(uint64_t log_bytes);
+  uint64_t epoch() const { return records_.catalog().header().epoch; }
+  // Reads the redo records below `through_lsn` into slots_. Gives the LSN behind the last entry,
+  // and counts the transactions. BadPool: the log is damaged.
+  struct Passed {
+    uint64_t end_lsn;
+    size_t transactions;
+  };
+  Result<Passed> read_entries(uint64_t through_lsn);
+  // Moves the start: `in_place` proves that writes and mark are durable.
+  Status move_start(persist::Persisted in_place, uint64_t start_lsn);
+  Result<CoordinatorMark> restore();
+
+  RecordStore& records_;
+  persist::Memory& memory_;
+  FailureLatch& latch_;
+  uint64_t ring_bytes_;  // with its header
+  std::optional<log::Ring> ring_;
+  Coordinators coordinators_;
+  std::deque<TxId> records_in_log_;
+  WrittenSlots slots_;
+  uint64_t unapplied_ = 0;  // for ever, once a drain has failed
+};
+
+}  // namespace pmstore::internal

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""usage: convert_test.py BIN: pools of an earlier release (golden/, made by make_pools.py)."""
+
+import json
+import lzma
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BIN = ""
+GOLDEN = pathlib.Path(__file__).parent / "golden"
+
+
+def command(program, *arguments):
+    return [os.path.join(BIN, program), *arguments]
+
+
+def run(*arguments):
+    environment = {k: v for k, v in os.environ.items() if k != "PMSTORE_URI"}
+    return subprocess.run(command("pmstore", *arguments), timeout=300, capture_output=True,
+                          env=environment, check=False)
+
+
+class Convert(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="pmstore-convert.")
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def ok(self, *arguments):
+        done = run(*arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.decode()
+
+    def unpack(self, name):
+        path = os.path.join(self.folder, name)
+        with open(path, "wb") as to:
+            to.write(lzma.decompress((GOLDEN / (name + ".xz")).read_bytes()))
+        return path, json.loads((GOLDEN / (name + ".json")).read_text(encoding="utf-8"))
+
+    def assert_refused(self, done, path):
+        self.assertEqual(done.returncode, 1, done)
+        text = done.stderr.decode()
+        self.assertEqual(text.count("\n"), 1, text)
+        self.assertIn(f"`pmstore pool convert {path}`", text)
+
+    def assert_has(self, path, expected):
+        self.assertIn("sound: ", self.ok("pool", "check", path))
+        uri = ["--uri", "local:" + path]
+        lines = self.ok("kv", "scan", *uri, "--table", "accounts").splitlines()
+        self.assertEqual(dict(line.split("\t") for line in lines), expected["accounts"])
+        self.assertEqual(self.ok("log", "read", *uri, "orders").splitlines(), expected["log"])
+        tables = self.ok("table", "list", *uri)
+        self.assertIn("accounts", tables)
+        self.assertNotIn("gone", tables)
+        self.ok("kv", "put", *uri, "--table", "accounts", "later", "1")
+        self.assertEqual(self.ok("kv", "get", *uri, "--table", "accounts", "later").strip(), "1")
+
+    def test_is_refused_and_left_as_it_is_until_it_is_converted(self):
+        for name in ("killed", "closed", "small"):
+            path, expected = self.unpack(name)
+            before = pathlib.Path(path).read_bytes()
+            self.assert_refused(run("pool", "check", path), path)
+            self.assert_refused(run("kv", "get", "--uri", "local:" + path, "key1"), path)
+            daemon = subprocess.run(
+                command("pmstored", "--pool", path, "--listen", "tcp://127.0.0.1:0"), timeout=300,
+                capture_output=True, check=False)
+            self.assert_refused(daemon, path)
+            self.assertEqual(pathlib.Path(path).read_bytes(), before)
+            done = json.loads(self.ok("pool", "convert", path, "--json"))
+            self.assertEqual(done["from_version"], 2)
+            self.assertEqual(done["rings_before"], expected["rings"])
+            self.assertLess(done["rings"], expected["rings"])
+            self.assert_has(path, expected)
+            self.assertIn("nothing to do", self.ok("pool", "convert", path))
+
+    def test_survives_a_kill_at_any_moment(self):
+        pause_s = 0.0
+        killed = 0
+        while killed < 15:
+            path, expected = self.unpack("killed")
+            with subprocess.Popen(command("pmstore", "pool", "convert", path),
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as convert:
+                time.sleep(pause_s)
+                convert.kill()
+                convert.wait()
+                killed += 1
+                # From the start of the program to its end, however long that takes here.
+                pause_s = 0.0 if convert.returncode == 0 else pause_s + 0.002
+            self.ok("pool", "convert", path)
+            self.assert_has(path, expected)
+
+    def test_what_is_no_pool_is_refused(self):
+        path = os.path.join(self.folder, "text")
+        pathlib.Path(path).write_text("no pool\n" * 5000, encoding="utf-8")
+        done = run("pool", "convert", path)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr.decode().count("\n"), 1)
+
+
+if __name__ == "__main__":
+    BIN = sys.argv[1]
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])

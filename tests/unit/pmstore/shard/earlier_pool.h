@@ -1,0 +1,93 @@
+// Pools as earlier releases have left them: without a shard log, every transaction in a client's
+// ring. Made of a pool of the present format.
+#pragma once
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "base/checksum.h"
+#include "base/random.h"
+#include "log/ring.h"
+#include "persist/pool.h"
+#include "pmstore/layout/catalog_layout.h"
+#include "pmstore/layout/redo.h"
+
+namespace pmstore::internal {
+
+inline CatalogHeader catalog_copy(persist::Pool& pool, uint64_t copy) {
+  CatalogHeader header;
+  std::memcpy(&header, pool.root().data() + copy * kCatalogCopyBytes, sizeof header);
+  return header;
+}
+
+// With a right checksum.
+inline void store_catalog_copy(persist::Pool& pool, uint64_t copy, CatalogHeader header) {
+  header.crc = base::crc32c(
+      std::as_bytes(std::span(&header, 1)).subspan(offsetof(CatalogHeader, version)), 0);
+  std::byte* const at = pool.root().data() + copy * kCatalogCopyBytes;
+  pool.memory().store(at, &header, sizeof header);
+  pool.memory().flush(at, sizeof header);
+}
+
+inline log::Ring open_earlier_ring(persist::Pool& pool, uint32_t index) {
+  const CatalogHeader header = catalog_copy(pool, 0);
+  auto ring =
+      log::Ring::open(pool.memory(), header.rings_offset + index * header.ring_bytes,
+                      header.ring_bytes, static_cast<uint32_t>(base::mix64(header.pool + index)));
+  PMSTORE_CHECK(ring.has_value() && ring->walk([](const log::EntryView&) {}).has_value(),
+                "the ring is sound");
+  return std::move(*ring);
+}
+
+// The pool's store was closed, and its log is as large as some rings: these take its place.
+inline void make_earlier(persist::Pool& pool, uint32_t version) {
+  CatalogHeader newest = catalog_copy(pool, 0);
+  if (catalog_copy(pool, 1).generation > newest.generation) newest = catalog_copy(pool, 1);
+  PMSTORE_CHECK(newest.log_bytes % newest.ring_bytes == 0, "rings take the place of the log");
+  const auto more = static_cast<uint32_t>(newest.log_bytes / newest.ring_bytes);
+  for (uint32_t i = newest.ring_count; i < newest.ring_count + more; ++i) {
+    const auto salt = static_cast<uint32_t>(base::mix64(newest.pool + i));
+    PMSTORE_CHECK(log::Ring::format(pool.memory(), newest.rings_offset + i * newest.ring_bytes,
+                                    newest.ring_bytes, salt)
+                      .has_value(),
+                  "memory can always be drained");
+  }
+  for (uint64_t copy = 0; copy < 2; ++copy) {
+    CatalogHeader header = catalog_copy(pool, copy);
+    header.version = version;
+    header.ring_count = newest.ring_count + more;
+    header.log_offset = header.log_bytes = 0;
+    header.features = header.sessions = 0;
+    if (version < kFirstVersionWithDrops) header.highest_table = header.tables_dropped = 0;
+    store_catalog_copy(pool, copy, header);
+  }
+  PMSTORE_CHECK(pool.memory().drain().has_value(), "memory can always be drained");
+}
+
+struct EarlierUpdate {
+  SlotOffset slot;
+  TableId table;
+  uint64_t version;  // of the record
+  std::string key;
+  std::string value;
+};
+
+// A transaction of `client` is in its ring, durable, and not in place.
+inline TxId log_in_ring(persist::Pool& pool, uint32_t index, uint64_t client,
+                        const EarlierUpdate& update) {
+  log::Ring ring = open_earlier_ring(pool, index);
+  const uint32_t session = ring.position().incarnation + index + 1;
+  PMSTORE_CHECK(ring.take_over(client, session).has_value(), "memory can always be drained");
+  std::vector<std::byte> room(redo_header_bytes(1) + redo_write_bytes(record_bytes(
+                                                         update.key.size(), update.value.size())));
+  RedoBuilder redo(room, client, catalog_copy(pool, 0).pool);
+  redo.add(update.slot, update.table, update.version, RecordState::kLive, update.key, update.value);
+  const TxId id{client, (uint64_t{session} << 32) + 7};
+  PMSTORE_CHECK(ring.append(id.sequence, redo.finish()).has_value(), "the ring has room");
+  PMSTORE_CHECK(pool.memory().drain().has_value(), "memory can always be drained");
+  return id;
+}
+
+}  // namespace pmstore::internal
