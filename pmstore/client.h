@@ -76,6 +76,7 @@ struct ClientOptions {
 };
 
 class Client;
+class TransactionScan;
 
 // One transaction. Move-only. Destroying it before commit() aborts it. Once commit() has begun, the
 // commit runs to its end even if the transaction, or the coroutine that awaits commit(), is
@@ -98,6 +99,12 @@ class Transaction {
   void insert(TableId table, std::string_view key, std::string_view value);
   // Erases at commit; commit() is NotFound when the key is absent.
   void erase(TableId table, std::string_view key);
+  // The records of an ordered table with keys in `range`, in order or in the opposite order, page
+  // by page. Pages have this transaction's own writes, also those made while the scan goes on,
+  // where they are ahead of it. The commit validates that no key of what was scanned has appeared,
+  // vanished or changed. The transaction outlives the scan.
+  TransactionScan scan(TableId table, KeyRange range,
+                       ScanDirection direction = ScanDirection::kForward);
   // Success: all writes are durable and visible, or, without writes, all reads are valid at one
   // moment. The errors are listed at the top of this file. The transaction is over whatever the
   // result; a second commit() is InvalidArgument. A transaction of one read and no writes sends
@@ -111,6 +118,7 @@ class Transaction {
 
  private:
   friend class Client;
+  friend class TransactionScan;
   struct State;
   struct Release {
     void operator()(State* state) const;
@@ -124,6 +132,28 @@ struct Record {
   std::string key;
   std::string value;
 };
+
+// A scan of an ordered table in a transaction: Transaction::scan(). Move-only. next() may be
+// destroyed at any suspension; the scan then stands where it stood before.
+class TransactionScan {
+ public:
+  TransactionScan(TransactionScan&&) noexcept;
+  TransactionScan& operator=(TransactionScan&&) noexcept;
+  ~TransactionScan();
+
+  // The next records, at most `most` (at least 1) and about 256 KiB; none: the range has ended.
+  // Conflict: other transactions keep a part of the range locked. InvalidArgument: the table is
+  // not ordered; the transaction is over; a bound of the range is longer than a key. UnknownTable;
+  // Damaged; errors of the connection. After an error the transaction cannot commit.
+  base::Task<Result<std::vector<Record>>> next(uint32_t most = UINT32_MAX);
+
+ private:
+  friend class Transaction;
+  struct State;
+  explicit TransactionScan(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
 struct ScanPage {
   std::vector<Record> records;
   uint64_t cursor = 0;   // of the next page; 0: this is the last page
@@ -193,7 +223,9 @@ class Client {
   base::Task<Result<TableId>> open_table(std::string_view name, bool create = false);
   // Durable on success. AlreadyExists: a table has this name. InvalidArgument: check_table_name()
   // refuses the name. Full: the pool has no room for another table.
-  base::Task<Result<TableId>> create_table(std::string_view name);
+  // Unsupported: an ordered one, of a server with lock discipline rnic.
+  base::Task<Result<TableId>> create_table(std::string_view name,
+                                           TableKind kind = TableKind::kHash);
   // In no particular order.
   base::Task<Result<std::vector<TableInfo>>> list_tables();
   // Deletes the table with all its records; durable on success. The name is then free for a new

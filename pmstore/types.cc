@@ -100,4 +100,17 @@ Result<MissPath> parse_miss_path(std::string_view text) {
                                                      "rpc");
 }
 
+std::string_view table_kind_name(TableKind kind) {
+  return kind == TableKind::kOrdered ? "ordered" : "hash";
+}
+
+// The first key behind those with the prefix is the prefix with its last byte raised; bytes that
+// cannot be raised go.
+KeyRange KeyRange::with_prefix(std::string_view prefix) {
+  KeyRange range{std::string(prefix), std::string(prefix)};
+  while (!range.to.empty() && range.to.back() == '\xff') range.to.pop_back();
+  if (!range.to.empty()) ++range.to.back();
+  return range;
+}
+
 }  // namespace pmstore

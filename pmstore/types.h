@@ -16,7 +16,7 @@ inline constexpr size_t kMaxValueBytes = 1u << 20;
 // Tables that exist at the same time; a pool below 16 MiB, or of an earlier release, takes 1,008.
 inline constexpr size_t kMaxTables = 4080;
 // Tables that a pool can ever have: an id is never used again (pmstore/layout/catalog_layout.h).
-inline constexpr size_t kMaxTableIds = UINT16_MAX;
+inline constexpr size_t kMaxTableIds = UINT16_MAX / 2;
 inline constexpr size_t kMaxTableNameBytes = 47;
 
 // Success: a record may have this key and a value of this size. InvalidArgument: the key is empty.
@@ -35,6 +35,34 @@ enum class TableId : uint16_t {};
 enum class SlotOffset : uint64_t {};
 constexpr uint64_t raw(SlotOffset slot) { return static_cast<uint64_t>(slot); }
 constexpr uint16_t raw(TableId table) { return static_cast<uint16_t>(table); }
+// How a table finds its records: by their keys' hash, or by the keys in order, which can be
+// scanned.
+enum class TableKind : uint8_t { kHash = 0, kOrdered = 1 };
+// The kind is a part of the id, so that whoever has a record or an id knows it.
+inline constexpr uint16_t kOrderedTableBit = 1 << 15;
+constexpr bool is_ordered(TableId table) { return (raw(table) & kOrderedTableBit) != 0; }
+constexpr TableKind kind_of(TableId table) {
+  return is_ordered(table) ? TableKind::kOrdered : TableKind::kHash;
+}
+std::string_view table_kind_name(TableKind kind);  // "hash", "ordered"
+
+// Keys from `from` on and before `to`. An empty `from` is before all keys, an empty `to` behind
+// all.
+struct KeyRange {
+  std::string from;
+  std::string to;
+  // The keys that begin with `prefix`.
+  static KeyRange with_prefix(std::string_view prefix);
+};
+enum class ScanDirection : uint8_t { kForward, kBackward };
+
+// Tables of both kinds are numbered together, from 1 on.
+constexpr uint32_t number_of(TableId table) {
+  return static_cast<uint32_t>(raw(table) & ~kOrderedTableBit);
+}
+constexpr TableId table_id(uint32_t number, TableKind kind) {
+  return static_cast<TableId>(number | (kind == TableKind::kOrdered ? kOrderedTableBit : 0));
+}
 
 // Identifies a transaction: its client, and that client's number for it. Never used twice.
 struct TxId {

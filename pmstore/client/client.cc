@@ -116,8 +116,8 @@ Task<Status> Client::erase(TableId table, std::string_view key) {
 Task<Result<TableId>> Client::open_table(std::string_view name, bool create) {
   return internal::open_table(state_->connector, state_->reader, name, create);
 }
-Task<Result<TableId>> Client::create_table(std::string_view name) {
-  return internal::create_table(state_->connector, state_->reader, name);
+Task<Result<TableId>> Client::create_table(std::string_view name, TableKind kind) {
+  return internal::create_table(state_->connector, state_->reader, name, kind);
 }
 Task<Result<std::vector<TableInfo>>> Client::list_tables() {
   return internal::list_tables(state_->connector);

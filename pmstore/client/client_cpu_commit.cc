@@ -11,7 +11,8 @@ WriteKind kind_of(const TxItem& item) {
   return item.need == TxItem::Need::kAbsent ? WriteKind::kInsert : WriteKind::kPut;
 }
 
-void add_checks(const ItemSet& items, bool with_writes, CommitParts& parts) {
+void add_checks(const ItemSet& items, const ScanReads& scanned, bool with_writes,
+                CommitParts& parts) {
   parts.reads.clear();
   parts.absences.clear();
   for (const TxItem& item : items) {
@@ -19,10 +20,12 @@ void add_checks(const ItemSet& items, bool with_writes, CommitParts& parts) {
     if (with_writes && item.writes()) continue;  // the write carries the check itself
     parts.reads.push_back({raw(item.slot), item.version});
   }
+  parts.reads.insert(parts.reads.end(), scanned.records().begin(), scanned.records().end());
   for (const TxItem& item : items) {
     if (item.seen != TxItem::Seen::kAbsent) continue;
     parts.absences.push_back({item.bucket, item.bucket_version});
   }
+  for (const LeafSeen& leaf : scanned.leaves()) parts.absences.push_back({leaf.unit, leaf.version});
 }
 
 void add_writes(const ItemSet& items, CommitParts& parts) {
@@ -40,9 +43,10 @@ void add_writes(const ItemSet& items, CommitParts& parts) {
   }
 }
 
-// What `items` say, with views into `items` and `parts`.
-CommitView view_of(TxId id, const ItemSet& items, bool with_writes, CommitParts& parts) {
-  add_checks(items, with_writes, parts);
+// What `items` and `scanned` say, with views into `items` and `parts`.
+CommitView view_of(TxId id, const ItemSet& items, const ScanReads& scanned, bool with_writes,
+                   CommitParts& parts) {
+  add_checks(items, scanned, with_writes, parts);
   parts.writes.clear();
   if (with_writes) add_writes(items, parts);
   return {id.client,
@@ -55,18 +59,19 @@ CommitView view_of(TxId id, const ItemSet& items, bool with_writes, CommitParts&
 
 }  // namespace
 
-base::Task<Status> commit_by_call(TxId id, const ItemSet& items, ClientSession& session,
-                                  CommitParts& parts, TransactionNumbers& numbers) {
+base::Task<Status> commit_by_call(TxId id, const ItemSet& items, const ScanReads& scanned,
+                                  ClientSession& session, CommitParts& parts,
+                                  TransactionNumbers& numbers) {
   TransactionNumbers::Running is_running(numbers, id.sequence);
-  const CommitView request = view_of(id, items, true, parts);
+  const CommitView request = view_of(id, items, scanned, true, parts);
   Status committed = co_await session.calls().commit(request);
   is_running.settled();
   co_return numbers.commit_status(id, session, std::move(committed));
 }
 
-base::Task<Status> validate_by_call(const ItemSet& items, ClientSession& session,
-                                    CommitParts& parts) {
-  const CommitView request = view_of({}, items, false, parts);
+base::Task<Status> validate_by_call(const ItemSet& items, const ScanReads& scanned,
+                                    ClientSession& session, CommitParts& parts) {
+  const CommitView request = view_of({}, items, scanned, false, parts);
   co_return co_await session.calls().commit(request);
 }
 

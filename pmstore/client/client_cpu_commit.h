@@ -12,6 +12,7 @@
 #include "base/task.h"
 #include "pmstore/client/client_session.h"
 #include "pmstore/client/item_set.h"
+#include "pmstore/client/scan_reads.h"
 #include "pmstore/client/transaction_numbers.h"
 #include "pmstore/layout/protocol.h"
 #include "pmstore/shard/commit_view.h"
@@ -28,12 +29,13 @@ struct CommitParts {
 
 // Success: the transaction is durable. CommitUnknown: it may be; outcome() tells. After every other
 // error nothing happened; TooLarge also when it does not fit in a message.
-base::Task<Status> commit_by_call(TxId id, const ItemSet& items, ClientSession& session,
-                                  CommitParts& parts, TransactionNumbers& numbers);
+base::Task<Status> commit_by_call(TxId id, const ItemSet& items, const ScanReads& scanned,
+                                  ClientSession& session, CommitParts& parts,
+                                  TransactionNumbers& numbers);
 
-// Asks the server whether everything that `items` have read is unchanged, and writes nothing.
-// Conflict when it is not.
-base::Task<Status> validate_by_call(const ItemSet& items, ClientSession& session,
-                                    CommitParts& parts);
+// Asks the server whether everything that `items` have read, and scans have seen, is unchanged, and
+// writes nothing. Conflict when it is not.
+base::Task<Status> validate_by_call(const ItemSet& items, const ScanReads& scanned,
+                                    ClientSession& session, CommitParts& parts);
 
 }  // namespace pmstore::internal

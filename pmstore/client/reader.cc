@@ -110,7 +110,8 @@ base::Task<Result<Located>> Reader::locate_one_sided(SessionRef session, TableId
                                                      std::string_view key, KeyHash hash,
                                                      std::string* value) {
   BucketEntry cached = cache_.find(hash);
-  const bool misses_by_rpc = session->misses() == MissPath::kRpc;
+  // The leaves of an ordered table are the server's own.
+  const bool misses_by_rpc = session->misses() == MissPath::kRpc || is_ordered(table);
   if (misses_by_rpc && !cached.used()) {
     co_return co_await locate_by_call(std::move(session), table, key, hash, value);
   }

@@ -11,9 +11,11 @@
 namespace pmstore::internal {
 namespace {
 
-bool sane(const GetReply& reply, uint32_t room, const ClientSession& session) {
+bool sane(TableId table, const GetReply& reply, uint32_t room, const ClientSession& session) {
   if (reply.found == FoundRecord::kNo) {
-    return reply.value_bytes == 0 && reply.bucket < session.bucket_count();
+    const bool named =
+        is_ordered(table) ? is_leaf_unit(reply.bucket) : reply.bucket < session.bucket_count();
+    return reply.value_bytes == 0 && named;
   }
   if (reply.found == FoundRecord::kPlaceOnly) {
     if (reply.value_bytes <= room || reply.value_bytes > kMaxValueBytes) return false;
@@ -96,7 +98,7 @@ base::Task<Result<GetReply>> RpcCalls::send_get(TableId table, std::string_view 
   const auto reply = reader.get<GetReply>();
   const bool has_value = reply.found == FoundRecord::kWithValue;
   const std::string_view bytes = reader.get_bytes(has_value ? reply.value_bytes : 0);
-  if (!reader.complete() || !sane(reply, capacity - sizeof(GetReply), session_)) {
+  if (!reader.complete() || !sane(table, reply, capacity - sizeof(GetReply), session_)) {
     co_return session_.malformed_reply("a get");
   }
   if (has_value && value != nullptr) value->assign(bytes);

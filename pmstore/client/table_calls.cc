@@ -22,11 +22,13 @@ Status check_opened_name(std::string_view name) {
 
 enum class Creation : uint8_t { kNone = 0, kIfMissing = 1, kNew = 2 };
 
-base::Task<Result<TableId>> open_by(SessionRef session, std::string_view name, Creation creation) {
+base::Task<Result<TableId>> open_by(SessionRef session, std::string_view name, Creation creation,
+                                    TableKind kind) {
   std::array<std::byte, kTableRequest> room;
   MessageWriter request(room);
   request.put(session->prefix());
-  request.put(OpenTableRequest{static_cast<uint8_t>(creation), static_cast<uint8_t>(name.size())});
+  request.put(
+      OpenTableRequest{static_cast<uint8_t>(creation), static_cast<uint8_t>(name.size()), kind});
   request.put_bytes(name);
   auto answer = co_await session->rpc().call(static_cast<uint16_t>(Method::kOpenTable),
                                              request.message(), sizeof(OpenTableReply));
@@ -44,16 +46,16 @@ base::Task<Result<TableId>> open_table(Connector& connector, Reader& reader, std
   PMSTORE_CO_TRY_STATUS(check_opened_name(name));
   PMSTORE_CO_TRY(const SessionRef session, co_await connector.connected());
   const Creation creation = create ? Creation::kIfMissing : Creation::kNone;
-  auto opened = co_await open_by(session, name, creation);
+  auto opened = co_await open_by(session, name, creation, TableKind::kHash);
   if (opened) reader.saw_table(*opened);
   co_return opened;
 }
 
 base::Task<Result<TableId>> create_table(Connector& connector, Reader& reader,
-                                         std::string_view name) {
+                                         std::string_view name, TableKind kind) {
   PMSTORE_CO_TRY_STATUS(check_table_name(name));
   PMSTORE_CO_TRY(const SessionRef session, co_await connector.connected());
-  auto created = co_await open_by(session, name, Creation::kNew);
+  auto created = co_await open_by(session, name, Creation::kNew, kind);
   if (created) reader.saw_table(*created);
   co_return created;
 }

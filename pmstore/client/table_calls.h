@@ -19,7 +19,7 @@ namespace pmstore::internal {
 base::Task<Result<TableId>> open_table(Connector& connector, Reader& reader, std::string_view name,
                                        bool create);
 base::Task<Result<TableId>> create_table(Connector& connector, Reader& reader,
-                                         std::string_view name);
+                                         std::string_view name, TableKind kind);
 base::Task<Result<std::vector<TableInfo>>> list_tables(Connector& connector);
 base::Task<Status> drop_table(Connector& connector, Executor& executor, std::string_view name);
 base::Task<Result<TableUsage>> table_usage(Connector& connector, TableId table);

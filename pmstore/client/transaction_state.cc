@@ -11,13 +11,9 @@ namespace pmstore {
 
 using internal::TxItem;
 
-namespace {
-
-Error over_error() {
+Error Transaction::State::over_error() {
   return make_error(ErrorCode::kInvalidArgument, "the transaction is over; begin() another one");
 }
-
-}  // namespace
 
 Error Transaction::State::stale_error() {
   return make_error(ErrorCode::kConflict,
@@ -28,6 +24,7 @@ void Transaction::State::reset() {
   PMSTORE_CHECK(awaited == nullptr, "a transaction is used again after its commit has ended");
   session = {};
   items.clear();
+  scanned.clear();
   failure.reset();
   over = false;
   id = {};
@@ -128,7 +125,7 @@ Task<Status> Transaction::State::commit_held(Ref /*self*/) {
   if (over) co_return over_error();
   over = true;
   if (failure) co_return std::move(*failure);
-  if (items.empty()) co_return Status{};
+  if (items.empty() && scanned.pages() == 0) co_return Status{};
   if (!bind_at_once()) {
     const auto bound = co_await bind();
     if (!bound) co_return Error(bound.error());
@@ -162,7 +159,8 @@ Task<Status> Transaction::State::commit_held(Ref /*self*/) {
   if (!client.numbers.available()) co_return stale_error();  // the next one gets a new connection
   if (session->discipline() == LockDiscipline::kRnic) co_return co_await commit_rnic();
   id = client.numbers.take();
-  co_return co_await internal::commit_by_call(id, items, *session, client.parts, client.numbers);
+  co_return co_await internal::commit_by_call(id, items, scanned, *session, client.parts,
+                                              client.numbers);
 }
 
 namespace {
@@ -193,14 +191,20 @@ Task<Status> Transaction::State::read_what_writes_need() {
 }
 
 Task<Status> Transaction::State::validate() {
-  size_t reads = 0;
-  for (const Item& item : items) reads += item.was_read();
+  size_t reads = scanned.pages();
+  bool leaves = reads > 0;
+  for (const Item& item : items) {
+    reads += item.was_read();
+    leaves |= item.seen == Item::Seen::kAbsent && is_ordered(item.table);
+  }
   // A single read was valid at one moment; that moment is when the transaction happened.
   if (reads <= 1) co_return Status{};
-  if (session->one_sided_reads() || session->discipline() == LockDiscipline::kRnic) {
+  const bool rnic = session->discipline() == LockDiscipline::kRnic;
+  // Only the server knows the versions of leaves.
+  if (rnic || (session->one_sided_reads() && !leaves)) {
     co_return co_await internal::validate_one_sided(items, *session);
   }
-  co_return co_await internal::validate_by_call(items, *session, client.parts);
+  co_return co_await internal::validate_by_call(items, scanned, *session, client.parts);
 }
 
 // Once a commit holds locks it must run to its end even if its caller is destroyed; so it is a task

@@ -16,6 +16,7 @@
 #include "pmstore/client/client_state.h"
 #include "pmstore/client/item_set.h"
 #include "pmstore/client/located.h"
+#include "pmstore/client/scan_reads.h"
 #include "pmstore/server/commit_end.h"
 
 namespace pmstore {
@@ -28,7 +29,9 @@ struct Transaction::State {
 
   // Makes it empty, for the next transaction; keeps its memory. CHECK: nobody waits for its commit.
   void reset();
-  bool unused() const { return !session && items.empty() && !over && holders == 0; }
+  bool unused() const {
+    return !session && items.empty() && scanned.empty() && !over && holders == 0;
+  }
 
   // Keeps this alive: the Transaction does, and each coroutine that works on it. After the last
   // holder it is the client's again.
@@ -57,16 +60,13 @@ struct Transaction::State {
   unsigned holders = 0;
   internal::SessionRef session;  // empty before the first access
   internal::ItemSet items;
+  internal::ScanReads scanned;
   std::optional<Error> failure;
   bool over = false;
   TxId id;
   std::vector<std::byte> redo;             // discipline rnic
   internal::CommitEnd* awaited = nullptr;  // discipline rnic: of the coroutine that awaits commit()
 
- private:
-  // Remembers what was read. Conflict: the transaction has read something else there before.
-  Status remember(TableId table, std::string_view key, KeyHash hash,
-                  const internal::Located& located);
   // The session that this transaction works on: the one of its first access. Conflict when that is
   // over.
   Task<Result<internal::SessionRef>> bind();
@@ -75,6 +75,12 @@ struct Transaction::State {
     if (!session && client.connector.has_usable_session()) session = client.connector.session();
     return session && session->usable();
   }
+  static Error over_error();
+
+ private:
+  // Remembers what was read. Conflict: the transaction has read something else there before.
+  Status remember(TableId table, std::string_view key, KeyHash hash,
+                  const internal::Located& located);
   static Error stale_error();
 
   Task<Status> commit_held(Ref self);

@@ -84,6 +84,7 @@ enum class Method : uint16_t {
   kStat = 12,        // -> JSON text
   kDropTable = 32,   // DropTableRequest, name -> DropTableReply
   kTableUsage = 33,  // TableUsageRequest -> TableUsageReply
+  kRangeScan = 34,  // RangeScanRequest, from, to -> RangeScanReply, leaves, records; see below
   kPersistWrite = 0x0100,
 };
 
@@ -92,6 +93,7 @@ using service::RequestPrefix;
 struct OpenTableRequest {
   uint8_t create;  // 1: make it if it is not there; 2: AlreadyExists if it is there
   uint8_t name_bytes;
+  TableKind kind;  // of a table that is made
 };
 struct OpenTableReply {
   uint16_t table;
@@ -163,12 +165,46 @@ struct ScanItem {
   uint8_t padding[3];
 };
 
+// A page of an ordered table: the keys from `from` on and before `to` (empty: to the end), in order,
+// or backwards in the opposite order. The answer has LeafSeen for each leaf that has a part of the
+// page, then RangeItem, key, value of each record. A transaction validates the leaves as
+// AbsenceChecks and the records as ReadChecks: then the page is whole at its commit.
+struct RangeScanRequest {
+  uint32_t most_records;
+  uint32_t max_bytes;
+  uint16_t table;
+  uint16_t from_bytes;
+  uint16_t to_bytes;
+  uint8_t backwards;
+  uint8_t padding[1];
+};
+static_assert(sizeof(RangeScanRequest) == 16);
+struct RangeScanReply {
+  uint32_t leaves;
+  uint32_t records;
+  uint8_t more;  // 1: the range goes on behind the last record
+  uint8_t padding[7];
+};
+static_assert(sizeof(RangeScanReply) == 16);
+struct LeafSeen {
+  uint64_t unit;
+  uint64_t version;
+};
+struct RangeItem {
+  uint64_t slot;
+  uint64_t version;
+  uint32_t value_bytes;
+  uint16_t key_bytes;
+  uint8_t padding[2];
+};
+static_assert(sizeof(RangeItem) == 24);
+
 // A record that was read and must be unchanged at commit.
 struct ReadCheck {
   uint64_t slot;
   uint64_t version;
 };
-// A bucket in which a key was not found.
+// A bucket, or a leaf of an ordered table, in which a key was not found.
 struct AbsenceCheck {
   uint64_t bucket;
   uint64_t version;

@@ -83,6 +83,7 @@ void ServerCore::serve(Session& session, fabric::RpcCall& call, std::span<const 
       }
       return got ? call.reply_filled(*got) : call.reply_error(got.error());
     }
+    case Method::kRangeScan: return serve_range_scan(session, call, body);
     case Method::kOpenTable: {
       auto opened = open_table(call, body);
       if (opened) return;
@@ -190,7 +191,9 @@ Status ServerCore::open_table(fabric::RpcCall& call, std::span<const std::byte> 
   MessageReader reader(body);
   const auto request = reader.get<OpenTableRequest>();
   const std::string_view name = reader.get_bytes(request.name_bytes);
-  if (!reader.complete()) return make_error(ErrorCode::kProtocol);
+  if (!reader.complete() || request.kind > TableKind::kOrdered) {
+    return make_error(ErrorCode::kProtocol);
+  }
   OpenTableReply reply{};
   auto table = store->catalog().find(name);
   if (table && request.create == 2) {
@@ -202,7 +205,7 @@ Status ServerCore::open_table(fabric::RpcCall& call, std::span<const std::byte> 
       return make_error(ErrorCode::kUnknownTable, "no table '" + std::string(name) +
                                                       "' in this pool; `pmstore kv put` makes it");
     }
-    PMSTORE_TRY(table, store->create_table(name));
+    PMSTORE_TRY(table, create_table(name, request.kind));
     reply.created = 1;
   }
   reply.table = raw(*table);

@@ -14,6 +14,35 @@ constexpr uint64_t kFreeAgainNs = 1'000'000'000;
 
 }  // namespace
 
+Error ordered_tables_need_cpu() {
+  return make_error(ErrorCode::kUnsupported,
+                    "ordered tables are served under lock discipline cpu only; start the server "
+                    "with --locks cpu");
+}
+
+Result<TableId> ServerCore::create_table(std::string_view name, TableKind kind) {
+  if (kind == TableKind::kOrdered && discipline != LockDiscipline::kCpu) {
+    return ordered_tables_need_cpu();
+  }
+  return store->create_table(name, kind);
+}
+
+// A request is copied: the client can write its request ring meanwhile.
+void ServerCore::serve_range_scan(Session& session, fabric::RpcCall& call,
+                                  std::span<const std::byte> body) {
+  MessageReader reader(body);
+  const auto request = reader.get<RangeScanRequest>();
+  const std::string from(reader.get_bytes(request.from_bytes));
+  const std::string to(reader.get_bytes(request.to_bytes));
+  if (!reader.complete()) return drop_malformed(session, call);
+  ++totals.scans;
+  auto got = store->range_scan(request, {from, to}, call.reply_room());
+  if (!got && got.code() == ErrorCode::kConflict && group.finish()) {
+    got = store->range_scan(request, {from, to}, call.reply_room());
+  }
+  return got ? call.reply_filled(*got) : call.reply_error(got.error());
+}
+
 void ServerCore::serve_drop_table(Session& session, fabric::RpcCall& call,
                                   std::span<const std::byte> body) {
   MessageReader reader(body);

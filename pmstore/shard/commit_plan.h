@@ -24,13 +24,12 @@ struct PlannedWrite {
   uint8_t size_class = 0;      // of `slot`
   bool exists = false;         // the key had a record before this write
   bool fresh = false;          // `slot` was allocated for this write
-  bool index_changes = false;  // begin_change() was called for `unit`
+  bool index_changes = false;  // begin_change() was called for `key`
   IndexKey key{};
   std::string_view value;  // in the request; not used once the plan is prepared
   SlotOffset old_slot{};   // holds the record before this write, if it exists
   uint64_t old_version = 0;
-  SlotOffset slot{};  // will hold the record, or the tombstone of an erase
-  uint64_t unit = 0;
+  SlotOffset slot{};                     // will hold the record, or the tombstone of an erase
   std::span<const std::byte> image;      // for `slot`
   std::span<const std::byte> old_image;  // tombstone for old_slot, when the record moves; or empty
 };

@@ -157,9 +157,13 @@ Status CpuCommit::plan_write(PlannedWrite& write, uint64_t expected_slot,
     write.slot = *slot;
     write.fresh = true;
   }
-  if (write.exists) words.store(write.old_slot, LockWord::locked(write.old_version, kServerOwner));
   write.index_changes = write.fresh || erase;
-  if (write.index_changes) write.unit = records_.index().begin_change(write.key);
+  if (write.index_changes) {
+    Status begun = records_.index().begin_change(write.key);
+    if (!begun && write.fresh) records_.arena().free_slot(write.slot);
+    PMSTORE_TRY_STATUS(begun);
+  }
+  if (write.exists) words.store(write.old_slot, LockWord::locked(write.old_version, kServerOwner));
   return {};
 }
 
@@ -356,7 +360,7 @@ void CpuCommit::apply(const DurableLog& logged, CommitPlan& plan) {
     }
     words.store(write.slot, LockWord::unlocked(version));
     if (write.kind == WriteKind::kErase) arena.free_slot(write.slot);
-    if (write.index_changes) index.end_change(write.unit);
+    if (write.index_changes) index.end_change(write.key);
   }
   end(plan);
 }
@@ -367,7 +371,7 @@ void CpuCommit::give_up(CommitPlan& plan) {
   LockTable& words = records_.words();
   const auto& writes = plan.writes();
   for (auto write = writes.rbegin(); write != writes.rend(); ++write) {
-    if (write->index_changes) records_.index().end_change(write->unit);
+    if (write->index_changes) records_.index().end_change(write->key);
     if (write->exists) {
       PMSTORE_CHECK(
           words.load(write->old_slot) == LockWord::locked(write->old_version, kServerOwner),

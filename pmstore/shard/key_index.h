@@ -1,29 +1,33 @@
 // KeyIndex: finds the slot of a record by its table and key. DRAM, rebuilt at each start.
 //
-// All that the store knows of its index goes through this class, so that another kind of index can
-// be put behind it. Today there is one kind, a hash index. An ordered index would implement the
-// same functions with its leaves as units: an IndexKey has table and key as well as their hash. The
-// class is final and its functions are inline, not virtual: a probe of the index is on the path of
-// every get and every write.
+// All that the store knows of its index goes through this class. It has two kinds: one hash index
+// for all hash tables, and an ordered index for each ordered table; the table's id says which is
+// asked (pmstore/types.h). The class is final and its functions are inline, not virtual: a probe of
+// the index is on the path of every get and every write.
 //
-// A unit is the part of the index that changes when a key appears or disappears (a bucket of the
-// hash index). Its version is even while the unit is stable, odd while it changes, and never
-// returns to an earlier value; so "key not found" is validated at commit by the version of the
-// key's unit. Clients READ the buckets one-sided (pmstore/layout/bucket_layout.h): bytes() is what
-// they read.
+// A unit is the part of the index that changes when a key appears or disappears: a bucket of the
+// hash index, a leaf of an ordered one. Its version is even while the unit is stable, odd while it
+// changes, and never returns to an earlier value; so "key not found" is validated at commit by the
+// version of the key's unit. Clients READ the buckets one-sided (pmstore/layout/bucket_layout.h):
+// bytes() is what they read. They ask for what is in an ordered table by RPC.
 //
 // Invariants: an entry is inserted or removed only between begin_change() and end_change() of its
-// unit; what is removed is in the index. Threads: the server's; clients read concurrently.
+// key; what is removed is in the index. Threads: the server's; clients read concurrently.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
+#include "base/check.h"
 #include "base/result.h"
 #include "pmstore/shard/hash_index.h"
+#include "pmstore/shard/index_entry.h"
+#include "pmstore/shard/ordered_index.h"
 
 namespace pmstore::internal {
 
@@ -40,23 +44,22 @@ struct IndexKey {
   }
 };
 
-struct IndexEntry {
-  SlotOffset slot;
-  uint8_t size_class;
-};
-
 class KeyIndex final {
  public:
   // For `records_bytes` bytes of records. Io when there is no memory.
   static Result<KeyIndex> create(uint64_t records_bytes) {
     PMSTORE_TRY(HashIndex hash, HashIndex::create(records_bytes));
-    return KeyIndex(std::move(hash));
+    return KeyIndex(std::move(hash), records_bytes);
   }
 
-  // Keys are not kept in the index: calls match(IndexEntry) -> bool for each entry that may be the
-  // key's, until it says true, and gives that entry. nullopt when it never does.
+  // Keys are not kept in the hash index: calls match(IndexEntry) -> bool for each entry that may be
+  // the key's, until it says true, and gives that entry. nullopt when it never does.
   template <typename Match>
   std::optional<IndexEntry> find(const IndexKey& key, Match&& match) const {
+    if (is_ordered(key.table)) {
+      const auto record = record_in_order(key);
+      return record && match(*record) ? record : std::nullopt;
+    }
     const BucketEntry entry = hash_.find(key.hash, [&](BucketEntry candidate) {
       return match(IndexEntry{candidate.slot(), candidate.size_class()});
     });
@@ -64,46 +67,97 @@ class KeyIndex final {
     return IndexEntry{entry.slot(), entry.size_class()};
   }
   bool contains(const IndexKey& key, SlotOffset slot) const {
-    return hash_.contains(key.hash, slot);
+    if (!is_ordered(key.table)) return hash_.contains(key.hash, slot);
+    const auto record = record_in_order(key);
+    return record && record->slot == slot;
   }
 
-  uint64_t unit_of(const IndexKey& key) const { return hash_.bucket_of(key.hash); }
-  bool has_unit(uint64_t unit) const { return unit < hash_.bucket_count(); }
-  uint64_t version(uint64_t unit) const { return hash_.version(unit); }
-
-  // Gives the unit, for end_change(). Changes of one unit nest: the unit is stable again when the
-  // last change has ended.
-  uint64_t begin_change(const IndexKey& key) {
-    const uint64_t unit = unit_of(key);
-    hash_.begin_change(unit);
-    return unit;
+  uint64_t unit_of(const IndexKey& key) const {
+    if (!is_ordered(key.table)) return hash_.bucket_of(key.hash);
+    return unit_of_leaf(key.table, existing(key.table).leaf_of(key.key));
   }
+  static uint64_t unit_of_leaf(TableId table, NodeId leaf) {
+    return kLeafUnit | static_cast<uint64_t>(raw(table)) << 32 | leaf;
+  }
+  // False: no client was ever told of such a unit.
+  bool has_unit(uint64_t unit) const { return is_leaf_unit(unit) || unit < hash_.bucket_count(); }
+  // Odd also for a leaf that there is not any more.
+  uint64_t version(uint64_t unit) const {
+    if (!is_leaf_unit(unit)) return hash_.version(unit);
+    const OrderedIndex* const tree = ordered(static_cast<TableId>(unit >> 32 & 0xffff));
+    const auto leaf = static_cast<NodeId>(unit);
+    return tree != nullptr && tree->is_leaf(leaf) ? tree->version(leaf) : UINT64_MAX;
+  }
+
+  // The key's unit is odd until end_change(). Changes of several keys of a unit nest; a key of an
+  // ordered table has one at a time (CHECK). Full: the ordered index has no memory for another key;
+  // nothing has changed.
+  Status begin_change(const IndexKey& key) {
+    if (is_ordered(key.table)) return existing(key.table).begin_change(key.key);
+    hash_.begin_change(hash_.bucket_of(key.hash));
+    return {};
+  }
+  void end_change(const IndexKey& key) {
+    if (is_ordered(key.table)) return existing(key.table).end_change(key.key);
+    hash_.end_change(hash_.bucket_of(key.hash));
+  }
+  // Of a hash table's key whose unit this is.
   void end_change(uint64_t unit) { hash_.end_change(unit); }
   void insert(const IndexKey& key, uint8_t size_class, SlotOffset slot) {
+    ++size_;
+    if (is_ordered(key.table)) return existing(key.table).insert(key.key, {slot, size_class});
     hash_.insert(key.hash, size_class, slot);
   }
-  void remove(const IndexKey& key, SlotOffset slot) { hash_.erase(key.hash, slot); }
+  void remove(const IndexKey& key, SlotOffset slot) {
+    --size_;
+    if (is_ordered(key.table)) return existing(key.table).remove(key.key);
+    hash_.erase(key.hash, slot);
+  }
 
-  // A whole change of one entry.
-  void insert_alone(const IndexKey& key, uint8_t size_class, SlotOffset slot) {
-    const uint64_t unit = begin_change(key);
+  // A whole change of one entry. Errors of begin_change().
+  Status insert_alone(const IndexKey& key, uint8_t size_class, SlotOffset slot) {
+    PMSTORE_TRY_STATUS(begin_change(key));
     insert(key, size_class, slot);
-    end_change(unit);
+    end_change(key);
+    return {};
   }
   void remove_alone(const IndexKey& key, SlotOffset slot) {
-    const uint64_t unit = begin_change(key);
+    const Status begun = begin_change(key);
+    PMSTORE_CHECK(begun, "a key that is there needs no memory");
     remove(key, slot);
-    end_change(unit);
+    end_change(key);
   }
 
-  uint64_t size() const { return hash_.size(); }
+  // The index of an ordered table; nullptr: there is no such table.
+  const OrderedIndex* ordered(TableId table) const {
+    const auto at = ordered_.find(raw(table));
+    return at == ordered_.end() ? nullptr : at->second.get();
+  }
+  // Before the first key of an ordered table. Io when there is no memory.
+  Status add_ordered(TableId table);
+  // After the last one (CHECK): frees what the table's index holds.
+  void forget_ordered(TableId table);
+
+  uint64_t size() const { return size_; }
   // Entries that clients cannot see, because their bucket is full.
   uint64_t overflowed() const { return hash_.overflowed(); }
   std::span<std::byte> bytes() const { return hash_.bytes(); }
+  uint64_t ordered_bytes() const;
 
  private:
-  explicit KeyIndex(HashIndex hash) : hash_(std::move(hash)) {}
+  KeyIndex(HashIndex hash, uint64_t records_bytes)
+      : hash_(std::move(hash)), records_bytes_(records_bytes) {}
+  std::optional<IndexEntry> record_in_order(const IndexKey& key) const;
+  OrderedIndex& existing(TableId table) const {
+    const auto at = ordered_.find(raw(table));
+    PMSTORE_CHECK(at != ordered_.end(), "an ordered table has its index from its first moment on");
+    return *at->second;
+  }
+
   HashIndex hash_;
+  uint64_t records_bytes_;
+  std::unordered_map<uint16_t, std::unique_ptr<OrderedIndex>> ordered_;
+  uint64_t size_ = 0;
 };
 
 }  // namespace pmstore::internal

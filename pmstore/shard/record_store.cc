@@ -110,30 +110,23 @@ Result<RecordStore::Found> RecordStore::read(TableId table, std::string_view key
   const IndexKey wanted = IndexKey::of(table, key);
   Found read;
   GetReply& reply = read.reply;
-  reply.bucket = index_.unit_of(wanted);
-  reply.bucket_version = index_.version(reply.bucket);
   std::optional<SlotOffset> damaged;
   const auto found = find(wanted, damaged);
   if (!found) {
     if (damaged) return damaged_key(*damaged);
+    reply.bucket = index_.unit_of(wanted);
+    reply.bucket_version = index_.version(reply.bucket);
     // An odd version could never be validated: an insert is changing the bucket.
     if (reply.bucket_version % 2 == 1) return make_error(ErrorCode::kConflict);
     return read;
   }
-  const LockWord before = words_.load(found->slot);
-  const bool reserved = reservations_.at(found->slot) != nullptr;
-  if (before.is_locked() || reserved) return make_error(ErrorCode::kConflict);
-  const auto record = checked_record(found->slot, found->size_class, before);
-  // A writer locks the word before it changes the record. So the same unlocked word before and
-  // after the copy means that the record did not change meanwhile.
-  if (words_.load(found->slot) != before) return make_error(ErrorCode::kConflict);
-  if (!record) return damaged_record(found->slot);
+  PMSTORE_TRY(const RecordView record, record_at(*found));
   reply.found = FoundRecord::kWithValue;
   reply.slot = raw(found->slot);
-  reply.version = record->version();
-  reply.value_bytes = static_cast<uint32_t>(record->value.size());
+  reply.version = record.version();
+  reply.value_bytes = static_cast<uint32_t>(record.value.size());
   reply.size_class = found->size_class;
-  read.value = record->value;
+  read.value = record.value;
   return read;
 }
 
@@ -150,6 +143,18 @@ Result<size_t> RecordStore::get(TableId table, std::string_view key,
   if (!fits || found.value.empty()) return sizeof(GetReply);
   std::memcpy(value.data(), found.value.data(), found.value.size());
   return sizeof(GetReply) + found.value.size();
+}
+
+Result<RecordView> RecordStore::record_at(IndexEntry entry) const {
+  const LockWord before = words_.load(entry.slot);
+  const bool reserved = reservations_.at(entry.slot) != nullptr;
+  if (before.is_locked() || reserved) return make_error(ErrorCode::kConflict);
+  const auto record = checked_record(entry.slot, entry.size_class, before);
+  // A writer locks the word before it changes the record. So the same unlocked word before and
+  // after the copy means that the record did not change meanwhile.
+  if (words_.load(entry.slot) != before) return make_error(ErrorCode::kConflict);
+  if (!record) return damaged_record(entry.slot);
+  return *record;
 }
 
 // Small records are only stored, so that a record that is written often is flushed once, by the

@@ -77,6 +77,10 @@ class RecordStore {
   // small for it; gives their size. TooLarge: no room for a GetReply.
   Result<size_t> get(TableId table, std::string_view key, std::span<std::byte> room) const;
 
+  // A copy of the record that an index entry shows, valid until the next call of this object.
+  // Conflict: it is locked or reserved, or changes. Damaged.
+  Result<RecordView> record_at(IndexEntry entry) const;
+
   // The version that a new record in `slot` must exceed.
   uint64_t version_of(SlotOffset slot) const;
   // Stores a record's image in its slot. Requires that a redo record with this image is durable:

@@ -82,16 +82,32 @@ void Recovery::rebuild_slot(const SlabArena::Slab& slab, SlotOffset slot) {
   const auto table = static_cast<TableId>(content.record->header->table);
   switch (content.state) {
     case SlotState::kLost: lost_table_ = raw(table); return;
-    case SlotState::kLive:
-      ++report_.live_records;
-      records_.index().insert_alone(IndexKey::of(table, content.record->key), slab.size_class,
-                                    slot);
-      return;
+    case SlotState::kLive: index_record(table, *content.record, slab.size_class, slot); return;
     default:
       ++report_.tombstones;
       records_.arena().free_slot(slot);
       return;
   }
+}
+
+void Recovery::index_record(TableId table, const RecordView& record, uint8_t size_class,
+                            SlotOffset slot) {
+  KeyIndex& index = records_.index();
+  const IndexKey key = IndexKey::of(table, record.key);
+  if (is_ordered(table)) {
+    // Two live records of a key are damage of the medium. The newer one counts.
+    const auto other = index.find(key, [](IndexEntry) { return true; });
+    if (other) {
+      const bool newer = record.version() > records_.words().load(other->slot).version();
+      damaged_.push_back(newer ? other->slot : slot);
+      if (!newer) return;
+      index.remove_alone(key, other->slot);
+      --report_.live_records;
+    }
+  }
+  const Status inserted = index.insert_alone(key, size_class, slot);
+  if (inserted) ++report_.live_records;
+  if (!inserted) indexed_ = inserted;
 }
 
 Status Recovery::rebuild_index() {
@@ -103,6 +119,7 @@ Status Recovery::rebuild_index() {
       rebuild_slot(slab, records_.arena().slot_of(slab, i - 1));
     }
   });
+  PMSTORE_TRY_STATUS(indexed_);
   // The next table would get the lost one's id, and its records.
   if (lost_table_ != 0) return table_is_lost(records_.pool().info().path, lost_table_);
   PMSTORE_CHECK(records_.index().size() == report_.live_records,

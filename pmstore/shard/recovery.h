@@ -26,7 +26,8 @@ class Recovery {
   Status replay_rings(ClientRings& rings);
   // The same with the shard log, which it gives. VersionMismatch: a later release wrote there.
   Result<log::Ring> replay_log();
-  // Requires replay_rings() and replay_log(). BadPool when a table was lost.
+  // Requires replay_rings() and replay_log(). BadPool when a table was lost;
+  // Full when an ordered table's index gets no memory.
   Status rebuild_index();
 
   const RecoveryReport& report() const { return report_; }
@@ -36,6 +37,7 @@ class Recovery {
   template <typename Redo>
   void replay(Redo& redo);
   void rebuild_slot(const SlabArena::Slab& slab, SlotOffset slot);
+  void index_record(TableId table, const RecordView& record, uint8_t size_class, SlotOffset slot);
 
   RecordStore& records_;
   SlotReader slots_;
@@ -44,6 +46,7 @@ class Recovery {
   uint64_t highest_version_ = 0;
   uint16_t lost_table_ = 0;
   bool rings_replayed_ = false;
+  Status indexed_;
 };
 
 }  // namespace pmstore::internal

@@ -40,7 +40,10 @@ base::Task<Result<ReserveReply>> RnicCommit::reserve(WordChanger& changer, uint1
   records_.reservations().add(slot, Reservation{owner, !move, table, std::string(key)});
   const uint64_t unit = index.unit_of(wanted);
   const uint64_t before = index.version(unit);
-  if (!move) index.insert_alone(wanted, size_class, slot);
+  if (!move) {
+    const Status inserted = index.insert_alone(wanted, size_class, slot);
+    PMSTORE_CHECK(inserted, "ordered tables are not served under this discipline");
+  }
   const uint64_t after = index.version(unit);
   const LockWord word = words.load(slot);
   const uint64_t version = std::max(word.version(), records_.arena().base_version(slot));
@@ -121,7 +124,8 @@ void RnicCommit::put_in_place(uint16_t owner, const RedoReader::Write& write,
   records_.write_in_place(write.slot, write.image);
   if (erase) tombstones_[raw(write.slot)] = {owner, version};
   if (erase == indexed || reserved) {
-    index.begin_change(key);
+    const Status changing = index.begin_change(key);
+    PMSTORE_CHECK(changing, "ordered tables are not served under this discipline");
     unlock.index_changes = true;
     if (!erase && !indexed) index.insert(key, slab->size_class, write.slot);
     if (erase && indexed) index.remove(key, write.slot);

@@ -32,6 +32,10 @@ Result<std::unique_ptr<Store>> Store::open(persist::Pool& pool) {
 }
 
 Status Store::recover() {
+  for (const TableInfo& table : catalog().tables()) {
+    if (!is_ordered(table.id)) continue;
+    PMSTORE_TRY_STATUS(index().add_ordered(table.id));
+  }
   Recovery recovery(records_);
   PMSTORE_TRY_STATUS(recovery.replay_rings(rings_));
   PMSTORE_TRY(log::Ring log, recovery.replay_log());
@@ -80,10 +84,14 @@ Result<Outcome> Store::outcome(TxId id, bool own, uint64_t now_ns) const {
                         " is not kept any more: look at what it would have written");
 }
 
-Result<TableId> Store::create_table(std::string_view name) {
+Result<TableId> Store::create_table(std::string_view name, TableKind kind) {
   if (latch_.failed()) return latch_.error();
-  auto created = catalog().create_table(name);
+  auto created = catalog().create_table(name, kind);
   if (!created && created.code() == ErrorCode::kIo) latch_.set();
+  if (!created || kind == TableKind::kHash) return created;
+  const Status indexed = index().add_ordered(*created);
+  if (!indexed) latch_.set();
+  if (!indexed) return indexed.error();
   return created;
 }
 

@@ -7,6 +7,7 @@
 //   CpuCommit     transactions of LockDiscipline::kCpu                     cpu_commit.h
 //   RnicCommit    the server's part of LockDiscipline::kRnic               rnic_commit.h
 //   TableScan     pages of a table's records, and its usage                table_scan.h
+//   RangeScan     pages of an ordered table, in order                      range_scan.h
 //   TableDrop     dropping tables                                          table_drop.h
 //   Recovery      all of this from what a pool holds                       recovery.h
 //
@@ -30,6 +31,7 @@
 #include "pmstore/shard/commit_view.h"
 #include "pmstore/shard/cpu_commit.h"
 #include "pmstore/shard/failure_latch.h"
+#include "pmstore/shard/range_scan.h"
 #include "pmstore/shard/record_store.h"
 #include "pmstore/shard/rnic_commit.h"
 #include "pmstore/shard/session_numbers.h"
@@ -78,6 +80,10 @@ class Store {
   Result<size_t> scan(const ScanRequest& request, std::span<std::byte> room) const {
     return TableScan(records_).page(request, room);
   }
+  Result<size_t> range_scan(const RangeScanRequest& request, OrderedIndex::Range range,
+                            std::span<std::byte> room) const {
+    return RangeScan(records_).page(request, range, room);
+  }
   Result<ScanReply> scan(const ScanRequest& request, TableScan::Page& page) const {
     return TableScan(records_).page(request, page);
   }
@@ -91,7 +97,7 @@ class Store {
 
   // ---- tables ----
   // As TableCatalog::create_table(); Io latches a failure.
-  Result<TableId> create_table(std::string_view name);
+  Result<TableId> create_table(std::string_view name, TableKind kind = TableKind::kHash);
   Status drop_table(TableId table) { return drops_.drop(table); }
   base::Task<Status> free_dropped(WordChanger* changer, TableId table, TableDrop::Cursor& cursor) {
     return drops_.free_slots(changer, table, cursor);

@@ -250,7 +250,7 @@ bool TableCatalog::load_table(const TableEntry& entry, size_t position) {
   const auto id = static_cast<TableId>(entry.id);
   const std::string name(entry.name, entry.name_bytes);
   if (!dropped && (exists(id) || find(name))) return false;
-  header_.highest_table = std::max<uint32_t>(header_.highest_table, entry.id);
+  header_.highest_table = std::max(header_.highest_table, number_of(id));
   entries_.push_back(dropped ? TableId{} : id);
   if (!dropped) {
     tables_.push_back({id, name});
@@ -309,6 +309,11 @@ std::optional<TableId> TableCatalog::find(std::string_view name) const {
   return std::nullopt;
 }
 
+bool TableCatalog::has_ordered_tables() const {
+  return std::any_of(tables_.begin(), tables_.end(),
+                     [](const TableInfo& table) { return is_ordered(table.id); });
+}
+
 Status TableCatalog::store_first_word(size_t position, const TableEntry& entry) {
   persist::Memory& memory = pool_->memory();
   std::byte* const at = entry_at(position);
@@ -319,7 +324,7 @@ Status TableCatalog::store_first_word(size_t position, const TableEntry& entry) 
   return {};
 }
 
-Result<TableId> TableCatalog::create_table(std::string_view name) {
+Result<TableId> TableCatalog::create_table(std::string_view name, TableKind kind) {
   PMSTORE_TRY_STATUS(check_table_name(name));
   PMSTORE_CHECK(!find(name), "the caller has looked for it");
   const auto unused = std::find(entries_.begin(), entries_.end(), TableId{});
@@ -336,7 +341,7 @@ Result<TableId> TableCatalog::create_table(std::string_view name) {
   CatalogHeader next = header_;
   ++next.highest_table;
   TableEntry entry{};
-  entry.id = static_cast<uint16_t>(next.highest_table);
+  entry.id = raw(table_id(next.highest_table, kind));
   entry.kind = EntryKind::kTable;
   entry.name_bytes = static_cast<uint8_t>(name.size());
   std::memcpy(entry.name, name.data(), name.size());

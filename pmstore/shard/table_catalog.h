@@ -59,10 +59,12 @@ class TableCatalog {
 
   const std::vector<TableInfo>& tables() const { return tables_; }
   std::optional<TableId> find(std::string_view name) const;
+  bool has_ordered_tables() const;
   bool exists(TableId table) const { return exists_[raw(table)]; }
   // The table existed and was dropped: records of it are free slots, not damage.
   bool was_dropped(TableId table) const {
-    return header_.tables_dropped > 0 && raw(table) >= 1 && raw(table) <= header_.highest_table &&
+    const uint32_t number = number_of(table);
+    return header_.tables_dropped > 0 && number >= 1 && number <= header_.highest_table &&
            !exists(table);
   }
   // UnknownTable, for a table that does not exist: says whether it was dropped or never existed.
@@ -71,7 +73,7 @@ class TableCatalog {
   size_t most_tables() const { return kRootTableEntries + header_.tables_bytes / kTableEntryBytes; }
   // Requires that no table has this name (CHECK). Errors of check_table_name(); Full when there are
   // most_tables(), and when all ids were used; Io.
-  Result<TableId> create_table(std::string_view name);
+  Result<TableId> create_table(std::string_view name, TableKind kind = TableKind::kHash);
   // Requires exists(table) (CHECK). The table does not exist any more. After Io it may exist or
   // not, and a restart may find it again. Its id is never used again.
   Status drop_table(TableId table);
@@ -118,7 +120,7 @@ class TableCatalog {
   // above header_.highest_table.
   std::vector<TableId> entries_;
   std::vector<TableInfo> tables_;
-  std::vector<bool> exists_ = std::vector<bool>(kMaxTableIds + 1);
+  std::vector<bool> exists_ = std::vector<bool>(UINT16_MAX + 1);
 };
 
 // BadPool: the pool has records of a table that the catalog has lost.

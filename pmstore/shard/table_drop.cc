@@ -77,6 +77,7 @@ base::Task<Status> TableDrop::free_slots(WordChanger* changer, TableId table, Cu
   cursor.position = next;
   if (next != 0) co_return Status{};
   cursor.done = !cursor.met_lock;
+  if (cursor.done && is_ordered(table)) records_.index().forget_ordered(table);
   cursor.met_lock = false;
   co_return Status{};
 }

@@ -58,7 +58,7 @@ class Table(unittest.TestCase):
         self.ok("kv", "put", *self.uri, "--table", "accounts", "key", "kept")
         lines = self.ok(*table("list")).splitlines()
         self.assertEqual([line.split() for line in lines],
-                         [["table", "id"], ["accounts", "1"], ["orders", "2"]])
+                         [["table", "id", "kind"], ["accounts", "1", "hash"], ["orders", "2", "hash"]])
         self.assertEqual(len({len(line) for line in lines}), 1, "aligned")
         counted = json.loads(self.ok(*table("stat", "orders", "--json")))
         self.assertEqual(counted, {"table": "orders", "id": 2, "records": 1, "key_bytes": 3,
@@ -72,16 +72,50 @@ class Table(unittest.TestCase):
                               f"^pmstore: table {command} 'orders': no table 'orders'")
         self.assert_fails(run("kv", "get", *self.uri, "--table", "orders", "key"), 1, "no table")
         made = json.loads(self.ok(*table("create", "orders", "--json")))
-        self.assertEqual(made, {"table": "orders", "id": 3})
+        self.assertEqual(made, {"table": "orders", "id": 3, "kind": "hash"})
         self.assertEqual(self.ok("kv", "scan", *self.uri, "--table", "orders"), "")
         self.assertEqual(self.ok("kv", "get", *self.uri, "--table", "accounts", "key"), "kept\n")
         self.assertEqual(json.loads(self.ok(*table("list", "--json"))),
-                         {"tables": [{"table": "accounts", "id": 1}, {"table": "orders", "id": 3}]})
+                         {"tables": [{"table": "accounts", "id": 1, "kind": "hash"},
+                                     {"table": "orders", "id": 3, "kind": "hash"}]})
 
     def expect_no_old_records(self):
         self.assertEqual(self.ok("kv", "scan", "--uri", "local:" + self.pool, "--table", "orders"),
                          "")
         self.assertRegex(self.ok("pool", "check", self.pool), r"(?m)^records +1$")
+
+    def scan_ranges(self):
+        def scan(*arguments):
+            text = self.ok("kv", "scan", *self.uri, "--table", "events", *arguments)
+            return [line.split("\t")[0] for line in text.splitlines()]
+        self.ok("table", "create", *self.uri, "--ordered", "events")
+        self.assertEqual(scan(), [])
+        script = "".join(f"put e{i * 7 % 100:02} {i}\n" for i in range(100))
+        self.ok("kv", "txn", *self.uri, "--table", "events", stdin=script.encode())
+        every = [f"e{i:02}" for i in range(100)]
+        self.assertEqual(scan(), every)
+        self.assertEqual(scan("--reverse"), every[::-1])
+        self.assertEqual(scan("--from", "e10", "--to", "e13"), ["e10", "e11", "e12"])
+        self.assertEqual(scan("--from", "e10", "--limit", "2"), ["e10", "e11"])
+        self.assertEqual(scan("--prefix", "e9", "--reverse", "--limit", "1"), ["e99"])
+        self.assertEqual(scan("--from", "f"), [])
+        page = json.loads(self.ok("kv", "scan", *self.uri, "--table", "events", "--json",
+                                  "--prefix", "e0", "--limit", "1"))
+        self.assertEqual(page, {"records": [{"key": "e00", "value": "0"}], "complete": False})
+
+    def test_ordered_table_is_scanned_by_ranges(self):
+        self.scan_ranges()
+        self.assert_fails(run("kv", "scan", *self.uri, "--table", "accounts", "--reverse"), 1,
+                          "^pmstore: kv scan of table 'accounts': a hash table has no order")
+
+    def test_ordered_table_of_a_server_that_is_killed(self):
+        daemon = self.serve()
+        self.scan_ranges()
+        daemon.kill()
+        daemon.wait()
+        self.serve()
+        self.assertEqual(len(self.ok("kv", "scan", *self.uri, "--table", "events",
+                                     "--from", "e50").splitlines()), 50)
 
     def test_tables_of_a_pool_in_this_process(self):
         self.walk_through()

@@ -1,4 +1,4 @@
-// pmstore kv get | put | del | scan | outcome
+// pmstore kv get | put | del | outcome; see also kv_scan.cc, kv_txn.cc
 #include <fmt/format.h>
 
 #include <cerrno>
@@ -87,62 +87,6 @@ base::Task<int> del(Client& client, const KvOptions& options) {
   co_return kDone;
 }
 
-// Prints records as they arrive; JSON is one object, so its records are collected.
-class ScanPrinter {
- public:
-  explicit ScanPrinter(bool json) : json_(json) {}
-  void record(const Record& record) {
-    ++count_;
-    if (json_) {
-      records_.push_back({{"key", json_bytes(record.key)}, {"value", json_bytes(record.value)}});
-    } else {
-      print_text(printable(record.key) + "\t" + printable(record.value) + "\n");
-    }
-  }
-  void end(bool complete) {
-    if (json_) print_json({{"records", records_}, {"complete", complete}});
-  }
-  uint64_t count() const { return count_; }
-
- private:
-  bool json_;
-  uint64_t count_ = 0;
-  nlohmann::ordered_json records_ = nlohmann::ordered_json::array();
-};
-
-constexpr uint32_t kScanPageBytes = 256 * 1024;
-
-base::Task<int> scan(Client& client, const KvOptions& options) {
-  const std::string what = "kv scan of table '" + options.table + "'";
-  auto table = co_await client.open_table(options.table);
-  if (!table) co_return fail(kProgram, what, table.error());
-  ScanPrinter printer(options.session.json);
-  uint64_t cursor = 0;
-  uint64_t damaged = 0;
-  do {
-    auto page = co_await client.scan(*table, cursor, kScanPageBytes, DamagedRecords::kSkip);
-    if (!page) co_return fail(kProgram, what, page.error());
-    damaged += page->damaged;
-    for (const Record& record : page->records) {
-      if (!record.key.starts_with(options.prefix)) continue;
-      if (options.limit != 0 && printer.count() == options.limit) {
-        printer.end(false);
-        co_return kDone;
-      }
-      printer.record(record);
-    }
-    cursor = page->cursor;
-  } while (cursor != 0);
-  printer.end(true);
-  if (damaged == 0) co_return kDone;
-  co_return fail(kProgram, what,
-                 make_error(ErrorCode::kDamaged,
-                            std::to_string(damaged) +
-                                " records are damaged and were left out, perhaps of other tables: "
-                                "the medium has changed them; restore the pool from a backup, or "
-                                "start the server again to go on without them"));
-}
-
 base::Task<int> outcome(Client& client, const KvOptions& options) {
   const TxId id = *parse_tx_id(options.transaction);
   auto found = co_await client.outcome(id);
@@ -201,15 +145,7 @@ void add_kv_commands(CLI::App& app, Invocation& invocation) {
   command->add_option("KEY", options->key)->required();
   command->footer("example: pmstore kv del --uri tcp://127.0.0.1:7000 name");
 
-  command =
-      add(*kv, "scan", "print all records, in no particular order", scan, options, invocation);
-  add_table(*command, *options, "which table");
-  command->add_option("--limit", options->limit, "at most so many records (default: all)")
-      ->check(a_limit());
-  command->add_option("--prefix", options->prefix, "only keys that start so");
-  command->footer(
-      "Prints KEY<tab>VALUE a line; what cannot be printed is \\xHH.\n"
-      "example: pmstore kv scan --uri tcp://127.0.0.1:7000 --table accounts --limit 10");
+  add_kv_scan(*kv, invocation);
 
   command = add(*kv, "outcome", "did a transaction commit?", outcome, options, invocation);
   command

@@ -22,6 +22,10 @@ struct KvOptions {
   bool raw = false;
   uint64_t limit = 0;  // 0: no limit
   std::string prefix;
+  std::string from;  // of a range of an ordered table
+  std::string to;
+  bool reverse = false;
+  bool ordered = false;  // of a table that is made
   std::string transaction;
   std::string script_file = "-";
   std::optional<std::string> script_text;

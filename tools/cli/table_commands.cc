@@ -23,25 +23,31 @@ base::Task<int> list(Client& client, const KvOptions& options) {
   if (options.session.json) {
     nlohmann::ordered_json array = nlohmann::ordered_json::array();
     for (const TableInfo& table : *tables) {
-      array.push_back({{"table", json_bytes(table.name)}, {"id", raw(table.id)}});
+      array.push_back({{"table", json_bytes(table.name)},
+                       {"id", raw(table.id)},
+                       {"kind", table_kind_name(kind_of(table.id))}});
     }
     print_json({{"tables", std::move(array)}});
     co_return kDone;
   }
   TextTable text(1);
-  text.row({"table", "id"});
+  text.row({"table", "id", "kind"});
   for (const TableInfo& table : *tables) {
-    text.row({printable(table.name), std::to_string(raw(table.id))});
+    text.row({printable(table.name), std::to_string(raw(table.id)),
+              std::string(table_kind_name(kind_of(table.id)))});
   }
   print_text(text.text());
   co_return kDone;
 }
 
 base::Task<int> create(Client& client, const KvOptions& options) {
-  const auto table = co_await client.create_table(options.table);
+  const TableKind kind = options.ordered ? TableKind::kOrdered : TableKind::kHash;
+  const auto table = co_await client.create_table(options.table, kind);
   if (!table) co_return fail(kProgram, what_of("create", options), table.error());
   if (options.session.json) {
-    print_json({{"table", json_bytes(options.table)}, {"id", raw(*table)}});
+    print_json({{"table", json_bytes(options.table)},
+                {"id", raw(*table)},
+                {"kind", table_kind_name(kind_of(*table))}});
   }
   co_return kDone;
 }
@@ -99,11 +105,15 @@ void add_table_commands(CLI::App& app, Invocation& invocation) {
   tables->footer("example: pmstore table list --uri local:/dev/shm/pool");
   auto options = std::make_shared<KvOptions>();
   options->table.clear();
-  add(*tables, "list", "print the names and ids of all tables", list, options, invocation)
+  add(*tables, "list", "print the names, ids and kinds of all tables", list, options, invocation)
       .footer("example: pmstore table list --uri tcp://127.0.0.1:7000");
   CLI::App& made =
       add(*tables, "create", "make a table that is not there yet", create, options, invocation);
-  made.footer("example: pmstore table create --uri tcp://127.0.0.1:7000 accounts");
+  made.add_flag("--ordered", options->ordered,
+                "keep its keys in order, so that ranges of them can be scanned");
+  made.footer(
+      "example: pmstore table create --uri tcp://127.0.0.1:7000 accounts\n"
+      "         pmstore table create --uri tcp://127.0.0.1:7000 --ordered events");
   CLI::App& dropped = add(*tables, "drop", "delete a table with all its records, durably", drop,
                           options, invocation);
   dropped.footer(

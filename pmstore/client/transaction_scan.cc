@@ -1,0 +1,202 @@
+// TransactionScan: see pmstore/client.h.
+
+#include <algorithm>
+#include <utility>
+
+#include "pmstore/client/transaction_state.h"
+#include "pmstore/layout/protocol.h"
+
+namespace pmstore {
+
+namespace {
+
+constexpr uint32_t kPageBytes = 256 * 1024;
+// A part of a range is locked while a commit is made durable; a scan gives up when that lasts.
+constexpr unsigned kAttempts = 64;
+constexpr uint64_t kFirstPauseNs = 1'000;
+constexpr uint64_t kLongestPauseNs = 4'000'000;
+
+// A page as the server answers it.
+struct Page {
+  std::vector<LeafSeen> leaves;
+  std::vector<ReadCheck> checks;
+  std::vector<Record> records;
+  bool more = false;
+};
+
+std::optional<Page> parse(std::span<const std::byte> answer) {
+  MessageReader reader(answer);
+  const auto reply = reader.get<RangeScanReply>();
+  Page page;
+  page.more = reply.more != 0;
+  for (uint32_t i = 0; i < reply.leaves && !reader.failed(); ++i) {
+    page.leaves.push_back(reader.get<LeafSeen>());
+  }
+  for (uint32_t i = 0; i < reply.records && !reader.failed(); ++i) {
+    const auto item = reader.get<RangeItem>();
+    const std::string_view key = reader.get_bytes(item.key_bytes);
+    const std::string_view value = reader.get_bytes(item.value_bytes);
+    page.checks.push_back({item.slot, item.version});
+    page.records.push_back({std::string(key), std::string(value)});
+  }
+  if (!reader.complete() || (page.more && page.records.empty())) return std::nullopt;
+  return page;
+}
+
+}  // namespace
+
+struct TransactionScan::State {
+  bool forward() const { return direction == ScanDirection::kForward; }
+  bool before(std::string_view a, std::string_view b) const { return forward() ? a < b : b < a; }
+  bool covers(std::string_view key) const {
+    return key >= rest.from && (rest.to.empty() || key < rest.to);
+  }
+  Error failed(Error why) const {
+    transaction->fail(why);
+    return why;
+  }
+
+  Status check() const;
+  Task<Result<Page>> read(uint32_t most) const;
+  // Puts the transaction's own writes among the records, up to where the page ends.
+  void add_own_writes(Page& page) const;
+  // The scan goes on behind this key.
+  void go_on_behind(std::string_view key) {
+    if (forward()) rest.from.assign(key).push_back('\0');
+    if (!forward()) rest.to.assign(key);
+    ended = !forward() && rest.to.empty();
+  }
+
+  Transaction::Ref transaction;
+  TableId table;
+  KeyRange rest;  // what was not scanned yet
+  ScanDirection direction;
+  bool ended = false;
+};
+
+Status TransactionScan::State::check() const {
+  if (transaction->over) return Transaction::State::over_error();
+  if (!is_ordered(table)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "the table is not ordered; make one with `pmstore table create --ordered`");
+  }
+  // One byte more: the first key behind the longest one.
+  if (rest.from.size() > kMaxKeyBytes + 1 || rest.to.size() > kMaxKeyBytes + 1) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "a bound of a range is at most as long as a key");
+  }
+  return {};
+}
+
+Task<Result<Page>> TransactionScan::State::read(uint32_t most) const {
+  PMSTORE_CO_TRY(const internal::SessionRef session, co_await transaction->bind());
+  constexpr uint32_t kLeast = sizeof(RangeScanReply) + 64 * sizeof(LeafSeen) + sizeof(RangeItem) +
+                              kMaxKeyBytes + kMaxValueBytes;
+  const uint32_t capacity = std::min(kLeast, session->rpc().max_reply_bytes());
+  std::vector<std::byte> room(sizeof(RequestPrefix) + sizeof(RangeScanRequest) + rest.from.size() +
+                              rest.to.size());
+  MessageWriter request(room);
+  request.put(session->prefix());
+  request.put(RangeScanRequest{most,
+                               kPageBytes,
+                               raw(table),
+                               static_cast<uint16_t>(rest.from.size()),
+                               static_cast<uint16_t>(rest.to.size()),
+                               static_cast<uint8_t>(forward() ? 0 : 1),
+                               {}});
+  request.put_bytes(rest.from);
+  request.put_bytes(rest.to);
+  Executor& executor = transaction->client.executor;
+  uint64_t pause_ns = kFirstPauseNs;
+  for (unsigned attempt = 1;; ++attempt) {
+    const auto answer = co_await session->rpc().call(static_cast<uint16_t>(Method::kRangeScan),
+                                                     request.message(), capacity);
+    if (answer) {
+      auto page = parse(answer->bytes());
+      if (!page) co_return session->malformed_reply("a scan of a range");
+      co_return std::move(*page);
+    }
+    if (answer.code() != ErrorCode::kConflict || attempt == kAttempts) {
+      co_return Error(answer.error());
+    }
+    co_await executor.sleep_for(executor.random().below(pause_ns));
+    pause_ns = std::min(2 * pause_ns, kLongestPauseNs);
+  }
+}
+
+void TransactionScan::State::add_own_writes(Page& page) const {
+  const internal::ItemSet& items = transaction->items;
+  std::vector<const internal::TxItem*> own;
+  for (const internal::TxItem& item : items) {
+    if (item.table != table || !item.writes() || !covers(items.key(item))) continue;
+    if (page.more && before(page.records.back().key, items.key(item))) continue;
+    own.push_back(&item);
+  }
+  if (own.empty()) return;
+  std::sort(own.begin(), own.end(),
+            [&](const auto* a, const auto* b) { return before(items.key(*a), items.key(*b)); });
+  std::vector<Record> merged;
+  auto next = own.begin();
+  const auto add_own = [&] {
+    const internal::TxItem& item = **next++;
+    if (item.leave == internal::TxItem::Leave::kNothing) return;
+    merged.push_back({std::string(items.key(item)), std::string(items.value(item))});
+  };
+  for (Record& record : page.records) {
+    while (next != own.end() && before(items.key(**next), record.key)) add_own();
+    const bool overwritten = next != own.end() && items.key(**next) == record.key;
+    overwritten ? add_own() : merged.push_back(std::move(record));
+  }
+  while (next != own.end()) add_own();
+  page.records = std::move(merged);
+}
+
+TransactionScan::TransactionScan(std::unique_ptr<State> state) : state_(std::move(state)) {}
+TransactionScan::TransactionScan(TransactionScan&&) noexcept = default;
+TransactionScan& TransactionScan::operator=(TransactionScan&&) noexcept = default;
+TransactionScan::~TransactionScan() = default;
+
+Task<Result<std::vector<Record>>> TransactionScan::next(uint32_t most) {
+  State& scan = *state_;
+  Transaction::State& transaction = *scan.transaction;
+  most = std::max<uint32_t>(most, 1);
+  while (!scan.ended) {
+    if (const Status can = scan.check(); !can) co_return scan.failed(can.error());
+    auto page = co_await scan.read(most);
+    if (!page) co_return scan.failed(page.error());
+    if (transaction.over) co_return Transaction::State::over_error();
+    // Nothing larger than a request can be committed.
+    const size_t bytes = transaction.scanned.bytes() + page->leaves.size() * sizeof(AbsenceCheck) +
+                         page->checks.size() * sizeof(ReadCheck);
+    if (bytes > transaction.client.connector.largest_commit_bytes()) {
+      co_return scan.failed(make_error(ErrorCode::kTooLarge,
+                                       "a transaction cannot validate so large a scan; scan less, "
+                                       "or in several transactions"));
+    }
+    transaction.scanned.add_page(page->leaves, page->checks);
+    const std::string last = page->more ? page->records.back().key : std::string();
+    scan.add_own_writes(*page);
+    std::vector<Record>& records = page->records;
+    if (records.size() > most) {
+      records.resize(most);
+      scan.go_on_behind(records.back().key);
+    } else if (page->more) {
+      scan.go_on_behind(last);
+    } else {
+      scan.ended = true;
+    }
+    if (!records.empty()) co_return std::move(records);
+  }
+  co_return std::vector<Record>();
+}
+
+TransactionScan Transaction::scan(TableId table, KeyRange range, ScanDirection direction) {
+  auto state = std::make_unique<TransactionScan::State>();
+  state->transaction = state_->hold();
+  state->table = table;
+  state->rest = std::move(range);
+  state->direction = direction;
+  return TransactionScan(std::move(state));
+}
+
+}  // namespace pmstore

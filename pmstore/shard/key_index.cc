@@ -1,0 +1,31 @@
+#include "pmstore/shard/key_index.h"
+
+namespace pmstore::internal {
+
+std::optional<IndexEntry> KeyIndex::record_in_order(const IndexKey& key) const {
+  const OrderedIndex* const tree = ordered(key.table);
+  if (tree == nullptr) return std::nullopt;
+  const auto entry = tree->find(key.key);
+  return entry ? entry->record : std::nullopt;
+}
+
+// A table's leaves take at most as much as all records of the pool.
+Status KeyIndex::add_ordered(TableId table) {
+  PMSTORE_CHECK(is_ordered(table) && ordered(table) == nullptr, "an ordered table has one index");
+  PMSTORE_TRY(OrderedIndex made, OrderedIndex::create(records_bytes_));
+  ordered_.emplace(raw(table), std::make_unique<OrderedIndex>(std::move(made)));
+  return {};
+}
+
+void KeyIndex::forget_ordered(TableId table) {
+  PMSTORE_CHECK(existing(table).size() == 0, "a table's index goes after its keys");
+  ordered_.erase(raw(table));
+}
+
+uint64_t KeyIndex::ordered_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [table, tree] : ordered_) bytes += tree->bytes_in_use();
+  return bytes;
+}
+
+}  // namespace pmstore::internal

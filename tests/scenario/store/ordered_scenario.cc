@@ -1,0 +1,223 @@
+// Ordered tables: scans of ranges in transactions. Under lock discipline cpu.
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "tests/scenario/store/store_scenario.h"
+
+namespace pmstore::scenario {
+namespace {
+
+using Keys = std::vector<std::string>;
+
+class OrderedTables : public StoreScenario {
+ protected:
+  void SetUp() override {
+    if (rnic()) GTEST_SKIP() << "ordered tables are served under lock discipline cpu";
+    StoreScenario::SetUp();
+    if (client_ == nullptr) return;
+    other_ = connect();
+    const auto made = run(client_->create_table("ordered", TableKind::kOrdered));
+    ASSERT_TRUE(made) << made.error().to_string();
+    table_ = *made;
+  }
+  void TearDown() override {
+    if (other_ != nullptr) run(other_->close());
+    other_.reset();
+    StoreScenario::TearDown();
+  }
+  // All keys of the range, by pages of `most`.
+  Task<Result<Keys>> keys_of(Transaction& tx, KeyRange range,
+                             ScanDirection direction = ScanDirection::kForward,
+                             uint32_t most = UINT32_MAX) {
+    TransactionScan scan = tx.scan(table_, std::move(range), direction);
+    Keys keys;
+    for (;;) {
+      PMSTORE_CO_TRY(const std::vector<Record> page, co_await scan.next(most));
+      if (page.empty()) co_return std::move(keys);
+      for (const Record& record : page) keys.push_back(record.key);
+    }
+  }
+  Keys scan(Transaction& tx, KeyRange range, ScanDirection direction = ScanDirection::kForward,
+            uint32_t most = UINT32_MAX) {
+    const auto keys = run(keys_of(tx, std::move(range), direction, most));
+    EXPECT_TRUE(keys) << keys.error().to_string();
+    return keys ? *keys : Keys{};
+  }
+  void fill(int count) {
+    for (int i = 0; i < count; ++i) {
+      const std::string key = "k" + std::to_string(1000 + i);
+      ASSERT_TRUE(put(*client_, key, "v" + std::to_string(i)));
+    }
+  }
+  std::unique_ptr<Client> other_;
+};
+PMSTORE_STORE_SCENARIOS(OrderedTables);
+
+TEST_P(OrderedTables, SingleOperationsAreThoseOfHashTables) {
+  EXPECT_EQ(get(*client_, "a").code(), ErrorCode::kNotFound);
+  ASSERT_TRUE(run(client_->insert(table_, "a", "1")));
+  EXPECT_EQ(run(client_->insert(table_, "a", "2")).code(), ErrorCode::kAlreadyExists);
+  EXPECT_EQ(*get(*other_, "a"), "1");
+  ASSERT_TRUE(put(*other_, "a", std::string(3000, 'x')));
+  EXPECT_EQ(get(*client_, "a")->size(), 3000u);
+  ASSERT_TRUE(run(client_->erase(table_, "a")));
+  EXPECT_EQ(get(*other_, "a").code(), ErrorCode::kNotFound);
+  EXPECT_EQ(run(client_->erase(table_, "a")).code(), ErrorCode::kNotFound);
+}
+
+TEST_P(OrderedTables, RangesAreScannedInOrderBothWaysAndInPages) {
+  const int count = times(500, 60);
+  fill(count);
+  Transaction tx = client_->begin();
+  Keys all = scan(tx, {});
+  ASSERT_EQ(all.size(), static_cast<size_t>(count));
+  EXPECT_TRUE(std::is_sorted(all.begin(), all.end()));
+  EXPECT_EQ(scan(tx, {}, ScanDirection::kForward, 7), all);
+  EXPECT_EQ(scan(tx, {"k1010", "k1013"}), (Keys{"k1010", "k1011", "k1012"}));
+  EXPECT_EQ(scan(tx, {"k1010", "k1013"}, ScanDirection::kBackward, 2),
+            (Keys{"k1012", "k1011", "k1010"}));
+  EXPECT_EQ(scan(tx, KeyRange::with_prefix("k102")).size(), 10u);
+  EXPECT_EQ(scan(tx, {"x", ""}), Keys{});
+  std::reverse(all.begin(), all.end());
+  EXPECT_EQ(scan(tx, {}, ScanDirection::kBackward, 11), all);
+  EXPECT_TRUE(run(tx.commit()));
+}
+
+TEST_P(OrderedTables, ScanSeesTheTransactionsOwnWritesInOrder) {
+  fill(20);
+  Transaction tx = client_->begin();
+  tx.put(table_, "k1005a", "mine");
+  tx.erase(table_, "k1006");
+  tx.put(table_, "k1007", "changed");
+  tx.insert(table_, "a", "first");
+  TransactionScan ahead = tx.scan(table_, {"k1005", "k1009"});
+  const auto page = run(ahead.next());
+  ASSERT_TRUE(page) << page.error().to_string();
+  ASSERT_EQ(page->size(), 4u);
+  EXPECT_EQ((*page)[1].key, "k1005a");
+  EXPECT_EQ((*page)[2].key, "k1007");
+  EXPECT_EQ((*page)[2].value, "changed");
+  EXPECT_EQ(scan(tx, {"", "k1001"}, ScanDirection::kBackward, 1), (Keys{"k1000", "a"}));
+  EXPECT_TRUE(run(tx.commit()));
+  Transaction after = other_->begin();
+  EXPECT_EQ(scan(after, {"k1005", "k1008"}), (Keys{"k1005", "k1005a", "k1007"}));
+}
+
+TEST_P(OrderedTables, NothingAppearsInARangeThatWasScanned) {
+  fill(10);
+  Transaction tx = client_->begin();
+  EXPECT_EQ(scan(tx, {"k1003", "k1006"}).size(), 3u);
+  tx.put(table_, "sum", "3");
+  ASSERT_TRUE(put(*other_, "k1004a", "phantom"));
+  EXPECT_EQ(run(tx.commit()).code(), ErrorCode::kConflict);
+}
+
+TEST_P(OrderedTables, NothingVanishesOrChangesInARangeThatWasScanned) {
+  fill(10);
+  for (const bool erase : {true, false}) {
+    Transaction tx = client_->begin();
+    EXPECT_GE(scan(tx, {"k1003", "k1006"}).size(), 2u);
+    tx.put(table_, "sum", "3");
+    const Status changed =
+        erase ? run(other_->erase(table_, "k1004")) : put(*other_, "k1005", "other");
+    ASSERT_TRUE(changed);
+    EXPECT_EQ(run(tx.commit()).code(), ErrorCode::kConflict);
+  }
+}
+
+TEST_P(OrderedTables, EmptyRangeStaysEmptyUntilTheCommit) {
+  Transaction first = client_->begin();
+  Transaction second = other_->begin();
+  EXPECT_TRUE(scan(first, {"b", "c"}).empty());
+  EXPECT_TRUE(scan(second, {"a", "b"}).empty());
+  first.insert(table_, "a1", "1");
+  second.insert(table_, "b1", "1");
+  EXPECT_TRUE(run(first.commit()));
+  EXPECT_EQ(run(second.commit()).code(), ErrorCode::kConflict) << "write skew by phantoms";
+}
+
+TEST_P(OrderedTables, ReadOnlyScanOverSeveralPagesIsOfOneMoment) {
+  fill(30);
+  Transaction tx = client_->begin();
+  TransactionScan pages = tx.scan(table_, {});
+  ASSERT_TRUE(run(pages.next(10)));
+  ASSERT_TRUE(put(*other_, "k1001", "changed behind the scan"));
+  ASSERT_TRUE(run(pages.next(10)));
+  EXPECT_EQ(run(tx.commit()).code(), ErrorCode::kConflict);
+}
+
+TEST_P(OrderedTables, AbsentKeyThatWasReadIsAbsentAtTheCommit) {
+  fill(3);
+  Transaction tx = client_->begin();
+  EXPECT_EQ(run(tx.get(table_, "k1001a")).code(), ErrorCode::kNotFound);
+  tx.put(table_, "x", "1");
+  ASSERT_TRUE(put(*other_, "k1001a", "now there"));
+  EXPECT_EQ(run(tx.commit()).code(), ErrorCode::kConflict);
+}
+
+TEST_P(OrderedTables, HashTableCannotBeScannedInOrder) {
+  const TableId hash = table(*client_, "hash");
+  Transaction tx = client_->begin();
+  TransactionScan wrong = tx.scan(hash, {});
+  EXPECT_EQ(run(wrong.next()).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(run(tx.commit()).code(), ErrorCode::kInvalidArgument);
+}
+
+TEST_P(OrderedTables, DroppedTableIsGoneAndItsNameFree) {
+  fill(times(300, 30));
+  ASSERT_TRUE(run(client_->drop_table("ordered")));
+  Transaction tx = client_->begin();
+  TransactionScan gone = tx.scan(table_, {});
+  EXPECT_EQ(run(gone.next()).code(), ErrorCode::kUnknownTable);
+  table_ = *run(client_->create_table("ordered", TableKind::kOrdered));
+  Transaction again = client_->begin();
+  EXPECT_TRUE(scan(again, {}).empty());
+}
+
+// Players move units between neighbouring keys, which they insert and erase; the units of all keys
+// never change in number, as each scan of the whole range sees.
+Task<void> move_units(Client& client, TableId table, uint64_t seed, int moves,
+                      std::vector<std::string>& errors) {
+  std::mt19937_64 random(seed);
+  for (int i = 0; i < moves; ++i) {
+    const auto body = [&](Transaction& tx) -> Task<Status> {
+      TransactionScan scan = tx.scan(table, KeyRange::with_prefix("u"));
+      std::map<std::string, int> units;
+      int sum = 0;
+      for (;;) {
+        PMSTORE_CO_TRY(const std::vector<Record> page, co_await scan.next(5));
+        if (page.empty()) break;
+        for (const Record& record : page) sum += units[record.key] = std::stoi(record.value);
+      }
+      if (sum != 100)
+        co_return make_error(ErrorCode::kDamaged, "a scan saw " + std::to_string(sum));
+      auto from = units.begin();
+      std::advance(from, random() % units.size());
+      const std::string to = "u" + std::to_string(100 + random() % 60);
+      if (to == from->first) co_return Status{};
+      const int moved = 1 + static_cast<int>(random() % static_cast<uint64_t>(from->second));
+      if (moved == from->second) tx.erase(table, from->first);
+      if (moved != from->second) tx.put(table, from->first, std::to_string(from->second - moved));
+      const auto there = units.find(to);
+      tx.put(table, to, std::to_string(moved + (there == units.end() ? 0 : there->second)));
+      co_return Status{};
+    };
+    const Status moved = co_await retry(client, body);
+    if (!moved) errors.push_back(moved.error().to_string());
+  }
+}
+
+TEST_P(OrderedTables, ConcurrentScansAndInsertsLeaveTheSumAsItWas) {
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(put(*client_, "u" + std::to_string(100 + i), "10"));
+  std::vector<std::string> errors;
+  std::vector<Task<void>> tasks;
+  for (uint64_t i = 0; i < 8; ++i) {
+    tasks.push_back(move_units(i % 2 == 0 ? *client_ : *other_, table_, i, times(40, 4), errors));
+  }
+  run_together(std::move(tasks));
+  EXPECT_TRUE(errors.empty()) << errors.front();
+}
+
+}  // namespace
+}  // namespace pmstore::scenario

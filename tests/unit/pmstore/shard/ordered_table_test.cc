@@ -1,0 +1,184 @@
+// Ordered tables in a store, without connections: pages, restarts, drops.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "pmstore/check.h"
+#include "tests/unit/pmstore/shard/store_fixture.h"
+
+namespace pmstore::internal {
+namespace {
+
+struct PageSeen {
+  std::vector<LeafSeen> leaves;
+  std::vector<RangeItem> items;
+  std::vector<std::string> keys;
+  std::vector<std::string> values;
+  bool more = false;
+};
+
+class OrderedTableTest : public ::testing::Test {
+ protected:
+  OrderedTableTest() { table_ = *s_.store().create_table("ordered", TableKind::kOrdered); }
+
+  Status put(std::string_view key, std::string_view value) {
+    return s_.commit(s_.transaction().write(WriteKind::kPut, table_, key, value));
+  }
+  Status erase(std::string_view key) {
+    return s_.commit(s_.transaction().write(WriteKind::kErase, table_, key, {}));
+  }
+  Result<PageSeen> page(OrderedIndex::Range range, uint32_t most = UINT32_MAX,
+                        size_t room_bytes = 64 << 10, bool backwards = false) {
+    std::vector<std::byte> room(room_bytes);
+    const RangeScanRequest request{most, UINT32_MAX, raw(table_), 0, 0, backwards, {}};
+    PMSTORE_TRY(const size_t bytes, s_.store().range_scan(request, range, room));
+    MessageReader reader(std::span<const std::byte>(room).first(bytes));
+    const auto reply = reader.get<RangeScanReply>();
+    PageSeen seen;
+    seen.more = reply.more != 0;
+    for (uint32_t i = 0; i < reply.leaves; ++i) seen.leaves.push_back(reader.get<LeafSeen>());
+    for (uint32_t i = 0; i < reply.records; ++i) {
+      seen.items.push_back(reader.get<RangeItem>());
+      seen.keys.emplace_back(reader.get_bytes(seen.items.back().key_bytes));
+      seen.values.emplace_back(reader.get_bytes(seen.items.back().value_bytes));
+    }
+    EXPECT_TRUE(reader.complete());
+    return seen;
+  }
+  // As a commit that writes elsewhere and has read the page.
+  Status commit_after(const PageSeen& seen) {
+    TransactionMessage message = s_.transaction();
+    for (const RangeItem& item : seen.items) message.read(item.slot, item.version);
+    for (const LeafSeen& leaf : seen.leaves) message.absent(leaf.unit, leaf.version);
+    return s_.commit(message.write(WriteKind::kPut, s_.table(), "elsewhere", "1"));
+  }
+
+  StoreInRegion s_{8 << 20};
+  TableId table_{};
+};
+
+TEST_F(OrderedTableTest, PageHasItsRangeInOrder) {
+  for (const char* key : {"c", "a", "d", "b"}) ASSERT_TRUE(put(key, key));
+  EXPECT_EQ(page({})->keys, (std::vector<std::string>{"a", "b", "c", "d"}));
+  EXPECT_EQ(page({"b", "d"})->values, (std::vector<std::string>{"b", "c"}));
+  const auto first = page({}, 3);
+  EXPECT_EQ(first->keys.back(), "c");
+  EXPECT_TRUE(first->more);
+  EXPECT_FALSE(page({}, 4)->more);
+  EXPECT_EQ(page({}, 2, 64 << 10, true)->keys, (std::vector<std::string>{"d", "c"}));
+}
+
+TEST_F(OrderedTableTest, PageEndsWhereTheRoomDoes) {
+  for (int i = 0; i < 50; ++i)
+    ASSERT_TRUE(put("key" + std::to_string(100 + i), std::string(100, 'v')));
+  for (size_t room = sizeof(RangeScanReply); room < 2000; room += 8) {
+    const auto seen = page({}, UINT32_MAX, room);
+    if (!seen) {
+      EXPECT_EQ(seen.code(), ErrorCode::kTooLarge);
+      EXPECT_LT(room, sizeof(RangeScanReply) + sizeof(LeafSeen) + sizeof(RangeItem) + 6 + 100);
+      continue;
+    }
+    EXPECT_TRUE(seen->more);
+    EXPECT_EQ(seen->keys.size(),
+              (room - sizeof(RangeScanReply) - sizeof(LeafSeen)) / (sizeof(RangeItem) + 6 + 100));
+  }
+}
+
+TEST_F(OrderedTableTest, WhatAPageRestsOnIsValidated) {
+  for (const char* key : {"a", "b", "c"}) ASSERT_TRUE(put(key, "1"));
+  const auto before_insert = page({"a", "b"});
+  EXPECT_TRUE(commit_after(*before_insert));
+  ASSERT_TRUE(put("aa", "phantom"));
+  EXPECT_EQ(commit_after(*before_insert).code(), ErrorCode::kConflict);
+  const auto before_update = page({"a", "b"});
+  ASSERT_TRUE(put("a", "2"));
+  EXPECT_EQ(commit_after(*before_update).code(), ErrorCode::kConflict);
+  const auto before_erase = page({"a", "b"});
+  ASSERT_TRUE(erase("aa"));
+  EXPECT_EQ(commit_after(*before_erase).code(), ErrorCode::kConflict);
+  const auto before_move = page({});
+  ASSERT_TRUE(put("c", std::string(2000, 'l')));
+  EXPECT_EQ(commit_after(*before_move).code(), ErrorCode::kConflict);
+  EXPECT_EQ(page({"c", ""})->values.front().size(), 2000u);
+  EXPECT_TRUE(commit_after(*page({})));
+}
+
+TEST_F(OrderedTableTest, AbsentKeyIsValidatedByItsLeaf) {
+  ASSERT_TRUE(put("b", "1"));
+  const auto absent = get_from(s_.store(), table_, "a");
+  ASSERT_TRUE(absent);
+  ASSERT_FALSE(absent->found());
+  const auto commit = [&] {
+    return s_.commit(s_.transaction()
+                         .absent(absent->reply.bucket, absent->reply.bucket_version)
+                         .write(WriteKind::kPut, s_.table(), "x", "1"));
+  };
+  EXPECT_TRUE(commit());
+  ASSERT_TRUE(put("a", "now there"));
+  EXPECT_EQ(commit().code(), ErrorCode::kConflict);
+}
+
+TEST_F(OrderedTableTest, UnitsThatThereAreNotAreConflicts) {
+  for (const uint64_t unit :
+       {KeyIndex::unit_of_leaf(table_, 0), KeyIndex::unit_of_leaf(table_, 99'999),
+        KeyIndex::unit_of_leaf(s_.table(), 1), UINT64_MAX}) {
+    EXPECT_EQ(
+        s_.commit(s_.transaction().absent(unit, 2).write(WriteKind::kPut, table_, "a", "1")).code(),
+        ErrorCode::kConflict);
+  }
+}
+
+TEST_F(OrderedTableTest, TransactionThatFailsLeavesTheIndexAsItWas) {
+  ASSERT_TRUE(put("b", "1"));
+  const auto before = page({});
+  EXPECT_EQ(s_.commit(s_.transaction()
+                          .write(WriteKind::kPut, table_, "a", "1")
+                          .write(WriteKind::kErase, table_, "b", {})
+                          .write(WriteKind::kErase, table_, "absent", {}))
+                .code(),
+            ErrorCode::kNotFound);
+  EXPECT_EQ(page({})->keys, before->keys);
+  EXPECT_FALSE(get_from(s_.store(), table_, "a")->found());
+  ASSERT_TRUE(put("a", "1"));
+  ASSERT_TRUE(erase("b"));
+  EXPECT_EQ(page({})->keys, std::vector<std::string>{"a"});
+}
+
+TEST_F(OrderedTableTest, RestartFindsTheOrderAgain) {
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(put("key" + std::to_string(i * 7 % 1000), "v"));
+  for (int i = 0; i < 1000; i += 3) ASSERT_TRUE(erase("key" + std::to_string(i)));
+  const auto before = page({}, UINT32_MAX, 1 << 20);
+  ASSERT_EQ(before->keys.size(), 666u);
+  s_.reopen();
+  EXPECT_EQ(page({}, UINT32_MAX, 1 << 20)->keys, before->keys);
+  s_.store().index().ordered(table_)->check_all();
+  const auto report = check_store(s_.pool());
+  ASSERT_TRUE(report);
+  EXPECT_TRUE(report->sound());
+}
+
+TEST_F(OrderedTableTest, DropGivesSlotsAndIndexBack) {
+  const uint64_t used = s_.store().arena().used_slots();
+  for (int i = 0; i < 500; ++i) ASSERT_TRUE(put("key" + std::to_string(i), "v"));
+  ASSERT_TRUE(s_.store().drop_table(table_));
+  EXPECT_EQ(page({}).code(), ErrorCode::kUnknownTable);
+  TableDrop::Cursor cursor;
+  while (!cursor.done) {
+    auto task = s_.store().free_dropped(nullptr, table_, cursor);
+    task.start();
+    ASSERT_TRUE(task.done());
+  }
+  EXPECT_EQ(s_.store().arena().used_slots(), used);
+  EXPECT_EQ(s_.store().index().ordered(table_), nullptr);
+  EXPECT_EQ(s_.store().index().ordered_bytes(), 0u);
+  table_ = *s_.store().create_table("ordered", TableKind::kOrdered);
+  EXPECT_TRUE(page({})->keys.empty());
+}
+
+TEST_F(OrderedTableTest, HashTableHasNoPages) {
+  table_ = s_.table();
+  EXPECT_EQ(page({}).code(), ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace pmstore::internal
