@@ -1,6 +1,5 @@
 #include "pmstore/client/client_rnic_commit.h"
 
-#include <optional>
 #include <utility>
 
 #include "pmstore/client/read_validation.h"
@@ -21,18 +20,17 @@ base::Task<Status> ClientRnicCommit::run() {
   }
   if (status) status = co_await locks_.lock_and_validate();
   if (status) status = redo_.check_versions();
-  std::optional<RedoRing::Appended> logged;
   if (status) {
     redo_.build(locks_.buffer());
     auto appended = co_await redo_.append();
-    if (appended) logged = *appended;
+    if (appended) participant_.logged = *appended;
     if (!appended) status = std::move(appended.error());
   }
   if (!status) {
     if (status.code() != ErrorCode::kCommitUnknown) co_await undo();
     co_return std::move(status);
   }
-  co_await finish(*logged);
+  co_await finish();
   co_return Status{};
 }
 
@@ -60,7 +58,8 @@ base::Task<void> ClientRnicCommit::undo() {
   if (session_->usable() && reservations_.any()) co_await reservations_.release();
 }
 
-base::Task<void> ClientRnicCommit::finish(RedoRing::Appended logged) {
+base::Task<void> ClientRnicCommit::finish() {
+  const RedoRing::Appended logged = *participant_.logged;
   Executor& executor = session_->executor();
   if (redo_.in_place()) {
     const Status posted = co_await redo_.post_in_place(logged.persisted, locks_.buffer());
@@ -81,7 +80,9 @@ base::Task<void> ClientRnicCommit::finish(RedoRing::Appended logged) {
   }
   co_await std::move(apply);
   for (const TxItem& item : items_) {
-    if (item.reserved) reader_.remember(item.hash, item.size_class, item.slot);
+    if (item.reserved) {
+      reader_.remember(item.hash, participant_.shard, item.size_class, item.slot);
+    }
     if (item.leave == TxItem::Leave::kNothing) reader_.forget(item.hash);
   }
 }

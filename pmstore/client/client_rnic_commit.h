@@ -5,11 +5,8 @@
 // Invariant: from the first reservation until the redo record is durable, or until everything is
 // undone, exactly the reserved slots and the words that CommitLocks counts are locked. Once this
 // object holds locks, run() must reach its end even if the caller of the commit is destroyed; so
-// the owner runs it as a task of CommitTasks. Threads: the executor's. Borrows what `Parts` name.
+// the owner runs it as a task of CommitTasks. Threads: the executor's. Borrows all but the session.
 #pragma once
-
-#include <cstddef>
-#include <vector>
 
 #include "base/result.h"
 #include "base/task.h"
@@ -18,6 +15,7 @@
 #include "pmstore/client/commit_locks.h"
 #include "pmstore/client/commit_redo.h"
 #include "pmstore/client/item_set.h"
+#include "pmstore/client/participant.h"
 #include "pmstore/client/reader.h"
 #include "pmstore/client/slot_reservations.h"
 #include "pmstore/client/transaction_numbers.h"
@@ -26,17 +24,18 @@ namespace pmstore::internal {
 
 class ClientRnicCommit {
  public:
-  // `storage` takes the redo record.
-  ClientRnicCommit(TxId id, ItemSet& items, std::vector<std::byte>& storage, SessionRef session,
-                   Reader& reader, TransactionNumbers& numbers)
+  ClientRnicCommit(TxId id, ItemSet& items, Participant& participant, Reader& reader,
+                   TransactionNumbers& numbers)
       : items_(items),
-        session_(std::move(session)),
+        participant_(participant),
+        session_(participant.session),
         reader_(reader),
         reservations_(items, *session_),
-        locks_(items, *session_),
-        redo_(id, items, storage, *session_, numbers) {}
+        locks_(items, participant),
+        redo_(id, items, participant, numbers) {}
   ClientRnicCommit(const ClientRnicCommit&) = delete;
   ClientRnicCommit& operator=(const ClientRnicCommit&) = delete;
+  ~ClientRnicCommit() { locks_.give_buffer_back(); }
 
   // Success: the transaction is durable; its records may still be on the way to their slots.
   // CommitUnknown: it may be durable, and the session is dropped. Conflict, AlreadyExists,
@@ -50,9 +49,10 @@ class ClientRnicCommit {
   // Unlocks and releases everything, unless the session is over: the server does it then.
   base::Task<void> undo();
   // The commit phase. The redo record is durable, so a failure here is not the caller's.
-  base::Task<void> finish(RedoRing::Appended logged);
+  base::Task<void> finish();
 
   ItemSet& items_;
+  Participant& participant_;
   SessionRef session_;
   Reader& reader_;
   SlotReservations reservations_;

@@ -20,6 +20,7 @@
 #include "pmstore/client.h"
 #include "pmstore/client/buffer_pool.h"
 #include "pmstore/client/redo_ring.h"
+#include "pmstore/client/shard_id.h"
 #include "pmstore/layout/bucket_layout.h"
 #include "pmstore/layout/lock_list_layout.h"
 #include "pmstore/layout/lock_word.h"
@@ -107,6 +108,8 @@ class ClientSession {
   const ServerHello& hello() const { return hello_; }
   service::Link& link() const { return *link_; }
   uint64_t generation() const { return generation_; }
+  // What the server holds: one shard, which is all of the only partition.
+  ShardId shard() const { return {}; }
   LockDiscipline discipline() const { return static_cast<LockDiscipline>(hello_.discipline); }
   bool one_sided_reads() const { return one_sided_reads_; }
   // Never kAuto. CHECK: kRpc where no read is one-sided.

@@ -4,7 +4,7 @@
 // those whose word in the buffer shows the expected unlocked value; reserved slots are locked by
 // the server and are not counted here. The commit keeps the buffer while it holds locks, because
 // the buffer's number names the list in which the server finds them
-// (pmstore/layout/lock_list_layout.h). Threads: the executor's. Borrows items and session.
+// (pmstore/layout/lock_list_layout.h). Threads: the executor's. Borrows items and participant.
 #pragma once
 
 #include <optional>
@@ -15,12 +15,17 @@
 #include "base/task.h"
 #include "pmstore/client/client_session.h"
 #include "pmstore/client/item_set.h"
+#include "pmstore/client/participant.h"
 
 namespace pmstore::internal {
 
 class CommitLocks {
  public:
-  CommitLocks(const ItemSet& items, ClientSession& session) : items_(items), session_(session) {}
+  CommitLocks(const ItemSet& items, Participant& participant)
+      : items_(items),
+        session_(*participant.session),
+        buffer_(participant.locks),
+        attempted_(participant.locks_attempted) {}
 
   // Locks every record that is written, and then checks every read. Success: all locks are held and
   // at one moment during that nothing that was read had changed. Conflict: another transaction
@@ -77,8 +82,8 @@ class CommitLocks {
 
   const ItemSet& items_;
   ClientSession& session_;
-  BufferLease buffer_;
-  bool attempted_ = false;
+  BufferLease& buffer_;  // the participant's
+  bool& attempted_;
 };
 
 }  // namespace pmstore::internal

@@ -16,6 +16,7 @@
 #include "persist/memory.h"
 #include "pmstore/client/client_session.h"
 #include "pmstore/client/item_set.h"
+#include "pmstore/client/participant.h"
 #include "pmstore/client/redo_ring.h"
 #include "pmstore/client/transaction_numbers.h"
 
@@ -23,10 +24,12 @@ namespace pmstore::internal {
 
 class CommitRedo {
  public:
-  // `storage` takes the redo record; its memory is used again by later transactions.
-  CommitRedo(TxId id, const ItemSet& items, std::vector<std::byte>& storage, ClientSession& session,
-             TransactionNumbers& numbers)
-      : id_(id), items_(items), storage_(storage), session_(session), numbers_(numbers) {}
+  CommitRedo(TxId id, const ItemSet& items, Participant& participant, TransactionNumbers& numbers)
+      : id_(id),
+        items_(items),
+        storage_(participant.redo),
+        session_(*participant.session),
+        numbers_(numbers) {}
 
   // TooLarge: more records than one buffer has words for, or a redo record over half of the ring.
   Status check_limits() const;

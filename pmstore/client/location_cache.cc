@@ -11,10 +11,20 @@ LocationCache::LocationCache(size_t entries) {
   sets_.resize(std::bit_ceil((entries + kWays - 1) / kWays));
 }
 
-void LocationCache::put(KeyHash hash, uint8_t size_class, SlotOffset slot) {
+std::optional<uint16_t> LocationCache::number_of(ShardId shard) {
+  const auto found = std::find(shards_.begin(), shards_.end(), shard);
+  if (found != shards_.end()) return static_cast<uint16_t>(found - shards_.begin());
+  if (shards_.size() == kMostShards) return std::nullopt;
+  shards_.push_back(shard);
+  return static_cast<uint16_t>(shards_.size() - 1);
+}
+
+void LocationCache::put(KeyHash hash, ShardId shard, uint8_t size_class, SlotOffset slot) {
   if (sets_.empty()) return;
+  const auto number = number_of(shard);
+  if (!number) return remove(hash);
   auto& ways = sets_[index_of(hash)].ways;
-  const BucketEntry where = BucketEntry::make(hash.tag(), size_class, slot);
+  const BucketEntry where = BucketEntry::make(*number, size_class, slot);
   size_t at = 0;
   while (at + 1 < ways.size() && ways[at].hash != hash.value && ways[at].where.used()) ++at;
   std::move_backward(ways.begin(), ways.begin() + static_cast<ptrdiff_t>(at),

@@ -109,7 +109,7 @@ base::Task<Result<Located>> Reader::locate(SessionRef session, TableId table, st
 base::Task<Result<Located>> Reader::locate_one_sided(SessionRef session, TableId table,
                                                      std::string_view key, KeyHash hash,
                                                      std::string* value) {
-  BucketEntry cached = cache_.find(hash);
+  BucketEntry cached = cache_.find(hash, session->shard());
   // The leaves of an ordered table are the server's own.
   const bool misses_by_rpc = session->misses() == MissPath::kRpc || is_ordered(table);
   if (misses_by_rpc && !cached.used()) {
@@ -160,7 +160,7 @@ base::Task<Result<Located>> Reader::locate_one_sided(SessionRef session, TableId
       const Seen seen = examine(*buffer, where, table, key, record);
       const bool same_bucket = buffer->word(kBucketVersion) == seen_bucket.version;
       if (seen == Seen::kTheRecord) {
-        cache_.put(hash, where.size_class(), where.slot());
+        cache_.put(hash, session->shard(), where.size_class(), where.slot());
         co_return found_at(where, same_bucket, *record, value);
       }
       // Another key's record rules this candidate out only while the bucket still is what it was:
@@ -212,7 +212,7 @@ base::Task<Result<Located>> Reader::locate_by_call(SessionRef session, TableId t
   // In process nothing is read one-sided, and a value of any size comes with the first answer: so
   // nothing need be remembered.
   const bool remember_it = !session->in_process();
-  uint32_t room = remember_it ? room_for(cache_.find(hash)) : kMaxValueBytes;
+  uint32_t room = remember_it ? room_for(cache_.find(hash, session->shard())) : kMaxValueBytes;
   for (unsigned attempt = 1;; ++attempt) {
     const auto answer = co_await session->calls().get(table, key, room, value);
     if (!answer) {
@@ -230,7 +230,7 @@ base::Task<Result<Located>> Reader::locate_by_call(SessionRef session, TableId t
       cache_.remove(hash);
       co_return located;
     }
-    cache_.put(hash, located.size_class, located.slot);
+    cache_.put(hash, session->shard(), located.size_class, located.slot);
     if (answer->found == FoundRecord::kWithValue || value == nullptr) co_return located;
     const auto where = BucketEntry::make(hash.tag(), located.size_class, located.slot);
     if (session->one_sided_reads() && one_sided(*session, where)) {

@@ -42,8 +42,8 @@ class Reader {
   }
 
   // A commit has put the record there, or has erased it.
-  void remember(KeyHash hash, uint8_t size_class, SlotOffset slot) {
-    cache_.put(hash, size_class, slot);
+  void remember(KeyHash hash, ShardId shard, uint8_t size_class, SlotOffset slot) {
+    cache_.put(hash, shard, size_class, slot);
   }
   void forget(KeyHash hash) { cache_.remove(hash); }
 

@@ -22,7 +22,8 @@ void Transaction::Release::operator()(State* state) const {
   std::unique_ptr<State> unused(state);
   std::vector<std::unique_ptr<State>>& spare = state->client.spare;
   if (spare.size() >= kSpare) return;
-  if (state->items.capacity_bytes() > kSpareBytes || state->redo.capacity() > kSpareBytes) return;
+  if (state->items.capacity_bytes() > kSpareBytes) return;
+  if (state->participants.capacity_bytes() > kSpareBytes) return;
   state->reset();
   spare.push_back(std::move(unused));
 }

@@ -89,7 +89,8 @@ Status TransactionScan::State::check() const {
 }
 
 Task<Result<Page>> TransactionScan::State::read(uint32_t most) const {
-  PMSTORE_CO_TRY(const internal::SessionRef session, co_await transaction->bind());
+  PMSTORE_CO_TRY(const internal::Participant* const holder, co_await transaction->bind());
+  const internal::SessionRef session = holder->session;
   constexpr uint32_t kLeast = sizeof(RangeScanReply) + 64 * sizeof(LeafSeen) + sizeof(RangeItem) +
                               kMaxKeyBytes + kMaxValueBytes;
   const uint32_t capacity = std::min(kLeast, session->rpc().max_reply_bytes());

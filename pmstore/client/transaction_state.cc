@@ -22,7 +22,7 @@ Error Transaction::State::stale_error() {
 
 void Transaction::State::reset() {
   PMSTORE_CHECK(awaited == nullptr, "a transaction is used again after its commit has ended");
-  session = {};
+  participants.clear();
   items.clear();
   scanned.clear();
   failure.reset();
@@ -56,16 +56,15 @@ void Transaction::State::write(TxItem::Need need, TxItem::Leave leave, TableId t
 
 // ---- reading ----
 
-Task<Result<internal::SessionRef>> Transaction::State::bind() {
-  if (session) {
-    if (session->usable()) co_return session;
-    co_return stale_error();
+Task<Result<internal::Participant*>> Transaction::State::bind() {
+  if (participants.empty()) {
+    PMSTORE_CO_TRY(internal::SessionRef now, co_await client.connector.connected());
+    // Another read of the same transaction may have come first.
+    if (participants.empty()) participants.add(now->shard(), now);
   }
-  PMSTORE_CO_TRY(internal::SessionRef now, co_await client.connector.connected());
-  // Another read of the same transaction may have come first.
-  if (!session) session = now;
-  if (!session->usable()) co_return stale_error();
-  co_return session;
+  internal::Participant& one = participants.only();
+  if (!one.session->usable()) co_return stale_error();
+  co_return &one;
 }
 
 Task<Result<std::string>> Transaction::State::get(TableId table, std::string_view key) {
@@ -76,15 +75,17 @@ Task<Result<std::string>> Transaction::State::get(TableId table, std::string_vie
     if (item->leave == Item::Leave::kNothing) co_return make_error(ErrorCode::kNotFound);
     co_return std::string(items.value(*item));
   }
-  if (!bind_at_once()) {
+  internal::Participant* there = bind_at_once();
+  if (there == nullptr) {
     const auto bound = co_await bind();
     if (!bound) {
       fail(bound.error());
       co_return Error(bound.error());
     }
+    there = *bound;
   }
   std::string found;
-  auto located = co_await client.reader.locate(session, table, key, &found);
+  auto located = co_await client.reader.locate(there->session, table, key, &found);
   if (!located) {
     fail(located.error());
     co_return std::move(located.error());
@@ -126,7 +127,7 @@ Task<Status> Transaction::State::commit_held(Ref /*self*/) {
   over = true;
   if (failure) co_return std::move(*failure);
   if (items.empty() && scanned.pages() == 0) co_return Status{};
-  if (!bind_at_once()) {
+  if (bind_at_once() == nullptr) {
     const auto bound = co_await bind();
     if (!bound) co_return Error(bound.error());
   }
@@ -157,9 +158,10 @@ Task<Status> Transaction::State::commit_held(Ref /*self*/) {
   }
   if (!items.has_writes()) co_return co_await validate();
   if (!client.numbers.available()) co_return stale_error();  // the next one gets a new connection
-  if (session->discipline() == LockDiscipline::kRnic) co_return co_await commit_rnic();
+  internal::ClientSession& session = *participants.only().session;
+  if (session.discipline() == LockDiscipline::kRnic) co_return co_await commit_rnic();
   id = client.numbers.take();
-  co_return co_await internal::commit_by_call(id, items, scanned, *session, client.parts,
+  co_return co_await internal::commit_by_call(id, items, scanned, session, client.parts,
                                               client.numbers);
 }
 
@@ -182,7 +184,8 @@ Task<Status> Transaction::State::read_what_writes_need() {
   for (size_t i = 0; i < items.size(); ++i) {
     if (!needs_read(items[i])) continue;
     const std::string key(items.key(items[i]));
-    auto located = co_await client.reader.locate(session, items[i].table, key, nullptr);
+    internal::SessionRef session = participants[items[i].participant].session;
+    auto located = co_await client.reader.locate(std::move(session), items[i].table, key, nullptr);
     if (!located) co_return std::move(located.error());
     Status first = remember(items[i].table, key, items[i].hash, *located);
     if (!first) co_return std::move(first);
@@ -199,12 +202,13 @@ Task<Status> Transaction::State::validate() {
   }
   // A single read was valid at one moment; that moment is when the transaction happened.
   if (reads <= 1) co_return Status{};
-  const bool rnic = session->discipline() == LockDiscipline::kRnic;
+  internal::ClientSession& session = *participants.only().session;
+  const bool rnic = session.discipline() == LockDiscipline::kRnic;
   // Only the server knows the versions of leaves.
-  if (rnic || (session->one_sided_reads() && !leaves)) {
-    co_return co_await internal::validate_one_sided(items, *session);
+  if (rnic || (session.one_sided_reads() && !leaves)) {
+    co_return co_await internal::validate_one_sided(items, session);
   }
-  co_return co_await internal::validate_by_call(items, scanned, *session, client.parts);
+  co_return co_await internal::validate_by_call(items, scanned, session, client.parts);
 }
 
 // Once a commit holds locks it must run to its end even if its caller is destroyed; so it is a task
@@ -220,7 +224,7 @@ Task<void> Transaction::State::run_rnic(Ref self) {
   const Ref held = std::move(self);  // to the end of the work, not of the frame
   const auto position = client.commits.started_last();
   internal::TransactionNumbers::Running is_running(client.numbers, id.sequence);
-  internal::ClientRnicCommit commit(id, items, redo, session, client.reader, client.numbers);
+  internal::ClientRnicCommit commit(id, items, participants.only(), client.reader, client.numbers);
   Status status = co_await commit.run();
   if (awaited != nullptr) {
     is_running.settled();

@@ -1,7 +1,8 @@
 // Transaction::State: one transaction: what it has read, what it wants to write, and its commit.
 //
-// Invariants: it works on one session, that of its first access; once `over`, no item is added. Its
-// memory is used again by later transactions of the client. Threads: the executor's.
+// Invariants: in each shard it works on one session, that of its first access there; once `over`,
+// no item is added. Its memory is used again by later transactions of the client. Threads: the
+// executor's.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +17,7 @@
 #include "pmstore/client/client_state.h"
 #include "pmstore/client/item_set.h"
 #include "pmstore/client/located.h"
+#include "pmstore/client/participant.h"
 #include "pmstore/client/scan_reads.h"
 #include "pmstore/server/commit_end.h"
 
@@ -30,7 +32,7 @@ struct Transaction::State {
   // Makes it empty, for the next transaction; keeps its memory. CHECK: nobody waits for its commit.
   void reset();
   bool unused() const {
-    return !session && items.empty() && scanned.empty() && !over && holders == 0;
+    return participants.empty() && items.empty() && scanned.empty() && !over && holders == 0;
   }
 
   // Keeps this alive: the Transaction does, and each coroutine that works on it. After the last
@@ -58,22 +60,26 @@ struct Transaction::State {
 
   Client::State& client;
   unsigned holders = 0;
-  internal::SessionRef session;  // empty before the first access
+  internal::Participants participants;  // empty before the first access
   internal::ItemSet items;
   internal::ScanReads scanned;
   std::optional<Error> failure;
   bool over = false;
   TxId id;
-  std::vector<std::byte> redo;             // discipline rnic
   internal::CommitEnd* awaited = nullptr;  // discipline rnic: of the coroutine that awaits commit()
 
-  // The session that this transaction works on: the one of its first access. Conflict when that is
-  // over.
-  Task<Result<internal::SessionRef>> bind();
-  // The same where nothing must be waited for. False: bind() does it, or has the error.
-  bool bind_at_once() {
-    if (!session && client.connector.has_usable_session()) session = client.connector.session();
-    return session && session->usable();
+  // The participant that holds a key: the first access there makes it one. Conflict when its
+  // session is over.
+  Task<Result<internal::Participant*>> bind();
+  // The same where nothing must be waited for. nullptr: bind() does it, or has the error.
+  internal::Participant* bind_at_once() {
+    if (participants.empty()) {
+      if (!client.connector.has_usable_session()) return nullptr;
+      const internal::SessionRef& now = client.connector.session();
+      return &participants.add(now->shard(), now);
+    }
+    internal::Participant& one = participants.only();
+    return one.session->usable() ? &one : nullptr;
   }
   static Error over_error();
 

@@ -4,6 +4,7 @@ pmstore_test(pmstore_location_cache_test ONE_THREAD SOURCES location_cache_test.
 pmstore_test(pmstore_buffer_pool_test ONE_THREAD SOURCES buffer_pool_test.cc DEPS pmstore)
 pmstore_test(pmstore_transaction_numbers_test ONE_THREAD SOURCES transaction_numbers_test.cc
   DEPS pmstore)
+pmstore_test(pmstore_participant_test ONE_THREAD SOURCES participant_test.cc DEPS pmstore)
 pmstore_test(pmstore_redo_ring_test ONE_THREAD SOURCES redo_ring_test.cc DEPS pmstore)
 pmstore_test(pmstore_client_test ONE_THREAD
   SOURCES client_session_test.cc client_read_test.cc client_write_test.cc transaction_test.cc
