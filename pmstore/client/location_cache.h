@@ -29,7 +29,8 @@ class LocationCache {
     for (const Way& way : set_of(hash).ways) {
       if (way.hash != hash.value || !way.where.used()) continue;
       if (shards_[way.where.tag()] != shard) return {};
-      return BucketEntry::make(hash.tag(), way.where.size_class(), way.where.slot());
+      constexpr uint64_t kTag = uint64_t{0xffff} << 48;  // of an entry, and of a hash
+      return {(way.where.bits & ~kTag) | (hash.value & kTag)};
     }
     return {};
   }
