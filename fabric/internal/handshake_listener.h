@@ -112,7 +112,9 @@ class HandshakeListener : public Listener, private base::Watched {
   uint64_t retry_at_ns_ = 0;  // 0: the last client could be accepted
   uint64_t next_token_ = 1;
   std::map<uint64_t, std::unique_ptr<Pending>> pending_;  // by token
-  Newcomers newcomers_;
+  // Without a share: whoever has said hello has done more than a flood does, and many programs of a
+  // busy host take seconds for the rest. A newcomer in place of one of them would never end.
+  Newcomers newcomers_{Newcomers::kMost, Newcomers::kMost};
   IntrusiveList<Pending, &Pending::in_news> news_;
   IntrusiveList<Pending, &Pending::in_refused> refused_;  // the first one's time is over first
 };

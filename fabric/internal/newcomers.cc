@@ -34,7 +34,7 @@ Newcomer* Newcomers::oldest_of_most() const {
 
 Newcomer* Newcomers::surplus(const Origin& origin, uint64_t now_ns) const {
   const auto own = origins_.find(origin);
-  if (own != origins_.end() && own->second.size() >= kMostOfOrigin &&
+  if (own != origins_.end() && own->second.size() >= most_of_origin_ &&
       now_ns - own->second.front()->since_ns >= kGraceNs) {
     return own->second.front();
   }

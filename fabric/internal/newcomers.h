@@ -41,11 +41,13 @@ class Newcomers {
   static constexpr size_t kMost = 1024;
   // The share of an address.
   static constexpr size_t kMostOfOrigin = 64;
-  // A newcomer of its own address does not push one out that has not waited for so long.
-  static constexpr uint64_t kGraceNs = 1'000'000'000;
+  // A newcomer of its own address does not push one out that has not waited for so long: where a
+  // thousand programs start on a busy host, seconds pass until the last one says hello.
+  static constexpr uint64_t kGraceNs = 3'000'000'000;
 
-  // `most`: of all addresses together.
-  explicit Newcomers(size_t most = kMost) : most_(most) {}
+  // `most`: of all addresses together; `most_of_origin`: of one that have waited.
+  explicit Newcomers(size_t most = kMost, size_t most_of_origin = kMostOfOrigin)
+      : most_(most), most_of_origin_(most_of_origin) {}
   ~Newcomers();
   Newcomers(const Newcomers&) = delete;
   Newcomers& operator=(const Newcomers&) = delete;
@@ -71,6 +73,7 @@ class Newcomers {
   using OfOrigin = IntrusiveList<Newcomer, &Newcomer::of_origin>;
 
   size_t most_;
+  const size_t most_of_origin_;
   IntrusiveList<Newcomer, &Newcomer::of_all> all_;
   std::map<Origin, OfOrigin> origins_;
 };
