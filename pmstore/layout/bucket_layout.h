@@ -26,8 +26,8 @@ struct Bucket {
 };
 static_assert(sizeof(Bucket) == 128);
 
-// Where an answer or a check names a bucket, it may name a leaf of an ordered table instead. Clients
-// cannot READ a leaf, and only give its name back.
+// Where an answer or a check names a bucket, it may name a leaf of an ordered table instead.
+// Clients cannot READ a leaf, and only give its name back.
 inline constexpr uint64_t kLeafUnit = uint64_t{1} << 63;
 constexpr bool is_leaf_unit(uint64_t unit) { return (unit & kLeafUnit) != 0; }
 

@@ -165,9 +165,9 @@ struct ScanItem {
   uint8_t padding[3];
 };
 
-// A page of an ordered table: the keys from `from` on and before `to` (empty: to the end), in order,
-// or backwards in the opposite order. The answer has LeafSeen for each leaf that has a part of the
-// page, then RangeItem, key, value of each record. A transaction validates the leaves as
+// A page of an ordered table: the keys from `from` on and before `to` (empty: to the end), in
+// order, or backwards in the opposite order. The answer has LeafSeen for each leaf that has a part
+// of the page, then RangeItem, key, value of each record. A transaction validates the leaves as
 // AbsenceChecks and the records as ReadChecks: then the page is whole at its commit.
 struct RangeScanRequest {
   uint32_t most_records;

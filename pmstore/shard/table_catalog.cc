@@ -309,11 +309,6 @@ std::optional<TableId> TableCatalog::find(std::string_view name) const {
   return std::nullopt;
 }
 
-bool TableCatalog::has_ordered_tables() const {
-  return std::any_of(tables_.begin(), tables_.end(),
-                     [](const TableInfo& table) { return is_ordered(table.id); });
-}
-
 Status TableCatalog::store_first_word(size_t position, const TableEntry& entry) {
   persist::Memory& memory = pool_->memory();
   std::byte* const at = entry_at(position);

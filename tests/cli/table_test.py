@@ -58,7 +58,8 @@ class Table(unittest.TestCase):
         self.ok("kv", "put", *self.uri, "--table", "accounts", "key", "kept")
         lines = self.ok(*table("list")).splitlines()
         self.assertEqual([line.split() for line in lines],
-                         [["table", "id", "kind"], ["accounts", "1", "hash"], ["orders", "2", "hash"]])
+                         [["table", "id", "kind"], ["accounts", "1", "hash"],
+                          ["orders", "2", "hash"]])
         self.assertEqual(len({len(line) for line in lines}), 1, "aligned")
         counted = json.loads(self.ok(*table("stat", "orders", "--json")))
         self.assertEqual(counted, {"table": "orders", "id": 2, "records": 1, "key_bytes": 3,
