@@ -6,6 +6,7 @@
 // may have half of that one.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string_view>
 #include <vector>

@@ -151,6 +151,19 @@ const Case kCases[] = {
        expect_ok(co_await world.transaction->get(world.table, "read"));
      },
      {}},
+    {"TransactionScan::next",
+     [](StoreWorld& world) -> Task<void> {
+       const std::string name = unused_name(world);
+       const auto table = co_await world.client->create_table(name, TableKind::kOrdered);
+       // Under lock discipline rnic.
+       if (!table && table.code() == ErrorCode::kUnsupported) co_return;
+       expect_ok(table);
+       world.transaction.emplace(world.client->begin());
+       TransactionScan scan = world.transaction->scan(*table, {});
+       expect_ok(co_await scan.next());
+       expect_ok(co_await world.transaction->commit());
+     },
+     {}},
     {"Transaction::commit",
      [](StoreWorld& world) -> Task<void> {
        world.transaction.emplace(world.client->begin());
