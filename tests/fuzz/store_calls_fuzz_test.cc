@@ -22,10 +22,11 @@ using Bytes = std::vector<std::byte>;
 
 constexpr uint64_t kHostile = 99;
 constexpr uint32_t kReplyRoom = 4096;
-constexpr Method kMethods[] = {
-    Method::kPing,   Method::kOpenTable, Method::kListTables, Method::kGet,       Method::kScan,
-    Method::kCommit, Method::kOutcome,   Method::kStat,       Method::kReserve,   Method::kRelease,
-    Method::kApply,  Method::kTruncate,  Method::kDropTable,  Method::kTableUsage};
+constexpr Method kMethods[] = {Method::kPing,      Method::kOpenTable,  Method::kListTables,
+                               Method::kGet,       Method::kScan,       Method::kCommit,
+                               Method::kOutcome,   Method::kStat,       Method::kReserve,
+                               Method::kRelease,   Method::kApply,      Method::kTruncate,
+                               Method::kDropTable, Method::kTableUsage, Method::kRangeScan};
 
 template <typename... Parts>
 Bytes message(const Parts&... parts) {
@@ -55,6 +56,8 @@ class StoreCalls : public testing::ServerFixture,
     good_ = connect(1);
     table_ = *run(good_->open_table("t", true));
     ASSERT_TRUE(run(good_->put(table_, "kept", "value")));
+    ordered_ = table_;
+    if (!rnic()) ordered_ = *run(good_->create_table("ordered", TableKind::kOrdered));
     device_ = std::move(*fabric::open_device(uri_.scheme, executor_, nullptr));
   }
   void TearDown() override {
@@ -100,7 +103,8 @@ class StoreCalls : public testing::ServerFixture,
   // A request of each method that is answered without an error, where the discipline has it.
   Bytes well_formed(Method method) {
     switch (method) {
-      case Method::kOpenTable: return with_text(message(OpenTableRequest{0, 1}), "t");
+      case Method::kOpenTable:
+        return with_text(message(OpenTableRequest{0, 1, TableKind::kHash}), "t");
       case Method::kGet: return with_text(message(GetRequest{raw(table_), 4, {}}), "kept");
       case Method::kScan: return message(ScanRequest{0, 2048, raw(table_), 0, {}});
       case Method::kCommit: return message(CommitRequest{next_sequence(), 0, 0, 0, 0});
@@ -111,6 +115,8 @@ class StoreCalls : public testing::ServerFixture,
       // Of a table that it has not dropped: nothing is left to be freed.
       case Method::kDropTable: return message(DropTableRequest{0x7000, 0, 0});
       case Method::kTableUsage: return message(TableUsageRequest{0, raw(table_), {}});
+      case Method::kRangeScan:
+        return with_text(message(RangeScanRequest{9, 2048, raw(ordered_), 1, 2, 0, {}}), "abc");
       default: return {};
     }
   }
@@ -143,6 +149,7 @@ class StoreCalls : public testing::ServerFixture,
 
   std::unique_ptr<Client> good_;
   TableId table_{};
+  TableId ordered_{};  // under lock discipline cpu
   std::shared_ptr<fabric::Device> device_;
   std::shared_ptr<internal::SessionBook> book_ = std::make_shared<internal::SessionBook>();
   SessionRef session_;
@@ -166,6 +173,9 @@ TEST_P(StoreCalls, WhatIsWellFormedIsAnswered) {
     if (needs_rnic(method) && !rnic()) {
       ASSERT_FALSE(answer);
       EXPECT_EQ(answer.code(), ErrorCode::kUnsupported);
+    } else if (method == Method::kRangeScan && rnic()) {
+      ASSERT_FALSE(answer);
+      EXPECT_EQ(answer.code(), ErrorCode::kInvalidArgument);
     } else {
       EXPECT_TRUE(answer) << answer.error().to_string();
     }
@@ -233,7 +243,9 @@ Bytes random_request(base::Random& random, Method method, const std::vector<uint
   const auto small = static_cast<uint8_t>(random.below(4));
   const auto of = random.below(8) == 0 ? static_cast<uint16_t>(any()) : raw(table);
   switch (method) {
-    case Method::kOpenTable: return with_text(message(OpenTableRequest{0, small}), "tuv");
+    case Method::kOpenTable:
+      return with_text(message(OpenTableRequest{0, small, static_cast<TableKind>(random.below(3))}),
+                       "tuv");
     case Method::kGet: return with_text(message(GetRequest{of, small, {}}), key());
     case Method::kScan: return message(ScanRequest{any(), static_cast<uint32_t>(any()), of, 0, {}});
     case Method::kCommit: {
@@ -258,6 +270,12 @@ Bytes random_request(base::Random& random, Method method, const std::vector<uint
     case Method::kTruncate: return message(TruncateRequest{any(), any()});
     case Method::kDropTable: return with_text(message(DropTableRequest{of, small, 0}), "uvw");
     case Method::kTableUsage: return message(TableUsageRequest{any(), of, {}});
+    case Method::kRangeScan: {
+      const auto backwards = static_cast<uint8_t>(random.below(3));
+      const RangeScanRequest request{
+          static_cast<uint32_t>(any()), static_cast<uint32_t>(any()), of, small, 1, backwards, {}};
+      return with_text(message(request), "abcd");
+    }
     default: return {};
   }
 }

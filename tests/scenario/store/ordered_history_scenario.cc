@@ -21,7 +21,7 @@ struct OrderedWorkload {
   std::vector<std::string> errors;
 };
 
-constexpr uint64_t kKeys = 24;
+constexpr uint64_t kOrderedKeys = 24;
 
 std::string key_name(uint64_t i) { return "r" + std::to_string(100 + i); }
 
@@ -38,7 +38,7 @@ class Attempt {
     for (size_t i = 0; i < steps; ++i) {
       Status step;
       if (random_() % 3 == 0) {
-        step = co_await read_one(key_name(random_() % kKeys));
+        step = co_await read_one(key_name(random_() % kOrderedKeys));
       } else {
         step = co_await scan_some();
       }
@@ -83,8 +83,8 @@ class Attempt {
   }
 
   Task<Status> scan_some() {
-    const uint64_t first = random_() % kKeys;
-    const uint64_t end = first + 1 + random_() % (kKeys - first);
+    const uint64_t first = random_() % kOrderedKeys;
+    const uint64_t end = first + 1 + random_() % (kOrderedKeys - first);
     const auto direction = random_() % 2 == 0 ? ScanDirection::kForward : ScanDirection::kBackward;
     TransactionScan scan = tx_.scan(work_.ordered, {key_name(first), key_name(end)}, direction);
     std::map<std::string, std::string> seen;
