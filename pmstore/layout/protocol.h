@@ -84,7 +84,7 @@ enum class Method : uint16_t {
   kStat = 12,        // -> JSON text
   kDropTable = 32,   // DropTableRequest, name -> DropTableReply
   kTableUsage = 33,  // TableUsageRequest -> TableUsageReply
-  kRangeScan = 34,  // RangeScanRequest, from, to -> RangeScanReply, leaves, records; see below
+  kRangeScan = 34,   // RangeScanRequest, from, to -> RangeScanReply, leaves, records; see below
   kPersistWrite = 0x0100,
 };
 

@@ -118,9 +118,10 @@ Result<uint32_t> ServerCore::choose_place(uint64_t client) {
     return static_cast<uint32_t>(ring_states.size() - 1);
   }
   if (const auto freed = take_place_of_hello()) return *freed;
-  return make_error(ErrorCode::kBackPressure, "all " + std::to_string(ring_states.size()) +
-                                                  " client places of this server are taken; end "
-                                                  "one of the clients, and try again");
+  return make_error(ErrorCode::kBackPressure,
+                    "all " + std::to_string(options.most_clients) +
+                        " client places of this server are taken; end one of the clients, or start "
+                        "it with more --most-clients");
 }
 
 // Sessions that ended before this server started are ordered by their beginnings.

@@ -25,13 +25,8 @@ class Smallbank : public testing::Test {
       ASSERT_TRUE(pool) << pool.error().message;
       ASSERT_TRUE(format_store(**pool, {}));
     }
-    fabric::Uri uri{fabric::Scheme::kLocal, path_, 0};
-    ClientOptions options;
-    options.assume_domain = persist::Domain::kCpuCache;
-    options.call_timeout_ns = options.connect_timeout_ns = kLongNs;
-    auto client = executor_.run(Client::connect(executor_, uri, options));
-    ASSERT_TRUE(client) << client.error().message;
-    client_ = std::move(*client);
+    client_ = connect();
+    ASSERT_NE(client_, nullptr);
     tables_ = *executor_.run(open_tables(*client_, true));
     std::atomic<uint64_t> loaded;
     ASSERT_TRUE(executor_.run(load_bank(*client_, tables_, kAccounts, loaded)));
@@ -42,6 +37,16 @@ class Smallbank : public testing::Test {
     unlink(path_.c_str());
   }
 
+  // The first one opens the pool; others send it messages.
+  std::unique_ptr<Client> connect() {
+    ClientOptions options;
+    options.assume_domain = persist::Domain::kCpuCache;
+    options.call_timeout_ns = options.connect_timeout_ns = kLongNs;
+    auto client = executor_.run(
+        Client::connect(executor_, {fabric::Scheme::kLocal, path_, 0}, std::move(options)));
+    EXPECT_TRUE(client) << client.error().message;
+    return client ? std::move(*client) : nullptr;
+  }
   // Executes and commits.
   Effect act(Order order) {
     Transaction transaction = client_->begin();
@@ -155,12 +160,14 @@ TEST_F(Smallbank, AServerThatIsAwayEndsTheRunAtOnceAndTheTransactionInDoubtIsNam
   plan.accounts = kAccounts;
   plan.ops = 100;
   plan.call_timeout_ns = kLongNs;
+  const auto client = connect();
+  ASSERT_NE(client, nullptr);
   int in_doubt = 0;
   for (uint64_t n = 1; n <= 12; ++n) {
     plan.run = n;
     Tally tally;
     BenchControl control;
-    Worker worker(*client_, plan, tally);
+    Worker worker(*client, plan, tally);
     AwayFrom injector(n);
     const uint64_t start_ns = clock_.now_ns();
     Status ended;
@@ -181,6 +188,7 @@ TEST_F(Smallbank, AServerThatIsAwayEndsTheRunAtOnceAndTheTransactionInDoubtIsNam
         << ended.error().message;
   }
   EXPECT_GT(in_doubt, 0);
+  executor_.run(client->close());
 }
 
 // Each canary takes the audit one thing that it must not overlook.

@@ -45,7 +45,8 @@ class Ordered : public ::testing::Test {
             size_t limit = SIZE_MAX) const {
     Seen seen;
     index_.walk(
-        range, direction, [&](OrderedIndex::Leaf leaf) {
+        range, direction,
+        [&](OrderedIndex::Leaf leaf) {
           seen.leaves.push_back(leaf);
           return true;
         },
