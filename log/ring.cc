@@ -323,8 +323,11 @@ Result<persist::Persisted> Ring::make_walked_durable() {
     memory_->flush(data_at(lsn), bytes);
     lsn += bytes;
   }
-  if (!header_durable_) return make_found_header_durable();  // one drain for both
-  return memory_->drain();
+  // One drain for both.
+  PMSTORE_TRY(const persist::Persisted durable,
+              header_durable_ ? memory_->drain() : make_found_header_durable());
+  durable_lsn_ = position_.tail_lsn;
+  return durable;
 }
 
 Status Ring::erase_leftovers() {

@@ -186,7 +186,7 @@ class Ring {
   std::optional<persist::Persisted> header_durable_;  // nothing: perhaps it is not
   bool both_copies_ = false;                          // were valid when it was opened
   bool copies_agree_ = false;                         // and said the same
-  uint64_t durable_lsn_ = 0;  // entries below are durable, as far as a LogRing has noted
+  uint64_t durable_lsn_ = 0;  // entries below are durable, as far as was noted
   bool header_ours_ = false;  // written here, so there is no later one
 };
 
