@@ -237,11 +237,11 @@ Status Client::check_room(std::span<const WriteSize> writes) const {
     if (rnic) bytes += redo_write_bytes(record_bytes(write.key_bytes, 0));
   }
   if (limit == 0 || bytes <= limit) return {};
-  return make_error(ErrorCode::kTooLarge,
-                    "the transaction needs " + std::to_string(bytes) +
-                        " bytes of redo log and this pool allows " + std::to_string(limit) +
-                        "; split it, or create the pool with larger " +
-                        (rnic ? "--ring-bytes" : "--shard-log-bytes"));
+  return make_error(ErrorCode::kTooLarge, "the transaction needs " + std::to_string(bytes) +
+                                              " bytes of redo log and this pool allows " +
+                                              std::to_string(limit) +
+                                              "; split it, or create the pool with larger " +
+                                              (rnic ? "--ring-bytes" : "--shard-log-bytes"));
 }
 const SessionInfo& Client::session() const { return state_->connector.info(); }
 fabric::Counters Client::counters() const { return state_->connector.counters(); }

@@ -81,6 +81,11 @@ class Recording {
            offset < store_.ring().offset() + store_.ring().bytes();
   }
   uint64_t records_offset() { return store_.store().arena().offset(); }
+  bool in_log_header(const crash::Event& event) {
+    const uint64_t log = store_.store().catalog().header().log_offset;
+    return event.kind == crash::EventKind::kFlush && event.offset >= log &&
+           event.offset < log + log::kRingHeaderBytes;
+  }
 
   // Recovers an image after `marks` acknowledged transactions; gives its error, if any.
   std::optional<std::string> check(CrashImage& image, size_t marks) const {
@@ -190,7 +195,9 @@ TEST(StoreCrash, ARedoRecordThatIsOnlyInTheCachesIsDurableBeforeItIsApplied) {
 
 // Leaves out one flush or drain after the other. Provably redundant, and so not expected to be
 // missed: the flush inside a non-temporal store of a record in place, and the flush of the same
-// record at truncation: each of the two covers the lines of the other.
+// record at truncation: each of the two covers the lines of the other. Nor is the new start of the
+// log, while no entry lies where older ones were: the drain of the next entry covers it. (That it
+// is needed where one does, the scenarios "ring" and "store" of the explorer show.)
 TEST(StoreCrash, EveryFlushAndDrainIsNeeded) {
   Recording recording;
   run(recording);
@@ -201,6 +208,8 @@ TEST(StoreCrash, EveryFlushAndDrainIsNeeded) {
     const crash::Event& event = trace.events[barrier];
     const bool in_place = event.offset >= recording.records_offset();
     if (in_place && event.bytes >= 200) continue;
+    if (recording.in_log_header(event)) continue;
+    if (barrier > 0 && recording.in_log_header(trace.events[barrier - 1])) continue;
     ++tried;
     CrashSearch search;
     search.images_per_point = 130;  // each of 31 lines alone, and all but each
