@@ -99,6 +99,9 @@ TEST_P(OrderedTables, ScanSeesTheTransactionsOwnWritesInOrder) {
   EXPECT_EQ((*page)[2].key, "k1007");
   EXPECT_EQ((*page)[2].value, "changed");
   EXPECT_EQ(scan(tx, {"", "k1001"}, ScanDirection::kBackward, 1), (Keys{"k1000", "a"}));
+  const Keys all = scan(tx, {}, ScanDirection::kForward, 3);
+  EXPECT_EQ(all.size(), 21u);
+  EXPECT_TRUE(std::is_sorted(all.begin(), all.end()));
   EXPECT_TRUE(run(tx.commit()));
   Transaction after = other_->begin();
   EXPECT_EQ(scan(after, {"k1005", "k1008"}), (Keys{"k1005", "k1005a", "k1007"}));

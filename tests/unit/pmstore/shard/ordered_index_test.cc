@@ -173,6 +173,37 @@ TEST_F(Ordered, ErasedKeysGiveTheirMemoryBack) {
   EXPECT_EQ(index_.bytes_in_use(), kNodeBytes);
 }
 
+TEST_F(Ordered, SplitLeavesEachChangeWithItsLeaf) {
+  for (uint64_t i = 0; i < 150; ++i) insert(number(i * 10), i);
+  ASSERT_EQ(index_.bytes_in_use(), kNodeBytes);
+  ASSERT_TRUE(index_.begin_change(number(100)));
+  ASSERT_TRUE(index_.begin_change(number(1490)));
+  for (uint64_t i = 40; i < 90; ++i) insert(number(i * 10 + 5), i);
+  ASSERT_NE(index_.leaf_of(number(100)), index_.leaf_of(number(1490)));
+  index_.check_all();
+  for (const uint64_t key : {100, 1490}) {
+    EXPECT_EQ(index_.version(index_.leaf_of(number(key))) % 2, 1u);
+    index_.end_change(number(key));
+    EXPECT_EQ(index_.version(index_.leaf_of(number(key))) % 2, 0u);
+  }
+  index_.check_all();
+}
+
+TEST_F(Ordered, MergedLeafHasTheChangesOfBoth) {
+  for (uint64_t i = 0; i < 300; ++i) insert(number(i), i);
+  ASSERT_NE(index_.leaf_of(number(0)), index_.leaf_of(number(299)));
+  ASSERT_TRUE(index_.begin_change(number(0)));
+  ASSERT_TRUE(index_.begin_change(number(299)));
+  for (uint64_t i = 1; i < 299; ++i) erase(number(i));
+  ASSERT_EQ(index_.leaf_of(number(0)), index_.leaf_of(number(299)));
+  index_.check_all();
+  index_.end_change(number(0));
+  EXPECT_EQ(index_.version(index_.leaf_of(number(0))) % 2, 1u) << "the other change goes on";
+  index_.end_change(number(299));
+  EXPECT_EQ(index_.version(index_.leaf_of(number(0))) % 2, 0u);
+  index_.check_all();
+}
+
 TEST_F(Ordered, WithoutMemoryAnInsertIsFullAndNothingChanges) {
   OrderedIndex small = std::move(*OrderedIndex::create(16 * kNodeBytes));
   const auto insert_until_full = [&small] {

@@ -144,6 +144,15 @@ TEST_F(OrderedTableTest, TransactionThatFailsLeavesTheIndexAsItWas) {
   EXPECT_EQ(page({})->keys, std::vector<std::string>{"a"});
 }
 
+TEST_F(OrderedTableTest, PageAmidAGroupIsAConflict) {
+  ASSERT_TRUE(put("a", "1"));
+  const auto bytes = s_.transaction().write(WriteKind::kPut, table_, "b", "1").message();
+  ASSERT_TRUE(s_.store().join_group(*decode_commit(StoreInRegion::kClient, bytes)));
+  EXPECT_EQ(page({}).code(), ErrorCode::kConflict);
+  ASSERT_TRUE(s_.store().finish_group());
+  EXPECT_EQ(page({})->keys, (std::vector<std::string>{"a", "b"}));
+}
+
 TEST_F(OrderedTableTest, RestartFindsTheOrderAgain) {
   for (int i = 0; i < 1000; ++i) ASSERT_TRUE(put("key" + std::to_string(i * 7 % 1000), "v"));
   for (int i = 0; i < 1000; i += 3) ASSERT_TRUE(erase("key" + std::to_string(i)));
