@@ -107,6 +107,16 @@ TEST_P(OrderedTables, ScanSeesTheTransactionsOwnWritesInOrder) {
   EXPECT_EQ(scan(after, {"k1005", "k1008"}), (Keys{"k1005", "k1005a", "k1007"}));
 }
 
+TEST_P(OrderedTables, OwnWritesBehindAPageComeWithTheirs) {
+  fill(10);
+  Transaction tx = client_->begin();
+  tx.erase(table_, "k1001");
+  tx.put(table_, "k1008", "mine");
+  const Keys keys = scan(tx, {}, ScanDirection::kForward, 3);
+  EXPECT_EQ(keys.size(), 9u);
+  EXPECT_TRUE(std::is_sorted(keys.begin(), keys.end()));
+}
+
 TEST_P(OrderedTables, NothingAppearsInARangeThatWasScanned) {
   fill(10);
   Transaction tx = client_->begin();
