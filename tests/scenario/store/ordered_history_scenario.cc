@@ -146,14 +146,8 @@ Task<void> play(OrderedWorkload& work, Client& client, uint64_t seed, int transa
   }
 }
 
-class OrderedHistory : public StoreScenario {
- protected:
-  void SetUp() override {
-    if (rnic()) GTEST_SKIP() << "ordered tables are served under lock discipline cpu";
-    StoreScenario::SetUp();
-  }
-};
-PMSTORE_STORE_SCENARIOS(OrderedHistory);
+class OrderedHistory : public StoreScenario {};
+PMSTORE_STORE_SCENARIOS_UNDER(OrderedHistory, cpu_locks());
 
 TEST_P(OrderedHistory, ScansInsertsAndErasesHaveAnOrder) {
   const char* const late = std::getenv("PMSTORE_TEST_LATE");

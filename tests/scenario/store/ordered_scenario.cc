@@ -13,7 +13,6 @@ using Keys = std::vector<std::string>;
 class OrderedTables : public StoreScenario {
  protected:
   void SetUp() override {
-    if (rnic()) GTEST_SKIP() << "ordered tables are served under lock discipline cpu";
     StoreScenario::SetUp();
     if (client_ == nullptr) return;
     other_ = connect();
@@ -52,7 +51,7 @@ class OrderedTables : public StoreScenario {
   }
   std::unique_ptr<Client> other_;
 };
-PMSTORE_STORE_SCENARIOS(OrderedTables);
+PMSTORE_STORE_SCENARIOS_UNDER(OrderedTables, cpu_locks());
 
 TEST_P(OrderedTables, SingleOperationsAreThoseOfHashTables) {
   EXPECT_EQ(get(*client_, "a").code(), ErrorCode::kNotFound);

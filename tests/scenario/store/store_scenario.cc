@@ -2,9 +2,13 @@
 
 namespace pmstore::scenario {
 
+std::vector<Locks> cpu_locks() {
+  return {{"cpu", LockDiscipline::kCpu, persist::Domain::kCpuCache}};
+}
+
 std::vector<Locks> locks_of_this_provider() {
   using persist::Domain;
-  std::vector<Locks> all = {{"cpu", LockDiscipline::kCpu, Domain::kCpuCache}};
+  std::vector<Locks> all = cpu_locks();
   const bool ordered_atomics =
       scheme() == fabric::Scheme::kLocal || scheme() == fabric::Scheme::kVerbs;
   if (ordered_atomics) {

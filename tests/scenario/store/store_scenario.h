@@ -24,10 +24,14 @@ struct Locks {
 // rnic where one-sided writes are not durable, so that logs and commits go through the server.
 std::vector<Locks> locks_of_this_provider();
 
-#define PMSTORE_STORE_SCENARIOS(suite)                                                         \
-  INSTANTIATE_TEST_SUITE_P(Locks, suite,                                                       \
-                           ::testing::ValuesIn(::pmstore::scenario::locks_of_this_provider()), \
-                           [](const auto& locks) { return std::string(locks.param.name); })
+// cpu only: every provider has it.
+std::vector<Locks> cpu_locks();
+
+#define PMSTORE_STORE_SCENARIOS_UNDER(suite, locks)                  \
+  INSTANTIATE_TEST_SUITE_P(Locks, suite, ::testing::ValuesIn(locks), \
+                           [](const auto& of) { return std::string(of.param.name); })
+#define PMSTORE_STORE_SCENARIOS(suite) \
+  PMSTORE_STORE_SCENARIOS_UNDER(suite, ::pmstore::scenario::locks_of_this_provider())
 
 // The key of the i-th account of a bank.
 inline std::string account(uint64_t i) { return "account" + std::to_string(i); }
