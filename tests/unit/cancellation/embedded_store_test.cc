@@ -29,6 +29,8 @@ class EmbeddedStoreWorld {
     EXPECT_TRUE(connect());
   }
 
+  ~EmbeddedStoreWorld() { client.reset(); }  // before its executor
+
   using Operation = Task<void> (*)(EmbeddedStoreWorld&);
   struct Case {
     const char* name;
