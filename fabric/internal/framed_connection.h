@@ -88,7 +88,7 @@ class FramedConnection : public PolledConnection {
   std::unique_ptr<FrameSender> sender_;
 
  private:
-  // Whoever has moved more than this has used more than the first pages of its rings.
+  // A connection that has moved more bytes has used more than the first pages of its rings.
   static constexpr uint64_t kFewBytes = 16 * 1024;
 
   // A request of ours that will be answered.

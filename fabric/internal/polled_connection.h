@@ -127,7 +127,7 @@ class PolledConnection : public Connection {
   friend class PolledDevice;
   static constexpr size_t kMaxEarly = 1024;
 
-  // Whoever shakes hands is to look.
+  // Tells the object that shakes hands to look at this connection.
   void tell_handshake();
 
   PolledDevice& device_;

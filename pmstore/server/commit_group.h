@@ -48,7 +48,7 @@ struct CommitGroupCounters {
 // answer, as when the server goes away, it leaves the coroutine in doubt, as a broken connection
 // does.
 struct WaitingCaller {
-  CommitEnd* end = nullptr;  // nullptr once it is answered, or nobody waits any more
+  CommitEnd* end = nullptr;  // nullptr: answered, or the caller is gone
   ~WaitingCaller();
 };
 // Who gets the result of a transaction: the sender of a request, or a coroutine of this process.

@@ -55,7 +55,7 @@ class ShmConnection final : public internal::FramedConnection, private base::Wat
   // Before the executor blocks: the peer is to ring. False: there is something to do.
   bool arm();
   void disarm();
-  // From now on nobody polls it, until the device wakes it. False: there is something to do.
+  // The device stops polling it until its bell rings. False: there is something to do.
   bool fall_asleep();
   internal::ListLinks<ShmConnection> awake;  // in the device's list of those that it polls
   bool asleep = false;

@@ -106,7 +106,7 @@ void Multiplexer::continue_connecting() {
 }
 
 void Multiplexer::close_silent() {
-  PMSTORE_CHECK(internal::Newcomers::listed(*this), "nobody loses a connection by it");
+  PMSTORE_CHECK(internal::Newcomers::listed(*this), "a silent socket has no connection");
   close_socket();
 }
 
