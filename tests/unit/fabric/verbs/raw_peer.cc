@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <cstring>
@@ -46,9 +47,19 @@ RawPeer::~RawPeer() {
   rdma_destroy_event_channel(channel_);
 }
 
+bool RawPeer::event_comes() {
+  constexpr int kSliceMs = 50;
+  constexpr int kSlices = 60'000 / kSliceMs;
+  for (int slice = 0; slice < kSlices && !given_up_; ++slice) {
+    pollfd waiting{channel_->fd, POLLIN, 0};
+    if (::poll(&waiting, 1, kSliceMs) > 0) return true;
+  }
+  return false;
+}
+
 bool RawPeer::wait_for(rdma_cm_event_type wanted) {
   rdma_cm_event* event = nullptr;
-  if (rdma_get_cm_event(channel_, &event) != 0) return false;
+  if (!event_comes() || rdma_get_cm_event(channel_, &event) != 0) return false;
   last_event_ = event->event;
   peer_private_data_.clear();
   if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) accepted_ = event->id;
