@@ -33,8 +33,8 @@ class Convert : public ::testing::TestWithParam<uint32_t> {
     ASSERT_TRUE(store->close());
     store.reset();
     make_earlier(*pool_, GetParam());
-    logged_ = log_in_ring(*pool_, rings - 1, kClient,
-                          {SlotOffset{bob.slot}, table_, bob.version + 1, "bob", "new"});
+    update_ = {SlotOffset{bob.slot}, table_, bob.version + 1, "bob", "new"};
+    logged_ = log_in_ring(*pool_, rings - 1, kClient, update_);
   }
   void expect_converted(uint32_t rings) {
     const auto report = check_store(*pool_);
@@ -48,10 +48,7 @@ class Convert : public ::testing::TestWithParam<uint32_t> {
     EXPECT_EQ(get_from(store, table_, "alice")->value, "old");
     EXPECT_EQ(get_from(store, table_, "bob")->value, "new");
     EXPECT_EQ(store.rings().size(), rings);
-    // Its ring is gone, or its entry is still there; nobody may say that it did not happen.
-    const auto outcome = store.outcome(logged_, false, 0);
-    EXPECT_TRUE(outcome ? *outcome == Outcome::kCommitted
-                        : outcome.code() == ErrorCode::kOutcomeExpired);
+    expect_not_aborted(store, logged_);
     const uint64_t first = *store.begin_session();
     EXPECT_GT(session_of(first), session_of(logged_.sequence));
     const auto message =
@@ -61,11 +58,19 @@ class Convert : public ::testing::TestWithParam<uint32_t> {
     EXPECT_EQ(store.outcome({kClient, first + 1}, false, 0), Outcome::kAborted);
   }
 
+  // Its ring is gone, or its entry is still there; nobody may say that it did not happen.
+  static void expect_not_aborted(const Store& store, TxId id) {
+    const auto outcome = store.outcome(id, false, 0);
+    EXPECT_TRUE(outcome ? *outcome == Outcome::kCommitted
+                        : outcome.code() == ErrorCode::kOutcomeExpired);
+  }
+
   static constexpr uint64_t kClient = 77;
   crash::PageBytes region_{2 << 20};
   std::unique_ptr<persist::Pool> pool_;
   TableId table_{};
   uint64_t number_ = 0;
+  EarlierUpdate update_;
   TxId logged_;
 };
 INSTANTIATE_TEST_SUITE_P(Versions, Convert, ::testing::Values(1u, 2u));
@@ -99,6 +104,33 @@ TEST_P(Convert, TheOnlyRingBecomesTheLog) {
   make(1);
   ASSERT_TRUE(convert_pool(*pool_));
   expect_converted(0);
+}
+
+// The number of a session that has logged in a ring may be one that says "in the shard log" today.
+TEST_P(Convert, NoTransactionOfTheRingThatBecameTheLogIsCalledAborted) {
+  make(1);
+  std::vector<TxId> logged = {logged_};
+  for (int i = 0; i < 2; ++i) {
+    ++update_.version;
+    logged.push_back(log_in_ring(*pool_, 0, kClient, update_));
+  }
+  ASSERT_TRUE(is_in_shard_log(logged[0].sequence) || is_in_shard_log(logged[1].sequence));
+  ASSERT_TRUE(convert_pool(*pool_));
+  const auto store = std::move(*Store::open(*pool_));
+  for (const TxId id : logged) expect_not_aborted(*store, id);
+}
+
+TEST_P(Convert, SessionsAreNumberedAboveThoseOfEveryRing) {
+  make(4);
+  TxId last{};
+  for (int i = 0; i < 9; ++i) {
+    ++update_.version;
+    last = log_in_ring(*pool_, 0, kClient + 1, update_);
+  }
+  ASSERT_GT(session_of(last.sequence), session_of(logged_.sequence));
+  ASSERT_TRUE(convert_pool(*pool_));
+  const auto store = std::move(*Store::open(*pool_));
+  EXPECT_GT(session_of(*store->begin_session()), session_of(last.sequence));
 }
 
 TEST_P(Convert, ASecondTimeThereIsNothingToDo) {

@@ -30,6 +30,21 @@ TEST(StoreRings, TransactionThatLeftWithItsRingIsExpiredNotAbortedInTheNextRingO
   EXPECT_EQ(store.outcome(id, false, 0).code(), ErrorCode::kOutcomeExpired);
 }
 
+TEST(StoreRings, WhatWasTruncatedIsCommittedInItsSessionAndExpiredAfterARestart) {
+  StoreInRegion s(2 << 20);
+  ASSERT_TRUE(s.put("alice", "0"));
+  const TxId id{StoreInRegion::kClient, s.store().session_sequence(0)};
+  s.land({{"alice", "1"}}, id.sequence);
+  ASSERT_TRUE(note_landed(s));
+  ASSERT_TRUE(s.store().truncate_through(s.ring(), UINT64_MAX));
+  EXPECT_EQ(s.store().outcome(id, false, 0), Outcome::kCommitted);
+  const TxId next{id.client, id.sequence + 1};
+  EXPECT_EQ(s.store().outcome(next, false, 0), Outcome::kAborted);
+  s.reopen();
+  EXPECT_EQ(s.store().outcome(id, false, 0).code(), ErrorCode::kOutcomeExpired)
+      << "the notes are gone; its ring says only that it is older than what it kept";
+}
+
 TEST(StoreRings, ATailInsideARedoRecordIsRefusedBeforeAnythingIsFlushed) {
   StoreInRegion s(2 << 20);
   Store& store = s.store();
