@@ -225,7 +225,6 @@ Result<std::vector<std::byte>> ServerCore::give_ring(Session& session,
                           std::string(discipline_name(discipline)) +
                           ", not what the client requires; start it with the other --locks");
   }
-  group.finish();
   if (store->failed()) return store->failure();
   PMSTORE_TRY(const uint32_t ring, choose_ring(session.client));
   PMSTORE_CHECK(!ring_states[ring].session && !ring_states[ring].resolving,

@@ -84,6 +84,37 @@ TEST_P(Places, OutcomeOfAKilledClientIsKnownAfterItsPlaceHasBeenTaken) {
   EXPECT_EQ(*outcome, Outcome::kCommitted);
 }
 
+// Its earlier session has transactions to ask about.
+TEST_P(Places, HelloThatIsAbandonedLeavesAClientThatComesBackItsOutcomes) {
+  constexpr uint64_t kClient = 99;
+  for (int turns = 1; turns < 12; ++turns) {
+    TxId id;
+    {
+      auto killed = connect(kClient);
+      const TableId table = *run(killed->open_table("t", true));
+      Transaction tx = killed->begin();
+      tx.put(table, "key", std::to_string(turns));
+      ASSERT_TRUE(run(tx.commit()));
+      id = tx.id();
+    }
+    let_time_pass(1'000'000'000);
+    {
+      ClientOptions options = client_options_;
+      options.client = kClient;
+      auto hello = Client::connect(executor_, uri_, options);
+      hello.start();
+      for (int turn = 0; turn < turns && !hello.done(); ++turn) executor_.run_once();
+    }
+    let_time_pass(1'000'000'000);
+    ASSERT_TRUE(run(server_->stop()));
+    restart();
+    const auto other = connect();
+    const auto outcome = run(other->outcome(id));
+    ASSERT_TRUE(outcome) << turns << ": " << outcome.error().to_string();
+    EXPECT_EQ(*outcome, Outcome::kCommitted);
+  }
+}
+
 TEST_P(Places, AllTakenByConnectedClientsIsBackPressure) {
   std::vector<std::unique_ptr<Client>> connected;
   for (int i = 0; i < 4; ++i) connected.push_back(connect());
@@ -307,35 +338,6 @@ TEST_F(Hellos, OldestGivesItsPlaceToANewOne) {
     }
   }
   executor_.run(next->close());
-}
-
-// Its earlier session has transactions to ask about.
-TEST_F(Hellos, OfAClientThatComesBackLeavesItItsOutcomes) {
-  constexpr uint64_t kClient = 99;
-  TxId id;
-  {
-    ClientOptions options;
-    options.client = kClient;
-    auto killed = std::move(*executor_.run(Client::connect(executor_, uri_, options)));
-    const TableId table = *executor_.run(killed->open_table("t", true));
-    Transaction tx = killed->begin();
-    tx.put(table, "key", "value");
-    ASSERT_TRUE(executor_.run(tx.commit()));
-    id = tx.id();
-  }
-  pump_until("fenced", 1);
-  say_hello(kClient);  // and closes its socket
-  pump_until("fenced", 2);
-  pump_until("resolving", 0);
-  ASSERT_TRUE(executor_.run(server_->stop()));
-  server_.reset();
-  pool_ = std::move(*persist::Pool::in_region(region_.bytes(), persist::Domain::kCpuCache, false));
-  start();
-  auto other = std::move(*executor_.run(Client::connect(executor_, uri_, {})));
-  const auto outcome = executor_.run(other->outcome(id));
-  ASSERT_TRUE(outcome) << outcome.error().to_string();
-  EXPECT_EQ(*outcome, Outcome::kCommitted);
-  executor_.run(other->close());
 }
 
 }  // namespace
