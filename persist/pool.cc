@@ -10,6 +10,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -69,23 +70,26 @@ Status check_place(const std::string& path) {
           path));
 }
 
+Status check_room(const NewFile& file, const std::string& path, uint64_t bytes) {
+  struct statfs system {};
+  if (fstatfs(file.descriptor(), &system) != 0)
+    return system_error(path, "look at its file system");
+  const uint64_t room = uint64_t{system.f_bavail} * static_cast<uint64_t>(system.f_bsize);
+  if (room >= bytes) return {};
+  return make_error(
+      ErrorCode::kFull,
+      fmt::format("{}: a pool of {} does not fit, its file system has {}: free some, or make "
+                  "a smaller pool",
+                  path, base::size_text(bytes), base::size_text(room)));
+}
+
 Result<std::unique_ptr<Pool>> create_in_file(const std::string& path, uint64_t bytes,
                                              const PoolOpenOptions& options, const Fill& fill) {
   PMSTORE_TRY_STATUS(check_place(path));
   PMSTORE_TRY_STATUS(check_size(path, bytes));
   PMSTORE_TRY(NewFile file, NewFile::make(path));
   PMSTORE_TRY_STATUS(make_sized(file, path, bytes));
-  struct statfs system {};
-  if (fstatfs(file.descriptor(), &system) != 0)
-    return system_error(path, "look at its file system");
-  const uint64_t room = uint64_t{system.f_bavail} * static_cast<uint64_t>(system.f_bsize);
-  if (room < bytes) {
-    return make_error(
-        ErrorCode::kFull,
-        fmt::format("{}: a pool of {} does not fit, its file system has {}: free some, or make "
-                    "a smaller pool",
-                    path, base::size_text(bytes), base::size_text(room)));
-  }
+  PMSTORE_TRY_STATUS(check_room(file, path, bytes));
   PMSTORE_TRY(auto handle, internal::create_pmemobj(file.name(), path, !options.sparse));
   PMSTORE_TRY(auto pool, PmemobjPool::make(path, file.name(), std::move(handle), true, options));
   if (fill) {
@@ -93,6 +97,30 @@ Result<std::unique_ptr<Pool>> create_in_file(const std::string& path, uint64_t b
   }
   PMSTORE_TRY_STATUS(file.publish());
   return pool;
+}
+
+// The new file has blocks for everything, and is written where the bytes are not zero.
+Status write_copy(const NewFile& file, const std::string& path, std::span<const std::byte> bytes) {
+  constexpr size_t kPieceBytes = 1 << 20;
+  const int fd = file.descriptor();
+  if (const int error = posix_fallocate(fd, 0, static_cast<off_t>(bytes.size())); error != 0) {
+    errno = error;
+    return system_error(path, "give it its size");
+  }
+  for (size_t at = 0; at < bytes.size(); at += kPieceBytes) {
+    auto piece = bytes.subspan(at, std::min(kPieceBytes, bytes.size() - at));
+    if (std::all_of(piece.begin(), piece.end(), [](std::byte b) { return b == std::byte{0}; })) {
+      continue;
+    }
+    for (auto place = static_cast<off_t>(at); !piece.empty();) {
+      const ssize_t written = pwrite(fd, piece.data(), piece.size(), place);
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) return system_error(path, "write it");
+      place += written;
+      piece = piece.subspan(static_cast<size_t>(written));
+    }
+  }
+  return {};
 }
 
 // libpmemobj makes a pool only where the header is zero.
@@ -153,6 +181,25 @@ Result<std::unique_ptr<Pool>> Pool::create(const std::string& path, uint64_t byt
     PMSTORE_TRY_STATUS(fill(*pool));
   }
   return pool;
+}
+
+Status Pool::copy(const std::string& from, const std::string& to,
+                  const std::function<Status(Pool&)>& change) {
+  if (is_device(to)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      fmt::format("{}: a copy of a pool can only be a file: name one", to));
+  }
+  PMSTORE_TRY(const PoolFile source, PoolFile::open(from));
+  PMSTORE_TRY(const internal::Examined examined, internal::examine(source, from));
+  PMSTORE_TRY_STATUS(internal::rehearse_locked(source, examined, from));
+  PMSTORE_TRY_STATUS(check_place(to));
+  PMSTORE_TRY(NewFile file, NewFile::make(to));
+  PMSTORE_TRY_STATUS(check_room(file, to, source.bytes().size()));
+  PMSTORE_TRY_STATUS(write_copy(file, to, source.bytes()));
+  PMSTORE_TRY(auto handle, internal::open_pmemobj(file.name()));
+  PMSTORE_TRY(auto pool, PmemobjPool::make(to, file.name(), std::move(handle), false, {}));
+  PMSTORE_TRY_STATUS(change(*pool));
+  return file.publish();
 }
 
 Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const PoolOpenOptions& options) {

@@ -98,6 +98,13 @@ class Pool {
   // the program. It has no room for extents. What a crash has left undone in libpmemobj's metadata
   // is still undone in it; catalog and extents are never part of that.
   static Result<std::unique_ptr<Pool>> view(const std::string& path);
+  // Makes the file `to`, with what `from` has and `change` makes of it. `from` is only read, and
+  // nobody can open it meanwhile (but view and inspect it). `to` appears when all of it is durable,
+  // or never, whenever the process ends. AlreadyExists when there is anything at `to`;
+  // InvalidArgument when it is a device; Full; Io; errors of open() for `from`; and what `change`
+  // says.
+  static Status copy(const std::string& from, const std::string& to,
+                     const std::function<Status(Pool&)>& change);
   // What the headers say; nothing is changed. Errors of open(), as far as the headers show them.
   static Result<PoolInfo> inspect(const std::string& path);
   // The same layout in plain memory that the caller keeps alive and has zeroed; `format` makes a

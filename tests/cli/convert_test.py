@@ -94,12 +94,53 @@ class Convert(unittest.TestCase):
             self.ok("pool", "convert", path)
             self.assert_has(path, expected)
 
+    def test_makes_a_converted_copy_and_leaves_the_pool_as_it_is(self):
+        for name in ("killed", "closed", "small"):
+            path, expected = self.unpack(name)
+            before = pathlib.Path(path).read_bytes()
+            copy = path + ".copy"
+            done = json.loads(self.ok("pool", "convert", path, "--to", copy, "--json"))
+            self.assertEqual(done["path"], copy)
+            self.assertEqual(done["from_version"], 2)
+            self.assertEqual(pathlib.Path(path).read_bytes(), before)
+            self.assert_has(copy, expected)
+            again = run("pool", "convert", path, "--to", copy)
+            self.assertEqual(again.returncode, 1)
+            self.assertIn("it exists", again.stderr.decode())
+            self.assert_has(copy, {**expected, "accounts": {**expected["accounts"], "later": "1"}})
+        other = path + ".other"
+        self.assertIn("nothing to do", self.ok("pool", "convert", copy, "--to", other))
+        self.assertIn("sound: ", self.ok("pool", "check", other))
+
+    def test_a_copy_is_complete_or_not_there_after_a_kill_at_any_moment(self):
+        path, expected = self.unpack("killed")
+        before = pathlib.Path(path).read_bytes()
+        copy = path + ".copy"
+        pause_s = 0.0
+        complete = 0
+        while complete < 3:
+            with subprocess.Popen(command("pmstore", "pool", "convert", path, "--to", copy),
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as convert:
+                time.sleep(pause_s)
+                convert.kill()
+                convert.wait()
+            pause_s += 0.004
+            self.assertEqual(pathlib.Path(path).read_bytes(), before)
+            if os.path.exists(copy):
+                complete += 1
+                self.assert_has(copy, expected)
+                os.remove(copy)
+            else:
+                self.assertNotEqual(convert.returncode, 0)
+
     def test_what_is_no_pool_is_refused(self):
         path = os.path.join(self.folder, "text")
         pathlib.Path(path).write_text("no pool\n" * 5000, encoding="utf-8")
-        done = run("pool", "convert", path)
-        self.assertEqual(done.returncode, 1)
-        self.assertEqual(done.stderr.decode().count("\n"), 1)
+        for more in ([], ["--to", path + ".copy"]):
+            done = run("pool", "convert", path, *more)
+            self.assertEqual(done.returncode, 1)
+            self.assertEqual(done.stderr.decode().count("\n"), 1)
+        self.assertFalse(os.path.exists(path + ".copy"))
 
 
 if __name__ == "__main__":

@@ -261,48 +261,75 @@ int check(const std::string& path, bool json) {
       fmt::format("{}, the first: {}", counted(problems.size(), "problem"), problems.front()));
 }
 
-int convert(const std::string& path, bool json) {
-  const auto failed = [&](const Error& why) {
-    return fail_at(kProgram, "cannot convert pool", path, why);
-  };
-  const auto pool = persist::Pool::open(path, {});
-  if (!pool) return failed(pool.error());
-  const auto done = convert_pool(**pool);
-  if (!done) return failed(done.error());
-  if (json) {
-    print_json({{"path", json_bytes(path)},
-                {"from_version", done->from_version},
-                {"to_version", done->to_version},
-                {"rings_before", done->rings_before},
-                {"rings", done->rings},
-                {"shard_log_bytes", done->shard_log_bytes}});
-  } else if (done->rings == done->rings_before) {
-    print_text(fmt::format("{} has format {}: nothing to do\n", printable(path), done->to_version));
-  } else {
-    print_text(
-        fmt::format("converted {} from format {} to {}: a shard log of {} took the place of "
-                    "{} of its {} client rings\n",
-                    printable(path), done->from_version, done->to_version,
-                    base::size_text(done->shard_log_bytes), done->rings_before - done->rings,
-                    done->rings_before));
+struct ConvertOptions {
+  std::string path;
+  std::string to;  // empty: in place
+  bool json = false;
+};
+
+Result<Conversion> convert_in_place(const std::string& path) {
+  PMSTORE_TRY(const auto pool, persist::Pool::open(path, {}));
+  return convert_pool(*pool);
+}
+
+Result<Conversion> convert_copy(const std::string& path, const std::string& to) {
+  Conversion conversion;
+  PMSTORE_TRY_STATUS(persist::Pool::copy(path, to, [&](persist::Pool& copy) -> Status {
+    PMSTORE_TRY(conversion, convert_pool(copy));
+    return {};
+  }));
+  return conversion;
+}
+
+void print_conversion(const ConvertOptions& options, const Conversion& done) {
+  const std::string path = printable(options.path);
+  const std::string where =
+      options.to.empty() ? path : fmt::format("{}, a copy of {},", printable(options.to), path);
+  if (done.rings == done.rings_before) {
+    return print_text(fmt::format("{} has format {}: nothing to do\n", where, done.to_version));
   }
+  print_text(
+      fmt::format("converted {} from format {} to {}: a shard log of {} took the place of {} of "
+                  "its {} client rings\n",
+                  where, done.from_version, done.to_version, base::size_text(done.shard_log_bytes),
+                  done.rings_before - done.rings, done.rings_before));
+}
+
+int convert(const ConvertOptions& options) {
+  const auto done =
+      options.to.empty() ? convert_in_place(options.path) : convert_copy(options.path, options.to);
+  if (!done) return fail_at(kProgram, "cannot convert pool", options.path, done.error());
+  if (!options.json) {
+    print_conversion(options, *done);
+    return kDone;
+  }
+  print_json({{"path", json_bytes(options.to.empty() ? options.path : options.to)},
+              {"from_version", done->from_version},
+              {"to_version", done->to_version},
+              {"rings_before", done->rings_before},
+              {"rings", done->rings},
+              {"shard_log_bytes", done->shard_log_bytes}});
   return kDone;
 }
 
 void add_convert_command(CLI::App& pool, Invocation& invocation) {
   CLI::App* const change =
       pool.add_subcommand("convert", "give a pool of an earlier release the present format");
-  auto path = std::make_shared<std::string>();
-  auto json = std::make_shared<bool>(false);
-  change->add_option("PATH", *path, "the pool's file or DAX device")->required()->check(a_path());
-  change->add_flag("--json", *json, "print one JSON object");
+  auto options = std::make_shared<ConvertOptions>();
+  change->add_option("PATH", options->path, "the pool's file or DAX device")
+      ->required()
+      ->check(a_path());
+  change
+      ->add_option("--to", options->to,
+                   "leave the pool as it is, and make a converted copy of it in this new file")
+      ->check(a_path());
+  change->add_flag("--json", options->json, "print one JSON object");
   change->footer(
       "Works in place, and may be interrupted: run it again. Earlier releases refuse the pool "
-      "afterwards.\n"
+      "afterwards.\nWith --to, the new file appears when it is complete.\n"
       "example: pmstore pool convert /dev/shm/pool");
-  change->callback([path, json, &invocation] {
-    invocation.run = [path, json] { return convert(*path, *json); };
-  });
+  change->callback(
+      [options, &invocation] { invocation.run = [options] { return convert(*options); }; });
 }
 
 }  // namespace
