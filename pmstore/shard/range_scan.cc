@@ -16,7 +16,7 @@ class Page {
       : records_(records), request_(request), room_(room) {}
 
   bool add_leaf(OrderedIndex::Leaf leaf) {
-    if (leaf.version % 2 == 1) return fail(make_error(ErrorCode::kConflict));
+    if (leaf.version % 2 == 1) return is_full() ? more() : fail(make_error(ErrorCode::kConflict));
     if (bytes() + sizeof(LeafSeen) > room_.size()) {
       if (items_ > 0) return more();
       return fail(make_error(ErrorCode::kTooLarge, "no room for a leaf in a scan page"));
@@ -28,7 +28,7 @@ class Page {
 
   bool add(std::string_view key, const OrderedIndex::Entry& entry) {
     if (!status_) return false;
-    if (items_ == request_.most_records) return more();
+    if (is_full()) return more();
     PMSTORE_CHECK(entry.record && !entry.in_change, "a stable leaf has stable entries");
     const auto record = records_.record_at(*entry.record);
     if (!record) return fail(record.error());
@@ -50,6 +50,7 @@ class Page {
     PMSTORE_CHECK(!writer.overflowed(), "its size was compared with the room");
     at_ += writer.bytes();
     ++items_;
+    leaves_of_items_ = leaves_.size();
     return true;
   }
 
@@ -68,11 +69,15 @@ class Page {
  private:
   static constexpr size_t kRecordsAt = sizeof(RangeScanReply);
 
+  bool is_full() const { return items_ == request_.most_records; }
   size_t used() const { return at_ - kRecordsAt; }
   size_t bytes() const {
     return sizeof(RangeScanReply) + leaves_.size() * sizeof(LeafSeen) + used();
   }
+  // The page ends with its last record: leaves behind it do not matter to the page.
   bool more() {
+    PMSTORE_CHECK(items_ > 0, "a page that goes on has a record to go on behind");
+    leaves_.resize(leaves_of_items_);
     more_ = 1;
     return false;
   }
@@ -85,6 +90,7 @@ class Page {
   const RangeScanRequest& request_;
   const std::span<std::byte> room_;
   std::vector<LeafSeen> leaves_;
+  size_t leaves_of_items_ = 0;  // so many of them have the records so far
   size_t at_ = kRecordsAt;
   uint32_t items_ = 0;
   uint8_t more_ = 0;

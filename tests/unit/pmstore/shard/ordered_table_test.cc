@@ -153,6 +153,45 @@ TEST_F(OrderedTableTest, PageAmidAGroupIsAConflict) {
   EXPECT_EQ(page({})->keys, (std::vector<std::string>{"a", "b"}));
 }
 
+TEST_F(OrderedTableTest, PageRestsOnTheLeavesOfItsRecordsOnly) {
+  const auto key = [](int i) { return "key" + std::to_string(1000 + i); };
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(put(key(i), "v"));
+  const auto all = page({}, UINT32_MAX, 1 << 20);
+  ASSERT_GT(all->leaves.size(), 2u);
+  // Pages of one record, also at the ends of leaves, rest on the record's leaf.
+  for (int i = 0; i + 1 < 1000; ++i) {
+    const auto forward = page({key(i), ""}, 1);
+    EXPECT_EQ(forward->leaves.size(), 1u);
+    EXPECT_TRUE(forward->more);
+    const auto backward = page({"", key(i + 1)}, 1, 64 << 10, true);
+    EXPECT_EQ(backward->keys, std::vector<std::string>{key(i)});
+    // The leaf of the bound itself has no record of the range when the bound is its first key.
+    EXPECT_LE(backward->leaves.size(), 2u);
+  }
+  // A change of the next leaf is none of the page: neither while it lasts nor behind it.
+  const auto first = page({}, 1);
+  ASSERT_TRUE(put("key1999x", "in the last leaf"));
+  EXPECT_TRUE(commit_after(*first));
+  ASSERT_TRUE(put("key1000a", "in the first leaf"));
+  EXPECT_EQ(commit_after(*first).code(), ErrorCode::kConflict);
+}
+
+TEST_F(OrderedTableTest, FullPageNeedsNoLeafBehindIt) {
+  const auto key = [](int i) { return "key" + std::to_string(1000 + i); };
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(put(key(i), "v"));
+  const LeafSeen first = page({}, 1)->leaves.at(0);
+  int last = 0;  // of the first leaf
+  while (page({key(last + 1), ""}, 1)->leaves.at(0).unit == first.unit) ++last;
+  const auto bytes = s_.transaction().write(WriteKind::kErase, table_, key(last + 1), {}).message();
+  ASSERT_TRUE(s_.store().join_group(*decode_commit(StoreInRegion::kClient, bytes)));
+  const auto whole = page({}, static_cast<uint32_t>(last + 1));
+  ASSERT_TRUE(whole) << whole.error().to_string();
+  EXPECT_EQ(whole->leaves.size(), 1u);
+  EXPECT_EQ(whole->keys.back(), key(last));
+  EXPECT_EQ(page({}, static_cast<uint32_t>(last + 2)).code(), ErrorCode::kConflict);
+  ASSERT_TRUE(s_.store().finish_group());
+}
+
 TEST_F(OrderedTableTest, RestartFindsTheOrderAgain) {
   for (int i = 0; i < 1000; ++i) ASSERT_TRUE(put("key" + std::to_string(i * 7 % 1000), "v"));
   for (int i = 0; i < 1000; i += 3) ASSERT_TRUE(erase("key" + std::to_string(i)));
