@@ -78,6 +78,11 @@ struct ClientOptions {
 class Client;
 class TransactionScan;
 
+struct Record {
+  std::string key;
+  std::string value;
+};
+
 // One transaction. Move-only. Destroying it before commit() aborts it. Once commit() has begun, the
 // commit runs to its end even if the transaction, or the coroutine that awaits commit(), is
 // destroyed; nothing stays locked, and outcome() tells whether it committed. Reads see the
@@ -105,6 +110,15 @@ class Transaction {
   // vanished or changed. The transaction outlives the scan.
   TransactionScan scan(TableId table, KeyRange range,
                        ScanDirection direction = ScanDirection::kForward);
+  // One record of an ordered table: the first and the last one with a key in `range`; that of the
+  // smallest key greater than `key`, and that of the greatest key smaller than `key`. One round
+  // trip each, and validated like a scan that ends at this record. NotFound: there is none, and the
+  // commit validates that the range is still empty. Other errors as TransactionScan::next().
+  // next() with an empty key is first(); previous() with one is InvalidArgument.
+  base::Task<Result<Record>> first(TableId table, KeyRange range = {});
+  base::Task<Result<Record>> last(TableId table, KeyRange range = {});
+  base::Task<Result<Record>> next(TableId table, std::string_view key);
+  base::Task<Result<Record>> previous(TableId table, std::string_view key);
   // Success: all writes are durable and visible, or, without writes, all reads are valid at one
   // moment. The errors are listed at the top of this file. The transaction is over whatever the
   // result; a second commit() is InvalidArgument. A transaction of one read and no writes sends
@@ -126,11 +140,6 @@ class Transaction {
   using Ref = std::unique_ptr<State, Release>;
   explicit Transaction(Ref state);
   Ref state_;
-};
-
-struct Record {
-  std::string key;
-  std::string value;
 };
 
 // A scan of an ordered table in a transaction: Transaction::scan(). Move-only. next() may be

@@ -200,4 +200,38 @@ TransactionScan Transaction::scan(TableId table, KeyRange range, ScanDirection d
   return TransactionScan(std::move(state));
 }
 
+namespace {
+
+Task<Result<Record>> no_key_before_the_empty_one() {
+  co_return make_error(ErrorCode::kInvalidArgument, "a key is empty, so none is before it");
+}
+
+Task<Result<Record>> next_of(TransactionScan scan) {
+  PMSTORE_CO_TRY(std::vector<Record> one, co_await scan.next(1));
+  if (one.empty()) co_return make_error(ErrorCode::kNotFound);
+  co_return std::move(one.front());
+}
+
+}  // namespace
+
+Task<Result<Record>> Transaction::first(TableId table, KeyRange range) {
+  return next_of(scan(table, std::move(range)));
+}
+
+Task<Result<Record>> Transaction::last(TableId table, KeyRange range) {
+  return next_of(scan(table, std::move(range), ScanDirection::kBackward));
+}
+
+Task<Result<Record>> Transaction::next(TableId table, std::string_view key) {
+  KeyRange behind;
+  if (!key.empty()) behind.from.assign(key).push_back('\0');
+  return next_of(scan(table, std::move(behind)));
+}
+
+Task<Result<Record>> Transaction::previous(TableId table, std::string_view key) {
+  // As the end of a range an empty key would be behind all keys.
+  if (key.empty()) return no_key_before_the_empty_one();
+  return next_of(scan(table, {"", std::string(key)}, ScanDirection::kBackward));
+}
+
 }  // namespace pmstore

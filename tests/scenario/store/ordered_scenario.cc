@@ -116,6 +116,78 @@ TEST_P(OrderedTables, OwnWritesBehindAPageComeWithTheirs) {
   EXPECT_TRUE(std::is_sorted(keys.begin(), keys.end()));
 }
 
+TEST_P(OrderedTables, NeighboursAreFoundOneByOne) {
+  fill(20);
+  Transaction tx = client_->begin();
+  EXPECT_EQ(run(tx.first(table_))->key, "k1000");
+  EXPECT_EQ(run(tx.last(table_))->value, "v19");
+  EXPECT_EQ(run(tx.first(table_, {"k1003a", ""}))->key, "k1004");
+  EXPECT_EQ(run(tx.last(table_, KeyRange::with_prefix("k100")))->key, "k1009");
+  EXPECT_EQ(run(tx.next(table_, "k1003"))->key, "k1004");
+  EXPECT_EQ(run(tx.next(table_, ""))->key, "k1000");
+  EXPECT_EQ(run(tx.previous(table_, "k1003"))->key, "k1002");
+  EXPECT_EQ(run(tx.next(table_, "k1019")).code(), ErrorCode::kNotFound);
+  EXPECT_EQ(run(tx.previous(table_, "k1000")).code(), ErrorCode::kNotFound);
+  EXPECT_EQ(run(tx.previous(table_, "")).code(), ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(run(tx.commit()));
+  // The transaction's own writes are among them.
+  Transaction own = client_->begin();
+  own.erase(table_, "k1000");
+  own.put(table_, "k1001", "changed");
+  own.insert(table_, "z", "last");
+  EXPECT_EQ(run(own.first(table_))->value, "changed");
+  EXPECT_EQ(run(own.last(table_))->key, "z");
+  EXPECT_EQ(run(own.previous(table_, "k1001")).code(), ErrorCode::kNotFound);
+  EXPECT_TRUE(run(own.commit()));
+}
+
+TEST_P(OrderedTables, NeighboursAreReadInOneRoundTrip) {
+  fill(times(500, 60));
+  const uint64_t before = client_->counters().round_trips;
+  Transaction tx = client_->begin();
+  ASSERT_TRUE(run(tx.first(table_)));
+  ASSERT_TRUE(run(tx.last(table_)));
+  ASSERT_TRUE(run(tx.next(table_, "k1005")));
+  ASSERT_TRUE(run(tx.previous(table_, "k1005")));
+  EXPECT_LE(client_->counters().round_trips - before, 4u);
+  EXPECT_TRUE(run(tx.commit()));
+}
+
+TEST_P(OrderedTables, NeighbourIsStillOneAtTheCommit) {
+  fill(10);
+  const struct {
+    const char* other;  // what another transaction inserts
+    ErrorCode code;     // of the commit that has read the neighbour behind k1003, which is k1004
+  } cases[] = {{"k1003a", ErrorCode::kConflict}, {"k1004", ErrorCode::kConflict}};
+  for (const auto& each : cases) {
+    Transaction tx = client_->begin();
+    ASSERT_TRUE(run(tx.next(table_, "k1003")));
+    tx.put(table_, "sum", "1");
+    ASSERT_TRUE(put(*other_, each.other, "theirs"));
+    EXPECT_EQ(run(tx.commit()).code(), each.code) << each.other;
+    ASSERT_TRUE(run(other_->erase(table_, each.other)));
+    ASSERT_TRUE(put(*other_, "k1004", "v4"));
+  }
+  Transaction tx = client_->begin();
+  EXPECT_EQ(run(tx.next(table_, "k1009")).code(), ErrorCode::kNotFound);
+  tx.put(table_, "a", "nothing is behind k1009");
+  ASSERT_TRUE(put(*other_, "k1009a", "theirs"));
+  EXPECT_EQ(run(tx.commit()).code(), ErrorCode::kConflict);
+}
+
+// The head of a queue, and a client that appends to it: they do not meet.
+TEST_P(OrderedTables, TakingTheFirstDoesNotConflictWithAppendsFarBehind) {
+  fill(times(1000, 300));
+  for (int i = 0; i < 5; ++i) {
+    Transaction tx = client_->begin();
+    const auto head = run(tx.first(table_));
+    ASSERT_TRUE(head) << head.error().to_string();
+    tx.erase(table_, head->key);
+    ASSERT_TRUE(put(*other_, "z" + std::to_string(i), "appended"));
+    EXPECT_TRUE(run(tx.commit()));
+  }
+}
+
 TEST_P(OrderedTables, NothingAppearsInARangeThatWasScanned) {
   fill(10);
   Transaction tx = client_->begin();
