@@ -134,4 +134,55 @@ base::Task<Result<ScanPage>> RpcCalls::send_scan(ScanRequest request, uint32_t r
   co_return std::move(page);
 }
 
+// ---- scan of a range ----
+
+namespace {
+
+std::optional<RangePage> parse_range_page(std::span<const std::byte> answer) {
+  MessageReader reader(answer);
+  const auto reply = reader.get<RangeScanReply>();
+  RangePage page;
+  page.more = reply.more != 0;
+  for (uint32_t i = 0; i < reply.leaves && !reader.failed(); ++i) {
+    page.leaves.push_back(reader.get<LeafSeen>());
+  }
+  for (uint32_t i = 0; i < reply.records && !reader.failed(); ++i) {
+    const auto item = reader.get<RangeItem>();
+    const std::string_view key = reader.get_bytes(item.key_bytes);
+    const std::string_view value = reader.get_bytes(item.value_bytes);
+    page.checks.push_back({item.slot, item.version});
+    page.records.push_back({std::string(key), std::string(value)});
+  }
+  if (!reader.complete() || (page.more && page.records.empty())) return std::nullopt;
+  return page;
+}
+
+}  // namespace
+
+base::Answer<Result<RangePage>> RpcCalls::range_scan(const RangeScanRequest& request,
+                                                     const KeyRange& range, uint32_t reply_bytes) {
+  return send_range_scan(request, range, reply_bytes);
+}
+
+base::Task<Result<RangePage>> RpcCalls::send_range_scan(RangeScanRequest request,
+                                                        const KeyRange& range,
+                                                        uint32_t reply_bytes) {
+  // A bound may be one byte longer than a key: the first key behind the longest one.
+  constexpr size_t kBounds = 2 * (kMaxKeyBytes + 1);
+  std::array<std::byte, sizeof(RequestPrefix) + sizeof(RangeScanRequest) + kBounds> room;
+  request.from_bytes = static_cast<uint16_t>(range.from.size());
+  request.to_bytes = static_cast<uint16_t>(range.to.size());
+  MessageWriter message(room);
+  message.put(session_.prefix());
+  message.put(request);
+  message.put_bytes(range.from);
+  message.put_bytes(range.to);
+  const auto answer = co_await session_.rpc().call(static_cast<uint16_t>(Method::kRangeScan),
+                                                   message.message(), reply_bytes);
+  if (!answer) co_return Error(answer.error());
+  auto page = parse_range_page(answer->bytes());
+  if (!page) co_return session_.malformed_reply("a scan of a range");
+  co_return std::move(*page);
+}
+
 }  // namespace pmstore::internal

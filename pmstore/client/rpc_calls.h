@@ -27,6 +27,8 @@ class RpcCalls final : public StoreCalls {
                                      std::string* value) override;
   // The same.
   base::Answer<Result<ScanPage>> scan(const ScanRequest& request, uint32_t reply_bytes) override;
+  base::Answer<Result<RangePage>> range_scan(const RangeScanRequest& request, const KeyRange& range,
+                                             uint32_t reply_bytes) override;
 
  private:
   Result<std::span<const std::byte>> lay_out(const CommitView& request);
@@ -34,6 +36,8 @@ class RpcCalls final : public StoreCalls {
   base::Task<Result<GetReply>> send_get(TableId table, std::string_view key, uint32_t room,
                                         std::string* value);
   base::Task<Result<ScanPage>> send_scan(ScanRequest request, uint32_t reply_bytes);
+  base::Task<Result<RangePage>> send_range_scan(RangeScanRequest request, const KeyRange& range,
+                                                uint32_t reply_bytes);
 
   ClientSession& session_;
   // Memory to lay out a commit. An RPC call copies its request before it suspends, so one is enough

@@ -10,38 +10,13 @@ namespace pmstore {
 
 namespace {
 
+using internal::RangePage;
+
 constexpr uint32_t kPageBytes = 256 * 1024;
 // A part of a range is locked while a commit is made durable; a scan gives up when that lasts.
 constexpr unsigned kAttempts = 64;
 constexpr uint64_t kFirstPauseNs = 1'000;
 constexpr uint64_t kLongestPauseNs = 4'000'000;
-
-// A page as the server answers it.
-struct Page {
-  std::vector<LeafSeen> leaves;
-  std::vector<ReadCheck> checks;
-  std::vector<Record> records;
-  bool more = false;
-};
-
-std::optional<Page> parse(std::span<const std::byte> answer) {
-  MessageReader reader(answer);
-  const auto reply = reader.get<RangeScanReply>();
-  Page page;
-  page.more = reply.more != 0;
-  for (uint32_t i = 0; i < reply.leaves && !reader.failed(); ++i) {
-    page.leaves.push_back(reader.get<LeafSeen>());
-  }
-  for (uint32_t i = 0; i < reply.records && !reader.failed(); ++i) {
-    const auto item = reader.get<RangeItem>();
-    const std::string_view key = reader.get_bytes(item.key_bytes);
-    const std::string_view value = reader.get_bytes(item.value_bytes);
-    page.checks.push_back({item.slot, item.version});
-    page.records.push_back({std::string(key), std::string(value)});
-  }
-  if (!reader.complete() || (page.more && page.records.empty())) return std::nullopt;
-  return page;
-}
 
 }  // namespace
 
@@ -57,9 +32,9 @@ struct TransactionScan::State {
   }
 
   Status check() const;
-  Task<Result<Page>> read(uint32_t most) const;
+  Task<Result<RangePage>> read(uint32_t most) const;
   // Puts the transaction's own writes among the records, up to where the page ends.
-  void add_own_writes(Page& page) const;
+  void add_own_writes(RangePage& page) const;
   // The scan goes on behind this key.
   void go_on_behind(std::string_view key) {
     if (forward()) rest.from.assign(key).push_back('\0');
@@ -88,44 +63,27 @@ Status TransactionScan::State::check() const {
   return {};
 }
 
-Task<Result<Page>> TransactionScan::State::read(uint32_t most) const {
+Task<Result<RangePage>> TransactionScan::State::read(uint32_t most) const {
   PMSTORE_CO_TRY(const internal::Participant* const holder, co_await transaction->bind());
   const internal::SessionRef session = holder->session;
   constexpr uint32_t kLeast = sizeof(RangeScanReply) + 64 * sizeof(LeafSeen) + sizeof(RangeItem) +
                               kMaxKeyBytes + kMaxValueBytes;
   const uint32_t capacity = std::min(kLeast, session->rpc().max_reply_bytes());
-  std::vector<std::byte> room(sizeof(RequestPrefix) + sizeof(RangeScanRequest) + rest.from.size() +
-                              rest.to.size());
-  MessageWriter request(room);
-  request.put(session->prefix());
-  request.put(RangeScanRequest{most,
-                               kPageBytes,
-                               raw(table),
-                               static_cast<uint16_t>(rest.from.size()),
-                               static_cast<uint16_t>(rest.to.size()),
-                               static_cast<uint8_t>(forward() ? 0 : 1),
-                               {}});
-  request.put_bytes(rest.from);
-  request.put_bytes(rest.to);
+  const RangeScanRequest request{
+      most, kPageBytes, raw(table), 0, 0, static_cast<uint8_t>(forward() ? 0 : 1), {}};
   Executor& executor = transaction->client.executor;
   uint64_t pause_ns = kFirstPauseNs;
   for (unsigned attempt = 1;; ++attempt) {
-    const auto answer = co_await session->rpc().call(static_cast<uint16_t>(Method::kRangeScan),
-                                                     request.message(), capacity);
-    if (answer) {
-      auto page = parse(answer->bytes());
-      if (!page) co_return session->malformed_reply("a scan of a range");
-      co_return std::move(*page);
-    }
-    if (answer.code() != ErrorCode::kConflict || attempt == kAttempts) {
-      co_return Error(answer.error());
+    auto page = co_await session->calls().range_scan(request, rest, capacity);
+    if (page || page.code() != ErrorCode::kConflict || attempt == kAttempts) {
+      co_return std::move(page);
     }
     co_await executor.sleep_for(executor.random().below(pause_ns));
     pause_ns = std::min(2 * pause_ns, kLongestPauseNs);
   }
 }
 
-void TransactionScan::State::add_own_writes(Page& page) const {
+void TransactionScan::State::add_own_writes(RangePage& page) const {
   const internal::ItemSet& items = transaction->items;
   std::vector<const internal::TxItem*> own;
   for (const internal::TxItem& item : items) {

@@ -44,6 +44,25 @@ class OwnPage final : public TableScan::Page {
   uint64_t left_;
 };
 
+class OwnRangePage final : public RangeScan::Page {
+ public:
+  explicit OwnRangePage(RangePage& page) : page_(page) {}
+  void add(const RangeItem& item, std::string_view key, std::string_view value) override {
+    page_.checks.push_back({item.slot, item.version});
+    page_.records.push_back({std::string(key), std::string(value)});
+    bytes_ += sizeof(item) + key.size() + value.size();
+  }
+  size_t bytes() const { return bytes_; }
+  void clear() {
+    page_.checks.clear();
+    page_.records.clear();
+  }
+
+ private:
+  RangePage& page_;
+  size_t bytes_ = 0;
+};
+
 }  // namespace
 
 DirectCalls::DirectCalls(ServerCore& core, std::shared_ptr<Session> session)
@@ -125,6 +144,29 @@ base::Answer<Result<ScanPage>> DirectCalls::scan(const ScanRequest& request, uin
   page.damaged = head->damaged;
   since_turn_ = 0;  // a page takes long: each one lets others work
   return behind_others(core_.executor, Answered(std::move(page)));
+}
+
+base::Answer<Result<RangePage>> DirectCalls::range_scan(const RangeScanRequest& request,
+                                                        const KeyRange& range,
+                                                        uint32_t reply_bytes) {
+  using Answered = Result<RangePage>;
+  if (Status begun = begin(); !begun) return Answered(std::move(begun.error()));
+  ++core_.totals.scans;
+  RangePage page;
+  OwnRangePage records(page);
+  const OrderedIndex::Range keys{range.from, range.to};
+  auto head = core_.store->range_scan(request, keys, reply_bytes, records);
+  if (!head && head.code() == ErrorCode::kConflict && core_.group.finish()) {
+    records.clear();
+    head = core_.store->range_scan(request, keys, reply_bytes, records);
+  }
+  if (!head) return Answered(std::move(head.error()));
+  page.leaves = std::move(head->leaves);
+  page.more = head->more;
+  if (is_turn_over(records.bytes())) {
+    return behind_others(core_.executor, Answered(std::move(page)));
+  }
+  return Answered(std::move(page));
 }
 
 }  // namespace pmstore::internal

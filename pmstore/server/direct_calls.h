@@ -32,6 +32,8 @@ class DirectCalls final : public StoreCalls {
   base::Answer<Result<GetReply>> get(TableId table, std::string_view key, uint32_t room,
                                      std::string* value) override;
   base::Answer<Result<ScanPage>> scan(const ScanRequest& request, uint32_t reply_bytes) override;
+  base::Answer<Result<RangePage>> range_scan(const RangeScanRequest& request, const KeyRange& range,
+                                             uint32_t reply_bytes) override;
 
  private:
   // The first steps of each call. An error is its answer.

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/answer.h"
 #include "base/result.h"
@@ -19,6 +20,15 @@
 #include "pmstore/types.h"
 
 namespace pmstore::internal {
+
+// Records of an ordered table, and what a transaction must validate so that they are the same at
+// its commit.
+struct RangePage {
+  std::vector<LeafSeen> leaves;
+  std::vector<ReadCheck> checks;  // of the records
+  std::vector<Record> records;
+  bool more = false;  // the range goes on behind the last record
+};
 
 class StoreCalls {
  public:
@@ -40,6 +50,12 @@ class StoreCalls {
   // A page of a table's records; `reply_bytes` bounds it like ScanRequest::max_bytes, and also its
   // first record. Errors as TableScan::page().
   virtual base::Answer<Result<ScanPage>> scan(const ScanRequest& request, uint32_t reply_bytes) = 0;
+
+  // A page of an ordered table's records; `reply_bytes` bounds it, also its first record. The
+  // lengths of the bounds need not be in the request. Errors as RangeScan::page().
+  virtual base::Answer<Result<RangePage>> range_scan(const RangeScanRequest& request,
+                                                     const KeyRange& range,
+                                                     uint32_t reply_bytes) = 0;
 };
 
 }  // namespace pmstore::internal

@@ -28,6 +28,8 @@ class LockTable {
   void store(SlotOffset slot, LockWord value) {
     __atomic_store_n(word(slot), value.bits, __ATOMIC_RELEASE);
   }
+  // Inline, because g++ 12 takes a call of a function that only prefetches for one without effect.
+  [[gnu::always_inline]] void prefetch(SlotOffset slot) const { __builtin_prefetch(word(slot)); }
   std::span<std::byte> bytes() const { return bytes_; }
 
  private:

@@ -1,106 +1,155 @@
 #include "pmstore/shard/range_scan.h"
 
+#include <array>
 #include <cstring>
 #include <string>
-#include <vector>
 
 namespace pmstore::internal {
 
 namespace {
 
-// An answer that is being filled. The records are written behind the place that the leaves will
-// take, and moved when there are more leaves than expected.
-class Page {
+// Fills a page while the index is walked. The memory of each record is asked for some keys before
+// the record is read: the records of neighbouring keys lie anywhere.
+class Filler {
  public:
-  Page(const RecordStore& records, const RangeScanRequest& request, std::span<std::byte> room)
-      : records_(records), request_(request), room_(room) {}
+  Filler(const RecordStore& records, const RangeScanRequest& request, uint64_t most_bytes,
+         RangeScan::Page& page)
+      : records_(records), request_(request), most_bytes_(most_bytes), page_(page) {}
 
   bool add_leaf(OrderedIndex::Leaf leaf) {
+    if (!add_all_ahead()) return false;
     if (leaf.version % 2 == 1) return is_full() ? more() : fail(make_error(ErrorCode::kConflict));
-    if (bytes() + sizeof(LeafSeen) > room_.size()) {
-      if (items_ > 0) return more();
+    if (bytes() + sizeof(LeafSeen) > most_bytes_) {
+      if (head_.records > 0) return more();
       return fail(make_error(ErrorCode::kTooLarge, "no room for a leaf in a scan page"));
     }
-    leaves_.push_back(
+    head_.leaves.push_back(
         {KeyIndex::unit_of_leaf(static_cast<TableId>(request_.table), leaf.id), leaf.version});
     return true;
   }
 
-  bool add(std::string_view key, const OrderedIndex::Entry& entry) {
-    if (!status_) return false;
-    if (is_full()) return more();
+  bool add_key(const OrderedIndex::Entry& entry) {
     PMSTORE_CHECK(entry.record && !entry.in_change, "a stable leaf has stable entries");
-    const auto record = records_.record_at(*entry.record);
-    if (!record) return fail(record.error());
-    const size_t more_bytes = sizeof(RangeItem) + key.size() + record->value.size();
-    const size_t all = bytes() + more_bytes;
-    if (all > room_.size() || (items_ > 0 && all > request_.max_bytes)) {
-      if (items_ > 0) return more();
-      return fail(make_error(ErrorCode::kTooLarge, "a record of " + std::to_string(more_bytes) +
-                                                       " bytes does not fit in a scan page"));
-    }
-    MessageWriter writer(room_.subspan(at_));
-    writer.put(RangeItem{raw(entry.record->slot),
-                         record->version(),
-                         static_cast<uint32_t>(record->value.size()),
-                         static_cast<uint16_t>(key.size()),
-                         {}});
-    writer.put_bytes(key);
-    writer.put_bytes(record->value);
-    PMSTORE_CHECK(!writer.overflowed(), "its size was compared with the room");
-    at_ += writer.bytes();
-    ++items_;
-    leaves_of_items_ = leaves_.size();
+    if (is_full()) return add_all_ahead() && more();
+    if (ahead_ == kAhead && !add_oldest()) return false;
+    records_.prefetch(*entry.record);
+    queue_[(oldest_ + ahead_++) % kAhead] = *entry.record;
     return true;
   }
 
-  Result<size_t> finish() {
+  Result<RangeScan::Head> finish() {
+    add_all_ahead();
     if (!status_) return status_.error();
-    const size_t leaves_bytes = leaves_.size() * sizeof(LeafSeen);
-    const size_t before = sizeof(RangeScanReply) + leaves_bytes;
-    PMSTORE_CHECK(bytes() <= room_.size(), "what is added has had room");
-    std::memmove(room_.data() + before, room_.data() + kRecordsAt, used());
-    const RangeScanReply reply{static_cast<uint32_t>(leaves_.size()), items_, more_, {}};
-    std::memcpy(room_.data(), &reply, sizeof(reply));
-    std::memcpy(room_.data() + sizeof(reply), leaves_.data(), leaves_bytes);
-    return bytes();
+    return std::move(head_);
   }
 
  private:
-  static constexpr size_t kRecordsAt = sizeof(RangeScanReply);
+  static constexpr size_t kAhead = 16;  // keys; more than a CPU has misses under way
 
-  bool is_full() const { return items_ == request_.most_records; }
-  size_t used() const { return at_ - kRecordsAt; }
-  size_t bytes() const {
-    return sizeof(RangeScanReply) + leaves_.size() * sizeof(LeafSeen) + used();
+  bool is_full() const { return head_.records + ahead_ == request_.most_records; }
+  uint64_t bytes() const {
+    return sizeof(RangeScanReply) + head_.leaves.size() * sizeof(LeafSeen) + item_bytes_;
   }
+
+  bool add_all_ahead() {
+    while (ahead_ > 0 && add_oldest()) {
+    }
+    return status_ && !head_.more;
+  }
+
+  bool add_oldest() {
+    const IndexEntry entry = queue_[oldest_];
+    oldest_ = (oldest_ + 1) % kAhead;
+    --ahead_;
+    const auto record = records_.record_at(entry);
+    if (!record) return fail(record.error());
+    const size_t more_bytes = sizeof(RangeItem) + record->key.size() + record->value.size();
+    const size_t all = bytes() + more_bytes;
+    if (all > most_bytes_ || (head_.records > 0 && all > request_.max_bytes)) {
+      if (head_.records > 0) return more();
+      return fail(make_error(ErrorCode::kTooLarge, "a record of " + std::to_string(more_bytes) +
+                                                       " bytes does not fit in a scan page"));
+    }
+    const RangeItem item{raw(entry.slot),
+                         record->version(),
+                         static_cast<uint32_t>(record->value.size()),
+                         static_cast<uint16_t>(record->key.size()),
+                         {}};
+    page_.add(item, record->key, record->value);
+    item_bytes_ += more_bytes;
+    ++head_.records;
+    leaves_of_records_ = head_.leaves.size();
+    return true;
+  }
+
   // The page ends with its last record: leaves behind it do not matter to the page.
   bool more() {
-    PMSTORE_CHECK(items_ > 0, "a page that goes on has a record to go on behind");
-    leaves_.resize(leaves_of_items_);
-    more_ = 1;
+    PMSTORE_CHECK(head_.records > 0, "a page that goes on has a record to go on behind");
+    head_.leaves.resize(leaves_of_records_);
+    head_.more = true;
+    ahead_ = 0;
     return false;
   }
   bool fail(Error why) {
     status_ = std::move(why);
+    ahead_ = 0;
     return false;
   }
 
   const RecordStore& records_;
   const RangeScanRequest& request_;
-  const std::span<std::byte> room_;
-  std::vector<LeafSeen> leaves_;
-  size_t leaves_of_items_ = 0;  // so many of them have the records so far
-  size_t at_ = kRecordsAt;
-  uint32_t items_ = 0;
-  uint8_t more_ = 0;
+  const uint64_t most_bytes_;
+  RangeScan::Page& page_;
+  std::array<IndexEntry, kAhead> queue_;  // of one leaf: what is asked for and not added yet
+  size_t oldest_ = 0;
+  size_t ahead_ = 0;
+  RangeScan::Head head_;
+  size_t leaves_of_records_ = 0;  // so many leaves have the records so far
+  uint64_t item_bytes_ = 0;
   Status status_;
+};
+
+// Records in a reply. They are written behind the head, and moved when the leaves are known, which
+// come before them.
+class ReplyPage final : public RangeScan::Page {
+ public:
+  explicit ReplyPage(std::span<std::byte> room) : room_(room) {}
+
+  void add(const RangeItem& item, std::string_view key, std::string_view value) override {
+    MessageWriter writer(room_.subspan(at_));
+    writer.put(item);
+    writer.put_bytes(key);
+    writer.put_bytes(value);
+    PMSTORE_CHECK(!writer.overflowed(), "its size was compared with the room");
+    at_ += writer.bytes();
+  }
+
+  size_t finish(const RangeScan::Head& head) {
+    const size_t leaves_bytes = head.leaves.size() * sizeof(LeafSeen);
+    const size_t records_at = kRecordsAt + leaves_bytes;
+    const size_t records_bytes = at_ - kRecordsAt;
+    PMSTORE_CHECK(records_at + records_bytes <= room_.size(), "what is added has had room");
+    std::memmove(room_.data() + records_at, room_.data() + kRecordsAt, records_bytes);
+    const RangeScanReply reply{static_cast<uint32_t>(head.leaves.size()),
+                               head.records,
+                               static_cast<uint8_t>(head.more ? 1 : 0),
+                               {}};
+    std::memcpy(room_.data(), &reply, sizeof(reply));
+    if (leaves_bytes > 0) std::memcpy(room_.data() + kRecordsAt, head.leaves.data(), leaves_bytes);
+    return records_at + records_bytes;
+  }
+
+ private:
+  static constexpr size_t kRecordsAt = sizeof(RangeScanReply);
+
+  const std::span<std::byte> room_;
+  size_t at_ = kRecordsAt;
 };
 
 }  // namespace
 
-Result<size_t> RangeScan::page(const RangeScanRequest& request, OrderedIndex::Range range,
-                               std::span<std::byte> room) const {
+Result<RangeScan::Head> RangeScan::page(const RangeScanRequest& request, OrderedIndex::Range range,
+                                        uint64_t most_bytes, Page& page) const {
   const auto table = static_cast<TableId>(request.table);
   if (!records_.catalog().exists(table)) return records_.catalog().unknown(table);
   if (!is_ordered(table)) {
@@ -110,18 +159,25 @@ Result<size_t> RangeScan::page(const RangeScanRequest& request, OrderedIndex::Ra
   if (request.most_records == 0) {
     return make_error(ErrorCode::kInvalidArgument, "a page has at least one record");
   }
-  if (room.size() < sizeof(RangeScanReply)) {
-    return make_error(ErrorCode::kTooLarge, "no room for the reply");
-  }
   const OrderedIndex* const index = records_.index().ordered(table);
   PMSTORE_CHECK(index != nullptr, "an ordered table has its index from its first moment on");
-  Page page(records_, request, room);
+  Filler filler(records_, request, most_bytes, page);
   const auto direction = request.backwards != 0 ? OrderedIndex::Direction::kBackward
                                                 : OrderedIndex::Direction::kForward;
   index->walk(
-      range, direction, [&](OrderedIndex::Leaf leaf) { return page.add_leaf(leaf); },
-      [&](std::string_view key, const OrderedIndex::Entry& entry) { return page.add(key, entry); });
-  return page.finish();
+      range, direction, [&](OrderedIndex::Leaf leaf) { return filler.add_leaf(leaf); },
+      [&](std::string_view, const OrderedIndex::Entry& entry) { return filler.add_key(entry); });
+  return filler.finish();
+}
+
+Result<size_t> RangeScan::page(const RangeScanRequest& request, OrderedIndex::Range range,
+                               std::span<std::byte> room) const {
+  if (room.size() < sizeof(RangeScanReply)) {
+    return make_error(ErrorCode::kTooLarge, "no room for the reply");
+  }
+  ReplyPage reply(room);
+  PMSTORE_TRY(const Head head, page(request, range, room.size(), reply));
+  return reply.finish(head);
 }
 
 }  // namespace pmstore::internal

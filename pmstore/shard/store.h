@@ -84,6 +84,10 @@ class Store {
                             std::span<std::byte> room) const {
     return RangeScan(records_).page(request, range, room);
   }
+  Result<RangeScan::Head> range_scan(const RangeScanRequest& request, OrderedIndex::Range range,
+                                     uint64_t most_bytes, RangeScan::Page& page) const {
+    return RangeScan(records_).page(request, range, most_bytes, page);
+  }
   Result<ScanReply> scan(const ScanRequest& request, TableScan::Page& page) const {
     return TableScan(records_).page(request, page);
   }

@@ -115,6 +115,29 @@ TEST_F(DirectCallsTest, ReadOfWhatTheGroupWritesFinishesIt) {
   EXPECT_EQ(stat().at("conflicts"), 0u);
 }
 
+TEST_F(DirectCallsTest, ScanOfARangeFinishesTheGroupThatWritesThere) {
+  table_ = *run(client_->create_table("ordered", TableKind::kOrdered));
+  ASSERT_TRUE(run(put("a", "1")));
+  const auto scan = [&]() -> Task<Result<internal::RangePage>> {
+    const RangeScanRequest request{100, 4096, raw(table_), 0, 0, 0, {}};
+    const KeyRange all;
+    co_return co_await calls_->range_scan(request, all, 4096);
+  };
+  for (const char* key : {"b", "a"}) {  // an insert, and an update behind the first record
+    auto writing = put(key, "2");
+    writing.start();
+    ASSERT_FALSE(writing.done());
+    const auto page = run(scan());
+    ASSERT_TRUE(page) << page.error().to_string();
+    ASSERT_EQ(page->records.size(), 2u);
+    EXPECT_EQ(page->checks.size(), 2u) << "what the first try has found is forgotten";
+    EXPECT_EQ(page->leaves.size(), 1u);
+    EXPECT_EQ(page->records[key == std::string("b")].value, "2");
+    EXPECT_TRUE(finish(std::move(writing)));
+  }
+  EXPECT_EQ(stat().at("conflicts"), 0u);
+}
+
 TEST_F(DirectCallsTest, OneThatNobodyWaitsForAnyMoreCommits) {
   for (int turns = 0; turns < 4; ++turns) {
     const std::string value = std::to_string(turns);

@@ -2,6 +2,7 @@
 // others.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -179,6 +180,89 @@ TEST_F(EmbeddedClient, ScansInPagesOfTheSizeThatWasAskedFor) {
   } while (cursor != 0);
   EXPECT_EQ(seen.size(), 101u);
   EXPECT_GE(pages, 6u);
+}
+
+class EmbeddedRanges : public EmbeddedClient {
+ protected:
+  void SetUp() override {
+    EmbeddedClient::SetUp();
+    table_ = *run(client_->create_table("ordered", TableKind::kOrdered));
+  }
+  void fill(int count, size_t value_bytes) {
+    for (int i = 0; i < count; ++i) {
+      ASSERT_TRUE(run(client_->put(table_, key(i), std::string(value_bytes, 'v'))));
+    }
+  }
+  static std::string key(int i) { return std::to_string(10'000 + i); }
+};
+
+TEST_F(EmbeddedRanges, AreScannedWithoutMessages) {
+  fill(300, 10);
+  const fabric::Counters before = client_->counters();
+  const uint64_t scans = stat().at("scans");
+  const auto read_all = [&](Transaction& tx, ScanDirection direction) {
+    std::vector<std::string> keys;
+    TransactionScan scan = tx.scan(table_, {key(10), key(290)}, direction);
+    for (;;) {
+      const auto page = run(scan.next(100));
+      EXPECT_TRUE(page) << page.error().to_string();
+      if (!page || page->empty()) return keys;
+      for (const Record& record : *page) keys.push_back(record.key);
+    }
+  };
+  Transaction tx = client_->begin();
+  const auto forward = read_all(tx, ScanDirection::kForward);
+  EXPECT_EQ(forward.size(), 280u);
+  auto backward = read_all(tx, ScanDirection::kBackward);
+  std::reverse(backward.begin(), backward.end());
+  EXPECT_EQ(forward, backward);
+  EXPECT_EQ(run(tx.first(table_))->key, key(0));
+  EXPECT_TRUE(run(tx.commit()));
+  const fabric::Counters used = client_->counters() - before;
+  EXPECT_EQ(used.doorbells, 0u);
+  EXPECT_EQ(used.server_messages, 0u);
+  EXPECT_EQ(stat().at("scans").get<uint64_t>() - scans, 7u);
+}
+
+TEST_F(EmbeddedRanges, PagesHaveRoomForLargeRecords) {
+  fill(5, 300'000);
+  ASSERT_TRUE(run(client_->put(table_, key(5), std::string(kMaxValueBytes, 'v'))));
+  Transaction tx = client_->begin();
+  TransactionScan scan = tx.scan(table_, {});
+  for (int i = 0; i < 6; ++i) {
+    const auto page = run(scan.next());
+    ASSERT_TRUE(page) << page.error().to_string();
+    ASSERT_EQ(page->size(), 1u) << "a page is about 256 KiB";
+    EXPECT_EQ(page->front().key, key(i));
+  }
+  EXPECT_TRUE(run(scan.next())->empty());
+}
+
+TEST_F(EmbeddedRanges, ScansKeepNobodyFromWorking) {
+  fill(1000, 100);
+  bool over = false;
+  uint64_t turns = 0;
+  executor_.spawn([](Executor& executor, const bool& end, uint64_t& count) -> Task<void> {
+    for (; !end; ++count) co_await executor.yield();
+  }(executor_, over, turns));
+  const auto scan_often = [](Client& client, TableId table, int times,
+                             uint32_t records) -> Task<void> {
+    for (int i = 0; i < times; ++i) {
+      Transaction tx = client.begin();
+      TransactionScan scan = tx.scan(table, {});
+      EXPECT_TRUE(co_await scan.next(records));
+      EXPECT_TRUE(co_await tx.commit());
+    }
+  };
+  turns = 0;
+  run(scan_often(*client_, table_, 100, 1));
+  EXPECT_GE(turns, 5u);
+  EXPECT_LE(turns, 14u) << "where nobody waits, hardly any time is lost";
+  turns = 0;
+  run(scan_often(*client_, table_, 10, 1000));
+  EXPECT_GE(turns, 10u) << "a page that takes long is answered after the others' turn";
+  over = true;
+  executor_.run_once();
 }
 
 TEST_F(EmbeddedClient, TransactionsThatMeetConflict) {
