@@ -46,6 +46,7 @@ struct TransactionScan::State {
   TableId table;
   KeyRange rest;  // what was not scanned yet
   ScanDirection direction;
+  bool only_own_left = false;  // records of others have been scanned up to the end of the range
   bool ended = false;
 };
 
@@ -121,7 +122,8 @@ Task<Result<std::vector<Record>>> TransactionScan::next(uint32_t most) {
   most = std::max<uint32_t>(most, 1);
   while (!scan.ended) {
     if (const Status can = scan.check(); !can) co_return scan.failed(can.error());
-    auto page = co_await scan.read(most);
+    Result<RangePage> page = RangePage();
+    if (!scan.only_own_left) page = co_await scan.read(most);
     if (!page) co_return scan.failed(page.error());
     if (transaction.over) co_return Transaction::State::over_error();
     // Nothing larger than a request can be committed.
@@ -132,7 +134,7 @@ Task<Result<std::vector<Record>>> TransactionScan::next(uint32_t most) {
                                        "a transaction cannot validate so large a scan; scan less, "
                                        "or in several transactions"));
     }
-    transaction.scanned.add_page(page->leaves, page->checks);
+    if (!scan.only_own_left) transaction.scanned.add_page(page->leaves, page->checks);
     const std::string last = page->more ? page->records.back().key : std::string();
     scan.add_own_writes(*page);
     std::vector<Record>& records = page->records;
@@ -141,8 +143,12 @@ Task<Result<std::vector<Record>>> TransactionScan::next(uint32_t most) {
       scan.go_on_behind(records.back().key);
     } else if (page->more) {
       scan.go_on_behind(last);
-    } else {
+    } else if (records.empty()) {
       scan.ended = true;
+    } else {
+      // The caller stands at this record, and may still write ahead of it.
+      scan.only_own_left = true;
+      scan.go_on_behind(records.back().key);
     }
     if (!records.empty()) co_return std::move(records);
   }

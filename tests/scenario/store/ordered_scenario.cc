@@ -188,6 +188,27 @@ TEST_P(OrderedTables, TakingTheFirstDoesNotConflictWithAppendsFarBehind) {
   }
 }
 
+TEST_P(OrderedTables, OwnWritesAheadOfTheLastPageComeInAnother) {
+  fill(4);
+  Transaction tx = client_->begin();
+  TransactionScan forward = tx.scan(table_, {"k1001", "l"});
+  ASSERT_EQ(run(forward.next())->size(), 3u);
+  TransactionScan backward = tx.scan(table_, {"", "k1002"}, ScanDirection::kBackward);
+  ASSERT_EQ(run(backward.next())->size(), 2u);
+  tx.insert(table_, "k1005", "ahead");
+  tx.insert(table_, "k1001+", "behind");
+  tx.insert(table_, "k", "ahead");
+  const std::vector<Record> last = *run(forward.next());
+  ASSERT_EQ(last.size(), 1u);
+  EXPECT_EQ(last[0].key, "k1005");
+  const std::vector<Record> first = *run(backward.next());
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(first[0].key, "k");
+  EXPECT_TRUE(run(forward.next())->empty());
+  EXPECT_TRUE(run(backward.next())->empty());
+  EXPECT_TRUE(run(tx.commit()));
+}
+
 TEST_P(OrderedTables, NothingAppearsInARangeThatWasScanned) {
   fill(10);
   Transaction tx = client_->begin();
