@@ -1,5 +1,12 @@
-// Random transactions that scan, insert, erase and update an ordered table: an order of all of them
-// explains what each has seen. Under lock discipline cpu.
+// Random transactions that scan, read, put, insert and erase in an ordered table, while the server
+// dies and comes back: an order of all of them explains what each has seen. Under lock discipline
+// cpu.
+//
+// PMSTORE_TEST_SEED chooses what is drawn (default: PMSTORE_TEST_LATE, or 1), and
+// PMSTORE_TEST_TRANSACTIONS how many there are. tests/scenario/history_campaign runs many.
+#include <unistd.h>
+
+#include <filesystem>
 #include <random>
 
 #include "tests/scenario/store/history.h"
@@ -8,118 +15,136 @@
 namespace pmstore::scenario {
 namespace {
 
-// Who has made a key what it is: its record says it, or, where it is absent, the record of the same
-// name in `erasers`. 0: nobody has touched it. So each version of each key, also an absent one, has
-// one writer, and a scan reads every key of its range.
+// Long keys that differ early: a leaf has room for about 25, so that leaves split and merge.
+constexpr uint64_t kOrderedKeys = 120;
+constexpr std::string_view kBehindAllKeys = "s";
+
+std::string key_name(uint64_t i) {
+  return "r" + std::to_string(100 + i) + std::string(60 + i * 37 % 150, 'k');
+}
+
+uint64_t from_environment(const char* name, uint64_t otherwise) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
 struct OrderedWorkload {
-  TableId ordered{};
-  TableId erasers{};
+  TableId table{};
   History history;
   uint64_t next_name = 1;
   uint64_t conflicts = 0;
-  uint64_t scans = 0;
+  uint64_t ended = 0;
+  bool server_dies = false;
   std::vector<std::string> errors;
 };
 
-constexpr uint64_t kOrderedKeys = 24;
-
-std::string key_name(uint64_t i) { return "r" + std::to_string(100 + i); }
-
+// Values begin with the name of the transaction that put them.
 class Attempt {
  public:
   Attempt(OrderedWorkload& work, Client& client, std::mt19937_64& random)
-      : work_(work), random_(random), executor_(client.executor()), tx_(client.begin()) {
-    record_.name = work.next_name++;
-    record_.began = executor_.now_ns();
-  }
+      : work_(work),
+        random_(random),
+        executor_(client.executor()),
+        tx_(client.begin()),
+        record_(work.next_name++, client.executor().now_ns()) {}
 
+  // Adds itself to the history, unless it is destroyed before.
   Task<Status> run() {
-    const size_t steps = 1 + random_() % 3;
-    for (size_t i = 0; i < steps; ++i) {
-      Status step;
-      if (random_() % 3 == 0) {
-        step = co_await read_one(key_name(random_() % kOrderedKeys));
-      } else {
-        step = co_await scan_some();
-      }
-      if (!step) co_return step;
-      if (random_() % 4 != 0) change_one();
-    }
-    Status done = co_await tx_.commit();
-    if (done) {
-      record_.ended = executor_.now_ns();
-      work_.history.add(std::move(record_));
-    }
-    co_return std::move(done);
+    Status done = co_await steps();
+    if (done) done = co_await tx_.commit();
+    const bool unknown = !done && done.code() == ErrorCode::kCommitUnknown;
+    record_.end(done      ? History::Outcome::kCommitted
+                : unknown ? History::Outcome::kUnknown
+                          : History::Outcome::kAborted,
+                executor_.now_ns());
+    work_.history.add(std::move(record_));
+    ++work_.ended;
+    co_return done;
   }
 
  private:
-  // A key that this transaction has read or written before is what it has left there.
-  Task<Status> saw(const std::string& key, const std::string* value) {
-    const auto mine = mine_.find(key);
-    if (mine != mine_.end()) {
-      const bool as_left = value == nullptr ? !mine->second : mine->second;
-      if (!as_left) co_return make_error(ErrorCode::kDamaged, "own write of " + key + " is hidden");
-      co_return Status{};
+  uint64_t below(uint64_t bound) { return random_() % bound; }
+
+  Task<Status> steps() {
+    for (uint64_t left = 1 + below(3); left > 0; --left) {
+      if (below(3) == 0) {
+        PMSTORE_CO_TRY_STATUS(co_await read_one(key_name(below(kOrderedKeys))));
+      } else {
+        PMSTORE_CO_TRY_STATUS(co_await scan_some());
+      }
+      if (below(4) != 0) write_one();
     }
-    uint64_t writer = 0;
-    if (value != nullptr) {
-      writer = std::stoull(*value);
-    } else {
-      const auto eraser = co_await tx_.get(work_.erasers, key);
-      if (!eraser && eraser.code() != ErrorCode::kNotFound) co_return Error(eraser.error());
-      if (eraser) writer = std::stoull(*eraser);
-    }
-    const auto [before, first] = record_.reads.emplace(key, writer);
-    if (!first && before->second != writer) co_return make_error(ErrorCode::kConflict);
-    present_[key] = value != nullptr;
     co_return Status{};
   }
 
   Task<Status> read_one(std::string key) {
-    const auto value = co_await tx_.get(work_.ordered, key);
+    const auto value = co_await tx_.get(work_.table, key);
     if (!value && value.code() != ErrorCode::kNotFound) co_return Error(value.error());
-    co_return co_await saw(key, value ? &*value : nullptr);
-  }
-
-  Task<Status> scan_some() {
-    const uint64_t first = random_() % kOrderedKeys;
-    const uint64_t end = first + 1 + random_() % (kOrderedKeys - first);
-    const auto direction = random_() % 2 == 0 ? ScanDirection::kForward : ScanDirection::kBackward;
-    TransactionScan scan = tx_.scan(work_.ordered, {key_name(first), key_name(end)}, direction);
-    std::map<std::string, std::string> seen;
-    for (;;) {
-      PMSTORE_CO_TRY(const std::vector<Record> page,
-                     co_await scan.next(1 + static_cast<uint32_t>(random_() % 8)));
-      if (page.empty()) break;
-      for (const Record& record : page) seen[record.key] = record.value;
-    }
-    ++work_.scans;
-    for (uint64_t i = first; i < end; ++i) {
-      const auto at = seen.find(key_name(i));
-      const Status same = co_await saw(key_name(i), at == seen.end() ? nullptr : &at->second);
-      if (!same) co_return same;
-    }
+    saw(key, value ? std::stoull(*value) : History::kAbsent);
+    record_.read(key, value ? std::stoull(*value) : History::kAbsent);
     co_return Status{};
   }
 
-  // One of the keys that were read becomes another version.
-  void change_one() {
-    if (present_.empty()) return;
-    auto chosen = present_.begin();
-    std::advance(chosen, random_() % present_.size());
-    const std::string key = chosen->first;
-    const std::string name = std::to_string(record_.name);
-    if (mine_.contains(key)) return;
-    record_.writes.push_back(key);
-    const bool erase = chosen->second && random_() % 2 == 0;
-    mine_[key] = !erase;
-    if (erase) {
-      tx_.erase(work_.ordered, key);
-      tx_.put(work_.erasers, key, name);
-    } else {
-      tx_.put(work_.ordered, key, name + ":" + std::string(random_() % 4 == 0 ? 400 : 4, 'p'));
+  void saw(const std::string& key, uint64_t writer) { present_[key] = writer != History::kAbsent; }
+
+  // Page by page, perhaps not to the end, and perhaps with writes in between.
+  Task<Status> scan_some() {
+    const uint64_t first = below(kOrderedKeys);
+    const uint64_t width = below(16) == 0 ? kOrderedKeys : 1 + below(12);
+    const bool forward = below(2) == 0;
+    std::string from = key_name(first);
+    std::string to(kBehindAllKeys);
+    if (first + width < kOrderedKeys) to = key_name(first + width);
+    const bool open = to == kBehindAllKeys && below(2) == 0;
+    TransactionScan scan = tx_.scan(work_.table, {from, open ? "" : to},
+                                    forward ? ScanDirection::kForward : ScanDirection::kBackward);
+    do {
+      PMSTORE_CO_TRY(const std::vector<Record> page,
+                     co_await scan.next(1 + static_cast<uint32_t>(below(10))));
+      History::Seen seen;
+      for (const Record& record : page) {
+        seen[record.key] = std::stoull(record.value);
+        saw(record.key, seen[record.key]);
+      }
+      if (page.empty()) {
+        record_.scanned(from, to, {});
+        break;
+      }
+      // The least key behind the last one, or the last one itself.
+      const std::string end = page.back().key + std::string(forward ? 1 : 0, '\0');
+      forward ? record_.scanned(from, end, seen) : record_.scanned(end, to, seen);
+      (forward ? from : to) = end;
+      if (below(6) == 0) write_one();
+    } while (below(8) != 0);
+    co_return Status{};
+  }
+
+  // Of a key that was seen, or blindly of any.
+  void write_one() {
+    std::string key = key_name(below(kOrderedKeys));
+    if (!present_.empty() && below(3) != 0) {
+      auto chosen = present_.begin();
+      std::advance(chosen, below(present_.size()));
+      key = chosen->first;
     }
+    const auto known = present_.find(key);
+    const bool may_be_present = known == present_.end() ? below(2) == 0 : known->second;
+    const std::string value =
+        std::to_string(record_.name()) + ":" + std::string(below(4) == 0 ? 400 : 4, 'v');
+    if (may_be_present && below(5) < 2) {
+      record_.erase(key);
+      tx_.erase(work_.table, key);
+      present_[key] = false;
+      return;
+    }
+    if (known == present_.end() && !may_be_present) {
+      record_.read(key, History::kAbsent);  // else it cannot commit
+      tx_.insert(work_.table, key, value);
+    } else {
+      tx_.put(work_.table, key, value);
+    }
+    record_.put(key);
+    present_[key] = true;
   }
 
   OrderedWorkload& work_;
@@ -127,51 +152,111 @@ class Attempt {
   Executor& executor_;
   Transaction tx_;
   History::Transaction record_;
-  std::map<std::string, bool> present_;  // as read
-  std::map<std::string, bool> mine_;     // as left by this transaction
+  std::map<std::string, bool> present_;  // as seen, or as left by this transaction
 };
 
-Task<void> play(OrderedWorkload& work, Client& client, uint64_t seed, int transactions) {
+bool is_loss(ErrorCode code) {
+  return code == ErrorCode::kCommitUnknown || code == ErrorCode::kDisconnected ||
+         code == ErrorCode::kTimeout;
+}
+
+// Until `until` transactions of all players have ended, or the server has died.
+Task<void> play_ordered(OrderedWorkload& work, Client& client, uint64_t seed, uint64_t until) {
   std::mt19937_64 random(seed);
-  for (int i = 0; i < transactions; ++i) {
+  while (work.ended < until) {
     Attempt attempt(work, client, random);
     const Status status = co_await attempt.run();
     if (status) continue;
-    if (status.code() != ErrorCode::kConflict) {
-      work.errors.push_back(status.error().to_string());
-      co_return;
+    if (work.server_dies && is_loss(status.code())) co_return;
+    switch (status.code()) {
+      case ErrorCode::kConflict:
+        ++work.conflicts;
+        co_await client.executor().sleep_for(random() % 20'000);
+        break;
+      // Of a blind erase or insert: it did nothing.
+      case ErrorCode::kNotFound:
+      case ErrorCode::kAlreadyExists: break;
+      default: work.errors.push_back(status.error().to_string()); co_return;
     }
-    ++work.conflicts;
-    co_await client.executor().sleep_for(random() % 20'000);
   }
 }
 
-class OrderedHistory : public StoreScenario {};
+class OrderedHistory : public StoreScenario {
+ protected:
+  void SetUp() override {
+    setup_.path = "/dev/shm/pmstore-history-" + std::to_string(getpid());
+    std::filesystem::remove(setup_.path);
+    StoreScenario::SetUp();
+  }
+  void TearDown() override {
+    StoreScenario::TearDown();
+    std::filesystem::remove(setup_.path);
+  }
+
+  // All players at the same time, until so many transactions have ended.
+  void play_until(uint64_t until, bool then_die) {
+    work_.server_dies = then_die;
+    std::vector<std::unique_ptr<Client>> clients;
+    ClientOptions options;
+    if (then_die) options.call_timeout_ns = short_timeout_ns();
+    for (int i = 0; i < 4; ++i) clients.push_back(connect(options));
+    ASSERT_FALSE(HasFailure());
+    std::vector<Task<void>> tasks;
+    constexpr size_t kPlayers = 10;
+    for (size_t i = 0; i < kPlayers; ++i) {
+      tasks.push_back(play_ordered(work_, *clients[i % clients.size()], ++seed_, until));
+    }
+    auto kill_later = [](Target& target, Executor& executor, const OrderedWorkload& work,
+                         uint64_t moment) -> Task<void> {
+      while (work.ended < moment) co_await executor.sleep_for(1000);
+      target.kill();
+    };
+    // A little before the last ones: they do not come to their ends.
+    if (then_die) tasks.push_back(kill_later(*target_, executor_, work_, until - kPlayers));
+    run_together(std::move(tasks));
+    if (then_die) return;
+    for (auto& each : clients) run(each->close());
+  }
+
+  void restart() {
+    client_.reset();
+    target_.reset();
+    start_server();
+  }
+
+  OrderedWorkload work_;
+  uint64_t seed_ = 0;
+};
 PMSTORE_STORE_SCENARIOS_UNDER(OrderedHistory, cpu_locks());
 
-TEST_P(OrderedHistory, ScansInsertsAndErasesHaveAnOrder) {
-  const char* const late = std::getenv("PMSTORE_TEST_LATE");
-  const uint64_t seed = late == nullptr ? 1 : std::strtoull(late, nullptr, 10);
-  OrderedWorkload work;
-  work.ordered = *run(client_->create_table("ordered", TableKind::kOrdered));
-  work.erasers = table(*client_, "erasers");
-  std::vector<std::unique_ptr<Client>> clients;
-  for (int i = 0; i < 4; ++i) clients.push_back(connect());
-  const int players = times(40, 8);
-  constexpr int kEach = 15;
-  std::vector<Task<void>> tasks;
-  for (int i = 0; i < players; ++i) {
-    tasks.push_back(play(work, *clients[static_cast<size_t>(i) % clients.size()],
-                         seed * 1000 + static_cast<uint64_t>(i), kEach));
+TEST_P(OrderedHistory, ScansAndWritesHaveAnOrderAlsoOverRestarts) {
+  const uint64_t seed = from_environment("PMSTORE_TEST_SEED",  //
+                                         from_environment("PMSTORE_TEST_LATE", 1));
+  seed_ = seed * 1000;
+  const auto transactions = from_environment("PMSTORE_TEST_TRANSACTIONS",  //
+                                             static_cast<uint64_t>(times(600, 120)));
+  constexpr uint64_t kDeaths = 2;
+  work_.table = *run(client_->create_table("ordered", TableKind::kOrdered));
+  run(client_->close());
+  for (uint64_t i = 1; i <= kDeaths; ++i) {
+    play_until(transactions * i / (kDeaths + 1), true);
+    if (HasFatalFailure()) return;
+    restart();
+    if (HasFatalFailure()) return;
   }
-  run_together(std::move(tasks));
-  EXPECT_TRUE(work.errors.empty()) << work.errors.front();
-  EXPECT_GT(work.history.size(), static_cast<size_t>(players * kEach) / 20);
-  EXPECT_GT(work.conflicts, 0u) << "nobody met anybody";
-  EXPECT_GT(work.scans, 0u);
-  const auto wrong = work.history.check();
+  play_until(transactions, false);
+  EXPECT_TRUE(work_.errors.empty()) << work_.errors.front();
+  const History::Counts counts = work_.history.counts();
+  std::printf(
+      "history: seed %lu: %zu transactions, %zu committed, %zu aborted, %lu by conflict, "
+      "%zu unknown, %zu with a scan, %zu with a scan that others wrote into\n",
+      seed, counts.transactions, counts.committed, counts.aborted, work_.conflicts, counts.unknown,
+      counts.with_scan, counts.scan_written_into);
+  EXPECT_GT(counts.committed, transactions / 4);
+  EXPECT_GT(work_.conflicts, 0u) << "nobody met anybody";
+  EXPECT_GT(counts.scan_written_into, 0u);
+  const auto wrong = work_.history.check();
   EXPECT_FALSE(wrong) << *wrong;
-  for (auto& each : clients) run(each->close());
 }
 
 }  // namespace
