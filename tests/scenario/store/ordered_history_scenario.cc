@@ -15,12 +15,12 @@
 namespace pmstore::scenario {
 namespace {
 
-// Long keys that differ early: a leaf has room for about 25, so that leaves split and merge.
+// Long keys that differ early: a leaf has room for about 16, so that leaves split and merge.
 constexpr uint64_t kOrderedKeys = 120;
 constexpr std::string_view kBehindAllKeys = "s";
 
 std::string key_name(uint64_t i) {
-  return "r" + std::to_string(100 + i) + std::string(60 + i * 37 % 150, 'k');
+  return "r" + std::to_string(100 + i) + std::string(180 + i * 37 % 60, 'k');
 }
 
 uint64_t from_environment(const char* name, uint64_t otherwise) {
@@ -72,7 +72,7 @@ class Attempt {
       } else {
         PMSTORE_CO_TRY_STATUS(co_await scan_some());
       }
-      if (below(4) != 0) write_one();
+      if (below(4) != 0) write_some();
     }
     co_return Status{};
   }
@@ -90,7 +90,8 @@ class Attempt {
   // Page by page, perhaps not to the end, and perhaps with writes in between.
   Task<Status> scan_some() {
     const uint64_t first = below(kOrderedKeys);
-    const uint64_t width = below(16) == 0 ? kOrderedKeys : 1 + below(12);
+    const uint64_t width = below(16) == 0 ? kOrderedKeys : 1 + below(16);
+    last_scanned_ = first + below(width);
     const bool forward = below(2) == 0;
     std::string from = key_name(first);
     std::string to(kBehindAllKeys);
@@ -98,6 +99,9 @@ class Attempt {
     const bool open = to == kBehindAllKeys && below(2) == 0;
     TransactionScan scan = tx_.scan(work_.table, {from, open ? "" : to},
                                     forward ? ScanDirection::kForward : ScanDirection::kBackward);
+    for (uint64_t i = first; i < std::min(first + width, kOrderedKeys); ++i) {
+      present_.emplace(key_name(i), false);
+    }
     do {
       PMSTORE_CO_TRY(const std::vector<Record> page,
                      co_await scan.next(1 + static_cast<uint32_t>(below(10))));
@@ -114,30 +118,45 @@ class Attempt {
       const std::string end = page.back().key + std::string(forward ? 1 : 0, '\0');
       forward ? record_.scanned(from, end, seen) : record_.scanned(end, to, seen);
       (forward ? from : to) = end;
-      if (below(6) == 0) write_one();
+      if (below(6) == 0) write_some();
     } while (below(8) != 0);
     co_return Status{};
   }
 
-  // Of a key that was seen, or blindly of any.
-  void write_one() {
+  // Of a key that was seen, or blindly of any, or of some that lie side by side where the
+  // transaction has scanned.
+  void write_some() {
+    if (below(3) == 0) {
+      const uint64_t first = last_scanned_.value_or(below(kOrderedKeys)) % kOrderedKeys;
+      const uint64_t end = std::min(kOrderedKeys, first + 2 + below(8));
+      for (uint64_t i = first; i < end; ++i) write_one(key_name(i));
+      return;
+    }
     std::string key = key_name(below(kOrderedKeys));
     if (!present_.empty() && below(3) != 0) {
       auto chosen = present_.begin();
       std::advance(chosen, below(present_.size()));
       key = chosen->first;
     }
+    write_one(key);
+  }
+
+  // The table grows for a while, and then shrinks for a while.
+  bool grows() const { return work_.ended / 100 % 2 == 0; }
+
+  void write_one(const std::string& key) {
     const auto known = present_.find(key);
-    const bool may_be_present = known == present_.end() ? below(2) == 0 : known->second;
-    const std::string value =
-        std::to_string(record_.name()) + ":" + std::string(below(4) == 0 ? 400 : 4, 'v');
-    if (may_be_present && below(5) < 2) {
+    const bool unseen = known == present_.end();
+    const bool erase = below(8) < (grows() ? 1u : 5u) && (unseen ? below(4) == 0 : known->second);
+    if (erase) {
       record_.erase(key);
       tx_.erase(work_.table, key);
       present_[key] = false;
       return;
     }
-    if (known == present_.end() && !may_be_present) {
+    const std::string value =
+        std::to_string(record_.name()) + ":" + std::string(below(4) == 0 ? 400 : 4, 'v');
+    if (unseen && below(6) == 0) {
       record_.read(key, History::kAbsent);  // else it cannot commit
       tx_.insert(work_.table, key, value);
     } else {
@@ -152,7 +171,8 @@ class Attempt {
   Executor& executor_;
   Transaction tx_;
   History::Transaction record_;
-  std::map<std::string, bool> present_;  // as seen, or as left by this transaction
+  std::optional<uint64_t> last_scanned_;  // a key of the last scan's range
+  std::map<std::string, bool> present_;   // as seen or expected, or as left by this one
 };
 
 bool is_loss(ErrorCode code) {
@@ -202,7 +222,7 @@ class OrderedHistory : public StoreScenario {
     for (int i = 0; i < 4; ++i) clients.push_back(connect(options));
     ASSERT_FALSE(HasFailure());
     std::vector<Task<void>> tasks;
-    constexpr size_t kPlayers = 10;
+    constexpr size_t kPlayers = 8;
     for (size_t i = 0; i < kPlayers; ++i) {
       tasks.push_back(play_ordered(work_, *clients[i % clients.size()], ++seed_, until));
     }
