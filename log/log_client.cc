@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/random.h"
 #include "log/internal/log_client_state.h"
 #include "log/ring_layout.h"
 
@@ -29,7 +28,7 @@ LogClient::State::State(base::Executor& client_executor, fabric::Uri server,
     : executor(client_executor),
       uri(std::move(server)),
       options(client_options),
-      id(options.client != 0 ? options.client : base::random_identity()),
+      secret(options.secret.empty() ? ClientSecret::random() : options.secret),
       server_uri(uri) {}
 
 // The connection goes before the memory that its peer or its queue can still reach.
@@ -61,7 +60,7 @@ base::Task<Result<std::unique_ptr<LogClient>>> LogClient::connect(base::Executor
 base::Task<Status> LogClient::State::connect() {
   service::LinkOptions with;
   with.service = service::ServiceId::kLog;
-  with.client = id;
+  with.secret = secret;
   with.connect_timeout_ns = options.connect_timeout_ns;
   with.rpc = options.rpc;
   with.rpc.call_timeout_ns = options.call_timeout_ns;
@@ -92,7 +91,7 @@ Error LogClient::State::malformed(std::string_view what) {
                     fmt::format("the server's reply to {} is malformed: connect again", what));
 }
 
-uint64_t LogClient::id() const { return state_->id; }
+ClientId LogClient::id() const { return state_->secret.id(); }
 uint64_t LogClient::area() const { return state_->answer.area; }
 const fabric::Uri& LogClient::uri() const { return state_->uri; }
 fabric::Counters LogClient::counters() const { return state_->link->connection().counters(); }

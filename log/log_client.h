@@ -32,11 +32,12 @@
 #include "log/log_protocol.h"
 #include "log/log_types.h"
 #include "persist/domain.h"
+#include "service/identity.h"
 
 namespace pmstore::log {
 
 struct LogClientOptions {
-  uint64_t client = 0;  // 0: random
+  ClientSecret secret;  // empty: random; its id is that of the client
   uint64_t call_timeout_ns = 5'000'000'000;
   uint64_t connect_timeout_ns = 5'000'000'000;
   fabric::RpcOptions rpc;
@@ -82,7 +83,7 @@ class LogClient {
   base::Task<Status> seal(uint64_t log);
   base::Task<Status> erase(uint64_t log);
 
-  uint64_t id() const;
+  ClientId id() const;
   uint64_t area()
       const;  // identity of the server's log area: two sessions with one pool say the same
   const fabric::Uri& uri() const;

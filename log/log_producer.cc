@@ -89,7 +89,7 @@ base::Task<Status> LogProducer::State::connect(uint64_t membership) {
   hello.membership = membership;
   service::LinkOptions with;
   with.service = service::ServiceId::kProducer;
-  with.client = session.id;
+  with.secret = session.secret;
   with.connect_timeout_ns = session.options.connect_timeout_ns;
   with.rpc = session.options.rpc;
   with.rpc.call_timeout_ns = session.options.call_timeout_ns;

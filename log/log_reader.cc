@@ -143,7 +143,7 @@ base::Task<Result<LogEntry>> LogReader::next() { return state_->next(); }
 base::Task<Result<LogReader::State::Standing>> LogReader::State::standing() {
   PMSTORE_CO_TRY(const LogInfo own, co_await client.state_->ask(client, log.reply.id));
   LogClientOptions asking = client.state_->options;
-  asking.client = 0;
+  asking.secret = {};
   const std::vector<std::string> nobody;
   const auto asked =
       co_await internal::ask_servers(client.executor(), log.name, own.replicas, nobody, asking);

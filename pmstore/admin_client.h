@@ -19,6 +19,7 @@
 #include "base/task.h"
 #include "fabric/device.h"
 #include "fabric/uri.h"
+#include "service/identity.h"
 
 namespace pmstore {
 
@@ -46,7 +47,7 @@ class AdminClient {
   // Ends every session of the client `client` and returns their number. The client's next operation
   // connects again. Nothing that was acknowledged is lost; a commit that is under way is
   // CommitUnknown for its client, as after any lost connection.
-  base::Task<Result<uint32_t>> kick(uint64_t client);
+  base::Task<Result<uint32_t>> kick(ClientId client);
 
  private:
   struct State;

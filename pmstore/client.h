@@ -48,9 +48,9 @@ struct ServerOptions;
 class Server;
 
 struct ClientOptions {
-  // TxId::client; 0: random. A client that gives the identity of an earlier client continues it:
-  // it may ask for the outcomes of that client's transactions.
-  uint64_t client = 0;
+  // TxId::client is its id; empty: random. A client that gives the secret of an earlier client
+  // continues it: it may ask for the outcomes of that client's transactions.
+  ClientSecret secret;
   uint64_t call_timeout_ns = 5'000'000'000;
   uint64_t connect_timeout_ns = 5'000'000'000;
   // An operation tries so long to reach a server that does not answer; 0: it tries once.
@@ -286,7 +286,7 @@ class Client {
   // The server's report, JSON; docs/protocol.md lists its members.
   base::Task<Result<std::string>> server_stat();
 
-  uint64_t id() const;  // TxId::client
+  ClientId id() const;  // TxId::client
   const SessionInfo& session() const;
   // The sum over all connections that this client has made.
   fabric::Counters counters() const;

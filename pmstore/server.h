@@ -133,7 +133,7 @@ class Server {
 
  private:
   friend struct internal::Embedded;
-  std::unique_ptr<internal::StoreCalls> direct_calls(uint64_t client);
+  std::unique_ptr<internal::StoreCalls> direct_calls(ClientId client);
   struct State;
   explicit Server(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;

@@ -1,15 +1,14 @@
 #include "pmstore/types.h"
 
 #include <charconv>
-#include <cstdio>
 
 namespace pmstore {
 namespace {
 
-// The whole of `text` as an unsigned number without sign, spaces or prefix.
-bool parse_whole(std::string_view text, int base, uint64_t& value) {
+// The whole of `text` as an unsigned decimal number without sign, spaces or prefix.
+bool parse_whole(std::string_view text, uint64_t& value) {
   const char* end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data(), end, value, base);
+  const auto parsed = std::from_chars(text.data(), end, value, 10);
   return parsed.ec == std::errc{} && parsed.ptr == end;
 }
 
@@ -52,26 +51,20 @@ Status check_table_name(std::string_view name) {
   return {};
 }
 
-std::string TxId::to_string() const {
-  char text[40];
-  const int count =
-      std::snprintf(text, sizeof(text), "%016llx-%llu", static_cast<unsigned long long>(client),
-                    static_cast<unsigned long long>(sequence));
-  return std::string(text, static_cast<size_t>(count));
-}
+std::string TxId::to_string() const { return client.to_string() + "-" + std::to_string(sequence); }
 
 Result<TxId> parse_tx_id(std::string_view text) {
-  constexpr size_t kClientDigits = 16;
-  TxId id;
+  constexpr size_t kClientDigits = 32;
+  uint64_t sequence = 0;
   if (text.size() > kClientDigits + 1 && text[kClientDigits] == '-' &&
-      parse_whole(text.substr(0, kClientDigits), 16, id.client) &&
-      parse_whole(text.substr(kClientDigits + 1), 10, id.sequence)) {
-    return id;
+      parse_whole(text.substr(kClientDigits + 1), sequence)) {
+    const auto client = parse_client_id(text.substr(0, kClientDigits));
+    if (client) return TxId{*client, sequence};
   }
   return make_error(ErrorCode::kInvalidArgument,
                     "'" + std::string(text.substr(0, 64)) +
-                        "' is not a transaction id: use 16 hexadecimal digits, a dash and the "
-                        "sequence, for instance 0123456789abcdef-42");
+                        "' is not a transaction id: use 32 hexadecimal digits, a dash and the "
+                        "sequence, for instance 0123456789abcdef0123456789abcdef-42");
 }
 
 std::string_view discipline_name(LockDiscipline discipline) {

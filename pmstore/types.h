@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "service/identity.h"
 
 namespace pmstore {
 
@@ -66,10 +67,10 @@ constexpr TableId table_id(uint32_t number, TableKind kind) {
 
 // Identifies a transaction: its client, and that client's number for it. Never used twice.
 struct TxId {
-  uint64_t client = 0;
+  ClientId client;
   uint64_t sequence = 0;
   auto operator<=>(const TxId&) const = default;
-  // "0123456789abcdef-42"; parse_tx_id() reads it back.
+  // "0123456789abcdef0123456789abcdef-42"; parse_tx_id() reads it back.
   std::string to_string() const;
 };
 // InvalidArgument: `text` is not the output of TxId::to_string().

@@ -59,7 +59,15 @@ Result<Hello> decode_hello(std::span<const std::byte> message) {
   if (message.size() < sizeof hello || !all_zero(hello.padding) || !all_zero(hello.reserved)) {
     return make_error(ErrorCode::kProtocol, "a malformed hello");
   }
-  if (hello.client == 0) return make_error(ErrorCode::kInvalidArgument, "a client's id is not 0");
+  if (!hello.client.is_somebody()) {
+    return make_error(ErrorCode::kInvalidArgument, "a client's id is not 0");
+  }
+  if (hello.secret.id() != hello.client) {
+    return make_error(ErrorCode::kAccess,
+                      fmt::format("the secret is not that of client {}: connect with the secret "
+                                  "that it was made with, or as a new client",
+                                  hello.client.to_string()));
+  }
   return hello;
 }
 

@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "fabric/memory_region.h"
 #include "persist/strategy.h"
+#include "service/identity.h"
 
 namespace pmstore::service {
 
@@ -33,15 +34,14 @@ constexpr uint16_t raw(ServiceId id) { return static_cast<uint16_t>(id); }
 struct Hello {
   uint32_t magic = kMagic;
   uint32_t version = kVersion;
-  uint64_t client = 0;  // random, not 0; the same when the client comes back
+  ClientId client;      // the same when the client comes back
+  ClientSecret secret;  // that it is the client: the id follows from it
   fabric::RemoteRegion reply_region;
   ServiceId service{};
   uint8_t padding[6] = {};
-  // 0. Room for an id of 128 bits, the secret behind it, the epoch that the client believes in, and
-  // the number through which it knows all outcomes.
-  uint64_t reserved[5] = {};
+  uint64_t reserved[2] = {};  // 0
 };
-static_assert(sizeof(Hello) == 88 && offsetof(Hello, client) == 8);
+static_assert(sizeof(Hello) == 88 && offsetof(Hello, client) == 8 && offsetof(Hello, secret) == 24);
 
 struct Welcome {
   uint32_t magic = kMagic;
@@ -90,8 +90,8 @@ std::vector<std::byte> encode(const Hello& head, std::span<const std::byte> body
 std::vector<std::byte> encode(const Welcome& head, std::span<const std::byte> body);
 
 // What a hello is refused for before its service is asked. VersionMismatch: another release.
-// Protocol: malformed. InvalidArgument: no client id. The body is behind the first sizeof(Hello)
-// bytes.
+// Protocol: malformed. InvalidArgument: no client id. Access: the secret is not that of the id. The
+// body is behind the first sizeof(Hello) bytes.
 Result<Hello> decode_hello(std::span<const std::byte> message);
 // VersionMismatch; Protocol: not a welcome to `service`, or one that makes no sense.
 Result<Welcome> decode_welcome(std::span<const std::byte> message, ServiceId service);

@@ -188,11 +188,12 @@ Status Host::make_place(Service& service) {
 void Host::tell_refused(const Endpoint& endpoint, std::span<const std::byte> hello,
                         const Error& why) {
   if (options_.observer == nullptr) return;
-  // As far as it came; the hellos of earlier versions had the client at the same place.
+  // As far as it came; the hellos of earlier versions had 64 bits of a client at the same place.
   Hello head;
   if (!hello.empty()) std::memcpy(&head, hello.data(), std::min(hello.size(), sizeof head));
-  SessionName name{"unknown", head.client, endpoint.name};
+  SessionName name{"unknown", head.client.low, endpoint.name};
   if (head.magic == kMagic && head.version == kVersion && hello.size() >= sizeof head) {
+    name.client = head.client;
     if (const auto service = service_of(head.service)) name.kind = (*service)->traits().name;
   }
   options_.observer->on_refused(name, why);

@@ -74,7 +74,7 @@ class Host final : public fabric::RpcHandler {
   // The oldest session of the service whose handshake is not over; nullptr: there is none.
   Session* oldest_hello(const Service& service) const;
   // Ends the listed sessions of that client that are connected; gives how many they were.
-  size_t kick(uint64_t client);
+  size_t kick(ClientId client);
   // Of listed sessions that are connected, in the order of their hellos.
   std::vector<SessionReport> reports() const;
 

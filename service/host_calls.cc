@@ -103,7 +103,7 @@ bool Host::look_at_sessions() {
 
 // ---- administrators ----
 
-size_t Host::kick(uint64_t client) {
+size_t Host::kick(ClientId client) {
   size_t kicked = 0;
   for_each_session([&](Session& session) {
     if (session.client != client || !session.connected) return;

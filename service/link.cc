@@ -13,7 +13,8 @@ base::Task<Result<std::unique_ptr<Link>>> Link::open(fabric::Device& device, fab
   std::unique_ptr<Link> link(new Link(device.executor()));
   PMSTORE_CO_TRY(link->rpc_, fabric::RpcClient::create(device, options.rpc));
   Hello hello;
-  hello.client = options.client;
+  hello.client = options.secret.id();
+  hello.secret = options.secret;
   hello.reply_region = link->rpc_->reply_region();
   hello.service = options.service;
   const std::vector<std::byte> message = encode(hello, body);

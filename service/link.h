@@ -20,7 +20,7 @@ namespace pmstore::service {
 
 struct LinkOptions {
   ServiceId service{};
-  uint64_t client = 0;
+  ClientSecret secret;  // whose link it is
   uint64_t connect_timeout_ns = 5'000'000'000;
   fabric::RpcOptions rpc;  // its call timeout is that of one-sided operations, too
 };

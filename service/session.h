@@ -12,6 +12,7 @@
 
 #include "fabric/memory_region.h"
 #include "fabric/rpc.h"
+#include "service/identity.h"
 
 namespace pmstore::service {
 
@@ -57,7 +58,7 @@ struct Session : public std::enable_shared_from_this<Session> {
 
   Service* service = nullptr;
   Endpoint* endpoint = nullptr;  // that it came through
-  uint64_t client = 0;
+  ClientId client;
   uint64_t number = 0;  // in the order of the hellos
   uint64_t token = 0;   // of its handshake
   SessionWork work;

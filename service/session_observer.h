@@ -11,12 +11,13 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "service/identity.h"
 
 namespace pmstore {
 
 struct SessionName {
   std::string_view kind;  // "store", "log", "producer", "admin"
-  uint64_t client = 0;    // the id in its hello; 0: the hello could not be read
+  ClientId client;        // the id in its hello; nobody: the hello could not be read
   std::string_view via;   // the URI that it came through
 };
 
@@ -43,7 +44,7 @@ class SessionObserver {
 // A session as an administrator sees it.
 struct SessionReport {
   std::string kind;
-  uint64_t client = 0;
+  ClientId client;
   std::string via;
   uint64_t begun_ns = 0;
   uint64_t worked_ns = 0;  // when the last request but a ping was seen, in steps of lease / 4

@@ -81,7 +81,7 @@ struct LogClient::State {
   base::Executor& executor;
   fabric::Uri uri;
   LogClientOptions options;
-  uint64_t id;
+  ClientSecret secret;
   std::unique_ptr<EmbeddedLog> embedded;  // serves a local:PATH pool
   uint32_t appended_at_once = 0;
   fabric::Uri server_uri;  // where to connect to: `uri`, or what `embedded` says

@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "base/random.h"
 #include "pmstore/layout/admin_protocol.h"
 #include "service/link.h"
 
@@ -26,7 +25,7 @@ Task<Result<std::unique_ptr<AdminClient>>> AdminClient::connect(Executor& execut
   PMSTORE_CO_TRY(state->device, fabric::open_device(uri.scheme, executor, options.devices));
   service::LinkOptions with;
   with.service = service::ServiceId::kAdmin;
-  with.client = base::random_identity();
+  with.secret = ClientSecret::random();
   with.connect_timeout_ns = options.connect_timeout_ns;
   with.rpc.reply_arena_bytes = 4 * kAdminReplyBytes;
   with.rpc.max_calls = 4;
@@ -51,7 +50,7 @@ Task<Result<std::string>> AdminClient::sessions(uint32_t first) {
   co_return co_await state_->ask(AdminMethod::kSessions, std::as_bytes(std::span(&request, 1)));
 }
 
-Task<Result<uint32_t>> AdminClient::kick(uint64_t client) {
+Task<Result<uint32_t>> AdminClient::kick(ClientId client) {
   const AdminKickRequest request{client};
   PMSTORE_CO_TRY(const std::string reply,
                  co_await state_->ask(AdminMethod::kKick, std::as_bytes(std::span(&request, 1))));

@@ -16,9 +16,6 @@
 namespace pmstore {
 namespace {
 
-// Transactions are named after it for ever, so it comes from the system, not from a seed.
-uint64_t random_client_id() { return base::random_identity(); }
-
 constexpr uint64_t kLockedScanNs = 10'000'000'000;
 
 }  // namespace
@@ -28,9 +25,10 @@ Client::State::State(Executor& client_executor, std::shared_ptr<fabric::Device> 
     : executor(client_executor),
       options(std::move(client_options)),
       device(std::move(client_device)),
-      numbers(options.client != 0 ? options.client : random_client_id()),
+      secret(options.secret.empty() ? ClientSecret::random() : options.secret),
+      numbers(secret.id()),
       reader(executor, options.location_cache_entries),
-      connector(executor, device, std::move(uri), options, numbers) {}
+      connector(executor, device, std::move(uri), options, secret, numbers) {}
 
 Client::State::~State() = default;
 
@@ -55,7 +53,8 @@ Task<Result<std::unique_ptr<Client>>> Client::connect(Executor& executor, fabric
                  fabric::open_device(uri.scheme, executor, options.devices));
   auto state = std::make_unique<State>(executor, std::move(device), uri, std::move(options));
   Status connected = co_await state->connector.connect_once();
-  if (!connected && connected.code() == ErrorCode::kBackPressure && state->options.client != 0) {
+  if (!connected && connected.code() == ErrorCode::kBackPressure &&
+      !state->options.secret.empty()) {
     // The server resolves what an earlier session of this client has left; wait for that.
     auto later = co_await state->connector.connected();
     connected = later ? Status{} : Status(std::move(later.error()));
@@ -226,7 +225,7 @@ Task<Result<std::string>> Client::server_stat() {
 // ---- looking ----
 
 Transaction Client::begin() { return Transaction(state_->take_transaction()); }
-uint64_t Client::id() const { return state_->numbers.client(); }
+ClientId Client::id() const { return state_->numbers.client(); }
 Status Client::check_room(std::span<const WriteSize> writes) const {
   const uint64_t limit = state_->connector.info().max_redo_bytes;
   const bool rnic = state_->connector.info().discipline == LockDiscipline::kRnic;

@@ -78,7 +78,7 @@ base::Task<Result<SessionRef>> ClientSession::open(std::shared_ptr<fabric::Devic
   }
   service::LinkOptions with;
   with.service = service::ServiceId::kStore;
-  with.client = options.client;
+  with.secret = options.secret;
   with.connect_timeout_ns = options.connect_timeout_ns;
   with.rpc.call_timeout_ns = options.call_timeout_ns;
   PMSTORE_CO_TRY(session->link_, co_await service::Link::open(*device, std::move(uri), with,

@@ -79,7 +79,7 @@ struct SessionBook {
 };
 
 struct SessionOptions {
-  uint64_t client = 0;
+  ClientSecret secret;
   uint64_t call_timeout_ns = 0;
   uint64_t connect_timeout_ns = 0;
   bool one_sided_reads = true;

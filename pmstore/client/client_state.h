@@ -29,6 +29,7 @@ struct Client::State {
   ClientOptions options;
   std::shared_ptr<fabric::Device> device;
   std::unique_ptr<internal::Embedded> embedded;  // of local:PATH
+  const ClientSecret secret;
   internal::TransactionNumbers numbers;
   internal::Reader reader;
   internal::Connector connector;

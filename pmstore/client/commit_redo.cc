@@ -64,7 +64,7 @@ void CommitRedo::build(OpBuffer& buffer) {
     if (item.moved) bytes += redo_write_bytes(record_bytes(item.key_bytes, 0));
   }
   storage_.resize(bytes);
-  RedoBuilder builder(storage_, id_.client, session_.hello().pool);
+  RedoBuilder builder(storage_, id_.client.low, session_.hello().pool);
   in_place_ = session_.one_sided_commit() && !changes_index();
   if (in_place_) buffer.batch.clear();
   uint32_t image_offset = 0;

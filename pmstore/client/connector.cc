@@ -46,9 +46,11 @@ class Connector::Reconnecting {
 };
 
 Connector::Connector(Executor& executor, std::shared_ptr<fabric::Device> device, fabric::Uri uri,
-                     const ClientOptions& options, TransactionNumbers& numbers)
+                     const ClientOptions& options, const ClientSecret& secret,
+                     TransactionNumbers& numbers)
     : executor_(executor),
       options_(options),
+      secret_(secret),
       numbers_(numbers),
       uri_(std::move(uri)),
       device_(std::move(device)),
@@ -98,7 +100,7 @@ base::Task<Status> Connector::connect_once() {
   // are still unwinding keep it until they have ended.
   session_ = {};
   SessionOptions session_options;
-  session_options.client = numbers_.client();
+  session_options.secret = secret_;
   session_options.call_timeout_ns = options_.call_timeout_ns;
   session_options.connect_timeout_ns = options_.connect_timeout_ns;
   session_options.one_sided_reads = options_.one_sided_reads;

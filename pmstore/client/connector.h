@@ -26,9 +26,9 @@ namespace pmstore::internal {
 
 class Connector {
  public:
-  // `options` are borrowed.
+  // `options` are borrowed. `numbers` are those of the client whose secret it is.
   Connector(Executor& executor, std::shared_ptr<fabric::Device> device, fabric::Uri uri,
-            const ClientOptions& options, TransactionNumbers& numbers);
+            const ClientOptions& options, const ClientSecret& secret, TransactionNumbers& numbers);
 
   // The session in use; empty before the first and after close(). It may have become unusable.
   const SessionRef& session() const { return session_; }
@@ -70,6 +70,7 @@ class Connector {
 
   Executor& executor_;
   const ClientOptions& options_;
+  const ClientSecret secret_;
   TransactionNumbers& numbers_;
   fabric::Uri uri_;
   const Embedded* embedded_ = nullptr;  // of local:PATH

@@ -19,7 +19,7 @@ base::Task<Result<std::unique_ptr<Embedded>>> Embedded::open(Executor& executor,
   co_return std::move(embedded);
 }
 
-std::unique_ptr<StoreCalls> Embedded::calls_of(uint64_t client) const {
+std::unique_ptr<StoreCalls> Embedded::calls_of(ClientId client) const {
   return server->direct_calls(client);
 }
 

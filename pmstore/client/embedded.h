@@ -24,7 +24,7 @@ struct Embedded {
                                                             ClientOptions options);
   // How the client with a session calls the server; nullptr when it has none, and under lock
   // discipline rnic, where it works as on a network.
-  std::unique_ptr<StoreCalls> calls_of(uint64_t client) const;
+  std::unique_ptr<StoreCalls> calls_of(ClientId client) const;
 };
 
 }  // namespace pmstore::internal

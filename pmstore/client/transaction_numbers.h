@@ -22,9 +22,9 @@ namespace pmstore::internal {
 
 class TransactionNumbers {
  public:
-  explicit TransactionNumbers(uint64_t client) : client_(client) {}
+  explicit TransactionNumbers(ClientId client) : client_(client) {}
 
-  uint64_t client() const { return client_; }
+  ClientId client() const { return client_; }
   // False: the session has used up its numbers, and a new session must be made.
   bool available() const { return next_ < end_; }
   // CHECK: available().
@@ -69,7 +69,7 @@ class TransactionNumbers {
   }
   Error commit_failure(TxId tx, ClientSession& session, Error why);
 
-  uint64_t client_;
+  const ClientId client_;
   uint64_t next_ = 1;
   uint64_t end_ = 0;                // of the session's numbers
   std::vector<uint64_t> running_;   // in no order

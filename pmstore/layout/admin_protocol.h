@@ -22,7 +22,7 @@ struct AdminSessionsRequest {
   uint32_t from;  // 0 at first, then "next" of the reply
 };
 struct AdminKickRequest {
-  uint64_t client;
+  ClientId client;
 };
 struct AdminKickReply {
   uint32_t kicked;  // sessions

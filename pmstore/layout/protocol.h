@@ -238,7 +238,7 @@ struct CommitReply {
 };
 
 struct OutcomeRequest {
-  uint64_t client;
+  ClientId client;
   uint64_t sequence;
 };
 struct OutcomeReply {

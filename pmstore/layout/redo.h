@@ -19,7 +19,7 @@
 namespace pmstore {
 
 struct RedoHeader {
-  uint64_t client;        // TxId::client
+  uint64_t client;        // the low bits of TxId::client
   uint32_t participants;  // servers that hold writes of this transaction, this one included
   uint32_t writes;
 };

@@ -29,7 +29,6 @@ Status check_known(const ShardRecordHeader& header) {
   if (header.partition != 0 || header.home_partition != 0) {
     return later_release("a transaction of another partition than the first");
   }
-  if (header.client[1] != 0) return later_release("a client's id of more than 64 bits");
   return {};
 }
 
@@ -51,12 +50,12 @@ void put(std::vector<std::byte>& to, const T& value) {
 
 // ---- writing ----
 
-ShardRedoBuilder::ShardRedoBuilder(std::span<std::byte> room, uint64_t client, uint64_t epoch)
+ShardRedoBuilder::ShardRedoBuilder(std::span<std::byte> room, ClientId client, uint64_t epoch)
     : room_(room) {
   PMSTORE_CHECK(room.size() >= used_, "the caller reserves room for the header");
   ShardRecordHeader header{};
   header.kind = ShardRecordKind::kRedo;
-  header.client[0] = client;
+  header.client = client;
   header.epoch = epoch;
   std::memcpy(room.data(), &header, sizeof header);
 }
@@ -102,11 +101,8 @@ std::vector<std::byte> encode_mark(const CoordinatorMark& mark, uint64_t epoch) 
   put(bytes, header);
   put(bytes, MarkHeader{mark.through_lsn, mark.floor});
   for (const CoordinatorMark::Session& each : mark.sessions) {
-    put(bytes, MarkedSession{{each.client, 0},
-                             each.known_from,
-                             each.highest,
-                             static_cast<uint32_t>(each.committed.size()),
-                             0});
+    put(bytes, MarkedSession{each.client, each.known_from, each.highest,
+                             static_cast<uint32_t>(each.committed.size()), 0});
     for (const uint64_t number : each.committed) put(bytes, number);
   }
   PMSTORE_CHECK(bytes.size() == mark_bytes(mark), "the size was computed from the same clients");
@@ -178,11 +174,10 @@ Result<CoordinatorMark> ShardRecordReader::mark() const {
   for (uint32_t i = 0; i < header_.writes; ++i) {
     MarkedSession marked;
     if (!take(rest, marked)) return malformed_record();
-    if (marked.client[1] != 0) return later_release("a client's id of more than 64 bits");
     if (marked.zero != 0 || rest.size() / sizeof(uint64_t) < marked.committed) {
       return malformed_record();
     }
-    CoordinatorMark::Session session{marked.client[0], marked.known_from, marked.highest, {}};
+    CoordinatorMark::Session session{marked.client, marked.known_from, marked.highest, {}};
     session.committed.resize(marked.committed);
     for (uint64_t& number : session.committed) take(rest, number);
     mark.sessions.push_back(std::move(session));

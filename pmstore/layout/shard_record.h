@@ -38,7 +38,7 @@ struct ShardRecordHeader {
   uint16_t zero;
   uint32_t writes;          // of a mark: sessions
   uint32_t partition;       // of all that is written; 0
-  uint64_t client[2];       // 128 bits, the low ones first; the high ones are 0; of a mark 0
+  ClientId client;          // of a mark 0
   uint64_t epoch;           // of the server that logged it
   uint32_t home_partition;  // whose answer is the transaction's outcome; 0
   uint32_t zero_end;
@@ -82,7 +82,7 @@ struct MarkHeader {
 static_assert(sizeof(MarkHeader) == 16);
 
 struct MarkedSession {
-  uint64_t client[2];
+  ClientId client;
   uint64_t known_from;  // numbers from here on that left the log are those that follow
   uint64_t highest;     // that left the log
   uint32_t committed;   // so many numbers follow
@@ -99,7 +99,7 @@ constexpr size_t shard_write_bytes(uint64_t image_bytes) {
 // and all writes (CHECKed).
 class ShardRedoBuilder {
  public:
-  ShardRedoBuilder(std::span<std::byte> room, uint64_t client, uint64_t epoch);
+  ShardRedoBuilder(std::span<std::byte> room, ClientId client, uint64_t epoch);
   // Lays out the record in place and gives its image, 8-aligned in the buffer.
   std::span<const std::byte> add(SlotOffset slot, TableId table, uint64_t version,
                                  RecordState state, std::string_view key, std::string_view value);
@@ -115,7 +115,7 @@ class ShardRedoBuilder {
 // What a coordinator mark says.
 struct CoordinatorMark {
   struct Session {
-    uint64_t client;
+    ClientId client;
     uint64_t known_from;
     uint64_t highest;
     std::vector<uint64_t> committed;
@@ -138,7 +138,7 @@ class ShardRecordReader {
   static Result<ShardRecordReader> open_whole(std::span<const std::byte> payload,
                                               uint64_t last_epoch);
   ShardRecordKind kind() const { return header_.kind; }
-  uint64_t client() const { return header_.client[0]; }
+  ClientId client() const { return header_.client; }
   uint32_t writes() const { return header_.writes; }
   // Of a redo record: the next write; nullopt at the end, and where the record is malformed, which
   // malformed() tells.

@@ -18,8 +18,8 @@ constexpr uint32_t kRequestRingBytes = 64 * 1024;
 std::string session_json(const SessionReport& session, uint64_t now_ns) {
   const auto ms_since = [now_ns](uint64_t then_ns) { return (now_ns - then_ns) / 1'000'000; };
   std::string text = fmt::format(
-      R"({{"id": "{:016x}", "kind": "{}", "via": "{}", "age_ms": {}, "idle_ms": {}, "calls": {})",
-      session.client, session.kind, json_text(session.via), ms_since(session.begun_ns),
+      R"({{"id": "{}", "kind": "{}", "via": "{}", "age_ms": {}, "idle_ms": {}, "calls": {})",
+      session.client.to_string(), session.kind, json_text(session.via), ms_since(session.begun_ns),
       ms_since(session.worked_ns), session.calls);
   if (session.kind == "store") {
     text += fmt::format(R"(, "ring": {}, "ring_used_bytes": {}, "transactions": {}, "locks": {})",

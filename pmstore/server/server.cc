@@ -95,7 +95,7 @@ void Server::set_outcome_retention_ms(uint32_t milliseconds) {
   state_->core->options.outcome_retention_ms = milliseconds;
 }
 
-std::unique_ptr<internal::StoreCalls> Server::direct_calls(uint64_t client) {
+std::unique_ptr<internal::StoreCalls> Server::direct_calls(ClientId client) {
   return state_->core->direct_calls(client);
 }
 

@@ -179,7 +179,7 @@ bool ServerCore::may_still_commit(TxId id, bool own) const {
     const auto& at_work = ring_states[i].session;
     const bool of_client = discipline == LockDiscipline::kCpu
                                ? at_work && at_work->client == id.client
-                               : store->rings()[i].owner() == id.client;
+                               : store->rings()[i].owner() == ring_owner(id.client);
     if (!of_client) continue;
     const bool of_this_session = at_work && id.sequence >= at_work->first_sequence;
     if (ring_states[i].resolving || (!own && of_this_session)) return true;

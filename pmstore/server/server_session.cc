@@ -101,7 +101,7 @@ std::optional<uint32_t> ServerCore::take_place_of_hello() {
 }
 
 // Under discipline cpu: a place is not tied to a client.
-Result<uint32_t> ServerCore::choose_place(uint64_t client) {
+Result<uint32_t> ServerCore::choose_place(ClientId client) {
   std::optional<uint32_t> unused;
   for (uint32_t i = 0; i < ring_states.size(); ++i) {
     const auto session = ring_states[i].session;
@@ -132,13 +132,13 @@ bool ServerCore::ended_before(uint32_t one, uint32_t other) const {
   return store->session_sequence(one) < store->session_sequence(other);
 }
 
-Result<uint32_t> ServerCore::choose_ring(uint64_t client) {
+Result<uint32_t> ServerCore::choose_ring(ClientId client) {
   if (discipline == LockDiscipline::kCpu) return choose_place(client);
   const auto& rings = store->rings();
   std::optional<uint32_t> unowned;
   std::optional<uint32_t> oldest;
   for (uint32_t i = 0; i < rings.size(); ++i) {
-    if (rings[i].owner() == client) {
+    if (rings[i].owner() == ring_owner(client)) {
       if (ring_states[i].session) {
         // The client has lost its old connection, over which nothing may take effect from here on.
         host.end(*ring_states[i].session, SessionEnd::kReplaced);
@@ -173,7 +173,7 @@ Status ServerCore::take_ring(Session& session) {
     PMSTORE_TRY(session.first_sequence, store->begin_session());
     return {};
   }
-  session.new_owner = store->rings()[session.ring].owner() != session.client;
+  session.new_owner = store->rings()[session.ring].owner() != ring_owner(session.client);
   const uint64_t until_ns = ring_states[session.ring].ended_ns + retention_ns();
   PMSTORE_TRY_STATUS(store->take_ring(session.ring, session.client, until_ns, executor.now_ns()));
   session.first_sequence = store->session_sequence(session.ring);
@@ -277,7 +277,7 @@ Result<std::vector<std::byte>> ServerCore::make_answer(Session& session) {
 
 // ---- the end of a session ----
 
-std::unique_ptr<StoreCalls> ServerCore::direct_calls(uint64_t client) {
+std::unique_ptr<StoreCalls> ServerCore::direct_calls(ClientId client) {
   if (discipline != LockDiscipline::kCpu) return nullptr;
   for (const RingState& state : ring_states) {
     if (!state.session || state.session->client != client) continue;

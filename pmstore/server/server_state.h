@@ -135,7 +135,7 @@ class ServerCore final : public service::Service {
 
   // The calls of the client in this process; nullptr when it has no session, and under discipline
   // rnic. They may outlive this server.
-  std::unique_ptr<StoreCalls> direct_calls(uint64_t client);
+  std::unique_ptr<StoreCalls> direct_calls(ClientId client);
 
   // server_calls.cc
   // False: the transaction writes, and its number is not one of the session's, or was used before.
@@ -181,8 +181,8 @@ class ServerCore final : public service::Service {
   // server_session.cc
   uint64_t retention_ns() const { return uint64_t{options.outcome_retention_ms} * 1'000'000; }
   bool ended_before(uint32_t one, uint32_t other) const;
-  Result<uint32_t> choose_ring(uint64_t client);
-  Result<uint32_t> choose_place(uint64_t client);
+  Result<uint32_t> choose_ring(ClientId client);
+  Result<uint32_t> choose_place(ClientId client);
   std::optional<uint32_t> take_place_of_hello();
   // Numbers the session; under discipline rnic its ring is its client's from here on.
   Status take_ring(Session& session);

@@ -45,7 +45,7 @@ uint32_t ClientRings::last_session() const {
   return last;
 }
 
-Status ClientRings::take(uint32_t index, uint64_t client, uint32_t number,
+Status ClientRings::take(uint32_t index, uint64_t owner, uint32_t number,
                          uint64_t outcomes_until_ns, uint64_t now_ns) {
   if (latch_.failed()) return latch_.error();
   log::Ring& ring = rings_[index];
@@ -60,15 +60,15 @@ Status ClientRings::take(uint32_t index, uint64_t client, uint32_t number,
   if (ring.owner() != 0 && outcomes_until_ns > now_ns) {
     outcomes_.seal(index, ring.owner(), first, sequences, outcomes_until_ns, now_ns);
   }
-  if (ring.owner() != client) {
+  if (ring.owner() != owner) {
     PMSTORE_TRY_STATUS(truncate_through(ring, UINT64_MAX));
     // What another client has written or forged in the ring must not be taken for this client's.
-    if (client != 0) {
+    if (owner != 0) {
       PMSTORE_TRY_STATUS(ring.erase_leftovers());
     }
   }
   // To a new owner, everything before this session is unknown, not aborted.
-  PMSTORE_TRY_STATUS(ring.take_over(client, number, first));
+  PMSTORE_TRY_STATUS(ring.take_over(owner, number, first));
   PMSTORE_CHECK(ring.position().incarnation == number, "a ring says whose session it is");
   outcomes_.begin_session(index, first, first + kSessionSequences);
   return {};
@@ -77,7 +77,7 @@ Status ClientRings::take(uint32_t index, uint64_t client, uint32_t number,
 Result<std::optional<Outcome>> ClientRings::outcome(TxId id, bool own, uint64_t now_ns) const {
   if (const auto sealed = outcomes_.sealed(id, now_ns)) return *sealed;
   for (const log::Ring& ring : rings_) {
-    if (id.client == 0 || ring.owner() != id.client) continue;
+    if (!id.client.is_somebody() || ring.owner() != ring_owner(id.client)) continue;
     bool committed = false;
     const auto compare = [&](const log::EntryView& entry) {
       committed |= entry.sequence == id.sequence;

@@ -21,6 +21,10 @@
 
 namespace pmstore::internal {
 
+// A ring names its client by 64 bits. Another client with the same ones is met neither by chance
+// nor, since ids are digests, by trying.
+constexpr uint64_t ring_owner(ClientId client) { return client.low; }
+
 class ClientRings {
  public:
   ClientRings(RecordStore& records, FailureLatch& latch);
@@ -29,11 +33,11 @@ class ClientRings {
   void add(log::Ring ring);
   std::vector<log::Ring>& all() { return rings_; }
 
-  // Ring `index` is `client`'s from here on (0: no client's), for session `number`, which is above
+  // Ring `index` is `owner`'s from here on (0: no client's), for session `number`, which is above
   // the numbers of all earlier sessions; durable on return. When another client owned the ring, the
   // writes that its redo records describe are made durable in place first, and its outcomes are
   // kept until `outcomes_until_ns` (0: not at all). BadPool: an entry of the ring is damaged. Io.
-  Status take(uint32_t index, uint64_t client, uint32_t number, uint64_t outcomes_until_ns,
+  Status take(uint32_t index, uint64_t owner, uint32_t number, uint64_t outcomes_until_ns,
               uint64_t now_ns);
   // The number of the session that has taken ring `index` last.
   uint32_t session(uint32_t index) const { return rings_[index].position().incarnation; }

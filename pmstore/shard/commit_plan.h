@@ -52,7 +52,7 @@ class CommitPlan {
   bool is_free() const { return state_ == State::kFree; }
   bool is_locked() const { return state_ == State::kPrepared || state_ == State::kLogged; }
   // kFree -> kPlanning -> kPrepared -> kLogged; CHECKed. clear() leads back to kFree from each.
-  void begin(uint64_t client, uint64_t sequence) {
+  void begin(ClientId client, uint64_t sequence) {
     PMSTORE_CHECK(state_ == State::kFree && writes_.empty(), "one transaction at a time");
     state_ = State::kPlanning;
     client_ = client;
@@ -88,7 +88,7 @@ class CommitPlan {
   std::span<std::byte> entry_room_;
   std::vector<PlannedWrite> writes_;
   State state_ = State::kFree;
-  uint64_t client_ = 0;
+  ClientId client_;
   uint64_t sequence_ = 0;
   uint64_t payload_bytes_ = 0;
   uint64_t end_lsn_ = 0;

@@ -4,7 +4,7 @@
 
 namespace pmstore::internal {
 
-std::optional<CommitView> decode_commit(uint64_t client, std::span<const std::byte> request) {
+std::optional<CommitView> decode_commit(ClientId client, std::span<const std::byte> request) {
   CommitRequest header;
   if (request.size() < sizeof(header)) return std::nullopt;
   std::memcpy(&header, request.data(), sizeof(header));

@@ -66,7 +66,7 @@ class CommitWrites {
 };
 
 struct CommitView {
-  uint64_t client;
+  ClientId client;
   uint64_t sequence;
   std::span<const std::byte> reads;     // ReadCheck...
   std::span<const std::byte> absences;  // AbsenceCheck...
@@ -76,6 +76,6 @@ struct CommitView {
 
 // Checks every length, so that the parts of the view can be walked without checks. nullopt when the
 // request is malformed.
-std::optional<CommitView> decode_commit(uint64_t client, std::span<const std::byte> request);
+std::optional<CommitView> decode_commit(ClientId client, std::span<const std::byte> request);
 
 }  // namespace pmstore::internal

@@ -47,12 +47,12 @@ class Coordinators {
 
  private:
   struct Key {
-    uint64_t client;
+    ClientId client;
     uint32_t session;
     bool operator==(const Key&) const = default;
   };
   struct Hash {
-    size_t operator()(const Key& key) const { return base::mix64(key.client + key.session); }
+    size_t operator()(const Key& key) const { return HashOfClientId()(key.client) + key.session; }
   };
   static Key key_of(TxId id) { return {id.client, session_of(id.sequence)}; }
   struct Session {

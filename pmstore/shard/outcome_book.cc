@@ -61,7 +61,7 @@ void OutcomeBook::seal(size_t ring, uint64_t client, uint64_t below,
 
 std::optional<Outcome> OutcomeBook::sealed(TxId id, uint64_t now_ns) const {
   for (const Sealed& each : sealed_) {
-    const bool knows = each.client == id.client && each.until_ns > now_ns &&
+    const bool knows = each.client == id.client.low && each.until_ns > now_ns &&
                        id.sequence >= each.known_from && id.sequence < each.below;
     if (!knows) continue;
     const bool committed =

@@ -57,7 +57,7 @@ class OutcomeBook {
     std::deque<uint64_t> committed;  // in the order of their truncation
   };
   struct Sealed {
-    uint64_t client;
+    uint64_t client;  // as ring_owner()
     uint64_t known_from;
     uint64_t below;
     uint64_t until_ns;

@@ -53,11 +53,11 @@ Result<uint64_t> Store::begin_session() {
   return first_sequence_of(*number);
 }
 
-Status Store::take_ring(uint32_t index, uint64_t client, uint64_t outcomes_until_ns,
+Status Store::take_ring(uint32_t index, ClientId client, uint64_t outcomes_until_ns,
                         uint64_t now_ns) {
   if (latch_.failed()) return latch_.error();
   PMSTORE_TRY(const uint32_t number, sessions_.next(false));
-  return rings_.take(index, client, number, outcomes_until_ns, now_ns);
+  return rings_.take(index, ring_owner(client), number, outcomes_until_ns, now_ns);
 }
 
 Result<Outcome> Store::outcome(TxId id, bool own, uint64_t now_ns) const {

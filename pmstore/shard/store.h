@@ -111,7 +111,7 @@ class Store {
   // The first transaction number of a new session under discipline kCpu. Full; Io.
   Result<uint64_t> begin_session();
   // Under discipline kRnic: ClientRings::take() for a new session. Full; Io; BadPool.
-  Status take_ring(uint32_t index, uint64_t client, uint64_t outcomes_until_ns, uint64_t now_ns);
+  Status take_ring(uint32_t index, ClientId client, uint64_t outcomes_until_ns, uint64_t now_ns);
   uint64_t session_sequence(uint32_t index) const {
     return first_sequence_of(rings_.session(index));
   }

@@ -34,14 +34,14 @@ kv get key --uri {nobody}
 kv put key value --uri {nobody}
 kv del key --uri {nobody}
 kv scan --uri {nobody}
-kv outcome 0123456789abcdef-42 --uri {nobody}
+kv outcome 0123456789abcdef0123456789abcdef-42 --uri {nobody}
 kv txn --uri {nobody}
 table list --uri {nobody}
 table create name --uri {nobody}
 table drop name --uri {nobody}
 table stat name --uri {nobody}
 session list --uri {nobody}
-session kick 0123456789abcdef --uri {nobody}
+session kick 0123456789abcdef0123456789abcdef --uri {nobody}
 bench msync /dev/shm
 log create name --uri {nobody}
 log append name payload --uri {nobody}

@@ -131,8 +131,8 @@ class Daemon(unittest.TestCase):
         self.assertEqual(log.text(), "")
         daemon, uri, log = self.serve("--log-level", "debug")
         run("kv", "put", "--uri", uri, "name", "value")
-        log.wait_for(f" debug store session [0-9a-f]{{16}} at {uri} connected")
-        log.wait_for(" debug store session [0-9a-f]{16} .* ended in order")
+        log.wait_for(f" debug store session [0-9a-f]{{32}} at {uri} connected")
+        log.wait_for(" debug store session [0-9a-f]{32} .* ended in order")
 
     def test_tcp_on_other_than_loopback_is_warned_of(self):
         _, _, log = self.serve("--listen", "tcp://0.0.0.0:0")
@@ -288,7 +288,7 @@ class Daemon(unittest.TestCase):
     def test_stat_needs_a_server(self):
         self.assertIn("has no server", run("stat", "--uri", "local:" + self.pool, status=2))
         self.assertIn("no such session",
-                      run("session", "kick", "--uri", self.serve()[1], "1234", status=1))
+                      run("session", "kick", "--uri", self.serve()[1], 32 * "1", status=1))
 
     def test_stat_of_a_server_all_of_whose_places_are_taken(self):
         _, uri, _ = self.serve("--most-clients", "1")
@@ -336,7 +336,7 @@ class Daemon(unittest.TestCase):
     def test_refused_sessions_are_in_the_log(self):
         _, uri, log = self.serve()
         run("kv", "get", "--uri", uri, "--locks", "rnic", "name", status=1)
-        log.wait_for(f" warning store session [0-9a-f]{{16}} at {uri} refused: this server's lock "
+        log.wait_for(f" warning store session [0-9a-f]{{32}} at {uri} refused: this server's lock "
                      "discipline is cpu")
 
     # ---- pools that are served ----

@@ -311,7 +311,7 @@ void LogServerRun::start() {
 
 void LogServerRun::connect(uint32_t client) {
   log::LogClientOptions options;
-  options.client = 1 + client;
+  options.secret = ClientSecret::of_number(1 + client);
   if (machine_) options.devices = &machine_->client(client);
   const fabric::Uri uri{fabric::Scheme::kLocal, "crash-logs", 0};
   clients_[client] = must(executor().run(log::LogClient::connect(executor(), uri, options)));

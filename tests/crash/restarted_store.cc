@@ -37,7 +37,7 @@ std::string content_text(const StoreContent& content) {
   return text;
 }
 
-Status commit_writes(internal::Store& store, uint64_t client, TableId table, uint64_t sequence,
+Status commit_writes(internal::Store& store, ClientId client, TableId table, uint64_t sequence,
                      const std::vector<KeyWrite>& writes) {
   internal::TransactionMessage message(sequence);
   for (const KeyWrite& write : writes) {

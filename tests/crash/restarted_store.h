@@ -29,7 +29,7 @@ struct KeyWrite {
 };
 
 // The transaction by one call, as the server does it for a client.
-Status commit_writes(internal::Store& store, uint64_t client, TableId table, uint64_t sequence,
+Status commit_writes(internal::Store& store, ClientId client, TableId table, uint64_t sequence,
                      const std::vector<KeyWrite>& writes);
 // Of these keys.
 Result<StoreContent> read_store(const internal::Store& store, TableId table,

@@ -124,7 +124,7 @@ void ServedStoreSteps::connect(uint32_t client) {
   static constexpr persist::WriteStrategy kStrategies[] = {persist::WriteStrategy::kAuto,
                                                            persist::WriteStrategy::kTwoSided};
   ClientOptions options;
-  options.client = kStoreClient + client;
+  options.secret = ClientSecret::of_number(kStoreClient + client);
   const bool one_sided = what_.discipline == LockDiscipline::kRnic;
   options.log_strategy = kStrategies[one_sided && seed() % 4 == 3 ? client : 0];
   if (what_.reconnects) options.reconnect_timeout_ns = kReconnectNs;
@@ -147,7 +147,7 @@ void ServedStoreSteps::stop_and_start() {
 }
 
 Outcome ServedStoreSteps::outcome_of(const Commit& commit) {
-  if (commit.id.client == 0) return Outcome::kAborted;
+  if (!commit.id.client.is_somebody()) return Outcome::kAborted;
   auto asked = machine_->run(clients_[commit.client]->outcome(commit.id));
   PMSTORE_CHECK(asked.has_value(), asked ? "" : asked.error().message.c_str());
   PMSTORE_CHECK(*asked != Outcome::kCommitted || commit.over->code() == ErrorCode::kCommitUnknown,

@@ -20,7 +20,8 @@ class ServiceFuzz : public HostFixture {
  protected:
   std::vector<std::byte> mutated_hello(base::Random& random, const fabric::RemoteRegion& replies) {
     Hello hello;
-    hello.client = 100 + random.below(10);
+    hello.secret = ClientSecret::of_number(100 + random.below(10));
+    hello.client = hello.secret.id();
     hello.reply_region = replies;
     hello.service = random.below(2) == 0 ? kEcho : kQuiet;
     const std::string_view bodies[] = {"", "", "", "no", "ends", "nonsense"};

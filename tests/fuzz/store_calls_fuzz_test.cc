@@ -75,7 +75,7 @@ class StoreCalls : public testing::ServerFixture,
     if (session_ && session_->usable()) return *session_;
     session_ = {};
     internal::SessionOptions options;
-    options.client = kHostile;
+    options.secret = ClientSecret::of_number(kHostile);
     options.call_timeout_ns = options.connect_timeout_ns = 1'000'000'000;
     auto opened = run(ClientSession::open(device_, book_, uri_, options));
     for (int tries = 0; !opened && tries < 100; ++tries) {  // its last session is being resolved
@@ -108,7 +108,8 @@ class StoreCalls : public testing::ServerFixture,
       case Method::kGet: return with_text(message(GetRequest{raw(table_), 4, {}}), "kept");
       case Method::kScan: return message(ScanRequest{0, 2048, raw(table_), 0, {}});
       case Method::kCommit: return message(CommitRequest{next_sequence(), 0, 0, 0, 0});
-      case Method::kOutcome: return message(OutcomeRequest{kHostile, next_sequence()});
+      case Method::kOutcome:
+        return message(OutcomeRequest{numbered::id_of(kHostile), next_sequence()});
       case Method::kReserve: return with_text(message(ReserveRequest{10, raw(table_), 1, 0}), "r");
       case Method::kApply: return message(ApplyRequest{log_record(), 0});
       case Method::kTruncate: return message(TruncateRequest{0, 0});
@@ -125,7 +126,7 @@ class StoreCalls : public testing::ServerFixture,
   uint64_t log_record() {
     if (!rnic()) return 0;
     Bytes room(4096);
-    RedoBuilder redo(room, kHostile, hostile().hello().pool);
+    RedoBuilder redo(room, numbered::id_of(kHostile).low, hostile().hello().pool);
     redo.add(SlotOffset{256}, table_, 5, RecordState::kLive, "kept", "forged");
     const auto appended = run(hostile().ring().append(next_sequence(), redo.finish()));
     return appended ? appended->lsn : 0;

@@ -30,9 +30,11 @@ Status BenchOptions::check() const {
 
 ClientOptions BenchOptions::client_options(uint32_t thread) const {
   ClientOptions options = session.client_options();
-  if (client_id != 0) options.client = client_id + thread;
+  if (client_id != 0) options.secret = ClientSecret::of_number(client_id + thread);
   // On the modelled machine the seed decides everything.
-  if (client_id == 0 && model.on()) options.client = base::mix64(seed) / 2 + 1 + thread;
+  if (client_id == 0 && model.on()) {
+    options.secret = ClientSecret::of_number(base::mix64(seed) / 2 + 1 + thread);
+  }
   options.reconnect_timeout_ns = static_cast<uint64_t>(ride_through_seconds * 1e9);
   options.log_strategy = *persist::parse_strategy(strategy);
   if (model.on() && strategy == "auto" && session.locks != discipline_name(LockDiscipline::kCpu)) {

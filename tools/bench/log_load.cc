@@ -26,7 +26,7 @@ Task<Result<std::unique_ptr<LogClient>>> LogLoad::client(Executor& executor, uin
   log::LogClientOptions options = log_client_options(options_.session);
   if (model_ != nullptr) {
     options.devices = &model_->client_core(number);
-    options.client = base::mix64(options_.seed) / 2 + 1 + number;
+    options.secret = ClientSecret::of_number(base::mix64(options_.seed) / 2 + 1 + number);
   }
   co_return co_await LogClient::connect(executor, *uri_, options);
 }

@@ -114,8 +114,9 @@ void BenchOptions::add_to(CLI::App& command, const std::string& threads_option) 
       ->excludes(by_time);
   command.add_option("--seed", seed, "of the random choices")->capture_default_str();
   command.add_option("--client-id", client_id,
-                     "name the first connection's client so, the next ones count on; a client that "
-                     "comes back under its old name gets its old ring (default: random)");
+                     "make the first connection's secret from this number, the next ones count on: "
+                     "the same number is the same client again, and whoever guesses it can be that "
+                     "client, so use it in tests only (default: a random secret)");
   command
       .add_option("--ride-through", ride_through_seconds,
                   "go on when the server is away, for at most so many seconds")

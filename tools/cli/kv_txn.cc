@@ -66,7 +66,7 @@ void print_run(const std::vector<ScriptStep>& steps, const Run& run, TxId id, bo
       print_text(printable(step.key) + "\t" + (value ? printable(*value) : "(not found)") + "\n");
     }
   }
-  const bool wrote = id.client != 0;
+  const bool wrote = id.client.is_somebody();
   if (json) {
     nlohmann::ordered_json object = {{"committed", true}, {"results", std::move(results)}};
     if (wrote) object["transaction"] = id.to_string();

@@ -1,8 +1,6 @@
 // pmstore session list | kick, and what all commands of an administrator share
 #include <fmt/format.h>
 
-#include <charconv>
-
 #include "tools/cli/admin_session.h"
 #include "tools/cli/text_table.h"
 
@@ -66,11 +64,9 @@ base::Task<Result<std::vector<nlohmann::ordered_json>>> all_sessions(AdminClient
 
 namespace {
 
-Result<uint64_t> parse_session_id(std::string_view text) {
-  uint64_t id = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, id, 16);
-  if (error == std::errc() && rest == end && id != 0) return id;
+Result<ClientId> parse_session_id(std::string_view text) {
+  const auto id = parse_client_id(text);
+  if (id && id->is_somebody()) return id;
   return make_error(
       ErrorCode::kInvalidArgument,
       "'" + std::string(text) + "' is not the id of a session; see pmstore session list");
@@ -148,7 +144,9 @@ void add_session_commands(CLI::App& app, Invocation& invocation) {
       ->required()
       ->check(parsed_by(parse_session_id, "ID"));
   kicked->add_to(*end);
-  end->footer("example: pmstore session kick --uri tcp://127.0.0.1:7000 03f6b9f8c670b4c6");
+  end->footer(
+      "example: pmstore session kick --uri tcp://127.0.0.1:7000 "
+      "bca112e9988ac6592f8fc66365de909b");
   end->callback([kicked, id, &invocation] {
     invocation.run = [kicked, id] { return kick_sessions(*kicked, *id); };
   });

@@ -6,7 +6,7 @@ namespace pmstore::tools {
 namespace {
 
 std::string name_text(const SessionName& session) {
-  return fmt::format("{} session {:016x} at {}", session.kind, session.client, session.via);
+  return fmt::format("{} session {} at {}", session.kind, session.client.to_string(), session.via);
 }
 
 std::string_view reason(SessionEnd why) {

@@ -173,7 +173,8 @@ TEST_P(LogCalls, MalformedHelloIsRefused) {
   auto rpc = fabric::RpcClient::create(**device, {});
   ASSERT_TRUE(rpc);
   service::Hello good;
-  good.client = 7;
+  good.secret = ClientSecret::of_number(7);
+  good.client = good.secret.id();
   good.service = service::ServiceId::kLog;
   good.reply_region = (*rpc)->reply_region();
   const auto try_hello = [&](const service::Hello& hello, size_t bytes = sizeof(service::Hello)) {
@@ -187,6 +188,9 @@ TEST_P(LogCalls, MalformedHelloIsRefused) {
   EXPECT_EQ(try_hello(bad), "VersionMismatch");
   EXPECT_EQ(try_hello(good, sizeof good - 1), "Protocol");
   EXPECT_EQ(try_hello(good, 12), "Protocol");
+  bad = good;
+  bad.secret = ClientSecret::of_number(8);
+  EXPECT_EQ(try_hello(bad), "Access");
   bad = good;
   bad.service = service::ServiceId{999};
   EXPECT_EQ(try_hello(bad), "Unsupported");

@@ -32,7 +32,7 @@ void Readers::scribble(uint64_t log, uint64_t offset, std::string_view bytes) {
   const log::ProducerHello hello{log, 1, log::Takeover::kSteal, {}};
   service::LinkOptions options;
   options.service = service::ServiceId::kProducer;
-  options.client = 99;
+  options.secret = ClientSecret::of_number(99);
   options.connect_timeout_ns = kPatientTimeoutNs;
   auto link = run(service::Link::open(**device, target_->uri(), options, service::bytes_of(hello)));
   ASSERT_TRUE(link) << link.error().to_string();

@@ -52,7 +52,7 @@ class ClientDeath : public StoreScenario {
   // A client whose coroutines and connection go at some moment of their work.
   void live_and_vanish(uint64_t number) {
     ClientOptions options;
-    options.client = 1000 + number;
+    options.secret = ClientSecret::of_number(1000 + number);
     auto client = connect(options);
     ASSERT_NE(client, nullptr);
     for (int i = 0; i < kWorkersOfAClient; ++i) {

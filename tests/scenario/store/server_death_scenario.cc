@@ -120,7 +120,7 @@ class ServerDeath : public StoreScenario {
     std::vector<std::unique_ptr<Client>> clients;
     for (uint64_t i = 0; i < kClients; ++i) {
       ClientOptions options;
-      options.client = 1000 + i;
+      options.secret = ClientSecret::of_number(1000 + i);
       options.call_timeout_ns = short_timeout_ns();
       clients.push_back(connect(options));
     }

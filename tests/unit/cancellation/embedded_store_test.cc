@@ -52,7 +52,7 @@ class EmbeddedStoreWorld {
  private:
   bool connect() {
     ClientOptions options;
-    options.client = 5;
+    options.secret = ClientSecret::of_number(5);
     options.assume_domain = persist::Domain::kCpuCache;
     const fabric::Uri uri{fabric::Scheme::kLocal, path_, 0};
     auto connected = within(executor_, kBoundNs, Client::connect(executor_, uri, options));

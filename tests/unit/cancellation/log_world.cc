@@ -78,7 +78,7 @@ log::ReplicaPlace LogWorld::place(uint64_t membership) const {
 
 Task<Result<std::unique_ptr<log::LogClient>>> LogWorld::connect() {
   log::LogClientOptions options;
-  options.client = ++last_client_;
+  options.secret = ClientSecret::of_number(++last_client_);
   options.rpc = kRpc;
   return log::LogClient::connect(executor_, uri_, options);
 }

@@ -45,7 +45,7 @@ class ServerWorld {
   std::unique_ptr<Server> server;
   base::Executor& executor() { return executor_; }
   const ServerOptions& options() const { return options_; }
-  uint64_t last_client() const { return last_client_; }
+  ClientId last_client() const { return ClientSecret::of_number(last_client_).id(); }
   fabric::Uri uri() const { return {fabric::Scheme::kLocal, "cancellation", 0}; }
 
  private:
@@ -77,7 +77,7 @@ class ServerWorld {
 
 Task<Result<std::unique_ptr<Client>>> ServerWorld::connect() {
   ClientOptions options;
-  options.client = ++last_client_;
+  options.secret = ClientSecret::of_number(++last_client_);
   return Client::connect(executor_, uri(), options);
 }
 

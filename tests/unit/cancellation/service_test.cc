@@ -53,7 +53,7 @@ class ServiceWorld {
   Task<Result<std::unique_ptr<Link>>> open() {
     service::LinkOptions options;
     options.service = kPlain;
-    options.client = 7;
+    options.secret = ClientSecret::of_number(7);
     return Link::open(*device_, uri("first"), options, {});
   }
   service::Host& host() { return host_; }

@@ -130,7 +130,7 @@ StoreWorld::~StoreWorld() {
 
 ClientOptions StoreWorld::client_options() {
   ClientOptions options;
-  options.client = ++last_client_;
+  options.secret = ClientSecret::of_number(++last_client_);
   options.reconnect_timeout_ns = 10 * kSecond;
   options.location_cache_entries = 64;
   const bool rnic = server_options_.discipline == LockDiscipline::kRnic;

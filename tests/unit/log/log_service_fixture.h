@@ -70,7 +70,7 @@ class LogServiceTest : public testing::Test {
                                           Answer Client::*answer) {
     service::LinkOptions options;
     options.service = service;
-    options.client = client;
+    options.secret = ClientSecret::of_number(client);
     options.rpc = {1 << 20, 1 << 20, 64};
     PMSTORE_TRY(auto link, run(service::Link::open(*device_, uri_, options, body)));
     auto made = std::make_unique<Client>();

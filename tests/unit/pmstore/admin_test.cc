@@ -22,8 +22,8 @@ class Observed final : public SessionObserver {
   void on_failure(const Error&) override { ++failures; }
   int failures = 0;
   int begun = 0;
-  uint64_t refused = 0;
-  uint64_t ended = 0;
+  ClientId refused;
+  ClientId ended;
   SessionEnd reason = SessionEnd::kSilent;
 };
 
@@ -47,11 +47,12 @@ TEST_F(Admin, AsksAServerAllOfWhosePlacesAreTaken) {
   std::vector<std::unique_ptr<Client>> clients;
   for (uint64_t i = 1; i <= kPlaces; ++i) clients.push_back(connect(i));
   EXPECT_EQ(try_connect(99).code(), ErrorCode::kBackPressure);
-  EXPECT_EQ(observed_.refused, 99u);
+  EXPECT_EQ(observed_.refused, numbered::id_of(99));
   const auto admin = administer();
   const auto sessions = run(admin->sessions(0));
   ASSERT_TRUE(sessions);
-  EXPECT_NE(sessions->find(R"("id": "0000000000000004", "kind": "store")"), std::string::npos);
+  EXPECT_NE(sessions->find(R"("id": ")" + numbered::id_of(4).to_string() + R"(", "kind": "store")"),
+            std::string::npos);
   EXPECT_NE(run(admin->stat())->find(R"("sessions": 4,)"), std::string::npos);
 }
 
@@ -71,11 +72,11 @@ TEST_F(Admin, KickEndsTheSessionsOfOneClientAndNoOther) {
   const TableId table = *run(kicked->open_table("t", true));
   EXPECT_TRUE(run(kicked->put(table, "key", "value")));
   const auto admin = administer();
-  EXPECT_EQ(run(admin->kick(9)), 0u);
-  EXPECT_EQ(run(admin->kick(7)), 1u);
-  EXPECT_EQ(observed_.ended, 7u);
+  EXPECT_EQ(run(admin->kick(numbered::id_of(9))), 0u);
+  EXPECT_EQ(run(admin->kick(numbered::id_of(7))), 1u);
+  EXPECT_EQ(observed_.ended, numbered::id_of(7));
   EXPECT_EQ(observed_.reason, SessionEnd::kKicked);
-  EXPECT_EQ(run(admin->kick(7)), 0u);
+  EXPECT_EQ(run(admin->kick(numbered::id_of(7))), 0u);
   EXPECT_EQ(run(other->get(table, "key")), "value");
 }
 
@@ -85,7 +86,7 @@ TEST_F(Admin, AnOrderlyEndIsToldAsOne) {
   client.reset();
   let_time_pass(1'000'000);
   EXPECT_EQ(observed_.begun, 1);
-  EXPECT_EQ(observed_.ended, 7u);
+  EXPECT_EQ(observed_.ended, numbered::id_of(7));
   EXPECT_EQ(observed_.reason, SessionEnd::kGoodbye);
 }
 

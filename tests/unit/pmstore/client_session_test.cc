@@ -10,24 +10,24 @@ namespace {
 class ClientSession : public testing::FakeServerFixture {};
 
 TEST_F(ClientSession, HelloNamesTheClientAndWhereRepliesGo) {
-  options_.client = 42;
+  options_.secret = ClientSecret::of_number(42);
   options_.required_discipline = LockDiscipline::kCpu;
   connect();
   ASSERT_EQ(server_->hellos.size(), 1u);
   const auto& [head, hello] = server_->hellos[0];
-  EXPECT_EQ(head.client, 42u);
+  EXPECT_EQ(head.client, numbered::id_of(42));
+  EXPECT_EQ(head.secret, ClientSecret::of_number(42));
   EXPECT_GT(head.reply_region.bytes, 0u);
   EXPECT_EQ(hello.required_discipline, 1);
   EXPECT_EQ(client_->session().epoch, 7u);
   EXPECT_EQ(client_->session().uri, server_->uri().to_string());
 }
 
-TEST_F(ClientSession, ClientsWithoutANumberGetDifferentOnes) {
+TEST_F(ClientSession, ClientsWithoutASecretGetDifferentOnes) {
   connect();
-  const uint64_t first = client_->id();
+  const ClientId first = client_->id();
   connect();
-  EXPECT_NE(first, 0u);
-  EXPECT_NE(client_->id(), 0u);
+  EXPECT_TRUE(first.is_somebody());
   EXPECT_NE(client_->id(), first);
 }
 
@@ -129,14 +129,15 @@ TEST_F(ClientSession, AnotherDisciplineThanRequiredIsUnsupported) {
 }
 
 TEST_F(ClientSession, LostConnectionIsReplacedByTheNextOperation) {
-  options_.client = 42;
+  options_.secret = ClientSecret::of_number(42);
   connect();
   ASSERT_TRUE(put("a", "1"));
   server_->break_connections();
   let_time_pass(1000);
   ASSERT_TRUE(put("b", "2"));
   ASSERT_EQ(server_->hellos.size(), 2u);
-  EXPECT_EQ(server_->hellos[1].first.client, 42u) << "so that the server finds what belongs to it";
+  EXPECT_EQ(server_->hellos[1].first.client, numbered::id_of(42))
+      << "so that the server finds what belongs to it";
   EXPECT_EQ(client_->session().reconnects, 1u);
 }
 

@@ -73,13 +73,14 @@ TEST_F(ClientWrite, ServersErrorsSayThatNothingHappened) {
 }
 
 TEST_F(ClientWrite, LostConnectionLeavesTheCommitUnknownAndNamesIt) {
-  options_.client = 0xabc;
+  options_.secret = ClientSecret::of_number(0xabc);
   server_->hello.next_sequence = 42;
   connect();
   server_->answer = [&](const auto&, fabric::RpcCall) { server_->break_connections(); };
   const Status status = put("a", "1");
   ASSERT_EQ(status.code(), ErrorCode::kCommitUnknown);
-  EXPECT_NE(status.error().message.find("0000000000000abc-42"), std::string::npos)
+  EXPECT_NE(status.error().message.find(TxId{numbered::id_of(0xabc), 42}.to_string()),
+            std::string::npos)
       << status.error().message;
 }
 
@@ -118,14 +119,14 @@ TEST_F(ClientWrite, UnknownOutcomeThatTheServerTellsEndsTheSession) {
 }
 
 TEST_F(ClientWrite, OutcomeOfARunningTransactionIsUnknown) {
-  options_.client = 0xabc;
+  options_.secret = ClientSecret::of_number(0xabc);
   connect();
   std::vector<fabric::RpcCall> kept;
   server_->answer = [&](const auto&, fabric::RpcCall call) { kept.push_back(std::move(call)); };
   Task<Status> writing = client_->put(kTable, "a", "1");
   writing.start();
   let_time_pass(1000);
-  EXPECT_EQ(run(client_->outcome({0xabc, 1})).code(), ErrorCode::kCommitUnknown);
+  EXPECT_EQ(run(client_->outcome({numbered::id_of(0xabc), 1})).code(), ErrorCode::kCommitUnknown);
   EXPECT_EQ(server_->count(Method::kOutcome), 0u);
   const CommitReply committed{};
   kept[0].reply(std::as_bytes(std::span(&committed, 1)));
@@ -135,7 +136,7 @@ TEST_F(ClientWrite, OutcomeOfARunningTransactionIsUnknown) {
 }
 
 TEST_F(ClientWrite, OutcomeIsAskedOnANewConnection) {
-  options_.client = 0xabc;
+  options_.secret = ClientSecret::of_number(0xabc);
   connect();
   server_->answer = [&](const auto&, fabric::RpcCall) { server_->break_connections(); };
   ASSERT_EQ(put("a", "1").code(), ErrorCode::kCommitUnknown);
@@ -143,17 +144,18 @@ TEST_F(ClientWrite, OutcomeIsAskedOnANewConnection) {
     ASSERT_EQ(request.method, Method::kOutcome);
     MessageReader reader(request.body);
     const auto asked = reader.get<OutcomeRequest>();
-    EXPECT_EQ(asked.client, 0xabcu);
+    EXPECT_EQ(asked.client, numbered::id_of(0xabc));
     EXPECT_EQ(asked.sequence, 1u);
     const OutcomeReply reply{Outcome::kAborted};
     call.reply(std::as_bytes(std::span(&reply, 1)));
   };
-  EXPECT_EQ(*run(client_->outcome({0xabc, 1})), Outcome::kAborted);
+  EXPECT_EQ(*run(client_->outcome({numbered::id_of(0xabc), 1})), Outcome::kAborted);
   EXPECT_EQ(server_->hellos.size(), 2u);
 }
 
 TEST_F(ClientWrite, AnsweredOutcomeIsNeverUsedAgainAsANumber) {
-  options_.client = 0xabc;  // an earlier program of this name had used up to 50
+  options_.secret =
+      ClientSecret::of_number(0xabc);  // an earlier program of this name had used up to 50
   connect();
   server_->answer = [&](const auto& request, fabric::RpcCall call) {
     if (request.method != Method::kOutcome) {
@@ -162,7 +164,7 @@ TEST_F(ClientWrite, AnsweredOutcomeIsNeverUsedAgainAsANumber) {
     const OutcomeReply reply{Outcome::kAborted};
     call.reply(std::as_bytes(std::span(&reply, 1)));
   };
-  EXPECT_EQ(*run(client_->outcome({0xabc, 50})), Outcome::kAborted);
+  EXPECT_EQ(*run(client_->outcome({numbered::id_of(0xabc), 50})), Outcome::kAborted);
   ASSERT_TRUE(put("a", "1"));
   EXPECT_EQ(testing::DecodedCommit(server_->requests.back().body).counts.sequence, 51u);
 }

@@ -171,7 +171,7 @@ TEST_F(CommitGroupTest, NewClientAmidAGroupWaitsForItsEnd) {
 
 TEST_F(CommitGroupTest, GoodbyeBehindAWaitingTransactionComesAfterItsGroup) {
   internal::SessionOptions options;
-  options.client = 7;
+  options.secret = ClientSecret::of_number(7);
   options.call_timeout_ns = options.connect_timeout_ns = 1'000'000'000;
   auto opened = run(internal::ClientSession::open(
       std::move(*fabric::open_device(fabric::Scheme::kLocal, executor_)),

@@ -28,7 +28,7 @@ class DirectCallsTest : public testing::ClientFixture {
   void SetUp() override {
     ClientFixture::SetUp(LockDiscipline::kCpu, 100);
     internal::SessionOptions options;
-    options.client = kCaller;
+    options.secret = ClientSecret::of_number(kCaller);
     options.call_timeout_ns = options.connect_timeout_ns = 1'000'000'000;
     auto opened = run(internal::ClientSession::open(
         std::move(*fabric::open_device(fabric::Scheme::kLocal, executor_)),
@@ -44,17 +44,21 @@ class DirectCallsTest : public testing::ClientFixture {
     ClientFixture::TearDown();
   }
 
-  std::unique_ptr<StoreCalls> calls_of(uint64_t client) {
+  std::unique_ptr<StoreCalls> calls_of(uint64_t number) {
     internal::Embedded embedded;
     embedded.server = std::move(server_);
-    auto calls = embedded.calls_of(client);
+    auto calls = embedded.calls_of(numbered::id_of(number));
     server_ = std::move(embedded.server);
     return calls;
   }
   Task<Status> put(std::string key, std::string value) {
     const internal::CommitWrite write{WriteKind::kPut, table_, 0, 0, key, value};
-    const internal::CommitView request{
-        kCaller, number_++, {}, {}, internal::CommitWrites(std::span(&write, 1)), 1};
+    const internal::CommitView request{numbered::id_of(kCaller),
+                                       number_++,
+                                       {},
+                                       {},
+                                       internal::CommitWrites(std::span(&write, 1)),
+                                       1};
     co_return co_await calls_->commit(request);
   }
   Task<Result<std::string>> get(std::string key) {

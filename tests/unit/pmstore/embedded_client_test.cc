@@ -293,6 +293,10 @@ TEST_F(EmbeddedClient, FindsThatATableIsGone) {
 }
 
 TEST_F(EmbeddedClient, OutcomesAreKnownAlsoAfterARestart) {
+  run(client_->close());
+  client_.reset();
+  options_.secret = ClientSecret::of_number(7);
+  connect();
   TxId id;
   {
     Transaction transaction = client_->begin();
@@ -301,7 +305,6 @@ TEST_F(EmbeddedClient, OutcomesAreKnownAlsoAfterARestart) {
     id = transaction.id();
   }
   EXPECT_EQ(*run(client_->outcome(id)), Outcome::kCommitted);
-  options_.client = client_->id();
   client_.reset();  // without a goodbye
   connect();
   EXPECT_EQ(*run(client_->outcome(id)), Outcome::kCommitted);

@@ -15,6 +15,7 @@
 #include "pmstore/layout/protocol.h"
 #include "pmstore/layout/record.h"
 #include "pmstore/layout/size_class.h"
+#include "tests/harness/numbered_client.h"
 #include "tests/harness/rpc_test_server.h"
 
 namespace pmstore::testing {

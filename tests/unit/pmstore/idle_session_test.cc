@@ -30,7 +30,7 @@ class IdleSession : public testing::ClientFixture {
   // A session that sends nothing by itself.
   SessionRef open_silent_session() {
     internal::SessionOptions options;
-    options.client = 7;
+    options.secret = ClientSecret::of_number(7);
     options.call_timeout_ns = options.connect_timeout_ns = kSecond;
     auto opened =
         run(ClientSession::open(std::move(*fabric::open_device(fabric::Scheme::kLocal, executor_)),

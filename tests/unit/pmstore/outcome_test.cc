@@ -90,7 +90,7 @@ TEST_P(Outcomes, AnotherClientMayAskAboutAnEarlierSessionOfOneThatWorks) {
   ASSERT_TRUE(run(client_->put(table_, "x", "1")));  // connected again
   auto other = connect();
   EXPECT_EQ(run(other->outcome(done)), Outcome::kCommitted);
-  const TxId lost{kId, done.sequence + 1};
+  const TxId lost{numbered::id_of(kId), done.sequence + 1};
   EXPECT_EQ(run(other->outcome(lost)), Outcome::kAborted) << "that session is fenced";
   run(other->close());
 }
@@ -101,7 +101,7 @@ TEST_P(Outcomes, ANumberThatNobodyHasBeenGivenMayStillCommit) {
   client_.reset();
   auto other = connect();  // the youngest session
   const uint64_t session = uint64_t{1} << 32;
-  EXPECT_EQ(run(other->outcome({kId, lost.sequence + 100})), Outcome::kAborted);
+  EXPECT_EQ(run(other->outcome({numbered::id_of(kId), lost.sequence + 100})), Outcome::kAborted);
   TxId later = lost;
   for (int i = 0; i < 3; ++i) later.sequence += session;
   EXPECT_EQ(run(other->outcome(later)).code(), ErrorCode::kInvalidArgument);
@@ -156,7 +156,7 @@ class UsedUpNumbers : public Outcomes {
     tx.put(table_, "doubt", "first");
     ASSERT_TRUE(run(tx.commit()));
     last_ = (tx.id().sequence >> 32 << 32) + kSessionSequences - 1;
-    ASSERT_EQ(run(client_->outcome({kId, last_ - left - 1})), Outcome::kAborted);
+    ASSERT_EQ(run(client_->outcome({numbered::id_of(kId), last_ - left - 1})), Outcome::kAborted);
   }
   uint64_t last_ = 0;
 };
@@ -168,7 +168,8 @@ INSTANTIATE_TEST_SUITE_P(Locks, UsedUpNumbers,
 
 TEST_P(UsedUpNumbers, NextTransactionGetsANewSession) {
   skip_to_the_last();
-  EXPECT_EQ(run(client_->outcome({kId, last_ + 1})).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(run(client_->outcome({numbered::id_of(kId), last_ + 1})).code(),
+            ErrorCode::kInvalidArgument);
   Transaction late = client_->begin();
   ASSERT_EQ(*run(late.get(table_, "doubt")), "first");
   late.put(table_, "doubt", "late");
@@ -186,7 +187,7 @@ TEST_P(UsedUpNumbers, NextTransactionGetsANewSession) {
   EXPECT_GT(next.id().sequence, last_ + 1);
   EXPECT_EQ(client_->session().reconnects, 1u);
   EXPECT_EQ(run(client_->outcome(last.id())), Outcome::kCommitted);
-  EXPECT_EQ(run(client_->outcome({kId, last_ - 1})), Outcome::kAborted);
+  EXPECT_EQ(run(client_->outcome({numbered::id_of(kId), last_ - 1})), Outcome::kAborted);
   EXPECT_EQ(run(client_->outcome(next.id())), Outcome::kCommitted);
 }
 

@@ -11,6 +11,7 @@
 #include "pmstore/client.h"
 #include "pmstore/server.h"
 #include "tests/crash/crash_image.h"
+#include "tests/harness/numbered_client.h"
 
 namespace pmstore::testing {
 
@@ -72,7 +73,7 @@ class ServerFixture : public ::testing::Test {
   }
   Result<std::unique_ptr<Client>> try_connect(uint64_t id = 0) {
     ClientOptions options = client_options_;
-    options.client = id;
+    if (id != 0) options.secret = ClientSecret::of_number(id);
     return run(Client::connect(executor_, uri_, options));
   }
   std::unique_ptr<Client> connect(uint64_t id = 0) {

@@ -29,7 +29,7 @@ class ServerLogs : public ServerFixture {
     PMSTORE_CO_TRY(session->device, fabric::open_device(fabric::Scheme::kLocal, executor_));
     service::LinkOptions options;
     options.service = service::ServiceId::kLog;
-    options.client = 5;
+    options.secret = ClientSecret::of_number(5);
     PMSTORE_CO_TRY(session->link,
                    co_await service::Link::open(*session->device, uri_, options, {}));
     log::LogSessionAnswer answer;

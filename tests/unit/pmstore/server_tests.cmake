@@ -15,7 +15,8 @@ pmstore_test(pmstore_loopback_test ONE_THREAD SOURCES loopback_test.cc DEPS pmst
 pmstore_test(pmstore_idle_session_test ONE_THREAD SOURCES idle_session_test.cc
   DEPS pmstore crash_image)
 pmstore_test(pmstore_outcome_book_test ONE_THREAD SOURCES outcome_book_test.cc DEPS pmstore)
-pmstore_test(pmstore_outcome_test ONE_THREAD SOURCES outcome_test.cc DEPS pmstore crash_image)
+pmstore_test(pmstore_outcome_test ONE_THREAD SOURCES outcome_test.cc stolen_id_test.cc
+  DEPS pmstore crash_image)
 pmstore_test(pmstore_probe_test ONE_THREAD SOURCES probe_test.cc DEPS pmstore crash_image)
 pmstore_test(pmstore_tables_test ONE_THREAD SOURCES tables_test.cc DEPS pmstore crash_image)
 pmstore_test(pmstore_server_logs_test ONE_THREAD SOURCES server_logs_test.cc

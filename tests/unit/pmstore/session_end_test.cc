@@ -47,7 +47,7 @@ class SessionEnd : public testing::ClientFixture {
   }
   Result<SessionRef> try_open_session(uint64_t client = 7) {
     internal::SessionOptions options;
-    options.client = client;
+    options.secret = ClientSecret::of_number(client);
     options.call_timeout_ns = options.connect_timeout_ns = 1000 * kMs;
     return run(
         ClientSession::open(std::move(*fabric::open_device(fabric::Scheme::kLocal, executor_)),
@@ -196,11 +196,12 @@ TEST_F(SessionEnd, OutcomeIsNotAbortedBeforeTheRingOfAClientThatIsGoneWasWalked)
     testing::FailSwaps fails(1, 2, fabric::Fault::kBreakBefore);
     const fabric::ScopedFaultInjector installed(fails);
     leave_amid_a_reservation();
-    EXPECT_EQ(run(client_->outcome({7, sequence})).code(), ErrorCode::kCommitUnknown);
+    EXPECT_EQ(run(client_->outcome({numbered::id_of(7), sequence})).code(),
+              ErrorCode::kCommitUnknown);
     let_time_pass(10 * kMs);
   }
   ASSERT_FALSE(resolving());
-  EXPECT_EQ(run(client_->outcome({7, sequence})), Outcome::kCommitted);
+  EXPECT_EQ(run(client_->outcome({numbered::id_of(7), sequence})), Outcome::kCommitted);
   EXPECT_EQ(*run(client_->get(table_, "alice")), "2");
 }
 

@@ -100,7 +100,7 @@ TEST_P(Places, HelloThatIsAbandonedLeavesAClientThatComesBackItsOutcomes) {
     let_time_pass(1'000'000'000);
     {
       ClientOptions options = client_options_;
-      options.client = kClient;
+      options.secret = ClientSecret::of_number(kClient);
       auto hello = Client::connect(executor_, uri_, options);
       hello.start();
       for (int turn = 0; turn < turns && !hello.done(); ++turn) executor_.run_once();
@@ -170,7 +170,7 @@ class Replays : public testing::ServerFixture {
     table_ = *run(client->open_table("t", true));
     run(client->close());
     internal::SessionOptions options;
-    options.client = 7;
+    options.secret = ClientSecret::of_number(7);
     options.call_timeout_ns = options.connect_timeout_ns = 1'000'000'000;
     auto opened = run(internal::ClientSession::open(
         std::move(*fabric::open_device(fabric::Scheme::kLocal, executor_)),
@@ -256,7 +256,8 @@ class Hellos : public ::testing::Test {
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
     service::Hello hello;
-    hello.client = client;
+    hello.secret = ClientSecret::of_number(client);
+    hello.client = hello.secret.id();
     hello.reply_region.bytes = 4096;
     hello.service = service::ServiceId::kStore;
     const std::vector<std::byte> body = service::encode(hello, service::bytes_of(ClientHello{}));
@@ -330,7 +331,8 @@ TEST_F(Hellos, OldestGivesItsPlaceToANewOne) {
   tx.put(table, "key", "value");
   ASSERT_TRUE(executor_.run(tx.commit()));
   for (uint64_t i = 0; i < 9; ++i) {
-    const auto outcome = executor_.run(next->outcome({1000 + i, tx.id().sequence}));
+    const auto outcome =
+        executor_.run(next->outcome({numbered::id_of(1000 + i), tx.id().sequence}));
     if (i < 2) {
       EXPECT_EQ(outcome, Outcome::kAborted) << i << ": it has no session any more";
     } else {

@@ -5,13 +5,15 @@
 namespace pmstore {
 namespace {
 
-TEST(TxId, TextHasSixteenDigitsOfTheClientAndTheSequence) {
-  EXPECT_EQ((TxId{0x123456789abcdefu, 42}).to_string(), "0123456789abcdef-42");
-  EXPECT_EQ((TxId{0, 0}).to_string(), "0000000000000000-0");
+TEST(TxId, TextHasThirtyTwoDigitsOfTheClientAndTheSequence) {
+  EXPECT_EQ((TxId{{0x123456789abcdefu, 0xfedcu}, 42}).to_string(),
+            "000000000000fedc0123456789abcdef-42");
+  EXPECT_EQ((TxId{0, 0}).to_string(), std::string(32, '0') + "-0");
 }
 
 TEST(TxId, IsReadBackFromItsText) {
-  for (const TxId id : {TxId{1, 1}, TxId{UINT64_MAX, UINT64_MAX}, TxId{0x80, 1u << 31}}) {
+  for (const TxId id :
+       {TxId{1, 1}, TxId{{UINT64_MAX, UINT64_MAX}, UINT64_MAX}, TxId{0x80, 1u << 31}}) {
     const auto parsed = parse_tx_id(id.to_string());
     ASSERT_TRUE(parsed) << id.to_string();
     EXPECT_EQ(*parsed, id);
@@ -19,13 +21,17 @@ TEST(TxId, IsReadBackFromItsText) {
 }
 
 TEST(TxId, OtherTextsAreRefusedWithAnExample) {
-  for (const char* text : {"", "-", "0123456789abcdef", "0123456789abcdef-", "123-4",
-                           "0123456789abcdeg-1", "0123456789abcdef-1x", "0123456789abcdef--1",
-                           "0123456789abcdef-18446744073709551616", " 123456789abcdef-1"}) {
+  const std::string digits = "0123456789abcdef";
+  for (const std::string& text :
+       {std::string(), std::string("-"), digits + digits, digits + digits + "-",
+        std::string("123-4"), digits + "-1", digits + "0123456789abcdeg-1", digits + digits + "-1x",
+        digits + digits + "--1", digits + digits + "-18446744073709551616",
+        digits + " 123456789abcdef-1"}) {
     const auto parsed = parse_tx_id(text);
     ASSERT_FALSE(parsed) << text;
     EXPECT_EQ(parsed.code(), ErrorCode::kInvalidArgument);
-    EXPECT_NE(parsed.error().message.find("0123456789abcdef-42"), std::string::npos);
+    EXPECT_NE(parsed.error().message.find("0123456789abcdef0123456789abcdef-42"),
+              std::string::npos);
   }
 }
 

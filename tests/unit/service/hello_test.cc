@@ -12,7 +12,8 @@ constexpr ServiceId kService{3};
 
 std::vector<std::byte> hello_of(const std::function<void(Hello&)>& spoil) {
   Hello hello;
-  hello.client = 7;
+  hello.secret = ClientSecret::of_number(7);
+  hello.client = hello.secret.id();
   hello.service = kService;
   spoil(hello);
   return encode(hello, {});
@@ -28,13 +29,15 @@ std::vector<std::byte> welcome_of(const std::function<void(Welcome&)>& spoil) {
 TEST(HelloTest, GoodOneIsDecodedWithItsBody) {
   const std::byte body[3] = {};
   Hello hello;
-  hello.client = 7;
+  hello.secret = ClientSecret::of_number(7);
+  hello.client = hello.secret.id();
   hello.service = kService;
   const auto bytes = encode(hello, body);
   EXPECT_EQ(bytes.size(), sizeof hello + 3);
   const auto decoded = decode_hello(bytes);
   ASSERT_TRUE(decoded) << decoded.error().to_string();
-  EXPECT_EQ(decoded->client, 7u);
+  EXPECT_EQ(decoded->client, ClientSecret::of_number(7).id());
+  EXPECT_EQ(decoded->secret, ClientSecret::of_number(7));
   EXPECT_EQ(decoded->service, kService);
 }
 
@@ -61,10 +64,14 @@ TEST(HelloTest, MalformedOnesAreRefused) {
   }
   EXPECT_EQ(decode_hello(hello_of([](Hello& hello) { hello.padding[5] = 1; })).code(),
             ErrorCode::kProtocol);
-  EXPECT_EQ(decode_hello(hello_of([](Hello& hello) { hello.reserved[4] = 1; })).code(),
+  EXPECT_EQ(decode_hello(hello_of([](Hello& hello) { hello.reserved[1] = 1; })).code(),
             ErrorCode::kProtocol);
   EXPECT_EQ(decode_hello(hello_of([](Hello& hello) { hello.client = 0; })).code(),
             ErrorCode::kInvalidArgument);
+  EXPECT_EQ(decode_hello(hello_of([](Hello& hello) { ++hello.client.high; })).code(),
+            ErrorCode::kAccess);
+  EXPECT_EQ(decode_hello(hello_of([](Hello& hello) { hello.secret = {}; })).code(),
+            ErrorCode::kAccess);
 }
 
 TEST(HelloTest, WelcomeIsCheckedForWhatTheClientUses) {

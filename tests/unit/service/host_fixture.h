@@ -14,6 +14,7 @@
 #include "persist/remote_writer.h"
 #include "service/host.h"
 #include "service/link.h"
+#include "tests/harness/numbered_client.h"
 
 namespace pmstore::service {
 
@@ -59,7 +60,8 @@ class EchoService final : public Service {
   }
   void on_ended(Session& session, std::optional<SessionEnd> why) override {
     EXPECT_EQ(session.peer, nullptr) << "the connection goes first";
-    events_.push_back("service: " + std::to_string(session.client) + (why ? "" : " stops"));
+    events_.push_back("service: " + std::to_string(numbered::number_of(session.client)) +
+                      (why ? "" : " stops"));
   }
   void describe(const Session&, SessionReport& report) const override { report.commits = 77; }
 
@@ -88,7 +90,7 @@ class Listening final : public SessionObserver {
  private:
   void say(const char* what, const SessionName& session, const std::string& more) {
     events_.push_back(std::string(what) + ": " + std::string(session.kind) + " " +
-                      std::to_string(session.client) + more);
+                      std::to_string(numbered::number_of(session.client)) + more);
   }
   Events& events_;
 };
@@ -125,7 +127,7 @@ class HostFixture : public testing::Test {
                                          std::string_view body = {}) {
     LinkOptions options;
     options.service = service;
-    options.client = client;
+    options.secret = ClientSecret::of_number(client);
     return run(Link::open(*device_, uri_, options, std::as_bytes(std::span(body))));
   }
   std::unique_ptr<Link> open(uint64_t client, ServiceId service = kEcho,

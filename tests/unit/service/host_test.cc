@@ -28,10 +28,13 @@ TEST_F(HostFixture, RefusalsSayWhyAndAreObserved) {
   EXPECT_EQ(try_open(7, kEcho, "nonsense").code(), ErrorCode::kProtocol);
   EXPECT_EQ(try_open(7, ServiceId{3}).error().message, "create it with --threes");
   EXPECT_EQ(try_open(7, ServiceId{4}).code(), ErrorCode::kUnsupported);
-  EXPECT_EQ(try_open(0).code(), ErrorCode::kInvalidArgument);
+  Hello nobody;
+  nobody.service = kEcho;
+  EXPECT_EQ(host_->on_hello(*host_->endpoints()[0], 1'000'000, encode(nobody, {})).code(),
+            ErrorCode::kInvalidArgument);
   EXPECT_EQ(events_, (Events{"refused: echo 7 NotFound", "refused: echo 7 Protocol",
                              "refused: unknown 7 Unsupported", "refused: unknown 7 Unsupported",
-                             "refused: echo 0 InvalidArgument"}));
+                             "refused: echo 1000 InvalidArgument"}));
   EXPECT_EQ(echo_.sessions(), 0u);
 }
 
@@ -76,7 +79,8 @@ TEST_F(HostFixture, HellosThatNeverConnectKeepNobodyOut) {
   Endpoint& endpoint = *host_->endpoints()[0];
   const auto say_hello = [&](uint64_t token) {
     Hello hello;
-    hello.client = token;
+    hello.secret = ClientSecret::of_number(token);
+    hello.client = hello.secret.id();
     hello.reply_region = rpc->reply_region();
     hello.service = kEcho;
     return host_->on_hello(endpoint, token, encode(hello, {}));
@@ -96,7 +100,8 @@ TEST_F(HostFixture, HelloOfOneServiceKeepsItsPlaceFromAnother) {
   const auto rpc = std::move(*fabric::RpcClient::create(*device_, {}));
   Endpoint& endpoint = *host_->endpoints()[0];
   Hello hello;
-  hello.client = 1;
+  hello.secret = ClientSecret::of_number(1);
+  hello.client = hello.secret.id();
   hello.reply_region = rpc->reply_region();
   hello.service = kQuiet;
   ASSERT_TRUE(host_->on_hello(endpoint, 1'000'000, encode(hello, {})));
@@ -114,7 +119,8 @@ TEST_F(HostFixture, FailureIsToldOnce) {
 TEST_F(HostFixture, AbandonedHandshakeGivesItsPlaceBack) {
   const auto rpc = std::move(*fabric::RpcClient::create(*device_, {}));
   Hello hello;
-  hello.client = 1;
+  hello.secret = ClientSecret::of_number(1);
+  hello.client = hello.secret.id();
   hello.reply_region = rpc->reply_region();
   hello.service = kEcho;
   Endpoint& endpoint = *host_->endpoints()[0];
@@ -162,8 +168,8 @@ TEST_F(HostFixture, ErrorOfAServiceIsAnAnswer) {
 
 TEST_F(HostFixture, KickEndsTheListedSessionsOfOneClient) {
   const std::unique_ptr<Link> links[] = {open(7), open(7), open(8), open(7, kQuiet)};
-  EXPECT_EQ(host_->kick(9), 0u);
-  EXPECT_EQ(host_->kick(7), 2u);
+  EXPECT_EQ(host_->kick(numbered::id_of(9)), 0u);
+  EXPECT_EQ(host_->kick(numbered::id_of(7)), 2u);
   EXPECT_FALSE(usable(*links[0]));
   EXPECT_FALSE(usable(*links[1]));
   EXPECT_TRUE(usable(*links[2]));
@@ -178,7 +184,7 @@ TEST_F(HostFixture, ReportsAreOfListedSessions) {
   EXPECT_TRUE(call(*second, kEchoMethod));
   const auto reports = host_->reports();
   ASSERT_EQ(reports.size(), 2u);
-  EXPECT_EQ(reports[0].client, 7u);
+  EXPECT_EQ(reports[0].client, numbered::id_of(7));
   EXPECT_EQ(reports[0].kind, "echo");
   EXPECT_EQ(reports[0].via, uri_.to_string());
   EXPECT_EQ(reports[0].calls, 0u);
@@ -210,7 +216,7 @@ TEST_F(HostFixture, WhatWaitsIsAnsweredBeforeASessionEnds) {
   waiting.start();
   let_time_pass(1);
   ASSERT_EQ(echo_.held.size(), 1u);
-  EXPECT_EQ(host_->kick(7), 1u);
+  EXPECT_EQ(host_->kick(numbered::id_of(7)), 1u);
   let_time_pass(1);
   ASSERT_TRUE(waiting.done());
   EXPECT_TRUE(waiting.take());
@@ -231,7 +237,8 @@ TEST_F(HostFixture, StopAnswersEndsAndRefuses) {
   EXPECT_FALSE(link->usable());
   EXPECT_EQ(events_.back(), "service: 7 stops") << "no observer is told";
   Hello hello;
-  hello.client = 7;
+  hello.secret = ClientSecret::of_number(7);
+  hello.client = hello.secret.id();
   hello.service = kEcho;
   EXPECT_EQ(host_->on_hello(endpoint, 1, encode(hello, {})).code(), ErrorCode::kDisconnected);
 }

@@ -83,16 +83,21 @@ TEST_F(DaemonLogFile, EndsInOrderAreForThoseWhoAskForThem) {
   EXPECT_EQ(text(), "");
   log_.set_level(LogLevel::kDebug);
   sessions.on_ended({"store", 7, "tcp://h:1"}, SessionEnd::kGoodbye);
-  EXPECT_EQ(lines_with(" debug store session 0000000000000007 at tcp://h:1 ended in order"), 1u);
+  EXPECT_EQ(
+      lines_with(
+          " debug store session 00000000000000000000000000000007 at tcp://h:1 ended in order"),
+      1u);
 }
 
 TEST_F(DaemonLogFile, FencedSessionsAreWarnedOf) {
   clock_.advance_to(1'000'000'000'000);
   SessionLog sessions(log_, clock_, [] {});
   sessions.on_ended({"producer", 7, "tcp://h:1"}, SessionEnd::kSilent);
-  EXPECT_EQ(lines_with(" warning producer session 0000000000000007 at tcp://h:1 fenced: it was "
-                       "silent"),
-            1u);
+  EXPECT_EQ(
+      lines_with(
+          " warning producer session 00000000000000000000000000000007 at tcp://h:1 fenced: it was "
+          "silent"),
+      1u);
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ class BusyServer : public testing::Test {
 
   // Ends the session of the client `id`, connects as soon as there is room, and stays until the end
   // of the test.
-  void take_the_place_of(uint64_t id, std::promise<void>& taken) {
+  void take_the_place_of(ClientId id, std::promise<void>& taken) {
     base::RealClock clock;
     Executor executor(clock);
     ClientOptions options;
