@@ -9,41 +9,10 @@
 namespace pmstore::internal {
 namespace {
 
-constexpr uint64_t kFirstPauseNs = 1'000'000;
-constexpr uint64_t kLongestReconnectPauseNs = 200'000'000;
+constexpr uint64_t kCommitsPauseNs = 1'000'000;
 constexpr uint64_t kClosePauseNs = 50'000;
 
-// The time until which another attempt may help. A server that is gone may come back. A server that
-// is busy with what the old session left behind says BackPressure, and is soon ready.
-uint64_t retry_until(ErrorCode code, uint64_t began_ns, const ClientOptions& options) {
-  switch (code) {
-    case ErrorCode::kDisconnected:
-    case ErrorCode::kTimeout: return began_ns + options.reconnect_timeout_ns;
-    case ErrorCode::kBackPressure: return began_ns + options.connect_timeout_ns;
-    default: return 0;
-  }
-}
-
 }  // namespace
-
-// One attempt to connect again. When its coroutine is destroyed, those who wait try themselves.
-class Connector::Reconnecting {
- public:
-  explicit Reconnecting(Connector& connector) : connector_(connector) {
-    PMSTORE_CHECK(!connector_.reconnecting_, "one attempt at a time");
-    connector_.reconnecting_ = true;
-    connector_.reconnect_failure_.reset();
-  }
-  Reconnecting(const Reconnecting&) = delete;
-  Reconnecting& operator=(const Reconnecting&) = delete;
-  ~Reconnecting() {
-    connector_.reconnecting_ = false;
-    connector_.reconnected_.notify_all();
-  }
-
- private:
-  Connector& connector_;
-};
 
 Connector::Connector(Executor& executor, std::shared_ptr<fabric::Device> device, fabric::Uri uri,
                      const ClientOptions& options, const ClientSecret& secret,
@@ -54,47 +23,25 @@ Connector::Connector(Executor& executor, std::shared_ptr<fabric::Device> device,
       numbers_(numbers),
       uri_(std::move(uri)),
       device_(std::move(device)),
-      reconnected_(executor) {}
+      reconnector_(executor, *this, {options.reconnect_timeout_ns, options.connect_timeout_ns}) {}
 
 base::Task<Result<SessionRef>> Connector::connected() {
-  bool waited = false;
-  while (reconnecting_) {
-    co_await reconnected_.wait();
-    waited = true;
-  }
-  if (closed_) {
-    co_return make_error(ErrorCode::kDisconnected, "the client was closed; connect another one");
-  }
-  if (has_usable_session()) co_return session_;
-  // One try for all who asked while it ran.
-  if (waited && reconnect_failure_) co_return Error(*reconnect_failure_);
-  const Reconnecting attempt(*this);
-  const uint64_t began_ns = executor_.now_ns();
-  uint64_t pause_ns = kFirstPauseNs;
-  if (session_ && session_->usable()) co_await wait_for_commits();
-  Status done = co_await connect_once();
-  while (!done && executor_.now_ns() + pause_ns < retry_until(done.code(), began_ns, options_)) {
-    co_await executor_.sleep_for(pause_ns);
-    pause_ns = std::min(2 * pause_ns, kLongestReconnectPauseNs);
-    done = co_await connect_once();
-  }
-  if (!done) {
-    reconnect_failure_ = done.error();
-    co_return std::move(done.error());
-  }
+  PMSTORE_CO_TRY_STATUS(co_await reconnector_.connected());
   PMSTORE_CHECK(session_ && numbers_.available(), "a new session has numbers to use");
   co_return session_;
 }
 
-base::Task<void> Connector::wait_for_commits() {
+// Of a session that has used up its numbers: without that, its end would leave them in doubt. Not
+// longer than they may take.
+base::Task<void> Connector::let_go() {
   const uint64_t deadline = executor_.now_ns() + options_.call_timeout_ns;
-  while (commits_run(*session_) && executor_.now_ns() < deadline) {
-    co_await executor_.sleep_for(kFirstPauseNs);
+  while (session_ && commits_run(*session_) && executor_.now_ns() < deadline) {
+    co_await executor_.sleep_for(kCommitsPauseNs);
   }
 }
 
 base::Task<Status> Connector::connect_once() {
-  PMSTORE_CHECK(!closed_, "a closed client does not connect");
+  PMSTORE_CHECK(!closed(), "a closed client does not connect");
   const bool again = !info_.uri.empty();  // tries in between have failed, and left no session
   // The server fences the old session before it answers, so the rest of it may go: operations that
   // are still unwinding keep it until they have ended.
@@ -139,8 +86,7 @@ void Connector::describe(const ServerHello& hello, bool again) {
 }
 
 base::Task<void> Connector::close() {
-  while (reconnecting_) co_await reconnected_.wait();
-  closed_ = true;
+  co_await reconnector_.close();
   const SessionRef session = std::exchange(session_, {});
   const uint64_t deadline = executor_.now_ns() + options_.call_timeout_ns;
   while (session && commits_run(*session) && executor_.now_ns() < deadline) {

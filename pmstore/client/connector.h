@@ -1,15 +1,14 @@
 // Connector: a client's connection to its server: made, lost, made again; and kept alive while
 // nothing else is sent.
 //
-// Invariants: at most one attempt to connect runs at a time, and its result is the result of all
-// operations that waited for it; a session that the connector has replaced is never used for a new
-// operation; after close() no session is made. Threads: the executor's. The executor and the
-// numbers outlive it, it outlives its tasks. Its tasks may be destroyed at any moment.
+// The reconnect itself is service::Reconnector's. Invariants: a session that the connector has
+// replaced is never used for a new operation; after close() no session is made. Threads: the
+// executor's. The executor and the numbers outlive it, it outlives its tasks. Its tasks may be
+// destroyed at any moment.
 #pragma once
 
 #include <cstddef>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "base/executor.h"
@@ -21,10 +20,11 @@
 #include "pmstore/client/client_session.h"
 #include "pmstore/client/embedded.h"
 #include "pmstore/client/transaction_numbers.h"
+#include "service/reconnector.h"
 
 namespace pmstore::internal {
 
-class Connector {
+class Connector final : private service::Reconnector::Target {
  public:
   // `options` are borrowed. `numbers` are those of the client whose secret it is.
   Connector(Executor& executor, std::shared_ptr<fabric::Device> device, fabric::Uri uri,
@@ -39,7 +39,7 @@ class Connector {
   base::Task<Result<SessionRef>> connected();
   // One attempt. The server ends this client's earlier session before it accepts the new one.
   // Protocol: the server grants numbers that this client has used already.
-  base::Task<Status> connect_once();
+  base::Task<Status> connect_once() override;
   // The next attempt connects to the server in this process, which is borrowed until close().
   // SessionInfo::uri stays the client's.
   void set_server(const Embedded& embedded) { embedded_ = &embedded; }
@@ -48,10 +48,10 @@ class Connector {
   // the server when nothing is in doubt, so that the server keeps no outcomes. Every later
   // connected() is Disconnected.
   base::Task<void> close();
-  bool closed() const { return closed_; }
-  bool reconnecting() const { return reconnecting_; }
+  bool closed() const { return reconnector_.closed(); }
+  bool reconnecting() const { return reconnector_.connecting(); }
   // Operations that wait for the attempt that runs.
-  size_t waiting() const { return reconnected_.waiting(); }
+  size_t waiting() const { return reconnector_.waiting(); }
 
   const SessionInfo& info() const { return info_; }
   fabric::Counters counters() const { return book_->counters(); }
@@ -59,14 +59,12 @@ class Connector {
   size_t largest_commit_bytes() const { return largest_commit_bytes_; }
 
  private:
-  class Reconnecting;
   void describe(const ServerHello& hello, bool again);
   bool commits_run(const ClientSession& session) const {
     return session.usable() && (session.passive > 0 || !numbers_.nothing_running());
   }
-  // Waits for the commits of a session that has used up its numbers: without that, its end would
-  // leave them in doubt. Not longer than they may take.
-  base::Task<void> wait_for_commits();
+  bool usable() const override { return has_usable_session(); }
+  base::Task<void> let_go() override;
 
   Executor& executor_;
   const ClientOptions& options_;
@@ -78,10 +76,7 @@ class Connector {
   std::shared_ptr<SessionBook> book_ = std::make_shared<SessionBook>();
   SessionRef session_;
   SessionInfo info_;
-  base::WaitList reconnected_;
-  bool reconnecting_ = false;
-  std::optional<Error> reconnect_failure_;  // of the last attempt; empty after a success
-  bool closed_ = false;
+  service::Reconnector reconnector_;
   size_t largest_commit_bytes_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "service/host.h"
 #include "service/link.h"
+#include "service/reconnector.h"
 #include "tests/unit/cancellation/cutter.h"
 
 namespace pmstore::cancellation {
@@ -56,6 +57,17 @@ class ServiceWorld {
     options.secret = ClientSecret::of_number(7);
     return Link::open(*device_, uri("first"), options, {});
   }
+  // One that has lost its link.
+  service::Reconnector& reconnector() { return dialer_.made_anew(); }
+  // Goes on behind the operation.
+  void beside(Task<Status> task) {
+    beside_ = std::move(task);
+    beside_.start();
+  }
+  Task<Status> connect_later(service::Reconnector& reconnector) {
+    co_await executor_.yield();
+    co_return co_await reconnector.connected();
+  }
   service::Host& host() { return host_; }
   Link& link() { return *link_; }
   void expect(const Status& ended) const {
@@ -63,6 +75,30 @@ class ServiceWorld {
   }
 
  private:
+  class Dialer final : public service::Reconnector::Target {
+   public:
+    explicit Dialer(ServiceWorld& world) : world_(world) {}
+    service::Reconnector& made_anew() {
+      link_.reset();
+      return reconnector_.emplace(world_.executor_, *this, service::Patience{kMillisecond, 0});
+    }
+    bool connecting() const { return reconnector_ && reconnector_->connecting(); }
+    void hang_up() { link_.reset(); }
+
+   private:
+    bool usable() const override { return link_ != nullptr && link_->usable(); }
+    Task<void> let_go() override { co_return; }
+    Task<Status> connect_once() override {
+      auto opened = co_await world_.open();
+      if (!opened) co_return std::move(opened.error());
+      link_ = std::move(*opened);
+      co_return Status{};
+    }
+    ServiceWorld& world_;
+    std::unique_ptr<Link> link_;
+    std::optional<service::Reconnector> reconnector_;
+  };
+
   bool make_link() {
     auto made = executor_.run(open());
     EXPECT_TRUE(made) << made.error().to_string();
@@ -81,6 +117,8 @@ class ServiceWorld {
   service::Host host_{executor_, {}};
   std::unique_ptr<fabric::Device> device_;
   std::unique_ptr<Link> link_;
+  Dialer dialer_{*this};
+  Task<Status> beside_;
 };
 
 bool ServiceWorld::destroy_at(const Case& tested, uint64_t point, uint64_t breaks_at) {
@@ -91,6 +129,10 @@ bool ServiceWorld::destroy_at(const Case& tested, uint64_t point, uint64_t break
     const WeatherFaults faults(weather_, breaks_at);
     ended = cutter_.run(tested.operation(*this), point);
   }
+  let_pass(executor_, 10 * kMillisecond);
+  EXPECT_FALSE(dialer_.connecting()) << "an attempt that nobody makes keeps all others waiting";
+  beside_ = {};
+  dialer_.hang_up();
   let_pass(executor_, kMillisecond);
   EXPECT_LE(service_.sessions(), 1u) << "a session is left behind";
   const auto opened = within(executor_, kBoundNs, open());
@@ -113,6 +155,25 @@ const ServiceWorld::Case kCases[] = {
        const auto pong = co_await world.link().call(service::kPingMethod, {}, 0);
        world.expect(pong ? Status{} : Status(pong.error()));
      }},
+    {"Reconnector::connected",
+     [](ServiceWorld& world) -> Task<void> {
+       service::Reconnector& reconnector = world.reconnector();
+       world.beside(reconnector.connected());
+       world.expect(co_await reconnector.connected());
+     }},
+    {"Reconnector::connected, with another behind it",
+     [](ServiceWorld& world) -> Task<void> {
+       service::Reconnector& reconnector = world.reconnector();
+       world.beside(world.connect_later(reconnector));
+       world.expect(co_await reconnector.connected());
+     }},
+    {"Reconnector::close",
+     [](ServiceWorld& world) -> Task<void> {
+       service::Reconnector& reconnector = world.reconnector();
+       world.beside(reconnector.connected());
+       co_await reconnector.close();
+       EXPECT_TRUE(reconnector.closed());
+     }},
 };
 
 class ServiceCancellation
@@ -127,7 +188,8 @@ TEST_P(ServiceCancellation, LeavesNothingBehind) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Service, ServiceCancellation,
-                         ::testing::Combine(::testing::Values(&kCases[0], &kCases[1], &kCases[2]),
+                         ::testing::Combine(::testing::Values(&kCases[0], &kCases[1], &kCases[2],
+                                                              &kCases[3], &kCases[4], &kCases[5]),
                                             ::testing::Values(Weather::kCalm, Weather::kSlow,
                                                               Weather::kBroken)),
                          [](const auto& param) {
