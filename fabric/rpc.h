@@ -146,14 +146,20 @@ class RpcHandler {
   virtual void on_peer_gone(RpcPeer& peer, const Error& why) = 0;
 };
 
+// What the peers of one server hold together; see RpcPeer::held_bytes().
+struct RpcMemory {
+  uint64_t held_bytes = 0;
+};
+
 // The server's end of one connection. Owns its request ring, and the connection once attached.
 class RpcPeer final : public Receiver {
  public:
   // InvalidArgument when the client's reply region has an unusable size: not a multiple of 64,
-  // below 4 KiB, or above options.reply_arena_bytes.
+  // below 4 KiB, or above options.reply_arena_bytes. What the peer holds counts in `memory` too,
+  // which is borrowed until the peer is destroyed.
   static Result<std::unique_ptr<RpcPeer>> create(Device& device, const RpcOptions& options,
                                                  const RemoteRegion& reply_region,
-                                                 RpcHandler& handler);
+                                                 RpcHandler& handler, RpcMemory* memory = nullptr);
   ~RpcPeer() override;
 
   // The server sends it in its hello.
@@ -162,6 +168,9 @@ class RpcPeer final : public Receiver {
   Connection* connection();
   // The number of requests without an answer.
   size_t calls_in_progress() const;
+  // Bytes of its rings that requests and answers have used since it was idle last: as long as a
+  // client does not read its answers, they stay.
+  uint64_t held_bytes() const;
   // For the owner's bookkeeping; not used here.
   void* owner = nullptr;
 

@@ -75,7 +75,7 @@ void RpcCall::reply_error(const Error& error) {
 
 Result<std::unique_ptr<RpcPeer>> RpcPeer::create(Device& device, const RpcOptions& options,
                                                  const RemoteRegion& reply_region,
-                                                 RpcHandler& handler) {
+                                                 RpcHandler& handler, RpcMemory* memory) {
   if (!usable_ring(reply_region.bytes) || reply_region.bytes > options.reply_arena_bytes) {
     return make_error(ErrorCode::kInvalidArgument,
                       "a reply arena of " + std::to_string(reply_region.bytes) +
@@ -89,7 +89,7 @@ Result<std::unique_ptr<RpcPeer>> RpcPeer::create(Device& device, const RpcOption
         "RpcOptions: request_ring_bytes is a multiple of 64 from 4096 to 2^30, max_calls "
         "is from 1 to 65536");
   }
-  auto state = std::make_unique<State>(device, options, reply_region, handler);
+  auto state = std::make_unique<State>(device, options, reply_region, handler, memory);
   state->link = std::make_shared<RpcCall::Link>();
   PMSTORE_TRY(state->link->ring, internal::PageMemory::create(options.request_ring_bytes));
   PMSTORE_TRY(state->link->mirror, internal::PageMemory::create(reply_region.bytes));
@@ -111,6 +111,7 @@ RpcPeer::State::~State() {
   link->peer = nullptr;
   link->state = nullptr;
   connection.reset();  // the fence, before the ring's memory is freed
+  give_back_all();
 }
 
 const RemoteRegion& RpcPeer::request_region() const { return state_->ring_region->remote(); }
@@ -123,6 +124,7 @@ void RpcPeer::attach(std::unique_ptr<Connection> connection) {
 
 Connection* RpcPeer::connection() { return state_->connection.get(); }
 size_t RpcPeer::calls_in_progress() const { return state_->in_progress; }
+uint64_t RpcPeer::held_bytes() const { return state_->ring_used + state_->mirror_used; }
 
 const char* RpcPeer::State::decode(uint64_t offset, RpcRequestHeader& header) const {
   const std::span<std::byte> ring = link->ring.bytes();
@@ -153,6 +155,7 @@ void RpcPeer::on_immediate(uint32_t immediate) {
     state.drop(make_error(ErrorCode::kProtocol, std::string("a malformed RPC request: ") + wrong));
     return;
   }
+  state.use_until(state.ring_used, offset + header.total_bytes);
   state.busy[header.slot] = 1;
   ++state.in_progress;
   RpcCall call;
@@ -182,6 +185,7 @@ void RpcPeer::on_idle() {
     const std::span<std::byte> bytes = memory->bytes();
     internal::give_back_pages(bytes.subspan(std::min(bytes.size(), kKeptRingBytes)));
   }
+  state_->give_back_all();
 }
 
 void RpcPeer::State::drop(const Error& why) {
@@ -207,6 +211,7 @@ void RpcPeer::State::send(const RpcCall& call, uint16_t status, size_t payload_b
   const auto slot = static_cast<uint16_t>(call.slot_);
   const auto generation = static_cast<uint16_t>(call.generation_);
   const RpcReplyHeader header{kRpcReplyMagic, total_bytes, slot, generation, status, 0};
+  use_until(mirror_used, uint64_t{call.reply_offset_} + total_bytes);
   std::memcpy(link->mirror.data() + call.reply_offset_, &header, sizeof(header));
   const Reply reply{call.reply_offset_, total_bytes, slot, generation};
   if (unsent.empty() && post(reply)) return;

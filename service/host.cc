@@ -50,13 +50,19 @@ SessionName name_of(const Session& session) {
 }
 
 Status HostOptions::check() const {
-  if (lease_ms > 0) return {};
-  return make_error(ErrorCode::kInvalidArgument, "a server needs a lease of at least 1 ms");
+  if (lease_ms == 0) {
+    return make_error(ErrorCode::kInvalidArgument, "a server needs a lease of at least 1 ms");
+  }
+  if (message_bytes >= kLeastMessageBytes) return {};
+  return make_error(ErrorCode::kInvalidArgument,
+                    fmt::format("{} bytes are too few for the messages of a server: give it at "
+                                "least {}",
+                                message_bytes, kLeastMessageBytes));
 }
 
 Host::Host(base::Executor& executor, const HostOptions& options)
     : executor_(executor), options_(options) {
-  PMSTORE_CHECK(options.check(), "a lease of nothing would end every session");
+  PMSTORE_CHECK(options.check(), "a lease or memory of nothing would end every session");
 }
 
 Host::~Host() { shut_down(); }
@@ -142,6 +148,14 @@ Result<std::vector<std::byte>> Host::accept(Endpoint& endpoint, uint64_t token,
 Result<std::shared_ptr<Session>> Host::begin(Endpoint& endpoint, uint64_t token,
                                              const Hello& hello) {
   PMSTORE_TRY(Service* const service, service_of(hello.service));
+  if (is_full()) end_those_that_hold();
+  if (is_full()) {
+    return make_error(ErrorCode::kBackPressure,
+                      fmt::format("requests and answers fill the {} MiB that this server has for "
+                                  "them; try again later, or start it with more "
+                                  "--message-memory",
+                                  options_.message_bytes >> 20));
+  }
   std::shared_ptr<Session> session = service->make_session();
   session->service = service;
   session->endpoint = &endpoint;
@@ -149,8 +163,8 @@ Result<std::shared_ptr<Session>> Host::begin(Endpoint& endpoint, uint64_t token,
   session->number = ++hellos_;
   session->token = token;
   const fabric::RpcOptions& rpc = service->traits().rpc ? *service->traits().rpc : options_.rpc;
-  PMSTORE_TRY(session->peer,
-              fabric::RpcPeer::create(*endpoint.device, rpc, hello.reply_region, *this));
+  PMSTORE_TRY(session->peer, fabric::RpcPeer::create(*endpoint.device, rpc, hello.reply_region,
+                                                     *this, &messages_));
   session->peer->owner = session.get();
   return session;
 }
@@ -238,6 +252,22 @@ void Host::end(Session& ending, std::optional<SessionEnd> why) {
   service.on_ended(*session, why);
   if (!why || !session->connected || !service.traits().listed) return;
   if (options_.observer != nullptr) options_.observer->on_ended(name_of(*session), *why);
+}
+
+void Host::end_those_that_hold() {
+  constexpr uint64_t kLittle = 64 * 1024;
+  const uint64_t enough = options_.message_bytes / 8 * 7;
+  std::vector<std::shared_ptr<Session>> holders;
+  for (const auto& [number, session] : sessions_) {
+    if (session->peer->held_bytes() > kLittle) holders.push_back(session);
+  }
+  std::sort(holders.begin(), holders.end(), [](const auto& one, const auto& other) {
+    return one->work.last_call < other->work.last_call;
+  });
+  for (const std::shared_ptr<Session>& holder : holders) {
+    if (messages_.held_bytes <= enough) return;
+    if (!holder->ended) end(*holder, SessionEnd::kFull);
+  }
 }
 
 void Host::on_peer_gone(fabric::RpcPeer& peer, const Error& why) {

@@ -30,13 +30,18 @@
 namespace pmstore::service {
 
 struct HostOptions {
-  // InvalidArgument: no lease.
+  // InvalidArgument: no lease, too little memory.
   Status check() const;
 
   // A session that has a lease, and sends no request for so long, is ended; at the latest a quarter
   // later.
   uint32_t lease_ms = 5000;
   fabric::RpcOptions rpc;
+  // So many bytes may the requests and answers of all sessions take together. Of the sessions that
+  // hold more than a little, those that have sent nothing for longest are ended when there are
+  // more. At least kLeastMessageBytes.
+  uint64_t message_bytes = uint64_t{1} << 30;
+  static constexpr uint64_t kLeastMessageBytes = uint64_t{64} << 20;
   persist::Domain domain = persist::Domain::kNone;  // of the pool
   // Where an RNIC's writes arrive when a device moves the data. The default assumes that DDIO is
   // on, which is safe in both cases.
@@ -115,12 +120,16 @@ class Host final : public fabric::RpcHandler {
   }
   base::Task<void> watch_sessions();
   bool look_at_sessions();
+  bool is_full() const { return messages_.held_bytes > options_.message_bytes; }
+  // Ends sessions until the others hold clearly less than there is for messages.
+  void end_those_that_hold();
   // Sessions may end meanwhile.
   template <typename Action>
   void for_each_session(Action action);
 
   base::Executor& executor_;
   const HostOptions options_;
+  fabric::RpcMemory messages_;  // of all sessions
   std::vector<Service*> services_;
   std::map<ServiceId, Error> declined_;
   std::vector<std::unique_ptr<Endpoint>> endpoints_;

@@ -28,6 +28,7 @@ enum class SessionEnd : uint8_t {
   kMalformed,     // it sent what does not decode
   kReplaced,      // its client came back, or another producer took its log over
   kKicked,        // an administrator ended it
+  kFull,          // it held memory for messages longer than others did, and there was too little
 };
 
 class SessionObserver {

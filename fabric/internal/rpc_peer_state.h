@@ -5,6 +5,7 @@
 //   in_progress is the number of busy slots; a slot becomes free when its reply is posted, so there
 //   are never more unsent replies than slots
 //   link->state is `this` until the connection is broken or destroyed; calls look there first
+//   memory.held_bytes counts ring_used + mirror_used of this and of all other peers
 #pragma once
 
 #include <memory>
@@ -35,11 +36,12 @@ struct RpcPeer::State {
   };
 
   State(Device& rpc_device, const RpcOptions& rpc_options, const RemoteRegion& replies,
-        RpcHandler& request_handler)
+        RpcHandler& request_handler, RpcMemory* shared_memory)
       : device(rpc_device),
         options(rpc_options),
         reply_region(replies),
         handler(request_handler),
+        memory(shared_memory == nullptr ? own_memory : *shared_memory),
         busy(rpc_options.max_calls, 0) {
     unsent.reserve(rpc_options.max_calls);
   }
@@ -53,6 +55,17 @@ struct RpcPeer::State {
   // BackPressure when the send queue is full. Good when the connection is broken: on_disconnect()
   // is on its way.
   Status post(const Reply& reply);
+  // A message ends at byte `end` of the ring or the mirror, of which `used` bytes were used.
+  void use_until(uint64_t& used, uint64_t end) {
+    if (end <= used) return;
+    memory.held_bytes += end - used;
+    used = end;
+  }
+  void give_back_all() {
+    PMSTORE_CHECK(memory.held_bytes >= ring_used + mirror_used, "what is held was counted");
+    memory.held_bytes -= ring_used + mirror_used;
+    ring_used = mirror_used = 0;
+  }
   void finish_slot(uint16_t slot) {
     PMSTORE_CHECK(busy[slot] == 1 && in_progress > 0, "a request is answered once");
     busy[slot] = 0;
@@ -69,6 +82,10 @@ struct RpcPeer::State {
   RpcOptions options;
   RemoteRegion reply_region;
   RpcHandler& handler;
+  RpcMemory own_memory;
+  RpcMemory& memory;
+  uint64_t ring_used = 0;  // bytes from the beginning, since it was idle last
+  uint64_t mirror_used = 0;
   RpcPeer* self = nullptr;
   std::shared_ptr<RpcCall::Link> link;
   std::unique_ptr<MemoryRegion> ring_region;

@@ -20,6 +20,7 @@ service::HostOptions host_options(const persist::Pool& pool, const ServerOptions
   service::HostOptions with;
   with.lease_ms = options.lease_ms;
   with.rpc = options.rpc;
+  with.message_bytes = options.message_bytes;
   with.domain = pool.info().domain;
   with.device_landing = options.device_landing;
   with.devices = options.devices;

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "service/host.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/poll_option.h"
 #include "tools/cli/session_options.h"
@@ -20,11 +21,19 @@
 namespace pmstore::tools {
 namespace {
 
-constexpr std::array<std::string_view, 15> kKeys = {
-    "pool",          "listen",   "create",      "locks",
-    "assume-domain", "ddio",     "lease-ms",    "outcome-retention-ms",
-    "json",          "sparse",   "log-file",    "log-level",
-    "poll",          "io-uring", "most-clients"};
+constexpr std::array<std::string_view, 16> kKeys = {
+    "pool",          "listen",   "create",       "locks",
+    "assume-domain", "ddio",     "lease-ms",     "outcome-retention-ms",
+    "json",          "sparse",   "log-file",     "log-level",
+    "poll",          "io-uring", "most-clients", "message-memory"};
+
+Result<uint64_t> parse_message_memory(std::string_view text) {
+  PMSTORE_TRY(const uint64_t bytes, parse_bytes(text));
+  if (bytes >= service::HostOptions::kLeastMessageBytes) return bytes;
+  return make_error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("{} is too little for a server's messages: use at least 64M", text));
+}
 
 CLI::ConfigError config_error(const std::string& why) {
   return CLI::ConfigError("config file: " + why, CLI::ExitCodes::ConfigError);
@@ -218,6 +227,11 @@ void DaemonConfig::add_to(CLI::App& app) {
          "the pool has rings")
       ->check(in_range(1u, 32'767u))
       ->capture_default_str();
+  app.add_option("--message-memory", message_memory,
+                 "requests and answers of all clients take at most this together, at least 64M; "
+                 "when they need more, clients that do not read their answers are cut off")
+      ->check(parsed_by(parse_message_memory, "SIZE"))
+      ->capture_default_str();
   app.add_option("--outcome-retention-ms", outcome_retention_ms,
                  "outcomes of a vanished client are kept at least this long")
       ->check(in_range(0u, 86'400'000u))
@@ -248,6 +262,7 @@ ServiceOptions DaemonConfig::service_options() const {
   options.executor.io_uring = *parse_io_uring(io_uring);
   options.server.lease_ms = lease_ms;
   options.server.most_clients = most_clients;
+  options.server.message_bytes = *parse_bytes(message_memory);
   options.server.outcome_retention_ms = outcome_retention_ms;
   return options;
 }
@@ -273,6 +288,7 @@ std::vector<DaemonConfig::Difference> DaemonConfig::differences(const DaemonConf
   // A client was told its lease when it connected.
   compare("lease-ms", lease_ms, next.lease_ms, false);
   compare("most-clients", most_clients, next.most_clients, false);
+  compare("message-memory", message_memory, next.message_memory, false);
   compare("create", create, next.create, false);
   compare("sparse", sparse, next.sparse, false);
   compare("json", json, next.json, false);

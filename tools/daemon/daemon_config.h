@@ -29,6 +29,7 @@ struct DaemonConfig {
   bool sparse = false;
   uint32_t lease_ms = ServerOptions{}.lease_ms;
   uint32_t most_clients = ServerOptions{}.most_clients;
+  std::string message_memory = "1G";
   uint32_t outcome_retention_ms = ServerOptions{}.outcome_retention_ms;
   bool json = false;
   std::string log_file;  // empty: standard error
