@@ -18,7 +18,7 @@ void add_checks(const ItemSet& items, const ScanReads& scanned, bool with_writes
   for (const TxItem& item : items) {
     if (item.seen != TxItem::Seen::kFound) continue;
     if (with_writes && item.writes()) continue;  // the write carries the check itself
-    parts.reads.push_back({raw(item.slot), item.version});
+    parts.reads.push_back({raw(item.read_slot()), item.read_version()});
   }
   parts.reads.insert(parts.reads.end(), scanned.records().begin(), scanned.records().end());
   for (const TxItem& item : items) {
@@ -69,9 +69,9 @@ base::Task<Status> commit_by_call(TxId id, const ItemSet& items, const ScanReads
   co_return numbers.commit_status(id, session, std::move(committed));
 }
 
-base::Task<Status> validate_by_call(const ItemSet& items, const ScanReads& scanned,
+base::Task<Status> validate_by_call(TxId id, const ItemSet& items, const ScanReads& scanned,
                                     ClientSession& session, CommitParts& parts) {
-  const CommitView request = view_of({}, items, scanned, false, parts);
+  const CommitView request = view_of(id, items, scanned, false, parts);
   co_return co_await session.calls().commit(request);
 }
 

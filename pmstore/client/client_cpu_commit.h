@@ -34,8 +34,9 @@ base::Task<Status> commit_by_call(TxId id, const ItemSet& items, const ScanReads
                                   TransactionNumbers& numbers);
 
 // Asks the server whether everything that `items` have read, and scans have seen, is unchanged, and
-// writes nothing. Conflict when it is not.
-base::Task<Status> validate_by_call(const ItemSet& items, const ScanReads& scanned,
+// writes nothing. Conflict when it is not. Under lock discipline rnic, keys that transaction `id`
+// has reserved do not count as changes.
+base::Task<Status> validate_by_call(TxId id, const ItemSet& items, const ScanReads& scanned,
                                     ClientSession& session, CommitParts& parts);
 
 }  // namespace pmstore::internal

@@ -1,5 +1,7 @@
 #include "pmstore/client/client_rnic_commit.h"
 
+#include <algorithm>
+#include <span>
 #include <utility>
 
 #include "pmstore/client/read_validation.h"
@@ -15,10 +17,11 @@ base::Task<Status> ClientRnicCommit::run() {
                                         status.code() == ErrorCode::kNotFound);
   if (contradicted) {
     // True now; but an answer only if what was read is true now, too.
-    Status unchanged = co_await validate_one_sided(items_, *session_);
+    Status unchanged = co_await validate_without_locks();
     if (!unchanged) status = std::move(unchanged);
   }
   if (status) status = co_await locks_.lock_and_validate();
+  if (status) status = co_await validate_in_order();
   if (status) status = redo_.check_versions();
   if (status) {
     redo_.build(locks_.buffer());
@@ -50,6 +53,45 @@ base::Task<Status> ClientRnicCommit::locate() {
     item.size_class = located->size_class;
   }
   co_return Status{};
+}
+
+namespace {
+
+// Absent from a leaf, and not inserted: a key that this transaction has reserved a slot for is
+// absent by that reservation.
+bool is_absence_in_order(const TxItem& item) {
+  return item.seen == TxItem::Seen::kAbsent && !item.reserved && is_ordered(item.table);
+}
+
+}  // namespace
+
+base::Task<Status> ClientRnicCommit::validate_in_order() {
+  parts_.reads.clear();
+  parts_.absences.clear();
+  for (const ReadCheck& seen : scanned_.records()) parts_.reads.push_back(seen);
+  if (!parts_.reads.empty() && !locks_.take_out_locked(parts_.reads)) {
+    co_return make_error(ErrorCode::kConflict, "a record has changed behind a scan");
+  }
+  for (const TxItem& item : items_) {
+    if (is_absence_in_order(item)) parts_.absences.push_back({item.bucket, item.bucket_version});
+  }
+  for (const LeafSeen& leaf : scanned_.leaves()) {
+    parts_.absences.push_back({leaf.unit, leaf.version});
+  }
+  if (parts_.reads.empty() && parts_.absences.empty()) co_return Status{};
+  co_return co_await session_->calls().commit({id_.client,
+                                               id_.sequence,
+                                               std::as_bytes(std::span(parts_.reads)),
+                                               std::as_bytes(std::span(parts_.absences)),
+                                               {},
+                                               0});
+}
+
+base::Task<Status> ClientRnicCommit::validate_without_locks() {
+  const bool in_order =
+      scanned_.pages() > 0 || std::any_of(items_.begin(), items_.end(), is_absence_in_order);
+  if (!in_order) co_return co_await validate_one_sided(items_, *session_);
+  co_return co_await validate_by_call(id_, items_, scanned_, *session_, parts_);
 }
 
 base::Task<void> ClientRnicCommit::undo() {

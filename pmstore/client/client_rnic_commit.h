@@ -11,12 +11,14 @@
 #include "base/result.h"
 #include "base/task.h"
 #include "persist/memory.h"
+#include "pmstore/client/client_cpu_commit.h"
 #include "pmstore/client/client_session.h"
 #include "pmstore/client/commit_locks.h"
 #include "pmstore/client/commit_redo.h"
 #include "pmstore/client/item_set.h"
 #include "pmstore/client/participant.h"
 #include "pmstore/client/reader.h"
+#include "pmstore/client/scan_reads.h"
 #include "pmstore/client/slot_reservations.h"
 #include "pmstore/client/transaction_numbers.h"
 
@@ -24,15 +26,23 @@ namespace pmstore::internal {
 
 class ClientRnicCommit {
  public:
-  ClientRnicCommit(TxId id, ItemSet& items, Participant& participant, Reader& reader,
-                   TransactionNumbers& numbers)
-      : items_(items),
+  struct What {
+    TxId id;
+    ItemSet& items;
+    const ScanReads& scanned;
+  };
+  ClientRnicCommit(const What& what, Participant& participant, Reader& reader,
+                   TransactionNumbers& numbers, CommitParts& parts)
+      : id_(what.id),
+        items_(what.items),
+        scanned_(what.scanned),
         participant_(participant),
         session_(participant.session),
         reader_(reader),
-        reservations_(items, *session_),
-        locks_(items, participant),
-        redo_(id, items, participant, numbers) {}
+        parts_(parts),
+        reservations_(what.id, items_, scanned_, *session_),
+        locks_(items_, participant),
+        redo_(what.id, items_, participant, numbers) {}
   ClientRnicCommit(const ClientRnicCommit&) = delete;
   ClientRnicCommit& operator=(const ClientRnicCommit&) = delete;
   ~ClientRnicCommit() { locks_.give_buffer_back(); }
@@ -46,15 +56,23 @@ class ClientRnicCommit {
  private:
   // Finds the records that are written and were not read.
   base::Task<Status> locate();
+  // Whether what was read in ordered tables is unchanged, which the server knows. Requires that
+  // every lock is held.
+  base::Task<Status> validate_in_order();
+  // The same of everything that was read. Requires that no lock is held but of reserved slots.
+  base::Task<Status> validate_without_locks();
   // Unlocks and releases everything, unless the session is over: the server does it then.
   base::Task<void> undo();
   // The commit phase. The redo record is durable, so a failure here is not the caller's.
   base::Task<void> finish();
 
+  const TxId id_;
   ItemSet& items_;
+  const ScanReads& scanned_;
   Participant& participant_;
   SessionRef session_;
   Reader& reader_;
+  CommitParts& parts_;
   SlotReservations reservations_;
   CommitLocks locks_;
   CommitRedo redo_;

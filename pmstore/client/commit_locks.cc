@@ -1,6 +1,7 @@
 #include "pmstore/client/commit_locks.h"
 
 #include <cstring>
+#include <unordered_map>
 
 #include "pmstore/layout/lock_word.h"
 
@@ -82,6 +83,22 @@ Status CommitLocks::check_words() const {
   }
   if (ok) return {};
   return make_error(ErrorCode::kConflict, "another transaction changed what was read or written");
+}
+
+bool CommitLocks::take_out_locked(std::vector<ReadCheck>& reads) const {
+  std::unordered_map<uint64_t, uint64_t> locked;
+  for (const TxItem& item : items_) {
+    if (const auto lock = lock_of(item)) locked.emplace(raw(lock->slot), lock->version);
+  }
+  if (locked.empty()) return true;
+  bool same = true;
+  std::erase_if(reads, [&](const ReadCheck& read) {
+    const auto found = locked.find(read.slot);
+    if (found == locked.end()) return false;
+    same &= found->second == read.version;
+    return true;
+  });
+  return same;
 }
 
 base::Task<void> CommitLocks::unlock() {

@@ -9,6 +9,7 @@
 
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/result.h"
@@ -35,6 +36,9 @@ class CommitLocks {
   // Unlocks what lock_and_validate() has locked, unless the session is over. Drops the session when
   // it fails: the server then unlocks. CHECK: attempted().
   base::Task<void> unlock();
+  // Takes out of `reads` what this commit has locked, which is not the server's to validate. False:
+  // a record is locked at another version than it was read at. Requires that all locks are held.
+  bool take_out_locked(std::vector<ReadCheck>& reads) const;
   // Compare-and-swaps may have been posted.
   bool attempted() const { return attempted_; }
 
@@ -65,9 +69,10 @@ class CommitLocks {
   static bool is_read(const TxItem& item) {
     return !item.writes() && item.seen == TxItem::Seen::kFound;
   }
-  // A key that this transaction has reserved a slot for is absent by that reservation.
+  // A key that this transaction has reserved a slot for is absent by that reservation. Absence from
+  // a leaf is the server's to validate.
   static bool is_absence(const TxItem& item) {
-    return item.seen == TxItem::Seen::kAbsent && !item.reserved;
+    return item.seen == TxItem::Seen::kAbsent && !item.reserved && !is_ordered(item.table);
   }
 
   void announce_locks();

@@ -50,7 +50,10 @@ base::Task<Status> SlotReservations::reserve_one(TxItem& item) {
   std::array<std::byte, sizeof(RequestPrefix) + sizeof(ReserveRequest) + kMaxKeyBytes> room;
   MessageWriter request(room);
   request.put(session_.prefix());
-  request.put(ReserveRequest{item.value_bytes, raw(item.table), item.key_bytes, item.moved});
+  // Two that scan and insert in the same leaf would both lose; so the later one does at once.
+  const bool scanned = scanned_.covers(item.table, items_.key(item));
+  request.put(ReserveRequest{
+      id_.sequence, item.value_bytes, raw(item.table), item.key_bytes, item.moved, scanned, {}});
   request.put_bytes(items_.key(item));
   auto answer = co_await session_.rpc().call(static_cast<uint16_t>(Method::kReserve),
                                              request.message(), sizeof(ReserveReply));

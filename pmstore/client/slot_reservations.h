@@ -9,12 +9,14 @@
 #include "base/task.h"
 #include "pmstore/client/client_session.h"
 #include "pmstore/client/item_set.h"
+#include "pmstore/client/scan_reads.h"
 
 namespace pmstore::internal {
 
 class SlotReservations {
  public:
-  SlotReservations(ItemSet& items, ClientSession& session) : items_(items), session_(session) {}
+  SlotReservations(TxId id, ItemSet& items, const ScanReads& scanned, ClientSession& session)
+      : id_(id), items_(items), scanned_(scanned), session_(session) {}
 
   // Reserves a slot for each write that needs one, and records it in the item. Conflict: another
   // transaction changed the key. AlreadyExists: an insert's key is there. Full, UnknownTable, and
@@ -28,7 +30,9 @@ class SlotReservations {
  private:
   base::Task<Status> reserve_one(TxItem& item);
 
+  const TxId id_;
   ItemSet& items_;
+  const ScanReads& scanned_;
   ClientSession& session_;
 };
 

@@ -42,6 +42,14 @@ struct TransactionScan::State {
     ended = !forward() && rest.to.empty();
   }
 
+  // What was scanned since `before` was the rest.
+  KeyRange scanned_since(KeyRange before) const {
+    if (ended || only_own_left) return before;
+    if (forward()) before.to = rest.from;
+    if (!forward()) before.from = rest.to;
+    return before;
+  }
+
   Transaction::Ref transaction;
   TableId table;
   KeyRange rest;  // what was not scanned yet
@@ -135,6 +143,7 @@ Task<Result<std::vector<Record>>> TransactionScan::next(uint32_t most) {
                                        "or in several transactions"));
     }
     if (!scan.only_own_left) transaction.scanned.add_page(page->leaves, page->checks);
+    KeyRange before = scan.rest;
     const std::string last = page->more ? page->records.back().key : std::string();
     scan.add_own_writes(*page);
     std::vector<Record>& records = page->records;
@@ -150,6 +159,7 @@ Task<Result<std::vector<Record>>> TransactionScan::next(uint32_t most) {
       scan.only_own_left = true;
       scan.go_on_behind(records.back().key);
     }
+    transaction.scanned.add_range(scan.table, scan.scanned_since(std::move(before)));
     if (!records.empty()) co_return std::move(records);
   }
   co_return std::vector<Record>();

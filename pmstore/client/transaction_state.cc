@@ -205,10 +205,10 @@ Task<Status> Transaction::State::validate() {
   internal::ClientSession& session = *participants.only().session;
   const bool rnic = session.discipline() == LockDiscipline::kRnic;
   // Only the server knows the versions of leaves.
-  if (rnic || (session.one_sided_reads() && !leaves)) {
+  if ((rnic || session.one_sided_reads()) && !leaves) {
     co_return co_await internal::validate_one_sided(items, session);
   }
-  co_return co_await internal::validate_by_call(items, scanned, session, client.parts);
+  co_return co_await internal::validate_by_call({}, items, scanned, session, client.parts);
 }
 
 // Once a commit holds locks it must run to its end even if its caller is destroyed; so it is a task
@@ -224,7 +224,8 @@ Task<void> Transaction::State::run_rnic(Ref self) {
   const Ref held = std::move(self);  // to the end of the work, not of the frame
   const auto position = client.commits.started_last();
   internal::TransactionNumbers::Running is_running(client.numbers, id.sequence);
-  internal::ClientRnicCommit commit(id, items, participants.only(), client.reader, client.numbers);
+  internal::ClientRnicCommit commit({id, items, scanned}, participants.only(), client.reader,
+                                    client.numbers, client.parts);
   Status status = co_await commit.run();
   if (awaited != nullptr) {
     is_running.settled();

@@ -75,7 +75,8 @@ enum class Method : uint16_t {
   kListTables = 3,   // -> uint32 count, then per table: uint16 id, uint8 name bytes, name
   kGet = 4,          // GetRequest, key -> GetReply, value
   kScan = 5,         // ScanRequest -> ScanReply, then per record: ScanItem, key, value
-  kCommit = 6,       // CommitRequest, reads, absences, writes -> CommitReply (discipline cpu)
+  kCommit = 6,       // CommitRequest, reads, absences, writes -> CommitReply (discipline rnic: no
+                     // writes; keys that transaction `sequence` has reserved are its own)
   kOutcome = 7,      // OutcomeRequest -> OutcomeReply
   kReserve = 8,      // ReserveRequest, key -> ReserveReply (discipline rnic)
   kRelease = 9,      // ReleaseRequest, uint64 slots... : undoes reservations (discipline rnic)
@@ -246,16 +247,22 @@ struct OutcomeReply {
 };
 
 struct ReserveRequest {
+  uint64_t sequence;     // the transaction's
   uint32_t value_bytes;  // the slot must have room for it
   uint16_t table;
   uint8_t key_bytes;
-  uint8_t move;  // 1: the key exists, in a slot too small; 0: AlreadyExists (with a GetReply's
-                 // location) if so
+  uint8_t move;     // 1: the key exists, in a slot too small; 0: AlreadyExists (with a GetReply's
+                    // location) if so
+  uint8_t scanned;  // 1: the transaction has scanned where the key lies; Conflict if others insert
+                    // keys there
+  uint8_t padding[7];
 };
+static_assert(sizeof(ReserveRequest) == 24);
 // A slot whose word is locked by the caller at `version`, and (unless it is a move) that the index
 // shows for the key. The bucket's version just before and just after this reservation changed it
 // (equal for a move): so a client can tell its own change from those of others when it validates
-// that another key is absent from the same bucket.
+// that another key is absent from the same bucket. Equal, too, in an ordered table: of a leaf the
+// server itself knows which changes are the transaction's own (kCommit).
 struct ReserveReply {
   uint64_t slot;
   uint64_t version;

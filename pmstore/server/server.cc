@@ -108,8 +108,7 @@ Status ServerCore::fit_discipline(const service::Endpoint& endpoint) {
   const fabric::Capabilities& fabric = endpoint.capabilities;
   if (!discipline_decided) {
     const bool rnic = fabric.atomics != fabric::AtomicScope::kNone && !fabric.cpu_moves_data &&
-                      endpoint.persistence.one_sided_durable() &&
-                      !store->catalog().has_ordered_tables();
+                      endpoint.persistence.one_sided_durable();
     discipline = rnic ? LockDiscipline::kRnic : LockDiscipline::kCpu;
     discipline_decided = true;
   }
@@ -117,7 +116,6 @@ Status ServerCore::fit_discipline(const service::Endpoint& endpoint) {
     store->set_sole_writer();
     return {};
   }
-  if (store->catalog().has_ordered_tables()) return ordered_tables_need_cpu();
   if (fabric.atomics == fabric::AtomicScope::kNone) {
     return make_error(ErrorCode::kUnsupported,
                       fmt::format("{} has no remote atomics, so lock discipline rnic cannot be "

@@ -126,9 +126,12 @@ void ServerCore::serve_commit(Session& session, fabric::RpcCall& call,
   base::copy_from_shared(copy.data(), body.data(), body.size());
   const auto request = decode_commit(session.client, copy);
   if (!request || !use_number(session, *request)) return drop_malformed(session, call);
-  if (discipline != LockDiscipline::kCpu && request->write_count > 0) {
-    return call.reply_error(
-        make_error(ErrorCode::kUnsupported, "this server's lock discipline is rnic"));
+  if (discipline != LockDiscipline::kCpu) {
+    const Status valid =
+        request->write_count == 0
+            ? store->validate(session.owner(), *request)
+            : Status(make_error(ErrorCode::kUnsupported, "this server's lock discipline is rnic"));
+    return answer_commit(session, call, valid);
   }
   const auto committed = group.commit(session, *request);
   if (committed) return answer_commit(session, call, *committed);
@@ -205,7 +208,7 @@ Status ServerCore::open_table(fabric::RpcCall& call, std::span<const std::byte> 
       return make_error(ErrorCode::kUnknownTable, "no table '" + std::string(name) +
                                                       "' in this pool; `pmstore kv put` makes it");
     }
-    PMSTORE_TRY(table, create_table(name, request.kind));
+    PMSTORE_TRY(table, store->create_table(name, request.kind));
     reply.created = 1;
   }
   reply.table = raw(*table);
@@ -252,8 +255,9 @@ base::Task<Status> ServerCore::serve_rnic_body(Session& session, fabric::RpcCall
       const std::string key(reader.get_bytes(request.key_bytes));  // see serve_commit()
       if (!reader.complete()) co_return make_error(ErrorCode::kProtocol);
       const auto table = static_cast<TableId>(request.table);
-      auto reserved = co_await store->reserve(*changer(), session.owner(), table, key,
-                                              request.value_bytes, request.move != 0);
+      auto reserved =
+          co_await store->reserve(*changer(), session.owner(), table, key, request.value_bytes,
+                                  request.move != 0, {request.sequence, request.scanned != 0});
       if (!reserved) co_return reserved.error();
       call.reply(bytes_of(*reserved));
       co_return Status{};

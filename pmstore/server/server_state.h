@@ -203,8 +203,6 @@ class ServerCore final : public service::Service {
   void serve_drop_table(Session& session, fabric::RpcCall& call, std::span<const std::byte> body);
   void serve_range_scan(Session& session, fabric::RpcCall& call, std::span<const std::byte> body);
   void serve_table_usage(Session& session, fabric::RpcCall& call, std::span<const std::byte> body);
-  // Errors of Store::create_table(); Unsupported: ordered, under lock discipline rnic.
-  Result<TableId> create_table(std::string_view name, TableKind kind);
   Result<TableId> drop_table(std::string_view name);
   base::Task<void> free_dropped(TableId table);
   void list_tables(fabric::RpcCall& call);
@@ -225,7 +223,5 @@ std::string json_text(std::string_view text);
 std::string server_stat_json(const ServerCore& core);
 // server_stat_json() and the pool, the endpoints, and the report of recovery.
 std::string admin_stat_json(const ServerCore& core);
-
-Error ordered_tables_need_cpu();
 
 }  // namespace pmstore::internal

@@ -14,19 +14,6 @@ constexpr uint64_t kFreeAgainNs = 1'000'000'000;
 
 }  // namespace
 
-Error ordered_tables_need_cpu() {
-  return make_error(ErrorCode::kUnsupported,
-                    "ordered tables are served under lock discipline cpu only; start the server "
-                    "with --locks cpu");
-}
-
-Result<TableId> ServerCore::create_table(std::string_view name, TableKind kind) {
-  if (kind == TableKind::kOrdered && discipline != LockDiscipline::kCpu) {
-    return ordered_tables_need_cpu();
-  }
-  return store->create_table(name, kind);
-}
-
 // A request is copied: the client can write its request ring meanwhile.
 void ServerCore::serve_range_scan(Session& session, fabric::RpcCall& call,
                                   std::span<const std::byte> body) {

@@ -9,17 +9,11 @@
 #include "base/check.h"
 #include "pmstore/layout/record.h"
 #include "pmstore/layout/shard_record.h"
+#include "pmstore/shard/read_checks.h"
 
 namespace pmstore::internal {
 
 namespace {
-
-template <typename T>
-T read_at(std::span<const std::byte> array, size_t index) {
-  T value;
-  std::memcpy(&value, array.data() + index * sizeof(T), sizeof(T));
-  return value;
-}
 
 Error too_large(uint64_t payload_bytes, uint64_t limit) {
   return make_error(ErrorCode::kTooLarge,
@@ -58,30 +52,6 @@ CpuCommit::~CpuCommit() {
 }
 
 // ---- prepare ----
-
-Status CpuCommit::check_reads(const CommitView& request) const {
-  const LockTable& words = records_.words();
-  const KeyIndex& index = records_.index();
-  for (size_t i = 0; i < request.reads.size() / sizeof(ReadCheck); ++i) {
-    const auto check = read_at<ReadCheck>(request.reads, i);
-    if (check.slot % 64 != 0 || check.slot >= records_.arena().bytes()) {
-      return make_error(ErrorCode::kInvalidArgument, "a read set names a slot outside the records");
-    }
-    if (words.load(static_cast<SlotOffset>(check.slot)) != LockWord::unlocked(check.version)) {
-      return make_error(ErrorCode::kConflict);
-    }
-  }
-  for (size_t i = 0; i < request.absences.size() / sizeof(AbsenceCheck); ++i) {
-    const auto check = read_at<AbsenceCheck>(request.absences, i);
-    if (!index.has_unit(check.bucket)) {
-      return make_error(ErrorCode::kInvalidArgument, "a read set names a bucket that there is not");
-    }
-    if (check.version % 2 == 1 || index.version(check.bucket) != check.version) {
-      return make_error(ErrorCode::kConflict);
-    }
-  }
-  return {};
-}
 
 bool CpuCommit::is_inserted_by_another(const IndexKey& key) const {
   if (locked_ == 0) [[likely]]
@@ -251,7 +221,7 @@ Status CpuCommit::plan_transaction(CommitPlan& plan, const CommitView& request) 
 Result<CpuCommit::Prepared> CpuCommit::prepare(const CommitView& request) {
   PMSTORE_CHECK(request.write_count > 0, "a transaction without writes has nothing to prepare");
   if (latch_.failed()) return latch_.error();
-  PMSTORE_TRY_STATUS(check_reads(request));
+  PMSTORE_TRY_STATUS(check_reads(records_, request, kServerOwner));
   CommitPlan* const plan = free_plan();
   if (plan == nullptr) return too_many_prepared();
   PMSTORE_TRY_STATUS(plan_transaction(*plan, request));
@@ -262,7 +232,7 @@ Result<CpuCommit::Prepared> CpuCommit::prepare(const CommitView& request) {
 
 Status CpuCommit::commit(const CommitView& request) {
   if (latch_.failed()) return latch_.error();
-  PMSTORE_TRY_STATUS(check_reads(request));
+  PMSTORE_TRY_STATUS(check_reads(records_, request, kServerOwner));
   if (request.write_count == 0) return {};
   CommitPlan* const plan = free_plan();
   if (plan == nullptr) return too_many_prepared();
@@ -283,7 +253,7 @@ Status CpuCommit::Prepared::commit() {
 Status CpuCommit::join_group(const CommitView& request) {
   PMSTORE_CHECK(request.write_count > 0, "a transaction without writes has nothing to log");
   if (latch_.failed()) return latch_.error();
-  PMSTORE_TRY_STATUS(check_reads(request));
+  PMSTORE_TRY_STATUS(check_reads(records_, request, kServerOwner));
   CommitPlan* const plan = free_plan();
   if (plan == nullptr) return too_many_prepared();
   PMSTORE_TRY_STATUS(plan_transaction(*plan, request));

@@ -88,7 +88,6 @@ class CpuCommit {
   bool has_prepared_in(TableId table) const;
 
  private:
-  Status check_reads(const CommitView& request) const;
   // nullptr when kMostPrepared are in use.
   CommitPlan* free_plan() {
     CommitPlan* const first = plans_.front().get();

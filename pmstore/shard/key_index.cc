@@ -2,10 +2,13 @@
 
 namespace pmstore::internal {
 
-std::optional<IndexEntry> KeyIndex::record_in_order(const IndexKey& key) const {
+std::optional<OrderedIndex::Entry> KeyIndex::in_order(const IndexKey& key) const {
   const OrderedIndex* const tree = ordered(key.table);
-  if (tree == nullptr) return std::nullopt;
-  const auto entry = tree->find(key.key);
+  return tree != nullptr ? tree->find(key.key) : std::nullopt;
+}
+
+std::optional<IndexEntry> KeyIndex::record_in_order(const IndexKey& key) const {
+  const auto entry = in_order(key);
   return entry ? entry->record : std::nullopt;
 }
 

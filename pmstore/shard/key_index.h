@@ -84,9 +84,18 @@ class KeyIndex final {
   // Odd also for a leaf that there is not any more.
   uint64_t version(uint64_t unit) const {
     if (!is_leaf_unit(unit)) return hash_.version(unit);
-    const OrderedIndex* const tree = ordered(static_cast<TableId>(unit >> 32 & 0xffff));
-    const auto leaf = static_cast<NodeId>(unit);
-    return tree != nullptr && tree->is_leaf(leaf) ? tree->version(leaf) : UINT64_MAX;
+    const OrderedIndex* const tree = tree_of(unit);
+    return tree != nullptr ? tree->version(leaf_of(unit)) : UINT64_MAX;
+  }
+  // Whether the unit is as it was at `version`, which was even. In a leaf there may be changes that
+  // have not ended, if is_own(IndexEntry) -> bool says true for their records.
+  template <typename IsOwn>
+  bool is_as_at(uint64_t unit, uint64_t version_then, IsOwn&& is_own) const {
+    if (version_then % 2 == 1) return false;
+    const uint64_t now = version(unit);
+    if (now == version_then) return true;
+    return is_leaf_unit(unit) && now == version_then + 1 &&
+           tree_of(unit)->all_changes_are(leaf_of(unit), is_own);
   }
 
   // The key's unit is odd until end_change(). Changes of several keys of a unit nest; a key of an
@@ -101,8 +110,6 @@ class KeyIndex final {
     if (is_ordered(key.table)) return existing(key.table).end_change(key.key);
     hash_.end_change(hash_.bucket_of(key.hash));
   }
-  // Of a hash table's key whose unit this is.
-  void end_change(uint64_t unit) { hash_.end_change(unit); }
   void insert(const IndexKey& key, uint8_t size_class, SlotOffset slot) {
     ++size_;
     if (is_ordered(key.table)) return existing(key.table).insert(key.key, {slot, size_class});
@@ -128,6 +135,16 @@ class KeyIndex final {
     end_change(key);
   }
 
+  // What the index of an ordered table has for the key. nullopt also when there is no such table.
+  std::optional<OrderedIndex::Entry> in_order(const IndexKey& key) const;
+  // Of a key of an ordered table: is_own(IndexEntry) -> bool says true for every entry of the key's
+  // leaf that is in change.
+  template <typename IsOwn>
+  bool all_changes_near(const IndexKey& key, IsOwn&& is_own) const {
+    const OrderedIndex& tree = existing(key.table);
+    return tree.all_changes_are(tree.leaf_of(key.key), is_own);
+  }
+
   // The index of an ordered table; nullptr: there is no such table.
   const OrderedIndex* ordered(TableId table) const {
     const auto at = ordered_.find(raw(table));
@@ -145,6 +162,12 @@ class KeyIndex final {
   uint64_t ordered_bytes() const;
 
  private:
+  static NodeId leaf_of(uint64_t unit) { return static_cast<NodeId>(unit); }
+  // nullptr: there is no such leaf any more.
+  const OrderedIndex* tree_of(uint64_t leaf_unit) const {
+    const OrderedIndex* const tree = ordered(static_cast<TableId>(leaf_unit >> 32 & 0xffff));
+    return tree != nullptr && tree->is_leaf(leaf_of(leaf_unit)) ? tree : nullptr;
+  }
   KeyIndex(HashIndex hash, uint64_t records_bytes)
       : hash_(std::move(hash)), records_bytes_(records_bytes) {}
   std::optional<IndexEntry> record_in_order(const IndexKey& key) const;

@@ -69,6 +69,10 @@ class OrderedIndex {
   }
   // Of a node that is_leaf().
   uint64_t version(NodeId leaf) const { return node(leaf).load_version(); }
+  // Of a node that is_leaf(): is_own(IndexEntry) -> bool says true for the record of each entry in
+  // change. False for an entry that has no record.
+  template <typename IsOwn>
+  bool all_changes_are(NodeId leaf, IsOwn&& is_own) const;
 
   // Calls on_leaf(Leaf) -> bool for each leaf that has a part of the range, in order, and then
   // on_key(key, Entry) -> bool for each key of the range in the leaf, until one says false. The key
@@ -130,6 +134,17 @@ class OrderedIndex {
   NodeId root_ = kNoNode;
   uint64_t size_ = 0;
 };
+
+template <typename IsOwn>
+bool OrderedIndex::all_changes_are(NodeId leaf, IsOwn&& is_own) const {
+  const TreeNode& it = node(leaf);
+  if (it.changing == 0) return true;
+  for (uint16_t i = 0; i < it.count(); ++i) {
+    const Entry entry = unpack(it.value(i));
+    if (entry.in_change && !(entry.record && is_own(*entry.record))) return false;
+  }
+  return true;
+}
 
 template <typename OnLeaf, typename OnKey>
 void OrderedIndex::walk(Range range, Direction direction, OnLeaf on_leaf, OnKey on_key) const {

@@ -1,8 +1,10 @@
 #include "pmstore/shard/range_scan.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string>
+#include <vector>
 
 namespace pmstore::internal {
 
@@ -40,6 +42,7 @@ class Filler {
   Result<RangeScan::Head> finish() {
     add_all_ahead();
     if (!status_) return status_.error();
+    if (!are_of_one_moment()) return make_error(ErrorCode::kConflict);
     return std::move(head_);
   }
 
@@ -78,8 +81,17 @@ class Filler {
     page_.add(item, record->key, record->value);
     item_bytes_ += more_bytes;
     ++head_.records;
+    if (!records_.is_sole_writer()) seen_.push_back({item.slot, item.version});
     leaves_of_records_ = head_.leaves.size();
     return true;
+  }
+
+  // Clients commit one-sided meanwhile. A version only grows: so records that still have theirs had
+  // them all when the last one was copied.
+  bool are_of_one_moment() const {
+    return std::all_of(seen_.begin(), seen_.end(), [&](const ReadCheck& seen) {
+      return records_.words().load(SlotOffset{seen.slot}) == LockWord::unlocked(seen.version);
+    });
   }
 
   // The page ends with its last record: leaves behind it do not matter to the page.
@@ -106,6 +118,7 @@ class Filler {
   RangeScan::Head head_;
   size_t leaves_of_records_ = 0;  // so many leaves have the records so far
   uint64_t item_bytes_ = 0;
+  std::vector<ReadCheck> seen_;  // lock discipline rnic
   Status status_;
 };
 

@@ -2,7 +2,7 @@
 //
 // A page tells which leaves it has seen, with their versions, and the slot and version of each
 // record. If they are the same at a later moment, then so is the page: no key of its range has
-// appeared, vanished or changed.
+// appeared, vanished or changed. A page is of one moment.
 // Threads: the server's; the records borrowed must outlive it.
 #pragma once
 

@@ -66,6 +66,7 @@ class RecordStore {
   std::optional<IndexEntry> find(const IndexKey& key, std::optional<SlotOffset>& damaged) const;
   // Lock discipline cpu: no client writes records, so they can be looked at in their slots.
   void set_sole_writer() { sole_writer_ = true; }
+  bool is_sole_writer() const { return sole_writer_; }
 
   // Finds the record of a key. Errors: UnknownTable, Damaged; Conflict while the record is locked.
   struct Found {

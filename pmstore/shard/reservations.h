@@ -21,7 +21,8 @@ struct Reservation {
   bool indexed;    // the index shows the slot for the key: an insert, not a move
   TableId table;
   std::string key;
-  uint64_t number = 0;  // no two reservations have the same number
+  uint64_t sequence = 0;  // of the owner's transaction
+  uint64_t number = 0;    // no two reservations have the same number
 };
 
 class Reservations {

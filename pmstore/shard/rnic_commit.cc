@@ -11,7 +11,8 @@ namespace pmstore::internal {
 
 base::Task<Result<ReserveReply>> RnicCommit::reserve(WordChanger& changer, uint16_t owner,
                                                      TableId table, std::string_view key,
-                                                     uint32_t value_bytes, bool move) {
+                                                     uint32_t value_bytes, bool move,
+                                                     ReserveFor transaction) {
   const TableCatalog& catalog = records_.catalog();
   if (!catalog.exists(table)) co_return catalog.unknown(table);
   if (key.empty()) co_return make_error(ErrorCode::kInvalidArgument, "a key has 1 to 255 bytes");
@@ -30,6 +31,9 @@ base::Task<Result<ReserveReply>> RnicCommit::reserve(WordChanger& changer, uint1
         records_.reservations().at(found->slot) || words.load(found->slot).is_locked();
     co_return make_error(undecided ? ErrorCode::kConflict : ErrorCode::kAlreadyExists);
   }
+  if (transaction.scanned && is_ordered(table) && inserts_of_others(wanted, owner, transaction)) {
+    co_return make_error(ErrorCode::kConflict, "others insert keys where this one has scanned");
+  }
   const uint8_t size_class = size_class_of(record_bytes(key.size(), value_bytes));
   auto allocated = records_.arena().allocate(size_class);
   if (!allocated) co_return allocated.error();
@@ -37,14 +41,18 @@ base::Task<Result<ReserveReply>> RnicCommit::reserve(WordChanger& changer, uint1
   // Not freed: the next try gets another one.
   if (records_.version_of(slot) >= kMaxRecordVersion) co_return versions_used_up(slot);
   // Before the first suspension: another reserve() of the key finds it.
-  records_.reservations().add(slot, Reservation{owner, !move, table, std::string(key)});
+  records_.reservations().add(
+      slot, Reservation{owner, !move, table, std::string(key), transaction.sequence});
   const uint64_t unit = index.unit_of(wanted);
   const uint64_t before = index.version(unit);
-  if (!move) {
-    const Status inserted = index.insert_alone(wanted, size_class, slot);
-    PMSTORE_CHECK(inserted, "ordered tables are not served under this discipline");
+  Status shown;
+  if (!move) shown = show_reserved(wanted, {slot, size_class});
+  if (!shown) {
+    records_.reservations().remove(slot);
+    records_.arena().free_slot(slot);
+    co_return shown.error();
   }
-  const uint64_t after = index.version(unit);
+  const uint64_t after = is_ordered(table) ? before : index.version(unit);
   const LockWord word = words.load(slot);
   const uint64_t version = std::max(word.version(), records_.arena().base_version(slot));
   const LockWord locked = LockWord::locked(version, owner);
@@ -58,6 +66,25 @@ base::Task<Result<ReserveReply>> RnicCommit::reserve(WordChanger& changer, uint1
     co_return make_error(ErrorCode::kConflict, "a client has locked what it was not given");
   }
   co_return ReserveReply{raw(slot), version, size_class, {}, unit, before, after};
+}
+
+bool RnicCommit::inserts_of_others(const IndexKey& key, uint16_t owner,
+                                   ReserveFor transaction) const {
+  return !records_.index().all_changes_near(key, [&](IndexEntry entry) {
+    const Reservation* const reserved = records_.reservations().at(entry.slot);
+    return reserved != nullptr && reserved->owner == owner &&
+           reserved->sequence == transaction.sequence;
+  });
+}
+
+// A bucket shows the slot, and is stable again: who reads the slot finds it locked. A leaf stays in
+// change, so that a scan waits, and one from before is a Conflict.
+Status RnicCommit::show_reserved(const IndexKey& key, IndexEntry slot) {
+  KeyIndex& index = records_.index();
+  if (!is_ordered(key.table)) return index.insert_alone(key, slot.size_class, slot.slot);
+  PMSTORE_TRY_STATUS(index.begin_change(key));
+  index.insert(key, slot.size_class, slot.slot);
+  return {};
 }
 
 base::Task<Status> RnicCommit::release(WordChanger& changer, uint16_t owner, SlotOffset slot) {
@@ -84,7 +111,14 @@ void RnicCommit::cancel_reservation(SlotOffset slot) {
   const Reservation* const reserved = records_.reservations().at(slot);
   if (reserved == nullptr) return;  // another call was first
   if (reserved->indexed) {
-    records_.index().remove_alone(IndexKey::of(reserved->table, reserved->key), slot);
+    KeyIndex& index = records_.index();
+    const IndexKey key = IndexKey::of(reserved->table, reserved->key);
+    if (!is_ordered(reserved->table)) {
+      index.remove_alone(key, slot);
+    } else {
+      index.remove(key, slot);
+      index.end_change(key);
+    }
   }
   records_.reservations().remove(slot);
 }
@@ -92,46 +126,72 @@ void RnicCommit::cancel_reservation(SlotOffset slot) {
 // ---- apply ----
 
 // One write of a redo record: the record in place, and its index entry. What is left to unlock is
-// added to `unlocks`.
-void RnicCommit::put_in_place(uint16_t owner, const RedoReader::Write& write,
-                              std::vector<Unlock>& unlocks) {
+// added to `begun`.
+void RnicCommit::put_in_place(uint16_t owner, const RedoReader::Write& write, Begun& begun) {
   KeyIndex& index = records_.index();
   const auto slab = records_.arena().slab_at(write.slot);
   if (!slab || write.image.size() > kSlotBytes[slab->size_class]) return;
   const uint64_t version = write.record.version();
   const LockWord word = records_.words().load(write.slot);
-  const bool begun = has_tombstone(write.slot, owner, version);
+  const bool again = has_tombstone(write.slot, owner, version);
   // The unlock of an earlier call has taken effect, though that call could not know it.
-  if (begun && word == LockWord::unlocked(version)) free_tombstone(write.slot);
+  if (again && word == LockWord::unlocked(version)) free_tombstone(write.slot);
   // Done before, or not this client's to change.
   if (word.version() >= version || !word.is_locked() || word.owner() != owner) return;
   const IndexKey key =
       IndexKey::of(static_cast<TableId>(write.record.header->table), write.record.key);
   const bool erase = !write.record.live();
-  Unlock unlock{write.slot, word, version, erase, false, index.unit_of(key)};
-  if (begun) {
-    unlocks.push_back(unlock);
+  Unlock unlock{write.slot, word, version, erase, false, key};
+  if (again) {
+    begun.unlocks.push_back(unlock);
     return;
   }
   const bool indexed = index.contains(key, write.slot);
   // A client can lock every word, also that of a slot that is free or holds another key: but such a
   // slot is neither written nor freed.
   const Reservation* const reserved = records_.reservations().at(write.slot);
-  const bool may = reserved ? reserved->owner == owner && reserved->table == key.table &&
-                                  reserved->key == key.key
-                            : indexed;
+  bool may = reserved ? reserved->owner == owner && reserved->table == key.table &&
+                            reserved->key == key.key
+                      : indexed;
+  const bool in_order = is_ordered(key.table);
+  if (may && in_order) {
+    may = change_leaf(key, {write.slot, slab->size_class}, erase, reserved != nullptr, begun);
+  }
   if (!may) return;
   records_.write_in_place(write.slot, write.image);
   if (erase) tombstones_[raw(write.slot)] = {owner, version};
-  if (erase == indexed || reserved) {
+  if (!in_order && (erase == indexed || reserved)) {
     const Status changing = index.begin_change(key);
-    PMSTORE_CHECK(changing, "ordered tables are not served under this discipline");
-    unlock.index_changes = true;
+    PMSTORE_CHECK(changing, "a bucket is always ready to change");
+    unlock.bucket_changes = true;
     if (!erase && !indexed) index.insert(key, slab->size_class, write.slot);
     if (erase && indexed) index.remove(key, write.slot);
   }
   if (reserved) records_.reservations().remove(write.slot);
-  unlocks.push_back(unlock);
+  begun.unlocks.push_back(unlock);
+}
+
+// The change ends before the record is unlocked, unlike a bucket's: only the server looks at
+// leaves, and whoever finds the new entry finds its record locked. False: the key has another
+// record, or another client inserts it, and neither is `owner`'s to change.
+bool RnicCommit::change_leaf(const IndexKey& key, IndexEntry at, bool erase, bool reserved,
+                             Begun& begun) {
+  KeyIndex& index = records_.index();
+  const auto entry = index.in_order(key);
+  const bool shown = entry && entry->record && entry->record->slot == at.slot;
+  if (shown ? !erase && !entry->in_change : erase) return true;
+  // A move: its tombstone, which comes first, has left the entry without a record.
+  const bool moves = entry && entry->in_change && !entry->record;
+  if (!shown && entry && !moves) return false;
+  if (!entry || !entry->in_change) {
+    if (!index.begin_change(key)) return false;
+    begun.keys.push_back(key);
+  } else if (shown && reserved) {
+    begun.keys.push_back(key);  // reserve() has begun the change
+  }
+  if (!shown) index.insert(key, at.size_class, at.slot);
+  if (shown && erase) index.remove(key, at.slot);
+  return true;
 }
 
 base::Task<Status> RnicCommit::apply(WordChanger& changer, uint16_t owner,
@@ -141,12 +201,18 @@ base::Task<Status> RnicCommit::apply(WordChanger& changer, uint16_t owner,
     co_return make_error(ErrorCode::kProtocol, "not a whole redo record of this pool");
   }
   // First everything in place and in the index, then the locks: see CpuCommit::apply().
-  std::vector<Unlock> unlocks;
-  auto redo = RedoReader::open(redo_bytes, records_.pool_identity());
-  while (const auto write = redo->next()) put_in_place(owner, *write, unlocks);
-  PMSTORE_CHECK(!redo->malformed(), "nothing changes a redo record while it is applied");
+  // Tombstones go before records: an entry of an ordered table shows one slot at a time.
+  Begun begun;
+  for (const bool live : {false, true}) {
+    auto redo = RedoReader::open(redo_bytes, records_.pool_identity());
+    while (const auto write = redo->next()) {
+      if (write->record.live() == live) put_in_place(owner, *write, begun);
+    }
+    PMSTORE_CHECK(!redo->malformed(), "nothing changes a redo record while it is applied");
+  }
+  for (const IndexKey& key : begun.keys) records_.index().end_change(key);
   Status status;
-  for (const Unlock& unlock : unlocks) {
+  for (const Unlock& unlock : begun.unlocks) {
     PMSTORE_CHECK(unlock.version > unlock.from.version(), "a slot's version only grows");
     auto changed =
         co_await changer.compare_swap(unlock.slot, unlock.from, LockWord::unlocked(unlock.version));
@@ -157,7 +223,7 @@ base::Task<Status> RnicCommit::apply(WordChanger& changer, uint16_t owner,
     if (unlocked && unlock.frees && has_tombstone(unlock.slot, owner, unlock.version)) {
       free_tombstone(unlock.slot);
     }
-    if (unlock.index_changes) records_.index().end_change(unlock.unit);
+    if (unlock.bucket_changes) records_.index().end_change(unlock.key);
   }
   co_return status;
 }

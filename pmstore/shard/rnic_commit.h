@@ -23,23 +23,39 @@
 #include "pmstore/layout/protocol.h"
 #include "pmstore/layout/redo.h"
 #include "pmstore/shard/failure_latch.h"
+#include "pmstore/shard/read_checks.h"
 #include "pmstore/shard/record_store.h"
 #include "pmstore/shard/word_changer.h"
 
 namespace pmstore::internal {
+
+// The transaction for which a slot is reserved.
+struct ReserveFor {
+  uint64_t sequence = 0;
+  bool scanned = false;  // the part of the ordered table in which the key lies
+};
 
 class RnicCommit {
  public:
   RnicCommit(RecordStore& records, FailureLatch& latch) : records_(records), latch_(latch) {}
 
   // Locks a free slot for a new record of `key`, and lets the index show it; for `move` the index
-  // keeps showing the old slot. Nothing is durable. AlreadyExists when the key is there; Conflict
-  // when another client reserves it or has locked it; errors of WordChanger, after which the slot
-  // stays unused until the next start.
+  // keeps showing the old slot. A leaf of an ordered table is in change then, until the redo record
+  // is applied or the slot released. Nothing is durable. AlreadyExists when the key is there;
+  // Conflict when another client reserves it or has locked it, or others insert keys where the
+  // transaction has scanned; Full; errors of WordChanger, after which the slot stays unused until
+  // the next start.
   base::Task<Result<ReserveReply>> reserve(WordChanger& changer, uint16_t owner, TableId table,
-                                           std::string_view key, uint32_t value_bytes, bool move);
+                                           std::string_view key, uint32_t value_bytes, bool move,
+                                           ReserveFor transaction);
   // Undoes a reservation of `owner`. InvalidArgument when the slot is not reserved by it.
   base::Task<Status> release(WordChanger& changer, uint16_t owner, SlotOffset slot);
+  // Whether all that transaction `request.sequence` has read is unchanged, but for keys for which
+  // it has reserved slots: errors of check_reads(). Nothing is locked: who logs a redo record next
+  // calls this while it holds all its locks.
+  Status validate(uint16_t owner, const CommitView& request) const {
+    return check_reads(records_, request, owner);
+  }
   // Puts the writes of one redo record in place where they are newer, changes the index, and
   // unlocks what `owner` holds. Requires that the redo record is durable in its ring; then all of
   // it is durable on return. Visible on return. After an error, repeating the call finishes what
@@ -64,12 +80,20 @@ class RnicCommit {
     LockWord from;
     uint64_t version;
     bool frees;
-    bool index_changes;
-    uint64_t unit;
+    bool bucket_changes;
+    IndexKey key;  // in the redo record
+  };
+  // What one call of apply() has begun: locks to free, keys of ordered tables in change.
+  struct Begun {
+    std::vector<Unlock> unlocks;
+    std::vector<IndexKey> keys;
   };
 
   void cancel_reservation(SlotOffset slot);
-  void put_in_place(uint16_t owner, const RedoReader::Write& write, std::vector<Unlock>& unlocks);
+  bool inserts_of_others(const IndexKey& key, uint16_t owner, ReserveFor transaction) const;
+  Status show_reserved(const IndexKey& key, IndexEntry slot);
+  void put_in_place(uint16_t owner, const RedoReader::Write& write, Begun& begun);
+  bool change_leaf(const IndexKey& key, IndexEntry at, bool erase, bool reserved, Begun& begun);
   bool has_tombstone(SlotOffset slot, uint16_t owner, uint64_t version) const;
   void free_tombstone(SlotOffset slot);
   base::Task<Status> release_all(WordChanger& changer, uint16_t owner);

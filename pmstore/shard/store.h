@@ -128,8 +128,12 @@ class Store {
 
   // ---- discipline kRnic ----
   base::Task<Result<ReserveReply>> reserve(WordChanger& changer, uint16_t owner, TableId table,
-                                           std::string_view key, uint32_t value_bytes, bool move) {
-    return rnic_.reserve(changer, owner, table, key, value_bytes, move);
+                                           std::string_view key, uint32_t value_bytes, bool move,
+                                           ReserveFor transaction = {}) {
+    return rnic_.reserve(changer, owner, table, key, value_bytes, move, transaction);
+  }
+  Status validate(uint16_t owner, const CommitView& request) const {
+    return rnic_.validate(owner, request);
   }
   base::Task<Status> release(WordChanger& changer, uint16_t owner, SlotOffset slot) {
     return rnic_.release(changer, owner, slot);

@@ -60,10 +60,6 @@ class TableCatalog {
 
   const std::vector<TableInfo>& tables() const { return tables_; }
   std::optional<TableId> find(std::string_view name) const;
-  bool has_ordered_tables() const {
-    return std::any_of(tables_.begin(), tables_.end(),
-                       [](const TableInfo& table) { return is_ordered(table.id); });
-  }
   bool exists(TableId table) const { return exists_[raw(table)]; }
   // The table existed and was dropped: records of it are free slots, not damage.
   bool was_dropped(TableId table) const {

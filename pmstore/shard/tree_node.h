@@ -12,7 +12,8 @@
 //
 // `version` only grows, whatever the page is used for. It is even while a leaf is stable, and odd
 // while it changes (begin_change(), settle()); `changing` counts the entries whose keys are being
-// inserted or removed by transactions that are not applied yet.
+// inserted or removed by transactions that are not applied yet. The end of each change makes it
+// grow, also while others go on: so an odd version tells what was there when they began.
 // Threads: the server's. Plain data in zeroed memory; never copied but by assign().
 #pragma once
 
@@ -99,9 +100,9 @@ class TreeNode {
     if (version_ % 2 == 0) __atomic_store_n(&version_, version_ + 1, __ATOMIC_SEQ_CST);
   }
   void settle() {
-    if (changing == 0 && version_ % 2 == 1) {
-      __atomic_store_n(&version_, version_ + 1, __ATOMIC_RELEASE);
-    }
+    if (version_ % 2 == 0) return;
+    const uint64_t more = changing == 0 ? 1 : 2;
+    __atomic_store_n(&version_, version_ + more, __ATOMIC_RELEASE);
   }
 
  private:

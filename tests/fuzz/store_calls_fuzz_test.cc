@@ -56,8 +56,7 @@ class StoreCalls : public testing::ServerFixture,
     good_ = connect(1);
     table_ = *run(good_->open_table("t", true));
     ASSERT_TRUE(run(good_->put(table_, "kept", "value")));
-    ordered_ = table_;
-    if (!rnic()) ordered_ = *run(good_->create_table("ordered", TableKind::kOrdered));
+    ordered_ = *run(good_->create_table("ordered", TableKind::kOrdered));
     device_ = std::move(*fabric::open_device(uri_.scheme, executor_, nullptr));
   }
   void TearDown() override {
@@ -110,7 +109,8 @@ class StoreCalls : public testing::ServerFixture,
       case Method::kCommit: return message(CommitRequest{next_sequence(), 0, 0, 0, 0});
       case Method::kOutcome:
         return message(OutcomeRequest{numbered::id_of(kHostile), next_sequence()});
-      case Method::kReserve: return with_text(message(ReserveRequest{10, raw(table_), 1, 0}), "r");
+      case Method::kReserve:
+        return with_text(message(ReserveRequest{1, 10, raw(table_), 1, 0, 0, {}}), "r");
       case Method::kApply: return message(ApplyRequest{log_record(), 0});
       case Method::kTruncate: return message(TruncateRequest{0, 0});
       // Of a table that it has not dropped: nothing is left to be freed.
@@ -140,6 +140,10 @@ class StoreCalls : public testing::ServerFixture,
       ASSERT_TRUE(inserted) << key << ": " << inserted.error().to_string();
       ASSERT_TRUE(run(good_->erase(table_, key)));
     }
+    Transaction tx = good_->begin();
+    TransactionScan scan = tx.scan(ordered_, {});
+    const auto page = run(scan.next());
+    EXPECT_TRUE(page) << page.error().to_string();
   }
   uint64_t stat(std::string_view name) {
     const std::string text = server_->stat_json();
@@ -150,7 +154,7 @@ class StoreCalls : public testing::ServerFixture,
 
   std::unique_ptr<Client> good_;
   TableId table_{};
-  TableId ordered_{};  // under lock discipline cpu
+  TableId ordered_{};
   std::shared_ptr<fabric::Device> device_;
   std::shared_ptr<internal::SessionBook> book_ = std::make_shared<internal::SessionBook>();
   SessionRef session_;
@@ -174,9 +178,6 @@ TEST_P(StoreCalls, WhatIsWellFormedIsAnswered) {
     if (needs_rnic(method) && !rnic()) {
       ASSERT_FALSE(answer);
       EXPECT_EQ(answer.code(), ErrorCode::kUnsupported);
-    } else if (method == Method::kRangeScan && rnic()) {
-      ASSERT_FALSE(answer);
-      EXPECT_EQ(answer.code(), ErrorCode::kInvalidArgument);
     } else {
       EXPECT_TRUE(answer) << answer.error().to_string();
     }
@@ -263,8 +264,13 @@ Bytes random_request(base::Random& random, Method method, const std::vector<uint
     }
     case Method::kOutcome: return message(OutcomeRequest{any(), any()});
     case Method::kReserve:
-      return with_text(message(ReserveRequest{static_cast<uint32_t>(any()), of, 1,
-                                              static_cast<uint8_t>(random.below(2))}),
+      return with_text(message(ReserveRequest{any(),
+                                              static_cast<uint32_t>(any()),
+                                              of,
+                                              1,
+                                              static_cast<uint8_t>(random.below(2)),
+                                              static_cast<uint8_t>(random.below(2)),
+                                              {}}),
                        key());
     case Method::kRelease: return random.below(2) == 0 ? message(any()) : message(any(), any());
     case Method::kApply: return message(ApplyRequest{any(), any()});
@@ -304,7 +310,8 @@ TEST_P(StoreCalls, NonsenseHarmsNobody) {
     if (random.below(3) == 0) {
       body = well_formed(method);
     } else {
-      body = random_request(random, method, slots, table_, next_sequence());
+      const TableId of = random.below(2) == 0 ? table_ : ordered_;
+      body = random_request(random, method, slots, of, next_sequence());
     }
     // Of nonsense that commits, "kept" must not be part, nor its table of what is dropped.
     const bool harms = method == Method::kCommit || method == Method::kDropTable;
@@ -322,7 +329,9 @@ TEST_P(StoreCalls, NonsenseHarmsNobody) {
     // What it has reserved goes with it; what it has committed itself, and the new table, stay.
     session_ = {};
     let_time_pass(1'000'000);
-    for (const char* key : {"r", "a", "b", "c"}) (void)run(good_->erase(table_, key));
+    for (const char* key : {"r", "a", "b", "c"}) {
+      for (const TableId of : {table_, ordered_}) (void)run(good_->erase(of, key));
+    }
     expect_all_well();
     EXPECT_EQ(stat("live_records"), 1u);
   }

@@ -1,6 +1,5 @@
 // Random transactions that scan, read, put, insert and erase in an ordered table, while the server
-// dies and comes back: an order of all of them explains what each has seen. Under lock discipline
-// cpu.
+// dies and comes back: an order of all of them explains what each has seen.
 //
 // PMSTORE_TEST_SEED chooses what is drawn (default: PMSTORE_TEST_LATE, or 1), and
 // PMSTORE_TEST_TRANSACTIONS how many there are. tests/scenario/history_campaign runs many.
@@ -247,7 +246,7 @@ class OrderedHistory : public StoreScenario {
   OrderedWorkload work_;
   uint64_t seed_ = 0;
 };
-PMSTORE_STORE_SCENARIOS_UNDER(OrderedHistory, cpu_locks());
+PMSTORE_STORE_SCENARIOS(OrderedHistory);
 
 TEST_P(OrderedHistory, ScansAndWritesHaveAnOrderAlsoOverRestarts) {
   const uint64_t seed = from_environment("PMSTORE_TEST_SEED",  //

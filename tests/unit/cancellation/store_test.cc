@@ -169,8 +169,6 @@ const Case kCases[] = {
      [](StoreWorld& world) -> Task<void> {
        const std::string name = unused_name(world);
        const auto table = co_await world.client->create_table(name, TableKind::kOrdered);
-       // Under lock discipline rnic.
-       if (!table && table.code() == ErrorCode::kUnsupported) co_return;
        expect_ok(table);
        world.transaction.emplace(world.client->begin());
        TransactionScan scan = world.transaction->scan(*table, {});
@@ -198,6 +196,21 @@ const Case kCases[] = {
        return in_ordered_table(world, [](auto& tx, TableId in) { return tx.previous(in, "b"); });
      },
      {}},
+    {"Transaction::commit, behind a scan",
+     [](StoreWorld& world) -> Task<void> {
+       // Of another table: a bystander inserts into this one.
+       const std::string name = unused_name(world);
+       const auto scanned = co_await world.client->create_table(name, TableKind::kOrdered);
+       expect_ok(scanned);
+       world.transaction.emplace(world.client->begin());
+       Transaction& tx = *world.transaction;
+       TransactionScan scan = tx.scan(*scanned, {});
+       expect_ok(co_await scan.next());
+       const Status changed = co_await change(world, tx);
+       expect_ok(changed);
+       expect_ok(co_await tx.commit());
+     },
+     kTransactionEffect},
     {"Transaction::commit",
      [](StoreWorld& world) -> Task<void> {
        world.transaction.emplace(world.client->begin());
@@ -220,6 +233,7 @@ struct Setting {
   LockDiscipline discipline;
   persist::Domain domain;
   Weather weather;
+  TableKind kind = TableKind::kHash;
 };
 
 const Setting kSettings[] = {
@@ -231,6 +245,10 @@ const Setting kSettings[] = {
     {"rnic_slow", LockDiscipline::kRnic, persist::Domain::kCpuCache, Weather::kSlow},
     {"rnic_broken", LockDiscipline::kRnic, persist::Domain::kCpuCache, Weather::kBroken},
     {"rnic_server_gone", LockDiscipline::kRnic, persist::Domain::kCpuCache, Weather::kServerGone},
+    {"rnic_ordered", LockDiscipline::kRnic, persist::Domain::kCpuCache, Weather::kCalm,
+     TableKind::kOrdered},
+    {"rnic_ordered_broken", LockDiscipline::kRnic, persist::Domain::kCpuCache, Weather::kBroken,
+     TableKind::kOrdered},
     {"rnic_two_sided", LockDiscipline::kRnic, persist::Domain::kMemoryController, Weather::kCalm},
     {"rnic_two_sided_slow", LockDiscipline::kRnic, persist::Domain::kMemoryController,
      Weather::kSlow},
@@ -240,7 +258,7 @@ class StoreCancellation : public ::testing::TestWithParam<std::tuple<const Case*
  protected:
   void destroy_everywhere(Aftermath aftermath) {
     const auto& [operation, setting] = GetParam();
-    StoreWorld world(setting->discipline, setting->domain);
+    StoreWorld world(setting->discipline, setting->domain, setting->kind);
     world.destroy_everywhere(operation->operation, operation->effect, setting->weather, aftermath);
   }
 };

@@ -107,7 +107,7 @@ const Records& records_before() {
   return records;
 }
 
-StoreWorld::StoreWorld(LockDiscipline discipline, persist::Domain domain)
+StoreWorld::StoreWorld(LockDiscipline discipline, persist::Domain domain, TableKind kind)
     : domain_(domain), region_(kRegionBytes) {
   server_options_.discipline = discipline;
   pool_ = std::move(*persist::Pool::in_region(region_.bytes(), domain_, true));
@@ -116,7 +116,7 @@ StoreWorld::StoreWorld(LockDiscipline discipline, persist::Domain domain)
   EXPECT_TRUE(format_store(*pool_, format));
   start_server();
   other_ = executor_.run(connect()).value();
-  table = executor_.run(other_->open_table("t", true)).value();
+  table = executor_.run(other_->create_table("t", kind)).value();
   EXPECT_TRUE(executor_.run(put_all(*other_, table, records_before(), false)));
 }
 

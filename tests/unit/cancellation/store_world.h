@@ -24,7 +24,7 @@ const Records& records_before();
 
 class StoreWorld {
  public:
-  StoreWorld(LockDiscipline discipline, persist::Domain domain);
+  StoreWorld(LockDiscipline discipline, persist::Domain domain, TableKind kind = TableKind::kHash);
   ~StoreWorld();
 
   // `effect`: what the operation changes; an empty value takes the key away. The operation is run

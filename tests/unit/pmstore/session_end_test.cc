@@ -67,7 +67,7 @@ class SessionEnd : public testing::ClientFixture {
   std::span<const std::byte> reservation(std::string_view key) {
     MessageWriter request(room_);
     request.put(by_hand_->prefix());
-    request.put(ReserveRequest{10, raw(table_), static_cast<uint8_t>(key.size()), 0});
+    request.put(ReserveRequest{1, 10, raw(table_), static_cast<uint8_t>(key.size()), 0, 0, {}});
     request.put_bytes(key);
     return request.message();
   }

@@ -305,7 +305,7 @@ TEST_F(CpuCommitDeathTest, IndexEntryChangesOnlyBetweenBeginAndEnd) {
   KeyIndex& index = s_.store().index();
   EXPECT_DEATH(index.remove(key, slot), "between begin and end");
   EXPECT_DEATH(index.insert(key, 0, slot), "between begin and end");
-  EXPECT_DEATH(index.end_change(index.unit_of(key)), "follows begin_change");
+  EXPECT_DEATH(index.end_change(key), "follows begin_change");
   EXPECT_DEATH(index.remove_alone(key, SlotOffset{raw(slot) + 64}), "is in the index");
 }
 
