@@ -55,8 +55,8 @@ void CommitRnicRun::script() {
 
 class VanishRnicRun final : public ServedStoreSteps {
  public:
-  VanishRnicRun(const std::string& scenario, uint64_t seed)
-      : ServedStoreSteps(scenario, seed, {.chunks = 8}) {
+  VanishRnicRun(const std::string& scenario, uint64_t seed, TableKind kind)
+      : ServedStoreSteps(scenario, seed, {.chunks = 8, .kind = kind}) {
     const size_t shift = seed == 0 ? 0 : random().below(60);
     script(shift);
     end();
@@ -180,8 +180,10 @@ void QueueRnicRun::full_send_queue() {
 
 class RacesRun final : public ServedStoreSteps {
  public:
-  RacesRun(const std::string& scenario, uint64_t seed, LockDiscipline discipline)
-      : ServedStoreSteps(scenario, seed, {.discipline = discipline}) {
+  RacesRun(const std::string& scenario, uint64_t seed, LockDiscipline discipline, TableKind kind)
+      : ServedStoreSteps(scenario, seed, {.discipline = discipline, .kind = kind}) {
+    const bool ordered = kind == TableKind::kOrdered;
+    if (ordered) set_leaves_apart();
     distance_ns_ = seed == 0 ? 150 : 100 + random().below(150);
     set("x", "0");
     set("y", "0");
@@ -192,6 +194,10 @@ class RacesRun final : public ServedStoreSteps {
       two_absences(ns);
       a_reader(ns);
       a_large_record(ns);
+      if (!ordered) continue;
+      two_ranges(ns);
+      a_range_and_a_record(ns);
+      a_scanning_reader(ns);
     }
     a_contradiction();
     end();
@@ -206,6 +212,7 @@ class RacesRun final : public ServedStoreSteps {
     std::vector<std::string> reads;
     std::function<void(Transaction&, const Found&)> write;
     uint64_t wait_ns = 0;
+    std::string scans = {};  // of an ordered table, the keys that begin so
     Found found = {};
     std::optional<Status> over = std::nullopt;
     bool committed() const { return over->has_value(); }
@@ -227,6 +234,11 @@ class RacesRun final : public ServedStoreSteps {
   void a_reader(uint64_t ns);
   void a_large_record(uint64_t ns);
   void a_contradiction();
+  // Of an ordered table. Keys that begin with "p", "q" and "x" are then in different leaves.
+  void set_leaves_apart();
+  void two_ranges(uint64_t ns);
+  void a_range_and_a_record(uint64_t ns);
+  void a_scanning_reader(uint64_t ns);
 
   uint64_t distance_ns_ = 0;
 };
@@ -238,6 +250,12 @@ base::Task<void> RacesRun::take_part(Part& part) {
     auto got = co_await transaction.get(history().table, key);
     PMSTORE_CHECK(got || got.code() == ErrorCode::kNotFound, "nobody writes yet");
     part.found.push_back(got ? std::optional(std::move(*got)) : std::nullopt);
+  }
+  if (!part.scans.empty()) {
+    auto scan = transaction.scan(history().table, KeyRange::with_prefix(part.scans));
+    const auto page = co_await scan.next();
+    PMSTORE_CHECK(page.has_value(), "nobody writes yet");
+    for (const Record& record : *page) part.found.emplace_back(record.key);
   }
   const uint64_t now_ns = machine().executor().now_ns();
   PMSTORE_CHECK(now_ns < go_ns, "reading takes less");
@@ -357,6 +375,79 @@ void RacesRun::a_large_record(uint64_t ns) {
   while (!seen) machine().pass(kReadingNs);
 }
 
+void RacesRun::set_leaves_apart() {
+  for (const char* between : {"o", "pz", "qz", "r"}) {
+    for (int i = 0; i < 30; ++i) set(fmt::format("{}{}", between, i) + std::string(200, '.'), "");
+  }
+}
+
+void RacesRun::two_ranges(uint64_t ns) {
+  const auto insert = [this](const char* key) {
+    return [this, key](Transaction& transaction, const Found& found) {
+      PMSTORE_CHECK(found.empty(), "both ranges are empty");
+      transaction.insert(history().table, key, "new");
+    };
+  };
+  set("p5", std::nullopt);
+  set("q5", std::nullopt);
+  std::vector<Part> parts = {{0, {}, insert("q5"), 0, "p5"}, {1, {}, insert("p5"), ns, "q5"}};
+  race(parts);
+  PMSTORE_CHECK(!parts[0].committed() || !parts[1].committed(),
+                "each has found a range empty in which the other inserts");
+  PMSTORE_CHECK(read(1, "q5").has_value() == parts[0].committed(), "as its writer was told");
+  PMSTORE_CHECK(read(1, "p5").has_value() == parts[1].committed(), "as its writer was told");
+}
+
+// One scans what the other inserts, and writes what the other reads.
+void RacesRun::a_range_and_a_record(uint64_t ns) {
+  set("x", "0");
+  set("p5", std::nullopt);
+  const auto put = [this](Transaction& transaction, const Found&) {
+    transaction.put(history().table, "x", "1");
+  };
+  const auto insert = [this](Transaction& transaction, const Found&) {
+    transaction.insert(history().table, "p5", "new");
+  };
+  constexpr uint64_t kLaterNs = 2000;  // the other one begins earlier, or later
+  std::vector<Part> parts = {{0, {}, put, kLaterNs, "p5"}, {1, {"x"}, insert, ns}};
+  race(parts);
+  PMSTORE_CHECK(!parts[0].committed() || !parts[1].committed(),
+                "each has read what the other writes");
+  PMSTORE_CHECK(value_of("x") == (parts[0].committed() ? "1" : "0"), "as its writer was told");
+  PMSTORE_CHECK(read(1, "p5").has_value() == parts[1].committed(), "as its writer was told");
+}
+
+// One that only reads, in the middle of a commit that inserts into one leaf, erases from another.
+void RacesRun::a_scanning_reader(uint64_t ns) {
+  set("p5", std::nullopt);
+  set("q5", "old");
+  std::vector<Part> parts(1);
+  parts[0].write = [this](Transaction& transaction, const Found&) {
+    transaction.insert(history().table, "p5", "new");
+    transaction.erase(history().table, "q5");
+  };
+  parts[0].wait_ns = ns;
+  std::optional<size_t> p;
+  std::optional<size_t> q;
+  std::optional<Status> over;
+  machine().executor().spawn(
+      [](RacesRun& run, auto& seen_p, auto& seen_q, auto& how) -> base::Task<void> {
+        co_await run.machine().executor().sleep_for(kReadingNs);
+        Transaction transaction = run.client(1).begin();
+        for (auto* seen : {&seen_q, &seen_p}) {
+          const char* const prefix = seen == &seen_p ? "p5" : "q5";
+          auto scan = transaction.scan(run.history().table, KeyRange::with_prefix(prefix));
+          const auto page = co_await scan.next();
+          if (page) *seen = page->size();
+        }
+        how = co_await transaction.commit();
+      }(*this, p, q, over));
+  race(parts);
+  while (!over) machine().pass(kReadingNs);
+  PMSTORE_CHECK(parts[0].committed(), "who only reads is in nobody's way");
+  PMSTORE_CHECK(!over->has_value() || (p && q && *p != *q), "the key is in one of the leaves");
+}
+
 // What it reads and what it meets when it inserts were never true at one moment.
 void RacesRun::a_contradiction() {
   set("x", "0");
@@ -385,15 +476,16 @@ std::unique_ptr<RecordedRun> queue_rnic_run(const std::string& scenario, uint64_
 std::unique_ptr<RecordedRun> room_rnic_run(const std::string& scenario, uint64_t seed) {
   return std::make_unique<QueueRnicRun>(scenario, seed, QueueRnicRun::Full::kRing);
 }
-std::unique_ptr<RecordedRun> vanish_rnic_run(const std::string& scenario, uint64_t seed) {
-  return std::make_unique<VanishRnicRun>(scenario, seed);
+std::unique_ptr<RecordedRun> vanish_rnic_run(const std::string& scenario, uint64_t seed,
+                                             TableKind kind) {
+  return std::make_unique<VanishRnicRun>(scenario, seed, kind);
 }
 std::unique_ptr<RecordedRun> return_rnic_run(const std::string& scenario, uint64_t seed) {
   return std::make_unique<ReturnRnicRun>(scenario, seed);
 }
 std::unique_ptr<RecordedRun> races_run(const std::string& scenario, uint64_t seed,
-                                       LockDiscipline discipline) {
-  return std::make_unique<RacesRun>(scenario, seed, discipline);
+                                       LockDiscipline discipline, TableKind kind) {
+  return std::make_unique<RacesRun>(scenario, seed, discipline, kind);
 }
 
 }  // namespace pmstore::crash

@@ -12,6 +12,7 @@
 //   races-rnic, races-server  nobody dies, under lock discipline rnic or cpu: two clients'
 //   transactions at every distance in time, and what would
 //                not be serializable does not happen. No power cuts: its trace is empty
+// vanish and races also have a form with an ordered table, whose ranges are scanned.
 // Seeds other than 0 draw sizes and distances.
 #pragma once
 
@@ -27,9 +28,10 @@ namespace pmstore::crash {
 std::unique_ptr<RecordedRun> commit_rnic_run(const std::string& scenario, uint64_t seed);
 std::unique_ptr<RecordedRun> queue_rnic_run(const std::string& scenario, uint64_t seed);
 std::unique_ptr<RecordedRun> room_rnic_run(const std::string& scenario, uint64_t seed);
-std::unique_ptr<RecordedRun> vanish_rnic_run(const std::string& scenario, uint64_t seed);
+std::unique_ptr<RecordedRun> vanish_rnic_run(const std::string& scenario, uint64_t seed,
+                                             TableKind kind);
 std::unique_ptr<RecordedRun> return_rnic_run(const std::string& scenario, uint64_t seed);
 std::unique_ptr<RecordedRun> races_run(const std::string& scenario, uint64_t seed,
-                                       LockDiscipline discipline);
+                                       LockDiscipline discipline, TableKind kind);
 
 }  // namespace pmstore::crash

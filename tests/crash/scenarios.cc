@@ -54,6 +54,14 @@ auto store(std::string name, Domain domain, StoreSize size = StoreSize::kSmall,
            const persist::PaddingRules& padding = {}) {
   return [=](uint64_t seed) { return store_run(name, seed, domain, size, padding); };
 }
+auto races(std::string name, LockDiscipline discipline, TableKind kind) {
+  return [=](uint64_t seed) { return races_run(name, seed, discipline, kind); };
+}
+
+auto vanish(std::string name, TableKind kind) {
+  return [=](uint64_t seed) { return vanish_rnic_run(name, seed, kind); };
+}
+
 auto store_rnic(std::string name, const ServedStore& what) {
   return [=](uint64_t seed) { return store_rnic_run(name, seed, what); };
 }
@@ -156,8 +164,9 @@ std::vector<Scenario> server_scenarios() {
       {"vanish-server", "a client of it vanishes at each work request; servers die amid commits",
        [](uint64_t seed) { return vanish_server_run("vanish-server", seed); }, true, false},
       {"races-server", "two clients' transactions at every distance; no power cuts",
-       [](uint64_t seed) { return races_run("races-server", seed, LockDiscipline::kCpu); }, true,
-       false},
+       races("races-server", LockDiscipline::kCpu, TableKind::kHash), true, false},
+      {"races-server-ordered", "the same in an ordered table, with scans",
+       races("races-server-ordered", LockDiscipline::kCpu, TableKind::kOrdered), true, false},
   };
 }
 
@@ -165,6 +174,8 @@ std::vector<Scenario> rnic_scenarios() {
   return {
       {"store-rnic", "one-server commit, lock discipline rnic, on the modelled machine, ADR",
        store_rnic("store-rnic", {}), false},
+      {"store-rnic-ordered", "the same with an ordered table",
+       store_rnic("store-rnic-ordered", {.kind = TableKind::kOrdered}), false},
       {"store-rnic-eadr", "the same, eADR, DDIO on",
        store_rnic("store-rnic-eadr", {.domain = Domain::kCpuCache, .ddio = true}), false},
       {"store-rnic-ddio", "the same, ADR, DDIO on: through the server's CPU",
@@ -176,12 +187,15 @@ std::vector<Scenario> rnic_scenarios() {
       {"room-rnic", "an append that waits for the room of a truncation, at a busy server",
        [](uint64_t seed) { return room_rnic_run("room-rnic", seed); }, true, false},
       {"vanish-rnic", "a client vanishes before each work request of its commits",
-       [](uint64_t seed) { return vanish_rnic_run("vanish-rnic", seed); }, true, false},
+       vanish("vanish-rnic", TableKind::kHash), true, false},
+      {"vanish-rnic-ordered", "the same in an ordered table",
+       vanish("vanish-rnic-ordered", TableKind::kOrdered), true, false},
       {"return-rnic", "a client comes back by another connection amid its commits",
        [](uint64_t seed) { return return_rnic_run("return-rnic", seed); }, true, false},
       {"races-rnic", "two clients' transactions at every distance; no power cuts",
-       [](uint64_t seed) { return races_run("races-rnic", seed, LockDiscipline::kRnic); }, true,
-       false},
+       races("races-rnic", LockDiscipline::kRnic, TableKind::kHash), true, false},
+      {"races-rnic-ordered", "the same in an ordered table, with scans",
+       races("races-rnic-ordered", LockDiscipline::kRnic, TableKind::kOrdered), true, false},
   };
 }
 

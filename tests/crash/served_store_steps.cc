@@ -100,7 +100,7 @@ void ServedStoreSteps::format() {
   if (what_.groups) server_options_.group_above_ns = 0;
   server_options_.devices = &machine_->server();
   start();
-  auto table = machine_->run(clients_[0]->open_table(kStoreTable, true));
+  auto table = machine_->run(clients_[0]->create_table(kStoreTable, what_.kind));
   PMSTORE_CHECK(table.has_value(), "a new store has room for a table");
   history_.table = *table;
   history_.transactions.push_back({{}, false, content_digest({}), 0, {}});
@@ -268,7 +268,20 @@ std::optional<std::string> ServedStoreSteps::read(uint32_t client, const std::st
   return std::nullopt;
 }
 
+StoreContent ServedStoreSteps::scan_all(uint32_t client) {
+  StoreContent content;
+  Transaction transaction = clients_[client]->begin();
+  TransactionScan scan = transaction.scan(history_.table, {});
+  const auto page = machine_->run(scan.next());
+  PMSTORE_CHECK(page.has_value(), page ? "" : page.error().message.c_str());
+  for (const Record& record : *page) content[record.key] = record.value;
+  const auto rest = machine_->run(scan.next());
+  PMSTORE_CHECK(rest && rest->empty(), "all fit in a page");
+  return content;
+}
+
 StoreContent ServedStoreSteps::read_all(uint32_t client) {
+  if (what_.kind == TableKind::kOrdered) return scan_all(client);
   StoreContent content;
   for (const std::string& key : history_.keys) {
     if (auto value = read(client, key)) content[key] = std::move(*value);

@@ -33,6 +33,7 @@ struct ServedStore {
   uint32_t chunks = 5;      // that its records have
   uint32_t send_queue = 0;  // see CrashMachine
   LockDiscipline discipline = LockDiscipline::kRnic;
+  TableKind kind = TableKind::kHash;
   bool groups = false;      // transactions that wait share an msync, however quick it is
   bool reconnects = false;  // clients outlive their server, and reach the next one by themselves
 };
@@ -94,7 +95,7 @@ class ServedStoreSteps : public RecordedRun {
   // which the server ends. Then the same holds.
   void come_back_amid(const Commit& commit, uint64_t ns);
 
-  // The records that a client finds; it waits for locks.
+  // The records that a client finds; it waits for locks. Those of an ordered table are scanned.
   std::optional<std::string> read(uint32_t client, const std::string& key);
   StoreContent read_all(uint32_t client);
 
@@ -108,6 +109,7 @@ class ServedStoreSteps : public RecordedRun {
   const StoreContent& now() const { return now_; }
 
  private:
+  StoreContent scan_all(uint32_t client);
   void format();
   void start();
   void start_server();

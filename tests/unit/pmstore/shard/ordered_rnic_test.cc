@@ -237,16 +237,18 @@ TEST_F(OrderedRnic, RedoRecordThatSaysTheSameTwiceHarmsNobody) {
 }
 
 TEST_F(OrderedRnic, TableWithoutMemoryForAnotherKeyRefusesIt) {
-  // Long keys fill the table's leaves before the slots are used up.
+  // Long keys in descending order leave half of each leaf empty, and there is as much memory for
+  // leaves as for records.
   Status full;
   int reserved = 0;
   for (; full && reserved < 100'000; ++reserved) {
-    std::string key = std::to_string(1'000'000 + reserved);
+    std::string key = std::to_string(1'000'000 - reserved);
     key.append(240, 'k');
     const auto made = reserve(key, kMine, {kOneOfMine}, false, 1);
     if (!made) full = made.error();
   }
   EXPECT_EQ(full.code(), ErrorCode::kFull);
+  EXPECT_NE(full.error().message.find("index"), std::string::npos) << full.error().message;
   EXPECT_GT(reserved, 100);
   EXPECT_EQ(s_.store().live_records(), 0u) << "what was refused is neither shown nor reserved";
 }
