@@ -41,7 +41,7 @@ typedef enum pmstore_log_code {
   PMSTORE_LOG_TRIMMED,       /* what was asked for is no longer kept */
   PMSTORE_LOG_DAMAGED,       /* the medium lost entries: pmstore_log_skip_damaged() goes on */
   PMSTORE_LOG_UNKNOWN,       /* the entries may or may not be there: open again and look */
-  PMSTORE_LOG_DISCONNECTED,  /* the session is gone: connect again */
+  PMSTORE_LOG_DISCONNECTED,  /* the server is away; the next call tries again */
   PMSTORE_LOG_TIMEOUT,
   PMSTORE_LOG_UNSUPPORTED,
   PMSTORE_LOG_FAILED /* anything else; the text says what */

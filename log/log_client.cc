@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/random.h"
 #include "log/internal/log_client_state.h"
 #include "log/ring_layout.h"
 
@@ -29,10 +30,13 @@ LogClient::State::State(base::Executor& client_executor, fabric::Uri server,
       uri(std::move(server)),
       options(client_options),
       secret(options.secret.empty() ? ClientSecret::random() : options.secret),
-      server_uri(uri) {}
+      instance(base::random_identity()),
+      server_uri(uri),
+      append_sent(executor),
+      reconnector(executor, *this, {options.reconnect_timeout_ns, options.connect_timeout_ns}) {}
 
 // The connection goes before the memory that its peer or its queue can still reach.
-LogClient::State::~State() { link.reset(); }
+LogClient::State::~State() { drop_link(); }
 
 LogClient::LogClient(std::unique_ptr<State> state) : state_(std::move(state)) {}
 LogClient::~LogClient() = default;
@@ -43,7 +47,7 @@ base::Task<Result<std::unique_ptr<LogClient>>> LogClient::connect(base::Executor
   auto state = std::make_unique<State>(executor, std::move(uri), options);
   PMSTORE_CO_TRY(state->device,
                  fabric::open_device(state->uri.scheme, executor, state->options.devices));
-  Status connected = co_await state->connect();
+  Status connected = co_await state->connect_once();
   const bool nobody_there = !connected && connected.code() == ErrorCode::kDisconnected;
   if (nobody_there && state->uri.scheme == fabric::Scheme::kLocal && options.devices == nullptr) {
     // No server of this process listens there, so it is the path of a pool.
@@ -51,29 +55,66 @@ base::Task<Result<std::unique_ptr<LogClient>>> LogClient::connect(base::Executor
     with.assume_domain = options.assume_domain;
     PMSTORE_CO_TRY(state->embedded, co_await EmbeddedLog::open(executor, state->uri.name, with));
     state->server_uri = state->embedded->uri();
-    connected = co_await state->connect();
+    connected = co_await state->connect_once();
   }
   if (!connected) co_return std::move(connected.error());
   co_return std::unique_ptr<LogClient>(new LogClient(std::move(state)));
 }
 
-base::Task<Status> LogClient::State::connect() {
+// What an append in flight leaves in doubt is asked for on the next session.
+base::Task<void> LogClient::State::let_go() { co_return; }
+
+void LogClient::State::drop_link() {
+  if (link != nullptr) ended += link->connection().counters();
+  link.reset();
+}
+
+base::Task<Status> LogClient::State::connect_once() {
+  drop_link();
   service::LinkOptions with;
   with.service = service::ServiceId::kLog;
   with.secret = secret;
   with.connect_timeout_ns = options.connect_timeout_ns;
   with.rpc = options.rpc;
   with.rpc.call_timeout_ns = options.call_timeout_ns;
-  PMSTORE_CO_TRY(link, co_await service::Link::open(*device, server_uri, with, {}));
-  const std::span<const std::byte> given = link->body();
-  if (given.size() != sizeof answer) co_return bad_answer("has the wrong length");
-  std::memcpy(&answer, given.data(), sizeof answer);
-  if (answer.words.bytes % sizeof(LogWords) != 0) co_return bad_answer("grants half a word");
-  message_bytes = link->rpc().max_request_bytes();
-  // Not touched before it is used, so a large one costs nothing.
-  message = std::unique_ptr<std::byte[]>(new std::byte[message_bytes]);
+  PMSTORE_CO_TRY(LinkRef opened,
+                 co_await service::Link::open(*device, server_uri, with,
+                                              service::bytes_of(SessionHello{instance})));
+  PMSTORE_CO_TRY_STATUS(check_answer(*opened));
+  PMSTORE_CHECK(link == nullptr, "one session at a time");
+  link = std::move(opened);
+  ++generation;
+  // Places may be others at another start of the server.
+  known.clear();
+  known_in_order.clear();
   link->keep_lease();
   co_return Status{};
+}
+
+Status LogClient::State::check_answer(const service::Link& opened) {
+  const std::span<const std::byte> given = opened.body();
+  LogSessionAnswer said;
+  if (given.size() != sizeof said) return bad_answer("has the wrong length");
+  std::memcpy(&said, given.data(), sizeof said);
+  if (said.words.bytes % sizeof(LogWords) != 0) return bad_answer("grants half a word");
+  if (generation > 0 && said.area != answer.area) {
+    return make_error(ErrorCode::kDisconnected,
+                      fmt::format("{} serves the logs of another pool now: connect a new client",
+                                  uri.to_string()));
+  }
+  const size_t bytes = opened.rpc().max_request_bytes();
+  // Not touched before it is used, so a large one costs nothing.
+  if (bytes != message_bytes) message.reset(new std::byte[bytes]);
+  message_bytes = bytes;
+  answer = said;
+  return {};
+}
+
+base::Task<Result<LogClient::State::LinkRef>> LogClient::State::connected() {
+  if (!usable()) {
+    PMSTORE_CO_TRY_STATUS(co_await reconnector.connected());
+  }
+  co_return link;
 }
 
 fabric::RemoteAddress LogClient::State::data_at(const KnownLog& log, uint64_t lsn) const {
@@ -86,15 +127,21 @@ void LogClient::State::retire(std::unique_ptr<internal::ReadBuffer> buffer) {
 }
 
 Error LogClient::State::malformed(std::string_view what) {
-  link->drop();
-  return make_error(ErrorCode::kProtocol,
-                    fmt::format("the server's reply to {} is malformed: connect again", what));
+  if (link != nullptr) link->drop();
+  return make_error(
+      ErrorCode::kProtocol,
+      fmt::format("the server's reply to {} is malformed; the session was given up", what));
 }
 
 ClientId LogClient::id() const { return state_->secret.id(); }
 uint64_t LogClient::area() const { return state_->answer.area; }
 const fabric::Uri& LogClient::uri() const { return state_->uri; }
-fabric::Counters LogClient::counters() const { return state_->link->connection().counters(); }
+fabric::Counters LogClient::counters() const {
+  fabric::Counters all = state_->ended;
+  if (state_->link != nullptr) all += state_->link->connection().counters();
+  return all;
+}
+uint64_t LogClient::reconnects() const { return state_->generation - 1; }
 base::Executor& LogClient::executor() { return state_->executor; }
 
 }  // namespace pmstore::log

@@ -10,9 +10,12 @@
 //
 // Threads: one client belongs to one executor; many coroutines may use it at the same time.
 // Lifetimes: the executor outlives the client; the client outlives its producers and readers.
-// Errors of all calls: Disconnected, Timeout (the session is gone; connect again), Protocol.
-// After Disconnected or Timeout of append() it is not known whether the entries are there:
-// CommitUnknown says so; the log's next_index tells.
+// A client whose session is lost makes another one at its next call, also when its server was
+// restarted meanwhile; its readers go on where they are, its producers are to be opened again.
+// Errors of all calls: Disconnected, Timeout (the server is away), Protocol; Disconnected also when
+// another pool is served there by now. An append whose answer was lost is repeated, and the server
+// executes it once. When the server has been restarted it cannot tell, or when it stays away, the
+// append is CommitUnknown: look at the entries behind the log's earlier next index.
 #pragma once
 
 #include <cstdint>
@@ -40,6 +43,9 @@ struct LogClientOptions {
   ClientSecret secret;  // empty: random; its id is that of the client
   uint64_t call_timeout_ns = 5'000'000'000;
   uint64_t connect_timeout_ns = 5'000'000'000;
+  // An operation tries so long to reach a server that does not answer, and an append to learn
+  // whether it was executed; 0: it tries once.
+  uint64_t reconnect_timeout_ns = 0;
   fabric::RpcOptions rpc;
   // nullptr: this machine; else a host of the modelled machine. Borrowed.
   fabric::DeviceOpener* devices = nullptr;
@@ -87,7 +93,8 @@ class LogClient {
   uint64_t area()
       const;  // identity of the server's log area: two sessions with one pool say the same
   const fabric::Uri& uri() const;
-  fabric::Counters counters() const;  // of the session's connection
+  fabric::Counters counters() const;  // of the connections of all its sessions
+  uint64_t reconnects() const;
   base::Executor& executor();
 
  private:

@@ -22,10 +22,6 @@ constexpr size_t kCreateRequestBytes =
     sizeof(CreateRequest) + kMaxLogNameBytes + kMaxReplicas * (1 + UINT8_MAX);
 // Of an opened log with all that is known of it, and of one page of a list.
 constexpr uint32_t kLargeReply = 64 * 1024;
-bool lost_answer(const Error& why) {
-  return why.code == ErrorCode::kDisconnected || why.code == ErrorCode::kTimeout;
-}
-
 Status check_payloads(std::span<const std::span<const std::byte>> payloads) {
   if (payloads.empty() || payloads.size() > kMaxBatchEntries) {
     return make_error(ErrorCode::kInvalidArgument,
@@ -47,13 +43,8 @@ Status check_payloads(std::span<const std::span<const std::byte>> payloads) {
 
 }  // namespace
 
-base::Task<Result<fabric::RpcReply>> LogClient::State::call(LogMethod method,
-                                                            std::span<const std::byte> body,
-                                                            uint32_t reply_capacity) {
-  if (link->dropped()) {
-    co_return make_error(ErrorCode::kDisconnected,
-                         fmt::format("{}: connect again", link->why_unusable().message));
-  }
+base::Task<Result<LogClient::State::Reply>> LogClient::State::call_on(
+    LinkRef on, LogMethod method, std::span<const std::byte> body, uint32_t reply_capacity) {
   const std::span<std::byte> room = body_room();
   if (body.size() > room.size()) {
     co_return make_error(ErrorCode::kTooLarge,
@@ -62,10 +53,29 @@ base::Task<Result<fabric::RpcReply>> LogClient::State::call(LogMethod method,
   if (!body.empty() && body.data() != room.data()) {
     std::memcpy(room.data(), body.data(), body.size());
   }
-  const service::RequestPrefix prefix = link->prefix();
+  const service::RequestPrefix prefix = on->prefix();
   std::memcpy(message.get(), &prefix, sizeof prefix);
   const std::span<const std::byte> request(message.get(), sizeof prefix + body.size());
-  co_return co_await link->rpc().call(static_cast<uint16_t>(method), request, reply_capacity);
+  auto answered = co_await on->rpc().call(static_cast<uint16_t>(method), request, reply_capacity);
+  if (answered) co_return Reply{std::move(on), std::move(*answered)};
+  // It says that it does not answer any more: the next call makes another session.
+  if (lost_answer(answered.error())) on->drop();
+  co_return std::move(answered.error());
+}
+
+base::Task<Result<LogClient::State::Reply>> LogClient::State::call(LogMethod method,
+                                                                   std::span<const std::byte> body,
+                                                                   uint32_t reply_capacity,
+                                                                   bool* repeated) {
+  const uint64_t give_up_ns = executor.now_ns() + options.reconnect_timeout_ns;
+  while (true) {
+    PMSTORE_CO_TRY(LinkRef on, co_await connected());
+    auto answered = co_await call_on(std::move(on), method, body, reply_capacity);
+    if (answered || !lost_answer(answered.error())) co_return std::move(answered);
+    if (executor.now_ns() >= give_up_ns) co_return std::move(answered);
+    if (repeated != nullptr) *repeated = true;
+    co_await executor.sleep_for(kRepeatPauseNs);
+  }
 }
 
 Result<LogInfo> LogClient::State::note(const LogReply& reply, std::string_view name) {
@@ -138,7 +148,15 @@ base::Task<Result<LogInfo>> LogClient::create_replica(std::string_view name,
   request.put(fixed);
   request.put_bytes(kept);
   PMSTORE_CO_TRY_STATUS(put_uris(request, replica.replicas));
-  auto answer = co_await state_->call(LogMethod::kCreate, request.message(), sizeof(LogReply));
+  bool repeated = false;
+  auto answer =
+      co_await state_->call(LogMethod::kCreate, request.message(), sizeof(LogReply), &repeated);
+  if (!answer && repeated && answer.code() == ErrorCode::kAlreadyExists) {
+    // The first try may have made it.
+    auto there = co_await open(kept);
+    if (there && there->identity == fixed.identity && fixed.identity != 0)
+      co_return std::move(there);
+  }
   if (!answer) co_return std::move(answer.error());
   MessageReader reader(answer->bytes());
   const auto reply = reader.get<LogReply>();
@@ -237,11 +255,53 @@ base::Task<Result<LogInfo>> LogClient::State::ask(LogClient& self, uint64_t log)
 
 // ---- append ----
 
+// One append, as long as it has no answer.
+class LogClient::State::NumberedAppend {
+ public:
+  explicit NumberedAppend(State& state) : state_(state), number_(++state.last_append) {
+    state_.appends_under_way.push_back({number_, 0});
+  }
+  NumberedAppend(const NumberedAppend&) = delete;
+  NumberedAppend& operator=(const NumberedAppend&) = delete;
+  ~NumberedAppend() {
+    state_.appends_under_way.erase(here());
+    state_.append_sent.notify_all();
+  }
+  uint64_t number() const { return number_; }
+  bool may_be_sent() const {
+    const auto at = here();
+    return at == state_.appends_under_way.begin() || (at - 1)->sent_in == state_.generation;
+  }
+  void sent() {
+    PMSTORE_CHECK(may_be_sent(), "appends of one client stay in their order");
+    here()->sent_in = state_.generation;
+    state_.append_sent.notify_all();
+  }
+
+ private:
+  // Mostly the last one.
+  std::vector<AppendUnderWay>::iterator here() const {
+    auto at = state_.appends_under_way.end();
+    do {
+      PMSTORE_CHECK(at != state_.appends_under_way.begin(), "it is under way");
+      --at;
+    } while (at->number != number_);
+    return at;
+  }
+
+  State& state_;
+  const uint64_t number_;
+};
+
+uint64_t LogClient::State::appends_known_through() const {
+  return appends_under_way.empty() ? last_append : appends_under_way.front().number - 1;
+}
+
 Result<std::span<const std::byte>> LogClient::State::append_message(
-    uint64_t log, std::span<const std::span<const std::byte>> payloads) {
-  PMSTORE_TRY_STATUS(check_payloads(payloads));
+    uint64_t log, uint64_t number, std::span<const std::span<const std::byte>> payloads) {
   MessageWriter request(body_room());
-  request.put(AppendRequest{log, static_cast<uint32_t>(payloads.size()), 0});
+  request.put(AppendRequest{log, number, appends_known_through(),
+                            static_cast<uint32_t>(payloads.size()), 0});
   for (const auto& payload : payloads) {
     request.put(AppendItem{static_cast<uint32_t>(payload.size())});
   }
@@ -273,20 +333,51 @@ base::Task<Result<Appended>> LogClient::append_batch(
     if (state.has_had_its_turn()) co_await state.executor.yield();
     co_return std::move(*appended);
   }
-  const bool was_usable = state.link->usable();
-  PMSTORE_CO_TRY(const auto request, state.append_message(log, payloads));
-  auto answer = co_await state.call(LogMethod::kAppend, request, sizeof(AppendReply));
-  if (!answer && was_usable && lost_answer(answer.error())) {
-    co_return make_error(ErrorCode::kCommitUnknown,
-                         "the entries may or may not be there: connect again and compare the log's "
-                         "next index (" +
-                             answer.error().to_string() + ")");
+  PMSTORE_CO_TRY_STATUS(check_payloads(payloads));
+  co_return co_await state.append(log, payloads);
+}
+
+Error LogClient::State::in_doubt(const std::string& why) {
+  return make_error(ErrorCode::kCommitUnknown,
+                    "the entries may or may not be there: look behind what the log's next index "
+                    "was (" +
+                        why + ")");
+}
+
+base::Task<Result<Appended>> LogClient::State::append(
+    uint64_t log, std::span<const std::span<const std::byte>> payloads) {
+  NumberedAppend append(*this);
+  const uint64_t give_up_ns = executor.now_ns() + options.reconnect_timeout_ns;
+  std::optional<uint64_t> epoch;  // of the server that may have executed it
+  while (true) {
+    if (!usable()) {
+      const Status again = co_await reconnector.connected();
+      if (!again) co_return epoch ? in_doubt(again.error().to_string()) : again.error();
+    }
+    if (!append.may_be_sent()) {
+      co_await append_sent.wait();
+      continue;
+    }
+    const uint64_t now_in = link->welcome().epoch;
+    if (epoch && *epoch != now_in) {
+      co_return in_doubt("the server has been started again meanwhile");
+    }
+    PMSTORE_CO_TRY(const auto request, append_message(log, append.number(), payloads));
+    epoch = now_in;
+    append.sent();
+    auto answered = co_await call_on(link, LogMethod::kAppend, request, sizeof(AppendReply));
+    if (answered) {
+      MessageReader reader(answered->bytes());
+      const auto reply = reader.get<AppendReply>();
+      if (!reader.complete()) co_return malformed("an append");
+      co_return reply.last;
+    }
+    const bool lost = lost_answer(answered.error());
+    if (!lost && answered.code() != ErrorCode::kOutcomeExpired)
+      co_return std::move(answered.error());
+    if (!lost || executor.now_ns() >= give_up_ns) co_return in_doubt(answered.error().to_string());
+    co_await executor.sleep_for(kRepeatPauseNs);
   }
-  if (!answer) co_return std::move(answer.error());
-  MessageReader reader(answer->bytes());
-  const auto reply = reader.get<AppendReply>();
-  if (!reader.complete()) co_return state.malformed("an append");
-  co_return reply.last;
 }
 
 base::Task<Result<Appended>> LogClient::append(uint64_t log, std::span<const std::byte> payload) {
@@ -334,8 +425,12 @@ base::Task<Status> LogClient::seal(uint64_t log) {
 base::Task<Status> LogClient::erase(uint64_t log) {
   State& state = *state_;
   const LogRequest request{log};
-  auto answer = co_await state.call(LogMethod::kDelete, std::as_bytes(std::span(&request, 1)), 0);
-  if (!answer) co_return std::move(answer.error());
+  bool repeated = false;
+  auto answer =
+      co_await state.call(LogMethod::kDelete, std::as_bytes(std::span(&request, 1)), 0, &repeated);
+  // An id is never used again, so the first try has deleted it.
+  const bool gone = !answer && repeated && answer.code() == ErrorCode::kNotFound;
+  if (!answer && !gone) co_return std::move(answer.error());
   state.forget(log);
   co_return Status{};
 }

@@ -145,9 +145,10 @@ base::Task<Result<uint64_t>> LogProducer::State::read_start() {
   LogClient::State& session = *client.state_;
   const uint64_t timeout_ns = session.options.call_timeout_ns;
   PMSTORE_CO_TRY_STATUS(co_await words->settle(timeout_ns));
+  PMSTORE_CO_TRY(const LogClient::State::LinkRef on, co_await session.connected());
   words->clear();
   words->read(0, sizeof(LogWords), session.words_at(log));
-  PMSTORE_CO_TRY_STATUS(co_await words->execute(session.link->connection(), timeout_ns));
+  PMSTORE_CO_TRY_STATUS(co_await words->execute(on->connection(), timeout_ns));
   LogWords seen;
   std::memcpy(&seen, words->bytes().data(), sizeof seen);
   if (seen.id != log.reply.id || seen.incarnation != answer.incarnation) {

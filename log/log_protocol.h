@@ -43,8 +43,13 @@ enum class Takeover : uint8_t {
   kSteal = 1,   // fences it
 };
 
-// The body of a session's hello is empty. Of a producer's; one that comes back, with the same
-// client id, takes its own lease over.
+// The body of a session's hello.
+struct SessionHello {
+  uint64_t instance = 0;  // of the client, drawn when it was made; it numbers its appends
+};
+static_assert(sizeof(SessionHello) == 8);
+
+// Of a producer's; one that comes back, with the same client id, takes its own lease over.
 struct ProducerHello {
   uint64_t log = 0;         // id
   uint64_t membership = 0;  // epoch that the producer believes in; Conflict when it is another
@@ -160,7 +165,9 @@ struct ListReply {
 
 struct AppendRequest {
   uint64_t log;
-  uint32_t count;  // 1 to kMaxBatchEntries: together or not at all, one after the other
+  uint64_t number;         // of the client's appends, from 1 on; executed once
+  uint64_t known_through;  // the client has the answers of these, or wants none
+  uint32_t count;          // 1 to kMaxBatchEntries: together or not at all, one after the other
   uint32_t padding;
 };
 struct AppendItem {

@@ -33,17 +33,21 @@ void AppendGroup::commit() {
   const auto durable = store_.commit_appends();
   ++commits_;
   if (durable) return acknowledge(*durable, group);
-  for (auto& [call, reply] : group) call.reply_error(durable.error());
+  for (Append& each : group) each.call.reply_error(durable.error());
   sessions_.tell_failure(durable.error());
 }
 
 void AppendGroup::acknowledge(persist::Persisted /*appends*/, Waiting& group) {
   PMSTORE_CHECK(!group.empty() && group.size() <= kMaxGroup, "the group is bounded");
-  for (auto& [call, reply] : group) call.reply(service::bytes_of(reply));
+  // An answer may end a session, whose client asks again.
+  for (const Append& each : group) {
+    sessions_.appends().executed(each.name.origin, each.name.number, each.reply);
+  }
+  for (Append& each : group) each.call.reply(service::bytes_of(each.reply));
 }
 
-void AppendGroup::join(fabric::RpcCall call, const AppendReply& reply) {
-  waiting_.emplace_back(std::move(call), reply);
+void AppendGroup::join(fabric::RpcCall call, AppendName name, const AppendReply& reply) {
+  waiting_.push_back({std::move(call), name, reply});
   if (waiting_.size() >= kMaxGroup) {
     commit();
   } else {

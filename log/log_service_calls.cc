@@ -53,8 +53,20 @@ base::Task<Result<std::unique_ptr<service::EndpointPart>>> LogSessions::open(
 }
 
 Result<std::vector<std::byte>> LogSessions::admit(service::Session& session, Body body) {
-  if (!body.empty()) return make_error(ErrorCode::kProtocol, "a malformed log hello");
+  fabric::MessageReader reader(body);
+  const auto hello = reader.get<SessionHello>();
+  if (!reader.complete() || hello.instance == 0) {
+    return make_error(ErrorCode::kProtocol, "a malformed log hello");
+  }
   const auto& regions = static_cast<const AreaRegions&>(*session.endpoint->parts[slot()]);
+  auto& admitted = static_cast<LogSession&>(session);
+  admitted.origin = {session.client, hello.instance};
+  if (const auto before = present_.find(admitted.origin); before != present_.end()) {
+    // The client has lost its old connection, over which no append may arrive from here on.
+    host().end(*before->second, SessionEnd::kReplaced);
+  }
+  appends_.came(admitted.origin);
+  present_[admitted.origin] = &admitted;
   LogSessionAnswer answer;
   answer.area = store_.area_identity();
   answer.regions = regions.area->remote();
@@ -63,20 +75,20 @@ Result<std::vector<std::byte>> LogSessions::admit(service::Session& session, Bod
 }
 
 void LogSessions::on_call(service::Session& session, fabric::RpcCall call, Body body) {
-  const Status served = serve(call, body);
+  const Status served = serve(static_cast<LogSession&>(session), call, body);
   if (served) return;
   if (served.code() == ErrorCode::kProtocol) return host().drop_malformed(session, call);
   call.reply_error(served.error());
 }
 
 // Answers, or gives the error to answer with. Protocol costs the connection.
-Status LogSessions::serve(fabric::RpcCall& call, Body body) {
+Status LogSessions::serve(LogSession& session, fabric::RpcCall& call, Body body) {
   fabric::MessageReader reader(body);
   switch (static_cast<LogMethod>(call.method())) {
     case LogMethod::kCreate: return serve_create(call, body);
     case LogMethod::kOpen: return serve_open(call, body);
     case LogMethod::kList: return serve_list(call, body);
-    case LogMethod::kAppend: return serve_append(call, body);
+    case LogMethod::kAppend: return serve_append(session, call, body);
     case LogMethod::kTrim: return serve_trim(call, body);
     case LogMethod::kSeal: {
       const auto request = reader.get<LogRequest>();
@@ -186,10 +198,11 @@ Status LogSessions::serve_list(fabric::RpcCall& call, Body body) {
   return fill(call, writer);
 }
 
-Status LogSessions::serve_append(fabric::RpcCall& call, Body body) {
+Status LogSessions::serve_append(LogSession& session, fabric::RpcCall& call, Body body) {
   fabric::MessageReader reader(body);
   const auto request = reader.get<AppendRequest>();
-  if (reader.failed() || request.count == 0 || request.count > kMaxBatchEntries) {
+  if (reader.failed() || request.number == 0 || request.count == 0 ||
+      request.count > kMaxBatchEntries) {
     return malformed_request();
   }
   AppendItem items[kMaxBatchEntries];
@@ -200,9 +213,18 @@ Status LogSessions::serve_append(fabric::RpcCall& call, Body body) {
   }
   if (!reader.complete() || call.reply_room().size() < sizeof(AppendReply))
     return malformed_request();
+  const AppendOrigin& origin = session.origin;
+  // Its first try may wait for the drain.
+  if (appends_.may_be_repeated(origin, request.number)) finish();
+  if (session.ended) return make_error(ErrorCode::kDisconnected, "the session has ended");
+  PMSTORE_TRY(const auto before, appends_.repeated(origin, request.number, request.known_through));
+  if (before) {
+    call.reply(service::bytes_of(*before));
+    return {};
+  }
   PMSTORE_TRY(const LogStore::Range range, store_.append(request.log, {payloads, request.count}));
   appended_ += request.count;
-  group_.join(std::move(call), AppendReply{range.first, range.last});
+  group_.join(std::move(call), {origin, request.number}, AppendReply{range.first, range.last});
   return {};
 }
 

@@ -1,7 +1,8 @@
 // The inside of LogClient: its session, shared with its producers and readers.
 //
 // Invariants: `message` is filled and given to RpcClient::call() without a suspension in between. A
-// log in `known` was, when it was noted, inside the regions that the session was granted.
+// log in `known` was, when it was noted, inside the regions that the present session was granted.
+// Whoever waits for something of a link holds it meanwhile.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +21,7 @@
 #include "log/internal/read_buffer.h"
 #include "log/log_client.h"
 #include "service/link.h"
+#include "service/reconnector.h"
 
 namespace pmstore::log {
 
@@ -33,15 +35,41 @@ struct KnownLog {
 // As requests carry them. InvalidArgument when one is too long.
 Status put_uris(fabric::MessageWriter& request, std::span<const std::string> uris);
 
-struct LogClient::State {
+// Has the answer to a call that failed so been lost?
+inline bool lost_answer(const Error& why) {
+  return why.code == ErrorCode::kDisconnected || why.code == ErrorCode::kTimeout;
+}
+
+struct LogClient::State final : service::Reconnector::Target {
+  using LinkRef = std::shared_ptr<service::Link>;
+  // Its bytes lie in memory of the link.
+  struct Reply {
+    LinkRef link;
+    fabric::RpcReply reply;
+    std::span<const std::byte> bytes() const { return reply.bytes(); }
+  };
+  // Between two tries of an operation whose session was lost.
+  static constexpr uint64_t kRepeatPauseNs = 1'000'000;
+
   State(base::Executor& client_executor, fabric::Uri server, LogClientOptions client_options);
-  ~State();
+  ~State() override;
 
-  base::Task<Status> connect();
+  bool usable() const override { return link != nullptr && link->usable(); }
+  base::Task<void> let_go() override;
+  base::Task<Status> connect_once() override;
+  Status check_answer(const service::Link& opened);
+  // The usable link; makes another one when there is none. Errors of Reconnector::connected().
+  base::Task<Result<LinkRef>> connected();
+  void drop_link();
 
-  // Sends `body`, laid out in body_room() or elsewhere; the server's own error comes back as it is.
-  base::Task<Result<fabric::RpcReply>> call(LogMethod method, std::span<const std::byte> body,
-                                            uint32_t reply_capacity);
+  // Sends `body`; the server's own error comes back as it is. Repeats it on another session, while
+  // the client has patience, when the answer is lost, and says so in `repeated`: the request may
+  // have been executed already.
+  base::Task<Result<Reply>> call(LogMethod method, std::span<const std::byte> body,
+                                 uint32_t reply_capacity, bool* repeated = nullptr);
+  // The same once, on this link. `body` may be laid out in body_room().
+  base::Task<Result<Reply>> call_on(LinkRef on, LogMethod method, std::span<const std::byte> body,
+                                    uint32_t reply_capacity);
   std::span<std::byte> body_room() const {
     return std::span(message.get(), message_bytes).subspan(sizeof(service::RequestPrefix));
   }
@@ -62,7 +90,11 @@ struct LogClient::State {
   base::Task<Result<uint64_t>> trim(TrimRequest request);
   // Laid out in body_room(). InvalidArgument, TooLarge.
   Result<std::span<const std::byte>> append_message(
-      uint64_t log, std::span<const std::span<const std::byte>> payloads);
+      uint64_t log, uint64_t number, std::span<const std::span<const std::byte>> payloads);
+  base::Task<Result<Appended>> append(uint64_t log,
+                                      std::span<const std::span<const std::byte>> payloads);
+  // Of append(), with that number of this client, at a server in that epoch: it may be there.
+  static Error in_doubt(const std::string& why);
 
   // Of appends without messages: so many are about 10 us, with an msync each as long as those take.
   // Then leases and everybody else get their turn, timers in every sixteenth.
@@ -82,12 +114,26 @@ struct LogClient::State {
   fabric::Uri uri;
   LogClientOptions options;
   ClientSecret secret;
+  const uint64_t instance;                // of the numbers of its appends
   std::unique_ptr<EmbeddedLog> embedded;  // serves a local:PATH pool
   uint32_t appended_at_once = 0;
   fabric::Uri server_uri;  // where to connect to: `uri`, or what `embedded` says
   std::unique_ptr<fabric::Device> device;
-  std::unique_ptr<service::Link> link;
-  LogSessionAnswer answer;
+  LinkRef link;             // of the present session; empty: none was made after the last
+  LogSessionAnswer answer;  // of the last session
+  uint64_t generation = 0;  // sessions that were made
+  fabric::Counters ended;   // of earlier links
+  // Shared appends are numbered. Invariant: the answers of all others through last_append are
+  // known. They are sent in their order, in each session anew: one only when the one before it was.
+  uint64_t last_append = 0;
+  struct AppendUnderWay {
+    uint64_t number;
+    uint64_t sent_in;  // the generation of the session in which it was sent last; 0: in none
+  };
+  std::vector<AppendUnderWay> appends_under_way;  // by number
+  base::WaitList append_sent;
+  class NumberedAppend;
+  uint64_t appends_known_through() const;
   std::unique_ptr<std::byte[]> message;  // a request with its prefix
   size_t message_bytes = 0;
   // At most kMostKnown, the last ones noted; others are asked for again. Invariant: known_in_order
@@ -96,6 +142,7 @@ struct LogClient::State {
   std::map<uint64_t, KnownLog> known;
   std::deque<uint64_t> known_in_order;
   std::vector<std::unique_ptr<internal::ReadBuffer>> retired;
+  service::Reconnector reconnector;
 };
 
 }  // namespace pmstore::log

@@ -18,6 +18,7 @@
 #include "base/task.h"
 #include "fabric/message.h"
 #include "fabric/rpc.h"
+#include "log/internal/append_book.h"
 #include "log/log_protocol.h"
 #include "log/log_service.h"
 #include "persist/remote_writer.h"
@@ -30,13 +31,18 @@ std::vector<std::string> get_uris(fabric::MessageReader& reader, size_t count);
 
 class LogSessions;
 
+struct AppendName {
+  AppendOrigin origin;
+  uint64_t number;
+};
+
 // Appends that were laid out and wait for one drain.
 class AppendGroup {
  public:
   // `sessions` have joined; their host is told when a drain fails.
   AppendGroup(base::Executor& executor, LogStore& store, LogSessions& sessions);
 
-  void join(fabric::RpcCall call, const AppendReply& reply);
+  void join(fabric::RpcCall call, AppendName name, const AppendReply& reply);
   // One drain for everything that has arrived since the last. It may end sessions, whose
   // connections break while they are answered.
   void commit();
@@ -44,10 +50,15 @@ class AppendGroup {
   uint64_t commits() const { return commits_; }
 
  private:
-  using Waiting = std::vector<std::pair<fabric::RpcCall, AppendReply>>;
+  struct Append {
+    fabric::RpcCall call;
+    AppendName name;
+    AppendReply reply;
+  };
+  using Waiting = std::vector<Append>;
   base::Task<void> commit_groups();
   // `appends` proves that the appends of the group are durable.
-  static void acknowledge(persist::Persisted appends, Waiting& group);
+  void acknowledge(persist::Persisted appends, Waiting& group);
 
   LogStore& store_;
   LogSessions& sessions_;
@@ -57,17 +68,30 @@ class AppendGroup {
   base::Task<void> committing_;
 };
 
+struct LogSession final : service::Session {
+  AppendOrigin origin;
+};
+
 // log_service_calls.cc
 class LogSessions final : public service::Service {
  public:
   LogSessions(base::Executor& executor, LogStore& store, size_t max_sessions);
 
   uint64_t epoch() const override { return store_.epoch(); }
+  std::shared_ptr<service::Session> make_session() const override {
+    return std::make_shared<LogSession>();
+  }
   Result<std::vector<std::byte>> admit(service::Session& session,
                                        std::span<const std::byte> body) override;
   void on_call(service::Session& session, fabric::RpcCall call,
                std::span<const std::byte> body) override;
   void finish() override { group_.commit(); }
+  void on_ended(service::Session& session, std::optional<SessionEnd>) override {
+    const AppendOrigin& origin = static_cast<const LogSession&>(session).origin;
+    present_.erase(origin);
+    appends_.left(origin);
+  }
+  AppendBook& appends() { return appends_; }
   uint64_t appended() const { return appended_; }
   const AppendGroup& group() const { return group_; }
   void tell_failure(const Error& why) { host().tell_failure(why); }
@@ -78,15 +102,17 @@ class LogSessions final : public service::Service {
 
  private:
   using Body = std::span<const std::byte>;
-  Status serve(fabric::RpcCall& call, Body body);
+  Status serve(LogSession& session, fabric::RpcCall& call, Body body);
   Status serve_create(fabric::RpcCall& call, Body body);
   Status serve_open(fabric::RpcCall& call, Body body);
   Status serve_list(fabric::RpcCall& call, Body body);
-  Status serve_append(fabric::RpcCall& call, Body body);
+  Status serve_append(LogSession& session, fabric::RpcCall& call, Body body);
   Status serve_trim(fabric::RpcCall& call, Body body);
   Status describe_log(const LogInfo& info, bool whole, fabric::MessageWriter& writer) const;
 
   LogStore& store_;
+  AppendBook appends_;
+  std::unordered_map<AppendOrigin, LogSession*, HashOfOrigin> present_;
   AppendGroup group_;
   uint64_t appended_ = 0;
 };

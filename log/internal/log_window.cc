@@ -24,10 +24,14 @@ LogReader::State::~State() { client.state_->retire(std::move(buffer)); }
 
 // ---- what is known of the log ----
 
-Status LogReader::State::check_id(const LogWords& words) const {
-  if (words.id == log.reply.id) return {};
+Error LogReader::State::deleted() const {
   return make_error(ErrorCode::kInvalidArgument,
                     fmt::format("the log {} was deleted: open another one", log.name));
+}
+
+Status LogReader::State::check_id(const LogWords& words) const {
+  if (words.id == log.reply.id) return {};
+  return deleted();
 }
 
 bool LogReader::State::take(const LogWords& words) {
@@ -71,11 +75,41 @@ uint32_t LogReader::State::clipped(uint64_t bytes) const {
   return static_cast<uint32_t>(std::min(bytes, left));
 }
 
-// The words before, when it is a probe; the window; the words behind it.
+base::Task<Result<LogClient::State::LinkRef>> LogReader::State::session() {
+  LogClient::State& state = *client.state_;
+  PMSTORE_CO_TRY(LogClient::State::LinkRef link, co_await state.connected());
+  while (generation != state.generation) {
+    const uint64_t asked = state.generation;
+    auto now = co_await state.find(log.reply.id);
+    if (!now && now.code() == ErrorCode::kNotFound) co_return deleted();
+    if (!now) co_return std::move(now.error());
+    log = std::move(*now);
+    generation = asked;
+    PMSTORE_CO_TRY(link, co_await state.connected());
+  }
+  co_return std::move(link);
+}
+
+// Of a published entry nothing is lost with a session: the READs are done again on the next one.
 base::Task<Status> LogReader::State::post_reads(uint32_t bytes, bool probe) {
+  LogClient::State& state = *client.state_;
+  base::Executor& executor = client.executor();
+  const uint64_t give_up_ns = executor.now_ns() + state.options.reconnect_timeout_ns;
+  while (true) {
+    PMSTORE_CO_TRY(const LogClient::State::LinkRef link, co_await session());
+    Status read = co_await post_reads_on(*link, bytes, probe);
+    if (read || !lost_answer(read.error())) co_return std::move(read);
+    if (executor.now_ns() >= give_up_ns) co_return std::move(read);
+    co_await executor.sleep_for(LogClient::State::kRepeatPauseNs);
+  }
+}
+
+// The words before, when it is a probe; the window; the words behind it.
+base::Task<Status> LogReader::State::post_reads_on(service::Link& link, uint32_t bytes,
+                                                   bool probe) {
   LogClient::State& session = *client.state_;
   const uint64_t timeout_ns = session.options.call_timeout_ns;
-  fabric::Connection& connection = session.link->connection();
+  fabric::Connection& connection = link.connection();
   const bool chained = options.one_doorbell && connection.capabilities().read_after_read;
   PMSTORE_CO_TRY_STATUS(co_await buffer->settle(timeout_ns));
   buffer->clear();

@@ -177,27 +177,31 @@ TEST_P(LogCalls, MalformedHelloIsRefused) {
   good.client = good.secret.id();
   good.service = service::ServiceId::kLog;
   good.reply_region = (*rpc)->reply_region();
-  const auto try_hello = [&](const service::Hello& hello, size_t bytes = sizeof(service::Hello)) {
+  const log::SessionHello body{1};
+  constexpr size_t kWhole = sizeof(service::Hello) + sizeof(log::SessionHello);
+  const auto try_hello = [&](const service::Hello& hello, size_t bytes) {
+    const auto message = service::encode(hello, service::bytes_of(body));
     fabric::ConnectOptions options;
-    options.hello = std::as_bytes(std::span(&hello, 1)).first(bytes);
+    options.hello = std::span(message).first(bytes);
     const auto connected = run((*device)->connect(target_->uri(), options));
     return connected ? std::string("accepted") : std::string(base::error_name(connected.code()));
   };
   service::Hello bad = good;
   bad.version = 99;
-  EXPECT_EQ(try_hello(bad), "VersionMismatch");
+  EXPECT_EQ(try_hello(bad, kWhole), "VersionMismatch");
   EXPECT_EQ(try_hello(good, sizeof good - 1), "Protocol");
+  EXPECT_EQ(try_hello(good, kWhole - 1), "Protocol");
   EXPECT_EQ(try_hello(good, 12), "Protocol");
   bad = good;
   bad.secret = ClientSecret::of_number(8);
-  EXPECT_EQ(try_hello(bad), "Access");
+  EXPECT_EQ(try_hello(bad, kWhole), "Access");
   bad = good;
   bad.service = service::ServiceId{999};
-  EXPECT_EQ(try_hello(bad), "Unsupported");
+  EXPECT_EQ(try_hello(bad, kWhole), "Unsupported");
   bad = good;
   bad.reply_region.bytes = 17;
-  EXPECT_EQ(try_hello(bad), "InvalidArgument");
-  EXPECT_EQ(try_hello(good), "accepted");
+  EXPECT_EQ(try_hello(bad, kWhole), "InvalidArgument");
+  EXPECT_EQ(try_hello(good, kWhole), "accepted");
 }
 
 TEST_P(LogCalls, IdleSessionKeepsItsLease) {

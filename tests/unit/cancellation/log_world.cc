@@ -16,6 +16,7 @@ namespace {
 constexpr uint64_t kAreaBytes = 256 << 10;
 constexpr uint64_t kLogBytes = 16 << 10;
 constexpr uint64_t kServerGoneNs = 3 * kMillisecond;
+constexpr uint64_t kPatienceNs = 20 * kMillisecond;
 // In broken weather one of so many first requests breaks its connection.
 constexpr uint64_t kBreaks = 4;
 constexpr fabric::RpcOptions kRpc{
@@ -80,6 +81,7 @@ Task<Result<std::unique_ptr<log::LogClient>>> LogWorld::connect() {
   log::LogClientOptions options;
   options.secret = ClientSecret::of_number(++last_client_);
   options.rpc = kRpc;
+  options.reconnect_timeout_ns = kPatienceNs;
   return log::LogClient::connect(executor_, uri_, options);
 }
 

@@ -35,10 +35,10 @@ class LogPool {
  public:
   explicit LogPool(uint64_t area_bytes = kTestArea,
                    persist::Domain domain = persist::Domain::kMemoryController,
-                   const persist::PaddingRules& padding = {})
+                   const persist::PaddingRules& padding = {}, uint64_t identity = 77)
       : region_(persist::round_up(area_bytes + 128 * 1024, 4096)), domain_(domain) {
     pool_ = persist::Pool::in_region(region_.bytes(), domain_, true, 256, nullptr, padding).value();
-    EXPECT_TRUE(LogStore::format(*pool_, area_bytes, 77));
+    EXPECT_TRUE(LogStore::format(*pool_, area_bytes, identity));
     reopen();
   }
   void reopen() {

@@ -81,9 +81,12 @@ class LogServiceTest : public testing::Test {
     made->link = std::move(link);
     return made;
   }
-  Result<std::unique_ptr<Client>> try_session(uint64_t client,
-                                              const std::vector<std::byte>& body = {}) {
+  Result<std::unique_ptr<Client>> try_session(uint64_t client, const std::vector<std::byte>& body) {
     return connect(client, service::ServiceId::kLog, body, &Client::session);
+  }
+  // Each as a LogClient of its own.
+  Result<std::unique_ptr<Client>> try_session(uint64_t client) {
+    return try_session(client, as_bytes(SessionHello{++instances_}));
   }
   std::unique_ptr<Client> session(uint64_t client = 1) {
     auto made = try_session(client);
@@ -145,7 +148,8 @@ class LogServiceTest : public testing::Test {
                                                const std::vector<std::string>& payloads) {
     std::vector<std::byte> bytes(64 << 10);
     fabric::MessageWriter writer(bytes);
-    writer.put(AppendRequest{log, static_cast<uint32_t>(payloads.size()), 0});
+    static uint64_t number = 0;
+    writer.put(AppendRequest{log, ++number, 0, static_cast<uint32_t>(payloads.size()), 0});
     for (const std::string& each : payloads) {
       writer.put(AppendItem{static_cast<uint32_t>(each.size())});
     }
@@ -175,6 +179,7 @@ class LogServiceTest : public testing::Test {
   }
   LogServiceCounters counters() { return host_->service().counters(); }
 
+  uint64_t instances_ = 0;
   LogPool pool_;
   LogHostOptions options_;
   base::VirtualClock clock_;

@@ -188,6 +188,18 @@ TEST_F(OnAnUnnoticingFabric, SilentSessionIsEnded) {
   EXPECT_FALSE(alive->connection->broken());
 }
 
+TEST_F(LogServiceTest, SessionOfAClientThatComesBackEndsTheOneBefore) {
+  const auto hello = as_bytes(SessionHello{77});
+  const auto first = std::move(*try_session(1, hello));
+  const auto another = session(1);
+  const auto again = std::move(*try_session(1, hello));
+  EXPECT_TRUE(broken(*first)) << "an append of it could still arrive";
+  EXPECT_FALSE(broken(*another)) << "another program of the same client";
+  EXPECT_FALSE(broken(*again));
+  const auto stranger = std::move(*try_session(2, hello));
+  EXPECT_FALSE(broken(*again));
+}
+
 TEST_F(LogServiceTest, ForeignHellosAreRefused) {
   EXPECT_EQ(try_session(1, {std::byte{0}}).code(), ErrorCode::kProtocol);
   const uint64_t log = create(*session(), "a");
@@ -245,10 +257,13 @@ TEST_F(LogServiceTest, MalformedRequestsCostTheConnectionAndNothingElse) {
   bad.emplace_back(LogMethod::kSeal, std::vector<std::byte>(7));
   bad.emplace_back(LogMethod::kDelete, std::vector<std::byte>(16));
   bad.emplace_back(LogMethod::kMakeRoom, as_bytes(MakeRoomRequest{64}));  // not in a session
-  bad.emplace_back(LogMethod::kAppend, as_bytes(AppendRequest{log, 0, 0}));
-  bad.emplace_back(LogMethod::kAppend, as_bytes(AppendRequest{log, 1, 0}));
-  bad.emplace_back(LogMethod::kAppend, as_bytes(AppendRequest{log, kMaxBatchEntries + 1, 0}));
+  bad.emplace_back(LogMethod::kAppend, as_bytes(AppendRequest{log, 1, 0, 0, 0}));
+  bad.emplace_back(LogMethod::kAppend, as_bytes(AppendRequest{log, 1, 0, 1, 0}));
+  bad.emplace_back(LogMethod::kAppend, as_bytes(AppendRequest{log, 1, 0, kMaxBatchEntries + 1, 0}));
   auto append_bad = append_request(log, {"abc"});
+  std::memset(append_bad.data() + offsetof(AppendRequest, number), 0, sizeof(uint64_t));
+  bad.emplace_back(LogMethod::kAppend, append_bad);
+  append_bad = append_request(log, {"abc"});
   append_bad.push_back(std::byte{0});
   bad.emplace_back(LogMethod::kAppend, append_bad);
   append_bad = append_request(log, {"abc"});

@@ -30,8 +30,9 @@ class ServerLogs : public ServerFixture {
     service::LinkOptions options;
     options.service = service::ServiceId::kLog;
     options.secret = ClientSecret::of_number(5);
-    PMSTORE_CO_TRY(session->link,
-                   co_await service::Link::open(*session->device, uri_, options, {}));
+    const log::SessionHello hello{1};
+    PMSTORE_CO_TRY(session->link, co_await service::Link::open(*session->device, uri_, options,
+                                                               service::bytes_of(hello)));
     log::LogSessionAnswer answer;
     EXPECT_EQ(session->link->body().size(), sizeof answer);
     std::memcpy(&answer, session->link->body().data(), sizeof answer);
@@ -57,7 +58,7 @@ class ServerLogs : public ServerFixture {
     std::vector<std::byte> request(256);
     fabric::MessageWriter writer(request);
     writer.put(session.link->prefix());
-    writer.put(log::AppendRequest{log, 1, 0});
+    writer.put(log::AppendRequest{log, ++appends_, 0, 1, 0});
     writer.put(log::AppendItem{static_cast<uint32_t>(payload.size())});
     writer.put_bytes(payload);
     request.resize(writer.bytes());
@@ -65,6 +66,7 @@ class ServerLogs : public ServerFixture {
                                               request, sizeof(log::AppendReply)));
     return reply ? Status{} : reply.error();
   }
+  uint64_t appends_ = 0;
 };
 
 TEST_F(ServerLogs, LogsAndTablesAreServedTogether) {
