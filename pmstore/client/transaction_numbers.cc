@@ -30,6 +30,17 @@ bool TransactionNumbers::is_running(TxId tx) const {
          std::find(running_.begin(), running_.end(), tx.sequence) != running_.end();
 }
 
+uint32_t TransactionNumbers::known_at(uint64_t sequence) const {
+  uint64_t oldest = sequence;
+  const uint64_t first = sequence - number_in_session(sequence);
+  for (const auto* const open : {&running_, &doubtful_}) {
+    for (const uint64_t each : *open) {
+      if (each >= first) oldest = std::min(oldest, each);
+    }
+  }
+  return number_in_session(oldest);
+}
+
 void TransactionNumbers::resolve(TxId tx) {
   PMSTORE_CHECK(!is_running(tx), "the outcome of a running commit is not known");
   if (tx.client == client_) std::erase(doubtful_, tx.sequence);

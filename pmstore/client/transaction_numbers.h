@@ -45,6 +45,8 @@ class TransactionNumbers {
   bool nothing_running() const { return running_.empty(); }
   bool nothing_in_doubt() const { return doubtful_.empty(); }
   bool is_running(TxId tx) const;
+  // CommitRequest::known of a commit that runs.
+  uint32_t known_at(uint64_t sequence) const;
   // The caller of outcome() has the answer.
   void resolve(TxId tx);
 

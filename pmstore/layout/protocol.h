@@ -40,6 +40,8 @@ static_assert(sizeof(ClientHello) == 8);
 // A session has so many transaction numbers, from ServerHello::next_sequence on; when they are used
 // up, the client begins a new session, whose numbers are above them.
 inline constexpr uint64_t kSessionSequences = UINT32_MAX;
+// From 0 on.
+constexpr uint32_t number_in_session(uint64_t sequence) { return static_cast<uint32_t>(sequence); }
 
 struct ServerHello {
   uint64_t pool = 0;                // the pool's identity
@@ -232,7 +234,9 @@ struct CommitRequest {
   uint32_t reads;
   uint32_t absences;
   uint32_t writes;
-  uint32_t padding;
+  // The client knows the outcomes of so many numbers of its session, the first ones: they need not
+  // be kept for it. At most its `sequence` (0 to kSessionSequences - 1, in the session).
+  uint32_t known;
 };
 struct CommitReply {
   uint64_t reserved;

@@ -15,12 +15,16 @@ void Coordinators::drop_oldest(Session& session) {
   --notes_;
 }
 
-void Coordinators::truncated(TxId id) {
+void Coordinators::truncated(TxId id, uint32_t known) {
   const auto [found, fresh] = sessions_.try_emplace(key_of(id));
   Session& session = found->second;
   if (fresh) session.known_from = floor_;
   session.last_used = ++ticks_;
   session.highest = std::max(session.highest, id.sequence);
+  if (known > 0) {
+    const uint64_t decided = first_sequence_of(session_of(id.sequence)) + known;
+    session.decided = std::max(session.decided, decided);
+  }
   session.committed.push_back(id.sequence);
   ++notes_;
   if (session.committed.size() > kNotesPerSession) drop_oldest(session);
@@ -32,11 +36,12 @@ std::optional<Outcome> Coordinators::outcome(TxId id) const {
     if (id.sequence < floor_) return std::nullopt;
     return Outcome::kAborted;
   }
-  const auto& [known_from, highest, last_used, committed] = found->second;
+  const Session& session = found->second;
+  const std::deque<uint64_t>& committed = session.committed;
   if (std::find(committed.begin(), committed.end(), id.sequence) != committed.end()) {
     return Outcome::kCommitted;
   }
-  if (id.sequence < known_from) return std::nullopt;
+  if (id.sequence < session.known_from) return std::nullopt;
   return Outcome::kAborted;
 }
 
@@ -67,6 +72,23 @@ void Coordinators::keep_notes() {
   }
 }
 
+// At most `most` numbers, the last ones.
+CoordinatorMark::Session Coordinators::marked(ClientId client, const Session& session,
+                                              size_t most) {
+  CoordinatorMark::Session marked{
+      client, std::max(session.known_from, session.decided), session.highest, {}};
+  for (const uint64_t number : session.committed) {
+    if (number >= session.decided) marked.committed.push_back(number);
+  }
+  const size_t dropped = marked.committed.size() - std::min(marked.committed.size(), most);
+  const auto kept = marked.committed.begin() + static_cast<std::ptrdiff_t>(dropped);
+  for (auto each = marked.committed.begin(); each != kept; ++each) {
+    marked.known_from = std::max(marked.known_from, *each + 1);
+  }
+  marked.committed.erase(marked.committed.begin(), kept);
+  return marked;
+}
+
 CoordinatorMark Coordinators::mark(uint64_t through_lsn, size_t most_bytes) {
   CoordinatorMark mark;
   size_t left = most_bytes - std::min(most_bytes, mark_bytes(mark));
@@ -77,16 +99,10 @@ CoordinatorMark Coordinators::mark(uint64_t through_lsn, size_t most_bytes) {
   left -= sessions_.size() * sizeof(MarkedSession);
   mark.sessions.reserve(sessions_.size());
   for (const auto& [key, session] : sessions_) {
-    const size_t most = std::min(kMarkedPerSession, left / sizeof(uint64_t));
-    const size_t dropped = session.committed.size() - std::min(session.committed.size(), most);
-    CoordinatorMark::Session marked{key.client, session.known_from, session.highest, {}};
-    for (size_t i = 0; i < dropped; ++i) {
-      marked.known_from = std::max(marked.known_from, session.committed[i] + 1);
-    }
-    const auto first = session.committed.begin() + static_cast<std::ptrdiff_t>(dropped);
-    marked.committed.assign(first, session.committed.end());
-    left -= marked.committed.size() * sizeof(uint64_t);
-    mark.sessions.push_back(std::move(marked));
+    // What one does not need is left to those behind it.
+    const size_t share = left / sizeof(uint64_t) / (sessions_.size() - mark.sessions.size());
+    mark.sessions.push_back(marked(key.client, session, share));
+    left -= mark.sessions.back().committed.size() * sizeof(uint64_t);
   }
   PMSTORE_CHECK(mark_bytes(mark) <= most_bytes, "the log has room for so much");
   return mark;
@@ -98,7 +114,7 @@ void Coordinators::restore(const CoordinatorMark& mark) {
   raise_floor(mark.floor);
   for (const CoordinatorMark::Session& each : mark.sessions) {
     Session& session = sessions_[key_of({each.client, each.highest})];
-    session = {each.known_from, each.highest, ++ticks_, {}};
+    session = {each.known_from, each.known_from, each.highest, ++ticks_, {}};
     session.committed.assign(each.committed.begin(), each.committed.end());
     notes_ += each.committed.size();
   }

@@ -5,11 +5,13 @@
 //   committed   the last numbers of the session that left the log, all of committed transactions
 //   known_from  a number from here on that left the log is among them. So one of this session that
 //               is neither in the log nor among them was not committed
+//   decided     the client knows the outcomes of the session's numbers below. They are not in marks
 //   floor       of sessions that are not listed: no number from here on has left the log
 // Invariant: a number below known_from, or below the floor if its session is not listed, is never
-// called aborted. Bounded: kNotesPerSession numbers per session, kNotes in all, and as many
-// sessions as a mark has room for. Those that have written least lately are forgotten first, and
-// raise the floor. Threads: one. Nothing here is durable but what a mark says.
+// called aborted. A mark has every number from `decided` on, within the bounds: kNotesPerSession
+// numbers per session, kNotes in all, and as many sessions and numbers as a mark has room for.
+// Those that have written least lately are forgotten first, and raise the floor. Threads: one.
+// Nothing here is durable but what a mark says.
 #pragma once
 
 #include <cstddef>
@@ -29,10 +31,10 @@ class Coordinators {
  public:
   static constexpr size_t kNotesPerSession = 4096;
   static constexpr size_t kNotes = 1u << 20;
-  static constexpr size_t kMarkedPerSession = 16;  // numbers of one in a mark
 
-  // The redo record of `id`, a committed transaction, leaves the log.
-  void truncated(TxId id);
+  // The redo record of `id`, a committed transaction, leaves the log. `known`:
+  // CommitRequest::known.
+  void truncated(TxId id, uint32_t known = 0);
   // Of a transaction that is not in the log; nullopt: it is not known any more.
   std::optional<Outcome> outcome(TxId id) const;
 
@@ -57,10 +59,12 @@ class Coordinators {
   static Key key_of(TxId id) { return {id.client, session_of(id.sequence)}; }
   struct Session {
     uint64_t known_from = 0;
+    uint64_t decided = 0;
     uint64_t highest = 0;
     uint64_t last_used = 0;          // of ticks_
     std::deque<uint64_t> committed;  // in the order in which they left the log
   };
+  static CoordinatorMark::Session marked(ClientId client, const Session& session, size_t most);
   void drop_oldest(Session& session);
   void keep_sessions(size_t most);
   void keep_notes();

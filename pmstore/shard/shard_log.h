@@ -74,7 +74,8 @@ class ShardLog {
   // Appends the redo record of `id`, which lies in `scratch` as log::Ring::append_in() says; gives
   // the LSN behind it. Not durable before drain(). BackPressure: there is room only behind
   // make_room(). Full as log::plan_entry().
-  Result<uint64_t> append(TxId id, std::span<std::byte> scratch, uint64_t payload_bytes);
+  Result<uint64_t> append(TxId id, uint32_t known, std::span<std::byte> scratch,
+                          uint64_t payload_bytes);
   // Truncates a step, and at least enough for such a payload. Everything that was appended is
   // applied (CHECK). BadPool; Io, which latches a failure.
   Status make_room(uint64_t payload_bytes);
@@ -121,7 +122,11 @@ class ShardLog {
   uint64_t ring_bytes_;  // with its header
   std::optional<log::Ring> ring_;
   Coordinators coordinators_;
-  std::deque<TxId> records_in_log_;
+  struct Logged {
+    TxId id;
+    uint32_t known;  // CommitRequest::known
+  };
+  std::deque<Logged> records_in_log_;
   WrittenSlots slots_;
   uint64_t unapplied_ = 0;  // for ever, once a drain has failed
 };

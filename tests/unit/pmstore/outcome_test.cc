@@ -147,6 +147,41 @@ TEST_P(Outcomes, AreKeptFromTheDepartureOnHoweverLongTheServerHasRun) {
   EXPECT_EQ(run(others.back()->outcome(done)), Outcome::kCommitted);
 }
 
+// Many at the same time: more than a few last ones have to be kept.
+TEST_P(Outcomes, InDoubtAreKeptOverTruncationAndARestart) {
+  if (GetParam() == LockDiscipline::kRnic) return;  // the ring's are in DRAM
+  constexpr int kMany = 60;
+  std::vector<Transaction> transactions;
+  std::vector<Task<Status>> commits;
+  fabric::FailNthRequest injector(10, fabric::FaultSide::kListener,
+                                  {fabric::Fault::kBreakBefore, 0});
+  {
+    const fabric::ScopedFaultInjector installed(injector);
+    for (int i = 0; i < kMany; ++i) {
+      transactions.push_back(client_->begin());
+      transactions.back().put(table_, "many" + std::to_string(i), "new");
+      commits.push_back(transactions.back().commit());
+      commits.back().start();
+    }
+    let_time_pass(100'000'000);
+  }
+  std::vector<int> in_doubt;
+  for (int i = 0; i < kMany; ++i) {
+    ASSERT_TRUE(commits[i].done());
+    const Status done = commits[i].take();
+    if (!done && done.code() == ErrorCode::kCommitUnknown) in_doubt.push_back(i);
+  }
+  EXPECT_GT(in_doubt.size(), 30u);
+  work_much(*client_);
+  restart();
+  for (const int i : in_doubt) {
+    const auto outcome = run(client_->outcome(transactions[i].id()));
+    ASSERT_TRUE(outcome) << outcome.error().to_string();
+    const auto there = run(client_->get(table_, "many" + std::to_string(i)));
+    EXPECT_EQ(*outcome, there ? Outcome::kCommitted : Outcome::kAborted) << i;
+  }
+}
+
 // A session has 2^32 - 1 numbers for transactions. Asking about one skips it and those before.
 class UsedUpNumbers : public Outcomes {
  protected:

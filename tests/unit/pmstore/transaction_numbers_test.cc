@@ -55,6 +55,32 @@ TEST(TransactionNumbers, CommitThatIsDestroyedUnsettledIsInDoubt) {
   EXPECT_TRUE(numbers.nothing_in_doubt());
 }
 
+// What the server need not keep for this client.
+TEST(TransactionNumbers, OutcomesAreKnownBelowTheOldestThatIsOpen) {
+  constexpr uint64_t kFirst = uint64_t{3} << 32;
+  TransactionNumbers numbers(kClient);
+  ASSERT_TRUE(numbers.begin_session(kFirst));
+  for (int i = 0; i < 5; ++i) numbers.take();
+  const TxId id = numbers.take();
+  TransactionNumbers::Running running(numbers, id.sequence);
+  EXPECT_EQ(numbers.known_at(id.sequence), 5u);
+  {
+    TransactionNumbers::Running another(numbers, kFirst + 3);
+    EXPECT_EQ(numbers.known_at(id.sequence), 3u);
+    another.settled();
+  }
+  EXPECT_EQ(numbers.known_at(id.sequence), 5u);
+  { const TransactionNumbers::Running doubtful(numbers, kFirst + 2); }
+  EXPECT_EQ(numbers.known_at(id.sequence), 2u);
+  running.settled();
+  // Of the next session, which is numbered by itself.
+  ASSERT_TRUE(numbers.begin_session(uint64_t{5} << 32));
+  EXPECT_EQ(numbers.known_at(numbers.take().sequence), 0u);
+  EXPECT_EQ(numbers.known_at(numbers.take().sequence), 1u);
+  numbers.resolve({kClient, kFirst + 2});
+  EXPECT_EQ(numbers.known_at(id.sequence), 5u);
+}
+
 TEST(TransactionNumbersDeathTest, InvariantsAreChecked) {
   TransactionNumbers numbers(kClient);
   EXPECT_DEATH((void)numbers.take(), "only while the session has one");

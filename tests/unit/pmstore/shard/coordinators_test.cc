@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace pmstore::internal {
 namespace {
 
@@ -39,20 +41,52 @@ TEST(Coordinators, WhatWasDroppedIsNotCalledAbortedAndOtherSessionsLoseNothing) 
 TEST(Coordinators, AMarkBringsBackWhatIsKnown) {
   Coordinators book;
   for (uint64_t i = 0; i < 3; ++i) book.truncated(id_of(1, 2 * i));
-  for (uint64_t i = 0; i < 2 * Coordinators::kMarkedPerSession; ++i) {
-    book.truncated(id_of(3, i));
-  }
+  for (uint64_t i = 0; i < 1000; ++i) book.truncated(id_of(3, i));
   const CoordinatorMark mark = book.mark(4711, kLargeMark);
   EXPECT_EQ(mark.through_lsn, 4711u);
   Coordinators after;
   after.restore(mark);
   EXPECT_EQ(after.outcome(id_of(1, 2)), Outcome::kCommitted);
   EXPECT_EQ(after.outcome(id_of(1, 3)), Outcome::kAborted);
-  EXPECT_EQ(after.outcome(id_of(3, 0)), std::nullopt) << "the mark has the last ones";
-  const uint64_t last = 2 * Coordinators::kMarkedPerSession;
-  EXPECT_EQ(after.outcome(id_of(3, last - 1)), Outcome::kCommitted);
-  EXPECT_EQ(after.outcome(id_of(3, last)), Outcome::kAborted);
-  EXPECT_EQ(book.outcome(id_of(3, 0)), Outcome::kCommitted) << "without a restart more is known";
+  EXPECT_EQ(after.outcome(id_of(3, 0)), Outcome::kCommitted);
+  EXPECT_EQ(after.outcome(id_of(3, 999)), Outcome::kCommitted);
+  EXPECT_EQ(after.outcome(id_of(3, 1000)), Outcome::kAborted);
+}
+
+TEST(Coordinators, AMarkLeavesOutWhatTheClientKnows) {
+  Coordinators book;
+  for (uint32_t i = 0; i < 100; ++i) book.truncated(id_of(1, i), std::min(i, 40u));
+  const CoordinatorMark mark = book.mark(0, kLargeMark);
+  ASSERT_EQ(mark.sessions.size(), 1u);
+  EXPECT_EQ(mark.sessions[0].committed.size(), 60u);
+  Coordinators after;
+  after.restore(mark);
+  EXPECT_EQ(after.outcome(id_of(1, 39)), std::nullopt) << "never called aborted";
+  EXPECT_EQ(after.outcome(id_of(1, 40)), Outcome::kCommitted);
+  EXPECT_EQ(after.outcome(id_of(1, 99)), Outcome::kCommitted);
+  EXPECT_EQ(after.outcome(id_of(1, 100)), Outcome::kAborted);
+  EXPECT_EQ(book.outcome(id_of(1, 39)), Outcome::kCommitted) << "without a restart more is known";
+  // What was known stays known, whoever says less later.
+  book.truncated(id_of(1, 100));
+  EXPECT_EQ(book.mark(0, kLargeMark).sessions[0].committed.size(), 61u);
+}
+
+TEST(Coordinators, AMarkWithoutRoomForAllHasTheLastOnesOfEachSession) {
+  Coordinators book;
+  for (uint32_t session : {1u, 3u, 5u}) {
+    for (uint64_t i = 0; i < 100; ++i) book.truncated(id_of(session, i));
+  }
+  const CoordinatorMark mark = book.mark(0, 1400);
+  EXPECT_LE(mark_bytes(mark), 1400u);
+  ASSERT_EQ(mark.sessions.size(), 3u);
+  Coordinators after;
+  after.restore(mark);
+  for (uint32_t session : {1u, 3u, 5u}) {
+    EXPECT_EQ(after.outcome(id_of(session, 0)), std::nullopt);
+    EXPECT_EQ(after.outcome(id_of(session, 60)), Outcome::kCommitted) << session;
+    EXPECT_EQ(after.outcome(id_of(session, 99)), Outcome::kCommitted);
+    EXPECT_EQ(after.outcome(id_of(session, 100)), Outcome::kAborted);
+  }
 }
 
 TEST(Coordinators, SessionsThatFitInNoMarkAreForgottenAndNeverCalledAborted) {
