@@ -1,5 +1,6 @@
 // Random transactions that scan, read, put, insert and erase in an ordered table, while the server
-// dies and comes back: an order of all of them explains what each has seen.
+// dies and comes back: an order of all of them explains what each has seen. Under lock discipline
+// cpu also with transactions that share drains.
 //
 // PMSTORE_TEST_SEED chooses what is drawn (default: PMSTORE_TEST_LATE, or 1), and
 // PMSTORE_TEST_TRANSACTIONS how many there are. tests/scenario/history_campaign runs many.
@@ -205,6 +206,7 @@ class OrderedHistory : public StoreScenario {
   void SetUp() override {
     setup_.path = "/dev/shm/pmstore-history-" + std::to_string(getpid());
     std::filesystem::remove(setup_.path);
+    setup_.always_groups = GetParam().domain == persist::Domain::kNone;
     StoreScenario::SetUp();
   }
   void TearDown() override {
@@ -246,7 +248,12 @@ class OrderedHistory : public StoreScenario {
   OrderedWorkload work_;
   uint64_t seed_ = 0;
 };
-PMSTORE_STORE_SCENARIOS(OrderedHistory);
+std::vector<Locks> locks_of_histories() {
+  std::vector<Locks> all = locks_of_this_provider();
+  all.push_back({"cpu_groups", LockDiscipline::kCpu, persist::Domain::kNone});
+  return all;
+}
+PMSTORE_STORE_SCENARIOS_UNDER(OrderedHistory, locks_of_histories());
 
 TEST_P(OrderedHistory, ScansAndWritesHaveAnOrderAlsoOverRestarts) {
   const uint64_t seed = from_environment("PMSTORE_TEST_SEED",  //

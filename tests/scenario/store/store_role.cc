@@ -13,7 +13,8 @@ std::vector<std::string> StoreSetup::to_args() const {
           std::to_string(pool_mib),
           std::to_string(lease_ms),
           std::to_string(rings),
-          std::to_string(ring_kib)};
+          std::to_string(ring_kib),
+          std::to_string(always_groups)};
 }
 
 StoreSetup StoreSetup::from_args(const std::vector<std::string>& args) {
@@ -25,6 +26,7 @@ StoreSetup StoreSetup::from_args(const std::vector<std::string>& args) {
   setup.lease_ms = static_cast<uint32_t>(std::stoul(args.at(4)));
   setup.rings = static_cast<uint32_t>(std::stoul(args.at(5)));
   setup.ring_kib = static_cast<uint32_t>(std::stoul(args.at(6)));
+  setup.always_groups = args.at(7) != "0";
   return setup;
 }
 
@@ -64,6 +66,7 @@ Result<fabric::Uri> StoreRole::start(base::Executor& executor, const fabric::Uri
   ServerOptions options;
   options.discipline = setup.discipline;
   options.lease_ms = setup.lease_ms;
+  if (setup.always_groups) options.group_above_ns = 0;
   options.devices = TestMachine::target_host();
   PMSTORE_TRY(server_, executor.run(Server::start(executor, *pool_, options)));
   return executor.run(server_->listen(uri));

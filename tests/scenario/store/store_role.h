@@ -22,6 +22,8 @@ struct StoreSetup {
   uint32_t lease_ms = scheme() == fabric::Scheme::kVerbs ? 60'000 : 20'000;
   uint32_t rings = 32;
   uint32_t ring_kib = 0;  // 0: the default for the pool's size
+  // Transactions share drains, however short a drain is. Only under Domain::kNone.
+  bool always_groups = false;
 
   std::vector<std::string> to_args() const;
   static StoreSetup from_args(const std::vector<std::string>& args);
