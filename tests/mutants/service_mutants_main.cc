@@ -57,8 +57,8 @@ int run(int argc, char** argv) {
                       finds_nothing, [&](const Mutant& mutant, bool verbose) {
                         return fails(filter.empty() ? filter_of(mutant) : filter, verbose);
                       }};
-  // In this process, in virtual time.
-  setenv("PMSTORE_TEST_FABRIC", "model", 1);
+  // In this process; in virtual time, unless the caller wants it otherwise.
+  setenv("PMSTORE_TEST_FABRIC", "model", 0);
   setenv("PMSTORE_TEST_PATIENCE_S", "5", 1);
   scenario::register_role("store", []() -> std::unique_ptr<scenario::Role> {
     return std::make_unique<scenario::StoreRole>();

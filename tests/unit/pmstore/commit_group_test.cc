@@ -109,6 +109,27 @@ TEST_F(CommitGroupTest, WhoMeetsAGroupsLockGetsItsResult) {
   EXPECT_EQ(json::parse(server_->stat_json()).at("gets"), 1u) << "it is not sent away to try again";
 }
 
+TEST_F(CommitGroupTest, ReadOfWhatTheGroupChangesIsAConflict) {
+  ASSERT_TRUE(run(client_->put(table_, "a", "1")));
+  ASSERT_TRUE(run(client_->put(table_, "b", "1")));
+  // Each reads what the other one writes.
+  Transaction first = others_[0]->begin();
+  Transaction second = others_[1]->begin();
+  ASSERT_TRUE(run(first.get(table_, "a")));
+  ASSERT_TRUE(run(second.get(table_, "b")));
+  first.put(table_, "b", "0");
+  second.put(table_, "a", "0");
+  std::vector<std::optional<Status>> over(2);
+  const auto commit = [](Transaction& tx, std::optional<Status>& end) -> Task<void> {
+    end = co_await tx.commit();
+  };
+  executor_.spawn(commit(first, over[0]));
+  executor_.spawn(commit(second, over[1]));
+  wait_for(over);
+  EXPECT_TRUE(*over[0]);
+  EXPECT_EQ(over[1]->code(), ErrorCode::kConflict);
+}
+
 TEST_F(CommitGroupTest, WhoNeedsASlotThatTheGroupGivesBackGetsIt) {
   const std::string value(10'000, 'v');
   uint64_t records = 0;
