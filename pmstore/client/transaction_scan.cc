@@ -149,15 +149,16 @@ Task<Result<std::vector<Record>>> TransactionScan::next(uint32_t most) {
     std::vector<Record>& records = page->records;
     if (records.size() > most) {
       records.resize(most);
+    } else if (!page->more) {
+      scan.only_own_left = true;
+    }
+    if (!records.empty()) {
+      // The caller stands at this record, and may still write ahead of it.
       scan.go_on_behind(records.back().key);
     } else if (page->more) {
       scan.go_on_behind(last);
-    } else if (records.empty()) {
-      scan.ended = true;
     } else {
-      // The caller stands at this record, and may still write ahead of it.
-      scan.only_own_left = true;
-      scan.go_on_behind(records.back().key);
+      scan.ended = true;
     }
     transaction.scanned.add_range(scan.table, scan.scanned_since(std::move(before)));
     if (!records.empty()) co_return std::move(records);

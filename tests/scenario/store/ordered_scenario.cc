@@ -209,6 +209,23 @@ TEST_P(OrderedTables, OwnWritesAheadOfTheLastPageComeInAnother) {
   EXPECT_TRUE(run(tx.commit()));
 }
 
+TEST_P(OrderedTables, OwnWritesAheadOfARecordThatWasGivenCome) {
+  fill(4);
+  Transaction tx = client_->begin();
+  tx.erase(table_, "k1001");
+  TransactionScan scan = tx.scan(table_, {"k1000", "l"});
+  const std::vector<Record> first = *run(scan.next(2));
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(first[0].key, "k1000");
+  tx.insert(table_, "k1000+", "ahead");
+  const std::vector<Record> second = *run(scan.next(2));
+  ASSERT_EQ(second.size(), 2u);
+  EXPECT_EQ(second[0].key, "k1000+");
+  EXPECT_EQ(second[1].key, "k1002");
+  EXPECT_EQ(run(scan.next(2))->size(), 1u);
+  EXPECT_TRUE(run(tx.commit()));
+}
+
 TEST_P(OrderedTables, NothingAppearsInARangeThatWasScanned) {
   fill(10);
   Transaction tx = client_->begin();
