@@ -20,7 +20,7 @@ FAILING_MSYNC = ""
 LEAVES = [["pool", "create"], ["pool", "info"], ["pool", "check"], ["kv", "get"], ["kv", "put"],
           ["kv", "del"], ["kv", "scan"], ["kv", "txn"], ["kv", "outcome"], ["bench", "kv"],
           ["bench", "smallbank"], ["bench", "micro"], ["bench", "msync"], ["bench", "persist"],
-          ["ddio", "status"],
+          ["bench", "ycsb"], ["ddio", "status"],
           ["ddio", "on"], ["ddio", "off"], ["ddio", "restore"], ["doctor"],
           ["tune", "counters"], ["tune", "advise"], ["log", "create"], ["log", "append"],
           ["log", "read"], ["log", "follow"], ["log", "trim"], ["log", "seal"],
@@ -341,6 +341,27 @@ class Programs(unittest.TestCase):
         audit = json.loads(done.stdout)["audit"]
         self.assertTrue(audit["ok"])
         self.assertEqual(audit["expected_total"], audit["actual_total"])
+
+    def test_ycsb_runs_every_workload(self):
+        self.make_pool()
+        for workload, ordered, threads in (("a", [], "1"), ("a", ["--ordered"], "2"),
+                                           ("b", [], "1"), ("c", [], "1"),
+                                           ("d", ["--load", "ascending"], "2"),
+                                           ("e", ["--ordered", "--load", "ascending"], "2"),
+                                           ("f", [], "1"), ("mixed-index", ["--ordered"], "1")):
+            done = run("bench", "ycsb", "--workload", workload, *ordered, "--ops", "400",
+                       "--records", "100", "--threads", threads, "--json", env=self.uri)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            report = json.loads(done.stdout)
+            self.assertEqual(report["config"]["workload"], workload)
+            ops = {result["name"]: result["ops"] for result in report["results"]}
+            self.assertEqual(sum(ops.values()) + report["conflicts"], 400)
+            if workload in ("e", "mixed-index"):
+                scan = [each for each in report["results"] if each["name"] == "scan"][0]
+                self.assertGreater(scan["records"], 2 * scan["ops"])
+        for workload in ("e", "mixed-index"):
+            done = run("bench", "ycsb", "--workload", workload, "--ops", "9", env=self.uri)
+            self.assert_fails(done, 2, "only an ordered table can be scanned: add --ordered")
 
     def test_an_audit_that_fails_is_status_1(self):
         self.make_pool()

@@ -25,6 +25,7 @@ void add_kv_txn(CLI::App& kv, Invocation& invocation);
 void add_bench_kv(CLI::App& bench, Invocation& invocation);
 void add_bench_log(CLI::App& bench, Invocation& invocation);
 void add_bench_smallbank(CLI::App& bench, Invocation& invocation);
+void add_bench_ycsb(CLI::App& bench, Invocation& invocation);
 void add_bench_micro(CLI::App& bench, Invocation& invocation);
 void add_bench_msync(CLI::App& bench, Invocation& invocation);
 void add_bench_persist(CLI::App& bench, Invocation& invocation);

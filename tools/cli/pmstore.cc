@@ -24,6 +24,7 @@ void add_bench_commands(CLI::App& app, Invocation& invocation) {
   add_bench_kv(*bench, invocation);
   add_bench_log(*bench, invocation);
   add_bench_smallbank(*bench, invocation);
+  add_bench_ycsb(*bench, invocation);
   add_bench_micro(*bench, invocation);
   add_bench_persist(*bench, invocation);
   add_bench_msync(*bench, invocation);
