@@ -1,7 +1,10 @@
 // Ordered tables in a store, without connections: pages, restarts, drops.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 
 #include "pmstore/check.h"
 #include "tests/unit/pmstore/shard/store_fixture.h"
@@ -221,6 +224,76 @@ TEST_F(OrderedTableTest, DropGivesSlotsAndIndexBack) {
   EXPECT_EQ(s_.store().index().ordered_bytes(), 0u);
   table_ = *s_.store().create_table("ordered", TableKind::kOrdered);
   EXPECT_TRUE(page({})->keys.empty());
+}
+
+// While it lives, the process gets hardly any more memory than it has.
+class NoMoreMemory {
+ public:
+  NoMoreMemory() {
+    getrlimit(RLIMIT_AS, &before_);
+    uint64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    constexpr uint64_t kForSmallThings = 256 << 10;
+    const rlimit now{pages * static_cast<uint64_t>(getpagesize()) + kForSmallThings,
+                     before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_AS, &now), 0);
+  }
+  ~NoMoreMemory() { setrlimit(RLIMIT_AS, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+// The catalog has the table then, durably, and no record of it could be found.
+TEST_F(OrderedTableTest, WithoutMemoryForAnIndexTheStoreStopsUntilARestart) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizer needs memory of its own";
+#endif
+  ASSERT_TRUE(put("a", "1"));
+  {
+    const NoMoreMemory small;
+    const auto created = s_.store().create_table("another", TableKind::kOrdered);
+    EXPECT_EQ(created.code(), ErrorCode::kIo);
+  }
+  EXPECT_TRUE(s_.store().failed());
+  EXPECT_EQ(put("b", "2").code(), ErrorCode::kIo);
+  EXPECT_EQ(s_.store().create_table("third").code(), ErrorCode::kIo);
+  EXPECT_EQ(s_.store().close().code(), ErrorCode::kIo);
+  s_.reopen();
+  EXPECT_EQ(page({})->keys, std::vector<std::string>{"a"});
+  table_ = *s_.store().catalog().find("another");
+  EXPECT_TRUE(page({})->keys.empty());
+  ASSERT_TRUE(put("b", "2"));
+  EXPECT_EQ(page({})->keys, std::vector<std::string>{"b"});
+}
+
+// Damage of the medium: a slot that was free has a copy of another slot's record.
+TEST_F(OrderedTableTest, NewerOneOfTwoLiveRecordsOfAKeyCounts) {
+  for (const bool copy_is_newer : {true, false}) {
+    const std::string key = copy_is_newer ? "a" : "b";
+    for (const char* value : {"1", "2", "the record"}) ASSERT_TRUE(put(key, value));
+    const GetReply record = get_from(s_.store(), table_, key)->reply;
+    ASSERT_TRUE(put("gone" + key, "a value"));
+    const GetReply gone = get_from(s_.store(), table_, "gone" + key)->reply;
+    ASSERT_TRUE(erase("gone" + key));
+    ASSERT_TRUE(s_.store().close());
+    std::vector<std::byte> image(kSlotBytes[gone.size_class]);
+    const uint64_t version = copy_is_newer ? record.version + 9 : record.version - 1;
+    build_record(image, SlotOffset{gone.slot}, table_, version, RecordState::kLive, key, "a copy");
+    std::byte* const at = s_.store().arena().at(SlotOffset{gone.slot});
+    std::memcpy(at, image.data(), image.size());
+    s_.reopen();
+    EXPECT_EQ(s_.store().recovery().damaged_records, 1u);
+    EXPECT_EQ(get_from(s_.store(), table_, key)->value, copy_is_newer ? "a copy" : "the record");
+    s_.store().index().ordered(table_)->check_all();
+    ASSERT_TRUE(put(key, "changed"));
+    ASSERT_TRUE(erase(key));
+    EXPECT_FALSE(get_from(s_.store(), table_, key)->found());
+    // The other one stays out of use.
+    const uint64_t other = copy_is_newer ? record.slot : gone.slot;
+    ASSERT_TRUE(put("next" + key, "1"));
+    EXPECT_NE(get_from(s_.store(), table_, "next" + key)->reply.slot, other);
+  }
 }
 
 TEST_F(OrderedTableTest, HashTableHasNoPages) {
