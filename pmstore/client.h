@@ -77,6 +77,7 @@ struct ClientOptions {
 
 class Client;
 class TransactionScan;
+struct ErasedRange;
 
 struct Record {
   std::string key;
@@ -110,15 +111,22 @@ class Transaction {
   // vanished or changed. The transaction outlives the scan.
   TransactionScan scan(TableId table, KeyRange range,
                        ScanDirection direction = ScanDirection::kForward);
-  // One record of an ordered table: the first and the last one with a key in `range`; that of the
+  // One record of an ordered table: the first and the last one, also of a range; that of the
   // smallest key greater than `key`, and that of the greatest key smaller than `key`. One round
   // trip each, and validated like a scan that ends at this record. NotFound: there is none, and the
   // commit validates that the range is still empty. Other errors as TransactionScan::next().
   // next() with an empty key is first(); previous() with one is InvalidArgument.
-  base::Task<Result<Record>> first(TableId table, KeyRange range = {});
-  base::Task<Result<Record>> last(TableId table, KeyRange range = {});
+  base::Task<Result<Record>> first(TableId table, KeyRange range);
+  base::Task<Result<Record>> last(TableId table, KeyRange range);
+  base::Task<Result<Record>> first(TableId table);
+  base::Task<Result<Record>> last(TableId table);
   base::Task<Result<Record>> next(TableId table, std::string_view key);
   base::Task<Result<Record>> previous(TableId table, std::string_view key);
+  // Erases the first records of the range at commit: at most `limit`, and as many as this
+  // transaction has room for. A large range is erased by one transaction after the other, each of
+  // which goes on with the `rest` of the one before. TooLarge: there is no room for a single one.
+  // Other errors as TransactionScan::next().
+  base::Task<Result<ErasedRange>> erase_range(TableId table, KeyRange range, uint32_t limit);
   // Success: all writes are durable and visible, or, without writes, all reads are valid at one
   // moment. The errors are listed at the top of this file. The transaction is over whatever the
   // result; a second commit() is InvalidArgument. A transaction of one read and no writes sends
@@ -140,6 +148,13 @@ class Transaction {
   using Ref = std::unique_ptr<State, Release>;
   explicit Transaction(Ref state);
   Ref state_;
+};
+
+// What Transaction::erase_range() has done.
+struct ErasedRange {
+  uint64_t erased = 0;    // records
+  KeyRange rest;          // what is behind them; not looked at
+  bool complete = false;  // no record is left in the range
 };
 
 // A scan of an ordered table in a transaction: Transaction::scan(). Move-only. next() may be

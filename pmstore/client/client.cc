@@ -6,12 +6,12 @@
 #include "base/check.h"
 #include "base/random.h"
 #include "pmstore/client/client_state.h"
+#include "pmstore/client/commit_room.h"
 #include "pmstore/client/probe.h"
 #include "pmstore/client/single_write.h"
 #include "pmstore/client/table_calls.h"
 #include "pmstore/client/transaction_state.h"
 #include "pmstore/layout/record_layout.h"
-#include "pmstore/layout/redo.h"
 
 namespace pmstore {
 namespace {
@@ -229,18 +229,15 @@ ClientId Client::id() const { return state_->numbers.client(); }
 Status Client::check_room(std::span<const WriteSize> writes) const {
   const uint64_t limit = state_->connector.info().max_redo_bytes;
   const bool rnic = state_->connector.info().discipline == LockDiscipline::kRnic;
-  uint64_t bytes = redo_header_bytes(1);
-  for (const WriteSize& write : writes) {
-    bytes += redo_write_bytes(record_bytes(write.key_bytes, write.value_bytes));
-    // There the client cannot know that the record will not move.
-    if (rnic) bytes += redo_write_bytes(record_bytes(write.key_bytes, 0));
-  }
-  if (limit == 0 || bytes <= limit) return {};
-  return make_error(ErrorCode::kTooLarge, "the transaction needs " + std::to_string(bytes) +
-                                              " bytes of redo log and this pool allows " +
-                                              std::to_string(limit) +
-                                              "; split it, or create the pool with larger " +
-                                              (rnic ? "--ring-bytes" : "--shard-log-bytes"));
+  internal::CommitRoom room(state_->connector.info().discipline);
+  // Under rnic the client cannot know that the record will not move.
+  for (const WriteSize& each : writes) room.add_write(each.key_bytes, each.value_bytes, rnic);
+  if (room.fits(limit, 0)) return {};
+  const std::string bytes = std::to_string(room.redo_bytes());
+  return make_error(ErrorCode::kTooLarge,
+                    "the transaction needs " + bytes + " bytes of redo log and this pool allows " +
+                        std::to_string(limit) + "; split it, or create the pool with larger " +
+                        (rnic ? "--ring-bytes" : "--shard-log-bytes"));
 }
 const SessionInfo& Client::session() const { return state_->connector.info(); }
 fabric::Counters Client::counters() const { return state_->connector.counters(); }

@@ -197,6 +197,11 @@ Task<Result<Record>> Transaction::last(TableId table, KeyRange range) {
   return next_of(scan(table, std::move(range), ScanDirection::kBackward));
 }
 
+// No default arguments: see base/task.h on braced temporaries.
+Task<Result<Record>> Transaction::first(TableId table) { return first(table, KeyRange()); }
+
+Task<Result<Record>> Transaction::last(TableId table) { return last(table, KeyRange()); }
+
 Task<Result<Record>> Transaction::next(TableId table, std::string_view key) {
   KeyRange behind;
   if (!key.empty()) behind.from.assign(key).push_back('\0');

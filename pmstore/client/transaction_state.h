@@ -15,6 +15,7 @@
 #include "pmstore/client.h"
 #include "pmstore/client/client_session.h"
 #include "pmstore/client/client_state.h"
+#include "pmstore/client/commit_room.h"
 #include "pmstore/client/item_set.h"
 #include "pmstore/client/located.h"
 #include "pmstore/client/participant.h"
@@ -53,6 +54,10 @@ struct Transaction::State {
     return state.commit_held(std::move(self));
   }
 
+  // See Transaction::erase_range().
+  static Task<Result<ErasedRange>> erase_range(Ref self, TransactionScan scan, TableId table,
+                                               KeyRange range, uint32_t limit);
+
   // Latches the first failure: commit() returns it.
   void fail(Error why) {
     if (!failure) failure = std::move(why);
@@ -84,6 +89,9 @@ struct Transaction::State {
   static Error over_error();
 
  private:
+  // What a commit of the present reads and writes would take, at most.
+  internal::CommitRoom room_in_use() const;
+  bool has_room(const internal::CommitRoom& room) const;
   // Remembers what was read. Conflict: the transaction has read something else there before.
   Status remember(TableId table, std::string_view key, KeyHash hash,
                   const internal::Located& located);

@@ -109,6 +109,50 @@ class Table(unittest.TestCase):
         self.assert_fails(run("kv", "scan", *self.uri, "--table", "accounts", "--reverse"), 1,
                           "^pmstore: kv scan of table 'accounts': a hash table has no order")
 
+    def test_range_of_an_ordered_table_is_erased(self):
+        def erase(*arguments):
+            return ["kv", "erase-range", *self.uri, "--table", "events", *arguments]
+        self.scan_ranges()
+        self.assertEqual(self.ok(*erase("--from", "e10", "--to", "e13")), "erased 3 records\n")
+        self.assertEqual(self.ok(*erase("--prefix", "e2", "--limit", "1")), "erased 1 record\n")
+        self.assertEqual(json.loads(self.ok(*erase("--prefix", "e2", "--limit", "5", "--json"))),
+                         {"erased": 5, "complete": False})
+        self.assertEqual(json.loads(self.ok(*erase("--prefix", "e2", "--json"))),
+                         {"erased": 4, "complete": True})
+        self.assertEqual(self.ok(*erase("--from", "f")), "erased 0 records\n")
+        for arguments in ([], ["--all", "--from", "e5"]):
+            self.assertEqual(run(*erase(*arguments)).returncode, 2, arguments)
+        self.assert_fails(run(*erase("--prefix", "")), 1, "say --all if you mean it")
+        self.assert_fails(run("kv", "erase-range", *self.uri, "--table", "accounts", "--all"), 1,
+                          "a hash table has no order")
+        self.assertEqual(self.ok(*erase("--all")), "erased 87 records\n")
+        self.assertEqual(self.ok("kv", "scan", *self.uri, "--table", "events"), "")
+
+    # Whenever it is killed: what is left is the end of the range, and the pool is sound.
+    def test_erasing_a_range_is_killed_amid_its_transactions(self):
+        keys = [f"e{i:05}" for i in range(8000)]
+        self.ok("table", "create", *self.uri, "--ordered", "events")
+        script = "".join(f"put {key} v\n" for key in keys)
+        self.ok("kv", "txn", *self.uri, "--table", "events", stdin=script.encode())
+        daemon = self.serve()
+        with subprocess.Popen([os.path.join(BIN, "pmstore"), "kv", "erase-range", *self.uri,
+                               "--table", "events", "--all"], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE) as erasing:
+            erasing.stdin = None
+            while True:
+                stat = json.loads(self.ok("stat", *self.uri, "--json"))
+                if stat["store"]["live_records"] < len(keys) or erasing.poll() is not None:
+                    break
+            daemon.kill()
+            daemon.wait()
+            erasing.communicate()
+        self.assertRegex(self.ok("pool", "check", self.pool), r"(?m)^records ")
+        self.serve()
+        left = [line.split("\t")[0] for line in
+                self.ok("kv", "scan", *self.uri, "--table", "events").splitlines()]
+        self.assertEqual(left, keys[len(keys) - len(left):])
+        self.assertLess(len(left), len(keys))
+
     def test_ordered_table_of_a_server_that_is_killed(self):
         daemon = self.serve()
         self.scan_ranges()

@@ -18,8 +18,9 @@ void add_pool_commands(CLI::App& app, Invocation& invocation);
 void add_kv_commands(CLI::App& app, Invocation& invocation);
 void add_table_commands(CLI::App& app, Invocation& invocation);
 void add_log_commands(CLI::App& app, Invocation& invocation);
-// Adds `kv txn` to `kv`.
+// Add themselves to `kv`.
 void add_kv_scan(CLI::App& kv, Invocation& invocation);
+void add_kv_erase_range(CLI::App& kv, Invocation& invocation);
 void add_kv_txn(CLI::App& kv, Invocation& invocation);
 // Add themselves to `bench`.
 void add_bench_kv(CLI::App& bench, Invocation& invocation);

@@ -1,4 +1,4 @@
-// pmstore kv get | put | del | outcome; see also kv_scan.cc, kv_txn.cc
+// pmstore kv get | put | del | outcome; see also kv_scan.cc, kv_erase_range.cc, kv_txn.cc
 #include <fmt/format.h>
 
 #include <cerrno>
@@ -146,6 +146,7 @@ void add_kv_commands(CLI::App& app, Invocation& invocation) {
   command->footer("example: pmstore kv del --uri tcp://127.0.0.1:7000 name");
 
   add_kv_scan(*kv, invocation);
+  add_kv_erase_range(*kv, invocation);
 
   command = add(*kv, "outcome", "did a transaction commit?", outcome, options, invocation);
   command

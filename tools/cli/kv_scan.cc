@@ -8,6 +8,14 @@
 #include "tools/cli/kv_session.h"
 
 namespace pmstore::tools {
+
+KeyRange range_of(const KvOptions& options) {
+  KeyRange range = KeyRange::with_prefix(options.prefix);
+  if (options.from > range.from) range.from = options.from;
+  if (!options.to.empty() && (range.to.empty() || options.to < range.to)) range.to = options.to;
+  return range;
+}
+
 namespace {
 
 // Prints records as they arrive; JSON is one object, so its records are collected.
@@ -62,14 +70,6 @@ base::Task<int> scan_hash(Client& client, TableId table, const KvOptions& option
                                 " records are damaged and were left out, perhaps of other tables: "
                                 "the medium has changed them; restore the pool from a backup, or "
                                 "start the server again to go on without them"));
-}
-
-// The narrower one of --from and --to, and --prefix.
-KeyRange range_of(const KvOptions& options) {
-  KeyRange range = KeyRange::with_prefix(options.prefix);
-  if (options.from > range.from) range.from = options.from;
-  if (!options.to.empty() && (range.to.empty() || options.to < range.to)) range.to = options.to;
-  return range;
 }
 
 // One record more than the limit tells whether the range ends there.

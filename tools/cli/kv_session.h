@@ -25,6 +25,7 @@ struct KvOptions {
   std::string from;  // of a range of an ordered table
   std::string to;
   bool reverse = false;
+  bool all = false;      // the range is the whole table
   bool ordered = false;  // of a table that is made
   std::string transaction;
   std::string script_file = "-";
@@ -34,6 +35,9 @@ struct KvOptions {
 // The value argument: itself, standard input for "-", a file for "@FILE". Io; TooLarge when it
 // cannot be a value.
 Result<std::string> read_argument(const std::string& argument, bool literal, size_t limit_bytes);
+
+// The narrower one of --from and --to, and --prefix.
+KeyRange range_of(const KvOptions& options);
 
 // Connects and runs `body(Client&, const KvOptions&) -> Task<int>`, whose int is the exit status.
 template <typename Body>

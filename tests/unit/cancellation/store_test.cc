@@ -186,6 +186,18 @@ const Case kCases[] = {
        return in_ordered_table(world, [](auto& tx, TableId in) { return tx.last(in); });
      },
      {}},
+    {"Transaction::first, of a range",
+     [](StoreWorld& world) {
+       return in_ordered_table(world, [](auto& tx, TableId in) {
+         return tx.first(in, {"a", "b"});
+       });
+     },
+     {}},
+    {"Transaction::last, of a range",
+     [](StoreWorld& world) {
+       return in_ordered_table(world, [](auto& tx, TableId in) { return tx.last(in, {"a", "b"}); });
+     },
+     {}},
     {"Transaction::next",
      [](StoreWorld& world) {
        return in_ordered_table(world, [](auto& tx, TableId in) { return tx.next(in, "a"); });
@@ -211,6 +223,22 @@ const Case kCases[] = {
        expect_ok(co_await tx.commit());
      },
      kTransactionEffect},
+    {"Transaction::erase_range",
+     [](StoreWorld& world) -> Task<void> {
+       const std::string name = unused_name(world);
+       const auto table = co_await world.client->create_table(name, TableKind::kOrdered);
+       expect_ok(table);
+       world.transaction.emplace(world.client->begin());
+       Transaction& tx = *world.transaction;
+       tx.put(*table, "a", "1");
+       tx.put(*table, "b", "2");
+       KeyRange all;
+       const auto erased = co_await tx.erase_range(*table, std::move(all), 10);
+       expect_ok(erased);
+       EXPECT_EQ(erased->erased, 2u);
+       expect_ok(co_await tx.commit());
+     },
+     {}},
     {"Transaction::commit",
      [](StoreWorld& world) -> Task<void> {
        world.transaction.emplace(world.client->begin());

@@ -238,6 +238,46 @@ TEST_F(EmbeddedRanges, PagesHaveRoomForLargeRecords) {
   EXPECT_TRUE(run(scan.next())->empty());
 }
 
+// A transaction takes as many erases as the redo log of this pool has room for.
+TEST_F(EmbeddedRanges, AreErasedAsFarAsATransactionHasRoom) {
+  const auto name = [](int i) { return std::string(250, 'k') + key(i); };
+  const uint64_t limit = client_->session().max_redo_bytes;
+  ASSERT_GT(limit, 0u);
+  const uint64_t count = limit / 250;
+  for (uint64_t i = 0; i < count; ++i) {
+    ASSERT_TRUE(run(client_->put(table_, name(static_cast<int>(i)), "v")));
+  }
+  KeyRange range;
+  uint64_t erased = 0;
+  int transactions = 0;
+  for (bool complete = false; !complete; ++transactions) {
+    Transaction tx = client_->begin();
+    const auto some = run(tx.erase_range(table_, range, UINT32_MAX));
+    ASSERT_TRUE(some) << some.error().to_string();
+    const Status done = run(tx.commit());
+    ASSERT_TRUE(done) << done.error().to_string();
+    erased += some->erased;
+    range = some->rest;
+    complete = some->complete;
+    EXPECT_TRUE(some->erased > 0 || complete);
+  }
+  EXPECT_EQ(erased, count);
+  EXPECT_GE(transactions, 2);
+  // Beside other writes there may be no room at all.
+  ASSERT_TRUE(run(client_->put(table_, key(0), "v")));
+  for (const bool erase : {false, true}) {
+    Transaction full = client_->begin();
+    for (int i = 0; i < 3; ++i) full.put(table_, "x" + key(i), std::string(limit / 3 - 100, 'v'));
+    if (erase) {
+      EXPECT_EQ(run(full.erase_range(table_, {"", key(1)}, 1)).code(), ErrorCode::kTooLarge);
+      EXPECT_EQ(run(full.commit()).code(), ErrorCode::kTooLarge);
+    } else {
+      const Status done = run(full.commit());
+      EXPECT_TRUE(done) << done.error().to_string();
+    }
+  }
+}
+
 TEST_F(EmbeddedRanges, ScansKeepNobodyFromWorking) {
   fill(1000, 100);
   bool over = false;
