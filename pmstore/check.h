@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "persist/pool.h"
+#include "pmstore/index_key.h"
 #include "pmstore/types.h"
 
 namespace pmstore {
@@ -24,6 +26,7 @@ struct CheckReport {
   uint64_t log_entries = 0;   // redo records, in rings and in the shard log
   // Records that are newer in a redo record than in their slots. The next start applies them.
   uint64_t to_replay = 0;
+  std::vector<uint64_t> index_entries;  // of each index that was asked for
   // One line for each problem, with its position. Empty: the pool is sound.
   std::vector<std::string> problems;
   bool sound() const { return problems.empty(); }
@@ -32,8 +35,17 @@ struct CheckReport {
 // Reads the catalog, the slab headers, every record and every redo entry. BadPool: the catalog
 // cannot be read. Every other problem is in the report, which has at most kMaxProblems lines.
 // Stores nothing.
+//
+// `indexes`: compares each of them with its base table, as the next start will find both: every
+// record of the base table has its entry, and every entry its record. UnknownTable: there is no
+// such table. InvalidArgument: the index is not an ordered table.
 inline constexpr size_t kMaxProblems = 100;
-Result<CheckReport> check_store(persist::Pool& pool);
+struct IndexToCheck {
+  std::string base;  // names of tables
+  std::string index;
+  IndexDefinition definition;
+};
+Result<CheckReport> check_store(persist::Pool& pool, std::span<const IndexToCheck> indexes = {});
 
 // Success: Server::start() would accept the pool. Otherwise the error that it would give: a damaged
 // catalog, table, slab header, redo ring, shard log or directory of logs, or records of a table

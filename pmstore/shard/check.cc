@@ -13,6 +13,7 @@
 #include "pmstore/layout/record.h"
 #include "pmstore/layout/redo.h"
 #include "pmstore/layout/shard_record.h"
+#include "pmstore/shard/index_check.h"
 #include "pmstore/shard/shard_log.h"
 #include "pmstore/shard/slab_arena.h"
 #include "pmstore/shard/slot_reader.h"
@@ -22,6 +23,7 @@ namespace pmstore {
 
 namespace {
 
+using internal::IndexCheck;
 using internal::SlabArena;
 using internal::SlotContent;
 using internal::SlotReader;
@@ -32,6 +34,18 @@ class Checker {
  public:
   Checker(const TableCatalog& catalog, const SlabArena& arena, CheckReport& report)
       : catalog_(catalog), arena_(arena), slots_(arena, catalog), report_(report) {}
+
+  // The names are borrowed.
+  Status add_index(const IndexToCheck& names) {
+    PMSTORE_TRY(const TableId base, find_table(names.base));
+    PMSTORE_TRY(const TableId index, find_table(names.index));
+    if (!is_ordered(index)) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "'" + names.index + "' cannot be an index: it is not an ordered table");
+    }
+    indexes_.emplace_back(names, base, index);
+    return {};
+  }
 
   void check_rings() {
     for (uint32_t i = 0; i < catalog_.header().ring_count; ++i) {
@@ -62,6 +76,14 @@ class Checker {
     report_.log_entries += *entries;
   }
 
+  // After check_slabs().
+  void check_indexes() {
+    for (const IndexCheck& index : indexes_) {
+      report_.index_entries.push_back(
+          index.finish([this](std::string what) { problem(std::move(what)); }));
+    }
+  }
+
   // After check_rings() and check_log(): what a redo record repairs is not damaged.
   void check_slabs() {
     arena_.for_each_slab([&](const SlabArena::Slab&) { ++report_.slabs; });
@@ -74,7 +96,23 @@ class Checker {
   struct Newer {
     uint64_t version;
     bool live;
+    // Of a record that matters to an index.
+    TableId table{};
+    std::string key;
+    std::string value;
   };
+
+  Result<TableId> find_table(const std::string& name) const {
+    if (const auto table = catalog_.find(name)) return *table;
+    return make_error(ErrorCode::kUnknownTable, "no table '" + name + "' in this pool");
+  }
+
+  void see(TableId table, SlotOffset slot, std::string_view key, std::string_view value) {
+    for (IndexCheck& index : indexes_) {
+      index.see(table, arena_.offset() + raw(slot), key, value,
+                [this](std::string what) { problem(std::move(what)); });
+    }
+  }
 
   void problem(std::string what) {
     if (report_.problems.size() < kMaxProblems) report_.problems.push_back(std::move(what));
@@ -96,7 +134,16 @@ class Checker {
       Newer& newer = newer_[raw(write->slot)];
       if (newer.version < write->record.version()) {
         const auto table = static_cast<TableId>(write->record.header->table);
-        newer = {write->record.version(), write->record.live() && !catalog_.was_dropped(table)};
+        newer = {write->record.version(),
+                 write->record.live() && !catalog_.was_dropped(table),
+                 table,
+                 {},
+                 {}};
+        const bool indexed = std::any_of(indexes_.begin(), indexes_.end(),
+                                         [&](const auto& index) { return index.concerns(table); });
+        if (!newer.live || !indexed) continue;
+        newer.key = write->record.key;
+        newer.value = write->record.value;
       }
     }
     report_.to_replay = newer_.size();
@@ -104,7 +151,9 @@ class Checker {
 
   void check_slot(const SlabArena::Slab& slab, SlotOffset slot) {
     if (const auto newer = newer_.find(raw(slot)); newer != newer_.end()) {
-      ++(newer->second.live ? report_.live_records : report_.tombstones);
+      const Newer& record = newer->second;
+      ++(record.live ? report_.live_records : report_.tombstones);
+      if (record.live && !record.key.empty()) see(record.table, slot, record.key, record.value);
       return;
     }
     const SlotContent content = slots_.read(slab, slot);
@@ -134,6 +183,7 @@ class Checker {
       problem(fmt::format("records at offsets {} and {}: both live, with the same key",
                           arena_.offset() + other->second, arena_.offset() + raw(slot)));
     }
+    see(table, slot, record.key, record.value);
   }
 
   const TableCatalog& catalog_;
@@ -142,6 +192,7 @@ class Checker {
   CheckReport& report_;
   std::unordered_map<uint64_t, Newer> newer_;  // by slot: what log and rings will put there
   std::unordered_map<uint64_t, uint64_t> keys_;
+  std::vector<IndexCheck> indexes_;
 };
 
 Status check_rings(const TableCatalog& catalog) {
@@ -183,7 +234,7 @@ Status check_startable(persist::Pool& pool) {
   return log::LogStore::is_in(pool) ? log::check_log_area(pool) : Status();
 }
 
-Result<CheckReport> check_store(persist::Pool& pool) {
+Result<CheckReport> check_store(persist::Pool& pool, std::span<const IndexToCheck> indexes) {
   PMSTORE_TRY(const TableCatalog catalog, TableCatalog::load(pool));
   CheckReport report;
   report.epoch = catalog.header().epoch;
@@ -196,9 +247,13 @@ Result<CheckReport> check_store(persist::Pool& pool) {
     return report;
   }
   Checker checker(catalog, *arena, report);
+  for (const IndexToCheck& index : indexes) {
+    PMSTORE_TRY_STATUS(checker.add_index(index));
+  }
   checker.check_rings();
   checker.check_log();
   checker.check_slabs();
+  checker.check_indexes();
   return report;
 }
 

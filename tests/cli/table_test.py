@@ -128,6 +128,35 @@ class Table(unittest.TestCase):
         self.assertEqual(self.ok(*erase("--all")), "erased 87 records\n")
         self.assertEqual(self.ok("kv", "scan", *self.uri, "--table", "events"), "")
 
+    def test_pool_check_compares_an_index_with_its_table(self):
+        def script(table, text):
+            self.ok("kv", "txn", *self.uri, "--table", table, stdin=text.encode())
+        def check(index, *arguments):
+            return ["pool", "check", self.pool, "--index", index, *arguments]
+        self.ok("table", "create", *self.uri, "--ordered", "by_city")
+        self.ok("table", "create", *self.uri, "--ordered", "by_mail")
+        script("accounts", "put alice romea@b\nput bob osloc@d\nput tiny -\n")
+        script("by_city", 'put "rome\\x00\\x01alice" ""\nput "oslo\\x00\\x01bob" ""\n')
+        script("by_mail", "put a@b alice\nput c@d bob\n")
+        both = check("accounts:by_city:0+4", "--index", "accounts:by_mail:4+3:unique")
+        text = self.ok(*both)
+        self.assertIn("index 'by_city' of 'accounts': 2 entries\n", text)
+        self.assertIn("index 'by_mail' of 'accounts': 2 entries\nsound: ", text)
+        self.assertEqual(json.loads(self.ok(*both, "--json"))["indexes"],
+                         [{"index": "by_city", "base": "accounts", "entries": 2},
+                          {"index": "by_mail", "base": "accounts", "entries": 2}])
+        script("accounts", "put bob bernc@d\n")
+        done = run(*both)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout.decode(),
+                         r"problem: record at offset \d+, of table 'accounts': index 'by_city' "
+                         r"lacks its entry")
+        self.assertRegex(done.stdout.decode(),
+                         r"problem: entry at offset \d+, of index 'by_city': no record of table "
+                         r"'accounts' has it")
+        self.assert_fails(run(*check("accounts:by_name:0+4")), 1, "no table 'by_name' in this pool")
+        self.assert_fails(run(*check("by_city:accounts:0+4")), 1, "it is not an ordered table")
+
     # Whenever it is killed: what is left is the end of the range, and the pool is sound.
     def test_erasing_a_range_is_killed_amid_its_transactions(self):
         keys = [f"e{i:05}" for i in range(8000)]

@@ -18,6 +18,7 @@
 #include "tools/cli/command_line.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/console.h"
+#include "tools/cli/index_option.h"
 #include "tools/cli/session_options.h"
 #include "tools/cli/text_table.h"
 #include "tools/daemon/pool_service.h"
@@ -208,7 +209,39 @@ std::string sound_text(const CheckReport& report, const std::optional<log::LogCh
   return text + "\n";
 }
 
-int check(const std::string& path, bool json) {
+struct CheckOptions {
+  std::string path;
+  std::vector<std::string> indexes;
+  bool json = false;
+};
+
+// A line for each index that was asked for.
+std::string index_rows(const CheckReport& report, const std::vector<IndexToCheck>& indexes) {
+  std::string rows;
+  for (size_t i = 0; i < indexes.size(); ++i) {
+    rows += fmt::format("index '{}' of '{}': {}\n", indexes[i].index, indexes[i].base,
+                        report.index_entries[i] == 1
+                            ? "1 entry"
+                            : fmt::format("{} entries", report.index_entries[i]));
+  }
+  return rows;
+}
+
+nlohmann::ordered_json indexes_json(const CheckReport& report,
+                                    const std::vector<IndexToCheck>& indexes) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < indexes.size(); ++i) {
+    all.push_back({{"index", json_bytes(indexes[i].index)},
+                   {"base", json_bytes(indexes[i].base)},
+                   {"entries", report.index_entries[i]}});
+  }
+  return all;
+}
+
+int check(const CheckOptions& options) {
+  const std::string& path = options.path;
+  std::vector<IndexToCheck> indexes;
+  for (const std::string& text : options.indexes) indexes.push_back(*parse_index(text));
   const auto failed = [&](const Error& why) {
     return fail_at(kProgram, "cannot check pool", path, why);
   };
@@ -223,7 +256,7 @@ int check(const std::string& path, bool json) {
     }
   }
   if (!pool) return failed(pool.error());
-  const auto report = check_store(**pool);
+  const auto report = check_store(**pool, indexes);
   if (!report) return failed(report.error());
   std::optional<log::LogCheckReport> logs;
   if (log::LogStore::is_in(**pool)) {
@@ -233,7 +266,9 @@ int check(const std::string& path, bool json) {
   }
   std::vector<std::string> problems = report->problems;
   if (logs) problems.insert(problems.end(), logs->problems.begin(), logs->problems.end());
-  if (json) {
+  // Damage of the slabs as a whole ends a check before the indexes.
+  const bool compared = report->index_entries.size() == indexes.size();
+  if (options.json) {
     print_json({{"path", json_bytes(path)},
                 {"sound", problems.empty()},
                 {"epoch", report->epoch},
@@ -247,9 +282,11 @@ int check(const std::string& path, bool json) {
                 {"log_entries", report->log_entries},
                 {"to_replay", report->to_replay},
                 {"logs", logs ? logs_json(*logs) : nlohmann::ordered_json()},
+                {"indexes", compared ? indexes_json(*report, indexes) : nlohmann::ordered_json()},
                 {"problems", problems}});
   } else {
     print_check(*report, logs);
+    if (compared) print_text(index_rows(*report, indexes));
     print_text(problems.empty()
                    ? sound_text(*report, logs)
                    : fmt::format("damaged: {}\n", counted(problems.size(), "problem")));
@@ -332,6 +369,26 @@ void add_convert_command(CLI::App& pool, Invocation& invocation) {
       [options, &invocation] { invocation.run = [options] { return convert(*options); }; });
 }
 
+void add_check_command(CLI::App& pool, Invocation& invocation) {
+  CLI::App* const verify =
+      pool.add_subcommand("check", "read everything in a pool and list the damage");
+  auto checked = std::make_shared<CheckOptions>();
+  verify->add_option("PATH", checked->path, "the pool's file or DAX device")
+      ->required()
+      ->check(a_path());
+  verify
+      ->add_option("--index", checked->indexes,
+                   "compare an index with its table, too; may be given several times")
+      ->check(parsed_by(parse_index, "BASE:INDEX:OFFSET+BYTES[:unique]"));
+  verify->add_flag("--json", checked->json, "print one JSON object");
+  verify->footer(
+      "Changes nothing; exit status 1 when something is damaged.\n"
+      "example: pmstore pool check /dev/shm/pool\n"
+      "         pmstore pool check /dev/shm/pool --index people:people_by_city:0+16");
+  verify->callback(
+      [checked, &invocation] { invocation.run = [checked] { return check(*checked); }; });
+}
+
 }  // namespace
 
 void add_pool_commands(CLI::App& app, Invocation& invocation) {
@@ -390,15 +447,7 @@ void add_pool_commands(CLI::App& app, Invocation& invocation) {
   look->callback(
       [path, json, &invocation] { invocation.run = [path, json] { return info(*path, *json); }; });
 
-  CLI::App* const verify =
-      pool->add_subcommand("check", "read everything in a pool and list the damage");
-  verify->add_option("PATH", *path, "the pool's file or DAX device")->required()->check(a_path());
-  verify->add_flag("--json", *json, "print one JSON object");
-  verify->footer(
-      "Changes nothing; exit status 1 when something is damaged.\n"
-      "example: pmstore pool check /dev/shm/pool");
-  verify->callback(
-      [path, json, &invocation] { invocation.run = [path, json] { return check(*path, *json); }; });
+  add_check_command(*pool, invocation);
   add_convert_command(*pool, invocation);
 }
 

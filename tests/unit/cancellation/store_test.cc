@@ -2,6 +2,7 @@
 // looks for their names here.
 #include <gtest/gtest.h>
 
+#include "pmstore/indexed_table.h"
 #include "tests/unit/cancellation/store_world.h"
 
 namespace pmstore::cancellation {
@@ -51,6 +52,38 @@ Task<void> in_ordered_table(StoreWorld& world, Read read) {
   const auto one = co_await read(*world.transaction, *table);
   EXPECT_EQ(one.code(), ErrorCode::kNotFound);
   expect_ok(co_await world.transaction->commit());
+}
+
+// Works with a table that has one index, in a transaction that is not committed. Both are empty.
+template <typename Work>
+Task<void> in_indexed_table(StoreWorld& world, Work work) {
+  const std::string name = unused_name(world);
+  const auto base = co_await world.client->create_table(name + "base", TableKind::kOrdered);
+  // Under lock discipline rnic.
+  if (!base && base.code() == ErrorCode::kUnsupported) co_return;
+  expect_ok(base);
+  const auto index = co_await world.client->create_table(name + "index", TableKind::kOrdered);
+  expect_ok(index);
+  std::vector<SecondaryIndex> indexes{{*index, {IndexKind::kMany, key_of_field({0, 4})}}};
+  const IndexedTable indexed(*base, std::move(indexes));
+  world.transaction.emplace(world.client->begin());
+  co_await work(*world.transaction, indexed);
+  world.transaction->abort();
+}
+
+Task<void> find_one(Transaction& tx, const IndexedTable& indexed, bool scan) {
+  expect_ok(co_await indexed.put(tx, "key", "fieldvalue"));
+  KeyRange range;
+  if (scan) {
+    IndexScan all = indexed.scan(tx, 0, std::move(range));
+    const auto page = co_await all.next(10);
+    expect_ok(page);
+    EXPECT_EQ(page->size(), 1u);
+  } else {
+    const auto found = co_await indexed.find(tx, 0, "fiel");
+    expect_ok(found);
+    EXPECT_EQ(found->size(), 1u);
+  }
 }
 
 const Case kCases[] = {
@@ -237,6 +270,47 @@ const Case kCases[] = {
        expect_ok(erased);
        EXPECT_EQ(erased->erased, 2u);
        expect_ok(co_await tx.commit());
+     },
+     {}},
+    {"IndexedTable::put",
+     [](StoreWorld& world) {
+       return in_indexed_table(world, [](auto& tx, const IndexedTable& in) -> Task<void> {
+         expect_ok(co_await in.put(tx, "key", "fieldvalue"));
+       });
+     },
+     {}},
+    {"IndexedTable::insert",
+     [](StoreWorld& world) {
+       return in_indexed_table(world, [](auto& tx, const IndexedTable& in) -> Task<void> {
+         expect_ok(co_await in.insert(tx, "key", "fieldvalue"));
+       });
+     },
+     {}},
+    {"IndexedTable::erase",
+     [](StoreWorld& world) {
+       return in_indexed_table(world, [](auto& tx, const IndexedTable& in) -> Task<void> {
+         expect_ok(co_await in.erase(tx, "key"));
+       });
+     },
+     {}},
+    {"IndexedTable::add_entry",
+     [](StoreWorld& world) {
+       return in_indexed_table(world, [](auto& tx, const IndexedTable& in) -> Task<void> {
+         tx.put(in.base(), "key", "fieldvalue");
+         expect_ok(co_await in.add_entry(tx, 0, "key"));
+       });
+     },
+     {}},
+    {"IndexedTable::find",
+     [](StoreWorld& world) {
+       return in_indexed_table(world,
+                               [](auto& tx, const auto& in) { return find_one(tx, in, false); });
+     },
+     {}},
+    {"IndexScan::next",
+     [](StoreWorld& world) {
+       return in_indexed_table(world,
+                               [](auto& tx, const auto& in) { return find_one(tx, in, true); });
      },
      {}},
     {"Transaction::commit",

@@ -11,6 +11,8 @@ pmstore_test(pmstore_direct_calls_test ONE_THREAD SOURCES direct_calls_test.cc
   DEPS pmstore crash_image)
 pmstore_test(pmstore_embedded_client_test ONE_THREAD SOURCES embedded_client_test.cc
   DEPS pmstore)
+pmstore_test(pmstore_indexed_table_test ONE_THREAD SOURCES indexed_table_test.cc
+  DEPS pmstore)
 pmstore_test(pmstore_loopback_test ONE_THREAD SOURCES loopback_test.cc DEPS pmstore crash_image)
 pmstore_test(pmstore_idle_session_test ONE_THREAD SOURCES idle_session_test.cc
   DEPS pmstore crash_image)

@@ -1,0 +1,165 @@
+#include "pmstore/indexed_table.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+
+namespace pmstore {
+namespace {
+
+// How the entry of one index changes with a record.
+struct Change {
+  TableId table;
+  bool unique;
+  std::optional<IndexTableEntry> before;
+  std::optional<IndexTableEntry> after;
+};
+
+using Value = std::optional<std::string_view>;  // nullopt: there is no record
+
+Result<std::vector<Change>> changes_of(const std::vector<SecondaryIndex>& indexes,
+                                       std::string_view key, Value before, Value after) {
+  std::vector<Change> changes;
+  for (const SecondaryIndex& index : indexes) {
+    Change change{index.table, index.definition.kind == IndexKind::kUnique, {}, {}};
+    if (before) {
+      PMSTORE_TRY(change.before, index_entry_of(index.definition, key, *before));
+    }
+    if (after) {
+      PMSTORE_TRY(change.after, index_entry_of(index.definition, key, *after));
+    }
+    if (change.before != change.after) changes.push_back(std::move(change));
+  }
+  return changes;
+}
+
+void apply(Transaction& transaction, const Change& change) {
+  if (change.before) transaction.erase(change.table, change.before->key);
+  if (!change.after) return;
+  // An entry of a unique index may be another record's.
+  if (change.unique) {
+    transaction.insert(change.table, change.after->key, change.after->value);
+  } else {
+    transaction.put(change.table, change.after->key, change.after->value);
+  }
+}
+
+Value as_value(const Result<std::string>& got) { return got ? Value(*got) : std::nullopt; }
+
+}  // namespace
+
+IndexedTable::IndexedTable(TableId base, std::vector<SecondaryIndex> indexes)
+    : base_(base), indexes_(std::move(indexes)) {
+  for (const SecondaryIndex& index : indexes_) {
+    PMSTORE_CHECK(is_ordered(index.table), "an index is an ordered table");
+    PMSTORE_CHECK(index.definition.index_key != nullptr, "an index has a key function");
+  }
+}
+
+Task<Status> IndexedTable::write(Transaction& transaction, std::string_view key,
+                                 std::string_view value, Write kind) const {
+  if (Status sizes = check_sizes(key, value); !sizes) co_return std::move(sizes);
+  const auto before = co_await transaction.get(base_, key);
+  if (!before && before.code() != ErrorCode::kNotFound) co_return Error(before.error());
+  const auto changes = changes_of(indexes_, key, as_value(before), value);
+  if (!changes) co_return Error(changes.error());
+  if (kind == Write::kInsert) {
+    // The commit fails if there is a record; then entries do not matter.
+    transaction.insert(base_, key, value);
+  } else {
+    transaction.put(base_, key, value);
+  }
+  for (const Change& change : *changes) apply(transaction, change);
+  co_return Status{};
+}
+
+Task<Status> IndexedTable::put(Transaction& transaction, std::string_view key,
+                               std::string_view value) const {
+  return write(transaction, key, value, Write::kPut);
+}
+
+Task<Status> IndexedTable::insert(Transaction& transaction, std::string_view key,
+                                  std::string_view value) const {
+  return write(transaction, key, value, Write::kInsert);
+}
+
+Task<Status> IndexedTable::erase(Transaction& transaction, std::string_view key) const {
+  const auto before = co_await transaction.get(base_, key);
+  if (!before && before.code() != ErrorCode::kNotFound) co_return Error(before.error());
+  const auto changes = changes_of(indexes_, key, as_value(before), std::nullopt);
+  if (!changes) co_return Error(changes.error());
+  transaction.erase(base_, key);
+  for (const Change& change : *changes) apply(transaction, change);
+  co_return Status{};
+}
+
+Task<Status> IndexedTable::add_entry(Transaction& transaction, size_t index,
+                                     std::string_view key) const {
+  const SecondaryIndex& added = indexes_.at(index);
+  const auto value = co_await transaction.get(base_, key);
+  if (!value) co_return Error(value.error());
+  const auto entry = index_entry_of(added.definition, key, *value);
+  if (!entry) co_return Error(entry.error());
+  if (!*entry) co_return Status{};
+  const auto there = co_await transaction.get(added.table, (*entry)->key);
+  if (!there && there.code() != ErrorCode::kNotFound) co_return Error(there.error());
+  if (there && *there != (*entry)->value) {
+    co_return make_error(ErrorCode::kAlreadyExists, "another record has this index key");
+  }
+  if (!there) transaction.insert(added.table, (*entry)->key, (*entry)->value);
+  co_return Status{};
+}
+
+IndexScan IndexedTable::scan(Transaction& transaction, size_t index, KeyRange index_keys,
+                             ScanDirection direction) const {
+  const SecondaryIndex& scanned = indexes_.at(index);
+  const KeyRange entries = index_entries(scanned.definition.kind, index_keys);
+  return {transaction, base_, scanned.definition,
+          transaction.scan(scanned.table, entries, direction)};
+}
+
+Task<Result<std::vector<Record>>> IndexedTable::find(Transaction& transaction, size_t index,
+                                                     std::string_view index_key,
+                                                     uint32_t most) const {
+  const SecondaryIndex& searched = indexes_.at(index);
+  const KeyRange entries = index_entries_of(searched.definition.kind, index_key);
+  IndexScan scan(transaction, base_, searched.definition,
+                 transaction.scan(searched.table, entries));
+  std::vector<Record> found;
+  while (found.size() < most) {
+    PMSTORE_CO_TRY(std::vector<IndexMatch> some,
+                   co_await scan.next(most - static_cast<uint32_t>(found.size())));
+    if (some.empty()) break;
+    for (IndexMatch& match : some) found.push_back(std::move(match.record));
+  }
+  co_return std::move(found);
+}
+
+Task<Result<std::vector<IndexMatch>>> IndexScan::next(uint32_t most) {
+  const auto torn = [] {
+    return make_error(ErrorCode::kConflict,
+                      "an index and its table were read at different moments; run the transaction "
+                      "again, and if that does not help, `pmstore pool check --index`");
+  };
+  PMSTORE_CO_TRY(const std::vector<Record> entries, co_await entries_.next(most));
+  std::vector<IndexMatch> matches;
+  matches.reserve(entries.size());
+  for (const Record& entry : entries) {
+    auto names = read_index_entry(definition_->kind, entry.key, entry.value);
+    if (!names) {
+      co_return make_error(ErrorCode::kDamaged,
+                           "the index table has a record that is no entry; `pmstore pool check "
+                           "--index` lists such");
+    }
+    auto value = co_await transaction_->get(base_, names->key);
+    if (!value && value.code() == ErrorCode::kNotFound) co_return torn();
+    if (!value) co_return Error(value.error());
+    if (definition_->index_key(names->key, *value) != names->index_key) co_return torn();
+    matches.push_back({std::move(names->index_key), {std::move(names->key), std::move(*value)}});
+  }
+  co_return std::move(matches);
+}
+
+}  // namespace pmstore
