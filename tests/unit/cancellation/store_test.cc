@@ -45,8 +45,6 @@ template <typename Read>
 Task<void> in_ordered_table(StoreWorld& world, Read read) {
   const std::string name = unused_name(world);
   const auto table = co_await world.client->create_table(name, TableKind::kOrdered);
-  // Under lock discipline rnic.
-  if (!table && table.code() == ErrorCode::kUnsupported) co_return;
   expect_ok(table);
   world.transaction.emplace(world.client->begin());
   const auto one = co_await read(*world.transaction, *table);
