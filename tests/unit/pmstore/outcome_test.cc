@@ -174,6 +174,7 @@ TEST_P(Outcomes, InDoubtAreKeptOverTruncationAndARestart) {
   EXPECT_GT(in_doubt.size(), 30u);
   work_much(*client_);
   restart();
+  let_time_pass(1'000'000);  // the client sees it
   for (const int i : in_doubt) {
     const auto outcome = run(client_->outcome(transactions[i].id()));
     ASSERT_TRUE(outcome) << outcome.error().to_string();

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <cstring>
 #include <optional>
 #include <vector>
 
@@ -307,6 +308,16 @@ TEST_F(CpuCommitDeathTest, IndexEntryChangesOnlyBetweenBeginAndEnd) {
   EXPECT_DEATH(index.insert(key, 0, slot), "between begin and end");
   EXPECT_DEATH(index.end_change(key), "follows begin_change");
   EXPECT_DEATH(index.remove_alone(key, SlotOffset{raw(slot) + 64}), "is in the index");
+}
+
+TEST(CommitRequest, NobodyKnowsTheOutcomeOfWhatIsOnlySentNow) {
+  StoreInRegion s(16 << 20);
+  const auto good = TransactionMessage(5).write(WriteKind::kPut, s.table(), "key", "v").message();
+  for (const uint32_t known : {0u, 5u, 6u, UINT32_MAX}) {
+    auto message = good;
+    std::memcpy(message.data() + offsetof(::pmstore::CommitRequest, known), &known, sizeof known);
+    EXPECT_EQ(decode_commit(1, message).has_value(), known <= 5) << known;
+  }
 }
 
 }  // namespace
