@@ -25,10 +25,7 @@ struct LogReader::State {
   static constexpr size_t kWindowAt = 256;
 
   State(LogClient& session, KnownLog known_log, const LogReaderOptions& reader_options)
-      : client(session),
-        log(std::move(known_log)),
-        generation(client.state_->generation),
-        options(reader_options) {}
+      : client(session), log(std::move(known_log)), options(reader_options) {}
   ~State();
 
   base::Task<Status> read_words();
@@ -37,8 +34,6 @@ struct LogReader::State {
   base::Task<Status> read_window(uint32_t bytes, bool probe);
   base::Task<Status> post_reads(uint32_t window_bytes, bool probe);
   base::Task<Status> post_reads_on(service::Link& link, uint32_t window_bytes, bool probe);
-  // The client's session, with `log` as its server knows it. InvalidArgument: it was deleted.
-  base::Task<Result<LogClient::State::LinkRef>> session();
   // Makes the window hold so many bytes from `position` on, or all there are up to the tail or to
   // the end of the data area. NotFound, Sealed, Trimmed.
   base::Task<Status> fetch(uint64_t at_least);
@@ -76,14 +71,12 @@ struct LogReader::State {
     kDeleted,  // they have another log of that name now
   };
   base::Task<Result<Standing>> standing();
-  Error deleted() const;
   Error trimmed() const;
   Error damaged() const;
   Status nothing_there() const;
 
   LogClient& client;
   KnownLog log;
-  uint64_t generation;  // of the session that said it
   LogReaderOptions options;
   std::unique_ptr<internal::ReadBuffer> buffer;
   uint64_t position = 0;

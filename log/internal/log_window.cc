@@ -24,14 +24,10 @@ LogReader::State::~State() { client.state_->retire(std::move(buffer)); }
 
 // ---- what is known of the log ----
 
-Error LogReader::State::deleted() const {
-  return make_error(ErrorCode::kInvalidArgument,
-                    fmt::format("the log {} was deleted: open another one", log.name));
-}
-
 Status LogReader::State::check_id(const LogWords& words) const {
   if (words.id == log.reply.id) return {};
-  return deleted();
+  return make_error(ErrorCode::kInvalidArgument,
+                    fmt::format("the log {} was deleted: open another one", log.name));
 }
 
 bool LogReader::State::take(const LogWords& words) {
@@ -75,28 +71,14 @@ uint32_t LogReader::State::clipped(uint64_t bytes) const {
   return static_cast<uint32_t>(std::min(bytes, left));
 }
 
-base::Task<Result<LogClient::State::LinkRef>> LogReader::State::session() {
-  LogClient::State& state = *client.state_;
-  PMSTORE_CO_TRY(LogClient::State::LinkRef link, co_await state.connected());
-  while (generation != state.generation) {
-    const uint64_t asked = state.generation;
-    auto now = co_await state.find(log.reply.id);
-    if (!now && now.code() == ErrorCode::kNotFound) co_return deleted();
-    if (!now) co_return std::move(now.error());
-    log = std::move(*now);
-    generation = asked;
-    PMSTORE_CO_TRY(link, co_await state.connected());
-  }
-  co_return std::move(link);
-}
-
+// A log keeps its place in its area for its life, so what is known of it holds in every session.
 // Of a published entry nothing is lost with a session: the READs are done again on the next one.
 base::Task<Status> LogReader::State::post_reads(uint32_t bytes, bool probe) {
   LogClient::State& state = *client.state_;
   base::Executor& executor = client.executor();
   const uint64_t give_up_ns = executor.now_ns() + state.options.reconnect_timeout_ns;
   while (true) {
-    PMSTORE_CO_TRY(const LogClient::State::LinkRef link, co_await session());
+    PMSTORE_CO_TRY(const LogClient::State::LinkRef link, co_await state.connected());
     Status read = co_await post_reads_on(*link, bytes, probe);
     if (read || !lost_answer(read.error())) co_return std::move(read);
     if (executor.now_ns() >= give_up_ns) co_return std::move(read);
