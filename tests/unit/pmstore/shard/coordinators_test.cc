@@ -67,7 +67,7 @@ TEST(Coordinators, AMarkLeavesOutWhatTheClientKnows) {
   EXPECT_EQ(after.outcome(id_of(1, 100)), Outcome::kAborted);
   EXPECT_EQ(book.outcome(id_of(1, 39)), Outcome::kCommitted) << "without a restart more is known";
   // What was known stays known, whoever says less later.
-  book.truncated(id_of(1, 100));
+  book.truncated(id_of(1, 100), 1);
   EXPECT_EQ(book.mark(0, kLargeMark).sessions[0].committed.size(), 61u);
 }
 
