@@ -266,8 +266,9 @@ TEST_F(EmbeddedRanges, AreErasedAsFarAsATransactionHasRoom) {
   // Beside other writes there may be no room at all.
   ASSERT_TRUE(run(client_->put(table_, key(0), "v")));
   for (const bool erase : {false, true}) {
+    // An erase has room beside three writes, but not if their records have to move.
     Transaction full = client_->begin();
-    for (int i = 0; i < 3; ++i) full.put(table_, "x" + key(i), std::string(limit / 3 - 100, 'v'));
+    for (int i = 0; i < 3; ++i) full.put(table_, "x" + key(i), std::string(limit / 3 - 150, 'v'));
     if (erase) {
       EXPECT_EQ(run(full.erase_range(table_, {"", key(1)}, 1)).code(), ErrorCode::kTooLarge);
       EXPECT_EQ(run(full.commit()).code(), ErrorCode::kTooLarge);
