@@ -98,7 +98,8 @@ class Run {
     const uint64_t start_ns = clock_.now_ns();
     uint64_t last_ns = start_ns;
     for (uint64_t i = 0; i < options_.records; ++i) {
-      if (!co_await engine_.put(key(i), value_)) give_up(Engine::kName, "an insert was refused");
+      const bool inserted = co_await engine_.put(key(i), value_);
+      if (!inserted) give_up(Engine::kName, "an insert was refused");
       note(measured, last_ns);
     }
     end(std::move(measured), start_ns);
@@ -178,8 +179,10 @@ class Run {
   }
   std::string_view key(uint64_t record) { return keys_.write(record, room_); }
   Task<void> read(uint64_t record) {
-    if (!co_await engine_.get(key(record), got_)) give_up(Engine::kName, "a record is lost");
+    const bool there = co_await engine_.get(key(record), got_);
+    if (!there) give_up(Engine::kName, "a record is lost");
     if (got_.size() != kValueBytes) give_up(Engine::kName, "a value has another size");
+    co_return;
   }
 
   Engine& engine_;
