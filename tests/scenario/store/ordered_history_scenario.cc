@@ -39,7 +39,7 @@ struct OrderedWorkload {
   uint64_t next_name = 1;
   uint64_t conflicts = 0;
   uint64_t ended = 0;
-  bool server_dies = false;
+  bool server_is_dead = false;
   std::vector<std::string> errors;
 };
 
@@ -193,7 +193,7 @@ Task<void> play_ordered(OrderedWorkload& work, Client& client, uint64_t seed, ui
     Attempt attempt(work, client, random);
     const Status status = co_await attempt.run();
     if (status) continue;
-    if (work.server_dies && is_loss(status.code())) co_return;
+    if (work.server_is_dead && is_loss(status.code())) co_return;
     switch (status.code()) {
       case ErrorCode::kConflict:
         ++work.conflicts;
@@ -222,7 +222,7 @@ class OrderedHistory : public StoreScenario {
 
   // All players at the same time, until so many transactions have ended.
   void play_until(uint64_t until, bool then_die) {
-    work_.server_dies = then_die;
+    work_.server_is_dead = false;
     std::vector<std::unique_ptr<Client>> clients;
     ClientOptions options;
     if (then_die) options.call_timeout_ns = short_timeout_ns();
@@ -233,9 +233,10 @@ class OrderedHistory : public StoreScenario {
     for (size_t i = 0; i < kPlayers; ++i) {
       tasks.push_back(play_ordered(work_, *clients[i % clients.size()], ++seed_, until));
     }
-    auto kill_later = [](Target& target, Executor& executor, const OrderedWorkload& work,
+    auto kill_later = [](Target& target, Executor& executor, OrderedWorkload& work,
                          uint64_t moment) -> Task<void> {
       while (work.ended < moment) co_await executor.sleep_for(1000);
+      work.server_is_dead = true;
       target.kill();
     };
     // A little before the last ones: they do not come to their ends.
