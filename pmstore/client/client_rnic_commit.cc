@@ -88,9 +88,11 @@ base::Task<Status> ClientRnicCommit::validate_in_order() {
 }
 
 base::Task<Status> ClientRnicCommit::validate_without_locks() {
-  const bool in_order =
-      scanned_.pages() > 0 || std::any_of(items_.begin(), items_.end(), is_absence_in_order);
-  if (!in_order) co_return co_await validate_one_sided(items_, *session_);
+  const bool saw_leaves =
+      scanned_.pages() > 0 || std::any_of(items_.begin(), items_.end(), [](const TxItem& item) {
+        return item.seen == TxItem::Seen::kAbsent && is_ordered(item.table);
+      });
+  if (!saw_leaves) co_return co_await validate_one_sided(items_, *session_);
   co_return co_await validate_by_call(id_, items_, scanned_, *session_, parts_);
 }
 

@@ -285,7 +285,8 @@ TEST_P(OrderedHistory, ScansAndWritesHaveAnOrderAlsoOverRestarts) {
       "%zu unknown, %zu with a scan, %zu with a scan that others wrote into\n",
       seed, counts.transactions, counts.committed, counts.aborted, work_.conflicts, counts.unknown,
       counts.with_scan, counts.scan_written_into);
-  EXPECT_GT(counts.committed, transactions / 4);
+  // Under rnic an insert is in the way of scans of its leaf for several round trips.
+  EXPECT_GT(counts.committed, transactions / 6);
   EXPECT_GT(work_.conflicts, 0u) << "nobody met anybody";
   EXPECT_GT(counts.scan_written_into, 0u);
   const auto wrong = work_.history.check();

@@ -372,6 +372,24 @@ TEST_P(OrderedTables, AbsentKeyThatWasReadIsAbsentAtTheCommit) {
   EXPECT_EQ(run(tx.commit()).code(), ErrorCode::kConflict);
 }
 
+TEST_P(OrderedTables, ContradictionIsToldWhileWhatWasReadIsUnchanged) {
+  fill(3);
+  Transaction tx = client_->begin();
+  EXPECT_EQ(run(tx.get(table_, "a")).code(), ErrorCode::kNotFound);
+  tx.insert(table_, "a", "1");
+  tx.insert(table_, "k1001", "is there");
+  EXPECT_EQ(run(tx.commit()).code(), ErrorCode::kAlreadyExists);
+  EXPECT_EQ(get(*other_, "a").code(), ErrorCode::kNotFound);
+  Transaction late = client_->begin();
+  EXPECT_EQ(run(late.get(table_, "a")).code(), ErrorCode::kNotFound);
+  late.insert(table_, "a", "1");
+  late.insert(table_, "k1001", "is there");
+  ASSERT_TRUE(put(*other_, "b", "1"));
+  EXPECT_FALSE(run(late.commit()));
+  Transaction after = other_->begin();
+  EXPECT_EQ(scan(after, {}), (Keys{"b", "k1000", "k1001", "k1002"}));
+}
+
 TEST_P(OrderedTables, HashTableCannotBeScannedInOrder) {
   const TableId hash = table(*client_, "hash");
   Transaction tx = client_->begin();

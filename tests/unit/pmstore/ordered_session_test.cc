@@ -21,7 +21,7 @@ class OrderedSession : public testing::ClientFixture {
     ordered_ = *run(client_->create_table("ordered", TableKind::kOrdered));
     ASSERT_TRUE(run(client_->put(ordered_, "a", "1")));
     internal::SessionOptions options;
-    options.client = 7;
+    options.secret = ClientSecret::of_number(7);
     options.call_timeout_ns = options.connect_timeout_ns = kCallNs;
     auto opened =
         run(ClientSession::open(std::move(*fabric::open_device(fabric::Scheme::kLocal, executor_)),
