@@ -94,8 +94,9 @@ class KeyIndex final {
     if (version_then % 2 == 1) return false;
     const uint64_t now = version(unit);
     if (now == version_then) return true;
-    return is_leaf_unit(unit) && now == version_then + 1 &&
-           tree_of(unit)->all_changes_are(leaf_of(unit), is_own);
+    const OrderedIndex* const tree = is_leaf_unit(unit) ? tree_of(unit) : nullptr;
+    return tree != nullptr && now == version_then + 1 &&
+           tree->all_changes_are(leaf_of(unit), is_own);
   }
 
   // The key's unit is odd until end_change(). Changes of several keys of a unit nest; a key of an

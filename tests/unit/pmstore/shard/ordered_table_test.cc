@@ -125,9 +125,11 @@ TEST_F(OrderedTableTest, UnitsThatThereAreNotAreConflicts) {
   for (const uint64_t unit :
        {KeyIndex::unit_of_leaf(table_, 0), KeyIndex::unit_of_leaf(table_, 99'999),
         KeyIndex::unit_of_leaf(s_.table(), 1), UINT64_MAX}) {
-    EXPECT_EQ(
-        s_.commit(s_.transaction().absent(unit, 2).write(WriteKind::kPut, table_, "a", "1")).code(),
-        ErrorCode::kConflict);
+    for (const uint64_t version : {uint64_t{2}, UINT64_MAX - 1}) {
+      const auto transaction =
+          s_.transaction().absent(unit, version).write(WriteKind::kPut, table_, "a", "1");
+      EXPECT_EQ(s_.commit(transaction).code(), ErrorCode::kConflict);
+    }
   }
 }
 
