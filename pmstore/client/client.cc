@@ -233,6 +233,11 @@ Status Client::check_room(std::span<const WriteSize> writes) const {
   // Under rnic the client cannot know that the record will not move.
   for (const WriteSize& each : writes) room.add_write(each.key_bytes, each.value_bytes, rnic);
   if (room.fits(limit, 0)) return {};
+  if (room.has_too_many_records()) {
+    return make_error(ErrorCode::kTooLarge, "a transaction under lock discipline rnic may touch " +
+                                                std::to_string(internal::OpBuffer::kWords) +
+                                                " records; split it");
+  }
   const std::string bytes = std::to_string(room.redo_bytes());
   return make_error(ErrorCode::kTooLarge,
                     "the transaction needs " + bytes + " bytes of redo log and this pool allows " +

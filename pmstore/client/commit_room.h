@@ -1,5 +1,5 @@
 // CommitRoom: adds up what the writes and checks of one commit take of its redo log and, under lock
-// discipline cpu, of its request.
+// discipline cpu, of its request. Under rnic a commit is bounded in the records that it touches.
 //
 // Threads: any one.
 #pragma once
@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "pmstore/client/buffer_pool.h"
 #include "pmstore/layout/protocol.h"
 #include "pmstore/layout/redo.h"
 #include "pmstore/layout/shard_record.h"
@@ -22,19 +23,26 @@ class CommitRoom {
         request_bytes_(sizeof(RequestPrefix) + sizeof(CommitRequest)) {}
 
   // `may_move`: the key may have a record that its new value does not fit into; the slot that the
-  // record leaves is then written, too.
+  // record leaves is then written, too. Under rnic there is room for that with each write.
   void add_write(size_t key_bytes, size_t value_bytes, bool may_move) {
+    ++records_;
     redo_bytes_ += redo_bytes_of(record_bytes(key_bytes, value_bytes));
-    if (may_move) redo_bytes_ += redo_bytes_of(record_bytes(key_bytes, 0));
+    if (may_move || !cpu_) redo_bytes_ += redo_bytes_of(record_bytes(key_bytes, 0));
     request_bytes_ += sizeof(WriteOp) + (key_bytes + value_bytes + 7) / 8 * 8;
   }
-  // ReadChecks and AbsenceChecks.
+  // A record, or an absent key, that is only read.
+  void add_read() {
+    ++records_;
+    request_bytes_ += sizeof(ReadCheck);
+  }
+  // ReadChecks and AbsenceChecks of scans.
   void add_checks(size_t bytes) { request_bytes_ += bytes; }
 
   uint64_t redo_bytes() const { return redo_bytes_; }
+  bool has_too_many_records() const { return !cpu_ && records_ > OpBuffer::kWords; }
   // 0: there is no such limit.
   bool fits(uint64_t most_redo_bytes, uint64_t most_request_bytes) const {
-    return (most_redo_bytes == 0 || redo_bytes_ <= most_redo_bytes) &&
+    return !has_too_many_records() && (most_redo_bytes == 0 || redo_bytes_ <= most_redo_bytes) &&
            (most_request_bytes == 0 || !cpu_ || request_bytes_ <= most_request_bytes);
   }
 
@@ -46,6 +54,7 @@ class CommitRoom {
   const bool cpu_;
   uint64_t redo_bytes_;
   uint64_t request_bytes_;
+  uint64_t records_ = 0;
 };
 
 }  // namespace pmstore::internal

@@ -21,8 +21,11 @@ constexpr uint32_t kPageRecords = 256;
 CommitRoom Transaction::State::room_in_use() const {
   CommitRoom room(client.connector.info().discipline);
   for (const TxItem& item : items) {
+    if (!item.writes()) {
+      if (item.was_read()) room.add_read();
+      continue;
+    }
     if (item.was_read()) room.add_checks(sizeof(ReadCheck));
-    if (!item.writes()) continue;
     const bool value = item.leave == TxItem::Leave::kValue;
     room.add_write(item.key_bytes, value ? item.value_bytes : 0, value);
   }
