@@ -113,9 +113,10 @@ class Transaction {
                        ScanDirection direction = ScanDirection::kForward);
   // One record of an ordered table: the first and the last one, also of a range; that of the
   // smallest key greater than `key`, and that of the greatest key smaller than `key`. One round
-  // trip each, and validated like a scan that ends at this record. NotFound: there is none, and the
-  // commit validates that the range is still empty. Other errors as TransactionScan::next().
-  // next() with an empty key is first(); previous() with one is InvalidArgument.
+  // trip each, and one more for each record on the way that this transaction erases. Validated like
+  // a scan that ends at this record. NotFound: there is none, and the commit validates that the
+  // range is still empty. Other errors as TransactionScan::next(). next() with an empty key is
+  // first(); previous() with one is InvalidArgument.
   base::Task<Result<Record>> first(TableId table, KeyRange range);
   base::Task<Result<Record>> last(TableId table, KeyRange range);
   base::Task<Result<Record>> first(TableId table);

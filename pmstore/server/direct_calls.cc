@@ -54,6 +54,7 @@ class OwnRangePage final : public RangeScan::Page {
   }
   size_t bytes() const { return bytes_; }
   void clear() {
+    bytes_ = 0;
     page_.checks.clear();
     page_.records.clear();
   }

@@ -1,7 +1,7 @@
 // IndexCheck: compares an index table with its base table, record by record.
 //
 // A pool is read once, in the order of its slots. So what was seen on one side waits for its
-// counterpart on the other: 24 B of memory for each record that waits. Threads: one.
+// counterpart on the other: about 56 B of memory for each record that waits. Threads: one.
 #pragma once
 
 #include <cstdint>
