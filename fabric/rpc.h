@@ -168,8 +168,8 @@ class RpcPeer final : public Receiver {
   Connection* connection();
   // The number of requests without an answer.
   size_t calls_in_progress() const;
-  // Bytes of its rings that requests and answers have used since it was idle last: as long as a
-  // client does not read its answers, they stay.
+  // Bytes of memory that requests and answers have used since it was idle last, at most: as long as
+  // a client does not read its answers, they stay. WRITEs that no request tells of do not count.
   uint64_t held_bytes() const;
   // For the owner's bookkeeping; not used here.
   void* owner = nullptr;

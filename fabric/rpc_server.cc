@@ -124,7 +124,7 @@ void RpcPeer::attach(std::unique_ptr<Connection> connection) {
 
 Connection* RpcPeer::connection() { return state_->connection.get(); }
 size_t RpcPeer::calls_in_progress() const { return state_->in_progress; }
-uint64_t RpcPeer::held_bytes() const { return state_->ring_used + state_->mirror_used; }
+uint64_t RpcPeer::held_bytes() const { return state_->held_bytes(); }
 
 const char* RpcPeer::State::decode(uint64_t offset, RpcRequestHeader& header) const {
   const std::span<std::byte> ring = link->ring.bytes();
@@ -155,7 +155,7 @@ void RpcPeer::on_immediate(uint32_t immediate) {
     state.drop(make_error(ErrorCode::kProtocol, std::string("a malformed RPC request: ") + wrong));
     return;
   }
-  state.use_until(state.ring_used, offset + header.total_bytes);
+  state.use(state.in_ring, offset, header.total_bytes);
   state.busy[header.slot] = 1;
   ++state.in_progress;
   RpcCall call;
@@ -211,7 +211,7 @@ void RpcPeer::State::send(const RpcCall& call, uint16_t status, size_t payload_b
   const auto slot = static_cast<uint16_t>(call.slot_);
   const auto generation = static_cast<uint16_t>(call.generation_);
   const RpcReplyHeader header{kRpcReplyMagic, total_bytes, slot, generation, status, 0};
-  use_until(mirror_used, uint64_t{call.reply_offset_} + total_bytes);
+  use(in_mirror, call.reply_offset_, total_bytes);
   std::memcpy(link->mirror.data() + call.reply_offset_, &header, sizeof(header));
   const Reply reply{call.reply_offset_, total_bytes, slot, generation};
   if (unsent.empty() && post(reply)) return;

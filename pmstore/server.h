@@ -85,8 +85,9 @@ struct ServerOptions {
   // So many clients may be connected at the same time under discipline cpu; under rnic, as many as
   // the pool has rings.
   uint32_t most_clients = 4096;
-  // So many bytes may the requests and answers of all clients take together, at least 64 MiB. When
-  // there are more, those clients are fenced that hold some and have sent nothing for longest.
+  // So many bytes of memory may the requests and answers of all clients take together, at least
+  // 64 MiB. While they take more, no new client is let in, and silent ones that hold some are
+  // fenced (docs/service.md).
   uint64_t message_bytes = uint64_t{1} << 30;
   fabric::RpcOptions rpc;
   // Opens the devices of listen(): a host of the modelled machine. nullptr: this machine. Outlives

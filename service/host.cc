@@ -148,8 +148,8 @@ Result<std::vector<std::byte>> Host::accept(Endpoint& endpoint, uint64_t token,
 Result<std::shared_ptr<Session>> Host::begin(Endpoint& endpoint, uint64_t token,
                                              const Hello& hello) {
   PMSTORE_TRY(Service* const service, service_of(hello.service));
-  if (is_full()) end_those_that_hold();
-  if (is_full()) {
+  if (is_full()) end_silent_holders();
+  if (is_full() && service->traits().listed) {
     return make_error(ErrorCode::kBackPressure,
                       fmt::format("requests and answers fill the {} MiB that this server has for "
                                   "them; try again later, or start it with more "
@@ -163,8 +163,10 @@ Result<std::shared_ptr<Session>> Host::begin(Endpoint& endpoint, uint64_t token,
   session->number = ++hellos_;
   session->token = token;
   const fabric::RpcOptions& rpc = service->traits().rpc ? *service->traits().rpc : options_.rpc;
-  PMSTORE_TRY(session->peer, fabric::RpcPeer::create(*endpoint.device, rpc, hello.reply_region,
-                                                     *this, &messages_));
+  fabric::RpcMemory* const counted =
+      endpoint.uri.scheme == fabric::Scheme::kVerbs ? nullptr : &messages_;
+  PMSTORE_TRY(session->peer,
+              fabric::RpcPeer::create(*endpoint.device, rpc, hello.reply_region, *this, counted));
   session->peer->owner = session.get();
   return session;
 }
@@ -254,16 +256,27 @@ void Host::end(Session& ending, std::optional<SessionEnd> why) {
   if (options_.observer != nullptr) options_.observer->on_ended(name_of(*session), *why);
 }
 
-void Host::end_those_that_hold() {
+void Host::end_silent_holders() {
   constexpr uint64_t kLittle = 64 * 1024;
-  const uint64_t enough = options_.message_bytes / 8 * 7;
+  constexpr uint64_t kLookAgainNs = 100'000'000;
+  const uint64_t now_ns = executor_.now_ns();
+  if (looked_for_holders_ns_ != 0 && now_ns - looked_for_holders_ns_ < kLookAgainNs) return;
+  looked_for_holders_ns_ = now_ns;
   std::vector<std::shared_ptr<Session>> holders;
   for (const auto& [number, session] : sessions_) {
-    if (session->peer->held_bytes() > kLittle) holders.push_back(session);
+    if (!session->work.silent() || session->peer->held_bytes() <= kLittle) continue;
+    // Elsewhere the connection has said so already, if it is idle.
+    const bool in_process = session->endpoint->uri.scheme == fabric::Scheme::kLocal;
+    if (in_process && session->peer->calls_in_progress() == 0) {
+      session->peer->on_idle();
+    } else {
+      holders.push_back(session);
+    }
   }
   std::sort(holders.begin(), holders.end(), [](const auto& one, const auto& other) {
     return one->work.last_call < other->work.last_call;
   });
+  const uint64_t enough = options_.message_bytes / 8 * 7;
   for (const std::shared_ptr<Session>& holder : holders) {
     if (messages_.held_bytes <= enough) return;
     if (!holder->ended) end(*holder, SessionEnd::kFull);

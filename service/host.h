@@ -37,9 +37,10 @@ struct HostOptions {
   // later.
   uint32_t lease_ms = 5000;
   fabric::RpcOptions rpc;
-  // So many bytes may the requests and answers of all sessions take together. Of the sessions that
-  // hold more than a little, those that have sent nothing for longest are ended when there are
-  // more. At least kLeastMessageBytes.
+  // So many bytes of memory may the requests and answers of all sessions take together: while they
+  // take more, no new session is let in, and sessions that hold more than a little and have sent
+  // nothing for a while are ended. At least kLeastMessageBytes. Rings that an RNIC writes are
+  // pinned, and do not count.
   uint64_t message_bytes = uint64_t{1} << 30;
   static constexpr uint64_t kLeastMessageBytes = uint64_t{64} << 20;
   persist::Domain domain = persist::Domain::kNone;  // of the pool
@@ -121,8 +122,8 @@ class Host final : public fabric::RpcHandler {
   base::Task<void> watch_sessions();
   bool look_at_sessions();
   bool is_full() const { return messages_.held_bytes > options_.message_bytes; }
-  // Ends sessions until the others hold clearly less than there is for messages.
-  void end_those_that_hold();
+  // Ends sessions that hold memory and are silent, until there is clearly enough again.
+  void end_silent_holders();
   // Sessions may end meanwhile.
   template <typename Action>
   void for_each_session(Action action);
@@ -130,6 +131,7 @@ class Host final : public fabric::RpcHandler {
   base::Executor& executor_;
   const HostOptions options_;
   fabric::RpcMemory messages_;  // of all sessions
+  uint64_t looked_for_holders_ns_ = 0;
   std::vector<Service*> services_;
   std::map<ServiceId, Error> declined_;
   std::vector<std::unique_ptr<Endpoint>> endpoints_;

@@ -29,9 +29,10 @@ void Host::on_call(fabric::RpcPeer& peer, fabric::RpcCall call) {
   const auto session = static_cast<Session*>(peer.owner)->shared_from_this();
   PMSTORE_CHECK(!session->ended && session->connected, "only a session's own connection calls");
   count(*session);
-  if (is_full()) [[unlikely]]
-    end_those_that_hold();
-  if (session->ended) return call.reply_error(make_error(ErrorCode::kDisconnected));
+  if (is_full()) [[unlikely]] {
+    end_silent_holders();
+  }
+  PMSTORE_CHECK(!session->ended, "who calls is not silent");
   serve(*session, std::move(call));
 }
 

@@ -38,6 +38,9 @@ struct SessionWork {
     return heard;
   }
 
+  // Nothing has come between the last two looks, nor since.
+  bool silent() const { return silent_looks > 0 && calls == calls_seen; }
+
   // Of look().
   uint64_t calls_seen = 0;
   uint64_t work_seen = 0;

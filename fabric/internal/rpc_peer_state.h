@@ -5,9 +5,10 @@
 //   in_progress is the number of busy slots; a slot becomes free when its reply is posted, so there
 //   are never more unsent replies than slots
 //   link->state is `this` until the connection is broken or destroyed; calls look there first
-//   memory.held_bytes counts ring_used + mirror_used of this and of all other peers
+//   memory.held_bytes counts what ring and mirror of this and of all other peers hold
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -55,16 +56,26 @@ struct RpcPeer::State {
   // BackPressure when the send queue is full. Good when the connection is broken: on_disconnect()
   // is on its way.
   Status post(const Reply& reply);
-  // A message ends at byte `end` of the ring or the mirror, of which `used` bytes were used.
-  void use_until(uint64_t& used, uint64_t end) {
-    if (end <= used) return;
-    memory.held_bytes += end - used;
-    used = end;
+  // Of a ring or mirror, since the peer was idle last. Messages lie in no more pages than those up
+  // to the last one's end, nor in more than each of them has: the smaller number counts.
+  struct Use {
+    uint64_t end = 0;
+    uint64_t pages_bytes = 0;
+    uint64_t held_bytes() const { return std::min(end, pages_bytes); }
+  };
+  void use(Use& part, uint64_t offset, uint64_t bytes) {
+    constexpr uint64_t kPageBytes = 4096;
+    const uint64_t before = part.held_bytes();
+    const uint64_t first = offset / kPageBytes;
+    part.end = std::max(part.end, (offset + bytes + kPageBytes - 1) / kPageBytes * kPageBytes);
+    part.pages_bytes += ((offset + bytes - 1) / kPageBytes - first + 1) * kPageBytes;
+    memory.held_bytes += part.held_bytes() - before;
   }
+  uint64_t held_bytes() const { return in_ring.held_bytes() + in_mirror.held_bytes(); }
   void give_back_all() {
-    PMSTORE_CHECK(memory.held_bytes >= ring_used + mirror_used, "what is held was counted");
-    memory.held_bytes -= ring_used + mirror_used;
-    ring_used = mirror_used = 0;
+    PMSTORE_CHECK(memory.held_bytes >= held_bytes(), "what is held was counted");
+    memory.held_bytes -= held_bytes();
+    in_ring = in_mirror = {};
   }
   void finish_slot(uint16_t slot) {
     PMSTORE_CHECK(busy[slot] == 1 && in_progress > 0, "a request is answered once");
@@ -84,8 +95,8 @@ struct RpcPeer::State {
   RpcHandler& handler;
   RpcMemory own_memory;
   RpcMemory& memory;
-  uint64_t ring_used = 0;  // bytes from the beginning, since it was idle last
-  uint64_t mirror_used = 0;
+  Use in_ring;
+  Use in_mirror;
   RpcPeer* self = nullptr;
   std::shared_ptr<RpcCall::Link> link;
   std::unique_ptr<MemoryRegion> ring_region;

@@ -228,8 +228,9 @@ void DaemonConfig::add_to(CLI::App& app) {
       ->check(in_range(1u, 32'767u))
       ->capture_default_str();
   app.add_option("--message-memory", message_memory,
-                 "requests and answers of all clients take at most this together, at least 64M; "
-                 "when they need more, clients that do not read their answers are cut off")
+                 "memory for the requests and answers of all clients together, at least 64M; while "
+                 "they take more, no new client is let in, and silent ones that hold some are cut "
+                 "off")
       ->check(parsed_by(parse_message_memory, "SIZE"))
       ->capture_default_str();
   app.add_option("--outcome-retention-ms", outcome_retention_ms,
