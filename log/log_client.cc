@@ -77,14 +77,14 @@ base::Task<Status> LogClient::State::connect_once() {
   with.connect_timeout_ns = options.connect_timeout_ns;
   with.rpc = options.rpc;
   with.rpc.call_timeout_ns = options.call_timeout_ns;
-  PMSTORE_CO_TRY(LinkRef opened,
-                 co_await service::Link::open(*device, server_uri, with,
-                                              service::bytes_of(SessionHello{instance})));
+  PMSTORE_CO_TRY(LinkRef opened, co_await service::Link::open(
+                                     *device, server_uri, with,
+                                     service::bytes_of(SessionHello{instance, last_sent})));
   PMSTORE_CO_TRY_STATUS(check_answer(*opened));
   PMSTORE_CHECK(link == nullptr, "one session at a time");
   link = std::move(opened);
   ++generation;
-  // Places may be others at another start of the server.
+  // The regions of the session before are gone. Places are asked for again.
   known.clear();
   known_in_order.clear();
   link->keep_lease();

@@ -275,6 +275,7 @@ class LogClient::State::NumberedAppend {
   void sent() {
     PMSTORE_CHECK(may_be_sent(), "appends of one client stay in their order");
     here()->sent_in = state_.generation;
+    state_.last_sent = std::max(state_.last_sent, number_);
     state_.append_sent.notify_all();
   }
 

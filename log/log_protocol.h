@@ -45,9 +45,10 @@ enum class Takeover : uint8_t {
 
 // The body of a session's hello.
 struct SessionHello {
-  uint64_t instance = 0;  // of the client, drawn when it was made; it numbers its appends
+  uint64_t instance = 0;   // of the client, drawn when it was made; it numbers its appends
+  uint64_t last_sent = 0;  // the highest number that it has sent in a session before
 };
-static_assert(sizeof(SessionHello) == 8);
+static_assert(sizeof(SessionHello) == 16);
 
 // Of a producer's; one that comes back, with the same client id, takes its own lease over.
 struct ProducerHello {

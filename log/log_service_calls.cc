@@ -65,7 +65,7 @@ Result<std::vector<std::byte>> LogSessions::admit(service::Session& session, Bod
     // The client has lost its old connection, over which no append may arrive from here on.
     host().end(*before->second, SessionEnd::kReplaced);
   }
-  appends_.came(admitted.origin);
+  appends_.came(admitted.origin, hello.last_sent);
   present_[admitted.origin] = &admitted;
   LogSessionAnswer answer;
   answer.area = store_.area_identity();

@@ -8,11 +8,16 @@
 
 namespace pmstore::log::internal {
 
-void AppendBook::came(AppendOrigin id) {
+void AppendBook::came(AppendOrigin id, uint64_t last_sent) {
   const auto [found, fresh] = clients_.try_emplace(id);
   Client& client = found->second;
   PMSTORE_CHECK(!client.here, "the session before has ended");
-  if (!fresh) absent_.erase(client.absent);
+  if (fresh) {
+    // Whatever was executed of these was forgotten.
+    client.known_through = last_sent;
+  } else {
+    absent_.erase(client.absent);
+  }
   client.here = true;
 }
 

@@ -3,9 +3,10 @@
 //
 // A client numbers its appends and says with each through which number it has every answer: what
 // is noted of those goes, and one that still arrives is refused. Invariant: a number of a client is
-// executed once, as long as the client has a session or is among the kAbsentClients that went last.
-// Bounded: kAppendsPerClient answers for each of them. In DRAM: a restart forgets it, and a client
-// sees by the epoch that it is another server. Threads: one.
+// executed at most once. Bounded: kAppendsPerClient answers for each client that has a session or
+// is among the kAbsentClients that went last; of others it is not known any more what was executed,
+// and what they repeat is refused. In DRAM: a restart forgets it, and a client sees by the epoch
+// that it is another server. Threads: one.
 #pragma once
 
 #include <cstddef>
@@ -40,8 +41,9 @@ class AppendBook {
   static constexpr size_t kAppendsPerClient = 256;
   static constexpr size_t kAbsentClients = 1024;
 
-  // The client's session begins, or ends; it has one at a time.
-  void came(AppendOrigin client);
+  // The client's session begins, or ends; it has one at a time. In sessions before it has sent
+  // appends through number `last_sent`, as it says.
+  void came(AppendOrigin client, uint64_t last_sent);
   void left(AppendOrigin client);
 
   // May this append be one that the client has sent before? Then what waits for a drain is to be

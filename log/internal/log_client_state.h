@@ -126,6 +126,7 @@ struct LogClient::State final : service::Reconnector::Target {
   // Shared appends are numbered. Invariant: the answers of all others through last_append are
   // known. They are sent in their order, in each session anew: one only when the one before it was.
   uint64_t last_append = 0;
+  uint64_t last_sent = 0;  // the highest number that was sent in any session
   struct AppendUnderWay {
     uint64_t number;
     uint64_t sent_in;  // the generation of the session in which it was sent last; 0: in none

@@ -20,7 +20,7 @@ bool is_new(const Result<std::optional<AppendReply>>& answer) { return answer &&
 
 TEST(AppendBook, GivesTheAnswerOfAnAppendThatIsRepeated) {
   AppendBook book;
-  book.came(kClient);
+  book.came(kClient, 0);
   EXPECT_FALSE(book.may_be_repeated(kClient, 1));
   EXPECT_TRUE(is_new(book.repeated(kClient, 1, 0)));
   EXPECT_TRUE(book.may_be_repeated(kClient, 1)) << "it may wait for its drain";
@@ -33,15 +33,15 @@ TEST(AppendBook, GivesTheAnswerOfAnAppendThatIsRepeated) {
 TEST(AppendBook, NumbersOfOneThatFollowsAreItsOwn) {
   AppendBook book;
   const AppendOrigin other{ClientId(7, 1), 6};
-  book.came(kClient);
-  book.came(other);
+  book.came(kClient, 0);
+  book.came(other, 0);
   book.executed(kClient, 1, reply_of(10));
   EXPECT_TRUE(is_new(book.repeated(other, 1, 0)));
 }
 
 TEST(AppendBook, WhatTheClientKnowsIsNeverExecutedAgain) {
   AppendBook book;
-  book.came(kClient);
+  book.came(kClient, 0);
   book.executed(kClient, 1, reply_of(10));
   book.executed(kClient, 3, reply_of(11));
   EXPECT_TRUE(is_new(book.repeated(kClient, 4, 2)));
@@ -52,7 +52,7 @@ TEST(AppendBook, WhatTheClientKnowsIsNeverExecutedAgain) {
 
 TEST(AppendBook, KeepsNoAnswerThatTheClientHas) {
   AppendBook book;
-  book.came(kClient);
+  book.came(kClient, 0);
   for (uint64_t number = 1; number <= 100; ++number) {
     EXPECT_TRUE(is_new(book.repeated(kClient, number, number - 1)));
     book.executed(kClient, number, reply_of(number));
@@ -62,7 +62,7 @@ TEST(AppendBook, KeepsNoAnswerThatTheClientHas) {
 
 TEST(AppendBook, KeepsSoManyAnswersAndNeverExecutesTheOthers) {
   AppendBook book;
-  book.came(kClient);
+  book.came(kClient, 0);
   constexpr uint64_t kKept = AppendBook::kAppendsPerClient;
   for (uint64_t number = 1; number <= kKept + 2; ++number) {
     EXPECT_TRUE(is_new(book.repeated(kClient, number, 0)));
@@ -76,30 +76,32 @@ TEST(AppendBook, KeepsSoManyAnswersAndNeverExecutesTheOthers) {
 
 TEST(AppendBook, ClientsThatWentAreKeptAsLongAsThereIsRoom) {
   AppendBook book;
-  book.came(kClient);
+  book.came(kClient, 0);
   book.executed(kClient, 1, reply_of(10));
   book.left(kClient);
   for (uint64_t i = 1; i < AppendBook::kAbsentClients; ++i) {
-    book.came(origin(i, 9));
+    book.came(origin(i, 9), 0);
     book.left(origin(i, 9));
   }
-  book.came(kClient);
+  book.came(kClient, 0);
   EXPECT_EQ(index_in(book.repeated(kClient, 1, 0)), 10u);
   // One who is here is not forgotten, however many come and go.
   for (uint64_t i = 1; i <= 2 * AppendBook::kAbsentClients; ++i) {
-    book.came(origin(i, 10));
+    book.came(origin(i, 10), 0);
     book.left(origin(i, 10));
   }
   EXPECT_EQ(index_in(book.repeated(kClient, 1, 0)), 10u);
   EXPECT_EQ(book.clients(), AppendBook::kAbsentClients + 1);
   book.left(kClient);
   for (uint64_t i = 1; i <= AppendBook::kAbsentClients; ++i) {
-    book.came(origin(i, 11));
+    book.came(origin(i, 11), 0);
     book.left(origin(i, 11));
   }
   book.executed(kClient, 2, reply_of(11));  // nobody asks for it any more
-  book.came(kClient);
-  EXPECT_TRUE(is_new(book.repeated(kClient, 1, 0)));
+  book.came(kClient, 2);
+  EXPECT_EQ(book.repeated(kClient, 1, 0).code(), ErrorCode::kOutcomeExpired) << "it was executed";
+  EXPECT_EQ(book.repeated(kClient, 2, 0).code(), ErrorCode::kOutcomeExpired);
+  EXPECT_TRUE(is_new(book.repeated(kClient, 3, 0))) << "never sent before";
 }
 
 }  // namespace
