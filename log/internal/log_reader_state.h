@@ -33,7 +33,8 @@ struct LogReader::State {
   // seen before, and lies behind; a probe looks at it as well.
   base::Task<Status> read_window(uint32_t bytes, bool probe);
   base::Task<Status> post_reads(uint32_t window_bytes, bool probe);
-  base::Task<Status> post_reads_on(service::Link& link, uint32_t window_bytes, bool probe);
+  base::Task<Status> post_reads_on(LogClient::State::LinkRef link, uint32_t window_bytes,
+                                   bool probe);
   // Makes the window hold so many bytes from `position` on, or all there are up to the tail or to
   // the end of the data area. NotFound, Sealed, Trimmed.
   base::Task<Status> fetch(uint64_t at_least);

@@ -79,7 +79,7 @@ base::Task<Status> LogReader::State::post_reads(uint32_t bytes, bool probe) {
   const uint64_t give_up_ns = executor.now_ns() + state.options.reconnect_timeout_ns;
   while (true) {
     PMSTORE_CO_TRY(const LogClient::State::LinkRef link, co_await state.connected());
-    Status read = co_await post_reads_on(*link, bytes, probe);
+    Status read = co_await post_reads_on(link, bytes, probe);
     if (read || !lost_answer(read.error())) co_return std::move(read);
     if (executor.now_ns() >= give_up_ns) co_return std::move(read);
     co_await executor.sleep_for(LogClient::State::kRepeatPauseNs);
@@ -87,24 +87,24 @@ base::Task<Status> LogReader::State::post_reads(uint32_t bytes, bool probe) {
 }
 
 // The words before, when it is a probe; the window; the words behind it.
-base::Task<Status> LogReader::State::post_reads_on(service::Link& link, uint32_t bytes,
+base::Task<Status> LogReader::State::post_reads_on(LogClient::State::LinkRef link, uint32_t bytes,
                                                    bool probe) {
   LogClient::State& session = *client.state_;
   const uint64_t timeout_ns = session.options.call_timeout_ns;
-  fabric::Connection& connection = link.connection();
+  fabric::Connection& connection = link->connection();
   const bool chained = options.one_doorbell && connection.capabilities().read_after_read;
   PMSTORE_CO_TRY_STATUS(co_await buffer->settle(timeout_ns));
-  buffer->clear();
+  buffer->clear(link);
   if (probe) buffer->read(kBeforeAt, sizeof(LogWords), session.words_at(log));
   if (probe && bytes > 0 && !chained) {
     PMSTORE_CO_TRY_STATUS(co_await buffer->execute(connection, timeout_ns));
-    buffer->clear();
+    buffer->clear(link);
   }
   if (bytes > 0) {
     buffer->read(kWindowAt, bytes, session.data_at(log, position));
     if (!chained) {
       PMSTORE_CO_TRY_STATUS(co_await buffer->execute(connection, timeout_ns));
-      buffer->clear();
+      buffer->clear(link);
     }
     buffer->read(kAfterAt, sizeof(LogWords), session.words_at(log));
   }

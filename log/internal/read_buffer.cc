@@ -1,6 +1,7 @@
 #include "log/internal/read_buffer.h"
 
 #include <new>
+#include <utility>
 
 #include "base/check.h"
 
@@ -28,8 +29,9 @@ Result<std::unique_ptr<ReadBuffer>> ReadBuffer::create(fabric::Device& device, s
   return buffer;
 }
 
-void ReadBuffer::clear() {
+void ReadBuffer::clear(std::shared_ptr<const void> holds) {
   PMSTORE_CHECK(!under_way(), "a READ would land in what is reused");
+  holds_ = std::move(holds);
   batch_.clear();
 }
 

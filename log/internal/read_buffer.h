@@ -27,8 +27,10 @@ class ReadBuffer {
   std::span<std::byte> bytes() const { return {memory_.get(), bytes_}; }
   bool under_way() const { return !completion_.idle() && !completion_.done(); }
 
-  // Begins the next batch; then add READs. Requires that none is under way.
-  void clear();
+  // Begins the next batch; then add READs. Requires that none is under way. `holds` lives until the
+  // next batch begins: the connection, which must not be destroyed before the READs are done, or
+  // they would never be.
+  void clear(std::shared_ptr<const void> holds = nullptr);
   void read(size_t to, uint32_t bytes, fabric::RemoteAddress from);
   // Posts the batch with one doorbell and waits: one round trip. Timeout when the send queue stays
   // full for `timeout_ns`.
@@ -48,6 +50,7 @@ class ReadBuffer {
   std::unique_ptr<fabric::MemoryRegion> region_;
   fabric::Batch batch_;
   fabric::Completion completion_;
+  std::shared_ptr<const void> holds_;  // goes first
 };
 
 }  // namespace pmstore::log::internal
