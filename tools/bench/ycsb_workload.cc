@@ -67,7 +67,8 @@ uint64_t YcsbSteps::choose() {
   const uint64_t rank = popular_.rank(random_);
   const uint64_t there = records_.there();
   if (workload_.latest) return there - 1 - std::min(rank, there - 1);
-  return base::mix64(rank) % there;
+  // Of the records that were there at the start: a popular one stays popular while others come.
+  return base::mix64(rank) % popular_.count();
 }
 
 YcsbStep YcsbSteps::next() {
