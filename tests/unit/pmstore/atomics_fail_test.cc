@@ -138,7 +138,7 @@ TEST_F(AtomicsFail, MoveWhoseUnlockFailsOnceLosesNoUpdate) {
   Transaction tx = other->begin();
   ASSERT_EQ(*run(tx.get(table_, "alice")), "1");
   {
-    FailSwaps injector(4, 8, fabric::Fault::kBreakBefore);
+    FailSwaps injector(3, 7, fabric::Fault::kBreakBefore);
     const fabric::ScopedFaultInjector installed(injector);
     ASSERT_TRUE(run(client_->put(table_, "alice", std::string(1000, 'm'))));
     let_time_pass(3'000'000'000);
