@@ -33,6 +33,7 @@ class Session:
     WRITES = (1, 2)
 
     def __init__(self, server, *arguments, stdin=b""):
+        self.refusal = b""  # of the last hello that was refused
         said, answered = bytearray(), bytearray()
         with socket.create_server(("127.0.0.1", 0)) as listener:
             uri = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
@@ -106,7 +107,8 @@ class Session:
                 if not data:
                     return None
                 welcome += data
-            if b"PSVC" not in welcome:  # a refusal
+            if b"PSVC" not in welcome:
+                self.refusal = welcome
                 return None
             one.send(b"".join(self.handshake[1:]))
         except OSError:
