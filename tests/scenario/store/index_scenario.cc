@@ -1,4 +1,4 @@
-// Secondary indexes: entries are written with their records. Under lock discipline cpu.
+// Secondary indexes: entries are written with their records.
 #include <unistd.h>
 
 #include <filesystem>
@@ -90,7 +90,7 @@ class Indexes : public StoreScenario {
   std::optional<IndexedTable> people_;
   std::string value_;  // of the insert that runs
 };
-PMSTORE_STORE_SCENARIOS_UNDER(Indexes, cpu_locks());
+PMSTORE_STORE_SCENARIOS(Indexes);
 
 TEST_P(Indexes, RecordsAreFoundByTheirIndexKeys) {
   ASSERT_TRUE(put_person(*client_, "ann", value("rome", "0004")));

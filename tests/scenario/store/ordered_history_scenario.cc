@@ -240,7 +240,9 @@ class OrderedHistory : public StoreScenario {
       target.kill();
     };
     // A little before the last ones: they do not come to their ends.
-    if (then_die) tasks.push_back(kill_later(*target_, executor_, work_, until - kPlayers));
+    if (then_die)
+      tasks.push_back(
+          kill_later(*target_, executor_, work_, until - std::min<uint64_t>(until, kPlayers)));
     run_together(std::move(tasks));
     if (then_die) return;
     for (auto& each : clients) run(each->close());
