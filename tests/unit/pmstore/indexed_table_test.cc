@@ -146,9 +146,11 @@ TEST_F(IndexedTableTest, IndexOfATableThatHasRecordsIsMadeByAddEntry) {
           run(retry(*client_, [&](Transaction& tx) { return people_->add_entry(tx, 0, key); })));
     }
   }
-  Transaction tx = client_->begin();
-  EXPECT_EQ(run(people_->add_entry(tx, 0, "absent")).code(), ErrorCode::kNotFound);
-  tx.abort();
+  {
+    Transaction tx = client_->begin();
+    EXPECT_EQ(run(people_->add_entry(tx, 0, "absent")).code(), ErrorCode::kNotFound);
+    tx.abort();
+  }
   EXPECT_TRUE(check().sound());
 }
 
