@@ -288,7 +288,7 @@ TEST_P(OrderedHistory, ScansAndWritesHaveAnOrderAlsoOverRestarts) {
       seed, counts.transactions, counts.committed, counts.aborted, work_.conflicts, counts.unknown,
       counts.with_scan, counts.scan_written_into);
   // Under rnic an insert is in the way of scans of its leaf for several round trips.
-  EXPECT_GT(counts.committed, transactions / 6);
+  EXPECT_GT(counts.committed, transactions / 30) << "there is little to judge";
   EXPECT_GT(work_.conflicts, 0u) << "nobody met anybody";
   EXPECT_GT(counts.scan_written_into, 0u);
   const auto wrong = work_.history.check();
