@@ -1,5 +1,5 @@
-// SHA-256 (FIPS 180-4), for the few places where a value must follow from another one that nobody
-// can find: a client's id from its secret. Not for the data path: about 200 ns for each 64 bytes.
+// SHA-256 (FIPS 180-4), for values from which the input cannot be found: a client's id, which is
+// made from its secret. Not for the data path: about 200 ns for each 64 bytes.
 // Threads: a function of its argument.
 #pragma once
 

@@ -36,7 +36,7 @@ Result<ClientId> parse_client_id(std::string_view text);
 
 class ClientSecret {
  public:
-  // Nobody's.
+  // The empty secret, which no client has.
   constexpr ClientSecret() = default;
   // From the operating system.
   static ClientSecret random();

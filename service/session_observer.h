@@ -17,7 +17,7 @@ namespace pmstore {
 
 struct SessionName {
   std::string_view kind;  // "store", "log", "producer", "admin"
-  ClientId client;        // the id in its hello; nobody: the hello could not be read
+  ClientId client;        // the id in its hello; 0 when the hello could not be read
   std::string_view via;   // the URI that it came through
 };
 

@@ -2,7 +2,7 @@
 //
 // Invariants: `message` is filled and given to RpcClient::call() without a suspension in between. A
 // log in `known` was, when it was noted, inside the regions that the present session was granted.
-// Whoever waits for something of a link holds it meanwhile.
+// A coroutine that waits for an answer, or a buffer whose READ is under way, holds its link.
 #pragma once
 
 #include <cstddef>
