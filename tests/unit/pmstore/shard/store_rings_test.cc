@@ -30,6 +30,24 @@ TEST(StoreRings, TransactionThatLeftWithItsRingIsExpiredNotAbortedInTheNextRingO
   EXPECT_EQ(store.outcome(id, false, 0).code(), ErrorCode::kOutcomeExpired);
 }
 
+// A redo record may have been forged with a number that the next session in this ring will use.
+TEST(StoreRings, ANewOwnerFindsNothingOfTheClientBefore) {
+  constexpr uint64_t kHere = 5;
+  constexpr uint64_t kOther = 6;
+  StoreInRegion s(2 << 20);
+  Store& store = s.store();
+  ASSERT_TRUE(s.put("alice", "0"));
+  ASSERT_TRUE(store.take_ring(0, kHere, 0, 0));
+  const uint64_t session = store.session_sequence(0);
+  const uint64_t next_session = session + 2 * first_sequence_of(1);  // even ones are of rings
+  s.land({{"alice", "1"}}, next_session);
+  ASSERT_TRUE(note_landed(s));
+  ASSERT_TRUE(store.take_ring(0, kOther, 0, 0));
+  ASSERT_EQ(store.session_sequence(0), next_session);
+  EXPECT_EQ(s.ring().position().start_lsn, s.ring().position().tail_lsn);
+  EXPECT_EQ(store.outcome({kOther, next_session}, false, 0), Outcome::kAborted);
+}
+
 TEST(StoreRings, WhatWasTruncatedIsCommittedInItsSessionAndExpiredAfterARestart) {
   StoreInRegion s(2 << 20);
   ASSERT_TRUE(s.put("alice", "0"));
