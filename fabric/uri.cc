@@ -1,5 +1,6 @@
 #include "fabric/uri.h"
 
+#include <algorithm>
 #include <charconv>
 
 namespace pmstore::fabric {
@@ -45,6 +46,10 @@ Result<Uri> parse_host_port(std::string_view text, Scheme scheme, std::string_vi
 }  // namespace
 
 Result<Uri> parse_uri(std::string_view text) {
+  const auto is_control = [](unsigned char byte) { return byte < 0x20 || byte == 0x7f; };
+  if (std::any_of(text.begin(), text.end(), is_control)) {
+    return bad_uri("...", "it has a control character");
+  }
   constexpr std::string_view kLocalPrefix = "local:";
   if (text.starts_with(kLocalPrefix)) {
     if (text.size() == kLocalPrefix.size()) return bad_uri(text, "no PATH");

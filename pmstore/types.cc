@@ -1,6 +1,11 @@
 #include "pmstore/types.h"
 
+#include <array>
 #include <charconv>
+#include <cstdio>
+#include <span>
+
+#include "base/checksum.h"
 
 namespace pmstore {
 namespace {
@@ -51,20 +56,45 @@ Status check_table_name(std::string_view name) {
   return {};
 }
 
-std::string TxId::to_string() const { return client.to_string() + "-" + std::to_string(sequence); }
+namespace {
+
+// What a name of a transaction ends with, so that a mistyped one is not taken for another name.
+std::string check_digits(std::string_view name) {
+  std::array<char, 5> digits{};
+  const uint32_t checksum = base::crc32c(std::as_bytes(std::span(name)));
+  std::snprintf(digits.data(), digits.size(), "%04x", static_cast<unsigned>(checksum & 0xffff));
+  return std::string(digits.data(), 4);
+}
+
+}  // namespace
+
+std::string TxId::to_string() const {
+  const std::string name = client.to_string() + "-" + std::to_string(sequence);
+  return name + "-" + check_digits(name);
+}
 
 Result<TxId> parse_tx_id(std::string_view text) {
   constexpr size_t kClientDigits = 32;
+  const auto wrong = [&](std::string_view why) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "'" + std::string(text.substr(0, 80)) +
+                          "' is not the name of a transaction: " + std::string(why));
+  };
+  constexpr std::string_view kForm =
+      "use 32 hexadecimal digits, the number and 4 check digits with dashes between, for instance "
+      "0123456789abcdef0123456789abcdef-42-dd5a";
+  const size_t last = text.rfind('-');
   uint64_t sequence = 0;
-  if (text.size() > kClientDigits + 1 && text[kClientDigits] == '-' &&
-      parse_whole(text.substr(kClientDigits + 1), sequence)) {
-    const auto client = parse_client_id(text.substr(0, kClientDigits));
-    if (client) return TxId{*client, sequence};
+  if (last == std::string_view::npos || last <= kClientDigits || text[kClientDigits] != '-' ||
+      !parse_whole(text.substr(kClientDigits + 1, last - kClientDigits - 1), sequence)) {
+    return wrong(kForm);
   }
-  return make_error(ErrorCode::kInvalidArgument,
-                    "'" + std::string(text.substr(0, 64)) +
-                        "' is not a transaction id: use 32 hexadecimal digits, a dash and the "
-                        "sequence, for instance 0123456789abcdef0123456789abcdef-42");
+  const auto client = parse_client_id(text.substr(0, kClientDigits));
+  if (!client) return wrong(kForm);
+  if (text.substr(last + 1) != check_digits(text.substr(0, last))) {
+    return wrong("its check digits do not fit; copy all of it, as it was printed");
+  }
+  return TxId{*client, sequence};
 }
 
 std::string_view discipline_name(LockDiscipline discipline) {

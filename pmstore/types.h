@@ -70,7 +70,8 @@ struct TxId {
   ClientId client;
   uint64_t sequence = 0;
   auto operator<=>(const TxId&) const = default;
-  // "0123456789abcdef0123456789abcdef-42"; parse_tx_id() reads it back.
+  // "0123456789abcdef0123456789abcdef-42-dd5a"; parse_tx_id() reads it back. The last four digits
+  // are a checksum of the others.
   std::string to_string() const;
 };
 // InvalidArgument: `text` is not the output of TxId::to_string().

@@ -220,8 +220,13 @@ base::Task<std::vector<AskedServer>> ask_servers(base::Executor& executor, const
   co_return asked;
 }
 
+Error nobody_named() {
+  return make_error(ErrorCode::kNotFound,
+                    "no server was named that stays: name one that has the log");
+}
+
 Result<Membership> newest_membership(const std::vector<AskedServer>& asked) {
-  Error nobody = make_error(ErrorCode::kNotFound, "no server was named: name one that has the log");
+  Error nobody = nobody_named();
   std::vector<Membership> claimed = claims(asked, nobody);
   if (claimed.empty()) return nobody;
   PMSTORE_TRY_STATUS(choose_log(asked, claimed));
@@ -231,7 +236,7 @@ Result<Membership> newest_membership(const std::vector<AskedServer>& asked) {
 
 Result<Membership> decide_membership(const std::vector<AskedServer>& asked,
                                      const std::vector<std::string>& except) {
-  Error nobody = make_error(ErrorCode::kNotFound, "no server was named: name one that has the log");
+  Error nobody = nobody_named();
   std::vector<Membership> claimed = claims(asked, nobody);
   if (claimed.empty()) return nobody;
   PMSTORE_TRY_STATUS(choose_log(asked, claimed));

@@ -206,7 +206,7 @@ Status ServerCore::open_table(fabric::RpcCall& call, std::span<const std::byte> 
   if (!table) {
     if (request.create == 0) {
       return make_error(ErrorCode::kUnknownTable, "no table '" + std::string(name) +
-                                                      "' in this pool; `pmstore kv put` makes it");
+                                                      "' in this pool: see pmstore table list");
     }
     PMSTORE_TRY(table, store->create_table(name, request.kind));
     reply.created = 1;

@@ -34,7 +34,7 @@ kv get key --uri {nobody}
 kv put key value --uri {nobody}
 kv del key --uri {nobody}
 kv scan --uri {nobody}
-kv outcome 0123456789abcdef0123456789abcdef-42 --uri {nobody}
+kv outcome 0123456789abcdef0123456789abcdef-42-dd5a --uri {nobody}
 kv txn --uri {nobody}
 table list --uri {nobody}
 table create name --uri {nobody}

@@ -39,14 +39,40 @@ class FirstHour(unittest.TestCase):
         done = run("pool", "create", self.pool, "--size", "64M")
         self.assertEqual(done.returncode, 0, done.stderr)
 
-    def test_a_closed_standard_input_is_an_empty_one(self):
+    def test_a_closed_standard_input_is_not_taken_for_an_empty_one(self):
         self.make_pool()
         done = run("log", "create", "--uri", self.uri, "numbers", "--bytes", "1M")
         self.assertEqual(done.returncode, 0, done.stderr)
-        done = shell('"$BIN/pmstore" log append --uri "$URI" numbers <&-', URI=self.uri)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        for command in ("log append --uri $URI numbers", "kv put --uri $URI name -",
+                        "kv txn --uri $URI"):
+            done = shell(f'"$BIN/pmstore" {command} <&-', URI=self.uri)
+            self.assertEqual(done.returncode, 1, (command, done))
+            self.assertRegex(done.stderr.decode(), "^pmstore: .*Bad file descriptor")
         done = run("log", "read", "--uri", self.uri, "numbers")
         self.assertEqual((done.returncode, done.stdout), (0, b""), done)
+        self.assertEqual(run("kv", "get", "--uri", self.uri, "name").returncode, 1)
+
+    def test_output_that_cannot_be_written_is_a_failure(self):
+        self.make_pool()
+        value = "v" * 100000  # more than is kept in memory
+        done = run("kv", "put", "--uri", self.uri, "name", value)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = run("log", "append", "--uri", self.uri, "lines", "--create", value)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for command in ("kv scan --uri $URI", "kv scan --uri $URI --json",
+                        "kv get --uri $URI name --raw", "log read --uri $URI lines --json",
+                        "log follow --uri $URI lines --wait 0", "--help", "--version"):
+            for where in ("/dev/full", "&-"):
+                done = shell(f'"$BIN/pmstore" {command} >{where}', URI=self.uri)
+                self.assertEqual(done.returncode, 1, (command, where, done))
+                self.assertRegex(done.stderr.decode(), "^pmstore: cannot write to standard output")
+
+    def test_follow_that_waits_for_nothing_ends_behind_what_is_there(self):
+        self.make_pool()
+        done = run("log", "append", "--uri", self.uri, "lines", "--create", "one")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = run("log", "follow", "--uri", self.uri, "lines", "--wait", "0")
+        self.assertEqual((done.returncode, done.stdout), (0, b"one\n"), done)
 
     def test_closed_standard_outputs_do_no_harm(self):
         self.make_pool()

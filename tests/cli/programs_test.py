@@ -86,7 +86,7 @@ class Programs(unittest.TestCase):
     def test_uri_on_the_command_line_wins_against_the_environment(self):
         self.make_pool()
         self.kv("put", "k", "old")
-        name = "0123456789abcdef0123456789abcdef-42"
+        name = "0123456789abcdef0123456789abcdef-42-dd5a"
         for elsewhere in ("local:/nowhere/pool", "nonsense"):
             env = {"PMSTORE_URI": elsewhere}
             uri = ["--uri", self.uri["PMSTORE_URI"]]
@@ -150,7 +150,7 @@ class Programs(unittest.TestCase):
         self.kv("put", "alice", "100")
         moved = self.kv("txn", stdin=b"check alice 100\nput alice 90\nput bob 10\nget alice\n")
         self.assertEqual(moved.returncode, 0, moved.stderr)
-        self.assertRegex(moved.stdout.decode(), r"^alice\t90\ncommitted [0-9a-f]{32}-\d+\n$")
+        self.assertRegex(moved.stdout.decode(), r"^alice\t90\ncommitted [0-9a-f]{32}-\d+-[0-9a-f]{4}\n$")
         self.assert_fails(self.kv("txn", "-e", "put alice 0\ncheck bob 11"), 1,
                           "line 2: check 'bob': it is '10', not '11'; nothing was changed")
         self.assert_fails(self.kv("txn", "-e", "put alice 0\ninsert bob 1"), 1,

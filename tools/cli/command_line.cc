@@ -119,6 +119,20 @@ Status parse_only(CLI::App& app, int argc, char** argv) {
   return {};
 }
 
+namespace {
+
+// The output must have been written: a full disk must not look like success.
+int end_of_output(const CLI::App& app, int status) {
+  const bool failed_before = std::ferror(stdout) != 0;
+  if ((std::fflush(stdout) == 0 && !failed_before) || status != kDone) return status;
+  const std::string why = failed_before
+                              ? "a part of it is lost: is the disk full, or the pipe's reader gone?"
+                              : std::strerror(errno);
+  return fail(app.get_name(), "cannot write to standard output", why);
+}
+
+}  // namespace
+
 int parse_and_run(CLI::App& app, int argc, char** argv, const Invocation& invocation) {
   add_checks(app);
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
@@ -130,19 +144,14 @@ int parse_and_run(CLI::App& app, int argc, char** argv, const Invocation& invoca
     app.parse(std::move(words));
   } catch (const CLI::CallForHelp&) {
     print_text(app.help());  // of the chosen subcommand, under its whole name
-    return kDone;
+    return end_of_output(app, kDone);
   } catch (const CLI::CallForVersion& version) {
     print_text(std::string(version.what()) + "\n");
-    return kDone;
+    return end_of_output(app, kDone);
   } catch (const CLI::ParseError& error) {
     return wrong_usage(app, *checked.command, words_of(error));
   }
-  const int status = invocation.run ? invocation.run() : kDone;
-  // The output must have been written: a full disk must not look like success.
-  if (std::fflush(stdout) != 0 && status == kDone) {
-    return fail(app.get_name(), "cannot write to standard output", std::strerror(errno));
-  }
-  return status;
+  return end_of_output(app, invocation.run ? invocation.run() : kDone);
 }
 
 }  // namespace pmstore::tools

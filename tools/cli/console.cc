@@ -5,6 +5,16 @@
 #include <cstdio>
 
 namespace pmstore::tools {
+namespace {
+
+// A wrong word or name may be of any length; what is to be done stands at the end of the line.
+void cut_middle(std::string& line) {
+  constexpr size_t kBegin = 800;
+  constexpr size_t kEnd = 400;
+  if (line.size() > kBegin + kEnd) line.replace(kBegin, line.size() - kBegin - kEnd, " [...] ");
+}
+
+}  // namespace
 
 int fail(std::string_view program, std::string_view what, std::string_view why) {
   std::string line(program);
@@ -12,6 +22,7 @@ int fail(std::string_view program, std::string_view what, std::string_view why) 
   for (char& c : line) {
     if (static_cast<unsigned char>(c) < 0x20) c = ' ';
   }
+  cut_middle(line);
   line += '\n';
   std::fwrite(line.data(), 1, line.size(), stderr);
   return kFailed;

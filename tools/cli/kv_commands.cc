@@ -150,13 +150,14 @@ void add_kv_commands(CLI::App& app, Invocation& invocation) {
 
   command = add(*kv, "outcome", "did a transaction commit?", outcome, options, invocation);
   command
-      ->add_option("TRANSACTION", options->transaction,
-                   "its name, as an error message gave it: 0123456789abcdef0123456789abcdef-42")
+      ->add_option(
+          "TRANSACTION", options->transaction,
+          "its name, as an error message gave it: 0123456789abcdef0123456789abcdef-42-dd5a")
       ->required()
       ->check(parsed_by(parse_tx_id, "TRANSACTION"));
   command->footer(
       "example: pmstore kv outcome --uri tcp://127.0.0.1:7000 "
-      "0123456789abcdef0123456789abcdef-42");
+      "0123456789abcdef0123456789abcdef-42-dd5a");
 
   add_kv_txn(*kv, invocation);
 }

@@ -1,5 +1,6 @@
 // pmstore log read and follow
 #include <atomic>
+#include <cmath>
 #include <csignal>
 #include <optional>
 
@@ -171,7 +172,7 @@ base::Task<int> follow_entries(log::LogClient& client, const log::LogInfo& info,
   const Status began = co_await stand_at_begin(**reader, info, options);
   if (!began) co_return fail(kProgram, what, began.error());
   EntryPrinter printer(options, /*collect=*/false);
-  const uint64_t wait_ns = static_cast<uint64_t>(options.wait_seconds * 1e9);
+  const double wait_ns = options.wait_seconds.value_or(HUGE_VAL) * 1e9;
   base::Executor& executor = client.executor();  // the client may change
   uint64_t last_ns = executor.now_ns();
   while (!interrupted.load() && (options.limit == 0 || printer.count() < options.limit)) {
@@ -184,7 +185,7 @@ base::Task<int> follow_entries(log::LogClient& client, const log::LogInfo& info,
     }
     if (entry.code() == ErrorCode::kSealed) break;
     if (entry.code() == ErrorCode::kTimeout) {
-      if (wait_ns > 0 && executor.now_ns() - last_ns >= wait_ns) break;
+      if (static_cast<double>(executor.now_ns() - last_ns) >= wait_ns) break;
       continue;
     }
     if (const auto gone = not_there(options, printer, **reader, info, entry.error())) {

@@ -122,7 +122,8 @@ std::string advice(const Error& error, const LogCommandOptions& options) {
     case ErrorCode::kTimeout:
     case ErrorCode::kCommitUnknown:
       return fmt::format(
-          "; bring that server back, or go on without it: pmstore log drop-member {}",
+          "; bring that server back, or go on without it: pmstore log drop-member {} LOST "
+          "--replica OTHERS",
           printable(options.name));
     case ErrorCode::kBusy: return "; --steal takes the log over";
     default: return "";

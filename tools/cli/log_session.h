@@ -43,7 +43,7 @@ struct LogCommandOptions {
   uint64_t from_index = 0;
   uint64_t limit = 0;  // 0: no limit
   bool from_tail = false;
-  double wait_seconds = 0;  // 0: until interrupted
+  std::optional<double> wait_seconds;  // none: until interrupted
   // trim
   uint64_t through_lsn = 0;
   uint64_t below_index = 0;

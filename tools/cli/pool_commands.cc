@@ -83,6 +83,11 @@ void print_info(const nlohmann::ordered_json& info) {
 
 int create(const CreateOptions& options) {
   std::error_code ignored;
+  const bool is_there = std::filesystem::exists(options.path, ignored);
+  if (!is_there && options.path.starts_with("/dev/dax")) {
+    return fail(kProgram, "pool create",
+                "there is no device " + printable(options.path) + ": see ndctl list -N");
+  }
   if (options.size.empty() && !std::filesystem::is_character_file(options.path, ignored)) {
     fail(kProgram, "wrong usage",
          "--size is missing: a file needs one, for instance --size 256M (only a DAX device is used "
@@ -311,6 +316,11 @@ Result<Conversion> convert_in_place(const std::string& path) {
 
 Result<Conversion> convert_copy(const std::string& path, const std::string& to) {
   Conversion conversion;
+  std::error_code different;
+  if (std::filesystem::equivalent(path, to, different)) {
+    return make_error(ErrorCode::kAlreadyExists,
+                      "--to names the pool itself: leave it out, or choose another path");
+  }
   PMSTORE_TRY_STATUS(persist::Pool::copy(path, to, [&](persist::Pool& copy) -> Status {
     PMSTORE_TRY(conversion, convert_pool(copy));
     return {};
@@ -323,7 +333,10 @@ void print_conversion(const ConvertOptions& options, const Conversion& done) {
   const std::string where =
       options.to.empty() ? path : fmt::format("{}, a copy of {},", printable(options.to), path);
   if (done.rings == done.rings_before) {
-    return print_text(fmt::format("{} has format {}: nothing to do\n", where, done.to_version));
+    return print_text(options.to.empty()
+                          ? fmt::format("{} has format {}: nothing to do\n", where, done.to_version)
+                          : fmt::format("copied {} to {}: it had format {}, nothing to convert\n",
+                                        path, printable(options.to), done.to_version));
   }
   print_text(
       fmt::format("converted {} from format {} to {}: a shard log of {} took the place of {} of "

@@ -11,8 +11,9 @@ namespace pmstore::tools {
 void open_standard_descriptors() {
   for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; ++descriptor) {
     if (fcntl(descriptor, F_GETFD) != -1 || errno != EBADF) continue;
-    // open() gives the lowest free descriptor, which is this one.
-    const int access = descriptor == STDIN_FILENO ? O_RDONLY : O_WRONLY;
+    // open() gives the lowest free descriptor, which is this one. To read from it or to write to it
+    // is an error, as while it was closed.
+    const int access = descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY;
     if (::open("/dev/null", access) != descriptor) std::_Exit(1);  // nowhere to say why
   }
 }

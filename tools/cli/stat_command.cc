@@ -16,12 +16,13 @@ using Json = nlohmann::ordered_json;
 
 struct StatOptions : AdminCommandOptions {
   bool watch = false;
-  double seconds = 2;
+  double seconds = 0;  // 0: kWatchSeconds
   uint64_t count = 0;  // samples; 0: without end
 };
 
 // Two samples that far apart give the rates of a single report.
 constexpr double kOnceSeconds = 0.5;
+constexpr double kWatchSeconds = 2;
 
 struct Rate {
   const char* name;
@@ -167,6 +168,7 @@ void add_stat_command(CLI::App& app, Invocation& invocation) {
       "server.\nexample: pmstore stat --uri tcp://127.0.0.1:7000 --watch 5");
   command->callback([options, watch, &invocation] {
     options->watch = watch->count() > 0;
+    if (options->seconds == 0) options->seconds = kWatchSeconds;  // --watch alone
     invocation.run = [options] { return show_stat(*options); };
   });
 }

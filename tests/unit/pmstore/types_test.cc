@@ -5,10 +5,10 @@
 namespace pmstore {
 namespace {
 
-TEST(TxId, TextHasThirtyTwoDigitsOfTheClientAndTheSequence) {
+TEST(TxId, TextHasThirtyTwoDigitsOfTheClientTheNumberAndCheckDigits) {
   EXPECT_EQ((TxId{{0x123456789abcdefu, 0xfedcu}, 42}).to_string(),
-            "000000000000fedc0123456789abcdef-42");
-  EXPECT_EQ((TxId{0, 0}).to_string(), std::string(32, '0') + "-0");
+            "000000000000fedc0123456789abcdef-42-b472");
+  EXPECT_EQ((TxId{0, 0}).to_string(), std::string(32, '0') + "-0-d131");
 }
 
 TEST(TxId, IsReadBackFromItsText) {
@@ -26,12 +26,23 @@ TEST(TxId, OtherTextsAreRefusedWithAnExample) {
        {std::string(), std::string("-"), digits + digits, digits + digits + "-",
         std::string("123-4"), digits + "-1", digits + "0123456789abcdeg-1", digits + digits + "-1x",
         digits + digits + "--1", digits + digits + "-18446744073709551616",
-        digits + " 123456789abcdef-1"}) {
+        digits + " 123456789abcdef-1", digits + digits + "-42"}) {
     const auto parsed = parse_tx_id(text);
     ASSERT_FALSE(parsed) << text;
     EXPECT_EQ(parsed.code(), ErrorCode::kInvalidArgument);
-    EXPECT_NE(parsed.error().message.find("0123456789abcdef0123456789abcdef-42"),
+    EXPECT_NE(parsed.error().message.find("0123456789abcdef0123456789abcdef-42-dd5a"),
               std::string::npos);
+  }
+}
+
+TEST(TxId, AMistypedDigitIsRefused) {
+  const std::string name = "0123456789abcdef0123456789abcdef-42-dd5a";
+  ASSERT_TRUE(parse_tx_id(name));
+  for (size_t i = 0; i < name.size(); ++i) {
+    if (name[i] == '-') continue;
+    std::string mistyped = name;
+    mistyped[i] = name[i] == '3' ? '8' : '3';
+    EXPECT_EQ(parse_tx_id(mistyped).code(), ErrorCode::kInvalidArgument) << mistyped;
   }
 }
 
