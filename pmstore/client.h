@@ -87,7 +87,7 @@ struct Record {
 // One transaction. Move-only. Destroying it before commit() aborts it. Once commit() has begun, the
 // commit runs to its end even if the transaction, or the coroutine that awaits commit(), is
 // destroyed; nothing stays locked, and outcome() tells whether it committed. Reads see the
-// transaction's own writes. Keys have 1 to 255 B, values up to 1 MiB. commit() reports the errors
+// transaction's own writes. Keys have 1 to 512 B, values up to 1 MiB. commit() reports the errors
 // of put(), insert() and erase().
 class Transaction {
  public:

@@ -1,12 +1,14 @@
 // Conversion of pools of earlier formats, in place.
 //
-// An earlier format had redo rings for the commits of both lock disciplines. convert_pool() puts
-// in place what the rings hold, and makes the last rings the shard log. Tables, records, the other
-// rings with their entries, logs, and the pool's identity stay.
+// Redo records in clients' rings had a format of their own: convert_pool() puts in place what the
+// rings hold, and empties them. The first formats had rings for the commits of both lock
+// disciplines: the last rings become the shard log. Tables, records, the other rings, a shard log
+// that there is, logs, and the pool's identity stay. Of a transaction that was in a ring, the
+// outcome is not known any more.
 //
-// It may be interrupted at any moment: until its catalog says otherwise the pool is as it was, and
-// from then on only the rest of the conversion may follow; converting it again does that. Threads:
-// one. Durable on return.
+// It may be interrupted at any moment: until its catalog says otherwise the pool is of its earlier
+// format, with fewer redo records, and from then on only the rest of the conversion may follow;
+// converting it again does that. Threads: one. Durable on return.
 #pragma once
 
 #include <cstdint>

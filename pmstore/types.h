@@ -12,7 +12,7 @@
 
 namespace pmstore {
 
-inline constexpr size_t kMaxKeyBytes = 255;
+inline constexpr size_t kMaxKeyBytes = 512;
 inline constexpr size_t kMaxValueBytes = 1u << 20;
 // Tables that exist at the same time; a pool below 16 MiB, or of an earlier release, takes 1,008.
 inline constexpr size_t kMaxTables = 4080;

@@ -9,18 +9,18 @@
 #include "pmstore/client/rnic_background.h"
 #include "pmstore/layout/lock_word.h"
 #include "pmstore/layout/record.h"
-#include "pmstore/layout/redo.h"
+#include "pmstore/layout/shard_record.h"
 
 namespace pmstore::internal {
 
 Status CommitRedo::check_limits() const {
-  uint64_t redo_bytes = redo_header_bytes(1);
+  uint64_t redo_bytes = sizeof(ShardRecordHeader);
   size_t words = 0;
   for (const TxItem& item : items_) {
     words += item.writes() || item.seen != TxItem::Seen::kNo;
     if (!item.writes()) continue;
-    redo_bytes += redo_write_bytes(item.record_size());
-    redo_bytes += redo_write_bytes(record_bytes(item.key_bytes, 0));  // if it moves: the tombstone
+    redo_bytes += shard_write_bytes(item.record_size());
+    redo_bytes += shard_write_bytes(record_bytes(item.key_bytes, 0));  // if it moves: the tombstone
   }
   if (words > OpBuffer::kWords) {
     return make_error(ErrorCode::kTooLarge, "a transaction under lock discipline rnic may touch " +
@@ -57,14 +57,14 @@ bool CommitRedo::changes_index() const {
 }
 
 void CommitRedo::build(OpBuffer& buffer) {
-  uint64_t bytes = redo_header_bytes(1);
+  uint64_t bytes = sizeof(ShardRecordHeader);
   for (const TxItem& item : items_) {
     if (!item.writes()) continue;
-    bytes += redo_write_bytes(item.record_size());
-    if (item.moved) bytes += redo_write_bytes(record_bytes(item.key_bytes, 0));
+    bytes += shard_write_bytes(item.record_size());
+    if (item.moved) bytes += shard_write_bytes(record_bytes(item.key_bytes, 0));
   }
   storage_.resize(bytes);
-  RedoBuilder builder(storage_, id_.client.low, session_.hello().pool);
+  ShardRedoBuilder builder(storage_, id_.client, session_.prefix().epoch);
   in_place_ = session_.one_sided_commit() && !changes_index();
   if (in_place_) buffer.batch.clear();
   uint32_t image_offset = 0;

@@ -9,7 +9,6 @@
 
 #include "pmstore/client/buffer_pool.h"
 #include "pmstore/layout/protocol.h"
-#include "pmstore/layout/redo.h"
 #include "pmstore/layout/shard_record.h"
 #include "pmstore/types.h"
 
@@ -19,15 +18,15 @@ class CommitRoom {
  public:
   explicit CommitRoom(LockDiscipline discipline)
       : cpu_(discipline == LockDiscipline::kCpu),
-        redo_bytes_(cpu_ ? sizeof(ShardRecordHeader) : redo_header_bytes(1)),
+        redo_bytes_(sizeof(ShardRecordHeader)),
         request_bytes_(sizeof(RequestPrefix) + sizeof(CommitRequest)) {}
 
   // `may_move`: the key may have a record that its new value does not fit into; the slot that the
   // record leaves is then written, too. Under rnic there is room for that with each write.
   void add_write(size_t key_bytes, size_t value_bytes, bool may_move) {
     ++records_;
-    redo_bytes_ += redo_bytes_of(record_bytes(key_bytes, value_bytes));
-    if (may_move || !cpu_) redo_bytes_ += redo_bytes_of(record_bytes(key_bytes, 0));
+    redo_bytes_ += shard_write_bytes(record_bytes(key_bytes, value_bytes));
+    if (may_move || !cpu_) redo_bytes_ += shard_write_bytes(record_bytes(key_bytes, 0));
     request_bytes_ += sizeof(WriteOp) + (key_bytes + value_bytes + 7) / 8 * 8;
   }
   // A record, or an absent key, that is only read.
@@ -47,10 +46,6 @@ class CommitRoom {
   }
 
  private:
-  uint64_t redo_bytes_of(uint64_t image_bytes) const {
-    return cpu_ ? shard_write_bytes(image_bytes) : redo_write_bytes(image_bytes);
-  }
-
   const bool cpu_;
   uint64_t redo_bytes_;
   uint64_t request_bytes_;

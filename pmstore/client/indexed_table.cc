@@ -125,6 +125,8 @@ Task<Result<std::vector<Record>>> IndexedTable::find(Transaction& transaction, s
                                                      uint32_t most) const {
   const SecondaryIndex& searched = indexes_.at(index);
   const KeyRange entries = index_entries_of(searched.definition.kind, index_key);
+  // No entry can begin like this.
+  if (entries.from.size() > kMaxKeyBytes) co_return std::vector<Record>{};
   IndexScan scan(transaction, base_, searched.definition,
                  transaction.scan(searched.table, entries));
   std::vector<Record> found;

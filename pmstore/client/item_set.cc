@@ -18,7 +18,7 @@ TxItem& ItemSet::find_or_add(TableId table, std::string_view key, KeyHash hash) 
   item.hash = hash;
   item.table = table;
   item.key_offset = static_cast<uint32_t>(bytes_.size());
-  item.key_bytes = static_cast<uint8_t>(key.size());
+  item.key_bytes = static_cast<uint16_t>(key.size());
   bytes_.append(key);
   return item;
 }

@@ -87,7 +87,7 @@ base::Task<Result<GetReply>> RpcCalls::send_get(TableId table, std::string_view 
   std::array<std::byte, sizeof(RequestPrefix) + sizeof(GetRequest) + kMaxKeyBytes> message_room;
   MessageWriter request(message_room);
   request.put(session_.prefix());
-  request.put(GetRequest{raw(table), static_cast<uint8_t>(key.size()), {}});
+  request.put(GetRequest{raw(table), static_cast<uint16_t>(key.size()), {}});
   request.put_bytes(key);
   constexpr auto kMethod = static_cast<uint16_t>(Method::kGet);
   // The server leaves out a value that does not fit.

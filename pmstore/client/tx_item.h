@@ -29,7 +29,7 @@ struct TxItem {
   uint32_t value_bytes;
   TableId table;
   uint16_t participant = 0;  // of its transaction: the shard that holds the key
-  uint8_t key_bytes;
+  uint16_t key_bytes;
   Seen seen = Seen::kNo;
   Need need = Need::kAnything;
   Leave leave = Leave::kAsItIs;

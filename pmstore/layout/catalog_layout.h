@@ -17,7 +17,9 @@
 // drop. So an id is never used twice: the header has the highest id that was ever used.
 //
 // Version 1 had no dropped tables, and entry i had id i + 1. Versions 1 and 2 had no shard log, and
-// at least one ring; `pmstore pool convert` makes version 3 of them (pmstore/convert.h).
+// at least one ring. Up to version 3 keys had at most 255 bytes, and rings had other redo records
+// than the shard log (pmstore/layout/earlier_redo.h). `pmstore pool convert` makes the present
+// version of all of them (pmstore/convert.h).
 #pragma once
 
 #include <cstddef>
@@ -30,10 +32,11 @@
 namespace pmstore::internal {
 
 inline constexpr uint32_t kCatalogMagic = 0x54434d50;  // "PMCT"
-inline constexpr uint32_t kCatalogVersion = 3;
+inline constexpr uint32_t kCatalogVersion = 4;
 inline constexpr uint32_t kOldestCatalogVersion = 1;
 inline constexpr uint32_t kFirstVersionWithDrops = 2;
 inline constexpr uint32_t kFirstVersionWithLog = 3;
+inline constexpr uint32_t kFirstVersionWithLongKeys = 4;
 // Feature bits. A pool with other ones is refused.
 // The shard log is not formatted yet; only the rest of a conversion may follow.
 inline constexpr uint32_t kConverting = 1;

@@ -4,7 +4,7 @@
 // Fixed little-endian structs followed by variable parts, everything bounds-checked by
 // fabric::MessageReader. A request that does not decode exactly (nothing missing, nothing left
 // over) is answered with Protocol and costs the sender its connection. docs/protocol.md lists the
-// methods.
+// methods. A key that is longer than kMaxKeyBytes does not decode.
 #pragma once
 
 #include <cstddef>
@@ -130,9 +130,10 @@ struct TableUsageReply {
 
 struct GetRequest {
   uint16_t table;
-  uint8_t key_bytes;
-  uint8_t padding[5];
+  uint16_t key_bytes;
+  uint8_t padding[4];
 };
+static_assert(sizeof(GetRequest) == 8);
 enum class FoundRecord : uint8_t {
   kNo = 0,
   kWithValue = 1,
@@ -164,9 +165,10 @@ struct ScanReply {
 };
 struct ScanItem {
   uint32_t value_bytes;
-  uint8_t key_bytes;
-  uint8_t padding[3];
+  uint16_t key_bytes;
+  uint8_t padding[2];
 };
+static_assert(sizeof(ScanItem) == 8);
 
 // A page of an ordered table: the keys from `from` on and before `to` (empty: to the end), in
 // order, or backwards in the opposite order. The answer has LeafSeen for each leaf that has a part
@@ -224,10 +226,11 @@ struct WriteOp {
   uint64_t expected_version;
   uint32_t value_bytes;
   uint16_t table;
-  uint8_t key_bytes;
+  uint16_t key_bytes;
   WriteKind kind;
+  uint8_t padding[7];
 };  // then key, value, padding to 8
-static_assert(sizeof(WriteOp) == 24);
+static_assert(sizeof(WriteOp) == 32);
 
 struct CommitRequest {
   uint64_t sequence;
@@ -254,12 +257,12 @@ struct ReserveRequest {
   uint64_t sequence;     // the transaction's
   uint32_t value_bytes;  // the slot must have room for it
   uint16_t table;
-  uint8_t key_bytes;
+  uint16_t key_bytes;
   uint8_t move;     // 1: the key exists, in a slot too small; 0: AlreadyExists (with a GetReply's
                     // location) if so
   uint8_t scanned;  // 1: the transaction has scanned where the key lies; Conflict if others insert
                     // keys there
-  uint8_t padding[7];
+  uint8_t padding[6];
 };
 static_assert(sizeof(ReserveRequest) == 24);
 // A slot whose word is locked by the caller at `version`, and (unless it is a move) that the index

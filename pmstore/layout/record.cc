@@ -26,7 +26,7 @@ size_t build_record(std::span<std::byte> image, SlotOffset slot, TableId table, 
   header.version = version;
   header.value_bytes = static_cast<uint32_t>(value.size());
   header.table = raw(table);
-  header.key_bytes = static_cast<uint8_t>(key.size());
+  header.set_key_bytes(static_cast<uint16_t>(key.size()));
   header.state = state;
   std::byte* body = image.data() + sizeof(header);
   std::memcpy(image.data(), &header, sizeof(header));
@@ -43,15 +43,19 @@ std::optional<RecordView> check_record(std::span<const std::byte> image, SlotOff
   const bool live = header->state == RecordState::kLive;
   const bool tombstone = header->state == RecordState::kTombstone;
   if (!live && !tombstone) return std::nullopt;
-  if (header->key_bytes == 0 || header->value_bytes > kMaxValueBytes) return std::nullopt;
+  const uint16_t key_bytes = header->key_bytes();
+  if (key_bytes == 0 || key_bytes > kMaxKeyBytes) return std::nullopt;
+  if (header->value_bytes > kMaxValueBytes) return std::nullopt;
   if (tombstone && header->value_bytes != 0) return std::nullopt;
-  if (header->reserved != 0 || header->version > kMaxRecordVersion) return std::nullopt;
-  const uint64_t bytes = record_bytes(header->key_bytes, header->value_bytes);
+  static constexpr uint8_t kZero[sizeof(header->reserved)] = {};
+  if (std::memcmp(header->reserved, kZero, sizeof(kZero)) != 0) return std::nullopt;
+  if (header->version > kMaxRecordVersion) return std::nullopt;
+  const uint64_t bytes = record_bytes(key_bytes, header->value_bytes);
   if (bytes > image.size()) return std::nullopt;
   if (header->checksum != record_checksum(image.first(bytes), slot)) return std::nullopt;
   const auto* body = reinterpret_cast<const char*>(image.data() + sizeof(RecordHeader));
-  return RecordView{header, std::string_view(body, header->key_bytes),
-                    std::string_view(body + header->key_bytes, header->value_bytes)};
+  return RecordView{header, std::string_view(body, key_bytes),
+                    std::string_view(body + key_bytes, header->value_bytes)};
 }
 
 bool never_written(std::span<const std::byte> image) {

@@ -139,7 +139,7 @@ Result<ShardRecordReader> ShardRecordReader::open_whole(std::span<const std::byt
   return reader;
 }
 
-std::optional<RedoReader::Write> ShardRecordReader::next() {
+std::optional<LoggedWrite> ShardRecordReader::next() {
   PMSTORE_CHECK(kind() == ShardRecordKind::kRedo, "only redo records have writes");
   if (left_ == 0) {
     malformed_ |= !rest_.empty();
@@ -160,7 +160,7 @@ std::optional<RedoReader::Write> ShardRecordReader::next() {
   rest_ = rest.subspan(image_room);
   --left_;
   malformed_ = false;
-  return RedoReader::Write{slot, image, *record};
+  return LoggedWrite{slot, image, *record};
 }
 
 Result<CoordinatorMark> ShardRecordReader::mark() const {
@@ -184,6 +184,13 @@ Result<CoordinatorMark> ShardRecordReader::mark() const {
   }
   if (!rest.empty()) return malformed_record();
   return mark;
+}
+
+std::optional<ShardRecordReader> open_whole_redo(std::span<const std::byte> payload,
+                                                 uint64_t last_epoch) {
+  auto record = ShardRecordReader::open_whole(payload, last_epoch);
+  if (!record || record->kind() != ShardRecordKind::kRedo) return std::nullopt;
+  return std::move(*record);
 }
 
 }  // namespace pmstore

@@ -1,4 +1,5 @@
-// Records of the shard log: the payloads of its ring entries.
+// Records of the shard log and of clients' redo rings: the payloads of their entries. A client's
+// ring has redo records only.
 //
 //   record   = ShardRecordHeader, participants * ShardParticipant, replicas * ShardReplica, body
 //   body     = writes * write                          of a redo record
@@ -23,7 +24,6 @@
 
 #include "base/result.h"
 #include "pmstore/layout/record.h"
-#include "pmstore/layout/redo.h"
 #include "pmstore/types.h"
 
 namespace pmstore {
@@ -39,7 +39,7 @@ struct ShardRecordHeader {
   uint32_t writes;          // of a mark: sessions
   uint32_t partition;       // of all that is written; 0
   ClientId client;          // of a mark 0
-  uint64_t epoch;           // of the server that logged it
+  uint64_t epoch;           // of the server that logged it, or whose client did
   uint32_t home_partition;  // whose answer is the transaction's outcome; 0
   uint32_t zero_end;
 };
@@ -95,6 +95,13 @@ constexpr size_t shard_write_bytes(uint64_t image_bytes) {
   return sizeof(ShardWrite) + (image_bytes + 7) / 8 * 8;
 }
 
+// A write of a redo record, whose bytes are borrowed.
+struct LoggedWrite {
+  SlotOffset slot;
+  std::span<const std::byte> image;
+  RecordView record;
+};
+
 // ShardRedoBuilder: builds a redo record in a caller's buffer, which must have room for the header
 // and all writes (CHECKed).
 class ShardRedoBuilder {
@@ -127,8 +134,8 @@ struct CoordinatorMark {
 size_t mark_bytes(const CoordinatorMark& mark);
 std::vector<std::byte> encode_mark(const CoordinatorMark& mark, uint64_t epoch);
 
-// ShardRecordReader: walks a record that was read back from a shard log. Every length and checksum
-// is checked.
+// ShardRecordReader: walks a record that was read back from a shard log, or that a client has
+// written in its ring. Every length and checksum is checked.
 class ShardRecordReader {
  public:
   // VersionMismatch: a later release wrote it. BadPool: malformed. The message says what, not
@@ -142,7 +149,7 @@ class ShardRecordReader {
   uint32_t writes() const { return header_.writes; }
   // Of a redo record: the next write; nullopt at the end, and where the record is malformed, which
   // malformed() tells.
-  std::optional<RedoReader::Write> next();
+  std::optional<LoggedWrite> next();
   bool malformed() const { return malformed_; }
   // Of a mark. BadPool.
   Result<CoordinatorMark> mark() const;
@@ -153,5 +160,10 @@ class ShardRecordReader {
   uint32_t left_ = 0;
   bool malformed_ = false;
 };
+
+// Of a client's ring, where a client can write anything: nullopt unless all of `payload` is one
+// well-formed redo record.
+std::optional<ShardRecordReader> open_whole_redo(std::span<const std::byte> payload,
+                                                 uint64_t last_epoch);
 
 }  // namespace pmstore

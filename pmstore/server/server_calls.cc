@@ -65,7 +65,7 @@ void ServerCore::serve(Session& session, fabric::RpcCall& call, std::span<const 
     case Method::kGet: {
       const auto request = reader.get<GetRequest>();
       const auto key = reader.get_bytes(request.key_bytes);
-      if (!reader.complete()) return drop_malformed(session, call);
+      if (!reader.complete() || key.size() > kMaxKeyBytes) return drop_malformed(session, call);
       ++totals.gets;
       auto got = store->get(static_cast<TableId>(request.table), key, call.reply_room());
       if (!got && got.code() == ErrorCode::kConflict && group.finish()) {
@@ -253,7 +253,9 @@ base::Task<Status> ServerCore::serve_rnic_body(Session& session, fabric::RpcCall
     case Method::kReserve: {
       const auto request = reader.get<ReserveRequest>();
       const std::string key(reader.get_bytes(request.key_bytes));  // see serve_commit()
-      if (!reader.complete()) co_return make_error(ErrorCode::kProtocol);
+      if (!reader.complete() || key.size() > kMaxKeyBytes) {
+        co_return make_error(ErrorCode::kProtocol);
+      }
       const auto table = static_cast<TableId>(request.table);
       auto reserved =
           co_await store->reserve(*changer(), session.owner(), table, key, request.value_bytes,

@@ -11,7 +11,6 @@
 #include "log/ring.h"
 #include "pmstore/layout/bucket_layout.h"
 #include "pmstore/layout/record.h"
-#include "pmstore/layout/redo.h"
 #include "pmstore/layout/shard_record.h"
 #include "pmstore/shard/index_check.h"
 #include "pmstore/shard/shard_log.h"
@@ -119,16 +118,17 @@ class Checker {
   }
 
   void check_entry(uint32_t ring, const log::EntryView& entry) {
-    auto redo = RedoReader::open(entry.payload, catalog_.header().pool);
-    if (!redo) return problem(fmt::format("ring {} lsn {}: not a redo record", ring, entry.lsn));
+    auto redo = ShardRecordReader::open(entry.payload, catalog_.header().epoch);
+    if (!redo || redo->kind() != ShardRecordKind::kRedo) {
+      return problem(fmt::format("ring {} lsn {}: not a redo record", ring, entry.lsn));
+    }
     check_writes(*redo);
     if (redo->malformed()) {
       problem(fmt::format("ring {} lsn {}: a malformed redo record", ring, entry.lsn));
     }
   }
 
-  template <typename Redo>
-  void check_writes(Redo& redo) {
+  void check_writes(ShardRecordReader& redo) {
     while (const auto write = redo.next()) {
       if (!slots_.must_apply(*write)) continue;
       Newer& newer = newer_[raw(write->slot)];
@@ -211,13 +211,8 @@ Status check_shard_log(const TableCatalog& catalog) {
 
 Status check_record_tables(const TableCatalog& catalog, const SlabArena& arena,
                            const std::string& path) {
-  uint16_t lost_table = 0;
-  const SlotReader slots(arena, catalog);
-  slots.for_each_slot([&](const SlabArena::Slab& slab, SlotOffset slot) {
-    const SlotContent content = slots.read(slab, slot);
-    if (content.state == SlotState::kLost) lost_table = content.record->header->table;
-  });
-  return lost_table == 0 ? Status() : internal::table_is_lost(path, lost_table);
+  const auto lost = SlotReader(arena, catalog).lost_table();
+  return lost ? Status(internal::table_is_lost(path, *lost)) : Status();
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 #include "base/atomic_copy.h"
 #include "base/check.h"
-#include "pmstore/layout/redo.h"
+#include "pmstore/layout/shard_record.h"
 #include "pmstore/shard/session_numbers.h"
 
 namespace pmstore::internal {
@@ -105,8 +105,9 @@ Status ClientRings::read_entries(const log::Ring& ring, uint64_t through_lsn) {
     // what is used.
     entry_.resize(entry.payload.size());
     base::copy_from_shared(entry_.data(), entry.payload.data(), entry_.size());
-    auto redo = RedoReader::open(entry_, records_.pool_identity());
-    if (!redo) return;  // not a transaction: recovery skips such an entry too
+    auto redo = ShardRecordReader::open(entry_, records_.catalog().header().epoch);
+    // Not a transaction: recovery skips such an entry too.
+    if (!redo || redo->kind() != ShardRecordKind::kRedo) return;
     slots_.note(records_.arena(), *redo);
   });
   return whole ? Status() : damaged_ring();

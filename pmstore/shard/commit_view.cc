@@ -24,6 +24,7 @@ std::optional<CommitView> decode_commit(ClientId client, std::span<const std::by
     WriteOp op;
     if (writes.size() - offset < sizeof(op)) return std::nullopt;
     std::memcpy(&op, writes.data() + offset, sizeof(op));
+    if (op.key_bytes > kMaxKeyBytes) return std::nullopt;
     const uint64_t body = write_body_bytes(op);
     if (body > writes.size() - offset - sizeof(op)) return std::nullopt;
     if (op.kind < WriteKind::kPut || op.kind > WriteKind::kErase) return std::nullopt;

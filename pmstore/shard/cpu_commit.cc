@@ -86,7 +86,7 @@ Status CpuCommit::plan_write(PlannedWrite& write, uint64_t expected_slot,
   LockTable& words = records_.words();
   if (!catalog.exists(write.key.table)) return catalog.unknown(write.key.table);
   if (write.key.key.empty()) {
-    return make_error(ErrorCode::kInvalidArgument, "a key has 1 to 255 bytes");
+    return make_error(ErrorCode::kInvalidArgument, "a key has 1 to 512 bytes");
   }
   if (write.value.size() > kMaxValueBytes) {
     return make_error(ErrorCode::kTooLarge, "a value has at most 1 MiB");

@@ -56,7 +56,7 @@ bool RecordStore::holds(SlotOffset slot, const IndexKey& key) const {
   const std::byte* const from = arena_.at(slot);
   base::copy_from_shared(&header, from, sizeof(header));
   if (header.state != RecordState::kLive || header.table != raw(key.table) ||
-      header.key_bytes != key.key.size()) {
+      header.key_bytes() != key.key.size()) {
     return false;
   }
   if (sole_writer_) return std::memcmp(from + sizeof(header), key.key.data(), key.key.size()) == 0;
@@ -81,7 +81,7 @@ std::optional<RecordView> RecordStore::checked_record(SlotOffset slot, uint8_t s
   RecordHeader header;
   const std::byte* const from = arena_.at(slot);
   base::copy_from_shared(&header, from, sizeof(header));
-  const uint64_t bytes = record_bytes(header.key_bytes, header.value_bytes);
+  const uint64_t bytes = record_bytes(header.key_bytes(), header.value_bytes);
   if (bytes > kSlotBytes[size_class]) return std::nullopt;
   if (!sole_writer_) {
     if (copy_.size() < bytes) copy_.resize(bytes);

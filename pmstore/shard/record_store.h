@@ -58,7 +58,6 @@ class RecordStore {
   const KeyIndex& index() const { return index_; }
   Reservations& reservations() { return reservations_; }
   const Reservations& reservations() const { return reservations_; }
-  uint64_t pool_identity() const { return catalog_.header().pool; }
 
   // The slot that holds the key's record or is reserved for it; nullopt when there is none. Sets
   // `damaged` to a slot that may hold the key's record and fails its checksum: then nullopt does

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "pmstore/layout/redo.h"
 #include "pmstore/layout/shard_record.h"
 #include "pmstore/shard/shard_log.h"
 
@@ -44,16 +43,15 @@ Result<log::Ring> Recovery::replay_log() {
 void Recovery::replay_entry(const log::EntryView& entry) {
   // A client that writes its own ring can write an entry with a right checksum that is no redo
   // record: it is not a transaction.
-  if (!is_whole_redo(entry.payload, records_.pool_identity())) {
+  auto redo = open_whole_redo(entry.payload, records_.catalog().header().epoch);
+  if (!redo) {
     ++report_.foreign_entries;
     return;
   }
-  auto redo = RedoReader::open(entry.payload, records_.pool_identity());
   replay(*redo);
 }
 
-template <typename Redo>
-void Recovery::replay(Redo& redo) {
+void Recovery::replay(ShardRecordReader& redo) {
   const uint64_t applied_before = report_.records_applied;
   while (const auto write = redo.next()) {
     if (!slots_.must_apply(*write)) continue;

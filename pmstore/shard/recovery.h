@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "log/ring.h"
+#include "pmstore/layout/shard_record.h"
 #include "pmstore/server.h"
 #include "pmstore/shard/client_rings.h"
 #include "pmstore/shard/record_store.h"
@@ -34,8 +35,7 @@ class Recovery {
 
  private:
   void replay_entry(const log::EntryView& entry);
-  template <typename Redo>
-  void replay(Redo& redo);
+  void replay(ShardRecordReader& redo);
   void rebuild_slot(const SlabArena::Slab& slab, SlotOffset slot);
   void index_record(TableId table, const RecordView& record, uint8_t size_class, SlotOffset slot);
 

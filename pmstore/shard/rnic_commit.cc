@@ -15,7 +15,7 @@ base::Task<Result<ReserveReply>> RnicCommit::reserve(WordChanger& changer, uint1
                                                      ReserveFor transaction) {
   const TableCatalog& catalog = records_.catalog();
   if (!catalog.exists(table)) co_return catalog.unknown(table);
-  if (key.empty()) co_return make_error(ErrorCode::kInvalidArgument, "a key has 1 to 255 bytes");
+  if (key.empty()) co_return make_error(ErrorCode::kInvalidArgument, "a key has 1 to 512 bytes");
   if (value_bytes > kMaxValueBytes) {
     co_return make_error(ErrorCode::kTooLarge, "a value has at most 1 MiB");
   }
@@ -127,7 +127,7 @@ void RnicCommit::cancel_reservation(SlotOffset slot) {
 
 // One write of a redo record: the record in place, and its index entry. What is left to unlock is
 // added to `begun`.
-void RnicCommit::put_in_place(uint16_t owner, const RedoReader::Write& write, Begun& begun) {
+void RnicCommit::put_in_place(uint16_t owner, const LoggedWrite& write, Begun& begun) {
   KeyIndex& index = records_.index();
   const auto slab = records_.arena().slab_at(write.slot);
   if (!slab || write.image.size() > kSlotBytes[slab->size_class]) return;
@@ -197,18 +197,19 @@ bool RnicCommit::change_leaf(const IndexKey& key, IndexEntry at, bool erase, boo
 base::Task<Status> RnicCommit::apply(WordChanger& changer, uint16_t owner,
                                      std::span<const std::byte> redo_bytes) {
   // Checked before the first write: neither resolve() nor recovery would apply the rest of it.
-  if (!is_whole_redo(redo_bytes, records_.pool_identity())) {
-    co_return make_error(ErrorCode::kProtocol, "not a whole redo record of this pool");
+  const auto whole = open_whole_redo(redo_bytes, records_.catalog().header().epoch);
+  if (!whole) {
+    co_return make_error(ErrorCode::kProtocol, "not a whole redo record");
   }
   // First everything in place and in the index, then the locks: see CpuCommit::apply().
   // Tombstones go before records: an entry of an ordered table shows one slot at a time.
   Begun begun;
   for (const bool live : {false, true}) {
-    auto redo = RedoReader::open(redo_bytes, records_.pool_identity());
-    while (const auto write = redo->next()) {
+    ShardRecordReader redo = *whole;
+    while (const auto write = redo.next()) {
       if (write->record.live() == live) put_in_place(owner, *write, begun);
     }
-    PMSTORE_CHECK(!redo->malformed(), "nothing changes a redo record while it is applied");
+    PMSTORE_CHECK(!redo.malformed(), "nothing changes a redo record while it is applied");
   }
   for (const IndexKey& key : begun.keys) records_.index().end_change(key);
   Status status;
@@ -257,7 +258,8 @@ base::Task<Status> RnicCommit::resolve(WordChanger& changer, uint16_t owner, log
     entries.emplace_back(entry.payload.begin(), entry.payload.end());
   });
   for (const auto& entry : entries) {
-    if (!is_whole_redo(entry, records_.pool_identity())) continue;  // not a transaction
+    // Not a transaction.
+    if (!open_whole_redo(entry, records_.catalog().header().epoch)) continue;
     const Status applied = co_await apply(changer, owner, entry);
     if (!applied) co_return applied;
   }

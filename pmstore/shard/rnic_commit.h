@@ -21,7 +21,7 @@
 #include "base/task.h"
 #include "log/ring.h"
 #include "pmstore/layout/protocol.h"
-#include "pmstore/layout/redo.h"
+#include "pmstore/layout/shard_record.h"
 #include "pmstore/shard/failure_latch.h"
 #include "pmstore/shard/read_checks.h"
 #include "pmstore/shard/record_store.h"
@@ -92,7 +92,7 @@ class RnicCommit {
   void cancel_reservation(SlotOffset slot);
   bool inserts_of_others(const IndexKey& key, uint16_t owner, ReserveFor transaction) const;
   Status show_reserved(const IndexKey& key, IndexEntry slot);
-  void put_in_place(uint16_t owner, const RedoReader::Write& write, Begun& begun);
+  void put_in_place(uint16_t owner, const LoggedWrite& write, Begun& begun);
   bool change_leaf(const IndexKey& key, IndexEntry at, bool erase, bool reserved, Begun& begun);
   bool has_tombstone(SlotOffset slot, uint16_t owner, uint64_t version) const;
   void free_tombstone(SlotOffset slot);

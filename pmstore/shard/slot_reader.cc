@@ -16,7 +16,16 @@ SlotContent SlotReader::read(const SlabArena::Slab& slab, SlotOffset slot) const
   return {catalog_.was_dropped(table) ? SlotState::kDropped : SlotState::kLost, record};
 }
 
-bool SlotReader::must_apply(const RedoReader::Write& write) const {
+std::optional<uint16_t> SlotReader::lost_table() const {
+  std::optional<uint16_t> lost;
+  for_each_slot([&](const SlabArena::Slab& slab, SlotOffset slot) {
+    const SlotContent content = read(slab, slot);
+    if (content.state == SlotState::kLost) lost = content.record->header->table;
+  });
+  return lost;
+}
+
+bool SlotReader::must_apply(const LoggedWrite& write) const {
   // The slab was given back after the record was deleted, and is used for something else now.
   const auto slab = arena_.slab_at(write.slot);
   if (!slab || write.image.size() > kSlotBytes[slab->size_class] ||

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "pmstore/layout/record.h"
-#include "pmstore/layout/redo.h"
+#include "pmstore/layout/shard_record.h"
 #include "pmstore/shard/slab_arena.h"
 #include "pmstore/shard/table_catalog.h"
 
@@ -35,9 +35,12 @@ class SlotReader {
 
   SlotContent read(const SlabArena::Slab& slab, SlotOffset slot) const;
 
+  // A table of which there is a live record and which the catalog has lost.
+  std::optional<uint16_t> lost_table() const;
+
   // Must the write of a redo record be put in place? Not when its slot has a record of the same or
   // a later version, or is not used any more as it was when the redo record was logged.
-  bool must_apply(const RedoReader::Write& write) const;
+  bool must_apply(const LoggedWrite& write) const;
 
   // Calls visit(slab, slot) for every slot, in ascending order.
   template <typename Visit>

@@ -25,7 +25,7 @@
 #include "log/ring.h"
 #include "persist/pool.h"
 #include "pmstore/layout/protocol.h"
-#include "pmstore/layout/redo.h"
+#include "pmstore/layout/shard_record.h"
 #include "pmstore/server.h"
 #include "pmstore/shard/client_rings.h"
 #include "pmstore/shard/commit_view.h"

@@ -196,7 +196,7 @@ Result<TableCatalog> TableCatalog::load_any(persist::Pool& pool) {
   TableCatalog catalog(pool);
   const auto is_valid = [&](const CatalogHeader& header) -> Result<bool> {
     const bool known = header.version < kFirstVersionWithLog ||
-                       (header.version == kCatalogVersion && (header.features & ~kConverting) == 0);
+                       (header.version <= kCatalogVersion && (header.features & ~kConverting) == 0);
     if (!is_catalog_header(header) || known) return header_valid(header, pool.memory());
     return make_error(
         ErrorCode::kVersionMismatch,
@@ -433,34 +433,6 @@ Status TableCatalog::count_sessions(uint32_t through) {
   CatalogHeader next = header_;
   next.sessions = through;
   return write_header(next);
-}
-
-Status TableCatalog::begin_conversion(persist::Persisted /*in_place*/, uint32_t rings,
-                                      uint64_t log_bytes, uint32_t last_session) {
-  PMSTORE_CHECK(header_.version < kFirstVersionWithLog && rings < header_.ring_count,
-                "the log takes the room of rings");
-  PMSTORE_TRY_STATUS(make_found_durable());
-  CatalogHeader next = header_;
-  next.version = kCatalogVersion;
-  next.features = kConverting;
-  next.table_count = static_cast<uint32_t>(entries_.size());
-  next.ring_count = rings;
-  next.log_offset = header_.rings_offset + rings * header_.ring_bytes;
-  next.log_bytes = log_bytes;
-  next.sessions = last_session;
-  return write_both_headers(next);
-}
-
-Status TableCatalog::end_conversion() {
-  PMSTORE_CHECK((header_.features & kConverting) != 0, "a conversion ends once");
-  CatalogHeader next = header_;
-  next.features &= ~kConverting;
-  return write_both_headers(next);
-}
-
-Status TableCatalog::write_both_headers(const CatalogHeader& next) {
-  PMSTORE_TRY_STATUS(write_header(next));
-  return write_header(header_);
 }
 
 Status TableCatalog::write_header(CatalogHeader next) {

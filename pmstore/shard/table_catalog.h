@@ -87,11 +87,13 @@ class TableCatalog {
   Status count_sessions(uint32_t through);
 
   // ---- conversion ----
-  // The pool is of an earlier version; what its rings hold is durable in place, which `in_place`
+  // The pool has no shard log; what its rings held is durable in place, which `in_place`
   // proves. From here on it has the present version, `rings` of its rings, and room for the shard
   // log behind them, but is kConverting.
   Status begin_conversion(persist::Persisted in_place, uint32_t rings, uint64_t log_bytes,
                           uint32_t last_session);
+  // The same of a pool that has a shard log: from here on it has the present version.
+  Status raise_version(persist::Persisted in_place);
   // What load() has found may be in the CPU's caches only; durable on return. Precedes format_log()
   // in a pool that is kConverting: else a crash could bring back rings where the log is.
   Status make_found_durable();

@@ -53,7 +53,7 @@ TableScan::Seen TableScan::read_slot(const SlabArena::Slab& slab, SlotOffset slo
     return Seen::kNone;
   }
   const uint64_t stride = kSlotBytes[slab.size_class];
-  const uint64_t bytes = record_bytes(header.key_bytes, header.value_bytes);
+  const uint64_t bytes = record_bytes(header.key_bytes(), header.value_bytes);
   image.resize(readable ? std::min(bytes, stride) : stride);
   bool damaged = false;
   record = copy_whole(arena.at(slot), words, slot, word.version(), image, damaged);
@@ -72,7 +72,7 @@ class ReplyPage final : public TableScan::Page {
   bool add(const RecordView& record) override {
     const MessageWriter before = items_;
     items_.put(ScanItem{
-        static_cast<uint32_t>(record.value.size()), static_cast<uint8_t>(record.key.size()), {}});
+        static_cast<uint32_t>(record.value.size()), static_cast<uint16_t>(record.key.size()), {}});
     items_.put_bytes(record.key);
     items_.put_bytes(record.value);
     const bool fits = !items_.overflowed();
@@ -147,11 +147,14 @@ std::optional<IndexKey> TableScan::indexed_key(SlotOffset slot, TableId table,
   RecordHeader header;
   base::copy_from_shared(&header, arena.at(slot), sizeof(header));
   const auto slab = arena.slab_at(slot);
-  if (!slab || record_bytes(header.key_bytes, 0) > kSlotBytes[slab->size_class]) {
+  // A header that was copied while it changed, or that the medium has changed, may say anything.
+  const uint16_t key_bytes = header.key_bytes();
+  if (!slab || key_bytes > kMaxKeyBytes ||
+      record_bytes(key_bytes, 0) > kSlotBytes[slab->size_class]) {
     return std::nullopt;
   }
-  base::copy_from_shared(room, arena.at(slot) + sizeof(header), header.key_bytes);
-  const IndexKey key = IndexKey::of(table, {room, header.key_bytes});
+  base::copy_from_shared(room, arena.at(slot) + sizeof(header), key_bytes);
+  const IndexKey key = IndexKey::of(table, {room, key_bytes});
   if (!records_.index().contains(key, slot)) return std::nullopt;
   return key;
 }
@@ -165,7 +168,7 @@ Result<TableUsageReply> TableScan::usage(TableId table, uint64_t cursor) const {
                           indexed_key(slot, table, room);
     if (!of_table) return true;
     ++usage.records;
-    usage.key_bytes += header.key_bytes;
+    usage.key_bytes += header.key_bytes();
     usage.value_bytes += header.value_bytes;
     usage.slot_bytes += kSlotBytes[slab.size_class];
     return true;

@@ -96,8 +96,8 @@ uint64_t TableScan::visit(uint64_t position, Visit visit) const {
     base::copy_from_shared(&header, records_.arena().at(slot), sizeof(header));
     const bool record =
         header.state == RecordState::kLive && header.version > slab.base_version &&
-        header.key_bytes > 0 &&
-        record_bytes(header.key_bytes, header.value_bytes) <= kSlotBytes[slab.size_class];
+        header.key_bytes() > 0 &&
+        record_bytes(header.key_bytes(), header.value_bytes) <= kSlotBytes[slab.size_class];
     enough = record && !visit(slot, slab, header);
     return !enough;
   });

@@ -5,7 +5,7 @@
 
 namespace pmstore::internal {
 
-void WrittenSlots::note_write(const SlabArena& arena, const RedoReader::Write& write) {
+void WrittenSlots::note_write(const SlabArena& arena, const LoggedWrite& write) {
   // An image that does not fit its slot was never put there.
   const auto slab = arena.slab_at(write.slot);
   if (!slab || write.image.size() > kSlotBytes[slab->size_class]) return;

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "pmstore/layout/redo.h"
+#include "pmstore/layout/shard_record.h"
 #include "pmstore/shard/record_store.h"
 
 namespace pmstore::internal {
@@ -28,7 +28,7 @@ class WrittenSlots {
   void flush(RecordStore& records);
 
  private:
-  void note_write(const SlabArena& arena, const RedoReader::Write& write);
+  void note_write(const SlabArena& arena, const LoggedWrite& write);
   std::vector<std::pair<uint64_t, uint64_t>> slots_;  // slot, bytes
 };
 

@@ -153,10 +153,10 @@ class BadInput(unittest.TestCase):
     def test_what_is_refused_makes_no_table(self):
         self.make_pool("32M")
         new = [*self.local, "--table", "new"]
-        self.assert_fails(run("kv", "put", *new, "k" * 256, "v"), 1, "256 bytes.*255")
+        self.assert_fails(run("kv", "put", *new, "k" * 513, "v"), 1, "513 bytes.*512")
         self.assert_fails(run("kv", "put", *new, "", "v"), 1, "at least one byte")
-        script = f"put a 1\nput {'k' * 256} 1\n"
-        self.assert_fails(run("kv", "txn", *new, stdin=script.encode()), 1, "line 2: .*255")
+        script = f"put a 1\nput {'k' * 513} 1\n"
+        self.assert_fails(run("kv", "txn", *new, stdin=script.encode()), 1, "line 2: .*512")
         large = f"put a 1\nput b {'v' * (2**20 + 1)}\n"
         self.assert_fails(run("kv", "txn", *new, stdin=large.encode()), 1, "line 2: .*1048576")
         self.assertEqual(self.tables(), ["t"])

@@ -14,6 +14,10 @@ import unittest
 
 BIN = ""
 GOLDEN = pathlib.Path(__file__).parent / "golden"
+# And the version of their catalogs.
+POOLS = {"killed": 2, "closed": 2, "small": 2, "v3_killed": 3, "v3_closed": 3, "v3_small": 3,
+         "v3_rings": 3}
+LONG_KEY = "k" * 512
 
 
 def command(program, *arguments):
@@ -24,6 +28,11 @@ def run(*arguments):
     environment = {k: v for k, v in os.environ.items() if k != "PMSTORE_URI"}
     return subprocess.run(command("pmstore", *arguments), timeout=300, capture_output=True,
                           env=environment, check=False)
+
+
+def with_later_ones(expected):
+    """What assert_has() finds where it was called before."""
+    return {**expected, "accounts": {**expected["accounts"], "later": "1", LONG_KEY: "long"}}
 
 
 class Convert(unittest.TestCase):
@@ -49,6 +58,7 @@ class Convert(unittest.TestCase):
         self.assertIn(f"`pmstore pool convert {path}`", text)
 
     def assert_has(self, path, expected):
+        """The records and entries, and that more can be written, with longer keys than before."""
         self.assertIn("sound: ", self.ok("pool", "check", path))
         uri = ["--uri", "local:" + path]
         lines = self.ok("kv", "scan", *uri, "--table", "accounts").splitlines()
@@ -59,9 +69,14 @@ class Convert(unittest.TestCase):
         self.assertNotIn("gone", tables)
         self.ok("kv", "put", *uri, "--table", "accounts", "later", "1")
         self.assertEqual(self.ok("kv", "get", *uri, "--table", "accounts", "later").strip(), "1")
+        rings = json.loads(self.ok("pool", "convert", path, "--json"))["rings"]
+        for locks in ("cpu", "rnic") if rings > 0 else ("cpu",):
+            self.ok("kv", "put", *uri, "--locks", locks, "--table", "accounts", LONG_KEY, "long")
+            got = self.ok("kv", "get", *uri, "--table", "accounts", LONG_KEY)
+            self.assertEqual(got.strip(), "long")
 
     def test_is_refused_and_left_as_it_is_until_it_is_converted(self):
-        for name in ("killed", "closed", "small"):
+        for name, version in POOLS.items():
             path, expected = self.unpack(name)
             before = pathlib.Path(path).read_bytes()
             self.assert_refused(run("pool", "check", path), path)
@@ -72,17 +87,24 @@ class Convert(unittest.TestCase):
             self.assert_refused(daemon, path)
             self.assertEqual(pathlib.Path(path).read_bytes(), before)
             done = json.loads(self.ok("pool", "convert", path, "--json"))
-            self.assertEqual(done["from_version"], 2)
+            self.assertEqual(done["from_version"], version)
             self.assertEqual(done["rings_before"], expected["rings"])
-            self.assertLess(done["rings"], expected["rings"])
+            if version < 3:
+                self.assertLess(done["rings"], expected["rings"])
+            else:
+                self.assertEqual(done["rings"], expected["rings"])
             self.assert_has(path, expected)
             self.assertIn("nothing to do", self.ok("pool", "convert", path))
 
     def test_survives_a_kill_at_any_moment(self):
+        for name in ("killed", "v3_rings"):
+            self.convert_and_kill(name, 10)
+
+    def convert_and_kill(self, name, times):
         pause_s = 0.0
         killed = 0
-        while killed < 15:
-            path, expected = self.unpack("killed")
+        while killed < times:
+            path, expected = self.unpack(name)
             with subprocess.Popen(command("pmstore", "pool", "convert", path),
                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as convert:
                 time.sleep(pause_s)
@@ -104,19 +126,19 @@ class Convert(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_makes_a_converted_copy_and_leaves_the_pool_as_it_is(self):
-        for name in ("killed", "closed", "small"):
+        for name, version in POOLS.items():
             path, expected = self.unpack(name)
             before = pathlib.Path(path).read_bytes()
             copy = path + ".copy"
             done = json.loads(self.ok("pool", "convert", path, "--to", copy, "--json"))
             self.assertEqual(done["path"], copy)
-            self.assertEqual(done["from_version"], 2)
+            self.assertEqual(done["from_version"], version)
             self.assertEqual(pathlib.Path(path).read_bytes(), before)
             self.assert_has(copy, expected)
             again = run("pool", "convert", path, "--to", copy)
             self.assertEqual(again.returncode, 1)
             self.assertIn("it exists", again.stderr.decode())
-            self.assert_has(copy, {**expected, "accounts": {**expected["accounts"], "later": "1"}})
+            self.assert_has(copy, with_later_ones(expected))
         other = path + ".other"
         self.assertIn("nothing to do", self.ok("pool", "convert", copy, "--to", other))
         self.assertIn("sound: ", self.ok("pool", "check", other))

@@ -140,7 +140,9 @@ class Programs(unittest.TestCase):
 
     def test_limits_and_unknown_tables(self):
         self.make_pool()
-        self.assert_fails(self.kv("put", "k" * 256, "v"), 1, "255|key")
+        self.assert_fails(self.kv("put", "k" * 513, "v"), 1, "513 bytes.*512")
+        self.kv("put", "k" * 512, "v")
+        self.assertEqual(self.kv("get", "k" * 512).stdout, b"v\n")
         self.assert_fails(self.kv("put", "k", "-", stdin=b"v" * (2**20 + 1)), 1, "1048576 bytes")
         self.assert_fails(self.kv("get", "k", "--table", "nope"), 1, "no table 'nope'")
         self.assert_fails(self.kv("put", "k", "v", "--table", "t" * 48), 1, "47")

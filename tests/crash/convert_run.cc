@@ -17,10 +17,10 @@
 namespace pmstore::crash {
 namespace {
 
-constexpr uint32_t kEarlierRings = 3;  // two of them become the log
+constexpr uint32_t kEarlierRings = 3;  // where there was no log, two of them become it
 constexpr uint64_t kEarlierRingBytes = 16 << 10;
 constexpr uint64_t kConvertPoolBytes = persist::kPoolLayoutBytes +
-                                       kEarlierRings * kEarlierRingBytes +
+                                       (2 * kEarlierRings - 1) * kEarlierRingBytes +
                                        5 * internal::kChunkBytes + 4096;
 
 class ConvertRun final : public RecordedRun {
@@ -69,7 +69,8 @@ class ConvertRun final : public RecordedRun {
   }
   // Durable, and not recorded. Each ring has a transaction, of which nothing is in place.
   void find_earlier(uint32_t version) {
-    FormatOptions format{.rings = 1, .ring_bytes = kEarlierRingBytes, .identity = seed() + 1};
+    const uint32_t rings = version < internal::kFirstVersionWithLog ? 1 : kEarlierRings;
+    FormatOptions format{.rings = rings, .ring_bytes = kEarlierRingBytes, .identity = seed() + 1};
     format.shard_log_bytes = (kEarlierRings - 1) * kEarlierRingBytes;
     PMSTORE_CHECK(format_store(*pool_, format).has_value(), "the region is large enough");
     store_ = std::move(*internal::Store::open(*pool_));

@@ -3,6 +3,7 @@
 //
 //   convert       under ADR, a pool of catalog version 2
 //   convert-none  in a file, a pool of catalog version 1
+//   convert-log   under ADR, a pool of catalog version 3, which has a shard log
 // The same for every seed but for the sizes of values.
 #pragma once
 

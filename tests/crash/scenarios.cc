@@ -138,6 +138,10 @@ std::vector<Scenario> store_scenarios() {
        [](uint64_t seed) { return convert_run("convert", seed, Domain::kMemoryController, 2); }},
       {"convert-none", "the same in a file, with a pool of the first release",
        [](uint64_t seed) { return convert_run("convert-none", seed, Domain::kNone, 1); }},
+      {"convert-log", "the same with a pool that had a shard log, ADR",
+       [](uint64_t seed) {
+         return convert_run("convert-log", seed, Domain::kMemoryController, 3);
+       }},
   };
 }
 

@@ -9,7 +9,7 @@
 #include "base/random.h"
 #include "pmstore/check.h"
 #include "pmstore/client/client_session.h"
-#include "pmstore/layout/redo.h"
+#include "pmstore/layout/shard_record.h"
 #include "tests/fuzz/fuzzing.h"
 #include "tests/unit/pmstore/server_fixture.h"
 
@@ -126,7 +126,7 @@ class StoreCalls : public testing::ServerFixture,
   uint64_t log_record() {
     if (!rnic()) return 0;
     Bytes room(4096);
-    RedoBuilder redo(room, numbered::id_of(kHostile).low, hostile().hello().pool);
+    ShardRedoBuilder redo(room, numbered::id_of(kHostile), hostile().prefix().epoch);
     redo.add(SlotOffset{256}, table_, 5, RecordState::kLive, "kept", "forged");
     const auto appended = run(hostile().ring().append(next_sequence(), redo.finish()));
     return appended ? appended->lsn : 0;
@@ -243,12 +243,13 @@ Bytes random_request(base::Random& random, Method method, const std::vector<uint
     }
   };
   const auto small = static_cast<uint8_t>(random.below(4));
+  const auto key_bytes = static_cast<uint16_t>(random.below(16) == 0 ? any() : small);
   const auto of = random.below(8) == 0 ? static_cast<uint16_t>(any()) : raw(table);
   switch (method) {
     case Method::kOpenTable:
       return with_text(message(OpenTableRequest{0, small, static_cast<TableKind>(random.below(3))}),
                        "tuv");
-    case Method::kGet: return with_text(message(GetRequest{of, small, {}}), key());
+    case Method::kGet: return with_text(message(GetRequest{of, key_bytes, {}}), key());
     case Method::kScan: return message(ScanRequest{any(), static_cast<uint32_t>(any()), of, 0, {}});
     case Method::kCommit: {
       Bytes body = message(CommitRequest{sequence, small % 2u, small / 2u, small, 0});
@@ -258,7 +259,7 @@ Bytes random_request(base::Random& random, Method method, const std::vector<uint
       }
       const auto kind = static_cast<WriteKind>(random.below(5));
       const Bytes write =
-          with_text(message(WriteOp{any(), any(), 3, of, 1, kind}), key() + "abc1234");
+          with_text(message(WriteOp{any(), any(), 3, of, 1, kind, {}}), key() + "abc1234");
       body.insert(body.end(), write.begin(), write.end());
       return body;
     }

@@ -332,11 +332,15 @@ void print_conversion(const ConvertOptions& options, const Conversion& done) {
   const std::string path = printable(options.path);
   const std::string where =
       options.to.empty() ? path : fmt::format("{}, a copy of {},", printable(options.to), path);
-  if (done.rings == done.rings_before) {
+  if (done.from_version == done.to_version) {
     return print_text(options.to.empty()
                           ? fmt::format("{} has format {}: nothing to do\n", where, done.to_version)
-                          : fmt::format("copied {} to {}: it had format {}, nothing to convert\n",
+                          : fmt::format("copied {} to {}: format {}, nothing to do beside that\n",
                                         path, printable(options.to), done.to_version));
+  }
+  if (done.rings == done.rings_before) {
+    return print_text(fmt::format("converted {} from format {} to {}\n", where, done.from_version,
+                                  done.to_version));
   }
   print_text(
       fmt::format("converted {} from format {} to {}: a shard log of {} took the place of {} of "

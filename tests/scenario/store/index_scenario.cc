@@ -117,6 +117,19 @@ TEST_P(Indexes, RecordsAreFoundByTheirIndexKeys) {
   EXPECT_TRUE(run(after.commit()));
 }
 
+TEST_P(Indexes, OfAKeyThatNoEntryCanHaveNoneIsFound) {
+  ASSERT_TRUE(put_person(*client_, "ann", value("rome", "0004")));
+  Transaction tx = other_->begin();
+  for (const size_t index : {kCity, kNumber}) {
+    for (const size_t bytes : {509, 510, 511, 512, 513, 600}) {
+      EXPECT_EQ(found(tx, index, std::string(bytes, 'r')), Keys{}) << bytes;
+    }
+    EXPECT_EQ(found(tx, index, std::string(300, '\0')), Keys{});
+  }
+  EXPECT_EQ(found(tx, kCity, "rome"), Keys{"ann"});
+  EXPECT_TRUE(run(tx.commit()));
+}
+
 TEST_P(Indexes, UniqueIndexKeyBelongsToOneRecord) {
   ASSERT_TRUE(put_person(*client_, "ann", value("rome", "0001")));
   EXPECT_EQ(put_person(*other_, "bob", value("oslo", "0001")).code(), ErrorCode::kAlreadyExists);

@@ -83,6 +83,39 @@ TEST_P(OrderedTables, RangesAreScannedInOrderBothWaysAndInPages) {
   EXPECT_TRUE(run(tx.commit()));
 }
 
+// So long that a leaf has few of them, and with fences that are as long.
+TEST_P(OrderedTables, LongKeysAreScannedInOrderBothWays) {
+  Keys all;
+  for (int i = 0; i < 60; ++i) {
+    const size_t bytes = i % 3 == 0 ? 512 : i % 3 == 1 ? 511 : 256;
+    std::string key = std::string(bytes - 4, 'k') + std::to_string(1000 + i);
+    ASSERT_TRUE(put(*client_, key, std::to_string(i))) << i;
+    all.push_back(std::move(key));
+  }
+  std::sort(all.begin(), all.end());
+  Transaction tx = other_->begin();
+  EXPECT_EQ(scan(tx, {}, ScanDirection::kForward, 7), all);
+  EXPECT_EQ(scan(tx, {}, ScanDirection::kBackward, 7), Keys(all.rbegin(), all.rend()));
+  EXPECT_EQ(scan(tx, KeyRange::with_prefix(std::string(512, 'k'))), Keys{});
+  const auto at =
+      std::find_if(all.begin(), all.end(), [](const auto& k) { return k.size() == 512; });
+  ASSERT_NE(at, all.end());
+  EXPECT_EQ(scan(tx, {*at, *at + '\0'}), Keys{*at}) << "a bound may be one byte longer";
+  const auto next = run(tx.next(table_, *at));
+  ASSERT_TRUE(next) << next.error().to_string();
+  EXPECT_EQ(next->key, *(at + 1));
+  EXPECT_TRUE(run(tx.commit()));
+  Transaction erasing = client_->begin();
+  const auto erased = run(erasing.erase_range(table_, {all[20], all[40]}, 100));
+  ASSERT_TRUE(erased) << erased.error().to_string();
+  EXPECT_EQ(erased->erased, 20u);
+  ASSERT_TRUE(run(erasing.commit()));
+  all.erase(all.begin() + 20, all.begin() + 40);
+  Transaction after = other_->begin();
+  EXPECT_EQ(scan(after, {}), all);
+  EXPECT_TRUE(run(after.commit()));
+}
+
 TEST_P(OrderedTables, ScanSeesTheTransactionsOwnWritesInOrder) {
   fill(20);
   Transaction tx = client_->begin();

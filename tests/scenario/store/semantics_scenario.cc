@@ -26,6 +26,38 @@ TEST_P(Semantics, PutInsertEraseAndGet) {
   EXPECT_EQ(*get(*client_, "a"), "");
 }
 
+TEST_P(Semantics, KeysHaveUpTo512Bytes) {
+  const auto ordered = run(client_->create_table("ordered", TableKind::kOrdered));
+  ASSERT_TRUE(ordered) << ordered.error().to_string();
+  const auto other = connect();
+  for (const TableId table : {table_, *ordered}) {
+    for (const size_t bytes : {1, 255, 256, 511, 512}) {
+      const std::string key(bytes, 'k');
+      EXPECT_EQ(run(client_->get(table, key)).code(), ErrorCode::kNotFound) << bytes;
+      ASSERT_TRUE(run(client_->insert(table, key, "1"))) << bytes;
+      EXPECT_EQ(run(other->insert(table, key, "2")).code(), ErrorCode::kAlreadyExists) << bytes;
+      ASSERT_TRUE(run(other->put(table, key, "3"))) << bytes;
+      EXPECT_EQ(*run(client_->get(table, key)), "3") << bytes;
+      ASSERT_TRUE(run(client_->put(table, key, std::string(1000, 'v')))) << "it moves";
+      EXPECT_EQ(*run(other->get(table, key)), std::string(1000, 'v')) << bytes;
+    }
+    const auto page = run(client_->scan(table, 0, 1 << 20));
+    ASSERT_TRUE(page) << page.error().to_string();
+    EXPECT_EQ(page->records.size(), 5u);
+    Transaction tx = client_->begin();
+    for (const size_t bytes : {255, 512}) {
+      ASSERT_TRUE(run(tx.get(table, std::string(bytes, 'k'))));
+      tx.erase(table, std::string(bytes, 'k'));
+    }
+    tx.put(table, std::string(512, 'l'), "4");
+    ASSERT_TRUE(run(tx.commit()));
+    EXPECT_EQ(run(other->get(table, std::string(512, 'k'))).code(), ErrorCode::kNotFound);
+    EXPECT_EQ(run(other->get(table, std::string(513, 'k'))).code(), ErrorCode::kTooLarge);
+    EXPECT_EQ(run(other->put(table, std::string(513, 'k'), "5")).code(), ErrorCode::kTooLarge);
+  }
+  if (other != nullptr) run(other->close());
+}
+
 TEST_P(Semantics, TablesAreSeparate) {
   const TableId other = table(*client_, "other");
   ASSERT_NE(other, table_);

@@ -390,12 +390,12 @@ TEST_F(ClientRead, ImpossibleKeysAreRefusedBeforeAnythingIsSent) {
   connect();
   const auto spent = cost([&] {
     EXPECT_EQ(get("").code(), ErrorCode::kInvalidArgument);
-    EXPECT_EQ(get(std::string(256, 'k')).code(), ErrorCode::kTooLarge);
+    EXPECT_EQ(get(std::string(513, 'k')).code(), ErrorCode::kTooLarge);
     EXPECT_EQ(put("", "v").code(), ErrorCode::kInvalidArgument);
     EXPECT_EQ(put("k", std::string((1 << 20) + 1, 'v')).code(), ErrorCode::kTooLarge);
   });
   EXPECT_EQ(spent.work_requests, 0u);
-  EXPECT_EQ(get(std::string(255, 'k')).code(), ErrorCode::kNotFound);
+  EXPECT_EQ(get(std::string(512, 'k')).code(), ErrorCode::kNotFound);
 }
 
 }  // namespace

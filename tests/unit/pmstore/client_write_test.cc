@@ -55,7 +55,7 @@ TEST_F(ClientWrite, RequestSaysWhatToDo) {
 
 TEST_F(ClientWrite, LargestRecordFits) {
   connect();
-  ASSERT_TRUE(put(std::string(255, 'k'), std::string(1 << 20, 'v')));
+  ASSERT_TRUE(put(std::string(512, 'k'), std::string(1 << 20, 'v')));
   const testing::DecodedCommit commit(server_->requests[0].body);
   EXPECT_TRUE(commit.complete);
   EXPECT_EQ(commit.writes[0].value.size(), 1u << 20);
@@ -220,7 +220,7 @@ TEST_F(ClientWrite, ScanGivesAPageAndWhereToGoOn) {
     MessageWriter reply(room);
     reply.put(ScanReply{78, 2, 0});
     for (const std::string_view key : {"a", "bc"}) {
-      reply.put(ScanItem{3, static_cast<uint8_t>(key.size()), {}});
+      reply.put(ScanItem{3, static_cast<uint16_t>(key.size()), {}});
       reply.put_bytes(key);
       reply.put_bytes("val");
     }

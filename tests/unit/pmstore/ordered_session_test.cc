@@ -20,6 +20,10 @@ class OrderedSession : public testing::ClientFixture {
     ClientFixture::SetUp(LockDiscipline::kRnic);
     ordered_ = *run(client_->create_table("ordered", TableKind::kOrdered));
     ASSERT_TRUE(run(client_->put(ordered_, "a", "1")));
+    open_by_hand();
+  }
+  void open_by_hand() {
+    by_hand_ = {};
     internal::SessionOptions options;
     options.secret = ClientSecret::of_number(7);
     options.call_timeout_ns = options.connect_timeout_ns = kCallNs;
@@ -28,6 +32,20 @@ class OrderedSession : public testing::ClientFixture {
                                 std::make_shared<internal::SessionBook>(), uri_, options));
     ASSERT_TRUE(opened) << opened.error().to_string();
     by_hand_ = std::move(*opened);
+  }
+  Result<fabric::RpcReply> send_key(Method method, const std::string& key) {
+    std::array<std::byte, 1024> room;
+    MessageWriter request(room);
+    request.put(by_hand_->prefix());
+    const auto bytes = static_cast<uint16_t>(key.size());
+    if (method == Method::kGet) {
+      request.put(GetRequest{raw(ordered_), bytes, {}});
+    } else {
+      const uint64_t sequence = by_hand_->hello().next_sequence;
+      request.put(ReserveRequest{sequence, 10, raw(ordered_), bytes, 0, 0, {}});
+    }
+    request.put_bytes(key);
+    return send(method, request.message());
   }
   void TearDown() override {
     by_hand_ = {};
@@ -44,7 +62,7 @@ class OrderedSession : public testing::ClientFixture {
     request.put(ReserveRequest{by_hand_->hello().next_sequence,
                                10,
                                raw(ordered_),
-                               static_cast<uint8_t>(key.size()),
+                               static_cast<uint16_t>(key.size()),
                                0,
                                1,
                                {}});
@@ -84,6 +102,15 @@ class OrderedSession : public testing::ClientFixture {
   TableId ordered_{};
   SessionRef by_hand_;
 };
+
+TEST_F(OrderedSession, KeyThatIsTooLongCostsTheSenderItsConnection) {
+  for (const Method method : {Method::kGet, Method::kReserve}) {
+    EXPECT_TRUE(send_key(method, std::string(512, 'k')));
+    EXPECT_FALSE(send_key(method, std::string(513, 'k')));
+    EXPECT_FALSE(send_key(method, "k")) << "the connection is gone";
+    open_by_hand();
+  }
+}
 
 TEST_F(OrderedSession, ScanGoesOnWhenTheClientThatInsertsIsGone) {
   ASSERT_TRUE(reserve("b"));

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/checksum.h"
+
 namespace pmstore {
 namespace {
 
@@ -36,11 +38,39 @@ TEST_F(Record, IsReadBackAsBuilt) {
 }
 
 TEST_F(Record, EmptyValueAndLongestKeyAreRecords) {
-  build(std::string(255, 'k'), "");
-  const auto view = check_record(image_, kSlot);
-  ASSERT_TRUE(view);
-  EXPECT_EQ(view->key.size(), 255u);
-  EXPECT_TRUE(view->value.empty());
+  for (const size_t bytes : {1, 255, 256, 511, 512}) {
+    build(std::string(bytes, 'k'), "");
+    const auto view = check_record(image_, kSlot);
+    ASSERT_TRUE(view) << bytes;
+    EXPECT_EQ(view->key, std::string(bytes, 'k'));
+    EXPECT_EQ(view->header->key_bytes(), bytes);
+    EXPECT_TRUE(view->value.empty());
+  }
+}
+
+// Its checksum is right, as a client can make it.
+TEST_F(Record, KeyThatIsTooLongIsNone) {
+  build(std::string(512, 'k'), "value");
+  auto* const header = reinterpret_cast<RecordHeader*>(image_.data());
+  for (const uint16_t bytes : {512, 513, 517, 0}) {
+    header->set_key_bytes(bytes);
+    header->value_bytes = 517u - bytes;
+    header->checksum = base::checksum64(
+        std::span<const std::byte>(image_).subspan(offsetof(RecordHeader, version)), raw(kSlot));
+    EXPECT_EQ(check_record(image_, kSlot).has_value(), bytes == 512) << bytes;
+  }
+}
+
+// The bytes of a record as releases wrote it whose keys had at most 255 bytes.
+TEST_F(Record, IsReadAsEarlierReleasesWroteIt) {
+  constexpr uint8_t kThen[] = {77,  0,   0,   0,   0,   0,   0,  0,  // version
+                               2,   0,   0,   0,                     // bytes of the value
+                               3,   0,   5,   1,  // table, bytes of the key, live
+                               0,   0,   0,   0,   0,   0,   0,  0,  //
+                               'a', 'l', 'i', 'c', 'e', '9', '0'};
+  build("alice", "90");
+  ASSERT_EQ(image_.size(), 8 + sizeof(kThen));
+  EXPECT_EQ(std::memcmp(image_.data() + 8, kThen, sizeof(kThen)), 0);
 }
 
 TEST_F(Record, AnyChangedByteIsNoticed) {

@@ -5,7 +5,7 @@
 #include "pmstore/check.h"
 #include "pmstore/client/client_session.h"
 #include "pmstore/layout/protocol.h"
-#include "pmstore/layout/redo.h"
+#include "pmstore/layout/shard_record.h"
 #include "tests/unit/pmstore/fail_swaps.h"
 #include "tests/unit/pmstore/server_fixture.h"
 
@@ -67,7 +67,7 @@ class SessionEnd : public testing::ClientFixture {
   std::span<const std::byte> reservation(std::string_view key) {
     MessageWriter request(room_);
     request.put(by_hand_->prefix());
-    request.put(ReserveRequest{1, 10, raw(table_), static_cast<uint8_t>(key.size()), 0, 0, {}});
+    request.put(ReserveRequest{1, 10, raw(table_), static_cast<uint16_t>(key.size()), 0, 0, {}});
     request.put_bytes(key);
     return request.message();
   }
@@ -99,7 +99,7 @@ class SessionEnd : public testing::ClientFixture {
   GetReply find(std::string_view key) {
     MessageWriter request(room_);
     request.put(by_hand_->prefix());
-    request.put(GetRequest{raw(table_), static_cast<uint8_t>(key.size()), {}});
+    request.put(GetRequest{raw(table_), static_cast<uint16_t>(key.size()), {}});
     request.put_bytes(key);
     const auto got = run(call(Method::kGet, request.message(), 256));
     EXPECT_TRUE(got);
@@ -189,7 +189,7 @@ TEST_F(SessionEnd, OutcomeIsNotAbortedBeforeTheRingOfAClientThatIsGoneWasWalked)
   const uint64_t sequence = by_hand_->hello().next_sequence;
   ASSERT_TRUE(lock(alice));
   std::array<std::byte, 512> redo_room;
-  RedoBuilder redo(redo_room, 7, by_hand_->hello().pool);
+  ShardRedoBuilder redo(redo_room, numbered::id_of(7), by_hand_->prefix().epoch);
   redo.add(SlotOffset{alice.slot}, table_, alice.version + 1, RecordState::kLive, "alice", "2");
   ASSERT_TRUE(run(by_hand_->ring().append(sequence, redo.finish())));
   {

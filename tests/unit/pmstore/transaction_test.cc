@@ -281,7 +281,7 @@ TEST_F(Tx, ContradictionsAreFoundWithoutTheServer) {
             }),
             ErrorCode::kNotFound);
   EXPECT_EQ(outcome([](Transaction& tx) { tx.put(kTable, "", "1"); }), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(outcome([](Transaction& tx) { tx.put(kTable, std::string(256, 'k'), "1"); }),
+  EXPECT_EQ(outcome([](Transaction& tx) { tx.put(kTable, std::string(513, 'k'), "1"); }),
             ErrorCode::kTooLarge);
   EXPECT_EQ(server_->requests.size(), 0u);
 }

@@ -14,10 +14,11 @@ constexpr uint64_t kRingBytes = 64 << 10;
 
 class Convert : public ::testing::TestWithParam<uint32_t> {
  protected:
+  bool has_log() const { return GetParam() >= kFirstVersionWithLog; }
   // Of `rings` rings before the conversion, the last of which has an update that is not in place.
   void make(uint32_t rings) {
     const uint32_t as_log = rings > 1 ? 2 : 1;
-    FormatOptions format{rings - as_log, kRingBytes};
+    FormatOptions format{has_log() ? rings : rings - as_log, kRingBytes};
     format.shard_log_bytes = as_log * kRingBytes;
     pool_ = std::move(
         *persist::Pool::in_region(region_.bytes(), persist::Domain::kMemoryController, true));
@@ -73,7 +74,9 @@ class Convert : public ::testing::TestWithParam<uint32_t> {
   EarlierUpdate update_;
   TxId logged_;
 };
-INSTANTIATE_TEST_SUITE_P(Versions, Convert, ::testing::Values(1u, 2u));
+class ConvertToLog : public Convert {};
+INSTANTIATE_TEST_SUITE_P(Versions, ConvertToLog, ::testing::Values(1u, 2u));
+INSTANTIATE_TEST_SUITE_P(Versions, Convert, ::testing::Values(1u, 2u, 3u));
 
 TEST_P(Convert, APoolOfAnEarlierReleaseIsRefusedInALineThatSaysWhatToDo) {
   make(4);
@@ -95,19 +98,19 @@ TEST_P(Convert, RecordsAndWhatTheRingsHoldAreThereAfterwards) {
   EXPECT_EQ(done->from_version, GetParam());
   EXPECT_EQ(done->to_version, kCatalogVersion);
   EXPECT_EQ(done->rings_before, 4u);
-  EXPECT_EQ(done->rings, 2u);
+  EXPECT_EQ(done->rings, has_log() ? 4u : 2u);
   EXPECT_EQ(done->shard_log_bytes, 2 * kRingBytes);
-  expect_converted(2);
+  expect_converted(done->rings);
 }
 
-TEST_P(Convert, TheOnlyRingBecomesTheLog) {
+TEST_P(ConvertToLog, TheOnlyRingBecomesIt) {
   make(1);
   ASSERT_TRUE(convert_pool(*pool_));
   expect_converted(0);
 }
 
 // The number of a session that has logged in a ring may be one that says "in the shard log" today.
-TEST_P(Convert, NoTransactionOfTheRingThatBecameTheLogIsCalledAborted) {
+TEST_P(ConvertToLog, NoTransactionOfTheRingThatBecameItIsCalledAborted) {
   make(1);
   std::vector<TxId> logged = {logged_};
   for (int i = 0; i < 2; ++i) {
@@ -131,6 +134,44 @@ TEST_P(Convert, SessionsAreNumberedAboveThoseOfEveryRing) {
   ASSERT_TRUE(convert_pool(*pool_));
   const auto store = std::move(*Store::open(*pool_));
   EXPECT_GT(session_of(*store->begin_session()), session_of(last.sequence));
+}
+
+// What a one-sided client, or another program than a client, may have left there.
+TEST_P(Convert, EntryThatIsNoRedoRecordIsNoTransaction) {
+  make(4);
+  log::Ring ring = open_earlier_ring(*pool_, 1);
+  ASSERT_TRUE(ring.take_over(kClient, 40));
+  const auto redo = earlier_redo(catalog_copy(*pool_, 0).pool, kClient, update_);
+  for (const size_t bytes : {redo.size() - 1, size_t{8}}) {
+    ASSERT_TRUE(ring.append(first_sequence_of(40), std::span(redo).first(bytes)));
+  }
+  ASSERT_TRUE(convert_pool(*pool_));
+  const auto report = check_store(*pool_);
+  ASSERT_TRUE(report);
+  EXPECT_TRUE(report->sound()) << report->problems.front();
+}
+
+TEST_P(Convert, APoolThatHasLostATableIsRefused) {
+  make(4);
+  for (uint64_t copy = 0; copy < 2; ++copy) {
+    CatalogHeader header = catalog_copy(*pool_, copy);
+    header.table_count = 0;
+    store_catalog_copy(*pool_, copy, header);
+  }
+  std::memset(pool_->root().data() + kTableEntriesOffset, 0, sizeof(TableEntry));
+  EXPECT_EQ(convert_pool(*pool_).code(), ErrorCode::kBadPool);
+  EXPECT_EQ(catalog_copy(*pool_, 0).version, GetParam());
+}
+
+TEST_P(Convert, NewerRecordsThanThoseInRingsStay) {
+  make(4);
+  EarlierUpdate newer = update_;
+  newer.version += 2;
+  newer.value = "newest";
+  log_in_ring(*pool_, 0, kClient + 1, newer);
+  ASSERT_TRUE(convert_pool(*pool_));
+  const auto store = std::move(*Store::open(*pool_));
+  EXPECT_EQ(get_from(*store, table_, "bob")->value, "newest");
 }
 
 TEST_P(Convert, ASecondTimeThereIsNothingToDo) {

@@ -310,6 +310,23 @@ TEST_F(CpuCommitDeathTest, IndexEntryChangesOnlyBetweenBeginAndEnd) {
   EXPECT_DEATH(index.remove_alone(key, SlotOffset{raw(slot) + 64}), "is in the index");
 }
 
+TEST(CommitRequest, WithAKeyThatIsTooLongIsNotDecoded) {
+  StoreInRegion s(2 << 20);
+  for (const size_t bytes : {1, 255, 256, 511, 512, 513, 4000}) {
+    const std::string key(bytes, 'k');
+    const auto message =
+        TransactionMessage(5).write(WriteKind::kPut, s.table(), key, "v").message();
+    const auto view = decode_commit(1, message);
+    ASSERT_EQ(view.has_value(), bytes <= 512) << bytes;
+    if (!view) continue;
+    ASSERT_TRUE(s.store().commit(*view)) << bytes;
+    EXPECT_EQ(s.get(key)->value, "v") << bytes;
+  }
+  s.reopen();
+  EXPECT_EQ(s.get(std::string(512, 'k'))->value, "v");
+  EXPECT_EQ(s.store().live_records(), 5u);
+}
+
 TEST(CommitRequest, NobodyKnowsTheOutcomeOfWhatIsOnlySentNow) {
   StoreInRegion s(16 << 20);
   const auto good = TransactionMessage(5).write(WriteKind::kPut, s.table(), "key", "v").message();

@@ -1,5 +1,6 @@
-// Pools as earlier releases have left them: without a shard log, every transaction in a client's
-// ring. Made of a pool of the present format.
+// Pools as earlier releases have left them: the first ones without a shard log, every transaction
+// in a client's ring; all with redo records in rings that are not those of the shard log. Made of a
+// pool of the present format.
 #pragma once
 
 #include <cstring>
@@ -12,7 +13,9 @@
 #include "log/ring.h"
 #include "persist/pool.h"
 #include "pmstore/layout/catalog_layout.h"
-#include "pmstore/layout/redo.h"
+#include "pmstore/layout/earlier_redo.h"
+#include "pmstore/layout/record.h"
+#include "pmstore/shard/session_numbers.h"
 
 namespace pmstore::internal {
 
@@ -41,12 +44,14 @@ inline log::Ring open_earlier_ring(persist::Pool& pool, uint32_t index) {
   return std::move(*ring);
 }
 
-// The pool's store was closed, and its log is as large as some rings: these take its place.
+// The pool's store was closed, and its log is as large as some rings: these take its place, where
+// the version had no log.
 inline void make_earlier(persist::Pool& pool, uint32_t version) {
   CatalogHeader newest = catalog_copy(pool, 0);
   if (catalog_copy(pool, 1).generation > newest.generation) newest = catalog_copy(pool, 1);
   PMSTORE_CHECK(newest.log_bytes % newest.ring_bytes == 0, "rings take the place of the log");
-  const auto more = static_cast<uint32_t>(newest.log_bytes / newest.ring_bytes);
+  const bool without_log = version < kFirstVersionWithLog;
+  const auto more = without_log ? static_cast<uint32_t>(newest.log_bytes / newest.ring_bytes) : 0;
   for (uint32_t i = newest.ring_count; i < newest.ring_count + more; ++i) {
     const auto salt = static_cast<uint32_t>(base::mix64(newest.pool + i));
     PMSTORE_CHECK(log::Ring::format(pool.memory(), newest.rings_offset + i * newest.ring_bytes,
@@ -58,8 +63,11 @@ inline void make_earlier(persist::Pool& pool, uint32_t version) {
     CatalogHeader header = catalog_copy(pool, copy);
     header.version = version;
     header.ring_count = newest.ring_count + more;
-    header.log_offset = header.log_bytes = 0;
-    header.features = header.sessions = 0;
+    header.sessions = SessionNumbers::kBlock;  // a server counts them in advance
+    if (without_log) {
+      header.log_offset = header.log_bytes = 0;
+      header.features = header.sessions = 0;
+    }
     if (version < kFirstVersionWithDrops) header.highest_table = header.tables_dropped = 0;
     store_catalog_copy(pool, copy, header);
   }
@@ -74,18 +82,31 @@ struct EarlierUpdate {
   std::string value;
 };
 
+inline std::vector<std::byte> earlier_redo(uint64_t pool, uint64_t client,
+                                           const EarlierUpdate& update) {
+  const uint64_t image_bytes = record_bytes(update.key.size(), update.value.size());
+  std::vector<std::byte> redo(kEarlierRedoHeaderBytes + earlier_redo_write_bytes(image_bytes));
+  const EarlierRedoHeader header{client, 1, 1};
+  const EarlierRedoWrite write{raw(update.slot), static_cast<uint32_t>(image_bytes), 0};
+  std::memcpy(redo.data(), &header, sizeof header);
+  std::memcpy(redo.data() + sizeof header, &pool, sizeof pool);
+  std::memcpy(redo.data() + kEarlierRedoHeaderBytes, &write, sizeof write);
+  build_record(std::span(redo).subspan(kEarlierRedoHeaderBytes + sizeof write), update.slot,
+               update.table, update.version, RecordState::kLive, update.key, update.value);
+  return redo;
+}
+
 // A transaction of `client` is in its ring, durable, and not in place.
 inline TxId log_in_ring(persist::Pool& pool, uint32_t index, uint64_t client,
                         const EarlierUpdate& update) {
   log::Ring ring = open_earlier_ring(pool, index);
-  const uint32_t session = ring.position().incarnation + index + 1;
+  uint32_t session = ring.position().incarnation + index + 1;
+  // Odd ones are those of the shard log.
+  if (catalog_copy(pool, 0).version >= kFirstVersionWithLog) session += session % 2;
   PMSTORE_CHECK(ring.take_over(client, session).has_value(), "memory can always be drained");
-  std::vector<std::byte> room(redo_header_bytes(1) + redo_write_bytes(record_bytes(
-                                                         update.key.size(), update.value.size())));
-  RedoBuilder redo(room, client, catalog_copy(pool, 0).pool);
-  redo.add(update.slot, update.table, update.version, RecordState::kLive, update.key, update.value);
   const TxId id{client, (uint64_t{session} << 32) + 7};
-  PMSTORE_CHECK(ring.append(id.sequence, redo.finish()).has_value(), "the ring has room");
+  const auto redo = earlier_redo(catalog_copy(pool, 0).pool, client, update);
+  PMSTORE_CHECK(ring.append(id.sequence, redo).has_value(), "the ring has room");
   PMSTORE_CHECK(pool.memory().drain().has_value(), "memory can always be drained");
   return id;
 }

@@ -53,7 +53,7 @@ class OrderedRnic : public ::testing::Test {
     return run(s_.store().release(words_, owner, SlotOffset{reserved.slot}));
   }
   Status apply(const std::vector<RedoWrite>& writes, uint16_t owner = kMine) {
-    RedoBuilder builder(room_, StoreInRegion::kClient, s_.store().catalog().header().pool);
+    ShardRedoBuilder builder(room_, StoreInRegion::kClient, s_.store().catalog().header().epoch);
     for (const RedoWrite& write : writes) {
       builder.add(write.slot, table_, write.version,
                   write.value ? RecordState::kLive : RecordState::kTombstone, write.key,

@@ -32,8 +32,13 @@ class TransactionMessage {
   TransactionMessage& write(WriteKind kind, TableId table, std::string_view key,
                             std::string_view value, uint64_t expected_slot = 0,
                             uint64_t expected_version = 0) {
-    append(writes_, WriteOp{expected_slot, expected_version, static_cast<uint32_t>(value.size()),
-                            raw(table), static_cast<uint8_t>(key.size()), kind});
+    append(writes_, WriteOp{expected_slot,
+                            expected_version,
+                            static_cast<uint32_t>(value.size()),
+                            raw(table),
+                            static_cast<uint16_t>(key.size()),
+                            kind,
+                            {}});
     for (const std::string_view part : {key, value}) {
       const auto bytes = std::as_bytes(std::span(part));
       writes_.insert(writes_.end(), bytes.begin(), bytes.end());
@@ -115,7 +120,7 @@ class StoreInRegion {
             std::optional<uint64_t> sequence = std::nullopt) {
     std::vector<std::byte> entry(log::entry_room(16 << 10));
     const auto room = std::span(entry).subspan(sizeof(log::EntryHeader));
-    RedoBuilder redo(room, kClient, store_->catalog().header().pool);
+    ShardRedoBuilder redo(room, kClient, store_->catalog().header().epoch);
     for (const auto& [key, value] : updates) {
       const GetReply at = get(key)->reply;
       redo.add(SlotOffset{at.slot}, table_, at.version + 1, RecordState::kLive, key, value);

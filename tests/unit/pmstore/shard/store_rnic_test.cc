@@ -40,7 +40,7 @@ class StoreRnic : public ::testing::Test {
   }
   std::span<const std::byte> redo(SlotOffset slot, uint64_t version, RecordState state,
                                   std::string_view key, std::string_view value) {
-    RedoBuilder builder(room_, StoreInRegion::kClient, s_.store().catalog().header().pool);
+    ShardRedoBuilder builder(room_, StoreInRegion::kClient, s_.store().catalog().header().epoch);
     builder.add(slot, s_.table(), version, state, key, value);
     return builder.finish();
   }
@@ -94,7 +94,7 @@ TEST_F(StoreRnic, SlotThatIsReleasedTwiceAtATimeIsFreedOnce) {
   const auto carol = run(s_.store().reserve(words_, 4, s_.table(), "carol", 10, false));
   ASSERT_TRUE(carol) << carol.error().to_string();
   EXPECT_NE(carol->slot, bob->slot);
-  RedoBuilder builder(room_, StoreInRegion::kClient, s_.store().catalog().header().pool);
+  ShardRedoBuilder builder(room_, StoreInRegion::kClient, s_.store().catalog().header().epoch);
   builder.add(SlotOffset{bob->slot}, s_.table(), bob->version + 1, RecordState::kLive, "bob", "5");
   ASSERT_TRUE(run(s_.store().apply(words_, kAnother, builder.finish())));
   const auto found = s_.get("bob");
@@ -107,7 +107,7 @@ TEST_F(StoreRnic, OfARedoRecordThatIsMalformedNothingIsPutInPlace) {
   const SlotOffset slot{s_.get("alice")->reply.slot};
   const uint64_t version = s_.get("alice")->reply.version;
   lock(slot);
-  RedoBuilder builder(room_, StoreInRegion::kClient, s_.store().catalog().header().pool);
+  ShardRedoBuilder builder(room_, StoreInRegion::kClient, s_.store().catalog().header().epoch);
   builder.add(slot, s_.table(), version + 1, RecordState::kLive, "alice", "2");
   builder.add(SlotOffset{raw(slot) + 64}, s_.table(), 7, RecordState::kLive, "zed", "2");
   const auto entry = builder.finish();
@@ -116,6 +116,19 @@ TEST_F(StoreRnic, OfARedoRecordThatIsMalformedNothingIsPutInPlace) {
   ASSERT_FALSE(applied);
   EXPECT_EQ(applied.code(), ErrorCode::kProtocol);
   EXPECT_TRUE(s_.store().words().load(slot).is_locked()) << "the first record is to be seen";
+}
+
+// Nobody has logged in an epoch that has not begun.
+TEST_F(StoreRnic, RedoRecordOfALaterEpochIsNone) {
+  ASSERT_TRUE(s_.put("alice", "1"));
+  const SlotOffset slot{s_.get("alice")->reply.slot};
+  const uint64_t version = s_.get("alice")->reply.version;
+  lock(slot);
+  const uint64_t epoch = s_.store().catalog().header().epoch;
+  ShardRedoBuilder builder(room_, StoreInRegion::kClient, epoch + 1);
+  builder.add(slot, s_.table(), version + 1, RecordState::kLive, "alice", "2");
+  EXPECT_EQ(run(s_.store().apply(words_, kOwner, builder.finish())).code(), ErrorCode::kProtocol);
+  EXPECT_EQ(s_.get("alice").code(), ErrorCode::kConflict) << "still locked";
 }
 
 TEST_F(StoreRnic, ReservedSlotIsAppliedOnce) {
@@ -308,6 +321,21 @@ void land(StoreInRegion& s, std::span<const std::byte> redo) {
   log::seal_entry(entry, plan, position, redo.size(), 1000);
   std::byte* const to = s.pool().memory().at(s.ring().data_offset() + plan.at);
   s.pool().memory().store(to, entry.data(), plan.bytes);
+}
+
+// Marks are the server's, in its own log.
+TEST_F(StoreRnic, OfARingWithMarksNothingIsPutInPlace) {
+  ASSERT_TRUE(s_.put("alice", "1"));
+  const uint64_t epoch = s_.store().catalog().header().epoch;
+  const auto mark = encode_mark({0, 1, {}}, epoch);
+  EXPECT_EQ(run(s_.store().apply(words_, kOwner, mark)).code(), ErrorCode::kProtocol);
+  land(s_, mark);
+  ASSERT_TRUE(run(s_.store().resolve(words_, kOwner, s_.ring(), {})));
+  ASSERT_TRUE(s_.store().truncate_through(s_.ring(), UINT64_MAX));
+  land(s_, mark);
+  s_.reopen();
+  EXPECT_EQ(s_.store().recovery().foreign_entries, 1u);
+  EXPECT_EQ(s_.get("alice")->value, "1");
 }
 
 TEST_F(StoreRnic, RedoRecordWithAVersionThatNoLockWordShowsIsRefused) {

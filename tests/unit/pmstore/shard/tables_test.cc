@@ -149,6 +149,21 @@ TEST(Tables, ACountIsOfOneTable) {
   EXPECT_EQ(usage_of(s.store(), other).value_bytes, 1000u);
 }
 
+// As it is copied while it changes, or after the medium has changed it.
+TEST(Tables, ACountSurvivesAKeyOfAnyLength) {
+  StoreInRegion s(kTablesRegionBytes);
+  ASSERT_TRUE(s.put("key", std::string(1000, 'v')));
+  const SlotOffset slot{s.get("key")->reply.slot};
+  auto* const header = reinterpret_cast<RecordHeader*>(s.store().arena().at(slot));
+  header->value_bytes = 0;
+  for (const uint16_t bytes : {513, 900, 1500, 65535}) {
+    header->set_key_bytes(bytes);
+    EXPECT_EQ(usage_of(s.store(), s.table()).records, 0u) << bytes;
+  }
+  header->set_key_bytes(3);
+  EXPECT_EQ(usage_of(s.store(), s.table()).records, 1u);
+}
+
 TEST(Tables, NamesHaveNoControlCharacters) {
   StoreInRegion s(kTablesRegionBytes);
   TableCatalog& catalog = s.store().catalog();
