@@ -98,7 +98,7 @@ class Convert(unittest.TestCase):
 
     def test_survives_a_kill_at_any_moment(self):
         for name in ("killed", "v3_rings"):
-            self.convert_and_kill(name, 10)
+            self.convert_and_kill(name, 7)
 
     def convert_and_kill(self, name, times):
         pause_s = 0.0

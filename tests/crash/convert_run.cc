@@ -21,7 +21,9 @@ constexpr uint32_t kEarlierRings = 3;  // where there was no log, two of them be
 constexpr uint64_t kEarlierRingBytes = 16 << 10;
 constexpr uint64_t kConvertPoolBytes = persist::kPoolLayoutBytes +
                                        (2 * kEarlierRings - 1) * kEarlierRingBytes +
-                                       5 * internal::kChunkBytes + 4096;
+                                       6 * internal::kChunkBytes + 4096;
+
+const std::string kLongKey(kMaxKeyBytes, 'l');  // the earlier format had none
 
 class ConvertRun final : public RecordedRun {
  public:
@@ -31,7 +33,7 @@ class ConvertRun final : public RecordedRun {
         random_(seed),
         region_(persist::round_up(kConvertPoolBytes, 4096)) {
     pool_ = std::move(*persist::Pool::in_region(region_.bytes(), domain, true));
-    history_.keys = {"a", "b", "c", "d", "new"};
+    history_.keys = {"a", "b", "c", "d", kLongKey, "new"};
     find_earlier(version);
     model::CrashRecorder recorder(pool_->memory());
     expect(now_);
@@ -41,7 +43,8 @@ class ConvertRun final : public RecordedRun {
     store_ = std::move(*internal::Store::open(*pool_));
     first_ = store_->begin_session().value();
     recorder.mark();
-    for (const auto& [key, bytes] : {std::pair{"c", 300}, {"a", 900}, {"d", 150}}) {
+    for (const auto& [key, bytes] :
+         {std::pair{"c", 300}, {"a", 900}, {"d", 150}, {kLongKey.c_str(), 200}}) {
       const StoreContent before = now_;
       now_[key] = std::string(static_cast<size_t>(bytes), *key);
       allow({content_digest(before), content_digest(now_)});
@@ -77,7 +80,8 @@ class ConvertRun final : public RecordedRun {
     history_.table = store_->catalog().create_table(kStoreTable).value();
     first_ = store_->begin_session().value();
     for (const char* key : {"a", "b", "c"}) {
-      now_[key] = std::string(100 + random_.below(60), *key);
+      // So that with one byte more it fits where it is.
+      now_[key] = std::string(100 + random_.below(59), *key);
       commit(key);
     }
     std::vector<internal::EarlierUpdate> updates;

@@ -51,9 +51,9 @@ ServedStoreSteps::ServedStoreSteps(const std::string& scenario, uint64_t seed,
                                          .send_queue = what.send_queue,
                                          .seed = seed + 1});
   pool_ = std::move(*persist::Pool::in_region(region_.bytes(), what.domain, true));
-  for (const char* key : {"a", "b", "c", "d", "e", "f", "g", "h", "new"}) {
-    history_.keys.emplace_back(key);
-  }
+  for (const char* key : {"a", "b", "c", "d", "e", "f", "g", "h"}) history_.keys.emplace_back(key);
+  history_.keys.emplace_back(kMaxKeyBytes, 'l');  // of runs that are drawn
+  history_.keys.emplace_back("new");
   machine_->record(pool_->memory());
   format();
 }

@@ -59,8 +59,9 @@ class StoreRun final : public RecordedRun {
         region_(pool_bytes_of(size)) {
     pool_ =
         std::move(*persist::Pool::in_region(region_.bytes(), domain, true, 256, nullptr, padding));
-    for (const char* key : {"a", "b", "c", "d", "e", "f", "g", "h", "new"})
-      history_.keys.push_back(key);
+    for (const char* key : {"a", "b", "c", "d", "e", "f", "g", "h"}) history_.keys.push_back(key);
+    history_.keys.emplace_back(kMaxKeyBytes, 'l');  // of runs that are drawn
+    history_.keys.emplace_back("new");
     recorder_.emplace(pool_->memory());
     format();
     seed == 0 ? (size == StoreSize::kLarge ? large_script() : script()) : draw();
