@@ -74,6 +74,7 @@ base::Task<Status> LogClient::State::connect_once() {
   service::LinkOptions with;
   with.service = service::ServiceId::kLog;
   with.secret = secret;
+  with.known_through = known_through;
   with.connect_timeout_ns = options.connect_timeout_ns;
   with.rpc = options.rpc;
   with.rpc.call_timeout_ns = options.call_timeout_ns;

@@ -265,6 +265,7 @@ class LogClient::State::NumberedAppend {
   NumberedAppend& operator=(const NumberedAppend&) = delete;
   ~NumberedAppend() {
     state_.appends_under_way.erase(here());
+    state_.note_known();
     state_.append_sent.notify_all();
   }
   uint64_t number() const { return number_; }
@@ -294,15 +295,14 @@ class LogClient::State::NumberedAppend {
   const uint64_t number_;
 };
 
-uint64_t LogClient::State::appends_known_through() const {
-  return appends_under_way.empty() ? last_append : appends_under_way.front().number - 1;
+void LogClient::State::note_known() {
+  *known_through = appends_under_way.empty() ? last_append : appends_under_way.front().number - 1;
 }
 
 Result<std::span<const std::byte>> LogClient::State::append_message(
     uint64_t log, uint64_t number, std::span<const std::span<const std::byte>> payloads) {
   MessageWriter request(body_room());
-  request.put(AppendRequest{log, number, appends_known_through(),
-                            static_cast<uint32_t>(payloads.size()), 0});
+  request.put(AppendRequest{log, number, static_cast<uint32_t>(payloads.size()), 0});
   for (const auto& payload : payloads) {
     request.put(AppendItem{static_cast<uint32_t>(payload.size())});
   }

@@ -166,9 +166,8 @@ struct ListReply {
 
 struct AppendRequest {
   uint64_t log;
-  uint64_t number;         // of the client's appends, from 1 on; executed once
-  uint64_t known_through;  // the client has the answers of these, or wants none
-  uint32_t count;          // 1 to kMaxBatchEntries: together or not at all, one after the other
+  uint64_t number;  // of the client's appends, from 1 on; executed once
+  uint32_t count;   // 1 to kMaxBatchEntries: together or not at all, one after the other
   uint32_t padding;
 };
 struct AppendItem {

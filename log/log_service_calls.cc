@@ -74,6 +74,11 @@ Result<std::vector<std::byte>> LogSessions::admit(service::Session& session, Bod
   return service::message_of(answer);
 }
 
+bool LogSessions::on_known_through(service::Session& session, uint64_t number) {
+  appends_.known(static_cast<LogSession&>(session).origin, number);
+  return true;
+}
+
 void LogSessions::on_call(service::Session& session, fabric::RpcCall call, Body body) {
   const Status served = serve(static_cast<LogSession&>(session), call, body);
   if (served) return;
@@ -217,7 +222,7 @@ Status LogSessions::serve_append(LogSession& session, fabric::RpcCall& call, Bod
   // Its first try may wait for the drain.
   if (appends_.may_be_repeated(origin, request.number)) finish();
   if (session.ended) return make_error(ErrorCode::kDisconnected, "the session has ended");
-  PMSTORE_TRY(const auto before, appends_.repeated(origin, request.number, request.known_through));
+  PMSTORE_TRY(const auto before, appends_.repeated(origin, request.number));
   if (before) {
     call.reply(service::bytes_of(*before));
     return {};

@@ -137,7 +137,8 @@ class Server {
 
  private:
   friend struct internal::Embedded;
-  std::unique_ptr<internal::StoreCalls> direct_calls(ClientId client);
+  std::unique_ptr<internal::StoreCalls> direct_calls(ClientId client,
+                                                     std::shared_ptr<const uint64_t> known_through);
   struct State;
   explicit Server(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;

@@ -64,9 +64,14 @@ static_assert(sizeof(Welcome) == 56);
 
 // ---- requests ----
 
+// First in every request but persistent writes.
 struct RequestPrefix {
-  uint64_t epoch;  // first in every request but persistent writes
+  uint64_t epoch = 0;
+  // The client has the outcomes of all its numbers in this session through this one, or wants none:
+  // they need not be kept for it. 0 where a service numbers nothing. It does not fall.
+  uint64_t known_through = 0;
 };
+static_assert(sizeof(RequestPrefix) == 16);
 
 // Methods of every service; the others are the service's own.
 inline constexpr uint16_t kPingMethod = 1;      // keeps the lease

@@ -55,6 +55,12 @@ void Host::serve(Session& session, fabric::RpcCall call) {
     return call.reply_error(
         make_error(ErrorCode::kDisconnected, "the request is for another epoch; connect again"));
   }
+  if (prefix.known_through > session.known_through) {
+    if (!service.on_known_through(session, prefix.known_through)) {
+      return drop_malformed(session, call);
+    }
+    session.known_through = prefix.known_through;
+  }
   const bool ping = call.method() == kPingMethod;
   if (!ping && call.method() != kGoodbyeMethod) {
     const auto body = call.request().subspan(sizeof prefix);

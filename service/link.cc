@@ -12,6 +12,7 @@ base::Task<Result<std::unique_ptr<Link>>> Link::open(fabric::Device& device, fab
                                                      std::span<const std::byte> body) {
   std::unique_ptr<Link> link(new Link(device.executor()));
   PMSTORE_CO_TRY(link->rpc_, fabric::RpcClient::create(device, options.rpc));
+  link->known_through_ = options.known_through;
   Hello hello;
   hello.client = options.secret.id();
   hello.secret = options.secret;

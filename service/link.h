@@ -23,6 +23,9 @@ struct LinkOptions {
   ClientSecret secret;  // whose link it is
   uint64_t connect_timeout_ns = 5'000'000'000;
   fabric::RpcOptions rpc;  // its call timeout is that of one-sided operations, too
+  // RequestPrefix::known_through of each request when it is laid out; shared, because requests of
+  // operations that unwind may be the last to use it. Empty: 0.
+  std::shared_ptr<const uint64_t> known_through = {};
 };
 
 class Link {
@@ -44,7 +47,9 @@ class Link {
   fabric::Connection& connection() const { return *connection_; }
   fabric::RpcClient& rpc() const { return *rpc_; }
   // The first bytes of every request.
-  RequestPrefix prefix() const { return {welcome_.epoch}; }
+  RequestPrefix prefix() const {
+    return {welcome_.epoch, known_through_ == nullptr ? 0 : *known_through_};
+  }
 
   bool usable() const { return !dropped_ && !connection_->broken() && !rpc_->failed(); }
   // Nothing new starts on it. Who connects again under the same id is let in: the server ends this
@@ -69,6 +74,7 @@ class Link {
   std::unique_ptr<fabric::RpcClient> rpc_;
   std::unique_ptr<fabric::Connection> connection_;
   Welcome welcome_;
+  std::shared_ptr<const uint64_t> known_through_;
   bool dropped_ = false;
   base::Task<void> lease_;
 };

@@ -98,6 +98,9 @@ class Service {
   // A request but a ping or goodbye, of the right epoch. `body` is behind its prefix. Answers now
   // or later, or calls Host::drop_malformed().
   virtual void on_call(Session& session, fabric::RpcCall call, std::span<const std::byte> body) = 0;
+  // The client says for the first time that it knows the outcomes of its numbers through this one.
+  // False: it cannot, so the request is malformed. By default a service numbers nothing.
+  virtual bool on_known_through(Session&, uint64_t /*number*/) { return false; }
   // A persistent write (persist::PersistService). By default malformed.
   virtual void on_persist_write(Session& session, fabric::RpcCall call);
   // Answers what waits for a drain. Called before a session of the service ends; it may end

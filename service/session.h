@@ -65,9 +65,10 @@ struct Session : public std::enable_shared_from_this<Session> {
   uint64_t number = 0;  // in the order of the hellos
   uint64_t token = 0;   // of its handshake
   SessionWork work;
-  bool leased = false;     // it is ended when it is silent for the lease
-  bool connected = false;  // the handshake is over
-  bool goodbye = false;    // the client has nothing in doubt and goes
+  uint64_t known_through = 0;  // as RequestPrefix, of the requests so far
+  bool leased = false;         // it is ended when it is silent for the lease
+  bool connected = false;      // the handshake is over
+  bool goodbye = false;        // the client has nothing in doubt and goes
   bool ended = false;
   // Handlers that are suspended; the service counts them. A session with one is not silent.
   unsigned active = 0;

@@ -37,16 +37,21 @@ bool AppendBook::may_be_repeated(AppendOrigin id, uint64_t number) const {
   return found != clients_.end() && number <= found->second.highest;
 }
 
-Result<std::optional<AppendReply>> AppendBook::repeated(AppendOrigin id, uint64_t number,
-                                                        uint64_t known_through) {
+AppendBook::Client& AppendBook::present(AppendOrigin id) {
   const auto found = clients_.find(id);
-  PMSTORE_CHECK(found != clients_.end() && found->second.here, "who appends has come");
-  Client& client = found->second;
-  if (known_through > client.known_through) {
-    client.known_through = known_through;
-    std::erase_if(client.executed,
-                  [&](const Executed& each) { return each.number <= known_through; });
-  }
+  PMSTORE_CHECK(found != clients_.end() && found->second.here, "who asks has come");
+  return found->second;
+}
+
+void AppendBook::known(AppendOrigin id, uint64_t through) {
+  Client& client = present(id);
+  if (through <= client.known_through) return;
+  client.known_through = through;
+  std::erase_if(client.executed, [&](const Executed& each) { return each.number <= through; });
+}
+
+Result<std::optional<AppendReply>> AppendBook::repeated(AppendOrigin id, uint64_t number) {
+  Client& client = present(id);
   if (number <= client.known_through) {
     return make_error(ErrorCode::kOutcomeExpired,
                       fmt::format("append {} of this client is over: append again", number));

@@ -1,12 +1,12 @@
 // AppendBook: which shared appends of which client have been executed, so that one that a client
 // repeats, because its connection broke before the answer, is not executed twice.
 //
-// A client numbers its appends and says with each through which number it has every answer: what
-// is noted of those goes, and one that still arrives is refused. Invariant: a number of a client is
-// executed at most once. Bounded: kAppendsPerClient answers for each client that has a session or
-// is among the kAbsentClients that went last; of others it is not known any more what was executed,
-// and what they repeat is refused. In DRAM: a restart forgets it, and a client sees by the epoch
-// that it is another server. Threads: one.
+// A client numbers its appends and says with each request through which number it has every answer:
+// what is noted of those goes, and one that still arrives is refused. Invariant: a number of a
+// client is executed at most once. Bounded: kAppendsPerClient answers for each client that has a
+// session or is among the kAbsentClients that went last; of others it is not known any more what
+// was executed, and what they repeat is refused. In DRAM: a restart forgets it, and a client sees
+// by the epoch that it is another server. Threads: one.
 #pragma once
 
 #include <cstddef>
@@ -51,8 +51,9 @@ class AppendBook {
   bool may_be_repeated(AppendOrigin client, uint64_t number) const;
   // The answer that the append had; nothing: it was not executed. OutcomeExpired: it is not known
   // any more, or the client said that it has the answer. Requires that the client came.
-  Result<std::optional<AppendReply>> repeated(AppendOrigin client, uint64_t number,
-                                              uint64_t known_through);
+  Result<std::optional<AppendReply>> repeated(AppendOrigin client, uint64_t number);
+  // The client has the answers of its appends through this one, or wants none. It has come (CHECK).
+  void known(AppendOrigin client, uint64_t through);
   // Was executed, and is durable.
   void executed(AppendOrigin client, uint64_t number, const AppendReply& reply);
   size_t clients() const { return clients_.size(); }
@@ -71,6 +72,8 @@ class AppendBook {
     std::deque<Executed> executed;
     std::list<AppendOrigin>::iterator absent;  // unless it is here: its place in absent_
   };
+
+  Client& present(AppendOrigin id);
 
   std::unordered_map<AppendOrigin, Client, HashOfOrigin> clients_;
   std::list<AppendOrigin> absent_;  // who went first is first

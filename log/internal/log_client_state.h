@@ -134,7 +134,9 @@ struct LogClient::State final : service::Reconnector::Target {
   std::vector<AppendUnderWay> appends_under_way;  // by number
   base::WaitList append_sent;
   class NumberedAppend;
-  uint64_t appends_known_through() const;
+  // As service::LinkOptions: all appends before the first one under way.
+  const std::shared_ptr<uint64_t> known_through = std::make_shared<uint64_t>(0);
+  void note_known();
   std::unique_ptr<std::byte[]> message;  // a request with its prefix
   size_t message_bytes = 0;
   // At most kMostKnown, the last ones noted; others are asked for again. Invariant: known_in_order

@@ -83,6 +83,7 @@ class LogSessions final : public service::Service {
   }
   Result<std::vector<std::byte>> admit(service::Session& session,
                                        std::span<const std::byte> body) override;
+  bool on_known_through(service::Session& session, uint64_t number) override;
   void on_call(service::Session& session, fabric::RpcCall call,
                std::span<const std::byte> body) override;
   void finish() override { group_.commit(); }

@@ -63,8 +63,7 @@ base::Task<Status> commit_by_call(TxId id, const ItemSet& items, const ScanReads
                                   ClientSession& session, CommitParts& parts,
                                   TransactionNumbers& numbers) {
   TransactionNumbers::Running is_running(numbers, id.sequence);
-  CommitView request = view_of(id, items, scanned, true, parts);
-  request.known = numbers.known_at(id.sequence);
+  const CommitView request = view_of(id, items, scanned, true, parts);
   Status committed = co_await session.calls().commit(request);
   is_running.settled();
   co_return numbers.commit_status(id, session, std::move(committed));

@@ -81,6 +81,7 @@ base::Task<Result<SessionRef>> ClientSession::open(std::shared_ptr<fabric::Devic
   with.secret = options.secret;
   with.connect_timeout_ns = options.connect_timeout_ns;
   with.rpc.call_timeout_ns = options.call_timeout_ns;
+  with.known_through = options.known_through;
   PMSTORE_CO_TRY(session->link_, co_await service::Link::open(*device, std::move(uri), with,
                                                               service::bytes_of(hello)));
   session->connection_ = &session->link_->connection();

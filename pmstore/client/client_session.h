@@ -80,6 +80,7 @@ struct SessionBook {
 
 struct SessionOptions {
   ClientSecret secret;
+  std::shared_ptr<const uint64_t> known_through;  // as service::LinkOptions
   uint64_t call_timeout_ns = 0;
   uint64_t connect_timeout_ns = 0;
   bool one_sided_reads = true;

@@ -48,6 +48,7 @@ base::Task<Status> Connector::connect_once() {
   session_ = {};
   SessionOptions session_options;
   session_options.secret = secret_;
+  session_options.known_through = numbers_.known_through();
   session_options.call_timeout_ns = options_.call_timeout_ns;
   session_options.connect_timeout_ns = options_.connect_timeout_ns;
   session_options.one_sided_reads = options_.one_sided_reads;
@@ -58,7 +59,7 @@ base::Task<Status> Connector::connect_once() {
   auto opened = co_await ClientSession::open(device_, book_, server, session_options);
   if (!opened) co_return std::move(opened.error());
   if (embedded_ != nullptr) {
-    auto calls = embedded_->calls_of(numbers_.client());
+    auto calls = embedded_->calls_of(numbers_.client(), numbers_.known_through());
     if (calls != nullptr) (*opened)->call_directly(std::move(calls));
   }
   const ServerHello& hello = (*opened)->hello();

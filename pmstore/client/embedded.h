@@ -24,7 +24,8 @@ struct Embedded {
                                                             ClientOptions options);
   // How the client with a session calls the server; nullptr when it has none, and under lock
   // discipline rnic, where it works as on a network.
-  std::unique_ptr<StoreCalls> calls_of(ClientId client) const;
+  std::unique_ptr<StoreCalls> calls_of(ClientId client,
+                                       std::shared_ptr<const uint64_t> known_through) const;
 };
 
 }  // namespace pmstore::internal

@@ -45,7 +45,7 @@ Result<std::span<const std::byte>> RpcCalls::lay_out(const CommitView& request) 
   message.put(CommitRequest{request.sequence,
                             static_cast<uint32_t>(request.reads.size() / sizeof(ReadCheck)),
                             static_cast<uint32_t>(request.absences.size() / sizeof(AbsenceCheck)),
-                            request.write_count, request.known});
+                            request.write_count, 0});
   for (const std::span<const std::byte> checks : {request.reads, request.absences}) {
     message.put_bytes({reinterpret_cast<const char*>(checks.data()), checks.size()});
   }

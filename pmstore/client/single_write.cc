@@ -46,13 +46,7 @@ base::Task<Status> write_one(Client& client, Connector& connector, TransactionNu
   const TxId tx = numbers.take();
   TransactionNumbers::Running is_running(numbers, tx.sequence);
   const CommitWrite write{kind, table, 0, 0, key, value};
-  const CommitView request{tx.client,
-                           tx.sequence,
-                           {},
-                           {},
-                           CommitWrites(std::span(&write, 1)),
-                           1,
-                           numbers.known_at(tx.sequence)};
+  const CommitView request{tx.client, tx.sequence, {}, {}, CommitWrites(std::span(&write, 1)), 1};
   Status committed = co_await session->calls().commit(request);
   is_running.settled();
   co_return numbers.commit_status(tx, *session, std::move(committed));

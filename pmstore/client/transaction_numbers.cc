@@ -16,6 +16,7 @@ Status TransactionNumbers::begin_session(uint64_t first) {
   next_ = std::max(next_, first);
   end_ = end;
   PMSTORE_CHECK(available(), "a session begins with numbers to use");
+  note_known();
   return {};
 }
 
@@ -30,20 +31,22 @@ bool TransactionNumbers::is_running(TxId tx) const {
          std::find(running_.begin(), running_.end(), tx.sequence) != running_.end();
 }
 
-uint32_t TransactionNumbers::known_at(uint64_t sequence) const {
-  uint64_t oldest = sequence;
-  const uint64_t first = sequence - number_in_session(sequence);
+void TransactionNumbers::note_known() {
+  const uint64_t first = end_ - kSessionSequences;
+  uint64_t oldest = next_;
   for (const auto* const open : {&running_, &doubtful_}) {
     for (const uint64_t each : *open) {
       if (each >= first) oldest = std::min(oldest, each);
     }
   }
-  return number_in_session(oldest);
+  *known_through_ = oldest - 1;
 }
 
 void TransactionNumbers::resolve(TxId tx) {
   PMSTORE_CHECK(!is_running(tx), "the outcome of a running commit is not known");
-  if (tx.client == client_) std::erase(doubtful_, tx.sequence);
+  if (tx.client != client_) return;
+  std::erase(doubtful_, tx.sequence);
+  note_known();
 }
 
 Error TransactionNumbers::in_doubt(TxId tx, ClientSession& session, const Error& why) {
@@ -69,6 +72,7 @@ TransactionNumbers::Running::~Running() {
   *found = running.back();
   running.pop_back();
   if (!settled_) numbers_.add_doubt(sequence_);
+  numbers_.note_known();
 }
 
 }  // namespace pmstore::internal

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -45,8 +46,9 @@ class TransactionNumbers {
   bool nothing_running() const { return running_.empty(); }
   bool nothing_in_doubt() const { return doubtful_.empty(); }
   bool is_running(TxId tx) const;
-  // CommitRequest::known of a commit that runs.
-  uint32_t known_at(uint64_t sequence) const;
+  // RequestPrefix::known_through of this client's requests: the oldest number of the session that
+  // is running or in doubt is not known, nor are those behind it. Changes with what is known.
+  std::shared_ptr<const uint64_t> known_through() const { return known_through_; }
   // The caller of outcome() has the answer.
   void resolve(TxId tx);
 
@@ -69,6 +71,7 @@ class TransactionNumbers {
     if (doubtful_.size() == kMaxDoubts) doubtful_.erase(doubtful_.begin());
     doubtful_.push_back(sequence);
   }
+  void note_known();
   Error commit_failure(TxId tx, ClientSession& session, Error why);
 
   const ClientId client_;
@@ -76,6 +79,8 @@ class TransactionNumbers {
   uint64_t end_ = 0;                // of the session's numbers
   std::vector<uint64_t> running_;   // in no order
   std::vector<uint64_t> doubtful_;  // oldest first
+  // Requests of operations that outlive the client may still be sent.
+  const std::shared_ptr<uint64_t> known_through_ = std::make_shared<uint64_t>(0);
 };
 
 class TransactionNumbers::Running {

@@ -237,9 +237,7 @@ struct CommitRequest {
   uint32_t reads;
   uint32_t absences;
   uint32_t writes;
-  // The client knows the outcomes of so many numbers of its session, the first ones: they need not
-  // be kept for it. At most its `sequence` (0 to kSessionSequences - 1, in the session).
-  uint32_t known;
+  uint32_t padding;  // 0
 };
 struct CommitReply {
   uint64_t reserved;

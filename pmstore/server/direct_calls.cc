@@ -66,8 +66,9 @@ class OwnRangePage final : public RangeScan::Page {
 
 }  // namespace
 
-DirectCalls::DirectCalls(ServerCore& core, std::shared_ptr<Session> session)
-    : core_(core), session_(std::move(session)) {
+DirectCalls::DirectCalls(ServerCore& core, std::shared_ptr<Session> session,
+                         std::shared_ptr<const uint64_t> known_through)
+    : core_(core), session_(std::move(session)), known_through_(std::move(known_through)) {
   PMSTORE_CHECK(core_.discipline == LockDiscipline::kCpu, "under rnic clients lock by themselves");
   PMSTORE_CHECK(connected(), "a session that has ended is not called");
 }
@@ -79,6 +80,8 @@ Status DirectCalls::begin() {
     return make_error(ErrorCode::kDisconnected, "the server in this process has ended the session");
   }
   core_.host.count(*session_);
+  PMSTORE_CHECK(*known_through_ >= session_->known_through, "what is known stays known");
+  session_->known_through = *known_through_;
   if (!core_.store->failed()) [[likely]]
     return {};
   core_.look_for_failure();

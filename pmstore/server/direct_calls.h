@@ -23,7 +23,9 @@ struct Session;
 class DirectCalls final : public StoreCalls {
  public:
   // Calls of `session`, which is not fenced (CHECK).
-  DirectCalls(ServerCore& core, std::shared_ptr<Session> session);
+  // `known_through`: as service::LinkOptions; each call tells it.
+  DirectCalls(ServerCore& core, std::shared_ptr<Session> session,
+              std::shared_ptr<const uint64_t> known_through);
 
   bool connected() const override;
   // CHECK: the transaction is of this session's client, and its number was not used before.
@@ -48,6 +50,7 @@ class DirectCalls final : public StoreCalls {
 
   ServerCore& core_;  // not to be used once the session is fenced
   const std::shared_ptr<Session> session_;
+  const std::shared_ptr<const uint64_t> known_through_;
   uint32_t since_turn_ = 0;  // calls, and what counts as so many
 };
 

@@ -95,8 +95,9 @@ void Server::set_outcome_retention_ms(uint32_t milliseconds) {
   state_->core->options.outcome_retention_ms = milliseconds;
 }
 
-std::unique_ptr<internal::StoreCalls> Server::direct_calls(ClientId client) {
-  return state_->core->direct_calls(client);
+std::unique_ptr<internal::StoreCalls> Server::direct_calls(
+    ClientId client, std::shared_ptr<const uint64_t> known_through) {
+  return state_->core->direct_calls(client, std::move(known_through));
 }
 
 std::string Server::stat_json() const { return internal::server_stat_json(*state_->core); }

@@ -138,11 +138,13 @@ void ServerCore::serve_commit(Session& session, fabric::RpcCall& call,
   group.wait_for_the_drain(ring_states[session.ring].session, std::move(call));
 }
 
-// A number is executed once, whatever its outcome was.
+// A number is executed once, whatever its outcome was, and not any more when the client has called
+// its outcome known.
 bool ServerCore::use_number(Session& session, const CommitView& request) {
   if (request.write_count == 0) return true;
   const bool numbered = request.sequence >= session.first_sequence &&
-                        request.sequence - session.first_sequence < kSessionSequences;
+                        request.sequence - session.first_sequence < kSessionSequences &&
+                        request.sequence > session.known_through;
   return numbered && session.executed.use(request.sequence);
 }
 

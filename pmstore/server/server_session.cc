@@ -43,6 +43,11 @@ ServerCore::ServerCore(Executor& executor_in, persist::Pool& pool_in, ServerOpti
   for (RingState& state : ring_states) state.ended_ns = executor.now_ns();
   discipline_decided = options.discipline.has_value();
   if (options.discipline) discipline = *options.discipline;
+  store->log().before_truncation([this] {
+    for (const RingState& state : ring_states) {
+      if (state.session) tell_known(*state.session);
+    }
+  });
   host.add(*this);
   host.add(admin);
 }
@@ -278,11 +283,26 @@ Result<std::vector<std::byte>> ServerCore::make_answer(Session& session) {
 
 // ---- the end of a session ----
 
-std::unique_ptr<StoreCalls> ServerCore::direct_calls(ClientId client) {
+// A number that does not exist yet may be known: its commit is refused (use_number()).
+bool ServerCore::on_known_through(service::Session& session, uint64_t number) {
+  return number < static_cast<Session&>(session).first_sequence + kSessionSequences;
+}
+
+// Numbers before the session's own are of sessions whose knowledge was told at their end.
+void ServerCore::tell_known(Session& session) {
+  if (discipline != LockDiscipline::kCpu) return;  // rings keep what they have room for
+  const uint64_t known = session.known_through;
+  if (known < session.first_sequence || known <= session.told_through) return;
+  store->log().known({session.client, known});
+  session.told_through = known;
+}
+
+std::unique_ptr<StoreCalls> ServerCore::direct_calls(
+    ClientId client, std::shared_ptr<const uint64_t> known_through) {
   if (discipline != LockDiscipline::kCpu) return nullptr;
   for (const RingState& state : ring_states) {
     if (!state.session || state.session->client != client) continue;
-    return std::make_unique<DirectCalls>(*this, state.session);
+    return std::make_unique<DirectCalls>(*this, state.session, std::move(known_through));
   }
   return nullptr;
 }
@@ -297,6 +317,7 @@ void ServerCore::on_ended(service::Session& ended, std::optional<SessionEnd>) {
   if (discipline == LockDiscipline::kCpu) {
     // Every transaction was one uninterrupted call, or its group is finished: no lock is held, no
     // outcome is in doubt.
+    tell_known(session);
     return release_ring(session);
   }
   state.resolving = true;

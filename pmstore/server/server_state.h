@@ -69,6 +69,7 @@ struct Session final : service::Session {
   uint64_t first_sequence = 1;  // of this connection
   bool new_owner = false;       // the ring was not this client's before
   uint64_t commits = 0;         // that the server has executed or applied
+  uint64_t told_through = 0;    // of known_through: what the shard log knows
   uint64_t group = 0;           // the number of the last group of transactions that it was in
   ExecutedNumbers executed;
   // Discipline rnic only; needed until the session is resolved.
@@ -124,6 +125,7 @@ class ServerCore final : public service::Service {
                                        std::span<const std::byte> body) override;
   void on_call(service::Session& session, fabric::RpcCall call,
                std::span<const std::byte> body) override;
+  bool on_known_through(service::Session& session, uint64_t number) override;
   void on_persist_write(service::Session& session, fabric::RpcCall call) override;
   void finish() override { group.finish(); }
   void on_ended(service::Session& session, std::optional<SessionEnd> why) override;
@@ -135,7 +137,9 @@ class ServerCore final : public service::Service {
 
   // The calls of the client in this process; nullptr when it has no session, and under discipline
   // rnic. They may outlive this server.
-  std::unique_ptr<StoreCalls> direct_calls(ClientId client);
+  // `known_through`: as service::LinkOptions.
+  std::unique_ptr<StoreCalls> direct_calls(ClientId client,
+                                           std::shared_ptr<const uint64_t> known_through);
 
   // server_calls.cc
   // False: the transaction writes, and its number is not one of the session's, or was used before.
@@ -190,6 +194,7 @@ class ServerCore final : public service::Service {
   Result<std::vector<std::byte>> make_answer(Session& session);
   base::Task<void> resolve(std::shared_ptr<Session> session);
   void release_ring(Session& session);
+  void tell_known(Session& session);
   // server_calls.cc
   void serve(Session& session, fabric::RpcCall& call, std::span<const std::byte> body);
   void serve_commit(Session& session, fabric::RpcCall& call, std::span<const std::byte> body);

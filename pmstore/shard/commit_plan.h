@@ -52,12 +52,11 @@ class CommitPlan {
   bool is_free() const { return state_ == State::kFree; }
   bool is_locked() const { return state_ == State::kPrepared || state_ == State::kLogged; }
   // kFree -> kPlanning -> kPrepared -> kLogged; CHECKed. clear() leads back to kFree from each.
-  void begin(ClientId client, uint64_t sequence, uint32_t known) {
+  void begin(ClientId client, uint64_t sequence) {
     PMSTORE_CHECK(state_ == State::kFree && writes_.empty(), "one transaction at a time");
     state_ = State::kPlanning;
     client_ = client;
     sequence_ = sequence;
-    known_ = known;
   }
   void prepared(uint64_t payload_bytes) {
     PMSTORE_CHECK(state_ == State::kPlanning && !writes_.empty(), "a plan is prepared once");
@@ -77,7 +76,6 @@ class CommitPlan {
   }
 
   TxId id() const { return {client_, sequence_}; }
-  uint32_t known() const { return known_; }  // CommitRequest::known
   uint64_t end_lsn() const { return end_lsn_; }
   uint64_t payload_bytes() const { return payload_bytes_; }
   std::vector<PlannedWrite>& writes() { return writes_; }
@@ -91,7 +89,6 @@ class CommitPlan {
   std::vector<PlannedWrite> writes_;
   State state_ = State::kFree;
   ClientId client_;
-  uint32_t known_ = 0;
   uint64_t sequence_ = 0;
   uint64_t payload_bytes_ = 0;
   uint64_t end_lsn_ = 0;

@@ -11,10 +11,9 @@ std::optional<CommitView> decode_commit(ClientId client, std::span<const std::by
   auto rest = request.subspan(sizeof(header));
   const uint64_t reads_bytes = uint64_t{header.reads} * sizeof(ReadCheck);
   const uint64_t absences_bytes = uint64_t{header.absences} * sizeof(AbsenceCheck);
-  // A client cannot know the outcome of what it only sends now.
-  const bool numbered = header.writes == 0 || (header.sequence != 0 &&
-                                               header.known <= number_in_session(header.sequence));
-  if (!numbered || reads_bytes > rest.size() || absences_bytes > rest.size() - reads_bytes) {
+  const bool numbered = header.writes == 0 || header.sequence != 0;
+  if (!numbered || header.padding != 0 || reads_bytes > rest.size() ||
+      absences_bytes > rest.size() - reads_bytes) {
     return std::nullopt;
   }
   const auto writes = rest.subspan(reads_bytes + absences_bytes);
@@ -37,8 +36,7 @@ std::optional<CommitView> decode_commit(ClientId client, std::span<const std::by
                     rest.first(reads_bytes),
                     rest.subspan(reads_bytes, absences_bytes),
                     CommitWrites(writes),
-                    header.writes,
-                    header.known};
+                    header.writes};
 }
 
 }  // namespace pmstore::internal

@@ -72,7 +72,6 @@ struct CommitView {
   std::span<const std::byte> absences;  // AbsenceCheck...
   CommitWrites writes;
   uint32_t write_count;
-  uint32_t known = 0;  // CommitRequest::known
 };
 
 // Checks every length, so that the parts of the view can be walked without checks. nullopt when the

@@ -15,16 +15,22 @@ void Coordinators::drop_oldest(Session& session) {
   --notes_;
 }
 
-void Coordinators::truncated(TxId id, uint32_t known) {
+Coordinators::Session& Coordinators::session_with(TxId id) {
   const auto [found, fresh] = sessions_.try_emplace(key_of(id));
   Session& session = found->second;
   if (fresh) session.known_from = floor_;
   session.last_used = ++ticks_;
   session.highest = std::max(session.highest, id.sequence);
-  if (known > 0) {
-    const uint64_t decided = first_sequence_of(session_of(id.sequence)) + known;
-    session.decided = std::max(session.decided, decided);
-  }
+  return session;
+}
+
+void Coordinators::known(TxId through) {
+  Session& session = session_with(through);
+  session.decided = std::max(session.decided, through.sequence + 1);
+}
+
+void Coordinators::truncated(TxId id) {
+  Session& session = session_with(id);
   session.committed.push_back(id.sequence);
   ++notes_;
   if (session.committed.size() > kNotesPerSession) drop_oldest(session);

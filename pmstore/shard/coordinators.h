@@ -32,9 +32,11 @@ class Coordinators {
   static constexpr size_t kNotesPerSession = 4096;
   static constexpr size_t kNotes = 1u << 20;
 
-  // The redo record of `id`, a committed transaction, leaves the log. `known`:
-  // CommitRequest::known.
-  void truncated(TxId id, uint32_t known = 0);
+  // The redo record of `id`, a committed transaction, leaves the log.
+  void truncated(TxId id);
+  // The client of `through` knows the outcomes of its numbers of that session through this one, or
+  // wants none.
+  void known(TxId through);
   // Of a transaction that is not in the log; nullopt: it is not known any more.
   std::optional<Outcome> outcome(TxId id) const;
 
@@ -64,6 +66,7 @@ class Coordinators {
     uint64_t last_used = 0;          // of ticks_
     std::deque<uint64_t> committed;  // in the order in which they left the log
   };
+  Session& session_with(TxId id);
   static CoordinatorMark::Session marked(ClientId client, const Session& session, size_t most);
   void drop_oldest(Session& session);
   void keep_sessions(size_t most);

@@ -211,7 +211,7 @@ CommitPlan* CpuCommit::another_free_plan() {
 }
 
 Status CpuCommit::plan_transaction(CommitPlan& plan, const CommitView& request) {
-  plan.begin(request.client, request.sequence, request.known);
+  plan.begin(request.client, request.sequence);
   Status planned = plan_writes(plan, request);
   if (planned) planned = build_redo(plan);
   if (!planned) give_up(plan);
@@ -263,12 +263,12 @@ Status CpuCommit::join_group(const CommitView& request) {
 Status CpuCommit::append_to_group(CommitPlan& plan) {
   PMSTORE_CHECK(plan.state() == CommitPlan::State::kPrepared, "only a whole redo record is logged");
   const uint64_t payload_bytes = plan.payload_bytes();
-  auto appended = log_.append(plan.id(), plan.known(), plan.entry_room(), payload_bytes);
+  auto appended = log_.append(plan.id(), plan.entry_room(), payload_bytes);
   // Else the group's entries would leave the log although they are not in place.
   const bool may_truncate = group_.empty();
   if (!appended && appended.code() == ErrorCode::kBackPressure && may_truncate) {
     const Status made = log_.make_room(payload_bytes);
-    if (made) appended = log_.append(plan.id(), plan.known(), plan.entry_room(), payload_bytes);
+    if (made) appended = log_.append(plan.id(), plan.entry_room(), payload_bytes);
     if (!made) appended = made.error();
   }
   if (!appended) {

@@ -82,7 +82,7 @@ Result<CoordinatorMark> ShardLog::restore() {
       return;
     }
     if (record->kind() == ShardRecordKind::kRedo) {
-      records_in_log_.push_back({{record->client(), entry.sequence}, 0});
+      records_in_log_.push_back({record->client(), entry.sequence});
       return;
     }
     auto mark = record->mark();
@@ -118,14 +118,13 @@ Status ShardLog::begin(log::Ring ring) {
 
 // ---- appending ----
 
-Result<uint64_t> ShardLog::append(TxId id, uint32_t known, std::span<std::byte> scratch,
-                                  uint64_t payload_bytes) {
+Result<uint64_t> ShardLog::append(TxId id, std::span<std::byte> scratch, uint64_t payload_bytes) {
   PMSTORE_CHECK(payload_bytes <= max_payload_bytes(),
                 "the limit is checked where the plan is made");
   const uint64_t needed = worst_room(payload_bytes) + room_for_mark(ring_bytes_);
   if (ring_->position().free_bytes() < needed) return make_error(ErrorCode::kBackPressure);
   PMSTORE_TRY_STATUS(ring_->append_in(id.sequence, scratch, payload_bytes));
-  records_in_log_.push_back({id, known});
+  records_in_log_.push_back(id);
   ++unapplied_;
   return ring_->position().tail_lsn;
 }
@@ -138,7 +137,7 @@ Result<DurableLog> ShardLog::drain() {
 
 bool ShardLog::has(TxId id) const {
   return std::any_of(records_in_log_.begin(), records_in_log_.end(),
-                     [&](const Logged& each) { return each.id == id; });
+                     [&](TxId each) { return each == id; });
 }
 
 // ---- truncation ----
@@ -173,9 +172,10 @@ Status ShardLog::truncate_through(uint64_t through_lsn) {
   PMSTORE_CHECK(unapplied_ == 0, "a redo record leaves the log only after its writes are in place");
   PMSTORE_TRY(const Passed passed, read_entries(through_lsn));
   if (passed.end_lsn == ring_->position().start_lsn) return {};
+  if (ask_what_is_known_) ask_what_is_known_();
   PMSTORE_CHECK(passed.transactions <= records_in_log_.size(), "each redo record is noted");
   for (size_t i = 0; i < passed.transactions; ++i) {
-    coordinators_.truncated(records_in_log_.front().id, records_in_log_.front().known);
+    coordinators_.truncated(records_in_log_.front());
     records_in_log_.pop_front();
   }
   const std::vector<std::byte> mark =

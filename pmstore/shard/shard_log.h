@@ -21,6 +21,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "base/check.h"
 #include "log/ring.h"
@@ -74,8 +75,7 @@ class ShardLog {
   // Appends the redo record of `id`, which lies in `scratch` as log::Ring::append_in() says; gives
   // the LSN behind it. Not durable before drain(). BackPressure: there is room only behind
   // make_room(). Full as log::plan_entry().
-  Result<uint64_t> append(TxId id, uint32_t known, std::span<std::byte> scratch,
-                          uint64_t payload_bytes);
+  Result<uint64_t> append(TxId id, std::span<std::byte> scratch, uint64_t payload_bytes);
   // Truncates a step, and at least enough for such a payload. Everything that was appended is
   // applied (CHECK). BadPool; Io, which latches a failure.
   Status make_room(uint64_t payload_bytes);
@@ -89,6 +89,11 @@ class ShardLog {
     PMSTORE_CHECK(unapplied_ > 0, "a redo record is logged before its writes are in place");
     --unapplied_;
   }
+
+  // The client of `through` knows the outcomes of its numbers of that session through this one.
+  void known(TxId through) { coordinators_.known(through); }
+  // Called before each truncation, so that clients' known() need not be told with each request.
+  void before_truncation(std::function<void()> ask) { ask_what_is_known_ = std::move(ask); }
 
   // Is `id` in the log?
   bool has(TxId id) const;
@@ -122,11 +127,8 @@ class ShardLog {
   uint64_t ring_bytes_;  // with its header
   std::optional<log::Ring> ring_;
   Coordinators coordinators_;
-  struct Logged {
-    TxId id;
-    uint32_t known;  // CommitRequest::known
-  };
-  std::deque<Logged> records_in_log_;
+  std::deque<TxId> records_in_log_;
+  std::function<void()> ask_what_is_known_;
   WrittenSlots slots_;
   uint64_t unapplied_ = 0;  // for ever, once a drain has failed
 };

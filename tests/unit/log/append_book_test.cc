@@ -22,12 +22,12 @@ TEST(AppendBook, GivesTheAnswerOfAnAppendThatIsRepeated) {
   AppendBook book;
   book.came(kClient, 0);
   EXPECT_FALSE(book.may_be_repeated(kClient, 1));
-  EXPECT_TRUE(is_new(book.repeated(kClient, 1, 0)));
+  EXPECT_TRUE(is_new(book.repeated(kClient, 1)));
   EXPECT_TRUE(book.may_be_repeated(kClient, 1)) << "it may wait for its drain";
-  EXPECT_TRUE(is_new(book.repeated(kClient, 1, 0))) << "it has failed";
+  EXPECT_TRUE(is_new(book.repeated(kClient, 1))) << "it has failed";
   book.executed(kClient, 1, reply_of(10));
-  EXPECT_EQ(index_in(book.repeated(kClient, 1, 0)), 10u);
-  EXPECT_TRUE(is_new(book.repeated(kClient, 2, 0)));
+  EXPECT_EQ(index_in(book.repeated(kClient, 1)), 10u);
+  EXPECT_TRUE(is_new(book.repeated(kClient, 2)));
 }
 
 TEST(AppendBook, NumbersOfOneThatFollowsAreItsOwn) {
@@ -36,7 +36,7 @@ TEST(AppendBook, NumbersOfOneThatFollowsAreItsOwn) {
   book.came(kClient, 0);
   book.came(other, 0);
   book.executed(kClient, 1, reply_of(10));
-  EXPECT_TRUE(is_new(book.repeated(other, 1, 0)));
+  EXPECT_TRUE(is_new(book.repeated(other, 1)));
 }
 
 TEST(AppendBook, WhatTheClientKnowsIsNeverExecutedAgain) {
@@ -44,17 +44,19 @@ TEST(AppendBook, WhatTheClientKnowsIsNeverExecutedAgain) {
   book.came(kClient, 0);
   book.executed(kClient, 1, reply_of(10));
   book.executed(kClient, 3, reply_of(11));
-  EXPECT_TRUE(is_new(book.repeated(kClient, 4, 2)));
-  EXPECT_EQ(book.repeated(kClient, 1, 0).code(), ErrorCode::kOutcomeExpired);
-  EXPECT_EQ(book.repeated(kClient, 2, 0).code(), ErrorCode::kOutcomeExpired);
-  EXPECT_EQ(index_in(book.repeated(kClient, 3, 0)), 11u);
+  book.known(kClient, 2);
+  EXPECT_TRUE(is_new(book.repeated(kClient, 4)));
+  EXPECT_EQ(book.repeated(kClient, 1).code(), ErrorCode::kOutcomeExpired);
+  EXPECT_EQ(book.repeated(kClient, 2).code(), ErrorCode::kOutcomeExpired);
+  EXPECT_EQ(index_in(book.repeated(kClient, 3)), 11u);
 }
 
 TEST(AppendBook, KeepsNoAnswerThatTheClientHas) {
   AppendBook book;
   book.came(kClient, 0);
   for (uint64_t number = 1; number <= 100; ++number) {
-    EXPECT_TRUE(is_new(book.repeated(kClient, number, number - 1)));
+    book.known(kClient, number - 1);
+    EXPECT_TRUE(is_new(book.repeated(kClient, number)));
     book.executed(kClient, number, reply_of(number));
     EXPECT_EQ(book.answers(), 1u);
   }
@@ -65,13 +67,13 @@ TEST(AppendBook, KeepsSoManyAnswersAndNeverExecutesTheOthers) {
   book.came(kClient, 0);
   constexpr uint64_t kKept = AppendBook::kAppendsPerClient;
   for (uint64_t number = 1; number <= kKept + 2; ++number) {
-    EXPECT_TRUE(is_new(book.repeated(kClient, number, 0)));
+    EXPECT_TRUE(is_new(book.repeated(kClient, number)));
     book.executed(kClient, number, reply_of(number));
   }
-  EXPECT_EQ(book.repeated(kClient, 1, 0).code(), ErrorCode::kOutcomeExpired);
-  EXPECT_EQ(book.repeated(kClient, 2, 0).code(), ErrorCode::kOutcomeExpired);
-  EXPECT_EQ(index_in(book.repeated(kClient, 3, 0)), 3u);
-  EXPECT_EQ(index_in(book.repeated(kClient, kKept + 2, 0)), kKept + 2);
+  EXPECT_EQ(book.repeated(kClient, 1).code(), ErrorCode::kOutcomeExpired);
+  EXPECT_EQ(book.repeated(kClient, 2).code(), ErrorCode::kOutcomeExpired);
+  EXPECT_EQ(index_in(book.repeated(kClient, 3)), 3u);
+  EXPECT_EQ(index_in(book.repeated(kClient, kKept + 2)), kKept + 2);
 }
 
 TEST(AppendBook, ClientsThatWentAreKeptAsLongAsThereIsRoom) {
@@ -84,13 +86,13 @@ TEST(AppendBook, ClientsThatWentAreKeptAsLongAsThereIsRoom) {
     book.left(origin(i, 9));
   }
   book.came(kClient, 0);
-  EXPECT_EQ(index_in(book.repeated(kClient, 1, 0)), 10u);
+  EXPECT_EQ(index_in(book.repeated(kClient, 1)), 10u);
   // One who is here is not forgotten, however many come and go.
   for (uint64_t i = 1; i <= 2 * AppendBook::kAbsentClients; ++i) {
     book.came(origin(i, 10), 0);
     book.left(origin(i, 10));
   }
-  EXPECT_EQ(index_in(book.repeated(kClient, 1, 0)), 10u);
+  EXPECT_EQ(index_in(book.repeated(kClient, 1)), 10u);
   EXPECT_EQ(book.clients(), AppendBook::kAbsentClients + 1);
   book.left(kClient);
   for (uint64_t i = 1; i <= AppendBook::kAbsentClients; ++i) {
@@ -99,9 +101,9 @@ TEST(AppendBook, ClientsThatWentAreKeptAsLongAsThereIsRoom) {
   }
   book.executed(kClient, 2, reply_of(11));  // nobody asks for it any more
   book.came(kClient, 2);
-  EXPECT_EQ(book.repeated(kClient, 1, 0).code(), ErrorCode::kOutcomeExpired) << "it was executed";
-  EXPECT_EQ(book.repeated(kClient, 2, 0).code(), ErrorCode::kOutcomeExpired);
-  EXPECT_TRUE(is_new(book.repeated(kClient, 3, 0))) << "never sent before";
+  EXPECT_EQ(book.repeated(kClient, 1).code(), ErrorCode::kOutcomeExpired) << "it was executed";
+  EXPECT_EQ(book.repeated(kClient, 2).code(), ErrorCode::kOutcomeExpired);
+  EXPECT_TRUE(is_new(book.repeated(kClient, 3))) << "never sent before";
 }
 
 }  // namespace

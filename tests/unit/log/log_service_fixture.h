@@ -149,7 +149,7 @@ class LogServiceTest : public testing::Test {
     std::vector<std::byte> bytes(64 << 10);
     fabric::MessageWriter writer(bytes);
     static uint64_t number = 0;
-    writer.put(AppendRequest{log, ++number, 0, static_cast<uint32_t>(payloads.size()), 0});
+    writer.put(AppendRequest{log, ++number, static_cast<uint32_t>(payloads.size()), 0});
     for (const std::string& each : payloads) {
       writer.put(AppendItem{static_cast<uint32_t>(each.size())});
     }

@@ -257,9 +257,9 @@ TEST_F(LogServiceTest, MalformedRequestsCostTheConnectionAndNothingElse) {
   bad.emplace_back(LogMethod::kSeal, std::vector<std::byte>(7));
   bad.emplace_back(LogMethod::kDelete, std::vector<std::byte>(16));
   bad.emplace_back(LogMethod::kMakeRoom, as_bytes(MakeRoomRequest{64}));  // not in a session
-  bad.emplace_back(LogMethod::kAppend, as_bytes(AppendRequest{log, 1, 0, 0, 0}));
-  bad.emplace_back(LogMethod::kAppend, as_bytes(AppendRequest{log, 1, 0, 1, 0}));
-  bad.emplace_back(LogMethod::kAppend, as_bytes(AppendRequest{log, 1, 0, kMaxBatchEntries + 1, 0}));
+  bad.emplace_back(LogMethod::kAppend, as_bytes(AppendRequest{log, 1, 0, 0}));
+  bad.emplace_back(LogMethod::kAppend, as_bytes(AppendRequest{log, 1, 1, 0}));
+  bad.emplace_back(LogMethod::kAppend, as_bytes(AppendRequest{log, 1, kMaxBatchEntries + 1, 0}));
   auto append_bad = append_request(log, {"abc"});
   std::memset(append_bad.data() + offsetof(AppendRequest, number), 0, sizeof(uint64_t));
   bad.emplace_back(LogMethod::kAppend, append_bad);

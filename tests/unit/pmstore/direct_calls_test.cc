@@ -47,7 +47,7 @@ class DirectCallsTest : public testing::ClientFixture {
   std::unique_ptr<StoreCalls> calls_of(uint64_t number) {
     internal::Embedded embedded;
     embedded.server = std::move(server_);
-    auto calls = embedded.calls_of(numbered::id_of(number));
+    auto calls = embedded.calls_of(numbered::id_of(number), known_);
     server_ = std::move(embedded.server);
     return calls;
   }
@@ -71,6 +71,7 @@ class DirectCallsTest : public testing::ClientFixture {
   json groups() const { return stat().at("group_commit"); }
 
   internal::SessionRef session_;
+  const std::shared_ptr<uint64_t> known_ = std::make_shared<uint64_t>(0);
   std::unique_ptr<StoreCalls> calls_;
   uint64_t number_ = 0;
 };

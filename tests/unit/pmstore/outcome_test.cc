@@ -147,6 +147,39 @@ TEST_P(Outcomes, AreKeptFromTheDepartureOnHoweverLongTheServerHasRun) {
   EXPECT_EQ(run(others.back()->outcome(done)), Outcome::kCommitted);
 }
 
+// What it knows is not kept over truncation and a restart, also when it writes no more.
+TEST_P(Outcomes, OfAClientThatOnlyReadsAreForgotten) {
+  if (GetParam() == LockDiscipline::kRnic) return;  // the ring keeps what it has room for
+  const auto silent = connect(kId + 1);
+  const auto reader = connect(kId + 2);
+  const auto last_of = [&](Client& client) {
+    Transaction tx = client.begin();
+    tx.put(table_, "last", "value");
+    EXPECT_TRUE(run(tx.commit()));
+    return tx.id();
+  };
+  const TxId of_silent = last_of(*silent);
+  const TxId of_reader = last_of(*reader);
+  ASSERT_TRUE(run(reader->server_stat()));
+  work_much(*client_);
+  restart();
+  const auto asker = connect(kId + 3);
+  EXPECT_EQ(run(asker->outcome(of_silent)), Outcome::kCommitted) << "nobody said that it is known";
+  EXPECT_EQ(run(asker->outcome(of_reader)).code(), ErrorCode::kOutcomeExpired);
+}
+
+TEST_P(Outcomes, OfAClientThatHasGoneAreForgottenAsFarAsItKnewThem) {
+  if (GetParam() == LockDiscipline::kRnic) return;
+  const auto leaving = connect(kId + 1);
+  Transaction tx = leaving->begin();
+  tx.put(table_, "last", "value");
+  ASSERT_TRUE(run(tx.commit()));
+  run(leaving->close());
+  work_much(*client_);
+  restart();
+  EXPECT_EQ(run(connect(kId + 3)->outcome(tx.id())).code(), ErrorCode::kOutcomeExpired);
+}
+
 // Many at the same time: more than a few last ones have to be kept.
 TEST_P(Outcomes, InDoubtAreKeptOverTruncationAndARestart) {
   if (GetParam() == LockDiscipline::kRnic) return;  // the ring's are in DRAM

@@ -58,7 +58,7 @@ class ServerLogs : public ServerFixture {
     std::vector<std::byte> request(256);
     fabric::MessageWriter writer(request);
     writer.put(session.link->prefix());
-    writer.put(log::AppendRequest{log, ++appends_, 0, 1, 0});
+    writer.put(log::AppendRequest{log, ++appends_, 1, 0});
     writer.put(log::AppendItem{static_cast<uint32_t>(payload.size())});
     writer.put_bytes(payload);
     request.resize(writer.bytes());

@@ -171,6 +171,7 @@ class Replays : public testing::ServerFixture {
     run(client->close());
     internal::SessionOptions options;
     options.secret = ClientSecret::of_number(7);
+    options.known_through = known_;
     options.call_timeout_ns = options.connect_timeout_ns = 1'000'000'000;
     auto opened = run(internal::ClientSession::open(
         std::move(*fabric::open_device(fabric::Scheme::kLocal, executor_)),
@@ -201,6 +202,7 @@ class Replays : public testing::ServerFixture {
   }
 
   TableId table_{};
+  const std::shared_ptr<uint64_t> known_ = std::make_shared<uint64_t>(0);
   internal::SessionRef session_;
 };
 
@@ -210,6 +212,16 @@ TEST_F(Replays, CommitFrameThatIsSentAgainIsNotExecutedAgain) {
   ASSERT_TRUE(put(first + 1, "two"));
   EXPECT_EQ(put(first, "one").code(), ErrorCode::kProtocol);
   EXPECT_EQ(value(), "two");
+}
+
+// Else the server would forget the outcome of what it executes.
+TEST_F(Replays, CommitWhoseOutcomeItsClientHasCalledKnownIsNotExecuted) {
+  const uint64_t first = session_->hello().next_sequence;
+  *known_ = first;
+  ASSERT_TRUE(put(first + 1, "one"));
+  *known_ = first + 2;
+  EXPECT_EQ(put(first + 2, "two").code(), ErrorCode::kProtocol);
+  EXPECT_EQ(value(), "one");
 }
 
 TEST_F(Replays, NumbersMayComeOutOfOrder) {

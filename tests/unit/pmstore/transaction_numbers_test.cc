@@ -60,25 +60,33 @@ TEST(TransactionNumbers, OutcomesAreKnownBelowTheOldestThatIsOpen) {
   constexpr uint64_t kFirst = uint64_t{3} << 32;
   TransactionNumbers numbers(kClient);
   ASSERT_TRUE(numbers.begin_session(kFirst));
-  for (int i = 0; i < 5; ++i) numbers.take();
-  const TxId id = numbers.take();
-  TransactionNumbers::Running running(numbers, id.sequence);
-  EXPECT_EQ(numbers.known_at(id.sequence), 5u);
+  const auto known = numbers.known_through();
+  EXPECT_LT(*known, kFirst) << "there is nothing to know";
+  for (int i = 0; i < 6; ++i) numbers.take();
   {
-    TransactionNumbers::Running another(numbers, kFirst + 3);
-    EXPECT_EQ(numbers.known_at(id.sequence), 3u);
-    another.settled();
+    TransactionNumbers::Running oldest(numbers, kFirst + 3);
+    {
+      TransactionNumbers::Running another(numbers, kFirst + 5);
+      another.settled();
+    }
+    EXPECT_EQ(*known, kFirst + 2);
+    oldest.settled();
   }
-  EXPECT_EQ(numbers.known_at(id.sequence), 5u);
-  { const TransactionNumbers::Running doubtful(numbers, kFirst + 2); }
-  EXPECT_EQ(numbers.known_at(id.sequence), 2u);
-  running.settled();
+  EXPECT_EQ(*known, kFirst + 5);
+  { const TransactionNumbers::Running doubtful(numbers, numbers.take().sequence); }
+  { const TransactionNumbers::Running doubtful(numbers, numbers.take().sequence); }
+  EXPECT_EQ(*known, kFirst + 5);
+  numbers.resolve({kClient, kFirst + 6});
+  EXPECT_EQ(*known, kFirst + 6);
   // Of the next session, which is numbered by itself.
-  ASSERT_TRUE(numbers.begin_session(uint64_t{5} << 32));
-  EXPECT_EQ(numbers.known_at(numbers.take().sequence), 0u);
-  EXPECT_EQ(numbers.known_at(numbers.take().sequence), 1u);
-  numbers.resolve({kClient, kFirst + 2});
-  EXPECT_EQ(numbers.known_at(id.sequence), 5u);
+  constexpr uint64_t kNext = uint64_t{5} << 32;
+  ASSERT_TRUE(numbers.begin_session(kNext));
+  EXPECT_EQ(*known, kNext - 1);
+  {
+    TransactionNumbers::Running running(numbers, numbers.take().sequence);
+    running.settled();
+  }
+  EXPECT_EQ(*known, kNext) << "whatever is in doubt of the session before";
 }
 
 TEST(TransactionNumbersDeathTest, InvariantsAreChecked) {

@@ -53,6 +53,11 @@ class EchoService final : public Service {
       default: return host().drop_malformed(session, call);
     }
   }
+  bool on_known_through(Session&, uint64_t number) override {
+    if (number > kLastNumber) return false;
+    known.push_back(number);
+    return true;
+  }
   void finish() override {
     std::vector<fabric::RpcCall> all;
     all.swap(held);
@@ -70,6 +75,8 @@ class EchoService final : public Service {
   std::function<void(Session&)> look = [](Session&) {};
   std::vector<fabric::RpcCall> held;
   std::weak_ptr<Session> last;
+  static constexpr uint64_t kLastNumber = 100;
+  std::vector<uint64_t> known;  // on_known_through()
 
  private:
   Events& events_;
@@ -124,15 +131,17 @@ class HostFixture : public testing::Test {
     }(executor_, ms * 1'000'000));
   }
   Result<std::unique_ptr<Link>> try_open(uint64_t client, ServiceId service = kEcho,
-                                         std::string_view body = {}) {
+                                         std::string_view body = {},
+                                         std::shared_ptr<const uint64_t> known = {}) {
     LinkOptions options;
+    options.known_through = std::move(known);
     options.service = service;
     options.secret = ClientSecret::of_number(client);
     return run(Link::open(*device_, uri_, options, std::as_bytes(std::span(body))));
   }
-  std::unique_ptr<Link> open(uint64_t client, ServiceId service = kEcho,
-                             std::string_view body = {}) {
-    auto link = try_open(client, service, body);
+  std::unique_ptr<Link> open(uint64_t client, ServiceId service = kEcho, std::string_view body = {},
+                             std::shared_ptr<const uint64_t> known = {}) {
+    auto link = try_open(client, service, body, std::move(known));
     EXPECT_TRUE(link) << link.error().to_string();
     return link ? std::move(*link) : nullptr;
   }

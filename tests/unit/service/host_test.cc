@@ -143,9 +143,9 @@ TEST_F(HostFixture, RequestOfAnotherEpochIsRefusedAndTheSessionStays) {
 
 TEST_F(HostFixture, MalformedRequestsCostTheConnection) {
   const auto good = open(1);
-  const std::pair<uint16_t, size_t> bad[] = {{kEchoMethod, 0}, {kEchoMethod, 7},
-                                             {kPingMethod, 9}, {kGoodbyeMethod, 9},
-                                             {0x0999, 8},      {persist::kPersistWriteMethod, 64}};
+  const std::pair<uint16_t, size_t> bad[] = {{kEchoMethod, 0},  {kEchoMethod, 7},
+                                             {kPingMethod, 17}, {kGoodbyeMethod, 17},
+                                             {0x0999, 16},      {persist::kPersistWriteMethod, 64}};
   uint64_t count = 0;
   for (const auto& [method, bytes] : bad) {
     const auto link = open(2);
@@ -158,6 +158,32 @@ TEST_F(HostFixture, MalformedRequestsCostTheConnection) {
     EXPECT_EQ(events_.back(), "ended: echo 2 3");
   }
   EXPECT_EQ(call(*good, kEchoMethod, "text"), "text");
+}
+
+// A client that only sends pings tells it as well.
+TEST_F(HostFixture, EachRequestSaysThroughWhichNumberItsClientKnowsAllOutcomes) {
+  const auto known = std::make_shared<uint64_t>(0);
+  const auto link = open(1, kEcho, "", known);
+  const auto told = [&] { return echo_.last.lock()->known_through; };
+  EXPECT_EQ(call(*link, kEchoMethod, "text"), "text");
+  EXPECT_EQ(told(), 0u);
+  *known = 4;
+  EXPECT_EQ(call(*link, kPingMethod), "");
+  EXPECT_EQ(told(), 4u);
+  *known = 3;
+  EXPECT_EQ(call(*link, kEchoMethod, "text"), "text");
+  EXPECT_EQ(told(), 4u) << "what was known stays known";
+  *known = 5;
+  EXPECT_EQ(call(*link, kGoodbyeMethod), "");
+  EXPECT_EQ(told(), 5u);
+  EXPECT_EQ(echo_.known, (std::vector<uint64_t>{4, 5})) << "each only once";
+}
+
+TEST_F(HostFixture, NumberThatAClientCannotKnowIsMalformed) {
+  const auto known = std::make_shared<uint64_t>(EchoService::kLastNumber + 1);
+  const auto link = open(1, kEcho, "", known);
+  EXPECT_EQ(call(*link, kEchoMethod, "text").code(), ErrorCode::kProtocol);
+  EXPECT_FALSE(usable(*link));
 }
 
 TEST_F(HostFixture, ErrorOfAServiceIsAnAnswer) {

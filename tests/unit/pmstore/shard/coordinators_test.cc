@@ -55,7 +55,8 @@ TEST(Coordinators, AMarkBringsBackWhatIsKnown) {
 
 TEST(Coordinators, AMarkLeavesOutWhatTheClientKnows) {
   Coordinators book;
-  for (uint32_t i = 0; i < 100; ++i) book.truncated(id_of(1, i), std::min(i, 40u));
+  for (uint32_t i = 0; i < 100; ++i) book.truncated(id_of(1, i));
+  book.known(id_of(1, 39));
   const CoordinatorMark mark = book.mark(0, kLargeMark);
   ASSERT_EQ(mark.sessions.size(), 1u);
   EXPECT_EQ(mark.sessions[0].committed.size(), 60u);
@@ -67,7 +68,8 @@ TEST(Coordinators, AMarkLeavesOutWhatTheClientKnows) {
   EXPECT_EQ(after.outcome(id_of(1, 100)), Outcome::kAborted);
   EXPECT_EQ(book.outcome(id_of(1, 39)), Outcome::kCommitted) << "without a restart more is known";
   // What was known stays known, whoever says less later.
-  book.truncated(id_of(1, 100), 1);
+  book.truncated(id_of(1, 100));
+  book.known(id_of(1, 0));
   EXPECT_EQ(book.mark(0, kLargeMark).sessions[0].committed.size(), 61u);
 }
 
