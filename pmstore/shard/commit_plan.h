@@ -25,6 +25,12 @@ struct PlannedWrite {
   bool exists = false;         // the key had a record before this write
   bool fresh = false;          // `slot` was allocated for this write
   bool index_changes = false;  // begin_change() was called for `key`
+  bool entry_changes = false;  // so it was, for this write or for one that it builds on
+  // An earlier transaction of the group puts the record in place that this write changes: its word
+  // is locked already, and its write is not to unlock it. nullptr: the record is in place. Not used
+  // once the transactions of the group are being applied.
+  PlannedWrite* builds_on = nullptr;
+  bool built_on = false;  // a later write builds on this one
   IndexKey key{};
   std::string_view value;  // in the request; not used once the plan is prepared
   SlotOffset old_slot{};   // holds the record before this write, if it exists

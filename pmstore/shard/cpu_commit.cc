@@ -33,6 +33,10 @@ Error outcome_unknown(const Error& why) {
                                                    "); stop the server and look at the storage");
 }
 
+uint64_t version_in(std::span<const std::byte> image) {
+  return reinterpret_cast<const RecordHeader*>(image.data())->version;
+}
+
 Error written_twice() {
   return make_error(ErrorCode::kInvalidArgument, "a transaction writes a key at most once");
 }
@@ -79,11 +83,48 @@ bool CpuCommit::has_prepared_in(TableId table) const {
   return false;
 }
 
+PlannedWrite* CpuCommit::last_in_group(const IndexKey& key) {
+  constexpr size_t kMostSearched = 256;
+  if (group_writes_ > kMostSearched) return nullptr;
+  for (auto plan = group_.rbegin(); plan != group_.rend(); ++plan) {
+    for (PlannedWrite& write : (*plan)->writes()) {
+      if (write.key == key) return &write;
+    }
+  }
+  return nullptr;
+}
+
+// Finds the record that the write changes: the one in place, or the last one that the group plans.
+// One transaction writes each key once.
+Status CpuCommit::find_record(PlannedWrite& write, Basis basis) {
+  std::optional<SlotOffset> damaged;
+  const auto found = records_.find(write.key, damaged);
+  if (!found && damaged) return damaged_key(*damaged);
+  const LockWord word = found ? records_.words().load(found->slot) : LockWord{};
+  if (found ? !word.is_locked() : !is_inserted_by_another(write.key)) {
+    write.exists = found.has_value();
+    if (!found) return {};
+    write.old_slot = found->slot;
+    write.size_class = found->size_class;
+    write.old_version = word.version();
+    return {};
+  }
+  PlannedWrite* const before = basis == Basis::kInPlaceOrGroup ? last_in_group(write.key) : nullptr;
+  const bool leaves_record = before != nullptr && before->kind != WriteKind::kErase;
+  if (!leaves_record || write.kind == WriteKind::kInsert) return make_error(ErrorCode::kConflict);
+  PMSTORE_CHECK(!before->built_on, "the last write of a key is the one to build on");
+  write.builds_on = before;
+  write.exists = true;
+  write.old_slot = before->slot;
+  write.size_class = before->size_class;
+  write.old_version = version_in(before->image);
+  return {};
+}
+
 // Decides which slot one write goes to, and locks what it changes.
-Status CpuCommit::plan_write(PlannedWrite& write, uint64_t expected_slot,
-                             uint64_t expected_version) {
+Status CpuCommit::plan_write(PlannedWrite& write, uint64_t expected_slot, uint64_t expected_version,
+                             Basis basis) {
   const TableCatalog& catalog = records_.catalog();
-  LockTable& words = records_.words();
   if (!catalog.exists(write.key.table)) return catalog.unknown(write.key.table);
   if (write.key.key.empty()) {
     return make_error(ErrorCode::kInvalidArgument, "a key has 1 to 512 bytes");
@@ -91,20 +132,7 @@ Status CpuCommit::plan_write(PlannedWrite& write, uint64_t expected_slot,
   if (write.value.size() > kMaxValueBytes) {
     return make_error(ErrorCode::kTooLarge, "a value has at most 1 MiB");
   }
-  std::optional<SlotOffset> damaged;
-  const auto found = records_.find(write.key, damaged);
-  if (!found && damaged) return damaged_key(*damaged);
-  write.exists = found.has_value();
-  if (found) {
-    write.old_slot = found->slot;
-    write.size_class = found->size_class;
-    const LockWord word = words.load(found->slot);
-    // Locked by another prepared transaction; this one writes each key once.
-    if (word.is_locked()) return make_error(ErrorCode::kConflict);
-    write.old_version = word.version();
-  } else if (is_inserted_by_another(write.key)) {
-    return make_error(ErrorCode::kConflict);
-  }
+  PMSTORE_TRY_STATUS(find_record(write, basis));
   if (expected_version != 0 && (!write.exists || raw(write.old_slot) != expected_slot ||
                                 write.old_version != expected_version)) {
     return make_error(ErrorCode::kConflict);
@@ -118,7 +146,10 @@ Status CpuCommit::plan_write(PlannedWrite& write, uint64_t expected_slot,
   }
   write.slot = write.old_slot;
   const uint64_t bytes = record_bytes(write.key.key.size(), write.value.size());
-  if (!write.exists || (!erase && bytes > kSlotBytes[write.size_class])) {
+  const bool moves = !write.exists || (!erase && bytes > kSlotBytes[write.size_class]);
+  const bool entry_changes = write.builds_on != nullptr && write.builds_on->entry_changes;
+  if (entry_changes && (moves || erase)) return make_error(ErrorCode::kConflict);
+  if (moves) {
     write.size_class = size_class_of(bytes);
     auto slot = records_.arena().allocate(write.size_class);
     if (!slot) return slot.error();
@@ -128,16 +159,21 @@ Status CpuCommit::plan_write(PlannedWrite& write, uint64_t expected_slot,
     write.fresh = true;
   }
   write.index_changes = write.fresh || erase;
+  write.entry_changes = write.index_changes || entry_changes;
   if (write.index_changes) {
     Status begun = records_.index().begin_change(write.key);
     if (!begun && write.fresh) records_.arena().free_slot(write.slot);
     PMSTORE_TRY_STATUS(begun);
   }
-  if (write.exists) words.store(write.old_slot, LockWord::locked(write.old_version, kServerOwner));
+  if (write.builds_on != nullptr) {
+    write.builds_on->built_on = true;
+  } else if (write.exists) {
+    records_.words().store(write.old_slot, LockWord::locked(write.old_version, kServerOwner));
+  }
   return {};
 }
 
-Status CpuCommit::plan_writes(CommitPlan& plan, const CommitView& request) {
+Status CpuCommit::plan_writes(CommitPlan& plan, const CommitView& request, Basis basis) {
   std::vector<PlannedWrite>& writes = plan.writes();
   // Two writes of one key are found by comparing each with all others, or, where that would take
   // long, with those of the same hash.
@@ -157,7 +193,7 @@ Status CpuCommit::plan_writes(CommitPlan& plan, const CommitView& request) {
     write.kind = wanted.kind;
     write.key = key;
     write.value = wanted.value;
-    Status planned = plan_write(write, wanted.expected_slot, wanted.expected_version);
+    Status planned = plan_write(write, wanted.expected_slot, wanted.expected_version, basis);
     if (!planned) {
       writes.pop_back();  // it has locked nothing
       return planned;
@@ -210,9 +246,9 @@ CommitPlan* CpuCommit::another_free_plan() {
   return plans_.back().get();
 }
 
-Status CpuCommit::plan_transaction(CommitPlan& plan, const CommitView& request) {
+Status CpuCommit::plan_transaction(CommitPlan& plan, const CommitView& request, Basis basis) {
   plan.begin(request.client, request.sequence);
-  Status planned = plan_writes(plan, request);
+  Status planned = plan_writes(plan, request, basis);
   if (planned) planned = build_redo(plan);
   if (!planned) give_up(plan);
   return planned;
@@ -224,7 +260,7 @@ Result<CpuCommit::Prepared> CpuCommit::prepare(const CommitView& request) {
   PMSTORE_TRY_STATUS(check_reads(records_, request, kServerOwner));
   CommitPlan* const plan = free_plan();
   if (plan == nullptr) return too_many_prepared();
-  PMSTORE_TRY_STATUS(plan_transaction(*plan, request));
+  PMSTORE_TRY_STATUS(plan_transaction(*plan, request, Basis::kInPlace));
   return Prepared(*this, *plan);
 }
 
@@ -236,7 +272,7 @@ Status CpuCommit::commit(const CommitView& request) {
   if (request.write_count == 0) return {};
   CommitPlan* const plan = free_plan();
   if (plan == nullptr) return too_many_prepared();
-  PMSTORE_TRY_STATUS(plan_transaction(*plan, request));
+  PMSTORE_TRY_STATUS(plan_transaction(*plan, request, Basis::kInPlace));
   return log_and_apply(*plan);
 }
 
@@ -256,7 +292,7 @@ Status CpuCommit::join_group(const CommitView& request) {
   PMSTORE_TRY_STATUS(check_reads(records_, request, kServerOwner));
   CommitPlan* const plan = free_plan();
   if (plan == nullptr) return too_many_prepared();
-  PMSTORE_TRY_STATUS(plan_transaction(*plan, request));
+  PMSTORE_TRY_STATUS(plan_transaction(*plan, request, Basis::kInPlaceOrGroup));
   return append_to_group(*plan);
 }
 
@@ -277,6 +313,7 @@ Status CpuCommit::append_to_group(CommitPlan& plan) {
   }
   plan.logged(*appended);
   group_.push_back(&plan);
+  group_writes_ += plan.writes().size();
   return {};
 }
 
@@ -286,15 +323,20 @@ Result<persist::Persisted> CpuCommit::finish_group() {
   if (!logged) {
     latch_.set();
     for (auto plan = group_.rbegin(); plan != group_.rend(); ++plan) give_up(**plan);
-    group_.clear();
+    leave_group();
     return outcome_unknown(logged.error());
   }
   for (CommitPlan* const plan : group_) {
     apply(*logged, *plan);
     log_.applied();
   }
-  group_.clear();
+  leave_group();
   return logged->persisted();
+}
+
+void CpuCommit::leave_group() {
+  group_.clear();
+  group_writes_ = 0;
 }
 
 Status CpuCommit::log_and_apply(CommitPlan& plan) {
@@ -311,6 +353,10 @@ void CpuCommit::apply(const DurableLog& logged, CommitPlan& plan) {
   KeyIndex& index = records_.index();
   SlabArena& arena = records_.arena();
   for (const PlannedWrite& write : plan.writes()) {
+    PMSTORE_CHECK(
+        !write.exists ||
+            words.load(write.old_slot) == LockWord::locked(write.old_version, kServerOwner),
+        "what a plan changes is locked until it is in place, at the version it builds on");
     if (!write.old_image.empty()) records_.write_in_place(write.old_slot, write.old_image);
     records_.write_in_place(write.slot, write.image);
     if (write.fresh) {
@@ -323,12 +369,16 @@ void CpuCommit::apply(const DurableLog& logged, CommitPlan& plan) {
   // Nothing is unlocked before everything is in place: a reader that sees one new record and then
   // validates an old one finds the old one's word locked or changed.
   for (const PlannedWrite& write : plan.writes()) {
-    const uint64_t version = reinterpret_cast<const RecordHeader*>(write.image.data())->version;
+    const uint64_t version = version_in(write.image);
     if (!write.old_image.empty()) {
       words.store(write.old_slot, LockWord::unlocked(write.old_version + 1));
       arena.free_slot(write.old_slot);
     }
-    words.store(write.slot, LockWord::unlocked(version));
+    if (write.built_on) {
+      words.store(write.slot, LockWord::locked(version, kServerOwner));
+    } else {
+      words.store(write.slot, LockWord::unlocked(version));
+    }
     if (write.kind == WriteKind::kErase) arena.free_slot(write.slot);
     if (write.index_changes) index.end_change(write.key);
   }
@@ -342,7 +392,10 @@ void CpuCommit::give_up(CommitPlan& plan) {
   const auto& writes = plan.writes();
   for (auto write = writes.rbegin(); write != writes.rend(); ++write) {
     if (write->index_changes) records_.index().end_change(write->key);
-    if (write->exists) {
+    if (write->builds_on != nullptr) {
+      PMSTORE_CHECK(write->builds_on->built_on && !write->built_on, "the last one goes first");
+      write->builds_on->built_on = false;
+    } else if (write->exists) {
       PMSTORE_CHECK(
           words.load(write->old_slot) == LockWord::locked(write->old_version, kServerOwner),
           "what a plan has locked stays locked until it ends");

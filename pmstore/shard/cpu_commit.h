@@ -12,8 +12,17 @@
 // answers Conflict when another one, prepared or in the group, has locked a record or inserts the
 // same key.
 //
+// A transaction that joins may write a record that the group writes already: its write builds on
+// the last one there. So a key that many write at the same time costs a group one drain, not one
+// for each. Nothing is answered before that drain: where the answer would follow from a planned
+// write (an insert of a key, or the end of an erased one), the transaction is a Conflict, and comes
+// again behind the group. Nothing builds on a transaction that is only prepared.
+//
 // Invariants: a redo record is durable before the first byte of its writes is put in place; the log
-// is truncated only while no transaction is in the group, so each entry that leaves it is applied.
+// is truncated only while no transaction is in the group, so each entry that leaves it is applied;
+// the log has a write behind the one that it builds on, so no crash leaves it alone; the word of a
+// record is locked from its first planned write until the last one is in place; the index entry of
+// a key changes once in a group.
 // Threads: the server's. Lifetimes: what is borrowed outlives it, and it outlives every Prepared.
 #pragma once
 
@@ -75,8 +84,9 @@ class CpuCommit {
 
   // prepare(), and appends the redo record to the log; nothing is durable before finish_group().
   // The request writes something, and is not needed after the call. After an error the transaction
-  // has not joined: those of prepare(); BackPressure also when the log has room only behind
-  // finish_group(); Io, TooLarge as Prepared::commit().
+  // has not joined: those of prepare(), but no Conflict when its writes build on the group's;
+  // BackPressure also when the log has room only behind finish_group(); Io, TooLarge as
+  // Prepared::commit().
   Status join_group(const CommitView& request);
   // One drain for all transactions that have joined. On success they are durable and visible. After
   // CommitUnknown each of them may or may not be durable; all are given up, and the failure is
@@ -94,10 +104,17 @@ class CpuCommit {
     return first->is_free() ? first : another_free_plan();
   }
   CommitPlan* another_free_plan();
-  Status plan_transaction(CommitPlan& plan, const CommitView& request);
-  Status plan_writes(CommitPlan& plan, const CommitView& request);
-  Status plan_write(PlannedWrite& write, uint64_t expected_slot, uint64_t expected_version);
+  // On what the writes of a transaction may build.
+  enum class Basis : uint8_t { kInPlace, kInPlaceOrGroup };
+  Status plan_transaction(CommitPlan& plan, const CommitView& request, Basis basis);
+  Status plan_writes(CommitPlan& plan, const CommitView& request, Basis basis);
+  Status find_record(PlannedWrite& write, Basis basis);
+  Status plan_write(PlannedWrite& write, uint64_t expected_slot, uint64_t expected_version,
+                    Basis basis);
   bool is_inserted_by_another(const IndexKey& key) const;
+  // The group's last write of the key; nullptr: there is none, or looking would take long.
+  PlannedWrite* last_in_group(const IndexKey& key);
+  void leave_group();
   Status build_redo(CommitPlan& plan);
   Status append_to_group(CommitPlan& plan);
   Status log_and_apply(CommitPlan& plan);
@@ -110,6 +127,7 @@ class CpuCommit {
   FailureLatch& latch_;
   std::vector<std::unique_ptr<CommitPlan>> plans_;
   std::vector<CommitPlan*> group_;  // in state kLogged, in the order in which they joined
+  size_t group_writes_ = 0;         // of the transactions in group_
   size_t locked_ = 0;               // plans in state kPrepared or kLogged
 };
 

@@ -92,6 +92,19 @@ TEST_F(CommitGroupTest, OneTransactionAtATimeIsOneMsyncEach) {
   EXPECT_EQ(groups().at("largest"), 1u);
 }
 
+TEST_F(CommitGroupTest, WritesOfOneKeyShareAnMsync) {
+  ASSERT_TRUE(run(client_->put(table_, "k", "0")));
+  const uint64_t before = msyncs();
+  std::vector<std::optional<Status>> over(others_.size());
+  for (size_t i = 0; i < over.size(); ++i) {
+    begin_put(*others_[i], "k", std::to_string(i + 1), over[i]);
+  }
+  wait_for(over);
+  for (const auto& each : over) EXPECT_TRUE(*each);
+  EXPECT_LE(msyncs() - before, 2u);
+  EXPECT_EQ(value_of(*client_, "k"), std::to_string(over.size()));
+}
+
 TEST_F(CommitGroupTest, WhoMeetsAGroupsLockGetsItsResult) {
   ASSERT_TRUE(run(client_->put(table_, "k", "0")));
   std::vector<std::optional<Status>> over(others_.size());

@@ -188,8 +188,8 @@ TEST_F(CpuCommitTest, TransactionsOfAGroupShareOneDrainAndAppearTogether) {
   for (const char* key : {"alice", "bob", "carol", "alice2"}) {
     EXPECT_EQ(s_.get(key).code(), ErrorCode::kConflict) << key;
   }
-  EXPECT_EQ(join(put("alice", "3")).code(), ErrorCode::kConflict);
-  EXPECT_EQ(join(put("carol", "3")).code(), ErrorCode::kConflict);
+  EXPECT_EQ(prepare(put("alice", "3")).code(), ErrorCode::kConflict);
+  EXPECT_EQ(prepare(put("carol", "3")).code(), ErrorCode::kConflict);
   EXPECT_EQ(s_.store().cpu().group_size(), 3u);
   EXPECT_TRUE(s_.store().cpu().has_prepared_in(s_.table()));
   ASSERT_TRUE(s_.store().finish_group());
@@ -203,6 +203,127 @@ TEST_F(CpuCommitTest, TransactionsOfAGroupShareOneDrainAndAppearTogether) {
     EXPECT_FALSE(s_.get("bob")->found());
   }
   EXPECT_TRUE(s_.put("alice", "4"));
+}
+
+// ---- writes that build on those of their group ----
+
+TEST_F(CpuCommitTest, LaterTransactionsOfAGroupBuildOnItsWrites) {
+  ASSERT_TRUE(s_.put("alice", "0"));
+  const uint64_t version = s_.get("alice")->reply.version;
+  const uint64_t before = s_.pool().memory().stats().drains;
+  for (int i = 1; i <= 5; ++i) {
+    ASSERT_TRUE(join(put("alice", std::to_string(i)))) << i;
+    ASSERT_TRUE(join(put("new", std::to_string(i)))) << i;
+  }
+  EXPECT_EQ(s_.get("alice").code(), ErrorCode::kConflict) << "nothing is visible before the drain";
+  ASSERT_TRUE(s_.store().finish_group());
+  EXPECT_EQ(s_.pool().memory().stats().drains, before + 1);
+  EXPECT_EQ(s_.get("alice")->reply.version, version + 5);
+  for (const bool restarted : {false, true}) {
+    if (restarted) s_.reopen();
+    EXPECT_EQ(value_of("alice"), "5");
+    EXPECT_EQ(value_of("new"), "5");
+  }
+  EXPECT_TRUE(s_.put("alice", "6"));
+}
+
+TEST_F(CpuCommitTest, WhoReadBeforeThePlannedWriteIsAConflict) {
+  ASSERT_TRUE(s_.put("alice", "0"));
+  const GetReply seen = s_.get("alice")->reply;
+  ASSERT_TRUE(join(put("alice", "1")));
+  EXPECT_EQ(join(s_.transaction().write(WriteKind::kPut, s_.table(), "alice", "2", seen.slot,
+                                        seen.version))
+                .code(),
+            ErrorCode::kConflict);
+  ASSERT_TRUE(s_.store().finish_group());
+  EXPECT_EQ(value_of("alice"), "1");
+}
+
+TEST_F(CpuCommitTest, AnswersThatFollowFromPlannedWritesComeBehindTheGroup) {
+  ASSERT_TRUE(s_.put("alice", "0"));
+  const auto insert = [&](const char* key) {
+    return join(s_.transaction().write(WriteKind::kInsert, s_.table(), key, "9"));
+  };
+  ASSERT_TRUE(insert("bob"));
+  EXPECT_EQ(insert("bob").code(), ErrorCode::kConflict) << "else it were AlreadyExists";
+  ASSERT_TRUE(join(erase("alice")));
+  EXPECT_EQ(join(erase("alice")).code(), ErrorCode::kConflict) << "else it were NotFound";
+  EXPECT_EQ(join(put("alice", "1")).code(), ErrorCode::kConflict);
+  EXPECT_EQ(insert("alice").code(), ErrorCode::kConflict);
+  ASSERT_TRUE(s_.store().finish_group());
+  EXPECT_EQ(insert("bob").code(), ErrorCode::kAlreadyExists);
+  EXPECT_EQ(join(erase("alice")).code(), ErrorCode::kNotFound);
+}
+
+TEST_F(CpuCommitTest, IndexEntryOfAKeyChangesOnceInAGroup) {
+  for (const TableKind kind : {TableKind::kHash, TableKind::kOrdered}) {
+    const TableId table = *s_.store().create_table(kind == TableKind::kHash ? "h" : "o", kind);
+    const auto write = [&](WriteKind how, const char* key, const std::string& value) {
+      return join(s_.transaction().write(how, table, key, value));
+    };
+    const std::string large(300, 'l'), larger(3000, 'm');
+    ASSERT_TRUE(s_.commit(s_.transaction().write(WriteKind::kPut, table, "moves", "0")));
+    ASSERT_TRUE(s_.commit(s_.transaction().write(WriteKind::kPut, table, "goes", "0")));
+    ASSERT_TRUE(write(WriteKind::kPut, "moves", "1"));
+    ASSERT_TRUE(write(WriteKind::kPut, "moves", large)) << "to a slot of its own";
+    ASSERT_TRUE(write(WriteKind::kPut, "moves", large + "2")) << "where it stays";
+    EXPECT_EQ(write(WriteKind::kPut, "moves", larger).code(), ErrorCode::kConflict);
+    EXPECT_EQ(write(WriteKind::kErase, "moves", "").code(), ErrorCode::kConflict);
+    ASSERT_TRUE(write(WriteKind::kPut, "goes", "1"));
+    ASSERT_TRUE(write(WriteKind::kErase, "goes", ""));
+    ASSERT_TRUE(write(WriteKind::kInsert, "new", "1"));
+    ASSERT_TRUE(write(WriteKind::kPut, "new", "2"));
+    EXPECT_EQ(write(WriteKind::kErase, "new", "").code(), ErrorCode::kConflict);
+    ASSERT_TRUE(s_.store().finish_group());
+    EXPECT_EQ(s_.store().read(table, "moves")->value, large + "2");
+    EXPECT_EQ(s_.store().read(table, "new")->value, "2");
+    EXPECT_EQ(s_.store().read(table, "goes")->reply.found, FoundRecord::kNo);
+    ASSERT_TRUE(write(WriteKind::kPut, "moves", larger));
+    ASSERT_TRUE(s_.store().finish_group());
+    EXPECT_EQ(s_.store().read(table, "moves")->value, larger);
+  }
+  s_.reopen();
+}
+
+TEST_F(CpuCommitTest, OneThatBuildsOnTheGroupMayBeGivenUpAlone) {
+  ASSERT_TRUE(s_.put("alice", "0"));
+  ASSERT_TRUE(s_.put("bob", "0"));
+  ASSERT_TRUE(join(put("alice", "1")));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(join(put("alice", "2").write(WriteKind::kInsert, s_.table(), "bob", "2")).code(),
+              ErrorCode::kAlreadyExists);
+  }
+  ASSERT_TRUE(join(put("alice", "3")));
+  ASSERT_TRUE(s_.store().finish_group());
+  EXPECT_EQ(value_of("alice"), "3");
+  EXPECT_EQ(value_of("bob"), "0");
+  EXPECT_TRUE(s_.put("alice", "4"));
+}
+
+TEST_F(CpuCommitTest, NothingBuildsOnWhatIsOnlyPrepared) {
+  ASSERT_TRUE(s_.put("alice", "0"));
+  {
+    auto prepared = prepare(put("alice", "1"));
+    ASSERT_TRUE(prepared);
+    EXPECT_EQ(join(put("alice", "2")).code(), ErrorCode::kConflict);
+  }
+  ASSERT_TRUE(join(put("alice", "3")));
+  EXPECT_EQ(prepare(put("alice", "4")).code(), ErrorCode::kConflict) << "it may commit by itself";
+  ASSERT_TRUE(s_.store().finish_group());
+  EXPECT_EQ(value_of("alice"), "3");
+}
+
+TEST_F(CpuCommitTest, WhoWouldSearchALargeGroupWaits) {
+  ASSERT_TRUE(s_.put("alice", "0"));
+  TransactionMessage many = put("alice", "1");
+  for (int i = 0; i < 300; ++i) many.write(WriteKind::kPut, s_.table(), std::to_string(i), "1");
+  ASSERT_TRUE(join(many));
+  EXPECT_EQ(join(put("alice", "2")).code(), ErrorCode::kConflict);
+  ASSERT_TRUE(s_.store().finish_group());
+  ASSERT_TRUE(join(put("alice", "3")));
+  ASSERT_TRUE(join(put("alice", "4"))) << "the next group is small again";
+  ASSERT_TRUE(s_.store().finish_group());
+  EXPECT_EQ(value_of("alice"), "4");
 }
 
 TEST_F(CpuCommitTest, FullRingHasRoomBehindItsGroupOnly) {
@@ -235,6 +356,8 @@ TEST_F(CpuCommitTest, AGroupThatCannotBeMadeDurableIsGivenUpForGood) {
     const auto message = s.transaction().write(WriteKind::kPut, s.table(), key, "1").message();
     return s.store().join_group(*decode_commit(StoreInRegion::kClient, message));
   };
+  ASSERT_TRUE(join_there("alice"));
+  ASSERT_TRUE(join_there("bob"));
   ASSERT_TRUE(join_there("alice"));
   ASSERT_TRUE(join_there("bob"));
   // msync of a hole in the address space is ENOMEM.
