@@ -196,7 +196,7 @@ Status Pool::copy(const std::string& from, const std::string& to,
   PMSTORE_TRY(NewFile file, NewFile::make(to));
   PMSTORE_TRY_STATUS(check_room(file, to, source.bytes().size()));
   PMSTORE_TRY_STATUS(write_copy(file, to, source.bytes()));
-  PMSTORE_TRY(auto handle, internal::open_pmemobj(file.name()));
+  PMSTORE_TRY(auto handle, internal::open_pmemobj(file.name(), to));
   PMSTORE_TRY(auto pool, PmemobjPool::make(to, file.name(), std::move(handle), false, {}));
   PMSTORE_TRY_STATUS(change(*pool));
   return file.publish();
@@ -213,7 +213,7 @@ Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const PoolOpen
     // libpmemobj may die of damage, and repairs what it then refuses: let it try a copy first.
     PMSTORE_TRY_STATUS(internal::rehearse_open(file, examined, path));
   }
-  PMSTORE_TRY(auto handle, internal::open_pmemobj(path));
+  PMSTORE_TRY(auto handle, internal::open_pmemobj(path, path));
   return PmemobjPool::make(path, path, std::move(handle), false, options);
 }
 

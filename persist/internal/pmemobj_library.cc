@@ -94,10 +94,10 @@ Result<PoolHandle> create_pmemobj(const std::string& file, const std::string& pa
   return pool;
 }
 
-Result<PoolHandle> open_pmemobj(const std::string& path) {
+Result<PoolHandle> open_pmemobj(const std::string& file, const std::string& path) {
   std::lock_guard guard(library_mutex());
-  PoolHandle pool(pmemobj_open(path.c_str(), kPoolLayoutName));
-  if (!pool) return translate(path, path, "open it");
+  PoolHandle pool(pmemobj_open(file.c_str(), kPoolLayoutName));
+  if (!pool) return translate(file, path, "open it");
   return pool;
 }
 

@@ -23,8 +23,8 @@ using PoolHandle = std::unique_ptr<PMEMobjpool, PoolCloser>;
 // errors name `path`.
 Result<PoolHandle> create_pmemobj(const std::string& file, const std::string& path,
                                   bool allocate_blocks);
-// Busy, Io, BadPool with libpmemobj's own words.
-Result<PoolHandle> open_pmemobj(const std::string& path);
+// Opens the file `file`. Busy, Io, BadPool with libpmemobj's own words; errors name `path`.
+Result<PoolHandle> open_pmemobj(const std::string& file, const std::string& path);
 
 // For a caller who forks and opens in the child: the parent holds the lock over the fork, so that
 // no other thread is inside the library then, and the child opens without.

@@ -14,6 +14,7 @@
 #include "base/random.h"
 #include "persist/internal/catalog.h"
 #include "persist/internal/pmemobj_format.h"
+#include "persist/internal/pmemobj_library.h"
 #include "persist/padding.h"
 #include "persist/pool.h"
 #include "persist/pool_layout.h"
@@ -250,6 +251,19 @@ TEST_F(PoolErrors, CreatingRefusesWhatIsThereAndWhatIsTooSmall) {
   EXPECT_TRUE(huge.code() == ErrorCode::kFull || huge.code() == ErrorCode::kIo)
       << huge.error().to_string();
   EXPECT_NE(access(fresh.c_str(), F_OK), 0) << "nothing may be left behind";
+}
+
+// A copy is opened under a name that nobody has given it.
+TEST_F(PoolErrors, ErrorsNameThePathOfACopyThatHasNoNameYet) {
+  write_file(path_, std::vector<char>(kBytes));
+  const int fd = open(path_.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  const auto opened =
+      internal::open_pmemobj("/proc/self/fd/" + std::to_string(fd), "/pools/converted");
+  ASSERT_FALSE(opened);
+  EXPECT_THAT(opened.error().message,
+              AllOf(HasSubstr("/pools/converted: damaged"), Not(HasSubstr("/proc/self"))));
+  close(fd);
 }
 
 }  // namespace
