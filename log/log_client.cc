@@ -99,7 +99,8 @@ Status LogClient::State::check_answer(const service::Link& opened) {
   std::memcpy(&said, given.data(), sizeof said);
   if (said.words.bytes % sizeof(LogWords) != 0) return bad_answer("grants half a word");
   if (generation > 0 && said.area != answer.area) {
-    return make_error(ErrorCode::kDisconnected,
+    // Waiting would not help, so it is not Disconnected.
+    return make_error(ErrorCode::kProtocol,
                       fmt::format("{} serves the logs of another pool now: connect a new client",
                                   uri.to_string()));
   }

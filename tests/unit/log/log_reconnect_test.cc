@@ -261,9 +261,11 @@ TEST_F(LogReconnect, AnotherPoolIsNotTakenForTheSame) {
   kill_server();
   auto other = std::move(*LogHost::start(executor_, other_pool.pool(), options_));
   ASSERT_TRUE(run(other->listen({fabric::Scheme::kLocal, "log-service", 0})));
+  const uint64_t began_ns = executor_.now_ns();
   const auto done = run(append("a"));
-  ASSERT_EQ(done.code(), ErrorCode::kDisconnected);
+  ASSERT_EQ(done.code(), ErrorCode::kProtocol);
   EXPECT_NE(done.error().message.find("another pool"), std::string::npos);
+  EXPECT_LT(executor_.now_ns() - began_ns, 100'000'000u) << "told at once, however patient it is";
   other.reset();
   start_server();
   EXPECT_TRUE(run(append("a")));
