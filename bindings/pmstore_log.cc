@@ -160,6 +160,7 @@ Result<LogClientOptions> client_options(const pmstore_log_options* options) {
     result.call_timeout_ns = options->timeout_ms * kNsPerMs;
     result.connect_timeout_ns = result.call_timeout_ns;
   }
+  result.reconnect_timeout_ns = options->ride_through_ms * kNsPerMs;
   if (options->assume_domain != nullptr) {
     PMSTORE_TRY(result.assume_domain, pmstore::persist::parse_domain(options->assume_domain));
   }
@@ -194,6 +195,11 @@ pmstore_log_code pmstore_log_connect_replicas(const char* const* uris, size_t co
   *session = nullptr;
   return guarded(error, [&]() -> Status {
     PMSTORE_TRY(const auto with, client_options(options));
+    if (with.reconnect_timeout_ns > 0) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "ride_through_ms is not for replicated logs: leave it 0, and open the log "
+                        "again when a member is back");
+    }
     auto made = std::make_unique<pmstore_log_session>();
     made->options = with;
     if (count == 0) {

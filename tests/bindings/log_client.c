@@ -132,7 +132,7 @@ static void silence(pmstore_log_session* session) {
 
 int main(int argc, char** argv) {
   pmstore_log_session *session, *readers;
-  pmstore_log_options options = {0, NULL};
+  pmstore_log_options options = {0, NULL, 0};
   if (argc != 2) return 2;
   GIVES(PMSTORE_LOG_INVALID_ARGUMENT, pmstore_log_connect("nonsense", NULL, &session, &error));
   CHECK(session == NULL && strlen(error.text) > 0);

@@ -56,6 +56,7 @@ int main(int argc, char** argv) {
   const char* both[2];
   const char* reversed[2];
   const char* wrong[] = {"nonsense"};
+  pmstore_log_options options = {0, NULL, 0};
   const pmstore_log_bytes batch[] = {{"two", 3}, {"three", 5}};
   if (argc != 3) return 2;
   if (strcmp(argv[1], "follow") == 0) {
@@ -69,6 +70,10 @@ int main(int argc, char** argv) {
         pmstore_log_connect_replicas(wrong, 1, NULL, &session, &error));
   GIVES(PMSTORE_LOG_INVALID_ARGUMENT,
         pmstore_log_connect_replicas(both, 0, NULL, &session, &error));
+  options.ride_through_ms = 1;
+  GIVES(PMSTORE_LOG_INVALID_ARGUMENT,
+        pmstore_log_connect_replicas(both, 2, &options, &session, &error));
+  CHECK(strstr(error.text, "ride_through_ms") != NULL);
   OK(pmstore_log_connect_replicas(both, 2, NULL, &session, &error));
   GIVES(PMSTORE_LOG_NOT_FOUND, pmstore_log_open(session, "c/replicated", 0, &log, &error));
   OK(pmstore_log_create(session, "c/replicated", 64 * 1024, 0, &error));

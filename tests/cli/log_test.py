@@ -35,9 +35,9 @@ class Logs(unittest.TestCase):
         done = run("pool", "create", self.pool, "--size", "64M", "--log-bytes", "32M", *options)
         self.assertEqual(done.returncode, 0, done.stderr)
 
-    def serve(self):
+    def serve(self, listen="tcp://127.0.0.1:0"):
         server = subprocess.Popen(
-            [os.path.join(BIN, "pmstored"), "--pool", self.pool, "--listen", "tcp://127.0.0.1:0",
+            [os.path.join(BIN, "pmstored"), "--pool", self.pool, "--listen", listen,
              "--lease-ms", "60000", "--json"], stdout=subprocess.PIPE)
         self.addCleanup(server.stdout.close)
         self.addCleanup(server.wait)
@@ -128,6 +128,35 @@ class Logs(unittest.TestCase):
         self.assertEqual(holder.returncode, 1)
         self.assertRegex(why.decode(), "another .*has the log")
         self.assertEqual(self.good("read", "mine"), lines + b"stolen\n")
+
+    def test_commands_ride_through_a_restart_of_the_server(self):
+        self.make_pool()
+        server = self.serve()
+        self.good("create", "l")
+
+        def start(*arguments):
+            command = subprocess.Popen(
+                [os.path.join(BIN, "pmstore"), "log", *arguments, "--uri", self.uri,
+                 "--ride-through", "120"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self.addCleanup(command.stdout.close)
+            self.addCleanup(command.wait)
+            self.addCleanup(command.kill)
+            return command
+
+        follower = start("follow", "l", "--limit", "2")
+        producer = start("append", "l")
+        producer.stdin.write(b"before\n")
+        producer.stdin.flush()
+        self.assertEqual(follower.stdout.readline(), b"before\n")
+        server.kill()
+        server.wait()
+        self.serve(self.uri)
+        producer.stdin.write(b"behind\n")
+        producer.stdin.close()
+        self.assertIn(b"2 entries, index 1 to 2", producer.stdout.read())
+        self.assertEqual(producer.wait(), 0)
+        self.assertEqual(follower.stdout.readline(), b"behind\n")
+        self.assertEqual(follower.wait(), 0)
 
     def test_what_was_acknowledged_survives_a_kill(self):
         self.make_pool()

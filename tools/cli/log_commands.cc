@@ -170,6 +170,7 @@ void check_place(const LogCommandOptions& options) {
   // A URI from the environment is not meant then.
   if (options.session.uri_given) throw CLI::ExcludesError("--replica", "--uri");
   if (options.this_replica) throw CLI::ExcludesError("--this-replica", "--replica");
+  if (options.ride_through_seconds > 0) throw CLI::ExcludesError("--ride-through", "--replica");
   for (size_t i = 0; i < options.replicas.size(); ++i) {
     const std::string& uri = options.replicas[i];
     if (std::count(options.replicas.begin(), options.replicas.end(), uri) > 1) {
@@ -192,6 +193,11 @@ class LogCommands {
     });
     options_->session.add_to(*command);
     command->remove_option(command->get_option("--locks"));  // a store's
+    command
+        ->add_option("--ride-through", options_->ride_through_seconds,
+                     "when the server goes away, try to reach it for at most so many seconds, and "
+                     "go on (default: end)")
+        ->check(in_range(0.0, 3600.0));
     return *command;
   }
 
@@ -282,6 +288,10 @@ void add_append(LogCommands& commands) {
     check_place(options);
     if (steal->count() > 0 && exclusive->count() == 0 && !options.replicated()) {
       throw CLI::RequiresError("--steal", "--exclusive or --replica");
+    }
+    // A producer ends with its connection: where it stood is found by opening another one.
+    if (options.exclusive && options.ride_through_seconds > 0) {
+      throw CLI::ExcludesError("--ride-through", "--exclusive");
     }
   });
   command

@@ -53,6 +53,7 @@ struct LogCommandOptions {
   std::vector<std::string> members;
   bool replace = false;
   bool gone = false;
+  double ride_through_seconds = 0;
 
   bool replicated() const { return !replicas.empty(); }
   // Those to ask about a replicated log.
@@ -80,8 +81,9 @@ template <typename Body>
 int with_log_client(const LogCommandOptions& options, std::string_view what, Body body) {
   base::RealClock clock;
   base::Executor executor(clock);
-  auto client = executor.run(log::LogClient::connect(executor, options.session.parsed_uri(),
-                                                     log_client_options(options.session)));
+  log::LogClientOptions with = log_client_options(options.session);
+  with.reconnect_timeout_ns = static_cast<uint64_t>(options.ride_through_seconds * 1e9);
+  auto client = executor.run(log::LogClient::connect(executor, options.session.parsed_uri(), with));
   if (!client) return fail(kProgram, what, client.error());
   return executor.run(body(**client, options));
 }
