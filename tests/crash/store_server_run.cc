@@ -155,6 +155,20 @@ void GroupServerRun::script(size_t shift) {
   PMSTORE_CHECK(stat().find("\"largest\": 1}") == std::string::npos,
                 "some transactions have shared an msync");
   for (uint64_t ns = shift; ns < 30'000; ns += 1000) die_amid(four(300), ns);
+  // Each builds on the one before, in the slot of the record and in a new one. One client's, so
+  // that they arrive in this order.
+  const auto chain = [&] {
+    return std::vector<Commit>{{0, {write("a", 140), write("f", 90)}},
+                               {0, {write("a", 130), write("d", 900)}, 60},
+                               {0, {write("a", 700 - shift)}, 120},
+                               {1, {write("e", 90)}, 180}};
+  };
+  commit_together(chain());
+  for (uint64_t ns = shift; ns < 30'000; ns += 1000) {
+    commit(0, {erase("a"), write("b", 90)});
+    commit(0, {write("a", 140)});
+    die_amid(chain(), ns);
+  }
   for (uint64_t ns = shift; ns < 14'000; ns += 500) {
     come_back_amid({0, {write("a", 140), write("g", 900)}}, ns);
   }
