@@ -26,10 +26,13 @@ struct Bucket {
 };
 static_assert(sizeof(Bucket) == 128);
 
-// Where an answer or a check names a bucket, it may name a leaf of an ordered table instead.
-// Clients cannot READ a leaf, and only give its name back.
+// Where an answer or a check names a bucket, it may name a leaf of an ordered table instead: a page
+// of the table's index, by its number (pmstore/shard/tree_node.h).
 inline constexpr uint64_t kLeafUnit = uint64_t{1} << 63;
 constexpr bool is_leaf_unit(uint64_t unit) { return (unit & kLeafUnit) != 0; }
+constexpr uint64_t leaf_unit(TableId table, uint32_t leaf) {
+  return kLeafUnit | static_cast<uint64_t>(raw(table)) << 32 | leaf;
+}
 
 struct BucketEntry {
   uint64_t bits = 0;

@@ -9,7 +9,7 @@
 // hash index, a leaf of an ordered one. Its version is even while the unit is stable, odd while it
 // changes, and never returns to an earlier value; so "key not found" is validated at commit by the
 // version of the key's unit. Clients READ the buckets one-sided (pmstore/layout/bucket_layout.h):
-// bytes() is what they read. They ask for what is in an ordered table by RPC.
+// bytes() is what they read. Of ordered tables they READ leaves (share_chunk_of()).
 //
 // Invariants: an entry is inserted or removed only between begin_change() and end_change() of its
 // key; what is removed is in the index. Threads: the server's; clients read concurrently.
@@ -21,7 +21,9 @@
 #include <span>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/result.h"
@@ -76,9 +78,7 @@ class KeyIndex final {
     if (!is_ordered(key.table)) return hash_.bucket_of(key.hash);
     return unit_of_leaf(key.table, existing(key.table).leaf_of(key.key));
   }
-  static uint64_t unit_of_leaf(TableId table, NodeId leaf) {
-    return kLeafUnit | static_cast<uint64_t>(raw(table)) << 32 | leaf;
-  }
+  static uint64_t unit_of_leaf(TableId table, NodeId leaf) { return leaf_unit(table, leaf); }
   // False: no client was ever told of such a unit.
   bool has_unit(uint64_t unit) const { return is_leaf_unit(unit) || unit < hash_.bucket_count(); }
   // Odd also for a leaf that there is not any more.
@@ -153,8 +153,11 @@ class KeyIndex final {
   }
   // Before the first key of an ordered table. Io when there is no memory.
   Status add_ordered(TableId table);
-  // After the last one (CHECK): frees what the table's index holds.
+  // After the last one (CHECK): frees what the table's index holds; but what clients may READ is
+  // kept for the next ordered table.
   void forget_ordered(TableId table);
+  // The memory around a leaf, for clients to READ: it stays mapped as long as this index.
+  std::span<std::byte> share_chunk_of(TableId table, NodeId leaf);
 
   uint64_t size() const { return size_; }
   // Entries that clients cannot see, because their bucket is full.
@@ -181,6 +184,8 @@ class KeyIndex final {
   HashIndex hash_;
   uint64_t records_bytes_;
   std::unordered_map<uint16_t, std::unique_ptr<OrderedIndex>> ordered_;
+  std::unordered_set<const OrderedIndex*> shared_;   // of ordered_: clients may READ its memory
+  std::vector<std::unique_ptr<OrderedIndex>> kept_;  // shared ones of tables that were dropped
   uint64_t size_ = 0;
 };
 

@@ -53,12 +53,40 @@ OrderedIndex::OrderedIndex(std::span<std::byte> memory) : memory_(memory) {
 
 OrderedIndex::OrderedIndex(OrderedIndex&& other) noexcept
     : memory_(std::exchange(other.memory_, {})),
+      table_(other.table_),
       nodes_used_(other.nodes_used_),
       free_(std::move(other.free_)),
       root_(other.root_),
       size_(other.size_) {}
 
 OrderedIndex::~OrderedIndex() { unmap_pages(memory_); }
+
+void OrderedIndex::begin_table(TableId table) {
+  PMSTORE_CHECK(size_ == 0 && node(root_).level() == 0, "another table's keys would be found");
+  table_ = table;
+  TreeNode& root = node(root_);
+  root.begin_change();
+  root.reset(0, {});
+  root.table = raw(table);
+  root.settle();
+}
+
+void OrderedIndex::end_table() {
+  PMSTORE_CHECK(size_ == 0, "a table's index goes after its keys");
+  free_.clear();
+  for (NodeId id = static_cast<NodeId>(nodes_used_ - 1); id != kNoNode; --id) {
+    if (node(id).level() == 0) node(id).begin_change();
+    free_node(id);
+  }
+  root_ = take_node();
+  node(root_).begin_change();
+  node(root_).reset(0, {});
+}
+
+std::span<std::byte> OrderedIndex::chunk_of(NodeId id) const {
+  const size_t from = id / kChunkNodes * kChunkBytes;
+  return memory_.subspan(from, std::min(kChunkBytes, memory_.size() - from));
+}
 
 // ---- entries ----
 
@@ -186,10 +214,13 @@ NodeId OrderedIndex::take_node() {
   if (!free_.empty()) {
     const NodeId id = free_.back();
     free_.pop_back();
+    node(id).table = raw(table_);
     return id;
   }
   PMSTORE_CHECK(has_free_nodes(1), "who takes a node has looked whether there is one");
-  return static_cast<NodeId>(nodes_used_++);
+  const auto id = static_cast<NodeId>(nodes_used_++);
+  node(id).table = raw(table_);
+  return id;
 }
 
 void OrderedIndex::free_node(NodeId id) {

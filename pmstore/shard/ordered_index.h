@@ -12,6 +12,9 @@
 // Without insert() and remove() in between nothing has changed. Leaves may split and merge
 // meanwhile: each call names the key, never a leaf.
 //
+// Clients READ leaves one-sided, in chunks of the index's memory that were registered for them: so
+// memory of which a client was told is never unmapped, but used for another table.
+//
 // Invariants: a leaf's version is odd exactly while an entry of it is in change; an entry without a
 // record is in change; fences of neighbouring leaves meet, and cover all keys.
 // Threads: the server's.
@@ -53,6 +56,21 @@ class OrderedIndex {
   OrderedIndex(OrderedIndex&&) noexcept;
   OrderedIndex& operator=(OrderedIndex&&) = delete;
   ~OrderedIndex();
+
+  // What a value of a leaf says.
+  static Entry unpack(uint64_t value);
+
+  // An empty index becomes this table's, and its nodes say so.
+  void begin_table(TableId table);
+  // Gives all nodes back: no page is a leaf from here on. CHECK: no key is left.
+  void end_table();
+
+  static constexpr size_t kChunkBytes = 4 << 20;
+  static constexpr size_t kChunkNodes = kChunkBytes / kNodeBytes;
+  // The memory in which node `id` lies, with its neighbours. The first chunk has node 0.
+  std::span<std::byte> chunk_of(NodeId id) const;
+  // Of a node that is_leaf(): its fences.
+  TreeNode::Fences fences(NodeId leaf) const { return {node(leaf).low(), node(leaf).high()}; }
 
   std::optional<Entry> find(std::string_view key) const;
   // Full: the index has no memory for another key; nothing has changed. CHECK: the key is not in
@@ -102,7 +120,6 @@ class OrderedIndex {
   explicit OrderedIndex(std::span<std::byte> memory);
   TreeNode& node(NodeId id) const { return reinterpret_cast<TreeNode*>(memory_.data())[id]; }
   static uint64_t pack(Entry entry);
-  static Entry unpack(uint64_t value);
 
   Path path_to(std::string_view key) const;
   // The leaf of the greatest key before `to`, where keys of each length are possible.
@@ -129,6 +146,7 @@ class OrderedIndex {
   uint64_t check_node(NodeId id, TreeNode::Fences fences, uint8_t level) const;
 
   std::span<std::byte> memory_;
+  TableId table_{};
   uint64_t nodes_used_ = 1;  // node 0 is none
   std::vector<NodeId> free_;
   NodeId root_ = kNoNode;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/atomic_copy.h"
+
 namespace pmstore::internal {
 
 namespace {
@@ -17,6 +19,24 @@ uint32_t head_of(std::string_view suffix) {
     head |= static_cast<uint32_t>(static_cast<unsigned char>(suffix[i])) << (24 - 8 * i);
   }
   return head;
+}
+
+// As memmove(), where others read `to`.
+void move_shared(TreeNode::Slot* to, const TreeNode::Slot* from, size_t count) {
+  constexpr size_t kWords = sizeof(TreeNode::Slot) / sizeof(uint64_t);
+  auto* const to_words = reinterpret_cast<uint64_t*>(to);
+  const auto* const from_words = reinterpret_cast<const uint64_t*>(from);
+  const size_t words = count * kWords;
+  const auto move = [&](size_t i) {
+    uint64_t word;
+    std::memcpy(&word, from_words + i, sizeof(word));
+    __atomic_store_n(to_words + i, word, __ATOMIC_RELAXED);
+  };
+  if (to < from) {
+    for (size_t i = 0; i < words; ++i) move(i);
+  } else {
+    for (size_t i = words; i > 0; --i) move(i - 1);
+  }
 }
 
 size_t prefix_of(TreeNode::Fences fences) {
@@ -38,7 +58,9 @@ std::string_view separator_of(std::string_view left, std::string_view right) {
 }
 
 void TreeNode::reset(uint8_t level, Fences fences) {
-  next = previous = first_child = kNoNode;
+  next = kNoNode;
+  previous = kNoNode;
+  first_child = kNoNode;
   changing = 0;
   count_ = 0;
   level_ = level;
@@ -53,7 +75,7 @@ void TreeNode::reset(uint8_t level, Fences fences) {
 
 uint16_t TreeNode::store(std::string_view bytes) {
   heap_begin_ = static_cast<uint16_t>(heap_begin_ - bytes.size());
-  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(this) + heap_begin_);
+  base::copy_to_shared(reinterpret_cast<char*>(this) + heap_begin_, bytes.data(), bytes.size());
   return heap_begin_;
 }
 
@@ -110,9 +132,10 @@ void TreeNode::insert(uint16_t index, std::string_view key, uint64_t value) {
   const std::string_view rest = key.substr(prefix_bytes_);
   if (kHeaderBytes + (count_ + 1) * sizeof(Slot) + rest.size() > heap_begin_) compact();
   Slot* const place = slots() + index;
-  std::memmove(place + 1, place, (count_ - index) * sizeof(Slot));
+  move_shared(place + 1, place, count_ - index);
   const uint16_t stored = store(rest);
-  *place = {value, head_of(rest), stored, static_cast<uint16_t>(rest.size())};
+  const Slot slot{value, head_of(rest), stored, static_cast<uint16_t>(rest.size())};
+  base::copy_to_shared(place, &slot, sizeof(slot));
   ++count_;
 }
 
@@ -120,8 +143,21 @@ void TreeNode::erase(uint16_t index) {
   PMSTORE_CHECK(index < count_, "what is erased is there");
   Slot* const place = slots() + index;
   heap_dead_ = static_cast<uint16_t>(heap_dead_ + place->bytes);
-  std::memmove(place, place + 1, (count_ - index - 1) * sizeof(Slot));
+  move_shared(place, place + 1, count_ - index - 1);
   --count_;
+}
+
+bool TreeNode::well_formed() const {
+  const auto lies_in_page = [](size_t from, size_t place, size_t bytes) {
+    return place >= from && bytes <= kMaxKeyBytes && place + bytes <= kNodeBytes;
+  };
+  const size_t heap = kHeaderBytes + count_ * sizeof(Slot);
+  if (!lies_in_page(heap, low_at_, low_bytes_)) return false;
+  if (!lies_in_page(heap, high_at_, high_bytes_)) return false;
+  if (prefix_bytes_ != prefix_of({low(), high()})) return false;
+  return std::all_of(slots(), slots() + count_, [&](const Slot& slot) {
+    return lies_in_page(heap, slot.at, slot.bytes) && prefix_bytes_ + slot.bytes <= kMaxKeyBytes;
+  });
 }
 
 void TreeNode::compact() {
@@ -133,7 +169,8 @@ void TreeNode::compact() {
   high_at_ = store({old.data() + high_at_, high_bytes_});
   for (uint16_t i = 0; i < count_; ++i) {
     Slot& slot = slots()[i];
-    slot.at = store({old.data() + slot.at, slot.bytes});
+    const uint16_t stored = store({old.data() + slot.at, slot.bytes});
+    __atomic_store_n(&slot.at, stored, __ATOMIC_RELAXED);
   }
 }
 

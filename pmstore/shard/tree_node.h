@@ -14,6 +14,11 @@
 // while it changes (begin_change(), settle()); `changing` counts the entries whose keys are being
 // inserted or removed by transactions that are not applied yet. The end of each change makes it
 // grow, also while others go on: so an odd version tells what was there when they began.
+// Clients READ leaves one-sided. So every store into a page is atomic (SharedField,
+// base/atomic_copy.h), a page is a leaf of a table (`level` 0) only as long as its version does not
+// say otherwise, and what a client has READ is of no use unless the version was the same even
+// number before and after. A copy that a client has made need not be whole: see well_formed().
+//
 // Threads: the server's. Plain data in zeroed memory; never copied but by assign().
 #pragma once
 
@@ -30,6 +35,24 @@ namespace pmstore::internal {
 using NodeId = uint32_t;
 inline constexpr NodeId kNoNode = 0;
 inline constexpr size_t kNodeBytes = 4096;
+
+// A field that one thread writes while others read it.
+template <typename T>
+class SharedField {
+ public:
+  operator T() const { return value_; }
+  SharedField& operator=(T value) {
+    __atomic_store_n(&value_, value, __ATOMIC_RELAXED);
+    return *this;
+  }
+  SharedField& operator=(const SharedField& other) { return *this = other.value_; }
+  SharedField& operator+=(T more) { return *this = static_cast<T>(value_ + more); }
+  SharedField& operator++() { return *this += 1; }
+  SharedField& operator--() { return *this = static_cast<T>(value_ - 1); }
+
+ private:
+  T value_;
+};
 
 class TreeNode {
  public:
@@ -77,7 +100,9 @@ class TreeNode {
     return i == 0 ? first_child : static_cast<NodeId>(slots()[i - 1].value);
   }
   uint64_t value(uint16_t i) const { return slots()[i].value; }
-  void set_value(uint16_t i, uint64_t value) { slots()[i].value = value; }
+  void set_value(uint16_t i, uint64_t value) {
+    __atomic_store_n(&slots()[i].value, value, __ATOMIC_RELAXED);
+  }
   // The whole key, in `room`.
   std::string_view key(uint16_t i, KeyRoom& room) const;
 
@@ -94,6 +119,9 @@ class TreeNode {
   void insert(uint16_t index, std::string_view key, uint64_t value);
   void erase(uint16_t index);
 
+  // Of a copy from another machine: what the other functions read lies in the page.
+  bool well_formed() const;
+
   uint64_t load_version() const { return __atomic_load_n(&version_, __ATOMIC_ACQUIRE); }
   // From here to settle() the leaf's contents may change.
   void begin_change() {
@@ -109,9 +137,10 @@ class TreeNode {
   uint64_t version_;
 
  public:
-  NodeId next, previous;  // leaves, in the order of keys
-  NodeId first_child;     // inner nodes
-  uint16_t changing;
+  SharedField<NodeId> next, previous;  // leaves, in the order of keys
+  SharedField<NodeId> first_child;     // inner nodes
+  SharedField<uint16_t> changing;
+  SharedField<uint16_t> table;  // whose node it is: reset() keeps it
 
  private:
   std::string_view at(uint16_t place, uint16_t bytes) const {
@@ -123,12 +152,12 @@ class TreeNode {
   uint16_t store(std::string_view bytes);
   void compact();
 
-  uint16_t count_;
-  uint16_t heap_begin_;
-  uint16_t heap_dead_;  // bytes of keys that were erased
-  uint16_t prefix_bytes_;
-  uint16_t low_at_, low_bytes_, high_at_, high_bytes_;
-  uint8_t level_;
+  SharedField<uint16_t> count_;
+  SharedField<uint16_t> heap_begin_;
+  SharedField<uint16_t> heap_dead_;  // bytes of keys that were erased
+  SharedField<uint16_t> prefix_bytes_;
+  SharedField<uint16_t> low_at_, low_bytes_, high_at_, high_bytes_;
+  SharedField<uint8_t> level_;
   alignas(kHeaderBytes) std::byte page_[kCapacity];
 };
 static_assert(sizeof(TreeNode) == kNodeBytes);
