@@ -19,6 +19,7 @@
 #include "fabric/rpc.h"
 #include "pmstore/client.h"
 #include "pmstore/client/buffer_pool.h"
+#include "pmstore/client/leaf_routes.h"
 #include "pmstore/client/redo_ring.h"
 #include "pmstore/client/shard_id.h"
 #include "pmstore/layout/bucket_layout.h"
@@ -128,6 +129,8 @@ class ClientSession {
   // so that it is the connection that refuses it.
   size_t largest_commit_bytes() const;
   BufferPool& buffers() { return *buffers_; }
+  // Pages of ordered tables are READ where misses() is kOneSided.
+  LeafRoutes& leaf_routes() { return leaf_routes_; }
   // Lock discipline rnic only.
   RedoRing& ring() { return *ring_; }
   // Lock discipline rnic: the buffer of truncations. A commit that holds a buffer and waits for
@@ -188,6 +191,7 @@ class ClientSession {
   std::unique_ptr<StoreCalls> calls_;
   std::unique_ptr<RedoRing> ring_;
   ServerHello hello_;
+  LeafRoutes leaf_routes_;
   uint64_t generation_ = 0;
   uint64_t call_timeout_ns_ = 0;
   uint32_t references_ = 0;

@@ -40,6 +40,10 @@ class Reader {
   void saw_table(TableId table) {
     seen_tables_[raw(table) % kSeenTables] = {table, executor_.now_ns()};
   }
+  bool knows_table(TableId table) const {
+    const SeenTable& seen = seen_tables_[raw(table) % kSeenTables];
+    return seen.table == table && executor_.now_ns() - seen.seen_ns < Client::kTableSeenNs;
+  }
 
   // A commit has put the record there, or has erased it.
   void remember(KeyHash hash, ShardId shard, uint8_t size_class, SlotOffset slot) {
@@ -58,10 +62,6 @@ class Reader {
   // the record is locked, torn or gone.
   base::Task<Result<Located>> read_at(SessionRef session, BucketEntry where, TableId table,
                                       std::string_view key, std::string* value);
-  bool knows_table(TableId table) const {
-    const SeenTable& seen = seen_tables_[raw(table) % kSeenTables];
-    return seen.table == table && executor_.now_ns() - seen.seen_ns < Client::kTableSeenNs;
-  }
 
   struct SeenTable {
     TableId table{};

@@ -138,7 +138,7 @@ base::Task<Result<ScanPage>> RpcCalls::send_scan(ScanRequest request, uint32_t r
 
 namespace {
 
-std::optional<RangePage> parse_range_page(std::span<const std::byte> answer) {
+std::optional<RangePage> parse_range_page(std::span<const std::byte> answer, LeafRoutes& routes) {
   MessageReader reader(answer);
   const auto reply = reader.get<RangeScanReply>();
   RangePage page;
@@ -152,6 +152,12 @@ std::optional<RangePage> parse_range_page(std::span<const std::byte> answer) {
     const std::string_view value = reader.get_bytes(item.value_bytes);
     page.checks.push_back({item.slot, item.version});
     page.records.push_back({std::string(key), std::string(value)});
+  }
+  for (uint8_t i = 0; i < reply.routes && !reader.failed(); ++i) {
+    const auto route = reader.get<LeafRoute>();
+    const std::string_view low = reader.get_bytes(route.low_bytes);
+    const std::string_view high = reader.get_bytes(route.high_bytes);
+    if (!reader.failed()) routes.learn(route, low, high);
   }
   if (!reader.complete() || (page.more && page.records.empty())) return std::nullopt;
   return page;
@@ -180,7 +186,7 @@ base::Task<Result<RangePage>> RpcCalls::send_range_scan(RangeScanRequest request
   const auto answer = co_await session_.rpc().call(static_cast<uint16_t>(Method::kRangeScan),
                                                    message.message(), reply_bytes);
   if (!answer) co_return Error(answer.error());
-  auto page = parse_range_page(answer->bytes());
+  auto page = parse_range_page(answer->bytes(), session_.leaf_routes());
   if (!page) co_return session_.malformed_reply("a scan of a range");
   co_return std::move(*page);
 }

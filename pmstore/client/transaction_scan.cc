@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "pmstore/client/leaf_page.h"
 #include "pmstore/client/transaction_state.h"
 #include "pmstore/layout/protocol.h"
 
@@ -75,15 +76,28 @@ Status TransactionScan::State::check() const {
 Task<Result<RangePage>> TransactionScan::State::read(uint32_t most) const {
   PMSTORE_CO_TRY(const internal::Participant* const holder, co_await transaction->bind());
   const internal::SessionRef session = holder->session;
+  internal::Reader& reader = transaction->client.reader;
+  const bool one_sided = session->misses() == MissPath::kOneSided;
+  if (one_sided && reader.knows_table(table)) {
+    const internal::LeafPageRequest leaves{table, rest, forward(), most};
+    PMSTORE_CO_TRY(auto page, co_await internal::read_leaf_page(session, leaves));
+    if (page) co_return std::move(*page);
+  }
   constexpr uint32_t kLeast = sizeof(RangeScanReply) + 64 * sizeof(LeafSeen) + sizeof(RangeItem) +
                               kMaxKeyBytes + kMaxValueBytes;
   const uint32_t capacity = std::min(kLeast, session->rpc().max_reply_bytes());
-  const RangeScanRequest request{
-      most, kPageBytes, raw(table), 0, 0, static_cast<uint8_t>(forward() ? 0 : 1), {}};
+  const RangeScanRequest request{most,
+                                 kPageBytes,
+                                 raw(table),
+                                 0,
+                                 0,
+                                 static_cast<uint8_t>(forward() ? 0 : 1),
+                                 static_cast<uint8_t>(one_sided ? 1 : 0)};
   Executor& executor = transaction->client.executor;
   uint64_t pause_ns = kFirstPauseNs;
   for (unsigned attempt = 1;; ++attempt) {
     auto page = co_await session->calls().range_scan(request, rest, capacity);
+    if (page) reader.saw_table(table);
     if (page || page.code() != ErrorCode::kConflict || attempt == kAttempts) {
       co_return std::move(page);
     }

@@ -181,20 +181,31 @@ struct RangeScanRequest {
   uint16_t from_bytes;
   uint16_t to_bytes;
   uint8_t backwards;
-  uint8_t padding[1];
+  uint8_t routes;  // 1: tell where the leaves are
 };
 static_assert(sizeof(RangeScanRequest) == 16);
 struct RangeScanReply {
   uint32_t leaves;
   uint32_t records;
   uint8_t more;  // 1: the range goes on behind the last record
-  uint8_t padding[7];
+  uint8_t routes;
+  uint8_t padding[6];
 };
 static_assert(sizeof(RangeScanReply) == 16);
 struct LeafSeen {
   uint64_t unit;
   uint64_t version;
 };
+// Where a leaf lies, and the fences between which its keys lie. Page N of the index of a table is
+// in chunk N / (pages of a whole chunk); pages of one chunk follow each other.
+struct LeafRoute {
+  uint64_t unit;
+  fabric::RemoteRegion chunk;
+  uint16_t low_bytes;
+  uint16_t high_bytes;  // 0: the last leaf
+  uint8_t padding[4];
+};
+static_assert(sizeof(LeafRoute) == 40);
 struct RangeItem {
   uint64_t slot;
   uint64_t version;

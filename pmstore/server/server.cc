@@ -153,6 +153,7 @@ base::Task<Result<std::unique_ptr<service::EndpointPart>>> ServerCore::open(
   PMSTORE_CO_TRY(part->words, device.register_memory(store->words().bytes(), word_rights));
   PMSTORE_CO_TRY(part->buckets,
                  device.register_memory(store->index().bytes(), Access::kRemoteRead));
+  part->leaves = std::make_unique<LeafRegions>(executor, device, store->index());
   if (rnic) {
     auto words = co_await RnicWords::create(device, *part->words);
     if (!words) co_return std::move(words.error());

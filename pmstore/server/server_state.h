@@ -31,6 +31,7 @@
 #include "pmstore/server.h"
 #include "pmstore/server/admin_service.h"
 #include "pmstore/server/commit_group.h"
+#include "pmstore/server/leaf_regions.h"
 #include "pmstore/server/lock_lists.h"
 #include "pmstore/server/rnic_words.h"
 #include "pmstore/server/store_calls.h"
@@ -90,6 +91,7 @@ struct StoreRegions final : service::EndpointPart {
   std::unique_ptr<fabric::MemoryRegion> records;
   std::unique_ptr<fabric::MemoryRegion> words;
   std::unique_ptr<fabric::MemoryRegion> buckets;
+  std::unique_ptr<LeafRegions> leaves;
   std::unique_ptr<RnicWords> rnic_words;  // discipline rnic only
 };
 

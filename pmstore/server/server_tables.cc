@@ -27,7 +27,12 @@ void ServerCore::serve_range_scan(Session& session, fabric::RpcCall& call,
   if (!got && got.code() == ErrorCode::kConflict && group.finish()) {
     got = store->range_scan(request, {from, to}, call.reply_room());
   }
-  return got ? call.reply_filled(*got) : call.reply_error(got.error());
+  if (!got) return call.reply_error(got.error());
+  if (request.routes == 0) return call.reply_filled(*got);
+  LeafRegions& leaves = *regions_at(*session.endpoint).leaves;
+  call.reply_filled(
+      leaves.add_routes(static_cast<TableId>(request.table), call.reply_room(), *got));
+  if (leaves.needs_work()) run(leaves.work());
 }
 
 void ServerCore::serve_drop_table(Session& session, fabric::RpcCall& call,

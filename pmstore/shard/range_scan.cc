@@ -146,6 +146,7 @@ class ReplyPage final : public RangeScan::Page {
     const RangeScanReply reply{static_cast<uint32_t>(head.leaves.size()),
                                head.records,
                                static_cast<uint8_t>(head.more ? 1 : 0),
+                               0,
                                {}};
     std::memcpy(room_.data(), &reply, sizeof(reply));
     if (leaves_bytes > 0) std::memcpy(room_.data() + kRecordsAt, head.leaves.data(), leaves_bytes);
