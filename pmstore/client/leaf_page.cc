@@ -21,10 +21,9 @@ constexpr size_t kMostLeaves = 8;
 // Where the room for records ends a page with fewer, the server's answer is cheaper.
 constexpr size_t kFewRecords = 16;
 
-// The words of an OpBuffer as this file uses them: of a leaf; then, of the records, their lock
-// words and behind them the versions of the leaves.
+// The words of an OpBuffer as this file uses them: the version of a leaf before it is READ; then
+// the lock words of the records, and behind them the versions of the leaves.
 constexpr size_t kVersionBefore = 0;
-constexpr size_t kVersionAfter = 1;
 constexpr size_t kMostRecords = OpBuffer::kWords - kMostLeaves;
 
 // A page on its way: what its leaves have said, what is to be READ, and what has come.
@@ -35,7 +34,7 @@ class LeafPage {
 
   // The leaf in which the page begins, or goes on. False: no route leads there.
   bool find_next_leaf();
-  // READs it; its version before and after.
+  // READs it.
   void plan_leaf(OpBuffer& buffer) const;
   enum class Step { kNextLeaf, kComplete, kAskServer };
   // Takes what plan_leaf() has READ.
@@ -91,12 +90,12 @@ bool LeafPage::find_next_leaf() {
 }
 
 // The lines of one READ may come in any order, so the version that lies in the page says nothing
-// about its other lines; READs of their own, one before and one after on the same queue pair, do.
+// about its other lines. One that is READ before the page does, together with the one that finish()
+// compares: a page of a version that has changed meanwhile is of no use, and is given up then.
 void LeafPage::plan_leaf(OpBuffer& buffer) const {
   buffer.batch.clear();
   buffer.batch.read(buffer.word_at(kVersionBefore), next_address_)
-      .read(buffer.at(0, kNodeBytes), next_address_)
-      .read(buffer.word_at(kVersionAfter), next_address_);
+      .read(buffer.at(0, kNodeBytes), next_address_);
 }
 
 // Fences of neighbours meet: so no key lies between the leaves of a page.
@@ -117,9 +116,7 @@ bool LeafPage::ends_range(const TreeNode& leaf) const {
 LeafPage::Step LeafPage::take_leaf(const OpBuffer& buffer) {
   const TreeNode& leaf = *std::launder(reinterpret_cast<const TreeNode*>(buffer.data));
   const uint64_t version = buffer.word(kVersionBefore);
-  const bool stable =
-      version % 2 == 0 && version == buffer.word(kVersionAfter) && version == leaf.load_version();
-  if (!stable) return Step::kAskServer;
+  if (version % 2 == 1 || version != leaf.load_version()) return Step::kAskServer;
   LeafRoutes& routes = session_.leaf_routes();
   const bool is_leaf = leaf.level() == 0 && leaf.table == raw(request_.table) && leaf.well_formed();
   if (!is_leaf || !is_the_next(leaf)) {

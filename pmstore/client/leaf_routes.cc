@@ -28,6 +28,10 @@ void LeafRoutes::learn(const LeafRoute& route, std::string_view low, std::string
 
 void LeafRoutes::learn(TableId table, NodeId leaf, TreeNode::Fences fences) {
   const auto [at, is_new] = routes_.try_emplace(Low(table, fences.low));
+  for (auto next = std::next(at); next != routes_.end() && next->first.first == table;) {
+    if (!fences.high.empty() && next->first.second >= fences.high) break;
+    next = remove(next);  // it was merged into this one
+  }
   Route& route = at->second;
   route.leaf = leaf;
   route.high = fences.high;
@@ -67,9 +71,12 @@ std::optional<LeafRoutes::Found> LeafRoutes::leaf_before(TableId table, std::str
 
 void LeafRoutes::forget(TableId table, std::string_view low) {
   const auto route = routes_.find(Low(table, low));
-  if (route == routes_.end()) return;
+  if (route != routes_.end()) remove(route);
+}
+
+LeafRoutes::Routes::iterator LeafRoutes::remove(Routes::iterator route) {
   used_.erase(route->second.used);
-  routes_.erase(route);
+  return routes_.erase(route);
 }
 
 std::optional<fabric::RemoteAddress> LeafRoutes::address_of(TableId table, NodeId leaf) const {

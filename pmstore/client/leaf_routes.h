@@ -59,6 +59,8 @@ class LeafRoutes {
   };
 
   Found use(Routes::iterator route);
+  // Gives the next one.
+  Routes::iterator remove(Routes::iterator route);
 
   Routes routes_;
   std::list<Routes::const_iterator> used_;                     // the last one first

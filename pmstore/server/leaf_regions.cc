@@ -54,6 +54,7 @@ base::Task<void> LeafRegions::work() {
     auto region = device_.register_memory(chunk, fabric::Access::kRemoteRead);
     if (region) {
       chunks_[chunk.data()] = std::move(*region);
+      ++registered_;
     } else {
       ++refused_;
     }

@@ -36,7 +36,7 @@ class LeafRegions {
   // Registers what was wanted, one chunk in a turn of the executor.
   base::Task<void> work();
 
-  size_t registered() const { return chunks_.size() - refused_; }
+  size_t registered() const { return registered_; }
   // Chunks that the device has refused.
   size_t refused() const { return refused_; }
 
@@ -52,6 +52,7 @@ class LeafRegions {
   // By the address of the first byte; no region: refused, or wanted.
   std::unordered_map<const std::byte*, std::unique_ptr<fabric::MemoryRegion>> chunks_;
   std::vector<std::span<std::byte>> wanted_;
+  size_t registered_ = 0;
   size_t refused_ = 0;
   bool working_ = false;
 };

@@ -29,6 +29,7 @@ class FakeServer final : public harness::RpcTestServer {
   ~FakeServer() override;
 
   const fabric::Uri& uri() const { return listener_->uri(); }
+  fabric::Device& device() { return *device_; }
 
   // What the next handshake says; regions are filled in.
   service::Welcome welcome;
