@@ -168,16 +168,18 @@ bool LeafPage::plan_records(OpBuffer& buffer) {
   const size_t records = entries_.size();
   const size_t all = 2 * records + leaves_.size();
   for (; planned_ < all && !buffer.batch.full(); ++planned_) {
-    if (planned_ < records) {
-      const Entry& entry = entries_[planned_];
-      buffer.batch.read(buffer.at(entry.at, kSlotBytes[entry.where.size_class]),
-                        session_.record_at(entry.where.slot));
-    } else if (planned_ < 2 * records) {
-      const size_t i = planned_ - records;
-      buffer.batch.read(buffer.word_at(i), session_.word_at(entries_[i].where.slot));
-    } else {
+    if (planned_ >= 2 * records) {
       const size_t i = planned_ - 2 * records;
       buffer.batch.read(buffer.word_at(records + i), leaves_[i].address);
+      continue;
+    }
+    const size_t i = planned_ % records;
+    const Entry& entry = entries_[i];
+    if (planned_ < records) {
+      buffer.batch.read(buffer.at(entry.at, kSlotBytes[entry.where.size_class]),
+                        session_.record_at(entry.where.slot));
+    } else {
+      buffer.batch.read(buffer.word_at(i), session_.word_at(entry.where.slot));
     }
   }
   return planned_ == all;
@@ -195,7 +197,8 @@ std::optional<RangePage> LeafPage::finish(const OpBuffer& buffer) const {
     const auto record = check_record({buffer.data + entry.at, kSlotBytes[entry.where.size_class]},
                                      entry.where.slot);
     const LockWord word{buffer.word(i)};
-    if (!record || word != LockWord::unlocked(record->version())) return std::nullopt;
+    if (!record || word.is_locked()) return std::nullopt;
+    if (word.version() != record->version()) return std::nullopt;
     const bool same =
         record->live() && record->header->table == raw(request_.table) && record->key == entry.key;
     if (!same) return std::nullopt;

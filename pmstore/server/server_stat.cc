@@ -50,6 +50,18 @@ std::string groups_stat_json(const CommitGroupCounters& groups) {
                      groups.transactions, groups.largest);
 }
 
+// Over all endpoints.
+std::string leaves_stat_json(const ServerCore& core) {
+  size_t registered = 0;
+  size_t refused = 0;
+  for (const auto& endpoint : core.host.endpoints()) {
+    const LeafRegions& leaves = *core.regions_at(*endpoint).leaves;
+    registered += leaves.registered();
+    refused += leaves.refused();
+  }
+  return fmt::format(R"({{"registered": {}, "refused": {}}})", registered, refused);
+}
+
 std::string pool_json(const persist::PoolInfo& info) {
   std::string extents;
   for (const persist::Extent& extent : info.extents) {
@@ -89,7 +101,7 @@ std::string server_stat_json(const ServerCore& core) {
       R"("commits": {}, "conflicts": {}, "live_records": {}, "free_bytes": {}, )"
       R"("records_bytes": {}, "index_overflow": {}, "flushed_lines": {}, "drains": {}, )"
       R"("msyncs": {}, "failed": {}, "gets": {}, "scans": {}, "applied": {}, )"
-      R"("group_commit": {}, "redo": {}{}}})",
+      R"("group_commit": {}, "leaf_chunks": {}, "redo": {}{}}})",
       store.catalog().header().epoch, discipline_name(core.discipline),
       persist::domain_name(core.pool.info().domain), core.sessions(), resolving, counters.sessions,
       core.totals.fenced, counters.silent, counters.malformed + core.admin.counters().malformed,
@@ -97,7 +109,7 @@ std::string server_stat_json(const ServerCore& core) {
       store.arena().free_chunks() * kChunkBytes, store.arena().bytes(), store.index().overflowed(),
       stats.flushed_lines, stats.drains, stats.msyncs, store.failed(), core.totals.gets,
       core.totals.scans, core.totals.applied, groups_stat_json(core.group.counters()),
-      redo_stat_json(store), logs);
+      leaves_stat_json(core), redo_stat_json(store), logs);
 }
 
 std::string admin_stat_json(const ServerCore& core) {

@@ -151,6 +151,9 @@ class ServerCore final : public service::Service {
   // Tells the host when the store has failed.
   void look_for_failure();
 
+  StoreRegions& regions_at(const service::Endpoint& endpoint) const {
+    return static_cast<StoreRegions&>(*endpoint.parts[slot()]);
+  }
   // nullptr under discipline cpu, and when no endpoint is open.
   WordChanger* changer() const;
 
@@ -181,9 +184,6 @@ class ServerCore final : public service::Service {
 
  private:
   Status fit_discipline(const service::Endpoint& endpoint);
-  StoreRegions& regions_at(const service::Endpoint& endpoint) const {
-    return static_cast<StoreRegions&>(*endpoint.parts[slot()]);
-  }
   // server_session.cc
   uint64_t retention_ns() const { return uint64_t{options.outcome_retention_ms} * 1'000'000; }
   bool ended_before(uint32_t one, uint32_t other) const;

@@ -21,9 +21,9 @@ constexpr TableId kOrdered = table_id(3, TableKind::kOrdered);
 constexpr TableId kOther = table_id(4, TableKind::kOrdered);
 
 // Does something at the server before each READ of the client, which is counted from 1.
-class BeforeReads final : public fabric::FaultInjector {
+class AtEachRead final : public fabric::FaultInjector {
  public:
-  explicit BeforeReads(std::function<void(int read)> action) : action_(std::move(action)) {}
+  explicit AtEachRead(std::function<void(int read)> action) : action_(std::move(action)) {}
   fabric::FaultDecision on_request(const fabric::FaultPoint& point) override {
     if (point.request.op == fabric::OpCode::kRead) action_(++reads);
     return {};
@@ -126,6 +126,21 @@ class LeafPages : public testing::FakeServerFixture {
     TransactionScan scan = tx.scan(kOrdered, std::move(range), direction);
     return run(scan.next(most));
   }
+  // Nothing else is in the table then, and the client knows both.
+  static constexpr int kTwoLeaves = 300;
+  void fill_two_leaves() {
+    while (!records_.empty()) erase(records_.begin()->first);
+    next_slot_ = 0;
+    fill(0, kTwoLeaves);
+    learn();
+    ASSERT_GE(std::distance(records_.lower_bound(second_leaf()), records_.end()), 10);
+    ASSERT_NE(second_leaf(), "");
+  }
+  // Its first fence.
+  std::string second_leaf() const {
+    const internal::OrderedIndex& index = *index_.ordered(kOrdered);
+    return std::string(index.fences(index.leaf_of(key(kTwoLeaves - 1))).low);
+  }
   // The client learns where the leaves are.
   void learn() {
     ASSERT_TRUE(page());
@@ -227,7 +242,7 @@ TEST_F(LeafPages, PageIsOfOneMoment) {
       {"merge", [this] {
          fill(-900, 900);
          for (int i = -900; i < 0; ++i) erase(key(i));
-         put(key(3), "new");
+         put(key(3) + "+", "new");
        }}};
   for (const Change& change : changes) {
     bool happened = true;
@@ -239,7 +254,7 @@ TEST_F(LeafPages, PageIsOfOneMoment) {
       learn();
       const std::string before = now();
       happened = false;
-      BeforeReads injector([&](int read) {
+      AtEachRead injector([&](int read) {
         if (read != at) return;
         change.make();
         happened = true;
@@ -267,7 +282,7 @@ TEST_F(LeafPages, PageWhoseLinesCameOutOfOrderIsNotBelieved) {
       index_.share_chunk_of(kOrdered, 1).subspan(internal::kNodeBytes, internal::kNodeBytes);
   const std::vector<std::byte> before(leaf.begin(), leaf.end());
   std::vector<std::byte> after;
-  BeforeReads injector([&](int read) {
+  AtEachRead injector([&](int read) {
     if (read == 2) {
       put(key(2) + "+", "new");
       after.assign(leaf.begin(), leaf.end());
@@ -292,6 +307,33 @@ TEST_F(LeafPages, LockedRecordIsAskedFor) {
   EXPECT_EQ(asked(), 1u) << "another part of the leaf";
 }
 
+// A transaction has locked a record, and may be logged, before another one writes what it depends
+// on: a page that shows the later one may not show the earlier one's record as it was.
+TEST_F(LeafPages, RecordThatIsLockedBeforeAnotherIsWrittenIsAskedFor) {
+  fill(0, 6);
+  learn();
+  bool happened = true;
+  for (int at = 1; happened; ++at) {
+    SCOPED_TRACE(at);
+    put(key(4), "old");
+    server_->requests.clear();
+    LockWord& word = server_->word_of(records_.at(key(1)).slot);
+    const LockWord unlocked = word;
+    happened = false;
+    AtEachRead injector([&](int read) {
+      if (read != at) return;
+      word = LockWord::locked(word.version(), 1);
+      put(key(4), "new");
+      happened = true;
+    });
+    const fabric::ScopedFaultInjector installed(injector);
+    const auto records = page();
+    ASSERT_TRUE(records);
+    EXPECT_TRUE((*records)[4].value == "old" || asked() == 1);
+    word = unlocked;
+  }
+}
+
 TEST_F(LeafPages, LeafInChangeIsAskedFor) {
   fill(0, 6);
   learn();
@@ -300,9 +342,76 @@ TEST_F(LeafPages, LeafInChangeIsAskedFor) {
   ASSERT_TRUE(index_.begin_change(changing));
   EXPECT_EQ(text(*page()), now());
   EXPECT_EQ(asked(), 1u);
+  EXPECT_EQ(page({"", key(2)})->size(), 2u);
+  EXPECT_EQ(asked(), 2u) << "another part of the leaf";
   index_.end_change(changing);
   EXPECT_EQ(text(*page()), now());
+  EXPECT_EQ(asked(), 2u);
+}
+
+TEST_F(LeafPages, RouteToALeafThatWasSplitIsForgotten) {
+  fill(0, 6);
+  learn();
+  fill(6, 900);
+  EXPECT_EQ(page({key(900), ""})->size(), 6u);
   EXPECT_EQ(asked(), 1u);
+  EXPECT_EQ(page({key(900), ""})->size(), 6u);
+  EXPECT_EQ(asked(), 1u);
+}
+
+// The link back is none of what a leaf's version tells of.
+TEST_F(LeafPages, NeighbourThatWasSplitIsNotBelieved) {
+  for (const int at : {1, 2, 3, 4, 5}) {
+    SCOPED_TRACE(at);
+    fill_two_leaves();
+    const auto begin = records_.lower_bound(second_leaf());
+    const std::string behind = std::next(begin, 4)->first;
+    const std::string old = std::prev(begin)->first;
+    AtEachRead injector([&](int read) {
+      if (read != at) return;
+      for (int i = 0; i < 300; ++i) put(old + std::to_string(1000 + i), "new");
+    });
+    const fabric::ScopedFaultInjector installed(injector);
+    const auto records = page({"", behind}, ScanDirection::kBackward, 8);
+    ASSERT_TRUE(records);
+    ASSERT_EQ(records->size(), 8u);
+    const std::string& found = (*records)[4].key;
+    EXPECT_TRUE(found == old + "1299" || (found == old && at > 1)) << found;
+  }
+}
+
+TEST_F(LeafPages, LeafThatWasMergedIsNotBelieved) {
+  fill_two_leaves();
+  const auto range = [&] { return KeyRange{second_leaf(), ""}; };
+  KeyRange second = range();
+  for (int i = 5; i < kTwoLeaves - 2; ++i) erase(key(i));
+  ASSERT_NE(second_leaf(), second.from);
+  EXPECT_EQ(page(std::move(second))->size(), 2u);
+}
+
+TEST_F(LeafPages, PageOfALeafThatIsMergedIsOfOneMoment) {
+  bool happened = true;
+  for (int at = 1; happened; ++at) {
+    SCOPED_TRACE(at);
+    fill_two_leaves();
+    const std::string from = key(kTwoLeaves - 8);
+    const std::string all = now();
+    const std::string before = all.substr(all.find(from));
+    happened = false;
+    AtEachRead injector([&](int read) {
+      if (read != at) return;
+      for (int i = 5; i < kTwoLeaves - 8; ++i) erase(key(i));
+      put(key(kTwoLeaves - 5) + "+", "new");
+      put(key(kTwoLeaves - 3), "new");
+      happened = true;
+    });
+    const fabric::ScopedFaultInjector installed(injector);
+    const auto records = page({from, ""});
+    ASSERT_TRUE(records);
+    const std::string later = now();
+    const std::string got = text(*records);
+    EXPECT_TRUE(got == later.substr(later.find(from)) || (got == before && at > 1)) << got;
+  }
 }
 
 TEST_F(LeafPages, LargeRecordsAreAskedFor) {
