@@ -40,6 +40,7 @@
 #include "fabric/uri.h"
 #include "persist/domain.h"
 #include "persist/strategy.h"
+#include "pmstore/record_page.h"
 #include "pmstore/types.h"
 
 namespace pmstore {
@@ -78,11 +79,6 @@ struct ClientOptions {
 class Client;
 class TransactionScan;
 struct ErasedRange;
-
-struct Record {
-  std::string key;
-  std::string value;
-};
 
 // One transaction. Move-only. Destroying it before commit() aborts it. Once commit() has begun, the
 // commit runs to its end even if the transaction, or the coroutine that awaits commit(), is
@@ -166,11 +162,12 @@ class TransactionScan {
   TransactionScan& operator=(TransactionScan&&) noexcept;
   ~TransactionScan();
 
-  // The next records, at most `most` (at least 1) and about 256 KiB; none: the range has ended.
-  // Conflict: other transactions keep a part of the range locked. InvalidArgument: the table is
-  // not ordered; the transaction is over; a bound of the range is longer than a key. UnknownTable;
-  // Damaged; errors of the connection. After an error the transaction cannot commit.
-  base::Task<Result<std::vector<Record>>> next(uint32_t most = UINT32_MAX);
+  // The next records, at most `most` (at least 1) and about 256 KiB, or 1 MiB where the server is
+  // in this process; none: the range has ended. Conflict: other transactions keep a part of the
+  // range locked. InvalidArgument: the table is not ordered; the transaction is over; a bound of
+  // the range is longer than a key. UnknownTable; Damaged; errors of the connection. After an error
+  // the transaction cannot commit.
+  base::Task<Result<RecordPage>> next(uint32_t most = UINT32_MAX);
 
  private:
   friend class Transaction;
@@ -180,7 +177,7 @@ class TransactionScan {
 };
 
 struct ScanPage {
-  std::vector<Record> records;
+  RecordPage records;
   uint64_t cursor = 0;   // of the next page; 0: this is the last page
   uint32_t damaged = 0;  // damaged records skipped, perhaps of other tables: which may be illegible
 };

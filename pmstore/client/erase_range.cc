@@ -50,13 +50,13 @@ Task<Result<ErasedRange>> Transaction::State::erase_range(Ref self, TransactionS
   done.rest = std::move(range);
   while (done.erased < limit) {
     const auto most = static_cast<uint32_t>(std::min<uint64_t>(limit - done.erased, kPageRecords));
-    PMSTORE_CO_TRY(const std::vector<Record> page, co_await scan.next(most));
+    PMSTORE_CO_TRY(const RecordPage page, co_await scan.next(most));
     if (page.empty()) {
       done.complete = true;
       co_return std::move(done);
     }
     CommitRoom room = state.room_in_use();
-    for (const Record& record : page) {
+    for (const RecordRef record : page) {
       room.add_write(record.key.size(), 0, false);
       if (!state.has_room(room)) {
         if (done.erased > 0) co_return std::move(done);

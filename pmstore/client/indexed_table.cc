@@ -145,10 +145,10 @@ Task<Result<std::vector<IndexMatch>>> IndexScan::next(uint32_t most) {
                       "an index and its table were read at different moments; run the transaction "
                       "again, and if that does not help, `pmstore pool check --index`");
   };
-  PMSTORE_CO_TRY(const std::vector<Record> entries, co_await entries_.next(most));
+  PMSTORE_CO_TRY(const RecordPage entries, co_await entries_.next(most));
   std::vector<IndexMatch> matches;
   matches.reserve(entries.size());
-  for (const Record& entry : entries) {
+  for (const RecordRef entry : entries) {
     auto names = read_index_entry(definition_->kind, entry.key, entry.value);
     if (!names) {
       co_return make_error(ErrorCode::kDamaged,

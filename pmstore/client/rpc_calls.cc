@@ -128,7 +128,7 @@ base::Task<Result<ScanPage>> RpcCalls::send_scan(ScanRequest request, uint32_t r
     const auto item = reader.get<ScanItem>();
     const std::string_view key = reader.get_bytes(item.key_bytes);
     const std::string_view value = reader.get_bytes(item.value_bytes);
-    page.records.push_back({std::string(key), std::string(value)});
+    page.records.add(key, value);
   }
   if (!reader.complete()) co_return session_.malformed_reply("a scan");
   co_return std::move(page);
@@ -151,7 +151,7 @@ std::optional<RangePage> parse_range_page(std::span<const std::byte> answer, Lea
     const std::string_view key = reader.get_bytes(item.key_bytes);
     const std::string_view value = reader.get_bytes(item.value_bytes);
     page.checks.push_back({item.slot, item.version});
-    page.records.push_back({std::string(key), std::string(value)});
+    page.records.add(key, value);
   }
   for (uint8_t i = 0; i < reply.routes && !reader.failed(); ++i) {
     const auto route = reader.get<LeafRoute>();

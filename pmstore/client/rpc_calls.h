@@ -27,6 +27,7 @@ class RpcCalls final : public StoreCalls {
                                      std::string* value) override;
   // The same.
   base::Answer<Result<ScanPage>> scan(const ScanRequest& request, uint32_t reply_bytes) override;
+  uint32_t range_page_bytes() const override { return 256 * 1024; }
   base::Answer<Result<RangePage>> range_scan(const RangeScanRequest& request, const KeyRange& range,
                                              uint32_t reply_bytes) override;
 

@@ -13,7 +13,6 @@ namespace {
 
 using internal::RangePage;
 
-constexpr uint32_t kPageBytes = 256 * 1024;
 // A part of a range is locked while a commit is made durable; a scan gives up when that lasts.
 constexpr unsigned kAttempts = 64;
 constexpr uint64_t kFirstPauseNs = 1'000;
@@ -86,13 +85,12 @@ Task<Result<RangePage>> TransactionScan::State::read(uint32_t most) const {
   constexpr uint32_t kLeast = sizeof(RangeScanReply) + 64 * sizeof(LeafSeen) + sizeof(RangeItem) +
                               kMaxKeyBytes + kMaxValueBytes;
   const uint32_t capacity = std::min(kLeast, session->rpc().max_reply_bytes());
-  const RangeScanRequest request{most,
-                                 kPageBytes,
-                                 raw(table),
-                                 0,
-                                 0,
-                                 static_cast<uint8_t>(forward() ? 0 : 1),
-                                 static_cast<uint8_t>(one_sided ? 1 : 0)};
+  RangeScanRequest request{};
+  request.most_records = most;
+  request.max_bytes = session->calls().range_page_bytes();
+  request.table = raw(table);
+  request.backwards = forward() ? 0 : 1;
+  request.routes = one_sided ? 1 : 0;
   Executor& executor = transaction->client.executor;
   uint64_t pause_ns = kFirstPauseNs;
   for (unsigned attempt = 1;; ++attempt) {
@@ -117,17 +115,17 @@ void TransactionScan::State::add_own_writes(RangePage& page) const {
   if (own.empty()) return;
   std::sort(own.begin(), own.end(),
             [&](const auto* a, const auto* b) { return before(items.key(*a), items.key(*b)); });
-  std::vector<Record> merged;
+  RecordPage merged;
   auto next = own.begin();
   const auto add_own = [&] {
     const internal::TxItem& item = **next++;
     if (item.leave == internal::TxItem::Leave::kNothing) return;
-    merged.push_back({std::string(items.key(item)), std::string(items.value(item))});
+    merged.add(items.key(item), items.value(item));
   };
-  for (Record& record : page.records) {
+  for (const RecordRef record : page.records) {
     while (next != own.end() && before(items.key(**next), record.key)) add_own();
     const bool overwritten = next != own.end() && items.key(**next) == record.key;
-    overwritten ? add_own() : merged.push_back(std::move(record));
+    overwritten ? add_own() : merged.add(record.key, record.value);
   }
   while (next != own.end()) add_own();
   page.records = std::move(merged);
@@ -138,7 +136,7 @@ TransactionScan::TransactionScan(TransactionScan&&) noexcept = default;
 TransactionScan& TransactionScan::operator=(TransactionScan&&) noexcept = default;
 TransactionScan::~TransactionScan() = default;
 
-Task<Result<std::vector<Record>>> TransactionScan::next(uint32_t most) {
+Task<Result<RecordPage>> TransactionScan::next(uint32_t most) {
   State& scan = *state_;
   Transaction::State& transaction = *scan.transaction;
   most = std::max<uint32_t>(most, 1);
@@ -158,11 +156,11 @@ Task<Result<std::vector<Record>>> TransactionScan::next(uint32_t most) {
     }
     if (!scan.only_own_left) transaction.scanned.add_page(page->leaves, page->checks);
     KeyRange before = scan.rest;
-    const std::string last = page->more ? page->records.back().key : std::string();
+    const std::string last = page->more ? std::string(page->records.back().key) : std::string();
     scan.add_own_writes(*page);
-    std::vector<Record>& records = page->records;
+    RecordPage& records = page->records;
     if (records.size() > most) {
-      records.resize(most);
+      records.truncate(most);
     } else if (!page->more) {
       scan.only_own_left = true;
     }
@@ -177,7 +175,7 @@ Task<Result<std::vector<Record>>> TransactionScan::next(uint32_t most) {
     transaction.scanned.add_range(scan.table, scan.scanned_since(std::move(before)));
     if (!records.empty()) co_return std::move(records);
   }
-  co_return std::vector<Record>();
+  co_return RecordPage();
 }
 
 TransactionScan Transaction::scan(TableId table, KeyRange range, ScanDirection direction) {
@@ -196,9 +194,9 @@ Task<Result<Record>> no_key_before_the_empty_one() {
 }
 
 Task<Result<Record>> next_of(TransactionScan scan) {
-  PMSTORE_CO_TRY(std::vector<Record> one, co_await scan.next(1));
+  PMSTORE_CO_TRY(const RecordPage one, co_await scan.next(1));
   if (one.empty()) co_return make_error(ErrorCode::kNotFound);
-  co_return std::move(one.front());
+  co_return one.front().copy();
 }
 
 }  // namespace

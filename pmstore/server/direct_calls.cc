@@ -35,7 +35,7 @@ class OwnPage final : public TableScan::Page {
     const uint64_t bytes = sizeof(ScanItem) + record.key.size() + record.value.size();
     if (bytes > left_) return false;
     left_ -= bytes;
-    page_.records.push_back({std::string(record.key), std::string(record.value)});
+    page_.records.add(record.key, record.value);
     return true;
   }
 
@@ -49,7 +49,7 @@ class OwnRangePage final : public RangeScan::Page {
   explicit OwnRangePage(RangePage& page) : page_(page) {}
   void add(const RangeItem& item, std::string_view key, std::string_view value) override {
     page_.checks.push_back({item.slot, item.version});
-    page_.records.push_back({std::string(key), std::string(value)});
+    page_.records.add(key, value);
     bytes_ += sizeof(item) + key.size() + value.size();
   }
   size_t bytes() const { return bytes_; }

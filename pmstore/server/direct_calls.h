@@ -34,6 +34,9 @@ class DirectCalls final : public StoreCalls {
   base::Answer<Result<GetReply>> get(TableId table, std::string_view key, uint32_t room,
                                      std::string* value) override;
   base::Answer<Result<ScanPage>> scan(const ScanRequest& request, uint32_t reply_bytes) override;
+  // A page takes about a millisecond, and then lets others work. What is more than a page must be
+  // validated.
+  uint32_t range_page_bytes() const override { return 1024 * 1024; }
   base::Answer<Result<RangePage>> range_scan(const RangeScanRequest& request, const KeyRange& range,
                                              uint32_t reply_bytes) override;
 

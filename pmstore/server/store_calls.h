@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "pmstore/client.h"
 #include "pmstore/layout/protocol.h"
+#include "pmstore/record_page.h"
 #include "pmstore/shard/commit_view.h"
 #include "pmstore/types.h"
 
@@ -26,7 +27,7 @@ namespace pmstore::internal {
 struct RangePage {
   std::vector<LeafSeen> leaves;
   std::vector<ReadCheck> checks;  // of the records
-  std::vector<Record> records;
+  RecordPage records;
   bool more = false;  // the range goes on behind the last record
 };
 
@@ -50,6 +51,9 @@ class StoreCalls {
   // A page of a table's records; `reply_bytes` bounds it like ScanRequest::max_bytes, and also its
   // first record. Errors as TableScan::page().
   virtual base::Answer<Result<ScanPage>> scan(const ScanRequest& request, uint32_t reply_bytes) = 0;
+
+  // So many bytes of records are a page of an ordered table.
+  virtual uint32_t range_page_bytes() const = 0;
 
   // A page of an ordered table's records; `reply_bytes` bounds it, also its first record. The
   // lengths of the bounds need not be in the request. Errors as RangeScan::page().

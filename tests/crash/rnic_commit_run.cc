@@ -255,7 +255,7 @@ base::Task<void> RacesRun::take_part(Part& part) {
     auto scan = transaction.scan(history().table, KeyRange::with_prefix(part.scans));
     const auto page = co_await scan.next();
     PMSTORE_CHECK(page.has_value(), "nobody writes yet");
-    for (const Record& record : *page) part.found.emplace_back(record.key);
+    for (const RecordRef record : *page) part.found.emplace_back(record.key);
   }
   const uint64_t now_ns = machine().executor().now_ns();
   PMSTORE_CHECK(now_ns < go_ns, "reading takes less");

@@ -274,7 +274,7 @@ StoreContent ServedStoreSteps::scan_all(uint32_t client) {
   TransactionScan scan = transaction.scan(history_.table, {});
   const auto page = machine_->run(scan.next());
   PMSTORE_CHECK(page.has_value(), page ? "" : page.error().message.c_str());
-  for (const Record& record : *page) content[record.key] = record.value;
+  for (const RecordRef record : *page) content[std::string(record.key)] = record.value;
   const auto rest = machine_->run(scan.next());
   PMSTORE_CHECK(rest && rest->empty(), "all fit in a page");
   return content;

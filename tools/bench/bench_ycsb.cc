@@ -108,9 +108,9 @@ Task<Status> YcsbBench::scan(Client& client, std::string_view from, uint32_t mos
   TransactionScan scan = transaction.scan(table_, {std::string(from), {}});
   uint32_t seen = 0;
   while (seen < most) {
-    PMSTORE_CO_TRY(const std::vector<Record> page, co_await scan.next(most - seen));
+    PMSTORE_CO_TRY(const RecordPage page, co_await scan.next(most - seen));
     if (page.empty()) break;
-    for (const Record& record : page) {
+    for (const RecordRef record : page) {
       PMSTORE_CO_TRY_STATUS(check_value(record.key, record.value.size()));
     }
     seen += static_cast<uint32_t>(page.size());

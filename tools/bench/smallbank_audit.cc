@@ -14,7 +14,7 @@ Task<Status> audit_balances(Client& client, TableId table, Audit& audit) {
   uint64_t cursor = 0;
   do {
     PMSTORE_CO_TRY(const ScanPage page, co_await client.scan(table, cursor));
-    for (const Record& record : page.records) {
+    for (const RecordRef record : page.records) {
       ++audit.account_records;
       uint64_t account = 0;
       for (const char c : record.key) account = account * 10 + static_cast<uint64_t>(c - '0');
@@ -37,7 +37,7 @@ Task<Status> audit_ledger(Client& client, TableId table, Audit& audit) {
   uint64_t cursor = 0;
   do {
     PMSTORE_CO_TRY(const ScanPage page, co_await client.scan(table, cursor));
-    for (const Record& record : page.records) {
+    for (const RecordRef record : page.records) {
       ++audit.ledger_records;
       const auto entry = decode_ledger(record.value);
       if (!entry || !audit.ledger.emplace(record.key, *entry).second) {

@@ -22,7 +22,7 @@ namespace {
 class ScanPrinter {
  public:
   explicit ScanPrinter(bool json) : json_(json) {}
-  void record(const Record& record) {
+  void record(RecordRef record) {
     ++count_;
     if (json_) {
       records_.push_back({{"key", json_bytes(record.key)}, {"value", json_bytes(record.value)}});
@@ -52,7 +52,7 @@ base::Task<int> scan_hash(Client& client, TableId table, const KvOptions& option
     auto page = co_await client.scan(table, cursor, kScanPageBytes, DamagedRecords::kSkip);
     if (!page) co_return fail(kProgram, what, page.error());
     damaged += page->damaged;
-    for (const Record& record : page->records) {
+    for (const RecordRef record : page->records) {
       if (!record.key.starts_with(options.prefix)) continue;
       if (options.limit != 0 && printer.count() == options.limit) {
         printer.end(false);
@@ -74,17 +74,16 @@ base::Task<int> scan_hash(Client& client, TableId table, const KvOptions& option
 
 // One record more than the limit tells whether the range ends there.
 base::Task<Status> read_range(Transaction& transaction, TableId table, const KvOptions& options,
-                              std::vector<Record>& records) {
+                              RecordPage& records) {
   const auto direction = options.reverse ? ScanDirection::kBackward : ScanDirection::kForward;
   TransactionScan scan = transaction.scan(table, range_of(options), direction);
   const uint64_t enough = options.limit == 0 ? UINT64_MAX : options.limit + 1;
   records.clear();
   while (records.size() < enough) {
     const auto most = std::min<uint64_t>(enough - records.size(), UINT32_MAX);
-    PMSTORE_CO_TRY(std::vector<Record> page, co_await scan.next(static_cast<uint32_t>(most)));
+    PMSTORE_CO_TRY(const RecordPage page, co_await scan.next(static_cast<uint32_t>(most)));
     if (page.empty()) break;
-    records.insert(records.end(), std::make_move_iterator(page.begin()),
-                   std::make_move_iterator(page.end()));
+    for (const RecordRef record : page) records.add(record.key, record.value);
   }
   co_return Status{};
 }
@@ -92,15 +91,15 @@ base::Task<Status> read_range(Transaction& transaction, TableId table, const KvO
 // All of one moment: nothing is printed before it is validated.
 base::Task<int> scan_ordered(Client& client, TableId table, const KvOptions& options,
                              std::string what) {
-  std::vector<Record> records;
+  RecordPage records;
   const Status done = co_await retry(client, [&](Transaction& transaction) {
     return read_range(transaction, table, options, records);
   });
   if (!done) co_return fail(kProgram, what, done.error());
   ScanPrinter printer(options.session.json);
   const bool complete = options.limit == 0 || records.size() <= options.limit;
-  if (!complete) records.pop_back();
-  for (const Record& record : records) printer.record(record);
+  if (!complete) records.truncate(records.size() - 1);
+  for (const RecordRef record : records) printer.record(record);
   printer.end(complete);
   co_return kDone;
 }

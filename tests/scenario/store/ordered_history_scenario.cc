@@ -24,8 +24,8 @@ std::string key_name(uint64_t i) {
 }
 
 // As the history has it: its beginning, which tells the keys apart.
-std::string shown(const std::string& key) {
-  return key.substr(0, 4) + std::string(key.ends_with('\0') ? 1 : 0, '\0');
+std::string shown(std::string_view key) {
+  return std::string(key.substr(0, 4)) + std::string(key.ends_with('\0') ? 1 : 0, '\0');
 }
 
 uint64_t from_environment(const char* name, uint64_t otherwise) {
@@ -90,7 +90,9 @@ class Attempt {
     co_return Status{};
   }
 
-  void saw(const std::string& key, uint64_t writer) { present_[key] = writer != History::kAbsent; }
+  void saw(std::string_view key, uint64_t writer) {
+    present_[std::string(key)] = writer != History::kAbsent;
+  }
 
   // Page by page, perhaps not to the end, and perhaps with writes in between.
   Task<Status> scan_some() {
@@ -108,11 +110,11 @@ class Attempt {
       present_.emplace(key_name(i), false);
     }
     do {
-      PMSTORE_CO_TRY(const std::vector<Record> page,
+      PMSTORE_CO_TRY(const RecordPage page,
                      co_await scan.next(1 + static_cast<uint32_t>(below(10))));
       History::Seen seen;
-      for (const Record& record : page) {
-        const uint64_t writer = std::stoull(record.value);
+      for (const RecordRef record : page) {
+        const uint64_t writer = std::stoull(std::string(record.value));
         seen[shown(record.key)] = writer;
         saw(record.key, writer);
       }
@@ -121,7 +123,7 @@ class Attempt {
         break;
       }
       // The least key behind the last one, or the last one itself.
-      const std::string end = page.back().key + std::string(forward ? 1 : 0, '\0');
+      const std::string end = std::string(page.back().key) + std::string(forward ? 1 : 0, '\0');
       record_.scanned(shown(forward ? from : end), shown(forward ? end : to), seen);
       (forward ? from : to) = end;
       if (below(6) == 0) write_some();

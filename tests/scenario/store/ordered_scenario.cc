@@ -32,9 +32,9 @@ class OrderedTables : public StoreScenario {
     TransactionScan scan = tx.scan(table_, std::move(range), direction);
     Keys keys;
     for (;;) {
-      PMSTORE_CO_TRY(const std::vector<Record> page, co_await scan.next(most));
+      PMSTORE_CO_TRY(const RecordPage page, co_await scan.next(most));
       if (page.empty()) co_return std::move(keys);
-      for (const Record& record : page) keys.push_back(record.key);
+      for (const RecordRef record : page) keys.emplace_back(record.key);
     }
   }
   Keys scan(Transaction& tx, KeyRange range, ScanDirection direction = ScanDirection::kForward,
@@ -266,10 +266,10 @@ TEST_P(OrderedTables, OwnWritesAheadOfTheLastPageComeInAnother) {
   tx.insert(table_, "k1005", "ahead");
   tx.insert(table_, "k1001+", "behind");
   tx.insert(table_, "k", "ahead");
-  const std::vector<Record> last = *run(forward.next());
+  const RecordPage last = *run(forward.next());
   ASSERT_EQ(last.size(), 1u);
   EXPECT_EQ(last[0].key, "k1005");
-  const std::vector<Record> first = *run(backward.next());
+  const RecordPage first = *run(backward.next());
   ASSERT_EQ(first.size(), 1u);
   EXPECT_EQ(first[0].key, "k");
   EXPECT_TRUE(run(forward.next())->empty());
@@ -282,11 +282,11 @@ TEST_P(OrderedTables, OwnWritesAheadOfARecordThatWasGivenCome) {
   Transaction tx = client_->begin();
   tx.erase(table_, "k1001");
   TransactionScan scan = tx.scan(table_, {"k1000", "l"});
-  const std::vector<Record> first = *run(scan.next(2));
+  const RecordPage first = *run(scan.next(2));
   ASSERT_EQ(first.size(), 1u);
   EXPECT_EQ(first[0].key, "k1000");
   tx.insert(table_, "k1000+", "ahead");
-  const std::vector<Record> second = *run(scan.next(2));
+  const RecordPage second = *run(scan.next(2));
   ASSERT_EQ(second.size(), 2u);
   EXPECT_EQ(second[0].key, "k1000+");
   EXPECT_EQ(second[1].key, "k1002");
@@ -490,9 +490,11 @@ Task<void> move_units(Client& client, TableId table, uint64_t seed, int moves,
       std::map<std::string, int> units;
       sum = 0;
       for (;;) {
-        PMSTORE_CO_TRY(const std::vector<Record> page, co_await scan.next(5));
+        PMSTORE_CO_TRY(const RecordPage page, co_await scan.next(5));
         if (page.empty()) break;
-        for (const Record& record : page) sum += units[record.key] = std::stoi(record.value);
+        for (const RecordRef record : page) {
+          sum += units[std::string(record.key)] = std::stoi(std::string(record.value));
+        }
       }
       auto from = units.begin();
       std::advance(from, random() % units.size());

@@ -152,7 +152,7 @@ TEST_P(Semantics, ScanSeesEveryRecordOnce) {
   do {
     const auto page = run(client_->scan(table_, cursor, 4096));
     ASSERT_TRUE(page) << page.error().to_string();
-    for (const Record& record : page->records) {
+    for (const RecordRef record : page->records) {
       EXPECT_TRUE(seen.emplace(record.key, record.value).second) << record.key << " twice";
     }
     cursor = page->cursor;

@@ -87,7 +87,7 @@ class AtomicsFail : public testing::ClientFixture {
     size_t found = 0;
     const auto page = run(client_->scan(table_, 0));
     ASSERT_TRUE(page) << page.error().to_string();
-    for (const Record& record : page->records) {
+    for (const RecordRef record : page->records) {
       found += record.key != "seen" && record.key != "after" ? 1 : 0;
     }
     EXPECT_EQ(found, 3u) << "each key is there once";

@@ -1,6 +1,7 @@
 pmstore_test(pmstore_types_test ONE_THREAD SOURCES types_test.cc DEPS pmstore)
 pmstore_test(pmstore_index_key_test ONE_THREAD SOURCES index_key_test.cc DEPS pmstore)
 pmstore_test(pmstore_record_test ONE_THREAD SOURCES record_test.cc DEPS pmstore)
+pmstore_test(pmstore_record_page_test ONE_THREAD SOURCES record_page_test.cc DEPS pmstore)
 pmstore_test(pmstore_location_cache_test ONE_THREAD SOURCES location_cache_test.cc DEPS pmstore)
 pmstore_test(pmstore_buffer_pool_test ONE_THREAD SOURCES buffer_pool_test.cc DEPS pmstore)
 pmstore_test(pmstore_transaction_numbers_test ONE_THREAD SOURCES transaction_numbers_test.cc

@@ -101,7 +101,7 @@ class OrderedSession : public testing::ClientFixture {
     const auto valid = send(Method::kCommit, request.message());
     return valid ? Status() : Status(valid.error());
   }
-  Result<std::vector<Record>> scan(Transaction& tx) {
+  Result<RecordPage> scan(Transaction& tx) {
     TransactionScan records = tx.scan(ordered_, {});
     return run(records.next());
   }
