@@ -92,9 +92,15 @@ class OrderedIndex {
   template <typename IsOwn>
   bool all_changes_are(NodeId leaf, IsOwn&& is_own) const;
 
+  // A key in a leaf, which puts it together in `room`.
+  struct LeafKey {
+    const TreeNode& leaf;
+    uint16_t index;
+    std::string_view in(TreeNode::KeyRoom& room) const { return leaf.key(index, room); }
+  };
   // Calls on_leaf(Leaf) -> bool for each leaf that has a part of the range, in order, and then
-  // on_key(key, Entry) -> bool for each key of the range in the leaf, until one says false. The key
-  // is valid until on_key returns. Neither may change the index.
+  // on_key(LeafKey, Entry) -> bool for each key of the range in the leaf, until one says false. The
+  // key is valid until on_key returns. Neither may change the index.
   template <typename OnLeaf, typename OnKey>
   void walk(Range range, Direction direction, OnLeaf on_leaf, OnKey on_key) const;
 
@@ -168,22 +174,23 @@ template <typename OnLeaf, typename OnKey>
 void OrderedIndex::walk(Range range, Direction direction, OnLeaf on_leaf, OnKey on_key) const {
   if (!range.to.empty() && range.from >= range.to) return;
   const bool forward = direction == Direction::kForward;
-  TreeNode::KeyRoom room;
   NodeId id = forward ? leaf_of(range.from) : last_leaf_before(range.to);
   while (id != kNoNode) {
     const TreeNode& leaf = node(id);
+    const NodeId next = forward ? leaf.next : leaf.previous;
+    node(next).prefetch();
     if (!on_leaf(Leaf{id, leaf.load_version()})) return;
     const uint16_t first = leaf.low() < range.from ? leaf.find(range.from).index : 0;
     const bool ends_here = !range.to.empty() && (leaf.high().empty() || range.to < leaf.high());
     const uint16_t end = ends_here ? leaf.find(range.to).index : leaf.count();
     for (uint16_t n = 0; n < end - first; ++n) {
       const uint16_t i = static_cast<uint16_t>(forward ? first + n : end - 1 - n);
-      if (!on_key(leaf.key(i, room), unpack(leaf.value(i)))) return;
+      if (!on_key(LeafKey{leaf, i}, unpack(leaf.value(i)))) return;
     }
     const bool last =
         forward ? leaf.high().empty() || range.is_behind(leaf.high()) : leaf.low() <= range.from;
     if (last) return;
-    id = forward ? leaf.next : leaf.previous;
+    id = next;
   }
 }
 

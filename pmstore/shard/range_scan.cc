@@ -19,9 +19,13 @@ class Filler {
       : records_(records), request_(request), most_bytes_(most_bytes), page_(page) {}
 
   bool add_leaf(OrderedIndex::Leaf leaf) {
-    if (!add_all_ahead()) return false;
-    if (leaf.version % 2 == 1) return is_full() ? more() : fail(make_error(ErrorCode::kConflict));
-    if (bytes() + sizeof(LeafSeen) > most_bytes_) {
+    if (leaf.version % 2 == 1) {
+      // The page may end before this leaf.
+      if (!add_all_ahead()) return false;
+      return is_full() ? more() : fail(make_error(ErrorCode::kConflict));
+    }
+    if (bytes(head_.leaves.size() + 1) > most_bytes_) {
+      if (!add_all_ahead()) return false;
       if (head_.records > 0) return more();
       return fail(make_error(ErrorCode::kTooLarge, "no room for a leaf in a scan page"));
     }
@@ -35,12 +39,13 @@ class Filler {
     if (is_full()) return add_all_ahead() && more();
     if (ahead_ == kAhead && !add_oldest()) return false;
     records_.prefetch(*entry.record);
-    queue_[(oldest_ + ahead_++) % kAhead] = *entry.record;
+    queue_[(oldest_ + ahead_++) % kAhead] = {*entry.record, head_.leaves.size()};
     return true;
   }
 
   Result<RangeScan::Head> finish() {
-    add_all_ahead();
+    // Leaves that were added while records were ahead may leave no room.
+    if (add_all_ahead() && bytes(head_.leaves.size()) > most_bytes_) more();
     if (!status_) return status_.error();
     if (!are_of_one_moment()) return make_error(ErrorCode::kConflict);
     return std::move(head_);
@@ -50,8 +55,9 @@ class Filler {
   static constexpr size_t kAhead = 16;  // keys; more than a CPU has misses under way
 
   bool is_full() const { return head_.records + ahead_ == request_.most_records; }
-  uint64_t bytes() const {
-    return sizeof(RangeScanReply) + head_.leaves.size() * sizeof(LeafSeen) + item_bytes_;
+  // Of the page with so many leaves, and the records that it has.
+  uint64_t bytes(size_t leaves) const {
+    return sizeof(RangeScanReply) + leaves * sizeof(LeafSeen) + item_bytes_;
   }
 
   bool add_all_ahead() {
@@ -61,13 +67,13 @@ class Filler {
   }
 
   bool add_oldest() {
-    const IndexEntry entry = queue_[oldest_];
+    const auto [entry, leaves] = queue_[oldest_];
     oldest_ = (oldest_ + 1) % kAhead;
     --ahead_;
     const auto record = records_.record_at(entry);
     if (!record) return fail(record.error());
     const size_t more_bytes = sizeof(RangeItem) + record->key.size() + record->value.size();
-    const size_t all = bytes() + more_bytes;
+    const size_t all = bytes(leaves) + more_bytes;
     if (all > most_bytes_ || (head_.records > 0 && all > request_.max_bytes)) {
       if (head_.records > 0) return more();
       return fail(make_error(ErrorCode::kTooLarge, "a record of " + std::to_string(more_bytes) +
@@ -82,7 +88,7 @@ class Filler {
     item_bytes_ += more_bytes;
     ++head_.records;
     if (!records_.is_sole_writer()) seen_.push_back({item.slot, item.version});
-    leaves_of_records_ = head_.leaves.size();
+    leaves_of_records_ = leaves;
     return true;
   }
 
@@ -112,7 +118,11 @@ class Filler {
   const RangeScanRequest& request_;
   const uint64_t most_bytes_;
   RangeScan::Page& page_;
-  std::array<IndexEntry, kAhead> queue_;  // of one leaf: what is asked for and not added yet
+  struct Ahead {
+    IndexEntry entry;
+    size_t leaves;  // that the page has with this record
+  };
+  std::array<Ahead, kAhead> queue_;  // what is asked for and not added yet
   size_t oldest_ = 0;
   size_t ahead_ = 0;
   RangeScan::Head head_;
@@ -180,7 +190,9 @@ Result<RangeScan::Head> RangeScan::page(const RangeScanRequest& request, Ordered
                                                 : OrderedIndex::Direction::kForward;
   index->walk(
       range, direction, [&](OrderedIndex::Leaf leaf) { return filler.add_leaf(leaf); },
-      [&](std::string_view, const OrderedIndex::Entry& entry) { return filler.add_key(entry); });
+      [&](OrderedIndex::LeafKey, const OrderedIndex::Entry& entry) {
+        return filler.add_key(entry);
+      });
   return filler.finish();
 }
 

@@ -78,16 +78,18 @@ bool RecordStore::is_damaged(IndexEntry entry) const {
 // is not whole.
 std::optional<RecordView> RecordStore::checked_record(SlotOffset slot, uint8_t size_class,
                                                       LockWord word) const {
-  RecordHeader header;
   const std::byte* const from = arena_.at(slot);
-  base::copy_from_shared(&header, from, sizeof(header));
-  const uint64_t bytes = record_bytes(header.key_bytes(), header.value_bytes);
-  if (bytes > kSlotBytes[size_class]) return std::nullopt;
+  std::span<const std::byte> image(from, kSlotBytes[size_class]);
   if (!sole_writer_) {
+    RecordHeader header;
+    base::copy_from_shared(&header, from, sizeof(header));
+    const uint64_t bytes = record_bytes(header.key_bytes(), header.value_bytes);
+    if (bytes > image.size()) return std::nullopt;
     if (copy_.size() < bytes) copy_.resize(bytes);
     base::copy_from_shared(copy_.data(), from, bytes);
+    image = {copy_.data(), bytes};
   }
-  const auto record = check_record({sole_writer_ ? from : copy_.data(), bytes}, slot);
+  const auto record = check_record(image, slot);
   if (!record || !record->live() || record->version() != word.version()) return std::nullopt;
   return record;
 }

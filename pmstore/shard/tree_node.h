@@ -103,6 +103,13 @@ class TreeNode {
   void set_value(uint16_t i, uint64_t value) {
     __atomic_store_n(&slots()[i].value, value, __ATOMIC_RELAXED);
   }
+  // Asks for the memory that reading the first keys takes; the processor sees the others coming.
+  // Inline, because g++ 12 takes a call of a function that only prefetches for one without effect.
+  [[gnu::always_inline]] void prefetch() const {
+    __builtin_prefetch(this);
+    __builtin_prefetch(page_);
+    __builtin_prefetch(page_ + kHeaderBytes);
+  }
   // The whole key, in `room`.
   std::string_view key(uint16_t i, KeyRoom& room) const;
 

@@ -50,8 +50,9 @@ class Ordered : public ::testing::Test {
           seen.leaves.push_back(leaf);
           return true;
         },
-        [&](std::string_view key, const OrderedIndex::Entry&) {
-          seen.keys.emplace_back(key);
+        [&](OrderedIndex::LeafKey key, const OrderedIndex::Entry&) {
+          TreeNode::KeyRoom room;
+          seen.keys.emplace_back(key.in(room));
           return seen.keys.size() < limit;
         });
     return seen;

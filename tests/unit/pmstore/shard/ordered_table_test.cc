@@ -87,6 +87,31 @@ TEST_F(OrderedTableTest, PageEndsWhereTheRoomDoes) {
   }
 }
 
+// A range may end in a leaf of which it has no key: then the page has a leaf behind its last
+// record.
+TEST_F(OrderedTableTest, PageHasRoomForTheLeafBehindItsLastRecord) {
+  std::vector<std::string> keys;
+  for (int i = 0; i < 400; ++i) {
+    keys.push_back("key" + std::to_string(1000 + 10 * i));
+    ASSERT_TRUE(put(keys.back(), "v"));
+  }
+  size_t ended_before_a_leaf = 0;
+  for (size_t end = 20; end < keys.size(); ++end) {
+    // Some leaves' least key is shorter than the first one that they have.
+    const OrderedIndex::Range range{keys[end - 20], keys[end]};
+    const auto whole = page(range);
+    ASSERT_TRUE(whole);
+    ASSERT_EQ(whole->keys.size(), 20u);
+    const size_t bytes = sizeof(RangeScanReply) + whole->leaves.size() * sizeof(LeafSeen) +
+                         20 * (sizeof(RangeItem) + keys[0].size() + 1);
+    EXPECT_FALSE(page(range, UINT32_MAX, bytes)->more);
+    const auto less = page(range, UINT32_MAX, bytes - 1);
+    ASSERT_TRUE(less && less->more);
+    ended_before_a_leaf += less->keys.size() == 20;
+  }
+  EXPECT_GE(ended_before_a_leaf, 2u);
+}
+
 TEST_F(OrderedTableTest, WhatAPageRestsOnIsValidated) {
   for (const char* key : {"a", "b", "c"}) ASSERT_TRUE(put(key, "1"));
   const auto before_insert = page({"a", "b"});
