@@ -128,10 +128,19 @@ NodeId OrderedIndex::last_leaf_before(std::string_view to) const {
 }
 
 std::optional<OrderedIndex::Entry> OrderedIndex::find(std::string_view key) const {
-  const TreeNode& leaf = node(leaf_of(key));
-  const TreeNode::Place place = leaf.find(key);
+  // Other keys are looked up than the last one.
+  const NodeId id = path_to(key).leaf;
+  const TreeNode::Place place = node(id).find(key);
+  recent_ = {id, place.index};
   if (!place.equal) return std::nullopt;
-  return unpack(leaf.value(place.index));
+  return unpack(node(id).value(place.index));
+}
+
+TreeNode::Place OrderedIndex::place_in(NodeId leaf, std::string_view key) const {
+  const bool again = recent_.leaf == leaf;
+  const TreeNode::Place place = again ? node(leaf).find(key, recent_.index) : node(leaf).find(key);
+  recent_ = {leaf, place.index};
+  return place;
 }
 
 Result<NodeId> OrderedIndex::leaf_with_room(std::string_view key) {
@@ -150,10 +159,10 @@ Result<NodeId> OrderedIndex::leaf_with_room(std::string_view key) {
 
 Status OrderedIndex::begin_change(std::string_view key) {
   NodeId id = leaf_of(key);
-  TreeNode::Place place = node(id).find(key);
-  if (!place.equal) {
+  TreeNode::Place place = place_in(id, key);
+  if (!place.equal && !node(id).has_room(key)) {
     PMSTORE_TRY(id, leaf_with_room(key));
-    place = node(id).find(key);
+    place = place_in(id, key);
   }
   TreeNode& leaf = node(id);
   leaf.begin_change();
@@ -170,8 +179,9 @@ Status OrderedIndex::begin_change(std::string_view key) {
 }
 
 OrderedIndex::Found OrderedIndex::changing(std::string_view key) const {
-  TreeNode& leaf = node(leaf_of(key));
-  const TreeNode::Place place = leaf.find(key);
+  const NodeId id = leaf_of(key);
+  TreeNode& leaf = node(id);
+  const TreeNode::Place place = place_in(id, key);
   PMSTORE_CHECK(place.equal, "an entry stays until its change ends");
   const Entry entry = unpack(leaf.value(place.index));
   PMSTORE_CHECK(entry.in_change, "an entry changes between begin_change() and end_change()");

@@ -81,7 +81,10 @@ class OrderedIndex {
   void end_change(std::string_view key);
 
   // The leaf that has, or would have, the key.
-  NodeId leaf_of(std::string_view key) const { return path_to(key).leaf; }
+  NodeId leaf_of(std::string_view key) const {
+    if (is_leaf(recent_.leaf) && node(recent_.leaf).covers(key)) return recent_.leaf;
+    return path_to(key).leaf;
+  }
   bool is_leaf(NodeId id) const {
     return id != kNoNode && id < nodes_used_ && node(id).level() == 0;
   }
@@ -141,6 +144,8 @@ class OrderedIndex {
     Entry entry;
   };
   Found changing(std::string_view key) const;
+  // The key's place in its leaf.
+  TreeNode::Place place_in(NodeId leaf, std::string_view key) const;
   // Makes room for the key in its leaf. Full.
   Result<NodeId> leaf_with_room(std::string_view key);
   void split(Path& path, std::string_view key);
@@ -157,6 +162,13 @@ class OrderedIndex {
   std::vector<NodeId> free_;
   NodeId root_ = kNoNode;
   uint64_t size_ = 0;
+  // Where a key was looked for last. The steps of a change name the same key, and the leaf that
+  // covers it is found without a search, if it still does.
+  struct Recent {
+    NodeId leaf = kNoNode;
+    uint16_t index = 0;
+  };
+  mutable Recent recent_;
 };
 
 template <typename IsOwn>

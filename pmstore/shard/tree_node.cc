@@ -114,6 +114,16 @@ TreeNode::Place TreeNode::find(std::string_view key) const {
   return {static_cast<uint16_t>(first), equal};
 }
 
+TreeNode::Place TreeNode::find(std::string_view key, uint16_t guess) const {
+  if (guess <= count_) {
+    const std::string_view rest = key.substr(prefix_bytes_);
+    if (guess < count_ && suffix(guess) == rest) return {guess, true};
+    const bool behind = guess == 0 || suffix(static_cast<uint16_t>(guess - 1)) < rest;
+    if (behind && (guess == count_ || rest < suffix(guess))) return {guess, false};
+  }
+  return find(key);
+}
+
 size_t TreeNode::used_bytes() const {
   return count_ * sizeof(Slot) + (kNodeBytes - heap_begin_) - heap_dead_;
 }

@@ -90,6 +90,8 @@ class TreeNode {
   }
   // `key` must be covered.
   Place find(std::string_view key) const;
+  // The same, looked for at `guess` first.
+  Place find(std::string_view key, uint16_t guess) const;
   // Where the child for `key` is: count of the keys that are not greater.
   uint16_t child_place(std::string_view key) const {
     const Place place = find(key);
