@@ -169,6 +169,14 @@ class Replays : public testing::ServerFixture {
     auto client = connect();
     table_ = *run(client->open_table("t", true));
     run(client->close());
+    session_ = open_session();
+    ASSERT_TRUE(session_);
+  }
+  void TearDown() override {
+    session_ = {};
+    ServerFixture::TearDown();
+  }
+  internal::SessionRef open_session() {
     internal::SessionOptions options;
     options.secret = ClientSecret::of_number(7);
     options.known_through = known_;
@@ -176,12 +184,8 @@ class Replays : public testing::ServerFixture {
     auto opened = run(internal::ClientSession::open(
         std::move(*fabric::open_device(fabric::Scheme::kLocal, executor_)),
         std::make_shared<internal::SessionBook>(), uri_, options));
-    ASSERT_TRUE(opened) << opened.error().to_string();
-    session_ = std::move(*opened);
-  }
-  void TearDown() override {
-    session_ = {};
-    ServerFixture::TearDown();
+    EXPECT_TRUE(opened) << opened.error().to_string();
+    return opened ? std::move(*opened) : internal::SessionRef();
   }
   Status put(uint64_t number, std::string_view value) {
     std::array<std::byte, 256> room;
@@ -244,6 +248,19 @@ TEST_F(Replays, NumberOfALaterSessionIsNotExecuted) {
   ASSERT_TRUE(put(first + kSessionSequences - 1, "last"));
   EXPECT_EQ(put(first + kSessionSequences, "of the next").code(), ErrorCode::kProtocol);
   EXPECT_EQ(value(), "last");
+}
+
+// A client that comes back over a new connection may rely on it that the old one does nothing more.
+TEST_F(Replays, NextSessionOfAClientEndsTheOneBefore) {
+  const uint64_t first = session_->hello().next_sequence;
+  ASSERT_TRUE(put(first, "of the first session"));
+  const internal::SessionRef next = open_session();
+  ASSERT_TRUE(next);
+  EXPECT_EQ(put(first + 1, "too late").code(), ErrorCode::kDisconnected);
+  EXPECT_EQ(value(), "of the first session");
+  session_ = next;
+  EXPECT_TRUE(put(session_->hello().next_sequence, "of the next session"));
+  EXPECT_EQ(value(), "of the next session");
 }
 
 // Over tcp, in real time: a socket that says hello, and nothing else.
