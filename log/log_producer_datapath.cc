@@ -146,7 +146,7 @@ base::Task<Result<uint64_t>> LogProducer::State::read_start() {
   const uint64_t timeout_ns = session.options.call_timeout_ns;
   PMSTORE_CO_TRY_STATUS(co_await words->settle(timeout_ns));
   PMSTORE_CO_TRY(const LogClient::State::LinkRef on, co_await session.connected());
-  words->clear();
+  words->clear(on);
   words->read(0, sizeof(LogWords), session.words_at(log));
   PMSTORE_CO_TRY_STATUS(co_await words->execute(on->connection(), timeout_ns));
   LogWords seen;

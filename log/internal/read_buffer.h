@@ -30,7 +30,7 @@ class ReadBuffer {
   // Begins the next batch; then add READs. Requires that none is under way. `holds` lives until the
   // next batch begins: the connection, which must not be destroyed before the READs are done, or
   // they would never be.
-  void clear(std::shared_ptr<const void> holds = nullptr);
+  void clear(std::shared_ptr<const void> holds);
   void read(size_t to, uint32_t bytes, fabric::RemoteAddress from);
   // Posts the batch with one doorbell and waits: one round trip. Timeout when the send queue stays
   // full for `timeout_ns`.
