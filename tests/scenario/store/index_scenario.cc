@@ -212,18 +212,12 @@ TEST_P(Indexes, AreSoundAfterTheServersDeath) {
   }
   for (uint64_t death = 0; death < static_cast<uint64_t>(times(4, 2)); ++death) {
     uint64_t done = 0;
-    const auto kill_later = [](Target& target, Executor& executor, const uint64_t& count,
-                               uint64_t until) -> Task<void> {
-      while (count < until) co_await executor.sleep_for(1000);
-      target.kill();
-    };
     std::vector<Task<void>> tasks;
     for (uint64_t i = 0; i < 6; ++i) {
       Client& client = i % 2 == 0 ? *client_ : *other_;
       tasks.push_back(change_people(client, *people_, 100 * death + i, 0, done, true));
     }
-    tasks.push_back(kill_later(*target_, executor_, done, 60 + 13 * death));
-    run_together(std::move(tasks));
+    run_until_killed(std::move(tasks), done, 60 + 13 * death);
     client_.reset();
     other_.reset();
     target_.reset();

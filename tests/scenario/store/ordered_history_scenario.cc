@@ -235,18 +235,12 @@ class OrderedHistory : public StoreScenario {
     for (size_t i = 0; i < kPlayers; ++i) {
       tasks.push_back(play_ordered(work_, *clients[i % clients.size()], ++seed_, until));
     }
-    auto kill_later = [](Target& target, Executor& executor, OrderedWorkload& work,
-                         uint64_t moment) -> Task<void> {
-      while (work.ended < moment) co_await executor.sleep_for(1000);
-      work.server_is_dead = true;
-      target.kill();
-    };
-    // A little before the last ones: they do not come to their ends.
-    if (then_die)
-      tasks.push_back(
-          kill_later(*target_, executor_, work_, until - std::min<uint64_t>(until, kPlayers)));
+    if (then_die) {
+      // A little before the last ones: they do not come to their ends.
+      const uint64_t moment = until - std::min<uint64_t>(until, kPlayers);
+      return run_until_killed(std::move(tasks), work_.ended, moment, &work_.server_is_dead);
+    }
     run_together(std::move(tasks));
-    if (then_die) return;
     for (auto& each : clients) run(each->close());
   }
 

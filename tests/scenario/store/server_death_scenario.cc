@@ -81,18 +81,12 @@ class ServerDeath : public StoreScenario {
   // Transfers until the server has been killed, after about `transfers` of them.
   void work_until_killed(std::vector<std::unique_ptr<Client>>& clients, uint64_t transfers) {
     uint64_t done = 0;
-    auto kill_later = [](Target& target, Executor& executor, const uint64_t& count,
-                         uint64_t until) -> Task<void> {
-      while (count < until) co_await executor.sleep_for(1000);
-      target.kill();
-    };
     std::vector<Task<void>> tasks;
     for (size_t i = 0; i < workers_.size(); ++i) {
       Worker& worker = workers_[i];
       tasks.push_back(work(*clients[i % clients.size()], table_, worker, ++seed_, done));
     }
-    tasks.push_back(kill_later(*target_, executor_, done, transfers));
-    run_together(std::move(tasks));
+    run_until_killed(std::move(tasks), done, transfers);
   }
 
   void settle_doubts(std::vector<std::unique_ptr<Client>>& clients) {

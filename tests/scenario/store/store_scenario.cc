@@ -79,4 +79,17 @@ void StoreScenario::run_together(std::vector<Task<void>> tasks) {
   run(wait_for_none(executor_, left));
 }
 
+void StoreScenario::run_until_killed(std::vector<Task<void>> tasks, const uint64_t& count,
+                                     uint64_t moment, bool* dead) {
+  size_t left = tasks.size();
+  for (Task<void>& task : tasks) executor_.spawn(count_down(std::move(task), left));
+  const auto wait_for_the_moment = [&]() -> Task<void> {
+    while (count < moment && left > 0) co_await executor_.sleep_for(1000);
+  };
+  run(wait_for_the_moment());
+  if (dead != nullptr) *dead = true;
+  target_->kill();
+  run(wait_for_none(executor_, left));
+}
+
 }  // namespace pmstore::scenario

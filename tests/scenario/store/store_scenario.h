@@ -50,6 +50,10 @@ class StoreScenario : public ::testing::TestWithParam<Locks> {
   }
   // Runs all of them at the same time, to their ends.
   void run_together(std::vector<Task<void>> tasks);
+  // The same, and kills the server when `count` has come to `moment`, or has not although all tasks
+  // have ended. Sets `dead` right before.
+  void run_until_killed(std::vector<Task<void>> tasks, const uint64_t& count, uint64_t moment,
+                        bool* dead = nullptr);
   TableId table(Client& client, const std::string& name = "t") {
     auto opened = run(client.open_table(name, true));
     EXPECT_TRUE(opened) << opened.error().to_string();
