@@ -59,7 +59,7 @@ class YcsbRecords {
   explicit YcsbRecords(uint64_t loaded) : next_(loaded), there_(loaded) {}
   // The number of a new record.
   uint64_t begin_insert() { return next_.fetch_add(1, std::memory_order_relaxed); }
-  // It is there, or was given up.
+  // It is there. (An insert that fails for another reason than a conflict ends the bench.)
   void end_insert(uint64_t record);
   // All records below have been inserted.
   uint64_t there() const { return there_.load(std::memory_order_acquire); }
