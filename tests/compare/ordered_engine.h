@@ -13,6 +13,7 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <coroutine>
 #include <cstdint>
 #include <cstdio>
@@ -32,8 +33,8 @@ struct Ready {
 
 // Prints one line, `what`: `why`, and ends the program.
 [[noreturn]] inline void give_up(std::string_view what, const std::string& why) {
-  std::fprintf(stderr, "ordered_stores: %.*s: %s\n", static_cast<int>(what.size()), what.data(),
-               why.c_str());
+  std::fprintf(stderr, "%s: %.*s: %s\n", program_invocation_short_name,
+               static_cast<int>(what.size()), what.data(), why.c_str());
   std::fflush(stderr);
   _exit(1);
 }

@@ -4,13 +4,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/histogram.h"
 #include "base/random.h"
+#include "tests/compare/folder.h"
 #include "tests/compare/lmdb_engine.h"
 #include "tests/compare/ordered_engine.h"
 #include "tests/compare/pmstore_engine.h"
@@ -212,24 +212,11 @@ Task<void> measure(Engine& engine, const Options& options, bool ascending, Resul
   }
 }
 
-// A folder that is gone at the end.
-class Folder {
- public:
-  explicit Folder(const std::string& dir) : path_(dir + "/ordered_stores-XXXXXX") {
-    if (mkdtemp(path_.data()) == nullptr) give_up(dir, "cannot make a folder there");
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 // Twice: filled in random order, and measured; and filled in ascending order.
 template <typename Make>
 void measure_both(Executor& executor, const Options& options, Results& results, Make make) {
   for (const bool ascending : {false, true}) {
-    const Folder folder(options.dir);
+    const Folder folder(options.dir, "ordered_stores");
     const auto engine = make(folder.path());
     executor.run(measure(*engine, options, ascending, results));
   }
