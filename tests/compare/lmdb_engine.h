@@ -5,8 +5,7 @@
 #include <lmdb.h>
 #include <sys/stat.h>
 
-#include <vector>
-
+#include "pmstore/record_page.h"
 #include "tests/compare/ordered_engine.h"
 
 namespace pmstore::compare {
@@ -65,7 +64,7 @@ class LmdbEngine {
     uint64_t seen = 0;
     int at = mdb_cursor_get(cursor, &k, &v, MDB_SET_RANGE);
     for (; at == 0 && seen < most; at = mdb_cursor_get(cursor, &k, &v, MDB_NEXT), ++seen) {
-      copies_.emplace_back(text(k), text(v));
+      copies_.add(text(k), text(v));
     }
     if (at != 0 && at != MDB_NOTFOUND) must("scan", at);
     mdb_cursor_close(cursor);
@@ -87,7 +86,7 @@ class LmdbEngine {
   MDB_env* env_ = nullptr;
   MDB_dbi dbi_ = 0;
   MDB_txn* reader_ = nullptr;
-  std::vector<std::pair<std::string, std::string>> copies_;
+  RecordPage copies_;
 };
 
 }  // namespace pmstore::compare

@@ -8,7 +8,8 @@
 //   Engine(folder, records)                 a new, empty store
 //   put(key, value) -> bool                 inserts or overwrites; false: lost against another
 //   get(key, value&) -> bool                copies the value; false: absent
-//   scan(from, most) -> uint64_t            copies so many records from this key on; how many
+//   scan(from, most) -> uint64_t            copies so many records from this key on into a
+//                                           RecordPage; how many
 #pragma once
 
 #include <unistd.h>

@@ -7,8 +7,8 @@
 #include <rocksdb/table.h>
 
 #include <memory>
-#include <vector>
 
+#include "pmstore/record_page.h"
 #include "tests/compare/ordered_engine.h"
 
 namespace pmstore::compare {
@@ -45,7 +45,7 @@ class RocksdbEngine {
     copies_.clear();
     uint64_t seen = 0;
     for (at->Seek(slice(from)); at->Valid() && seen < most; at->Next(), ++seen) {
-      copies_.emplace_back(at->key().ToString(), at->value().ToString());
+      copies_.add(at->key().ToStringView(), at->value().ToStringView());
     }
     must("scan", at->status());
     return {seen};
@@ -59,7 +59,7 @@ class RocksdbEngine {
 
   rocksdb::WriteOptions durable_;
   std::unique_ptr<rocksdb::DB> db_;
-  std::vector<std::pair<std::string, std::string>> copies_;
+  RecordPage copies_;
 };
 
 }  // namespace pmstore::compare
