@@ -203,7 +203,7 @@ std::optional<RangePage> LeafPage::finish(const OpBuffer& buffer) const {
         record->live() && record->header->table == raw(request_.table) && record->key == entry.key;
     if (!same) return std::nullopt;
     page.checks.push_back({raw(entry.where.slot), record->version()});
-    page.records.push_back({std::string(record->key), std::string(record->value)});
+    page.records.add(record->key, record->value);
   }
   return page;
 }
