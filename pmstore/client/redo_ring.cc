@@ -7,7 +7,7 @@
 namespace pmstore::internal {
 namespace {
 
-// A redo record of one small write takes 128 B, so a ring rarely holds more entries than this.
+// A redo record of one small write takes more than 128 B, so a ring rarely holds more entries.
 size_t max_entries(uint64_t data_bytes) { return std::clamp<uint64_t>(data_bytes / 128, 16, 8192); }
 
 }  // namespace
