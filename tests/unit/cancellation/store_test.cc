@@ -207,6 +207,20 @@ const Case kCases[] = {
        expect_ok(co_await world.transaction->commit());
      },
      {}},
+    // Under lock discipline rnic the last page is READ one-sided.
+    {"TransactionScan::next, of a leaf that is known",
+     [](StoreWorld& world) -> Task<void> {
+       const std::string name = unused_name(world);
+       const auto table = co_await world.client->create_table(name, TableKind::kOrdered);
+       expect_ok(table);
+       for (int page = 0; page < 3; ++page) {
+         world.transaction.emplace(world.client->begin());
+         TransactionScan scan = world.transaction->scan(*table, {});
+         expect_ok(co_await scan.next());
+         expect_ok(co_await world.transaction->commit());
+       }
+     },
+     {}},
     {"Transaction::first",
      [](StoreWorld& world) {
        return in_ordered_table(world, [](auto& tx, TableId in) { return tx.first(in); });

@@ -127,7 +127,7 @@ class LeafPages : public testing::FakeServerFixture {
     return run(scan.next(most));
   }
   // Nothing else is in the table then, and the client knows both.
-  static constexpr int kTwoLeaves = 300;
+  static constexpr int kTwoLeaves = 220;
   void fill_two_leaves() {
     while (!records_.empty()) erase(records_.begin()->first);
     next_slot_ = 0;
@@ -397,10 +397,12 @@ TEST_F(LeafPages, PageOfALeafThatIsMergedIsOfOneMoment) {
     const std::string from = key(kTwoLeaves - 8);
     const std::string all = now();
     const std::string before = all.substr(all.find(from));
+    const std::string second = second_leaf();
     happened = false;
     AtEachRead injector([&](int read) {
       if (read != at) return;
-      for (int i = 5; i < kTwoLeaves - 8; ++i) erase(key(i));
+      for (int i = 5; key(i) < second; ++i) erase(key(i));  // of the first leaf alone
+      EXPECT_NE(second_leaf(), second);
       put(key(kTwoLeaves - 5) + "+", "new");
       put(key(kTwoLeaves - 3), "new");
       happened = true;
