@@ -170,14 +170,20 @@ TEST_P(Outcomes, OfAClientThatOnlyReadsAreForgotten) {
 
 TEST_P(Outcomes, OfAClientThatHasGoneAreForgottenAsFarAsItKnewThem) {
   if (GetParam() == LockDiscipline::kRnic) return;
-  const auto leaving = connect(kId + 1);
-  Transaction tx = leaving->begin();
-  tx.put(table_, "last", "value");
-  ASSERT_TRUE(run(tx.commit()));
+  auto leaving = connect(kId + 1);
+  const TxId last = [&] {
+    Transaction tx = leaving->begin();
+    tx.put(table_, "last", "value");
+    EXPECT_TRUE(run(tx.commit()));
+    return tx.id();
+  }();
   run(leaving->close());
+  leaving.reset();
+  let_time_pass(1'000'000);
   work_much(*client_);
   restart();
-  EXPECT_EQ(run(connect(kId + 3)->outcome(tx.id())).code(), ErrorCode::kOutcomeExpired);
+  const auto asker = connect(kId + 3);
+  EXPECT_EQ(run(asker->outcome(last)).code(), ErrorCode::kOutcomeExpired);
 }
 
 // Many at the same time: more than a few last ones have to be kept.
