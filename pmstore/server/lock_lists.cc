@@ -7,7 +7,7 @@
 namespace pmstore::internal {
 
 Result<std::unique_ptr<LockLists>> LockLists::create() {
-  auto pages = map_pages(kLockListsBytes);
+  auto pages = map_pages(kLockListsBytes, PagesUse::kAnywhere);
   if (!pages) return pages.error();
   return std::unique_ptr<LockLists>(new LockLists(*pages));
 }

@@ -11,7 +11,7 @@ namespace pmstore::internal {
 
 Result<HashIndex> HashIndex::create(uint64_t records_bytes) {
   const uint64_t count = std::bit_ceil(std::max<uint64_t>(records_bytes / 128 / 8, 64));
-  auto pages = map_pages(count * sizeof(Bucket));
+  auto pages = map_pages(count * sizeof(Bucket), PagesUse::kAnywhere);
   if (!pages) return pages.error();
   return HashIndex(std::span(reinterpret_cast<Bucket*>(pages->data()), count));
 }

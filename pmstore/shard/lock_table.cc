@@ -7,7 +7,7 @@
 namespace pmstore::internal {
 
 Result<LockTable> LockTable::create(uint64_t records_bytes) {
-  auto pages = map_pages(lock_word_offset(records_bytes));
+  auto pages = map_pages(lock_word_offset(records_bytes), PagesUse::kFromTheBegin);
   if (!pages) return pages.error();
   return LockTable(*pages);
 }

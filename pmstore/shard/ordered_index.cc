@@ -41,7 +41,7 @@ uint16_t middle_of(const TreeNode& node) {
 }  // namespace
 
 Result<OrderedIndex> OrderedIndex::create(uint64_t max_bytes) {
-  auto pages = map_pages((max_bytes / kNodeBytes + 2) * kNodeBytes);
+  auto pages = map_pages((max_bytes / kNodeBytes + 2) * kNodeBytes, PagesUse::kFromTheBegin);
   if (!pages) return pages.error();
   return OrderedIndex(*pages);
 }

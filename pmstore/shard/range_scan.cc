@@ -11,7 +11,9 @@ namespace pmstore::internal {
 namespace {
 
 // Fills a page while the index is walked. The memory of each record is asked for some keys before
-// the record is read: the records of neighbouring keys lie anywhere.
+// the record is read: the records of neighbouring keys lie anywhere. It is asked for in batches:
+// one such instruction may wait for the translation of its address, and only those that follow each
+// other closely wait together.
 class Filler {
  public:
   Filler(const RecordStore& records, const RangeScanRequest& request, uint64_t most_bytes,
@@ -37,9 +39,12 @@ class Filler {
   bool add_key(const OrderedIndex::Entry& entry) {
     PMSTORE_CHECK(entry.record && !entry.in_change, "a stable leaf has stable entries");
     if (is_full()) return add_all_ahead() && more();
-    if (ahead_ == kAhead && !add_oldest()) return false;
-    records_.prefetch(*entry.record);
-    queue_[(oldest_ + ahead_++) % kAhead] = {*entry.record, head_.leaves.size()};
+    queue_[(oldest_ + ahead_++) % queue_.size()] = {*entry.record, head_.leaves.size()};
+    if (++unasked_ < kBatch) return true;
+    ask_for_records();
+    while (ahead_ > kBatch) {
+      if (!add_oldest()) return false;
+    }
     return true;
   }
 
@@ -52,7 +57,7 @@ class Filler {
   }
 
  private:
-  static constexpr size_t kAhead = 16;  // keys; more than a CPU has misses under way
+  static constexpr size_t kBatch = 16;  // keys; more than a CPU has misses under way
 
   bool is_full() const { return head_.records + ahead_ == request_.most_records; }
   // Of the page with so many leaves, and the records that it has.
@@ -60,7 +65,14 @@ class Filler {
     return sizeof(RangeScanReply) + leaves * sizeof(LeafSeen) + item_bytes_;
   }
 
+  void ask_for_records() {
+    for (; unasked_ > 0; --unasked_) {
+      records_.prefetch(queue_[(oldest_ + ahead_ - unasked_) % queue_.size()].entry);
+    }
+  }
+
   bool add_all_ahead() {
+    ask_for_records();
     while (ahead_ > 0 && add_oldest()) {
     }
     return status_ && !head_.more;
@@ -68,7 +80,7 @@ class Filler {
 
   bool add_oldest() {
     const auto [entry, leaves] = queue_[oldest_];
-    oldest_ = (oldest_ + 1) % kAhead;
+    oldest_ = (oldest_ + 1) % queue_.size();
     --ahead_;
     const auto record = records_.record_at(entry);
     if (!record) return fail(record.error());
@@ -105,12 +117,12 @@ class Filler {
     PMSTORE_CHECK(head_.records > 0, "a page that goes on has a record to go on behind");
     head_.leaves.resize(leaves_of_records_);
     head_.more = true;
-    ahead_ = 0;
+    ahead_ = unasked_ = 0;
     return false;
   }
   bool fail(Error why) {
     status_ = std::move(why);
-    ahead_ = 0;
+    ahead_ = unasked_ = 0;
     return false;
   }
 
@@ -122,9 +134,10 @@ class Filler {
     IndexEntry entry;
     size_t leaves;  // that the page has with this record
   };
-  std::array<Ahead, kAhead> queue_;  // what is asked for and not added yet
+  std::array<Ahead, 2 * kBatch> queue_;  // what is not added yet
   size_t oldest_ = 0;
   size_t ahead_ = 0;
+  size_t unasked_ = 0;  // the youngest ones, whose memory has not been asked for
   RangeScan::Head head_;
   size_t leaves_of_records_ = 0;  // so many leaves have the records so far
   uint64_t item_bytes_ = 0;
