@@ -38,8 +38,16 @@ class Receiver {
   // The connection is broken; called once, after all outstanding completions have been delivered.
   virtual void on_disconnect(const Error& why) = 0;
   // Nothing has moved for a while after much had moved: a good moment to give memory back. Nothing
-  // that the peer has posted is half in memory. tcp and shm only; destroys nothing.
+  // that the peer has posted is half in memory. Of tcp and shm only: elsewhere the owner may ask
+  // for Connection::arrivals(). Destroys nothing.
   virtual void on_idle() {}
+};
+
+// What a connection knows of requests that its peer has posted and this end has not looked at.
+enum class Arrivals : uint8_t {
+  kUnknown,  // there may be some, or some of the data of one
+  kSome,
+  kNone,  // and none begins before this thread's next poll
 };
 
 class Connection {
@@ -102,6 +110,8 @@ class Connection {
   const Capabilities& capabilities() const { return capabilities_; }
   const Counters& counters() const { return counters_; }
   Counters& mutable_counters() { return counters_; }
+
+  virtual Arrivals arrivals() const { return Arrivals::kUnknown; }
 
   // The hello that the peer sent in the handshake.
   std::span<const std::byte> peer_hello() const { return peer_hello_; }

@@ -177,7 +177,7 @@ class RpcPeer final : public Receiver {
   void on_immediate(uint32_t immediate) override;
   void on_disconnect(const Error& why) override;
   // Between two requests: gives back the pages of its rings but the first ones, to which a client
-  // with nothing under way returns.
+  // with nothing under way returns. Requires that nothing of the next request is in the ring.
   void on_idle() override;
 
  private:

@@ -265,11 +265,12 @@ void Host::end_silent_holders() {
   std::vector<std::shared_ptr<Session>> holders;
   for (const auto& [number, session] : sessions_) {
     if (!session->work.silent() || session->peer->held_bytes() <= kLittle) continue;
-    // Elsewhere the connection has said so already, if it is idle.
-    const bool in_process = session->endpoint->uri.scheme == fabric::Scheme::kLocal;
-    if (in_process && session->peer->calls_in_progress() == 0) {
+    const fabric::Arrivals arrivals = session->peer->connection()->arrivals();
+    if (arrivals == fabric::Arrivals::kSome) continue;  // it calls
+    if (arrivals == fabric::Arrivals::kNone && session->peer->calls_in_progress() == 0) {
       session->peer->on_idle();
     } else {
+      // Where arrivals are unknown the connection has said so already, if it is idle.
       holders.push_back(session);
     }
   }

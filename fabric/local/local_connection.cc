@@ -89,6 +89,14 @@ LocalConnection::~LocalConnection() {
   if (destroyed_ != nullptr) *destroyed_ = true;
 }
 
+// A WRITE is in memory before its immediate is in the inbox. Nothing is between the two while the
+// peer, on this thread, does not post; late effects are.
+Arrivals LocalConnection::arrivals() const {
+  if (!mine_.empty()) return Arrivals::kSome;
+  const bool effects_are_late = late_ != nullptr || peer_.late != nullptr;
+  return mine_.same_thread && !effects_are_late ? Arrivals::kNone : Arrivals::kUnknown;
+}
+
 void LocalConnection::close_endpoint(AccessFault fault) {
   if (mine_.state.load(std::memory_order_relaxed) == EndpointState::kClosed) return;
   mine_.access_fault.store(static_cast<uint8_t>(fault), std::memory_order_relaxed);

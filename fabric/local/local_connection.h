@@ -20,6 +20,7 @@ class LocalConnection final : public Connection {
   ~LocalConnection() override;
 
   Status post(const Batch& batch, Completion* completion) override;
+  Arrivals arrivals() const override;
 
   // Called once, when the peer is open and its device known.
   void meet_peer();

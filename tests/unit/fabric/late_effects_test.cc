@@ -86,6 +86,12 @@ TEST(LateEffects, NothingHappensInsidePost) {
 }
 
 // A READ of four lines beside a CPU that changes all of them in one turn.
+TEST(LateEffects, WhatIsOnItsWayIsNotKnown) {
+  LatePair pair(1);
+  EXPECT_EQ(pair.server_end().arrivals(), Arrivals::kUnknown) << "some of its lines may be there";
+  EXPECT_EQ(pair.connection->arrivals(), Arrivals::kUnknown) << "an answer's bytes may be read yet";
+}
+
 TEST(LateEffects, AReadIsTornBetweenLinesInAnyOrderAndNeverInsideOne) {
   std::set<std::vector<uint64_t>> seen;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {

@@ -37,6 +37,18 @@ TEST_F(LocalPair, AFullImmediateRingIsBackPressureAndPostsNothing) {
   EXPECT_EQ(server_memory_->word(0), 1u);
 }
 
+TEST_F(LocalPair, WhatHasArrivedIsKnownBeforeItIsLookedAt) {
+  Connection& server_end = *acceptor_.connections[0];
+  EXPECT_EQ(server_end.arrivals(), Arrivals::kNone);
+  Batch batch;
+  batch.write_immediate(client_memory_->at(0, 8), server_memory_->remote(0), 5);
+  ASSERT_TRUE(connection_->post(batch, nullptr));
+  EXPECT_EQ(server_end.arrivals(), Arrivals::kSome);
+  EXPECT_EQ(connection_->arrivals(), Arrivals::kNone);
+  turns(2);
+  EXPECT_EQ(server_end.arrivals(), Arrivals::kNone);
+}
+
 TEST_F(LocalPair, ImmediatesWaitForTheFirstReceiver) {
   connection_->set_receiver(nullptr);
   Connection& server_end = *acceptor_.connections[0];

@@ -113,6 +113,12 @@ TEST_F(LocalThreads, TheFenceHoldsForPlainStores) {
   }
 }
 
+TEST_F(LocalThreads, WhatIsOnItsWayIsNotKnown) {
+  const auto connection = connect();
+  ASSERT_NE(connection, nullptr);
+  EXPECT_EQ(connection->arrivals(), Arrivals::kUnknown) << "the other thread may be posting";
+}
+
 TEST_F(LocalThreads, DataIsThereWhenItsImmediateIs) {
   struct Checking final : Receiver {
     Memory* memory = nullptr;

@@ -19,7 +19,10 @@ class HostMemory : public testing::Test {
     uri_ = executor_.run(host_->listen({fabric::Scheme::kLocal, "memory", 0})).value();
     device_ = std::move(*fabric::open_device(fabric::Scheme::kLocal, executor_));
   }
-  ~HostMemory() override { held_.clear(); }
+  ~HostMemory() override {
+    held_.clear();
+    holders_.clear();
+  }
   Result<std::unique_ptr<Link>> try_open(ServiceId service = kEcho) {
     LinkOptions options;
     options.service = service;
@@ -45,6 +48,27 @@ class HostMemory : public testing::Test {
     return {};
   }
 
+  // An echo of `body` that has been posted, and not been looked at by the host.
+  base::Task<Result<fabric::RpcReply>> post_echo(Link& link, std::span<const std::byte> body) {
+    const RequestPrefix prefix = link.prefix();
+    std::vector<std::byte> request(sizeof prefix + body.size());
+    std::memcpy(request.data(), &prefix, sizeof prefix);
+    std::memcpy(request.data() + sizeof prefix, body.data(), body.size());
+    auto call = link.rpc().call(kEchoMethod, request, static_cast<uint32_t>(body.size()));
+    call.start();
+    return call;
+  }
+  // Requests without an answer, of one session after another, until no more is let in.
+  void fill() {
+    while (holders_.size() < 40) {
+      auto link = try_open();
+      if (!link) break;
+      holders_.push_back(std::move(*link));
+      hold(*holders_.back());
+    }
+    ASSERT_LT(holders_.size(), 40u);
+  }
+
   // A request of so many bytes that gets no answer.
   void hold(Link& link, size_t bytes = kLarge) {
     const RequestPrefix prefix = link.prefix();
@@ -64,6 +88,7 @@ class HostMemory : public testing::Test {
   static constexpr size_t kLarge = (size_t{2} << 20) - 4096;
   HostOptions host_options_;
   std::vector<std::unique_ptr<std::vector<std::byte>>> requests_;
+  std::vector<std::unique_ptr<Link>> holders_;  // of fill()
   std::vector<base::Task<Result<fabric::RpcReply>>> held_;
   Events events_;
   Listening observer_{events_};
@@ -110,20 +135,13 @@ TEST_F(HostMemory, WhoHoldsSomeAndIsSilentLongestIsEndedWhenItIsFull) {
 }
 
 TEST_F(HostMemory, WhoWorksIsNotEndedHoweverMuchItHolds) {
-  std::vector<std::unique_ptr<Link>> holders;
-  while (holders.size() < 40) {
-    auto link = try_open();
-    if (!link) break;
-    holders.push_back(std::move(*link));
-    hold(*holders.back());
-  }
-  ASSERT_LT(holders.size(), 40u);
+  fill();
   for (int i = 0; i < 20; ++i) {
     let_time_pass(host_options_.lease_ms / 5);
-    for (const auto& each : holders) ASSERT_TRUE(echo(*each, 10));
+    for (const auto& each : holders_) ASSERT_TRUE(echo(*each, 10));
   }
   EXPECT_EQ(try_open().code(), ErrorCode::kBackPressure);
-  for (const auto& each : holders) EXPECT_TRUE(each->usable());
+  for (const auto& each : holders_) EXPECT_TRUE(each->usable());
 }
 
 TEST_F(HostMemory, WhoIsSilentInThisProcessGivesItBack) {
@@ -135,6 +153,31 @@ TEST_F(HostMemory, WhoIsSilentInThisProcessGivesItBack) {
     ASSERT_TRUE(echo(*links.back(), kLarge)) << i;
   }
   for (const auto& each : links) EXPECT_TRUE(each->usable());
+}
+
+// In this process a request is in the ring before its immediate is looked at. Whichever of the
+// three the host looks at first: it takes nothing of the others' requests.
+TEST_F(HostMemory, ARequestThatHasArrivedStaysWholeWhenItIsFull) {
+  const auto working = open();
+  const auto first = open();
+  const auto last = open();
+  for (Link* const link : {first.get(), last.get()}) ASSERT_TRUE(echo(*link, kLarge));
+  fill();
+  let_time_pass(2 * host_options_.lease_ms);
+  const std::vector<std::byte> body(16 * 1024, std::byte{0x5a});
+  std::vector<base::Task<Result<fabric::RpcReply>>> calls;
+  for (Link* const link : {first.get(), working.get(), last.get()}) {
+    calls.push_back(post_echo(*link, body));
+  }
+  let_time_pass(1);
+  for (auto& call : calls) {
+    ASSERT_TRUE(call.done());
+    const auto reply = call.take();
+    ASSERT_TRUE(reply) << reply.error().to_string();
+    const auto got = reply->bytes();
+    EXPECT_TRUE(std::equal(got.begin(), got.end(), body.begin(), body.end()));
+  }
+  EXPECT_FALSE(holders_.front()->usable()) << "it was full, and this one was silent";
 }
 
 TEST_F(HostMemory, WhatAnEndedSessionHeldIsThereForOthers) {
