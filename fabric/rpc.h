@@ -68,15 +68,16 @@ class RpcClient final : public Receiver {
   // The client sends it in its hello.
   const RemoteRegion& reply_region() const;
   // Called after the handshake; `request_region` is from the server's hello. Becomes the receiver
-  // of `connection`, which is borrowed. InvalidArgument when the region's size is unusable.
+  // of `connection`, which is borrowed: when it has gone, this client goes next, before any call or
+  // RpcReply of it. InvalidArgument when the region's size is unusable.
   Status attach(Connection& connection, const RemoteRegion& request_region);
 
-  // Sends a request and waits for the answer. Waits while rings or slots are full. Gives the
-  // server's own error as it is. TooLarge when request or reply capacity exceed half of their
-  // rings; the message says the limit. Timeout or Disconnected: it is not known whether the server
-  // acted. After a Timeout of a request that was sent, failed() is true and the connection must be
-  // destroyed, since the late reply could overwrite a later one. `request` is copied before the
-  // first suspension.
+  // Sends a request and waits for the answer. Waits while rings, slots or the send queue are full;
+  // requests are sent in the order of the calls. Gives the server's own error as it is. TooLarge
+  // when request or reply capacity exceed half of their rings; the message says the limit. Timeout
+  // or Disconnected: it is not known whether the server acted. After a Timeout of a request that
+  // was sent, failed() is true and the connection must be destroyed, since the late reply could
+  // overwrite a later one. `request` is copied before the first suspension.
   base::Task<Result<RpcReply>> call(uint16_t method, std::span<const std::byte> request,
                                     uint32_t reply_capacity);
 

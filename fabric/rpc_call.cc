@@ -26,7 +26,8 @@ std::string printable(const std::byte* bytes, size_t count) {
 
 bool RpcClient::State::reserve(Waiter& waiter) {
   if (free_slots.empty()) return false;
-  const uint32_t request_bytes = waiter.request_bytes + sizeof(RpcRequestHeader);
+  const auto request_bytes =
+      static_cast<uint32_t>(waiter.request.size() + sizeof(RpcRequestHeader));
   const auto request = request_space.allocate(request_bytes);
   if (request.index == internal::RpcSpace::kNone) return false;
   const auto reply =
@@ -53,12 +54,11 @@ bool RpcClient::State::reserve(Waiter& waiter) {
   return true;
 }
 
-void RpcClient::State::fill(const Waiter& waiter, uint16_t method,
-                            std::span<const std::byte> request) {
+void RpcClient::State::fill(const Waiter& waiter) {
   const Slot& slot = slots[waiter.slot];
   const RpcRequestHeader header{kRpcRequestMagic,
                                 slot.request_bytes,
-                                method,
+                                waiter.method,
                                 static_cast<uint16_t>(waiter.slot),
                                 slot.generation,
                                 0,
@@ -67,10 +67,11 @@ void RpcClient::State::fill(const Waiter& waiter, uint16_t method,
                                 0};
   std::byte* to = staging.data() + slot.request_offset;
   std::memcpy(to, &header, sizeof(header));
+  const std::span<const std::byte> request = waiter.request;
   if (!request.empty()) std::memcpy(to + sizeof(header), request.data(), request.size());
 }
 
-Status RpcClient::State::send(uint32_t index) {
+Status RpcClient::State::post(uint32_t index) {
   Slot& slot = slots[index];
   Batch batch;
   batch.write_immediate(
@@ -78,7 +79,22 @@ Status RpcClient::State::send(uint32_t index) {
       request_region.at(slot.request_offset), slot.request_offset / kRpcUnit);
   PMSTORE_CHECK(slot.state == SlotState::kReserved, "a request is sent once");
   Status posted = connection->post(batch, nullptr);
-  if (posted) slot.state = SlotState::kSent;
+  if (!posted) [[unlikely]]
+    return posted;
+  slot.state = SlotState::kSent;
+  Counters& counters = connection->mutable_counters();
+  ++counters.server_messages;
+  ++counters.round_trips;
+  return {};
+}
+
+Status RpcClient::State::send(Waiter& waiter) {
+  if (waiter.slot == UINT32_MAX) {
+    if (!reserve(waiter)) return make_error(ErrorCode::kBackPressure);
+    fill(waiter);
+  }
+  Status posted = post(waiter.slot);
+  if (!posted && posted.code() != ErrorCode::kBackPressure) cancel(waiter);
   return posted;
 }
 
@@ -90,52 +106,100 @@ void RpcClient::State::cancel(Waiter& waiter) {
   slot.waiter = nullptr;
   request_space.free(slot.request_piece);
   slot.state = SlotState::kHeld;
-  release(waiter.slot);
+  free_slot(waiter.slot);
 }
 
-void RpcClient::State::release(uint32_t index) {
+void RpcClient::State::free_slot(uint32_t index) {
   Slot& slot = slots[index];
   PMSTORE_CHECK(slot.state == SlotState::kHeld, "only an answered call's slot is released");
   slot.holder = nullptr;
   slot.state = SlotState::kFree;
   reply_space.free(slot.reply_piece);
   free_slots.push_back(index);
+}
+
+void RpcClient::State::release(uint32_t index) {
+  free_slot(index);
   if (first_waiting != nullptr) serve_queue();
 }
 
 void RpcClient::State::enqueue(Waiter& waiter) {
-  PMSTORE_CHECK(waiter.slot == UINT32_MAX, "a call with a slot does not wait for room");
+  PMSTORE_CHECK(waiter.slot == UINT32_MAX || first_waiting == nullptr,
+                "only the first call of the queue has a slot");
+  if (waiter.slot == UINT32_MAX) {
+    waiter.kept.assign(waiter.request.begin(), waiter.request.end());
+    waiter.request = waiter.kept;
+  }
   waiter.client = this;
   waiter.next = nullptr;
   (first_waiting == nullptr ? first_waiting : last_waiting->next) = &waiter;
   last_waiting = &waiter;
+  if (send_queue_is_full()) make_send_later();
 }
 
+RpcClient::State::Waiter& RpcClient::State::take_first() {
+  Waiter& waiter = *first_waiting;
+  first_waiting = waiter.next;
+  if (first_waiting == nullptr) last_waiting = nullptr;
+  return waiter;
+}
+
+void RpcClient::State::fail_first(const Error& why) {
+  Waiter& waiter = take_first();
+  if (waiter.slot != UINT32_MAX) cancel(waiter);
+  waiter.fail(why);
+}
+
+// Sends by itself: if it only woke the callers, a caller that is resumed before them could call
+// again and be in front of them.
 void RpcClient::State::serve_queue() {
-  while (first_waiting != nullptr && reserve(*first_waiting)) {
-    Waiter* waiter = first_waiting;
-    first_waiting = waiter->next;
-    if (first_waiting == nullptr) last_waiting = nullptr;
-    waiter->wake();
+  while (first_waiting != nullptr) {
+    const Status sent = send(*first_waiting);
+    if (!sent && sent.code() == ErrorCode::kBackPressure) break;
+    Waiter& waiter = take_first();
+    waiter.kept = {};
+    if (!sent) waiter.fail(sent.error());
   }
+  // Room in the rings comes with the next answer, or the next reply that goes.
+  if (send_queue_is_full()) make_send_later();
+}
+
+void RpcClient::State::make_send_later() {
+  if (sending_later) return;
+  sending_later = true;
+  device.executor().spawn(send_later(scan_link));
+}
+
+base::Task<void> RpcClient::State::send_later(std::shared_ptr<Scan> link) {
+  const auto serve = [&]() -> Status {
+    if (link->client == nullptr) return {};
+    link->client->serve_queue();
+    return link->client->send_queue_is_full() ? make_error(ErrorCode::kBackPressure) : Status{};
+  };
+  Status served;
+  do {
+    if (link->client == nullptr) co_return;
+    State& state = *link->client;
+    served = co_await state.connection->post_when_room(state.options.call_timeout_ns, serve);
+  } while (!served && served.code() == ErrorCode::kTimeout);
+  if (link->client != nullptr) link->client->sending_later = false;
 }
 
 void RpcClient::State::forget(Waiter& waiter) {
-  if (waiter.slot != UINT32_MAX) {
-    if (slots[waiter.slot].state == SlotState::kReserved) {
-      cancel(waiter);
-    } else {
-      slots[waiter.slot].waiter = nullptr;  // the answer will release it
-    }
+  if (waiter.slot != UINT32_MAX && slots[waiter.slot].state != SlotState::kReserved) {
+    slots[waiter.slot].waiter = nullptr;  // the answer will release it
     return;
   }
+  const bool was_first = first_waiting == &waiter;
   Waiter* before = nullptr;
-  for (Waiter* at = first_waiting; at != nullptr; before = at, at = at->next) {
-    if (at != &waiter) continue;
-    (before == nullptr ? first_waiting : before->next) = at->next;
-    if (last_waiting == at) last_waiting = before;
-    return;
+  for (Waiter* at = first_waiting; at != &waiter; at = at->next) {
+    PMSTORE_CHECK(at != nullptr, "a call that was not sent is in the queue");
+    before = at;
   }
+  (before == nullptr ? first_waiting : before->next) = waiter.next;
+  if (last_waiting == &waiter) last_waiting = before;
+  if (waiter.slot != UINT32_MAX) cancel(waiter);
+  if (was_first) serve_queue();
 }
 
 bool RpcClient::State::valid_reply(const Slot& slot, uint32_t index, uint16_t generation,
@@ -198,9 +262,6 @@ base::Task<Result<RpcReply>> RpcClient::call(uint16_t method, std::span<const st
       waiter.woken = false;
     }
   };
-  struct SuspendForRoom : Suspend {
-    bool await_ready() const { return waiter.slot != UINT32_MAX || waiter.client == nullptr; }
-  };
 
   PMSTORE_CHECK(state_->connection != nullptr, "an RPC client is attached before it calls");
   if (state_->failed) co_return Error(state_->why_failed);
@@ -209,39 +270,21 @@ base::Task<Result<RpcReply>> RpcClient::call(uint16_t method, std::span<const st
   }
   State::Waiter waiter;
   waiter.executor = &state_->device.executor();
-  waiter.request_bytes = static_cast<uint32_t>(request.size());
+  waiter.method = method;
+  waiter.request = request;
   waiter.reply_capacity = reply_capacity;
   waiter.started_tick = state_->tick;
   state_->active_since_tick = true;
   if (!state_->scanning) state_->start_scan();
 
-  if (state_->first_waiting == nullptr && state_->reserve(waiter)) {
-    state_->fill(waiter, method, request);
-  } else {
-    const std::vector<std::byte> copy(request.begin(), request.end());
+  Status sent = state_->first_waiting == nullptr ? state_->send(waiter)
+                                                 : Status(make_error(ErrorCode::kBackPressure));
+  if (!sent) [[unlikely]] {
+    if (sent.code() != ErrorCode::kBackPressure) co_return std::move(sent.error());
     state_->enqueue(waiter);
-    SuspendForRoom for_room{{waiter}};
-    co_await for_room;
-    if (waiter.failed) co_return std::move(waiter.error);
-    state_->fill(waiter, method, copy);
   }
-
   // The connection may fail during the wait, or this client may be destroyed; then the waiter has
   // lost its slot, and knows why.
-  const auto send = [&]() -> Status {
-    return waiter.failed ? Status(Error(waiter.error)) : state_->send(waiter.slot);
-  };
-  Status sent =
-      co_await state_->connection->post_when_room(state_->left_ns(waiter.started_tick), send);
-  if (waiter.failed) co_return std::move(waiter.error);
-  if (!sent) {
-    state_->cancel(waiter);
-    co_return std::move(sent.error());
-  }
-  Counters& counters = state_->connection->mutable_counters();
-  ++counters.server_messages;
-  ++counters.round_trips;
-
   Suspend for_reply{waiter};
   co_await for_reply;
   if (waiter.failed) co_return std::move(waiter.error);

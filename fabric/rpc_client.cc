@@ -129,16 +129,11 @@ void RpcClient::State::fail_all(const Error& why) {
     why_failed = why;
   }
   for (Slot& slot : slots) {
-    if (slot.state != SlotState::kSent && slot.state != SlotState::kReserved) continue;
+    if (slot.state != SlotState::kSent) continue;
     slot.state = SlotState::kLost;
     if (slot.waiter != nullptr) std::exchange(slot.waiter, nullptr)->fail(why);
   }
-  while (first_waiting != nullptr) {
-    Waiter* waiter = first_waiting;
-    first_waiting = waiter->next;
-    waiter->fail(why);
-  }
-  last_waiting = nullptr;
+  while (first_waiting != nullptr) fail_first(why);
 }
 
 void RpcClient::State::start_scan() {
@@ -159,11 +154,9 @@ bool RpcClient::State::on_tick() {
   bool waiting = first_waiting != nullptr;
   const Error late = make_error(ErrorCode::kTimeout, "no answer within the call timeout");
   for (Slot& slot : slots) {
-    const bool reserved = slot.state == SlotState::kReserved;
-    if (!reserved && slot.state != SlotState::kSent) continue;
+    if (slot.state != SlotState::kSent) continue;
     waiting = true;
-    if (reserved || !expired(slot.started_tick))
-      continue;  // a call that has not sent yet has a deadline of its own
+    if (!expired(slot.started_tick)) continue;
     if (!failed) {
       failed = true;
       why_failed =
@@ -173,14 +166,15 @@ bool RpcClient::State::on_tick() {
     if (slot.waiter != nullptr) std::exchange(slot.waiter, nullptr)->fail(late);
   }
   // The call that has waited longest expires first. These calls were not sent.
+  bool anyone = false;
   while (first_waiting != nullptr && (failed || expired(first_waiting->started_tick))) {
-    Waiter* waiter = first_waiting;
-    first_waiting = waiter->next;
-    if (first_waiting == nullptr) last_waiting = nullptr;
-    waiter->fail(
-        failed ? why_failed
-               : make_error(ErrorCode::kTimeout, "no room for the request in time; not sent"));
+    fail_first(failed
+                   ? why_failed
+                   : make_error(ErrorCode::kTimeout, "no room for the request in time; not sent"));
+    anyone = true;
   }
+  // Those behind them may be smaller.
+  if (anyone) serve_queue();
   scanning = waiting || active_since_tick;
   active_since_tick = false;
   return scanning;

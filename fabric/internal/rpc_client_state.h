@@ -1,11 +1,16 @@
-// RpcClient::State: slots, ring space, waiting callers and the scan for late answers.
+// RpcClient::State: slots, ring space, waiting callers and the scan for late answers. Requests are
+// sent in the order of their calls.
 //
 // Invariants:
 //   the reply piece of a slot is taken exactly while the slot is not kFree, the request piece
 //   exactly while the slot is kReserved, kSent or kLost
-//   a waiter with `client` set is either in the room queue, without a slot, or it is the `waiter`
-//   of a slot that is kReserved or kSent a waiter lives in the frame of its call; client and waiter
-//   point at each other, so that either may be destroyed first
+//   a call is in the queue until it is sent, if it is not sent at its beginning; no call is sent
+//   before those that are in the queue. Only the first one may have a slot, and that is the only
+//   slot that is kReserved: the send queue of the connection is full, and send_later() runs
+//   a waiter with `client` set is in the queue, or it is the `waiter` of a slot that is kSent; it
+//   lives in the frame of its call; client and waiter point at each other, so that either may be
+//   destroyed first
+//   a client that has failed has no queue
 #pragma once
 
 #include <algorithm>
@@ -44,19 +49,21 @@ struct RpcClient::State {
     RpcReply* holder = nullptr;
   };
 
-  // A call that waits for room or for its answer.
+  // A call that waits in the queue or for its answer.
   struct Waiter {
     State* client = nullptr;  // nullptr: not registered, or the client is gone
     base::Executor* executor = nullptr;
     std::coroutine_handle<> frame;  // while suspended here
     bool woken = false;             // posted to the executor, not resumed yet
     uint32_t slot = UINT32_MAX;
-    uint32_t request_bytes = 0;  // payload
+    uint16_t method = 0;
+    std::span<const std::byte> request;  // until the waiter has a slot
+    std::vector<std::byte> kept;         // `request`, in the queue
     uint32_t reply_capacity = 0;
     uint32_t started_tick = 0;
     bool failed = false;
     Error error{ErrorCode::kDisconnected, {}};
-    Waiter* next = nullptr;  // in the room queue
+    Waiter* next = nullptr;  // in the queue
     std::span<const std::byte> reply;
     RpcClient* owner = nullptr;
 
@@ -80,7 +87,7 @@ struct RpcClient::State {
     }
   };
 
-  // The state of the scanning coroutine, which may outlive the client by one tick.
+  // Of scan() and send_later(), which may outlive the client by one tick.
   struct Scan {
     State* client;
   };
@@ -92,22 +99,31 @@ struct RpcClient::State {
   // Takes a slot and room in both rings for `waiter`; false when something is used up.
   bool reserve(Waiter& waiter);
   // Builds the message of `waiter` in the staging memory.
-  void fill(const Waiter& waiter, uint16_t method, std::span<const std::byte> request);
+  void fill(const Waiter& waiter);
   // Posts the message of a reserved slot. Errors as Connection::post().
-  Status send(uint32_t slot);
+  Status post(uint32_t slot);
+  // Reserves, fills and posts, as far as that has not been done. BackPressure when something is
+  // used up; with a slot then, if it is the connection's send queue. With another error the waiter
+  // has no slot.
+  Status send(Waiter& waiter);
   // Gives back the slot and the room of `waiter`, whose message was not sent.
   void cancel(Waiter& waiter);
+  void free_slot(uint32_t slot);
   // Gives back an answered call's slot and the room of its reply.
   void release(uint32_t slot);
   // The frame of `waiter` is destroyed before its answer has arrived.
   void forget(Waiter& waiter);
   void enqueue(Waiter& waiter);
+  Waiter& take_first();
+  // Of the queue.
+  void fail_first(const Error& why);
+  // Sends what there is room for, in order.
   void serve_queue();
-  bool expired(uint32_t started_tick) const { return tick - started_tick > kTicksPerTimeout; }
-  // How long until a call that started then has expired, to within a tick.
-  uint64_t left_ns(uint32_t started_tick) const {
-    return expired(started_tick) ? 0 : (kTicksPerTimeout + 1 - (tick - started_tick)) * tick_ns();
+  bool send_queue_is_full() const {
+    return first_waiting != nullptr && first_waiting->slot != UINT32_MAX;
   }
+  void make_send_later();
+  bool expired(uint32_t started_tick) const { return tick - started_tick > kTicksPerTimeout; }
   uint64_t tick_ns() const {
     return std::max<uint64_t>(options.call_timeout_ns / kTicksPerTimeout, 1000);
   }
@@ -123,6 +139,8 @@ struct RpcClient::State {
   bool on_tick();
   static base::Task<void> scan(base::Executor& executor, std::shared_ptr<Scan> link,
                                uint64_t tick_ns);
+  // Serves the queue until the send queue is not what it waits for. Each call in it expires.
+  static base::Task<void> send_later(std::shared_ptr<Scan> link);
 
   static constexpr uint32_t kTicksPerTimeout = 8;
 
@@ -146,6 +164,7 @@ struct RpcClient::State {
 
   std::shared_ptr<Scan> scan_link;
   bool scanning = false;
+  bool sending_later = false;
   bool active_since_tick = false;
   uint32_t tick = 0;
 };

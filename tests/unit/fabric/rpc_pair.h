@@ -45,6 +45,13 @@ class RpcServer final : public Acceptor, public RpcHandler {
   RpcOptions options_;
 };
 
+inline RpcOptions options_of(uint32_t calls) {
+  return {.request_ring_bytes = 1u << 20,
+          .reply_arena_bytes = 1u << 20,
+          .max_calls = calls,
+          .call_timeout_ns = 1'000'000};
+}
+
 class RpcPair : public testing::Test {
  protected:
   ~RpcPair() override {

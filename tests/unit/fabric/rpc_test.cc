@@ -6,13 +6,6 @@
 namespace pmstore::fabric {
 namespace {
 
-RpcOptions options_of(uint32_t calls) {
-  return {.request_ring_bytes = 1u << 20,
-          .reply_arena_bytes = 1u << 20,
-          .max_calls = calls,
-          .call_timeout_ns = 1'000'000};
-}
-
 class Rpc : public RpcPair {};
 
 TEST_F(Rpc, UnusableOptionsAreRefused) {
@@ -162,7 +155,7 @@ TEST_F(Rpc, ADestroyedCallerLeavesNoTrace) {
     server_.held[0].reply(server_.held[0].request());
     server_executor_.run_once();
     dynamic_cast<base::Poller&>(*client_device_).poll();
-  }  // the second had been given the slot but had not run
+  }  // the second has been sent, and is not answered
   server_.held.clear();
   server_.serve = [](RpcPeer&, RpcCall call) { call.reply(call.request()); };
   const uint64_t good = outcomes_.good;
