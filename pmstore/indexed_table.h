@@ -22,9 +22,15 @@
 
 namespace pmstore {
 
+enum class IndexState : uint8_t {
+  kComplete,    // each record has its entry
+  kBeingBuilt,  // records that are older than the index may lack theirs: it cannot be searched
+};
+
 struct SecondaryIndex {
   TableId table;  // ordered
   IndexDefinition definition;
+  IndexState state = IndexState::kComplete;
 };
 
 struct IndexMatch {
@@ -41,20 +47,18 @@ class IndexScan {
   // The next records, at most `most` (at least 1); none: the range has ended. One round trip for
   // the entries, and one for each record. Errors as TransactionScan::next() and Transaction::get();
   // Conflict also when entry and record do not fit: they were read at different moments.
+  // InvalidArgument: the index is being built.
   base::Task<Result<std::vector<IndexMatch>>> next(uint32_t most = UINT32_MAX);
 
  private:
   friend class IndexedTable;
-  IndexScan(Transaction& transaction, TableId base, const IndexDefinition& definition,
+  IndexScan(Transaction& transaction, TableId base, const SecondaryIndex& index,
             TransactionScan entries)
-      : transaction_(&transaction),
-        base_(base),
-        definition_(&definition),
-        entries_(std::move(entries)) {}
+      : transaction_(&transaction), base_(base), index_(&index), entries_(std::move(entries)) {}
 
   Transaction* transaction_;
   TableId base_;
-  const IndexDefinition* definition_;
+  const SecondaryIndex* index_;
   TransactionScan entries_;
 };
 
@@ -69,16 +73,18 @@ class IndexedTable {
   // the present record, which the commit validates. Errors: those of Transaction::get() and
   // index_entry_of(); then nothing was written. commit() is AlreadyExists, too, when another record
   // has the index key in a unique index: a record must give it up before another one takes it,
-  // also within one transaction. commit() is NotFound, too, when an index lacks an entry. `key` and
-  // `value` are borrowed until the task ends.
+  // also within one transaction. commit() is NotFound, too, when an index lacks an entry, unless it
+  // is being built: then the present entry is read as well. `key` and `value` are borrowed until
+  // the task ends.
   base::Task<Status> put(Transaction& transaction, std::string_view key,
                          std::string_view value) const;
   base::Task<Status> insert(Transaction& transaction, std::string_view key,
                             std::string_view value) const;
   base::Task<Status> erase(Transaction& transaction, std::string_view key) const;
   // Writes the entry of a record that is older than an index, numbered as in the constructor:
-  // called for each record, it makes the index of a table that has records. NotFound: no such
-  // record. AlreadyExists: another record has the index key.
+  // called for each record, it makes the index of a table that has records. All writers know the
+  // index meanwhile, as one that is being built. NotFound: no such record. AlreadyExists: another
+  // record has the index key.
   base::Task<Status> add_entry(Transaction& transaction, size_t index, std::string_view key) const;
 
   // Records by index key. The transaction outlives the scan.
@@ -95,6 +101,7 @@ class IndexedTable {
 
   const TableId base_;
   const std::vector<SecondaryIndex> indexes_;
+  bool is_being_built_ = false;  // one of them
 };
 
 }  // namespace pmstore

@@ -13,6 +13,7 @@ namespace {
 struct Change {
   TableId table;
   bool unique;
+  bool may_lack;  // the index is being built
   std::optional<IndexTableEntry> before;
   std::optional<IndexTableEntry> after;
 };
@@ -23,7 +24,11 @@ Result<std::vector<Change>> changes_of(const std::vector<SecondaryIndex>& indexe
                                        std::string_view key, Value before, Value after) {
   std::vector<Change> changes;
   for (const SecondaryIndex& index : indexes) {
-    Change change{index.table, index.definition.kind == IndexKind::kUnique, {}, {}};
+    Change change{index.table,
+                  index.definition.kind == IndexKind::kUnique,
+                  index.state == IndexState::kBeingBuilt,
+                  {},
+                  {}};
     if (before) {
       PMSTORE_TRY(change.before, index_entry_of(index.definition, key, *before));
     }
@@ -33,6 +38,18 @@ Result<std::vector<Change>> changes_of(const std::vector<SecondaryIndex>& indexe
     if (change.before != change.after) changes.push_back(std::move(change));
   }
   return changes;
+}
+
+// Of indexes that are being built: only an entry that is there, and this record's, will be erased.
+// The commit validates what was read.
+Task<Status> look_for_old_entries(Transaction& transaction, std::vector<Change>& changes) {
+  for (Change& change : changes) {
+    if (!change.may_lack || !change.before) continue;
+    const auto there = co_await transaction.get(change.table, change.before->key);
+    if (!there && there.code() != ErrorCode::kNotFound) co_return Error(there.error());
+    if (!there || *there != change.before->value) change.before.reset();
+  }
+  co_return Status{};
 }
 
 void apply(Transaction& transaction, const Change& change) {
@@ -55,6 +72,7 @@ IndexedTable::IndexedTable(TableId base, std::vector<SecondaryIndex> indexes)
   for (const SecondaryIndex& index : indexes_) {
     PMSTORE_CHECK(is_ordered(index.table), "an index is an ordered table");
     PMSTORE_CHECK(index.definition.index_key != nullptr, "an index has a key function");
+    is_being_built_ |= index.state == IndexState::kBeingBuilt;
   }
 }
 
@@ -63,15 +81,17 @@ Task<Status> IndexedTable::write(Transaction& transaction, std::string_view key,
   if (Status sizes = check_sizes(key, value); !sizes) co_return std::move(sizes);
   const auto before = co_await transaction.get(base_, key);
   if (!before && before.code() != ErrorCode::kNotFound) co_return Error(before.error());
-  const auto changes = changes_of(indexes_, key, as_value(before), value);
-  if (!changes) co_return Error(changes.error());
+  PMSTORE_CO_TRY(std::vector<Change> changes, changes_of(indexes_, key, as_value(before), value));
+  if (is_being_built_) {
+    PMSTORE_CO_TRY_STATUS(co_await look_for_old_entries(transaction, changes));
+  }
   if (kind == Write::kInsert) {
     // The commit fails if there is a record; then entries do not matter.
     transaction.insert(base_, key, value);
   } else {
     transaction.put(base_, key, value);
   }
-  for (const Change& change : *changes) apply(transaction, change);
+  for (const Change& change : changes) apply(transaction, change);
   co_return Status{};
 }
 
@@ -88,10 +108,13 @@ Task<Status> IndexedTable::insert(Transaction& transaction, std::string_view key
 Task<Status> IndexedTable::erase(Transaction& transaction, std::string_view key) const {
   const auto before = co_await transaction.get(base_, key);
   if (!before && before.code() != ErrorCode::kNotFound) co_return Error(before.error());
-  const auto changes = changes_of(indexes_, key, as_value(before), std::nullopt);
-  if (!changes) co_return Error(changes.error());
+  PMSTORE_CO_TRY(std::vector<Change> changes,
+                 changes_of(indexes_, key, as_value(before), std::nullopt));
+  if (is_being_built_) {
+    PMSTORE_CO_TRY_STATUS(co_await look_for_old_entries(transaction, changes));
+  }
   transaction.erase(base_, key);
-  for (const Change& change : *changes) apply(transaction, change);
+  for (const Change& change : changes) apply(transaction, change);
   co_return Status{};
 }
 
@@ -116,8 +139,7 @@ IndexScan IndexedTable::scan(Transaction& transaction, size_t index, KeyRange in
                              ScanDirection direction) const {
   const SecondaryIndex& scanned = indexes_.at(index);
   const KeyRange entries = index_entries(scanned.definition.kind, index_keys);
-  return {transaction, base_, scanned.definition,
-          transaction.scan(scanned.table, entries, direction)};
+  return {transaction, base_, scanned, transaction.scan(scanned.table, entries, direction)};
 }
 
 Task<Result<std::vector<Record>>> IndexedTable::find(Transaction& transaction, size_t index,
@@ -127,8 +149,7 @@ Task<Result<std::vector<Record>>> IndexedTable::find(Transaction& transaction, s
   const KeyRange entries = index_entries_of(searched.definition.kind, index_key);
   // No entry can begin like this.
   if (entries.from.size() > kMaxKeyBytes) co_return std::vector<Record>{};
-  IndexScan scan(transaction, base_, searched.definition,
-                 transaction.scan(searched.table, entries));
+  IndexScan scan(transaction, base_, searched, transaction.scan(searched.table, entries));
   std::vector<Record> found;
   while (found.size() < most) {
     PMSTORE_CO_TRY(std::vector<IndexMatch> some,
@@ -140,6 +161,11 @@ Task<Result<std::vector<Record>>> IndexedTable::find(Transaction& transaction, s
 }
 
 Task<Result<std::vector<IndexMatch>>> IndexScan::next(uint32_t most) {
+  if (index_->state == IndexState::kBeingBuilt) {
+    co_return make_error(
+        ErrorCode::kInvalidArgument,
+        "the index is being built and lacks entries; search it when it is complete");
+  }
   const auto torn = [] {
     return make_error(ErrorCode::kConflict,
                       "an index and its table were read at different moments; run the transaction "
@@ -149,7 +175,7 @@ Task<Result<std::vector<IndexMatch>>> IndexScan::next(uint32_t most) {
   std::vector<IndexMatch> matches;
   matches.reserve(entries.size());
   for (const RecordRef entry : entries) {
-    auto names = read_index_entry(definition_->kind, entry.key, entry.value);
+    auto names = read_index_entry(index_->definition.kind, entry.key, entry.value);
     if (!names) {
       co_return make_error(ErrorCode::kDamaged,
                            "the index table has a record that is no entry; `pmstore pool check "
@@ -158,7 +184,7 @@ Task<Result<std::vector<IndexMatch>>> IndexScan::next(uint32_t most) {
     auto value = co_await transaction_->get(base_, names->key);
     if (!value && value.code() == ErrorCode::kNotFound) co_return torn();
     if (!value) co_return Error(value.error());
-    if (definition_->index_key(names->key, *value) != names->index_key) co_return torn();
+    if (index_->definition.index_key(names->key, *value) != names->index_key) co_return torn();
     matches.push_back({std::move(names->index_key), {std::move(names->key), std::move(*value)}});
   }
   co_return std::move(matches);

@@ -54,7 +54,8 @@ Task<void> in_ordered_table(StoreWorld& world, Read read) {
 
 // Works with a table that has one index, in a transaction that is not committed. Both are empty.
 template <typename Work>
-Task<void> in_indexed_table(StoreWorld& world, Work work) {
+Task<void> in_indexed_table(StoreWorld& world, Work work,
+                            IndexState state = IndexState::kComplete) {
   const std::string name = unused_name(world);
   const auto base = co_await world.client->create_table(name + "base", TableKind::kOrdered);
   // Under lock discipline rnic.
@@ -62,7 +63,7 @@ Task<void> in_indexed_table(StoreWorld& world, Work work) {
   expect_ok(base);
   const auto index = co_await world.client->create_table(name + "index", TableKind::kOrdered);
   expect_ok(index);
-  std::vector<SecondaryIndex> indexes{{*index, {IndexKind::kMany, key_of_field({0, 4})}}};
+  std::vector<SecondaryIndex> indexes{{*index, {IndexKind::kMany, key_of_field({0, 4})}, state}};
   const IndexedTable indexed(*base, std::move(indexes));
   world.transaction.emplace(world.client->begin());
   co_await work(*world.transaction, indexed);
@@ -289,6 +290,17 @@ const Case kCases[] = {
        return in_indexed_table(world, [](auto& tx, const IndexedTable& in) -> Task<void> {
          expect_ok(co_await in.put(tx, "key", "fieldvalue"));
        });
+     },
+     {}},
+    {"IndexedTable::put of an index that is being built",
+     [](StoreWorld& world) {
+       return in_indexed_table(
+           world,
+           [](auto& tx, const IndexedTable& in) -> Task<void> {
+             tx.put(in.base(), "key", "fieldvalue");
+             expect_ok(co_await in.put(tx, "key", "movedvalue"));
+           },
+           IndexState::kBeingBuilt);
      },
      {}},
     {"IndexedTable::insert",

@@ -154,6 +154,64 @@ TEST_F(IndexedTableTest, IndexOfATableThatHasRecordsIsMadeByAddEntry) {
   EXPECT_TRUE(check().sound());
 }
 
+TEST_F(IndexedTableTest, WritersOfAnIndexThatIsBeingBuiltNeedNoOldEntry) {
+  for (const char* key : {"moves", "goes", "stays", "late"}) {
+    ASSERT_TRUE(run(client_->put(base_, key, value("rome"))));
+  }
+  EXPECT_EQ(put("moves", "oslo").code(), ErrorCode::kNotFound) << "a complete index lacks nothing";
+  const std::vector<SecondaryIndex> indexes{{index_, by_city(), IndexState::kBeingBuilt}};
+  people_.emplace(base_, indexes);
+  EXPECT_TRUE(put("moves", "oslo"));
+  EXPECT_TRUE(put("moves", "bern")) << "it has an entry now, which goes";
+  EXPECT_TRUE(run(retry(*client_, [&](Transaction& tx) { return people_->erase(tx, "goes"); })));
+  EXPECT_TRUE(put("new", "rome"));
+  for (const char* key : {"moves", "stays", "new", "late"}) {
+    EXPECT_TRUE(
+        run(retry(*client_, [&](Transaction& tx) { return people_->add_entry(tx, 0, key); })));
+  }
+  EXPECT_TRUE(put("late", "oslo"));
+  const CheckReport report = check();
+  EXPECT_TRUE(report.sound()) << report.problems.front();
+  EXPECT_EQ(report.index_entries, std::vector<uint64_t>{4});
+}
+
+// What is read of an index that is being built is validated as the records are.
+TEST_F(IndexedTableTest, AnEntryThatIsAddedMeanwhileIsAConflict) {
+  ASSERT_TRUE(run(client_->put(base_, "ann", value("rome"))));
+  const std::vector<SecondaryIndex> indexes{{index_, by_city(), IndexState::kBeingBuilt}};
+  people_.emplace(base_, indexes);
+  Transaction tx = client_->begin();
+  const std::string oslo = value("oslo");
+  ASSERT_TRUE(run(people_->put(tx, "ann", oslo)));
+  ASSERT_TRUE(
+      run(retry(*client_, [&](Transaction& t) { return people_->add_entry(t, 0, "ann"); })));
+  EXPECT_EQ(run(tx.commit()).code(), ErrorCode::kConflict);
+  ASSERT_TRUE(put("ann", "oslo"));
+  EXPECT_TRUE(check().sound());
+}
+
+TEST_F(IndexedTableTest, AnotherRecordsEntryOfAnIndexThatIsBeingBuiltStays) {
+  const IndexDefinition unique{IndexKind::kUnique, key_of_field({0, 16})};
+  const std::vector<SecondaryIndex> indexes{{index_, unique, IndexState::kBeingBuilt}};
+  people_.emplace(base_, indexes);
+  ASSERT_TRUE(run(client_->put(base_, "old", value("rome"))));
+  ASSERT_TRUE(put("new", "rome")) << "the old one's entry is not there yet";
+  ASSERT_TRUE(put("old", "oslo"));
+  const CheckReport report = check({"people", "by_city", unique});
+  EXPECT_TRUE(report.sound()) << report.problems.front();
+  EXPECT_EQ(report.index_entries, std::vector<uint64_t>{2});
+}
+
+TEST_F(IndexedTableTest, AnIndexThatIsBeingBuiltIsNotSearched) {
+  const std::vector<SecondaryIndex> indexes{{index_, by_city(), IndexState::kBeingBuilt}};
+  people_.emplace(base_, indexes);
+  ASSERT_TRUE(put("alice", "rome"));
+  Transaction tx = client_->begin();
+  EXPECT_EQ(run(people_->find(tx, 0, "rome")).code(), ErrorCode::kInvalidArgument);
+  IndexScan scan = people_->scan(tx, 0, {});
+  EXPECT_EQ(run(scan.next()).code(), ErrorCode::kInvalidArgument);
+}
+
 TEST_F(IndexedTableTest, EntryWithoutItsRecordIsAConflictThatNamesTheCheck) {
   ASSERT_TRUE(put("alice", "rome"));
   ASSERT_TRUE(run(client_->erase(base_, "alice")));
