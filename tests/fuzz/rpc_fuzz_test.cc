@@ -4,6 +4,7 @@
 // address sanitizer for the last one), and must go on serving the next connection. That the
 // generator has teeth is checked too: it must have been refused for every single reason that the
 // decoder has, and accepted often.
+#include <algorithm>
 #include <set>
 
 #include "base/random.h"
@@ -130,6 +131,7 @@ TEST_F(RpcFuzz, AClientSurvivesHostileServers) {
   base::Random random(4712);
   const uint64_t total = fuzz::rounds(20'000) / 4;
   uint64_t failed = 0;
+  uint64_t answered = 0;  // rounds with an error of the server that the client took for one
   hold_everything();
   for (uint64_t round = 0; round < total; ++round) {
     connect({kRing, kArena, kCalls, 1'000'000'000});
@@ -160,6 +162,8 @@ TEST_F(RpcFuzz, AClientSurvivesHostileServers) {
       both(2);
     }
     failed += client_->failed();
+    answered += std::any_of(outcomes_.errors.begin(), outcomes_.errors.end(),
+                            [](const Error& why) { return why.code != ErrorCode::kDisconnected; });
     server_.held.clear();
     both(2);
     connection_.reset();
@@ -168,7 +172,7 @@ TEST_F(RpcFuzz, AClientSurvivesHostileServers) {
     server_.peer.reset();
   }
   EXPECT_GT(failed, total / 10);
-  EXPECT_LT(failed, total) << "the generator is too wild to get past the first check";
+  EXPECT_GT(answered, total / 100) << "the generator is too wild to get past the first check";
 }
 
 }  // namespace
