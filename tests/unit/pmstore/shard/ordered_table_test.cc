@@ -95,6 +95,7 @@ TEST_F(OrderedTableTest, PageHasRoomForTheLeafBehindItsLastRecord) {
     keys.push_back("key" + std::to_string(1000 + 10 * i));
     ASSERT_TRUE(put(keys.back(), "v"));
   }
+  EXPECT_EQ(page({})->keys, keys);
   size_t ended_before_a_leaf = 0;
   for (size_t end = 20; end < keys.size(); ++end) {
     // Some leaves' least key is shorter than the first one that they have.
