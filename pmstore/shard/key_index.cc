@@ -1,5 +1,8 @@
 #include "pmstore/shard/key_index.h"
 
+#include <utility>
+#include <vector>
+
 namespace pmstore::internal {
 
 std::optional<OrderedIndex::Entry> KeyIndex::in_order(const IndexKey& key) const {
@@ -13,13 +16,18 @@ std::optional<IndexEntry> KeyIndex::record_in_order(const IndexKey& key) const {
 }
 
 // A table's leaves take at most as much as all records of the pool.
+Status KeyIndex::provide_ordered() {
+  if (spare_ || !kept_.empty()) return {};
+  PMSTORE_TRY(OrderedIndex made, OrderedIndex::create(records_bytes_));
+  spare_ = std::make_unique<OrderedIndex>(std::move(made));
+  return {};
+}
+
 Status KeyIndex::add_ordered(TableId table) {
   PMSTORE_CHECK(is_ordered(table) && ordered(table) == nullptr, "an ordered table has one index");
-  std::unique_ptr<OrderedIndex> index;
-  if (kept_.empty()) {
-    PMSTORE_TRY(OrderedIndex made, OrderedIndex::create(records_bytes_));
-    index = std::make_unique<OrderedIndex>(std::move(made));
-  } else {
+  PMSTORE_TRY_STATUS(provide_ordered());
+  std::unique_ptr<OrderedIndex> index = std::exchange(spare_, nullptr);
+  if (index == nullptr) {
     index = std::move(kept_.back());
     kept_.pop_back();
     shared_.insert(index.get());
@@ -30,11 +38,26 @@ Status KeyIndex::add_ordered(TableId table) {
 }
 
 void KeyIndex::forget_ordered(TableId table) {
+  // The walk over the slots does not find the key of a record that the medium has damaged. Its slot
+  // is not used again: the next start gives it up.
+  for (const auto& [key, slot] : records_of(table)) remove_alone(IndexKey::of(table, key), slot);
   PMSTORE_CHECK(existing(table).size() == 0, "a table's index goes after its keys");
   auto gone = ordered_.extract(raw(table));
   if (shared_.erase(gone.mapped().get()) == 0) return;
   gone.mapped()->end_table();
   kept_.push_back(std::move(gone.mapped()));
+}
+
+std::vector<std::pair<std::string, SlotOffset>> KeyIndex::records_of(TableId table) const {
+  std::vector<std::pair<std::string, SlotOffset>> records;
+  const auto on_leaf = [](OrderedIndex::Leaf) { return true; };
+  const auto on_key = [&](OrderedIndex::LeafKey key, OrderedIndex::Entry entry) {
+    TreeNode::KeyRoom room;
+    if (entry.record) records.emplace_back(key.in(room), entry.record->slot);
+    return true;
+  };
+  ordered(table)->walk({}, OrderedIndex::Direction::kForward, on_leaf, on_key);
+  return records;
 }
 
 std::span<std::byte> KeyIndex::share_chunk_of(TableId table, NodeId leaf) {

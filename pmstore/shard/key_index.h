@@ -19,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
@@ -153,6 +154,8 @@ class KeyIndex final {
   }
   // Before the first key of an ordered table. Io when there is no memory.
   Status add_ordered(TableId table);
+  // From here on the next add_ordered() succeeds. Io: there is no memory for another index.
+  Status provide_ordered();
   // After the last one (CHECK): frees what the table's index holds; but what clients may READ is
   // kept for the next ordered table.
   void forget_ordered(TableId table);
@@ -181,11 +184,14 @@ class KeyIndex final {
     return *at->second;
   }
 
+  std::vector<std::pair<std::string, SlotOffset>> records_of(TableId table) const;
+
   HashIndex hash_;
   uint64_t records_bytes_;
   std::unordered_map<uint16_t, std::unique_ptr<OrderedIndex>> ordered_;
   std::unordered_set<const OrderedIndex*> shared_;   // of ordered_: clients may READ its memory
   std::vector<std::unique_ptr<OrderedIndex>> kept_;  // shared ones of tables that were dropped
+  std::unique_ptr<OrderedIndex> spare_;              // of the next table
   uint64_t size_ = 0;
 };
 

@@ -29,12 +29,11 @@ struct OldNode {
 
 // Where a full node is split: both sides get about the same number of bytes.
 uint16_t middle_of(const TreeNode& node) {
+  size_t all = 0;
+  for (uint16_t i = 0; i < node.count(); ++i) all += node.entry_bytes(i);
   size_t bytes = 0;
-  TreeNode::KeyRoom room;
   uint16_t i = 0;
-  for (; i + 1 < node.count() && bytes < TreeNode::kCapacity / 2; ++i) {
-    bytes += sizeof(TreeNode::Slot) + node.key(i, room).size();
-  }
+  for (; i + 1 < node.count() && bytes < all / 2; ++i) bytes += node.entry_bytes(i);
   return std::max<uint16_t>(i, 1);
 }
 
@@ -252,8 +251,8 @@ void OrderedIndex::split(Path& path, std::string_view key) {
                         middle == old->count() ? key : old->key(middle, next_room));
   };
   uint16_t middle = middle_of(*old);
-  // Keys that come in ascending order leave full leaves behind.
-  if (old->high().empty() && old->find(key).index == old->count()) {
+  // Keys that come in ascending order, of a table or of a part of it, leave full leaves behind.
+  if (old->find(key).index == old->count()) {
     middle = old->count();
     while (old->bytes_between(0, middle, {old->low(), separator_at(middle)}) >
            TreeNode::kCapacity) {

@@ -8,6 +8,18 @@
 #include "pmstore/shard/shard_log.h"
 
 namespace pmstore::internal {
+namespace {
+
+// The first 8 bytes of a key, in the order of keys.
+uint64_t begin_of(std::string_view key) {
+  uint64_t begin = 0;
+  for (size_t i = 0; i < sizeof(begin); ++i) {
+    begin = begin << 8 | (i < key.size() ? static_cast<unsigned char>(key[i]) : 0u);
+  }
+  return begin;
+}
+
+}  // namespace
 
 Status Recovery::replay_rings(ClientRings& rings) {
   const TableCatalog& catalog = records_.catalog();
@@ -80,7 +92,13 @@ void Recovery::rebuild_slot(const SlabArena::Slab& slab, SlotOffset slot) {
   const auto table = static_cast<TableId>(content.record->header->table);
   switch (content.state) {
     case SlotState::kLost: lost_table_ = raw(table); return;
-    case SlotState::kLive: index_record(table, *content.record, slab.size_class, slot); return;
+    case SlotState::kLive:
+      if (is_ordered(table)) {
+        ordered_.push_back({begin_of(content.record->key), slot, table, slab.size_class});
+      } else {
+        index_record({table, content.record->key}, slab.size_class, slot);
+      }
+      return;
     default:
       ++report_.tombstones;
       records_.arena().free_slot(slot);
@@ -88,15 +106,22 @@ void Recovery::rebuild_slot(const SlabArena::Slab& slab, SlotOffset slot) {
   }
 }
 
-void Recovery::index_record(TableId table, const RecordView& record, uint8_t size_class,
-                            SlotOffset slot) {
+// Of a slot whose record was found whole.
+std::string_view Recovery::key_in(SlotOffset slot) const {
+  const std::byte* const at = records_.arena().at(slot);
+  const auto* const header = reinterpret_cast<const RecordHeader*>(at);
+  return {reinterpret_cast<const char*>(at + sizeof(RecordHeader)), header->key_bytes()};
+}
+
+void Recovery::index_record(TableKey found, uint8_t size_class, SlotOffset slot) {
   KeyIndex& index = records_.index();
-  const IndexKey key = IndexKey::of(table, record.key);
-  if (is_ordered(table)) {
+  const IndexKey key = IndexKey::of(found.table, found.key);
+  if (is_ordered(found.table)) {
     // Two live records of a key are damage of the medium. The newer one counts.
     const auto other = index.find(key, [](IndexEntry) { return true; });
     if (other) {
-      const bool newer = record.version() > records_.words().load(other->slot).version();
+      const bool newer =
+          records_.words().load(slot).version() > records_.words().load(other->slot).version();
       damaged_.push_back(newer ? other->slot : slot);
       if (!newer) return;
       index.remove_alone(key, other->slot);
@@ -108,6 +133,20 @@ void Recovery::index_record(TableId table, const RecordView& record, uint8_t siz
   if (!inserted) indexed_ = inserted;
 }
 
+// Keys in ascending order leave full leaves behind. So the index of a table needs no more memory
+// than before, in whichever order its keys came then.
+void Recovery::index_ordered() {
+  std::sort(ordered_.begin(), ordered_.end(), [&](const auto& a, const auto& b) {
+    if (a.table != b.table) return raw(a.table) < raw(b.table);
+    if (a.key_begin != b.key_begin) return a.key_begin < b.key_begin;
+    return key_in(a.slot) < key_in(b.slot);
+  });
+  for (const OrderedRecord& record : ordered_) {
+    index_record({record.table, key_in(record.slot)}, record.size_class, record.slot);
+  }
+  ordered_ = {};
+}
+
 Status Recovery::rebuild_index() {
   PMSTORE_CHECK(rings_replayed_,
                 "rings come before slots: what a crash has torn must be whole when it is read");
@@ -117,6 +156,7 @@ Status Recovery::rebuild_index() {
       rebuild_slot(slab, records_.arena().slot_of(slab, i - 1));
     }
   });
+  index_ordered();
   PMSTORE_TRY_STATUS(indexed_);
   // The next table would get the lost one's id, and its records.
   if (lost_table_ != 0) return table_is_lost(records_.pool().info().path, lost_table_);

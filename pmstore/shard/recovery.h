@@ -7,6 +7,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
+#include <vector>
 
 #include "log/ring.h"
 #include "pmstore/layout/shard_record.h"
@@ -37,10 +39,25 @@ class Recovery {
   void replay_entry(const log::EntryView& entry);
   void replay(ShardRecordReader& redo);
   void rebuild_slot(const SlabArena::Slab& slab, SlotOffset slot);
-  void index_record(TableId table, const RecordView& record, uint8_t size_class, SlotOffset slot);
+  struct TableKey {
+    TableId table;
+    std::string_view key;
+  };
+  void index_record(TableKey found, uint8_t size_class, SlotOffset slot);
+  void index_ordered();
+  std::string_view key_in(SlotOffset slot) const;
+
+  // A live record of an ordered table, to be indexed when all are known.
+  struct OrderedRecord {
+    uint64_t key_begin;
+    SlotOffset slot;
+    TableId table;
+    uint8_t size_class;
+  };
 
   RecordStore& records_;
   SlotReader slots_;
+  std::vector<OrderedRecord> ordered_;
   RecoveryReport report_;
   std::vector<SlotOffset> damaged_;
   uint64_t highest_version_ = 0;

@@ -86,12 +86,15 @@ Result<Outcome> Store::outcome(TxId id, bool own, uint64_t now_ns) const {
 
 Result<TableId> Store::create_table(std::string_view name, TableKind kind) {
   if (latch_.failed()) return latch_.error();
+  // A table that is in the catalog must get its index at each start.
+  if (kind == TableKind::kOrdered) {
+    PMSTORE_TRY_STATUS(index().provide_ordered());
+  }
   auto created = catalog().create_table(name, kind);
   if (!created && created.code() == ErrorCode::kIo) latch_.set();
   if (!created || kind == TableKind::kHash) return created;
   const Status indexed = index().add_ordered(*created);
-  if (!indexed) latch_.set();
-  if (!indexed) return indexed.error();
+  PMSTORE_CHECK(indexed, "its index was provided");
   return created;
 }
 

@@ -122,6 +122,8 @@ class TreeNode {
   bool has_room(std::string_view key) const {
     return used_bytes() + sizeof(Slot) + key.size() - prefix_bytes_ <= kCapacity;
   }
+  // What slot and heap have of the i-th key, without what it has in common with the fences.
+  size_t entry_bytes(uint16_t i) const { return sizeof(Slot) + slots()[i].bytes; }
   // What [begin, end) would take with these fences.
   size_t bytes_between(uint16_t begin, uint16_t end, Fences fences) const;
   // CHECK: has_room(), and `key` is covered. `index` is find(key).index.
