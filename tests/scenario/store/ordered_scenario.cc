@@ -3,54 +3,11 @@
 #include <map>
 #include <random>
 
-#include "tests/scenario/store/store_scenario.h"
+#include "tests/scenario/store/ordered_tables.h"
 
 namespace pmstore::scenario {
 namespace {
 
-using Keys = std::vector<std::string>;
-
-class OrderedTables : public StoreScenario {
- protected:
-  void SetUp() override {
-    StoreScenario::SetUp();
-    if (client_ == nullptr) return;
-    other_ = connect();
-    const auto made = run(client_->create_table("ordered", TableKind::kOrdered));
-    ASSERT_TRUE(made) << made.error().to_string();
-    table_ = *made;
-  }
-  void TearDown() override {
-    if (other_ != nullptr) run(other_->close());
-    other_.reset();
-    StoreScenario::TearDown();
-  }
-  // All keys of the range, by pages of `most`.
-  Task<Result<Keys>> keys_of(Transaction& tx, KeyRange range,
-                             ScanDirection direction = ScanDirection::kForward,
-                             uint32_t most = UINT32_MAX) {
-    TransactionScan scan = tx.scan(table_, std::move(range), direction);
-    Keys keys;
-    for (;;) {
-      PMSTORE_CO_TRY(const RecordPage page, co_await scan.next(most));
-      if (page.empty()) co_return std::move(keys);
-      for (const RecordRef record : page) keys.emplace_back(record.key);
-    }
-  }
-  Keys scan(Transaction& tx, KeyRange range, ScanDirection direction = ScanDirection::kForward,
-            uint32_t most = UINT32_MAX) {
-    const auto keys = run(keys_of(tx, std::move(range), direction, most));
-    EXPECT_TRUE(keys) << keys.error().to_string();
-    return keys ? *keys : Keys{};
-  }
-  void fill(int count) {
-    for (int i = 0; i < count; ++i) {
-      const std::string key = "k" + std::to_string(1000 + i);
-      ASSERT_TRUE(put(*client_, key, "v" + std::to_string(i)));
-    }
-  }
-  std::unique_ptr<Client> other_;
-};
 PMSTORE_STORE_SCENARIOS(OrderedTables);
 
 TEST_P(OrderedTables, SingleOperationsAreThoseOfHashTables) {
@@ -292,55 +249,6 @@ TEST_P(OrderedTables, OwnWritesAheadOfARecordThatWasGivenCome) {
   EXPECT_EQ(second[1].key, "k1002");
   EXPECT_EQ(run(scan.next(2))->size(), 1u);
   EXPECT_TRUE(run(tx.commit()));
-}
-
-TEST_P(OrderedTables, RangeIsErasedByOneTransactionAfterTheOther) {
-  const int count = times(700, 70);
-  fill(count);
-  KeyRange range{"k1010", ""};
-  uint64_t erased = 0;
-  int transactions = 0;
-  for (bool complete = false; !complete; ++transactions) {
-    Transaction tx = client_->begin();
-    const auto some = run(tx.erase_range(table_, range, 30));
-    ASSERT_TRUE(some) << some.error().to_string();
-    EXPECT_LE(some->erased, 30u);
-    EXPECT_TRUE(scan(tx, {range.from, some->rest.from}).empty()) << "it sees its own erases";
-    ASSERT_TRUE(run(tx.commit()));
-    erased += some->erased;
-    range = some->rest;
-    complete = some->complete;
-    // Behind the transactions that were there already.
-    if (transactions == 0) {
-      ASSERT_TRUE(put(*other_, "k1010a", "behind"));
-    }
-  }
-  EXPECT_EQ(erased, static_cast<uint64_t>(count - 10));
-  Transaction after = client_->begin();
-  EXPECT_EQ(scan(after, {}).size(), 11u) << "ten before the range, and one that came later";
-}
-
-TEST_P(OrderedTables, RangeThatIsErasedHasNoOthers) {
-  fill(20);
-  Transaction tx = client_->begin();
-  tx.insert(table_, "k1005a", "mine");
-  tx.erase(table_, "k1006");
-  const auto all = run(tx.erase_range(table_, {"k1005", "k1008"}, 100));
-  ASSERT_TRUE(all) << all.error().to_string();
-  EXPECT_EQ(all->erased, 3u) << "k1005, k1005a, k1007";
-  EXPECT_TRUE(all->complete);
-  ASSERT_TRUE(put(*other_, "k1005b", "phantom"));
-  EXPECT_EQ(run(tx.commit()).code(), ErrorCode::kConflict);
-  Transaction again = client_->begin();
-  EXPECT_EQ(run(again.erase_range(table_, {"k1005", "k1008"}, 2))->erased, 2u);
-  EXPECT_TRUE(run(again.commit()));
-  Transaction after = client_->begin();
-  EXPECT_EQ(scan(after, {"k1005", "k1009"}), (Keys{"k1006", "k1007", "k1008"}));
-  Transaction none = client_->begin();
-  const auto nothing = run(none.erase_range(table_, {"x", ""}, 5));
-  ASSERT_TRUE(nothing && nothing->complete);
-  EXPECT_EQ(nothing->erased, 0u);
-  EXPECT_TRUE(run(none.commit()));
 }
 
 TEST_P(OrderedTables, NothingAppearsInARangeThatWasScanned) {
