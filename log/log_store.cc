@@ -187,7 +187,8 @@ Result<LogInfo> LogStore::find(std::string_view name) const {
       return state_->info(state_->logs[place]);
     }
   }
-  return make_error(ErrorCode::kNotFound, fmt::format("there is no log '{}' in this pool: see pmstore log list", name));
+  return make_error(ErrorCode::kNotFound,
+                    fmt::format("there is no log '{}' in this pool: see pmstore log list", name));
 }
 
 Result<LogInfo> LogStore::info(uint64_t id) const {

@@ -152,7 +152,8 @@ class Programs(unittest.TestCase):
         self.kv("put", "alice", "100")
         moved = self.kv("txn", stdin=b"check alice 100\nput alice 90\nput bob 10\nget alice\n")
         self.assertEqual(moved.returncode, 0, moved.stderr)
-        self.assertRegex(moved.stdout.decode(), r"^alice\t90\ncommitted [0-9a-f]{32}-\d+-[0-9a-f]{4}\n$")
+        self.assertRegex(moved.stdout.decode(),
+                         r"^alice\t90\ncommitted [0-9a-f]{32}-\d+-[0-9a-f]{4}\n$")
         self.assert_fails(self.kv("txn", "-e", "put alice 0\ncheck bob 11"), 1,
                           "line 2: check 'bob': it is '10', not '11'; nothing was changed")
         self.assert_fails(self.kv("txn", "-e", "put alice 0\ninsert bob 1"), 1,

@@ -15,7 +15,6 @@ namespace {
 using internal::IndexKey;
 using internal::KeyIndex;
 using internal::NodeId;
-using Records = std::vector<Record>;
 
 constexpr TableId kOrdered = table_id(3, TableKind::kOrdered);
 constexpr TableId kOther = table_id(4, TableKind::kOrdered);
@@ -95,9 +94,10 @@ class LeafPages : public testing::FakeServerFixture {
           leaves.push_back({leaf_unit(kOrdered, leaf.id), leaf.version});
           return true;
         },
-        [&](std::string_view next, const auto&) {
+        [&](internal::OrderedIndex::LeafKey next, const auto&) {
+          internal::TreeNode::KeyRoom in;
           head.more = keys.size() == request.most_records;
-          if (head.more == 0) keys.emplace_back(next);
+          if (head.more == 0) keys.emplace_back(next.in(in));
           return head.more == 0;
         });
     MessageWriter writer(call.reply_room());
@@ -120,8 +120,8 @@ class LeafPages : public testing::FakeServerFixture {
     call.reply_filled(bytes);
   }
 
-  Result<Records> page(KeyRange range = {}, ScanDirection direction = ScanDirection::kForward,
-                       uint32_t most = UINT32_MAX) {
+  Result<RecordPage> page(KeyRange range = {}, ScanDirection direction = ScanDirection::kForward,
+                          uint32_t most = UINT32_MAX) {
     Transaction tx = client_->begin();
     TransactionScan scan = tx.scan(kOrdered, std::move(range), direction);
     return run(scan.next(most));
@@ -149,9 +149,12 @@ class LeafPages : public testing::FakeServerFixture {
     server_->requests.clear();
   }
   size_t asked() const { return server_->count(Method::kRangeScan); }
-  std::string text(const Records& records) const {
+  template <typename Records>
+  static std::string text(const Records& records) {
     std::string all;
-    for (const Record& record : records) all += record.key + "=" + record.value + " ";
+    for (const auto& record : records) {
+      all.append(record.key).append("=").append(record.value).append(" ");
+    }
     return all;
   }
   // What a scan of the whole table should see now.
@@ -204,7 +207,7 @@ TEST_F(LeafPages, PagesAreThoseOfTheIndex) {
     KeyRange range{from < 0 ? "" : key(from) + (random() % 2 ? "+" : ""),
                    to >= 1000 ? "" : key(to) + (random() % 2 ? "+" : "")};
     const bool forward = random() % 2 == 0;
-    Records expected;
+    std::vector<Record> expected;
     for (const auto& [name, record] : records_) {
       if (name < range.from || (!range.to.empty() && name >= range.to)) continue;
       expected.push_back({name, record.value});
@@ -213,11 +216,11 @@ TEST_F(LeafPages, PagesAreThoseOfTheIndex) {
     Transaction tx = client_->begin();
     TransactionScan scan = tx.scan(kOrdered, std::move(range),
                                    forward ? ScanDirection::kForward : ScanDirection::kBackward);
-    Records all;
+    RecordPage all;
     const auto most = static_cast<uint32_t>(1 + random() % 30);
     for (auto part = run(scan.next(most)); part && !part->empty(); part = run(scan.next(most))) {
       EXPECT_LE(part->size(), most);
-      all.insert(all.end(), part->begin(), part->end());
+      for (const RecordRef record : *part) all.add(record.key, record.value);
     }
     ASSERT_EQ(text(all), text(expected));
   }
