@@ -175,17 +175,27 @@ TEST_F(IndexedTableTest, WritersOfAnIndexThatIsBeingBuiltNeedNoOldEntry) {
   EXPECT_EQ(report.index_entries, std::vector<uint64_t>{4});
 }
 
+TEST_F(IndexedTableTest, ACompleteIndexBesideOneThatIsBeingBuiltLacksNothing) {
+  const TableId complete = *run(client_->create_table("complete", TableKind::kOrdered));
+  people_.emplace(base_, std::vector<SecondaryIndex>{{index_, by_city(), IndexState::kBeingBuilt},
+                                                     {complete, by_city(), IndexState::kComplete}});
+  ASSERT_TRUE(run(client_->put(base_, "ann", value("rome"))));
+  EXPECT_EQ(put("ann", "oslo").code(), ErrorCode::kNotFound);
+}
+
 // What is read of an index that is being built is validated as the records are.
 TEST_F(IndexedTableTest, AnEntryThatIsAddedMeanwhileIsAConflict) {
   ASSERT_TRUE(run(client_->put(base_, "ann", value("rome"))));
   const std::vector<SecondaryIndex> indexes{{index_, by_city(), IndexState::kBeingBuilt}};
   people_.emplace(base_, indexes);
-  Transaction tx = client_->begin();
-  const std::string oslo = value("oslo");
-  ASSERT_TRUE(run(people_->put(tx, "ann", oslo)));
-  ASSERT_TRUE(
-      run(retry(*client_, [&](Transaction& t) { return people_->add_entry(t, 0, "ann"); })));
-  EXPECT_EQ(run(tx.commit()).code(), ErrorCode::kConflict);
+  {
+    Transaction tx = client_->begin();
+    const std::string oslo = value("oslo");
+    ASSERT_TRUE(run(people_->put(tx, "ann", oslo)));
+    ASSERT_TRUE(
+        run(retry(*client_, [&](Transaction& t) { return people_->add_entry(t, 0, "ann"); })));
+    EXPECT_EQ(run(tx.commit()).code(), ErrorCode::kConflict);
+  }
   ASSERT_TRUE(put("ann", "oslo"));
   EXPECT_TRUE(check().sound());
 }

@@ -378,7 +378,7 @@ TEST_F(LeafPages, NeighbourThatWasSplitIsNotBelieved) {
     const auto records = page({"", behind}, ScanDirection::kBackward, 8);
     ASSERT_TRUE(records);
     ASSERT_EQ(records->size(), 8u);
-    const std::string& found = (*records)[4].key;
+    const std::string found((*records)[4].key);
     EXPECT_TRUE(found == old + "1299" || (found == old && at > 1)) << found;
   }
 }
