@@ -60,11 +60,11 @@ typedef struct pmstore_log_options {
   uint32_t timeout_ms; /* of each call; 0: 5000 */
   const char*
       assume_domain; /* of local:PATH, for benchmarks: "none", "adr", "eadr"; NULL: as found */
-  /* How long a call tries to reach a server that has gone away, then goes on: readers stand where
-   * they stood, and an append whose answer was lost is sent again and executed once, unless the
-   * server was started again meanwhile (UNKNOWN). 0: a call tries once. A log with
-   * PMSTORE_LOG_EXCLUSIVE ends with its connection: close it and open it again. Not of replicated
-   * logs: INVALID_ARGUMENT. */
+  /* How long a call tries to reach a server that has gone away, beside its own timeout, then goes
+   * on: readers stand where they stood, and an append whose answer was lost is sent again and
+   * executed once, unless the server was started again meanwhile (UNKNOWN). 0: a call tries once.
+   * A log with PMSTORE_LOG_EXCLUSIVE ends with its connection: close it and open it again. Not of
+   * replicated logs: INVALID_ARGUMENT. */
   uint32_t ride_through_ms;
 } pmstore_log_options;
 

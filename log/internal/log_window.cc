@@ -71,6 +71,16 @@ uint32_t LogReader::State::clipped(uint64_t bytes) const {
   return static_cast<uint32_t>(std::min(bytes, left));
 }
 
+namespace {
+
+// follow() says with Timeout that nothing came; a server that did not answer in time is lost.
+Error lost(Error why) {
+  if (why.code == ErrorCode::kTimeout) why.code = ErrorCode::kDisconnected;
+  return why;
+}
+
+}  // namespace
+
 // A log keeps its place in its area for its life, so what is known of it holds in every session.
 // Of a published entry nothing is lost with a session: the READs are done again on the next one.
 base::Task<Status> LogReader::State::post_reads(uint32_t bytes, bool probe) {
@@ -78,10 +88,11 @@ base::Task<Status> LogReader::State::post_reads(uint32_t bytes, bool probe) {
   base::Executor& executor = client.executor();
   const uint64_t give_up_ns = executor.now_ns() + state.options.reconnect_timeout_ns;
   while (true) {
-    PMSTORE_CO_TRY(const LogClient::State::LinkRef link, co_await state.connected());
-    Status read = co_await post_reads_on(link, bytes, probe);
+    const auto link = co_await state.connected();
+    if (!link) co_return lost(link.error());
+    Status read = co_await post_reads_on(*link, bytes, probe);
     if (read || !lost_answer(read.error())) co_return std::move(read);
-    if (executor.now_ns() >= give_up_ns) co_return std::move(read);
+    if (executor.now_ns() >= give_up_ns) co_return lost(read.error());
     co_await executor.sleep_for(LogClient::State::kRepeatPauseNs);
   }
 }

@@ -208,6 +208,42 @@ std::optional<RangePage> LeafPage::finish(const OpBuffer& buffer) const {
   return page;
 }
 
+// Waits for the end of batches that were posted without a completion: they are over when a later
+// one of their connection is.
+base::Task<void> settle(CommitTasks& tasks, SessionRef session, BufferLease lease) {
+  const CommitTasks::Position here = tasks.started_last();
+  {
+    const BufferLease buffer = std::move(lease);
+    buffer->batch.clear();
+    buffer->batch.read(buffer->word_at(0), session->word_at(SlotOffset{0}));
+    // An error is one of the connection, which then reaches no buffer any more.
+    const Status read =
+        co_await session->execute_after(make_error(ErrorCode::kBackPressure), *buffer);
+    static_cast<void>(read);
+  }
+  tasks.ended(here);
+}
+
+// The buffer of a page. When the page is destroyed between two of its batches, the buffer is given
+// back only behind their end.
+class PageBuffer {
+ public:
+  PageBuffer(CommitTasks& tasks, SessionRef session, BufferLease buffer)
+      : tasks_(tasks), session_(std::move(session)), buffer_(std::move(buffer)) {}
+  PageBuffer(const PageBuffer&) = delete;
+  PageBuffer& operator=(const PageBuffer&) = delete;
+  ~PageBuffer() {
+    if (!buffer_->unsignaled || !session_->usable()) return;
+    tasks_.run(settle(tasks_, session_, std::move(buffer_)));
+  }
+  OpBuffer& operator*() const { return *buffer_; }
+
+ private:
+  CommitTasks& tasks_;
+  SessionRef session_;
+  BufferLease buffer_;
+};
+
 base::Task<Status> execute(ClientSession& session, OpBuffer& buffer) {
   Status read = co_await session.execute(buffer);
   if (!read) read = co_await session.execute_after(std::move(read), buffer);
@@ -216,14 +252,15 @@ base::Task<Status> execute(ClientSession& session, OpBuffer& buffer) {
 
 }  // namespace
 
-base::Task<Result<std::optional<RangePage>>> read_leaf_page(SessionRef session,
+base::Task<Result<std::optional<RangePage>>> read_leaf_page(CommitTasks& tasks, SessionRef session,
                                                             LeafPageRequest request) {
   const KeyRange& range = request.range;
   const bool is_empty = !range.to.empty() && range.from >= range.to;
   LeafPage page(*session, request);
   if (is_empty || !page.find_next_leaf()) co_return std::optional<RangePage>();
-  auto buffer = session->buffers().try_take();
-  if (!buffer) buffer = co_await session->buffers().take();
+  BufferLease lease = session->buffers().try_take();
+  if (!lease) lease = co_await session->buffers().take();
+  const PageBuffer buffer(tasks, session, std::move(lease));
   auto step = LeafPage::Step::kNextLeaf;
   while (step == LeafPage::Step::kNextLeaf) {
     page.plan_leaf(*buffer);

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "base/task.h"
 #include "pmstore/client/client_session.h"
+#include "pmstore/client/commit_tasks.h"
 #include "pmstore/server/store_calls.h"
 
 namespace pmstore::internal {
@@ -24,9 +25,9 @@ struct LeafPageRequest {
 
 // The first records of the range, as StoreCalls::range_scan() gives them; perhaps fewer.
 // nullopt: the server must be asked, because no route leads to the leaf, something changes it, or
-// its records are too large. Errors of the connection. The task may be destroyed at any moment; the
-// range is borrowed until it ends.
-base::Task<Result<std::optional<RangePage>>> read_leaf_page(SessionRef session,
+// its records are too large. Errors of the connection. The task may be destroyed at any moment, but
+// not while `tasks` are; the range is borrowed until it ends.
+base::Task<Result<std::optional<RangePage>>> read_leaf_page(CommitTasks& tasks, SessionRef session,
                                                             LeafPageRequest request);
 
 }  // namespace pmstore::internal

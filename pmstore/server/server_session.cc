@@ -291,6 +291,7 @@ bool ServerCore::on_known_through(service::Session& session, uint64_t number) {
 // Numbers before the session's own are of sessions whose knowledge was told at their end.
 void ServerCore::tell_known(Session& session) {
   if (discipline != LockDiscipline::kCpu) return;  // rings keep what they have room for
+  if (session.commits == 0) return;                // it has no record that could leave the log
   const uint64_t known = session.known_through;
   if (known < session.first_sequence || known <= session.told_through) return;
   store->log().known({session.client, known});

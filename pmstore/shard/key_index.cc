@@ -37,6 +37,11 @@ Status KeyIndex::add_ordered(TableId table) {
   return {};
 }
 
+void KeyIndex::leave_ordered(TableId table) {
+  OrderedIndex& index = existing(table);
+  if (shared_.contains(&index)) index.leave_table();
+}
+
 void KeyIndex::forget_ordered(TableId table) {
   // The walk over the slots does not find the key of a record that the medium has damaged. Its slot
   // is not used again: the next start gives it up.

@@ -154,6 +154,8 @@ class KeyIndex final {
   }
   // Before the first key of an ordered table. Io when there is no memory.
   Status add_ordered(TableId table);
+  // The table is dropped: clients that READ its leaves find them no more. Its keys are still there.
+  void leave_ordered(TableId table);
   // From here on the next add_ordered() succeeds. Io: there is no memory for another index.
   Status provide_ordered();
   // After the last one (CHECK): frees what the table's index holds; but what clients may READ is

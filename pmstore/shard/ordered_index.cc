@@ -70,6 +70,17 @@ void OrderedIndex::begin_table(TableId table) {
   root.settle();
 }
 
+void OrderedIndex::leave_table() {
+  table_ = TableId{};
+  for (NodeId id = 1; id < nodes_used_; ++id) {
+    TreeNode& leaf = node(id);
+    if (leaf.level() != 0) continue;
+    leaf.begin_change();
+    leaf.table = raw(table_);
+    leaf.settle();
+  }
+}
+
 void OrderedIndex::end_table() {
   PMSTORE_CHECK(size_ == 0, "a table's index goes after its keys");
   free_.clear();
@@ -114,6 +125,11 @@ OrderedIndex::Path OrderedIndex::path_to(std::string_view key) const {
   }
   path.leaf = id;
   return path;
+}
+
+NodeId OrderedIndex::leaf_of(std::string_view key) const {
+  if (is_leaf(recent_.leaf) && node(recent_.leaf).covers(key)) return recent_.leaf;
+  return path_to(key).leaf;
 }
 
 NodeId OrderedIndex::last_leaf_before(std::string_view to) const {

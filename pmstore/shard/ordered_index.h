@@ -62,6 +62,8 @@ class OrderedIndex {
 
   // An empty index becomes this table's, and its nodes say so.
   void begin_table(TableId table);
+  // The table is dropped: no leaf says any more that it is this table's. Its keys go one by one.
+  void leave_table();
   // Gives all nodes back: no page is a leaf from here on. CHECK: no key is left.
   void end_table();
 
@@ -81,10 +83,7 @@ class OrderedIndex {
   void end_change(std::string_view key);
 
   // The leaf that has, or would have, the key.
-  NodeId leaf_of(std::string_view key) const {
-    if (is_leaf(recent_.leaf) && node(recent_.leaf).covers(key)) return recent_.leaf;
-    return path_to(key).leaf;
-  }
+  NodeId leaf_of(std::string_view key) const;
   bool is_leaf(NodeId id) const {
     return id != kNoNode && id < nodes_used_ && node(id).level() == 0;
   }

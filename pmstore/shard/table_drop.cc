@@ -10,6 +10,7 @@ Status TableDrop::drop(TableId table) {
   if (latch_.failed()) return latch_.error();
   const Status dropped = records_.catalog().drop_table(table);
   if (!dropped) latch_.set();
+  if (dropped && is_ordered(table)) records_.index().leave_ordered(table);
   return dropped;
 }
 

@@ -164,6 +164,7 @@ bool TreeNode::well_formed() const {
   const size_t heap = kHeaderBytes + count_ * sizeof(Slot);
   if (!lies_in_page(heap, low_at_, low_bytes_)) return false;
   if (!lies_in_page(heap, high_at_, high_bytes_)) return false;
+  if (high_bytes_ != 0 && low() >= high()) return false;
   if (prefix_bytes_ != prefix_of({low(), high()})) return false;
   return std::all_of(slots(), slots() + count_, [&](const Slot& slot) {
     return lies_in_page(heap, slot.at, slot.bytes) && prefix_bytes_ + slot.bytes <= kMaxKeyBytes;

@@ -175,17 +175,25 @@ base::Task<int> follow_entries(log::LogClient& client, const log::LogInfo& info,
   const double wait_ns = options.wait_seconds.value_or(HUGE_VAL) * 1e9;
   base::Executor& executor = client.executor();  // the client may change
   uint64_t last_ns = executor.now_ns();
+  uint64_t heard_ns = last_ns;  // of the server
   while (!interrupted.load() && (options.limit == 0 || printer.count() < options.limit)) {
     const auto entry = co_await (*reader)->follow(kLookForInterruptNs);
+    const uint64_t now_ns = executor.now_ns();
+    const bool waits = static_cast<double>(now_ns - last_ns) < wait_ns;
     if (entry) {
-      last_ns = executor.now_ns();
+      last_ns = heard_ns = now_ns;
       printer.entry(*entry);
       std::fflush(stdout);
       continue;
     }
     if (entry.code() == ErrorCode::kSealed) break;
     if (entry.code() == ErrorCode::kTimeout) {
-      if (static_cast<double>(executor.now_ns() - last_ns) >= wait_ns) break;
+      if (!waits) break;
+      heard_ns = now_ns;
+      continue;
+    }
+    if (entry.code() == ErrorCode::kDisconnected && waits &&
+        now_ns - heard_ns < options.ride_through_ns()) {
       continue;
     }
     if (const auto gone = not_there(options, printer, **reader, info, entry.error())) {

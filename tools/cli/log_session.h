@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +45,7 @@ struct LogCommandOptions {
   uint64_t from_index = 0;
   uint64_t limit = 0;  // 0: no limit
   bool from_tail = false;
+  bool follows = false;
   std::optional<double> wait_seconds;  // none: until interrupted
   // trim
   uint64_t through_lsn = 0;
@@ -56,6 +59,7 @@ struct LogCommandOptions {
   double ride_through_seconds = 0;
 
   bool replicated() const { return !replicas.empty(); }
+  uint64_t ride_through_ns() const { return static_cast<uint64_t>(ride_through_seconds * 1e9); }
   // Those to ask about a replicated log.
   std::vector<std::string> servers() const {
     return replicated() ? replicas : std::vector<std::string>{session.uri};
@@ -82,7 +86,11 @@ int with_log_client(const LogCommandOptions& options, std::string_view what, Bod
   base::RealClock clock;
   base::Executor executor(clock);
   log::LogClientOptions with = log_client_options(options.session);
-  with.reconnect_timeout_ns = static_cast<uint64_t>(options.ride_through_seconds * 1e9);
+  // Who follows looks between short tries whether it was interrupted.
+  constexpr uint64_t kFollowPatienceNs = 100'000'000;
+  with.reconnect_timeout_ns = options.follows
+                                  ? std::min(options.ride_through_ns(), kFollowPatienceNs)
+                                  : options.ride_through_ns();
   auto client = executor.run(log::LogClient::connect(executor, options.session.parsed_uri(), with));
   if (!client) return fail(kProgram, what, client.error());
   return executor.run(body(**client, options));

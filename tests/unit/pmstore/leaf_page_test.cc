@@ -446,6 +446,17 @@ TEST_F(LeafPages, LeafOfADroppedTableIsNotBelieved) {
   EXPECT_EQ(page().code(), ErrorCode::kUnknownTable);
 }
 
+// Its keys go one by one, in no order: what is left of them is not the table.
+TEST_F(LeafPages, LeafOfATableWhoseKeysAreBeingFreedIsNotBelieved) {
+  fill(0, 6);
+  learn();
+  ASSERT_EQ(page()->size(), 6u);
+  ASSERT_EQ(asked(), 0u);
+  index_.leave_ordered(kOrdered);
+  EXPECT_TRUE(page());
+  EXPECT_EQ(asked(), 1u);
+}
+
 // The memory of a table that is dropped is the next table's.
 TEST_F(LeafPages, LeafOfAnotherTableIsNotBelieved) {
   learn();

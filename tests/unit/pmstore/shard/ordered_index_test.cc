@@ -349,5 +349,35 @@ INSTANTIATE_TEST_SUITE_P(Keys, OrderedModel,
                                            Shape{"few", 12, 40, false}),
                          [](const auto& shape) { return std::string(shape.param.name); });
 
+// A hostile server's page.
+TEST_F(Ordered, NodeWhoseFencesAreNotInOrderIsNotWellFormed) {
+  alignas(TreeNode) std::byte page[kNodeBytes] = {};
+  auto& node = *reinterpret_cast<TreeNode*>(page);
+  node.reset(0, {"a", "b"});
+  EXPECT_TRUE(node.well_formed());
+  node.reset(0, {"b", ""});
+  EXPECT_TRUE(node.well_formed());
+  node.reset(0, {"b", "a"});
+  EXPECT_FALSE(node.well_formed());
+  node.reset(0, {"b", "b"});
+  EXPECT_FALSE(node.well_formed());
+}
+
+// Streams of keys that each ascend, and have much in common with the others.
+TEST_F(Ordered, LeavesOfSeveralAscendingStreamsAreFull) {
+  OrderedIndex index = std::move(*OrderedIndex::create(64 << 20));
+  const std::string common(100, 'p');
+  for (uint32_t i = 0; i < 20'000; ++i) {
+    std::string number = std::to_string(i / 10);
+    number.insert(0, 8 - number.size(), '0');
+    const std::string key = common + std::to_string(i % 10) + number;
+    ASSERT_TRUE(index.begin_change(key));
+    index.insert(key, IndexEntry{SlotOffset{64 * (i + 1)}, 0});
+    index.end_change(key);
+  }
+  index.check_all();
+  EXPECT_LT(index.bytes_in_use(), 20'000u * 40);
+}
+
 }  // namespace
 }  // namespace pmstore::internal
