@@ -323,7 +323,10 @@ void add_reading(LogCommands& commands) {
   CLI::App& follow =
       commands.add_named("follow", "print entries as they come", follow_log, follow_replicas);
   add_begin(follow);
-  follow.preparse_callback([&options](size_t) { options.follows = true; });
+  follow.parse_complete_callback([&options] {
+    check_place(options);
+    options.follows = true;
+  });
   follow.add_flag("--from-tail", options.from_tail, "only entries that come from now on")
       ->excludes(follow.get_option("--from-lsn"));
   follow

@@ -55,7 +55,7 @@ void add_commands(CLI::App& app, std::string_view word, Invocation& invocation) 
 }  // namespace
 
 int main(int argc, char** argv) {
-  open_standard_descriptors();
+  open_standard_descriptors(ClosedOutput::kIsAnError);
   pmstore::persist::explain_bus_errors("pmstore");
   // The parent process may ignore SIGCHLD; then this process would not notice the end of a child.
   std::signal(SIGCHLD, SIG_DFL);

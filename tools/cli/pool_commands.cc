@@ -86,7 +86,7 @@ int create(const CreateOptions& options) {
   const bool is_there = std::filesystem::exists(options.path, ignored);
   if (!is_there && options.path.starts_with("/dev/dax")) {
     return fail(kProgram, "pool create",
-                "there is no device " + printable(options.path) + ": see ndctl list -N");
+                printable(options.path) + ": there is no such device: see ndctl list -N");
   }
   if (options.size.empty() && !std::filesystem::is_character_file(options.path, ignored)) {
     fail(kProgram, "wrong usage",

@@ -188,7 +188,7 @@ int serve(DaemonConfig& config) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  open_standard_descriptors();
+  open_standard_descriptors(ClosedOutput::kIsDiscarded);
   raise_open_files();
   persist::explain_bus_errors("pmstored");
   // The parent process may ignore SIGCHLD; then this process would not notice the end of a child.
