@@ -79,7 +79,8 @@ Task<Result<RangePage>> TransactionScan::State::read(uint32_t most) const {
   const bool one_sided = session->misses() == MissPath::kOneSided;
   if (one_sided && reader.knows_table(table)) {
     const internal::LeafPageRequest leaves{table, rest, forward(), most};
-    PMSTORE_CO_TRY(auto page, co_await internal::read_leaf_page(transaction->client.commits, session, leaves));
+    PMSTORE_CO_TRY(auto page,
+                   co_await internal::read_leaf_page(transaction->client.commits, session, leaves));
     if (page) co_return std::move(*page);
   }
   constexpr uint32_t kLeast = sizeof(RangeScanReply) + 64 * sizeof(LeafSeen) + sizeof(RangeItem) +
