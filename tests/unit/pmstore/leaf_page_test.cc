@@ -65,7 +65,7 @@ class LeafPages : public testing::FakeServerFixture {
     ASSERT_TRUE(index_.insert_alone(name, size_class_of(bytes), record.slot));
   }
   // The slot is free, and another transaction's.
-  void erase(const std::string& key) {
+  void erase(std::string key) {
     const Placed gone = records_.extract(key).mapped();
     index_.remove_alone(IndexKey::of(kOrdered, key), gone.slot);
     server_->store(gone.slot, kOther, "mallory", "666", gone.version + 1);
