@@ -1,0 +1,61 @@
+// DataSpace: the file areas of all data servers of one file system, as its namespace server sees
+// them: which units are free, and how to store, zero and invalidate them.
+//
+// What is allocated is not recorded here: the file maps and the quarantine records of the namespace
+// say it. At start the namespace claims every range that they name; the rest is free. So there is
+// nothing to agree on between allocator and namespace, and a crash can leak nothing.
+//
+// Invariants: every free unit is zero, durably. A unit is in one state: free, allocated, or in
+// quarantine. A range whose transaction did not commit is given back untouched.
+// Threads: one executor's. Lifetimes: outlives the namespace that uses it. Errors of all tasks: Io,
+// Disconnected and Timeout of data servers; Full.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "base/task.h"
+#include "fs/types.h"
+
+namespace pmstore::fs {
+
+class DataSpace {
+ public:
+  virtual ~DataSpace() = default;
+
+  // Data servers; an index is never used again.
+  virtual uint16_t servers() const = 0;
+  virtual uint64_t total_bytes() const = 0;
+  virtual uint64_t free_bytes() const = 0;
+
+  // At start: `range` is not free. Damaged: it is outside, or a part of it was claimed before.
+  virtual Status claim(const AreaRange& range) = 0;
+  // Between `least` and `most` contiguous bytes of this server, multiples of kUnitBytes; all zero.
+  // Full: there are not `least` together.
+  virtual Result<AreaRange> allocate(uint16_t server, uint64_t least, uint64_t most) = 0;
+  // Of what allocate() gave, and nobody has written to or heard of.
+  virtual void give_back(const AreaRange& range) = 0;
+
+  // Of the range's first unit.
+  virtual uint64_t generation(const AreaRange& range) const = 0;
+  // Changes the generation words of the first units of all these ranges. On return no READ of a
+  // client gives an old value.
+  virtual base::Task<Status> change_generations(std::vector<AreaRange> ranges) = 0;
+
+  // Any alignment. Durable on return.
+  virtual base::Task<Status> write(AreaRange range, std::span<const std::byte> bytes) = 0;
+  virtual base::Task<Status> zero(AreaRange range) = 0;
+  virtual base::Task<Status> read(AreaRange range, std::span<std::byte> into) = 0;
+
+  // The range, allocated, will be free when it is zero and no client can write to it any more.
+  // Returns then, and the range is still allocated: the caller erases its record of it and then
+  // calls release().
+  virtual base::Task<Status> clean(AreaRange range) = 0;
+  // Free from now on. Requires that it is zero.
+  virtual void release(const AreaRange& range) = 0;
+};
+
+}  // namespace pmstore::fs

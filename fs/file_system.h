@@ -1,0 +1,157 @@
+// FileSystem: a client of a file system: names, attributes and locks by RPC to its namespace
+// server, data one-sided from and into the caller's memory where the fabric can.
+//
+//   auto files = executor.run(FileSystem::connect(executor, *fabric::parse_uri("tcp://db:7000"),
+//   {})); auto file = co_await (*files)->open("/orders/today", O_RDWR | O_CREAT, 0644); co_await
+//   (*file)->pwrite(bytes, 0);   // durable on return
+//
+// Durable on return: every call that changes something, data included (DataSync::kAlways). With
+// kFsync, data is durable after fsync() or close().
+// Threads: one executor's; many coroutines may use it at the same time. Lifetimes: the executor
+// outlives it; it outlives its files. Buffers and views are borrowed until the task ends; when the
+// coroutine is destroyed earlier, data buffers until the FileSystem is gone, unless the call was
+// waiting for the namespace server.
+// Errors: errnos as POSIX names them; EIO when a server stays away for reconnect_timeout_ns.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/executor.h"
+#include "base/result.h"
+#include "base/task.h"
+#include "fabric/capabilities.h"
+#include "fabric/uri.h"
+#include "fs/namespace.h"
+#include "fs/posix_error.h"
+#include "fs/types.h"
+#include "persist/domain.h"
+#include "persist/strategy.h"
+#include "service/identity.h"
+
+namespace pmstore::fs {
+
+struct FileSystemOptions {
+  ClientSecret secret;  // empty: random
+  Caller caller;        // for whom path operations are done
+  uint64_t call_timeout_ns = 5'000'000'000;
+  uint64_t connect_timeout_ns = 5'000'000'000;
+  uint64_t reconnect_timeout_ns = 0;
+  persist::WriteStrategy write_strategy = persist::WriteStrategy::kAuto;
+  // false: all data goes through the namespace server.
+  bool one_sided_data = true;
+  size_t cached_maps = 4096;  // files
+  fabric::DeviceOpener* devices = nullptr;
+  // For local:PATH, when no server of this process has the pool.
+  std::optional<persist::Domain> assume_domain;
+};
+
+class File;
+
+class FileSystem {
+ public:
+  // Errors of Client::connect(); Unsupported: the pool has no file area (pool create
+  // --file-bytes). With local:PATH, where no server of this process listens, the pool is opened
+  // and served here.
+  static base::Task<Result<std::unique_ptr<FileSystem>>> connect(base::Executor& executor,
+                                                                 fabric::Uri uri,
+                                                                 FileSystemOptions options);
+  base::Task<void> close();
+  ~FileSystem();
+
+  // ---- by inode: what a mount needs; calls and errors as those of Namespace ----
+  base::Task<PosixResult<Attributes>> lookup(const Caller& caller, Ino parent,
+                                             std::string_view name);
+  base::Task<PosixResult<Attributes>> get_attributes(Ino ino);
+  base::Task<PosixResult<Attributes>> set_attributes(const Caller& caller, Ino ino,
+                                                     const AttributeChange& change);
+  base::Task<PosixStatus> access(const Caller& caller, Ino ino, int mask);
+  base::Task<PosixResult<Attributes>> make(const Caller& caller, Ino parent, std::string_view name,
+                                           const NewFile& file);
+  // make() and open_file() in one.
+  base::Task<PosixResult<std::unique_ptr<File>>> create(const Caller& caller, Ino parent,
+                                                        std::string_view name, const NewFile& file,
+                                                        int flags);
+  base::Task<PosixResult<Attributes>> link(const Caller& caller, Ino ino, Ino parent,
+                                           std::string_view name);
+  base::Task<PosixStatus> unlink(const Caller& caller, Ino parent, std::string_view name);
+  base::Task<PosixStatus> remove_directory(const Caller& caller, Ino parent, std::string_view name);
+  base::Task<PosixStatus> rename(const Caller& caller, Ino from, std::string_view name, Ino to,
+                                 std::string_view new_name, RenameMode mode);
+  base::Task<PosixResult<std::string>> read_link(Ino ino);
+  base::Task<PosixResult<std::vector<Namespace::Listed>>> read_directory(
+      const Caller& caller, Ino directory, uint64_t cookie, uint32_t most, bool with_attributes);
+  base::Task<PosixResult<Ino>> parent_of(Ino directory);
+  base::Task<PosixResult<std::unique_ptr<File>>> open_file(const Caller& caller, Ino ino,
+                                                           int flags);
+  base::Task<PosixResult<std::vector<std::byte>>> get_xattr(const Caller& caller, Ino ino,
+                                                            std::string_view name);
+  base::Task<PosixStatus> set_xattr(const Caller& caller, Ino ino, std::string_view name,
+                                    std::span<const std::byte> value, XattrMode mode);
+  base::Task<PosixStatus> remove_xattr(const Caller& caller, Ino ino, std::string_view name);
+  base::Task<PosixResult<std::vector<std::string>>> list_xattrs(const Caller& caller, Ino ino);
+  base::Task<PosixResult<FileSystemUsage>> usage();
+
+  // ---- by path: absolute, at most kMaxPathBytes; symlinks are followed as open(2) and its kin do,
+  // at most 40 (ELOOP) ----
+  base::Task<PosixResult<Attributes>> stat(std::string_view path, bool follow = true);
+  base::Task<PosixResult<std::unique_ptr<File>>> open(std::string_view path, int flags,
+                                                      uint16_t mode = 0644);
+  base::Task<PosixStatus> make_directory(std::string_view path, uint16_t mode = 0755);
+  base::Task<PosixStatus> remove(std::string_view path);  // unlink or rmdir
+  base::Task<PosixStatus> rename(std::string_view from, std::string_view to,
+                                 RenameMode mode = RenameMode::kReplace);
+  base::Task<PosixStatus> make_symlink(std::string_view target, std::string_view path);
+  base::Task<PosixStatus> make_link(std::string_view existing, std::string_view path);
+  // One page, as read_directory().
+  base::Task<PosixResult<std::vector<Namespace::Listed>>> list(std::string_view path,
+                                                               uint64_t cookie = 0);
+
+  uint64_t identity() const;
+  // The sum over all connections that this client has made.
+  fabric::Counters counters() const;
+  base::Executor& executor();
+
+ private:
+  friend class File;
+  struct State;
+  explicit FileSystem(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
+};
+
+// An open file. Destroying it closes it later, in the background; close() waits.
+class File {
+ public:
+  ~File();
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  Ino ino() const;
+  const Attributes& attributes() const;  // as they were last heard of
+  // Short at the end of the file. A read of a range that is mapped and cached is one round trip, no
+  // message, where `into` is in memory of register_buffer() or small.
+  base::Task<PosixResult<uint64_t>> pread(std::span<std::byte> into, uint64_t offset);
+  // All of it. Each part of at most kMaxMessageData that extends the file, or is appended, is
+  // atomic towards other appenders; other writes are as docs/files.md says for the fabric.
+  base::Task<PosixResult<uint64_t>> pwrite(std::span<const std::byte> bytes, uint64_t offset);
+  base::Task<PosixResult<uint64_t>> append(std::span<const std::byte> bytes);
+  base::Task<PosixStatus> fsync();
+  base::Task<PosixResult<Attributes>> truncate(uint64_t size);
+  base::Task<PosixResult<Attributes>> allocate(AllocateMode mode, uint64_t offset, uint64_t bytes);
+  // For those who place computation: where the data lies.
+  base::Task<PosixResult<FileMap>> map(uint64_t offset, uint64_t bytes);
+  base::Task<PosixStatus> close();
+
+ private:
+  friend class FileSystem;
+  struct State;
+  explicit File(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace pmstore::fs

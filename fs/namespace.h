@@ -1,0 +1,173 @@
+// Namespace: inodes, directory entries, maps, small files and extended attributes of one file
+// system, as transactions on ordered tables of a store. The server's half of the file service
+// without any network; fs/files_service.h serves it.
+//
+// Each call is one transaction, repeated by itself when it loses against another, and durable on
+// return: it is there as a whole or not at all after a power cut. Data that is written by write()
+// is durable before the size that covers it. Permissions are those of POSIX for the caller.
+// Threads: one executor's; many calls may run at the same time. Lifetimes: client and space outlive
+// it. Views and spans are borrowed until the task ends. When the coroutine of a call is destroyed,
+// the call has happened as a whole or not at all.
+// Errors: the errnos that POSIX names for the call; also EIO (the store or a data server is away, a
+// record is damaged: the message says which), ENOSPC, ESTALE (the inode is gone).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/task.h"
+#include "fs/data_space.h"
+#include "fs/posix_error.h"
+#include "fs/types.h"
+#include "pmstore/client.h"
+
+namespace pmstore::fs {
+
+struct NamespaceOptions {
+  // Nanoseconds since 1970. Tests give a clock of their own.
+  std::function<uint64_t()> now_ns;
+  uint64_t max_inodes = 0;  // 0: as many as fit
+  uint64_t identity = 0;    // of a new file system; 0: random
+};
+
+// Who keeps files open: one session of a client. An unlinked file lives while somebody has it open.
+enum class OpenOwner : uint64_t {};
+
+struct NewFile {
+  FileType type = FileType::kRegular;
+  uint16_t mode = 0;  // the caller's umask is applied already
+  uint32_t device = 0;
+  bool exclusive = true;         // EEXIST when the name is there; else a regular file is opened
+  std::string_view target = {};  // of a symlink
+};
+
+enum class AllocateMode : uint8_t {
+  kExtend = 0,     // room for the range, and the size grows to its end
+  kKeepSize = 1,   // room for the range
+  kPunchHole = 2,  // the range reads as zeros, its whole units are free
+  kZeroRange = 3,  // the range reads as zeros and has room; the size grows
+};
+
+enum class XattrMode : uint8_t { kSet = 0, kCreate = 1, kReplace = 2 };
+
+class Namespace {
+ public:
+  // Opens the file system in the store of `client`; makes an empty one, owned by root with mode
+  // 0755, when there is none. Claims all allocated ranges at `space`, and goes on with what a crash
+  // has left: unlinked files that nobody has open, quarantine. Damaged; errors of the store.
+  static base::Task<Result<std::unique_ptr<Namespace>>> open(Client& client, DataSpace& space,
+                                                             NamespaceOptions options);
+  ~Namespace();
+  uint64_t identity() const;
+
+  base::Task<PosixResult<Attributes>> lookup(const Caller& caller, Ino parent,
+                                             std::string_view name);
+  base::Task<PosixResult<Attributes>> get_attributes(Ino ino);
+  // Size: see truncate rules in docs/files.md. EFBIG above kMaxFileBytes.
+  base::Task<PosixResult<Attributes>> set_attributes(const Caller& caller, Ino ino,
+                                                     const AttributeChange& change);
+  // EACCES when the caller may not do what `mask` (R_OK, W_OK, X_OK) says.
+  base::Task<PosixStatus> access(const Caller& caller, Ino ino, int mask);
+
+  // A new file, directory, symlink or device file. With `open_for`, a regular file is opened, too.
+  base::Task<PosixResult<Attributes>> make(const Caller& caller, Ino parent, std::string_view name,
+                                           const NewFile& file,
+                                           std::optional<OpenOwner> open_for = {});
+  base::Task<PosixResult<Attributes>> link(const Caller& caller, Ino ino, Ino parent,
+                                           std::string_view name);
+  base::Task<PosixStatus> unlink(const Caller& caller, Ino parent, std::string_view name);
+  base::Task<PosixStatus> remove_directory(const Caller& caller, Ino parent, std::string_view name);
+  // Atomic. The ancestors of the target are in the read set when a directory moves: there is never
+  // a loop.
+  base::Task<PosixStatus> rename(const Caller& caller, Ino from, std::string_view name, Ino to,
+                                 std::string_view new_name, RenameMode mode);
+  base::Task<PosixResult<std::string>> read_link(Ino ino);
+
+  struct Listed {
+    DirectoryEntry entry;
+    std::optional<Attributes> attributes;  // readdirplus
+  };
+  // Entries behind `cookie` (0: from the start), at most `most`, in the order in which they were
+  // made; "." and ".." are not among them. Every entry that is there during the whole listing is
+  // given once. None: the end.
+  base::Task<PosixResult<std::vector<Listed>>> read_directory(const Caller& caller, Ino directory,
+                                                              uint64_t cookie, uint32_t most,
+                                                              bool with_attributes);
+  // 0 for the root's.
+  base::Task<PosixResult<Ino>> parent_of(Ino directory);
+
+  // `flags` of open(2): the access mode is checked; O_TRUNC truncates. Of a file or a directory.
+  base::Task<PosixResult<Attributes>> open_file(const Caller& caller, Ino ino, int flags,
+                                                OpenOwner owner);
+  // Once for each open. An unlinked file goes with the last one.
+  base::Task<PosixStatus> close_file(Ino ino, OpenOwner owner);
+  // All that this owner has open is closed: its session has ended.
+  base::Task<void> forget(OpenOwner owner);
+
+  struct Mapped {
+    Attributes attributes;
+    FileMap map;  // empty for inline data
+  };
+  // With `allocate`, units without an extent in [offset, offset + bytes) get one, below the file's
+  // size only; inline data moves to an extent. EISDIR, EINVAL: no regular file.
+  base::Task<PosixResult<Mapped>> map(Ino ino, uint64_t offset, uint64_t bytes, bool allocate);
+  // Short at the end of the file.
+  base::Task<PosixResult<std::vector<std::byte>>> read(Ino ino, uint64_t offset, uint64_t bytes);
+  // At most kMaxMessageData. No offset: at the end of the file (O_APPEND); two appenders never
+  // overlap. Gives the attributes after it, of which `size` is the end of what was appended at
+  // least, and where it was written.
+  struct Written {
+    Attributes attributes;
+    uint64_t offset = 0;
+  };
+  base::Task<PosixResult<Written>> write(Ino ino, std::optional<uint64_t> offset,
+                                         std::span<const std::byte> bytes);
+  base::Task<PosixResult<Attributes>> allocate(Ino ino, AllocateMode mode, uint64_t offset,
+                                               uint64_t bytes);
+  // The data of `ino` was written one-sided: mtime and ctime become now.
+  base::Task<PosixStatus> touch(Ino ino);
+
+  base::Task<PosixResult<std::vector<std::byte>>> get_xattr(const Caller& caller, Ino ino,
+                                                            std::string_view name);
+  base::Task<PosixStatus> set_xattr(const Caller& caller, Ino ino, std::string_view name,
+                                    std::span<const std::byte> value, XattrMode mode);
+  base::Task<PosixStatus> remove_xattr(const Caller& caller, Ino ino, std::string_view name);
+  base::Task<PosixResult<std::vector<std::string>>> list_xattrs(const Caller& caller, Ino ino);
+
+  base::Task<PosixResult<FileSystemUsage>> usage();
+
+  // Files whose map has changed in a way that a cached map must not outlive: truncated, punched,
+  // deleted. Called before the change is acknowledged. fs/files_service.h tells the clients.
+  std::function<void(Ino)> on_map_change;
+
+ private:
+  struct State;
+  explicit Namespace(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// What `pmstore fs check` finds. A file system that is in use may be checked: then an inode that
+// changes meanwhile is looked at again.
+struct NamespaceFindings {
+  uint64_t inodes = 0;
+  uint64_t directories = 0;
+  uint64_t extents = 0;
+  std::vector<std::string> damage;    // one line each, at most kMaxLines; `found` counts all
+  std::vector<std::string> repaired;  // likewise; says what was lost
+  uint64_t found = 0;
+  static constexpr size_t kMaxLines = 1000;
+};
+// Every extent belongs to exactly one file or to quarantine; link counts; every inode is reachable
+// or an orphan; directory entries and their numbers agree; sizes. With `repair`, mends what can be
+// mended: unreachable inodes go to /lost+found.
+base::Task<Result<NamespaceFindings>> check_namespace(Client& client, uint64_t area_bytes,
+                                                      bool repair);
+
+}  // namespace pmstore::fs
