@@ -32,6 +32,13 @@ struct RemotePiece {
   uint64_t offset;  // in the target region
 };
 
+// A READ that goes behind a durable write, in the same doorbell: it shows what is at `from` when
+// all of the write has taken effect, or later.
+struct RemoteLook {
+  fabric::LocalBuffer into;
+  fabric::RemoteAddress from;
+};
+
 // A WRITE that goes in front of every durable write, in the same doorbell: of bytes elsewhere that
 // need no durability of their own, say of how far a log is published. It is asked each time that a
 // doorbell is about to be rung, because what it carries may have changed while the send queue was
@@ -78,8 +85,11 @@ class RemoteWriter {
   // waits once for each rpc->max_request_bytes()). InvalidArgument outside the region, for an empty
   // piece, no piece or too many: nothing was written. Any other error: any part may have been.
   // Timeout also when the send queue stays full for kRoomTimeoutNs.
-  // `pieces` must be a named object that outlives the wait.
-  base::Task<Result<Persisted>> write(std::span<const RemotePiece> pieces);
+  // `looks` cost nothing but their READs: pieces and looks are at most kMaxPieces together, and the
+  // write goes one-sided (InvalidArgument otherwise).
+  // `pieces` and `looks` must be named objects that outlive the wait.
+  base::Task<Result<Persisted>> write(std::span<const RemotePiece> pieces,
+                                      std::span<const RemoteLook> looks = {});
 
   // `rider`, borrowed, goes with all writes from now on, of which each then is at most kMaxPieces -
   // 1 pieces. With kTwoSided it is posted by itself, unsignaled, before the request, and stays

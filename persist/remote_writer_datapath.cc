@@ -12,11 +12,20 @@ constexpr uint32_t kReadBytes = 8;
 
 }  // namespace
 
-Status RemoteWriter::State::check(std::span<const RemotePiece> pieces) const {
+Status RemoteWriter::State::check(const Request& request) const {
+  const auto pieces = request.pieces;
   bool good = !pieces.empty() && pieces.size() <= max_pieces;
   for (const RemotePiece& piece : pieces) {
     good &= piece.from.bytes > 0 && piece.offset <= region.bytes &&
             piece.from.bytes <= region.bytes - piece.offset;
+  }
+  const bool looks_fit =
+      request.looks.empty() ||
+      (pieces.size() + request.looks.size() <= max_pieces && !goes_two_sided(pieces));
+  if (!looks_fit) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "looks behind a durable write go one-sided, and count as pieces: use fewer "
+                      "pieces, or READ by yourself after a two-sided write");
   }
   if (good) [[likely]]
     return {};
@@ -46,8 +55,9 @@ void RemoteWriter::State::send_rider_ahead() {
   if (board() && connection.post(batch, nullptr)) rider->departed();
 }
 
-Status RemoteWriter::State::try_post(Chain chain, std::span<const RemotePiece> pieces,
+Status RemoteWriter::State::try_post(Chain chain, const Request& request,
                                      fabric::Completion& completion) {
+  const auto pieces = request.pieces;
   batch.clear();
   const bool rides = rider != nullptr && chain != Chain::kRead && board();
   if (chain != Chain::kRead) {
@@ -65,6 +75,9 @@ Status RemoteWriter::State::try_post(Chain chain, std::span<const RemotePiece> p
     next_landing = (next_landing + 1) % kLandingLines;
     batch.read({line.bytes.data(), bytes, landing_region.get()},
                region.at(last.offset + last.from.bytes - bytes));
+  }
+  if (chain != Chain::kWrites) {
+    for (const RemoteLook& look : request.looks) batch.read(look.into, look.from);
   }
   if (!rides) return connection.post(batch, &completion);
   Status posted = connection.post(batch, &completion);
@@ -108,9 +121,9 @@ size_t RemoteWriter::State::encode(std::span<const RemotePiece> pieces, Cursor& 
   return static_cast<size_t>(data - message.get());
 }
 
-base::Task<Status> RemoteWriter::State::execute(Chain chain, std::span<const RemotePiece> pieces) {
+base::Task<Status> RemoteWriter::State::execute(Chain chain, Request request) {
   const fabric::PendingCompletion completion(connection.completions());
-  Status posted = co_await post_when_room(chain, pieces, *completion);
+  Status posted = co_await post_when_room(chain, request, *completion);
   if (!posted) co_return posted;
   fabric::CompletionAwaiter completed(*completion);
   const bool landed = co_await completed;
@@ -119,12 +132,12 @@ base::Task<Status> RemoteWriter::State::execute(Chain chain, std::span<const Rem
   co_return Status{};
 }
 
-base::Task<Status> RemoteWriter::State::write_outstanding(std::span<const RemotePiece> pieces) {
+base::Task<Status> RemoteWriter::State::write_outstanding(Request request) {
   const fabric::PendingCompletion written(connection.completions());
-  Status posted = co_await post_when_room(Chain::kWrites, pieces, *written);
+  Status posted = co_await post_when_room(Chain::kWrites, request, *written);
   if (!posted) co_return posted;
   const fabric::PendingCompletion read(connection.completions());
-  posted = co_await post_when_room(Chain::kRead, pieces, *read);
+  posted = co_await post_when_room(Chain::kRead, request, *read);
   // Also when the READ was not posted: the source of the WRITEs is borrowed until they are over.
   fabric::Completion* both[] = {&*written, &*read};
   const std::span<fabric::Completion* const> waited(both, posted ? 2 : 1);
@@ -143,22 +156,25 @@ base::Task<Status> RemoteWriter::State::write_two_sided(std::span<const RemotePi
   co_return Status{};
 }
 
-base::Task<Result<Persisted>> RemoteWriter::write(std::span<const RemotePiece> pieces) {
+base::Task<Result<Persisted>> RemoteWriter::write(std::span<const RemotePiece> pieces,
+                                                  std::span<const RemoteLook> looks) {
   using Chain = State::Chain;
   State& state = *state_;
-  Status done = state.check(pieces);
+  const State::Request request{pieces, looks};
+  Status done = state.check(request);
   if (!done) co_return std::move(done.error());
   if (state.goes_two_sided(pieces)) {
     if (state.rider != nullptr) state.send_rider_ahead();
     done = co_await state.write_two_sided(pieces);
   } else if (state.strategy == WriteStrategy::kNaive) {
-    done = co_await state.execute(Chain::kWrites, pieces);
-    if (done) done = co_await state.execute(Chain::kRead, pieces);
+    done = co_await state.execute(Chain::kWrites, request);
+    if (done) done = co_await state.execute(Chain::kRead, request);
   } else if (state.strategy == WriteStrategy::kOutstanding) {
-    done = co_await state.write_outstanding(pieces);
+    done = co_await state.write_outstanding(request);
   } else {
     const bool flush = state.strategy == WriteStrategy::kFlush;
-    done = co_await state.execute(flush ? Chain::kWritesAndFlushes : Chain::kWritesAndRead, pieces);
+    done =
+        co_await state.execute(flush ? Chain::kWritesAndFlushes : Chain::kWritesAndRead, request);
   }
   if (!done) co_return std::move(done.error());
   co_return Persisted();

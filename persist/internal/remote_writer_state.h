@@ -26,6 +26,12 @@ struct RemoteWriter::State {
   // What is posted with one doorbell.
   enum class Chain : uint8_t { kWrites, kRead, kWritesAndRead, kWritesAndFlushes };
 
+  // What write() was asked for; borrowed until it returns.
+  struct Request {
+    std::span<const RemotePiece> pieces;
+    std::span<const RemoteLook> looks;
+  };
+
   // How far the pieces of a two-sided write have got.
   struct Cursor {
     size_t piece = 0;
@@ -36,7 +42,7 @@ struct RemoteWriter::State {
         fabric::RpcClient* rpc_client, const fabric::RemoteRegion& target)
       : device(writer_device), connection(server_connection), rpc(rpc_client), region(target) {}
 
-  Status check(std::span<const RemotePiece> pieces) const;
+  Status check(const Request& request) const;
   bool goes_two_sided(std::span<const RemotePiece> pieces) const;
   // Fills `message` from where `cursor` is and moves it; gives the size.
   size_t encode(std::span<const RemotePiece> pieces, Cursor& cursor);
@@ -46,17 +52,16 @@ struct RemoteWriter::State {
   // Posts it by itself, if there is room.
   void send_rider_ahead();
   // Makes `batch` and posts it: one doorbell. BackPressure when there is no room.
-  Status try_post(Chain chain, std::span<const RemotePiece> pieces, fabric::Completion& completion);
+  Status try_post(Chain chain, const Request& request, fabric::Completion& completion);
   // The same, waiting while there is none: up to kRoomTimeoutNs. Each try makes the batch anew.
-  auto post_when_room(Chain chain, std::span<const RemotePiece> pieces,
-                      fabric::Completion& completion) {
-    return connection.post_when_room(kRoomTimeoutNs, [this, chain, pieces, &completion] {
-      return try_post(chain, pieces, completion);
+  auto post_when_room(Chain chain, Request request, fabric::Completion& completion) {
+    return connection.post_when_room(kRoomTimeoutNs, [this, chain, request, &completion] {
+      return try_post(chain, request, completion);
     });
   }
   // Posts and waits: one round trip.
-  base::Task<Status> execute(Chain chain, std::span<const RemotePiece> pieces);
-  base::Task<Status> write_outstanding(std::span<const RemotePiece> pieces);
+  base::Task<Status> execute(Chain chain, Request request);
+  base::Task<Status> write_outstanding(Request request);
   base::Task<Status> write_two_sided(std::span<const RemotePiece> pieces);
 
   fabric::Device& device;

@@ -97,8 +97,8 @@ class RemoteWriterTest : public testing::Test {
   }
   // Writes, completing every chain as it comes.
   Result<Persisted> write(RemoteWriter& writer, std::span<const RemotePiece> pieces,
-                          int fail_after = 1000) {
-    auto task = writer.write(pieces);
+                          int fail_after = 1000, std::span<const RemoteLook> looks = {}) {
+    auto task = writer.write(pieces, looks);
     task.start();
     for (int turn = 0; !task.done() && turn < 100'000; ++turn) {
       executor_.run_once();
@@ -160,6 +160,39 @@ TEST_F(RemoteWriterTest, FlushCoversEveryPiece) {
   EXPECT_TRUE(write(*writer, pieces));
   EXPECT_THAT(connection_.chains, ElementsAre("write 100000+64, write 101024+256, flush 100000+64, "
                                               "flush 101024+256"));
+}
+
+TEST_F(RemoteWriterTest, LooksGoBehindWhatMakesTheWriteDurable) {
+  const RemotePiece pieces[] = {piece(64, 0)};
+  const RemoteLook looks[] = {{{buffer_, 8, nullptr}, {700'000, 9}},
+                              {{buffer_ + 8, 8, nullptr}, {700'008, 9}}};
+  const auto chains_of = [&](WriteStrategy strategy) {
+    connection_.chains.clear();
+    EXPECT_TRUE(write(*make(strategy), pieces, 1000, looks));
+    return connection_.chains;
+  };
+  const std::string look = "read 700000+8, read 700008+8";
+  EXPECT_THAT(chains_of(WriteStrategy::kDoorbell),
+              ElementsAre("write 100000+64, read 100056+8, " + look));
+  EXPECT_THAT(chains_of(WriteStrategy::kFlush),
+              ElementsAre("write 100000+64, flush 100000+64, " + look));
+  for (auto strategy : {WriteStrategy::kNaive, WriteStrategy::kOutstanding}) {
+    EXPECT_THAT(chains_of(strategy), ElementsAre("write 100000+64", "read 100056+8, " + look));
+  }
+}
+
+TEST_F(RemoteWriterTest, PiecesAndLooksFitInEveryChainOrAreRefused) {
+  std::vector<RemotePiece> pieces(RemoteWriter::kMaxPieces - 1, piece(64, 0));
+  std::vector<RemoteLook> looks = {{{buffer_, 8, nullptr}, {700'000, 9}}};
+  for (auto strategy : {WriteStrategy::kDoorbell, WriteStrategy::kNaive,
+                        WriteStrategy::kOutstanding, WriteStrategy::kFlush}) {
+    EXPECT_TRUE(write(*make(strategy), pieces, 1000, looks)) << strategy_name(strategy);
+  }
+  connection_.chains.clear();
+  looks.push_back(looks[0]);
+  EXPECT_EQ(write(*make(WriteStrategy::kAuto), pieces, 1000, looks).code(),
+            ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(connection_.chains.empty());
 }
 
 TEST_F(RemoteWriterTest, SixteenPiecesFitInEveryChain) {
