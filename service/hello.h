@@ -28,6 +28,8 @@ enum class ServiceId : uint16_t {
   kLog = 2,       // log/log_protocol.h
   kProducer = 3,  // log/log_protocol.h
   kAdmin = 4,     // pmstore/layout/admin_protocol.h
+  kFiles = 5,     // fs/files_protocol.h
+  kFileData = 6,  // fs/file_data_protocol.h
 };
 constexpr uint16_t raw(ServiceId id) { return static_cast<uint16_t>(id); }
 
