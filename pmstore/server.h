@@ -43,6 +43,10 @@ struct FormatOptions {
   // area in pools below 64 MiB. The records get the rest of the pool.
   static constexpr uint64_t kDefaultLogBytes = UINT64_MAX;
   uint64_t log_bytes = kDefaultLogBytes;
+  // Size of the extent for file data; 0: none. Room is made for it here, and fs/file_area.h formats
+  // it.
+  uint64_t file_bytes = 0;
+  static constexpr uint64_t kLeastFileBytes = uint64_t{1} << 20;
   std::vector<std::string> tables = {};  // the first tables; a repeated name is one table
   // Size of the shard log, where transactions of all clients are logged under discipline cpu; a
   // transaction's redo record takes a little less than half of it, and at most 2 MiB. 0: pool / 32,

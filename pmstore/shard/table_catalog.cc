@@ -107,6 +107,20 @@ uint64_t log_area_bytes(const persist::Pool& pool, uint64_t wanted) {
   return persist::round_down(pool.info().bytes / kShare, persist::kXpLineBytes);
 }
 
+// Room that file data gets, zero and not yet formatted.
+Status make_file_room(persist::Pool& pool, uint64_t wanted) {
+  if (wanted == 0) return {};
+  const uint64_t bytes = persist::round_up(wanted, persist::kXpLineBytes);
+  if (bytes > pool.largest_free_extent()) {
+    return make_error(ErrorCode::kFull, "the pool has no room for " + base::size_text(bytes) +
+                                            " of file data: at most " +
+                                            base::size_text(pool.largest_free_extent()) +
+                                            " are left beside client rings and logs");
+  }
+  PMSTORE_TRY_STATUS(pool.allocate_extent(persist::ExtentKind::kFileData, bytes));
+  return {};
+}
+
 }  // namespace
 
 Status TableCatalog::format(persist::Pool& pool, const FormatOptions& options) {
@@ -137,13 +151,15 @@ Status TableCatalog::format(persist::Pool& pool, const FormatOptions& options) {
   if (log_bytes > 0) {
     PMSTORE_TRY_STATUS(log::LogStore::format(pool, log_bytes, options.identity));
   }
+  PMSTORE_TRY_STATUS(make_file_room(pool, options.file_bytes));
   const uint64_t room = persist::round_down(pool.largest_free_extent(), kChunkBytes);
   if (room < 4 * kChunkBytes) {
     return make_error(ErrorCode::kFull,
                       "the pool has no room for records beside " + std::to_string(options.rings) +
                           " client rings of " + base::size_text(ring_bytes) + ", a shard log of " +
-                          base::size_text(header.log_bytes) + " and " + base::size_text(log_bytes) +
-                          " for logs: use fewer or smaller rings, or a larger pool");
+                          base::size_text(header.log_bytes) + ", " + base::size_text(log_bytes) +
+                          " for logs and " + base::size_text(options.file_bytes) +
+                          " for file data: use fewer or smaller rings, or a larger pool");
   }
   PMSTORE_TRY(const auto records, pool.allocate_extent(persist::ExtentKind::kRecords, room));
   // An extent of their own would take 2.5 MiB of a pool file.
@@ -457,6 +473,12 @@ Status check_format(const FormatOptions& options) {
     return make_error(ErrorCode::kInvalidArgument,
                       "a client ring of " + base::size_text(options.ring_bytes) +
                           " is too small: use at least " + base::size_text(log::kMinRingBytes));
+  }
+  if (options.file_bytes != 0 && options.file_bytes < FormatOptions::kLeastFileBytes) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      base::size_text(options.file_bytes) +
+                          " is too little for file data: use at least " +
+                          base::size_text(FormatOptions::kLeastFileBytes));
   }
   for (const std::string& name : options.tables) {
     PMSTORE_TRY_STATUS(check_table_name(name));

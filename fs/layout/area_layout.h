@@ -1,0 +1,42 @@
+// The persistent layout of a pool's file area: one extent of kind kFileData. docs/files-data.md
+// describes it.
+//
+//   area = FileAreaHeader copies at 0 and 256 | zeros | units at FileAreaHeader::units_offset
+// The header is written to its copies in turn; the valid one with the higher generation counts.
+// Units begin at a multiple of kUnitBytes in the pool's memory. What is in use is not recorded
+// here: file maps and quarantine records of the namespace say it. Integers are little endian.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fs/types.h"
+
+namespace pmstore::fs {
+
+inline constexpr uint32_t kFileAreaMagic = 0x41444650;  // "PFDA"
+inline constexpr uint32_t kFileAreaVersion = 1;
+inline constexpr uint64_t kFileAreaCopyStride = 256;
+// In front of the units there is at least so much.
+inline constexpr uint64_t kFileAreaHeaderBytes = 4096;
+
+struct FileAreaHeader {
+  uint32_t magic;
+  uint32_t crc;  // CRC32C of everything after this field
+  uint32_t version;
+  uint32_t unit_bytes;  // kUnitBytes
+  uint64_t generation;
+  uint64_t identity;      // of the area, random
+  uint64_t starts;        // so many times a server has opened it; generation words begin with it
+  uint64_t units_offset;  // in the extent
+  uint64_t units;
+  uint64_t area_bytes;  // of the extent
+};
+static_assert(sizeof(FileAreaHeader) == 64 && sizeof(FileAreaHeader) <= kFileAreaCopyStride);
+static_assert(offsetof(FileAreaHeader, generation) == 16 &&
+              offsetof(FileAreaHeader, starts) == 32 &&
+              offsetof(FileAreaHeader, units_offset) == 40 &&
+              offsetof(FileAreaHeader, area_bytes) == 56);
+static_assert(2 * kFileAreaCopyStride <= kFileAreaHeaderBytes);
+
+}  // namespace pmstore::fs

@@ -1,0 +1,162 @@
+#include "fs/local_data_space.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "base/atomic_copy.h"
+#include "base/check.h"
+#include "base/size_text.h"
+#include "persist/memory.h"
+
+namespace pmstore::fs {
+namespace {
+
+// So many bytes are moved before others get their turn: about 100 us.
+constexpr size_t kPartBytes = 256 * 1024;
+
+// Of a generation word: the start of the area in the high bits, then a number that grows.
+constexpr unsigned kStartBits = 24;
+
+constexpr size_t kZeroBytes = 64 * 1024;
+alignas(64) constexpr std::byte kZeros[kZeroBytes] = {};
+
+bool is_whole(const AreaRange& range) {
+  return range.offset % kUnitBytes == 0 && range.bytes % kUnitBytes == 0;
+}
+
+UnitAllocator::Run run_of(const AreaRange& range) {
+  PMSTORE_CHECK(is_whole(range), "extents are whole units");
+  return {range.offset / kUnitBytes, range.bytes / kUnitBytes};
+}
+
+}  // namespace
+
+LocalDataSpace::LocalDataSpace(base::Executor& executor, const FileArea& area)
+    : executor_(executor),
+      area_(area),
+      allocator_(area.units()),
+      words_(std::make_unique<uint64_t[]>(area.units())) {
+  // The low bits begin anywhere: a pool that was restored has the starts of its backup.
+  constexpr unsigned kLowBits = 64 - kStartBits;
+  const uint64_t low = executor.random().next() >> (kStartBits + 1);
+  const uint64_t first = area.start() << kLowBits | low;
+  std::fill_n(words_.get(), area.units(), first);
+}
+
+void LocalDataSpace::check_taken(const AreaRange& range) const {
+  PMSTORE_CHECK(is_inside(range), "a range outside of the area would be foreign memory");
+  const uint64_t first = range.offset / kUnitBytes;
+  const uint64_t end = (range.offset + range.bytes + kUnitBytes - 1) / kUnitBytes;
+  PMSTORE_CHECK(allocator_.is_taken({first, end - first}), "a free unit is zero and nobody's");
+}
+
+// ---- which units are free ----
+
+Status LocalDataSpace::claim(const AreaRange& range) {
+  if (is_inside(range) && is_whole(range) && allocator_.claim(run_of(range))) return {};
+  const bool inside = is_inside(range) && is_whole(range);
+  return make_error(
+      ErrorCode::kDamaged,
+      fmt::format("{} at {} of the area of data server {} {}: run pmstore fs check",
+                  base::size_text(range.bytes), range.offset, range.server,
+                  inside ? "belong to two files" : "are named by a file and lie outside"));
+}
+
+Result<AreaRange> LocalDataSpace::allocate(uint16_t server, uint64_t least, uint64_t most) {
+  PMSTORE_CHECK(server == kServer && least % kUnitBytes == 0 && most % kUnitBytes == 0,
+                "whole units of a data server that is there");
+  const auto run = allocator_.allocate(least / kUnitBytes, most / kUnitBytes);
+  if (run) return AreaRange{kServer, run->first * kUnitBytes, run->units * kUnitBytes};
+  return make_error(ErrorCode::kFull,
+                    fmt::format("no {} together are free for file data ({} are free in all): "
+                                "remove files, or create a pool with more --file-bytes",
+                                base::size_text(least), base::size_text(free_bytes())));
+}
+
+void LocalDataSpace::release(const AreaRange& range) {
+  check_taken(range);
+  allocator_.release(run_of(range));
+}
+
+// ---- generation words ----
+
+uint64_t LocalDataSpace::word_at(uint64_t offset) const {
+  PMSTORE_CHECK(offset < area_.bytes(), "each unit has a word");
+  return __atomic_load_n(&words_[offset / kUnitBytes], __ATOMIC_ACQUIRE);
+}
+
+uint64_t LocalDataSpace::generation(const AreaRange& range) const {
+  check_taken(range);
+  return word_at(range.offset);
+}
+
+base::Task<Status> LocalDataSpace::change_generations(std::vector<AreaRange> ranges) {
+  for (const AreaRange& range : ranges) {
+    check_taken(range);
+    uint64_t& word = words_[range.offset / kUnitBytes];
+    __atomic_store_n(&word, word + 1, __ATOMIC_RELEASE);
+  }
+  // What a READ gives is coherent with this CPU's caches: from here on it is the new value.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  co_return Status{};
+}
+
+// ---- bytes ----
+
+base::Task<Status> LocalDataSpace::write(AreaRange range, std::span<const std::byte> bytes) {
+  check_taken(range);
+  PMSTORE_CHECK(bytes.size() == range.bytes, "a range is written as a whole");
+  persist::Memory& memory = area_.memory();
+  for (size_t done = 0; done < bytes.size();) {
+    if (done > 0) co_await executor_.yield();
+    const size_t part = std::min(kPartBytes, bytes.size() - done);
+    memory.write(at(range) + done, bytes.data() + done, part);
+    done += part;
+  }
+  const auto durable = memory.drain();
+  if (!durable) co_return durable.error();
+  co_return Status{};
+}
+
+base::Task<Status> LocalDataSpace::zero(AreaRange range) {
+  check_taken(range);
+  persist::Memory& memory = area_.memory();
+  for (uint64_t done = 0; done < range.bytes;) {
+    if (done > 0) co_await executor_.yield();
+    const uint64_t end = std::min(done + kPartBytes, range.bytes);
+    while (done < end) {
+      const uint64_t piece = std::min<uint64_t>(kZeroBytes, end - done);
+      memory.write(at(range) + done, kZeros, piece);
+      done += piece;
+    }
+    // Each part by itself: one msync of a large range would keep everybody waiting.
+    const auto durable = memory.drain();
+    if (!durable) co_return durable.error();
+  }
+  co_return Status{};
+}
+
+base::Task<Status> LocalDataSpace::read(AreaRange range, std::span<std::byte> into) {
+  check_taken(range);
+  PMSTORE_CHECK(into.size() == range.bytes, "a range is read as a whole");
+  for (size_t done = 0; done < into.size();) {
+    if (done > 0) co_await executor_.yield();
+    const size_t part = std::min(kPartBytes, into.size() - done);
+    base::copy_from_shared(into.data() + done, at(range) + done, part);
+    done += part;
+  }
+  co_return Status{};
+}
+
+base::Task<Status> LocalDataSpace::clean(AreaRange range) {
+  PMSTORE_CHECK(is_whole(range), "whole units are cleaned");
+  check_taken(range);
+  if (gate_ != nullptr) {
+    PMSTORE_CO_TRY_STATUS(co_await gate_->closed(range));
+  }
+  co_return co_await zero(range);
+}
+
+}  // namespace pmstore::fs
