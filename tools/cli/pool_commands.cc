@@ -33,6 +33,7 @@ struct CreateOptions {
   std::string ring_bytes = "0";
   std::string shard_log_bytes = "0";
   std::string log_bytes;  // empty: the default
+  std::string file_bytes = "0";
   uint32_t rings = FormatOptions{}.rings;
   std::string rules = "all";
   std::vector<std::string> tables;
@@ -99,6 +100,7 @@ int create(const CreateOptions& options) {
   format.ring_bytes = *parse_bytes(options.ring_bytes);
   format.shard_log_bytes = *parse_bytes(options.shard_log_bytes);
   if (!options.log_bytes.empty()) format.log_bytes = *parse_bytes(options.log_bytes);
+  format.file_bytes = *parse_bytes(options.file_bytes);
   format.tables = options.tables;
   const uint64_t bytes = options.size.empty() ? 0 : *parse_bytes(options.size);
   persist::PoolOpenOptions open;
@@ -437,6 +439,10 @@ void add_pool_commands(CLI::App& app, Invocation& invocation) {
   make->add_option("--log-bytes", options->log_bytes,
                    "room for logs; 0 for none (default: pool / 8, none below 64M)")
       ->check(parsed_by(parse_bytes, "SIZE"));
+  make->add_option("--file-bytes", options->file_bytes,
+                   "room for the data of files; 0 for none: the pool then has no file system")
+      ->check(parsed_by(parse_bytes, "SIZE"))
+      ->capture_default_str();
   make->add_option(
           "--rules", options->rules,
           "which of the rules h5, h6 and h7 (alignment and padding of writes) records, redo "

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <future>
 
+#include "fs/file_area.h"
 #include "tools/cli/damage_warning.h"
 
 namespace pmstore::tools {
@@ -14,7 +15,7 @@ Result<std::unique_ptr<persist::Pool>> create_store(const std::string& path, uin
                                                     const FormatOptions& format, bool force) {
   PMSTORE_TRY_STATUS(check_format(format));  // before a device is cleared
   return persist::Pool::create(path, bytes, open, force,
-                               [&](persist::Pool& pool) { return format_store(pool, format); });
+                               [&](persist::Pool& pool) { return fs::format_pool(pool, format); });
 }
 
 Result<std::unique_ptr<PoolService>> PoolService::start(const ServiceOptions& options) {
