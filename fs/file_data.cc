@@ -1,0 +1,191 @@
+// Of FileData: its session, and registered memory. Accesses are in file_data_datapath.cc.
+#include "fs/file_data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "base/random.h"
+#include "fs/internal/file_data_state.h"
+
+namespace pmstore::fs {
+namespace {
+
+Error bad_data_answer(std::string_view what) {
+  return make_error(ErrorCode::kProtocol,
+                    fmt::format("the data server's handshake {}; is it a pmstore server of this "
+                                "version?",
+                                what));
+}
+
+}  // namespace
+
+FileData::State::State(fabric::Device& data_device, fabric::Uri server, FileDataOptions with)
+    : device(data_device),
+      executor(data_device.executor()),
+      uri(std::move(server)),
+      options(with),
+      instance(base::random_identity()),
+      area(options.area),
+      access_ended(executor),
+      reconnector(executor, *this, {options.reconnect_timeout_ns, options.connect_timeout_ns}) {}
+
+// Workers go first, then the connection, then the memory that its peer or its queue can reach.
+FileData::State::~State() {
+  workers = {};
+  drop_session();
+}
+
+FileData::FileData(std::unique_ptr<State> state) : state_(std::move(state)) {}
+FileData::~FileData() = default;
+
+base::Task<Result<std::unique_ptr<FileData>>> FileData::open(fabric::Device& device,
+                                                             fabric::Uri uri,
+                                                             FileDataOptions options) {
+  auto state = std::make_unique<State>(device, std::move(uri), options);
+  PMSTORE_CO_TRY(state->buffers,
+                 internal::TransferBuffers::create(device, options.small_buffers,
+                                                   options.large_buffers, kMaxMessageData));
+  // Not touched before it is used, so it costs nothing where no write is a message.
+  state->message.reset(new std::byte[kMaxDataWriteHead + kMaxMessageData]);
+  PMSTORE_CO_TRY_STATUS(co_await state->connect_once());
+  co_return std::unique_ptr<FileData>(new FileData(std::move(state)));
+}
+
+// ---- the session ----
+
+// What was under way has failed with its session, or ends on it.
+base::Task<void> FileData::State::let_go() { co_return; }
+
+void FileData::State::drop_session() {
+  if (session != nullptr) ended_counters += session->link->connection().counters();
+  session.reset();
+}
+
+base::Task<Status> FileData::State::connect_once() {
+  drop_session();
+  service::LinkOptions with;
+  with.service = service::ServiceId::kFileData;
+  with.secret = options.secret;
+  with.connect_timeout_ns = options.connect_timeout_ns;
+  with.rpc.call_timeout_ns = options.call_timeout_ns;
+  const FileDataHello hello{area, instance};
+  PMSTORE_CO_TRY(auto link,
+                 co_await service::Link::open(device, uri, with, service::bytes_of(hello)));
+  PMSTORE_CO_TRY(SessionRef made, check_answer(std::move(link)));
+  PMSTORE_CHECK(session == nullptr, "one session at a time");
+  session = std::move(made);
+  area = session->answer.area;
+  ++generation;
+  session->link->keep_lease();
+  co_return Status{};
+}
+
+Result<FileData::State::SessionRef> FileData::State::check_answer(
+    std::unique_ptr<service::Link> link) {
+  auto made = std::make_shared<Session>();
+  FileDataAnswer& answer = made->answer;
+  const std::span<const std::byte> given = link->body();
+  if (given.size() != sizeof answer) return bad_data_answer("has the wrong length");
+  std::memcpy(&answer, given.data(), sizeof answer);
+  const uint64_t units = answer.units.bytes / kUnitBytes;
+  if (answer.area == 0 || answer.units.bytes % kUnitBytes != 0 || units == 0 ||
+      answer.words.bytes != units * sizeof(uint64_t)) {
+    return bad_data_answer("grants units without their words");
+  }
+  const fabric::Capabilities& fabric = link->connection().capabilities();
+  if (!fabric.read_after_read) {
+    return make_error(ErrorCode::kUnsupported,
+                      "this fabric does not keep READs in order, so a map that has changed would "
+                      "not be noticed: connect by verbs, tcp or shm");
+  }
+  const persist::PersistCapability server = link->welcome().persist_capability();
+  PMSTORE_TRY(const persist::WriteStrategy strategy,
+              persist::negotiate(options.write_strategy, server, fabric));
+  made->part_bytes = kMaxMessageData;
+  if (strategy == persist::WriteStrategy::kTwoSided) {
+    const uint32_t most = link->rpc().max_request_bytes();
+    if (most <= kMaxDataWriteHead) return bad_data_answer("has no room for a write");
+    made->part_bytes = std::min<size_t>(kMaxMessageData, most - kMaxDataWriteHead);
+  } else {
+    PMSTORE_TRY(made->writer,
+                persist::RemoteWriter::create(device, link->connection(), nullptr, answer.units,
+                                              server, {.strategy = strategy}));
+  }
+  made->link = std::move(link);
+  return made;
+}
+
+base::Task<Status> FileData::connected() {
+  State& state = *state_;
+  if (state.ready()) co_return Status{};
+  co_return co_await state.reconnector.connected();
+}
+
+base::Task<void> FileData::settled() {
+  State& state = *state_;
+  const uint64_t through = state.last_access;
+  while (!state.under_way.empty() && *state.under_way.begin() <= through) {
+    co_await state.access_ended.wait();
+  }
+}
+
+base::Task<void> FileData::close() {
+  State& state = *state_;
+  co_await state.reconnector.close();
+  co_await settled();
+  const State::SessionRef last = state.session;
+  if (last == nullptr || !last->link->usable()) co_return;
+  // Whether the goodbye arrives does not matter: the server sees the end of the connection.
+  (void)co_await last->link->call(service::kGoodbyeMethod, {}, 0);
+  last->link->drop();
+}
+
+// ---- registered memory ----
+
+Status FileData::register_buffer(std::span<std::byte> memory) {
+  auto& registered = state_->registered;
+  const auto behind = registered.lower_bound(memory.data());
+  bool touches = behind != registered.end() && behind->first < memory.data() + memory.size();
+  if (behind != registered.begin()) {
+    const auto before = std::prev(behind)->second->bytes();
+    touches |= before.data() + before.size() > memory.data();
+  }
+  PMSTORE_CHECK(!memory.empty() && !touches, "memory is registered once");
+  PMSTORE_TRY(auto region, state_->device.register_memory(memory, fabric::Access::kLocal));
+  registered.emplace(memory.data(), std::move(region));
+  return {};
+}
+
+base::Task<void> FileData::forget_buffer(std::span<std::byte> memory) {
+  State& state = *state_;
+  const auto found = state.registered.find(memory.data());
+  PMSTORE_CHECK(found != state.registered.end() && found->second->bytes().size() == memory.size(),
+                "memory is forgotten as it was registered");
+  // What begins meanwhile copies; what is under way may still reach the region.
+  const std::unique_ptr<fabric::MemoryRegion> region = std::move(found->second);
+  state.registered.erase(found);
+  co_await settled();
+}
+
+// ---- what is known ----
+
+uint64_t FileData::session() const { return state_->generation; }
+uint64_t FileData::area() const { return state_->area; }
+uint64_t FileData::bytes() const {
+  return state_->session == nullptr ? 0 : state_->session->answer.units.bytes;
+}
+persist::WriteStrategy FileData::strategy() const {
+  const bool by_message = state_->session == nullptr || state_->session->writer == nullptr;
+  return by_message ? persist::WriteStrategy::kTwoSided : state_->session->writer->strategy();
+}
+fabric::Counters FileData::counters() const {
+  fabric::Counters all = state_->ended_counters;
+  if (state_->session != nullptr) all += state_->session->link->connection().counters();
+  return all;
+}
+
+}  // namespace pmstore::fs

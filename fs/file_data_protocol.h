@@ -1,0 +1,62 @@
+// The messages of the file data service (ServiceId::kFileData): the bodies of its hello and welcome
+// (service/hello.h), and the write that a server's CPU makes durable.
+//
+// A session may READ and WRITE all units of the area, and READ the generation words. A map of a
+// file (fs/types.h) says where to. docs/files-data.md tells why that is safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fabric/memory_region.h"
+#include "service/hello.h"
+
+namespace pmstore::fs {
+
+// The body of the hello.
+struct FileDataHello {
+  uint64_t area = 0;      // identity of the area that is meant; 0: any
+  uint64_t instance = 0;  // drawn for each FileData, not 0. Its session before is ended first: what
+                          // was posted there may not overwrite what is written from now on
+};
+static_assert(sizeof(FileDataHello) == 16);
+
+// The body of the welcome. The epoch of the session is the start of the area.
+struct FileDataAnswer {
+  uint64_t area = 0;           // identity
+  fabric::RemoteRegion units;  // READ, WRITE: from the first unit on
+  fabric::RemoteRegion words;  // READ: uint64_t for each unit
+  uint64_t reserved = 0;       // 0
+};
+static_assert(sizeof(FileDataAnswer) == 64);
+
+inline constexpr uint16_t kDataWriteMethod = 0x0601;
+
+// RequestPrefix | DataWriteRequest | DataWritePiece[pieces] | the bytes of each piece, one after
+// the other. All of it is written, or nothing when a generation word is another one.
+inline constexpr size_t kMaxDataPieces = 8;
+struct DataWriteRequest {
+  uint32_t pieces = 0;  // 1 to kMaxDataPieces
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(DataWriteRequest) == 8);
+
+struct DataWritePiece {
+  uint64_t offset = 0;      // among the units
+  uint64_t extent = 0;      // offset of the extent that it lies in, whose first word counts
+  uint64_t generation = 0;  // of that word
+  uint32_t bytes = 0;       // at least 1
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(DataWritePiece) == 32);
+inline constexpr size_t kMaxDataWriteHead = sizeof(service::RequestPrefix) +
+                                            sizeof(DataWriteRequest) +
+                                            kMaxDataPieces * sizeof(DataWritePiece);
+
+struct DataWriteReply {
+  uint32_t stale = 0;  // 1: a generation word has changed, and nothing was written
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(DataWriteReply) == 8);
+
+}  // namespace pmstore::fs

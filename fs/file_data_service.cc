@@ -1,0 +1,180 @@
+#include "fs/file_data_service.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/atomic_copy.h"
+#include "base/check.h"
+#include "fabric/message.h"
+#include "persist/memory.h"
+
+namespace pmstore::fs {
+namespace {
+
+struct AreaRegions final : service::EndpointPart {
+  std::unique_ptr<fabric::MemoryRegion> units;
+  std::unique_ptr<fabric::MemoryRegion> words;
+};
+
+struct DataSession final : service::Session {
+  uint64_t instance = 0;
+};
+
+Error malformed_write() {
+  return make_error(ErrorCode::kProtocol, "a malformed write of file data");
+}
+
+struct DecodedWrite {
+  std::span<const DataWritePiece> pieces() const { return {table.data(), count}; }
+  std::array<DataWritePiece, kMaxDataPieces> table;
+  size_t count = 0;
+  const std::byte* data = nullptr;
+};
+
+// The table is copied before it is checked: the ring that it came in stays writable for the client.
+Status decode(std::span<const std::byte> body, uint64_t area_bytes, DecodedWrite& out) {
+  DataWriteRequest request;
+  if (body.size() < sizeof request) return malformed_write();
+  base::copy_from_shared(&request, body.data(), sizeof request);
+  const auto rest = body.subspan(sizeof request);
+  const size_t table_bytes = size_t{request.pieces} * sizeof(DataWritePiece);
+  if (request.pieces == 0 || request.pieces > kMaxDataPieces || request.reserved != 0 ||
+      rest.size() < table_bytes) {
+    return malformed_write();
+  }
+  out.count = request.pieces;
+  base::copy_from_shared(out.table.data(), rest.data(), table_bytes);
+  out.data = rest.data() + table_bytes;
+  uint64_t data_bytes = 0;
+  bool inside = true;
+  for (const DataWritePiece& piece : out.pieces()) {
+    if (piece.bytes == 0 || piece.reserved != 0 || piece.extent % kUnitBytes != 0) {
+      return malformed_write();
+    }
+    data_bytes += piece.bytes;
+    inside &= piece.offset < area_bytes && piece.bytes <= area_bytes - piece.offset &&
+              piece.extent <= piece.offset;
+  }
+  if (data_bytes != rest.size() - table_bytes) return malformed_write();
+  if (inside) return {};
+  return make_error(ErrorCode::kAccess, "a write of file data outside of its extent or the area");
+}
+
+void acknowledge(persist::Persisted /*pieces*/, fabric::RpcCall& call) {
+  call.reply(service::bytes_of(DataWriteReply{}));
+}
+
+}  // namespace
+
+FileDataService::FileDataService(LocalDataSpace& space, size_t max_sessions)
+    : Service(
+          {.id = service::ServiceId::kFileData, .name = "file data", .max_sessions = max_sessions}),
+      space_(space) {}
+
+base::Task<Result<std::unique_ptr<service::EndpointPart>>> FileDataService::open(
+    service::Endpoint& endpoint) {
+  auto regions = std::make_unique<AreaRegions>();
+  constexpr auto kRead = fabric::Access::kRemoteRead;
+  PMSTORE_CO_TRY(regions->units, endpoint.device->register_memory(
+                                     space_.area().data(), kRead | fabric::Access::kRemoteWrite));
+  PMSTORE_CO_TRY(regions->words, endpoint.device->register_memory(space_.words(), kRead));
+  co_return std::unique_ptr<service::EndpointPart>(std::move(regions));
+}
+
+// ---- sessions ----
+
+std::shared_ptr<service::Session> FileDataService::make_session() const {
+  return std::make_shared<DataSession>();
+}
+
+Result<std::vector<std::byte>> FileDataService::admit(service::Session& session,
+                                                      std::span<const std::byte> body) {
+  fabric::MessageReader reader(body);
+  const auto hello = reader.get<FileDataHello>();
+  if (!reader.complete() || hello.instance == 0) {
+    return make_error(ErrorCode::kProtocol, "a malformed hello for file data");
+  }
+  if (hello.area != 0 && hello.area != space_.area().identity()) {
+    return make_error(ErrorCode::kNotFound,
+                      "another file area is served here: is this the file system's data server?");
+  }
+  if (const auto found = sessions_of_.find(session.client); found != sessions_of_.end()) {
+    const auto before =
+        std::find_if(found->second.begin(), found->second.end(), [&](const service::Session* each) {
+          return static_cast<const DataSession*>(each)->instance == hello.instance;
+        });
+    if (before != found->second.end()) host().end(**before, SessionEnd::kReplaced);
+  }
+  const auto& regions = static_cast<const AreaRegions&>(*session.endpoint->parts[slot()]);
+  FileDataAnswer answer;
+  answer.area = space_.area().identity();
+  answer.units = regions.units->remote();
+  answer.words = regions.words->remote();
+  static_cast<DataSession&>(session).instance = hello.instance;
+  sessions_of_[session.client].push_back(&session);
+  return service::message_of(answer);
+}
+
+void FileDataService::on_ended(service::Session& session, std::optional<SessionEnd>) {
+  const auto found = sessions_of_.find(session.client);
+  PMSTORE_CHECK(found != sessions_of_.end() && std::erase(found->second, &session) == 1,
+                "only a session that was admitted ends, once");
+  if (!found->second.empty()) return;
+  sessions_of_.erase(found);
+  if (on_client_gone) on_client_gone(session.client);
+}
+
+std::vector<ClientId> FileDataService::clients() const {
+  std::vector<ClientId> all;
+  all.reserve(sessions_of_.size());
+  for (const auto& [client, sessions] : sessions_of_) all.push_back(client);
+  return all;
+}
+
+size_t FileDataService::end_sessions(const ClientId& client, SessionEnd why) {
+  const ClientId whose = client;  // may lie in what goes
+  size_t ended = 0;
+  for (auto found = sessions_of_.find(whose); found != sessions_of_.end();
+       found = sessions_of_.find(whose)) {
+    host().end(*found->second.back(), why);
+    ++ended;
+  }
+  return ended;
+}
+
+// ---- requests ----
+
+void FileDataService::on_call(service::Session& session, fabric::RpcCall call,
+                              std::span<const std::byte> body) {
+  if (call.method() != kDataWriteMethod) return host().drop_malformed(session, call);
+  const Status written = write(call, body);
+  if (written) return;
+  if (written.code() == ErrorCode::kProtocol) return host().drop_malformed(session, call);
+  if (written.code() == ErrorCode::kIo) host().tell_failure(written.error());
+  call.reply_error(written.error());
+}
+
+Status FileDataService::write(fabric::RpcCall& call, std::span<const std::byte> body) {
+  DecodedWrite decoded;
+  PMSTORE_TRY_STATUS(decode(body, space_.total_bytes(), decoded));
+  // Words change on this thread only: what is right here stays right until the bytes are stored.
+  for (const DataWritePiece& piece : decoded.pieces()) {
+    if (space_.word_at(piece.extent) == piece.generation) continue;
+    ++stale_writes_;
+    call.reply(service::bytes_of(DataWriteReply{.stale = 1}));
+    return {};
+  }
+  persist::Memory& memory = space_.area().memory();
+  const std::byte* data = decoded.data;
+  for (const DataWritePiece& piece : decoded.pieces()) {
+    std::byte* const to = space_.area().data().data() + piece.offset;
+    memory.write_non_temporal(to, data, piece.bytes);  // rule H7
+    data += piece.bytes;
+  }
+  PMSTORE_TRY(const persist::Persisted durable, memory.drain());
+  acknowledge(durable, call);
+  return {};
+}
+
+}  // namespace pmstore::fs

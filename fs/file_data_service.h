@@ -1,0 +1,68 @@
+// FileDataService: grants clients one-sided access to the units of a file area, and writes for them
+// where only a CPU can make bytes durable.
+//
+// A session may hold maps, so it has a lease, and it is the thing that quarantine waits for: when
+// it has ended, its connection is destroyed, and nothing of it reaches the area any more.
+// end_sessions() makes sure of that for one client. Threads: one executor's. Lifetimes: the space
+// outlives it; it outlives its host. A write by message checks its generation words and stores in
+// one turn of the executor, so one with an old map stores nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "fs/file_data_protocol.h"
+#include "fs/local_data_space.h"
+#include "service/host.h"
+#include "service/service.h"
+
+namespace pmstore::fs {
+
+class FileDataService final : public service::Service {
+ public:
+  static constexpr size_t kMaxSessions = 1024;
+
+  explicit FileDataService(LocalDataSpace& space, size_t max_sessions = kMaxSessions);
+
+  // Clients that may reach the area now.
+  std::vector<ClientId> clients() const;
+  bool has_session(const ClientId& client) const { return sessions_of_.contains(client); }
+  // Ends all sessions of the client, whatever it says: on return nothing that it has posted can
+  // reach the area any more. Gives how many there were.
+  size_t end_sessions(const ClientId& client, SessionEnd why);
+  // Called when the last session of a client has ended.
+  std::function<void(const ClientId&)> on_client_gone;
+
+  // Writes by message that were refused because of an old map.
+  uint64_t stale_writes() const { return stale_writes_; }
+
+  uint64_t epoch() const override { return space_.area().start(); }
+  std::shared_ptr<service::Session> make_session() const override;
+  bool needs_lease(const service::Session&) const override { return true; }
+  Result<std::vector<std::byte>> admit(service::Session& session,
+                                       std::span<const std::byte> body) override;
+  void on_call(service::Session& session, fabric::RpcCall call,
+               std::span<const std::byte> body) override;
+  void on_ended(service::Session& session, std::optional<SessionEnd> why) override;
+
+ protected:
+  base::Task<Result<std::unique_ptr<service::EndpointPart>>> open(
+      service::Endpoint& endpoint) override;
+
+ private:
+  // Answers, or gives the error to answer with. Protocol costs the connection.
+  Status write(fabric::RpcCall& call, std::span<const std::byte> body);
+
+  LocalDataSpace& space_;
+  // With those whose handshake is not over.
+  std::unordered_map<ClientId, std::vector<service::Session*>, HashOfClientId> sessions_of_;
+  uint64_t stale_writes_ = 0;
+};
+
+}  // namespace pmstore::fs

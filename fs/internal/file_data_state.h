@@ -1,0 +1,124 @@
+// The inside of FileData: its session, and the accesses that are under way.
+//
+// An access is cut into parts, of at most kMaxMessageData each: one doorbell, or one message. A few
+// workers, tasks that run to their ends, take one part after the other. Invariants: `message` is
+// filled and given to RpcClient::call() without a suspension in between; a worker holds its session
+// and at most one buffer; nothing is copied into or out of memory that is not registered once the
+// caller is gone.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "base/executor.h"
+#include "base/running_tasks.h"
+#include "fs/file_data.h"
+#include "fs/file_data_protocol.h"
+#include "fs/internal/transfer_buffers.h"
+#include "persist/remote_writer.h"
+#include "service/link.h"
+#include "service/reconnector.h"
+
+namespace pmstore::fs {
+
+struct FileData::State final : service::Reconnector::Target {
+  static_assert(kMaxDataPieces <= internal::kMaxWords);
+  static_assert(2 * kMaxDataPieces <= persist::RemoteWriter::kMaxPieces);
+  // Parts of one access at the same time.
+  static constexpr size_t kWorkers = 4;
+
+  struct Session {
+    FileDataAnswer answer;
+    size_t part_bytes = 0;                          // the most that a part has
+    std::unique_ptr<persist::RemoteWriter> writer;  // empty: writes are messages
+    std::unique_ptr<service::Link> link;            // goes first: its READs land in the writer
+  };
+  using SessionRef = std::shared_ptr<Session>;
+
+  // A piece of a part.
+  struct Piece {
+    uint64_t offset = 0;      // in the area
+    uint64_t extent = 0;      // the same of its extent
+    uint64_t generation = 0;  // of that
+    std::byte* memory = nullptr;
+    uint32_t bytes = 0;
+    const fabric::MemoryRegion* region = nullptr;  // of `memory`; nullptr: it is not registered
+  };
+  struct Part {
+    std::span<const Piece> pieces() const { return {table.data(), count}; }
+    std::array<Piece, kMaxDataPieces> table;
+    size_t count = 0;
+    size_t bytes = 0;
+    size_t copied_bytes = 0;  // of pieces that are not registered
+  };
+
+  enum class Kind : uint8_t { kRead, kWrite };
+  struct Access {
+    Access(base::Executor& executor, Kind what) : kind(what), ended(executor) {}
+    // Is another part to be begun?
+    bool goes_on() const { return next < parts.size() && !failure && !stale && !abandoned; }
+
+    const Kind kind;
+    uint64_t number = 0;
+    std::vector<Part> parts;
+    size_t next = 0;  // part
+    size_t workers = 0;
+    std::optional<Error> failure;
+    bool stale = false;
+    bool abandoned = false;  // the caller is gone
+    base::WaitList ended;    // when there are no workers any more
+  };
+  using AccessRef = std::shared_ptr<Access>;
+
+  State(fabric::Device& data_device, fabric::Uri server, FileDataOptions with);
+  ~State() override;
+
+  // ---- the session (file_data.cc) ----
+  bool usable() const override { return session != nullptr && session->link->usable(); }
+  bool ready() const { return usable() && !reconnector.closed(); }
+  base::Task<void> let_go() override;
+  base::Task<Status> connect_once() override;
+  Result<SessionRef> check_answer(std::unique_ptr<service::Link> link);
+  void drop_session();
+
+  // ---- accesses (file_data_datapath.cc) ----
+  // Adds the bytes to the last part, or to new ones. False: outside of the extent or the area.
+  bool add(Access& access, const MapExtent& extent, uint64_t offset, std::byte* memory,
+           size_t bytes) const;
+  base::Task<Result<DataOutcome>> execute(AccessRef access);
+  base::Task<void> work(AccessRef access, SessionRef with);
+  base::Task<Status> read_part(AccessRef access, SessionRef with, const Part& part);
+  base::Task<Status> write_part(AccessRef access, SessionRef with, const Part& part);
+  base::Task<Status> send_part(AccessRef access, SessionRef with, const Part& part);
+  size_t lay_out(const service::Link& link, const Part& part);
+  // nullptr: it is not registered as a whole.
+  const fabric::MemoryRegion* region_of(const std::byte* memory, size_t bytes) const;
+
+  fabric::Device& device;
+  base::Executor& executor;
+  const fabric::Uri uri;
+  const FileDataOptions options;
+  const uint64_t instance;                             // as FileDataHello
+  uint64_t area = 0;                                   // identity; 0: of the first answer
+  std::unique_ptr<internal::TransferBuffers> buffers;  // goes behind the connections
+  std::map<const std::byte*, std::unique_ptr<fabric::MemoryRegion>> registered;  // by address
+  std::unique_ptr<std::byte[]> message;
+  SessionRef session;               // the present one; empty: none was made after the last
+  uint64_t generation = 0;          // sessions that were made
+  fabric::Counters ended_counters;  // of sessions before
+  // Accesses are numbered from 1 on; those under way.
+  uint64_t last_access = 0;
+  std::set<uint64_t> under_way;
+  base::WaitList access_ended;
+  service::Reconnector reconnector;
+  base::RunningTasks workers;  // last: destroyed first
+};
+
+}  // namespace pmstore::fs

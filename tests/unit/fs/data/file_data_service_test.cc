@@ -1,0 +1,220 @@
+// FileDataService against raw messages, and quarantine against a client that ignores everything.
+#include "fs/file_data_service.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "fabric/message.h"
+#include "persist/remote_writer.h"
+#include "tests/unit/fs/data/file_data_fixture.h"
+
+namespace pmstore::fs {
+namespace {
+
+using service::Link;
+
+class FileDataServiceTest : public FileDataTest {
+ protected:
+  FileDataServiceTest() : FileDataTest(persist::Domain::kMemoryController) {}
+
+  Result<std::unique_ptr<Link>> try_link(std::span<const std::byte> body, uint64_t client = 1) {
+    service::LinkOptions options;
+    options.service = service::ServiceId::kFileData;
+    options.secret = ClientSecret::of_number(client);
+    return run(Link::open(*device_, uri_, options, body));
+  }
+  std::unique_ptr<Link> link(uint64_t client = 1) {
+    const FileDataHello hello{0, client};
+    auto made = try_link(service::bytes_of(hello), client);
+    EXPECT_TRUE(made) << made.error().to_string();
+    return std::move(made.value());
+  }
+  static DataWritePiece piece_of(const MapExtent& extent, uint64_t offset, uint32_t bytes) {
+    return {extent.place.offset + offset, extent.place.offset, extent.generation, bytes, 0};
+  }
+  static std::vector<std::byte> request(const DataWriteRequest& head,
+                                        const std::vector<DataWritePiece>& pieces,
+                                        size_t data_bytes) {
+    std::vector<std::byte> message(4096);
+    fabric::MessageWriter writer(message);
+    writer.put(head);
+    for (const DataWritePiece& piece : pieces) writer.put(piece);
+    message.resize(writer.bytes());
+    message.resize(writer.bytes() + data_bytes, std::byte{0xee});
+    return message;
+  }
+  static std::vector<std::byte> request(const std::vector<DataWritePiece>& pieces,
+                                        size_t data_bytes) {
+    return request({static_cast<uint32_t>(pieces.size()), 0}, pieces, data_bytes);
+  }
+  Result<DataWriteReply> call(Link& link, const std::vector<std::byte>& body,
+                              uint16_t method = kDataWriteMethod) {
+    PMSTORE_TRY(const auto reply, run(link.call(method, body, sizeof(DataWriteReply))));
+    DataWriteReply said;
+    EXPECT_EQ(reply.bytes().size(), sizeof said);
+    std::memcpy(&said, reply.bytes().data(), sizeof said);
+    return said;
+  }
+};
+
+TEST_F(FileDataServiceTest, AHelloThatDoesNotDecodeIsRefused) {
+  const std::byte few[3] = {};
+  EXPECT_EQ(try_link(few).code(), ErrorCode::kProtocol);
+  const FileDataHello nobody{0, 0};
+  EXPECT_EQ(try_link(service::bytes_of(nobody)).code(), ErrorCode::kProtocol);
+  const FileDataHello elsewhere{99, 1};
+  EXPECT_EQ(try_link(service::bytes_of(elsewhere)).code(), ErrorCode::kNotFound);
+  EXPECT_EQ(service_->sessions(), 0u);
+}
+
+TEST_F(FileDataServiceTest, SessionsAreBounded) {
+  std::vector<std::unique_ptr<Link>> links;
+  for (uint64_t client = 1; client <= kMaxSessions; ++client) links.push_back(link(client));
+  const FileDataHello hello{0, 1};
+  EXPECT_EQ(try_link(service::bytes_of(hello), 99).code(), ErrorCode::kBackPressure);
+}
+
+TEST_F(FileDataServiceTest, WhatIsMalformedCostsTheConnectionAndStoresNothing) {
+  const MapExtent extent = allocate(1);
+  const DataWritePiece good = piece_of(extent, 0, 64);
+  DataWritePiece empty = good;
+  empty.bytes = 0;
+  DataWritePiece reserved = good;
+  reserved.reserved = 1;
+  DataWritePiece crooked = good;
+  crooked.extent += 8;
+  const std::vector<std::vector<std::byte>> wrong = {
+      {},
+      request({}, 0),
+      request({1, 1}, {good}, 64),
+      request({UINT32_MAX, 0}, {good}, 64),
+      request(std::vector(kMaxDataPieces + 1, good), 64 * (kMaxDataPieces + 1)),
+      request({2, 0}, {good}, 0),
+      request({good}, 63),
+      request({good}, 65),
+      request({empty}, 0),
+      request({reserved}, 64),
+      request({crooked}, 64),
+  };
+  for (size_t i = 0; i < wrong.size(); ++i) {
+    const auto hostile = link();
+    EXPECT_EQ(call(*hostile, wrong[i]).code(), ErrorCode::kProtocol) << i;
+    let_time_pass(1);
+    EXPECT_TRUE(hostile->connection().broken()) << i;
+  }
+  const auto hostile = link();
+  EXPECT_EQ(call(*hostile, request({good}, 64), kDataWriteMethod + 1).code(), ErrorCode::kProtocol);
+  const auto other = link();
+  EXPECT_EQ(run(other->rpc().call(persist::kPersistWriteMethod, wrong[3], 0)).code(),
+            ErrorCode::kProtocol);
+  EXPECT_EQ(service_->counters().malformed, wrong.size() + 2);
+  EXPECT_EQ(stored(extent, 0, 64), std::vector<std::byte>(64));
+}
+
+TEST_F(FileDataServiceTest, WhatIsOutsideIsRefusedAsAWhole) {
+  const MapExtent extent = allocate(2);
+  const DataWritePiece good = piece_of(extent, 0, 64);
+  DataWritePiece far = good;
+  far.offset = space_->total_bytes() - 63;
+  DataWritePiece beyond = good;
+  beyond.offset = UINT64_MAX - 10;
+  DataWritePiece before = good;
+  before.extent += kUnitBytes;
+  const auto client = link();
+  for (const DataWritePiece& bad : {far, beyond, before}) {
+    EXPECT_EQ(call(*client, request({good, bad}, 128)).code(), ErrorCode::kAccess);
+  }
+  EXPECT_FALSE(client->connection().broken());
+  EXPECT_EQ(stored(extent, 0, 64), std::vector<std::byte>(64));
+  EXPECT_EQ(call(*client, request({good, good}, 128))->stale, 0u);
+  EXPECT_EQ(stored(extent, 0, 64), std::vector<std::byte>(64, std::byte{0xee}));
+}
+
+TEST_F(FileDataServiceTest, OneStalePieceAndNothingIsStored) {
+  const MapExtent extent = allocate(1);
+  const MapExtent other = allocate(1);
+  change(other);
+  const auto client = link();
+  const auto body = request({piece_of(extent, 0, 64), piece_of(other, 0, 64)}, 128);
+  EXPECT_EQ(call(*client, body)->stale, 1u);
+  EXPECT_EQ(stored(extent, 0, 64), std::vector<std::byte>(64));
+  EXPECT_EQ(stored(other, 0, 64), std::vector<std::byte>(64));
+}
+
+// ---- quarantine ----
+
+// The simplest gate: clients that were there confirm, or are ended after two leases.
+class ConfirmedGate final : public QuarantineGate {
+ public:
+  ConfirmedGate(base::Executor& executor, FileDataService& service, uint64_t patience_ns)
+      : executor_(executor), service_(service), patience_ns_(patience_ns) {}
+  Task<Status> closed(AreaRange) override {
+    const uint64_t until_ns = executor_.now_ns() + patience_ns_;
+    for (const ClientId& client : service_.clients()) {
+      while (service_.has_session(client) && executor_.now_ns() < until_ns) {
+        co_await executor_.sleep_for(1'000'000);
+      }
+      fenced += service_.end_sessions(client, SessionEnd::kSilent);
+    }
+    co_return Status{};
+  }
+  size_t fenced = 0;
+
+ private:
+  base::Executor& executor_;
+  FileDataService& service_;
+  const uint64_t patience_ns_;
+};
+
+class Quarantine : public FileDataTest {
+ protected:
+  Quarantine() : gate_(executor_, *service_, 2 * kLeaseMs * 1'000'000) { space_->set_gate(gate_); }
+  ConfirmedGate gate_;
+};
+
+// It pings, so its lease does not end it, and goes on writing by its old map.
+TEST_F(Quarantine, AClientThatIgnoresTheNewsIsFencedBeforeItsUnitsAreFree) {
+  const auto data = open();
+  const MapExtent extent = allocate(1);
+  const auto bytes = some(4096);
+  EXPECT_EQ(write(*data, extent, 0, bytes), DataOutcome::kDone);
+  change(extent);
+  auto cleaning = space_->clean(extent.place);
+  cleaning.start();
+  for (uint32_t ms = 0; ms < 2 * kLeaseMs - 5; ms += 10) {
+    EXPECT_EQ(write(*data, extent, 0, bytes), DataOutcome::kStaleMap)
+        << "it lands, and is not acknowledged";
+    EXPECT_EQ(stored(extent, 0, 4096), bytes);
+    EXPECT_FALSE(cleaning.done());
+    let_time_pass(10);
+  }
+  while (!cleaning.done()) executor_.run_once();
+  EXPECT_TRUE(cleaning.take());
+  EXPECT_EQ(gate_.fenced, 1u);
+  EXPECT_EQ(stored(extent, 0, 4096), std::vector<std::byte>(4096));
+  space_->release(extent.place);
+  // Its next access is in a new session, where the old map is not used.
+  const MapExtent next = allocate(1);
+  EXPECT_EQ(next.place, extent.place);
+  std::vector<WritePiece> pieces{{extent, 0, bytes}};
+  const auto late = run(data->write(data->session(), pieces));
+  EXPECT_FALSE(late.has_value() && *late == DataOutcome::kDone);
+  EXPECT_EQ(stored(next, 0, 4096), std::vector<std::byte>(4096));
+}
+
+TEST_F(Quarantine, AClientThatGoesEndsIt) {
+  auto data = open();
+  const MapExtent extent = allocate(1);
+  auto cleaning = space_->clean(extent.place);
+  cleaning.start();
+  let_time_pass(10);
+  EXPECT_FALSE(cleaning.done());
+  data.reset();
+  let_time_pass(2);
+  EXPECT_TRUE(cleaning.done());
+  EXPECT_EQ(gate_.fenced, 0u);
+}
+
+}  // namespace
+}  // namespace pmstore::fs
