@@ -137,6 +137,9 @@ base::Task<Result<DataOutcome>> FileData::State::execute(AccessRef access) {
   access->workers = std::min(kWorkers, access->parts.size());
   const Waiting caller{*access};
   for (size_t i = access->workers; i > 0; --i) workers.run(work(access, with));
+  if (access->workers == 0 && ++accesses_at_once % kAccessesPerTurn == 0) {
+    co_await executor.yield();
+  }
   while (access->workers > 0) co_await access->ended.wait();
   if (access->failure) co_return std::move(*access->failure);
   co_return access->stale ? DataOutcome::kStaleMap : DataOutcome::kDone;

@@ -33,6 +33,8 @@ struct FileData::State final : service::Reconnector::Target {
   static_assert(2 * kMaxDataPieces <= persist::RemoteWriter::kMaxPieces);
   // Parts of one access at the same time.
   static constexpr size_t kWorkers = 4;
+  // Of accesses that need no wait, in this process. Then leases and everybody else get their turn.
+  static constexpr uint32_t kAccessesPerTurn = 32;
 
   struct Session {
     FileDataAnswer answer;
@@ -117,6 +119,7 @@ struct FileData::State final : service::Reconnector::Target {
   uint64_t last_access = 0;
   std::set<uint64_t> under_way;
   base::WaitList access_ended;
+  uint32_t accesses_at_once = 0;
   service::Reconnector reconnector;
   base::RunningTasks workers;  // last: destroyed first
 };
