@@ -44,13 +44,17 @@ TEST_P(StaleMap, AWriteThatIsAcknowledgedWasThereBeforeTheChange) {
   for (int round = 0; round < rounds(); ++round) {
     uint64_t last = number;  // acknowledged in this round; what is from before is poisoned
     Invalidated change;
+    bool changed = false;
     const auto writing = [&]() -> base::Task<void> {
       while (true) {
+        const bool begun_after = changed;
         const auto bytes = lines_of(++number);
         std::vector<fs::WritePiece> pieces{{extent, 0, bytes}};
         const auto done = co_await data_->write(data_->session(), std::move(pieces));
         EXPECT_TRUE(done) << done.error().to_string();
         if (!done || *done == DataOutcome::kStaleMap) co_return;
+        EXPECT_FALSE(begun_after) << "an old map was acknowledged";
+        if (begun_after) co_return;
         last = number;
         ++acknowledged;
       }
@@ -58,6 +62,7 @@ TEST_P(StaleMap, AWriteThatIsAcknowledgedWasThereBeforeTheChange) {
     const auto changing = [&]() -> base::Task<void> {
       co_await executor_.sleep_for(a_moment());
       change = co_await invalidate(extent);
+      changed = true;
     };
     const uint64_t before = number;
     std::vector<base::Task<void>> tasks;
@@ -83,15 +88,19 @@ TEST_P(StaleMap, WhatIsReadIsFromBeforeTheChange) {
   for (int round = 0; round < rounds(); ++round) {
     ASSERT_EQ(write(extent, 0, lines_of(7)), DataOutcome::kDone);
     Invalidated change;
+    bool changed = false;
     const auto reading = [&]() -> base::Task<void> {
       std::vector<std::byte> into(kSeenBytes);
       const auto right = lines_of(7);
       while (true) {
+        const bool begun_after = changed;
         std::fill(into.begin(), into.end(), std::byte{0});
         std::vector<fs::ReadPiece> pieces{{extent, 0, into}};
         const auto done = co_await data_->read(data_->session(), std::move(pieces));
         EXPECT_TRUE(done) << done.error().to_string();
         if (!done || *done == DataOutcome::kStaleMap) co_return;
+        EXPECT_FALSE(begun_after) << "an old map was read by";
+        if (begun_after) co_return;
         ++read_well;
         EXPECT_EQ(into, right) << "in round " << round;
       }
@@ -99,6 +108,7 @@ TEST_P(StaleMap, WhatIsReadIsFromBeforeTheChange) {
     const auto changing = [&]() -> base::Task<void> {
       co_await executor_.sleep_for(a_moment());
       change = co_await invalidate(extent);
+      changed = true;
     };
     std::vector<base::Task<void>> tasks;
     tasks.push_back(reading());
