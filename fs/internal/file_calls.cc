@@ -169,7 +169,9 @@ Task<PosixStatus> FileCalls::make_room(SharedGuard guard, const Inode& inode, ui
     auto first = maps_.give(guard, ino, 0, kUnitBytes, false);
     PMSTORE_CO_TRY_STATUS(co_await core_.tasks.run(std::move(first)));
   }
-  auto given = maps_.give(guard, ino, unit_down(from), unit_up(to), grows);
+  // A file that is written from its end on will go on so.
+  const bool appends = grows && from <= size;
+  auto given = maps_.give(guard, ino, unit_down(from), unit_up(to), appends);
   PMSTORE_CO_TRY_STATUS(co_await core_.tasks.run(std::move(given)));
   if (moves) {
     const auto* tail = reinterpret_cast<const std::byte*>(inode.tail.data());

@@ -140,6 +140,9 @@ Task<PosixResult<Attributes>> FileCalls::allocate(Ino ino, AllocateMode mode, ui
   const bool grows = mode != AllocateMode::kKeepSize && end > size;
   if (mode == AllocateMode::kZeroRange) {
     PMSTORE_CO_TRY_STATUS(co_await maps_.zero(ino, offset, end));
+    // Inline data is written behind that.
+    if (offset < inode.tail.size())
+      inode.tail.replace(offset, inode.tail.npos, size - offset, '\0');
   }
   // What lies between the old and the new size becomes visible.
   if (grows) {

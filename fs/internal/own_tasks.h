@@ -51,11 +51,18 @@ class OwnTasks {
 
   template <typename T>
   static base::Task<void> answer_with(base::Task<T> work, std::shared_ptr<Answer<T>> answer) {
-    answer->value.emplace(co_await std::move(work));
+    {
+      // Its frame is destroyed before anybody hears of its end: with the locks that it holds.
+      base::Task<T> taken = std::move(work);
+      answer->value.emplace(co_await std::move(taken));
+    }
     answer->given.notify_all();
   }
   base::Task<void> run_to_end(base::Task<void> work, Position position) {
-    co_await std::move(work);
+    {
+      base::Task<void> taken = std::move(work);
+      co_await std::move(taken);
+    }
     // It still runs: destroyed when the next one starts.
     ended_.splice(ended_.end(), running_, position);
   }
