@@ -173,8 +173,9 @@ struct NamespaceFindings {
   static constexpr size_t kMaxLines = 1000;
 };
 // Every extent belongs to exactly one file or to quarantine; link counts; every inode is reachable
-// or an orphan; directory entries and their numbers agree; sizes. With `repair`, mends what can be
-// mended: unreachable inodes go to /lost+found.
+// or an orphan; directory entries and their numbers agree; sizes. `area_bytes` of each data server;
+// 0: not known. With `repair`, mends what can be mended, and `damage` has what is left: unreachable
+// inodes go to /lost+found. Requires for a repair that no Namespace is open.
 base::Task<Result<NamespaceFindings>> check_namespace(Client& client, uint64_t area_bytes,
                                                       bool repair);
 

@@ -120,7 +120,8 @@ Task<PosixResult<Attributes>> FileCalls::publish(SharedGuard guard, Ino ino, Pub
 Task<PosixStatus> FileCalls::touch(Ino ino) {
   SharedGuard guard = co_await lock(ino);
   PMSTORE_CO_TRY(const Inode inode, co_await core_.file(ino));
-  const auto done = co_await publish(std::move(guard), ino, {});
+  Publish times;
+  const auto done = co_await publish(std::move(guard), ino, std::move(times));
   if (!done) co_return done.error();
   co_return PosixStatus();
 }

@@ -7,9 +7,6 @@
 
 namespace pmstore::fs::internal {
 
-using Work = ReclaimQueue::Work;
-using Kind = ReclaimQueue::Kind;
-
 void Reclaimer::start() {
   for (unsigned i = 0; i < kWorkers; ++i) core_.tasks.start(work_for_ever());
   core_.queue.ask_for_scan();

@@ -24,12 +24,14 @@ class Reclaimer {
   void start();
 
  private:
+  using Work = ReclaimQueue::Work;
+  using Kind = ReclaimQueue::Kind;
   static constexpr unsigned kWorkers = 8;
   static constexpr uint64_t kPauseNs = 1'000'000'000;
 
   base::Task<void> work_for_ever();
   base::Task<void> end_grace();
-  base::Task<PosixStatus> work_on(const ReclaimQueue::Work& work);
+  base::Task<PosixStatus> work_on(const Work& work);
   base::Task<PosixStatus> scan();
   template <typename Add>
   base::Task<PosixStatus> scan_table(TableId table, Add add);
