@@ -6,10 +6,10 @@
 // return: it is there as a whole or not at all after a power cut. Data that is written by write()
 // is durable before the size that covers it. Permissions are those of POSIX for the caller.
 // Threads: one executor's; many calls may run at the same time. Lifetimes: client and space outlive
-// it. Views and spans are borrowed until the task ends. When the coroutine of a call is destroyed,
-// the call has happened as a whole or not at all.
-// Errors: the errnos that POSIX names for the call; also EIO (the store or a data server is away, a
-// record is damaged: the message says which), ENOSPC, ESTALE (the inode is gone).
+// it, and it outlives its tasks. Views and spans are borrowed until the task ends. When the
+// coroutine of a call is destroyed, the call has happened as a whole or not at all. Errors: the
+// errnos that POSIX names for the call; also EIO (the store or a data server is away, a record is
+// damaged: the message says which), ENOSPC, ESTALE (the inode is gone).
 #pragma once
 
 #include <cstdint>
@@ -35,6 +35,11 @@ struct NamespaceOptions {
   std::function<uint64_t()> now_ns;
   uint64_t max_inodes = 0;  // 0: as many as fit
   uint64_t identity = 0;    // of a new file system; 0: random
+  // Pairs of an inode and an owner who has it open; ENFILE beyond.
+  size_t max_opens = 1u << 20;
+  // Unlinked files that were open before the start can be opened again for so long; then those that
+  // nobody has opened are deleted.
+  uint64_t reclaim_ns = 0;
 };
 
 // Who keeps files open: one session of a client. An unlinked file lives while somebody has it open.
@@ -44,7 +49,10 @@ struct NewFile {
   FileType type = FileType::kRegular;
   uint16_t mode = 0;  // the caller's umask is applied already
   uint32_t device = 0;
-  bool exclusive = true;         // EEXIST when the name is there; else a regular file is opened
+  // EEXIST when the name is there; else a regular file that is there is given, and opened as
+  // open_file() does it with `open_flags`.
+  bool exclusive = true;
+  int open_flags = 0;
   std::string_view target = {};  // of a symlink
 };
 
@@ -165,8 +173,9 @@ struct NamespaceFindings {
   static constexpr size_t kMaxLines = 1000;
 };
 // Every extent belongs to exactly one file or to quarantine; link counts; every inode is reachable
-// or an orphan; directory entries and their numbers agree; sizes. With `repair`, mends what can be
-// mended: unreachable inodes go to /lost+found.
+// or an orphan; directory entries and their numbers agree; sizes. `area_bytes` of each data server;
+// 0: not known. With `repair`, mends what can be mended, and `damage` has what is left: unreachable
+// inodes go to /lost+found. Requires for a repair that no Namespace is open.
 base::Task<Result<NamespaceFindings>> check_namespace(Client& client, uint64_t area_bytes,
                                                       bool repair);
 

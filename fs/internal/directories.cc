@@ -1,0 +1,196 @@
+#include "fs/internal/directories.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "fs/internal/directories_parts.h"
+#include "fs/internal/permissions.h"
+
+namespace pmstore::fs::internal {
+
+void changed(Inode& inode, uint64_t now_ns) {
+  inode.attributes.ctime_ns = now_ns;
+  ++inode.attributes.version;
+}
+
+void entries_changed(Inode& directory, uint64_t now_ns) {
+  directory.attributes.mtime_ns = now_ns;
+  changed(directory, now_ns);
+}
+
+// What make_in() has found or made.
+struct Directories::Made {
+  Attributes attributes;
+  bool is_new = false;
+};
+
+Task<PosixResult<Attributes>> Directories::lookup(NameCall call) {
+  if (PosixStatus name = check_name(call.name); !name) co_return std::move(name.error());
+  const auto body = [&](NamespaceTransaction& transaction) -> Task<PosixResult<Inode>> {
+    PMSTORE_CO_TRY(const Inode directory, co_await transaction.directory(call.parent));
+    PMSTORE_CO_TRY_STATUS(check_access(call.caller, directory.attributes, X_OK));
+    if (call.name == ".") co_return directory;
+    if (call.name == "..") {
+      if (call.parent == kRootIno) co_return directory;
+      PMSTORE_CO_TRY(const Ino parent, co_await transaction.parent(call.parent));
+      co_return co_await transaction.inode(parent);
+    }
+    PMSTORE_CO_TRY(const auto entry, co_await transaction.entry(call.parent, call.name));
+    if (!entry) co_return PosixError(ENOENT);
+    co_return co_await transaction.inode(entry->ino);
+  };
+  // Not validated: the inode may be of a later moment than its entry. When it is gone by then, the
+  // entry is looked up again.
+  for (unsigned attempt = 0; attempt < 100; ++attempt) {
+    PosixResult<Inode> found = co_await core_.look<Inode>(body);
+    if (found) co_return std::move(found->attributes);
+    if (found.number() != ESTALE) co_return std::move(found.error());
+    const PosixResult<Inode> parent = co_await core_.inode(call.parent);
+    if (!parent) co_return parent.error();
+  }
+  co_return PosixError(EIO,
+                       "a directory entry names an inode that is gone; run `pmstore fs check`");
+}
+
+Task<PosixResult<Ino>> Directories::parent_of(Ino directory) {
+  if (directory == kRootIno) co_return Ino{};
+  const auto body = [directory](NamespaceTransaction& transaction) -> Task<PosixResult<Ino>> {
+    PMSTORE_CO_TRY(const Inode found, co_await transaction.directory(directory));
+    co_return co_await transaction.parent(directory);
+  };
+  co_return co_await core_.look<Ino>(body);
+}
+
+PosixStatus Directories::check_new(const MakeCall& call, const Inode& directory) const {
+  PMSTORE_TRY_STATUS(check_access(call.caller, directory.attributes, W_OK | X_OK));
+  const FileType type = call.file.type;
+  if (core_.options().max_inodes != 0 && core_.inodes >= core_.options().max_inodes) {
+    return PosixError(ENOSPC, "the file system has as many inodes as it may have");
+  }
+  const bool is_device = type == FileType::kCharDevice || type == FileType::kBlockDevice;
+  if (is_device && call.caller.uid != 0) return PosixError(EPERM, "only root makes device files");
+  if (type == FileType::kDirectory && directory.attributes.links >= kMaxLinks) {
+    return PosixError(EMLINK, "the directory has as many subdirectories as it may have");
+  }
+  return {};
+}
+
+Inode Directories::new_inode(const MakeCall& call, const Inode& directory, Ino ino) const {
+  const uint64_t now_ns = core_.now_ns();
+  Inode inode;
+  Attributes& a = inode.attributes;
+  a = {.ino = ino,
+       .type = call.file.type,
+       .mode = static_cast<uint16_t>(call.file.mode & 07777),
+       .links = call.file.type == FileType::kDirectory ? 2u : 1u,
+       .atime_ns = now_ns,
+       .mtime_ns = now_ns,
+       .ctime_ns = now_ns,
+       .created_ns = now_ns,
+       .version = 1};
+  const bool is_device = a.type == FileType::kCharDevice || a.type == FileType::kBlockDevice;
+  if (is_device) a.device = call.file.device;
+  a.is_inline = a.type == FileType::kRegular;
+  if (a.type == FileType::kSymlink) {
+    a.mode = 0777;
+    inode.tail = call.target;
+    a.size = call.target.size();
+  }
+  inherit(call.caller, directory.attributes, a);
+  return inode;
+}
+
+Task<PosixResult<Directories::Made>> Directories::make_in(NamespaceTransaction& transaction,
+                                                          const MakeCall& call, Ino ino) {
+  PMSTORE_CO_TRY(Inode directory, co_await transaction.directory(call.parent));
+  PMSTORE_CO_TRY_STATUS(check_access(call.caller, directory.attributes, X_OK));
+  PMSTORE_CO_TRY(const auto there, co_await transaction.entry(call.parent, call.name));
+  if (there) {
+    if (call.file.exclusive) co_return PosixError(EEXIST);
+    if (there->type == FileType::kDirectory) co_return PosixError(EISDIR);
+    if (there->type != FileType::kRegular) co_return PosixError(EEXIST);
+    PMSTORE_CO_TRY(const Inode existing, co_await transaction.inode(there->ino));
+    co_return Made{existing.attributes, false};
+  }
+  PMSTORE_CO_TRY_STATUS(check_new(call, directory));
+  const Inode inode = new_inode(call, directory, ino);
+  transaction.put(inode);
+  transaction.put_entry(call.parent, call.name,
+                        {ino, inode.attributes.type, directory.next_number++});
+  ++directory.attributes.size;
+  if (inode.is_directory()) {
+    ++directory.attributes.links;
+    transaction.put_parent(ino, call.parent);
+  }
+  entries_changed(directory, inode.attributes.mtime_ns);
+  transaction.put(directory);
+  co_return Made{inode.attributes, true};
+}
+
+Task<PosixResult<Attributes>> Directories::make(MakeCall call) {
+  if (PosixStatus name = check_name(call.name); !name) co_return std::move(name.error());
+  if (is_dots(call.name)) co_return PosixError(call.file.exclusive ? EEXIST : EISDIR);
+  if (call.file.type == FileType::kSymlink) {
+    if (call.target.empty()) co_return PosixError(ENOENT, "a symlink has a target");
+    if (call.target.size() > kMaxSymlinkBytes) co_return PosixError(ENAMETOOLONG);
+    if (call.target.find('\0') != call.target.npos) co_return PosixError(EINVAL);
+  }
+  const InodeLocks::Guard guard = co_await core_.directory_locks.exclusive(call.parent);
+  PMSTORE_CO_TRY(const Ino ino, co_await core_.take_ino());
+  // Before others can find the file, so that none deletes it as one that nobody has open.
+  const bool opens = call.open_for && call.file.type == FileType::kRegular;
+  if (opens && !core_.opens.add(ino, *call.open_for)) {
+    co_return PosixError(ENFILE, "as many files are open as can be");
+  }
+  const auto body = [&](NamespaceTransaction& transaction) {
+    return make_in(transaction, call, ino);
+  };
+  PosixResult<Made> made = co_await core_.transact<Made>(body);
+  const bool is_new = made && made->is_new;
+  if (is_new) ++core_.inodes;
+  if (opens && !is_new) core_.opens.remove(ino, *call.open_for);
+  if (!made) co_return std::move(made.error());
+  if (opens && !is_new) {
+    co_return co_await files_.open(call.caller, made->attributes.ino, call.file.open_flags,
+                                   *call.open_for);
+  }
+  co_return std::move(made->attributes);
+}
+
+Task<PosixResult<Attributes>> Directories::link_in(NamespaceTransaction& transaction,
+                                                   const NameCall& call, Ino ino) {
+  PMSTORE_CO_TRY(Inode directory, co_await transaction.directory(call.parent));
+  PMSTORE_CO_TRY_STATUS(check_access(call.caller, directory.attributes, X_OK));
+  PMSTORE_CO_TRY(const auto there, co_await transaction.entry(call.parent, call.name));
+  if (there) co_return PosixError(EEXIST);
+  PMSTORE_CO_TRY_STATUS(check_access(call.caller, directory.attributes, W_OK));
+  PMSTORE_CO_TRY(Inode inode, co_await transaction.inode(ino));
+  if (inode.is_directory()) co_return PosixError(EPERM, "a directory has one name");
+  if (inode.attributes.links == 0) co_return PosixError(ENOENT, "the file was unlinked");
+  if (inode.attributes.links >= kMaxLinks) co_return PosixError(EMLINK);
+  const uint64_t now_ns = core_.now_ns();
+  ++inode.attributes.links;
+  changed(inode, now_ns);
+  transaction.put(inode);
+  transaction.put_entry(call.parent, call.name,
+                        {ino, inode.attributes.type, directory.next_number++});
+  ++directory.attributes.size;
+  entries_changed(directory, now_ns);
+  transaction.put(directory);
+  co_return std::move(inode.attributes);
+}
+
+Task<PosixResult<Attributes>> Directories::link(NameCall call, Ino ino) {
+  if (PosixStatus name = check_name(call.name); !name) co_return std::move(name.error());
+  if (is_dots(call.name)) co_return PosixError(EEXIST);
+  const InodeLocks::Guard guard = co_await core_.directory_locks.exclusive(call.parent);
+  const auto body = [&](NamespaceTransaction& transaction) {
+    return link_in(transaction, call, ino);
+  };
+  co_return co_await core_.transact<Attributes>(body);
+}
+
+}  // namespace pmstore::fs::internal

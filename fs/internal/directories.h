@@ -1,0 +1,86 @@
+// Directories: the calls that change or read directory entries.
+//
+// Each call is one transaction. While it runs it holds the locks of the directories whose entries
+// it changes, and, where a file may lose its last name, the lock of that file's data: so nobody
+// opens a file between the look whether it is open and the commit. Calls that change something
+// take their arguments by value, because they run to their end without their caller.
+// Threads, errors: as Namespace. Lifetimes: the core outlives it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/task.h"
+#include "fs/internal/file_calls.h"
+#include "fs/internal/namespace_core.h"
+
+namespace pmstore::fs::internal {
+
+struct NameCall {
+  Caller caller;
+  Ino parent{};
+  std::string name;
+};
+struct MakeCall : NameCall {
+  NewFile file;        // its target is below
+  std::string target;  // of a symlink
+  std::optional<OpenOwner> open_for;
+};
+struct RenameCall {
+  Caller caller;
+  Ino from{};
+  std::string name;
+  Ino to{};
+  std::string new_name;
+  RenameMode mode = RenameMode::kReplace;
+};
+
+class Directories {
+ public:
+  Directories(NamespaceCore& core, FileCalls& files) : core_(core), files_(files) {}
+
+  base::Task<PosixResult<Attributes>> lookup(NameCall call);
+  base::Task<PosixResult<Ino>> parent_of(Ino directory);
+  base::Task<PosixResult<std::vector<Namespace::Listed>>> list(Caller caller, Ino directory,
+                                                               uint64_t cookie, uint32_t most,
+                                                               bool with_attributes);
+
+  base::Task<PosixResult<Attributes>> make(MakeCall call);
+  base::Task<PosixResult<Attributes>> link(NameCall call, Ino ino);
+  base::Task<PosixStatus> unlink(NameCall call);
+  base::Task<PosixStatus> remove_directory(NameCall call);
+  base::Task<PosixStatus> rename(RenameCall call);
+
+ private:
+  struct Made;
+  struct Removal;
+  struct Move;
+
+  base::Task<PosixResult<Made>> make_in(NamespaceTransaction& transaction, const MakeCall& call,
+                                        Ino ino);
+  PosixStatus check_new(const MakeCall& call, const Inode& directory) const;
+  Inode new_inode(const MakeCall& call, const Inode& directory, Ino ino) const;
+  base::Task<PosixResult<Attributes>> link_in(NamespaceTransaction& transaction,
+                                              const NameCall& call, Ino ino);
+  base::Task<PosixStatus> remove(NameCall call, bool directory);
+  base::Task<PosixResult<Removal>> remove_in(NamespaceTransaction& transaction,
+                                             const NameCall& call, bool directory);
+  base::Task<PosixResult<std::optional<Removal>>> rename_in(NamespaceTransaction& transaction,
+                                                            const RenameCall& call);
+  base::Task<PosixResult<Move>> look_at_move(NamespaceTransaction& transaction,
+                                             const RenameCall& call);
+  base::Task<PosixStatus> check_no_loop(NamespaceTransaction& transaction, const RenameCall& call,
+                                        const Move& move);
+  Removal replace(NamespaceTransaction& transaction, const RenameCall& call, Move& move) const;
+  void exchange(NamespaceTransaction& transaction, const RenameCall& call, Move& move) const;
+  // The inode has lost one name: it is written, or erased, or becomes an orphan.
+  Removal drop_link(NamespaceTransaction& transaction, Inode inode) const;
+  // Behind the commit.
+  void removed(const Removal& removal);
+
+  NamespaceCore& core_;
+  FileCalls& files_;
+};
+
+}  // namespace pmstore::fs::internal

@@ -1,0 +1,80 @@
+// FileCalls: opens and the data of regular files.
+//
+// Calls that change data or a map hold the exclusive lock of the inode's data, others the shared
+// one; so two appenders never overlap, and what a call has read of the map holds until it ends.
+// Transactions and what belongs to them are steps of their own that keep the lock until they end.
+// Data is written in the caller's coroutine, because it borrows the caller's bytes; a DataSpace
+// keeps writes of one place in order, so one that was given up does not overwrite a later one.
+// Threads, errors: as Namespace. Lifetimes: core and maps outlive it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/task.h"
+#include "fs/internal/file_maps.h"
+#include "fs/internal/namespace_core.h"
+
+namespace pmstore::fs::internal {
+
+class FileCalls {
+ public:
+  FileCalls(NamespaceCore& core, FileMaps& maps) : core_(core), maps_(maps) {}
+
+  // Owns its arguments, as all calls that change something without the caller's bytes.
+  base::Task<PosixResult<Attributes>> open(Caller caller, Ino ino, int flags, OpenOwner owner);
+  base::Task<PosixStatus> close(Ino ino, OpenOwner owner);
+  base::Task<void> forget(OpenOwner owner);
+
+  base::Task<PosixResult<Namespace::Mapped>> map(Ino ino, uint64_t offset, uint64_t bytes,
+                                                 bool allocate);
+  base::Task<PosixResult<std::vector<std::byte>>> read(Ino ino, uint64_t offset, uint64_t bytes);
+  base::Task<PosixResult<Namespace::Written>> write(Ino ino, std::optional<uint64_t> offset,
+                                                    std::span<const std::byte> bytes);
+  base::Task<PosixStatus> touch(Ino ino);
+  // The caller, and a change that has a size.
+  base::Task<PosixResult<Attributes>> change_size(Caller caller, Ino ino, AttributeChange change);
+  base::Task<PosixResult<Attributes>> allocate(Ino ino, AllocateMode mode, uint64_t offset,
+                                               uint64_t bytes);
+
+ private:
+  // The last step of a call that has written data.
+  struct Publish {
+    uint64_t size = 0;                     // at least so large from now on
+    std::optional<std::string> tail = {};  // inline from now on
+    bool leaves_inline = false;
+    bool keeps_times = false;
+  };
+  using Change = FileMaps::WithFirst;
+
+  base::Task<SharedGuard> lock(Ino ino);
+  base::Task<PosixResult<Attributes>> publish(SharedGuard guard, Ino ino, Publish publish);
+  base::Task<PosixResult<Attributes>> change_inode(SharedGuard guard, Ino ino, Change change);
+  // Space for [from, to), and the data of an inline file in it; zeros up to `from`.
+  base::Task<PosixStatus> make_room(SharedGuard guard, const Inode& inode, uint64_t from,
+                                    uint64_t to);
+  base::Task<PosixStatus> write_data(Ino ino, uint64_t offset, std::span<const std::byte> bytes);
+  base::Task<PosixStatus> read_data(Ino ino, uint64_t offset, std::span<std::byte> into);
+  base::Task<PosixStatus> leave_inline(SharedGuard guard, const Inode& inode);
+  base::Task<PosixStatus> allocate_for_map(Ino ino, uint64_t offset, uint64_t bytes);
+  base::Task<PosixResult<Attributes>> shrink(SharedGuard guard, Inode inode, uint64_t size,
+                                             Change change);
+  base::Task<PosixResult<Attributes>> grow(SharedGuard guard, Inode inode, uint64_t size,
+                                           Change change);
+  base::Task<PosixResult<Attributes>> set_size(SharedGuard guard, Inode inode, uint64_t size,
+                                               Change change);
+  base::Task<PosixResult<Attributes>> allocate_inline(SharedGuard guard, const Inode& inode,
+                                                      AllocateMode mode, uint64_t from,
+                                                      uint64_t to);
+  base::Task<PosixResult<Attributes>> punch(SharedGuard guard, const Inode& inode, uint64_t from,
+                                            uint64_t to);
+
+  NamespaceCore& core_;
+  FileMaps& maps_;
+};
+
+}  // namespace pmstore::fs::internal

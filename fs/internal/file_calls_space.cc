@@ -1,0 +1,161 @@
+// FileCalls: sizes and room: truncate, allocate, punch, zero.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "fs/internal/file_calls.h"
+#include "fs/internal/permissions.h"
+
+namespace pmstore::fs::internal {
+
+Task<PosixResult<Attributes>> FileCalls::shrink(SharedGuard guard, Inode inode, uint64_t size,
+                                                Change change) {
+  const Ino ino = inode.attributes.ino;
+  const Change shrinks = [size, change = std::move(change)](Inode& shrunk) {
+    shrunk.attributes.size = size;
+    // An empty file begins anew in its inode. Extents that a later transaction frees may be behind
+    // it for a while.
+    if (size == 0) shrunk.attributes.is_inline = true;
+    if (shrunk.attributes.is_inline) shrunk.tail.resize(size);
+    change(shrunk);
+  };
+  if (inode.attributes.is_inline) {
+    auto shrunk = change_inode(std::move(guard), ino, shrinks);
+    co_return co_await core_.tasks.run(std::move(shrunk));
+  }
+  auto taken = maps_.take(std::move(guard), ino, size, kMaxFileBytes, shrinks);
+  co_return co_await core_.tasks.run(std::move(taken));
+}
+
+Task<PosixResult<Attributes>> FileCalls::grow(SharedGuard guard, Inode inode, uint64_t size,
+                                              Change change) {
+  const Attributes& a = inode.attributes;
+  const bool stays_inline = a.is_inline && size <= kMaxInlineBytes;
+  if (!stays_inline) {
+    PMSTORE_CO_TRY_STATUS(co_await maps_.zero(a.ino, a.size, size));
+    if (a.is_inline && a.size > 0) {
+      PMSTORE_CO_TRY_STATUS(co_await make_room(guard, inode, 0, a.size));
+    }
+  }
+  const Change grows = [size, stays_inline, change = std::move(change)](Inode& grown) {
+    grown.attributes.size = size;
+    grown.attributes.is_inline = stays_inline;
+    grown.tail.resize(stays_inline ? size : 0);
+    change(grown);
+  };
+  auto grown = change_inode(std::move(guard), a.ino, grows);
+  co_return co_await core_.tasks.run(std::move(grown));
+}
+
+Task<PosixResult<Attributes>> FileCalls::set_size(SharedGuard guard, Inode inode, uint64_t size,
+                                                  Change change) {
+  if (size > kMaxFileBytes) co_return PosixError(EFBIG);
+  if (size < inode.attributes.size) {
+    co_return co_await shrink(std::move(guard), std::move(inode), size, std::move(change));
+  }
+  if (size > inode.attributes.size) {
+    co_return co_await grow(std::move(guard), std::move(inode), size, std::move(change));
+  }
+  auto changed = change_inode(std::move(guard), inode.attributes.ino, std::move(change));
+  co_return co_await core_.tasks.run(std::move(changed));
+}
+
+Task<PosixResult<Attributes>> FileCalls::change_size(Caller caller, Ino ino,
+                                                     AttributeChange change) {
+  SharedGuard guard = co_await lock(ino);
+  PMSTORE_CO_TRY(Inode inode, co_await core_.file(ino));
+  PMSTORE_CO_TRY_STATUS(check_access(caller, inode.attributes, W_OK));
+  const uint64_t now_ns = core_.now_ns();
+  // The rules are asked here; what another call changes before the transaction does not undo them.
+  Attributes tried = inode.attributes;
+  PMSTORE_CO_TRY_STATUS(apply_change(caller, change, now_ns, tried));
+  const Change changes = [caller, change, now_ns](Inode& changed) {
+    Attributes& a = changed.attributes;
+    drop_set_id(a);
+    a.mtime_ns = now_ns;
+    a.ctime_ns = now_ns;
+    [[maybe_unused]] const PosixStatus applied = apply_change(caller, change, now_ns, a);
+  };
+  co_return co_await set_size(std::move(guard), std::move(inode), change.size, changes);
+}
+
+Task<PosixResult<Attributes>> FileCalls::punch(SharedGuard guard, const Inode& inode, uint64_t from,
+                                               uint64_t to) {
+  const Attributes& a = inode.attributes;
+  const uint64_t now_ns = core_.now_ns();
+  // Behind the size nothing is kept: the unit in which the file ends may go as a whole, too.
+  const uint64_t freed_to = to >= a.size ? std::max(unit_up(to), unit_up(a.size)) : unit_down(to);
+  const uint64_t freed_from = std::min(unit_up(from), freed_to);
+  const uint64_t first_edge = std::min(std::min(to, a.size), freed_from);
+  PMSTORE_CO_TRY_STATUS(co_await maps_.zero(a.ino, from, first_edge));
+  PMSTORE_CO_TRY_STATUS(co_await maps_.zero(a.ino, std::max(from, freed_to), to));
+  const Change punched = [now_ns](Inode& changed) {
+    changed.attributes.mtime_ns = now_ns;
+    changed.attributes.ctime_ns = now_ns;
+  };
+  auto taken = maps_.take(std::move(guard), a.ino, freed_from, freed_to, punched);
+  co_return co_await core_.tasks.run(std::move(taken));
+}
+
+// A range of an inline file, all of which stays inline.
+Task<PosixResult<Attributes>> FileCalls::allocate_inline(SharedGuard guard, const Inode& inode,
+                                                         AllocateMode mode, uint64_t from,
+                                                         uint64_t to) {
+  const uint64_t now_ns = core_.now_ns();
+  const Change changes = [mode, from, to, now_ns](Inode& changed) {
+    const bool zeroes = mode == AllocateMode::kPunchHole || mode == AllocateMode::kZeroRange;
+    const uint64_t size = changed.tail.size();
+    if (zeroes && from < size) {
+      std::fill_n(changed.tail.begin() + static_cast<ptrdiff_t>(from), std::min(to, size) - from,
+                  '\0');
+    }
+    const bool grows = mode == AllocateMode::kExtend || mode == AllocateMode::kZeroRange;
+    if (grows && to > size) {
+      changed.tail.resize(to);
+      changed.attributes.size = to;
+    }
+    if (zeroes || grows) changed.attributes.mtime_ns = now_ns;
+    changed.attributes.ctime_ns = now_ns;
+  };
+  auto changed = change_inode(std::move(guard), inode.attributes.ino, changes);
+  co_return co_await core_.tasks.run(std::move(changed));
+}
+
+Task<PosixResult<Attributes>> FileCalls::allocate(Ino ino, AllocateMode mode, uint64_t offset,
+                                                  uint64_t bytes) {
+  if (bytes == 0) co_return PosixError(EINVAL, "a range has at least one byte");
+  if (offset > kMaxFileBytes || kMaxFileBytes - offset < bytes) co_return PosixError(EFBIG);
+  SharedGuard guard = co_await lock(ino);
+  PMSTORE_CO_TRY(Inode inode, co_await core_.file(ino));
+  const Attributes& a = inode.attributes;
+  const uint64_t end = offset + bytes;
+  const bool punches = mode == AllocateMode::kPunchHole;
+  if (a.is_inline && (end <= kMaxInlineBytes || punches)) {
+    co_return co_await allocate_inline(std::move(guard), inode, mode, offset, end);
+  }
+  if (punches) co_return co_await punch(std::move(guard), inode, offset, end);
+  const uint64_t size = a.size;
+  const bool grows = mode != AllocateMode::kKeepSize && end > size;
+  if (mode == AllocateMode::kZeroRange) {
+    PMSTORE_CO_TRY_STATUS(co_await maps_.zero(ino, offset, end));
+    // Inline data is written behind that.
+    if (offset < inode.tail.size())
+      inode.tail.replace(offset, inode.tail.npos, size - offset, '\0');
+  }
+  // What lies between the old and the new size becomes visible.
+  if (grows) {
+    PMSTORE_CO_TRY_STATUS(co_await maps_.zero(ino, size, end));
+  }
+  auto given = maps_.give(guard, ino, unit_down(offset), unit_up(end), false);
+  PMSTORE_CO_TRY_STATUS(co_await core_.tasks.run(std::move(given)));
+  if (a.is_inline && size > 0) {
+    PMSTORE_CO_TRY_STATUS(co_await make_room(guard, inode, 0, size));
+  }
+  Publish what{.size = grows ? end : size, .leaves_inline = a.is_inline};
+  auto last = publish(std::move(guard), ino, std::move(what));
+  co_return co_await core_.tasks.run(std::move(last));
+}
+
+}  // namespace pmstore::fs::internal

@@ -1,0 +1,233 @@
+#include "fs/internal/file_maps.h"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <utility>
+
+#include "base/check.h"
+
+namespace pmstore::fs::internal {
+namespace {
+
+// How large the next extent of a file is that has so much already.
+uint64_t growth_of(uint64_t data_bytes) {
+  return std::clamp(std::bit_floor(std::max<uint64_t>(data_bytes / 8, 1)), kUnitBytes,
+                    kMaxExtentBytes);
+}
+
+}  // namespace
+
+AreaRange part_of(const Piece& piece, uint64_t from, uint64_t to) {
+  const uint64_t first = std::max(from, piece.file_offset);
+  const uint64_t last = std::min(to, piece.end());
+  PMSTORE_CHECK(first < last, "a part of an extent is not empty");
+  return {piece.place.server, piece.place.offset + (first - piece.file_offset), last - first};
+}
+
+Task<PosixResult<std::vector<Piece>>> FileMaps::pieces(Ino ino, uint64_t from, uint64_t to,
+                                                       size_t most) {
+  const auto body = [=](NamespaceTransaction& transaction) {
+    return transaction.pieces(ino, from, to, most);
+  };
+  co_return co_await core_.look<std::vector<Piece>>(body);
+}
+
+Result<AreaRange> FileMaps::allocate(Ino ino, uint64_t least, uint64_t most) {
+  const uint16_t servers = core_.space().servers();
+  Result<AreaRange> place = make_error(ErrorCode::kFull, "no data server is there");
+  for (uint16_t i = 0; i < servers; ++i) {
+    const auto server = static_cast<uint16_t>((raw(ino) + i) % servers);
+    place = core_.space().allocate(server, least, most);
+    if (place || place.code() != ErrorCode::kFull) break;
+  }
+  return place;
+}
+
+PosixStatus FileMaps::allocate_into(std::vector<Piece>& pieces, Ino ino, uint64_t from, uint64_t to,
+                                    uint64_t most_to) {
+  while (from < to && pieces.size() < kMostPieces) {
+    const uint64_t most = std::min(most_to - from, kMaxExtentBytes);
+    Result<AreaRange> place = allocate(ino, kUnitBytes, most);
+    if (!place) return PosixError(std::move(place.error()));
+    PMSTORE_CHECK(
+        place->bytes >= kUnitBytes && place->bytes <= most && place->bytes % kUnitBytes == 0,
+        "an extent has as many units as were asked for");
+    pieces.push_back({from, *place});
+    from += place->bytes;
+  }
+  return {};
+}
+
+void FileMaps::give_back(const std::vector<Piece>& pieces) {
+  for (const Piece& piece : pieces) core_.space().give_back(piece.place);
+}
+
+// New extents for what of [from, to) has none, and the last one as far as `most_to`.
+PosixResult<std::vector<Piece>> FileMaps::allocate_missing(const std::vector<Piece>& there, Ino ino,
+                                                           uint64_t from, uint64_t to,
+                                                           uint64_t most_to) {
+  std::vector<Piece> made;
+  uint64_t at = from;
+  PosixStatus done;
+  for (const Piece& piece : there) {
+    if (done && at < piece.file_offset) {
+      done = allocate_into(made, ino, at, piece.file_offset, piece.file_offset);
+    }
+    at = std::max(at, piece.end());
+  }
+  if (done && at < to) done = allocate_into(made, ino, at, to, std::max(to, most_to));
+  if (!done) {
+    give_back(made);
+    return std::move(done.error());
+  }
+  return made;
+}
+
+Task<PosixStatus> FileMaps::give_some(Ino ino, uint64_t from, uint64_t to, uint64_t most_to,
+                                      uint64_t& reached) {
+  // One more, to see what follows the range.
+  PMSTORE_CO_TRY(std::vector<Piece> there, co_await pieces(ino, from, most_to, kMostPieces));
+  if (there.size() == kMostPieces) to = std::min(to, there.back().end());
+  // Nothing grows into what is there.
+  if (!there.empty() && there.back().end() > to) most_to = to;
+  std::erase_if(there, [to](const Piece& piece) { return piece.file_offset >= to; });
+  PMSTORE_CO_TRY(const std::vector<Piece> made, allocate_missing(there, ino, from, to, most_to));
+  // It stopped early when it had as many as one transaction takes.
+  reached = made.size() >= kMostPieces ? std::min(to, made.back().end()) : to;
+  if (made.empty()) co_return PosixStatus();
+  const auto body = [&](NamespaceTransaction& transaction) -> Task<PosixStatus> {
+    PMSTORE_CO_TRY(Inode inode, co_await transaction.inode(ino));
+    for (const Piece& piece : made) {
+      transaction.put_piece(ino, piece);
+      inode.attributes.data_bytes += piece.place.bytes;
+    }
+    ++inode.attributes.version;
+    transaction.put(inode);
+    co_return PosixStatus();
+  };
+  bool in_doubt = false;
+  PosixStatus done = co_await core_.transact<void>(body, &in_doubt);
+  // What may be mapped stays allocated; the next start knows.
+  if (!done && !in_doubt) give_back(made);
+  co_return std::move(done);
+}
+
+Task<PosixStatus> FileMaps::give(SharedGuard guard, Ino ino, uint64_t from, uint64_t to,
+                                 bool grow) {
+  PMSTORE_CHECK(guard->holds(), "a map is changed under the lock of its inode");
+  PMSTORE_CHECK(from % kUnitBytes == 0 && to % kUnitBytes == 0, "units are mapped as a whole");
+  uint64_t growth = 0;
+  if (grow) {
+    PMSTORE_CO_TRY(const Inode inode, co_await core_.inode(ino));
+    growth = growth_of(inode.attributes.data_bytes);
+  }
+  while (from < to) {
+    const uint64_t most_to = std::min(std::max(to, from + growth), kMaxFileBytes);
+    uint64_t reached = from;
+    PMSTORE_CO_TRY_STATUS(co_await give_some(ino, from, to, most_to, reached));
+    PMSTORE_CHECK(reached > from, "each step maps something, or finds it mapped");
+    from = reached;
+  }
+  co_return PosixStatus();
+}
+
+Task<PosixStatus> FileMaps::zero(Ino ino, uint64_t from, uint64_t to) {
+  while (from < to) {
+    PMSTORE_CO_TRY(const std::vector<Piece> some, co_await pieces(ino, from, to, kMostPieces));
+    for (const Piece& piece : some) {
+      const AreaRange part = part_of(piece, from, to);
+      PMSTORE_CO_TRY_STATUS(co_await core_.space().zero(part));
+    }
+    if (some.size() < kMostPieces) break;
+    from = some.back().end();
+  }
+  co_return PosixStatus();
+}
+
+// What one transaction of take() has done.
+struct FileMaps::Taken {
+  Attributes attributes;
+  struct Freed {
+    uint64_t id;
+    AreaRange range;
+  };
+  std::vector<Freed> freed;
+  std::vector<AreaRange> changed;  // the extents as they were
+  uint64_t reached = 0;
+};
+
+Task<PosixResult<FileMaps::Taken>> FileMaps::take_in(NamespaceTransaction& transaction, Ino ino,
+                                                     uint64_t changed_from, uint64_t to,
+                                                     const WithFirst& change) {
+  Taken taken;
+  PMSTORE_CO_TRY(Inode inode, co_await transaction.inode(ino));
+  PMSTORE_CO_TRY(const std::vector<Piece> there,
+                 co_await transaction.pieces(ino, changed_from, to, kMostPieces));
+  taken.reached = there.size() == kMostPieces ? std::min(to, there.back().end()) : to;
+  if (change) change(inode);
+  const uint64_t from = unit_up(changed_from);
+  for (const Piece& piece : there) {
+    taken.changed.push_back(piece.place);
+    if (piece.end() <= from) continue;
+    const AreaRange freed = part_of(piece, from, to);
+    taken.freed.push_back({core_.next_freed_id++, freed});
+    inode.attributes.data_bytes -= freed.bytes;
+    if (piece.file_offset < from) {
+      transaction.put_piece(ino, {piece.file_offset, part_of(piece, 0, from)});
+    } else {
+      transaction.erase_piece(ino, piece.file_offset);
+    }
+    if (piece.end() > to) transaction.put_piece(ino, {to, part_of(piece, to, piece.end())});
+  }
+  for (const Taken::Freed& freed : taken.freed) transaction.put_freed(freed.id, freed.range);
+  // A crash between this transaction and the next leaves extents behind the size: they are freed
+  // at the next start. An unlinked inode has an orphan's record already, for all of them.
+  const bool goes_on = taken.reached < to;
+  const bool truncates = to == kMaxFileBytes;
+  if (truncates && inode.attributes.links > 0) {
+    if (goes_on && change) transaction.put_orphan(ino, OrphanKind::kTruncated);
+    if (!goes_on && !change) {
+      PMSTORE_CO_TRY(const auto orphan, co_await transaction.orphan(ino));
+      if (orphan) transaction.erase_orphan(ino);
+    }
+  }
+  ++inode.attributes.version;
+  transaction.put(inode);
+  taken.attributes = inode.attributes;
+  co_return std::move(taken);
+}
+
+Task<PosixResult<Attributes>> FileMaps::take(SharedGuard guard, Ino ino, uint64_t from, uint64_t to,
+                                             WithFirst with_first) {
+  PMSTORE_CHECK(guard->holds(), "a map is changed under the lock of its inode");
+  PMSTORE_CHECK(to % kUnitBytes == 0, "units are freed as a whole");
+  PMSTORE_CHECK(from <= to, "a range does not end before it begins");
+  while (true) {
+    const auto body = [&](NamespaceTransaction& transaction) {
+      return take_in(transaction, ino, from, to, with_first);
+    };
+    PMSTORE_CO_TRY(Taken taken, co_await core_.transact<Taken>(body));
+    for (const Taken::Freed& freed : taken.freed) core_.quarantined_bytes += freed.range.bytes;
+    const Status changed = co_await core_.space().change_generations(taken.changed);
+    core_.map_has_changed(ino);
+    // The queue changes generations once more before it cleans, so an error here loses nothing.
+    for (const Taken::Freed& freed : taken.freed) {
+      core_.queue.add({ReclaimQueue::Kind::kFreed, freed.id, freed.range});
+    }
+    if (!changed) co_return PosixError(changed.error());
+    if (taken.reached == to) co_return std::move(taken.attributes);
+    from = taken.reached;
+    with_first = nullptr;
+  }
+}
+
+Task<PosixStatus> FileMaps::finish_truncation(SharedGuard guard, Ino ino) {
+  PMSTORE_CO_TRY(const Inode inode, co_await core_.inode(ino));
+  const auto done =
+      co_await take(std::move(guard), ino, inode.attributes.size, kMaxFileBytes, nullptr);
+  if (!done) co_return done.error();
+  co_return PosixStatus();
+}
+
+}  // namespace pmstore::fs::internal

@@ -1,0 +1,70 @@
+// FileMaps: the extents of files: given, taken away, zeroed.
+//
+// Invariants: a unit is mapped by a durable transaction before anything is written to it, and free
+// units are zero; so a hole that gets a unit still reads as zeros. What lies at or behind a file's
+// size is not trusted. An inode's data_bytes is the sum of its extents.
+// All calls need the exclusive lock of the inode's data; those that take a guard by value hold it
+// until their transactions have ended, even if the caller is destroyed.
+// Threads, errors: as Namespace. Lifetimes: the core outlives it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/task.h"
+#include "fs/internal/namespace_core.h"
+
+namespace pmstore::fs::internal {
+
+using SharedGuard = std::shared_ptr<InodeLocks::Guard>;
+
+constexpr uint64_t unit_down(uint64_t bytes) { return bytes / kUnitBytes * kUnitBytes; }
+constexpr uint64_t unit_up(uint64_t bytes) { return unit_down(bytes + kUnitBytes - 1); }
+
+// What of `piece` lies in [from, to) of the file; requires that they meet.
+AreaRange part_of(const Piece& piece, uint64_t from, uint64_t to);
+
+class FileMaps {
+ public:
+  explicit FileMaps(NamespaceCore& core) : core_(core) {}
+
+  // The extents that touch [from, to), at most `most`.
+  base::Task<PosixResult<std::vector<Piece>>> pieces(Ino ino, uint64_t from, uint64_t to,
+                                                     size_t most);
+  // Every unit of [from, to) gets an extent, durably; both are multiples of kUnitBytes. With
+  // `grow`, and nothing mapped behind, more than was asked for. ENOSPC: nothing has changed, but
+  // where the range is larger than what one transaction takes (kMostPieces extents).
+  base::Task<PosixStatus> give(SharedGuard guard, Ino ino, uint64_t from, uint64_t to, bool grow);
+  // Zeros in [from, to) where there are extents, durably.
+  base::Task<PosixStatus> zero(Ino ino, uint64_t from, uint64_t to);
+  // The units of [from, to) lose their extents; `to` is a multiple of kUnitBytes, and `from` is
+  // rounded up. The first transaction also does `with_first`. On return the generation words of all
+  // extents that touch [from, to), not rounded, have changed.
+  using WithFirst = std::function<void(Inode&)>;
+  base::Task<PosixResult<Attributes>> take(SharedGuard guard, Ino ino, uint64_t from, uint64_t to,
+                                           WithFirst with_first);
+  // What a crash has left of a truncation: extents behind the size go, and the orphan's record.
+  base::Task<PosixStatus> finish_truncation(SharedGuard guard, Ino ino);
+
+  static constexpr size_t kMostPieces = 64;  // in one transaction
+
+ private:
+  struct Taken;
+
+  PosixResult<std::vector<Piece>> allocate_missing(const std::vector<Piece>& there, Ino ino,
+                                                   uint64_t from, uint64_t to, uint64_t most_to);
+  PosixStatus allocate_into(std::vector<Piece>& pieces, Ino ino, uint64_t from, uint64_t to,
+                            uint64_t most_to);
+  Result<AreaRange> allocate(Ino ino, uint64_t least, uint64_t most);
+  void give_back(const std::vector<Piece>& pieces);
+  base::Task<PosixStatus> give_some(Ino ino, uint64_t from, uint64_t to, uint64_t most_to,
+                                    uint64_t& reached);
+  base::Task<PosixResult<Taken>> take_in(NamespaceTransaction& transaction, Ino ino, uint64_t from,
+                                         uint64_t to, const WithFirst& change);
+
+  NamespaceCore& core_;
+};
+
+}  // namespace pmstore::fs::internal

@@ -1,0 +1,87 @@
+#include "fs/internal/namespace_core.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/check.h"
+
+namespace pmstore::fs::internal {
+namespace {
+
+constexpr uint64_t kInosAtOnce = 4096;
+constexpr Ino kNumbersLock{0};  // no inode has this number
+
+}  // namespace
+
+NamespaceCore::NamespaceCore(Client& client, DataSpace& space, NamespaceOptions options)
+    : directory_locks(client.executor()),
+      data_locks(client.executor()),
+      opens(options.max_opens),
+      queue(client.executor()),
+      tasks(client.executor()),
+      client_(client),
+      space_(space),
+      options_(std::move(options)) {
+  PMSTORE_CHECK(options_.now_ns != nullptr, "a file system needs a clock for its times");
+}
+
+Task<NamespaceCore::End> NamespaceCore::commit(NamespaceTransaction& transaction, bool* in_doubt) {
+  const Status done = co_await transaction.commit();
+  if (done) co_return End{true, {}};
+  if (done.code() == ErrorCode::kConflict) co_return End{};
+  if (done.code() != ErrorCode::kCommitUnknown) co_return End{true, done.error()};
+  const auto outcome = co_await client_.outcome(transaction.id());
+  if (outcome && *outcome == Outcome::kCommitted) co_return End{true, {}};
+  if (outcome) co_return End{};
+  if (in_doubt != nullptr) *in_doubt = true;
+  co_return End{true, done.error()};
+}
+
+Task<void> NamespaceCore::pause(unsigned attempt) {
+  const uint64_t most_ns = uint64_t{1000} << std::min(attempt, 10u);
+  co_await executor().sleep_for(executor().random().below(most_ns));
+}
+
+PosixError NamespaceCore::lost_too_often() {
+  return {EAGAIN, "the call has lost against others 1000 times; run it again"};
+}
+
+Task<PosixResult<Inode>> NamespaceCore::inode(Ino ino) {
+  const auto body = [ino](NamespaceTransaction& transaction) { return transaction.inode(ino); };
+  co_return co_await look<Inode>(body);
+}
+
+Task<PosixResult<std::optional<Entry>>> NamespaceCore::entry(Ino parent, std::string name) {
+  const auto body = [parent, &name](NamespaceTransaction& transaction) {
+    return transaction.entry(parent, name);
+  };
+  co_return co_await look<std::optional<Entry>>(body);
+}
+
+Task<PosixResult<Inode>> NamespaceCore::file(Ino ino) {
+  if (deleting.contains(ino)) co_return PosixError(ESTALE);
+  PMSTORE_CO_TRY(Inode found, co_await inode(ino));
+  if (found.is_directory()) co_return PosixError(EISDIR);
+  if (!found.is_regular()) co_return PosixError(EINVAL, "it is no regular file");
+  co_return std::move(found);
+}
+
+Task<PosixResult<Ino>> NamespaceCore::take_ino() {
+  if (next_ino == ino_limit) {
+    const InodeLocks::Guard guard = co_await data_locks.exclusive(kNumbersLock);
+    if (next_ino == ino_limit) {
+      const auto body = [](NamespaceTransaction& transaction) -> Task<PosixResult<uint64_t>> {
+        PMSTORE_CO_TRY(SuperRecord super, co_await transaction.super());
+        const uint64_t first = super.next_ino;
+        super.next_ino += kInosAtOnce;
+        transaction.put(super);
+        co_return first;
+      };
+      PMSTORE_CO_TRY(next_ino, co_await transact<uint64_t>(body));
+      ino_limit = next_ino + kInosAtOnce;
+    }
+  }
+  co_return Ino{next_ino++};
+}
+
+}  // namespace pmstore::fs::internal

@@ -1,0 +1,117 @@
+// NamespaceCore: what all parts of a namespace share: the store, its tables, locks, who has what
+// open, and how a transaction is run.
+//
+// The order of locks: entries of directories, in the order of their numbers; then the data of at
+// most one inode; then the supply of inode numbers. Whoever holds one takes none that comes before.
+// Threads: one executor's. Lifetimes: client and space outlive it; it outlives all calls.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <utility>
+
+#include "base/executor.h"
+#include "base/task.h"
+#include "fs/data_space.h"
+#include "fs/internal/inode_locks.h"
+#include "fs/internal/namespace_tables.h"
+#include "fs/internal/namespace_transaction.h"
+#include "fs/internal/open_files.h"
+#include "fs/internal/own_tasks.h"
+#include "fs/internal/reclaim_queue.h"
+#include "fs/namespace.h"
+#include "fs/posix_error.h"
+
+namespace pmstore::fs::internal {
+
+class NamespaceCore {
+ public:
+  NamespaceCore(Client& client, DataSpace& space, NamespaceOptions options);
+
+  Client& client() { return client_; }
+  DataSpace& space() { return space_; }
+  Executor& executor() { return client_.executor(); }
+  const NamespaceOptions& options() const { return options_; }
+  uint64_t now_ns() const { return options_.now_ns(); }
+
+  // Runs `body`, a function that gives a Task<PosixResult<T>> for a NamespaceTransaction&, and
+  // commits; repeats both when the transaction loses against another one. The body writes nothing
+  // when it gives an error. `in_doubt`, if given, is true when an error may be that of a
+  // transaction that has committed.
+  template <typename T, typename Body>
+  base::Task<PosixResult<T>> transact(const Body& body, bool* in_doubt = nullptr) {
+    for (unsigned attempt = 0; attempt < kAttempts; ++attempt) {
+      NamespaceTransaction transaction(client_, tables);
+      PosixResult<T> result = co_await body(transaction);
+      if (!transaction.conflicted()) {
+        PMSTORE_CHECK(result || !transaction.writes(), "a call checks all before it writes");
+        const End end = co_await commit(transaction, in_doubt);
+        if (end.error) co_return PosixError(*end.error);
+        if (end.is_over) co_return std::move(result);
+      }
+      co_await pause(attempt);
+    }
+    co_return lost_too_often();
+  }
+  // The same without a commit, for reads that need not be of one moment.
+  template <typename T, typename Body>
+  base::Task<PosixResult<T>> look(const Body& body) {
+    for (unsigned attempt = 0; attempt < kAttempts; ++attempt) {
+      NamespaceTransaction transaction(client_, tables);
+      PosixResult<T> result = co_await body(transaction);
+      if (!transaction.conflicted()) co_return std::move(result);
+      co_await pause(attempt);
+    }
+    co_return lost_too_often();
+  }
+  base::Task<PosixResult<Inode>> inode(Ino ino);
+  base::Task<PosixResult<std::optional<Entry>>> entry(Ino parent, std::string name);
+  // As inode(), of a regular file that is not being deleted. EISDIR, EINVAL: it is something else.
+  base::Task<PosixResult<Inode>> file(Ino ino);
+
+  // A number that no inode ever had.
+  base::Task<PosixResult<Ino>> take_ino();
+
+  void map_has_changed(Ino ino) {
+    if (on_map_change != nullptr && *on_map_change) (*on_map_change)(ino);
+  }
+  // The file `ino` has lost its last name or its last opener: it is deleted if it has neither.
+  void delete_unless_open(Ino ino) {
+    if (!opens.is_open(ino)) queue.add({ReclaimQueue::Kind::kInode, raw(ino), {}});
+  }
+
+  NamespaceTables tables;
+  uint64_t identity = 0;
+  const std::function<void(Ino)>* on_map_change = nullptr;
+  InodeLocks directory_locks;
+  InodeLocks data_locks;
+  OpenFiles opens;
+  ReclaimQueue queue;
+  // Inodes that go: nobody may open them any more, and nobody has them open.
+  std::set<Ino> deleting;
+  // Unlinked inodes of before the start may still be opened again.
+  bool in_grace = false;
+  uint64_t inodes = 0;
+  uint64_t quarantined_bytes = 0;
+  uint64_t next_freed_id = 1;
+  uint64_t next_ino = 0;
+  uint64_t ino_limit = 0;  // numbers below it are ours
+  OwnTasks tasks;          // last: destroyed first
+
+ private:
+  static constexpr unsigned kAttempts = 1000;
+  struct End {
+    bool is_over = false;  // false: it has lost
+    std::optional<Error> error;
+  };
+  base::Task<End> commit(NamespaceTransaction& transaction, bool* in_doubt);
+  base::Task<void> pause(unsigned attempt);
+  static PosixError lost_too_often();
+
+  Client& client_;
+  DataSpace& space_;
+  const NamespaceOptions options_;
+};
+
+}  // namespace pmstore::fs::internal

@@ -1,0 +1,119 @@
+// NamespaceSurvey: one look at all records of a file system, and what does not fit together in it.
+//
+// The tables are read one after the other, so on a file system in use a survey finds differences
+// that are none; a caller looks again. Memory: some 100 bytes for each inode, entry and extent.
+// Threads: one executor's. Lifetimes: client and tables outlive it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "base/task.h"
+#include "fs/internal/namespace_tables.h"
+#include "fs/layout/fs_layout.h"
+#include "pmstore/client.h"
+
+namespace pmstore::fs::internal {
+
+// What is wrong, and how it can be mended.
+struct Finding {
+  enum class Kind : uint8_t {
+    kOther,        // reported only
+    kLinks,        // of `ino`; `value` is right
+    kSize,         // of a directory
+    kDataBytes,    //
+    kXattrBytes,   //
+    kNoOrphan,     // `ino` has no name and no orphan's record
+    kUnreachable,  // `ino` has links, but the root does not lead to it
+    kNoInode,      // the entry `name` of `ino` names an inode that is not there
+    kNumber,       // the entry `name` of `ino` and its number do not agree
+    kStrayNumber,  // number `value` of `ino` has no entry
+    kParent,       // `ino`'s parent record; `value` is right
+    kStrayPiece,   // the extent at `value` of `ino`, which is no file
+    kStrayRecord,  // a record of an inode that is not there: `table`, `name` is its key
+  };
+  Kind kind = Kind::kOther;
+  std::string line;
+  Ino ino{};
+  uint64_t value = 0;
+  std::string name;
+  TableId table{};
+};
+
+class NamespaceSurvey {
+ public:
+  NamespaceSurvey(Client& client, const NamespaceTables& tables, uint64_t area_bytes)
+      : client_(client), tables_(tables), area_bytes_(area_bytes) {}
+
+  base::Task<Status> run();
+  const std::vector<Finding>& findings() const { return findings_; }
+  uint64_t inodes() const { return inodes_.size(); }
+  uint64_t directories() const { return directories_; }
+  uint64_t extents() const { return extents_; }
+
+ private:
+  struct Seen {
+    FileType type{};
+    uint32_t links = 0;
+    uint64_t size = 0;
+    uint64_t data_bytes = 0;
+    uint64_t next_number = 0;
+    uint32_t xattr_bytes = 0;
+    // Counted.
+    uint32_t names = 0;
+    uint32_t subdirectories = 0;
+    uint64_t entries = 0;
+    uint64_t mapped_bytes = 0;
+    uint32_t xattr_names = 0;
+    Ino named_by{};  // of a directory: where its entry is
+    Ino parent{};    // as its record says
+    bool is_orphan = false;
+    bool is_reachable = false;
+  };
+  struct Place {
+    AreaRange range;
+    Ino ino{};  // 0: quarantine
+  };
+  using Kind = Finding::Kind;
+  using Numbers = std::map<std::pair<uint64_t, uint64_t>, std::pair<Ino, std::string>>;
+
+  template <typename See>
+  base::Task<Status> see_all(TableId table, See see);
+  void see_inode(const RecordRef& record);
+  void see_entry(const RecordRef& record, Numbers& numbers);
+  void see_number(const RecordRef& record, Numbers& numbers);
+  void see_parent(const RecordRef& record);
+  void see_piece(const RecordRef& record);
+  void see_freed(const RecordRef& record);
+  void see_orphan(const RecordRef& record);
+  void see_xattr(const RecordRef& record);
+  void compare_numbers(const Numbers& numbers);
+  void judge_inode(Ino ino, const Seen& seen);
+  void judge_directory(Ino ino, const Seen& seen);
+  void judge_reachable();
+  void judge_places();
+  bool leads_to_root(Ino ino);
+  Seen* seen(Ino ino);
+  void add(Kind kind, std::string line, Ino ino = {}, uint64_t value = 0, std::string name = {},
+           TableId table = {});
+  void add_damaged(const Error& error) { add(Kind::kOther, error.message); }
+
+  Client& client_;
+  const NamespaceTables& tables_;
+  const uint64_t area_bytes_;
+  std::unordered_map<uint64_t, Seen> inodes_;
+  std::vector<Place> places_;
+  Piece last_piece_;
+  Ino last_piece_ino_{};
+  uint64_t directories_ = 0;
+  uint64_t extents_ = 0;
+  std::vector<Finding> findings_;
+};
+
+}  // namespace pmstore::fs::internal

@@ -1,0 +1,120 @@
+#include "fs/internal/namespace_transaction.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace pmstore::fs::internal {
+
+PosixError NamespaceTransaction::failed(Error error) {
+  if (error.code == ErrorCode::kConflict) conflicted_ = true;
+  return PosixError(std::move(error));
+}
+
+Task<PosixResult<std::optional<std::string>>> NamespaceTransaction::get(TableId table,
+                                                                        std::string key) {
+  auto value = co_await transaction_.get(table, key);
+  if (value) co_return std::optional<std::string>(std::move(*value));
+  if (value.code() == ErrorCode::kNotFound) co_return std::optional<std::string>();
+  co_return failed(std::move(value.error()));
+}
+
+Task<PosixResult<SuperRecord>> NamespaceTransaction::super() {
+  PMSTORE_CO_TRY(const auto value, co_await get(tables_.super, std::string(kSuperKey)));
+  if (!value) co_return PosixError(EIO, "the store has no file system");
+  PMSTORE_CO_TRY(const SuperRecord found, decode_super(*value));
+  co_return found;
+}
+
+Task<PosixResult<Inode>> NamespaceTransaction::inode(Ino ino) {
+  PMSTORE_CO_TRY(const auto value, co_await get(tables_.inodes, ino_key(ino)));
+  if (!value) co_return PosixError(ESTALE);
+  PMSTORE_CO_TRY(Inode inode, decode_inode(ino, *value));
+  co_return std::move(inode);
+}
+
+Task<PosixResult<Inode>> NamespaceTransaction::directory(Ino ino) {
+  PMSTORE_CO_TRY(Inode found, co_await inode(ino));
+  if (!found.is_directory()) co_return PosixError(ENOTDIR);
+  if (found.attributes.links == 0) co_return PosixError(ENOENT, "the directory was removed");
+  co_return std::move(found);
+}
+
+Task<PosixResult<std::optional<Entry>>> NamespaceTransaction::entry(Ino parent,
+                                                                    std::string_view name) {
+  PMSTORE_CO_TRY(const auto value, co_await get(tables_.entries, entry_key(parent, name)));
+  if (!value) co_return std::optional<Entry>();
+  PMSTORE_CO_TRY(const Entry found, decode_entry(*value));
+  co_return std::optional<Entry>(found);
+}
+
+Task<PosixResult<Ino>> NamespaceTransaction::parent(Ino directory) {
+  PMSTORE_CO_TRY(const auto value, co_await get(tables_.parents, ino_key(directory)));
+  if (!value) {
+    co_return PosixError(
+        EIO, fmt::format("directory {} has no parent; run `pmstore fs check`", raw(directory)));
+  }
+  PMSTORE_CO_TRY(const Ino found, decode_parent(*value));
+  co_return found;
+}
+
+Task<PosixResult<std::vector<Piece>>> NamespaceTransaction::pieces(Ino ino, uint64_t from,
+                                                                   uint64_t to, size_t most) {
+  std::vector<Piece> found;
+  if (from >= to || most == 0) co_return std::move(found);
+  // The one that begins at `from` or before it.
+  const KeyRange before = map_keys(ino, 0, from + 1);
+  auto first = co_await transaction_.last(tables_.maps, before);
+  if (!first && first.code() != ErrorCode::kNotFound) co_return failed(std::move(first.error()));
+  if (first) {
+    PMSTORE_CO_TRY(const Piece piece, decode_piece(first->key, first->value));
+    if (piece.end() > from) found.push_back(piece);
+  }
+  if (from + 1 >= to) co_return std::move(found);
+  const KeyRange behind = map_keys(ino, from + 1, to);
+  TransactionScan scan = transaction_.scan(tables_.maps, behind);
+  while (found.size() < most) {
+    auto page = co_await scan.next(static_cast<uint32_t>(most - found.size()));
+    if (!page) co_return failed(std::move(page.error()));
+    if (page->empty()) break;
+    for (const RecordRef record : *page) {
+      PMSTORE_CO_TRY(const Piece piece, decode_piece(record.key, record.value));
+      if (!found.empty() && found.back().end() > piece.file_offset) {
+        co_return PosixError(
+            EIO, fmt::format("extents of inode {} overlap; run `pmstore fs check`", raw(ino)));
+      }
+      found.push_back(piece);
+    }
+  }
+  co_return std::move(found);
+}
+
+Task<PosixResult<std::optional<OrphanKind>>> NamespaceTransaction::orphan(Ino ino) {
+  PMSTORE_CO_TRY(const auto value, co_await get(tables_.orphans, ino_key(ino)));
+  if (!value) co_return std::optional<OrphanKind>();
+  PMSTORE_CO_TRY(const OrphanKind kind, decode_orphan(*value));
+  co_return std::optional<OrphanKind>(kind);
+}
+
+Task<PosixResult<std::optional<std::string>>> NamespaceTransaction::xattr(Ino ino,
+                                                                          std::string_view name) {
+  return get(tables_.xattrs, xattr_key(ino, name));
+}
+
+void NamespaceTransaction::put(const Inode& inode) {
+  write(tables_.inodes, ino_key(inode.attributes.ino), encode(inode));
+}
+
+void NamespaceTransaction::put_entry(Ino parent, std::string_view name, const Entry& entry) {
+  write(tables_.entries, entry_key(parent, name), encode(entry));
+  write(tables_.numbers, number_key(parent, entry.number),
+        encode(NumberedName{entry.ino, entry.type, std::string(name)}));
+}
+
+void NamespaceTransaction::erase_entry(Ino parent, std::string_view name, const Entry& entry) {
+  erase(tables_.entries, entry_key(parent, name));
+  erase(tables_.numbers, number_key(parent, entry.number));
+}
+
+}  // namespace pmstore::fs::internal

@@ -1,0 +1,92 @@
+// ReclaimQueue: what is left to be given back: unlinked files that nobody has open, truncations
+// that a crash has cut short, ranges in quarantine.
+//
+// The tables .fs.orphans and .fs.freed have all of it, durably; the queue says in memory what to
+// look at next. When it is full, the tables are scanned instead.
+// Invariant: what is queued or being worked on is in the busy set once, and is not queued again.
+// Threads: one executor's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+#include "base/executor.h"
+#include "fs/types.h"
+
+namespace pmstore::fs::internal {
+
+class ReclaimQueue {
+ public:
+  enum class Kind : uint8_t { kInode, kFreed, kScan };
+  struct Work {
+    Kind kind;
+    uint64_t id = 0;  // ino, or of a freed range
+    AreaRange range;  // a freed range
+  };
+
+  explicit ReclaimQueue(Executor& executor) : arrived_(executor) {}
+
+  // False: it is queued or worked on already, or left to a scan.
+  bool add(Work work) {
+    if (is_busy(work)) return false;
+    if (queue_.size() >= kMost) {
+      scan_ = true;
+      return false;
+    }
+    mark(work, true);
+    queue_.push_back(work);
+    arrived_.notify_one();
+    return true;
+  }
+  // The tables have work that is not queued.
+  void ask_for_scan() {
+    scan_ = true;
+    arrived_.notify_one();
+  }
+  bool is_full() const { return queue_.size() >= kMost; }
+
+  // What comes next; done() when it was done.
+  base::Task<Work> next() {
+    while (queue_.empty() && (!scan_ || is_scanning_)) co_await arrived_.wait();
+    if (!queue_.empty()) {
+      const Work work = queue_.front();
+      queue_.pop_front();
+      co_return work;
+    }
+    scan_ = false;
+    is_scanning_ = true;
+    co_return Work{Kind::kScan, 0, {}};
+  }
+  void done(const Work& work) {
+    if (work.kind == Kind::kScan) {
+      PMSTORE_CHECK(is_scanning_, "a scan that ends has begun");
+      is_scanning_ = false;
+      if (scan_) arrived_.notify_one();
+    } else {
+      mark(work, false);
+    }
+  }
+
+ private:
+  static constexpr size_t kMost = 4096;
+  std::set<uint64_t>& busy(Kind kind) { return kind == Kind::kInode ? inodes_ : freed_; }
+  bool is_busy(const Work& work) { return busy(work.kind).contains(work.id); }
+  void mark(const Work& work, bool is_now_busy) {
+    std::set<uint64_t>& set = busy(work.kind);
+    const bool changed = is_now_busy ? set.insert(work.id).second : set.erase(work.id) == 1;
+    PMSTORE_CHECK(changed, "what is reclaimed is queued once");
+  }
+
+  base::WaitList arrived_;
+  std::deque<Work> queue_;
+  std::set<uint64_t> inodes_;
+  std::set<uint64_t> freed_;
+  bool scan_ = false;
+  bool is_scanning_ = false;
+};
+
+}  // namespace pmstore::fs::internal

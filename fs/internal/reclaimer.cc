@@ -1,0 +1,193 @@
+#include "fs/internal/reclaimer.h"
+
+#include <cerrno>
+#include <utility>
+
+#include "base/check.h"
+
+namespace pmstore::fs::internal {
+
+void Reclaimer::start() {
+  for (unsigned i = 0; i < kWorkers; ++i) core_.tasks.start(work_for_ever());
+  core_.queue.ask_for_scan();
+  if (core_.options().reclaim_ns == 0) return;
+  core_.in_grace = true;
+  core_.tasks.start(end_grace());
+}
+
+Task<void> Reclaimer::end_grace() {
+  co_await core_.executor().sleep_for(core_.options().reclaim_ns);
+  core_.in_grace = false;
+  core_.queue.ask_for_scan();
+}
+
+Task<void> Reclaimer::work_for_ever() {
+  while (true) {
+    const Work work = co_await core_.queue.next();
+    PosixStatus done = co_await work_on(work);
+    while (!done) {
+      co_await core_.executor().sleep_for(kPauseNs);
+      done = co_await work_on(work);
+    }
+    core_.queue.done(work);
+  }
+}
+
+Task<PosixStatus> Reclaimer::work_on(const Work& work) {
+  switch (work.kind) {
+    case Kind::kInode: return reclaim_inode(Ino{work.id});
+    case Kind::kFreed: return release_freed(work.id, work.range);
+    case Kind::kScan: break;
+  }
+  return scan();
+}
+
+template <typename Add>
+Task<PosixStatus> Reclaimer::scan_table(TableId table, Add add) {
+  constexpr uint32_t kAtOnce = 256;
+  std::string from;
+  while (true) {
+    std::vector<Record> records;
+    const auto body = [&](NamespaceTransaction& transaction) -> Task<PosixStatus> {
+      records.clear();
+      const KeyRange range{from, {}};
+      TransactionScan scan = transaction.transaction().scan(table, range);
+      auto page = co_await scan.next(kAtOnce);
+      if (!page) co_return transaction.failed(std::move(page.error()));
+      for (const RecordRef record : *page) records.push_back(record.copy());
+      co_return PosixStatus();
+    };
+    PMSTORE_CO_TRY_STATUS(co_await core_.look<void>(body));
+    if (records.empty()) co_return PosixStatus();
+    for (const Record& record : records) {
+      PMSTORE_CO_TRY_STATUS(add(record));
+      // The rest is scanned again when there is room.
+      while (core_.queue.is_full()) co_await core_.executor().sleep_for(kPauseNs / 1000);
+    }
+    from = records.back().key + '\0';
+  }
+}
+
+Task<PosixStatus> Reclaimer::scan() {
+  const auto add_orphan = [this](const Record& record) -> PosixStatus {
+    PMSTORE_TRY(const Ino ino, ino_of_key(record.key));
+    PMSTORE_TRY(const OrphanKind kind, decode_orphan(record.value));
+    const bool may_be_opened = kind == OrphanKind::kDeleted && core_.in_grace;
+    if (!may_be_opened && !core_.opens.is_open(ino)) {
+      core_.queue.add({Kind::kInode, raw(ino), {}});
+    }
+    return {};
+  };
+  PMSTORE_CO_TRY_STATUS(co_await scan_table(core_.tables.orphans, add_orphan));
+  const auto add_freed = [this](const Record& record) -> PosixStatus {
+    PMSTORE_TRY(const uint64_t id, freed_id_of_key(record.key));
+    PMSTORE_TRY(const AreaRange range, decode_place(record.value));
+    core_.queue.add({Kind::kFreed, id, range});
+    return {};
+  };
+  co_return co_await scan_table(core_.tables.freed, add_freed);
+}
+
+Task<PosixStatus> Reclaimer::clean(AreaRange range) {
+  std::vector<AreaRange> ranges{range};
+  PMSTORE_CO_TRY_STATUS(co_await core_.space().change_generations(std::move(ranges)));
+  PMSTORE_CO_TRY_STATUS(co_await core_.space().clean(range));
+  co_return PosixStatus();
+}
+
+Task<PosixStatus> Reclaimer::release_freed(uint64_t id, AreaRange range) {
+  PMSTORE_CO_TRY_STATUS(co_await clean(range));
+  const auto body = [id](NamespaceTransaction& transaction) -> Task<PosixStatus> {
+    transaction.erase_freed(id);
+    co_return PosixStatus();
+  };
+  const PosixStatus erased = co_await core_.transact<void>(body);
+  // ENOENT: an attempt whose end was in doubt has erased it.
+  if (!erased && erased.number() != ENOENT) co_return erased.error();
+  PMSTORE_CHECK(core_.quarantined_bytes >= range.bytes, "what is freed was in quarantine");
+  core_.quarantined_bytes -= range.bytes;
+  core_.space().release(range);
+  co_return PosixStatus();
+}
+
+Task<PosixStatus> Reclaimer::reclaim_inode(Ino ino) {
+  auto guard = std::make_shared<InodeLocks::Guard>(co_await core_.data_locks.exclusive(ino));
+  PosixResult<Inode> inode = co_await core_.inode(ino);
+  if (!inode && inode.number() == ESTALE) {  // it is deleted already
+    core_.deleting.erase(ino);
+    co_return PosixStatus();
+  }
+  if (!inode) co_return std::move(inode.error());
+  if (inode->attributes.links > 0) co_return co_await maps_.finish_truncation(guard, ino);
+  if (core_.opens.is_open(ino)) co_return PosixStatus();
+  if (core_.deleting.insert(ino).second) core_.map_has_changed(ino);
+  // Nobody can begin anything with it; cleaning takes as long as the slowest client does.
+  guard->release();
+  co_return co_await delete_inode(ino);
+}
+
+Task<PosixStatus> Reclaimer::delete_inode(Ino ino) {
+  PMSTORE_CO_TRY_STATUS(co_await delete_extents(ino));
+  PMSTORE_CO_TRY_STATUS(co_await delete_xattrs(ino));
+  PMSTORE_CO_TRY_STATUS(co_await delete_record(ino));
+  core_.deleting.erase(ino);
+  PMSTORE_CHECK(core_.inodes > 0, "an inode that is deleted was counted");
+  --core_.inodes;
+  co_return PosixStatus();
+}
+
+Task<PosixStatus> Reclaimer::delete_extents(Ino ino) {
+  while (true) {
+    PMSTORE_CO_TRY(const std::vector<Piece> some,
+                   co_await maps_.pieces(ino, 0, kMaxFileBytes, FileMaps::kMostPieces));
+    if (some.empty()) co_return PosixStatus();
+    for (const Piece& piece : some) {
+      PMSTORE_CO_TRY_STATUS(co_await clean(piece.place));
+    }
+    const auto body = [&](NamespaceTransaction& transaction) -> Task<PosixStatus> {
+      PMSTORE_CO_TRY(Inode inode, co_await transaction.inode(ino));
+      for (const Piece& piece : some) {
+        transaction.erase_piece(ino, piece.file_offset);
+        inode.attributes.data_bytes -= piece.place.bytes;
+      }
+      transaction.put(inode);
+      co_return PosixStatus();
+    };
+    PMSTORE_CO_TRY_STATUS(co_await core_.transact<void>(body));
+    for (const Piece& piece : some) core_.space().release(piece.place);
+  }
+}
+
+Task<PosixStatus> Reclaimer::delete_xattrs(Ino ino) {
+  constexpr uint32_t kAtOnce = 64;
+  bool complete = false;
+  while (!complete) {
+    const auto body = [&](NamespaceTransaction& transaction) -> Task<PosixStatus> {
+      const KeyRange range = keys_of(ino);
+      auto erased = co_await transaction.transaction().erase_range(transaction.tables().xattrs,
+                                                                   range, kAtOnce);
+      if (!erased) co_return transaction.failed(std::move(erased.error()));
+      complete = erased->complete;
+      co_return PosixStatus();
+    };
+    PMSTORE_CO_TRY_STATUS(co_await core_.transact<void>(body));
+  }
+  co_return PosixStatus();
+}
+
+Task<PosixStatus> Reclaimer::delete_record(Ino ino) {
+  const auto body = [ino](NamespaceTransaction& transaction) -> Task<PosixStatus> {
+    PMSTORE_CO_TRY(const Inode inode, co_await transaction.inode(ino));
+    if (inode.attributes.links > 0 || inode.attributes.data_bytes > 0) {
+      co_return PosixError(EIO,
+                           "an inode that is deleted has a link or an extent; run `pmstore fs "
+                           "check`");
+    }
+    transaction.erase_inode(ino);
+    transaction.erase_orphan(ino);
+    co_return PosixStatus();
+  };
+  co_return co_await core_.transact<void>(body);
+}
+
+}  // namespace pmstore::fs::internal

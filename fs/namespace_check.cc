@@ -1,0 +1,228 @@
+// check_namespace(): surveys, and repairs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "fs/internal/namespace_survey.h"
+#include "fs/internal/namespace_transaction.h"
+#include "fs/namespace.h"
+
+namespace pmstore::fs {
+namespace {
+
+using internal::Finding;
+using internal::Inode;
+using internal::NamespaceSurvey;
+using internal::NamespaceTables;
+using internal::NamespaceTransaction;
+
+constexpr std::string_view kLostAndFound = "lost+found";
+
+void note(std::vector<std::string>& lines, std::string line) {
+  if (lines.size() < NamespaceFindings::kMaxLines) lines.push_back(std::move(line));
+}
+
+// The directory for what has lost its name, made if need be.
+Task<PosixResult<Ino>> open_lost_and_found(NamespaceTransaction& transaction) {
+  PMSTORE_CO_TRY(const auto there, co_await transaction.entry(kRootIno, kLostAndFound));
+  if (there && there->type == FileType::kDirectory) co_return there->ino;
+  if (there) {
+    co_return PosixError(EEXIST, "/lost+found is no directory; rename it");
+  }
+  PMSTORE_CO_TRY(auto super, co_await transaction.super());
+  PMSTORE_CO_TRY(Inode root, co_await transaction.inode(kRootIno));
+  Inode made;
+  made.attributes = root.attributes;
+  made.attributes.ino = Ino{super.next_ino++};
+  made.attributes.mode = 0700;
+  made.attributes.links = 2;
+  made.attributes.size = 0;
+  transaction.put(super);
+  transaction.put(made);
+  transaction.put_parent(made.attributes.ino, kRootIno);
+  transaction.put_entry(kRootIno, kLostAndFound,
+                        {made.attributes.ino, FileType::kDirectory, root.next_number++});
+  ++root.attributes.size;
+  ++root.attributes.links;
+  transaction.put(root);
+  co_return made.attributes.ino;
+}
+
+Task<PosixStatus> attach(NamespaceTransaction& transaction, Ino ino) {
+  PMSTORE_CO_TRY(const Ino lost, co_await open_lost_and_found(transaction));
+  PMSTORE_CO_TRY(Inode directory, co_await transaction.inode(lost));
+  PMSTORE_CO_TRY(Inode inode, co_await transaction.inode(ino));
+  const std::string name = fmt::format("#{}", raw(ino));
+  transaction.put_entry(lost, name, {ino, inode.attributes.type, directory.next_number++});
+  ++directory.attributes.size;
+  if (inode.is_directory()) {
+    ++directory.attributes.links;
+    transaction.put_parent(ino, lost);
+  } else {
+    inode.attributes.links = 1;
+  }
+  transaction.put(inode);
+  transaction.put(directory);
+  co_return PosixStatus();
+}
+
+Task<PosixStatus> renumber(NamespaceTransaction& transaction, const Finding& finding) {
+  PMSTORE_CO_TRY(Inode directory, co_await transaction.inode(finding.ino));
+  PMSTORE_CO_TRY(auto entry, co_await transaction.entry(finding.ino, finding.name));
+  if (!entry) co_return PosixStatus();
+  entry->number = directory.next_number++;
+  transaction.put_entry(finding.ino, finding.name, *entry);
+  transaction.put(directory);
+  co_return PosixStatus();
+}
+
+Task<PosixStatus> correct(NamespaceTransaction& transaction, const Finding& finding) {
+  PMSTORE_CO_TRY(Inode inode, co_await transaction.inode(finding.ino));
+  Attributes& a = inode.attributes;
+  switch (finding.kind) {
+    case Finding::Kind::kLinks: a.links = static_cast<uint32_t>(finding.value); break;
+    case Finding::Kind::kSize: a.size = finding.value; break;
+    case Finding::Kind::kDataBytes: a.data_bytes = finding.value; break;
+    default: inode.xattr_bytes = static_cast<uint32_t>(finding.value); break;
+  }
+  ++a.version;
+  transaction.put(inode);
+  co_return PosixStatus();
+}
+
+Task<PosixStatus> quarantine(NamespaceTransaction& transaction, const Finding& finding) {
+  const TableId freed = transaction.tables().freed;
+  uint64_t id = 1;
+  const KeyRange all;
+  const auto last = co_await transaction.transaction().last(freed, all);
+  if (last) {
+    PMSTORE_CO_TRY(id, internal::freed_id_of_key(last->key));
+    ++id;
+  } else if (last.code() != ErrorCode::kNotFound) {
+    co_return transaction.failed(last.error());
+  }
+  transaction.erase_piece(finding.ino, finding.value);
+  transaction.transaction().put(freed, internal::freed_key(id), finding.name);
+  co_return PosixStatus();
+}
+
+// What was done about it; empty: nothing can be.
+Task<PosixResult<std::string>> repair_one(NamespaceTransaction& transaction,
+                                          const Finding& finding) {
+  using Kind = Finding::Kind;
+  Transaction& raw_transaction = transaction.transaction();
+  const NamespaceTables& tables = transaction.tables();
+  switch (finding.kind) {
+    case Kind::kOther: co_return std::string();
+    case Kind::kLinks:
+    case Kind::kSize:
+    case Kind::kDataBytes:
+    case Kind::kXattrBytes: {
+      PMSTORE_CO_TRY_STATUS(co_await correct(transaction, finding));
+      co_return std::string("corrected; nothing was lost");
+    }
+    case Kind::kNoOrphan:
+      transaction.put_orphan(finding.ino, internal::OrphanKind::kDeleted);
+      co_return std::string("the next start deletes it");
+    case Kind::kUnreachable: {
+      PMSTORE_CO_TRY_STATUS(co_await attach(transaction, finding.ino));
+      co_return fmt::format("it is /lost+found/#{}; its name was lost", raw(finding.ino));
+    }
+    case Kind::kNoInode:
+      transaction.erase_entry(finding.ino, finding.name, {{}, {}, finding.value});
+      co_return std::string("the entry was removed; what it named is lost");
+    case Kind::kNumber: {
+      PMSTORE_CO_TRY_STATUS(co_await renumber(transaction, finding));
+      co_return std::string("the entry has a new number; nothing was lost");
+    }
+    case Kind::kStrayNumber:
+      raw_transaction.erase(tables.numbers, internal::number_key(finding.ino, finding.value));
+      co_return std::string("the number was removed; nothing was lost");
+    case Kind::kParent:
+      transaction.put_parent(finding.ino, Ino{finding.value});
+      co_return std::string("corrected; nothing was lost");
+    case Kind::kStrayPiece: {
+      PMSTORE_CO_TRY_STATUS(co_await quarantine(transaction, finding));
+      co_return std::string("it will be free; the data in it is lost");
+    }
+    case Kind::kStrayRecord:
+      raw_transaction.erase(finding.table, finding.name);
+      co_return std::string("the record was removed");
+  }
+  co_return std::string();
+}
+
+Task<Status> repair_all(Client& client, const NamespaceTables& tables,
+                        const std::vector<Finding>& findings, NamespaceFindings& result) {
+  for (const Finding& finding : findings) {
+    NamespaceTransaction transaction(client, tables);
+    auto done = co_await repair_one(transaction, finding);
+    if (done && done->empty()) continue;
+    // Ended by a repair before it: what is left, the next round finds.
+    if (!done) continue;
+    const Status committed = co_await transaction.commit();
+    if (committed) note(result.repaired, fmt::format("{}: {}", finding.line, *done));
+    if (!committed && committed.code() != ErrorCode::kNotFound) co_return committed.error();
+  }
+  co_return Status{};
+}
+
+// The lines of `now` that were there before, too.
+std::vector<Finding> confirmed(const std::vector<Finding>& before,
+                               const std::vector<Finding>& now) {
+  std::set<std::string_view> lines;
+  for (const Finding& finding : before) lines.insert(finding.line);
+  std::vector<Finding> both;
+  for (const Finding& finding : now) {
+    if (lines.contains(finding.line)) both.push_back(finding);
+  }
+  return both;
+}
+
+struct Surveyed {
+  std::vector<Finding> findings;
+  NamespaceFindings counts;
+};
+
+Task<Result<Surveyed>> survey(Client& client, const NamespaceTables& tables, uint64_t area_bytes) {
+  NamespaceSurvey look(client, tables, area_bytes);
+  PMSTORE_CO_TRY_STATUS(co_await look.run());
+  Surveyed surveyed;
+  surveyed.findings = look.findings();
+  surveyed.counts.inodes = look.inodes();
+  surveyed.counts.directories = look.directories();
+  surveyed.counts.extents = look.extents();
+  co_return std::move(surveyed);
+}
+
+}  // namespace
+
+Task<Result<NamespaceFindings>> check_namespace(Client& client, uint64_t area_bytes, bool repair) {
+  PMSTORE_CO_TRY(const NamespaceTables tables, co_await internal::open_tables(client, false));
+  PMSTORE_CO_TRY(Surveyed first, co_await survey(client, tables, area_bytes));
+  NamespaceFindings result = first.counts;
+  std::vector<Finding> findings = std::move(first.findings);
+  // What is only a change under way is gone at the second look.
+  if (!findings.empty()) {
+    PMSTORE_CO_TRY(Surveyed second, co_await survey(client, tables, area_bytes));
+    findings = confirmed(findings, second.findings);
+  }
+  constexpr int kRounds = 4;  // one repair may show what the next one has to mend
+  for (int round = 0; repair && !findings.empty() && round < kRounds; ++round) {
+    const size_t before = result.repaired.size();
+    PMSTORE_CO_TRY_STATUS(co_await repair_all(client, tables, findings, result));
+    if (result.repaired.size() == before) break;
+    PMSTORE_CO_TRY(Surveyed again, co_await survey(client, tables, area_bytes));
+    findings = std::move(again.findings);
+  }
+  result.found = findings.size();
+  for (Finding& finding : findings) note(result.damage, std::move(finding.line));
+  std::sort(result.damage.begin(), result.damage.end());
+  co_return std::move(result);
+}
+
+}  // namespace pmstore::fs

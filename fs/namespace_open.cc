@@ -1,0 +1,123 @@
+// Namespace::open(): an empty file system is made, or the one that is there is claimed.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "fs/internal/namespace_state.h"
+#include "fs/namespace.h"
+
+namespace pmstore::fs {
+namespace {
+
+using internal::NamespaceCore;
+using internal::NamespaceTables;
+
+Error error_of(PosixError error) {
+  return make_error(error.number == ENOSPC ? ErrorCode::kFull : ErrorCode::kDamaged,
+                    error.to_string());
+}
+
+std::string first_super(const NamespaceCore& core, uint64_t identity) {
+  return internal::encode(internal::SuperRecord{.magic = internal::kSuperMagic,
+                                                .version = internal::kFsVersion,
+                                                .features = 0,
+                                                .identity = identity,
+                                                .next_ino = raw(kRootIno) + 1,
+                                                .created_ns = core.now_ns(),
+                                                .servers = 1,
+                                                .columns = 1,
+                                                .reserved = 0});
+}
+
+std::string first_root(const NamespaceCore& core) {
+  const uint64_t now_ns = core.now_ns();
+  internal::Inode root;
+  root.attributes = {.ino = kRootIno,
+                     .type = FileType::kDirectory,
+                     .mode = 0755,
+                     .links = 2,
+                     .atime_ns = now_ns,
+                     .mtime_ns = now_ns,
+                     .ctime_ns = now_ns,
+                     .created_ns = now_ns,
+                     .version = 1};
+  return internal::encode(root);
+}
+
+// In one transaction: either the file system is there or it is not.
+Task<Status> format(NamespaceCore& core) {
+  uint64_t identity = core.options().identity;
+  while (identity == 0) identity = core.executor().random().next();
+  Transaction transaction = core.client().begin();
+  transaction.insert(core.tables.super, internal::kSuperKey, first_super(core, identity));
+  transaction.insert(core.tables.inodes, internal::ino_key(kRootIno), first_root(core));
+  co_return co_await transaction.commit();
+}
+
+// Every record of a table, in order.
+template <typename See>
+Task<Status> see_all(Client& client, TableId table, See see) {
+  std::string from;
+  while (true) {
+    Transaction transaction = client.begin();
+    const KeyRange range{from, {}};
+    TransactionScan scan = transaction.scan(table, range);
+    PMSTORE_CO_TRY(const RecordPage page, co_await scan.next());
+    if (page.empty()) co_return Status{};
+    for (const RecordRef record : page) {
+      PMSTORE_CO_TRY_STATUS(see(record));
+    }
+    from = std::string(page.back().key) + '\0';
+  }
+}
+
+Task<Status> claim_all(NamespaceCore& core) {
+  const auto claim_piece = [&core](const RecordRef& record) -> Status {
+    PMSTORE_TRY(const internal::Piece piece, internal::decode_piece(record.key, record.value));
+    return core.space().claim(piece.place);
+  };
+  PMSTORE_CO_TRY_STATUS(co_await see_all(core.client(), core.tables.maps, claim_piece));
+  const auto claim_freed = [&core](const RecordRef& record) -> Status {
+    PMSTORE_TRY(const uint64_t id, internal::freed_id_of_key(record.key));
+    PMSTORE_TRY(const AreaRange range, internal::decode_place(record.value));
+    core.next_freed_id = std::max(core.next_freed_id, id + 1);
+    core.quarantined_bytes += range.bytes;
+    return core.space().claim(range);
+  };
+  co_return co_await see_all(core.client(), core.tables.freed, claim_freed);
+}
+
+Task<Status> start(NamespaceCore& core) {
+  PMSTORE_CO_TRY(core.tables, co_await internal::open_tables(core.client(), true));
+  auto super = co_await core.client().get(core.tables.super, internal::kSuperKey);
+  if (!super && super.code() == ErrorCode::kNotFound) {
+    PMSTORE_CO_TRY_STATUS(co_await format(core));
+    super = co_await core.client().get(core.tables.super, internal::kSuperKey);
+  }
+  if (!super) co_return super.error();
+  PMSTORE_CO_TRY(const internal::SuperRecord record, internal::decode_super(*super));
+  core.identity = record.identity;
+  const auto root = co_await core.inode(kRootIno);
+  if (!root) co_return error_of(root.error());
+  PMSTORE_CO_TRY(const TableUsage inodes, co_await core.client().table_usage(core.tables.inodes));
+  core.inodes = inodes.records;
+  co_return co_await claim_all(core);
+}
+
+}  // namespace
+
+Namespace::Namespace(std::unique_ptr<State> state) : state_(std::move(state)) {
+  state_->core.on_map_change = &on_map_change;
+}
+Namespace::~Namespace() = default;
+
+Task<Result<std::unique_ptr<Namespace>>> Namespace::open(Client& client, DataSpace& space,
+                                                         NamespaceOptions options) {
+  auto state = std::make_unique<State>(client, space, std::move(options));
+  PMSTORE_CO_TRY_STATUS(co_await start(state->core));
+  std::unique_ptr<Namespace> opened(new Namespace(std::move(state)));
+  opened->state_->reclaimer.start();
+  co_return std::move(opened);
+}
+
+}  // namespace pmstore::fs

@@ -1,0 +1,166 @@
+// check_namespace(): a file system that is used is clean; damage is found, and mended.
+#include <fcntl.h>
+
+#include "fs/layout/fs_layout.h"
+#include "tests/unit/fs/namespace_fixture.h"
+
+namespace pmstore::fs {
+namespace {
+
+class Check : public NamespaceTest {
+ protected:
+  NamespaceFindings check(bool repair = false) {
+    auto found = run(check_namespace(*client_, space_.total_bytes(), repair));
+    EXPECT_TRUE(found) << found.error().to_string();
+    return found ? *found : NamespaceFindings{};
+  }
+  TableId table(std::string_view name) { return *run(client_->open_table(name)); }
+  // Damages, finds that, mends it, and finds nothing.
+  void expect_repair(std::string_view damage) {
+    namespace_.reset();
+    const NamespaceFindings found = check();
+    EXPECT_GT(found.found, 0u);
+    bool named = false;
+    for (const std::string& line : found.damage) named |= line.find(damage) != line.npos;
+    EXPECT_TRUE(named) << damage << "\n" << ::testing::PrintToString(found.damage);
+    const NamespaceFindings repaired = check(true);
+    EXPECT_EQ(repaired.found, 0u) << ::testing::PrintToString(repaired.damage);
+    EXPECT_FALSE(repaired.repaired.empty());
+    EXPECT_EQ(check().found, 0u);
+    client_.reset();
+    space_.restart();
+    start();
+  }
+  internal::Inode inode(Ino ino) {
+    return *internal::decode_inode(ino,
+                                   *run(client_->get(table(".fs.inodes"), internal::ino_key(ino))));
+  }
+  void put(const internal::Inode& changed) {
+    ASSERT_TRUE(run(client_->put(table(".fs.inodes"), internal::ino_key(changed.attributes.ino),
+                                 internal::encode(changed))));
+  }
+};
+
+TEST_F(Check, AUsedFileSystemIsClean) {
+  const Ino a = directory("a"), b = directory("b", a);
+  const Ino f = file("f", b);
+  EXPECT_EQ(write(f, 0, std::string(300'000, 'x')), 0);
+  ASSERT_TRUE(run(fs().link(root(), f, a, "l")));
+  ASSERT_TRUE(run(fs().set_xattr(root(), f, "user.a", as_bytes("1"), XattrMode::kSet)));
+  const Ino open = run(fs().make(root(), a, "open", {}, OpenOwner{1}))->ino;
+  EXPECT_EQ(write(open, 0, std::string(100'000, 'x')), 0);
+  EXPECT_EQ(unlink("open", a), 0);
+  space_.failing_cleans = 1000;
+  EXPECT_EQ(truncate(f, 70'000), 0);
+  const NamespaceFindings found = check();
+  EXPECT_EQ(found.found, 0u) << ::testing::PrintToString(found.damage);
+  EXPECT_EQ(found.inodes, 5u);
+  EXPECT_EQ(found.directories, 3u);
+  EXPECT_GE(found.extents, 2u);
+}
+
+TEST_F(Check, WrongCountsAreCorrected) {
+  const Ino d = directory("d"), f = file("f", d);
+  internal::Inode wrong = inode(d);
+  wrong.attributes.links = 7;
+  wrong.attributes.size = 9;
+  put(wrong);
+  wrong = inode(f);
+  wrong.attributes.links = 3;
+  wrong.attributes.data_bytes = kUnitBytes;
+  put(wrong);
+  expect_repair("link count 3");
+  EXPECT_EQ(stat(d).links, 2u);
+  EXPECT_EQ(stat(d).size, 1u);
+  EXPECT_EQ(stat(f).links, 1u);
+}
+
+TEST_F(Check, AFileWithoutANameGoesToLostAndFound) {
+  const Ino d = directory("d"), f = file("f", d);
+  EXPECT_EQ(write(f, 0, "found"), 0);
+  ASSERT_TRUE(run(client_->erase(table(".fs.entries"), internal::entry_key(d, "f"))));
+  expect_repair("cannot be reached");
+  const Ino lost = lookup("lost+found");
+  EXPECT_EQ(lookup("#" + std::to_string(raw(f)), lost), f);
+  EXPECT_EQ(read(f), "found");
+  EXPECT_EQ(stat(d).size, 0u);
+}
+
+TEST_F(Check, ALoopOfDirectoriesIsCutOff) {
+  const Ino a = directory("a"), b = directory("b", a), c = directory("c", b);
+  file("f", c);
+  // a/b becomes a/b/c/b's content: b lies in c, c in b.
+  const auto entry = run(client_->get(table(".fs.entries"), internal::entry_key(a, "b")));
+  ASSERT_TRUE(run(client_->erase(table(".fs.entries"), internal::entry_key(a, "b"))));
+  ASSERT_TRUE(run(client_->put(table(".fs.entries"), internal::entry_key(c, "b"), *entry)));
+  namespace_.reset();
+  EXPECT_GT(check().found, 0u);
+  (void)check(true);
+  bool reachable = false;
+  for (const std::string& line : check().damage) reachable |= line.find("reached") != line.npos;
+  EXPECT_FALSE(reachable);
+}
+
+TEST_F(Check, AnEntryOfNothingIsRemoved) {
+  const Ino f = file("f");
+  ASSERT_TRUE(run(client_->erase(table(".fs.inodes"), internal::ino_key(f))));
+  expect_repair("names inode");
+  EXPECT_EQ(lookup_error("f"), ENOENT);
+  EXPECT_EQ(stat(kRootIno).size, 0u);
+}
+
+TEST_F(Check, NumbersAreMended) {
+  const Ino f = file("f"), g = file("g");
+  ASSERT_TRUE(run(client_->erase(table(".fs.numbers"), internal::number_key(kRootIno, 1))));
+  ASSERT_TRUE(
+      run(client_->put(table(".fs.numbers"), internal::number_key(kRootIno, 77),
+                       internal::encode(internal::NumberedName{g, FileType::kRegular, "gone"}))));
+  expect_repair("number");
+  EXPECT_EQ(names(kRootIno), (std::vector<std::string>{"g", "f"}));
+  EXPECT_EQ(lookup("f"), f);
+}
+
+TEST_F(Check, AStrayExtentIsFreed) {
+  const Ino f = file("f");
+  EXPECT_EQ(write(f, 0, std::string(100'000, 'x')), 0);
+  EXPECT_EQ(unlink("f"), 0);
+  settle();
+  const auto place = space_.allocate(0, kUnitBytes, kUnitBytes);
+  ASSERT_TRUE(place);
+  ASSERT_TRUE(
+      run(client_->put(table(".fs.maps"), internal::map_key(f, 0), internal::encode(*place))));
+  expect_repair("no file");
+  settle();
+  EXPECT_EQ(space_.used_bytes(), 0u);
+}
+
+TEST_F(Check, SharedExtentsAreReported) {
+  const Ino f = file("f"), g = file("g");
+  EXPECT_EQ(write(f, 0, std::string(10'000, 'x')), 0);
+  EXPECT_EQ(write(g, 0, std::string(10'000, 'y')), 0);
+  const auto map = run(fs().map(f, 0, 1, false));
+  ASSERT_TRUE(run(client_->put(table(".fs.maps"), internal::map_key(g, 0),
+                               internal::encode(map->map.extents[0].place))));
+  namespace_.reset();
+  const NamespaceFindings found = check();
+  ASSERT_EQ(found.found, 1u);
+  EXPECT_NE(found.damage[0].find("belongs to inode"), std::string::npos);
+  client_.reset();
+  open_store();
+  space_.restart();
+  const auto opened = run(Namespace::open(*client_, space_, options_));
+  EXPECT_FALSE(opened);
+}
+
+TEST_F(Check, ARecordThatDoesNotDecodeIsReported) {
+  const Ino f = file("f");
+  ASSERT_TRUE(run(client_->put(table(".fs.inodes"), internal::ino_key(f), "short")));
+  const auto attributes = run(fs().get_attributes(f));
+  ASSERT_FALSE(attributes);
+  EXPECT_EQ(attributes.number(), EIO);
+  EXPECT_NE(attributes.error().message.find("pmstore fs check"), std::string::npos);
+  EXPECT_GT(check().found, 0u);
+}
+
+}  // namespace
+}  // namespace pmstore::fs
