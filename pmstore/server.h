@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +25,10 @@
 #include "service/session_observer.h"
 
 namespace pmstore {
+
+namespace service {
+class Host;
+}
 
 namespace internal {
 class StoreCalls;
@@ -128,6 +133,12 @@ class Server {
   // Stops accepting, ends and resolves all sessions, and marks the pool as cleanly closed, durably.
   // Io, Timeout: the pool is not marked; nothing acknowledged is lost, and the next start recovers.
   base::Task<Status> stop();
+
+  // For services beside store and logs: they are added before the first listen(), and outlive this
+  // server.
+  service::Host& host();
+  // Adds the member `name` to stat_json(), with what `json` gives then.
+  void extend_stat(std::string name, std::function<std::string()> json);
 
   const RecoveryReport& recovery() const;
   LockDiscipline discipline() const;

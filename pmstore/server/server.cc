@@ -89,6 +89,12 @@ std::vector<std::string> Server::damaged_logs() const {
   return lines;
 }
 
+service::Host& Server::host() { return state_->core->host; }
+
+void Server::extend_stat(std::string name, std::function<std::string()> json) {
+  state_->core->more_stat.emplace_back(std::move(name), std::move(json));
+}
+
 LockDiscipline Server::discipline() const { return state_->core->discipline; }
 
 void Server::set_outcome_retention_ms(uint32_t milliseconds) {

@@ -94,7 +94,10 @@ std::string server_stat_json(const ServerCore& core) {
   size_t resolving = 0;
   for (const RingState& state : core.ring_states) resolving += state.resolving ? 1 : 0;
   const service::ServiceCounters& counters = core.counters();
-  const std::string logs = log_stat_json(core);
+  std::string others = log_stat_json(core);
+  for (const auto& [name, json] : core.more_stat) {
+    others += fmt::format(R"(, "{}": {})", name, json());
+  }
   return fmt::format(
       R"({{"epoch": {}, "discipline": "{}", "domain": "{}", "sessions": {}, "resolving": {}, )"
       R"("sessions_total": {}, "fenced": {}, "leases_expired": {}, "malformed": {}, "calls": {}, )"
@@ -109,7 +112,7 @@ std::string server_stat_json(const ServerCore& core) {
       store.arena().free_chunks() * kChunkBytes, store.arena().bytes(), store.index().overflowed(),
       stats.flushed_lines, stats.drains, stats.msyncs, store.failed(), core.totals.gets,
       core.totals.scans, core.totals.applied, groups_stat_json(core.group.counters()),
-      leaves_stat_json(core), redo_stat_json(store), logs);
+      leaves_stat_json(core), redo_stat_json(store), others);
 }
 
 std::string admin_stat_json(const ServerCore& core) {

@@ -15,10 +15,12 @@
 #include <bitset>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -174,7 +176,9 @@ class ServerCore final : public service::Service {
   std::deque<RingState> ring_states;
   ServerTotals totals;
   std::vector<TableId> freeing;  // dropped tables whose records are being freed
-  CommitGroup group;             // discipline cpu only
+  // Members of the statistics that other services add: name, JSON.
+  std::vector<std::pair<std::string, std::function<std::string()>>> more_stat;
+  CommitGroup group;  // discipline cpu only
   std::list<base::Task<void>> tasks;
 
  protected:
