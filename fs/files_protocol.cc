@@ -1,0 +1,120 @@
+#include "fs/files_protocol.h"
+
+namespace pmstore::fs {
+
+bool is_known(FileType type) {
+  return type >= FileType::kRegular && type <= FileType::kBlockDevice;
+}
+
+WireAttributes to_wire(const Attributes& attributes) {
+  WireAttributes wire;
+  wire.ino = raw(attributes.ino);
+  wire.size = attributes.size;
+  wire.data_bytes = attributes.data_bytes;
+  wire.atime_ns = attributes.atime_ns;
+  wire.mtime_ns = attributes.mtime_ns;
+  wire.ctime_ns = attributes.ctime_ns;
+  wire.created_ns = attributes.created_ns;
+  wire.version = attributes.version;
+  wire.uid = attributes.uid;
+  wire.gid = attributes.gid;
+  wire.links = attributes.links;
+  wire.device = attributes.device;
+  wire.mode = attributes.mode;
+  wire.type = attributes.type;
+  wire.is_inline = attributes.is_inline ? 1 : 0;
+  return wire;
+}
+
+std::optional<Attributes> decode_attributes(fabric::MessageReader& reader) {
+  const auto wire = reader.get<WireAttributes>();
+  if (reader.failed() || !is_known(wire.type) || wire.size > kMaxFileBytes) return std::nullopt;
+  Attributes attributes;
+  attributes.ino = Ino{wire.ino};
+  attributes.size = wire.size;
+  attributes.data_bytes = wire.data_bytes;
+  attributes.atime_ns = wire.atime_ns;
+  attributes.mtime_ns = wire.mtime_ns;
+  attributes.ctime_ns = wire.ctime_ns;
+  attributes.created_ns = wire.created_ns;
+  attributes.version = wire.version;
+  attributes.uid = wire.uid;
+  attributes.gid = wire.gid;
+  attributes.links = wire.links;
+  attributes.device = wire.device;
+  attributes.mode = wire.mode;
+  attributes.type = wire.type;
+  attributes.is_inline = wire.is_inline != 0;
+  return attributes;
+}
+
+void put_extent(const MapExtent& extent, fabric::MessageWriter& writer) {
+  WireExtent wire;
+  wire.file_offset = extent.file_offset;
+  wire.offset = extent.place.offset;
+  wire.bytes = extent.place.bytes;
+  wire.generation = extent.generation;
+  wire.server = extent.place.server;
+  writer.put(wire);
+}
+
+MapExtent get_extent(fabric::MessageReader& reader) {
+  const auto wire = reader.get<WireExtent>();
+  MapExtent extent;
+  extent.file_offset = wire.file_offset;
+  extent.place = AreaRange{wire.server, wire.offset, wire.bytes};
+  extent.generation = wire.generation;
+  return extent;
+}
+
+void put_listed(const Namespace::Listed& listed, fabric::MessageWriter& writer) {
+  WireEntry wire;
+  wire.ino = raw(listed.entry.ino);
+  wire.cookie = listed.entry.cookie;
+  wire.type = listed.entry.type;
+  wire.name_bytes = static_cast<uint8_t>(listed.entry.name.size());
+  wire.has_attributes = listed.attributes ? 1 : 0;
+  writer.put(wire);
+  writer.put_bytes(listed.entry.name);
+  if (listed.attributes) writer.put(to_wire(*listed.attributes));
+}
+
+std::optional<Namespace::Listed> get_listed(fabric::MessageReader& reader) {
+  const auto wire = reader.get<WireEntry>();
+  Namespace::Listed listed;
+  listed.entry.name = reader.get_bytes(wire.name_bytes);
+  listed.entry.ino = Ino{wire.ino};
+  listed.entry.cookie = wire.cookie;
+  listed.entry.type = wire.type;
+  if (reader.failed() || !is_known(wire.type) || wire.name_bytes == 0) return std::nullopt;
+  if (wire.has_attributes != 0) {
+    listed.attributes = decode_attributes(reader);
+    if (!listed.attributes) return std::nullopt;
+  }
+  return listed;
+}
+
+std::optional<RequestHead> get_head(fabric::MessageReader& reader, Caller& caller) {
+  const auto head = reader.get<RequestHead>();
+  if (reader.failed() || head.groups > kMaxGroups) return std::nullopt;
+  caller.uid = head.uid;
+  caller.gid = head.gid;
+  caller.groups.resize(head.groups);
+  for (uint32_t& group : caller.groups) group = reader.get<uint32_t>();
+  if (reader.failed()) return std::nullopt;
+  return head;
+}
+
+AttributeChange change_of(const SetAttributesRequest& request) {
+  AttributeChange change;
+  change.set = request.set;
+  change.mode = request.mode;
+  change.uid = request.uid;
+  change.gid = request.gid;
+  change.size = request.size;
+  change.atime_ns = request.atime_ns;
+  change.mtime_ns = request.mtime_ns;
+  return change;
+}
+
+}  // namespace pmstore::fs

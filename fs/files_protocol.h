@@ -1,0 +1,291 @@
+// The messages of the file service: bodies of hello and welcome (service/hello.h), RPC requests and
+// replies. docs/files-service.md.
+//
+// Each call of Namespace (fs/namespace.h) is one request: service::RequestPrefix, RequestHead, the
+// caller's groups, the struct of the method, then its names and data. Each reply is ReplyHead, then
+// the message of an error, or what the method gives. Everything is decoded by
+// fabric::MessageReader; what does not decode exactly costs the sender its connection. Fixed
+// little-endian structs. Threads: values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "fabric/message.h"
+#include "fs/namespace.h"
+#include "fs/types.h"
+
+namespace pmstore::fs {
+
+// ---- handshake ----
+
+// The body of the hello.
+struct FilesHello {
+  uint64_t instance = 0;   // of the client, drawn when it was made; it numbers its requests
+  uint64_t last_sent = 0;  // the highest number that it has sent in a session before
+};
+static_assert(sizeof(FilesHello) == 16);
+
+// The body of the welcome.
+struct FilesWelcome {
+  uint64_t identity = 0;  // of the file system
+  // Names what the server keeps of this client between its sessions: executed requests, open files,
+  // news. Another one than before: all of that was lost. The client drops its maps and opens its
+  // files again.
+  uint64_t ticket = 0;
+  uint64_t news = 0;  // the newest
+};
+static_assert(sizeof(FilesWelcome) == 24);
+
+// ---- requests ----
+
+inline constexpr size_t kMaxGroups = 64;  // of a caller, beside its gid
+
+struct RequestHead {
+  // Of the client's requests that change something, from 1 on: executed once, and a repetition is
+  // answered as the first one was. 0: it changes nothing.
+  uint64_t number = 0;
+  // The client has dropped what news through this one made stale, and uses it no more.
+  uint64_t confirmed = 0;
+  uint32_t uid = 0;
+  uint32_t gid = 0;
+  uint16_t groups = 0;  // uint32 each, behind this
+  uint16_t padding[3] = {};
+};
+static_assert(sizeof(RequestHead) == 32);
+
+enum class FilesMethod : uint16_t {
+  kLookup = 0x0301,           // NameRequest, name -> attributes
+  kGetAttributes = 0x0302,    // InoRequest -> attributes
+  kSetAttributes = 0x0303,    // SetAttributesRequest -> attributes
+  kAccess = 0x0304,           // AccessRequest -> nothing
+  kMake = 0x0305,             // MakeRequest, name, target -> attributes
+  kLink = 0x0306,             // LinkRequest, name -> attributes
+  kUnlink = 0x0307,           // NameRequest, name -> nothing
+  kRemoveDirectory = 0x0308,  // NameRequest, name -> nothing
+  kRename = 0x0309,           // RenameRequest, name, new name -> nothing
+  kReadLink = 0x030a,         // InoRequest -> target
+  kReadDirectory = 0x030b,    // ReadDirectoryRequest -> ListReply, entries
+  kParentOf = 0x030c,         // InoRequest -> InoRequest
+  kOpen = 0x030d,             // OpenRequest -> attributes
+  kClose = 0x030e,            // InoRequest -> nothing
+  kMap = 0x030f,              // MapRequest -> attributes, MapReply, WireExtent[]
+  kRead = 0x0310,             // RangeRequest -> bytes; fewer than asked for: the file ends there
+  kWrite = 0x0311,            // WriteRequest, bytes -> attributes, WriteReply
+  kAllocate = 0x0312,         // AllocateRequest -> attributes
+  kTouch = 0x0313,            // InoRequest -> nothing
+  kGetXattr = 0x0314,         // XattrRequest, name -> value
+  kSetXattr = 0x0315,         // XattrRequest, name, value -> nothing
+  kRemoveXattr = 0x0316,      // XattrRequest, name -> nothing
+  kListXattrs = 0x0317,       // InoRequest -> names, each with its terminating 0
+  kUsage = 0x0318,            // nothing -> FileSystemUsage
+  // Of this client, not of the namespace:
+  kNews = 0x0320,     // nothing -> NewsReply, ino[]: what confirmed + 1 to `through` changed
+  kReclaim = 0x0321,  // ReclaimRequest -> attributes: a file that it had open before a restart
+};
+
+struct InoRequest {
+  uint64_t ino = 0;
+};
+struct NameRequest {
+  uint64_t parent = 0;
+  uint16_t name_bytes = 0;
+  uint16_t padding[3] = {};
+};
+static_assert(sizeof(NameRequest) == 16);
+struct SetAttributesRequest {
+  uint64_t ino = 0;
+  uint64_t size = 0;
+  uint64_t atime_ns = 0;
+  uint64_t mtime_ns = 0;
+  uint32_t set = 0;
+  uint32_t uid = 0;
+  uint32_t gid = 0;
+  uint16_t mode = 0;
+  uint16_t padding = 0;
+};
+static_assert(sizeof(SetAttributesRequest) == 48);
+struct AccessRequest {
+  uint64_t ino = 0;
+  uint32_t mask = 0;
+  uint32_t padding = 0;
+};
+struct MakeRequest {
+  uint64_t parent = 0;
+  uint32_t device = 0;
+  int32_t open_flags = 0;
+  uint16_t mode = 0;
+  uint16_t name_bytes = 0;
+  uint16_t target_bytes = 0;
+  FileType type{};
+  uint8_t exclusive = 0;
+  uint8_t open = 0;  // a regular file is opened, too
+  uint8_t padding[7] = {};
+};
+static_assert(sizeof(MakeRequest) == 32);
+struct LinkRequest {
+  uint64_t ino = 0;
+  uint64_t parent = 0;
+  uint16_t name_bytes = 0;
+  uint16_t padding[3] = {};
+};
+static_assert(sizeof(LinkRequest) == 24);
+struct RenameRequest {
+  uint64_t from = 0;
+  uint64_t to = 0;
+  uint16_t name_bytes = 0;
+  uint16_t new_name_bytes = 0;
+  RenameMode mode{};
+  uint8_t padding[3] = {};
+};
+static_assert(sizeof(RenameRequest) == 24);
+struct ReadDirectoryRequest {
+  uint64_t directory = 0;
+  uint64_t cookie = 0;
+  uint32_t most = 0;
+  uint8_t with_attributes = 0;
+  uint8_t padding[3] = {};
+};
+static_assert(sizeof(ReadDirectoryRequest) == 24);
+struct OpenRequest {
+  uint64_t ino = 0;
+  int32_t flags = 0;
+  uint32_t padding = 0;
+};
+struct RangeRequest {
+  uint64_t ino = 0;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};
+struct MapRequest {
+  uint64_t ino = 0;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  uint8_t allocate = 0;
+  uint8_t padding[7] = {};
+};
+static_assert(sizeof(MapRequest) == 32);
+struct WriteRequest {
+  uint64_t ino = 0;
+  uint64_t offset = 0;
+  uint32_t bytes = 0;
+  uint8_t append = 0;  // at the end; `offset` is 0
+  uint8_t padding[3] = {};
+};
+static_assert(sizeof(WriteRequest) == 24);
+struct AllocateRequest {
+  uint64_t ino = 0;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  AllocateMode mode{};
+  uint8_t padding[7] = {};
+};
+static_assert(sizeof(AllocateRequest) == 32);
+struct XattrRequest {
+  uint64_t ino = 0;
+  uint32_t value_bytes = 0;
+  uint16_t name_bytes = 0;
+  XattrMode mode{};
+  uint8_t padding = 0;
+};
+static_assert(sizeof(XattrRequest) == 16);
+// The opens that a client had at a server that forgot them, all of one file at once.
+struct ReclaimRequest {
+  uint64_t ino = 0;
+  int32_t flags = 0;
+  uint32_t opens = 0;
+};
+static_assert(sizeof(ReclaimRequest) == 16);
+
+// ---- replies ----
+
+struct ReplyHead {
+  uint64_t news = 0;           // the newest
+  int32_t error = 0;           // an errno; 0: done
+  uint32_t message_bytes = 0;  // of the error's line
+};
+static_assert(sizeof(ReplyHead) == 16);
+
+struct WireAttributes {
+  uint64_t ino = 0;
+  uint64_t size = 0;
+  uint64_t data_bytes = 0;
+  uint64_t atime_ns = 0;
+  uint64_t mtime_ns = 0;
+  uint64_t ctime_ns = 0;
+  uint64_t created_ns = 0;
+  uint64_t version = 0;
+  uint32_t uid = 0;
+  uint32_t gid = 0;
+  uint32_t links = 0;
+  uint32_t device = 0;
+  uint16_t mode = 0;
+  FileType type{};
+  uint8_t is_inline = 0;
+  uint8_t padding[4] = {};
+};
+static_assert(sizeof(WireAttributes) == 88);
+
+struct ListReply {
+  uint32_t count = 0;
+  uint32_t padding = 0;
+};
+struct WireEntry {
+  uint64_t ino = 0;
+  uint64_t cookie = 0;
+  FileType type{};
+  uint8_t name_bytes = 0;
+  uint8_t has_attributes = 0;  // WireAttributes behind the name
+  uint8_t padding[5] = {};
+};
+static_assert(sizeof(WireEntry) == 24);
+
+struct MapReply {
+  // What was the newest when the map was asked for: it has all changes through this one. A client
+  // that has heard of a later one for this file asks again.
+  uint64_t news_before = 0;
+  uint64_t from = 0;
+  uint64_t to = 0;
+  uint32_t count = 0;
+  uint32_t padding = 0;
+};
+struct WireExtent {
+  uint64_t file_offset = 0;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  uint64_t generation = 0;
+  uint16_t server = 0;
+  uint8_t padding[6] = {};
+};
+static_assert(sizeof(WireExtent) == 40);
+
+struct WriteReply {
+  uint64_t offset = 0;  // where it was written
+};
+
+struct NewsReply {
+  uint64_t through = 0;
+  uint32_t count = 0;
+  uint8_t all = 0;  // the server does not know which files changed: every map is stale
+  uint8_t padding[3] = {};
+};
+static_assert(sizeof(NewsReply) == 16);
+
+// ---- both ways ----
+
+WireAttributes to_wire(const Attributes& attributes);
+// Nothing: it is none of a file.
+std::optional<Attributes> decode_attributes(fabric::MessageReader& reader);
+void put_extent(const MapExtent& extent, fabric::MessageWriter& writer);
+MapExtent get_extent(fabric::MessageReader& reader);
+void put_listed(const Namespace::Listed& listed, fabric::MessageWriter& writer);
+std::optional<Namespace::Listed> get_listed(fabric::MessageReader& reader);
+// Nothing: the request has no head, or more than kMaxGroups.
+std::optional<RequestHead> get_head(fabric::MessageReader& reader, Caller& caller);
+AttributeChange change_of(const SetAttributesRequest& request);
+bool is_known(FileType type);
+
+}  // namespace pmstore::fs

@@ -1,0 +1,121 @@
+#include "fs/files_server.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/wall_clock.h"
+#include "fs/file_area.h"
+#include "fs/file_data_service.h"
+#include "fs/files_service.h"
+#include "fs/local_data_space.h"
+#include "fs/namespace.h"
+#include "pmstore/client.h"
+
+namespace pmstore::fs {
+
+// Members go in reverse.
+struct FilesServer::State {
+  explicit State(base::Executor& server_executor) : executor(server_executor) {}
+  void add_services(Server& server, const FilesServerOptions& options);
+  base::Task<Status> open_names(Server& server, FilesServerOptions options);
+  std::string stat_json() const;
+
+  base::Executor& executor;
+  std::unique_ptr<LocalDataSpace> space;
+  std::unique_ptr<FileDataService> data;
+  std::unique_ptr<FilesService> files;
+  std::unique_ptr<Client> client;
+  std::unique_ptr<Namespace> names;
+};
+
+FilesServer::FilesServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+FilesServer::~FilesServer() {
+  if (state_->files != nullptr) state_->files->stop();
+}
+
+bool FilesServer::serves() const { return state_->names != nullptr; }
+
+base::Task<Result<std::unique_ptr<FilesServer>>> FilesServer::start(base::Executor& executor,
+                                                                    persist::Pool& pool,
+                                                                    Server& server,
+                                                                    FilesServerOptions options) {
+  std::unique_ptr<FilesServer> self(new FilesServer(std::make_unique<State>(executor)));
+  State& state = *self->state_;
+  if (!FileArea::is_in(pool)) {
+    FilesService::decline(server.host(), no_file_area());
+    co_return std::move(self);
+  }
+  if (server.discipline() == LockDiscipline::kRnic) {
+    FilesService::decline(server.host(),
+                          make_error(ErrorCode::kUnsupported,
+                                     "files are not served under lock discipline rnic; start the "
+                                     "server with --locks cpu"));
+    co_return std::move(self);
+  }
+  PMSTORE_CO_TRY(const FileArea area, FileArea::open(pool));
+  state.space = std::make_unique<LocalDataSpace>(executor, area);
+  state.add_services(server, options);
+  PMSTORE_CO_TRY_STATUS(co_await state.open_names(server, std::move(options)));
+  co_return std::move(self);
+}
+
+void FilesServer::State::add_services(Server& server, const FilesServerOptions& options) {
+  FilesServiceOptions with;
+  with.epoch = space->area().start();
+  with.lease_ms = options.lease_ms;
+  files = std::make_unique<FilesService>(executor, with);
+  data = std::make_unique<FileDataService>(*space);
+  files->end_data_sessions = [this](ClientId gone) {
+    data->end_sessions(gone, SessionEnd::kReplaced);
+  };
+  space->set_gate(*files);
+  files->serve(server.host());
+  server.host().add(*data);
+  server.extend_stat("files", [this] { return stat_json(); });
+}
+
+base::Task<Status> FilesServer::State::open_names(Server& server, FilesServerOptions options) {
+  // Nobody else knows this address.
+  const fabric::Uri wanted{fabric::Scheme::kLocal,
+                           fmt::format("files#{}", reinterpret_cast<uintptr_t>(this)), 0};
+  PMSTORE_CO_TRY(const fabric::Uri at, co_await server.listen(wanted));
+  ClientOptions connecting;
+  connecting.devices = options.devices;
+  PMSTORE_CO_TRY(client, co_await Client::connect(executor, at, connecting));
+  NamespaceOptions with;
+  with.now_ns = std::move(options.now_ns);
+  with.max_inodes = options.max_inodes;
+  with.identity = options.identity;
+  // So long clients have to come back to what they had open.
+  with.reclaim_ns = uint64_t{options.lease_ms} * 1'000'000;
+  if (!with.now_ns && executor.clock().is_virtual()) {
+    with.now_ns = [this] { return executor.now_ns(); };
+  } else if (!with.now_ns) {
+    with.now_ns = [] { return base::wall_now_ns(); };
+  }
+  PMSTORE_CO_TRY(names, co_await Namespace::open(*client, *space, with));
+  files->open(*names);
+  co_return Status{};
+}
+
+base::Task<void> FilesServer::stop() {
+  if (!serves()) co_return;
+  state_->files->stop();
+  state_->names.reset();
+  co_await state_->client->close();
+}
+
+std::string FilesServer::State::stat_json() const {
+  const FilesServiceCounters counters = files->counters();
+  return fmt::format(
+      R"({{"identity": {}, "area_bytes": {}, "free_bytes": {}, "sessions_total": {}, )"
+      R"("clients": {}, "calls": {}, "repeated": {}, "news": {}, "deaf": {}, "malformed": {}, )"
+      R"("data_sessions": {}, "stale_writes": {}}})",
+      names == nullptr ? 0 : names->identity(), space->total_bytes(), space->free_bytes(),
+      counters.sessions, counters.clients, counters.calls, counters.repeated, counters.news,
+      counters.deaf, counters.malformed, data->sessions(), data->stale_writes());
+}
+
+}  // namespace pmstore::fs

@@ -1,0 +1,57 @@
+// FilesServer: the files of one pool, as a part of the server of that pool: its file area, its
+// namespace in the store's tables, and the two services that clients of files use.
+//
+// The namespace is a client of the store, in this process. A file system needs ordered tables, so
+// it needs lock discipline cpu. Threads: one executor's, all calls on its thread. Lifetimes:
+// executor and pool outlive it, and it outlives the server.
+//   Server::start(); FilesServer::start(); Server::listen() ... FilesServer::stop(); Server::stop()
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/executor.h"
+#include "base/result.h"
+#include "base/task.h"
+#include "fabric/device.h"
+#include "persist/pool.h"
+#include "pmstore/server.h"
+
+namespace pmstore::fs {
+
+struct FilesServerOptions {
+  uint32_t lease_ms = 5000;  // as ServerOptions::lease_ms
+  // The time of day, ns since 1970. Empty: this machine's; in virtual time that of the executor.
+  std::function<uint64_t()> now_ns;
+  uint64_t max_inodes = 0;                  // as NamespaceOptions
+  uint64_t identity = 0;                    // likewise
+  fabric::DeviceOpener* devices = nullptr;  // as ServerOptions
+};
+
+class FilesServer {
+ public:
+  // Before the server listens for clients: adds its services to the server's host, listens at a
+  // local: address of its own, and opens the file system, or makes an empty one. In a pool without
+  // a file area it refuses clients of files, and does nothing else. Errors of FileArea::open(),
+  // Server::listen(), Client::connect(), Namespace::open().
+  static base::Task<Result<std::unique_ptr<FilesServer>>> start(base::Executor& executor,
+                                                                persist::Pool& pool, Server& server,
+                                                                FilesServerOptions options);
+  ~FilesServer();
+
+  // Before the server stops. What clients have open is theirs after the next start, if they come
+  // within a lease.
+  base::Task<void> stop();
+
+  // False: the pool has no file area, or the server's lock discipline is rnic.
+  bool serves() const;
+
+ private:
+  struct State;
+  explicit FilesServer(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace pmstore::fs

@@ -1,0 +1,339 @@
+#include "fs/internal/files_calls.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace pmstore::fs::internal {
+namespace {
+
+constexpr int kMalformed = EBADMSG;
+constexpr uint32_t kMaxReclaimedOpens = 1u << 20;
+
+PosixError malformed() { return {kMalformed, "a malformed request"}; }
+
+PosixStatus put_attributes(const PosixResult<Attributes>& found, fabric::MessageWriter& reply) {
+  if (!found) return PosixError(found.error());
+  reply.put(to_wire(*found));
+  return {};
+}
+
+std::string name_in(fabric::MessageReader& reader, size_t bytes) {
+  return std::string(reader.get_bytes(bytes));
+}
+
+// A request that is an inode number and nothing more.
+bool get_ino(std::span<const std::byte> body, Ino& ino) {
+  fabric::MessageReader reader(body);
+  ino = Ino{reader.get<InoRequest>().ino};
+  return reader.complete();
+}
+
+}  // namespace
+
+base::Task<PosixStatus> FilesCalls::execute(const FilesRequest& request, Writer& reply) {
+  switch (request.method) {
+    case FilesMethod::kLookup: co_return co_await lookup(request, reply);
+    case FilesMethod::kGetAttributes: co_return co_await attributes(request, reply);
+    case FilesMethod::kSetAttributes: co_return co_await set_attributes(request, reply);
+    case FilesMethod::kAccess: co_return co_await access(request);
+    case FilesMethod::kMake: co_return co_await make(request, reply);
+    case FilesMethod::kLink: co_return co_await link(request, reply);
+    case FilesMethod::kUnlink:
+    case FilesMethod::kRemoveDirectory: co_return co_await remove(request);
+    case FilesMethod::kRename: co_return co_await rename(request);
+    case FilesMethod::kReadLink: co_return co_await read_link(request, reply);
+    case FilesMethod::kReadDirectory: co_return co_await read_directory(request, reply);
+    case FilesMethod::kParentOf: co_return co_await parent_of(request, reply);
+    case FilesMethod::kOpen: co_return co_await open(request, reply);
+    case FilesMethod::kReclaim: co_return co_await reclaim(request, reply);
+    case FilesMethod::kClose: co_return co_await close(request);
+    case FilesMethod::kMap: co_return co_await map(request, reply);
+    case FilesMethod::kRead: co_return co_await read(request, reply);
+    case FilesMethod::kWrite: co_return co_await write(request, reply);
+    case FilesMethod::kAllocate: co_return co_await allocate(request, reply);
+    case FilesMethod::kTouch: co_return co_await touch(request);
+    case FilesMethod::kGetXattr: co_return co_await get_xattr(request, reply);
+    case FilesMethod::kSetXattr: co_return co_await set_xattr(request);
+    case FilesMethod::kRemoveXattr: co_return co_await remove_xattr(request);
+    case FilesMethod::kListXattrs: co_return co_await list_xattrs(request, reply);
+    case FilesMethod::kUsage: co_return co_await usage(request, reply);
+    case FilesMethod::kNews: break;
+  }
+  co_return malformed();
+}
+
+// ---- names ----
+
+base::Task<PosixStatus> FilesCalls::lookup(const FilesRequest& request, Writer& reply) {
+  Reader reader(request.body);
+  const auto asked = reader.get<NameRequest>();
+  const std::string name = name_in(reader, asked.name_bytes);
+  if (!reader.complete()) co_return malformed();
+  const auto found = co_await names_.lookup(request.caller, Ino{asked.parent}, name);
+  co_return put_attributes(found, reply);
+}
+
+base::Task<PosixStatus> FilesCalls::make(const FilesRequest& request, Writer& reply) {
+  Reader reader(request.body);
+  const auto asked = reader.get<MakeRequest>();
+  const std::string name = name_in(reader, asked.name_bytes);
+  const std::string target = name_in(reader, asked.target_bytes);
+  if (!reader.complete() || !is_known(asked.type)) co_return malformed();
+  NewFile file;
+  file.type = asked.type;
+  file.mode = asked.mode;
+  file.device = asked.device;
+  file.exclusive = asked.exclusive != 0;
+  file.open_flags = asked.open_flags;
+  file.target = target;
+  std::optional<OpenOwner> open_for;
+  if (asked.open != 0) open_for = request.owner;
+  const auto made = co_await names_.make(request.caller, Ino{asked.parent}, name, file, open_for);
+  co_return put_attributes(made, reply);
+}
+
+base::Task<PosixStatus> FilesCalls::link(const FilesRequest& request, Writer& reply) {
+  Reader reader(request.body);
+  const auto asked = reader.get<LinkRequest>();
+  const std::string name = name_in(reader, asked.name_bytes);
+  if (!reader.complete()) co_return malformed();
+  const auto linked = co_await names_.link(request.caller, Ino{asked.ino}, Ino{asked.parent}, name);
+  co_return put_attributes(linked, reply);
+}
+
+base::Task<PosixStatus> FilesCalls::remove(const FilesRequest& request) {
+  Reader reader(request.body);
+  const auto asked = reader.get<NameRequest>();
+  const std::string name = name_in(reader, asked.name_bytes);
+  if (!reader.complete()) co_return malformed();
+  const Ino parent{asked.parent};
+  if (request.method == FilesMethod::kUnlink) {
+    co_return co_await names_.unlink(request.caller, parent, name);
+  }
+  co_return co_await names_.remove_directory(request.caller, parent, name);
+}
+
+base::Task<PosixStatus> FilesCalls::rename(const FilesRequest& request) {
+  Reader reader(request.body);
+  const auto asked = reader.get<RenameRequest>();
+  const std::string name = name_in(reader, asked.name_bytes);
+  const std::string new_name = name_in(reader, asked.new_name_bytes);
+  if (!reader.complete() || asked.mode > RenameMode::kExchange) co_return malformed();
+  co_return co_await names_.rename(request.caller, Ino{asked.from}, name, Ino{asked.to}, new_name,
+                                   asked.mode);
+}
+
+base::Task<PosixStatus> FilesCalls::read_link(const FilesRequest& request, Writer& reply) {
+  Ino ino{};
+  if (!get_ino(request.body, ino)) co_return malformed();
+  const auto target = co_await names_.read_link(ino);
+  if (!target) co_return PosixError(target.error());
+  reply.put_bytes(*target);
+  co_return PosixStatus{};
+}
+
+base::Task<PosixStatus> FilesCalls::read_directory(const FilesRequest& request, Writer& reply) {
+  Reader reader(request.body);
+  const auto asked = reader.get<ReadDirectoryRequest>();
+  if (!reader.complete()) co_return malformed();
+  // As many as fit, whatever their names are.
+  constexpr size_t kLargest = sizeof(WireEntry) + kMaxNameBytes + sizeof(WireAttributes);
+  const size_t room = request.room;
+  if (room < sizeof(ListReply) + kLargest) co_return malformed();
+  const auto fit = static_cast<uint32_t>((room - sizeof(ListReply)) / kLargest);
+  const uint32_t most = std::min(asked.most, fit);
+  const auto listed = co_await names_.read_directory(
+      request.caller, Ino{asked.directory}, asked.cookie, most, asked.with_attributes != 0);
+  if (!listed) co_return PosixError(listed.error());
+  ListReply head;
+  head.count = static_cast<uint32_t>(listed->size());
+  reply.put(head);
+  for (const Namespace::Listed& each : *listed) put_listed(each, reply);
+  co_return PosixStatus{};
+}
+
+base::Task<PosixStatus> FilesCalls::parent_of(const FilesRequest& request, Writer& reply) {
+  Ino ino{};
+  if (!get_ino(request.body, ino)) co_return malformed();
+  const auto parent = co_await names_.parent_of(ino);
+  if (!parent) co_return PosixError(parent.error());
+  reply.put(InoRequest{raw(*parent)});
+  co_return PosixStatus{};
+}
+
+// ---- inodes ----
+
+base::Task<PosixStatus> FilesCalls::attributes(const FilesRequest& request, Writer& reply) {
+  Ino ino{};
+  if (!get_ino(request.body, ino)) co_return malformed();
+  const auto found = co_await names_.get_attributes(ino);
+  co_return put_attributes(found, reply);
+}
+
+base::Task<PosixStatus> FilesCalls::set_attributes(const FilesRequest& request, Writer& reply) {
+  Reader reader(request.body);
+  const auto asked = reader.get<SetAttributesRequest>();
+  if (!reader.complete()) co_return malformed();
+  const AttributeChange change = change_of(asked);
+  const auto changed = co_await names_.set_attributes(request.caller, Ino{asked.ino}, change);
+  co_return put_attributes(changed, reply);
+}
+
+base::Task<PosixStatus> FilesCalls::access(const FilesRequest& request) {
+  Reader reader(request.body);
+  const auto asked = reader.get<AccessRequest>();
+  if (!reader.complete()) co_return malformed();
+  co_return co_await names_.access(request.caller, Ino{asked.ino}, static_cast<int>(asked.mask));
+}
+
+base::Task<PosixStatus> FilesCalls::open(const FilesRequest& request, Writer& reply) {
+  Reader reader(request.body);
+  const auto asked = reader.get<OpenRequest>();
+  if (!reader.complete()) co_return malformed();
+  const auto opened =
+      co_await names_.open_file(request.caller, Ino{asked.ino}, asked.flags, request.owner);
+  co_return put_attributes(opened, reply);
+}
+
+// The permission was checked when the client opened the file first.
+base::Task<PosixStatus> FilesCalls::reclaim(const FilesRequest& request, Writer& reply) {
+  Reader reader(request.body);
+  const auto asked = reader.get<ReclaimRequest>();
+  if (!reader.complete() || asked.opens == 0 || asked.opens > kMaxReclaimedOpens) {
+    co_return malformed();
+  }
+  const Caller anybody;
+  const int flags = asked.flags & ~(O_TRUNC | O_CREAT | O_EXCL);
+  PosixResult<Attributes> opened = PosixError(EINVAL);
+  for (uint32_t i = 0; i < asked.opens; ++i) {
+    opened = co_await names_.open_file(anybody, Ino{asked.ino}, flags, request.owner);
+    if (!opened) break;
+  }
+  co_return put_attributes(opened, reply);
+}
+
+base::Task<PosixStatus> FilesCalls::close(const FilesRequest& request) {
+  Ino ino{};
+  if (!get_ino(request.body, ino)) co_return malformed();
+  co_return co_await names_.close_file(ino, request.owner);
+}
+
+base::Task<PosixStatus> FilesCalls::touch(const FilesRequest& request) {
+  Ino ino{};
+  if (!get_ino(request.body, ino)) co_return malformed();
+  co_return co_await names_.touch(ino);
+}
+
+// ---- data ----
+
+base::Task<PosixStatus> FilesCalls::map(const FilesRequest& request, Writer& reply) {
+  Reader reader(request.body);
+  const auto asked = reader.get<MapRequest>();
+  if (!reader.complete()) co_return malformed();
+  const auto mapped =
+      co_await names_.map(Ino{asked.ino}, asked.offset, asked.bytes, asked.allocate != 0);
+  if (!mapped) co_return PosixError(mapped.error());
+  reply.put(to_wire(mapped->attributes));
+  MapReply head{request.news_before, mapped->map.from, mapped->map.to, 0, 0};
+  constexpr size_t kHeads = sizeof(WireAttributes) + sizeof head;
+  if (request.room < kHeads) co_return malformed();
+  const size_t fit = (request.room - kHeads) / sizeof(WireExtent);
+  const std::vector<MapExtent>& extents = mapped->map.extents;
+  if (extents.size() > fit) {
+    if (fit == 0) co_return malformed();
+    // The map as far as it fits.
+    head.to = extents[fit].file_offset;
+  }
+  head.count = static_cast<uint32_t>(std::min(extents.size(), fit));
+  reply.put(head);
+  for (uint32_t i = 0; i < head.count; ++i) put_extent(extents[i], reply);
+  co_return PosixStatus{};
+}
+
+base::Task<PosixStatus> FilesCalls::read(const FilesRequest& request, Writer& reply) {
+  Reader reader(request.body);
+  const auto asked = reader.get<RangeRequest>();
+  if (!reader.complete() || asked.bytes > request.room) co_return malformed();
+  const auto bytes = co_await names_.read(Ino{asked.ino}, asked.offset, asked.bytes);
+  if (!bytes) co_return PosixError(bytes.error());
+  reply.put_bytes({reinterpret_cast<const char*>(bytes->data()), bytes->size()});
+  co_return PosixStatus{};
+}
+
+base::Task<PosixStatus> FilesCalls::write(const FilesRequest& request, Writer& reply) {
+  Reader reader(request.body);
+  const auto asked = reader.get<WriteRequest>();
+  const std::string_view data = reader.get_bytes(asked.bytes);
+  if (!reader.complete() || asked.bytes > kMaxMessageData) co_return malformed();
+  std::optional<uint64_t> offset;
+  if (asked.append == 0) offset = asked.offset;
+  const auto written =
+      co_await names_.write(Ino{asked.ino}, offset, std::as_bytes(std::span(data)));
+  if (!written) co_return PosixError(written.error());
+  reply.put(to_wire(written->attributes));
+  reply.put(WriteReply{written->offset});
+  co_return PosixStatus{};
+}
+
+base::Task<PosixStatus> FilesCalls::allocate(const FilesRequest& request, Writer& reply) {
+  Reader reader(request.body);
+  const auto asked = reader.get<AllocateRequest>();
+  if (!reader.complete() || asked.mode > AllocateMode::kZeroRange) co_return malformed();
+  const auto allocated =
+      co_await names_.allocate(Ino{asked.ino}, asked.mode, asked.offset, asked.bytes);
+  co_return put_attributes(allocated, reply);
+}
+
+// ---- extended attributes, usage ----
+
+base::Task<PosixStatus> FilesCalls::get_xattr(const FilesRequest& request, Writer& reply) {
+  Reader reader(request.body);
+  const auto asked = reader.get<XattrRequest>();
+  const std::string name = name_in(reader, asked.name_bytes);
+  if (!reader.complete()) co_return malformed();
+  const auto value = co_await names_.get_xattr(request.caller, Ino{asked.ino}, name);
+  if (!value) co_return PosixError(value.error());
+  reply.put_bytes({reinterpret_cast<const char*>(value->data()), value->size()});
+  co_return PosixStatus{};
+}
+
+base::Task<PosixStatus> FilesCalls::set_xattr(const FilesRequest& request) {
+  Reader reader(request.body);
+  const auto asked = reader.get<XattrRequest>();
+  const std::string name = name_in(reader, asked.name_bytes);
+  const std::string value = name_in(reader, asked.value_bytes);
+  if (!reader.complete() || asked.mode > XattrMode::kReplace) co_return malformed();
+  co_return co_await names_.set_xattr(request.caller, Ino{asked.ino}, name,
+                                      std::as_bytes(std::span(value)), asked.mode);
+}
+
+base::Task<PosixStatus> FilesCalls::remove_xattr(const FilesRequest& request) {
+  Reader reader(request.body);
+  const auto asked = reader.get<XattrRequest>();
+  const std::string name = name_in(reader, asked.name_bytes);
+  if (!reader.complete()) co_return malformed();
+  co_return co_await names_.remove_xattr(request.caller, Ino{asked.ino}, name);
+}
+
+base::Task<PosixStatus> FilesCalls::list_xattrs(const FilesRequest& request, Writer& reply) {
+  Ino ino{};
+  if (!get_ino(request.body, ino)) co_return malformed();
+  const auto names = co_await names_.list_xattrs(request.caller, ino);
+  if (!names) co_return PosixError(names.error());
+  for (const std::string& name : *names) reply.put_bytes({name.c_str(), name.size() + 1});
+  co_return PosixStatus{};
+}
+
+base::Task<PosixStatus> FilesCalls::usage(const FilesRequest& request, Writer& reply) {
+  if (!request.body.empty()) co_return malformed();
+  const auto usage = co_await names_.usage();
+  if (!usage) co_return PosixError(usage.error());
+  reply.put(*usage);
+  co_return PosixStatus{};
+}
+
+}  // namespace pmstore::fs::internal

@@ -1,0 +1,70 @@
+// FilesCalls: executes the requests of the file service (fs/files_protocol.h) at a namespace. It
+// knows nothing of sessions.
+//
+// Threads: the executor's. Lifetimes: the namespace outlives it, and it outlives its tasks. A
+// request's bytes may change at any time, since they lie in memory of its client: names are copied,
+// data is used once. Errors of a call are those of Namespace; EBADMSG: the request does not decode.
+#pragma once
+
+#include <cerrno>
+#include <cstdint>
+#include <span>
+
+#include "base/task.h"
+#include "fabric/message.h"
+#include "fs/files_protocol.h"
+#include "fs/namespace.h"
+#include "fs/posix_error.h"
+
+namespace pmstore::fs::internal {
+
+struct FilesRequest {
+  FilesMethod method{};
+  Caller caller;
+  OpenOwner owner{};
+  uint64_t news_before = 0;         // the newest when it arrived
+  std::span<const std::byte> body;  // behind the caller's groups
+  size_t room = 0;                  // for what the method gives
+};
+
+class FilesCalls {
+ public:
+  explicit FilesCalls(Namespace& names) : names_(names) {}
+
+  // Does what every method but kNews asks for, and writes what it gives. `request` and `reply`
+  // outlive the task.
+  base::Task<PosixStatus> execute(const FilesRequest& request, fabric::MessageWriter& reply);
+
+ private:
+  using Reader = fabric::MessageReader;
+  using Writer = fabric::MessageWriter;
+  // Each takes the rest of the request apart.
+  base::Task<PosixStatus> lookup(const FilesRequest& request, Writer& reply);
+  base::Task<PosixStatus> attributes(const FilesRequest& request, Writer& reply);
+  base::Task<PosixStatus> set_attributes(const FilesRequest& request, Writer& reply);
+  base::Task<PosixStatus> access(const FilesRequest& request);
+  base::Task<PosixStatus> make(const FilesRequest& request, Writer& reply);
+  base::Task<PosixStatus> link(const FilesRequest& request, Writer& reply);
+  base::Task<PosixStatus> remove(const FilesRequest& request);
+  base::Task<PosixStatus> rename(const FilesRequest& request);
+  base::Task<PosixStatus> read_link(const FilesRequest& request, Writer& reply);
+  base::Task<PosixStatus> read_directory(const FilesRequest& request, Writer& reply);
+  base::Task<PosixStatus> parent_of(const FilesRequest& request, Writer& reply);
+  base::Task<PosixStatus> open(const FilesRequest& request, Writer& reply);
+  base::Task<PosixStatus> reclaim(const FilesRequest& request, Writer& reply);
+  base::Task<PosixStatus> close(const FilesRequest& request);
+  base::Task<PosixStatus> map(const FilesRequest& request, Writer& reply);
+  base::Task<PosixStatus> read(const FilesRequest& request, Writer& reply);
+  base::Task<PosixStatus> write(const FilesRequest& request, Writer& reply);
+  base::Task<PosixStatus> allocate(const FilesRequest& request, Writer& reply);
+  base::Task<PosixStatus> touch(const FilesRequest& request);
+  base::Task<PosixStatus> get_xattr(const FilesRequest& request, Writer& reply);
+  base::Task<PosixStatus> set_xattr(const FilesRequest& request);
+  base::Task<PosixStatus> remove_xattr(const FilesRequest& request);
+  base::Task<PosixStatus> list_xattrs(const FilesRequest& request, Writer& reply);
+  base::Task<PosixStatus> usage(const FilesRequest& request, Writer& reply);
+
+  Namespace& names_;
+};
+
+}  // namespace pmstore::fs::internal

@@ -1,0 +1,168 @@
+#include "fs/internal/files_clients.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "base/check.h"
+#include "base/random.h"
+
+namespace pmstore::fs::internal {
+
+FilesClientRef FilesClients::find(ClientId id, uint64_t instance) const {
+  const auto found = clients_.find({id, instance});
+  return found == clients_.end() ? nullptr : found->second;
+}
+
+FilesClientRef FilesClients::came(ClientId id, uint64_t instance, uint64_t last_sent,
+                                  service::Session& session) {
+  FilesClientRef& client = clients_[{id, instance}];
+  if (client == nullptr) {
+    client = std::make_shared<FilesClient>(executor_);
+    client->id = id;
+    client->instance = instance;
+    client->owner = OpenOwner{++last_owner_};
+    client->ticket = base::random_identity();
+    // What was executed of these was forgotten, and it begins without a map.
+    client->known_through = last_sent;
+    client->confirmed = newest();
+  }
+  PMSTORE_CHECK(client->session == nullptr && !client->forgotten, "one session at a time");
+  client->session = &session;
+  return client;
+}
+
+void FilesClients::left(FilesClient& client) {
+  client.session = nullptr;
+  client.away_since_ns = executor_.now_ns();
+  FilesClient* first = nullptr;
+  size_t away = 0;
+  for (const auto& [origin, each] : clients_) {
+    if (each->session != nullptr) continue;
+    ++away;
+    if (first == nullptr || each->away_since_ns < first->away_since_ns) first = each.get();
+  }
+  if (away > kAway) forget(*first);
+}
+
+void FilesClients::forget(FilesClient& client) {
+  const auto found = clients_.find({client.id, client.instance});
+  PMSTORE_CHECK(found != clients_.end() && found->second.get() == &client && !client.forgotten,
+                "a client is forgotten once");
+  const FilesClientRef kept = found->second;
+  client.forgotten = true;
+  clients_.erase(found);
+  if (on_forget) on_forget(client);
+  client.answered.notify_all();
+  changed_.notify_all();
+}
+
+std::vector<FilesClientRef> FilesClients::look() {
+  const uint64_t now_ns = executor_.now_ns();
+  std::vector<FilesClientRef> gone;
+  std::vector<FilesClientRef> deaf;
+  for (const auto& [origin, client] : clients_) {
+    const bool away = client->session == nullptr;
+    if (away && now_ns - client->away_since_ns >= lease_ns_) {
+      gone.push_back(client);
+    } else if (is_behind(*client, newest()) &&
+               now_ns - made_ns(client->confirmed + 1) >= 2 * lease_ns_) {
+      deaf.push_back(client);
+    }
+  }
+  for (const FilesClientRef& client : gone) {
+    if (!client->forgotten) forget(*client);
+  }
+  return deaf;
+}
+
+// ---- requests with a number ----
+
+FilesClients::Number FilesClients::begin(FilesClient& client, uint64_t number) {
+  PMSTORE_CHECK(number != 0, "0 is no number");
+  if (number <= client.known_through) return Number::kKnown;
+  const auto found = client.executed.find(number);
+  if (found != client.executed.end()) {
+    return found->second ? Number::kAnswered : Number::kRunning;
+  }
+  if (client.executed.size() >= kAnswers) return Number::kTooMany;
+  client.executed.emplace(number, std::nullopt);
+  return Number::kNew;
+}
+
+void FilesClients::answer(FilesClient& client, uint64_t number, FilesClient::Answer answer) {
+  const auto found = client.executed.find(number);
+  // Otherwise the client wants no answer any more.
+  if (found != client.executed.end()) {
+    PMSTORE_CHECK(!found->second, "a number is executed once");
+    found->second = std::move(answer);
+  }
+  client.answered.notify_all();
+}
+
+void FilesClients::drop(FilesClient& client, uint64_t number) {
+  client.executed.erase(number);
+  client.answered.notify_all();
+}
+
+void FilesClients::known(FilesClient& client, uint64_t through) {
+  if (through <= client.known_through) return;
+  client.known_through = through;
+  client.executed.erase(client.executed.begin(), client.executed.upper_bound(through));
+}
+
+// ---- news ----
+
+void FilesClients::add_news(Ino ino) {
+  news_.push_back({ino, executor_.now_ns()});
+  if (news_.size() <= kNews) return;
+  news_.pop_front();
+  ++first_news_;
+}
+
+uint64_t FilesClients::made_ns(uint64_t number) const {
+  PMSTORE_CHECK(number <= newest() && !news_.empty(), "only what was made has a time");
+  const uint64_t at = number < first_news_ ? 0 : number - first_news_;
+  return news_[at].made_ns;
+}
+
+bool FilesClients::confirm(FilesClient& client, uint64_t through) {
+  if (through > newest()) return false;
+  if (through <= client.confirmed) return true;
+  client.confirmed = through;
+  changed_.notify_all();
+  return true;
+}
+
+FilesClients::News FilesClients::news_after(uint64_t confirmed, size_t most) const {
+  News news;
+  news.through = newest();
+  if (confirmed >= newest()) return news;
+  if (confirmed + 1 < first_news_) {
+    news.all = true;
+    return news;
+  }
+  std::unordered_set<uint64_t> seen;
+  for (size_t at = confirmed + 1 - first_news_; at < news_.size(); ++at) {
+    if (!seen.insert(raw(news_[at].ino)).second) continue;
+    if (news.changed.size() == most) {
+      news.all = true;
+      news.changed.clear();
+      return news;
+    }
+    news.changed.push_back(news_[at].ino);
+  }
+  return news;
+}
+
+base::Task<void> FilesClients::all_confirmed() {
+  const uint64_t through = newest();
+  while (true) {
+    const bool behind = std::any_of(clients_.begin(), clients_.end(), [&](const auto& each) {
+      return is_behind(*each.second, through);
+    });
+    if (!behind) co_return;
+    co_await changed_.wait();
+  }
+}
+
+}  // namespace pmstore::fs::internal

@@ -1,0 +1,130 @@
+// FilesClients: what the file service keeps of each client, over the ends of its sessions: which of
+// its requests were executed, and through which news its maps are right.
+//
+// A client that loses its connection comes back within a lease and finds everything as it was:
+// files that it has open, locks, answers that it did not get. When it does not, or when it does not
+// confirm news for two leases, it is forgotten: the owner of this object closes its files and ends
+// its sessions with data servers. News are changes of maps that a client must not use any more.
+//
+// Invariants: a number of a client is executed at most once; `confirmed` of a client never falls,
+// and is at most newest(). Bounded: kAnswers for each client; kNews; clients that are away, by
+// kAway: then those who went first are forgotten first. Threads: one.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/executor.h"
+#include "base/task.h"
+#include "fs/namespace.h"
+#include "fs/types.h"
+#include "service/session.h"
+
+namespace pmstore::fs::internal {
+
+struct FilesClient {
+  using Answer = std::vector<std::byte>;
+
+  explicit FilesClient(base::Executor& executor) : answered(executor) {}
+
+  ClientId id;
+  uint64_t instance = 0;  // programs that follow each other may be the same client
+  OpenOwner owner{};      // of its open files
+  uint64_t ticket = 0;
+  service::Session* session = nullptr;  // empty: it is away
+  uint64_t away_since_ns = 0;
+  bool forgotten = false;
+
+  // Of its requests with a number. No answer: it is being executed.
+  std::map<uint64_t, std::optional<Answer>> executed;
+  uint64_t known_through = 0;
+  base::WaitList answered;
+
+  uint64_t confirmed = 0;
+  bool has_maps = false;  // it has asked for one
+};
+
+using FilesClientRef = std::shared_ptr<FilesClient>;
+
+class FilesClients {
+ public:
+  static constexpr size_t kAnswers = 1024;
+  static constexpr size_t kNews = 4096;
+  static constexpr size_t kAway = 1024;
+
+  FilesClients(base::Executor& executor, uint64_t lease_ns)
+      : executor_(executor), lease_ns_(lease_ns), changed_(executor) {}
+
+  // Its session begins; the one before has ended. It has sent requests through number `last_sent`
+  // in earlier ones.
+  FilesClientRef came(ClientId id, uint64_t instance, uint64_t last_sent,
+                      service::Session& session);
+  // The client with this origin; empty: it is unknown, or was forgotten.
+  FilesClientRef find(ClientId id, uint64_t instance) const;
+  // Its session has ended.
+  void left(FilesClient& client);
+  // Of now. The owner's on_forget() runs before the waiters of all_confirmed().
+  void forget(FilesClient& client);
+  // Forgets who was away for a lease, and gives those who have not confirmed for two: their owner
+  // ends their sessions and forgets them.
+  std::vector<FilesClientRef> look();
+  bool empty() const { return clients_.empty(); }
+  size_t size() const { return clients_.size(); }
+
+  // ---- requests with a number ----
+
+  enum class Number : uint8_t { kNew, kRunning, kAnswered, kKnown, kTooMany };
+  // kNew: it is being executed from here on.
+  Number begin(FilesClient& client, uint64_t number);
+  void answer(FilesClient& client, uint64_t number, FilesClient::Answer answer);
+  // It was not executed, and will not be: its session has ended.
+  void drop(FilesClient& client, uint64_t number);
+  void known(FilesClient& client, uint64_t through);
+
+  // ---- news ----
+
+  uint64_t newest() const { return first_news_ + news_.size() - 1; }
+  void add_news(Ino ino);
+  // False: it says more than there is.
+  bool confirm(FilesClient& client, uint64_t through);
+  struct News {
+    uint64_t through = 0;
+    bool all = false;  // more than is kept, or than `most`
+    std::vector<Ino> changed;
+  };
+  News news_after(uint64_t confirmed, size_t most) const;
+  // All who may have a map of before have confirmed, or were forgotten.
+  base::Task<void> all_confirmed();
+
+  // Closes the client's files, and ends its sessions with data servers: on return none of its
+  // writes takes effect any more.
+  std::function<void(FilesClient&)> on_forget;
+
+ private:
+  struct Change {
+    Ino ino{};
+    uint64_t made_ns = 0;
+  };
+  using Origin = std::pair<ClientId, uint64_t>;
+  bool is_behind(const FilesClient& client, uint64_t through) const {
+    return client.has_maps && client.confirmed < through;
+  }
+  uint64_t made_ns(uint64_t number) const;
+
+  base::Executor& executor_;
+  const uint64_t lease_ns_;
+  std::map<Origin, FilesClientRef> clients_;
+  uint64_t last_owner_ = 0;
+  // Numbers are from 1 on; the first that is kept is first_news_.
+  uint64_t first_news_ = 1;
+  std::deque<Change> news_;
+  base::WaitList changed_;  // confirmed, or forgotten
+};
+
+}  // namespace pmstore::fs::internal

@@ -1,0 +1,262 @@
+#include "fs/internal/files_sessions.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+
+namespace pmstore::fs::internal {
+namespace {
+
+// Of an answer to a request with a number; none has more.
+constexpr size_t kNumberedAnswerBytes = 512;
+
+std::span<const std::byte> bytes_of(const FilesClient::Answer& answer) {
+  return {answer.data(), answer.size()};
+}
+
+}  // namespace
+
+// A handler under way: its session is not silent.
+class FilesSessions::Active {
+ public:
+  explicit Active(FilesSession& session) : session_(session) { ++session_.active; }
+  Active(const Active&) = delete;
+  Active& operator=(const Active&) = delete;
+  ~Active() {
+    PMSTORE_CHECK(session_.active > 0, "each handler is counted once");
+    --session_.active;
+  }
+
+ private:
+  FilesSession& session_;
+};
+
+FilesSessions::FilesSessions(base::Executor& executor, const FilesServiceOptions& options)
+    : Service({.id = service::ServiceId::kFiles,
+               .name = "files",
+               .max_sessions = options.max_sessions}),
+      executor_(executor),
+      options_(options),
+      clients_(executor, lease_ns()) {
+  clients_.on_forget = [this](FilesClient& client) { forgotten(client); };
+}
+
+void FilesSessions::open(Namespace& names) {
+  PMSTORE_CHECK(names_ == nullptr, "a namespace is opened once");
+  names_ = &names;
+  calls_.emplace(names);
+  names.on_map_change = [this](Ino ino) { clients_.add_news(ino); };
+}
+
+void FilesSessions::stop() {
+  if (std::exchange(stopped_, true)) return;
+  if (names_ != nullptr) names_->on_map_change = {};
+  tasks_.clear();
+}
+
+void FilesSessions::run(base::Task<void> task) {
+  if (stopped_) return;
+  std::erase_if(tasks_, [](const base::Task<void>& each) { return each.done(); });
+  tasks_.push_back(std::move(task));
+  tasks_.back().start();
+}
+
+// ---- sessions ----
+
+Result<std::vector<std::byte>> FilesSessions::admit(service::Session& session, Body body) {
+  fabric::MessageReader reader(body);
+  const auto hello = reader.get<FilesHello>();
+  if (!reader.complete() || hello.instance == 0) {
+    return make_error(ErrorCode::kProtocol, "a malformed hello of the file service");
+  }
+  if (names_ == nullptr || stopped_) {
+    return make_error(ErrorCode::kBackPressure, "the file system is not open yet; try again");
+  }
+  if (const FilesClientRef before = clients_.find(session.client, hello.instance);
+      before != nullptr && before->session != nullptr) {
+    // The client has lost its old connection, over which no request may arrive from here on.
+    host().end(*before->session, SessionEnd::kReplaced);
+  }
+  auto& admitted = static_cast<FilesSession&>(session);
+  admitted.files = clients_.came(session.client, hello.instance, hello.last_sent, session);
+  start_watch();
+  FilesWelcome welcome;
+  welcome.identity = names_->identity();
+  welcome.ticket = admitted.files->ticket;
+  welcome.news = clients_.newest();
+  return service::message_of(welcome);
+}
+
+void FilesSessions::on_ended(service::Session& session, std::optional<SessionEnd> why) {
+  FilesClient& client = *static_cast<FilesSession&>(session).files;
+  if (client.forgotten) return;
+  PMSTORE_CHECK(client.session == &session, "one session of a client at a time");
+  if (!why || stopped_) {
+    // What it has open is told to the next start by the client.
+    client.session = nullptr;
+    client.away_since_ns = executor_.now_ns();
+  } else if (*why == SessionEnd::kGoodbye) {
+    client.session = nullptr;
+    clients_.forget(client);
+  } else {
+    clients_.left(client);
+  }
+}
+
+void FilesSessions::forgotten(FilesClient& client) {
+  if (client.session != nullptr) host().end(*client.session, SessionEnd::kSilent);
+  client.session = nullptr;
+  if (end_data_sessions) end_data_sessions(client.id);
+  if (!stopped_) run(forget_opens(client.owner));
+}
+
+base::Task<void> FilesSessions::forget_opens(OpenOwner owner) { co_await names_->forget(owner); }
+
+void FilesSessions::start_watch() {
+  if (std::exchange(watching_, true)) return;
+  run(watch());
+}
+
+base::Task<void> FilesSessions::watch() {
+  constexpr unsigned kLooksPerLease = 4;
+  while (!clients_.empty()) {
+    co_await executor_.sleep_for(lease_ns() / kLooksPerLease);
+    for (const FilesClientRef& client : clients_.look()) {
+      if (client->forgotten) continue;
+      ++deaf_;
+      clients_.forget(*client);
+    }
+  }
+  watching_ = false;
+}
+
+bool FilesSessions::on_known_through(service::Session& session, uint64_t number) {
+  clients_.known(*static_cast<FilesSession&>(session).files, number);
+  return true;
+}
+
+// ---- requests ----
+
+void FilesSessions::on_call(service::Session& session, fabric::RpcCall call, Body body) {
+  auto& mine = static_cast<FilesSession&>(session);
+  fabric::MessageReader reader(body);
+  FilesRequest request;
+  const auto head = get_head(reader, request.caller);
+  if (!head || call.reply_room().size() < sizeof(ReplyHead) ||
+      !clients_.confirm(*mine.files, head->confirmed)) {
+    return host().drop_malformed(session, call);
+  }
+  request.method = static_cast<FilesMethod>(call.method());
+  request.owner = mine.files->owner;
+  request.news_before = clients_.newest();
+  request.body = body.subspan(sizeof *head + head->groups * sizeof(uint32_t));
+  if (request.method == FilesMethod::kNews) {
+    if (!request.body.empty()) return host().drop_malformed(session, call);
+    return serve_news(mine, call, *head);
+  }
+  if (stopped_) return call.reply_error(make_error(ErrorCode::kDisconnected, "the server stops"));
+  if (request.method == FilesMethod::kMap) mine.files->has_maps = true;
+  run(serve(std::static_pointer_cast<FilesSession>(session.shared_from_this()), std::move(call),
+            *head, std::move(request)));
+}
+
+void FilesSessions::serve_news(FilesSession& session, fabric::RpcCall& call,
+                               const RequestHead& head) {
+  const std::span<std::byte> room = call.reply_room();
+  constexpr size_t kHeads = sizeof(ReplyHead) + sizeof(NewsReply);
+  if (room.size() < kHeads) return host().drop_malformed(session, call);
+  const size_t most = (room.size() - kHeads) / sizeof(uint64_t);
+  const FilesClients::News news = clients_.news_after(head.confirmed, most);
+  fabric::MessageWriter writer(room);
+  writer.put(ReplyHead{clients_.newest(), 0, 0});
+  NewsReply reply;
+  reply.through = news.through;
+  reply.count = static_cast<uint32_t>(news.changed.size());
+  reply.all = news.all ? 1 : 0;
+  writer.put(reply);
+  for (const Ino ino : news.changed) writer.put(raw(ino));
+  PMSTORE_CHECK(!writer.overflowed(), "the room was measured");
+  call.reply_filled(writer.bytes());
+}
+
+base::Task<void> FilesSessions::serve(std::shared_ptr<FilesSession> session, fabric::RpcCall call,
+                                      RequestHead head, FilesRequest request) {
+  const Active active(*session);
+  if (head.number == 0) {
+    co_await execute(*session, call, request);
+  } else {
+    co_await serve_number(*session, call, head, request);
+  }
+}
+
+base::Task<size_t> FilesSessions::answer(const FilesRequest& request, std::span<std::byte> room) {
+  FilesRequest with_room = request;
+  with_room.room = room.size() - sizeof(ReplyHead);
+  fabric::MessageWriter writer(room.subspan(sizeof(ReplyHead)));
+  PosixStatus done = co_await calls_->execute(with_room, writer);
+  if (done && writer.overflowed()) done = PosixError(ERANGE, "the answer has no room");
+  ReplyHead head;
+  head.news = clients_.newest();
+  if (done) {
+    std::memcpy(room.data(), &head, sizeof head);
+    co_return sizeof head + writer.bytes();
+  }
+  if (done.number() == EBADMSG) co_return 0;
+  const std::string& message = done.error().message;
+  const size_t bytes = std::min(message.size(), room.size() - sizeof head);
+  head.error = done.number();
+  head.message_bytes = static_cast<uint32_t>(bytes);
+  std::memcpy(room.data(), &head, sizeof head);
+  if (bytes > 0) std::memcpy(room.data() + sizeof head, message.data(), bytes);
+  co_return sizeof head + bytes;
+}
+
+base::Task<void> FilesSessions::execute(FilesSession& session, fabric::RpcCall& call,
+                                        const FilesRequest& request) {
+  const size_t bytes = co_await answer(request, call.reply_room());
+  if (bytes == 0) {
+    host().drop_malformed(session, call);
+  } else {
+    call.reply_filled(bytes);
+  }
+}
+
+base::Task<void> FilesSessions::serve_number(FilesSession& session, fabric::RpcCall& call,
+                                             const RequestHead& head, const FilesRequest& request) {
+  const FilesClientRef client = session.files;
+  auto number = clients_.begin(*client, head.number);
+  if (number == FilesClients::Number::kRunning || number == FilesClients::Number::kAnswered) {
+    ++repeated_;
+  }
+  while (number == FilesClients::Number::kRunning) {
+    co_await client->answered.wait();
+    if (client->forgotten) break;
+    number = clients_.begin(*client, head.number);
+  }
+  switch (number) {
+    case FilesClients::Number::kAnswered:
+      call.reply(bytes_of(*client->executed.at(head.number)));
+      co_return;
+    case FilesClients::Number::kRunning:
+    case FilesClients::Number::kKnown:
+      call.reply_error(
+          make_error(ErrorCode::kOutcomeExpired, "the client wants no answer to this request"));
+      co_return;
+    case FilesClients::Number::kTooMany: host().drop_malformed(session, call); co_return;
+    case FilesClients::Number::kNew: break;
+  }
+  std::vector<std::byte> room(kNumberedAnswerBytes);
+  const size_t bytes = co_await answer(request, room);
+  if (bytes == 0) {
+    clients_.drop(*client, head.number);
+    host().drop_malformed(session, call);
+    co_return;
+  }
+  room.resize(bytes);
+  call.reply(room);
+  clients_.answer(*client, head.number, std::move(room));
+}
+
+}  // namespace pmstore::fs::internal

@@ -1,0 +1,85 @@
+// The inside of FilesService: its sessions as a service::Service.
+//
+// Invariants: a session's client is in clients(), unless it was forgotten; then the session has
+// ended. A handler that is suspended counts in Session::active, keeps its session and its client,
+// and is destroyed by stop(). Threads: the executor's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "fs/files_service.h"
+#include "fs/internal/files_calls.h"
+#include "fs/internal/files_clients.h"
+
+namespace pmstore::fs::internal {
+
+struct FilesSession final : service::Session {
+  FilesClientRef files;  // the client
+};
+
+class FilesSessions final : public service::Service {
+ public:
+  using Body = std::span<const std::byte>;
+
+  FilesSessions(base::Executor& executor, const FilesServiceOptions& options);
+
+  void open(Namespace& names);
+  void stop();
+  FilesClients& clients() { return clients_; }
+  const FilesClients& clients() const { return clients_; }
+  uint64_t repeated() const { return repeated_; }
+  uint64_t deaf() const { return deaf_; }
+  bool stopped() const { return stopped_; }
+
+  std::function<void(ClientId)> end_data_sessions;
+
+  // As service::Service.
+  uint64_t epoch() const override { return options_.epoch; }
+  std::shared_ptr<service::Session> make_session() const override {
+    return std::make_shared<FilesSession>();
+  }
+  // Its silence keeps freed space in quarantine.
+  bool needs_lease(const service::Session&) const override { return true; }
+  Result<std::vector<std::byte>> admit(service::Session& session, Body body) override;
+  void on_call(service::Session& session, fabric::RpcCall call, Body body) override;
+  bool on_known_through(service::Session& session, uint64_t number) override;
+  void on_ended(service::Session& session, std::optional<SessionEnd> why) override;
+
+ private:
+  class Active;
+  uint64_t lease_ns() const { return uint64_t{options_.lease_ms} * 1'000'000; }
+  void run(base::Task<void> task);
+  void forgotten(FilesClient& client);
+  base::Task<void> forget_opens(OpenOwner owner);
+  // Runs while there are clients.
+  base::Task<void> watch();
+  void start_watch();
+  base::Task<void> serve(std::shared_ptr<FilesSession> session, fabric::RpcCall call,
+                         RequestHead head, FilesRequest request);
+  base::Task<void> serve_number(FilesSession& session, fabric::RpcCall& call,
+                                const RequestHead& head, const FilesRequest& request);
+  base::Task<void> execute(FilesSession& session, fabric::RpcCall& call,
+                           const FilesRequest& request);
+  void serve_news(FilesSession& session, fabric::RpcCall& call, const RequestHead& head);
+  // Lays out the whole answer in `room`; gives its bytes, or 0: the request does not decode.
+  base::Task<size_t> answer(const FilesRequest& request, std::span<std::byte> room);
+
+  base::Executor& executor_;
+  const FilesServiceOptions options_;
+  FilesClients clients_;
+  std::optional<FilesCalls> calls_;  // empty: the namespace is not open
+  Namespace* names_ = nullptr;
+  bool stopped_ = false;
+  uint64_t repeated_ = 0;
+  uint64_t deaf_ = 0;
+  bool watching_ = false;
+  std::list<base::Task<void>> tasks_;
+};
+
+}  // namespace pmstore::fs::internal
