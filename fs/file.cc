@@ -1,0 +1,143 @@
+// File: an open file of a FileSystem.
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "fs/internal/file_system_state.h"
+
+namespace pmstore::fs {
+
+bool File::State::may_read() const { return (opened.flags & O_ACCMODE) != O_WRONLY; }
+bool File::State::may_write() const { return (opened.flags & O_ACCMODE) != O_RDONLY; }
+
+PosixStatus File::State::usable() const {
+  if (closed) return PosixError(EBADF, "the file is closed");
+  if (system->closed) return PosixError(EIO, "the client was closed; connect another one");
+  if (opened.lost) {
+    return PosixError(EIO,
+                      "the server was started again and does not have the file open any "
+                      "more: open it again");
+  }
+  return {};
+}
+
+void File::State::note(const Attributes& heard) {
+  if (heard.version >= attributes.version) attributes = heard;
+}
+
+base::Task<void> FileSystem::State::close_later(Ino ino) {
+  Call request(FilesMethod::kClose, true, 0);
+  request.put(InoRequest{raw(ino)});
+  // When the server is away, it closes the file with the end of this client.
+  [[maybe_unused]] const PosixStatus closed_there = co_await ask(std::move(request));
+}
+
+File::File(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+File::~File() {
+  if (state_->closed) return;
+  state_->system->link->remove_open(state_->opened);
+  FileSystem::State& system = *state_->system;
+  if (!system.closed && !state_->opened.lost) system.run(system.close_later(state_->opened.ino));
+}
+
+Ino File::ino() const { return state_->opened.ino; }
+const Attributes& File::attributes() const { return state_->attributes; }
+
+base::Task<PosixResult<uint64_t>> File::pread(std::span<std::byte> into, uint64_t offset) {
+  if (PosixStatus good = state_->usable(); !good) co_return PosixError(good.error());
+  if (!state_->may_read()) co_return PosixError(EBADF, "the file is open for writing only");
+  const auto got = co_await state_->system->io->read(state_->attributes, offset, into);
+  if (!got) co_return PosixError(got.error());
+  // It has grown since the server was asked for its attributes.
+  Attributes& known = state_->attributes;
+  known.size = std::max(known.size, offset + *got);
+  if (known.size > kMaxInlineBytes) known.is_inline = false;
+  co_return *got;
+}
+
+base::Task<PosixResult<uint64_t>> File::pwrite(std::span<const std::byte> bytes, uint64_t offset) {
+  if (PosixStatus good = state_->usable(); !good) co_return PosixError(good.error());
+  if (!state_->may_write()) co_return PosixError(EBADF, "the file is open for reading only");
+  if (bytes.empty()) co_return uint64_t{0};
+  if (offset > kMaxFileBytes || bytes.size() > kMaxFileBytes - offset) co_return PosixError(EFBIG);
+  const auto written = co_await state_->system->io->write(state_->attributes, offset, bytes);
+  if (!written) co_return PosixError(written.error());
+  state_->note(written->attributes);
+  co_return uint64_t{bytes.size()};
+}
+
+base::Task<PosixResult<uint64_t>> File::append(std::span<const std::byte> bytes) {
+  if (PosixStatus good = state_->usable(); !good) co_return PosixError(good.error());
+  if (!state_->may_write()) co_return PosixError(EBADF, "the file is open for reading only");
+  if (bytes.empty()) co_return uint64_t{0};
+  const auto written = co_await state_->system->io->write(state_->attributes, std::nullopt, bytes);
+  if (!written) co_return PosixError(written.error());
+  state_->note(written->attributes);
+  co_return uint64_t{bytes.size()};
+}
+
+base::Task<PosixStatus> File::fsync() {
+  if (PosixStatus good = state_->usable(); !good) co_return PosixError(good.error());
+  co_return co_await state_->system->io->flush(state_->opened.ino);
+}
+
+base::Task<PosixResult<Attributes>> File::truncate(uint64_t size) {
+  if (PosixStatus good = state_->usable(); !good) co_return PosixError(good.error());
+  if (!state_->may_write()) co_return PosixError(EINVAL, "the file is open for reading only");
+  // The right to write was checked when the file was opened.
+  internal::FilesCall request(FilesMethod::kSetAttributes, true, sizeof(WireAttributes));
+  SetAttributesRequest asked;
+  asked.ino = raw(state_->opened.ino);
+  asked.size = size;
+  asked.set = AttributeChange::kSize;
+  request.put(asked);
+  state_->system->io->forget_map(state_->opened.ino);
+  auto changed = co_await state_->system->ask_attributes(std::move(request));
+  if (changed) state_->note(*changed);
+  co_return std::move(changed);
+}
+
+base::Task<PosixResult<Attributes>> File::allocate(AllocateMode mode, uint64_t offset,
+                                                   uint64_t bytes) {
+  if (PosixStatus good = state_->usable(); !good) co_return PosixError(good.error());
+  if (!state_->may_write()) co_return PosixError(EBADF, "the file is open for reading only");
+  internal::FilesCall request(FilesMethod::kAllocate, true, sizeof(WireAttributes));
+  AllocateRequest asked;
+  asked.ino = raw(state_->opened.ino);
+  asked.offset = offset;
+  asked.bytes = bytes;
+  asked.mode = mode;
+  request.put(asked);
+  state_->system->io->forget_map(state_->opened.ino);
+  auto changed = co_await state_->system->ask_attributes(std::move(request));
+  if (changed) state_->note(*changed);
+  co_return std::move(changed);
+}
+
+base::Task<PosixResult<FileMap>> File::map(uint64_t offset, uint64_t bytes) {
+  if (PosixStatus good = state_->usable(); !good) co_return PosixError(good.error());
+  auto mapped = co_await state_->system->io->fetch_map(state_->opened.ino, offset, bytes);
+  if (!mapped) co_return PosixError(mapped.error());
+  state_->note(mapped->attributes);
+  co_return std::move(mapped->map);
+}
+
+base::Task<PosixStatus> File::close() {
+  if (state_->closed) co_return PosixError(EBADF, "the file is closed");
+  PosixStatus flushed;
+  if (state_->usable()) flushed = co_await state_->system->io->flush(state_->opened.ino);
+  if (std::exchange(state_->closed, true)) co_return PosixError(EBADF, "the file is closed");
+  const std::shared_ptr<FileSystem::State> system = state_->system;
+  system->link->remove_open(state_->opened);
+  if (system->closed || state_->opened.lost) co_return std::move(flushed);
+  internal::FilesCall request(FilesMethod::kClose, true, 0);
+  request.put(InoRequest{raw(state_->opened.ino)});
+  PosixStatus done = co_await system->ask(std::move(request));
+  if (!flushed) co_return std::move(flushed);
+  co_return std::move(done);
+}
+
+}  // namespace pmstore::fs

@@ -1,0 +1,281 @@
+// FileSystem: the calls by inode.
+#include <cerrno>
+#include <utility>
+
+#include "fs/file_system.h"
+#include "fs/internal/file_system_state.h"
+
+namespace pmstore::fs {
+namespace {
+
+using internal::FilesCall;
+
+// Of a page of a directory.
+constexpr uint32_t kListReplyBytes = 64 * 1024;
+
+FilesCall name_call(FilesMethod method, const Caller& caller, Ino parent, std::string_view name,
+                    bool changes, uint32_t reply_bytes) {
+  FilesCall request(method, changes, reply_bytes);
+  request.caller = caller;
+  NameRequest asked;
+  asked.parent = raw(parent);
+  asked.name_bytes = static_cast<uint16_t>(name.size());
+  request.put(asked).put_name(name);
+  return request;
+}
+
+FilesCall ino_call(FilesMethod method, Ino ino, bool changes, uint32_t reply_bytes) {
+  FilesCall request(method, changes, reply_bytes);
+  request.put(InoRequest{raw(ino)});
+  return request;
+}
+
+}  // namespace
+
+// ---- names ----
+
+base::Task<PosixResult<Attributes>> FileSystem::lookup(const Caller& caller, Ino parent,
+                                                       std::string_view name) {
+  if (too_long(name)) co_return PosixError(ENAMETOOLONG);
+  co_return co_await state_->ask_attributes(
+      name_call(FilesMethod::kLookup, caller, parent, name, false, sizeof(WireAttributes)));
+}
+
+base::Task<PosixResult<Attributes>> FileSystem::make(const Caller& caller, Ino parent,
+                                                     std::string_view name, const NewFile& file) {
+  if (too_long(name)) co_return PosixError(ENAMETOOLONG);
+  if (file.target.size() > kMaxSymlinkBytes) co_return PosixError(ENAMETOOLONG);
+  bool doubt = false;
+  const NewFile wanted = file;
+  auto made = co_await state_->ask_attributes(
+      state_->make_call(caller, parent, name, wanted, false), &doubt);
+  if (made || !doubt || made.number() != EEXIST) co_return std::move(made);
+  if (wanted.type != FileType::kSymlink) co_return work_in_doubt("what is there");
+  const auto there = co_await lookup(caller, parent, name);
+  if (!there || there->type != FileType::kSymlink) co_return std::move(made);
+  const auto target = co_await read_link(there->ino);
+  if (target && *target == wanted.target) co_return *there;
+  co_return std::move(made);
+}
+
+base::Task<PosixResult<Attributes>> FileSystem::link(const Caller& caller, Ino ino, Ino parent,
+                                                     std::string_view name) {
+  if (too_long(name)) co_return PosixError(ENAMETOOLONG);
+  FilesCall request(FilesMethod::kLink, true, sizeof(WireAttributes));
+  request.caller = caller;
+  LinkRequest asked;
+  asked.ino = raw(ino);
+  asked.parent = raw(parent);
+  asked.name_bytes = static_cast<uint16_t>(name.size());
+  request.put(asked).put_name(name);
+  bool doubt = false;
+  auto linked = co_await state_->ask_attributes(std::move(request), &doubt);
+  if (linked || !doubt || linked.number() != EEXIST) co_return std::move(linked);
+  auto there = co_await lookup(caller, parent, name);
+  if (there && there->ino == ino) co_return std::move(there);
+  co_return std::move(linked);
+}
+
+base::Task<PosixStatus> FileSystem::unlink(const Caller& caller, Ino parent,
+                                           std::string_view name) {
+  if (too_long(name)) co_return PosixError(ENAMETOOLONG);
+  bool doubt = false;
+  auto done =
+      co_await state_->ask(name_call(FilesMethod::kUnlink, caller, parent, name, true, 0), &doubt);
+  if (!done && doubt && done.number() == ENOENT) co_return PosixStatus{};
+  co_return std::move(done);
+}
+
+base::Task<PosixStatus> FileSystem::remove_directory(const Caller& caller, Ino parent,
+                                                     std::string_view name) {
+  if (too_long(name)) co_return PosixError(ENAMETOOLONG);
+  bool doubt = false;
+  auto done = co_await state_->ask(
+      name_call(FilesMethod::kRemoveDirectory, caller, parent, name, true, 0), &doubt);
+  if (!done && doubt && done.number() == ENOENT) co_return PosixStatus{};
+  co_return std::move(done);
+}
+
+base::Task<PosixStatus> FileSystem::rename(const Caller& caller, Ino from, std::string_view name,
+                                           Ino to, std::string_view new_name, RenameMode mode) {
+  if (too_long(name) || too_long(new_name)) co_return PosixError(ENAMETOOLONG);
+  FilesCall request(FilesMethod::kRename, true, 0);
+  request.caller = caller;
+  request.may_be_repeated_in_doubt = mode != RenameMode::kExchange;
+  RenameRequest asked;
+  asked.from = raw(from);
+  asked.to = raw(to);
+  asked.name_bytes = static_cast<uint16_t>(name.size());
+  asked.new_name_bytes = static_cast<uint16_t>(new_name.size());
+  asked.mode = mode;
+  request.put(asked).put_name(name).put_name(new_name);
+  bool doubt = false;
+  auto done = co_await state_->ask(std::move(request), &doubt);
+  if (done || !doubt || done.number() != ENOENT) co_return std::move(done);
+  // The first try may have moved it.
+  const auto there = co_await lookup(caller, to, new_name);
+  if (there) co_return PosixStatus{};
+  co_return std::move(done);
+}
+
+base::Task<PosixResult<std::string>> FileSystem::read_link(Ino ino) {
+  const FilesCall request = ino_call(FilesMethod::kReadLink, ino, false, kMaxSymlinkBytes);
+  const auto answered = co_await state_->link->call(request);
+  if (!answered) co_return PosixError(answered.error());
+  const auto* text = reinterpret_cast<const char*>(answered->body.data());
+  co_return std::string(text, answered->body.size());
+}
+
+base::Task<PosixResult<std::vector<Namespace::Listed>>> FileSystem::read_directory(
+    const Caller& caller, Ino directory, uint64_t cookie, uint32_t most, bool with_attributes) {
+  FilesCall request(FilesMethod::kReadDirectory, false, kListReplyBytes);
+  request.caller = caller;
+  ReadDirectoryRequest asked;
+  asked.directory = raw(directory);
+  asked.cookie = cookie;
+  asked.most = most;
+  asked.with_attributes = with_attributes ? 1 : 0;
+  request.put(asked);
+  const auto answered = co_await state_->link->call(request);
+  if (!answered) co_return PosixError(answered.error());
+  fabric::MessageReader reader = answered->reader();
+  const auto head = reader.get<ListReply>();
+  std::vector<Namespace::Listed> listed;
+  for (uint32_t i = 0; i < head.count; ++i) {
+    auto each = get_listed(reader);
+    if (!each) co_return state_->link->malformed("a list");
+    listed.push_back(std::move(*each));
+  }
+  if (!reader.complete()) co_return state_->link->malformed("a list");
+  co_return listed;
+}
+
+base::Task<PosixResult<Ino>> FileSystem::parent_of(Ino directory) {
+  const FilesCall request = ino_call(FilesMethod::kParentOf, directory, false, sizeof(InoRequest));
+  const auto answered = co_await state_->link->call(request);
+  if (!answered) co_return PosixError(answered.error());
+  fabric::MessageReader reader = answered->reader();
+  const auto parent = reader.get<InoRequest>();
+  if (!reader.complete()) co_return state_->link->malformed("a call");
+  co_return Ino{parent.ino};
+}
+
+// ---- inodes ----
+
+base::Task<PosixResult<Attributes>> FileSystem::get_attributes(Ino ino) {
+  // Who has written sees the new mtime.
+  PosixStatus told = co_await state_->io->flush(ino);
+  if (!told) co_return PosixError(told.error());
+  auto found = co_await state_->ask_attributes(
+      ino_call(FilesMethod::kGetAttributes, ino, false, sizeof(WireAttributes)));
+  if (found) state_->io->note(*found);
+  co_return std::move(found);
+}
+
+base::Task<PosixResult<Attributes>> FileSystem::set_attributes(const Caller& caller, Ino ino,
+                                                               const AttributeChange& change) {
+  // What was written before does not change the times later.
+  PosixStatus told = co_await state_->io->flush(ino);
+  if (!told) co_return PosixError(told.error());
+  if ((change.set & AttributeChange::kSize) != 0) state_->io->forget_map(ino);
+  FilesCall request(FilesMethod::kSetAttributes, true, sizeof(WireAttributes));
+  request.caller = caller;
+  SetAttributesRequest asked;
+  asked.ino = raw(ino);
+  asked.size = change.size;
+  asked.atime_ns = change.atime_ns;
+  asked.mtime_ns = change.mtime_ns;
+  asked.set = change.set;
+  asked.uid = change.uid;
+  asked.gid = change.gid;
+  asked.mode = change.mode;
+  request.put(asked);
+  co_return co_await state_->ask_attributes(std::move(request));
+}
+
+base::Task<PosixStatus> FileSystem::access(const Caller& caller, Ino ino, int mask) {
+  FilesCall request(FilesMethod::kAccess, false, 0);
+  request.caller = caller;
+  request.put(AccessRequest{raw(ino), static_cast<uint32_t>(mask), 0});
+  co_return co_await state_->ask(std::move(request));
+}
+
+base::Task<PosixResult<FileSystemUsage>> FileSystem::usage() {
+  const FilesCall request(FilesMethod::kUsage, false, sizeof(FileSystemUsage));
+  const auto answered = co_await state_->link->call(request);
+  if (!answered) co_return PosixError(answered.error());
+  fabric::MessageReader reader = answered->reader();
+  const auto usage = reader.get<FileSystemUsage>();
+  if (!reader.complete()) co_return state_->link->malformed("a call");
+  co_return usage;
+}
+
+// ---- extended attributes ----
+
+base::Task<PosixResult<std::vector<std::byte>>> FileSystem::get_xattr(const Caller& caller, Ino ino,
+                                                                      std::string_view name) {
+  if (name.size() > kMaxXattrNameBytes) co_return PosixError(ERANGE);
+  FilesCall request(FilesMethod::kGetXattr, false, kMaxXattrBytes);
+  request.caller = caller;
+  XattrRequest asked;
+  asked.ino = raw(ino);
+  asked.name_bytes = static_cast<uint16_t>(name.size());
+  request.put(asked).put_name(name);
+  const auto answered = co_await state_->link->call(request);
+  if (!answered) co_return PosixError(answered.error());
+  co_return std::vector<std::byte>(answered->body.begin(), answered->body.end());
+}
+
+base::Task<PosixStatus> FileSystem::set_xattr(const Caller& caller, Ino ino, std::string_view name,
+                                              std::span<const std::byte> value, XattrMode mode) {
+  if (name.size() > kMaxXattrNameBytes) co_return PosixError(ERANGE);
+  if (value.size() > kMaxXattrBytes) co_return PosixError(E2BIG);
+  FilesCall request(FilesMethod::kSetXattr, true, 0);
+  request.caller = caller;
+  XattrRequest asked;
+  asked.ino = raw(ino);
+  asked.value_bytes = static_cast<uint32_t>(value.size());
+  asked.name_bytes = static_cast<uint16_t>(name.size());
+  asked.mode = mode;
+  request.put(asked).put_name(name);
+  request.data = value;
+  bool doubt = false;
+  auto done = co_await state_->ask(std::move(request), &doubt);
+  if (!done && doubt && done.number() == EEXIST) co_return work_in_doubt("the attribute");
+  co_return std::move(done);
+}
+
+base::Task<PosixStatus> FileSystem::remove_xattr(const Caller& caller, Ino ino,
+                                                 std::string_view name) {
+  if (name.size() > kMaxXattrNameBytes) co_return PosixError(ERANGE);
+  FilesCall request(FilesMethod::kRemoveXattr, true, 0);
+  request.caller = caller;
+  XattrRequest asked;
+  asked.ino = raw(ino);
+  asked.name_bytes = static_cast<uint16_t>(name.size());
+  request.put(asked).put_name(name);
+  bool doubt = false;
+  auto done = co_await state_->ask(std::move(request), &doubt);
+  if (!done && doubt && done.number() == ENODATA) co_return PosixStatus{};
+  co_return std::move(done);
+}
+
+base::Task<PosixResult<std::vector<std::string>>> FileSystem::list_xattrs(const Caller& caller,
+                                                                          Ino ino) {
+  FilesCall request = ino_call(FilesMethod::kListXattrs, ino, false, kMaxXattrBytes);
+  request.caller = caller;
+  const auto answered = co_await state_->link->call(request);
+  if (!answered) co_return PosixError(answered.error());
+  std::vector<std::string> names;
+  const std::string_view all(reinterpret_cast<const char*>(answered->body.data()),
+                             answered->body.size());
+  for (size_t at = 0; at < all.size();) {
+    const size_t end = all.find('\0', at);
+    if (end == std::string_view::npos) co_return state_->link->malformed("a list");
+    names.emplace_back(all.substr(at, end - at));
+    at = end + 1;
+  }
+  co_return names;
+}
+
+}  // namespace pmstore::fs

@@ -1,0 +1,380 @@
+#include "fs/internal/file_io.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+
+namespace pmstore::fs::internal {
+namespace {
+
+constexpr uint32_t kMapReplyBytes = 64 * 1024;
+// So much of a map is asked for at a time, from the offset that is needed on.
+constexpr uint64_t kMapWindow = uint64_t{4} << 30;
+// After so many accesses to a hole by calls, its file's map is asked for again.
+constexpr unsigned kHolesPerMap = 16;
+// An access whose map is stale so often is made by calls.
+constexpr unsigned kMaxTries = 16;
+constexpr uint64_t kTryAgainNs = 1'000'000;
+
+bool lost_session(const Error& why) {
+  return why.code == ErrorCode::kDisconnected || why.code == ErrorCode::kTimeout;
+}
+
+}  // namespace
+
+FileIo::FileIo(base::Executor& executor, fabric::Device& device, fabric::Uri uri, FilesLink& link,
+               const FileSystemOptions& options)
+    : executor_(executor),
+      device_(device),
+      uri_(std::move(uri)),
+      link_(link),
+      options_(options),
+      maps_(options.cached_maps),
+      no_data_(!options.one_sided_data || options.cached_maps == 0),
+      data_opened_(executor) {}
+
+FileIo::~FileIo() { touches_ = {}; }
+
+fabric::Counters FileIo::counters() const {
+  return data_ == nullptr ? fabric::Counters{} : data_->counters();
+}
+
+base::Task<void> FileIo::drop_maps(uint64_t through, bool all, std::vector<Ino> changed) {
+  maps_.drop(through, all, changed);
+  if (data_ != nullptr) co_await data_->settled();
+}
+
+base::Task<void> FileIo::close() {
+  touches_ = {};
+  touching_ = false;
+  const std::set<Ino> written = std::exchange(written_, {});
+  for (const Ino ino : written) {
+    written_.insert(ino);
+    // A server that is away does not hear of it: mtime stays.
+    [[maybe_unused]] const PosixStatus told = co_await flush(ino);
+  }
+  if (data_ != nullptr) co_await data_->close();
+}
+
+// ---- maps ----
+
+// Success with no_data_: there is none to be had.
+base::Task<Status> FileIo::open_data() {
+  while (opening_data_) co_await data_opened_.wait();
+  if (no_data_) co_return Status{};
+  if (data_ != nullptr) co_return co_await data_->connected();
+  struct Opening {
+    explicit Opening(FileIo& of) : io(of) { io.opening_data_ = true; }
+    ~Opening() {
+      io.opening_data_ = false;
+      io.data_opened_.notify_all();
+    }
+    FileIo& io;
+  };
+  const Opening opening(*this);
+  FileDataOptions with;
+  with.secret = link_.secret();
+  with.call_timeout_ns = options_.call_timeout_ns;
+  with.connect_timeout_ns = options_.connect_timeout_ns;
+  with.reconnect_timeout_ns = options_.reconnect_timeout_ns;
+  with.write_strategy = options_.write_strategy;
+  auto opened = co_await FileData::open(device_, uri_, with);
+  if (!opened && opened.code() == ErrorCode::kUnsupported &&
+      options_.write_strategy == persist::WriteStrategy::kAuto) {
+    no_data_ = true;
+    co_return Status{};
+  }
+  if (!opened) co_return std::move(opened.error());
+  data_ = std::move(*opened);
+  co_return Status{};
+}
+
+base::Task<PosixResult<CachedMapRef>> FileIo::map_at(const Attributes& known, uint64_t offset) {
+  if (no_data_) co_return CachedMapRef();
+  if (CachedMapRef cached = maps_.find(known.ino);
+      cached != nullptr && (cached->knows(offset) || offset >= cached->attributes.size)) {
+    co_return cached;
+  }
+  if (known.is_inline || offset >= known.size) co_return CachedMapRef();
+  co_return co_await ask_for_map(known.ino, offset);
+}
+
+base::Task<PosixResult<CachedMapRef>> FileIo::ask_for_map(Ino ino, uint64_t offset) {
+  for (unsigned i = 0; i < kMaxTries; ++i) {
+    const Status opened = co_await open_data();
+    if (!opened) co_return PosixError(opened.error());
+    if (no_data_) co_return CachedMapRef();
+    const uint64_t session = data_->session();
+    FilesCall request(FilesMethod::kMap, false, kMapReplyBytes);
+    MapRequest asked;
+    asked.ino = raw(ino);
+    asked.offset = offset;
+    asked.bytes = kMapWindow;
+    request.put(asked);
+    const auto answered = co_await link_.call(request);
+    if (!answered) co_return PosixError(answered.error());
+    fabric::MessageReader reader = answered->reader();
+    const auto attributes = decode_attributes(reader);
+    const auto head = reader.get<MapReply>();
+    auto map = std::make_shared<CachedMap>();
+    for (uint32_t k = 0; k < head.count && !reader.failed(); ++k) {
+      map->extents.push_back(get_extent(reader));
+    }
+    if (!attributes || !reader.complete()) co_return link_.malformed("a map");
+    map->attributes = *attributes;
+    map->session = session;
+    map->from = head.from;
+    map->to = head.to;
+    if (attributes->is_inline) co_return CachedMapRef();
+    if (maps_.put(ino, map, head.news_before)) co_return std::move(map);
+  }
+  co_return CachedMapRef();
+}
+
+base::Task<PosixResult<Namespace::Mapped>> FileIo::fetch_map(Ino ino, uint64_t offset,
+                                                             uint64_t bytes) {
+  FilesCall request(FilesMethod::kMap, false, kMapReplyBytes);
+  MapRequest asked;
+  asked.ino = raw(ino);
+  asked.offset = offset;
+  asked.bytes = bytes;
+  request.put(asked);
+  const auto answered = co_await link_.call(request);
+  if (!answered) co_return PosixError(answered.error());
+  fabric::MessageReader reader = answered->reader();
+  const auto attributes = decode_attributes(reader);
+  const auto head = reader.get<MapReply>();
+  Namespace::Mapped mapped;
+  for (uint32_t i = 0; i < head.count && !reader.failed(); ++i) {
+    mapped.map.extents.push_back(get_extent(reader));
+  }
+  if (!attributes || !reader.complete()) co_return link_.malformed("a map");
+  mapped.attributes = *attributes;
+  mapped.map.from = head.from;
+  mapped.map.to = head.to;
+  co_return mapped;
+}
+
+// ---- by calls ----
+
+base::Task<PosixResult<uint64_t>> FileIo::read_by_call(Ino ino, uint64_t offset,
+                                                       std::span<std::byte> into) {
+  FilesCall request(FilesMethod::kRead, false, static_cast<uint32_t>(into.size()));
+  request.put(RangeRequest{raw(ino), offset, into.size()});
+  const auto answered = co_await link_.call(request);
+  if (!answered) co_return PosixError(answered.error());
+  const std::span<const std::byte> bytes = answered->body;
+  if (bytes.size() > into.size()) co_return link_.malformed("a read");
+  if (!bytes.empty()) std::memcpy(into.data(), bytes.data(), bytes.size());
+  co_return uint64_t{bytes.size()};
+}
+
+base::Task<PosixResult<Namespace::Written>> FileIo::write_by_call(
+    Ino ino, std::optional<uint64_t> offset, std::span<const std::byte> bytes) {
+  FilesCall request(FilesMethod::kWrite, true, sizeof(WireAttributes) + sizeof(WriteReply));
+  WriteRequest asked;
+  asked.ino = raw(ino);
+  asked.offset = offset.value_or(0);
+  asked.bytes = static_cast<uint32_t>(bytes.size());
+  asked.append = offset ? 0 : 1;
+  request.put(asked);
+  request.data = bytes;
+  request.may_be_repeated_in_doubt = offset.has_value();
+  const auto answered = co_await link_.call(request);
+  if (!answered) co_return PosixError(answered.error());
+  fabric::MessageReader reader = answered->reader();
+  const auto attributes = decode_attributes(reader);
+  const auto where = reader.get<WriteReply>();
+  if (!attributes || !reader.complete()) co_return link_.malformed("a write");
+  maps_.note(*attributes);
+  co_return Namespace::Written{*attributes, where.offset};
+}
+
+// ---- reads ----
+
+base::Task<PosixResult<uint64_t>> FileIo::read(Attributes known, uint64_t offset,
+                                               std::span<std::byte> into) {
+  uint64_t done = 0;
+  unsigned stale = 0;
+  while (done < into.size()) {
+    const uint64_t at = offset + done;
+    std::span<std::byte> part = into.subspan(done);
+    CachedMapRef map;
+    if (stale < kMaxTries) {
+      auto found = co_await map_at(known, at);
+      if (!found) co_return PosixError(found.error());
+      map = std::move(*found);
+    }
+    uint64_t mapped = 0;
+    if (map != nullptr && at < map->attributes.size) {
+      const uint64_t below_size = std::min<uint64_t>(part.size(), map->attributes.size - at);
+      mapped = map->allocated_from(at, below_size);
+    }
+    if (mapped > 0) {
+      auto way = co_await read_mapped(known.ino, std::move(map), at, part.first(mapped));
+      if (!way) co_return PosixError(way.error());
+      if (*way == Way::kDone) {
+        done += mapped;
+      } else {
+        ++stale;
+      }
+      continue;
+    }
+    part = part.first(std::min(part.size(), kMaxMessageData));
+    if (map != nullptr && map->knows(at)) {
+      // Up to the next extent, which is read one-sided.
+      const auto next = std::find_if(map->extents.begin(), map->extents.end(),
+                                     [at](const MapExtent& each) { return each.file_offset > at; });
+      if (next != map->extents.end() && next->file_offset - at < part.size()) {
+        part = part.first(next->file_offset - at);
+      }
+      if (at < map->attributes.size && ++map->holes_hit >= kHolesPerMap) maps_.forget(known.ino);
+    }
+    const auto got = co_await read_by_call(known.ino, at, part);
+    if (!got) co_return PosixError(got.error());
+    done += *got;
+    // The file has grown.
+    if (map != nullptr && *got > 0 && at >= map->attributes.size) maps_.forget(known.ino);
+    if (*got < part.size()) break;
+  }
+  co_return done;
+}
+
+// What an access by a map leads to. An error is one that no repetition mends.
+Result<FileIo::Way> FileIo::way_after(Ino ino, const Result<DataOutcome>& outcome) {
+  if (outcome && *outcome == DataOutcome::kDone) return Way::kDone;
+  maps_.forget(ino);
+  if (outcome || lost_session(outcome.error())) return Way::kAgain;
+  return Error(outcome.error());
+}
+
+base::Task<PosixResult<FileIo::Way>> FileIo::read_mapped(Ino ino, CachedMapRef map, uint64_t offset,
+                                                         std::span<std::byte> into) {
+  std::vector<ReadPiece> pieces;
+  for (auto at = map->extent_at(offset); !into.empty(); ++at) {
+    PMSTORE_CHECK(at != map->extents.end(), "the range is allocated");
+    const uint64_t in_extent = offset - at->file_offset;
+    const auto bytes = std::min<uint64_t>(into.size(), at->place.bytes - in_extent);
+    pieces.push_back({*at, in_extent, into.first(bytes)});
+    into = into.subspan(bytes);
+    offset += bytes;
+  }
+  const auto outcome = co_await data_->read(map->session, std::move(pieces));
+  const bool lost = !outcome && lost_session(outcome.error());
+  auto way = way_after(ino, outcome);
+  if (!way) co_return PosixError(way.error());
+  if (lost) {
+    if (options_.reconnect_timeout_ns == 0) co_return PosixError(outcome.error());
+    co_await executor_.sleep_for(kTryAgainNs);
+  }
+  co_return *way;
+}
+
+// ---- writes ----
+
+base::Task<PosixResult<Namespace::Written>> FileIo::write(Attributes known,
+                                                          std::optional<uint64_t> offset,
+                                                          std::span<const std::byte> bytes) {
+  Namespace::Written all{known, offset.value_or(0)};
+  uint64_t done = 0;
+  unsigned stale = 0;
+  while (done < bytes.size()) {
+    const uint64_t at = offset.value_or(0) + done;
+    std::span<const std::byte> part = bytes.subspan(done);
+    CachedMapRef map;
+    if (offset && stale < kMaxTries) {
+      auto found = co_await map_at(known, at);
+      if (!found) co_return PosixError(found.error());
+      map = std::move(*found);
+    }
+    uint64_t mapped = 0;
+    if (map != nullptr && at < map->attributes.size) {
+      const uint64_t below_size = std::min<uint64_t>(part.size(), map->attributes.size - at);
+      mapped = map->allocated_from(at, below_size);
+    }
+    // A short beginning goes with the rest.
+    if (mapped == part.size() || mapped >= kMaxMessageData) {
+      auto way = co_await write_mapped(known.ino, std::move(map), at, part.first(mapped));
+      if (!way) co_return PosixError(way.error());
+      if (*way == Way::kDone) {
+        done += mapped;
+      } else {
+        ++stale;
+      }
+      continue;
+    }
+    part = part.first(std::min(part.size(), kMaxMessageData));
+    std::optional<uint64_t> where;
+    if (offset) where = at;
+    const auto written = co_await write_by_call(known.ino, where, part);
+    if (!written) co_return PosixError(written.error());
+    // It has extents now that the map does not know.
+    if (map != nullptr && at < map->to && part.size() > mapped) maps_.forget(known.ino);
+    if (!offset && done == 0) all.offset = written->offset;
+    all.attributes = written->attributes;
+    done += part.size();
+  }
+  co_return all;
+}
+
+base::Task<PosixResult<FileIo::Way>> FileIo::write_mapped(Ino ino, CachedMapRef map,
+                                                          uint64_t offset,
+                                                          std::span<const std::byte> bytes) {
+  std::vector<WritePiece> pieces;
+  for (auto at = map->extent_at(offset); !bytes.empty(); ++at) {
+    PMSTORE_CHECK(at != map->extents.end(), "the range is allocated");
+    const uint64_t in_extent = offset - at->file_offset;
+    const auto part = std::min<uint64_t>(bytes.size(), at->place.bytes - in_extent);
+    pieces.push_back({*at, in_extent, bytes.first(part)});
+    bytes = bytes.subspan(part);
+    offset += part;
+  }
+  touch_later(ino);  // a part of it may be written even if this task is destroyed
+  const auto outcome = co_await data_->write(map->session, std::move(pieces));
+  touch_later(ino);
+  const bool lost = !outcome && lost_session(outcome.error());
+  auto way = way_after(ino, outcome);
+  if (!way) co_return PosixError(way.error());
+  if (lost) {
+    if (options_.reconnect_timeout_ns == 0) co_return PosixError(outcome.error());
+    co_await executor_.sleep_for(kTryAgainNs);
+  }
+  co_return *way;
+}
+
+// ---- mtime ----
+
+void FileIo::touch_later(Ino ino) {
+  written_.insert(ino);
+  if (std::exchange(touching_, true)) return;
+  touches_ = touch_all();
+  touches_.start();
+}
+
+base::Task<void> FileIo::touch_all() {
+  while (!written_.empty()) {
+    co_await executor_.sleep_for(kTouchNs);
+    const std::set<Ino> written = written_;
+    for (const Ino ino : written) {
+      // A server that is away is told at the next time, or at fsync.
+      [[maybe_unused]] const PosixStatus told = co_await flush(ino);
+    }
+  }
+  touching_ = false;
+}
+
+base::Task<PosixStatus> FileIo::flush(Ino ino) {
+  if (written_.erase(ino) == 0) co_return PosixStatus{};
+  FilesCall request(FilesMethod::kTouch, true, 0);
+  request.put(InoRequest{raw(ino)});
+  const auto told = co_await link_.call(request);
+  if (told) co_return PosixStatus{};
+  // The file may be gone; then nobody asks for its mtime.
+  if (told.number() == ESTALE || told.number() == ENOENT) co_return PosixStatus{};
+  written_.insert(ino);
+  co_return PosixError(told.error());
+}
+
+}  // namespace pmstore::fs::internal

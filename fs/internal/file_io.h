@@ -1,0 +1,93 @@
+// FileIo: reads and writes of file data for a FileSystem: one-sided where the map of the range is
+// known and below the file's size, else by the namespace server.
+//
+// A map that turns out to be stale is asked for again, and the access repeated. Bytes at or behind
+// the size that is known are asked for, since the file may have grown. After one-sided writes the
+// server is told within kTouchNs, so that mtime follows.
+// Invariants: a map is used in the data session that was there before it was asked for; no map is
+// used that lacks a change which this client has confirmed. Threads: the executor's. Lifetimes:
+// device and link outlive it; it outlives its tasks. Buffers are borrowed until a task ends, as
+// fs/file_data.h says. Errors as FilesLink::call(), and EIO of data servers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "base/executor.h"
+#include "fs/file_data.h"
+#include "fs/file_system.h"
+#include "fs/internal/files_link.h"
+#include "fs/internal/map_cache.h"
+
+namespace pmstore::fs::internal {
+
+class FileIo {
+ public:
+  static constexpr uint64_t kTouchNs = 1'000'000'000;
+
+  FileIo(base::Executor& executor, fabric::Device& device, fabric::Uri uri, FilesLink& link,
+         const FileSystemOptions& options);
+  ~FileIo();
+
+  // Short at the end of the file. `known`: as the caller has heard of it last.
+  base::Task<PosixResult<uint64_t>> read(Attributes known, uint64_t offset,
+                                         std::span<std::byte> into);
+  // All of it. No offset: at the end. Gives the attributes after it, as far as they are known, and
+  // where the first byte is.
+  base::Task<PosixResult<Namespace::Written>> write(Attributes known,
+                                                    std::optional<uint64_t> offset,
+                                                    std::span<const std::byte> bytes);
+  base::Task<PosixResult<Namespace::Mapped>> fetch_map(Ino ino, uint64_t offset, uint64_t bytes);
+  // Tells the server that data of the file was written one-sided, if it was.
+  base::Task<PosixStatus> flush(Ino ino);
+  // What the server has said of a file.
+  void note(const Attributes& attributes) { maps_.note(attributes); }
+  // Its map is to be asked for again: this client changes it.
+  void forget_map(Ino ino) { maps_.forget(ino); }
+  // On return no access by these maps is under way.
+  base::Task<void> drop_maps(uint64_t through, bool all, std::vector<Ino> changed);
+  // The server has forgotten this client: no map is right.
+  void forget_all() { maps_.clear(); }
+  base::Task<void> close();
+  fabric::Counters counters() const;
+
+ private:
+  // Of one part of an access.
+  enum class Way : uint8_t { kDone, kAgain };
+  base::Task<PosixResult<uint64_t>> read_by_call(Ino ino, uint64_t offset,
+                                                 std::span<std::byte> into);
+  base::Task<PosixResult<Namespace::Written>> write_by_call(Ino ino, std::optional<uint64_t> offset,
+                                                            std::span<const std::byte> bytes);
+  // The map that knows `offset`; nullptr: this file, or part of it, is accessed by calls.
+  base::Task<PosixResult<CachedMapRef>> map_at(const Attributes& known, uint64_t offset);
+  base::Task<PosixResult<CachedMapRef>> ask_for_map(Ino ino, uint64_t offset);
+  base::Task<Status> open_data();
+  // All of it, which is allocated in `map`; kAgain: by another map.
+  base::Task<PosixResult<Way>> read_mapped(Ino ino, CachedMapRef map, uint64_t offset,
+                                           std::span<std::byte> into);
+  base::Task<PosixResult<Way>> write_mapped(Ino ino, CachedMapRef map, uint64_t offset,
+                                            std::span<const std::byte> bytes);
+  Result<Way> way_after(Ino ino, const Result<DataOutcome>& outcome);
+  void touch_later(Ino ino);
+  base::Task<void> touch_all();
+
+  base::Executor& executor_;
+  fabric::Device& device_;
+  const fabric::Uri uri_;
+  FilesLink& link_;
+  const FileSystemOptions& options_;
+  MapCache maps_;
+  std::unique_ptr<FileData> data_;  // from the first access by a map on
+  bool opening_data_ = false;
+  bool no_data_ = false;  // the server has none, or options say so
+  base::WaitList data_opened_;
+  std::set<Ino> written_;  // one-sided, and the server was not told
+  bool touching_ = false;
+  base::Task<void> touches_;
+};
+
+}  // namespace pmstore::fs::internal

@@ -1,0 +1,84 @@
+// The inside of FileSystem: its session, its maps, and the files that are open.
+//
+// Invariants: a file in OpenFile is registered at the link from its open to its close; tasks in
+// `background` belong to this state and touch nothing else. Threads: the executor's.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fs/embedded_files.h"
+#include "fs/file_system.h"
+#include "fs/internal/file_io.h"
+#include "fs/internal/files_link.h"
+
+namespace pmstore::fs {
+
+// What the wire has no room for is too long for the namespace, too.
+inline bool too_long(std::string_view name) { return name.size() > kMaxNameBytes; }
+// A call was repeated at a server that has forgotten the first try, and what it makes is there.
+PosixError work_in_doubt(const char* what);
+
+struct FileSystem::State final : internal::FilesLink::Host,
+                                 std::enable_shared_from_this<FileSystem::State> {
+  using Call = internal::FilesCall;
+  using Reply = internal::FilesLink::Reply;
+
+  State(base::Executor& client_executor, fabric::Uri server, FileSystemOptions client_options);
+  ~State() override;
+
+  base::Task<Status> connect();
+  // What it gives is attributes, or nothing. Errors of FilesLink::call().
+  base::Task<PosixResult<Attributes>> ask_attributes(Call request, bool* in_doubt = nullptr);
+  base::Task<PosixStatus> ask(Call request, bool* in_doubt = nullptr);
+  Call make_call(const Caller& caller, Ino parent, std::string_view name, const NewFile& file,
+                 bool open) const;
+  // ask_attributes() of a request that opens a file. When its caller is destroyed meanwhile, the
+  // file is closed again.
+  base::Task<PosixResult<Attributes>> ask_open(Call request, bool* in_doubt = nullptr);
+  // Of a file that the server has just opened for this client.
+  std::unique_ptr<File> opened_file(const Attributes& attributes, int flags);
+  // The same, later: nobody waits.
+  base::Task<void> close_later(Ino ino);
+  // A background task of this state.
+  void run(base::Task<void> task);
+  // Until none runs.
+  base::Task<void> finish_background();
+
+  // As FilesLink::Host.
+  void on_forgotten() override;
+  base::Task<void> drop_maps(uint64_t through, bool all, std::vector<Ino> changed) override;
+
+  struct PendingOpen;
+  class OpenWaiter;
+  base::Task<void> finish_open(std::shared_ptr<PendingOpen> pending, Call request);
+
+  base::Executor& executor;
+  const fabric::Uri uri;
+  const FileSystemOptions options;
+  std::unique_ptr<EmbeddedFiles> embedded;  // serves a local:PATH pool
+  std::unique_ptr<fabric::Device> device;
+  std::unique_ptr<internal::FilesLink> link;
+  std::unique_ptr<internal::FileIo> io;
+  bool closed = false;
+  std::list<base::Task<void>> background;
+};
+
+struct File::State {
+  std::shared_ptr<FileSystem::State> system;
+  internal::OpenedFile opened;
+  Attributes attributes;
+  bool closed = false;
+
+  bool may_read() const;
+  bool may_write() const;
+  // EBADF: closed. EIO: a restarted server does not have it open any more.
+  PosixStatus usable() const;
+  void note(const Attributes& heard);
+};
+
+}  // namespace pmstore::fs

@@ -1,0 +1,352 @@
+#include "fs/internal/files_link.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "base/random.h"
+
+namespace pmstore::fs::internal {
+namespace {
+
+// Between two tries of a request whose session was lost.
+constexpr uint64_t kRepeatPauseNs = 1'000'000;
+// News wait so long, so that several are confirmed at once. They are not urgent: the generation
+// words keep stale maps from being used.
+constexpr uint64_t kNewsPauseNs = 20'000'000;
+constexpr uint32_t kNewsReplyBytes = 4096;
+constexpr uint32_t kMessageBytes = 512;  // of an error's line
+constexpr uint64_t kNsPerMs = 1'000'000;
+
+bool lost_answer(const Error& why) {
+  return why.code == ErrorCode::kDisconnected || why.code == ErrorCode::kTimeout;
+}
+
+PosixError left_in_doubt(std::string_view why) {
+  return {EIO, fmt::format("the call may or may not have happened: look before you repeat it ({})",
+                           why)};
+}
+
+}  // namespace
+
+// A request that may have a number, as long as it has no answer. The number is drawn when it is
+// sent, and anew for a server that has forgotten this client.
+class FilesLink::Numbered {
+ public:
+  Numbered(FilesLink& link, bool changes) : link_(link), changes_(changes) {}
+  Numbered(const Numbered&) = delete;
+  Numbered& operator=(const Numbered&) = delete;
+  ~Numbered() {
+    if (number_ == 0) return;
+    link_.under_way_.erase(number_);
+    link_.note_known();
+  }
+  uint64_t number_now() {
+    if (!changes_ || ticket_ == link_.ticket()) return number_;
+    if (number_ != 0) link_.under_way_.erase(number_);
+    ticket_ = link_.ticket();
+    number_ = link_.draw_number();
+    return number_;
+  }
+
+ private:
+  FilesLink& link_;
+  const bool changes_;
+  uint64_t number_ = 0;
+  uint64_t ticket_ = 0;  // that the number was drawn for
+};
+
+FilesLink::FilesLink(base::Executor& executor, fabric::Device& device, fabric::Uri uri,
+                     const FileSystemOptions& options, Host& host)
+    : executor_(executor),
+      device_(device),
+      uri_(std::move(uri)),
+      options_(options),
+      host_(host),
+      secret_(options.secret.empty() ? ClientSecret::random() : options.secret),
+      instance_(base::random_identity()),
+      reconnector_(executor, *this, {options.reconnect_timeout_ns, options.connect_timeout_ns}) {}
+
+FilesLink::~FilesLink() {
+  news_ = {};
+  informed_ = {};
+}
+
+void FilesLink::drop_link() {
+  if (link_ != nullptr) ended_ += link_->connection().counters();
+  link_.reset();
+}
+
+uint64_t FilesLink::draw_number() {
+  under_way_.insert(++last_number_);
+  note_known();
+  return last_number_;
+}
+
+void FilesLink::note_known() {
+  *known_through_ = under_way_.empty() ? last_number_ : *under_way_.begin() - 1;
+}
+
+fabric::Counters FilesLink::counters() const {
+  fabric::Counters all = ended_;
+  if (link_ != nullptr) all += link_->connection().counters();
+  return all;
+}
+
+PosixError FilesLink::malformed(std::string_view what) {
+  if (link_ != nullptr) link_->drop();
+  return {EIO,
+          fmt::format("the server's reply to {} is malformed; the session was given up", what)};
+}
+
+// ---- the session ----
+
+base::Task<Status> FilesLink::connect_once() {
+  drop_link();
+  service::LinkOptions with;
+  with.service = service::ServiceId::kFiles;
+  with.secret = secret_;
+  with.known_through = known_through_;
+  with.connect_timeout_ns = options_.connect_timeout_ns;
+  with.rpc.call_timeout_ns = options_.call_timeout_ns;
+  const FilesHello hello{instance_, last_number_};
+  PMSTORE_CO_TRY(LinkRef opened,
+                 co_await service::Link::open(device_, uri_, with, service::bytes_of(hello)));
+  PMSTORE_CO_TRY_STATUS(take_welcome(*opened));
+  PMSTORE_CO_TRY_STATUS(co_await reclaim_opens(*opened));
+  PMSTORE_CHECK(link_ == nullptr, "one session at a time");
+  link_ = std::move(opened);
+  ++sessions_;
+  if (sessions_ == 1) {
+    informed_ = keep_informed();
+    informed_.start();
+  }
+  co_return Status{};
+}
+
+Status FilesLink::take_welcome(const service::Link& opened) {
+  FilesWelcome said;
+  if (opened.body().size() != sizeof said) {
+    return make_error(ErrorCode::kProtocol,
+                      "the welcome has the wrong length; is it a pmstore server of this version?");
+  }
+  std::memcpy(&said, opened.body().data(), sizeof said);
+  if (sessions_ > 0 && said.identity != welcome_.identity) {
+    // Waiting would not help, so it is not Disconnected.
+    return make_error(
+        ErrorCode::kProtocol,
+        fmt::format("{} serves another file system now: connect a new client", uri_.to_string()));
+  }
+  const size_t bytes = opened.rpc().max_request_bytes();
+  // Not touched before it is used, so a large one costs nothing.
+  if (bytes != message_bytes_) message_.reset(new std::byte[bytes]);
+  message_bytes_ = bytes;
+  const bool forgotten = said.ticket != welcome_.ticket;
+  const bool first = welcome_.ticket == 0;
+  welcome_ = said;
+  if (!forgotten) return {};
+  heard_ = confirmed_ = said.news;
+  if (first) return {};
+  host_.on_forgotten();
+  for (const auto& [ino, reclaim] : reclaims_) under_way_.erase(reclaim.number);
+  reclaims_.clear();
+  note_known();
+  for (const OpenedFile* file : opened_) {
+    if (file->lost) continue;
+    Reclaim& reclaim = reclaims_[file->ino];
+    ++reclaim.opens;
+    reclaim.flags |= file->flags;
+  }
+  return {};
+}
+
+// Before the session is used for anything else: a file that is unlinked lives by it.
+base::Task<Status> FilesLink::reclaim_opens(service::Link& on) {
+  while (!reclaims_.empty()) {
+    const Ino ino = reclaims_.begin()->first;
+    Reclaim& reclaim = reclaims_.begin()->second;
+    if (reclaim.number == 0) reclaim.number = draw_number();
+    FilesCall request(FilesMethod::kReclaim, true, sizeof(WireAttributes));
+    request.put(ReclaimRequest{raw(ino), reclaim.flags, reclaim.opens});
+    auto answered = co_await send(on, request, reclaim.number);
+    if (!answered) co_return std::move(answered.error());
+    fabric::MessageReader reader(answered->bytes());
+    const auto head = reader.get<ReplyHead>();
+    if (reader.failed()) co_return make_error(ErrorCode::kProtocol, "a malformed reply");
+    if (head.error != 0) {
+      for (OpenedFile* file : opened_) file->lost |= file->ino == ino;
+    }
+    under_way_.erase(reclaims_.begin()->second.number);
+    note_known();
+    reclaims_.erase(ino);
+  }
+  co_return Status{};
+}
+
+base::Task<void> FilesLink::close() {
+  co_await reconnector_.close();
+  news_ = {};
+  informed_ = {};
+  if (usable()) {
+    const LinkRef on = link_;
+    // The server notices the end of the connection all the same.
+    [[maybe_unused]] const auto bye = co_await on->call(service::kGoodbyeMethod, {}, 0);
+  }
+  drop_link();
+}
+
+// ---- requests ----
+
+Result<std::span<const std::byte>> FilesLink::lay_out(const service::Link& on,
+                                                      const FilesCall& request, uint64_t number) {
+  fabric::MessageWriter writer({message_.get(), message_bytes_});
+  writer.put(on.prefix());
+  RequestHead head;
+  head.number = number;
+  head.confirmed = confirmed_;
+  head.uid = request.caller.uid;
+  head.gid = request.caller.gid;
+  head.groups = static_cast<uint16_t>(std::min(request.caller.groups.size(), kMaxGroups));
+  writer.put(head);
+  for (size_t i = 0; i < head.groups; ++i) writer.put(request.caller.groups[i]);
+  const auto text = [](std::span<const std::byte> bytes) {
+    return std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  };
+  writer.put_bytes(text(request.body));
+  writer.put_bytes(text(request.data));
+  if (!writer.overflowed()) return writer.message();
+  return make_error(ErrorCode::kTooLarge,
+                    fmt::format("a request is at most {} bytes", message_bytes_));
+}
+
+base::Task<Result<fabric::RpcReply>> FilesLink::send(service::Link& on, const FilesCall& request,
+                                                     uint64_t number) {
+  const uint32_t room = sizeof(ReplyHead) + std::max(request.reply_bytes, kMessageBytes);
+  PMSTORE_CO_TRY(const auto message, lay_out(on, request, number));
+  ++calls_;
+  auto answered = co_await on.rpc().call(static_cast<uint16_t>(request.method), message, room);
+  // It says that it does not answer any more: the next call makes another session.
+  if (!answered && lost_answer(answered.error())) on.drop();
+  co_return std::move(answered);
+}
+
+PosixResult<FilesLink::Reply> FilesLink::open_reply(LinkRef on, fabric::RpcReply reply) {
+  fabric::MessageReader reader(reply.bytes());
+  const auto head = reader.get<ReplyHead>();
+  if (reader.failed() || head.error < 0) return malformed("a call");
+  note_news(head.news);
+  if (head.error != 0) {
+    std::string message(reader.get_bytes(head.message_bytes));
+    if (!reader.complete()) return malformed("a call");
+    return PosixError(head.error, std::move(message));
+  }
+  const auto body = reply.bytes().subspan(sizeof head);
+  return Reply{std::move(on), std::move(reply), body};
+}
+
+base::Task<PosixResult<FilesLink::Reply>> FilesLink::call(const FilesCall& request,
+                                                          bool* in_doubt) {
+  Numbered numbered(*this, request.changes);
+  const uint64_t give_up_ns = executor_.now_ns() + options_.reconnect_timeout_ns;
+  std::optional<uint64_t> sent_by;  // the ticket under which it was sent last
+  while (true) {
+    if (!usable()) {
+      const Status again = co_await reconnector_.connected();
+      if (!again) {
+        if (sent_by && request.changes) co_return left_in_doubt(again.error().to_string());
+        co_return PosixError(again.error());
+      }
+    }
+    const LinkRef on = link_;
+    const bool doubt = request.changes && sent_by && *sent_by != ticket();
+    if (doubt && !request.may_be_repeated_in_doubt) {
+      co_return left_in_doubt("the server has been started again meanwhile");
+    }
+    if (doubt && in_doubt != nullptr) *in_doubt = true;
+    sent_by = ticket();
+    auto answered = co_await send(*on, request, numbered.number_now());
+    if (answered) co_return open_reply(on, std::move(*answered));
+    if (!lost_answer(answered.error())) co_return PosixError(answered.error());
+    if (executor_.now_ns() >= give_up_ns) {
+      if (request.changes) co_return left_in_doubt(answered.error().to_string());
+      co_return PosixError(answered.error());
+    }
+    co_await executor_.sleep_for(kRepeatPauseNs);
+  }
+}
+
+// ---- news ----
+
+void FilesLink::note_news(uint64_t newest) {
+  heard_ = std::max(heard_, newest);
+  if (heard_ <= confirmed_ || following_) return;
+  following_ = true;
+  news_ = follow_news();
+  news_.start();
+}
+
+base::Task<void> FilesLink::follow_news() {
+  while (heard_ > confirmed_ && usable()) {
+    co_await executor_.sleep_for(kNewsPauseNs);
+    const Status fetched = co_await fetch_news();
+    if (!fetched) break;  // keep_informed() tries again
+  }
+  following_ = false;
+}
+
+// Asks for what is new, drops what is stale, and says so with the next request.
+base::Task<Status> FilesLink::fetch_news() {
+  if (!usable()) co_return make_error(ErrorCode::kDisconnected);
+  const LinkRef on = link_;
+  const uint64_t ticket_before = ticket();
+  const FilesCall request(FilesMethod::kNews, false, kNewsReplyBytes);
+  NewsReply news;
+  std::vector<Ino> changed;
+  {
+    auto answered = co_await send(*on, request, 0);
+    if (!answered) co_return std::move(answered.error());
+    fabric::MessageReader reader(answered->bytes());
+    const auto head = reader.get<ReplyHead>();
+    news = reader.get<NewsReply>();
+    for (uint32_t i = 0; i < news.count && !reader.failed(); ++i) {
+      changed.push_back(Ino{reader.get<uint64_t>()});
+    }
+    if (!reader.complete() || head.error != 0) {
+      on->drop();
+      co_return make_error(ErrorCode::kProtocol, "a malformed reply");
+    }
+  }
+  co_await host_.drop_maps(news.through, news.all != 0, std::move(changed));
+  if (ticket() != ticket_before) co_return Status{};  // these were news of another time
+  confirmed_ = std::max(confirmed_, news.through);
+  heard_ = std::max(heard_, news.through);
+  co_return Status{};
+}
+
+// Keeps the lease, hears of news when nothing else is called, and makes the session again while
+// files are open.
+base::Task<void> FilesLink::keep_informed() {
+  uint64_t called = 0;
+  uint64_t told = confirmed_;
+  while (!reconnector_.closed()) {
+    const uint64_t lease_ms = link_ == nullptr ? 0 : link_->welcome().lease_ms;
+    co_await executor_.sleep_for(std::max<uint64_t>(lease_ms / 4, 50) * kNsPerMs);
+    if (!usable()) {
+      if (opened_.empty()) continue;
+      // While the server is away the next turn tries again.
+      [[maybe_unused]] const Status again = co_await reconnector_.connected();
+      continue;
+    }
+    const bool quiet = std::exchange(called, calls_) == calls_;
+    if (following_ || (!quiet && told == confirmed_)) continue;
+    [[maybe_unused]] const Status fetched = co_await fetch_news();
+    told = confirmed_;
+    called = calls_;
+  }
+}
+
+}  // namespace pmstore::fs::internal

@@ -1,0 +1,161 @@
+// FilesLink: a client's session with the file service: made again when it is lost, with the files
+// that are open, and with the news that it is told.
+//
+// A request that changes something has a number and is executed once, also when its answer is lost
+// and it is sent again, as long as the server knows this client (its ticket). After a restart of
+// the server a request that was sent before is in doubt: call() says so, or does not send again
+// what must not be done twice.
+// Invariants: one session at a time; `confirmed` news never fall; the message is laid out and given
+// to RpcClient::call() without a suspension in between. Threads: the executor's. Lifetimes: the
+// executor, the device and the host of this link outlive it; its tasks may be destroyed at any
+// suspension.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "base/executor.h"
+#include "fabric/device.h"
+#include "fs/file_system.h"
+#include "fs/files_protocol.h"
+#include "service/link.h"
+#include "service/reconnector.h"
+
+namespace pmstore::fs::internal {
+
+// A file that this client has open, as the server is to know after a restart.
+struct OpenedFile {
+  Ino ino{};
+  int flags = 0;
+  bool lost = false;  // the server does not have it open any more
+};
+
+struct FilesCall {
+  FilesMethod method{};
+  Caller caller = {};
+  std::vector<std::byte> body = {};      // the struct of the method, and names
+  std::span<const std::byte> data = {};  // behind it; borrowed
+  uint32_t reply_bytes = 0;              // the most that it gives, beside an error's message
+  bool changes = false;                  // it has a number
+  bool may_be_repeated_in_doubt = true;  // at a server that may have executed it before
+
+  FilesCall(FilesMethod which, bool changing, uint32_t room)
+      : method(which), reply_bytes(room), changes(changing) {}
+  template <typename T>
+  FilesCall& put(const T& value) {
+    const auto bytes = service::bytes_of(value);
+    body.insert(body.end(), bytes.begin(), bytes.end());
+    return *this;
+  }
+  FilesCall& put_name(std::string_view name) {
+    const auto bytes = std::as_bytes(std::span(name));
+    body.insert(body.end(), bytes.begin(), bytes.end());
+    return *this;
+  }
+};
+
+class FilesLink final : public service::Reconnector::Target {
+ public:
+  using LinkRef = std::shared_ptr<service::Link>;
+  // Its bytes lie in memory of the session.
+  struct Reply {
+    LinkRef link;
+    fabric::RpcReply reply;
+    std::span<const std::byte> body;  // what the method gives
+    fabric::MessageReader reader() const { return fabric::MessageReader(body); }
+  };
+  // Who uses the link: is told of what it hears.
+  class Host {
+   public:
+    virtual ~Host() = default;
+    // The server has forgotten this client: no map is right any more, and sessions with data
+    // servers are to be made again.
+    virtual void on_forgotten() = 0;
+    // These maps are not to be used any more; returns when no access by them is under way.
+    virtual base::Task<void> drop_maps(uint64_t through, bool all, std::vector<Ino> changed) = 0;
+  };
+
+  FilesLink(base::Executor& executor, fabric::Device& device, fabric::Uri uri,
+            const FileSystemOptions& options, Host& host);
+  ~FilesLink() override;
+
+  // Errors of service::Link::open(); Protocol: another file system is served there now.
+  base::Task<Status> connect_once() override;
+  // In order: the server forgets this client at once. Later calls are EIO.
+  base::Task<void> close();
+
+  // `in_doubt`, if given: the request may have been executed before, by a server that has forgotten
+  // this client since; its result is that of the repetition. EIO: the server is away, or has left
+  // the request in doubt: the message says which.
+  base::Task<PosixResult<Reply>> call(const FilesCall& request, bool* in_doubt = nullptr);
+
+  // From now until removed the file is told to a server that has forgotten it.
+  void add_open(OpenedFile& file) { opened_.insert(&file); }
+  void remove_open(OpenedFile& file) { opened_.erase(&file); }
+
+  uint64_t identity() const { return welcome_.identity; }
+  uint64_t ticket() const { return welcome_.ticket; }
+  uint64_t sessions() const { return sessions_; }
+  uint64_t confirmed() const { return confirmed_; }
+  fabric::Counters counters() const;
+  const ClientSecret& secret() const { return secret_; }
+  PosixError malformed(std::string_view what);
+
+ private:
+  class Numbered;
+  struct Reclaim {
+    uint64_t number = 0;
+    uint32_t opens = 0;
+    int flags = 0;
+  };
+  bool usable() const override { return link_ != nullptr && link_->usable(); }
+  base::Task<void> let_go() override { co_return; }
+  void drop_link();
+  Status take_welcome(const service::Link& opened);
+  base::Task<Status> reclaim_opens(service::Link& on);
+  base::Task<Result<fabric::RpcReply>> send(service::Link& on, const FilesCall& request,
+                                            uint64_t number);
+  Result<std::span<const std::byte>> lay_out(const service::Link& on, const FilesCall& request,
+                                             uint64_t number);
+  PosixResult<Reply> open_reply(LinkRef on, fabric::RpcReply reply);
+  void note_news(uint64_t newest);
+  base::Task<void> follow_news();
+  base::Task<Status> fetch_news();
+  base::Task<void> keep_informed();
+
+  base::Executor& executor_;
+  fabric::Device& device_;
+  const fabric::Uri uri_;
+  const FileSystemOptions& options_;
+  Host& host_;
+  const ClientSecret secret_;
+  const uint64_t instance_;
+  LinkRef link_;
+  FilesWelcome welcome_;
+  uint64_t sessions_ = 0;
+  uint64_t calls_ = 0;
+  fabric::Counters ended_;  // of earlier sessions
+  // Numbers of requests. Invariant: the answers of all others through last_number_ are known.
+  uint64_t last_number_ = 0;
+  std::set<uint64_t> under_way_;
+  const std::shared_ptr<uint64_t> known_through_ = std::make_shared<uint64_t>(0);
+  uint64_t draw_number();
+  void note_known();
+  std::set<OpenedFile*> opened_;
+  std::map<Ino, Reclaim> reclaims_;  // still to be told to the server
+  uint64_t heard_ = 0;               // of news
+  uint64_t confirmed_ = 0;
+  bool following_ = false;
+  std::unique_ptr<std::byte[]> message_;
+  size_t message_bytes_ = 0;
+  service::Reconnector reconnector_;
+  base::Task<void> news_;
+  base::Task<void> informed_;
+};
+
+}  // namespace pmstore::fs::internal
