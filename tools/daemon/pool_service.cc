@@ -31,11 +31,17 @@ Result<std::unique_ptr<PoolService>> PoolService::start(const ServiceOptions& op
   Executor& executor = service->executor_;
   PMSTORE_TRY(service->server_,
               executor.run(Server::start(executor, *service->pool_, options.server)));
+  fs::FilesServerOptions files;
+  files.lease_ms = options.server.lease_ms;
+  files.devices = options.server.devices;
+  PMSTORE_TRY(service->files_,
+              executor.run(fs::FilesServer::start(executor, *service->pool_, *service->server_,
+                                                  std::move(files))));
   for (const fabric::Uri& uri : options.listen) {
     auto at = executor.run(service->server_->listen(uri));
     if (!at) {
       // Errors are ignored: no client was served, and the next start recovers.
-      [[maybe_unused]] const Status closed = executor.run(service->server_->stop());
+      [[maybe_unused]] const Status closed = service->stop();
       return std::move(at.error());
     }
     service->uris_.push_back(std::move(*at));
@@ -47,6 +53,11 @@ PoolService::~PoolService() = default;
 
 Status PoolService::run() {
   executor_.run_until_stopped();
+  return stop();
+}
+
+Status PoolService::stop() {
+  executor_.run(files_->stop());
   return executor_.run(server_->stop());
 }
 

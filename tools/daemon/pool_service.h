@@ -1,5 +1,5 @@
-// PoolService: a pool, a server on it, and where it listens; what pmstored runs, and what the
-// benchmarks run in a thread of their own.
+// PoolService: a pool, a server on it, with its files, and where it listens; what pmstored runs,
+// and what the benchmarks run in a thread of their own.
 //
 // Threads: one thread makes all calls, except request_stop() and wake(). Lifetimes: it owns the
 // executor.
@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/executor.h"
 #include "fabric/uri.h"
+#include "fs/files_server.h"
 #include "persist/pool.h"
 #include "pmstore/server.h"
 
@@ -37,7 +38,7 @@ Result<std::unique_ptr<persist::Pool>> create_store(const std::string& path, uin
 
 class PoolService {
  public:
-  // Errors of Pool::create, Pool::open, Server::start and Server::listen.
+  // Errors of Pool::create, Pool::open, Server::start, FilesServer::start and Server::listen.
   static Result<std::unique_ptr<PoolService>> start(const ServiceOptions& options);
   ~PoolService();
 
@@ -56,9 +57,11 @@ class PoolService {
 
  private:
   explicit PoolService(const base::ExecutorOptions& options) : executor_(clock_, options) {}
+  Status stop();
   base::RealClock clock_;
   Executor executor_;
   std::unique_ptr<persist::Pool> pool_;
+  std::unique_ptr<fs::FilesServer> files_;  // outlives the server, which has its services
   std::unique_ptr<Server> server_;
   std::vector<fabric::Uri> uris_;
 };
