@@ -73,7 +73,8 @@ endfunction()
 # pmstore_mutated_sources(VARIABLE): the absolute paths of the sources that the mutants' lists name.
 function(pmstore_mutated_sources variable)
   set(paths)
-  foreach(list IN ITEMS crash/mutants/mutants.txt mutants/service_mutants.txt)
+  foreach(list IN ITEMS crash/mutants/mutants.txt mutants/files/file_mutants.txt
+      mutants/service_mutants.txt)
     file(STRINGS ${PROJECT_SOURCE_DIR}/tests/${list} lines REGEX "^(file|barriers) ")
     list(TRANSFORM lines REPLACE "^[a-z]+ ([^ ]+).*" "${PROJECT_SOURCE_DIR}/\\1")
     list(APPEND paths ${lines})

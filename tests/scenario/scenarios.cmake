@@ -14,7 +14,7 @@ function(pmstore_scenarios name)
   endif()
   # tests/mutants links a scenario's objects without these.
   set_source_files_properties(${PROJECT_SOURCE_DIR}/tests/scenario/harness.cc
-    fs_main.cc log_main.cc store_main.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    data_main.cc fs_main.cc log_main.cc store_main.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   pmstore_test(${name} TIMEOUT ${ARG_TIMEOUT} DEPS fabric model ${ARG_DEPS}
     SOURCES ${PROJECT_SOURCE_DIR}/tests/scenario/harness.cc ${ARG_SOURCES})
   pmstore_test_name(test ${name})

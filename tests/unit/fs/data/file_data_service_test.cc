@@ -75,6 +75,39 @@ TEST_F(FileDataServiceTest, SessionsAreBounded) {
   EXPECT_EQ(try_link(service::bytes_of(hello), 99).code(), ErrorCode::kBackPressure);
 }
 
+TEST_F(FileDataServiceTest, ANewSessionOfAnInstanceEndsTheOneBefore) {
+  const FileDataHello one{0, 1};
+  const FileDataHello other{0, 2};
+  const auto first = try_link(service::bytes_of(one));
+  const auto second = try_link(service::bytes_of(other));
+  EXPECT_EQ(service_->sessions(), 2u);
+  const auto again = try_link(service::bytes_of(one));
+  EXPECT_EQ(service_->sessions(), 2u);
+  let_time_pass(1);
+  EXPECT_TRUE((*first)->connection().broken());
+  EXPECT_FALSE((*second)->connection().broken());
+  EXPECT_FALSE((*again)->connection().broken());
+  // Another client's has nothing to do with it, whatever number it draws.
+  const auto foreign = try_link(service::bytes_of(one), 2);
+  EXPECT_EQ(service_->sessions(), 3u);
+}
+
+TEST_F(FileDataServiceTest, AllSessionsOfAClientEnd) {
+  std::vector<std::unique_ptr<Link>> links;
+  for (uint64_t instance = 1; instance <= 3; ++instance) {
+    const FileDataHello hello{0, instance};
+    links.push_back(try_link(service::bytes_of(hello)).value());
+  }
+  const auto other = link(2);
+  EXPECT_EQ(service_->clients().size(), 2u);
+  EXPECT_EQ(service_->end_sessions(ClientSecret::of_number(1).id(), SessionEnd::kSilent), 3u);
+  EXPECT_EQ(service_->clients(), std::vector{ClientSecret::of_number(2).id()});
+  EXPECT_EQ(service_->end_sessions(ClientSecret::of_number(1).id(), SessionEnd::kSilent), 0u);
+  let_time_pass(1);
+  for (const auto& each : links) EXPECT_TRUE(each->connection().broken());
+  EXPECT_FALSE(other->connection().broken());
+}
+
 TEST_F(FileDataServiceTest, WhatIsMalformedCostsTheConnectionAndStoresNothing) {
   const MapExtent extent = allocate(1);
   const DataWritePiece good = piece_of(extent, 0, 64);

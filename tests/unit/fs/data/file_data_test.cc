@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "fabric/local/local_device.h"
 #include "tests/unit/fs/data/file_data_fixture.h"
 
 namespace pmstore::fs {
@@ -307,28 +308,36 @@ TEST_P(FileDataPaths, ManyAtOnceShareTheBuffers) {
   }
 }
 
-TEST_P(FileDataPaths, WhatIsAbandonedTouchesNoMemoryAndReturnsItsBuffers) {
+TEST_P(FileDataPaths, WhatIsAbandonedTouchesNoMemoryAndGivesItsBuffersBack) {
   options_.small_buffers = options_.large_buffers = 1;
+  device_ = fabric::open_local_device(executor_, {.late_effects_seed = 5}).value();
   const auto data = open();
-  const MapExtent extent = allocate(100);
+  const MapExtent extent = allocate(85);
+  const MapExtent zeros = allocate(85);
   const std::vector<std::byte> untouched(5 << 20, std::byte{0x77});
+  int abandoned = 0;
   // After each number of turns.
   for (int turns = 0; turns < 12; ++turns) {
     for (const size_t bytes : {size_t{100}, untouched.size()}) {
-      auto into = std::make_unique<std::vector<std::byte>>(untouched);
+      auto into = untouched;
+      auto from = std::make_unique<std::vector<std::byte>>(untouched);
       {
-        std::vector<ReadPiece> pieces{{extent, 0, std::span(*into).first(bytes)}};
-        std::vector<WritePiece> written{{extent, 0, std::span(*into).first(bytes)}};
+        std::vector<ReadPiece> pieces{{zeros, 0, std::span(into).first(bytes)}};
+        std::vector<WritePiece> written{{extent, 0, std::span(*from).first(bytes)}};
         auto reading = data->read(data->session(), std::move(pieces));
         auto writing = data->write(data->session(), std::move(written));
         writing.start();
         reading.start();
         for (int i = 0; i < turns; ++i) executor_.run_once();
+        abandoned += !reading.done();
       }
-      into.reset();
+      from.reset();
+      const auto when_it_was_dropped = into;
       run(data->settled());
+      EXPECT_EQ(into, when_it_was_dropped);
     }
   }
+  EXPECT_GT(abandoned, 5);
   const auto bytes = some(2 << 20);
   EXPECT_EQ(write(*data, extent, 0, bytes), DataOutcome::kDone);
   std::vector<std::byte> into(bytes.size());
@@ -367,6 +376,30 @@ TEST_P(FileDataPaths, SettledWaitsForWhatBeganBefore) {
   { auto dropped = std::move(writing); }
   while (!settled.done()) executor_.run_once();
   run(data->settled());
+}
+
+class FileDataAtOnce : public FileDataTest {};
+
+TEST_F(FileDataAtOnce, AccessesThatNeedNoWaitLetOthersHaveTheirTurn) {
+  const auto data = open();
+  const MapExtent extent = allocate(1);
+  bool had_a_turn = false;
+  auto other = [](base::Executor& executor, bool& turn) -> Task<void> {
+    co_await executor.yield();
+    turn = true;
+  }(executor_, had_a_turn);
+  other.start();
+  std::vector<std::byte> bytes(64);
+  std::vector<WritePiece> pieces{{extent, 0, bytes}};
+  int begun = 0;
+  for (; begun < 1000; ++begun) {
+    auto writing = data->write(data->session(), pieces);
+    writing.start();
+    if (!writing.done()) break;
+  }
+  EXPECT_LT(begun, 100);
+  executor_.run_once();
+  EXPECT_TRUE(had_a_turn);
 }
 
 }  // namespace
