@@ -8,7 +8,7 @@ set(PMSTORE_PKG_CONFIG_PACKAGES
   libisal libxxhash fmt libibverbs librdmacm liburing libpmem2 libpmemobj libndctl libdaxctl)
 set(needed ${PMSTORE_PKG_CONFIG_PACKAGES})
 if(PMSTORE_BUILD_PROGRAMS)
-  list(APPEND needed tomlplusplus)
+  list(APPEND needed tomlplusplus fuse3)
   find_package(CLI11 REQUIRED)
   find_package(nlohmann_json REQUIRED)
 endif()

@@ -16,7 +16,8 @@ std::string TextTable::text() const {
     for (size_t i = 0; i < cells.size(); ++i) {
       const std::string padding(widths[i] - cells[i].size(), ' ');
       if (i > 0) line += "  ";
-      line += i < left_ ? cells[i] + padding : padding + cells[i];
+      const bool is_last = i + 1 == cells.size() && last_ == LastColumn::kLeft;
+      line += i < left_ || is_last ? cells[i] + padding : padding + cells[i];
     }
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + "\n";

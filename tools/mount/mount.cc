@@ -1,0 +1,239 @@
+#include "tools/mount/mount.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdarg>
+#include <cstdlib>
+#include <cstring>
+
+namespace pmstore::tools {
+namespace {
+
+// What libfuse said last: it prints where others give an error.
+std::string& last_message() {
+  static std::string message;
+  return message;
+}
+
+void keep_message(fuse_log_level level, const char* format, va_list arguments) {
+  if (level > FUSE_LOG_ERR) return;
+  char line[512];
+  std::vsnprintf(line, sizeof line, format, arguments);
+  std::string_view text = line;
+  while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
+  if (text.starts_with("fuse: ")) text.remove_prefix(6);
+  last_message() = text;
+}
+
+// The kernel's options, with a comma or backslash in a value escaped as libfuse wants it.
+std::string escaped(const std::string& value) {
+  std::string text;
+  for (const char c : value) {
+    if (c == ',' || c == '\\') text += '\\';
+    text += c;
+  }
+  return text;
+}
+
+Error cannot_mount(std::string why) { return make_error(ErrorCode::kIo, std::move(why)); }
+
+void init(void* mount, fuse_conn_info* connection) {
+  static_cast<Mount*>(mount)->prepare_connection(*connection);
+}
+
+// The kernel counts what it knows of an inode; nothing is kept here for that.
+void forget(fuse_req_t request, fuse_ino_t, uint64_t) { fuse_reply_none(request); }
+void forget_multi(fuse_req_t request, size_t, fuse_forget_data*) { fuse_reply_none(request); }
+
+}  // namespace
+
+fs::Caller caller_of(fuse_req_t request) {
+  const fuse_ctx* const context = fuse_req_ctx(request);
+  fs::Caller caller{.uid = context->uid, .gid = context->gid, .groups = {}};
+  if (caller.uid == 0) return caller;
+  constexpr int kMostGroups = 64;  // of one message to the server
+  gid_t groups[kMostGroups];
+  const int count = fuse_req_getgroups(request, kMostGroups, groups);
+  for (int i = 0; i < std::min(count, kMostGroups); ++i) caller.groups.push_back(groups[i]);
+  return caller;
+}
+
+Mount::Mount(base::Executor& executor, fs::FileSystem& files, const MountOptions& options)
+    : executor_(executor),
+      files_(files),
+      options_(options),
+      operations_(executor),
+      changes_(executor) {
+  executor_.add_poller(this);
+}
+
+Mount::~Mount() {
+  operations_.give_up_all();
+  unmount();
+  if (session_ != nullptr) fuse_session_destroy(session_);
+  std::free(message_.mem);
+  executor_.remove_poller(this);
+}
+
+Result<std::unique_ptr<Mount>> Mount::start(base::Executor& executor, fs::FileSystem& files,
+                                            const MountOptions& options, const std::string& source,
+                                            const std::string& directory) {
+  std::unique_ptr<Mount> mount(new Mount(executor, files, options));
+  PMSTORE_TRY_STATUS(mount->mount(source, directory));
+  return mount;
+}
+
+Status Mount::mount(const std::string& source, const std::string& directory) {
+  fuse_set_log_func(keep_message);
+  last_message().clear();
+  fuse_lowlevel_ops calls{};
+  calls.init = init;
+  calls.forget = forget;
+  calls.forget_multi = forget_multi;
+  add_name_calls(calls);
+  add_attribute_calls(calls);
+  add_file_calls(calls);
+  add_directory_calls(calls);
+  std::string words = "subtype=pmstore,fsname=" + escaped(source);
+  for (const std::string& word : options_.kernel) words += "," + word;
+  std::string program = "pmstore";
+  std::string option = "-o";
+  char* arguments[] = {program.data(), option.data(), words.data(), nullptr};
+  fuse_args parsed = FUSE_ARGS_INIT(3, arguments);
+  session_ = fuse_session_new(&parsed, &calls, sizeof calls, this);
+  fuse_opt_free_args(&parsed);
+  if (session_ == nullptr) return cannot_mount("libfuse refuses: " + last_message());
+  if (fuse_session_mount(session_, directory.c_str()) != 0) {
+    const std::string why = last_message().empty() ? std::strerror(errno) : last_message();
+    return cannot_mount(why);
+  }
+  mounted_ = true;
+  descriptor_ = fuse_session_fd(session_);
+  const int flags = fcntl(descriptor_, F_GETFL);
+  if (flags < 0 || fcntl(descriptor_, F_SETFL, flags | O_NONBLOCK) != 0) {
+    return cannot_mount(std::strerror(errno));
+  }
+  PMSTORE_TRY_STATUS(executor_.watch(descriptor_, EPOLLIN, *this));
+  watched_ = true;
+  return {};
+}
+
+void Mount::prepare_connection(fuse_conn_info& connection) {
+  // Data goes from memory to memory here: a pipe between would be one copy more.
+  connection.want &=
+      ~static_cast<unsigned>(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);
+  // Attributes that come with names are only worth their transfer if the kernel may believe them.
+  const bool caches = options_.attribute_seconds > 0;
+  const auto with_names = static_cast<unsigned>(FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO);
+  connection.want &= ~with_names;
+  if (caches) connection.want |= connection.capable & with_names;
+  if (options_.single) connection.want |= connection.capable & FUSE_CAP_CACHE_SYMLINKS;
+  connection.max_write = kMostRequestBytes;
+  connection.max_background = 64;
+  connection.congestion_threshold = 48;
+  connection.time_gran = 1;
+  initialized_ = true;
+}
+
+// With several mounts, only the server knows what a file has: the kernel keeps no pages of it. Maps
+// for reading are possible all the same; shared writable ones are refused by the kernel.
+void Mount::describe_opened(fuse_file_info& file) const {
+  file.direct_io = options_.single ? 0 : 1;
+  file.keep_cache = options_.single ? 1 : 0;
+  file.noflush = 1;  // what was written is durable already
+}
+
+void Mount::on_ready(uint32_t) { readable_ = true; }
+
+bool Mount::arm() {
+  if (stop_requested_.load() && !ended_) return false;
+  return !operations_.has_finished() && !(readable_ && !ended_ && has_room());
+}
+
+bool Mount::has_room() const {
+  return operations_.running() < kMostOperations && buffers_.used_bytes() < kMostDataBytes;
+}
+
+size_t Mount::poll() {
+  // Of the data that was given up, its buffers are kept: not without bound.
+  const bool may_give_up = buffers_.retired_bytes() < kMostDataBytes / 2;
+  size_t done = operations_.reap(may_give_up);
+  if (done > 0) changes_.notify_all();
+  if (stop_requested_.load() && !ended_) {
+    end();
+    ++done;
+  }
+  if (ended_ || !watched_) return done;
+  if (has_room() == waits_for_room_) {
+    waits_for_room_ = !waits_for_room_;
+    executor_.change_watch(descriptor_, waits_for_room_ ? 0 : uint32_t{EPOLLIN}, *this);
+  }
+  return done + receive();
+}
+
+size_t Mount::receive() {
+  constexpr size_t kPerTurn = 16;
+  size_t received = 0;
+  while (readable_ && !ended_ && received < kPerTurn && has_room()) {
+    const int bytes = fuse_session_receive_buf(session_, &message_);
+    if (bytes == -EINTR) continue;
+    if (bytes <= 0) {
+      readable_ = false;
+      if (bytes != -EAGAIN) end();  // unmounted, or the kernel has ended the connection
+      break;
+    }
+    const bool was_initialized = initialized_;
+    fuse_session_process_buf(session_, &message_);
+    ++received;
+    if (initialized_ != was_initialized) changes_.notify_all();
+    if (fuse_session_exited(session_) != 0) end();
+  }
+  return received;
+}
+
+void Mount::end() {
+  ended_ = true;
+  if (watched_) executor_.unwatch(descriptor_);
+  watched_ = false;
+  changes_.notify_all();
+}
+
+void Mount::stop() {
+  stop_requested_.store(true);
+  executor_.wake();
+}
+
+base::Task<bool> Mount::until_ready() {
+  while (!initialized_ && !ended_) co_await changes_.wait();
+  co_return !ended_;
+}
+
+base::Task<void> Mount::until_ended() {
+  while (!ended_) co_await changes_.wait();
+}
+
+base::Task<void> Mount::drain(uint64_t patience_ns) {
+  if (!ended_) end();
+  const uint64_t until_ns = executor_.now_ns() + patience_ns;
+  constexpr uint64_t kLookAgainNs = 1'000'000;
+  while (operations_.running() > 0 && executor_.now_ns() < until_ns) {
+    co_await executor_.sleep_for(kLookAgainNs);
+  }
+  operations_.give_up_all();
+  for (const auto& opened : open_files_.remove_all()) {
+    if (executor_.now_ns() >= until_ns) co_return;  // the server forgets this client later
+    (void)co_await opened->file->close();
+  }
+}
+
+void Mount::unmount() {
+  if (watched_) executor_.unwatch(descriptor_);
+  watched_ = false;
+  if (mounted_) fuse_session_unmount(session_);
+  mounted_ = false;
+}
+
+}  // namespace pmstore::tools
