@@ -21,10 +21,9 @@ Status check_known(const ShardRecordHeader& header) {
   if (header.features != 0) {
     return later_release("a record with feature bits " + std::to_string(header.features));
   }
-  if (header.kind != ShardRecordKind::kRedo && header.kind != ShardRecordKind::kMark) {
+  if (header.kind < ShardRecordKind::kRedo || header.kind > ShardRecordKind::kMark) {
     return later_release("a record of kind " + std::to_string(static_cast<int>(header.kind)));
   }
-  if (header.participants != 0) return later_release("a transaction of several shards");
   if (header.replicas != 0) return later_release("a transaction with replicas");
   if (header.partition != 0 || header.home_partition != 0) {
     return later_release("a transaction of another partition than the first");
@@ -50,14 +49,19 @@ void put(std::vector<std::byte>& to, const T& value) {
 
 // ---- writing ----
 
-ShardRedoBuilder::ShardRedoBuilder(std::span<std::byte> room, ClientId client, uint64_t epoch)
-    : room_(room) {
+ShardRedoBuilder::ShardRedoBuilder(std::span<std::byte> room, ClientId client, uint64_t epoch,
+                                   std::span<const ShardParticipant> participants)
+    : room_(room), used_(shard_header_bytes(participants.size())) {
   PMSTORE_CHECK(room.size() >= used_, "the caller reserves room for the header");
+  PMSTORE_CHECK(participants.size() <= kMostParticipants, "the caller bounds the participants");
   ShardRecordHeader header{};
   header.kind = ShardRecordKind::kRedo;
+  header.participants = static_cast<uint16_t>(participants.size());
   header.client = client;
   header.epoch = epoch;
   std::memcpy(room.data(), &header, sizeof header);
+  if (participants.empty()) return;
+  std::memcpy(room.data() + sizeof header, participants.data(), participants.size_bytes());
 }
 
 std::span<const std::byte> ShardRedoBuilder::add(SlotOffset slot, TableId table, uint64_t version,
@@ -109,6 +113,25 @@ std::vector<std::byte> encode_mark(const CoordinatorMark& mark, uint64_t epoch) 
   return bytes;
 }
 
+std::vector<std::byte> encode_decision(ShardRecordKind kind, ClientId client, uint64_t epoch,
+                                       std::span<const ShardParticipant> participants,
+                                       ShardDecision decision) {
+  PMSTORE_CHECK(kind == ShardRecordKind::kCommit || kind == ShardRecordKind::kAbort,
+                "a transaction is committed or aborted");
+  std::vector<std::byte> bytes;
+  bytes.reserve(decision_bytes(participants.size()));
+  ShardRecordHeader header{};
+  header.kind = kind;
+  header.participants = static_cast<uint16_t>(participants.size());
+  header.client = client;
+  header.epoch = epoch;
+  put(bytes, header);
+  for (const ShardParticipant& each : participants) put(bytes, each);
+  put(bytes, decision);
+  PMSTORE_CHECK(bytes.size() == decision_bytes(participants.size()), "its size is known before");
+  return bytes;
+}
+
 // ---- reading ----
 
 Result<ShardRecordReader> ShardRecordReader::open(std::span<const std::byte> payload,
@@ -120,7 +143,20 @@ Result<ShardRecordReader> ShardRecordReader::open(std::span<const std::byte> pay
   if (header.zero != 0 || header.zero_end != 0 || header.epoch > last_epoch) {
     return malformed_record();
   }
-  reader.rest_ = payload;
+  const size_t list_bytes = header.participants * sizeof(ShardParticipant);
+  const bool may_list = header.kind == ShardRecordKind::kRedo ||  //
+                        header.kind == ShardRecordKind::kCommit;
+  if (header.participants > (may_list ? kMostParticipants : 0) || list_bytes > payload.size()) {
+    return malformed_record();
+  }
+  reader.participants_ = payload.first(list_bytes);
+  for (const ShardParticipant& each : reader.participants()) {
+    if (each.partition != 0 || each.shard != 0) {
+      return later_release("a transaction of another partition than the first");
+    }
+    if (each.zero != 0) return malformed_record();
+  }
+  reader.rest_ = payload.subspan(list_bytes);
   reader.left_ = header.writes;
   return reader;
 }
@@ -130,6 +166,10 @@ Result<ShardRecordReader> ShardRecordReader::open_whole(std::span<const std::byt
   PMSTORE_TRY(const ShardRecordReader reader, open(payload, last_epoch));
   if (reader.kind() == ShardRecordKind::kMark) {
     PMSTORE_TRY_STATUS(reader.mark());
+    return reader;
+  }
+  if (reader.kind() != ShardRecordKind::kRedo) {
+    PMSTORE_TRY_STATUS(reader.decision());
     return reader;
   }
   ShardRecordReader walked = reader;
@@ -186,10 +226,32 @@ Result<CoordinatorMark> ShardRecordReader::mark() const {
   return mark;
 }
 
+Result<ShardDecision> ShardRecordReader::decision() const {
+  PMSTORE_CHECK(kind() == ShardRecordKind::kCommit || kind() == ShardRecordKind::kAbort,
+                "only commit and abort records decide");
+  ShardDecision decision;
+  std::span<const std::byte> rest = rest_;
+  const bool named = kind() == ShardRecordKind::kAbort || is_shared();
+  if (!take(rest, decision) || !rest.empty() || header_.writes != 0 || !named) {
+    return malformed_record();
+  }
+  return decision;
+}
+
+std::vector<ShardParticipant> ShardRecordReader::participants() const {
+  std::vector<ShardParticipant> participants(header_.participants);
+  if (!participants.empty()) {
+    std::memcpy(participants.data(), participants_.data(), participants_.size());
+  }
+  return participants;
+}
+
 std::optional<ShardRecordReader> open_whole_redo(std::span<const std::byte> payload,
                                                  uint64_t last_epoch) {
   auto record = ShardRecordReader::open_whole(payload, last_epoch);
-  if (!record || record->kind() != ShardRecordKind::kRedo) return std::nullopt;
+  if (!record || record->kind() != ShardRecordKind::kRedo || record->is_shared()) {
+    return std::nullopt;
+  }
   return std::move(*record);
 }
 

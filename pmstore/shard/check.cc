@@ -67,12 +67,18 @@ class Checker {
   void check_log() {
     auto log = catalog_.open_log();
     if (!log) return problem(fmt::format("shard log: {}", log.error().message));
-    const auto look = [&](const log::EntryView&, ShardRecordReader& record) {
-      if (record.kind() == ShardRecordKind::kRedo) check_writes(record);
+    internal::SharedFates fates;
+    const auto look = [&](const log::EntryView& entry, const ShardRecordReader& record) {
+      fates.see(entry, record);
     };
     const auto entries = internal::walk_shard_log(*log, catalog_, look);
     if (!entries) return problem(entries.error().message);
     report_.log_entries += *entries;
+    log->for_each_entry([&](const log::EntryView& entry) {
+      auto record = ShardRecordReader::open(entry.payload, catalog_.header().epoch);
+      if (!record || record->kind() != ShardRecordKind::kRedo) return;
+      if (fates.is_committed(entry, *record)) check_writes(*record);
+    });
   }
 
   // After check_slabs().

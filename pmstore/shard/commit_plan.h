@@ -77,6 +77,7 @@ class CommitPlan {
   }
   void clear() {
     PMSTORE_CHECK(state_ != State::kFree, "a plan is applied or given up once");
+    PMSTORE_CHECK(guarded_.empty(), "a guard ends before its plan");
     writes_.clear();
     state_ = State::kFree;
   }
@@ -86,6 +87,10 @@ class CommitPlan {
   uint64_t payload_bytes() const { return payload_bytes_; }
   std::vector<PlannedWrite>& writes() { return writes_; }
   const std::vector<PlannedWrite>& writes() const { return writes_; }
+  // Units of the index, with what their version was before this plan changed them; nobody else may
+  // change them. Of a transaction of several servers that is not validated yet.
+  std::vector<AbsenceCheck>& guarded() { return guarded_; }
+  const std::vector<AbsenceCheck>& guarded() const { return guarded_; }
   // For one log entry: log::EntryHeader, payload, padding. Begins at a line.
   std::span<std::byte> entry_room() const { return entry_room_; }
 
@@ -93,6 +98,7 @@ class CommitPlan {
   std::unique_ptr<std::byte[]> memory_;
   std::span<std::byte> entry_room_;
   std::vector<PlannedWrite> writes_;
+  std::vector<AbsenceCheck> guarded_;
   State state_ = State::kFree;
   ClientId client_;
   uint64_t sequence_ = 0;

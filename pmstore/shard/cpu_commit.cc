@@ -51,19 +51,14 @@ CpuCommit::CpuCommit(RecordStore& records, ShardLog& log, FailureLatch& latch)
 
 CpuCommit::~CpuCommit() {
   // A group that is not finished ends like one whose server's process has died.
-  PMSTORE_CHECK(locked_ == group_.size(),
+  PMSTORE_CHECK(locked_ == group_.size() + held_.size(),
                 "a prepared transaction ends before what it would be applied to");
 }
 
 // ---- prepare ----
 
-bool CpuCommit::is_inserted_by_another(const IndexKey& key) const {
-  if (locked_ == 0) [[likely]]
-    return false;
-  // An insert that is under way has begun to change the key's unit: the unit's version is odd.
-  const KeyIndex& index = records_.index();
-  if (index.version(index.unit_of(key)) % 2 == 0) return false;
-  for (const auto& plan : plans_) {
+bool CpuCommit::inserts(const Plans& plans, const IndexKey& key) {
+  for (const auto& plan : plans) {
     if (!plan->is_locked()) continue;
     for (const PlannedWrite& write : plan->writes()) {
       if (!write.exists && write.key == key) return true;
@@ -72,9 +67,17 @@ bool CpuCommit::is_inserted_by_another(const IndexKey& key) const {
   return false;
 }
 
-bool CpuCommit::has_prepared_in(TableId table) const {
-  if (locked_ == 0) return false;
-  for (const auto& plan : plans_) {
+bool CpuCommit::is_inserted_by_another(const IndexKey& key) const {
+  if (locked_ == 0) [[likely]]
+    return false;
+  // An insert that is under way has begun to change the key's unit: the unit's version is odd.
+  const KeyIndex& index = records_.index();
+  if (index.version(index.unit_of(key)) % 2 == 0) return false;
+  return inserts(plans_, key) || inserts(held_, key);
+}
+
+bool CpuCommit::writes_to(const Plans& plans, TableId table) {
+  for (const auto& plan : plans) {
     if (!plan->is_locked()) continue;
     for (const PlannedWrite& write : plan->writes()) {
       if (write.key.table == table) return true;
@@ -149,6 +152,7 @@ Status CpuCommit::plan_write(PlannedWrite& write, uint64_t expected_slot, uint64
   const bool moves = !write.exists || (!erase && bytes > kSlotBytes[write.size_class]);
   const bool entry_changes = write.builds_on != nullptr && write.builds_on->entry_changes;
   if (entry_changes && (moves || erase)) return make_error(ErrorCode::kConflict);
+  if ((moves || erase) && is_guarded(write.key)) return make_error(ErrorCode::kConflict);
   if (moves) {
     write.size_class = size_class_of(bytes);
     auto slot = records_.arena().allocate(write.size_class);
@@ -202,8 +206,8 @@ Status CpuCommit::plan_writes(CommitPlan& plan, const CommitView& request, Basis
   return {};
 }
 
-Status CpuCommit::build_redo(CommitPlan& plan) {
-  uint64_t payload_bytes = sizeof(ShardRecordHeader);
+Status CpuCommit::build_redo(CommitPlan& plan, std::span<const ShardParticipant> participants) {
+  uint64_t payload_bytes = shard_header_bytes(participants.size());
   for (const PlannedWrite& write : plan.writes()) {
     const uint64_t value_bytes = write.kind == WriteKind::kErase ? 0 : write.value.size();
     payload_bytes += shard_write_bytes(record_bytes(write.key.key.size(), value_bytes));
@@ -213,7 +217,7 @@ Status CpuCommit::build_redo(CommitPlan& plan) {
   const uint64_t limit = log_.max_payload_bytes();
   if (payload_bytes > limit) return too_large(payload_bytes, limit);
   const auto payload = plan.entry_room().subspan(sizeof(log::EntryHeader));
-  ShardRedoBuilder redo(payload, plan.id().client, records_.catalog().header().epoch);
+  ShardRedoBuilder redo(payload, plan.id().client, records_.catalog().header().epoch, participants);
   for (PlannedWrite& write : plan.writes()) {
     const TableId table = write.key.table;
     if (write.exists && write.fresh) {

@@ -18,6 +18,10 @@
 // write (an insert of a key, or the end of an erased one), the transaction is a Conflict, and comes
 // again behind the group. Nothing builds on a transaction that is only prepared.
 //
+// A transaction of several servers is held on a plan of its own from its locks to its decision
+// (two_phase.h). Others meet it as a Conflict. While its reads are not validated, nobody else
+// changes the units of the index in which it changes keys and has found keys absent (guarded).
+//
 // Invariants: a redo record is durable before the first byte of its writes is put in place; the log
 // is truncated only while no transaction is in the group, so each entry that leaves it is applied;
 // the log has a write behind the one that it builds on, so no crash leaves it alone; the word of a
@@ -28,6 +32,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -94,8 +99,33 @@ class CpuCommit {
   Result<persist::Persisted> finish_group();
   size_t group_size() const { return group_.size(); }
 
-  // Does a transaction that is prepared or in the group write to `table`?
-  bool has_prepared_in(TableId table) const;
+  // ---- transactions of several servers ----
+
+  // Validates the reads, plans the writes and locks them, with a redo record that names
+  // `participants`. The request is not needed after the call. Nothing is durable. Errors of
+  // prepare(), which never come from `participants`.
+  Result<CommitPlan*> hold(const CommitView& request,
+                           std::span<const ShardParticipant> participants);
+  // Recovery: locks again what an undecided redo record writes. Requires that its new slots are not
+  // free, and that the index is complete. BadPool: the record does not fit the store.
+  Result<CommitPlan*> hold_again(TxId id, std::span<const std::byte> redo);
+  // Of a plan that is held: the locks are as they were; whatever else was read is unchanged.
+  // Conflict; InvalidArgument as check_reads().
+  Status validate_held(const CommitPlan& plan, std::span<const std::byte> reads,
+                       std::span<const std::byte> absences);
+  // Others may change the units of the index again.
+  void end_guard(CommitPlan& plan);
+  // Puts the writes in place and unlocks them: `decided` covers the end of the commit record. The
+  // plan is gone.
+  void apply_held(const DurableLog& decided, CommitPlan& plan, uint64_t end_lsn);
+  // Unlocks, and leaves no trace. The plan is gone.
+  void give_up_held(CommitPlan& plan);
+  bool has_held_in(TableId table) const { return writes_to(held_, table); }
+
+  // Does a transaction that is prepared, held, or in the group write to `table`?
+  bool has_prepared_in(TableId table) const {
+    return locked_ > 0 && (writes_to(plans_, table) || writes_to(held_, table));
+  }
 
  private:
   // nullptr when kMostPrepared are in use.
@@ -111,11 +141,19 @@ class CpuCommit {
   Status find_record(PlannedWrite& write, Basis basis);
   Status plan_write(PlannedWrite& write, uint64_t expected_slot, uint64_t expected_version,
                     Basis basis);
+  using Plans = std::vector<std::unique_ptr<CommitPlan>>;
+  static bool writes_to(const Plans& plans, TableId table);
+  static bool inserts(const Plans& plans, const IndexKey& key);
   bool is_inserted_by_another(const IndexKey& key) const;
+  bool is_guarded(const IndexKey& key) const;
+  Status guard(CommitPlan& plan, std::span<const std::byte> absences);
+  void drop_held(CommitPlan& plan);
+  Status plan_again(CommitPlan& plan, std::span<const std::byte> redo);
+  Status lock_again(PlannedWrite& write);
   // The group's last write of the key; nullptr: there is none, or looking would take long.
   PlannedWrite* last_in_group(const IndexKey& key);
   void leave_group();
-  Status build_redo(CommitPlan& plan);
+  Status build_redo(CommitPlan& plan, std::span<const ShardParticipant> participants = {});
   Status append_to_group(CommitPlan& plan);
   Status log_and_apply(CommitPlan& plan);
   void apply(const DurableLog& logged, CommitPlan& plan);
@@ -125,10 +163,12 @@ class CpuCommit {
   RecordStore& records_;
   ShardLog& log_;
   FailureLatch& latch_;
-  std::vector<std::unique_ptr<CommitPlan>> plans_;
+  Plans plans_;
+  Plans held_;                      // of transactions of several servers
   std::vector<CommitPlan*> group_;  // in state kLogged, in the order in which they joined
   size_t group_writes_ = 0;         // of the transactions in group_
-  size_t locked_ = 0;               // plans in state kPrepared or kLogged
+  size_t locked_ = 0;               // plans in state kPrepared or kLogged, held ones too
+  size_t guarding_ = 0;             // held plans that guard units
 };
 
 }  // namespace pmstore::internal

@@ -41,12 +41,20 @@ Status Recovery::replay_rings(ClientRings& rings) {
 
 Result<log::Ring> Recovery::replay_log() {
   PMSTORE_TRY(auto log, records_.catalog().open_log());
-  PMSTORE_TRY(const uint64_t entries, walk_shard_log(log, records_.catalog()));
+  SharedFates fates;
+  PMSTORE_TRY(const uint64_t entries,
+              walk_shard_log(log, records_.catalog(),
+                             [&](const log::EntryView& entry, const ShardRecordReader& record) {
+                               fates.see(entry, record);
+                             }));
   PMSTORE_TRY_STATUS(log.make_walked_durable());  // as above
   log.for_each_entry([&](const log::EntryView& entry) {
     auto record = ShardRecordReader::open(entry.payload, records_.catalog().header().epoch);
     PMSTORE_CHECK(record.has_value(), "the walk has checked it");
-    if (record->kind() == ShardRecordKind::kRedo) replay(*record);
+    if (record->kind() != ShardRecordKind::kRedo) return;
+    if (fates.is_committed(entry, *record)) return replay(*record);
+    if (!fates.undecided().contains({record->client(), entry.sequence})) return;
+    while (const auto write = record->next()) held_.insert(raw(write->slot));
   });
   report_.entries_read += entries;
   return log;
@@ -73,10 +81,14 @@ void Recovery::replay(ShardRecordReader& redo) {
   report_.transactions_replayed += report_.records_applied > applied_before ? 1 : 0;
 }
 
+void Recovery::free_slot(SlotOffset slot) {
+  if (!held_.contains(raw(slot))) records_.arena().free_slot(slot);
+}
+
 void Recovery::rebuild_slot(const SlabArena::Slab& slab, SlotOffset slot) {
   const SlotContent content = slots_.read(slab, slot);
   if (content.state == SlotState::kNeverWritten) {
-    records_.arena().free_slot(slot);
+    free_slot(slot);
     return;
   }
   if (content.state == SlotState::kDamaged) {
@@ -101,7 +113,7 @@ void Recovery::rebuild_slot(const SlabArena::Slab& slab, SlotOffset slot) {
       return;
     default:
       ++report_.tombstones;
-      records_.arena().free_slot(slot);
+      free_slot(slot);
       return;
   }
 }

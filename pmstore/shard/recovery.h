@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "log/ring.h"
@@ -27,7 +28,9 @@ class Recovery {
   // Opens the rings, makes what they hold durable, puts it in place, and hands them to `rings`.
   // What is put in place is not durable: the ring keeps its entries. BadPool; Io.
   Status replay_rings(ClientRings& rings);
-  // The same with the shard log, which it gives. VersionMismatch: a later release wrote there.
+  // The same with the shard log, which it gives. Of transactions of several servers it puts those
+  // in place that were committed, and keeps the slots of undecided ones from being free.
+  // VersionMismatch: a later release wrote there.
   Result<log::Ring> replay_log();
   // Requires replay_rings() and replay_log(). BadPool when a table was lost;
   // Full when an ordered table's index gets no memory.
@@ -38,6 +41,7 @@ class Recovery {
  private:
   void replay_entry(const log::EntryView& entry);
   void replay(ShardRecordReader& redo);
+  void free_slot(SlotOffset slot);
   void rebuild_slot(const SlabArena::Slab& slab, SlotOffset slot);
   struct TableKey {
     TableId table;
@@ -60,6 +64,7 @@ class Recovery {
   std::vector<OrderedRecord> ordered_;
   RecoveryReport report_;
   std::vector<SlotOffset> damaged_;
+  std::unordered_set<uint64_t> held_;  // slots that undecided transactions write
   uint64_t highest_version_ = 0;
   uint16_t lost_table_ = 0;
   bool rings_replayed_ = false;

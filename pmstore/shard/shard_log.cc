@@ -20,7 +20,25 @@ Error damaged_log(uint64_t lsn) {
                                              "; restore the pool from a backup");
 }
 
+bool is_decision(const ShardRecordReader& record) {
+  return record.kind() == ShardRecordKind::kCommit || record.kind() == ShardRecordKind::kAbort;
+}
+
+bool is_of_session(TxId id, TxId other) {
+  return id.client == other.client && session_of(id.sequence) == session_of(other.sequence);
+}
+
 }  // namespace
+
+void SharedFates::see(const log::EntryView& entry, const ShardRecordReader& record) {
+  const TxId id{record.client(), entry.sequence};
+  if (record.kind() == ShardRecordKind::kRedo && record.is_shared()) {
+    undecided_[id] = entry.lsn;
+  } else if (is_decision(record)) {
+    if (record.kind() == ShardRecordKind::kCommit) committed_.insert(id);
+    undecided_.erase(id);
+  }
+}
 
 Result<uint64_t> walk_shard_log(
     log::Ring& log, const TableCatalog& catalog,
@@ -81,10 +99,11 @@ Result<CoordinatorMark> ShardLog::restore() {
       whole = record.error();
       return;
     }
-    if (record->kind() == ShardRecordKind::kRedo) {
-      records_in_log_.push_back({record->client(), entry.sequence});
-      return;
-    }
+    const TxId id{record->client(), entry.sequence};
+    note_pin(id, entry, *record);
+    const bool redo = record->kind() == ShardRecordKind::kRedo && !record->is_shared();
+    if (redo || record->kind() == ShardRecordKind::kCommit) committed_.push_back(id);
+    if (record->kind() != ShardRecordKind::kMark) return;
     auto mark = record->mark();
     if (mark) {
       last = std::move(*mark);
@@ -103,17 +122,17 @@ Status ShardLog::begin(log::Ring ring) {
   PMSTORE_CHECK(!ring_, "a store has one log");
   ring_.emplace(std::move(ring));
   PMSTORE_TRY(const CoordinatorMark last, restore());
-  if (last.through_lsn > ring_->position().start_lsn) {
-    // The mark is the last entry, so there may be no room for another one.
-    PMSTORE_TRY(const Passed passed, read_entries(last.through_lsn));
-    slots_.flush(records_);
-    PMSTORE_TRY(const persist::Persisted in_place, memory_.drain());
-    PMSTORE_TRY_STATUS(move_start(in_place, last.through_lsn));
-    records_in_log_.erase(
-        records_in_log_.begin(),
-        records_in_log_.begin() + static_cast<std::ptrdiff_t>(passed.transactions));
-  }
-  return ring_->take_over(ring_->owner());
+  PMSTORE_TRY_STATUS(ring_->take_over(ring_->owner()));
+  if (last.through_lsn <= ring_->position().start_lsn) return {};
+  // The mark is there, and there may be no room for another one. Of the copies that belong to it
+  // those that are there are the pinned ones.
+  PMSTORE_TRY(const Passed passed, read_entries(last.through_lsn));
+  committed_.erase(committed_.begin(),
+                   committed_.begin() + static_cast<std::ptrdiff_t>(passed.transactions));
+  PMSTORE_TRY_STATUS(append_copies(passed.pinned));
+  slots_.flush(records_);
+  PMSTORE_TRY(const persist::Persisted in_place, memory_.drain());
+  return move_start(in_place, last.through_lsn);
 }
 
 // ---- appending ----
@@ -121,10 +140,10 @@ Status ShardLog::begin(log::Ring ring) {
 Result<uint64_t> ShardLog::append(TxId id, std::span<std::byte> scratch, uint64_t payload_bytes) {
   PMSTORE_CHECK(payload_bytes <= max_payload_bytes(),
                 "the limit is checked where the plan is made");
-  const uint64_t needed = worst_room(payload_bytes) + room_for_mark(ring_bytes_);
+  const uint64_t needed = worst_room(payload_bytes) + room_for_mark(ring_bytes_) + reserved_;
   if (ring_->position().free_bytes() < needed) return make_error(ErrorCode::kBackPressure);
   PMSTORE_TRY_STATUS(ring_->append_in(id.sequence, scratch, payload_bytes));
-  records_in_log_.push_back(id);
+  committed_.push_back(id);
   ++unapplied_;
   return ring_->position().tail_lsn;
 }
@@ -136,23 +155,158 @@ Result<DurableLog> ShardLog::drain() {
 }
 
 bool ShardLog::has(TxId id) const {
-  return std::any_of(records_in_log_.begin(), records_in_log_.end(),
-                     [&](TxId each) { return each == id; });
+  return std::any_of(committed_.begin(), committed_.end(), [&](TxId each) { return each == id; });
+}
+
+// ---- transactions of several servers ----
+
+void ShardLog::set_pin(TxId id, const Pin& pin) {
+  const auto [at, fresh] = pins_.try_emplace(id);
+  if (!fresh) reserved_ -= at->second.room();
+  at->second = pin;
+  reserved_ += pin.room();
+}
+
+void ShardLog::unpin(TxId id) {
+  const auto at = pins_.find(id);
+  PMSTORE_CHECK(at != pins_.end() && reserved_ >= at->second.room(), "what is pinned is unpinned");
+  reserved_ -= at->second.room();
+  pins_.erase(at);
+}
+
+void ShardLog::note_pin(TxId id, const log::EntryView& entry, const ShardRecordReader& record) {
+  if (record.kind() == ShardRecordKind::kRedo && record.is_shared()) {
+    const size_t participants = record.participants().size();
+    set_pin(id, {entry.lsn, worst_room(entry.payload.size()),
+                 worst_room(decision_bytes(participants)), false});
+    return;
+  }
+  if (!is_decision(record)) return;
+  if (pins_.contains(id)) unpin(id);
+  const auto decision = record.decision();
+  PMSTORE_CHECK(decision.has_value(), "the walk has checked it");
+  std::erase_if(pins_, [&](const auto& each) {
+    const auto& [other, pin] = each;
+    const bool known =
+        pin.committed && is_of_session(other, id) && other.sequence <= decision->known_through;
+    if (known) reserved_ -= pin.room();
+    return known;
+  });
+  if (record.kind() == ShardRecordKind::kCommit) {
+    set_pin(id, {entry.lsn, 0, worst_room(entry.payload.size()), true});
+  }
+}
+
+log::EntryView ShardLog::pinned(TxId id) const {
+  const auto at = pins_.find(id);
+  PMSTORE_CHECK(at != pins_.end() && at->second.lsn != Pin::kNotLogged, "its record is in the log");
+  const auto entry = ring_->entry_at(at->second.lsn);
+  PMSTORE_CHECK(entry.has_value(), "what is pinned was read or written here");
+  return *entry;
+}
+
+std::vector<TxId> ShardLog::pinned_transactions() const {
+  std::vector<TxId> ids;
+  for (const auto& [id, pin] : pins_) ids.push_back(id);
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+Status ShardLog::reserve(TxId id, uint64_t redo_bytes, size_t participants) {
+  PMSTORE_CHECK(!pins_.contains(id), "a transaction reserves once");
+  const uint64_t data_bytes = ring_->position().data_bytes;
+  const uint64_t mark_room = room_for_mark(ring_bytes_);
+  const Pin pin{Pin::kNotLogged, worst_room(redo_bytes), worst_room(decision_bytes(participants)),
+                false};
+  // So a truncation of the whole log always leaves room for the next one.
+  const uint64_t most = data_bytes / 2 - std::min(data_bytes / 2, mark_room);
+  if (pin.room() > most) {
+    return make_error(ErrorCode::kTooLarge,
+                      "a transaction of several servers may take " + std::to_string(most) +
+                          " bytes of this pool's shard log, with room for copies, and needs " +
+                          std::to_string(pin.room()) +
+                          "; split it, or create the pool with larger --shard-log-bytes");
+  }
+  if (reserved_ + pin.room() > most) {
+    return make_error(ErrorCode::kBackPressure,
+                      "transactions of several servers that are not decided hold as much of the "
+                      "shard log as they may; try again, or settle them");
+  }
+  const uint64_t needed = pin.room() + mark_room + reserved_;
+  if (ring_->position().free_bytes() < needed && unapplied_ == 0) {
+    PMSTORE_TRY_STATUS(make_room_of(pin.room() + mark_room));
+  }
+  if (ring_->position().free_bytes() < needed) return make_error(ErrorCode::kBackPressure);
+  set_pin(id, pin);
+  return {};
+}
+
+Status ShardLog::append_prepared(TxId id, std::span<std::byte> scratch, uint64_t payload_bytes) {
+  Pin pin = pins_.at(id);
+  PMSTORE_CHECK(pin.lsn == Pin::kNotLogged && worst_room(payload_bytes) <= pin.redo_room,
+                "a redo record is logged once, in the room that was reserved");
+  PMSTORE_TRY(pin.lsn, ring_->append_in(id.sequence, scratch, payload_bytes));
+  set_pin(id, pin);
+  return {};
+}
+
+Result<uint64_t> ShardLog::append_commit(TxId id, std::span<const std::byte> record) {
+  Pin pin = pins_.at(id);
+  PMSTORE_CHECK(pin.lsn != Pin::kNotLogged && !pin.committed, "what is prepared is decided once");
+  PMSTORE_CHECK(worst_room(record.size()) <= pin.decision_room, "it is in the room for it");
+  PMSTORE_TRY(pin.lsn, ring_->append(id.sequence, record));
+  pin.committed = true;
+  set_pin(id, pin);
+  committed_.push_back(id);
+  ++unapplied_;
+  return ring_->position().tail_lsn;
+}
+
+Status ShardLog::append_abort(TxId id, std::span<const std::byte> record) {
+  const Pin pin = pins_.at(id);
+  PMSTORE_CHECK(pin.lsn != Pin::kNotLogged && !pin.committed, "what is prepared is decided once");
+  PMSTORE_TRY_STATUS(ring_->append(id.sequence, record));
+  unpin(id);
+  return {};
+}
+
+// Each is pinned at its LSN.
+Status ShardLog::append_copies(const std::vector<uint64_t>& lsns) {
+  for (const uint64_t lsn : lsns) {
+    PMSTORE_TRY(const log::EntryView entry, ring_->entry_at(lsn));
+    PMSTORE_TRY(const ShardRecordReader record, ShardRecordReader::open(entry.payload, epoch()));
+    const TxId id{record.client(), entry.sequence};
+    Pin pin = pins_.at(id);
+    PMSTORE_CHECK(pin.lsn == lsn, "what is pinned has one place");
+    const auto copied = ring_->append(entry.sequence, entry.payload);
+    PMSTORE_CHECK(copied.has_value(), "each append leaves room for copies of what is pinned");
+    pin.lsn = *copied;
+    set_pin(id, pin);
+    if (pin.committed) committed_.push_back(id);
+  }
+  return {};
 }
 
 // ---- truncation ----
 
 Result<ShardLog::Passed> ShardLog::read_entries(uint64_t through_lsn) {
   slots_.clear();
-  Passed passed{ring_->position().start_lsn, 0};
+  Passed passed{ring_->position().start_lsn, 0, {}, 0};
   bool sound = true;
   const auto note = [&](const log::EntryView& entry) {
     if (!sound) return;
     passed.end_lsn = entry.next_lsn;
     auto record = ShardRecordReader::open(entry.payload, epoch());
     sound = record.has_value();
-    if (!sound || record->kind() != ShardRecordKind::kRedo) return;
-    ++passed.transactions;
+    if (!sound || record->kind() == ShardRecordKind::kMark) return;
+    const auto pin = pins_.find({record->client(), entry.sequence});
+    if (pin != pins_.end() && pin->second.lsn == entry.lsn) {
+      passed.pinned.push_back(entry.lsn);
+      passed.pinned_room += worst_room(entry.payload.size());
+    }
+    if (record->kind() == ShardRecordKind::kCommit) ++passed.transactions;
+    if (record->kind() != ShardRecordKind::kRedo) return;
+    passed.transactions += record->is_shared() ? 0 : 1;
     slots_.note(records_.arena(), *record);
   };
   if (!ring_->for_each_entry(note, through_lsn) || !sound) return damaged_log(passed.end_lsn);
@@ -160,11 +314,21 @@ Result<ShardLog::Passed> ShardLog::read_entries(uint64_t through_lsn) {
 }
 
 Status ShardLog::make_room(uint64_t payload_bytes) {
+  return make_room_of(worst_room(payload_bytes) + room_for_mark(ring_bytes_));
+}
+
+Status ShardLog::make_room_of(uint64_t bytes) {
   const log::RingPosition& position = ring_->position();
   const uint64_t used = position.tail_lsn - position.start_lsn;
-  const uint64_t need = worst_room(payload_bytes) + room_for_mark(ring_bytes_);
-  const uint64_t step = std::max(std::min(used / 4, kStepBytes), need);
-  return truncate_through(position.start_lsn + std::min(used, step));
+  const uint64_t step = std::max(std::min(used / 4, kStepBytes), bytes);
+  uint64_t through_lsn = position.start_lsn + std::min(used, step);
+  // What is pinned comes back as a copy: so much more goes.
+  while (!pins_.empty() && through_lsn < position.tail_lsn) {
+    PMSTORE_TRY(const Passed passed, read_entries(through_lsn));
+    if (passed.end_lsn - position.start_lsn >= bytes + passed.pinned_room) break;
+    through_lsn = std::min(through_lsn + step, position.tail_lsn);
+  }
+  return truncate_through(through_lsn);
 }
 
 Status ShardLog::truncate_through(uint64_t through_lsn) {
@@ -173,15 +337,17 @@ Status ShardLog::truncate_through(uint64_t through_lsn) {
   PMSTORE_TRY(const Passed passed, read_entries(through_lsn));
   if (passed.end_lsn == ring_->position().start_lsn) return {};
   if (ask_what_is_known_) ask_what_is_known_();
-  PMSTORE_CHECK(passed.transactions <= records_in_log_.size(), "each redo record is noted");
+  PMSTORE_CHECK(passed.transactions <= committed_.size(), "each redo record is noted");
   for (size_t i = 0; i < passed.transactions; ++i) {
-    coordinators_.truncated(records_in_log_.front());
-    records_in_log_.pop_front();
+    const TxId id = committed_.front();
+    committed_.pop_front();
+    if (!pins_.contains(id)) coordinators_.truncated(id);
   }
   const std::vector<std::byte> mark =
       encode_mark(coordinators_.mark(passed.end_lsn, most_mark_bytes(ring_bytes_)), epoch());
   const auto marked = ring_->append(0, mark);
   PMSTORE_CHECK(marked.has_value(), "each append leaves room for the mark");
+  PMSTORE_TRY_STATUS(append_copies(passed.pinned));
   slots_.flush(records_);
   const auto in_place = memory_.drain();
   if (!in_place) {

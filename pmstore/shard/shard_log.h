@@ -10,10 +10,17 @@
 // the log's header moves its start. A crash in between leaves a mark whose truncation has not
 // happened: the next start ends it.
 //
-// Invariants: a redo record leaves the log only when its writes are durable in their slots, and
-// only while no transaction is appended but not applied; behind each redo record there is room for
-// the mark of the next truncation; records_ has the transactions of the log's redo records, in
-// order. Threads: the server's. Lifetimes: what is borrowed outlives it.
+// Transactions of several servers (two_phase.h) pin their record: the redo record until the
+// decision, the commit record until every participant has it. A truncation appends a copy of what
+// is pinned, behind the mark. So a transaction whose coordinator is gone takes the room of its own
+// record, not that of the log behind it.
+//
+// Invariants: a redo record leaves the log only when its writes are durable in their slots, or
+// when its transaction was aborted, or as a copy; and only while no transaction is appended but not
+// applied; behind each record there is room for the mark of the next truncation, for copies of what
+// is pinned, and for the decisions about it; a decision lies behind each copy of its redo record;
+// committed_ has the committed transactions whose redo or commit records are in the log, in order.
+// Threads: the server's. Lifetimes: what is borrowed outlives it.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +28,10 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "log/ring.h"
@@ -54,6 +64,27 @@ class DurableLog {
 Result<uint64_t> walk_shard_log(
     log::Ring& log, const TableCatalog& catalog,
     const std::function<void(const log::EntryView&, ShardRecordReader&)>& visit = {});
+
+struct HashOfTxId {
+  size_t operator()(const TxId& id) const { return HashOfClientId()(id.client) + id.sequence; }
+};
+
+// What a shard log says of the transactions of several servers. See each record of a walked log,
+// in order.
+class SharedFates {
+ public:
+  void see(const log::EntryView& entry, const ShardRecordReader& record);
+  // Is the redo record to be put in place? Of a transaction of this server alone it is.
+  bool is_committed(const log::EntryView& entry, const ShardRecordReader& redo) const {
+    return !redo.is_shared() || committed_.contains({redo.client(), entry.sequence});
+  }
+  // Redo records that no decision follows, by the LSN of the last copy.
+  const std::unordered_map<TxId, uint64_t, HashOfTxId>& undecided() const { return undecided_; }
+
+ private:
+  std::unordered_set<TxId, HashOfTxId> committed_;
+  std::unordered_map<TxId, uint64_t, HashOfTxId> undecided_;
+};
 
 class ShardLog {
  public:
@@ -90,6 +121,29 @@ class ShardLog {
     --unapplied_;
   }
 
+  // ---- transactions of several servers ----
+
+  // Reserves room for the records of `id`: a redo record of this size, its decision, and copies of
+  // both. Truncates where that is needed and possible. TooLarge: it can never have the room;
+  // BackPressure: others have it. Io, BadPool: as make_room().
+  Status reserve(TxId id, uint64_t redo_bytes, size_t participants);
+  // Appends the redo record, as append(), into the room that is reserved, and pins it. Not durable
+  // before drain(). CHECK: `id` has reserved, and nothing was appended.
+  Status append_prepared(TxId id, std::span<std::byte> scratch, uint64_t payload_bytes);
+  // Appends the commit record, and pins it instead of the redo record; gives the LSN behind it.
+  // CHECK: the redo record is pinned. It is applied() when its writes are in place.
+  Result<uint64_t> append_commit(TxId id, std::span<const std::byte> record);
+  // Appends the abort record; from here on nothing of `id` is pinned. CHECK: as above.
+  Status append_abort(TxId id, std::span<const std::byte> record);
+  // Nothing of `id` is pinned, and no room is reserved, from here on. CHECK: something was.
+  void unpin(TxId id);
+  // Reads the record that `id` has pinned.
+  log::EntryView pinned(TxId id) const;
+  // Those that recovery has found: transactions that are undecided, or committed and not known to
+  // be so everywhere.
+  std::vector<TxId> pinned_transactions() const;
+  uint64_t reserved_bytes() const { return reserved_; }
+
   // The client of `through` knows the outcomes of its numbers of that session through this one.
   void known(TxId through) { coordinators_.known(through); }
   // Called before each truncation, so that clients' known() need not be told with each request.
@@ -110,13 +164,33 @@ class ShardLog {
   static uint64_t most_mark_bytes(uint64_t log_bytes);
   static uint64_t room_for_mark(uint64_t log_bytes);
   uint64_t epoch() const { return records_.catalog().header().epoch; }
+  // What a transaction of several servers has in the log, and room for what will follow.
+  struct Pin {
+    static constexpr uint64_t kNotLogged = UINT64_MAX;
+    uint64_t lsn = kNotLogged;
+    uint64_t redo_room = 0;      // of one redo record, wherever it lies
+    uint64_t decision_room = 0;  // of one commit record
+    bool committed = false;
+    uint64_t room() const {
+      if (lsn == kNotLogged) return 2 * (redo_room + decision_room);
+      return committed ? decision_room : redo_room + 2 * decision_room;
+    }
+  };
+  void set_pin(TxId id, const Pin& pin);
+  // Of a walk in restore().
+  void note_pin(TxId id, const log::EntryView& entry, const ShardRecordReader& record);
+  Status append_copies(const std::vector<uint64_t>& lsns);
   // Reads the redo records below `through_lsn` into slots_. Gives the LSN behind the last entry,
-  // and counts the transactions. BadPool: the log is damaged.
+  // counts the committed transactions, and lists what is pinned. BadPool: the log is damaged.
   struct Passed {
     uint64_t end_lsn;
     size_t transactions;
+    std::vector<uint64_t> pinned;
+    uint64_t pinned_room;  // of their copies
   };
   Result<Passed> read_entries(uint64_t through_lsn);
+  // Truncates so much that there are `bytes` more of room, if there is so much to truncate.
+  Status make_room_of(uint64_t bytes);
   // Moves the start: `in_place` proves that writes and mark are durable.
   Status move_start(persist::Persisted in_place, uint64_t start_lsn);
   Result<CoordinatorMark> restore();
@@ -127,7 +201,9 @@ class ShardLog {
   uint64_t ring_bytes_;  // with its header
   std::optional<log::Ring> ring_;
   Coordinators coordinators_;
-  std::deque<TxId> records_in_log_;
+  std::deque<TxId> committed_;
+  std::unordered_map<TxId, Pin, HashOfTxId> pins_;
+  uint64_t reserved_ = 0;  // the sum of their rooms
   std::function<void()> ask_what_is_known_;
   WrittenSlots slots_;
   uint64_t unapplied_ = 0;  // for ever, once a drain has failed

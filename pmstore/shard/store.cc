@@ -14,6 +14,7 @@ Store::Store(persist::Pool& pool, TableCatalog catalog, SlabArena arena, LockTab
       rings_(records_, latch_),
       log_(records_, latch_),
       cpu_(records_, log_, latch_),
+      two_phase_(records_, log_, cpu_, latch_),
       rnic_(records_, latch_),
       drops_(records_, cpu_, latch_) {}
 
@@ -42,6 +43,7 @@ Status Store::recover() {
   PMSTORE_TRY_STATUS(recovery.rebuild_index());
   recovery_ = recovery.report();
   PMSTORE_TRY_STATUS(log_.begin(std::move(log)));
+  PMSTORE_TRY_STATUS(two_phase_.restore());
   return catalog().begin_epoch();
 }
 
@@ -72,6 +74,11 @@ Result<Outcome> Store::outcome(TxId id, bool own, uint64_t now_ns) const {
                           " yet: its number is beyond those of every session so far");
   }
   if (log_.has(id)) return Outcome::kCommitted;
+  if (two_phase_.state(id)) {
+    return make_error(ErrorCode::kCommitUnknown,
+                      "transaction " + id.to_string() +
+                          " of several servers is not decided yet; settle it, then ask again");
+  }
   std::optional<Outcome> known;
   if (is_in_shard_log(id.sequence)) {
     known = log_.outcome_outside(id);

@@ -5,6 +5,7 @@
 //   ShardLog      the log of the server's own commits (kCpu), truncation   shard_log.h
 //   ClientRings   redo rings of coordinators (kRnic), owners, outcomes     client_rings.h
 //   CpuCommit     transactions of LockDiscipline::kCpu                     cpu_commit.h
+//   TwoPhase      those of several servers                                 two_phase.h
 //   RnicCommit    the server's part of LockDiscipline::kRnic               rnic_commit.h
 //   TableScan     pages of a table's records, and its usage                table_scan.h
 //   RangeScan     pages of an ordered table, in order                      range_scan.h
@@ -38,6 +39,7 @@
 #include "pmstore/shard/shard_log.h"
 #include "pmstore/shard/table_drop.h"
 #include "pmstore/shard/table_scan.h"
+#include "pmstore/shard/two_phase.h"
 
 namespace pmstore::internal {
 
@@ -58,6 +60,8 @@ class Store {
   ShardLog& log() { return log_; }
   const ShardLog& log() const { return log_; }
   CpuCommit& cpu() { return cpu_; }
+  TwoPhase& two_phase() { return two_phase_; }
+  const TwoPhase& two_phase() const { return two_phase_; }
   std::span<std::byte> records_bytes() {
     return memory().mapping().subspan(arena().offset(), arena().bytes());
   }
@@ -96,7 +100,8 @@ class Store {
   }
   // Of a transaction that is not in flight. `own`: its client asks, and says that it has ended.
   // OutcomeExpired when nothing here knows any more; InvalidArgument for a number that belongs to
-  // no session yet and may still commit. Requires that no group waits for its drain (CHECK). Io.
+  // no session yet and may still commit; CommitUnknown: it is prepared here, and undecided.
+  // Requires that no group waits for its drain (CHECK). Io.
   Result<Outcome> outcome(TxId id, bool own, uint64_t now_ns) const;
 
   // ---- tables ----
@@ -112,6 +117,8 @@ class Store {
   Result<uint64_t> begin_session();
   // Under discipline kRnic: ClientRings::take() for a new session. Full; Io; BadPool.
   Status take_ring(uint32_t index, ClientId client, uint64_t outcomes_until_ns, uint64_t now_ns);
+  // No session has had a number from here on.
+  uint64_t end_of_sessions() const { return first_sequence_of(sessions_.last() + 1); }
   uint64_t session_sequence(uint32_t index) const {
     return first_sequence_of(rings_.session(index));
   }
@@ -157,6 +164,7 @@ class Store {
   ClientRings rings_;
   ShardLog log_;
   CpuCommit cpu_;
+  TwoPhase two_phase_;
   RnicCommit rnic_;
   TableDrop drops_;
   RecoveryReport recovery_;

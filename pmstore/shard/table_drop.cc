@@ -8,6 +8,12 @@ namespace pmstore::internal {
 
 Status TableDrop::drop(TableId table) {
   if (latch_.failed()) return latch_.error();
+  // A start could not lock their writes again.
+  if (cpu_.has_held_in(table)) {
+    return make_error(ErrorCode::kBackPressure,
+                      "transactions of several servers that write to this table are not decided; "
+                      "settle them, then drop it");
+  }
   const Status dropped = records_.catalog().drop_table(table);
   if (!dropped) latch_.set();
   if (dropped && is_ordered(table)) records_.index().leave_ordered(table);

@@ -151,12 +151,12 @@ TEST_F(ShardLogTest, ARecordOfALaterReleaseIsRefusedWhenThePoolIsOpened) {
     ASSERT_TRUE(log.walk([](const log::EntryView&) {}));
     ASSERT_TRUE(log.take_over(0));
     ShardRecordHeader header{};
-    header.kind = ShardRecordKind::kCommit;
+    header.kind = ShardRecordKind{9};
     ASSERT_TRUE(log.append(9, std::as_bytes(std::span(&header, 1))));
   }
   const Status refused = check_startable(s_.pool());
   EXPECT_EQ(refused.code(), ErrorCode::kVersionMismatch);
-  EXPECT_NE(refused.error().message.find("kind 2"), std::string::npos);
+  EXPECT_NE(refused.error().message.find("kind 9"), std::string::npos);
   EXPECT_EQ(Store::open(s_.pool()).code(), ErrorCode::kVersionMismatch);
   const auto report = check_store(s_.pool());
   ASSERT_TRUE(report);

@@ -14,9 +14,18 @@ namespace {
 constexpr uint64_t kEpoch = 5;
 constexpr ClientId kClient(77, 1);
 
+std::vector<ShardParticipant> participants() {
+  return {{4, {5, 6}, 7, 8, 0, 0, 0}, {9, {10, 11}, 12, 13, 0, 0, 0}};
+}
+
+std::vector<std::byte> a_commit() {
+  return encode_decision(ShardRecordKind::kCommit, kClient, kEpoch, participants(), {41});
+}
+
 struct Redo {
-  explicit Redo(size_t value_bytes = 100) : room(4096) {
-    ShardRedoBuilder redo(room, kClient, kEpoch);
+  explicit Redo(size_t value_bytes = 100, const std::vector<ShardParticipant>& others = {})
+      : room(4096) {
+    ShardRedoBuilder redo(room, kClient, kEpoch, others);
     redo.add(SlotOffset{64}, TableId{1}, 9, RecordState::kLive, "alice",
              std::string(value_bytes, 'v'));
     redo.add(SlotOffset{4096}, TableId{2}, 3, RecordState::kTombstone, "bob", {});
@@ -78,6 +87,46 @@ TEST(ShardRecord, MarkIsReadBackAsItWasEncoded) {
   EXPECT_TRUE(read.sessions[1].committed.empty());
 }
 
+TEST(ShardRecord, RecordsOfSeveralServersNameTheOthers) {
+  const Redo redo(100, participants());
+  auto reader = ShardRecordReader::open_whole(redo.room, kEpoch);
+  ASSERT_TRUE(reader) << reader.error().to_string();
+  EXPECT_TRUE(reader->is_shared());
+  EXPECT_EQ(reader->next()->record.key, "alice");
+  EXPECT_FALSE(open_whole_redo(redo.room, kEpoch)) << "no client's ring has such a record";
+  const auto bytes = a_commit();
+  auto commit = ShardRecordReader::open_whole(bytes, kEpoch);
+  ASSERT_TRUE(commit) << commit.error().to_string();
+  EXPECT_EQ(commit->kind(), ShardRecordKind::kCommit);
+  EXPECT_EQ(commit->decision()->known_through, 41u);
+  for (const auto& record : {*reader, *commit}) {
+    ASSERT_EQ(record.participants().size(), 2u);
+    EXPECT_EQ(record.participants()[1].pool, 9u);
+    EXPECT_EQ(record.participants()[1].name(), (TxId{{10, 11}, 12}));
+  }
+  const auto abort = encode_decision(ShardRecordKind::kAbort, kClient, kEpoch, {}, {41});
+  ASSERT_TRUE(ShardRecordReader::open_whole(abort, kEpoch));
+}
+
+TEST(ShardRecord, ParticipantsThatOnlyALaterReleaseWritesAreRefused) {
+  const auto code = [](auto change) {
+    auto others = participants();
+    change(others[1]);
+    return ShardRecordReader::open(Redo(100, others).room, kEpoch).code();
+  };
+  using Other = ShardParticipant;
+  EXPECT_EQ(code([](Other& o) { o.partition = 1; }), ErrorCode::kVersionMismatch);
+  EXPECT_EQ(code([](Other& o) { o.shard = 1; }), ErrorCode::kVersionMismatch);
+  EXPECT_EQ(code([](Other& o) { o.zero = 1; }), ErrorCode::kBadPool);
+  Redo none;
+  ShardRecordHeader header = none.header();
+  for (const auto kind : {ShardRecordKind::kCommit, ShardRecordKind::kAbort}) {
+    header.kind = kind;
+    none.set(header);
+    EXPECT_EQ(ShardRecordReader::open_whole(none.room, kEpoch).code(), ErrorCode::kBadPool);
+  }
+}
+
 // Fields for what comes later have the values of one server; whoever wrote others is newer.
 TEST(ShardRecord, WhatOnlyALaterReleaseWritesIsRefusedAsSuch) {
   const auto refused = [](auto change) {
@@ -89,11 +138,8 @@ TEST(ShardRecord, WhatOnlyALaterReleaseWritesIsRefusedAsSuch) {
   };
   using Header = ShardRecordHeader;
   const ErrorCode later = ErrorCode::kVersionMismatch;
-  EXPECT_EQ(refused([](Header& h) { h.kind = ShardRecordKind::kCommit; }), later);
-  EXPECT_EQ(refused([](Header& h) { h.kind = ShardRecordKind::kAbort; }), later);
   EXPECT_EQ(refused([](Header& h) { h.kind = ShardRecordKind{9}; }), later);
   EXPECT_EQ(refused([](Header& h) { h.features = 1; }), later);
-  EXPECT_EQ(refused([](Header& h) { h.participants = 1; }), later);
   EXPECT_EQ(refused([](Header& h) { h.replicas = 1; }), later);
   EXPECT_EQ(refused([](Header& h) { h.partition = 1; }), later);
   EXPECT_EQ(refused([](Header& h) { h.home_partition = 1; }), later);
@@ -104,8 +150,10 @@ TEST(ShardRecord, WhatOnlyALaterReleaseWritesIsRefusedAsSuch) {
 
 TEST(ShardRecord, EveryPartOfARecordIsMalformed) {
   const Redo redo;
+  const Redo shared(100, participants());
   const auto mark = encode_mark(a_mark(), kEpoch);
-  for (const auto* whole : {&redo.room, &mark}) {
+  const auto commit = a_commit();
+  for (const auto* whole : {&redo.room, &shared.room, &mark, &commit}) {
     for (size_t bytes = 0; bytes < whole->size(); ++bytes) {
       EXPECT_FALSE(ShardRecordReader::open_whole(std::span(*whole).first(bytes), kEpoch)) << bytes;
     }
@@ -128,9 +176,12 @@ TEST(ShardRecord, AWriteToAnotherPartitionOrExtentIsMalformed) {
 TEST(ShardRecord, DrawnBytesAreRefusedOrRead) {
   Random random(11);
   const Redo redo;
+  const Redo shared(100, participants());
   const auto mark = encode_mark(a_mark(), kEpoch);
-  for (int i = 0; i < 40'000; ++i) {
-    std::vector<std::byte> mutant = i % 2 == 0 ? redo.room : mark;
+  const auto commit = a_commit();
+  const std::vector<std::byte>* const whole[] = {&redo.room, &mark, &shared.room, &commit};
+  for (int i = 0; i < 80'000; ++i) {
+    std::vector<std::byte> mutant = *whole[i % 4];
     for (uint64_t n = random.below(4) + 1; n > 0; --n) {
       mutant[random.below(mutant.size())] = static_cast<std::byte>(random.next());
     }

@@ -1,0 +1,214 @@
+#include "pmstore/shard/two_phase.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "pmstore/shard/session_numbers.h"
+
+namespace pmstore::internal {
+
+namespace {
+
+Error too_many() {
+  return make_error(ErrorCode::kBackPressure,
+                    "too many transactions of several servers are not decided here; try again, or "
+                    "settle them");
+}
+
+Error not_here(TxId id, const char* what) {
+  return make_error(ErrorCode::kNotFound, "transaction " + id.to_string() + " is not " + what +
+                                              " here; it was aborted, or decided before");
+}
+
+bool same_session(TxId one, TxId other) {
+  return one.client == other.client && session_of(one.sequence) == session_of(other.sequence);
+}
+
+}  // namespace
+
+// ---- recovery ----
+
+Status TwoPhase::restore() {
+  PMSTORE_CHECK(transactions_.empty(), "a store is recovered once");
+  for (const TxId id : log_.pinned_transactions()) {
+    PMSTORE_TRY_STATUS(take_up(id));
+  }
+  return {};
+}
+
+Status TwoPhase::take_up(TxId id) {
+  const log::EntryView entry = log_.pinned(id);
+  PMSTORE_TRY(const ShardRecordReader record,
+              ShardRecordReader::open_whole(entry.payload, records_.catalog().header().epoch));
+  Shared shared;
+  shared.participants = record.participants();
+  shared.state = State::kCommitted;
+  if (record.kind() == ShardRecordKind::kRedo) {
+    shared.state = State::kPrepared;
+    PMSTORE_TRY(shared.plan, commits_.hold_again(id, entry.payload));
+  }
+  transactions_.emplace(id, std::move(shared));
+  return {};
+}
+
+// ---- locking and preparing ----
+
+Status TwoPhase::lock(const CommitView& request, std::span<const ShardParticipant> participants) {
+  const TxId id{request.client, request.sequence};
+  PMSTORE_CHECK(!participants.empty(), "a transaction of this shard alone commits by itself");
+  PMSTORE_CHECK(!transactions_.contains(id), "a number is executed once");
+  if (transactions_.size() >= kMost) return too_many();
+  PMSTORE_TRY(CommitPlan* const plan, commits_.hold(request, participants));
+  const Status reserved = log_.reserve(id, plan->payload_bytes(), participants.size());
+  if (!reserved) {
+    commits_.give_up_held(*plan);
+    return reserved;
+  }
+  transactions_.emplace(id,
+                        Shared{State::kLocked, plan, {participants.begin(), participants.end()}});
+  return {};
+}
+
+void TwoPhase::give_up(Transactions::iterator at) {
+  PMSTORE_CHECK(at->second.state == State::kLocked, "only a decision ends what is prepared");
+  commits_.give_up_held(*at->second.plan);
+  log_.unpin(at->first);
+  transactions_.erase(at);
+}
+
+Status TwoPhase::prepare(TxId id, std::span<const std::byte> reads,
+                         std::span<const std::byte> absences) {
+  if (latch_.failed()) return latch_.error();
+  const auto at = transactions_.find(id);
+  if (at == transactions_.end() || at->second.state != State::kLocked) {
+    return not_here(id, "locked");
+  }
+  Shared& shared = at->second;
+  Status valid = commits_.validate_held(*shared.plan, reads, absences);
+  if (valid) {
+    valid = log_.append_prepared(id, shared.plan->entry_room(), shared.plan->payload_bytes());
+  }
+  if (!valid) {
+    give_up(at);
+    return valid;
+  }
+  commits_.end_guard(*shared.plan);
+  shared.state = State::kPrepared;
+  const auto logged = drain();
+  return logged ? Status() : Status(logged.error());
+}
+
+Result<DurableLog> TwoPhase::drain() {
+  PMSTORE_CHECK(commits_.group_size() == 0, "its drain would leave the group unanswered");
+  auto logged = log_.drain();
+  if (logged) return logged;
+  latch_.set();
+  return make_error(ErrorCode::kCommitUnknown, "the redo log could not be made durable (" +
+                                                   logged.error().message +
+                                                   "); stop the server and look at the storage");
+}
+
+// ---- deciding ----
+
+Status TwoPhase::commit(TxId id, uint64_t known_through) {
+  if (latch_.failed()) return latch_.error();
+  const auto at = transactions_.find(id);
+  if (at == transactions_.end() || at->second.state == State::kLocked) {
+    return not_here(id, "prepared");
+  }
+  Shared& shared = at->second;
+  if (shared.state == State::kCommitted) return {};
+  const auto record =
+      encode_decision(ShardRecordKind::kCommit, id.client, records_.catalog().header().epoch,
+                      shared.participants, {known_through});
+  PMSTORE_TRY(const uint64_t end_lsn, log_.append_commit(id, record));
+  PMSTORE_TRY(const DurableLog decided, drain());
+  commits_.apply_held(decided, *std::exchange(shared.plan, nullptr), end_lsn);
+  log_.applied();
+  shared.state = State::kCommitted;
+  return {};
+}
+
+Status TwoPhase::abort(TxId id, uint64_t known_through) {
+  if (latch_.failed()) return latch_.error();
+  const auto at = transactions_.find(id);
+  if (at == transactions_.end()) return {};
+  if (at->second.state == State::kLocked) {
+    give_up(at);
+    return {};
+  }
+  if (at->second.state == State::kCommitted) {
+    return make_error(ErrorCode::kConflict,
+                      "transaction " + id.to_string() + " was committed here");
+  }
+  const auto record = encode_decision(ShardRecordKind::kAbort, id.client,
+                                      records_.catalog().header().epoch, {}, {known_through});
+  PMSTORE_TRY_STATUS(log_.append_abort(id, record));
+  // Durable before a lock is free: else the next start could find the redo record alone, and lock
+  // what others have changed since.
+  PMSTORE_TRY_STATUS(drain());
+  commits_.give_up_held(*at->second.plan);
+  transactions_.erase(at);
+  return {};
+}
+
+template <typename Ends>
+void TwoPhase::forget_if(Ends ends) {
+  for (auto at = transactions_.begin(); at != transactions_.end();) {
+    if (at->second.state != State::kCommitted || !ends(at->first)) {
+      ++at;
+      continue;
+    }
+    log_.unpin(at->first);
+    at = transactions_.erase(at);
+  }
+}
+
+void TwoPhase::forget(TxId id) {
+  forget_if([&](TxId each) { return each == id; });
+}
+
+void TwoPhase::forget_through(TxId id) {
+  forget_if([&](TxId each) { return same_session(each, id) && each.sequence <= id.sequence; });
+}
+
+void TwoPhase::end_session(TxId id) {
+  for (auto at = transactions_.begin(); at != transactions_.end();) {
+    const auto next = std::next(at);
+    if (at->second.state == State::kLocked && same_session(at->first, id)) give_up(at);
+    at = next;
+  }
+}
+
+// ---- looking ----
+
+std::optional<TwoPhase::State> TwoPhase::state(TxId id) const {
+  const auto at = transactions_.find(id);
+  if (at == transactions_.end()) return std::nullopt;
+  return at->second.state;
+}
+
+size_t TwoPhase::count(State state) const {
+  return static_cast<size_t>(
+      std::count_if(transactions_.begin(), transactions_.end(),
+                    [&](const auto& each) { return each.second.state == state; }));
+}
+
+const std::vector<ShardParticipant>& TwoPhase::participants(TxId id) const {
+  const auto at = transactions_.find(id);
+  PMSTORE_CHECK(at != transactions_.end(), "the transaction is here");
+  return at->second.participants;
+}
+
+std::vector<TxId> TwoPhase::open_transactions() const {
+  std::vector<TxId> ids;
+  for (const auto& [id, shared] : transactions_) {
+    if (shared.state != State::kLocked) ids.push_back(id);
+  }
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+}  // namespace pmstore::internal

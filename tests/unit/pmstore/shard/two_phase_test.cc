@@ -1,0 +1,363 @@
+// Transactions of several servers at one of them: locks, redo record, decision, restart, room.
+#include "pmstore/shard/two_phase.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "pmstore/check.h"
+#include "tests/unit/pmstore/shard/store_fixture.h"
+
+namespace pmstore::internal {
+namespace {
+
+using State = TwoPhase::State;
+
+const std::vector<ShardParticipant> kOthers = {{99, {78, 2}, 5, 1, 0, 0, 0}};
+
+class TwoPhaseFixture : public ::testing::Test {
+ protected:
+  TwoPhaseFixture() { s_.begin_session(); }
+
+  TwoPhase& two_phase() { return s_.store().two_phase(); }
+  static TxId id_of(uint64_t number) { return {StoreInRegion::kClient, number}; }
+
+  Status lock(const TransactionMessage& message) {
+    const auto bytes = message.message();
+    const auto view = decode_commit(StoreInRegion::kClient, bytes);
+    PMSTORE_CHECK(view.has_value(), "a test's message is well-formed");
+    last_ = s_.last_id();
+    return two_phase().lock(*view, kOthers);
+  }
+  Status prepare(const std::vector<ReadCheck>& reads = {},
+                 const std::vector<AbsenceCheck>& absences = {}) {
+    return two_phase().prepare(last_, std::as_bytes(std::span(reads)),
+                               std::as_bytes(std::span(absences)));
+  }
+  Status commit() { return two_phase().commit(last_, 0); }
+  Status abort() { return two_phase().abort(last_, 0); }
+  void expect(std::string_view key, std::string_view value) {
+    const auto got = s_.get(key);
+    ASSERT_TRUE(got) << key << ": " << got.error().to_string();
+    EXPECT_TRUE(got->found()) << key;
+    EXPECT_EQ(got->value, value) << key;
+  }
+  void expect_absent(std::string_view key) {
+    const auto got = s_.get(key);
+    ASSERT_TRUE(got) << key << ": " << got.error().to_string();
+    EXPECT_FALSE(got->found()) << key;
+  }
+  void expect_locked(std::string_view key) {
+    EXPECT_EQ(s_.get(key).code(), ErrorCode::kConflict) << key;
+  }
+  TransactionMessage put(std::string_view key, std::string_view value) {
+    return s_.transaction().write(WriteKind::kPut, s_.table(), key, value);
+  }
+  // An update in place, a move to a larger slot, an insert, and an erase.
+  void put_old_values() {
+    for (const char* key : {"same", "moved", "gone"}) ASSERT_TRUE(s_.put(key, "old"));
+  }
+  TransactionMessage change_all() {
+    return s_.transaction()
+        .write(WriteKind::kPut, s_.table(), "same", "new")
+        .write(WriteKind::kPut, s_.table(), "moved", std::string(500, 'n'))
+        .write(WriteKind::kInsert, s_.table(), "fresh", "new")
+        .write(WriteKind::kErase, s_.table(), "gone", {});
+  }
+  void expect_locked_all() {
+    for (const char* key : {"same", "moved", "fresh", "gone"}) expect_locked(key);
+  }
+  void expect_old() {
+    for (const char* key : {"same", "moved", "gone"}) expect(key, "old");
+    expect_absent("fresh");
+  }
+  void expect_new() {
+    expect("same", "new");
+    expect("moved", std::string(500, 'n'));
+    expect("fresh", "new");
+    expect_absent("gone");
+  }
+
+  StoreInRegion s_{8 << 20};
+  TxId last_;
+};
+
+TEST_F(TwoPhaseFixture, NothingIsVisibleBeforeTheDecision) {
+  put_old_values();
+  ASSERT_TRUE(lock(change_all()));
+  expect_locked_all();
+  EXPECT_EQ(two_phase().state(last_), State::kLocked);
+  ASSERT_TRUE(prepare());
+  expect_locked_all();
+  EXPECT_EQ(two_phase().state(last_), State::kPrepared);
+  ASSERT_TRUE(commit());
+  expect_new();
+  EXPECT_EQ(two_phase().state(last_), State::kCommitted);
+  EXPECT_TRUE(commit()) << "once more does nothing";
+  EXPECT_EQ(abort().code(), ErrorCode::kConflict);
+  two_phase().forget(last_);
+  EXPECT_TRUE(two_phase().empty());
+  EXPECT_EQ(s_.store().log().reserved_bytes(), 0u);
+}
+
+TEST_F(TwoPhaseFixture, AnAbortLeavesNoTrace) {
+  put_old_values();
+  const uint64_t used = s_.store().arena().used_slots();
+  for (const bool prepared : {false, true}) {
+    ASSERT_TRUE(lock(change_all()));
+    if (prepared) {
+      ASSERT_TRUE(prepare());
+    }
+    ASSERT_TRUE(abort());
+    expect_old();
+    EXPECT_TRUE(two_phase().empty());
+    EXPECT_EQ(s_.store().arena().used_slots(), used);
+    EXPECT_EQ(s_.store().log().reserved_bytes(), 0u);
+  }
+  EXPECT_TRUE(abort()) << "of one that is not here";
+  EXPECT_EQ(commit().code(), ErrorCode::kNotFound);
+}
+
+TEST_F(TwoPhaseFixture, OthersMeetItsLocksAndCommitAround) {
+  put_old_values();
+  ASSERT_TRUE(s_.put("other", "1"));
+  ASSERT_TRUE(lock(change_all()));
+  ASSERT_TRUE(prepare());
+  EXPECT_EQ(s_.put("same", "x").code(), ErrorCode::kConflict);
+  EXPECT_EQ(s_.put("moved", "x").code(), ErrorCode::kConflict);
+  EXPECT_EQ(s_.put("fresh", "x").code(), ErrorCode::kConflict);
+  EXPECT_EQ(s_.erase("gone").code(), ErrorCode::kConflict);
+  EXPECT_TRUE(s_.put("other", "2"));
+  EXPECT_TRUE(s_.put("another", "1"));
+  EXPECT_EQ(s_.store().drop_table(s_.table()).code(), ErrorCode::kBackPressure);
+  ASSERT_TRUE(commit());
+  expect_new();
+  expect("other", "2");
+}
+
+TEST_F(TwoPhaseFixture, ARestartLocksWhatIsUndecidedAgain) {
+  put_old_values();
+  for (const bool commits : {false, true}) {
+    ASSERT_TRUE(lock(change_all()));
+    ASSERT_TRUE(prepare());
+    for (int i = 0; i < 2; ++i) {
+      s_.reopen();
+      expect_locked_all();
+      ASSERT_EQ(two_phase().state(last_), State::kPrepared);
+      ASSERT_EQ(two_phase().participants(last_).size(), 1u);
+      EXPECT_EQ(two_phase().participants(last_)[0].name(), kOthers[0].name());
+      EXPECT_EQ(s_.put("fresh", "x").code(), ErrorCode::kConflict);
+    }
+    s_.begin_session();
+    ASSERT_TRUE(commits ? commit() : abort());
+    commits ? expect_new() : expect_old();
+    s_.reopen();
+    commits ? expect_new() : expect_old();
+    EXPECT_EQ(two_phase().count(State::kPrepared), 0u);
+    s_.begin_session();
+  }
+  EXPECT_EQ(two_phase().state(last_), State::kCommitted);
+}
+
+TEST_F(TwoPhaseFixture, WhatIsOnlyLockedIsGoneAfterARestart) {
+  put_old_values();
+  ASSERT_TRUE(lock(change_all()));
+  s_.reopen();
+  expect_old();
+  EXPECT_TRUE(two_phase().empty());
+}
+
+// Both have the same version in the same slot.
+TEST_F(TwoPhaseFixture, ARestartDoesNotTakeAnAbortedWriteForTheOneBehindIt) {
+  put_old_values();
+  ASSERT_TRUE(lock(put("same", "aborted")));
+  ASSERT_TRUE(prepare());
+  ASSERT_TRUE(abort());
+  ASSERT_TRUE(s_.put("same", "right"));
+  s_.reopen();
+  expect("same", "right");
+}
+
+TEST_F(TwoPhaseFixture, TheEndOfASessionGivesUpWhatIsOnlyLocked) {
+  put_old_values();
+  ASSERT_TRUE(lock(put("same", "a")));
+  const TxId locked = last_;
+  ASSERT_TRUE(lock(put("moved", "b")));
+  ASSERT_TRUE(prepare());
+  two_phase().end_session({StoreInRegion::kClient, 1});  // another session
+  EXPECT_EQ(two_phase().state(locked), State::kLocked);
+  two_phase().end_session(last_);
+  EXPECT_FALSE(two_phase().state(locked));
+  EXPECT_EQ(two_phase().state(last_), State::kPrepared);
+  expect("same", "old");
+  expect_locked("moved");
+}
+
+// ---- validation ----
+
+TEST_F(TwoPhaseFixture, ReadsAreValidatedWhenTheLocksAreHeld) {
+  ASSERT_TRUE(s_.put("read", "1"));
+  ASSERT_TRUE(s_.put("written", "1"));
+  const GetReply read = s_.get("read")->reply;
+  const GetReply written = s_.get("written")->reply;
+  const std::vector<ReadCheck> reads = {{read.slot, read.version}, {written.slot, written.version}};
+  ASSERT_TRUE(lock(put("written", "2")));
+  ASSERT_TRUE(prepare(reads)) << "its own lock is no change";
+  ASSERT_TRUE(abort());
+  ASSERT_TRUE(lock(put("written", "2")));
+  ASSERT_TRUE(s_.put("read", "2"));
+  EXPECT_EQ(prepare(reads).code(), ErrorCode::kConflict);
+  EXPECT_FALSE(two_phase().state(last_)) << "it is given up";
+  expect("written", "1");
+}
+
+class TwoPhaseAbsence : public TwoPhaseFixture, public ::testing::WithParamInterface<TableKind> {
+ protected:
+  TwoPhaseAbsence() : ordered_(*s_.store().create_table("ordered", TableKind::kOrdered)) {}
+  TableId table() const { return GetParam() == TableKind::kOrdered ? ordered_ : s_.table(); }
+  AbsenceCheck absence(std::string_view key) {
+    const GetReply reply = get_from(s_.store(), table(), key)->reply;
+    return {reply.bucket, reply.bucket_version};
+  }
+  Status insert(std::string_view key) {
+    return s_.commit(s_.transaction().write(WriteKind::kInsert, table(), key, "x"));
+  }
+  TableId ordered_;
+};
+
+// Of the keys that a transaction has found absent it inserts one. Until it is validated nobody may
+// insert the other one: the bucket or leaf would not tell.
+TEST_P(TwoPhaseAbsence, WhatItHasFoundAbsentBesideItsOwnInsertStaysAbsentUntilItIsValidated) {
+  // Two keys of one unit.
+  std::string other;
+  const auto unit = [&](const std::string& key) {
+    return s_.store().index().unit_of(IndexKey::of(table(), key));
+  };
+  for (int i = 0; other.empty(); ++i) {
+    const std::string key = "other" + std::to_string(i);
+    if (unit(key) == unit("mine")) other = key;
+  }
+  const AbsenceCheck seen = absence("mine");
+  ASSERT_TRUE(lock(s_.transaction()
+                       .absent(seen.bucket, seen.version)
+                       .write(WriteKind::kInsert, table(), "mine", "1")));
+  EXPECT_EQ(insert(other).code(), ErrorCode::kConflict);
+  ASSERT_TRUE(prepare({}, {seen}));
+  EXPECT_TRUE(insert(other)) << "it is validated: others come after it";
+  ASSERT_TRUE(commit());
+  EXPECT_EQ(get_from(s_.store(), table(), "mine")->value, "1");
+  EXPECT_EQ(get_from(s_.store(), table(), other)->value, "x");
+}
+
+TEST_P(TwoPhaseAbsence, AnInsertByOthersBeforeItsLocksOrElsewhereIsSeen) {
+  const AbsenceCheck seen = absence("absent");
+  ASSERT_TRUE(s_.put("written", "1"));
+  ASSERT_TRUE(lock(put("written", "2")));
+  ASSERT_TRUE(insert("absent"));
+  EXPECT_EQ(prepare({}, {seen}).code(), ErrorCode::kConflict);
+  EXPECT_EQ(lock(put("written", "2").absent(seen.bucket, seen.version)).code(),
+            ErrorCode::kConflict);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, TwoPhaseAbsence,
+                         ::testing::Values(TableKind::kHash, TableKind::kOrdered));
+
+// ---- room ----
+
+TEST_F(TwoPhaseFixture, TruncationKeepsWhatIsUndecidedAndWhatIsNotKnownEverywhere) {
+  put_old_values();
+  ASSERT_TRUE(lock(change_all()));
+  ASSERT_TRUE(prepare());
+  const TxId undecided = last_;
+  ASSERT_TRUE(lock(put("committed", "1")));
+  ASSERT_TRUE(prepare());
+  ASSERT_TRUE(commit());
+  const TxId committed = last_;
+  ASSERT_TRUE(lock(put("forgotten", "1")));
+  ASSERT_TRUE(prepare());
+  ASSERT_TRUE(commit());
+  const TxId forgotten = last_;
+  two_phase().forget(forgotten);
+  const uint64_t tail = s_.store().log().ring().position().tail_lsn;
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 0; i < 2000; ++i) ASSERT_TRUE(s_.put("busy", std::to_string(i))) << i;
+    ASSERT_GT(s_.store().log().ring().position().start_lsn, tail);
+    expect_locked_all();
+    s_.reopen();
+    EXPECT_EQ(two_phase().state(undecided), State::kPrepared);
+    EXPECT_EQ(two_phase().state(committed), State::kCommitted);
+    EXPECT_FALSE(two_phase().state(forgotten));
+    EXPECT_EQ(two_phase().participants(committed)[0].name(), kOthers[0].name());
+    expect_locked_all();
+    s_.begin_session();
+  }
+  EXPECT_EQ(*s_.store().outcome(committed, true, 0), Outcome::kCommitted);
+  EXPECT_EQ(s_.store().outcome(undecided, true, 0).code(), ErrorCode::kCommitUnknown);
+  ASSERT_TRUE(two_phase().commit(undecided, 0));
+  expect_new();
+  two_phase().forget(undecided);
+  two_phase().forget(committed);
+  EXPECT_EQ(s_.store().log().reserved_bytes(), 0u);
+  for (int i = 0; i < 2000; ++i) ASSERT_TRUE(s_.put("busy", std::to_string(i))) << i;
+  EXPECT_EQ(*s_.store().outcome(undecided, true, 0), Outcome::kCommitted);
+}
+
+// A later decision of the session says what every participant knows.
+TEST_F(TwoPhaseFixture, ARestartRemembersOnlyWhatIsNotKnownEverywhere) {
+  ASSERT_TRUE(lock(put("a", "1")));
+  ASSERT_TRUE(prepare());
+  ASSERT_TRUE(commit());
+  const TxId first = last_;
+  two_phase().forget_through(first);
+  ASSERT_TRUE(lock(put("b", "1")));
+  ASSERT_TRUE(prepare());
+  ASSERT_TRUE(two_phase().commit(last_, first.sequence));
+  s_.reopen();
+  EXPECT_FALSE(two_phase().state(first));
+  EXPECT_EQ(two_phase().state(last_), State::kCommitted);
+}
+
+TEST_F(TwoPhaseFixture, TheirPartOfTheLogIsBoundedAndOthersGoOn) {
+  Status locked;
+  std::vector<TxId> all;
+  for (int i = 0; locked; ++i) {
+    const std::string key = "k" + std::to_string(i);
+    locked = lock(put(key, std::string(300, 'v')));
+    if (locked) all.push_back(last_);
+    if (locked && i % 2 == 0) {
+      ASSERT_TRUE(prepare());
+    }
+  }
+  EXPECT_EQ(locked.code(), ErrorCode::kBackPressure);
+  EXPECT_GE(all.size(), 3u);
+  EXPECT_LE(s_.store().log().reserved_bytes(), s_.store().log().ring().position().data_bytes / 2);
+  for (int i = 0; i < 2000; ++i) ASSERT_TRUE(s_.put("busy", std::to_string(i))) << i;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (i % 2 == 0) {
+      ASSERT_TRUE(two_phase().commit(all[i], 0));
+    }
+  }
+  for (const TxId id : all) {
+    if (two_phase().state(id) == State::kCommitted) two_phase().forget(id);
+    if (two_phase().state(id)) {
+      ASSERT_TRUE(two_phase().abort(id, 0));
+    }
+  }
+  EXPECT_EQ(s_.store().log().reserved_bytes(), 0u);
+  EXPECT_EQ(lock(put("large", std::string(60'000, 'v'))).code(), ErrorCode::kTooLarge);
+  EXPECT_TRUE(lock(put("small", "1")));
+}
+
+TEST_F(TwoPhaseFixture, TheCheckOfAPoolKnowsWhatIsUndecided) {
+  put_old_values();
+  ASSERT_TRUE(lock(change_all()));
+  ASSERT_TRUE(prepare());
+  const auto report = check_store(s_.pool());
+  ASSERT_TRUE(report) << report.error().to_string();
+  EXPECT_TRUE(report->problems.empty()) << report->problems[0];
+  EXPECT_EQ(report->live_records, 3u);
+}
+
+}  // namespace
+}  // namespace pmstore::internal
