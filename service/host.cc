@@ -135,14 +135,25 @@ Result<std::vector<std::byte>> Host::accept(Endpoint& endpoint, uint64_t token,
   Service& service = *session->service;
   PMSTORE_TRY_STATUS(make_place(service));
   PMSTORE_TRY(const auto body, service.admit(*session, message.subspan(sizeof hello)));
-  session->leased = service.needs_lease(*session) ||
-                    (!service.traits().quiet_gives_way && !endpoint.device->notices_dead_peers());
+  session->leased = is_leased(*session);
   sessions_[session->number] = session;
   handshakes_[{&endpoint, token}] = session.get();
   ++service.sessions_;
   PMSTORE_CHECK(service.sessions_ <= service.traits().max_sessions, "sessions are bounded");
   if (session->leased) watch();
   return encode(welcome_to(*session, options_.lease_ms), body);
+}
+
+bool Host::is_leased(const Session& session) const {
+  const Service& service = *session.service;
+  return service.needs_lease(session) ||
+         (!service.traits().quiet_gives_way && !session.endpoint->device->notices_dead_peers());
+}
+
+void Host::look_at_lease(Session& session) {
+  if (session.ended) return;
+  session.leased = is_leased(session);
+  if (session.leased) watch();
 }
 
 Result<std::shared_ptr<Session>> Host::begin(Endpoint& endpoint, uint64_t token,

@@ -71,6 +71,8 @@ class Host final : public fabric::RpcHandler {
   // the session was connected; a session that has said goodbye ends with that. Empty: the host
   // stops, and no observer is told.
   void end(Session& session, std::optional<SessionEnd> why);
+  // What Service::needs_lease() says of the session has changed.
+  void look_at_lease(Session& session);
   // A request that a client in this process has made by a call: the lease and statistics see it.
   void count(Session& session);
   // The answer to a request that does not decode, and the end of its session.
@@ -110,6 +112,7 @@ class Host final : public fabric::RpcHandler {
   Result<std::shared_ptr<Session>> begin(Endpoint& endpoint, uint64_t token, const Hello& hello);
   Result<std::vector<std::byte>> accept(Endpoint& endpoint, uint64_t token,
                                         std::span<const std::byte> hello);
+  bool is_leased(const Session& session) const;
   Status make_place(Service& service);
   void tell_refused(const Endpoint& endpoint, std::span<const std::byte> hello, const Error& why);
   void serve(Session& session, fabric::RpcCall call);

@@ -88,6 +88,13 @@ enum class Method : uint16_t {
   kDropTable = 32,   // DropTableRequest, name -> DropTableReply
   kTableUsage = 33,  // TableUsageRequest -> TableUsageReply
   kRangeScan = 34,   // RangeScanRequest, from, to -> RangeScanReply, leaves, records; see below
+  // Transactions of several servers (discipline cpu); docs/transactions.md has the order.
+  kLock = 35,       // LockRequest, participants, CommitRequest as for kCommit -> CommitReply
+  kPrepare = 36,    // PrepareRequest, reads, absences -> CommitReply
+  kDecide = 37,     // DecideRequest -> CommitReply
+  kVote = 38,       // VoteRequest -> VoteReply
+  kUndecided = 39,  // UndecidedRequest -> UndecidedReply, then per transaction: UndecidedItem,
+                    // participants
   kPersistWrite = 0x0100,
 };
 
@@ -253,6 +260,62 @@ struct CommitRequest {
 struct CommitReply {
   uint64_t reserved;
 };
+
+// ShardParticipant (shard_record.h) for each other participant follows.
+struct LockRequest {
+  uint16_t participants;
+  uint8_t padding[6];  // 0
+};
+static_assert(sizeof(LockRequest) == 8);
+struct PrepareRequest {
+  uint64_t sequence;
+  uint32_t reads;
+  uint32_t absences;
+};
+static_assert(sizeof(PrepareRequest) == 16);
+enum class Decision : uint8_t {
+  kCommit = 1,
+  kAbort = 2,
+  kForget = 3,  // every participant has the decision
+};
+struct DecideRequest {
+  ClientId client;
+  uint64_t sequence;
+  Decision decision;
+  uint8_t padding[7];  // 0
+};
+static_assert(sizeof(DecideRequest) == 32);
+struct VoteRequest {
+  ClientId client;
+  uint64_t sequence;
+};
+static_assert(sizeof(VoteRequest) == 24);
+enum class Vote : uint8_t {
+  kNotHere = 1,  // it is not prepared and never will be: aborted
+  kPrepared = 2,
+  kCommitted = 3,
+};
+struct VoteReply {
+  Vote vote;
+};
+// Behind this name, in the order of names; zeros: from the beginning.
+struct UndecidedRequest {
+  ClientId client;
+  uint64_t sequence;
+};
+static_assert(sizeof(UndecidedRequest) == 24);
+struct UndecidedReply {
+  uint32_t count;
+  uint32_t more;  // 1: the list goes on
+};
+struct UndecidedItem {
+  ClientId client;
+  uint64_t sequence;
+  uint16_t participants;
+  Vote state;  // kPrepared; kCommitted: not known to be so everywhere
+  uint8_t padding[5];
+};
+static_assert(sizeof(UndecidedItem) == 32);
 
 struct OutcomeRequest {
   ClientId client;

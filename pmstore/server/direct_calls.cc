@@ -81,7 +81,11 @@ Status DirectCalls::begin() {
   }
   core_.host.count(*session_);
   PMSTORE_CHECK(*known_through_ >= session_->known_through, "what is known stays known");
-  session_->known_through = *known_through_;
+  if (session_->known_through != *known_through_) {
+    session_->known_through = *known_through_;
+    TwoPhase& two_phase = core_.store->two_phase();
+    if (!two_phase.empty()) two_phase.forget_through({session_->client, *known_through_});
+  }
   if (!core_.store->failed()) [[likely]]
     return {};
   core_.look_for_failure();

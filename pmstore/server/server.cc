@@ -123,6 +123,11 @@ Status ServerCore::fit_discipline(const service::Endpoint& endpoint) {
     store->set_sole_writer();
     return {};
   }
+  if (!store->two_phase().empty()) {
+    return make_error(ErrorCode::kUnsupported,
+                      "this pool has transactions of several servers that are not decided, and "
+                      "lock discipline rnic cannot decide them; use --locks cpu and settle them");
+  }
   if (fabric.atomics == fabric::AtomicScope::kNone) {
     return make_error(ErrorCode::kUnsupported,
                       fmt::format("{} has no remote atomics, so lock discipline rnic cannot be "

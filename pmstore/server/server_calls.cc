@@ -101,6 +101,11 @@ void ServerCore::serve(Session& session, fabric::RpcCall& call, std::span<const 
       auto answer = answer_outcome(session, request);
       return answer ? call.reply(bytes_of(*answer)) : call.reply_error(answer.error());
     }
+    case Method::kLock:
+    case Method::kPrepare:
+    case Method::kDecide:
+    case Method::kVote:
+    case Method::kUndecided: return serve_two_phase(session, call, body);
     case Method::kStat: {
       if (!reader.complete()) return drop_malformed(session, call);
       const std::string text = server_stat_json(*this);

@@ -203,9 +203,11 @@ void ServerCore::release_ring(Session& session) {
 // ---- handshake ----
 
 // Under discipline cpu a session holds nothing between two requests but its place, and that goes
-// with its connection. Under rnic locks and redo records of its own are in its reach at any time.
-bool ServerCore::needs_lease(const service::Session&) const {
-  return discipline == LockDiscipline::kRnic;
+// with its connection, unless it has prepared a transaction of several servers. Under rnic locks
+// and redo records of its own are in its reach at any time. What is prepared waits for its client's
+// decision, and keeps others from its records.
+bool ServerCore::needs_lease(const service::Session& session) const {
+  return discipline == LockDiscipline::kRnic || static_cast<const Session&>(session).prepared > 0;
 }
 
 Result<std::vector<std::byte>> ServerCore::admit(service::Session& session,
@@ -285,6 +287,7 @@ Result<std::vector<std::byte>> ServerCore::make_answer(Session& session) {
 
 // A number that does not exist yet may be known: its commit is refused (use_number()).
 bool ServerCore::on_known_through(service::Session& session, uint64_t number) {
+  if (!store->two_phase().empty()) store->two_phase().forget_through({session.client, number});
   return number < static_cast<Session&>(session).first_sequence + kSessionSequences;
 }
 
@@ -317,8 +320,9 @@ void ServerCore::on_ended(service::Session& ended, std::optional<SessionEnd>) {
   if (!session.goodbye) ++totals.fenced;
   if (discipline == LockDiscipline::kCpu) {
     // Every transaction was one uninterrupted call, or its group is finished: no lock is held, no
-    // outcome is in doubt.
+    // outcome is in doubt; but those of several servers.
     tell_known(session);
+    end_two_phase(session);
     return release_ring(session);
   }
   state.resolving = true;

@@ -50,6 +50,14 @@ std::string groups_stat_json(const CommitGroupCounters& groups) {
                      groups.transactions, groups.largest);
 }
 
+std::string two_phase_stat_json(const Store& store) {
+  const TwoPhase& two_phase = store.two_phase();
+  using State = TwoPhase::State;
+  return fmt::format(R"({{"locked": {}, "prepared": {}, "committed": {}, "log_bytes": {}}})",
+                     two_phase.count(State::kLocked), two_phase.count(State::kPrepared),
+                     two_phase.count(State::kCommitted), store.log().reserved_bytes());
+}
+
 // Over all endpoints.
 std::string leaves_stat_json(const ServerCore& core) {
   size_t registered = 0;
@@ -104,7 +112,7 @@ std::string server_stat_json(const ServerCore& core) {
       R"("commits": {}, "conflicts": {}, "live_records": {}, "free_bytes": {}, )"
       R"("records_bytes": {}, "index_overflow": {}, "flushed_lines": {}, "drains": {}, )"
       R"("msyncs": {}, "failed": {}, "gets": {}, "scans": {}, "applied": {}, )"
-      R"("group_commit": {}, "leaf_chunks": {}, "redo": {}{}}})",
+      R"("group_commit": {}, "two_phase": {}, "leaf_chunks": {}, "redo": {}{}}})",
       store.catalog().header().epoch, discipline_name(core.discipline),
       persist::domain_name(core.pool.info().domain), core.sessions(), resolving, counters.sessions,
       core.totals.fenced, counters.silent, counters.malformed + core.admin.counters().malformed,
@@ -112,7 +120,7 @@ std::string server_stat_json(const ServerCore& core) {
       store.arena().free_chunks() * kChunkBytes, store.arena().bytes(), store.index().overflowed(),
       stats.flushed_lines, stats.drains, stats.msyncs, store.failed(), core.totals.gets,
       core.totals.scans, core.totals.applied, groups_stat_json(core.group.counters()),
-      leaves_stat_json(core), redo_stat_json(store), others);
+      two_phase_stat_json(store), leaves_stat_json(core), redo_stat_json(store), others);
 }
 
 std::string admin_stat_json(const ServerCore& core) {

@@ -73,6 +73,7 @@ struct Session final : service::Session {
   bool new_owner = false;       // the ring was not this client's before
   uint64_t commits = 0;         // that the server has executed or applied
   uint64_t told_through = 0;    // of known_through: what the shard log knows
+  unsigned prepared = 0;        // transactions of several servers that wait for a decision
   uint64_t group = 0;           // the number of the last group of transactions that it was in
   ExecutedNumbers executed;
   // Discipline rnic only; needed until the session is resolved.
@@ -222,8 +223,20 @@ class ServerCore final : public service::Service {
   void drop_malformed(Session& session, fabric::RpcCall& call) {
     host.drop_malformed(session, call);
   }
+  // server_two_phase.cc
+  void serve_two_phase(Session& session, fabric::RpcCall& call, std::span<const std::byte> body);
+  Status serve_lock(Session& session, std::span<const std::byte> body);
+  Status serve_prepare(Session& session, std::span<const std::byte> body);
+  Status serve_decide(Session& session, std::span<const std::byte> body);
+  Status decide(Session& session, const DecideRequest& request);
+  Result<VoteReply> vote(const VoteRequest& request) const;
+  Result<size_t> list_undecided(const UndecidedRequest& request, std::span<std::byte> room) const;
+  Status check_ended(TxId id) const;
+  void end_two_phase(Session& session);
+  base::Task<void> watch_locks();
   std::unique_ptr<std::byte[]> copy_;
   size_t copy_bytes_ = 0;
+  bool watching_locks_ = false;  // watch_locks() runs
 };
 
 service::HostOptions host_options(const persist::Pool& pool, const ServerOptions& options);

@@ -55,7 +55,8 @@ Status TwoPhase::take_up(TxId id) {
 
 // ---- locking and preparing ----
 
-Status TwoPhase::lock(const CommitView& request, std::span<const ShardParticipant> participants) {
+Status TwoPhase::lock(const CommitView& request, std::span<const ShardParticipant> participants,
+                      uint64_t now_ns) {
   const TxId id{request.client, request.sequence};
   PMSTORE_CHECK(!participants.empty(), "a transaction of this shard alone commits by itself");
   PMSTORE_CHECK(!transactions_.contains(id), "a number is executed once");
@@ -66,8 +67,8 @@ Status TwoPhase::lock(const CommitView& request, std::span<const ShardParticipan
     commits_.give_up_held(*plan);
     return reserved;
   }
-  transactions_.emplace(id,
-                        Shared{State::kLocked, plan, {participants.begin(), participants.end()}});
+  transactions_.emplace(
+      id, Shared{State::kLocked, plan, now_ns, {participants.begin(), participants.end()}});
   return {};
 }
 
@@ -174,12 +175,21 @@ void TwoPhase::forget_through(TxId id) {
   forget_if([&](TxId each) { return same_session(each, id) && each.sequence <= id.sequence; });
 }
 
-void TwoPhase::end_session(TxId id) {
+template <typename Ends>
+void TwoPhase::give_up_if(Ends ends) {
   for (auto at = transactions_.begin(); at != transactions_.end();) {
     const auto next = std::next(at);
-    if (at->second.state == State::kLocked && same_session(at->first, id)) give_up(at);
+    if (at->second.state == State::kLocked && ends(at->first, at->second)) give_up(at);
     at = next;
   }
+}
+
+void TwoPhase::end_session(TxId id) {
+  give_up_if([&](TxId each, const Shared&) { return same_session(each, id); });
+}
+
+void TwoPhase::give_up_locked_before(uint64_t ns) {
+  give_up_if([&](TxId, const Shared& shared) { return shared.locked_ns < ns; });
 }
 
 // ---- looking ----

@@ -48,7 +48,8 @@ class TwoPhase {
 
   // Locks the writes of a transaction that is new here. Errors as Client::commit(); BackPressure,
   // TooLarge also as ShardLog::reserve(). After an error nothing is locked.
-  Status lock(const CommitView& request, std::span<const ShardParticipant> participants);
+  Status lock(const CommitView& request, std::span<const ShardParticipant> participants,
+              uint64_t now_ns);
   // Validates reads and absences, then logs; durable on success. To be called when the locks at
   // every participant are held. Conflict: what was read has changed. After an error nothing is
   // locked, but after CommitUnknown, which is latched. NotFound: it is not locked here (any more).
@@ -65,6 +66,9 @@ class TwoPhase {
   // The session of `id` is over: what it has only locked is given up.
   void end_session(TxId id);
 
+  // The same of what was locked before `ns` by lock()'s clock.
+  void give_up_locked_before(uint64_t ns);
+
   // nullopt: not here.
   std::optional<State> state(TxId id) const;
   bool empty() const { return transactions_.empty(); }
@@ -78,11 +82,14 @@ class TwoPhase {
   struct Shared {
     State state = State::kLocked;
     CommitPlan* plan = nullptr;  // until it is decided
+    uint64_t locked_ns = 0;
     std::vector<ShardParticipant> participants;
   };
   using Transactions = std::unordered_map<TxId, Shared, HashOfTxId>;
 
   void give_up(Transactions::iterator at);
+  template <typename Ends>
+  void give_up_if(Ends ends);
   Status take_up(TxId id);
   template <typename Ends>
   void forget_if(Ends ends);

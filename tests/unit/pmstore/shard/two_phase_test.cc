@@ -28,7 +28,7 @@ class TwoPhaseFixture : public ::testing::Test {
     const auto view = decode_commit(StoreInRegion::kClient, bytes);
     PMSTORE_CHECK(view.has_value(), "a test's message is well-formed");
     last_ = s_.last_id();
-    return two_phase().lock(*view, kOthers);
+    return two_phase().lock(*view, kOthers, now_ns_);
   }
   Status prepare(const std::vector<ReadCheck>& reads = {},
                  const std::vector<AbsenceCheck>& absences = {}) {
@@ -81,6 +81,7 @@ class TwoPhaseFixture : public ::testing::Test {
 
   StoreInRegion s_{8 << 20};
   TxId last_;
+  uint64_t now_ns_ = 1000;
 };
 
 TEST_F(TwoPhaseFixture, NothingIsVisibleBeforeTheDecision) {
@@ -190,6 +191,22 @@ TEST_F(TwoPhaseFixture, TheEndOfASessionGivesUpWhatIsOnlyLocked) {
   two_phase().end_session(last_);
   EXPECT_FALSE(two_phase().state(locked));
   EXPECT_EQ(two_phase().state(last_), State::kPrepared);
+  expect("same", "old");
+  expect_locked("moved");
+}
+
+TEST_F(TwoPhaseFixture, LocksThatAreTooOldAreGivenUp) {
+  put_old_values();
+  ASSERT_TRUE(lock(put("same", "a")));
+  const TxId old = last_;
+  ASSERT_TRUE(lock(put("gone", "a")));
+  ASSERT_TRUE(prepare());
+  now_ns_ = 2000;
+  ASSERT_TRUE(lock(put("moved", "b")));
+  two_phase().give_up_locked_before(2000);
+  EXPECT_FALSE(two_phase().state(old));
+  EXPECT_EQ(two_phase().count(State::kLocked), 1u);
+  EXPECT_EQ(two_phase().count(State::kPrepared), 1u) << "only a decision ends it";
   expect("same", "old");
   expect_locked("moved");
 }
