@@ -76,6 +76,11 @@ struct ClientOptions {
   fabric::DeviceOpener* devices = nullptr;
 };
 
+namespace internal {
+class JointCommit;
+class Settlement;
+}  // namespace internal
+
 class Client;
 class TransactionScan;
 struct ErasedRange;
@@ -138,6 +143,7 @@ class Transaction {
  private:
   friend class Client;
   friend class TransactionScan;
+  friend class internal::JointCommit;
   struct State;
   struct Release {
     void operator()(State* state) const;
@@ -309,6 +315,7 @@ class Client {
 
  private:
   friend class Transaction;
+  friend class internal::Settlement;
   struct State;
   explicit Client(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;

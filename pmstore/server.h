@@ -91,8 +91,8 @@ struct ServerOptions {
   // Under discipline cpu in a pool in a file: transactions that wait at the same time share an
   // msync when the last two took at least so long. Below it, a group costs more than it saves.
   uint64_t group_above_ns = 20'000;
-  // Under discipline cpu: a transaction of several servers that has locked records here, and was not
-  // prepared for so long, is given up.
+  // Under discipline cpu: a transaction of several servers that has locked records here, and was
+  // not prepared for so long, is given up.
   uint32_t lock_ms = 1000;
   // So many clients may be connected at the same time under discipline cpu; under rnic, as many as
   // the pool has rings.

@@ -43,7 +43,8 @@ void add_writes(const ItemSet& items, CommitParts& parts) {
   }
 }
 
-// What `items` and `scanned` say, with views into `items` and `parts`.
+}  // namespace
+
 CommitView view_of(TxId id, const ItemSet& items, const ScanReads& scanned, bool with_writes,
                    CommitParts& parts) {
   add_checks(items, scanned, with_writes, parts);
@@ -56,8 +57,6 @@ CommitView view_of(TxId id, const ItemSet& items, const ScanReads& scanned, bool
           CommitWrites(std::span<const CommitWrite>(parts.writes)),
           static_cast<uint32_t>(parts.writes.size())};
 }
-
-}  // namespace
 
 base::Task<Status> commit_by_call(TxId id, const ItemSet& items, const ScanReads& scanned,
                                   ClientSession& session, CommitParts& parts,

@@ -27,6 +27,10 @@ struct CommitParts {
   std::vector<CommitWrite> writes;
 };
 
+// What `items` and `scanned` say, with views into `items` and `parts`.
+CommitView view_of(TxId id, const ItemSet& items, const ScanReads& scanned, bool with_writes,
+                   CommitParts& parts);
+
 // Success: the transaction is durable. CommitUnknown: it may be; outcome() tells. After every other
 // error nothing happened; TooLarge also when it does not fit in a message.
 base::Task<Status> commit_by_call(TxId id, const ItemSet& items, const ScanReads& scanned,

@@ -23,4 +23,16 @@ inline void put_write(MessageWriter& request, const CommitWrite& write) {
   request.put_bytes(kZeros.substr(0, -(write.key.size() + write.value.size()) % 8));
 }
 
+// Appends a whole kCommit request, without its prefix.
+inline void put_commit(MessageWriter& request, const CommitView& commit) {
+  request.put(CommitRequest{
+      commit.sequence, static_cast<uint32_t>(commit.reads.size() / sizeof(ReadCheck)),
+      static_cast<uint32_t>(commit.absences.size() / sizeof(AbsenceCheck)), commit.write_count, 0});
+  for (const std::span<const std::byte> checks : {commit.reads, commit.absences}) {
+    request.put_bytes({reinterpret_cast<const char*>(checks.data()), checks.size()});
+  }
+  CommitWrites writes = commit.writes;
+  for (uint32_t i = 0; i < commit.write_count; ++i) put_write(request, writes.next());
+}
+
 }  // namespace pmstore::internal

@@ -42,15 +42,7 @@ bool RpcCalls::connected() const {
 Result<std::span<const std::byte>> RpcCalls::lay_out(const CommitView& request) {
   MessageWriter message({scratch_.get(), scratch_bytes_});
   message.put(session_.prefix());
-  message.put(CommitRequest{request.sequence,
-                            static_cast<uint32_t>(request.reads.size() / sizeof(ReadCheck)),
-                            static_cast<uint32_t>(request.absences.size() / sizeof(AbsenceCheck)),
-                            request.write_count, 0});
-  for (const std::span<const std::byte> checks : {request.reads, request.absences}) {
-    message.put_bytes({reinterpret_cast<const char*>(checks.data()), checks.size()});
-  }
-  CommitWrites writes = request.writes;
-  for (uint32_t i = 0; i < request.write_count; ++i) put_write(message, writes.next());
+  put_commit(message, request);
   if (!message.overflowed()) return message.message();
   return make_error(
       ErrorCode::kTooLarge,

@@ -127,33 +127,14 @@ Task<Status> Transaction::State::commit_held(Ref /*self*/) {
   over = true;
   if (failure) co_return std::move(*failure);
   if (items.empty() && scanned.pages() == 0) co_return Status{};
-  if (bind_at_once() == nullptr) {
-    const auto bound = co_await bind();
-    if (!bound) co_return Error(bound.error());
+  if (!is_ready()) {
+    Status ready = co_await get_ready();
+    if (!ready) co_return std::move(ready);
   }
-  if (std::any_of(items.begin(), items.end(), [&](const Item& item) { return needs_read(item); })) {
-    Status read = co_await read_what_writes_need();
-    if (!read) co_return std::move(read);
-  }
-  for (Item& item : items) {
-    // Nothing is there and nothing shall be there: only that must stay so.
-    const bool nothing = item.leave == Item::Leave::kNothing && item.seen == Item::Seen::kAbsent &&
-                         item.need != Item::Need::kPresent;
-    if (nothing) item.leave = Item::Leave::kAsItIs;
-  }
-
-  // What was read may already say that a write cannot be; but only if it still is so.
-  for (const Item& item : items) {
-    ErrorCode impossible;
-    if (item.need == Item::Need::kAbsent && item.seen == Item::Seen::kFound) {
-      impossible = ErrorCode::kAlreadyExists;
-    } else if (item.need == Item::Need::kPresent && item.seen == Item::Seen::kAbsent) {
-      impossible = ErrorCode::kNotFound;
-    } else {
-      continue;
-    }
+  drop_empty_erases();
+  if (const auto impossible = what_cannot_be()) {
     Status unchanged = co_await validate();
-    if (unchanged) unchanged = make_error(impossible);
+    if (unchanged) unchanged = make_error(*impossible);
     co_return std::move(unchanged);
   }
   if (!items.has_writes()) co_return co_await validate();
@@ -163,6 +144,39 @@ Task<Status> Transaction::State::commit_held(Ref /*self*/) {
   id = client.numbers.take();
   co_return co_await internal::commit_by_call(id, items, scanned, session, client.parts,
                                               client.numbers);
+}
+
+bool Transaction::State::is_ready() {
+  return bind_at_once() != nullptr &&
+         std::none_of(items.begin(), items.end(),
+                      [&](const Item& item) { return needs_read(item); });
+}
+
+Task<Status> Transaction::State::get_ready() {
+  const auto bound = co_await bind();
+  if (!bound) co_return Error(bound.error());
+  co_return co_await read_what_writes_need();
+}
+
+void Transaction::State::drop_empty_erases() {
+  for (Item& item : items) {
+    // Nothing is there and nothing shall be there: only that must stay so.
+    const bool nothing = item.leave == Item::Leave::kNothing && item.seen == Item::Seen::kAbsent &&
+                         item.need != Item::Need::kPresent;
+    if (nothing) item.leave = Item::Leave::kAsItIs;
+  }
+}
+
+std::optional<ErrorCode> Transaction::State::what_cannot_be() const {
+  for (const Item& item : items) {
+    if (item.need == Item::Need::kAbsent && item.seen == Item::Seen::kFound) {
+      return ErrorCode::kAlreadyExists;
+    }
+    if (item.need == Item::Need::kPresent && item.seen == Item::Seen::kAbsent) {
+      return ErrorCode::kNotFound;
+    }
+  }
+  return std::nullopt;
 }
 
 namespace {
@@ -193,15 +207,14 @@ Task<Status> Transaction::State::read_what_writes_need() {
   co_return Status{};
 }
 
-Task<Status> Transaction::State::validate() {
+Task<Status> Transaction::State::validate(bool alone) {
   size_t reads = scanned.pages();
   bool leaves = reads > 0;
   for (const Item& item : items) {
     reads += item.was_read();
     leaves |= item.seen == Item::Seen::kAbsent && is_ordered(item.table);
   }
-  // A single read was valid at one moment; that moment is when the transaction happened.
-  if (reads <= 1) co_return Status{};
+  if (reads <= (alone ? 1 : 0)) co_return Status{};
   internal::ClientSession& session = *participants.only().session;
   const bool rnic = session.discipline() == LockDiscipline::kRnic;
   // Only the server knows the versions of leaves.

@@ -88,6 +88,19 @@ struct Transaction::State {
   }
   static Error over_error();
 
+  // ---- the steps of commit() ----
+
+  // Has it a session, and all that its writes depend on? Else get_ready() waits for it.
+  bool is_ready();
+  Task<Status> get_ready();
+  // Once it is ready: leaves out erases of what is not there.
+  void drop_empty_erases();
+  // What the reads say of the writes: AlreadyExists or NotFound, if they are still true.
+  std::optional<ErrorCode> what_cannot_be() const;
+  // Success: nothing has changed since it was read. Of the transaction alone a single read was
+  // valid at one moment, and that moment is when the transaction happened.
+  Task<Status> validate(bool alone = true);
+
  private:
   // What a commit of the present reads and writes would take, at most.
   internal::CommitRoom room_in_use() const;
@@ -101,8 +114,6 @@ struct Transaction::State {
   bool needs_read(const Item& item) const;
   // Reads what the writes depend on and was not read yet.
   Task<Status> read_what_writes_need();
-  // Success: nothing has changed since it was read.
-  Task<Status> validate();
   // Waits for the end of the commit, which does not depend on this coroutine.
   Task<Status> commit_rnic();
   Task<void> run_rnic(Ref self);

@@ -261,7 +261,8 @@ struct CommitReply {
   uint64_t reserved;
 };
 
-// ShardParticipant (shard_record.h) for each other participant follows.
+// ShardParticipant (shard_record.h) for each other server that the transaction writes to follows.
+// Without one, kPrepare commits.
 struct LockRequest {
   uint16_t participants;
   uint8_t padding[6];  // 0

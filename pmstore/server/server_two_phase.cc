@@ -73,8 +73,8 @@ Status ServerCore::serve_lock(Session& session, std::span<const std::byte> body)
   MessageReader reader(body);
   const auto head = reader.get<LockRequest>();
   const size_t list_bytes = head.participants * sizeof(ShardParticipant);
-  if (reader.failed() || !all_zero(head.padding) || head.participants == 0 ||
-      head.participants > kMostParticipants || list_bytes > body.size() - sizeof head) {
+  if (reader.failed() || !all_zero(head.padding) || head.participants > kMostParticipants ||
+      list_bytes > body.size() - sizeof head) {
     return malformed();
   }
   std::vector<ShardParticipant> participants(head.participants);
@@ -103,6 +103,10 @@ Status ServerCore::serve_prepare(Session& session, std::span<const std::byte> bo
       {session.client, request.sequence}, checks.first(reads_bytes), checks.subspan(reads_bytes));
   if (!prepared && prepared.code() == ErrorCode::kConflict) ++totals.conflicts;
   if (!prepared) return prepared;
+  if (!store->two_phase().state({session.client, request.sequence})) {
+    count_commit(session, prepared);  // of this server alone
+    return {};
+  }
   ++session.prepared;
   host.look_at_lease(session);
   return {};

@@ -118,6 +118,9 @@ class CpuCommit {
   // Puts the writes in place and unlocks them: `decided` covers the end of the commit record. The
   // plan is gone.
   void apply_held(const DurableLog& decided, CommitPlan& plan, uint64_t end_lsn);
+  // Of a transaction that writes here alone: logs, makes durable and applies. The plan is gone.
+  // Errors of Prepared::commit().
+  Status commit_held(CommitPlan& plan);
   // Unlocks, and leaves no trace. The plan is gone.
   void give_up_held(CommitPlan& plan);
   bool has_held_in(TableId table) const { return writes_to(held_, table); }

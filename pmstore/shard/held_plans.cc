@@ -153,6 +153,13 @@ void CpuCommit::apply_held(const DurableLog& decided, CommitPlan& plan, uint64_t
   drop_held(plan);
 }
 
+Status CpuCommit::commit_held(CommitPlan& plan) {
+  end_guard(plan);
+  Status committed = log_and_apply(plan);
+  drop_held(plan);
+  return committed;
+}
+
 void CpuCommit::give_up_held(CommitPlan& plan) {
   end_guard(plan);
   give_up(plan);

@@ -58,11 +58,13 @@ Status TwoPhase::take_up(TxId id) {
 Status TwoPhase::lock(const CommitView& request, std::span<const ShardParticipant> participants,
                       uint64_t now_ns) {
   const TxId id{request.client, request.sequence};
-  PMSTORE_CHECK(!participants.empty(), "a transaction of this shard alone commits by itself");
   PMSTORE_CHECK(!transactions_.contains(id), "a number is executed once");
   if (transactions_.size() >= kMost) return too_many();
   PMSTORE_TRY(CommitPlan* const plan, commits_.hold(request, participants));
-  const Status reserved = log_.reserve(id, plan->payload_bytes(), participants.size());
+  Status reserved;
+  if (!participants.empty()) {
+    reserved = log_.reserve(id, plan->payload_bytes(), participants.size());
+  }
   if (!reserved) {
     commits_.give_up_held(*plan);
     return reserved;
@@ -75,7 +77,7 @@ Status TwoPhase::lock(const CommitView& request, std::span<const ShardParticipan
 void TwoPhase::give_up(Transactions::iterator at) {
   PMSTORE_CHECK(at->second.state == State::kLocked, "only a decision ends what is prepared");
   commits_.give_up_held(*at->second.plan);
-  log_.unpin(at->first);
+  if (!at->second.participants.empty()) log_.unpin(at->first);
   transactions_.erase(at);
 }
 
@@ -88,6 +90,11 @@ Status TwoPhase::prepare(TxId id, std::span<const std::byte> reads,
   }
   Shared& shared = at->second;
   Status valid = commits_.validate_held(*shared.plan, reads, absences);
+  if (valid && shared.participants.empty()) {
+    CommitPlan& plan = *shared.plan;
+    transactions_.erase(at);
+    return commits_.commit_held(plan);
+  }
   if (valid) {
     valid = log_.append_prepared(id, shared.plan->entry_room(), shared.plan->payload_bytes());
   }

@@ -1,6 +1,7 @@
 // TwoPhase: this shard's part of transactions that write at several servers (lock discipline cpu).
 //
-//   kLocked     the writes are locked, nothing is durable; the coordinator may vanish
+//   kLocked     the writes are locked, nothing is durable; the coordinator may vanish. One that
+//               reads elsewhere and writes only here has no participants, and prepare() commits it
 //   kPrepared   the redo record is durable, and names the other participants. Only a decision ends
 //               it: whoever has collected what every participant answers to vote()
 //   kCommitted  the commit record is durable, the writes are in place and unlocked; remembered

@@ -1,0 +1,300 @@
+#include "pmstore/client/joint_commit.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "pmstore/client/client_cpu_commit.h"
+#include "pmstore/client/commit_message.h"
+#include "pmstore/client/transaction_state.h"
+#include "pmstore/joint_commit.h"
+
+namespace pmstore::internal {
+
+// One transaction that writes.
+struct JointCommit::Writer {
+  Writer(Transaction::State& of, SessionRef on)
+      : state(of), session(std::move(on)), id(of.client.numbers.take()) {
+    state.id = id;
+    running.emplace(state.client.numbers, id.sequence);
+  }
+
+  // Nobody knows what this request has done.
+  bool in_doubt() const {
+    if (status) return false;
+    const ErrorCode code = status.code();
+    return code == ErrorCode::kDisconnected || code == ErrorCode::kTimeout ||
+           code == ErrorCode::kCommitUnknown || code == ErrorCode::kProtocol ||
+           code == ErrorCode::kIo;
+  }
+
+  Transaction::State& state;
+  const SessionRef session;
+  const TxId id;
+  std::optional<TransactionNumbers::Running> running;
+  std::vector<std::byte> lock;
+  std::vector<std::byte> prepare;
+  std::vector<std::byte> decision;
+  Status status;  // of the last request
+  bool prepared = false;
+  bool sent = false;  // something was, and the server may hold locks or more
+};
+
+JointCommit::JointCommit(std::span<Transaction> transactions)
+    : executor_(transactions[0].state_->client.executor), answered_(executor_) {
+  for (Transaction& each : transactions) readers_.push_back(each.state_.get());
+}
+
+// Destroyed before its end, it leaves in doubt what it has begun.
+JointCommit::~JointCommit() {
+  if (!over_) drop_all();
+}
+
+void JointCommit::drop_all() {
+  for (const auto& writer : writers_) {
+    if (writer->sent) writer->session->drop();
+  }
+}
+
+void JointCommit::settle_all() {
+  for (const auto& writer : writers_) writer->running->settled();
+  over_ = true;
+}
+
+// ---- before the first lock ----
+
+// As Transaction::State::commit_held(), up to what it sends.
+base::Task<Status> JointCommit::begin(Transaction::State& state) {
+  if (!state.is_ready()) {
+    Status ready = co_await state.get_ready();
+    if (!ready) co_return std::move(ready);
+  }
+  state.drop_empty_erases();
+  if (const auto impossible = state.what_cannot_be()) {
+    Status unchanged = co_await state.validate();
+    if (unchanged) unchanged = make_error(*impossible);
+    co_return std::move(unchanged);
+  }
+  if (!state.items.has_writes()) co_return Status{};
+  if (!state.client.numbers.available()) {
+    co_return make_error(ErrorCode::kConflict,
+                         "the connection on which the transaction began is gone; run it again");
+  }
+  if (state.participants.only().session->discipline() == LockDiscipline::kRnic) {
+    co_return make_error(
+        ErrorCode::kUnsupported,
+        "a transaction of several servers needs lock discipline cpu at each server "
+        "that it writes to");
+  }
+  co_return Status{};
+}
+
+base::Task<Status> JointCommit::run() {
+  Status begun;
+  for (Transaction::State* const state : readers_) {
+    if (std::exchange(state->over, true)) co_return Transaction::State::over_error();
+    if (begun && state->failure) begun = *state->failure;
+  }
+  if (!begun) co_return std::move(begun);
+  std::erase_if(readers_, [](const Transaction::State* state) {
+    return state->items.empty() && state->scanned.pages() == 0;
+  });
+  for (Transaction::State* const state : readers_) {
+    begun = co_await begin(*state);
+    if (!begun) co_return std::move(begun);
+  }
+  const auto first_writer =
+      std::stable_partition(readers_.begin(), readers_.end(),
+                            [](Transaction::State* state) { return !state->items.has_writes(); });
+  for (auto state = first_writer; state != readers_.end(); ++state) {
+    SessionRef session = (*state)->participants.only().session;
+    writers_.push_back(std::make_unique<Writer>(**state, std::move(session)));
+  }
+  readers_.erase(first_writer, readers_.end());
+  if (writers_.empty()) co_return co_await validate_readers();
+  co_return co_await run_writers();
+}
+
+base::Task<Status> JointCommit::validate_readers() {
+  for (Transaction::State* const state : readers_) {
+    Status valid = co_await state->validate(/*alone=*/false);
+    if (!valid) co_return std::move(valid);
+  }
+  co_return Status{};
+}
+
+// ---- messages ----
+
+std::vector<ShardParticipant> JointCommit::others_of(const Writer& writer) const {
+  std::vector<ShardParticipant> others;
+  for (const auto& each : writers_) {
+    if (each.get() == &writer) continue;
+    others.push_back({each->session->hello().pool, each->id.client, each->id.sequence,
+                      each->session->prefix().epoch, 0, 0, 0});
+  }
+  return others;
+}
+
+Status JointCommit::lay_out() {
+  if (writers_.size() > kMostParticipants + 1) {
+    return make_error(ErrorCode::kTooLarge, "a transaction of several servers writes to at most " +
+                                                std::to_string(kMostParticipants + 1) +
+                                                "; split it");
+  }
+  for (const auto& writer : writers_) {
+    ClientSession& session = *writer->session;
+    const std::vector<ShardParticipant> others = others_of(*writer);
+    const CommitView view = view_of(writer->id, writer->state.items, writer->state.scanned, true,
+                                    writer->state.client.parts);
+    writer->lock.resize(session.largest_commit_bytes());
+    MessageWriter lock(writer->lock);
+    lock.put(RequestPrefix{});  // call() knows it
+    lock.put(LockRequest{static_cast<uint16_t>(others.size()), {}});
+    for (const ShardParticipant& each : others) lock.put(each);
+    put_commit(lock, view);
+    if (lock.overflowed()) {
+      return make_error(ErrorCode::kTooLarge, "a transaction may take " +
+                                                  std::to_string(writer->lock.size()) +
+                                                  " bytes as a message; split it");
+    }
+    writer->lock.resize(lock.bytes());
+    writer->prepare.resize(sizeof(RequestPrefix) + sizeof(PrepareRequest) + view.reads.size() +
+                           view.absences.size());
+    MessageWriter prepare(writer->prepare);
+    prepare.put(RequestPrefix{});
+    prepare.put(PrepareRequest{writer->id.sequence,
+                               static_cast<uint32_t>(view.reads.size() / sizeof(ReadCheck)),
+                               static_cast<uint32_t>(view.absences.size() / sizeof(AbsenceCheck))});
+    for (const std::span<const std::byte> checks : {view.reads, view.absences}) {
+      prepare.put_bytes({reinterpret_cast<const char*>(checks.data()), checks.size()});
+    }
+    PMSTORE_CHECK(!prepare.overflowed(), "its size is known before");
+  }
+  return {};
+}
+
+// ---- the phases ----
+
+base::Task<void> JointCommit::call(Writer& writer, Method method) {
+  std::vector<std::byte>& message = method == Method::kLock      ? writer.lock
+                                    : method == Method::kPrepare ? writer.prepare
+                                                                 : writer.decision;
+  // What it says is known may have grown since the message was laid out.
+  const RequestPrefix prefix = writer.session->prefix();
+  std::memcpy(message.data(), &prefix, sizeof prefix);
+  writer.sent = true;
+  const auto answer = co_await writer.session->rpc().call(static_cast<uint16_t>(method), message,
+                                                          sizeof(CommitReply));
+  writer.status = Status();
+  if (!answer) {
+    writer.status = answer.error();
+    // The locks were held for too long.
+    if (writer.status.code() == ErrorCode::kNotFound && method == Method::kPrepare) {
+      writer.status = make_error(ErrorCode::kConflict, answer.error().message);
+    }
+  } else if (answer->bytes().size() != sizeof(CommitReply)) {
+    writer.status = writer.session->malformed_reply("a commit at several servers");
+  }
+  if (writer.in_doubt()) writer.session->drop();
+  answered_.notify_one();
+}
+
+base::Task<void> JointCommit::call_all(Method method) {
+  std::vector<base::Task<void>> calls;
+  for (const auto& writer : writers_) {
+    if (method == Method::kDecide && !writer->prepared) continue;
+    calls.push_back(call(*writer, method));
+  }
+  for (auto& each : calls) each.start();
+  while (!std::all_of(calls.begin(), calls.end(), [](const auto& each) { return each.done(); })) {
+    co_await answered_.wait();
+  }
+}
+
+base::Task<void> JointCommit::decide(Decision decision) {
+  for (const auto& writer : writers_) {
+    writer->decision.resize(sizeof(RequestPrefix) + sizeof(DecideRequest));
+    MessageWriter message(writer->decision);
+    message.put(RequestPrefix{});
+    message.put(DecideRequest{writer->id.client, writer->id.sequence, decision, {}});
+    PMSTORE_CHECK(!message.overflowed(), "its size is known before");
+  }
+  return call_all(Method::kDecide);
+}
+
+base::Task<Status> JointCommit::run_writers() {
+  Status laid_out = lay_out();
+  if (!laid_out) {
+    settle_all();
+    co_return std::move(laid_out);
+  }
+  const auto failed = [](const auto& writer) { return !writer->status; };
+  co_await call_all(Method::kLock);
+  const auto unlocked = std::find_if(writers_.begin(), writers_.end(), failed);
+  if (unlocked != writers_.end()) co_return co_await give_up((*unlocked)->status.error());
+  Status valid = co_await validate_readers();
+  if (!valid) co_return co_await give_up(valid.error());
+  co_await call_all(Method::kPrepare);
+  for (const auto& writer : writers_) writer->prepared = writer->status.has_value();
+  if (std::any_of(writers_.begin(), writers_.end(), failed)) co_return co_await abort_or_doubt();
+  // From here on every vote is for it.
+  if (writers_.size() > 1) co_await decide(Decision::kCommit);
+  if (std::none_of(writers_.begin(), writers_.end(), failed)) {
+    settle_all();
+  } else {
+    drop_all();
+  }
+  co_return Status{};
+}
+
+// Nothing is prepared anywhere. What is locked is unlocked, or its server does it when the session
+// is over.
+base::Task<Status> JointCommit::give_up(Error why) {
+  for (const auto& writer : writers_) writer->prepared = writer->status.has_value();
+  co_await decide(Decision::kAbort);
+  settle_all();
+  co_return why;
+}
+
+// A writer is not prepared, or has not said so.
+base::Task<Status> JointCommit::abort_or_doubt() {
+  std::optional<Error> why;  // of a writer that never will be
+  for (const auto& writer : writers_) {
+    if (!writer->status && !writer->in_doubt() && !why) why = writer->status.error();
+  }
+  const auto lost = std::find_if(writers_.begin(), writers_.end(),
+                                 [](const auto& writer) { return writer->in_doubt(); });
+  const std::optional<Error> lost_why =
+      lost == writers_.end() ? std::nullopt : std::optional<Error>((*lost)->status.error());
+  co_await decide(Decision::kAbort);
+  for (const auto& writer : writers_) {
+    if (why || !writer->prepared || !writer->status) continue;
+    why = lost_why;
+    if (why->code == ErrorCode::kCommitUnknown) why->code = ErrorCode::kDisconnected;
+  }
+  if (why) {
+    settle_all();
+    co_return std::move(*why);
+  }
+  drop_all();
+  co_return make_error(ErrorCode::kCommitUnknown,
+                       "transaction " + writers_[0]->id.to_string() +
+                           " of several servers may or may not have committed; settle it, then ask "
+                           "for its outcome (" +
+                           lost_why->to_string() + ")");
+}
+
+}  // namespace pmstore::internal
+
+namespace pmstore {
+
+base::Task<Status> commit_together(std::vector<Transaction> transactions) {
+  if (transactions.empty()) co_return Status{};
+  if (transactions.size() == 1) co_return co_await transactions[0].commit();
+  internal::JointCommit joint(transactions);
+  co_return co_await joint.run();
+}
+
+}  // namespace pmstore

@@ -1,0 +1,70 @@
+// JointCommit: one commit of transactions at several servers, the coordinator's side.
+//
+//   lock       every writer: its writes are locked                       kLock
+//   validate   every transaction that only reads                         as a read-only commit
+//   prepare    every writer: validated, and its redo record is durable   kPrepare
+//                                                                        <- the commit point: the
+//                                                                        last one
+//   decide     every writer                                              kDecide
+//
+// Each step is sent to all at once, and begins when the one before has ended everywhere. Nothing
+// waits for a lock: one that is not had is Conflict.
+//
+// Invariants: nothing is prepared before every lock is held and every reader is valid; commit is
+// decided only when every writer is prepared, abort only when one of them is not and never will be.
+// A writer that has not answered loses its session, so that its server ends what is only locked,
+// and votes on what is prepared. Until every writer has the commit, no session says that its
+// outcome is known: so each writer remembers it. Threads: the executor's. Lifetimes: the
+// transactions outlive it. It may be destroyed at any suspension.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/executor.h"
+#include "base/result.h"
+#include "base/task.h"
+#include "pmstore/client.h"
+#include "pmstore/client/client_session.h"
+#include "pmstore/client/transaction_numbers.h"
+#include "pmstore/layout/protocol.h"
+#include "pmstore/layout/shard_record.h"
+
+namespace pmstore::internal {
+
+class JointCommit {
+ public:
+  // At least one transaction.
+  explicit JointCommit(std::span<Transaction> transactions);
+  JointCommit(const JointCommit&) = delete;
+  JointCommit& operator=(const JointCommit&) = delete;
+  ~JointCommit();
+
+  base::Task<Status> run();
+
+ private:
+  struct Writer;
+  base::Task<Status> begin(Transaction::State& state);
+  base::Task<Status> validate_readers();
+  Status lay_out();
+  std::vector<ShardParticipant> others_of(const Writer& writer) const;
+  base::Task<Status> run_writers();
+  // Sends the request to each writer that `status` of the step before allows.
+  base::Task<void> call_all(Method method);
+  base::Task<void> call(Writer& writer, Method method);
+  base::Task<void> decide(Decision decision);
+  base::Task<Status> give_up(Error why);
+  base::Task<Status> abort_or_doubt();
+  void settle_all();
+  void drop_all();
+
+  base::Executor& executor_;
+  base::WaitList answered_;
+  std::vector<Transaction::State*> readers_;
+  std::vector<std::unique_ptr<Writer>> writers_;
+  bool over_ = false;  // what follows is not in doubt
+};
+
+}  // namespace pmstore::internal

@@ -1,0 +1,49 @@
+// Transactions that write at several servers (lock discipline cpu at each).
+//
+//   Transaction paris = at_paris.begin(), rome = at_rome.begin();  // two clients
+//   ... get and put in both ...
+//   std::vector<Transaction> both;
+//   both.push_back(std::move(paris));
+//   both.push_back(std::move(rome));
+//   Status done = co_await commit_together(std::move(both));
+//
+// All of them happen at one moment, or none does: strictly serializable, also with the transactions
+// of one server. docs/transactions.md has the protocol, a two-phase commit. Threads: the executor
+// of the clients, which is one for all. Lifetimes: the clients outlive the tasks.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "base/task.h"
+#include "pmstore/client.h"
+
+namespace pmstore {
+
+// Success: what the transactions write is durable at each server, and visible unless a server
+// cannot be reached: there it is, once somebody settles it. Errors as Transaction::commit(), which
+// all of them have ended with; CommitUnknown: after settle(), Client::outcome() of any of the
+// transactions tells. Unsupported: a server that is written to has lock discipline rnic. TooLarge,
+// BackPressure also where a shard log has no room for a transaction of several servers.
+//
+// Destroyed, or when a server is lost, transactions may stay prepared: locked, so that others meet
+// Conflict, until settle().
+base::Task<Status> commit_together(std::vector<Transaction> transactions);
+
+struct Settled {
+  size_t committed = 0;
+  size_t aborted = 0;
+  // Not decided: a participant is not among the clients' servers, does not answer, or says that the
+  // coordinator is still connected.
+  size_t waiting = 0;
+};
+
+// Decides the transactions of several servers that coordinators have left prepared at the servers
+// of these clients: collects the votes of all participants of each, and tells them the decision.
+// Durable on success. May be called by anybody, at any time, and by several at once: the votes
+// decide. A coordinator that is still connected is left alone. Errors of the connections.
+base::Task<Result<Settled>> settle(std::vector<Client*> clients);
+
+}  // namespace pmstore

@@ -1,0 +1,335 @@
+// Transactions of two servers: commits, conflicts, coordinators that are gone, servers that are.
+#include "pmstore/joint_commit.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "pmstore/server.h"
+#include "tests/crash/crash_image.h"
+#include "tests/harness/numbered_client.h"
+
+namespace pmstore {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kStart = 100;
+
+// A server with a pool of its own, and a client of it with a table of accounts.
+class Bank {
+ public:
+  Bank(Executor& executor, std::string name, uint64_t identity)
+      : executor_(executor), name_(std::move(name)) {
+    pool_ = std::move(*persist::Pool::in_region(region_.bytes(), kDomain, true));
+    FormatOptions format{2, 64 << 10};
+    format.identity = identity;
+    PMSTORE_CHECK(format_store(*pool_, format).has_value(), "the region is large enough");
+    start();
+  }
+  ~Bank() {
+    client_.reset();
+    if (server_ != nullptr) {
+      EXPECT_TRUE(executor_.run(server_->stop()));
+    }
+  }
+
+  void start() {
+    ServerOptions options;
+    options.discipline = LockDiscipline::kCpu;
+    server_ = std::move(*executor_.run(Server::start(executor_, *pool_, options)));
+    uri_ = *executor_.run(server_->listen({fabric::Scheme::kLocal, name_, 0}));
+  }
+  // As after an end of its process; the memory stays.
+  void end_process() { server_.reset(); }
+  void restart() {
+    end_process();
+    pool_ = std::move(*persist::Pool::in_region(region_.bytes(), kDomain, false));
+    start();
+  }
+  void connect(uint64_t id = 0) {
+    ClientOptions options;
+    options.call_timeout_ns = 50'000'000;
+    options.reconnect_timeout_ns = 500'000'000;
+    if (id != 0) options.secret = ClientSecret::of_number(id);
+    client_ = std::move(*executor_.run(Client::connect(executor_, uri_, options)));
+    table_ = *executor_.run(client_->open_table("accounts", true));
+  }
+  void disconnect() { client_.reset(); }
+  Client& client() { return *client_; }
+  TableId table() const { return table_; }
+  Result<std::string> get(std::string_view key) { return executor_.run(client_->get(table_, key)); }
+  Status put(std::string_view key, int value) {
+    const std::string text = std::to_string(value);
+    return executor_.run(client_->put(table_, key, text));
+  }
+  json two_phase() const { return json::parse(server_->stat_json()).at("two_phase"); }
+
+ private:
+  static constexpr persist::Domain kDomain = persist::Domain::kCpuCache;
+  Executor& executor_;
+  std::string name_;
+  crash::PageBytes region_{4 << 20};
+  std::unique_ptr<persist::Pool> pool_;
+  std::unique_ptr<Server> server_;
+  fabric::Uri uri_;
+  std::unique_ptr<Client> client_;
+  TableId table_{};
+};
+
+Task<Status> move_money(Bank& from, Bank& to, int amount) {
+  std::vector<Transaction> both;
+  both.push_back(from.client().begin());
+  both.push_back(to.client().begin());
+  const auto there = co_await both[0].get(from.table(), "account");
+  if (!there) co_return there.error();
+  const auto here = co_await both[1].get(to.table(), "account");
+  if (!here) co_return here.error();
+  both[0].put(from.table(), "account", std::to_string(std::stoi(*there) - amount));
+  both[1].put(to.table(), "account", std::to_string(std::stoi(*here) + amount));
+  // So that each also inserts.
+  both[0].put(from.table(), "sent" + *there, *here);
+  co_return co_await commit_together(std::move(both));
+}
+
+class JointCommit : public ::testing::Test {
+ protected:
+  JointCommit() {
+    for (Bank* const bank : {&paris_, &rome_}) {
+      bank->connect();
+      EXPECT_TRUE(bank->put("account", kStart));
+    }
+  }
+  template <typename T>
+  T run(Task<T> task) {
+    return executor_.run(std::move(task));
+  }
+  void let_turns_pass(int turns) {
+    run([](Executor& executor, int n) -> Task<void> {
+      for (int i = 0; i < n; ++i) co_await executor.yield();
+    }(executor_, turns));
+  }
+  template <typename T>
+  T finish(Task<T>& task) {
+    while (!task.done()) {
+      run([](Executor& executor) -> Task<void> { co_await executor.sleep_for(1000); }(executor_));
+    }
+    return task.take();
+  }
+  Settled settle_all() {
+    auto settled = run(settle({&paris_.client(), &rome_.client()}));
+    // A client learns by its next request that its server was started again.
+    for (int i = 0; i < 2 && !settled; ++i) {
+      settled = run(settle({&paris_.client(), &rome_.client()}));
+    }
+    EXPECT_TRUE(settled) << settled.error().to_string();
+    return settled ? *settled : Settled{};
+  }
+  int balance(Bank& bank) {
+    const auto found = bank.get("account");
+    EXPECT_TRUE(found) << found.error().to_string();
+    return found ? std::stoi(*found) : -1;
+  }
+  // Both have the transfers through the same one.
+  void expect_whole() {
+    EXPECT_EQ(balance(paris_) + balance(rome_), 2 * kStart);
+    for (Bank* const bank : {&paris_, &rome_}) {
+      EXPECT_EQ(bank->two_phase().at("prepared"), 0);
+      EXPECT_EQ(bank->two_phase().at("locked"), 0);
+    }
+  }
+
+  base::VirtualClock clock_;
+  Executor executor_{clock_};
+  Bank paris_{executor_, "paris", 11};
+  Bank rome_{executor_, "rome", 12};
+};
+
+TEST_F(JointCommit, BothServersHaveItAndForgetIt) {
+  ASSERT_TRUE(run(move_money(paris_, rome_, 30)));
+  EXPECT_EQ(balance(paris_), 70);
+  EXPECT_EQ(balance(rome_), 130);
+  expect_whole();
+  // The next request says that the outcome is known.
+  ASSERT_TRUE(run(move_money(rome_, paris_, 10)));
+  for (Bank* const bank : {&paris_, &rome_}) {
+    ASSERT_TRUE(bank->put("other", 1));
+    EXPECT_EQ(bank->two_phase().at("committed"), 0);
+    EXPECT_EQ(bank->two_phase().at("log_bytes"), 0);
+    bank->restart();
+    EXPECT_EQ(bank->two_phase().at("prepared"), 0);
+  }
+  EXPECT_EQ(balance(paris_), 80);
+}
+
+TEST_F(JointCommit, WhatHasChangedAtOneServerIsAConflictAtBoth) {
+  std::vector<Transaction> both;
+  both.push_back(paris_.client().begin());
+  both.push_back(rome_.client().begin());
+  ASSERT_TRUE(run(both[0].get(paris_.table(), "account")));
+  ASSERT_TRUE(run(both[1].get(rome_.table(), "account")));
+  both[0].put(paris_.table(), "new", "1");
+  both[1].put(rome_.table(), "new", "1");
+  ASSERT_TRUE(rome_.put("account", 90));
+  EXPECT_EQ(run(commit_together(std::move(both))).code(), ErrorCode::kConflict);
+  EXPECT_EQ(paris_.get("new").code(), ErrorCode::kNotFound);
+  EXPECT_EQ(rome_.get("new").code(), ErrorCode::kNotFound);
+  EXPECT_EQ(paris_.two_phase().at("log_bytes"), 0);
+}
+
+// Each reads what the other one writes, elsewhere.
+TEST_F(JointCommit, OfTwoThatReadWhatTheOtherWritesOneCommits) {
+  const auto half = [](Bank& reads, Bank& writes) -> Task<Status> {
+    std::vector<Transaction> both;
+    both.push_back(reads.client().begin());
+    both.push_back(writes.client().begin());
+    const auto seen = co_await both[0].get(reads.table(), "account");
+    if (!seen) co_return seen.error();
+    both[1].put(writes.table(), "account", std::to_string(std::stoi(*seen) - kStart));
+    co_return co_await commit_together(std::move(both));
+  };
+  Task<Status> one = half(paris_, rome_);
+  Task<Status> other = half(rome_, paris_);
+  one.start();
+  other.start();
+  const Status first = finish(one);
+  const Status second = finish(other);
+  EXPECT_FALSE(first && second) << "one of them has read what is not there any more";
+  for (const Status& each : {first, second}) {
+    EXPECT_TRUE(each || each.code() == ErrorCode::kConflict) << each.error().to_string();
+  }
+}
+
+TEST_F(JointCommit, ReadsAtOneServerAndWritesAtAnotherAreOneTransaction) {
+  for (const bool changes : {false, true}) {
+    std::vector<Transaction> both;
+    both.push_back(paris_.client().begin());
+    both.push_back(rome_.client().begin());
+    ASSERT_TRUE(run(both[0].get(paris_.table(), "account")));
+    both[1].put(rome_.table(), "copy", "1");
+    if (changes) {
+      ASSERT_TRUE(paris_.put("account", 1));
+    }
+    const Status done = run(commit_together(std::move(both)));
+    EXPECT_EQ(done.has_value(), !changes);
+    if (!done) {
+      EXPECT_EQ(done.code(), ErrorCode::kConflict);
+    }
+    EXPECT_EQ(rome_.get("copy").has_value(), true);
+    EXPECT_EQ(rome_.two_phase().at("locked"), 0);
+  }
+  std::vector<Transaction> reads;
+  reads.push_back(paris_.client().begin());
+  reads.push_back(rome_.client().begin());
+  ASSERT_TRUE(run(reads[0].get(paris_.table(), "account")));
+  ASSERT_TRUE(run(reads[1].get(rome_.table(), "account")));
+  ASSERT_TRUE(paris_.put("account", 2));
+  EXPECT_EQ(run(commit_together(std::move(reads))).code(), ErrorCode::kConflict);
+}
+
+// At every suspension of the commit: its caller goes, with the client or without it.
+TEST_F(JointCommit, WhoeverDestroysItLeavesItWhole) {
+  size_t committed = 0;
+  bool ended = false;
+  for (int turns = 0; !ended; ++turns) {
+    for (const bool with_client : {false, true}) {
+      {
+        Task<Status> moving = move_money(paris_, rome_, 1);
+        moving.start();
+        for (int i = 0; i < turns && !moving.done(); ++i) let_turns_pass(1);
+        ended = moving.done();
+      }
+      if (with_client) {
+        paris_.disconnect();
+        rome_.disconnect();
+        paris_.connect();
+        rome_.connect();
+      }
+      const Settled settled = settle_all();
+      EXPECT_EQ(settled.waiting, 0u) << turns;
+      committed += settled.committed;
+      expect_whole();
+      ASSERT_TRUE(run(move_money(rome_, paris_, 1))) << turns;
+    }
+  }
+  EXPECT_GT(committed, 0u);
+}
+
+// At every moment of the commit: one server dies, or both do, and comes back.
+TEST_F(JointCommit, AServerThatDiesAndComesBackHasAllOfItOrNothing) {
+  size_t unknown = 0;
+  Settled later;
+  bool ended = false;
+  for (int turns = 0; !ended; ++turns) {
+    for (const int dies : {1, 2, 3}) {
+      Task<Status> moving = move_money(paris_, rome_, 1);
+      moving.start();
+      for (int i = 0; i < turns && !moving.done(); ++i) let_turns_pass(1);
+      ended = moving.done();
+      if ((dies & 1) != 0) paris_.restart();
+      if ((dies & 2) != 0) rome_.restart();
+      const Status done = finish(moving);
+      const int before = kStart;
+      const Settled settled = settle_all();
+      EXPECT_EQ(settled.waiting, 0u) << turns << " " << dies;
+      later.committed += settled.committed;
+      later.aborted += settled.aborted;
+      expect_whole();
+      const bool moved = balance(rome_) == before + 1;
+      if (done) {
+        EXPECT_TRUE(moved) << turns << " " << dies;
+      } else if (done.code() == ErrorCode::kCommitUnknown) {
+        ++unknown;
+      } else {
+        EXPECT_FALSE(moved) << turns << " " << dies << " " << done.error().to_string();
+      }
+      if (moved) {
+        ASSERT_TRUE(run(move_money(rome_, paris_, 1)));
+      }
+    }
+  }
+  EXPECT_GT(later.committed, 0u);
+  EXPECT_GT(later.aborted, 0u);
+}
+
+TEST_F(JointCommit, ManyTransfersBothWaysKeepTheSum) {
+  const auto transfers = [](Bank& from, Bank& to, int count) -> Task<int> {
+    int done = 0;
+    for (int i = 0; i < count; ++i) {
+      const Status moved = co_await move_money(from, to, 1);
+      EXPECT_TRUE(moved || moved.code() == ErrorCode::kConflict) << moved.error().to_string();
+      done += moved ? 1 : 0;
+      Executor& executor = from.client().executor();
+      co_await executor.sleep_for(executor.random().below(50'000));
+    }
+    co_return done;
+  };
+  std::vector<Task<int>> all;
+  for (int i = 0; i < 4; ++i) {
+    all.push_back(transfers(paris_, rome_, 50));
+    all.push_back(transfers(rome_, paris_, 50));
+  }
+  for (auto& each : all) each.start();
+  int done = 0;
+  for (auto& each : all) done += finish(each);
+  EXPECT_GT(done, 50);
+  expect_whole();
+}
+
+// A coordinator that hangs keeps its locks for lock_ms, or for its lease when it has prepared.
+TEST_F(JointCommit, ACoordinatorThatHangsKeepsNothingForEver) {
+  Task<Status> moving = move_money(paris_, rome_, 1);
+  moving.start();
+  const auto held = [&](const char* state) { return paris_.two_phase().at(state) == 1; };
+  while (!held("locked")) let_turns_pass(1);
+  EXPECT_EQ(paris_.put("account", 5).code(), ErrorCode::kConflict);
+  EXPECT_EQ(settle_all().waiting, 0u) << "what is only locked is not listed";
+  EXPECT_TRUE(finish(moving));
+}
+
+}  // namespace
+}  // namespace pmstore
