@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
@@ -48,13 +49,17 @@ struct FilesCall {
       : method(which), reply_bytes(room), changes(changing) {}
   template <typename T>
   FilesCall& put(const T& value) {
-    const auto bytes = service::bytes_of(value);
-    body.insert(body.end(), bytes.begin(), bytes.end());
-    return *this;
+    return put_bytes(service::bytes_of(value));
   }
-  FilesCall& put_name(std::string_view name) {
-    const auto bytes = std::as_bytes(std::span(name));
-    body.insert(body.end(), bytes.begin(), bytes.end());
+  FilesCall& put_name(std::string_view name) { return put_bytes(std::as_bytes(std::span(name))); }
+
+ private:
+  // Not by insert(): g++ 12 takes its copy for one behind the end.
+  FilesCall& put_bytes(std::span<const std::byte> bytes) {
+    if (bytes.empty()) return *this;
+    const size_t at = body.size();
+    body.resize(at + bytes.size());
+    std::memcpy(body.data() + at, bytes.data(), bytes.size());
     return *this;
   }
 };
