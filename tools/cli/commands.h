@@ -26,6 +26,7 @@ void add_kv_scan(CLI::App& kv, Invocation& invocation);
 void add_kv_erase_range(CLI::App& kv, Invocation& invocation);
 void add_kv_txn(CLI::App& kv, Invocation& invocation);
 // Add themselves to `bench`.
+void add_bench_fs(CLI::App& bench, Invocation& invocation);
 void add_bench_kv(CLI::App& bench, Invocation& invocation);
 void add_bench_log(CLI::App& bench, Invocation& invocation);
 void add_bench_smallbank(CLI::App& bench, Invocation& invocation);

@@ -21,6 +21,7 @@ void add_bench_commands(CLI::App& app, Invocation& invocation) {
   CLI::App* const bench = app.add_subcommand("bench", "measure, and audit");
   bench->require_subcommand(1);
   bench->footer("example: pmstore bench kv --uri local:/dev/shm/pool --seconds 5");
+  add_bench_fs(*bench, invocation);
   add_bench_kv(*bench, invocation);
   add_bench_log(*bench, invocation);
   add_bench_smallbank(*bench, invocation);

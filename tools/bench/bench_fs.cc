@@ -1,0 +1,216 @@
+// pmstore bench fs: file data, and the rates of metadata.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "tools/bench/bench_options.h"
+#include "tools/bench/fs_load.h"
+#include "tools/bench/micro_options.h"
+#include "tools/cli/bytes_text.h"
+#include "tools/cli/command_line.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/console.h"
+#include "tools/cli/invalid_argument.h"
+#include "tools/cli/poll_option.h"
+#include "tools/cli/revision.h"
+#include "tools/cli/text_table.h"
+
+namespace pmstore::tools {
+namespace {
+
+constexpr std::string_view kBenchFs = "bench fs";
+
+struct FsCommand {
+  FsLoadOptions load;
+  std::string mode = "data";
+  std::string payload = "4K";
+  std::string file_bytes = "4M";
+  std::string strategy = "auto";
+  std::string poll = "adaptive";
+};
+
+// Parses texts and refuses what the parser cannot refuse.
+Status complete(FsCommand& command) {
+  FsLoadOptions& load = command.load;
+  load.mode = *parse_fs_load_mode(command.mode);
+  load.payload_bytes = *parse_bytes(command.payload);
+  load.file_bytes = *parse_bytes(command.file_bytes);
+  load.strategy = *persist::parse_strategy(command.strategy);
+  load.poll = *parse_poll(command.poll);
+  if (load.mode == FsLoadMode::kMetadata) return {};
+  if (load.payload_bytes == 0 || load.file_bytes == 0 ||
+      load.file_bytes % load.payload_bytes != 0) {
+    return invalid_argument(
+        fmt::format("--file-bytes {} is no multiple of --payload {}: give one that is",
+                    command.file_bytes, command.payload));
+  }
+  if (load.blocks() < load.workers()) {
+    return invalid_argument(fmt::format(
+        "{} workers need a block each, and there are {}: give more --files or --file-bytes",
+        load.workers(), load.blocks()));
+  }
+  return {};
+}
+
+nlohmann::ordered_json config_of(const FsCommand& command) {
+  const FsLoadOptions& load = command.load;
+  nlohmann::ordered_json config = {{"uri", json_bytes(load.session.uri)},
+                                   {"mode", command.mode},
+                                   {"threads", load.threads},
+                                   {"coroutines", load.coroutines},
+                                   {"files", load.files},
+                                   {"seed", load.seed},
+                                   {"poll", command.poll},
+                                   {"assumed_domain", nullptr}};
+  if (!load.session.assume_domain.empty()) config["assumed_domain"] = load.session.assume_domain;
+  if (load.mode == FsLoadMode::kMetadata) return config;
+  config["payload_bytes"] = load.payload_bytes;
+  config["file_bytes"] = load.file_bytes;
+  config["read_share"] = load.read_share;
+  config["access"] = load.sequential ? "sequential" : "random";
+  config["one_sided"] = load.one_sided;
+  config["strategy"] = command.strategy;
+  if (load.ops != 0) {
+    config["ops"] = load.ops;
+  } else {
+    config["seconds"] = load.seconds;
+  }
+  return config;
+}
+
+nlohmann::ordered_json results_of(const FsCommand& command, const FsLoadResult& result) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  uint64_t all = 0;  // the counters of data are those of reads and writes together
+  for (const FsLoadPhase& phase : result.phases) all += phase.latency_ns.count();
+  for (const FsLoadPhase& phase : result.phases) {
+    if (phase.latency_ns.count() == 0) continue;
+    auto row = result_json(phase.name, phase.latency_ns, phase.seconds);
+    const bool data = command.load.mode == FsLoadMode::kData;
+    if (data) {
+      row["bytes_per_s"] = static_cast<double>(phase.latency_ns.count()) *
+                           static_cast<double>(command.load.payload_bytes) / phase.seconds;
+    }
+    row["errors"] = 0;
+    row["counters"] = counters_json(phase.counters, data ? all : phase.latency_ns.count());
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+void print_report(const FsCommand& command, const FsLoadResult& result) {
+  const FsLoadOptions& load = command.load;
+  const auto rows = results_of(command, result);
+  if (load.session.json) {
+    print_json({{"bench", "fs"},
+                {"revision", kRevision},
+                {"config", config_of(command)},
+                {"interrupted", result.interrupted},
+                {"results", rows},
+                {"audit",
+                 {{"ok", result.audit.ok()},
+                  {"checked", result.audit.checked},
+                  {"wrong", result.audit.wrong},
+                  {"first_problem", result.audit.first_problem}}}});
+    return;
+  }
+  const bool data = load.mode == FsLoadMode::kData;
+  print_text(fmt::format("{}, {}, {} clients x {} at a time, {} files{}, revision {}\n",
+                         printable(load.session.uri), command.mode, load.threads, load.coroutines,
+                         load.files, data ? " of " + command.file_bytes : " each", kRevision));
+  TextTable table(1);
+  table.row({"", "ops", "per second", data ? "MiB/s" : "", "p50 us", "p99 us", "doorbells",
+             "round trips", "messages"});
+  for (const auto& row : rows) {
+    const auto number = [&](std::string_view name) { return row[name].get<double>(); };
+    const auto counted = [&](std::string_view name) {
+      return fmt::format("{:.2f}", row["counters"][name].get<double>());
+    };
+    table.row({row["name"].get<std::string>(), std::to_string(row["ops"].get<uint64_t>()),
+               fmt::format("{:.0f}", number("rate_per_s")),
+               data ? fmt::format("{:.0f}", number("bytes_per_s") / (1 << 20)) : "",
+               fmt::format("{:.1f}", number("p50_us")), fmt::format("{:.1f}", number("p99_us")),
+               counted("doorbells_per_op"), counted("round_trips_per_op"),
+               counted("server_messages_per_op")});
+  }
+  print_text(table.text());
+  if (!result.audit.ok()) return;
+  print_text(
+      data
+          ? fmt::format("audit: all {} blocks have what was written last\n", result.audit.checked)
+          : fmt::format("audit: all {} files were there, and are removed\n", result.audit.checked));
+}
+
+int bench_fs(FsCommand command) {
+  if (const Status good = complete(command); !good) return fail_command(kBenchFs, good.error());
+  const auto result = run_fs_load(command.load);
+  if (!result) return fail(kProgram, kBenchFs, result.error());
+  print_report(command, *result);
+  const FsLoadAudit& audit = result->audit;
+  if (audit.ok()) return kDone;
+  return fail(kProgram, kBenchFs,
+              fmt::format("{} of {} are wrong; the first: {}", audit.wrong, audit.checked,
+                          audit.first_problem));
+}
+
+void add_data_options(CLI::App& app, FsCommand& command) {
+  FsLoadOptions& load = command.load;
+  app.add_option("--payload", command.payload, "data: bytes of each read and write")
+      ->check(parsed_by(parse_bytes, "BYTES"))
+      ->capture_default_str();
+  app.add_option("--file-bytes", command.file_bytes, "data: of each file")
+      ->check(parsed_by(parse_bytes, "BYTES"))
+      ->capture_default_str();
+  app.add_option("--read-share", load.read_share, "data: share of reads; the others are writes")
+      ->check(in_range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_flag("--sequential", load.sequential,
+               "data: each worker goes through its own blocks, instead of random ones");
+  app.add_flag("!--no-one-sided", load.one_sided, "data: all through the namespace server");
+  app.add_option("--strategy", command.strategy,
+                 "data: how writes become durable: auto, naive, outstanding, doorbell, flush, "
+                 "two_sided")
+      ->check(parsed_by(persist::parse_strategy, "STRATEGY"))
+      ->capture_default_str();
+  CLI::Option* const by_time = app.add_option("--seconds", load.seconds, "data: how long")
+                                   ->check(in_range(0.00001, 86400.0));
+  by_time->capture_default_str();
+  app.add_option("--ops", load.ops, "data: so many operations altogether, instead of a time")
+      ->check(in_range(uint64_t{1}, uint64_t{1} << 32))
+      ->excludes(by_time);
+}
+
+}  // namespace
+
+void add_bench_fs(CLI::App& bench, Invocation& invocation) {
+  auto command = std::make_shared<FsCommand>();
+  CLI::App* const app = bench.add_subcommand("fs", "reads, writes and metadata of files");
+  FsLoadOptions& load = command->load;
+  load.session.add_to(*app);
+  app->add_option("--mode", command->mode,
+                  "data: blocks of files; metadata: create, stat, readdir, rename and unlink")
+      ->check(parsed_by(parse_fs_load_mode, "MODE"))
+      ->capture_default_str();
+  app->add_option("--threads", load.threads, "clients, on a thread each")
+      ->check(in_range(1, 256))
+      ->capture_default_str();
+  app->add_option("--coroutines", load.coroutines, "operations at a time of each client")
+      ->check(in_range(1, 1024))
+      ->capture_default_str();
+  app->add_option("--files", load.files, "data: altogether; metadata: of each worker")
+      ->check(in_range(uint64_t{1}, uint64_t{1} << 24))
+      ->capture_default_str();
+  app->add_option("--seed", load.seed, "of places and contents")->capture_default_str();
+  app->add_option("--poll", command->poll, kPollHelp)
+      ->check(parsed_by(parse_poll, "MODE"))
+      ->capture_default_str();
+  add_data_options(*app, *command);
+  app->footer(
+      "Works in the directory /bench-fs of the file system, which it removes. Counters are per "
+      "operation; of data, those of reads and writes together.\n"
+      "example: pmstore bench fs --uri tcp://db:7000 --payload 4K --read-share 0\n"
+      "example: pmstore bench fs --uri shm://db --mode metadata --files 10000 --json");
+  app->callback(
+      [command, &invocation] { invocation.run = [command] { return bench_fs(*command); }; });
+}
+
+}  // namespace pmstore::tools
