@@ -17,6 +17,8 @@ constexpr unsigned kHolesPerMap = 16;
 // An access whose map is stale so often is made by calls.
 constexpr unsigned kMaxTries = 16;
 constexpr uint64_t kTryAgainNs = 1'000'000;
+// The same for one that could not be made.
+constexpr uint64_t kPauseNs = 20'000'000;
 
 bool lost_session(const Error& why) {
   return why.code == ErrorCode::kDisconnected || why.code == ErrorCode::kTimeout;
@@ -81,6 +83,11 @@ base::Task<Status> FileIo::open_data() {
   with.reconnect_timeout_ns = options_.reconnect_timeout_ns;
   with.write_strategy = options_.write_strategy;
   auto opened = co_await FileData::open(device_, uri_, with);
+  const uint64_t give_up_ns = executor_.now_ns() + options_.reconnect_timeout_ns;
+  while (!opened && lost_session(opened.error()) && executor_.now_ns() < give_up_ns) {
+    co_await executor_.sleep_for(kPauseNs);
+    opened = co_await FileData::open(device_, uri_, with);
+  }
   if (!opened && opened.code() == ErrorCode::kUnsupported &&
       options_.write_strategy == persist::WriteStrategy::kAuto) {
     no_data_ = true;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/executor.h"
 #include "base/task.h"
 #include "fabric/message.h"
 #include "fs/files_protocol.h"
@@ -29,7 +30,9 @@ struct FilesRequest {
 
 class FilesCalls {
  public:
-  explicit FilesCalls(Namespace& names) : names_(names) {}
+  // Where space is full, but some of it is in quarantine, a call waits for that for `patience_ns`.
+  FilesCalls(base::Executor& executor, Namespace& names, uint64_t patience_ns)
+      : executor_(executor), names_(names), patience_ns_(patience_ns) {}
 
   // Does what every method but kNews asks for, and writes what it gives. `request` and `reply`
   // outlive the task.
@@ -64,7 +67,12 @@ class FilesCalls {
   base::Task<PosixStatus> list_xattrs(const FilesRequest& request, Writer& reply);
   base::Task<PosixStatus> usage(const FilesRequest& request, Writer& reply);
 
+  // ENOSPC was the answer to a try: is another one worth it? Waits a little before it says so.
+  base::Task<bool> may_have_room(uint64_t began_ns);
+
+  base::Executor& executor_;
   Namespace& names_;
+  const uint64_t patience_ns_;
 };
 
 }  // namespace pmstore::fs::internal

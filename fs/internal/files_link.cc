@@ -150,6 +150,7 @@ Status FilesLink::take_welcome(const service::Link& opened) {
   welcome_ = said;
   if (!forgotten) return {};
   heard_ = confirmed_ = said.news;
+  untold_ = false;
   if (first) return {};
   host_.on_forgotten();
   for (const auto& [ino, reclaim] : reclaims_) under_way_.erase(reclaim.number);
@@ -228,6 +229,7 @@ base::Task<Result<fabric::RpcReply>> FilesLink::send(service::Link& on, const Fi
   const uint32_t room = sizeof(ReplyHead) + std::max(request.reply_bytes, kMessageBytes);
   PMSTORE_CO_TRY(const auto message, lay_out(on, request, number));
   ++calls_;
+  untold_ = false;
   auto answered = co_await on.rpc().call(static_cast<uint16_t>(request.method), message, room);
   // It says that it does not answer any more: the next call makes another session.
   if (!answered && lost_answer(answered.error())) on.drop();
@@ -283,15 +285,16 @@ base::Task<PosixResult<FilesLink::Reply>> FilesLink::call(const FilesCall& reque
 
 void FilesLink::note_news(uint64_t newest) {
   heard_ = std::max(heard_, newest);
-  if (heard_ <= confirmed_ || following_) return;
-  following_ = true;
+  if (is_informed() || std::exchange(following_, true)) return;
   news_ = follow_news();
   news_.start();
 }
 
+// Until everything is confirmed, and the server knows.
 base::Task<void> FilesLink::follow_news() {
-  while (heard_ > confirmed_ && usable()) {
+  while (!is_informed() && usable()) {
     co_await executor_.sleep_for(kNewsPauseNs);
+    if (is_informed()) break;  // another request has said it
     const Status fetched = co_await fetch_news();
     if (!fetched) break;  // keep_informed() tries again
   }
@@ -322,6 +325,7 @@ base::Task<Status> FilesLink::fetch_news() {
   }
   co_await host_.drop_maps(news.through, news.all != 0, std::move(changed));
   if (ticket() != ticket_before) co_return Status{};  // these were news of another time
+  untold_ |= news.through > confirmed_;
   confirmed_ = std::max(confirmed_, news.through);
   heard_ = std::max(heard_, news.through);
   co_return Status{};
@@ -331,7 +335,6 @@ base::Task<Status> FilesLink::fetch_news() {
 // files are open.
 base::Task<void> FilesLink::keep_informed() {
   uint64_t called = 0;
-  uint64_t told = confirmed_;
   while (!reconnector_.closed()) {
     const uint64_t lease_ms = link_ == nullptr ? 0 : link_->welcome().lease_ms;
     co_await executor_.sleep_for(std::max<uint64_t>(lease_ms / 4, 50) * kNsPerMs);
@@ -342,10 +345,11 @@ base::Task<void> FilesLink::keep_informed() {
       continue;
     }
     const bool quiet = std::exchange(called, calls_) == calls_;
-    if (following_ || (!quiet && told == confirmed_)) continue;
+    if (following_ || !quiet) continue;
+    // Without success the next turn tries again.
     [[maybe_unused]] const Status fetched = co_await fetch_news();
-    told = confirmed_;
     called = calls_;
+    note_news(confirmed_);
   }
 }
 

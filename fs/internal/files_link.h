@@ -155,6 +155,8 @@ class FilesLink final : public service::Reconnector::Target {
   std::map<Ino, Reclaim> reclaims_;  // still to be told to the server
   uint64_t heard_ = 0;               // of news
   uint64_t confirmed_ = 0;
+  bool untold_ = false;  // no request has said `confirmed_` yet
+  bool is_informed() const { return heard_ <= confirmed_ && !untold_; }
   bool following_ = false;
   std::unique_ptr<std::byte[]> message_;
   size_t message_bytes_ = 0;

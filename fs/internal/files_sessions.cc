@@ -46,7 +46,7 @@ FilesSessions::FilesSessions(base::Executor& executor, const FilesServiceOptions
 void FilesSessions::open(Namespace& names) {
   PMSTORE_CHECK(names_ == nullptr, "a namespace is opened once");
   names_ = &names;
-  calls_.emplace(names);
+  calls_.emplace(executor_, names, lease_ns() / 2);
   names.on_map_change = [this](Ino ino) { clients_.add_news(ino); };
 }
 

@@ -1,0 +1,184 @@
+// The files of a pool in memory, served on the local fabric in virtual time: a server that can be
+// crashed and started again at the same address, and its clients.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "fs/file_area.h"
+#include "fs/file_system.h"
+#include "fs/files_protocol.h"
+#include "fs/files_server.h"
+#include "model/page_bytes.h"
+#include "persist/pool.h"
+#include "pmstore/server.h"
+#include "service/host.h"
+#include "service/link.h"
+
+namespace pmstore::fs {
+
+inline std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+template <typename T>
+int number_of(const PosixResult<T>& result) {
+  return result ? 0 : result.number();
+}
+
+// Content of files: of two units, and of many.
+inline const std::string kSome(100'000, 'L');
+inline const std::string kMany(1'000'000, 'L');
+
+class FilesWorld {
+ public:
+  static constexpr uint32_t kLeaseMs = 1000;
+  static constexpr uint64_t kLeaseNs = uint64_t{kLeaseMs} * 1'000'000;
+  static constexpr uint64_t kPatienceNs = 20 * kLeaseNs;
+
+  explicit FilesWorld(persist::Domain domain = persist::Domain::kCpuCache) : domain_(domain) {
+    pool_ = persist::Pool::in_region(region_.bytes(), domain_, true).value();
+    FormatOptions format;
+    format.rings = 0;
+    format.log_bytes = 0;
+    format.shard_log_bytes = 1 << 20;
+    format.file_bytes = 4 << 20;
+    format.identity = 1;
+    EXPECT_TRUE(format_pool(*pool_, format));
+    start();
+  }
+  ~FilesWorld() {
+    if (server_ != nullptr) stop();
+  }
+
+  void start() {
+    ServerOptions options;
+    options.lease_ms = kLeaseMs;
+    options.discipline = LockDiscipline::kCpu;
+    server_ = run(Server::start(executor_, *pool_, options)).value();
+    FilesServerOptions files;
+    files.lease_ms = kLeaseMs;
+    files.identity = 7;
+    auto started = run(FilesServer::start(executor_, *pool_, *server_, files));
+    ASSERT_TRUE(started) << started.error().to_string();
+    files_ = std::move(*started);
+    uri_ = run(server_->listen({fabric::Scheme::kLocal, "files-world", 0})).value();
+  }
+  void stop() {
+    run(files_->stop());
+    EXPECT_TRUE(run(server_->stop()));
+    server_.reset();
+    files_.reset();
+  }
+  // Everything that is not in the pool is gone.
+  void crash() {
+    server_.reset();
+    files_.reset();
+    pool_ = persist::Pool::in_region(region_.bytes(), domain_, false).value();
+  }
+
+  FileSystemOptions options() const {
+    FileSystemOptions with;
+    with.reconnect_timeout_ns = kPatienceNs;
+    return with;
+  }
+  std::unique_ptr<FileSystem> connect() { return connect(options()); }
+  std::unique_ptr<FileSystem> connect(FileSystemOptions with) {
+    auto connected = run(FileSystem::connect(executor_, uri_, std::move(with)));
+    EXPECT_TRUE(connected) << connected.error().to_string();
+    return connected ? std::move(*connected) : nullptr;
+  }
+
+  template <typename T>
+  T run(base::Task<T> task) {
+    return executor_.run(std::move(task));
+  }
+  void let_time_pass(uint64_t ns) {
+    run([](base::Executor& executor, uint64_t for_ns) -> base::Task<void> {
+      co_await executor.sleep_for(for_ns);
+    }(executor_, ns));
+  }
+
+  std::unique_ptr<File> open(FileSystem& client, std::string_view path,
+                             int flags = O_RDWR | O_CREAT) {
+    auto opened = run(client.open(path, flags, 0644));
+    EXPECT_TRUE(opened) << path << ": " << opened.error().to_string();
+    return opened ? std::move(*opened) : nullptr;
+  }
+  void write(File& file, uint64_t offset, std::string_view text) {
+    const auto written = run(file.pwrite(bytes_of(text), offset));
+    EXPECT_TRUE(written) << written.error().to_string();
+  }
+  // "errno NAME" when it cannot be read.
+  std::string read(File& file, uint64_t offset, size_t bytes) {
+    std::string text(bytes, '\0');
+    const auto got = run(file.pread(std::as_writable_bytes(std::span(text)), offset));
+    if (!got) return "errno " + errno_name(got.number());
+    text.resize(*got);
+    return text;
+  }
+  FileSystemUsage usage(FileSystem& client) { return run(client.usage()).value(); }
+
+  base::Executor& executor() { return executor_; }
+  Server& server() { return *server_; }
+  const fabric::Uri& uri() const { return uri_; }
+
+ private:
+  base::VirtualClock clock_;
+  base::Executor executor_{clock_};
+  persist::Domain domain_;
+  model::PageBytes region_{24 << 20};
+  std::unique_ptr<persist::Pool> pool_;
+  std::unique_ptr<FilesServer> files_;
+  std::unique_ptr<Server> server_;  // goes first
+  fabric::Uri uri_{fabric::Scheme::kLocal, {}, 0};
+};
+
+// A client that does only what a test says, beside keeping its leases.
+class RawClient {
+ public:
+  explicit RawClient(FilesWorld& world)
+      : world_(world),
+        device_(std::move(*fabric::open_device(fabric::Scheme::kLocal, world.executor()))) {}
+
+  void connect(service::ServiceId service, std::span<const std::byte> body,
+               std::unique_ptr<service::Link>& link) {
+    service::LinkOptions options;
+    options.service = service;
+    options.secret = ClientSecret::of_number(99);
+    auto opened = world_.run(service::Link::open(*device_, world_.uri(), options, body));
+    ASSERT_TRUE(opened) << opened.error().to_string();
+    link = std::move(*opened);
+    link->keep_lease();
+  }
+  template <typename T>
+  void ask(FilesMethod method, const T& body) {
+    std::vector<std::byte> request(sizeof(RequestHead) + sizeof body);
+    fabric::MessageWriter writer(request);
+    writer.put(RequestHead{});
+    writer.put(body);
+    const auto answered =
+        world_.run(files->call(static_cast<uint16_t>(method), request, 64 * 1024));
+    ASSERT_TRUE(answered) << answered.error().to_string();
+    fabric::MessageReader reader(answered->bytes());
+    EXPECT_EQ(reader.get<ReplyHead>().error, 0);
+  }
+
+ private:
+  FilesWorld& world_;
+  std::unique_ptr<fabric::Device> device_;
+
+ public:
+  std::unique_ptr<service::Link> files;
+  std::unique_ptr<service::Link> data;
+};
+
+}  // namespace pmstore::fs

@@ -1,0 +1,159 @@
+// Maps that go stale, and freed space that waits for everybody who may have one.
+#include <nlohmann/json.hpp>
+
+#include "fs/file_data_protocol.h"
+#include "tests/unit/fs/service/files_world.h"
+
+namespace pmstore::fs {
+namespace {
+
+class FilesNews : public testing::Test {
+ protected:
+  uint64_t stat(const char* name) {
+    return nlohmann::json::parse(world_.server().stat_json())["files"][name].get<uint64_t>();
+  }
+  bool all_is_free(FileSystem& client) {
+    const FileSystemUsage usage = world_.usage(client);
+    return usage.free_bytes == usage.data_bytes;
+  }
+
+  FilesWorld world_;
+};
+
+TEST_F(FilesNews, WhatAnotherClientHasTruncatedIsNotRead) {
+  const auto one = world_.connect();
+  const auto two = world_.connect();
+  const auto file = world_.open(*one, "/file");
+  world_.write(*file, 0, kMany);
+  const auto same = world_.open(*two, "/file", O_RDWR);
+  EXPECT_EQ(world_.read(*same, 0, 2'000'000), kMany);
+  ASSERT_TRUE(world_.run(file->truncate(10)));
+  EXPECT_EQ(world_.read(*same, 0, 2'000'000), kMany.substr(0, 10));
+  // What lies there by now is another file's.
+  const auto other = world_.open(*one, "/other");
+  world_.let_time_pass(10 * FilesWorld::kLeaseNs);
+  world_.write(*other, 0, std::string(3'000'000, 'O'));
+  EXPECT_EQ(world_.read(*same, 0, 2'000'000), kMany.substr(0, 10));
+  world_.write(*same, 10, "xyz");
+  EXPECT_EQ(world_.read(*file, 5, 100), "LLLLLxyz");
+  EXPECT_EQ(world_.read(*other, 0, 3'000'000), std::string(3'000'000, 'O'));
+  world_.run(one->close());
+  world_.run(two->close());
+}
+
+TEST_F(FilesNews, FreedSpaceComesBackSoonWhenEverybodyHears) {
+  const auto one = world_.connect();
+  const auto two = world_.connect();
+  {
+    const auto file = world_.open(*one, "/file");
+    world_.write(*file, 0, kMany);
+    const auto same = world_.open(*two, "/file", O_RDWR);
+    EXPECT_EQ(world_.read(*same, 0, 2'000'000), kMany);
+    EXPECT_TRUE(world_.run(same->close()));
+    EXPECT_TRUE(world_.run(file->close()));
+  }
+  ASSERT_TRUE(world_.run(one->remove("/file")));
+  EXPECT_FALSE(all_is_free(*one));
+  // `two` calls nothing: it hears of the news by itself, within a part of its lease.
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+  EXPECT_TRUE(all_is_free(*one));
+  EXPECT_EQ(stat("deaf"), 0u);
+  world_.run(one->close());
+  world_.run(two->close());
+}
+
+TEST_F(FilesNews, ClientThatDoesNotListenIsEndedAfterTwoLeases) {
+  const auto client = world_.connect();
+  {
+    const auto file = world_.open(*client, "/file");
+    world_.write(*file, 0, kMany);
+    RawClient deaf(world_);
+    const FilesHello hello{1, 0};
+    deaf.connect(service::ServiceId::kFiles, service::bytes_of(hello), deaf.files);
+    const FileDataHello data_hello{0, 1};
+    deaf.connect(service::ServiceId::kFileData, service::bytes_of(data_hello), deaf.data);
+    deaf.ask(FilesMethod::kMap, MapRequest{raw(file->ino()), 0, 1 << 20, 0, {}});
+    EXPECT_TRUE(world_.run(file->close()));
+    ASSERT_TRUE(world_.run(client->remove("/file")));
+    world_.let_time_pass(FilesWorld::kLeaseNs * 3 / 2);
+    EXPECT_FALSE(all_is_free(*client)) << "it may write there";
+    EXPECT_TRUE(deaf.data->usable());
+    world_.let_time_pass(FilesWorld::kLeaseNs * 3 / 2);
+    EXPECT_TRUE(all_is_free(*client));
+    EXPECT_FALSE(deaf.data->usable()) << "its connection is destroyed before";
+    EXPECT_FALSE(deaf.files->usable());
+    EXPECT_EQ(stat("deaf"), 1u);
+  }
+  world_.run(client->close());
+}
+
+TEST_F(FilesNews, ClientThatHasNeverAskedForAMapIsNotWaitedFor) {
+  const auto client = world_.connect();
+  RawClient deaf(world_);
+  const FilesHello hello{1, 0};
+  deaf.connect(service::ServiceId::kFiles, service::bytes_of(hello), deaf.files);
+  {
+    const auto file = world_.open(*client, "/file");
+    world_.write(*file, 0, kMany);
+    EXPECT_TRUE(world_.run(file->close()));
+  }
+  ASSERT_TRUE(world_.run(client->remove("/file")));
+  world_.let_time_pass(FilesWorld::kLeaseNs / 2);
+  EXPECT_TRUE(all_is_free(*client));
+  EXPECT_TRUE(deaf.files->usable());
+  world_.run(client->close());
+}
+
+TEST_F(FilesNews, ManyChangesAreConfirmedTogether) {
+  const auto client = world_.connect();
+  const auto file = world_.open(*client, "/file");
+  for (int i = 0; i < 50; ++i) {
+    world_.write(*file, 0, std::string(200'000, 'a'));
+    EXPECT_EQ(world_.read(*file, 1000, 10), "aaaaaaaaaa");
+    ASSERT_TRUE(world_.run(file->truncate(0)));
+  }
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+  EXPECT_TRUE(all_is_free(*client));
+  EXPECT_GE(stat("news"), 50u);
+  world_.run(client->close());
+}
+
+// ---- what a call costs ----
+
+TEST_F(FilesNews, CallsCostOneMessageEach) {
+  const auto client = world_.connect();
+  const auto messages = [&](auto&& action) {
+    const uint64_t before = client->counters().server_messages;
+    action();
+    return client->counters().server_messages - before;
+  };
+  std::unique_ptr<File> file;
+  NewFile made;
+  made.mode = 0644;
+  EXPECT_EQ(messages([&] {
+              file = std::move(*world_.run(client->create({}, kRootIno, "file", made, O_RDWR)));
+            }),
+            1u);
+  EXPECT_EQ(messages([&] { world_.write(*file, 0, kMany); }), 1u);
+  EXPECT_EQ(messages([&] { world_.write(*file, kMany.size(), "x"); }), 1u);
+  const std::string page(4096, 'p');
+  world_.write(*file, 4096, page);  // with its map
+  EXPECT_EQ(messages([&] { world_.write(*file, 8192, page); }), 0u);
+  EXPECT_EQ(messages([&] { EXPECT_EQ(world_.read(*file, 8192, 4096), page); }), 0u);
+  const fabric::Counters before = client->counters();
+  world_.write(*file, 8192, page);
+  const fabric::Counters after = client->counters();
+  EXPECT_EQ(after.doorbells - before.doorbells, 1u);
+  EXPECT_EQ(after.round_trips - before.round_trips, 1u);
+  EXPECT_EQ(messages([&] { EXPECT_TRUE(world_.run(client->get_attributes(kRootIno))); }), 1u);
+  std::unique_ptr<File> again;
+  EXPECT_EQ(messages([&] {
+              again = std::move(*world_.run(client->open_file({}, file->ino(), O_RDONLY)));
+            }),
+            1u);
+  EXPECT_EQ(messages([&] { EXPECT_TRUE(world_.run(again->close())); }), 2u) << "mtime, and close";
+  world_.run(client->close());
+}
+
+}  // namespace
+}  // namespace pmstore::fs

@@ -1,0 +1,202 @@
+// Clients whose session, or whose server, is lost: what they have open, and what they were doing.
+#include "tests/unit/fs/service/files_world.h"
+
+namespace pmstore::fs {
+namespace {
+
+class FilesReconnect : public testing::Test {
+ protected:
+  // Runs `task` for so many turns, then does `what`, then lets it end.
+  template <typename T, typename What>
+  T interrupt(base::Task<T> task, size_t turns, What what) {
+    task.start();
+    for (size_t i = 0; i < turns && !task.done(); ++i) world_.executor().run_once();
+    ended_before_ = task.done();
+    what();
+    const auto wait = [](FilesWorld& world, base::Task<T>& waited) -> base::Task<void> {
+      while (!waited.done()) co_await world.executor().sleep_for(1'000'000);
+    };
+    if (!task.done()) world_.run(wait(world_, task));
+    return task.take();
+  }
+  void kick(const ClientSecret& secret) { world_.server().host().kick(secret.id()); }
+
+  FilesWorld world_;
+  bool ended_before_ = false;
+};
+
+TEST_F(FilesReconnect, FileStaysOpenWhenItsSessionIsLost) {
+  auto options = world_.options();
+  options.secret = ClientSecret::of_number(1);
+  const auto client = world_.connect(options);
+  const auto file = world_.open(*client, "/file");
+  world_.write(*file, 0, kSome);
+  ASSERT_TRUE(world_.run(client->remove("/file")));
+  for (int i = 0; i < 3; ++i) {
+    kick(options.secret);
+    EXPECT_EQ(world_.read(*file, 0, 200'000), kSome);
+  }
+  EXPECT_EQ(world_.run(client->get_attributes(file->ino()))->links, 0u);
+  EXPECT_TRUE(world_.run(file->close()));
+  world_.run(client->close());
+}
+
+TEST_F(FilesReconnect, UnlinkedFileIsReclaimedFromARestartedServer) {
+  const auto client = world_.connect();
+  const auto file = world_.open(*client, "/file");
+  const auto empty = world_.open(*client, "/empty");
+  world_.write(*file, 0, kSome);
+  ASSERT_TRUE(world_.run(client->remove("/file")));
+  ASSERT_TRUE(world_.run(client->remove("/empty")));
+  world_.crash();
+  world_.start();
+  EXPECT_EQ(world_.read(*file, 0, 200'000), kSome);
+  world_.let_time_pass(5 * FilesWorld::kLeaseNs);
+  EXPECT_EQ(world_.read(*file, 99'999, 2), "L");
+  world_.write(*file, 100'000, "more");
+  EXPECT_EQ(world_.read(*file, 99'999, 10), "Lmore");
+  EXPECT_EQ(world_.read(*empty, 0, 10), "");
+  EXPECT_TRUE(world_.run(file->close()));
+  EXPECT_TRUE(world_.run(empty->close()));
+  world_.let_time_pass(5 * FilesWorld::kLeaseNs);
+  EXPECT_EQ(world_.usage(*client).inodes, 1u);
+  EXPECT_EQ(world_.usage(*client).free_bytes, world_.usage(*client).data_bytes);
+  world_.run(client->close());
+}
+
+TEST_F(FilesReconnect, FilesOfAClientThatDiedAreClosedAfterItsLease) {
+  const auto other = world_.connect();
+  auto file = world_.open(*other, "/file");
+  world_.write(*file, 0, kSome);
+  RawClient dies(world_);
+  const FilesHello hello{1, 0};
+  dies.connect(service::ServiceId::kFiles, service::bytes_of(hello), dies.files);
+  dies.ask(FilesMethod::kOpen, OpenRequest{raw(file->ino()), O_RDWR, 0});
+  EXPECT_TRUE(world_.run(file->close()));
+  ASSERT_TRUE(world_.run(other->remove("/file")));
+  EXPECT_EQ(world_.usage(*other).inodes, 2u);
+  dies.files.reset();  // without a goodbye
+  world_.let_time_pass(FilesWorld::kLeaseNs / 2);
+  EXPECT_EQ(world_.usage(*other).inodes, 2u);
+  world_.let_time_pass(5 * FilesWorld::kLeaseNs);
+  EXPECT_EQ(world_.usage(*other).inodes, 1u);
+  EXPECT_EQ(world_.usage(*other).free_bytes, world_.usage(*other).data_bytes);
+  world_.run(other->close());
+}
+
+TEST_F(FilesReconnect, AppendWhoseAnswerIsLostHappensOnce) {
+  auto options = world_.options();
+  options.secret = ClientSecret::of_number(1);
+  const auto client = world_.connect(options);
+  const auto file = world_.open(*client, "/log");
+  std::string expected;
+  for (size_t turns = 0;; ++turns) {
+    const std::string line = "line " + std::to_string(turns) + "\n";
+    const auto appended =
+        interrupt(file->append(bytes_of(line)), turns, [&] { kick(options.secret); });
+    ASSERT_TRUE(appended) << turns << ": " << appended.error().to_string();
+    expected += line;
+    EXPECT_EQ(world_.read(*file, 0, 100'000), expected) << turns;
+    if (ended_before_) break;
+  }
+  EXPECT_GT(expected.size(), 20u) << "it was interrupted at several turns";
+  world_.run(client->close());
+}
+
+TEST_F(FilesReconnect, CreateWhoseAnswerIsLostHappensOnce) {
+  auto options = world_.options();
+  options.secret = ClientSecret::of_number(1);
+  const auto client = world_.connect(options);
+  for (size_t turns = 0;; ++turns) {
+    const std::string path = "/file" + std::to_string(turns);
+    auto made = interrupt(client->open(path, O_RDWR | O_CREAT | O_EXCL), turns,
+                          [&] { kick(options.secret); });
+    ASSERT_TRUE(made) << turns << ": " << made.error().to_string();
+    // It is open once: a single close deletes it.
+    const Ino ino = (*made)->ino();
+    EXPECT_TRUE(world_.run(client->remove(path)));
+    EXPECT_TRUE(world_.run(client->get_attributes(ino)));
+    EXPECT_TRUE(world_.run((*made)->close()));
+    world_.let_time_pass(FilesWorld::kLeaseNs);
+    EXPECT_EQ(number_of(world_.run(client->get_attributes(ino))), ESTALE) << turns;
+    if (ended_before_) break;
+  }
+  world_.run(client->close());
+}
+
+TEST_F(FilesReconnect, AppendAtARestartHappensOnceOrIsInDoubt) {
+  const auto client = world_.connect();
+  const auto file = world_.open(*client, "/log");
+  std::string known;
+  size_t in_doubt = 0;
+  for (size_t turns = 0;; ++turns) {
+    const std::string line = "line " + std::to_string(turns) + "\n";
+    const auto appended = interrupt(file->append(bytes_of(line)), turns, [&] {
+      world_.crash();
+      world_.start();
+    });
+    const std::string now = world_.read(*file, 0, 100'000);
+    if (appended) {
+      EXPECT_EQ(now, known + line) << turns;
+    } else {
+      EXPECT_EQ(appended.number(), EIO);
+      EXPECT_TRUE(now == known || now == known + line) << turns;
+      ++in_doubt;
+    }
+    known = now;
+    if (ended_before_) break;
+  }
+  EXPECT_GT(in_doubt, 0u);
+  world_.run(client->close());
+}
+
+TEST_F(FilesReconnect, RenameAtARestartIsDone) {
+  const auto client = world_.connect();
+  for (size_t turns = 0;; ++turns) {
+    const std::string from = "/from" + std::to_string(turns);
+    const std::string to = "/to" + std::to_string(turns);
+    ASSERT_NE(world_.open(*client, from), nullptr);
+    const auto renamed = interrupt(client->rename(from, to), turns, [&] {
+      world_.crash();
+      world_.start();
+    });
+    EXPECT_TRUE(renamed) << turns << ": " << renamed.error().to_string();
+    EXPECT_TRUE(world_.run(client->stat(to)));
+    EXPECT_EQ(number_of(world_.run(client->stat(from))), ENOENT);
+    if (ended_before_) break;
+  }
+  world_.run(client->close());
+}
+
+TEST_F(FilesReconnect, ClientWithoutPatienceGetsEio) {
+  auto options = world_.options();
+  options.reconnect_timeout_ns = 0;
+  const auto client = world_.connect(options);
+  const auto file = world_.open(*client, "/file");
+  world_.crash();
+  EXPECT_EQ(number_of(world_.run(file->pwrite(bytes_of("x"), 0))), EIO);
+  EXPECT_EQ(number_of(world_.run(client->stat("/file"))), EIO);
+  world_.start();
+  EXPECT_TRUE(world_.run(client->stat("/file")));
+  world_.run(client->close());
+}
+
+TEST_F(FilesReconnect, OneSidedWriteGoesOnAtARestartedServer) {
+  const auto client = world_.connect();
+  const auto file = world_.open(*client, "/file");
+  world_.write(*file, 0, kSome);
+  for (size_t turns = 0;; turns += 3) {
+    const std::string text = "text " + std::to_string(turns);
+    const auto written = interrupt(file->pwrite(bytes_of(text), 500), turns, [&] {
+      world_.crash();
+      world_.start();
+    });
+    EXPECT_TRUE(written) << turns << ": " << written.error().to_string();
+    EXPECT_EQ(world_.read(*file, 500, text.size()), text) << turns;
+    if (ended_before_) break;
+  }
+  world_.run(client->close());
+}
+
+}  // namespace
+}  // namespace pmstore::fs
