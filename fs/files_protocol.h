@@ -192,7 +192,8 @@ struct XattrRequest {
   uint8_t padding = 0;
 };
 static_assert(sizeof(XattrRequest) == 16);
-// The opens that a client had at a server that forgot them, all of one file at once.
+// The opens that a client had at a server that forgot them, several of one file at once.
+inline constexpr uint32_t kMaxReclaimedOpens = 1024;
 struct ReclaimRequest {
   uint64_t ino = 0;
   int32_t flags = 0;

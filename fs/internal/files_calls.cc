@@ -11,7 +11,6 @@ namespace pmstore::fs::internal {
 namespace {
 
 constexpr int kMalformed = EBADMSG;
-constexpr uint32_t kMaxReclaimedOpens = 1u << 20;
 constexpr uint64_t kRoomPauseNs = 10'000'000;
 
 PosixError malformed() { return {kMalformed, "a malformed request"}; }

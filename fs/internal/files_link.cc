@@ -172,18 +172,20 @@ base::Task<Status> FilesLink::reclaim_opens(service::Link& on) {
     Reclaim& reclaim = reclaims_.begin()->second;
     if (reclaim.number == 0) reclaim.number = draw_number();
     FilesCall request(FilesMethod::kReclaim, true, sizeof(WireAttributes));
-    request.put(ReclaimRequest{raw(ino), reclaim.flags, reclaim.opens});
+    const uint32_t opens = std::min(reclaim.opens, kMaxReclaimedOpens);
+    request.put(ReclaimRequest{raw(ino), reclaim.flags, opens});
     auto answered = co_await send(on, request, reclaim.number);
     if (!answered) co_return std::move(answered.error());
     fabric::MessageReader reader(answered->bytes());
     const auto head = reader.get<ReplyHead>();
     if (reader.failed()) co_return make_error(ErrorCode::kProtocol, "a malformed reply");
+    under_way_.erase(std::exchange(reclaim.number, 0));
+    note_known();
+    reclaim.opens -= opens;
     if (head.error != 0) {
       for (OpenedFile* file : opened_) file->lost |= file->ino == ino;
     }
-    under_way_.erase(reclaims_.begin()->second.number);
-    note_known();
-    reclaims_.erase(ino);
+    if (head.error != 0 || reclaim.opens == 0) reclaims_.erase(ino);
   }
   co_return Status{};
 }
