@@ -102,7 +102,7 @@ class Mounting(MountedTest):
 
     def test_sigterm_unmounts(self):
         mnt, process = self.mounted_pool()
-        with open(os.path.join(mnt, "file"), "wb") as file:
+        with open(os.path.join(mnt, "file"), "wb", buffering=0) as file:
             file.write(b"data")
             process.send_signal(signal.SIGTERM)
             self.assertEqual(process.wait(PATIENCE), 0)

@@ -70,14 +70,14 @@ class MountedTest(unittest.TestCase):
 
     # ---- the server ----
 
-    def make_pool(self, size="400M", file_bytes="256M"):
+    def make_pool(self, size="600M", file_bytes="256M"):
         self.good("pool", "create", self.pool, "--size", size, "--file-bytes", file_bytes)
 
     def serve(self, listen="tcp://127.0.0.1:0"):
         """Starts the server, at its former address when it had one."""
         self.server = subprocess.Popen(
             [os.path.join(self.bin, "pmstored"), "--pool", self.pool, "--listen",
-             self.uri or listen, "--json"], stdout=subprocess.PIPE)
+             self.uri or listen, "--log-level", "warning", "--json"], stdout=subprocess.PIPE)
         self.addCleanup(self.end_server)
         self.uri = json.loads(self.server.stdout.readline())["listen"][0]
 

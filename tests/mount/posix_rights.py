@@ -118,6 +118,24 @@ def a_write_clears_set_id_bits(f):
 
 
 @scenario
+def truncation_clears_set_id_bits(f):
+    path = f.make("file", b"data" * 5000, 0o777)
+
+    def cut_open_file(path):
+        fd = os.open(path, os.O_RDWR)
+        os.ftruncate(fd, 100)
+        os.close(fd)
+
+    def cut_by_opening(path):
+        os.close(os.open(path, os.O_WRONLY | os.O_TRUNC))
+
+    for call, arguments in ((os.truncate, (1000,)), (cut_open_file, ()), (cut_by_opening, ())):
+        os.chmod(path, 0o6777)
+        f.works(f.as_user, call, path, *arguments)
+        f.same(f.mode("file"), 0o777, f"mode after {call.__name__}")
+
+
+@scenario
 def reading_needs_the_right(f):
     path = f.make("file", b"data")
     os.chown(path, USER, MEMBERS)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""usage: posix_run.py DIRECTORY [SCENARIO...]: the rules of POSIX, on a directory of any file system.
+"""usage: posix_run.py DIRECTORY [SCENARIO...]: the rules of POSIX, on any directory.
 
 Prints each scenario that fails, and one line of JSON at the end. Needs root, since some rules are
 about other users. Exit status: 0 all rules hold, 1 some do not, 2 wrong usage.
@@ -28,7 +28,8 @@ def main():
     if len(sys.argv) < 2 or not os.path.isdir(sys.argv[1]) or not PARTS:
         print(__doc__.splitlines()[0], file=sys.stderr)
         return 2
-    root = tempfile.mkdtemp(prefix="posix.", dir=sys.argv[1])
+    directory = os.path.realpath(sys.argv[1])
+    root = tempfile.mkdtemp(prefix="posix.", dir=directory)
     os.chmod(root, 0o755)
     wanted = set(sys.argv[2:])
     failed, assertions, count = [], 0, 0

@@ -1,21 +1,40 @@
 // pmstore fs check
 #include <fmt/format.h>
 
+#include "fs/file_area.h"
 #include "fs/namespace.h"
+#include "pmstore/server.h"
 #include "tools/cli/bytes_text.h"
 #include "tools/cli/fs_session.h"
 
 namespace pmstore::tools {
 namespace {
 
-// Through the server's tables, while others go on.
-base::Task<Result<fs::NamespaceFindings>> look(FileSystem& files, const FsOptions& options) {
-  const auto usage = co_await files.usage();
+// The room for data, which no extent may leave. Of a pool that no server has open, before the store
+// is opened: a file system that is damaged may not open.
+base::Task<Result<uint64_t>> area_bytes(base::Executor& executor, const FsOptions& options) {
+  const fabric::Uri uri = options.session.parsed_uri();
+  if (uri.scheme == fabric::Scheme::kLocal) {
+    PMSTORE_CO_TRY(const auto pool, open_pool(uri.name, {}));
+    PMSTORE_CO_TRY(const fs::FileArea area, fs::FileArea::look(*pool));
+    co_return area.bytes();
+  }
+  fs::FileSystemOptions connecting = file_system_options(options.session);
+  PMSTORE_CO_TRY(const auto files,
+                 co_await FileSystem::connect(executor, uri, std::move(connecting)));
+  const auto usage = co_await files->usage();
+  co_await files->close();
   if (!usage) co_return make_error(ErrorCode::kIo, posix_text(usage.error()));
-  PMSTORE_CO_TRY(const auto client,
-                 co_await Client::connect(files.executor(), options.session.parsed_uri(),
-                                          options.session.client_options()));
-  auto findings = co_await fs::check_namespace(*client, usage->data_bytes, options.repair);
+  co_return usage->data_bytes;
+}
+
+// Through the server's tables, while others go on.
+base::Task<Result<fs::NamespaceFindings>> look(base::Executor& executor, const FsOptions& options) {
+  PMSTORE_CO_TRY(const uint64_t bytes, co_await area_bytes(executor, options));
+  ClientOptions connecting = options.session.client_options();
+  PMSTORE_CO_TRY(const auto client, co_await Client::connect(executor, options.session.parsed_uri(),
+                                                             std::move(connecting)));
+  auto findings = co_await fs::check_namespace(*client, bytes, options.repair);
   co_await client->close();
   co_return findings;
 }
@@ -25,7 +44,6 @@ std::string plural(uint64_t count, std::string_view one, std::string_view many) 
 }
 
 int say(const fs::NamespaceFindings& findings, const FsOptions& options) {
-  const bool mended = options.repair && findings.repaired.size() >= findings.found;
   if (options.session.json) {
     auto damage = nlohmann::ordered_json::array();
     auto repaired = nlohmann::ordered_json::array();
@@ -50,15 +68,17 @@ int say(const fs::NamespaceFindings& findings, const FsOptions& options) {
         plural(findings.directories, "directory", "directories"),
         plural(findings.extents, "extent", "extents")));
   }
-  return findings.found == 0 || mended ? kDone : kFailed;
+  return findings.found == 0 ? kDone : kFailed;
 }
 
 }  // namespace
 
-base::Task<int> check_files(FileSystem& files, const FsOptions& options) {
-  const auto findings = co_await look(files, options);
-  if (!findings) co_return fail(kProgram, "fs check", findings.error());
-  co_return say(*findings, options);
+int check_files(const FsOptions& options) {
+  base::RealClock clock;
+  base::Executor executor(clock);
+  const auto findings = executor.run(look(executor, options));
+  if (!findings) return fail(kProgram, "fs check", findings.error());
+  return say(*findings, options);
 }
 
 }  // namespace pmstore::tools

@@ -150,8 +150,10 @@ void add_fs_commands(CLI::App& app, Invocation& invocation) {
   add_change(*fs, options, invocation);
   add_copy(*fs, options, invocation);
 
-  CLI::App* const check =
-      add(*fs, "check", "check names, links, sizes and extents", check_files, options, invocation);
+  CLI::App* const check = fs->add_subcommand("check", "check names, links, sizes and extents");
+  options->session.add_to(*check);
+  check->callback(
+      [options, &invocation] { invocation.run = [options] { return check_files(*options); }; });
   check->add_flag("--repair", options->repair, "mend what can be mended, and say what was lost");
   check->footer(
       "May be done while the files are in use. The last line is the verdict; damage makes the exit "

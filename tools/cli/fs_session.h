@@ -107,6 +107,6 @@ base::Task<int> put_files(FileSystem& files, const FsOptions& options);  // fs_c
 base::Task<int> get_files(FileSystem& files, const FsOptions& options);
 base::Task<int> copy_files(FileSystem& files, const FsOptions& options);
 base::Task<int> print_files(FileSystem& files, const FsOptions& options);
-base::Task<int> check_files(FileSystem& files, const FsOptions& options);  // fs_check.cc
+int check_files(const FsOptions& options);  // fs_check.cc
 
 }  // namespace pmstore::tools

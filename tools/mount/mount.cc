@@ -1,11 +1,15 @@
 #include "tools/mount/mount.h"
 
 #include <fcntl.h>
+#include <linux/fuse.h>
 #include <sys/epoll.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdarg>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 
@@ -47,6 +51,15 @@ void init(void* mount, fuse_conn_info* connection) {
 // The kernel counts what it knows of an inode; nothing is kept here for that.
 void forget(fuse_req_t request, fuse_ino_t, uint64_t) { fuse_reply_none(request); }
 void forget_multi(fuse_req_t request, size_t, fuse_forget_data*) { fuse_reply_none(request); }
+
+ssize_t read_question(int descriptor, void* to, size_t room, void*) {
+  return ::read(descriptor, to, room);
+}
+
+ssize_t write_answer(int descriptor, iovec* parts, int count, void* mount) {
+  static_cast<Mount*>(mount)->complete_greeting({parts, static_cast<size_t>(count)});
+  return ::writev(descriptor, parts, count);
+}
 
 }  // namespace
 
@@ -116,9 +129,32 @@ Status Mount::mount(const std::string& source, const std::string& directory) {
   if (flags < 0 || fcntl(descriptor_, F_SETFL, flags | O_NONBLOCK) != 0) {
     return cannot_mount(std::strerror(errno));
   }
+  const fuse_custom_io io{
+      .writev = write_answer, .read = read_question, .splice_receive = {}, .splice_send = {}};
+  if (fuse_session_custom_io(session_, &io, descriptor_) != 0) {
+    return cannot_mount("libfuse refuses: " + last_message());
+  }
   PMSTORE_TRY_STATUS(executor_.watch(descriptor_, EPOLLIN, *this));
   watched_ = true;
   return {};
+}
+
+// libfuse 3.14 does not know this: set-id bits are dropped here (drop_set_ids()). Otherwise the
+// kernel changes the mode in the name of the program that writes, which may not do that, and asks
+// for security.capability before each write.
+void Mount::complete_greeting(std::span<iovec> answer) {
+  if (greeted_ || !initialized_) return;
+  greeted_ = true;
+  const auto* const asked = static_cast<const std::byte*>(message_.mem) + sizeof(fuse_in_header);
+  fuse_init_in offer{};
+  std::memcpy(&offer, asked, offsetof(fuse_init_in, flags2));
+  if ((offer.flags & FUSE_HANDLE_KILLPRIV_V2) == 0) return;
+  PMSTORE_CHECK(answer.size() == 2 && answer[1].iov_len >= offsetof(fuse_init_out, max_background),
+                "the first answer is that of FUSE_INIT");
+  fuse_init_out said{};
+  std::memcpy(&said, answer[1].iov_base, offsetof(fuse_init_out, max_background));
+  said.flags |= FUSE_HANDLE_KILLPRIV_V2;
+  std::memcpy(answer[1].iov_base, &said, offsetof(fuse_init_out, max_background));
 }
 
 void Mount::prepare_connection(fuse_conn_info& connection) {

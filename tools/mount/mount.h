@@ -10,7 +10,10 @@
 // close()d after drain() and unmount(), and before the Mount is destroyed.
 #pragma once
 
+#include <sys/uio.h>
+
 #include <memory>
+#include <span>
 #include <string>
 
 #include "base/executor.h"
@@ -62,6 +65,8 @@ class Mount final : private base::Watched, private base::Poller {
     operations_.start(request, std::move(body));
   }
   void prepare_connection(fuse_conn_info& connection);
+  // Before the first answer goes to the kernel.
+  void complete_greeting(std::span<iovec> answer);
   // How a file was opened, as the kernel has to know it.
   void describe_opened(fuse_file_info& file) const;
 
@@ -91,6 +96,7 @@ class Mount final : private base::Watched, private base::Poller {
   bool waits_for_room_ = false;
   bool readable_ = false;
   bool initialized_ = false;
+  bool greeted_ = false;
   bool ended_ = false;
   std::atomic<bool> stop_requested_{false};
   base::WaitList changes_;
@@ -107,5 +113,8 @@ inline Mount& mount_of(fuse_req_t request) {
 }
 // Who asks, with all groups.
 fs::Caller caller_of(fuse_req_t request);
+// Who is not root takes the set-id bits from a file by changing its data. The kernel leaves that to
+// the file system.
+base::Task<fs::PosixStatus> drop_set_ids(Mount& mount, uint32_t user, const fs::Attributes& file);
 
 }  // namespace pmstore::tools

@@ -62,6 +62,8 @@ base::Task<void> set_attributes(Mount& mount, Request request, Caller caller, In
   if (opened && (change.set & AttributeChange::kSize) != 0) {
     const auto cut = co_await opened->file->truncate(change.size);
     if (!cut) co_return request.error(cut.error());
+    const auto dropped = co_await drop_set_ids(mount, caller.uid, *cut);
+    if (!dropped) co_return request.error(dropped.error());
     change.set &= ~uint32_t{AttributeChange::kSize};
     if (change.set == 0) co_return request.attributes(*cut);
   }
@@ -192,6 +194,22 @@ void on_list_xattrs(fuse_req_t raw, fuse_ino_t ino, size_t room) {
 }
 
 }  // namespace
+
+base::Task<fs::PosixStatus> drop_set_ids(Mount& mount, uint32_t user, const fs::Attributes& file) {
+  constexpr uint16_t kSetUser = 04000;
+  constexpr uint16_t kSetGroup = 02000;
+  constexpr uint16_t kGroupExecutes = 010;
+  AttributeChange change{.set = AttributeChange::kMode};
+  change.mode = static_cast<uint16_t>(file.mode & ~kSetUser);
+  if ((file.mode & kGroupExecutes) != 0) {
+    change.mode = static_cast<uint16_t>(change.mode & ~kSetGroup);
+  }
+  if (user == 0 || change.mode == file.mode) co_return fs::PosixStatus{};
+  const Caller root;
+  auto changed = co_await mount.files().set_attributes(root, file.ino, change);
+  if (!changed) co_return std::move(changed.error());
+  co_return fs::PosixStatus{};
+}
 
 void add_attribute_calls(fuse_lowlevel_ops& calls) {
   calls.getattr = on_get_attributes;

@@ -43,6 +43,10 @@ base::Task<void> open(Mount& mount, Request request, Caller caller, Ino ino, fus
   }
   auto opened = co_await mount.files().open_file(caller, ino, info.flags);
   if (!opened) co_return request.error(opened.error());
+  if ((info.flags & O_TRUNC) != 0) {
+    const auto dropped = co_await drop_set_ids(mount, caller.uid, (*opened)->attributes());
+    if (!dropped) co_return request.error(dropped.error());
+  }
   enter(mount, std::move(*opened), info);
   request.opened(info);
 }
@@ -59,27 +63,10 @@ base::Task<void> read(Request request, Opened opened, uint64_t offset, DataBuffe
   buffer.release();
 }
 
-constexpr uint16_t kSetUser = 04000;
-constexpr uint16_t kSetGroup = 02000;
-
-// Who is not root takes the set-id bits from a file by writing to it. The kernel leaves that to
-// the file system where no pages are cached.
-base::Task<fs::PosixStatus> drop_set_ids(Mount& mount, const fs::File& file) {
-  const fs::Attributes& is = file.attributes();
-  fs::AttributeChange change{.set = fs::AttributeChange::kMode};
-  change.mode = static_cast<uint16_t>(is.mode & ~kSetUser);
-  if ((is.mode & 010) != 0) change.mode = static_cast<uint16_t>(change.mode & ~kSetGroup);
-  if (change.mode == is.mode) co_return fs::PosixStatus{};
-  const Caller root;
-  auto changed = co_await mount.files().set_attributes(root, file.ino(), change);
-  if (!changed) co_return std::move(changed.error());
-  co_return fs::PosixStatus{};
-}
-
 struct Writing {
   uint64_t offset = 0;
   bool appends = false;
-  bool by_root = false;
+  uint32_t user = 0;
   size_t bytes = 0;
 };
 
@@ -87,13 +74,11 @@ base::Task<void> write(Mount& mount, Request request, Opened opened, Writing wri
                        DataBuffers::Buffer buffer) {
   const auto from = buffer.bytes().first(writing.bytes);
   fs::PosixResult<uint64_t> done = uint64_t{0};
-  if (!writing.by_root && (opened->file->attributes().mode & (kSetUser | kSetGroup)) != 0) {
-    auto dropped = co_await drop_set_ids(mount, *opened->file);
-    if (!dropped) {
-      request.error(dropped.error());
-      buffer.release();
-      co_return;
-    }
+  auto dropped = co_await drop_set_ids(mount, writing.user, opened->file->attributes());
+  if (!dropped) {
+    request.error(dropped.error());
+    buffer.release();
+    co_return;
   }
   if (writing.appends) {
     done = co_await opened->file->append(from);
@@ -119,8 +104,10 @@ base::Task<void> release(Request request, Opened opened) {
   request.done();
 }
 
-base::Task<void> allocate(Request request, Opened opened, fs::AllocateMode mode, uint64_t offset,
-                          uint64_t bytes) {
+base::Task<void> allocate(Mount& mount, Request request, Caller caller, Opened opened,
+                          fs::AllocateMode mode, uint64_t offset, uint64_t bytes) {
+  const auto dropped = co_await drop_set_ids(mount, caller.uid, opened->file->attributes());
+  if (!dropped) co_return request.error(dropped.error());
   const auto done = co_await opened->file->allocate(mode, offset, bytes);
   request.error(done ? 0 : done.error().number);
 }
@@ -191,7 +178,7 @@ void on_write(fuse_req_t raw, fuse_ino_t, const char* data, size_t bytes, off_t 
   // What it writes from its pages is at the right place already.
   const Writing writing{.offset = static_cast<uint64_t>(offset),
                         .appends = (file->flags & O_APPEND) != 0 && file->writepage == 0,
-                        .by_root = file->writepage != 0 || fuse_req_ctx(raw)->uid == 0,
+                        .user = file->writepage != 0 ? 0 : fuse_req_ctx(raw)->uid,
                         .bytes = bytes};
   mount.start_operation(raw, write(mount, Request(raw, mount.options()),
                                    mount.open_files().find(file->fh), writing, std::move(buffer)));
@@ -223,9 +210,9 @@ void on_allocate(fuse_req_t raw, fuse_ino_t, int mode, off_t offset, off_t bytes
     default: fuse_reply_err(raw, EOPNOTSUPP); return;
   }
   Mount& mount = mount_of(raw);
-  mount.start_operation(
-      raw, allocate(Request(raw, mount.options()), mount.open_files().find(file->fh), as,
-                    static_cast<uint64_t>(offset), static_cast<uint64_t>(bytes)));
+  mount.start_operation(raw, allocate(mount, Request(raw, mount.options()), caller_of(raw),
+                                      mount.open_files().find(file->fh), as,
+                                      static_cast<uint64_t>(offset), static_cast<uint64_t>(bytes)));
 }
 
 void on_look_for(fuse_req_t raw, fuse_ino_t, off_t offset, int whence, fuse_file_info* file) {
