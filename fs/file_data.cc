@@ -125,12 +125,11 @@ base::Task<Status> FileData::connected() {
   co_return co_await state.reconnector.connected();
 }
 
-base::Task<void> FileData::settled() {
-  State& state = *state_;
-  const uint64_t through = state.last_access;
-  while (!state.under_way.empty() && *state.under_way.begin() <= through) {
-    co_await state.access_ended.wait();
-  }
+base::Task<void> FileData::settled() { return state_->settled(); }
+
+base::Task<void> FileData::State::settled() {
+  const uint64_t through = last_access;
+  while (!under_way.empty() && *under_way.begin() <= through) co_await access_ended.wait();
 }
 
 base::Task<void> FileData::close() {
@@ -165,10 +164,19 @@ base::Task<void> FileData::forget_buffer(std::span<std::byte> memory) {
   const auto found = state.registered.find(memory.data());
   PMSTORE_CHECK(found != state.registered.end() && found->second->bytes().size() == memory.size(),
                 "memory is forgotten as it was registered");
-  // What begins meanwhile copies; what is under way may still reach the region.
-  const std::unique_ptr<fabric::MemoryRegion> region = std::move(found->second);
+  // What begins meanwhile copies.
+  std::unique_ptr<fabric::MemoryRegion> region = std::move(found->second);
   state.registered.erase(found);
+  state.workers.run(state.retire(std::move(region)));
+  co_await state.settled();
+}
+
+// What is under way may still reach the region, whatever becomes of who has waited for that.
+base::Task<void> FileData::State::retire(std::unique_ptr<fabric::MemoryRegion> region) {
+  const base::RunningTasks::Position here = workers.started_last();
   co_await settled();
+  region.reset();
+  workers.ended(here);
 }
 
 // ---- what is known ----

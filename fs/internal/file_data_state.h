@@ -89,6 +89,8 @@ struct FileData::State final : service::Reconnector::Target {
   base::Task<Status> connect_once() override;
   Result<SessionRef> check_answer(std::unique_ptr<service::Link> link);
   void drop_session();
+  base::Task<void> settled();
+  base::Task<void> retire(std::unique_ptr<fabric::MemoryRegion> region);
 
   // ---- accesses (file_data_datapath.cc) ----
   // Adds the bytes to the last part, or to new ones. False: outside of the extent or the area.
