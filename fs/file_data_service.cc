@@ -61,6 +61,8 @@ Status decode(std::span<const std::byte> body, uint64_t area_bytes, DecodedWrite
   return make_error(ErrorCode::kAccess, "a write of file data outside of its extent or the area");
 }
 
+constexpr size_t kMaxGroup = 1024;  // writes that wait for one drain
+
 void acknowledge(persist::Persisted /*pieces*/, fabric::RpcCall& call) {
   call.reply(service::bytes_of(DataWriteReply{}));
 }
@@ -70,7 +72,12 @@ void acknowledge(persist::Persisted /*pieces*/, fabric::RpcCall& call) {
 FileDataService::FileDataService(LocalDataSpace& space, size_t max_sessions)
     : Service(
           {.id = service::ServiceId::kFileData, .name = "file data", .max_sessions = max_sessions}),
-      space_(space) {}
+      space_(space),
+      groups_(space.area().memory().domain() == persist::Domain::kNone),
+      wake_(space.executor()) {
+  committing_ = commit_groups();
+  committing_.start();
+}
 
 base::Task<Result<std::unique_ptr<service::EndpointPart>>> FileDataService::open(
     service::Endpoint& endpoint) {
@@ -172,9 +179,41 @@ Status FileDataService::write(fabric::RpcCall& call, std::span<const std::byte> 
     memory.write_non_temporal(to, data, piece.bytes);  // rule H7
     data += piece.bytes;
   }
+  if (groups_) {
+    stored_.push_back(std::move(call));
+    if (stored_.size() < kMaxGroup) {
+      wake_.notify_one();
+    } else {
+      commit();
+    }
+    return {};
+  }
   PMSTORE_TRY(const persist::Persisted durable, memory.drain());
   acknowledge(durable, call);
   return {};
+}
+
+base::Task<void> FileDataService::commit_groups() {
+  while (true) {
+    if (stored_.empty()) co_await wake_.wait();
+    commit();
+  }
+}
+
+void FileDataService::commit() {
+  if (stored_.empty()) return;
+  std::vector<fabric::RpcCall> group;
+  group.swap(stored_);  // an answer may end a session, which commits the group: the next one
+  PMSTORE_CHECK(group.size() <= kMaxGroup, "the group is bounded");
+  const auto durable = space_.area().memory().drain();
+  for (fabric::RpcCall& call : group) {
+    if (durable) {
+      acknowledge(*durable, call);
+    } else {
+      call.reply_error(durable.error());
+    }
+  }
+  if (!durable) host().tell_failure(durable.error());
 }
 
 }  // namespace pmstore::fs

@@ -5,7 +5,8 @@
 // it has ended, its connection is destroyed, and nothing of it reaches the area any more.
 // end_sessions() makes sure of that for one client. Threads: one executor's. Lifetimes: the space
 // outlives it; it outlives its host. A write by message checks its generation words and stores in
-// one turn of the executor, so one with an old map stores nothing.
+// one turn of the executor, so one with an old map stores nothing. Group commit: where a drain is
+// an msync, writes that arrive in one turn share one.
 #pragma once
 
 #include <cstddef>
@@ -50,6 +51,7 @@ class FileDataService final : public service::Service {
   void on_call(service::Session& session, fabric::RpcCall call,
                std::span<const std::byte> body) override;
   void on_ended(service::Session& session, std::optional<SessionEnd> why) override;
+  void finish() override { commit(); }
 
  protected:
   base::Task<Result<std::unique_ptr<service::EndpointPart>>> open(
@@ -58,8 +60,16 @@ class FileDataService final : public service::Service {
  private:
   // Answers, or gives the error to answer with. Protocol costs the connection.
   Status write(fabric::RpcCall& call, std::span<const std::byte> body);
+  // Runs until it is destroyed with the service.
+  base::Task<void> commit_groups();
+  // One drain for all that wait for one, and their answers.
+  void commit();
 
   LocalDataSpace& space_;
+  const bool groups_;                    // a drain takes long
+  std::vector<fabric::RpcCall> stored_;  // of writes that wait for the drain
+  base::WaitList wake_;
+  base::Task<void> committing_;
   // With those whose handshake is not over.
   std::unordered_map<ClientId, std::vector<service::Session*>, HashOfClientId> sessions_of_;
   uint64_t stale_writes_ = 0;

@@ -48,6 +48,7 @@ class LocalDataSpace final : public DataSpace {
   base::Task<Status> clean(AreaRange range) override;
   void release(const AreaRange& range) override;
 
+  base::Executor& executor() const { return executor_; }
   const FileArea& area() const { return area_; }
   // For registering: a generation word for each unit.
   std::span<std::byte> words() const {

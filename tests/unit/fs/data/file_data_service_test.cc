@@ -175,6 +175,60 @@ TEST_F(FileDataServiceTest, OneStalePieceAndNothingIsStored) {
   EXPECT_EQ(stored(other, 0, 64), std::vector<std::byte>(64));
 }
 
+// ---- group commit ----
+
+class FileDataGroups : public FileDataTest, public testing::WithParamInterface<persist::Domain> {
+ protected:
+  FileDataGroups() : FileDataTest(GetParam()) {}
+};
+
+INSTANTIATE_TEST_SUITE_P(Domains, FileDataGroups,
+                         testing::Values(persist::Domain::kNone,
+                                         persist::Domain::kMemoryController),
+                         [](const auto& tested) {
+                           return std::string(persist::domain_name(tested.param));
+                         });
+
+TEST_P(FileDataGroups, WritesOfOneTurnShareTheDrainThatTakesLong) {
+  constexpr size_t kWrites = 16;
+  const auto data = open();
+  const MapExtent extent = allocate(kWrites);
+  const auto bytes = some(4096);
+  const persist::MemoryStats before = pool_.pool().memory().stats();
+  std::vector<Task<Result<DataOutcome>>> tasks;
+  for (size_t i = 0; i < kWrites; ++i) {
+    std::vector<WritePiece> pieces{{extent, i * kUnitBytes, bytes}};
+    tasks.push_back(data->write(data->session(), std::move(pieces)));
+    tasks.back().start();
+  }
+  for (size_t i = 0; i < kWrites; ++i) {
+    while (!tasks[i].done()) executor_.run_once();
+    EXPECT_EQ(tasks[i].take(), DataOutcome::kDone);
+    EXPECT_EQ(stored(extent, i * kUnitBytes, 4096), bytes);
+  }
+  const uint64_t drains = pool_.pool().memory().stats().drains - before.drains;
+  if (GetParam() == persist::Domain::kNone) {
+    EXPECT_LE(drains, 2u);
+  } else {
+    EXPECT_EQ(drains, kWrites);
+  }
+}
+
+// Its answer comes before the end of the session.
+TEST_P(FileDataGroups, WhatWaitsForADrainIsAnsweredBeforeItsSessionEnds) {
+  const auto data = open();
+  const MapExtent extent = allocate(1);
+  const auto bytes = some(64);
+  std::vector<WritePiece> pieces{{extent, 0, bytes}};
+  auto writing = data->write(data->session(), pieces);
+  writing.start();
+  const uint64_t calls = service_->counters().calls;
+  while (service_->counters().calls == calls) executor_.run_once();
+  service_->end_sessions(options_.secret.id(), SessionEnd::kSilent);
+  EXPECT_EQ(stored(extent, 0, 64), bytes);
+  while (!writing.done()) executor_.run_once();
+}
+
 // ---- quarantine ----
 
 // The simplest gate: clients that were there confirm, or are ended after two leases.
