@@ -65,6 +65,41 @@ print_counts() {  # WHAT LOG STATUS
   ((failed == 0 && skipped == 0 && lost == 0 && passed > 0 && status == 0))
 }
 
+# Runs tests/PROGRAM of a build over kernel verbs in a fresh eADR guest, with the options that its
+# usage() describes. WHAT is what the counts begin with; FILTER holds unless --filter is given.
+scenarios_over_verbs() {  # PROGRAM WHAT FILTER [OPTION...]
+  local name=$1 what=$2 filter=$3 build=$repo_dir/build verbose='' log status=0 test_program
+  shift 3
+  while (($#)); do
+    case $1 in
+      --build) (($# > 1)) || usage_error "option $1" "it needs a value"; build=$2; shift 2 ;;
+      --filter) (($# > 1)) || usage_error "option $1" "it needs a value"; filter=$2; shift 2 ;;
+      --verbose) verbose=1; shift ;;
+      --help | -h) usage; exit 0 ;;
+      *) usage_error "option $1" "there is no such option" ;;
+    esac
+  done
+  [[ -x $build/tests/$name ]] ||
+    die "cannot find $build/tests/$name" "it is not built" "ninja -C $build $name"
+  test_program=$(cd -- "$build/tests" && pwd -P)/$name
+
+  log=$(mktemp "${TMPDIR:-/tmp}/pmstore-$name.XXXXXX") ||
+    die "cannot make a file in ${TMPDIR:-/tmp}" "no room or no permission" "set TMPDIR"
+  # shellcheck disable=SC2064  # the name is needed when the function has ended
+  trap "rm -f '$log'" EXIT
+
+  # Emulation is slow and may share its processors: the times allowed are many times the usual ones.
+  PMSTORE_TEST_FABRIC=verbs PMSTORE_TEST_TIMEOUT_MS=10000 \
+    "$testbed_dir/run" --domain eadr --timeout 1800 -- "$test_program" --gtest_color=no \
+    --gtest_filter="$filter" >"$log" 2>&1 || status=$?
+  if [[ $verbose ]]; then
+    cat "$log"
+  else
+    print_failures "$log"
+  fi
+  print_counts "$what" "$log" "$status"
+}
+
 # Options that describe a guest; shared by `run` and `guest start`.  Sets the guest_* variables
 # and leaves the rest of the command line in `remaining`.
 guest_options_help='  --domain adr|eadr      persistence domain of the NVDIMM (default adr)
