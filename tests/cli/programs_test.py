@@ -209,6 +209,23 @@ class Programs(unittest.TestCase):
         self.assert_fails(run("--pool", self.pool, "--listen", "tcp://127.0.0.1:0",
                               program="pmstored"), 1, "log area is damaged")
 
+    def test_a_pool_has_the_room_for_files_that_was_asked_for(self):
+        self.make_pool("--file-bytes", "4M")
+        info = json.loads(run("pool", "info", self.pool, "--json").stdout)
+        (extent,) = [each for each in info["extents"] if each["kind"] == "file data"]
+        self.assertEqual(extent["bytes"], 4 << 20)
+        checked = json.loads(run("pool", "check", self.pool, "--json").stdout)
+        self.assertIn(checked["file_bytes"], [units << 16 for units in (62, 63)])
+        self.assertIn(b"room for file data", run("pool", "check", self.pool).stdout)
+        # Damage to its header is found, by the check and by a server.
+        with open(self.pool, "r+b") as file:
+            for copy in (0, 256):
+                file.seek(extent["offset"] + copy)
+                file.write(b"damage")
+        self.assert_fails(run("pool", "check", self.pool), 1, "area for files is damaged")
+        self.assert_fails(run("--pool", self.pool, "--listen", "tcp://127.0.0.1:0",
+                              program="pmstored"), 1, "area for files is damaged")
+
     def test_a_pool_keeps_its_rules(self):
         self.make_pool("--rules", "none,+h6", "--log-bytes", "2M")
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/size_text.h"
+#include "fs/file_area.h"
 #include "log/log_check.h"
 #include "log/log_store.h"
 #include "persist/rules.h"
@@ -176,7 +177,8 @@ nlohmann::ordered_json logs_json(const log::LogCheckReport& report) {
           {"problems", report.problems}};
 }
 
-void print_check(const CheckReport& report, const std::optional<log::LogCheckReport>& logs) {
+void print_check(const CheckReport& report, const std::optional<log::LogCheckReport>& logs,
+                 std::optional<uint64_t> file_bytes) {
   TextTable table(1);
   table.row({"starts of a server", std::to_string(report.epoch)});
   table.row({"closed in order", report.clean ? "yes" : "no"});
@@ -193,6 +195,7 @@ void print_check(const CheckReport& report, const std::optional<log::LogCheckRep
     table.row({"log entries", std::to_string(logs->entries)});
     table.row({"largest log that fits", base::size_text(logs->largest_free)});
   }
+  if (file_bytes) table.row({"room for file data", base::size_text(*file_bytes)});
   print_text(table.text());
   for (const std::string& problem : report.problems) print_text("problem: " + problem + "\n");
   if (!logs) return;
@@ -271,6 +274,12 @@ int check(const CheckOptions& options) {
     if (!checked) return failed(checked.error());
     logs = std::move(*checked);
   }
+  std::optional<uint64_t> file_bytes;
+  if (fs::FileArea::is_in(**pool)) {
+    const auto area = fs::FileArea::look(**pool);
+    if (!area) return failed(area.error());
+    file_bytes = area->bytes();
+  }
   std::vector<std::string> problems = report->problems;
   if (logs) problems.insert(problems.end(), logs->problems.begin(), logs->problems.end());
   // Damage of the slabs as a whole ends a check before the indexes.
@@ -289,10 +298,12 @@ int check(const CheckOptions& options) {
                 {"log_entries", report->log_entries},
                 {"to_replay", report->to_replay},
                 {"logs", logs ? logs_json(*logs) : nlohmann::ordered_json()},
+                {"file_bytes",
+                 file_bytes ? nlohmann::ordered_json(*file_bytes) : nlohmann::ordered_json()},
                 {"indexes", compared ? indexes_json(*report, indexes) : nlohmann::ordered_json()},
                 {"problems", problems}});
   } else {
-    print_check(*report, logs);
+    print_check(*report, logs, file_bytes);
     if (compared) print_text(index_rows(*report, indexes));
     print_text(problems.empty()
                    ? sound_text(*report, logs)
