@@ -11,12 +11,13 @@
 // name. session() is that number, and each access says the one of its map.
 //
 // What has begun runs to its end, also when its caller is destroyed; settled() waits for that. A
-// write that fails, or is abandoned, may have happened in any part. Durable on return: write().
-// Threads: one executor's; many accesses may be under way at the same time. Lifetimes: the device
-// outlives it. Buffers are borrowed until the task ends; those in registered memory of a task that
-// is destroyed before, until settled() or the end of the FileData.
-// Errors: Disconnected, Timeout: the session was lost, and the next call makes another one, for
-// reconnect_timeout_ns; Protocol: the server's answer makes no sense.
+// write with a stale map may have stored any part of its bytes, and stores nothing from then on;
+// one that fails, or is abandoned, may go on for a while. Durable on return: write(). Threads: one
+// executor's; many accesses may be under way at the same time. Lifetimes: the device outlives it.
+// Buffers are borrowed until the task ends; those in registered memory of a task that is destroyed
+// before, until settled() or the end of the FileData. Errors: Disconnected, Timeout: the session
+// was lost, and no other one could be had for reconnect_timeout_ns (where one could, the access
+// ends with a stale map); Protocol: the server's answer makes no sense.
 #pragma once
 
 #include <cstddef>

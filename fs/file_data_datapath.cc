@@ -131,7 +131,7 @@ base::Task<Result<DataOutcome>> FileData::State::execute(AccessRef access) {
     Access& of;
   };
   if (access->parts.empty()) co_return DataOutcome::kDone;
-  const SessionRef with = session;
+  SessionRef with = session;
   access->number = ++last_access;
   under_way.insert(access->number);
   access->workers = std::min(kWorkers, access->parts.size());
@@ -141,7 +141,17 @@ base::Task<Result<DataOutcome>> FileData::State::execute(AccessRef access) {
     co_await executor.yield();
   }
   while (access->workers > 0) co_await access->ended.wait();
-  if (access->failure) co_return std::move(*access->failure);
+  if (access->failure) {
+    Error why = std::move(*access->failure);
+    if (why.code != ErrorCode::kDisconnected && why.code != ErrorCode::kTimeout) co_return why;
+    // The server ends this session before it lets the next one in. So what the caller repeats is
+    // not overwritten by what is still under way here.
+    with->link->drop();
+    with.reset();
+    const Status again = co_await reconnector.connected();
+    if (!again) co_return why;
+    co_return DataOutcome::kStaleMap;
+  }
   co_return access->stale ? DataOutcome::kStaleMap : DataOutcome::kDone;
 }
 

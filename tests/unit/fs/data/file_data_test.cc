@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "fabric/local/fault_injection.h"
 #include "fabric/local/local_device.h"
 #include "tests/unit/fs/data/file_data_fixture.h"
 
@@ -376,6 +377,36 @@ TEST_P(FileDataPaths, SettledWaitsForWhatBeganBefore) {
   { auto dropped = std::move(writing); }
   while (!settled.done()) executor_.run_once();
   run(data->settled());
+}
+
+// A write loses its connection while its bytes are on their way; the caller repeats it in the next
+// session, then writes something else there.
+TEST_P(FileDataPaths, WhatWasLostWithItsSessionDoesNotLandLater) {
+  options_.reconnect_timeout_ns = 1'000'000'000;
+  int lost = 0;
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    device_ = fabric::open_local_device(executor_, {.late_effects_seed = seed}).value();
+    auto data = open();
+    const MapExtent extent = allocate(1);
+    Result<DataOutcome> first = DataOutcome::kDone;
+    {
+      fabric::FailNthRequest breaks(
+          1 + seed % 3, fabric::FaultSide::kConnector,
+          {seed % 2 == 0 ? fabric::Fault::kBreakBefore : fabric::Fault::kBreakAfter, 0});
+      const fabric::ScopedFaultInjector installed(breaks);
+      first = write(*data, extent, 0, some(4096, 1));
+    }
+    ASSERT_TRUE(first) << first.error().to_string();
+    lost += *first == DataOutcome::kStaleMap;
+    EXPECT_EQ(write(*data, extent, 0, some(4096, 1)), DataOutcome::kDone);
+    EXPECT_EQ(write(*data, extent, 0, some(4096, 2)), DataOutcome::kDone);
+    let_time_pass(20);
+    EXPECT_EQ(stored(extent, 0, 4096), some(4096, 2)) << "seed " << seed;
+    data.reset();
+    space_->give_back(extent.place);
+    let_time_pass(1);
+  }
+  EXPECT_GT(lost, 5);
 }
 
 class FileDataAtOnce : public FileDataTest {};
