@@ -36,13 +36,13 @@ PosixStatus check_open(const Caller& caller, const Inode& inode, int flags) {
   return check_access(caller, inode.attributes, mask);
 }
 
-void written(Inode& inode, uint64_t now_ns) {
+}  // namespace
+
+void data_changed(Inode& inode, uint64_t now_ns) {
   inode.attributes.mtime_ns = now_ns;
   inode.attributes.ctime_ns = now_ns;
   drop_set_id(inode.attributes);
 }
-
-}  // namespace
 
 Task<SharedGuard> FileCalls::lock(Ino ino) {
   co_return std::make_shared<InodeLocks::Guard>(co_await core_.data_locks.exclusive(ino));
@@ -60,7 +60,7 @@ Task<PosixResult<Attributes>> FileCalls::open(Caller caller, Ino ino, int flags,
   }
   if ((flags & O_TRUNC) == 0 || !inode.is_regular()) co_return inode.attributes;
   const uint64_t now_ns = core_.now_ns();
-  const Change change = [now_ns](Inode& truncated) { written(truncated, now_ns); };
+  const Change change = [now_ns](Inode& truncated) { data_changed(truncated, now_ns); };
   PosixResult<Attributes> truncated = co_await set_size(std::move(guard), inode, 0, change);
   if (!truncated) {
     core_.opens.remove(ino, owner);
@@ -112,7 +112,7 @@ Task<PosixResult<Attributes>> FileCalls::publish(SharedGuard guard, Ino ino, Pub
       a.is_inline = false;
       inode.tail.clear();
     }
-    if (!publish.keeps_times) written(inode, now_ns);
+    if (!publish.keeps_times) data_changed(inode, now_ns);
   };
   co_return co_await change_inode(std::move(guard), ino, change);
 }

@@ -21,6 +21,9 @@
 
 namespace pmstore::fs::internal {
 
+// The data of a file has changed: its times, and its set-id bits.
+void data_changed(Inode& inode, uint64_t now_ns);
+
 class FileCalls {
  public:
   FileCalls(NamespaceCore& core, FileMaps& maps) : core_(core), maps_(maps) {}

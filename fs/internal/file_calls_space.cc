@@ -72,11 +72,9 @@ Task<PosixResult<Attributes>> FileCalls::change_size(Caller caller, Ino ino,
   Attributes tried = inode.attributes;
   PMSTORE_CO_TRY_STATUS(apply_change(caller, change, now_ns, tried));
   const Change changes = [caller, change, now_ns](Inode& changed) {
-    Attributes& a = changed.attributes;
-    drop_set_id(a);
-    a.mtime_ns = now_ns;
-    a.ctime_ns = now_ns;
-    [[maybe_unused]] const PosixStatus applied = apply_change(caller, change, now_ns, a);
+    data_changed(changed, now_ns);
+    [[maybe_unused]] const PosixStatus applied =
+        apply_change(caller, change, now_ns, changed.attributes);
   };
   co_return co_await set_size(std::move(guard), std::move(inode), change.size, changes);
 }
@@ -91,10 +89,7 @@ Task<PosixResult<Attributes>> FileCalls::punch(SharedGuard guard, const Inode& i
   const uint64_t first_edge = std::min(std::min(to, a.size), freed_from);
   PMSTORE_CO_TRY_STATUS(co_await maps_.zero(a.ino, from, first_edge));
   PMSTORE_CO_TRY_STATUS(co_await maps_.zero(a.ino, std::max(from, freed_to), to));
-  const Change punched = [now_ns](Inode& changed) {
-    changed.attributes.mtime_ns = now_ns;
-    changed.attributes.ctime_ns = now_ns;
-  };
+  const Change punched = [now_ns](Inode& changed) { data_changed(changed, now_ns); };
   auto taken = maps_.take(std::move(guard), a.ino, freed_from, freed_to, punched);
   co_return co_await core_.tasks.run(std::move(taken));
 }
@@ -116,8 +111,7 @@ Task<PosixResult<Attributes>> FileCalls::allocate_inline(SharedGuard guard, cons
       changed.tail.resize(to);
       changed.attributes.size = to;
     }
-    if (zeroes || grows) changed.attributes.mtime_ns = now_ns;
-    changed.attributes.ctime_ns = now_ns;
+    data_changed(changed, now_ns);
   };
   auto changed = change_inode(std::move(guard), inode.attributes.ino, changes);
   co_return co_await core_.tasks.run(std::move(changed));
