@@ -1,4 +1,5 @@
 #include "tests/crash/convert_run.h"
+#include "tests/crash/files_run.h"
 #include "tests/crash/log_run.h"
 #include "tests/crash/log_server_run.h"
 #include "tests/crash/pool_run.h"
@@ -203,13 +204,23 @@ std::vector<Scenario> rnic_scenarios() {
   };
 }
 
+std::vector<Scenario> files_scenarios() {
+  return {
+      {"files", "a file system: names, sizes, extents, quarantine, ADR",
+       [](uint64_t seed) { return files_run("files", seed, Domain::kMemoryController); }},
+      {"files-none", "the same in a file: only what msync covers is durable",
+       [](uint64_t seed) { return files_run("files-none", seed, Domain::kNone); }},
+  };
+}
+
 }  // namespace
 
 const std::vector<Scenario>& scenarios() {
   static const std::vector<Scenario> all = [] {
     std::vector<Scenario> some;
-    for (const auto& part : {ring_scenarios(), log_scenarios(), replica_scenarios(),
-                             store_scenarios(), server_scenarios(), rnic_scenarios()}) {
+    for (const auto& part :
+         {ring_scenarios(), log_scenarios(), replica_scenarios(), store_scenarios(),
+          server_scenarios(), rnic_scenarios(), files_scenarios()}) {
       some.insert(some.end(), part.begin(), part.end());
     }
     return some;

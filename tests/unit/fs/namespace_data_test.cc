@@ -190,6 +190,32 @@ TEST_F(Data, AFullAreaIsNoSpaceAndLeavesNothing) {
   EXPECT_EQ(write(g, 0, std::string(5000, 'g')), 0);
 }
 
+TEST_F(Data, AFullPoolIsNoSpaceAndCanBeEmptied) {
+  const Ino large = file("large");
+  EXPECT_EQ(write(large, 0, std::string(500'000, 'x')), 0);
+  std::vector<std::string> made;
+  const std::string text(4000, 't');
+  int error = 0;
+  for (int i = 0; error == 0; ++i) {
+    const std::string name = "f" + std::to_string(i);
+    error = make_error_of(kRootIno, name);
+    if (error == 0) {
+      made.push_back(name);
+      error = write(lookup(name), 0, text);
+    }
+  }
+  EXPECT_EQ(error, ENOSPC);
+  ASSERT_GT(made.size(), 100u);
+  EXPECT_EQ(names(kRootIno).size(), made.size() + 1);
+  // To take things away needs no room.
+  EXPECT_EQ(truncate(large, 0), 0);
+  EXPECT_EQ(unlink("large"), 0);
+  for (const std::string& name : made) EXPECT_EQ(unlink(name), 0) << name;
+  settle();
+  EXPECT_TRUE(names(kRootIno).empty());
+  EXPECT_EQ(space_.used_bytes(), 0u);
+}
+
 TEST_F(Data, AFailedWriteChangesNothing) {
   const Ino f = file("f");
   EXPECT_EQ(write(f, 0, std::string(100'000, 'x')), 0);

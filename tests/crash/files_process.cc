@@ -1,0 +1,115 @@
+#include "tests/crash/files_process.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/checksum.h"
+#include "fs/file_area.h"
+
+namespace pmstore::crash {
+namespace {
+
+Error error_of(const fs::PosixError& error) {
+  return make_error(ErrorCode::kDamaged, error.to_string());
+}
+
+}  // namespace
+
+FilesProcess::~FilesProcess() {
+  names_.reset();
+  client_.reset();
+  server_.reset();
+}
+
+Result<std::unique_ptr<FilesProcess>> FilesProcess::open(persist::Pool& pool) {
+  std::unique_ptr<FilesProcess> self(new FilesProcess);
+  PMSTORE_TRY(self->server_, self->run(Server::start(self->executor_, pool, {})));
+  PMSTORE_TRY(const fs::FileArea area, fs::FileArea::open(pool));
+  self->space_ = std::make_unique<fs::LocalDataSpace>(self->executor_, area);
+  const fabric::Uri wanted{fabric::Scheme::kLocal,
+                           fmt::format("files-{}", reinterpret_cast<uintptr_t>(self.get())), 0};
+  PMSTORE_TRY(const fabric::Uri at, self->run(self->server_->listen(wanted)));
+  PMSTORE_TRY(self->client_, self->run(Client::connect(self->executor_, at, {})));
+  fs::NamespaceOptions options;
+  options.now_ns = [] { return uint64_t{1}; };
+  options.identity = 1;
+  PMSTORE_TRY(self->names_, self->run(fs::Namespace::open(*self->client_, *self->space_, options)));
+  return self;
+}
+
+base::Task<Result<std::string>> FilesProcess::content_of_file(fs::Attributes attributes,
+                                                              std::string path) {
+  uint64_t digest = 1;
+  uint64_t bytes = 0;
+  while (bytes < attributes.size) {
+    const auto data = co_await names_->read(attributes.ino, bytes, fs::kMaxMessageData);
+    if (!data) co_return error_of(data.error());
+    digest = base::checksum64(*data, digest);
+    bytes += data->size();
+  }
+  co_return fmt::format("{} mode {:o} links {} size {} data {:x}\n", path, attributes.mode,
+                        attributes.links, attributes.size, digest);
+}
+
+base::Task<Result<std::string>> FilesProcess::content_of(fs::Ino directory, std::string path) {
+  const auto itself = co_await names_->get_attributes(directory);
+  if (!itself) co_return error_of(itself.error());
+  std::string all = fmt::format("{}/ mode {:o} links {} size {}\n", path, itself->mode,
+                                itself->links, itself->size);
+  const fs::Caller root;
+  uint64_t cookie = 0;
+  while (true) {
+    const auto page = co_await names_->read_directory(root, directory, cookie, 100, true);
+    if (!page) co_return error_of(page.error());
+    if (page->empty()) co_return all;
+    for (const auto& listed : *page) {
+      const std::string below = path + "/" + listed.entry.name;
+      if (listed.entry.type == fs::FileType::kDirectory) {
+        PMSTORE_CO_TRY(const std::string more, co_await content_of(listed.entry.ino, below));
+        all += more;
+      } else {
+        PMSTORE_CO_TRY(const std::string more, co_await content_of_file(*listed.attributes, below));
+        all += more;
+      }
+    }
+    cookie = page->back().entry.cookie;
+  }
+}
+
+Result<std::string> FilesProcess::content() { return run(content_of(fs::kRootIno, "")); }
+
+Status FilesProcess::check() {
+  for (int turn = 0, quiet = 0; quiet < 20 && turn < 10'000; ++turn) {
+    quiet = executor_.run_once() ? 0 : quiet + 1;
+  }
+  PMSTORE_TRY(const fs::NamespaceFindings found,
+              run(fs::check_namespace(*client_, space_->total_bytes(), false)));
+  if (found.found > 0) return make_error(ErrorCode::kDamaged, "check: " + found.damage.front());
+  const auto usage = run(names_->usage());
+  if (!usage) return error_of(usage.error());
+  if (usage->quarantined_bytes != 0) {
+    return make_error(ErrorCode::kDamaged, "a quarantine does not end");
+  }
+  if (usage->inodes != found.inodes) {
+    return make_error(ErrorCode::kDamaged, fmt::format("{} inodes are counted, there are {}",
+                                                       usage->inodes, found.inodes));
+  }
+  // Taking all that is free shows it.
+  std::vector<fs::AreaRange> taken;
+  Status zero;
+  while (auto range = space_->allocate(0, fs::kUnitBytes, fs::kUnitBytes)) {
+    taken.push_back(*range);
+    const auto bytes = space_->area().data().subspan(range->offset, range->bytes);
+    if (std::any_of(bytes.begin(), bytes.end(), [](std::byte b) { return b != std::byte{0}; })) {
+      zero = make_error(ErrorCode::kDamaged,
+                        fmt::format("the free unit at {} is not zero", range->offset));
+    }
+  }
+  for (const fs::AreaRange& range : taken) space_->give_back(range);
+  return zero;
+}
+
+}  // namespace pmstore::crash
