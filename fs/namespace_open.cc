@@ -101,6 +101,9 @@ Task<Status> start(NamespaceCore& core) {
   if (!root) co_return error_of(root.error());
   PMSTORE_CO_TRY(const TableUsage inodes, co_await core.client().table_usage(core.tables.inodes));
   core.inodes = inodes.records;
+  // In a full pool it stays spent.
+  const Status reserved = co_await core.reserve.restore();
+  if (!reserved && reserved.code() != ErrorCode::kFull) co_return reserved.error();
   co_return co_await claim_all(core);
 }
 

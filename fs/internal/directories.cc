@@ -67,6 +67,9 @@ Task<PosixResult<Ino>> Directories::parent_of(Ino directory) {
 PosixStatus Directories::check_new(const MakeCall& call, const Inode& directory) const {
   PMSTORE_TRY_STATUS(check_access(call.caller, directory.attributes, W_OK | X_OK));
   const FileType type = call.file.type;
+  if (core_.reserve.is_spent()) {
+    return PosixError(ENOSPC, "the pool is full; what is free is needed to remove files");
+  }
   if (core_.options().max_inodes != 0 && core_.inodes >= core_.options().max_inodes) {
     return PosixError(ENOSPC, "the file system has as many inodes as it may have");
   }
@@ -137,6 +140,10 @@ Task<PosixResult<Attributes>> Directories::make(MakeCall call) {
     if (call.target.empty()) co_return PosixError(ENOENT, "a symlink has a target");
     if (call.target.size() > kMaxSymlinkBytes) co_return PosixError(ENAMETOOLONG);
     if (call.target.find('\0') != call.target.npos) co_return PosixError(EINVAL);
+  }
+  if (core_.reserve.is_spent()) {
+    const Status restored = co_await core_.reserve.restore();
+    if (!restored && restored.code() != ErrorCode::kFull) co_return restored.error();
   }
   const InodeLocks::Guard guard = co_await core_.directory_locks.exclusive(call.parent);
   PMSTORE_CO_TRY(const Ino ino, co_await core_.take_ino());

@@ -74,7 +74,7 @@ Task<PosixStatus> Directories::remove(NameCall call, bool is_rmdir) {
   const auto body = [&](NamespaceTransaction& transaction) {
     return remove_in(transaction, call, is_rmdir);
   };
-  PMSTORE_CO_TRY(const Removal removal, co_await core_.transact<Removal>(body));
+  PMSTORE_CO_TRY(const Removal removal, co_await core_.take_away<Removal>(body));
   removed(removal);
   co_return PosixStatus();
 }

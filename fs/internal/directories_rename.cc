@@ -184,7 +184,7 @@ Task<PosixStatus> Directories::rename(RenameCall call) {
     if (victim) data_guard = co_await core_.data_locks.exclusive(victim->ino);
   }
   const auto body = [&](NamespaceTransaction& transaction) { return rename_in(transaction, call); };
-  PMSTORE_CO_TRY(const auto removal, co_await core_.transact<std::optional<Removal>>(body));
+  PMSTORE_CO_TRY(const auto removal, co_await core_.take_away<std::optional<Removal>>(body));
   if (removal) removed(*removal);
   co_return PosixStatus();
 }

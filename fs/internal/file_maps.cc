@@ -207,7 +207,7 @@ Task<PosixResult<Attributes>> FileMaps::take(SharedGuard guard, Ino ino, uint64_
     const auto body = [&](NamespaceTransaction& transaction) {
       return take_in(transaction, ino, from, to, with_first);
     };
-    PMSTORE_CO_TRY(Taken taken, co_await core_.transact<Taken>(body));
+    PMSTORE_CO_TRY(Taken taken, co_await core_.take_away<Taken>(body));
     for (const Taken::Freed& freed : taken.freed) core_.quarantined_bytes += freed.range.bytes;
     const Status changed = co_await core_.space().change_generations(taken.changed);
     core_.map_has_changed(ino);

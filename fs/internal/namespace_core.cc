@@ -18,6 +18,7 @@ NamespaceCore::NamespaceCore(Client& client, DataSpace& space, NamespaceOptions 
       data_locks(client.executor()),
       opens(options.max_opens),
       queue(client.executor()),
+      reserve(client, tables),
       tasks(client.executor()),
       client_(client),
       space_(space),

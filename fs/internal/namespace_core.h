@@ -20,6 +20,7 @@
 #include "fs/internal/open_files.h"
 #include "fs/internal/own_tasks.h"
 #include "fs/internal/reclaim_queue.h"
+#include "fs/internal/reserve.h"
 #include "fs/namespace.h"
 #include "fs/posix_error.h"
 
@@ -38,21 +39,33 @@ class NamespaceCore {
   // Runs `body`, a function that gives a Task<PosixResult<T>> for a NamespaceTransaction&, and
   // commits; repeats both when the transaction loses against another one. The body writes nothing
   // when it gives an error. `in_doubt`, if given, is true when an error may be that of a
-  // transaction that has committed.
+  // transaction that has committed. A call that takes something away has the reserve when the pool
+  // is full.
+  enum class Purpose : uint8_t { kMakes, kTakesAway };
   template <typename T, typename Body>
-  base::Task<PosixResult<T>> transact(const Body& body, bool* in_doubt = nullptr) {
+  base::Task<PosixResult<T>> transact(const Body& body, bool* in_doubt = nullptr,
+                                      Purpose purpose = Purpose::kMakes) {
     for (unsigned attempt = 0; attempt < kAttempts; ++attempt) {
       NamespaceTransaction transaction(client_, tables);
       PosixResult<T> result = co_await body(transaction);
       if (!transaction.conflicted()) {
         PMSTORE_CHECK(result || !transaction.writes(), "a call checks all before it writes");
         const End end = co_await commit(transaction, in_doubt);
+        const bool is_full = end.error && end.error->code == ErrorCode::kFull;
+        if (is_full && purpose == Purpose::kTakesAway && !reserve.is_spent()) {
+          PMSTORE_CO_TRY_STATUS(co_await reserve.spend());
+          continue;
+        }
         if (end.error) co_return PosixError(*end.error);
         if (end.is_over) co_return std::move(result);
       }
       co_await pause(attempt);
     }
     co_return lost_too_often();
+  }
+  template <typename T, typename Body>
+  base::Task<PosixResult<T>> take_away(const Body& body) {
+    return transact<T>(body, nullptr, Purpose::kTakesAway);
   }
   // The same without a commit, for reads that need not be of one moment.
   template <typename T, typename Body>
@@ -88,6 +101,7 @@ class NamespaceCore {
   InodeLocks data_locks;
   OpenFiles opens;
   ReclaimQueue queue;
+  Reserve reserve;
   // Inodes that go: nobody may open them any more, and nobody has them open.
   std::set<Ino> deleting;
   // Unlinked inodes of before the start may still be opened again.

@@ -101,7 +101,7 @@ Task<PosixStatus> Reclaimer::release_freed(uint64_t id, AreaRange range) {
     transaction.erase_freed(id);
     co_return PosixStatus();
   };
-  const PosixStatus erased = co_await core_.transact<void>(body);
+  const PosixStatus erased = co_await core_.take_away<void>(body);
   // ENOENT: an attempt whose end was in doubt has erased it.
   if (!erased && erased.number() != ENOENT) co_return erased.error();
   PMSTORE_CHECK(core_.quarantined_bytes >= range.bytes, "what is freed was in quarantine");
@@ -153,7 +153,7 @@ Task<PosixStatus> Reclaimer::delete_extents(Ino ino) {
       transaction.put(inode);
       co_return PosixStatus();
     };
-    PMSTORE_CO_TRY_STATUS(co_await core_.transact<void>(body));
+    PMSTORE_CO_TRY_STATUS(co_await core_.take_away<void>(body));
     for (const Piece& piece : some) core_.space().release(piece.place);
   }
 }
@@ -170,7 +170,7 @@ Task<PosixStatus> Reclaimer::delete_xattrs(Ino ino) {
       complete = erased->complete;
       co_return PosixStatus();
     };
-    PMSTORE_CO_TRY_STATUS(co_await core_.transact<void>(body));
+    PMSTORE_CO_TRY_STATUS(co_await core_.take_away<void>(body));
   }
   co_return PosixStatus();
 }
@@ -187,7 +187,7 @@ Task<PosixStatus> Reclaimer::delete_record(Ino ino) {
     transaction.erase_orphan(ino);
     co_return PosixStatus();
   };
-  co_return co_await core_.transact<void>(body);
+  co_return co_await core_.take_away<void>(body);
 }
 
 }  // namespace pmstore::fs::internal

@@ -3,6 +3,7 @@
 //
 //   table         key                           value
 //   .fs.super     "super"                       SuperRecord
+//                 "spare000" and so on          without a use: fs/internal/reserve.h
 //   .fs.inodes    ino                           InodeRecord, then inline data or a symlink's target
 //   .fs.entries   parent, name                  EntryRecord
 //   .fs.numbers   parent, number                NumberRecord, then the name
@@ -111,9 +112,9 @@ enum class OrphanKind : uint8_t {
 };
 struct OrphanRecord {
   uint8_t kind;
-  uint8_t reserved[7];
+  uint8_t reserved[23];  // as large as a MapRecord: see fs/internal/reserve.h
 };
-static_assert(sizeof(OrphanRecord) == 8);
+static_assert(sizeof(OrphanRecord) == 24);
 
 // ---- in memory ----
 

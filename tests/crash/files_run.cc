@@ -24,7 +24,7 @@ using fs::Ino;
 
 constexpr uint64_t kLogBytes = 64 << 10;
 constexpr uint64_t kRecordChunks = 14;
-constexpr uint64_t kFileBytes = 14 * fs::kUnitBytes;
+constexpr uint64_t kFileBytes = FormatOptions::kLeastFileBytes;
 constexpr uint64_t kPoolBytes = persist::kPoolLayoutBytes + kLogBytes +
                                 kRecordChunks * internal::kChunkBytes + kFileBytes + 8192;
 
@@ -88,8 +88,8 @@ class FilesRun final : public RecordedRun {
     return std::make_unique<RestartedFiles>(std::move(pool));
   }
   // A start takes some milliseconds.
-  uint64_t samples() const override { return domain_ == persist::Domain::kNone ? 2 : 4; }
-  uint64_t most_exhaustive() const override { return 8; }
+  uint64_t samples() const override { return domain_ == persist::Domain::kNone ? 4 : 16; }
+  uint64_t most_exhaustive() const override { return 64; }
   uint64_t inner_samples() const override { return 1; }
   uint64_t death_every() const override { return 256; }
 

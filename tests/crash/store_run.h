@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "persist/padding.h"
 #include "tests/crash/recorded_run.h"
 
 namespace pmstore::crash {
