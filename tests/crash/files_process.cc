@@ -32,7 +32,10 @@ Result<std::unique_ptr<FilesProcess>> FilesProcess::open(persist::Pool& pool) {
   const fabric::Uri wanted{fabric::Scheme::kLocal,
                            fmt::format("files-{}", reinterpret_cast<uintptr_t>(self.get())), 0};
   PMSTORE_TRY(const fabric::Uri at, self->run(self->server_->listen(wanted)));
-  PMSTORE_TRY(self->client_, self->run(Client::connect(self->executor_, at, {})));
+  // Nothing is random: the same run is the same everywhere.
+  ClientOptions connecting;
+  connecting.secret = ClientSecret::of_number(1 + area.start());
+  PMSTORE_TRY(self->client_, self->run(Client::connect(self->executor_, at, connecting)));
   fs::NamespaceOptions options;
   options.now_ns = [] { return uint64_t{1}; };
   options.identity = 1;
