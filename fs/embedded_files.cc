@@ -36,8 +36,10 @@ base::Task<Result<std::unique_ptr<EmbeddedFiles>>> EmbeddedFiles::open(
   ServerOptions server_options;
   server_options.discipline = LockDiscipline::kCpu;
   PMSTORE_CO_TRY(state->server, co_await Server::start(executor, *state->pool, server_options));
-  PMSTORE_CO_TRY(state->files,
-                 co_await FilesServer::start(executor, *state->pool, *state->server, {}));
+  FilesServerOptions files_options;
+  files_options.lock_grace = false;  // its clients are of this process, and new
+  PMSTORE_CO_TRY(state->files, co_await FilesServer::start(executor, *state->pool, *state->server,
+                                                           files_options));
   // A name of its own: the path is how other clients of this process would ask for a pool.
   const fabric::Uri wanted{
       fabric::Scheme::kLocal,

@@ -40,7 +40,19 @@ File::~File() {
   if (state_->closed) return;
   state_->system->link->remove_open(state_->opened);
   FileSystem::State& system = *state_->system;
+  if (!system.closed) give_up_flock();
   if (!system.closed && !state_->opened.lost) system.run(system.close_later(state_->opened.ino));
+}
+
+// Of this file, in the background: nobody waits for that.
+void File::give_up_flock() {
+  FileSystem::State& system = *state_->system;
+  const Ino ino = state_->opened.ino;
+  if (!system.link->locks().holds(OpenOwner{}, ino, LockKind::kFlock, state_->id)) return;
+  FileLock lock;
+  lock.kind = LockKind::kFlock;
+  lock.owner = state_->id;
+  system.run(system.unlock_later(ino, lock));
 }
 
 Ino File::ino() const { return state_->opened.ino; }
@@ -131,6 +143,7 @@ base::Task<PosixStatus> File::close() {
   if (state_->usable()) flushed = co_await state_->system->io->flush(state_->opened.ino);
   if (std::exchange(state_->closed, true)) co_return PosixError(EBADF, "the file is closed");
   const std::shared_ptr<FileSystem::State> system = state_->system;
+  if (!system->closed) give_up_flock();
   system->link->remove_open(state_->opened);
   if (system->closed || state_->opened.lost) co_return std::move(flushed);
   internal::FilesCall request(FilesMethod::kClose, true, 0);

@@ -214,6 +214,7 @@ FilesCall FileSystem::State::make_call(const Caller& caller, Ino parent, std::st
 
 std::unique_ptr<File> FileSystem::State::opened_file(const Attributes& attributes, int flags) {
   auto file = std::make_unique<File::State>();
+  file->id = ++last_file;
   file->system = shared_from_this();
   file->opened.ino = attributes.ino;
   file->opened.flags = flags;

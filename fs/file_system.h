@@ -147,10 +147,21 @@ class File {
   base::Task<PosixResult<FileMap>> map(uint64_t offset, uint64_t bytes);
   base::Task<PosixStatus> close();
 
+  // Advisory locks, as fcntl(F_SETLK) and flock() have them; of flock() the owner is this File, and
+  // the range the whole file. An owner's new lock takes the place of its own ones in the range;
+  // kUnlock gives the range up. Without `wait`, EAGAIN when another owner's lock is in the way.
+  // EDEADLK: the owners would wait for each other, all of them by ranges. ENOLCK: too many. When
+  // the task is destroyed, the range is unlocked later. Locks go when their client is gone for a
+  // lease; close() gives up flock() ones, and none of ranges.
+  base::Task<PosixStatus> lock(FileLock lock, bool wait);
+  // A lock that is in the way of `lock`; nothing: none is.
+  base::Task<PosixResult<std::optional<FileLock>>> find_lock(FileLock lock);
+
  private:
   friend class FileSystem;
   struct State;
   explicit File(std::unique_ptr<State> state);
+  void give_up_flock();
   std::unique_ptr<State> state_;
 };
 

@@ -117,4 +117,26 @@ AttributeChange change_of(const SetAttributesRequest& request) {
   return change;
 }
 
+LockRequest request_of(Ino ino, const FileLock& lock, bool wait, bool reclaim) {
+  LockRequest request;
+  request.ino = raw(ino);
+  request.start = lock.start;
+  request.end = lock.end;
+  request.owner = lock.owner;
+  request.pid = lock.pid;
+  request.kind = lock.kind;
+  request.type = lock.type;
+  request.wait = wait ? 1 : 0;
+  request.reclaim = reclaim ? 1 : 0;
+  return request;
+}
+
+std::optional<FileLock> lock_of(const LockRequest& request) {
+  const bool sane = request.kind <= LockKind::kFlock && request.type <= LockType::kUnlock &&
+                    request.start <= request.end;
+  if (!sane) return std::nullopt;
+  return FileLock{request.kind, request.type,  request.start,
+                  request.end,  request.owner, request.pid};
+}
+
 }  // namespace pmstore::fs

@@ -82,6 +82,8 @@ enum class FilesMethod : uint16_t {
   kRemoveXattr = 0x0316,      // XattrRequest, name -> nothing
   kListXattrs = 0x0317,       // InoRequest -> names, each with its terminating 0
   kUsage = 0x0318,            // nothing -> FileSystemUsage
+  kLock = 0x0319,             // LockRequest -> LockReply
+  kFindLock = 0x031a,         // LockRequest -> LockReply: what is in the way
   // Of this client, not of the namespace:
   kNews = 0x0320,     // nothing -> NewsReply, ino[]: what confirmed + 1 to `through` changed
   kReclaim = 0x0321,  // ReclaimRequest -> attributes: a file that it had open before a restart
@@ -201,6 +203,19 @@ struct ReclaimRequest {
 };
 static_assert(sizeof(ReclaimRequest) == 16);
 
+struct LockRequest {
+  uint64_t ino = 0;
+  uint64_t start = 0;
+  uint64_t end = 0;
+  uint64_t owner = 0;
+  uint32_t pid = 0;
+  LockKind kind{};
+  LockType type{};
+  uint8_t wait = 0;     // a while, when it is not free
+  uint8_t reclaim = 0;  // it was this client's before a restart
+};
+static_assert(sizeof(LockRequest) == 40);
+
 // ---- replies ----
 
 struct ReplyHead {
@@ -267,6 +282,17 @@ struct WriteReply {
   uint64_t offset = 0;  // where it was written
 };
 
+struct LockReply {
+  uint64_t start = 0;
+  uint64_t end = 0;
+  uint32_t pid = 0;
+  LockType type{};
+  uint8_t found = 0;  // kFindLock: there is one
+  uint8_t again = 0;  // kLock: it was not free for a while; ask again
+  uint8_t padding = 0;
+};
+static_assert(sizeof(LockReply) == 24);
+
 struct NewsReply {
   uint64_t through = 0;
   uint32_t count = 0;
@@ -288,5 +314,8 @@ std::optional<Namespace::Listed> get_listed(fabric::MessageReader& reader);
 std::optional<RequestHead> get_head(fabric::MessageReader& reader, Caller& caller);
 AttributeChange change_of(const SetAttributesRequest& request);
 bool is_known(FileType type);
+// Nothing: it makes no sense.
+std::optional<FileLock> lock_of(const LockRequest& request);
+LockRequest request_of(Ino ino, const FileLock& lock, bool wait, bool reclaim);
 
 }  // namespace pmstore::fs

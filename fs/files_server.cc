@@ -65,6 +65,7 @@ void FilesServer::State::add_services(Server& server, const FilesServerOptions& 
   FilesServiceOptions with;
   with.epoch = space->area().start();
   with.lease_ms = options.lease_ms;
+  with.lock_grace = options.lock_grace && space->area().start() > 1;
   files = std::make_unique<FilesService>(executor, with);
   data = std::make_unique<FileDataService>(*space);
   files->end_data_sessions = [this](ClientId gone) {

@@ -28,6 +28,9 @@ struct FilesServerOptions {
   uint64_t max_inodes = 0;                  // as NamespaceOptions
   uint64_t identity = 0;                    // likewise
   fabric::DeviceOpener* devices = nullptr;  // as ServerOptions
+  // Clients of an earlier start may have had locks: new ones wait for a lease from the start on. A
+  // new pool has no earlier start.
+  bool lock_grace = true;
 };
 
 class FilesServer {

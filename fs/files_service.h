@@ -24,6 +24,8 @@ struct FilesServiceOptions {
   // Of the host. A client that is away for so long is forgotten.
   uint32_t lease_ms = 5000;
   size_t max_sessions = 4096;
+  // For a lease from open() on, only locks that clients had before are given.
+  bool lock_grace = true;
 };
 
 struct FilesServiceCounters {

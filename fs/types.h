@@ -102,6 +102,20 @@ struct DirectoryEntry {
 
 enum class RenameMode : uint8_t { kReplace = 0, kNoReplace = 1, kExchange = 2 };
 
+// flock() and the byte ranges of fcntl() do not see each other. The numbers travel.
+enum class LockKind : uint8_t { kRange = 0, kFlock = 1 };
+enum class LockType : uint8_t { kRead = 0, kWrite = 1, kUnlock = 2 };
+// Bytes from `start` to `end`, both included. All of a file, however it grows: 0 to UINT64_MAX.
+struct FileLock {
+  LockKind kind = LockKind::kRange;
+  LockType type = LockType::kRead;
+  uint64_t start = 0;
+  uint64_t end = UINT64_MAX;
+  uint64_t owner = 0;  // who holds it, among all of this client: a process, say
+  uint32_t pid = 0;    // for F_GETLK
+  bool operator==(const FileLock&) const = default;
+};
+
 struct FileSystemUsage {
   uint64_t data_bytes = 0;  // of all data servers
   uint64_t free_bytes = 0;  // without what is in quarantine

@@ -53,6 +53,11 @@ struct FileSystem::State final : internal::FilesLink::Host,
   void on_forgotten() override;
   base::Task<void> drop_maps(uint64_t through, bool all, std::vector<Ino> changed) override;
 
+  struct PendingLock;
+  // One try after the other until the lock is there, or is refused; undone when its caller is gone.
+  base::Task<void> finish_lock(std::shared_ptr<PendingLock> pending);
+  base::Task<PosixStatus> lock_once(Ino ino, FileLock lock, bool wait, bool* again);
+  base::Task<void> unlock_later(Ino ino, FileLock lock);
   struct PendingOpen;
   class OpenWaiter;
   base::Task<void> finish_open(std::shared_ptr<PendingOpen> pending, Call request);
@@ -65,10 +70,12 @@ struct FileSystem::State final : internal::FilesLink::Host,
   std::unique_ptr<internal::FilesLink> link;
   std::unique_ptr<internal::FileIo> io;
   bool closed = false;
+  uint64_t last_file = 0;
   std::list<base::Task<void>> background;
 };
 
 struct File::State {
+  uint64_t id = 0;  // among the files that this client has opened: the owner of its flock()
   std::shared_ptr<FileSystem::State> system;
   internal::OpenedFile opened;
   Attributes attributes;

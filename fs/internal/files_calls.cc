@@ -60,6 +60,8 @@ base::Task<PosixStatus> FilesCalls::execute(const FilesRequest& request, Writer&
     case FilesMethod::kSetXattr: co_return co_await set_xattr(request);
     case FilesMethod::kRemoveXattr: co_return co_await remove_xattr(request);
     case FilesMethod::kListXattrs: co_return co_await list_xattrs(request, reply);
+    case FilesMethod::kLock: co_return co_await lock(request, reply);
+    case FilesMethod::kFindLock: co_return find_lock(request, reply);
     case FilesMethod::kUsage: co_return co_await usage(request, reply);
     case FilesMethod::kNews: break;
   }
@@ -231,7 +233,7 @@ base::Task<PosixStatus> FilesCalls::touch(const FilesRequest& request) {
 // ---- data ----
 
 base::Task<bool> FilesCalls::may_have_room(uint64_t began_ns) {
-  if (executor_.now_ns() - began_ns >= patience_ns_) co_return false;
+  if (executor_.now_ns() - began_ns >= options_.room_patience_ns) co_return false;
   const auto usage = co_await names_.usage();
   if (!usage || usage->quarantined_bytes == 0) co_return false;
   co_await executor_.sleep_for(kRoomPauseNs);
@@ -305,6 +307,54 @@ base::Task<PosixStatus> FilesCalls::allocate(const FilesRequest& request, Writer
     allocated = co_await names_.allocate(Ino{asked.ino}, asked.mode, asked.offset, asked.bytes);
   }
   co_return put_attributes(allocated, reply);
+}
+
+// ---- locks ----
+
+base::Task<PosixStatus> FilesCalls::lock(const FilesRequest& request, Writer& reply) {
+  Reader reader(request.body);
+  const auto asked = reader.get<LockRequest>();
+  const auto lock = lock_of(asked);
+  if (!reader.complete() || !lock) co_return malformed();
+  LockReply answer;
+  const bool early = asked.reclaim == 0 && lock->type != LockType::kUnlock;
+  if (early && executor_.now_ns() < options_.lock_grace_until_ns) {
+    // Who had locks before the restart comes first.
+    co_await executor_.sleep_for(options_.lock_patience_ns);
+    answer.again = 1;
+    reply.put(answer);
+    co_return PosixStatus{};
+  }
+  const uint64_t wait_ns = asked.wait == 0 ? 0 : options_.lock_patience_ns;
+  const auto outcome = co_await locks_.lock(request.owner, Ino{asked.ino}, *lock, wait_ns);
+  switch (outcome) {
+    case FileLocks::Outcome::kDone: break;
+    case FileLocks::Outcome::kDeadlock: co_return PosixError(EDEADLK);
+    case FileLocks::Outcome::kTooMany: co_return PosixError(ENOLCK, "this client has too many");
+    case FileLocks::Outcome::kBusy:
+      if (asked.wait == 0) co_return PosixError(EAGAIN);
+      answer.again = 1;
+      break;
+  }
+  reply.put(answer);
+  co_return PosixStatus{};
+}
+
+PosixStatus FilesCalls::find_lock(const FilesRequest& request, Writer& reply) {
+  Reader reader(request.body);
+  const auto asked = reader.get<LockRequest>();
+  const auto lock = lock_of(asked);
+  if (!reader.complete() || !lock) return malformed();
+  LockReply answer;
+  if (const auto found = locks_.in_the_way(request.owner, Ino{asked.ino}, *lock)) {
+    answer.found = 1;
+    answer.type = found->type;
+    answer.start = found->start;
+    answer.end = found->end;
+    answer.pid = found->pid;
+  }
+  reply.put(answer);
+  return {};
 }
 
 // ---- extended attributes, usage ----

@@ -14,6 +14,7 @@
 #include "base/task.h"
 #include "fabric/message.h"
 #include "fs/files_protocol.h"
+#include "fs/internal/file_locks.h"
 #include "fs/namespace.h"
 #include "fs/posix_error.h"
 
@@ -30,9 +31,16 @@ struct FilesRequest {
 
 class FilesCalls {
  public:
-  // Where space is full, but some of it is in quarantine, a call waits for that for `patience_ns`.
-  FilesCalls(base::Executor& executor, Namespace& names, uint64_t patience_ns)
-      : executor_(executor), names_(names), patience_ns_(patience_ns) {}
+  struct Options {
+    // Where space is full, but some of it is in quarantine, a call waits for that so long.
+    uint64_t room_patience_ns = 0;
+    // A lock that is not free is waited for so long; then the client asks again.
+    uint64_t lock_patience_ns = 0;
+    // Until then only locks that clients had before a restart are given.
+    uint64_t lock_grace_until_ns = 0;
+  };
+  FilesCalls(base::Executor& executor, Namespace& names, FileLocks& locks, Options options)
+      : executor_(executor), names_(names), locks_(locks), options_(options) {}
 
   // Does what every method but kNews asks for, and writes what it gives. `request` and `reply`
   // outlive the task.
@@ -65,6 +73,8 @@ class FilesCalls {
   base::Task<PosixStatus> set_xattr(const FilesRequest& request);
   base::Task<PosixStatus> remove_xattr(const FilesRequest& request);
   base::Task<PosixStatus> list_xattrs(const FilesRequest& request, Writer& reply);
+  base::Task<PosixStatus> lock(const FilesRequest& request, Writer& reply);
+  PosixStatus find_lock(const FilesRequest& request, Writer& reply);
   base::Task<PosixStatus> usage(const FilesRequest& request, Writer& reply);
 
   // ENOSPC was the answer to a try: is another one worth it? Waits a little before it says so.
@@ -72,7 +82,8 @@ class FilesCalls {
 
   base::Executor& executor_;
   Namespace& names_;
-  const uint64_t patience_ns_;
+  FileLocks& locks_;
+  const Options options_;
 };
 
 }  // namespace pmstore::fs::internal

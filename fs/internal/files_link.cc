@@ -69,6 +69,7 @@ FilesLink::FilesLink(base::Executor& executor, fabric::Device& device, fabric::U
       host_(host),
       secret_(options.secret.empty() ? ClientSecret::random() : options.secret),
       instance_(base::random_identity()),
+      locks_(executor),
       reconnector_(executor, *this, {options.reconnect_timeout_ns, options.connect_timeout_ns}) {}
 
 FilesLink::~FilesLink() {
@@ -118,6 +119,7 @@ base::Task<Status> FilesLink::connect_once() {
                  co_await service::Link::open(device_, uri_, with, service::bytes_of(hello)));
   PMSTORE_CO_TRY_STATUS(take_welcome(*opened));
   PMSTORE_CO_TRY_STATUS(co_await reclaim_opens(*opened));
+  PMSTORE_CO_TRY_STATUS(co_await reclaim_locks(*opened));
   PMSTORE_CHECK(link_ == nullptr, "one session at a time");
   link_ = std::move(opened);
   ++sessions_;
@@ -162,6 +164,7 @@ Status FilesLink::take_welcome(const service::Link& opened) {
     ++reclaim.opens;
     reclaim.flags |= file->flags;
   }
+  lock_reclaims_ = locks_.held_by(OpenOwner{});
   return {};
 }
 
@@ -186,6 +189,25 @@ base::Task<Status> FilesLink::reclaim_opens(service::Link& on) {
       for (OpenedFile* file : opened_) file->lost |= file->ino == ino;
     }
     if (head.error != 0 || reclaim.opens == 0) reclaims_.erase(ino);
+  }
+  co_return Status{};
+}
+
+// One that another client has meanwhile is lost: who works under it is told by EIO.
+base::Task<Status> FilesLink::reclaim_locks(service::Link& on) {
+  while (!lock_reclaims_.empty()) {
+    const FileLocks::Held held = lock_reclaims_.back();
+    FilesCall request(FilesMethod::kLock, false, sizeof(LockReply));
+    request.put(request_of(held.ino, held.lock, false, true));
+    auto answered = co_await send(on, request, 0);
+    if (!answered) co_return std::move(answered.error());
+    fabric::MessageReader reader(answered->bytes());
+    const auto head = reader.get<ReplyHead>();
+    if (reader.failed()) co_return make_error(ErrorCode::kProtocol, "a malformed reply");
+    if (head.error != 0) {
+      for (OpenedFile* file : opened_) file->lost |= file->ino == held.ino;
+    }
+    lock_reclaims_.pop_back();
   }
   co_return Status{};
 }

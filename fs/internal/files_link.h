@@ -24,6 +24,7 @@
 #include "fabric/device.h"
 #include "fs/file_system.h"
 #include "fs/files_protocol.h"
+#include "fs/internal/file_locks.h"
 #include "service/link.h"
 #include "service/reconnector.h"
 
@@ -102,6 +103,8 @@ class FilesLink final : public service::Reconnector::Target {
   // From now until removed the file is told to a server that has forgotten it.
   void add_open(OpenedFile& file) { opened_.insert(&file); }
   void remove_open(OpenedFile& file) { opened_.erase(&file); }
+  // What this client holds, as that server is to know, too. The holder is OpenOwner{}.
+  FileLocks& locks() { return locks_; }
 
   uint64_t identity() const { return welcome_.identity; }
   uint64_t ticket() const { return welcome_.ticket; }
@@ -123,6 +126,7 @@ class FilesLink final : public service::Reconnector::Target {
   void drop_link();
   Status take_welcome(const service::Link& opened);
   base::Task<Status> reclaim_opens(service::Link& on);
+  base::Task<Status> reclaim_locks(service::Link& on);
   base::Task<Result<fabric::RpcReply>> send(service::Link& on, const FilesCall& request,
                                             uint64_t number);
   Result<std::span<const std::byte>> lay_out(const service::Link& on, const FilesCall& request,
@@ -153,7 +157,9 @@ class FilesLink final : public service::Reconnector::Target {
   void note_known();
   std::set<OpenedFile*> opened_;
   std::map<Ino, Reclaim> reclaims_;  // still to be told to the server
-  uint64_t heard_ = 0;               // of news
+  FileLocks locks_;
+  std::vector<FileLocks::Held> lock_reclaims_;  // likewise
+  uint64_t heard_ = 0;                          // of news
   uint64_t confirmed_ = 0;
   bool untold_ = false;  // no request has said `confirmed_` yet
   bool is_informed() const { return heard_ <= confirmed_ && !untold_; }

@@ -39,14 +39,19 @@ FilesSessions::FilesSessions(base::Executor& executor, const FilesServiceOptions
                .max_sessions = options.max_sessions}),
       executor_(executor),
       options_(options),
-      clients_(executor, lease_ns()) {
+      clients_(executor, lease_ns()),
+      locks_(executor) {
   clients_.on_forget = [this](FilesClient& client) { forgotten(client); };
 }
 
 void FilesSessions::open(Namespace& names) {
   PMSTORE_CHECK(names_ == nullptr, "a namespace is opened once");
   names_ = &names;
-  calls_.emplace(executor_, names, lease_ns() / 2);
+  FilesCalls::Options with;
+  with.room_patience_ns = lease_ns() / 2;
+  with.lock_patience_ns = lease_ns() / 4;
+  if (options_.lock_grace) with.lock_grace_until_ns = executor_.now_ns() + lease_ns();
+  calls_.emplace(executor_, names, locks_, with);
   names.on_map_change = [this](Ino ino) { clients_.add_news(ino); };
 }
 
@@ -109,6 +114,7 @@ void FilesSessions::forgotten(FilesClient& client) {
   if (client.session != nullptr) host().end(*client.session, SessionEnd::kSilent);
   client.session = nullptr;
   if (end_data_sessions) end_data_sessions(client.id);
+  locks_.drop(client.owner);
   if (!stopped_) run(forget_opens(client.owner));
 }
 

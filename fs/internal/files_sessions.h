@@ -73,6 +73,7 @@ class FilesSessions final : public service::Service {
   base::Executor& executor_;
   const FilesServiceOptions options_;
   FilesClients clients_;
+  FileLocks locks_;
   std::optional<FilesCalls> calls_;  // empty: the namespace is not open
   Namespace* names_ = nullptr;
   bool stopped_ = false;

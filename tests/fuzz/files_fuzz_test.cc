@@ -82,6 +82,8 @@ std::vector<Sample> samples(uint64_t directory, uint64_t file) {
        request_of(XattrRequest{file, 0, 6, XattrMode::kSet, 0}, "user.a")},
       {FilesMethod::kListXattrs, request_of(InoRequest{file})},
       {FilesMethod::kUsage, {}},
+      {FilesMethod::kLock, request_of(request_of(Ino{file}, FileLock{}, true, false))},
+      {FilesMethod::kFindLock, request_of(request_of(Ino{file}, FileLock{}, false, false))},
       {FilesMethod::kReclaim, request_of(ReclaimRequest{file, O_RDWR, 1})},
   };
 }
@@ -105,7 +107,8 @@ class FilesFuzz : public NamespaceTest {};
 TEST_F(FilesFuzz, AnyRequestIsExecutedOrRefused) {
   const Ino in = directory("d", kRootIno, 0777);
   const Ino of = file("file", in);
-  FilesCalls calls(executor_, fs(), 0);
+  internal::FileLocks locks(executor_);
+  FilesCalls calls(executor_, fs(), locks, {});
   const std::vector<Sample> corpus = samples(raw(in), raw(of));
   Random random(1);
   fuzz::Guarded<kRoom> into;

@@ -1,0 +1,210 @@
+// Locks of files: ranges and flock() between owners of one client and of several, over waits,
+// deaths and restarts.
+#include "fs/internal/file_locks.h"
+#include "tests/unit/fs/service/files_world.h"
+
+namespace pmstore::fs {
+namespace {
+
+FileLock range(LockType type, uint64_t start, uint64_t end, uint64_t owner = 1) {
+  FileLock lock;
+  lock.type = type;
+  lock.start = start;
+  lock.end = end;
+  lock.owner = owner;
+  lock.pid = static_cast<uint32_t>(owner);
+  return lock;
+}
+FileLock flock_of(LockType type) {
+  FileLock lock;
+  lock.kind = LockKind::kFlock;
+  lock.type = type;
+  return lock;
+}
+
+constexpr LockType kRead = LockType::kRead;
+constexpr LockType kWrite = LockType::kWrite;
+constexpr LockType kUnlock = LockType::kUnlock;
+
+// ---- ranges, without a server ----
+
+class FileLocksTest : public testing::Test {
+ protected:
+  static constexpr Ino kFile{7};
+  static constexpr OpenOwner kClient{1};
+
+  bool take(const FileLock& lock) {
+    return !locks_.in_the_way(kClient, kFile, lock) && locks_.set(kClient, kFile, lock);
+  }
+  std::string held() const {
+    std::string text;
+    for (const auto& each : locks_.held_by(kClient)) {
+      text += std::to_string(each.lock.owner) + (each.lock.type == kRead ? "r" : "w") +
+              std::to_string(each.lock.start) + "-" + std::to_string(each.lock.end) + " ";
+    }
+    return text;
+  }
+
+  base::VirtualClock clock_;
+  base::Executor executor_{clock_};
+  internal::FileLocks locks_{executor_};
+};
+
+TEST_F(FileLocksTest, OwnRangesAreReplacedSplitAndJoined) {
+  EXPECT_TRUE(take(range(kWrite, 0, 99)));
+  EXPECT_TRUE(take(range(kRead, 40, 59)));
+  EXPECT_EQ(locks_.size(), 3u);
+  EXPECT_TRUE(take(range(kWrite, 40, 59)));
+  EXPECT_EQ(held(), "1w0-99 ");
+  EXPECT_TRUE(take(range(kUnlock, 10, 19)));
+  EXPECT_EQ(locks_.size(), 2u);
+  EXPECT_FALSE(take(range(kRead, 0, 10, 2)));
+  EXPECT_TRUE(take(range(kRead, 10, 19, 2)));
+  EXPECT_FALSE(take(range(kRead, 10, 20, 2)));
+  EXPECT_TRUE(take(range(kUnlock, 0, UINT64_MAX)));
+  EXPECT_EQ(held(), "2r10-19 ");
+  EXPECT_TRUE(take(range(kRead, 0, UINT64_MAX)));
+  EXPECT_FALSE(take(range(kWrite, 19, 19)));
+  EXPECT_TRUE(take(range(kWrite, 20, 20)));
+  locks_.drop(kClient);
+  EXPECT_EQ(locks_.size(), 0u);
+}
+
+TEST_F(FileLocksTest, ReadersShareAndKindsDoNotMeet) {
+  EXPECT_TRUE(take(range(kRead, 0, 9, 1)));
+  EXPECT_TRUE(take(range(kRead, 5, 20, 2)));
+  EXPECT_FALSE(take(range(kWrite, 5, 5, 1)));
+  FileLock all = flock_of(kWrite);
+  all.owner = 3;
+  EXPECT_TRUE(take(all));
+  const auto found = locks_.in_the_way(kClient, kFile, range(kWrite, 15, 30, 1));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(*found, range(kRead, 5, 20, 2));
+}
+
+// ---- of clients ----
+
+class FilesLocks : public testing::Test {
+ protected:
+  void SetUp() override {
+    one_ = world_.connect();
+    two_ = world_.connect();
+    file_ = world_.open(*one_, "/file");
+    same_ = world_.open(*two_, "/file");
+  }
+  void TearDown() override {
+    file_.reset();
+    same_.reset();
+    if (one_ != nullptr) world_.run(one_->close());
+    if (two_ != nullptr) world_.run(two_->close());
+  }
+  int lock(File& file, const FileLock& lock) {
+    return number_of(world_.run(file.lock(lock, false)));
+  }
+  // Runs it for so long; is it done?
+  bool done_after(base::Task<PosixStatus>& waits, uint64_t ns) {
+    world_.let_time_pass(ns);
+    return waits.done();
+  }
+
+  FilesWorld world_;
+  std::unique_ptr<FileSystem> one_;
+  std::unique_ptr<FileSystem> two_;
+  std::unique_ptr<File> file_;
+  std::unique_ptr<File> same_;
+};
+
+TEST_F(FilesLocks, AreBetweenClients) {
+  EXPECT_EQ(lock(*file_, range(kWrite, 0, 99)), 0);
+  EXPECT_EQ(lock(*same_, range(kRead, 50, 150)), EAGAIN);
+  EXPECT_EQ(lock(*same_, range(kRead, 100, 150)), 0);
+  const auto found = world_.run(same_->find_lock(range(kRead, 0, 10)));
+  ASSERT_TRUE(found && *found);
+  EXPECT_EQ((*found)->type, kWrite);
+  EXPECT_EQ((*found)->end, 99u);
+  EXPECT_EQ((*found)->pid, 1u);
+  EXPECT_EQ(lock(*file_, range(kUnlock, 0, UINT64_MAX)), 0);
+  EXPECT_EQ(lock(*same_, range(kRead, 50, 150)), 0);
+  EXPECT_FALSE(*world_.run(file_->find_lock(range(kRead, 0, UINT64_MAX))));
+  const auto reader = world_.open(*one_, "/file", O_RDONLY);
+  EXPECT_EQ(lock(*reader, range(kWrite, 0, 9)), EBADF);
+}
+
+TEST_F(FilesLocks, FlockBelongsToAnOpenFile) {
+  EXPECT_EQ(lock(*file_, flock_of(kWrite)), 0);
+  auto again = world_.open(*one_, "/file");
+  EXPECT_EQ(lock(*again, flock_of(kRead)), EAGAIN);
+  EXPECT_EQ(lock(*same_, flock_of(kRead)), EAGAIN);
+  EXPECT_EQ(lock(*same_, range(kWrite, 0, 9)), 0) << "kinds do not meet";
+  EXPECT_TRUE(world_.run(file_->close()));
+  EXPECT_EQ(lock(*again, flock_of(kRead)), 0);
+  EXPECT_EQ(lock(*same_, flock_of(kRead)), 0);
+  again.reset();
+  EXPECT_EQ(lock(*same_, flock_of(kWrite)), 0);
+}
+
+TEST_F(FilesLocks, WaiterGetsTheLockWhenItIsGivenUp) {
+  EXPECT_EQ(lock(*file_, range(kWrite, 0, 99)), 0);
+  auto waits = same_->lock(range(kWrite, 50, 60), true);
+  waits.start();
+  EXPECT_FALSE(done_after(waits, 3 * FilesWorld::kLeaseNs));
+  EXPECT_EQ(lock(*file_, range(kUnlock, 0, 99)), 0);
+  EXPECT_TRUE(done_after(waits, 1'000'000));
+  EXPECT_TRUE(waits.take());
+  EXPECT_EQ(lock(*file_, range(kRead, 55, 55)), EAGAIN);
+}
+
+TEST_F(FilesLocks, WaiterThatIsGoneHoldsNothing) {
+  EXPECT_EQ(lock(*file_, range(kWrite, 0, 99)), 0);
+  for (uint64_t turns = 0; turns < 40; ++turns) {
+    {
+      auto waits = same_->lock(range(kWrite, 50, 60), true);
+      waits.start();
+      for (uint64_t i = 0; i < turns; ++i) world_.executor().run_once();
+      if (turns % 2 == 1) {
+        EXPECT_EQ(lock(*file_, range(kUnlock, 0, 99)), 0);
+      }
+    }
+    EXPECT_EQ(lock(*file_, range(kUnlock, 0, 99)), 0);
+    world_.let_time_pass(FilesWorld::kLeaseNs);
+    ASSERT_EQ(lock(*file_, range(kWrite, 0, 99)), 0) << turns;
+  }
+}
+
+TEST_F(FilesLocks, OwnersDoNotWaitForEachOther) {
+  EXPECT_EQ(lock(*file_, range(kWrite, 0, 0)), 0);
+  EXPECT_EQ(lock(*same_, range(kWrite, 1, 1)), 0);
+  auto waits = file_->lock(range(kWrite, 1, 1), true);
+  waits.start();
+  world_.let_time_pass(1'000'000);
+  EXPECT_EQ(number_of(world_.run(same_->lock(range(kWrite, 0, 0), true))), EDEADLK);
+  EXPECT_EQ(lock(*same_, range(kUnlock, 1, 1)), 0);
+  EXPECT_TRUE(done_after(waits, 1'000'000));
+}
+
+TEST_F(FilesLocks, LocksOfAClientThatDiedAreFreeAfterItsLease) {
+  RawClient dies(world_);
+  const FilesHello hello{1, 0};
+  dies.connect(service::ServiceId::kFiles, service::bytes_of(hello), dies.files);
+  dies.ask(FilesMethod::kLock, request_of(file_->ino(), range(kWrite, 0, 9), false, false));
+  dies.files.reset();
+  EXPECT_EQ(lock(*file_, range(kWrite, 0, 9)), EAGAIN);
+  EXPECT_TRUE(world_.run(file_->lock(range(kWrite, 0, 9), true)));
+}
+
+TEST_F(FilesLocks, AreKeptOverARestart) {
+  EXPECT_EQ(lock(*file_, range(kWrite, 0, 99)), 0);
+  EXPECT_EQ(lock(*file_, flock_of(kWrite)), 0);
+  world_.crash();
+  world_.start();
+  // In the first lease only what was held before is given: whoever comes first.
+  EXPECT_EQ(lock(*same_, range(kWrite, 50, 60)), EAGAIN);
+  EXPECT_EQ(lock(*same_, flock_of(kRead)), EAGAIN);
+  EXPECT_EQ(lock(*same_, range(kWrite, 100, 160)), 0);
+  EXPECT_EQ(lock(*file_, range(kUnlock, 0, 99)), 0);
+  EXPECT_EQ(lock(*same_, range(kWrite, 50, 60)), 0);
+  EXPECT_EQ(world_.read(*file_, 0, 10), "");
+}
+
+}  // namespace
+}  // namespace pmstore::fs
