@@ -25,7 +25,10 @@ LEAVES = [["pool", "create"], ["pool", "info"], ["pool", "check"], ["kv", "get"]
           ["tune", "counters"], ["tune", "advise"], ["log", "create"], ["log", "append"],
           ["log", "read"], ["log", "follow"], ["log", "trim"], ["log", "seal"],
           ["log", "delete"], ["log", "list"], ["log", "stat"], ["stat"],
-          ["session", "list"], ["session", "kick"]]
+          ["session", "list"], ["session", "kick"], ["fs", "ls"], ["fs", "stat"], ["fs", "df"],
+          ["fs", "du"], ["fs", "find"], ["fs", "mkdir"], ["fs", "mv"], ["fs", "ln"], ["fs", "rm"],
+          ["fs", "put"], ["fs", "get"], ["fs", "cp"], ["fs", "cat"], ["fs", "check"],
+          ["fs", "mount"]]
 
 
 def run(*arguments, program="pmstore", stdin=b"", env=None):

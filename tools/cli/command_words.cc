@@ -128,7 +128,9 @@ class Words {
     }
     if (given_[option]++ > 0 && !is_list(*option)) return name + " is given twice";
     if (!takes_value(*option)) {
-      return end == word.size() ? std::string() : name + " takes no value";
+      if (end == word.size()) return {};
+      // -rp is -r -p
+      return is_long ? name + " takes no value" : take_option("-" + word.substr(end));
     }
     if (end < word.size()) {
       return is_long && end + 1 == word.size() ? name + "= has no value behind it" : "";

@@ -8,7 +8,8 @@
 namespace pmstore::tools {
 namespace {
 
-uint16_t octal(const std::string& text) {
+uint16_t mode_of(const std::string& text) {
+  if (text.empty()) return masked(0777);
   uint16_t mode = 0;
   std::from_chars(text.data(), text.data() + text.size(), mode, 8);  // checked by the parser
   return mode;
@@ -110,11 +111,11 @@ base::Task<int> make_directories(FileSystem& files, const FsOptions& options) {
   for (const std::string& given : options.paths) {
     const std::string path = absolute(given);
     if (options.parents) {
-      const auto made = co_await make_with_parents(files, path, octal(options.mode), changes);
+      const auto made = co_await make_with_parents(files, path, mode_of(options.mode), changes);
       if (!made) failures.add(path, made.error());
       continue;
     }
-    const auto made = co_await files.make_directory(path, octal(options.mode));
+    const auto made = co_await files.make_directory(path, mode_of(options.mode));
     if (made) ++changes.done;
     if (!made) failures.add(path, made.error());
   }
@@ -180,7 +181,8 @@ base::Task<int> remove_files(FileSystem& files, const FsOptions& options) {
     } else if (is_directory && !options.recursive) {
       failures.add(path, "it is a directory; give -r to remove it with all that is in it");
     } else if (is_directory) {
-      co_await remove_tree(files, {path, {}, last_name(path), *there}, changes, failures);
+      WalkedFile root{path, {}, last_name(path), *there};
+      co_await remove_tree(files, std::move(root), changes, failures);
     } else {
       const auto gone = co_await files.remove(path);
       if (gone) ++changes.done;

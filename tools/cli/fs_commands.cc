@@ -78,9 +78,8 @@ void add_change(CLI::App& fs, const std::shared_ptr<FsOptions>& options, Invocat
   CLI::App* command = add(fs, "mkdir", "make directories", make_directories, options, invocation);
   add_paths(*command, *options, "which");
   command->add_flag("-p,--parents", options->parents, "and those above it; may be there already");
-  command->add_option("--mode", options->mode, "permissions, in octal")
-      ->check(octal_mode())
-      ->capture_default_str();
+  command->add_option("--mode", options->mode, "permissions, in octal (default: by the umask)")
+      ->check(octal_mode());
   command->footer("example: pmstore fs mkdir --uri tcp://127.0.0.1:7000 -p /photos/2026");
 
   command = add(fs, "mv", "rename, or move into a directory", move_files, options, invocation);

@@ -99,7 +99,7 @@ base::Task<fs::PosixResult<uint64_t>> write_input(FileSystem& files, fs::File& f
 
 base::Task<int> put_input(FileSystem& files, const FsOptions& options, std::string path,
                           Failures& failures) {
-  auto file = co_await files.open(path, O_WRONLY | O_CREAT | O_TRUNC);
+  auto file = co_await files.open(path, O_WRONLY | O_CREAT | O_TRUNC, masked(0666));
   if (!file) {
     failures.add(path, file.error());
     co_return failures.status();

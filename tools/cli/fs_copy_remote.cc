@@ -67,7 +67,7 @@ class RemoteSide final : public CopySide {
   base::Task<fs::PosixResult<std::unique_ptr<CopyFile>>> create(const std::string& path,
                                                                 uint16_t mode,
                                                                 uint64_t size) override {
-    auto file = co_await files_.open(path, O_WRONLY | O_CREAT | O_TRUNC, mode);
+    auto file = co_await files_.open(path, O_WRONLY | O_CREAT | O_TRUNC, masked(mode));
     if (!file) co_return std::move(file.error());
     // With its room it can be written in any order, without the server's help. What one message
     // carries needs no room before.
@@ -82,7 +82,7 @@ class RemoteSide final : public CopySide {
     co_return std::make_unique<RemoteFile>(std::move(*file));
   }
   base::Task<fs::PosixStatus> make_directory(const std::string& path, uint16_t mode) override {
-    return files_.make_directory(path, mode);
+    return files_.make_directory(path, masked(mode));
   }
   base::Task<fs::PosixStatus> make_symlink(const std::string& target,
                                            const std::string& path) override {

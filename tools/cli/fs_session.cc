@@ -1,6 +1,7 @@
 #include "tools/cli/fs_session.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -30,6 +31,12 @@ fs::FileSystemOptions file_system_options(const SessionOptions& session) {
   options.connect_timeout_ns = common.connect_timeout_ns;
   options.assume_domain = common.assume_domain;
   return options;
+}
+
+uint16_t masked(uint16_t mode) {
+  const mode_t mask = umask(0);
+  umask(mask);
+  return static_cast<uint16_t>(mode & ~mask);
 }
 
 std::string joined(const std::string& folder, std::string_view name) {

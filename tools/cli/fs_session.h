@@ -33,9 +33,9 @@ struct FsOptions {
   bool preserve = false;    // cp -p
   bool repair = false;      // check
   bool zero_ends = false;   // find -0
-  std::string mode = "0755";
-  std::string name;  // find: a pattern of the shell
-  std::string type;  // find: f, d, l and so on; empty: all
+  std::string mode;         // mkdir; empty: all that the umask leaves
+  std::string name;         // find: a pattern of the shell
+  std::string type;         // find: f, d, l and so on; empty: all
 };
 
 using fs::FileSystem;
@@ -44,6 +44,9 @@ using fs::PosixError;
 // Who runs this program.
 fs::Caller caller_of_process();
 fs::FileSystemOptions file_system_options(const SessionOptions& session);
+
+// What the umask of this process leaves of `mode`.
+uint16_t masked(uint16_t mode);
 
 // "a/b//c/" becomes "/a/b/c"; nothing becomes "/".
 std::string absolute(std::string_view path);

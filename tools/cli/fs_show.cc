@@ -100,7 +100,7 @@ base::Task<int> list_files(FileSystem& files, const FsOptions& options) {
       continue;
     }
     const bool is_directory = found->type == fs::FileType::kDirectory;
-    (is_directory ? directories : plain).push_back({path, {}, path, *found});
+    (is_directory ? directories : plain).push_back({path, {}, given, *found});
   }
   co_await listing.print(std::move(plain));
   for (WalkedFile& directory : directories) {
