@@ -5,7 +5,8 @@ pmstore_test(pmstore_server_test ONE_THREAD
     damaged_record_test.cc old_place_test.cc ordered_session_test.cc phantom_test.cc
     session_end_test.cc session_places_test.cc
   DEPS pmstore crash_image)
-pmstore_test(pmstore_joint_commit_test ONE_THREAD SOURCES joint_commit_test.cc
+pmstore_test(pmstore_joint_commit_test ONE_THREAD
+  SOURCES joint_commit_test.cc two_phase_session_test.cc
   DEPS pmstore crash_image)
 pmstore_test(pmstore_commit_group_test ONE_THREAD SOURCES commit_group_test.cc
   DEPS pmstore crash_image)

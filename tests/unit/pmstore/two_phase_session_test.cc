@@ -1,0 +1,221 @@
+// A coordinator that is driven by hand, at one of its servers.
+#include <nlohmann/json.hpp>
+
+#include "pmstore/client/client_session.h"
+#include "pmstore/client/commit_message.h"
+#include "pmstore/layout/protocol.h"
+#include "pmstore/layout/shard_record.h"
+#include "tests/unit/pmstore/server_fixture.h"
+
+namespace pmstore {
+namespace {
+
+using internal::ClientSession;
+using internal::CommitView;
+using internal::CommitWrite;
+using internal::CommitWrites;
+using internal::SessionRef;
+using nlohmann::json;
+
+constexpr uint64_t kMs = 1'000'000;
+
+class TwoPhaseSession : public testing::ClientFixture {
+ protected:
+  void SetUp() override {
+    ClientFixture::SetUp(LockDiscipline::kCpu);
+    ASSERT_TRUE(run(client_->put(table_, "alice", "1")));
+    coordinator_ = open_session(7);
+    other_ = open_session(8);
+  }
+  void TearDown() override {
+    coordinator_ = other_ = {};
+    ClientFixture::TearDown();
+  }
+  SessionRef open_session(uint64_t number) {
+    internal::SessionOptions options;
+    options.secret = ClientSecret::of_number(number);
+    options.call_timeout_ns = options.connect_timeout_ns = 1000 * kMs;
+    auto opened =
+        run(ClientSession::open(std::move(*fabric::open_device(fabric::Scheme::kLocal, executor_)),
+                                std::make_shared<internal::SessionBook>(), uri_, options));
+    PMSTORE_CHECK(opened.has_value(), opened ? "" : opened.error().message.c_str());
+    return std::move(*opened);
+  }
+  TxId id(uint64_t number = 0) const {
+    return {numbered::id_of(7), coordinator_->hello().next_sequence + number};
+  }
+  Result<fabric::RpcReply> send(const SessionRef& session, Method method,
+                                const MessageWriter& request) {
+    return run(session->rpc().call(static_cast<uint16_t>(method), request.message(), 4096));
+  }
+  Status lock(std::string_view key, uint64_t number = 0, uint16_t participants = 1) {
+    std::array<std::byte, 512> room;
+    MessageWriter request(room);
+    RequestPrefix prefix = coordinator_->prefix();
+    prefix.known_through = known_through_;
+    request.put(prefix);
+    request.put(LockRequest{participants, {}});
+    request.put(ShardParticipant{99, {5, 6}, 7, 8, 0, 0, 0});
+    const CommitWrite write{WriteKind::kPut, table_, 0, 0, key, "2"};
+    put_commit(
+        request,
+        CommitView{
+            id().client, id(number).sequence, {}, {}, CommitWrites(std::span(&write, 1)), 1});
+    const auto answer = send(coordinator_, Method::kLock, request);
+    return answer ? Status() : Status(answer.error());
+  }
+  Status prepare(uint64_t number = 0) {
+    std::array<std::byte, 128> room;
+    MessageWriter request(room);
+    request.put(coordinator_->prefix());
+    request.put(PrepareRequest{id(number).sequence, 0, 0});
+    const auto answer = send(coordinator_, Method::kPrepare, request);
+    return answer ? Status() : Status(answer.error());
+  }
+  Status decide(const SessionRef& session, Decision decision, uint64_t number = 0) {
+    return decide(session, decision, id(number));
+  }
+  Status decide(const SessionRef& session, Decision decision, TxId name) {
+    std::array<std::byte, 128> room;
+    MessageWriter request(room);
+    request.put(session->prefix());
+    request.put(DecideRequest{name.client, name.sequence, decision, {}});
+    const auto answer = send(session, Method::kDecide, request);
+    return answer ? Status() : Status(answer.error());
+  }
+  Result<Vote> vote(TxId name) {
+    std::array<std::byte, 128> room;
+    MessageWriter request(room);
+    request.put(other_->prefix());
+    request.put(VoteRequest{name.client, name.sequence});
+    const auto answer = send(other_, Method::kVote, request);
+    if (!answer) return answer.error();
+    MessageReader reader(answer->bytes());
+    return reader.get<VoteReply>().vote;
+  }
+  size_t listed() {
+    std::array<std::byte, 128> room;
+    MessageWriter request(room);
+    request.put(other_->prefix());
+    request.put(UndecidedRequest{});
+    const auto answer = send(other_, Method::kUndecided, request);
+    EXPECT_TRUE(answer);
+    MessageReader reader(answer->bytes());
+    const auto reply = reader.get<UndecidedReply>();
+    for (uint32_t i = 0; i < reply.count; ++i) {
+      EXPECT_EQ(reader.get<UndecidedItem>().participants, 1u);
+      EXPECT_EQ(reader.get<ShardParticipant>().name(), (TxId{{5, 6}, 7}));
+    }
+    EXPECT_TRUE(reader.complete());
+    return reply.count;
+  }
+  json two_phase() const { return json::parse(server_->stat_json()).at("two_phase"); }
+  std::string alice() {
+    const auto found = run(client_->get(table_, "alice"));
+    return found ? *found : found.error().to_string().substr(0, 8);
+  }
+
+  SessionRef coordinator_;
+  SessionRef other_;
+  uint64_t known_through_ = 0;
+};
+
+TEST_F(TwoPhaseSession, LocksWithoutARedoRecordLiveForLockMs) {
+  ASSERT_TRUE(lock("alice"));
+  EXPECT_EQ(two_phase().at("locked"), 1);
+  EXPECT_EQ(alice(), "Conflict");
+  let_time_pass(900 * kMs);
+  EXPECT_EQ(alice(), "Conflict");
+  let_time_pass(500 * kMs);
+  EXPECT_EQ(alice(), "1");
+  EXPECT_EQ(prepare().code(), ErrorCode::kNotFound);
+  EXPECT_EQ(two_phase().at("log_bytes"), 0);
+}
+
+TEST_F(TwoPhaseSession, ASessionThatHasPreparedHasALease) {
+  let_time_pass(60'000 * kMs);
+  ASSERT_TRUE(coordinator_->usable()) << "it holds nothing";
+  ASSERT_TRUE(lock("alice"));
+  ASSERT_TRUE(prepare());
+  EXPECT_EQ(vote(id()).code(), ErrorCode::kCommitUnknown) << "its coordinator may still abort it";
+  EXPECT_EQ(decide(other_, Decision::kCommit).code(), ErrorCode::kCommitUnknown);
+  let_time_pass(10'000 * kMs);
+  EXPECT_FALSE(coordinator_->usable());
+  EXPECT_EQ(alice(), "Conflict") << "only a decision ends what is prepared";
+  EXPECT_EQ(listed(), 1u);
+  EXPECT_EQ(vote(id()), Vote::kPrepared);
+  ASSERT_TRUE(decide(other_, Decision::kCommit));
+  EXPECT_EQ(vote(id()), Vote::kCommitted);
+  EXPECT_EQ(alice(), "2");
+  EXPECT_EQ(listed(), 1u) << "not known to be committed everywhere";
+  ASSERT_TRUE(decide(other_, Decision::kForget));
+  EXPECT_EQ(listed(), 0u);
+}
+
+TEST_F(TwoPhaseSession, TheLeaseEndsWithTheDecision) {
+  for (const Decision decision : {Decision::kCommit, Decision::kAbort}) {
+    const uint64_t number = decision == Decision::kCommit ? 0 : 1;
+    ASSERT_TRUE(lock("alice", number));
+    ASSERT_TRUE(prepare(number));
+    ASSERT_TRUE(decide(coordinator_, decision, number));
+  }
+  let_time_pass(60'000 * kMs);
+  EXPECT_TRUE(coordinator_->usable());
+  EXPECT_EQ(alice(), "2");
+}
+
+TEST_F(TwoPhaseSession, NotHereIsSaidOnlyWhenItIsTrueForEver) {
+  const TxId never = id(3);
+  EXPECT_EQ(vote(never).code(), ErrorCode::kCommitUnknown) << "it may still be on its way";
+  EXPECT_EQ(vote({never.client, never.sequence + (uint64_t{9} << 32)}).code(),
+            ErrorCode::kInvalidArgument);
+  coordinator_->drop();
+  coordinator_ = {};
+  let_time_pass(kMs);
+  EXPECT_EQ(vote(never), Vote::kNotHere);
+  EXPECT_TRUE(decide(other_, Decision::kAbort, never)) << "nothing to do";
+  EXPECT_EQ(decide(other_, Decision::kCommit, never).code(), ErrorCode::kNotFound);
+}
+
+TEST_F(TwoPhaseSession, TheEndOfTheSessionGivesUpWhatIsOnlyLocked) {
+  ASSERT_TRUE(lock("alice"));
+  const TxId name = id();
+  coordinator_ = {};
+  let_time_pass(kMs);
+  EXPECT_EQ(alice(), "1");
+  EXPECT_EQ(vote(name), Vote::kNotHere);
+}
+
+TEST_F(TwoPhaseSession, ACommitIsForgottenWhenItsClientKnowsIt) {
+  ASSERT_TRUE(lock("alice"));
+  ASSERT_TRUE(prepare());
+  ASSERT_TRUE(decide(coordinator_, Decision::kCommit));
+  EXPECT_EQ(two_phase().at("committed"), 1);
+  known_through_ = id().sequence;
+  ASSERT_TRUE(lock("alice", 1));
+  EXPECT_EQ(two_phase().at("committed"), 0);
+}
+
+TEST_F(TwoPhaseSession, ANumberIsExecutedOnce) {
+  ASSERT_TRUE(lock("alice"));
+  ASSERT_TRUE(decide(coordinator_, Decision::kAbort));
+  EXPECT_EQ(lock("alice").code(), ErrorCode::kProtocol);
+  let_time_pass(kMs);
+  EXPECT_FALSE(coordinator_->usable());
+}
+
+TEST_F(TwoPhaseSession, ARequestThatDoesNotDecodeCostsTheConnection) {
+  EXPECT_EQ(lock("alice", 0, 0).code(), ErrorCode::kProtocol) << "more than it says";
+  for (const Method method : {Method::kPrepare, Method::kDecide, Method::kVote}) {
+    const SessionRef session = open_session(9);
+    std::array<std::byte, 64> room;
+    MessageWriter request(room);
+    request.put(session->prefix());
+    request.put(uint64_t{1});
+    EXPECT_EQ(send(session, method, request).code(), ErrorCode::kProtocol);
+  }
+  EXPECT_EQ(alice(), "1");
+}
+
+}  // namespace
+}  // namespace pmstore
