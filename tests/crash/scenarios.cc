@@ -14,6 +14,7 @@
 #include "tests/crash/store_rnic_run.h"
 #include "tests/crash/store_run.h"
 #include "tests/crash/store_server_run.h"
+#include "tests/crash/two_phase_run.h"
 
 namespace pmstore::crash {
 namespace {
@@ -135,6 +136,10 @@ std::vector<Scenario> store_scenarios() {
              persist::PaddingRules::from_off_bits(persist::PaddingRules::kOffBits))},
       {"store-large", "records of several chunks, ADR",
        store("store-large", Domain::kMemoryController, StoreSize::kLarge)},
+      {"two-phase", "one server's part of transactions of several servers, ADR",
+       [](uint64_t seed) { return two_phase_run("two-phase", seed, Domain::kMemoryController); }},
+      {"two-phase-none", "the same in a file",
+       [](uint64_t seed) { return two_phase_run("two-phase-none", seed, Domain::kNone); }},
       {"convert", "a pool of an earlier release is converted and used, ADR",
        [](uint64_t seed) { return convert_run("convert", seed, Domain::kMemoryController, 2); }},
       {"convert-none", "the same in a file, with a pool of the first release",
