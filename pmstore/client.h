@@ -315,6 +315,7 @@ class Client {
 
  private:
   friend class Transaction;
+  friend class internal::JointCommit;
   friend class internal::Settlement;
   struct State;
   explicit Client(std::unique_ptr<State> state);

@@ -28,8 +28,9 @@ namespace pmstore {
 // transactions tells. Unsupported: a server that is written to has lock discipline rnic. TooLarge,
 // BackPressure also where a shard log has no room for a transaction of several servers.
 //
-// Destroyed, or when a server is lost, transactions may stay prepared: locked, so that others meet
-// Conflict, until settle().
+// A commit that has begun runs to its end, also when the task is destroyed. When a client is
+// destroyed or a server is lost meanwhile, transactions may stay prepared: locked, so that others
+// meet Conflict, until settle().
 base::Task<Status> commit_together(std::vector<Transaction> transactions);
 
 struct Settled {

@@ -12,6 +12,7 @@
 #include "pmstore/client/commit_tasks.h"
 #include "pmstore/client/connector.h"
 #include "pmstore/client/embedded.h"
+#include "pmstore/client/joint_task.h"
 #include "pmstore/client/reader.h"
 #include "pmstore/client/transaction_numbers.h"
 
@@ -35,7 +36,8 @@ struct Client::State {
   internal::Connector connector;
   internal::CommitParts parts;  // of whichever transaction is being laid out
   std::vector<std::unique_ptr<Transaction::State>> spare;  // transactions to be used again
-  internal::CommitTasks commits;                           // last: destroyed first
+  internal::CommitTasks commits;                           // destroyed second
+  internal::JointTasks joint_commits;                      // last: destroyed first
 };
 
 }  // namespace pmstore

@@ -43,7 +43,7 @@ struct JointCommit::Writer {
 };
 
 JointCommit::JointCommit(std::span<Transaction> transactions)
-    : executor_(transactions[0].state_->client.executor), answered_(executor_) {
+    : answered_(executor_of(transactions[0])) {
   for (Transaction& each : transactions) readers_.push_back(each.state_.get());
 }
 
@@ -58,9 +58,13 @@ void JointCommit::drop_all() {
   }
 }
 
-void JointCommit::settle_all() {
+void JointCommit::settled() {
+  if (!over_) return;
   for (const auto& writer : writers_) writer->running->settled();
-  over_ = true;
+}
+
+base::Executor& JointCommit::executor_of(const Transaction& transaction) {
+  return transaction.state_->client.executor;
 }
 
 // ---- before the first lock ----
@@ -227,7 +231,7 @@ base::Task<void> JointCommit::decide(Decision decision) {
 base::Task<Status> JointCommit::run_writers() {
   Status laid_out = lay_out();
   if (!laid_out) {
-    settle_all();
+    over_ = true;
     co_return std::move(laid_out);
   }
   const auto failed = [](const auto& writer) { return !writer->status; };
@@ -241,11 +245,8 @@ base::Task<Status> JointCommit::run_writers() {
   if (std::any_of(writers_.begin(), writers_.end(), failed)) co_return co_await abort_or_doubt();
   // From here on every vote is for it.
   if (writers_.size() > 1) co_await decide(Decision::kCommit);
-  if (std::none_of(writers_.begin(), writers_.end(), failed)) {
-    settle_all();
-  } else {
-    drop_all();
-  }
+  over_ = std::none_of(writers_.begin(), writers_.end(), failed);
+  if (!over_) drop_all();
   co_return Status{};
 }
 
@@ -254,7 +255,7 @@ base::Task<Status> JointCommit::run_writers() {
 base::Task<Status> JointCommit::give_up(Error why) {
   for (const auto& writer : writers_) writer->prepared = writer->status.has_value();
   co_await decide(Decision::kAbort);
-  settle_all();
+  over_ = true;
   co_return why;
 }
 
@@ -275,7 +276,7 @@ base::Task<Status> JointCommit::abort_or_doubt() {
     if (why->code == ErrorCode::kCommitUnknown) why->code = ErrorCode::kDisconnected;
   }
   if (why) {
-    settle_all();
+    over_ = true;
     co_return std::move(*why);
   }
   drop_all();
@@ -286,6 +287,28 @@ base::Task<Status> JointCommit::abort_or_doubt() {
                            lost_why->to_string() + ")");
 }
 
+// ---- the task ----
+
+base::Task<void> JointCommit::run_task(std::vector<Transaction> transactions, JointTask& task) {
+  std::optional<JointCommit> commit(std::in_place, std::span<Transaction>(transactions));
+  Status status = co_await commit->run();
+  const bool told = task.awaited != nullptr;
+  if (told) commit->settled();
+  // The frame stays until a client has its next commit of this kind, or goes.
+  commit.reset();
+  transactions.clear();
+  if (told) task.awaited->finish(std::move(status));
+}
+
+std::shared_ptr<JointTask> JointCommit::begin_task(std::vector<Transaction> transactions) {
+  auto task = std::make_shared<JointTask>();
+  std::vector<Client::State*> clients;
+  for (const Transaction& each : transactions) clients.push_back(&each.state_->client);
+  task->work = run_task(std::move(transactions), *task);
+  for (Client::State* const client : clients) client->joint_commits.add(task);
+  return task;
+}
+
 }  // namespace pmstore::internal
 
 namespace pmstore {
@@ -293,8 +316,12 @@ namespace pmstore {
 base::Task<Status> commit_together(std::vector<Transaction> transactions) {
   if (transactions.empty()) co_return Status{};
   if (transactions.size() == 1) co_return co_await transactions[0].commit();
-  internal::JointCommit joint(transactions);
-  co_return co_await joint.run();
+  base::Executor& executor = internal::JointCommit::executor_of(transactions[0]);
+  const std::shared_ptr<internal::JointTask> task =
+      internal::JointCommit::begin_task(std::move(transactions));
+  internal::CommitEnd end(task->awaited, executor);
+  task->work.start();
+  co_return co_await end;
 }
 
 }  // namespace pmstore

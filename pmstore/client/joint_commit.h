@@ -15,7 +15,8 @@
 // A writer that has not answered loses its session, so that its server ends what is only locked,
 // and votes on what is prepared. Until every writer has the commit, no session says that its
 // outcome is known: so each writer remembers it. Threads: the executor's. Lifetimes: the
-// transactions outlive it. It may be destroyed at any suspension.
+// transactions outlive it. It may be destroyed at any suspension, and then leaves in doubt what it
+// has begun; so it runs as a JointTask.
 #pragma once
 
 #include <memory>
@@ -28,6 +29,7 @@
 #include "base/task.h"
 #include "pmstore/client.h"
 #include "pmstore/client/client_session.h"
+#include "pmstore/client/joint_task.h"
 #include "pmstore/client/transaction_numbers.h"
 #include "pmstore/layout/protocol.h"
 #include "pmstore/layout/shard_record.h"
@@ -43,6 +45,12 @@ class JointCommit {
   ~JointCommit();
 
   base::Task<Status> run();
+  // Somebody is told how it has ended. Else the numbers of its transactions are in doubt.
+  void settled();
+
+  // The commit as a task that is still to be started, and that ends `awaited` of that task.
+  static std::shared_ptr<JointTask> begin_task(std::vector<Transaction> transactions);
+  static base::Executor& executor_of(const Transaction& transaction);
 
  private:
   struct Writer;
@@ -57,14 +65,13 @@ class JointCommit {
   base::Task<void> decide(Decision decision);
   base::Task<Status> give_up(Error why);
   base::Task<Status> abort_or_doubt();
-  void settle_all();
+  static base::Task<void> run_task(std::vector<Transaction> transactions, JointTask& task);
   void drop_all();
 
-  base::Executor& executor_;
   base::WaitList answered_;
   std::vector<Transaction::State*> readers_;
   std::vector<std::unique_ptr<Writer>> writers_;
-  bool over_ = false;  // what follows is not in doubt
+  bool over_ = false;  // every writer has the decision, or will never have what it decides about
 };
 
 }  // namespace pmstore::internal

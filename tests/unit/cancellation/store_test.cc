@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "pmstore/indexed_table.h"
+#include "pmstore/joint_commit.h"
 #include "tests/unit/cancellation/store_world.h"
 
 namespace pmstore::cancellation {
@@ -195,6 +196,34 @@ const Case kCases[] = {
      [](StoreWorld& world) -> Task<void> {
        world.transaction.emplace(world.client->begin());
        expect_ok(co_await world.transaction->get(world.table, "read"));
+     },
+     {}},
+    // Two participants of one server.
+    {"commit_together",
+     [](StoreWorld& world) -> Task<void> {
+       std::vector<Transaction> both;
+       both.push_back(world.client->begin());
+       both.push_back(world.client->begin());
+       expect_ok(co_await both[0].get(world.table, "read"));
+       both[0].put(world.table, "update", "new");
+       both[0].put(world.table, "move", kLarge);
+       both[1].erase(world.table, "erase");
+       both[1].insert(world.table, "insert", "new");
+       const Status done = co_await commit_together(std::move(both));
+       if (done || done.code() != ErrorCode::kUnsupported) {
+         if (!breaks_sessions(world.weather())) expect_ok(done);
+         co_return;
+       }
+       Transaction one = world.client->begin();  // lock discipline rnic
+       expect_ok(co_await change(world, one));
+       expect_ok(co_await one.commit());
+     },
+     kTransactionEffect},
+    {"settle",
+     [](StoreWorld& world) -> Task<void> {
+       std::vector<Client*> clients{world.client.get()};
+       const auto settled = co_await settle(std::move(clients));
+       if (!breaks_sessions(world.weather())) expect_ok(settled);
      },
      {}},
     {"TransactionScan::next",

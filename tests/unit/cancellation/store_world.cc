@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "pmstore/client/client_state.h"
+#include "pmstore/joint_commit.h"
 
 namespace pmstore::cancellation {
 
@@ -213,6 +214,7 @@ void StoreWorld::audit(const Records& effect, bool done) {
     drop_client();
   }
   EXPECT_TRUE(run_until(executor_, kBoundNs, [this] { return server != nullptr; }));
+  settle_others();
   expect_records(effect, done);
   if (client != nullptr) close_client();
   expect_usable("another client", *other_);
@@ -238,6 +240,19 @@ void StoreWorld::audit(const Records& effect, bool done) {
   const uint64_t free_bytes = now["free_bytes"].get<uint64_t>();
   EXPECT_EQ(free_bytes_.value_or(free_bytes), free_bytes) << "slots are lost";
   free_bytes_ = free_bytes;
+}
+
+// What a coordinator has left prepared.
+void StoreWorld::settle_others() {
+  let_pass(executor_, kMillisecond);  // the commit may go on
+  std::optional<Result<Settled>> settled;
+  for (int attempt = 0; attempt < 3 && (!settled || !*settled); ++attempt) {
+    std::vector<Client*> clients{other_.get()};
+    settled = within(executor_, kBoundNs, pmstore::settle(std::move(clients)));
+  }
+  ASSERT_TRUE(settled) << "the votes are waited for";
+  ASSERT_TRUE(*settled) << settled->error().to_string();
+  EXPECT_EQ((**settled).waiting, 0u);
 }
 
 void StoreWorld::drop_client() {

@@ -52,6 +52,7 @@ class StoreWorld {
   bool prepare(Weather weather);
   bool destroy_at(Operation operation, const Records& effect, Weather weather, uint64_t point);
   void audit(const Records& effect, bool done);
+  void settle_others();
   void drop_client();
   void expect_others_end();
   void close_client();

@@ -243,6 +243,7 @@ TEST_F(JointCommit, WhoeverDestroysItLeavesItWhole) {
         for (int i = 0; i < turns && !moving.done(); ++i) let_turns_pass(1);
         ended = moving.done();
       }
+      if (!with_client) let_turns_pass(100);  // the commit goes on
       if (with_client) {
         paris_.disconnect();
         rome_.disconnect();
@@ -356,7 +357,12 @@ TEST_F(JointCommit, WithoutOneOfItsServersNothingIsDecided) {
     Task<Status> moving = move_money(paris_, rome_, 1);
     moving.start();
     while (paris_.two_phase().at("prepared") == 0) let_turns_pass(1);
+    paris_.disconnect();
+    rome_.disconnect();
+    EXPECT_EQ(finish(moving).code(), ErrorCode::kCommitUnknown);
   }
+  paris_.connect();
+  rome_.connect();
   const auto settled = run(settle({&paris_.client()}));
   ASSERT_TRUE(settled);
   EXPECT_EQ(settled->waiting, 1u);
