@@ -50,6 +50,9 @@ class DataSpace {
   virtual base::Task<Status> zero(AreaRange range) = 0;
   virtual base::Task<Status> read(AreaRange range, std::span<std::byte> into) = 0;
 
+  // The range will be cleaned. No map that is given out from now on has it, and everybody who is
+  // told of stale maps was told of it: clean() need not wait for what is told later.
+  virtual void retire(const AreaRange& /*range*/) {}
   // The range, allocated, will be free when it is zero and no client can write to it any more.
   // Returns then, and the range is still allocated: the caller erases its record of it and then
   // calls release().

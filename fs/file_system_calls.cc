@@ -190,7 +190,9 @@ base::Task<PosixResult<Attributes>> FileSystem::set_attributes(const Caller& cal
   asked.gid = change.gid;
   asked.mode = change.mode;
   request.put(asked);
-  co_return co_await state_->ask_attributes(std::move(request));
+  auto changed = co_await state_->ask_attributes(std::move(request));
+  if (changed) state_->io->note(*changed);
+  co_return std::move(changed);
 }
 
 base::Task<PosixStatus> FileSystem::access(const Caller& caller, Ino ino, int mask) {

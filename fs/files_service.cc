@@ -31,8 +31,10 @@ void FilesService::open(Namespace& names) { state_->sessions.open(names); }
 
 void FilesService::stop() { state_->sessions.stop(); }
 
-base::Task<Status> FilesService::closed(AreaRange /*range*/) {
-  if (!state_->sessions.stopped()) co_await state_->sessions.clients().all_confirmed();
+void FilesService::retired(const AreaRange& range) { state_->sessions.clients().retire(range); }
+
+base::Task<Status> FilesService::closed(AreaRange range) {
+  if (!state_->sessions.stopped()) co_await state_->sessions.clients().all_confirmed(range);
   if (!state_->sessions.stopped()) co_return Status{};
   co_return make_error(ErrorCode::kDisconnected, "the file service has stopped");
 }

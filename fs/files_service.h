@@ -56,6 +56,7 @@ class FilesService final : public QuarantineGate {
   std::function<void(ClientId)> end_data_sessions;
 
   // As QuarantineGate.
+  void retired(const AreaRange& range) override;
   base::Task<Status> closed(AreaRange range) override;
 
   FilesServiceCounters counters() const;

@@ -45,6 +45,9 @@ class LocalDataSpace final : public DataSpace {
   base::Task<Status> zero(AreaRange range) override;
   base::Task<Status> read(AreaRange range, std::span<std::byte> into) override;
 
+  void retire(const AreaRange& range) override {
+    if (gate_ != nullptr) gate_->retired(range);
+  }
   base::Task<Status> clean(AreaRange range) override;
   void release(const AreaRange& range) override;
 

@@ -15,6 +15,8 @@ namespace pmstore::fs {
 class QuarantineGate {
  public:
   virtual ~QuarantineGate() = default;
+  // As DataSpace::retire(): closed() of the range waits for maps from before now only.
+  virtual void retired(const AreaRange& /*range*/) {}
   // Called when no map that is given out from now on has the range. Returns when no client can
   // write to the range by a map from before. Disconnected: this process stops, and the range stays
   // in quarantine.

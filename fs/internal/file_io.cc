@@ -9,6 +9,7 @@
 namespace pmstore::fs::internal {
 namespace {
 
+constexpr uint16_t kSetIdBits = 06000;
 constexpr uint32_t kMapReplyBytes = 64 * 1024;
 // So much of a map is asked for at a time, from the offset that is needed on.
 constexpr uint64_t kMapWindow = uint64_t{4} << 30;
@@ -291,12 +292,14 @@ base::Task<PosixResult<Namespace::Written>> FileIo::write(Attributes known,
     const uint64_t at = offset.value_or(0) + done;
     std::span<const std::byte> part = bytes.subspan(done);
     CachedMapRef map;
-    if (offset && stale < kMaxTries) {
+    // A write takes the set-id bits away, which only the server can do with it.
+    if (offset && stale < kMaxTries && (known.mode & kSetIdBits) == 0) {
       auto found = co_await map_at(known, at);
       if (!found) co_return PosixError(found.error());
       map = std::move(*found);
     }
     uint64_t mapped = 0;
+    if (map != nullptr && (map->attributes.mode & kSetIdBits) != 0) map.reset();
     if (map != nullptr && at < map->attributes.size) {
       const uint64_t below_size = std::min<uint64_t>(part.size(), map->attributes.size - at);
       mapped = map->allocated_from(at, below_size);

@@ -211,6 +211,7 @@ Task<PosixResult<Attributes>> FileMaps::take(SharedGuard guard, Ino ino, uint64_
     for (const Taken::Freed& freed : taken.freed) core_.quarantined_bytes += freed.range.bytes;
     const Status changed = co_await core_.space().change_generations(taken.changed);
     core_.map_has_changed(ino);
+    for (const Taken::Freed& freed : taken.freed) core_.space().retire(freed.range);
     // The queue changes generations once more before it cleans, so an error here loses nothing.
     for (const Taken::Freed& freed : taken.freed) {
       core_.queue.add({ReclaimQueue::Kind::kFreed, freed.id, freed.range});

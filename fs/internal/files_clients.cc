@@ -154,15 +154,24 @@ FilesClients::News FilesClients::news_after(uint64_t confirmed, size_t most) con
   return news;
 }
 
-base::Task<void> FilesClients::all_confirmed() {
-  const uint64_t through = newest();
+void FilesClients::retire(const AreaRange& range) {
+  const std::pair<uint16_t, uint64_t> at(range.server, range.offset);
+  // One that does not fit waits longer than it must.
+  if (retired_.size() < kRetired || retired_.contains(at)) retired_[at] = newest();
+}
+
+base::Task<void> FilesClients::all_confirmed(AreaRange range) {
+  const auto retired = retired_.find({range.server, range.offset});
+  const uint64_t through = retired == retired_.end() ? newest() : retired->second;
+  PMSTORE_CHECK(through <= newest(), "nobody can confirm what is not there");
   while (true) {
     const bool behind = std::any_of(clients_.begin(), clients_.end(), [&](const auto& each) {
       return is_behind(*each.second, through);
     });
-    if (!behind) co_return;
+    if (!behind) break;
     co_await changed_.wait();
   }
+  retired_.erase({range.server, range.offset});
 }
 
 }  // namespace pmstore::fs::internal

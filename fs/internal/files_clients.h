@@ -28,10 +28,10 @@
 
 namespace pmstore::fs::internal {
 
-struct FilesClient {
+struct FilesClient : std::enable_shared_from_this<FilesClient> {
   using Answer = std::vector<std::byte>;
 
-  explicit FilesClient(base::Executor& executor) : answered(executor) {}
+  explicit FilesClient(base::Executor& executor) : idle(executor), answered(executor) {}
 
   ClientId id;
   uint64_t instance = 0;  // programs that follow each other may be the same client
@@ -40,6 +40,8 @@ struct FilesClient {
   service::Session* session = nullptr;  // empty: it is away
   uint64_t away_since_ns = 0;
   bool forgotten = false;
+  unsigned active = 0;  // requests that are being executed, also of sessions that have ended
+  base::WaitList idle;  // notified when there is none
 
   // Of its requests with a number. No answer: it is being executed.
   std::map<uint64_t, std::optional<Answer>> executed;
@@ -57,6 +59,7 @@ class FilesClients {
   static constexpr size_t kAnswers = 1024;
   static constexpr size_t kNews = 4096;
   static constexpr size_t kAway = 1024;
+  static constexpr size_t kRetired = 1u << 20;
 
   FilesClients(base::Executor& executor, uint64_t lease_ns)
       : executor_(executor), lease_ns_(lease_ns), changed_(executor) {}
@@ -99,8 +102,11 @@ class FilesClients {
     std::vector<Ino> changed;
   };
   News news_after(uint64_t confirmed, size_t most) const;
-  // All who may have a map of before have confirmed, or were forgotten.
-  base::Task<void> all_confirmed();
+  // The news of now tell of this range; those that come later do not concern it.
+  void retire(const AreaRange& range);
+  // All who may have a map with the range have confirmed the news that tell of it, or were
+  // forgotten. Of a range that was not retired: those of now.
+  base::Task<void> all_confirmed(AreaRange range);
 
   // Closes the client's files, and ends its sessions with data servers: on return none of its
   // writes takes effect any more.
@@ -124,6 +130,8 @@ class FilesClients {
   // Numbers are from 1 on; the first that is kept is first_news_.
   uint64_t first_news_ = 1;
   std::deque<Change> news_;
+  // Of ranges that are to be cleaned, by server and offset: the newest news when they were retired.
+  std::map<std::pair<uint16_t, uint64_t>, uint64_t> retired_;
   base::WaitList changed_;  // confirmed, or forgotten
 };
 

@@ -18,19 +18,24 @@ std::span<const std::byte> bytes_of(const FilesClient::Answer& answer) {
 
 }  // namespace
 
-// A handler under way: its session is not silent.
+// A handler under way: its session is not silent, and what it does for its client is not over.
 class FilesSessions::Active {
  public:
-  explicit Active(FilesSession& session) : session_(session) { ++session_.active; }
+  explicit Active(FilesSession& session) : session_(session), client_(session.files) {
+    ++session_.active;
+    ++client_->active;
+  }
   Active(const Active&) = delete;
   Active& operator=(const Active&) = delete;
   ~Active() {
-    PMSTORE_CHECK(session_.active > 0, "each handler is counted once");
+    PMSTORE_CHECK(session_.active > 0 && client_->active > 0, "each handler is counted once");
     --session_.active;
+    if (--client_->active == 0) client_->idle.notify_all();
   }
 
  private:
   FilesSession& session_;
+  const FilesClientRef client_;
 };
 
 FilesSessions::FilesSessions(base::Executor& executor, const FilesServiceOptions& options)
@@ -115,10 +120,15 @@ void FilesSessions::forgotten(FilesClient& client) {
   client.session = nullptr;
   if (end_data_sessions) end_data_sessions(client.id);
   locks_.drop(client.owner);
-  if (!stopped_) run(forget_opens(client.owner));
+  if (!stopped_) run(forget_opens(client.shared_from_this()));
 }
 
-base::Task<void> FilesSessions::forget_opens(OpenOwner owner) { co_await names_->forget(owner); }
+// What a call of it still opens or locks is given up, too.
+base::Task<void> FilesSessions::forget_opens(FilesClientRef client) {
+  while (client->active > 0) co_await client->idle.wait();
+  locks_.drop(client->owner);
+  co_await names_->forget(client->owner);
+}
 
 void FilesSessions::start_watch() {
   if (std::exchange(watching_, true)) return;

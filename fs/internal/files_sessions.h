@@ -56,7 +56,7 @@ class FilesSessions final : public service::Service {
   uint64_t lease_ns() const { return uint64_t{options_.lease_ms} * 1'000'000; }
   void run(base::Task<void> task);
   void forgotten(FilesClient& client);
-  base::Task<void> forget_opens(OpenOwner owner);
+  base::Task<void> forget_opens(FilesClientRef client);
   // Runs while there are clients.
   base::Task<void> watch();
   void start_watch();

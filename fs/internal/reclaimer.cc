@@ -141,6 +141,7 @@ Task<PosixStatus> Reclaimer::delete_extents(Ino ino) {
     PMSTORE_CO_TRY(const std::vector<Piece> some,
                    co_await maps_.pieces(ino, 0, kMaxFileBytes, FileMaps::kMostPieces));
     if (some.empty()) co_return PosixStatus();
+    for (const Piece& piece : some) core_.space().retire(piece.place);
     for (const Piece& piece : some) {
       PMSTORE_CO_TRY_STATUS(co_await clean(piece.place));
     }

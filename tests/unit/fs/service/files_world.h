@@ -160,13 +160,16 @@ class RawClient {
     link->keep_lease();
   }
   template <typename T>
-  void ask(FilesMethod method, const T& body) {
+  base::Task<Result<fabric::RpcReply>> call(FilesMethod method, T body) {
     std::vector<std::byte> request(sizeof(RequestHead) + sizeof body);
     fabric::MessageWriter writer(request);
     writer.put(RequestHead{});
     writer.put(body);
-    const auto answered =
-        world_.run(files->call(static_cast<uint16_t>(method), request, 64 * 1024));
+    co_return co_await files->call(static_cast<uint16_t>(method), request, 64 * 1024);
+  }
+  template <typename T>
+  void ask(FilesMethod method, const T& body) {
+    const auto answered = world_.run(call(method, body));
     ASSERT_TRUE(answered) << answered.error().to_string();
     fabric::MessageReader reader(answered->bytes());
     EXPECT_EQ(reader.get<ReplyHead>().error, 0);

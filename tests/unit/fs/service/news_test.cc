@@ -118,6 +118,51 @@ TEST_F(FilesNews, ManyChangesAreConfirmedTogether) {
   world_.run(client->close());
 }
 
+TEST_F(FilesNews, SpaceIsFreedWhileOthersAreTold) {
+  const auto one = world_.connect();
+  const auto busy = world_.connect();
+  RawClient slow(world_);
+  const FilesHello hello{1, 0};
+  slow.connect(service::ServiceId::kFiles, service::bytes_of(hello), slow.files);
+  const auto freed = world_.open(*one, "/freed");
+  const auto churns = world_.open(*busy, "/churns");
+  world_.write(*freed, 0, std::string(2'000'000, 'f'));
+  slow.ask(FilesMethod::kMap, MapRequest{raw(freed->ino()), 0, 1 << 20, 0, {}});
+  ASSERT_TRUE(world_.run(freed->truncate(0)));
+  const uint64_t told = stat("news");
+  const auto change = [&] {
+    world_.write(*churns, 0, std::string(100'000, 'c'));
+    ASSERT_TRUE(world_.run(churns->truncate(0)));
+  };
+  for (int i = 0; i < 5; ++i) change();
+  // It has heard of the first change only, and there are later ones.
+  RequestHead head;
+  head.confirmed = told;
+  const auto news = static_cast<uint16_t>(FilesMethod::kNews);
+  ASSERT_TRUE(world_.run(slow.files->call(news, service::bytes_of(head), 4096)));
+  world_.let_time_pass(100'000'000);
+  EXPECT_GE(world_.usage(*one).free_bytes, 2'000'000u);
+  EXPECT_LT(world_.usage(*one).free_bytes, world_.usage(*one).data_bytes);
+  world_.run(one->close());
+  world_.run(busy->close());
+}
+
+TEST_F(FilesNews, WriteTakesSetIdBitsAway) {
+  const auto client = world_.connect();
+  const auto file = world_.open(*client, "/file");
+  world_.write(*file, 0, kMany);
+  EXPECT_EQ(world_.read(*file, 0, 1), "L");  // its map is known
+  AttributeChange change;
+  change.set = AttributeChange::kMode;
+  change.mode = 06755;
+  ASSERT_TRUE(world_.run(client->set_attributes({}, file->ino(), change)));
+  world_.write(*file, 8192, "x");
+  const auto other = world_.connect();
+  EXPECT_EQ(world_.run(other->get_attributes(file->ino()))->mode, 0755);
+  world_.run(other->close());
+  world_.run(client->close());
+}
+
 // ---- what a call costs ----
 
 TEST_F(FilesNews, CallsCostOneMessageEach) {

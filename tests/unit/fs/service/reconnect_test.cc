@@ -84,6 +84,33 @@ TEST_F(FilesReconnect, FilesOfAClientThatDiedAreClosedAfterItsLease) {
   world_.run(other->close());
 }
 
+TEST_F(FilesReconnect, OpenThatEndsAfterItsClientHasGoneIsClosed) {
+  const auto other = world_.connect();
+  for (size_t turns = 0; turns < 30; ++turns) {
+    const auto file = world_.open(*other, "/file");
+    {
+      RawClient dies(world_);
+      const FilesHello hello{1, 0};
+      dies.connect(service::ServiceId::kFiles, service::bytes_of(hello), dies.files);
+      auto opens = dies.call(FilesMethod::kOpen, OpenRequest{raw(file->ino()), O_RDWR, 0});
+      opens.start();
+      for (size_t i = 0; i < turns; ++i) world_.executor().run_once();
+      // It is forgotten at once.
+      auto bye = dies.files->call(service::kGoodbyeMethod, {}, 0);
+      bye.start();
+      for (size_t i = 0; i < 3; ++i) world_.executor().run_once();
+      dies.files->drop();
+      opens = {};
+      bye = {};
+    }
+    ASSERT_TRUE(world_.run(other->remove("/file")));
+    EXPECT_TRUE(world_.run(file->close()));
+    world_.let_time_pass(3 * FilesWorld::kLeaseNs);
+    ASSERT_EQ(world_.usage(*other).inodes, 1u) << turns;
+  }
+  world_.run(other->close());
+}
+
 TEST_F(FilesReconnect, AppendWhoseAnswerIsLostHappensOnce) {
   auto options = world_.options();
   options.secret = ClientSecret::of_number(1);
