@@ -61,6 +61,11 @@ class ExecutedNumbers {
     seen_.set(number % kWindow);
     return true;
   }
+  // Will use() refuse it for ever?
+  bool was_used(uint64_t number) const {
+    if (number > highest_) return false;
+    return highest_ - number >= kWindow || seen_.test(number % kWindow);
+  }
 
  private:
   uint64_t highest_ = 0;
@@ -232,6 +237,7 @@ class ServerCore final : public service::Service {
   Result<VoteReply> vote(const VoteRequest& request) const;
   Result<size_t> list_undecided(const UndecidedRequest& request, std::span<std::byte> room) const;
   Status check_ended(TxId id) const;
+  bool was_executed(TxId id) const;
   void end_two_phase(Session& session);
   base::Task<void> watch_locks();
   std::unique_ptr<std::byte[]> copy_;

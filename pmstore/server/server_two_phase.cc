@@ -134,6 +134,15 @@ Status ServerCore::check_ended(TxId id) const {
                     "the client of " + id.to_string() + " is still connected; ask when it is not");
 }
 
+// By a session that is not over: it was given up here, or aborted, and does not come again.
+bool ServerCore::was_executed(TxId id) const {
+  return std::any_of(ring_states.begin(), ring_states.end(), [&](const RingState& place) {
+    const auto& session = place.session;
+    return session && session->client == id.client && id.sequence >= session->first_sequence &&
+           session->executed.was_used(id.sequence);
+  });
+}
+
 Status ServerCore::decide(Session& session, const DecideRequest& request) {
   const TxId id{request.client, request.sequence};
   const bool own = id.client == session.client && id.sequence >= session.first_sequence &&
@@ -164,8 +173,10 @@ Status ServerCore::decide(Session& session, const DecideRequest& request) {
 
 Result<VoteReply> ServerCore::vote(const VoteRequest& request) const {
   const TxId id{request.client, request.sequence};
-  const Vote vote = vote_of(store->two_phase().state(id));
-  if (vote != Vote::kCommitted) {
+  const auto state = store->two_phase().state(id);
+  const Vote vote = vote_of(state);
+  const bool stays = vote == Vote::kCommitted || (!state && was_executed(id));
+  if (!stays) {
     PMSTORE_TRY_STATUS(check_ended(id));
   }
   return VoteReply{vote};

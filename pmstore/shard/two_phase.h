@@ -8,8 +8,8 @@
 //               until every participant has the decision
 //
 // An aborted transaction is not remembered: "not here" means aborted, because a number is executed
-// once and by one session, and vote() is asked only when that session is over (the server sees to
-// it). So an answer stays true for ever, also over a restart: the catalog counts session numbers.
+// once and by one session. The server says it only when the number was executed, or its session is
+// over. So the answer stays true for ever, also over a restart: the catalog counts session numbers.
 // docs/transactions.md has the protocol.
 //
 // Invariants: a prepared transaction holds its locks, also after a restart, before any client is

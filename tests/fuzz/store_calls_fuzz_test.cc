@@ -22,11 +22,12 @@ using Bytes = std::vector<std::byte>;
 
 constexpr uint64_t kHostile = 99;
 constexpr uint32_t kReplyRoom = 4096;
-constexpr Method kMethods[] = {Method::kPing,      Method::kOpenTable,  Method::kListTables,
-                               Method::kGet,       Method::kScan,       Method::kCommit,
-                               Method::kOutcome,   Method::kStat,       Method::kReserve,
-                               Method::kRelease,   Method::kApply,      Method::kTruncate,
-                               Method::kDropTable, Method::kTableUsage, Method::kRangeScan};
+constexpr Method kMethods[] = {
+    Method::kPing,      Method::kOpenTable,  Method::kListTables, Method::kGet,
+    Method::kScan,      Method::kCommit,     Method::kOutcome,    Method::kStat,
+    Method::kReserve,   Method::kRelease,    Method::kApply,      Method::kTruncate,
+    Method::kDropTable, Method::kTableUsage, Method::kRangeScan,  Method::kLock,
+    Method::kPrepare,   Method::kDecide,     Method::kVote,       Method::kUndecided};
 
 template <typename... Parts>
 Bytes message(const Parts&... parts) {
@@ -118,8 +119,29 @@ class StoreCalls : public testing::ServerFixture,
       case Method::kTableUsage: return message(TableUsageRequest{0, raw(table_), {}});
       case Method::kRangeScan:
         return with_text(message(RangeScanRequest{9, 2048, raw(ordered_), 1, 2, 0, {}}), "abc");
+      case Method::kLock: return lock_request(next_sequence(), 'l');
+      case Method::kPrepare: {
+        const uint64_t sequence = next_sequence();
+        // Of one server: it commits. Else it would wait for a decision.
+        const char key = static_cast<char>('m' + sequence % 8);  // others may still be locked
+        if (!rnic()) (void)call(Method::kLock, lock_request(sequence, key));
+        return message(PrepareRequest{sequence, 0, 0});
+      }
+      case Method::kDecide:
+        return message(
+            DecideRequest{numbered::id_of(kHostile), next_sequence(), Decision::kAbort, {}});
+      case Method::kVote: return message(VoteRequest{numbered::id_of(kHostile), 1});
+      case Method::kUndecided: return message(UndecidedRequest{});
       default: return {};
     }
+  }
+  Bytes lock_request(uint64_t sequence, char key) {
+    Bytes body = message(LockRequest{});
+    const Bytes commit = message(CommitRequest{sequence, 0, 0, 1, 0});
+    const Bytes write = with_text(message(WriteOp{0, 0, 7, raw(table_), 1, WriteKind::kPut, {}}),
+                                  std::string(1, key) + "abc1234");
+    for (const Bytes& part : {commit, write}) body.insert(body.end(), part.begin(), part.end());
+    return body;
   }
   uint64_t next_sequence() { return hostile().hello().next_sequence + sequences_++ % 1000; }
   // The lsn of a redo record of nothing that was locked.
@@ -130,6 +152,22 @@ class StoreCalls : public testing::ServerFixture,
     redo.add(SlotOffset{256}, table_, 5, RecordState::kLive, "kept", "forged");
     const auto appended = run(hostile().ring().append(next_sequence(), redo.finish()));
     return appended ? appended->lsn : 0;
+  }
+  // What it has prepared, and nobody else has part in.
+  void abort_undecided() {
+    if (rnic()) return;
+    const auto listed = call(Method::kUndecided, message(UndecidedRequest{}));
+    ASSERT_TRUE(listed) << listed.error().to_string();
+    MessageReader reader(*listed);
+    const auto reply = reader.get<UndecidedReply>();
+    for (uint32_t i = 0; i < reply.count; ++i) {
+      const auto item = reader.get<UndecidedItem>();
+      for (uint16_t n = 0; n < item.participants; ++n) (void)reader.get<ShardParticipant>();
+      for (const Decision decision : {Decision::kAbort, Decision::kForget}) {
+        (void)call(Method::kDecide,
+                   message(DecideRequest{item.client, item.sequence, decision, {}}));
+      }
+    }
   }
   // Everybody else works as ever.
   void expect_all_well() {
@@ -171,11 +209,16 @@ bool needs_rnic(Method method) {
          method == Method::kTruncate;
 }
 
+bool needs_cpu(Method method) {
+  return method == Method::kLock || method == Method::kPrepare || method == Method::kDecide ||
+         method == Method::kVote || method == Method::kUndecided;
+}
+
 TEST_P(StoreCalls, WhatIsWellFormedIsAnswered) {
   for (const Method method : kMethods) {
     SCOPED_TRACE(static_cast<int>(method));
     const auto answer = call(method, well_formed(method));
-    if (needs_rnic(method) && !rnic()) {
+    if ((needs_rnic(method) && !rnic()) || (needs_cpu(method) && rnic())) {
       ASSERT_FALSE(answer);
       EXPECT_EQ(answer.code(), ErrorCode::kUnsupported);
     } else {
@@ -188,7 +231,7 @@ TEST_P(StoreCalls, WhatIsWellFormedIsAnswered) {
 
 TEST_P(StoreCalls, WhatIsCutShortOrDrawnOutCostsTheConnectionAndLeavesNothing) {
   for (const Method method : kMethods) {
-    if (needs_rnic(method) && !rnic()) continue;
+    if ((needs_rnic(method) && !rnic()) || (needs_cpu(method) && rnic())) continue;
     const Bytes whole = well_formed(method);
     for (size_t bytes = 0; bytes <= whole.size() + 9; ++bytes) {
       // A list of slots, and one that is longer, are well formed.
@@ -284,6 +327,24 @@ Bytes random_request(base::Random& random, Method method, const std::vector<uint
           static_cast<uint32_t>(any()), static_cast<uint32_t>(any()), of, small, 1, backwards, {}};
       return with_text(message(request), "abcd");
     }
+    case Method::kLock: {
+      Bytes body = message(LockRequest{static_cast<uint16_t>(key_bytes % 3), {}});
+      for (uint16_t i = 0; i < key_bytes % 3; ++i) {
+        const Bytes other = message(ShardParticipant{any(), {any(), any()}, any(), any(), 0, 0, 0});
+        body.insert(body.end(), other.begin(), other.end());
+      }
+      const Bytes commit = random_request(random, Method::kCommit, slots, table, sequence);
+      body.insert(body.end(), commit.begin(), commit.end());
+      return body;
+    }
+    case Method::kPrepare: {
+      const uint64_t earlier = sequence - 1 - random.below(3);
+      return message(PrepareRequest{earlier, 0, small % 2u}, any(), any());
+    }
+    case Method::kDecide:
+      return message(DecideRequest{{any(), any()}, any(), static_cast<Decision>(small), {}});
+    case Method::kVote: return message(VoteRequest{{any(), any()}, any()});
+    case Method::kUndecided: return message(UndecidedRequest{{any(), any()}, any()});
     default: return {};
   }
 }
@@ -315,7 +376,8 @@ TEST_P(StoreCalls, NonsenseHarmsNobody) {
       body = random_request(random, method, slots, of, next_sequence());
     }
     // Of nonsense that commits, "kept" must not be part, nor its table of what is dropped.
-    const bool harms = method == Method::kCommit || method == Method::kDropTable;
+    const bool harms =
+        method == Method::kCommit || method == Method::kDropTable || method == Method::kLock;
     if (random.below(3) == 0 && !harms) mutate(random, body);
     const auto answer = call(method, body);
     answered += answer ? 1 : 0;
@@ -330,7 +392,8 @@ TEST_P(StoreCalls, NonsenseHarmsNobody) {
     // What it has reserved goes with it; what it has committed itself, and the new table, stay.
     session_ = {};
     let_time_pass(1'000'000);
-    for (const char* key : {"r", "a", "b", "c"}) {
+    abort_undecided();
+    for (const char* key : {"r", "a", "b", "c", "l", "m", "n", "o", "p", "q", "s", "t"}) {
       for (const TableId of : {table_, ordered_}) (void)run(good_->erase(of, key));
     }
     expect_all_well();

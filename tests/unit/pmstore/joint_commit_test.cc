@@ -351,6 +351,20 @@ TEST_F(JointCommit, WhatOneServerDoesNotHaveIsAbortedAtTheOther) {
   EXPECT_GT(aborted, 0u);
 }
 
+TEST_F(JointCommit, WhatOneServerHasForgottenTheOtherOneForgetsToo) {
+  ASSERT_TRUE(run(move_money(paris_, rome_, 1)));
+  ASSERT_TRUE(rome_.put("other", 1));  // says that the outcome is known
+  for (Bank* const bank : {&paris_, &rome_}) {
+    bank->disconnect();
+    bank->connect();
+  }
+  EXPECT_EQ(paris_.two_phase().at("committed"), 1);
+  EXPECT_EQ(rome_.two_phase().at("committed"), 0);
+  EXPECT_EQ(settle_all().waiting, 0u);
+  EXPECT_EQ(paris_.two_phase().at("committed"), 0);
+  expect_whole();
+}
+
 // A participant that nobody can ask keeps it waiting.
 TEST_F(JointCommit, WithoutOneOfItsServersNothingIsDecided) {
   {

@@ -169,6 +169,10 @@ TEST_F(TwoPhaseSession, NotHereIsSaidOnlyWhenItIsTrueForEver) {
   EXPECT_EQ(vote(never).code(), ErrorCode::kCommitUnknown) << "it may still be on its way";
   EXPECT_EQ(vote({never.client, never.sequence + (uint64_t{9} << 32)}).code(),
             ErrorCode::kInvalidArgument);
+  ASSERT_TRUE(lock("alice"));
+  EXPECT_EQ(vote(id()).code(), ErrorCode::kCommitUnknown) << "it may still be prepared";
+  ASSERT_TRUE(decide(coordinator_, Decision::kAbort));
+  EXPECT_EQ(vote(id()), Vote::kNotHere) << "the number is not executed again";
   coordinator_->drop();
   coordinator_ = {};
   let_time_pass(kMs);
