@@ -156,6 +156,7 @@ TEST_F(TwoPhaseFixture, ARestartLocksWhatIsUndecidedAgain) {
     s_.reopen();
     commits ? expect_new() : expect_old();
     EXPECT_EQ(two_phase().count(State::kPrepared), 0u);
+    EXPECT_EQ(s_.store().arena().used_slots(), s_.store().live_records());
     s_.begin_session();
   }
   EXPECT_EQ(two_phase().state(last_), State::kCommitted);
@@ -362,7 +363,7 @@ TEST_F(TwoPhaseFixture, TheirPartOfTheLogIsBoundedAndOthersGoOn) {
     }
   }
   EXPECT_EQ(s_.store().log().reserved_bytes(), 0u);
-  EXPECT_EQ(lock(put("large", std::string(60'000, 'v'))).code(), ErrorCode::kTooLarge);
+  EXPECT_EQ(lock(put("large", std::string(10'000, 'v'))).code(), ErrorCode::kTooLarge);
   EXPECT_TRUE(lock(put("small", "1")));
 }
 
