@@ -272,6 +272,20 @@ TEST_P(StoreCalls, APrefixThatIsNoneOrOfAnotherEpochIsRefused) {
   expect_all_well();
 }
 
+// `commit`: a request for that method.
+Bytes random_lock(base::Random& random, const Bytes& commit) {
+  const auto participants = static_cast<uint16_t>(random.below(3));
+  Bytes body = message(LockRequest{participants, {}});
+  for (uint16_t i = 0; i < participants; ++i) {
+    const ClientId client{random.next(), random.next()};
+    const Bytes other =
+        message(ShardParticipant{random.next(), client, random.next(), random.next(), 0, 0, 0});
+    body.insert(body.end(), other.begin(), other.end());
+  }
+  body.insert(body.end(), commit.begin(), commit.end());
+  return body;
+}
+
 // A well-formed request with other numbers in it.
 Bytes random_request(base::Random& random, Method method, const std::vector<uint64_t>& slots,
                      TableId table, uint64_t sequence) {
@@ -327,16 +341,8 @@ Bytes random_request(base::Random& random, Method method, const std::vector<uint
           static_cast<uint32_t>(any()), static_cast<uint32_t>(any()), of, small, 1, backwards, {}};
       return with_text(message(request), "abcd");
     }
-    case Method::kLock: {
-      Bytes body = message(LockRequest{static_cast<uint16_t>(key_bytes % 3), {}});
-      for (uint16_t i = 0; i < key_bytes % 3; ++i) {
-        const Bytes other = message(ShardParticipant{any(), {any(), any()}, any(), any(), 0, 0, 0});
-        body.insert(body.end(), other.begin(), other.end());
-      }
-      const Bytes commit = random_request(random, Method::kCommit, slots, table, sequence);
-      body.insert(body.end(), commit.begin(), commit.end());
-      return body;
-    }
+    case Method::kLock:
+      return random_lock(random, random_request(random, Method::kCommit, slots, table, sequence));
     case Method::kPrepare: {
       const uint64_t earlier = sequence - 1 - random.below(3);
       return message(PrepareRequest{earlier, 0, small % 2u}, any(), any());
