@@ -136,11 +136,17 @@ base::Task<void> FileData::close() {
   State& state = *state_;
   co_await state.reconnector.close();
   co_await settled();
-  const State::SessionRef last = state.session;
-  if (last == nullptr || !last->link->usable()) co_return;
-  // Whether the goodbye arrives does not matter: the server sees the end of the connection.
+  if (state.usable()) state.workers.run(state.say_goodbye(state.session));
+  while (state.usable()) co_await state.access_ended.wait();
+}
+
+// Whether it arrives does not matter: the server sees the end of the connection.
+base::Task<void> FileData::State::say_goodbye(SessionRef last) {
+  const base::RunningTasks::Position here = workers.started_last();
   (void)co_await last->link->call(service::kGoodbyeMethod, {}, 0);
   last->link->drop();
+  access_ended.notify_all();
+  workers.ended(here);
 }
 
 // ---- registered memory ----

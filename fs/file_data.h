@@ -71,7 +71,8 @@ class FileData {
   // negotiate() and register_memory().
   static base::Task<Result<std::unique_ptr<FileData>>> open(fabric::Device& device, fabric::Uri uri,
                                                             FileDataOptions options);
-  // Accesses under way are given up.
+  // Accesses under way are given up: their tasks are never resumed, and may be destroyed later. No
+  // task may be waiting for a session.
   ~FileData();
 
   // Reads or writes all pieces; more than kMaxMessageData in parts, several at a time.

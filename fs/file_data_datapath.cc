@@ -131,12 +131,13 @@ base::Task<Result<DataOutcome>> FileData::State::execute(AccessRef access) {
     Access& of;
   };
   if (access->parts.empty()) co_return DataOutcome::kDone;
-  SessionRef with = session;
+  // Only workers hold the session: they go with this object, its callers may not.
+  const uint64_t in_session = generation;
   access->number = ++last_access;
   under_way.insert(access->number);
   access->workers = std::min(kWorkers, access->parts.size());
   const Waiting caller{*access};
-  for (size_t i = access->workers; i > 0; --i) workers.run(work(access, with));
+  for (size_t i = access->workers; i > 0; --i) workers.run(work(access, session));
   if (access->workers == 0 && ++accesses_at_once % kAccessesPerTurn == 0) {
     co_await executor.yield();
   }
@@ -146,8 +147,7 @@ base::Task<Result<DataOutcome>> FileData::State::execute(AccessRef access) {
     if (why.code != ErrorCode::kDisconnected && why.code != ErrorCode::kTimeout) co_return why;
     // The server ends this session before it lets the next one in. So what the caller repeats is
     // not overwritten by what is still under way here.
-    with->link->drop();
-    with.reset();
+    if (session != nullptr && generation == in_session) session->link->drop();
     const Status again = co_await reconnector.connected();
     if (!again) co_return why;
     co_return DataOutcome::kStaleMap;

@@ -1,5 +1,7 @@
 #include "fs/file_data_service.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -70,9 +72,10 @@ void acknowledge(persist::Persisted /*pieces*/, fabric::RpcCall& call) {
 }  // namespace
 
 FileDataService::FileDataService(LocalDataSpace& space, size_t max_sessions)
-    : Service(
-          {.id = service::ServiceId::kFileData, .name = "file data", .max_sessions = max_sessions}),
+    // The service bounds them itself: one that comes back has its place already.
+    : Service({.id = service::ServiceId::kFileData, .name = "file data"}),
       space_(space),
+      max_sessions_(max_sessions),
       groups_(space.area().memory().domain() == persist::Domain::kNone),
       wake_(space.executor()) {
   committing_ = commit_groups();
@@ -106,12 +109,14 @@ Result<std::vector<std::byte>> FileDataService::admit(service::Session& session,
     return make_error(ErrorCode::kNotFound,
                       "another file area is served here: is this the file system's data server?");
   }
+  service::Session* before = nullptr;
   if (const auto found = sessions_of_.find(session.client); found != sessions_of_.end()) {
-    const auto before =
-        std::find_if(found->second.begin(), found->second.end(), [&](const service::Session* each) {
-          return static_cast<const DataSession*>(each)->instance == hello.instance;
-        });
-    if (before != found->second.end()) host().end(**before, SessionEnd::kReplaced);
+    for (service::Session* const each : found->second) {
+      if (static_cast<const DataSession*>(each)->instance == hello.instance) before = each;
+    }
+  }
+  if (before == nullptr) {
+    PMSTORE_TRY_STATUS(make_place());
   }
   const auto& regions = static_cast<const AreaRegions&>(*session.endpoint->parts[slot()]);
   FileDataAnswer answer;
@@ -120,7 +125,21 @@ Result<std::vector<std::byte>> FileDataService::admit(service::Session& session,
   answer.words = regions.words->remote();
   static_cast<DataSession&>(session).instance = hello.instance;
   sessions_of_[session.client].push_back(&session);
+  // Behind that: the client is not gone in between.
+  if (before != nullptr) host().end(*before, SessionEnd::kReplaced);
   return service::message_of(answer);
+}
+
+Status FileDataService::make_place() {
+  if (sessions() < max_sessions_) return {};
+  // A client whose handshake has not ended keeps no other client out.
+  if (service::Session* const leaves = host().oldest_hello(*this)) {
+    host().end(*leaves, SessionEnd::kReplaced);
+    return {};
+  }
+  return make_error(ErrorCode::kBackPressure,
+                    fmt::format("all {} places for file data sessions are taken; try again later",
+                                max_sessions_));
 }
 
 void FileDataService::on_ended(service::Session& session, std::optional<SessionEnd>) {

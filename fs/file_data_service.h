@@ -58,6 +58,8 @@ class FileDataService final : public service::Service {
       service::Endpoint& endpoint) override;
 
  private:
+  // Room for one more session. BackPressure.
+  Status make_place();
   // Answers, or gives the error to answer with. Protocol costs the connection.
   Status write(fabric::RpcCall& call, std::span<const std::byte> body);
   // Runs until it is destroyed with the service.
@@ -66,6 +68,7 @@ class FileDataService final : public service::Service {
   void commit();
 
   LocalDataSpace& space_;
+  const size_t max_sessions_;
   const bool groups_;                    // a drain takes long
   std::vector<fabric::RpcCall> stored_;  // of writes that wait for the drain
   base::WaitList wake_;

@@ -2,9 +2,9 @@
 //
 // An access is cut into parts, of at most kMaxMessageData each: one doorbell, or one message. A few
 // workers, tasks that run to their ends, take one part after the other. Invariants: `message` is
-// filled and given to RpcClient::call() without a suspension in between; a worker holds its session
-// and at most one buffer; nothing is copied into or out of memory that is not registered once the
-// caller is gone.
+// filled and given to RpcClient::call() without a suspension in between; workers hold their
+// session, nobody else does, so that it never outlives the buffers; a worker holds at most one
+// buffer; nothing is copied into or out of memory that is not registered once the caller is gone.
 #pragma once
 
 #include <array>
@@ -90,6 +90,7 @@ struct FileData::State final : service::Reconnector::Target {
   Result<SessionRef> check_answer(std::unique_ptr<service::Link> link);
   void drop_session();
   base::Task<void> settled();
+  base::Task<void> say_goodbye(SessionRef last);
   base::Task<void> retire(std::unique_ptr<fabric::MemoryRegion> region);
 
   // ---- accesses (file_data_datapath.cc) ----

@@ -73,6 +73,13 @@ TEST_F(FileDataServiceTest, SessionsAreBounded) {
   for (uint64_t client = 1; client <= kMaxSessions; ++client) links.push_back(link(client));
   const FileDataHello hello{0, 1};
   EXPECT_EQ(try_link(service::bytes_of(hello), 99).code(), ErrorCode::kBackPressure);
+  // One that comes back has its place.
+  std::vector<ClientId> gone;
+  service_->on_client_gone = [&](const ClientId& client) { gone.push_back(client); };
+  const auto again = link(1);
+  EXPECT_EQ(service_->sessions(), kMaxSessions);
+  EXPECT_TRUE(gone.empty()) << "it is not gone in between";
+  service_->on_client_gone = nullptr;
 }
 
 TEST_F(FileDataServiceTest, ANewSessionOfAnInstanceEndsTheOneBefore) {
