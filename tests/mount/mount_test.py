@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """usage: mount_test.py BIN: mounting, unmounting, several mounts, and servers that go away."""
 
+import contextlib
 import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -102,10 +104,13 @@ class Mounting(MountedTest):
 
     def test_sigterm_unmounts(self):
         mnt, process = self.mounted_pool()
-        with open(os.path.join(mnt, "file"), "wb", buffering=0) as file:
-            file.write(b"data")
-            process.send_signal(signal.SIGTERM)
-            self.assertEqual(process.wait(PATIENCE), 0)
+        fd = os.open(os.path.join(mnt, "file"), os.O_WRONLY | os.O_CREAT)
+        os.write(fd, b"data")
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(PATIENCE), 0)
+        with self.assertRaises(OSError) as raised:
+            os.close(fd)
+        self.assertEqual(raised.exception.errno, errno.ENOTCONN)
         self.assertFalse(is_mounted(mnt))
         self.assertEqual(self.good("fs", "cat", "--uri", self.uri, "/file"), b"data")
 
@@ -184,6 +189,50 @@ class SeveralMounts(MountedTest):
             self.assertEqual(file.read(), b"data" * 5000)
             self.assertEqual(os.fstat(file.fileno()).st_nlink, 0)
         self.good("fs", "check", "--uri", self.uri)
+
+
+    def locked(self, path, lock):
+        """Whether another process finds it locked."""
+        done = subprocess.run([sys.executable, "-c",
+                               "import fcntl, sys; f = open(sys.argv[1], 'r+b');"
+                               f"fcntl.{lock}(f, fcntl.LOCK_EX | fcntl.LOCK_NB)", path],
+                              stderr=subprocess.DEVNULL, timeout=PATIENCE, check=False)
+        return done.returncode != 0
+
+    def test_locks_of_one_keep_the_other_out(self):
+        one, process = self.mounted_pool()
+        two, _ = self.mount("two")
+        path = os.path.join(two, "file")
+        for lock in ("flock", "lockf"):
+            with open(os.path.join(one, "file"), "w+b") as file:
+                getattr(fcntl, lock)(file, fcntl.LOCK_EX)
+                self.assertTrue(self.locked(path, lock))
+                getattr(fcntl, lock)(file, fcntl.LOCK_UN)
+                self.assertFalse(self.locked(path, lock))
+                getattr(fcntl, lock)(file, fcntl.LOCK_EX)
+            self.assertFalse(self.locked(path, lock))
+        holder = open(os.path.join(one, "file"), "r+b")
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        self.assertTrue(self.locked(path, "flock"))
+        process.kill()
+        until(lambda: not self.locked(path, "flock"), "the locks of a dead mount are free")
+        with contextlib.suppress(OSError):
+            holder.close()
+
+    def test_who_waits_for_a_lock_gets_it_or_can_be_ended(self):
+        one, _ = self.mounted_pool()
+        two, _ = self.mount("two")
+        script = "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.flock(f, fcntl.LOCK_EX)"
+        with open(os.path.join(one, "file"), "w+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            waiting = [subprocess.Popen([sys.executable, "-c", script, os.path.join(two, "file")])
+                       for _ in range(2)]
+            with self.assertRaises(subprocess.TimeoutExpired):
+                waiting[0].wait(1)
+            waiting[0].kill()
+            self.assertEqual(waiting[0].wait(PATIENCE), -signal.SIGKILL)
+            self.assertIsNone(waiting[1].poll())
+        self.assertEqual(waiting[1].wait(PATIENCE), 0)
 
 
 class LostServers(MountedTest):

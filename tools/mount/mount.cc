@@ -110,6 +110,7 @@ Status Mount::mount(const std::string& source, const std::string& directory) {
   add_attribute_calls(calls);
   add_file_calls(calls);
   add_directory_calls(calls);
+  add_lock_calls(calls);
   std::string words = "subtype=pmstore,fsname=" + escaped(source);
   for (const std::string& word : options_.kernel) words += "," + word;
   std::string program = "pmstore";
@@ -179,7 +180,6 @@ void Mount::prepare_connection(fuse_conn_info& connection) {
 void Mount::describe_opened(fuse_file_info& file) const {
   file.direct_io = options_.single ? 0 : 1;
   file.keep_cache = options_.single ? 1 : 0;
-  file.noflush = 1;  // what was written is durable already
 }
 
 void Mount::on_ready(uint32_t) { readable_ = true; }

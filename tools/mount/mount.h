@@ -13,8 +13,10 @@
 #include <sys/uio.h>
 
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "base/executor.h"
 #include "base/result.h"
@@ -27,6 +29,10 @@
 #include "tools/mount/request.h"
 
 namespace pmstore::tools {
+
+// Who may have locks of ranges of a file: inode and owner. They go when the owner closes any of its
+// descriptors of the file.
+using RangeOwners = std::set<std::pair<uint64_t, uint64_t>>;
 
 class Mount final : private base::Watched, private base::Poller {
  public:
@@ -64,6 +70,11 @@ class Mount final : private base::Watched, private base::Poller {
   void start_operation(fuse_req_t request, base::Task<void> body) {
     operations_.start(request, std::move(body));
   }
+  // As start_operation(), of what waits for another program.
+  void start_waiting(fuse_req_t request, base::Task<void> body) {
+    operations_.start(request, std::move(body), 0);
+  }
+  RangeOwners& range_owners() { return range_owners_; }
   void prepare_connection(fuse_conn_info& connection);
   // Before the first answer goes to the kernel.
   void complete_greeting(std::span<iovec> answer);
@@ -87,6 +98,7 @@ class Mount final : private base::Watched, private base::Poller {
   const MountOptions options_;
   DataBuffers buffers_{kMostRequestBytes};
   OpenFiles open_files_;
+  RangeOwners range_owners_;
   fuse_session* session_ = nullptr;
   Operations operations_;
   fuse_buf message_{};
@@ -107,6 +119,7 @@ void add_name_calls(fuse_lowlevel_ops& calls);
 void add_attribute_calls(fuse_lowlevel_ops& calls);
 void add_file_calls(fuse_lowlevel_ops& calls);
 void add_directory_calls(fuse_lowlevel_ops& calls);
+void add_lock_calls(fuse_lowlevel_ops& calls);
 
 inline Mount& mount_of(fuse_req_t request) {
   return *static_cast<Mount*>(fuse_req_userdata(request));

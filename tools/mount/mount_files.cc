@@ -1,4 +1,4 @@
-// Files: create, open, read, write, fsync, flush, release, fallocate, lseek.
+// Files: create, open, read, write, fsync, release, fallocate, lseek.
 #include <fcntl.h>
 #include <linux/falloc.h>
 
@@ -190,9 +190,6 @@ void on_fsync(fuse_req_t raw, fuse_ino_t, int, fuse_file_info* file) {
                         fsync(Request(raw, mount.options()), mount.open_files().find(file->fh)));
 }
 
-// What was written is durable: close() has nothing to wait for.
-void on_flush(fuse_req_t raw, fuse_ino_t, fuse_file_info*) { fuse_reply_err(raw, 0); }
-
 void on_release(fuse_req_t raw, fuse_ino_t, fuse_file_info* file) {
   Mount& mount = mount_of(raw);
   mount.start_operation(
@@ -234,7 +231,6 @@ void add_file_calls(fuse_lowlevel_ops& calls) {
   calls.read = on_read;
   calls.write = on_write;
   calls.fsync = on_fsync;
-  calls.flush = on_flush;
   calls.release = on_release;
   calls.fallocate = on_allocate;
   calls.lseek = on_look_for;

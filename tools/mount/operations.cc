@@ -19,9 +19,10 @@ base::Task<void> Operations::run(Operations& owner, Operation& operation, base::
   owner.finished_.push_back(&operation);  // its frame is still running: reap() ends it
 }
 
-void Operations::start(fuse_req_t request, base::Task<void> body) {
+void Operations::start(fuse_req_t request, base::Task<void> body, uint64_t patience_ns) {
   Operation& operation = running_.emplace_back();
   operation.owner = this;
+  operation.patience_ns = patience_ns;
   operation.position = std::prev(running_.end());
   // Before it runs: what has been answered has no request any more.
   fuse_req_interrupt_func(request, on_interrupt, &operation);
@@ -42,7 +43,8 @@ void Operations::on_interrupt(fuse_req_t, void* data) {
   if (operation.interrupted_ns != 0) return;
   operation.interrupted_ns = std::max<uint64_t>(owner.executor_.now_ns(), 1);
   ++owner.interrupted_;
-  owner.next_due_ns_ = std::min(owner.next_due_ns_, operation.interrupted_ns + kPatienceNs);
+  owner.next_due_ns_ =
+      std::min(owner.next_due_ns_, operation.interrupted_ns + operation.patience_ns);
 }
 
 size_t Operations::reap(bool may_give_up) {
@@ -67,7 +69,7 @@ size_t Operations::give_up_interrupted() {
   for (auto next = running_.begin(); next != running_.end();) {
     const auto operation = next++;
     if (operation->interrupted_ns == 0) continue;
-    const uint64_t due_ns = operation->interrupted_ns + kPatienceNs;
+    const uint64_t due_ns = operation->interrupted_ns + operation->patience_ns;
     if (now_ns < due_ns) {
       next_due_ns_ = std::min(next_due_ns_, due_ns);
       continue;

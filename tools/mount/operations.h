@@ -27,8 +27,9 @@ class Operations {
   Operations(const Operations&) = delete;
   Operations& operator=(const Operations&) = delete;
 
-  // `body` answers `request`. It runs until its first suspension here.
-  void start(fuse_req_t request, base::Task<void> body);
+  // `body` answers `request`. It runs until its first suspension here. What waits for another
+  // program has no patience: it is given up as soon as it is interrupted.
+  void start(fuse_req_t request, base::Task<void> body, uint64_t patience_ns = kPatienceNs);
   size_t running() const { return running_.size(); }
 
   // Ends what has finished and gives up what was interrupted long enough ago, unless
@@ -44,6 +45,7 @@ class Operations {
   struct Operation {
     Operations* owner = nullptr;
     base::Task<void> task;
+    uint64_t patience_ns = 0;
     uint64_t interrupted_ns = 0;  // 0: it is not
     std::list<Operation>::iterator position;
   };

@@ -63,6 +63,7 @@ class Request {
     }
   }
   void usage(const struct statvfs& usage) { fuse_reply_statfs(take(), &usage); }
+  void lock(const struct flock& lock) { fuse_reply_lock(take(), &lock); }
   void position(off_t offset) { fuse_reply_lseek(take(), offset); }
 
   fuse_entry_param entry_of(const fs::Attributes& attributes) const;

@@ -1,0 +1,101 @@
+// Locks: getlk, setlk, flock; and flush, with which those of ranges end.
+//
+// A lock of a range belongs to a process, for the kernel a number; one of flock() to an open file.
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <limits>
+
+#include "tools/mount/mount.h"
+
+namespace pmstore::tools {
+namespace {
+
+using Opened = std::shared_ptr<OpenFile>;
+
+fs::FileLock range_of(const struct flock& asked, uint64_t owner) {
+  fs::FileLock lock{.kind = fs::LockKind::kRange, .owner = owner};
+  lock.type = asked.l_type == F_RDLCK   ? fs::LockType::kRead
+              : asked.l_type == F_WRLCK ? fs::LockType::kWrite
+                                        : fs::LockType::kUnlock;
+  lock.start = static_cast<uint64_t>(asked.l_start);
+  if (asked.l_len > 0) lock.end = lock.start + static_cast<uint64_t>(asked.l_len) - 1;
+  lock.pid = static_cast<uint32_t>(asked.l_pid);
+  return lock;
+}
+
+// What F_GETLK says of a lock.
+struct flock flock_of(const std::optional<fs::FileLock>& lock) {
+  struct flock said {};
+  said.l_type = F_UNLCK;
+  said.l_whence = SEEK_SET;
+  if (!lock) return said;
+  said.l_type = lock->type == fs::LockType::kRead ? F_RDLCK : F_WRLCK;
+  said.l_start = static_cast<off_t>(lock->start);
+  constexpr uint64_t kLast = std::numeric_limits<off_t>::max();
+  said.l_len = lock->end >= kLast ? 0 : static_cast<off_t>(lock->end - lock->start + 1);
+  said.l_pid = static_cast<pid_t>(lock->pid);
+  return said;
+}
+
+base::Task<void> find_lock(Request request, Opened opened, fs::FileLock lock) {
+  const auto found = co_await opened->file->find_lock(lock);
+  if (!found) co_return request.error(found.error());
+  request.lock(flock_of(*found));
+}
+
+base::Task<void> lock(Request request, Opened opened, fs::FileLock lock, bool waits) {
+  request.status(co_await opened->file->lock(lock, waits));
+}
+
+void on_find_lock(fuse_req_t raw, fuse_ino_t, fuse_file_info* file, struct flock* asked) {
+  Mount& mount = mount_of(raw);
+  mount.start_operation(raw,
+                        find_lock(Request(raw, mount.options()), mount.open_files().find(file->fh),
+                                  range_of(*asked, file->lock_owner)));
+}
+
+void on_lock(fuse_req_t raw, fuse_ino_t ino, fuse_file_info* file, struct flock* asked, int waits) {
+  Mount& mount = mount_of(raw);
+  const fs::FileLock wanted = range_of(*asked, file->lock_owner);
+  // Also if it fails: a lock that is given up may be there for a while.
+  if (wanted.type != fs::LockType::kUnlock) mount.range_owners().emplace(ino, file->lock_owner);
+  mount.start_waiting(raw, lock(Request(raw, mount.options()), mount.open_files().find(file->fh),
+                                wanted, waits != 0));
+}
+
+void on_flock(fuse_req_t raw, fuse_ino_t, fuse_file_info* file, int how) {
+  fs::FileLock wanted{.kind = fs::LockKind::kFlock};
+  switch (how & ~LOCK_NB) {
+    case LOCK_SH: wanted.type = fs::LockType::kRead; break;
+    case LOCK_EX: wanted.type = fs::LockType::kWrite; break;
+    case LOCK_UN: wanted.type = fs::LockType::kUnlock; break;
+    default: fuse_reply_err(raw, EINVAL); return;
+  }
+  Mount& mount = mount_of(raw);
+  mount.start_waiting(raw, lock(Request(raw, mount.options()), mount.open_files().find(file->fh),
+                                wanted, (how & LOCK_NB) == 0));
+}
+
+// What was written is durable: close() waits for locks only.
+void on_flush(fuse_req_t raw, fuse_ino_t ino, fuse_file_info* file) {
+  Mount& mount = mount_of(raw);
+  if (mount.range_owners().erase({ino, file->lock_owner}) == 0) {
+    fuse_reply_err(raw, 0);
+    return;
+  }
+  const fs::FileLock all{.type = fs::LockType::kUnlock, .owner = file->lock_owner};
+  mount.start_operation(
+      raw, lock(Request(raw, mount.options()), mount.open_files().find(file->fh), all, false));
+}
+
+}  // namespace
+
+void add_lock_calls(fuse_lowlevel_ops& calls) {
+  calls.getlk = on_find_lock;
+  calls.setlk = on_lock;
+  calls.flock = on_flock;
+  calls.flush = on_flush;
+}
+
+}  // namespace pmstore::tools
