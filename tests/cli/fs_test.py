@@ -309,8 +309,8 @@ class Copies(Files):
                  stdin=os.urandom(80 << 20))
         self.assertEqual(self.good("ls"), "")
         self.good("check")
-        # What is removed is cleaned before it is free, in the background of a server: a command that
-        # opens the pool itself ends too early for that.
+        # What is removed is cleaned before it is free, in the background of a server: a command
+        # that opens the pool itself ends too early for that.
         if not self.listen:
             return
         deadline = time.monotonic() + PATIENCE
