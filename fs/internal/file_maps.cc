@@ -159,8 +159,10 @@ struct FileMaps::Taken {
 
 Task<PosixResult<FileMaps::Taken>> FileMaps::take_in(NamespaceTransaction& transaction, Ino ino,
                                                      uint64_t changed_from, uint64_t to,
-                                                     const WithFirst& change) {
+                                                     const WithFirst& change,
+                                                     ReclaimQueue::Held& held) {
   Taken taken;
+  held.drop();  // of an attempt that has lost
   PMSTORE_CO_TRY(Inode inode, co_await transaction.inode(ino));
   PMSTORE_CO_TRY(const std::vector<Piece> there,
                  co_await transaction.pieces(ino, changed_from, to, kMostPieces));
@@ -180,7 +182,10 @@ Task<PosixResult<FileMaps::Taken>> FileMaps::take_in(NamespaceTransaction& trans
     }
     if (piece.end() > to) transaction.put_piece(ino, {to, part_of(piece, to, piece.end())});
   }
-  for (const Taken::Freed& freed : taken.freed) transaction.put_freed(freed.id, freed.range);
+  for (const Taken::Freed& freed : taken.freed) {
+    transaction.put_freed(freed.id, freed.range);
+    held.hold(freed.id);
+  }
   // A crash between this transaction and the next leaves extents behind the size: they are freed
   // at the next start. An unlinked inode has an orphan's record already, for all of them.
   const bool goes_on = taken.reached < to;
@@ -204,8 +209,9 @@ Task<PosixResult<Attributes>> FileMaps::take(SharedGuard guard, Ino ino, uint64_
   PMSTORE_CHECK(to % kUnitBytes == 0, "units are freed as a whole");
   PMSTORE_CHECK(from <= to, "a range does not end before it begins");
   while (true) {
+    ReclaimQueue::Held held(core_.queue);
     const auto body = [&](NamespaceTransaction& transaction) {
-      return take_in(transaction, ino, from, to, with_first);
+      return take_in(transaction, ino, from, to, with_first, held);
     };
     PMSTORE_CO_TRY(Taken taken, co_await core_.take_away<Taken>(body));
     for (const Taken::Freed& freed : taken.freed) core_.quarantined_bytes += freed.range.bytes;
@@ -213,6 +219,7 @@ Task<PosixResult<Attributes>> FileMaps::take(SharedGuard guard, Ino ino, uint64_
     core_.map_has_changed(ino);
     for (const Taken::Freed& freed : taken.freed) core_.space().retire(freed.range);
     // The queue changes generations once more before it cleans, so an error here loses nothing.
+    held.drop();
     for (const Taken::Freed& freed : taken.freed) {
       core_.queue.add({ReclaimQueue::Kind::kFreed, freed.id, freed.range});
     }

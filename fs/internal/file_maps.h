@@ -62,7 +62,8 @@ class FileMaps {
   base::Task<PosixStatus> give_some(Ino ino, uint64_t from, uint64_t to, uint64_t most_to,
                                     uint64_t& reached);
   base::Task<PosixResult<Taken>> take_in(NamespaceTransaction& transaction, Ino ino, uint64_t from,
-                                         uint64_t to, const WithFirst& change);
+                                         uint64_t to, const WithFirst& change,
+                                         ReclaimQueue::Held& held);
 
   NamespaceCore& core_;
 };

@@ -64,8 +64,8 @@ class NamespaceCore {
     co_return lost_too_often();
   }
   template <typename T, typename Body>
-  base::Task<PosixResult<T>> take_away(const Body& body) {
-    return transact<T>(body, nullptr, Purpose::kTakesAway);
+  base::Task<PosixResult<T>> take_away(const Body& body, bool* in_doubt = nullptr) {
+    return transact<T>(body, in_doubt, Purpose::kTakesAway);
   }
   // The same without a commit, for reads that need not be of one moment.
   template <typename T, typename Body>

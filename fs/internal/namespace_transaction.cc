@@ -97,6 +97,13 @@ Task<PosixResult<std::optional<OrphanKind>>> NamespaceTransaction::orphan(Ino in
   co_return std::optional<OrphanKind>(kind);
 }
 
+Task<PosixResult<std::optional<AreaRange>>> NamespaceTransaction::freed(uint64_t id) {
+  PMSTORE_CO_TRY(const auto value, co_await get(tables_.freed, freed_key(id)));
+  if (!value) co_return std::optional<AreaRange>();
+  PMSTORE_CO_TRY(const AreaRange found, decode_place(*value));
+  co_return std::optional<AreaRange>(found);
+}
+
 Task<PosixResult<std::optional<std::string>>> NamespaceTransaction::xattr(Ino ino,
                                                                           std::string_view name) {
   return get(tables_.xattrs, xattr_key(ino, name));

@@ -38,6 +38,7 @@ class NamespaceTransaction {
   base::Task<PosixResult<std::vector<Piece>>> pieces(Ino ino, uint64_t from, uint64_t to,
                                                      size_t most);
   base::Task<PosixResult<std::optional<OrphanKind>>> orphan(Ino ino);
+  base::Task<PosixResult<std::optional<AreaRange>>> freed(uint64_t id);
   base::Task<PosixResult<std::optional<std::string>>> xattr(Ino ino, std::string_view name);
 
   void put(const SuperRecord& super) {

@@ -3,7 +3,8 @@
 //
 // The tables .fs.orphans and .fs.freed have all of it, durably; the queue says in memory what to
 // look at next. When it is full, the tables are scanned instead.
-// Invariant: what is queued or being worked on is in the busy set once, and is not queued again.
+// Invariant: what is queued or being worked on is in the busy set once, and is not queued again. A
+// scan may still queue what was done behind its look at the table: who works on it looks again.
 // Threads: one executor's.
 #pragma once
 
@@ -12,6 +13,7 @@
 #include <deque>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/executor.h"
@@ -26,6 +28,30 @@ class ReclaimQueue {
     Kind kind;
     uint64_t id = 0;  // ino, or of a freed range
     AreaRange range;  // a freed range
+    // An attempt may have erased the record: that nobody knew its end.
+    bool erase_in_doubt = false;
+  };
+
+  // Freed ranges that a transaction is about to record: no scan queues them before its maker has
+  // done what belongs to it. Lifetimes: the queue outlives it.
+  class Held {
+   public:
+    explicit Held(ReclaimQueue& queue) : queue_(queue) {}
+    Held(const Held&) = delete;
+    Held& operator=(const Held&) = delete;
+    ~Held() { drop(); }
+    void hold(uint64_t id) {
+      queue_.mark({Kind::kFreed, id, {}}, true);
+      ids_.push_back(id);
+    }
+    void drop() {
+      for (const uint64_t id : ids_) queue_.mark({Kind::kFreed, id, {}}, false);
+      ids_.clear();
+    }
+
+   private:
+    ReclaimQueue& queue_;
+    std::vector<uint64_t> ids_;
   };
 
   explicit ReclaimQueue(Executor& executor) : arrived_(executor) {}

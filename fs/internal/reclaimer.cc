@@ -23,7 +23,7 @@ Task<void> Reclaimer::end_grace() {
 
 Task<void> Reclaimer::work_for_ever() {
   while (true) {
-    const Work work = co_await core_.queue.next();
+    Work work = co_await core_.queue.next();
     PosixStatus done = co_await work_on(work);
     while (!done) {
       co_await core_.executor().sleep_for(kPauseNs);
@@ -33,10 +33,10 @@ Task<void> Reclaimer::work_for_ever() {
   }
 }
 
-Task<PosixStatus> Reclaimer::work_on(const Work& work) {
+Task<PosixStatus> Reclaimer::work_on(Work& work) {
   switch (work.kind) {
     case Kind::kInode: return reclaim_inode(Ino{work.id});
-    case Kind::kFreed: return release_freed(work.id, work.range);
+    case Kind::kFreed: return release_freed(work);
     case Kind::kScan: break;
   }
   return scan();
@@ -95,15 +95,30 @@ Task<PosixStatus> Reclaimer::clean(AreaRange range) {
   co_return PosixStatus();
 }
 
-Task<PosixStatus> Reclaimer::release_freed(uint64_t id, AreaRange range) {
+Task<PosixResult<bool>> Reclaimer::is_recorded(uint64_t id, AreaRange range) {
+  using Recorded = std::optional<AreaRange>;
+  const auto body = [id](NamespaceTransaction& transaction) { return transaction.freed(id); };
+  PMSTORE_CO_TRY(const Recorded recorded, co_await core_.look<Recorded>(body));
+  co_return recorded == range;
+}
+
+Task<PosixStatus> Reclaimer::release_freed(Work& work) {
+  const uint64_t id = work.id;
+  const AreaRange range = work.range;
+  PMSTORE_CO_TRY(const bool is_there, co_await is_recorded(id, range));
+  // A scan has seen the record before another worker was done with it. The range is somebody's.
+  if (!is_there && !work.erase_in_doubt) co_return PosixStatus();
   PMSTORE_CO_TRY_STATUS(co_await clean(range));
   const auto body = [id](NamespaceTransaction& transaction) -> Task<PosixStatus> {
     transaction.erase_freed(id);
     co_return PosixStatus();
   };
-  const PosixStatus erased = co_await core_.take_away<void>(body);
-  // ENOENT: an attempt whose end was in doubt has erased it.
-  if (!erased && erased.number() != ENOENT) co_return erased.error();
+  if (is_there) {
+    const PosixStatus erased = co_await core_.take_away<void>(body, &work.erase_in_doubt);
+    // ENOENT: an attempt whose end was in doubt has erased it.
+    const bool is_gone = erased || (erased.number() == ENOENT && work.erase_in_doubt);
+    if (!is_gone) co_return erased.error();
+  }
   PMSTORE_CHECK(core_.quarantined_bytes >= range.bytes, "what is freed was in quarantine");
   core_.quarantined_bytes -= range.bytes;
   core_.space().release(range);

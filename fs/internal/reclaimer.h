@@ -31,12 +31,13 @@ class Reclaimer {
 
   base::Task<void> work_for_ever();
   base::Task<void> end_grace();
-  base::Task<PosixStatus> work_on(const Work& work);
+  base::Task<PosixStatus> work_on(Work& work);
   base::Task<PosixStatus> scan();
   template <typename Add>
   base::Task<PosixStatus> scan_table(TableId table, Add add);
   base::Task<PosixStatus> clean(AreaRange range);
-  base::Task<PosixStatus> release_freed(uint64_t id, AreaRange range);
+  base::Task<PosixStatus> release_freed(Work& work);
+  base::Task<PosixResult<bool>> is_recorded(uint64_t id, AreaRange range);
   base::Task<PosixStatus> reclaim_inode(Ino ino);
   base::Task<PosixStatus> delete_inode(Ino ino);
   base::Task<PosixStatus> delete_extents(Ino ino);

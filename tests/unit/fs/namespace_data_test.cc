@@ -125,6 +125,22 @@ TEST_F(Data, QuarantineSurvivesACrashAndEndsBehindIt) {
   EXPECT_TRUE(space_.free_is_zero());
 }
 
+TEST_F(Data, ScansAmongWorkersFreeNothingTwice) {
+  for (uint64_t grace_ns = 1; grace_ns < 40; ++grace_ns) {
+    const Ino f = file("f" + std::to_string(grace_ns));
+    for (uint64_t i = 0; i < 20; ++i) ASSERT_EQ(write(f, 2 * i * kUnitBytes, "x"), 0);
+    space_.failing_cleans = 1000;
+    ASSERT_EQ(allocate(f, AllocateMode::kPunchHole, 0, 40 * kUnitBytes), 0);
+    space_.failing_cleans = 0;
+    // One scan at the start, one at the end of the grace period: while the workers are busy.
+    options_.reclaim_ns = grace_ns;
+    restart();
+    settle();
+    EXPECT_EQ(space_.used_bytes(), 0u);
+    EXPECT_EQ(run(fs().usage())->quarantined_bytes, 0u);
+  }
+}
+
 TEST_F(Data, PunchedRangesReadAsZerosAndAreFreed) {
   const Ino f = file("f");
   EXPECT_EQ(write(f, 0, std::string(4 * kUnitBytes, 'x')), 0);
