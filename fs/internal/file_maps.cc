@@ -106,10 +106,10 @@ Task<PosixStatus> FileMaps::give_some(Ino ino, uint64_t from, uint64_t to, uint6
     transaction.put(inode);
     co_return PosixStatus();
   };
-  bool in_doubt = false;
-  PosixStatus done = co_await core_.transact<void>(body, &in_doubt);
+  NamespaceCore::Doubt doubt;
+  PosixStatus done = co_await core_.transact<void>(body, &doubt);
   // What may be mapped stays allocated; the next start knows.
-  if (!done && !in_doubt) give_back(made);
+  if (!done && !doubt) give_back(made);
   co_return std::move(done);
 }
 
@@ -147,22 +147,25 @@ Task<PosixStatus> FileMaps::zero(Ino ino, uint64_t from, uint64_t to) {
 
 // What one transaction of take() has done.
 struct FileMaps::Taken {
+  explicit Taken(ReclaimQueue& queue) : held(queue) {}
   Attributes attributes;
   struct Freed {
     uint64_t id;
     AreaRange range;
   };
   std::vector<Freed> freed;
+  ReclaimQueue::Held held;         // what is freed
   std::vector<AreaRange> changed;  // the extents as they were
   uint64_t reached = 0;
 };
 
-Task<PosixResult<FileMaps::Taken>> FileMaps::take_in(NamespaceTransaction& transaction, Ino ino,
-                                                     uint64_t changed_from, uint64_t to,
-                                                     const WithFirst& change,
-                                                     ReclaimQueue::Held& held) {
-  Taken taken;
-  held.drop();  // of an attempt that has lost
+Task<PosixStatus> FileMaps::take_in(NamespaceTransaction& transaction, Ino ino,
+                                    uint64_t changed_from, uint64_t to, const WithFirst& change,
+                                    Taken& taken) {
+  // Of an attempt that has lost.
+  taken.held.drop();
+  taken.freed.clear();
+  taken.changed.clear();
   PMSTORE_CO_TRY(Inode inode, co_await transaction.inode(ino));
   PMSTORE_CO_TRY(const std::vector<Piece> there,
                  co_await transaction.pieces(ino, changed_from, to, kMostPieces));
@@ -184,7 +187,7 @@ Task<PosixResult<FileMaps::Taken>> FileMaps::take_in(NamespaceTransaction& trans
   }
   for (const Taken::Freed& freed : taken.freed) {
     transaction.put_freed(freed.id, freed.range);
-    held.hold(freed.id);
+    taken.held.hold(freed.id);
   }
   // A crash between this transaction and the next leaves extents behind the size: they are freed
   // at the next start. An unlinked inode has an orphan's record already, for all of them.
@@ -200,7 +203,57 @@ Task<PosixResult<FileMaps::Taken>> FileMaps::take_in(NamespaceTransaction& trans
   ++inode.attributes.version;
   transaction.put(inode);
   taken.attributes = inode.attributes;
-  co_return std::move(taken);
+  co_return PosixStatus();
+}
+
+Task<void> FileMaps::change_words(std::vector<AreaRange> ranges) {
+  // Until then nobody may go on: a client would write to what is no longer the file's.
+  while (true) {
+    const Status changed = co_await core_.space().change_generations(ranges);
+    if (changed) co_return;
+    co_await core_.executor().sleep_for(NamespaceCore::kPauseNs);
+  }
+}
+
+// Behind the commit.
+Task<void> FileMaps::has_taken(Ino ino, Taken& taken) {
+  for (const Taken::Freed& freed : taken.freed) core_.quarantined_bytes += freed.range.bytes;
+  co_await change_words(taken.changed);
+  core_.map_has_changed(ino);
+  for (const Taken::Freed& freed : taken.freed) core_.space().retire(freed.range);
+  taken.held.drop();
+  for (const Taken::Freed& freed : taken.freed) {
+    core_.queue.add({ReclaimQueue::Kind::kFreed, freed.id, freed.range});
+  }
+}
+
+Task<PosixResult<bool>> FileMaps::is_recorded(uint64_t freed_id) {
+  using Recorded = std::optional<AreaRange>;
+  const auto body = [freed_id](NamespaceTransaction& transaction) {
+    return transaction.freed(freed_id);
+  };
+  PMSTORE_CO_TRY(const Recorded recorded, co_await core_.look<Recorded>(body));
+  co_return recorded.has_value();
+}
+
+// The transaction of `taken` is in doubt: nobody goes on with the old map, nor gets a new one,
+// until it is known which of them holds.
+Task<void> FileMaps::settle(SharedGuard guard, Ino ino, std::unique_ptr<Taken> taken, TxId doubt) {
+  PMSTORE_CHECK(guard->holds(), "the map is nobody's while it is in doubt");
+  co_await change_words(taken->changed);
+  core_.map_has_changed(ino);
+  const std::optional<Outcome> outcome = co_await core_.outcome_of(doubt);
+  bool has_committed = outcome && *outcome == Outcome::kCommitted;
+  while (!outcome && !taken->freed.empty()) {
+    // It is over, so its records say what became of it.
+    const auto recorded = co_await is_recorded(taken->freed.front().id);
+    if (recorded) {
+      has_committed = *recorded;
+      break;
+    }
+    co_await core_.executor().sleep_for(NamespaceCore::kPauseNs);
+  }
+  if (has_committed) co_await has_taken(ino, *taken);
 }
 
 Task<PosixResult<Attributes>> FileMaps::take(SharedGuard guard, Ino ino, uint64_t from, uint64_t to,
@@ -209,23 +262,17 @@ Task<PosixResult<Attributes>> FileMaps::take(SharedGuard guard, Ino ino, uint64_
   PMSTORE_CHECK(to % kUnitBytes == 0, "units are freed as a whole");
   PMSTORE_CHECK(from <= to, "a range does not end before it begins");
   while (true) {
-    ReclaimQueue::Held held(core_.queue);
+    auto taken = std::make_unique<Taken>(core_.queue);
     const auto body = [&](NamespaceTransaction& transaction) {
-      return take_in(transaction, ino, from, to, with_first, held);
+      return take_in(transaction, ino, from, to, with_first, *taken);
     };
-    PMSTORE_CO_TRY(Taken taken, co_await core_.take_away<Taken>(body));
-    for (const Taken::Freed& freed : taken.freed) core_.quarantined_bytes += freed.range.bytes;
-    const Status changed = co_await core_.space().change_generations(taken.changed);
-    core_.map_has_changed(ino);
-    for (const Taken::Freed& freed : taken.freed) core_.space().retire(freed.range);
-    // The queue changes generations once more before it cleans, so an error here loses nothing.
-    held.drop();
-    for (const Taken::Freed& freed : taken.freed) {
-      core_.queue.add({ReclaimQueue::Kind::kFreed, freed.id, freed.range});
-    }
-    if (!changed) co_return PosixError(changed.error());
-    if (taken.reached == to) co_return std::move(taken.attributes);
-    from = taken.reached;
+    NamespaceCore::Doubt doubt;
+    const PosixStatus done = co_await core_.take_away<void>(body, &doubt);
+    if (doubt) core_.tasks.start(settle(guard, ino, std::move(taken), *doubt));
+    if (!done) co_return done.error();
+    co_await has_taken(ino, *taken);
+    if (taken->reached == to) co_return std::move(taken->attributes);
+    from = taken->reached;
     with_first = nullptr;
   }
 }

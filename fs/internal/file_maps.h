@@ -41,7 +41,8 @@ class FileMaps {
   base::Task<PosixStatus> zero(Ino ino, uint64_t from, uint64_t to);
   // The units of [from, to) lose their extents; `to` is a multiple of kUnitBytes, and `from` is
   // rounded up. The first transaction also does `with_first`. On return the generation words of all
-  // extents that touch [from, to), not rounded, have changed.
+  // extents that touch [from, to), not rounded, have changed. When it is in doubt whether a
+  // transaction has committed, that is so too, and the lock is kept until it is known.
   using WithFirst = std::function<void(Inode&)>;
   base::Task<PosixResult<Attributes>> take(SharedGuard guard, Ino ino, uint64_t from, uint64_t to,
                                            WithFirst with_first);
@@ -61,9 +62,12 @@ class FileMaps {
   void give_back(const std::vector<Piece>& pieces);
   base::Task<PosixStatus> give_some(Ino ino, uint64_t from, uint64_t to, uint64_t most_to,
                                     uint64_t& reached);
-  base::Task<PosixResult<Taken>> take_in(NamespaceTransaction& transaction, Ino ino, uint64_t from,
-                                         uint64_t to, const WithFirst& change,
-                                         ReclaimQueue::Held& held);
+  base::Task<PosixStatus> take_in(NamespaceTransaction& transaction, Ino ino, uint64_t from,
+                                  uint64_t to, const WithFirst& change, Taken& taken);
+  base::Task<void> change_words(std::vector<AreaRange> ranges);
+  base::Task<void> has_taken(Ino ino, Taken& taken);
+  base::Task<PosixResult<bool>> is_recorded(uint64_t freed_id);
+  base::Task<void> settle(SharedGuard guard, Ino ino, std::unique_ptr<Taken> taken, TxId doubt);
 
   NamespaceCore& core_;
 };

@@ -26,7 +26,7 @@ NamespaceCore::NamespaceCore(Client& client, DataSpace& space, NamespaceOptions 
   PMSTORE_CHECK(options_.now_ns != nullptr, "a file system needs a clock for its times");
 }
 
-Task<NamespaceCore::End> NamespaceCore::commit(NamespaceTransaction& transaction, bool* in_doubt) {
+Task<NamespaceCore::End> NamespaceCore::commit(NamespaceTransaction& transaction, Doubt* doubt) {
   const Status done = co_await transaction.commit();
   if (done) co_return End{true, {}};
   if (done.code() == ErrorCode::kConflict) co_return End{};
@@ -34,8 +34,17 @@ Task<NamespaceCore::End> NamespaceCore::commit(NamespaceTransaction& transaction
   const auto outcome = co_await client_.outcome(transaction.id());
   if (outcome && *outcome == Outcome::kCommitted) co_return End{true, {}};
   if (outcome) co_return End{};
-  if (in_doubt != nullptr) *in_doubt = true;
+  if (doubt != nullptr) *doubt = transaction.id();
   co_return End{true, done.error()};
+}
+
+Task<std::optional<Outcome>> NamespaceCore::outcome_of(TxId id) {
+  while (true) {
+    const auto outcome = co_await client_.outcome(id);
+    if (outcome) co_return *outcome;
+    if (outcome.code() == ErrorCode::kOutcomeExpired) co_return std::nullopt;
+    co_await executor().sleep_for(kPauseNs);
+  }
 }
 
 Task<void> NamespaceCore::pause(unsigned attempt) {

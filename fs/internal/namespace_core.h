@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -38,19 +39,20 @@ class NamespaceCore {
 
   // Runs `body`, a function that gives a Task<PosixResult<T>> for a NamespaceTransaction&, and
   // commits; repeats both when the transaction loses against another one. The body writes nothing
-  // when it gives an error. `in_doubt`, if given, is true when an error may be that of a
-  // transaction that has committed. A call that takes something away has the reserve when the pool
+  // when it gives an error. `doubt`, if given, has a transaction that may have committed though an
+  // error is given. A call that takes something away has the reserve when the pool
   // is full.
+  using Doubt = std::optional<TxId>;
   enum class Purpose : uint8_t { kMakes, kTakesAway };
   template <typename T, typename Body>
-  base::Task<PosixResult<T>> transact(const Body& body, bool* in_doubt = nullptr,
+  base::Task<PosixResult<T>> transact(const Body& body, Doubt* doubt = nullptr,
                                       Purpose purpose = Purpose::kMakes) {
     for (unsigned attempt = 0; attempt < kAttempts; ++attempt) {
       NamespaceTransaction transaction(client_, tables);
       PosixResult<T> result = co_await body(transaction);
       if (!transaction.conflicted()) {
         PMSTORE_CHECK(result || !transaction.writes(), "a call checks all before it writes");
-        const End end = co_await commit(transaction, in_doubt);
+        const End end = co_await commit(transaction, doubt);
         const bool is_full = end.error && end.error->code == ErrorCode::kFull;
         if (is_full && purpose == Purpose::kTakesAway && !reserve.is_spent()) {
           PMSTORE_CO_TRY_STATUS(co_await reserve.spend());
@@ -64,8 +66,8 @@ class NamespaceCore {
     co_return lost_too_often();
   }
   template <typename T, typename Body>
-  base::Task<PosixResult<T>> take_away(const Body& body, bool* in_doubt = nullptr) {
-    return transact<T>(body, in_doubt, Purpose::kTakesAway);
+  base::Task<PosixResult<T>> take_away(const Body& body, Doubt* doubt = nullptr) {
+    return transact<T>(body, doubt, Purpose::kTakesAway);
   }
   // The same without a commit, for reads that need not be of one moment.
   template <typename T, typename Body>
@@ -78,6 +80,9 @@ class NamespaceCore {
     }
     co_return lost_too_often();
   }
+  // Waits until nothing more can become of a transaction in doubt. nullopt: the store no longer
+  // knows whether it has committed.
+  base::Task<std::optional<Outcome>> outcome_of(TxId id);
   base::Task<PosixResult<Inode>> inode(Ino ino);
   base::Task<PosixResult<std::optional<Entry>>> entry(Ino parent, std::string name);
   // As inode(), of a regular file that is not being deleted. EISDIR, EINVAL: it is something else.
@@ -113,13 +118,16 @@ class NamespaceCore {
   uint64_t ino_limit = 0;  // numbers below it are ours
   OwnTasks tasks;          // last: destroyed first
 
+  // Until what has failed is tried again.
+  static constexpr uint64_t kPauseNs = 1'000'000'000;
+
  private:
   static constexpr unsigned kAttempts = 1000;
   struct End {
     bool is_over = false;  // false: it has lost
     std::optional<Error> error;
   };
-  base::Task<End> commit(NamespaceTransaction& transaction, bool* in_doubt);
+  base::Task<End> commit(NamespaceTransaction& transaction, Doubt* doubt);
   base::Task<void> pause(unsigned attempt);
   static PosixError lost_too_often();
 

@@ -114,7 +114,9 @@ Task<PosixStatus> Reclaimer::release_freed(Work& work) {
     co_return PosixStatus();
   };
   if (is_there) {
-    const PosixStatus erased = co_await core_.take_away<void>(body, &work.erase_in_doubt);
+    NamespaceCore::Doubt doubt;
+    const PosixStatus erased = co_await core_.take_away<void>(body, &doubt);
+    if (doubt) work.erase_in_doubt = true;
     // ENOENT: an attempt whose end was in doubt has erased it.
     const bool is_gone = erased || (erased.number() == ENOENT && work.erase_in_doubt);
     if (!is_gone) co_return erased.error();

@@ -27,7 +27,7 @@ class Reclaimer {
   using Work = ReclaimQueue::Work;
   using Kind = ReclaimQueue::Kind;
   static constexpr unsigned kWorkers = 8;
-  static constexpr uint64_t kPauseNs = 1'000'000'000;
+  static constexpr uint64_t kPauseNs = NamespaceCore::kPauseNs;
 
   base::Task<void> work_for_ever();
   base::Task<void> end_grace();
