@@ -24,7 +24,8 @@ Directories::Removal Directories::drop_link(NamespaceTransaction& transaction, I
     return {ino, Removal::Fate::kLives};
   }
   const bool has_more = inode.attributes.data_bytes > 0 || inode.xattr_bytes > 0;
-  if (!has_more && !core_.opens.is_open(ino)) {
+  const bool may_be_open = core_.in_grace || core_.opens.is_open(ino);
+  if (!has_more && !may_be_open) {
     transaction.erase_inode(ino);
     return {ino, Removal::Fate::kErased};
   }

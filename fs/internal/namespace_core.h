@@ -95,8 +95,9 @@ class NamespaceCore {
     if (on_map_change != nullptr && *on_map_change) (*on_map_change)(ino);
   }
   // The file `ino` has lost its last name or its last opener: it is deleted if it has neither.
+  // The end of the grace period looks again at what loses them before it.
   void delete_unless_open(Ino ino) {
-    if (!opens.is_open(ino)) queue.add({ReclaimQueue::Kind::kInode, raw(ino), {}});
+    if (!in_grace && !opens.is_open(ino)) queue.add({ReclaimQueue::Kind::kInode, raw(ino), {}});
   }
 
   NamespaceTables tables;
@@ -109,7 +110,7 @@ class NamespaceCore {
   Reserve reserve;
   // Inodes that go: nobody may open them any more, and nobody has them open.
   std::set<Ino> deleting;
-  // Unlinked inodes of before the start may still be opened again.
+  // Clients may still open again what they had open before the start, unlinked meanwhile or not.
   bool in_grace = false;
   uint64_t inodes = 0;
   uint64_t quarantined_bytes = 0;

@@ -136,7 +136,7 @@ Task<PosixStatus> Reclaimer::reclaim_inode(Ino ino) {
   }
   if (!inode) co_return std::move(inode.error());
   if (inode->attributes.links > 0) co_return co_await maps_.finish_truncation(guard, ino);
-  if (core_.opens.is_open(ino)) co_return PosixStatus();
+  if (core_.in_grace || core_.opens.is_open(ino)) co_return PosixStatus();
   if (core_.deleting.insert(ino).second) core_.map_has_changed(ino);
   // Nobody can begin anything with it; cleaning takes as long as the slowest client does.
   guard->release();

@@ -141,6 +141,32 @@ TEST_F(Data, ScansAmongWorkersFreeNothingTwice) {
   }
 }
 
+TEST_F(Data, WhatIsUnlinkedInTheGracePeriodCanBeOpenedAgain) {
+  const Ino f = file("f"), g = file("g"), small = file("small"), other = file("other");
+  for (const Ino ino : {f, g}) EXPECT_EQ(write(ino, 0, std::string(10'000, 'x')), 0);
+  options_.reclaim_ns = 60'000'000'000;
+  restart();
+  // Another client, which is quicker than the one that has them open.
+  EXPECT_EQ(unlink("f"), 0);
+  EXPECT_EQ(unlink("small"), 0);
+  EXPECT_EQ(rename(kRootIno, "other", kRootIno, "g"), 0);
+  ASSERT_TRUE(run(fs().open_file(root(), f, O_RDONLY, OpenOwner{2})));
+  EXPECT_EQ(number(run(fs().close_file(f, OpenOwner{2}))), 0);
+  for (int i = 0; i < 100; ++i) executor_.run_once();
+  for (const Ino ino : {f, g, small}) {
+    EXPECT_TRUE(run(fs().open_file(root(), ino, O_RDONLY, OpenOwner{1}))) << raw(ino);
+  }
+  EXPECT_EQ(read(f, 0, 1), "x");
+  sleep(options_.reclaim_ns);
+  settle();
+  EXPECT_EQ(read(g, 0, 1), "x");
+  run(fs().forget(OpenOwner{1}));
+  settle();
+  EXPECT_EQ(space_.used_bytes(), 0u);
+  EXPECT_EQ(run(fs().usage())->inodes, 2u);
+  EXPECT_EQ(lookup("g"), other);
+}
+
 TEST_F(Data, PunchedRangesReadAsZerosAndAreFreed) {
   const Ino f = file("f");
   EXPECT_EQ(write(f, 0, std::string(4 * kUnitBytes, 'x')), 0);

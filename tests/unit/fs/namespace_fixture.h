@@ -65,6 +65,13 @@ class NamespaceWorld {
     stop();
     start();
   }
+  void sleep(uint64_t nanoseconds) {
+    const auto wait = [](Executor& executor, uint64_t ns) -> Task<bool> {
+      co_await executor.sleep_for(ns);
+      co_return true;
+    };
+    run(wait(executor_, nanoseconds));
+  }
   // Lets the background work end: all that nobody uses is free again.
   void settle() {
     for (int i = 0; i < 2000; ++i) {
