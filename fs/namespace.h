@@ -116,7 +116,8 @@ class Namespace {
                                                 OpenOwner owner);
   // Once for each open. An unlinked file goes with the last one.
   base::Task<PosixStatus> close_file(Ino ino, OpenOwner owner);
-  // All that this owner has open is closed: its session has ended.
+  // All that this owner has open is closed, also by calls that still run: its session has ended.
+  // Requires that the owner begins no call any more.
   base::Task<void> forget(OpenOwner owner);
 
   struct Mapped {

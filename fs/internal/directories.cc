@@ -149,6 +149,8 @@ Task<PosixResult<Attributes>> Directories::make(MakeCall call) {
   PMSTORE_CO_TRY(const Ino ino, co_await core_.take_ino());
   // Before others can find the file, so that none deletes it as one that nobody has open.
   const bool opens = call.open_for && call.file.type == FileType::kRegular;
+  std::optional<OpenFiles::Opening> opening;
+  if (opens) opening.emplace(core_.opens, *call.open_for);
   if (opens && !core_.opens.add(ino, *call.open_for)) {
     co_return PosixError(ENFILE, "as many files are open as can be");
   }

@@ -49,6 +49,7 @@ Task<SharedGuard> FileCalls::lock(Ino ino) {
 }
 
 Task<PosixResult<Attributes>> FileCalls::open(Caller caller, Ino ino, int flags, OpenOwner owner) {
+  const OpenFiles::Opening opening(core_.opens, owner);
   SharedGuard guard = co_await lock(ino);
   if (core_.deleting.contains(ino)) co_return PosixError(ESTALE);
   PMSTORE_CO_TRY(const Inode inode, co_await core_.inode(ino));
@@ -81,6 +82,8 @@ Task<PosixStatus> FileCalls::close(Ino ino, OpenOwner owner) {
 }
 
 Task<void> FileCalls::forget(OpenOwner owner) {
+  // What is added behind this would stay for ever.
+  co_await core_.opens.opens_have_ended(owner);
   const std::vector<Ino> closed = core_.opens.remove_all(owner);
   for (const Ino ino : closed) {
     const PosixResult<Inode> inode = co_await core_.inode(ino);

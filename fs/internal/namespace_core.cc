@@ -16,7 +16,7 @@ constexpr Ino kNumbersLock{0};  // no inode has this number
 NamespaceCore::NamespaceCore(Client& client, DataSpace& space, NamespaceOptions options)
     : directory_locks(client.executor()),
       data_locks(client.executor()),
-      opens(options.max_opens),
+      opens(client.executor(), options.max_opens),
       queue(client.executor()),
       reserve(client, tables),
       tasks(client.executor()),

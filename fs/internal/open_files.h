@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/executor.h"
+#include "base/task.h"
 #include "fs/namespace.h"
 #include "fs/types.h"
 
@@ -19,7 +21,31 @@ namespace pmstore::fs::internal {
 
 class OpenFiles {
  public:
-  explicit OpenFiles(size_t most) : most_(most) {}
+  // While it lives, a call of `owner` may still add something.
+  class Opening {
+   public:
+    Opening(OpenFiles& files, OpenOwner owner) : files_(files), owner_(owner) {
+      ++files_.opening_[owner_];
+    }
+    Opening(const Opening&) = delete;
+    Opening& operator=(const Opening&) = delete;
+    ~Opening() {
+      const auto mine = files_.opening_.find(owner_);
+      if (--mine->second == 0) files_.opening_.erase(mine);
+      files_.opened_.notify_all();
+    }
+
+   private:
+    OpenFiles& files_;
+    const OpenOwner owner_;
+  };
+
+  OpenFiles(Executor& executor, size_t most) : most_(most), opened_(executor) {}
+
+  // Waits until no call of the owner adds anything any more.
+  base::Task<void> opens_have_ended(OpenOwner owner) {
+    while (opening_.contains(owner)) co_await opened_.wait();
+  }
 
   // False: the bound is reached.
   bool add(Ino ino, OpenOwner owner) {
@@ -79,6 +105,8 @@ class OpenFiles {
   size_t pairs_ = 0;
   std::unordered_map<OpenOwner, std::map<Ino, uint32_t>> by_owner_;
   std::unordered_map<Ino, uint32_t> owners_of_;
+  std::unordered_map<OpenOwner, uint32_t> opening_;  // how many calls
+  base::WaitList opened_;
 };
 
 }  // namespace pmstore::fs::internal

@@ -167,6 +167,33 @@ TEST_F(Data, WhatIsUnlinkedInTheGracePeriodCanBeOpenedAgain) {
   EXPECT_EQ(lookup("g"), other);
 }
 
+TEST_F(Data, AnOpenThatEndsBehindItsSessionIsClosed) {
+  const Ino f = file("f");
+  EXPECT_EQ(write(f, 0, std::string(10'000, 'x')), 0);
+  int ended = 0;
+  const auto open = [&]() -> Task<void> {
+    (void)co_await fs().open_file(root(), f, O_RDONLY, OpenOwner{1});
+    ++ended;
+  };
+  const auto make = [&]() -> Task<void> {
+    (void)co_await fs().make(root(), kRootIno, "g", {}, OpenOwner{1});
+    ++ended;
+  };
+  executor_.spawn(open());
+  const auto forget = [&]() -> Task<void> {
+    co_await fs().forget(OpenOwner{1});
+    ++ended;
+  };
+  executor_.spawn(make());
+  executor_.spawn(forget());
+  while (ended < 3) executor_.run_once();
+  EXPECT_EQ(unlink("f"), 0);
+  EXPECT_EQ(unlink("g"), 0);
+  settle();
+  EXPECT_EQ(space_.used_bytes(), 0u);
+  EXPECT_EQ(run(fs().usage())->inodes, 1u);
+}
+
 TEST_F(Data, PunchedRangesReadAsZerosAndAreFreed) {
   const Ino f = file("f");
   EXPECT_EQ(write(f, 0, std::string(4 * kUnitBytes, 'x')), 0);
