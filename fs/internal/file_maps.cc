@@ -170,6 +170,11 @@ Task<PosixStatus> FileMaps::take_in(NamespaceTransaction& transaction, Ino ino,
   PMSTORE_CO_TRY(const std::vector<Piece> there,
                  co_await transaction.pieces(ino, changed_from, to, kMostPieces));
   taken.reached = there.size() == kMostPieces ? std::min(to, there.back().end()) : to;
+  const bool truncates = to == kMaxFileBytes && inode.attributes.links > 0;
+  std::optional<OrphanKind> orphan;
+  if (truncates) {
+    PMSTORE_CO_TRY(orphan, co_await transaction.orphan(ino));
+  }
   if (change) change(inode);
   const uint64_t from = unit_up(changed_from);
   for (const Piece& piece : there) {
@@ -190,16 +195,10 @@ Task<PosixStatus> FileMaps::take_in(NamespaceTransaction& transaction, Ino ino,
     taken.held.hold(freed.id);
   }
   // A crash between this transaction and the next leaves extents behind the size: they are freed
-  // at the next start. An unlinked inode has an orphan's record already, for all of them.
+  // by the queue. An unlinked inode has an orphan's record already, for all of them.
   const bool goes_on = taken.reached < to;
-  const bool truncates = to == kMaxFileBytes;
-  if (truncates && inode.attributes.links > 0) {
-    if (goes_on && change) transaction.put_orphan(ino, OrphanKind::kTruncated);
-    if (!goes_on && !change) {
-      PMSTORE_CO_TRY(const auto orphan, co_await transaction.orphan(ino));
-      if (orphan) transaction.erase_orphan(ino);
-    }
-  }
+  if (truncates && goes_on && !orphan) transaction.put_orphan(ino, OrphanKind::kTruncated);
+  if (truncates && !goes_on && orphan) transaction.erase_orphan(ino);
   ++inode.attributes.version;
   transaction.put(inode);
   taken.attributes = inode.attributes;
@@ -254,6 +253,12 @@ Task<void> FileMaps::settle(SharedGuard guard, Ino ino, std::unique_ptr<Taken> t
     co_await core_.executor().sleep_for(NamespaceCore::kPauseNs);
   }
   if (has_committed) co_await has_taken(ino, *taken);
+  finish_later(ino);
+}
+
+// If a truncation was cut short, its orphan's record says so.
+void FileMaps::finish_later(Ino ino) {
+  core_.queue.add({ReclaimQueue::Kind::kInode, raw(ino), {}});
 }
 
 Task<PosixResult<Attributes>> FileMaps::take(SharedGuard guard, Ino ino, uint64_t from, uint64_t to,
@@ -269,7 +274,10 @@ Task<PosixResult<Attributes>> FileMaps::take(SharedGuard guard, Ino ino, uint64_
     NamespaceCore::Doubt doubt;
     const PosixStatus done = co_await core_.take_away<void>(body, &doubt);
     if (doubt) core_.tasks.start(settle(guard, ino, std::move(taken), *doubt));
-    if (!done) co_return done.error();
+    if (!done) {
+      finish_later(ino);
+      co_return done.error();
+    }
     co_await has_taken(ino, *taken);
     if (taken->reached == to) co_return std::move(taken->attributes);
     from = taken->reached;
@@ -278,6 +286,10 @@ Task<PosixResult<Attributes>> FileMaps::take(SharedGuard guard, Ino ino, uint64_
 }
 
 Task<PosixStatus> FileMaps::finish_truncation(SharedGuard guard, Ino ino) {
+  using Kind = std::optional<OrphanKind>;
+  const auto body = [ino](NamespaceTransaction& transaction) { return transaction.orphan(ino); };
+  PMSTORE_CO_TRY(const Kind left, co_await core_.look<Kind>(body));
+  if (left != OrphanKind::kTruncated) co_return PosixStatus();
   PMSTORE_CO_TRY(const Inode inode, co_await core_.inode(ino));
   const auto done =
       co_await take(std::move(guard), ino, inode.attributes.size, kMaxFileBytes, nullptr);

@@ -67,6 +67,7 @@ class FileMaps {
   base::Task<void> change_words(std::vector<AreaRange> ranges);
   base::Task<void> has_taken(Ino ino, Taken& taken);
   base::Task<PosixResult<bool>> is_recorded(uint64_t freed_id);
+  void finish_later(Ino ino);
   base::Task<void> settle(SharedGuard guard, Ino ino, std::unique_ptr<Taken> taken, TxId doubt);
 
   NamespaceCore& core_;

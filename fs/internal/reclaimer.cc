@@ -72,8 +72,8 @@ Task<PosixStatus> Reclaimer::scan() {
   const auto add_orphan = [this](const Record& record) -> PosixStatus {
     PMSTORE_TRY(const Ino ino, ino_of_key(record.key));
     PMSTORE_TRY(const OrphanKind kind, decode_orphan(record.value));
-    const bool may_be_opened = kind == OrphanKind::kDeleted && core_.in_grace;
-    if (!may_be_opened && !core_.opens.is_open(ino)) {
+    const bool is_used = core_.in_grace || core_.opens.is_open(ino);
+    if (kind == OrphanKind::kTruncated || !is_used) {
       core_.queue.add({Kind::kInode, raw(ino), {}});
     }
     return {};
@@ -132,7 +132,7 @@ Task<PosixStatus> Reclaimer::reclaim_inode(Ino ino) {
   PosixResult<Inode> inode = co_await core_.inode(ino);
   if (!inode && inode.number() == ESTALE) {  // it is deleted already
     core_.deleting.erase(ino);
-    co_return PosixStatus();
+    co_return co_await erase_orphan(ino);
   }
   if (!inode) co_return std::move(inode.error());
   if (inode->attributes.links > 0) co_return co_await maps_.finish_truncation(guard, ino);
@@ -141,6 +141,16 @@ Task<PosixStatus> Reclaimer::reclaim_inode(Ino ino) {
   // Nobody can begin anything with it; cleaning takes as long as the slowest client does.
   guard->release();
   co_return co_await delete_inode(ino);
+}
+
+// Of a file that was unlinked before its truncation was finished.
+Task<PosixStatus> Reclaimer::erase_orphan(Ino ino) {
+  const auto body = [ino](NamespaceTransaction& transaction) -> Task<PosixStatus> {
+    PMSTORE_CO_TRY(const auto orphan, co_await transaction.orphan(ino));
+    if (orphan) transaction.erase_orphan(ino);
+    co_return PosixStatus();
+  };
+  co_return co_await core_.take_away<void>(body);
 }
 
 Task<PosixStatus> Reclaimer::delete_inode(Ino ino) {

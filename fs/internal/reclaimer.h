@@ -39,6 +39,7 @@ class Reclaimer {
   base::Task<PosixStatus> release_freed(Work& work);
   base::Task<PosixResult<bool>> is_recorded(uint64_t id, AreaRange range);
   base::Task<PosixStatus> reclaim_inode(Ino ino);
+  base::Task<PosixStatus> erase_orphan(Ino ino);
   base::Task<PosixStatus> delete_inode(Ino ino);
   base::Task<PosixStatus> delete_extents(Ino ino);
   base::Task<PosixStatus> delete_xattrs(Ino ino);

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 
+#include "fs/layout/fs_layout.h"
 #include "tests/unit/fs/namespace_fixture.h"
 
 namespace pmstore::fs {
@@ -192,6 +193,25 @@ TEST_F(Data, AnOpenThatEndsBehindItsSessionIsClosed) {
   settle();
   EXPECT_EQ(space_.used_bytes(), 0u);
   EXPECT_EQ(run(fs().usage())->inodes, 1u);
+}
+
+TEST_F(Data, WhatIsLeftOfTruncationsIsFinished) {
+  const Ino f = file("f");
+  EXPECT_EQ(write(f, 0, std::string(200'000, 'x')), 0);
+  namespace_.reset();
+  const auto put_orphan = [&](Ino ino) {
+    const TableId orphans = *run(client_->open_table(".fs.orphans"));
+    ASSERT_TRUE(run(client_->put(orphans, internal::ino_key(ino),
+                                 internal::encode(internal::OrphanKind::kTruncated))));
+  };
+  put_orphan(f);         // it may be open, and is finished all the same
+  put_orphan(Ino{999});  // it was unlinked
+  options_.reclaim_ns = 60'000'000'000;
+  restart();
+  for (int i = 0; i < 200; ++i) executor_.run_once();
+  client_.reset();
+  open_store();
+  EXPECT_EQ(run(check_namespace(*client_, 0, false))->found, 0u);
 }
 
 TEST_F(Data, PunchedRangesReadAsZerosAndAreFreed) {
