@@ -30,6 +30,7 @@ class ReclaimQueue {
     AreaRange range;  // a freed range
     // An attempt may have erased the record: that nobody knew its end.
     bool erase_in_doubt = false;
+    unsigned failures = 0;
   };
 
   // Freed ranges that a transaction is about to record: no scan queues them before its maker has
@@ -68,12 +69,18 @@ class ReclaimQueue {
     arrived_.notify_one();
     return true;
   }
+  // What next() gave, once more: it is still to be done.
+  void again(Work work) {
+    queue_.push_back(work);
+    arrived_.notify_one();
+  }
   // The tables have work that is not queued.
   void ask_for_scan() {
     scan_ = true;
     arrived_.notify_one();
   }
   bool is_full() const { return queue_.size() >= kMost; }
+  static constexpr size_t kMost = 4096;
 
   // What comes next; done() when it was done.
   base::Task<Work> next() {
@@ -98,7 +105,6 @@ class ReclaimQueue {
   }
 
  private:
-  static constexpr size_t kMost = 4096;
   std::set<uint64_t>& busy(Kind kind) { return kind == Kind::kInode ? inodes_ : freed_; }
   bool is_busy(const Work& work) { return busy(work.kind).contains(work.id); }
   void mark(const Work& work, bool is_now_busy) {

@@ -1,5 +1,6 @@
 #include "fs/internal/reclaimer.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -24,13 +25,29 @@ Task<void> Reclaimer::end_grace() {
 Task<void> Reclaimer::work_for_ever() {
   while (true) {
     Work work = co_await core_.queue.next();
-    PosixStatus done = co_await work_on(work);
-    while (!done) {
+    const PosixStatus done = co_await work_on(work);
+    if (done) {
+      core_.queue.done(work);
+    } else if (work.kind == Kind::kScan) {
       co_await core_.executor().sleep_for(kPauseNs);
-      done = co_await work_on(work);
+      core_.queue.ask_for_scan();
+      core_.queue.done(work);
+    } else if (delayed_ < ReclaimQueue::kMost) {
+      core_.tasks.start(try_later(std::move(work)));
+    } else {
+      co_await core_.executor().sleep_for(kPauseNs);
+      core_.queue.again(std::move(work));
     }
-    core_.queue.done(work);
   }
+}
+
+Task<void> Reclaimer::try_later(Work work) {
+  constexpr unsigned kMostDoublings = 6;
+  ++delayed_;
+  co_await core_.executor().sleep_for(kPauseNs << std::min(work.failures, kMostDoublings));
+  --delayed_;
+  ++work.failures;
+  core_.queue.again(std::move(work));
 }
 
 Task<PosixStatus> Reclaimer::work_on(Work& work) {
@@ -60,7 +77,7 @@ Task<PosixStatus> Reclaimer::scan_table(TableId table, Add add) {
     PMSTORE_CO_TRY_STATUS(co_await core_.look<void>(body));
     if (records.empty()) co_return PosixStatus();
     for (const Record& record : records) {
-      PMSTORE_CO_TRY_STATUS(add(record));
+      add(record);
       // The rest is scanned again when there is room.
       while (core_.queue.is_full()) co_await core_.executor().sleep_for(kPauseNs / 1000);
     }
@@ -68,22 +85,22 @@ Task<PosixStatus> Reclaimer::scan_table(TableId table, Add add) {
   }
 }
 
+// A record that does not decode is the check's: it holds up nothing.
 Task<PosixStatus> Reclaimer::scan() {
-  const auto add_orphan = [this](const Record& record) -> PosixStatus {
-    PMSTORE_TRY(const Ino ino, ino_of_key(record.key));
-    PMSTORE_TRY(const OrphanKind kind, decode_orphan(record.value));
-    const bool is_used = core_.in_grace || core_.opens.is_open(ino);
-    if (kind == OrphanKind::kTruncated || !is_used) {
-      core_.queue.add({Kind::kInode, raw(ino), {}});
+  const auto add_orphan = [this](const Record& record) {
+    const auto ino = ino_of_key(record.key);
+    const auto kind = decode_orphan(record.value);
+    if (!ino || !kind) return;
+    const bool is_used = core_.in_grace || core_.opens.is_open(*ino);
+    if (*kind == OrphanKind::kTruncated || !is_used) {
+      core_.queue.add({Kind::kInode, raw(*ino), {}});
     }
-    return {};
   };
   PMSTORE_CO_TRY_STATUS(co_await scan_table(core_.tables.orphans, add_orphan));
-  const auto add_freed = [this](const Record& record) -> PosixStatus {
-    PMSTORE_TRY(const uint64_t id, freed_id_of_key(record.key));
-    PMSTORE_TRY(const AreaRange range, decode_place(record.value));
-    core_.queue.add({Kind::kFreed, id, range});
-    return {};
+  const auto add_freed = [this](const Record& record) {
+    const auto id = freed_id_of_key(record.key);
+    const auto range = decode_place(record.value);
+    if (id && range) core_.queue.add({Kind::kFreed, *id, *range});
   };
   co_return co_await scan_table(core_.tables.freed, add_freed);
 }

@@ -4,7 +4,7 @@
 // Each range is freed in this order: generation words change, DataSpace::clean() (no client can
 // write there; it is zero), its record is erased, release(). The extents of an unlinked inode are
 // in quarantine under their own map records, so to delete needs no room. Work that fails is tried
-// again after a pause, without end: the tables keep it.
+// again after a pause that grows to a minute, without end: the tables keep it. Other work goes on.
 // Threads: one executor's. Lifetimes: core and maps outlive it; its tasks are the core's.
 #pragma once
 
@@ -30,6 +30,7 @@ class Reclaimer {
   static constexpr uint64_t kPauseNs = NamespaceCore::kPauseNs;
 
   base::Task<void> work_for_ever();
+  base::Task<void> try_later(Work work);
   base::Task<void> end_grace();
   base::Task<PosixStatus> work_on(Work& work);
   base::Task<PosixStatus> scan();
@@ -47,6 +48,7 @@ class Reclaimer {
 
   NamespaceCore& core_;
   FileMaps& maps_;
+  size_t delayed_ = 0;
 };
 
 }  // namespace pmstore::fs::internal

@@ -32,6 +32,8 @@ class MemorySpace final : public DataSpace {
   // The next calls of a kind fail with Io.
   int failing_writes = 0;
   int failing_cleans = 0;
+  // Ranges on this side of an offset cannot be cleaned.
+  uint64_t uncleanable_below = 0;
   // Whether all that is not allocated is zero.
   bool free_is_zero() const {
     for (const Server& server : servers_) {
@@ -128,6 +130,7 @@ class MemorySpace final : public DataSpace {
 
   base::Task<Status> clean(AreaRange range) override {
     check_used(range);
+    if (range.offset < uncleanable_below) co_return make_error(ErrorCode::kIo, "a test wants it");
     if (failing_cleans > 0) {
       --failing_cleans;
       co_return make_error(ErrorCode::kIo, "a test wants it");

@@ -214,6 +214,20 @@ TEST_F(Data, WhatIsLeftOfTruncationsIsFinished) {
   EXPECT_EQ(run(check_namespace(*client_, 0, false))->found, 0u);
 }
 
+TEST_F(Data, WhatCannotBeFreedHoldsUpNothingElse) {
+  constexpr uint64_t kBad = 20;  // more than there are workers
+  const Ino f = file("f");
+  for (uint64_t i = 0; i < kBad + 4; ++i) ASSERT_EQ(write(f, 2 * i * kUnitBytes, "x"), 0);
+  space_.uncleanable_below = kBad * kUnitBytes;
+  ASSERT_EQ(truncate(f, 0), 0);
+  settle();
+  EXPECT_EQ(space_.used_bytes(), kBad * kUnitBytes);
+  space_.uncleanable_below = 0;
+  sleep(120'000'000'000);
+  settle();
+  EXPECT_EQ(space_.used_bytes(), 0u);
+}
+
 TEST_F(Data, PunchedRangesReadAsZerosAndAreFreed) {
   const Ino f = file("f");
   EXPECT_EQ(write(f, 0, std::string(4 * kUnitBytes, 'x')), 0);
