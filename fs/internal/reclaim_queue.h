@@ -31,6 +31,8 @@ class ReclaimQueue {
     // An attempt may have erased the record: that nobody knew its end.
     bool erase_in_doubt = false;
     unsigned failures = 0;
+    // Clean ranges of an inode that goes, whose records an attempt may have erased.
+    std::vector<AreaRange> places_in_doubt = {};
   };
 
   // Freed ranges that a transaction is about to record: no scan queues them before its maker has
@@ -65,13 +67,13 @@ class ReclaimQueue {
       return false;
     }
     mark(work, true);
-    queue_.push_back(work);
+    queue_.push_back(std::move(work));
     arrived_.notify_one();
     return true;
   }
   // What next() gave, once more: it is still to be done.
   void again(Work work) {
-    queue_.push_back(work);
+    queue_.push_back(std::move(work));
     arrived_.notify_one();
   }
   // The tables have work that is not queued.
@@ -86,9 +88,9 @@ class ReclaimQueue {
   base::Task<Work> next() {
     while (queue_.empty() && (!scan_ || is_scanning_)) co_await arrived_.wait();
     if (!queue_.empty()) {
-      const Work work = queue_.front();
+      Work work = std::move(queue_.front());
       queue_.pop_front();
-      co_return work;
+      co_return std::move(work);
     }
     scan_ = false;
     is_scanning_ = true;

@@ -52,7 +52,7 @@ Task<void> Reclaimer::try_later(Work work) {
 
 Task<PosixStatus> Reclaimer::work_on(Work& work) {
   switch (work.kind) {
-    case Kind::kInode: return reclaim_inode(Ino{work.id});
+    case Kind::kInode: return reclaim_inode(work);
     case Kind::kFreed: return release_freed(work);
     case Kind::kScan: break;
   }
@@ -144,11 +144,13 @@ Task<PosixStatus> Reclaimer::release_freed(Work& work) {
   co_return PosixStatus();
 }
 
-Task<PosixStatus> Reclaimer::reclaim_inode(Ino ino) {
+Task<PosixStatus> Reclaimer::reclaim_inode(Work& work) {
+  const Ino ino{work.id};
   auto guard = std::make_shared<InodeLocks::Guard>(co_await core_.data_locks.exclusive(ino));
   PosixResult<Inode> inode = co_await core_.inode(ino);
   if (!inode && inode.number() == ESTALE) {  // it is deleted already
-    core_.deleting.erase(ino);
+    // By an attempt that was in doubt, if it is counted still.
+    if (core_.deleting.erase(ino) > 0) --core_.inodes;
     co_return co_await erase_orphan(ino);
   }
   if (!inode) co_return std::move(inode.error());
@@ -157,7 +159,7 @@ Task<PosixStatus> Reclaimer::reclaim_inode(Ino ino) {
   if (core_.deleting.insert(ino).second) core_.map_has_changed(ino);
   // Nobody can begin anything with it; cleaning takes as long as the slowest client does.
   guard->release();
-  co_return co_await delete_inode(ino);
+  co_return co_await delete_inode(work);
 }
 
 // Of a file that was unlinked before its truncation was finished.
@@ -170,8 +172,9 @@ Task<PosixStatus> Reclaimer::erase_orphan(Ino ino) {
   co_return co_await core_.take_away<void>(body);
 }
 
-Task<PosixStatus> Reclaimer::delete_inode(Ino ino) {
-  PMSTORE_CO_TRY_STATUS(co_await delete_extents(ino));
+Task<PosixStatus> Reclaimer::delete_inode(Work& work) {
+  const Ino ino{work.id};
+  PMSTORE_CO_TRY_STATUS(co_await delete_extents(work));
   PMSTORE_CO_TRY_STATUS(co_await delete_xattrs(ino));
   PMSTORE_CO_TRY_STATUS(co_await delete_record(ino));
   core_.deleting.erase(ino);
@@ -180,10 +183,18 @@ Task<PosixStatus> Reclaimer::delete_inode(Ino ino) {
   co_return PosixStatus();
 }
 
-Task<PosixStatus> Reclaimer::delete_extents(Ino ino) {
+Task<PosixStatus> Reclaimer::delete_extents(Work& work) {
+  const Ino ino{work.id};
   while (true) {
     PMSTORE_CO_TRY(const std::vector<Piece> some,
                    co_await maps_.pieces(ino, 0, kMaxFileBytes, FileMaps::kMostPieces));
+    const auto release = [this](std::vector<AreaRange>& places) {
+      for (const AreaRange& place : std::exchange(places, {})) core_.space().release(place);
+    };
+    // Nothing else takes them from an inode that goes: if its first one is not there, all are gone.
+    std::vector<AreaRange>& places = work.places_in_doubt;
+    const bool are_gone = !places.empty() && (some.empty() || some.front().place != places.front());
+    if (are_gone) release(places);
     if (some.empty()) co_return PosixStatus();
     for (const Piece& piece : some) core_.space().retire(piece.place);
     for (const Piece& piece : some) {
@@ -198,8 +209,10 @@ Task<PosixStatus> Reclaimer::delete_extents(Ino ino) {
       transaction.put(inode);
       co_return PosixStatus();
     };
+    places.clear();
+    for (const Piece& piece : some) places.push_back(piece.place);
     PMSTORE_CO_TRY_STATUS(co_await core_.take_away<void>(body));
-    for (const Piece& piece : some) core_.space().release(piece.place);
+    release(places);
   }
 }
 

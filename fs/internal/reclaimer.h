@@ -39,10 +39,10 @@ class Reclaimer {
   base::Task<PosixStatus> clean(AreaRange range);
   base::Task<PosixStatus> release_freed(Work& work);
   base::Task<PosixResult<bool>> is_recorded(uint64_t id, AreaRange range);
-  base::Task<PosixStatus> reclaim_inode(Ino ino);
+  base::Task<PosixStatus> reclaim_inode(Work& work);
   base::Task<PosixStatus> erase_orphan(Ino ino);
-  base::Task<PosixStatus> delete_inode(Ino ino);
-  base::Task<PosixStatus> delete_extents(Ino ino);
+  base::Task<PosixStatus> delete_inode(Work& work);
+  base::Task<PosixStatus> delete_extents(Work& work);
   base::Task<PosixStatus> delete_xattrs(Ino ino);
   base::Task<PosixStatus> delete_record(Ino ino);
 
