@@ -221,11 +221,14 @@ Task<PosixStatus> Reclaimer::delete_xattrs(Ino ino) {
   bool complete = false;
   while (!complete) {
     const auto body = [&](NamespaceTransaction& transaction) -> Task<PosixStatus> {
+      // One that is set meanwhile changes the inode, too: then one of both has lost.
+      PMSTORE_CO_TRY(Inode inode, co_await transaction.inode(ino));
       const KeyRange range = keys_of(ino);
       auto erased = co_await transaction.transaction().erase_range(transaction.tables().xattrs,
                                                                    range, kAtOnce);
       if (!erased) co_return transaction.failed(std::move(erased.error()));
       complete = erased->complete;
+      if (complete && std::exchange(inode.xattr_bytes, 0) > 0) transaction.put(inode);
       co_return PosixStatus();
     };
     PMSTORE_CO_TRY_STATUS(co_await core_.take_away<void>(body));
@@ -236,10 +239,11 @@ Task<PosixStatus> Reclaimer::delete_xattrs(Ino ino) {
 Task<PosixStatus> Reclaimer::delete_record(Ino ino) {
   const auto body = [ino](NamespaceTransaction& transaction) -> Task<PosixStatus> {
     PMSTORE_CO_TRY(const Inode inode, co_await transaction.inode(ino));
-    if (inode.attributes.links > 0 || inode.attributes.data_bytes > 0) {
-      co_return PosixError(EIO,
-                           "an inode that is deleted has a link or an extent; run `pmstore fs "
-                           "check`");
+    if (inode.attributes.links > 0 || inode.attributes.data_bytes > 0 || inode.xattr_bytes > 0) {
+      co_return PosixError(
+          EIO,
+          "an inode that is deleted has a link, an extent or an attribute; run `pmstore fs "
+          "check`");
     }
     transaction.erase_inode(ino);
     transaction.erase_orphan(ino);
