@@ -21,7 +21,8 @@ Task<PosixResult<Attributes>> FileCalls::shrink(SharedGuard guard, Inode inode, 
     if (shrunk.attributes.is_inline) shrunk.tail.resize(size);
     change(shrunk);
   };
-  if (inode.attributes.is_inline) {
+  // An allocation that has failed may have left extents behind inline data.
+  if (inode.attributes.is_inline && inode.attributes.data_bytes == 0) {
     auto shrunk = change_inode(std::move(guard), ino, shrinks);
     co_return co_await core_.tasks.run(std::move(shrunk));
   }
@@ -52,7 +53,9 @@ Task<PosixResult<Attributes>> FileCalls::grow(SharedGuard guard, Inode inode, ui
 Task<PosixResult<Attributes>> FileCalls::set_size(SharedGuard guard, Inode inode, uint64_t size,
                                                   Change change) {
   if (size > kMaxFileBytes) co_return PosixError(EFBIG);
-  if (size < inode.attributes.size) {
+  // Room behind the size goes, too, when the size stays.
+  const bool stays = size == inode.attributes.size;
+  if (size < inode.attributes.size || (stays && inode.attributes.data_bytes > 0)) {
     co_return co_await shrink(std::move(guard), std::move(inode), size, std::move(change));
   }
   if (size > inode.attributes.size) {
@@ -130,6 +133,7 @@ Task<PosixResult<Attributes>> FileCalls::allocate(Ino ino, AllocateMode mode, ui
     co_return co_await allocate_inline(std::move(guard), inode, mode, offset, end);
   }
   if (punches) co_return co_await punch(std::move(guard), inode, offset, end);
+  PMSTORE_CO_TRY_STATUS(co_await maps_.check_room(ino, unit_down(offset), unit_up(end)));
   const uint64_t size = a.size;
   const bool grows = mode != AllocateMode::kKeepSize && end > size;
   if (mode == AllocateMode::kZeroRange) {

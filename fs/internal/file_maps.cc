@@ -118,6 +118,7 @@ Task<PosixStatus> FileMaps::give(SharedGuard guard, Ino ino, uint64_t from, uint
   PMSTORE_CHECK(guard->holds(), "a map is changed under the lock of its inode");
   PMSTORE_CHECK(from % kUnitBytes == 0 && to % kUnitBytes == 0, "units are mapped as a whole");
   uint64_t growth = 0;
+  unsigned waits = 0;
   if (grow) {
     PMSTORE_CO_TRY(const Inode inode, co_await core_.inode(ino));
     growth = growth_of(inode.attributes.data_bytes);
@@ -125,9 +126,42 @@ Task<PosixStatus> FileMaps::give(SharedGuard guard, Ino ino, uint64_t from, uint
   while (from < to) {
     const uint64_t most_to = std::min(std::max(to, from + growth), kMaxFileBytes);
     uint64_t reached = from;
-    PMSTORE_CO_TRY_STATUS(co_await give_some(ino, from, to, most_to, reached));
+    const PosixStatus given = co_await give_some(ino, from, to, most_to, reached);
+    if (!given) {
+      if (given.number() != ENOSPC) co_return given.error();
+      const bool may_fit = co_await more_is_free(waits);
+      if (!may_fit) co_return given.error();
+      continue;
+    }
     PMSTORE_CHECK(reached > from, "each step maps something, or finds it mapped");
     from = reached;
+  }
+  co_return PosixStatus();
+}
+
+// What others have removed is free when it is clean, which takes a moment.
+Task<bool> FileMaps::more_is_free(unsigned& waits) {
+  constexpr unsigned kMostWaits = 500;
+  constexpr uint64_t kWaitNs = 10'000'000;
+  if (!core_.queue.has_work() || waits == kMostWaits) co_return false;
+  ++waits;
+  co_await core_.executor().sleep_for(kWaitNs);
+  co_return true;
+}
+
+Task<PosixStatus> FileMaps::check_room(Ino ino, uint64_t from, uint64_t to) {
+  uint64_t missing = to - from;
+  for (uint64_t at = from; at < to;) {
+    PMSTORE_CO_TRY(const std::vector<Piece> some, co_await pieces(ino, at, to, kMostPieces));
+    for (const Piece& piece : some) missing -= part_of(piece, from, to).bytes;
+    at = some.size() == kMostPieces ? some.back().end() : to;
+  }
+  unsigned waits = 0;
+  while (missing > core_.space().free_bytes()) {
+    const bool may_fit = co_await more_is_free(waits);
+    if (!may_fit) {
+      co_return PosixError(ENOSPC, "less is free for file data than the range needs");
+    }
   }
   co_return PosixStatus();
 }

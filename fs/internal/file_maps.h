@@ -37,6 +37,8 @@ class FileMaps {
   // `grow`, and nothing mapped behind, more than was asked for. ENOSPC: nothing has changed, but
   // where the range is larger than what one transaction takes (kMostPieces extents).
   base::Task<PosixStatus> give(SharedGuard guard, Ino ino, uint64_t from, uint64_t to, bool grow);
+  // ENOSPC: give() of the range would end so. Nothing has changed.
+  base::Task<PosixStatus> check_room(Ino ino, uint64_t from, uint64_t to);
   // Zeros in [from, to) where there are extents, durably.
   base::Task<PosixStatus> zero(Ino ino, uint64_t from, uint64_t to);
   // The units of [from, to) lose their extents; `to` is a multiple of kUnitBytes, and `from` is
@@ -60,6 +62,8 @@ class FileMaps {
                             uint64_t most_to);
   Result<AreaRange> allocate(Ino ino, uint64_t least, uint64_t most);
   void give_back(const std::vector<Piece>& pieces);
+  // False: nothing more will be free, or it takes too long.
+  base::Task<bool> more_is_free(unsigned& waits);
   base::Task<PosixStatus> give_some(Ino ino, uint64_t from, uint64_t to, uint64_t most_to,
                                     uint64_t& reached);
   base::Task<PosixStatus> take_in(NamespaceTransaction& transaction, Ino ino, uint64_t from,

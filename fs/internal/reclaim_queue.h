@@ -82,6 +82,8 @@ class ReclaimQueue {
     arrived_.notify_one();
   }
   bool is_full() const { return queue_.size() >= kMost; }
+  // Something will be free, or may be.
+  bool has_work() const { return !inodes_.empty() || !freed_.empty() || scan_ || is_scanning_; }
   static constexpr size_t kMost = 4096;
 
   // What comes next; done() when it was done.

@@ -228,6 +228,25 @@ TEST_F(Data, WhatCannotBeFreedHoldsUpNothingElse) {
   EXPECT_EQ(space_.used_bytes(), 0u);
 }
 
+TEST_F(Data, AnAllocationThatCannotEndTakesNothing) {
+  const Ino f = file("f"), g = file("g");
+  EXPECT_EQ(allocate(f, AllocateMode::kKeepSize, 0, uint64_t{1} << 40), ENOSPC);
+  EXPECT_EQ(space_.used_bytes(), 0u);
+  EXPECT_EQ(stat(f).data_bytes, 0u);
+  EXPECT_EQ(allocate(f, AllocateMode::kKeepSize, 0, 10 << 20), 0);
+  // What is there needs no room.
+  EXPECT_EQ(allocate(f, AllocateMode::kExtend, 0, 12 << 20), 0);
+  EXPECT_EQ(truncate(f, 100), 0);
+  EXPECT_EQ(allocate(f, AllocateMode::kKeepSize, 0, 12 << 20), 0);
+  EXPECT_EQ(truncate(f, 100), 0);  // room behind the size goes
+  EXPECT_EQ(stat(f).data_bytes, kUnitBytes);
+  // Space that is being cleaned is waited for.
+  EXPECT_EQ(allocate(g, AllocateMode::kKeepSize, 0, 15 << 20), 0);
+  EXPECT_EQ(unlink("g"), 0);
+  EXPECT_EQ(write(f, 8 << 20, std::string(1 << 20, 'x')), 0);
+  EXPECT_EQ(allocate(f, AllocateMode::kExtend, 0, 15 << 20), 0);
+}
+
 TEST_F(Data, PunchedRangesReadAsZerosAndAreFreed) {
   const Ino f = file("f");
   EXPECT_EQ(write(f, 0, std::string(4 * kUnitBytes, 'x')), 0);
