@@ -110,11 +110,34 @@ Task<PosixStatus> quarantine(NamespaceTransaction& transaction, const Finding& f
   co_return PosixStatus();
 }
 
+Task<PosixStatus> erase_if_there(NamespaceTransaction& transaction, TableId table,
+                                 std::string key) {
+  const auto there = co_await transaction.transaction().get(table, key);
+  if (there) transaction.transaction().erase(table, key);
+  if (!there && there.code() != ErrorCode::kNotFound) co_return transaction.failed(there.error());
+  co_return PosixStatus();
+}
+
+// Its number is another entry's if that has the same.
+Task<PosixStatus> erase_entry(NamespaceTransaction& transaction, const Finding& finding) {
+  const NamespaceTables& tables = transaction.tables();
+  const std::string number = internal::number_key(finding.ino, finding.value);
+  const auto there = co_await transaction.transaction().get(tables.numbers, number);
+  if (!there && there.code() != ErrorCode::kNotFound) co_return transaction.failed(there.error());
+  if (there) {
+    const auto named = internal::decode_number(*there);
+    if (named && named->name == finding.name) {
+      transaction.transaction().erase(tables.numbers, number);
+    }
+  }
+  co_return co_await erase_if_there(transaction, tables.entries,
+                                    internal::entry_key(finding.ino, finding.name));
+}
+
 // What was done about it; empty: nothing can be.
 Task<PosixResult<std::string>> repair_one(NamespaceTransaction& transaction,
                                           const Finding& finding) {
   using Kind = Finding::Kind;
-  Transaction& raw_transaction = transaction.transaction();
   const NamespaceTables& tables = transaction.tables();
   switch (finding.kind) {
     case Kind::kOther: co_return std::string();
@@ -132,16 +155,19 @@ Task<PosixResult<std::string>> repair_one(NamespaceTransaction& transaction,
       PMSTORE_CO_TRY_STATUS(co_await attach(transaction, finding.ino));
       co_return fmt::format("it is /lost+found/#{}; its name was lost", raw(finding.ino));
     }
-    case Kind::kNoInode:
-      transaction.erase_entry(finding.ino, finding.name, {{}, {}, finding.value});
+    case Kind::kNoInode: {
+      PMSTORE_CO_TRY_STATUS(co_await erase_entry(transaction, finding));
       co_return std::string("the entry was removed; what it named is lost");
+    }
     case Kind::kNumber: {
       PMSTORE_CO_TRY_STATUS(co_await renumber(transaction, finding));
       co_return std::string("the entry has a new number; nothing was lost");
     }
-    case Kind::kStrayNumber:
-      raw_transaction.erase(tables.numbers, internal::number_key(finding.ino, finding.value));
+    case Kind::kStrayNumber: {
+      PMSTORE_CO_TRY_STATUS(co_await erase_if_there(
+          transaction, tables.numbers, internal::number_key(finding.ino, finding.value)));
       co_return std::string("the number was removed; nothing was lost");
+    }
     case Kind::kParent:
       transaction.put_parent(finding.ino, Ino{finding.value});
       co_return std::string("corrected; nothing was lost");
@@ -149,9 +175,10 @@ Task<PosixResult<std::string>> repair_one(NamespaceTransaction& transaction,
       PMSTORE_CO_TRY_STATUS(co_await quarantine(transaction, finding));
       co_return std::string("it will be free; the data in it is lost");
     }
-    case Kind::kStrayRecord:
-      raw_transaction.erase(finding.table, finding.name);
+    case Kind::kStrayRecord: {
+      PMSTORE_CO_TRY_STATUS(co_await erase_if_there(transaction, finding.table, finding.name));
       co_return std::string("the record was removed");
+    }
   }
   co_return std::string();
 }

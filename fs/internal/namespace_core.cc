@@ -52,6 +52,14 @@ Task<void> NamespaceCore::pause(unsigned attempt) {
   co_await executor().sleep_for(executor().random().below(most_ns));
 }
 
+PosixError NamespaceCore::commit_failed(const Error& error) {
+  // What a call erases belongs to something that it has read.
+  if (error.code == ErrorCode::kNotFound) {
+    return {EIO, "a record of what is there is missing; run `pmstore fs check`"};
+  }
+  return error;
+}
+
 PosixError NamespaceCore::lost_too_often() {
   return {EAGAIN, "the call has lost against others 1000 times; run it again"};
 }

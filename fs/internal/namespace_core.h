@@ -58,7 +58,7 @@ class NamespaceCore {
           PMSTORE_CO_TRY_STATUS(co_await reserve.spend());
           continue;
         }
-        if (end.error) co_return PosixError(*end.error);
+        if (end.error) co_return commit_failed(*end.error);
         if (end.is_over) co_return std::move(result);
       }
       co_await pause(attempt);
@@ -130,6 +130,7 @@ class NamespaceCore {
   };
   base::Task<End> commit(NamespaceTransaction& transaction, Doubt* doubt);
   base::Task<void> pause(unsigned attempt);
+  static PosixError commit_failed(const Error& error);
   static PosixError lost_too_often();
 
   Client& client_;

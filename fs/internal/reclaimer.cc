@@ -134,9 +134,8 @@ Task<PosixStatus> Reclaimer::release_freed(Work& work) {
     NamespaceCore::Doubt doubt;
     const PosixStatus erased = co_await core_.take_away<void>(body, &doubt);
     if (doubt) work.erase_in_doubt = true;
-    // ENOENT: an attempt whose end was in doubt has erased it.
-    const bool is_gone = erased || (erased.number() == ENOENT && work.erase_in_doubt);
-    if (!is_gone) co_return erased.error();
+    // Also when an attempt that was in doubt has erased it just now: the next one sees that.
+    if (!erased) co_return erased.error();
   }
   PMSTORE_CHECK(core_.quarantined_bytes >= range.bytes, "what is freed was in quarantine");
   core_.quarantined_bytes -= range.bytes;

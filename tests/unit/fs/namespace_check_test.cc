@@ -120,6 +120,18 @@ TEST_F(Check, NumbersAreMended) {
   EXPECT_EQ(lookup("f"), f);
 }
 
+TEST_F(Check, AMissingNumberIsDamageToThoseWhoRemove) {
+  const Ino f = file("f");
+  ASSERT_TRUE(run(client_->erase(table(".fs.numbers"), internal::number_key(kRootIno, 1))));
+  const auto unlinked = run(fs().unlink(root(), kRootIno, "f"));
+  ASSERT_FALSE(unlinked);
+  EXPECT_EQ(unlinked.number(), EIO);
+  EXPECT_NE(unlinked.error().message.find("pmstore fs check"), std::string::npos);
+  ASSERT_TRUE(run(client_->erase(table(".fs.inodes"), internal::ino_key(f))));
+  expect_repair("names inode");
+  EXPECT_EQ(lookup_error("f"), ENOENT);
+}
+
 TEST_F(Check, AStrayExtentIsFreed) {
   const Ino f = file("f");
   EXPECT_EQ(write(f, 0, std::string(100'000, 'x')), 0);
