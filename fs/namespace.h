@@ -104,7 +104,7 @@ class Namespace {
   };
   // Entries behind `cookie` (0: from the start), at most `most`, in the order in which they were
   // made; "." and ".." are not among them. Every entry that is there during the whole listing is
-  // given once. None: the end.
+  // given once. None: the end. EINVAL: `most` is 0.
   base::Task<PosixResult<std::vector<Listed>>> read_directory(const Caller& caller, Ino directory,
                                                               uint64_t cookie, uint32_t most,
                                                               bool with_attributes);

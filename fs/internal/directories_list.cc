@@ -38,10 +38,12 @@ Task<PosixResult<std::vector<Namespace::Listed>>> Directories::list(Caller calle
                                                                     uint64_t cookie, uint32_t most,
                                                                     bool with_attributes) {
   using Entries = std::vector<Namespace::Listed>;
+  if (most == 0) co_return PosixError(EINVAL, "no entry at all would mean the end");
   PMSTORE_CO_TRY(const Inode inode, co_await core_.inode(directory));
   if (!inode.is_directory()) co_return PosixError(ENOTDIR);
   PMSTORE_CO_TRY_STATUS(check_access(caller, inode.attributes, R_OK));
-  if (inode.attributes.size == 0) co_return Entries();
+  const bool is_behind_all = cookie == UINT64_MAX;
+  if (inode.attributes.size == 0 || is_behind_all) co_return Entries();
   const uint32_t bounded = std::min(most, kMostListed);
   const auto body = [&](NamespaceTransaction& transaction) {
     return entries_behind(transaction, directory, cookie, bounded);

@@ -268,5 +268,13 @@ TEST_F(Rules, ExtendedAttributesHaveClasses) {
   }
 }
 
+TEST_F(Rules, ListingsHaveAnEnd) {
+  file("f");
+  EXPECT_EQ(number(run(fs().read_directory(root(), kRootIno, 0, 0, false))), EINVAL);
+  const auto behind = run(fs().read_directory(root(), kRootIno, UINT64_MAX, 10, false));
+  ASSERT_TRUE(behind);
+  EXPECT_TRUE(behind->empty());
+}
+
 }  // namespace
 }  // namespace pmstore::fs
