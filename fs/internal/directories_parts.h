@@ -34,6 +34,8 @@ struct Directories::Move {
   Inode source_inode;
   std::optional<Inode> target_inode;
 
+  // Both names are of one inode; then the inodes were not looked at.
+  bool is_of_one_inode() const { return target && target->ino == source.ino; }
   Inode& target_directory() { return to ? *to : from; }
   const Inode& target_directory() const { return to ? *to : from; }
 };

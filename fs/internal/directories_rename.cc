@@ -44,6 +44,7 @@ Task<PosixResult<Directories::Move>> Directories::look_at_move(NamespaceTransact
   PMSTORE_CO_TRY(move.target, co_await transaction.entry(call.to, call.new_name));
   if (!move.target && call.mode == RenameMode::kExchange) co_return PosixError(ENOENT);
   if (move.target && call.mode == RenameMode::kNoReplace) co_return PosixError(EEXIST);
+  if (move.is_of_one_inode()) co_return std::move(move);
   PMSTORE_CO_TRY_STATUS(check_access(call.caller, move.from.attributes, W_OK));
   PMSTORE_CO_TRY_STATUS(check_access(call.caller, move.target_directory().attributes, W_OK));
   PMSTORE_CO_TRY(move.source_inode, co_await transaction.inode(move.source.ino));
@@ -153,9 +154,9 @@ void Directories::exchange(NamespaceTransaction& transaction, const RenameCall& 
 Task<PosixResult<std::optional<Directories::Removal>>> Directories::rename_in(
     NamespaceTransaction& transaction, const RenameCall& call) {
   PMSTORE_CO_TRY(Move move, co_await look_at_move(transaction, call));
+  // Nothing to do, as POSIX wants it; so nobody needs to be allowed to do it.
+  if (move.is_of_one_inode()) co_return std::optional<Removal>();
   PMSTORE_CO_TRY_STATUS(co_await check_no_loop(transaction, call, move));
-  // Two names of one inode: nothing to do, as POSIX wants it.
-  if (move.target && move.target->ino == move.source.ino) co_return std::optional<Removal>();
   if (call.mode == RenameMode::kExchange) {
     exchange(transaction, call, move);
     co_return std::optional<Removal>();

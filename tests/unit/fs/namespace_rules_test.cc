@@ -268,6 +268,14 @@ TEST_F(Rules, ExtendedAttributesHaveClasses) {
   }
 }
 
+TEST_F(Rules, RenamingANameToAnotherOfItsInodeNeedsNoPermission) {
+  const Ino f = file("f");
+  ASSERT_TRUE(run(fs().link(root(), f, kRootIno, "l")));
+  EXPECT_EQ(rename(kRootIno, "f", kRootIno, "l", RenameMode::kReplace, user(5)), 0);
+  EXPECT_EQ(rename(kRootIno, "f", kRootIno, "l", RenameMode::kNoReplace, user(5)), EEXIST);
+  EXPECT_EQ(names(kRootIno), (std::vector<std::string>{"f", "l"}));
+}
+
 TEST_F(Rules, ListingsHaveAnEnd) {
   file("f");
   EXPECT_EQ(number(run(fs().read_directory(root(), kRootIno, 0, 0, false))), EINVAL);
