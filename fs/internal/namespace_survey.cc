@@ -38,7 +38,11 @@ void NamespaceSurvey::see_inode(const RecordRef& record) {
   const auto ino = ino_of_key(record.key);
   if (!ino) return add_damaged(ino.error());
   const auto inode = decode_inode(*ino, record.value);
-  if (!inode) return add_damaged(inode.error());
+  if (!inode) {
+    // It is there: what belongs to it must not be taken for something that nobody has.
+    inodes_.emplace(raw(*ino), Seen{.is_damaged = true});
+    return add_damaged(inode.error());
+  }
   const Attributes& a = inode->attributes;
   inodes_.emplace(raw(*ino), Seen{.type = a.type,
                                   .links = a.links,
@@ -56,14 +60,17 @@ void NamespaceSurvey::see_entry(const RecordRef& record, Numbers& numbers) {
   const auto entry = decode_entry(record.value);
   if (!entry) return add_damaged(entry.error());
   Seen* const directory = seen(*parent);
-  if (directory == nullptr || directory->type != FileType::kDirectory) {
+  const bool is_in_one =
+      directory != nullptr && (directory->is_damaged || directory->type == FileType::kDirectory);
+  if (!is_in_one) {
     return add(Kind::kStrayRecord,
                fmt::format("entry '{}' is of inode {}, which is no directory", name, raw(*parent)),
                *parent, 0, std::string(record.key), tables_.entries);
   }
   numbers.emplace(std::pair(raw(*parent), entry->number), std::pair(entry->ino, name));
   Seen* const named = seen(entry->ino);
-  if (named == nullptr || named->type != entry->type) {
+  const bool fits = named != nullptr && (named->is_damaged || named->type == entry->type);
+  if (!fits) {
     return add(Kind::kNoInode,
                fmt::format("entry '{}' of directory {} names inode {}, which is not there", name,
                            raw(*parent), raw(entry->ino)),
@@ -71,12 +78,12 @@ void NamespaceSurvey::see_entry(const RecordRef& record, Numbers& numbers) {
   }
   ++directory->entries;
   ++named->names;
-  if (entry->number >= directory->next_number) {
+  if (!directory->is_damaged && entry->number >= directory->next_number) {
     add(Kind::kOther,
         fmt::format("entry '{}' of directory {} has number {}, but the next one is {}", name,
                     raw(*parent), entry->number, directory->next_number));
   }
-  if (named->type == FileType::kDirectory) {
+  if (entry->type == FileType::kDirectory) {
     ++directory->subdirectories;
     named->named_by = *parent;
   }
@@ -120,7 +127,10 @@ void NamespaceSurvey::see_parent(const RecordRef& record) {
   const auto parent = decode_parent(record.value);
   if (!parent) return add_damaged(parent.error());
   Seen* const directory = seen(*ino);
-  if (directory == nullptr || directory->type != FileType::kDirectory || directory->links == 0) {
+  const bool is_one =
+      directory != nullptr &&
+      (directory->is_damaged || (directory->type == FileType::kDirectory && directory->links > 0));
+  if (!is_one) {
     return add(Kind::kStrayRecord,
                fmt::format("a parent is recorded for inode {}, which is no directory", raw(*ino)),
                *ino, 0, std::string(record.key), tables_.parents);
@@ -136,7 +146,7 @@ void NamespaceSurvey::see_piece(const RecordRef& record) {
   ++extents_;
   places_.push_back({piece->place, *ino});
   Seen* const file = seen(*ino);
-  if (file == nullptr || file->type != FileType::kRegular) {
+  if (file == nullptr || (!file->is_damaged && file->type != FileType::kRegular)) {
     return add(Kind::kStrayPiece,
                fmt::format("an extent at {} is of inode {}, which is no file", piece->file_offset,
                            raw(*ino)),
@@ -163,7 +173,8 @@ void NamespaceSurvey::see_orphan(const RecordRef& record) {
   const auto kind = decode_orphan(record.value);
   if (!kind) return add_damaged(kind.error());
   Seen* const orphan = seen(*ino);
-  const bool fits = orphan != nullptr && (*kind == OrphanKind::kDeleted) == (orphan->links == 0);
+  const bool fits = orphan != nullptr &&
+                    (orphan->is_damaged || (*kind == OrphanKind::kDeleted) == (orphan->links == 0));
   if (!fits) {
     return add(Kind::kStrayRecord,
                fmt::format("inode {} is recorded as an orphan, but it is none", raw(*ino)), *ino, 0,
@@ -210,6 +221,7 @@ void NamespaceSurvey::judge_directory(Ino ino, const Seen& seen) {
 }
 
 void NamespaceSurvey::judge_inode(Ino ino, const Seen& seen) {
+  if (seen.is_damaged) return;
   if (seen.type == FileType::kDirectory) {
     judge_directory(ino, seen);
   } else if (seen.names != seen.links && seen.names > 0) {
@@ -243,7 +255,7 @@ bool NamespaceSurvey::leads_to_root(Ino ino) {
     if (ino == kRootIno) reached = true;
     Seen* const one = seen(ino);
     if (reached || one == nullptr) break;
-    if (one->is_reachable) reached = true;
+    if (one->is_reachable || one->is_damaged) reached = true;
     if (reached || one->names == 0) break;
     path.push_back(one);
     ino = one->named_by;

@@ -74,6 +74,7 @@ class NamespaceSurvey {
     Ino named_by{};  // of a directory: where its entry is
     Ino parent{};    // as its record says
     bool is_orphan = false;
+    bool is_damaged = false;  // its record does not decode: nothing of it is judged
     bool is_reachable = false;
   };
   struct Place {

@@ -174,5 +174,21 @@ TEST_F(Check, ARecordThatDoesNotDecodeIsReported) {
   EXPECT_GT(check().found, 0u);
 }
 
+TEST_F(Check, WhatBelongsToADamagedInodeIsKept) {
+  const Ino d = directory("d"), inner = directory("inner", d), f = file("f", inner);
+  EXPECT_EQ(write(f, 0, std::string(10'000, 'x')), 0);
+  const internal::Inode whole_f = inode(f), whole_d = inode(d);
+  for (const Ino ino : {f, d}) {
+    ASSERT_TRUE(run(client_->put(table(".fs.inodes"), internal::ino_key(ino), "short")));
+  }
+  namespace_.reset();
+  const NamespaceFindings found = check(true);
+  EXPECT_EQ(found.found, 2u) << ::testing::PrintToString(found.damage);
+  EXPECT_TRUE(found.repaired.empty()) << ::testing::PrintToString(found.repaired);
+  put(whole_f);
+  put(whole_d);
+  EXPECT_EQ(check().found, 0u);
+}
+
 }  // namespace
 }  // namespace pmstore::fs
