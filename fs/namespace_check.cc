@@ -94,19 +94,41 @@ Task<PosixStatus> correct(NamespaceTransaction& transaction, const Finding& find
   co_return PosixStatus();
 }
 
-Task<PosixStatus> quarantine(NamespaceTransaction& transaction, const Finding& finding) {
-  const TableId freed = transaction.tables().freed;
-  uint64_t id = 1;
+Task<PosixResult<uint64_t>> next_freed_id(NamespaceTransaction& transaction) {
   const KeyRange all;
-  const auto last = co_await transaction.transaction().last(freed, all);
-  if (last) {
-    PMSTORE_CO_TRY(id, internal::freed_id_of_key(last->key));
-    ++id;
-  } else if (last.code() != ErrorCode::kNotFound) {
-    co_return transaction.failed(last.error());
-  }
+  const auto last = co_await transaction.transaction().last(transaction.tables().freed, all);
+  if (!last && last.code() == ErrorCode::kNotFound) co_return uint64_t{1};
+  if (!last) co_return transaction.failed(last.error());
+  PMSTORE_CO_TRY(const uint64_t id, internal::freed_id_of_key(last->key));
+  co_return id + 1;
+}
+
+Task<PosixStatus> quarantine(NamespaceTransaction& transaction, const Finding& finding) {
+  PMSTORE_CO_TRY(const uint64_t id, co_await next_freed_id(transaction));
+  PMSTORE_CO_TRY(const AreaRange range, internal::decode_place(finding.name));
   transaction.erase_piece(finding.ino, finding.value);
-  transaction.transaction().put(freed, internal::freed_key(id), finding.name);
+  transaction.put_freed(id, range);
+  co_return PosixStatus();
+}
+
+// The record of one of two owners goes; what only it had goes into quarantine.
+Task<PosixStatus> cut_shared(NamespaceTransaction& transaction, const Finding& finding) {
+  const std::string_view places = finding.name;
+  PMSTORE_CO_TRY(const AreaRange lost, internal::decode_place(places.substr(0, places.size() / 2)));
+  PMSTORE_CO_TRY(const AreaRange kept, internal::decode_place(places.substr(places.size() / 2)));
+  PMSTORE_CO_TRY(uint64_t id, co_await next_freed_id(transaction));
+  const uint64_t lost_end = lost.offset + lost.bytes, kept_end = kept.offset + kept.bytes;
+  if (raw(finding.ino) == 0) {
+    transaction.erase_freed(finding.value);
+  } else {
+    transaction.erase_piece(finding.ino, finding.value);
+  }
+  if (lost.offset < kept.offset) {
+    transaction.put_freed(id++, {lost.server, lost.offset, kept.offset - lost.offset});
+  }
+  if (kept_end < lost_end) {
+    transaction.put_freed(id, {lost.server, kept_end, lost_end - kept_end});
+  }
   co_return PosixStatus();
 }
 
@@ -174,6 +196,12 @@ Task<PosixResult<std::string>> repair_one(NamespaceTransaction& transaction,
     case Kind::kStrayPiece: {
       PMSTORE_CO_TRY_STATUS(co_await quarantine(transaction, finding));
       co_return std::string("it will be free; the data in it is lost");
+    }
+    case Kind::kSharedPlace: {
+      PMSTORE_CO_TRY_STATUS(co_await cut_shared(transaction, finding));
+      if (raw(finding.ino) == 0) co_return std::string("it is the file's; nothing was lost");
+      co_return fmt::format("inode {} lost its extent at {}: it reads as zeros there",
+                            raw(finding.ino), finding.value);
     }
     case Kind::kStrayRecord: {
       PMSTORE_CO_TRY_STATUS(co_await erase_if_there(transaction, finding.table, finding.name));

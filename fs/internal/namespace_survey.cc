@@ -49,7 +49,8 @@ void NamespaceSurvey::see_inode(const RecordRef& record) {
                                   .size = a.size,
                                   .data_bytes = a.data_bytes,
                                   .next_number = inode->next_number,
-                                  .xattr_bytes = inode->xattr_bytes});
+                                  .xattr_bytes = inode->xattr_bytes,
+                                  .version = a.version});
   directories_ += inode->is_directory();
 }
 
@@ -144,7 +145,7 @@ void NamespaceSurvey::see_piece(const RecordRef& record) {
   const auto piece = decode_piece(record.key, record.value);
   if (!piece) return add_damaged(piece.error());
   ++extents_;
-  places_.push_back({piece->place, *ino});
+  places_.push_back({piece->place, *ino, piece->file_offset});
   Seen* const file = seen(*ino);
   if (file == nullptr || (!file->is_damaged && file->type != FileType::kRegular)) {
     return add(Kind::kStrayPiece,
@@ -162,9 +163,11 @@ void NamespaceSurvey::see_piece(const RecordRef& record) {
 }
 
 void NamespaceSurvey::see_freed(const RecordRef& record) {
+  const auto id = freed_id_of_key(record.key);
+  if (!id) return add_damaged(id.error());
   const auto range = decode_place(record.value);
   if (!range) return add_damaged(range.error());
-  places_.push_back({*range, Ino{}});
+  places_.push_back({*range, Ino{}, *id});
 }
 
 void NamespaceSurvey::see_orphan(const RecordRef& record) {
@@ -280,26 +283,42 @@ void NamespaceSurvey::judge_reachable() {
   }
 }
 
+// Quarantine gives way to a file, and of two files the one that has changed less.
+void NamespaceSurvey::judge_shared(const Place& first, const Place& second) {
+  const auto owner = [](Ino ino) {
+    return raw(ino) == 0 ? std::string("quarantine") : fmt::format("inode {}", raw(ino));
+  };
+  std::string line = fmt::format("byte {} of area {} belongs to {} and to {}", second.range.offset,
+                                 second.range.server, owner(first.ino), owner(second.ino));
+  const auto version_of = [this](const Place& place) -> std::optional<uint64_t> {
+    if (raw(place.ino) == 0) return 0;
+    const Seen* const file = seen(place.ino);
+    // Not known, or it loses the extent anyway: it is no file's.
+    if (file == nullptr || file->is_damaged || file->type != FileType::kRegular) return {};
+    return file->version;
+  };
+  const auto of_first = version_of(first), of_second = version_of(second);
+  if (!of_first || !of_second) return add(Kind::kOther, std::move(line));
+  const Place& loses = *of_first < *of_second ? first : second;
+  const Place& keeps = *of_first < *of_second ? second : first;
+  add(Kind::kSharedPlace, std::move(line), loses.ino, loses.key,
+      encode(loses.range) + encode(keeps.range));
+}
+
 void NamespaceSurvey::judge_places() {
   std::sort(places_.begin(), places_.end(), [](const Place& a, const Place& b) {
     return std::tuple(a.range.server, a.range.offset) < std::tuple(b.range.server, b.range.offset);
   });
-  const auto owner = [](Ino ino) {
-    return raw(ino) == 0 ? std::string("quarantine") : fmt::format("inode {}", raw(ino));
-  };
-  for (size_t i = 0; i < places_.size(); ++i) {
-    const Place& place = places_[i];
-    const uint64_t end = place.range.offset + place.range.bytes;
-    if (area_bytes_ != 0 && end > area_bytes_) {
-      add(Kind::kOther,
-          fmt::format("an extent of {} ends at {}, outside of its area", owner(place.ino), end));
+  const auto end_of = [](const Place& place) { return place.range.offset + place.range.bytes; };
+  const Place* furthest = nullptr;  // of those that begin before
+  for (const Place& place : places_) {
+    if (area_bytes_ != 0 && end_of(place) > area_bytes_) {
+      add(Kind::kOther, fmt::format("an extent of inode {} ends at {}, outside of its area",
+                                    raw(place.ino), end_of(place)));
     }
-    if (i + 1 == places_.size()) break;
-    const Place& next = places_[i + 1];
-    if (next.range.server == place.range.server && next.range.offset < end) {
-      add(Kind::kOther, fmt::format("byte {} of area {} belongs to {} and to {}", next.range.offset,
-                                    next.range.server, owner(place.ino), owner(next.ino)));
-    }
+    const bool is_same_area = furthest != nullptr && furthest->range.server == place.range.server;
+    if (is_same_area && place.range.offset < end_of(*furthest)) judge_shared(*furthest, place);
+    if (!is_same_area || end_of(place) > end_of(*furthest)) furthest = &place;
   }
 }
 

@@ -37,6 +37,9 @@ struct Finding {
     kParent,       // `ino`'s parent record; `value` is right
     kStrayPiece,   // the extent at `value` of `ino`, which is no file
     kStrayRecord,  // a record of an inode that is not there: `table`, `name` is its key
+    // The extent at `value` of `ino`, or, of ino 0, the freed range `value`, has units of another
+    // one: `name` is its place, then the other's place.
+    kSharedPlace,
   };
   Kind kind = Kind::kOther;
   std::string line;
@@ -65,6 +68,7 @@ class NamespaceSurvey {
     uint64_t data_bytes = 0;
     uint64_t next_number = 0;
     uint32_t xattr_bytes = 0;
+    uint64_t version = 0;
     // Counted.
     uint32_t names = 0;
     uint32_t subdirectories = 0;
@@ -79,7 +83,8 @@ class NamespaceSurvey {
   };
   struct Place {
     AreaRange range;
-    Ino ino{};  // 0: quarantine
+    Ino ino{};         // 0: quarantine
+    uint64_t key = 0;  // file offset, or id of the freed range
   };
   using Kind = Finding::Kind;
   using Numbers = std::map<std::pair<uint64_t, uint64_t>, std::pair<Ino, std::string>>;
@@ -99,6 +104,7 @@ class NamespaceSurvey {
   void judge_directory(Ino ino, const Seen& seen);
   void judge_reachable();
   void judge_places();
+  void judge_shared(const Place& first, const Place& second);
   bool leads_to_root(Ino ino);
   Seen* seen(Ino ino);
   void add(Kind kind, std::string line, Ino ino = {}, uint64_t value = 0, std::string name = {},

@@ -146,7 +146,7 @@ TEST_F(Check, AStrayExtentIsFreed) {
   EXPECT_EQ(space_.used_bytes(), 0u);
 }
 
-TEST_F(Check, SharedExtentsAreReported) {
+TEST_F(Check, ASharedExtentIsKeptByTheFileThatHasChangedMore) {
   const Ino f = file("f"), g = file("g");
   EXPECT_EQ(write(f, 0, std::string(10'000, 'x')), 0);
   EXPECT_EQ(write(g, 0, std::string(10'000, 'y')), 0);
@@ -162,6 +162,27 @@ TEST_F(Check, SharedExtentsAreReported) {
   space_.restart();
   const auto opened = run(Namespace::open(*client_, space_, options_));
   EXPECT_FALSE(opened);
+  internal::Inode used = inode(g);
+  used.attributes.version += 10;
+  put(used);
+  expect_repair("belongs to inode");
+  EXPECT_EQ(read(g, 0, 2), "xx");
+  EXPECT_EQ(read(f, 0, 2), std::string(2, '\0'));
+}
+
+TEST_F(Check, AFreedRangeGivesWayToAFile) {
+  const Ino f = file("f");
+  EXPECT_EQ(write(f, 0, std::string(3 * kUnitBytes, 'x')), 0);
+  const auto map = run(fs().map(f, 0, 1, false));
+  namespace_.reset();
+  const AreaRange place = map->map.extents[0].place;
+  const AreaRange wide{place.server, place.offset, place.bytes + 5 * kUnitBytes};
+  ASSERT_TRUE(
+      run(client_->put(table(".fs.freed"), internal::freed_key(4), internal::encode(wide))));
+  expect_repair("belongs to");
+  EXPECT_EQ(read(f, 0, 2), "xx");
+  settle();
+  EXPECT_EQ(space_.used_bytes(), 3 * kUnitBytes);
 }
 
 TEST_F(Check, ARecordThatDoesNotDecodeIsReported) {
