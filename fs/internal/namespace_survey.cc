@@ -68,7 +68,14 @@ void NamespaceSurvey::see_entry(const RecordRef& record, Numbers& numbers) {
                fmt::format("entry '{}' is of inode {}, which is no directory", name, raw(*parent)),
                *parent, 0, std::string(record.key), tables_.entries);
   }
-  numbers.emplace(std::pair(raw(*parent), entry->number), std::pair(entry->ino, name));
+  const auto [same, is_first] =
+      numbers.emplace(std::pair(raw(*parent), entry->number), std::pair(entry->ino, name));
+  if (!is_first) {
+    add(Kind::kNumber,
+        fmt::format("entries '{}' and '{}' of directory {} have the same number {}",
+                    same->second.second, name, raw(*parent), entry->number),
+        *parent, entry->number, name);
+  }
   Seen* const named = seen(entry->ino);
   const bool fits = named != nullptr && (named->is_damaged || named->type == entry->type);
   if (!fits) {

@@ -132,6 +132,16 @@ TEST_F(Check, AMissingNumberIsDamageToThoseWhoRemove) {
   EXPECT_EQ(lookup_error("f"), ENOENT);
 }
 
+TEST_F(Check, EntriesWithOneNumberGetTwo) {
+  const Ino f = file("f"), g = file("g");
+  ASSERT_TRUE(run(client_->put(table(".fs.entries"), internal::entry_key(kRootIno, "g"),
+                               internal::encode(internal::Entry{g, FileType::kRegular, 1}))));
+  expect_repair("the same number 1");
+  EXPECT_EQ(names(kRootIno), (std::vector<std::string>{"f", "g"}));
+  EXPECT_EQ(lookup("f"), f);
+  EXPECT_EQ(unlink("g"), 0);
+}
+
 TEST_F(Check, AStrayExtentIsFreed) {
   const Ino f = file("f");
   EXPECT_EQ(write(f, 0, std::string(100'000, 'x')), 0);
