@@ -145,7 +145,18 @@ Task<PosixResult<Attributes>> Directories::make(MakeCall call) {
     const Status restored = co_await core_.reserve.restore();
     if (!restored && restored.code() != ErrorCode::kFull) co_return restored.error();
   }
-  const InodeLocks::Guard guard = co_await core_.directory_locks.exclusive(call.parent);
+  constexpr unsigned kAttempts = 100;
+  bool is_gone = true;
+  PosixResult<Attributes> made = PosixError(ESTALE);
+  for (unsigned attempt = 0; is_gone && attempt < kAttempts; ++attempt) {
+    made = co_await make_once(call, is_gone);
+  }
+  co_return std::move(made);
+}
+
+Task<PosixResult<Attributes>> Directories::make_once(const MakeCall& call, bool& is_gone) {
+  is_gone = false;
+  InodeLocks::Guard guard = co_await core_.directory_locks.exclusive(call.parent);
   PMSTORE_CO_TRY(const Ino ino, co_await core_.take_ino());
   // Before others can find the file, so that none deletes it as one that nobody has open.
   const bool opens = call.open_for && call.file.type == FileType::kRegular;
@@ -163,8 +174,12 @@ Task<PosixResult<Attributes>> Directories::make(MakeCall call) {
   if (opens && !is_new) core_.opens.remove(ino, *call.open_for);
   if (!made) co_return std::move(made.error());
   if (opens && !is_new) {
-    co_return co_await files_.open(call.caller, made->attributes.ino, call.file.open_flags,
-                                   *call.open_for);
+    // The file may be locked for long, and its directory is not.
+    guard.release();
+    PosixResult<Attributes> opened = co_await files_.open(call.caller, made->attributes.ino,
+                                                          call.file.open_flags, *call.open_for);
+    is_gone = !opened && opened.number() == ESTALE;
+    co_return std::move(opened);
   }
   co_return std::move(made->attributes);
 }

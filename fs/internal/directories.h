@@ -59,10 +59,20 @@ class Directories {
 
   base::Task<PosixResult<Made>> make_in(NamespaceTransaction& transaction, const MakeCall& call,
                                         Ino ino);
+  // `is_gone`: the file that it found was removed before it could be opened.
+  base::Task<PosixResult<Attributes>> make_once(const MakeCall& call, bool& is_gone);
   PosixStatus check_new(const MakeCall& call, const Inode& directory) const;
   Inode new_inode(const MakeCall& call, const Inode& directory, Ino ino) const;
   base::Task<PosixResult<Attributes>> link_in(NamespaceTransaction& transaction,
                                               const NameCall& call, Ino ino);
+  // The locks of a call that may take the last name of an inode.
+  struct Locks {
+    InodeLocks::Guard data;
+    InodeLocks::Guard entries;
+    InodeLocks::Guard other_entries;
+  };
+  // Of directory `parent`, in which `name` may go, and of `other`, which may be the same.
+  base::Task<PosixResult<Locks>> lock_for_removal(Ino parent, std::string name, Ino other);
   base::Task<PosixStatus> remove(NameCall call, bool directory);
   base::Task<PosixResult<Removal>> remove_in(NamespaceTransaction& transaction,
                                              const NameCall& call, bool directory);

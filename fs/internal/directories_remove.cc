@@ -1,6 +1,7 @@
 // Directories: unlink() and remove_directory(), and what becomes of an inode without a name.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -67,11 +68,27 @@ Task<PosixResult<Directories::Removal>> Directories::remove_in(NamespaceTransact
   co_return drop_link(transaction, std::move(inode));
 }
 
+Task<PosixResult<Directories::Locks>> Directories::lock_for_removal(Ino parent, std::string name,
+                                                                    Ino other) {
+  constexpr unsigned kAttempts = 1000;
+  for (unsigned attempt = 0; attempt < kAttempts; ++attempt) {
+    Locks locks;
+    PMSTORE_CO_TRY(const auto before, co_await core_.entry(parent, name));
+    if (before) locks.data = co_await core_.data_locks.exclusive(before->ino);
+    locks.entries = co_await core_.directory_locks.exclusive(std::min(parent, other));
+    if (parent != other) {
+      locks.other_entries = co_await core_.directory_locks.exclusive(std::max(parent, other));
+    }
+    PMSTORE_CO_TRY(const auto now, co_await core_.entry(parent, name));
+    const bool is_same = before ? now && now->ino == before->ino : !now;
+    if (is_same) co_return std::move(locks);
+    // Others have changed the entry meanwhile.
+  }
+  co_return PosixError(EAGAIN, "the name has changed 1000 times meanwhile; run it again");
+}
+
 Task<PosixStatus> Directories::remove(NameCall call, bool is_rmdir) {
-  const InodeLocks::Guard guard = co_await core_.directory_locks.exclusive(call.parent);
-  PMSTORE_CO_TRY(const auto victim, co_await core_.entry(call.parent, call.name));
-  InodeLocks::Guard data_guard;
-  if (victim) data_guard = co_await core_.data_locks.exclusive(victim->ino);
+  PMSTORE_CO_TRY(const Locks locks, co_await lock_for_removal(call.parent, call.name, call.parent));
   const auto body = [&](NamespaceTransaction& transaction) {
     return remove_in(transaction, call, is_rmdir);
   };

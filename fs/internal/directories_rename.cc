@@ -174,16 +174,7 @@ Task<PosixStatus> Directories::rename(RenameCall call) {
   if (PosixStatus name = check_name(call.name); !name) co_return std::move(name);
   if (PosixStatus name = check_name(call.new_name); !name) co_return std::move(name);
   if (is_dots(call.name) || is_dots(call.new_name)) co_return PosixError(EBUSY);
-  InodeLocks::Guard guard = co_await core_.directory_locks.exclusive(std::min(call.from, call.to));
-  InodeLocks::Guard other;
-  if (call.from != call.to) {
-    other = co_await core_.directory_locks.exclusive(std::max(call.from, call.to));
-  }
-  InodeLocks::Guard data_guard;
-  if (call.mode == RenameMode::kReplace) {
-    PMSTORE_CO_TRY(const auto victim, co_await core_.entry(call.to, call.new_name));
-    if (victim) data_guard = co_await core_.data_locks.exclusive(victim->ino);
-  }
+  PMSTORE_CO_TRY(const Locks locks, co_await lock_for_removal(call.to, call.new_name, call.from));
   const auto body = [&](NamespaceTransaction& transaction) { return rename_in(transaction, call); };
   PMSTORE_CO_TRY(const auto removal, co_await core_.take_away<std::optional<Removal>>(body));
   if (removal) removed(*removal);

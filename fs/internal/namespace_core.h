@@ -1,8 +1,9 @@
 // NamespaceCore: what all parts of a namespace share: the store, its tables, locks, who has what
 // open, and how a transaction is run.
 //
-// The order of locks: entries of directories, in the order of their numbers; then the data of at
-// most one inode; then the supply of inode numbers. Whoever holds one takes none that comes before.
+// The order of locks: the data of at most one inode; then entries of directories, in the order of
+// their numbers; then the supply of inode numbers. Whoever holds one takes none that comes before:
+// the data of a large file may be locked for long, and its directory is not.
 // Threads: one executor's. Lifetimes: client and space outlive it; it outlives all calls.
 #pragma once
 

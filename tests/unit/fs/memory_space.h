@@ -32,6 +32,9 @@ class MemorySpace final : public DataSpace {
   // The next calls of a kind fail with Io.
   int failing_writes = 0;
   int failing_cleans = 0;
+  // So long zero() takes, by the clock of this executor.
+  base::Executor* executor = nullptr;
+  uint64_t zero_ns = 0;
   // Ranges on this side of an offset cannot be cleaned.
   uint64_t uncleanable_below = 0;
   // Whether all that is not allocated is zero.
@@ -118,6 +121,7 @@ class MemorySpace final : public DataSpace {
   }
   base::Task<Status> zero(AreaRange range) override {
     check_used(range);
+    if (zero_ns > 0) co_await executor->sleep_for(zero_ns);
     fill_zero(range);
     co_return Status{};
   }

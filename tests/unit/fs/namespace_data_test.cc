@@ -247,6 +247,43 @@ TEST_F(Data, AnAllocationThatCannotEndTakesNothing) {
   EXPECT_EQ(allocate(f, AllocateMode::kExtend, 0, 15 << 20), 0);
 }
 
+TEST_F(Data, ABusyFileDoesNotLockItsDirectory) {
+  const Ino f = file("f");
+  EXPECT_EQ(write(f, 0, std::string(10'000, 'x')), 0);
+  space_.zero_ns = 1'000'000'000;
+  const Caller caller;
+  int ended = 0;
+  const auto grow = [&]() -> Task<void> {
+    const AttributeChange larger{.set = AttributeChange::kSize, .size = 20'000};
+    const auto grown = co_await fs().set_attributes(caller, f, larger);
+    EXPECT_TRUE(grown);
+    ++ended;
+  };
+  const auto remove = [&]() -> Task<void> {
+    const auto removed = co_await fs().unlink(caller, kRootIno, "f");
+    EXPECT_TRUE(removed);
+    ++ended;
+  };
+  const auto open = [&]() -> Task<void> {
+    const NewFile existing{.exclusive = false, .open_flags = O_RDONLY};
+    const auto opened = co_await fs().make(caller, kRootIno, "f", existing, OpenOwner{1});
+    EXPECT_TRUE(opened);
+    ++ended;
+  };
+  executor_.spawn(grow());
+  executor_.spawn(open());
+  executor_.spawn(remove());
+  for (int i = 0; i < 20; ++i) {
+    file("other" + std::to_string(i));
+    EXPECT_EQ(ended, 0);
+  }
+  sleep(5'000'000'000);
+  EXPECT_EQ(ended, 3);
+  // Who opens it behind the removal makes it anew.
+  const auto left = run(fs().lookup(root(), kRootIno, "f"));
+  EXPECT_TRUE(!left || left->ino != f);
+}
+
 TEST_F(Data, PunchedRangesReadAsZerosAndAreFreed) {
   const Ino f = file("f");
   EXPECT_EQ(write(f, 0, std::string(4 * kUnitBytes, 'x')), 0);

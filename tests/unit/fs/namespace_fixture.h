@@ -36,6 +36,7 @@ class NamespaceWorld {
     client_options_.assume_domain = persist::Domain::kCpuCache;
     options_.now_ns = [this] { return now_ns_; };
     options_.identity = 7;
+    space_.executor = &executor_;
   }
   ~NamespaceWorld() { stop(); }
 
