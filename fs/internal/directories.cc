@@ -145,6 +145,9 @@ Task<PosixResult<Attributes>> Directories::make(MakeCall call) {
     const Status restored = co_await core_.reserve.restore();
     if (!restored && restored.code() != ErrorCode::kFull) co_return restored.error();
   }
+  // From the beginning on: the session may end while the call waits.
+  std::optional<OpenFiles::Opening> opening;
+  if (call.open_for) opening.emplace(core_.opens, *call.open_for);
   constexpr unsigned kAttempts = 100;
   bool is_gone = true;
   PosixResult<Attributes> made = PosixError(ESTALE);
@@ -160,8 +163,6 @@ Task<PosixResult<Attributes>> Directories::make_once(const MakeCall& call, bool&
   PMSTORE_CO_TRY(const Ino ino, co_await core_.take_ino());
   // Before others can find the file, so that none deletes it as one that nobody has open.
   const bool opens = call.open_for && call.file.type == FileType::kRegular;
-  std::optional<OpenFiles::Opening> opening;
-  if (opens) opening.emplace(core_.opens, *call.open_for);
   if (opens && !core_.opens.add(ino, *call.open_for)) {
     co_return PosixError(ENFILE, "as many files are open as can be");
   }
