@@ -212,7 +212,7 @@ struct LockRequest {
   LockKind kind{};
   LockType type{};
   uint8_t wait = 0;     // a while, when it is not free
-  uint8_t reclaim = 0;  // it was this client's before a restart
+  uint8_t reclaim = 0;  // it was this client's before a restart; EIO: it comes too late
 };
 static_assert(sizeof(LockRequest) == 40);
 

@@ -317,8 +317,13 @@ base::Task<PosixStatus> FilesCalls::lock(const FilesRequest& request, Writer& re
   const auto lock = lock_of(asked);
   if (!reader.complete() || !lock) co_return malformed();
   LockReply answer;
+  const bool in_grace = executor_.now_ns() < options_.lock_grace_until_ns;
+  if (asked.reclaim != 0 && !in_grace) {
+    // Others may have had it, and given it up, since it was this client's.
+    co_return PosixError(EIO, "the lock was given up: this client came back too late");
+  }
   const bool early = asked.reclaim == 0 && lock->type != LockType::kUnlock;
-  if (early && executor_.now_ns() < options_.lock_grace_until_ns) {
+  if (early && in_grace) {
     // Who had locks before the restart comes first.
     co_await executor_.sleep_for(options_.lock_patience_ns);
     answer.again = 1;

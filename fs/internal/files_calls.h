@@ -36,7 +36,7 @@ class FilesCalls {
     uint64_t room_patience_ns = 0;
     // A lock that is not free is waited for so long; then the client asks again.
     uint64_t lock_patience_ns = 0;
-    // Until then only locks that clients had before a restart are given.
+    // Until then only locks that clients had before a restart are given, and not after it.
     uint64_t lock_grace_until_ns = 0;
   };
   FilesCalls(base::Executor& executor, Namespace& names, FileLocks& locks, Options options)

@@ -193,10 +193,10 @@ base::Task<Status> FilesLink::reclaim_opens(service::Link& on) {
   co_return Status{};
 }
 
-// One that another client has meanwhile is lost: who works under it is told by EIO.
+// One that another client may have had meanwhile is lost: who works under it is told by EIO.
 base::Task<Status> FilesLink::reclaim_locks(service::Link& on) {
   while (!lock_reclaims_.empty()) {
-    const FileLocks::Held held = lock_reclaims_.back();
+    FileLocks::Held held = lock_reclaims_.back();
     FilesCall request(FilesMethod::kLock, false, sizeof(LockReply));
     request.put(request_of(held.ino, held.lock, false, true));
     auto answered = co_await send(on, request, 0);
@@ -206,6 +206,9 @@ base::Task<Status> FilesLink::reclaim_locks(service::Link& on) {
     if (reader.failed()) co_return make_error(ErrorCode::kProtocol, "a malformed reply");
     if (head.error != 0) {
       for (OpenedFile* file : opened_) file->lost |= file->ino == held.ino;
+      // The next server is not told of it.
+      held.lock.type = LockType::kUnlock;
+      locks_.set(OpenOwner{}, held.ino, held.lock);
     }
     lock_reclaims_.pop_back();
   }

@@ -192,6 +192,21 @@ TEST_F(FilesLocks, LocksOfAClientThatDiedAreFreeAfterItsLease) {
   EXPECT_TRUE(world_.run(file_->lock(range(kWrite, 0, 9), true)));
 }
 
+TEST_F(FilesLocks, AreNotReclaimedFromAServerThatRunsOn) {
+  RawClient late(world_);
+  const FilesHello hello{1, 0};
+  const auto reclaim = request_of(file_->ino(), range(kWrite, 0, 9), false, true);
+  late.connect(service::ServiceId::kFiles, service::bytes_of(hello), late.files);
+  EXPECT_EQ(late.error_of(FilesMethod::kLock, reclaim), EIO);
+  late.files.reset();
+  world_.crash();
+  world_.start();
+  late.connect(service::ServiceId::kFiles, service::bytes_of(hello), late.files);
+  EXPECT_EQ(late.error_of(FilesMethod::kLock, reclaim), 0);
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+  EXPECT_EQ(late.error_of(FilesMethod::kLock, reclaim), EIO);
+}
+
 TEST_F(FilesLocks, AreKeptOverARestart) {
   EXPECT_EQ(lock(*file_, range(kWrite, 0, 99)), 0);
   EXPECT_EQ(lock(*file_, flock_of(kWrite)), 0);
