@@ -79,7 +79,8 @@ base::Task<Status> FileData::State::connect_once() {
   PMSTORE_CHECK(session == nullptr, "one session at a time");
   session = std::move(made);
   area = session->answer.area;
-  ++generation;
+  session->number = ++generation;
+  may_land = false;  // the server has ended the session before
   session->link->keep_lease();
   co_return Status{};
 }
@@ -130,6 +131,24 @@ base::Task<void> FileData::settled() { return state_->settled(); }
 base::Task<void> FileData::State::settled() {
   const uint64_t through = last_access;
   while (!under_way.empty() && *under_way.begin() <= through) co_await access_ended.wait();
+}
+
+base::Task<Status> FileData::landed() { return state_->landed(); }
+
+base::Task<Status> FileData::State::landed() {
+  co_await settled();
+  if (!may_land) co_return Status{};
+  if (session != nullptr) session->link->drop();
+  if (!reconnector.closed() && !reconnector.connecting()) workers.run(connect_again());
+  co_return make_error(ErrorCode::kDisconnected,
+                       "what was written in a lost session may still arrive");
+}
+
+base::Task<void> FileData::State::connect_again() {
+  const base::RunningTasks::Position here = workers.started_last();
+  // Without success the next who asks tries again.
+  [[maybe_unused]] const Status again = co_await reconnector.connected();
+  workers.ended(here);
 }
 
 base::Task<void> FileData::close() {

@@ -87,6 +87,9 @@ class FileData {
   base::Task<Status> connected();
   // Returns when no access is under way that began before the call.
   base::Task<void> settled();
+  // The same, and on success nothing that they have written lands later. Disconnected: it may,
+  // since a session was lost with it, and there is no other one yet; one is being made.
+  base::Task<Status> landed();
   // Waits for what is under way and ends the session. Nothing begins afterwards: Disconnected.
   base::Task<void> close();
 

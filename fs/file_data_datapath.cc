@@ -167,6 +167,7 @@ base::Task<void> FileData::State::work(AccessRef access, SessionRef with) {
     } else {
       done = co_await send_part(access, with, part);
     }
+    if (!done && access->kind == Kind::kWrite && with->number == generation) may_land = true;
     if (!done && !access->failure) access->failure = std::move(done.error());
   }
   PMSTORE_CHECK(access->workers > 0, "each worker ends once");

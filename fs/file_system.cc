@@ -65,9 +65,10 @@ void FileSystem::State::on_forgotten() {
   if (io != nullptr) io->forget_all();
 }
 
-base::Task<void> FileSystem::State::drop_maps(uint64_t through, bool all,
-                                              std::vector<Ino> changed) {
-  if (io != nullptr) co_await io->drop_maps(through, all, std::move(changed));
+base::Task<Status> FileSystem::State::drop_maps(uint64_t through, bool all,
+                                                std::vector<Ino> changed) {
+  if (io == nullptr) co_return Status{};
+  co_return co_await io->drop_maps(through, all, std::move(changed));
 }
 
 base::Task<PosixResult<Attributes>> FileSystem::State::ask_attributes(Call request,

@@ -37,6 +37,7 @@ struct FileData::State final : service::Reconnector::Target {
   static constexpr uint32_t kAccessesPerTurn = 32;
 
   struct Session {
+    uint64_t number = 0;  // `generation` while it is the present one
     FileDataAnswer answer;
     size_t part_bytes = 0;                          // the most that a part has
     std::unique_ptr<persist::RemoteWriter> writer;  // empty: writes are messages
@@ -90,6 +91,8 @@ struct FileData::State final : service::Reconnector::Target {
   Result<SessionRef> check_answer(std::unique_ptr<service::Link> link);
   void drop_session();
   base::Task<void> settled();
+  base::Task<Status> landed();
+  base::Task<void> connect_again();
   base::Task<void> say_goodbye(SessionRef last);
   base::Task<void> retire(std::unique_ptr<fabric::MemoryRegion> region);
 
@@ -115,8 +118,10 @@ struct FileData::State final : service::Reconnector::Target {
   std::unique_ptr<internal::TransferBuffers> buffers;  // goes behind the connections
   std::map<const std::byte*, std::unique_ptr<fabric::MemoryRegion>> registered;  // by address
   std::unique_ptr<std::byte[]> message;
-  SessionRef session;               // the present one; empty: none was made after the last
-  uint64_t generation = 0;          // sessions that were made
+  SessionRef session;       // the present one; empty: none was made after the last
+  uint64_t generation = 0;  // sessions that were made
+  // A write has failed, and may be under way at the server until that hears of the next session.
+  bool may_land = false;
   fabric::Counters ended_counters;  // of sessions before
   // Accesses are numbered from 1 on; those under way.
   uint64_t last_access = 0;

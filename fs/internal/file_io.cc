@@ -44,9 +44,10 @@ fabric::Counters FileIo::counters() const {
   return data_ == nullptr ? fabric::Counters{} : data_->counters();
 }
 
-base::Task<void> FileIo::drop_maps(uint64_t through, bool all, std::vector<Ino> changed) {
+base::Task<Status> FileIo::drop_maps(uint64_t through, bool all, std::vector<Ino> changed) {
   maps_.drop(through, all, changed);
-  if (data_ != nullptr) co_await data_->settled();
+  if (data_ == nullptr) co_return Status{};
+  co_return co_await data_->landed();
 }
 
 base::Task<void> FileIo::close() {

@@ -51,7 +51,7 @@ struct FileSystem::State final : internal::FilesLink::Host,
 
   // As FilesLink::Host.
   void on_forgotten() override;
-  base::Task<void> drop_maps(uint64_t through, bool all, std::vector<Ino> changed) override;
+  base::Task<Status> drop_maps(uint64_t through, bool all, std::vector<Ino> changed) override;
 
   struct PendingLock;
   // One try after the other until the lock is there, or is refused; undone when its caller is gone.

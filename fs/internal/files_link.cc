@@ -350,7 +350,7 @@ base::Task<Status> FilesLink::fetch_news() {
       co_return make_error(ErrorCode::kProtocol, "a malformed reply");
     }
   }
-  co_await host_.drop_maps(news.through, news.all != 0, std::move(changed));
+  PMSTORE_CO_TRY_STATUS(co_await host_.drop_maps(news.through, news.all != 0, std::move(changed)));
   if (ticket() != ticket_before) co_return Status{};  // these were news of another time
   untold_ |= news.through > confirmed_;
   confirmed_ = std::max(confirmed_, news.through);

@@ -82,8 +82,9 @@ class FilesLink final : public service::Reconnector::Target {
     // The server has forgotten this client: no map is right any more, and sessions with data
     // servers are to be made again.
     virtual void on_forgotten() = 0;
-    // These maps are not to be used any more; returns when no access by them is under way.
-    virtual base::Task<void> drop_maps(uint64_t through, bool all, std::vector<Ino> changed) = 0;
+    // These maps are not to be used any more. On success no access by them is under way, nor lands
+    // later; after an error the news are not confirmed, and it is called again.
+    virtual base::Task<Status> drop_maps(uint64_t through, bool all, std::vector<Ino> changed) = 0;
   };
 
   FilesLink(base::Executor& executor, fabric::Device& device, fabric::Uri uri,

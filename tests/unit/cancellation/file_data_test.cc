@@ -226,6 +226,13 @@ const FileDataWorld::Case kCases[] = {
        co_await world.data->settled();
        EXPECT_TRUE(reading.done() || breaks_sessions(world.weather()));
      }},
+    {"FileData::landed",
+     [](FileDataWorld& world) -> Task<void> {
+       auto writing = write_some(world, 5000);
+       writing.start();
+       const Status landed = co_await world.data->landed();
+       EXPECT_TRUE(landed || landed.code() == ErrorCode::kDisconnected);
+     }},
     {"FileData::close",
      [](FileDataWorld& world) -> Task<void> {
        auto reading = read_some(world, 5000);

@@ -382,6 +382,29 @@ TEST_P(FileDataPaths, SettledWaitsForWhatBeganBefore) {
   run(data->settled());
 }
 
+// Its connection is broken for the client only: the server does not know yet.
+TEST_P(FileDataPaths, WhatMayStillLandIsSaidUntilTheNextSession) {
+  const auto data = open();
+  const MapExtent extent = allocate(1);
+  EXPECT_TRUE(run(data->landed()));
+  const uint64_t session = data->session();
+  {
+    fabric::FailNthRequest breaks(1, fabric::FaultSide::kConnector,
+                                  {fabric::Fault::kBreakAfter, 0});
+    const fabric::ScopedFaultInjector installed(breaks);
+    const auto bytes = some(64);
+    std::vector<WritePiece> pieces{{extent, 0, bytes}};
+    auto writing = data->write(session, pieces);
+    writing.start();
+    { auto dropped = std::move(writing); }
+    run(data->settled());
+  }
+  EXPECT_EQ(run(data->landed()).code(), ErrorCode::kDisconnected);
+  let_time_pass(10);
+  EXPECT_TRUE(run(data->landed()));
+  EXPECT_GT(data->session(), session);
+}
+
 // A write loses its connection while its bytes are on their way; the caller repeats it in the next
 // session, then writes something else there.
 TEST_P(FileDataPaths, WhatWasLostWithItsSessionDoesNotLandLater) {
