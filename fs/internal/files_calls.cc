@@ -211,7 +211,7 @@ base::Task<PosixStatus> FilesCalls::reclaim(const FilesRequest& request, Writer&
   const Caller anybody;
   const int flags = asked.flags & ~(O_TRUNC | O_CREAT | O_EXCL);
   PosixResult<Attributes> opened = PosixError(EINVAL);
-  for (uint32_t i = 0; i < asked.opens; ++i) {
+  for (uint32_t i = 0; i < asked.opens && !*request.forgotten; ++i) {
     opened = co_await names_.open_file(anybody, Ino{asked.ino}, flags, request.owner);
     if (!opened) break;
   }
@@ -232,12 +232,12 @@ base::Task<PosixStatus> FilesCalls::touch(const FilesRequest& request) {
 
 // ---- data ----
 
-base::Task<bool> FilesCalls::may_have_room(uint64_t began_ns) {
+base::Task<bool> FilesCalls::may_have_room(const FilesRequest& request, uint64_t began_ns) {
   if (executor_.now_ns() - began_ns >= options_.room_patience_ns) co_return false;
   const auto usage = co_await names_.usage();
   if (!usage || usage->quarantined_bytes == 0) co_return false;
   co_await executor_.sleep_for(kRoomPauseNs);
-  co_return true;
+  co_return !*request.forgotten;
 }
 
 base::Task<PosixStatus> FilesCalls::map(const FilesRequest& request, Writer& reply) {
@@ -285,7 +285,7 @@ base::Task<PosixStatus> FilesCalls::write(const FilesRequest& request, Writer& r
   const auto bytes = std::as_bytes(std::span(data));
   auto written = co_await names_.write(Ino{asked.ino}, offset, bytes);
   while (!written && written.number() == ENOSPC) {
-    const bool again = co_await may_have_room(began_ns);
+    const bool again = co_await may_have_room(request, began_ns);
     if (!again) break;
     written = co_await names_.write(Ino{asked.ino}, offset, bytes);
   }
@@ -302,7 +302,7 @@ base::Task<PosixStatus> FilesCalls::allocate(const FilesRequest& request, Writer
   const uint64_t began_ns = executor_.now_ns();
   auto allocated = co_await names_.allocate(Ino{asked.ino}, asked.mode, asked.offset, asked.bytes);
   while (!allocated && allocated.number() == ENOSPC) {
-    const bool again = co_await may_have_room(began_ns);
+    const bool again = co_await may_have_room(request, began_ns);
     if (!again) break;
     allocated = co_await names_.allocate(Ino{asked.ino}, asked.mode, asked.offset, asked.bytes);
   }
@@ -332,6 +332,10 @@ base::Task<PosixStatus> FilesCalls::lock(const FilesRequest& request, Writer& re
   }
   const uint64_t wait_ns = asked.wait == 0 ? 0 : options_.lock_patience_ns;
   const auto outcome = co_await locks_.lock(request.owner, Ino{asked.ino}, *lock, wait_ns);
+  if (*request.forgotten) {
+    locks_.drop(request.owner);
+    co_return PosixError(EIO, "the client was forgotten");
+  }
   switch (outcome) {
     case FileLocks::Outcome::kDone: break;
     case FileLocks::Outcome::kDeadlock: co_return PosixError(EDEADLK);

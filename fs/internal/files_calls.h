@@ -24,6 +24,7 @@ struct FilesRequest {
   FilesMethod method{};
   Caller caller;
   OpenOwner owner{};
+  const bool* forgotten = nullptr;  // the owner: nothing is begun for it any more
   uint64_t news_before = 0;         // the newest when it arrived
   std::span<const std::byte> body;  // behind the caller's groups
   size_t room = 0;                  // for what the method gives
@@ -78,7 +79,7 @@ class FilesCalls {
   base::Task<PosixStatus> usage(const FilesRequest& request, Writer& reply);
 
   // ENOSPC was the answer to a try: is another one worth it? Waits a little before it says so.
-  base::Task<bool> may_have_room(uint64_t began_ns);
+  base::Task<bool> may_have_room(const FilesRequest& request, uint64_t began_ns);
 
   base::Executor& executor_;
   Namespace& names_;

@@ -31,6 +31,13 @@ FilesClientRef FilesClients::came(ClientId id, uint64_t instance, uint64_t last_
   return client;
 }
 
+bool FilesClients::lingers(ClientId id, uint64_t instance) {
+  std::erase_if(lingering_, [](const FilesClientRef& each) { return each->active == 0; });
+  return std::any_of(lingering_.begin(), lingering_.end(), [&](const FilesClientRef& each) {
+    return each->id == id && each->instance == instance;
+  });
+}
+
 void FilesClients::left(FilesClient& client) {
   client.session = nullptr;
   client.away_since_ns = executor_.now_ns();
@@ -51,6 +58,8 @@ void FilesClients::forget(FilesClient& client) {
   const FilesClientRef kept = found->second;
   client.forgotten = true;
   clients_.erase(found);
+  std::erase_if(lingering_, [](const FilesClientRef& each) { return each->active == 0; });
+  if (client.active > 0) lingering_.push_back(kept);
   if (on_forget) on_forget(client);
   client.answered.notify_all();
   changed_.notify_all();

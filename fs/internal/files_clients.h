@@ -70,6 +70,8 @@ class FilesClients {
                       service::Session& session);
   // The client with this origin; empty: it is unknown, or was forgotten.
   FilesClientRef find(ClientId id, uint64_t instance) const;
+  // One with this origin was forgotten, but what it asked for is still being executed.
+  bool lingers(ClientId id, uint64_t instance);
   // Its session has ended.
   void left(FilesClient& client);
   // Of now. The owner's on_forget() runs before the waiters of all_confirmed().
@@ -126,6 +128,7 @@ class FilesClients {
   base::Executor& executor_;
   const uint64_t lease_ns_;
   std::map<Origin, FilesClientRef> clients_;
+  std::vector<FilesClientRef> lingering_;  // forgotten, with requests under way
   uint64_t last_owner_ = 0;
   // Numbers are from 1 on; the first that is kept is first_news_.
   uint64_t first_news_ = 1;

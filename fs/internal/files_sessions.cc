@@ -89,6 +89,11 @@ Result<std::vector<std::byte>> FilesSessions::admit(service::Session& session, B
     // The client has lost its old connection, over which no request may arrive from here on.
     host().end(*before->session, SessionEnd::kReplaced);
   }
+  if (clients_.lingers(session.client, hello.instance)) {
+    // It would act behind what the client does from here on.
+    return make_error(ErrorCode::kBackPressure,
+                      "calls of this client from before it was forgotten are under way; try again");
+  }
   auto& admitted = static_cast<FilesSession&>(session);
   admitted.files = clients_.came(session.client, hello.instance, hello.last_sent, session);
   start_watch();
@@ -166,6 +171,7 @@ void FilesSessions::on_call(service::Session& session, fabric::RpcCall call, Bod
   }
   request.method = static_cast<FilesMethod>(call.method());
   request.owner = mine.files->owner;
+  request.forgotten = &mine.files->forgotten;  // the handler keeps the client
   request.news_before = clients_.newest();
   request.body = body.subspan(sizeof *head + head->groups * sizeof(uint32_t));
   if (request.method == FilesMethod::kNews) {

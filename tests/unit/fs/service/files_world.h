@@ -149,12 +149,16 @@ class RawClient {
       : world_(world),
         device_(std::move(*fabric::open_device(fabric::Scheme::kLocal, world.executor()))) {}
 
-  void connect(service::ServiceId service, std::span<const std::byte> body,
-               std::unique_ptr<service::Link>& link) {
+  Result<std::unique_ptr<service::Link>> try_connect(service::ServiceId service,
+                                                     std::span<const std::byte> body) {
     service::LinkOptions options;
     options.service = service;
     options.secret = ClientSecret::of_number(99);
-    auto opened = world_.run(service::Link::open(*device_, world_.uri(), options, body));
+    return world_.run(service::Link::open(*device_, world_.uri(), options, body));
+  }
+  void connect(service::ServiceId service, std::span<const std::byte> body,
+               std::unique_ptr<service::Link>& link) {
+    auto opened = try_connect(service, body);
     ASSERT_TRUE(opened) << opened.error().to_string();
     link = std::move(*opened);
     link->keep_lease();

@@ -192,6 +192,27 @@ TEST_F(FilesLocks, LocksOfAClientThatDiedAreFreeAfterItsLease) {
   EXPECT_TRUE(world_.run(file_->lock(range(kWrite, 0, 9), true)));
 }
 
+TEST_F(FilesLocks, WhoComesBackWaitsForItsCallsFromBeforeItWasForgotten) {
+  EXPECT_EQ(lock(*file_, range(kWrite, 0, 99)), 0);
+  RawClient comes(world_);
+  const FilesHello hello{1, 0};
+  const auto body = service::bytes_of(hello);
+  comes.connect(service::ServiceId::kFiles, body, comes.files);
+  {
+    const auto wanted = request_of(file_->ino(), range(kWrite, 0, 9), true, false);
+    auto waits = comes.call(FilesMethod::kLock, wanted);
+    waits.start();
+    world_.let_time_pass(1'000'000);
+    [[maybe_unused]] const auto bye = world_.run(comes.files->call(service::kGoodbyeMethod, {}, 0));
+    EXPECT_EQ(comes.try_connect(service::ServiceId::kFiles, body).code(), ErrorCode::kBackPressure);
+  }
+  comes.files.reset();
+  EXPECT_EQ(lock(*file_, range(kUnlock, 0, 99)), 0);
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+  comes.connect(service::ServiceId::kFiles, body, comes.files);
+  EXPECT_EQ(lock(*same_, range(kWrite, 0, 99)), 0);
+}
+
 TEST_F(FilesLocks, AreNotReclaimedFromAServerThatRunsOn) {
   RawClient late(world_);
   const FilesHello hello{1, 0};
