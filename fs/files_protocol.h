@@ -44,6 +44,10 @@ static_assert(sizeof(FilesWelcome) == 24);
 
 inline constexpr size_t kMaxGroups = 64;  // of a caller, beside its gid
 
+// Of a client's requests with a number. One with a number that is so far behind the oldest without
+// an answer makes it malformed: a client waits before it draws that.
+inline constexpr uint64_t kMaxUnanswered = 1024;
+
 struct RequestHead {
   // Of the client's requests that change something, from 1 on: executed once, and a repetition is
   // answered as the first one was. 0: it changes nothing.

@@ -22,6 +22,7 @@
 
 #include "base/executor.h"
 #include "base/task.h"
+#include "fs/files_protocol.h"
 #include "fs/namespace.h"
 #include "fs/types.h"
 #include "service/session.h"
@@ -56,7 +57,7 @@ using FilesClientRef = std::shared_ptr<FilesClient>;
 
 class FilesClients {
  public:
-  static constexpr size_t kAnswers = 1024;
+  static constexpr size_t kAnswers = kMaxUnanswered;
   static constexpr size_t kNews = 4096;
   static constexpr size_t kAway = 1024;
   static constexpr size_t kRetired = 1u << 20;

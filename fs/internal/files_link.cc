@@ -40,20 +40,26 @@ class FilesLink::Numbered {
   Numbered(FilesLink& link, bool changes) : link_(link), changes_(changes) {}
   Numbered(const Numbered&) = delete;
   Numbered& operator=(const Numbered&) = delete;
-  ~Numbered() {
-    if (number_ == 0) return;
-    link_.under_way_.erase(number_);
-    link_.note_known();
+  ~Numbered() { give_up(); }
+  // It has none for this server yet, and cannot draw one now.
+  bool must_wait() {
+    if (!changes_ || ticket_ == link_.ticket()) return false;
+    give_up();  // others, and itself, do not wait for that one
+    return link_.is_far_ahead();
   }
   uint64_t number_now() {
     if (!changes_ || ticket_ == link_.ticket()) return number_;
-    if (number_ != 0) link_.under_way_.erase(number_);
+    give_up();
     ticket_ = link_.ticket();
     number_ = link_.draw_number();
     return number_;
   }
 
  private:
+  void give_up() {
+    if (number_ != 0) link_.ended(std::exchange(number_, 0));
+  }
+
   FilesLink& link_;
   const bool changes_;
   uint64_t number_ = 0;
@@ -69,6 +75,7 @@ FilesLink::FilesLink(base::Executor& executor, fabric::Device& device, fabric::U
       host_(host),
       secret_(options.secret.empty() ? ClientSecret::random() : options.secret),
       instance_(base::random_identity()),
+      answered_(executor),
       locks_(executor),
       reconnector_(executor, *this, {options.reconnect_timeout_ns, options.connect_timeout_ns}) {}
 
@@ -86,6 +93,12 @@ uint64_t FilesLink::draw_number() {
   under_way_.insert(++last_number_);
   note_known();
   return last_number_;
+}
+
+void FilesLink::ended(uint64_t number) {
+  under_way_.erase(number);
+  note_known();
+  answered_.notify_all();
 }
 
 void FilesLink::note_known() {
@@ -182,8 +195,7 @@ base::Task<Status> FilesLink::reclaim_opens(service::Link& on) {
     fabric::MessageReader reader(answered->bytes());
     const auto head = reader.get<ReplyHead>();
     if (reader.failed()) co_return make_error(ErrorCode::kProtocol, "a malformed reply");
-    under_way_.erase(std::exchange(reclaim.number, 0));
-    note_known();
+    ended(std::exchange(reclaim.number, 0));
     reclaim.opens -= opens;
     if (head.error != 0) {
       for (OpenedFile* file : opened_) file->lost |= file->ino == ino;
@@ -289,6 +301,10 @@ base::Task<PosixResult<FilesLink::Reply>> FilesLink::call(const FilesCall& reque
         if (sent_by && request.changes) co_return left_in_doubt(again.error().to_string());
         co_return PosixError(again.error());
       }
+    }
+    if (numbered.must_wait()) {
+      co_await answered_.wait();
+      continue;
     }
     const LinkRef on = link_;
     const bool doubt = request.changes && sent_by && *sent_by != ticket();

@@ -154,7 +154,13 @@ class FilesLink final : public service::Reconnector::Target {
   uint64_t last_number_ = 0;
   std::set<uint64_t> under_way_;
   const std::shared_ptr<uint64_t> known_through_ = std::make_shared<uint64_t>(0);
+  base::WaitList answered_;  // notified when under_way_ has less
   uint64_t draw_number();
+  // Would the next number be too far behind the oldest under way?
+  bool is_far_ahead() const {
+    return !under_way_.empty() && last_number_ + 1 - *under_way_.begin() >= kMaxUnanswered;
+  }
+  void ended(uint64_t number);
   void note_known();
   std::set<OpenedFile*> opened_;
   std::map<Ino, Reclaim> reclaims_;  // still to be told to the server

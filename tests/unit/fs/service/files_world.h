@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -127,6 +128,9 @@ class FilesWorld {
   }
   FileSystemUsage usage(FileSystem& client) { return run(client.usage()).value(); }
 
+  uint64_t stat(const char* name) {
+    return nlohmann::json::parse(server_->stat_json())["files"][name].get<uint64_t>();
+  }
   base::Executor& executor() { return executor_; }
   Server& server() { return *server_; }
   const fabric::Uri& uri() const { return uri_; }

@@ -154,6 +154,20 @@ TEST_F(FilesLocks, WaiterGetsTheLockWhenItIsGivenUp) {
   EXPECT_EQ(lock(*file_, range(kRead, 55, 55)), EAGAIN);
 }
 
+// Its own call is the oldest without an answer for a while.
+TEST_F(FilesLocks, WaiterMayDoMoreThanTheServerKeepsAnswersFor) {
+  EXPECT_EQ(lock(*file_, range(kWrite, 0, 99)), 0);
+  auto waits = same_->lock(range(kWrite, 50, 60), true);
+  waits.start();
+  world_.let_time_pass(1'000'000);
+  for (uint64_t i = 0; i < kMaxUnanswered + 10; ++i) {
+    ASSERT_EQ(number_of(world_.run(same_->append(bytes_of("x")))), 0) << i;
+  }
+  EXPECT_EQ(world_.stat("malformed"), 0u);
+  EXPECT_EQ(lock(*file_, range(kUnlock, 0, 99)), 0);
+  EXPECT_TRUE(done_after(waits, FilesWorld::kLeaseNs));
+}
+
 TEST_F(FilesLocks, WaiterThatIsGoneHoldsNothing) {
   EXPECT_EQ(lock(*file_, range(kWrite, 0, 99)), 0);
   for (uint64_t turns = 0; turns < 40; ++turns) {

@@ -1,6 +1,4 @@
 // Maps that go stale, and freed space that waits for everybody who may have one.
-#include <nlohmann/json.hpp>
-
 #include "fs/file_data_protocol.h"
 #include "tests/unit/fs/service/files_world.h"
 
@@ -9,9 +7,7 @@ namespace {
 
 class FilesNews : public testing::Test {
  protected:
-  uint64_t stat(const char* name) {
-    return nlohmann::json::parse(world_.server().stat_json())["files"][name].get<uint64_t>();
-  }
+  uint64_t stat(const char* name) { return world_.stat(name); }
   bool all_is_free(FileSystem& client) {
     const FileSystemUsage usage = world_.usage(client);
     return usage.free_bytes == usage.data_bytes;
