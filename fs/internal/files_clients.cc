@@ -70,11 +70,14 @@ std::vector<FilesClientRef> FilesClients::look() {
   std::vector<FilesClientRef> gone;
   std::vector<FilesClientRef> deaf;
   for (const auto& [origin, client] : clients_) {
+    // News of then may be kept no more when the two leases are over.
+    if (is_behind(*client, newest()) && !client->behind_since_ns) {
+      client->behind_since_ns = made_ns(client->confirmed + 1);
+    }
     const bool away = client->session == nullptr;
     if (away && now_ns - client->away_since_ns >= lease_ns_) {
       gone.push_back(client);
-    } else if (is_behind(*client, newest()) &&
-               now_ns - made_ns(client->confirmed + 1) >= 2 * lease_ns_) {
+    } else if (client->behind_since_ns && now_ns - *client->behind_since_ns >= 2 * lease_ns_) {
       deaf.push_back(client);
     }
   }
@@ -138,6 +141,7 @@ bool FilesClients::confirm(FilesClient& client, uint64_t through) {
   if (through > newest()) return false;
   if (through <= client.confirmed) return true;
   client.confirmed = through;
+  client.behind_since_ns.reset();
   changed_.notify_all();
   return true;
 }

@@ -50,6 +50,8 @@ struct FilesClient : std::enable_shared_from_this<FilesClient> {
   base::WaitList answered;
 
   uint64_t confirmed = 0;
+  // When the first news behind `confirmed` was made, as far as it was kept when look() noticed.
+  std::optional<uint64_t> behind_since_ns;
   bool has_maps = false;  // it has asked for one
 };
 

@@ -1,5 +1,6 @@
 // Maps that go stale, and freed space that waits for everybody who may have one.
 #include "fs/file_data_protocol.h"
+#include "fs/internal/files_clients.h"
 #include "tests/unit/fs/service/files_world.h"
 
 namespace pmstore::fs {
@@ -157,6 +158,26 @@ TEST_F(FilesNews, WriteTakesSetIdBitsAway) {
   EXPECT_EQ(world_.run(other->get_attributes(file->ino()))->mode, 0755);
   world_.run(other->close());
   world_.run(client->close());
+}
+
+// So many news that those which it lacks are kept no more.
+TEST_F(FilesNews, ClientThatDoesNotListenIsFoundUnderChurn) {
+  base::Executor& executor = world_.executor();
+  internal::FilesClients clients(executor, FilesWorld::kLeaseNs);
+  service::Session session;
+  service::Session another;
+  const auto deaf = clients.came(ClientSecret::of_number(1).id(), 1, 0, session);
+  const auto hears = clients.came(ClientSecret::of_number(2).id(), 1, 0, another);
+  deaf->has_maps = hears->has_maps = true;
+  std::vector<internal::FilesClientRef> found;
+  for (int looks = 0; looks < 12 && found.empty(); ++looks) {
+    for (uint64_t i = 0; i <= internal::FilesClients::kNews; ++i) clients.add_news(Ino{i});
+    world_.let_time_pass(FilesWorld::kLeaseNs / 4);
+    found = clients.look();
+    EXPECT_TRUE(clients.confirm(*hears, clients.newest() - 1));
+  }
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found.front(), deaf);
 }
 
 // ---- what a call costs ----
