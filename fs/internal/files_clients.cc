@@ -42,13 +42,19 @@ void FilesClients::left(FilesClient& client) {
   client.session = nullptr;
   client.away_since_ns = executor_.now_ns();
   FilesClient* first = nullptr;
+  FilesClient* first_of_same = nullptr;  // nobody pushes others out by instances of its own
   size_t away = 0;
+  const auto earlier = [](FilesClient* than, const FilesClient& each) {
+    return than == nullptr || each.away_since_ns < than->away_since_ns;
+  };
   for (const auto& [origin, each] : clients_) {
     if (each->session != nullptr) continue;
     ++away;
-    if (first == nullptr || each->away_since_ns < first->away_since_ns) first = each.get();
+    if (earlier(first, *each)) first = each.get();
+    const bool same = each->id == client.id && each.get() != &client;
+    if (same && earlier(first_of_same, *each)) first_of_same = each.get();
   }
-  if (away > kAway) forget(*first);
+  if (away > max_away_) forget(first_of_same != nullptr ? *first_of_same : *first);
 }
 
 void FilesClients::forget(FilesClient& client) {

@@ -7,8 +7,9 @@
 // its sessions with data servers. News are changes of maps that a client must not use any more.
 //
 // Invariants: a number of a client is executed at most once; `confirmed` of a client never falls,
-// and is at most newest(). Bounded: kAnswers for each client; kNews; clients that are away, by
-// kAway: then those who went first are forgotten first. Threads: one.
+// and is at most newest(). Bounded: kAnswers for each client; kNews; clients that are away: of
+// more, those who went first are forgotten first, and those of the same secret before others.
+// Threads: one.
 #pragma once
 
 #include <cstdint>
@@ -61,11 +62,11 @@ class FilesClients {
  public:
   static constexpr size_t kAnswers = kMaxUnanswered;
   static constexpr size_t kNews = 4096;
-  static constexpr size_t kAway = 1024;
   static constexpr size_t kRetired = 1u << 20;
 
-  FilesClients(base::Executor& executor, uint64_t lease_ns)
-      : executor_(executor), lease_ns_(lease_ns), changed_(executor) {}
+  // `max_away`: at least as many as there are sessions, so that all may lose theirs at once.
+  FilesClients(base::Executor& executor, uint64_t lease_ns, size_t max_away)
+      : executor_(executor), lease_ns_(lease_ns), max_away_(max_away), changed_(executor) {}
 
   // Its session begins; the one before has ended. It has sent requests through number `last_sent`
   // in earlier ones.
@@ -130,6 +131,7 @@ class FilesClients {
 
   base::Executor& executor_;
   const uint64_t lease_ns_;
+  const size_t max_away_;
   std::map<Origin, FilesClientRef> clients_;
   std::vector<FilesClientRef> lingering_;  // forgotten, with requests under way
   uint64_t last_owner_ = 0;

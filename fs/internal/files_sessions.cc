@@ -44,7 +44,7 @@ FilesSessions::FilesSessions(base::Executor& executor, const FilesServiceOptions
                .max_sessions = options.max_sessions}),
       executor_(executor),
       options_(options),
-      clients_(executor, lease_ns()),
+      clients_(executor, lease_ns(), options.max_sessions),
       locks_(executor) {
   clients_.on_forget = [this](FilesClient& client) { forgotten(client); };
 }

@@ -163,7 +163,7 @@ TEST_F(FilesNews, WriteTakesSetIdBitsAway) {
 // So many news that those which it lacks are kept no more.
 TEST_F(FilesNews, ClientThatDoesNotListenIsFoundUnderChurn) {
   base::Executor& executor = world_.executor();
-  internal::FilesClients clients(executor, FilesWorld::kLeaseNs);
+  internal::FilesClients clients(executor, FilesWorld::kLeaseNs, 8);
   service::Session session;
   service::Session another;
   const auto deaf = clients.came(ClientSecret::of_number(1).id(), 1, 0, session);
@@ -178,6 +178,24 @@ TEST_F(FilesNews, ClientThatDoesNotListenIsFoundUnderChurn) {
   }
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found.front(), deaf);
+}
+
+TEST_F(FilesNews, NobodyPushesOthersOutByInstancesOfItsOwn) {
+  internal::FilesClients clients(world_.executor(), FilesWorld::kLeaseNs, 2);
+  service::Session session;
+  const ClientId honest = ClientSecret::of_number(1).id();
+  const ClientId many = ClientSecret::of_number(2).id();
+  const auto comes_and_goes = [&](ClientId id, uint64_t instance) {
+    clients.left(*clients.came(id, instance, 0, session));
+    world_.let_time_pass(1000);
+  };
+  comes_and_goes(honest, 1);
+  for (uint64_t instance = 1; instance < 5; ++instance) comes_and_goes(many, instance);
+  EXPECT_EQ(clients.size(), 2u);
+  EXPECT_NE(clients.find(honest, 1), nullptr);
+  EXPECT_NE(clients.find(many, 4), nullptr);
+  comes_and_goes(ClientSecret::of_number(3).id(), 1);
+  EXPECT_EQ(clients.find(honest, 1), nullptr) << "it went first";
 }
 
 // ---- what a call costs ----
