@@ -67,6 +67,8 @@ class FileSystem {
   // ---- by inode: what a mount needs; calls and errors as those of Namespace ----
   base::Task<PosixResult<Attributes>> lookup(const Caller& caller, Ino parent,
                                              std::string_view name);
+  base::Task<PosixResult<Namespace::Walked>> walk(const Caller& caller, Ino start,
+                                                  std::string_view path);
   base::Task<PosixResult<Attributes>> get_attributes(Ino ino);
   base::Task<PosixResult<Attributes>> set_attributes(const Caller& caller, Ino ino,
                                                      const AttributeChange& change);

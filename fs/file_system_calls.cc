@@ -1,4 +1,5 @@
 // FileSystem: the calls by inode.
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -39,6 +40,28 @@ base::Task<PosixResult<Attributes>> FileSystem::lookup(const Caller& caller, Ino
   if (too_long(name)) co_return PosixError(ENAMETOOLONG);
   co_return co_await state_->ask_attributes(
       name_call(FilesMethod::kLookup, caller, parent, name, false, sizeof(WireAttributes)));
+}
+
+base::Task<PosixResult<Namespace::Walked>> FileSystem::walk(const Caller& caller, Ino start,
+                                                            std::string_view path) {
+  if (path.size() >= kMaxPathBytes) co_return PosixError(ENAMETOOLONG);
+  const auto names = static_cast<size_t>(std::count(path.begin(), path.end(), '/')) + 1;
+  const size_t most = std::min(names, kMaxWalkedNames);
+  FilesCall request(FilesMethod::kWalk, false, static_cast<uint32_t>(walked_bytes(most)));
+  request.caller = caller;
+  WalkRequest asked;
+  asked.start = raw(start);
+  asked.path_bytes = static_cast<uint16_t>(path.size());
+  request.put(asked).put_name(path);
+  const auto answered = co_await state_->link->call(request);
+  if (!answered) co_return PosixError(answered.error());
+  fabric::MessageReader reader = answered->reader();
+  auto walked = get_walked(reader);
+  if (!walked || !reader.complete()) co_return state_->link->malformed("a call");
+  // Nothing of a path, or more than all of it, is no walk.
+  const size_t steps = walked->found.size() + (walked->error ? 1 : 0);
+  if (steps > most || (steps == 0 && !path.empty())) co_return state_->link->malformed("a call");
+  co_return std::move(*walked);
 }
 
 base::Task<PosixResult<Attributes>> FileSystem::make(const Caller& caller, Ino parent,

@@ -94,6 +94,38 @@ std::optional<Namespace::Listed> get_listed(fabric::MessageReader& reader) {
   return listed;
 }
 
+void put_walked(const Namespace::Walked& walked, fabric::MessageWriter& writer) {
+  const std::string& line = walked.error ? walked.error->message : walked.target;
+  const std::string_view text = std::string_view(line).substr(0, kMaxSymlinkBytes);
+  WalkReply head;
+  head.count = static_cast<uint32_t>(walked.found.size());
+  head.error = walked.error ? walked.error->number : 0;
+  head.text_bytes = static_cast<uint32_t>(text.size());
+  writer.put(head);
+  for (const Attributes& each : walked.found) writer.put(to_wire(each));
+  writer.put_bytes(text);
+}
+
+std::optional<Namespace::Walked> get_walked(fabric::MessageReader& reader) {
+  const auto head = reader.get<WalkReply>();
+  if (reader.failed() || head.count > kMaxWalkedNames || head.error < 0) return std::nullopt;
+  if (head.text_bytes > kMaxSymlinkBytes) return std::nullopt;
+  Namespace::Walked walked;
+  for (uint32_t i = 0; i < head.count; ++i) {
+    const auto each = decode_attributes(reader);
+    if (!each) return std::nullopt;
+    walked.found.push_back(*each);
+  }
+  std::string text(reader.get_bytes(head.text_bytes));
+  if (reader.failed()) return std::nullopt;
+  if (head.error != 0) {
+    walked.error.emplace(head.error, std::move(text));
+  } else {
+    walked.target = std::move(text);
+  }
+  return walked;
+}
+
 std::optional<RequestHead> get_head(fabric::MessageReader& reader, Caller& caller) {
   const auto head = reader.get<RequestHead>();
   if (reader.failed() || head.groups > kMaxGroups) return std::nullopt;

@@ -88,6 +88,7 @@ enum class FilesMethod : uint16_t {
   kUsage = 0x0318,            // nothing -> FileSystemUsage
   kLock = 0x0319,             // LockRequest -> LockReply
   kFindLock = 0x031a,         // LockRequest -> LockReply: what is in the way
+  kWalk = 0x031b,             // WalkRequest, path -> WalkReply, attributes[], text
   // Of this client, not of the namespace:
   kNews = 0x0320,     // nothing -> NewsReply, ino[]: what confirmed + 1 to `through` changed
   kReclaim = 0x0321,  // ReclaimRequest -> attributes: a file that it had open before a restart
@@ -102,6 +103,12 @@ struct NameRequest {
   uint16_t padding[3] = {};
 };
 static_assert(sizeof(NameRequest) == 16);
+struct WalkRequest {
+  uint64_t start = 0;
+  uint16_t path_bytes = 0;
+  uint16_t padding[3] = {};
+};
+static_assert(sizeof(WalkRequest) == 16);
 struct SetAttributesRequest {
   uint64_t ino = 0;
   uint64_t size = 0;
@@ -249,6 +256,15 @@ struct WireAttributes {
 };
 static_assert(sizeof(WireAttributes) == 88);
 
+struct WalkReply {
+  uint32_t count = 0;  // of names that were found
+  int32_t error = 0;   // of the name behind them
+  // Of a symlink's target, at which the walk ends, or of the error's line.
+  uint32_t text_bytes = 0;
+  uint32_t padding = 0;
+};
+static_assert(sizeof(WalkReply) == 16);
+
 struct ListReply {
   uint32_t count = 0;
   uint32_t padding = 0;
@@ -314,6 +330,12 @@ void put_extent(const MapExtent& extent, fabric::MessageWriter& writer);
 MapExtent get_extent(fabric::MessageReader& reader);
 void put_listed(const Namespace::Listed& listed, fabric::MessageWriter& writer);
 std::optional<Namespace::Listed> get_listed(fabric::MessageReader& reader);
+// Room for so many names.
+constexpr size_t walked_bytes(size_t names) {
+  return sizeof(WalkReply) + names * sizeof(WireAttributes) + kMaxSymlinkBytes;
+}
+void put_walked(const Namespace::Walked& walked, fabric::MessageWriter& writer);
+std::optional<Namespace::Walked> get_walked(fabric::MessageReader& reader);
 // Nothing: the request has no head, or more than kMaxGroups.
 std::optional<RequestHead> get_head(fabric::MessageReader& reader, Caller& caller);
 AttributeChange change_of(const SetAttributesRequest& request);

@@ -1,5 +1,6 @@
 #include "fs/namespace.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -17,6 +18,12 @@ uint64_t Namespace::identity() const { return state_->core.identity; }
 Task<PosixResult<Attributes>> Namespace::lookup(const Caller& caller, Ino parent,
                                                 std::string_view name) {
   return state_->directories.lookup({caller, parent, std::string(name)});
+}
+
+Task<PosixResult<Namespace::Walked>> Namespace::walk(const Caller& caller, Ino start,
+                                                     std::string_view path, size_t most) {
+  return state_->directories.walk({caller, start, std::string(path)},
+                                  std::min(most, kMaxWalkedNames));
 }
 
 Task<PosixResult<Attributes>> Namespace::get_attributes(Ino ino) {

@@ -77,6 +77,16 @@ class Namespace {
 
   base::Task<PosixResult<Attributes>> lookup(const Caller& caller, Ino parent,
                                              std::string_view name);
+  // Several lookups, one below the other: those of the names in `path`, which slashes divide, from
+  // `start` on. Each is checked as lookup() does it, "." and ".." are followed, symlinks are not.
+  // At most kMaxWalkedNames.
+  struct Walked {
+    std::vector<Attributes> found;    // of the names, in order
+    std::optional<PosixError> error;  // of the name behind them
+    std::string target;               // of the last one when it is a symlink; the walk ends there
+  };
+  base::Task<PosixResult<Walked>> walk(const Caller& caller, Ino start, std::string_view path,
+                                       size_t most = kMaxWalkedNames);
   base::Task<PosixResult<Attributes>> get_attributes(Ino ino);
   // Size: see truncate rules in docs/files.md. EFBIG above kMaxFileBytes.
   base::Task<PosixResult<Attributes>> set_attributes(const Caller& caller, Ino ino,

@@ -15,6 +15,7 @@ namespace pmstore::fs {
 inline constexpr size_t kMaxNameBytes = 255;
 inline constexpr size_t kMaxPathBytes = 4096;  // with its end, as PATH_MAX
 inline constexpr size_t kMaxSymlinkBytes = 4095;
+inline constexpr size_t kMaxWalkedNames = 64;  // by one call
 inline constexpr size_t kMaxXattrNameBytes = 255;
 inline constexpr size_t kMaxXattrBytes = 64 * 1024;
 inline constexpr uint64_t kMaxFileBytes = uint64_t{16} << 40;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -27,32 +28,82 @@ struct Directories::Made {
   bool is_new = false;
 };
 
-Task<PosixResult<Attributes>> Directories::lookup(NameCall call) {
-  if (PosixStatus name = check_name(call.name); !name) co_return std::move(name.error());
-  const auto body = [&](NamespaceTransaction& transaction) -> Task<PosixResult<Inode>> {
-    PMSTORE_CO_TRY(const Inode directory, co_await transaction.directory(call.parent));
-    PMSTORE_CO_TRY_STATUS(check_access(call.caller, directory.attributes, X_OK));
-    if (call.name == ".") co_return directory;
-    if (call.name == "..") {
-      if (call.parent == kRootIno) co_return directory;
-      PMSTORE_CO_TRY(const Ino parent, co_await transaction.parent(call.parent));
-      co_return co_await transaction.inode(parent);
+Task<PosixResult<Inode>> Directories::find_in(NamespaceTransaction& transaction,
+                                              const Caller& caller, const Inode& directory,
+                                              std::string_view name) const {
+  if (!directory.is_directory()) co_return PosixError(ENOTDIR);
+  PMSTORE_CO_TRY_STATUS(check_name(name));
+  const Ino in = directory.attributes.ino;
+  if (directory.attributes.links == 0) co_return PosixError(ENOENT, "the directory was removed");
+  PMSTORE_CO_TRY_STATUS(check_access(caller, directory.attributes, X_OK));
+  if (name == "." || (name == ".." && in == kRootIno)) co_return directory;
+  if (name == "..") {
+    PMSTORE_CO_TRY(const Ino parent, co_await transaction.parent(in));
+    co_return co_await transaction.inode(parent);
+  }
+  PMSTORE_CO_TRY(const auto entry, co_await transaction.entry(in, name));
+  if (!entry) co_return PosixError(ENOENT);
+  co_return co_await transaction.inode(entry->ino);
+}
+
+Task<PosixResult<Namespace::Walked>> Directories::walk_in(NamespaceTransaction& transaction,
+                                                          const WalkCall& call, size_t most) const {
+  Namespace::Walked walked;
+  PMSTORE_CO_TRY(Inode at, co_await transaction.inode(call.start));
+  std::string_view rest = call.path;
+  while (!rest.empty() && walked.found.size() < most) {
+    const size_t end = std::min(rest.find('/'), rest.size());
+    const std::string_view name = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    PosixResult<Inode> found = co_await find_in(transaction, call.caller, at, name);
+    if (!found && found.number() == ESTALE) co_return std::move(found.error());
+    if (!found) {
+      walked.error = std::move(found.error());
+      break;
     }
-    PMSTORE_CO_TRY(const auto entry, co_await transaction.entry(call.parent, call.name));
-    if (!entry) co_return PosixError(ENOENT);
-    co_return co_await transaction.inode(entry->ino);
-  };
-  // Not validated: the inode may be of a later moment than its entry. When it is gone by then, the
-  // entry is looked up again.
+    at = std::move(*found);
+    walked.found.push_back(at.attributes);
+    if (at.attributes.type == FileType::kSymlink) {
+      walked.target = std::move(at.tail);
+      break;
+    }
+  }
+  co_return std::move(walked);
+}
+
+namespace {
+
+// Runs `body`, which goes from `start` through entries to inodes. Not validated: an inode may be of
+// a later moment than its entry. When it is gone by then (ESTALE), the entry is looked up again.
+template <typename T, typename Body>
+Task<PosixResult<T>> look_below(NamespaceCore& core, Ino start, const Body& body) {
   for (unsigned attempt = 0; attempt < 100; ++attempt) {
-    PosixResult<Inode> found = co_await core_.look<Inode>(body);
-    if (found) co_return std::move(found->attributes);
-    if (found.number() != ESTALE) co_return std::move(found.error());
-    const PosixResult<Inode> parent = co_await core_.inode(call.parent);
-    if (!parent) co_return parent.error();
+    PosixResult<T> found = co_await core.look<T>(body);
+    if (found || found.number() != ESTALE) co_return std::move(found);
+    const PosixResult<Inode> there = co_await core.inode(start);
+    if (!there) co_return there.error();
   }
   co_return PosixError(EIO,
                        "a directory entry names an inode that is gone; run `pmstore fs check`");
+}
+
+}  // namespace
+
+Task<PosixResult<Attributes>> Directories::lookup(NameCall call) {
+  if (PosixStatus name = check_name(call.name); !name) co_return std::move(name.error());
+  const auto body = [&](NamespaceTransaction& transaction) -> Task<PosixResult<Inode>> {
+    PMSTORE_CO_TRY(const Inode directory, co_await transaction.inode(call.parent));
+    co_return co_await find_in(transaction, call.caller, directory, call.name);
+  };
+  PMSTORE_CO_TRY(Inode found, co_await look_below<Inode>(core_, call.parent, body));
+  co_return std::move(found.attributes);
+}
+
+Task<PosixResult<Namespace::Walked>> Directories::walk(WalkCall call, size_t most) {
+  const auto body = [&](NamespaceTransaction& transaction) {
+    return walk_in(transaction, call, most);
+  };
+  co_return co_await look_below<Namespace::Walked>(core_, call.start, body);
 }
 
 Task<PosixResult<Ino>> Directories::parent_of(Ino directory) {

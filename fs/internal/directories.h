@@ -22,6 +22,11 @@ struct NameCall {
   Ino parent{};
   std::string name;
 };
+struct WalkCall {
+  Caller caller;
+  Ino start{};
+  std::string path;
+};
 struct MakeCall : NameCall {
   NewFile file;        // its target is below
   std::string target;  // of a symlink
@@ -41,6 +46,7 @@ class Directories {
   Directories(NamespaceCore& core, FileCalls& files) : core_(core), files_(files) {}
 
   base::Task<PosixResult<Attributes>> lookup(NameCall call);
+  base::Task<PosixResult<Namespace::Walked>> walk(WalkCall call, size_t most);
   base::Task<PosixResult<Ino>> parent_of(Ino directory);
   base::Task<PosixResult<std::vector<Namespace::Listed>>> list(Caller caller, Ino directory,
                                                                uint64_t cookie, uint32_t most,
@@ -57,6 +63,10 @@ class Directories {
   struct Removal;
   struct Move;
 
+  base::Task<PosixResult<Inode>> find_in(NamespaceTransaction& transaction, const Caller& caller,
+                                         const Inode& directory, std::string_view name) const;
+  base::Task<PosixResult<Namespace::Walked>> walk_in(NamespaceTransaction& transaction,
+                                                     const WalkCall& call, size_t most) const;
   base::Task<PosixResult<Made>> make_in(NamespaceTransaction& transaction, const MakeCall& call,
                                         Ino ino);
   // `is_gone`: the file that it found was removed before it could be opened.

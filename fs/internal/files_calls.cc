@@ -37,6 +37,7 @@ bool get_ino(std::span<const std::byte> body, Ino& ino) {
 base::Task<PosixStatus> FilesCalls::execute(const FilesRequest& request, Writer& reply) {
   switch (request.method) {
     case FilesMethod::kLookup: co_return co_await lookup(request, reply);
+    case FilesMethod::kWalk: co_return co_await walk(request, reply);
     case FilesMethod::kGetAttributes: co_return co_await attributes(request, reply);
     case FilesMethod::kSetAttributes: co_return co_await set_attributes(request, reply);
     case FilesMethod::kAccess: co_return co_await access(request);
@@ -77,6 +78,19 @@ base::Task<PosixStatus> FilesCalls::lookup(const FilesRequest& request, Writer& 
   if (!reader.complete()) co_return malformed();
   const auto found = co_await names_.lookup(request.caller, Ino{asked.parent}, name);
   co_return put_attributes(found, reply);
+}
+
+base::Task<PosixStatus> FilesCalls::walk(const FilesRequest& request, Writer& reply) {
+  Reader reader(request.body);
+  const auto asked = reader.get<WalkRequest>();
+  const std::string path = name_in(reader, asked.path_bytes);
+  if (!reader.complete() || request.room < walked_bytes(1)) co_return malformed();
+  // As many as fit.
+  const size_t most = (request.room - walked_bytes(0)) / sizeof(WireAttributes);
+  const auto walked = co_await names_.walk(request.caller, Ino{asked.start}, path, most);
+  if (!walked) co_return PosixError(walked.error());
+  put_walked(*walked, reply);
+  co_return PosixStatus{};
 }
 
 base::Task<PosixStatus> FilesCalls::make(const FilesRequest& request, Writer& reply) {

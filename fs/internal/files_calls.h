@@ -52,6 +52,7 @@ class FilesCalls {
   using Writer = fabric::MessageWriter;
   // Each takes the rest of the request apart.
   base::Task<PosixStatus> lookup(const FilesRequest& request, Writer& reply);
+  base::Task<PosixStatus> walk(const FilesRequest& request, Writer& reply);
   base::Task<PosixStatus> attributes(const FilesRequest& request, Writer& reply);
   base::Task<PosixStatus> set_attributes(const FilesRequest& request, Writer& reply);
   base::Task<PosixStatus> access(const FilesRequest& request);

@@ -53,6 +53,7 @@ std::vector<Sample> samples(uint64_t directory, uint64_t file) {
   regular.type = FileType::kRegular;
   return {
       {FilesMethod::kLookup, request_of(NameRequest{directory, 4, {}}, "file")},
+      {FilesMethod::kWalk, request_of(WalkRequest{directory, 12, {}}, "../d/./file/")},
       {FilesMethod::kGetAttributes, request_of(InoRequest{file})},
       {FilesMethod::kSetAttributes, request_of(change)},
       {FilesMethod::kAccess, request_of(AccessRequest{file, 4, 0})},
@@ -177,6 +178,38 @@ TEST_F(FilesFuzz, AnyReplyIsUnderstoodOrNot) {
     if (get_head(head, caller)) {
       EXPECT_LE(caller.groups.size(), kMaxGroups);
     }
+  }
+  EXPECT_GT(understood, rounds / 5);
+  EXPECT_GT(not_understood, rounds / 5);
+}
+
+TEST_F(FilesFuzz, AnyWalkIsUnderstoodOrNot) {
+  Random random(3);
+  fuzz::Guarded<fuzz::kPage> memory;
+  uint64_t understood = 0;
+  uint64_t not_understood = 0;
+  const uint64_t rounds = fuzz::rounds(20'000);
+  for (uint64_t round = 0; round < rounds; ++round) {
+    Namespace::Walked walked;
+    for (uint64_t i = random.below(4); i > 0; --i) walked.found.push_back({.ino = Ino{i}});
+    if (random.below(2) == 0) {
+      walked.error.emplace(ENOENT, "there is none");
+    } else {
+      walked.target = "target";
+    }
+    std::vector<std::byte> bytes(500);
+    fabric::MessageWriter writer(bytes);
+    put_walked(walked, writer);
+    bytes.resize(writer.bytes());
+    mutate(bytes, random);
+    const auto at = memory.bytes().last(bytes.size());
+    std::copy(bytes.begin(), bytes.end(), at.begin());
+    fabric::MessageReader reader(at);
+    const auto found = get_walked(reader);
+    ++(found && reader.complete() ? understood : not_understood);
+    if (!found) continue;
+    EXPECT_LE(found->found.size(), kMaxWalkedNames);
+    EXPECT_LE(found->target.size(), kMaxSymlinkBytes);
   }
   EXPECT_GT(understood, rounds / 5);
   EXPECT_GT(not_understood, rounds / 5);

@@ -97,6 +97,11 @@ const Case kCases[] = {
      }},
     {"FileSystem::stat",
      [](World& world) -> Task<void> { expect(co_await world.client().stat("/link/../small")); }},
+    {"FileSystem::walk",
+     [](World& world) -> Task<void> {
+       const fs::Caller root;
+       expect(co_await world.client().walk(root, kRootIno, "dir/../small"));
+     }},
     {"FileSystem::open",
      [](World& world) -> Task<void> { expect(co_await world.client().open("/small", O_RDWR)); }},
     {"FileSystem::open, a new file",

@@ -75,6 +75,43 @@ TEST_F(Rules, DirectoriesAreSearchedAndWrittenWithPermission) {
   EXPECT_EQ(number(run(fs().read_directory(bob_, d, 0, 10, false))), EACCES);
 }
 
+TEST_F(Rules, AWalkEndsWhereALookupWould) {
+  const Ino d = directory("d", kRootIno, 0755, root());
+  const Ino e = directory("e", d, 0700, root());
+  const Ino f = file("f", e, 0644, root());
+  NewFile symlink{.type = FileType::kSymlink, .mode = 0777, .target = "e/f"};
+  ASSERT_TRUE(run(fs().make(root(), d, "s", symlink)));
+  // The inodes of the names, and the errno behind them.
+  using Way = std::pair<std::vector<Ino>, int>;
+  const auto walk = [&](const Caller& caller, Ino start, std::string_view path) {
+    const auto walked = run(fs().walk(caller, start, path));
+    EXPECT_TRUE(walked);
+    Way way;
+    for (const Attributes& each : walked->found) way.first.push_back(each.ino);
+    if (walked->error) way.second = walked->error->number;
+    return way;
+  };
+  EXPECT_EQ(walk(root(), kRootIno, "d/e/f"), (Way{{d, e, f}, 0}));
+  EXPECT_EQ(walk(root(), d, "e/../e/./f"), (Way{{e, d, e, e, f}, 0}));
+  EXPECT_EQ(walk(root(), kRootIno, "../d"), (Way{{kRootIno, d}, 0}));
+  EXPECT_EQ(walk(root(), kRootIno, "d/e/none"), (Way{{d, e}, ENOENT}));
+  EXPECT_EQ(walk(root(), kRootIno, "d/none/f"), (Way{{d}, ENOENT}));
+  EXPECT_EQ(walk(root(), kRootIno, "d//e"), (Way{{d}, ENOENT}));
+  EXPECT_EQ(walk(root(), d, "e/f/x"), (Way{{e, f}, ENOTDIR}));
+  EXPECT_EQ(walk(root(), d, "e/" + std::string(256, 'n')), (Way{{e}, ENAMETOOLONG}));
+  EXPECT_EQ(walk(bob_, kRootIno, "d/e/f"), (Way{{d, e}, EACCES}));
+  EXPECT_EQ(walk(bob_, kRootIno, "d/e/.."), (Way{{d, e}, EACCES}));
+  const auto at_symlink = run(fs().walk(bob_, kRootIno, "d/s/none"));
+  ASSERT_TRUE(at_symlink);
+  EXPECT_EQ(at_symlink->found.size(), 2u);
+  EXPECT_EQ(at_symlink->target, "e/f");
+  EXPECT_FALSE(at_symlink->error);
+  EXPECT_EQ(number(run(fs().walk(root(), Ino{999'999}, "x"))), ESTALE);
+  std::string dots;
+  for (int i = 0; i < 100; ++i) dots += "./";
+  EXPECT_EQ(run(fs().walk(root(), d, dots))->found.size(), kMaxWalkedNames);
+}
+
 TEST_F(Rules, InAStickyDirectoryOnlyOwnersRemove) {
   const Ino tmp = directory("tmp", kRootIno, 01777);
   file("f", tmp, 0666, alice_);
