@@ -1,16 +1,20 @@
-// FileSystem: the calls by path. A path is walked component by component, each by a lookup at the
-// server; symlinks are followed here.
+// FileSystem: the calls by path. The server walks a path as far as it has no symlink; those are
+// followed here.
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <deque>
 #include <string>
 #include <utility>
 
 #include "fs/internal/file_system_state.h"
+#include "fs/internal/permissions.h"
 
 namespace pmstore::fs {
 namespace {
+
+using internal::is_dots;
 
 constexpr unsigned kMaxSymlinks = 40;
 
@@ -50,15 +54,14 @@ class Walk {
     if (PosixStatus good = check_path(path); !good) co_return PosixError(good.error());
     put_before(path, rest_);
     place_.must_be_directory = path.back() == '/';
-    auto root = co_await files_.get_attributes(kRootIno);
-    if (!root) co_return PosixError(root.error());
-    place_.found = std::move(*root);
     while (!rest_.empty()) {
-      const std::string name = std::move(rest_.front());
-      rest_.pop_front();
-      const bool follow = follow_last || !rest_.empty() || place_.must_be_directory;
-      PosixStatus stepped = co_await step(name, follow);
-      if (!stepped) co_return PosixError(stepped.error());
+      PosixStatus gone_on = co_await go_on(follow_last);
+      if (!gone_on) co_return PosixError(gone_on.error());
+    }
+    if (!is_missing_ && !place_.found) {  // no name is left: it is the root
+      auto root = co_await files_.get_attributes(kRootIno);
+      if (!root) co_return PosixError(root.error());
+      place_.found = std::move(*root);
     }
     if (place_.must_be_directory && place_.found && place_.found->type != FileType::kDirectory) {
       co_return PosixError(ENOTDIR);
@@ -67,58 +70,87 @@ class Walk {
   }
 
  private:
-  base::Task<PosixStatus> step(const std::string& name, bool follow) {
-    if (!place_.found) co_return PosixError(ENOENT);
-    if (place_.found->type != FileType::kDirectory) co_return PosixError(ENOTDIR);
-    const Ino directory = place_.found->ino;
-    if (name == "." || name == "..") co_return co_await step_dots(directory, name == "..");
-    auto found = co_await files_.lookup(caller_, directory, name);
-    if (!found && found.number() != ENOENT) co_return PosixError(found.error());
-    place_.parent = directory;
-    place_.name = name;
-    if (!found) {
+  // As many names as the server walks at once.
+  base::Task<PosixStatus> go_on(bool follow_last) {
+    const std::string path = next_names();
+    auto walked = co_await files_.walk(caller_, at_, path);
+    if (!walked) co_return PosixError(walked.error());
+    for (Attributes& each : walked->found) pass(std::move(each));
+    if (walked->error) {
+      const bool last = rest_.size() == 1 && !is_dots(rest_.front());
+      if (walked->error->number != ENOENT || !last) co_return std::move(*walked->error);
+      place_.parent = at_;
+      place_.name = std::move(rest_.front());
       place_.found.reset();
+      is_missing_ = true;
+      rest_.clear();
       co_return PosixStatus{};
     }
-    if (found->type != FileType::kSymlink || !follow) {
-      place_.found = std::move(*found);
-      co_return PosixStatus{};
-    }
-    if (++symlinks_ > kMaxSymlinks) co_return PosixError(ELOOP);
-    const auto target = co_await files_.read_link(found->ino);
-    if (!target) co_return PosixError(target.error());
-    if (target->empty()) co_return PosixError(ENOENT);
-    put_before(*target, rest_);
-    if (target->back() == '/' && rest_.empty()) place_.must_be_directory = true;
-    const bool absolute = target->front() == '/';
-    co_return co_await go_to(absolute ? kRootIno : directory);
+    if (place_.found->type != FileType::kSymlink) co_return PosixStatus{};
+    const bool follow = follow_last || !rest_.empty() || place_.must_be_directory;
+    if (!follow) co_return PosixStatus{};
+    co_return follow_symlink(walked->target);
   }
 
-  base::Task<PosixStatus> step_dots(Ino directory, bool up) {
-    Ino to = directory;
-    if (up) {
-      const auto parent = co_await files_.parent_of(directory);
-      if (!parent) co_return PosixError(parent.error());
-      to = *parent;
+  // From the front, what a message has room for.
+  std::string next_names() const {
+    std::string path;
+    size_t names = 0;
+    for (const std::string& name : rest_) {
+      const bool fits = names < kMaxWalkedNames && path.size() + 1 + name.size() < kMaxPathBytes;
+      if (names > 0 && !fits) break;
+      if (names++ > 0) path += '/';
+      path += name;
     }
-    place_.name.clear();
-    co_return co_await go_to(to);
+    return path;
   }
 
-  base::Task<PosixStatus> go_to(Ino directory) {
-    auto found = co_await files_.get_attributes(directory);
-    if (!found) co_return PosixError(found.error());
+  void pass(Attributes attributes) {
+    place_.parent = at_;
+    place_.name = is_dots(rest_.front()) ? std::string() : std::move(rest_.front());
+    rest_.pop_front();
+    at_ = attributes.ino;
+    place_.found = std::move(attributes);
+  }
+
+  // The one that was passed last.
+  PosixStatus follow_symlink(const std::string& target) {
+    if (++symlinks_ > kMaxSymlinks) return PosixError(ELOOP);
+    if (target.empty()) return PosixError(ENOENT);
+    if (target.back() == '/' && rest_.empty()) place_.must_be_directory = true;
+    put_before(target, rest_);
+    at_ = target.front() == '/' ? kRootIno : place_.parent;
     place_.name.clear();
-    place_.found = std::move(*found);
-    co_return PosixStatus{};
+    place_.found.reset();
+    return {};
   }
 
   FileSystem& files_;
   const Caller& caller_;
-  std::deque<std::string> rest_;
+  std::deque<std::string> rest_;  // names that are still to be walked
+  Ino at_ = kRootIno;             // from here
+  bool is_missing_ = false;       // the last name is not there
   unsigned symlinks_ = 0;
   Place place_;
 };
+
+// Where `to` leads for a rename of `from`, which has led to `source`. A directory that both are in
+// is walked once.
+base::Task<PosixResult<Place>> rename_target(FileSystem& files, const Caller& caller,
+                                             const Place& source, std::string_view from,
+                                             std::string_view to) {
+  const std::string_view directory = from.substr(0, from.rfind('/') + 1);
+  const std::string_view name = to.substr(std::min(directory.size(), to.size()));
+  const bool plain = !name.empty() && name.find('/') == std::string_view::npos && !is_dots(name);
+  if (from.back() != '/' && to.starts_with(directory) && plain && check_path(to)) {
+    Place place;
+    place.parent = source.parent;
+    place.name = name;
+    co_return std::move(place);
+  }
+  Walk walk(files, caller);
+  co_return co_await walk.to(to, false);
+}
 
 }  // namespace
 
@@ -188,8 +220,7 @@ base::Task<PosixStatus> FileSystem::rename(std::string_view from, std::string_vi
   auto source = co_await first.to(from, false);
   if (!source) co_return PosixError(source.error());
   if (!source->found) co_return PosixError(ENOENT);
-  Walk second(*this, caller);
-  auto target = co_await second.to(to, false);
+  auto target = co_await rename_target(*this, caller, *source, from, to);
   if (!target) co_return PosixError(target.error());
   if (source->name.empty() || target->name.empty()) co_return PosixError(EBUSY);
   const bool directory = source->found->type == FileType::kDirectory;
