@@ -159,6 +159,8 @@ base::Task<PosixResult<Attributes>> FileSystem::stat(std::string_view path, bool
   auto place = co_await walk.to(path, follow);
   if (!place) co_return PosixError(place.error());
   if (!place->found) co_return PosixError(ENOENT);
+  const Ino ino = place->found->ino;
+  if (state_->io->is_untold(ino)) co_return co_await get_attributes(ino);
   co_return std::move(*place->found);
 }
 
@@ -189,8 +191,11 @@ base::Task<PosixResult<std::unique_ptr<File>>> FileSystem::open(std::string_view
 base::Task<PosixStatus> FileSystem::make_directory(std::string_view path, uint16_t mode) {
   const Caller& caller = state_->options.caller;
   Walk walk(*this, caller);
+  // With a slash at its end it is the same name.
+  const size_t end = path.find_last_not_of('/');
+  if (end != std::string_view::npos) path = path.substr(0, end + 1);
   auto place = co_await walk.to(path, false);
-  if (!place) co_return PosixError(place.number() == ENOTDIR ? EEXIST : place.number());
+  if (!place) co_return PosixError(place.error());
   if (place->found) co_return PosixError(EEXIST);
   NewFile file;
   file.type = FileType::kDirectory;

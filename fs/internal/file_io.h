@@ -44,6 +44,7 @@ class FileIo {
   base::Task<PosixResult<Namespace::Mapped>> fetch_map(Ino ino, uint64_t offset, uint64_t bytes);
   // Tells the server that data of the file was written one-sided, if it was.
   base::Task<PosixStatus> flush(Ino ino);
+  bool is_untold(Ino ino) const { return written_.contains(ino); }
   // What the server has said of a file.
   void note(const Attributes& attributes) { maps_.note(attributes); }
   // Its map is to be asked for again: this client changes it.

@@ -110,6 +110,29 @@ TEST_F(FilesPaths, ErrorsAreThoseOfTheNameThatEndsIt) {
   EXPECT_EQ(stat_error(""), ENOENT);
 }
 
+TEST_F(FilesPaths, ADirectoryIsMadeAlsoWithASlashAtItsEnd) {
+  const auto error = [&](std::string_view path) {
+    return number_of(world_.run(client_->make_directory(path)));
+  };
+  EXPECT_EQ(error("/a/new//"), 0);
+  EXPECT_EQ(error("/a/new/"), EEXIST);
+  EXPECT_EQ(error("/a/b/c/file/"), EEXIST);
+  EXPECT_EQ(error("/a/b/c/file/x"), ENOTDIR);
+  EXPECT_EQ(error("/a/short/"), EEXIST);
+  EXPECT_EQ(error("/"), EEXIST);
+  EXPECT_EQ(error("/none/new/"), ENOENT);
+}
+
+TEST_F(FilesPaths, WhoHasWrittenSeesTheNewMtime) {
+  const auto file = world_.open(*client_, "/a/b/c/file");
+  world_.write(*file, 0, kSome);
+  const uint64_t before = world_.run(client_->stat("/a/b/c/file"))->mtime_ns;
+  world_.let_time_pass(1'000'000'000);
+  world_.write(*file, 4096, "one-sided");
+  EXPECT_GT(world_.run(client_->stat("/a/b/c/file"))->mtime_ns, before);
+  EXPECT_TRUE(world_.run(file->close()));
+}
+
 TEST_F(FilesPaths, SymlinksEndAfterForty) {
   for (int i = 1; i <= 41; ++i) {
     const std::string target = i == 1 ? "/a/b" : "s" + std::to_string(i - 1);
