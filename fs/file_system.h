@@ -20,6 +20,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/executor.h"
@@ -69,6 +70,9 @@ class FileSystem {
                                              std::string_view name);
   base::Task<PosixResult<Namespace::Walked>> walk(const Caller& caller, Ino start,
                                                   std::string_view path);
+  // Two of them by one message.
+  base::Task<PosixResult<std::pair<Namespace::Walked, Namespace::Walked>>> walk_two(
+      const Caller& caller, Ino start, std::string_view path, std::string_view other);
   base::Task<PosixResult<Attributes>> get_attributes(Ino ino);
   base::Task<PosixResult<Attributes>> set_attributes(const Caller& caller, Ino ino,
                                                      const AttributeChange& change);

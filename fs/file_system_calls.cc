@@ -31,6 +31,35 @@ FilesCall ino_call(FilesMethod method, Ino ino, bool changes, uint32_t reply_byt
   return request;
 }
 
+// Of a path that a walk can take at once.
+size_t names_in(std::string_view path) {
+  const auto slashes = static_cast<size_t>(std::count(path.begin(), path.end(), '/'));
+  return std::min(slashes + 1, kMaxWalkedNames);
+}
+
+FilesCall walk_call(const Caller& caller, Ino start, std::string_view path,
+                    std::string_view other) {
+  size_t room = walked_bytes(names_in(path));
+  if (!other.empty()) room = 2 * walked_bytes(std::max(names_in(path), names_in(other)));
+  FilesCall request(FilesMethod::kWalk, false, static_cast<uint32_t>(room));
+  request.caller = caller;
+  WalkRequest asked;
+  asked.start = raw(start);
+  asked.path_bytes = static_cast<uint16_t>(path.size());
+  asked.other_bytes = static_cast<uint16_t>(other.size());
+  request.put(asked).put_name(path).put_name(other);
+  return request;
+}
+
+// Nothing: it is no walk of `path`, since it has nothing of it or more than that.
+std::optional<Namespace::Walked> walk_of(std::string_view path, fabric::MessageReader& reader) {
+  auto walked = get_walked(reader);
+  if (!walked) return std::nullopt;
+  const size_t steps = walked->found.size() + (walked->error ? 1 : 0);
+  if (steps > names_in(path) || (steps == 0 && !path.empty())) return std::nullopt;
+  return walked;
+}
+
 }  // namespace
 
 // ---- names ----
@@ -45,23 +74,29 @@ base::Task<PosixResult<Attributes>> FileSystem::lookup(const Caller& caller, Ino
 base::Task<PosixResult<Namespace::Walked>> FileSystem::walk(const Caller& caller, Ino start,
                                                             std::string_view path) {
   if (path.size() >= kMaxPathBytes) co_return PosixError(ENAMETOOLONG);
-  const auto names = static_cast<size_t>(std::count(path.begin(), path.end(), '/')) + 1;
-  const size_t most = std::min(names, kMaxWalkedNames);
-  FilesCall request(FilesMethod::kWalk, false, static_cast<uint32_t>(walked_bytes(most)));
-  request.caller = caller;
-  WalkRequest asked;
-  asked.start = raw(start);
-  asked.path_bytes = static_cast<uint16_t>(path.size());
-  request.put(asked).put_name(path);
+  const FilesCall request = walk_call(caller, start, path, {});
   const auto answered = co_await state_->link->call(request);
   if (!answered) co_return PosixError(answered.error());
   fabric::MessageReader reader = answered->reader();
-  auto walked = get_walked(reader);
+  auto walked = walk_of(path, reader);
   if (!walked || !reader.complete()) co_return state_->link->malformed("a call");
-  // Nothing of a path, or more than all of it, is no walk.
-  const size_t steps = walked->found.size() + (walked->error ? 1 : 0);
-  if (steps > most || (steps == 0 && !path.empty())) co_return state_->link->malformed("a call");
   co_return std::move(*walked);
+}
+
+base::Task<PosixResult<std::pair<Namespace::Walked, Namespace::Walked>>> FileSystem::walk_two(
+    const Caller& caller, Ino start, std::string_view path, std::string_view other) {
+  if (path.size() >= kMaxPathBytes || other.size() >= kMaxPathBytes) {
+    co_return PosixError(ENAMETOOLONG);
+  }
+  if (other.empty()) co_return PosixError(EINVAL);
+  const FilesCall request = walk_call(caller, start, path, other);
+  const auto answered = co_await state_->link->call(request);
+  if (!answered) co_return PosixError(answered.error());
+  fabric::MessageReader reader = answered->reader();
+  auto first = walk_of(path, reader);
+  auto second = walk_of(other, reader);
+  if (!first || !second || !reader.complete()) co_return state_->link->malformed("a call");
+  co_return std::pair(std::move(*first), std::move(*second));
 }
 
 base::Task<PosixResult<Attributes>> FileSystem::make(const Caller& caller, Ino parent,

@@ -2,7 +2,6 @@
 // followed here.
 #include <fcntl.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <deque>
 #include <string>
@@ -51,12 +50,25 @@ class Walk {
   Walk(FileSystem& files, const Caller& caller) : files_(files), caller_(caller) {}
 
   base::Task<PosixResult<Place>> to(std::string_view path, bool follow_last) {
-    if (PosixStatus good = check_path(path); !good) co_return PosixError(good.error());
+    if (PosixStatus good = begin(path, follow_last); !good) co_return PosixError(good.error());
+    co_return co_await finish();
+  }
+
+  // The same in parts: next_names() may be walked, and be given to take().
+  PosixStatus begin(std::string_view path, bool follow_last) {
+    if (PosixStatus good = check_path(path); !good) return good;
     put_before(path, rest_);
     place_.must_be_directory = path.back() == '/';
+    follow_last_ = follow_last;
+    return {};
+  }
+  base::Task<PosixResult<Place>> finish() {
     while (!rest_.empty()) {
-      PosixStatus gone_on = co_await go_on(follow_last);
-      if (!gone_on) co_return PosixError(gone_on.error());
+      const std::string path = next_names();
+      auto walked = co_await files_.walk(caller_, at_, path);
+      if (!walked) co_return PosixError(walked.error());
+      PosixStatus taken = take(std::move(*walked));
+      if (!taken) co_return PosixError(taken.error());
     }
     if (!is_missing_ && !place_.found) {  // no name is left: it is the root
       auto root = co_await files_.get_attributes(kRootIno);
@@ -69,27 +81,21 @@ class Walk {
     co_return std::move(place_);
   }
 
- private:
-  // As many names as the server walks at once.
-  base::Task<PosixStatus> go_on(bool follow_last) {
-    const std::string path = next_names();
-    auto walked = co_await files_.walk(caller_, at_, path);
-    if (!walked) co_return PosixError(walked.error());
-    for (Attributes& each : walked->found) pass(std::move(each));
-    if (walked->error) {
+  PosixStatus take(Namespace::Walked walked) {
+    for (Attributes& each : walked.found) pass(std::move(each));
+    if (walked.error) {
       const bool last = rest_.size() == 1 && !is_dots(rest_.front());
-      if (walked->error->number != ENOENT || !last) co_return std::move(*walked->error);
+      if (walked.error->number != ENOENT || !last) return std::move(*walked.error);
       place_.parent = at_;
       place_.name = std::move(rest_.front());
       place_.found.reset();
       is_missing_ = true;
       rest_.clear();
-      co_return PosixStatus{};
+      return {};
     }
-    if (place_.found->type != FileType::kSymlink) co_return PosixStatus{};
-    const bool follow = follow_last || !rest_.empty() || place_.must_be_directory;
-    if (!follow) co_return PosixStatus{};
-    co_return follow_symlink(walked->target);
+    if (place_.found->type != FileType::kSymlink) return {};
+    const bool follow = follow_last_ || !rest_.empty() || place_.must_be_directory;
+    return follow ? follow_symlink(walked.target) : PosixStatus{};
   }
 
   // From the front, what a message has room for.
@@ -105,6 +111,7 @@ class Walk {
     return path;
   }
 
+ private:
   void pass(Attributes attributes) {
     place_.parent = at_;
     place_.name = is_dots(rest_.front()) ? std::string() : std::move(rest_.front());
@@ -129,27 +136,42 @@ class Walk {
   const Caller& caller_;
   std::deque<std::string> rest_;  // names that are still to be walked
   Ino at_ = kRootIno;             // from here
-  bool is_missing_ = false;       // the last name is not there
+  bool follow_last_ = false;
+  bool is_missing_ = false;  // the last name is not there
   unsigned symlinks_ = 0;
   Place place_;
 };
 
-// Where `to` leads for a rename of `from`, which has led to `source`. A directory that both are in
-// is walked once.
-base::Task<PosixResult<Place>> rename_target(FileSystem& files, const Caller& caller,
-                                             const Place& source, std::string_view from,
-                                             std::string_view to) {
-  const std::string_view directory = from.substr(0, from.rfind('/') + 1);
-  const std::string_view name = to.substr(std::min(directory.size(), to.size()));
-  const bool plain = !name.empty() && name.find('/') == std::string_view::npos && !is_dots(name);
-  if (from.back() != '/' && to.starts_with(directory) && plain && check_path(to)) {
-    Place place;
-    place.parent = source.parent;
-    place.name = name;
-    co_return std::move(place);
+struct Places {
+  Place existing;
+  Place other;
+};
+
+// ENOENT: the first path leads to nothing.
+base::Task<PosixResult<Places>> walk_both(FileSystem& files, const Caller& caller,
+                                          std::string_view existing, std::string_view other) {
+  Walk first(files, caller);
+  Walk second(files, caller);
+  PosixStatus begun = first.begin(existing, false);
+  if (begun) begun = second.begin(other, false);
+  if (!begun) co_return PosixError(begun.error());
+  const std::string names = first.next_names();
+  const std::string other_names = second.next_names();
+  PosixStatus second_taken;
+  if (!names.empty() && !other_names.empty()) {
+    auto walked = co_await files.walk_two(caller, kRootIno, names, other_names);
+    if (!walked) co_return PosixError(walked.error());
+    PosixStatus first_taken = first.take(std::move(walked->first));
+    if (!first_taken) co_return PosixError(first_taken.error());
+    second_taken = second.take(std::move(walked->second));
   }
-  Walk walk(files, caller);
-  co_return co_await walk.to(to, false);
+  auto source = co_await first.finish();
+  if (!source) co_return PosixError(source.error());
+  if (!source->found) co_return PosixError(ENOENT);
+  if (!second_taken) co_return PosixError(second_taken.error());
+  auto target = co_await second.finish();
+  if (!target) co_return PosixError(target.error());
+  co_return Places{std::move(*source), std::move(*target)};
 }
 
 }  // namespace
@@ -221,17 +243,14 @@ base::Task<PosixStatus> FileSystem::remove(std::string_view path) {
 base::Task<PosixStatus> FileSystem::rename(std::string_view from, std::string_view to,
                                            RenameMode mode) {
   const Caller& caller = state_->options.caller;
-  Walk first(*this, caller);
-  auto source = co_await first.to(from, false);
-  if (!source) co_return PosixError(source.error());
-  if (!source->found) co_return PosixError(ENOENT);
-  auto target = co_await rename_target(*this, caller, *source, from, to);
-  if (!target) co_return PosixError(target.error());
-  if (source->name.empty() || target->name.empty()) co_return PosixError(EBUSY);
-  const bool directory = source->found->type == FileType::kDirectory;
-  if (target->must_be_directory && !directory) co_return PosixError(ENOTDIR);
-  co_return co_await rename(caller, source->parent, source->name, target->parent, target->name,
-                            mode);
+  const auto places = co_await walk_both(*this, caller, from, to);
+  if (!places) co_return PosixError(places.error());
+  const Place& source = places->existing;
+  const Place& target = places->other;
+  if (source.name.empty() || target.name.empty()) co_return PosixError(EBUSY);
+  const bool directory = source.found->type == FileType::kDirectory;
+  if (target.must_be_directory && !directory) co_return PosixError(ENOTDIR);
+  co_return co_await rename(caller, source.parent, source.name, target.parent, target.name, mode);
 }
 
 base::Task<PosixStatus> FileSystem::make_symlink(std::string_view target, std::string_view path) {
@@ -252,16 +271,13 @@ base::Task<PosixStatus> FileSystem::make_symlink(std::string_view target, std::s
 
 base::Task<PosixStatus> FileSystem::make_link(std::string_view existing, std::string_view path) {
   const Caller& caller = state_->options.caller;
-  Walk first(*this, caller);
-  auto source = co_await first.to(existing, false);
-  if (!source) co_return PosixError(source.error());
-  if (!source->found) co_return PosixError(ENOENT);
-  Walk second(*this, caller);
-  auto place = co_await second.to(path, false);
-  if (!place) co_return PosixError(place.error());
-  if (place->found) co_return PosixError(EEXIST);
-  if (place->must_be_directory) co_return PosixError(ENOENT);
-  const auto linked = co_await link(caller, source->found->ino, place->parent, place->name);
+  const auto places = co_await walk_both(*this, caller, existing, path);
+  if (!places) co_return PosixError(places.error());
+  const Place& place = places->other;
+  if (place.found) co_return PosixError(EEXIST);
+  if (place.must_be_directory) co_return PosixError(ENOENT);
+  const Ino ino = places->existing.found->ino;
+  const auto linked = co_await link(caller, ino, place.parent, place.name);
   if (!linked) co_return PosixError(linked.error());
   co_return PosixStatus{};
 }

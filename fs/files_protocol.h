@@ -88,7 +88,7 @@ enum class FilesMethod : uint16_t {
   kUsage = 0x0318,            // nothing -> FileSystemUsage
   kLock = 0x0319,             // LockRequest -> LockReply
   kFindLock = 0x031a,         // LockRequest -> LockReply: what is in the way
-  kWalk = 0x031b,             // WalkRequest, path -> WalkReply, attributes[], text
+  kWalk = 0x031b,             // WalkRequest, paths -> for each: WalkReply, attributes[], text
   // Of this client, not of the namespace:
   kNews = 0x0320,     // nothing -> NewsReply, ino[]: what confirmed + 1 to `through` changed
   kReclaim = 0x0321,  // ReclaimRequest -> attributes: a file that it had open before a restart
@@ -106,7 +106,8 @@ static_assert(sizeof(NameRequest) == 16);
 struct WalkRequest {
   uint64_t start = 0;
   uint16_t path_bytes = 0;
-  uint16_t padding[3] = {};
+  uint16_t other_bytes = 0;  // of a second path from there, which is walked, too; 0: none
+  uint16_t padding[2] = {};
 };
 static_assert(sizeof(WalkRequest) == 16);
 struct SetAttributesRequest {

@@ -84,12 +84,18 @@ base::Task<PosixStatus> FilesCalls::walk(const FilesRequest& request, Writer& re
   Reader reader(request.body);
   const auto asked = reader.get<WalkRequest>();
   const std::string path = name_in(reader, asked.path_bytes);
-  if (!reader.complete() || request.room < walked_bytes(1)) co_return malformed();
+  const std::string other = name_in(reader, asked.other_bytes);
+  const size_t room = other.empty() ? request.room : request.room / 2;
+  if (!reader.complete() || room < walked_bytes(1)) co_return malformed();
   // As many as fit.
-  const size_t most = (request.room - walked_bytes(0)) / sizeof(WireAttributes);
+  const size_t most = (room - walked_bytes(0)) / sizeof(WireAttributes);
   const auto walked = co_await names_.walk(request.caller, Ino{asked.start}, path, most);
   if (!walked) co_return PosixError(walked.error());
   put_walked(*walked, reply);
+  if (other.empty()) co_return PosixStatus{};
+  const auto second = co_await names_.walk(request.caller, Ino{asked.start}, other, most);
+  if (!second) co_return PosixError(second.error());
+  put_walked(*second, reply);
   co_return PosixStatus{};
 }
 

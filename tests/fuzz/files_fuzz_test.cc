@@ -53,7 +53,8 @@ std::vector<Sample> samples(uint64_t directory, uint64_t file) {
   regular.type = FileType::kRegular;
   return {
       {FilesMethod::kLookup, request_of(NameRequest{directory, 4, {}}, "file")},
-      {FilesMethod::kWalk, request_of(WalkRequest{directory, 12, {}}, "../d/./file/")},
+      {FilesMethod::kWalk, request_of(WalkRequest{directory, 12, 0, {}}, "../d/./file/")},
+      {FilesMethod::kWalk, request_of(WalkRequest{directory, 4, 6, {}}, "file../d/x")},
       {FilesMethod::kGetAttributes, request_of(InoRequest{file})},
       {FilesMethod::kSetAttributes, request_of(change)},
       {FilesMethod::kAccess, request_of(AccessRequest{file, 4, 0})},

@@ -102,6 +102,11 @@ const Case kCases[] = {
        const fs::Caller root;
        expect(co_await world.client().walk(root, kRootIno, "dir/../small"));
      }},
+    {"FileSystem::walk_two",
+     [](World& world) -> Task<void> {
+       const fs::Caller root;
+       expect(co_await world.client().walk_two(root, kRootIno, "dir", "dir/../small"));
+     }},
     {"FileSystem::open",
      [](World& world) -> Task<void> { expect(co_await world.client().open("/small", O_RDWR)); }},
     {"FileSystem::open, a new file",

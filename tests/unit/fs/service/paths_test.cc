@@ -75,9 +75,8 @@ TEST_F(FilesPaths, OtherCallsAreOneMessageMore) {
   EXPECT_EQ(cost(client_->rename("/a/b/c/new", "/a/b/c/old")), 2u);
   EXPECT_EQ(cost(client_->remove("/a/b/c/old")), 2u);
   EXPECT_EQ(cost(client_->remove("/a/b/c/d")), 2u);
-  // Two directories, so two walks.
-  EXPECT_EQ(cost(client_->rename("/a/b/c/newer", "/a/moved")), 3u);
-  EXPECT_EQ(cost(client_->make_link("/a/moved", "/a/b/moved")), 3u);
+  EXPECT_EQ(cost(client_->rename("/a/b/c/newer", "/a/moved")), 2u);
+  EXPECT_EQ(cost(client_->make_link("/a/moved", "/a/b/moved")), 2u);
 }
 
 TEST_F(FilesPaths, DeepPathsAreWalkedInParts) {
@@ -183,10 +182,10 @@ TEST_F(FilesPaths, EveryDirectoryIsSearchedWithPermission) {
   world_.run(other->close());
 }
 
-TEST_F(FilesPaths, RenameInADirectoryFollowsItsPath) {
+TEST_F(FilesPaths, BothPathsOfARenameAreFollowed) {
   make("/a/b/c/one");
   const Ino one = ino_of("/a/b/c/one");
-  EXPECT_EQ(cost(client_->rename("/a/short/one", "/a/short/two")), 3u);
+  EXPECT_EQ(cost(client_->rename("/a/short/one", "/a/short/two")), 4u);
   EXPECT_EQ(ino_of("/a/b/c/two"), one);
   EXPECT_TRUE(world_.run(client_->rename("/a/b/c/two", "/a/b/c/../three")));
   EXPECT_EQ(ino_of("/a/b/three"), one);
@@ -199,9 +198,12 @@ TEST_F(FilesPaths, RenameInADirectoryFollowsItsPath) {
   EXPECT_EQ(rename_error("/a/b/none", "/a/b/four"), ENOENT);
   EXPECT_EQ(rename_error("/a/b/three", "/a/b/" + std::string(kMaxNameBytes + 1, 'n')),
             ENAMETOOLONG);
-  // "/a/b" is in front of it, but not its directory.
-  EXPECT_TRUE(world_.run(client_->rename("/a/b/three", "/a/bthree")));
-  EXPECT_EQ(ino_of("/a/bthree"), one);
+  // The first path's error comes first.
+  EXPECT_EQ(rename_error("/a/b/none", "/a/b/c/file/x"), ENOENT);
+  EXPECT_EQ(rename_error("/a/b/c/file/x", "/none/x"), ENOTDIR);
+  EXPECT_EQ(rename_error("/a/b/three", "/none/x"), ENOENT);
+  EXPECT_EQ(rename_error("/", "/a/b/x"), EBUSY);
+  EXPECT_EQ(rename_error("/a/b/three", "/"), EBUSY);
 }
 
 }  // namespace
