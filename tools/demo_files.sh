@@ -18,20 +18,13 @@ mount_files() {  # DIR
   done
 }
 
-# Whatever state the mount is in, also without a server. Nothing below it is touched.
-unmount_files() {  # DIR
-  local tries
+# At the end of a demo that failed or was interrupted, also without a server. Nothing below the
+# mount is touched.
+abandon_files() {  # DIR
   [[ -z $writer ]] || kill -KILL "$writer" 2>/dev/null || true
-  writer=
   [[ $mount ]] || return 0
-  kill -TERM "$mount" 2>/dev/null || true
-  for ((tries = 0; tries < 200; ++tries)); do
-    kill -0 "$mount" 2>/dev/null || break
-    sleep 0.05
-  done
+  fusermount3 -u -z "$1" 2>/dev/null || umount -l "$1" 2>/dev/null || true
   kill -KILL "$mount" 2>/dev/null || true
-  fusermount3 -u -z "$1" 2>/dev/null || true
-  mount=
 }
 
 # Numbers, a line each, every one written when the one before is durable, until the file ENOUGH is
