@@ -48,6 +48,8 @@ function(pmstore_install_package)
   install(TARGETS pmstore_headers ${targets} EXPORT pmstore-targets)
   if(PMSTORE_BUILD_PROGRAMS)
     install(TARGETS pmstore pmstored)
+    install(PROGRAMS ${PROJECT_SOURCE_DIR}/tools/mount/mount.pmstore
+      DESTINATION ${CMAKE_INSTALL_SBINDIR})
   endif()
   get_property(headers GLOBAL PROPERTY PMSTORE_PACKAGE_HEADERS)
   pmstore_include_closure(headers ${headers})

@@ -69,6 +69,15 @@ class Consumer(unittest.TestCase):
             env={**os.environ, **environment})
         return build
 
+    def test_the_helper_of_mount_finds_the_installed_program(self):
+        link = os.path.join(self.work, "mount.pmstore")
+        os.symlink(os.path.join(self.prefix, "sbin", "mount.pmstore"), link)
+        done = subprocess.run([link, "local:/none", os.path.join(self.work, "none")], text=True,
+                              env={"PATH": "/usr/bin:/bin"}, timeout=600, capture_output=True,
+                              check=False)
+        self.assertEqual(done.returncode, 1, done)
+        self.assertRegex(done.stderr, "^pmstore: fs mount '.*/none': No such file or directory\n$")
+
     def test_a_project_finds_the_package(self):
         build = self.configure(PROGRAM, "-D", f"CMAKE_PREFIX_PATH={self.prefix}")
         run("cmake", "--build", build)
