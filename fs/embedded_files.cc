@@ -1,6 +1,7 @@
 #include "fs/embedded_files.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <utility>
@@ -37,7 +38,9 @@ base::Task<Result<std::unique_ptr<EmbeddedFiles>>> EmbeddedFiles::open(
   server_options.discipline = LockDiscipline::kCpu;
   PMSTORE_CO_TRY(state->server, co_await Server::start(executor, *state->pool, server_options));
   FilesServerOptions files_options;
-  files_options.lock_grace = false;  // its clients are of this process, and new
+  files_options.clients_come_back = false;  // they are of this process
+  files_options.root_uid = geteuid();
+  files_options.root_gid = getegid();
   PMSTORE_CO_TRY(state->files, co_await FilesServer::start(executor, *state->pool, *state->server,
                                                            files_options));
   // A name of its own: the path is how other clients of this process would ask for a pool.

@@ -31,7 +31,8 @@ class EmbeddedFiles {
                                                                  EmbeddedFilesOptions options);
   // Ends everything as a crash would; what was acknowledged is durable.
   ~EmbeddedFiles();
-  // Stops in order, so that the next start is fast. After that, only the destructor.
+  // Stops in order, so that the next start is fast, when the space of removed files is free. After
+  // that, only the destructor.
   base::Task<void> close();
 
   // Where clients of this process connect to.

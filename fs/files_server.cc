@@ -27,6 +27,7 @@ struct FilesServer::State {
   std::unique_ptr<FilesService> files;
   std::unique_ptr<Client> client;
   std::unique_ptr<Namespace> names;
+  bool clients_come_back = true;
 };
 
 FilesServer::FilesServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -65,7 +66,8 @@ void FilesServer::State::add_services(Server& server, const FilesServerOptions& 
   FilesServiceOptions with;
   with.epoch = space->area().start();
   with.lease_ms = options.lease_ms;
-  with.lock_grace = options.lock_grace && space->area().start() > 1;
+  // A new pool has no earlier start.
+  with.lock_grace = options.clients_come_back && space->area().start() > 1;
   files = std::make_unique<FilesService>(executor, with);
   data = std::make_unique<FileDataService>(*space);
   files->end_data_sessions = [this](ClientId gone) {
@@ -89,8 +91,10 @@ base::Task<Status> FilesServer::State::open_names(Server& server, FilesServerOpt
   with.now_ns = std::move(options.now_ns);
   with.max_inodes = options.max_inodes;
   with.identity = options.identity;
-  // So long clients have to come back to what they had open.
-  with.reclaim_ns = uint64_t{options.lease_ms} * 1'000'000;
+  with.root_uid = options.root_uid;
+  with.root_gid = options.root_gid;
+  clients_come_back = options.clients_come_back;
+  with.reclaim_ns = clients_come_back ? uint64_t{options.lease_ms} * 1'000'000 : 0;
   if (!with.now_ns && executor.clock().is_virtual()) {
     with.now_ns = [this] { return executor.now_ns(); };
   } else if (!with.now_ns) {
@@ -103,6 +107,7 @@ base::Task<Status> FilesServer::State::open_names(Server& server, FilesServerOpt
 
 base::Task<void> FilesServer::stop() {
   if (!serves()) co_return;
+  if (!state_->clients_come_back) co_await state_->names->finish_reclaiming();
   state_->files->stop();
   state_->names.reset();
   co_await state_->client->close();

@@ -27,10 +27,13 @@ struct FilesServerOptions {
   std::function<uint64_t()> now_ns;
   uint64_t max_inodes = 0;                  // as NamespaceOptions
   uint64_t identity = 0;                    // likewise
+  uint32_t root_uid = 0;                    // likewise
+  uint32_t root_gid = 0;                    // likewise
   fabric::DeviceOpener* devices = nullptr;  // as ServerOptions
-  // Clients of an earlier start may have had locks: new ones wait for a lease from the start on. A
-  // new pool has no earlier start.
-  bool lock_grace = true;
+  // Clients of an earlier start may come back within a lease, to their locks and to unlinked files
+  // that they have open: both are kept for them. False: there are none, and stop() ends only when
+  // the space of what was removed is free.
+  bool clients_come_back = true;
 };
 
 class FilesServer {

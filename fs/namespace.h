@@ -35,6 +35,8 @@ struct NamespaceOptions {
   std::function<uint64_t()> now_ns;
   uint64_t max_inodes = 0;  // 0: as many as fit
   uint64_t identity = 0;    // of a new file system; 0: random
+  uint32_t root_uid = 0;    // whose its root directory is
+  uint32_t root_gid = 0;
   // Pairs of an inode and an owner who has it open; ENFILE beyond.
   size_t max_opens = 1u << 20;
   // Unlinked files that were open before the start can be opened again for so long; then those that
@@ -67,13 +69,16 @@ enum class XattrMode : uint8_t { kSet = 0, kCreate = 1, kReplace = 2 };
 
 class Namespace {
  public:
-  // Opens the file system in the store of `client`; makes an empty one, owned by root with mode
+  // Opens the file system in the store of `client`; makes an empty one, whose root has mode
   // 0755, when there is none. Claims all allocated ranges at `space`, and goes on with what a crash
   // has left: unlinked files that nobody has open, quarantine. Damaged; errors of the store.
   static base::Task<Result<std::unique_ptr<Namespace>>> open(Client& client, DataSpace& space,
                                                              NamespaceOptions options);
   ~Namespace();
   uint64_t identity() const;
+  // Returns when nothing is left to be given back, or when a try has failed: then the tables keep
+  // it for the next start.
+  base::Task<void> finish_reclaiming();
 
   base::Task<PosixResult<Attributes>> lookup(const Caller& caller, Ino parent,
                                              std::string_view name);

@@ -35,6 +35,8 @@ std::string first_root(const NamespaceCore& core) {
   root.attributes = {.ino = kRootIno,
                      .type = FileType::kDirectory,
                      .mode = 0755,
+                     .uid = core.options().root_uid,
+                     .gid = core.options().root_gid,
                      .links = 2,
                      .atime_ns = now_ns,
                      .mtime_ns = now_ns,
@@ -113,6 +115,8 @@ Namespace::Namespace(std::unique_ptr<State> state) : state_(std::move(state)) {
   state_->core.on_map_change = &on_map_change;
 }
 Namespace::~Namespace() = default;
+
+Task<void> Namespace::finish_reclaiming() { return state_->core.queue.settled(); }
 
 Task<Result<std::unique_ptr<Namespace>>> Namespace::open(Client& client, DataSpace& space,
                                                          NamespaceOptions options) {

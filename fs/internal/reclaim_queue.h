@@ -57,7 +57,7 @@ class ReclaimQueue {
     std::vector<uint64_t> ids_;
   };
 
-  explicit ReclaimQueue(Executor& executor) : arrived_(executor) {}
+  explicit ReclaimQueue(Executor& executor) : arrived_(executor), settled_(executor) {}
 
   // False: it is queued or worked on already, or left to a scan.
   bool add(Work work) {
@@ -106,6 +106,18 @@ class ReclaimQueue {
     } else {
       mark(work, false);
     }
+    if (is_idle()) settled_.notify_all();
+  }
+  // What a worker has tries again after a pause.
+  void failed() {
+    ++failures_;
+    settled_.notify_all();
+  }
+
+  // Nothing is left, or something has failed meanwhile.
+  base::Task<void> settled() {
+    const uint64_t failures = failures_;
+    while (!is_idle() && failures_ == failures) co_await settled_.wait();
   }
 
  private:
@@ -117,7 +129,13 @@ class ReclaimQueue {
     PMSTORE_CHECK(changed, "what is reclaimed is queued once");
   }
 
+  bool is_idle() const {
+    return queue_.empty() && inodes_.empty() && freed_.empty() && !scan_ && !is_scanning_;
+  }
+
   base::WaitList arrived_;
+  base::WaitList settled_;
+  uint64_t failures_ = 0;
   std::deque<Work> queue_;
   std::set<uint64_t> inodes_;
   std::set<uint64_t> freed_;

@@ -26,6 +26,7 @@ Task<void> Reclaimer::work_for_ever() {
   while (true) {
     Work work = co_await core_.queue.next();
     const PosixStatus done = co_await work_on(work);
+    if (!done) core_.queue.failed();
     if (done) {
       core_.queue.done(work);
     } else if (work.kind == Kind::kScan) {

@@ -87,6 +87,7 @@ class Commands(Files):
         usage = self.json("df")
         self.assertEqual((usage["used_bytes"], usage["inodes"]), (0, 1))
         self.assertEqual(usage["free_bytes"], usage["data_bytes"])
+        self.assertEqual(self.json("stat", "/")["files"][0]["uid"], os.geteuid())
 
     def test_pipes_carry_files_of_all_sizes(self):
         for size in (0, 1, 4096, 4097, 70_000, 3_000_000):
@@ -309,15 +310,14 @@ class Copies(Files):
                  stdin=os.urandom(80 << 20))
         self.assertEqual(self.good("ls"), "")
         self.good("check")
-        # What is removed is cleaned before it is free, in the background of a server: a command
-        # that opens the pool itself ends too early for that.
-        if not self.listen:
-            return
-        deadline = time.monotonic() + PATIENCE
+        # What is removed is cleaned before it is free: by a server in the background, by a command
+        # that opens the pool itself before it ends.
+        deadline = time.monotonic() + (PATIENCE if self.listen else 0)
         while self.json("df")["used_bytes"] > 0 and time.monotonic() < deadline:
             time.sleep(0.05)
         while self.json("df")["quarantined_bytes"] > 0 and time.monotonic() < deadline:
             time.sleep(0.05)
+        self.assertEqual(self.json("df")["used_bytes"], 0)
         self.put("small", b"x" * 1_000_000)
         self.good("check")
 

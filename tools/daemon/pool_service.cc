@@ -1,6 +1,7 @@
 #include "tools/daemon/pool_service.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <future>
@@ -34,6 +35,9 @@ Result<std::unique_ptr<PoolService>> PoolService::start(const ServiceOptions& op
   fs::FilesServerOptions files;
   files.lease_ms = options.server.lease_ms;
   files.devices = options.server.devices;
+  // A user without root can use the files of a pool of theirs.
+  files.root_uid = geteuid();
+  files.root_gid = getegid();
   PMSTORE_TRY(service->files_,
               executor.run(fs::FilesServer::start(executor, *service->pool_, *service->server_,
                                                   std::move(files))));
