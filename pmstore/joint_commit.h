@@ -39,6 +39,9 @@ struct Settled {
   // Not decided: a participant is not among the clients' servers, does not answer, or says that the
   // coordinator is still connected.
   size_t waiting = 0;
+  // Committed, and still remembered by one of these servers: a participant could not be asked, or
+  // the coordinator is still connected and will say itself that all have it. Takes room there.
+  size_t remembered = 0;
 };
 
 // Decides the transactions of several servers that coordinators have left prepared at the servers

@@ -37,9 +37,9 @@ struct JointCommit::Writer {
   std::vector<std::byte> lock;
   std::vector<std::byte> prepare;
   std::vector<std::byte> decision;
-  Status status;  // of the last request
-  bool prepared = false;
-  bool sent = false;  // something was, and the server may hold locks or more
+  Status status;       // of the last request
+  bool holds = false;  // what the next decision is about
+  bool sent = false;   // something was, and the server may hold locks or more
 };
 
 JointCommit::JointCommit(std::span<Transaction> transactions)
@@ -61,6 +61,17 @@ void JointCommit::drop_all() {
 void JointCommit::settled() {
   if (!over_) return;
   for (const auto& writer : writers_) writer->running->settled();
+}
+
+// What is remembered without need takes room, and at last it keeps new transactions away.
+base::Task<void> JointCommit::forget() {
+  for (const auto& writer : writers_) {
+    writer->running.reset();
+    writer->holds = remembered_ && writer->state.client.numbers.is_held_back(writer->id.sequence);
+  }
+  if (std::any_of(writers_.begin(), writers_.end(), [](const auto& each) { return each->holds; })) {
+    co_await decide(Decision::kForget);  // who does not answer remembers it until it is settled
+  }
 }
 
 base::Executor& JointCommit::executor_of(const Transaction& transaction) {
@@ -201,14 +212,14 @@ base::Task<void> JointCommit::call(Writer& writer, Method method) {
   } else if (answer->bytes().size() != sizeof(CommitReply)) {
     writer.status = writer.session->malformed_reply("a commit at several servers");
   }
-  if (writer.in_doubt()) writer.session->drop();
+  if (!over_ && writer.in_doubt()) writer.session->drop();
   answered_.notify_one();
 }
 
 base::Task<void> JointCommit::call_all(Method method) {
   std::vector<base::Task<void>> calls;
   for (const auto& writer : writers_) {
-    if (method == Method::kDecide && !writer->prepared) continue;
+    if (method == Method::kDecide && !writer->holds) continue;
     calls.push_back(call(*writer, method));
   }
   for (auto& each : calls) each.start();
@@ -241,11 +252,12 @@ base::Task<Status> JointCommit::run_writers() {
   Status valid = co_await validate_readers();
   if (!valid) co_return co_await give_up(valid.error());
   co_await call_all(Method::kPrepare);
-  for (const auto& writer : writers_) writer->prepared = writer->status.has_value();
+  for (const auto& writer : writers_) writer->holds = writer->status.has_value();
   if (std::any_of(writers_.begin(), writers_.end(), failed)) co_return co_await abort_or_doubt();
   // From here on every vote is for it.
   if (writers_.size() > 1) co_await decide(Decision::kCommit);
   over_ = std::none_of(writers_.begin(), writers_.end(), failed);
+  remembered_ = over_ && writers_.size() > 1;
   if (!over_) drop_all();
   co_return Status{};
 }
@@ -253,7 +265,7 @@ base::Task<Status> JointCommit::run_writers() {
 // Nothing is prepared anywhere. What is locked is unlocked, or its server does it when the session
 // is over.
 base::Task<Status> JointCommit::give_up(Error why) {
-  for (const auto& writer : writers_) writer->prepared = writer->status.has_value();
+  for (const auto& writer : writers_) writer->holds = writer->status.has_value();
   co_await decide(Decision::kAbort);
   over_ = true;
   co_return why;
@@ -271,7 +283,7 @@ base::Task<Status> JointCommit::abort_or_doubt() {
       lost == writers_.end() ? std::nullopt : std::optional<Error>((*lost)->status.error());
   co_await decide(Decision::kAbort);
   for (const auto& writer : writers_) {
-    if (why || !writer->prepared || !writer->status) continue;
+    if (why || !writer->holds || !writer->status) continue;
     why = lost_why;
     if (why->code == ErrorCode::kCommitUnknown) why->code = ErrorCode::kDisconnected;
   }
@@ -294,10 +306,11 @@ base::Task<void> JointCommit::run_task(std::vector<Transaction> transactions, Jo
   Status status = co_await commit->run();
   const bool told = task.awaited != nullptr;
   if (told) commit->settled();
+  if (told) task.awaited->finish(std::move(status));
+  co_await commit->forget();
   // The frame stays until a client has its next commit of this kind, or goes.
   commit.reset();
   transactions.clear();
-  if (told) task.awaited->finish(std::move(status));
 }
 
 std::shared_ptr<JointTask> JointCommit::begin_task(std::vector<Transaction> transactions) {

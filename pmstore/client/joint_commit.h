@@ -14,9 +14,10 @@
 // decided only when every writer is prepared, abort only when one of them is not and never will be.
 // A writer that has not answered loses its session, so that its server ends what is only locked,
 // and votes on what is prepared. Until every writer has the commit, no session says that its
-// outcome is known: so each writer remembers it. Threads: the executor's. Lifetimes: the
-// transactions outlive it. It may be destroyed at any suspension, and then leaves in doubt what it
-// has begun; so it runs as a JointTask.
+// outcome is known: so each writer remembers it. Once all have it they forget it, when a request
+// says so or by forget(), which its caller does not wait for. Threads: the executor's. Lifetimes:
+// the transactions outlive it. It may be destroyed at any suspension, and then leaves in doubt what
+// it has begun; so it runs as a JointTask.
 #pragma once
 
 #include <memory>
@@ -47,6 +48,9 @@ class JointCommit {
   base::Task<Status> run();
   // Somebody is told how it has ended. Else the numbers of its transactions are in doubt.
   void settled();
+  // After run(): a server that will not hear soon from the client's requests that every server has
+  // the commit is told so.
+  base::Task<void> forget();
 
   // The commit as a task that is still to be started, and that ends `awaited` of that task.
   static std::shared_ptr<JointTask> begin_task(std::vector<Transaction> transactions);
@@ -71,6 +75,7 @@ class JointCommit {
   base::WaitList answered_;
   std::vector<Transaction::State*> readers_;
   std::vector<std::unique_ptr<Writer>> writers_;
+  bool remembered_ = false;  // committed: at every writer
   bool over_ = false;  // every writer has the decision, or will never have what it decides about
 };
 

@@ -164,16 +164,19 @@ base::Task<Result<Settled>> Settlement::run() {
     server.pool = server.session->hello().pool;
   }
   std::set<TxId> waiting;
+  std::set<TxId> remembered;
   for (Server& server : servers_) {
     if (server.session->discipline() != LockDiscipline::kCpu) continue;
     auto open = co_await list(server);
     if (!open) co_return std::move(open.error());
     for (const Open& each : *open) {
       const Status done = co_await settle(server, each);
-      if (!done && each.state == Vote::kPrepared) waiting.insert(first_name(each));
+      if (!done) (each.state == Vote::kPrepared ? waiting : remembered).insert(first_name(each));
     }
   }
+  for (const TxId each : waiting) remembered.erase(each);
   settled_.waiting = waiting.size();
+  settled_.remembered = remembered.size();
   co_return settled_;
 }
 

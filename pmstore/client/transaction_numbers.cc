@@ -42,6 +42,14 @@ void TransactionNumbers::note_known() {
   *known_through_ = oldest - 1;
 }
 
+bool TransactionNumbers::is_held_back(uint64_t sequence) const {
+  if (*known_through_ >= sequence) return false;
+  const uint64_t first = end_ - kSessionSequences;
+  return sequence - *known_through_ > kMostBehind ||
+         std::any_of(doubtful_.begin(), doubtful_.end(),
+                     [&](uint64_t each) { return each >= first && each <= sequence; });
+}
+
 void TransactionNumbers::resolve(TxId tx) {
   PMSTORE_CHECK(!is_running(tx), "the outcome of a running commit is not known");
   if (tx.client != client_) return;

@@ -49,6 +49,9 @@ class TransactionNumbers {
   // RequestPrefix::known_through of this client's requests: the oldest number of the session that
   // is running or in doubt is not known, nor are those behind it. Changes with what is known.
   std::shared_ptr<const uint64_t> known_through() const { return known_through_; }
+  // A commit that ended with this number: will no request say soon that it is known? An older one
+  // is in doubt until somebody asks for it, or has been running for many numbers.
+  bool is_held_back(uint64_t sequence) const;
   // The caller of outcome() has the answer.
   void resolve(TxId tx);
 
@@ -64,6 +67,8 @@ class TransactionNumbers {
 
   // So many doubts are kept, the youngest ones.
   static constexpr size_t kMaxDoubts = 4096;
+  // is_held_back(): so many numbers may end while an older one is running.
+  static constexpr uint64_t kMostBehind = 64;
 
  private:
   void add_doubt(uint64_t sequence) {

@@ -17,6 +17,12 @@ Error too_many() {
                     "settle them");
 }
 
+Error too_many_committed() {
+  return make_error(ErrorCode::kBackPressure,
+                    "too many commits of several servers are remembered here, because their "
+                    "clients have not said that every server has them; settle them");
+}
+
 Error not_here(TxId id, const char* what) {
   return make_error(ErrorCode::kNotFound, "transaction " + id.to_string() + " is not " + what +
                                               " here; it was aborted, or decided before");
@@ -49,6 +55,7 @@ Status TwoPhase::take_up(TxId id) {
     shared.state = State::kPrepared;
     PMSTORE_TRY(shared.plan, commits_.hold_again(id, entry.payload));
   }
+  if (shared.state == State::kCommitted) ++committed_;
   transactions_.emplace(id, std::move(shared));
   return {};
 }
@@ -59,7 +66,8 @@ Status TwoPhase::lock(const CommitView& request, std::span<const ShardParticipan
                       uint64_t now_ns) {
   const TxId id{request.client, request.sequence};
   PMSTORE_CHECK(!transactions_.contains(id), "a number is executed once");
-  if (transactions_.size() >= kMost) return too_many();
+  if (transactions_.size() - committed_ >= kMost) return too_many();
+  if (committed_ >= kMostCommitted) return too_many_committed();
   PMSTORE_TRY(CommitPlan* const plan, commits_.hold(request, participants));
   Status reserved;
   if (!participants.empty()) {
@@ -136,6 +144,7 @@ Status TwoPhase::commit(TxId id, uint64_t known_through) {
   commits_.apply_held(decided, *std::exchange(shared.plan, nullptr), end_lsn);
   log_.applied();
   shared.state = State::kCommitted;
+  ++committed_;
   return {};
 }
 
@@ -170,6 +179,7 @@ void TwoPhase::forget_if(Ends ends) {
       continue;
     }
     log_.unpin(at->first);
+    --committed_;
     at = transactions_.erase(at);
   }
 }

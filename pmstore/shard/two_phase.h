@@ -14,8 +14,9 @@
 //
 // Invariants: a prepared transaction holds its locks, also after a restart, before any client is
 // admitted; its commit record is durable before a write is in place, its abort record before a lock
-// is free; its records have room in the log from kLocked on. Bounded: kMost transactions, and half
-// of the shard log. Threads: the server's. Lifetimes: what is borrowed outlives it.
+// is free; its records have room in the log from kLocked on. Bounded: kMost transactions that are
+// not decided, kMostCommitted and kMost that are remembered, and half of the shard log. Threads:
+// the server's. Lifetimes: what is borrowed outlives it.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +37,8 @@ namespace pmstore::internal {
 
 class TwoPhase {
  public:
-  static constexpr size_t kMost = 1024;
+  static constexpr size_t kMost = 1024;           // that are locked or prepared
+  static constexpr size_t kMostCommitted = 4096;  // beyond that nothing new is locked
   enum class State : uint8_t { kLocked = 1, kPrepared = 2, kCommitted = 3 };
 
   TwoPhase(RecordStore& records, ShardLog& log, CpuCommit& commits, FailureLatch& latch)
@@ -101,6 +103,7 @@ class TwoPhase {
   CpuCommit& commits_;
   FailureLatch& latch_;
   Transactions transactions_;
+  size_t committed_ = 0;  // of them
 };
 
 }  // namespace pmstore::internal

@@ -360,8 +360,28 @@ TEST_F(JointCommit, WhatOneServerHasForgottenTheOtherOneForgetsToo) {
   }
   EXPECT_EQ(paris_.two_phase().at("committed"), 1);
   EXPECT_EQ(rome_.two_phase().at("committed"), 0);
-  EXPECT_EQ(settle_all().waiting, 0u);
+  EXPECT_EQ(run(settle({&paris_.client()}))->remembered, 1u) << "rome may not have it";
+  EXPECT_EQ(settle_all().remembered, 0u);
   EXPECT_EQ(paris_.two_phase().at("committed"), 0);
+  expect_whole();
+}
+
+// One whose caller is gone stays in doubt until somebody asks for it. Nothing else waits for that.
+TEST_F(JointCommit, WhatIsBehindADoubtIsForgottenToo) {
+  {
+    Task<Status> moving = move_money(paris_, rome_, 1);
+    moving.start();
+    while (paris_.two_phase().at("prepared") == 0) let_turns_pass(1);
+  }
+  let_turns_pass(100);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(run(move_money(rome_, paris_, 1)));
+    let_turns_pass(100);
+    for (Bank* const bank : {&paris_, &rome_}) {
+      EXPECT_EQ(bank->two_phase().at("committed"), 0) << i;
+      EXPECT_EQ(bank->two_phase().at("log_bytes"), 0) << i;
+    }
+  }
   expect_whole();
 }
 

@@ -19,6 +19,32 @@ TEST(TransactionNumbers, ASessionGivesEachNumberOnce) {
   EXPECT_EQ(numbers.take(), (TxId{kClient, 7})) << "numbers never fall";
 }
 
+TEST(TransactionNumbers, WhatIsBehindADoubtIsHeldBack) {
+  TransactionNumbers numbers(kClient);
+  ASSERT_TRUE(numbers.begin_session(1));
+  const auto end_next = [&] {
+    const TxId id = numbers.take();
+    TransactionNumbers::Running(numbers, id.sequence).settled();
+    return id.sequence;
+  };
+  EXPECT_FALSE(numbers.is_held_back(end_next()));
+  {
+    TransactionNumbers::Running slow(numbers, numbers.take().sequence);
+    for (uint64_t i = 1; i < TransactionNumbers::kMostBehind; ++i) {
+      EXPECT_FALSE(numbers.is_held_back(end_next()));
+    }
+    EXPECT_TRUE(numbers.is_held_back(end_next()));
+    slow.settled();
+  }
+  EXPECT_FALSE(numbers.is_held_back(end_next()));
+  const TxId lost = numbers.take();
+  { TransactionNumbers::Running no_answer(numbers, lost.sequence); }
+  EXPECT_TRUE(numbers.is_held_back(lost.sequence));
+  EXPECT_TRUE(numbers.is_held_back(end_next()));
+  numbers.resolve(lost);
+  EXPECT_FALSE(numbers.is_held_back(end_next()));
+}
+
 TEST(TransactionNumbers, ServerThatIsFarBehindIsRefused) {
   TransactionNumbers numbers(kClient);
   ASSERT_TRUE(numbers.begin_session(2 * kSessionSequences));

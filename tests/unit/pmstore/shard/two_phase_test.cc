@@ -120,6 +120,31 @@ TEST_F(TwoPhaseFixture, AnAbortLeavesNoTrace) {
   EXPECT_EQ(commit().code(), ErrorCode::kNotFound);
 }
 
+TEST(TwoPhase, WhatIsCommittedHasABoundOfItsOwn) {
+  FormatOptions format{2, 64 << 10};
+  format.shard_log_bytes = 32 << 20;
+  StoreInRegion s(64 << 20, format);
+  s.begin_session();
+  TwoPhase& two_phase = s.store().two_phase();
+  const auto lock = [&] {
+    const auto bytes = s.transaction().write(WriteKind::kPut, s.table(), "key", "1").message();
+    return two_phase.lock(*decode_commit(StoreInRegion::kClient, bytes), kOthers, 1);
+  };
+  Status locked = lock();
+  size_t committed = 0;
+  for (; locked; locked = lock()) {
+    ASSERT_TRUE(two_phase.prepare(s.last_id(), {}, {}));
+    ASSERT_TRUE(two_phase.commit(s.last_id(), 0));
+    ++committed;
+  }
+  EXPECT_EQ(committed, TwoPhase::kMostCommitted);
+  EXPECT_EQ(locked.code(), ErrorCode::kBackPressure);
+  EXPECT_NE(locked.error().message.find("settle"), std::string::npos);
+  two_phase.forget(two_phase.open_transactions().front());
+  EXPECT_TRUE(lock());
+  EXPECT_TRUE(two_phase.abort(s.last_id(), 0));
+}
+
 TEST_F(TwoPhaseFixture, OthersMeetItsLocksAndCommitAround) {
   put_old_values();
   ASSERT_TRUE(s_.put("other", "1"));
