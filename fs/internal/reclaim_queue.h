@@ -50,6 +50,7 @@ class ReclaimQueue {
     void drop() {
       for (const uint64_t id : ids_) queue_.mark({Kind::kFreed, id, {}}, false);
       ids_.clear();
+      queue_.tell_if_idle();
     }
 
    private:
@@ -106,7 +107,7 @@ class ReclaimQueue {
     } else {
       mark(work, false);
     }
-    if (is_idle()) settled_.notify_all();
+    tell_if_idle();
   }
   // What a worker has tries again after a pause.
   void failed() {
@@ -129,6 +130,9 @@ class ReclaimQueue {
     PMSTORE_CHECK(changed, "what is reclaimed is queued once");
   }
 
+  void tell_if_idle() {
+    if (is_idle()) settled_.notify_all();
+  }
   bool is_idle() const {
     return queue_.empty() && inodes_.empty() && freed_.empty() && !scan_ && !is_scanning_;
   }
