@@ -171,42 +171,45 @@ Status TwoPhase::abort(TxId id, uint64_t known_through) {
   return {};
 }
 
-template <typename Ends>
-void TwoPhase::forget_if(Ends ends) {
-  for (auto at = transactions_.begin(); at != transactions_.end();) {
-    if (at->second.state != State::kCommitted || !ends(at->first)) {
-      ++at;
-      continue;
-    }
-    log_.unpin(at->first);
-    --committed_;
-    at = transactions_.erase(at);
-  }
+TwoPhase::Transactions::iterator TwoPhase::forget(Transactions::iterator at) {
+  PMSTORE_CHECK(at->second.state == State::kCommitted, "what is undecided is not forgotten");
+  log_.unpin(at->first);
+  --committed_;
+  return transactions_.erase(at);
 }
 
 void TwoPhase::forget(TxId id) {
-  forget_if([&](TxId each) { return each == id; });
+  const auto at = transactions_.find(id);
+  if (at != transactions_.end() && at->second.state == State::kCommitted) forget(at);
 }
 
+// With each request of a client that says more: it walks only over those of its session.
 void TwoPhase::forget_through(TxId id) {
-  forget_if([&](TxId each) { return same_session(each, id) && each.sequence <= id.sequence; });
+  if (committed_ == 0) return;
+  const auto end = transactions_.upper_bound(id);
+  for (auto at = first_of_session(id); at != end;) {
+    at = at->second.state == State::kCommitted ? forget(at) : std::next(at);
+  }
 }
 
-template <typename Ends>
-void TwoPhase::give_up_if(Ends ends) {
-  for (auto at = transactions_.begin(); at != transactions_.end();) {
+TwoPhase::Transactions::iterator TwoPhase::first_of_session(TxId id) {
+  return transactions_.lower_bound({id.client, first_sequence_of(session_of(id.sequence))});
+}
+
+void TwoPhase::end_session(TxId id) {
+  for (auto at = first_of_session(id); at != transactions_.end() && same_session(at->first, id);) {
     const auto next = std::next(at);
-    if (at->second.state == State::kLocked && ends(at->first, at->second)) give_up(at);
+    if (at->second.state == State::kLocked) give_up(at);
     at = next;
   }
 }
 
-void TwoPhase::end_session(TxId id) {
-  give_up_if([&](TxId each, const Shared&) { return same_session(each, id); });
-}
-
 void TwoPhase::give_up_locked_before(uint64_t ns) {
-  give_up_if([&](TxId, const Shared& shared) { return shared.locked_ns < ns; });
+  for (auto at = transactions_.begin(); at != transactions_.end();) {
+    const auto next = std::next(at);
+    if (at->second.state == State::kLocked && at->second.locked_ns < ns) give_up(at);
+    at = next;
+  }
 }
 
 // ---- looking ----
@@ -218,6 +221,7 @@ std::optional<TwoPhase::State> TwoPhase::state(TxId id) const {
 }
 
 size_t TwoPhase::count(State state) const {
+  if (state == State::kCommitted) return committed_;
   return static_cast<size_t>(
       std::count_if(transactions_.begin(), transactions_.end(),
                     [&](const auto& each) { return each.second.state == state; }));
@@ -234,7 +238,6 @@ std::vector<TxId> TwoPhase::open_transactions() const {
   for (const auto& [id, shared] : transactions_) {
     if (shared.state != State::kLocked) ids.push_back(id);
   }
-  std::sort(ids.begin(), ids.end());
   return ids;
 }
 

@@ -21,9 +21,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
@@ -88,14 +88,13 @@ class TwoPhase {
     uint64_t locked_ns = 0;
     std::vector<ShardParticipant> participants;
   };
-  using Transactions = std::unordered_map<TxId, Shared, HashOfTxId>;
+  // In the order of their names: those of one session lie together, oldest first.
+  using Transactions = std::map<TxId, Shared>;
 
   void give_up(Transactions::iterator at);
-  template <typename Ends>
-  void give_up_if(Ends ends);
   Status take_up(TxId id);
-  template <typename Ends>
-  void forget_if(Ends ends);
+  Transactions::iterator first_of_session(TxId id);
+  Transactions::iterator forget(Transactions::iterator at);
   Result<DurableLog> drain();
 
   RecordStore& records_;
