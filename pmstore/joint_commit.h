@@ -42,12 +42,16 @@ struct Settled {
   // Committed, and still remembered by one of these servers: a participant could not be asked, or
   // the coordinator is still connected and will say itself that all have it. Takes room there.
   size_t remembered = 0;
+  // In the order of the clients: an error says why this server could not be asked (any more). What
+  // it has a part in was left waiting; what it alone has listed is not counted.
+  std::vector<Status> servers;
 };
 
 // Decides the transactions of several servers that coordinators have left prepared at the servers
 // of these clients: collects the votes of all participants of each, and tells them the decision.
 // Durable on success. May be called by anybody, at any time, and by several at once: the votes
-// decide. A coordinator that is still connected is left alone. Errors of the connections.
+// decide. A coordinator that is still connected is left alone. An error: of the first connection,
+// when none of the servers could be asked.
 base::Task<Result<Settled>> settle(std::vector<Client*> clients);
 
 }  // namespace pmstore

@@ -17,7 +17,9 @@ namespace pmstore::internal {
 class Settlement {
  public:
   explicit Settlement(const std::vector<Client*>& clients) {
-    for (Client* const client : clients) servers_.push_back({&client->state_->connector, {}, 0});
+    for (Client* const client : clients) {
+      servers_.push_back({&client->state_->connector, {}, 0, {}});
+    }
   }
   base::Task<Result<Settled>> run();
 
@@ -25,7 +27,8 @@ class Settlement {
   struct Server {
     Connector* connector;
     SessionRef session;
-    uint64_t pool;
+    uint64_t pool;   // 0: not known
+    Status reached;  // after an error it is asked nothing more
   };
   // One participant's part, by the name that it has there.
   struct Part {
@@ -38,9 +41,10 @@ class Settlement {
     Vote state;
     std::vector<ShardParticipant> others;
   };
+  base::Task<void> reach(Server& server);
   template <typename Request>
-  static base::Task<Result<fabric::RpcReply>> call(SessionRef session, Method method,
-                                                   Request request, uint32_t reply_bytes);
+  static base::Task<Result<fabric::RpcReply>> call(Server& server, Method method, Request request,
+                                                   uint32_t reply_bytes);
   static TxId first_name(const Open& open);
   static base::Task<Result<std::vector<Open>>> list(Server& server);
   base::Task<Status> settle(Server& server, const Open& open);
@@ -61,14 +65,21 @@ TxId Settlement::first_name(const Open& open) {
 }
 
 template <typename Request>
-base::Task<Result<fabric::RpcReply>> Settlement::call(SessionRef session, Method method,
+base::Task<Result<fabric::RpcReply>> Settlement::call(Server& server, Method method,
                                                       Request request, uint32_t reply_bytes) {
+  if (!server.reached) co_return server.reached.error();
+  const SessionRef session = server.session;
   std::array<std::byte, sizeof(RequestPrefix) + sizeof(Request)> room;
   MessageWriter message(room);
   message.put(session->prefix());
   message.put(request);
-  co_return co_await session->rpc().call(static_cast<uint16_t>(method), message.message(),
-                                         reply_bytes);
+  auto answer =
+      co_await session->rpc().call(static_cast<uint16_t>(method), message.message(), reply_bytes);
+  if (!answer &&
+      (answer.code() == ErrorCode::kDisconnected || answer.code() == ErrorCode::kTimeout)) {
+    server.reached = answer.error();
+  }
+  co_return std::move(answer);
 }
 
 base::Task<Result<std::vector<Settlement::Open>>> Settlement::list(Server& server) {
@@ -78,7 +89,7 @@ base::Task<Result<std::vector<Settlement::Open>>> Settlement::list(Server& serve
   while (page.more != 0) {
     const TxId last = found.empty() ? TxId{} : found.back().name;
     const UndecidedRequest request{last.client, last.sequence};
-    auto answer = co_await call(server.session, Method::kUndecided, request, kPageBytes);
+    auto answer = co_await call(server, Method::kUndecided, request, kPageBytes);
     if (!answer) co_return std::move(answer.error());
     MessageReader reader(answer->bytes());
     page = reader.get<UndecidedReply>();
@@ -100,8 +111,9 @@ std::optional<std::vector<Settlement::Part>> Settlement::parts_of(Server& server
                                                                   const Open& open) {
   std::vector<Part> parts = {{&server, open.name}};
   for (const ShardParticipant& each : open.others) {
-    const auto at = std::find_if(servers_.begin(), servers_.end(),
-                                 [&](const Server& one) { return one.pool == each.pool; });
+    const auto at = std::find_if(servers_.begin(), servers_.end(), [&](const Server& one) {
+      return one.session && one.pool == each.pool;
+    });
     if (at == servers_.end()) return std::nullopt;
     parts.push_back({&*at, each.name()});
   }
@@ -110,7 +122,7 @@ std::optional<std::vector<Settlement::Part>> Settlement::parts_of(Server& server
 
 base::Task<Status> Settlement::ask(Part& part) {
   const VoteRequest request{part.name.client, part.name.sequence};
-  auto answer = co_await call(part.server->session, Method::kVote, request, sizeof(VoteReply));
+  auto answer = co_await call(*part.server, Method::kVote, request, sizeof(VoteReply));
   if (!answer) co_return std::move(answer.error());
   MessageReader reader(answer->bytes());
   const auto reply = reader.get<VoteReply>();
@@ -123,7 +135,7 @@ base::Task<Status> Settlement::ask(Part& part) {
 
 base::Task<Status> Settlement::tell(const Part& part, Decision decision) {
   const DecideRequest request{part.name.client, part.name.sequence, decision, {}};
-  auto answer = co_await call(part.server->session, Method::kDecide, request, sizeof(CommitReply));
+  auto answer = co_await call(*part.server, Method::kDecide, request, sizeof(CommitReply));
   if (answer) co_return Status{};
   // Somebody else has collected the same votes, and was faster.
   const ErrorCode code = answer.code();
@@ -158,23 +170,39 @@ base::Task<Status> Settlement::settle(Server& server, const Open& open) {
   co_return Status{};
 }
 
-base::Task<Result<Settled>> Settlement::run() {
-  for (Server& server : servers_) {
-    PMSTORE_CO_TRY(server.session, co_await server.connector->connected());
-    server.pool = server.session->hello().pool;
+base::Task<void> Settlement::reach(Server& server) {
+  auto session = co_await server.connector->connected();
+  if (!session) {
+    server.reached = session.error();
+    co_return;
   }
+  server.session = std::move(*session);
+  server.pool = server.session->hello().pool;
+}
+
+// The others are settled also when a server is away: what it has a part in waits.
+base::Task<Result<Settled>> Settlement::run() {
+  for (Server& server : servers_) co_await reach(server);
   std::set<TxId> waiting;
   std::set<TxId> remembered;
   for (Server& server : servers_) {
-    if (server.session->discipline() != LockDiscipline::kCpu) continue;
+    if (!server.session || server.session->discipline() != LockDiscipline::kCpu) continue;
     auto open = co_await list(server);
-    if (!open) co_return std::move(open.error());
+    if (!open) {
+      server.reached = open.error();
+      continue;
+    }
     for (const Open& each : *open) {
       const Status done = co_await settle(server, each);
       if (!done) (each.state == Vote::kPrepared ? waiting : remembered).insert(first_name(each));
     }
   }
   for (const TxId each : waiting) remembered.erase(each);
+  for (const Server& server : servers_) settled_.servers.push_back(server.reached);
+  const auto failed = [](const Status& server) { return !server; };
+  if (std::all_of(settled_.servers.begin(), settled_.servers.end(), failed) && !servers_.empty()) {
+    co_return servers_.front().reached.error();
+  }
   settled_.waiting = waiting.size();
   settled_.remembered = remembered.size();
   co_return settled_;

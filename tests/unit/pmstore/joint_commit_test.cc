@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -123,11 +124,24 @@ class JointCommit : public ::testing::Test {
   Settled settle_all() {
     auto settled = run(settle({&paris_.client(), &rome_.client()}));
     // A client learns by its next request that its server was started again.
-    for (int i = 0; i < 2 && !settled; ++i) {
+    const auto all_asked = [&] {
+      return settled && std::all_of(settled->servers.begin(), settled->servers.end(),
+                                    [](const Status& server) { return server.has_value(); });
+    };
+    Settled sum;
+    for (int i = 0; i < 2 && !all_asked(); ++i) {
+      if (settled) {
+        sum.committed += settled->committed;
+        sum.aborted += settled->aborted;
+      }
       settled = run(settle({&paris_.client(), &rome_.client()}));
     }
     EXPECT_TRUE(settled) << settled.error().to_string();
-    return settled ? *settled : Settled{};
+    if (!settled) return sum;
+    EXPECT_TRUE(all_asked());
+    settled->committed += sum.committed;
+    settled->aborted += sum.aborted;
+    return *settled;
   }
   int balance(Bank& bank) {
     const auto found = bank.get("account");
@@ -364,6 +378,29 @@ TEST_F(JointCommit, WhatOneServerHasForgottenTheOtherOneForgetsToo) {
   EXPECT_EQ(settle_all().remembered, 0u);
   EXPECT_EQ(paris_.two_phase().at("committed"), 0);
   expect_whole();
+}
+
+TEST_F(JointCommit, AServerThatIsAwayKeepsNothingElseWaiting) {
+  {
+    Task<Status> moving = move_money(paris_, rome_, 1);
+    moving.start();
+    while (paris_.two_phase().at("prepared") == 0) let_turns_pass(1);
+    paris_.disconnect();
+    rome_.disconnect();
+    EXPECT_EQ(finish(moving).code(), ErrorCode::kCommitUnknown);
+  }
+  Bank oslo(executor_, "oslo", 13);
+  for (Bank* const bank : {&paris_, &rome_, &oslo}) bank->connect();
+  oslo.end_process();
+  const auto settled = run(settle({&oslo.client(), &paris_.client(), &rome_.client()}));
+  ASSERT_TRUE(settled);
+  EXPECT_EQ(settled->committed, 1u);
+  ASSERT_EQ(settled->servers.size(), 3u);
+  EXPECT_FALSE(settled->servers[0]);
+  EXPECT_TRUE(settled->servers[1]);
+  EXPECT_FALSE(run(settle({&oslo.client()}))) << "nobody could be asked";
+  expect_whole();
+  oslo.disconnect();
 }
 
 // One whose caller is gone stays in doubt until somebody asks for it. Nothing else waits for that.
