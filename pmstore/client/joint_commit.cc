@@ -94,8 +94,7 @@ base::Task<Status> JointCommit::begin(Transaction::State& state) {
   }
   if (!state.items.has_writes()) co_return Status{};
   if (!state.client.numbers.available()) {
-    co_return make_error(ErrorCode::kConflict,
-                         "the connection on which the transaction began is gone; run it again");
+    co_return Transaction::State::stale_error();
   }
   if (state.participants.only().session->discipline() == LockDiscipline::kRnic) {
     co_return make_error(
@@ -125,6 +124,12 @@ base::Task<Status> JointCommit::run() {
                             [](Transaction::State* state) { return !state->items.has_writes(); });
   for (auto state = first_writer; state != readers_.end(); ++state) {
     SessionRef session = (*state)->participants.only().session;
+    const Connector& connector = (*state)->client.connector;
+    // Another transaction's step may have cost the connection since this one was looked at.
+    if (!connector.has_usable_session() || &*session != &*connector.session()) {
+      over_ = true;  // nothing was sent
+      co_return Transaction::State::stale_error();
+    }
     writers_.push_back(std::make_unique<Writer>(**state, std::move(session)));
   }
   readers_.erase(first_writer, readers_.end());

@@ -87,6 +87,7 @@ struct Transaction::State {
     return one.session->usable() ? &one : nullptr;
   }
   static Error over_error();
+  static Error stale_error();
 
   // ---- the steps of commit() ----
 
@@ -108,7 +109,6 @@ struct Transaction::State {
   // Remembers what was read. Conflict: the transaction has read something else there before.
   Status remember(TableId table, std::string_view key, KeyHash hash,
                   const internal::Located& located);
-  static Error stale_error();
 
   Task<Status> commit_held(Ref self);
   bool needs_read(const Item& item) const;

@@ -403,6 +403,21 @@ TEST_F(JointCommit, AServerThatIsAwayKeepsNothingElseWaiting) {
   oslo.disconnect();
 }
 
+TEST_F(JointCommit, WhatBeganOnAnOlderConnectionLocksNothing) {
+  std::vector<Transaction> both;
+  both.push_back(rome_.client().begin());
+  both.push_back(paris_.client().begin());
+  both[0].put(rome_.table(), "account", "1");
+  ASSERT_TRUE(run(both[0].get(rome_.table(), "account")));
+  ASSERT_TRUE(run(both[1].get(paris_.table(), "account")));
+  both[1].put(paris_.table(), "account", "1");
+  paris_.restart();
+  for (int i = 0; i < 3 && !paris_.get("account"); ++i) continue;
+  EXPECT_EQ(run(commit_together(std::move(both))).code(), ErrorCode::kConflict);
+  EXPECT_EQ(balance(rome_), kStart);
+  EXPECT_EQ(balance(paris_), kStart);
+}
+
 // One whose caller is gone stays in doubt until somebody asks for it. Nothing else waits for that.
 TEST_F(JointCommit, WhatIsBehindADoubtIsForgottenToo) {
   {
