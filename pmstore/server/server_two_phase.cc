@@ -41,13 +41,16 @@ void ServerCore::serve_two_phase(Session& session, fabric::RpcCall& call,
   }
   const std::span<std::byte> copy = request_copy(body.size());
   base::copy_from_shared(copy.data(), body.data(), body.size());
-  // What is logged here is drained here; and a lock of the group is no conflict.
-  const std::shared_ptr<Session> keep = ring_states[session.ring].session;
-  group.finish();
-  if (keep->ended) return;
+  const auto method = static_cast<Method>(call.method());
+  if (method != Method::kVote && method != Method::kUndecided) {
+    // What is logged here is drained here; and a lock of the group is no conflict.
+    const std::shared_ptr<Session> keep = ring_states[session.ring].session;
+    group.finish();
+    if (keep->ended) return;
+  }
   MessageReader reader(copy);
   Status served;
-  switch (static_cast<Method>(call.method())) {
+  switch (method) {
     case Method::kLock: served = serve_lock(session, copy); break;
     case Method::kPrepare: served = serve_prepare(session, copy); break;
     case Method::kDecide: served = serve_decide(session, copy); break;
