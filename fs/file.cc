@@ -30,7 +30,8 @@ void File::State::note(const Attributes& heard) {
 base::Task<void> FileSystem::State::close_later(Ino ino) {
   Call request(FilesMethod::kClose, true, 0);
   request.put(InoRequest{raw(ino)});
-  // When the server is away, it closes the file with the end of this client.
+  request.gives_up = true;
+  // When the server is away, it hears of it with the next session, or forgets this client.
   [[maybe_unused]] const PosixStatus closed_there = co_await ask(std::move(request));
 }
 
@@ -148,7 +149,11 @@ base::Task<PosixStatus> File::close() {
   if (system->closed || state_->opened.lost) co_return std::move(flushed);
   internal::FilesCall request(FilesMethod::kClose, true, 0);
   request.put(InoRequest{raw(state_->opened.ino)});
-  PosixStatus done = co_await system->ask(std::move(request));
+  request.gives_up = true;
+  bool forgotten = false;
+  PosixStatus done = co_await system->ask(std::move(request), &forgotten);
+  // A server that has forgotten this client was not told of the file again.
+  if (!done && forgotten && done.number() == EBADF) done = PosixStatus{};
   if (!flushed) co_return std::move(flushed);
   co_return std::move(done);
 }

@@ -25,8 +25,11 @@ base::Task<PosixStatus> FileSystem::State::lock_once(Ino ino, FileLock lock, boo
   Call request(FilesMethod::kLock, true, sizeof(LockReply));
   request.put(request_of(ino, lock, wait, false));
   // What is given up is not told to the next server.
-  if (lock.type == LockType::kUnlock) link->locks().set(OpenOwner{}, ino, lock);
-  const auto answered = co_await link->call(request);
+  request.gives_up = lock.type == LockType::kUnlock;
+  if (request.gives_up) link->locks().set(OpenOwner{}, ino, lock);
+  bool forgotten = false;
+  const auto answered = co_await link->call(request, &forgotten);
+  if (!answered && request.gives_up && forgotten) co_return PosixStatus{};
   if (!answered) co_return PosixError(answered.error());
   fabric::MessageReader reader = answered->reader();
   const auto reply = reader.get<LockReply>();
@@ -39,7 +42,7 @@ base::Task<PosixStatus> FileSystem::State::lock_once(Ino ino, FileLock lock, boo
 base::Task<void> FileSystem::State::unlock_later(Ino ino, FileLock lock) {
   lock.type = LockType::kUnlock;
   bool again = false;
-  // When the server is away, it forgets the lock with this client.
+  // When the server is away, it hears of it with the next session, or forgets this client.
   [[maybe_unused]] const PosixStatus unlocked = co_await lock_once(ino, lock, false, &again);
 }
 

@@ -54,6 +54,11 @@ class FilesLink::Numbered {
     number_ = link_.draw_number();
     return number_;
   }
+  // It gets no answer here, and its number is not given up.
+  uint64_t hand_over() {
+    PMSTORE_CHECK(number_ == 0 || ticket_ == link_.ticket(), "a number is of one server");
+    return std::exchange(number_, 0);
+  }
 
  private:
   void give_up() {
@@ -133,6 +138,7 @@ base::Task<Status> FilesLink::connect_once() {
   PMSTORE_CO_TRY_STATUS(take_welcome(*opened));
   PMSTORE_CO_TRY_STATUS(co_await reclaim_opens(*opened));
   PMSTORE_CO_TRY_STATUS(co_await reclaim_locks(*opened));
+  PMSTORE_CO_TRY_STATUS(co_await send_owed(*opened));
   PMSTORE_CHECK(link_ == nullptr, "one session at a time");
   link_ = std::move(opened);
   ++sessions_;
@@ -170,6 +176,8 @@ Status FilesLink::take_welcome(const service::Link& opened) {
   host_.on_forgotten();
   for (const auto& [ino, reclaim] : reclaims_) under_way_.erase(reclaim.number);
   reclaims_.clear();
+  for (const Owed& each : owed_) under_way_.erase(each.number);
+  owed_.clear();
   note_known();
   for (const OpenedFile* file : opened_) {
     if (file->lost) continue;
@@ -223,6 +231,25 @@ base::Task<Status> FilesLink::reclaim_locks(service::Link& on) {
       locks_.set(OpenOwner{}, held.ino, held.lock);
     }
     lock_reclaims_.pop_back();
+  }
+  co_return Status{};
+}
+
+void FilesLink::owe(const FilesCall& request, Numbered& numbered) {
+  owed_.push_back({request, numbered.hand_over()});
+  // Nothing else is asked before it.
+  if (link_ != nullptr) link_->drop();
+}
+
+base::Task<Status> FilesLink::send_owed(service::Link& on) {
+  while (!owed_.empty()) {
+    Owed& first = owed_.front();
+    if (first.number == 0) first.number = draw_number();
+    const auto answered = co_await send(on, first.request, first.number);
+    if (!answered && lost_answer(answered.error())) co_return Error(answered.error());
+    // Whatever the answer is, nothing is left to do.
+    ended(first.number);
+    owed_.pop_front();
   }
   co_return Status{};
 }
@@ -294,13 +321,19 @@ base::Task<PosixResult<FilesLink::Reply>> FilesLink::call(const FilesCall& reque
   Numbered numbered(*this, request.changes);
   const uint64_t give_up_ns = executor_.now_ns() + options_.reconnect_timeout_ns;
   std::optional<uint64_t> sent_by;  // the ticket under which it was sent last
+  const uint64_t begun_under = ticket();
   while (true) {
     if (!usable()) {
       const Status again = co_await reconnector_.connected();
       if (!again) {
+        if (request.gives_up && ticket() == begun_under) owe(request, numbered);
         if (sent_by && request.changes) co_return left_in_doubt(again.error().to_string());
         co_return PosixError(again.error());
       }
+    }
+    if (request.gives_up && ticket() != begun_under) {
+      if (in_doubt != nullptr) *in_doubt = true;
+      co_return PosixError(EBADF, "the server has forgotten it with this client");
     }
     if (numbered.must_wait()) {
       co_await answered_.wait();
@@ -317,6 +350,7 @@ base::Task<PosixResult<FilesLink::Reply>> FilesLink::call(const FilesCall& reque
     if (answered) co_return open_reply(on, std::move(*answered));
     if (!lost_answer(answered.error())) co_return PosixError(answered.error());
     if (executor_.now_ns() >= give_up_ns) {
+      if (request.gives_up && ticket() == begun_under) owe(request, numbered);
       if (request.changes) co_return left_in_doubt(answered.error().to_string());
       co_return PosixError(answered.error());
     }
@@ -382,7 +416,7 @@ base::Task<void> FilesLink::keep_informed() {
     const uint64_t lease_ms = link_ == nullptr ? 0 : link_->welcome().lease_ms;
     co_await executor_.sleep_for(std::max<uint64_t>(lease_ms / 4, 50) * kNsPerMs);
     if (!usable()) {
-      if (opened_.empty()) continue;
+      if (opened_.empty() && owed_.empty()) continue;
       // While the server is away the next turn tries again.
       [[maybe_unused]] const Status again = co_await reconnector_.connected();
       continue;

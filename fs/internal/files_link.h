@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -45,6 +46,9 @@ struct FilesCall {
   uint32_t reply_bytes = 0;              // the most that it gives, beside an error's message
   bool changes = false;                  // it has a number
   bool may_be_repeated_in_doubt = true;  // at a server that may have executed it before
+  // It gives up what the server keeps for this client. Without an answer it is owed: the next
+  // session begins with it. A server that has forgotten this client is not asked: in doubt, EBADF.
+  bool gives_up = false;
 
   FilesCall(FilesMethod which, bool changing, uint32_t room)
       : method(which), reply_bytes(room), changes(changing) {}
@@ -128,6 +132,9 @@ class FilesLink final : public service::Reconnector::Target {
   Status take_welcome(const service::Link& opened);
   base::Task<Status> reclaim_opens(service::Link& on);
   base::Task<Status> reclaim_locks(service::Link& on);
+  base::Task<Status> send_owed(service::Link& on);
+  // One that gives up, and has got no answer from the server that it was begun at.
+  void owe(const FilesCall& request, Numbered& numbered);
   base::Task<Result<fabric::RpcReply>> send(service::Link& on, const FilesCall& request,
                                             uint64_t number);
   Result<std::span<const std::byte>> lay_out(const service::Link& on, const FilesCall& request,
@@ -166,7 +173,13 @@ class FilesLink final : public service::Reconnector::Target {
   std::map<Ino, Reclaim> reclaims_;  // still to be told to the server
   FileLocks locks_;
   std::vector<FileLocks::Held> lock_reclaims_;  // likewise
-  uint64_t heard_ = 0;                          // of news
+  struct Owed {
+    FilesCall request;
+    uint64_t number = 0;
+  };
+  // As many at most as this client had open or locked. Of the present ticket.
+  std::deque<Owed> owed_;
+  uint64_t heard_ = 0;  // of news
   uint64_t confirmed_ = 0;
   bool untold_ = false;  // no request has said `confirmed_` yet
   bool is_informed() const { return heard_ <= confirmed_ && !untold_; }

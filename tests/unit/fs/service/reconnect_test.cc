@@ -208,6 +208,46 @@ TEST_F(FilesReconnect, ClientWithoutPatienceGetsEio) {
   world_.run(client->close());
 }
 
+TEST_F(FilesReconnect, CloseThatFailsIsMadeUpForInTheNextSession) {
+  auto options = world_.options();
+  options.reconnect_timeout_ns = 0;
+  options.secret = ClientSecret::of_number(1);
+  const auto client = world_.connect(options);
+  const auto other = world_.connect();
+  int failed = 0;
+  for (size_t turns = 0;; ++turns) {
+    const auto file = world_.open(*client, "/file");
+    ASSERT_NE(file, nullptr);
+    ASSERT_TRUE(world_.run(other->remove("/file")));
+    const auto closed = interrupt(file->close(), turns, [&] { kick(options.secret); });
+    if (ended_before_) break;
+    failed += closed ? 0 : 1;
+    EXPECT_TRUE(world_.run(client->stat("/")));
+    world_.let_time_pass(FilesWorld::kLeaseNs / 10);
+    ASSERT_EQ(world_.usage(*other).inodes, 1u) << turns;
+  }
+  EXPECT_GT(failed, 0);
+  world_.run(other->close());
+  world_.run(client->close());
+}
+
+TEST_F(FilesReconnect, CloseAtARestartClosesNoOtherOpen) {
+  const auto client = world_.connect();
+  for (size_t turns = 0;; ++turns) {
+    const std::string path = "/file" + std::to_string(turns);
+    const auto file = world_.open(*client, path);
+    const auto again = world_.open(*client, path);
+    const auto closed = interrupt(file->close(), turns, [&] {
+      world_.crash();
+      world_.start();
+    });
+    EXPECT_TRUE(closed) << turns << ": " << closed.error().to_string();
+    EXPECT_TRUE(world_.run(again->close())) << turns;
+    if (ended_before_) break;
+  }
+  world_.run(client->close());
+}
+
 TEST_F(FilesReconnect, OneSidedWriteGoesOnAtARestartedServer) {
   const auto client = world_.connect();
   const auto file = world_.open(*client, "/file");
