@@ -233,7 +233,13 @@ base::Task<PosixStatus> FilesCalls::reclaim(const FilesRequest& request, Writer&
   PosixResult<Attributes> opened = PosixError(EINVAL);
   for (uint32_t i = 0; i < asked.opens && !*request.forgotten; ++i) {
     opened = co_await names_.open_file(anybody, Ino{asked.ino}, flags, request.owner);
-    if (!opened) break;
+    if (opened) continue;
+    // All or none: the client takes the file for lost.
+    for (; i > 0; --i) {
+      [[maybe_unused]] const PosixStatus closed =
+          co_await names_.close_file(Ino{asked.ino}, request.owner);
+    }
+    break;
   }
   co_return put_attributes(opened, reply);
 }
