@@ -40,7 +40,7 @@ struct NamespaceOptions {
   // Pairs of an inode and an owner who has it open; ENFILE beyond.
   size_t max_opens = 1u << 20;
   // Unlinked files that were open before the start can be opened again for so long; then those that
-  // nobody has opened are deleted.
+  // nobody has opened are deleted. A new file system does not wait.
   uint64_t reclaim_ns = 0;
 };
 

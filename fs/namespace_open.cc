@@ -94,6 +94,7 @@ Task<Status> start(NamespaceCore& core) {
   auto super = co_await core.client().get(core.tables.super, internal::kSuperKey);
   if (!super && super.code() == ErrorCode::kNotFound) {
     PMSTORE_CO_TRY_STATUS(co_await format(core));
+    core.is_new = true;
     super = co_await core.client().get(core.tables.super, internal::kSuperKey);
   }
   if (!super) co_return super.error();

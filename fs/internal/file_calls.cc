@@ -199,7 +199,7 @@ Task<PosixResult<Namespace::Written>> FileCalls::write(Ino ino, std::optional<ui
   if (a.is_inline && end <= kMaxInlineBytes) {
     what.tail = inode.tail;
     if (what.tail->size() < end) what.tail->resize(end);
-    std::memcpy(what.tail->data() + at, bytes.data(), bytes.size());
+    if (!bytes.empty()) std::memcpy(what.tail->data() + at, bytes.data(), bytes.size());
   } else {
     PMSTORE_CO_TRY_STATUS(co_await make_room(guard, inode, at, end));
     PMSTORE_CO_TRY_STATUS(co_await write_data(ino, at, bytes));
@@ -220,7 +220,7 @@ Task<PosixResult<std::vector<std::byte>>> FileCalls::read(Ino ino, uint64_t offs
   if (offset >= a.size) co_return std::move(data);
   data.resize(std::min(bytes, a.size - offset));
   if (a.is_inline) {
-    std::memcpy(data.data(), inode.tail.data() + offset, data.size());
+    if (!data.empty()) std::memcpy(data.data(), inode.tail.data() + offset, data.size());
   } else if (!data.empty()) {
     PMSTORE_CO_TRY_STATUS(co_await read_data(ino, offset, data));
   }

@@ -111,6 +111,7 @@ class NamespaceCore {
   Reserve reserve;
   // Inodes that go: nobody may open them any more, and nobody has them open.
   std::set<Ino> deleting;
+  bool is_new = false;  // made by this opening: no client had anything open before
   // Clients may still open again what they had open before the start, unlinked meanwhile or not.
   bool in_grace = false;
   uint64_t inodes = 0;

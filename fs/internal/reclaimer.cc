@@ -11,7 +11,7 @@ namespace pmstore::fs::internal {
 void Reclaimer::start() {
   for (unsigned i = 0; i < kWorkers; ++i) core_.tasks.start(work_for_ever());
   core_.queue.ask_for_scan();
-  if (core_.options().reclaim_ns == 0) return;
+  if (core_.options().reclaim_ns == 0 || core_.is_new) return;
   core_.in_grace = true;
   core_.tasks.start(end_grace());
 }

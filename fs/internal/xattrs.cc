@@ -64,7 +64,7 @@ Task<PosixResult<std::vector<std::byte>>> Xattrs::get(Caller caller, Ino ino, st
   PMSTORE_CO_TRY(const Value value, co_await core_.look<Value>(body));
   if (!value) co_return PosixError(ENODATA);
   std::vector<std::byte> bytes(value->size());
-  std::memcpy(bytes.data(), value->data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(bytes.data(), value->data(), bytes.size());
   co_return std::move(bytes);
 }
 

@@ -81,7 +81,7 @@ Status ServerCore::serve_lock(Session& session, std::span<const std::byte> body)
     return malformed();
   }
   std::vector<ShardParticipant> participants(head.participants);
-  std::memcpy(participants.data(), body.data() + sizeof head, list_bytes);
+  if (list_bytes > 0) std::memcpy(participants.data(), body.data() + sizeof head, list_bytes);
   for (const ShardParticipant& each : participants) {
     if (each.partition != 0 || each.shard != 0 || each.zero != 0) return malformed();
   }

@@ -305,8 +305,8 @@ class Copies(Files):
 
     def test_a_full_store_leaves_no_part(self):
         big = self.local("big", os.urandom(80 << 20))
-        self.bad("put '.*/big': to '/big': .*65536 bytes together are free", "put", big, "/big")
-        self.bad("put '/pipe': .*65536 bytes together are free", "put", "-", "/pipe",
+        self.bad("put '.*/big': to '/big': .* free", "put", big, "/big")
+        self.bad("put '/pipe': .* free", "put", "-", "/pipe",
                  stdin=os.urandom(80 << 20))
         self.assertEqual(self.good("ls"), "")
         self.good("check")
