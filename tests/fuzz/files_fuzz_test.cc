@@ -112,6 +112,7 @@ TEST_F(FilesFuzz, AnyRequestIsExecutedOrRefused) {
   internal::FileLocks locks(executor_);
   FilesCalls calls(executor_, fs(), locks, {});
   const std::vector<Sample> corpus = samples(raw(in), raw(of));
+  const bool forgotten = false;
   Random random(1);
   fuzz::Guarded<kRoom> into;
   fuzz::Guarded<fuzz::kPage> from;
@@ -130,6 +131,7 @@ TEST_F(FilesFuzz, AnyRequestIsExecutedOrRefused) {
     request.method =
         random.below(20) == 0 ? static_cast<FilesMethod>(0x0300 + random.below(64)) : sample.method;
     request.owner = OpenOwner{1};
+    request.forgotten = &forgotten;
     request.body = at;
     request.room = random.below(10) == 0 ? random.below(300) : kRoom;
     fabric::MessageWriter reply(into.bytes().last(request.room));
