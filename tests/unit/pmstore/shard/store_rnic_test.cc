@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/executor.h"
+#include "tests/crash/crash_image.h"
 #include "tests/unit/pmstore/shard/store_fixture.h"
 
 namespace pmstore::internal {
@@ -321,6 +322,39 @@ void land(StoreInRegion& s, std::span<const std::byte> redo) {
   log::seal_entry(entry, plan, position, redo.size(), 1000);
   std::byte* const to = s.pool().memory().at(s.ring().data_offset() + plan.at);
   s.pool().memory().store(to, entry.data(), plan.bytes);
+}
+
+// After it, the next start has nothing to put in place.
+TEST_F(StoreRnic, WhatAnOrderlyEndLeavesInTheRingsIsDurableInPlace) {
+  // An insert, so that the shard's log says nothing of the slot.
+  const auto alice = reserve("alice");
+  ASSERT_TRUE(alice);
+  const auto entry =
+      redo(SlotOffset{alice->slot}, alice->version + 1, RecordState::kLive, "alice", "2");
+  land(s_, entry);
+  ASSERT_TRUE(s_.ring().walk([](const log::EntryView&) {}));  // its client has told its tail
+  crash::CrashRecorder recorder(s_.pool().memory());          // what was stored before is durable
+  ASSERT_TRUE(run(s_.store().apply(words_, kOwner, entry)));
+  ASSERT_TRUE(s_.store().close());
+  crash::CrashSearch search;
+  const auto complaint = search.run(
+      recorder.take(), [&](crash::CrashImage& image, size_t) -> std::optional<std::string> {
+        auto pool =
+            persist::Pool::in_region(image.bytes(), persist::Domain::kMemoryController, false);
+        if (!pool) return pool.error().to_string();
+        image.watch((*pool)->memory());
+        const auto catalog = TableCatalog::load(**pool);
+        if (!catalog) return catalog.error().to_string();
+        const bool in_order = catalog->header().clean != 0;
+        auto store = Store::open(**pool);
+        if (!store) return store.error().to_string();
+        if (in_order && (*store)->recovery().records_applied != 0) return "it was not in place";
+        const auto found = get_from(**store, s_.table(), "alice");
+        if (!found || !found->found()) return "the record is gone";
+        if (found->value != "2") return "another value";
+        return std::nullopt;
+      });
+  EXPECT_FALSE(complaint) << *complaint;
 }
 
 // Marks are the server's, in its own log.
