@@ -1,5 +1,10 @@
 #include "base/checksum.h"
 
+// What the library exports first: behind XXH_INLINE_ALL its header declares inlined functions only.
+#ifdef __x86_64__
+#define XXH_DISPATCH_DISABLE_REPLACE
+#include <xxh_x86dispatch.h>
+#endif
 #define XXH_INLINE_ALL
 #include <isa-l/crc.h>
 #include <xxhash.h>
@@ -35,7 +40,15 @@ uint32_t crc32c(std::span<const std::byte> bytes, uint32_t seed) {
   return ~state;
 }
 
+// Inlined, XXH3 has the instructions that the project is compiled for, SSE2: 16 KiB take 3.0 us on
+// an AMD EPYC. The library takes the widest vectors that the processor has: 0.37 us. Up to
+// XXH3_MIDSIZE_MAX bytes there are no vectors, and the inlined one needs no call.
 uint64_t checksum64(std::span<const std::byte> bytes, uint64_t seed) {
+#ifdef __x86_64__
+  if (bytes.size() > XXH3_MIDSIZE_MAX) {
+    return XXH3_64bits_withSeed_dispatch(bytes.data(), bytes.size(), seed);
+  }
+#endif
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
 }
 

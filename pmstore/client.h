@@ -100,6 +100,9 @@ class Transaction {
   // Conflict: another transaction keeps the record locked. InvalidArgument: commit() was called.
   // UnknownTable; errors of the connection. `key` is borrowed until the task ends.
   base::Task<Result<std::string>> get(TableId table, std::string_view key);
+  // The same into memory of the caller, borrowed until the task ends; gives the value's size. A
+  // value that is larger than `into` is not copied; the commit validates it all the same.
+  base::Task<Result<size_t>> get(TableId table, std::string_view key, std::span<std::byte> into);
   // Inserts or overwrites at commit. Key and value are copied.
   void put(TableId table, std::string_view key, std::string_view value);
   // Inserts at commit; commit() is AlreadyExists when the key is present.
@@ -277,6 +280,7 @@ class Client {
   // discipline cpu, put(), insert() and erase() take one round trip, and none on a pool in this
   // process (local:PATH). Views are borrowed until the task ends.
   base::Task<Result<std::string>> get(TableId table, std::string_view key);
+  base::Task<Result<size_t>> get(TableId table, std::string_view key, std::span<std::byte> into);
   base::Task<Status> put(TableId table, std::string_view key, std::string_view value);
   base::Task<Status> insert(TableId table, std::string_view key, std::string_view value);
   base::Task<Status> erase(TableId table, std::string_view key);

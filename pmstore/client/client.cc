@@ -84,17 +84,25 @@ Task<void> Client::close() {
 
 // ---- single operations ----
 
-Task<Result<std::string>> Client::get(TableId table, std::string_view key) {
+template <typename Wanted>
+Task<Result<typename Wanted::Value>> Client::State::get(TableId table, std::string_view key,
+                                                        Wanted wanted) {
   if (Status sizes = check_key(key); !sizes) co_return std::move(sizes.error());
-  internal::SessionRef session = state_->connector.session();
-  if (!state_->connector.has_usable_session()) {
-    PMSTORE_CO_TRY(session, co_await state_->connector.connected());
+  internal::SessionRef session = connector.session();
+  if (!connector.has_usable_session()) {
+    PMSTORE_CO_TRY(session, co_await connector.connected());
   }
-  std::string value;
-  auto located = co_await state_->reader.locate(std::move(session), table, key, &value);
+  auto located = co_await reader.locate(std::move(session), table, key, wanted.room());
   if (!located) co_return std::move(located.error());
   if (!located->found) co_return make_error(ErrorCode::kNotFound);
-  co_return std::move(value);
+  co_return wanted.give();
+}
+
+Task<Result<std::string>> Client::get(TableId table, std::string_view key) {
+  return state_->get(table, key, internal::GivesString{});
+}
+Task<Result<size_t>> Client::get(TableId table, std::string_view key, std::span<std::byte> into) {
+  return state_->get(table, key, internal::FillsBuffer{into});
 }
 
 Task<Status> Client::put(TableId table, std::string_view key, std::string_view value) {

@@ -41,7 +41,7 @@ base::Task<Status> ClientRnicCommit::locate() {
   for (TxItem& item : items_) {
     if (!item.writes() || item.seen != TxItem::Seen::kNo) continue;
     if (item.need == TxItem::Need::kAbsent) continue;  // the reservation finds out
-    auto located = co_await reader_.locate(session_, item.table, items_.key(item), nullptr);
+    auto located = co_await reader_.locate(session_, item.table, items_.key(item), {});
     if (!located) co_return std::move(located.error());
     if (!located->found) {
       if (item.need == TxItem::Need::kPresent) co_return make_error(ErrorCode::kNotFound);

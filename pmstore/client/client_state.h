@@ -23,6 +23,9 @@ struct Client::State {
         ClientOptions client_options);
   ~State();
 
+  // `Wanted`: GivesString or FillsBuffer.
+  template <typename Wanted>
+  Task<Result<typename Wanted::Value>> get(TableId table, std::string_view key, Wanted wanted);
   // A new or used transaction, empty.
   Transaction::Ref take_transaction();
 

@@ -54,8 +54,8 @@ Seen examine(const OpBuffer& buffer, BucketEntry where, TableId table, std::stri
 
 // `sure`: the entry was still in the index when the record was read. A cached entry may be older
 // than its slab's present size class; what is certain then is only that the record fits its slot.
-Located found_at(BucketEntry where, bool sure, const RecordView& record, std::string* value) {
-  if (value != nullptr) value->assign(record.value);
+Located found_at(BucketEntry where, bool sure, const RecordView& record, const ValueRoom& value) {
+  value.take(record.value);
   Located located;
   located.found = true;
   located.size_class = sure ? where.size_class() : size_class_of(record.bytes());
@@ -100,7 +100,7 @@ void examine_bucket(const OpBuffer& buffer, uint16_t tag, BucketSeen& seen) {
 }  // namespace
 
 base::Task<Result<Located>> Reader::locate(SessionRef session, TableId table, std::string_view key,
-                                           std::string* value) {
+                                           ValueRoom value) {
   const KeyHash hash = hash_key(table, key);
   return session->one_sided_reads() ? locate_one_sided(std::move(session), table, key, hash, value)
                                     : locate_by_call(std::move(session), table, key, hash, value);
@@ -108,7 +108,7 @@ base::Task<Result<Located>> Reader::locate(SessionRef session, TableId table, st
 
 base::Task<Result<Located>> Reader::locate_one_sided(SessionRef session, TableId table,
                                                      std::string_view key, KeyHash hash,
-                                                     std::string* value) {
+                                                     ValueRoom value) {
   BucketEntry cached = cache_.find(hash, session->shard());
   // The leaves of an ordered table are the server's own.
   const bool misses_by_rpc = session->misses() == MissPath::kRpc || is_ordered(table);
@@ -208,7 +208,7 @@ Located located_by(const GetReply& reply) {
 
 base::Task<Result<Located>> Reader::locate_by_call(SessionRef session, TableId table,
                                                    std::string_view key, KeyHash hash,
-                                                   std::string* value) {
+                                                   ValueRoom value) {
   // In process nothing is read one-sided, and a value of any size comes with the first answer: so
   // nothing need be remembered.
   const bool remember_it = !session->in_process();
@@ -231,7 +231,11 @@ base::Task<Result<Located>> Reader::locate_by_call(SessionRef session, TableId t
       co_return located;
     }
     cache_.put(hash, session->shard(), located.size_class, located.slot);
-    if (answer->found == FoundRecord::kWithValue || value == nullptr) co_return located;
+    if (answer->found == FoundRecord::kWithValue || !value.is_wanted()) co_return located;
+    if (!value.has_room_for(answer->value_bytes)) {
+      value.leave(answer->value_bytes);
+      co_return located;
+    }
     const auto where = BucketEntry::make(hash.tag(), located.size_class, located.slot);
     if (session->one_sided_reads() && one_sided(*session, where)) {
       PMSTORE_CO_TRY(located, co_await read_at(session, where, table, key, value));
@@ -242,7 +246,7 @@ base::Task<Result<Located>> Reader::locate_by_call(SessionRef session, TableId t
 }
 
 base::Task<Result<Located>> Reader::read_at(SessionRef session, BucketEntry where, TableId table,
-                                            std::string_view key, std::string* value) {
+                                            std::string_view key, ValueRoom value) {
   auto buffer = session->buffers().try_take();
   if (!buffer) buffer = co_await session->buffers().take();
   plan_record(*buffer, *session, where);

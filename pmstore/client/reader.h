@@ -20,6 +20,7 @@
 #include "pmstore/client/client_session.h"
 #include "pmstore/client/located.h"
 #include "pmstore/client/location_cache.h"
+#include "pmstore/server/value_room.h"
 
 namespace pmstore::internal {
 
@@ -28,11 +29,11 @@ class Reader {
   // `cache_entries`: of the location cache; 0: no cache.
   Reader(Executor& executor, size_t cache_entries) : executor_(executor), cache_(cache_entries) {}
 
-  // Finds the record, and copies its value when `value` is not nullptr. An absent key is a success
+  // Finds the record, and gives its value to `value`. An absent key is a success
   // with `found` false. Conflict: the record stays locked. UnknownTable; errors of the connection.
-  // `key` and `value` are borrowed until the task ends.
+  // `key` and what `value` borrows are borrowed until the task ends.
   base::Task<Result<Located>> locate(SessionRef session, TableId table, std::string_view key,
-                                     std::string* value);
+                                     ValueRoom value);
 
   // The server has said that the table exists. One-sided reads do not notice that a table was
   // dropped: they find no key. So the reader asks the server about an absent key unless the server
@@ -53,15 +54,13 @@ class Reader {
 
  private:
   base::Task<Result<Located>> locate_one_sided(SessionRef session, TableId table,
-                                               std::string_view key, KeyHash hash,
-                                               std::string* value);
+                                               std::string_view key, KeyHash hash, ValueRoom value);
   base::Task<Result<Located>> locate_by_call(SessionRef session, TableId table,
-                                             std::string_view key, KeyHash hash,
-                                             std::string* value);
+                                             std::string_view key, KeyHash hash, ValueRoom value);
   // One try to READ what the server says is there, but had no room to answer; `found` is false when
   // the record is locked, torn or gone.
   base::Task<Result<Located>> read_at(SessionRef session, BucketEntry where, TableId table,
-                                      std::string_view key, std::string* value);
+                                      std::string_view key, ValueRoom value);
 
   struct SeenTable {
     TableId table{};

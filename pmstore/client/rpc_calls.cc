@@ -70,12 +70,12 @@ base::Task<Status> RpcCalls::send_commit(std::span<const std::byte> message, boo
 // ---- get ----
 
 base::Answer<Result<GetReply>> RpcCalls::get(TableId table, std::string_view key, uint32_t room,
-                                             std::string* value) {
+                                             ValueRoom value) {
   return send_get(table, key, room, value);
 }
 
 base::Task<Result<GetReply>> RpcCalls::send_get(TableId table, std::string_view key, uint32_t room,
-                                                std::string* value) {
+                                                ValueRoom value) {
   std::array<std::byte, sizeof(RequestPrefix) + sizeof(GetRequest) + kMaxKeyBytes> message_room;
   MessageWriter request(message_room);
   request.put(session_.prefix());
@@ -83,7 +83,7 @@ base::Task<Result<GetReply>> RpcCalls::send_get(TableId table, std::string_view 
   request.put_bytes(key);
   constexpr auto kMethod = static_cast<uint16_t>(Method::kGet);
   // The server leaves out a value that does not fit.
-  const uint32_t capacity = sizeof(GetReply) + (value != nullptr ? room : 0);
+  const uint32_t capacity = sizeof(GetReply) + (value.is_wanted() ? room : 0);
   const auto answer = co_await session_.rpc().call(kMethod, request.message(), capacity);
   if (!answer) co_return Error(answer.error());
   MessageReader reader(answer->bytes());
@@ -93,7 +93,7 @@ base::Task<Result<GetReply>> RpcCalls::send_get(TableId table, std::string_view 
   if (!reader.complete() || !sane(table, reply, capacity - sizeof(GetReply), session_)) {
     co_return session_.malformed_reply("a get");
   }
-  if (has_value && value != nullptr) value->assign(bytes);
+  if (has_value) value.take(bytes);
   co_return reply;
 }
 

@@ -24,7 +24,7 @@ class RpcCalls final : public StoreCalls {
   base::Answer<Status> commit(const CommitView& request) override;
   // One request. An answer that does not decode is Protocol, and the session is dropped.
   base::Answer<Result<GetReply>> get(TableId table, std::string_view key, uint32_t room,
-                                     std::string* value) override;
+                                     ValueRoom value) override;
   // The same.
   base::Answer<Result<ScanPage>> scan(const ScanRequest& request, uint32_t reply_bytes) override;
   uint32_t range_page_bytes() const override { return 256 * 1024; }
@@ -35,7 +35,7 @@ class RpcCalls final : public StoreCalls {
   Result<std::span<const std::byte>> lay_out(const CommitView& request);
   base::Task<Status> send_commit(std::span<const std::byte> message, bool writes);
   base::Task<Result<GetReply>> send_get(TableId table, std::string_view key, uint32_t room,
-                                        std::string* value);
+                                        ValueRoom value);
   base::Task<Result<ScanPage>> send_scan(ScanRequest request, uint32_t reply_bytes);
   base::Task<Result<RangePage>> send_range_scan(RangeScanRequest request, const KeyRange& range,
                                                 uint32_t reply_bytes);

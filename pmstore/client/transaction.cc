@@ -29,7 +29,11 @@ void Transaction::Release::operator()(State* state) const {
 }
 
 Task<Result<std::string>> Transaction::get(TableId table, std::string_view key) {
-  return state_->get(table, key);
+  return state_->get(table, key, internal::GivesString{});
+}
+Task<Result<size_t>> Transaction::get(TableId table, std::string_view key,
+                                      std::span<std::byte> into) {
+  return state_->get(table, key, internal::FillsBuffer{into});
 }
 
 void Transaction::put(TableId table, std::string_view key, std::string_view value) {

@@ -67,13 +67,16 @@ Task<Result<internal::Participant*>> Transaction::State::bind() {
   co_return &one;
 }
 
-Task<Result<std::string>> Transaction::State::get(TableId table, std::string_view key) {
+template <typename Wanted>
+Task<Result<typename Wanted::Value>> Transaction::State::get(TableId table, std::string_view key,
+                                                             Wanted wanted) {
   if (over) co_return over_error();
   if (Status sizes = check_key(key); !sizes) co_return std::move(sizes.error());
   const KeyHash hash = hash_key(table, key);
   if (const Item* item = items.find(table, key, hash); item != nullptr && item->writes()) {
     if (item->leave == Item::Leave::kNothing) co_return make_error(ErrorCode::kNotFound);
-    co_return std::string(items.value(*item));
+    wanted.room().take(items.value(*item));
+    co_return wanted.give();
   }
   internal::Participant* there = bind_at_once();
   if (there == nullptr) {
@@ -84,8 +87,7 @@ Task<Result<std::string>> Transaction::State::get(TableId table, std::string_vie
     }
     there = *bound;
   }
-  std::string found;
-  auto located = co_await client.reader.locate(there->session, table, key, &found);
+  auto located = co_await client.reader.locate(there->session, table, key, wanted.room());
   if (!located) {
     fail(located.error());
     co_return std::move(located.error());
@@ -95,8 +97,12 @@ Task<Result<std::string>> Transaction::State::get(TableId table, std::string_vie
     co_return std::move(same.error());
   }
   if (!located->found) co_return make_error(ErrorCode::kNotFound);
-  co_return std::move(found);
+  co_return wanted.give();
 }
+template Task<Result<std::string>> Transaction::State::get(TableId, std::string_view,
+                                                           internal::GivesString);
+template Task<Result<size_t>> Transaction::State::get(TableId, std::string_view,
+                                                      internal::FillsBuffer);
 
 Status Transaction::State::remember(TableId table, std::string_view key, KeyHash hash,
                                     const internal::Located& located) {
@@ -199,7 +205,7 @@ Task<Status> Transaction::State::read_what_writes_need() {
     if (!needs_read(items[i])) continue;
     const std::string key(items.key(items[i]));
     internal::SessionRef session = participants[items[i].participant].session;
-    auto located = co_await client.reader.locate(std::move(session), items[i].table, key, nullptr);
+    auto located = co_await client.reader.locate(std::move(session), items[i].table, key, {});
     if (!located) co_return std::move(located.error());
     Status first = remember(items[i].table, key, items[i].hash, *located);
     if (!first) co_return std::move(first);

@@ -46,7 +46,9 @@ struct Transaction::State {
   // Records a put, insert or erase. An error is kept for commit().
   void write(Item::Need need, Item::Leave leave, TableId table, std::string_view key,
              std::string_view value);
-  Task<Result<std::string>> get(TableId table, std::string_view key);
+  // `Wanted`: GivesString or FillsBuffer.
+  template <typename Wanted>
+  Task<Result<typename Wanted::Value>> get(TableId table, std::string_view key, Wanted wanted);
 
   // See Transaction::commit(). Holds `self`.
   static Task<Status> commit(Ref self) {

@@ -120,7 +120,7 @@ base::Answer<Status> DirectCalls::commit(const CommitView& request) {
 }
 
 base::Answer<Result<GetReply>> DirectCalls::get(TableId table, std::string_view key,
-                                                uint32_t /*room*/, std::string* value) {
+                                                uint32_t /*room*/, ValueRoom value) {
   using Answered = Result<GetReply>;
   if (Status begun = begin(); !begun) return Answered(std::move(begun.error()));
   ++core_.totals.gets;
@@ -129,7 +129,7 @@ base::Answer<Result<GetReply>> DirectCalls::get(TableId table, std::string_view 
     found = core_.store->read(table, key);
   }
   if (!found) return Answered(std::move(found.error()));
-  if (value != nullptr) value->assign(found->value);
+  value.take(found->value);
   if (is_turn_over(found->value.size())) {
     return behind_others(core_.executor, Answered(found->reply));
   }

@@ -32,7 +32,7 @@ class DirectCalls final : public StoreCalls {
   base::Answer<Status> commit(const CommitView& request) override;
   // Copies a value of any size.
   base::Answer<Result<GetReply>> get(TableId table, std::string_view key, uint32_t room,
-                                     std::string* value) override;
+                                     ValueRoom value) override;
   base::Answer<Result<ScanPage>> scan(const ScanRequest& request, uint32_t reply_bytes) override;
   // A page takes about a millisecond, and then lets others work. What is more than a page must be
   // validated.

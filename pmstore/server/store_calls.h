@@ -17,6 +17,7 @@
 #include "pmstore/client.h"
 #include "pmstore/layout/protocol.h"
 #include "pmstore/record_page.h"
+#include "pmstore/server/value_room.h"
 #include "pmstore/shard/commit_view.h"
 #include "pmstore/types.h"
 
@@ -42,11 +43,11 @@ class StoreCalls {
   // Durable on success. CommitUnknown: it may have committed.
   virtual base::Answer<Status> commit(const CommitView& request) = 0;
 
-  // Finds the record of a key, and copies its value when `value` is not nullptr. FoundRecord::kNo:
-  // the key is absent. kPlaceOnly, with the size of the value: it has more than `room` bytes, and
-  // was not copied. Conflict: the record is locked.
+  // Finds the record of a key, and gives its value to `value`. FoundRecord::kNo: the key is absent.
+  // kPlaceOnly, with the size of the value: it has more than `room` bytes, and was not given.
+  // Conflict: the record is locked.
   virtual base::Answer<Result<GetReply>> get(TableId table, std::string_view key, uint32_t room,
-                                             std::string* value) = 0;
+                                             ValueRoom value) = 0;
 
   // A page of a table's records; `reply_bytes` bounds it like ScanRequest::max_bytes, and also its
   // first record. Errors as TableScan::page().

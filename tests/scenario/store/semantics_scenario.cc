@@ -1,7 +1,9 @@
 // What single operations and transactions of one client do, and what they cost.
+#include <algorithm>
 #include <map>
 #include <random>
 #include <set>
+#include <vector>
 
 #include "tests/scenario/store/store_scenario.h"
 
@@ -24,6 +26,30 @@ TEST_P(Semantics, PutInsertEraseAndGet) {
   EXPECT_EQ(run(client_->erase(table_, "a")).code(), ErrorCode::kNotFound);
   ASSERT_TRUE(run(client_->insert(table_, "a", "")));
   EXPECT_EQ(*get(*client_, "a"), "");
+}
+
+TEST_P(Semantics, ValuesAreReadIntoTheCallersBuffer) {
+  for (const size_t size : {0, 1, 64, 1000, 9000, 100'000}) {
+    const std::string value(size, 'v');
+    ASSERT_TRUE(run(client_->put(table_, "key", value)));
+    std::vector<std::byte> into(size + 1, std::byte{'.'});
+    const auto bytes = run(client_->get(table_, "key", into));
+    ASSERT_TRUE(bytes) << bytes.error().to_string();
+    const std::string_view read(reinterpret_cast<const char*>(into.data()), into.size());
+    EXPECT_EQ(*bytes, size);
+    EXPECT_EQ(read, value + ".");
+    // A buffer that is too small stays as it is, and the size is told.
+    Transaction transaction = client_->begin();
+    std::vector<std::byte> small(size / 2, std::byte{'.'});
+    EXPECT_EQ(run(transaction.get(table_, "key", small)), size);
+    EXPECT_EQ(std::count(small.begin(), small.end(), std::byte{'.'}),
+              static_cast<long>(small.size()));
+    transaction.put(table_, "key", "own");
+    EXPECT_EQ(run(transaction.get(table_, "key", into)), 3u);
+    EXPECT_TRUE(run(transaction.commit()));
+  }
+  std::vector<std::byte> into(1);
+  EXPECT_EQ(run(client_->get(table_, "absent", into)).code(), ErrorCode::kNotFound);
 }
 
 TEST_P(Semantics, KeysHaveUpTo512Bytes) {

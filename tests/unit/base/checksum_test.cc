@@ -83,6 +83,18 @@ TEST(Checksum64, IsXxh3) {
   EXPECT_EQ(checksum64(bytes_of("123456789"), 7), 0xd44565a47e51d7cdu);
 }
 
+// At 241 bytes it changes to the processor's widest vectors.
+TEST(Checksum64, IsXxh3WhateverTheProcessorHas) {
+  std::vector<std::byte> bytes(16384);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 7 + i / 256);
+  const std::span all(bytes);
+  EXPECT_EQ(checksum64(all.first(240), 7), 0x76fda3c8cdc8864bu);
+  EXPECT_EQ(checksum64(all.first(241), 7), 0x86b9e393578d581bu);
+  EXPECT_EQ(checksum64(all.first(1024), 7), 0x7a7bd175cfa342dbu);
+  EXPECT_EQ(checksum64(all.first(1100), 7), 0xa08b4323a96531abu);
+  EXPECT_EQ(checksum64(all, 7), 0x17a0ce55b540debcu);
+}
+
 TEST(Checksum64, DependsOnSeedLengthAndEveryByte) {
   auto bytes = random_bytes(320, 4);
   const uint64_t sum = checksum64(bytes, 1);

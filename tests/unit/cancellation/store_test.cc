@@ -2,6 +2,8 @@
 // looks for their names here.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "pmstore/indexed_table.h"
 #include "pmstore/joint_commit.h"
 #include "tests/unit/cancellation/store_world.h"
@@ -191,6 +193,19 @@ const Case kCases[] = {
      {}},
     {"Client::server_stat",
      [](StoreWorld& world) -> Task<void> { expect_ok(co_await world.client->server_stat()); },
+     {}},
+    {"Client::get, into a buffer",
+     [](StoreWorld& world) -> Task<void> {
+       std::array<std::byte, 64> into;
+       expect_ok(co_await world.client->get(world.table, "read", into));
+     },
+     {}},
+    {"Transaction::get, into a buffer",
+     [](StoreWorld& world) -> Task<void> {
+       world.transaction.emplace(world.client->begin());
+       std::array<std::byte, 64> into;
+       expect_ok(co_await world.transaction->get(world.table, "read", into));
+     },
      {}},
     {"Transaction::get",
      [](StoreWorld& world) -> Task<void> {

@@ -330,6 +330,23 @@ TEST_F(ClientRead, ValueThatCannotBeReadIsAskedForWithRoom) {
   EXPECT_EQ(spent.server_messages, 2u);
 }
 
+TEST_F(ClientRead, ValueLargerThanTheBufferIsNotAskedForAgain) {
+  const std::string value(9000, 'x');
+  server_->place(kSlot, kTable, "alice", value, 5);
+  server_->word_of(kSlot) = LockWord::locked(5, 1);
+  answer_gets_with(value);
+  options_.misses = MissPath::kRpc;
+  connect();
+  std::vector<std::byte> into(100, std::byte{7});
+  const auto spent = cost([&] {
+    const auto bytes = executor_.run(client_->get(kTable, "alice", into));
+    ASSERT_TRUE(bytes) << bytes.error().to_string();
+    EXPECT_EQ(*bytes, value.size());
+  });
+  EXPECT_EQ(spent.server_messages, 1u);
+  EXPECT_EQ(into, std::vector<std::byte>(100, std::byte{7}));
+}
+
 TEST_F(ClientRead, SwitchedOffEveryReadIsOneRequest) {
   options_.one_sided_reads = false;
   answer_gets_with("90");

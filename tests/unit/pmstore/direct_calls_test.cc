@@ -63,7 +63,7 @@ class DirectCallsTest : public testing::ClientFixture {
   }
   Task<Result<std::string>> get(std::string key) {
     std::string value;
-    auto found = co_await calls_->get(table_, key, kMaxValueBytes, &value);
+    auto found = co_await calls_->get(table_, key, kMaxValueBytes, internal::ValueRoom(value));
     if (!found) co_return found.error();
     co_return value;
   }
