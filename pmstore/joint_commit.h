@@ -13,7 +13,7 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
+#include <cstdint>
 #include <vector>
 
 #include "base/result.h"
@@ -28,9 +28,10 @@ namespace pmstore {
 // transactions tells. Unsupported: a server that is written to has lock discipline rnic. TooLarge,
 // BackPressure also where a shard log has no room for a transaction of several servers.
 //
-// A commit that has begun runs to its end, also when the task is destroyed. When a client is
-// destroyed or a server is lost meanwhile, transactions may stay prepared: locked, so that others
-// meet Conflict, until settle().
+// A commit that has begun runs to its end, also when the task is destroyed. When a server does not
+// answer a decision, the clients go on behind the result: for about 20 s they connect again and
+// settle this transaction. When a client is destroyed, or a server is away for longer, transactions
+// may stay prepared: locked, so that others meet Conflict, until settle().
 base::Task<Status> commit_together(std::vector<Transaction> transactions);
 
 struct Settled {
@@ -53,5 +54,46 @@ struct Settled {
 // decide. A coordinator that is still connected is left alone. An error: of the first connection,
 // when none of the servers could be asked.
 base::Task<Result<Settled>> settle(std::vector<Client*> clients);
+
+// A transaction of several servers as one of them has it: prepared and not decided, or committed
+// and remembered.
+struct OpenTransaction {
+  // At a server, by the identity of its pool.
+  struct Part {
+    uint64_t pool = 0;
+    TxId name;
+  };
+  size_t server = 0;  // of the clients
+  uint64_t pool = 0;
+  TxId name;  // of this part; TxId::client is the coordinator
+  bool committed = false;
+  uint64_t locked = 0;  // so many keys
+  uint64_t age_ms = 0;  // since it was locked, or since the server's start when that was later
+  std::vector<Part> others;
+};
+struct OpenTransactions {
+  std::vector<OpenTransaction> transactions;  // of each server that could be asked
+  std::vector<Status> servers;                // as Settled::servers
+};
+// Errors as settle().
+base::Task<Result<OpenTransactions>> open_transactions(std::vector<Client*> clients);
+
+enum class ForcedDecision : uint8_t {
+  kAbort,
+  kCommit,
+  kForget,  // of a commit that is remembered for a participant that never comes back
+};
+
+// For an administrator whose server is lost for ever: decides the transaction that has this name at
+// any of its servers although a participant cannot be asked. Durable on success at each of these
+// servers that has it, as any decision. The lost participant may have decided otherwise: then the
+// transaction has happened there and not here, or the other way round. One that comes back hears
+// of the decision from settle(), unless it was forgotten.
+//
+// NotFound: none of these servers lists it. Conflict: one of them has decided otherwise; or each
+// participant can be asked, so that settle() decides. CommitUnknown: the coordinator is still
+// connected. Else as settle().
+base::Task<Result<Settled>> force_decision(std::vector<Client*> clients, TxId name,
+                                           ForcedDecision decision);
 
 }  // namespace pmstore

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "pmstore/client/client_cpu_commit.h"
 #include "pmstore/client/commit_message.h"
+#include "pmstore/client/settlement.h"
 #include "pmstore/client/transaction_state.h"
 #include "pmstore/joint_commit.h"
 
@@ -49,7 +50,7 @@ JointCommit::JointCommit(std::span<Transaction> transactions)
 
 // Destroyed before its end, it leaves in doubt what it has begun.
 JointCommit::~JointCommit() {
-  if (!over_) drop_all();
+  if (!over_ && !committed_) drop_all();
 }
 
 void JointCommit::drop_all() {
@@ -61,6 +62,34 @@ void JointCommit::drop_all() {
 void JointCommit::settled() {
   if (!over_) return;
   for (const auto& writer : writers_) writer->running->settled();
+}
+
+// By the votes, like anybody else: what they say is what run() has decided, if it has.
+base::Task<void> JointCommit::pursue(bool caller_knows) {
+  constexpr int kMostTries = 16;
+  constexpr uint64_t kFirstPauseNs = 10'000'000;
+  constexpr uint64_t kLongestPauseNs = 2'000'000'000;
+  if (!unanswered_) co_return;
+  std::vector<Connector*> connectors;
+  std::vector<TxId> names;
+  for (const auto& writer : writers_) {
+    writer->running.reset();  // nobody waits for it at the end of the client
+    connectors.push_back(&writer->state.client.connector);
+    names.push_back(writer->id);
+  }
+  base::Executor& executor = writers_.front()->state.client.executor;
+  uint64_t pause_ns = kFirstPauseNs;
+  for (int tries = 0; tries < kMostTries && unanswered_; ++tries) {
+    co_await executor.sleep_for(pause_ns);
+    pause_ns = std::min(2 * pause_ns, kLongestPauseNs);
+    Settlement settlement(connectors);
+    const Status settled = co_await settlement.settle_one(names);
+    unanswered_ = !settled;
+  }
+  if (unanswered_) co_return;
+  over_ = true;
+  if (!caller_knows) co_return;
+  for (const auto& writer : writers_) writer->state.client.numbers.resolve(writer->id);
 }
 
 // What is remembered without need takes room, and at last it keeps new transactions away.
@@ -261,9 +290,10 @@ base::Task<Status> JointCommit::run_writers() {
   if (std::any_of(writers_.begin(), writers_.end(), failed)) co_return co_await abort_or_doubt();
   // From here on every vote is for it.
   if (writers_.size() > 1) co_await decide(Decision::kCommit);
+  committed_ = true;
   over_ = std::none_of(writers_.begin(), writers_.end(), failed);
   remembered_ = over_ && writers_.size() > 1;
-  if (!over_) drop_all();
+  unanswered_ = !over_;
   co_return Status{};
 }
 
@@ -292,6 +322,9 @@ base::Task<Status> JointCommit::abort_or_doubt() {
     why = lost_why;
     if (why->code == ErrorCode::kCommitUnknown) why->code = ErrorCode::kDisconnected;
   }
+  unanswered_ = std::any_of(writers_.begin(), writers_.end(), [](const auto& writer) {
+    return writer->in_doubt() || (writer->holds && !writer->status);
+  });
   if (why) {
     over_ = true;
     co_return std::move(*why);
@@ -311,7 +344,9 @@ base::Task<void> JointCommit::run_task(std::vector<Transaction> transactions, Jo
   Status status = co_await commit->run();
   const bool told = task.awaited != nullptr;
   if (told) commit->settled();
+  const bool knows_end = told && status;
   if (told) task.awaited->finish(std::move(status));
+  co_await commit->pursue(knows_end);
   co_await commit->forget();
   // The frame stays until a client has its next commit of this kind, or goes.
   commit.reset();

@@ -10,6 +10,9 @@
 // Each step is sent to all at once, and begins when the one before has ended everywhere. Nothing
 // waits for a lock: one that is not had is Conflict.
 //
+// A decision that a writer has not answered is settled behind the result (pursue()): the caller
+// does not wait for that.
+//
 // Invariants: nothing is prepared before every lock is held and every reader is valid; commit is
 // decided only when every writer is prepared, abort only when one of them is not and never will be.
 // A writer that has not answered loses its session, so that its server ends what is only locked,
@@ -48,6 +51,9 @@ class JointCommit {
   base::Task<Status> run();
   // Somebody is told how it has ended. Else the numbers of its transactions are in doubt.
   void settled();
+  // After run(): settles what a writer has not answered, in a bounded number of tries.
+  // `caller_knows` how it has ended.
+  base::Task<void> pursue(bool caller_knows);
   // After run(): a server that will not hear soon from the client's requests that every server has
   // the commit is told so.
   base::Task<void> forget();
@@ -76,6 +82,8 @@ class JointCommit {
   std::vector<Transaction::State*> readers_;
   std::vector<std::unique_ptr<Writer>> writers_;
   bool remembered_ = false;  // committed: at every writer
+  bool committed_ = false;   // every writer is prepared
+  bool unanswered_ = false;  // a writer may be prepared, and does not know the decision
   bool over_ = false;  // every writer has the decision, or will never have what it decides about
 };
 

@@ -314,9 +314,11 @@ struct UndecidedItem {
   uint64_t sequence;
   uint16_t participants;
   Vote state;  // kPrepared; kCommitted: not known to be so everywhere
-  uint8_t padding[5];
+  uint8_t padding;
+  uint32_t locked;  // so many keys
+  uint64_t age_ms;  // since it was locked, or since the server's start when that was later
 };
-static_assert(sizeof(UndecidedItem) == 32);
+static_assert(sizeof(UndecidedItem) == 40);
 
 struct OutcomeRequest {
   ClientId client;

@@ -19,6 +19,10 @@ bool may_wait_for_the_group(const Status& status) {
           status.code() == ErrorCode::kFull);
 }
 
+Error ended_meanwhile() {
+  return make_error(ErrorCode::kDisconnected, "the session has ended meanwhile");
+}
+
 }  // namespace
 
 WaitingCaller::~WaitingCaller() {
@@ -60,22 +64,39 @@ Status CommitGroup::join(const CommitView& request) {
 std::optional<Status> CommitGroup::commit(Session& session, const CommitView& request) {
   if (waiting_.empty() && !shares_drains()) return commit_alone(request);
   const std::shared_ptr<Session> keep = core_.ring_states[session.ring].session;
+  if (waiting_.size() >= kMost) finish();
+  if (keep->ended) return ended_meanwhile();
   Status joined = join(request);
   if (may_wait_for_the_group(joined) && finish()) {
-    if (keep->ended) {
-      return make_error(ErrorCode::kDisconnected, "the session has ended meanwhile");
-    }
+    if (keep->ended) return ended_meanwhile();
     joined = join(request);
   }
   if (!joined || request.write_count == 0) return joined;
   return std::nullopt;
 }
 
-void CommitGroup::wait_for_the_drain(std::shared_ptr<Session> session, CommitCaller caller) {
+std::optional<Status> CommitGroup::step(Session& session, const std::function<Status()>& begin) {
+  Store& store = *core_.store;
+  const std::shared_ptr<Session> keep = core_.ring_states[session.ring].session;
+  if (waiting_.size() >= kMost) finish();
+  if (keep->ended) return ended_meanwhile();
+  Status begun = begin();
+  if (may_wait_for_the_group(begun) && finish()) {
+    if (keep->ended) return ended_meanwhile();
+    begun = begin();
+  }
+  if (!begun || store.group_size() == waiting_.size()) return begun;
+  if (!waiting_.empty() || shares_drains()) return std::nullopt;
+  const auto logged = drain();
+  return logged ? Status() : Status(logged.error());
+}
+
+void CommitGroup::wait_for_the_drain(std::shared_ptr<Session> session, CommitCaller caller,
+                                     GroupStep step) {
   if (!std::exchange(started_, true)) core_.run(finish_groups());
   count_member(*session);
-  waiting_.push_back({std::move(session), std::move(caller)});
-  PMSTORE_CHECK(waiting_.size() == core_.store->cpu().group_size(),
+  waiting_.push_back({std::move(session), std::move(caller), step});
+  PMSTORE_CHECK(waiting_.size() == core_.store->group_size(),
                 "each transaction that is logged is answered");
   wake_.notify_one();
 }
@@ -125,22 +146,27 @@ base::Task<void> CommitGroup::wait_for_company() {
   }
 }
 
+Result<persist::Persisted> CommitGroup::drain() {
+  const uint64_t began_ns = core_.executor.now_ns();
+  const uint64_t earlier_msyncs = core_.store->memory().stats().msyncs;
+  auto logged = core_.store->finish_group();
+  // The logs of the pool may have had an msync meanwhile, and left nothing to do.
+  if (core_.store->memory().stats().msyncs != earlier_msyncs) {
+    note_drain(core_.executor.now_ns() - began_ns);
+  }
+  return logged;
+}
+
 bool CommitGroup::finish() {
   if (waiting_.empty()) return false;
-  PMSTORE_CHECK(waiting_.size() == core_.store->cpu().group_size(),
+  PMSTORE_CHECK(waiting_.size() == core_.store->group_size(),
                 "each transaction that is logged is answered");
   // An answer may end a session, and its end finishes the group: the next one.
   std::vector<Waiting> group;
   group.reserve(kMost);
   group.swap(waiting_);
   begin_next_group();
-  const uint64_t began_ns = core_.executor.now_ns();
-  const uint64_t earlier_msyncs = core_.store->memory().stats().msyncs;
-  const auto logged = core_.store->finish_group();
-  // The logs of the pool may have had an msync meanwhile, and left nothing to do.
-  if (core_.store->memory().stats().msyncs != earlier_msyncs) {
-    note_drain(core_.executor.now_ns() - began_ns);
-  }
+  const auto logged = drain();
   ++counters_.groups;
   counters_.transactions += group.size();
   counters_.largest = std::max<uint64_t>(counters_.largest, group.size());
@@ -162,6 +188,9 @@ void CommitGroup::acknowledge(persist::Persisted /*logged*/, Waiting& waiting) {
 
 void CommitGroup::answer(Waiting& waiting, const Status& committed) {
   if (auto* const call = std::get_if<fabric::RpcCall>(&waiting.caller)) {
+    if (waiting.step != GroupStep::kTransaction) {
+      return core_.answer_step(*waiting.session, *call, waiting.step, committed);
+    }
     return core_.answer_commit(*waiting.session, *call, committed);
   }
   core_.count_commit(*waiting.session, committed);

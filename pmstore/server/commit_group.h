@@ -3,10 +3,11 @@
 //
 // A drain of a pool in a file is an msync. It waits for the disk, and the server serves nobody
 // meanwhile; so requests pile up, and all that are there afterwards can share the next one. Each is
-// locked and logged when it arrives. A coroutine then finishes the group: it waits a little for
-// company, where there is any, drains once, puts everything in place, and answers. Where a drain
-// takes less than ServerOptions::group_above_ns, there is nothing to share: each transaction is
-// committed in the call that brings it.
+// locked and logged when it arrives; so are the steps of transactions of several servers that log
+// something: prepared, committed, aborted (two_phase.h). A coroutine then finishes the group: it
+// waits a little for company, where there is any, drains once, puts everything in place, and
+// answers. Where a drain takes less than ServerOptions::group_above_ns, there is nothing to share:
+// each transaction is committed in the call that brings it.
 //
 // Invariants: a transaction of the group is answered after the drain that follows its redo record;
 // the group has as many answers outstanding as the store has transactions logged. The end of a
@@ -19,6 +20,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <variant>
@@ -53,6 +55,15 @@ struct WaitingCaller {
 };
 // Who gets the result of a transaction: the sender of a request, or a coroutine of this process.
 using CommitCaller = std::variant<fabric::RpcCall, std::unique_ptr<WaitingCaller>>;
+// What is at its end behind the drain: a transaction, or a step of one of several servers.
+enum class GroupStep : uint8_t {
+  kTransaction,
+  kPrepared,
+  kCommitted,
+  kAborted,
+  kCommittedOfOther,  // by a session that has not prepared it
+  kAbortedOfOther,
+};
 
 class CommitGroup {
  public:
@@ -62,8 +73,12 @@ class CommitGroup {
   // and wait_for_the_drain() follows at once. It may end sessions, as finish(), this one too:
   // Disconnected.
   std::optional<Status> commit(Session& session, const CommitView& request);
+  // The same of a step of a transaction of several servers: `begin` logs it, or does it where there
+  // is nothing to log. It is called once more behind the group when that may be in its way.
+  std::optional<Status> step(Session& session, const std::function<Status()>& begin);
   // `caller` is answered with the group.
-  void wait_for_the_drain(std::shared_ptr<Session> session, CommitCaller caller);
+  void wait_for_the_drain(std::shared_ptr<Session> session, CommitCaller caller,
+                          GroupStep step = GroupStep::kTransaction);
   // Makes the group durable and visible, and answers its transactions. False, and nothing is done,
   // when there are none. It may end sessions, whose connections break while they are answered.
   bool finish();
@@ -73,18 +88,20 @@ class CommitGroup {
   const CommitGroupCounters& counters() const { return counters_; }
 
  private:
-  // One more than these meets BackPressure, which finishes the group.
+  // One more than these finishes the group.
   static constexpr size_t kMost = CpuCommit::kMostPrepared;
 
   struct Waiting {
     std::shared_ptr<Session> session;
     CommitCaller caller;
+    GroupStep step;
   };
 
   bool shares_drains() const;
   // What the shorter one of the last two drains took.
   uint64_t usual_drain_ns() const { return std::min(last_drain_ns_, earlier_drain_ns_); }
   Status commit_alone(const CommitView& request);
+  Result<persist::Persisted> drain();
   Status join(const CommitView& request);
   base::Task<void> finish_groups();
   base::Task<void> wait_for_company();

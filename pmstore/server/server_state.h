@@ -156,6 +156,8 @@ class ServerCore final : public service::Service {
   bool use_number(Session& session, const CommitView& request);
   void count_commit(Session& session, const Status& committed);
   void answer_commit(Session& session, fabric::RpcCall& call, const Status& committed);
+  // server_two_phase.cc: of a transaction of several servers.
+  void answer_step(Session& session, fabric::RpcCall& call, GroupStep step, const Status& done);
   // Tells the host when the store has failed.
   void look_for_failure();
 
@@ -231,9 +233,12 @@ class ServerCore final : public service::Service {
   // server_two_phase.cc
   void serve_two_phase(Session& session, fabric::RpcCall& call, std::span<const std::byte> body);
   Status serve_lock(Session& session, std::span<const std::byte> body);
-  Status serve_prepare(Session& session, std::span<const std::byte> body);
-  Status serve_decide(Session& session, std::span<const std::byte> body);
-  Status decide(Session& session, const DecideRequest& request);
+  void serve_prepare(Session& session, fabric::RpcCall& call, std::span<const std::byte> body);
+  void serve_decide(Session& session, fabric::RpcCall& call, std::span<const std::byte> body);
+  bool is_own(const Session& session, TxId id) const;
+  void note_step(Session& session, GroupStep step);
+  // False: it has ended the session.
+  bool finish_step_of(Session& session, TxId id);
   Result<VoteReply> vote(const VoteRequest& request) const;
   Result<size_t> list_undecided(const UndecidedRequest& request, std::span<std::byte> room) const;
   Status check_ended(TxId id) const;
@@ -243,6 +248,7 @@ class ServerCore final : public service::Service {
   std::unique_ptr<std::byte[]> copy_;
   size_t copy_bytes_ = 0;
   bool watching_locks_ = false;  // watch_locks() runs
+  const uint64_t started_ns_ = executor.now_ns();
 };
 
 service::HostOptions host_options(const persist::Pool& pool, const ServerOptions& options);

@@ -41,19 +41,16 @@ void ServerCore::serve_two_phase(Session& session, fabric::RpcCall& call,
   }
   const std::span<std::byte> copy = request_copy(body.size());
   base::copy_from_shared(copy.data(), body.data(), body.size());
-  const auto method = static_cast<Method>(call.method());
-  if (method != Method::kVote && method != Method::kUndecided) {
-    // What is logged here is drained here; and a lock of the group is no conflict.
-    const std::shared_ptr<Session> keep = ring_states[session.ring].session;
-    group.finish();
-    if (keep->ended) return;
-  }
   MessageReader reader(copy);
-  Status served;
-  switch (method) {
-    case Method::kLock: served = serve_lock(session, copy); break;
-    case Method::kPrepare: served = serve_prepare(session, copy); break;
-    case Method::kDecide: served = serve_decide(session, copy); break;
+  switch (static_cast<Method>(call.method())) {
+    case Method::kLock: {
+      const Status locked = serve_lock(session, copy);
+      if (locked) return call.reply(bytes_of(CommitReply{}));
+      if (locked.code() == ErrorCode::kProtocol) return drop_malformed(session, call);
+      return call.reply_error(locked.error());
+    }
+    case Method::kPrepare: return serve_prepare(session, call, copy);
+    case Method::kDecide: return serve_decide(session, call, copy);
     case Method::kVote: {
       const auto request = reader.get<VoteRequest>();
       if (!reader.complete()) return drop_malformed(session, call);
@@ -67,9 +64,6 @@ void ServerCore::serve_two_phase(Session& session, fabric::RpcCall& call,
       return listed ? call.reply_filled(*listed) : call.reply_error(listed.error());
     }
   }
-  if (served) return call.reply(bytes_of(CommitReply{}));
-  if (served.code() == ErrorCode::kProtocol) return drop_malformed(session, call);
-  call.reply_error(served.error());
 }
 
 Status ServerCore::serve_lock(Session& session, std::span<const std::byte> body) {
@@ -87,42 +81,112 @@ Status ServerCore::serve_lock(Session& session, std::span<const std::byte> body)
   }
   const auto request = decode_commit(session.client, body.subspan(sizeof head + list_bytes));
   if (!request || request->write_count == 0 || !use_number(session, *request)) return malformed();
-  const Status locked = store->two_phase().lock(*request, participants, executor.now_ns());
+  // It logs nothing, so it has an answer.
+  const Status locked = *group.step(
+      session, [&] { return store->two_phase().lock(*request, participants, executor.now_ns()); });
   if (!locked && locked.code() == ErrorCode::kConflict) ++totals.conflicts;
   if (locked && !std::exchange(watching_locks_, true)) run(watch_locks());
   return locked;
 }
 
-Status ServerCore::serve_prepare(Session& session, std::span<const std::byte> body) {
+void ServerCore::serve_prepare(Session& session, fabric::RpcCall& call,
+                               std::span<const std::byte> body) {
   MessageReader reader(body);
   const auto request = reader.get<PrepareRequest>();
   const uint64_t reads_bytes = uint64_t{request.reads} * sizeof(ReadCheck);
   const uint64_t absences_bytes = uint64_t{request.absences} * sizeof(AbsenceCheck);
   if (reader.failed() || reads_bytes + absences_bytes != body.size() - sizeof request) {
-    return malformed();
+    return drop_malformed(session, call);
   }
   const auto checks = body.subspan(sizeof request);
-  const Status prepared = store->two_phase().prepare(
-      {session.client, request.sequence}, checks.first(reads_bytes), checks.subspan(reads_bytes));
-  if (!prepared && prepared.code() == ErrorCode::kConflict) ++totals.conflicts;
-  if (!prepared) return prepared;
-  if (!store->two_phase().state({session.client, request.sequence})) {
-    count_commit(session, prepared);  // of this server alone
-    return {};
+  const TxId id{session.client, request.sequence};
+  TwoPhase& two_phase = store->two_phase();
+  if (!finish_step_of(session, id)) return;
+  const auto prepared = group.step(session, [&] {
+    return two_phase.prepare(id, checks.first(reads_bytes), checks.subspan(reads_bytes));
+  });
+  // Of this server alone: it commits.
+  const auto step = two_phase.state(id) ? GroupStep::kPrepared : GroupStep::kTransaction;
+  if (!prepared) {
+    return group.wait_for_the_drain(ring_states[session.ring].session, std::move(call), step);
   }
-  ++session.prepared;
-  host.look_at_lease(session);
-  return {};
+  step == GroupStep::kPrepared ? answer_step(session, call, step, *prepared)
+                               : answer_commit(session, call, *prepared);
 }
 
-Status ServerCore::serve_decide(Session& session, std::span<const std::byte> body) {
+// A second decision is about what the first one has left.
+bool ServerCore::finish_step_of(Session& session, TxId id) {
+  if (!store->two_phase().is_waiting(id)) return true;
+  const std::shared_ptr<Session> keep = ring_states[session.ring].session;
+  group.finish();
+  return !keep->ended;
+}
+
+bool ServerCore::is_own(const Session& session, TxId id) const {
+  return id.client == session.client && id.sequence >= session.first_sequence &&
+         id.sequence - session.first_sequence < kSessionSequences;
+}
+
+void ServerCore::serve_decide(Session& session, fabric::RpcCall& call,
+                              std::span<const std::byte> body) {
   MessageReader reader(body);
   const auto request = reader.get<DecideRequest>();
   if (!reader.complete() || !all_zero(request.padding) || request.decision < Decision::kCommit ||
       request.decision > Decision::kForget) {
-    return malformed();
+    return drop_malformed(session, call);
   }
-  return decide(session, request);
+  const TxId id{request.client, request.sequence};
+  const bool own = is_own(session, id);
+  if (!own) {
+    const Status ended = check_ended(id);
+    if (!ended) return call.reply_error(ended.error());
+  }
+  if (!finish_step_of(session, id)) return;
+  TwoPhase& two_phase = store->two_phase();
+  if (request.decision == Decision::kForget) {
+    two_phase.forget(id);
+    return call.reply(bytes_of(CommitReply{}));
+  }
+  const bool waited = two_phase.state(id) == TwoPhase::State::kPrepared;
+  const bool known = own && session.known_through >= session.first_sequence;
+  const uint64_t known_through = known ? session.known_through : 0;
+  const bool commits = request.decision == Decision::kCommit;
+  const auto decided = group.step(session, [&] {
+    return commits ? two_phase.commit(id, known_through) : two_phase.abort(id, known_through);
+  });
+  const GroupStep step = commits ? own ? GroupStep::kCommitted : GroupStep::kCommittedOfOther
+                         : own   ? GroupStep::kAborted
+                                 : GroupStep::kAbortedOfOther;
+  if (!decided) {
+    return group.wait_for_the_drain(ring_states[session.ring].session, std::move(call), step);
+  }
+  if (waited) return answer_step(session, call, step, *decided);
+  *decided ? call.reply(bytes_of(CommitReply{})) : call.reply_error(decided->error());
+}
+
+void ServerCore::answer_step(Session& session, fabric::RpcCall& call, GroupStep step,
+                             const Status& done) {
+  if (done) {
+    note_step(session, step);
+    return call.reply(bytes_of(CommitReply{}));
+  }
+  if (done.code() == ErrorCode::kConflict) ++totals.conflicts;
+  call.reply_error(done.error());
+}
+
+// A session has a lease while something of it is prepared.
+void ServerCore::note_step(Session& session, GroupStep step) {
+  const bool commits = step == GroupStep::kCommitted || step == GroupStep::kCommittedOfOther;
+  if (commits) ++totals.commits;
+  if (step == GroupStep::kCommittedOfOther || step == GroupStep::kAbortedOfOther) return;
+  if (commits) ++session.commits;
+  if (step == GroupStep::kPrepared) {
+    ++session.prepared;
+  } else {
+    PMSTORE_CHECK(session.prepared > 0, "a session counts what it has prepared");
+    --session.prepared;
+  }
+  if (!session.ended) host.look_at_lease(session);
 }
 
 // A number of which "not here" will be said for ever: its session is over, and no other one has it.
@@ -146,34 +210,6 @@ bool ServerCore::was_executed(TxId id) const {
   });
 }
 
-Status ServerCore::decide(Session& session, const DecideRequest& request) {
-  const TxId id{request.client, request.sequence};
-  const bool own = id.client == session.client && id.sequence >= session.first_sequence &&
-                   id.sequence - session.first_sequence < kSessionSequences;
-  if (!own) {
-    PMSTORE_TRY_STATUS(check_ended(id));
-  }
-  TwoPhase& two_phase = store->two_phase();
-  if (request.decision == Decision::kForget) {
-    two_phase.forget(id);
-    return {};
-  }
-  const bool waited = two_phase.state(id) == TwoPhase::State::kPrepared;
-  const bool known = own && session.known_through >= session.first_sequence;
-  const uint64_t known_through = known ? session.known_through : 0;
-  const bool commits = request.decision == Decision::kCommit;
-  const Status decided =
-      commits ? two_phase.commit(id, known_through) : two_phase.abort(id, known_through);
-  if (!decided || !waited) return decided;
-  if (commits) ++totals.commits;
-  if (!own) return {};
-  if (commits) ++session.commits;
-  PMSTORE_CHECK(session.prepared > 0, "a session counts what it has prepared");
-  --session.prepared;
-  host.look_at_lease(session);
-  return {};
-}
-
 Result<VoteReply> ServerCore::vote(const VoteRequest& request) const {
   const TxId id{request.client, request.sequence};
   const auto state = store->two_phase().state(id);
@@ -193,18 +229,21 @@ Result<size_t> ServerCore::list_undecided(const UndecidedRequest& request,
   writer.put(reply);
   for (const TxId id : two_phase.open_transactions()) {
     if (id <= TxId{request.client, request.sequence}) continue;
-    const auto& participants = two_phase.participants(id);
-    const size_t bytes = sizeof(UndecidedItem) + participants.size() * sizeof(ShardParticipant);
-    if (bytes > room.size() - writer.bytes()) {
+    const TwoPhase::Part part = two_phase.part(id);
+    const size_t list_bytes = part.participants.size() * sizeof(ShardParticipant);
+    if (sizeof(UndecidedItem) + list_bytes > room.size() - writer.bytes()) {
       reply.more = 1;
       break;
     }
+    const uint64_t age_ns = executor.now_ns() - std::max(part.locked_ns, started_ns_);
     writer.put(UndecidedItem{id.client,
                              id.sequence,
-                             static_cast<uint16_t>(participants.size()),
+                             static_cast<uint16_t>(part.participants.size()),
                              vote_of(two_phase.state(id)),
-                             {}});
-    for (const ShardParticipant& each : participants) writer.put(each);
+                             {},
+                             static_cast<uint32_t>(part.locked),
+                             age_ns / 1'000'000});
+    for (const ShardParticipant& each : part.participants) writer.put(each);
     ++reply.count;
   }
   if (writer.overflowed() || (reply.more != 0 && reply.count == 0)) {

@@ -51,7 +51,9 @@ CpuCommit::CpuCommit(RecordStore& records, ShardLog& log, FailureLatch& latch)
 
 CpuCommit::~CpuCommit() {
   // A group that is not finished ends like one whose server's process has died.
-  PMSTORE_CHECK(locked_ == group_.size() + held_.size(),
+  const auto both = std::count_if(group_.begin(), group_.end(),
+                                  [&](const CommitPlan* plan) { return held_.contains(plan); });
+  PMSTORE_CHECK(locked_ + static_cast<size_t>(both) == group_.size() + held_.size(),
                 "a prepared transaction ends before what it would be applied to");
 }
 
@@ -73,17 +75,18 @@ bool CpuCommit::is_inserted_by_another(const IndexKey& key) const {
   // An insert that is under way has begun to change the key's unit: the unit's version is odd.
   const KeyIndex& index = records_.index();
   if (index.version(index.unit_of(key)) % 2 == 0) return false;
-  return inserts(plans_, key) || inserts(held_, key);
+  return inserts(plans_, key) || is_inserted_by_held(key);
+}
+
+bool CpuCommit::writes_to(const CommitPlan& plan, TableId table) {
+  return plan.is_locked() &&
+         std::any_of(plan.writes().begin(), plan.writes().end(),
+                     [&](const PlannedWrite& write) { return write.key.table == table; });
 }
 
 bool CpuCommit::writes_to(const Plans& plans, TableId table) {
-  for (const auto& plan : plans) {
-    if (!plan->is_locked()) continue;
-    for (const PlannedWrite& write : plan->writes()) {
-      if (write.key.table == table) return true;
-    }
-  }
-  return false;
+  return std::any_of(plans.begin(), plans.end(),
+                     [&](const auto& plan) { return writes_to(*plan, table); });
 }
 
 PlannedWrite* CpuCommit::last_in_group(const IndexKey& key) {
@@ -301,41 +304,48 @@ Status CpuCommit::join_group(const CommitView& request) {
 }
 
 Status CpuCommit::append_to_group(CommitPlan& plan) {
+  Status logged = log_in_group(plan);
+  if (!logged) give_up(plan);
+  return logged;
+}
+
+Status CpuCommit::log_in_group(CommitPlan& plan) {
   PMSTORE_CHECK(plan.state() == CommitPlan::State::kPrepared, "only a whole redo record is logged");
   const uint64_t payload_bytes = plan.payload_bytes();
   auto appended = log_.append(plan.id(), plan.entry_room(), payload_bytes);
   // Else the group's entries would leave the log although they are not in place.
-  const bool may_truncate = group_.empty();
+  const bool may_truncate = log_.all_applied();
   if (!appended && appended.code() == ErrorCode::kBackPressure && may_truncate) {
     const Status made = log_.make_room(payload_bytes);
     if (made) appended = log_.append(plan.id(), plan.entry_room(), payload_bytes);
     if (!made) appended = made.error();
   }
-  if (!appended) {
-    give_up(plan);
-    return appended.error();
-  }
+  if (!appended) return appended.error();
   plan.logged(*appended);
   group_.push_back(&plan);
   group_writes_ += plan.writes().size();
   return {};
 }
 
-Result<persist::Persisted> CpuCommit::finish_group() {
-  PMSTORE_CHECK(!group_.empty() && group_.size() <= locked_, "a drain is for a transaction");
-  const auto logged = log_.drain();
+Result<DurableLog> CpuCommit::finish_group() {
+  PMSTORE_CHECK(group_.size() <= locked_, "what has joined is locked");
+  auto logged = log_.drain();
   if (!logged) {
     latch_.set();
-    for (auto plan = group_.rbegin(); plan != group_.rend(); ++plan) give_up(**plan);
+    for (auto plan = group_.rbegin(); plan != group_.rend(); ++plan) {
+      const auto held = release_held(**plan);
+      give_up(**plan);
+    }
     leave_group();
     return outcome_unknown(logged.error());
   }
   for (CommitPlan* const plan : group_) {
+    const auto held = release_held(*plan);
     apply(*logged, *plan);
     log_.applied();
   }
   leave_group();
-  return logged->persisted();
+  return logged;
 }
 
 void CpuCommit::leave_group() {
@@ -344,7 +354,8 @@ void CpuCommit::leave_group() {
 }
 
 Status CpuCommit::log_and_apply(CommitPlan& plan) {
-  PMSTORE_CHECK(group_.empty(), "the group's owner finishes it, and answers its transactions");
+  PMSTORE_CHECK(group_.empty() && log_.all_applied(),
+                "the group's owner finishes it, and answers its transactions");
   PMSTORE_TRY_STATUS(append_to_group(plan));
   const auto logged = finish_group();
   return logged ? Status() : Status(logged.error());

@@ -33,6 +33,8 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -93,10 +95,10 @@ class CpuCommit {
   // BackPressure also when the log has room only behind finish_group(); Io, TooLarge as
   // Prepared::commit().
   Status join_group(const CommitView& request);
-  // One drain for all transactions that have joined. On success they are durable and visible. After
-  // CommitUnknown each of them may or may not be durable; all are given up, and the failure is
-  // latched. At least one has joined (CHECK).
-  Result<persist::Persisted> finish_group();
+  // One drain for what was logged. On success all transactions that have joined are durable and
+  // visible. After CommitUnknown each of them may or may not be durable; all are given up, and the
+  // failure is latched.
+  Result<DurableLog> finish_group();
   size_t group_size() const { return group_.size(); }
 
   // ---- transactions of several servers ----
@@ -118,16 +120,16 @@ class CpuCommit {
   // Puts the writes in place and unlocks them: `decided` covers the end of the commit record. The
   // plan is gone.
   void apply_held(const DurableLog& decided, CommitPlan& plan, uint64_t end_lsn);
-  // Of a transaction that writes here alone: logs, makes durable and applies. The plan is gone.
-  // Errors of Prepared::commit().
-  Status commit_held(CommitPlan& plan);
+  // Of a transaction that writes here alone: as join_group(); the plan is gone behind
+  // finish_group(). After an error it is held as before.
+  Status join_held(CommitPlan& plan);
   // Unlocks, and leaves no trace. The plan is gone.
   void give_up_held(CommitPlan& plan);
-  bool has_held_in(TableId table) const { return writes_to(held_, table); }
+  bool has_held_in(TableId table) const;
 
   // Does a transaction that is prepared, held, or in the group write to `table`?
   bool has_prepared_in(TableId table) const {
-    return locked_ > 0 && (writes_to(plans_, table) || writes_to(held_, table));
+    return locked_ > 0 && (writes_to(plans_, table) || has_held_in(table));
   }
 
  private:
@@ -145,12 +147,16 @@ class CpuCommit {
   Status plan_write(PlannedWrite& write, uint64_t expected_slot, uint64_t expected_version,
                     Basis basis);
   using Plans = std::vector<std::unique_ptr<CommitPlan>>;
+  static bool writes_to(const CommitPlan& plan, TableId table);
   static bool writes_to(const Plans& plans, TableId table);
   static bool inserts(const Plans& plans, const IndexKey& key);
+  bool is_inserted_by_held(const IndexKey& key) const;
   bool is_inserted_by_another(const IndexKey& key) const;
   bool is_guarded(const IndexKey& key) const;
   Status guard(CommitPlan& plan, std::span<const std::byte> absences);
-  void drop_held(CommitPlan& plan);
+  void note_held(std::unique_ptr<CommitPlan> plan);
+  // Nobody meets it any more as held. nullptr: it is one of plans_.
+  std::unique_ptr<CommitPlan> release_held(CommitPlan& plan);
   Status plan_again(CommitPlan& plan, std::span<const std::byte> redo);
   Status lock_again(PlannedWrite& write);
   // The group's last write of the key; nullptr: there is none, or looking would take long.
@@ -158,6 +164,8 @@ class CpuCommit {
   void leave_group();
   Status build_redo(CommitPlan& plan, std::span<const ShardParticipant> participants = {});
   Status append_to_group(CommitPlan& plan);
+  // After an error the plan is as before.
+  Status log_in_group(CommitPlan& plan);
   Status log_and_apply(CommitPlan& plan);
   void apply(const DurableLog& logged, CommitPlan& plan);
   void give_up(CommitPlan& plan);
@@ -167,11 +175,14 @@ class CpuCommit {
   ShardLog& log_;
   FailureLatch& latch_;
   Plans plans_;
-  Plans held_;                      // of transactions of several servers
   std::vector<CommitPlan*> group_;  // in state kLogged, in the order in which they joined
   size_t group_writes_ = 0;         // of the transactions in group_
   size_t locked_ = 0;               // plans in state kPrepared or kLogged, held ones too
-  size_t guarding_ = 0;             // held plans that guard units
+  // Plans of transactions of several servers; what they insert, by the hash of the key; and the
+  // units that they guard.
+  std::unordered_map<const CommitPlan*, std::unique_ptr<CommitPlan>> held_;
+  std::unordered_multimap<uint64_t, const PlannedWrite*> held_inserts_;
+  std::unordered_multiset<uint64_t> guarded_;
 };
 
 }  // namespace pmstore::internal

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "base/check.h"
 #include "pmstore/layout/record.h"
@@ -41,10 +43,13 @@ Error does_not_fit(TxId id) {
                         "backup");
 }
 
-bool is_own_lock(const CommitPlan& plan, const ReadCheck& check) {
-  return std::any_of(plan.writes().begin(), plan.writes().end(), [&](const PlannedWrite& write) {
-    return write.exists && raw(write.old_slot) == check.slot && write.old_version == check.version;
-  });
+// The versions that the plan has found in the slots that it has locked.
+std::unordered_map<uint64_t, uint64_t> own_locks(const CommitPlan& plan) {
+  std::unordered_map<uint64_t, uint64_t> locked;
+  for (const PlannedWrite& write : plan.writes()) {
+    if (write.exists) locked.emplace(raw(write.old_slot), write.old_version);
+  }
+  return locked;
 }
 
 }  // namespace
@@ -54,7 +59,6 @@ bool is_own_lock(const CommitPlan& plan, const ReadCheck& check) {
 Result<CommitPlan*> CpuCommit::hold(const CommitView& request,
                                     std::span<const ShardParticipant> participants) {
   PMSTORE_CHECK(request.write_count > 0, "a transaction without writes has nothing to lock");
-  PMSTORE_CHECK(group_.empty(), "the group's owner finishes it before");
   if (latch_.failed()) return latch_.error();
   PMSTORE_TRY_STATUS(check_reads(records_, request, kServerOwner));
   auto plan =
@@ -67,8 +71,28 @@ Result<CommitPlan*> CpuCommit::hold(const CommitView& request,
     give_up(*plan);
     return planned.error();
   }
-  held_.push_back(std::move(plan));
-  return held_.back().get();
+  CommitPlan* const held = plan.get();
+  note_held(std::move(plan));
+  return held;
+}
+
+void CpuCommit::note_held(std::unique_ptr<CommitPlan> plan) {
+  for (const PlannedWrite& write : plan->writes()) {
+    if (!write.exists) held_inserts_.emplace(write.key.hash.value, &write);
+  }
+  for (const AbsenceCheck& each : plan->guarded()) guarded_.insert(each.bucket);
+  const CommitPlan* const name = plan.get();
+  held_.emplace(name, std::move(plan));
+}
+
+bool CpuCommit::is_inserted_by_held(const IndexKey& key) const {
+  const auto [begin, end] = held_inserts_.equal_range(key.hash.value);
+  return std::any_of(begin, end, [&](const auto& each) { return each.second->key == key; });
+}
+
+bool CpuCommit::has_held_in(TableId table) const {
+  return std::any_of(held_.begin(), held_.end(),
+                     [&](const auto& each) { return writes_to(*each.second, table); });
 }
 
 // Every absence was true before the plan changed anything, so what differs now is the plan's.
@@ -85,26 +109,21 @@ Status CpuCommit::guard(CommitPlan& plan, std::span<const std::byte> absences) {
     }
     plan.guarded().push_back(check);
   }
-  guarding_ += plan.guarded().empty() ? 0 : 1;
   return {};
 }
 
 bool CpuCommit::is_guarded(const IndexKey& key) const {
-  if (guarding_ == 0) [[likely]]
+  if (guarded_.empty()) [[likely]]
     return false;
-  const uint64_t unit = records_.index().unit_of(key);
-  for (const auto& plan : held_) {
-    for (const AbsenceCheck& each : plan->guarded()) {
-      if (each.bucket == unit) return true;
-    }
-  }
-  return false;
+  return guarded_.contains(records_.index().unit_of(key));
 }
 
 void CpuCommit::end_guard(CommitPlan& plan) {
-  if (plan.guarded().empty()) return;
-  PMSTORE_CHECK(guarding_ > 0, "a plan that guards is counted");
-  --guarding_;
+  for (const AbsenceCheck& each : plan.guarded()) {
+    const auto at = guarded_.find(each.bucket);
+    PMSTORE_CHECK(at != guarded_.end(), "what a plan guards is counted");
+    guarded_.erase(at);
+  }
   plan.guarded().clear();
 }
 
@@ -113,19 +132,23 @@ void CpuCommit::end_guard(CommitPlan& plan) {
 Status CpuCommit::validate_held(const CommitPlan& plan, std::span<const std::byte> reads,
                                 std::span<const std::byte> absences) {
   CommitView others{plan.id().client, plan.id().sequence, {}, {}, {}, 0};
+  const auto locked = own_locks(plan);
   for (size_t i = 0; i < reads.size() / sizeof(ReadCheck); ++i) {
-    if (is_own_lock(plan, read_at<ReadCheck>(reads, i))) continue;
+    const auto read = read_at<ReadCheck>(reads, i);
+    const auto own = locked.find(read.slot);
+    if (own != locked.end() && own->second == read.version) continue;
     others.reads = reads.subspan(i * sizeof(ReadCheck), sizeof(ReadCheck));
     PMSTORE_TRY_STATUS(check_reads(records_, others, kServerOwner));
   }
   others.reads = {};
+  std::unordered_map<uint64_t, uint64_t> guarded;  // unit, version
+  for (const AbsenceCheck& each : plan.guarded()) guarded.emplace(each.bucket, each.version);
   for (size_t i = 0; i < absences.size() / sizeof(AbsenceCheck); ++i) {
     const auto check = read_at<AbsenceCheck>(absences, i);
-    const auto own = std::find_if(plan.guarded().begin(), plan.guarded().end(),
-                                  [&](const auto& each) { return each.bucket == check.bucket; });
-    if (own != plan.guarded().end()) {
+    const auto own = guarded.find(check.bucket);
+    if (own != guarded.end()) {
       // Odd since this plan has begun to change it, and nobody else has ended a change there.
-      const bool same = own->version == check.version &&
+      const bool same = own->second == check.version &&
                         records_.index().version(check.bucket) == check.version + 1;
       if (!same) return make_error(ErrorCode::kConflict);
       continue;
@@ -138,32 +161,39 @@ Status CpuCommit::validate_held(const CommitPlan& plan, std::span<const std::byt
 
 // ---- the end ----
 
-void CpuCommit::drop_held(CommitPlan& plan) {
-  const auto at = std::find_if(held_.begin(), held_.end(),
-                               [&](const auto& each) { return each.get() == &plan; });
-  PMSTORE_CHECK(at != held_.end(), "a plan that is held ends once");
-  std::swap(*at, held_.back());
-  held_.pop_back();
+std::unique_ptr<CommitPlan> CpuCommit::release_held(CommitPlan& plan) {
+  const auto at = held_.find(&plan);
+  if (at == held_.end()) return nullptr;
+  end_guard(plan);
+  for (const PlannedWrite& write : plan.writes()) {
+    if (write.exists) continue;
+    auto [each, end] = held_inserts_.equal_range(write.key.hash.value);
+    while (each != end && each->second != &write) ++each;
+    PMSTORE_CHECK(each != end, "what a held plan inserts is noted until it ends");
+    held_inserts_.erase(each);
+  }
+  std::unique_ptr<CommitPlan> released = std::move(at->second);
+  held_.erase(at);
+  return released;
 }
 
 void CpuCommit::apply_held(const DurableLog& decided, CommitPlan& plan, uint64_t end_lsn) {
-  end_guard(plan);
+  const auto held = release_held(plan);
+  PMSTORE_CHECK(held != nullptr, "a plan that is held ends once");
   plan.logged(end_lsn);
   apply(decided, plan);
-  drop_held(plan);
 }
 
-Status CpuCommit::commit_held(CommitPlan& plan) {
+Status CpuCommit::join_held(CommitPlan& plan) {
+  PMSTORE_TRY_STATUS(log_in_group(plan));
   end_guard(plan);
-  Status committed = log_and_apply(plan);
-  drop_held(plan);
-  return committed;
+  return {};
 }
 
 void CpuCommit::give_up_held(CommitPlan& plan) {
-  end_guard(plan);
+  const auto held = release_held(plan);
+  PMSTORE_CHECK(held != nullptr, "a plan that is held ends once");
   give_up(plan);
-  drop_held(plan);
 }
 
 // ---- recovery ----
@@ -180,8 +210,9 @@ Result<CommitPlan*> CpuCommit::hold_again(TxId id, std::span<const std::byte> re
   }
   plan->prepared(redo.size());
   ++locked_;
-  held_.push_back(std::move(plan));
-  return held_.back().get();
+  CommitPlan* const held = plan.get();
+  note_held(std::move(plan));
+  return held;
 }
 
 // The opposite of build_redo(): a tombstone in front of the same key's new record is of the slot

@@ -241,13 +241,15 @@ Status ShardLog::reserve(TxId id, uint64_t redo_bytes, size_t participants) {
   return {};
 }
 
-Status ShardLog::append_prepared(TxId id, std::span<std::byte> scratch, uint64_t payload_bytes) {
+Result<uint64_t> ShardLog::append_prepared(TxId id, std::span<std::byte> scratch,
+                                           uint64_t payload_bytes) {
   Pin pin = pins_.at(id);
   PMSTORE_CHECK(pin.lsn == Pin::kNotLogged && worst_room(payload_bytes) <= pin.redo_room,
                 "a redo record is logged once, in the room that was reserved");
   PMSTORE_TRY(pin.lsn, ring_->append_in(id.sequence, scratch, payload_bytes));
   set_pin(id, pin);
-  return {};
+  ++unapplied_;
+  return ring_->position().tail_lsn;
 }
 
 Result<uint64_t> ShardLog::append_commit(TxId id, std::span<const std::byte> record) {
@@ -262,12 +264,13 @@ Result<uint64_t> ShardLog::append_commit(TxId id, std::span<const std::byte> rec
   return ring_->position().tail_lsn;
 }
 
-Status ShardLog::append_abort(TxId id, std::span<const std::byte> record) {
+Result<uint64_t> ShardLog::append_abort(TxId id, std::span<const std::byte> record) {
   const Pin pin = pins_.at(id);
   PMSTORE_CHECK(pin.lsn != Pin::kNotLogged && !pin.committed, "what is prepared is decided once");
   PMSTORE_TRY_STATUS(ring_->append(id.sequence, record));
   unpin(id);
-  return {};
+  ++unapplied_;
+  return ring_->position().tail_lsn;
 }
 
 // Each is pinned at its LSN.

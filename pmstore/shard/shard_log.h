@@ -115,7 +115,8 @@ class ShardLog {
   Status truncate_through(uint64_t through_lsn);
   // Makes durable what was appended. Io.
   Result<DurableLog> drain();
-  // The writes of one of the appended transactions are in place.
+  // What follows from one of the appended records is done: its writes are in place, or its
+  // transaction counts as prepared or aborted.
   void applied() {
     PMSTORE_CHECK(unapplied_ > 0, "a redo record is logged before its writes are in place");
     --unapplied_;
@@ -128,13 +129,15 @@ class ShardLog {
   // BackPressure: others have it. Io, BadPool: as make_room().
   Status reserve(TxId id, uint64_t redo_bytes, size_t participants);
   // Appends the redo record, as append(), into the room that is reserved, and pins it. Not durable
-  // before drain(). CHECK: `id` has reserved, and nothing was appended.
-  Status append_prepared(TxId id, std::span<std::byte> scratch, uint64_t payload_bytes);
-  // Appends the commit record, and pins it instead of the redo record; gives the LSN behind it.
-  // CHECK: the redo record is pinned. It is applied() when its writes are in place.
+  // before drain(); applied() behind it. Gives the LSN behind it, as those below. CHECK: `id` has
+  // reserved, and nothing was appended.
+  Result<uint64_t> append_prepared(TxId id, std::span<std::byte> scratch, uint64_t payload_bytes);
+  // Appends the commit record, and pins it instead of the redo record. CHECK: the redo record is
+  // pinned. It is applied() when its writes are in place.
   Result<uint64_t> append_commit(TxId id, std::span<const std::byte> record);
-  // Appends the abort record; from here on nothing of `id` is pinned. CHECK: as above.
-  Status append_abort(TxId id, std::span<const std::byte> record);
+  // Appends the abort record; from here on nothing of `id` is pinned. CHECK: as above. It is
+  // applied() when nothing is locked.
+  Result<uint64_t> append_abort(TxId id, std::span<const std::byte> record);
   // Nothing of `id` is pinned, and no room is reserved, from here on. CHECK: something was.
   void unpin(TxId id);
   // Reads the record that `id` has pinned.

@@ -91,6 +91,17 @@ Result<Outcome> Store::outcome(TxId id, bool own, uint64_t now_ns) const {
                         " is not kept any more: look at what it would have written");
 }
 
+Result<persist::Persisted> Store::finish_group() {
+  PMSTORE_CHECK(group_size() > 0, "a drain is for a transaction");
+  const auto logged = cpu_.finish_group();
+  if (!logged) {
+    two_phase_.abandon_group();
+    return logged.error();
+  }
+  two_phase_.finish_group(*logged);
+  return logged->persisted();
+}
+
 Result<TableId> Store::create_table(std::string_view name, TableKind kind) {
   if (latch_.failed()) return latch_.error();
   // A table that is in the catalog must get its index at each start.

@@ -131,7 +131,11 @@ class Store {
   Status commit(const CommitView& request) { return cpu_.commit(request); }
   Status join_group(const CommitView& request) { return cpu_.join_group(request); }
   uint64_t max_redo_bytes() const { return log_.max_payload_bytes(); }
-  Result<persist::Persisted> finish_group() { return cpu_.finish_group(); }
+  // One drain for all that was logged: the transactions of join_group(), and the steps of
+  // two_phase(). On success each is durable, and what follows from it is done. CommitUnknown: each
+  // may or may not be durable, and the failure is latched. Something was logged (CHECK).
+  Result<persist::Persisted> finish_group();
+  size_t group_size() const { return cpu_.group_size() + two_phase_.waiting(); }
 
   // ---- discipline kRnic ----
   base::Task<Result<ReserveReply>> reserve(WordChanger& changer, uint16_t owner, TableId table,

@@ -84,6 +84,13 @@ Result<Model> read_model(internal::Store& store, const History& history) {
   return model;
 }
 
+// What the last step has logged.
+Status finish(internal::Store& store) {
+  if (store.group_size() == 0) return {};
+  const auto durable = store.finish_group();
+  return durable ? Status() : Status(durable.error());
+}
+
 class RestartedTwoPhase final : public Restarted {
  public:
   RestartedTwoPhase(std::unique_ptr<persist::Pool> pool, const History& history)
@@ -124,6 +131,7 @@ class RestartedTwoPhase final : public Restarted {
     const bool commits = id.sequence % 2 == 0;
     TwoPhase& two_phase = store_->two_phase();
     PMSTORE_TRY_STATUS(commits ? two_phase.commit(id, 0) : two_phase.abort(id, 0));
+    PMSTORE_TRY_STATUS(finish(*store_));
     put_back(model_.content, *shared, commits);
     commits ? void(model_.open[id] = State::kCommitted) : void(model_.open.erase(id));
     return {};
@@ -272,7 +280,7 @@ size_t TwoPhaseRun::prepare(const std::vector<KeyWrite>& writes) {
   const Status locked = store_->two_phase().lock(*view, std::span(&other, 1), 0);
   PMSTORE_CHECK(locked.has_value(), locked ? "" : locked.error().message.c_str());
   const Status prepared = store_->two_phase().prepare(shared.id, {}, {});
-  PMSTORE_CHECK(prepared.has_value(), "nobody else writes");
+  PMSTORE_CHECK(prepared && finish(*store_), "nobody else writes");
   now_ = std::move(after);
   history_.shared.push_back(std::move(shared));
   recorder_->mark();
@@ -290,7 +298,7 @@ void TwoPhaseRun::commit(size_t number, bool knows_the_last) {
       knows_the_last && forgotten_ &&
       internal::session_of(forgotten_->sequence) == internal::session_of(shared.id.sequence);
   const uint64_t known = knows ? forgotten_->sequence : 0;
-  PMSTORE_CHECK(store_->two_phase().commit(shared.id, known).has_value(), "it is prepared");
+  PMSTORE_CHECK(store_->two_phase().commit(shared.id, known) && finish(*store_), "it is prepared");
   now_ = std::move(after);
   if (known != 0) forgotten_.reset();
   recorder_->mark();
@@ -302,7 +310,7 @@ void TwoPhaseRun::abort(size_t number) {
   put_back(after.content, shared, false);
   after.open.erase(shared.id);
   allow_now({now_, after});
-  PMSTORE_CHECK(store_->two_phase().abort(shared.id, 0).has_value(), "it is prepared");
+  PMSTORE_CHECK(store_->two_phase().abort(shared.id, 0) && finish(*store_), "it is prepared");
   now_ = std::move(after);
   recorder_->mark();
 }

@@ -4,98 +4,20 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
-#include "pmstore/server.h"
-#include "tests/crash/crash_image.h"
-#include "tests/harness/numbered_client.h"
+#include "tests/unit/pmstore/bank.h"
 
 namespace pmstore {
 namespace {
 
-using nlohmann::json;
+using testing::Bank;
+using testing::move_money;
 
 constexpr int kStart = 100;
-
-// A server with a pool of its own, and a client of it with a table of accounts.
-class Bank {
- public:
-  Bank(Executor& executor, std::string name, uint64_t identity)
-      : executor_(executor), name_(std::move(name)) {
-    pool_ = std::move(*persist::Pool::in_region(region_.bytes(), kDomain, true));
-    FormatOptions format{2, 64 << 10};
-    format.identity = identity;
-    PMSTORE_CHECK(format_store(*pool_, format).has_value(), "the region is large enough");
-    start();
-  }
-  ~Bank() {
-    client_.reset();
-    if (server_ != nullptr) {
-      EXPECT_TRUE(executor_.run(server_->stop()));
-    }
-  }
-
-  void start() {
-    ServerOptions options;
-    options.discipline = LockDiscipline::kCpu;
-    server_ = std::move(*executor_.run(Server::start(executor_, *pool_, options)));
-    uri_ = *executor_.run(server_->listen({fabric::Scheme::kLocal, name_, 0}));
-  }
-  // As after an end of its process; the memory stays.
-  void end_process() { server_.reset(); }
-  void restart() {
-    end_process();
-    pool_ = std::move(*persist::Pool::in_region(region_.bytes(), kDomain, false));
-    start();
-  }
-  void connect(uint64_t id = 0) {
-    ClientOptions options;
-    options.call_timeout_ns = 50'000'000;
-    options.reconnect_timeout_ns = 500'000'000;
-    if (id != 0) options.secret = ClientSecret::of_number(id);
-    client_ = std::move(*executor_.run(Client::connect(executor_, uri_, options)));
-    table_ = *executor_.run(client_->open_table("accounts", true));
-  }
-  void disconnect() { client_.reset(); }
-  Client& client() { return *client_; }
-  TableId table() const { return table_; }
-  Result<std::string> get(std::string_view key) { return executor_.run(client_->get(table_, key)); }
-  Status put(std::string_view key, int value) {
-    const std::string text = std::to_string(value);
-    return executor_.run(client_->put(table_, key, text));
-  }
-  json two_phase() const { return json::parse(server_->stat_json()).at("two_phase"); }
-
- private:
-  static constexpr persist::Domain kDomain = persist::Domain::kCpuCache;
-  Executor& executor_;
-  std::string name_;
-  crash::PageBytes region_{4 << 20};
-  std::unique_ptr<persist::Pool> pool_;
-  std::unique_ptr<Server> server_;
-  fabric::Uri uri_;
-  std::unique_ptr<Client> client_;
-  TableId table_{};
-};
-
-Task<Status> move_money(Bank& from, Bank& to, int amount) {
-  std::vector<Transaction> both;
-  both.push_back(from.client().begin());
-  both.push_back(to.client().begin());
-  const auto there = co_await both[0].get(from.table(), "account");
-  if (!there) co_return there.error();
-  const auto here = co_await both[1].get(to.table(), "account");
-  if (!here) co_return here.error();
-  both[0].put(from.table(), "account", std::to_string(std::stoi(*there) - amount));
-  both[1].put(to.table(), "account", std::to_string(std::stoi(*here) + amount));
-  // So that each also inserts.
-  both[0].put(from.table(), "sent" + *there, *here);
-  co_return co_await commit_together(std::move(both));
-}
 
 class JointCommit : public ::testing::Test {
  protected:

@@ -32,11 +32,18 @@ class TwoPhaseFixture : public ::testing::Test {
   }
   Status prepare(const std::vector<ReadCheck>& reads = {},
                  const std::vector<AbsenceCheck>& absences = {}) {
-    return two_phase().prepare(last_, std::as_bytes(std::span(reads)),
-                               std::as_bytes(std::span(absences)));
+    return finish(two_phase().prepare(last_, std::as_bytes(std::span(reads)),
+                                      std::as_bytes(std::span(absences))));
   }
-  Status commit() { return two_phase().commit(last_, 0); }
-  Status abort() { return two_phase().abort(last_, 0); }
+  Status commit() { return commit(last_); }
+  Status commit(TxId id) { return finish(two_phase().commit(id, 0)); }
+  Status abort() { return finish(two_phase().abort(last_, 0)); }
+  // Nothing else waits.
+  Status finish(Status logged) {
+    if (!logged || s_.store().group_size() == 0) return logged;
+    const auto durable = s_.store().finish_group();
+    return durable ? Status() : Status(durable.error());
+  }
   void expect(std::string_view key, std::string_view value) {
     const auto got = s_.get(key);
     ASSERT_TRUE(got) << key << ": " << got.error().to_string();
@@ -134,7 +141,9 @@ TEST(TwoPhase, WhatIsCommittedHasABoundOfItsOwn) {
   size_t committed = 0;
   for (; locked; locked = lock()) {
     ASSERT_TRUE(two_phase.prepare(s.last_id(), {}, {}));
+    ASSERT_TRUE(s.store().finish_group());
     ASSERT_TRUE(two_phase.commit(s.last_id(), 0));
+    ASSERT_TRUE(s.store().finish_group());
     ++committed;
   }
   EXPECT_EQ(committed, TwoPhase::kMostCommitted);
@@ -143,6 +152,102 @@ TEST(TwoPhase, WhatIsCommittedHasABoundOfItsOwn) {
   two_phase.forget(two_phase.open_transactions().front());
   EXPECT_TRUE(lock());
   EXPECT_TRUE(two_phase.abort(s.last_id(), 0));
+}
+
+TEST(TwoPhase, OneClientLeavesRoomForOthers) {
+  FormatOptions format{2, 64 << 10};
+  format.shard_log_bytes = 32 << 20;
+  StoreInRegion s(64 << 20, format);
+  s.begin_session();
+  TwoPhase& two_phase = s.store().two_phase();
+  const auto lock = [&](size_t key, ClientId client) {
+    const auto bytes =
+        s.transaction().write(WriteKind::kPut, s.table(), std::to_string(key), "1").message();
+    return two_phase.lock(*decode_commit(client, bytes), kOthers, 1);
+  };
+  for (size_t i = 0; i < TwoPhase::kMostOfClient; ++i) {
+    ASSERT_TRUE(lock(i, StoreInRegion::kClient)) << i;
+  }
+  const Status refused = lock(9999, StoreInRegion::kClient);
+  EXPECT_EQ(refused.code(), ErrorCode::kBackPressure);
+  EXPECT_NE(refused.error().message.find("this client"), std::string::npos);
+  const ClientId other{4, 4};
+  EXPECT_TRUE(lock(9999, other));
+  EXPECT_TRUE(two_phase.abort({other, s.last_id().sequence}, 0));
+  two_phase.give_up_locked_before(2);
+  EXPECT_TRUE(two_phase.empty());
+  EXPECT_TRUE(lock(1, StoreInRegion::kClient));
+  EXPECT_TRUE(two_phase.abort(s.last_id(), 0));
+}
+
+// ---- the group ----
+
+TEST_F(TwoPhaseFixture, AStepIsDoneBehindTheDrainOfItsGroup) {
+  put_old_values();
+  ASSERT_TRUE(lock(put("same", "new")));
+  const TxId one = last_;
+  ASSERT_TRUE(lock(put("moved", "new")));
+  const TxId two = last_;
+  ASSERT_TRUE(two_phase().prepare(one, {}, {}));
+  ASSERT_TRUE(two_phase().prepare(two, {}, {}));
+  const auto alone = put("gone", "new").message();
+  ASSERT_TRUE(s_.store().join_group(*decode_commit(StoreInRegion::kClient, alone)));
+  EXPECT_EQ(s_.store().group_size(), 3u);
+  EXPECT_EQ(two_phase().state(one), State::kLocked) << "it may not be durable";
+  EXPECT_TRUE(two_phase().open_transactions().empty());
+  // The group has to be finished before anything else happens to them.
+  two_phase().end_session(one);
+  two_phase().give_up_locked_before(UINT64_MAX);
+  EXPECT_EQ(two_phase().prepare(one, {}, {}).code(), ErrorCode::kNotFound);
+  EXPECT_EQ(two_phase().state(two), State::kLocked);
+  ASSERT_TRUE(s_.store().finish_group());
+  EXPECT_EQ(two_phase().state(one), State::kPrepared);
+  EXPECT_EQ(two_phase().state(two), State::kPrepared);
+  expect("gone", "new");
+
+  ASSERT_TRUE(two_phase().commit(one, 0));
+  ASSERT_TRUE(two_phase().abort(two, 0));
+  expect_locked("same");
+  expect_locked("moved");
+  EXPECT_EQ(two_phase().state(one), State::kPrepared);
+  EXPECT_EQ(two_phase().state(two), State::kPrepared);
+  EXPECT_TRUE(two_phase().is_waiting(one));
+  EXPECT_DEATH((void)two_phase().abort(one, 0), "before another decision");
+  ASSERT_TRUE(s_.store().finish_group());
+  expect("same", "new");
+  expect("moved", "old");
+  EXPECT_EQ(two_phase().state(one), State::kCommitted);
+  EXPECT_FALSE(two_phase().state(two));
+}
+
+TEST_F(TwoPhaseFixture, WhatTheGroupIsInTheWayOfIsTriedAgainBehindIt) {
+  ASSERT_TRUE(s_.put("read", "1"));
+  const GetReply read = s_.get("read")->reply;
+  ASSERT_TRUE(lock(put("written", "1")));
+  const auto alone = put("read", "1").message();
+  ASSERT_TRUE(s_.store().join_group(*decode_commit(StoreInRegion::kClient, alone)));
+  const std::vector<ReadCheck> reads = {{read.slot, read.version}};
+  const auto bytes = std::as_bytes(std::span(reads));
+  EXPECT_EQ(two_phase().prepare(last_, bytes, {}).code(), ErrorCode::kConflict);
+  EXPECT_EQ(two_phase().state(last_), State::kLocked) << "the group may fail";
+  ASSERT_TRUE(s_.store().finish_group());
+  EXPECT_EQ(two_phase().prepare(last_, bytes, {}).code(), ErrorCode::kConflict);
+  EXPECT_FALSE(two_phase().state(last_));
+}
+
+// What is logged and not done keeps the log as it is.
+TEST_F(TwoPhaseFixture, TheLogIsNotTruncatedAmidAGroup) {
+  ASSERT_TRUE(lock(put("same", "new")));
+  ASSERT_TRUE(two_phase().prepare(last_, {}, {}));
+  Status joined;
+  for (int i = 0; joined && i < 10'000; ++i) {
+    if (s_.store().cpu().group_size() == CpuCommit::kMostPrepared) break;
+    const auto bytes = put("k" + std::to_string(i), std::string(3000, 'v')).message();
+    joined = s_.store().join_group(*decode_commit(StoreInRegion::kClient, bytes));
+  }
+  EXPECT_EQ(joined.code(), ErrorCode::kBackPressure);
+  ASSERT_TRUE(s_.store().finish_group());
+  EXPECT_EQ(two_phase().state(last_), State::kPrepared);
 }
 
 TEST_F(TwoPhaseFixture, OthersMeetItsLocksAndCommitAround) {
@@ -171,8 +276,8 @@ TEST_F(TwoPhaseFixture, ARestartLocksWhatIsUndecidedAgain) {
       s_.reopen();
       expect_locked_all();
       ASSERT_EQ(two_phase().state(last_), State::kPrepared);
-      ASSERT_EQ(two_phase().participants(last_).size(), 1u);
-      EXPECT_EQ(two_phase().participants(last_)[0].name(), kOthers[0].name());
+      ASSERT_EQ(two_phase().part(last_).participants.size(), 1u);
+      EXPECT_EQ(two_phase().part(last_).participants[0].name(), kOthers[0].name());
       EXPECT_EQ(s_.put("fresh", "x").code(), ErrorCode::kConflict);
     }
     s_.begin_session();
@@ -331,13 +436,13 @@ TEST_F(TwoPhaseFixture, TruncationKeepsWhatIsUndecidedAndWhatIsNotKnownEverywher
     EXPECT_EQ(two_phase().state(undecided), State::kPrepared);
     EXPECT_EQ(two_phase().state(committed), State::kCommitted);
     EXPECT_FALSE(two_phase().state(forgotten));
-    EXPECT_EQ(two_phase().participants(committed)[0].name(), kOthers[0].name());
+    EXPECT_EQ(two_phase().part(committed).participants[0].name(), kOthers[0].name());
     expect_locked_all();
     s_.begin_session();
   }
   EXPECT_EQ(*s_.store().outcome(committed, true, 0), Outcome::kCommitted);
   EXPECT_EQ(s_.store().outcome(undecided, true, 0).code(), ErrorCode::kCommitUnknown);
-  ASSERT_TRUE(two_phase().commit(undecided, 0));
+  ASSERT_TRUE(commit(undecided));
   expect_new();
   two_phase().forget(undecided);
   two_phase().forget(committed);
@@ -355,7 +460,7 @@ TEST_F(TwoPhaseFixture, ARestartRemembersOnlyWhatIsNotKnownEverywhere) {
   two_phase().forget_through(first);
   ASSERT_TRUE(lock(put("b", "1")));
   ASSERT_TRUE(prepare());
-  ASSERT_TRUE(two_phase().commit(last_, first.sequence));
+  ASSERT_TRUE(finish(two_phase().commit(last_, first.sequence)));
   s_.reopen();
   EXPECT_FALSE(two_phase().state(first));
   EXPECT_EQ(two_phase().state(last_), State::kCommitted);
@@ -378,13 +483,13 @@ TEST_F(TwoPhaseFixture, TheirPartOfTheLogIsBoundedAndOthersGoOn) {
   for (int i = 0; i < 2000; ++i) ASSERT_TRUE(s_.put("busy", std::to_string(i))) << i;
   for (size_t i = 0; i < all.size(); ++i) {
     if (i % 2 == 0) {
-      ASSERT_TRUE(two_phase().commit(all[i], 0));
+      ASSERT_TRUE(commit(all[i]));
     }
   }
   for (const TxId id : all) {
     if (two_phase().state(id) == State::kCommitted) two_phase().forget(id);
     if (two_phase().state(id)) {
-      ASSERT_TRUE(two_phase().abort(id, 0));
+      ASSERT_TRUE(finish(two_phase().abort(id, 0)));
     }
   }
   EXPECT_EQ(s_.store().log().reserved_bytes(), 0u);

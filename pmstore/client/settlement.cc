@@ -1,66 +1,28 @@
-// Decides what coordinators have left prepared: pmstore/joint_commit.h.
+#include "pmstore/client/settlement.h"
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <set>
-#include <string>
 #include <utility>
 
 #include "base/check.h"
 #include "pmstore/client/client_state.h"
-#include "pmstore/joint_commit.h"
-#include "pmstore/layout/shard_record.h"
 
 namespace pmstore::internal {
 
-class Settlement {
- public:
-  explicit Settlement(const std::vector<Client*>& clients) {
-    for (Client* const client : clients) {
-      servers_.push_back({&client->state_->connector, {}, 0, {}});
-    }
+Settlement::Settlement(const std::vector<Client*>& clients) {
+  for (Client* const client : clients) {
+    servers_.push_back({&client->state_->connector, {}, 0, {}});
   }
-  base::Task<Result<Settled>> run();
+}
 
- private:
-  struct Server {
-    Connector* connector;
-    SessionRef session;
-    uint64_t pool;   // 0: not known
-    Status reached;  // after an error it is asked nothing more
-  };
-  // One participant's part, by the name that it has there.
-  struct Part {
-    Server* server;
-    TxId name;
-    std::optional<Vote> vote = {};
-  };
-  struct Open {
-    TxId name;
-    Vote state;
-    std::vector<ShardParticipant> others;
-  };
-  base::Task<void> reach(Server& server);
-  template <typename Request>
-  static base::Task<Result<fabric::RpcReply>> call(Server& server, Method method, Request request,
-                                                   uint32_t reply_bytes);
-  static TxId first_name(const Open& open);
-  static base::Task<Result<std::vector<Open>>> list(Server& server);
-  base::Task<Status> settle(Server& server, const Open& open);
-  // nullopt: one of them is at none of the servers.
-  std::optional<std::vector<Part>> parts_of(Server& server, const Open& open);
-  static base::Task<Status> ask(Part& part);
-  static base::Task<Status> tell(const Part& part, Decision decision);
+Settlement::Settlement(const std::vector<Connector*>& connectors) {
+  for (Connector* const connector : connectors) servers_.push_back({connector, {}, 0, {}});
+}
 
-  std::vector<Server> servers_;
-  Settled settled_;
-};
-
-// The same at each of its servers.
-TxId Settlement::first_name(const Open& open) {
+TxId Settlement::first_name(const OpenTransaction& open) {
   TxId first = open.name;
-  for (const ShardParticipant& each : open.others) first = std::min(first, each.name());
+  for (const OpenTransaction::Part& each : open.others) first = std::min(first, each.name);
   return first;
 }
 
@@ -82,9 +44,10 @@ base::Task<Result<fabric::RpcReply>> Settlement::call(Server& server, Method met
   co_return std::move(answer);
 }
 
-base::Task<Result<std::vector<Settlement::Open>>> Settlement::list(Server& server) {
+base::Task<Result<std::vector<OpenTransaction>>> Settlement::list(size_t number) {
   constexpr uint32_t kPageBytes = 64 * 1024;
-  std::vector<Open> found;
+  Server& server = servers_[number];
+  std::vector<OpenTransaction> found;
   UndecidedReply page{0, 1};
   while (page.more != 0) {
     const TxId last = found.empty() ? TxId{} : found.back().name;
@@ -95,9 +58,16 @@ base::Task<Result<std::vector<Settlement::Open>>> Settlement::list(Server& serve
     page = reader.get<UndecidedReply>();
     for (uint32_t i = 0; i < page.count && !reader.failed(); ++i) {
       const auto item = reader.get<UndecidedItem>();
-      Open& open = found.emplace_back(Open{{item.client, item.sequence}, item.state, {}});
+      OpenTransaction& open = found.emplace_back();
+      open.server = number;
+      open.pool = server.pool;
+      open.name = {item.client, item.sequence};
+      open.committed = item.state == Vote::kCommitted;
+      open.locked = item.locked;
+      open.age_ms = item.age_ms;
       for (uint16_t n = 0; n < item.participants && !reader.failed(); ++n) {
-        open.others.push_back(reader.get<ShardParticipant>());
+        const auto participant = reader.get<ShardParticipant>();
+        open.others.push_back({participant.pool, participant.name()});
       }
     }
     if (!reader.complete() || (page.more != 0 && page.count == 0)) {
@@ -107,15 +77,13 @@ base::Task<Result<std::vector<Settlement::Open>>> Settlement::list(Server& serve
   co_return found;
 }
 
-std::optional<std::vector<Settlement::Part>> Settlement::parts_of(Server& server,
-                                                                  const Open& open) {
-  std::vector<Part> parts = {{&server, open.name}};
-  for (const ShardParticipant& each : open.others) {
+std::vector<Settlement::Part> Settlement::parts_of(const OpenTransaction& open) {
+  std::vector<Part> parts = {{&servers_[open.server], open.name}};
+  for (const OpenTransaction::Part& each : open.others) {
     const auto at = std::find_if(servers_.begin(), servers_.end(), [&](const Server& one) {
       return one.session && one.pool == each.pool;
     });
-    if (at == servers_.end()) return std::nullopt;
-    parts.push_back({&*at, each.name()});
+    parts.push_back({at == servers_.end() ? nullptr : &*at, each.name});
   }
   return parts;
 }
@@ -144,30 +112,49 @@ base::Task<Status> Settlement::tell(const Part& part, Decision decision) {
 }
 
 // An error: it waits for a participant.
-base::Task<Status> Settlement::settle(Server& server, const Open& open) {
-  auto parts = parts_of(server, open);
-  if (!parts) co_return make_error(ErrorCode::kDisconnected, "a participant is not known");
-  for (Part& part : *parts) {
+base::Task<Status> Settlement::settle(const OpenTransaction& open) {
+  std::vector<Part> parts = parts_of(open);
+  for (const Part& part : parts) {
+    if (part.server == nullptr) {
+      co_return make_error(ErrorCode::kDisconnected, "a participant is not known");
+    }
+  }
+  co_return co_await settle_parts(parts);
+}
+
+base::Task<Status> Settlement::settle_parts(std::vector<Part>& parts) {
+  for (Part& part : parts) {
     PMSTORE_CO_TRY_STATUS(co_await ask(part));
   }
   const auto any = [&](Vote vote) {
-    return std::any_of(parts->begin(), parts->end(),
+    return std::any_of(parts.begin(), parts.end(),
                        [&](const Part& part) { return part.vote == vote; });
   };
   // Who has committed shows that all were prepared. Then "not here" is of a participant that knows
   // that all have the commit.
   const bool commits = any(Vote::kCommitted) || !any(Vote::kNotHere);
   const bool decides = any(Vote::kPrepared);
-  for (const Part& part : *parts) {
+  for (const Part& part : parts) {
     if (part.vote != Vote::kPrepared) continue;
     PMSTORE_CO_TRY_STATUS(co_await tell(part, commits ? Decision::kCommit : Decision::kAbort));
   }
   if (decides) ++(commits ? settled_.committed : settled_.aborted);
   if (!commits) co_return Status{};
-  for (const Part& part : *parts) {
+  for (const Part& part : parts) {
     PMSTORE_CO_TRY_STATUS(co_await tell(part, Decision::kForget));
   }
   co_return Status{};
+}
+
+base::Task<Status> Settlement::settle_one(std::vector<TxId> names) {
+  PMSTORE_CHECK(names.size() == servers_.size(), "each server has one part");
+  std::vector<Part> parts;
+  for (size_t i = 0; i < names.size(); ++i) {
+    co_await reach(servers_[i]);
+    PMSTORE_CO_TRY_STATUS(servers_[i].reached);
+    parts.push_back({&servers_[i], names[i]});
+  }
+  co_return co_await settle_parts(parts);
 }
 
 base::Task<void> Settlement::reach(Server& server) {
@@ -180,32 +167,69 @@ base::Task<void> Settlement::reach(Server& server) {
   server.pool = server.session->hello().pool;
 }
 
+base::Task<void> Settlement::reach_all() {
+  for (Server& server : servers_) {
+    co_await reach(server);
+    if (server.session && server.session->discipline() != LockDiscipline::kCpu) {
+      server.session = {};  // it has no part in such transactions
+    }
+  }
+}
+
+std::vector<Status> Settlement::servers_reached() const {
+  std::vector<Status> reached;
+  for (const Server& server : servers_) reached.push_back(server.reached);
+  return reached;
+}
+
+std::optional<Error> Settlement::nobody() const {
+  const auto failed = [](const Server& server) { return !server.reached; };
+  if (servers_.empty() || !std::all_of(servers_.begin(), servers_.end(), failed)) {
+    return std::nullopt;
+  }
+  return servers_.front().reached.error();
+}
+
 // The others are settled also when a server is away: what it has a part in waits.
-base::Task<Result<Settled>> Settlement::run() {
-  for (Server& server : servers_) co_await reach(server);
+base::Task<Result<Settled>> Settlement::settle_all() {
+  co_await reach_all();
   std::set<TxId> waiting;
   std::set<TxId> remembered;
-  for (Server& server : servers_) {
-    if (!server.session || server.session->discipline() != LockDiscipline::kCpu) continue;
-    auto open = co_await list(server);
+  for (size_t i = 0; i < servers_.size(); ++i) {
+    if (!servers_[i].session) continue;
+    auto open = co_await list(i);
     if (!open) {
-      server.reached = open.error();
+      servers_[i].reached = open.error();
       continue;
     }
-    for (const Open& each : *open) {
-      const Status done = co_await settle(server, each);
-      if (!done) (each.state == Vote::kPrepared ? waiting : remembered).insert(first_name(each));
+    for (const OpenTransaction& each : *open) {
+      const Status done = co_await settle(each);
+      if (!done) (each.committed ? remembered : waiting).insert(first_name(each));
     }
   }
   for (const TxId each : waiting) remembered.erase(each);
-  for (const Server& server : servers_) settled_.servers.push_back(server.reached);
-  const auto failed = [](const Status& server) { return !server; };
-  if (std::all_of(settled_.servers.begin(), settled_.servers.end(), failed) && !servers_.empty()) {
-    co_return servers_.front().reached.error();
-  }
+  if (auto why = nobody()) co_return std::move(*why);
+  settled_.servers = servers_reached();
   settled_.waiting = waiting.size();
   settled_.remembered = remembered.size();
   co_return settled_;
+}
+
+base::Task<Result<OpenTransactions>> Settlement::list_all() {
+  co_await reach_all();
+  OpenTransactions all;
+  for (size_t i = 0; i < servers_.size(); ++i) {
+    if (!servers_[i].session) continue;
+    auto open = co_await list(i);
+    if (open) {
+      all.transactions.insert(all.transactions.end(), open->begin(), open->end());
+    } else {
+      servers_[i].reached = open.error();
+    }
+  }
+  if (auto why = nobody()) co_return std::move(*why);
+  all.servers = servers_reached();
+  co_return all;
 }
 
 }  // namespace pmstore::internal
@@ -214,7 +238,18 @@ namespace pmstore {
 
 base::Task<Result<Settled>> settle(std::vector<Client*> clients) {
   internal::Settlement settlement(clients);
-  co_return co_await settlement.run();
+  co_return co_await settlement.settle_all();
+}
+
+base::Task<Result<OpenTransactions>> open_transactions(std::vector<Client*> clients) {
+  internal::Settlement settlement(clients);
+  co_return co_await settlement.list_all();
+}
+
+base::Task<Result<Settled>> force_decision(std::vector<Client*> clients, TxId name,
+                                           ForcedDecision decision) {
+  internal::Settlement settlement(clients);
+  co_return co_await settlement.force(name, decision);
 }
 
 }  // namespace pmstore

@@ -1,0 +1,258 @@
+// Transactions of several servers that are left open: pursued by their coordinator, listed, and
+// decided without a participant that is lost.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "tests/unit/pmstore/bank.h"
+
+namespace pmstore {
+namespace {
+
+using testing::Bank;
+using testing::move_money;
+
+constexpr int kFirstBalance = 100;
+constexpr uint64_t kMillisecond = 1'000'000;
+
+class OpenTransactionsTest : public ::testing::Test {
+ protected:
+  OpenTransactionsTest() {
+    for (Bank* const bank : {&paris_, &rome_}) {
+      bank->connect();
+      EXPECT_TRUE(bank->put("account", kFirstBalance));
+    }
+  }
+  template <typename T>
+  T run(Task<T> task) {
+    return executor_.run(std::move(task));
+  }
+  void let_time_pass(uint64_t ns) {
+    run([](Executor& executor, uint64_t for_ns) -> Task<void> {
+      co_await executor.sleep_for(for_ns);
+    }(executor_, ns));
+  }
+  void let_turns_pass(int turns) {
+    run([](Executor& executor, int n) -> Task<void> {
+      for (int i = 0; i < n; ++i) co_await executor.yield();
+    }(executor_, turns));
+  }
+  template <typename T>
+  T finish(Task<T>& task) {
+    while (!task.done()) let_time_pass(1000);
+    return task.take();
+  }
+  int balance(Bank& bank) {
+    const auto found = bank.get("account");
+    EXPECT_TRUE(found) << found.error().to_string();
+    return found ? std::stoi(*found) : -1;
+  }
+  void expect_nothing_open() {
+    EXPECT_EQ(balance(paris_) + balance(rome_), 2 * kFirstBalance);
+    for (Bank* const bank : {&paris_, &rome_}) {
+      EXPECT_EQ(bank->two_phase().at("prepared"), 0);
+      EXPECT_EQ(bank->two_phase().at("locked"), 0);
+    }
+  }
+  // The coordinator has prepared it everywhere, and is gone.
+  TxId leave_prepared() {
+    {
+      Task<Status> moving = move_money(paris_, rome_, 1);
+      moving.start();
+      while (paris_.two_phase().at("prepared") == 0 || rome_.two_phase().at("prepared") == 0) {
+        let_turns_pass(1);
+      }
+      paris_.disconnect();
+      rome_.disconnect();
+      (void)finish(moving);
+    }
+    paris_.connect();
+    rome_.connect();
+    const auto open = run(open_transactions({&paris_.client(), &rome_.client()}));
+    EXPECT_TRUE(open && open->transactions.size() == 2u);
+    return open->transactions[0].name;
+  }
+  std::vector<Client*> only(Bank& bank) { return {&bank.client()}; }
+
+  base::VirtualClock clock_;
+  Executor executor_{clock_};
+  Bank paris_{executor_, "paris", 11};
+  Bank rome_{executor_, "rome", 12};
+};
+
+// Nobody calls settle().
+TEST_F(OpenTransactionsTest, WhatAServerDoesNotAnswerIsPursued) {
+  int left_prepared = 0;
+  int aborted = 0;
+  bool ended = false;
+  for (int turns = 0; !ended; ++turns) {
+    for (Bank* const dies : {&paris_, &rome_}) {
+      Task<Status> moving = move_money(paris_, rome_, 1);
+      moving.start();
+      for (int i = 0; i < turns && !moving.done(); ++i) let_turns_pass(1);
+      ended = moving.done();
+      dies->end_process();
+      dies->restart();
+      const Status moved = finish(moving);
+      left_prepared += paris_.two_phase().at("prepared").get<int>() > 0 ||
+                       rome_.two_phase().at("prepared").get<int>() > 0;
+      let_time_pass(30'000 * kMillisecond);
+      for (int i = 0; i < 3 && !dies->get("account"); ++i) continue;
+      expect_nothing_open();
+      const bool happened = balance(rome_) > kFirstBalance;
+      if (moved) {
+        EXPECT_TRUE(happened);
+      } else if (moved.code() != ErrorCode::kCommitUnknown) {
+        EXPECT_FALSE(happened) << moved.error().to_string();
+        ++aborted;
+      }
+      if (happened) {
+        ASSERT_TRUE(run(move_money(rome_, paris_, 1)));
+        let_time_pass(100 * kMillisecond);
+      }
+    }
+  }
+  EXPECT_GT(left_prepared, 0);
+  EXPECT_GT(aborted, 0);
+}
+
+// Its sessions are ended, as by a lease, and others settle: it and they say the same.
+TEST_F(OpenTransactionsTest, ACoordinatorThatIsSlowAgreesWithWhoeverSettles) {
+  for (Bank* const bank : {&paris_, &rome_}) {
+    bank->disconnect();
+    bank->connect(77);
+  }
+  size_t settled_by_others = 0;
+  bool ended = false;
+  for (int turns = 0; !ended; ++turns) {
+    Task<Status> moving = move_money(paris_, rome_, 1);
+    moving.start();
+    for (int i = 0; i < turns && !moving.done(); ++i) let_turns_pass(1);
+    ended = moving.done();
+    {
+      auto at_paris = paris_.another_client(77);
+      auto at_rome = rome_.another_client(77);
+      const auto settled = run(settle({at_paris.get(), at_rome.get()}));
+      if (settled) settled_by_others += settled->committed + settled->aborted;
+    }
+    const Status moved = finish(moving);
+    let_time_pass(30'000 * kMillisecond);
+    expect_nothing_open();
+    const bool happened = balance(rome_) > kFirstBalance;
+    if (moved) {
+      EXPECT_TRUE(happened) << turns;
+    } else if (moved.code() != ErrorCode::kCommitUnknown) {
+      EXPECT_FALSE(happened) << turns << " " << moved.error().to_string();
+    }
+    if (happened) {
+      ASSERT_TRUE(run(move_money(rome_, paris_, 1)));
+      let_time_pass(100 * kMillisecond);
+    }
+  }
+  EXPECT_GT(settled_by_others, 0u);
+}
+
+TEST_F(OpenTransactionsTest, AreListedWithWhatTheyLock) {
+  leave_prepared();
+  let_time_pass(5000 * kMillisecond);
+  const auto open = run(open_transactions({&rome_.client(), &paris_.client()}));
+  ASSERT_TRUE(open);
+  ASSERT_EQ(open->transactions.size(), 2u);
+  const OpenTransaction& rome = open->transactions[0];
+  const OpenTransaction& paris = open->transactions[1];
+  EXPECT_EQ(rome.server, 0u);
+  EXPECT_EQ(paris.server, 1u);
+  EXPECT_FALSE(rome.committed || paris.committed);
+  EXPECT_EQ(rome.locked, 1u);
+  EXPECT_EQ(paris.locked, 2u) << "an update and an insert";
+  EXPECT_GE(rome.age_ms, 5000u);
+  EXPECT_LT(rome.age_ms, 60'000u);
+  ASSERT_EQ(rome.others.size(), 1u);
+  EXPECT_EQ(rome.others[0].pool, paris.pool);
+  EXPECT_EQ(rome.others[0].name, paris.name);
+  EXPECT_EQ(run(settle({&rome_.client(), &paris_.client()}))->committed, 1u);
+  EXPECT_TRUE(run(open_transactions({&rome_.client(), &paris_.client()}))->transactions.empty());
+}
+
+TEST_F(OpenTransactionsTest, NothingIsForcedThatCanBeSettled) {
+  const TxId name = leave_prepared();
+  const auto forced =
+      run(force_decision({&paris_.client(), &rome_.client()}, name, ForcedDecision::kAbort));
+  EXPECT_EQ(forced.code(), ErrorCode::kConflict);
+  EXPECT_EQ(
+      run(force_decision(only(paris_), {name.client, name.sequence + 1000}, ForcedDecision::kAbort))
+          .code(),
+      ErrorCode::kNotFound);
+  EXPECT_EQ(run(settle({&paris_.client(), &rome_.client()}))->committed, 1u);
+  expect_nothing_open();
+}
+
+TEST_F(OpenTransactionsTest, AForcedAbortIsWhatALostServerHearsWhenItComesBack) {
+  const TxId name = leave_prepared();
+  EXPECT_EQ(run(settle(only(paris_)))->waiting, 1u);
+  const auto forced = run(force_decision(only(paris_), name, ForcedDecision::kAbort));
+  ASSERT_TRUE(forced) << forced.error().to_string();
+  EXPECT_EQ(forced->aborted, 1u);
+  EXPECT_EQ(balance(paris_), kFirstBalance);
+  paris_.restart();
+  EXPECT_EQ(paris_.two_phase().at("prepared"), 0) << "it is durable";
+  for (int i = 0; i < 3 && !paris_.get("account"); ++i) continue;
+  const auto settled = run(settle({&paris_.client(), &rome_.client()}));
+  ASSERT_TRUE(settled);
+  EXPECT_EQ(settled->aborted, 1u);
+  expect_nothing_open();
+  EXPECT_EQ(balance(rome_), kFirstBalance);
+}
+
+TEST_F(OpenTransactionsTest, AForcedCommitIsRememberedForALostServer) {
+  const TxId name = leave_prepared();
+  const auto force = [&](ForcedDecision decision) {
+    return run(force_decision(only(paris_), name, decision));
+  };
+  EXPECT_EQ(force(ForcedDecision::kForget).code(), ErrorCode::kConflict) << "it is not decided";
+  const auto forced = force(ForcedDecision::kCommit);
+  ASSERT_TRUE(forced) << forced.error().to_string();
+  EXPECT_EQ(forced->committed, 1u);
+  EXPECT_EQ(forced->remembered, 1u);
+  EXPECT_EQ(balance(paris_), kFirstBalance - 1);
+  EXPECT_EQ(force(ForcedDecision::kAbort).code(), ErrorCode::kConflict);
+  EXPECT_EQ(run(settle({&paris_.client(), &rome_.client()}))->committed, 1u);
+  expect_nothing_open();
+  EXPECT_EQ(paris_.two_phase().at("committed"), 0);
+}
+
+TEST_F(OpenTransactionsTest, WhatIsForgottenIsNotListed) {
+  const TxId name = leave_prepared();
+  ASSERT_TRUE(run(force_decision(only(paris_), name, ForcedDecision::kCommit)));
+  EXPECT_EQ(paris_.two_phase().at("committed"), 1);
+  const auto forgotten = run(force_decision(only(paris_), name, ForcedDecision::kForget));
+  ASSERT_TRUE(forgotten);
+  EXPECT_EQ(forgotten->remembered, 0u);
+  EXPECT_EQ(paris_.two_phase().at("committed"), 0);
+  EXPECT_EQ(run(force_decision(only(paris_), name, ForcedDecision::kForget)).code(),
+            ErrorCode::kNotFound);
+  // The other server comes back, against the word of the administrator: half of it is lost.
+  EXPECT_EQ(run(settle({&paris_.client(), &rome_.client()}))->aborted, 1u);
+}
+
+TEST_F(OpenTransactionsTest, AConnectedCoordinatorIsNotForced) {
+  Task<Status> moving = move_money(paris_, rome_, 1);
+  moving.start();
+  while (paris_.two_phase().at("prepared") == 0) let_turns_pass(1);
+  auto other = paris_.another_client();
+  const auto open = run(open_transactions({other.get()}));
+  if (open && open->transactions.size() == 1 && !open->transactions[0].committed) {
+    const auto forced =
+        run(force_decision({other.get()}, open->transactions[0].name, ForcedDecision::kAbort));
+    EXPECT_EQ(forced.code(), ErrorCode::kCommitUnknown);
+  }
+  EXPECT_TRUE(finish(moving));
+  let_time_pass(100 * kMillisecond);
+  expect_nothing_open();
+}
+
+}  // namespace
+}  // namespace pmstore
