@@ -38,6 +38,7 @@ void add_bench_persist(CLI::App& bench, Invocation& invocation);
 // Of a running server.
 void add_stat_command(CLI::App& app, Invocation& invocation);
 void add_session_commands(CLI::App& app, Invocation& invocation);
+void add_tx_commands(CLI::App& app, Invocation& invocation);
 
 void add_ddio_commands(CLI::App& app, Invocation& invocation);
 

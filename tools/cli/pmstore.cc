@@ -40,7 +40,7 @@ constexpr Command kCommands[] = {
     {"pool", add_pool_commands}, {"kv", add_kv_commands},           {"table", add_table_commands},
     {"log", add_log_commands},   {"fs", add_fs_commands},           {"bench", add_bench_commands},
     {"ddio", add_ddio_commands}, {"doctor", add_doctor_command},    {"tune", add_tune_commands},
-    {"stat", add_stat_command},  {"session", add_session_commands},
+    {"stat", add_stat_command},  {"session", add_session_commands}, {"tx", add_tx_commands},
 };
 
 // Declaring all commands takes longer than most of them: only the one that is named is declared,
