@@ -42,6 +42,9 @@ table drop name --uri {nobody}
 table stat name --uri {nobody}
 session list --uri {nobody}
 session kick 0123456789abcdef0123456789abcdef --uri {nobody}
+tx list {nobody}
+tx settle {nobody}
+tx force abort 0123456789abcdef0123456789abcdef-42-dd5a {nobody} --confirm lost-for-ever
 bench msync /dev/shm
 log create name --uri {nobody}
 log append name payload --uri {nobody}

@@ -241,6 +241,21 @@ const Case kCases[] = {
        if (!breaks_sessions(world.weather())) expect_ok(settled);
      },
      {}},
+    {"open_transactions",
+     [](StoreWorld& world) -> Task<void> {
+       std::vector<Client*> clients{world.client.get()};
+       const auto open = co_await open_transactions(std::move(clients));
+       if (!breaks_sessions(world.weather())) expect_ok(open);
+     },
+     {}},
+    {"force_decision",
+     [](StoreWorld& world) -> Task<void> {
+       std::vector<Client*> clients{world.client.get()};
+       const auto forced =
+           co_await force_decision(std::move(clients), TxId{{1, 1}, 1}, ForcedDecision::kAbort);
+       EXPECT_FALSE(forced) << "there is no such transaction";
+     },
+     {}},
     {"TransactionScan::next",
      [](StoreWorld& world) -> Task<void> {
        const std::string name = unused_name(world);

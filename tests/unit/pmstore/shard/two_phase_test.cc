@@ -7,89 +7,12 @@
 #include <vector>
 
 #include "pmstore/check.h"
-#include "tests/unit/pmstore/shard/store_fixture.h"
+#include "tests/unit/pmstore/shard/two_phase_fixture.h"
 
 namespace pmstore::internal {
 namespace {
 
 using State = TwoPhase::State;
-
-const std::vector<ShardParticipant> kOthers = {{99, {78, 2}, 5, 1, 0, 0, 0}};
-
-class TwoPhaseFixture : public ::testing::Test {
- protected:
-  TwoPhaseFixture() { s_.begin_session(); }
-
-  TwoPhase& two_phase() { return s_.store().two_phase(); }
-  static TxId id_of(uint64_t number) { return {StoreInRegion::kClient, number}; }
-
-  Status lock(const TransactionMessage& message) {
-    const auto bytes = message.message();
-    const auto view = decode_commit(StoreInRegion::kClient, bytes);
-    PMSTORE_CHECK(view.has_value(), "a test's message is well-formed");
-    last_ = s_.last_id();
-    return two_phase().lock(*view, kOthers, now_ns_);
-  }
-  Status prepare(const std::vector<ReadCheck>& reads = {},
-                 const std::vector<AbsenceCheck>& absences = {}) {
-    return finish(two_phase().prepare(last_, std::as_bytes(std::span(reads)),
-                                      std::as_bytes(std::span(absences))));
-  }
-  Status commit() { return commit(last_); }
-  Status commit(TxId id) { return finish(two_phase().commit(id, 0)); }
-  Status abort() { return finish(two_phase().abort(last_, 0)); }
-  // Nothing else waits.
-  Status finish(Status logged) {
-    if (!logged || s_.store().group_size() == 0) return logged;
-    const auto durable = s_.store().finish_group();
-    return durable ? Status() : Status(durable.error());
-  }
-  void expect(std::string_view key, std::string_view value) {
-    const auto got = s_.get(key);
-    ASSERT_TRUE(got) << key << ": " << got.error().to_string();
-    EXPECT_TRUE(got->found()) << key;
-    EXPECT_EQ(got->value, value) << key;
-  }
-  void expect_absent(std::string_view key) {
-    const auto got = s_.get(key);
-    ASSERT_TRUE(got) << key << ": " << got.error().to_string();
-    EXPECT_FALSE(got->found()) << key;
-  }
-  void expect_locked(std::string_view key) {
-    EXPECT_EQ(s_.get(key).code(), ErrorCode::kConflict) << key;
-  }
-  TransactionMessage put(std::string_view key, std::string_view value) {
-    return s_.transaction().write(WriteKind::kPut, s_.table(), key, value);
-  }
-  // An update in place, a move to a larger slot, an insert, and an erase.
-  void put_old_values() {
-    for (const char* key : {"same", "moved", "gone"}) ASSERT_TRUE(s_.put(key, "old"));
-  }
-  TransactionMessage change_all() {
-    return s_.transaction()
-        .write(WriteKind::kPut, s_.table(), "same", "new")
-        .write(WriteKind::kPut, s_.table(), "moved", std::string(500, 'n'))
-        .write(WriteKind::kInsert, s_.table(), "fresh", "new")
-        .write(WriteKind::kErase, s_.table(), "gone", {});
-  }
-  void expect_locked_all() {
-    for (const char* key : {"same", "moved", "fresh", "gone"}) expect_locked(key);
-  }
-  void expect_old() {
-    for (const char* key : {"same", "moved", "gone"}) expect(key, "old");
-    expect_absent("fresh");
-  }
-  void expect_new() {
-    expect("same", "new");
-    expect("moved", std::string(500, 'n'));
-    expect("fresh", "new");
-    expect_absent("gone");
-  }
-
-  StoreInRegion s_{8 << 20};
-  TxId last_;
-  uint64_t now_ns_ = 1000;
-};
 
 TEST_F(TwoPhaseFixture, NothingIsVisibleBeforeTheDecision) {
   put_old_values();
@@ -152,102 +75,6 @@ TEST(TwoPhase, WhatIsCommittedHasABoundOfItsOwn) {
   two_phase.forget(two_phase.open_transactions().front());
   EXPECT_TRUE(lock());
   EXPECT_TRUE(two_phase.abort(s.last_id(), 0));
-}
-
-TEST(TwoPhase, OneClientLeavesRoomForOthers) {
-  FormatOptions format{2, 64 << 10};
-  format.shard_log_bytes = 32 << 20;
-  StoreInRegion s(64 << 20, format);
-  s.begin_session();
-  TwoPhase& two_phase = s.store().two_phase();
-  const auto lock = [&](size_t key, ClientId client) {
-    const auto bytes =
-        s.transaction().write(WriteKind::kPut, s.table(), std::to_string(key), "1").message();
-    return two_phase.lock(*decode_commit(client, bytes), kOthers, 1);
-  };
-  for (size_t i = 0; i < TwoPhase::kMostOfClient; ++i) {
-    ASSERT_TRUE(lock(i, StoreInRegion::kClient)) << i;
-  }
-  const Status refused = lock(9999, StoreInRegion::kClient);
-  EXPECT_EQ(refused.code(), ErrorCode::kBackPressure);
-  EXPECT_NE(refused.error().message.find("this client"), std::string::npos);
-  const ClientId other{4, 4};
-  EXPECT_TRUE(lock(9999, other));
-  EXPECT_TRUE(two_phase.abort({other, s.last_id().sequence}, 0));
-  two_phase.give_up_locked_before(2);
-  EXPECT_TRUE(two_phase.empty());
-  EXPECT_TRUE(lock(1, StoreInRegion::kClient));
-  EXPECT_TRUE(two_phase.abort(s.last_id(), 0));
-}
-
-// ---- the group ----
-
-TEST_F(TwoPhaseFixture, AStepIsDoneBehindTheDrainOfItsGroup) {
-  put_old_values();
-  ASSERT_TRUE(lock(put("same", "new")));
-  const TxId one = last_;
-  ASSERT_TRUE(lock(put("moved", "new")));
-  const TxId two = last_;
-  ASSERT_TRUE(two_phase().prepare(one, {}, {}));
-  ASSERT_TRUE(two_phase().prepare(two, {}, {}));
-  const auto alone = put("gone", "new").message();
-  ASSERT_TRUE(s_.store().join_group(*decode_commit(StoreInRegion::kClient, alone)));
-  EXPECT_EQ(s_.store().group_size(), 3u);
-  EXPECT_EQ(two_phase().state(one), State::kLocked) << "it may not be durable";
-  EXPECT_TRUE(two_phase().open_transactions().empty());
-  // The group has to be finished before anything else happens to them.
-  two_phase().end_session(one);
-  two_phase().give_up_locked_before(UINT64_MAX);
-  EXPECT_EQ(two_phase().prepare(one, {}, {}).code(), ErrorCode::kNotFound);
-  EXPECT_EQ(two_phase().state(two), State::kLocked);
-  ASSERT_TRUE(s_.store().finish_group());
-  EXPECT_EQ(two_phase().state(one), State::kPrepared);
-  EXPECT_EQ(two_phase().state(two), State::kPrepared);
-  expect("gone", "new");
-
-  ASSERT_TRUE(two_phase().commit(one, 0));
-  ASSERT_TRUE(two_phase().abort(two, 0));
-  expect_locked("same");
-  expect_locked("moved");
-  EXPECT_EQ(two_phase().state(one), State::kPrepared);
-  EXPECT_EQ(two_phase().state(two), State::kPrepared);
-  EXPECT_TRUE(two_phase().is_waiting(one));
-  EXPECT_DEATH((void)two_phase().abort(one, 0), "before another decision");
-  ASSERT_TRUE(s_.store().finish_group());
-  expect("same", "new");
-  expect("moved", "old");
-  EXPECT_EQ(two_phase().state(one), State::kCommitted);
-  EXPECT_FALSE(two_phase().state(two));
-}
-
-TEST_F(TwoPhaseFixture, WhatTheGroupIsInTheWayOfIsTriedAgainBehindIt) {
-  ASSERT_TRUE(s_.put("read", "1"));
-  const GetReply read = s_.get("read")->reply;
-  ASSERT_TRUE(lock(put("written", "1")));
-  const auto alone = put("read", "1").message();
-  ASSERT_TRUE(s_.store().join_group(*decode_commit(StoreInRegion::kClient, alone)));
-  const std::vector<ReadCheck> reads = {{read.slot, read.version}};
-  const auto bytes = std::as_bytes(std::span(reads));
-  EXPECT_EQ(two_phase().prepare(last_, bytes, {}).code(), ErrorCode::kConflict);
-  EXPECT_EQ(two_phase().state(last_), State::kLocked) << "the group may fail";
-  ASSERT_TRUE(s_.store().finish_group());
-  EXPECT_EQ(two_phase().prepare(last_, bytes, {}).code(), ErrorCode::kConflict);
-  EXPECT_FALSE(two_phase().state(last_));
-}
-
-// What is logged and not done keeps the log as it is.
-TEST_F(TwoPhaseFixture, TheLogIsNotTruncatedAmidAGroup) {
-  ASSERT_TRUE(lock(put("same", "new")));
-  ASSERT_TRUE(two_phase().prepare(last_, {}, {}));
-  Status joined;
-  for (int i = 0; joined && i < 10'000; ++i) {
-    if (s_.store().cpu().group_size() == CpuCommit::kMostPrepared) break;
-    const auto bytes = put("k" + std::to_string(i), std::string(3000, 'v')).message();
-    joined = s_.store().join_group(*decode_commit(StoreInRegion::kClient, bytes));
-  }
-  EXPECT_EQ(joined.code(), ErrorCode::kBackPressure);
-  ASSERT_TRUE(s_.store().finish_group());
-  EXPECT_EQ(two_phase().state(last_), State::kPrepared);
 }
 
 TEST_F(TwoPhaseFixture, OthersMeetItsLocksAndCommitAround) {
