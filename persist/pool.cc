@@ -165,6 +165,7 @@ std::string_view extent_name(ExtentKind kind) {
     case ExtentKind::kRings: return "rings";
     case ExtentKind::kLog: return "log";
     case ExtentKind::kFileData: return "file data";
+    case ExtentKind::kShardLog: return "shard log";
     case ExtentKind::kUnused: break;
   }
   return "unknown";

@@ -3,13 +3,14 @@
 //
 // On PMDK: a libpmemobj pool whose root object starts with persist/pool_layout.h's header (magic,
 // format version, checksum), followed by the extent table and kRootBytes for the owner's own
-// catalog. Extents are allocated transactionally by libpmemobj; the data path never calls it. A
+// catalog. Extents are allocated and freed transactionally by libpmemobj; the data path never calls
+// it. What is freed can become an extent of any kind. A
 // plain region (DRAM or a mapping that somebody else owns) can carry the same layout; the modelled
 // machine and unit tests use it.
 //
 // Opening a damaged, foreign, truncated or busy file changes nothing in it.
-// Threads: one thread at a time. What is durable: create() and allocate_extent() return durable
-// results.
+// Threads: one thread at a time. What is durable: create(), allocate_extent() and free_extent()
+// return durable results.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +37,14 @@ inline constexpr size_t kMaxExtents = 64;
 inline constexpr size_t kMinPoolBytes = 16u << 20;
 
 // What an extent is for; the numbers are persistent. 0 marks an unused entry.
-enum class ExtentKind : uint32_t { kUnused = 0, kRecords = 1, kRings = 2, kLog = 3, kFileData = 4 };
+enum class ExtentKind : uint32_t {
+  kUnused = 0,
+  kRecords = 1,
+  kRings = 2,  // of clients; in pools of earlier releases the shard log lies behind them
+  kLog = 3,
+  kFileData = 4,
+  kShardLog = 5,
+};
 
 std::string_view extent_name(ExtentKind kind);
 
@@ -44,6 +52,10 @@ struct Extent {
   ExtentKind kind;
   uint64_t offset;  // in Pool::memory(); aligned to 256
   uint64_t bytes;   // a multiple of 256
+  // Its entry in the extent table, and how many extents that entry has had before. No two extents
+  // that a pool ever has agree in both, also where they lie at the same offset.
+  uint32_t entry = 0;
+  uint32_t generation = 0;
 };
 
 struct PoolOpenOptions {
@@ -121,9 +133,22 @@ class Pool {
   virtual std::span<std::byte> root() = 0;
   // Zeroed and durable, in the extent table, on return. Full when there is no room (says how much
   // there is); the extent's entry and its memory appear together or not at all.
-  virtual Result<Extent> allocate_extent(ExtentKind kind, uint64_t bytes) = 0;
+  Result<Extent> allocate_extent(ExtentKind kind, uint64_t bytes) {
+    return allocate_filled(kind, bytes, {});
+  }
+  // The same with what `fill` puts into the zeroes, durably. When `fill` fails, its error is the
+  // result and the extent does not exist; a crash in it leaves free space.
+  using ExtentFill = std::function<Status(const Extent& extent)>;
+  virtual Result<Extent> allocate_filled(ExtentKind kind, uint64_t bytes,
+                                         const ExtentFill& fill) = 0;
+  // Its space is free from here on, durably, whatever is in it; it is one of info().extents (CHECK:
+  // also not a later one in its place). Nothing may refer to the extent any more, and no device may
+  // have a right to it. Io: it may or may not be free after a restart; until then it is not.
+  virtual Status free_extent(const Extent& extent) = 0;
   // The largest extent that can still be allocated.
   virtual uint64_t largest_free_extent() = 0;
+  // An extent up to this size takes as much of the pool as one of this size.
+  virtual uint64_t least_extent() const = 0;
 };
 
 }  // namespace pmstore::persist

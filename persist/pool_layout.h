@@ -30,7 +30,8 @@ struct PoolHeader {
   uint64_t root_offset;
   uint64_t root_bytes;
   uint32_t max_extents;
-  uint32_t padding_off;  // PaddingRules::off_bits() of the pool; 0 in pools from before it was kept
+  // PaddingRules::off_bits() of the pool, 0 in pools from before it was kept; and kExtentsComeBack.
+  uint32_t padding_off;
   uint64_t reserved[25];
 };
 static_assert(sizeof(PoolHeader) == 256);
@@ -43,10 +44,19 @@ static_assert(offsetof(PoolHeader, root_bytes) == 40);
 static_assert(offsetof(PoolHeader, max_extents) == 48);
 static_assert(offsetof(PoolHeader, padding_off) == 52);
 
-// `tag` is written last, as one word, when the rest and the extent's zeroes are durable: 0 means
-// unused, whatever the rest says. Entries are used in order and never freed.
+// In PoolHeader::padding_off: entries may be free again, and there are extents of kind kShardLog.
+// Programs from before refuse such a pool for a rule that they do not know. Pools that were made
+// before lack the bit, and are as good.
+inline constexpr uint32_t kExtentsComeBack = 0x100;
+
+// `tag` is written last, as one word, when the rest and the extent's content are durable. Its low
+// half is kind | generation << 8, its high half CRC32C of {index, low half, the rest}. A tag of 0
+// means that the entry was never used; entries are used for the first time in order. An extent is
+// freed by one store of a tag of kind 0, whose generation is one higher and whose checksum covers
+// {index, low half} only: the rest has no meaning then, and the next extent's can be written there.
+// The entry's next extent has that generation.
 struct ExtentEntry {
-  uint64_t tag;  // ExtentKind in the low half, CRC32C of {index, kind, the rest} in the high half
+  uint64_t tag;
   uint64_t offset;  // in the pool; a multiple of 256
   uint64_t bytes;   // a multiple of 256
   uint64_t
@@ -56,6 +66,9 @@ static_assert(sizeof(ExtentEntry) == 32);
 static_assert(offsetof(ExtentEntry, offset) == 8);
 static_assert(offsetof(ExtentEntry, bytes) == 16);
 static_assert(offsetof(ExtentEntry, allocation) == 24);
+
+// An entry of this generation is free for ever.
+inline constexpr uint32_t kLastGeneration = (uint32_t{1} << 24) - 1;
 
 inline constexpr uint64_t kPoolTableBytes = kMaxExtents * sizeof(ExtentEntry);
 inline constexpr uint64_t kPoolLayoutBytes = sizeof(PoolHeader) + kPoolTableBytes + kRootBytes;

@@ -1,7 +1,10 @@
-// The pool in a plain region: the layout at offset 0, extents behind it, one after the other.
+// The pool in a plain region: the layout at offset 0, extents behind it, each in the first gap that
+// has room for it.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <vector>
 
 #include "base/check.h"
 #include "persist/internal/catalog.h"
@@ -22,6 +25,7 @@ class RegionPool final : public Pool {
   Status start(bool format, const PaddingRules& padding) {
     if (format) {
       PMSTORE_TRY_STATUS(internal::Catalog::format(memory_, 0, padding));
+      zero_from_ = kPoolLayoutBytes;
     }
     PMSTORE_TRY(catalog_, internal::Catalog::read(memory_.mapping(), 0, kName));
     if (!format) {
@@ -44,46 +48,95 @@ class RegionPool final : public Pool {
     return memory_.mapping().subspan(catalog_.root_offset, kRootBytes);
   }
 
-  Result<Extent> allocate_extent(ExtentKind kind, uint64_t bytes) override {
+  Result<Extent> allocate_filled(ExtentKind kind, uint64_t bytes, const ExtentFill& fill) override {
     PMSTORE_TRY(const uint64_t size, internal::check_extent_request(catalog_, kind, bytes, kName));
-    if (size > largest_free_extent()) return internal::no_room(kName, size, largest_free_extent());
-    const Extent extent{kind, first_free(), size};
-    const size_t index = catalog_.extents.size();
-    const ExtentEntry entry = internal::Catalog::make_entry(index, extent, 0);
-    // The region was zero at the start and nobody was given this part of it: it is still zero.
-    auto* place =
-        reinterpret_cast<ExtentEntry*>(memory_.at(internal::Catalog::entry_offset(0, index)));
-    memory_.store(&place->offset, &entry.offset, sizeof entry - offsetof(ExtentEntry, offset));
-    memory_.flush(place, sizeof *place);
+    const auto place = catalog_.free_entry();
+    PMSTORE_CHECK(place.has_value(), "the request was checked");
+    const auto offset = find_gap(size);
+    if (!offset) return internal::no_room(kName, size, largest_free_extent());
+    const Extent extent{kind, *offset, size, place->index, place->generation};
+    make_zero(extent);
+    if (fill) {
+      PMSTORE_TRY_STATUS(fill(extent));
+    }
+    const ExtentEntry entry = internal::Catalog::make_entry(extent, 0);
+    ExtentEntry* const at = entry_of(extent);
+    memory_.store(&at->offset, &entry.offset, sizeof entry - offsetof(ExtentEntry, offset));
+    memory_.flush(at, sizeof *at);
     PMSTORE_TRY(const Persisted rest, memory_.drain());
-    PMSTORE_TRY(const Persisted tag, publish(rest, place, entry.tag));
-    grant(tag, extent);
+    PMSTORE_TRY_STATUS(publish(rest, extent, entry.tag));
+    catalog_.add(extent);
+    refresh_info();
     return extent;
   }
 
-  uint64_t largest_free_extent() override {
-    return round_down(memory_.bytes(), kXpLineBytes) - first_free();
+  Status free_extent(const Extent& extent) override {
+    PMSTORE_CHECK(catalog_.has(extent), "an extent is freed once, and not a later one for it");
+    // What there is in the extent is of no use any more: nothing has to be durable before.
+    PMSTORE_TRY_STATUS(store_tag(extent, internal::Catalog::freed_tag(extent)));
+    catalog_.remove(extent);
+    refresh_info();
+    return {};
   }
 
+  uint64_t largest_free_extent() override {
+    uint64_t largest = 0;
+    for_each_gap([&](uint64_t from, uint64_t to) { largest = std::max(largest, to - from); });
+    return largest;
+  }
+  uint64_t least_extent() const override { return kXpLineBytes; }
+
  private:
-  // `rest` proves that all of the entry but its tag is durable. Durable on return.
-  Result<Persisted> publish(Persisted /*rest*/, ExtentEntry* entry, uint64_t tag) {
-    PMSTORE_CHECK(entry->tag == 0, "an extent that is in use would be lost");
-    memory_.store64(&entry->tag, tag);
-    memory_.flush(entry, sizeof *entry);
-    return memory_.drain();
+  ExtentEntry* entry_of(const Extent& extent) {
+    return reinterpret_cast<ExtentEntry*>(
+        memory_.at(internal::Catalog::entry_offset(0, extent.entry)));
   }
-  // `entry` proves that the extent's entry is durable.
-  void grant(Persisted /*entry*/, const Extent& extent) {
-    PMSTORE_CHECK(!catalog_.covers(extent.offset, extent.bytes),
-                  "two owners would write to the same extent");
-    catalog_.extents.push_back(extent);
-    refresh_info();
+  // `content` proves that the extent and all of its entry but the tag are durable. Durable on
+  // return.
+  Status publish(Persisted /*content*/, const Extent& extent, uint64_t tag) {
+    return store_tag(extent, tag);
   }
-  uint64_t first_free() const {
-    uint64_t end = kPoolLayoutBytes;
-    for (const Extent& extent : catalog_.extents) end = std::max(end, extent.offset + extent.bytes);
-    return end;
+  Status store_tag(const Extent& extent, uint64_t tag) {
+    ExtentEntry* const at = entry_of(extent);
+    memory_.store64(&at->tag, tag);
+    memory_.flush(at, sizeof *at);
+    PMSTORE_TRY_STATUS(memory_.drain());
+    return {};
+  }
+  // The region was zero when the pool was made. Behind every extent that there was since then it
+  // still is; before, and after a restart, an extent or an attempt to make one may have been there.
+  // Flushed, not durable.
+  void make_zero(const Extent& extent) {
+    const uint64_t end = std::min(extent.offset + extent.bytes, zero_from_);
+    zero_from_ = std::max(zero_from_, extent.offset + extent.bytes);
+    if (extent.offset >= end) return;
+    for (uint64_t at = extent.offset; at < end; at += kXpLineBytes) {
+      std::byte* const line = memory_.at(at);
+      const auto is_zero = [](std::byte each) { return each == std::byte{0}; };
+      if (!std::all_of(line, line + kXpLineBytes, is_zero)) memory_.zero(line, kXpLineBytes);
+    }
+    // A line that reads as zero may be zero in the CPU's caches only.
+    memory_.flush(memory_.at(extent.offset), end - extent.offset);
+  }
+  template <typename Visit>
+  void for_each_gap(Visit visit) const {
+    std::vector<Extent> in_order = catalog_.extents;
+    std::sort(in_order.begin(), in_order.end(),
+              [](const Extent& a, const Extent& b) { return a.offset < b.offset; });
+    uint64_t from = kPoolLayoutBytes;
+    for (const Extent& extent : in_order) {
+      if (extent.offset > from) visit(from, extent.offset);
+      from = extent.offset + extent.bytes;
+    }
+    const uint64_t end = round_down(memory_.bytes(), kXpLineBytes);
+    if (end > from) visit(from, end);
+  }
+  std::optional<uint64_t> find_gap(uint64_t bytes) const {
+    std::optional<uint64_t> first;
+    for_each_gap([&](uint64_t from, uint64_t to) {
+      if (!first && to - from >= bytes) first = from;
+    });
+    return first;
   }
   void refresh_info() {
     for (const Extent& extent : catalog_.extents) memory_.begin_area(extent.offset);
@@ -94,6 +147,7 @@ class RegionPool final : public Pool {
   Memory memory_;
   internal::Catalog catalog_;
   PoolInfo info_{};
+  uint64_t zero_from_ = UINT64_MAX;  // what is free behind it is zero, durably
 };
 
 }  // namespace

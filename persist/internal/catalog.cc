@@ -19,14 +19,35 @@ uint32_t header_crc(PoolHeader header) {
   return base::crc32c(std::as_bytes(std::span(&header, 1)));
 }
 
-uint32_t entry_crc(size_t index, uint32_t kind, const ExtentEntry& entry) {
-  const uint64_t covered[] = {index, kind, entry.offset, entry.bytes, entry.allocation};
+constexpr uint32_t kGenerationShift = 8;
+static_assert(uint64_t{kLastGeneration} << kGenerationShift <= UINT32_MAX);
+
+// The low half of a tag.
+uint32_t kind_and_generation(ExtentKind kind, uint32_t generation) {
+  return static_cast<uint32_t>(kind) | generation << kGenerationShift;
+}
+ExtentKind kind_in(uint32_t low) { return static_cast<ExtentKind>(low & 0xff); }
+uint32_t generation_in(uint32_t low) { return low >> kGenerationShift; }
+
+uint32_t entry_crc(size_t index, uint32_t low, const ExtentEntry& entry) {
+  const uint64_t covered[] = {index, low, entry.offset, entry.bytes, entry.allocation};
   return base::crc32c(std::as_bytes(std::span(covered)));
+}
+
+uint32_t freed_crc(size_t index, uint32_t low) {
+  const uint64_t covered[] = {index, low};
+  return base::crc32c(std::as_bytes(std::span(covered)));
+}
+
+bool is_freed(size_t index, uint64_t tag) {
+  const auto low = static_cast<uint32_t>(tag);
+  return kind_in(low) == ExtentKind::kUnused && generation_in(low) > 0 &&
+         tag >> 32 == freed_crc(index, low);
 }
 
 bool known_kind(uint32_t kind) {
   return kind >= static_cast<uint32_t>(ExtentKind::kRecords) &&
-         kind <= static_cast<uint32_t>(ExtentKind::kFileData);
+         kind <= static_cast<uint32_t>(ExtentKind::kShardLog);
 }
 
 bool overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes) {
@@ -54,7 +75,7 @@ Status check_header(std::span<const std::byte> pool, uint64_t layout_offset,
       header.root_bytes != kRootBytes || header.max_extents != kMaxExtents) {
     return bad_pool(name, "damaged catalog header (offsets)");
   }
-  if ((header.padding_off & ~PaddingRules::kOffBits) != 0) {
+  if ((header.padding_off & ~(PaddingRules::kOffBits | kExtentsComeBack)) != 0) {
     return make_error(ErrorCode::kVersionMismatch,
                       fmt::format("{}: the pool is written under rules that this program does not "
                                   "know: use the pmstore that made it",
@@ -77,7 +98,7 @@ Status Catalog::format(Memory& memory, uint64_t layout_offset, const PaddingRule
   header.root_offset = header.table_offset + kPoolTableBytes;
   header.root_bytes = kRootBytes;
   header.max_extents = kMaxExtents;
-  header.padding_off = padding.off_bits();
+  header.padding_off = padding.off_bits() | kExtentsComeBack;
   header.crc = header_crc(header);
   memory.write(memory.at(layout_offset), &header, sizeof header);
   if (auto durable = memory.drain(); !durable) return durable.error();
@@ -102,16 +123,19 @@ Result<Catalog> Catalog::read(std::span<const std::byte> pool, uint64_t layout_o
   Catalog catalog;
   catalog.layout_offset = layout_offset;
   catalog.root_offset = layout_offset + sizeof(PoolHeader) + kPoolTableBytes;
-  catalog.padding = PaddingRules::from_off_bits(header.padding_off);
+  catalog.padding = PaddingRules::from_off_bits(header.padding_off & ~kExtentsComeBack);
   for (size_t i = 0; i < kMaxExtents; ++i) {
     const auto entry = read_as<ExtentEntry>(pool, entry_offset(layout_offset, i));
     if (entry.tag == 0) continue;
-    if (catalog.extents.size() != i) {
+    if (catalog.generations.size() != i) {
       return bad_pool(name,
                       fmt::format("damaged extent table (entry {} without the one before)", i));
     }
-    const auto kind = static_cast<uint32_t>(entry.tag);
-    if (entry.tag >> 32 != entry_crc(i, kind, entry) || !known_kind(kind) ||
+    const auto low = static_cast<uint32_t>(entry.tag);
+    catalog.generations.push_back(generation_in(low));
+    if (is_freed(i, entry.tag)) continue;
+    const ExtentKind kind = kind_in(low);
+    if (entry.tag >> 32 != entry_crc(i, low, entry) || !known_kind(static_cast<uint32_t>(kind)) ||
         entry.offset % kXpLineBytes != 0 || entry.bytes % kXpLineBytes != 0 || entry.bytes == 0 ||
         entry.offset > pool_bytes || entry.bytes > pool_bytes - entry.offset) {
       return bad_pool(name, fmt::format("damaged extent table (entry {})", i));
@@ -123,7 +147,8 @@ Result<Catalog> Catalog::read(std::span<const std::byte> pool, uint64_t layout_o
       if (!overlap(entry.offset, entry.bytes, other.offset, other.bytes)) continue;
       return bad_pool(name, fmt::format("damaged extent table (entry {} covers another)", i));
     }
-    catalog.extents.push_back({static_cast<ExtentKind>(kind), entry.offset, entry.bytes});
+    catalog.extents.push_back(
+        {kind, entry.offset, entry.bytes, static_cast<uint32_t>(i), generation_in(low)});
   }
   return catalog;
 }
@@ -135,14 +160,61 @@ bool Catalog::covers(uint64_t offset, uint64_t bytes) const {
   });
 }
 
-ExtentEntry Catalog::make_entry(size_t index, const Extent& extent, uint64_t allocation) {
-  PMSTORE_CHECK(index < kMaxExtents && extent.bytes > 0 && extent.offset % kXpLineBytes == 0 &&
-                    extent.bytes % kXpLineBytes == 0,
+std::optional<Catalog::FreeEntry> Catalog::free_entry() const {
+  std::vector<bool> used(generations.size());
+  for (const Extent& extent : extents) used[extent.entry] = true;
+  // Of those that were freed, the one that was used least often.
+  std::optional<FreeEntry> least;
+  for (uint32_t i = 0; i < generations.size(); ++i) {
+    if (used[i] || generations[i] == kLastGeneration) continue;
+    if (!least || generations[i] < least->generation) least = FreeEntry{i, generations[i]};
+  }
+  if (least || generations.size() == kMaxExtents) return least;
+  return FreeEntry{static_cast<uint32_t>(generations.size()), 0};
+}
+
+ExtentEntry Catalog::make_entry(const Extent& extent, uint64_t allocation) {
+  PMSTORE_CHECK(extent.entry < kMaxExtents && extent.bytes > 0 &&
+                    extent.offset % kXpLineBytes == 0 && extent.bytes % kXpLineBytes == 0 &&
+                    extent.generation < kLastGeneration,
                 "read() would call this entry damaged");
   ExtentEntry entry{0, extent.offset, extent.bytes, allocation};
-  const auto kind = static_cast<uint32_t>(extent.kind);
-  entry.tag = uint64_t{entry_crc(index, kind, entry)} << 32 | kind;
+  const uint32_t low = kind_and_generation(extent.kind, extent.generation);
+  entry.tag = uint64_t{entry_crc(extent.entry, low, entry)} << 32 | low;
   return entry;
+}
+
+uint64_t Catalog::freed_tag(const Extent& extent) {
+  PMSTORE_CHECK(extent.entry < kMaxExtents && extent.generation < kLastGeneration,
+                "only what is an extent is freed");
+  const uint32_t low = kind_and_generation(ExtentKind::kUnused, extent.generation + 1);
+  return uint64_t{freed_crc(extent.entry, low)} << 32 | low;
+}
+
+void Catalog::add(const Extent& extent) {
+  PMSTORE_CHECK(!covers(extent.offset, extent.bytes), "two owners would write to the same extent");
+  if (extent.entry == generations.size()) generations.push_back(0);
+  PMSTORE_CHECK(extent.entry < generations.size() && generations[extent.entry] == extent.generation,
+                "no earlier extent of this entry had its generation");
+  const auto behind = std::find_if(extents.begin(), extents.end(), [&](const Extent& other) {
+    return other.entry >= extent.entry;
+  });
+  PMSTORE_CHECK(behind == extents.end() || behind->entry != extent.entry,
+                "an extent that is in use would be lost");
+  extents.insert(behind, extent);
+}
+
+void Catalog::remove(const Extent& extent) {
+  PMSTORE_CHECK(has(extent), "an extent is freed once");
+  generations[extent.entry] = extent.generation + 1;
+  std::erase_if(extents, [&](const Extent& other) { return other.entry == extent.entry; });
+}
+
+bool Catalog::has(const Extent& extent) const {
+  return std::any_of(extents.begin(), extents.end(), [&](const Extent& other) {
+    return other.entry == extent.entry && other.generation == extent.generation &&
+           other.offset == extent.offset;
+  });
 }
 
 Result<uint64_t> check_extent_request(const Catalog& catalog, ExtentKind kind, uint64_t bytes,
@@ -153,7 +225,7 @@ Result<uint64_t> check_extent_request(const Catalog& catalog, ExtentKind kind, u
         fmt::format("{}: no extent of kind {} and {} bytes: give a known kind and a size", name,
                     static_cast<uint32_t>(kind), bytes));
   }
-  if (catalog.extents.size() == kMaxExtents) {
+  if (!catalog.free_entry()) {
     return make_error(
         ErrorCode::kFull,
         fmt::format("{}: all {} extents of this pool are used: make a pool with larger ones", name,

@@ -21,7 +21,9 @@ struct Catalog {
   uint64_t layout_offset = 0;
   uint64_t root_offset = 0;
   PaddingRules padding;
-  std::vector<Extent> extents;
+  std::vector<Extent> extents;  // in the order of their entries
+  // Of each entry that was ever used: the generation of its extent, or of its next one.
+  std::vector<uint32_t> generations;
 
   // Makes header and table at `layout_offset`, which must be zero there; durable on return.
   static Status format(Memory& memory, uint64_t layout_offset, const PaddingRules& padding);
@@ -35,15 +37,28 @@ struct Catalog {
 
   // Whether any extent, or header and table, lies in that part of the pool.
   bool covers(uint64_t offset, uint64_t bytes) const;
-  static ExtentEntry make_entry(size_t index, const Extent& extent, uint64_t allocation);
+  // The entry that the next extent gets, with its generation. nullopt: the table is full.
+  struct FreeEntry {
+    uint32_t index;
+    uint32_t generation;
+  };
+  std::optional<FreeEntry> free_entry() const;
+  // What the entry of an extent says, and the tag that frees it.
+  static ExtentEntry make_entry(const Extent& extent, uint64_t allocation);
+  static uint64_t freed_tag(const Extent& extent);
+  // The table on the medium has the extent from here on, or no more. CHECK: add() gets what
+  // free_entry() gave, remove() one of extents.
+  void add(const Extent& extent);
+  void remove(const Extent& extent);
+  bool has(const Extent& extent) const;
   // Where entry `index` is.
   static uint64_t entry_offset(uint64_t layout_offset, size_t index) {
     return layout_offset + sizeof(PoolHeader) + index * sizeof(ExtentEntry);
   }
 };
 
-// InvalidArgument for a kind that is none, or no bytes; Full when the table is; else the size to
-// use.
+// InvalidArgument for a kind that is none, or no bytes; Full when no entry is free; else the size
+// to use.
 Result<uint64_t> check_extent_request(const Catalog& catalog, ExtentKind kind, uint64_t bytes,
                                       std::string_view name);
 

@@ -39,7 +39,6 @@ constexpr size_t kFixedBytes = 2 * 4096;
 constexpr uint64_t kHeapHeaderBytes = 1024;
 constexpr char kHeapSignature[16] = "MEMORY_HEAP_HDR";
 constexpr size_t kHeapChecksum = kHeapHeaderBytes - 8;
-constexpr uint64_t kChunkBytes = 256 * 1024;
 constexpr uint64_t kMaxChunks = 65528;
 constexpr uint64_t kZoneHeaderBytes = 64 + kMaxChunks * 8;
 constexpr uint64_t kZoneMaxBytes = kZoneHeaderBytes + kMaxChunks * kChunkBytes;
@@ -50,7 +49,6 @@ constexpr uint16_t kChunkUsed = 3;
 constexpr uint16_t kChunkRun = 4;
 // Runs of libpmemobj's own allocation classes have at most RUN_SIZE_IDX_CAP (16) chunks.
 constexpr uint64_t kMaxRunChunks = 64;
-constexpr uint64_t kObjectHeaderBytes = 16;
 
 Error not_ours(std::string_view name, std::string_view what) {
   return make_error(ErrorCode::kBadPool,

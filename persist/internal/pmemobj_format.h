@@ -25,6 +25,10 @@ struct PmemobjFacts {
   uint64_t heap_offset;
 };
 
+// A large object takes whole chunks, with its header.
+inline constexpr uint64_t kChunkBytes = 256 * 1024;
+inline constexpr uint64_t kObjectHeaderBytes = 16;
+
 inline constexpr char kPmemobjSignature[8] = {'P', 'M', 'E', 'M', 'O', 'B', 'J', 0};
 // The signature, version and checksummed header of a pool.
 inline constexpr uint64_t kPmemobjHeaderBytes = 4096;

@@ -96,7 +96,8 @@ std::span<std::byte> PmemobjPool::root() {
   return memory_->mapping().subspan(catalog_.root_offset, kRootBytes);
 }
 
-Result<Extent> PmemobjPool::allocate_extent(ExtentKind kind, uint64_t bytes) {
+Result<Extent> PmemobjPool::allocate_filled(ExtentKind kind, uint64_t bytes,
+                                            const ExtentFill& fill) {
   PMSTORE_TRY(const uint64_t size, check_extent_request(catalog_, kind, bytes, info_.path));
   if (size > largest_free_extent()) {
     return no_room(info_.path, size, largest_free_extent());
@@ -106,28 +107,48 @@ Result<Extent> PmemobjPool::allocate_extent(ExtentKind kind, uint64_t bytes) {
                                          static_cast<uint64_t>(kind));
   if (OID_IS_NULL(object)) return no_room(info_.path, size, largest_free_extent());
 
-  const Extent extent{kind, round_up(object.off, kXpLineBytes), size};
-  if (auto zeroed = zero_extent(extent.offset, extent.bytes); !zeroed) {
+  const auto place = catalog_.free_entry();
+  PMSTORE_CHECK(place.has_value(), "the request was checked");
+  const Extent extent{kind, round_up(object.off, kXpLineBytes), size, place->index,
+                      place->generation};
+  Status ready = zero_extent(extent.offset, extent.bytes);
+  if (ready && fill) ready = fill(extent);
+  if (!ready) {
     pmemobj_cancel(handle_.get(), actions, 1);
-    return zeroed.error();
+    return ready.error();
   }
   // Reservation and entry are published by one redo log of libpmemobj: both or neither.
-  const size_t index = catalog_.extents.size();
-  const ExtentEntry entry = Catalog::make_entry(index, extent, object.off);
-  auto* place = reinterpret_cast<ExtentEntry*>(
-      memory_->at(Catalog::entry_offset(catalog_.layout_offset, index)));
-  pmemobj_set_value(handle_.get(), &actions[1], &place->offset, entry.offset);
-  pmemobj_set_value(handle_.get(), &actions[2], &place->bytes, entry.bytes);
-  pmemobj_set_value(handle_.get(), &actions[3], &place->allocation, entry.allocation);
-  pmemobj_set_value(handle_.get(), &actions[4], &place->tag, entry.tag);
+  const ExtentEntry entry = Catalog::make_entry(extent, object.off);
+  ExtentEntry* const at = entry_of(extent);
+  pmemobj_set_value(handle_.get(), &actions[1], &at->offset, entry.offset);
+  pmemobj_set_value(handle_.get(), &actions[2], &at->bytes, entry.bytes);
+  pmemobj_set_value(handle_.get(), &actions[3], &at->allocation, entry.allocation);
+  pmemobj_set_value(handle_.get(), &actions[4], &at->tag, entry.tag);
   if (pmemobj_publish(handle_.get(), actions, 5) != 0) {
     const Error error = system_error(info_.path, "publish an extent");
     pmemobj_cancel(handle_.get(), actions, 5);
     return error;
   }
-  catalog_.extents.push_back(extent);
+  catalog_.add(extent);
   refresh_info();
   return extent;
+}
+
+Status PmemobjPool::free_extent(const Extent& extent) {
+  PMSTORE_CHECK(catalog_.has(extent), "an extent is freed once, and not a later one for it");
+  ExtentEntry* const at = entry_of(extent);
+  // Object and entry go by one redo log of libpmemobj: both or neither.
+  pobj_action actions[2];
+  pmemobj_defer_free(handle_.get(), pmemobj_oid(memory_->at(at->allocation)), &actions[0]);
+  pmemobj_set_value(handle_.get(), &actions[1], &at->tag, Catalog::freed_tag(extent));
+  if (pmemobj_publish(handle_.get(), actions, 2) != 0) {
+    const Error error = system_error(info_.path, "free an extent");
+    pmemobj_cancel(handle_.get(), actions, 2);
+    return error;
+  }
+  catalog_.remove(extent);
+  refresh_info();
+  return {};
 }
 
 Status PmemobjPool::zero_extent(uint64_t offset, uint64_t bytes) {

@@ -20,6 +20,16 @@
 
 namespace pmstore::persist::internal {
 
+// Objects up to 10 chunks of 256 KiB (MAX_RUN_SIZE in PMDK's alloc_class.c) are cut from runs of
+// several of their size, which may not fit where one object does. Larger ones get chunks of their
+// own, so that the chunk headers tell exactly what can still be allocated.
+inline constexpr uint64_t kSmallestObject = 10 * 256 * 1024 + 1;
+// libpmemobj aligns an object to its 16-byte header only.
+inline constexpr uint64_t kAlignmentSlack = kXpLineBytes;
+inline constexpr uint64_t kLeastExtent = 10 * 256 * 1024;
+static_assert(kLeastExtent % kXpLineBytes == 0 &&
+              (kLeastExtent + kAlignmentSlack) / kChunkBytes == kSmallestObject / kChunkBytes);
+
 class PmemobjPool final : public Pool {
  public:
   ~PmemobjPool() override;
@@ -32,8 +42,10 @@ class PmemobjPool final : public Pool {
   Memory& memory() override { return *memory_; }
   const PoolInfo& info() const override { return info_; }
   std::span<std::byte> root() override;
-  Result<Extent> allocate_extent(ExtentKind kind, uint64_t bytes) override;
+  Result<Extent> allocate_filled(ExtentKind kind, uint64_t bytes, const ExtentFill& fill) override;
+  Status free_extent(const Extent& extent) override;
   uint64_t largest_free_extent() override;
+  uint64_t least_extent() const override { return kLeastExtent; }
 
  private:
   Status start(const std::string& path, const std::string& file, bool format,
@@ -41,6 +53,10 @@ class PmemobjPool final : public Pool {
   // Makes what is not known to be zero in [offset, offset + bytes) zero, durably.
   Status zero_extent(uint64_t offset, uint64_t bytes);
   void refresh_info();
+  ExtentEntry* entry_of(const Extent& extent) {
+    return reinterpret_cast<ExtentEntry*>(
+        memory_->at(Catalog::entry_offset(catalog_.layout_offset, extent.entry)));
+  }
 
   PoolHandle handle_;  // closed last
   MappedPool mapped_;
@@ -61,12 +77,6 @@ struct Examined {
 };
 Result<Examined> examine(const PoolFile& file, const std::string& path);
 
-// Objects up to 10 chunks of 256 KiB (MAX_RUN_SIZE in PMDK's alloc_class.c) are cut from runs of
-// several of their size, which may not fit where one object does. Larger ones get chunks of their
-// own, so that the chunk headers tell exactly what can still be allocated.
-inline constexpr uint64_t kSmallestObject = 10 * 256 * 1024 + 1;
-// libpmemobj aligns an object to its 16-byte header only.
-inline constexpr uint64_t kAlignmentSlack = kXpLineBytes;
 inline constexpr uint64_t kPmemobjRootBytes = kPoolLayoutBytes + kAlignmentSlack;
 
 // A crash between reserving and publishing leaves the free space cut in two. Cancelling a

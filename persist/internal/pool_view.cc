@@ -38,10 +38,16 @@ std::span<std::byte> PoolView::root() {
   return memory_.mapping().subspan(root_offset_, kRootBytes);
 }
 
-Result<Extent> PoolView::allocate_extent(ExtentKind, uint64_t) {
+Result<Extent> PoolView::allocate_filled(ExtentKind, uint64_t, const ExtentFill&) {
   return make_error(
       ErrorCode::kUnsupported,
       fmt::format("{}: opened to be read, it gets no extents: open it for use", info_.path));
+}
+
+Status PoolView::free_extent(const Extent&) {
+  return make_error(
+      ErrorCode::kUnsupported,
+      fmt::format("{}: opened to be read, it frees no extents: open it for use", info_.path));
 }
 
 }  // namespace pmstore::persist::internal

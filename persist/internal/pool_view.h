@@ -26,8 +26,10 @@ class PoolView final : public Pool {
   const PoolInfo& info() const override { return info_; }
   std::span<std::byte> root() override;
   // Unsupported.
-  Result<Extent> allocate_extent(ExtentKind kind, uint64_t bytes) override;
+  Result<Extent> allocate_filled(ExtentKind kind, uint64_t bytes, const ExtentFill& fill) override;
+  Status free_extent(const Extent& extent) override;
   uint64_t largest_free_extent() override { return info_.free_bytes; }
+  uint64_t least_extent() const override { return kLeastExtent; }
 
  private:
   PoolView(std::span<std::byte> mapping, uint64_t root_offset, PoolInfo info);

@@ -153,6 +153,59 @@ TEST_F(PoolTest, ExtentsAreZeroAlsoWhereTheFileHasBlocks) {
       std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; }));
 }
 
+TEST_F(PoolTest, WhatIsFreedBecomesAnExtentOfAnyKind) {
+  Extent freed{};
+  uint64_t largest = 0;
+  {
+    auto pool = create();
+    largest = pool->largest_free_extent();
+    freed = pool->allocate_extent(ExtentKind::kRecords, 3 << 20).value();
+    std::memset(pool->memory().at(freed.offset), 0x5a, freed.bytes);
+    ASSERT_TRUE(pool->allocate_extent(ExtentKind::kLog, 3 << 20));
+    ASSERT_TRUE(pool->free_extent(freed));
+    EXPECT_EQ(pool->info().extents.size(), 1u);
+    const auto again = pool->allocate_extent(ExtentKind::kRings, 3 << 20);
+    ASSERT_TRUE(again) << again.error().to_string();
+    EXPECT_EQ(again->generation, freed.generation + 1);
+    const auto bytes = pool->memory().mapping().subspan(again->offset, again->bytes);
+    EXPECT_EQ(std::count(bytes.begin(), bytes.end(), std::byte{0}), 3 << 20);
+    ASSERT_TRUE(pool->free_extent(*again));
+  }
+  auto pool = open();
+  ASSERT_EQ(pool->info().extents.size(), 1u);
+  ASSERT_TRUE(pool->free_extent(pool->info().extents[0]));
+  EXPECT_EQ(pool->largest_free_extent(), largest) << "the pieces are one again";
+  EXPECT_DEATH(static_cast<void>(pool->free_extent(freed)), "not a later one");
+}
+
+TEST_F(PoolTest, ExtentsUpToTheLeastTakeTheSameRoom) {
+  auto pool = create();
+  std::vector<uint64_t> taken;
+  for (const uint64_t bytes : {uint64_t{256}, pool->least_extent()}) {
+    const uint64_t before = pool->largest_free_extent();
+    ASSERT_TRUE(pool->allocate_extent(ExtentKind::kLog, bytes));
+    taken.push_back(before - pool->largest_free_extent());
+  }
+  EXPECT_EQ(taken[0], taken[1]);
+}
+
+TEST_F(PoolTest, AnExtentThatCannotBeFilledDoesNotExist) {
+  auto pool = create();
+  const uint64_t largest = pool->largest_free_extent();
+  const auto fails = [](const Extent&) { return Status(make_error(ErrorCode::kIo, "no")); };
+  EXPECT_EQ(pool->allocate_filled(ExtentKind::kRings, 3 << 20, fails).code(), ErrorCode::kIo);
+  EXPECT_EQ(pool->largest_free_extent(), largest);
+  Extent seen{};
+  const auto fills = [&](const Extent& extent) {
+    seen = extent;
+    pool->memory().write(pool->memory().at(extent.offset), "ring", 5);
+    return Status(pool->memory().drain() ? Status() : make_error(ErrorCode::kIo, "no"));
+  };
+  const Extent made = pool->allocate_filled(ExtentKind::kRings, 3 << 20, fills).value();
+  EXPECT_EQ(made.offset, seen.offset);
+  EXPECT_STREQ(reinterpret_cast<const char*>(pool->memory().at(made.offset)), "ring");
+}
+
 TEST_F(PoolTest, TheLargestFreeExtentIsAnHonestPromise) {
   for (uint64_t bytes : {kMinPoolBytes, size_t{24u << 20}, size_t{(64u << 20) + 4096}}) {
     path_ = scratch_.path(std::to_string(bytes));

@@ -64,8 +64,8 @@ TEST_F(RegionPool, RulesThatAreNotKnownAreRefused) {
   make(true);
   PoolHeader header;
   std::memcpy(&header, region_.data(), sizeof header);
-  EXPECT_EQ(header.padding_off, 0u);
-  header.padding_off = PaddingRules::kOffBits + 1;
+  EXPECT_EQ(header.padding_off, kExtentsComeBack);
+  header.padding_off |= kExtentsComeBack * 2;
   header.crc = 0;
   header.crc = base::crc32c(std::as_bytes(std::span(&header, 1)));
   std::memcpy(region_.data(), &header, sizeof header);
@@ -112,7 +112,7 @@ TEST_F(RegionPool, TheLargestFreeExtentCanBeAllocatedAndNotMore) {
 TEST_F(RegionPool, RefusesExtentsWithoutKindOrSizeAndATableThatIsFull) {
   auto pool = make(true);
   EXPECT_EQ(pool->allocate_extent(ExtentKind::kUnused, 256).code(), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(pool->allocate_extent(static_cast<ExtentKind>(5), 256).code(),
+  EXPECT_EQ(pool->allocate_extent(static_cast<ExtentKind>(6), 256).code(),
             ErrorCode::kInvalidArgument);
   EXPECT_EQ(pool->allocate_extent(ExtentKind::kLog, 0).code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(pool->allocate_extent(ExtentKind::kLog, UINT64_MAX).code(),
@@ -141,6 +141,69 @@ TEST_F(RegionPool, AnEntryWithoutItsTagDoesNotExist) {
   pool = make(false);
   EXPECT_EQ(pool->info().extents.size(), 1u);
   EXPECT_EQ(pool->allocate_extent(ExtentKind::kRings, 1024).value().offset, offset);
+}
+
+TEST_F(RegionPool, WhatIsFreedBecomesAnExtentOfAnyKind) {
+  auto pool = make(true);
+  const Extent first = pool->allocate_extent(ExtentKind::kRecords, 4096).value();
+  ASSERT_TRUE(pool->allocate_extent(ExtentKind::kLog, 256));
+  const uint64_t before = pool->largest_free_extent();
+  std::memset(pool->memory().at(first.offset), 0x5a, first.bytes);
+  ASSERT_TRUE(pool->free_extent(first));
+  EXPECT_EQ(pool->info().extents.size(), 1u);
+  pool = make(false);
+  EXPECT_EQ(pool->info().extents.size(), 1u);
+  EXPECT_EQ(pool->largest_free_extent(), before);
+  const Extent second = pool->allocate_extent(ExtentKind::kRings, 1024).value();
+  EXPECT_EQ(second.offset, first.offset);
+  EXPECT_EQ(second.entry, first.entry);
+  EXPECT_EQ(second.generation, first.generation + 1);
+  const auto bytes = pool->memory().mapping().subspan(second.offset, second.bytes);
+  EXPECT_EQ(std::count(bytes.begin(), bytes.end(), std::byte{0}), 1024);
+  pool = make(false);
+  ASSERT_EQ(pool->info().extents.size(), 2u);
+  EXPECT_EQ(pool->info().extents[0].generation, second.generation);
+  EXPECT_EQ(pool->info().extents[0].kind, ExtentKind::kRings);
+}
+
+TEST_F(RegionPool, AnEarlierExtentIsNotTakenForTheOneThatHasItsPlace) {
+  auto pool = make(true);
+  const Extent first = pool->allocate_extent(ExtentKind::kLog, 256).value();
+  ASSERT_TRUE(pool->free_extent(first));
+  ASSERT_TRUE(pool->allocate_extent(ExtentKind::kLog, 256));
+  EXPECT_DEATH(static_cast<void>(pool->free_extent(first)), "not a later one");
+}
+
+TEST_F(RegionPool, FreeingIsOneStore) {
+  auto pool = make(true);
+  const Extent extent = pool->allocate_extent(ExtentKind::kLog, 256).value();
+  Recorder recorder(pool->memory());
+  ASSERT_TRUE(pool->free_extent(extent));
+  EXPECT_THAT(recorder.take(), ElementsAre("store 256+8", "flush 256+32", "drain"));
+}
+
+TEST_F(RegionPool, AnExtentThatCannotBeFilledDoesNotExist) {
+  auto pool = make(true);
+  const auto fails = [&](const Extent& extent) {
+    std::memset(pool->memory().at(extent.offset), 0x5a, extent.bytes);
+    return Status(make_error(ErrorCode::kIo, "no"));
+  };
+  EXPECT_EQ(pool->allocate_filled(ExtentKind::kRings, 512, fails).code(), ErrorCode::kIo);
+  EXPECT_TRUE(pool->info().extents.empty());
+  const Extent next = pool->allocate_extent(ExtentKind::kRings, 512).value();
+  EXPECT_EQ(*pool->memory().at(next.offset), std::byte{0});
+}
+
+TEST_F(RegionPool, AnEntryIsUsedUntilItsGenerationsAreWornOut) {
+  auto pool = make(true);
+  const Extent extent = pool->allocate_extent(ExtentKind::kLog, 256).value();
+  ASSERT_TRUE(pool->free_extent(extent));
+  Extent last = extent;
+  last.generation = kLastGeneration - 1;
+  const uint64_t tag = internal::Catalog::freed_tag(last);
+  std::memcpy(region_.data() + internal::Catalog::entry_offset(0, 0), &tag, sizeof tag);
+  pool = make(false);
+  EXPECT_EQ(pool->allocate_extent(ExtentKind::kLog, 256).value().entry, 1u);
 }
 
 TEST_F(RegionPool, NothingButAPoolIsOpened) {
@@ -180,8 +243,11 @@ TEST_F(RegionPool, EveryFlippedBitOfHeaderAndUsedEntriesIsNoticed) {
     auto pool = make(true);
     ASSERT_TRUE(pool->allocate_extent(ExtentKind::kRecords, 4096));
     ASSERT_TRUE(pool->allocate_extent(ExtentKind::kLog, 4096));
+    const Extent freed = pool->allocate_extent(ExtentKind::kLog, 4096).value();
+    ASSERT_TRUE(pool->free_extent(freed));
+    // Of a freed entry the tag alone counts.
   }
-  const size_t covered = internal::Catalog::entry_offset(0, 2);
+  const size_t covered = internal::Catalog::entry_offset(0, 2) + sizeof(uint64_t);
   const std::vector<std::byte> intact(region_.begin(), region_.begin() + kPoolLayoutBytes);
   for (size_t bit = 0; bit < covered * 8; ++bit) {
     region_[bit / 8] ^= std::byte(1 << bit % 8);
