@@ -12,6 +12,8 @@ SMALLBANK = ["bench", "smallbank", "--hosts", "4", "--clients", "6", "--accounts
              "--ops", "600"]
 KV = ["bench", "kv", "--hosts", "3", "--threads", "4", "--coroutines", "2", "--keys", "200",
       "--ops", "1000"]
+FS = ["bench", "fs", "--hosts", "6", "--threads", "5", "--files", "5", "--file-bytes", "256K",
+      "--ops", "2000"]
 
 
 def run(*arguments, model="optane-cx5"):
@@ -26,7 +28,7 @@ class Model(unittest.TestCase):
         return done.stdout
 
     def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(self):
-        for command in (KV, SMALLBANK):
+        for command in (KV, SMALLBANK, FS):
             first = self.output(*command, "--seed", "5")
             self.assertEqual(first, self.output(*command, "--seed", "5"))
             self.assertNotEqual(first, self.output(*command, "--seed", "6"))
@@ -87,6 +89,28 @@ class Model(unittest.TestCase):
         done = run(*KV, "--rules", "none")
         self.assertIn(b"a store always follows: h2", done.stdout)
 
+    def test_files_are_read_and_written_one_sided_and_rules_change_the_figures(self):
+        def figures(*arguments):
+            report = json.loads(self.output(*FS, *arguments))
+            self.assertTrue(report["audit"]["ok"])
+            row = report["results"][0]
+            return row["rate_per_s"], row["counters"], report["config"]["model"]["rules"]
+
+        write = ["--read-share", "0"]
+        rate, counters, _ = figures(*write)
+        # Beside opens, closes and maps: each worker has its own few of them.
+        self.assertLess(counters["server_messages_per_op"], 0.2)
+        self.assertLess(counters["doorbells_per_op"], 1.2)
+        far, _, _ = figures(*write, "--rules", "all,-h1")
+        self.assertLess(far, rate)
+        _, cached, rules = figures(*write, "--rules", "all,-h3")
+        self.assertGreater(cached["server_messages_per_op"], 0.9)
+        self.assertEqual(rules, "all,-h3")
+        _, one_by_one, _ = figures(*write, "--rules", "all,-h9")
+        self.assertGreater(one_by_one["doorbells_per_op"], 1.8)
+        _, counters, _ = figures("--read-share", "1")
+        self.assertLess(counters["doorbells_per_op"], 1.2)
+
     def test_strategies_differ_in_doorbells_and_time(self):
         put = KV + ["--mix", "put"]
         reports = {strategy: json.loads(self.output(*put, "--strategy", strategy))["results"][0]
@@ -103,7 +127,7 @@ class Model(unittest.TestCase):
                 (2, b"adr or eadr", ["--assume-domain", "none"]),
                 (2, b"rule h9", ["--strategy", "doorbell", "--rules", "all,-h9"]),
                 (1, b"cannot be read", ["--model-parameters", "/nowhere.toml"])):
-            for command in (KV, SMALLBANK):
+            for command in (KV, SMALLBANK, FS):
                 done = run(*command, *arguments)
                 self.assertEqual(done.returncode, status, done.stderr)
                 self.assertIn(pattern, done.stderr)

@@ -29,6 +29,30 @@ struct FsCommand {
   std::string poll = "adaptive";
 };
 
+// What the modelled machine can be asked for, and what follows from its rules.
+Status complete_model(FsCommand& command) {
+  FsLoadOptions& load = command.load;
+  PMSTORE_TRY_STATUS(load.model.check());
+  if (load.poll != base::PollMode::kAdaptive) {
+    return invalid_argument("in virtual time nothing waits: leave --poll out");
+  }
+  if (load.session.assume_domain == persist::domain_name(persist::Domain::kNone)) {
+    return invalid_argument(
+        "the modelled nvm is never an ordinary file: use --assume-domain adr or eadr");
+  }
+  const bool automatic = load.strategy == persist::WriteStrategy::kAuto;
+  if (!automatic && persist::parse_rules(load.model.rules)->named.has(persist::Rule::kH9)) {
+    return invalid_argument(
+        "rule h9 chooses the strategy, and --strategy does, too: leave one of them out");
+  }
+  PMSTORE_TRY(const persist::Rules rules, load.model.store_rules());
+  // Without H9 two posts, where one-sided is right at all.
+  if (automatic && !rules.has(persist::Rule::kH9) && rules.has(persist::Rule::kH3)) {
+    load.strategy = persist::WriteStrategy::kOutstanding;
+  }
+  return {};
+}
+
 // Parses texts and refuses what the parser cannot refuse.
 Status complete(FsCommand& command) {
   FsLoadOptions& load = command.load;
@@ -37,6 +61,9 @@ Status complete(FsCommand& command) {
   load.file_bytes = *parse_bytes(command.file_bytes);
   load.strategy = *persist::parse_strategy(command.strategy);
   load.poll = *parse_poll(command.poll);
+  if (load.model.on()) {
+    PMSTORE_TRY_STATUS(complete_model(command));
+  }
   if (load.mode == FsLoadMode::kMetadata) return {};
   if (load.payload_bytes == 0 || load.file_bytes == 0 ||
       load.file_bytes % load.payload_bytes != 0) {
@@ -52,7 +79,7 @@ Status complete(FsCommand& command) {
   return {};
 }
 
-nlohmann::ordered_json config_of(const FsCommand& command) {
+nlohmann::ordered_json config_of(const FsCommand& command, const FsLoadResult& result) {
   const FsLoadOptions& load = command.load;
   nlohmann::ordered_json config = {{"uri", json_bytes(load.session.uri)},
                                    {"mode", command.mode},
@@ -60,8 +87,12 @@ nlohmann::ordered_json config_of(const FsCommand& command) {
                                    {"coroutines", load.coroutines},
                                    {"files", load.files},
                                    {"seed", load.seed},
-                                   {"poll", command.poll},
                                    {"assumed_domain", nullptr}};
+  if (load.model.on()) {
+    config["model"] = result.model_config;
+  } else {
+    config["poll"] = command.poll;
+  }
   if (!load.session.assume_domain.empty()) config["assumed_domain"] = load.session.assume_domain;
   if (load.mode == FsLoadMode::kMetadata) return config;
   config["payload_bytes"] = load.payload_bytes;
@@ -69,7 +100,7 @@ nlohmann::ordered_json config_of(const FsCommand& command) {
   config["read_share"] = load.read_share;
   config["access"] = load.sequential ? "sequential" : "random";
   config["one_sided"] = load.one_sided;
-  config["strategy"] = command.strategy;
+  config["strategy"] = persist::strategy_name(load.strategy);
   if (load.ops != 0) {
     config["ops"] = load.ops;
   } else {
@@ -101,16 +132,18 @@ void print_report(const FsCommand& command, const FsLoadResult& result) {
   const FsLoadOptions& load = command.load;
   const auto rows = results_of(command, result);
   if (load.session.json) {
-    print_json({{"bench", "fs"},
-                {"revision", kRevision},
-                {"config", config_of(command)},
-                {"interrupted", result.interrupted},
-                {"results", rows},
-                {"audit",
-                 {{"ok", result.audit.ok()},
-                  {"checked", result.audit.checked},
-                  {"wrong", result.audit.wrong},
-                  {"first_problem", result.audit.first_problem}}}});
+    nlohmann::ordered_json object = {{"bench", "fs"},
+                                     {"revision", kRevision},
+                                     {"config", config_of(command, result)},
+                                     {"interrupted", result.interrupted},
+                                     {"results", rows},
+                                     {"audit",
+                                      {{"ok", result.audit.ok()},
+                                       {"checked", result.audit.checked},
+                                       {"wrong", result.audit.wrong},
+                                       {"first_problem", result.audit.first_problem}}}};
+    if (load.model.on()) object["model_counters"] = result.model_counters;
+    print_json(object);
     return;
   }
   const bool data = load.mode == FsLoadMode::kData;
@@ -185,7 +218,7 @@ void add_bench_fs(CLI::App& bench, Invocation& invocation) {
   auto command = std::make_shared<FsCommand>();
   CLI::App* const app = bench.add_subcommand("fs", "reads, writes and metadata of files");
   FsLoadOptions& load = command->load;
-  load.session.add_to(*app);
+  add_place_to(*app, load.session, load.model);
   app->add_option("--mode", command->mode,
                   "data: blocks of files; metadata: create, stat, readdir, rename and unlink")
       ->check(parsed_by(parse_fs_load_mode, "MODE"))
@@ -208,7 +241,8 @@ void add_bench_fs(CLI::App& bench, Invocation& invocation) {
       "Works in the directory /bench-fs of the file system, which it removes. Counters are per "
       "operation; of data, those of reads and writes together.\n"
       "example: pmstore bench fs --uri tcp://db:7000 --payload 4K --read-share 0\n"
-      "example: pmstore bench fs --uri shm://db --mode metadata --files 10000 --json");
+      "example: pmstore bench fs --uri shm://db --mode metadata --files 10000 --json\n"
+      "example: pmstore bench fs --model optane-cx5 --hosts 6 --threads 5 --ops 2000");
   app->callback(
       [command, &invocation] { invocation.run = [command] { return bench_fs(*command); }; });
 }

@@ -15,6 +15,7 @@
 #include "base/random.h"
 #include "fs/file_system.h"
 #include "tools/bench/bench_control.h"
+#include "tools/bench/model_service.h"
 #include "tools/daemon/pool_service.h"
 
 namespace pmstore::tools {
@@ -56,8 +57,13 @@ class FsLoad {
     std::atomic<uint64_t> start_ns{0};
     uint64_t end_ns = 0;
     std::atomic<uint32_t> arrived{0};
+    uint32_t ended = 0;  // clients
   };
 
+  void real_threads();
+  // All clients on one executor, on the modelled machine.
+  void model_thread();
+  Task<void> one_of(Executor& executor, uint32_t thread, uint32_t& left, base::WaitList& ended);
   Task<void> one_thread(Executor& executor, uint32_t thread);
   Task<Status> phases(Executor& executor, fs::FileSystem& files, uint32_t thread);
   Task<void> one(fs::FileSystem& files, NamedPhase& phase, Worker& worker, uint32_t& left,
@@ -106,6 +112,7 @@ class FsLoad {
   std::mutex mutex_;
   std::optional<Error> error_;
   FsLoadResult result_;
+  ModelService* model_ = nullptr;  // while model_thread() runs
 };
 
 FsLoad::FsLoad(const FsLoadOptions& options) : options_(options), workers_(options.workers()) {
@@ -394,6 +401,7 @@ Task<Status> FsLoad::run_phase(fs::FileSystem& files, NamedPhase& phase, uint32_
     control_.set_deadline(now_ns + static_cast<uint64_t>(options_.seconds * 1e9));
   }
   const fabric::Counters before = files.counters();
+  if (model_ != nullptr && none == 0) model_->mark();  // the first client to begin
   base::WaitList ended(executor);
   uint32_t left = options_.coroutines;
   for (uint32_t i = 1; i < options_.coroutines; ++i) {
@@ -404,6 +412,9 @@ Task<Status> FsLoad::run_phase(fs::FileSystem& files, NamedPhase& phase, uint32_
   while (left > 0) co_await ended.wait();
   const std::lock_guard lock(mutex_);
   phase.counters += files.counters() - before;
+  if (model_ != nullptr && ++phase.ended == options_.threads) {
+    result_.model_counters = model_->counters_json();
+  }
   co_return Status{};
 }
 
@@ -427,7 +438,15 @@ Task<void> FsLoad::one_thread(Executor& executor, uint32_t thread) {
   with.assume_domain = common.assume_domain;
   with.write_strategy = options_.strategy;
   with.one_sided_data = options_.one_sided;
-  auto files = co_await fs::FileSystem::connect(executor, options_.session.parsed_uri(), with);
+  fabric::Uri uri;
+  if (model_ != nullptr) {
+    uri = model_->uri();
+    with.devices = &model_->client_core(thread);
+    with.secret = ClientSecret::of_number(base::mix64(options_.seed) / 2 + 1 + thread);
+  } else {
+    uri = options_.session.parsed_uri();
+  }
+  auto files = co_await fs::FileSystem::connect(executor, std::move(uri), with);
   if (!files) co_return fail(std::move(files.error()));
   Status done = Status{};
   if (co_await all_there(executor, connected_)) done = co_await phases(executor, **files, thread);
@@ -435,19 +454,7 @@ Task<void> FsLoad::one_thread(Executor& executor, uint32_t thread) {
   co_await (*files)->close();
 }
 
-Result<FsLoadResult> FsLoad::run() {
-  std::unique_ptr<ServiceThread> service;
-  const fabric::Uri uri = options_.session.parsed_uri();
-  if (uri.scheme == fabric::Scheme::kLocal && options_.threads > 1) {
-    const ClientOptions client = options_.session.client_options();
-    ServiceOptions serve;
-    serve.listen = {uri};
-    serve.pool = uri.name;
-    serve.open.assume_domain = client.assume_domain;
-    serve.executor.poll = options_.poll;
-    PMSTORE_TRY(service, ServiceThread::start(serve));
-  }
-  const StopOnSignal stop_on_signal(control_);
+void FsLoad::real_threads() {
   std::vector<std::thread> threads;
   for (uint32_t i = 0; i < options_.threads; ++i) {
     threads.emplace_back([this, i] {
@@ -458,6 +465,59 @@ Result<FsLoadResult> FsLoad::run() {
     });
   }
   for (std::thread& each : threads) each.join();
+}
+
+Task<void> FsLoad::one_of(Executor& executor, uint32_t thread, uint32_t& left,
+                          base::WaitList& ended) {
+  co_await one_thread(executor, thread);
+  if (--left == 0) ended.notify_all();
+}
+
+void FsLoad::model_thread() {
+  base::VirtualClock clock;
+  Executor executor(clock, base::ExecutorOptions{.seed = options_.seed});
+  const ClientOptions client = options_.session.client_options();
+  ModelServiceOptions serve;
+  serve.model = options_.model;
+  serve.seed = options_.seed;
+  serve.clients = options_.threads;
+  serve.discipline = LockDiscipline::kCpu;  // files need it
+  serve.log_bytes = 0;
+  serve.file_bytes = *parse_bytes(options_.model.pool_bytes) / 2;
+  if (client.assume_domain) serve.domain = *client.assume_domain;
+  auto service = ModelService::start(executor, serve);
+  if (!service) return fail(std::move(service.error()));
+  model_ = service->get();
+  const auto all = [&]() -> Task<void> {
+    base::WaitList ended(executor);
+    uint32_t left = options_.threads;
+    for (uint32_t i = 0; i < options_.threads; ++i) {
+      executor.spawn(one_of(executor, i, left, ended));
+    }
+    while (left > 0) co_await ended.wait();
+  };
+  executor.run(all());
+  result_.model_config = model_->config_json();
+  Status stopped = model_->stop();
+  if (!stopped) fail(std::move(stopped.error()));
+  model_ = nullptr;
+}
+
+Result<FsLoadResult> FsLoad::run() {
+  std::unique_ptr<ServiceThread> service;
+  const bool model = options_.model.on();
+  if (!model && options_.threads > 1 &&
+      options_.session.parsed_uri().scheme == fabric::Scheme::kLocal) {
+    const ClientOptions client = options_.session.client_options();
+    ServiceOptions serve;
+    serve.listen = {options_.session.parsed_uri()};
+    serve.pool = serve.listen.front().name;
+    serve.open.assume_domain = client.assume_domain;
+    serve.executor.poll = options_.poll;
+    PMSTORE_TRY(service, ServiceThread::start(serve));
+  }
+  const StopOnSignal stop_on_signal(control_);
+  model ? model_thread() : real_threads();
   if (error_) return *error_;
   const auto seconds_of = [](const NamedPhase& phase) {
     const uint64_t start_ns = phase.start_ns;

@@ -18,6 +18,7 @@
 #include "base/spin_window.h"
 #include "fabric/capabilities.h"
 #include "persist/strategy.h"
+#include "tools/bench/model_options.h"
 #include "tools/cli/session_options.h"
 
 namespace pmstore::tools {
@@ -28,6 +29,7 @@ Result<FsLoadMode> parse_fs_load_mode(std::string_view text);
 
 struct FsLoadOptions {
   SessionOptions session;
+  ModelOptions model;
   FsLoadMode mode = FsLoadMode::kData;
   uint32_t threads = 1;     // with a client each
   uint32_t coroutines = 1;  // workers of each client
@@ -67,6 +69,9 @@ struct FsLoadResult {
   std::vector<FsLoadPhase> phases;
   FsLoadAudit audit;
   bool interrupted = false;  // SIGINT or SIGTERM ended it early
+  // On the modelled machine: what it was, and what it counted while there was work.
+  nlohmann::ordered_json model_config;
+  nlohmann::ordered_json model_counters;
 };
 
 // The first error of any worker; a PosixError comes as Io with its text.

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/random.h"
+#include "fs/file_area.h"
 #include "tools/cli/session_options.h"
 
 namespace pmstore::tools {
@@ -61,7 +62,8 @@ Status ModelService::open(const ModelServiceOptions& options) {
   format.identity = base::mix64(options.seed);
   format.rings = std::max(format.rings, options.clients + kSpareRings);
   format.log_bytes = options.log_bytes;
-  PMSTORE_TRY_STATUS(format_store(*pool_, format));
+  format.file_bytes = options.file_bytes;
+  PMSTORE_TRY_STATUS(fs::format_pool(*pool_, format));
   host.watch(pool_->memory(), kServerCore);
 
   ServerOptions server;
@@ -69,6 +71,12 @@ Status ModelService::open(const ModelServiceOptions& options) {
   server.device_landing = host.landing();
   server.devices = &host.on_core(kServerCore);
   PMSTORE_TRY(server_, executor_.run(Server::start(executor_, *pool_, server)));
+  if (options.file_bytes > 0) {
+    fs::FilesServerOptions files;
+    files.devices = server.devices;
+    files.identity = format.identity;
+    PMSTORE_TRY(files_, executor_.run(fs::FilesServer::start(executor_, *pool_, *server_, files)));
+  }
   const fabric::Uri wanted{fabric::Scheme::kLocal, "model:" + options.model.name, 0};
   PMSTORE_TRY(uri_, executor_.run(server_->listen(wanted)));
   mark();
@@ -76,11 +84,15 @@ Status ModelService::open(const ModelServiceOptions& options) {
 }
 
 ModelService::~ModelService() {
+  files_.reset();
   server_.reset();
   if (pool_ != nullptr) cluster_->host(0).unwatch(pool_->memory());
 }
 
-Status ModelService::stop() { return executor_.run(server_->stop()); }
+Status ModelService::stop() {
+  if (files_ != nullptr) executor_.run(files_->stop());
+  return executor_.run(server_->stop());
+}
 
 fabric::DeviceOpener& ModelService::client_core(uint32_t number) {
   const auto client_hosts = static_cast<uint32_t>(cluster_->hosts() - 1);

@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "fs/files_server.h"
 #include "model/cluster.h"
 #include "persist/pool.h"
 #include "pmstore/server.h"
@@ -29,11 +30,12 @@ struct ModelServiceOptions {
   uint32_t clients = 1;
   uint64_t seed = 1;
   uint64_t log_bytes = FormatOptions::kDefaultLogBytes;  // of the pool, for logs
+  uint64_t file_bytes = 0;  // of the pool, for the data of files; 0: it serves no files
 };
 
 class ModelService {
  public:
-  // Errors of Cluster::create, format_store, Server::start and ModelOptions.
+  // Errors of Cluster::create, format_pool, Server::start, FilesServer::start and ModelOptions.
   static Result<std::unique_ptr<ModelService>> start(Executor& executor,
                                                      const ModelServiceOptions& options);
   ~ModelService();
@@ -79,6 +81,7 @@ class ModelService {
   std::unique_ptr<model::Cluster> cluster_;
   std::unique_ptr<persist::Pool> pool_;
   std::unique_ptr<Server> server_;
+  std::unique_ptr<fs::FilesServer> files_;
   fabric::Uri uri_{fabric::Scheme::kLocal, {}, 0};
   Mark mark_;
   std::optional<Mark> paused_;
