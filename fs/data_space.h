@@ -28,6 +28,12 @@ class DataSpace {
 
   // Data servers; an index is never used again.
   virtual uint16_t servers() const = 0;
+  // Of those that new data may go to now: how many there are, and the server that a number falls
+  // to.
+  virtual uint16_t takers() const { return servers(); }
+  virtual uint16_t taker(uint64_t number) const {
+    return static_cast<uint16_t>(number % servers());
+  }
   virtual uint64_t total_bytes() const = 0;
   virtual uint64_t free_bytes() const = 0;
 

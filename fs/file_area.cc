@@ -14,8 +14,10 @@ namespace pmstore::fs {
 namespace {
 
 uint32_t area_crc(const FileAreaHeader& header) {
-  constexpr size_t kCovered = offsetof(FileAreaHeader, version);
-  return base::crc32c(std::as_bytes(std::span(&header, 1)).subspan(kCovered));
+  constexpr size_t kFrom = offsetof(FileAreaHeader, version);
+  const bool is_short = header.version == kFileAreaVersionWithoutOwner;
+  const size_t end = is_short ? offsetof(FileAreaHeader, owner) : sizeof header;
+  return base::crc32c(std::as_bytes(std::span(&header, 1)).subspan(kFrom, end - kFrom));
 }
 
 // In the extent: the first multiple of kUnitBytes in the memory behind the header.
@@ -79,7 +81,7 @@ Result<FileArea> FileArea::look(persist::Pool& pool) {
   PMSTORE_TRY(FileArea area, in_extent_of(pool));
   const auto is_valid = [&](const FileAreaHeader& header) -> Result<bool> {
     if (header.magic != kFileAreaMagic || header.crc != area_crc(header)) return false;
-    if (header.version != kFileAreaVersion) {
+    if (header.version != kFileAreaVersion && header.version != kFileAreaVersionWithoutOwner) {
       return make_error(ErrorCode::kVersionMismatch,
                         fmt::format("the pool's area for files has format version {}, this program "
                                     "reads {}: use the program that wrote it",
@@ -97,7 +99,24 @@ Result<FileArea> FileArea::look(persist::Pool& pool) {
                       "the pool from a backup, or create a new one");
   }
   area.header_ = found->header;
+  if (area.header_.version == kFileAreaVersionWithoutOwner) {
+    area.header_.owner = area.header_.owner_epoch = 0;
+    area.header_.owner_index = 0;
+  }
   return area;
+}
+
+Status FileArea::set_owner(const AreaOwner& owner) {
+  FileAreaHeader next = header_;
+  next.version = kFileAreaVersion;
+  next.owner = owner.file_system;
+  next.owner_epoch = owner.epoch;
+  next.owner_index = owner.server;
+  // open() has made both copies durable.
+  PMSTORE_TRY(const persist::Persisted durable, memory_->drain());
+  PMSTORE_TRY_STATUS(header_copies().write_both(durable, next, area_crc));
+  header_ = next;
+  return {};
 }
 
 Result<FileArea> FileArea::open(persist::Pool& pool) {

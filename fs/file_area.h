@@ -18,6 +18,15 @@
 
 namespace pmstore::fs {
 
+// Whose data the units of an area hold: a file system whose namespace is in the same pool (server
+// 0), or one that has added this area as a data server.
+struct AreaOwner {
+  uint64_t file_system = 0;  // 0: nobody, and all units are zero
+  uint64_t epoch = 0;        // of its namespace server
+  uint16_t server = 0;
+  bool operator==(const AreaOwner&) const = default;
+};
+
 class FileArea {
  public:
   // Makes a file area of the room that format_store() made for it (FormatOptions::file_bytes).
@@ -31,6 +40,14 @@ class FileArea {
   static Result<FileArea> open(persist::Pool& pool);
   // open() without changing anything: start() is that of the last open(). Also of a view.
   static Result<FileArea> look(persist::Pool& pool);
+
+  AreaOwner owner() const { return {header_.owner, header_.owner_epoch, header_.owner_index}; }
+  // A release that recorded no owners has served it: it may hold files of its own pool.
+  bool may_have_unknown_owner() const {
+    return header_.version == kFileAreaVersionWithoutOwner && header_.starts > 1;
+  }
+  // Of an area that open() gave. Durable on return. Io.
+  Status set_owner(const AreaOwner& owner);
 
   uint64_t identity() const { return header_.identity; }
   // Counts open().

@@ -1,5 +1,6 @@
 // The messages of the file data service (ServiceId::kFileData): the bodies of its hello and welcome
-// (service/hello.h), and the write that a server's CPU makes durable.
+// (service/hello.h), the write that a server's CPU makes durable, and what the owner of an area
+// asks for: the namespace server of the file system whose data it holds.
 //
 // A session may READ and WRITE all units of the area, and READ the generation words. A map of a
 // file (fs/types.h) says where to. docs/files-data.md tells why that is safe.
@@ -58,5 +59,56 @@ struct DataWriteReply {
   uint32_t reserved = 0;
 };
 static_assert(sizeof(DataWriteReply) == 8);
+
+// ---- the owner's session ----
+
+// The body of its hello. One owner has a session at a time, and the record of it in the area
+// (fs/file_area.h) says whose it may be.
+struct AreaOwnerHello {
+  uint64_t area = 0;         // identity of the area that is meant; 0: any
+  uint64_t instance = 0;     // drawn by each start of a namespace server, not 0. At the first hello
+                             // of one, all sessions of clients are ended and all words are renewed
+  uint64_t file_system = 0;  // identity, not 0
+  uint64_t epoch = 0;        // of the namespace server; one with a lower epoch is fenced
+  uint16_t server = 0;       // of the area in that file system, not 0
+  uint16_t reserved[3] = {};
+};
+static_assert(sizeof(AreaOwnerHello) == 40);
+
+struct AreaOwnerAnswer {
+  uint64_t area = 0;   // identity
+  uint64_t bytes = 0;  // of all units
+  // That of all units, when they were renewed. 0: the words are as the owner has set them.
+  uint64_t word = 0;
+};
+static_assert(sizeof(AreaOwnerAnswer) == 24);
+
+// Each answer is empty. All may be repeated.
+inline constexpr uint16_t kAreaSetWordsMethod = 0x0602;   // AreaSetWords | AreaWord[count]
+inline constexpr uint16_t kAreaZeroMethod = 0x0603;       // AreaZero: zeros, durably
+inline constexpr uint16_t kAreaEndClientMethod = 0x0604;  // AreaEndClient
+inline constexpr uint16_t kAreaReleaseMethod = 0x0605;    // nothing: the area is nobody's again
+
+inline constexpr size_t kMaxAreaWords = 512;
+struct AreaSetWords {
+  uint32_t count = 0;
+  uint32_t reserved = 0;
+};
+struct AreaWord {
+  uint64_t offset = 0;  // of a unit
+  uint64_t word = 0;
+};
+static_assert(sizeof(AreaWord) == 16);
+
+inline constexpr uint64_t kMaxAreaZeroBytes = uint64_t{4} << 20;
+struct AreaZero {
+  uint64_t offset = 0;
+  uint64_t bytes = 0;  // at most kMaxAreaZeroBytes
+};
+
+struct AreaEndClient {
+  ClientId client;  // nobody: all clients
+};
+static_assert(sizeof(AreaEndClient) == 16);
 
 }  // namespace pmstore::fs

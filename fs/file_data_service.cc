@@ -9,18 +9,18 @@
 #include "base/atomic_copy.h"
 #include "base/check.h"
 #include "fabric/message.h"
+#include "fs/internal/data_session.h"
 #include "persist/memory.h"
 
 namespace pmstore::fs {
+
+using internal::DataSession;
+
 namespace {
 
 struct AreaRegions final : service::EndpointPart {
   std::unique_ptr<fabric::MemoryRegion> units;
   std::unique_ptr<fabric::MemoryRegion> words;
-};
-
-struct DataSession final : service::Session {
-  uint64_t instance = 0;
 };
 
 Error malformed_write() {
@@ -101,6 +101,9 @@ std::shared_ptr<service::Session> FileDataService::make_session() const {
 Result<std::vector<std::byte>> FileDataService::admit(service::Session& session,
                                                       std::span<const std::byte> body) {
   fabric::MessageReader reader(body);
+  if (body.size() == sizeof(AreaOwnerHello)) {
+    return admit_owner(session, reader.get<AreaOwnerHello>());
+  }
   const auto hello = reader.get<FileDataHello>();
   if (!reader.complete() || hello.instance == 0) {
     return make_error(ErrorCode::kProtocol, "a malformed hello for file data");
@@ -143,6 +146,10 @@ Status FileDataService::make_place() {
 }
 
 void FileDataService::on_ended(service::Session& session, std::optional<SessionEnd>) {
+  if (static_cast<const DataSession&>(session).is_owner) {
+    if (owner_ == &session) owner_ = nullptr;
+    return;
+  }
   const auto found = sessions_of_.find(session.client);
   PMSTORE_CHECK(found != sessions_of_.end() && std::erase(found->second, &session) == 1,
                 "only a session that was admitted ends, once");
@@ -173,8 +180,11 @@ size_t FileDataService::end_sessions(const ClientId& client, SessionEnd why) {
 
 void FileDataService::on_call(service::Session& session, fabric::RpcCall call,
                               std::span<const std::byte> body) {
-  if (call.method() != kDataWriteMethod) return host().drop_malformed(session, call);
-  const Status written = write(call, body);
+  const bool is_owner = static_cast<const DataSession&>(session).is_owner;
+  if (!is_owner && call.method() != kDataWriteMethod) {
+    return host().drop_malformed(session, call);
+  }
+  const Status written = is_owner ? on_owner_call(session, call, body) : write(call, body);
   if (written) return;
   if (written.code() == ErrorCode::kProtocol) return host().drop_malformed(session, call);
   if (written.code() == ErrorCode::kIo) host().tell_failure(written.error());

@@ -18,6 +18,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/running_tasks.h"
+#include "fs/file_area.h"
 #include "fs/file_data_protocol.h"
 #include "fs/local_data_space.h"
 #include "service/host.h"
@@ -30,6 +32,13 @@ class FileDataService final : public service::Service {
   static constexpr size_t kMaxSessions = 1024;
 
   explicit FileDataService(LocalDataSpace& space, size_t max_sessions = kMaxSessions);
+
+  // The area belongs to a namespace server elsewhere, or will: its sessions are let in. Before the
+  // host listens. All units of the space are taken: their owner knows which of them are free.
+  void serve_owner(const FileArea& area);
+  // As it is recorded in the area; of serve_owner() only.
+  AreaOwner owner() const { return area_ ? area_->owner() : AreaOwner{}; }
+  bool has_owner_session() const { return owner_ != nullptr; }
 
   // Clients that may reach the area now.
   std::vector<ClientId> clients() const;
@@ -60,6 +69,20 @@ class FileDataService final : public service::Service {
  private:
   // Room for one more session. BackPressure.
   Status make_place();
+  // ---- the owner (file_data_owner.cc) ----
+  Result<std::vector<std::byte>> admit_owner(service::Session& session,
+                                             const AreaOwnerHello& hello);
+  Status check_owner(const AreaOwnerHello& hello) const;
+  void end_all_clients();
+  // As write(); what takes long answers later.
+  Status on_owner_call(service::Session& session, fabric::RpcCall& call,
+                       std::span<const std::byte> body);
+  Status set_words(std::span<const std::byte> body);
+  Status end_client(std::span<const std::byte> body);
+  Status release(std::span<const std::byte> body);
+  Status zero(service::Session& session, fabric::RpcCall& call, std::span<const std::byte> body);
+  base::Task<void> zero_parts(std::shared_ptr<service::Session> session, fabric::RpcCall call,
+                              AreaZero what);
   // Answers, or gives the error to answer with. Protocol costs the connection.
   Status write(fabric::RpcCall& call, std::span<const std::byte> body);
   // Runs until it is destroyed with the service.
@@ -76,6 +99,10 @@ class FileDataService final : public service::Service {
   // With those whose handshake is not over.
   std::unordered_map<ClientId, std::vector<service::Session*>, HashOfClientId> sessions_of_;
   uint64_t stale_writes_ = 0;
+  std::optional<FileArea> area_;  // of serve_owner()
+  service::Session* owner_ = nullptr;
+  uint64_t owner_instance_ = 0;  // of the last one, also while it has no session
+  base::RunningTasks zeroing_;   // last: destroyed first
 };
 
 }  // namespace pmstore::fs

@@ -103,6 +103,14 @@ class FileSystem {
   base::Task<PosixResult<std::vector<std::string>>> list_xattrs(const Caller& caller, Ino ino);
   base::Task<PosixResult<FileSystemUsage>> usage();
 
+  // ---- the servers that have the data (fs/data_servers.h) ----
+  base::Task<PosixResult<std::vector<DataServerInfo>>> data_servers();
+  // Gives its index. The namespace server reaches it by this URI, and so do all clients.
+  base::Task<PosixResult<uint16_t>> add_data_server(std::string uri);
+  // Returns when it is recorded that the server gets no new data; what it has is moved meanwhile,
+  // and then it is gone. `undo`: it is used again, unless it is gone.
+  base::Task<PosixStatus> drain_data_server(uint16_t index, bool undo = false);
+
   // ---- by path: absolute, at most kMaxPathBytes; symlinks are followed as open(2) and its kin do,
   // at most 40 (ELOOP) ----
   base::Task<PosixResult<Attributes>> stat(std::string_view path, bool follow = true);

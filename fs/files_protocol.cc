@@ -171,4 +171,34 @@ std::optional<FileLock> lock_of(const LockRequest& request) {
                   request.end,  request.owner, request.pid};
 }
 
+void put_data_server(const DataServerInfo& server, fabric::MessageWriter& writer) {
+  WireDataServer wire;
+  wire.area = server.area;
+  wire.bytes = server.bytes;
+  wire.used_bytes = server.used_bytes;
+  wire.index = server.index;
+  wire.state = server.state;
+  wire.is_there = server.is_there ? 1 : 0;
+  wire.uri_bytes = static_cast<uint16_t>(server.uri.size());
+  writer.put(wire);
+  writer.put_bytes(server.uri);
+}
+
+std::optional<DataServerInfo> get_data_server(fabric::MessageReader& reader) {
+  const auto wire = reader.get<WireDataServer>();
+  const std::string_view uri = reader.get_bytes(wire.uri_bytes);
+  const bool is_state =
+      wire.state >= DataServerState::kInUse && wire.state <= DataServerState::kGone;
+  if (reader.failed() || !is_state) return std::nullopt;
+  DataServerInfo server;
+  server.index = wire.index;
+  server.state = wire.state;
+  server.is_there = wire.is_there != 0;
+  server.area = wire.area;
+  server.bytes = wire.bytes;
+  server.used_bytes = wire.used_bytes;
+  server.uri = uri;
+  return server;
+}
+
 }  // namespace pmstore::fs

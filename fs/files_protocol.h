@@ -89,6 +89,9 @@ enum class FilesMethod : uint16_t {
   kLock = 0x0319,             // LockRequest -> LockReply
   kFindLock = 0x031a,         // LockRequest -> LockReply: what is in the way
   kWalk = 0x031b,             // WalkRequest, paths -> for each: WalkReply, attributes[], text
+  kDataServers = 0x031c,      // nothing -> DataServersReply, for each: WireDataServer, URI
+  kAddDataServer = 0x031d,    // AddDataServerRequest, URI -> DataServerReply
+  kDrainDataServer = 0x031e,  // DrainDataServerRequest -> nothing
   // Of this client, not of the namespace:
   kNews = 0x0320,     // nothing -> NewsReply, ino[]: what confirmed + 1 to `through` changed
   kReclaim = 0x0321,  // ReclaimRequest -> attributes: a file that it had open before a restart
@@ -228,6 +231,17 @@ struct LockRequest {
 };
 static_assert(sizeof(LockRequest) == 40);
 
+struct AddDataServerRequest {
+  uint16_t uri_bytes = 0;
+  uint16_t padding[3] = {};
+};
+struct DrainDataServerRequest {
+  uint16_t index = 0;
+  uint8_t undo = 0;  // it is to be used again
+  uint8_t padding[5] = {};
+};
+static_assert(sizeof(DrainDataServerRequest) == 8);
+
 // ---- replies ----
 
 struct ReplyHead {
@@ -303,6 +317,25 @@ struct WriteReply {
   uint64_t offset = 0;  // where it was written
 };
 
+struct DataServersReply {
+  uint32_t count = 0;
+  uint32_t padding = 0;
+};
+struct WireDataServer {
+  uint64_t area = 0;
+  uint64_t bytes = 0;
+  uint64_t used_bytes = 0;
+  uint16_t index = 0;
+  DataServerState state{};
+  uint8_t is_there = 0;
+  uint16_t uri_bytes = 0;
+  uint8_t padding[2] = {};
+};
+static_assert(sizeof(WireDataServer) == 32);
+struct DataServerReply {
+  uint64_t index = 0;
+};
+
 struct LockReply {
   uint64_t start = 0;
   uint64_t end = 0;
@@ -337,6 +370,8 @@ constexpr size_t walked_bytes(size_t names) {
 }
 void put_walked(const Namespace::Walked& walked, fabric::MessageWriter& writer);
 std::optional<Namespace::Walked> get_walked(fabric::MessageReader& reader);
+void put_data_server(const DataServerInfo& server, fabric::MessageWriter& writer);
+std::optional<DataServerInfo> get_data_server(fabric::MessageReader& reader);
 // Nothing: the request has no head, or more than kMaxGroups.
 std::optional<RequestHead> get_head(fabric::MessageReader& reader, Caller& caller);
 AttributeChange change_of(const SetAttributesRequest& request);

@@ -2,14 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <utility>
 
 #include "base/wall_clock.h"
+#include "fs/data_servers.h"
 #include "fs/file_area.h"
 #include "fs/file_data_service.h"
 #include "fs/files_service.h"
 #include "fs/local_data_space.h"
 #include "fs/namespace.h"
+#include "fs/striped_data_space.h"
 #include "pmstore/client.h"
 
 namespace pmstore::fs {
@@ -17,15 +20,20 @@ namespace pmstore::fs {
 // Members go in reverse.
 struct FilesServer::State {
   explicit State(base::Executor& server_executor) : executor(server_executor) {}
+  void serve_data(Server& server);
   void add_services(Server& server, const FilesServerOptions& options);
   base::Task<Status> open_names(Server& server, FilesServerOptions options);
   std::string stat_json() const;
+  std::string data_stat_json() const;
 
   base::Executor& executor;
+  std::optional<FileArea> area;
   std::unique_ptr<LocalDataSpace> space;
   std::unique_ptr<FileDataService> data;
   std::unique_ptr<FilesService> files;
+  std::unique_ptr<StripedDataSpace> all;
   std::unique_ptr<Client> client;
+  std::unique_ptr<DataServers> servers;
   std::unique_ptr<Namespace> names;
   bool clients_come_back = true;
 };
@@ -34,6 +42,7 @@ FilesServer::FilesServer(std::unique_ptr<State> state) : state_(std::move(state)
 
 FilesServer::~FilesServer() {
   if (state_->files != nullptr) state_->files->stop();
+  if (state_->servers != nullptr) state_->servers->stop();
 }
 
 bool FilesServer::serves() const { return state_->names != nullptr; }
@@ -55,11 +64,35 @@ base::Task<Result<std::unique_ptr<FilesServer>>> FilesServer::start(base::Execut
                                      "server with --locks cpu"));
     co_return std::move(self);
   }
-  PMSTORE_CO_TRY(const FileArea area, FileArea::open(pool));
-  state.space = std::make_unique<LocalDataSpace>(executor, area);
+  PMSTORE_CO_TRY(state.area, FileArea::open(pool));
+  state.space = std::make_unique<LocalDataSpace>(executor, *state.area);
+  const AreaOwner owner = state.area->owner();
+  const bool has_own_files = owner.file_system != 0 ? owner.server == LocalDataSpace::kServer
+                                                    : state.area->may_have_unknown_owner();
+  if (options.data_server && has_own_files) {
+    co_return make_error(ErrorCode::kAlreadyExists,
+                         "this pool has a file system of its own, so it is no data server of "
+                         "another one: create another pool");
+  }
+  const bool is_elsewhere = owner.file_system != 0 && owner.server != LocalDataSpace::kServer;
+  if (options.data_server || is_elsewhere) {
+    state.serve_data(server);
+    co_return std::move(self);
+  }
   state.add_services(server, options);
   PMSTORE_CO_TRY_STATUS(co_await state.open_names(server, std::move(options)));
   co_return std::move(self);
+}
+
+void FilesServer::State::serve_data(Server& server) {
+  data = std::make_unique<FileDataService>(*space);
+  data->serve_owner(*area);
+  server.host().add(*data);
+  server.host().decline(service::ServiceId::kFiles,
+                        make_error(ErrorCode::kUnsupported,
+                                   "this is a data server: its pool has data of files, and no "
+                                   "names; connect to the file system's namespace server"));
+  server.extend_stat("files", [this] { return data_stat_json(); });
 }
 
 void FilesServer::State::add_services(Server& server, const FilesServerOptions& options) {
@@ -72,8 +105,12 @@ void FilesServer::State::add_services(Server& server, const FilesServerOptions& 
   data = std::make_unique<FileDataService>(*space);
   files->end_data_sessions = [this](ClientId gone) {
     data->end_sessions(gone, SessionEnd::kReplaced);
+    all->end_client(gone);
   };
+  const uint64_t lease_ns = uint64_t{options.lease_ms} * 1'000'000;
+  files->data_sessions_ended = [this, lease_ns] { return all->clients_ended(lease_ns); };
   space->set_gate(*files);
+  all = std::make_unique<StripedDataSpace>(*space, *files);
   files->serve(server.host());
   server.host().add(*data);
   server.extend_stat("files", [this] { return stat_json(); });
@@ -87,6 +124,12 @@ base::Task<Status> FilesServer::State::open_names(Server& server, FilesServerOpt
   ClientOptions connecting;
   connecting.devices = options.devices;
   PMSTORE_CO_TRY(client, co_await Client::connect(executor, at, connecting));
+  DataServersOptions data_servers;
+  data_servers.devices = options.devices;
+  data_servers.epoch = area->start();
+  data_servers.admin_uid = options.root_uid;
+  servers = std::make_unique<DataServers>(*client, *space, *all, data_servers);
+  PMSTORE_CO_TRY_STATUS(co_await servers->open());
   NamespaceOptions with;
   with.now_ns = std::move(options.now_ns);
   with.max_inodes = options.max_inodes;
@@ -100,8 +143,13 @@ base::Task<Status> FilesServer::State::open_names(Server& server, FilesServerOpt
   } else if (!with.now_ns) {
     with.now_ns = [] { return base::wall_now_ns(); };
   }
-  PMSTORE_CO_TRY(names, co_await Namespace::open(*client, *space, with));
-  files->open(*names);
+  PMSTORE_CO_TRY(names, co_await Namespace::open(*client, *all, with));
+  if (area->owner().file_system != names->identity()) {
+    const AreaOwner owner{names->identity(), 0, LocalDataSpace::kServer};
+    PMSTORE_CO_TRY_STATUS(area->set_owner(owner));
+  }
+  servers->serve(*names);
+  files->open(*names, servers.get());
   co_return Status{};
 }
 
@@ -109,8 +157,18 @@ base::Task<void> FilesServer::stop() {
   if (!serves()) co_return;
   if (!state_->clients_come_back) co_await state_->names->finish_reclaiming();
   state_->files->stop();
+  state_->servers->stop();
   state_->names.reset();
+  co_await state_->all->close();
   co_await state_->client->close();
+}
+
+std::string FilesServer::State::data_stat_json() const {
+  const AreaOwner owner = data->owner();
+  return fmt::format(R"({{"identity": {}, "server": {}, "area_bytes": {}, "owner_session": {}, )"
+                     R"("data_sessions": {}, "stale_writes": {}}})",
+                     owner.file_system, owner.server, space->total_bytes(),
+                     data->has_owner_session(), data->sessions(), data->stale_writes());
 }
 
 std::string FilesServer::State::stat_json() const {
@@ -119,7 +177,7 @@ std::string FilesServer::State::stat_json() const {
       R"({{"identity": {}, "area_bytes": {}, "free_bytes": {}, "sessions_total": {}, )"
       R"("clients": {}, "calls": {}, "repeated": {}, "news": {}, "deaf": {}, "malformed": {}, )"
       R"("data_sessions": {}, "stale_writes": {}}})",
-      names == nullptr ? 0 : names->identity(), space->total_bytes(), space->free_bytes(),
+      names == nullptr ? 0 : names->identity(), all->total_bytes(), all->free_bytes(),
       counters.sessions, counters.clients, counters.calls, counters.repeated, counters.news,
       counters.deaf, counters.malformed, data->sessions(), data->stale_writes());
 }

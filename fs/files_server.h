@@ -34,14 +34,18 @@ struct FilesServerOptions {
   // that they have open: both are kept for them. False: there are none, and stop() ends only when
   // the space of what was removed is free.
   bool clients_come_back = true;
+  // Serve no names: the file area has data of a file system elsewhere, or will. One that has some
+  // already is served so anyway.
+  bool data_server = false;
 };
 
 class FilesServer {
  public:
   // Before the server listens for clients: adds its services to the server's host, listens at a
   // local: address of its own, and opens the file system, or makes an empty one. In a pool without
-  // a file area it refuses clients of files, and does nothing else. Errors of FileArea::open(),
-  // Server::listen(), Client::connect(), Namespace::open().
+  // a file area it refuses clients of files, and does nothing else; a data server serves data and
+  // its owner. AlreadyExists: the pool of a data server has a file system. Errors of
+  // FileArea::open(), Server::listen(), Client::connect(), Namespace::open().
   static base::Task<Result<std::unique_ptr<FilesServer>>> start(base::Executor& executor,
                                                                 persist::Pool& pool, Server& server,
                                                                 FilesServerOptions options);
@@ -51,7 +55,8 @@ class FilesServer {
   // within a lease.
   base::Task<void> stop();
 
-  // False: the pool has no file area, or the server's lock discipline is rnic.
+  // Names. False: the pool has no file area, or data of a file system elsewhere, or the server's
+  // lock discipline is rnic.
   bool serves() const;
 
  private:

@@ -17,6 +17,9 @@ FilesService::FilesService(base::Executor& executor, FilesServiceOptions options
   state_->sessions.end_data_sessions = [this](ClientId client) {
     if (end_data_sessions) end_data_sessions(client);
   };
+  state_->sessions.data_sessions_ended = [this]() -> base::Task<void> {
+    if (data_sessions_ended) co_await data_sessions_ended();
+  };
 }
 FilesService::~FilesService() { stop(); }
 
@@ -27,7 +30,9 @@ void FilesService::decline(service::Host& host, const Error& why) {
   host.decline(service::ServiceId::kFileData, why);
 }
 
-void FilesService::open(Namespace& names) { state_->sessions.open(names); }
+void FilesService::open(Namespace& names, DataServers* servers) {
+  state_->sessions.open(names, servers);
+}
 
 void FilesService::stop() { state_->sessions.stop(); }
 

@@ -38,6 +38,8 @@ struct FilesServiceCounters {
   uint64_t malformed = 0;
 };
 
+class DataServers;
+
 class FilesService final : public QuarantineGate {
  public:
   FilesService(base::Executor& executor, FilesServiceOptions options);
@@ -46,14 +48,18 @@ class FilesService final : public QuarantineGate {
   // Before the host listens. Until open() clients are told to try again.
   void serve(service::Host& host);
   static void decline(service::Host& host, const Error& why);
-  // From here on clients are served. Takes names.on_map_change.
-  void open(Namespace& names);
+  // From here on clients are served. Takes names.on_map_change. `servers`, if given, outlives
+  // stop().
+  void open(Namespace& names, DataServers* servers = nullptr);
   // Nothing of a client is executed or forgotten any more; what is under way is destroyed, so it
   // happens as a whole or not at all.
   void stop();
 
   // Ends the client's sessions with data servers, for one that is forgotten.
   std::function<void(ClientId)> end_data_sessions;
+  // They have ended at data servers elsewhere, too; at most for a while. Its locks are kept until
+  // then, so that what it has posted does not land under another one's.
+  std::function<base::Task<void>()> data_sessions_ended;
 
   // As QuarantineGate.
   void retired(const AreaRange& range) override;

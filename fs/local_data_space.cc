@@ -87,6 +87,21 @@ uint64_t LocalDataSpace::word_at(uint64_t offset) const {
   return __atomic_load_n(&words_[offset / kUnitBytes], __ATOMIC_ACQUIRE);
 }
 
+void LocalDataSpace::set_word(uint64_t offset, uint64_t word) {
+  PMSTORE_CHECK(offset < area_.bytes(), "each unit has a word");
+  __atomic_store_n(&words_[offset / kUnitBytes], word, __ATOMIC_RELEASE);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+uint64_t LocalDataSpace::renew_words() {
+  const uint64_t next = *std::max_element(words_.get(), words_.get() + area_.units()) + 1;
+  for (uint64_t unit = 0; unit < area_.units(); ++unit) {
+    __atomic_store_n(&words_[unit], next, __ATOMIC_RELEASE);
+  }
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return next;
+}
+
 uint64_t LocalDataSpace::generation(const AreaRange& range) const {
   check_taken(range);
   return word_at(range.offset);

@@ -59,6 +59,11 @@ class LocalDataSpace final : public DataSpace {
   }
   // Of the unit at `offset`, below total_bytes(), of the area.
   uint64_t word_at(uint64_t offset) const;
+  // For an area whose owner is another process: it says what a unit's word is, each time more than
+  // before.
+  void set_word(uint64_t offset, uint64_t word);
+  // Gives all units the same word, which none of them had before.
+  uint64_t renew_words();
 
  private:
   bool is_inside(const AreaRange& range) const {

@@ -171,4 +171,8 @@ Task<PosixResult<FileSystemUsage>> Namespace::usage() {
                             .max_inodes = core.options().max_inodes};
 }
 
+Task<PosixResult<uint64_t>> Namespace::move_off(uint16_t server) {
+  return state_->own(state_->mover.move_all(server));
+}
+
 }  // namespace pmstore::fs

@@ -166,6 +166,9 @@ class Namespace {
   base::Task<PosixResult<std::vector<std::string>>> list_xattrs(const Caller& caller, Ino ino);
 
   base::Task<PosixResult<FileSystemUsage>> usage();
+  // Moves what files have at this data server, which takes no new data, to the others; gives how
+  // many extents it has found there. Old places wait in quarantine. ENOSPC; EIO.
+  base::Task<PosixResult<uint64_t>> move_off(uint16_t server);
 
   // Files whose map has changed in a way that a cached map must not outlive: truncated, punched,
   // deleted. Called before the change is acknowledged. fs/files_service.h tells the clients.
@@ -189,9 +192,10 @@ struct NamespaceFindings {
   static constexpr size_t kMaxLines = 1000;
 };
 // Every extent belongs to exactly one file or to quarantine; link counts; every inode is reachable
-// or an orphan; directory entries and their numbers agree; sizes. `area_bytes` of each data server;
-// 0: not known. With `repair`, mends what can be mended, and `damage` has what is left: unreachable
-// inodes go to /lost+found. Requires for a repair that no Namespace is open.
+// or an orphan; directory entries and their numbers agree; sizes. `area_bytes` of the pool's own
+// data server, 0: not known; of the others their records say it. With `repair`, mends what can be
+// mended, and `damage` has what is left: unreachable inodes go to /lost+found. Requires for a
+// repair that no Namespace is open.
 base::Task<Result<NamespaceFindings>> check_namespace(Client& client, uint64_t area_bytes,
                                                       bool repair);
 

@@ -125,6 +125,23 @@ struct FileSystemUsage {
   uint64_t max_inodes = 0;  // 0: no bound but the pool
 };
 
+// Of a data server of a file system. The numbers are persistent.
+enum class DataServerState : uint8_t {
+  kInUse = 1,
+  kDraining = 2,  // gets no new data, and what it has is moved elsewhere
+  kGone = 3,      // has nothing of this file system any more
+};
+
+struct DataServerInfo {
+  uint16_t index = 0;  // 0: the namespace's own pool
+  DataServerState state = DataServerState::kInUse;
+  bool is_there = true;  // the namespace server has a session with it
+  uint64_t area = 0;     // identity of its file area
+  uint64_t bytes = 0;
+  uint64_t used_bytes = 0;  // allocated, or in quarantine
+  std::string uri;          // empty: as the namespace's
+};
+
 // A part of the file area of a data server. Offsets and sizes of whole extents are multiples of
 // kUnitBytes.
 struct AreaRange {

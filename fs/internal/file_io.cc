@@ -30,24 +30,19 @@ bool lost_session(const Error& why) {
 FileIo::FileIo(base::Executor& executor, fabric::Device& device, fabric::Uri uri, FilesLink& link,
                const FileSystemOptions& options)
     : executor_(executor),
-      device_(device),
-      uri_(std::move(uri)),
       link_(link),
       options_(options),
       maps_(options.cached_maps),
-      no_data_(!options.one_sided_data || options.cached_maps == 0),
-      data_opened_(executor) {}
+      data_(executor, device, std::move(uri), link, options),
+      no_data_(!options.one_sided_data || options.cached_maps == 0) {}
 
 FileIo::~FileIo() { touches_ = {}; }
 
-fabric::Counters FileIo::counters() const {
-  return data_ == nullptr ? fabric::Counters{} : data_->counters();
-}
+fabric::Counters FileIo::counters() const { return data_.counters(); }
 
 base::Task<Status> FileIo::drop_maps(uint64_t through, bool all, std::vector<Ino> changed) {
   maps_.drop(through, all, changed);
-  if (data_ == nullptr) co_return Status{};
-  co_return co_await data_->landed();
+  co_return co_await data_.landed();
 }
 
 base::Task<void> FileIo::close() {
@@ -59,45 +54,27 @@ base::Task<void> FileIo::close() {
     // A server that is away does not hear of it: mtime stays.
     [[maybe_unused]] const PosixStatus told = co_await flush(ino);
   }
-  if (data_ != nullptr) co_await data_->close();
+  co_await data_.close();
 }
 
 // ---- maps ----
 
-// Success with no_data_: there is none to be had.
-base::Task<Status> FileIo::open_data() {
-  while (opening_data_) co_await data_opened_.wait();
-  if (no_data_) co_return Status{};
-  if (data_ != nullptr) co_return co_await data_->connected();
-  struct Opening {
-    explicit Opening(FileIo& of) : io(of) { io.opening_data_ = true; }
-    ~Opening() {
-      io.opening_data_ = false;
-      io.data_opened_.notify_all();
-    }
-    FileIo& io;
-  };
-  const Opening opening(*this);
-  FileDataOptions with;
-  with.secret = link_.secret();
-  with.call_timeout_ns = options_.call_timeout_ns;
-  with.connect_timeout_ns = options_.connect_timeout_ns;
-  with.reconnect_timeout_ns = options_.reconnect_timeout_ns;
-  with.write_strategy = options_.write_strategy;
-  auto opened = co_await FileData::open(device_, uri_, with);
-  const uint64_t give_up_ns = executor_.now_ns() + options_.reconnect_timeout_ns;
-  while (!opened && lost_session(opened.error()) && executor_.now_ns() < give_up_ns) {
-    co_await executor_.sleep_for(kPauseNs);
-    opened = co_await FileData::open(device_, uri_, with);
+// False: the map is to be asked for again, since a session was made for it. What lies at a server
+// that is away is not: an access to it says why.
+base::Task<bool> FileIo::open_servers(const CachedMap& map, const DataSessions& known) {
+  std::set<uint16_t> missing;
+  for (const MapExtent& extent : map.extents) {
+    const uint16_t server = extent.place.server;
+    if (server >= known.size() || known[server] == 0) missing.insert(server);
   }
-  if (!opened && opened.code() == ErrorCode::kUnsupported &&
-      options_.write_strategy == persist::WriteStrategy::kAuto) {
-    no_data_ = true;
-    co_return Status{};
+  bool opened_one = false;
+  for (const uint16_t server : missing) {
+    const Status opened = co_await data_.open(server);
+    no_data_ |= !opened && opened.code() == ErrorCode::kUnsupported &&
+                options_.write_strategy == persist::WriteStrategy::kAuto;
+    opened_one |= opened.has_value();
   }
-  if (!opened) co_return std::move(opened.error());
-  data_ = std::move(*opened);
-  co_return Status{};
+  co_return !opened_one && !no_data_;
 }
 
 base::Task<PosixResult<CachedMapRef>> FileIo::map_at(const Attributes& known, uint64_t offset) {
@@ -111,11 +88,15 @@ base::Task<PosixResult<CachedMapRef>> FileIo::map_at(const Attributes& known, ui
 }
 
 base::Task<PosixResult<CachedMapRef>> FileIo::ask_for_map(Ino ino, uint64_t offset) {
-  for (unsigned i = 0; i < kMaxTries; ++i) {
-    const Status opened = co_await open_data();
+  for (unsigned i = 0; i < kMaxTries && !no_data_; ++i) {
+    const Status opened = co_await data_.open(0);
+    if (!opened && opened.code() == ErrorCode::kUnsupported &&
+        options_.write_strategy == persist::WriteStrategy::kAuto) {
+      no_data_ = true;
+      co_return CachedMapRef();
+    }
     if (!opened) co_return PosixError(opened.error());
-    if (no_data_) co_return CachedMapRef();
-    const uint64_t session = data_->session();
+    DataSessions sessions = data_.sessions();
     FilesCall request(FilesMethod::kMap, false, kMapReplyBytes);
     MapRequest asked;
     asked.ino = raw(ino);
@@ -133,10 +114,12 @@ base::Task<PosixResult<CachedMapRef>> FileIo::ask_for_map(Ino ino, uint64_t offs
     }
     if (!attributes || !reader.complete()) co_return link_.malformed("a map");
     map->attributes = *attributes;
-    map->session = session;
+    map->sessions = std::move(sessions);
     map->from = head.from;
     map->to = head.to;
     if (attributes->is_inline) co_return CachedMapRef();
+    const bool is_usable = co_await open_servers(*map, map->sessions);
+    if (!is_usable) continue;
     if (maps_.put(ino, map, head.news_before)) co_return std::move(map);
   }
   co_return CachedMapRef();
@@ -270,7 +253,7 @@ base::Task<PosixResult<FileIo::Way>> FileIo::read_mapped(Ino ino, CachedMapRef m
     into = into.subspan(bytes);
     offset += bytes;
   }
-  const auto outcome = co_await data_->read(map->session, std::move(pieces));
+  const auto outcome = co_await data_.read(map->sessions, std::move(pieces));
   const bool lost = !outcome && lost_session(outcome.error());
   auto way = way_after(ino, outcome);
   if (!way) co_return PosixError(way.error());
@@ -343,7 +326,7 @@ base::Task<PosixResult<FileIo::Way>> FileIo::write_mapped(Ino ino, CachedMapRef 
     offset += part;
   }
   touch_later(ino);  // a part of it may be written even if this task is destroyed
-  const auto outcome = co_await data_->write(map->session, std::move(pieces));
+  const auto outcome = co_await data_.write(map->sessions, std::move(pieces));
   touch_later(ino);
   const bool lost = !outcome && lost_session(outcome.error());
   auto way = way_after(ino, outcome);

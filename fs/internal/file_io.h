@@ -4,7 +4,7 @@
 // A map that turns out to be stale is asked for again, and the access repeated. Bytes at or behind
 // the size that is known are asked for, since the file may have grown. After one-sided writes the
 // server is told within kTouchNs, so that mtime follows.
-// Invariants: a map is used in the data session that was there before it was asked for; no map is
+// Invariants: a map is used in the data sessions that were there before it was asked for; no map is
 // used that lacks a change which this client has confirmed. Threads: the executor's. Lifetimes:
 // device and link outlive it; it outlives its tasks. Buffers are borrowed until a task ends, as
 // fs/file_data.h says. Errors as FilesLink::call(), and EIO of data servers.
@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "base/executor.h"
-#include "fs/file_data.h"
 #include "fs/file_system.h"
+#include "fs/internal/data_links.h"
 #include "fs/internal/files_link.h"
 #include "fs/internal/map_cache.h"
 
@@ -66,7 +66,8 @@ class FileIo {
   // The map that knows `offset`; nullptr: this file, or part of it, is accessed by calls.
   base::Task<PosixResult<CachedMapRef>> map_at(const Attributes& known, uint64_t offset);
   base::Task<PosixResult<CachedMapRef>> ask_for_map(Ino ino, uint64_t offset);
-  base::Task<Status> open_data();
+  // Sessions with the data servers of the map are there: with those of `known` already.
+  base::Task<bool> open_servers(const CachedMap& map, const DataSessions& known);
   // All of it, which is allocated in `map`; kAgain: by another map.
   base::Task<PosixResult<Way>> read_mapped(Ino ino, CachedMapRef map, uint64_t offset,
                                            std::span<std::byte> into);
@@ -77,15 +78,11 @@ class FileIo {
   base::Task<void> touch_all();
 
   base::Executor& executor_;
-  fabric::Device& device_;
-  const fabric::Uri uri_;
   FilesLink& link_;
   const FileSystemOptions& options_;
   MapCache maps_;
-  std::unique_ptr<FileData> data_;  // from the first access by a map on
-  bool opening_data_ = false;
-  bool no_data_ = false;  // the server has none, or options say so
-  base::WaitList data_opened_;
+  DataLinks data_;         // from the first access by a map on
+  bool no_data_ = false;   // the server has none, or options say so
   std::set<Ino> written_;  // one-sided, and the server was not told
   bool touching_ = false;
   base::Task<void> touches_;

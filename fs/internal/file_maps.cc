@@ -33,12 +33,17 @@ Task<PosixResult<std::vector<Piece>>> FileMaps::pieces(Ino ino, uint64_t from, u
   co_return co_await core_.look<std::vector<Piece>>(body);
 }
 
-Result<AreaRange> FileMaps::allocate(Ino ino, uint64_t least, uint64_t most) {
-  const uint16_t servers = core_.space().servers();
-  Result<AreaRange> place = make_error(ErrorCode::kFull, "no data server is there");
+// A file's stripes go to one server after the other. The first one is another one for the next
+// file, and small files have one stripe.
+Result<AreaRange> FileMaps::allocate(Ino ino, uint64_t at, uint64_t most) {
+  DataSpace& space = core_.space();
+  const uint16_t servers = space.takers();
+  if (servers > 1) most = std::min(most, kStripeBytes - at % kStripeBytes);
+  Result<AreaRange> place =
+      make_error(ErrorCode::kFull, "no data server that takes new data is there");
   for (uint16_t i = 0; i < servers; ++i) {
-    const auto server = static_cast<uint16_t>((raw(ino) + i) % servers);
-    place = core_.space().allocate(server, least, most);
+    const uint16_t server = space.taker(raw(ino) + at / kStripeBytes + i);
+    place = space.allocate(server, kUnitBytes, most);
     if (place || place.code() != ErrorCode::kFull) break;
   }
   return place;
@@ -48,7 +53,7 @@ PosixStatus FileMaps::allocate_into(std::vector<Piece>& pieces, Ino ino, uint64_
                                     uint64_t most_to) {
   while (from < to && pieces.size() < kMostPieces) {
     const uint64_t most = std::min(most_to - from, kMaxExtentBytes);
-    Result<AreaRange> place = allocate(ino, kUnitBytes, most);
+    Result<AreaRange> place = allocate(ino, from, most);
     if (!place) return PosixError(std::move(place.error()));
     PMSTORE_CHECK(
         place->bytes >= kUnitBytes && place->bytes <= most && place->bytes % kUnitBytes == 0,

@@ -50,17 +50,25 @@ class FileMaps {
                                            WithFirst with_first);
   // What a crash has left of a truncation: extents behind the size go, and the orphan's record.
   base::Task<PosixStatus> finish_truncation(SharedGuard guard, Ino ino);
+  // The extent at `file_offset`, if it is at this data server, gets another place, or a part of it
+  // from its start on. Gives how many bytes were moved. ENOSPC: there is no other place.
+  base::Task<PosixResult<uint64_t>> move(SharedGuard guard, Ino ino, uint64_t file_offset,
+                                         uint16_t server);
 
   static constexpr size_t kMostPieces = 64;  // in one transaction
+  // Where several data servers take data, no extent goes over a multiple of this in its file.
+  static constexpr uint64_t kStripeBytes = 256 * 1024;
 
  private:
   struct Taken;
+  struct Moved;
 
   PosixResult<std::vector<Piece>> allocate_missing(const std::vector<Piece>& there, Ino ino,
                                                    uint64_t from, uint64_t to, uint64_t most_to);
   PosixStatus allocate_into(std::vector<Piece>& pieces, Ino ino, uint64_t from, uint64_t to,
                             uint64_t most_to);
-  Result<AreaRange> allocate(Ino ino, uint64_t least, uint64_t most);
+  // Of at least a unit, for bytes from `at` of the file on.
+  Result<AreaRange> allocate(Ino ino, uint64_t at, uint64_t most);
   void give_back(const std::vector<Piece>& pieces);
   // False: nothing more will be free, or it takes too long.
   base::Task<bool> more_is_free(unsigned& waits);
@@ -70,6 +78,9 @@ class FileMaps {
                                   uint64_t to, const WithFirst& change, Taken& taken);
   base::Task<void> change_words(std::vector<AreaRange> ranges);
   base::Task<void> has_taken(Ino ino, Taken& taken);
+  base::Task<PosixStatus> record_new_place(const Moved& moved);
+  base::Task<PosixStatus> copy(const Moved& moved);
+  base::Task<PosixStatus> change_place(Ino ino, const Moved& moved);
   base::Task<PosixResult<bool>> is_recorded(uint64_t freed_id);
   void finish_later(Ino ino);
   base::Task<void> settle(SharedGuard guard, Ino ino, std::unique_ptr<Taken> taken, TxId doubt);

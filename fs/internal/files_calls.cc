@@ -65,6 +65,9 @@ base::Task<PosixStatus> FilesCalls::execute(const FilesRequest& request, Writer&
     case FilesMethod::kLock: co_return co_await lock(request, reply);
     case FilesMethod::kFindLock: co_return find_lock(request, reply);
     case FilesMethod::kUsage: co_return co_await usage(request, reply);
+    case FilesMethod::kDataServers: co_return data_servers(request, reply);
+    case FilesMethod::kAddDataServer: co_return co_await add_data_server(request, reply);
+    case FilesMethod::kDrainDataServer: co_return co_await drain_data_server(request);
     case FilesMethod::kNews: break;
   }
   co_return malformed();

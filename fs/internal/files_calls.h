@@ -13,6 +13,7 @@
 #include "base/executor.h"
 #include "base/task.h"
 #include "fabric/message.h"
+#include "fs/data_servers.h"
 #include "fs/files_protocol.h"
 #include "fs/internal/file_locks.h"
 #include "fs/namespace.h"
@@ -39,6 +40,7 @@ class FilesCalls {
     uint64_t lock_patience_ns = 0;
     // Until then only locks that clients had before a restart are given, and not after it.
     uint64_t lock_grace_until_ns = 0;
+    DataServers* servers = nullptr;  // nullptr: the namespace's pool has all data
   };
   FilesCalls(base::Executor& executor, Namespace& names, FileLocks& locks, Options options)
       : executor_(executor), names_(names), locks_(locks), options_(options) {}
@@ -78,6 +80,10 @@ class FilesCalls {
   base::Task<PosixStatus> lock(const FilesRequest& request, Writer& reply);
   PosixStatus find_lock(const FilesRequest& request, Writer& reply);
   base::Task<PosixStatus> usage(const FilesRequest& request, Writer& reply);
+  // ---- data servers (files_data_calls.cc) ----
+  PosixStatus data_servers(const FilesRequest& request, Writer& reply);
+  base::Task<PosixStatus> add_data_server(const FilesRequest& request, Writer& reply);
+  base::Task<PosixStatus> drain_data_server(const FilesRequest& request);
 
   // ENOSPC was the answer to a try: is another one worth it? Waits a little before it says so.
   base::Task<bool> may_have_room(const FilesRequest& request, uint64_t began_ns);

@@ -49,10 +49,11 @@ FilesSessions::FilesSessions(base::Executor& executor, const FilesServiceOptions
   clients_.on_forget = [this](FilesClient& client) { forgotten(client); };
 }
 
-void FilesSessions::open(Namespace& names) {
+void FilesSessions::open(Namespace& names, DataServers* servers) {
   PMSTORE_CHECK(names_ == nullptr, "a namespace is opened once");
   names_ = &names;
   FilesCalls::Options with;
+  with.servers = servers;
   with.room_patience_ns = lease_ns() / 2;
   with.lock_patience_ns = lease_ns() / 4;
   if (options_.lock_grace) with.lock_grace_until_ns = executor_.now_ns() + lease_ns();
@@ -131,6 +132,7 @@ void FilesSessions::forgotten(FilesClient& client) {
 // What a call of it still opens or locks is given up, too.
 base::Task<void> FilesSessions::forget_opens(FilesClientRef client) {
   while (client->active > 0) co_await client->idle.wait();
+  co_await data_sessions_ended();
   locks_.drop(client->owner);
   co_await names_->forget(client->owner);
 }

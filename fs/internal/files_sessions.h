@@ -29,7 +29,7 @@ class FilesSessions final : public service::Service {
 
   FilesSessions(base::Executor& executor, const FilesServiceOptions& options);
 
-  void open(Namespace& names);
+  void open(Namespace& names, DataServers* servers);
   void stop();
   FilesClients& clients() { return clients_; }
   const FilesClients& clients() const { return clients_; }
@@ -38,6 +38,7 @@ class FilesSessions final : public service::Service {
   bool stopped() const { return stopped_; }
 
   std::function<void(ClientId)> end_data_sessions;
+  std::function<base::Task<void>()> data_sessions_ended;
 
   // As service::Service.
   uint64_t epoch() const override { return options_.epoch; }

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "fs/internal/data_links.h"
 #include "fs/namespace.h"
 #include "fs/types.h"
 
@@ -19,7 +20,7 @@ namespace pmstore::fs::internal {
 
 struct CachedMap {
   Attributes attributes;  // as they were last heard of
-  uint64_t session = 0;   // FileData::session()
+  DataSessions sessions;  // in which it may be used
   uint64_t from = 0;      // the part of the file that is known
   uint64_t to = 0;
   std::vector<MapExtent> extents;  // in order

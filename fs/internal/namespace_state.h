@@ -4,6 +4,7 @@
 #include "fs/internal/directories.h"
 #include "fs/internal/file_calls.h"
 #include "fs/internal/file_maps.h"
+#include "fs/internal/file_mover.h"
 #include "fs/internal/namespace_core.h"
 #include "fs/internal/reclaimer.h"
 #include "fs/internal/xattrs.h"
@@ -18,6 +19,7 @@ struct Namespace::State {
         files(core, maps),
         directories(core, files),
         xattrs(core),
+        mover(core, maps),
         reclaimer(core, maps) {}
 
   // Runs `work` to its end even if the caller is destroyed.
@@ -31,6 +33,7 @@ struct Namespace::State {
   internal::FileCalls files;
   internal::Directories directories;
   internal::Xattrs xattrs;
+  internal::FileMover mover;
   internal::Reclaimer reclaimer;
 };
 

@@ -6,6 +6,8 @@
 #include <tuple>
 #include <utility>
 
+#include "fs/internal/data_server_records.h"
+
 namespace pmstore::fs::internal {
 
 void NamespaceSurvey::add(Kind kind, std::string line, Ino ino, uint64_t value, std::string name,
@@ -312,6 +314,23 @@ void NamespaceSurvey::judge_shared(const Place& first, const Place& second) {
       encode(loses.range) + encode(keeps.range));
 }
 
+void NamespaceSurvey::judge_place(const Place& place) {
+  uint64_t area_bytes = area_bytes_;
+  if (place.range.server != 0) {
+    const auto found = other_bytes_.find(place.range.server);
+    if (found == other_bytes_.end()) {
+      return add(Kind::kOther, fmt::format("an extent of inode {} is at data server {}, which is "
+                                           "not in the list",
+                                           raw(place.ino), place.range.server));
+    }
+    area_bytes = found->second;
+  }
+  const uint64_t end = place.range.offset + place.range.bytes;
+  if (area_bytes == 0 || end <= area_bytes) return;
+  add(Kind::kOther,
+      fmt::format("an extent of inode {} ends at {}, outside of its area", raw(place.ino), end));
+}
+
 void NamespaceSurvey::judge_places() {
   std::sort(places_.begin(), places_.end(), [](const Place& a, const Place& b) {
     return std::tuple(a.range.server, a.range.offset) < std::tuple(b.range.server, b.range.offset);
@@ -319,10 +338,7 @@ void NamespaceSurvey::judge_places() {
   const auto end_of = [](const Place& place) { return place.range.offset + place.range.bytes; };
   const Place* furthest = nullptr;  // of those that begin before
   for (const Place& place : places_) {
-    if (area_bytes_ != 0 && end_of(place) > area_bytes_) {
-      add(Kind::kOther, fmt::format("an extent of inode {} ends at {}, outside of its area",
-                                    raw(place.ino), end_of(place)));
-    }
+    judge_place(place);
     const bool is_same_area = furthest != nullptr && furthest->range.server == place.range.server;
     if (is_same_area && place.range.offset < end_of(*furthest)) judge_shared(*furthest, place);
     if (!is_same_area || end_of(place) > end_of(*furthest)) furthest = &place;
@@ -333,6 +349,15 @@ Task<Status> NamespaceSurvey::run() {
   const auto each = [this](auto see) {
     return [this, see](const RecordRef& record) { (this->*see)(record); };
   };
+  DataServerRecords records(client_);
+  const auto listed = co_await records.load();
+  if (!listed && listed.code() != ErrorCode::kDamaged) co_return listed.error();
+  if (!listed) add_damaged(listed.error());
+  for (size_t i = 0; listed && i < listed->servers.size(); ++i) {
+    const DataServerEntry& server = listed->servers[i];
+    const bool has_data = server.index != 0 && server.state != DataServerState::kGone;
+    if (has_data) other_bytes_[server.index] = server.bytes;
+  }
   PMSTORE_CO_TRY_STATUS(co_await see_all(tables_.inodes, each(&NamespaceSurvey::see_inode)));
   Numbers numbers;
   const auto entry = [&](const RecordRef& record) { see_entry(record, numbers); };

@@ -104,6 +104,7 @@ class NamespaceSurvey {
   void judge_directory(Ino ino, const Seen& seen);
   void judge_reachable();
   void judge_places();
+  void judge_place(const Place& place);
   void judge_shared(const Place& first, const Place& second);
   bool leads_to_root(Ino ino);
   Seen* seen(Ino ino);
@@ -113,7 +114,8 @@ class NamespaceSurvey {
 
   Client& client_;
   const NamespaceTables& tables_;
-  const uint64_t area_bytes_;
+  const uint64_t area_bytes_;                 // of server 0; 0: not known
+  std::map<uint16_t, uint64_t> other_bytes_;  // of the other servers, by index
   std::unordered_map<uint64_t, Seen> inodes_;
   std::vector<Place> places_;
   Piece last_piece_;

@@ -15,7 +15,10 @@
 namespace pmstore::fs {
 
 inline constexpr uint32_t kFileAreaMagic = 0x41444650;  // "PFDA"
-inline constexpr uint32_t kFileAreaVersion = 1;
+inline constexpr uint32_t kFileAreaVersion = 2;
+// The version before ends in front of FileAreaHeader::owner. It is read, and becomes the present
+// one when an owner is recorded.
+inline constexpr uint32_t kFileAreaVersionWithoutOwner = 1;
 inline constexpr uint64_t kFileAreaCopyStride = 256;
 // In front of the units there is at least so much.
 inline constexpr uint64_t kFileAreaHeaderBytes = 4096;
@@ -31,8 +34,15 @@ struct FileAreaHeader {
   uint64_t units_offset;  // in the extent
   uint64_t units;
   uint64_t area_bytes;  // of the extent
+  // Version 2: whose data the units hold, see fs/file_area.h.
+  uint64_t owner;        // identity of a file system; 0: nobody's, and all units are zero
+  uint64_t owner_epoch;  // of that one's namespace server, the highest that has come
+  uint16_t owner_index;  // of this area among its data servers; 0: its namespace is in this pool
+  uint16_t reserved[3];
+  uint64_t reserved_too;
 };
-static_assert(sizeof(FileAreaHeader) == 64 && sizeof(FileAreaHeader) <= kFileAreaCopyStride);
+static_assert(sizeof(FileAreaHeader) == 96 && sizeof(FileAreaHeader) <= kFileAreaCopyStride);
+static_assert(offsetof(FileAreaHeader, owner) == 64 && offsetof(FileAreaHeader, owner_index) == 80);
 static_assert(offsetof(FileAreaHeader, generation) == 16 &&
               offsetof(FileAreaHeader, starts) == 32 &&
               offsetof(FileAreaHeader, units_offset) == 40 &&

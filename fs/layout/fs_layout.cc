@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cstring>
 
 #include "base/check.h"
@@ -10,6 +11,7 @@ namespace pmstore::fs::internal {
 namespace {
 
 constexpr size_t kMapKeyBytes = 8 + 2 + 8;
+constexpr std::string_view kDataServerPrefix = "server";
 
 template <typename Integer>
 void append_big_endian(std::string& key, Integer number) {
@@ -163,7 +165,7 @@ Result<SuperRecord> decode_super(std::string_view value) {
   if (value.size() != sizeof(super) || !read_fixed(value, super) || super.magic != kSuperMagic) {
     return damaged("the super record");
   }
-  if (super.version != kFsVersion || super.features != 0) {
+  if (super.version != kFsVersion || (super.features & ~kHasDataServers) != 0) {
     return make_error(ErrorCode::kVersionMismatch,
                       fmt::format("the file system has version {} and features {:#x}; this "
                                   "program knows version {}: use a newer one",
@@ -273,6 +275,47 @@ Result<OrphanKind> decode_orphan(std::string_view value) {
     return damaged("an orphan's record");
   }
   return static_cast<OrphanKind>(record.kind);
+}
+
+// ---- data servers ----
+
+std::string data_server_key(uint16_t index) {
+  return fmt::format("{}{:05}", kDataServerPrefix, index);
+}
+
+KeyRange data_server_keys() {
+  // ':' is behind '9'.
+  return {std::string(kDataServerPrefix), std::string(kDataServerPrefix) + ':'};
+}
+
+std::string encode(const DataServerEntry& server) {
+  DataServerRecord record{};
+  record.area = server.area;
+  record.bytes = server.bytes;
+  record.state = static_cast<uint8_t>(server.state);
+  record.uri_bytes = static_cast<uint16_t>(server.uri.size());
+  return bytes_of(record) + server.uri;
+}
+
+Result<DataServerEntry> decode_data_server(std::string_view key, std::string_view value) {
+  DataServerRecord record{};
+  DataServerEntry server;
+  if (!key.starts_with(kDataServerPrefix)) return damaged("the key of a data server");
+  const std::string_view digits = key.substr(kDataServerPrefix.size());
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), server.index);
+  if (error != std::errc() || data_server_key(server.index) != key) {
+    return damaged("the key of a data server");
+  }
+  const bool fits = read_fixed(value, record) && record.state >= 1 && record.state <= 3 &&
+                    value.size() == sizeof record + record.uri_bytes &&
+                    record.bytes % kUnitBytes == 0;
+  if (!fits) return damaged("a data server");
+  server.state = static_cast<DataServerState>(record.state);
+  server.area = record.area;
+  server.bytes = record.bytes;
+  server.uri = value.substr(sizeof record);
+  return server;
 }
 
 }  // namespace pmstore::fs::internal

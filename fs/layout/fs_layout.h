@@ -4,6 +4,7 @@
 //   table         key                           value
 //   .fs.super     "super"                       SuperRecord
 //                 "spare000" and so on          without a use: fs/internal/reserve.h
+//                 "server00001" and so on       DataServerRecord, then its URI
 //   .fs.inodes    ino                           InodeRecord, then inline data or a symlink's target
 //   .fs.entries   parent, name                  EntryRecord
 //   .fs.numbers   parent, number                NumberRecord, then the name
@@ -36,6 +37,9 @@ static_assert(std::endian::native == std::endian::little, "the layout is written
 inline constexpr uint64_t kSuperMagic = 0x53464d504f4c4946;  // "FILOPMFS"
 inline constexpr uint32_t kFsVersion = 1;
 inline constexpr std::string_view kSuperKey = "super";
+
+// Of SuperRecord::features. There were further data servers: maps name them.
+inline constexpr uint32_t kHasDataServers = 1;
 
 struct SuperRecord {
   uint64_t magic;
@@ -105,6 +109,15 @@ struct MapRecord {
 };
 static_assert(sizeof(MapRecord) == 24 && offsetof(MapRecord, offset) == 8);
 
+struct DataServerRecord {
+  uint64_t area;   // identity of its file area
+  uint64_t bytes;  // of that one's units
+  uint8_t state;   // DataServerState
+  uint8_t reserved[5];
+  uint16_t uri_bytes;  // what follows
+};
+static_assert(sizeof(DataServerRecord) == 24 && offsetof(DataServerRecord, uri_bytes) == 22);
+
 // Why an inode has work left over.
 enum class OrphanKind : uint8_t {
   kDeleted = 1,    // no entry names it; it goes when nobody has it open
@@ -148,6 +161,16 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
+// A data server, as its record says it. The one of the namespace's own pool has index 0, and a
+// record only when it is not in use.
+struct DataServerEntry {
+  uint16_t index = 0;
+  DataServerState state = DataServerState::kInUse;
+  uint64_t area = 0;
+  uint64_t bytes = 0;
+  std::string uri;
+};
+
 // ---- keys ----
 
 std::string ino_key(Ino ino);
@@ -156,6 +179,8 @@ std::string number_key(Ino parent, uint64_t number);
 std::string map_key(Ino ino, uint64_t file_offset);
 std::string freed_key(uint64_t id);
 std::string xattr_key(Ino ino, std::string_view name);
+std::string data_server_key(uint16_t index);
+KeyRange data_server_keys();
 // Damaged: not such a key.
 Result<Ino> ino_of_key(std::string_view key);
 Result<uint64_t> freed_id_of_key(std::string_view key);
@@ -176,6 +201,7 @@ std::string encode(const NumberedName& name);
 std::string encode(const AreaRange& place);
 std::string encode_parent(Ino parent);
 std::string encode(OrphanKind kind);
+std::string encode(const DataServerEntry& server);
 
 Result<SuperRecord> decode_super(std::string_view value);
 Result<Inode> decode_inode(Ino ino, std::string_view value);
@@ -185,5 +211,6 @@ Result<AreaRange> decode_place(std::string_view value);
 Result<Piece> decode_piece(std::string_view key, std::string_view value);
 Result<Ino> decode_parent(std::string_view value);
 Result<OrphanKind> decode_orphan(std::string_view value);
+Result<DataServerEntry> decode_data_server(std::string_view key, std::string_view value);
 
 }  // namespace pmstore::fs::internal

@@ -1,0 +1,233 @@
+#include "fs/internal/data_links.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace pmstore::fs::internal {
+namespace {
+
+constexpr uint16_t kNamespaceServer = 0;
+constexpr uint64_t kOpenAgainNs = 20'000'000;
+constexpr uint32_t kServersReplyBytes = 64 * 1024;
+
+bool may_come_back(const Error& why) {
+  return why.code == ErrorCode::kDisconnected || why.code == ErrorCode::kTimeout;
+}
+
+}  // namespace
+
+DataLinks::DataLinks(base::Executor& executor, fabric::Device& device, fabric::Uri uri,
+                     FilesLink& link, const FileSystemOptions& options)
+    : executor_(executor), device_(device), uri_(std::move(uri)), link_(link), options_(options) {}
+
+DataLinks::~DataLinks() = default;
+
+// ---- sessions ----
+
+base::Task<Result<DataLinks::Place>> DataLinks::place_of(uint16_t server) {
+  if (server == kNamespaceServer) co_return Place{uri_, 0};
+  const FilesCall request(FilesMethod::kDataServers, false, kServersReplyBytes);
+  const auto answered = co_await link_.call(request);
+  if (!answered) co_return make_error(ErrorCode::kDisconnected, answered.error().to_string());
+  fabric::MessageReader reader = answered->reader();
+  const auto head = reader.get<DataServersReply>();
+  std::optional<DataServerInfo> found;
+  for (uint32_t i = 0; i < head.count && !reader.failed(); ++i) {
+    auto each = get_data_server(reader);
+    if (each && each->index == server) found = std::move(each);
+  }
+  if (!reader.complete() || !found || found->state == DataServerState::kGone) {
+    co_return make_error(ErrorCode::kNotFound,
+                         fmt::format("the file system has no data server {} now", server));
+  }
+  PMSTORE_CO_TRY(fabric::Uri uri, fabric::parse_uri(found->uri));
+  co_return Place{std::move(uri), found->area};
+}
+
+base::Task<Result<std::unique_ptr<FileData>>> DataLinks::open_at(fabric::Device& device,
+                                                                 Place place) {
+  FileDataOptions with;
+  with.secret = link_.secret();
+  with.area = place.area;
+  with.call_timeout_ns = options_.call_timeout_ns;
+  with.connect_timeout_ns = options_.connect_timeout_ns;
+  with.reconnect_timeout_ns = options_.reconnect_timeout_ns;
+  with.write_strategy = options_.write_strategy;
+  if (place.area != 0) {  // one of several
+    with.small_buffers /= 2;
+    with.large_buffers /= 2;
+  }
+  auto opened = co_await FileData::open(device, place.uri, with);
+  const uint64_t give_up_ns = executor_.now_ns() + options_.reconnect_timeout_ns;
+  while (!opened && may_come_back(opened.error()) && executor_.now_ns() < give_up_ns) {
+    co_await executor_.sleep_for(kOpenAgainNs);
+    opened = co_await FileData::open(device, place.uri, with);
+  }
+  co_return std::move(opened);
+}
+
+base::Task<Status> DataLinks::open_first(uint16_t index, Server& server) {
+  struct Opening {
+    explicit Opening(Server& of) : server(of) { server.opening = true; }
+    ~Opening() {
+      server.opening = false;
+      server.opened.notify_all();
+    }
+    Server& server;
+  };
+  const Opening opening(server);
+  PMSTORE_CO_TRY(Place place, co_await place_of(index));
+  fabric::Device* device = &device_;
+  if (index != kNamespaceServer && place.uri.scheme != uri_.scheme) {
+    if (server.device == nullptr) {
+      PMSTORE_CO_TRY(server.device,
+                     fabric::open_device(place.uri.scheme, executor_, options_.devices));
+    }
+    device = server.device.get();
+  }
+  PMSTORE_CO_TRY(server.data, co_await open_at(*device, std::move(place)));
+  co_return Status{};
+}
+
+base::Task<Status> DataLinks::open(uint16_t index) {
+  std::unique_ptr<Server>& entry = servers_[index];
+  if (entry == nullptr) entry = std::make_unique<Server>(executor_);
+  Server& server = *entry;
+  while (server.opening) co_await server.opened.wait();
+  if (server.data != nullptr) co_return co_await server.data->connected();
+  co_return co_await open_first(index, server);
+}
+
+DataSessions DataLinks::sessions() const {
+  DataSessions all;
+  for (const auto& [index, server] : servers_) {
+    if (server->data == nullptr) continue;
+    all.resize(size_t{index} + 1);
+    all[index] = server->data->session();
+  }
+  return all;
+}
+
+base::Task<Status> DataLinks::landed() {
+  Status all;
+  for (const auto& [index, server] : servers_) {
+    if (server->data == nullptr) continue;
+    Status landed = co_await server->data->landed();
+    if (!landed) all = std::move(landed);
+  }
+  co_return all;
+}
+
+base::Task<void> DataLinks::close() {
+  for (const auto& [index, server] : servers_) {
+    if (server->data != nullptr) co_await server->data->close();
+  }
+}
+
+fabric::Counters DataLinks::counters() const {
+  fabric::Counters all;
+  for (const auto& [index, server] : servers_) {
+    if (server->data != nullptr) all += server->data->counters();
+  }
+  all.round_trips -= joint_round_trips_;
+  return all;
+}
+
+// ---- accesses ----
+
+// The pieces of one server.
+template <typename Piece>
+struct DataLinks::Part {
+  uint16_t server = 0;
+  std::vector<Piece> pieces;
+  std::optional<Result<DataOutcome>> outcome;
+};
+
+// Of several servers. The tasks go first: they may be destroyed at any suspension.
+template <typename Piece>
+struct DataLinks::Joint {
+  explicit Joint(base::Executor& executor) : ended(executor) {}
+  const DataSessions* sessions = nullptr;
+  std::vector<Part<Piece>> parts;
+  size_t running = 0;
+  base::WaitList ended;
+  std::vector<base::Task<void>> tasks;
+};
+
+template <typename Piece>
+base::Task<Result<DataOutcome>> DataLinks::access_one(uint16_t server, uint64_t session,
+                                                      std::vector<Piece> pieces) {
+  const auto found = servers_.find(server);
+  PMSTORE_CHECK(found != servers_.end(), "a map's servers were asked for");
+  FileData* const data = found->second->data.get();
+  if (data == nullptr || session == 0) {
+    PMSTORE_CO_TRY_STATUS(co_await open(server));
+    co_return DataOutcome::kStaleMap;
+  }
+  if constexpr (std::is_same_v<Piece, ReadPiece>) {
+    co_return co_await data->read(session, std::move(pieces));
+  } else {
+    co_return co_await data->write(session, std::move(pieces));
+  }
+}
+
+template <typename Piece>
+base::Task<void> DataLinks::run_part(Joint<Piece>& joint, size_t number) {
+  Part<Piece>& part = joint.parts[number];
+  const DataSessions& sessions = *joint.sessions;
+  const uint64_t session = part.server < sessions.size() ? sessions[part.server] : 0;
+  part.outcome = co_await access_one(part.server, session, std::move(part.pieces));
+  PMSTORE_CHECK(joint.running > 0, "each part ends once");
+  if (--joint.running == 0) joint.ended.notify_all();
+}
+
+template <typename Piece>
+base::Task<Result<DataOutcome>> DataLinks::access(const DataSessions& sessions,
+                                                  std::vector<Piece> pieces) {
+  Joint<Piece> joint(executor_);
+  joint.sessions = &sessions;
+  for (Piece& piece : pieces) {
+    const uint16_t server = piece.extent.place.server;
+    auto part = std::find_if(joint.parts.begin(), joint.parts.end(),
+                             [server](const Part<Piece>& each) { return each.server == server; });
+    if (part == joint.parts.end()) {
+      joint.parts.push_back({server, {}, {}});
+      part = std::prev(joint.parts.end());
+    }
+    part->pieces.push_back(std::move(piece));
+  }
+  if (joint.parts.size() == 1) {
+    const uint16_t server = joint.parts.front().server;
+    const uint64_t session = server < sessions.size() ? sessions[server] : 0;
+    co_return co_await access_one(server, session, std::move(joint.parts.front().pieces));
+  }
+  joint.running = joint.parts.size();
+  for (size_t i = 0; i < joint.parts.size(); ++i) {
+    joint.tasks.push_back(run_part(joint, i));
+    joint.tasks.back().start();
+  }
+  while (joint.running > 0) co_await joint.ended.wait();
+  DataOutcome all = DataOutcome::kDone;
+  for (Part<Piece>& part : joint.parts) {
+    if (!*part.outcome) co_return std::move(*part.outcome);
+    if (**part.outcome == DataOutcome::kStaleMap) all = DataOutcome::kStaleMap;
+  }
+  if (all == DataOutcome::kDone) joint_round_trips_ += joint.parts.size() - 1;
+  co_return all;
+}
+
+base::Task<Result<DataOutcome>> DataLinks::read(const DataSessions& sessions,
+                                                std::vector<ReadPiece> pieces) {
+  return access(sessions, std::move(pieces));
+}
+
+base::Task<Result<DataOutcome>> DataLinks::write(const DataSessions& sessions,
+                                                 std::vector<WritePiece> pieces) {
+  return access(sessions, std::move(pieces));
+}
+
+}  // namespace pmstore::fs::internal

@@ -1,0 +1,86 @@
+// DataLinks: a client's sessions with the data servers of a file system, by their indexes in its
+// maps; and accesses whose pieces lie at several of them.
+//
+// The server of the namespace has index 0. Where the others are, its server says; a session with
+// one is made when a map first names it. Accesses of several servers run at the same time.
+// Invariant: a map is used in the sessions that were there before it was asked for. Threads: the
+// executor's. Lifetimes: device and link outlive it; it outlives its tasks. Errors: as FileData;
+// NotFound: no data server has the index now.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/executor.h"
+#include "fabric/device.h"
+#include "fs/file_data.h"
+#include "fs/file_system.h"
+#include "fs/internal/files_link.h"
+
+namespace pmstore::fs::internal {
+
+// FileData::session() by the index of a server; 0, or behind the end: there is none.
+using DataSessions = std::vector<uint64_t>;
+
+class DataLinks {
+ public:
+  DataLinks(base::Executor& executor, fabric::Device& device, fabric::Uri uri, FilesLink& link,
+            const FileSystemOptions& options);
+  ~DataLinks();
+
+  // There is a session with the server on return. Unsupported: data cannot be accessed one-sided
+  // there.
+  base::Task<Status> open(uint16_t server);
+  DataSessions sessions() const;
+  // Requires that each server of the pieces was open()ed. A server without a session among
+  // `sessions` makes the map stale.
+  base::Task<Result<DataOutcome>> read(const DataSessions& sessions, std::vector<ReadPiece> pieces);
+  base::Task<Result<DataOutcome>> write(const DataSessions& sessions,
+                                        std::vector<WritePiece> pieces);
+  // As FileData's, of all servers.
+  base::Task<Status> landed();
+  base::Task<void> close();
+  // The sum over all servers; what has run at the same time is one round trip.
+  fabric::Counters counters() const;
+
+ private:
+  struct Server {
+    explicit Server(base::Executor& executor) : opened(executor) {}
+    std::unique_ptr<fabric::Device> device;  // empty: device_
+    std::unique_ptr<FileData> data;          // empty: it is being opened, or could not be
+    bool opening = false;
+    base::WaitList opened;
+  };
+  struct Place {
+    fabric::Uri uri;
+    uint64_t area = 0;
+  };
+  template <typename Piece>
+  struct Part;
+  template <typename Piece>
+  struct Joint;
+
+  base::Task<Result<Place>> place_of(uint16_t server);
+  base::Task<Result<std::unique_ptr<FileData>>> open_at(fabric::Device& device, Place place);
+  base::Task<Status> open_first(uint16_t index, Server& server);
+  template <typename Piece>
+  base::Task<Result<DataOutcome>> access(const DataSessions& sessions, std::vector<Piece> pieces);
+  template <typename Piece>
+  base::Task<Result<DataOutcome>> access_one(uint16_t server, uint64_t session,
+                                             std::vector<Piece> pieces);
+  template <typename Piece>
+  base::Task<void> run_part(Joint<Piece>& joint, size_t number);
+
+  base::Executor& executor_;
+  fabric::Device& device_;
+  const fabric::Uri uri_;
+  FilesLink& link_;
+  const FileSystemOptions& options_;
+  std::map<uint16_t, std::unique_ptr<Server>> servers_;
+  uint64_t joint_round_trips_ = 0;  // counted by several servers, though they were one
+};
+
+}  // namespace pmstore::fs::internal

@@ -1,0 +1,38 @@
+// DataServerRecords: the list of a file system's data servers, durable in its namespace.
+//
+// An index is never used again: the super record counts those that were ever added. Threads: one
+// executor's. Lifetimes: the client outlives it. Errors: those of the store; Damaged.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/result.h"
+#include "base/task.h"
+#include "fs/layout/fs_layout.h"
+#include "pmstore/client.h"
+
+namespace pmstore::fs::internal {
+
+class DataServerRecords {
+ public:
+  explicit DataServerRecords(Client& client) : client_(client) {}
+
+  struct Loaded {
+    uint64_t identity = 0;    // of the file system; 0: there is none yet
+    uint16_t next_index = 1;  // of the next server that is added
+    std::vector<DataServerEntry> servers;
+  };
+  base::Task<Result<Loaded>> load();
+  // Durable on return. Conflict: `server.index` is not the next one.
+  base::Task<Status> add(DataServerEntry server);
+  // Its record becomes this.
+  base::Task<Status> change(DataServerEntry server);
+
+ private:
+  base::Task<Result<TableId>> table();
+
+  Client& client_;
+};
+
+}  // namespace pmstore::fs::internal
