@@ -22,10 +22,10 @@ base::Task<Result<uint64_t>> area_bytes(base::Executor& executor, const FsOption
   fs::FileSystemOptions connecting = file_system_options(options.session);
   PMSTORE_CO_TRY(const auto files,
                  co_await FileSystem::connect(executor, uri, std::move(connecting)));
-  const auto usage = co_await files->usage();
+  const auto servers = co_await files->data_servers();
   co_await files->close();
-  if (!usage) co_return make_error(ErrorCode::kIo, posix_text(usage.error()));
-  co_return usage->data_bytes;
+  if (!servers) co_return make_error(ErrorCode::kIo, posix_text(servers.error()));
+  co_return servers->empty() ? 0 : servers->front().bytes;
 }
 
 // Through the server's tables, while others go on.

@@ -134,6 +134,36 @@ void add_copy(CLI::App& fs, const std::shared_ptr<FsOptions>& options, Invocatio
   command->footer("example: pmstore fs cat --uri tcp://127.0.0.1:7000 /text/readme.txt");
 }
 
+void add_data(CLI::App& fs, const std::shared_ptr<FsOptions>& options, Invocation& invocation) {
+  CLI::App* const data = fs.add_subcommand("data", "servers that have the data of files");
+  data->require_subcommand(1);
+  data->footer("example: pmstore fs data list --uri tcp://127.0.0.1:7000");
+
+  CLI::App* command = add(*data, "list", "print the data servers, and what they have",
+                          list_data_servers, options, invocation);
+  command->footer(
+      "Prints INDEX STATE USED of SIZE URI a line.\n"
+      "example: pmstore fs data list --uri tcp://127.0.0.1:7000");
+
+  command = add(*data, "add", "use one more data server", add_data_server, options, invocation);
+  command
+      ->add_option("DATA-URI", options->data_uri,
+                   "where it listens, as the namespace server and all clients reach it")
+      ->required();
+  command->footer(
+      "It is a pmstored that was started with --data-server on a pool that has --file-bytes.\n"
+      "example: pmstore fs data add --uri tcp://127.0.0.1:7000 tcp://127.0.0.1:7001");
+
+  command = add(*data, "drain", "move what a data server has to the others, and let it go",
+                drain_data_server, options, invocation);
+  command->add_option("INDEX", options->data_server, "its index in the list")->required();
+  CLI::Option* const wait = command->add_flag("--wait", options->wait, "until nothing is left");
+  command->add_flag("--undo", options->undo, "use it again, unless it is gone")->excludes(wait);
+  command->footer(
+      "Files stay in use meanwhile. Server 0, the namespace's own pool, stays and is empty.\n"
+      "example: pmstore fs data drain --uri tcp://127.0.0.1:7000 --wait 1");
+}
+
 }  // namespace
 
 void add_fs_commands(CLI::App& app, Invocation& invocation) {
@@ -148,6 +178,7 @@ void add_fs_commands(CLI::App& app, Invocation& invocation) {
   add_show(*fs, options, invocation);
   add_change(*fs, options, invocation);
   add_copy(*fs, options, invocation);
+  add_data(*fs, options, invocation);
 
   CLI::App* const check = fs->add_subcommand("check", "check names, links, sizes and extents");
   options->session.add_to(*check);

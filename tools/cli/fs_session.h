@@ -22,20 +22,24 @@ struct FsOptions {
   // In the order of the command line; the last one is where to, if the command has that.
   std::vector<std::string> paths;
   bool recursive = false;
-  bool details = false;     // ls -l
-  bool parents = false;     // mkdir -p
-  bool force = false;       // rm -f
-  bool follow = false;      // stat -L
-  bool symbolic = false;    // ln -s
-  bool no_replace = false;  // mv -n
-  bool exchange = false;    // mv --exchange
-  bool summary = false;     // du -s
-  bool preserve = false;    // cp -p
-  bool repair = false;      // check
-  bool zero_ends = false;   // find -0
-  std::string mode;         // mkdir; empty: all that the umask leaves
-  std::string name;         // find: a pattern of the shell
-  std::string type;         // find: f, d, l and so on; empty: all
+  bool details = false;      // ls -l
+  bool parents = false;      // mkdir -p
+  bool force = false;        // rm -f
+  bool follow = false;       // stat -L
+  bool symbolic = false;     // ln -s
+  bool no_replace = false;   // mv -n
+  bool exchange = false;     // mv --exchange
+  bool summary = false;      // du -s
+  bool preserve = false;     // cp -p
+  bool repair = false;       // check
+  bool zero_ends = false;    // find -0
+  bool undo = false;         // data drain
+  bool wait = false;         // likewise
+  std::string data_uri;      // data add
+  uint16_t data_server = 0;  // data drain: its index
+  std::string mode;          // mkdir; empty: all that the umask leaves
+  std::string name;          // find: a pattern of the shell
+  std::string type;          // find: f, d, l and so on; empty: all
 };
 
 using fs::FileSystem;
@@ -110,6 +114,9 @@ base::Task<int> put_files(FileSystem& files, const FsOptions& options);  // fs_c
 base::Task<int> get_files(FileSystem& files, const FsOptions& options);
 base::Task<int> copy_files(FileSystem& files, const FsOptions& options);
 base::Task<int> print_files(FileSystem& files, const FsOptions& options);
+base::Task<int> list_data_servers(FileSystem& files, const FsOptions& options);  // fs_data.cc
+base::Task<int> add_data_server(FileSystem& files, const FsOptions& options);
+base::Task<int> drain_data_server(FileSystem& files, const FsOptions& options);
 int check_files(const FsOptions& options);  // fs_check.cc
 
 }  // namespace pmstore::tools

@@ -21,11 +21,12 @@
 namespace pmstore::tools {
 namespace {
 
-constexpr std::array<std::string_view, 16> kKeys = {
+constexpr std::array<std::string_view, 17> kKeys = {
     "pool",          "listen",   "create",       "locks",
     "assume-domain", "ddio",     "lease-ms",     "outcome-retention-ms",
     "json",          "sparse",   "log-file",     "log-level",
-    "poll",          "io-uring", "most-clients", "message-memory"};
+    "poll",          "io-uring", "most-clients", "message-memory",
+    "data-server"};
 
 Result<uint64_t> parse_message_memory(std::string_view text) {
   PMSTORE_TRY(const uint64_t bytes, parse_bytes(text));
@@ -209,6 +210,9 @@ void DaemonConfig::add_to(CLI::App& app) {
          "memory (off)")
       ->check(parsed_by(parse_on_off, "on|off"))
       ->capture_default_str();
+  app.add_flag("--data-server", data_server,
+               "of the pool's files serve data only: it has none of its own, and a namespace "
+               "server adds it (pmstore fs data add)");
   app.add_option("--poll", poll, kPollHelp)
       ->check(parsed_by(parse_poll, "MODE"))
       ->capture_default_str();
@@ -255,6 +259,7 @@ ServiceOptions DaemonConfig::service_options() const {
   for (const std::string& uri : listen) options.listen.push_back(*fabric::parse_uri(uri));
   if (!create.empty()) options.create_bytes = *parse_bytes(create);
   options.open.sparse = sparse;
+  options.data_server = data_server;
   if (!assume_domain.empty()) options.open.assume_domain = *persist::parse_domain(assume_domain);
   if (locks != "auto") options.server.discipline = *parse_locks(locks);
   options.server.device_landing =
@@ -292,6 +297,7 @@ std::vector<DaemonConfig::Difference> DaemonConfig::differences(const DaemonConf
   compare("message-memory", message_memory, next.message_memory, false);
   compare("create", create, next.create, false);
   compare("sparse", sparse, next.sparse, false);
+  compare("data-server", data_server, next.data_server, false);
   compare("json", json, next.json, false);
   return found;
 }

@@ -27,6 +27,7 @@ struct DaemonConfig {
   std::string io_uring = "auto";
   std::string create;
   bool sparse = false;
+  bool data_server = false;
   uint32_t lease_ms = ServerOptions{}.lease_ms;
   uint32_t most_clients = ServerOptions{}.most_clients;
   std::string message_memory = "1G";

@@ -35,6 +35,7 @@ Result<std::unique_ptr<PoolService>> PoolService::start(const ServiceOptions& op
   fs::FilesServerOptions files;
   files.lease_ms = options.server.lease_ms;
   files.devices = options.server.devices;
+  files.data_server = options.data_server;
   // A user without root can use the files of a pool of theirs.
   files.root_uid = geteuid();
   files.root_gid = getegid();

@@ -28,6 +28,7 @@ struct ServiceOptions {
   base::ExecutorOptions executor;
   // Creates and formats the pool with this size when the path does not exist.
   std::optional<uint64_t> create_bytes;
+  bool data_server = false;  // as fs::FilesServerOptions
 };
 
 // A new pool with a store in it; durable on return. A file appears with all of it, or not at all.
