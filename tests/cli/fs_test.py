@@ -33,13 +33,16 @@ class Files(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def serve(self):
+        self.uri, self.server = self.start_server(self.pool, self.listen)
+
+    def start_server(self, pool, listen, *options):
         server = subprocess.Popen(
-            [os.path.join(BIN, "pmstored"), "--pool", self.pool, "--listen", self.listen,
-             "--log-level", "error", "--json"], stdout=subprocess.PIPE)
+            [os.path.join(BIN, "pmstored"), "--pool", pool, "--listen", listen,
+             "--log-level", "error", "--json", *options], stdout=subprocess.PIPE)
         self.addCleanup(server.stdout.close)
         self.addCleanup(server.wait)
         self.addCleanup(server.kill)
-        self.uri = json.loads(server.stdout.readline())["listen"][0]
+        return json.loads(server.stdout.readline())["listen"][0], server
 
     def run_program(self, program, *arguments, stdin=b"", stdout=subprocess.PIPE):
         return subprocess.run([os.path.join(BIN, program), *arguments], input=stdin,
@@ -345,6 +348,83 @@ class Refusals(Files):
     def test_a_pool_without_room_for_files_says_how_to_have_it(self):
         for command in (("ls",), ("df",), ("check",)):
             self.bad(f"{command[0]}: .*--file-bytes", *command)
+
+
+class DataServers(Files):
+    listen = "tcp://127.0.0.1:0"
+
+    def setUp(self):
+        super().setUp()
+        self.data = []  # [pool, uri, process]
+        for name in ("one", "two"):
+            pool = os.path.join(self.folder, name)
+            done = self.run_program("pmstore", "pool", "create", pool, "--size", "128M",
+                                    "--file-bytes", "32M")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.data.append([pool, *self.start_server(pool, self.listen, "--data-server")])
+
+    def servers(self):
+        return {each["index"]: each for each in self.json("data", "list")["servers"]}
+
+    def put_random(self, path, size=8_000_000):
+        content = os.urandom(size)
+        self.good("put", self.local("source", content), path)
+        return content
+
+    def check(self, path, content):
+        done = self.fs("cat", path)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        self.assertEqual(done.stdout, content)
+
+    def test_files_are_striped_over_servers_that_are_added_and_drained(self):
+        for pool in self.data:
+            self.good("data", "add", pool[1])
+        content = self.put_random("/striped")
+        for server in self.servers().values():
+            self.assertGreater(server["used_bytes"], len(content) // 4, server)
+        self.check("/striped", content)
+        self.good("check")
+        self.good("data", "drain", "--wait", "1")
+        self.assertEqual(self.servers()[1]["state"], "gone")
+        self.check("/striped", content)
+        self.good("check")
+        # Its pool is as good as new: it has files of its own.
+        self.data[0][2].kill()
+        self.data[0][2].wait()
+        uri, _ = self.start_server(self.data[0][0], self.listen)
+        self.good("put", "--uri", uri, self.local("other", b"other"), "/other")
+
+    def test_a_server_that_was_killed_is_used_again_when_it_is_back(self):
+        pool, uri, process = self.data[0]
+        self.good("data", "add", uri)
+        self.good("data", "drain", "0")
+        content = self.put_random("/file")
+        process.kill()
+        process.wait()
+        self.bad("cat '/file': ", "cat", "/file")
+        self.good("mkdir", "/meanwhile")
+        self.start_server(pool, uri)
+        self.check("/file", content)
+        self.good("check")
+
+    def test_the_list_and_the_data_are_there_when_the_namespace_server_was_killed(self):
+        self.good("data", "add", self.data[0][1])
+        content = self.put_random("/file")
+        self.server.kill()
+        self.server.wait()
+        self.serve()
+        self.assertEqual(self.servers()[1]["uri"], self.data[0][1])
+        self.check("/file", content)
+        self.good("rm", "/file")
+        self.good("check")
+
+    def test_what_is_no_data_server_is_refused(self):
+        self.bad("data add nowhere: .*tcp://", "data", "add", "nowhere")
+        self.bad("data add .*: its area is data server 0", "data", "add", self.uri)
+        self.good("data", "add", self.data[0][1])
+        self.bad("data add .*: its area is data server 1", "data", "add", self.data[0][1])
+        self.bad("data drain 7: there is no data server 7", "data", "drain", "7")
+        self.bad("ls: .*namespace server", "ls", "--uri", self.data[0][1])
 
 
 class CommandsOverTcp(Commands):

@@ -210,9 +210,7 @@ void DaemonConfig::add_to(CLI::App& app) {
          "memory (off)")
       ->check(parsed_by(parse_on_off, "on|off"))
       ->capture_default_str();
-  app.add_flag("--data-server", data_server,
-               "of the pool's files serve data only: it has none of its own, and a namespace "
-               "server adds it (pmstore fs data add)");
+  app.add_flag("--data-server", data_server, "serve data of files whose names are elsewhere");
   app.add_option("--poll", poll, kPollHelp)
       ->check(parsed_by(parse_poll, "MODE"))
       ->capture_default_str();
