@@ -25,9 +25,11 @@ PosixStatus File::State::usable() const {
 
 void File::State::note(const Attributes& heard) {
   if (heard.version >= attributes.version) attributes = heard;
+  system->delegated.heard(heard);
 }
 
 base::Task<void> FileSystem::State::close_later(Ino ino) {
+  delegated.closed(ino);
   Call request(FilesMethod::kClose, true, 0);
   request.put(InoRequest{raw(ino)});
   request.gives_up = true;
@@ -42,7 +44,11 @@ File::~File() {
   state_->system->link->remove_open(state_->opened);
   FileSystem::State& system = *state_->system;
   if (!system.closed) give_up_flock();
-  if (!system.closed && !state_->opened.lost) system.run(system.close_later(state_->opened.ino));
+  if (!system.closed && !state_->opened.lost) {
+    system.run(system.close_later(state_->opened.ino));
+  } else {
+    system.delegated.closed(state_->opened.ino);
+  }
 }
 
 // Of this file, in the background: nobody waits for that.
@@ -58,6 +64,7 @@ void File::give_up_flock() {
 
 Ino File::ino() const { return state_->opened.ino; }
 const Attributes& File::attributes() const { return state_->attributes; }
+bool File::was_delegated() const { return state_->delegated; }
 
 base::Task<PosixResult<uint64_t>> File::pread(std::span<std::byte> into, uint64_t offset) {
   if (PosixStatus good = state_->usable(); !good) co_return PosixError(good.error());
@@ -146,6 +153,7 @@ base::Task<PosixStatus> File::close() {
   const std::shared_ptr<FileSystem::State> system = state_->system;
   if (!system->closed) give_up_flock();
   system->link->remove_open(state_->opened);
+  system->delegated.closed(state_->opened.ino);
   if (system->closed || state_->opened.lost) co_return std::move(flushed);
   internal::FilesCall request(FilesMethod::kClose, true, 0);
   request.put(InoRequest{raw(state_->opened.ino)});

@@ -62,13 +62,31 @@ base::Task<void> FileSystem::State::finish_background() {
 }
 
 void FileSystem::State::on_forgotten() {
-  if (io != nullptr) io->forget_all();
+  if (io == nullptr) return;
+  io->forget_all();
+  delegated.revoke_all();
+  if (cache != nullptr) run(drop_cached(delegated.open_ones()));
 }
 
-base::Task<Status> FileSystem::State::drop_maps(uint64_t through, bool all,
-                                                std::vector<Ino> changed) {
+void FileSystem::State::revoke(const internal::FilesLink::Heard& news) {
+  if (news.all) delegated.revoke_all();
+  for (const Ino ino : news.recalled) delegated.revoke(ino);
+}
+
+base::Task<Status> FileSystem::State::drop(internal::FilesLink::Heard news) {
   if (io == nullptr) co_return Status{};
-  co_return co_await io->drop_maps(through, all, std::move(changed));
+  std::vector<Ino> recalled = std::move(news.recalled);
+  if (news.all) recalled = delegated.open_ones();
+  co_await drop_cached(std::move(recalled));
+  co_return co_await io->drop_maps(news.through, news.all, std::move(news.changed));
+}
+
+base::Task<void> FileSystem::State::drop_cached(std::vector<Ino> files) {
+  for (const Ino ino : files) {
+    if (cache != nullptr && delegated.is_open(ino)) co_await cache->forget(ino);
+    // Without an answer it is told later.
+    [[maybe_unused]] const PosixStatus told = co_await io->flush(ino);
+  }
 }
 
 base::Task<PosixResult<Attributes>> FileSystem::State::ask_attributes(Call request,
@@ -78,12 +96,13 @@ base::Task<PosixResult<Attributes>> FileSystem::State::ask_attributes(Call reque
   fabric::MessageReader reader = answered->reader();
   const auto attributes = decode_attributes(reader);
   if (!attributes || !reader.complete()) co_return link->malformed("a call");
+  delegated.heard(*attributes);
   co_return *attributes;
 }
 
 struct FileSystem::State::PendingOpen {
   explicit PendingOpen(base::Executor& executor) : done(executor) {}
-  std::optional<PosixResult<Attributes>> result;
+  std::optional<PosixResult<Opened>> result;
   bool in_doubt = false;
   bool abandoned = false;
   base::WaitList done;
@@ -99,9 +118,9 @@ class FileSystem::State::OpenWaiter {
     if (taken_) return;
     pending_.abandoned = true;
     if (!pending_.result || !*pending_.result) return;
-    state_.run(state_.close_later((*pending_.result)->ino));
+    state_.run(state_.close_later((*pending_.result)->attributes.ino));
   }
-  PosixResult<Attributes> take() {
+  PosixResult<Opened> take() {
     taken_ = true;
     return std::move(*pending_.result);
   }
@@ -112,21 +131,58 @@ class FileSystem::State::OpenWaiter {
   bool taken_ = false;
 };
 
-base::Task<void> FileSystem::State::finish_open(std::shared_ptr<PendingOpen> pending,
-                                                Call request) {
-  auto opened = co_await ask_attributes(std::move(request), &pending->in_doubt);
+base::Task<PosixResult<FileSystem::State::Opened>> FileSystem::State::open_once(Call request,
+                                                                                int flags,
+                                                                                bool* in_doubt) {
+  const auto answered = co_await link->call(request, in_doubt);
+  if (!answered) co_return PosixError(answered.error());
+  fabric::MessageReader reader = answered->reader();
+  const auto attributes = decode_attributes(reader);
+  const auto reply = reader.get<OpenReply>();
+  if (!attributes || !reader.complete()) co_return link->malformed("an open");
+  // A delegation of before the news that this client knows may have been recalled by them.
+  const bool given = reply.caches != 0 && reply.news >= link->revoked() && cache != nullptr;
+  Opened opened{*attributes, delegated.opened(*attributes, given)};
+  if (opened.delegated) link->listen();
+  if (reply.wait == 0) co_return opened;
+  PosixStatus free = co_await await_open(attributes->ino, flags);
+  if (free) co_return opened;
+  run(close_later(attributes->ino));
+  co_return std::move(free.error());
+}
+
+// Until nobody uses what was cached of the file before it was opened.
+base::Task<PosixStatus> FileSystem::State::await_open(Ino ino, int flags) {
+  while (true) {
+    Call request(FilesMethod::kAwaitOpen, false, sizeof(OpenReply));
+    const bool writes = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0;
+    request.put(AwaitOpenRequest{raw(ino), writes ? 1u : 0u, 0});
+    const auto answered = co_await link->call(request);
+    if (!answered) co_return PosixError(answered.error());
+    fabric::MessageReader reader = answered->reader();
+    const auto reply = reader.get<OpenReply>();
+    if (!reader.complete()) co_return link->malformed("an open");
+    if (reply.wait == 0) co_return PosixStatus{};
+  }
+}
+
+base::Task<void> FileSystem::State::finish_open(std::shared_ptr<PendingOpen> pending, Call request,
+                                                int flags) {
+  auto opened = co_await open_once(std::move(request), flags, &pending->in_doubt);
   if (pending->abandoned && opened) {
-    co_await close_later(opened->ino);
+    co_await close_later(opened->attributes.ino);
   } else {
     pending->result = std::move(opened);
     pending->done.notify_all();
   }
 }
 
-base::Task<PosixResult<Attributes>> FileSystem::State::ask_open(Call request, bool* in_doubt) {
+base::Task<PosixResult<FileSystem::State::Opened>> FileSystem::State::ask_open(Call request,
+                                                                               int flags,
+                                                                               bool* in_doubt) {
   const auto pending = std::make_shared<PendingOpen>(executor);
   OpenWaiter waiter(*this, *pending);
-  run(finish_open(pending, std::move(request)));
+  run(finish_open(pending, std::move(request), flags));
   while (!pending->result) co_await pending->done.wait();
   if (in_doubt != nullptr) *in_doubt = pending->in_doubt;
   co_return waiter.take();
@@ -167,6 +223,12 @@ fabric::Counters FileSystem::counters() const {
 }
 base::Executor& FileSystem::executor() { return state_->executor; }
 
+void FileSystem::set_cache(FileCache* cache) { state_->cache = cache; }
+
+const Attributes* FileSystem::delegated(Ino ino) const {
+  return state_->link->is_sure() ? state_->delegated.find(ino) : nullptr;
+}
+
 // ---- open files ----
 
 base::Task<PosixResult<std::unique_ptr<File>>> FileSystem::create(const Caller& caller, Ino parent,
@@ -178,8 +240,8 @@ base::Task<PosixResult<std::unique_ptr<File>>> FileSystem::create(const Caller& 
   wanted.exclusive = file.exclusive || (flags & O_EXCL) != 0;
   wanted.open_flags = flags;
   bool doubt = false;
-  const auto made =
-      co_await state_->ask_open(state_->make_call(caller, parent, name, wanted, true), &doubt);
+  const auto made = co_await state_->ask_open(state_->make_call(caller, parent, name, wanted, true),
+                                              flags, &doubt);
   if (made) co_return state_->opened_file(*made, flags);
   if (doubt && made.number() == EEXIST) co_return work_in_doubt("what is there");
   co_return PosixError(made.error());
@@ -187,17 +249,18 @@ base::Task<PosixResult<std::unique_ptr<File>>> FileSystem::create(const Caller& 
 
 base::Task<PosixResult<std::unique_ptr<File>>> FileSystem::open_file(const Caller& caller, Ino ino,
                                                                      int flags) {
-  FilesCall request(FilesMethod::kOpen, true, sizeof(WireAttributes));
+  FilesCall request(FilesMethod::kOpen, true, sizeof(WireAttributes) + sizeof(OpenReply));
   request.caller = caller;
-  request.put(OpenRequest{raw(ino), flags, 0});
-  const auto opened = co_await state_->ask_open(std::move(request));
+  request.put(OpenRequest{raw(ino), flags, state_->cache != nullptr ? 1u : 0u});
+  const auto opened = co_await state_->ask_open(std::move(request), flags);
   if (!opened) co_return PosixError(opened.error());
   co_return state_->opened_file(*opened, flags);
 }
 
 FilesCall FileSystem::State::make_call(const Caller& caller, Ino parent, std::string_view name,
                                        const NewFile& file, bool open) const {
-  FilesCall request(FilesMethod::kMake, true, sizeof(WireAttributes));
+  const uint32_t room = sizeof(WireAttributes) + (open ? sizeof(OpenReply) : 0);
+  FilesCall request(FilesMethod::kMake, true, room);
   request.caller = caller;
   MakeRequest asked;
   asked.parent = raw(parent);
@@ -209,17 +272,19 @@ FilesCall FileSystem::State::make_call(const Caller& caller, Ino parent, std::st
   asked.type = file.type;
   asked.exclusive = file.exclusive ? 1 : 0;
   asked.open = open ? 1 : 0;
+  asked.caches = open && cache != nullptr ? 1 : 0;
   request.put(asked).put_name(name).put_name(file.target);
   return request;
 }
 
-std::unique_ptr<File> FileSystem::State::opened_file(const Attributes& attributes, int flags) {
+std::unique_ptr<File> FileSystem::State::opened_file(const Opened& opened, int flags) {
   auto file = std::make_unique<File::State>();
   file->id = ++last_file;
   file->system = shared_from_this();
-  file->opened.ino = attributes.ino;
+  file->opened.ino = opened.attributes.ino;
   file->opened.flags = flags;
-  file->attributes = attributes;
+  file->attributes = opened.attributes;
+  file->delegated = opened.delegated;
   link->add_open(file->opened);
   return std::unique_ptr<File>(new File(std::move(file)));
 }

@@ -52,6 +52,15 @@ struct FileSystemOptions {
   std::optional<persist::Domain> assume_domain;
 };
 
+// Keeps data of delegated files, of which nobody else has a writer: a kernel, say.
+class FileCache {
+ public:
+  virtual ~FileCache() = default;
+  // Another client will change the file, or read what is only here. Returns when nothing of it is
+  // cached that was cached before. May be called for files that are not cached.
+  virtual base::Task<void> forget(Ino ino) = 0;
+};
+
 class File;
 
 class FileSystem {
@@ -126,6 +135,15 @@ class FileSystem {
   base::Task<PosixResult<std::vector<Namespace::Listed>>> list(std::string_view path,
                                                                uint64_t cookie = 0);
 
+  // Files that are opened from here on are delegated to this client when no other client has one of
+  // them open in a way that conflicts: readers and one writer do. nullptr: none any more. The
+  // cache outlives the FileSystem, or what was set before ends.
+  void set_cache(FileCache* cache);
+  // What is cached of the file is valid now, and its attributes are these, but for times and links.
+  // Ask before each use of the cache. nullptr: the file is not delegated (any more), or the server
+  // was not heard of for a lease.
+  const Attributes* delegated(Ino ino) const;
+
   uint64_t identity() const;
   // The sum over all connections that this client has made.
   fabric::Counters counters() const;
@@ -147,6 +165,7 @@ class File {
 
   Ino ino() const;
   const Attributes& attributes() const;  // as they were last heard of
+  bool was_delegated() const;            // when it was opened
   // Short at the end of the file. A read of a range that is mapped and cached is one round trip, no
   // message, where `into` is in memory of register_buffer() or small.
   base::Task<PosixResult<uint64_t>> pread(std::span<std::byte> into, uint64_t offset);

@@ -66,7 +66,7 @@ enum class FilesMethod : uint16_t {
   kGetAttributes = 0x0302,    // InoRequest -> attributes
   kSetAttributes = 0x0303,    // SetAttributesRequest -> attributes
   kAccess = 0x0304,           // AccessRequest -> nothing
-  kMake = 0x0305,             // MakeRequest, name, target -> attributes
+  kMake = 0x0305,             // MakeRequest, name, target -> attributes, OpenReply if opened
   kLink = 0x0306,             // LinkRequest, name -> attributes
   kUnlink = 0x0307,           // NameRequest, name -> nothing
   kRemoveDirectory = 0x0308,  // NameRequest, name -> nothing
@@ -74,7 +74,7 @@ enum class FilesMethod : uint16_t {
   kReadLink = 0x030a,         // InoRequest -> target
   kReadDirectory = 0x030b,    // ReadDirectoryRequest -> ListReply, entries
   kParentOf = 0x030c,         // InoRequest -> InoRequest
-  kOpen = 0x030d,             // OpenRequest -> attributes
+  kOpen = 0x030d,             // OpenRequest -> attributes, OpenReply
   kClose = 0x030e,            // InoRequest -> nothing
   kMap = 0x030f,              // MapRequest -> attributes, MapReply, WireExtent[]
   kRead = 0x0310,             // RangeRequest -> bytes; fewer than asked for: the file ends there
@@ -93,8 +93,13 @@ enum class FilesMethod : uint16_t {
   kAddDataServer = 0x031d,    // AddDataServerRequest, URI -> DataServerReply
   kDrainDataServer = 0x031e,  // DrainDataServerRequest -> nothing
   // Of this client, not of the namespace:
-  kNews = 0x0320,     // nothing -> NewsReply, ino[]: what confirmed + 1 to `through` changed
+  // nothing -> NewsReply, ino[], ino[]: maps that confirmed + 1 to `through` changed, delegations
+  // that they recall
+  kNews = 0x0320,
   kReclaim = 0x0321,  // ReclaimRequest -> attributes: a file that it had open before a restart
+  // As kNews, but the answer may wait until a delegation of this client is recalled.
+  kAwaitNews = 0x0322,  // AwaitNewsRequest -> NewsReply, ino[], ino[]
+  kAwaitOpen = 0x0323,  // AwaitOpenRequest -> OpenReply: an open whose answer said `wait`
 };
 
 struct InoRequest {
@@ -139,8 +144,9 @@ struct MakeRequest {
   uint16_t target_bytes = 0;
   FileType type{};
   uint8_t exclusive = 0;
-  uint8_t open = 0;  // a regular file is opened, too
-  uint8_t padding[7] = {};
+  uint8_t open = 0;    // a regular file is opened, too
+  uint8_t caches = 0;  // then the client wants to cache it
+  uint8_t padding[6] = {};
 };
 static_assert(sizeof(MakeRequest) == 32);
 struct LinkRequest {
@@ -170,6 +176,16 @@ static_assert(sizeof(ReadDirectoryRequest) == 24);
 struct OpenRequest {
   uint64_t ino = 0;
   int32_t flags = 0;
+  uint32_t caches = 0;  // 1: the client wants to cache it
+};
+struct AwaitOpenRequest {
+  uint64_t ino = 0;
+  uint32_t writes = 0;  // it was opened for writing
+  uint32_t padding = 0;
+};
+static_assert(sizeof(AwaitOpenRequest) == 16);
+struct AwaitNewsRequest {
+  uint32_t most_ms = 0;
   uint32_t padding = 0;
 };
 struct RangeRequest {
@@ -350,10 +366,20 @@ static_assert(sizeof(LockReply) == 24);
 struct NewsReply {
   uint64_t through = 0;
   uint32_t count = 0;
-  uint8_t all = 0;  // the server does not know which files changed: every map is stale
-  uint8_t padding[3] = {};
+  uint32_t recalls = 0;
+  // The server does not know which files changed: every map is stale, every delegation recalled.
+  uint8_t all = 0;
+  uint8_t padding[7] = {};
 };
-static_assert(sizeof(NewsReply) == 16);
+static_assert(sizeof(NewsReply) == 24);
+
+struct OpenReply {
+  uint64_t news = 0;   // the newest when the request arrived
+  uint8_t caches = 0;  // this client may cache the file, until news recall it
+  uint8_t wait = 0;    // others may still use what they have cached: kAwaitOpen
+  uint8_t padding[6] = {};
+};
+static_assert(sizeof(OpenReply) == 16);
 
 // ---- both ways ----
 

@@ -175,11 +175,11 @@ std::string FilesServer::State::stat_json() const {
   const FilesServiceCounters counters = files->counters();
   return fmt::format(
       R"({{"identity": {}, "area_bytes": {}, "free_bytes": {}, "sessions_total": {}, )"
-      R"("clients": {}, "calls": {}, "repeated": {}, "news": {}, "deaf": {}, "malformed": {}, )"
-      R"("data_sessions": {}, "stale_writes": {}}})",
+      R"("clients": {}, "calls": {}, "repeated": {}, "news": {}, "recalls": {}, "deaf": {}, )"
+      R"("malformed": {}, "data_sessions": {}, "stale_writes": {}}})",
       names == nullptr ? 0 : names->identity(), all->total_bytes(), all->free_bytes(),
       counters.sessions, counters.clients, counters.calls, counters.repeated, counters.news,
-      counters.deaf, counters.malformed, data->sessions(), data->stale_writes());
+      counters.recalls, counters.deaf, counters.malformed, data->sessions(), data->stale_writes());
 }
 
 }  // namespace pmstore::fs

@@ -53,6 +53,7 @@ FilesServiceCounters FilesService::counters() const {
   all.calls = counted.calls;
   all.repeated = sessions.repeated();
   all.news = sessions.clients().newest();
+  all.recalls = sessions.recalls();
   all.deaf = sessions.deaf();
   all.malformed = counted.malformed;
   return all;

@@ -34,7 +34,8 @@ struct FilesServiceCounters {
   uint64_t calls = 0;
   uint64_t repeated = 0;  // answered again, not executed again
   uint64_t news = 0;
-  uint64_t deaf = 0;  // clients that were ended because they did not confirm news
+  uint64_t recalls = 0;  // of delegations
+  uint64_t deaf = 0;     // clients that were ended because they did not confirm news
   uint64_t malformed = 0;
 };
 

@@ -13,6 +13,7 @@
 
 #include "fs/embedded_files.h"
 #include "fs/file_system.h"
+#include "fs/internal/delegated_files.h"
 #include "fs/internal/file_io.h"
 #include "fs/internal/files_link.h"
 
@@ -37,12 +38,15 @@ struct FileSystem::State final : internal::FilesLink::Host,
   base::Task<PosixStatus> ask(Call request, bool* in_doubt = nullptr);
   Call make_call(const Caller& caller, Ino parent, std::string_view name, const NewFile& file,
                  bool open) const;
-  // ask_attributes() of a request that opens a file. When its caller is destroyed meanwhile, the
-  // file is closed again.
-  base::Task<PosixResult<Attributes>> ask_open(Call request, bool* in_doubt = nullptr);
+  // A request that opens a file. When its caller is destroyed meanwhile, the file is closed again.
+  struct Opened {
+    Attributes attributes;
+    bool delegated = false;
+  };
+  base::Task<PosixResult<Opened>> ask_open(Call request, int flags, bool* in_doubt = nullptr);
   // Of a file that the server has just opened for this client.
-  std::unique_ptr<File> opened_file(const Attributes& attributes, int flags);
-  // The same, later: nobody waits.
+  std::unique_ptr<File> opened_file(const Opened& opened, int flags);
+  // Nobody waits for it.
   base::Task<void> close_later(Ino ino);
   // A background task of this state.
   void run(base::Task<void> task);
@@ -51,7 +55,11 @@ struct FileSystem::State final : internal::FilesLink::Host,
 
   // As FilesLink::Host.
   void on_forgotten() override;
-  base::Task<Status> drop_maps(uint64_t through, bool all, std::vector<Ino> changed) override;
+  void revoke(const internal::FilesLink::Heard& news) override;
+  base::Task<Status> drop(internal::FilesLink::Heard news) override;
+  bool has_delegations() const override { return delegated.any(); }
+  // What the cache has of these is dropped, and their times are told.
+  base::Task<void> drop_cached(std::vector<Ino> files);
 
   struct PendingLock;
   // One try after the other until the lock is there, or is refused; undone when its caller is gone.
@@ -60,7 +68,9 @@ struct FileSystem::State final : internal::FilesLink::Host,
   base::Task<void> unlock_later(Ino ino, FileLock lock);
   struct PendingOpen;
   class OpenWaiter;
-  base::Task<void> finish_open(std::shared_ptr<PendingOpen> pending, Call request);
+  base::Task<void> finish_open(std::shared_ptr<PendingOpen> pending, Call request, int flags);
+  base::Task<PosixResult<Opened>> open_once(Call request, int flags, bool* in_doubt);
+  base::Task<PosixStatus> await_open(Ino ino, int flags);
 
   base::Executor& executor;
   const fabric::Uri uri;
@@ -71,6 +81,9 @@ struct FileSystem::State final : internal::FilesLink::Host,
   std::unique_ptr<internal::FileIo> io;
   bool closed = false;
   uint64_t last_file = 0;
+  FileCache* cache = nullptr;
+  // All that are open, and those that are being opened or closed in the background.
+  internal::DelegatedFiles delegated;
   std::list<base::Task<void>> background;
 };
 
@@ -79,6 +92,7 @@ struct File::State {
   std::shared_ptr<FileSystem::State> system;
   internal::OpenedFile opened;
   Attributes attributes;
+  bool delegated = false;  // from its open on
   bool closed = false;
 
   bool may_read() const;

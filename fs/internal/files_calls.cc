@@ -1,6 +1,5 @@
+// FilesCalls: all calls but those that open and close files (files_calls_open.cc).
 #include "fs/internal/files_calls.h"
-
-#include <fcntl.h>
 
 #include <algorithm>
 #include <string>
@@ -10,10 +9,7 @@
 namespace pmstore::fs::internal {
 namespace {
 
-constexpr int kMalformed = EBADMSG;
 constexpr uint64_t kRoomPauseNs = 10'000'000;
-
-PosixError malformed() { return {kMalformed, "a malformed request"}; }
 
 PosixStatus put_attributes(const PosixResult<Attributes>& found, fabric::MessageWriter& reply) {
   if (!found) return PosixError(found.error());
@@ -68,7 +64,9 @@ base::Task<PosixStatus> FilesCalls::execute(const FilesRequest& request, Writer&
     case FilesMethod::kDataServers: co_return data_servers(request, reply);
     case FilesMethod::kAddDataServer: co_return co_await add_data_server(request, reply);
     case FilesMethod::kDrainDataServer: co_return co_await drain_data_server(request);
-    case FilesMethod::kNews: break;
+    case FilesMethod::kAwaitOpen: co_return co_await await_open(request, reply);
+    case FilesMethod::kNews:
+    case FilesMethod::kAwaitNews: break;
   }
   co_return malformed();
 }
@@ -101,25 +99,6 @@ base::Task<PosixStatus> FilesCalls::walk(const FilesRequest& request, Writer& re
   if (!second) co_return PosixError(second.error());
   put_walked(*second, reply);
   co_return PosixStatus{};
-}
-
-base::Task<PosixStatus> FilesCalls::make(const FilesRequest& request, Writer& reply) {
-  Reader reader(request.body);
-  const auto asked = reader.get<MakeRequest>();
-  const std::string name = name_in(reader, asked.name_bytes);
-  const std::string target = name_in(reader, asked.target_bytes);
-  if (!reader.complete() || !is_known(asked.type)) co_return malformed();
-  NewFile file;
-  file.type = asked.type;
-  file.mode = asked.mode;
-  file.device = asked.device;
-  file.exclusive = asked.exclusive != 0;
-  file.open_flags = asked.open_flags;
-  file.target = target;
-  std::optional<OpenOwner> open_for;
-  if (asked.open != 0) open_for = request.owner;
-  const auto made = co_await names_.make(request.caller, Ino{asked.parent}, name, file, open_for);
-  co_return put_attributes(made, reply);
 }
 
 base::Task<PosixStatus> FilesCalls::link(const FilesRequest& request, Writer& reply) {
@@ -205,7 +184,15 @@ base::Task<PosixStatus> FilesCalls::set_attributes(const FilesRequest& request, 
   const auto asked = reader.get<SetAttributesRequest>();
   if (!reader.complete()) co_return malformed();
   const AttributeChange change = change_of(asked);
-  const auto changed = co_await names_.set_attributes(request.caller, Ino{asked.ino}, change);
+  const Ino ino{asked.ino};
+  std::optional<ChangeOfSize> change_of_size;
+  if ((change.set & AttributeChange::kSize) != 0 &&
+      !delegations_.has_for_writing(request.owner, ino)) {
+    change_of_size.emplace(delegations_, request.owner, ino);
+    const bool free = co_await others_let_go(request, ino, true);
+    if (!free) co_return PosixError(EAGAIN, "other clients have the file in their caches");
+  }
+  const auto changed = co_await names_.set_attributes(request.caller, ino, change);
   co_return put_attributes(changed, reply);
 }
 
@@ -214,44 +201,6 @@ base::Task<PosixStatus> FilesCalls::access(const FilesRequest& request) {
   const auto asked = reader.get<AccessRequest>();
   if (!reader.complete()) co_return malformed();
   co_return co_await names_.access(request.caller, Ino{asked.ino}, static_cast<int>(asked.mask));
-}
-
-base::Task<PosixStatus> FilesCalls::open(const FilesRequest& request, Writer& reply) {
-  Reader reader(request.body);
-  const auto asked = reader.get<OpenRequest>();
-  if (!reader.complete()) co_return malformed();
-  const auto opened =
-      co_await names_.open_file(request.caller, Ino{asked.ino}, asked.flags, request.owner);
-  co_return put_attributes(opened, reply);
-}
-
-// The permission was checked when the client opened the file first.
-base::Task<PosixStatus> FilesCalls::reclaim(const FilesRequest& request, Writer& reply) {
-  Reader reader(request.body);
-  const auto asked = reader.get<ReclaimRequest>();
-  if (!reader.complete() || asked.opens == 0 || asked.opens > kMaxReclaimedOpens) {
-    co_return malformed();
-  }
-  const Caller anybody;
-  const int flags = asked.flags & ~(O_TRUNC | O_CREAT | O_EXCL);
-  PosixResult<Attributes> opened = PosixError(EINVAL);
-  for (uint32_t i = 0; i < asked.opens && !*request.forgotten; ++i) {
-    opened = co_await names_.open_file(anybody, Ino{asked.ino}, flags, request.owner);
-    if (opened) continue;
-    // All or none: the client takes the file for lost.
-    for (; i > 0; --i) {
-      [[maybe_unused]] const PosixStatus closed =
-          co_await names_.close_file(Ino{asked.ino}, request.owner);
-    }
-    break;
-  }
-  co_return put_attributes(opened, reply);
-}
-
-base::Task<PosixStatus> FilesCalls::close(const FilesRequest& request) {
-  Ino ino{};
-  if (!get_ino(request.body, ino)) co_return malformed();
-  co_return co_await names_.close_file(ino, request.owner);
 }
 
 base::Task<PosixStatus> FilesCalls::touch(const FilesRequest& request) {
@@ -347,13 +296,12 @@ base::Task<PosixStatus> FilesCalls::lock(const FilesRequest& request, Writer& re
   const auto lock = lock_of(asked);
   if (!reader.complete() || !lock) co_return malformed();
   LockReply answer;
-  const bool in_grace = executor_.now_ns() < options_.lock_grace_until_ns;
-  if (asked.reclaim != 0 && !in_grace) {
+  if (asked.reclaim != 0 && !in_grace()) {
     // Others may have had it, and given it up, since it was this client's.
     co_return PosixError(EIO, "the lock was given up: this client came back too late");
   }
   const bool early = asked.reclaim == 0 && lock->type != LockType::kUnlock;
-  if (early && in_grace) {
+  if (early && in_grace()) {
     // Who had locks before the restart comes first.
     co_await executor_.sleep_for(options_.lock_patience_ns);
     answer.again = 1;

@@ -15,6 +15,7 @@
 #include "fabric/message.h"
 #include "fs/data_servers.h"
 #include "fs/files_protocol.h"
+#include "fs/internal/delegations.h"
 #include "fs/internal/file_locks.h"
 #include "fs/namespace.h"
 #include "fs/posix_error.h"
@@ -26,6 +27,7 @@ struct FilesRequest {
   Caller caller;
   OpenOwner owner{};
   const bool* forgotten = nullptr;  // the owner: nothing is begun for it any more
+  bool* has_maps = nullptr;         // the owner has something that news can make stale
   uint64_t news_before = 0;         // the newest when it arrived
   std::span<const std::byte> body;  // behind the caller's groups
   size_t room = 0;                  // for what the method gives
@@ -38,15 +40,21 @@ class FilesCalls {
     uint64_t room_patience_ns = 0;
     // A lock that is not free is waited for so long; then the client asks again.
     uint64_t lock_patience_ns = 0;
-    // Until then only locks that clients had before a restart are given, and not after it.
+    // Until then only locks that clients had before a restart are given, and not after it. Nor is a
+    // file given to a writer that another client may have cached before.
     uint64_t lock_grace_until_ns = 0;
     DataServers* servers = nullptr;  // nullptr: the namespace's pool has all data
   };
-  FilesCalls(base::Executor& executor, Namespace& names, FileLocks& locks, Options options)
-      : executor_(executor), names_(names), locks_(locks), options_(options) {}
+  FilesCalls(base::Executor& executor, Namespace& names, FileLocks& locks, Delegations& delegations,
+             Options options)
+      : executor_(executor),
+        names_(names),
+        locks_(locks),
+        delegations_(delegations),
+        options_(options) {}
 
-  // Does what every method but kNews asks for, and writes what it gives. `request` and `reply`
-  // outlive the task.
+  // Does what every method but kNews and kAwaitNews asks for, and writes what it gives. `request`
+  // and `reply` outlive the task.
   base::Task<PosixStatus> execute(const FilesRequest& request, fabric::MessageWriter& reply);
 
  private:
@@ -66,6 +74,14 @@ class FilesCalls {
   base::Task<PosixStatus> read_directory(const FilesRequest& request, Writer& reply);
   base::Task<PosixStatus> parent_of(const FilesRequest& request, Writer& reply);
   base::Task<PosixStatus> open(const FilesRequest& request, Writer& reply);
+  // `is_new`: this call has made the file.
+  base::Task<PosixStatus> finish_open(const FilesRequest& request, Attributes opened, bool writes,
+                                      bool wants, bool is_new, Writer& reply);
+  base::Task<PosixStatus> await_open(const FilesRequest& request, Writer& reply);
+  // Waits a while until no other client caches the file. In the grace nobody knows who does, so
+  // with `after_grace` its end is waited for. True: nobody caches it.
+  base::Task<bool> others_let_go(const FilesRequest& request, Ino ino, bool after_grace);
+  bool in_grace() const { return executor_.now_ns() < options_.lock_grace_until_ns; }
   base::Task<PosixStatus> reclaim(const FilesRequest& request, Writer& reply);
   base::Task<PosixStatus> close(const FilesRequest& request);
   base::Task<PosixStatus> map(const FilesRequest& request, Writer& reply);
@@ -85,12 +101,14 @@ class FilesCalls {
   base::Task<PosixStatus> add_data_server(const FilesRequest& request, Writer& reply);
   base::Task<PosixStatus> drain_data_server(const FilesRequest& request);
 
+  static PosixError malformed() { return {EBADMSG, "a malformed request"}; }
   // ENOSPC was the answer to a try: is another one worth it? Waits a little before it says so.
   base::Task<bool> may_have_room(const FilesRequest& request, uint64_t began_ns);
 
   base::Executor& executor_;
   Namespace& names_;
   FileLocks& locks_;
+  Delegations& delegations_;
   const Options options_;
 };
 

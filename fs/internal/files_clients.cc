@@ -130,8 +130,8 @@ void FilesClients::known(FilesClient& client, uint64_t through) {
 
 // ---- news ----
 
-void FilesClients::add_news(Ino ino) {
-  news_.push_back({ino, executor_.now_ns()});
+void FilesClients::add_news(Ino ino, bool recall) {
+  news_.push_back({ino, executor_.now_ns(), recall});
   if (news_.size() <= kNews) return;
   news_.pop_front();
   ++first_news_;
@@ -160,15 +160,17 @@ FilesClients::News FilesClients::news_after(uint64_t confirmed, size_t most) con
     news.all = true;
     return news;
   }
-  std::unordered_set<uint64_t> seen;
+  std::unordered_set<uint64_t> seen[2];
   for (size_t at = confirmed + 1 - first_news_; at < news_.size(); ++at) {
-    if (!seen.insert(raw(news_[at].ino)).second) continue;
-    if (news.changed.size() == most) {
+    const bool recall = news_[at].recall;
+    if (!seen[recall ? 1 : 0].insert(raw(news_[at].ino)).second) continue;
+    if (news.changed.size() + news.recalled.size() == most) {
       news.all = true;
       news.changed.clear();
+      news.recalled.clear();
       return news;
     }
-    news.changed.push_back(news_[at].ino);
+    (recall ? news.recalled : news.changed).push_back(news_[at].ino);
   }
   return news;
 }

@@ -53,7 +53,7 @@ struct FilesClient : std::enable_shared_from_this<FilesClient> {
   uint64_t confirmed = 0;
   // When the first news behind `confirmed` was made, as far as it was kept when look() noticed.
   std::optional<uint64_t> behind_since_ns;
-  bool has_maps = false;  // it has asked for one
+  bool has_maps = false;  // it has asked for one, or has had a delegation
 };
 
 using FilesClientRef = std::shared_ptr<FilesClient>;
@@ -99,13 +99,15 @@ class FilesClients {
   // ---- news ----
 
   uint64_t newest() const { return first_news_ + news_.size() - 1; }
-  void add_news(Ino ino);
+  // A map has changed, or a delegation is recalled.
+  void add_news(Ino ino, bool recall = false);
   // False: it says more than there is.
   bool confirm(FilesClient& client, uint64_t through);
   struct News {
     uint64_t through = 0;
     bool all = false;  // more than is kept, or than `most`
     std::vector<Ino> changed;
+    std::vector<Ino> recalled;
   };
   News news_after(uint64_t confirmed, size_t most) const;
   // The news of now tell of this range; those that come later do not concern it.
@@ -122,6 +124,7 @@ class FilesClients {
   struct Change {
     Ino ino{};
     uint64_t made_ns = 0;
+    bool recall = false;
   };
   using Origin = std::pair<ClientId, uint64_t>;
   bool is_behind(const FilesClient& client, uint64_t through) const {

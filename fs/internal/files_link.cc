@@ -1,3 +1,4 @@
+// FilesLink: the session, and requests. News are in files_link_news.cc.
 #include "fs/internal/files_link.h"
 
 #include <fmt/format.h>
@@ -15,12 +16,7 @@ namespace {
 
 // Between two tries of a request whose session was lost.
 constexpr uint64_t kRepeatPauseNs = 1'000'000;
-// News wait so long, so that several are confirmed at once. They are not urgent: the generation
-// words keep stale maps from being used.
-constexpr uint64_t kNewsPauseNs = 20'000'000;
-constexpr uint32_t kNewsReplyBytes = 4096;
 constexpr uint32_t kMessageBytes = 512;  // of an error's line
-constexpr uint64_t kNsPerMs = 1'000'000;
 
 bool lost_answer(const Error& why) {
   return why.code == ErrorCode::kDisconnected || why.code == ErrorCode::kTimeout;
@@ -87,6 +83,7 @@ FilesLink::FilesLink(base::Executor& executor, fabric::Device& device, fabric::U
 FilesLink::~FilesLink() {
   news_ = {};
   informed_ = {};
+  listens_ = {};
 }
 
 void FilesLink::drop_link() {
@@ -170,7 +167,8 @@ Status FilesLink::take_welcome(const service::Link& opened) {
   const bool first = welcome_.ticket == 0;
   welcome_ = said;
   if (!forgotten) return {};
-  heard_ = confirmed_ = said.news;
+  heard_ = confirmed_ = revoked_ = said.news;
+  sure_until_ns_ = 0;
   untold_ = false;
   if (first) return {};
   host_.on_forgotten();
@@ -258,6 +256,7 @@ base::Task<void> FilesLink::close() {
   co_await reconnector_.close();
   news_ = {};
   informed_ = {};
+  listens_ = {};
   if (usable()) {
     const LinkRef on = link_;
     // The server notices the end of the connection all the same.
@@ -296,9 +295,15 @@ base::Task<Result<fabric::RpcReply>> FilesLink::send(service::Link& on, const Fi
   PMSTORE_CO_TRY(const auto message, lay_out(on, request, number));
   ++calls_;
   untold_ = false;
+  const uint64_t sent_ns = executor_.now_ns();
   auto answered = co_await on.rpc().call(static_cast<uint16_t>(request.method), message, room);
   // It says that it does not answer any more: the next call makes another session.
   if (!answered && lost_answer(answered.error())) on.drop();
+  if (answered) {
+    fabric::MessageReader reader(answered->bytes());
+    const auto head = reader.get<ReplyHead>();
+    if (!reader.failed()) note_sure(on, sent_ns, head.news);
+  }
   co_return std::move(answered);
 }
 
@@ -355,78 +360,6 @@ base::Task<PosixResult<FilesLink::Reply>> FilesLink::call(const FilesCall& reque
       co_return PosixError(answered.error());
     }
     co_await executor_.sleep_for(kRepeatPauseNs);
-  }
-}
-
-// ---- news ----
-
-void FilesLink::note_news(uint64_t newest) {
-  heard_ = std::max(heard_, newest);
-  if (is_informed() || std::exchange(following_, true)) return;
-  news_ = follow_news();
-  news_.start();
-}
-
-// Until everything is confirmed, and the server knows.
-base::Task<void> FilesLink::follow_news() {
-  while (!is_informed() && usable()) {
-    co_await executor_.sleep_for(kNewsPauseNs);
-    if (is_informed()) break;  // another request has said it
-    const Status fetched = co_await fetch_news();
-    if (!fetched) break;  // keep_informed() tries again
-  }
-  following_ = false;
-}
-
-// Asks for what is new, drops what is stale, and says so with the next request.
-base::Task<Status> FilesLink::fetch_news() {
-  if (!usable()) co_return make_error(ErrorCode::kDisconnected);
-  const LinkRef on = link_;
-  const uint64_t ticket_before = ticket();
-  const FilesCall request(FilesMethod::kNews, false, kNewsReplyBytes);
-  NewsReply news;
-  std::vector<Ino> changed;
-  {
-    auto answered = co_await send(*on, request, 0);
-    if (!answered) co_return std::move(answered.error());
-    fabric::MessageReader reader(answered->bytes());
-    const auto head = reader.get<ReplyHead>();
-    news = reader.get<NewsReply>();
-    for (uint32_t i = 0; i < news.count && !reader.failed(); ++i) {
-      changed.push_back(Ino{reader.get<uint64_t>()});
-    }
-    if (!reader.complete() || head.error != 0) {
-      on->drop();
-      co_return make_error(ErrorCode::kProtocol, "a malformed reply");
-    }
-  }
-  PMSTORE_CO_TRY_STATUS(co_await host_.drop_maps(news.through, news.all != 0, std::move(changed)));
-  if (ticket() != ticket_before) co_return Status{};  // these were news of another time
-  untold_ |= news.through > confirmed_;
-  confirmed_ = std::max(confirmed_, news.through);
-  heard_ = std::max(heard_, news.through);
-  co_return Status{};
-}
-
-// Keeps the lease, hears of news when nothing else is called, and makes the session again while
-// files are open.
-base::Task<void> FilesLink::keep_informed() {
-  uint64_t called = 0;
-  while (!reconnector_.closed()) {
-    const uint64_t lease_ms = link_ == nullptr ? 0 : link_->welcome().lease_ms;
-    co_await executor_.sleep_for(std::max<uint64_t>(lease_ms / 4, 50) * kNsPerMs);
-    if (!usable()) {
-      if (opened_.empty() && owed_.empty()) continue;
-      // While the server is away the next turn tries again.
-      [[maybe_unused]] const Status again = co_await reconnector_.connected();
-      continue;
-    }
-    const bool quiet = std::exchange(called, calls_) == calls_;
-    if (following_ || !quiet) continue;
-    // Without success the next turn tries again.
-    [[maybe_unused]] const Status fetched = co_await fetch_news();
-    called = calls_;
-    note_news(confirmed_);
   }
 }
 

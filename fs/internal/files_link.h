@@ -79,6 +79,13 @@ class FilesLink final : public service::Reconnector::Target {
     std::span<const std::byte> body;  // what the method gives
     fabric::MessageReader reader() const { return fabric::MessageReader(body); }
   };
+  // News.
+  struct Heard {
+    uint64_t through = 0;
+    bool all = false;  // everything that this client has
+    std::vector<Ino> changed;
+    std::vector<Ino> recalled;
+  };
   // Who uses the link: is told of what it hears.
   class Host {
    public:
@@ -86,9 +93,14 @@ class FilesLink final : public service::Reconnector::Target {
     // The server has forgotten this client: no map is right any more, and sessions with data
     // servers are to be made again.
     virtual void on_forgotten() = 0;
-    // These maps are not to be used any more. On success no access by them is under way, nor lands
-    // later; after an error the news are not confirmed, and it is called again.
-    virtual base::Task<Status> drop_maps(uint64_t through, bool all, std::vector<Ino> changed) = 0;
+    // These delegations are not used for anything new from here on.
+    virtual void revoke(const Heard& news) = 0;
+    // These maps are not to be used any more, nor what was cached under these delegations. On
+    // success nothing of them is left: no access is under way, nor lands later. After an error the
+    // news are not confirmed, and it is called again.
+    virtual base::Task<Status> drop(Heard news) = 0;
+    // Is there a delegation, so that its recall is to be heard of at once?
+    virtual bool has_delegations() const = 0;
   };
 
   FilesLink(base::Executor& executor, fabric::Device& device, fabric::Uri uri,
@@ -115,6 +127,13 @@ class FilesLink final : public service::Reconnector::Target {
   uint64_t ticket() const { return welcome_.ticket; }
   uint64_t sessions() const { return sessions_; }
   uint64_t confirmed() const { return confirmed_; }
+  // Through which news delegations were revoked.
+  uint64_t revoked() const { return revoked_; }
+  // By this client's clock, the server has not forgotten it, and has recalled nothing that this
+  // client has not heard of.
+  bool is_sure() const { return executor_.now_ns() < sure_until_ns_; }
+  // A delegation was given.
+  void listen();
   fabric::Counters counters() const;
   const ClientSecret& secret() const { return secret_; }
   PosixError malformed(std::string_view what);
@@ -142,7 +161,11 @@ class FilesLink final : public service::Reconnector::Target {
   PosixResult<Reply> open_reply(LinkRef on, fabric::RpcReply reply);
   void note_news(uint64_t newest);
   base::Task<void> follow_news();
-  base::Task<Status> fetch_news();
+  // With `waits`, the server may answer when it recalls something.
+  base::Task<Status> fetch_news(bool waits);
+  static Result<Heard> news_of(std::span<const std::byte> answer);
+  void note_sure(const service::Link& on, uint64_t sent_ns, uint64_t news);
+  base::Task<void> listen_to_recalls();
   base::Task<void> keep_informed();
 
   base::Executor& executor_;
@@ -184,11 +207,15 @@ class FilesLink final : public service::Reconnector::Target {
   bool untold_ = false;  // no request has said `confirmed_` yet
   bool is_informed() const { return heard_ <= confirmed_ && !untold_; }
   bool following_ = false;
+  bool listening_ = false;
+  uint64_t revoked_ = 0;  // heard_ and what was asked for: at least confirmed_
+  uint64_t sure_until_ns_ = 0;
   std::unique_ptr<std::byte[]> message_;
   size_t message_bytes_ = 0;
   service::Reconnector reconnector_;
   base::Task<void> news_;
   base::Task<void> informed_;
+  base::Task<void> listens_;
 };
 
 }  // namespace pmstore::fs::internal

@@ -45,8 +45,14 @@ FilesSessions::FilesSessions(base::Executor& executor, const FilesServiceOptions
       executor_(executor),
       options_(options),
       clients_(executor, lease_ns(), options.max_sessions),
-      locks_(executor) {
+      locks_(executor),
+      recalled_(executor) {
   clients_.on_forget = [this](FilesClient& client) { forgotten(client); };
+  delegations_.on_recall = [this](Ino ino) {
+    clients_.add_news(ino, true);
+    recalled_.notify_all();
+    return clients_.newest();
+  };
 }
 
 void FilesSessions::open(Namespace& names, DataServers* servers) {
@@ -57,7 +63,7 @@ void FilesSessions::open(Namespace& names, DataServers* servers) {
   with.room_patience_ns = lease_ns() / 2;
   with.lock_patience_ns = lease_ns() / 4;
   if (options_.lock_grace) with.lock_grace_until_ns = executor_.now_ns() + lease_ns();
-  calls_.emplace(executor_, names, locks_, with);
+  calls_.emplace(executor_, names, locks_, delegations_, with);
   names.on_map_change = [this](Ino ino) { clients_.add_news(ino); };
 }
 
@@ -107,6 +113,7 @@ Result<std::vector<std::byte>> FilesSessions::admit(service::Session& session, B
 
 void FilesSessions::on_ended(service::Session& session, std::optional<SessionEnd> why) {
   FilesClient& client = *static_cast<FilesSession&>(session).files;
+  recalled_.notify_all();
   if (client.forgotten) return;
   PMSTORE_CHECK(client.session == &session, "one session of a client at a time");
   if (!why || stopped_) {
@@ -126,6 +133,7 @@ void FilesSessions::forgotten(FilesClient& client) {
   client.session = nullptr;
   if (end_data_sessions) end_data_sessions(client.id);
   locks_.drop(client.owner);
+  delegations_.drop(client.owner);
   if (!stopped_) run(forget_opens(client.shared_from_this()));
 }
 
@@ -134,6 +142,7 @@ base::Task<void> FilesSessions::forget_opens(FilesClientRef client) {
   while (client->active > 0) co_await client->idle.wait();
   co_await data_sessions_ended();
   locks_.drop(client->owner);
+  delegations_.drop(client->owner);
   co_await names_->forget(client->owner);
 }
 
@@ -171,9 +180,11 @@ void FilesSessions::on_call(service::Session& session, fabric::RpcCall call, Bod
       !clients_.confirm(*mine.files, head->confirmed)) {
     return host().drop_malformed(session, call);
   }
+  delegations_.confirmed(mine.files->owner, head->confirmed);
   request.method = static_cast<FilesMethod>(call.method());
   request.owner = mine.files->owner;
   request.forgotten = &mine.files->forgotten;  // the handler keeps the client
+  request.has_maps = &mine.files->has_maps;
   request.news_before = clients_.newest();
   request.body = body.subspan(sizeof *head + head->groups * sizeof(uint32_t));
   if (request.method == FilesMethod::kNews) {
@@ -181,6 +192,14 @@ void FilesSessions::on_call(service::Session& session, fabric::RpcCall call, Bod
     return serve_news(mine, call, *head);
   }
   if (stopped_) return call.reply_error(make_error(ErrorCode::kDisconnected, "the server stops"));
+  if (request.method == FilesMethod::kAwaitNews) {
+    fabric::MessageReader rest(request.body);
+    const auto asked = rest.get<AwaitNewsRequest>();
+    if (!rest.complete()) return host().drop_malformed(session, call);
+    const uint64_t most_ns = std::min(uint64_t{asked.most_ms} * 1'000'000, lease_ns());
+    return run(await_news(std::static_pointer_cast<FilesSession>(session.shared_from_this()),
+                          std::move(call), *head, executor_.now_ns() + most_ns));
+  }
   if (request.method == FilesMethod::kMap) mine.files->has_maps = true;
   run(serve(std::static_pointer_cast<FilesSession>(session.shared_from_this()), std::move(call),
             *head, std::move(request)));
@@ -198,11 +217,32 @@ void FilesSessions::serve_news(FilesSession& session, fabric::RpcCall& call,
   NewsReply reply;
   reply.through = news.through;
   reply.count = static_cast<uint32_t>(news.changed.size());
+  reply.recalls = static_cast<uint32_t>(news.recalled.size());
   reply.all = news.all ? 1 : 0;
   writer.put(reply);
   for (const Ino ino : news.changed) writer.put(raw(ino));
+  for (const Ino ino : news.recalled) writer.put(raw(ino));
   PMSTORE_CHECK(!writer.overflowed(), "the room was measured");
   call.reply_filled(writer.bytes());
+}
+
+// It does not count as active: a client that has gone silent is still noticed.
+base::Task<void> FilesSessions::await_news(std::shared_ptr<FilesSession> session,
+                                           fabric::RpcCall call, RequestHead head,
+                                           uint64_t until_ns) {
+  const FilesClientRef client = session->files;
+  const auto is_over = [&] { return client->forgotten || client->session != session.get(); };
+  run(wake_waiting(until_ns));
+  while (!is_over() && executor_.now_ns() < until_ns &&
+         !delegations_.must_hear(client->owner, head.confirmed)) {
+    co_await recalled_.wait();
+  }
+  if (!is_over()) serve_news(*session, call, head);
+}
+
+base::Task<void> FilesSessions::wake_waiting(uint64_t at_ns) {
+  co_await executor_.sleep_until(at_ns);
+  recalled_.notify_all();
 }
 
 base::Task<void> FilesSessions::serve(std::shared_ptr<FilesSession> session, fabric::RpcCall call,

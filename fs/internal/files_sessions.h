@@ -35,6 +35,7 @@ class FilesSessions final : public service::Service {
   const FilesClients& clients() const { return clients_; }
   uint64_t repeated() const { return repeated_; }
   uint64_t deaf() const { return deaf_; }
+  uint64_t recalls() const { return delegations_.recalls(); }
   bool stopped() const { return stopped_; }
 
   std::function<void(ClientId)> end_data_sessions;
@@ -68,6 +69,10 @@ class FilesSessions final : public service::Service {
   base::Task<void> execute(FilesSession& session, fabric::RpcCall& call,
                            const FilesRequest& request);
   void serve_news(FilesSession& session, fabric::RpcCall& call, const RequestHead& head);
+  // Its answer waits for a recall, at most until then.
+  base::Task<void> await_news(std::shared_ptr<FilesSession> session, fabric::RpcCall call,
+                              RequestHead head, uint64_t until_ns);
+  base::Task<void> wake_waiting(uint64_t at_ns);
   // Lays out the whole answer in `room`; gives its bytes, or 0: the request does not decode.
   base::Task<size_t> answer(const FilesRequest& request, std::span<std::byte> room);
 
@@ -75,6 +80,8 @@ class FilesSessions final : public service::Service {
   const FilesServiceOptions options_;
   FilesClients clients_;
   FileLocks locks_;
+  Delegations delegations_;
+  base::WaitList recalled_;          // or a session has ended
   std::optional<FilesCalls> calls_;  // empty: the namespace is not open
   Namespace* names_ = nullptr;
   bool stopped_ = false;

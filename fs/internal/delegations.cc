@@ -1,0 +1,99 @@
+#include "fs/internal/delegations.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace pmstore::fs::internal {
+
+bool Delegations::opened(OpenOwner client, Ino ino, bool writes, bool wants) {
+  OfFile& file = files_[ino];
+  clients_[client].files.insert(ino);
+  Opener& mine = file.openers[client];
+  ++mine.opens;
+  mine.writes |= writes;
+  const bool conflicts =
+      std::any_of(file.openers.begin(), file.openers.end(), [&](const auto& each) {
+        return each.first != client && (mine.writes || each.second.writes);
+      });
+  if (conflicts && !file.shared) recall(ino, file);
+  if (file.shared || !wants) return false;
+  mine.caches = true;
+  return true;
+}
+
+void Delegations::recall(Ino ino, OfFile& file) {
+  file.shared = true;
+  const bool cached = std::any_of(file.openers.begin(), file.openers.end(),
+                                  [](const auto& each) { return each.second.caches; });
+  if (!cached) return;
+  ++recalls_;
+  PMSTORE_CHECK(on_recall != nullptr, "clients are told of recalls");
+  const uint64_t number = on_recall(ino);
+  for (const auto& [client, opener] : file.openers) {
+    if (opener.caches) clients_.at(client).recalls.emplace(number, ino);
+  }
+}
+
+void Delegations::share(Ino ino) {
+  const auto file = files_.find(ino);
+  if (file != files_.end() && !file->second.shared) recall(ino, file->second);
+}
+
+void Delegations::closed(OpenOwner client, Ino ino) {
+  const auto file = files_.find(ino);
+  if (file == files_.end()) return;
+  const auto mine = file->second.openers.find(client);
+  if (mine == file->second.openers.end() || --mine->second.opens > 0) return;
+  file->second.openers.erase(mine);
+  if (file->second.openers.empty()) files_.erase(file);
+  const auto of_client = clients_.find(client);
+  PMSTORE_CHECK(of_client != clients_.end(), "who has a file open is known");
+  of_client->second.files.erase(ino);
+  std::erase_if(of_client->second.recalls, [ino](const auto& each) { return each.second == ino; });
+  if (of_client->second.files.empty()) clients_.erase(of_client);
+}
+
+void Delegations::drop(OpenOwner client) {
+  const auto of_client = clients_.find(client);
+  if (of_client == clients_.end()) return;
+  for (const Ino ino : of_client->second.files) {
+    const auto file = files_.find(ino);
+    PMSTORE_CHECK(file != files_.end(), "what a client has open is known");
+    file->second.openers.erase(client);
+    if (file->second.openers.empty()) files_.erase(file);
+  }
+  clients_.erase(of_client);
+}
+
+bool Delegations::has_for_writing(OpenOwner client, Ino ino) const {
+  const auto file = files_.find(ino);
+  if (file == files_.end()) return false;
+  const auto mine = file->second.openers.find(client);
+  return mine != file->second.openers.end() && mine->second.writes;
+}
+
+bool Delegations::is_cached_beside(OpenOwner client, Ino ino) const {
+  const auto file = files_.find(ino);
+  if (file == files_.end() || !file->second.shared) return false;
+  return std::any_of(file->second.openers.begin(), file->second.openers.end(),
+                     [&](const auto& each) { return each.first != client && each.second.caches; });
+}
+
+void Delegations::confirmed(OpenOwner client, uint64_t through) {
+  const auto of_client = clients_.find(client);
+  if (of_client == clients_.end()) return;
+  auto& recalls = of_client->second.recalls;
+  while (!recalls.empty() && recalls.begin()->first <= through) {
+    files_.at(recalls.begin()->second).openers.at(client).caches = false;
+    recalls.erase(recalls.begin());
+  }
+}
+
+bool Delegations::must_hear(OpenOwner client, uint64_t confirmed) const {
+  const auto of_client = clients_.find(client);
+  if (of_client == clients_.end() || of_client->second.recalls.empty()) return false;
+  return of_client->second.recalls.rbegin()->first > confirmed;
+}
+
+}  // namespace pmstore::fs::internal

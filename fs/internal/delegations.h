@@ -1,0 +1,89 @@
+// Delegations: which clients may cache data and size of which open files, at the server.
+//
+// A file that one client has open, or that nobody has open for writing, may be cached by all who
+// have it open and ask for it. An open that conflicts with that recalls it from everybody: news
+// tell the clients, and each says that it caches nothing of it any more when it confirms them. The
+// open waits for that (FilesCalls). From then on the file is shared: nobody caches it until all
+// have closed it. A client that was forgotten caches nothing: it knows by its own clock.
+//
+// Invariants: of a file that is shared, who `caches` was recalled; a client that has a file open
+// for writing beside others is at a shared file. Bounded by the pairs of clients and open files
+// that the namespace admits. Threads: the executor's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <unordered_map>
+
+#include "base/executor.h"
+#include "fs/namespace.h"
+#include "fs/types.h"
+
+namespace pmstore::fs::internal {
+
+class Delegations {
+ public:
+  // `client` has the file open once more, with the right to write if `writes`. True: it may cache
+  // it from now on, which it does only if it `wants` to.
+  bool opened(OpenOwner client, Ino ino, bool writes, bool wants);
+  // As often as opened(). With the last one the client caches it no more.
+  void closed(OpenOwner client, Ino ino);
+  // Nobody caches it from here on, until all have closed it.
+  void share(Ino ino);
+  // Nothing of the client is open any more.
+  void drop(OpenOwner client);
+  bool has_for_writing(OpenOwner client, Ino ino) const;
+  // The file is shared, and another client than this may still use what it has cached.
+  bool is_cached_beside(OpenOwner client, Ino ino) const;
+  // The client has confirmed these news, and caches nothing that they recall.
+  void confirmed(OpenOwner client, uint64_t through);
+  // There are recalls for the client in news behind these.
+  bool must_hear(OpenOwner client, uint64_t confirmed) const;
+  size_t files() const { return files_.size(); }
+  uint64_t recalls() const { return recalls_; }
+
+  // Makes the news of a recall; gives their number.
+  std::function<uint64_t(Ino)> on_recall;
+
+ private:
+  struct Opener {
+    uint32_t opens = 0;
+    bool writes = false;  // until it has closed all of them
+    bool caches = false;
+  };
+  struct OfFile {
+    std::map<OpenOwner, Opener> openers;
+    bool shared = false;
+  };
+  struct OfClient {
+    std::set<Ino> files;
+    std::multimap<uint64_t, Ino> recalls;  // by the number of their news; not confirmed
+  };
+  void recall(Ino ino, OfFile& file);
+
+  std::unordered_map<Ino, OfFile> files_;
+  std::unordered_map<OpenOwner, OfClient> clients_;
+  uint64_t recalls_ = 0;
+};
+
+// While it lives, a client changes the size of a file which it need not have open.
+class ChangeOfSize {
+ public:
+  ChangeOfSize(Delegations& delegations, OpenOwner client, Ino ino)
+      : delegations_(delegations), client_(client), ino_(ino) {
+    delegations_.opened(client_, ino_, true, false);
+  }
+  ChangeOfSize(const ChangeOfSize&) = delete;
+  ChangeOfSize& operator=(const ChangeOfSize&) = delete;
+  ~ChangeOfSize() { delegations_.closed(client_, ino_); }
+
+ private:
+  Delegations& delegations_;
+  const OpenOwner client_;
+  const Ino ino_;
+};
+
+}  // namespace pmstore::fs::internal

@@ -1,0 +1,267 @@
+// Files that a client may cache, until another one opens them in a way that conflicts.
+#include "fs/internal/delegations.h"
+
+#include <map>
+
+#include "tests/unit/fs/service/files_world.h"
+
+namespace pmstore::fs {
+namespace {
+
+// Counts what it is told to forget, and takes its time.
+class Cache final : public FileCache {
+ public:
+  explicit Cache(FilesWorld& world) : world_(world) {}
+  base::Task<void> forget(Ino ino) override {
+    if (takes_ns > 0) co_await world_.executor().sleep_for(takes_ns);
+    ++forgotten[ino];
+  }
+  uint64_t takes_ns = 0;
+  std::map<Ino, int> forgotten;
+
+ private:
+  FilesWorld& world_;
+};
+
+class FilesDelegations : public testing::Test {
+ protected:
+  struct Client {
+    explicit Client(FilesWorld& in) : Client(in, in.options()) {}
+    Client(FilesWorld& in, FileSystemOptions options)
+        : world(in), cache(in), files(in.connect(std::move(options))) {
+      files->set_cache(&cache);
+    }
+    ~Client() { world.run(files->close()); }
+    bool has(const File& file) const { return files->delegated(file.ino()) != nullptr; }
+    FilesWorld& world;
+    Cache cache;
+    std::unique_ptr<FileSystem> files;
+  };
+  void make(FileSystem& client, std::string_view path, std::string_view text) {
+    const auto file = world_.open(client, path);
+    world_.write(*file, 0, text);
+    EXPECT_TRUE(world_.run(file->close()));
+  }
+  uint64_t now_ns() { return world_.executor().now_ns(); }
+
+  FilesWorld world_;
+};
+
+TEST_F(FilesDelegations, OneWriterOrManyReadersMayCache) {
+  Client one(world_);
+  Client two(world_);
+  {
+    const auto file = world_.open(*one.files, "/file");
+    EXPECT_TRUE(file->was_delegated());
+    EXPECT_TRUE(one.has(*file));
+    EXPECT_TRUE(world_.open(*one.files, "/file", O_RDONLY)->was_delegated()) << "its own";
+    EXPECT_TRUE(one.has(*file));
+    world_.write(*file, 0, kSome);
+    EXPECT_EQ(one.files->delegated(file->ino())->size, kSome.size());
+    EXPECT_TRUE(world_.run(file->close()));
+    EXPECT_FALSE(one.has(*file));
+  }
+  const auto reads = world_.open(*one.files, "/file", O_RDONLY);
+  const auto also = world_.open(*two.files, "/file", O_RDONLY);
+  EXPECT_TRUE(one.has(*reads));
+  EXPECT_TRUE(two.has(*also));
+  EXPECT_EQ(two.files->delegated(also->ino())->size, kSome.size());
+  EXPECT_EQ(world_.stat("recalls"), 0u);
+}
+
+TEST_F(FilesDelegations, SecondWriterRecallsItAndWaitsForThat) {
+  Client one(world_);
+  Client two(world_);
+  const auto file = world_.open(*one.files, "/file");
+  one.cache.takes_ns = FilesWorld::kLeaseNs / 2;  // longer than one call waits
+  const uint64_t begun_ns = now_ns();
+  const auto same = world_.open(*two.files, "/file", O_RDWR);
+  EXPECT_GE(now_ns() - begun_ns, one.cache.takes_ns);
+  EXPECT_LT(now_ns() - begun_ns, one.cache.takes_ns + FilesWorld::kLeaseNs / 10);
+  EXPECT_EQ(one.cache.forgotten[file->ino()], 1);
+  EXPECT_FALSE(same->was_delegated());
+  EXPECT_FALSE(one.has(*file));
+  EXPECT_FALSE(two.has(*same));
+  EXPECT_EQ(world_.stat("recalls"), 1u);
+  EXPECT_EQ(world_.stat("deaf"), 0u);
+}
+
+TEST_F(FilesDelegations, RecallOfAnIdleClientTakesNoTime) {
+  Client one(world_);
+  const auto plain = world_.connect();  // caches nothing itself
+  make(*plain, "/file", kSome);
+  const auto file = world_.open(*one.files, "/file", O_RDONLY);
+  for (int i = 0; i < 5; ++i) {
+    world_.let_time_pass(FilesWorld::kLeaseNs * 3);
+    EXPECT_TRUE(one.has(*file)) << "it hears of the server";
+  }
+  const uint64_t begun_ns = now_ns();
+  const auto writes = world_.open(*plain, "/file", O_WRONLY);
+  EXPECT_LT(now_ns() - begun_ns, 1'000'000u);
+  EXPECT_FALSE(one.has(*file));
+  EXPECT_EQ(one.cache.forgotten[file->ino()], 1);
+}
+
+TEST_F(FilesDelegations, ReaderRecallsAWriter) {
+  Client one(world_);
+  Client two(world_);
+  const auto writes = world_.open(*one.files, "/file");
+  const auto reads = world_.open(*two.files, "/file", O_RDONLY);
+  EXPECT_FALSE(one.has(*writes));
+  EXPECT_FALSE(two.has(*reads));
+}
+
+TEST_F(FilesDelegations, SharedFileIsNotCachedUntilAllHaveClosedIt) {
+  Client one(world_);
+  Client two(world_);
+  const auto file = world_.open(*one.files, "/file");
+  {
+    const auto same = world_.open(*two.files, "/file", O_RDWR);
+    EXPECT_FALSE(world_.open(*one.files, "/file", O_RDONLY)->was_delegated());
+    EXPECT_TRUE(world_.run(same->close()));
+  }
+  EXPECT_FALSE(world_.open(*one.files, "/file", O_RDONLY)->was_delegated()) << "one has it open";
+  EXPECT_FALSE(world_.open(*two.files, "/file", O_RDONLY)->was_delegated());
+  EXPECT_TRUE(world_.run(file->close()));
+  world_.let_time_pass(FilesWorld::kLeaseNs / 10);
+  EXPECT_TRUE(world_.open(*two.files, "/file", O_RDONLY)->was_delegated());
+}
+
+TEST_F(FilesDelegations, TruncationByPathRecalls) {
+  Client one(world_);
+  Client two(world_);
+  make(*one.files, "/file", kSome);
+  const auto file = world_.open(*one.files, "/file", O_RDONLY);
+  one.cache.takes_ns = FilesWorld::kLeaseNs / 2;
+  AttributeChange change;
+  change.set = AttributeChange::kSize;
+  change.size = 10;
+  ASSERT_TRUE(world_.run(two.files->set_attributes({}, file->ino(), change)));
+  EXPECT_EQ(one.cache.forgotten[file->ino()], 1);
+  EXPECT_FALSE(one.has(*file));
+  EXPECT_EQ(world_.read(*file, 0, 100), kSome.substr(0, 10));
+  // Its own does not.
+  make(*one.files, "/mine", kSome);
+  const auto mine = world_.open(*one.files, "/mine", O_RDONLY);
+  ASSERT_TRUE(world_.run(one.files->set_attributes({}, mine->ino(), change)));
+  EXPECT_TRUE(one.has(*mine));
+  EXPECT_EQ(one.files->delegated(mine->ino())->size, 10u);
+}
+
+TEST_F(FilesDelegations, TruncationByOpenRecalls) {
+  Client one(world_);
+  Client two(world_);
+  make(*one.files, "/file", kSome);
+  const auto file = world_.open(*one.files, "/file", O_RDONLY);
+  const auto cut = world_.open(*two.files, "/file", O_RDONLY | O_TRUNC);
+  EXPECT_FALSE(one.has(*file));
+  EXPECT_EQ(one.cache.forgotten[file->ino()], 1);
+}
+
+TEST_F(FilesDelegations, ClientThatDoesNotConfirmIsForgotten) {
+  Client one(world_);
+  Client two(world_);
+  make(*one.files, "/file", kSome);
+  const auto file = world_.open(*one.files, "/file", O_RDONLY);
+  one.cache.takes_ns = 100 * FilesWorld::kLeaseNs;
+  const uint64_t begun_ns = now_ns();
+  const auto same = world_.open(*two.files, "/file", O_RDWR);
+  ASSERT_NE(same, nullptr);
+  EXPECT_GE(now_ns() - begun_ns, 2 * FilesWorld::kLeaseNs);
+  EXPECT_LT(now_ns() - begun_ns, 3 * FilesWorld::kLeaseNs);
+  EXPECT_FALSE(one.has(*file));
+  EXPECT_EQ(world_.stat("deaf"), 1u);
+}
+
+TEST_F(FilesDelegations, ClientThatHearsNothingForALeaseIsNotSure) {
+  Client one(world_);
+  make(*one.files, "/file", kSome);
+  const auto file = world_.open(*one.files, "/file", O_RDONLY);
+  EXPECT_TRUE(one.has(*file));
+  world_.crash();
+  world_.let_time_pass(FilesWorld::kLeaseNs / 2);
+  EXPECT_TRUE(one.has(*file)) << "no server has given it to anybody else yet";
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+  EXPECT_FALSE(one.has(*file));
+  world_.start();
+}
+
+TEST_F(FilesDelegations, RestartedServerGivesNoFileToAWriterForALease) {
+  Client one(world_);
+  Client two(world_);
+  make(*one.files, "/file", kSome);
+  const auto file = world_.open(*one.files, "/file", O_RDONLY);
+  world_.crash();
+  world_.start();
+  const uint64_t begun_ns = now_ns();
+  const auto made = world_.open(*two.files, "/new", O_RDWR | O_CREAT);
+  EXPECT_LT(now_ns() - begun_ns, FilesWorld::kLeaseNs / 4) << "nobody has what is new";
+  const auto same = world_.open(*two.files, "/file", O_RDWR | O_CREAT);
+  ASSERT_NE(same, nullptr);
+  EXPECT_GE(now_ns() - begun_ns, FilesWorld::kLeaseNs - 50'000'000);
+  EXPECT_FALSE(one.has(*file));
+  EXPECT_EQ(one.cache.forgotten[file->ino()], 1);
+  EXPECT_FALSE(same->was_delegated());
+  // A file that was open before is not cached by later opens either.
+  EXPECT_FALSE(world_.open(*two.files, "/new", O_RDWR)->was_delegated());
+}
+
+TEST_F(FilesDelegations, LostSessionKeepsThem) {
+  auto options = world_.options();
+  options.secret = ClientSecret::of_number(1);
+  Client one(world_, options);
+  make(*one.files, "/file", kSome);
+  const auto file = world_.open(*one.files, "/file", O_RDONLY);
+  for (int i = 0; i < 3; ++i) {
+    world_.server().host().kick(options.secret.id());
+    world_.let_time_pass(FilesWorld::kLeaseNs);
+    EXPECT_TRUE(one.has(*file));
+  }
+  const auto plain = world_.connect();
+  const auto writes = world_.open(*plain, "/file", O_WRONLY);
+  EXPECT_FALSE(one.has(*file));
+}
+
+TEST_F(FilesDelegations, WithoutACacheNothingIsDelegated) {
+  const auto plain = world_.connect();
+  const auto file = world_.open(*plain, "/file");
+  EXPECT_FALSE(file->was_delegated());
+  EXPECT_EQ(plain->delegated(file->ino()), nullptr);
+}
+
+// ---- the server's books ----
+
+TEST(Delegations, StateIsGoneWithTheLastOpen) {
+  internal::Delegations books;
+  uint64_t news = 0;
+  books.on_recall = [&](Ino) { return ++news; };
+  const OpenOwner one{1};
+  const OpenOwner two{2};
+  const Ino ino{5};
+  EXPECT_TRUE(books.opened(one, ino, true, true));
+  EXPECT_FALSE(books.opened(two, ino, false, true));
+  EXPECT_EQ(news, 1u);
+  EXPECT_TRUE(books.must_hear(one, 0));
+  EXPECT_FALSE(books.must_hear(two, 0));
+  EXPECT_TRUE(books.is_cached_beside(two, ino));
+  EXPECT_FALSE(books.is_cached_beside(one, ino));
+  books.confirmed(one, 0);
+  EXPECT_TRUE(books.is_cached_beside(two, ino));
+  books.confirmed(one, 1);
+  EXPECT_FALSE(books.is_cached_beside(two, ino));
+  EXPECT_FALSE(books.must_hear(one, 0));
+  books.closed(one, ino);
+  books.closed(two, ino);
+  EXPECT_EQ(books.files(), 0u);
+  // A client that closes it without a confirmation caches nothing of it either.
+  EXPECT_TRUE(books.opened(one, ino, true, true));
+  EXPECT_FALSE(books.opened(two, ino, true, true));
+  books.closed(one, ino);
+  EXPECT_FALSE(books.is_cached_beside(two, ino));
+  books.drop(two);
+  books.drop(two);
+  EXPECT_EQ(books.files(), 0u);
+}
+
+}  // namespace
+}  // namespace pmstore::fs
