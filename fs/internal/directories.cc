@@ -193,8 +193,9 @@ Task<PosixResult<Attributes>> Directories::make(MakeCall call) {
     if (call.target.find('\0') != call.target.npos) co_return PosixError(EINVAL);
   }
   if (core_.reserve.is_spent()) {
-    const Status restored = co_await core_.reserve.restore();
-    if (!restored && restored.code() != ErrorCode::kFull) co_return restored.error();
+    // Of what is there already it makes nothing: check_new() asks again.
+    const PosixStatus restored = co_await core_.check_reserve();
+    if (!restored && restored.number() != ENOSPC) co_return restored.error();
   }
   // From the beginning on: the session may end while the call waits.
   std::optional<OpenFiles::Opening> opening;
@@ -262,6 +263,7 @@ Task<PosixResult<Attributes>> Directories::link_in(NamespaceTransaction& transac
 Task<PosixResult<Attributes>> Directories::link(NameCall call, Ino ino) {
   if (PosixStatus name = check_name(call.name); !name) co_return std::move(name.error());
   if (is_dots(call.name)) co_return PosixError(EEXIST);
+  PMSTORE_CO_TRY_STATUS(co_await core_.check_reserve());
   const InodeLocks::Guard guard = co_await core_.directory_locks.exclusive(call.parent);
   const auto body = [&](NamespaceTransaction& transaction) {
     return link_in(transaction, call, ino);

@@ -101,6 +101,10 @@ Task<PosixStatus> FileMaps::give_some(Ino ino, uint64_t from, uint64_t to, uint6
   // It stopped early when it had as many as one transaction takes.
   reached = made.size() >= kMostPieces ? std::min(to, made.back().end()) : to;
   if (made.empty()) co_return PosixStatus();
+  if (PosixStatus reserved = co_await core_.check_reserve(); !reserved) {
+    give_back(made);
+    co_return std::move(reserved);
+  }
   const auto body = [&](NamespaceTransaction& transaction) -> Task<PosixStatus> {
     PMSTORE_CO_TRY(Inode inode, co_await transaction.inode(ino));
     for (const Piece& piece : made) {

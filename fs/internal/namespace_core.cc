@@ -84,6 +84,14 @@ Task<PosixResult<Inode>> NamespaceCore::file(Ino ino) {
   co_return std::move(found);
 }
 
+Task<PosixStatus> NamespaceCore::check_reserve() {
+  if (!reserve.is_spent()) co_return PosixStatus();
+  const Status restored = co_await reserve.restore();
+  if (restored) co_return PosixStatus();
+  if (restored.code() != ErrorCode::kFull) co_return restored.error();
+  co_return PosixError(ENOSPC, "the pool is full; what is free is needed to remove files");
+}
+
 Task<PosixResult<Ino>> NamespaceCore::take_ino() {
   if (next_ino == ino_limit) {
     const InodeLocks::Guard guard = co_await data_locks.exclusive(kNumbersLock);

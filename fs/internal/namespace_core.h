@@ -89,6 +89,8 @@ class NamespaceCore {
   // As inode(), of a regular file that is not being deleted. EISDIR, EINVAL: it is something else.
   base::Task<PosixResult<Inode>> file(Ino ino);
 
+  // Before something new is recorded. ENOSPC: what is free is needed to remove files.
+  base::Task<PosixStatus> check_reserve();
   // A number that no inode ever had.
   base::Task<PosixResult<Ino>> take_ino();
 

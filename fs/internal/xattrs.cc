@@ -72,6 +72,7 @@ Task<PosixStatus> Xattrs::set(Caller caller, Ino ino, std::string name, std::str
                               XattrMode mode) {
   PMSTORE_CO_TRY_STATUS(check_xattr_name(name));
   if (value.size() > kMaxXattrBytes) co_return PosixError(E2BIG);
+  PMSTORE_CO_TRY_STATUS(co_await core_.check_reserve());
   const auto body = [&](NamespaceTransaction& transaction) -> Task<PosixStatus> {
     PMSTORE_CO_TRY(Inode inode, co_await transaction.inode(ino));
     PMSTORE_CO_TRY_STATUS(check(caller, inode, name, Access::kWrite));

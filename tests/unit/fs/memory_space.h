@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -29,12 +30,18 @@ class MemorySpace final : public DataSpace {
       for (uint64_t& generation : server.generations) ++generation;
     }
   }
+  // Called before each step, and before what it changes.
+  enum class Step : uint8_t { kWrite, kZero, kWords, kRetire, kClean, kRelease };
+  std::function<void(Step, const AreaRange&)> on_step;
   // The next calls of a kind fail with Io.
   int failing_writes = 0;
+  int failing_zeros = 0;
+  int failing_words = 0;
   int failing_cleans = 0;
-  // So long zero() takes, by the clock of this executor.
+  // So long they take, by the clock of this executor.
   base::Executor* executor = nullptr;
   uint64_t zero_ns = 0;
+  uint64_t words_ns = 0;
   // Ranges on this side of an offset cannot be cleaned.
   uint64_t uncleanable_below = 0;
   // Whether all that is not allocated is zero.
@@ -96,12 +103,15 @@ class MemorySpace final : public DataSpace {
     }
     return make_error(ErrorCode::kFull, "the file area is full; delete files");
   }
-  void give_back(const AreaRange& range) override { release(range); }
+  void give_back(const AreaRange& range) override { set_free(range); }
 
   uint64_t generation(const AreaRange& range) const override {
     return servers_[range.server].generations[first(range)];
   }
   base::Task<Status> change_generations(std::vector<AreaRange> ranges) override {
+    for (const AreaRange& range : ranges) tell(Step::kWords, range);
+    if (words_ns > 0) co_await executor->sleep_for(words_ns);
+    if (fails(failing_words)) co_return make_error(ErrorCode::kIo, "a test wants it");
     for (const AreaRange& range : ranges) {
       PMSTORE_CHECK(servers_[range.server].used[first(range)], "what changes was allocated");
       ++servers_[range.server].generations[first(range)];
@@ -112,15 +122,15 @@ class MemorySpace final : public DataSpace {
   base::Task<Status> write(AreaRange range, std::span<const std::byte> bytes) override {
     check_used(range);
     PMSTORE_CHECK(bytes.size() == range.bytes, "as many bytes as their place");
-    if (failing_writes > 0) {
-      --failing_writes;
-      co_return make_error(ErrorCode::kIo, "a test wants it");
-    }
+    tell(Step::kWrite, range);
+    if (fails(failing_writes)) co_return make_error(ErrorCode::kIo, "a test wants it");
     std::copy(bytes.begin(), bytes.end(), bytes_of(range).begin());
     co_return Status{};
   }
   base::Task<Status> zero(AreaRange range) override {
     check_used(range);
+    tell(Step::kZero, range);
+    if (fails(failing_zeros)) co_return make_error(ErrorCode::kIo, "a test wants it");
     if (zero_ns > 0) co_await executor->sleep_for(zero_ns);
     fill_zero(range);
     co_return Status{};
@@ -132,11 +142,11 @@ class MemorySpace final : public DataSpace {
     co_return Status{};
   }
 
+  void retire(const AreaRange& range) override { tell(Step::kRetire, range); }
   base::Task<Status> clean(AreaRange range) override {
     check_used(range);
-    if (range.offset < uncleanable_below) co_return make_error(ErrorCode::kIo, "a test wants it");
-    if (failing_cleans > 0) {
-      --failing_cleans;
+    tell(Step::kClean, range);
+    if (range.offset < uncleanable_below || fails(failing_cleans)) {
       co_return make_error(ErrorCode::kIo, "a test wants it");
     }
     fill_zero(range);
@@ -144,10 +154,8 @@ class MemorySpace final : public DataSpace {
     co_return Status{};
   }
   void release(const AreaRange& range) override {
-    check_used(range);
-    Server& server = servers_[range.server];
-    PMSTORE_CHECK(is_zero(server, range.offset, range.bytes), "what is released is zero");
-    for (uint64_t unit = first(range); unit < last(range); ++unit) server.used[unit] = false;
+    tell(Step::kRelease, range);
+    set_free(range);
   }
 
  private:
@@ -175,6 +183,16 @@ class MemorySpace final : public DataSpace {
       PMSTORE_CHECK(servers_[range.server].used[unit], "only allocated units are touched");
     }
   }
+  void set_free(const AreaRange& range) {
+    check_used(range);
+    Server& server = servers_[range.server];
+    PMSTORE_CHECK(is_zero(server, range.offset, range.bytes), "what is released is zero");
+    for (uint64_t unit = first(range); unit < last(range); ++unit) server.used[unit] = false;
+  }
+  void tell(Step step, const AreaRange& range) const {
+    if (on_step) on_step(step, range);
+  }
+  static bool fails(int& times) { return times > 0 && times-- > 0; }
   void fill_zero(const AreaRange& range) {
     const auto bytes = bytes_of(range);
     std::fill(bytes.begin(), bytes.end(), std::byte{0});

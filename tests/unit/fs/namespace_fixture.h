@@ -73,6 +73,22 @@ class NamespaceWorld {
     };
     run(wait(executor_, nanoseconds));
   }
+  // Calls of the store that change nothing: so those behind them have their pauses elsewhere.
+  void shift(unsigned calls) {
+    const TableId super = *run(client_->open_table(".fs.super"));
+    for (unsigned i = 0; i < calls; ++i) {
+      EXPECT_TRUE(run(client_->get(super, "super")));
+    }
+  }
+  // What check_namespace() finds, while the file system is closed.
+  std::vector<std::string> damage() {
+    stop();
+    open_store();
+    const auto found = run(check_namespace(*client_, space_.total_bytes(), false));
+    client_.reset();
+    start();
+    return found ? found->damage : std::vector<std::string>{found.error().to_string()};
+  }
   // Lets the background work end: all that nobody uses is free again.
   void settle() {
     for (int i = 0; i < 2000; ++i) {

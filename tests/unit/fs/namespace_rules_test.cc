@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "fs/layout/fs_layout.h"
 #include "tests/unit/fs/namespace_fixture.h"
 
 namespace pmstore::fs {
@@ -319,6 +320,141 @@ TEST_F(Rules, ListingsHaveAnEnd) {
   const auto behind = run(fs().read_directory(root(), kRootIno, UINT64_MAX, 10, false));
   ASSERT_TRUE(behind);
   EXPECT_TRUE(behind->empty());
+}
+
+TEST_F(Rules, ASearchNeedsItsPermissionAlsoToMake) {
+  const Ino d = directory("d", kRootIno, 0722);
+  file("f", d, 0666);
+  const auto create = [&](const char* name) {
+    return number(run(fs().make(bob_, d, name, {.exclusive = false}, OpenOwner{1})));
+  };
+  EXPECT_EQ(create("f"), EACCES);
+  EXPECT_EQ(create("new"), EACCES);
+  EXPECT_EQ(unlink("f", d, bob_), EACCES);
+  EXPECT_EQ(rename(d, "f", d, "g", RenameMode::kReplace, bob_), EACCES);
+  EXPECT_EQ(number(run(fs().link(bob_, lookup("f", d), d, "l"))), EACCES);
+  const Ino open = directory("open", kRootIno, 0777);
+  file("f", open, 0666);
+  EXPECT_EQ(rename(open, "f", d, "h", RenameMode::kReplace, bob_), EACCES);
+  EXPECT_EQ(rename(d, "f", open, "h", RenameMode::kReplace, bob_), EACCES);
+}
+
+TEST_F(Rules, BothDirectoriesOfARenameAreWritten) {
+  const Ino closed = directory("closed", kRootIno, 0755);
+  const Ino open = directory("open", kRootIno, 0777);
+  file("f", closed, 0666);
+  file("g", open, 0666);
+  EXPECT_EQ(rename(closed, "f", open, "h", RenameMode::kReplace, bob_), EACCES);
+  EXPECT_EQ(rename(open, "g", closed, "h", RenameMode::kReplace, bob_), EACCES);
+}
+
+TEST_F(Rules, ADirectoryThatMovesIsWritten) {
+  const Ino a = directory("a", kRootIno, 0777), b = directory("b", kRootIno, 0777);
+  directory("closed", a, 0755);
+  directory("other", b, 0755);
+  EXPECT_EQ(rename(a, "closed", a, "same", RenameMode::kReplace, bob_), 0);
+  EXPECT_EQ(rename(a, "same", b, "closed", RenameMode::kReplace, bob_), EACCES);
+  file("f", a, 0666);
+  EXPECT_EQ(rename(a, "f", b, "other", RenameMode::kExchange, bob_), EACCES);
+  EXPECT_EQ(rename(a, "f", b, "f", RenameMode::kReplace, bob_), 0);
+}
+
+TEST_F(Rules, AMoveIntoAStickyDirectoryReplacesOnlyOwnFiles) {
+  const Ino tmp = directory("tmp", kRootIno, 01777), d = directory("d", kRootIno, 0777);
+  file("f", tmp, 0666, alice_);
+  file("f", d, 0666, bob_);
+  EXPECT_EQ(rename(d, "f", tmp, "f", RenameMode::kReplace, bob_), EPERM);
+  EXPECT_EQ(rename(d, "f", tmp, "g", RenameMode::kReplace, bob_), 0);
+}
+
+TEST_F(Rules, ModesHaveNoOtherBits) {
+  const auto made = run(fs().make(root(), kRootIno, "f", {.mode = 0107644}));
+  ASSERT_TRUE(made);
+  EXPECT_EQ(made->mode, 07644);
+  EXPECT_EQ(chmod(root(), made->ino, 0100600), 0);
+  EXPECT_EQ(stat(made->ino).mode, 0600);
+  // Together they leave the mode that was asked for.
+  EXPECT_EQ(
+      change(root(), made->ino, {.set = Change::kMode | Change::kUid, .mode = 04755, .uid = 1000}),
+      0);
+  EXPECT_EQ(stat(made->ino).mode, 04755);
+  EXPECT_EQ(make_error_of(kRootIno, std::string("a\0b", 3)), EINVAL);
+}
+
+TEST_F(Rules, WhatIsOpenedInsteadOfMadeIsOpenOnce) {
+  options_.max_opens = 2;
+  restart();
+  const Ino f = file("f"), g = file("g");
+  const auto create = [&] {
+    return number(run(fs().make(root(), kRootIno, "f", {.exclusive = false}, OpenOwner{1})));
+  };
+  EXPECT_EQ(create(), 0);
+  EXPECT_EQ(create(), 0);
+  EXPECT_EQ(number(run(fs().make(root(), kRootIno, "f", {.exclusive = true}, OpenOwner{1}))),
+            EEXIST);
+  EXPECT_EQ(open(root(), g, O_RDONLY), 0);
+  EXPECT_TRUE(run(fs().close_file(f, OpenOwner{1})));
+  EXPECT_TRUE(run(fs().close_file(f, OpenOwner{1})));
+  EXPECT_EQ(number(run(fs().close_file(f, OpenOwner{1}))), EBADF);
+  EXPECT_EQ(number(run(fs().close_file(g, OpenOwner{2}))), EBADF);
+}
+
+// 65,000 are too many for a test: their count is written to the record.
+TEST_F(Rules, LinksHaveABound) {
+  const auto set_links = [&](Ino ino, uint32_t links) {
+    const TableId inodes = *run(client_->open_table(".fs.inodes"));
+    const std::string key = internal::ino_key(ino);
+    internal::Inode inode = *internal::decode_inode(ino, *run(client_->get(inodes, key)));
+    inode.attributes.links = links;
+    ASSERT_TRUE(run(client_->put(inodes, key, internal::encode(inode))));
+  };
+  const Ino full = directory("full"), other = directory("other"), f = file("f");
+  directory("d", other);
+  directory("e", full);
+  file("g", full);
+  set_links(full, kMaxLinks);
+  set_links(f, kMaxLinks);
+  EXPECT_EQ(make_error_of(full, "d", {}, FileType::kDirectory), EMLINK);
+  EXPECT_EQ(make_error_of(full, "x"), 0);
+  EXPECT_EQ(number(run(fs().link(root(), f, kRootIno, "l"))), EMLINK);
+  EXPECT_EQ(rename(other, "d", full, "d"), EMLINK);
+  EXPECT_EQ(rename(full, "g", other, "d", RenameMode::kExchange), EMLINK);
+  EXPECT_EQ(rename(other, "d", full, "e"), 0) << "one goes for it";
+}
+
+TEST_F(Rules, NothingNewIsMadeOfWhatIsKeptToRemove) {
+  const Ino large = file("large"), other = file("other");
+  for (uint64_t i = 0; i < 60; ++i) ASSERT_EQ(write(large, 2 * i * kUnitBytes, "x"), 0);
+  const std::string text(4000, 't');
+  unsigned made = 0;
+  for (int error = 0; error == 0; ++made) {
+    const std::string name = "f" + std::to_string(made);
+    error = make_error_of(kRootIno, name);
+    if (error == 0) error = write(lookup(name), 0, text);
+  }
+  // Attributes take the slots that are too small for files.
+  for (int size = 256; size > 0; size /= 2) {
+    int error = 0;
+    for (unsigned i = 0; error == 0; ++i) {
+      const std::string name = "user." + std::to_string(size) + "_" + std::to_string(i % 1000);
+      const Ino ino = lookup("f" + std::to_string(i / 1000));
+      error = set_xattr(root(), ino, name, std::string(static_cast<size_t>(size), 'v'));
+    }
+    EXPECT_EQ(error, ENOSPC);
+  }
+  // It frees little, and records more than fits: now the reserve is spent.
+  space_.uncleanable_below = space_.total_bytes();
+  EXPECT_EQ(truncate(large, 0), 0);
+  EXPECT_EQ(make_error_of(kRootIno, "new"), ENOSPC);
+  EXPECT_EQ(number(run(fs().link(root(), other, kRootIno, "new"))), ENOSPC);
+  EXPECT_EQ(set_xattr(root(), other, "user.a", "1"), ENOSPC);
+  EXPECT_EQ(allocate(other, AllocateMode::kExtend, 0, 100'000), ENOSPC);
+  EXPECT_EQ(stat(other).size, 0u);
+  space_.uncleanable_below = 0;
+  for (unsigned i = 0; i < made; ++i) unlink("f" + std::to_string(i));
+  settle();
+  EXPECT_EQ(make_error_of(kRootIno, "new"), 0);
+  EXPECT_EQ(number(run(fs().link(root(), other, kRootIno, "newer"))), 0);
 }
 
 }  // namespace

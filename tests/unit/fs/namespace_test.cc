@@ -229,5 +229,88 @@ TEST_F(Names, TwoRenamesAtOnceMakeNoLoop) {
   }
 }
 
+// Both move directories that the other one's target lies in, and touch no directory together.
+TEST_F(Names, TwoRenamesOfDistantDirectoriesMakeNoLoop) {
+  for (unsigned calls = 0; calls < 16; ++calls) {
+    const std::string suffix = std::to_string(calls);
+    const Ino p = directory("p" + suffix), q = directory("q" + suffix);
+    const Ino a = directory("a", p), b = directory("b", q);
+    const Ino c = directory("c", a), d = directory("d", b);
+    shift(calls);
+    const Caller caller;
+    const auto move = [&](Ino from, std::string name, Ino to, int& result) -> Task<void> {
+      result = number(co_await fs().rename(caller, from, name, to, "x", RenameMode::kReplace));
+    };
+    int first = -1, second = -1;
+    executor_.spawn(move(p, "a", d, first));
+    executor_.spawn(move(q, "b", c, second));
+    while (first < 0 || second < 0) sleep(1000);
+    EXPECT_TRUE((first == 0 && second == EINVAL) || (second == 0 && first == EINVAL))
+        << first << " " << second;
+  }
+  EXPECT_TRUE(damage().empty());
+}
+
+TEST_F(Names, AnOpenBesideAnUnlinkHasTheFileOrNothing) {
+  for (unsigned calls = 0; calls < 16; ++calls) {
+    const Ino f = file("f");
+    EXPECT_EQ(write(f, 0, "text"), 0);
+    shift(calls);
+    int opened = -1, removed = -1;
+    const Caller caller;
+    const auto open = [&]() -> Task<void> {
+      opened = number(co_await fs().open_file(caller, f, O_RDONLY, OpenOwner{1}));
+    };
+    const auto remove = [&]() -> Task<void> {
+      removed = number(co_await fs().unlink(caller, kRootIno, "f"));
+    };
+    executor_.spawn(open());
+    executor_.spawn(remove());
+    while (opened < 0 || removed < 0) sleep(1000);
+    EXPECT_EQ(removed, 0);
+    EXPECT_TRUE(opened == 0 || opened == ESTALE) << opened;
+    if (opened != 0) continue;
+    EXPECT_EQ(read(f), "text") << calls;
+    EXPECT_TRUE(run(fs().close_file(f, OpenOwner{1})));
+  }
+  settle();
+  EXPECT_EQ(run(fs().usage())->inodes, 1u);
+}
+
+TEST_F(Names, AnOpenDirectoryThatWasRemovedHasNoNames) {
+  const Ino d = directory("d");
+  ASSERT_TRUE(run(fs().open_file(root(), d, O_RDONLY | O_DIRECTORY, OpenOwner{1})));
+  EXPECT_EQ(rmdir("d"), 0);
+  EXPECT_EQ(stat(d).links, 0u);
+  EXPECT_EQ(lookup_error(".", d), ENOENT);
+  EXPECT_EQ(lookup_error("..", d), ENOENT);
+  EXPECT_EQ(make_error_of(d, "f"), ENOENT);
+  EXPECT_TRUE(run(fs().close_file(d, OpenOwner{1})));
+  settle();
+  EXPECT_EQ(number(run(fs().get_attributes(d))), ESTALE);
+  EXPECT_TRUE(damage().empty());
+}
+
+TEST_F(Names, CountsAndParentsFollowRenames) {
+  const Ino a = directory("a"), b = directory("b"), inner = directory("inner", a);
+  file("f", a);
+  file("g", b);
+  EXPECT_EQ(rename(a, "inner", b, "g", RenameMode::kExchange), 0);
+  EXPECT_EQ(stat(a).links, 2u);
+  EXPECT_EQ(stat(b).links, 3u);
+  EXPECT_EQ(*run(fs().parent_of(inner)), b);
+  EXPECT_EQ(rename(b, "g", a, "inner", RenameMode::kExchange), 0);
+  EXPECT_EQ(*run(fs().parent_of(inner)), a);
+  const Ino empty = directory("empty", b);
+  EXPECT_EQ(rename(a, "inner", b, "empty"), 0);
+  EXPECT_EQ(number(run(fs().get_attributes(empty))), ESTALE);
+  EXPECT_EQ(stat(a).size, 1u);
+  EXPECT_EQ(stat(b).size, 2u);
+  EXPECT_EQ(rename(a, "f", b, "f"), 0);
+  EXPECT_EQ(stat(a).size, 0u);
+  EXPECT_EQ(stat(b).size, 3u);
+  EXPECT_TRUE(damage().empty()) << ::testing::PrintToString(damage());
+}
+
 }  // namespace
 }  // namespace pmstore::fs

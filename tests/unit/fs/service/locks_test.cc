@@ -82,6 +82,48 @@ TEST_F(FileLocksTest, ReadersShareAndKindsDoNotMeet) {
   EXPECT_EQ(*found, range(kRead, 5, 20, 2));
 }
 
+TEST_F(FileLocksTest, ADeadlockOfThreeIsSeen) {
+  constexpr uint64_t kLongNs = 1'000'000'000'000;
+  const auto lock = [this](uint64_t start, uint64_t owner) {
+    return locks_.lock(kClient, kFile, range(kWrite, start, start, owner), kLongNs);
+  };
+  for (uint64_t owner = 1; owner <= 4; ++owner)
+    EXPECT_TRUE(take(range(kWrite, owner, owner, owner)));
+  auto one = lock(2, 1);
+  auto two = lock(3, 2);
+  auto three = lock(4, 3);
+  for (auto* waits : {&one, &two, &three}) waits->start();
+  EXPECT_EQ(executor_.run(lock(1, 4)), internal::FileLocks::Outcome::kDeadlock);
+  EXPECT_TRUE(take(range(kUnlock, 4, 4, 4)));
+  executor_.run([](base::Executor& executor) -> base::Task<void> {
+    co_await executor.sleep_for(1000);
+  }(executor_));
+  EXPECT_TRUE(three.done() && !two.done());
+}
+
+TEST_F(FileLocksTest, AWaitHasAnEnd) {
+  EXPECT_TRUE(take(range(kWrite, 0, 9, 1)));
+  auto waits = locks_.lock(kClient, kFile, range(kRead, 5, 5, 2), 500'000'000);
+  waits.start();
+  executor_.run([](base::Executor& executor) -> base::Task<void> {
+    co_await executor.sleep_for(1'000'000'000);
+  }(executor_));
+  ASSERT_TRUE(waits.done());
+  EXPECT_EQ(waits.take(), internal::FileLocks::Outcome::kBusy);
+  EXPECT_EQ(held(), "1w0-9 ");
+}
+
+TEST_F(FileLocksTest, LocksOfAClientHaveABound) {
+  const FileLock all = range(kWrite, 0, UINT64_MAX);
+  uint64_t held = 0;
+  while (held < 100'000 && locks_.set(kClient, Ino{100 + held}, all)) ++held;
+  EXPECT_LE(held, internal::FileLocks::kMaxLocks);
+  EXPECT_GE(held, internal::FileLocks::kMaxLocks - 2);
+  EXPECT_TRUE(locks_.set(OpenOwner{2}, kFile, all));
+  EXPECT_TRUE(locks_.set(kClient, Ino{100}, range(kUnlock, 0, UINT64_MAX)));
+  EXPECT_TRUE(locks_.set(kClient, Ino{100}, all));
+}
+
 // ---- of clients ----
 
 class FilesLocks : public testing::Test {

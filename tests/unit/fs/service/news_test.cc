@@ -198,6 +198,67 @@ TEST_F(FilesNews, NobodyPushesOthersOutByInstancesOfItsOwn) {
   EXPECT_EQ(clients.find(honest, 1), nullptr) << "it went first";
 }
 
+// What a raw client is told with its answers.
+TEST_F(FilesNews, AnAnswerSaysTheNewestAndAMapThatFromBefore) {
+  const auto client = world_.connect();
+  const auto file = world_.open(*client, "/file");
+  for (uint64_t i = 0; i < 5; ++i) world_.write(*file, 2 * i * kUnitBytes, "x");
+  world_.write(*file, 11 * kUnitBytes, "x");
+  ASSERT_TRUE(world_.run(file->truncate(10 * kUnitBytes)));
+  RawClient raw_client(world_);
+  const FilesHello hello{1, 0};
+  raw_client.connect(service::ServiceId::kFiles, service::bytes_of(hello), raw_client.files);
+  std::vector<std::byte> request(sizeof(RequestHead) + sizeof(MapRequest));
+  fabric::MessageWriter writer(request);
+  writer.put(RequestHead{});
+  writer.put(MapRequest{raw(file->ino()), 0, 1 << 30, 0, {}});
+  constexpr size_t kHeads = sizeof(ReplyHead) + sizeof(WireAttributes) + sizeof(MapReply);
+  const auto map = static_cast<uint16_t>(FilesMethod::kMap);
+  // Room for two extents.
+  const auto answered =
+      world_.run(raw_client.files->call(map, request, kHeads + 2 * sizeof(WireExtent)));
+  ASSERT_TRUE(answered);
+  fabric::MessageReader reader(answered->bytes());
+  EXPECT_EQ(reader.get<ReplyHead>().news, stat("news"));
+  reader.get<WireAttributes>();
+  const auto found = reader.get<MapReply>();
+  EXPECT_EQ(found.news_before, stat("news"));
+  EXPECT_EQ(found.count, 2u);
+  EXPECT_EQ(found.to, 4 * kUnitBytes) << "the map as far as it fits";
+  world_.run(client->close());
+}
+
+TEST_F(FilesNews, WhoConfirmsWhatIsNotThereIsEnded) {
+  RawClient lies(world_);
+  const FilesHello hello{1, 0};
+  lies.connect(service::ServiceId::kFiles, service::bytes_of(hello), lies.files);
+  RequestHead head;
+  head.confirmed = stat("news") + 1;
+  const auto news = static_cast<uint16_t>(FilesMethod::kNews);
+  EXPECT_FALSE(world_.run(lies.files->call(news, service::bytes_of(head), 4096)));
+  EXPECT_EQ(stat("malformed"), 1u);
+}
+
+TEST_F(FilesNews, WhoSaysGoodbyeIsForgottenAtOnce) {
+  const auto client = world_.connect();
+  auto other = world_.connect();
+  {
+    const auto file = world_.open(*client, "/file");
+    world_.write(*file, 0, kMany);
+    const auto same = world_.open(*other, "/file", O_RDWR);
+    EXPECT_EQ(world_.read(*same, 0, 10), kMany.substr(0, 10));
+    EXPECT_TRUE(world_.run(file->close()));
+  }
+  EXPECT_EQ(stat("clients"), 2u);
+  world_.run(other->close());
+  world_.let_time_pass(1'000'000);
+  EXPECT_EQ(stat("clients"), 1u);
+  ASSERT_TRUE(world_.run(client->remove("/file")));
+  world_.let_time_pass(FilesWorld::kLeaseNs / 4);
+  EXPECT_TRUE(all_is_free(*client));
+  world_.run(client->close());
+}
+
 // ---- what a call costs ----
 
 TEST_F(FilesNews, CallsCostOneMessageEach) {

@@ -84,6 +84,44 @@ TEST_F(FilesReconnect, FilesOfAClientThatDiedAreClosedAfterItsLease) {
   world_.run(other->close());
 }
 
+TEST_F(FilesReconnect, ReclaimDoesNotTruncate) {
+  const auto client = world_.connect();
+  auto file = world_.open(*client, "/file");
+  world_.write(*file, 0, kSome);
+  RawClient comes(world_);
+  const FilesHello hello{1, 0};
+  comes.connect(service::ServiceId::kFiles, service::bytes_of(hello), comes.files);
+  ReclaimRequest asked;
+  asked.ino = raw(file->ino());
+  asked.flags = O_RDWR | O_TRUNC;
+  asked.opens = 2;
+  comes.ask(FilesMethod::kReclaim, asked);
+  EXPECT_EQ(world_.run(client->get_attributes(file->ino()))->size, kSome.size());
+  // It has it open twice.
+  EXPECT_TRUE(world_.run(file->close()));
+  ASSERT_TRUE(world_.run(client->remove("/file")));
+  const Ino ino = file->ino();
+  comes.ask(FilesMethod::kClose, InoRequest{raw(ino)});
+  EXPECT_TRUE(world_.run(client->get_attributes(ino)));
+  comes.ask(FilesMethod::kClose, InoRequest{raw(ino)});
+  world_.let_time_pass(FilesWorld::kLeaseNs / 2);
+  EXPECT_EQ(number_of(world_.run(client->get_attributes(ino))), ESTALE);
+  world_.run(client->close());
+}
+
+TEST_F(FilesReconnect, NextSessionOfAnInstanceEndsTheOneBefore) {
+  RawClient comes(world_);
+  const FilesHello hello{1, 0};
+  const auto body = service::bytes_of(hello);
+  comes.connect(service::ServiceId::kFiles, body, comes.files);
+  std::unique_ptr<service::Link> again;
+  comes.connect(service::ServiceId::kFiles, body, again);
+  world_.let_time_pass(1'000'000);
+  EXPECT_FALSE(comes.files->usable());
+  EXPECT_TRUE(again->usable());
+  EXPECT_EQ(world_.stat("clients"), 1u);
+}
+
 TEST_F(FilesReconnect, OpenThatEndsAfterItsClientHasGoneIsClosed) {
   const auto other = world_.connect();
   for (size_t turns = 0; turns < 30; ++turns) {
