@@ -14,7 +14,8 @@ std::vector<std::string> FilesSetup::to_args() const {
           path.empty() ? "-" : path,
           std::to_string(pool_mib),
           std::to_string(files_mib),
-          std::to_string(lease_ms)};
+          std::to_string(lease_ms),
+          data_server ? "data" : "names"};
 }
 
 FilesSetup FilesSetup::from_args(const std::vector<std::string>& args) {
@@ -25,6 +26,7 @@ FilesSetup FilesSetup::from_args(const std::vector<std::string>& args) {
   setup.pool_mib = static_cast<uint32_t>(std::stoul(args.at(3)));
   setup.files_mib = static_cast<uint32_t>(std::stoul(args.at(4)));
   setup.lease_ms = static_cast<uint32_t>(std::stoul(args.at(5)));
+  setup.data_server = args.at(6) == "data";
   return setup;
 }
 
@@ -75,6 +77,7 @@ Result<fabric::Uri> FilesRole::start(base::Executor& executor, const fabric::Uri
   fs::FilesServerOptions files;
   files.lease_ms = setup.lease_ms;
   files.devices = options.devices;
+  files.data_server = setup.data_server;
   PMSTORE_TRY(files_,
               executor.run(fs::FilesServer::start(executor, *pool_, *server_, std::move(files))));
   return executor.run(server_->listen(uri));

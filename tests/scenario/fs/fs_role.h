@@ -21,6 +21,7 @@ struct FilesSetup {
   std::string path;  // a file, made if it is not there; empty: plain memory, new each time
   uint32_t pool_mib = 48;
   uint32_t files_mib = 16;
+  bool data_server = false;  // it serves no names
   // An emulated guest or a busy machine may leave a client without a processor for seconds.
   uint32_t lease_ms = scheme() == fabric::Scheme::kVerbs ? 60'000 : 20'000;
 
