@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "fs/file_data_protocol.h"
+#include "pmstore/client.h"
 #include "tests/unit/fs/service/data_server_pool.h"
 
 namespace pmstore::fs {
@@ -268,6 +270,87 @@ TEST_F(DataServersTest, ADrainGoesOnAfterARestart) {
   const auto file = world_.open(client(), "/file");
   EXPECT_EQ(world_.read(*file, 0, 1'500'000), content(1'500'000));
   EXPECT_EQ(pool.owner(), AreaOwner{});
+}
+
+TEST_F(DataServersTest, AClientThatDoesNotListenIsEndedAtTheDataServerBeforeItsSpaceIsFree) {
+  DataServerPool& pool = add();
+  drain(0);
+  const auto file = world_.open(client(), "/file");
+  world_.write(*file, 0, kMany);
+  RawClient deaf(world_);
+  const FilesHello hello{1, 0};
+  deaf.connect(service::ServiceId::kFiles, service::bytes_of(hello), deaf.files);
+  const FileDataHello data_hello{0, 1};
+  auto data = deaf.try_connect(service::ServiceId::kFileData, service::bytes_of(data_hello),
+                               *fabric::parse_uri(pool.uri()));
+  ASSERT_TRUE(data) << data.error().to_string();
+  (*data)->keep_lease();
+  deaf.ask(FilesMethod::kMap, MapRequest{raw(file->ino()), 0, 1 << 20, 0, {}});
+  EXPECT_TRUE(run(file->close()));
+  ASSERT_TRUE(run(client().remove("/file")));
+  world_.let_time_pass(FilesWorld::kLeaseNs * 3 / 2);
+  EXPECT_FALSE(pool.is_zero()) << "it may write there";
+  EXPECT_TRUE((*data)->usable());
+  for (int i = 0; i < 100 && !pool.is_zero(); ++i) {
+    EXPECT_LT(i, 99);
+    world_.let_time_pass(FilesWorld::kLeaseNs / 20);
+  }
+  EXPECT_FALSE((*data)->usable()) << "its connection is destroyed before";
+}
+
+TEST_F(DataServersTest, WhatIsRemovedStaysInQuarantineWhileItsServerIsAway) {
+  DataServerPool& pool = add();
+  drain(0);
+  {
+    const auto file = world_.open(client(), "/file");
+    world_.write(*file, 0, kMany);
+    ASSERT_TRUE(run(file->close()));
+  }
+  pool.crash();
+  ASSERT_TRUE(run(client().remove("/file")));
+  world_.let_time_pass(5 * FilesWorld::kLeaseNs);
+  EXPECT_GT(info(1).used_bytes, 0u);
+  pool.start();
+  for (int i = 0; i < 200 && info(1).used_bytes > 0; ++i) {
+    world_.let_time_pass(FilesWorld::kLeaseNs);
+  }
+  EXPECT_EQ(info(1).used_bytes, 0u);
+  EXPECT_TRUE(pool.is_zero());
+}
+
+// The namespace server that comes next knows nothing of this client.
+TEST_F(DataServersTest, ASessionFromBeforeARestartOfTheNamespaceServerReachesNothing) {
+  DataServerPool& pool = add();
+  RawClient old(world_);
+  const FileDataHello data_hello{0, 1};
+  auto data = old.try_connect(service::ServiceId::kFileData, service::bytes_of(data_hello),
+                              *fabric::parse_uri(pool.uri()));
+  ASSERT_TRUE(data) << data.error().to_string();
+  (*data)->keep_lease();
+  client_.reset();
+  world_.crash();
+  EXPECT_TRUE((*data)->usable());
+  world_.start();
+  world_.let_time_pass(1000);
+  EXPECT_FALSE((*data)->usable());
+}
+
+TEST_F(DataServersTest, TheCheckLooksAtTheExtentsOfAllServers) {
+  add();
+  const auto file = world_.open(client(), "/file");
+  world_.write(*file, 0, kMany);
+  auto store = run(Client::connect(world_.executor(), world_.uri(), {})).value();
+  const auto sound = run(check_namespace(*store, info(0).bytes, false));
+  ASSERT_TRUE(sound) << sound.error().to_string();
+  EXPECT_EQ(sound->found, 0u) << sound->damage.front();
+  // A server that the list does not have.
+  const auto table = run(store->open_table(".fs.super", false)).value();
+  ASSERT_TRUE(run(store->erase(table, "server00001")));
+  const auto damaged = run(check_namespace(*store, info(0).bytes, false));
+  ASSERT_TRUE(damaged) << damaged.error().to_string();
+  EXPECT_GT(damaged->found, 0u);
+  EXPECT_NE(damaged->damage.front().find("not in the list"), std::string::npos);
+  run(store->close());
 }
 
 TEST_F(DataServersTest, AnAreaOfAnotherFileSystemIsRefused) {

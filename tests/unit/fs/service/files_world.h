@@ -155,10 +155,15 @@ class RawClient {
 
   Result<std::unique_ptr<service::Link>> try_connect(service::ServiceId service,
                                                      std::span<const std::byte> body) {
+    return try_connect(service, body, world_.uri());
+  }
+  Result<std::unique_ptr<service::Link>> try_connect(service::ServiceId service,
+                                                     std::span<const std::byte> body,
+                                                     fabric::Uri uri) {
     service::LinkOptions options;
     options.service = service;
     options.secret = ClientSecret::of_number(99);
-    return world_.run(service::Link::open(*device_, world_.uri(), options, body));
+    return world_.run(service::Link::open(*device_, std::move(uri), options, body));
   }
   void connect(service::ServiceId service, std::span<const std::byte> body,
                std::unique_ptr<service::Link>& link) {
