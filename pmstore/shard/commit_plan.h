@@ -49,7 +49,10 @@ class CommitPlan {
     kLogged,    // the redo record is in the log; nobody knows that it is durable
   };
 
-  // `entry_room_bytes`: of the largest redo entry, with header and padding.
+  // More room than this is given back when the plan is free, unless it was there from the start.
+  static constexpr uint64_t kKeptBytes = 16 << 10;
+
+  // `entry_room_bytes`: of the largest redo entry that needs no memory, with header and padding.
   explicit CommitPlan(uint64_t entry_room_bytes);
   CommitPlan(const CommitPlan&) = delete;
   CommitPlan& operator=(const CommitPlan&) = delete;
@@ -80,6 +83,8 @@ class CommitPlan {
     PMSTORE_CHECK(guarded_.empty(), "a guard ends before its plan");
     writes_.clear();
     state_ = State::kFree;
+    if (entry_room_.size() > kept_bytes_) [[unlikely]]
+      allocate(kept_bytes_);
   }
 
   TxId id() const { return {client_, sequence_}; }
@@ -93,8 +98,17 @@ class CommitPlan {
   const std::vector<AbsenceCheck>& guarded() const { return guarded_; }
   // For one log entry: log::EntryHeader, payload, padding. Begins at a line.
   std::span<std::byte> entry_room() const { return entry_room_; }
+  // At least so much; what was in it is lost.
+  void make_entry_room(uint64_t bytes) {
+    PMSTORE_CHECK(state_ == State::kPlanning, "a redo record is built once, and stays where it is");
+    if (bytes > entry_room_.size()) [[unlikely]]
+      allocate(bytes);
+  }
 
  private:
+  void allocate(uint64_t bytes);
+
+  const uint64_t kept_bytes_;
   std::unique_ptr<std::byte[]> memory_;
   std::span<std::byte> entry_room_;
   std::vector<PlannedWrite> writes_;

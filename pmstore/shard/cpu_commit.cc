@@ -219,6 +219,7 @@ Status CpuCommit::build_redo(CommitPlan& plan, std::span<const ShardParticipant>
   }
   const uint64_t limit = log_.max_payload_bytes();
   if (payload_bytes > limit) return too_large(payload_bytes, limit);
+  plan.make_entry_room(log::entry_room(payload_bytes));
   const auto payload = plan.entry_room().subspan(sizeof(log::EntryHeader));
   ShardRedoBuilder redo(payload, plan.id().client, records_.catalog().header().epoch, participants);
   for (PlannedWrite& write : plan.writes()) {
@@ -245,11 +246,16 @@ Status CpuCommit::build_redo(CommitPlan& plan, std::span<const ShardParticipant>
 }
 
 CommitPlan* CpuCommit::another_free_plan() {
-  for (const auto& plan : plans_) {
-    if (plan->is_free()) return plan.get();
+  for (; next_plan_ < plans_.size(); ++next_plan_) {
+    if (plans_[next_plan_]->is_free()) return plans_[next_plan_].get();
   }
+  // Others have ended meanwhile, or not.
+  next_plan_ = 0;
+  const auto free =
+      std::find_if(plans_.begin(), plans_.end(), [](const auto& plan) { return plan->is_free(); });
+  if (free != plans_.end()) return free->get();
   if (plans_.size() == kMostPrepared) return nullptr;
-  plans_.push_back(std::make_unique<CommitPlan>(plans_.front()->entry_room().size()));
+  plans_.push_back(std::make_unique<CommitPlan>(CommitPlan::kKeptBytes));
   return plans_.back().get();
 }
 
@@ -350,6 +356,7 @@ Result<DurableLog> CpuCommit::finish_group() {
 
 void CpuCommit::leave_group() {
   group_.clear();
+  next_plan_ = 0;
   group_writes_ = 0;
 }
 

@@ -49,9 +49,11 @@ namespace pmstore::internal {
 
 class CpuCommit {
  public:
-  // So many transactions may be prepared at the same time. Each keeps memory for the largest redo
-  // record; the first is allocated at once, the others when they are first needed.
-  static constexpr size_t kMostPrepared = 64;
+  // So many transactions may be prepared at the same time. The first plan has memory for the
+  // largest redo record. The others are made when they are first needed, and keep
+  // CommitPlan::kKeptBytes each; what they need beyond it is bounded by the shard log, which has
+  // room for all of a group.
+  static constexpr size_t kMostPrepared = 512;
 
   CpuCommit(RecordStore& records, ShardLog& log, FailureLatch& latch);
   ~CpuCommit();
@@ -175,6 +177,7 @@ class CpuCommit {
   ShardLog& log_;
   FailureLatch& latch_;
   Plans plans_;
+  size_t next_plan_ = 0;            // where the search for a free one begins
   std::vector<CommitPlan*> group_;  // in state kLogged, in the order in which they joined
   size_t group_writes_ = 0;         // of the transactions in group_
   size_t locked_ = 0;               // plans in state kPrepared or kLogged, held ones too
