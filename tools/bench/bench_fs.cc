@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "tools/bench/bench_options.h"
+#include "tools/bench/fs_factors.h"
 #include "tools/bench/fs_load.h"
 #include "tools/bench/micro_options.h"
 #include "tools/cli/bytes_text.h"
@@ -27,6 +28,8 @@ struct FsCommand {
   std::string file_bytes = "4M";
   std::string strategy = "auto";
   std::string poll = "adaptive";
+  bool factors = false;
+  std::string plot;
 };
 
 // What the modelled machine can be asked for, and what follows from its rules.
@@ -61,6 +64,7 @@ Status complete(FsCommand& command) {
   load.file_bytes = *parse_bytes(command.file_bytes);
   load.strategy = *persist::parse_strategy(command.strategy);
   load.poll = *parse_poll(command.poll);
+  if (command.factors && !load.model.on()) return invalid_argument("--factors needs --model");
   if (load.model.on()) {
     PMSTORE_TRY_STATUS(complete_model(command));
   }
@@ -173,8 +177,42 @@ void print_report(const FsCommand& command, const FsLoadResult& result) {
           : fmt::format("audit: all {} files were there, and are removed\n", result.audit.checked));
 }
 
+int bench_factors(const FsCommand& command) {
+  const bool plots = !command.plot.empty();
+  if (plots) {
+    if (const Status good = check_plot(command.plot); !good) {
+      return fail_command(kBenchFs, good.error());
+    }
+  }
+  const auto rows = run_fs_factors(command.load);
+  if (!rows) return fail(kProgram, kBenchFs, rows.error());
+  const FsLoadOptions& load = command.load;
+  const std::string title = fmt::format("bench fs, {} clients x {} at a time, {}, revision {}",
+                                        load.threads, load.coroutines, load.model.name, kRevision);
+  if (plots) {
+    const Status drawn = draw(fs_factors_picture(*rows, title), command.plot);
+    if (!drawn) return fail(kProgram, kBenchFs, drawn.error());
+  }
+  if (load.session.json) {
+    print_json({{"bench", "fs"},
+                {"revision", kRevision},
+                {"config",
+                 {{"threads", load.threads},
+                  {"coroutines", load.coroutines},
+                  {"hosts", load.model.hosts},
+                  {"machine", load.model.name},
+                  {"seed", load.seed}}},
+                {"results", fs_factors_json(*rows)}});
+    return kDone;
+  }
+  print_text(title + "\n" + fs_factors_text(*rows));
+  if (plots) print_text(fmt::format("picture: {}\n", printable(command.plot)));
+  return kDone;
+}
+
 int bench_fs(FsCommand command) {
   if (const Status good = complete(command); !good) return fail_command(kBenchFs, good.error());
+  if (command.factors) return bench_factors(command);
   const auto result = run_fs_load(command.load);
   if (!result) return fail(kProgram, kBenchFs, result.error());
   print_report(command, *result);
@@ -210,6 +248,16 @@ void add_data_options(CLI::App& app, FsCommand& command) {
   app.add_option("--ops", load.ops, "data: so many operations altogether, instead of a time")
       ->check(in_range(uint64_t{1}, uint64_t{1} << 32))
       ->excludes(by_time);
+  CLI::Option* const factors = app.add_flag(
+      "--factors", command.factors,
+      "with --model: reads and writes of 1K to 1M, with each rule alone switched off, and with "
+      "each strategy; --ops each, at most 64M and at least 40 of each worker");
+  for (const char* option : {"--mode", "--payload", "--file-bytes", "--files", "--read-share",
+                             "--strategy", "--rules", "--seconds"}) {
+    factors->excludes(app.get_option(option));
+  }
+  app.add_option("--plot", command.plot, "draw what --factors measures as FILE.png or FILE.svg")
+      ->needs(factors);
 }
 
 }  // namespace
@@ -242,7 +290,9 @@ void add_bench_fs(CLI::App& bench, Invocation& invocation) {
       "operation; of data, those of reads and writes together.\n"
       "example: pmstore bench fs --uri tcp://db:7000 --payload 4K --read-share 0\n"
       "example: pmstore bench fs --uri shm://db --mode metadata --files 10000 --json\n"
-      "example: pmstore bench fs --model optane-cx5 --hosts 6 --threads 5 --ops 2000");
+      "example: pmstore bench fs --model optane-cx5 --hosts 6 --threads 5 --ops 2000\n"
+      "example: pmstore bench fs --model optane-cx5 --hosts 6 --threads 5 --ops 2000 --factors "
+      "--plot files.png");
   app->callback(
       [command, &invocation] { invocation.run = [command] { return bench_fs(*command); }; });
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -25,7 +26,9 @@ constexpr std::string_view kDirectory = "/bench-fs";
 constexpr uint64_t kLookNs = 100'000;
 
 Error error_of(const fs::PosixError& error, std::string_view what) {
-  return make_error(ErrorCode::kIo, fmt::format("{}: {}", what, error.to_string()));
+  const bool unsupported = error.number == EOPNOTSUPP;
+  return make_error(unsupported ? ErrorCode::kUnsupported : ErrorCode::kIo,
+                    fmt::format("{}: {}", what, error.to_string()));
 }
 
 // What the block `block` (of all files) has after its write number `number`; 0: at the start.
