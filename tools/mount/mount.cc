@@ -49,8 +49,8 @@ void init(void* mount, fuse_conn_info* connection) {
 }
 
 // The kernel counts what it knows of an inode; nothing is kept here for that.
-void forget(fuse_req_t request, fuse_ino_t, uint64_t) { fuse_reply_none(request); }
-void forget_multi(fuse_req_t request, size_t, fuse_forget_data*) { fuse_reply_none(request); }
+void on_forget(fuse_req_t request, fuse_ino_t, uint64_t) { fuse_reply_none(request); }
+void on_forget_multi(fuse_req_t request, size_t, fuse_forget_data*) { fuse_reply_none(request); }
 
 ssize_t read_question(int descriptor, void* to, size_t room, void*) {
   return ::read(descriptor, to, room);
@@ -84,6 +84,7 @@ Mount::Mount(base::Executor& executor, fs::FileSystem& files, const MountOptions
 }
 
 Mount::~Mount() {
+  files_.set_cache(nullptr);
   operations_.give_up_all();
   unmount();
   if (session_ != nullptr) fuse_session_destroy(session_);
@@ -104,8 +105,8 @@ Status Mount::mount(const std::string& source, const std::string& directory) {
   last_message().clear();
   fuse_lowlevel_ops calls{};
   calls.init = init;
-  calls.forget = forget;
-  calls.forget_multi = forget_multi;
+  calls.forget = on_forget;
+  calls.forget_multi = on_forget_multi;
   add_name_calls(calls);
   add_attribute_calls(calls);
   add_file_calls(calls);
@@ -137,6 +138,10 @@ Status Mount::mount(const std::string& source, const std::string& directory) {
   }
   PMSTORE_TRY_STATUS(executor_.watch(descriptor_, EPOLLIN, *this));
   watched_ = true;
+  if (options_.uses_delegations()) {
+    PMSTORE_TRY(invalidator_, Invalidator::start(executor_, descriptor_));
+    files_.set_cache(this);
+  }
   return {};
 }
 
@@ -175,11 +180,16 @@ void Mount::prepare_connection(fuse_conn_info& connection) {
   initialized_ = true;
 }
 
-// With several mounts, only the server knows what a file has: the kernel keeps no pages of it. Maps
-// for reading are possible all the same; shared writable ones are refused by the kernel.
-void Mount::describe_opened(fuse_file_info& file) const {
-  file.direct_io = options_.single ? 0 : 1;
+// Of a file that other mounts change, only the server knows what it has: the kernel keeps no pages
+// of it. Maps for reading are possible all the same; shared writable ones are refused by the
+// kernel.
+void Mount::describe_opened(fuse_file_info& file, bool cached) const {
+  file.direct_io = options_.single || cached ? 0 : 1;
   file.keep_cache = options_.single ? 1 : 0;
+}
+
+base::Task<void> Mount::invalidate(fs::Ino ino) {
+  if (invalidator_ != nullptr) co_await invalidator_->invalidate(raw(ino));
 }
 
 void Mount::on_ready(uint32_t) { readable_ = true; }
@@ -259,6 +269,7 @@ base::Task<void> Mount::drain(uint64_t patience_ns) {
     co_await executor_.sleep_for(kLookAgainNs);
   }
   operations_.give_up_all();
+  files_.set_cache(nullptr);
   for (const auto& opened : open_files_.remove_all()) {
     if (executor_.now_ns() >= until_ns) co_return;  // the server forgets this client later
     (void)co_await opened->file->close();
@@ -268,6 +279,7 @@ base::Task<void> Mount::drain(uint64_t patience_ns) {
 void Mount::unmount() {
   if (watched_) executor_.unwatch(descriptor_);
   watched_ = false;
+  invalidator_.reset();  // it has the descriptor, too
   if (mounted_) fuse_session_unmount(session_);
   mounted_ = false;
 }

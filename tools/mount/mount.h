@@ -23,6 +23,7 @@
 #include "fs/file_system.h"
 #include "tools/mount/data_buffers.h"
 #include "tools/mount/fuse.h"
+#include "tools/mount/invalidator.h"
 #include "tools/mount/mount_options.h"
 #include "tools/mount/open_files.h"
 #include "tools/mount/operations.h"
@@ -34,7 +35,7 @@ namespace pmstore::tools {
 // descriptors of the file.
 using RangeOwners = std::set<std::pair<uint64_t, uint64_t>>;
 
-class Mount final : private base::Watched, private base::Poller {
+class Mount final : private base::Watched, private base::Poller, private fs::FileCache {
  public:
   static constexpr size_t kMostOperations = 1024;
   static constexpr size_t kMostDataBytes = 128u << 20;
@@ -78,8 +79,10 @@ class Mount final : private base::Watched, private base::Poller {
   void prepare_connection(fuse_conn_info& connection);
   // Before the first answer goes to the kernel.
   void complete_greeting(std::span<iovec> answer);
-  // How a file was opened, as the kernel has to know it.
-  void describe_opened(fuse_file_info& file) const;
+  // How a file was opened, as the kernel has to know it: through its pages, or without them.
+  void describe_opened(fuse_file_info& file, bool cached) const;
+  // The kernel has no page of the file any more that it had before, unless it may keep them always.
+  base::Task<void> invalidate(fs::Ino ino);
 
  private:
   Mount(base::Executor& executor, fs::FileSystem& files, const MountOptions& options);
@@ -89,6 +92,7 @@ class Mount final : private base::Watched, private base::Poller {
   size_t poll() override;
   uint64_t next_event_ns() const override { return operations_.next_due_ns(); }
   bool arm() override;
+  base::Task<void> forget(fs::Ino ino) override { return invalidate(ino); }
   bool has_room() const;
   size_t receive();
   void end();
@@ -100,6 +104,7 @@ class Mount final : private base::Watched, private base::Poller {
   OpenFiles open_files_;
   RangeOwners range_owners_;
   fuse_session* session_ = nullptr;
+  std::unique_ptr<Invalidator> invalidator_;  // with delegations
   Operations operations_;
   fuse_buf message_{};
   int descriptor_ = -1;

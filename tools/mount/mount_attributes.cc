@@ -15,9 +15,19 @@ using fs::AttributeChange;
 using fs::Caller;
 using fs::Ino;
 
-base::Task<void> get_attributes(Mount& mount, Request request, Ino ino) {
+// The kernel asks with an open file before it reads through its pages, and uses what it has when
+// the answer is there.
+base::Task<void> get_attributes(Mount& mount, Request request, Ino ino,
+                                std::shared_ptr<OpenFile> reads) {
+  if (reads != nullptr && reads->cached) {
+    // Before Linux 6.6 the kernel keeps pages that are written without them.
+    if (mount.open_files().was_written_beside(ino)) co_await mount.invalidate(ino);
+    const fs::Attributes* const known = mount.files().delegated(ino);
+    if (known != nullptr) co_return request.attributes(*known);
+  }
   const auto found = co_await mount.files().get_attributes(ino);
   if (!found) co_return request.error(found.error());
+  if (reads != nullptr && reads->cached) co_await mount.invalidate(ino);
   request.attributes(*found);
 }
 
@@ -125,9 +135,11 @@ base::Task<void> list_xattrs(Mount& mount, Request request, Caller caller, Ino i
   request.xattr(std::as_bytes(std::span(list)), room);
 }
 
-void on_get_attributes(fuse_req_t raw, fuse_ino_t ino, fuse_file_info*) {
+void on_get_attributes(fuse_req_t raw, fuse_ino_t ino, fuse_file_info* file) {
   Mount& mount = mount_of(raw);
-  mount.start_operation(raw, get_attributes(mount, Request(raw, mount.options()), Ino{ino}));
+  mount.start_operation(
+      raw, get_attributes(mount, Request(raw, mount.options()), Ino{ino},
+                          file != nullptr ? mount.open_files().find(file->fh) : nullptr));
 }
 
 void on_set_attributes(fuse_req_t raw, fuse_ino_t ino, struct stat* to, int set,

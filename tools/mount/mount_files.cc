@@ -20,8 +20,12 @@ constexpr int kOpenToExecute = 0x20;
 
 // Gives the kernel a number for `file`.
 void enter(Mount& mount, std::unique_ptr<fs::File> file, fuse_file_info& info) {
-  info.fh = mount.open_files().add(std::move(file));
-  mount.describe_opened(info);
+  // Who only writes has nothing to read again; and through its pages the kernel cuts an append that
+  // ends in another page in two.
+  const bool reads = (info.flags & O_ACCMODE) != O_WRONLY && (info.flags & O_APPEND) == 0;
+  const bool cached = file->was_delegated() && reads;
+  info.fh = mount.open_files().add(std::move(file), cached);
+  mount.describe_opened(info, cached);
 }
 
 base::Task<void> create(Mount& mount, Request request, Caller caller, Ino parent, std::string name,
@@ -85,6 +89,7 @@ base::Task<void> write(Mount& mount, Request request, Opened opened, Writing wri
   } else {
     done = co_await opened->file->pwrite(from, writing.offset);
   }
+  if (!opened->cached) mount.open_files().note_written_beside(opened->file->ino());
   if (done) {
     // append() gives the position, pwrite() the number of bytes; both write all.
     request.written(writing.bytes);

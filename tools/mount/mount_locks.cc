@@ -44,8 +44,41 @@ base::Task<void> find_lock(Request request, Opened opened, fs::FileLock lock) {
   request.lock(flock_of(*found));
 }
 
-base::Task<void> lock(Request request, Opened opened, fs::FileLock lock, bool waits) {
-  request.status(co_await opened->file->lock(lock, waits));
+base::Task<void> unlock(Opened opened, fs::FileLock lock) {
+  lock.type = fs::LockType::kUnlock;
+  // Without an answer it goes with the client.
+  [[maybe_unused]] const auto done = co_await opened->file->lock(lock, false);
+}
+
+// A lock that its program is not told of is given up.
+class Untold {
+ public:
+  Untold(Mount& mount, Opened opened, const fs::FileLock& lock)
+      : mount_(mount), opened_(std::move(opened)), lock_(lock) {}
+  Untold(const Untold&) = delete;
+  Untold& operator=(const Untold&) = delete;
+  ~Untold() {
+    if (!told_) mount_.executor().spawn(unlock(std::move(opened_), lock_));
+  }
+  void told() { told_ = true; }
+
+ private:
+  Mount& mount_;
+  Opened opened_;
+  const fs::FileLock lock_;
+  bool told_ = false;
+};
+
+base::Task<void> lock(Mount& mount, Request request, Opened opened, fs::FileLock lock, bool waits) {
+  const auto done = co_await opened->file->lock(lock, waits);
+  const fs::Ino ino = opened->file->ino();
+  if (done && lock.type != fs::LockType::kUnlock && mount.files().delegated(ino) == nullptr) {
+    // Who has it sees what others have written under it, also in a map.
+    Untold untold(mount, opened, lock);
+    co_await mount.invalidate(ino);
+    untold.told();
+  }
+  request.status(done);
 }
 
 void on_find_lock(fuse_req_t raw, fuse_ino_t, fuse_file_info* file, struct flock* asked) {
@@ -60,8 +93,8 @@ void on_lock(fuse_req_t raw, fuse_ino_t ino, fuse_file_info* file, struct flock*
   const fs::FileLock wanted = range_of(*asked, file->lock_owner);
   // Also if it fails: a lock that is given up may be there for a while.
   if (wanted.type != fs::LockType::kUnlock) mount.range_owners().emplace(ino, file->lock_owner);
-  mount.start_waiting(raw, lock(Request(raw, mount.options()), mount.open_files().find(file->fh),
-                                wanted, waits != 0));
+  mount.start_waiting(raw, lock(mount, Request(raw, mount.options()),
+                                mount.open_files().find(file->fh), wanted, waits != 0));
 }
 
 void on_flock(fuse_req_t raw, fuse_ino_t, fuse_file_info* file, int how) {
@@ -73,8 +106,8 @@ void on_flock(fuse_req_t raw, fuse_ino_t, fuse_file_info* file, int how) {
     default: fuse_reply_err(raw, EINVAL); return;
   }
   Mount& mount = mount_of(raw);
-  mount.start_waiting(raw, lock(Request(raw, mount.options()), mount.open_files().find(file->fh),
-                                wanted, (how & LOCK_NB) == 0));
+  mount.start_waiting(raw, lock(mount, Request(raw, mount.options()),
+                                mount.open_files().find(file->fh), wanted, (how & LOCK_NB) == 0));
 }
 
 // What was written is durable: close() waits for locks only.
@@ -85,8 +118,8 @@ void on_flush(fuse_req_t raw, fuse_ino_t ino, fuse_file_info* file) {
     return;
   }
   const fs::FileLock all{.type = fs::LockType::kUnlock, .owner = file->lock_owner};
-  mount.start_operation(
-      raw, lock(Request(raw, mount.options()), mount.open_files().find(file->fh), all, false));
+  mount.start_operation(raw, lock(mount, Request(raw, mount.options()),
+                                  mount.open_files().find(file->fh), all, false));
 }
 
 }  // namespace

@@ -24,6 +24,10 @@ struct MountOptions {
   // How long the kernel may believe attributes and names without asking.
   double attribute_seconds = 0;
   double entry_seconds = 0;
+
+  // Pages of files are kept while the server delegates them. Not when the kernel does not ask
+  // before it uses them.
+  bool uses_delegations() const { return !single && attribute_seconds == 0; }
 };
 
 // "ro,hard,attr_timeout=1". Options that only mount(8) and /etc/fstab care for (defaults, _netdev,

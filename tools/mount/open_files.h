@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,9 @@ namespace pmstore::tools {
 
 struct OpenFile {
   std::unique_ptr<fs::File> file;
+  // The kernel reads and writes it through its pages. When the delegation is over it still does so:
+  // then it is told before each read to forget them.
+  bool cached = false;
   // Of a directory: entries that were fetched and not given yet; the first one is behind
   // `page_from`.
   std::vector<fs::Namespace::Listed> page;
@@ -25,9 +29,11 @@ struct OpenFile {
 
 class OpenFiles {
  public:
-  uint64_t add(std::unique_ptr<fs::File> file) {
+  uint64_t add(std::unique_ptr<fs::File> file, bool cached = false) {
     auto opened = std::make_shared<OpenFile>();
     opened->file = std::move(file);
+    opened->cached = cached;
+    if (cached) ++cached_[opened->file->ino()];
     files_.emplace(++last_, std::move(opened));
     return last_;
   }
@@ -39,17 +45,32 @@ class OpenFiles {
   std::shared_ptr<OpenFile> remove(uint64_t number) {
     auto file = find(number);
     files_.erase(number);
+    if (file->cached && --cached_.at(file->file->ino()) == 0) {
+      cached_.erase(file->file->ino());
+      written_beside_.erase(file->file->ino());
+    }
     return file;
   }
   std::vector<std::shared_ptr<OpenFile>> remove_all() {
     std::vector<std::shared_ptr<OpenFile>> all;
     for (auto& [number, file] : files_) all.push_back(std::move(file));
     files_.clear();
+    cached_.clear();
+    written_beside_.clear();
     return all;
   }
 
+  // The file was written, but not through its pages: what these have of it may be old.
+  void note_written_beside(fs::Ino ino) {
+    if (cached_.contains(ino)) written_beside_.insert(ino);
+  }
+  // Since it was asked the last time.
+  bool was_written_beside(fs::Ino ino) { return written_beside_.erase(ino) > 0; }
+
  private:
   uint64_t last_ = 0;
+  std::unordered_map<fs::Ino, unsigned> cached_;  // how many open files
+  std::unordered_set<fs::Ino> written_beside_;    // of those
   std::unordered_map<uint64_t, std::shared_ptr<OpenFile>> files_;
 };
 
