@@ -68,7 +68,8 @@ std::vector<Sample> samples(uint64_t directory, uint64_t file) {
       {FilesMethod::kReadLink, request_of(InoRequest{file})},
       {FilesMethod::kReadDirectory, request_of(ReadDirectoryRequest{directory, 0, 100, 1, {}})},
       {FilesMethod::kParentOf, request_of(InoRequest{directory})},
-      {FilesMethod::kOpen, request_of(OpenRequest{file, O_RDWR, 0})},
+      {FilesMethod::kOpen, request_of(OpenRequest{file, O_RDWR, 1})},
+      {FilesMethod::kAwaitOpen, request_of(AwaitOpenRequest{file, 1, 0})},
       {FilesMethod::kClose, request_of(InoRequest{file})},
       {FilesMethod::kMap, request_of(MapRequest{file, 0, 1 << 20, 0, {}})},
       {FilesMethod::kRead, request_of(RangeRequest{file, 0, 10'000})},
@@ -110,9 +111,12 @@ TEST_F(FilesFuzz, AnyRequestIsExecutedOrRefused) {
   const Ino in = directory("d", kRootIno, 0777);
   const Ino of = file("file", in);
   internal::FileLocks locks(executor_);
-  FilesCalls calls(executor_, fs(), locks, {});
+  internal::Delegations delegations;
+  delegations.on_recall = [](Ino) -> uint64_t { return 1; };
+  FilesCalls calls(executor_, fs(), locks, delegations, {});
   const std::vector<Sample> corpus = samples(raw(in), raw(of));
   const bool forgotten = false;
+  bool has_maps = false;
   Random random(1);
   fuzz::Guarded<kRoom> into;
   fuzz::Guarded<fuzz::kPage> from;
@@ -132,6 +136,7 @@ TEST_F(FilesFuzz, AnyRequestIsExecutedOrRefused) {
         random.below(20) == 0 ? static_cast<FilesMethod>(0x0300 + random.below(64)) : sample.method;
     request.owner = OpenOwner{1};
     request.forgotten = &forgotten;
+    request.has_maps = &has_maps;
     request.body = at;
     request.room = random.below(10) == 0 ? random.below(300) : kRoom;
     fabric::MessageWriter reply(into.bytes().last(request.room));
