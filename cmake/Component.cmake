@@ -74,7 +74,7 @@ endfunction()
 function(pmstore_mutated_sources variable)
   set(paths)
   foreach(list IN ITEMS crash/mutants/mutants.txt mutants/files/file_mutants.txt
-      mutants/service_mutants.txt)
+      mutants/namespace/namespace_mutants.txt mutants/service_mutants.txt)
     file(STRINGS ${PROJECT_SOURCE_DIR}/tests/${list} lines REGEX "^(file|barriers) ")
     list(TRANSFORM lines REPLACE "^[a-z]+ ([^ ]+).*" "${PROJECT_SOURCE_DIR}/\\1")
     list(APPEND paths ${lines})

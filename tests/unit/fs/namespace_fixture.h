@@ -77,7 +77,8 @@ class NamespaceWorld {
   void shift(unsigned calls) {
     const TableId super = *run(client_->open_table(".fs.super"));
     for (unsigned i = 0; i < calls; ++i) {
-      EXPECT_TRUE(run(client_->get(super, "super")));
+      Transaction transaction = client_->begin();
+      EXPECT_TRUE(run(transaction.get(super, "super")));
     }
   }
   // What check_namespace() finds, while the file system is closed.

@@ -51,6 +51,29 @@ TEST_F(Ranges, AFileThatGrowsMeetsWhatIsThere) {
   EXPECT_TRUE(damage().empty()) << ::testing::PrintToString(damage());
 }
 
+TEST_F(Ranges, AWriteWithoutRoomTakesNone) {
+  const Ino f = file("f"), g = file("g");
+  const uint64_t most = space_.total_bytes() - 3 * kUnitBytes;
+  EXPECT_EQ(allocate(f, AllocateMode::kKeepSize, 0, most), 0);
+  EXPECT_EQ(write(g, 0, std::string(10 * kUnitBytes, 'g')), ENOSPC);
+  EXPECT_EQ(space_.used_bytes(), most);
+  EXPECT_EQ(write(g, 0, std::string(3 * kUnitBytes, 'g')), 0);
+}
+
+TEST_F(Ranges, WhatIsBeingCleanedIsWaitedFor) {
+  const Ino f = file("f"), g = file("g");
+  const uint64_t most = space_.total_bytes();
+  EXPECT_EQ(allocate(f, AllocateMode::kKeepSize, 0, most), 0);
+  space_.words_ns = 100'000'000;
+  EXPECT_EQ(truncate(f, 0), 0);
+  EXPECT_EQ(write(g, 0, std::string(kUnitBytes, 'g')), 0);
+  EXPECT_EQ(unlink("g"), 0);
+  EXPECT_EQ(allocate(f, AllocateMode::kKeepSize, 0, most), 0);
+  EXPECT_EQ(unlink("f"), 0);
+  const Ino h = file("h");
+  EXPECT_EQ(allocate(h, AllocateMode::kKeepSize, 0, most), 0);
+}
+
 TEST_F(Ranges, AnUnlinkedFileThatIsTruncatedIsStillDeleted) {
   const Ino f = run(fs().make(root(), kRootIno, "f", {.mode = 0600}, OpenOwner{1}))->ino;
   EXPECT_EQ(write(f, 0, std::string(200'000, 'x')), 0);
@@ -99,6 +122,69 @@ TEST_F(Ranges, WhatGoesIsNoFileAnyMore) {
   EXPECT_GT(space_.used_bytes(), 0u);
   sleep(5'000'000'000);
   EXPECT_EQ(space_.used_bytes(), 0u);
+}
+
+// One waits for the lock of the file's data, the other one for that of the directory.
+TEST_F(Ranges, WhatIsOpenedBehindTheEndOfItsOwnerIsClosed) {
+  const Ino f = file("f");
+  EXPECT_EQ(write(f, 0, std::string(70'000, 'x')), 0);
+  space_.zero_ns = 1'000'000'000;
+  const Caller caller;
+  int ended = 0;
+  const auto grow = [&]() -> Task<void> {
+    const AttributeChange larger{.set = AttributeChange::kSize, .size = 80'000};
+    EXPECT_TRUE(co_await fs().set_attributes(caller, f, larger));
+    ++ended;
+  };
+  const auto open = [&]() -> Task<void> {
+    (void)co_await fs().open_file(caller, f, O_RDONLY, OpenOwner{1});
+    ++ended;
+  };
+  const auto make = [&](std::string name, OpenOwner owner) -> Task<void> {
+    (void)co_await fs().make(caller, kRootIno, name, {}, owner);
+    ++ended;
+  };
+  const auto forget = [&](OpenOwner owner) -> Task<void> {
+    co_await fs().forget(owner);
+    ++ended;
+  };
+  executor_.spawn(grow());
+  executor_.spawn(open());
+  executor_.spawn(forget(OpenOwner{1}));
+  sleep(5'000'000'000);
+  ASSERT_EQ(ended, 3);
+  EXPECT_EQ(unlink("f"), 0);
+  settle();
+  EXPECT_EQ(run(fs().usage())->inodes, 1u);
+  for (unsigned calls = 0; calls < 16; ++calls) {
+    shift(calls);
+    ended = 0;
+    executor_.spawn(make("a", OpenOwner{2}));
+    executor_.spawn(make("b", OpenOwner{10 + calls}));
+    executor_.spawn(forget(OpenOwner{10 + calls}));
+    while (ended < 3) sleep(1000);
+    EXPECT_EQ(unlink("a"), 0);
+    EXPECT_EQ(unlink("b"), 0);
+    run(fs().forget(OpenOwner{2}));
+  }
+  settle();
+  EXPECT_EQ(run(fs().usage())->inodes, 1u);
+}
+
+TEST_F(Ranges, AnOpenBehindAnUnlinkFindsNoFile) {
+  const Ino f = file("f");
+  EXPECT_EQ(write(f, 0, std::string(10'000, 'x')), 0);
+  int opened = -1;
+  const auto remove = [&]() -> Task<void> {
+    const Caller caller;
+    EXPECT_TRUE(co_await fs().unlink(caller, kRootIno, "f"));
+    opened = number(co_await fs().open_file(caller, f, O_RDONLY, OpenOwner{1}));
+  };
+  executor_.spawn(remove());
+  while (opened < 0) sleep(1000);
+  EXPECT_EQ(opened, ESTALE);
+  settle();
+  EXPECT_EQ(run(fs().usage())->inodes, 1u);
 }
 
 TEST_F(Ranges, ReadsBesideATruncationSeeBeforeOrBehindIt) {

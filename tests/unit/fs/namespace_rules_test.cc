@@ -122,6 +122,10 @@ TEST_F(Rules, InAStickyDirectoryOnlyOwnersRemove) {
   EXPECT_EQ(rename(tmp, "g", tmp, "f", RenameMode::kReplace, bob_), EPERM);
   EXPECT_EQ(unlink("f", tmp, alice_), 0);
   EXPECT_EQ(unlink("g", tmp, root()), 0);
+  const Ino own = directory("own", kRootIno, 01777);
+  EXPECT_EQ(chown(root(), own, 1000), 0);
+  file("h", own, 0666, bob_);
+  EXPECT_EQ(unlink("h", own, alice_), 0) << "or the owner of the directory";
 }
 
 TEST_F(Rules, ASetgidDirectoryGivesItsGroup) {
@@ -190,6 +194,8 @@ TEST_F(Rules, TimesAreSetByTheirOwnerAndToNowByWriters) {
   now_ns_ = 5'000'000;
   EXPECT_EQ(change(bob_, f, {.set = Change::kMtime, .mtime_ns = 1}), EPERM);
   EXPECT_EQ(change(bob_, f, {.set = Change::kMtimeNow}), EPERM) << "not both";
+  EXPECT_EQ(change(bob_, f, {.set = Change::kMtimeNow | Change::kAtimeNow | Change::kMtime}),
+            EPERM);
   EXPECT_EQ(change(bob_, f, {.set = Change::kMtimeNow | Change::kAtimeNow}), 0);
   EXPECT_EQ(stat(f).mtime_ns, 5'000'000u);
   EXPECT_EQ(chmod(alice_, f, 0644), 0);
@@ -424,6 +430,7 @@ TEST_F(Rules, LinksHaveABound) {
 
 TEST_F(Rules, NothingNewIsMadeOfWhatIsKeptToRemove) {
   const Ino large = file("large"), other = file("other");
+  file("gone");
   for (uint64_t i = 0; i < 60; ++i) ASSERT_EQ(write(large, 2 * i * kUnitBytes, "x"), 0);
   const std::string text(4000, 't');
   unsigned made = 0;
@@ -442,9 +449,13 @@ TEST_F(Rules, NothingNewIsMadeOfWhatIsKeptToRemove) {
     }
     EXPECT_EQ(error, ENOSPC);
   }
+  const uint64_t used = space_.used_bytes();
+  EXPECT_EQ(allocate(other, AllocateMode::kKeepSize, 0, kUnitBytes), ENOSPC);
+  EXPECT_EQ(space_.used_bytes(), used);
   // It frees little, and records more than fits: now the reserve is spent.
   space_.uncleanable_below = space_.total_bytes();
   EXPECT_EQ(truncate(large, 0), 0);
+  EXPECT_EQ(unlink("gone"), 0);  // what it had is free
   EXPECT_EQ(make_error_of(kRootIno, "new"), ENOSPC);
   EXPECT_EQ(number(run(fs().link(root(), other, kRootIno, "new"))), ENOSPC);
   EXPECT_EQ(set_xattr(root(), other, "user.a", "1"), ENOSPC);

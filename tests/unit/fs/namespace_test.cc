@@ -167,6 +167,7 @@ TEST_F(Names, UnlinkedFilesCanBeOpenedAgainAfterARestart) {
   }(executor_));
   settle();
   EXPECT_EQ(read(f), "kept");
+  EXPECT_EQ(run(fs().usage())->inodes, 2u) << "the root, and what is open";
   EXPECT_EQ(number(run(fs().open_file(root(), g, O_RDONLY, owner))), ESTALE);
 }
 
@@ -300,6 +301,10 @@ TEST_F(Names, CountsAndParentsFollowRenames) {
   EXPECT_EQ(stat(b).links, 3u);
   EXPECT_EQ(*run(fs().parent_of(inner)), b);
   EXPECT_EQ(rename(b, "g", a, "inner", RenameMode::kExchange), 0);
+  EXPECT_EQ(*run(fs().parent_of(inner)), a);
+  EXPECT_EQ(rename(b, "g", a, "inner", RenameMode::kExchange), 0);
+  EXPECT_EQ(*run(fs().parent_of(inner)), b);
+  EXPECT_EQ(rename(a, "inner", b, "g", RenameMode::kExchange), 0);
   EXPECT_EQ(*run(fs().parent_of(inner)), a);
   const Ino empty = directory("empty", b);
   EXPECT_EQ(rename(a, "inner", b, "empty"), 0);

@@ -189,7 +189,7 @@ TEST_F(FilesLocks, WaiterGetsTheLockWhenItIsGivenUp) {
   EXPECT_EQ(lock(*file_, range(kWrite, 0, 99)), 0);
   auto waits = same_->lock(range(kWrite, 50, 60), true);
   waits.start();
-  EXPECT_FALSE(done_after(waits, 3 * FilesWorld::kLeaseNs));
+  EXPECT_FALSE(done_after(waits, 3 * FilesWorld::kLeaseNs + FilesWorld::kLeaseNs / 30));
   EXPECT_EQ(lock(*file_, range(kUnlock, 0, 99)), 0);
   EXPECT_TRUE(done_after(waits, 1'000'000));
   EXPECT_TRUE(waits.take());

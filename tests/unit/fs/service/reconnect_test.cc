@@ -168,6 +168,33 @@ TEST_F(FilesReconnect, AppendWhoseAnswerIsLostHappensOnce) {
   world_.run(client->close());
 }
 
+// The first try waits for the lock of the file while the second one arrives.
+TEST_F(FilesReconnect, AppendThatIsRepeatedWhileItRunsHappensOnce) {
+  auto options = world_.options();
+  options.secret = ClientSecret::of_number(1);
+  const auto client = world_.connect(options);
+  const auto other = world_.connect();
+  const auto file = world_.open(*client, "/log");
+  const auto same = world_.open(*other, "/log");
+  uint64_t size = 3 << 20;
+  world_.write(*file, size - 1, "x");
+  for (size_t turns = 2; turns < 40; turns += 3) {
+    auto zeroes = same->allocate(AllocateMode::kZeroRange, 0, 2 << 20);
+    zeroes.start();
+    for (int i = 0; i < 6; ++i) world_.executor().run_once();
+    const auto appended =
+        interrupt(file->append(bytes_of("line")), turns, [&] { kick(options.secret); });
+    ASSERT_TRUE(appended) << turns << ": " << appended.error().to_string();
+    size += 4;
+    EXPECT_EQ(world_.run(client->get_attributes(file->ino()))->size, size) << turns;
+    world_.let_time_pass(FilesWorld::kLeaseNs / 10);
+    ASSERT_TRUE(zeroes.done());
+  }
+  EXPECT_GT(world_.stat("repeated"), 0u);
+  world_.run(other->close());
+  world_.run(client->close());
+}
+
 TEST_F(FilesReconnect, CreateWhoseAnswerIsLostHappensOnce) {
   auto options = world_.options();
   options.secret = ClientSecret::of_number(1);
