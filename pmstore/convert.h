@@ -1,7 +1,8 @@
 // Conversion of pools of earlier formats, in place.
 //
 // Redo records in clients' rings had a format of their own: convert_pool() puts in place what the
-// rings hold, and empties them. The first formats had rings for the commits of both lock
+// rings hold, and empties them. The later ones had all their rings from the beginning, and keep
+// them. The first formats had rings for the commits of both lock
 // disciplines: the last rings become the shard log. Tables, records, the other rings, a shard log
 // that there is, logs, and the pool's identity stay. Of a transaction that was in a ring, the
 // outcome is not known any more.

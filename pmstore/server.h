@@ -37,8 +37,9 @@ struct Embedded;
 
 // The division of a new pool.
 struct FormatOptions {
-  // Redo rings: the most clients at the same time under lock discipline rnic. 0: the pool can only
-  // be served under discipline cpu.
+  // Redo rings: the most clients at the same time under lock discipline rnic. They are made when
+  // clients come; the pool has room for them that no records get. 0: the pool can only be served
+  // under discipline cpu.
   uint32_t rings = 32;
   // Size of one redo ring; a transaction's redo record takes at most half of it. 0: pool / 128,
   // between 64 KiB and 4 MiB, and at least 2.25 MiB in pools of 240 MiB or more.
@@ -84,9 +85,10 @@ struct ServerOptions {
   // A session that has a lease, and sends no request for so long, is fenced (docs/protocol.md).
   uint32_t lease_ms = 5000;
   // Under discipline rnic the server keeps the outcomes of a client that has vanished for this
-  // time, within the bounds of docs/limits.md. They are durable until a new client needs the
-  // vanished client's ring because all rings are owned; from then on they are in DRAM, and a
-  // restart loses them (OutcomeExpired). Under cpu the shard log keeps them, within those bounds.
+  // time, within the bounds of docs/limits.md; a restart begins the time anew. They are durable
+  // until a new client needs the vanished client's ring because all rings are owned; from then on
+  // they are in DRAM, and a restart loses them (OutcomeExpired). When the time is over, the ring is
+  // given back. Under cpu the shard log keeps them, within those bounds.
   uint32_t outcome_retention_ms = 30'000;
   // Under discipline cpu in a pool in a file: transactions that wait at the same time share an
   // msync when the last two took at least so long. Below it, a group costs more than it saves.

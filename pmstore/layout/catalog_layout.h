@@ -18,8 +18,9 @@
 //
 // Version 1 had no dropped tables, and entry i had id i + 1. Versions 1 and 2 had no shard log, and
 // at least one ring. Up to version 3 keys had at most 255 bytes, and rings had other redo records
-// than the shard log (pmstore/layout/earlier_redo.h). `pmstore pool convert` makes the present
-// version of all of them (pmstore/convert.h).
+// than the shard log (pmstore/layout/earlier_redo.h). Up to version 4 all rings that a pool could
+// have were made with it, in one extent with the shard log; a pool that was converted keeps them
+// there. `pmstore pool convert` makes the present version of all of them (pmstore/convert.h).
 #pragma once
 
 #include <cstddef>
@@ -32,11 +33,13 @@
 namespace pmstore::internal {
 
 inline constexpr uint32_t kCatalogMagic = 0x54434d50;  // "PMCT"
-inline constexpr uint32_t kCatalogVersion = 4;
+inline constexpr uint32_t kCatalogVersion = 5;
 inline constexpr uint32_t kOldestCatalogVersion = 1;
 inline constexpr uint32_t kFirstVersionWithDrops = 2;
 inline constexpr uint32_t kFirstVersionWithLog = 3;
 inline constexpr uint32_t kFirstVersionWithLongKeys = 4;
+inline constexpr uint32_t kFirstVersionWithRingExtents = 5;
+inline constexpr uint32_t kMostRings = 4096;
 // Feature bits. A pool with other ones is refused.
 // The shard log is not formatted yet; only the rest of a conversion may follow.
 inline constexpr uint32_t kConverting = 1;
@@ -53,12 +56,14 @@ struct CatalogHeader {
   uint32_t magic;
   uint32_t crc;  // of everything after this field
   uint32_t version;
-  uint32_t ring_count;
+  uint32_t ring_count;  // the most that there can be
   uint64_t generation;
   uint64_t pool;   // identity, random at creation
   uint64_t epoch;  // raised by each start of a server
   uint64_t ring_bytes;
-  uint64_t rings_offset;  // of the rings' extent in the pool's memory
+  // Where ring_count rings are, one after the other; 0: they are in the pool's extents of rings,
+  // each of which is full of them.
+  uint64_t rings_offset;
   uint64_t records_offset;
   uint64_t records_bytes;
   uint32_t clean;        // 1: closed in order, nothing to replay

@@ -35,6 +35,7 @@ base::Task<Result<std::unique_ptr<Server>>> Server::start(Executor& executor, pe
   auto state = std::make_unique<State>();
   state->core = std::make_shared<ServerCore>(executor, pool, options, std::move(store));
   PMSTORE_CO_TRY_STATUS(state->core->start_logs());
+  state->core->watch_rings();
   co_return std::unique_ptr<Server>(new Server(std::move(state)));
 }
 

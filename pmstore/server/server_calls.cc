@@ -27,7 +27,7 @@ bool is_rnic_method(Method method) {
 // Two-sided log appends, into this client's own ring and nowhere else.
 void ServerCore::on_persist_write(service::Session& session, fabric::RpcCall call) {
   if (discipline != LockDiscipline::kRnic) return persist_service.on_call(std::move(call), 0, 0);
-  const log::Ring& ring = store->rings()[static_cast<Session&>(session).ring];
+  const log::Ring& ring = store->rings().at(static_cast<Session&>(session).ring);
   persist_service.on_call(std::move(call), ring.data_offset(), ring.position().data_bytes);
 }
 
@@ -187,9 +187,10 @@ Result<OutcomeReply> ServerCore::answer_outcome(Session& session, const OutcomeR
 bool ServerCore::may_still_commit(TxId id, bool own) const {
   for (uint32_t i = 0; i < ring_states.size(); ++i) {
     const auto& at_work = ring_states[i].session;
-    const bool of_client = discipline == LockDiscipline::kCpu
-                               ? at_work && at_work->client == id.client
-                               : store->rings()[i].owner() == ring_owner(id.client);
+    const bool of_client =
+        discipline == LockDiscipline::kCpu
+            ? at_work && at_work->client == id.client
+            : store->rings().has(i) && store->rings().at(i).owner() == ring_owner(id.client);
     if (!of_client) continue;
     const bool of_this_session = at_work && id.sequence >= at_work->first_sequence;
     if (ring_states[i].resolving || (!own && of_this_session)) return true;
@@ -255,7 +256,7 @@ base::Task<void> ServerCore::serve_rnic(std::shared_ptr<Session> session, fabric
 
 base::Task<Status> ServerCore::serve_rnic_body(Session& session, fabric::RpcCall& call) {
   MessageReader reader(call.request().subspan(sizeof(RequestPrefix)));
-  log::Ring& ring = store->rings()[session.ring];
+  log::Ring& ring = store->rings().at(session.ring);
   switch (static_cast<Method>(call.method())) {
     case Method::kReserve: {
       const auto request = reader.get<ReserveRequest>();

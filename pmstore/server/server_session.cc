@@ -38,7 +38,7 @@ ServerCore::ServerCore(Executor& executor_in, persist::Pool& pool_in, ServerOpti
       admin(*this),
       host(executor_in, host_options(pool_in, options)),
       persist_service(pool_in.memory()),
-      ring_states(store->rings().size()),
+      ring_states(store->rings().most()),
       group(*this) {
   for (RingState& state : ring_states) state.ended_ns = executor.now_ns();
   discipline_decided = options.discipline.has_value();
@@ -138,38 +138,52 @@ bool ServerCore::ended_before(uint32_t one, uint32_t other) const {
   return store->session_sequence(one) < store->session_sequence(other);
 }
 
+std::optional<uint32_t> ServerCore::ring_owned_by(ClientId client) const {
+  for (uint32_t i = 0; i < store->rings().most(); ++i) {
+    if (store->rings().has(i) && store->rings().at(i).owner() == ring_owner(client)) return i;
+  }
+  return std::nullopt;
+}
+
 Result<uint32_t> ServerCore::choose_ring(ClientId client) {
   if (discipline == LockDiscipline::kCpu) return choose_place(client);
-  const auto& rings = store->rings();
+  const ClientRings& rings = store->rings();
+  if (const auto own = ring_owned_by(client)) {
+    if (ring_states[*own].session) {
+      // The client has lost its old connection, over which nothing may take effect from here on.
+      host.end(*ring_states[*own].session, SessionEnd::kReplaced);
+    }
+    if (ring_states[*own].resolving) {
+      return make_error(ErrorCode::kBackPressure,
+                        "this client's last session is still being resolved; try again");
+    }
+    // The end of a session that never connected may have given its ring back.
+    if (rings.has(*own)) return *own;
+  }
   std::optional<uint32_t> unowned;
   std::optional<uint32_t> oldest;
-  for (uint32_t i = 0; i < rings.size(); ++i) {
-    if (rings[i].owner() == ring_owner(client)) {
-      if (ring_states[i].session) {
-        // The client has lost its old connection, over which nothing may take effect from here on.
-        host.end(*ring_states[i].session, SessionEnd::kReplaced);
-      }
-      if (ring_states[i].resolving) {
-        return make_error(ErrorCode::kBackPressure,
-                          "this client's last session is still being resolved; try again");
-      }
-      return i;
-    }
+  for (uint32_t i = 0; i < rings.most(); ++i) {
+    if (!rings.has(i)) continue;
     if (ring_states[i].session || ring_states[i].resolving) continue;
-    if (rings[i].owner() == 0) {
+    if (rings.at(i).owner() == 0) {
       if (!unowned) unowned = i;
     } else if (!oldest || ended_before(i, *oldest)) {
       oldest = i;
     }
   }
   if (unowned) return *unowned;
+  auto made = store->make_ring();
+  if (made || made.code() != ErrorCode::kFull) return made;
   // Taking the ring moves the outcomes of its client to DRAM, so a new client need not wait until
   // they expire.
   if (oldest) return *oldest;
-  if (const auto freed = take_place_of_hello()) return *freed;
+  if (const auto freed = take_place_of_hello()) {
+    if (rings.has(*freed)) return *freed;
+    return store->make_ring();  // the other's was given back
+  }
   return make_error(
       ErrorCode::kBackPressure,
-      "all " + std::to_string(rings.size()) +
+      "all " + std::to_string(rings.count()) +
           " client places of this pool are taken by clients; end one of them, or create the pool "
           "with more --rings");
 }
@@ -179,7 +193,7 @@ Status ServerCore::take_ring(Session& session) {
     PMSTORE_TRY(session.first_sequence, store->begin_session());
     return {};
   }
-  session.new_owner = store->rings()[session.ring].owner() != ring_owner(session.client);
+  session.new_owner = store->rings().at(session.ring).owner() != ring_owner(session.client);
   const uint64_t until_ns = ring_states[session.ring].ended_ns + retention_ns();
   PMSTORE_TRY_STATUS(store->take_ring(session.ring, session.client, until_ns, executor.now_ns()));
   session.first_sequence = store->session_sequence(session.ring);
@@ -192,12 +206,46 @@ Status ServerCore::take_ring(Session& session) {
 void ServerCore::release_ring(Session& session) {
   ring_states[session.ring].ended_ns = executor.now_ns();
   if (discipline == LockDiscipline::kCpu) return;
+  PMSTORE_CHECK(session.grants.empty(), "no device has a right to a ring that may be given back");
   // A connected client may have sent a transaction that never arrived, and may ask for its outcome.
   const bool nothing_to_ask = !session.connected && session.new_owner;
-  if (!session.goodbye && !nothing_to_ask) return;
-  auto given_back = store->take_ring(session.ring, 0, 0, executor.now_ns());
-  // If this fails, the client stays the owner until the retention time is over, which does no harm.
-  if (!given_back) ring_states[session.ring].ended_ns = executor.now_ns();
+  if (!session.goodbye && !nothing_to_ask) return watch_rings();
+  disown_ring(session.ring);
+}
+
+// If this fails, the ring stays where it is until the next start, which does no harm.
+void ServerCore::disown_ring(uint32_t ring) {
+  Status given_back = store->take_ring(ring, 0, 0, executor.now_ns());
+  if (given_back) given_back = store->give_back_ring(ring);
+  if (!given_back) look_for_failure();
+}
+
+// Of a client that is gone, whose outcomes are kept in its ring for it to ask.
+bool ServerCore::is_kept_ring(uint32_t ring) const {
+  return store->rings().comes_back(ring) && store->rings().at(ring).owner() != 0 &&
+         !ring_states[ring].session && !ring_states[ring].resolving;
+}
+
+void ServerCore::watch_rings() {
+  if (!watching_rings_) run(give_rings_back());
+}
+
+// Gives back the rings of clients that are gone when their outcomes need not be kept any more.
+base::Task<void> ServerCore::give_rings_back() {
+  watching_rings_ = true;
+  for (;;) {
+    const uint64_t now_ns = executor.now_ns();
+    std::optional<uint64_t> next_ns;
+    for (uint32_t i = 0; i < store->rings().most(); ++i) {
+      if (!is_kept_ring(i)) continue;
+      const uint64_t until_ns = ring_states[i].ended_ns + retention_ns();
+      if (until_ns <= now_ns) disown_ring(i);
+      if (until_ns > now_ns) next_ns = std::min(next_ns.value_or(until_ns), until_ns);
+    }
+    if (!next_ns || store->failed()) break;
+    co_await executor.sleep_for(*next_ns - now_ns);
+  }
+  watching_rings_ = false;
 }
 
 // ---- handshake ----
@@ -255,7 +303,7 @@ Result<std::vector<std::byte>> ServerCore::make_answer(Session& session) {
   if (discipline == LockDiscipline::kRnic) {
     using fabric::Access;
     fabric::Device& device = *session.endpoint->device;
-    const log::Ring& ring = store->rings()[session.ring];
+    const log::Ring& ring = store->rings().at(session.ring);
     const auto data =
         store->memory().mapping().subspan(ring.data_offset(), ring.position().data_bytes);
     PMSTORE_TRY(auto own_ring,
@@ -332,8 +380,8 @@ void ServerCore::on_ended(service::Session& ended, std::optional<SessionEnd>) {
 void ServerCore::describe(const service::Session& described, SessionReport& report) const {
   const auto& session = static_cast<const Session&>(described);
   report.ring = session.ring;
-  if (discipline == LockDiscipline::kRnic) {
-    const log::RingPosition position = store->rings()[session.ring].position();
+  if (discipline == LockDiscipline::kRnic && store->rings().has(session.ring)) {
+    const log::RingPosition position = store->rings().at(session.ring).position();
     report.ring_used_bytes = position.tail_lsn - position.start_lsn;
   }
   report.commits = session.commits;
@@ -344,7 +392,7 @@ base::Task<void> ServerCore::resolve(std::shared_ptr<Session> session) {
   // Handlers of this session that wait for the RNIC end by themselves, at the latest by its
   // timeout.
   while (session->active > 0) co_await executor.sleep_for(kHandlersPauseNs);
-  log::Ring& ring = store->rings()[session->ring];
+  log::Ring& ring = store->rings().at(session->ring);
   WordChanger* const words = changer();
   if (words == nullptr) co_return;  // the server is going away; the next start recovers
   const std::vector<SlotOffset> announced = session->lock_lists->slots();
@@ -358,8 +406,8 @@ base::Task<void> ServerCore::resolve(std::shared_ptr<Session> session) {
   }
   PMSTORE_CHECK(ring_states[session->ring].resolving && !ring_states[session->ring].session,
                 "no session uses a ring before it is resolved");
-  release_ring(*session);
   ring_states[session->ring].resolving = false;
+  release_ring(*session);
 }
 
 }  // namespace pmstore::internal

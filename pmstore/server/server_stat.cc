@@ -32,7 +32,10 @@ std::string redo_stat_json(Store& store) {
   size_t owned = 0;
   uint64_t used = 0;
   uint64_t bytes = 0;
-  for (const log::Ring& ring : store.rings()) {
+  const ClientRings& rings = store.rings();
+  for (uint32_t i = 0; i < rings.most(); ++i) {
+    if (!rings.has(i)) continue;
+    const log::Ring& ring = rings.at(i);
     const log::RingPosition position = ring.position();
     owned += ring.owner() != 0 ? 1 : 0;
     used += position.tail_lsn - position.start_lsn;
@@ -42,7 +45,7 @@ std::string redo_stat_json(Store& store) {
   return fmt::format(
       R"({{"log_used_bytes": {}, "log_bytes": {}, "rings": {}, "owned": {}, "used_bytes": {}, )"
       R"("bytes": {}}})",
-      log.tail_lsn - log.start_lsn, log.data_bytes, store.rings().size(), owned, used, bytes);
+      log.tail_lsn - log.start_lsn, log.data_bytes, rings.count(), owned, used, bytes);
 }
 
 std::string groups_stat_json(const CommitGroupCounters& groups) {

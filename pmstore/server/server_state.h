@@ -142,6 +142,8 @@ class ServerCore final : public service::Service {
   void describe(const service::Session& session, SessionReport& report) const override;
 
   bool resolving_any() const;
+  // From here on the rings of clients that are gone are given back when their time is over.
+  void watch_rings();
   // Starts a coroutine that belongs to this server: shut_down() destroys it.
   void run(base::Task<void> task);
 
@@ -180,7 +182,8 @@ class ServerCore final : public service::Service {
   AdminService admin;
   service::Host host;
   persist::PersistService persist_service;
-  // One for each ring of the pool; under discipline cpu more are added when clients come.
+  // One for each ring that the pool can have; under discipline cpu more are added when clients
+  // come.
   std::deque<RingState> ring_states;
   ServerTotals totals;
   std::vector<TableId> freeing;  // dropped tables whose records are being freed
@@ -199,6 +202,7 @@ class ServerCore final : public service::Service {
   // server_session.cc
   uint64_t retention_ns() const { return uint64_t{options.outcome_retention_ms} * 1'000'000; }
   bool ended_before(uint32_t one, uint32_t other) const;
+  std::optional<uint32_t> ring_owned_by(ClientId client) const;
   Result<uint32_t> choose_ring(ClientId client);
   Result<uint32_t> choose_place(ClientId client);
   std::optional<uint32_t> take_place_of_hello();
@@ -208,6 +212,9 @@ class ServerCore final : public service::Service {
   Result<std::vector<std::byte>> make_answer(Session& session);
   base::Task<void> resolve(std::shared_ptr<Session> session);
   void release_ring(Session& session);
+  void disown_ring(uint32_t ring);
+  bool is_kept_ring(uint32_t ring) const;
+  base::Task<void> give_rings_back();
   void tell_known(Session& session);
   // server_calls.cc
   void serve(Session& session, fabric::RpcCall& call, std::span<const std::byte> body);
@@ -249,6 +256,7 @@ class ServerCore final : public service::Service {
   size_t copy_bytes_ = 0;
   bool watching_locks_ = false;  // watch_locks() runs
   const uint64_t started_ns_ = executor.now_ns();
+  bool watching_rings_ = false;  // give_rings_back() runs
 };
 
 service::HostOptions host_options(const persist::Pool& pool, const ServerOptions& options);

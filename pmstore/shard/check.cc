@@ -47,8 +47,10 @@ class Checker {
   }
 
   void check_rings() {
-    for (uint32_t i = 0; i < catalog_.header().ring_count; ++i) {
-      auto ring = catalog_.open_ring(i);
+    const auto places = catalog_.ring_places();
+    if (!places) return problem(places.error().message);
+    for (uint32_t i = 0; i < places->size(); ++i) {
+      auto ring = catalog_.open_ring((*places)[i]);
       if (!ring) {
         problem(fmt::format("ring {}: {}", i, ring.error().message));
         continue;
@@ -202,8 +204,9 @@ class Checker {
 };
 
 Status check_rings(const TableCatalog& catalog) {
-  for (uint32_t i = 0; i < catalog.header().ring_count; ++i) {
-    PMSTORE_TRY(auto ring, catalog.open_ring(i));
+  PMSTORE_TRY(const auto places, catalog.ring_places());
+  for (const TableCatalog::RingPlace& place : places) {
+    PMSTORE_TRY(auto ring, catalog.open_ring(place));
     PMSTORE_TRY_STATUS(ring.walk([](const log::EntryView&) {}));
   }
   return {};

@@ -22,33 +22,100 @@ ClientRings::ClientRings(RecordStore& records, FailureLatch& latch)
     : records_(records),
       memory_(records.memory()),
       latch_(latch),
-      outcomes_(records.catalog().header().ring_count) {
-  rings_.reserve(records.catalog().header().ring_count);  // references to rings stay valid
+      rings_(records.catalog().header().ring_count),
+      outcomes_(records.catalog().header().ring_count) {}
+
+void ClientRings::add(const TableCatalog::RingPlace& place, log::Ring ring) {
+  const auto free = std::find_if(rings_.begin(), rings_.end(),
+                                 [](const Held& held) { return !held.ring.has_value(); });
+  PMSTORE_CHECK(free != rings_.end(), "the catalog says how many rings there can be");
+  outcomes_.begin_session(static_cast<size_t>(free - rings_.begin()),
+                          ring.expired_below_sequence());
+  free->ring.emplace(std::move(ring));
+  free->extent = place.extent;
 }
 
-void ClientRings::add(log::Ring ring) {
-  PMSTORE_CHECK(rings_.size() < records_.catalog().header().ring_count,
-                "the catalog says how many rings there are");
-  outcomes_.begin_session(rings_.size(), ring.expired_below_sequence());
-  rings_.push_back(std::move(ring));
+uint32_t ClientRings::count() const {
+  return static_cast<uint32_t>(std::count_if(
+      rings_.begin(), rings_.end(), [](const Held& held) { return held.ring.has_value(); }));
+}
+
+Result<uint32_t> ClientRings::make() {
+  if (latch_.failed()) return latch_.error();
+  const TableCatalog& catalog = records_.catalog();
+  const uint32_t left = most() - count();
+  if (left == 0) {
+    return make_error(ErrorCode::kFull,
+                      "the pool has all the client rings that it can have; "
+                      "create it with more --rings");
+  }
+  auto places = catalog.make_rings(std::min(left, catalog.rings_per_extent()));
+  if (!places && places.code() == ErrorCode::kIo) latch_.set();
+  if (!places) return places.error();
+  uint32_t first = 0;
+  while (has(first)) ++first;
+  for (const TableCatalog::RingPlace& place : *places) {
+    PMSTORE_TRY(auto ring, catalog.open_ring(place));
+    PMSTORE_TRY_STATUS(ring.walk([](const log::EntryView&) {}));
+    PMSTORE_CHECK(ring.owner() == 0 && ring.position().start_lsn == ring.position().tail_lsn,
+                  "a new ring has nothing of an earlier one");
+    add(place, std::move(ring));
+  }
+  return first;
+}
+
+Status ClientRings::give_back(uint32_t index) {
+  if (latch_.failed()) return latch_.error();
+  if (!comes_back(index)) return {};
+  const persist::Extent extent = *rings_[index].extent;
+  std::vector<Held*> together;
+  for (Held& held : rings_) {
+    if (!held.extent || held.extent->entry != extent.entry) continue;
+    if (held.ring->owner() != 0) return {};
+    together.push_back(&held);
+  }
+  for (Held* const held : together) {
+    PMSTORE_TRY_STATUS(truncate_through(*held->ring, UINT64_MAX));
+    const log::RingPosition position = held->ring->position();
+    PMSTORE_CHECK(position.start_lsn == position.tail_lsn,
+                  "what is in place durably is all that leaves with a ring");
+  }
+  if (auto freed = records_.pool().free_extent(extent); !freed) {
+    latch_.set();
+    return freed;
+  }
+  for (Held* const held : together) *held = {};
+  return {};
+}
+
+Status ClientRings::give_back_unowned() {
+  for (uint32_t i = 0; i < most(); ++i) {
+    PMSTORE_TRY_STATUS(give_back(i));
+  }
+  return {};
 }
 
 size_t ClientRings::index_of(const log::Ring& ring) const {
-  const auto index = static_cast<size_t>(&ring - rings_.data());
-  PMSTORE_CHECK(index < rings_.size(), "the ring is one of these");
+  const auto* const first = reinterpret_cast<const std::byte*>(rings_.data());
+  const auto index =
+      static_cast<size_t>(reinterpret_cast<const std::byte*>(&ring) - first) / sizeof(Held);
+  PMSTORE_CHECK(index < rings_.size() && rings_[index].ring && &*rings_[index].ring == &ring,
+                "the ring is one of these");
   return index;
 }
 
 uint32_t ClientRings::last_session() const {
   uint32_t last = 0;
-  for (const log::Ring& ring : rings_) last = std::max(last, ring.position().incarnation);
+  for (const Held& held : rings_) {
+    if (held.ring) last = std::max(last, held.ring->position().incarnation);
+  }
   return last;
 }
 
 Status ClientRings::take(uint32_t index, uint64_t owner, uint32_t number,
                          uint64_t outcomes_until_ns, uint64_t now_ns) {
   if (latch_.failed()) return latch_.error();
-  log::Ring& ring = rings_[index];
+  log::Ring& ring = at(index);
   PMSTORE_CHECK(number > last_session(), "sessions are numbered upwards");
   const uint64_t first = first_sequence_of(number);
   // A walk ends at a damaged entry as it ends at a torn one; the transactions behind it would be
@@ -76,7 +143,9 @@ Status ClientRings::take(uint32_t index, uint64_t owner, uint32_t number,
 
 Result<std::optional<Outcome>> ClientRings::outcome(TxId id, bool own, uint64_t now_ns) const {
   if (const auto sealed = outcomes_.sealed(id, now_ns)) return *sealed;
-  for (const log::Ring& ring : rings_) {
+  for (const Held& held : rings_) {
+    if (!held.ring) continue;
+    const log::Ring& ring = *held.ring;
     if (!id.client.is_somebody() || ring.owner() != ring_owner(id.client)) continue;
     bool committed = false;
     const auto compare = [&](const log::EntryView& entry) {
@@ -142,8 +211,9 @@ Status ClientRings::truncate(persist::Persisted in_place, log::Ring& ring) {
 }
 
 Status ClientRings::flush_in_place() {
-  for (const log::Ring& ring : rings_) {
-    PMSTORE_TRY_STATUS(read_entries(ring, UINT64_MAX));
+  for (const Held& held : rings_) {
+    if (!held.ring) continue;
+    PMSTORE_TRY_STATUS(read_entries(*held.ring, UINT64_MAX));
     slots_.flush(records_);
   }
   return {};

@@ -1,10 +1,15 @@
 // ClientRings: the redo rings of a pool, one per client: whose ring each one is, what became of the
 // transactions that were logged there, and truncation.
 //
+// Rings are made when coordinators come, up to the number that the catalog allows, in extents of
+// the pool; an extent is given back when nobody owns any of its rings. Pools of earlier releases
+// came with all their rings, which stay.
 // Only coordinators of lock discipline rnic log there; ShardLog has the transactions of the other
 // one. The incarnation of a ring is the number of the session that owns it (session_numbers.h).
 // Invariants: a redo record leaves its ring only after the records that it writes are durable in
-// their slots; incarnations only grow. Threads: the server's. The records borrowed must outlive it.
+// their slots; incarnations only grow; a ring's index is the ring's until it is given back, and a
+// ring that has an owner is not given back. Threads: the server's. The records borrowed must
+// outlive it.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +17,14 @@
 #include <optional>
 #include <vector>
 
+#include "base/check.h"
 #include "log/ring.h"
 #include "persist/memory.h"
+#include "persist/pool.h"
 #include "pmstore/shard/failure_latch.h"
 #include "pmstore/shard/outcome_book.h"
 #include "pmstore/shard/record_store.h"
+#include "pmstore/shard/table_catalog.h"
 #include "pmstore/shard/written_slots.h"
 
 namespace pmstore::internal {
@@ -29,9 +37,32 @@ class ClientRings {
  public:
   ClientRings(RecordStore& records, FailureLatch& latch);
 
-  // Recovery hands over the rings, in order, each after its entries were applied.
-  void add(log::Ring ring);
-  std::vector<log::Ring>& all() { return rings_; }
+  // Recovery hands over the rings, each after its entries were applied.
+  void add(const TableCatalog::RingPlace& place, log::Ring ring);
+  // Indexes are below it: there are never more rings.
+  uint32_t most() const { return static_cast<uint32_t>(rings_.size()); }
+  uint32_t count() const;  // that there are
+  bool has(uint32_t index) const { return index < rings_.size() && rings_[index].ring; }
+  log::Ring& at(uint32_t index) {
+    PMSTORE_CHECK(has(index), "a ring is given back when nobody has it");
+    return *rings_[index].ring;
+  }
+  const log::Ring& at(uint32_t index) const {
+    PMSTORE_CHECK(has(index), "a ring is given back when nobody has it");
+    return *rings_[index].ring;
+  }
+  // The lowest index of rings in a new extent, which nobody owns. Durable on return. Full: there
+  // are most(), or the pool has no room; Io.
+  Result<uint32_t> make();
+  // Gives back the extent of ring `index`, durably, when nobody owns any of its rings. A device
+  // must have no right to rings without an owner. Not so in pools that came with their rings. Io;
+  // BadPool.
+  Status give_back(uint32_t index);
+  // The same of all rings: after recovery, and an end of the process between make() and take(), or
+  // between take() and give_back().
+  Status give_back_unowned();
+  // True: it goes when it has no owner.
+  bool comes_back(uint32_t index) const { return has(index) && rings_[index].extent; }
 
   // Ring `index` is `owner`'s from here on (0: no client's), for session `number`, which is above
   // the numbers of all earlier sessions; durable on return. When another client owned the ring, the
@@ -40,8 +71,8 @@ class ClientRings {
   Status take(uint32_t index, uint64_t owner, uint32_t number, uint64_t outcomes_until_ns,
               uint64_t now_ns);
   // The number of the session that has taken ring `index` last.
-  uint32_t session(uint32_t index) const { return rings_[index].position().incarnation; }
-  // The highest one of all rings.
+  uint32_t session(uint32_t index) const { return at(index).position().incarnation; }
+  // The highest one of all rings that there are.
   uint32_t last_session() const;
 
   // Of a transaction that is not in flight. `own`: its client asks, and says that it has ended;
@@ -71,10 +102,15 @@ class ClientRings {
     std::vector<uint64_t> sequences;
   };
 
+  struct Held {
+    std::optional<log::Ring> ring;
+    std::optional<persist::Extent> extent;  // that it is given back with
+  };
+
   RecordStore& records_;
   persist::Memory& memory_;
   FailureLatch& latch_;
-  std::vector<log::Ring> rings_;
+  std::vector<Held> rings_;  // as many as there can be; references to rings stay valid
   OutcomeBook outcomes_;
   Passed passed_;
   WrittenSlots slots_;

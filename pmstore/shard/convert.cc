@@ -32,8 +32,9 @@ class EarlierRings {
 
   // Puts in place what the rings hold; durable on return.
   Result<persist::Persisted> put_in_place() {
-    for (uint32_t i = 0; i < records_.catalog().header().ring_count; ++i) {
-      PMSTORE_TRY(auto ring, records_.catalog().open_ring(i));
+    PMSTORE_TRY(const auto places, records_.catalog().ring_places());
+    for (const TableCatalog::RingPlace& place : places) {
+      PMSTORE_TRY(auto ring, records_.catalog().open_ring(place));
       PMSTORE_TRY_STATUS(ring.walk([](const log::EntryView&) {}));
       // An entry may be in the CPU's caches only: what goes in place is durable before.
       PMSTORE_TRY_STATUS(ring.make_walked_durable());
@@ -117,6 +118,10 @@ Result<Conversion> convert_pool(persist::Pool& pool) {
   conversion.to_version = internal::kCatalogVersion;
   if (catalog.header().version < internal::kFirstVersionWithLongKeys) {
     PMSTORE_TRY(catalog, free_rings(pool, std::move(catalog)));
+  } else if (catalog.header().version < internal::kCatalogVersion) {
+    // What rings and log hold has the present form, and stays there.
+    PMSTORE_TRY(const persist::Persisted nothing, pool.memory().drain());
+    PMSTORE_TRY_STATUS(catalog.raise_version(nothing));
   }
   if (catalog.is_earlier()) {
     // Nothing that was logged before is in this log, and what was in a ring is not known any more.

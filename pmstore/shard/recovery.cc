@@ -23,8 +23,9 @@ uint64_t begin_of(std::string_view key) {
 
 Status Recovery::replay_rings(ClientRings& rings) {
   const TableCatalog& catalog = records_.catalog();
-  for (uint32_t i = 0; i < catalog.header().ring_count; ++i) {
-    PMSTORE_TRY(auto ring, catalog.open_ring(i));
+  PMSTORE_TRY(const auto places, catalog.ring_places());
+  for (const TableCatalog::RingPlace& place : places) {
+    PMSTORE_TRY(auto ring, catalog.open_ring(place));
     uint64_t entries = 0;
     PMSTORE_TRY_STATUS(ring.walk([&](const log::EntryView&) { ++entries; }));
     // An entry may be in the CPU's caches only. Before anything of it goes in place it is durable:
@@ -33,7 +34,7 @@ Status Recovery::replay_rings(ClientRings& rings) {
     ring.for_each_entry([&](const log::EntryView& entry) { replay_entry(entry); });
     report_.rings_replayed += entries > 0 ? 1 : 0;
     report_.entries_read += entries;
-    rings.add(std::move(ring));
+    rings.add(place, std::move(ring));
   }
   rings_replayed_ = true;
   return {};

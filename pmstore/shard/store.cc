@@ -44,7 +44,8 @@ Status Store::recover() {
   recovery_ = recovery.report();
   PMSTORE_TRY_STATUS(log_.begin(std::move(log)));
   PMSTORE_TRY_STATUS(two_phase_.restore());
-  return catalog().begin_epoch();
+  PMSTORE_TRY_STATUS(catalog().begin_epoch());
+  return rings_.give_back_unowned();
 }
 
 Result<uint64_t> Store::begin_session() {

@@ -56,7 +56,8 @@ class Store {
   SlabArena& arena() { return records_.arena(); }
   LockTable& words() { return records_.words(); }
   persist::Memory& memory() { return records_.memory(); }
-  std::vector<log::Ring>& rings() { return rings_.all(); }
+  ClientRings& rings() { return rings_; }
+  const ClientRings& rings() const { return rings_; }
   ShardLog& log() { return log_; }
   const ShardLog& log() const { return log_; }
   CpuCommit& cpu() { return cpu_; }
@@ -117,6 +118,9 @@ class Store {
   Result<uint64_t> begin_session();
   // Under discipline kRnic: ClientRings::take() for a new session. Full; Io; BadPool.
   Status take_ring(uint32_t index, ClientId client, uint64_t outcomes_until_ns, uint64_t now_ns);
+  // ClientRings::make(), and give_back() of a ring that nobody owns any more.
+  Result<uint32_t> make_ring() { return rings_.make(); }
+  Status give_back_ring(uint32_t index) { return rings_.give_back(index); }
   // No session has had a number from here on.
   uint64_t end_of_sessions() const { return first_sequence_of(sessions_.last() + 1); }
   uint64_t session_sequence(uint32_t index) const {

@@ -62,11 +62,19 @@ bool log_valid(const CatalogHeader& header, const persist::Memory& memory) {
          memory.contains(header.log_offset, header.log_bytes);
 }
 
+bool rings_valid(const CatalogHeader& header, const persist::Memory& memory) {
+  if (header.version >= kFirstVersionWithRingExtents && header.rings_offset == 0) {
+    return header.ring_count == 0 ||
+           (header.ring_count <= kMostRings && header.ring_bytes >= log::kMinRingBytes &&
+            header.ring_bytes <= memory.bytes() && header.ring_bytes % persist::kXpLineBytes == 0);
+  }
+  return memory.contains(header.rings_offset, header.ring_count * header.ring_bytes);
+}
+
 bool header_valid(const CatalogHeader& header, const persist::Memory& memory) {
   return is_catalog_header(header) && header.version >= kOldestCatalogVersion &&
          header.version <= kCatalogVersion && log_valid(header, memory) &&
-         header.highest_table <= kMaxTableIds &&
-         memory.contains(header.rings_offset, header.ring_count * header.ring_bytes) &&
+         header.highest_table <= kMaxTableIds && rings_valid(header, memory) &&
          memory.contains(header.records_offset, header.records_bytes) &&
          memory.contains(header.tables_offset, header.tables_bytes) &&
          header.tables_bytes % kTableEntryBytes == 0 && header.tables_bytes <= kMoreTablesBytes;
@@ -125,22 +133,16 @@ Status make_file_room(persist::Pool& pool, uint64_t wanted) {
 
 Status TableCatalog::format(persist::Pool& pool, const FormatOptions& options) {
   PMSTORE_TRY_STATUS(check_format(options));
-  const uint64_t ring_bytes = bytes_of_ring(pool, options.ring_bytes);
   TableCatalog catalog(pool);
   CatalogHeader& header = catalog.header_;
+  header.magic = kCatalogMagic;
+  header.version = kCatalogVersion;
+  header.pool = options.identity != 0 ? options.identity : base::random_identity();
+  header.ring_count = options.rings;
+  header.ring_bytes = bytes_of_ring(pool, options.ring_bytes);
   header.log_bytes = shard_log_bytes(pool, options.shard_log_bytes);
-  const uint64_t free_bytes = pool.largest_free_extent();
-  if (header.log_bytes > free_bytes ||
-      (free_bytes - header.log_bytes) / std::max(options.rings, 1u) < ring_bytes) {
-    return make_error(
-        ErrorCode::kFull,
-        "the pool has no room for a shard log of " + base::size_text(header.log_bytes) + " and " +
-            std::to_string(options.rings) + " client rings of " + base::size_text(ring_bytes) +
-            ": use a smaller log, fewer or smaller rings, or a larger pool");
-  }
-  // One extent: each costs a pool file up to 2.5 MiB.
-  PMSTORE_TRY(const auto redo, pool.allocate_extent(persist::ExtentKind::kRings,
-                                                    options.rings * ring_bytes + header.log_bytes));
+  header.clean = 1;
+  PMSTORE_TRY(const auto ring_room, catalog.make_redo_room());
   const uint64_t log_bytes = log_area_bytes(pool, options.log_bytes);
   if (log_bytes > pool.largest_free_extent()) {
     return make_error(ErrorCode::kFull, "the pool has no room for a log area of " +
@@ -156,9 +158,10 @@ Status TableCatalog::format(persist::Pool& pool, const FormatOptions& options) {
   if (room < 4 * kChunkBytes) {
     return make_error(ErrorCode::kFull,
                       "the pool has no room for records beside " + std::to_string(options.rings) +
-                          " client rings of " + base::size_text(ring_bytes) + ", a shard log of " +
-                          base::size_text(header.log_bytes) + ", " + base::size_text(log_bytes) +
-                          " for logs and " + base::size_text(options.file_bytes) +
+                          " client rings of " + base::size_text(header.ring_bytes) +
+                          ", a shard log of " + base::size_text(header.log_bytes) + ", " +
+                          base::size_text(log_bytes) + " for logs and " +
+                          base::size_text(options.file_bytes) +
                           " for file data: use fewer or smaller rings, or a larger pool");
   }
   PMSTORE_TRY(const auto records, pool.allocate_extent(persist::ExtentKind::kRecords, room));
@@ -167,20 +170,11 @@ Status TableCatalog::format(persist::Pool& pool, const FormatOptions& options) {
     header.tables_offset = records.offset + records.bytes - kMoreTablesBytes;
     header.tables_bytes = kMoreTablesBytes;
   }
-  header.magic = kCatalogMagic;
-  header.version = kCatalogVersion;
-  header.ring_count = options.rings;
-  header.ring_bytes = ring_bytes;
-  header.pool = options.identity != 0 ? options.identity : base::random_identity();
-  header.rings_offset = redo.offset;
-  header.log_offset = redo.offset + options.rings * ring_bytes;
   header.records_offset = records.offset;
   header.records_bytes = records.bytes - header.tables_bytes;
-  header.clean = 1;
-  for (uint32_t i = 0; i < header.ring_count; ++i) {
-    auto ring =
-        log::Ring::format(pool.memory(), catalog.ring_offset(i), ring_bytes, catalog.ring_salt(i));
-    if (!ring) return ring.error();
+  // Rings can get this room, as long as the pool has nothing else that needs it.
+  for (const persist::Extent& extent : ring_room) {
+    PMSTORE_TRY_STATUS(pool.free_extent(extent));
   }
   PMSTORE_TRY_STATUS(catalog.format_log(0));
   // The header comes last: a pool whose formatting was interrupted has no catalog.
@@ -289,18 +283,7 @@ Error table_is_lost(const std::string& path, uint16_t table) {
                         "pool from a backup, or create a new one");
 }
 
-uint32_t TableCatalog::ring_salt(uint32_t ring) const {
-  return static_cast<uint32_t>(base::mix64(header_.pool + ring));
-}
-
-Result<log::Ring> TableCatalog::open_ring(uint32_t ring) const {
-  PMSTORE_TRY(auto opened, log::Ring::open(pool_->memory(), ring_offset(ring), header_.ring_bytes,
-                                           ring_salt(ring)));
-  opened.set_padding(pool_->info().padding);
-  return opened;
-}
-
-// Unlike those of the rings, which are numbered from 0.
+// Unlike those of the rings.
 uint32_t TableCatalog::log_salt() const {
   return static_cast<uint32_t>(base::mix64(~header_.pool));
 }
@@ -461,7 +444,7 @@ Status TableCatalog::write_header(CatalogHeader next) {
 }  // namespace internal
 
 Status check_format(const FormatOptions& options) {
-  if (options.rings > 4096) {
+  if (options.rings > internal::kMostRings) {
     return make_error(ErrorCode::kInvalidArgument, "a pool has at most 4096 client rings");
   }
   if (options.shard_log_bytes != 0 && options.shard_log_bytes < log::kMinRingBytes) {

@@ -1,6 +1,9 @@
 // TableCatalog: where shard log, rings and records of a pool are, and which tables it has
 // (pmstore/layout/catalog_layout.h).
 //
+// A pool is made without rings of clients. Each extent of rings is made when clients need more, and
+// freed when nobody owns any of its rings; what the pool's extent table says is where rings are.
+//
 // Threads: one. The pool is borrowed. Every change is durable on return. After Io it may or may not
 // be, and what is known here is as before; the owner makes no further change, because the medium
 // may have half of that one.
@@ -23,8 +26,8 @@ namespace pmstore::internal {
 
 class TableCatalog {
  public:
-  // Makes shard log, rings, log area, records and tables in a new pool. InvalidArgument; Full; Io.
-  // After a crash on the way the pool has no catalog.
+  // Makes shard log, log area, records and tables in a new pool, and leaves room for its rings.
+  // InvalidArgument; Full; Io. After a crash on the way the pool has no catalog.
   static Status format(persist::Pool& pool, const FormatOptions& options);
   // Reads and checks, changes nothing. BadPool when the pool has no catalog or it is damaged;
   // VersionMismatch when a later release has written it, or the pool must be converted first.
@@ -43,16 +46,24 @@ class TableCatalog {
   bool counts_all_tables() const {
     return both_copies_ && header_.table_count > 0 && header_.table_count == entries_.size();
   }
-  uint64_t ring_offset(uint32_t ring) const {
-    PMSTORE_CHECK(ring < header_.ring_count, "a pool has as many rings as its catalog says");
-    return header_.rings_offset + ring * header_.ring_bytes;
-  }
-  // Seeds the checksums of ring `ring`.
-  uint32_t ring_salt(uint32_t ring) const;
-  uint32_t log_salt() const;
+  // ---- rings of clients (catalog_rings.cc) ----
+  struct RingPlace {
+    uint64_t offset;
+    uint32_t salt;  // seeds the ring's checksums; no two rings that a pool ever has share it
+    std::optional<persist::Extent> extent;  // that it came with; nullopt: it came with the pool
+  };
+  // All rings that there are, in the order of their extents. BadPool.
+  Result<std::vector<RingPlace>> ring_places() const;
+  // Makes `count` rings in an extent of their own, owned by nobody. Durable on return: all of them
+  // or none. Full; Io.
+  Result<std::vector<RingPlace>> make_rings(uint32_t count) const;
+  // So many at a time, so that an extent is not too small and extents are not too many.
+  uint32_t rings_per_extent() const;
   // Errors of log::Ring::open(), whose walk() must follow.
-  Result<log::Ring> open_ring(uint32_t ring) const;
-  // The same of the shard log.
+  Result<log::Ring> open_ring(const RingPlace& place) const;
+
+  uint32_t log_salt() const;
+  // Opens the shard log; as open_ring().
   Result<log::Ring> open_log() const;
   // A new shard log, where the header says. All numbers below `expired_below_sequence` are unknown
   // to it. Durable on return. Io.
@@ -102,6 +113,10 @@ class TableCatalog {
 
  private:
   explicit TableCatalog(persist::Pool& pool) : pool_(&pool) {}
+  // What format() needs: the extent of the shard log, and, until records have theirs, extents in
+  // the place of those that rings can get later. Full.
+  Result<std::vector<persist::Extent>> make_redo_room();
+  std::vector<RingPlace> places_in(const persist::Extent& extent) const;
   std::byte* entry_at(size_t position) const;
   Status load_tables();
   // False: the entry is damaged.

@@ -16,7 +16,7 @@ BIN = ""
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 # And the version of their catalogs.
 POOLS = {"killed": 2, "closed": 2, "small": 2, "v3_killed": 3, "v3_closed": 3, "v3_small": 3,
-         "v3_rings": 3}
+         "v3_rings": 3, "v4_killed": 4, "v4_closed": 4, "v4_rings": 4}
 LONG_KEY = "k" * 512
 
 
@@ -97,7 +97,7 @@ class Convert(unittest.TestCase):
             self.assertIn("nothing to do", self.ok("pool", "convert", path))
 
     def test_survives_a_kill_at_any_moment(self):
-        for name in ("killed", "v3_rings"):
+        for name in ("killed", "v3_rings", "v4_rings"):
             self.convert_and_kill(name, 7)
 
     def convert_and_kill(self, name, times):

@@ -198,7 +198,7 @@ class Programs(unittest.TestCase):
         self.make_pool("--log-bytes", "2M")
         (extent,) = self.log_extents()
         self.assertEqual(extent["bytes"], 2 << 20)
-        self.assertIn(b"extent of log", run("pool", "info", self.pool).stdout)
+        self.assertIn(b"for log", run("pool", "info", self.pool).stdout)
         checked = json.loads(run("pool", "check", self.pool, "--json").stdout)
         self.assertEqual(checked["logs"]["logs"], 0)
         self.assertEqual(checked["logs"]["area_bytes"], 2 << 20)

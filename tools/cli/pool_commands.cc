@@ -20,6 +20,7 @@
 #include "tools/cli/commands.h"
 #include "tools/cli/console.h"
 #include "tools/cli/index_option.h"
+#include "tools/cli/pool_space.h"
 #include "tools/cli/session_options.h"
 #include "tools/cli/text_table.h"
 #include "tools/daemon/pool_service.h"
@@ -58,6 +59,7 @@ nlohmann::ordered_json info_json(const persist::PoolInfo& info) {
           {"domain", persist::domain_name(info.detected_domain)},
           {"domain_source", info.domain_source},
           {"rules", persist::rules_text(persist::Rules::all().with_padding(info.padding))},
+          {"space", space_of(extents)},
           {"extents", extents}};
 }
 
@@ -71,14 +73,16 @@ void print_info(const nlohmann::ordered_json& info) {
   table.row({"medium", info.value("medium", "")});
   table.row({"format version", std::to_string(number(info, "format_version"))});
   table.row({"size", base::size_text(number(info, "bytes"))});
-  table.row({"not in extents", base::size_text(number(info, "free_bytes"))});
+  table.row({"free, in one piece", base::size_text(number(info, "free_bytes"))});
   table.row({"persistence domain",
              fmt::format("{} ({})", info.value("domain", ""), info.value("domain_source", ""))});
   table.row({"rules", info.value("rules", "")});
-  for (const auto& extent : info.value("extents", nlohmann::ordered_json::array())) {
-    table.row({fmt::format("extent of {}", extent.value("kind", "")),
-               fmt::format("{} at {}", base::size_text(number(extent, "bytes")),
-                           number(extent, "offset"))});
+  for (const auto& each : info.value("space", nlohmann::ordered_json::array())) {
+    const uint64_t extents = number(each, "extents");
+    if (extents == 0) continue;
+    table.row({"for " + each.value("kind", ""),
+               fmt::format("{} in {} extent{}", base::size_text(number(each, "bytes")), extents,
+                           extents == 1 ? "" : "s")});
   }
   print_text(table.text());
 }
@@ -142,6 +146,7 @@ int served_info(const std::string& path, const ServedAt& served, bool json) {
     if (!report) return fail(kProgram, what, report.error());
     nlohmann::ordered_json info = {{"path", json_bytes(path)}};
     info.update(report->value("pool", nlohmann::ordered_json::object()));
+    info["space"] = space_of(info.value("extents", nlohmann::ordered_json::array()));
     info["served"] = {{"pid", served.pid}, {"listen", served.listen}};
     if (json) {
       print_json(info);
@@ -435,8 +440,9 @@ void add_pool_commands(CLI::App& app, Invocation& invocation) {
       ->check(parsed_by(parse_bytes, "SIZE"));
   make->add_option(
           "--rings", options->rings,
-          "how many clients at the same time under lock discipline rnic, at most; 0: it is "
-          "served under cpu only, which needs none")
+          "how many clients at the same time under lock discipline rnic, at most: each gets a redo "
+          "ring when it comes, and room for that many is left free; 0: the pool is served under "
+          "cpu only, which needs none")
       ->check(in_range(0, 4096))
       ->capture_default_str();
   make->add_option("--ring-bytes", options->ring_bytes,

@@ -48,7 +48,7 @@ class Convert : public ::testing::TestWithParam<uint32_t> {
     EXPECT_EQ(store.catalog().find("t"), table_);
     EXPECT_EQ(get_from(store, table_, "alice")->value, "old");
     EXPECT_EQ(get_from(store, table_, "bob")->value, "new");
-    EXPECT_EQ(store.rings().size(), rings);
+    EXPECT_EQ(store.rings().count(), rings);
     expect_not_aborted(store, logged_);
     const uint64_t first = *store.begin_session();
     EXPECT_GT(session_of(first), session_of(logged_.sequence));

@@ -44,15 +44,35 @@ inline log::Ring open_earlier_ring(persist::Pool& pool, uint32_t index) {
   return std::move(*ring);
 }
 
+// Rings and shard log move into one extent, as earlier releases made it.
+inline void move_redo_together(persist::Pool& pool, CatalogHeader& header) {
+  const persist::Memory& memory = pool.memory();
+  const std::vector<std::byte> log(memory.at(header.log_offset),
+                                   memory.at(header.log_offset) + header.log_bytes);
+  const std::vector<persist::Extent> extents = pool.info().extents;
+  for (const persist::Extent& extent : extents) {
+    const bool redo =
+        extent.kind == persist::ExtentKind::kRings || extent.kind == persist::ExtentKind::kShardLog;
+    if (redo) PMSTORE_CHECK(pool.free_extent(extent).has_value(), "memory can always be drained");
+  }
+  header.rings_offset = pool.allocate_extent(persist::ExtentKind::kRings,
+                                             header.ring_count * header.ring_bytes + log.size())
+                            .value()
+                            .offset;
+  header.log_offset = header.rings_offset + header.ring_count * header.ring_bytes;
+  pool.memory().write(pool.memory().at(header.log_offset), log.data(), log.size());
+}
+
 // The pool's store was closed, and its log is as large as some rings: these take its place, where
 // the version had no log.
 inline void make_earlier(persist::Pool& pool, uint32_t version) {
   CatalogHeader newest = catalog_copy(pool, 0);
   if (catalog_copy(pool, 1).generation > newest.generation) newest = catalog_copy(pool, 1);
   PMSTORE_CHECK(newest.log_bytes % newest.ring_bytes == 0, "rings take the place of the log");
+  move_redo_together(pool, newest);
   const bool without_log = version < kFirstVersionWithLog;
   const auto more = without_log ? static_cast<uint32_t>(newest.log_bytes / newest.ring_bytes) : 0;
-  for (uint32_t i = newest.ring_count; i < newest.ring_count + more; ++i) {
+  for (uint32_t i = 0; i < newest.ring_count + more; ++i) {
     const auto salt = static_cast<uint32_t>(base::mix64(newest.pool + i));
     PMSTORE_CHECK(log::Ring::format(pool.memory(), newest.rings_offset + i * newest.ring_bytes,
                                     newest.ring_bytes, salt)
@@ -62,6 +82,8 @@ inline void make_earlier(persist::Pool& pool, uint32_t version) {
   for (uint64_t copy = 0; copy < 2; ++copy) {
     CatalogHeader header = catalog_copy(pool, copy);
     header.version = version;
+    header.rings_offset = newest.rings_offset;
+    header.log_offset = newest.log_offset;
     header.ring_count = newest.ring_count + more;
     header.sessions = SessionNumbers::kBlock;  // a server counts them in advance
     if (without_log) {

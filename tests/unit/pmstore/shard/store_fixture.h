@@ -137,7 +137,7 @@ class StoreInRegion {
   persist::Pool& pool() { return *pool_; }
   TableId table() const { return table_; }
   // Of a coordinator of lock discipline rnic; commit() logs in the shard log.
-  log::Ring& ring() { return store_->rings()[0]; }
+  log::Ring& ring() { return store_->rings().at(0); }
 
   Status commit(TransactionMessage message) {
     const auto bytes = message.message();
@@ -162,6 +162,9 @@ class StoreInRegion {
     auto opened = Store::open(*pool_);
     PMSTORE_CHECK(opened.has_value(), opened ? "" : opened.error().message.c_str());
     store_ = std::move(*opened);
+    while (store_->rings().count() < store_->rings().most()) {
+      PMSTORE_CHECK(store_->make_ring().has_value(), "the pool has room for its rings");
+    }
     PMSTORE_CHECK(store_->take_ring(0, kClient, 0, 0).has_value(), "the ring is sound");
   }
   crash::PageBytes region_;
