@@ -147,6 +147,10 @@ class Pool {
   virtual Status free_extent(const Extent& extent) = 0;
   // The largest extent that can still be allocated.
   virtual uint64_t largest_free_extent() = 0;
+  // The first place at or behind `offset` that may not be zero, as far as it is known without
+  // reading the memory: a file has holes where nothing was ever stored, and a page that is read is
+  // one that takes memory. nullopt: all of the rest is zero.
+  virtual std::optional<uint64_t> next_data(uint64_t offset) const = 0;
   // An extent up to this size takes as much of the pool as one of this size.
   virtual uint64_t least_extent() const = 0;
 };

@@ -85,6 +85,7 @@ class RegionPool final : public Pool {
     return largest;
   }
   uint64_t least_extent() const override { return kXpLineBytes; }
+  std::optional<uint64_t> next_data(uint64_t offset) const override { return offset; }
 
  private:
   ExtentEntry* entry_of(const Extent& extent) {

@@ -46,6 +46,9 @@ class PmemobjPool final : public Pool {
   Status free_extent(const Extent& extent) override;
   uint64_t largest_free_extent() override;
   uint64_t least_extent() const override { return kLeastExtent; }
+  std::optional<uint64_t> next_data(uint64_t offset) const override {
+    return next_data_in(fd_.get(), medium_.medium, offset);
+  }
 
  private:
   Status start(const std::string& path, const std::string& file, bool format,

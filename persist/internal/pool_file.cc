@@ -44,6 +44,14 @@ std::string_view medium_name(Medium medium) {
   return "?";
 }
 
+std::optional<uint64_t> next_data_in(int fd, Medium medium, uint64_t offset) {
+  if (medium == Medium::kDeviceDax) return offset;  // it has no holes
+  const off_t data = lseek(fd, static_cast<off_t>(offset), SEEK_DATA);
+  if (data >= 0) return static_cast<uint64_t>(data);
+  if (errno == ENXIO) return std::nullopt;
+  return offset;
+}
+
 Error busy(std::string_view name) {
   return make_error(
       ErrorCode::kBusy,

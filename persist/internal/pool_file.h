@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,6 +27,9 @@ struct MediumFacts {
 
 // What an open descriptor is. BadPool when it is neither a regular file nor a DAX device.
 Result<MediumFacts> probe_medium(int fd, std::string_view name);
+
+// As Pool::next_data(), of the whole of what is open.
+std::optional<uint64_t> next_data_in(int fd, Medium medium, uint64_t offset);
 
 // "PATH: in use by another process: ...", in one wording.
 Error busy(std::string_view name);

@@ -19,8 +19,11 @@ Result<PoolInfo> info_of(const Examined& examined, const std::string& path) {
   return info;
 }
 
-PoolView::PoolView(std::span<std::byte> mapping, uint64_t root_offset, PoolInfo info)
-    : root_offset_(root_offset),
+PoolView::PoolView(const PoolFile& file, std::span<std::byte> mapping, uint64_t root_offset,
+                   PoolInfo info)
+    : descriptor_(file.descriptor()),
+      medium_(file.facts().medium),
+      root_offset_(root_offset),
       info_(std::move(info)),
       memory_(mapping, MemoryOptions{.domain = info_.domain, .non_temporal_bytes = 256}) {}
 
@@ -31,7 +34,11 @@ Result<std::unique_ptr<PoolView>> PoolView::of(const PoolFile& file, Examined ex
   // Memory hands out places to store to; the mapping itself refuses stores.
   const std::span<std::byte> mapping(const_cast<std::byte*>(bytes.data()), bytes.size());
   return std::unique_ptr<PoolView>(
-      new PoolView(mapping, examined.catalog.root_offset, std::move(info)));
+      new PoolView(file, mapping, examined.catalog.root_offset, std::move(info)));
+}
+
+std::optional<uint64_t> PoolView::next_data(uint64_t offset) const {
+  return next_data_in(descriptor_, medium_, offset);
 }
 
 std::span<std::byte> PoolView::root() {

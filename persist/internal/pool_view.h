@@ -29,12 +29,15 @@ class PoolView final : public Pool {
   Result<Extent> allocate_filled(ExtentKind kind, uint64_t bytes, const ExtentFill& fill) override;
   Status free_extent(const Extent& extent) override;
   uint64_t largest_free_extent() override { return info_.free_bytes; }
+  std::optional<uint64_t> next_data(uint64_t offset) const override;
   uint64_t least_extent() const override { return kLeastExtent; }
 
  private:
-  PoolView(std::span<std::byte> mapping, uint64_t root_offset, PoolInfo info);
+  PoolView(const PoolFile& file, std::span<std::byte> mapping, uint64_t root_offset, PoolInfo info);
 
   std::optional<PoolFile> file_;  // goes last
+  int descriptor_;                // of the file, whoever keeps it
+  Medium medium_;
   uint64_t root_offset_;
   PoolInfo info_;
   Memory memory_;

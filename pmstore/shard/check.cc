@@ -228,7 +228,7 @@ Status check_record_tables(const TableCatalog& catalog, const SlabArena& arena,
 
 Status check_startable(persist::Pool& pool) {
   PMSTORE_TRY(const TableCatalog catalog, TableCatalog::load(pool));
-  PMSTORE_TRY(const SlabArena arena, SlabArena::open(pool.memory(), catalog.header().records_offset,
+  PMSTORE_TRY(const SlabArena arena, SlabArena::open(pool, catalog.header().records_offset,
                                                      catalog.header().records_bytes));
   PMSTORE_TRY_STATUS(check_rings(catalog));
   PMSTORE_TRY_STATUS(check_shard_log(catalog));
@@ -244,8 +244,8 @@ Result<CheckReport> check_store(persist::Pool& pool, std::span<const IndexToChec
   report.epoch = catalog.header().epoch;
   report.clean = catalog.header().clean != 0;
   report.tables = static_cast<uint32_t>(catalog.tables().size());
-  auto arena = SlabArena::open(pool.memory(), catalog.header().records_offset,
-                               catalog.header().records_bytes);
+  auto arena =
+      SlabArena::open(pool, catalog.header().records_offset, catalog.header().records_bytes);
   if (!arena) {
     report.problems.push_back(arena.error().message);
     return report;

@@ -21,9 +21,9 @@ uint32_t slab_crc(const SlabHeader& header, uint32_t chunk) {
 SlabArena::SlabArena(persist::Memory& memory, uint64_t offset, uint64_t bytes)
     : memory_(&memory), offset_(offset), chunks_(bytes / kChunkBytes) {}
 
-Result<SlabArena> SlabArena::open(persist::Memory& memory, uint64_t offset, uint64_t bytes) {
-  SlabArena arena(memory, offset, bytes);
-  auto read = arena.read_headers();
+Result<SlabArena> SlabArena::open(persist::Pool& pool, uint64_t offset, uint64_t bytes) {
+  SlabArena arena(pool.memory(), offset, bytes);
+  auto read = arena.read_headers(pool);
   if (!read) return read.error();
   return arena;
 }
@@ -32,8 +32,15 @@ persist::TwoCopies<SlabHeader> SlabArena::header_copies(uint32_t chunk) const {
   return {*memory_, offset_ + chunk * kChunkBytes, kSlabCopyBytes};
 }
 
-Status SlabArena::read_headers() {
+Status SlabArena::read_headers(const persist::Pool& pool) {
+  uint64_t data = 0;  // what lies before it, from the last chunk's header on, is zero
   for (uint32_t chunk = 0; chunk < chunks_.size();) {
+    const uint64_t header_at = offset_ + chunk * kChunkBytes;
+    if (data < header_at) data = pool.next_data(header_at).value_or(UINT64_MAX);
+    if (data >= header_at + kSlabHeaderBytes) {
+      ++chunk;  // never used: to read its header would make a page of a hole
+      continue;
+    }
     Chunk& state = chunks_[chunk];
     const persist::TwoCopies<SlabHeader> copies = header_copies(chunk);
     const auto found = *copies.read([&](const SlabHeader& header) {

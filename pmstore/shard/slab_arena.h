@@ -16,6 +16,7 @@
 
 #include "base/result.h"
 #include "persist/memory.h"
+#include "persist/pool.h"
 #include "persist/two_copies.h"
 #include "pmstore/layout/slab_layout.h"
 #include "pmstore/types.h"
@@ -24,10 +25,10 @@ namespace pmstore::internal {
 
 class SlabArena {
  public:
-  // The extent is [offset, offset + bytes) of `memory`; `bytes` is a multiple of the chunk size.
+  // The extent is [offset, offset + bytes) of the pool; `bytes` is a multiple of the chunk size.
   // Reads the slab headers; BadPool when both copies of one are damaged. Every slot counts as used
   // until free_slot() is called for it.
-  static Result<SlabArena> open(persist::Memory& memory, uint64_t offset, uint64_t bytes);
+  static Result<SlabArena> open(persist::Pool& pool, uint64_t offset, uint64_t bytes);
 
   // After a crash of the process alone, the headers that open() has read may be in the CPU's caches
   // only. Durable on return. Must precede the first change, which overwrites the other copy of a
@@ -82,7 +83,7 @@ class SlabArena {
   };
   SlabArena(persist::Memory& memory, uint64_t offset, uint64_t bytes);
   persist::TwoCopies<SlabHeader> header_copies(uint32_t chunk) const;
-  Status read_headers();
+  Status read_headers(const persist::Pool& pool);
   Status write_header(uint32_t chunk, uint16_t size_class, uint32_t run, uint64_t base_version);
   Status claim(uint8_t size_class);
   Status clear_slots(uint32_t first, uint8_t size_class);

@@ -21,8 +21,7 @@ Store::Store(persist::Pool& pool, TableCatalog catalog, SlabArena arena, LockTab
 Result<std::unique_ptr<Store>> Store::open(persist::Pool& pool) {
   PMSTORE_TRY(TableCatalog catalog, TableCatalog::load(pool));
   const CatalogHeader& header = catalog.header();
-  PMSTORE_TRY(SlabArena arena,
-              SlabArena::open(pool.memory(), header.records_offset, header.records_bytes));
+  PMSTORE_TRY(SlabArena arena, SlabArena::open(pool, header.records_offset, header.records_bytes));
   PMSTORE_TRY_STATUS(arena.make_headers_durable());
   PMSTORE_TRY(LockTable words, LockTable::create(arena.bytes()));
   PMSTORE_TRY(KeyIndex index, KeyIndex::create(arena.bytes()));

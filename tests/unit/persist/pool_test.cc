@@ -178,6 +178,22 @@ TEST_F(PoolTest, WhatIsFreedBecomesAnExtentOfAnyKind) {
   EXPECT_DEATH(static_cast<void>(pool->free_extent(freed)), "not a later one");
 }
 
+TEST_F(PoolTest, DataIsNeverTakenForAHole) {
+  auto pool = create();
+  const Extent extent = pool->allocate_extent(ExtentKind::kRecords, 3 << 20).value();
+  const uint64_t end = extent.offset + extent.bytes;
+  const uint64_t written = extent.offset + (2 << 20);
+  const auto look = [&](const Pool& at) { return at.next_data(extent.offset).value_or(end); };
+  EXPECT_GE(look(*pool), extent.offset);
+  pool->memory().write(pool->memory().at(written), "record", 7);
+  EXPECT_LE(look(*pool), written) << "it is in the page cache only";
+  ASSERT_TRUE(pool->memory().drain());
+  EXPECT_LE(look(*pool), written);
+  pool.reset();
+  EXPECT_LE(look(**Pool::view(path_)), written);
+  EXPECT_LE(look(*open()), written);
+}
+
 TEST_F(PoolTest, ExtentsUpToTheLeastTakeTheSameRoom) {
   auto pool = create();
   std::vector<uint64_t> taken;
