@@ -160,7 +160,7 @@ base::Task<void> FileDataService::zero_parts(std::shared_ptr<service::Session> s
   const base::RunningTasks::Position here = zeroing_.started_last();
   ++session->active;
   Status done;
-  for (uint64_t at = 0; at < what.bytes && done && !session->ended; at += kZeroedAtOnce) {
+  for (uint64_t at = 0; at < what.bytes && done; at += kZeroedAtOnce) {
     if (at > 0) co_await space_.executor().yield();
     if (session->ended) break;
     const AreaRange part{LocalDataSpace::kServer, what.offset + at,
