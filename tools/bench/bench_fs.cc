@@ -251,7 +251,7 @@ void add_data_options(CLI::App& app, FsCommand& command) {
   CLI::Option* const factors = app.add_flag(
       "--factors", command.factors,
       "with --model: reads and writes of 1K to 1M, with each rule alone switched off, and with "
-      "each strategy; --ops each, at most 64M and at least 40 of each worker");
+      "each strategy; --ops each, at most 64M and at least 20 of each worker");
   for (const char* option : {"--mode", "--payload", "--file-bytes", "--files", "--read-share",
                              "--strategy", "--rules", "--seconds"}) {
     factors->excludes(app.get_option(option));

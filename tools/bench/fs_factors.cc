@@ -21,9 +21,9 @@ constexpr persist::WriteStrategy kStrategies[] = {
     persist::WriteStrategy::kDoorbell, persist::WriteStrategy::kFlush,
     persist::WriteStrategy::kTwoSided};
 // Of each worker, at least: what comes before the first operation must not show.
-constexpr uint64_t kLeastOperations = 40;
+constexpr uint64_t kLeastOperations = 20;
 constexpr uint64_t kBlocksOfWorker = 4;
-constexpr uint64_t kLeastFileBytes = 64 << 10;  // smaller ones can be without extents
+constexpr uint64_t kLeastFileBytes = 64 << 10;       // smaller ones can be without extents
 constexpr uint64_t kMostBytes = uint64_t{64} << 20;  // of a case, where that is enough operations
 
 // What is the same for all payloads: a case for each of them.
