@@ -101,8 +101,12 @@ Result<uint64_t> RestartedStore::recover() {
   if (!catalog) return catalog.error();
   const bool closed_in_order = catalog->header().clean != 0;
   // Else the next extent would be given the same place.
-  constexpr size_t kExtents = 2;  // rings, records
-  if (pool_->info().extents.size() != kExtents) {
+  const std::vector<persist::Extent>& extents = pool_->info().extents;
+  for (const uint64_t place : {catalog->header().log_offset, catalog->header().records_offset}) {
+    const bool in_table = std::any_of(extents.begin(), extents.end(), [&](const auto& extent) {
+      return extent.offset <= place && place < extent.offset + extent.bytes;
+    });
+    if (in_table) continue;
     return make_error(ErrorCode::kBadPool, "extents that the catalog names are in no table");
   }
   PMSTORE_TRY_STATUS(check_pool());
