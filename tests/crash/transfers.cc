@@ -73,9 +73,9 @@ class Transfers {
     with.reconnect_timeout_ns = 5000 * kMs;
     for (const std::string& text : options_.uris) {
       PMSTORE_TRY(const fabric::Uri uri, fabric::parse_uri(text));
-      PMSTORE_TRY(auto client, executor_.run(Client::connect(executor_, uri, with)));
-      PMSTORE_TRY(const TableId table, executor_.run(client->open_table("accounts", true)));
+      PMSTORE_TRY(auto client, executor_.run(connect_to(executor_, uri, with)));
       clients_.push_back(std::move(client));
+      PMSTORE_TRY(const TableId table, executor_.run(table_at(executor_, *clients_.back())));
       tables_.push_back(table);
     }
     return {};
@@ -86,6 +86,9 @@ class Transfers {
 
  private:
   Client& at(size_t server) { return *clients_[server]; }
+  static Task<Result<std::unique_ptr<Client>>> connect_to(Executor& executor, fabric::Uri uri,
+                                                          ClientOptions with);
+  static Task<Result<TableId>> table_at(Executor& executor, Client& client);
   Task<Result<std::string>> read(size_t server, std::string key);
   Task<Status> transfer(std::string count, uint64_t number, uint64_t seed);
   Task<Result<bool>> has_happened(std::string count, uint64_t number);
@@ -103,6 +106,26 @@ class Transfers {
   uint64_t until_ns_ = 0;
   int journal_ = -1;
 };
+
+// The server may just have been killed.
+Task<Result<std::unique_ptr<Client>>> Transfers::connect_to(Executor& executor, fabric::Uri uri,
+                                                            ClientOptions with) {
+  const uint64_t give_up_ns = executor.now_ns() + kPatienceNs;
+  while (true) {
+    auto client = co_await Client::connect(executor, uri, with);
+    if (client || executor.now_ns() > give_up_ns) co_return std::move(client);
+    co_await executor.sleep_for(20 * kMs);
+  }
+}
+
+Task<Result<TableId>> Transfers::table_at(Executor& executor, Client& client) {
+  const uint64_t give_up_ns = executor.now_ns() + kPatienceNs;
+  while (true) {
+    const auto table = co_await client.open_table("accounts", true);
+    if (table || executor.now_ns() > give_up_ns) co_return table;
+    co_await executor.sleep_for(20 * kMs);
+  }
+}
 
 Status Transfers::load() {
   for (size_t server = 0; server < kServers; ++server) {
