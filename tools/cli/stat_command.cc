@@ -90,6 +90,11 @@ std::string report_text(const Json& report, const Json& rates) {
   table.row({"redo rings", fmt::format("{} of {} owned; {} of {} bytes used",
                                        n("/store/redo/owned"), n("/store/redo/rings"),
                                        n("/store/redo/used_bytes"), n("/store/redo/bytes"))});
+  table.row({"several servers",
+             fmt::format("{} transactions locked, {} prepared and not decided, {} committed and "
+                         "remembered; see pmstore tx list",
+                         n("/store/two_phase/locked"), n("/store/two_phase/prepared"),
+                         n("/store/two_phase/committed"))});
   if (report.contains(Json::json_pointer("/store/logs"))) {
     table.row({"logs", fmt::format("{} with {} entries; {} of {} bytes used", n("/store/logs/logs"),
                                    n("/store/logs/entries_total"), n("/store/logs/used_bytes"),
