@@ -137,6 +137,7 @@ base::Task<Status> FilesServer::State::open_names(Server& server, FilesServerOpt
   with.root_uid = options.root_uid;
   with.root_gid = options.root_gid;
   clients_come_back = options.clients_come_back;
+  with.room_patience_ns = uint64_t{options.lease_ms} * 1'000'000 / 2;
   with.reclaim_ns = clients_come_back ? uint64_t{options.lease_ms} * 1'000'000 : 0;
   if (!with.now_ns && executor.clock().is_virtual()) {
     with.now_ns = [this] { return executor.now_ns(); };

@@ -42,6 +42,8 @@ struct NamespaceOptions {
   // Unlinked files that were open before the start can be opened again for so long; then those that
   // nobody has opened are deleted. A new file system does not wait.
   uint64_t reclaim_ns = 0;
+  // Where space is full, but some of it is being cleaned, a call waits for that so long.
+  uint64_t room_patience_ns = 5'000'000'000;
 };
 
 // Who keeps files open: one session of a client. An unlinked file lives while somebody has it open.

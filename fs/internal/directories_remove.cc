@@ -74,7 +74,10 @@ Task<PosixResult<Directories::Locks>> Directories::lock_for_removal(Ino parent, 
   for (unsigned attempt = 0; attempt < kAttempts; ++attempt) {
     Locks locks;
     PMSTORE_CO_TRY(const auto before, co_await core_.entry(parent, name));
-    if (before) locks.data = co_await core_.data_locks.exclusive(before->ino);
+    if (before) {
+      locks.data = co_await core_.data_locks.exclusive(before->ino);
+      PMSTORE_CO_TRY_STATUS(core_.check_settled(before->ino));
+    }
     locks.entries = co_await core_.directory_locks.exclusive(std::min(parent, other));
     if (parent != other) {
       locks.other_entries = co_await core_.directory_locks.exclusive(std::max(parent, other));

@@ -52,6 +52,7 @@ Task<PosixResult<Attributes>> FileCalls::open(Caller caller, Ino ino, int flags,
   const OpenFiles::Opening opening(core_.opens, owner);
   SharedGuard guard = co_await lock(ino);
   if (core_.deleting.contains(ino)) co_return PosixError(ESTALE);
+  PMSTORE_CO_TRY_STATUS(core_.check_settled(ino));
   PMSTORE_CO_TRY(const Inode inode, co_await core_.inode(ino));
   const bool is_orphan = inode.attributes.links == 0;
   if (is_orphan && !core_.opens.is_open(ino) && !core_.in_grace) co_return PosixError(ESTALE);
@@ -169,19 +170,34 @@ Task<PosixStatus> FileCalls::make_room(SharedGuard guard, const Inode& inode, ui
     PMSTORE_CO_TRY_STATUS(co_await maps_.zero(ino, size, std::max(size, from)));
   }
   const bool moves = inode.attributes.is_inline && size > 0;
+  const auto first_unit = std::make_shared<std::vector<Piece>>();
   if (moves) {
-    auto first = maps_.give(guard, ino, 0, kUnitBytes, false);
+    auto first = maps_.give(guard, ino, 0, kUnitBytes, false, first_unit);
     PMSTORE_CO_TRY_STATUS(co_await core_.tasks.run(std::move(first)));
   }
   // A file that is written from its end on will go on so.
   const bool appends = grows && from <= size;
-  auto given = maps_.give(guard, ino, unit_down(from), unit_up(to), appends);
-  PMSTORE_CO_TRY_STATUS(co_await core_.tasks.run(std::move(given)));
+  const auto given = std::make_shared<std::vector<Piece>>();
+  auto gives = maps_.give(guard, ino, unit_down(from), unit_up(to), appends, given);
+  const PosixStatus done = co_await core_.tasks.run(std::move(gives));
+  if (!done) {
+    co_await take_back(std::move(guard), ino, first_unit);
+    co_return done.error();
+  }
   if (moves) {
     const auto* tail = reinterpret_cast<const std::byte*>(inode.tail.data());
     PMSTORE_CO_TRY_STATUS(co_await write_data(ino, 0, {tail, inode.tail.size()}));
   }
   co_return PosixStatus();
+}
+
+Task<void> FileCalls::take_back(SharedGuard guard, Ino ino, FileMaps::Given given) {
+  const auto work = [](FileMaps& maps, SharedGuard held, Ino of,
+                       FileMaps::Given what) -> Task<bool> {
+    co_await maps.take_back(std::move(held), of, std::move(what));
+    co_return true;
+  };
+  co_await core_.tasks.run(work(maps_, std::move(guard), ino, std::move(given)));
 }
 
 Task<PosixResult<Namespace::Written>> FileCalls::write(Ino ino, std::optional<uint64_t> offset,
@@ -248,8 +264,9 @@ Task<PosixStatus> FileCalls::allocate_for_map(Ino ino, uint64_t offset, uint64_t
   const uint64_t from = unit_down(offset);
   const uint64_t to = std::min(unit_up(end), unit_up(size));
   if (from >= to) co_return PosixStatus();
-  auto given = maps_.give(std::move(guard), ino, from, to, false);
-  co_return co_await core_.tasks.run(std::move(given));
+  auto gives =
+      maps_.give(std::move(guard), ino, from, to, false, std::make_shared<std::vector<Piece>>());
+  co_return co_await core_.tasks.run(std::move(gives));
 }
 
 Task<PosixResult<Namespace::Mapped>> FileCalls::map(Ino ino, uint64_t offset, uint64_t bytes,

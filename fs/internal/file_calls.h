@@ -60,6 +60,8 @@ class FileCalls {
   // Space for [from, to), and the data of an inline file in it; zeros up to `from`.
   base::Task<PosixStatus> make_room(SharedGuard guard, const Inode& inode, uint64_t from,
                                     uint64_t to);
+  // As FileMaps::take_back(), as work of its own.
+  base::Task<void> take_back(SharedGuard guard, Ino ino, FileMaps::Given given);
   base::Task<PosixStatus> write_data(Ino ino, uint64_t offset, std::span<const std::byte> bytes);
   base::Task<PosixStatus> read_data(Ino ino, uint64_t offset, std::span<std::byte> into);
   base::Task<PosixStatus> leave_inline(SharedGuard guard, const Inode& inode);
@@ -73,6 +75,9 @@ class FileCalls {
   base::Task<PosixResult<Attributes>> allocate_inline(SharedGuard guard, const Inode& inode,
                                                       AllocateMode mode, uint64_t from,
                                                       uint64_t to);
+  // Zeros in what the range makes visible, or is to be zero, and inline data in its unit.
+  base::Task<PosixStatus> fill_room(SharedGuard guard, Inode inode, AllocateMode mode,
+                                    uint64_t from, uint64_t to, FileMaps::Given given);
   base::Task<PosixResult<Attributes>> punch(SharedGuard guard, const Inode& inode, uint64_t from,
                                             uint64_t to);
 

@@ -120,6 +120,25 @@ Task<PosixResult<Attributes>> FileCalls::allocate_inline(SharedGuard guard, cons
   co_return co_await core_.tasks.run(std::move(changed));
 }
 
+Task<PosixStatus> FileCalls::fill_room(SharedGuard guard, Inode inode, AllocateMode mode,
+                                       uint64_t from, uint64_t to, FileMaps::Given given) {
+  const Ino ino = inode.attributes.ino;
+  const uint64_t size = inode.attributes.size;
+  if (mode == AllocateMode::kZeroRange) {
+    PMSTORE_CO_TRY_STATUS(co_await maps_.zero(ino, from, to, given));
+    // Inline data is written behind that.
+    if (from < inode.tail.size()) inode.tail.replace(from, inode.tail.npos, size - from, '\0');
+  }
+  // What lies between the old and the new size becomes visible.
+  if (mode != AllocateMode::kKeepSize && to > size) {
+    PMSTORE_CO_TRY_STATUS(co_await maps_.zero(ino, size, to, given));
+  }
+  if (inode.attributes.is_inline && size > 0) {
+    co_return co_await make_room(std::move(guard), inode, 0, size);
+  }
+  co_return PosixStatus();
+}
+
 Task<PosixResult<Attributes>> FileCalls::allocate(Ino ino, AllocateMode mode, uint64_t offset,
                                                   uint64_t bytes) {
   if (bytes == 0) co_return PosixError(EINVAL, "a range has at least one byte");
@@ -134,23 +153,17 @@ Task<PosixResult<Attributes>> FileCalls::allocate(Ino ino, AllocateMode mode, ui
   }
   if (punches) co_return co_await punch(std::move(guard), inode, offset, end);
   PMSTORE_CO_TRY_STATUS(co_await maps_.check_room(ino, unit_down(offset), unit_up(end)));
+  const auto given = std::make_shared<std::vector<Piece>>();
+  auto gives = maps_.give(guard, ino, unit_down(offset), unit_up(end), false, given);
+  PMSTORE_CO_TRY_STATUS(co_await core_.tasks.run(std::move(gives)));
+  const PosixStatus filled = co_await fill_room(guard, inode, mode, offset, end, given);
+  if (!filled) {
+    // Behind another error, what was given may have data.
+    if (filled.number() == ENOSPC) co_await take_back(std::move(guard), ino, given);
+    co_return filled.error();
+  }
   const uint64_t size = a.size;
   const bool grows = mode != AllocateMode::kKeepSize && end > size;
-  if (mode == AllocateMode::kZeroRange) {
-    PMSTORE_CO_TRY_STATUS(co_await maps_.zero(ino, offset, end));
-    // Inline data is written behind that.
-    if (offset < inode.tail.size())
-      inode.tail.replace(offset, inode.tail.npos, size - offset, '\0');
-  }
-  // What lies between the old and the new size becomes visible.
-  if (grows) {
-    PMSTORE_CO_TRY_STATUS(co_await maps_.zero(ino, size, end));
-  }
-  auto given = maps_.give(guard, ino, unit_down(offset), unit_up(end), false);
-  PMSTORE_CO_TRY_STATUS(co_await core_.tasks.run(std::move(given)));
-  if (a.is_inline && size > 0) {
-    PMSTORE_CO_TRY_STATUS(co_await make_room(guard, inode, 0, size));
-  }
   Publish what{.size = grows ? end : size, .leaves_inline = a.is_inline};
   auto last = publish(std::move(guard), ino, std::move(what));
   co_return co_await core_.tasks.run(std::move(last));

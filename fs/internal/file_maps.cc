@@ -90,7 +90,7 @@ PosixResult<std::vector<Piece>> FileMaps::allocate_missing(const std::vector<Pie
 }
 
 Task<PosixStatus> FileMaps::give_some(Ino ino, uint64_t from, uint64_t to, uint64_t most_to,
-                                      uint64_t& reached) {
+                                      uint64_t& reached, Given given) {
   // One more, to see what follows the range.
   PMSTORE_CO_TRY(std::vector<Piece> there, co_await pieces(ino, from, most_to, kMostPieces));
   if (there.size() == kMostPieces) to = std::min(to, there.back().end());
@@ -119,15 +119,46 @@ Task<PosixStatus> FileMaps::give_some(Ino ino, uint64_t from, uint64_t to, uint6
   PosixStatus done = co_await core_.transact<void>(body, &doubt);
   // What may be mapped stays allocated; the next start knows.
   if (!done && !doubt) give_back(made);
+  if (done) given->insert(given->end(), made.begin(), made.end());
   co_return std::move(done);
 }
 
-Task<PosixStatus> FileMaps::give(SharedGuard guard, Ino ino, uint64_t from, uint64_t to,
-                                 bool grow) {
+Task<PosixStatus> FileMaps::give(SharedGuard guard, Ino ino, uint64_t from, uint64_t to, bool grow,
+                                 Given given) {
   PMSTORE_CHECK(guard->holds(), "a map is changed under the lock of its inode");
   PMSTORE_CHECK(from % kUnitBytes == 0 && to % kUnitBytes == 0, "units are mapped as a whole");
+  PMSTORE_CHECK(given->empty(), "what an earlier step was given is not this one's");
+  PosixStatus done = co_await give_all(ino, from, to, grow, given);
+  if (!done) co_await take_back(std::move(guard), ino, given);
+  co_return std::move(done);
+}
+
+Task<void> FileMaps::take_back(SharedGuard guard, Ino ino, Given given) {
+  PMSTORE_CHECK(guard->holds(), "a map is changed under the lock of its inode");
+  while (!given->empty()) {
+    const size_t rest = given->size() - std::min(given->size(), kMostPieces);
+    const std::vector<Piece> some(given->begin() + static_cast<ptrdiff_t>(rest), given->end());
+    const auto body = [&](NamespaceTransaction& transaction) -> Task<PosixStatus> {
+      PMSTORE_CO_TRY(Inode inode, co_await transaction.inode(ino));
+      for (const Piece& piece : some) {
+        transaction.erase_piece(ino, piece.file_offset);
+        inode.attributes.data_bytes -= piece.place.bytes;
+      }
+      ++inode.attributes.version;
+      transaction.put(inode);
+      co_return PosixStatus();
+    };
+    const PosixStatus erased = co_await core_.take_away<void>(body);
+    if (!erased) co_return;
+    // Nobody had a map with them, and they are zero.
+    give_back(some);
+    given->resize(rest);
+  }
+}
+
+Task<PosixStatus> FileMaps::give_all(Ino ino, uint64_t from, uint64_t to, bool grow, Given given) {
   uint64_t growth = 0;
-  unsigned waits = 0;
+  const uint64_t until_ns = patience_ends_ns();
   if (grow) {
     PMSTORE_CO_TRY(const Inode inode, co_await core_.inode(ino));
     growth = growth_of(inode.attributes.data_bytes);
@@ -135,11 +166,11 @@ Task<PosixStatus> FileMaps::give(SharedGuard guard, Ino ino, uint64_t from, uint
   while (from < to) {
     const uint64_t most_to = std::min(std::max(to, from + growth), kMaxFileBytes);
     uint64_t reached = from;
-    const PosixStatus given = co_await give_some(ino, from, to, most_to, reached);
-    if (!given) {
-      if (given.number() != ENOSPC) co_return given.error();
-      const bool may_fit = co_await more_is_free(waits);
-      if (!may_fit) co_return given.error();
+    const PosixStatus done = co_await give_some(ino, from, to, most_to, reached, given);
+    if (!done) {
+      if (done.number() != ENOSPC) co_return done.error();
+      const bool may_fit = co_await more_is_free(until_ns);
+      if (!may_fit) co_return done.error();
       continue;
     }
     PMSTORE_CHECK(reached > from, "each step maps something, or finds it mapped");
@@ -148,12 +179,14 @@ Task<PosixStatus> FileMaps::give(SharedGuard guard, Ino ino, uint64_t from, uint
   co_return PosixStatus();
 }
 
+uint64_t FileMaps::patience_ends_ns() const {
+  return core_.executor().now_ns() + core_.options().room_patience_ns;
+}
+
 // What others have removed is free when it is clean, which takes a moment.
-Task<bool> FileMaps::more_is_free(unsigned& waits) {
-  constexpr unsigned kMostWaits = 500;
+Task<bool> FileMaps::more_is_free(uint64_t until_ns) {
   constexpr uint64_t kWaitNs = 10'000'000;
-  if (!core_.queue.has_work() || waits == kMostWaits) co_return false;
-  ++waits;
+  if (!core_.queue.has_work() || core_.executor().now_ns() >= until_ns) co_return false;
   co_await core_.executor().sleep_for(kWaitNs);
   co_return true;
 }
@@ -165,9 +198,9 @@ Task<PosixStatus> FileMaps::check_room(Ino ino, uint64_t from, uint64_t to) {
     for (const Piece& piece : some) missing -= part_of(piece, from, to).bytes;
     at = some.size() == kMostPieces ? some.back().end() : to;
   }
-  unsigned waits = 0;
+  const uint64_t until_ns = patience_ends_ns();
   while (missing > core_.space().free_bytes()) {
-    const bool may_fit = co_await more_is_free(waits);
+    const bool may_fit = co_await more_is_free(until_ns);
     if (!may_fit) {
       co_return PosixError(ENOSPC, "less is free for file data than the range needs");
     }
@@ -175,10 +208,17 @@ Task<PosixStatus> FileMaps::check_room(Ino ino, uint64_t from, uint64_t to) {
   co_return PosixStatus();
 }
 
-Task<PosixStatus> FileMaps::zero(Ino ino, uint64_t from, uint64_t to) {
+Task<PosixStatus> FileMaps::zero(Ino ino, uint64_t from, uint64_t to, Given made) {
+  const auto is_made = [&made](const Piece& piece) {
+    return made != nullptr && std::binary_search(made->begin(), made->end(), piece,
+                                                 [](const Piece& one, const Piece& other) {
+                                                   return one.file_offset < other.file_offset;
+                                                 });
+  };
   while (from < to) {
     PMSTORE_CO_TRY(const std::vector<Piece> some, co_await pieces(ino, from, to, kMostPieces));
     for (const Piece& piece : some) {
+      if (is_made(piece)) continue;
       const AreaRange part = part_of(piece, from, to);
       PMSTORE_CO_TRY_STATUS(co_await core_.space().zero(part));
     }
@@ -248,25 +288,47 @@ Task<PosixStatus> FileMaps::take_in(NamespaceTransaction& transaction, Ino ino,
   co_return PosixStatus();
 }
 
-Task<void> FileMaps::change_words(std::vector<AreaRange> ranges) {
-  // Until then nobody may go on: a client would write to what is no longer the file's.
-  while (true) {
+// False: a data server is away. Until the words have changed nobody may go on with the file: a
+// client would write to what is no longer the file's.
+Task<bool> FileMaps::change_words(std::vector<AreaRange> ranges, unsigned most_tries) {
+  for (unsigned tries = 1;; ++tries) {
     const Status changed = co_await core_.space().change_generations(ranges);
-    if (changed) co_return;
+    if (changed) co_return true;
+    if (tries == most_tries) co_return false;
     co_await core_.executor().sleep_for(NamespaceCore::kPauseNs);
   }
 }
 
-// Behind the commit.
-Task<void> FileMaps::has_taken(Ino ino, Taken& taken) {
-  for (const Taken::Freed& freed : taken.freed) core_.quarantined_bytes += freed.range.bytes;
-  co_await change_words(taken.changed);
+// Behind the commit and the change of words.
+void FileMaps::tell(Ino ino, Taken& taken) {
   core_.map_has_changed(ino);
   for (const Taken::Freed& freed : taken.freed) core_.space().retire(freed.range);
   taken.held.drop();
   for (const Taken::Freed& freed : taken.freed) {
     core_.queue.add({ReclaimQueue::Kind::kFreed, freed.id, freed.range});
   }
+}
+
+Task<void> FileMaps::tell_later(Ino ino, std::unique_ptr<Taken> taken) {
+  [[maybe_unused]] const bool changed = co_await change_words(taken->changed, kForEver);
+  tell(ino, *taken);
+  core_.unsettled.erase(ino);
+  finish_later(ino);
+}
+
+// Behind the commit.
+Task<PosixStatus> FileMaps::has_taken(Ino ino, std::unique_ptr<Taken> taken) {
+  for (const Taken::Freed& freed : taken->freed) core_.quarantined_bytes += freed.range.bytes;
+  const bool changed = co_await change_words(taken->changed, kFewTries);
+  if (changed) {
+    tell(ino, *taken);
+    co_return PosixStatus();
+  }
+  core_.unsettled.insert(ino);
+  core_.tasks.start(tell_later(ino, std::move(taken)));
+  co_return PosixError(EIO,
+                       "the file has changed, but a data server is away that has to know it; the "
+                       "file can be used when it is back");
 }
 
 Task<PosixResult<bool>> FileMaps::is_recorded(uint64_t freed_id) {
@@ -280,9 +342,8 @@ Task<PosixResult<bool>> FileMaps::is_recorded(uint64_t freed_id) {
 
 // The transaction of `taken` is in doubt: nobody goes on with the old map, nor gets a new one,
 // until it is known which of them holds.
-Task<void> FileMaps::settle(SharedGuard guard, Ino ino, std::unique_ptr<Taken> taken, TxId doubt) {
-  PMSTORE_CHECK(guard->holds(), "the map is nobody's while it is in doubt");
-  co_await change_words(taken->changed);
+Task<void> FileMaps::settle(Ino ino, std::unique_ptr<Taken> taken, TxId doubt) {
+  [[maybe_unused]] const bool changed = co_await change_words(taken->changed, kForEver);
   core_.map_has_changed(ino);
   const std::optional<Outcome> outcome = co_await core_.outcome_of(doubt);
   bool has_committed = outcome && *outcome == Outcome::kCommitted;
@@ -295,7 +356,11 @@ Task<void> FileMaps::settle(SharedGuard guard, Ino ino, std::unique_ptr<Taken> t
     }
     co_await core_.executor().sleep_for(NamespaceCore::kPauseNs);
   }
-  if (has_committed) co_await has_taken(ino, *taken);
+  if (has_committed) {
+    for (const Taken::Freed& freed : taken->freed) core_.quarantined_bytes += freed.range.bytes;
+    co_return co_await tell_later(ino, std::move(taken));
+  }
+  core_.unsettled.erase(ino);
   finish_later(ino);
 }
 
@@ -316,14 +381,20 @@ Task<PosixResult<Attributes>> FileMaps::take(SharedGuard guard, Ino ino, uint64_
     };
     NamespaceCore::Doubt doubt;
     const PosixStatus done = co_await core_.take_away<void>(body, &doubt);
-    if (doubt) core_.tasks.start(settle(guard, ino, std::move(taken), *doubt));
+    if (doubt) {
+      core_.unsettled.insert(ino);
+      core_.tasks.start(settle(ino, std::move(taken), *doubt));
+      co_return done.error();
+    }
     if (!done) {
       finish_later(ino);
       co_return done.error();
     }
-    co_await has_taken(ino, *taken);
-    if (taken->reached == to) co_return std::move(taken->attributes);
-    from = taken->reached;
+    const uint64_t reached = taken->reached;
+    Attributes attributes = std::move(taken->attributes);
+    PMSTORE_CO_TRY_STATUS(co_await has_taken(ino, std::move(taken)));
+    if (reached == to) co_return std::move(attributes);
+    from = reached;
     with_first = nullptr;
   }
 }

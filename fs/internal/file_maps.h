@@ -33,18 +33,25 @@ class FileMaps {
   // The extents that touch [from, to), at most `most`.
   base::Task<PosixResult<std::vector<Piece>>> pieces(Ino ino, uint64_t from, uint64_t to,
                                                      size_t most);
+  // Extents that a call has made: they are zero until it writes to them.
+  using Given = std::shared_ptr<std::vector<Piece>>;
   // Every unit of [from, to) gets an extent, durably; both are multiples of kUnitBytes. With
-  // `grow`, and nothing mapped behind, more than was asked for. ENOSPC: nothing has changed, but
-  // where the range is larger than what one transaction takes (kMostPieces extents).
-  base::Task<PosixStatus> give(SharedGuard guard, Ino ino, uint64_t from, uint64_t to, bool grow);
+  // `grow`, and nothing mapped behind, more than was asked for. `given` gets what was made. An
+  // error: nothing has changed, unless the store is away.
+  base::Task<PosixStatus> give(SharedGuard guard, Ino ino, uint64_t from, uint64_t to, bool grow,
+                               Given given);
+  // The file loses what give() has made just now, and the call that asked for it has not written
+  // to. It keeps what the store cannot erase.
+  base::Task<void> take_back(SharedGuard guard, Ino ino, Given given);
   // ENOSPC: give() of the range would end so. Nothing has changed.
   base::Task<PosixStatus> check_room(Ino ino, uint64_t from, uint64_t to);
-  // Zeros in [from, to) where there are extents, durably.
-  base::Task<PosixStatus> zero(Ino ino, uint64_t from, uint64_t to);
+  // Zeros in [from, to) where there are extents, durably; but for those that were made just now.
+  base::Task<PosixStatus> zero(Ino ino, uint64_t from, uint64_t to, Given made = {});
   // The units of [from, to) lose their extents; `to` is a multiple of kUnitBytes, and `from` is
   // rounded up. The first transaction also does `with_first`. On return the generation words of all
-  // extents that touch [from, to), not rounded, have changed. When it is in doubt whether a
-  // transaction has committed, that is so too, and the lock is kept until it is known.
+  // extents that touch [from, to), not rounded, have changed. EIO: perhaps they have not, or it is
+  // in doubt whether a transaction has committed; then the file is unsettled, and a task of its own
+  // goes on with it.
   using WithFirst = std::function<void(Inode&)>;
   base::Task<PosixResult<Attributes>> take(SharedGuard guard, Ino ino, uint64_t from, uint64_t to,
                                            WithFirst with_first);
@@ -63,6 +70,10 @@ class FileMaps {
   struct Taken;
   struct Moved;
 
+  // Of a change of words: with NamespaceCore::kPauseNs between, some seconds.
+  static constexpr unsigned kFewTries = 5;
+  static constexpr unsigned kForEver = 0;
+
   PosixResult<std::vector<Piece>> allocate_missing(const std::vector<Piece>& there, Ino ino,
                                                    uint64_t from, uint64_t to, uint64_t most_to);
   PosixStatus allocate_into(std::vector<Piece>& pieces, Ino ino, uint64_t from, uint64_t to,
@@ -70,20 +81,26 @@ class FileMaps {
   // Of at least a unit, for bytes from `at` of the file on.
   Result<AreaRange> allocate(Ino ino, uint64_t at, uint64_t most);
   void give_back(const std::vector<Piece>& pieces);
+  // Until when a call that begins now waits for space.
+  uint64_t patience_ends_ns() const;
   // False: nothing more will be free, or it takes too long.
-  base::Task<bool> more_is_free(unsigned& waits);
+  base::Task<bool> more_is_free(uint64_t until_ns);
+  base::Task<PosixStatus> give_all(Ino ino, uint64_t from, uint64_t to, bool grow, Given given);
   base::Task<PosixStatus> give_some(Ino ino, uint64_t from, uint64_t to, uint64_t most_to,
-                                    uint64_t& reached);
+                                    uint64_t& reached, Given given);
   base::Task<PosixStatus> take_in(NamespaceTransaction& transaction, Ino ino, uint64_t from,
                                   uint64_t to, const WithFirst& change, Taken& taken);
-  base::Task<void> change_words(std::vector<AreaRange> ranges);
-  base::Task<void> has_taken(Ino ino, Taken& taken);
+  // False: after so many tries it has not succeeded.
+  base::Task<bool> change_words(std::vector<AreaRange> ranges, unsigned most_tries);
+  base::Task<PosixStatus> has_taken(Ino ino, std::unique_ptr<Taken> taken);
+  void tell(Ino ino, Taken& taken);
+  base::Task<void> tell_later(Ino ino, std::unique_ptr<Taken> taken);
   base::Task<PosixStatus> record_new_place(const Moved& moved);
   base::Task<PosixStatus> copy(const Moved& moved);
   base::Task<PosixStatus> change_place(Ino ino, const Moved& moved);
   base::Task<PosixResult<bool>> is_recorded(uint64_t freed_id);
   void finish_later(Ino ino);
-  base::Task<void> settle(SharedGuard guard, Ino ino, std::unique_ptr<Taken> taken, TxId doubt);
+  base::Task<void> settle(Ino ino, std::unique_ptr<Taken> taken, TxId doubt);
 
   NamespaceCore& core_;
 };

@@ -114,8 +114,9 @@ Task<PosixResult<uint64_t>> FileMaps::move(SharedGuard guard, Ino ino, uint64_t 
   moved.held.hold(moved.to_id);
   PMSTORE_CO_TRY_STATUS(co_await record_new_place(moved));
   std::vector<AreaRange> changed{moved.old.place};
-  co_await change_words(std::move(changed));
-  PosixStatus done = co_await copy(moved);
+  const bool told = co_await change_words(std::move(changed), kFewTries);
+  PosixStatus done = PosixError(EIO, "the data server that has the file's data is away");
+  if (told) done = co_await copy(moved);
   if (done) done = co_await change_place(ino, moved);
   core_.map_has_changed(ino);
   // As many bytes are in quarantine as before: the old place for the new one.

@@ -9,8 +9,6 @@
 namespace pmstore::fs::internal {
 namespace {
 
-constexpr uint64_t kRoomPauseNs = 10'000'000;
-
 PosixStatus put_attributes(const PosixResult<Attributes>& found, fabric::MessageWriter& reply) {
   if (!found) return PosixError(found.error());
   reply.put(to_wire(*found));
@@ -211,14 +209,6 @@ base::Task<PosixStatus> FilesCalls::touch(const FilesRequest& request) {
 
 // ---- data ----
 
-base::Task<bool> FilesCalls::may_have_room(const FilesRequest& request, uint64_t began_ns) {
-  if (executor_.now_ns() - began_ns >= options_.room_patience_ns) co_return false;
-  const auto usage = co_await names_.usage();
-  if (!usage || usage->quarantined_bytes == 0) co_return false;
-  co_await executor_.sleep_for(kRoomPauseNs);
-  co_return !*request.forgotten;
-}
-
 base::Task<PosixStatus> FilesCalls::map(const FilesRequest& request, Writer& reply) {
   Reader reader(request.body);
   const auto asked = reader.get<MapRequest>();
@@ -260,14 +250,8 @@ base::Task<PosixStatus> FilesCalls::write(const FilesRequest& request, Writer& r
   if (!reader.complete() || asked.bytes > kMaxMessageData) co_return malformed();
   std::optional<uint64_t> offset;
   if (asked.append == 0) offset = asked.offset;
-  const uint64_t began_ns = executor_.now_ns();
   const auto bytes = std::as_bytes(std::span(data));
-  auto written = co_await names_.write(Ino{asked.ino}, offset, bytes);
-  while (!written && written.number() == ENOSPC) {
-    const bool again = co_await may_have_room(request, began_ns);
-    if (!again) break;
-    written = co_await names_.write(Ino{asked.ino}, offset, bytes);
-  }
+  const auto written = co_await names_.write(Ino{asked.ino}, offset, bytes);
   if (!written) co_return PosixError(written.error());
   reply.put(to_wire(written->attributes));
   reply.put(WriteReply{written->offset});
@@ -278,13 +262,8 @@ base::Task<PosixStatus> FilesCalls::allocate(const FilesRequest& request, Writer
   Reader reader(request.body);
   const auto asked = reader.get<AllocateRequest>();
   if (!reader.complete() || asked.mode > AllocateMode::kZeroRange) co_return malformed();
-  const uint64_t began_ns = executor_.now_ns();
-  auto allocated = co_await names_.allocate(Ino{asked.ino}, asked.mode, asked.offset, asked.bytes);
-  while (!allocated && allocated.number() == ENOSPC) {
-    const bool again = co_await may_have_room(request, began_ns);
-    if (!again) break;
-    allocated = co_await names_.allocate(Ino{asked.ino}, asked.mode, asked.offset, asked.bytes);
-  }
+  const auto allocated =
+      co_await names_.allocate(Ino{asked.ino}, asked.mode, asked.offset, asked.bytes);
   co_return put_attributes(allocated, reply);
 }
 

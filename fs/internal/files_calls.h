@@ -36,8 +36,6 @@ struct FilesRequest {
 class FilesCalls {
  public:
   struct Options {
-    // Where space is full, but some of it is in quarantine, a call waits for that so long.
-    uint64_t room_patience_ns = 0;
     // A lock that is not free is waited for so long; then the client asks again.
     uint64_t lock_patience_ns = 0;
     // Until then only locks that clients had before a restart are given, and not after it. Nor is a
@@ -102,8 +100,6 @@ class FilesCalls {
   base::Task<PosixStatus> drain_data_server(const FilesRequest& request);
 
   static PosixError malformed() { return {EBADMSG, "a malformed request"}; }
-  // ENOSPC was the answer to a try: is another one worth it? Waits a little before it says so.
-  base::Task<bool> may_have_room(const FilesRequest& request, uint64_t began_ns);
 
   base::Executor& executor_;
   Namespace& names_;

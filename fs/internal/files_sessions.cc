@@ -60,7 +60,6 @@ void FilesSessions::open(Namespace& names, DataServers* servers) {
   names_ = &names;
   FilesCalls::Options with;
   with.servers = servers;
-  with.room_patience_ns = lease_ns() / 2;
   with.lock_patience_ns = lease_ns() / 4;
   if (options_.lock_grace) with.lock_grace_until_ns = executor_.now_ns() + lease_ns();
   calls_.emplace(executor_, names, locks_, delegations_, with);

@@ -78,10 +78,18 @@ Task<PosixResult<std::optional<Entry>>> NamespaceCore::entry(Ino parent, std::st
 
 Task<PosixResult<Inode>> NamespaceCore::file(Ino ino) {
   if (deleting.contains(ino)) co_return PosixError(ESTALE);
+  PMSTORE_CO_TRY_STATUS(check_settled(ino));
   PMSTORE_CO_TRY(Inode found, co_await inode(ino));
   if (found.is_directory()) co_return PosixError(EISDIR);
   if (!found.is_regular()) co_return PosixError(EINVAL, "it is no regular file");
   co_return std::move(found);
+}
+
+PosixStatus NamespaceCore::check_settled(Ino ino) const {
+  if (!unsettled.contains(ino)) return {};
+  return PosixError(EIO,
+                    "what became of the file's last change is not known yet: the store or a data "
+                    "server is away; try again when it is back");
 }
 
 Task<PosixStatus> NamespaceCore::check_reserve() {

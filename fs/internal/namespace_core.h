@@ -81,14 +81,16 @@ class NamespaceCore {
     }
     co_return lost_too_often();
   }
-  // Waits until nothing more can become of a transaction in doubt. nullopt: the store no longer
-  // knows whether it has committed.
+  // Waits until nothing more can become of a transaction in doubt, as long as the store is away:
+  // for tasks that no call waits for. nullopt: the store no longer knows whether it has committed.
   base::Task<std::optional<Outcome>> outcome_of(TxId id);
   base::Task<PosixResult<Inode>> inode(Ino ino);
   base::Task<PosixResult<std::optional<Entry>>> entry(Ino parent, std::string name);
   // As inode(), of a regular file that is not being deleted. EISDIR, EINVAL: it is something else.
   base::Task<PosixResult<Inode>> file(Ino ino);
 
+  // EIO: it is one of `unsettled`.
+  PosixStatus check_settled(Ino ino) const;
   // Before something new is recorded. ENOSPC: what is free is needed to remove files.
   base::Task<PosixStatus> check_reserve();
   // A number that no inode ever had.
@@ -113,6 +115,9 @@ class NamespaceCore {
   Reserve reserve;
   // Inodes that go: nobody may open them any more, and nobody has them open.
   std::set<Ino> deleting;
+  // Files whose map has changed, or may have, and not everybody can be told: the store or a data
+  // server is away. Who takes the lock of their data does nothing with it.
+  std::set<Ino> unsettled;
   bool is_new = false;  // made by this opening: no client had anything open before
   // Clients may still open again what they had open before the start, unlinked meanwhile or not.
   bool in_grace = false;

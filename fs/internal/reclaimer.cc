@@ -147,6 +147,7 @@ Task<PosixStatus> Reclaimer::release_freed(Work& work) {
 Task<PosixStatus> Reclaimer::reclaim_inode(Work& work) {
   const Ino ino{work.id};
   auto guard = std::make_shared<InodeLocks::Guard>(co_await core_.data_locks.exclusive(ino));
+  PMSTORE_CO_TRY_STATUS(core_.check_settled(ino));
   PosixResult<Inode> inode = co_await core_.inode(ino);
   if (!inode && inode.number() == ESTALE) {  // it is deleted already
     // By an attempt that was in doubt, if it is counted still.

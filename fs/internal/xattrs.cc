@@ -15,6 +15,9 @@ namespace {
 // Of all names of one inode, each with a byte more: what listxattr(2) can give.
 constexpr uint32_t kMaxNamesBytes = 64 * 1024;
 
+// Of all values of one inode.
+constexpr size_t kMaxValuesBytes = 64 * 1024;
+
 enum class Access : uint8_t { kRead, kWrite };
 
 PosixStatus check(const Caller& caller, const Inode& inode, std::string_view name, Access access) {
@@ -68,6 +71,25 @@ Task<PosixResult<std::vector<std::byte>>> Xattrs::get(Caller caller, Ino ino, st
   co_return std::move(bytes);
 }
 
+namespace {
+
+Task<PosixResult<size_t>> bytes_of_others(NamespaceTransaction& transaction, Ino ino,
+                                          std::string_view name) {
+  size_t bytes = 0;
+  const KeyRange range = keys_of(ino);
+  TransactionScan scan = transaction.transaction().scan(transaction.tables().xattrs, range);
+  while (true) {
+    auto page = co_await scan.next();
+    if (!page) co_return transaction.failed(std::move(page.error()));
+    if (page->empty()) co_return bytes;
+    for (const RecordRef record : *page) {
+      if (record.key.substr(8) != name) bytes += record.value.size();
+    }
+  }
+}
+
+}  // namespace
+
 Task<PosixStatus> Xattrs::set(Caller caller, Ino ino, std::string name, std::string value,
                               XattrMode mode) {
   PMSTORE_CO_TRY_STATUS(check_xattr_name(name));
@@ -81,6 +103,12 @@ Task<PosixStatus> Xattrs::set(Caller caller, Ino ino, std::string name, std::str
     PMSTORE_CO_TRY(const auto there, co_await transaction.xattr(ino, name));
     if (there && mode == XattrMode::kCreate) co_return PosixError(EEXIST);
     if (!there && mode == XattrMode::kReplace) co_return PosixError(ENODATA);
+    if (inode.xattr_bytes > 0) {
+      PMSTORE_CO_TRY(const size_t others, co_await bytes_of_others(transaction, ino, name));
+      if (others + value.size() > kMaxValuesBytes) {
+        co_return PosixError(ENOSPC, "the attributes of a file have at most 64 KiB of values");
+      }
+    }
     if (!there) inode.xattr_bytes += static_cast<uint32_t>(name.size() + 1);
     if (inode.xattr_bytes > kMaxNamesBytes) {
       co_return PosixError(ENOSPC, "the file has as many attributes as can be listed");

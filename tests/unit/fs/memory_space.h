@@ -38,6 +38,8 @@ class MemorySpace final : public DataSpace {
   int failing_zeros = 0;
   int failing_words = 0;
   int failing_cleans = 0;
+  // So many allocations, then it is full.
+  int allocations_left = -1;
   // So long they take, by the clock of this executor.
   base::Executor* executor = nullptr;
   uint64_t zero_ns = 0;
@@ -84,6 +86,8 @@ class MemorySpace final : public DataSpace {
   Result<AreaRange> allocate(uint16_t server, uint64_t least, uint64_t most) override {
     PMSTORE_CHECK(least % kUnitBytes == 0 && most % kUnitBytes == 0 && least > 0 && least <= most,
                   "whole units are allocated");
+    if (allocations_left == 0) return make_error(ErrorCode::kFull, "a test wants it");
+    if (allocations_left > 0) --allocations_left;
     std::vector<bool>& used = servers_[server].used;
     size_t at = 0;
     while (at < used.size()) {

@@ -73,6 +73,11 @@ class NamespaceWorld {
     };
     run(wait(executor_, nanoseconds));
   }
+  // From here on a commit waits for its medium, and other calls go on meanwhile.
+  void commits_take_turns() {
+    client_options_.assume_domain = persist::Domain::kNone;
+    restart();
+  }
   // Calls of the store that change nothing: so those behind them have their pauses elsewhere.
   void shift(unsigned calls) {
     const TableId super = *run(client_->open_table(".fs.super"));

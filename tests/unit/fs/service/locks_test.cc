@@ -227,6 +227,25 @@ TEST_F(FilesLocks, WaiterThatIsGoneHoldsNothing) {
   }
 }
 
+TEST_F(FilesLocks, WaiterThatLosesItsSessionWaitsOn) {
+  auto options = world_.options();
+  options.secret = ClientSecret::of_number(5);
+  const auto client = world_.connect(options);
+  const auto file = world_.open(*client, "/file");
+  EXPECT_EQ(lock(*file_, range(kWrite, 0, 99)), 0);
+  auto waits = file->lock(range(kWrite, 50, 60), true);
+  waits.start();
+  world_.let_time_pass(10'000'000);
+  const uint64_t repeated = world_.stat("repeated");
+  world_.server().host().kick(options.secret.id());
+  EXPECT_FALSE(done_after(waits, 2 * FilesWorld::kLeaseNs));
+  EXPECT_GT(world_.stat("repeated"), repeated) << "it asked again while the first try waited";
+  EXPECT_EQ(lock(*file_, range(kUnlock, 0, 99)), 0);
+  EXPECT_TRUE(done_after(waits, FilesWorld::kLeaseNs));
+  EXPECT_TRUE(waits.take());
+  world_.run(client->close());
+}
+
 TEST_F(FilesLocks, OwnersDoNotWaitForEachOther) {
   EXPECT_EQ(lock(*file_, range(kWrite, 0, 0)), 0);
   EXPECT_EQ(lock(*same_, range(kWrite, 1, 1)), 0);
