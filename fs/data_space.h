@@ -42,7 +42,7 @@ class DataSpace {
   // Between `least` and `most` contiguous bytes of this server, multiples of kUnitBytes; all zero.
   // Full: there are not `least` together.
   virtual Result<AreaRange> allocate(uint16_t server, uint64_t least, uint64_t most) = 0;
-  // Of what allocate() gave, and nobody has written to or heard of.
+  // Of what allocate() gave; it was not written to, and no client was given a map with it.
   virtual void give_back(const AreaRange& range) = 0;
 
   // Of the range's first unit.
@@ -56,8 +56,8 @@ class DataSpace {
   virtual base::Task<Status> zero(AreaRange range) = 0;
   virtual base::Task<Status> read(AreaRange range, std::span<std::byte> into) = 0;
 
-  // The range will be cleaned. No map that is given out from now on has it, and everybody who is
-  // told of stale maps was told of it: clean() need not wait for what is told later.
+  // The range will be cleaned. No map that is given out from now on has it, and the clients that
+  // have a map with it were told so: clean() need not wait for news that come later.
   virtual void retire(const AreaRange& /*range*/) {}
   // The range, allocated, will be free when it is zero and no client can write to it any more.
   // Returns then, and the range is still allocated: the caller erases its record of it and then

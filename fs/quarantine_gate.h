@@ -1,4 +1,4 @@
-// QuarantineGate: who knows when no client can write to a freed range any more.
+// QuarantineGate: tells when no client can write to a freed range any more.
 //
 // A client that holds an old map may WRITE to a range until it has said that it dropped the map and
 // that its accesses by it have ended, or until its connection to the data server is destroyed; a
