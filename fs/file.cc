@@ -75,7 +75,20 @@ base::Task<PosixResult<uint64_t>> File::pread(std::span<std::byte> into, uint64_
   Attributes& known = state_->attributes;
   known.size = std::max(known.size, offset + *got);
   if (known.size > kMaxInlineBytes) known.is_inline = false;
+  if (*got > 0) mark_read();
   co_return *got;
+}
+
+void File::mark_read() {
+  FileSystem::State& system = *state_->system;
+  if (!system.options.atime || state_->closed || (state_->opened.flags & O_NOATIME) != 0) return;
+  Attributes& known = state_->attributes;
+  if (const Attributes* const heard = system.delegated.find(known.ino)) state_->note(*heard);
+  const uint64_t now_ns = state_->server_ns + (system.executor.now_ns() - state_->opened_ns);
+  if (!state_->written && !is_atime_due(known, now_ns)) return;
+  state_->written = false;
+  known.atime_ns = now_ns;
+  system.io->read_later(known.ino);
 }
 
 base::Task<PosixResult<uint64_t>> File::pwrite(std::span<const std::byte> bytes, uint64_t offset) {
@@ -86,6 +99,7 @@ base::Task<PosixResult<uint64_t>> File::pwrite(std::span<const std::byte> bytes,
   const auto written = co_await state_->system->io->write(state_->attributes, offset, bytes);
   if (!written) co_return PosixError(written.error());
   state_->note(written->attributes);
+  state_->written = true;
   co_return uint64_t{bytes.size()};
 }
 
@@ -96,6 +110,7 @@ base::Task<PosixResult<uint64_t>> File::append(std::span<const std::byte> bytes)
   const auto written = co_await state_->system->io->write(state_->attributes, std::nullopt, bytes);
   if (!written) co_return PosixError(written.error());
   state_->note(written->attributes);
+  state_->written = true;
   co_return uint64_t{bytes.size()};
 }
 

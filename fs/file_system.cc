@@ -142,7 +142,7 @@ base::Task<PosixResult<FileSystem::State::Opened>> FileSystem::State::open_once(
   if (!attributes || !reader.complete()) co_return link->malformed("an open");
   // A delegation of before the news that this client knows may have been recalled by them.
   const bool given = reply.caches != 0 && reply.news >= link->revoked() && cache != nullptr;
-  Opened opened{*attributes, delegated.opened(*attributes, given)};
+  Opened opened{*attributes, delegated.opened(*attributes, given), reply.now_ns};
   if (opened.delegated) link->listen();
   if (reply.wait == 0) co_return opened;
   PosixStatus free = co_await await_open(attributes->ino, flags);
@@ -285,6 +285,8 @@ std::unique_ptr<File> FileSystem::State::opened_file(const Opened& opened, int f
   file->opened.flags = flags;
   file->attributes = opened.attributes;
   file->delegated = opened.delegated;
+  file->server_ns = opened.now_ns;
+  file->opened_ns = executor.now_ns();
   link->add_open(file->opened);
   return std::unique_ptr<File>(new File(std::move(file)));
 }

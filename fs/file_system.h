@@ -47,6 +47,9 @@ struct FileSystemOptions {
   // false: all data goes through the namespace server.
   bool one_sided_data = true;
   size_t cached_maps = 4096;  // files
+  // Reads change st_atime where it is not later than the other times, or a day old. The server
+  // hears of it within a second, or when it is asked for the attributes.
+  bool atime = false;
   fabric::DeviceOpener* devices = nullptr;
   // For local:PATH, when no server of this process has the pool.
   std::optional<persist::Domain> assume_domain;
@@ -174,6 +177,8 @@ class File {
   base::Task<PosixResult<uint64_t>> pwrite(std::span<const std::byte> bytes, uint64_t offset);
   base::Task<PosixResult<uint64_t>> append(std::span<const std::byte> bytes);
   base::Task<PosixStatus> fsync();
+  // It was read, by pread() or otherwise; pread() says so itself.
+  void mark_read();
   base::Task<PosixResult<Attributes>> truncate(uint64_t size);
   base::Task<PosixResult<Attributes>> allocate(AllocateMode mode, uint64_t offset, uint64_t bytes);
   // For those who place computation: where the data lies.

@@ -180,6 +180,8 @@ base::Task<PosixResult<std::string>> FileSystem::read_link(Ino ino) {
   const FilesCall request = ino_call(FilesMethod::kReadLink, ino, false, kMaxSymlinkBytes);
   const auto answered = co_await state_->link->call(request);
   if (!answered) co_return PosixError(answered.error());
+  // The server knows whether that changes its time.
+  if (state_->options.atime) state_->io->read_later(ino);
   const auto* text = reinterpret_cast<const char*>(answered->body.data());
   co_return std::string(text, answered->body.size());
 }
@@ -222,7 +224,7 @@ base::Task<PosixResult<Ino>> FileSystem::parent_of(Ino directory) {
 
 base::Task<PosixResult<Attributes>> FileSystem::get_attributes(Ino ino) {
   // Who has written sees the new mtime.
-  PosixStatus told = co_await state_->io->flush(ino);
+  PosixStatus told = co_await state_->io->flush(ino, true);
   if (!told) co_return PosixError(told.error());
   auto found = co_await state_->ask_attributes(
       ino_call(FilesMethod::kGetAttributes, ino, false, sizeof(WireAttributes)));
@@ -233,7 +235,7 @@ base::Task<PosixResult<Attributes>> FileSystem::get_attributes(Ino ino) {
 base::Task<PosixResult<Attributes>> FileSystem::set_attributes(const Caller& caller, Ino ino,
                                                                const AttributeChange& change) {
   // What was written before does not change the times later.
-  PosixStatus told = co_await state_->io->flush(ino);
+  PosixStatus told = co_await state_->io->flush(ino, true);
   if (!told) co_return PosixError(told.error());
   if ((change.set & AttributeChange::kSize) != 0) state_->io->forget_map(ino);
   FilesCall request(FilesMethod::kSetAttributes, true, sizeof(WireAttributes));

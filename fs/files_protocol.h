@@ -80,7 +80,7 @@ enum class FilesMethod : uint16_t {
   kRead = 0x0310,             // RangeRequest -> bytes; fewer than asked for: the file ends there
   kWrite = 0x0311,            // WriteRequest, bytes -> attributes, WriteReply
   kAllocate = 0x0312,         // AllocateRequest -> attributes
-  kTouch = 0x0313,            // InoRequest -> nothing
+  kTouch = 0x0313,            // TouchRequest -> nothing
   kGetXattr = 0x0314,         // XattrRequest, name -> value
   kSetXattr = 0x0315,         // XattrRequest, name, value -> nothing
   kRemoveXattr = 0x0316,      // XattrRequest, name -> nothing
@@ -209,6 +209,14 @@ struct WriteRequest {
   uint8_t padding[3] = {};
 };
 static_assert(sizeof(WriteRequest) == 24);
+struct TouchRequest {
+  uint64_t ino = 0;
+  uint64_t read_age_ns = 0;
+  uint8_t written = 0;
+  uint8_t read = 0;
+  uint8_t padding[6] = {};
+};
+static_assert(sizeof(TouchRequest) == 24);
 struct AllocateRequest {
   uint64_t ino = 0;
   uint64_t offset = 0;
@@ -374,12 +382,13 @@ struct NewsReply {
 static_assert(sizeof(NewsReply) == 24);
 
 struct OpenReply {
-  uint64_t news = 0;   // the newest when the request arrived
-  uint8_t caches = 0;  // this client may cache the file, until news recall it
-  uint8_t wait = 0;    // others may still use what they have cached: kAwaitOpen
+  uint64_t news = 0;    // the newest when the request arrived
+  uint64_t now_ns = 0;  // the time at the server
+  uint8_t caches = 0;   // this client may cache the file, until news recall it
+  uint8_t wait = 0;     // others may still use what they have cached: kAwaitOpen
   uint8_t padding[6] = {};
 };
-static_assert(sizeof(OpenReply) == 16);
+static_assert(sizeof(OpenReply) == 24);
 
 // ---- both ways ----
 

@@ -141,7 +141,11 @@ Task<PosixResult<Attributes>> Namespace::allocate(Ino ino, AllocateMode mode, ui
   return state_->own(state_->files.allocate(ino, mode, offset, bytes));
 }
 
-Task<PosixStatus> Namespace::touch(Ino ino) { return state_->own(state_->files.touch(ino)); }
+Task<PosixStatus> Namespace::touch(Ino ino, Touch touch) {
+  return state_->own(state_->files.touch(ino, touch));
+}
+
+uint64_t Namespace::now_ns() const { return state_->core.now_ns(); }
 
 Task<PosixResult<std::vector<std::byte>>> Namespace::get_xattr(const Caller& caller, Ino ino,
                                                                std::string_view name) {

@@ -157,8 +157,9 @@ class Namespace {
                                          std::span<const std::byte> bytes);
   base::Task<PosixResult<Attributes>> allocate(Ino ino, AllocateMode mode, uint64_t offset,
                                                uint64_t bytes);
-  // The data of `ino` was written one-sided: mtime and ctime become now.
-  base::Task<PosixStatus> touch(Ino ino);
+  // The data of `ino` was written one-sided, or it was read: a file, a directory, a symlink. A
+  // read changes atime only where atime is not later than mtime and ctime, or a day old.
+  base::Task<PosixStatus> touch(Ino ino, Touch touch);
 
   base::Task<PosixResult<std::vector<std::byte>>> get_xattr(const Caller& caller, Ino ino,
                                                             std::string_view name);
@@ -171,6 +172,7 @@ class Namespace {
   // Moves what files have at this data server, which takes no new data, to the others; gives how
   // many extents it has found there. Old places wait in quarantine. ENOSPC; EIO.
   base::Task<PosixResult<uint64_t>> move_off(uint16_t server);
+  uint64_t now_ns() const;  // of its clock
 
   // Files whose map has changed in a way that a cached map must not outlive: truncated, punched,
   // deleted. Called before the change is acknowledged. fs/files_service.h tells the clients.

@@ -64,6 +64,15 @@ struct Attributes {
   bool operator==(const Attributes&) const = default;
 };
 
+// Whether a read at `now_ns` changes atime, as Linux has it by default (relatime).
+inline bool is_atime_due(const Attributes& attributes, uint64_t now_ns) {
+  constexpr uint64_t kDayNs = uint64_t{24} * 3600 * 1'000'000'000;
+  const uint64_t atime_ns = attributes.atime_ns;
+  if (now_ns <= atime_ns) return false;
+  return atime_ns <= attributes.mtime_ns || atime_ns <= attributes.ctime_ns ||
+         now_ns - atime_ns >= kDayNs;
+}
+
 // For whom an operation is done: permissions are checked for this user, who owns what it makes.
 // uid 0 may do everything.
 struct Caller {
@@ -115,6 +124,13 @@ struct FileLock {
   uint64_t owner = 0;  // who holds it, among all of this client: a process, say
   uint32_t pid = 0;    // for F_GETLK
   bool operator==(const FileLock&) const = default;
+};
+
+// What a client has done with a file without a message: its times follow.
+struct Touch {
+  bool written = false;      // mtime and ctime become now
+  bool read = false;         // atime becomes the time of the read, as a mount with relatime does it
+  uint64_t read_age_ns = 0;  // so long ago
 };
 
 struct FileSystemUsage {

@@ -121,11 +121,21 @@ Task<PosixResult<Attributes>> FileCalls::publish(SharedGuard guard, Ino ino, Pub
   co_return co_await change_inode(std::move(guard), ino, change);
 }
 
-Task<PosixStatus> FileCalls::touch(Ino ino) {
+Task<PosixStatus> FileCalls::touch(Ino ino, Touch touch) {
   SharedGuard guard = co_await lock(ino);
-  PMSTORE_CO_TRY(const Inode inode, co_await core_.file(ino));
-  Publish times;
-  const auto done = co_await publish(std::move(guard), ino, std::move(times));
+  PMSTORE_CO_TRY(const Inode inode, co_await core_.inode(ino));
+  touch.written &= inode.is_regular();
+  const uint64_t now_ns = core_.now_ns();
+  const uint64_t read_ns = now_ns - std::min(now_ns, touch.read_age_ns);
+  if (!touch.written && !(touch.read && is_atime_due(inode.attributes, read_ns))) {
+    co_return PosixStatus();
+  }
+  const Change change = [touch, now_ns, read_ns](Inode& touched) {
+    if (touch.written) data_changed(touched, now_ns);
+    Attributes& a = touched.attributes;
+    if (touch.read && is_atime_due(a, read_ns)) a.atime_ns = read_ns;
+  };
+  const auto done = co_await change_inode(std::move(guard), ino, change);
   if (!done) co_return done.error();
   co_return PosixStatus();
 }

@@ -38,7 +38,7 @@ class FileCalls {
   base::Task<PosixResult<std::vector<std::byte>>> read(Ino ino, uint64_t offset, uint64_t bytes);
   base::Task<PosixResult<Namespace::Written>> write(Ino ino, std::optional<uint64_t> offset,
                                                     std::span<const std::byte> bytes);
-  base::Task<PosixStatus> touch(Ino ino);
+  base::Task<PosixStatus> touch(Ino ino, Touch touch);
   // The caller, and a change that has a size.
   base::Task<PosixResult<Attributes>> change_size(Caller caller, Ino ino, AttributeChange change);
   base::Task<PosixResult<Attributes>> allocate(Ino ino, AllocateMode mode, uint64_t offset,

@@ -54,6 +54,10 @@ base::Task<void> FileIo::close() {
     // A server that is away does not hear of it: mtime stays.
     [[maybe_unused]] const PosixStatus told = co_await flush(ino);
   }
+  const std::map<Ino, uint64_t> read = read_;
+  for (const auto& [ino, when] : read) {
+    [[maybe_unused]] const PosixStatus told = co_await flush(ino, true);
+  }
   co_await data_.close();
 }
 
@@ -342,31 +346,52 @@ base::Task<PosixResult<FileIo::Way>> FileIo::write_mapped(Ino ino, CachedMapRef 
 
 void FileIo::touch_later(Ino ino) {
   written_.insert(ino);
+  start_touching();
+}
+
+void FileIo::read_later(Ino ino) {
+  // The one that is the latest when the server hears of it.
+  read_[ino] = executor_.now_ns();
+  start_touching();
+}
+
+void FileIo::start_touching() {
   if (std::exchange(touching_, true)) return;
   touches_ = touch_all();
   touches_.start();
 }
 
 base::Task<void> FileIo::touch_all() {
-  while (!written_.empty()) {
+  while (!written_.empty() || !read_.empty()) {
     co_await executor_.sleep_for(kTouchNs);
-    const std::set<Ino> written = written_;
-    for (const Ino ino : written) {
+    std::set<Ino> touched = written_;
+    for (const auto& [ino, when] : read_) touched.insert(ino);
+    for (const Ino ino : touched) {
       // A server that is away is told at the next time, or at fsync.
-      [[maybe_unused]] const PosixStatus told = co_await flush(ino);
+      [[maybe_unused]] const PosixStatus told = co_await flush(ino, true);
     }
   }
   touching_ = false;
 }
 
-base::Task<PosixStatus> FileIo::flush(Ino ino) {
-  if (written_.erase(ino) == 0) co_return PosixStatus{};
+base::Task<PosixStatus> FileIo::flush(Ino ino, bool reads) {
+  const bool written = written_.erase(ino) > 0;
+  TouchRequest asked;
+  asked.ino = raw(ino);
+  asked.written = written ? 1 : 0;
+  if (const auto read = read_.find(ino); read != read_.end() && (reads || written)) {
+    asked.read = 1;
+    asked.read_age_ns = executor_.now_ns() - read->second;
+    read_.erase(read);
+  }
+  if (asked.written == 0 && asked.read == 0) co_return PosixStatus{};
   FilesCall request(FilesMethod::kTouch, true, 0);
-  request.put(InoRequest{raw(ino)});
+  request.put(asked);
   const auto told = co_await link_.call(request);
   if (told) co_return PosixStatus{};
-  // The file may be gone; then nobody asks for its mtime.
+  // The file may be gone; then nobody asks for its times.
   if (told.number() == ESTALE || told.number() == ENOENT) co_return PosixStatus{};
+  if (!written) co_return PosixStatus{};  // a time of access may be lost
   written_.insert(ino);
   co_return PosixError(told.error());
 }

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -42,8 +43,10 @@ class FileIo {
                                                     std::optional<uint64_t> offset,
                                                     std::span<const std::byte> bytes);
   base::Task<PosixResult<Namespace::Mapped>> fetch_map(Ino ino, uint64_t offset, uint64_t bytes);
-  // Tells the server that data of the file was written one-sided, if it was.
-  base::Task<PosixStatus> flush(Ino ino);
+  // Tells the server that data of the file was written one-sided, if it was; and that it was read.
+  base::Task<PosixStatus> flush(Ino ino, bool reads = false);
+  // The server is told within kTouchNs.
+  void read_later(Ino ino);
   bool is_untold(Ino ino) const { return written_.contains(ino); }
   // What the server has said of a file.
   void note(const Attributes& attributes) { maps_.note(attributes); }
@@ -81,9 +84,11 @@ class FileIo {
   FilesLink& link_;
   const FileSystemOptions& options_;
   MapCache maps_;
-  DataLinks data_;         // from the first access by a map on
-  bool no_data_ = false;   // the server has none, or options say so
-  std::set<Ino> written_;  // one-sided, and the server was not told
+  DataLinks data_;                // from the first access by a map on
+  bool no_data_ = false;          // the server has none, or options say so
+  std::set<Ino> written_;         // one-sided, and the server was not told
+  std::map<Ino, uint64_t> read_;  // when; likewise
+  void start_touching();
   bool touching_ = false;
   base::Task<void> touches_;
 };

@@ -32,6 +32,7 @@ Task<PosixStatus> FileMover::move(uint16_t server, Place place) {
   auto guard = std::make_shared<InodeLocks::Guard>(co_await core_.data_locks.exclusive(place.ino));
   // Its extents are in quarantine.
   if (core_.deleting.contains(place.ino)) co_return PosixStatus();
+  PMSTORE_CO_TRY_STATUS(core_.check_settled(place.ino));
   for (uint64_t done = 0; done < place.bytes;) {
     PMSTORE_CO_TRY(const uint64_t moved,
                    co_await maps_.move(guard, place.ino, place.file_offset + done, server));

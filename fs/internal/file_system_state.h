@@ -42,6 +42,7 @@ struct FileSystem::State final : internal::FilesLink::Host,
   struct Opened {
     Attributes attributes;
     bool delegated = false;
+    uint64_t now_ns = 0;  // the time at the server
   };
   base::Task<PosixResult<Opened>> ask_open(Call request, int flags, bool* in_doubt = nullptr);
   // Of a file that the server has just opened for this client.
@@ -93,6 +94,10 @@ struct File::State {
   internal::OpenedFile opened;
   Attributes attributes;
   bool delegated = false;  // from its open on
+  // The server's time when this client's was `opened_ns`.
+  uint64_t server_ns = 0;
+  uint64_t opened_ns = 0;
+  bool written = false;  // since it was marked as read
   bool closed = false;
 
   bool may_read() const;

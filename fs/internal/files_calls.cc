@@ -202,9 +202,11 @@ base::Task<PosixStatus> FilesCalls::access(const FilesRequest& request) {
 }
 
 base::Task<PosixStatus> FilesCalls::touch(const FilesRequest& request) {
-  Ino ino{};
-  if (!get_ino(request.body, ino)) co_return malformed();
-  co_return co_await names_.touch(ino);
+  Reader reader(request.body);
+  const auto asked = reader.get<TouchRequest>();
+  if (!reader.complete()) co_return malformed();
+  const Touch touch{asked.written != 0, asked.read != 0, asked.read_age_ns};
+  co_return co_await names_.touch(Ino{asked.ino}, touch);
 }
 
 // ---- data ----

@@ -64,6 +64,7 @@ base::Task<PosixStatus> FilesCalls::finish_open(const FilesRequest& request, Att
                                                 Writer& reply) {
   OpenReply answer;
   answer.news = request.news_before;
+  answer.now_ns = names_.now_ns();
   if (opened.type == FileType::kRegular) {
     const Ino ino = opened.ino;
     const bool early = in_grace();
@@ -95,6 +96,7 @@ base::Task<PosixStatus> FilesCalls::await_open(const FilesRequest& request, Writ
   const bool free = co_await others_let_go(request, Ino{asked.ino}, asked.writes != 0);
   OpenReply answer;
   answer.news = request.news_before;
+  answer.now_ns = names_.now_ns();
   answer.wait = free ? 0 : 1;
   reply.put(answer);
   co_return PosixStatus{};

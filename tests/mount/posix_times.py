@@ -162,6 +162,41 @@ def entries_change_the_times_of_their_directory(f):
     changes(f, d, os.listdir, d, ctime=False)
 
 
+def is_read(f, path, how, *arguments):
+    """Checks that a call changes st_atime, where that is not later than the other times."""
+    os.utime(path, ns=(1, time.time_ns()), follow_symlinks=False)
+    begun = time.time_ns()
+    how(*arguments)
+    is_ = os.lstat(path)
+    f.true(is_.st_atime_ns > begun - 1_000_000_000, f"{how.__name__} changes atime of {path}")
+    f.same(os.lstat(path).st_mtime_ns, is_.st_mtime_ns, "mtime")
+
+
+@scenario
+def reads_change_atime(f):
+    path = f.make("file", b"data" * 50_000)
+    fd = f.open("file", os.O_RDWR)
+    for _ in range(3):
+        is_read(f, path, os.pread, fd, 10, 0)
+        is_read(f, path, os.pread, fd, 10, 100_000)
+    small = f.make("small", b"data")
+    is_read(f, small, os.pread, f.open("small", os.O_RDONLY), 10, 0)
+    d = f.mkdir("d")
+    f.make("d/file")
+    is_read(f, d, os.listdir, d)
+    os.symlink("file", f("link"))
+    is_read(f, f("link"), os.readlink, f("link"))
+
+
+@scenario
+def noatime_leaves_atime(f):
+    path = f.make("file", b"data")
+    fd = f.open("file", os.O_RDONLY | os.O_NOATIME)
+    os.utime(path, ns=(1, 2))
+    f.same(os.pread(fd, 10, 0), b"data", "bytes")
+    f.same(os.stat(path).st_atime_ns, 1, "atime")
+
+
 @scenario
 def failed_calls_change_no_times(f):
     path = f.make("file")

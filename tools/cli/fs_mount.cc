@@ -31,6 +31,7 @@ int mount(const MountArguments& arguments) {
   program.mount = *parse_mount_options(arguments.all_options());
   program.foreground = arguments.foreground;
   program.files.caller = caller_of_process();
+  program.files.atime = program.mount.atime;
   program.files.call_timeout_ns = static_cast<uint64_t>(arguments.timeout_seconds * 1e9);
   program.files.connect_timeout_ns = program.files.call_timeout_ns;
   if (!arguments.assume_domain.empty()) {

@@ -23,7 +23,10 @@ base::Task<void> get_attributes(Mount& mount, Request request, Ino ino,
     // Before Linux 6.6 the kernel keeps pages that are written without them.
     if (mount.open_files().was_written_beside(ino)) co_await mount.invalidate(ino);
     const fs::Attributes* const known = mount.files().delegated(ino);
-    if (known != nullptr) co_return request.attributes(*known);
+    if (known != nullptr) {
+      reads->file->mark_read();  // from the kernel's pages, perhaps
+      co_return request.attributes(*known);
+    }
   }
   const auto found = co_await mount.files().get_attributes(ino);
   if (!found) co_return request.error(found.error());

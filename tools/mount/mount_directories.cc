@@ -99,6 +99,7 @@ base::Task<void> list(Mount& mount, Request request, Caller caller, Opened direc
   }
   page->erase(page->begin(), next);
   directory->page = std::move(*page);
+  directory->file->mark_read();
   request.data(entries.bytes());
 }
 

@@ -10,12 +10,12 @@ namespace {
 constexpr std::string_view kForKernel[] = {
     "rw",     "ro",   "nosuid", "suid",    "nodev",       "dev",
     "noexec", "exec", "sync",   "dirsync", "allow_other", "default_permissions"};
-// Times of access are never written, so all of these say the same.
+// Of these, atime means relatime, as on Linux.
+constexpr std::string_view kAtime[] = {"atime", "relatime", "diratime"};
 constexpr std::string_view kWithoutMeaning[] = {
-    "defaults",   "auto",     "noauto",     "user",        "nouser",        "users",
-    "owner",      "group",    "nofail",     "_netdev",     "async",         "atime",
-    "noatime",    "relatime", "norelatime", "strictatime", "nostrictatime", "lazytime",
-    "nolazytime", "diratime", "nodiratime"};
+    "defaults", "auto",       "noauto",        "user",     "nouser",
+    "users",    "owner",      "group",         "nofail",   "_netdev",
+    "async",    "norelatime", "nostrictatime", "lazytime", "nolazytime"};
 
 template <size_t N>
 bool is_one_of(std::string_view word, const std::string_view (&words)[N]) {
@@ -57,6 +57,10 @@ Status take(MountOptions& options, std::string_view word) {
     options.kernel.emplace_back(word);
   } else if (word == "single") {
     options.single = true;
+  } else if (word == "noatime" || is_one_of(word, kAtime)) {
+    options.atime = word != "noatime";
+  } else if (word == "strictatime" || word == "nodiratime") {
+    return wrong(word, "there is no such option; give relatime or noatime");
   } else if (word == "hard" || word == "soft") {
     options.hard = word == "hard";
   } else if (word == "remount") {

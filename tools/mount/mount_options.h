@@ -24,6 +24,8 @@ struct MountOptions {
   // How long the kernel may believe attributes and names without asking.
   double attribute_seconds = 0;
   double entry_seconds = 0;
+  // Reads change times of access, as relatime says.
+  bool atime = true;
 
   // Pages of files are kept while the server delegates them. Not when the kernel does not ask
   // before it uses them.

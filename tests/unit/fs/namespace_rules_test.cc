@@ -226,7 +226,7 @@ TEST_F(Rules, TimesFollowChanges) {
   ASSERT_TRUE(run(fs().link(root(), f, d, "g")));
   EXPECT_EQ(stat(f).ctime_ns, 5'000'000u);
   now_ns_ = 6'000'000;
-  ASSERT_TRUE(run(fs().touch(f)));
+  ASSERT_TRUE(run(fs().touch(f, {.written = true})));
   EXPECT_EQ(stat(f).mtime_ns, 6'000'000u);
   now_ns_ = 7'000'000;
   EXPECT_EQ(unlink("g", d), 0);
