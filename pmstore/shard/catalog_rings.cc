@@ -19,7 +19,7 @@ constexpr uint32_t kMostRingExtents = 32;
 uint32_t TableCatalog::rings_per_extent() const {
   const uint64_t all_bytes = header_.ring_count * header_.ring_bytes;
   const auto extents = static_cast<uint32_t>(
-      std::clamp<uint64_t>(all_bytes / pool_->least_extent(), 1, kMostRingExtents));
+      std::clamp<uint64_t>(all_bytes / (2 * pool_->least_extent()), 1, kMostRingExtents));
   return (header_.ring_count + extents - 1) / extents;
 }
 
@@ -94,9 +94,11 @@ Result<std::vector<persist::Extent>> TableCatalog::make_redo_room() {
   if (header_.log_bytes > most || (header_.ring_count > 0 && header_.ring_bytes > most)) {
     return no_room;
   }
-  auto log = pool_->allocate_extent(persist::ExtentKind::kShardLog, header_.log_bytes);
-  if (!log) return or_no_room(log.error());
-  header_.log_offset = log->offset;
+  if (has_log_extent()) {
+    auto log = pool_->allocate_extent(persist::ExtentKind::kShardLog, header_.log_bytes);
+    if (!log) return or_no_room(log.error());
+    header_.log_offset = log->offset;
+  }
   std::vector<persist::Extent> ring_room;
   for (uint32_t left = header_.ring_count; left > 0;) {
     const uint32_t count = std::min(left, rings_per_extent());

@@ -155,7 +155,8 @@ Status TableCatalog::format(persist::Pool& pool, const FormatOptions& options) {
   }
   PMSTORE_TRY_STATUS(make_file_room(pool, options.file_bytes));
   const uint64_t room = persist::round_down(pool.largest_free_extent(), kChunkBytes);
-  if (room < 4 * kChunkBytes) {
+  const uint64_t log_room = catalog.has_log_extent() ? 0 : header.log_bytes;
+  if (room < log_room + 4 * kChunkBytes) {
     return make_error(ErrorCode::kFull,
                       "the pool has no room for records beside " + std::to_string(options.rings) +
                           " client rings of " + base::size_text(header.ring_bytes) +
@@ -165,13 +166,15 @@ Status TableCatalog::format(persist::Pool& pool, const FormatOptions& options) {
                           " for file data: use fewer or smaller rings, or a larger pool");
   }
   PMSTORE_TRY(const auto records, pool.allocate_extent(persist::ExtentKind::kRecords, room));
-  // An extent of their own would take 2.5 MiB of a pool file.
-  if (pool.info().bytes >= persist::kMinPoolBytes && room >= 8 * kChunkBytes) {
+  // An extent of their own would take 2.5 MiB of a pool file. So lies a small shard log there.
+  if (pool.info().bytes >= persist::kMinPoolBytes && room >= log_room + 8 * kChunkBytes) {
     header.tables_offset = records.offset + records.bytes - kMoreTablesBytes;
     header.tables_bytes = kMoreTablesBytes;
   }
   header.records_offset = records.offset;
-  header.records_bytes = records.bytes - header.tables_bytes;
+  header.records_bytes =
+      persist::round_down(records.bytes - header.tables_bytes - log_room, kChunkBytes);
+  if (log_room > 0) header.log_offset = records.offset + header.records_bytes;
   // Rings can get this room, as long as the pool has nothing else that needs it.
   for (const persist::Extent& extent : ring_room) {
     PMSTORE_TRY_STATUS(pool.free_extent(extent));

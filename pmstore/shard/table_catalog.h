@@ -116,6 +116,8 @@ class TableCatalog {
   // What format() needs: the extent of the shard log, and, until records have theirs, extents in
   // the place of those that rings can get later. Full.
   Result<std::vector<persist::Extent>> make_redo_room();
+  // False: the shard log lies behind the records, in their extent.
+  bool has_log_extent() const { return header_.log_bytes >= pool_->least_extent(); }
   std::vector<RingPlace> places_in(const persist::Extent& extent) const;
   std::byte* entry_at(size_t position) const;
   Status load_tables();

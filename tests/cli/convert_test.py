@@ -16,7 +16,8 @@ BIN = ""
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 # And the version of their catalogs.
 POOLS = {"killed": 2, "closed": 2, "small": 2, "v3_killed": 3, "v3_closed": 3, "v3_small": 3,
-         "v3_rings": 3, "v4_killed": 4, "v4_closed": 4, "v4_rings": 4}
+         "v3_rings": 3, "v4_killed": 4, "v4_closed": 4, "v4_small": 4,
+         "v4_rings": 4}
 LONG_KEY = "k" * 512
 
 
