@@ -78,4 +78,12 @@ struct CommitView {
 // request is malformed.
 std::optional<CommitView> decode_commit(ClientId client, std::span<const std::byte> request);
 
+// Element `index` of an array in a message, which need not be aligned.
+template <typename T>
+T read_at(std::span<const std::byte> array, size_t index) {
+  T value;
+  std::memcpy(&value, array.data() + index * sizeof(T), sizeof(T));
+  return value;
+}
+
 }  // namespace pmstore::internal

@@ -17,13 +17,6 @@ namespace pmstore::internal {
 
 namespace {
 
-template <typename T>
-T read_at(std::span<const std::byte> array, size_t index) {
-  T value;
-  std::memcpy(&value, array.data() + index * sizeof(T), sizeof(T));
-  return value;
-}
-
 // At most so many bytes are the payload of its redo record.
 uint64_t most_redo_bytes(const CommitView& request, size_t participants) {
   uint64_t bytes = shard_header_bytes(participants);

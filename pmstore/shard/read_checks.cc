@@ -1,20 +1,6 @@
 #include "pmstore/shard/read_checks.h"
 
-#include <cstring>
-#include <span>
-
 namespace pmstore::internal {
-
-namespace {
-
-template <typename T>
-T read_at(std::span<const std::byte> array, size_t index) {
-  T value;
-  std::memcpy(&value, array.data() + index * sizeof(T), sizeof(T));
-  return value;
-}
-
-}  // namespace
 
 Status check_reads(const RecordStore& records, const CommitView& request, uint16_t owner) {
   const LockTable& words = records.words();

@@ -47,8 +47,8 @@ class BadInput(unittest.TestCase):
         self.assertEqual(text.count("\n"), 1, text)
         self.assertRegex(text, pattern)
 
-    def make_pool(self, size="64M"):
-        self.ok("pool", "create", self.pool, "--size", size, "--table", "t")
+    def make_pool(self, size="64M", *options):
+        self.ok("pool", "create", self.pool, "--size", size, "--table", "t", *options)
 
     def fill(self):
         script = "".join(f"put key{i} {'v' * (1 + i * 40 % 500)}\n" for i in range(200))
@@ -82,7 +82,7 @@ class BadInput(unittest.TestCase):
                             "--threads", "2"))
 
     def test_a_pool_that_is_refused_for_its_store_is_untouched(self):
-        self.make_pool()
+        self.make_pool("64M", "--shard-log-bytes", "4M")  # so that it has an extent of its own
         self.fill()
         with open(self.pool, "rb") as file:
             good = file.read()
