@@ -100,6 +100,7 @@ struct AreaWord {
 };
 static_assert(sizeof(AreaWord) == 16);
 
+inline constexpr uint64_t kMaxAreaBytes = uint64_t{1} << 44;
 inline constexpr uint64_t kMaxAreaZeroBytes = uint64_t{4} << 20;
 struct AreaZero {
   uint64_t offset = 0;

@@ -74,6 +74,9 @@ base::Task<Status> RemoteArea::connect_once() {
   with.secret = secret_;
   with.connect_timeout_ns = options_.connect_timeout_ns;
   with.rpc.call_timeout_ns = options_.call_timeout_ns;
+  // The data server may have taken a hello whose answer did not come, and have renewed its words
+  // then: the next one comes from somebody else, so they are renewed again.
+  if (std::exchange(hello_unanswered_, true)) instance_ = base::random_identity();
   AreaOwnerHello hello;
   hello.area = options_.area;
   hello.instance = instance_;
@@ -83,6 +86,7 @@ base::Task<Status> RemoteArea::connect_once() {
   PMSTORE_CO_TRY(LinkRef made,
                  co_await service::Link::open(*device_, uri_, with, service::bytes_of(hello)));
   PMSTORE_CO_TRY_STATUS(take_answer(*made));
+  hello_unanswered_ = false;
   made->keep_lease();
   if (data_ == nullptr) {
     PMSTORE_CO_TRY_STATUS(co_await open_data());
@@ -95,9 +99,14 @@ Status RemoteArea::take_answer(const service::Link& made) {
   fabric::MessageReader reader(made.body());
   const auto answer = reader.get<AreaOwnerAnswer>();
   if (!reader.complete() || answer.area == 0 || answer.bytes == 0 ||
-      answer.bytes % kUnitBytes != 0) {
+      answer.bytes % kUnitBytes != 0 || answer.bytes > kMaxAreaBytes) {
     return make_error(ErrorCode::kProtocol,
                       "the data server's answer makes no sense; is it of this version?");
+  }
+  if (options_.area != 0 && answer.area != options_.area) {
+    return make_error(ErrorCode::kProtocol,
+                      fmt::format("the data server has another area than that of data server {}",
+                                  options_.server));
   }
   if (options_.bytes != 0 && answer.bytes != options_.bytes) {
     return make_error(ErrorCode::kDamaged,
@@ -160,8 +169,10 @@ base::Task<Status> RemoteArea::call(uint16_t method, std::vector<std::byte> body
     const LinkRef link = link_;
     const auto answered = co_await link->call(method, body, 0);
     if (answered) co_return Status{};
-    if (!is_away(answered.error()) || tries == kTries) co_return answered.error();
+    if (!is_away(answered.error())) co_return answered.error();
+    // What may still be under way ends with its session.
     link->drop();
+    if (tries == kTries) co_return answered.error();
   }
 }
 
@@ -214,8 +225,9 @@ base::Task<Status> RemoteArea::change_words(std::vector<uint64_t> offsets) {
       const LinkRef link = link_;
       const auto answered = co_await link->call(kAreaSetWordsMethod, body, 0);
       if (answered) break;
-      if (!is_away(answered.error()) || tries == kTries) co_return answered.error();
+      if (!is_away(answered.error())) co_return answered.error();
       link->drop();
+      if (tries == kTries) co_return answered.error();
     }
   }
   co_return Status{};
@@ -265,6 +277,11 @@ base::Task<Status> RemoteArea::read(uint64_t offset, std::span<std::byte> into) 
     co_await look_again();
   }
   co_return words_go_on_changing(options_.server);
+}
+
+base::Task<Status> RemoteArea::landed() {
+  if (data_ == nullptr) co_return Status{};
+  co_return co_await data_->landed();
 }
 
 base::Task<Status> RemoteArea::zero(uint64_t offset, uint64_t bytes) {

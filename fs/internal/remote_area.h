@@ -82,6 +82,8 @@ class RemoteArea final : public service::Reconnector::Target {
   base::Task<Status> write(uint64_t offset, std::span<const std::byte> bytes);
   base::Task<Status> zero(uint64_t offset, uint64_t bytes);
   base::Task<Status> read(uint64_t offset, std::span<std::byte> into);
+  // No write() that has ended with an error takes effect any more. Disconnected: one still may.
+  base::Task<Status> landed();
 
   // The client's sessions with the data server are ended, as soon as it is there.
   void end_client(const ClientId& client);
@@ -116,7 +118,8 @@ class RemoteArea final : public service::Reconnector::Target {
   const fabric::Uri uri_;
   RemoteAreaOptions options_;
   const ClientSecret secret_;
-  const uint64_t instance_;
+  uint64_t instance_;
+  bool hello_unanswered_ = false;
   std::unique_ptr<fabric::Device> device_;
   std::optional<UnitAllocator> allocator_;  // empty: bytes() is not known
   std::vector<uint64_t> words_;             // by unit

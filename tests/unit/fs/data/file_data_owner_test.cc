@@ -4,6 +4,7 @@
 
 #include "base/checksum.h"
 #include "fabric/message.h"
+#include "fs/internal/remote_area.h"
 #include "tests/unit/fs/data/file_data_fixture.h"
 
 namespace pmstore::fs {
@@ -101,6 +102,41 @@ TEST_F(FileDataOwnerTest, ANewOwnerEndsAllClientsAndRenewsAllWords) {
   EXPECT_EQ(service_->clients().size(), 0u);
   EXPECT_EQ(*write(*data, extent, 0, some(100, 9)), DataOutcome::kStaleMap);
   EXPECT_EQ(stored(extent, 0, 100), bytes);
+}
+
+// Its data server has started again, and has taken a hello: the words are those of that hello.
+TEST_F(FileDataOwnerTest, AnOwnerWhoseAnswerIsLostKnowsTheWordsLater) {
+  internal::RemoteAreaOptions with;
+  with.file_system = kFileSystem;
+  with.epoch = 1;
+  with.server = 1;
+  const auto area = internal::RemoteArea::create(executor_, uri_, with).value();
+  ASSERT_TRUE(run(area->connected()));
+  for (size_t turns = 1;; ++turns) {
+    stop();
+    start();
+    serve();
+    auto lost = area->try_once();
+    lost.start();
+    for (size_t i = 0; i < turns && !lost.done(); ++i) executor_.run_once();
+    const bool ended_before = lost.done();
+    lost = {};
+    let_time_pass(1);
+    EXPECT_TRUE(run(area->connected())) << turns;
+    EXPECT_EQ(area->word(0), space_->word_at(0)) << turns;
+    if (ended_before) break;
+  }
+  run(area->close());
+}
+
+TEST_F(FileDataOwnerTest, AnAreaThatIsNotTheRecordedOneIsRefused) {
+  internal::RemoteAreaOptions with;
+  with.file_system = kFileSystem;
+  with.server = 1;
+  with.area = space_->area().identity() + 1;
+  with.patience_ns = 1;
+  const auto area = internal::RemoteArea::create(executor_, uri_, with).value();
+  EXPECT_EQ(run(area->connected()).code(), ErrorCode::kNotFound);
 }
 
 TEST_F(FileDataOwnerTest, TheOwnerSaysWhichWordsChange) {
