@@ -34,6 +34,12 @@ class DataSpace {
   virtual uint16_t taker(uint64_t number) const {
     return static_cast<uint16_t>(number % servers());
   }
+  // There would be more of them, were none away.
+  virtual bool takers_are_away() const { return false; }
+  // False: it is away, and what is asked of it would wait for it.
+  virtual bool is_there(uint16_t /*server*/) const { return true; }
+  // It is there, and what it has is to be moved to others.
+  virtual bool gives_away(uint16_t /*server*/) const { return true; }
   virtual uint64_t total_bytes() const = 0;
   virtual uint64_t free_bytes() const = 0;
 

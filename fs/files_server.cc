@@ -107,8 +107,7 @@ void FilesServer::State::add_services(Server& server, const FilesServerOptions& 
     data->end_sessions(gone, SessionEnd::kReplaced);
     all->end_client(gone);
   };
-  const uint64_t lease_ns = uint64_t{options.lease_ms} * 1'000'000;
-  files->data_sessions_ended = [this, lease_ns] { return all->clients_ended(lease_ns); };
+  files->data_sessions_ended = [this] { return all->clients_ended(); };
   space->set_gate(*files);
   all = std::make_unique<StripedDataSpace>(*space, *files);
   files->serve(server.host());

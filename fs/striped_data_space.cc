@@ -87,6 +87,23 @@ uint16_t StripedDataSpace::taker(uint64_t number) const {
   return kLocalServer;
 }
 
+bool StripedDataSpace::takers_are_away() const {
+  return std::any_of(servers_.begin(), servers_.end(), [](const auto& each) {
+    const Server& server = each.second;
+    return server.state == DataServerState::kInUse && server.area != nullptr &&
+           !server.area->is_connected();
+  });
+}
+
+bool StripedDataSpace::is_there(uint16_t server) const {
+  const RemoteArea* const area = remote(server);
+  return area == nullptr || area->is_connected();
+}
+
+bool StripedDataSpace::gives_away(uint16_t server) const {
+  return state(server) == DataServerState::kDraining && is_there(server);
+}
+
 uint64_t StripedDataSpace::total_bytes() const {
   uint64_t bytes = 0;
   for (const auto& [index, server] : servers_) {
@@ -111,16 +128,18 @@ void StripedDataSpace::end_client(const ClientId& client) {
   }
 }
 
-base::Task<void> StripedDataSpace::clients_ended(uint64_t patience_ns) {
-  base::Executor& executor = local_.executor();
-  constexpr uint64_t kPauseNs = 1'000'000;
-  const uint64_t until_ns = executor.now_ns() + patience_ns;
+base::Task<void> StripedDataSpace::clients_ended() {
+  constexpr uint64_t kMostPauseNs = 250'000'000;
+  uint64_t pause_ns = 1'000'000;
   const auto is_ending = [this] {
     return std::any_of(servers_.begin(), servers_.end(), [](const auto& each) {
       return each.second.area != nullptr && each.second.area->has_ends();
     });
   };
-  while (is_ending() && executor.now_ns() < until_ns) co_await executor.sleep_for(kPauseNs);
+  while (is_ending()) {
+    co_await local_.executor().sleep_for(pause_ns);
+    pause_ns = std::min(2 * pause_ns, kMostPauseNs);
+  }
 }
 
 base::Task<void> StripedDataSpace::close() {
@@ -231,6 +250,8 @@ base::Task<Status> StripedDataSpace::clean(AreaRange range) {
   PMSTORE_CO_TRY_STATUS(co_await gate_.closed(range));
   // The gate lets a client go that is forgotten; what it has posted ends there only.
   PMSTORE_CO_TRY_STATUS(co_await area.clients_ended());
+  // Nor has the namespace's own session with it anything under way.
+  PMSTORE_CO_TRY_STATUS(co_await area.landed());
   co_return co_await area.zero(range.offset, range.bytes);
 }
 

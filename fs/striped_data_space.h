@@ -38,12 +38,15 @@ class StripedDataSpace final : public DataSpace {
   // A client that is forgotten: its sessions with the servers elsewhere are ended.
   void end_client(const ClientId& client);
   // They have ended, or a server is away: at most for so long.
-  base::Task<void> clients_ended(uint64_t patience_ns);
+  base::Task<void> clients_ended();
   base::Task<void> close();
 
   uint16_t servers() const override { return end_; }
   uint16_t takers() const override;
   uint16_t taker(uint64_t number) const override;
+  bool takers_are_away() const override;
+  bool is_there(uint16_t server) const override;
+  bool gives_away(uint16_t server) const override;
   uint64_t total_bytes() const override;
   uint64_t free_bytes() const override;
 

@@ -44,9 +44,11 @@ Result<AreaRange> FileMaps::allocate(Ino ino, uint64_t at, uint64_t most) {
   for (uint16_t i = 0; i < servers; ++i) {
     const uint16_t server = space.taker(raw(ino) + at / kStripeBytes + i);
     place = space.allocate(server, kUnitBytes, most);
-    if (place || place.code() != ErrorCode::kFull) break;
+    if (place || place.code() != ErrorCode::kFull) return place;
   }
-  return place;
+  if (!space.takers_are_away()) return place;
+  return make_error(ErrorCode::kDisconnected,
+                    "a data server is away, and those that are there have no room");
 }
 
 PosixStatus FileMaps::allocate_into(std::vector<Piece>& pieces, Ino ino, uint64_t from, uint64_t to,
@@ -163,6 +165,10 @@ Task<PosixStatus> FileMaps::give_all(Ino ino, uint64_t from, uint64_t to, bool g
     PMSTORE_CO_TRY(const Inode inode, co_await core_.inode(ino));
     growth = growth_of(inode.attributes.data_bytes);
   }
+  while (core_.space().takers() == 0) {
+    const bool may_fit = co_await more_is_free(until_ns);
+    if (!may_fit) break;
+  }
   while (from < to) {
     const uint64_t most_to = std::min(std::max(to, from + growth), kMaxFileBytes);
     uint64_t reached = from;
@@ -186,7 +192,8 @@ uint64_t FileMaps::patience_ends_ns() const {
 // What others have removed is free when it is clean, which takes a moment.
 Task<bool> FileMaps::more_is_free(uint64_t until_ns) {
   constexpr uint64_t kWaitNs = 10'000'000;
-  if (!core_.queue.has_work() || core_.executor().now_ns() >= until_ns) co_return false;
+  const bool may_come = core_.queue.has_work() || core_.space().takers_are_away();
+  if (!may_come || core_.executor().now_ns() >= until_ns) co_return false;
   co_await core_.executor().sleep_for(kWaitNs);
   co_return true;
 }
@@ -201,6 +208,9 @@ Task<PosixStatus> FileMaps::check_room(Ino ino, uint64_t from, uint64_t to) {
   const uint64_t until_ns = patience_ends_ns();
   while (missing > core_.space().free_bytes()) {
     const bool may_fit = co_await more_is_free(until_ns);
+    if (!may_fit && core_.space().takers_are_away()) {
+      co_return PosixError(EIO, "a data server is away, and those that are there have no room");
+    }
     if (!may_fit) {
       co_return PosixError(ENOSPC, "less is free for file data than the range needs");
     }
@@ -237,8 +247,7 @@ struct FileMaps::Taken {
     AreaRange range;
   };
   std::vector<Freed> freed;
-  ReclaimQueue::Held held;         // what is freed
-  std::vector<AreaRange> changed;  // the extents as they were
+  ReclaimQueue::Held held;  // what is freed
   uint64_t reached = 0;
 };
 
@@ -248,7 +257,6 @@ Task<PosixStatus> FileMaps::take_in(NamespaceTransaction& transaction, Ino ino,
   // Of an attempt that has lost.
   taken.held.drop();
   taken.freed.clear();
-  taken.changed.clear();
   PMSTORE_CO_TRY(Inode inode, co_await transaction.inode(ino));
   PMSTORE_CO_TRY(const std::vector<Piece> there,
                  co_await transaction.pieces(ino, changed_from, to, kMostPieces));
@@ -261,7 +269,6 @@ Task<PosixStatus> FileMaps::take_in(NamespaceTransaction& transaction, Ino ino,
   if (change) change(inode);
   const uint64_t from = unit_up(changed_from);
   for (const Piece& piece : there) {
-    taken.changed.push_back(piece.place);
     if (piece.end() <= from) continue;
     const AreaRange freed = part_of(piece, from, to);
     taken.freed.push_back({core_.next_freed_id++, freed});
@@ -288,47 +295,27 @@ Task<PosixStatus> FileMaps::take_in(NamespaceTransaction& transaction, Ino ino,
   co_return PosixStatus();
 }
 
-// False: a data server is away. Until the words have changed nobody may go on with the file: a
-// client would write to what is no longer the file's.
-Task<bool> FileMaps::change_words(std::vector<AreaRange> ranges, unsigned most_tries) {
-  for (unsigned tries = 1;; ++tries) {
-    const Status changed = co_await core_.space().change_generations(ranges);
-    if (changed) co_return true;
-    if (tries == most_tries) co_return false;
-    co_await core_.executor().sleep_for(NamespaceCore::kPauseNs);
-  }
+// Before the transaction: a client whose session at a data server outlives this server would write
+// to what is no longer the file's. Nobody gets a map before the lock is released.
+Task<PosixStatus> FileMaps::change_words(Ino ino, uint64_t from, uint64_t to) {
+  PMSTORE_CO_TRY(const std::vector<Piece> there, co_await pieces(ino, from, to, kMostPieces));
+  if (there.empty()) co_return PosixStatus();
+  std::vector<AreaRange> places;
+  places.reserve(there.size());
+  for (const Piece& piece : there) places.push_back(piece.place);
+  PMSTORE_CO_TRY_STATUS(co_await core_.space().change_generations(std::move(places)));
+  co_return PosixStatus();
 }
 
-// Behind the commit and the change of words.
+// Behind the commit.
 void FileMaps::tell(Ino ino, Taken& taken) {
+  for (const Taken::Freed& freed : taken.freed) core_.quarantined_bytes += freed.range.bytes;
   core_.map_has_changed(ino);
   for (const Taken::Freed& freed : taken.freed) core_.space().retire(freed.range);
   taken.held.drop();
   for (const Taken::Freed& freed : taken.freed) {
     core_.queue.add({ReclaimQueue::Kind::kFreed, freed.id, freed.range});
   }
-}
-
-Task<void> FileMaps::tell_later(Ino ino, std::unique_ptr<Taken> taken) {
-  [[maybe_unused]] const bool changed = co_await change_words(taken->changed, kForEver);
-  tell(ino, *taken);
-  core_.unsettled.erase(ino);
-  finish_later(ino);
-}
-
-// Behind the commit.
-Task<PosixStatus> FileMaps::has_taken(Ino ino, std::unique_ptr<Taken> taken) {
-  for (const Taken::Freed& freed : taken->freed) core_.quarantined_bytes += freed.range.bytes;
-  const bool changed = co_await change_words(taken->changed, kFewTries);
-  if (changed) {
-    tell(ino, *taken);
-    co_return PosixStatus();
-  }
-  core_.unsettled.insert(ino);
-  core_.tasks.start(tell_later(ino, std::move(taken)));
-  co_return PosixError(EIO,
-                       "the file has changed, but a data server is away that has to know it; the "
-                       "file can be used when it is back");
 }
 
 Task<PosixResult<bool>> FileMaps::is_recorded(uint64_t freed_id) {
@@ -340,26 +327,26 @@ Task<PosixResult<bool>> FileMaps::is_recorded(uint64_t freed_id) {
   co_return recorded.has_value();
 }
 
+Task<bool> FileMaps::has_committed(TxId doubt, std::optional<uint64_t> freed_id) {
+  const std::optional<Outcome> outcome = co_await core_.outcome_of(doubt);
+  if (outcome) co_return *outcome == Outcome::kCommitted;
+  while (freed_id) {
+    // It is over, so its records say what became of it.
+    const auto recorded = co_await is_recorded(*freed_id);
+    if (recorded) co_return *recorded;
+    co_await core_.executor().sleep_for(NamespaceCore::kPauseNs);
+  }
+  co_return false;
+}
+
 // The transaction of `taken` is in doubt: nobody goes on with the old map, nor gets a new one,
 // until it is known which of them holds.
 Task<void> FileMaps::settle(Ino ino, std::unique_ptr<Taken> taken, TxId doubt) {
-  [[maybe_unused]] const bool changed = co_await change_words(taken->changed, kForEver);
   core_.map_has_changed(ino);
-  const std::optional<Outcome> outcome = co_await core_.outcome_of(doubt);
-  bool has_committed = outcome && *outcome == Outcome::kCommitted;
-  while (!outcome && !taken->freed.empty()) {
-    // It is over, so its records say what became of it.
-    const auto recorded = co_await is_recorded(taken->freed.front().id);
-    if (recorded) {
-      has_committed = *recorded;
-      break;
-    }
-    co_await core_.executor().sleep_for(NamespaceCore::kPauseNs);
-  }
-  if (has_committed) {
-    for (const Taken::Freed& freed : taken->freed) core_.quarantined_bytes += freed.range.bytes;
-    co_return co_await tell_later(ino, std::move(taken));
-  }
+  std::optional<uint64_t> freed_id;
+  if (!taken->freed.empty()) freed_id = taken->freed.front().id;
+  const bool committed = co_await has_committed(doubt, freed_id);
+  if (committed) tell(ino, *taken);
   core_.unsettled.erase(ino);
   finish_later(ino);
 }
@@ -375,6 +362,10 @@ Task<PosixResult<Attributes>> FileMaps::take(SharedGuard guard, Ino ino, uint64_
   PMSTORE_CHECK(to % kUnitBytes == 0, "units are freed as a whole");
   PMSTORE_CHECK(from <= to, "a range does not end before it begins");
   while (true) {
+    if (PosixStatus changed = co_await change_words(ino, from, to); !changed) {
+      finish_later(ino);
+      co_return std::move(changed.error());
+    }
     auto taken = std::make_unique<Taken>(core_.queue);
     const auto body = [&](NamespaceTransaction& transaction) {
       return take_in(transaction, ino, from, to, with_first, *taken);
@@ -391,9 +382,8 @@ Task<PosixResult<Attributes>> FileMaps::take(SharedGuard guard, Ino ino, uint64_
       co_return done.error();
     }
     const uint64_t reached = taken->reached;
-    Attributes attributes = std::move(taken->attributes);
-    PMSTORE_CO_TRY_STATUS(co_await has_taken(ino, std::move(taken)));
-    if (reached == to) co_return std::move(attributes);
+    tell(ino, *taken);
+    if (reached == to) co_return std::move(taken->attributes);
     from = reached;
     with_first = nullptr;
   }

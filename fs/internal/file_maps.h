@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/task.h"
@@ -48,10 +49,10 @@ class FileMaps {
   // Zeros in [from, to) where there are extents, durably; but for those that were made just now.
   base::Task<PosixStatus> zero(Ino ino, uint64_t from, uint64_t to, Given made = {});
   // The units of [from, to) lose their extents; `to` is a multiple of kUnitBytes, and `from` is
-  // rounded up. The first transaction also does `with_first`. On return the generation words of all
-  // extents that touch [from, to), not rounded, have changed. EIO: perhaps they have not, or it is
-  // in doubt whether a transaction has committed; then the file is unsettled, and a task of its own
-  // goes on with it.
+  // rounded up. The first transaction also does `with_first`. Before each transaction the
+  // generation words of the extents change that touch [from, to), not rounded. EIO: they cannot,
+  // because a data server is away; or it is in doubt whether a transaction has committed: then the
+  // file is unsettled, and a task of its own goes on with it.
   using WithFirst = std::function<void(Inode&)>;
   base::Task<PosixResult<Attributes>> take(SharedGuard guard, Ino ino, uint64_t from, uint64_t to,
                                            WithFirst with_first);
@@ -70,10 +71,6 @@ class FileMaps {
   struct Taken;
   struct Moved;
 
-  // Of a change of words: with NamespaceCore::kPauseNs between, some seconds.
-  static constexpr unsigned kFewTries = 5;
-  static constexpr unsigned kForEver = 0;
-
   PosixResult<std::vector<Piece>> allocate_missing(const std::vector<Piece>& there, Ino ino,
                                                    uint64_t from, uint64_t to, uint64_t most_to);
   PosixStatus allocate_into(std::vector<Piece>& pieces, Ino ino, uint64_t from, uint64_t to,
@@ -90,15 +87,15 @@ class FileMaps {
                                     uint64_t& reached, Given given);
   base::Task<PosixStatus> take_in(NamespaceTransaction& transaction, Ino ino, uint64_t from,
                                   uint64_t to, const WithFirst& change, Taken& taken);
-  // False: after so many tries it has not succeeded.
-  base::Task<bool> change_words(std::vector<AreaRange> ranges, unsigned most_tries);
-  base::Task<PosixStatus> has_taken(Ino ino, std::unique_ptr<Taken> taken);
+  // Of the extents that the next transaction of take() takes from, as they are in the map.
+  base::Task<PosixStatus> change_words(Ino ino, uint64_t from, uint64_t to);
   void tell(Ino ino, Taken& taken);
-  base::Task<void> tell_later(Ino ino, std::unique_ptr<Taken> taken);
   base::Task<PosixStatus> record_new_place(const Moved& moved);
   base::Task<PosixStatus> copy(const Moved& moved);
   base::Task<PosixStatus> change_place(Ino ino, const Moved& moved);
   base::Task<PosixResult<bool>> is_recorded(uint64_t freed_id);
+  // Of a transaction in doubt that records this range as freed, if any; as long as it takes.
+  base::Task<bool> has_committed(TxId doubt, std::optional<uint64_t> freed_id);
   void finish_later(Ino ino);
   base::Task<void> settle(Ino ino, std::unique_ptr<Taken> taken, TxId doubt);
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -41,13 +40,16 @@ Task<PosixStatus> FileMaps::record_new_place(const Moved& moved) {
     co_return PosixStatus();
   };
   NamespaceCore::Doubt doubt;
-  const PosixStatus done = co_await core_.transact<void>(body, &doubt);
+  PosixStatus done = co_await core_.transact<void>(body, &doubt);
+  if (!done && doubt) {
+    const bool committed = co_await has_committed(*doubt, moved.to_id);
+    if (committed) done = PosixStatus();
+  }
   if (done) {
     core_.quarantined_bytes += moved.to.bytes;
-  } else if (!doubt) {
+  } else {
     core_.space().give_back(moved.to);
   }
-  // In doubt it stays allocated; the next start knows.
   co_return done;
 }
 
@@ -78,17 +80,8 @@ Task<PosixStatus> FileMaps::change_place(Ino ino, const Moved& moved) {
   PosixStatus done = co_await core_.transact<void>(body, &doubt);
   if (done || !doubt) co_return done;
   // The file stays locked until it is known.
-  const std::optional<Outcome> outcome = co_await core_.outcome_of(*doubt);
-  bool has_committed = outcome && *outcome == Outcome::kCommitted;
-  while (!outcome) {
-    const auto recorded = co_await is_recorded(moved.from_id);
-    if (recorded) {
-      has_committed = *recorded;
-      break;
-    }
-    co_await core_.executor().sleep_for(NamespaceCore::kPauseNs);
-  }
-  if (has_committed) co_return PosixStatus();
+  const bool committed = co_await has_committed(*doubt, moved.from_id);
+  if (committed) co_return PosixStatus();
   co_return done;
 }
 
@@ -105,7 +98,10 @@ Task<PosixResult<uint64_t>> FileMaps::move(SharedGuard guard, Ino ino, uint64_t 
   moved.old = there.front();
   Result<AreaRange> place = allocate(ino, file_offset, std::min(moved.old.place.bytes, kMostMoved));
   if (!place) co_return PosixError(std::move(place.error()));
-  PMSTORE_CHECK(place->server != server, "a server that is drained takes no new data");
+  if (place->server == server) {  // it takes new data again
+    core_.space().give_back(*place);
+    co_return uint64_t{0};
+  }
   moved.to = *place;
   moved.from = first_of(moved.old.place, moved.to.bytes);
   moved.from_id = core_.next_freed_id++;
@@ -114,9 +110,10 @@ Task<PosixResult<uint64_t>> FileMaps::move(SharedGuard guard, Ino ino, uint64_t 
   moved.held.hold(moved.to_id);
   PMSTORE_CO_TRY_STATUS(co_await record_new_place(moved));
   std::vector<AreaRange> changed{moved.old.place};
-  const bool told = co_await change_words(std::move(changed), kFewTries);
-  PosixStatus done = PosixError(EIO, "the data server that has the file's data is away");
-  if (told) done = co_await copy(moved);
+  const Status told = co_await core_.space().change_generations(std::move(changed));
+  PosixStatus done;
+  if (!told) done = PosixError(told.error());
+  if (done) done = co_await copy(moved);
   if (done) done = co_await change_place(ino, moved);
   core_.map_has_changed(ino);
   // As many bytes are in quarantine as before: the old place for the new one.

@@ -51,6 +51,9 @@ Task<PosixResult<uint64_t>> FileMover::move_all(uint16_t server) {
     if (page.is_last) break;
     from = page.next;
     for (const Place& place : page.places) {
+      if (!core_.space().gives_away(server)) {
+        co_return PosixError(EIO, "the data server is away, or is not drained any more");
+      }
       ++count;
       const PosixStatus moved = co_await move(server, place);
       if (!moved && moved.number() != ESTALE && !failure) failure = moved.error();

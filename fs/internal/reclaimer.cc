@@ -107,6 +107,10 @@ Task<PosixStatus> Reclaimer::scan() {
 }
 
 Task<PosixStatus> Reclaimer::clean(AreaRange range) {
+  // Others do not wait for it: this is tried again later.
+  if (!core_.space().is_there(range.server)) {
+    co_return PosixError(EIO, "the data server that has the range is away");
+  }
   std::vector<AreaRange> ranges{range};
   PMSTORE_CO_TRY_STATUS(co_await core_.space().change_generations(std::move(ranges)));
   PMSTORE_CO_TRY_STATUS(co_await core_.space().clean(range));
