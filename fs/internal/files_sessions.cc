@@ -131,15 +131,16 @@ void FilesSessions::forgotten(FilesClient& client) {
   if (client.session != nullptr) host().end(*client.session, SessionEnd::kSilent);
   client.session = nullptr;
   if (end_data_sessions) end_data_sessions(client.id);
-  locks_.drop(client.owner);
-  delegations_.drop(client.owner);
   if (!stopped_) run(forget_opens(client.shared_from_this()));
 }
 
-// What a call of it still opens or locks is given up, too.
+// Others get what it had when none of its writes takes effect any more. Without a map it has
+// written nothing itself. What a call of it still opens or locks is given up, too.
 base::Task<void> FilesSessions::forget_opens(FilesClientRef client) {
+  if (client->has_maps) co_await data_sessions_ended();
+  locks_.drop(client->owner);
+  delegations_.drop(client->owner);
   while (client->active > 0) co_await client->idle.wait();
-  co_await data_sessions_ended();
   locks_.drop(client->owner);
   delegations_.drop(client->owner);
   co_await names_->forget(client->owner);
