@@ -154,7 +154,14 @@ base::Task<PosixResult<uint16_t>> DataServers::add_found(fabric::Uri uri) {
     co_return PosixError(EEXIST, fmt::format("its area is data server {} already", server.index));
   }
   PMSTORE_CO_TRY(const auto loaded, co_await records_.load());
-  internal::RemoteAreaOptions with = area_options(loaded.next_index);
+  // An earlier call may have recorded it, and not have known that.
+  const auto recorded =
+      std::find_if(loaded.servers.begin(), loaded.servers.end(), [identity](const Entry& each) {
+        return each.area == identity && each.state != DataServerState::kGone;
+      });
+  const bool is_recorded = recorded != loaded.servers.end();
+  const uint16_t index = is_recorded ? recorded->index : loaded.next_index;
+  internal::RemoteAreaOptions with = area_options(index);
   with.area = identity;
   PMSTORE_CO_TRY(auto area, RemoteArea::create(executor_, uri, with));
   // Records there whose it is. Were this program to end here, the same command goes on with it.
@@ -164,11 +171,15 @@ base::Task<PosixResult<uint16_t>> DataServers::add_found(fabric::Uri uri) {
   }
   if (!is_ours) co_return PosixError(is_ours.error());
   Entry entry;
-  entry.index = loaded.next_index;
+  entry.index = index;
   entry.area = area->area();
   entry.bytes = area->bytes();
   entry.uri = uri.to_string();
-  PMSTORE_CO_TRY_STATUS(co_await records_.add(entry));
+  if (is_recorded) {
+    PMSTORE_CO_TRY_STATUS(co_await records_.change(entry));
+  } else {
+    PMSTORE_CO_TRY_STATUS(co_await records_.add(entry));
+  }
   area->keep_connected();
   space_.add(entry.index, std::move(area), DataServerState::kInUse);
   entries_[entry.index] = entry;

@@ -7,8 +7,8 @@
 // records that it is gone; its area is nobody's again. A crash between two steps leaves what the
 // next start, or the same command, goes on with.
 // Threads: one executor's. Lifetimes: client and spaces outlive it; it outlives stop() of the file
-// service. Errors of add() and drain(): EPERM, EINVAL, EEXIST, EBUSY, EIO with a line that says
-// why.
+// service. Errors of add() and drain(): EPERM, EINVAL, EEXIST, EBUSY, EACCES, ENOSPC, EIO with
+// a line that says why.
 #pragma once
 
 #include <cstdint>

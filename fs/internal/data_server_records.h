@@ -24,7 +24,7 @@ class DataServerRecords {
     std::vector<DataServerEntry> servers;
   };
   base::Task<Result<Loaded>> load();
-  // Durable on return. Conflict: `server.index` is not the next one.
+  // Durable on return. AlreadyExists: `server.index` is not the next one.
   base::Task<Status> add(DataServerEntry server);
   // Its record becomes this.
   base::Task<Status> change(DataServerEntry server);
