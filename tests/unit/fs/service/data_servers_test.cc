@@ -318,6 +318,80 @@ TEST_F(DataServersTest, WhatIsRemovedStaysInQuarantineWhileItsServerIsAway) {
   EXPECT_TRUE(pool.is_zero());
 }
 
+TEST_F(DataServersTest, WhileItsDataServerIsAwayAFileIsNotTruncated) {
+  DataServerPool& pool = add();
+  drain(0);
+  const auto file = world_.open(client(), "/file");
+  world_.write(*file, 0, kMany);
+  pool.crash();
+  EXPECT_EQ(number_of(run(file->truncate(10))), EIO);
+  EXPECT_EQ(number_of(run(file->allocate(AllocateMode::kPunchHole, 0, kUnitBytes))), EIO);
+  EXPECT_EQ(run(client().get_attributes(file->ino()))->size, kMany.size());
+  pool.start();
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+  EXPECT_EQ(world_.read(*file, 0, kMany.size()), kMany);
+  EXPECT_TRUE(run(file->truncate(10)));
+  EXPECT_EQ(world_.read(*file, 0, 100), kMany.substr(0, 10));
+}
+
+TEST_F(DataServersTest, AServerThatIsAwayIsNotFull) {
+  DataServerPool& pool = add();
+  drain(0);
+  const auto file = world_.open(client(), "/file");
+  pool.crash();
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+  EXPECT_EQ(number_of(run(file->pwrite(bytes_of(kSome), 0))), EIO);
+  auto waits = file->pwrite(bytes_of(kSome), 0);
+  waits.start();
+  world_.let_time_pass(FilesWorld::kLeaseNs / 10);
+  pool.start();
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+  ASSERT_TRUE(waits.done());
+  EXPECT_TRUE(waits.take());
+  EXPECT_EQ(world_.read(*file, 0, kSome.size()), kSome);
+}
+
+TEST_F(DataServersTest, ADrainOfAServerThatIsAwayCanBeUndone) {
+  DataServerPool& pool = add();
+  const auto file = world_.open(client(), "/file");
+  const std::string text = content(1'500'000);
+  world_.write(*file, 0, text);
+  pool.crash();
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+  drain(1);
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+  // Nobody holds the file.
+  EXPECT_TRUE(run(file->pwrite(bytes_of("x"), 0)) || run(file->pwrite(bytes_of("x"), 256 << 10)));
+  EXPECT_TRUE(run(client().drain_data_server(1, true)));
+  EXPECT_EQ(info(1).state, DataServerState::kInUse);
+  pool.start();
+  world_.let_time_pass(5 * FilesWorld::kLeaseNs);
+  EXPECT_EQ(info(1).state, DataServerState::kInUse);
+  EXPECT_GT(extents_at(*file, 1), 0u);
+  EXPECT_EQ(world_.read(*file, 1000, 200'000), text.substr(1000, 200'000));
+}
+
+TEST_F(DataServersTest, ADrainThatIsUndoneWhileItMovesStops) {
+  add();
+  const std::string text = content(1'500'000);
+  size_t undone = 0;
+  for (size_t turns = 0; turns < 400; turns += 7) {
+    const auto file = world_.open(client(), "/file");
+    world_.write(*file, 0, text);
+    drain(1);
+    for (size_t i = 0; i < turns; ++i) world_.executor().run_once();
+    const auto tried = run(client().drain_data_server(1, true));
+    EXPECT_EQ(world_.read(*file, 0, text.size()), text) << turns;
+    if (!tried) break;  // it was empty before
+    ++undone;
+    world_.let_time_pass(FilesWorld::kLeaseNs);
+    EXPECT_EQ(info(1).state, DataServerState::kInUse) << turns;
+    EXPECT_TRUE(run(file->truncate(0)));
+    world_.let_time_pass(3 * FilesWorld::kLeaseNs);
+  }
+  EXPECT_GT(undone, 0u);
+}
+
 // The namespace server that comes next knows nothing of this client.
 TEST_F(DataServersTest, ASessionFromBeforeARestartOfTheNamespaceServerReachesNothing) {
   DataServerPool& pool = add();
