@@ -118,9 +118,7 @@ Task<PosixResult<Ino>> Directories::parent_of(Ino directory) {
 PosixStatus Directories::check_new(const MakeCall& call, const Inode& directory) const {
   PMSTORE_TRY_STATUS(check_access(call.caller, directory.attributes, W_OK | X_OK));
   const FileType type = call.file.type;
-  if (core_.reserve.is_spent()) {
-    return PosixError(ENOSPC, "the pool is full; what is free is needed to remove files");
-  }
+  PMSTORE_TRY_STATUS(core_.check_not_full());
   if (core_.options().max_inodes != 0 && core_.inodes >= core_.options().max_inodes) {
     return PosixError(ENOSPC, "the file system has as many inodes as it may have");
   }
@@ -192,11 +190,7 @@ Task<PosixResult<Attributes>> Directories::make(MakeCall call) {
     if (call.target.size() > kMaxSymlinkBytes) co_return PosixError(ENAMETOOLONG);
     if (call.target.find('\0') != call.target.npos) co_return PosixError(EINVAL);
   }
-  if (core_.reserve.is_spent()) {
-    // Of what is there already it makes nothing: check_new() asks again.
-    const PosixStatus restored = co_await core_.check_reserve();
-    if (!restored && restored.number() != ENOSPC) co_return restored.error();
-  }
+  PMSTORE_CO_TRY_STATUS(co_await core_.try_reserve());
   // From the beginning on: the session may end while the call waits.
   std::optional<OpenFiles::Opening> opening;
   if (call.open_for) opening.emplace(core_.opens, *call.open_for);
@@ -248,6 +242,7 @@ Task<PosixResult<Attributes>> Directories::link_in(NamespaceTransaction& transac
   if (inode.is_directory()) co_return PosixError(EPERM, "a directory has one name");
   if (inode.attributes.links == 0) co_return PosixError(ENOENT, "the file was unlinked");
   if (inode.attributes.links >= kMaxLinks) co_return PosixError(EMLINK);
+  PMSTORE_CO_TRY_STATUS(core_.check_not_full());
   const uint64_t now_ns = core_.now_ns();
   ++inode.attributes.links;
   changed(inode, now_ns);
@@ -263,7 +258,7 @@ Task<PosixResult<Attributes>> Directories::link_in(NamespaceTransaction& transac
 Task<PosixResult<Attributes>> Directories::link(NameCall call, Ino ino) {
   if (PosixStatus name = check_name(call.name); !name) co_return std::move(name.error());
   if (is_dots(call.name)) co_return PosixError(EEXIST);
-  PMSTORE_CO_TRY_STATUS(co_await core_.check_reserve());
+  PMSTORE_CO_TRY_STATUS(co_await core_.try_reserve());
   const InodeLocks::Guard guard = co_await core_.directory_locks.exclusive(call.parent);
   const auto body = [&](NamespaceTransaction& transaction) {
     return link_in(transaction, call, ino);

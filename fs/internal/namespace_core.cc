@@ -97,7 +97,18 @@ Task<PosixStatus> NamespaceCore::check_reserve() {
   const Status restored = co_await reserve.restore();
   if (restored) co_return PosixStatus();
   if (restored.code() != ErrorCode::kFull) co_return restored.error();
-  co_return PosixError(ENOSPC, "the pool is full; what is free is needed to remove files");
+  co_return check_not_full();
+}
+
+Task<PosixStatus> NamespaceCore::try_reserve() {
+  PosixStatus restored = co_await check_reserve();
+  if (!restored && restored.number() == ENOSPC) co_return PosixStatus();
+  co_return std::move(restored);
+}
+
+PosixStatus NamespaceCore::check_not_full() const {
+  if (!reserve.is_spent()) return {};
+  return PosixError(ENOSPC, "the pool is full; what is free is needed to remove files");
 }
 
 Task<PosixResult<Ino>> NamespaceCore::take_ino() {

@@ -93,6 +93,11 @@ class NamespaceCore {
   PosixStatus check_settled(Ino ino) const;
   // Before something new is recorded. ENOSPC: what is free is needed to remove files.
   base::Task<PosixStatus> check_reserve();
+  // The same in two: what is there already, or is not allowed, is no matter of room. Restores the
+  // reserve if it can;
+  base::Task<PosixStatus> try_reserve();
+  // ENOSPC: it could not. Within the transaction, behind its other checks.
+  PosixStatus check_not_full() const;
   // A number that no inode ever had.
   base::Task<PosixResult<Ino>> take_ino();
 

@@ -29,7 +29,10 @@ Task<Status> Reserve::spend() {
     co_return Status{};
   };
   is_spent_ = true;
-  co_return co_await retry(client_, body);
+  ++spends_;
+  Status done = co_await retry(client_, body);
+  ++spends_;
+  co_return std::move(done);
 }
 
 Task<Status> Reserve::restore() {
@@ -44,8 +47,10 @@ Task<Status> Reserve::restore() {
     }
     co_return Status{};
   };
+  const uint64_t before = spends_;
   const Status done = co_await retry(client_, body);
-  if (done) is_spent_ = false;
+  // One that was spent meanwhile has lost some of them again.
+  if (done && spends_ == before) is_spent_ = false;
   co_return done;
 }
 

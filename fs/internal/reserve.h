@@ -6,6 +6,8 @@
 // Threads: one executor's. Lifetimes: client and tables outlive it.
 #pragma once
 
+#include <cstdint>
+
 #include "base/result.h"
 #include "base/task.h"
 #include "fs/internal/namespace_tables.h"
@@ -30,6 +32,7 @@ class Reserve {
   Client& client_;
   const NamespaceTables& tables_;
   bool is_spent_ = true;  // until restore() was called
+  uint64_t spends_ = 0;   // begun and ended
 };
 
 }  // namespace pmstore::fs::internal

@@ -94,7 +94,7 @@ Task<PosixStatus> Xattrs::set(Caller caller, Ino ino, std::string name, std::str
                               XattrMode mode) {
   PMSTORE_CO_TRY_STATUS(check_xattr_name(name));
   if (value.size() > kMaxXattrBytes) co_return PosixError(E2BIG);
-  PMSTORE_CO_TRY_STATUS(co_await core_.check_reserve());
+  PMSTORE_CO_TRY_STATUS(co_await core_.try_reserve());
   const auto body = [&](NamespaceTransaction& transaction) -> Task<PosixStatus> {
     PMSTORE_CO_TRY(Inode inode, co_await transaction.inode(ino));
     PMSTORE_CO_TRY_STATUS(check(caller, inode, name, Access::kWrite));
@@ -113,6 +113,7 @@ Task<PosixStatus> Xattrs::set(Caller caller, Ino ino, std::string name, std::str
     if (inode.xattr_bytes > kMaxNamesBytes) {
       co_return PosixError(ENOSPC, "the file has as many attributes as can be listed");
     }
+    PMSTORE_CO_TRY_STATUS(core_.check_not_full());
     transaction.put_xattr(ino, name, value);
     inode.attributes.ctime_ns = core_.now_ns();
     ++inode.attributes.version;
