@@ -54,6 +54,7 @@ struct Invalidator::Shared {
   // ---- of the executor's thread: asked for, and done, in order ----
   uint64_t asked = 0;
   uint64_t told = 0;
+  bool over = false;  // nothing is told any more
   base::WaitList done;
 };
 
@@ -72,6 +73,8 @@ Result<std::unique_ptr<Invalidator>> Invalidator::start(base::Executor& executor
 
 Invalidator::~Invalidator() {
   constexpr std::chrono::seconds kPatience(1);
+  shared_->over = true;
+  shared_->done.notify_all();
   bool idle = false;
   {
     std::unique_lock lock(shared_->mutex);
@@ -118,7 +121,7 @@ base::Task<void> Invalidator::invalidate(uint64_t node) {
     shared->changed.notify_all();
   }
   const uint64_t mine = ++shared->asked;
-  while (shared->told < mine) co_await shared->done.wait();
+  while (shared->told < mine && !shared->over) co_await shared->done.wait();
 }
 
 }  // namespace pmstore::tools

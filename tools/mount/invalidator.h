@@ -25,7 +25,7 @@ class Invalidator {
   Invalidator& operator=(const Invalidator&) = delete;
 
   // When it ends, the kernel has no page and no attributes of the file that it had when this was
-  // called. What it had to write from its pages it has written.
+  // called. What it had to write from its pages it has written. Or this has ended meanwhile.
   base::Task<void> invalidate(uint64_t node);
 
  private:

@@ -270,10 +270,16 @@ base::Task<void> Mount::drain(uint64_t patience_ns) {
   }
   operations_.give_up_all();
   files_.set_cache(nullptr);
-  for (const auto& opened : open_files_.remove_all()) {
-    if (executor_.now_ns() >= until_ns) co_return;  // the server forgets this client later
-    (void)co_await opened->file->close();
+  // What a server that is away does not hear of it forgets later, with this client.
+  base::Task<void> closing = close_all();
+  closing.start();
+  while (!closing.done() && executor_.now_ns() < until_ns) {
+    co_await executor_.sleep_for(kLookAgainNs);
   }
+}
+
+base::Task<void> Mount::close_all() {
+  for (const auto& opened : open_files_.remove_all()) (void)co_await opened->file->close();
 }
 
 void Mount::unmount() {

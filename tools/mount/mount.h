@@ -96,6 +96,7 @@ class Mount final : private base::Watched, private base::Poller, private fs::Fil
   bool has_room() const;
   size_t receive();
   void end();
+  base::Task<void> close_all();
 
   base::Executor& executor_;
   fs::FileSystem& files_;
