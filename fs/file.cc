@@ -130,7 +130,7 @@ base::Task<PosixResult<Attributes>> File::truncate(uint64_t size) {
   asked.set = AttributeChange::kSize;
   request.put(asked);
   state_->system->io->forget_map(state_->opened.ino);
-  auto changed = co_await state_->system->ask_attributes(std::move(request));
+  auto changed = co_await state_->system->change(std::move(request), state_->opened.ino);
   if (changed) state_->note(*changed);
   co_return std::move(changed);
 }

@@ -56,9 +56,12 @@ void FileSystem::State::run(base::Task<void> task) {
 
 base::Task<void> FileSystem::State::finish_background() {
   const auto runs = [](const base::Task<void>& each) { return !each.done(); };
+  const uint64_t until_ns = executor.now_ns() + options.call_timeout_ns;
   while (std::any_of(background.begin(), background.end(), runs)) {
+    if (executor.now_ns() >= until_ns) break;
     co_await executor.sleep_for(100'000);
   }
+  const std::list<base::Task<void>> given_up = std::exchange(background, {});
 }
 
 void FileSystem::State::on_forgotten() {
@@ -99,6 +102,33 @@ base::Task<PosixResult<Attributes>> FileSystem::State::ask_attributes(Call reque
   delegated.heard(*attributes);
   co_return *attributes;
 }
+
+base::Task<PosixResult<Attributes>> FileSystem::State::change(Call request, Ino ino) {
+  while (true) {
+    auto changed = co_await ask_attributes(request);
+    if (changed || changed.number() != kCachedElsewhere) co_return std::move(changed);
+    // Within three leases they have let go, or were forgotten.
+    PosixStatus free = co_await await_open(ino, true);
+    if (!free) co_return std::move(free.error());
+  }
+}
+
+// Is told to a server that has forgotten this client, while it lives.
+class KnownOpen {
+ public:
+  KnownOpen(internal::FilesLink& link, Ino ino, int flags)
+      : link_(link), file_{.ino = ino, .flags = flags} {
+    link_.add_open(file_);
+  }
+  KnownOpen(const KnownOpen&) = delete;
+  KnownOpen& operator=(const KnownOpen&) = delete;
+  ~KnownOpen() { link_.remove_open(file_); }
+  bool lost() const { return file_.lost; }
+
+ private:
+  internal::FilesLink& link_;
+  internal::OpenedFile file_;
+};
 
 struct FileSystem::State::PendingOpen {
   explicit PendingOpen(base::Executor& executor) : done(executor) {}
@@ -142,20 +172,23 @@ base::Task<PosixResult<FileSystem::State::Opened>> FileSystem::State::open_once(
   if (!attributes || !reader.complete()) co_return link->malformed("an open");
   // A delegation of before the news that this client knows may have been recalled by them.
   const bool given = reply.caches != 0 && reply.news >= link->revoked() && cache != nullptr;
-  Opened opened{*attributes, delegated.opened(*attributes, given), reply.now_ns};
+  Opened opened{*attributes, delegated.opened(*attributes, given), reply.now_ns, link->ticket()};
   if (opened.delegated) link->listen();
   if (reply.wait == 0) co_return opened;
-  PosixStatus free = co_await await_open(attributes->ino, flags);
+  const KnownOpen known(*link, attributes->ino, flags);
+  const bool writes = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0;
+  PosixStatus free = co_await await_open(attributes->ino, writes);
+  if (free && known.lost()) free = PosixError(EIO, "the server was started again meanwhile");
+  opened.ticket = link->ticket();
   if (free) co_return opened;
   run(close_later(attributes->ino));
   co_return std::move(free.error());
 }
 
-// Until nobody uses what was cached of the file before it was opened.
-base::Task<PosixStatus> FileSystem::State::await_open(Ino ino, int flags) {
+// Until nobody uses what was cached of the file before it was opened, or is changed.
+base::Task<PosixStatus> FileSystem::State::await_open(Ino ino, bool writes) {
   while (true) {
     Call request(FilesMethod::kAwaitOpen, false, sizeof(OpenReply));
-    const bool writes = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0;
     request.put(AwaitOpenRequest{raw(ino), writes ? 1u : 0u, 0});
     const auto answered = co_await link->call(request);
     if (!answered) co_return PosixError(answered.error());
@@ -226,7 +259,8 @@ base::Executor& FileSystem::executor() { return state_->executor; }
 void FileSystem::set_cache(FileCache* cache) { state_->cache = cache; }
 
 const Attributes* FileSystem::delegated(Ino ino) const {
-  return state_->link->is_sure() ? state_->delegated.find(ino) : nullptr;
+  if (state_->closed || !state_->link->is_sure()) return nullptr;
+  return state_->delegated.find(ino);
 }
 
 // ---- open files ----
@@ -287,6 +321,8 @@ std::unique_ptr<File> FileSystem::State::opened_file(const Opened& opened, int f
   file->delegated = opened.delegated;
   file->server_ns = opened.now_ns;
   file->opened_ns = executor.now_ns();
+  // A server that was started again since was not told of it.
+  file->opened.lost = opened.ticket != link->ticket();
   link->add_open(file->opened);
   return std::unique_ptr<File>(new File(std::move(file)));
 }

@@ -250,11 +250,7 @@ base::Task<PosixResult<Attributes>> FileSystem::set_attributes(const Caller& cal
   asked.gid = change.gid;
   asked.mode = change.mode;
   request.put(asked);
-  auto changed = co_await state_->ask_attributes(request);
-  // Other clients still have it in their caches.
-  while (!changed && changed.number() == EAGAIN) {
-    changed = co_await state_->ask_attributes(request);
-  }
+  auto changed = co_await state_->change(std::move(request), ino);
   if (changed) state_->io->note(*changed);
   co_return std::move(changed);
 }

@@ -8,6 +8,7 @@
 // little-endian structs. Threads: values.
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -96,7 +97,8 @@ enum class FilesMethod : uint16_t {
   // nothing -> NewsReply, ino[], ino[]: maps that confirmed + 1 to `through` changed, delegations
   // that they recall
   kNews = 0x0320,
-  kReclaim = 0x0321,  // ReclaimRequest -> attributes: a file that it had open before a restart
+  // ReclaimRequest -> attributes, OpenReply: a file that it had open before a restart
+  kReclaim = 0x0321,
   // As kNews, but the answer may wait until a delegation of this client is recalled.
   kAwaitNews = 0x0322,  // AwaitNewsRequest -> NewsReply, ino[], ino[]
   kAwaitOpen = 0x0323,  // AwaitOpenRequest -> OpenReply: an open whose answer said `wait`
@@ -380,6 +382,10 @@ struct NewsReply {
   uint8_t padding[7] = {};
 };
 static_assert(sizeof(NewsReply) == 24);
+
+// The error of a kSetAttributes that was not executed, since others may still use what they have
+// cached: kAwaitOpen, as for writing, then again.
+inline constexpr int kCachedElsewhere = EINPROGRESS;
 
 struct OpenReply {
   uint64_t news = 0;    // the newest when the request arrived

@@ -6,20 +6,44 @@
 
 namespace pmstore::fs::internal {
 
-bool Delegations::opened(OpenOwner client, Ino ino, bool writes, bool wants) {
-  OfFile& file = files_[ino];
+Delegations::Opener& Delegations::enter(OpenOwner client, Ino ino) {
   clients_[client].files.insert(ino);
-  Opener& mine = file.openers[client];
+  Opener& mine = files_[ino].openers[client];
   ++mine.opens;
-  mine.writes |= writes;
-  const bool conflicts =
-      std::any_of(file.openers.begin(), file.openers.end(), [&](const auto& each) {
-        return each.first != client && (mine.writes || each.second.writes);
-      });
+  return mine;
+}
+
+void Delegations::settle(OpenOwner client, Ino ino) {
+  OfFile& file = files_.at(ino);
+  const auto writes = [](const Opener& each) { return each.writes || each.changes > 0; };
+  const bool mine = writes(file.openers.at(client));
+  const bool conflicts = std::any_of(
+      file.openers.begin(), file.openers.end(),
+      [&](const auto& each) { return each.first != client && (mine || writes(each.second)); });
   if (conflicts && !file.shared) recall(ino, file);
-  if (file.shared || !wants) return false;
+}
+
+bool Delegations::opened(OpenOwner client, Ino ino, bool writes, bool wants) {
+  Opener& mine = enter(client, ino);
+  mine.writes |= writes;
+  settle(client, ino);
+  if (files_.at(ino).shared || !wants) return false;
   mine.caches = true;
   return true;
+}
+
+void Delegations::begin_change(OpenOwner client, Ino ino) {
+  ++enter(client, ino).changes;
+  settle(client, ino);
+}
+
+void Delegations::end_change(OpenOwner client, Ino ino) {
+  const auto file = files_.find(ino);
+  if (file == files_.end()) return;
+  const auto mine = file->second.openers.find(client);
+  if (mine == file->second.openers.end()) return;  // dropped meanwhile
+  --mine->second.changes;
+  closed(client, ino);
 }
 
 void Delegations::recall(Ino ino, OfFile& file) {
@@ -66,11 +90,18 @@ void Delegations::drop(OpenOwner client) {
   clients_.erase(of_client);
 }
 
-bool Delegations::has_for_writing(OpenOwner client, Ino ino) const {
+void Delegations::admit(OpenOwner client, Ino ino) {
+  const auto file = files_.find(ino);
+  if (file == files_.end()) return;
+  const auto mine = file->second.openers.find(client);
+  if (mine != file->second.openers.end()) mine->second.admitted = mine->second.writes;
+}
+
+bool Delegations::is_admitted(OpenOwner client, Ino ino) const {
   const auto file = files_.find(ino);
   if (file == files_.end()) return false;
   const auto mine = file->second.openers.find(client);
-  return mine != file->second.openers.end() && mine->second.writes;
+  return mine != file->second.openers.end() && mine->second.admitted;
 }
 
 bool Delegations::is_cached_beside(OpenOwner client, Ino ino) const {
@@ -78,6 +109,13 @@ bool Delegations::is_cached_beside(OpenOwner client, Ino ino) const {
   if (file == files_.end() || !file->second.shared) return false;
   return std::any_of(file->second.openers.begin(), file->second.openers.end(),
                      [&](const auto& each) { return each.first != client && each.second.caches; });
+}
+
+bool Delegations::caches(OpenOwner client) const {
+  const auto of_client = clients_.find(client);
+  if (of_client == clients_.end()) return false;
+  return std::any_of(of_client->second.files.begin(), of_client->second.files.end(),
+                     [&](Ino ino) { return files_.at(ino).openers.at(client).caches; });
 }
 
 void Delegations::confirmed(OpenOwner client, uint64_t through) {

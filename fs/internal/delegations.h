@@ -4,7 +4,8 @@
 // have it open and ask for it. An open that conflicts with that recalls it from everybody: news
 // tell the clients, and each says that it caches nothing of it any more when it confirms them. The
 // open waits for that (FilesCalls). From then on the file is shared: nobody caches it until all
-// have closed it. A client that was forgotten caches nothing: it knows by its own clock.
+// have closed it. A client that was forgotten caches until its owner says drop(): by its own
+// clock it is sure for a lease behind the last request that was answered.
 //
 // Invariants: of a file that is shared, who `caches` was recalled; a client that has a file open
 // for writing beside others is at a shared file. Bounded by the pairs of clients and open files
@@ -35,9 +36,16 @@ class Delegations {
   void share(Ino ino);
   // Nothing of the client is open any more.
   void drop(OpenOwner client);
-  bool has_for_writing(OpenOwner client, Ino ino) const;
+  // Nobody cached the file, or could have, when the client was given it for writing.
+  void admit(OpenOwner client, Ino ino);
+  bool is_admitted(OpenOwner client, Ino ino) const;
+  // The client changes the file, which it need not have open, until end_change().
+  void begin_change(OpenOwner client, Ino ino);
+  void end_change(OpenOwner client, Ino ino);
   // The file is shared, and another client than this may still use what it has cached.
   bool is_cached_beside(OpenOwner client, Ino ino) const;
+  // The client may use what it has cached of some file.
+  bool caches(OpenOwner client) const;
   // The client has confirmed these news, and caches nothing that they recall.
   void confirmed(OpenOwner client, uint64_t through);
   // There are recalls for the client in news behind these.
@@ -50,8 +58,10 @@ class Delegations {
 
  private:
   struct Opener {
-    uint32_t opens = 0;
-    bool writes = false;  // until it has closed all of them
+    uint32_t opens = 0;     // and changes
+    uint32_t changes = 0;   // under way
+    bool writes = false;    // until it has closed all of them
+    bool admitted = false;  // as a writer, likewise
     bool caches = false;
   };
   struct OfFile {
@@ -62,6 +72,9 @@ class Delegations {
     std::set<Ino> files;
     std::multimap<uint64_t, Ino> recalls;  // by the number of their news; not confirmed
   };
+  Opener& enter(OpenOwner client, Ino ino);
+  // Recalls the file if who has it open conflicts with each other.
+  void settle(OpenOwner client, Ino ino);
   void recall(Ino ino, OfFile& file);
 
   std::unordered_map<Ino, OfFile> files_;
@@ -69,16 +82,16 @@ class Delegations {
   uint64_t recalls_ = 0;
 };
 
-// While it lives, a client changes the size of a file which it need not have open.
-class ChangeOfSize {
+// While it lives, a client changes size or rights of a file which it need not have open.
+class ChangeUnderWay {
  public:
-  ChangeOfSize(Delegations& delegations, OpenOwner client, Ino ino)
+  ChangeUnderWay(Delegations& delegations, OpenOwner client, Ino ino)
       : delegations_(delegations), client_(client), ino_(ino) {
-    delegations_.opened(client_, ino_, true, false);
+    delegations_.begin_change(client_, ino_);
   }
-  ChangeOfSize(const ChangeOfSize&) = delete;
-  ChangeOfSize& operator=(const ChangeOfSize&) = delete;
-  ~ChangeOfSize() { delegations_.closed(client_, ino_); }
+  ChangeUnderWay(const ChangeUnderWay&) = delete;
+  ChangeUnderWay& operator=(const ChangeUnderWay&) = delete;
+  ~ChangeUnderWay() { delegations_.end_change(client_, ino_); }
 
  private:
   Delegations& delegations_;

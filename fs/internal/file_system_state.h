@@ -36,6 +36,8 @@ struct FileSystem::State final : internal::FilesLink::Host,
   // What it gives is attributes, or nothing. Errors of FilesLink::call().
   base::Task<PosixResult<Attributes>> ask_attributes(Call request, bool* in_doubt = nullptr);
   base::Task<PosixStatus> ask(Call request, bool* in_doubt = nullptr);
+  // kSetAttributes, once others have let go what they had cached of the file.
+  base::Task<PosixResult<Attributes>> change(Call request, Ino ino);
   Call make_call(const Caller& caller, Ino parent, std::string_view name, const NewFile& file,
                  bool open) const;
   // A request that opens a file. When its caller is destroyed meanwhile, the file is closed again.
@@ -43,6 +45,7 @@ struct FileSystem::State final : internal::FilesLink::Host,
     Attributes attributes;
     bool delegated = false;
     uint64_t now_ns = 0;  // the time at the server
+    uint64_t ticket = 0;  // of the server that has it open
   };
   base::Task<PosixResult<Opened>> ask_open(Call request, int flags, bool* in_doubt = nullptr);
   // Of a file that the server has just opened for this client.
@@ -51,7 +54,7 @@ struct FileSystem::State final : internal::FilesLink::Host,
   base::Task<void> close_later(Ino ino);
   // A background task of this state.
   void run(base::Task<void> task);
-  // Until none runs.
+  // Until none runs; what does not end, since a server is away, is given up after a while.
   base::Task<void> finish_background();
 
   // As FilesLink::Host.
@@ -71,7 +74,7 @@ struct FileSystem::State final : internal::FilesLink::Host,
   class OpenWaiter;
   base::Task<void> finish_open(std::shared_ptr<PendingOpen> pending, Call request, int flags);
   base::Task<PosixResult<Opened>> open_once(Call request, int flags, bool* in_doubt);
-  base::Task<PosixStatus> await_open(Ino ino, int flags);
+  base::Task<PosixStatus> await_open(Ino ino, bool writes);
 
   base::Executor& executor;
   const fabric::Uri uri;

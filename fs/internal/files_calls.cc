@@ -1,6 +1,8 @@
 // FilesCalls: all calls but those that open and close files (files_calls_open.cc).
 #include "fs/internal/files_calls.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -183,15 +185,38 @@ base::Task<PosixStatus> FilesCalls::set_attributes(const FilesRequest& request, 
   if (!reader.complete()) co_return malformed();
   const AttributeChange change = change_of(asked);
   const Ino ino{asked.ino};
-  std::optional<ChangeOfSize> change_of_size;
-  if ((change.set & AttributeChange::kSize) != 0 &&
-      !delegations_.has_for_writing(request.owner, ino)) {
-    change_of_size.emplace(delegations_, request.owner, ino);
-    const bool free = co_await others_let_go(request, ino, true);
-    if (!free) co_return PosixError(EAGAIN, "other clients have the file in their caches");
+  std::optional<ChangeUnderWay> under_way;
+  constexpr uint32_t kCached = AttributeChange::kSize | AttributeChange::kMode |
+                               AttributeChange::kUid | AttributeChange::kGid;
+  if ((change.set & kCached) != 0) {
+    bool of_file = false;
+    PosixStatus may = co_await check_change(request.caller, ino, change, of_file);
+    if (!may) co_return std::move(may);
+    if (of_file) {
+      under_way.emplace(delegations_, request.owner, ino);
+      const bool after_grace = !delegations_.is_admitted(request.owner, ino);
+      if (must_wait(request.owner, ino, after_grace)) {
+        co_return PosixError(kCachedElsewhere, "other clients have the file in their caches");
+      }
+    }
   }
   const auto changed = co_await names_.set_attributes(request.caller, ino, change);
   co_return put_attributes(changed, reply);
+}
+
+base::Task<PosixStatus> FilesCalls::check_change(const Caller& caller, Ino ino,
+                                                 const AttributeChange& change, bool& of_file) {
+  const auto found = co_await names_.get_attributes(ino);
+  if (!found) co_return PosixError(found.error());
+  of_file = found->type == FileType::kRegular;
+  if ((change.set & AttributeChange::kSize) != 0) {
+    PosixStatus may = co_await names_.access(caller, ino, W_OK);
+    if (!may) co_return std::move(may);
+  }
+  const bool of_owner = (change.set & ~uint32_t{AttributeChange::kSize}) != 0;
+  // Whatever it is that somebody else asks for, the namespace says whether that is an error.
+  if (of_owner && caller.uid != 0 && caller.uid != found->uid) of_file = false;
+  co_return PosixStatus{};
 }
 
 base::Task<PosixStatus> FilesCalls::access(const FilesRequest& request) {
@@ -291,10 +316,8 @@ base::Task<PosixStatus> FilesCalls::lock(const FilesRequest& request, Writer& re
   }
   const uint64_t wait_ns = asked.wait == 0 ? 0 : options_.lock_patience_ns;
   const auto outcome = co_await locks_.lock(request.owner, Ino{asked.ino}, *lock, wait_ns);
-  if (*request.forgotten) {
-    locks_.drop(request.owner);
-    co_return PosixError(EIO, "the client was forgotten");
-  }
+  // What it has is dropped with the client.
+  if (*request.forgotten) co_return PosixError(EIO, "the client was forgotten");
   switch (outcome) {
     case FileLocks::Outcome::kDone: break;
     case FileLocks::Outcome::kDeadlock: co_return PosixError(EDEADLK);

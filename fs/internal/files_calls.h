@@ -76,9 +76,16 @@ class FilesCalls {
   base::Task<PosixStatus> finish_open(const FilesRequest& request, Attributes opened, bool writes,
                                       bool wants, bool is_new, Writer& reply);
   base::Task<PosixStatus> await_open(const FilesRequest& request, Writer& reply);
-  // Waits a while until no other client caches the file. In the grace nobody knows who does, so
-  // with `after_grace` its end is waited for. True: nobody caches it.
+  // Another client may cache the file. In the grace nobody knows who does, so with `after_grace`
+  // its end is waited for.
+  bool must_wait(OpenOwner client, Ino ino, bool after_grace) const {
+    return (after_grace && in_grace()) || delegations_.is_cached_beside(client, ino);
+  }
+  // Waits a while for that; false: still so.
   base::Task<bool> others_let_go(const FilesRequest& request, Ino ino, bool after_grace);
+  // May the caller change this of the file? Who may not, recalls it from nobody.
+  base::Task<PosixStatus> check_change(const Caller& caller, Ino ino, const AttributeChange& change,
+                                       bool& of_file);
   bool in_grace() const { return executor_.now_ns() < options_.lock_grace_until_ns; }
   base::Task<PosixStatus> reclaim(const FilesRequest& request, Writer& reply);
   base::Task<PosixStatus> close(const FilesRequest& request);

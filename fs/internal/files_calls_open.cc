@@ -81,7 +81,9 @@ base::Task<PosixStatus> FilesCalls::finish_open(const FilesRequest& request, Att
     }
     // One that is not cached from its first open on is not cached by later ones.
     if (early) delegations_.share(ino);
-    const bool free = co_await others_let_go(request, ino, early && writes && !is_new);
+    // It is not waited for here: the request has a number, of which a client has few.
+    const bool free = !must_wait(request.owner, ino, early && writes && !is_new);
+    if (free) delegations_.admit(request.owner, ino);
     answer.wait = free ? 0 : 1;
   }
   reply.put(to_wire(opened));
@@ -94,6 +96,7 @@ base::Task<PosixStatus> FilesCalls::await_open(const FilesRequest& request, Writ
   const auto asked = reader.get<AwaitOpenRequest>();
   if (!reader.complete()) co_return malformed();
   const bool free = co_await others_let_go(request, Ino{asked.ino}, asked.writes != 0);
+  if (free) delegations_.admit(request.owner, Ino{asked.ino});
   OpenReply answer;
   answer.news = request.news_before;
   answer.now_ns = names_.now_ns();
@@ -107,7 +110,7 @@ base::Task<bool> FilesCalls::others_let_go(const FilesRequest& request, Ino ino,
   constexpr uint64_t kLongestPauseNs = 5'000'000;
   const uint64_t until_ns = executor_.now_ns() + options_.lock_patience_ns;
   uint64_t pause_ns = kFirstPauseNs;
-  while ((after_grace && in_grace()) || delegations_.is_cached_beside(request.owner, ino)) {
+  while (must_wait(request.owner, ino, after_grace)) {
     if (executor_.now_ns() >= until_ns || *request.forgotten) co_return false;
     co_await executor_.sleep_for(pause_ns);
     pause_ns = std::min(2 * pause_ns, kLongestPauseNs);
@@ -142,17 +145,15 @@ base::Task<PosixStatus> FilesCalls::reclaim(const FilesRequest& request, Writer&
     break;
   }
   if (!opened) co_return PosixError(opened.error());
-  const bool free = co_await others_let_go(request, Ino{asked.ino}, false);
-  if (!free) {
-    // It was forgotten, and another client caches the file, and does not listen.
-    for (uint32_t i = 0; i < asked.opens; ++i) {
-      [[maybe_unused]] const PosixStatus closed =
-          co_await names_.close_file(Ino{asked.ino}, request.owner);
-      delegations_.closed(request.owner, Ino{asked.ino});
-    }
-    co_return PosixError(EIO, "another client has the file in its cache");
-  }
+  // It was forgotten alone, and another client may have cached the file since.
+  const bool free = !must_wait(request.owner, opened->ino, false);
+  if (free) delegations_.admit(request.owner, opened->ino);
+  OpenReply answer;
+  answer.news = request.news_before;
+  answer.now_ns = names_.now_ns();
+  answer.wait = free ? 0 : 1;
   reply.put(to_wire(*opened));
+  reply.put(answer);
   co_return PosixStatus{};
 }
 

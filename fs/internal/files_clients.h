@@ -53,6 +53,8 @@ struct FilesClient : std::enable_shared_from_this<FilesClient> {
   uint64_t confirmed = 0;
   // When the first news behind `confirmed` was made, as far as it was kept when look() noticed.
   std::optional<uint64_t> behind_since_ns;
+  // By its own clock it may use what it has cached until then, at the latest.
+  uint64_t caches_until_ns = 0;
   bool has_maps = false;  // it has asked for one, or has had a delegation
 };
 

@@ -193,14 +193,21 @@ base::Task<Status> FilesLink::reclaim_opens(service::Link& on) {
     const Ino ino = reclaims_.begin()->first;
     Reclaim& reclaim = reclaims_.begin()->second;
     if (reclaim.number == 0) reclaim.number = draw_number();
-    FilesCall request(FilesMethod::kReclaim, true, sizeof(WireAttributes));
+    FilesCall request(FilesMethod::kReclaim, true, sizeof(WireAttributes) + sizeof(OpenReply));
     const uint32_t opens = std::min(reclaim.opens, kMaxReclaimedOpens);
     request.put(ReclaimRequest{raw(ino), reclaim.flags, opens});
     auto answered = co_await send(on, request, reclaim.number);
     if (!answered) co_return std::move(answered.error());
     fabric::MessageReader reader(answered->bytes());
     const auto head = reader.get<ReplyHead>();
+    if (head.error == 0 && !decode_attributes(reader)) {
+      co_return make_error(ErrorCode::kProtocol, "a malformed reply");
+    }
+    const auto reply = head.error == 0 ? reader.get<OpenReply>() : OpenReply{};
     if (reader.failed()) co_return make_error(ErrorCode::kProtocol, "a malformed reply");
+    if (reply.wait != 0) {
+      PMSTORE_CO_TRY_STATUS(co_await await_reclaim(on, ino));
+    }
     ended(std::exchange(reclaim.number, 0));
     reclaim.opens -= opens;
     if (head.error != 0) {
@@ -209,6 +216,21 @@ base::Task<Status> FilesLink::reclaim_opens(service::Link& on) {
     if (head.error != 0 || reclaim.opens == 0) reclaims_.erase(ino);
   }
   co_return Status{};
+}
+
+// Until nobody uses what was cached of the file while this client was forgotten.
+base::Task<Status> FilesLink::await_reclaim(service::Link& on, Ino ino) {
+  while (true) {
+    FilesCall request(FilesMethod::kAwaitOpen, false, sizeof(OpenReply));
+    request.put(AwaitOpenRequest{raw(ino), 0, 0});
+    auto answered = co_await send(on, request, 0);
+    if (!answered) co_return std::move(answered.error());
+    fabric::MessageReader reader(answered->bytes());
+    const auto head = reader.get<ReplyHead>();
+    const auto reply = head.error == 0 ? reader.get<OpenReply>() : OpenReply{};
+    if (reader.failed()) co_return make_error(ErrorCode::kProtocol, "a malformed reply");
+    if (reply.wait == 0) co_return Status{};
+  }
 }
 
 // One that another client may have had meanwhile is lost: who works under it is told by EIO.

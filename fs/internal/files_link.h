@@ -150,6 +150,7 @@ class FilesLink final : public service::Reconnector::Target {
   void drop_link();
   Status take_welcome(const service::Link& opened);
   base::Task<Status> reclaim_opens(service::Link& on);
+  base::Task<Status> await_reclaim(service::Link& on, Ino ino);
   base::Task<Status> reclaim_locks(service::Link& on);
   base::Task<Status> send_owed(service::Link& on);
   // One that gives up, and has got no answer from the server that it was begun at.

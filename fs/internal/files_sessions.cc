@@ -45,12 +45,11 @@ FilesSessions::FilesSessions(base::Executor& executor, const FilesServiceOptions
       executor_(executor),
       options_(options),
       clients_(executor, lease_ns(), options.max_sessions),
-      locks_(executor),
-      recalled_(executor) {
+      locks_(executor) {
   clients_.on_forget = [this](FilesClient& client) { forgotten(client); };
   delegations_.on_recall = [this](Ino ino) {
     clients_.add_news(ino, true);
-    recalled_.notify_all();
+    for (auto& [session, parked] : parked_) parked.wake.notify_all();
     return clients_.newest();
   };
 }
@@ -69,6 +68,7 @@ void FilesSessions::open(Namespace& names, DataServers* servers) {
 void FilesSessions::stop() {
   if (std::exchange(stopped_, true)) return;
   if (names_ != nullptr) names_->on_map_change = {};
+  parked_.clear();
   tasks_.clear();
 }
 
@@ -102,6 +102,10 @@ Result<std::vector<std::byte>> FilesSessions::admit(service::Session& session, B
   }
   auto& admitted = static_cast<FilesSession&>(session);
   admitted.files = clients_.came(session.client, hello.instance, hello.last_sent, session);
+  // It hears that it was forgotten.
+  for (const FilesClientRef& each : fading_) {
+    if (each->id == session.client && each->instance == hello.instance) each->caches_until_ns = 0;
+  }
   start_watch();
   FilesWelcome welcome;
   welcome.identity = names_->identity();
@@ -112,7 +116,10 @@ Result<std::vector<std::byte>> FilesSessions::admit(service::Session& session, B
 
 void FilesSessions::on_ended(service::Session& session, std::optional<SessionEnd> why) {
   FilesClient& client = *static_cast<FilesSession&>(session).files;
-  recalled_.notify_all();
+  if (const auto parked = parked_.find(static_cast<FilesSession*>(&session));
+      parked != parked_.end()) {
+    parked->second.wake.notify_all();
+  }
   if (client.forgotten) return;
   PMSTORE_CHECK(client.session == &session, "one session of a client at a time");
   if (!why || stopped_) {
@@ -121,6 +128,7 @@ void FilesSessions::on_ended(service::Session& session, std::optional<SessionEnd
     client.away_since_ns = executor_.now_ns();
   } else if (*why == SessionEnd::kGoodbye) {
     client.session = nullptr;
+    client.caches_until_ns = 0;
     clients_.forget(client);
   } else {
     clients_.left(client);
@@ -134,16 +142,25 @@ void FilesSessions::forgotten(FilesClient& client) {
   if (!stopped_) run(forget_opens(client.shared_from_this()));
 }
 
-// Others get what it had when none of its writes takes effect any more. Without a map it has
-// written nothing itself. What a call of it still opens or locks is given up, too.
+// Others get what it had when none of its writes takes effect any more, and cache nothing that it
+// has open for writing until then. Without a map it has written nothing itself. What a call of it
+// still opens or locks is given up, too.
 base::Task<void> FilesSessions::forget_opens(FilesClientRef client) {
+  fading_.push_back(client);
   if (client->has_maps) co_await data_sessions_ended();
   locks_.drop(client->owner);
-  delegations_.drop(client->owner);
   while (client->active > 0) co_await client->idle.wait();
+  if (client->has_maps) co_await data_sessions_ended();
   locks_.drop(client->owner);
+  if (delegations_.caches(client->owner)) co_await caches_nothing(*client);
+  std::erase(fading_, client);
   delegations_.drop(client->owner);
   co_await names_->forget(client->owner);
+}
+
+base::Task<void> FilesSessions::caches_nothing(const FilesClient& client) {
+  constexpr uint64_t kLookAgainNs = 5'000'000;
+  while (executor_.now_ns() < client.caches_until_ns) co_await executor_.sleep_for(kLookAgainNs);
 }
 
 void FilesSessions::start_watch() {
@@ -155,6 +172,7 @@ base::Task<void> FilesSessions::watch() {
   constexpr unsigned kLooksPerLease = 4;
   while (!clients_.empty()) {
     co_await executor_.sleep_for(lease_ns() / kLooksPerLease);
+    std::erase_if(parked_, [](const auto& each) { return each.second.answer.done(); });
     for (const FilesClientRef& client : clients_.look()) {
       if (client->forgotten) continue;
       ++deaf_;
@@ -181,6 +199,8 @@ void FilesSessions::on_call(service::Session& session, fabric::RpcCall call, Bod
     return host().drop_malformed(session, call);
   }
   delegations_.confirmed(mine.files->owner, head->confirmed);
+  // It has sent the request before now, and is sure for a lease from then on.
+  mine.files->caches_until_ns = executor_.now_ns() + lease_ns();
   request.method = static_cast<FilesMethod>(call.method());
   request.owner = mine.files->owner;
   request.forgotten = &mine.files->forgotten;  // the handler keeps the client
@@ -197,8 +217,11 @@ void FilesSessions::on_call(service::Session& session, fabric::RpcCall call, Bod
     const auto asked = rest.get<AwaitNewsRequest>();
     if (!rest.complete()) return host().drop_malformed(session, call);
     const uint64_t most_ns = std::min(uint64_t{asked.most_ms} * 1'000'000, lease_ns());
-    return run(await_news(std::static_pointer_cast<FilesSession>(session.shared_from_this()),
-                          std::move(call), *head, executor_.now_ns() + most_ns));
+    if (!park(std::static_pointer_cast<FilesSession>(session.shared_from_this()), call, *head,
+              executor_.now_ns() + most_ns)) {
+      host().drop_malformed(session, call);
+    }
+    return;
   }
   if (request.method == FilesMethod::kMap) mine.files->has_maps = true;
   run(serve(std::static_pointer_cast<FilesSession>(session.shared_from_this()), std::move(call),
@@ -226,23 +249,34 @@ void FilesSessions::serve_news(FilesSession& session, fabric::RpcCall& call,
   call.reply_filled(writer.bytes());
 }
 
+bool FilesSessions::park(std::shared_ptr<FilesSession> session, fabric::RpcCall& call,
+                         const RequestHead& head, uint64_t until_ns) {
+  const auto [at, is_first] = parked_.try_emplace(session.get(), executor_);
+  Parked& parked = at->second;
+  if (!is_first && !parked.answer.done()) return false;
+  parked.timer = wake_at(parked, until_ns);
+  parked.timer.start();
+  parked.answer = await_news(parked, std::move(session), std::move(call), head, until_ns);
+  parked.answer.start();
+  return true;
+}
+
 // It does not count as active: a client that has gone silent is still noticed.
-base::Task<void> FilesSessions::await_news(std::shared_ptr<FilesSession> session,
+base::Task<void> FilesSessions::await_news(Parked& parked, std::shared_ptr<FilesSession> session,
                                            fabric::RpcCall call, RequestHead head,
                                            uint64_t until_ns) {
   const FilesClientRef client = session->files;
   const auto is_over = [&] { return client->forgotten || client->session != session.get(); };
-  run(wake_waiting(until_ns));
   while (!is_over() && executor_.now_ns() < until_ns &&
          !delegations_.must_hear(client->owner, head.confirmed)) {
-    co_await recalled_.wait();
+    co_await parked.wake.wait();
   }
   if (!is_over()) serve_news(*session, call, head);
 }
 
-base::Task<void> FilesSessions::wake_waiting(uint64_t at_ns) {
+base::Task<void> FilesSessions::wake_at(Parked& parked, uint64_t at_ns) {
   co_await executor_.sleep_until(at_ns);
-  recalled_.notify_all();
+  parked.wake.notify_all();
 }
 
 base::Task<void> FilesSessions::serve(std::shared_ptr<FilesSession> session, fabric::RpcCall call,

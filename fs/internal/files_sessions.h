@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "fs/files_service.h"
@@ -59,6 +60,8 @@ class FilesSessions final : public service::Service {
   void run(base::Task<void> task);
   void forgotten(FilesClient& client);
   base::Task<void> forget_opens(FilesClientRef client);
+  // Ends when the client knows that it was forgotten, or caches nothing by its own clock.
+  base::Task<void> caches_nothing(const FilesClient& client);
   // Runs while there are clients.
   base::Task<void> watch();
   void start_watch();
@@ -69,10 +72,19 @@ class FilesSessions final : public service::Service {
   base::Task<void> execute(FilesSession& session, fabric::RpcCall& call,
                            const FilesRequest& request);
   void serve_news(FilesSession& session, fabric::RpcCall& call, const RequestHead& head);
-  // Its answer waits for a recall, at most until then.
-  base::Task<void> await_news(std::shared_ptr<FilesSession> session, fabric::RpcCall call,
-                              RequestHead head, uint64_t until_ns);
-  base::Task<void> wake_waiting(uint64_t at_ns);
+  // A request for news whose answer waits for a recall, or for its time.
+  struct Parked {
+    explicit Parked(base::Executor& executor) : wake(executor) {}
+    base::WaitList wake;  // a recall, the end of the session or of the time
+    base::Task<void> timer;
+    base::Task<void> answer;
+  };
+  // False: the session has one already.
+  bool park(std::shared_ptr<FilesSession> session, fabric::RpcCall& call, const RequestHead& head,
+            uint64_t until_ns);
+  base::Task<void> await_news(Parked& parked, std::shared_ptr<FilesSession> session,
+                              fabric::RpcCall call, RequestHead head, uint64_t until_ns);
+  base::Task<void> wake_at(Parked& parked, uint64_t at_ns);
   // Lays out the whole answer in `room`; gives its bytes, or 0: the request does not decode.
   base::Task<size_t> answer(const FilesRequest& request, std::span<std::byte> room);
 
@@ -81,14 +93,16 @@ class FilesSessions final : public service::Service {
   FilesClients clients_;
   FileLocks locks_;
   Delegations delegations_;
-  base::WaitList recalled_;          // or a session has ended
-  std::optional<FilesCalls> calls_;  // empty: the namespace is not open
+  std::vector<FilesClientRef> fading_;  // forgotten, but may use what they have cached
+  std::optional<FilesCalls> calls_;     // empty: the namespace is not open
   Namespace* names_ = nullptr;
   bool stopped_ = false;
   uint64_t repeated_ = 0;
   uint64_t deaf_ = 0;
   bool watching_ = false;
   std::list<base::Task<void>> tasks_;
+  // By session, which the answer's task keeps. Beside tasks_, which each request looks through.
+  std::unordered_map<const FilesSession*, Parked> parked_;
 };
 
 }  // namespace pmstore::fs::internal

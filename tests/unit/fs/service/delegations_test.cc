@@ -2,6 +2,7 @@
 #include "fs/internal/delegations.h"
 
 #include <map>
+#include <optional>
 
 #include "tests/unit/fs/service/files_world.h"
 
@@ -43,6 +44,25 @@ class FilesDelegations : public testing::Test {
     EXPECT_TRUE(world_.run(file->close()));
   }
   uint64_t now_ns() { return world_.executor().now_ns(); }
+  // An open that is under way.
+  struct Opening {
+    std::optional<PosixResult<std::unique_ptr<File>>> result;
+    base::Task<void> task;
+  };
+  static base::Task<void> open_into(Opening& opening, FileSystem& client, std::string path,
+                                    int flags) {
+    opening.result.emplace(co_await client.open(path, flags));
+  }
+  void begin_open(Opening& opening, FileSystem& client, std::string path, int flags) {
+    opening.task = open_into(opening, client, std::move(path), flags);
+    opening.task.start();
+  }
+  void finish(Opening& opening) {
+    for (int i = 0; i < 10'000 && !opening.result; ++i) {
+      world_.let_time_pass(FilesWorld::kLeaseNs / 1000);
+    }
+    ASSERT_TRUE(opening.result);
+  }
 
   FilesWorld world_;
 };
@@ -204,6 +224,137 @@ TEST_F(FilesDelegations, RestartedServerGivesNoFileToAWriterForALease) {
   EXPECT_FALSE(same->was_delegated());
   // A file that was open before is not cached by later opens either.
   EXPECT_FALSE(world_.open(*two.files, "/new", O_RDWR)->was_delegated());
+}
+
+TEST_F(FilesDelegations, OpenThatWaitsOverARestartIsOpenThere) {
+  Client one(world_);
+  Client two(world_);
+  make(*one.files, "/file", kSome);
+  const auto file = world_.open(*one.files, "/file", O_RDONLY);
+  one.cache.takes_ns = 5 * FilesWorld::kLeaseNs;
+  Opening opening;
+  begin_open(opening, *two.files, "/file", O_RDWR);
+  world_.let_time_pass(FilesWorld::kLeaseNs / 10);
+  ASSERT_FALSE(opening.result);
+  world_.crash();
+  world_.start();
+  finish(opening);
+  ASSERT_TRUE(*opening.result) << opening.result->error().to_string();
+  EXPECT_TRUE(world_.run(file->close()));
+  ASSERT_TRUE(world_.run(one.files->remove("/file")));
+  world_.let_time_pass(FilesWorld::kLeaseNs / 10);
+  EXPECT_EQ(world_.read(***opening.result, 0, 10), kSome.substr(0, 10)) << "it lives by its open";
+}
+
+TEST_F(FilesDelegations, OpenThatWaitsCanBeCancelled) {
+  Client one(world_);
+  Client two(world_);
+  make(*one.files, "/file", kSome);
+  const auto file = world_.open(*one.files, "/file", O_RDONLY);
+  one.cache.takes_ns = FilesWorld::kLeaseNs / 2;
+  {
+    Opening opening;
+    begin_open(opening, *two.files, "/file", O_RDWR);
+    world_.let_time_pass(FilesWorld::kLeaseNs / 10);
+    ASSERT_FALSE(opening.result);
+  }
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+  EXPECT_TRUE(world_.run(file->close()));
+  EXPECT_TRUE(world_.open(*one.files, "/file")->was_delegated()) << "it was closed again";
+}
+
+TEST_F(FilesDelegations, TruncationByWhoReadsTheFileWaitsEachTime) {
+  Client one(world_);
+  Client two(world_);
+  make(*one.files, "/file", kSome);
+  const auto file = world_.open(*one.files, "/file", O_RDONLY);
+  const auto also = world_.open(*two.files, "/file", O_RDONLY);
+  one.cache.takes_ns = FilesWorld::kLeaseNs;  // longer than a call waits
+  AttributeChange change;
+  change.set = AttributeChange::kSize;
+  change.size = 10;
+  const uint64_t begun_ns = now_ns();
+  ASSERT_TRUE(world_.run(two.files->set_attributes({}, also->ino(), change)));
+  EXPECT_GE(now_ns() - begun_ns, one.cache.takes_ns);
+  EXPECT_FALSE(one.has(*file));
+}
+
+TEST_F(FilesDelegations, ChangeOfRightsRecalls) {
+  Client one(world_);
+  const auto plain = world_.connect();
+  make(*one.files, "/file", kSome);
+  const auto file = world_.open(*one.files, "/file", O_RDONLY);
+  AttributeChange change;
+  change.set = AttributeChange::kMode;
+  change.mode = 0600;
+  const Caller nobody{.uid = 1000, .gid = 1000, .groups = {}};
+  EXPECT_EQ(number_of(world_.run(plain->set_attributes(nobody, file->ino(), change))), EPERM);
+  AttributeChange cut;
+  cut.set = AttributeChange::kSize;
+  EXPECT_EQ(number_of(world_.run(plain->set_attributes(nobody, file->ino(), cut))), EACCES);
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+  EXPECT_TRUE(one.has(*file)) << "who may not change it recalls nothing";
+  ASSERT_TRUE(world_.run(plain->set_attributes({}, file->ino(), change)));
+  EXPECT_FALSE(one.has(*file));
+}
+
+TEST_F(FilesDelegations, ForgottenClientCachesForALeaseByItsClock) {
+  RawClient deaf(world_);
+  Client two(world_);
+  make(*two.files, "/first", kSome);
+  make(*two.files, "/second", kSome);
+  const Ino first = world_.run(two.files->stat("/first"))->ino;
+  const Ino second = world_.run(two.files->stat("/second"))->ino;
+  const FilesHello hello{1, 0};
+  deaf.connect(service::ServiceId::kFiles, service::bytes_of(hello), deaf.files);
+  deaf.ask(FilesMethod::kOpen, OpenRequest{raw(first), O_RDONLY, 1});
+  deaf.ask(FilesMethod::kOpen, OpenRequest{raw(second), O_RDONLY, 1});
+  Opening opening;
+  begin_open(opening, *two.files, "/first", O_RDWR);
+  uint64_t sure_until_ns = 0;
+  while (world_.stat("deaf") == 0) {
+    const uint64_t sent_ns = now_ns();
+    const auto answered =
+        world_.run(deaf.call(FilesMethod::kGetAttributes, InoRequest{raw(second)}));
+    if (answered) sure_until_ns = sent_ns + FilesWorld::kLeaseNs;
+    world_.let_time_pass(FilesWorld::kLeaseNs / 20);
+  }
+  const auto writes = world_.open(*two.files, "/second", O_RDWR);
+  ASSERT_NE(writes, nullptr);
+  EXPECT_GE(now_ns(), sure_until_ns);
+  EXPECT_LT(now_ns(), sure_until_ns + FilesWorld::kLeaseNs / 2);
+  finish(opening);
+}
+
+TEST_F(FilesDelegations, OneRequestForNewsWaitsAtATime) {
+  RawClient raw_client(world_);
+  const FilesHello hello{1, 0};
+  raw_client.connect(service::ServiceId::kFiles, service::bytes_of(hello), raw_client.files);
+  raw_client.ask(FilesMethod::kAwaitNews, AwaitNewsRequest{10, 0});
+  raw_client.ask(FilesMethod::kAwaitNews, AwaitNewsRequest{10, 0});
+  std::optional<bool> answered;
+  auto first = [](RawClient& by, std::optional<bool>& result) -> base::Task<void> {
+    const auto got = co_await by.call(FilesMethod::kAwaitNews, AwaitNewsRequest{500, 0});
+    result.emplace(static_cast<bool>(got));
+  }(raw_client, answered);
+  first.start();
+  world_.let_time_pass(1'000'000);
+  EXPECT_FALSE(world_.run(raw_client.call(FilesMethod::kAwaitNews, AwaitNewsRequest{500, 0})));
+  EXPECT_EQ(world_.stat("malformed"), 1u);
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+}
+
+TEST_F(FilesDelegations, CloseEndsWithoutItsServer) {
+  const auto client = world_.connect();
+  {
+    const auto file = world_.open(*client, "/file");
+    world_.crash();
+    // Closed in the background.
+  }
+  const uint64_t begun_ns = now_ns();
+  world_.run(client->close());
+  EXPECT_LT(now_ns() - begun_ns, FilesWorld::kPatienceNs);
+  world_.start();
 }
 
 TEST_F(FilesDelegations, LostSessionKeepsThem) {
