@@ -17,9 +17,9 @@ namespace pmstore::internal {
 // One transaction that writes.
 struct JointCommit::Writer {
   Writer(Transaction::State& of, SessionRef on)
-      : state(of), session(std::move(on)), id(of.client.numbers.take()) {
+      : state(of), client(of.client), session(std::move(on)), id(client.numbers.take()) {
     state.id = id;
-    running.emplace(state.client.numbers, id.sequence);
+    running.emplace(client.numbers, id.sequence);
   }
 
   // Nobody knows what this request has done.
@@ -31,10 +31,12 @@ struct JointCommit::Writer {
            code == ErrorCode::kIo;
   }
 
-  Transaction::State& state;
+  Transaction::State& state;  // until let_go()
+  Client::State& client;
   const SessionRef session;
   const TxId id;
   std::optional<TransactionNumbers::Running> running;
+  std::optional<TransactionNumbers::Held> held;
   std::vector<std::byte> lock;
   std::vector<std::byte> prepare;
   std::vector<std::byte> decision;
@@ -48,9 +50,10 @@ JointCommit::JointCommit(std::span<Transaction> transactions)
   for (Transaction& each : transactions) readers_.push_back(each.state_.get());
 }
 
-// Destroyed before its end, it leaves in doubt what it has begun.
+// Destroyed before its end, it leaves in doubt what it has begun. The sessions go before the
+// numbers are let go: a later session says nothing of them.
 JointCommit::~JointCommit() {
-  if (!over_ && !committed_) drop_all();
+  if (!over_) drop_all();
 }
 
 void JointCommit::drop_all() {
@@ -64,22 +67,32 @@ void JointCommit::settled() {
   for (const auto& writer : writers_) writer->running->settled();
 }
 
+void JointCommit::let_go() {
+  readers_.clear();
+  for (const auto& writer : writers_) {
+    std::vector<std::byte>().swap(writer->lock);
+    std::vector<std::byte>().swap(writer->prepare);
+  }
+}
+
 // By the votes, like anybody else: what they say is what run() has decided, if it has.
 base::Task<void> JointCommit::pursue(bool caller_knows) {
-  constexpr int kMostTries = 16;
+  constexpr uint64_t kPursuitNs = 20'000'000'000;
   constexpr uint64_t kFirstPauseNs = 10'000'000;
   constexpr uint64_t kLongestPauseNs = 2'000'000'000;
   if (!unanswered_) co_return;
   std::vector<Connector*> connectors;
   std::vector<TxId> names;
   for (const auto& writer : writers_) {
+    writer->held.emplace(writer->client.numbers, writer->id.sequence);
     writer->running.reset();  // nobody waits for it at the end of the client
-    connectors.push_back(&writer->state.client.connector);
+    connectors.push_back(&writer->client.connector);
     names.push_back(writer->id);
   }
-  base::Executor& executor = writers_.front()->state.client.executor;
+  base::Executor& executor = writers_.front()->client.executor;
+  const uint64_t give_up_ns = executor.now_ns() + kPursuitNs;
   uint64_t pause_ns = kFirstPauseNs;
-  for (int tries = 0; tries < kMostTries && unanswered_; ++tries) {
+  while (unanswered_ && executor.now_ns() < give_up_ns) {
     co_await executor.sleep_for(pause_ns);
     pause_ns = std::min(2 * pause_ns, kLongestPauseNs);
     Settlement settlement(connectors);
@@ -88,15 +101,17 @@ base::Task<void> JointCommit::pursue(bool caller_knows) {
   }
   if (unanswered_) co_return;
   over_ = true;
-  if (!caller_knows) co_return;
-  for (const auto& writer : writers_) writer->state.client.numbers.resolve(writer->id);
+  for (const auto& writer : writers_) {
+    writer->held.reset();
+    if (caller_knows) writer->client.numbers.resolve(writer->id);
+  }
 }
 
 // What is remembered without need takes room, and at last it keeps new transactions away.
 base::Task<void> JointCommit::forget() {
   for (const auto& writer : writers_) {
     writer->running.reset();
-    writer->holds = remembered_ && writer->state.client.numbers.is_held_back(writer->id.sequence);
+    writer->holds = remembered_ && writer->client.numbers.is_held_back(writer->id.sequence);
   }
   if (std::any_of(writers_.begin(), writers_.end(), [](const auto& each) { return each->holds; })) {
     co_await decide(Decision::kForget);  // who does not answer remembers it until it is settled
@@ -195,8 +210,8 @@ Status JointCommit::lay_out() {
   for (const auto& writer : writers_) {
     ClientSession& session = *writer->session;
     const std::vector<ShardParticipant> others = others_of(*writer);
-    const CommitView view = view_of(writer->id, writer->state.items, writer->state.scanned, true,
-                                    writer->state.client.parts);
+    const CommitView view =
+        view_of(writer->id, writer->state.items, writer->state.scanned, true, writer->client.parts);
     writer->lock.resize(session.largest_commit_bytes());
     MessageWriter lock(writer->lock);
     lock.put(RequestPrefix{});  // call() knows it
@@ -290,7 +305,6 @@ base::Task<Status> JointCommit::run_writers() {
   if (std::any_of(writers_.begin(), writers_.end(), failed)) co_return co_await abort_or_doubt();
   // From here on every vote is for it.
   if (writers_.size() > 1) co_await decide(Decision::kCommit);
-  committed_ = true;
   over_ = std::none_of(writers_.begin(), writers_.end(), failed);
   remembered_ = over_ && writers_.size() > 1;
   unanswered_ = !over_;
@@ -342,6 +356,9 @@ base::Task<Status> JointCommit::abort_or_doubt() {
 base::Task<void> JointCommit::run_task(std::vector<Transaction> transactions, JointTask& task) {
   std::optional<JointCommit> commit(std::in_place, std::span<Transaction>(transactions));
   Status status = co_await commit->run();
+  // What follows may take long, and needs no more than the names.
+  commit->let_go();
+  transactions.clear();
   const bool told = task.awaited != nullptr;
   if (told) commit->settled();
   const bool knows_end = told && status;
@@ -350,7 +367,6 @@ base::Task<void> JointCommit::run_task(std::vector<Transaction> transactions, Jo
   co_await commit->forget();
   // The frame stays until a client has its next commit of this kind, or goes.
   commit.reset();
-  transactions.clear();
 }
 
 std::shared_ptr<JointTask> JointCommit::begin_task(std::vector<Transaction> transactions) {

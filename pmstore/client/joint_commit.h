@@ -11,7 +11,8 @@
 // waits for a lock: one that is not had is Conflict.
 //
 // A decision that a writer has not answered is settled behind the result (pursue()): the caller
-// does not wait for that.
+// does not wait for that. Until then the numbers are held, and no session says that they are known.
+// Who gives up, or is destroyed, drops the sessions instead.
 //
 // Invariants: nothing is prepared before every lock is held and every reader is valid; commit is
 // decided only when every writer is prepared, abort only when one of them is not and never will be.
@@ -19,8 +20,8 @@
 // and votes on what is prepared. Until every writer has the commit, no session says that its
 // outcome is known: so each writer remembers it. Once all have it they forget it, when a request
 // says so or by forget(), which its caller does not wait for. Threads: the executor's. Lifetimes:
-// the transactions outlive it. It may be destroyed at any suspension, and then leaves in doubt what
-// it has begun; so it runs as a JointTask.
+// the transactions outlive run(), the clients all of it. It may be destroyed at any suspension, and
+// then leaves in doubt what it has begun; so it runs as a JointTask.
 #pragma once
 
 #include <memory>
@@ -51,8 +52,11 @@ class JointCommit {
   base::Task<Status> run();
   // Somebody is told how it has ended. Else the numbers of its transactions are in doubt.
   void settled();
-  // After run(): settles what a writer has not answered, in a bounded number of tries.
-  // `caller_knows` how it has ended.
+  // After run(): the transactions may go, and the messages do.
+  void let_go();
+  // After let_go(): settles what a writer has not answered. No try begins later than 20 s after the
+  // first one; the last one ends within what the clients' options allow. `caller_knows` how it has
+  // ended.
   base::Task<void> pursue(bool caller_knows);
   // After run(): a server that will not hear soon from the client's requests that every server has
   // the commit is told so.
@@ -82,7 +86,6 @@ class JointCommit {
   std::vector<Transaction::State*> readers_;
   std::vector<std::unique_ptr<Writer>> writers_;
   bool remembered_ = false;  // committed: at every writer
-  bool committed_ = false;   // every writer is prepared
   bool unanswered_ = false;  // a writer may be prepared, and does not know the decision
   bool over_ = false;  // every writer has the decision, or will never have what it decides about
 };

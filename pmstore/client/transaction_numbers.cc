@@ -34,7 +34,7 @@ bool TransactionNumbers::is_running(TxId tx) const {
 void TransactionNumbers::note_known() {
   const uint64_t first = end_ - kSessionSequences;
   uint64_t oldest = next_;
-  for (const auto* const open : {&running_, &doubtful_}) {
+  for (const auto* const open : {&running_, &held_, &doubtful_}) {
     for (const uint64_t each : *open) {
       if (each >= first) oldest = std::min(oldest, each);
     }
@@ -45,9 +45,10 @@ void TransactionNumbers::note_known() {
 bool TransactionNumbers::is_held_back(uint64_t sequence) const {
   if (*known_through_ >= sequence) return false;
   const uint64_t first = end_ - kSessionSequences;
+  const auto before = [&](uint64_t each) { return each >= first && each <= sequence; };
   return sequence - *known_through_ > kMostBehind ||
-         std::any_of(doubtful_.begin(), doubtful_.end(),
-                     [&](uint64_t each) { return each >= first && each <= sequence; });
+         std::any_of(doubtful_.begin(), doubtful_.end(), before) ||
+         std::any_of(held_.begin(), held_.end(), before);
 }
 
 void TransactionNumbers::resolve(TxId tx) {
@@ -80,6 +81,11 @@ TransactionNumbers::Running::~Running() {
   *found = running.back();
   running.pop_back();
   if (!settled_) numbers_.add_doubt(sequence_);
+  numbers_.note_known();
+}
+
+TransactionNumbers::Held::~Held() {
+  std::erase(numbers_.held_, sequence_);
   numbers_.note_known();
 }
 

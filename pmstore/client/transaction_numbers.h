@@ -3,8 +3,9 @@
 // A client numbers its transactions (TxId::sequence). The handshake grants a session the numbers
 // [first, first + kSessionSequences); a number is used once. A commit that takes a number is
 // running, then it is settled (its caller has the answer) or in doubt (nobody has the answer;
-// Client::outcome() asks for it). Invariants: the next number never decreases, so no number is used
-// twice; a running number was taken and runs once. Threads: the executor's.
+// Client::outcome() asks for it). It is held while a server may not have the commit. Invariants:
+// the next number never decreases, so no number is used twice; a running number was taken and runs
+// once. Threads: the executor's.
 #pragma once
 
 #include <cstddef>
@@ -44,13 +45,17 @@ class TransactionNumbers {
   // the number in doubt: no caller has been told how the commit ended.
   class Running;
   bool nothing_running() const { return running_.empty(); }
-  bool nothing_in_doubt() const { return doubtful_.empty(); }
+  bool nothing_in_doubt() const { return doubtful_.empty() && held_.empty(); }
+  // For as long as the object exists no request of the session says that the number is known,
+  // whatever becomes of its doubt: else a server that has the commit would forget it, and the votes
+  // would abort it at a server that has it only prepared.
+  class Held;
   bool is_running(TxId tx) const;
   // RequestPrefix::known_through of this client's requests: the oldest number of the session that
-  // is running or in doubt is not known, nor are those behind it. Changes with what is known.
+  // is running, in doubt or held is not known, nor are those behind it. Changes with what is known.
   std::shared_ptr<const uint64_t> known_through() const { return known_through_; }
   // A commit that ended with this number: will no request say soon that it is known? An older one
-  // is in doubt until somebody asks for it, or has been running for many numbers.
+  // is in doubt until somebody asks for it, or held, or has been running for many numbers.
   bool is_held_back(uint64_t sequence) const;
   // The caller of outcome() has the answer.
   void resolve(TxId tx);
@@ -84,6 +89,7 @@ class TransactionNumbers {
   uint64_t end_ = 0;                // of the session's numbers
   std::vector<uint64_t> running_;   // in no order
   std::vector<uint64_t> doubtful_;  // oldest first
+  std::vector<uint64_t> held_;      // in no order
   // Requests of operations that outlive the client may still be sent.
   const std::shared_ptr<uint64_t> known_through_ = std::make_shared<uint64_t>(0);
 };
@@ -106,6 +112,21 @@ class TransactionNumbers::Running {
   TransactionNumbers& numbers_;
   uint64_t sequence_;
   bool settled_ = false;
+};
+
+class TransactionNumbers::Held {
+ public:
+  Held(TransactionNumbers& numbers, uint64_t sequence) : numbers_(numbers), sequence_(sequence) {
+    numbers_.held_.push_back(sequence_);
+    numbers_.note_known();
+  }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  ~Held();
+
+ private:
+  TransactionNumbers& numbers_;
+  const uint64_t sequence_;
 };
 
 }  // namespace pmstore::internal

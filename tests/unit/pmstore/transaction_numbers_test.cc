@@ -45,6 +45,32 @@ TEST(TransactionNumbers, WhatIsBehindADoubtIsHeldBack) {
   EXPECT_FALSE(numbers.is_held_back(end_next()));
 }
 
+// Neither its own outcome nor many doubts behind it let a server forget it.
+TEST(TransactionNumbers, WhatIsHeldIsNotKnown) {
+  TransactionNumbers numbers(kClient);
+  ASSERT_TRUE(numbers.begin_session(1));
+  const auto known = numbers.known_through();
+  const auto leave_in_doubt = [&] {
+    const TxId id = numbers.take();
+    { const TransactionNumbers::Running no_answer(numbers, id.sequence); }
+    return id;
+  };
+  const TxId one = leave_in_doubt();
+  {
+    const TransactionNumbers::Held held(numbers, one.sequence);
+    numbers.resolve(one);
+    EXPECT_LT(*known, one.sequence);
+    EXPECT_FALSE(numbers.nothing_in_doubt());
+    std::vector<TxId> others;
+    for (size_t i = 0; i <= TransactionNumbers::kMaxDoubts; ++i) others.push_back(leave_in_doubt());
+    for (const TxId each : others) numbers.resolve(each);
+    EXPECT_LT(*known, one.sequence);
+    EXPECT_TRUE(numbers.is_held_back(others.front().sequence));
+  }
+  EXPECT_TRUE(numbers.nothing_in_doubt());
+  EXPECT_GT(*known, one.sequence);
+}
+
 TEST(TransactionNumbers, ServerThatIsFarBehindIsRefused) {
   TransactionNumbers numbers(kClient);
   ASSERT_TRUE(numbers.begin_session(2 * kSessionSequences));
