@@ -72,6 +72,7 @@ class RegionPool final : public Pool {
 
   Status free_extent(const Extent& extent) override {
     PMSTORE_CHECK(catalog_.has(extent), "an extent is freed once, and not a later one for it");
+    if (!catalog_.extents_come_back) return internal::nothing_is_freed(kName);
     // What there is in the extent is of no use any more: nothing has to be durable before.
     PMSTORE_TRY_STATUS(store_tag(extent, internal::Catalog::freed_tag(extent)));
     catalog_.remove(extent);

@@ -124,6 +124,7 @@ Result<Catalog> Catalog::read(std::span<const std::byte> pool, uint64_t layout_o
   catalog.layout_offset = layout_offset;
   catalog.root_offset = layout_offset + sizeof(PoolHeader) + kPoolTableBytes;
   catalog.padding = PaddingRules::from_off_bits(header.padding_off & ~kExtentsComeBack);
+  catalog.extents_come_back = (header.padding_off & kExtentsComeBack) != 0;
   for (size_t i = 0; i < kMaxExtents; ++i) {
     const auto entry = read_as<ExtentEntry>(pool, entry_offset(layout_offset, i));
     if (entry.tag == 0) continue;
@@ -232,6 +233,14 @@ Result<uint64_t> check_extent_request(const Catalog& catalog, ExtentKind kind, u
                     kMaxExtents));
   }
   return round_up(bytes, kXpLineBytes);
+}
+
+Error nothing_is_freed(std::string_view name) {
+  return make_error(ErrorCode::kUnsupported,
+                    fmt::format("{}: an extent of a pool of an earlier release is not freed, "
+                                "because programs of that release would find the pool damaged; "
+                                "copy the records into a new pool",
+                                name));
 }
 
 Error no_room(std::string_view name, uint64_t wanted_bytes, uint64_t largest_bytes) {

@@ -21,7 +21,8 @@ struct Catalog {
   uint64_t layout_offset = 0;
   uint64_t root_offset = 0;
   PaddingRules padding;
-  std::vector<Extent> extents;  // in the order of their entries
+  bool extents_come_back = false;  // kExtentsComeBack; else nothing is freed
+  std::vector<Extent> extents;     // in the order of their entries
   // Of each entry that was ever used: the generation of its extent, or of its next one.
   std::vector<uint32_t> generations;
 
@@ -61,6 +62,10 @@ struct Catalog {
 // to use.
 Result<uint64_t> check_extent_request(const Catalog& catalog, ExtentKind kind, uint64_t bytes,
                                       std::string_view name);
+
+// Unsupported: the pool is one that earlier programs open, and these know no entries that are free
+// again.
+Error nothing_is_freed(std::string_view name);
 
 // The one wording of "there is no room".
 Error no_room(std::string_view name, uint64_t wanted_bytes, uint64_t largest_bytes);

@@ -136,6 +136,7 @@ Result<Extent> PmemobjPool::allocate_filled(ExtentKind kind, uint64_t bytes,
 
 Status PmemobjPool::free_extent(const Extent& extent) {
   PMSTORE_CHECK(catalog_.has(extent), "an extent is freed once, and not a later one for it");
+  if (!catalog_.extents_come_back) return nothing_is_freed(info_.path);
   ExtentEntry* const at = entry_of(extent);
   // Object and entry go by one redo log of libpmemobj: both or neither.
   pobj_action actions[2];

@@ -74,6 +74,22 @@ TEST_F(RegionPool, RulesThatAreNotKnownAreRefused) {
   EXPECT_THAT(pool.error().message, HasSubstr("rules"));
 }
 
+// Programs of that release would find it damaged, and they do open it.
+TEST_F(RegionPool, NothingIsFreedInAPoolOfAnEarlierRelease) {
+  make(true);
+  PoolHeader header;
+  std::memcpy(&header, region_.data(), sizeof header);
+  header.padding_off &= ~kExtentsComeBack;
+  header.crc = 0;
+  header.crc = base::crc32c(std::as_bytes(std::span(&header, 1)));
+  std::memcpy(region_.data(), &header, sizeof header);
+  const auto pool = make(false);
+  const auto extent = pool->allocate_extent(ExtentKind::kRings, 4096);
+  ASSERT_TRUE(extent);
+  EXPECT_EQ(pool->free_extent(*extent).code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(make(false)->info().extents.size(), 1u);
+}
+
 TEST_F(RegionPool, KeepsExtentsAndRootOverReopening) {
   Extent records{};
   {
