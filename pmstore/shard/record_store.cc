@@ -15,12 +15,16 @@ namespace pmstore::internal {
 namespace {
 
 // The processor fetches ahead within a page only. So the first lines of the pages behind the first
-// one, and their translations, are asked for before the checksum gets there.
+// one, and their translations, are asked for before the checksum gets there. Of a large record only
+// those of its beginning: more would push each other out of the caches, and out of the processor's
+// list of misses.
 void ask_for_pages(const std::byte* from, size_t bytes) {
   constexpr size_t kPage = 4096;
+  constexpr size_t kMost = 16 * kPage;
   if (bytes <= kPage) return;
   const auto address = reinterpret_cast<uintptr_t>(from);
-  for (size_t at = kPage - address % kPage; at < bytes; at += kPage) {
+  const size_t end = std::min(bytes, kMost);
+  for (size_t at = kPage - address % kPage; at < end; at += kPage) {
     for (size_t line = 0; line < 4; ++line) {
       __builtin_prefetch(from + at + line * persist::kLineBytes);
     }
