@@ -29,9 +29,9 @@ namespace pmstore {
 // BackPressure also where a shard log has no room for a transaction of several servers.
 //
 // A commit that has begun runs to its end, also when the task is destroyed. When a server does not
-// answer a decision, the clients go on behind the result: for about 20 s they connect again and
-// settle this transaction. When a client is destroyed, or a server is away for longer, transactions
-// may stay prepared: locked, so that others meet Conflict, until settle().
+// answer a decision, the clients go on behind the result: they connect again and settle this
+// transaction, with no new try after 20 s. When a client is destroyed, or a server is away for
+// longer, transactions may stay prepared: locked, so that others meet Conflict, until settle().
 base::Task<Status> commit_together(std::vector<Transaction> transactions);
 
 struct Settled {
@@ -43,6 +43,9 @@ struct Settled {
   // Committed, and still remembered by one of these servers: a participant could not be asked, or
   // the coordinator is still connected and will say itself that all have it. Takes room there.
   size_t remembered = 0;
+  // One participant has committed it and another one has aborted it, by a decision that was forced
+  // or in a pool that was put back. What is prepared of it stays so, and what is remembered too.
+  size_t contradicted = 0;
   // In the order of the clients: an error says why this server could not be asked (any more). What
   // it has a part in was left waiting; what it alone has listed is not counted.
   std::vector<Status> servers;
@@ -85,15 +88,17 @@ enum class ForcedDecision : uint8_t {
 };
 
 // For an administrator whose server is lost for ever: decides the transaction that has this name at
-// any of its servers although a participant cannot be asked. Durable on success at each of these
-// servers that has it, as any decision. The lost participant may have decided otherwise: then the
-// transaction has happened there and not here, or the other way round. One that comes back hears
-// of the decision from settle(), unless it was forgotten.
+// any of its servers although the participants with the pools `lost` cannot be asked: these are all
+// that are not among the clients' servers, or cannot be reached. Durable on success at each of
+// these servers that has it, as any decision. The lost participant may have decided otherwise: then
+// the transaction has happened there and not here, or the other way round. One that comes back
+// hears of the decision from settle(), unless it was forgotten.
 //
-// NotFound: none of these servers lists it. Conflict: one of them has decided otherwise; or each
+// NotFound: none of these servers lists it. InvalidArgument: others than `lost` cannot be asked.
+// Conflict: one of them has decided otherwise; or each
 // participant can be asked, so that settle() decides. CommitUnknown: the coordinator is still
 // connected. Else as settle().
 base::Task<Result<Settled>> force_decision(std::vector<Client*> clients, TxId name,
-                                           ForcedDecision decision);
+                                           ForcedDecision decision, std::vector<uint64_t> lost);
 
 }  // namespace pmstore

@@ -1,5 +1,7 @@
 // Decides without a participant that is lost: pmstore/joint_commit.h.
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -19,6 +21,24 @@ Error not_listed(TxId name) {
 Error contradicts(TxId name, const char* what, const char* instead) {
   return make_error(ErrorCode::kConflict, "transaction " + name.to_string() + " is " + what +
                                               " at one of its servers; " + instead);
+}
+
+std::string pools_text(const std::vector<uint64_t>& pools) {
+  std::string text;
+  for (const uint64_t each : pools) {
+    text += (text.empty() ? "" : ", ") + fmt::format("{:016x}", each);
+  }
+  return text.empty() ? "none" : text;
+}
+
+Error others_are_lost(TxId name, const std::vector<uint64_t>& not_asked,
+                      const std::vector<uint64_t>& lost) {
+  return make_error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("the participants of {} that are not among these servers, or "
+                  "cannot be reached, have the pools {}, and lost were said to be {}; "
+                  "give all servers that are left, and name exactly the lost pools",
+                  name.to_string(), pools_text(not_asked), pools_text(lost)));
 }
 
 }  // namespace
@@ -41,24 +61,26 @@ base::Task<Result<std::vector<Settlement::Part>>> Settlement::find(TxId name) {
   co_return not_listed(name);
 }
 
-base::Task<Result<size_t>> Settlement::ask_those_who_answer(std::vector<Part>& parts, TxId name) {
-  size_t lost = 0;
+base::Task<Status> Settlement::ask_those_who_are_left(std::vector<Part>& parts, TxId name,
+                                                      std::vector<uint64_t> lost) {
+  std::vector<uint64_t> not_asked;
   for (Part& part : parts) {
     if (part.server == nullptr) {
-      ++lost;
+      not_asked.push_back(part.pool);
       continue;
     }
-    const Status asked = co_await ask(part);
-    if (asked) continue;
-    // It answers, and the coordinator is still connected.
-    if (part.server->reached) co_return asked.error();
-    ++lost;
+    PMSTORE_CO_TRY_STATUS(co_await ask(part));
   }
-  if (lost == 0) {
+  if (not_asked.empty()) {
     co_return make_error(ErrorCode::kConflict, "each participant of " + name.to_string() +
                                                    " can be asked; use pmstore tx settle");
   }
-  co_return lost;
+  for (std::vector<uint64_t>* const each : {&not_asked, &lost}) {
+    std::sort(each->begin(), each->end());
+    each->erase(std::unique(each->begin(), each->end()), each->end());
+  }
+  if (lost != not_asked) co_return others_are_lost(name, not_asked, lost);
+  co_return Status{};
 }
 
 Status Settlement::check_forced(const std::vector<Part>& parts, TxId name,
@@ -79,19 +101,35 @@ Status Settlement::check_forced(const std::vector<Part>& parts, TxId name,
   return {};
 }
 
-base::Task<Result<Settled>> Settlement::force(TxId name, ForcedDecision decision) {
+// Who is told is asked again: somebody else may have been faster, and have decided otherwise.
+base::Task<Status> Settlement::tell_those_who_are_left(std::vector<Part>& parts, TxId name,
+                                                       bool commits) {
+  for (Part& part : parts) {
+    if (part.vote != Vote::kPrepared) continue;
+    PMSTORE_CO_TRY_STATUS(co_await tell(part, commits ? Decision::kCommit : Decision::kAbort));
+    PMSTORE_CO_TRY_STATUS(co_await ask(part));
+    if (commits != (part.vote == Vote::kCommitted)) {
+      co_return contradicts(name, commits ? "aborted" : "committed", "somebody else was faster");
+    }
+    (commits ? settled_.committed : settled_.aborted) = 1;
+  }
+  co_return Status{};
+}
+
+base::Task<Result<Settled>> Settlement::force(TxId name, ForcedDecision decision,
+                                              std::vector<uint64_t> lost) {
   co_await reach_all();
   if (auto why = nobody()) co_return std::move(*why);
   PMSTORE_CO_TRY(std::vector<Part> parts, co_await find(name));
-  PMSTORE_CO_TRY_STATUS(co_await ask_those_who_answer(parts, name));
+  PMSTORE_CO_TRY_STATUS(co_await ask_those_who_are_left(parts, name, std::move(lost)));
   PMSTORE_CO_TRY_STATUS(check_forced(parts, name, decision));
   const bool commits = decision == ForcedDecision::kCommit;
-  for (const Part& part : parts) {
-    if (decision == ForcedDecision::kForget && part.vote == Vote::kCommitted) {
+  if (decision != ForcedDecision::kForget) {
+    PMSTORE_CO_TRY_STATUS(co_await tell_those_who_are_left(parts, name, commits));
+  } else {
+    for (const Part& part : parts) {
+      if (part.vote != Vote::kCommitted) continue;
       PMSTORE_CO_TRY_STATUS(co_await tell(part, Decision::kForget));
-    } else if (part.vote == Vote::kPrepared) {
-      PMSTORE_CO_TRY_STATUS(co_await tell(part, commits ? Decision::kCommit : Decision::kAbort));
-      (commits ? settled_.committed : settled_.aborted) = 1;
     }
   }
   settled_.remembered = commits ? 1 : 0;

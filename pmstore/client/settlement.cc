@@ -10,6 +10,15 @@
 
 namespace pmstore::internal {
 
+namespace {
+
+Error contradiction() {
+  return make_error(ErrorCode::kConflict,
+                    "one participant has committed it, and another one has aborted it");
+}
+
+}  // namespace
+
 Settlement::Settlement(const std::vector<Client*>& clients) {
   for (Client* const client : clients) {
     servers_.push_back({&client->state_->connector, {}, 0, {}});
@@ -46,6 +55,7 @@ base::Task<Result<fabric::RpcReply>> Settlement::call(Server& server, Method met
 
 base::Task<Result<std::vector<OpenTransaction>>> Settlement::list(size_t number) {
   constexpr uint32_t kPageBytes = 64 * 1024;
+  constexpr size_t kMost = 64 * 1024;  // no server has so many
   Server& server = servers_[number];
   std::vector<OpenTransaction> found;
   UndecidedReply page{0, 1};
@@ -56,12 +66,15 @@ base::Task<Result<std::vector<OpenTransaction>>> Settlement::list(size_t number)
     if (!answer) co_return std::move(answer.error());
     MessageReader reader(answer->bytes());
     page = reader.get<UndecidedReply>();
-    for (uint32_t i = 0; i < page.count && !reader.failed(); ++i) {
+    bool ascends = true;  // else it would be asked for ever
+    for (uint32_t i = 0; i < page.count && !reader.failed() && ascends; ++i) {
       const auto item = reader.get<UndecidedItem>();
+      const TxId name{item.client, item.sequence};
+      ascends = found.empty() || found.back().name < name;
       OpenTransaction& open = found.emplace_back();
       open.server = number;
       open.pool = server.pool;
-      open.name = {item.client, item.sequence};
+      open.name = name;
       open.committed = item.state == Vote::kCommitted;
       open.locked = item.locked;
       open.age_ms = item.age_ms;
@@ -70,7 +83,8 @@ base::Task<Result<std::vector<OpenTransaction>>> Settlement::list(size_t number)
         open.others.push_back({participant.pool, participant.name()});
       }
     }
-    if (!reader.complete() || (page.more != 0 && page.count == 0)) {
+    if (!reader.complete() || !ascends || found.size() > kMost ||
+        (page.more != 0 && page.count == 0)) {
       co_return server.session->malformed_reply("a list of undecided transactions");
     }
   }
@@ -78,12 +92,12 @@ base::Task<Result<std::vector<OpenTransaction>>> Settlement::list(size_t number)
 }
 
 std::vector<Settlement::Part> Settlement::parts_of(const OpenTransaction& open) {
-  std::vector<Part> parts = {{&servers_[open.server], open.name}};
+  std::vector<Part> parts = {{&servers_[open.server], open.pool, open.name}};
   for (const OpenTransaction::Part& each : open.others) {
     const auto at = std::find_if(servers_.begin(), servers_.end(), [&](const Server& one) {
       return one.session && one.pool == each.pool;
     });
-    parts.push_back({at == servers_.end() ? nullptr : &*at, each.name});
+    parts.push_back({at == servers_.end() ? nullptr : &*at, each.pool, each.name});
   }
   return parts;
 }
@@ -98,14 +112,37 @@ base::Task<Status> Settlement::ask(Part& part) {
     co_return part.server->session->malformed_reply("a question for a vote");
   }
   part.vote = reply.vote;
+  if (part.vote == Vote::kNotHere) co_return co_await ask_for_the_outcome(part);
   co_return Status{};
 }
 
+// What is not here was aborted, or it was committed and is forgotten.
+base::Task<Status> Settlement::ask_for_the_outcome(Part& part) {
+  const OutcomeRequest request{part.name.client, part.name.sequence};
+  auto answer = co_await call(*part.server, Method::kOutcome, request, sizeof(OutcomeReply));
+  if (!answer) {
+    // The vote has to do.
+    const ErrorCode code = answer.code();
+    const bool unknown = code == ErrorCode::kOutcomeExpired || code == ErrorCode::kCommitUnknown;
+    co_return unknown ? Status() : Status(std::move(answer.error()));
+  }
+  MessageReader reader(answer->bytes());
+  const auto reply = reader.get<OutcomeReply>();
+  if (!reader.complete() ||
+      (reply.outcome != Outcome::kCommitted && reply.outcome != Outcome::kAborted)) {
+    co_return part.server->session->malformed_reply("a question for an outcome");
+  }
+  part.aborted = reply.outcome == Outcome::kAborted;
+  if (!part.aborted) part.vote = Vote::kCommitted;
+  co_return Status{};
+}
+
+// An error that says that it is not what it was: somebody else has collected the same votes, and
+// was faster. Who is told is asked again.
 base::Task<Status> Settlement::tell(const Part& part, Decision decision) {
   const DecideRequest request{part.name.client, part.name.sequence, decision, {}};
   auto answer = co_await call(*part.server, Method::kDecide, request, sizeof(CommitReply));
   if (answer) co_return Status{};
-  // Somebody else has collected the same votes, and was faster.
   const ErrorCode code = answer.code();
   if (code == ErrorCode::kNotFound || code == ErrorCode::kConflict) co_return Status{};
   co_return std::move(answer.error());
@@ -122,28 +159,45 @@ base::Task<Status> Settlement::settle(const OpenTransaction& open) {
   co_return co_await settle_parts(parts);
 }
 
+// Only a forced decision, or a pool that was put back, does that.
+bool Settlement::is_contradicted(const std::vector<Part>& parts) {
+  const auto committed = [](const Part& part) { return part.vote == Vote::kCommitted; };
+  const auto aborted = [](const Part& part) { return part.aborted; };
+  return std::any_of(parts.begin(), parts.end(), committed) &&
+         std::any_of(parts.begin(), parts.end(), aborted);
+}
+
 base::Task<Status> Settlement::settle_parts(std::vector<Part>& parts) {
-  for (Part& part : parts) {
-    PMSTORE_CO_TRY_STATUS(co_await ask(part));
-  }
+  constexpr int kMostRounds = 4;
   const auto any = [&](Vote vote) {
     return std::any_of(parts.begin(), parts.end(),
                        [&](const Part& part) { return part.vote == vote; });
   };
-  // Who has committed shows that all were prepared. Then "not here" is of a participant that knows
-  // that all have the commit.
-  const bool commits = any(Vote::kCommitted) || !any(Vote::kNotHere);
-  const bool decides = any(Vote::kPrepared);
-  for (const Part& part : parts) {
-    if (part.vote != Vote::kPrepared) continue;
-    PMSTORE_CO_TRY_STATUS(co_await tell(part, commits ? Decision::kCommit : Decision::kAbort));
+  bool decides = false;
+  for (int round = 0; round < kMostRounds; ++round) {
+    for (Part& part : parts) {
+      PMSTORE_CO_TRY_STATUS(co_await ask(part));
+    }
+    if (is_contradicted(parts)) co_return contradiction();
+    // Who has committed shows that all were prepared. Then "not here" is of a participant that
+    // knows that all have the commit.
+    const bool commits = any(Vote::kCommitted) || !any(Vote::kNotHere);
+    if (any(Vote::kPrepared)) {
+      decides = true;
+      for (const Part& part : parts) {
+        if (part.vote != Vote::kPrepared) continue;
+        PMSTORE_CO_TRY_STATUS(co_await tell(part, commits ? Decision::kCommit : Decision::kAbort));
+      }
+      continue;
+    }
+    if (decides) ++(commits ? settled_.committed : settled_.aborted);
+    if (!commits) co_return Status{};
+    for (const Part& part : parts) {
+      PMSTORE_CO_TRY_STATUS(co_await tell(part, Decision::kForget));
+    }
+    co_return Status{};
   }
-  if (decides) ++(commits ? settled_.committed : settled_.aborted);
-  if (!commits) co_return Status{};
-  for (const Part& part : parts) {
-    PMSTORE_CO_TRY_STATUS(co_await tell(part, Decision::kForget));
-  }
-  co_return Status{};
+  co_return make_error(ErrorCode::kProtocol, "a participant does not take the decision");
 }
 
 base::Task<Status> Settlement::settle_one(std::vector<TxId> names) {
@@ -152,7 +206,7 @@ base::Task<Status> Settlement::settle_one(std::vector<TxId> names) {
   for (size_t i = 0; i < names.size(); ++i) {
     co_await reach(servers_[i]);
     PMSTORE_CO_TRY_STATUS(servers_[i].reached);
-    parts.push_back({&servers_[i], names[i]});
+    parts.push_back({&servers_[i], servers_[i].pool, names[i]});
   }
   co_return co_await settle_parts(parts);
 }
@@ -195,6 +249,7 @@ base::Task<Result<Settled>> Settlement::settle_all() {
   co_await reach_all();
   std::set<TxId> waiting;
   std::set<TxId> remembered;
+  std::set<TxId> contradicted;
   for (size_t i = 0; i < servers_.size(); ++i) {
     if (!servers_[i].session) continue;
     auto open = co_await list(i);
@@ -204,7 +259,11 @@ base::Task<Result<Settled>> Settlement::settle_all() {
     }
     for (const OpenTransaction& each : *open) {
       const Status done = co_await settle(each);
-      if (!done) (each.committed ? remembered : waiting).insert(first_name(each));
+      if (done) continue;
+      std::set<TxId>& left = done.code() == ErrorCode::kConflict ? contradicted
+                             : each.committed                    ? remembered
+                                                                 : waiting;
+      left.insert(first_name(each));
     }
   }
   for (const TxId each : waiting) remembered.erase(each);
@@ -212,6 +271,7 @@ base::Task<Result<Settled>> Settlement::settle_all() {
   settled_.servers = servers_reached();
   settled_.waiting = waiting.size();
   settled_.remembered = remembered.size();
+  settled_.contradicted = contradicted.size();
   co_return settled_;
 }
 
@@ -247,9 +307,9 @@ base::Task<Result<OpenTransactions>> open_transactions(std::vector<Client*> clie
 }
 
 base::Task<Result<Settled>> force_decision(std::vector<Client*> clients, TxId name,
-                                           ForcedDecision decision) {
+                                           ForcedDecision decision, std::vector<uint64_t> lost) {
   internal::Settlement settlement(clients);
-  co_return co_await settlement.force(name, decision);
+  co_return co_await settlement.force(name, decision, std::move(lost));
 }
 
 }  // namespace pmstore

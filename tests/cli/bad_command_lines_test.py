@@ -44,7 +44,8 @@ session list --uri {nobody}
 session kick 0123456789abcdef0123456789abcdef --uri {nobody}
 tx list {nobody}
 tx settle {nobody}
-tx force abort 0123456789abcdef0123456789abcdef-42-dd5a {nobody} --confirm lost-for-ever
+tx force abort 0123456789abcdef0123456789abcdef-42-dd5a {nobody} --lost 00c0ffee00c0ffee \
+--confirm lost-for-ever
 bench msync /dev/shm
 log create name --uri {nobody}
 log append name payload --uri {nobody}

@@ -1,6 +1,7 @@
 // pmstore tx list | settle | force: transactions of several servers that are not decided
 #include <fmt/format.h>
 
+#include <charconv>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +28,7 @@ struct TxOptions {
   std::string decision;
   std::string transaction;
   std::string confirmed;
+  std::vector<std::string> lost;
 
   void add_to(CLI::App& command) {
     command
@@ -175,6 +177,7 @@ void print_settled(const TxOptions& options, const Servers& servers, const Settl
                 {"aborted", settled.aborted},
                 {"waiting", settled.waiting},
                 {"remembered", settled.remembered},
+                {"contradicted", settled.contradicted},
                 {"not_asked", servers.away()}});
     return;
   }
@@ -189,14 +192,30 @@ int settle_transactions(const TxOptions& options) {
     if (!settled) return fail(kProgram, what, settled.error());
     servers.note(settled->servers);
     print_settled(options, servers, *settled);
-    const std::string waiting =
-        settled->waiting == 0
-            ? ""
-            : plural(settled->waiting, "transaction") +
-                  " not decided: a participant is not among these servers or cannot be asked, or "
-                  "the coordinator is connected; see pmstore tx list";
-    return end_with(servers, what, waiting);
+    std::string problem;
+    if (settled->waiting > 0) {
+      problem = plural(settled->waiting, "transaction") +
+                " not decided: a participant is not among these servers or cannot be asked, or "
+                "the coordinator is connected; see pmstore tx list";
+    }
+    if (settled->contradicted > 0) {
+      problem += (problem.empty() ? "" : "; ") + plural(settled->contradicted, "transaction") +
+                 " committed at one server and aborted at another one, by a decision that was "
+                 "forced or in a pool that was put back; see pmstore tx list, and look at what it "
+                 "would have written";
+    }
+    return end_with(servers, what, problem);
   });
+}
+
+Result<uint64_t> parse_pool_identity(std::string_view text) {
+  uint64_t pool = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), pool, 16);
+  if (failed == std::errc() && end == text.data() + text.size() && text.size() == 16) return pool;
+  return make_error(ErrorCode::kInvalidArgument,
+                    "'" + std::string(text) +
+                        "' is not the identity of a pool; pmstore tx list shows it, 16 "
+                        "hexadecimal digits");
 }
 
 int force_transaction(const TxOptions& options) {
@@ -205,9 +224,11 @@ int force_transaction(const TxOptions& options) {
                                   : options.decision == "commit" ? ForcedDecision::kCommit
                                                                  : ForcedDecision::kForget;
   return with_servers(options, what, [&](Executor& executor, Servers& servers) {
-    const auto forced = executor.run(
-        force_decision(servers.clients(), *parse_tx_id(options.transaction), decision));
-    if (!forced) return fail(kProgram, what, forced.error());
+    std::vector<uint64_t> lost;
+    for (const std::string& each : options.lost) lost.push_back(*parse_pool_identity(each));
+    const auto forced = executor.run(force_decision(
+        servers.clients(), *parse_tx_id(options.transaction), decision, std::move(lost)));
+    if (!forced) return end_with(servers, what, why_text(forced.error()));
     servers.note(forced->servers);
     print_settled(options, servers, *forced);
     return kDone;  // that a server is away is why it was forced
@@ -236,6 +257,12 @@ void add_force(CLI::App& tx, Invocation& invocation) {
       ->check(parsed_by(parse_tx_id, "TRANSACTION"));
   options->add_to(*force);
   force
+      ->add_option("--lost", options->lost,
+                   "the pool of a server that is lost, as tx list shows it; once for each")
+      ->required()
+      ->allow_extra_args(false)
+      ->check(parsed_by(parse_pool_identity, "POOL"));
+  force
       ->add_option("--confirm", options->confirmed,
                    "lost-for-ever: the lost server may have decided otherwise, and told a client")
       ->required()
@@ -243,7 +270,7 @@ void add_force(CLI::App& tx, Invocation& invocation) {
   force->footer(
       "Give all of its servers that are left.\n"
       "example: pmstore tx force abort 0123456789abcdef0123456789abcdef-42-dd5a "
-      "tcp://127.0.0.1:7000 --confirm lost-for-ever");
+      "tcp://127.0.0.1:7000 --lost 00c0ffee00c0ffee --confirm lost-for-ever");
   force->callback([options, &invocation] {
     invocation.run = [options] { return force_transaction(*options); };
   });

@@ -251,8 +251,9 @@ const Case kCases[] = {
     {"force_decision",
      [](StoreWorld& world) -> Task<void> {
        std::vector<Client*> clients{world.client.get()};
-       const auto forced =
-           co_await force_decision(std::move(clients), TxId{{1, 1}, 1}, ForcedDecision::kAbort);
+       std::vector<uint64_t> lost{1};
+       const auto forced = co_await force_decision(std::move(clients), TxId{{1, 1}, 1},
+                                                   ForcedDecision::kAbort, std::move(lost));
        EXPECT_FALSE(forced) << "there is no such transaction";
      },
      {}},

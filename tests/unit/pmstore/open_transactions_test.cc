@@ -17,6 +17,8 @@ using testing::move_money;
 
 constexpr int kFirstBalance = 100;
 constexpr uint64_t kMillisecond = 1'000'000;
+const std::vector<uint64_t> kParisIsLost{11};
+const std::vector<uint64_t> kRomeIsLost{12};
 
 class OpenTransactionsTest : public ::testing::Test {
  protected:
@@ -180,12 +182,12 @@ TEST_F(OpenTransactionsTest, AreListedWithWhatTheyLock) {
 TEST_F(OpenTransactionsTest, NothingIsForcedThatCanBeSettled) {
   const TxId name = leave_prepared();
   const auto forced =
-      run(force_decision({&paris_.client(), &rome_.client()}, name, ForcedDecision::kAbort));
+      run(force_decision({&paris_.client(), &rome_.client()}, name, ForcedDecision::kAbort, {}));
   EXPECT_EQ(forced.code(), ErrorCode::kConflict);
-  EXPECT_EQ(
-      run(force_decision(only(paris_), {name.client, name.sequence + 1000}, ForcedDecision::kAbort))
-          .code(),
-      ErrorCode::kNotFound);
+  EXPECT_EQ(run(force_decision(only(paris_), {name.client, name.sequence + 1000},
+                               ForcedDecision::kAbort, kRomeIsLost))
+                .code(),
+            ErrorCode::kNotFound);
   EXPECT_EQ(run(settle({&paris_.client(), &rome_.client()}))->committed, 1u);
   expect_nothing_open();
 }
@@ -193,7 +195,7 @@ TEST_F(OpenTransactionsTest, NothingIsForcedThatCanBeSettled) {
 TEST_F(OpenTransactionsTest, AForcedAbortIsWhatALostServerHearsWhenItComesBack) {
   const TxId name = leave_prepared();
   EXPECT_EQ(run(settle(only(paris_)))->waiting, 1u);
-  const auto forced = run(force_decision(only(paris_), name, ForcedDecision::kAbort));
+  const auto forced = run(force_decision(only(paris_), name, ForcedDecision::kAbort, kRomeIsLost));
   ASSERT_TRUE(forced) << forced.error().to_string();
   EXPECT_EQ(forced->aborted, 1u);
   EXPECT_EQ(balance(paris_), kFirstBalance);
@@ -210,7 +212,7 @@ TEST_F(OpenTransactionsTest, AForcedAbortIsWhatALostServerHearsWhenItComesBack) 
 TEST_F(OpenTransactionsTest, AForcedCommitIsRememberedForALostServer) {
   const TxId name = leave_prepared();
   const auto force = [&](ForcedDecision decision) {
-    return run(force_decision(only(paris_), name, decision));
+    return run(force_decision(only(paris_), name, decision, kRomeIsLost));
   };
   EXPECT_EQ(force(ForcedDecision::kForget).code(), ErrorCode::kConflict) << "it is not decided";
   const auto forced = force(ForcedDecision::kCommit);
@@ -226,32 +228,115 @@ TEST_F(OpenTransactionsTest, AForcedCommitIsRememberedForALostServer) {
 
 TEST_F(OpenTransactionsTest, WhatIsForgottenIsNotListed) {
   const TxId name = leave_prepared();
-  ASSERT_TRUE(run(force_decision(only(paris_), name, ForcedDecision::kCommit)));
+  const auto force = [&](ForcedDecision decision) {
+    return run(force_decision(only(paris_), name, decision, kRomeIsLost));
+  };
+  ASSERT_TRUE(force(ForcedDecision::kCommit));
   EXPECT_EQ(paris_.two_phase().at("committed"), 1);
-  const auto forgotten = run(force_decision(only(paris_), name, ForcedDecision::kForget));
+  const auto forgotten = force(ForcedDecision::kForget);
   ASSERT_TRUE(forgotten);
   EXPECT_EQ(forgotten->remembered, 0u);
   EXPECT_EQ(paris_.two_phase().at("committed"), 0);
-  EXPECT_EQ(run(force_decision(only(paris_), name, ForcedDecision::kForget)).code(),
-            ErrorCode::kNotFound);
-  // The other server comes back, against the word of the administrator: half of it is lost.
-  EXPECT_EQ(run(settle({&paris_.client(), &rome_.client()}))->aborted, 1u);
+  EXPECT_EQ(force(ForcedDecision::kForget).code(), ErrorCode::kNotFound);
+  // The other server comes back, against the word of the administrator: the outcome is still known.
+  EXPECT_EQ(run(settle({&paris_.client(), &rome_.client()}))->committed, 1u);
+  expect_nothing_open();
 }
 
-TEST_F(OpenTransactionsTest, AConnectedCoordinatorIsNotForced) {
-  Task<Status> moving = move_money(paris_, rome_, 1);
-  moving.start();
-  while (paris_.two_phase().at("prepared") == 0) let_turns_pass(1);
-  auto other = paris_.another_client();
-  const auto open = run(open_transactions({other.get()}));
-  if (open && open->transactions.size() == 1 && !open->transactions[0].committed) {
-    const auto forced =
-        run(force_decision({other.get()}, open->transactions[0].name, ForcedDecision::kAbort));
-    EXPECT_EQ(forced.code(), ErrorCode::kCommitUnknown);
+// By whoever forced it: then nothing of it is forgotten.
+TEST_F(OpenTransactionsTest, WhatWasDecidedBothWaysIsToldAndKept) {
+  const TxId name = leave_prepared();
+  ASSERT_TRUE(run(force_decision(only(paris_), name, ForcedDecision::kAbort, kRomeIsLost)));
+  ASSERT_TRUE(run(force_decision(only(rome_), name, ForcedDecision::kCommit, kParisIsLost)));
+  for (int i = 0; i < 2; ++i) {
+    const auto settled = run(settle({&paris_.client(), &rome_.client()}));
+    ASSERT_TRUE(settled);
+    EXPECT_EQ(settled->contradicted, 1u);
+    EXPECT_EQ(settled->committed + settled->aborted + settled->waiting + settled->remembered, 0u);
+    EXPECT_EQ(rome_.two_phase().at("committed"), 1);
   }
-  EXPECT_TRUE(finish(moving));
-  let_time_pass(100 * kMillisecond);
-  expect_nothing_open();
+}
+
+// Each meets the other one at every moment.
+TEST_F(OpenTransactionsTest, TwoThatSettleAtOnceSayTheSame) {
+  bool ended = false;
+  for (int turns = 0; !ended; ++turns) {
+    leave_prepared();
+    auto at_paris = paris_.another_client();
+    auto at_rome = rome_.another_client();
+    auto one = settle({&paris_.client(), &rome_.client()});
+    one.start();
+    for (int i = 0; i < turns && !one.done(); ++i) let_turns_pass(1);
+    ended = one.done();
+    const auto other = run(settle({at_rome.get(), at_paris.get()}));
+    const auto first = finish(one);
+    ASSERT_TRUE(first && other);
+    EXPECT_EQ(first->aborted + other->aborted, 0u) << turns;
+    EXPECT_EQ(first->contradicted + other->contradicted, 0u) << turns;
+    EXPECT_GT(first->committed + other->committed, 0u) << turns;
+    expect_nothing_open();
+    ASSERT_EQ(balance(rome_), kFirstBalance + 1);
+    ASSERT_TRUE(run(move_money(rome_, paris_, 1)));
+    let_time_pass(100 * kMillisecond);
+  }
+}
+
+TEST_F(OpenTransactionsTest, OnlyThoseThatAreLostAreNotAsked) {
+  const TxId name = leave_prepared();
+  const auto force = [&](std::vector<Client*> clients, std::vector<uint64_t> lost) {
+    return run(force_decision(std::move(clients), name, ForcedDecision::kAbort, std::move(lost)));
+  };
+  for (const auto& lost : {std::vector<uint64_t>{}, kParisIsLost, std::vector<uint64_t>{12, 13}}) {
+    EXPECT_EQ(force(only(paris_), lost).code(), ErrorCode::kInvalidArgument);
+  }
+  rome_.end_process();
+  // It was reached, and does not answer: it may only be slow.
+  const auto silent = force({&paris_.client(), &rome_.client()}, kRomeIsLost);
+  EXPECT_TRUE(silent.code() == ErrorCode::kDisconnected || silent.code() == ErrorCode::kTimeout);
+  EXPECT_EQ(paris_.two_phase().at("prepared"), 1);
+  EXPECT_TRUE(force({&paris_.client(), &rome_.client()}, kRomeIsLost));
+  EXPECT_EQ(paris_.two_phase().at("prepared"), 0);
+  rome_.restart();
+}
+
+// At every moment: one server has the commit, and the other one is away. However long that takes,
+// and whatever the client is told: it is remembered.
+TEST_F(OpenTransactionsTest, ACommitIsRememberedUntilEveryServerHasIt) {
+  int half_committed = 0;
+  bool ended = false;
+  for (int turns = 0; !ended; ++turns) {
+    for (const bool behind_the_pursuit : {false, true}) {
+      Task<Status> moving = move_money(paris_, rome_, 1);
+      moving.start();
+      for (int i = 0; i < turns && !moving.done(); ++i) let_turns_pass(1);
+      ended = moving.done();
+      rome_.end_process();
+      const Status moved = finish(moving);
+      if (behind_the_pursuit) let_time_pass(60'000 * kMillisecond);
+      const auto open = run(open_transactions(only(paris_)));
+      if (open && !open->transactions.empty() && open->transactions[0].committed && !ended) {
+        ++half_committed;
+        const auto outcome = run(paris_.client().outcome(open->transactions[0].name));
+        ASSERT_TRUE(outcome) << outcome.error().to_string();
+        EXPECT_EQ(*outcome, Outcome::kCommitted);
+        for (int i = 0; i < 2; ++i) EXPECT_TRUE(paris_.put("other", i));
+        EXPECT_EQ(paris_.two_phase().at("committed"), 1) << turns << " " << behind_the_pursuit;
+      }
+      rome_.restart();
+      for (int i = 0; i < 3; ++i) (void)run(settle({&paris_.client(), &rome_.client()}));
+      let_time_pass(60'000 * kMillisecond);
+      for (int i = 0; i < 3 && !rome_.get("account"); ++i) continue;
+      expect_nothing_open();
+      if (moved) {
+        EXPECT_EQ(balance(rome_), kFirstBalance + 1);
+      }
+      if (balance(rome_) > kFirstBalance) {
+        ASSERT_TRUE(run(move_money(rome_, paris_, 1)));
+        let_time_pass(100 * kMillisecond);
+      }
+    }
+  }
+  EXPECT_GT(half_committed, 1);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "pmstore/client/client_session.h"
 #include "pmstore/client/commit_message.h"
+#include "pmstore/joint_commit.h"
 #include "pmstore/layout/protocol.h"
 #include "pmstore/layout/shard_record.h"
 #include "tests/unit/pmstore/server_fixture.h"
@@ -218,6 +219,24 @@ TEST_F(TwoPhaseSession, ARequestThatDoesNotDecodeCostsTheConnection) {
     request.put(uint64_t{1});
     EXPECT_EQ(send(session, method, request).code(), ErrorCode::kProtocol);
   }
+  EXPECT_EQ(alice(), "1");
+}
+
+TEST_F(TwoPhaseSession, WhatAConnectedCoordinatorHasPreparedIsNotForced) {
+  ASSERT_TRUE(lock("alice"));
+  ASSERT_TRUE(prepare());
+  const TxId name = id();
+  const auto force = [&] {
+    return run(force_decision({client_.get()}, name, ForcedDecision::kAbort, {99}));
+  };
+  EXPECT_EQ(force().code(), ErrorCode::kCommitUnknown);
+  EXPECT_EQ(two_phase().at("prepared"), 1);
+  coordinator_ = {};
+  let_time_pass(1000 * kMs);
+  const auto forced = force();
+  ASSERT_TRUE(forced) << forced.error().to_string();
+  EXPECT_EQ(forced->aborted, 1u);
+  EXPECT_EQ(two_phase().at("prepared"), 0);
   EXPECT_EQ(alice(), "1");
 }
 
