@@ -20,10 +20,9 @@ constexpr int kOpenToExecute = 0x20;
 
 // Gives the kernel a number for `file`.
 void enter(Mount& mount, std::unique_ptr<fs::File> file, fuse_file_info& info) {
-  // Who only writes has nothing to read again; and through its pages the kernel cuts an append that
-  // ends in another page in two.
-  const bool reads = (info.flags & O_ACCMODE) != O_WRONLY && (info.flags & O_APPEND) == 0;
-  const bool cached = file->was_delegated() && reads;
+  // Who may write has no pages: a shared map of them would outlive the delegation, and what is
+  // stored there later would undo, in whole pages, what others have written meanwhile.
+  const bool cached = file->was_delegated() && (info.flags & O_ACCMODE) == O_RDONLY;
   info.fh = mount.open_files().add(std::move(file), cached);
   mount.describe_opened(info, cached);
 }
