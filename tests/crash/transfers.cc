@@ -5,6 +5,7 @@
 // run    transfers for some seconds. Each coroutine counts its transfers in a record at either
 //        server, by the same transactions; the journal says through which one they were
 //        acknowledged. It rides through the end of a server and settles what it has in doubt
+// leave  a transfer that is prepared at both servers, and its coordinator is gone
 // audit  the sum of all accounts, and each count: the same at both servers, at least the journal's
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -82,6 +83,7 @@ class Transfers {
   }
   Status load();
   Status run();
+  Status leave();
   Status audit();
 
  private:
@@ -93,6 +95,7 @@ class Transfers {
   Task<Status> transfer(std::string count, uint64_t number, uint64_t seed);
   Task<Result<bool>> has_happened(std::string count, uint64_t number);
   Task<void> work(unsigned coroutine);
+  Result<bool> is_left();
   Result<std::map<std::string, int64_t>> journal() const;
   Result<int64_t> sum_of(size_t server);
   Status audit_counts();
@@ -242,6 +245,41 @@ Status Transfers::run() {
   return make_error(ErrorCode::kBadPool, totals_.failure);
 }
 
+// ---- a coordinator that is gone ----
+
+Result<bool> Transfers::is_left() {
+  const std::vector<Client*> clients{&at(0), &at(1)};
+  PMSTORE_TRY(const OpenTransactions open, executor_.run(open_transactions(clients)));
+  const auto prepared = [](const OpenTransaction& each) { return !each.committed; };
+  if (open.transactions.size() == kServers &&
+      std::all_of(open.transactions.begin(), open.transactions.end(), prepared)) {
+    return true;
+  }
+  PMSTORE_TRY_STATUS(executor_.run(settle(clients)));
+  return false;
+}
+
+// The clients go at a random moment of the commit, until that was the right one.
+Status Transfers::leave() {
+  const uint64_t give_up_ns = executor_.now_ns() + kPatienceNs;
+  while (executor_.now_ns() < give_up_ns) {
+    {
+      Task<Status> moving = transfer("left", 1, random_.next());
+      moving.start();
+      for (uint64_t turns = random_.below(5000); turns > 0 && !moving.done(); --turns) {
+        executor_.run(
+            [](Executor& executor) -> Task<void> { co_await executor.yield(); }(executor_));
+      }
+    }
+    clients_.clear();
+    tables_.clear();
+    PMSTORE_TRY_STATUS(connect());
+    PMSTORE_TRY(const bool left, is_left());
+    if (left) return {};
+  }
+  return make_error(ErrorCode::kTimeout, "no moment was the right one");
+}
+
 // ---- the audit ----
 
 Result<std::map<std::string, int64_t>> Transfers::journal() const {
@@ -302,7 +340,10 @@ int run_transfers(Options options) {
   Transfers transfers(executor, std::move(options));
   Status done = transfers.connect();
   if (done) {
-    done = task == "load" ? transfers.load() : task == "run" ? transfers.run() : transfers.audit();
+    done = task == "load"    ? transfers.load()
+           : task == "run"   ? transfers.run()
+           : task == "leave" ? transfers.leave()
+                             : transfers.audit();
   }
   if (done) return 0;
   fmt::print(stderr, "transfers: {}: {}\n", task, done.error().to_string());
@@ -315,7 +356,9 @@ int run_transfers(Options options) {
 int main(int argc, char** argv) {
   pmstore::Options options;
   CLI::App app{"transfers between two servers, for tests/crash/kill_servers"};
-  app.add_option("TASK", options.task)->required()->check(CLI::IsMember({"load", "run", "audit"}));
+  app.add_option("TASK", options.task)
+      ->required()
+      ->check(CLI::IsMember({"load", "run", "leave", "audit"}));
   app.add_option("URI", options.uris)->required()->expected(pmstore::kServers);
   app.add_option("--journal", options.journal, "what was acknowledged");
   app.add_option("--name", options.name, "of this process, in the counts");
