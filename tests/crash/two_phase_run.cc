@@ -166,7 +166,6 @@ class TwoPhaseRun final : public RecordedRun {
     history_.table = store_->catalog().find("t").value();
     recorder_->mark();
     seed == 0 ? script() : draw();
-    finish_group();
     allow_now({now_});
     trace_ = recorder_->take();
     store_.reset();
@@ -210,13 +209,11 @@ class TwoPhaseRun final : public RecordedRun {
     allow(std::move(digests));
   }
   void restart_process() {
-    finish_group();
     allow_now({now_});
     store_.reset();
     recorder_->process_dies();
     open();
     forget_found();
-    durable_ = now_;
     recorder_->mark();
   }
   // A start has found it, or it never will be found.
@@ -239,11 +236,6 @@ class TwoPhaseRun final : public RecordedRun {
   void commit(size_t number, bool knows_the_last);
   void abort(size_t number);
   void forget(size_t number);
-  template <typename Step>
-  void do_step(Step step);
-  void end_step(Model after);
-  void finish_step_of(size_t number);
-  void finish_group();
 
   persist::Domain domain_;
   Random random_;
@@ -251,57 +243,21 @@ class TwoPhaseRun final : public RecordedRun {
   std::unique_ptr<persist::Pool> pool_;
   std::unique_ptr<internal::Store> store_;
   std::optional<model::CrashRecorder> recorder_;
-  Model now_;                  // when all that waits in the group is durable
-  Model durable_;              // before the group
-  std::vector<Model> group_;   // behind each step that waits
-  size_t steps_of_group_ = 1;  // beyond which it is finished
-  bool knows_ = false;         // a step that waits says that `forgotten_` is known
+  Model now_;
   std::optional<TxId> forgotten_;
   uint64_t next_ = 0;
   int values_ = 0;
   History history_;
 };
 
-// The contents behind each step of the group, and the one before it: a power cut leaves any of
-// them.
-void TwoPhaseRun::finish_group() {
-  if (group_.empty()) return;
-  std::vector<Model> models{durable_};
-  models.insert(models.end(), group_.begin(), group_.end());
-  allow_now(models);
-  PMSTORE_CHECK(finish(*store_).has_value(), "memory can always be drained");
-  recorder_->mark();
-  durable_ = now_;
-  group_.clear();
-  if (std::exchange(knows_, false)) forgotten_.reset();
-  if (seed() != 0) steps_of_group_ = 1 + random_.below(4);
-}
-
-void TwoPhaseRun::end_step(Model after) {
-  group_.push_back(after);
-  now_ = std::move(after);
-  if (group_.size() >= steps_of_group_) finish_group();
-}
-
-// What waits in the group may be in the way.
-template <typename Step>
-void TwoPhaseRun::do_step(Step step) {
-  Status done = step();
-  if (!done && !group_.empty()) {
-    finish_group();
-    done = step();
-  }
-  PMSTORE_CHECK(done.has_value(), done ? "" : done.error().message.c_str());
-}
-
-// It ends its group.
 void TwoPhaseRun::put(const std::vector<KeyWrite>& writes) {
   Model after = now_;
   put_back(after.content, {{}, writes, {}}, true);
-  const uint64_t number = next_++;
-  do_step([&] { return commit_writes(*store_, kStoreClient, history_.table, number, writes); });
-  steps_of_group_ = 1;
-  end_step(std::move(after));
+  allow_now({now_, after});
+  const Status done = commit_writes(*store_, kStoreClient, history_.table, next_++, writes);
+  PMSTORE_CHECK(done.has_value(), done ? "" : done.error().message.c_str());
+  now_ = std::move(after);
+  recorder_->mark();
 }
 
 size_t TwoPhaseRun::prepare(const std::vector<KeyWrite>& writes) {
@@ -316,55 +272,54 @@ size_t TwoPhaseRun::prepare(const std::vector<KeyWrite>& writes) {
                   each.value.value_or(""));
   }
   after.open[shared.id] = State::kPrepared;
+  allow_now({now_, after});
   const auto bytes = message.message();
   const auto view = internal::decode_commit(kStoreClient, bytes);
   PMSTORE_CHECK(view.has_value(), "the script's transactions are right");
   const ShardParticipant other{9, {8, 7}, shared.id.sequence, 6, 0, 0, 0};
-  do_step([&] { return store_->two_phase().lock(*view, std::span(&other, 1), 0); });
-  do_step([&] { return store_->two_phase().prepare(shared.id, {}, {}); });
+  const Status locked = store_->two_phase().lock(*view, std::span(&other, 1), 0);
+  PMSTORE_CHECK(locked.has_value(), locked ? "" : locked.error().message.c_str());
+  const Status prepared = store_->two_phase().prepare(shared.id, {}, {});
+  PMSTORE_CHECK(prepared && finish(*store_), "nobody else writes");
+  now_ = std::move(after);
   history_.shared.push_back(std::move(shared));
-  end_step(std::move(after));
+  recorder_->mark();
   return history_.shared.size() - 1;
 }
 
-// One step of a transaction waits at a time.
-void TwoPhaseRun::finish_step_of(size_t number) {
-  if (store_->two_phase().is_waiting(history_.shared[number].id)) finish_group();
-}
-
 void TwoPhaseRun::commit(size_t number, bool knows_the_last) {
-  finish_step_of(number);
   const Shared& shared = history_.shared[number];
   Model after = now_;
   put_back(after.content, shared, true);
   after.open[shared.id] = State::kCommitted;
+  allow_now({now_, after});
   // Of another session a decision says nothing.
   const bool knows =
       knows_the_last && forgotten_ &&
       internal::session_of(forgotten_->sequence) == internal::session_of(shared.id.sequence);
   const uint64_t known = knows ? forgotten_->sequence : 0;
-  do_step([&] { return store_->two_phase().commit(shared.id, known); });
-  knows_ |= known != 0;
-  end_step(std::move(after));
+  PMSTORE_CHECK(store_->two_phase().commit(shared.id, known) && finish(*store_), "it is prepared");
+  now_ = std::move(after);
+  if (known != 0) forgotten_.reset();
+  recorder_->mark();
 }
 
 void TwoPhaseRun::abort(size_t number) {
-  finish_step_of(number);
   const Shared& shared = history_.shared[number];
   Model after = now_;
   put_back(after.content, shared, false);
   after.open.erase(shared.id);
-  do_step([&] { return store_->two_phase().abort(shared.id, 0); });
-  end_step(std::move(after));
+  allow_now({now_, after});
+  PMSTORE_CHECK(store_->two_phase().abort(shared.id, 0) && finish(*store_), "it is prepared");
+  now_ = std::move(after);
+  recorder_->mark();
 }
 
 void TwoPhaseRun::forget(size_t number) {
-  finish_group();
   PMSTORE_CHECK(!forgotten_, "one at a time, so that there are few possible contents");
   const TxId id = history_.shared[number].id;
   store_->two_phase().forget(id);
   now_.open.erase(id);
-  durable_ = now_;
   forgotten_ = id;
 }
 
@@ -425,7 +380,7 @@ void TwoPhaseRun::draw() {
       open.erase(open.begin() + static_cast<std::ptrdiff_t>(at));
       const bool commits = random_.below(2) == 0;
       commits ? commit(number, random_.below(2) == 0) : abort(number);
-      if (commits && !forgotten_ && random_.below(2) == 0) forget(number);
+      if (commits && !forgotten_) forget(number);
       continue;
     }
     std::vector<KeyWrite> writes;
@@ -437,7 +392,7 @@ void TwoPhaseRun::draw() {
       writes.push_back(erases ? erase(key.c_str()) : write(key.c_str(), kBytes[random_.below(4)]));
     }
     if (writes.empty()) continue;
-    if (open.size() < 3 && random_.below(3) == 0) {
+    if (open.size() < 2 && random_.below(3) == 0) {
       open.push_back(prepare(writes));
     } else {
       put(writes);
