@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/check.h"
 #include "persist/padding.h"
 
 namespace pmstore::persist::internal {
