@@ -166,6 +166,7 @@ std::string_view extent_name(ExtentKind kind) {
     case ExtentKind::kLog: return "log";
     case ExtentKind::kFileData: return "file data";
     case ExtentKind::kShardLog: return "shard log";
+    case ExtentKind::kCheckpoint: return "checkpoint";
     case ExtentKind::kUnused: break;
   }
   return "unknown";

@@ -44,6 +44,7 @@ enum class ExtentKind : uint32_t {
   kLog = 3,
   kFileData = 4,
   kShardLog = 5,
+  kCheckpoint = 6,
 };
 
 std::string_view extent_name(ExtentKind kind);

@@ -38,8 +38,8 @@ struct Embedded;
 // The division of a new pool.
 struct FormatOptions {
   // Redo rings: the most clients at the same time under lock discipline rnic. They are made when
-  // clients come; the pool has room for them that no records get. 0: the pool can only be served
-  // under discipline cpu.
+  // clients come, if the pool has room: records leave room for the first ones only. 0: the pool can
+  // only be served under discipline cpu.
   uint32_t rings = 32;
   // Size of one redo ring; a transaction's redo record takes at most half of it. 0: pool / 128,
   // between 64 KiB and 4 MiB, and at least 2.25 MiB in pools of 240 MiB or more.
@@ -54,6 +54,10 @@ struct FormatOptions {
   uint64_t file_bytes = 0;
   static constexpr uint64_t kLeastFileBytes = uint64_t{1} << 20;
   std::vector<std::string> tables = {};  // the first tables; a repeated name is one table
+  // Records take space from the pool in pieces of this size, a power of two. Each piece is an
+  // extent of the pool. 0: between a 32nd and a 16th of the pool, at least 4 MiB. A larger record
+  // than a piece does not fit. For tests; the usual size is right for every pool.
+  uint64_t frame_bytes = 0;
   // Size of the shard log, where transactions of all clients are logged under discipline cpu; a
   // transaction's redo record takes a little less than half of it, and at most 2 MiB. 0: pool / 32,
   // between 64 KiB and 16 MiB.

@@ -47,7 +47,7 @@ bool is_freed(size_t index, uint64_t tag) {
 
 bool known_kind(uint32_t kind) {
   return kind >= static_cast<uint32_t>(ExtentKind::kRecords) &&
-         kind <= static_cast<uint32_t>(ExtentKind::kShardLog);
+         kind <= static_cast<uint32_t>(ExtentKind::kCheckpoint);
 }
 
 bool overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes) {

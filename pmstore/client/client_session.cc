@@ -42,7 +42,7 @@ const char* hello_flaw(const ServerHello& hello) {
   if (hello.buckets.bytes % sizeof(Bucket) != 0 || !std::has_single_bit(buckets)) {
     return "grants an index that is not a power of two of buckets";
   }
-  if (hello.words.bytes < lock_word_offset(hello.records.bytes)) {
+  if (hello.words.bytes < lock_table_bytes(hello.records.bytes)) {
     return "grants fewer lock words than records";
   }
   if (hello.discipline != static_cast<uint8_t>(LockDiscipline::kRnic)) return nullptr;
@@ -99,9 +99,10 @@ base::Task<Result<SessionRef>> ClientSession::open(std::shared_ptr<fabric::Devic
 
 Status ClientSession::check_hello(const SessionOptions& options) {
   const std::span<const std::byte> answer = link_->body();
-  if (answer.size() != sizeof(hello_)) return bad_hello("has the wrong length");
+  if (answer.size() < sizeof(hello_)) return bad_hello("has the wrong length");
   std::memcpy(&hello_, answer.data(), sizeof(hello_));
   if (const char* flaw = hello_flaw(hello_)) return bad_hello(flaw);
+  PMSTORE_TRY_STATUS(check_frames(answer.subspan(sizeof(hello_))));
   if (options.required_discipline && *options.required_discipline != discipline()) {
     return make_error(ErrorCode::kUnsupported,
                       "the server's lock discipline is " +
@@ -119,6 +120,31 @@ Status ClientSession::check_hello(const SessionOptions& options) {
   const fabric::Capabilities& fabric = connection_->capabilities();
   one_sided_reads_ = options.one_sided_reads && fabric.read_after_read;
   misses_ = one_sided_reads_ ? resolved(options.misses, fabric) : MissPath::kRpc;
+  return {};
+}
+
+Status ClientSession::check_frames(std::span<const std::byte> list) {
+  constexpr unsigned kMostShift = 40;
+  const size_t count = list.size() / sizeof(fabric::RemoteRegion);
+  if (list.size() % sizeof(fabric::RemoteRegion) != 0 ||
+      (hello_.frame_shift == 0) != (count == 0) || hello_.frame_shift > kMostShift) {
+    return bad_hello("has the wrong length");
+  }
+  if (count == 0) {  // all records are one frame
+    frame_shift_ = kMostShift;
+    frames_.assign(1, hello_.records);
+    return {};
+  }
+  frame_shift_ = hello_.frame_shift;
+  frames_.resize(count);
+  std::memcpy(frames_.data(), list.data(), list.size());
+  for (uint64_t frame = 0; frame < count; ++frame) {
+    const uint64_t end = (frame << frame_shift_) + frames_[frame].bytes;
+    if (frames_[frame].bytes > uint64_t{1} << frame_shift_ ||
+        hello_.words.bytes < lock_table_bytes(end)) {
+      return bad_hello("grants fewer lock words than records");
+    }
+  }
   return {};
 }
 

@@ -141,12 +141,23 @@ class ClientSession {
   Executor& executor() { return device_->executor(); }
   uint64_t call_timeout_ns() const { return call_timeout_ns_; }
 
-  // Addresses in the server's memory. Requires of `slot`: in_records().
-  bool in_records(SlotOffset slot, uint64_t bytes) const {
-    return bytes <= hello_.records.bytes && raw(slot) <= hello_.records.bytes - bytes &&
-           raw(slot) % 64 == 0;
+  // Whether there can be such a slot: it has a lock word.
+  bool in_slot_space(SlotOffset slot, uint64_t bytes) const {
+    return raw(slot) % 64 == 0 && raw(slot) < hello_.words.bytes * 8 &&
+           lock_table_bytes(raw(slot) + bytes) <= hello_.words.bytes;
   }
-  fabric::RemoteAddress record_at(SlotOffset slot) const { return hello_.records.at(raw(slot)); }
+  // Whether this client may access the slot's record; else it asks the server for it.
+  bool in_records(SlotOffset slot, uint64_t bytes) const {
+    const uint64_t frame = raw(slot) >> frame_shift_;
+    if (frame >= frames_.size() || raw(slot) % 64 != 0) return false;
+    const uint64_t within = in_frame(slot);
+    return bytes <= frames_[frame].bytes && within <= frames_[frame].bytes - bytes;
+  }
+  // Addresses in the server's memory. Requires of `slot`: in_records(), or in_slot_space() for its
+  // word.
+  fabric::RemoteAddress record_at(SlotOffset slot) const {
+    return frames_[raw(slot) >> frame_shift_].at(in_frame(slot));
+  }
   fabric::RemoteAddress word_at(SlotOffset slot) const {
     return hello_.words.at(lock_word_offset(raw(slot)));
   }
@@ -179,6 +190,10 @@ class ClientSession {
   ClientSession(std::shared_ptr<fabric::Device> device, std::shared_ptr<SessionBook> book)
       : device_(std::move(device)), book_(std::move(book)) {}
   Status check_hello(const SessionOptions& options);
+  Status check_frames(std::span<const std::byte> list);
+  uint64_t in_frame(SlotOffset slot) const {
+    return raw(slot) & ((uint64_t{1} << frame_shift_) - 1);
+  }
   Status open_ring(const SessionOptions& options);
 
   std::shared_ptr<fabric::Device> device_;  // first: goes last
@@ -191,6 +206,8 @@ class ClientSession {
   std::unique_ptr<StoreCalls> calls_;
   std::unique_ptr<RedoRing> ring_;
   ServerHello hello_;
+  unsigned frame_shift_ = 0;
+  std::vector<fabric::RemoteRegion> frames_;  // of records, by their numbers in slot space
   LeafRoutes leaf_routes_;
   uint64_t generation_ = 0;
   uint64_t call_timeout_ns_ = 0;

@@ -86,12 +86,14 @@ void CommitRedo::build(OpBuffer& buffer) {
   plan_unlocks(buffer);
 }
 
-// The commit phase is one doorbell or it is the server's: images that do not fit one go by RPC.
+// The commit phase is one doorbell or it is the server's: images that do not fit one, or whose
+// slots are in no memory that this client knows, go by RPC.
 bool CommitRedo::plan_write(OpBuffer& buffer, const TxItem& item, std::span<const std::byte> image,
                             uint32_t& image_offset) {
   const auto padded =
       static_cast<uint32_t>(persist::padded_bytes(image.size(), true, session_.hello().padding()));
   if (buffer.batch.size() >= fabric::Batch::kMaxWorkRequests / 2) return false;
+  if (!session_.in_records(item.slot, padded)) return false;
   if (padded > OpBuffer::kWordsOffset - image_offset) return false;
   const fabric::LocalBuffer local = buffer.at(image_offset, padded);
   std::memcpy(local.data, image.data(), image.size());

@@ -23,7 +23,7 @@ bool sane(TableId table, const GetReply& reply, uint32_t room, const ClientSessi
     return false;
   }
   return reply.size_class < kSizeClasses && reply.version != 0 &&
-         session.in_records(SlotOffset{reply.slot}, kSlotBytes[reply.size_class]);
+         session.in_slot_space(SlotOffset{reply.slot}, kSlotBytes[reply.size_class]);
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ base::Task<Status> SlotReservations::reserve_one(TxItem& item) {
   const auto reply = reader.get<ReserveReply>();
   if (!reader.complete() || reply.size_class >= kSizeClasses ||
       kSlotBytes[reply.size_class] < item.record_size() ||
-      !session_.in_records(SlotOffset{reply.slot}, kSlotBytes[reply.size_class])) {
+      !session_.in_slot_space(SlotOffset{reply.slot}, kSlotBytes[reply.size_class])) {
     co_return session_.malformed_reply("a reservation");
   }
   item.reserved = true;

@@ -4,7 +4,8 @@
 //   root = CatalogHeader copy A at 0, copy B at 256, table entries at 1024, 64 B each
 // The header is written to the two copies in turn; the valid copy with the higher generation
 // counts. The first kRootTableEntries table entries fill the root area; further entries follow the
-// records, in the same extent. Pools below 16 MiB and pools of version 1 have no further entries.
+// records that were made with the pool, in the same extent. Pools below 16 MiB and pools of version
+// 1 have no further entries.
 //
 // A new entry is written behind the others, then the header counts it, and only then the table is
 // used. So a counted entry whose checksum is wrong is damage. After a crash before the count, one
@@ -20,7 +21,9 @@
 // at least one ring. Up to version 3 keys had at most 255 bytes, and rings had other redo records
 // than the shard log (pmstore/layout/earlier_redo.h). Up to version 4 all rings that a pool could
 // have were made with it, in one extent with the shard log; a pool that was converted keeps them
-// there. `pmstore pool convert` makes the present version of all of them (pmstore/convert.h).
+// there. Up to version 5 records had one extent, and the header ended behind `sessions`; a pool
+// that was converted keeps this extent as its first frames (frame_layout.h). `pmstore pool convert`
+// makes the present version of all of them (pmstore/convert.h).
 #pragma once
 
 #include <cstddef>
@@ -33,12 +36,13 @@
 namespace pmstore::internal {
 
 inline constexpr uint32_t kCatalogMagic = 0x54434d50;  // "PMCT"
-inline constexpr uint32_t kCatalogVersion = 5;
+inline constexpr uint32_t kCatalogVersion = 6;
 inline constexpr uint32_t kOldestCatalogVersion = 1;
 inline constexpr uint32_t kFirstVersionWithDrops = 2;
 inline constexpr uint32_t kFirstVersionWithLog = 3;
 inline constexpr uint32_t kFirstVersionWithLongKeys = 4;
 inline constexpr uint32_t kFirstVersionWithRingExtents = 5;
+inline constexpr uint32_t kFirstVersionWithFrames = 6;
 inline constexpr uint32_t kMostRings = 4096;
 // Feature bits. A pool with other ones is refused.
 // The shard log is not formatted yet; only the rest of a conversion may follow.
@@ -64,7 +68,7 @@ struct CatalogHeader {
   // Where ring_count rings are, one after the other; 0: they are in the pool's extents of rings,
   // each of which is full of them.
   uint64_t rings_offset;
-  uint64_t records_offset;
+  uint64_t records_offset;  // of the records that were made with the pool: slot space from 0 on
   uint64_t records_bytes;
   uint32_t clean;        // 1: closed in order, nothing to replay
   uint32_t table_count;  // at least so many entries are valid; pools made before it was kept have 0
@@ -77,13 +81,25 @@ struct CatalogHeader {
   uint64_t log_bytes;
   uint32_t features;
   uint32_t sessions;  // no session was ever given a higher number
+  // From version 6 on; before, the header ended here.
+  uint32_t frame_chunks;  // of a frame of slot space; a power of two
+  uint32_t padding;
+  uint64_t freed_version;  // no slot of an extent that was freed had a higher version
+  uint64_t reserved[6];
 };
-static_assert(sizeof(CatalogHeader) == 128 && offsetof(CatalogHeader, pool) == 24 &&
+static_assert(sizeof(CatalogHeader) == 192 && sizeof(CatalogHeader) <= kCatalogCopyBytes &&
+              offsetof(CatalogHeader, frame_chunks) == 128 && offsetof(CatalogHeader, pool) == 24 &&
               offsetof(CatalogHeader, clean) == 72 && offsetof(CatalogHeader, table_count) == 76 &&
               offsetof(CatalogHeader, tables_offset) == 80 &&
               offsetof(CatalogHeader, highest_table) == 96 &&
               offsetof(CatalogHeader, log_offset) == 104 &&
               offsetof(CatalogHeader, features) == 120);
+
+// So many bytes has the header of that version.
+constexpr size_t catalog_header_bytes(uint32_t version) {
+  return version < kFirstVersionWithFrames ? offsetof(CatalogHeader, frame_chunks)
+                                           : sizeof(CatalogHeader);
+}
 
 enum class EntryKind : uint8_t { kTable = 1, kDroppedTable = 2 };
 

@@ -26,7 +26,24 @@ struct LockWord {
   constexpr bool operator==(const LockWord&) const = default;
 };
 
-// Where the word of the slot at `slot_offset` lies in the lock table: one word per 64 B of records.
-constexpr uint64_t lock_word_offset(uint64_t slot_offset) { return slot_offset / 64 * 8; }
+// Where the word of the slot at `slot_offset` lies in the lock table: one word per 64 B of records,
+// but not in their order. Slots begin at the same places of all chunks (64 KiB) that are slabs of
+// one size. So the words of 512 chunks for one place share a page, and pages for places where no
+// slot begins are never touched: the table takes about 8 bytes of memory per slot. Within its page
+// a word is shifted by its place, because words at the same offset of all pages would compete for a
+// few sets of the processor's caches.
+inline constexpr uint64_t kWordGroupSlotBytes = 32 << 20;  // of slot space
+inline constexpr uint64_t kWordGroupBytes = kWordGroupSlotBytes / 64 * 8;
+constexpr uint64_t lock_word_offset(uint64_t slot_offset) {
+  constexpr uint64_t kChunks = 512;
+  const uint64_t place = (slot_offset >> 6) & 1023;
+  const uint64_t shifted = (slot_offset >> 16) + 8 * (place + (place >> 4));
+  return (slot_offset >> 25) * kWordGroupBytes + place * kChunks * 8 + shifted % kChunks * 8;
+}
+static_assert(lock_word_offset(kWordGroupSlotBytes) == kWordGroupBytes && lock_word_offset(0) == 0);
+// The size of the table for so many bytes of slot space.
+constexpr uint64_t lock_table_bytes(uint64_t slot_bytes) {
+  return (slot_bytes + kWordGroupSlotBytes - 1) / kWordGroupSlotBytes * kWordGroupBytes;
+}
 
 }  // namespace pmstore

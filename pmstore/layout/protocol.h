@@ -45,7 +45,7 @@ constexpr uint32_t number_in_session(uint64_t sequence) { return static_cast<uin
 
 struct ServerHello {
   uint64_t pool = 0;                // the pool's identity
-  fabric::RemoteRegion records;     // READ; WRITE too when `one_sided_commit`
+  fabric::RemoteRegion records;     // of slot 0 on: READ; WRITE too when `one_sided_commit`
   fabric::RemoteRegion words;       // READ; ATOMIC too under LockDiscipline::kRnic
   fabric::RemoteRegion buckets;     // READ; bytes / sizeof(Bucket) is a power of two
   fabric::RemoteRegion ring;        // this client's own, its data area; WRITE and READ
@@ -60,7 +60,10 @@ struct ServerHello {
   uint8_t discipline = 0;        // LockDiscipline
   uint8_t one_sided_commit = 0;  // in-place WRITEs into `records` are granted
   uint8_t padding_off = 0;       // persist::PaddingRules::off_bits() of the pool
-  uint8_t reserved[7] = {};
+  // A frame of slot space has 2^frame_shift bytes, and behind the hello follows a RemoteRegion for
+  // each frame, without bytes where the client asks the server for records. 0: `records` is all.
+  uint8_t frame_shift = 0;
+  uint8_t reserved[6] = {};
 
   persist::PaddingRules padding() const {
     return persist::PaddingRules::from_off_bits(padding_off);

@@ -113,6 +113,7 @@ base::Answer<Status> DirectCalls::commit(const CommitView& request) {
   }
   core_.count_commit(*session_, *committed);
   core_.look_for_failure();
+  core_.follow_frames();
   if (is_turn_over(value_bytes(request))) {
     return behind_others(core_.executor, std::move(*committed));
   }

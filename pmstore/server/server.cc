@@ -161,7 +161,8 @@ base::Task<Result<std::unique_ptr<service::EndpointPart>>> ServerCore::open(
       rnic ? Access::kRemoteRead | Access::kRemoteAtomic : Access::kRemoteRead;
   fabric::Device& device = *endpoint.device;
   auto part = std::make_unique<StoreRegions>();
-  PMSTORE_CO_TRY(part->records, device.register_memory(store->records_bytes(), record_rights));
+  part->records = std::make_unique<RecordRegions>(device, record_rights, store->arena());
+  PMSTORE_CO_TRY_STATUS(part->records->start());
   PMSTORE_CO_TRY(part->words, device.register_memory(store->words().bytes(), word_rights));
   PMSTORE_CO_TRY(part->buckets,
                  device.register_memory(store->index().bytes(), Access::kRemoteRead));

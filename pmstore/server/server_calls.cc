@@ -50,6 +50,7 @@ void ServerCore::on_call(service::Session& caller, fabric::RpcCall call,
   }
   serve(session, call, body);
   look_for_failure();
+  follow_frames();
 }
 
 // The service of a pool ends when something could not be made durable: what is in memory may be
@@ -252,6 +253,7 @@ base::Task<void> ServerCore::serve_rnic(std::shared_ptr<Session> session, fabric
   PMSTORE_CHECK(session->active > 0, "resolving waits until a session's handlers have ended");
   --session->active;
   look_for_failure();
+  follow_frames();
 }
 
 base::Task<Status> ServerCore::serve_rnic_body(Session& session, fabric::RpcCall& call) {

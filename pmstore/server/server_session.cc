@@ -2,6 +2,7 @@
 // pmstore/server/server_state.h.
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "pmstore/server/direct_calls.h"
@@ -296,7 +297,7 @@ Result<std::vector<std::byte>> ServerCore::make_answer(Session& session) {
   const StoreRegions& regions = regions_at(*session.endpoint);
   ServerHello answer;
   answer.pool = store->catalog().header().pool;
-  answer.records = regions.records->remote();
+  answer.records = regions.records->first();
   answer.words = regions.words->remote();
   answer.buckets = regions.buckets->remote();
   answer.max_redo_bytes = static_cast<uint32_t>(store->max_redo_bytes());
@@ -327,8 +328,14 @@ Result<std::vector<std::byte>> ServerCore::make_answer(Session& session) {
   answer.discipline = static_cast<uint8_t>(discipline);
   answer.padding_off = pool.info().padding.off_bits();
   answer.one_sided_commit = discipline == LockDiscipline::kRnic &&
-                            has(regions.records->access(), fabric::Access::kRemoteWrite);
-  return service::message_of(answer);
+                            has(regions.records->rights(), fabric::Access::kRemoteWrite);
+  const auto frames = regions.records->list(session.known_frames);
+  answer.frame_shift =
+      static_cast<uint8_t>(std::countr_zero(store->arena().frames().frame_bytes()));
+  std::vector<std::byte> message = service::message_of(answer);
+  const auto list = std::as_bytes(std::span(frames));
+  message.insert(message.end(), list.begin(), list.end());
+  return message;
 }
 
 // ---- the end of a session ----
@@ -354,6 +361,7 @@ std::unique_ptr<StoreCalls> ServerCore::direct_calls(
   if (discipline != LockDiscipline::kCpu) return nullptr;
   for (const RingState& state : ring_states) {
     if (!state.session || state.session->client != client) continue;
+    state.session->known_frames = 0;  // from here on it has this process read for it
     return std::make_unique<DirectCalls>(*this, state.session, std::move(known_through));
   }
   return nullptr;
@@ -365,6 +373,8 @@ void ServerCore::on_ended(service::Session& ended, std::optional<SessionEnd>) {
   PMSTORE_CHECK(state.session.get() == &session, "a session has its ring until it ends");
   PMSTORE_CHECK(!state.resolving, "a ring that is being resolved has no session");
   const std::shared_ptr<Session> keep = std::exchange(state.session, nullptr);
+  if (session.known_frames != 0) frames_seen_ = 0;  // what it knew may be given back now
+  follow_frames();
   if (!session.goodbye) ++totals.fenced;
   if (discipline == LockDiscipline::kCpu) {
     // Every transaction was one uninterrupted call, or its group is finished: no lock is held, no

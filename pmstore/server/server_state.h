@@ -35,6 +35,7 @@
 #include "pmstore/server/commit_group.h"
 #include "pmstore/server/leaf_regions.h"
 #include "pmstore/server/lock_lists.h"
+#include "pmstore/server/record_regions.h"
 #include "pmstore/server/rnic_words.h"
 #include "pmstore/server/store_calls.h"
 #include "pmstore/shard/store.h"
@@ -80,6 +81,8 @@ struct Session final : service::Session {
   uint64_t told_through = 0;    // of known_through: what the shard log knows
   unsigned prepared = 0;        // transactions of several servers that wait for a decision
   uint64_t group = 0;           // the number of the last group of transactions that it was in
+  // A bit for each frame whose region the client was told of, so that it may access it one-sided.
+  uint64_t known_frames = 0;
   ExecutedNumbers executed;
   // Discipline rnic only; needed until the session is resolved.
   std::unique_ptr<LockLists> lock_lists;
@@ -96,7 +99,7 @@ struct RingState {
 
 // What the store has registered at an endpoint of the host.
 struct StoreRegions final : service::EndpointPart {
-  std::unique_ptr<fabric::MemoryRegion> records;
+  std::unique_ptr<RecordRegions> records;
   std::unique_ptr<fabric::MemoryRegion> words;
   std::unique_ptr<fabric::MemoryRegion> buckets;
   std::unique_ptr<LeafRegions> leaves;
@@ -137,13 +140,21 @@ class ServerCore final : public service::Service {
                std::span<const std::byte> body) override;
   bool on_known_through(service::Session& session, uint64_t number) override;
   void on_persist_write(service::Session& session, fabric::RpcCall call) override;
-  void finish() override { group.finish(); }
+  void finish() override {
+    group.finish();
+    follow_frames();
+  }
   void on_ended(service::Session& session, std::optional<SessionEnd> why) override;
   void describe(const service::Session& session, SessionReport& report) const override;
 
   bool resolving_any() const;
   // From here on the rings of clients that are gone are given back when their time is over.
   void watch_rings();
+  // record_frames_work.cc: starts the work on frames that were taken or are empty, if there is
+  // some.
+  void follow_frames() {
+    if (frames_seen_ != store->arena().changes() && !following_frames_) run(work_on_frames());
+  }
   // Starts a coroutine that belongs to this server: shut_down() destroys it.
   void run(base::Task<void> task);
 
@@ -210,6 +221,11 @@ class ServerCore final : public service::Service {
   Status take_ring(Session& session);
   Result<std::vector<std::byte>> give_ring(Session& session, std::span<const std::byte> body);
   Result<std::vector<std::byte>> make_answer(Session& session);
+  // record_frames_work.cc
+  base::Task<void> work_on_frames();
+  bool register_one_frame();
+  bool is_known(uint32_t frame) const;
+  void give_frames_back();
   base::Task<void> resolve(std::shared_ptr<Session> session);
   void release_ring(Session& session);
   void disown_ring(uint32_t ring);
@@ -257,6 +273,8 @@ class ServerCore final : public service::Service {
   bool watching_locks_ = false;  // watch_locks() runs
   const uint64_t started_ns_ = executor.now_ns();
   bool watching_rings_ = false;  // give_rings_back() runs
+  uint64_t frames_seen_ = 0;     // SlabArena::changes() that work_on_frames() has looked at
+  bool following_frames_ = false;
 };
 
 service::HostOptions host_options(const persist::Pool& pool, const ServerOptions& options);

@@ -1,8 +1,19 @@
 // How the catalog of an earlier version becomes one of the present version (pmstore/convert.h).
 #include "base/check.h"
+#include "pmstore/layout/frame_layout.h"
 #include "pmstore/shard/table_catalog.h"
 
 namespace pmstore::internal {
+
+namespace {
+
+// Records keep their slots: the only extent that they had becomes the first frames.
+void raise(CatalogHeader& header, const persist::Pool& pool) {
+  header.version = kCatalogVersion;
+  header.frame_chunks = usual_frame_chunks(pool.info().bytes);
+}
+
+}  // namespace
 
 Status TableCatalog::begin_conversion(persist::Persisted /*in_place*/, uint32_t rings,
                                       uint64_t log_bytes, uint32_t last_session) {
@@ -10,7 +21,7 @@ Status TableCatalog::begin_conversion(persist::Persisted /*in_place*/, uint32_t 
                 "the log takes the room of rings");
   PMSTORE_TRY_STATUS(make_found_durable());
   CatalogHeader next = header_;
-  next.version = kCatalogVersion;
+  raise(next, *pool_);
   next.features = kConverting;
   next.table_count = static_cast<uint32_t>(entries_.size());
   next.ring_count = rings;
@@ -25,7 +36,7 @@ Status TableCatalog::raise_version(persist::Persisted /*in_place*/) {
                 "a pool without a shard log gets one first");
   PMSTORE_TRY_STATUS(make_found_durable());
   CatalogHeader next = header_;
-  next.version = kCatalogVersion;
+  raise(next, *pool_);
   return write_both_headers(next);
 }
 

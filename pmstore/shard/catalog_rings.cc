@@ -23,6 +23,18 @@ uint32_t TableCatalog::rings_per_extent() const {
   return (header_.ring_count + extents - 1) / extents;
 }
 
+uint64_t TableCatalog::kept_for_rings() const {
+  if (header_.ring_count == 0 || header_.rings_offset != 0) return 0;
+  const auto& extents = pool_->info().extents;
+  const bool there_are = std::any_of(extents.begin(), extents.end(), [](const auto& extent) {
+    return extent.kind == persist::ExtentKind::kRings;
+  });
+  if (there_are) return 0;
+  // Two objects of libpmemobj take up to a chunk more than one.
+  return std::max(rings_per_extent() * header_.ring_bytes, pool_->least_extent()) +
+         pool_->least_extent() / 8;
+}
+
 std::vector<TableCatalog::RingPlace> TableCatalog::places_in(const persist::Extent& extent) const {
   const uint64_t name = base::mix64(uint64_t{extent.entry} << 32 | extent.generation);
   std::vector<RingPlace> places;

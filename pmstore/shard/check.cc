@@ -116,7 +116,7 @@ class Checker {
 
   void see(TableId table, SlotOffset slot, std::string_view key, std::string_view value) {
     for (IndexCheck& index : indexes_) {
-      index.see(table, arena_.offset() + raw(slot), key, value,
+      index.see(table, arena_.pool_offset(slot), key, value,
                 [this](std::string what) { problem(std::move(what)); });
     }
   }
@@ -165,7 +165,7 @@ class Checker {
       return;
     }
     const SlotContent content = slots_.read(slab, slot);
-    const uint64_t offset = arena_.offset() + raw(slot);
+    const uint64_t offset = arena_.pool_offset(slot);
     switch (content.state) {
       case SlotState::kNeverWritten: return;
       case SlotState::kDamaged:
@@ -189,7 +189,7 @@ class Checker {
     const auto [other, fresh] = keys_.emplace(hash_key(table, record.key).value, raw(slot));
     if (!fresh) {
       problem(fmt::format("records at offsets {} and {}: both live, with the same key",
-                          arena_.offset() + other->second, arena_.offset() + raw(slot)));
+                          arena_.pool_offset(SlotOffset{other->second}), arena_.pool_offset(slot)));
     }
     see(table, slot, record.key, record.value);
   }
@@ -228,8 +228,7 @@ Status check_record_tables(const TableCatalog& catalog, const SlabArena& arena,
 
 Status check_startable(persist::Pool& pool) {
   PMSTORE_TRY(const TableCatalog catalog, TableCatalog::load(pool));
-  PMSTORE_TRY(const SlabArena arena, SlabArena::open(pool, catalog.header().records_offset,
-                                                     catalog.header().records_bytes));
+  PMSTORE_TRY(const SlabArena arena, SlabArena::open(pool, catalog.header()));
   PMSTORE_TRY_STATUS(check_rings(catalog));
   PMSTORE_TRY_STATUS(check_shard_log(catalog));
   if (!catalog.counts_all_tables()) {
@@ -244,8 +243,7 @@ Result<CheckReport> check_store(persist::Pool& pool, std::span<const IndexToChec
   report.epoch = catalog.header().epoch;
   report.clean = catalog.header().clean != 0;
   report.tables = static_cast<uint32_t>(catalog.tables().size());
-  auto arena =
-      SlabArena::open(pool, catalog.header().records_offset, catalog.header().records_bytes);
+  auto arena = SlabArena::open(pool, catalog.header());
   if (!arena) {
     report.problems.push_back(arena.error().message);
     return report;

@@ -84,10 +84,9 @@ class EarlierRings {
 // there was no shard log, the last rings are its room.
 Result<TableCatalog> free_rings(persist::Pool& pool, TableCatalog catalog) {
   const internal::CatalogHeader header = catalog.header();
-  PMSTORE_TRY(auto arena,
-              internal::SlabArena::open(pool, header.records_offset, header.records_bytes));
+  PMSTORE_TRY(auto arena, internal::SlabArena::open(pool, header));
   PMSTORE_TRY_STATUS(arena.make_headers_durable());
-  PMSTORE_TRY(auto words, internal::LockTable::create(arena.bytes()));
+  PMSTORE_TRY(auto words, internal::LockTable::create(arena.slot_space_bytes()));
   PMSTORE_TRY(auto index, internal::KeyIndex::create(arena.bytes()));
   internal::RecordStore records(pool, std::move(catalog), std::move(arena), std::move(words),
                                 std::move(index));

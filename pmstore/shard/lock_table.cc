@@ -6,8 +6,8 @@
 
 namespace pmstore::internal {
 
-Result<LockTable> LockTable::create(uint64_t records_bytes) {
-  auto pages = map_pages(lock_word_offset(records_bytes), PagesUse::kFromTheBegin);
+Result<LockTable> LockTable::create(uint64_t slot_space_bytes) {
+  auto pages = map_pages(lock_table_bytes(slot_space_bytes), PagesUse::kAnywhere);
   if (!pages) return pages.error();
   return LockTable(*pages);
 }

@@ -1,10 +1,10 @@
-// LockTable: the DRAM lock words of all slots, one per 64 B of the records extent
-// (pmstore/layout/lock_word.h).
+// LockTable: the DRAM lock words of all slots, one per 64 B of slot space, laid out so that the
+// words of slots are dense (pmstore/layout/lock_word.h).
 //
 // store() is allowed before any connection is accepted, and under LockDiscipline::kCpu; under kRnic
 // only RNIC atomics change a word (see WordChanger). load() is allowed from any thread.
-// Memory: 1/8 of the records extent, in pages that become resident when they are used; an RNIC pins
-// all of them when it registers the table.
+// Memory: 1/8 of slot space in addresses; pages become resident when a word of a slot in them is
+// used, about 8 bytes per slot. An RNIC pins all pages that it registers.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace pmstore::internal {
 class LockTable {
  public:
   // Io when the operating system has not enough memory.
-  static Result<LockTable> create(uint64_t records_bytes);
+  static Result<LockTable> create(uint64_t slot_space_bytes);
   LockTable(LockTable&& other) noexcept;
   ~LockTable();
 

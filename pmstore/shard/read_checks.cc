@@ -7,7 +7,7 @@ Status check_reads(const RecordStore& records, const CommitView& request, uint16
   const KeyIndex& index = records.index();
   for (size_t i = 0; i < request.reads.size() / sizeof(ReadCheck); ++i) {
     const auto check = read_at<ReadCheck>(request.reads, i);
-    if (check.slot % 64 != 0 || check.slot >= records.arena().bytes()) {
+    if (check.slot % 64 != 0 || check.slot >= records.arena().slot_space_bytes()) {
       return make_error(ErrorCode::kInvalidArgument, "a read set names a slot outside the records");
     }
     if (words.load(static_cast<SlotOffset>(check.slot)) != LockWord::unlocked(check.version)) {

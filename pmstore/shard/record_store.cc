@@ -66,6 +66,9 @@ RecordStore::RecordStore(persist::Pool& pool, TableCatalog catalog, SlabArena ar
       words_(std::move(words)),
       index_(std::move(index)) {
   arena_.set_version_source([this](SlotOffset slot) { return version_of(slot); });
+  arena_.set_growth_source([this] {
+    return SlabArena::Growth{catalog_.header().freed_version, catalog_.kept_for_rings()};
+  });
 }
 
 uint64_t RecordStore::version_of(SlotOffset slot) const {

@@ -286,7 +286,7 @@ base::Task<Status> RnicCommit::free_locks(WordChanger& changer, uint16_t owner,
   uint64_t visited = 0;
   for (const SlotOffset slot : announced) {
     if (++visited % kWordsPerTurn == 0) co_await changer.pause();
-    if (raw(slot) >= records_.arena().bytes() || raw(slot) % 64 != 0) continue;
+    if (raw(slot) >= records_.arena().slot_space_bytes() || raw(slot) % 64 != 0) continue;
     const LockWord word = words.load(slot);
     if (!word.is_locked() || word.owner() != owner) continue;
     auto changed = co_await changer.compare_swap(slot, word, LockWord::unlocked(word.version()));

@@ -18,24 +18,39 @@ uint32_t slab_crc(const SlabHeader& header, uint32_t chunk) {
 
 }  // namespace
 
-SlabArena::SlabArena(persist::Memory& memory, uint64_t offset, uint64_t bytes)
-    : memory_(&memory), offset_(offset), chunks_(bytes / kChunkBytes) {}
+SlabArena::SlabArena(persist::Memory& memory, RecordFrames frames)
+    : memory_(&memory), frames_(std::move(frames)) {
+  chunks_.reserve(slot_space_bytes() / kChunkBytes);
+}
 
-Result<SlabArena> SlabArena::open(persist::Pool& pool, uint64_t offset, uint64_t bytes) {
-  SlabArena arena(pool.memory(), offset, bytes);
-  auto read = arena.read_headers(pool);
-  if (!read) return read.error();
+Result<SlabArena> SlabArena::open(persist::Pool& pool, const CatalogHeader& header) {
+  PMSTORE_TRY(RecordFrames frames, RecordFrames::open(pool, header));
+  SlabArena arena(pool.memory(), std::move(frames));
+  for (const RecordFrames::Part& part : arena.frames_.parts()) {
+    arena.add(part);
+    PMSTORE_TRY_STATUS(arena.read_headers(pool, part));
+  }
   return arena;
 }
 
 persist::TwoCopies<SlabHeader> SlabArena::header_copies(uint32_t chunk) const {
-  return {*memory_, offset_ + chunk * kChunkBytes, kSlabCopyBytes};
+  return {*memory_, pool_offset(begin_of(chunk)), kSlabCopyBytes};
 }
 
-Status SlabArena::read_headers(const persist::Pool& pool) {
+void SlabArena::add(const RecordFrames::Part& part) {
+  if (chunks_.size() < part.end()) chunks_.resize(part.end());
+  for (uint32_t chunk = part.first_chunk; chunk < part.end(); ++chunk) {
+    PMSTORE_CHECK(chunks_[chunk].kind == Chunk::Kind::kNone, "memory comes once");
+    chunks_[chunk] = Chunk{};
+    chunks_[chunk].kind = Chunk::Kind::kFree;
+    chunks_[chunk].base_version = part.base_version;
+  }
+}
+
+Status SlabArena::read_headers(const persist::Pool& pool, const RecordFrames::Part& part) {
   uint64_t data = 0;  // what lies before it, from the last chunk's header on, is zero
-  for (uint32_t chunk = 0; chunk < chunks_.size();) {
-    const uint64_t header_at = offset_ + chunk * kChunkBytes;
+  for (uint32_t chunk = part.first_chunk; chunk < part.end();) {
+    const uint64_t header_at = pool_offset(begin_of(chunk));
     if (data < header_at) data = pool.next_data(header_at).value_or(UINT64_MAX);
     if (data >= header_at + kSlabHeaderBytes) {
       ++chunk;  // never used: to read its header would make a page of a hole
@@ -45,7 +60,7 @@ Status SlabArena::read_headers(const persist::Pool& pool) {
     const persist::TwoCopies<SlabHeader> copies = header_copies(chunk);
     const auto found = *copies.read([&](const SlabHeader& header) {
       return header.magic == kSlabMagic && header.crc == slab_crc(header, chunk) &&
-             header.run_chunks >= 1 && header.run_chunks <= chunks_.size() - chunk &&
+             header.run_chunks >= 1 && header.run_chunks <= part.end() - chunk &&
              (header.size_class == kFreeRun ||
               (header.size_class < kSizeClasses &&
                header.run_chunks == run_chunks_of(static_cast<uint8_t>(header.size_class))));
@@ -72,7 +87,7 @@ Status SlabArena::read_headers(const persist::Pool& pool) {
     state.size_class = static_cast<uint8_t>(newest.size_class);
     state.run = newest.run_chunks;
     state.used = slots_per_slab(state.size_class);
-    used_slots_ += state.used;
+    count_used(chunk, state.used);
     for (uint32_t inside = 1; inside < state.run; ++inside) {
       chunks_[chunk + inside].kind = Chunk::Kind::kInside;
       chunks_[chunk + inside].first = chunk;
@@ -85,7 +100,7 @@ Status SlabArena::read_headers(const persist::Pool& pool) {
 Status SlabArena::make_headers_durable() {
   for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
     if (chunks_[chunk].generation == 0) continue;
-    memory_->flush(memory_->at(offset_ + chunk * kChunkBytes), 2 * kSlabCopyBytes);
+    memory_->flush(at(begin_of(chunk)), 2 * kSlabCopyBytes);
   }
   PMSTORE_TRY(headers_durable_, memory_->drain());
   return {};
@@ -128,6 +143,12 @@ uint64_t SlabArena::base_version(SlotOffset slot) const {
   return chunks_[raw(slot) / kChunkBytes].base_version;
 }
 
+uint64_t SlabArena::bytes() const {
+  uint64_t bytes = 0;
+  for (uint32_t frame = 0; frame < frames_.most(); ++frame) bytes += frames_.memory(frame).size();
+  return bytes;
+}
+
 uint64_t SlabArena::free_chunks() const {
   return static_cast<uint64_t>(std::count_if(
       chunks_.begin(), chunks_.end(), [](const Chunk& c) { return c.kind == Chunk::Kind::kFree; }));
@@ -150,12 +171,12 @@ Status SlabArena::write_header(uint32_t chunk, uint16_t size_class, uint32_t run
 
 std::optional<uint32_t> SlabArena::find_free_run(uint32_t run) {
   const auto count = static_cast<uint32_t>(chunks_.size());
-  if (run > count) return std::nullopt;
   uint32_t length = 0;
   // Once from where the last search ended, once from the start.
   for (const uint32_t begin : {search_from_, uint32_t{0}}) {
     length = 0;
     for (uint32_t chunk = begin; chunk < count; ++chunk) {
+      if (frames_.begins_part(chunk)) length = 0;
       length = chunks_[chunk].kind == Chunk::Kind::kFree ? length + 1 : 0;
       if (length == run) {
         search_from_ = chunk + 1;
@@ -184,6 +205,77 @@ Status SlabArena::clear_slots(uint32_t first, uint8_t size_class) {
   return {};
 }
 
+Status SlabArena::grow(uint32_t run) {
+  const Error full = make_error(ErrorCode::kFull,
+                                "the pool has no room for another record of this size; "
+                                "delete records or use a larger pool");
+  if (!growth_) return full;
+  const Growth growth = growth_();
+  const auto taken = frames_.take(run, growth.base_version, growth.kept_bytes);
+  if (!taken) return taken.code() == ErrorCode::kFull ? full : taken.error();
+  add(*taken);
+  search_from_ = taken->first_chunk;
+  ++changes_;
+  return {};
+}
+
+void SlabArena::count_used(uint32_t chunk, int64_t slots) {
+  const uint32_t frame = frames_.frame_of_chunk(chunk);
+  used_slots_ += static_cast<uint64_t>(slots);
+  used_in_frame_[frame] += static_cast<uint64_t>(slots);
+  if (used_in_frame_[frame] == 0 && frames_.comes_back(frame)) ++changes_;
+}
+
+std::pair<uint32_t, uint32_t> SlabArena::chunks_in(uint32_t frame) const {
+  const auto first = static_cast<uint32_t>(frame * frames_.frame_bytes() / kChunkBytes);
+  return {first, first + static_cast<uint32_t>(frames_.memory(frame).size() / kChunkBytes)};
+}
+
+std::optional<uint32_t> SlabArena::empty_frame(uint64_t but_not) const {
+  uint64_t free_bytes = 0;  // in all frames
+  for (const Chunk& chunk : chunks_) {
+    if (chunk.kind == Chunk::Kind::kFree) free_bytes += kChunkBytes;
+    if (chunk.kind == Chunk::Kind::kSlab && chunk.used == 0) free_bytes += chunk.run * kChunkBytes;
+  }
+  // From the end of slot space, so that what is used gathers at its begin.
+  for (uint32_t frame = frames_.most(); frame > 0; --frame) {
+    if (!frames_.comes_back(frame - 1) || used_in_frame_[frame - 1] > 0) continue;
+    if ((but_not >> (frame - 1) & 1) != 0) continue;
+    const uint64_t elsewhere = free_bytes - frames_.memory(frame - 1).size();
+    if (elsewhere >= frames_.frame_bytes() / 2) return frame - 1;
+  }
+  return std::nullopt;
+}
+
+uint64_t SlabArena::highest_version(uint32_t frame) const {
+  PMSTORE_CHECK(version_of_ != nullptr, "without versions a base version could fall");
+  uint64_t highest = 0;
+  const auto [first, end] = chunks_in(frame);
+  for (uint32_t chunk = first; chunk < end; ++chunk) {
+    const Chunk& state = chunks_[chunk];
+    highest = std::max(highest, state.base_version);
+    if (state.kind != Chunk::Kind::kSlab) continue;
+    const Slab slab{chunk, state.size_class, state.base_version};
+    for (uint32_t i = 0; i < slots_per_slab(state.size_class); ++i) {
+      highest = std::max(highest, version_of_(slot_of(slab, i)));
+    }
+  }
+  return highest;
+}
+
+Status SlabArena::give_back(uint32_t frame, persist::Persisted versions) {
+  PMSTORE_CHECK(used_in_frame_[frame] == 0, "an extent with records is not freed");
+  const auto [first, end] = chunks_in(frame);
+  PMSTORE_TRY_STATUS(frames_.give_back(frame, versions));
+  for (uint32_t chunk = first; chunk < end; ++chunk) chunks_[chunk] = Chunk{};
+  for (auto& list : free_slots_) {
+    std::erase_if(list, [&](uint32_t slot) {
+      return frames_.frame_of(SlotOffset{uint64_t{slot} * 64}) == frame;
+    });
+  }
+  return {};
+}
+
 Status SlabArena::claim(uint8_t size_class) {
   const uint32_t run = run_chunks_of(size_class);
   auto first = find_free_run(run);
@@ -193,16 +285,16 @@ Status SlabArena::claim(uint8_t size_class) {
     first = find_free_run(run);
   }
   if (!first) {
-    return make_error(ErrorCode::kFull,
-                      "the pool has no room for another record of this size; "
-                      "delete records or use a larger pool");
+    PMSTORE_TRY_STATUS(grow(run));
+    first = find_free_run(run);
+    PMSTORE_CHECK(first.has_value(), "what was taken from the pool has room for the run");
   }
   uint64_t base = 0;
   for (uint32_t i = 0; i < run; ++i) base = std::max(base, chunks_[*first + i].base_version);
   for (uint32_t i = 0; i < run; ++i) {
     PMSTORE_CHECK(chunks_[*first + i].kind == Chunk::Kind::kFree, "a slab's chunks were free");
   }
-  const uint64_t start = *first * kChunkBytes;
+  const uint64_t start = raw(begin_of(*first));
   PMSTORE_TRY_STATUS(clear_slots(*first, size_class));
   PMSTORE_TRY_STATUS(write_header(*first, size_class, run, base));
   Chunk& state = chunks_[*first];
@@ -245,9 +337,9 @@ Status SlabArena::give_back_empty_slabs() {
       // What lies inside a run is record bytes, not a header: its generation starts anew, with both
       // copies blank.
       if (i > 1) {
-        std::byte* at = memory_->at(offset_ + member * kChunkBytes);
-        memory_->zero(at, kSlabHeaderBytes);
-        memory_->flush(at, kSlabHeaderBytes);
+        std::byte* const header = at(begin_of(member));
+        memory_->zero(header, kSlabHeaderBytes);
+        memory_->flush(header, kSlabHeaderBytes);
         chunks_[member].generation = 0;
       }
       PMSTORE_TRY_STATUS(write_header(member, kFreeRun, 1, highest));
@@ -278,7 +370,7 @@ Result<SlotOffset> SlabArena::allocate(uint8_t size_class) {
   PMSTORE_CHECK(chunks_[raw(slot) / kChunkBytes].used <= slots_per_slab(size_class) &&
                     chunks_[raw(slot) / kChunkBytes].size_class == size_class,
                 "a slot is handed out once, by its own size class");
-  ++used_slots_;
+  count_used(static_cast<uint32_t>(raw(slot) / kChunkBytes), 1);
   return slot;
 }
 
@@ -286,7 +378,7 @@ void SlabArena::free_slot(SlotOffset slot) {
   Chunk& state = chunks_[raw(slot) / kChunkBytes];
   PMSTORE_CHECK(state.kind == Chunk::Kind::kSlab && state.used > 0, "only a used slot is freed");
   --state.used;
-  --used_slots_;
+  count_used(static_cast<uint32_t>(raw(slot) / kChunkBytes), -1);
   free_slots_[state.size_class].push_back(static_cast<uint32_t>(raw(slot) / 64));
 }
 

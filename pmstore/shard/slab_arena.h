@@ -1,6 +1,8 @@
-// SlabArena: hands out record slots of every size class from the records extent
-// (pmstore/layout/slab_layout.h).
+// SlabArena: hands out record slots of every size class from the frames of slot space
+// (pmstore/layout/slab_layout.h, record_frames.h).
 //
+// When no run of free chunks is left, the arena takes another extent from the pool, by way of
+// set_growth_source(); only when the pool has none it is Full.
 // A slab whose slots are all free can be given back and claimed for another size class. Its base
 // version then rises to the highest version that any of its slots has had, so that the versions of
 // a slot never fall.
@@ -9,9 +11,11 @@
 // any slot of it is handed out.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -19,16 +23,16 @@
 #include "persist/pool.h"
 #include "persist/two_copies.h"
 #include "pmstore/layout/slab_layout.h"
+#include "pmstore/shard/record_frames.h"
 #include "pmstore/types.h"
 
 namespace pmstore::internal {
 
 class SlabArena {
  public:
-  // The extent is [offset, offset + bytes) of the pool; `bytes` is a multiple of the chunk size.
-  // Reads the slab headers; BadPool when both copies of one are damaged. Every slot counts as used
-  // until free_slot() is called for it.
-  static Result<SlabArena> open(persist::Pool& pool, uint64_t offset, uint64_t bytes);
+  // `header` is the catalog's. Reads the slab headers; BadPool when both copies of one are damaged,
+  // and as RecordFrames::open(). Every slot counts as used until free_slot() is called for it.
+  static Result<SlabArena> open(persist::Pool& pool, const CatalogHeader& header);
 
   // After a crash of the process alone, the headers that open() has read may be in the CPU's caches
   // only. Durable on return. Must precede the first change, which overwrites the other copy of a
@@ -51,8 +55,8 @@ class SlabArena {
   // The slab whose run contains chunk `chunk` or the first one after it; for scans.
   std::optional<Slab> slab_from(uint32_t chunk) const;
 
-  // A free slot, which is used from here on. Full when neither the size class nor the extent has
-  // room; Io.
+  // A free slot, which is used from here on. Full when neither the size class nor the pool has
+  // room; then nothing has changed, but that slabs without records are free chunks; Io.
   Result<SlotOffset> allocate(uint8_t size_class);
   // The slot is free from here on. CHECK: its slab has a used slot.
   void free_slot(SlotOffset slot);
@@ -65,15 +69,45 @@ class SlabArena {
     version_of_ = std::move(version_of);
   }
 
-  std::byte* at(SlotOffset slot) const { return memory_->at(offset_ + raw(slot)); }
-  uint64_t offset() const { return offset_; }
-  uint64_t bytes() const { return uint64_t{kChunkBytes} * chunks_.size(); }
+  // What another extent of records must have: versions above `base_version`; and how much of the
+  // pool must be left beside it. Without it the arena does not grow.
+  struct Growth {
+    uint64_t base_version;
+    uint64_t kept_bytes;
+  };
+  void set_growth_source(std::function<Growth()> growth) { growth_ = std::move(growth); }
+
+  // Requires that the slot's frame has memory: that a slab was found there.
+  // ---- frames that are empty ----
+  // Rises when a frame is taken, and when the last slot of one that can be given back is freed.
+  uint64_t changes() const { return changes_; }
+  // A frame that can be given back: no slot of it is used, and elsewhere at least half a frame is
+  // free, so that it is not missed at once. Not one of those in `but_not`, which has a bit for
+  // each.
+  std::optional<uint32_t> empty_frame(uint64_t but_not) const;
+  // The highest version that a slot of `frame` has had.
+  uint64_t highest_version(uint32_t frame) const;
+  // Frees the extent of `frame`, which is empty (CHECK). `versions` proves that highest_version()
+  // is durable as the base of later extents. Unsupported: the pool is of an earlier release; Io.
+  Status give_back(uint32_t frame, persist::Persisted versions);
+
+  std::byte* at(SlotOffset slot) const { return frames_.at(slot); }
+  // Where the slot lies in the pool.
+  uint64_t pool_offset(SlotOffset slot) const { return memory_->offset_of(at(slot)); }
+  const RecordFrames& frames() const { return frames_; }
+  // The records that were made with the pool: slot space from 0 on.
+  std::span<std::byte> first_records() const { return frames_.first_records(); }
+  // Every slot that there can ever be lies below it.
+  uint64_t slot_space_bytes() const { return frames_.slot_space_bytes(); }
+  // Of the extents that records have now.
+  uint64_t bytes() const;
   uint64_t used_slots() const { return used_slots_; }
   uint64_t free_chunks() const;
 
  private:
   struct Chunk {
-    enum class Kind : uint8_t { kFree, kSlab, kInside } kind = Kind::kFree;
+    // kNone: there is no memory for it.
+    enum class Kind : uint8_t { kNone, kFree, kSlab, kInside } kind = Kind::kNone;
     uint8_t size_class = 0;
     uint32_t run = 1;    // of the slab, at its first chunk
     uint32_t first = 0;  // of an inside chunk: the slab's first
@@ -81,23 +115,32 @@ class SlabArena {
     uint64_t base_version = 0;
     uint64_t generation = 0;  // of the header on the medium
   };
-  SlabArena(persist::Memory& memory, uint64_t offset, uint64_t bytes);
+  SlabArena(persist::Memory& memory, RecordFrames frames);
   persist::TwoCopies<SlabHeader> header_copies(uint32_t chunk) const;
-  Status read_headers(const persist::Pool& pool);
+  SlotOffset begin_of(uint32_t chunk) const { return SlotOffset{chunk * kChunkBytes}; }
+  void add(const RecordFrames::Part& part);
+  Status read_headers(const persist::Pool& pool, const RecordFrames::Part& part);
   Status write_header(uint32_t chunk, uint16_t size_class, uint32_t run, uint64_t base_version);
   Status claim(uint8_t size_class);
+  Status grow(uint32_t run);
   Status clear_slots(uint32_t first, uint8_t size_class);
   std::optional<uint32_t> find_free_run(uint32_t run);
   Status give_back_empty_slabs();
+  void count_used(uint32_t chunk, int64_t slots);
+  // Chunks of `frame` begin and end there.
+  std::pair<uint32_t, uint32_t> chunks_in(uint32_t frame) const;
 
   persist::Memory* memory_;
-  uint64_t offset_;
-  std::vector<Chunk> chunks_;
+  RecordFrames frames_;
+  std::vector<Chunk> chunks_;  // of slot space, up to the last one that has memory
   std::optional<persist::Persisted> headers_durable_;  // since make_headers_durable()
   std::vector<uint32_t> free_slots_[kSizeClasses];     // slot offset / 64
   uint32_t search_from_ = 0;
   uint64_t used_slots_ = 0;
+  std::array<uint64_t, kMostFrames> used_in_frame_{};
+  uint64_t changes_ = 1;
   std::function<uint64_t(SlotOffset)> version_of_;
+  std::function<Growth()> growth_;
 };
 
 }  // namespace pmstore::internal

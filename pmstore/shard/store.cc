@@ -20,11 +20,10 @@ Store::Store(persist::Pool& pool, TableCatalog catalog, SlabArena arena, LockTab
 
 Result<std::unique_ptr<Store>> Store::open(persist::Pool& pool) {
   PMSTORE_TRY(TableCatalog catalog, TableCatalog::load(pool));
-  const CatalogHeader& header = catalog.header();
-  PMSTORE_TRY(SlabArena arena, SlabArena::open(pool, header.records_offset, header.records_bytes));
+  PMSTORE_TRY(SlabArena arena, SlabArena::open(pool, catalog.header()));
   PMSTORE_TRY_STATUS(arena.make_headers_durable());
-  PMSTORE_TRY(LockTable words, LockTable::create(arena.bytes()));
-  PMSTORE_TRY(KeyIndex index, KeyIndex::create(arena.bytes()));
+  PMSTORE_TRY(LockTable words, LockTable::create(arena.slot_space_bytes()));
+  PMSTORE_TRY(KeyIndex index, KeyIndex::create(pool.info().bytes));
   std::unique_ptr<Store> store(
       new Store(pool, std::move(catalog), std::move(arena), std::move(words), std::move(index)));
   PMSTORE_TRY_STATUS(store->recover());
@@ -44,7 +43,13 @@ Status Store::recover() {
   PMSTORE_TRY_STATUS(log_.begin(std::move(log)));
   PMSTORE_TRY_STATUS(two_phase_.restore());
   PMSTORE_TRY_STATUS(catalog().begin_epoch());
-  return rings_.give_back_unowned();
+  PMSTORE_TRY_STATUS(rings_.give_back_unowned());
+  while (const auto frame = arena().empty_frame(0)) {
+    const Status freed = give_back_frame(*frame);
+    if (!freed && freed.code() == ErrorCode::kUnsupported) break;
+    PMSTORE_TRY_STATUS(freed);
+  }
+  return {};
 }
 
 Result<uint64_t> Store::begin_session() {
@@ -114,6 +119,16 @@ Result<TableId> Store::create_table(std::string_view name, TableKind kind) {
   const Status indexed = index().add_ordered(*created);
   PMSTORE_CHECK(indexed, "its index was provided");
   return created;
+}
+
+// The next extent of that frame, or of another one, may be used for slots with the same numbers. So
+// versions go on above all that there were, whatever is left in logs and in clients' memories.
+Status Store::give_back_frame(uint32_t frame) {
+  if (latch_.failed()) return latch_.error();
+  auto durable = catalog().count_freed_version(arena().highest_version(frame));
+  Status freed = durable ? arena().give_back(frame, *durable) : Status(durable.error());
+  if (!freed && freed.code() != ErrorCode::kUnsupported) latch_.set();
+  return freed;
 }
 
 Status Store::close() {

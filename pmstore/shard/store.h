@@ -63,9 +63,10 @@ class Store {
   CpuCommit& cpu() { return cpu_; }
   TwoPhase& two_phase() { return two_phase_; }
   const TwoPhase& two_phase() const { return two_phase_; }
-  std::span<std::byte> records_bytes() {
-    return memory().mapping().subspan(arena().offset(), arena().bytes());
-  }
+  // Gives the extent of `frame`, which SlabArena::empty_frame() has named, back to the pool,
+  // durably. No device may have a right to it. Unsupported: the pool is of an earlier release,
+  // where extents stay; Io, which latches a failure.
+  Status give_back_frame(uint32_t frame);
   const RecoveryReport& recovery() const { return recovery_; }
   void set_recovery_duration(uint64_t us) { recovery_.duration_us = us; }
   // Something could not be made durable.

@@ -1,6 +1,7 @@
 #include "pmstore/shard/table_catalog.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/check.h"
@@ -10,7 +11,8 @@
 #include "log/log_store.h"
 #include "log/ring.h"
 #include "persist/padding.h"
-#include "pmstore/layout/slab_layout.h"
+#include "pmstore/layout/frame_layout.h"
+#include "pmstore/layout/lock_word.h"
 
 namespace pmstore {
 
@@ -22,7 +24,8 @@ constexpr size_t kEntryWordBytes = sizeof(uint64_t);
 static_assert(offsetof(TableEntry, name) == kEntryWordBytes);
 
 uint32_t header_crc(const CatalogHeader& header) {
-  const auto bytes = std::as_bytes(std::span(&header, 1));
+  const auto bytes =
+      std::as_bytes(std::span(&header, 1)).first(catalog_header_bytes(header.version));
   return base::crc32c(bytes.subspan(offsetof(CatalogHeader, version)), 0);
 }
 
@@ -71,123 +74,23 @@ bool rings_valid(const CatalogHeader& header, const persist::Memory& memory) {
   return memory.contains(header.rings_offset, header.ring_count * header.ring_bytes);
 }
 
+bool frames_valid(const CatalogHeader& header) {
+  if (header.version < kFirstVersionWithFrames) return true;
+  return std::has_single_bit(header.frame_chunks) &&
+         header.frame_chunks <= kMostFrameBytes / kChunkBytes &&
+         header.freed_version <= LockWord::kVersionMask;
+}
+
 bool header_valid(const CatalogHeader& header, const persist::Memory& memory) {
   return is_catalog_header(header) && header.version >= kOldestCatalogVersion &&
          header.version <= kCatalogVersion && log_valid(header, memory) &&
          header.highest_table <= kMaxTableIds && rings_valid(header, memory) &&
-         memory.contains(header.records_offset, header.records_bytes) &&
+         frames_valid(header) && memory.contains(header.records_offset, header.records_bytes) &&
          memory.contains(header.tables_offset, header.tables_bytes) &&
          header.tables_bytes % kTableEntryBytes == 0 && header.tables_bytes <= kMoreTablesBytes;
 }
 
 }  // namespace
-
-namespace {
-
-uint64_t bytes_of_ring(const persist::Pool& pool, uint64_t wanted) {
-  if (wanted != 0) return persist::round_up(wanted, persist::kXpLineBytes);
-  // From 256 MiB on, a transaction may hold the largest value (it takes a little under half a
-  // ring).
-  constexpr uint64_t kHoldsLargestValue = 2304 << 10;
-  const uint64_t pool_bytes = pool.info().bytes;
-  const uint64_t least = pool_bytes >= (240u << 20) ? kHoldsLargestValue : 64 << 10;
-  const uint64_t bytes = std::clamp<uint64_t>(pool_bytes / 128, least, 4 << 20);
-  return persist::round_up(bytes, persist::kXpLineBytes);
-}
-
-// What a new pool gives to the shard log.
-uint64_t shard_log_bytes(const persist::Pool& pool, uint64_t wanted) {
-  if (wanted != 0) return persist::round_up(wanted, persist::kXpLineBytes);
-  // From 256 MiB on it holds a transaction with the largest value.
-  constexpr uint64_t kShare = 32;
-  constexpr uint64_t kLeast = 64 << 10;
-  constexpr uint64_t kMost = 16 << 20;
-  const uint64_t bytes = std::clamp(pool.info().bytes / kShare, kLeast, kMost);
-  return persist::round_up(bytes, persist::kXpLineBytes);
-}
-
-// What a new pool gives to logs.
-uint64_t log_area_bytes(const persist::Pool& pool, uint64_t wanted) {
-  if (wanted != FormatOptions::kDefaultLogBytes) return wanted;
-  constexpr uint64_t kLeastPool = 64u << 20;
-  constexpr uint64_t kShare = 8;
-  if (pool.info().bytes < kLeastPool) return 0;
-  return persist::round_down(pool.info().bytes / kShare, persist::kXpLineBytes);
-}
-
-// Room that file data gets, zero and not yet formatted.
-Status make_file_room(persist::Pool& pool, uint64_t wanted) {
-  if (wanted == 0) return {};
-  const uint64_t bytes = persist::round_up(wanted, persist::kXpLineBytes);
-  if (bytes > pool.largest_free_extent()) {
-    return make_error(ErrorCode::kFull, "the pool has no room for " + base::size_text(bytes) +
-                                            " of file data: at most " +
-                                            base::size_text(pool.largest_free_extent()) +
-                                            " are left beside client rings and logs");
-  }
-  PMSTORE_TRY_STATUS(pool.allocate_extent(persist::ExtentKind::kFileData, bytes));
-  return {};
-}
-
-}  // namespace
-
-Status TableCatalog::format(persist::Pool& pool, const FormatOptions& options) {
-  PMSTORE_TRY_STATUS(check_format(options));
-  TableCatalog catalog(pool);
-  CatalogHeader& header = catalog.header_;
-  header.magic = kCatalogMagic;
-  header.version = kCatalogVersion;
-  header.pool = options.identity != 0 ? options.identity : base::random_identity();
-  header.ring_count = options.rings;
-  header.ring_bytes = bytes_of_ring(pool, options.ring_bytes);
-  header.log_bytes = shard_log_bytes(pool, options.shard_log_bytes);
-  header.clean = 1;
-  PMSTORE_TRY(const auto ring_room, catalog.make_redo_room());
-  const uint64_t log_bytes = log_area_bytes(pool, options.log_bytes);
-  if (log_bytes > pool.largest_free_extent()) {
-    return make_error(ErrorCode::kFull, "the pool has no room for a log area of " +
-                                            base::size_text(log_bytes) + ": at most " +
-                                            base::size_text(pool.largest_free_extent()) +
-                                            " are left beside the client rings");
-  }
-  if (log_bytes > 0) {
-    PMSTORE_TRY_STATUS(log::LogStore::format(pool, log_bytes, options.identity));
-  }
-  PMSTORE_TRY_STATUS(make_file_room(pool, options.file_bytes));
-  const uint64_t room = persist::round_down(pool.largest_free_extent(), kChunkBytes);
-  const uint64_t log_room = catalog.has_log_extent() ? 0 : header.log_bytes;
-  if (room < log_room + 4 * kChunkBytes) {
-    return make_error(ErrorCode::kFull,
-                      "the pool has no room for records beside " + std::to_string(options.rings) +
-                          " client rings of " + base::size_text(header.ring_bytes) +
-                          ", a shard log of " + base::size_text(header.log_bytes) + ", " +
-                          base::size_text(log_bytes) + " for logs and " +
-                          base::size_text(options.file_bytes) +
-                          " for file data: use fewer or smaller rings, or a larger pool");
-  }
-  PMSTORE_TRY(const auto records, pool.allocate_extent(persist::ExtentKind::kRecords, room));
-  // An extent of their own would take 2.5 MiB of a pool file. So lies a small shard log there.
-  if (pool.info().bytes >= persist::kMinPoolBytes && room >= log_room + 8 * kChunkBytes) {
-    header.tables_offset = records.offset + records.bytes - kMoreTablesBytes;
-    header.tables_bytes = kMoreTablesBytes;
-  }
-  header.records_offset = records.offset;
-  header.records_bytes =
-      persist::round_down(records.bytes - header.tables_bytes - log_room, kChunkBytes);
-  if (log_room > 0) header.log_offset = records.offset + header.records_bytes;
-  // Rings can get this room, as long as the pool has nothing else that needs it.
-  for (const persist::Extent& extent : ring_room) {
-    PMSTORE_TRY_STATUS(pool.free_extent(extent));
-  }
-  PMSTORE_TRY_STATUS(catalog.format_log(0));
-  // The header comes last: a pool whose formatting was interrupted has no catalog.
-  PMSTORE_TRY(catalog.header_durable_, catalog.header_copies().write_first(header, header_crc));
-  for (const std::string& name : options.tables) {
-    if (catalog.find(name)) continue;
-    if (auto made = catalog.create_table(name); !made) return made.error();
-  }
-  return {};
-}
 
 persist::TwoCopies<CatalogHeader> TableCatalog::header_copies() const {
   persist::Memory& memory = pool_->memory();
@@ -437,6 +340,18 @@ Status TableCatalog::count_sessions(uint32_t through) {
   return write_header(next);
 }
 
+Result<persist::Persisted> TableCatalog::count_freed_version(uint64_t version) {
+  CatalogHeader next = header_;
+  next.freed_version = std::max(next.freed_version, version);
+  PMSTORE_TRY_STATUS(write_header(next));
+  return *header_durable_;
+}
+
+Status TableCatalog::write_first_header() {
+  PMSTORE_TRY(header_durable_, header_copies().write_first(header_, header_crc));
+  return {};
+}
+
 Status TableCatalog::write_header(CatalogHeader next) {
   PMSTORE_CHECK(header_durable_, "what load() has found is durable");
   PMSTORE_TRY(header_durable_, header_copies().write(*header_durable_, next, header_crc));
@@ -445,35 +360,5 @@ Status TableCatalog::write_header(CatalogHeader next) {
 }
 
 }  // namespace internal
-
-Status check_format(const FormatOptions& options) {
-  if (options.rings > internal::kMostRings) {
-    return make_error(ErrorCode::kInvalidArgument, "a pool has at most 4096 client rings");
-  }
-  if (options.shard_log_bytes != 0 && options.shard_log_bytes < log::kMinRingBytes) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "a shard log of " + base::size_text(options.shard_log_bytes) +
-                          " is too small: use at least " + base::size_text(log::kMinRingBytes));
-  }
-  if (options.ring_bytes != 0 && options.ring_bytes < log::kMinRingBytes) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "a client ring of " + base::size_text(options.ring_bytes) +
-                          " is too small: use at least " + base::size_text(log::kMinRingBytes));
-  }
-  if (options.file_bytes != 0 && options.file_bytes < FormatOptions::kLeastFileBytes) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      base::size_text(options.file_bytes) +
-                          " is too little for file data: use at least " +
-                          base::size_text(FormatOptions::kLeastFileBytes));
-  }
-  for (const std::string& name : options.tables) {
-    PMSTORE_TRY_STATUS(check_table_name(name));
-  }
-  return {};
-}
-
-Status format_store(persist::Pool& pool, const FormatOptions& options) {
-  return internal::TableCatalog::format(pool, options);
-}
 
 }  // namespace pmstore

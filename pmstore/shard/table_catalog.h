@@ -57,6 +57,9 @@ class TableCatalog {
   // Makes `count` rings in an extent of their own, owned by nobody. Durable on return: all of them
   // or none. Full; Io.
   Result<std::vector<RingPlace>> make_rings(uint32_t count) const;
+  // What records leave free in the pool, so that some client of lock discipline rnic can always
+  // come, and delete some: an extent of rings, as long as there is none.
+  uint64_t kept_for_rings() const;
   // So many at a time, so that an extent is not too small and extents are not too many.
   uint32_t rings_per_extent() const;
   // Errors of log::Ring::open(), whose walk() must follow.
@@ -96,6 +99,8 @@ class TableCatalog {
   Status mark_clean(persist::Persisted in_place, uint32_t last_session);
   // Sessions up to this number may have been given out.
   Status count_sessions(uint32_t through);
+  // No slot of an extent of records that is freed next had a version above `version`.
+  Result<persist::Persisted> count_freed_version(uint64_t version);
 
   // ---- conversion ----
   // The pool has no shard log; what its rings held is durable in place, which `in_place`
@@ -116,7 +121,9 @@ class TableCatalog {
   // What format() needs: the extent of the shard log, and, until records have theirs, extents in
   // the place of those that rings can get later. Full.
   Result<std::vector<persist::Extent>> make_redo_room();
-  // False: the shard log lies behind the records, in their extent.
+  // The rest of format(): the extent of the first records.
+  Status make_first_records(const FormatOptions& options);
+  // False: the shard log lies behind the first records, in their extent.
   bool has_log_extent() const { return header_.log_bytes >= pool_->least_extent(); }
   std::vector<RingPlace> places_in(const persist::Extent& extent) const;
   std::byte* entry_at(size_t position) const;
@@ -126,6 +133,7 @@ class TableCatalog {
   Status store_first_word(size_t position, const TableEntry& entry);
   Status reuse_entry(size_t position, const TableEntry& entry);
   persist::TwoCopies<CatalogHeader> header_copies() const;
+  Status write_first_header();
   // `next` is header_ with what is changed.
   Status write_header(CatalogHeader next);
   // To both copies: else an earlier header counts when the later one is damaged.

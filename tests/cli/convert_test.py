@@ -17,7 +17,7 @@ GOLDEN = pathlib.Path(__file__).parent / "golden"
 # And the version of their catalogs.
 POOLS = {"killed": 2, "closed": 2, "small": 2, "v3_killed": 3, "v3_closed": 3, "v3_small": 3,
          "v3_rings": 3, "v4_killed": 4, "v4_closed": 4, "v4_small": 4,
-         "v4_rings": 4}
+         "v4_rings": 4, "v5_killed": 5, "v5_closed": 5, "v5_small": 5, "v5_rings": 5}
 LONG_KEY = "k" * 512
 
 
@@ -98,7 +98,7 @@ class Convert(unittest.TestCase):
             self.assertIn("nothing to do", self.ok("pool", "convert", path))
 
     def test_survives_a_kill_at_any_moment(self):
-        for name in ("killed", "v3_rings", "v4_rings"):
+        for name in ("killed", "v3_rings", "v4_rings", "v5_rings"):
             self.convert_and_kill(name, 7)
 
     def convert_and_kill(self, name, times):

@@ -80,7 +80,7 @@ class Recording {
     return offset >= store_.ring().data_offset() &&
            offset < store_.ring().offset() + store_.ring().bytes();
   }
-  uint64_t records_offset() { return store_.store().arena().offset(); }
+  uint64_t records_offset() { return store_.store().arena().pool_offset(SlotOffset{0}); }
   bool in_log_header(const crash::Event& event) {
     const uint64_t log = store_.store().catalog().header().log_offset;
     return event.kind == crash::EventKind::kFlush && event.offset >= log &&

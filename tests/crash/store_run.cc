@@ -14,6 +14,7 @@
 #include "model/crash_recorder.h"
 #include "model/page_bytes.h"
 #include "persist/pool_layout.h"
+#include "pmstore/layout/frame_layout.h"
 #include "pmstore/layout/record_layout.h"
 #include "pmstore/layout/slab_layout.h"
 #include "tests/crash/restarted_store.h"
@@ -28,12 +29,12 @@ constexpr size_t kLargeBytes = 70'000;  // of a value whose record has two chunk
 
 // Of large stores: a transaction with one such record.
 uint64_t log_bytes_of(StoreSize size) {
-  return size == StoreSize::kSmall ? 32 << 10 : 3 * (kLargeBytes + 4096);
+  return size == StoreSize::kLarge ? 3 * (kLargeBytes + 4096) : 32 << 10;
 }
 uint64_t pool_bytes_of(StoreSize size) {
   const uint64_t bytes = persist::kPoolLayoutBytes +
                          persist::round_up(log_bytes_of(size), persist::kXpLineBytes) +
-                         kChunks * internal::kChunkBytes;
+                         kChunks * (internal::kChunkBytes + internal::kFrameHeaderBytes);
   return persist::round_up(bytes + 4096, 4096);
 }
 
@@ -64,7 +65,13 @@ class StoreRun final : public RecordedRun {
     history_.keys.emplace_back("new");
     recorder_.emplace(pool_->memory());
     format();
-    seed == 0 ? (size == StoreSize::kLarge ? large_script() : script()) : draw();
+    if (seed > 0) {
+      draw();
+    } else if (size == StoreSize::kFrames) {
+      frames_script();
+    } else {
+      size == StoreSize::kLarge ? large_script() : script();
+    }
     allow({content_digest(now_)});
     trace_ = recorder_->take();
     store_.reset();
@@ -83,11 +90,12 @@ class StoreRun final : public RecordedRun {
   uint64_t most_exhaustive() const override {
     return domain_ == persist::Domain::kNone ? 256 : UINT64_MAX;
   }
-  uint64_t death_every() const override { return size_ == StoreSize::kSmall ? 16 : 64; }
+  uint64_t death_every() const override { return size_ == StoreSize::kLarge ? 64 : 16; }
 
  private:
   void script();
   void large_script();
+  void frames_script();
   void draw();
   void draw_one();
 
@@ -99,6 +107,8 @@ class StoreRun final : public RecordedRun {
   void close_and_restart();
   // The table is dropped with its records, and another one gets its name.
   void recreate_table();
+  // Extents without records go back to the pool.
+  void give_frames_back();
   // Another client comes for one that is gone.
   void change_client(uint32_t client);
   // Where the keys of these writes are now, with their versions.
@@ -131,8 +141,8 @@ void StoreRun::format() {
   describe(0, "no store");
   describe(content_digest({}), "no records");
   allow({0, content_digest({})});
-  const FormatOptions options{
-      .rings = 0, .identity = seed() + 1, .shard_log_bytes = log_bytes_of(size_)};
+  FormatOptions options{.rings = 0, .identity = seed() + 1, .shard_log_bytes = log_bytes_of(size_)};
+  if (size_ == StoreSize::kFrames) options.frame_bytes = 2 * internal::kChunkBytes;
   PMSTORE_CHECK(format_store(*pool_, options).has_value(), "the region is large enough");
   open();
   history_.table = store_->catalog().create_table(kStoreTable).value();
@@ -161,6 +171,14 @@ void StoreRun::close_and_restart() {
   store_.reset();
   recorder_->process_dies();
   open();
+  recorder_->mark();
+}
+
+void StoreRun::give_frames_back() {
+  allow({content_digest(now_)});
+  while (const auto frame = store_->arena().empty_frame(0)) {
+    PMSTORE_CHECK(store_->give_back_frame(*frame).has_value(), "memory can always be drained");
+  }
   recorder_->mark();
 }
 
@@ -294,6 +312,30 @@ void StoreRun::large_script() {
   commit({write("h", 6000)});
 }
 
+void StoreRun::frames_script() {
+  commit({write("a", 140)});                     // the chunk that was made with the pool
+  commit({write("b", 500)});                     // takes an extent
+  commit({write("c", 1500), write("d", 3000)});  // two more
+  for (int i = 0; i < 3; ++i) commit({write("b", 500)});
+  commit({write("e", 6000)});    // the last that there is room for
+  commit({write("f", 12'000)});  // Full
+  commit({erase("b"), erase("c"), erase("e")});
+  give_frames_back();         // what was erased is still in the log
+  commit({write("b", 500)});  // a frame that had another extent
+  commit({write("f", 12'000)});
+  restart_process();
+  commit({write("b", 500), erase("d")});
+  commit({erase("f"), erase("a")});
+  give_frames_back();
+  close_and_restart();
+  give_frames_back();
+  commit({write("g", 900), write("h", 3000)});
+  commit({erase("b"), write("a", 1500)});
+  give_frames_back();
+  restart_process();
+  commit({write("b", 140), write("g", 900)});
+}
+
 void StoreRun::draw() {
   const uint64_t least = size_ == StoreSize::kSmall ? 20 : 8;
   for (uint64_t steps = least + random_.below(least); steps > 0; --steps) draw_one();
@@ -302,6 +344,7 @@ void StoreRun::draw() {
 void StoreRun::draw_one() {
   if (random_.below(15) == 0) return restart_process();
   if (random_.below(25) == 0) return close_and_restart();
+  if (size_ == StoreSize::kFrames && random_.below(3) == 0) return give_frames_back();
   if (random_.below(30) == 0) return recreate_table();
   if (random_.below(15) == 0) return change_client(static_cast<uint32_t>(random_.below(kClients)));
   std::vector<KeyWrite> writes;

@@ -18,7 +18,8 @@
 
 namespace pmstore::crash {
 
-enum class StoreSize : uint8_t { kSmall, kLarge };
+// kFrames: each chunk is an extent of its own, taken and given back.
+enum class StoreSize : uint8_t { kSmall, kLarge, kFrames };
 
 std::unique_ptr<RecordedRun> store_run(const std::string& scenario, uint64_t seed,
                                        persist::Domain domain, StoreSize size,

@@ -14,7 +14,7 @@ inline nlohmann::ordered_json space_of(const nlohmann::ordered_json& extents) {
   nlohmann::ordered_json space = nlohmann::ordered_json::array();
   using persist::ExtentKind;
   for (const ExtentKind kind : {ExtentKind::kRecords, ExtentKind::kShardLog, ExtentKind::kRings,
-                                ExtentKind::kLog, ExtentKind::kFileData}) {
+                                ExtentKind::kLog, ExtentKind::kFileData, ExtentKind::kCheckpoint}) {
     const std::string name(persist::extent_name(kind));
     uint64_t count = 0;
     uint64_t bytes = 0;

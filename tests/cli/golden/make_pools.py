@@ -6,7 +6,7 @@ BIN has the programs of that release. Each pool is compressed, and NAME.json say
     closed   the same, closed in order
     small    one client ring, written by the embedded client
     rings    six rings; killed while the embedded client was writing under lock discipline rnic;
-             only of releases that have a shard log, whose pools have a PREFIX: v3_, v4_
+             only of releases that have a shard log, whose pools have a PREFIX: v3_, v4_, v5_
 """
 
 import json

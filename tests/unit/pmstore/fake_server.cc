@@ -44,7 +44,9 @@ size_t FakeServer::count(Method method) const {
 Bucket& FakeServer::bucket_of(TableId table, std::string_view key) {
   return memory_->buckets[hash_key(table, key).bucket(kBuckets)];
 }
-LockWord& FakeServer::word_of(SlotOffset slot) { return memory_->words[raw(slot) / 64]; }
+LockWord& FakeServer::word_of(SlotOffset slot) {
+  return memory_->words[lock_word_offset(raw(slot)) / sizeof(LockWord)];
+}
 std::span<std::byte> FakeServer::record_at(SlotOffset slot, size_t bytes) {
   return std::span(memory_->records).subspan(raw(slot), bytes);
 }

@@ -77,7 +77,7 @@ class FakeServer final : public harness::RpcTestServer {
  private:
   struct Memory {
     alignas(256) std::byte records[kRecordsBytes];
-    alignas(64) LockWord words[kRecordsBytes / 64];
+    alignas(64) LockWord words[lock_table_bytes(kRecordsBytes) / sizeof(LockWord)];
     alignas(64) Bucket buckets[kBuckets];
   };
   std::unique_ptr<fabric::Device> device_;

@@ -27,8 +27,13 @@ inline CatalogHeader catalog_copy(persist::Pool& pool, uint64_t copy) {
 
 // With a right checksum.
 inline void store_catalog_copy(persist::Pool& pool, uint64_t copy, CatalogHeader header) {
-  header.crc = base::crc32c(
-      std::as_bytes(std::span(&header, 1)).subspan(offsetof(CatalogHeader, version)), 0);
+  if (header.version < kFirstVersionWithFrames) {
+    header.frame_chunks = 0;
+    header.freed_version = 0;
+  }
+  const auto bytes =
+      std::as_bytes(std::span(&header, 1)).first(catalog_header_bytes(header.version));
+  header.crc = base::crc32c(bytes.subspan(offsetof(CatalogHeader, version)), 0);
   std::byte* const at = pool.root().data() + copy * kCatalogCopyBytes;
   pool.memory().store(at, &header, sizeof header);
   pool.memory().flush(at, sizeof header);

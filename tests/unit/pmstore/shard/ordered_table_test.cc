@@ -258,8 +258,7 @@ TEST_F(OrderedTableTest, DropGivesSlotsAndIndexBack) {
 TEST_F(OrderedTableTest, DropOfATableWithADamagedKeyForgetsItsIndex) {
   for (const char* key : {"a", "b", "c"}) ASSERT_TRUE(put(key, "v"));
   const GetReply b = get_from(s_.store(), table_, "b")->reply;
-  s_.store().memory().at(s_.store().arena().offset() + b.slot)[sizeof(RecordHeader)] ^=
-      std::byte{1};
+  s_.store().arena().at(SlotOffset{b.slot})[sizeof(RecordHeader)] ^= std::byte{1};
   ASSERT_TRUE(s_.store().drop_table(table_));
   TableDrop::Cursor cursor;
   while (!cursor.done) {

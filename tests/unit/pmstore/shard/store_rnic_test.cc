@@ -202,7 +202,7 @@ TEST_F(StoreRnic, OfAClientThatIsGoneTheLocksThatItAnnouncedAreFreedAndNoOthersA
   lock(bob);
   const LockWord of_another = LockWord::locked(s_.store().words().load(carol).version(), 9);
   s_.store().words().store(carol, of_another);
-  const SlotOffset beyond{s_.store().arena().bytes()};
+  const SlotOffset beyond{s_.store().arena().slot_space_bytes()};
   const SlotOffset announced[] = {
       alice, alice, carol, beyond, SlotOffset{~uint64_t{63}}, SlotOffset{raw(bob) + 32}};
   ASSERT_TRUE(run(s_.store().resolve(words_, kOwner, s_.ring(), announced)));

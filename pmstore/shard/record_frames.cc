@@ -1,0 +1,157 @@
+#include "pmstore/shard/record_frames.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <string>
+
+#include "base/check.h"
+#include "base/checksum.h"
+#include "persist/padding.h"
+
+namespace pmstore::internal {
+
+namespace {
+
+uint32_t frame_crc(const FrameHeader& header) {
+  const auto bytes = std::as_bytes(std::span(&header, 1));
+  return base::crc32c(bytes.subspan(offsetof(FrameHeader, pool)), 0);
+}
+
+uint32_t frame_chunks(const persist::Pool& pool, const CatalogHeader& header) {
+  return header.version < kFirstVersionWithFrames ? usual_frame_chunks(pool.info().bytes)
+                                                  : header.frame_chunks;
+}
+
+// Of records there can be so many extents.
+uint32_t extents_of_records(const persist::PoolInfo& info) {
+  return static_cast<uint32_t>(std::count_if(
+      info.extents.begin(), info.extents.end(),
+      [](const persist::Extent& extent) { return extent.kind == persist::ExtentKind::kRecords; }));
+}
+
+}  // namespace
+
+RecordFrames::RecordFrames(persist::Pool& pool, const CatalogHeader& header)
+    : pool_(&pool),
+      identity_(header.pool),
+      shift_(static_cast<unsigned>(
+          std::countr_zero(uint64_t{frame_chunks(pool, header)} * kChunkBytes))),
+      most_(frames_of(pool.info().bytes, frame_bytes())),
+      first_bytes_(persist::round_down(header.records_bytes, kChunkBytes)) {
+  for (uint32_t frame = 0; frame * frame_bytes() < first_bytes_; ++frame) {
+    memory_of_[frame] = pool.memory().at(header.records_offset + frame * frame_bytes());
+  }
+}
+
+Result<RecordFrames> RecordFrames::open(persist::Pool& pool, const CatalogHeader& header) {
+  const uint64_t frame_bytes = uint64_t{frame_chunks(pool, header)} * kChunkBytes;
+  if (!std::has_single_bit(frame_bytes) ||
+      header.records_bytes > frames_of(pool.info().bytes, frame_bytes) * frame_bytes) {
+    return make_error(ErrorCode::kBadPool,
+                      pool.info().path +
+                          ": the catalog's records do not fit its slot space; restore the pool "
+                          "from a backup");
+  }
+  RecordFrames frames(pool, header);
+  PMSTORE_TRY_STATUS(frames.find_extents(header));
+  return frames;
+}
+
+Status RecordFrames::find_extents(const CatalogHeader& header) {
+  for (const persist::Extent& extent : pool_->info().extents) {
+    if (extent.kind != persist::ExtentKind::kRecords) continue;
+    const bool first = extent.offset <= header.records_offset &&
+                       header.records_offset < extent.offset + extent.bytes;
+    if (first) continue;
+    FrameHeader found{};
+    if (extent.bytes >= kFrameHeaderBytes + kChunkBytes) {
+      std::memcpy(&found, pool_->memory().at(extent.offset), sizeof(found));
+    }
+    const bool sound = found.magic == kFrameMagic && found.crc == frame_crc(found) &&
+                       found.pool == identity_ && found.frame < most_ &&
+                       memory_of_[found.frame] == nullptr &&
+                       found.chunks * kChunkBytes < frame_bytes() &&
+                       extent.bytes == kFrameHeaderBytes + found.chunks * kChunkBytes;
+    if (!sound) {
+      return make_error(ErrorCode::kBadPool,
+                        pool_->info().path + ": the extent at offset " +
+                            std::to_string(extent.offset) +
+                            " holds records of no known place; restore the pool from a backup");
+    }
+    set(found.frame, extent, found);
+  }
+  return {};
+}
+
+void RecordFrames::set(uint32_t frame, const persist::Extent& extent, const FrameHeader& header) {
+  PMSTORE_CHECK(frame < most_ && memory_of_[frame] == nullptr, "a frame has one extent at a time");
+  memory_of_[frame] = pool_->memory().at(extent.offset + kFrameHeaderBytes);
+  extent_of_[frame] = extent;
+  header_of_[frame] = header;
+}
+
+std::vector<RecordFrames::Part> RecordFrames::parts() const {
+  std::vector<Part> parts;
+  parts.push_back({0, static_cast<uint32_t>(first_bytes_ / kChunkBytes), 0});
+  const auto per_frame = static_cast<uint32_t>(frame_bytes() / kChunkBytes);
+  for (uint32_t frame = 0; frame < most_; ++frame) {
+    if (!comes_back(frame)) continue;
+    const FrameHeader& header = header_of_[frame];
+    parts.push_back({frame * per_frame, header.chunks, header.base_version});
+  }
+  return parts;
+}
+
+std::span<std::byte> RecordFrames::memory(uint32_t frame) const {
+  PMSTORE_CHECK(frame < most_, "the caller asks for a frame that there can be");
+  if (memory_of_[frame] == nullptr) return {};
+  const uint64_t bytes = comes_back(frame)
+                             ? header_of_[frame].chunks * kChunkBytes
+                             : std::min(first_bytes_ - frame * frame_bytes(), frame_bytes());
+  return {memory_of_[frame], bytes};
+}
+
+Result<RecordFrames::Part> RecordFrames::take(uint32_t run, uint64_t base_version,
+                                              uint64_t kept_bytes) {
+  const auto* const free = std::find(memory_of_.begin(), memory_of_.begin() + most_, nullptr);
+  const auto frame = static_cast<uint32_t>(free - memory_of_.begin());
+  const uint64_t most_free = pool_->largest_free_extent();
+  const uint64_t least = kFrameHeaderBytes + run * kChunkBytes;
+  if (frame == most_ || extents_of_records(pool_->info()) == kMostFrames ||
+      run * kChunkBytes >= frame_bytes() || most_free < kept_bytes + least) {
+    return make_error(ErrorCode::kFull);
+  }
+  const uint64_t bytes =
+      std::min(persist::round_down(most_free - kept_bytes - kFrameHeaderBytes, kChunkBytes),
+               frame_bytes() - kChunkBytes);
+  FrameHeader header{};
+  header.magic = kFrameMagic;
+  header.pool = identity_;
+  header.frame = frame;
+  header.chunks = static_cast<uint32_t>(bytes / kChunkBytes);
+  header.base_version = base_version;
+  header.crc = frame_crc(header);
+  const auto fill = [&](const persist::Extent& extent) -> Status {
+    persist::Memory& memory = pool_->memory();
+    memory.write(memory.at(extent.offset), &header, sizeof(header));
+    if (auto durable = memory.drain(); !durable) return durable.error();
+    return {};
+  };
+  const uint64_t whole = kFrameHeaderBytes + bytes;
+  const auto extent = pool_->allocate_filled(persist::ExtentKind::kRecords, whole, fill);
+  if (!extent) return extent.error();
+  set(frame, *extent, header);
+  return Part{static_cast<uint32_t>(frame * frame_bytes() / kChunkBytes), header.chunks,
+              base_version};
+}
+
+Status RecordFrames::give_back(uint32_t frame, persist::Persisted /*versions*/) {
+  PMSTORE_CHECK(frame < most_ && comes_back(frame), "what was made with the pool stays");
+  PMSTORE_TRY_STATUS(pool_->free_extent(*extent_of_[frame]));
+  memory_of_[frame] = nullptr;
+  extent_of_[frame].reset();
+  return {};
+}
+
+}  // namespace pmstore::internal

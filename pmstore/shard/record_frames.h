@@ -1,0 +1,92 @@
+// RecordFrames: slot space, and which memory of the pool is behind each of its frames
+// (pmstore/layout/frame_layout.h).
+//
+// The first frames are the records that were made with the pool; they stay. Each other frame is an
+// extent that is taken from the pool when records need room, and given back when none is left in
+// it. Invariants: a frame has one piece of memory at most, and a frame's number is used again only
+// with a base version that is at least as high as every version it ever had; the memory of two
+// frames never overlaps. Threads: one. The pool is borrowed. Durable on return: take() and
+// give_back().
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "persist/pool.h"
+#include "pmstore/layout/catalog_layout.h"
+#include "pmstore/layout/frame_layout.h"
+#include "pmstore/types.h"
+
+namespace pmstore::internal {
+
+class RecordFrames {
+ public:
+  // Of a pool of any version. BadPool: an extent of records does not say which frame it is, or two
+  // say the same.
+  static Result<RecordFrames> open(persist::Pool& pool, const CatalogHeader& header);
+
+  // Chunks that lie one behind the other in one extent.
+  struct Part {
+    uint32_t first_chunk;  // of slot space
+    uint32_t chunks;
+    uint64_t base_version;
+    uint32_t end() const { return first_chunk + chunks; }
+  };
+  // In the order of slot space.
+  std::vector<Part> parts() const;
+
+  // Where the slot lies. Requires that its frame has memory.
+  std::byte* at(SlotOffset slot) const {
+    return memory_of_[raw(slot) >> shift_] + (raw(slot) & (frame_bytes() - 1));
+  }
+  uint64_t frame_bytes() const { return uint64_t{1} << shift_; }
+  uint32_t frame_of(SlotOffset slot) const { return static_cast<uint32_t>(raw(slot) >> shift_); }
+  uint32_t frame_of_chunk(uint32_t chunk) const {
+    return static_cast<uint32_t>(chunk * kChunkBytes >> shift_);
+  }
+  // Frames have numbers below it.
+  uint32_t most() const { return most_; }
+  uint64_t slot_space_bytes() const { return uint64_t{most_} << shift_; }
+  // What was made with the pool: all of the first frames.
+  std::span<std::byte> first_records() const { return {memory_of_[0], first_bytes_}; }
+  // The memory of a frame, empty where it has none.
+  std::span<std::byte> memory(uint32_t frame) const;
+  // The frame was not made with the pool: it can be given back.
+  bool comes_back(uint32_t frame) const { return extent_of_[frame].has_value(); }
+  // A run of chunks may not go on here: the memory of `chunk` does not follow that of the one
+  // before.
+  bool begins_part(uint32_t chunk) const {
+    return chunk * kChunkBytes % frame_bytes() == 0 &&
+           (chunk == 0 || comes_back(frame_of_chunk(chunk)) ||
+            comes_back(frame_of_chunk(chunk - 1)));
+  }
+
+  // Takes an extent for the lowest frame without one: `run` chunks at least, a whole frame if the
+  // pool has as much beside `kept_bytes`. Every version in it will be above `base_version`. Full,
+  // and nothing has changed; Io.
+  Result<Part> take(uint32_t run, uint64_t base_version, uint64_t kept_bytes);
+  // Frees the extent of `frame`, which comes_back() (CHECK) and in which nothing is used any more.
+  // Requires that a base version above all its versions is durable, which `versions` proves.
+  // Unsupported: a pool of an earlier release frees nothing; Io.
+  Status give_back(uint32_t frame, persist::Persisted versions);
+
+ private:
+  RecordFrames(persist::Pool& pool, const CatalogHeader& header);
+  Status find_extents(const CatalogHeader& header);
+  void set(uint32_t frame, const persist::Extent& extent, const FrameHeader& header);
+
+  persist::Pool* pool_;
+  uint64_t identity_;  // the pool's
+  unsigned shift_;
+  uint32_t most_;
+  uint64_t first_bytes_;  // of the records that were made with the pool
+  std::array<std::byte*, kMostFrames> memory_of_{};
+  std::array<std::optional<persist::Extent>, kMostFrames> extent_of_{};
+  std::array<FrameHeader, kMostFrames> header_of_{};  // where extent_of_ has one
+};
+
+}  // namespace pmstore::internal

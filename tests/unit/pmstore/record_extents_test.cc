@@ -1,0 +1,131 @@
+// A server whose records take extents from the pool while it serves, and give them back.
+#include <algorithm>
+
+#include "pmstore/check.h"
+#include "tests/unit/pmstore/server_fixture.h"
+
+namespace pmstore::testing {
+namespace {
+
+class RecordExtents : public ClientFixture, public ::testing::WithParamInterface<LockDiscipline> {
+ protected:
+  static constexpr uint64_t kFrameBytes = 256 << 10;
+
+  void SetUp() override {
+    format_.frame_bytes = kFrameBytes;
+    ClientFixture::SetUp(GetParam());
+  }
+  size_t extents() const {
+    const auto& all = pool_->info().extents;
+    return static_cast<size_t>(std::count_if(all.begin(), all.end(), [](const auto& extent) {
+      return extent.kind == persist::ExtentKind::kRecords;
+    }));
+  }
+  static std::string key_of(int i) { return "key" + std::to_string(i); }
+  static std::string value_of(int i) { return std::string(1500, static_cast<char>('a' + i % 26)); }
+  void fill(size_t most_extents) {
+    for (count_ = 0; extents() < most_extents; ++count_) {
+      ASSERT_TRUE(run(client_->put(table_, key_of(count_), value_of(count_))));
+    }
+    ASSERT_TRUE(run(client_->put(table_, key_of(count_), value_of(count_))));
+    ++count_;
+    let_time_pass(1'000'000);
+  }
+  void expect_there(Client& client) {
+    for (int i = 0; i < count_; ++i) {
+      const auto got = run(client.get(table_, key_of(i)));
+      ASSERT_TRUE(got) << i << ": " << got.error().to_string();
+      EXPECT_EQ(*got, value_of(i));
+    }
+  }
+  void erase_all(Client& client) {
+    for (int i = 0; i < count_; ++i) ASSERT_TRUE(run(client.erase(table_, key_of(i)))) << i;
+    look_again();
+  }
+  // What the server does beside its answers begins with an answer.
+  void look_again() {
+    ASSERT_TRUE(run(client_->get(table_, "nothing")).code() == ErrorCode::kNotFound);
+    let_time_pass(100'000'000);
+  }
+  uint64_t served_gets() const {
+    const std::string stat = server_->stat_json();
+    const std::string name = R"("gets": )";
+    return std::stoull(stat.substr(stat.find(name) + name.size()));
+  }
+
+  int count_ = 0;
+};
+
+TEST_P(RecordExtents, AClientThatCameBeforeReadsAndWritesWhatLiesInALaterOne) {
+  fill(4);
+  for (int round = 0; round < 2; ++round) expect_there(*client_);
+  for (int i = 0; i < count_; i += 5) {
+    ASSERT_TRUE(run(client_->put(table_, key_of(i), value_of(i + 1))));
+    EXPECT_EQ(run(client_->get(table_, key_of(i))).value(), value_of(i + 1));
+  }
+}
+
+TEST_P(RecordExtents, AClientThatComesLaterReadsAllOfThemOneSided) {
+  fill(4);
+  const auto later = connect();
+  ASSERT_NE(later, nullptr);
+  expect_there(*later);  // its cache is warm from here on
+  const uint64_t before = served_gets();
+  expect_there(*later);
+  EXPECT_EQ(served_gets(), before);
+  for (int i = 0; i < count_; i += 5) {
+    ASSERT_TRUE(run(later->put(table_, key_of(i), value_of(i + 1))));
+    EXPECT_EQ(run(client_->get(table_, key_of(i))).value(), value_of(i + 1));
+  }
+  run(later->close());
+}
+
+TEST_P(RecordExtents, EmptyOnesGoBackToThePool) {
+  fill(4);
+  const uint64_t free_bytes = pool_->info().free_bytes;
+  erase_all(*client_);
+  EXPECT_EQ(extents(), 1u);
+  EXPECT_GT(pool_->info().free_bytes, free_bytes);
+  fill(3);
+  expect_there(*client_);
+  const auto later = connect();
+  ASSERT_NE(later, nullptr) << "the regions are those of the new extents";
+  expect_there(*later);
+  run(later->close());
+  restart();
+  EXPECT_TRUE(check_store(*pool_)->sound());
+}
+
+TEST_P(RecordExtents, OneThatAClientMayReadStaysUntilItsSessionEnds) {
+  fill(4);
+  const auto later = connect();
+  ASSERT_NE(later, nullptr);
+  expect_there(*later);
+  erase_all(*client_);
+  EXPECT_EQ(extents(), 4u);
+  for (int i = 0; i < count_; ++i) {
+    EXPECT_EQ(run(later->get(table_, key_of(i))).code(), ErrorCode::kNotFound);
+  }
+  run(later->close());
+  look_again();
+  EXPECT_EQ(extents(), 1u);
+}
+
+TEST_P(RecordExtents, AStartGivesBackWhatNobodyMayReadAnyMore) {
+  fill(3);
+  const auto later = connect();
+  erase_all(*client_);
+  ASSERT_EQ(extents(), 3u);
+  restart();
+  EXPECT_EQ(extents(), 1u);
+  client_ = connect();
+}
+
+INSTANTIATE_TEST_SUITE_P(Locks, RecordExtents,
+                         ::testing::Values(LockDiscipline::kCpu, LockDiscipline::kRnic),
+                         [](const auto& locks) {
+                           return std::string(discipline_name(locks.param));
+                         });
+
+}  // namespace
+}  // namespace pmstore::testing

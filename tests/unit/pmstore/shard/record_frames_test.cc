@@ -1,0 +1,298 @@
+// Records that take space from the pool when they need it, and give it back.
+#include "pmstore/shard/record_frames.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "pmstore/check.h"
+#include "pmstore/convert.h"
+#include "tests/unit/pmstore/shard/earlier_pool.h"
+#include "tests/unit/pmstore/shard/store_fixture.h"
+
+namespace pmstore::internal {
+namespace {
+
+constexpr uint64_t kFrameBytes = 256 << 10;
+
+FormatOptions in_frames(uint64_t frame_bytes = kFrameBytes, uint64_t ring_bytes = 64 << 10) {
+  FormatOptions format{2, ring_bytes};
+  format.frame_bytes = frame_bytes;
+  return format;
+}
+
+std::string value_of(int i) { return std::string(1400, static_cast<char>('a' + i % 26)); }
+std::string key_of(int i) { return "key" + std::to_string(i); }
+
+size_t extents_of(StoreInRegion& s, persist::ExtentKind kind) {
+  const auto& all = s.pool().info().extents;
+  return static_cast<size_t>(std::count_if(
+      all.begin(), all.end(), [&](const auto& extent) { return extent.kind == kind; }));
+}
+size_t extents(StoreInRegion& s) { return extents_of(s, persist::ExtentKind::kRecords); }
+
+int fill(StoreInRegion& s, size_t most_extents) {
+  int count = 0;
+  while (extents(s) < most_extents) {
+    EXPECT_TRUE(s.put(key_of(count), value_of(count)));
+    ++count;
+  }
+  return count;
+}
+int fill_up(StoreInRegion& s) {
+  int count = 0;
+  Status status;
+  while ((status = s.put(key_of(count), value_of(count)))) ++count;
+  EXPECT_EQ(status.code(), ErrorCode::kFull) << status.error().to_string();
+  return count;
+}
+void erase(StoreInRegion& s, int from, int to) {
+  for (int i = from; i < to; ++i) ASSERT_TRUE(s.erase(key_of(i))) << i;
+}
+void expect_there(StoreInRegion& s, int from, int to) {
+  for (int i = from; i < to; ++i) {
+    const auto got = s.get(key_of(i));
+    ASSERT_TRUE(got && got->found()) << i;
+    EXPECT_EQ(got->value, value_of(i));
+  }
+}
+// Gives back all that it can; the number of frames.
+int give_back(StoreInRegion& s) {
+  int frames = 0;
+  while (const auto frame = s.store().arena().empty_frame(0)) {
+    EXPECT_TRUE(s.store().give_back_frame(*frame));
+    ++frames;
+  }
+  return frames;
+}
+
+TEST(RecordFrames, ANewPoolHasOneExtentAndRecordsTakeMoreWhenTheyNeedThem) {
+  StoreInRegion s(4 << 20, in_frames());
+  EXPECT_EQ(extents(s), 1u);
+  const int count = fill(s, 4);
+  expect_there(s, 0, count);
+  std::set<uint64_t> frames;
+  for (int i = 0; i < count; ++i) frames.insert(s.get(key_of(i))->reply.slot / kFrameBytes);
+  EXPECT_EQ(frames.size(), 4u);
+}
+
+TEST(RecordFrames, WhatIsInTheirExtentsIsThereAfterARestart) {
+  StoreInRegion s(4 << 20, in_frames());
+  const int count = fill(s, 4);
+  const GetReply last = s.get(key_of(count - 1))->reply;
+  s.reopen();
+  EXPECT_EQ(s.store().recovery().live_records, static_cast<uint64_t>(count));
+  expect_there(s, 0, count);
+  EXPECT_EQ(s.get(key_of(count - 1))->reply.slot, last.slot);
+  ASSERT_TRUE(check_store(s.pool())->sound());
+}
+
+TEST(RecordFrames, AFullPoolIsAnErrorForTheOneThatAskedAndLeavesEverythingAsItWas) {
+  StoreInRegion s(2 << 20, in_frames());
+  const int count = fill_up(s);
+  EXPECT_GT(extents(s), 3u);
+  const uint64_t used = s.store().arena().used_slots();
+  const auto before = s.pool().info().extents.size();
+  EXPECT_EQ(s.put("more", value_of(0)).code(), ErrorCode::kFull);
+  EXPECT_EQ(s.store().arena().used_slots(), used);
+  EXPECT_EQ(s.pool().info().extents.size(), before);
+  expect_there(s, 0, count);
+  ASSERT_TRUE(s.put(key_of(0), value_of(0))) << "in its place";
+  ASSERT_TRUE(s.erase(key_of(1)));
+  EXPECT_TRUE(s.put("more", value_of(0)));
+}
+
+TEST(RecordFrames, AnEmptyOneIsGivenBackAndItsSpaceIsForOthers) {
+  StoreInRegion s(2 << 20, in_frames());
+  const int count = fill_up(s);
+  const uint64_t largest = s.pool().largest_free_extent();
+  ASSERT_FALSE(s.pool().allocate_extent(persist::ExtentKind::kLog, kFrameBytes / 2));
+  erase(s, 0, count);
+  const size_t before = extents(s);
+  EXPECT_GT(give_back(s), 2);
+  EXPECT_LT(extents(s), before - 2);
+  EXPECT_GT(s.pool().largest_free_extent(), largest);
+  const auto log = s.pool().allocate_extent(persist::ExtentKind::kLog, kFrameBytes / 2);
+  ASSERT_TRUE(log);
+  // And the other way round.
+  const int fewer = fill_up(s);
+  EXPECT_LT(fewer, count);
+  ASSERT_TRUE(s.pool().free_extent(*log));
+  EXPECT_TRUE(s.put("one more", value_of(0)));
+  s.reopen();
+  expect_there(s, 0, fewer);
+}
+
+TEST(RecordFrames, WhatWasMadeWithThePoolStays) {
+  StoreInRegion s(2 << 20, in_frames());
+  const int count = fill(s, 3);
+  erase(s, 0, count);
+  give_back(s);
+  EXPECT_EQ(extents(s), 1u);
+  EXPECT_FALSE(s.store().arena().empty_frame(0));
+  EXPECT_TRUE(s.put("first", value_of(0)));
+}
+
+TEST(RecordFrames, OneWithARecordIsNotGivenBack) {
+  StoreInRegion s(2 << 20, in_frames());
+  const int count = fill(s, 3);
+  erase(s, 0, count - 1);
+  give_back(s);
+  EXPECT_EQ(extents(s), 2u);
+  expect_there(s, count - 1, count);
+}
+
+TEST(RecordFrames, OneThatIsAskedForByNameAsToBeKeptIsNotNamed) {
+  StoreInRegion s(2 << 20, in_frames());
+  erase(s, 0, fill(s, 2));
+  ASSERT_EQ(s.store().arena().empty_frame(0), 1u);
+  EXPECT_FALSE(s.store().arena().empty_frame(2));
+}
+
+// A client that knows a slot of an extent that has gone must not take a later record for the one
+// that it has seen.
+TEST(RecordFrames, TheVersionsOfASlotDoNotFallWhenItsFrameGetsAnotherExtent) {
+  for (const bool restart : {false, true}) {
+    StoreInRegion s(2 << 20, in_frames());
+    const int count = fill(s, 2);
+    for (int i = 0; i < 30; ++i) ASSERT_TRUE(s.put(key_of(count - 1), value_of(i)));
+    const GetReply old = s.get(key_of(count - 1))->reply;
+    erase(s, 0, count);
+    ASSERT_EQ(give_back(s), 1);
+    if (restart) s.reopen();
+    const int again = fill(s, 2);
+    bool met = false;
+    for (int i = 0; i < again; ++i) {
+      const GetReply now = s.get(key_of(i))->reply;
+      if (now.slot / kFrameBytes != old.slot / kFrameBytes) continue;
+      met = true;
+      EXPECT_GT(now.version, old.version + 1) << "the erase had one, too";
+    }
+    EXPECT_TRUE(met);
+  }
+}
+
+TEST(RecordFrames, ARedoRecordOfAFrameThatHasGoneIsNotPutAnywhere) {
+  StoreInRegion s(2 << 20, in_frames());
+  const int count = fill(s, 2);
+  erase(s, 0, count);  // redo records of the last erases are in the log
+  ASSERT_EQ(give_back(s), 1);
+  s.reopen();
+  EXPECT_EQ(s.store().live_records(), 0u);
+  EXPECT_TRUE(check_store(s.pool())->sound());
+}
+
+TEST(RecordFrames, RunsOfChunksDoNotCrossFromOneExtentToAnother) {
+  StoreInRegion s(8 << 20, in_frames(kFrameBytes, 512 << 10));
+  const std::string large(120'000, 'l');  // three chunks, and a frame has three
+  int count = 0;
+  while (s.put(key_of(count), large)) ++count;
+  EXPECT_GT(count, 10);
+  s.reopen();
+  for (int i = 0; i < count; ++i) EXPECT_EQ(s.get(key_of(i))->value, large);
+}
+
+TEST(RecordFrames, ALargerRecordThanAFrameDoesNotFit) {
+  StoreInRegion s(4 << 20, in_frames());
+  const size_t before = s.pool().info().extents.size();
+  EXPECT_EQ(s.put("large", std::string(300'000, 'l')).code(), ErrorCode::kFull);
+  EXPECT_EQ(s.pool().info().extents.size(), before);
+}
+
+TEST(RecordFrames, RoomForTheFirstRingsIsLeft) {
+  crash::PageBytes region(2 << 20);
+  const auto pool = std::move(
+      *persist::Pool::in_region(region.bytes(), persist::Domain::kMemoryController, true));
+  ASSERT_TRUE(format_store(*pool, in_frames()));
+  const auto store = std::move(*Store::open(*pool));
+  const TableId table = *store->create_table("t");
+  const uint64_t first = store->begin_session().value();
+  Status status;
+  for (uint64_t i = 1; status; ++i) {
+    const auto message =
+        TransactionMessage(first + i)
+            .write(WriteKind::kPut, table, key_of(static_cast<int>(i)), value_of(0))
+            .message();
+    status = store->commit(*decode_commit(StoreInRegion::kClient, message));
+  }
+  EXPECT_EQ(status.code(), ErrorCode::kFull);
+  EXPECT_TRUE(store->make_ring()) << "so that a client can come and delete";
+}
+
+TEST(RecordFrames, AnExtentThatSaysNotWhereItBelongsIsDamage) {
+  StoreInRegion s(2 << 20, in_frames());
+  fill(s, 2);
+  const auto& all = s.pool().info().extents;
+  const auto later = std::find_if(all.rbegin(), all.rend(), [](const auto& extent) {
+    return extent.kind == persist::ExtentKind::kRecords;
+  });
+  std::byte* const at = s.pool().memory().at(later->offset);
+  FrameHeader header;
+  std::memcpy(&header, at, sizeof header);
+  const auto refused = [&] {
+    const auto opened = TableCatalog::load(s.pool());
+    return RecordFrames::open(s.pool(), opened->header()).code() == ErrorCode::kBadPool;
+  };
+  EXPECT_FALSE(refused());
+  for (size_t byte = 0; byte < sizeof header; ++byte) {
+    at[byte] ^= std::byte{0x10};
+    EXPECT_TRUE(refused()) << byte;
+    at[byte] ^= std::byte{0x10};
+  }
+  EXPECT_FALSE(refused());
+}
+
+// Earlier releases gave one extent to records. Its runs of chunks go on where frames end.
+TEST(RecordFrames, OfAConvertedPoolTheFirstOnesAreTheExtentThatRecordsHad) {
+  StoreInRegion s(20 << 20, in_frames(32 << 20, 512 << 10));
+  const std::string large(150'000, 'l');  // three chunks
+  int count = 0;
+  for (; count < 50; ++count) ASSERT_TRUE(s.put(key_of(count), large));
+  const uint64_t slot = s.get(key_of(count - 1))->reply.slot;
+  ASSERT_TRUE(s.store().close());
+  for (uint64_t copy = 0; copy < 2; ++copy) {
+    CatalogHeader header = catalog_copy(s.pool(), copy);
+    header.version = kFirstVersionWithFrames - 1;
+    store_catalog_copy(s.pool(), copy, header);
+  }
+  ASSERT_TRUE(convert_pool(s.pool()));
+  s.reopen();
+  EXPECT_EQ(s.store().arena().frames().frame_bytes(), kLeastFrameBytes);
+  EXPECT_GT(slot, kLeastFrameBytes);
+  EXPECT_EQ(s.get(key_of(count - 1))->reply.slot, slot);
+  for (; s.put(key_of(count), large); ++count) {
+  }
+  s.reopen();
+  for (int i = 0; i < count; ++i) EXPECT_EQ(s.get(key_of(i))->value, large);
+  EXPECT_TRUE(check_store(s.pool())->sound());
+}
+
+TEST(LockWords, EachSlotHasAWordOfItsOwnWithinTheTable) {
+  constexpr uint64_t kSpace = 2 * kWordGroupSlotBytes;
+  std::vector<bool> taken(lock_table_bytes(kSpace) / 8);
+  for (uint64_t slot = 0; slot < kSpace; slot += 64) {
+    const uint64_t at = lock_word_offset(slot);
+    ASSERT_LT(at / 8, taken.size());
+    ASSERT_EQ(at % 8, 0u);
+    ASSERT_FALSE(taken[at / 8]) << slot;
+    taken[at / 8] = true;
+  }
+}
+
+TEST(LockWords, ThoseOfSlotsOfOneSizeShareAsFewPagesAsTheyNeed) {
+  for (const uint64_t bytes : {128u, 512u, 1024u, 4096u}) {
+    std::set<uint64_t> pages;
+    uint64_t slots = 0;
+    for (uint64_t chunk = 0; chunk < kWordGroupSlotBytes; chunk += kChunkBytes) {
+      for (uint64_t at = kSlabHeaderBytes; at + bytes <= kChunkBytes; at += bytes, ++slots) {
+        pages.insert(lock_word_offset(chunk + at) / 4096);
+      }
+    }
+    EXPECT_EQ(pages.size(), slots * 8 / 4096) << bytes;
+  }
+}
+
+}  // namespace
+}  // namespace pmstore::internal
