@@ -128,7 +128,7 @@ TEST_F(RegionPool, TheLargestFreeExtentCanBeAllocatedAndNotMore) {
 TEST_F(RegionPool, RefusesExtentsWithoutKindOrSizeAndATableThatIsFull) {
   auto pool = make(true);
   EXPECT_EQ(pool->allocate_extent(ExtentKind::kUnused, 256).code(), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(pool->allocate_extent(static_cast<ExtentKind>(6), 256).code(),
+  EXPECT_EQ(pool->allocate_extent(static_cast<ExtentKind>(7), 256).code(),
             ErrorCode::kInvalidArgument);
   EXPECT_EQ(pool->allocate_extent(ExtentKind::kLog, 0).code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(pool->allocate_extent(ExtentKind::kLog, UINT64_MAX).code(),
