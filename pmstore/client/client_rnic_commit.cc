@@ -20,6 +20,7 @@ base::Task<Status> ClientRnicCommit::run() {
     Status unchanged = co_await validate_without_locks();
     if (!unchanged) status = std::move(unchanged);
   }
+  if (status) status = co_await choose_validation();
   if (status) status = co_await locks_.lock_and_validate();
   if (status) status = co_await validate_in_order();
   if (status) status = redo_.check_versions();
@@ -55,15 +56,19 @@ base::Task<Status> ClientRnicCommit::locate() {
   co_return Status{};
 }
 
-namespace {
-
-// Absent from a leaf, and not inserted: a key that this transaction has reserved a slot for is
-// absent by that reservation.
-bool is_absence_in_order(const TxItem& item) {
-  return item.seen == TxItem::Seen::kAbsent && !item.reserved && is_ordered(item.table);
+// Whether a bucket can be READ may change at any moment, so it is decided once.
+base::Task<Status> ClientRnicCommit::choose_validation() {
+  if (!knows_buckets_of(items_, *session_)) {
+    PMSTORE_CO_TRY_STATUS(co_await learn_buckets_of(items_, *session_));
+  }
+  for (TxItem& item : items_) {
+    // A key that this transaction has reserved a slot for is absent by that reservation.
+    const bool absence = item.seen == TxItem::Seen::kAbsent && !item.reserved;
+    item.absent_by_call =
+        absence && (is_ordered(item.table) || !session_->knows_bucket(item.bucket));
+  }
+  co_return Status{};
 }
-
-}  // namespace
 
 base::Task<Status> ClientRnicCommit::validate_in_order() {
   parts_.reads.clear();
@@ -73,7 +78,7 @@ base::Task<Status> ClientRnicCommit::validate_in_order() {
     co_return make_error(ErrorCode::kConflict, "a record has changed behind a scan");
   }
   for (const TxItem& item : items_) {
-    if (is_absence_in_order(item)) parts_.absences.push_back({item.bucket, item.bucket_version});
+    if (item.absent_by_call) parts_.absences.push_back({item.bucket, item.bucket_version});
   }
   for (const LeafSeen& leaf : scanned_.leaves()) {
     parts_.absences.push_back({leaf.unit, leaf.version});
@@ -92,7 +97,12 @@ base::Task<Status> ClientRnicCommit::validate_without_locks() {
       scanned_.pages() > 0 || std::any_of(items_.begin(), items_.end(), [](const TxItem& item) {
         return item.seen == TxItem::Seen::kAbsent && is_ordered(item.table);
       });
-  if (!saw_leaves) co_return co_await validate_one_sided(items_, *session_);
+  if (!saw_leaves && !knows_buckets_of(items_, *session_)) {
+    PMSTORE_CO_TRY_STATUS(co_await learn_buckets_of(items_, *session_));
+  }
+  if (!saw_leaves && knows_buckets_of(items_, *session_)) {
+    co_return co_await validate_one_sided(items_, *session_);
+  }
   co_return co_await validate_by_call(id_, items_, scanned_, *session_, parts_);
 }
 

@@ -56,8 +56,10 @@ class ClientRnicCommit {
  private:
   // Finds the records that are written and were not read.
   base::Task<Status> locate();
-  // Whether what was read in ordered tables is unchanged, which the server knows. Requires that
-  // every lock is held.
+  // Sets TxItem::absent_by_call. Asks for regions that validation needs and this client lacks.
+  base::Task<Status> choose_validation();
+  // Whether what was read in ordered tables, or in buckets that cannot be READ, is unchanged, which
+  // the server knows. Requires that every lock is held.
   base::Task<Status> validate_in_order();
   // The same of everything that was read. Requires that no lock is held but of reserved slots.
   base::Task<Status> validate_without_locks();

@@ -1,7 +1,6 @@
 #include "pmstore/client/client_session.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "base/check.h"
@@ -38,9 +37,10 @@ const char* hello_flaw(const ServerHello& hello) {
   if ((hello.padding_off & ~persist::PaddingRules::kOffBits) != 0) {
     return "names rules that this client does not know";
   }
-  const uint64_t buckets = hello.buckets.bytes / sizeof(Bucket);
-  if (hello.buckets.bytes % sizeof(Bucket) != 0 || !std::has_single_bit(buckets)) {
-    return "grants an index that is not a power of two of buckets";
+  const uint64_t first_piece = std::min(hello.bucket_count, kBucketsPerPiece) * sizeof(Bucket);
+  if (hello.bucket_count == 0 || hello.bucket_count > kMostBuckets ||
+      hello.buckets.bytes < first_piece) {
+    return "grants fewer buckets than the index has";
   }
   if (hello.words.bytes < lock_table_bytes(hello.records.bytes)) {
     return "grants fewer lock words than records";
@@ -117,6 +117,8 @@ Status ClientSession::check_hello(const SessionOptions& options) {
                           " has no use at a server whose lock discipline is cpu, which writes the "
                           "redo records itself; choose none, or a server with discipline rnic");
   }
+  regions_.learn(RegionKind::kBuckets, 0, hello_.buckets);
+  bucket_count_.start(hello_.bucket_count);
   const fabric::Capabilities& fabric = connection_->capabilities();
   one_sided_reads_ = options.one_sided_reads && fabric.read_after_read;
   misses_ = one_sided_reads_ ? resolved(options.misses, fabric) : MissPath::kRpc;

@@ -18,9 +18,11 @@
 #include "fabric/device.h"
 #include "fabric/rpc.h"
 #include "pmstore/client.h"
+#include "pmstore/client/bucket_count_hint.h"
 #include "pmstore/client/buffer_pool.h"
 #include "pmstore/client/leaf_routes.h"
 #include "pmstore/client/redo_ring.h"
+#include "pmstore/client/region_directory.h"
 #include "pmstore/client/shard_id.h"
 #include "pmstore/layout/bucket_layout.h"
 #include "pmstore/layout/lock_list_layout.h"
@@ -165,9 +167,15 @@ class ClientSession {
   fabric::RemoteAddress lock_list_of(const OpBuffer& buffer) const {
     return hello_.lock_lists.at(buffer.number * kLockListBytes);
   }
-  uint64_t bucket_count() const { return hello_.buckets.bytes / sizeof(Bucket); }
+  RegionDirectory& regions() { return regions_; }
+  BucketCountHint& bucket_count() { return bucket_count_; }
+  // Else fetch_regions() may get to know it; until then it is the server that looks there.
+  bool knows_bucket(uint64_t bucket) const { return address_of(bucket).has_value(); }
+  // Requires knows_bucket() (CHECK).
   fabric::RemoteAddress bucket_at(uint64_t bucket) const {
-    return hello_.buckets.at(bucket * sizeof(Bucket));
+    const auto address = address_of(bucket);
+    PMSTORE_CHECK(address.has_value(), "only a bucket whose region is known can be READ");
+    return *address;
   }
 
   // Posts the batch of `buffer` and waits for it; see execute_after().
@@ -195,6 +203,10 @@ class ClientSession {
     return raw(slot) & ((uint64_t{1} << frame_shift_) - 1);
   }
   Status open_ring(const SessionOptions& options);
+  std::optional<fabric::RemoteAddress> address_of(uint64_t bucket) const {
+    return regions_.find(RegionKind::kBuckets, bucket / kBucketsPerPiece,
+                         bucket % kBucketsPerPiece * sizeof(Bucket), sizeof(Bucket));
+  }
 
   std::shared_ptr<fabric::Device> device_;  // first: goes last
   std::shared_ptr<SessionBook> book_;
@@ -209,6 +221,8 @@ class ClientSession {
   unsigned frame_shift_ = 0;
   std::vector<fabric::RemoteRegion> frames_;  // of records, by their numbers in slot space
   LeafRoutes leaf_routes_;
+  RegionDirectory regions_;
+  BucketCountHint bucket_count_;
   uint64_t generation_ = 0;
   uint64_t call_timeout_ns_ = 0;
   uint32_t references_ = 0;

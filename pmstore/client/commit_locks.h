@@ -69,10 +69,9 @@ class CommitLocks {
   static bool is_read(const TxItem& item) {
     return !item.writes() && item.seen == TxItem::Seen::kFound;
   }
-  // A key that this transaction has reserved a slot for is absent by that reservation. Absence from
-  // a leaf is the server's to validate.
+  // A key that this transaction has reserved a slot for is absent by that reservation.
   static bool is_absence(const TxItem& item) {
-    return item.seen == TxItem::Seen::kAbsent && !item.reserved && !is_ordered(item.table);
+    return item.seen == TxItem::Seen::kAbsent && !item.reserved && !item.absent_by_call;
   }
 
   void announce_locks();

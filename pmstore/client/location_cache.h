@@ -29,8 +29,7 @@ class LocationCache {
     for (const Way& way : set_of(hash).ways) {
       if (way.hash != hash.value || !way.where.used()) continue;
       if (shards_[way.where.tag()] != shard) return {};
-      constexpr uint64_t kTag = uint64_t{0xffff} << 48;  // of an entry, and of a hash
-      return {(way.where.bits & ~kTag) | (hash.value & kTag)};
+      return BucketEntry::make(hash.tag(), way.where.size_class(), way.where.slot());
     }
     return {};
   }
@@ -50,9 +49,8 @@ class LocationCache {
   };
   static_assert(sizeof(Set) == 64, "a lookup touches one cache line");
 
-  // The tag and the server's bucket use both ends of the hash, so its middle is independent of
-  // them.
-  size_t index_of(KeyHash hash) const { return (hash.value >> 16) & (sets_.size() - 1); }
+  // The tag and the server's bucket use the low half of the hash, so this is independent of them.
+  size_t index_of(KeyHash hash) const { return (hash.value >> 32) & (sets_.size() - 1); }
   const Set& set_of(KeyHash hash) const { return sets_[index_of(hash)]; }
   std::optional<uint16_t> number_of(ShardId shard);
 

@@ -6,6 +6,29 @@
 
 namespace pmstore::internal {
 
+namespace {
+
+bool is_in_bucket(const TxItem& item) {
+  return item.seen == TxItem::Seen::kAbsent && !is_ordered(item.table);
+}
+
+}  // namespace
+
+bool knows_buckets_of(const ItemSet& items, const ClientSession& session) {
+  return std::all_of(items.begin(), items.end(), [&](const TxItem& item) {
+    return !is_in_bucket(item) || session.knows_bucket(item.bucket);
+  });
+}
+
+base::Task<Status> learn_buckets_of(const ItemSet& items, ClientSession& session) {
+  for (const TxItem& item : items) {
+    if (!is_in_bucket(item) || session.knows_bucket(item.bucket)) continue;
+    PMSTORE_CO_TRY_STATUS(
+        co_await fetch_regions(session, RegionKind::kBuckets, item.bucket / kBucketsPerPiece));
+  }
+  co_return Status{};
+}
+
 base::Task<Status> validate_one_sided(const ItemSet& items, ClientSession& session) {
   auto buffer = session.buffers().try_take();
   if (!buffer) buffer = co_await session.buffers().take();

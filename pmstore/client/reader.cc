@@ -67,14 +67,6 @@ Located found_at(BucketEntry where, bool sure, const RecordView& record, const V
 // A bucket as READ: itself at the start of the buffer, its version before and after in words. The
 // lines of one READ may come in any order, so the version that lies in the bucket says nothing
 // about its second line; READs of their own, one before and one after on the same queue pair, do.
-struct BucketSeen {
-  bool stable = false;
-  uint64_t version = 0;
-  bool overflow = false;
-  size_t count = 0;
-  std::array<BucketEntry, kBucketEntries> candidates;
-};
-
 void plan_bucket(OpBuffer& buffer, ClientSession& session, uint64_t bucket) {
   buffer.batch.clear();
   const fabric::RemoteAddress from = session.bucket_at(bucket);
@@ -83,21 +75,48 @@ void plan_bucket(OpBuffer& buffer, ClientSession& session, uint64_t bucket) {
       .read(buffer.word_at(kBucketVersion), from);
 }
 
-void examine_bucket(const OpBuffer& buffer, uint16_t tag, BucketSeen& seen) {
-  Bucket bucket;
-  std::memcpy(&bucket, buffer.data, sizeof(bucket));
-  seen.version = buffer.word(kBucketVersion);
-  seen.stable = seen.version % 2 == 0 && seen.version == buffer.word(kBucketVersionBefore) &&
-                seen.version == bucket.version;
-  seen.overflow = bucket.overflow != 0;
-  seen.count = 0;
-  for (const uint64_t bits : bucket.entries) {
-    const BucketEntry entry{bits};
-    if (entry.used() && entry.tag() == tag) seen.candidates[seen.count++] = entry;
-  }
+// Whether what plan_bucket() has read is the whole bucket, at one moment.
+bool is_whole(const OpBuffer& buffer, const Bucket& bucket) {
+  const uint64_t version = buffer.word(kBucketVersion);
+  return version % 2 == 0 && version == buffer.word(kBucketVersionBefore) &&
+         version == bucket.version;
 }
 
 }  // namespace
+
+base::Task<Status> Reader::read_bucket(SessionRef session, KeyHash hash, OpBuffer& buffer,
+                                       BucketSeen& seen) {
+  seen.stable = seen.reachable = false;
+  std::optional<uint64_t> number = session->bucket_count().bucket_of(hash);
+  for (unsigned hop = 0; hop < BucketCountHint::kMostHops; ++hop) {
+    if (!session->knows_bucket(*number)) {
+      PMSTORE_CO_TRY_STATUS(
+          co_await fetch_regions(*session, RegionKind::kBuckets, *number / kBucketsPerPiece));
+      if (!session->knows_bucket(*number)) co_return Status{};
+    }
+    plan_bucket(buffer, *session, *number);
+    Status read = co_await session->execute(buffer);
+    if (!read) read = co_await session->execute_after(std::move(read), buffer);
+    if (!read) co_return std::move(read);
+    Bucket bucket;
+    std::memcpy(&bucket, buffer.data, sizeof(bucket));
+    const bool whole = is_whole(buffer, bucket);
+    seen.number = *number;
+    number = session->bucket_count().next(hash, *number, bucket.shape);
+    if (number) continue;
+    seen.reachable = true;
+    seen.stable = whole && bucket.shape.holds(hash, seen.number);
+    seen.version = buffer.word(kBucketVersion);
+    seen.overflow = bucket.shape.overflow();
+    seen.count = 0;
+    for (const uint64_t bits : bucket.entries) {
+      const BucketEntry entry{bits};
+      if (entry.used() && entry.tag() == hash.tag()) seen.candidates[seen.count++] = entry;
+    }
+    co_return Status{};
+  }
+  co_return Status{};
+}
 
 base::Task<Result<Located>> Reader::locate(SessionRef session, TableId table, std::string_view key,
                                            ValueRoom value) {
@@ -117,7 +136,6 @@ base::Task<Result<Located>> Reader::locate_one_sided(SessionRef session, TableId
   }
   auto buffer = session->buffers().try_take();
   if (!buffer) buffer = co_await session->buffers().take();
-  const uint64_t bucket = hash.bucket(session->bucket_count());
   std::optional<RecordView> record;
   bool ask_the_server = false;
 
@@ -141,19 +159,17 @@ base::Task<Result<Located>> Reader::locate_one_sided(SessionRef session, TableId
     }
     if (misses_by_rpc) break;
 
-    plan_bucket(*buffer, *session, bucket);
-    Status read = co_await session->execute(*buffer);
-    if (!read) read = co_await session->execute_after(std::move(read), *buffer);
-    if (!read) co_return std::move(read.error());
     BucketSeen seen_bucket;
-    examine_bucket(*buffer, hash.tag(), seen_bucket);
+    Status read = co_await read_bucket(session, hash, *buffer, seen_bucket);
+    if (!read) co_return std::move(read.error());
+    if (!seen_bucket.reachable) break;
     bool sure = seen_bucket.stable;
     for (size_t i = 0; sure && i < seen_bucket.count; ++i) {
       const BucketEntry where = seen_bucket.candidates[i];
       ask_the_server = !one_sided(*session, where);
       if (ask_the_server) break;
       plan_record(*buffer, *session, where);
-      buffer->batch.read(buffer->word_at(kBucketVersion), session->bucket_at(bucket));
+      buffer->batch.read(buffer->word_at(kBucketVersion), session->bucket_at(seen_bucket.number));
       read = co_await session->execute(*buffer);
       if (!read) read = co_await session->execute_after(std::move(read), *buffer);
       if (!read) co_return std::move(read.error());
@@ -168,10 +184,10 @@ base::Task<Result<Located>> Reader::locate_one_sided(SessionRef session, TableId
       sure = seen == Seen::kAnother && same_bucket;
     }
     if (!sure || ask_the_server) continue;
-    if (seen_bucket.overflow || !knows_table(table)) break;
+    if (seen_bucket.overflow != 0 || !knows_table(table)) break;
     PMSTORE_CHECK(seen_bucket.version % 2 == 0, "a bucket under change proves no absence");
     Located absent;
-    absent.bucket = bucket;
+    absent.bucket = seen_bucket.number;
     absent.bucket_version = seen_bucket.version;
     co_return absent;
   }

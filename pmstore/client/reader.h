@@ -53,10 +53,25 @@ class Reader {
   void forget(KeyHash hash) { cache_.remove(hash); }
 
  private:
+  // A bucket as READ, and what it has for a key.
+  struct BucketSeen {
+    bool stable = false;     // seen whole, and the key's
+    bool reachable = false;  // else its region is not known, or there is no end of hops
+    uint64_t number = 0;
+    uint64_t version = 0;
+    uint64_t overflow = 0;
+    size_t count = 0;
+    std::array<BucketEntry, kBucketEntries> candidates;
+  };
+
   base::Task<Result<Located>> locate_one_sided(SessionRef session, TableId table,
                                                std::string_view key, KeyHash hash, ValueRoom value);
   base::Task<Result<Located>> locate_by_call(SessionRef session, TableId table,
                                              std::string_view key, KeyHash hash, ValueRoom value);
+  // READs the bucket of a key, in `buffer`: the one that has it by now, as long as few have to be
+  // looked at. `seen` is not stable when the bucket is in change, or cannot be READ.
+  base::Task<Status> read_bucket(SessionRef session, KeyHash hash, OpBuffer& buffer,
+                                 BucketSeen& seen);
   // One try to READ what the server says is there, but had no room to answer; `found` is false when
   // the record is locked, torn or gone.
   base::Task<Result<Located>> read_at(SessionRef session, BucketEntry where, TableId table,

@@ -13,8 +13,7 @@ namespace {
 
 bool sane(TableId table, const GetReply& reply, uint32_t room, const ClientSession& session) {
   if (reply.found == FoundRecord::kNo) {
-    const bool named =
-        is_ordered(table) ? is_leaf_unit(reply.bucket) : reply.bucket < session.bucket_count();
+    const bool named = is_ordered(table) ? is_leaf_unit(reply.bucket) : reply.bucket < kMostBuckets;
     return reply.value_bytes == 0 && named;
   }
   if (reply.found == FoundRecord::kPlaceOnly) {

@@ -225,7 +225,12 @@ Task<Status> Transaction::State::validate(bool alone) {
   const bool rnic = session.discipline() == LockDiscipline::kRnic;
   // Only the server knows the versions of leaves.
   if ((rnic || session.one_sided_reads()) && !leaves) {
-    co_return co_await internal::validate_one_sided(items, session);
+    if (!internal::knows_buckets_of(items, session)) {
+      PMSTORE_CO_TRY_STATUS(co_await internal::learn_buckets_of(items, session));
+    }
+    if (internal::knows_buckets_of(items, session)) {
+      co_return co_await internal::validate_one_sided(items, session);
+    }
   }
   co_return co_await internal::validate_by_call({}, items, scanned, session, client.parts);
 }

@@ -43,6 +43,9 @@ struct TxItem {
   SlotOffset old_slot{};
   uint64_t old_version = 0;
   bool moved = false;
+  // Discipline rnic, read as absent and not inserted: the server validates it. (A leaf; or a bucket
+  // that this client cannot READ.)
+  bool absent_by_call = false;
 
   bool writes() const { return leave != Leave::kAsItIs; }
   bool was_read() const { return seen == Seen::kFound || seen == Seen::kAbsent; }

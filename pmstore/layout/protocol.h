@@ -47,13 +47,14 @@ struct ServerHello {
   uint64_t pool = 0;                // the pool's identity
   fabric::RemoteRegion records;     // of slot 0 on: READ; WRITE too when `one_sided_commit`
   fabric::RemoteRegion words;       // READ; ATOMIC too under LockDiscipline::kRnic
-  fabric::RemoteRegion buckets;     // READ; bytes / sizeof(Bucket) is a power of two
+  fabric::RemoteRegion buckets;     // READ; the first piece of the hash index: see kRegions
   fabric::RemoteRegion ring;        // this client's own, its data area; WRITE and READ
   fabric::RemoteRegion lock_lists;  // this client's own; WRITE under LockDiscipline::kRnic
   uint64_t ring_start_lsn = 0;
   uint64_t ring_tail_lsn = 0;
   uint32_t ring_incarnation = 0;
   uint32_t ring_salt = 0;
+  uint64_t bucket_count = 0;     // buckets in use at this moment
   uint64_t next_sequence = 1;    // sequences below were used by this client before
   uint32_t max_redo_bytes = 0;   // of one transaction; 0: the server does not say
   uint16_t owner = 0;            // of lock words
@@ -69,7 +70,7 @@ struct ServerHello {
     return persist::PaddingRules::from_off_bits(padding_off);
   }
 };
-static_assert(sizeof(ServerHello) == 176);
+static_assert(sizeof(ServerHello) == 184);
 
 // ---- RPC ----
 
@@ -98,6 +99,7 @@ enum class Method : uint16_t {
   kVote = 38,       // VoteRequest -> VoteReply
   kUndecided = 39,  // UndecidedRequest -> UndecidedReply, then per transaction: UndecidedItem,
                     // participants
+  kRegions = 40,    // RegionsRequest -> RegionsReply, then per region: NumberedRegion
   kPersistWrite = 0x0100,
 };
 
@@ -322,6 +324,35 @@ struct UndecidedItem {
   uint64_t age_ms;  // since it was locked, or since the server's start when that was later
 };
 static_assert(sizeof(UndecidedItem) == 40);
+
+// Memory that clients access one-sided and that grows lies in numbered pieces, each a region of its
+// own. A client asks when it first needs a piece; the answer has those from `first` on that there
+// are by now, in ascending order. A piece that is not in it is not there, or has no region: the
+// client reaches what is in it by RPC. A region that was given stays valid for the session.
+enum class RegionKind : uint8_t {
+  kBuckets = 1,  // of the hash index: bucket / kBucketsPerPiece is the number
+  kRecords = 2,
+  kWords = 3,
+};
+inline constexpr uint8_t kRegionKinds = 3;
+struct RegionsRequest {
+  uint32_t first;
+  RegionKind kind;
+  uint8_t padding[3];  // 0
+};
+static_assert(sizeof(RegionsRequest) == 8);
+inline constexpr uint32_t kMostRegionsInReply = 64;
+struct RegionsReply {
+  uint32_t count;
+  uint32_t padding;  // 0
+};
+static_assert(sizeof(RegionsReply) == 8);
+struct NumberedRegion {
+  uint32_t number;
+  uint32_t padding;  // 0
+  fabric::RemoteRegion region;
+};
+static_assert(sizeof(NumberedRegion) == 32);
 
 struct OutcomeRequest {
   ClientId client;

@@ -164,8 +164,17 @@ base::Task<Result<std::unique_ptr<service::EndpointPart>>> ServerCore::open(
   part->records = std::make_unique<RecordRegions>(device, record_rights, store->arena());
   PMSTORE_CO_TRY_STATUS(part->records->start());
   PMSTORE_CO_TRY(part->words, device.register_memory(store->words().bytes(), word_rights));
-  PMSTORE_CO_TRY(part->buckets,
-                 device.register_memory(store->index().bytes(), Access::kRemoteRead));
+  HashIndex& index = store->index().hash();
+  if (!endpoint.capabilities.cpu_moves_data) index.keep_memory();
+  part->growing = std::make_unique<RegionTable>(executor, device);
+  part->growing->add(RegionKind::kBuckets,
+                     {Access::kRemoteRead,
+                      [&index] {
+                        return static_cast<uint32_t>(
+                            (index.end_of_buckets() + kBucketsPerPiece - 1) / kBucketsPerPiece);
+                      },
+                      [&index](uint32_t number) { return index.piece(number); }});
+  PMSTORE_CO_TRY_STATUS(part->growing->provide(RegionKind::kBuckets, 0));
   part->leaves = std::make_unique<LeafRegions>(executor, device, store->index());
   if (rnic) {
     auto words = co_await RnicWords::create(device, *part->words);

@@ -94,6 +94,13 @@ void ServerCore::serve(Session& session, fabric::RpcCall& call, std::span<const 
     case Method::kListTables:
       if (!reader.complete()) return drop_malformed(session, call);
       return list_tables(call);
+    case Method::kRegions: {
+      const auto request = reader.get<RegionsRequest>();
+      if (!reader.complete() || !RegionTable::is_kind(request.kind)) {
+        return drop_malformed(session, call);
+      }
+      return run(serve_regions(ring_states[session.ring].session, std::move(call), request));
+    }
     case Method::kDropTable: return serve_drop_table(session, call, body);
     case Method::kTableUsage: return serve_table_usage(session, call, body);
     case Method::kOutcome: {
@@ -237,6 +244,15 @@ void ServerCore::list_tables(fabric::RpcCall& call) {
     return call.reply_error(make_error(ErrorCode::kTooLarge, "the tables do not fit in the reply"));
   }
   call.reply_filled(writer.bytes());
+}
+
+// The endpoint outlives the task: shut_down() destroys tasks first.
+base::Task<void> ServerCore::serve_regions(std::shared_ptr<Session> session, fabric::RpcCall call,
+                                           RegionsRequest request) {
+  RegionTable& regions = *regions_at(*session->endpoint).growing;
+  co_await regions.provide_from(request.kind, request.first);
+  const auto bytes = regions.answer(request.kind, request.first, call.reply_room());
+  bytes ? call.reply_filled(*bytes) : call.reply_error(bytes.error());
 }
 
 // ---- discipline rnic ----

@@ -299,7 +299,8 @@ Result<std::vector<std::byte>> ServerCore::make_answer(Session& session) {
   answer.pool = store->catalog().header().pool;
   answer.records = regions.records->first();
   answer.words = regions.words->remote();
-  answer.buckets = regions.buckets->remote();
+  PMSTORE_TRY(answer.buckets, regions.growing->provide(RegionKind::kBuckets, 0));
+  answer.bucket_count = store->index().hash().bucket_count();
   answer.max_redo_bytes = static_cast<uint32_t>(store->max_redo_bytes());
   if (discipline == LockDiscipline::kRnic) {
     using fabric::Access;

@@ -73,6 +73,22 @@ std::string leaves_stat_json(const ServerCore& core) {
   return fmt::format(R"({{"registered": {}, "refused": {}}})", registered, refused);
 }
 
+// Regions over all endpoints.
+std::string index_stat_json(const ServerCore& core) {
+  size_t registered = 0;
+  size_t refused = 0;
+  for (const auto& endpoint : core.host.endpoints()) {
+    const RegionTable& regions = *core.regions_at(*endpoint).growing;
+    registered += regions.registered();
+    refused += regions.refused();
+  }
+  const HashIndex& index = core.store->index().hash();
+  return fmt::format(R"({{"buckets": {}, "overflowed": {}, "splits": {}, "merges": {}, )"
+                     R"("regions": {{"registered": {}, "refused": {}}}}})",
+                     index.bucket_count(), index.overflowed(), index.splits(), index.merges(),
+                     registered, refused);
+}
+
 std::string pool_json(const persist::PoolInfo& info) {
   std::string extents;
   for (const persist::Extent& extent : info.extents) {
@@ -113,14 +129,14 @@ std::string server_stat_json(const ServerCore& core) {
       R"({{"epoch": {}, "discipline": "{}", "domain": "{}", "sessions": {}, "resolving": {}, )"
       R"("sessions_total": {}, "fenced": {}, "leases_expired": {}, "malformed": {}, "calls": {}, )"
       R"("commits": {}, "conflicts": {}, "live_records": {}, "free_bytes": {}, )"
-      R"("records_bytes": {}, "index_overflow": {}, "flushed_lines": {}, "drains": {}, )"
+      R"("records_bytes": {}, "index": {}, "flushed_lines": {}, "drains": {}, )"
       R"("msyncs": {}, "failed": {}, "gets": {}, "scans": {}, "applied": {}, )"
       R"("group_commit": {}, "two_phase": {}, "leaf_chunks": {}, "redo": {}{}}})",
       store.catalog().header().epoch, discipline_name(core.discipline),
       persist::domain_name(core.pool.info().domain), core.sessions(), resolving, counters.sessions,
       core.totals.fenced, counters.silent, counters.malformed + core.admin.counters().malformed,
       counters.calls, core.totals.commits, core.totals.conflicts, store.live_records(),
-      store.arena().free_chunks() * kChunkBytes, store.arena().bytes(), store.index().overflowed(),
+      store.arena().free_chunks() * kChunkBytes, store.arena().bytes(), index_stat_json(core),
       stats.flushed_lines, stats.drains, stats.msyncs, store.failed(), core.totals.gets,
       core.totals.scans, core.totals.applied, groups_stat_json(core.group.counters()),
       two_phase_stat_json(store), leaves_stat_json(core), redo_stat_json(store), others);
@@ -138,7 +154,7 @@ std::string admin_stat_json(const ServerCore& core) {
       R"("memory": {{"index_bytes": {}, "lock_word_bytes": {}}}, )"
       R"("recovery": {{"transactions": {}, "records_applied": {}, "damaged_records": {}, )"
       R"("duration_us": {}}}, "pool": {}}})",
-      core.executor.now_ns(), listen, server_stat_json(core), store.index().bytes().size(),
+      core.executor.now_ns(), listen, server_stat_json(core), store.index().hash_bytes(),
       store.words().bytes().size(), recovery.transactions_replayed, recovery.records_applied,
       recovery.damaged_records, recovery.duration_us, pool_json(core.pool.info()));
 }

@@ -36,6 +36,7 @@
 #include "pmstore/server/leaf_regions.h"
 #include "pmstore/server/lock_lists.h"
 #include "pmstore/server/record_regions.h"
+#include "pmstore/server/region_table.h"
 #include "pmstore/server/rnic_words.h"
 #include "pmstore/server/store_calls.h"
 #include "pmstore/shard/store.h"
@@ -101,7 +102,7 @@ struct RingState {
 struct StoreRegions final : service::EndpointPart {
   std::unique_ptr<RecordRegions> records;
   std::unique_ptr<fabric::MemoryRegion> words;
-  std::unique_ptr<fabric::MemoryRegion> buckets;
+  std::unique_ptr<RegionTable> growing;  // memory that is registered piece by piece
   std::unique_ptr<LeafRegions> leaves;
   std::unique_ptr<RnicWords> rnic_words;  // discipline rnic only
 };
@@ -248,6 +249,8 @@ class ServerCore final : public service::Service {
   Result<TableId> drop_table(std::string_view name);
   base::Task<void> free_dropped(TableId table);
   void list_tables(fabric::RpcCall& call);
+  base::Task<void> serve_regions(std::shared_ptr<Session> session, fabric::RpcCall call,
+                                 RegionsRequest request);
   base::Task<void> serve_rnic(std::shared_ptr<Session> session, fabric::RpcCall call);
   base::Task<Status> serve_rnic_body(Session& session, fabric::RpcCall& call);
   void drop_malformed(Session& session, fabric::RpcCall& call) {

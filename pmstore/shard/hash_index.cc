@@ -1,31 +1,93 @@
 #include "pmstore/shard/hash_index.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <utility>
 
-#include "base/check.h"
 #include "pmstore/shard/shared_pages.h"
 
 namespace pmstore::internal {
 
+namespace {
+
+constexpr uint64_t kFirstVersion = 2;  // 0 is that of memory that was never used
+
+}  // namespace
+
 Result<HashIndex> HashIndex::create(uint64_t records_bytes) {
-  const uint64_t count = std::bit_ceil(std::max<uint64_t>(records_bytes / 128 / 8, 64));
-  auto pages = map_pages(count * sizeof(Bucket), PagesUse::kAnywhere);
+  if (records_bytes > BucketEntry::kMostRecordsBytes) {
+    return make_error(
+        ErrorCode::kUnsupported,
+        "records take more than 4 TiB, which the index cannot name; use several pools");
+  }
+  // The smallest records, each in a slot of 64 B, and whole pieces.
+  const uint64_t buckets = std::max(records_bytes / 64 / kGrowAbove, kLeastBuckets);
+  const uint64_t pieces = (buckets + kBucketsPerPiece - 1) / kBucketsPerPiece;
+  const uint64_t most = std::min(pieces * kBucketsPerPiece, kMostBuckets);
+  auto pages = map_pages(most * sizeof(Bucket), PagesUse::kFromTheBegin);
   if (!pages) return pages.error();
-  return HashIndex(std::span(reinterpret_cast<Bucket*>(pages->data()), count));
+  HashIndex index(reinterpret_cast<Bucket*>(pages->data()), most);
+  index.use_from_begin(kLeastBuckets);
+  return index;
 }
 
 HashIndex::HashIndex(HashIndex&& other) noexcept
-    : buckets_(std::exchange(other.buckets_, {})),
+    : buckets_(std::exchange(other.buckets_, nullptr)),
+      most_(other.most_),
+      count_(other.count_),
+      end_(other.end_),
+      late_(std::move(other.late_)),
       overflow_(std::move(other.overflow_)),
       changing_(std::move(other.changing_)),
       size_(other.size_),
-      overflowed_(other.overflowed_) {}
+      overflowed_(other.overflowed_),
+      splits_(other.splits_),
+      merges_(other.merges_),
+      keeps_memory_(other.keeps_memory_),
+      keeps_size_(other.keeps_size_),
+      look_(std::move(other.look_)) {}
 
-HashIndex::~HashIndex() { unmap_pages(bytes()); }
+HashIndex::~HashIndex() {
+  if (buckets_ == nullptr) return;
+  unmap_pages(std::as_writable_bytes(std::span(buckets_, most_)));
+}
 
-void HashIndex::begin_change(uint64_t bucket) {
+// Of an index without entries: the buckets have the depths that splits would have given them.
+void HashIndex::use_from_begin(uint64_t count) {
+  PMSTORE_CHECK(size_ == 0 && count >= kLeastBuckets && count <= most_, "an empty index of a size");
+  const uint64_t whole = std::bit_floor(count);
+  const auto depth = static_cast<unsigned>(std::countr_zero(whole));
+  for (uint64_t bucket = 0; bucket < count; ++bucket) {
+    const bool deeper = bucket < count - whole || bucket >= whole;
+    set(buckets_[bucket].shape, BucketShape::make(depth + (deeper ? 1 : 0), 0));
+    set(buckets_[bucket].version, kFirstVersion);
+  }
+  count_ = end_ = count;
+}
+
+void HashIndex::expect(uint64_t entries) {
+  PMSTORE_CHECK(splits_ == 0 && end_ == kLeastBuckets, "room is made before the first entry");
+  use_from_begin(std::clamp((entries + kGrowAbove - 1) / kGrowAbove, kLeastBuckets, most_));
+  keeps_size_ = true;
+}
+
+void HashIndex::expect_no_more() {
+  keeps_size_ = false;
+  while (late_.empty() && is_too_large() && shrink()) {
+  }
+}
+
+std::span<std::byte> HashIndex::piece(uint64_t number) const {
+  if (number * kBucketsPerPiece >= end_) return {};
+  const std::span<Bucket> buckets(buckets_ + number * kBucketsPerPiece, kBucketsPerPiece);
+  return std::as_writable_bytes(buckets);
+}
+
+// ---- changes ----
+
+void HashIndex::begin_change(KeyHash hash) {
+  const uint64_t bucket = bucket_of(hash);
   const uint64_t version = buckets_[bucket].version;
   if (version % 2 == 0) {
     set(buckets_[bucket].version, version + 1);
@@ -34,19 +96,22 @@ void HashIndex::begin_change(uint64_t bucket) {
   }
 }
 
-void HashIndex::end_change(uint64_t bucket) {
+void HashIndex::end_change(KeyHash hash) {
+  const uint64_t bucket = bucket_of(hash);
   if (!changing_.empty()) {
     if (auto deeper = changing_.find(bucket); deeper != changing_.end()) {
       if (--deeper->second == 0) changing_.erase(deeper);
       return;
     }
   }
-  PMSTORE_CHECK(buckets_[bucket].version % 2 == 1, "end_change() follows begin_change()");
+  PMSTORE_CHECK(in_change(bucket), "end_change() follows begin_change()");
   set(buckets_[bucket].version, buckets_[bucket].version + 1);
+  adapt();
 }
 
 void HashIndex::insert(KeyHash hash, uint8_t size_class, SlotOffset slot) {
-  Bucket& bucket = buckets_[bucket_of(hash)];
+  const uint64_t number = bucket_of(hash);
+  Bucket& bucket = buckets_[number];
   PMSTORE_CHECK(bucket.version % 2 == 1, "a bucket changes only between begin and end");
   const BucketEntry entry = BucketEntry::make(hash.tag(), size_class, slot);
   PMSTORE_CHECK(entry.slot() == slot && entry.size_class() == size_class,
@@ -58,44 +123,172 @@ void HashIndex::insert(KeyHash hash, uint8_t size_class, SlotOffset slot) {
       return;
     }
   }
-  std::vector<BucketEntry>& list = overflow_[bucket_of(hash)];
+  std::vector<BucketEntry>& list = overflow_[number];
   list.push_back(entry);
-  set(bucket.overflow, bucket.overflow + 1);
-  PMSTORE_CHECK(list.size() == bucket.overflow, "the overflow word is the length of the list");
+  set(bucket.shape, BucketShape::make(bucket.shape.depth(), bucket.shape.overflow() + 1));
+  PMSTORE_CHECK(list.size() == bucket.shape.overflow(), "the shape has the length of the list");
   ++overflowed_;
 }
 
 void HashIndex::erase(KeyHash hash, SlotOffset slot) {
-  Bucket& bucket = buckets_[bucket_of(hash)];
+  const uint64_t number = bucket_of(hash);
+  Bucket& bucket = buckets_[number];
   PMSTORE_CHECK(bucket.version % 2 == 1, "a bucket changes only between begin and end");
-  for (uint64_t& word : bucket.entries) {
-    if (word == 0 || BucketEntry{word}.slot() != slot) continue;
-    --size_;
-    if (bucket.overflow == 0) {
-      set(word, 0);
-      return;
-    }
-    // Clients find what is in the bucket itself without asking: refill it from the overflow.
-    auto list = overflow_.find(bucket_of(hash));
-    PMSTORE_CHECK(list != overflow_.end() && list->second.size() == bucket.overflow,
-                  "the overflow word is the length of the list");
-    set(word, list->second.back().bits);
-    list->second.pop_back();
-    if (list->second.empty()) overflow_.erase(list);
-    set(bucket.overflow, bucket.overflow - 1);
-    --overflowed_;
-    return;
-  }
-  auto list = overflow_.find(bucket_of(hash));
-  PMSTORE_CHECK(list != overflow_.end(), "what is erased is in the index");
-  auto found = std::find_if(list->second.begin(), list->second.end(),
-                            [&](BucketEntry entry) { return entry.slot() == slot; });
-  PMSTORE_CHECK(found != list->second.end(), "what is erased is in the index");
-  list->second.erase(found);
-  if (list->second.empty()) overflow_.erase(list);
-  set(bucket.overflow, bucket.overflow - 1);
-  --overflowed_;
+  const auto shown =
+      std::find_if(std::begin(bucket.entries), std::end(bucket.entries),
+                   [&](uint64_t word) { return word != 0 && BucketEntry{word}.slot() == slot; });
+  const bool is_shown = shown != std::end(bucket.entries);
   --size_;
+  if (is_shown && bucket.shape.overflow() == 0) return set(*shown, 0);
+  const auto found = overflow_.find(number);
+  PMSTORE_CHECK(found != overflow_.end() && found->second.size() == bucket.shape.overflow(),
+                "what is erased is in the index, and the shape has the length of the list");
+  std::vector<BucketEntry>& list = found->second;
+  if (is_shown) {
+    // Clients find what is in the bucket itself without asking: refill it from the overflow.
+    set(*shown, list.back().bits);
+    list.pop_back();
+  } else {
+    const auto listed = std::find_if(list.begin(), list.end(),
+                                     [&](BucketEntry entry) { return entry.slot() == slot; });
+    PMSTORE_CHECK(listed != list.end(), "what is erased is in the index");
+    list.erase(listed);
+  }
+  set(bucket.shape, BucketShape::make(bucket.shape.depth(), list.size()));
+  if (list.empty()) overflow_.erase(found);
+  --overflowed_;
+}
+
+// ---- growing and shrinking ----
+
+void HashIndex::adapt() {
+  for (unsigned step = 0; step < kStepsPerChange; ++step) {
+    bool done = false;
+    if (!late_.empty()) {
+      done = make_up();
+    } else if (is_too_large() && !keeps_size_) {
+      done = shrink();
+    }
+    if (!done && size_ > count_ * kGrowAbove && count_ < most_) done = grow();
+    if (!done) return;
+  }
+}
+
+// Adds the next bucket, late where its parent cannot split now.
+bool HashIndex::grow() {
+  const uint64_t child = count_++;
+  end_ = std::max(end_, count_);
+  if (can_split_off(child)) {
+    split_off(child);
+  } else {
+    late_.push_back(child);
+  }
+  return true;
+}
+
+// Splits off the late bucket that was not tried for the longest time.
+bool HashIndex::make_up() {
+  const uint64_t child = late_.front();
+  late_.pop_front();
+  const bool can = can_split_off(child);
+  can ? split_off(child) : late_.push_back(child);
+  return can;
+}
+
+// A parent that is late itself, or has another late child before this one, splits later.
+bool HashIndex::can_split_off(uint64_t child) const {
+  const uint64_t parent = parent_bucket(child);
+  const auto depth = static_cast<unsigned>(std::countr_zero(child - parent));
+  return buckets_[parent].shape.depth() == depth && !in_change(parent);
+}
+
+bool HashIndex::shrink() {
+  PMSTORE_CHECK(late_.empty(), "what is undone was done");
+  const uint64_t child = count_ - 1;
+  if (in_change(child) || in_change(parent_bucket(child))) return false;
+  merge_back(child);
+  count_ = child;
+  if (count_ % kBucketsPerPiece == 0) release_piece(count_ / kBucketsPerPiece);
+  return true;
+}
+
+std::vector<BucketEntry> HashIndex::take_overflow(uint64_t bucket) {
+  auto taken = overflow_.extract(bucket);
+  if (taken.empty()) return {};
+  overflowed_ -= taken.mapped().size();
+  return std::move(taken.mapped());
+}
+
+// Gives a bucket that is in change its content.
+void HashIndex::fill(uint64_t number, unsigned depth, std::span<const BucketEntry> entries) {
+  Bucket& bucket = buckets_[number];
+  PMSTORE_CHECK(bucket.version % 2 == 1, "a bucket changes only between begin and end");
+  for (size_t i = 0; i < kBucketEntries; ++i) {
+    step(bucket.entries[i], i < entries.size() ? entries[i].bits : uint64_t{0});
+  }
+  const auto rest = entries.subspan(std::min(entries.size(), kBucketEntries));
+  if (!rest.empty()) overflow_.emplace(number, std::vector(rest.begin(), rest.end()));
+  overflowed_ += rest.size();
+  step(bucket.shape, BucketShape::make(depth, rest.size()));
+}
+
+// Both versions are odd before the first entry moves and even after the last one has: so a reader
+// that sees the parent stable sees it with all its entries, or knows by its depth that some are in
+// the child; and one that sees the child in use and stable sees all that has moved there.
+void HashIndex::split_off(uint64_t child) {
+  const uint64_t parent = parent_bucket(child);
+  Bucket& from = buckets_[parent];
+  Bucket& to = buckets_[child];
+  const unsigned depth = from.shape.depth();
+  const uint64_t version = from.version;
+  PMSTORE_CHECK(version % 2 == 0 && !to.shape.in_use() && version > to.version &&
+                    child == parent + (uint64_t{1} << depth),
+                "a stable bucket splits off its next child, at a version that the child never had");
+  std::vector<BucketEntry> all = take_overflow(parent);
+  for (const uint64_t bits : from.entries) {
+    if (bits != 0) all.push_back({bits});
+  }
+  const auto moving = std::partition(all.begin(), all.end(),
+                                     [&](BucketEntry entry) { return !entry.hash_bit(depth); });
+  step(from.version, version + 1);
+  step(to.version, version + 1);
+  fill(child, depth + 1, {moving, all.end()});
+  fill(parent, depth + 1, {all.begin(), moving});
+  step(to.version, version + 2);
+  step(from.version, version + 2);
+  ++splits_;
+}
+
+// The child stays odd: a version that somebody has seen there is never shown again, since the
+// parent goes above it, and the child begins above the parent when it splits off once more.
+void HashIndex::merge_back(uint64_t child) {
+  Bucket& to = buckets_[parent_bucket(child)];
+  Bucket& from = buckets_[child];
+  const unsigned depth = to.shape.depth();
+  PMSTORE_CHECK(to.version % 2 == 0 && from.version % 2 == 0 && from.shape.depth() == depth,
+                "two stable halves of one bucket are merged");
+  std::vector<BucketEntry> all = take_overflow(parent_bucket(child));
+  const std::vector<BucketEntry> others = take_overflow(child);
+  all.insert(all.end(), others.begin(), others.end());
+  for (const Bucket* const half : {&to, &from}) {
+    for (const uint64_t bits : half->entries) {
+      if (bits != 0) all.push_back({bits});
+    }
+  }
+  const uint64_t version = std::max(to.version, from.version);
+  step(to.version, version + 1);
+  step(from.version, version + 1);
+  fill(child, 0, {});
+  fill(parent_bucket(child), depth - 1, all);
+  step(to.version, version + 2);
+  ++merges_;
+}
+
+// What is READ of it from here on is zero: not in use.
+void HashIndex::release_piece(uint64_t number) {
+  if (keeps_memory_) return;
+  release_pages(
+      std::as_writable_bytes(std::span(buckets_ + number * kBucketsPerPiece, kBucketsPerPiece)));
 }
 
 }  // namespace pmstore::internal

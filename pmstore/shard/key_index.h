@@ -8,8 +8,8 @@
 // A unit is the part of the index that changes when a key appears or disappears: a bucket of the
 // hash index, a leaf of an ordered one. Its version is even while the unit is stable, odd while it
 // changes, and never returns to an earlier value; so "key not found" is validated at commit by the
-// version of the key's unit. Clients READ the buckets one-sided (pmstore/layout/bucket_layout.h):
-// bytes() is what they read. Of ordered tables they READ leaves (share_chunk_of()).
+// version of the key's unit. Clients READ the buckets one-sided (pmstore/layout/bucket_layout.h) in
+// pieces (HashIndex::piece()). Of ordered tables they READ leaves (share_chunk_of()).
 //
 // Invariants: an entry is inserted or removed only between begin_change() and end_change() of its
 // key; what is removed is in the index. Threads: the server's; clients read concurrently.
@@ -81,7 +81,7 @@ class KeyIndex final {
   }
   static uint64_t unit_of_leaf(TableId table, NodeId leaf) { return leaf_unit(table, leaf); }
   // False: no client was ever told of such a unit.
-  bool has_unit(uint64_t unit) const { return is_leaf_unit(unit) || unit < hash_.bucket_count(); }
+  bool has_unit(uint64_t unit) const { return is_leaf_unit(unit) || unit < hash_.end_of_buckets(); }
   // Odd also for a leaf that there is not any more.
   uint64_t version(uint64_t unit) const {
     if (!is_leaf_unit(unit)) return hash_.version(unit);
@@ -105,12 +105,12 @@ class KeyIndex final {
   // nothing has changed.
   Status begin_change(const IndexKey& key) {
     if (is_ordered(key.table)) return existing(key.table).begin_change(key.key);
-    hash_.begin_change(hash_.bucket_of(key.hash));
+    hash_.begin_change(key.hash);
     return {};
   }
   void end_change(const IndexKey& key) {
     if (is_ordered(key.table)) return existing(key.table).end_change(key.key);
-    hash_.end_change(hash_.bucket_of(key.hash));
+    hash_.end_change(key.hash);
   }
   void insert(const IndexKey& key, uint8_t size_class, SlotOffset slot) {
     ++size_;
@@ -167,7 +167,10 @@ class KeyIndex final {
   uint64_t size() const { return size_; }
   // Entries that clients cannot see, because their bucket is full.
   uint64_t overflowed() const { return hash_.overflowed(); }
-  std::span<std::byte> bytes() const { return hash_.bytes(); }
+  uint64_t hash_bytes() const { return hash_.bytes_in_use(); }
+  // The hash index for clients to READ, and how it grows: see hash_index.h.
+  HashIndex& hash() { return hash_; }
+  const HashIndex& hash() const { return hash_; }
   uint64_t ordered_bytes() const;
 
  private:

@@ -52,7 +52,10 @@ base::Task<Result<ReserveReply>> RnicCommit::reserve(WordChanger& changer, uint1
     records_.arena().free_slot(slot);
     co_return shown.error();
   }
-  const uint64_t after = is_ordered(table) ? before : index.version(unit);
+  // The change of a bucket that nothing else changes is over; and whatever its end has split since
+  // is not this transaction's change.
+  const bool ended = !move && !is_ordered(table) && before % 2 == 0;
+  const uint64_t after = ended ? before + 2 : before;
   const LockWord word = words.load(slot);
   const uint64_t version = std::max(word.version(), records_.arena().base_version(slot));
   const LockWord locked = LockWord::locked(version, owner);

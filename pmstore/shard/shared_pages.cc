@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/check.h"
+
 namespace pmstore::internal {
 
 Result<std::span<std::byte>> map_pages(size_t bytes, PagesUse use) {
@@ -22,6 +24,11 @@ Result<std::span<std::byte>> map_pages(size_t bytes, PagesUse use) {
 
 void unmap_pages(std::span<std::byte> pages) {
   if (!pages.empty()) munmap(pages.data(), pages.size());
+}
+
+void release_pages(std::span<std::byte> pages) {
+  const int released = madvise(pages.data(), pages.size(), MADV_DONTNEED);
+  PMSTORE_CHECK(released == 0, "pages of a mapping of one's own can be given back");
 }
 
 }  // namespace pmstore::internal

@@ -76,8 +76,10 @@ INSTANTIATE_TEST_SUITE_P(
         Flaw{"UnknownRules",
              [](ServerHello& h) { h.padding_off = persist::PaddingRules::kOffBits + 1; }},
         Flaw{"NoBuckets", [](ServerHello& h) { h.buckets.bytes = 0; }},
-        Flaw{"ThreeBuckets", [](ServerHello& h) { h.buckets.bytes = 3 * sizeof(Bucket); }},
-        Flaw{"PartOfABucket", [](ServerHello& h) { h.buckets.bytes += 8; }},
+        Flaw{"TooFewBuckets",
+             [](ServerHello& h) { h.buckets.bytes = h.bucket_count * sizeof(Bucket) - 8; }},
+        Flaw{"CountOfNoBuckets", [](ServerHello& h) { h.bucket_count = 0; }},
+        Flaw{"CountOfTooManyBuckets", [](ServerHello& h) { h.bucket_count = kMostBuckets + 1; }},
         Flaw{"TooFewWords", [](ServerHello& h) { h.words.bytes -= 8; }},
         Flaw{"RnicWithoutOwner",
              [](ServerHello& h) {

@@ -9,6 +9,7 @@ pmstore_test(pmstore_transaction_numbers_test ONE_THREAD SOURCES transaction_num
 pmstore_test(pmstore_participant_test ONE_THREAD SOURCES participant_test.cc DEPS pmstore)
 pmstore_test(pmstore_redo_ring_test ONE_THREAD SOURCES redo_ring_test.cc DEPS pmstore)
 pmstore_test(pmstore_leaf_routes_test ONE_THREAD SOURCES leaf_routes_test.cc DEPS pmstore)
+pmstore_test(pmstore_region_table_test ONE_THREAD SOURCES region_table_test.cc DEPS pmstore)
 pmstore_test(pmstore_client_test ONE_THREAD
   SOURCES client_session_test.cc client_read_test.cc client_write_test.cc
     leaf_page_test.cc scan_reads_test.cc transaction_test.cc fake_server.cc

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+
+#include "base/check.h"
 
 namespace pmstore::testing {
 namespace {
@@ -22,7 +25,8 @@ FakeServer::FakeServer(Executor& executor) : memory_(std::make_unique<Memory>())
   const fabric::Uri uri{fabric::Scheme::kLocal, "fake-server-" + std::to_string(++number), 0};
   listener_ = *device_->listen(uri, *this);
   for (std::span<std::byte> memory :
-       {bytes_of(memory_->records), bytes_of(memory_->words), bytes_of(memory_->buckets)}) {
+       {bytes_of(memory_->records), bytes_of(memory_->words), bytes_of(memory_->buckets),
+        bytes_of(memory_->second_piece)}) {
     regions_.push_back(*device_->register_memory(memory, fabric::Access::kRemoteRead));
   }
   hello.pool = 1;
@@ -31,6 +35,8 @@ FakeServer::FakeServer(Executor& executor) : memory_(std::make_unique<Memory>())
   hello.records = regions_[0]->remote();
   hello.words = regions_[1]->remote();
   hello.buckets = regions_[2]->remote();
+  hello.bucket_count = kBuckets;
+  for (size_t i = 0; i < kBuckets; ++i) memory_->buckets[i].shape = BucketShape::make(4, 0);
   hello.discipline = static_cast<uint8_t>(LockDiscipline::kCpu);
 }
 
@@ -44,6 +50,21 @@ size_t FakeServer::count(Method method) const {
 Bucket& FakeServer::bucket_of(TableId table, std::string_view key) {
   return memory_->buckets[hash_key(table, key).bucket(kBuckets)];
 }
+Bucket& FakeServer::bucket_at(uint64_t number) {
+  if (number < kBucketsPerPiece) return memory_->buckets[number];
+  PMSTORE_CHECK(number - kBucketsPerPiece < kBucketsOfSecondPiece, "a bucket that there is");
+  return memory_->second_piece[number - kBucketsPerPiece];
+}
+
+void FakeServer::answer_regions(const Request& request, fabric::RpcCall call) {
+  EXPECT_EQ(request.method, Method::kRegions);
+  std::array<std::byte, sizeof(RegionsReply) + sizeof(NumberedRegion)> room;
+  MessageWriter writer(room);
+  writer.put(RegionsReply{1, 0});
+  writer.put(NumberedRegion{1, 0, regions_[3]->remote()});
+  call.reply(writer.message());
+}
+
 LockWord& FakeServer::word_of(SlotOffset slot) {
   return memory_->words[lock_word_offset(raw(slot)) / sizeof(LockWord)];
 }

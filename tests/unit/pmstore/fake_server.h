@@ -22,6 +22,7 @@ namespace pmstore::testing {
 
 class FakeServer final : public harness::RpcTestServer {
  public:
+  // In use, of depth 4, until a test changes that.
   static constexpr size_t kBuckets = 16;
   static constexpr size_t kRecordsBytes = 1u << 20;
 
@@ -56,6 +57,11 @@ class FakeServer final : public harness::RpcTestServer {
 
   // The memory that clients read.
   Bucket& bucket_of(TableId table, std::string_view key);
+  // Of the first piece, or of the second one: the first so many buckets of it are there.
+  static constexpr size_t kBucketsOfSecondPiece = 16;
+  Bucket& bucket_at(uint64_t number);
+  // Gives clients the second piece when they ask for it.
+  void answer_regions(const Request& request, fabric::RpcCall call);
   LockWord& word_of(SlotOffset slot);
   std::span<std::byte> record_at(SlotOffset slot, size_t bytes);
   // A live record in the index, with its word unlocked.
@@ -78,7 +84,8 @@ class FakeServer final : public harness::RpcTestServer {
   struct Memory {
     alignas(256) std::byte records[kRecordsBytes];
     alignas(64) LockWord words[lock_table_bytes(kRecordsBytes) / sizeof(LockWord)];
-    alignas(64) Bucket buckets[kBuckets];
+    alignas(64) Bucket buckets[kBucketsPerPiece];
+    alignas(64) Bucket second_piece[kBucketsOfSecondPiece];
   };
   std::unique_ptr<fabric::Device> device_;
   std::unique_ptr<Memory> memory_;

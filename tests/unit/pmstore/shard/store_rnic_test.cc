@@ -77,6 +77,28 @@ class SlowWords final : public WordChanger {
   int calls_ = 0;
 };
 
+// A client takes the versions before and after for its own change. What a split has moved out of it
+// may change in its new bucket, which the client must notice.
+TEST_F(StoreRnic, ReservationTellsOfItsOwnChangeOfTheBucketAndNotOfASplit) {
+  const HashIndex& index = s_.store().index().hash();
+  for (uint64_t i = 0; index.size() < HashIndex::kLeastBuckets * HashIndex::kGrowAbove; ++i) {
+    ASSERT_TRUE(reserve("k" + std::to_string(i)));
+  }
+  ASSERT_EQ(index.splits(), 0u);
+  // The first bucket is the first one that splits.
+  std::string key;
+  for (int i = 0; key.empty(); ++i) {
+    const std::string each = "of bucket 0: " + std::to_string(i);
+    if (index.bucket_of(hash_key(s_.table(), each)) == 0) key = each;
+  }
+  const auto reserved = reserve(key);
+  ASSERT_TRUE(reserved);
+  ASSERT_EQ(index.splits(), 1u);
+  EXPECT_EQ(reserved->bucket, 0u);
+  EXPECT_EQ(reserved->bucket_version_after, reserved->bucket_version_before + 2);
+  EXPECT_GT(index.version(0), reserved->bucket_version_after);
+}
+
 TEST_F(StoreRnic, SlotThatIsReleasedTwiceAtATimeIsFreedOnce) {
   SlowWords slow(s_.store(), executor_);
   const auto alice = reserve("alice");
