@@ -87,6 +87,7 @@ struct PoolInfo {
   std::string domain_source;
   PaddingRules padding;  // that every writer of records, redo rings and logs follows
   std::vector<Extent> extents;
+  bool extents_come_back = false;  // else free_extent() frees nothing
 };
 
 class Pool {

@@ -38,6 +38,7 @@ class RegionPool final : public Pool {
     info_.detected_domain = info_.domain = memory_.domain();
     info_.domain_source = "given by the owner of the region";
     info_.padding = catalog_.padding;
+    info_.extents_come_back = catalog_.extents_come_back;
     refresh_info();
     return {};
   }

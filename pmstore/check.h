@@ -26,6 +26,7 @@ struct CheckReport {
   uint64_t log_entries = 0;   // redo records, in rings and in the shard log
   // Records that are newer in a redo record than in their slots. The next start applies them.
   uint64_t to_replay = 0;
+  std::string checkpoint;  // as checkpoint_state(), and every block of a current one was compared
   std::vector<uint64_t> index_entries;  // of each index that was asked for
   // One line for each problem, with its position. Empty: the pool is sound.
   std::vector<std::string> problems;
@@ -46,6 +47,10 @@ struct IndexToCheck {
   IndexDefinition definition;
 };
 Result<CheckReport> check_store(persist::Pool& pool, std::span<const IndexToCheck> indexes = {});
+
+// What an orderly stop has left for the next start: "none", "current", or why it does not count:
+// the next start reads all records then. BadPool: the catalog cannot be read. Stores nothing.
+Result<std::string> checkpoint_state(persist::Pool& pool);
 
 // Success: Server::start() would accept the pool. Otherwise the error that it would give: a damaged
 // catalog, table, slab header, redo ring, shard log or directory of logs, or records of a table

@@ -16,6 +16,7 @@
 #include "base/executor.h"
 #include "base/result.h"
 #include "base/task.h"
+#include "base/workers.h"
 #include "fabric/device.h"
 #include "fabric/rpc.h"
 #include "fabric/uri.h"
@@ -77,6 +78,29 @@ Status check_format(const FormatOptions& options);
 Result<std::unique_ptr<persist::Pool>> open_pool(const std::string& path,
                                                  persist::PoolOpenOptions options);
 
+struct RecoveryReport {
+  uint64_t rings_replayed = 0;
+  uint64_t entries_read = 0;           // redo entries; the records of most are in their slots
+  uint64_t transactions_replayed = 0;  // entries with a record that was not in its slot
+  uint64_t records_applied = 0;        // records that were newer in a ring than in their slots
+  uint64_t live_records = 0;
+  uint64_t tombstones = 0;       // with the records of dropped tables
+  uint64_t foreign_entries = 0;  // ring entries with a right checksum that are no redo records
+  uint64_t damaged_records = 0;  // records with a wrong checksum that no redo entry repairs
+  // The store came from the checkpoint of an orderly stop, and no slot was read.
+  bool from_checkpoint = false;
+  std::string checkpoint_refused;  // why a checkpoint that there was did not count; else empty
+  uint64_t duration_us = 0;
+};
+
+// How a start reads the records of a pool.
+struct RecoveryOptions {
+  // The threads that read; nullptr: the calling one. Outlives the start.
+  base::Workers* workers = nullptr;
+  // Is told, in the calling thread and a few times per second, how many of the slots were read.
+  std::function<void(uint64_t slots_read, uint64_t slots)> progress = {};
+};
+
 struct ServerOptions {
   // nullopt: rnic when the fabric has device atomics, one-sided writes can be made durable and a
   // device moves the data; otherwise cpu.
@@ -107,6 +131,7 @@ struct ServerOptions {
   // 64 MiB. While they take more, no new client is let in, and silent ones that hold some are
   // fenced (docs/service.md).
   uint64_t message_bytes = uint64_t{1} << 30;
+  RecoveryOptions recovery = {};
   fabric::RpcOptions rpc;
   // Opens the devices of listen(): a host of the modelled machine. nullptr: this machine. Outlives
   // the server.
@@ -114,18 +139,6 @@ struct ServerOptions {
   // Is told when sessions begin and end, for the log of a daemon; may be nullptr. Outlives the
   // server.
   SessionObserver* observer = nullptr;
-};
-
-struct RecoveryReport {
-  uint64_t rings_replayed = 0;
-  uint64_t entries_read = 0;           // redo entries; the records of most are in their slots
-  uint64_t transactions_replayed = 0;  // entries with a record that was not in its slot
-  uint64_t records_applied = 0;        // records that were newer in a ring than in their slots
-  uint64_t live_records = 0;
-  uint64_t tombstones = 0;       // with the records of dropped tables
-  uint64_t foreign_entries = 0;  // ring entries with a right checksum that are no redo records
-  uint64_t damaged_records = 0;  // records with a wrong checksum that no redo entry repairs
-  uint64_t duration_us = 0;
 };
 
 class Server {
@@ -150,6 +163,9 @@ class Server {
   void extend_stat(std::string name, std::function<std::string()> json);
 
   const RecoveryReport& recovery() const;
+  // After stop(): why it left no checkpoint, so that the next start reads all records; empty when
+  // it left one.
+  const std::string& no_checkpoint() const;
   LockDiscipline discipline() const;
   // Sessions, records, free bytes and counters, JSON; `logs` has the log service's when the pool
   // has a log area.

@@ -89,6 +89,7 @@ Status PmemobjPool::start(const std::string& path, const std::string& file, bool
   info_.domain = domain;
   info_.domain_source = std::move(report.source);
   info_.padding = catalog_.padding;
+  info_.extents_come_back = catalog_.extents_come_back;
   refresh_info();
   return {};
 }

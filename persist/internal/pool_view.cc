@@ -16,6 +16,7 @@ Result<PoolInfo> info_of(const Examined& examined, const std::string& path) {
   info.domain_source = std::move(report.source);
   info.padding = examined.catalog.padding;
   info.extents = examined.catalog.extents;
+  info.extents_come_back = examined.catalog.extents_come_back;
   return info;
 }
 

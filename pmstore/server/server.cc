@@ -29,7 +29,7 @@ base::Task<Result<std::unique_ptr<Server>>> Server::start(Executor& executor, pe
                                                           const ServerOptions& options) {
   PMSTORE_CO_TRY_STATUS(internal::host_options(pool, options).check());
   const uint64_t began_ns = executor.now_ns();
-  PMSTORE_CO_TRY(auto store, internal::Store::open(pool));
+  PMSTORE_CO_TRY(auto store, internal::Store::open(pool, options.recovery));
   const uint64_t took_us = (executor.now_ns() - began_ns) / 1000;
   store->set_recovery_duration(took_us);
   auto state = std::make_unique<State>();
@@ -72,6 +72,8 @@ base::Task<Status> Server::stop() {
 }
 
 const RecoveryReport& Server::recovery() const { return state_->core->store->recovery(); }
+
+const std::string& Server::no_checkpoint() const { return state_->core->store->no_checkpoint(); }
 
 std::vector<std::string> Server::damaged_logs() const {
   std::vector<std::string> lines;

@@ -153,10 +153,11 @@ std::string admin_stat_json(const ServerCore& core) {
       R"({{"time_ns": {}, "listen": [{}], "store": {}, )"
       R"("memory": {{"index_bytes": {}, "lock_word_bytes": {}}}, )"
       R"("recovery": {{"transactions": {}, "records_applied": {}, "damaged_records": {}, )"
-      R"("duration_us": {}}}, "pool": {}}})",
+      R"("from_checkpoint": {}, "duration_us": {}}}, "pool": {}}})",
       core.executor.now_ns(), listen, server_stat_json(core), store.index().hash_bytes(),
       store.words().bytes().size(), recovery.transactions_replayed, recovery.records_applied,
-      recovery.damaged_records, recovery.duration_us, pool_json(core.pool.info()));
+      recovery.damaged_records, recovery.from_checkpoint, recovery.duration_us,
+      pool_json(core.pool.info()));
 }
 
 }  // namespace pmstore::internal

@@ -12,6 +12,7 @@
 #include "pmstore/layout/bucket_layout.h"
 #include "pmstore/layout/record.h"
 #include "pmstore/layout/shard_record.h"
+#include "pmstore/shard/checkpoint.h"
 #include "pmstore/shard/index_check.h"
 #include "pmstore/shard/shard_log.h"
 #include "pmstore/shard/slab_arena.h"
@@ -226,6 +227,13 @@ Status check_record_tables(const TableCatalog& catalog, const SlabArena& arena,
 
 }  // namespace
 
+Result<std::string> checkpoint_state(persist::Pool& pool) {
+  PMSTORE_TRY(const TableCatalog catalog, TableCatalog::load(pool));
+  const auto found = internal::Checkpoint::find(pool, catalog.header());
+  if (found.reader) return std::string("current");
+  return found.why_not.empty() ? std::string("none") : "not used: " + found.why_not;
+}
+
 Status check_startable(persist::Pool& pool) {
   PMSTORE_TRY(const TableCatalog catalog, TableCatalog::load(pool));
   PMSTORE_TRY(const SlabArena arena, SlabArena::open(pool, catalog.header()));
@@ -242,6 +250,12 @@ Result<CheckReport> check_store(persist::Pool& pool, std::span<const IndexToChec
   CheckReport report;
   report.epoch = catalog.header().epoch;
   report.clean = catalog.header().clean != 0;
+  PMSTORE_TRY(report.checkpoint, checkpoint_state(pool));
+  const auto found = internal::Checkpoint::find(pool, catalog.header());
+  if (found.reader) {
+    const Status whole = found.reader->verify();
+    if (!whole) report.checkpoint = "not used: " + whole.error().message;
+  }
   report.tables = static_cast<uint32_t>(catalog.tables().size());
   auto arena = SlabArena::open(pool, catalog.header());
   if (!arena) {

@@ -291,4 +291,125 @@ void HashIndex::release_piece(uint64_t number) {
       std::as_writable_bytes(std::span(buckets_ + number * kBucketsPerPiece, kBucketsPerPiece)));
 }
 
+// ---- checkpoint ----
+
+namespace {
+
+constexpr uint64_t kBucketsPerPart = 1 << 15;
+
+struct SavedIndex {
+  uint64_t buckets;
+  uint64_t entries;
+};
+
+// Depth 0: a late bucket.
+struct SavedBucket {
+  uint32_t depth : 8;
+  uint32_t entries : 24;
+};
+static_assert(sizeof(SavedBucket) == 4 && kMostDepth < 256);
+constexpr uint64_t kMostInBucket = (1 << 24) - 1;
+
+}  // namespace
+
+Status HashIndex::save(CheckpointWriter& writer) const {
+  const std::span<const Bucket> all(buckets_, count_);
+  const bool stable = std::all_of(all.begin(), all.end(), [](const Bucket& bucket) {
+    return bucket.version % 2 == 0 || !bucket.shape.in_use();
+  });
+  if (!stable) return make_error(ErrorCode::kConflict, "a bucket of the index is in change");
+  writer.begin_section("index");
+  writer.put(SavedIndex{count_, size_});
+  uint32_t part = 0;
+  for (uint64_t first = 0; first < count_; first += kBucketsPerPart) {
+    writer.begin_section("buckets", part++);
+    PMSTORE_TRY_STATUS(save_part(writer, first, std::min(kBucketsPerPart, count_ - first)));
+  }
+  return {};
+}
+
+// Depth and number of entries of each bucket, then the entries.
+Status HashIndex::save_part(CheckpointWriter& writer, uint64_t first, uint64_t count) const {
+  const std::span<const Bucket> buckets(buckets_ + first, count);
+  for (const Bucket& bucket : buckets) {
+    const auto used = std::count_if(std::begin(bucket.entries), std::end(bucket.entries),
+                                    [](uint64_t bits) { return bits != 0; });
+    const uint64_t all = static_cast<uint64_t>(used) + bucket.shape.overflow();
+    if (all > kMostInBucket) return make_error(ErrorCode::kConflict, "a bucket is too long");
+    writer.put(SavedBucket{bucket.shape.depth() & 0xff, static_cast<uint32_t>(all) & 0xffffff});
+  }
+  for (const Bucket& bucket : buckets) {
+    for (const uint64_t bits : bucket.entries) {
+      if (bits != 0) writer.put(bits);
+    }
+    if (bucket.shape.overflow() == 0) continue;
+    const auto list = overflow_.find(static_cast<uint64_t>(&bucket - buckets_));
+    PMSTORE_CHECK(list != overflow_.end() && list->second.size() == bucket.shape.overflow(),
+                  "the shape has the length of the list");
+    for (const BucketEntry entry : list->second) writer.put(entry.bits);
+  }
+  return {};
+}
+
+Status HashIndex::load(CheckpointLoad& load) {
+  PMSTORE_CHECK(size_ == 0 && splits_ == 0, "an index is loaded once");
+  SavedIndex saved{};
+  auto section = load.reader().section("index");
+  const bool fits =
+      section && section->read(saved) && saved.buckets >= kLeastBuckets && saved.buckets <= most_;
+  const uint64_t count = fits ? (saved.buckets + kBucketsPerPart - 1) / kBucketsPerPart : 0;
+  if (!fits || load.reader().parts("buckets") != count) {
+    return make_error(ErrorCode::kDamaged, "its hash index has another size");
+  }
+  auto parts = std::make_shared<std::vector<LoadedPart>>(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    load.add([this, &load, parts, saved, i] {
+      const uint64_t first = i * kBucketsPerPart;
+      auto part = load.reader().section("buckets", i);
+      return part &&
+             load_part(*part, first, std::min(kBucketsPerPart, saved.buckets - first), (*parts)[i]);
+    });
+  }
+  load.add_step([this, parts, saved] {
+    count_ = end_ = saved.buckets;
+    for (LoadedPart& part : *parts) {
+      size_ += part.entries;
+      late_.insert(late_.end(), part.late.begin(), part.late.end());
+      for (auto& [bucket, list] : part.overflow) {
+        overflowed_ += list.size();
+        overflow_.emplace(bucket, std::move(list));
+      }
+    }
+    return size_ == saved.entries;
+  });
+  return {};
+}
+
+bool HashIndex::load_part(CheckpointReader::Section& section, uint64_t first, uint64_t count,
+                          LoadedPart& part) {
+  std::vector<SavedBucket> saved(count);
+  if (!section.read(saved.data(), count * sizeof(SavedBucket))) return false;
+  for (uint64_t i = 0; i < count; ++i) {
+    Bucket& bucket = buckets_[first + i];
+    if (saved[i].depth > kMostDepth || (saved[i].depth == 0 && saved[i].entries > 0)) return false;
+    const size_t inside = std::min<size_t>(saved[i].entries, kBucketEntries);
+    const size_t overflow = saved[i].entries - inside;
+    bucket.shape = BucketShape::make(saved[i].depth, overflow);
+    bucket.version = kFirstVersion;
+    if (saved[i].depth == 0) {
+      bucket.version = 0;
+      part.late.push_back(first + i);
+      continue;
+    }
+    if (!section.read(bucket.entries, inside * sizeof(uint64_t))) return false;
+    part.entries += saved[i].entries;
+    if (overflow == 0) continue;
+    if (overflow > section.left() / sizeof(BucketEntry)) return false;
+    std::vector<BucketEntry> list(overflow);
+    if (!section.read(list.data(), list.size() * sizeof(BucketEntry))) return false;
+    part.overflow.emplace_back(first + i, std::move(list));
+  }
+  return section.ended_well();
+}
+
 }  // namespace pmstore::internal

@@ -32,6 +32,8 @@
 #include "base/check.h"
 #include "base/result.h"
 #include "pmstore/layout/bucket_layout.h"
+#include "pmstore/shard/checkpoint_load.h"
+#include "pmstore/shard/checkpoint_writer.h"
 
 namespace pmstore::internal {
 
@@ -110,6 +112,19 @@ class HashIndex {
   // bucket of it was ever in use.
   std::span<std::byte> piece(uint64_t number) const;
 
+  // Asks for the key's bucket. Inline as LockTable::prefetch().
+  [[gnu::always_inline]] void prefetch(KeyHash hash) const {
+    const Bucket& bucket = buckets_[bucket_of(hash)];
+    __builtin_prefetch(&bucket, 1);
+    __builtin_prefetch(&bucket.entries[7], 1);
+  }
+
+  // All entries, by bucket, and depths; the versions of buckets are not kept. Conflict: a bucket is
+  // in change.
+  Status save(CheckpointWriter& writer) const;
+  // Into an empty index, when the load runs. Damaged: it has no address space for the buckets.
+  Status load(CheckpointLoad& load);
+
   uint64_t size() const { return size_; }
   uint64_t overflowed() const { return overflowed_; }
   uint64_t bytes_in_use() const { return count_ * sizeof(Bucket); }
@@ -118,6 +133,15 @@ class HashIndex {
 
  private:
   HashIndex(Bucket* buckets, uint64_t most) : buckets_(buckets), most_(most) {}
+  // What one section of a checkpoint had.
+  struct LoadedPart {
+    uint64_t entries = 0;
+    std::vector<std::pair<uint64_t, std::vector<BucketEntry>>> overflow;
+    std::vector<uint64_t> late;
+  };
+  Status save_part(CheckpointWriter& writer, uint64_t first, uint64_t count) const;
+  bool load_part(CheckpointReader::Section& section, uint64_t first, uint64_t count,
+                 LoadedPart& part);
   static void set(uint64_t& word, uint64_t value) {
     __atomic_store_n(&word, value, __ATOMIC_RELEASE);
   }

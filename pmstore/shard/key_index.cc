@@ -72,6 +72,30 @@ std::span<std::byte> KeyIndex::share_chunk_of(TableId table, NodeId leaf) {
   return index.chunk_of(leaf);
 }
 
+Status KeyIndex::save(CheckpointWriter& writer) const {
+  PMSTORE_TRY_STATUS(hash_.save(writer));
+  for (const auto& [table, tree] : ordered_) {
+    PMSTORE_TRY_STATUS(tree->save(writer));
+  }
+  return {};
+}
+
+Status KeyIndex::load(CheckpointLoad& load) {
+  PMSTORE_TRY_STATUS(hash_.load(load));
+  if (load.reader().parts("tree") != ordered_.size()) {
+    return make_error(ErrorCode::kDamaged, "it has other ordered tables");
+  }
+  for (const auto& [table, tree] : ordered_) {
+    PMSTORE_TRY_STATUS(tree->load(load));
+  }
+  load.add_step([this] {
+    size_ = hash_.size();
+    for (const auto& [table, tree] : ordered_) size_ += tree->size();
+    return true;
+  });
+  return {};
+}
+
 uint64_t KeyIndex::ordered_bytes() const {
   uint64_t bytes = 0;
   for (const auto& [table, tree] : ordered_) bytes += tree->bytes_in_use();

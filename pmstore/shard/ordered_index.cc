@@ -376,6 +376,78 @@ bool OrderedIndex::merge_children(TreeNode& parent, uint16_t place) {
   return true;
 }
 
+// ---- checkpoint ----
+
+namespace {
+
+// A section of a checkpoint has so many nodes.
+constexpr uint64_t kNodesPerPart = 1024;
+
+struct SavedTree {
+  uint64_t nodes;  // with node 0
+  uint64_t size;
+  uint32_t root;
+  uint32_t free;  // so many nodes are free; their numbers follow
+};
+
+}  // namespace
+
+std::span<std::byte> OrderedIndex::part_of_nodes(uint32_t part, uint64_t nodes) const {
+  const uint64_t first = part * kNodesPerPart;
+  return memory_.subspan(first * kNodeBytes, std::min(kNodesPerPart, nodes - first) * kNodeBytes);
+}
+
+// The table's number and the part's together.
+uint32_t OrderedIndex::part_number(uint64_t part) const {
+  PMSTORE_CHECK(part <= UINT16_MAX, "256 GiB of nodes have a number");
+  return static_cast<uint32_t>(uint64_t{raw(table_)} << 16 | part);
+}
+
+Status OrderedIndex::save(CheckpointWriter& writer) const {
+  for (NodeId id = 1; id < nodes_used_; ++id) {
+    if (node(id).level() != 0 || node(id).changing == 0) continue;
+    return make_error(ErrorCode::kConflict, "a key of an ordered table is in change");
+  }
+  writer.begin_section("tree", part_number(0));
+  writer.put(SavedTree{nodes_used_, size_, root_, static_cast<uint32_t>(free_.size())});
+  writer.put(free_.data(), free_.size() * sizeof(NodeId));
+  for (uint32_t part = 0; part * kNodesPerPart < nodes_used_; ++part) {
+    writer.begin_section("nodes", part_number(part));
+    const auto nodes = part_of_nodes(part, nodes_used_);
+    writer.put(nodes.data(), nodes.size());
+  }
+  return {};
+}
+
+Status OrderedIndex::load(CheckpointLoad& load) {
+  PMSTORE_CHECK(size_ == 0, "an index is loaded once");
+  SavedTree saved{};
+  auto section = load.reader().section("tree", part_number(0));
+  const bool whole = section && section->read(saved) && saved.nodes > saved.root &&
+                     saved.nodes <= memory_.size() / kNodeBytes && saved.root != kNoNode &&
+                     section->left() == saved.free * sizeof(NodeId);
+  std::vector<NodeId> free(whole ? saved.free : 0);
+  if (!whole || !section->read(free.data(), free.size() * sizeof(NodeId))) {
+    return make_error(ErrorCode::kDamaged, "its index of an ordered table is not whole");
+  }
+  for (uint32_t part = 0; part * kNodesPerPart < saved.nodes; ++part) {
+    load.add([this, &load, part, nodes = saved.nodes] {
+      auto found = load.reader().section("nodes", part_number(part));
+      const auto to = part_of_nodes(part, nodes);
+      return found && found->read(to.data(), to.size()) && found->ended_well();
+    });
+  }
+  load.add_step([this, saved, free = std::move(free)] {
+    nodes_used_ = saved.nodes;
+    size_ = saved.size;
+    root_ = saved.root;
+    free_ = free;
+    recent_ = {};
+    return true;
+  });
+  return {};
+}
+
 // ---- checks ----
 
 uint64_t OrderedIndex::check_node(NodeId id, TreeNode::Fences fences, uint8_t level) const {

@@ -27,6 +27,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "pmstore/shard/checkpoint_load.h"
+#include "pmstore/shard/checkpoint_writer.h"
 #include "pmstore/shard/index_entry.h"
 #include "pmstore/shard/tree_node.h"
 
@@ -106,6 +108,11 @@ class OrderedIndex {
   template <typename OnLeaf, typename OnKey>
   void walk(Range range, Direction direction, OnLeaf on_leaf, OnKey on_key) const;
 
+  // The nodes as they are. Conflict: a key is in change.
+  Status save(CheckpointWriter& writer) const;
+  // Into the empty index of the same table, when the load runs. Damaged: it is of no such index.
+  Status load(CheckpointLoad& load);
+
   // Of entries, with and without a record.
   uint64_t size() const { return size_; }
   uint64_t bytes_in_use() const { return (nodes_used_ - 1 - free_.size()) * kNodeBytes; }
@@ -126,6 +133,9 @@ class OrderedIndex {
   };
 
   explicit OrderedIndex(std::span<std::byte> memory);
+  // The nodes of a part of a checkpoint, by their number.
+  std::span<std::byte> part_of_nodes(uint32_t part, uint64_t nodes) const;
+  uint32_t part_number(uint64_t part) const;
   TreeNode& node(NodeId id) const { return reinterpret_cast<TreeNode*>(memory_.data())[id]; }
   static uint64_t pack(Entry entry);
 

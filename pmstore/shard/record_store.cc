@@ -95,7 +95,9 @@ bool RecordStore::is_damaged(IndexEntry entry) const {
   const LockWord before = words_.load(entry.slot);
   if (before.is_locked() || reservations_.at(entry.slot)) return false;
   const bool sound = checked_record(entry.slot, entry.size_class, before).has_value();
-  return !sound && words_.load(entry.slot) == before;
+  const bool damaged = !sound && words_.load(entry.slot) == before;
+  if (damaged) note_damage();
+  return damaged;
 }
 
 // The live record of `word`, in copy_ or, where nobody else changes it, in its slot; nullopt if it
@@ -185,7 +187,10 @@ Result<RecordView> RecordStore::record_at(IndexEntry entry) const {
   // A writer locks the word before it changes the record. So the same unlocked word before and
   // after the copy means that the record did not change meanwhile.
   if (words_.load(entry.slot) != before) return make_error(ErrorCode::kConflict);
-  if (!record) return damaged_record(entry.slot);
+  if (!record) {
+    note_damage();
+    return damaged_record(entry.slot);
+  }
   return *record;
 }
 
@@ -216,6 +221,10 @@ void RecordStore::write_in_place(SlotOffset slot, std::span<const std::byte> ima
 void RecordStore::give_up(SlotOffset slot, uint64_t version) {
   const uint64_t above = std::max(version, version_of(slot) + 1);
   words_.store(slot, LockWord::unlocked(std::min(above, LockWord::kVersionMask)));
+  give_up_again(slot);
+}
+
+void RecordStore::give_up_again(SlotOffset slot) {
   PMSTORE_CHECK(given_up_.insert(raw(slot)).second, "recovery reads each slot once");
 }
 

@@ -100,6 +100,12 @@ class RecordStore {
   // Recovery found a damaged record in `slot`, and no redo record repairs it. The slot stays unused
   // until the next start; its lock word shows at least `version`, and more than the slot had.
   void give_up(SlotOffset slot, uint64_t version);
+  // The same of a slot whose word has its version.
+  void give_up_again(SlotOffset slot);
+  const std::unordered_set<uint64_t>& given_up() const { return given_up_; }
+  // A record was found damaged since the start: the next start looks at all of them.
+  bool has_seen_damage() const { return has_seen_damage_; }
+  void note_damage() const { has_seen_damage_ = true; }
   bool is_given_up(SlotOffset slot) const {
     return !given_up_.empty() && given_up_.contains(raw(slot));
   }
@@ -120,6 +126,7 @@ class RecordStore {
   KeyIndex index_;
   Reservations reservations_;
   std::unordered_set<uint64_t> given_up_;
+  mutable bool has_seen_damage_ = false;
   mutable std::vector<std::byte> copy_;  // of one record, while its checksum is checked
   bool sole_writer_ = false;             // no client writes records
 };

@@ -1,10 +1,12 @@
 #include "pmstore/shard/recovery.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "base/check.h"
 #include "pmstore/layout/shard_record.h"
+#include "pmstore/shard/checkpoint.h"
 #include "pmstore/shard/shard_log.h"
 
 namespace pmstore::internal {
@@ -86,36 +88,75 @@ void Recovery::free_slot(SlotOffset slot) {
   if (!held_.contains(raw(slot))) records_.arena().free_slot(slot);
 }
 
-void Recovery::rebuild_slot(const SlabArena::Slab& slab, SlotOffset slot) {
+// Runs in several threads at the same time. Each slot has a word of its own.
+void Recovery::read_slot(const SlabArena::Slab& slab, SlotOffset slot, Found& found) {
   const SlotContent content = slots_.read(slab, slot);
   if (content.state == SlotState::kNeverWritten) {
-    free_slot(slot);
+    found.free.push_back(slot);
     return;
   }
   if (content.state == SlotState::kDamaged) {
-    damaged_.push_back(slot);
+    found.damaged.push_back(slot);
     return;
   }
   const uint64_t version = content.record->version();
-  highest_version_ = std::max(highest_version_, version);
+  found.highest_version = std::max(found.highest_version, version);
   const bool dropped = content.state == SlotState::kDropped;
   // A client that has seen a record of a dropped table may still know its slot: the word must not
   // show the version that the client has seen.
   records_.words().store(slot, LockWord::unlocked(version + (dropped ? 1 : 0)));
   const auto table = static_cast<TableId>(content.record->header->table);
+  const std::string_view key = content.record->key;
   switch (content.state) {
-    case SlotState::kLost: lost_table_ = raw(table); return;
+    case SlotState::kLost: found.lost_table = raw(table); return;
     case SlotState::kLive:
       if (is_ordered(table)) {
-        ordered_.push_back({begin_of(content.record->key), slot, table, slab.size_class});
+        found.ordered.push_back({begin_of(key), slot, table, slab.size_class});
       } else {
-        index_record({table, content.record->key}, slab.size_class, slot);
+        found.hashed.push_back({hash_key(table, key), slot, table, slab.size_class});
       }
       return;
     default:
-      ++report_.tombstones;
-      free_slot(slot);
+      ++found.tombstones;
+      found.free.push_back(slot);
       return;
+  }
+}
+
+void Recovery::read_slabs(std::span<const SlabArena::Slab> slabs, Found& found) {
+  for (const SlabArena::Slab& slab : slabs) {
+    const uint32_t slots = slots_per_slab(slab.size_class);
+    found.slots += slots;
+    // Backwards, so that the lowest free slot is handed out first.
+    for (uint32_t i = slots; i > 0; --i) {
+      read_slot(slab, records_.arena().slot_of(slab, i - 1), found);
+    }
+  }
+}
+
+void Recovery::take(const Found& found) {
+  for (const SlotOffset slot : found.free) free_slot(slot);
+  damaged_.insert(damaged_.end(), found.damaged.begin(), found.damaged.end());
+  ordered_.insert(ordered_.end(), found.ordered.begin(), found.ordered.end());
+  index_hashed(found.hashed);
+  report_.tombstones += found.tombstones;
+  highest_version_ = std::max(highest_version_, found.highest_version);
+  if (found.lost_table != 0) lost_table_ = found.lost_table;
+}
+
+// Buckets are all over the memory: each is asked for some records before its turn.
+void Recovery::index_hashed(std::span<const HashedRecord> records) {
+  constexpr size_t kAhead = 16;
+  KeyIndex& index = records_.index();
+  const auto key_of = [&](size_t i) {
+    return IndexKey{records[i].table, {}, records[i].hash};  // the key itself lies in the slot
+  };
+  for (size_t i = 0; i < std::min(kAhead, records.size()); ++i) index.prefetch(key_of(i));
+  for (size_t i = 0; i < records.size(); ++i) {
+    if (i + kAhead < records.size()) index.prefetch(key_of(i + kAhead));
+    const Status inserted = index.insert_alone(key_of(i), records[i].size_class, records[i].slot);
+    if (inserted) ++report_.live_records;
+    if (!inserted) indexed_ = inserted;
   }
 }
 
@@ -160,7 +201,7 @@ void Recovery::index_ordered() {
   ordered_ = {};
 }
 
-Status Recovery::rebuild_index() {
+Status Recovery::rebuild_index(const std::function<void(uint64_t, uint64_t)>& progress) {
   PMSTORE_CHECK(rings_replayed_,
                 "rings come before slots: what a crash has torn must be whole when it is read");
   // As large as it will be; but keys of ordered tables are not in the hash index, and no count says
@@ -169,12 +210,32 @@ Status Recovery::rebuild_index() {
   const bool all_hash = std::none_of(tables.begin(), tables.end(),
                                      [](const TableInfo& table) { return is_ordered(table.id); });
   if (all_hash) records_.index().hash().expect(records_.arena().used_slots());
+  constexpr size_t kSlabsPerTask = 8;
+  constexpr size_t kTasksPerBatch = 64;  // bounds the memory for what was found
+  std::vector<SlabArena::Slab> slabs;
+  uint64_t slots = 0;
   records_.arena().for_each_slab([&](const SlabArena::Slab& slab) {
-    // Backwards, so that the lowest free slot is handed out first.
-    for (uint32_t i = slots_per_slab(slab.size_class); i > 0; --i) {
-      rebuild_slot(slab, records_.arena().slot_of(slab, i - 1));
-    }
+    slabs.push_back(slab);
+    slots += slots_per_slab(slab.size_class);
   });
+  uint64_t slots_read = 0;
+  for (std::span<const SlabArena::Slab> left = slabs; !left.empty();) {
+    const auto batch = left.first(std::min(left.size(), kSlabsPerTask * kTasksPerBatch));
+    std::vector<Found> found((batch.size() + kSlabsPerTask - 1) / kSlabsPerTask);
+    std::atomic<size_t> next{0};
+    workers_.run([&](size_t) {
+      for (size_t i = next++; i < found.size(); i = next++) {
+        const auto task = batch.subspan(i * kSlabsPerTask);
+        read_slabs(task.first(std::min(task.size(), kSlabsPerTask)), found[i]);
+      }
+    });
+    for (const Found& each : found) {
+      take(each);
+      slots_read += each.slots;
+    }
+    left = left.subspan(batch.size());
+    if (progress) progress(slots_read, slots);
+  }
   index_ordered();
   PMSTORE_TRY_STATUS(indexed_);
   records_.index().hash().expect_no_more();
@@ -185,6 +246,19 @@ Status Recovery::rebuild_index() {
   // Damaged media: it is not known what was there, so the slot stays unused, above every version.
   report_.damaged_records = damaged_.size();
   for (const SlotOffset slot : damaged_) records_.give_up(slot, highest_version_ + 1);
+  return {};
+}
+
+Status Recovery::restore(const CheckpointReader& checkpoint) {
+  PMSTORE_CHECK(rings_replayed_, "what they hold must be in the slots, as the checkpoint has it");
+  // The pool was closed in order: there was nothing to do, or the checkpoint is of something else.
+  if (report_.records_applied > 0 || !held_.empty()) {
+    return make_error(ErrorCode::kDamaged, "the pool holds changes that it does not have");
+  }
+  PMSTORE_TRY_STATUS(Checkpoint::load(checkpoint, records_, workers_));
+  report_.live_records = records_.index().size();
+  report_.damaged_records = records_.given_up().size();
+  report_.from_checkpoint = true;
   return {};
 }
 

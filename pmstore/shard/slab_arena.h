@@ -61,6 +61,14 @@ class SlabArena {
   // The slot is free from here on. CHECK: its slab has a used slot.
   void free_slot(SlotOffset slot);
 
+  // In the order in which they were freed, by size class.
+  template <typename Visit>
+  void for_each_free_slot(Visit visit) const {
+    for (const auto& list : free_slots_) {
+      for (const uint32_t slot : list) visit(static_cast<SlotOffset>(uint64_t{slot} * 64));
+    }
+  }
+
   // A lower bound of the slot's version, which holds whatever its lock word shows.
   uint64_t base_version(SlotOffset slot) const;
   // `version_of` gives the present version of a slot; it is called when a slab is given back. Must

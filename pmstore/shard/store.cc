@@ -18,31 +18,59 @@ Store::Store(persist::Pool& pool, TableCatalog catalog, SlabArena arena, LockTab
       rnic_(records_, latch_),
       drops_(records_, cpu_, latch_) {}
 
-Result<std::unique_ptr<Store>> Store::open(persist::Pool& pool) {
+Result<std::unique_ptr<Store>> Store::make(persist::Pool& pool) {
   PMSTORE_TRY(TableCatalog catalog, TableCatalog::load(pool));
   PMSTORE_TRY(SlabArena arena, SlabArena::open(pool, catalog.header()));
   PMSTORE_TRY_STATUS(arena.make_headers_durable());
   PMSTORE_TRY(LockTable words, LockTable::create(arena.slot_space_bytes()));
   PMSTORE_TRY(KeyIndex index, KeyIndex::create(pool.info().bytes));
-  std::unique_ptr<Store> store(
+  return std::unique_ptr<Store>(
       new Store(pool, std::move(catalog), std::move(arena), std::move(words), std::move(index)));
-  PMSTORE_TRY_STATUS(store->recover());
+}
+
+Result<std::unique_ptr<Store>> Store::open(persist::Pool& pool, const RecoveryOptions& options) {
+  PMSTORE_TRY(auto store, make(pool));
+  Checkpoint::Found found = Checkpoint::find(pool, store->catalog().header());
+  if (found.reader) {
+    PMSTORE_TRY(const bool restored, store->recover(options, &*found.reader));
+    if (restored) return store;
+    found.why_not = std::move(store->recovery_.checkpoint_refused);
+    PMSTORE_TRY(store, make(pool));
+  }
+  PMSTORE_TRY_STATUS(store->recover(options, nullptr));
+  store->recovery_.checkpoint_refused = std::move(found.why_not);
   return store;
 }
 
-Status Store::recover() {
+Result<bool> Store::recover(const RecoveryOptions& options, const CheckpointReader* checkpoint) {
   for (const TableInfo& table : catalog().tables()) {
     if (!is_ordered(table.id)) continue;
     PMSTORE_TRY_STATUS(index().add_ordered(table.id));
   }
-  Recovery recovery(records_);
+  base::OneWorker here;
+  Recovery recovery(records_, options.workers != nullptr ? *options.workers : here);
   PMSTORE_TRY_STATUS(recovery.replay_rings(rings_));
   PMSTORE_TRY(log::Ring log, recovery.replay_log());
-  PMSTORE_TRY_STATUS(recovery.rebuild_index());
-  recovery_ = recovery.report();
+  if (checkpoint != nullptr) {
+    const Status restored = recovery.restore(*checkpoint);
+    recovery_ = recovery.report();
+    if (!restored) {
+      recovery_.checkpoint_refused = restored.error().message;
+      return false;
+    }
+  } else {
+    PMSTORE_TRY_STATUS(recovery.rebuild_index(options.progress));
+    recovery_ = recovery.report();
+  }
+  PMSTORE_TRY_STATUS(begin(std::move(log)));
+  return true;
+}
+
+Status Store::begin(log::Ring log) {
   PMSTORE_TRY_STATUS(log_.begin(std::move(log)));
   PMSTORE_TRY_STATUS(two_phase_.restore());
-  PMSTORE_TRY_STATUS(catalog().begin_epoch());
+  PMSTORE_TRY(const persist::Persisted not_clean, catalog().begin_epoch());
+  PMSTORE_TRY_STATUS(Checkpoint::free_all(records_.pool(), not_clean));
   PMSTORE_TRY_STATUS(rings_.give_back_unowned());
   while (const auto frame = arena().empty_frame(0)) {
     const Status freed = give_back_frame(*frame);
@@ -136,7 +164,22 @@ Status Store::close() {
   PMSTORE_TRY_STATUS(rings_.flush_in_place());
   PMSTORE_TRY_STATUS(log_.flush_in_place());
   PMSTORE_TRY(const persist::Persisted in_place, memory().drain());
+  no_checkpoint_.clear();
+  if (const Status written = write_checkpoint(in_place); !written) {
+    if (written.code() == ErrorCode::kIo) return written;
+    no_checkpoint_ = written.error().message;
+  }
   return catalog().mark_clean(in_place, sessions_.last());
+}
+
+Status Store::write_checkpoint(persist::Persisted in_place) {
+  if (!two_phase_.empty() || cpu_.group_size() > 0) {
+    return make_error(ErrorCode::kConflict, "transactions of several servers are not decided");
+  }
+  if (drops_.under_way()) {
+    return make_error(ErrorCode::kConflict, "slots of a dropped table are not free yet");
+  }
+  return Checkpoint::write(records_, in_place);
 }
 
 }  // namespace pmstore::internal

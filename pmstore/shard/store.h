@@ -11,6 +11,7 @@
 //   RangeScan     pages of an ordered table, in order                      range_scan.h
 //   TableDrop     dropping tables                                          table_drop.h
 //   Recovery      all of this from what a pool holds                       recovery.h
+//   Checkpoint    what an orderly stop leaves, so that a start is short    checkpoint.h
 //
 // The functions here pass calls on; errors and durability are said in the header of the part.
 // Threads: one. The pool is borrowed.
@@ -28,6 +29,7 @@
 #include "pmstore/layout/protocol.h"
 #include "pmstore/layout/shard_record.h"
 #include "pmstore/server.h"
+#include "pmstore/shard/checkpoint.h"
 #include "pmstore/shard/client_rings.h"
 #include "pmstore/shard/commit_view.h"
 #include "pmstore/shard/cpu_commit.h"
@@ -46,9 +48,13 @@ namespace pmstore::internal {
 class Store {
  public:
   // Recovers, and begins a new epoch. Durable on return. BadPool; Io; VersionMismatch.
-  static Result<std::unique_ptr<Store>> open(persist::Pool& pool);
-  // Makes everything durable in place; then the catalog says that there is nothing to replay.
+  static Result<std::unique_ptr<Store>> open(persist::Pool& pool,
+                                             const RecoveryOptions& options = {});
+  // Makes everything durable in place, and leaves a checkpoint; then the catalog says that there is
+  // nothing to replay. Without a checkpoint, the next open() reads all slots.
   Status close();
+  // After close(): why there is no checkpoint; else empty.
+  const std::string& no_checkpoint() const { return no_checkpoint_; }
 
   TableCatalog& catalog() { return records_.catalog(); }
   const TableCatalog& catalog() const { return records_.catalog(); }
@@ -165,7 +171,12 @@ class Store {
  private:
   Store(persist::Pool& pool, TableCatalog catalog, SlabArena arena, LockTable words,
         KeyIndex index);
-  Status recover();
+  static Result<std::unique_ptr<Store>> make(persist::Pool& pool);
+  // False: the checkpoint does not count, and nothing has begun; this object must be discarded.
+  // nullptr: no checkpoint is asked.
+  Result<bool> recover(const RecoveryOptions& options, const CheckpointReader* checkpoint);
+  Status begin(log::Ring log);
+  Status write_checkpoint(persist::Persisted in_place);
 
   FailureLatch latch_;
   RecordStore records_;
@@ -177,6 +188,7 @@ class Store {
   RnicCommit rnic_;
   TableDrop drops_;
   RecoveryReport recovery_;
+  std::string no_checkpoint_;
 };
 
 }  // namespace pmstore::internal

@@ -315,14 +315,15 @@ Status TableCatalog::make_found_durable() {
   return {};
 }
 
-Status TableCatalog::begin_epoch() {
+Result<persist::Persisted> TableCatalog::begin_epoch() {
   PMSTORE_CHECK(!is_earlier(), "a server opens no pool that must be converted");
   PMSTORE_TRY_STATUS(make_found_durable());
   CatalogHeader next = header_;
   ++next.epoch;
   next.clean = 0;
   next.table_count = static_cast<uint32_t>(entries_.size());
-  return write_header(next);
+  PMSTORE_TRY_STATUS(write_header(next));
+  return *header_durable_;
 }
 
 Status TableCatalog::mark_clean(persist::Persisted /*in_place*/, uint32_t last_session) {

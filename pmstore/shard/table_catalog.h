@@ -93,7 +93,8 @@ class TableCatalog {
   Status drop_table(TableId table);
 
   // Begins a new epoch and takes the clean mark away. Must precede everything that clients change.
-  Status begin_epoch();
+  // The proof that the catalog is not clean.
+  Result<persist::Persisted> begin_epoch();
   // There is nothing to replay: `in_place` proves that what log and rings hold is durable in place.
   // `last_session` is the highest number that a session was given.
   Status mark_clean(persist::Persisted in_place, uint32_t last_session);

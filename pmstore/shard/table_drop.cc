@@ -16,6 +16,7 @@ Status TableDrop::drop(TableId table) {
   }
   const Status dropped = records_.catalog().drop_table(table);
   if (!dropped) latch_.set();
+  if (dropped) unfinished_.insert(table);
   if (dropped && is_ordered(table)) records_.index().leave_ordered(table);
   return dropped;
 }
@@ -85,6 +86,7 @@ base::Task<Status> TableDrop::free_slots(WordChanger* changer, TableId table, Cu
   if (next != 0) co_return Status{};
   cursor.done = !cursor.met_lock;
   if (cursor.done && is_ordered(table)) records_.index().forget_ordered(table);
+  if (cursor.done) unfinished_.erase(table);
   cursor.met_lock = false;
   co_return Status{};
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 
 #include "base/task.h"
 #include "pmstore/shard/cpu_commit.h"
@@ -37,6 +38,8 @@ class TableDrop {
   // dropped tables as well. While a client or a prepared transaction is about to write a record of
   // the table, the call changes nothing. After an error, the same call again.
   base::Task<Status> free_slots(WordChanger* changer, TableId table, Cursor& cursor);
+  // Slots of a dropped table are still to be freed.
+  bool under_way() const { return !unfinished_.empty(); }
 
  private:
   void free_by_cpu(SlotOffset slot, const IndexKey& key);
@@ -46,6 +49,7 @@ class TableDrop {
   RecordStore& records_;
   const CpuCommit& cpu_;
   FailureLatch& latch_;
+  std::set<TableId> unfinished_;
 };
 
 }  // namespace pmstore::internal

@@ -115,6 +115,7 @@ Result<ScanReply> TableScan::page(const ScanRequest& request, Page& page) const 
       case Seen::kDamaged:
         if (!request.skip_damaged) status = damaged_record(slot);
         ++reply.damaged;
+        if (!records_.is_given_up(slot)) records_.note_damage();
         return status.has_value();
       case Seen::kLocked:
         if (reply.count == 0) status = make_error(ErrorCode::kConflict);

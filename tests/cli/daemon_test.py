@@ -117,6 +117,23 @@ class Daemon(unittest.TestCase):
         self.assertEqual(len(lines), 4, lines)
         self.assertEqual(daemon.stderr.read(), b"")
 
+    def test_start_after_an_orderly_stop_uses_what_it_left(self):
+        daemon, uri, _ = self.serve()
+        run("kv", "put", "--uri", uri, "name", "value")
+        self.stop(daemon)
+        self.assertRegex(run("pool", "info", self.pool), r"checkpoint +current")
+        for command in ("info", "check"):
+            report = json.loads(run("pool", command, "--json", self.pool))
+            self.assertEqual(report["checkpoint"], "current")
+        daemon, uri, log = self.serve()
+        log.wait_for(r"recovered 0 transactions .* from the checkpoint; live records: 1$")
+        recovery = json.loads(run("stat", "--json", "--uri", uri))["recovery"]
+        self.assertTrue(recovery["from_checkpoint"])
+        self.assertEqual(run("kv", "get", "--uri", uri, "name"), "value\n")
+        daemon.kill()
+        daemon.wait(PATIENCE_S)
+        self.assertEqual(json.loads(run("pool", "info", "--json", self.pool))["checkpoint"], "none")
+
     def test_says_whether_sockets_share_system_calls(self):
         daemon, _, log = self.serve("--log-level", "debug", "--io-uring", "never")
         log.wait_for(" debug each tcp socket has its own system calls: no io_uring")

@@ -117,6 +117,11 @@ Result<uint64_t> RestartedStore::recover() {
   if (closed_in_order && store_->recovery().records_applied != 0) {
     return make_error(ErrorCode::kBadPool, "it was closed in order, and recovery had work to do");
   }
+  const bool stopped = closed_in_order && catalog->header().epoch > 0;
+  if (history_.leaves_checkpoints && stopped && !store_->recovery().from_checkpoint) {
+    return make_error(ErrorCode::kBadPool, "it was closed in order, and its checkpoint not used: " +
+                                               store_->recovery().checkpoint_refused);
+  }
   if (store_->catalog().tables().empty()) return kNothing;
   const auto found = store_->catalog().find(kStoreTable);
   const std::vector<TableId>& earlier = history_.earlier_tables;

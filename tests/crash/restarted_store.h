@@ -49,11 +49,13 @@ struct StoreHistory {
   TableId table{};
   std::vector<TableId> earlier_tables;    // of the same name, dropped
   std::vector<std::string> keys;          // all that there ever were
+  bool leaves_checkpoints = false;        // each orderly stop does
   std::vector<Transaction> transactions;  // the first is none: the empty store
 };
 
 // Recovery: check_store() must find the pool sound. Then the store opens. It must count no damaged
-// records, and must have nothing to put in place if the catalog says that it was closed in order.
+// records, and must have nothing to put in place if the catalog says that it was closed in order;
+// then it must use the checkpoint, where each stop leaves one.
 // The outcome of a transaction whose effect is there must not be "aborted", that of a later one not
 // "committed". Work: one more transaction; the slot of its new record must have a version that it
 // never had.

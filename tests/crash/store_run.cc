@@ -27,14 +27,18 @@ constexpr uint32_t kClients = 2;
 constexpr uint32_t kChunks = 5;
 constexpr size_t kLargeBytes = 70'000;  // of a value whose record has two chunks
 
+// A ring that no client of lock discipline cpu needs: what an orderly stop can use.
+constexpr uint64_t kRoomBytes = 32 << 10;
+
 // Of large stores: a transaction with one such record.
 uint64_t log_bytes_of(StoreSize size) {
   return size == StoreSize::kLarge ? 3 * (kLargeBytes + 4096) : 32 << 10;
 }
+uint64_t room_bytes_of(StoreSize size) { return size == StoreSize::kWithRoom ? kRoomBytes : 0; }
 uint64_t pool_bytes_of(StoreSize size) {
-  const uint64_t bytes = persist::kPoolLayoutBytes +
-                         persist::round_up(log_bytes_of(size), persist::kXpLineBytes) +
-                         kChunks * (internal::kChunkBytes + internal::kFrameHeaderBytes);
+  const uint64_t bytes =
+      persist::kPoolLayoutBytes + persist::round_up(log_bytes_of(size), persist::kXpLineBytes) +
+      room_bytes_of(size) + kChunks * (internal::kChunkBytes + internal::kFrameHeaderBytes);
   return persist::round_up(bytes + 4096, 4096);
 }
 
@@ -63,15 +67,10 @@ class StoreRun final : public RecordedRun {
     for (const char* key : {"a", "b", "c", "d", "e", "f", "g", "h"}) history_.keys.push_back(key);
     history_.keys.emplace_back(kMaxKeyBytes, 'l');  // of runs that are drawn
     history_.keys.emplace_back("new");
+    history_.leaves_checkpoints = size == StoreSize::kWithRoom;
     recorder_.emplace(pool_->memory());
     format();
-    if (seed > 0) {
-      draw();
-    } else if (size == StoreSize::kFrames) {
-      frames_script();
-    } else {
-      size == StoreSize::kLarge ? large_script() : script();
-    }
+    seed == 0 ? play_script() : draw();
     allow({content_digest(now_)});
     trace_ = recorder_->take();
     store_.reset();
@@ -93,9 +92,18 @@ class StoreRun final : public RecordedRun {
   uint64_t death_every() const override { return size_ == StoreSize::kLarge ? 64 : 16; }
 
  private:
+  void play_script() {
+    switch (size_) {
+      case StoreSize::kSmall: return script();
+      case StoreSize::kLarge: return large_script();
+      case StoreSize::kFrames: return frames_script();
+      case StoreSize::kWithRoom: return checkpoint_script();
+    }
+  }
   void script();
   void large_script();
   void frames_script();
+  void checkpoint_script();
   void draw();
   void draw_one();
 
@@ -141,7 +149,10 @@ void StoreRun::format() {
   describe(0, "no store");
   describe(content_digest({}), "no records");
   allow({0, content_digest({})});
-  FormatOptions options{.rings = 0, .identity = seed() + 1, .shard_log_bytes = log_bytes_of(size_)};
+  FormatOptions options{.rings = size_ == StoreSize::kWithRoom ? 1u : 0u,
+                        .ring_bytes = kRoomBytes,
+                        .identity = seed() + 1,
+                        .shard_log_bytes = log_bytes_of(size_)};
   if (size_ == StoreSize::kFrames) options.frame_bytes = 2 * internal::kChunkBytes;
   PMSTORE_CHECK(format_store(*pool_, options).has_value(), "the region is large enough");
   open();
@@ -168,9 +179,12 @@ void StoreRun::restart_process() {
 void StoreRun::close_and_restart() {
   allow({content_digest(now_)});
   PMSTORE_CHECK(store_->close().has_value(), "memory can always be drained");
+  const bool left = store_->no_checkpoint().empty();
+  PMSTORE_CHECK(left || size_ != StoreSize::kWithRoom, store_->no_checkpoint().c_str());
   store_.reset();
   recorder_->process_dies();
   open();
+  PMSTORE_CHECK(store_->recovery().from_checkpoint == left, "what a stop leaves is used");
   recorder_->mark();
 }
 
@@ -336,8 +350,27 @@ void StoreRun::frames_script() {
   commit({write("b", 140), write("g", 900)});
 }
 
+// A start that uses what a stop has left, changes behind it, and another stop, in each order.
+void StoreRun::checkpoint_script() {
+  commit({write("a", 140), write("b", 500)});
+  commit({erase("b"), write("c", 140)});
+  close_and_restart();
+  commit({write("a", 140), write("b", 500)});
+  close_and_restart();
+  close_and_restart();  // nothing has changed
+  commit({erase("c"), write("d", 210)});
+  restart_process();
+  commit({write("c", 140)});
+  close_and_restart();
+  recreate_table();
+  commit({write("a", 140)});
+  close_and_restart();
+  restart_process();
+  commit({write("b", 140)});
+}
+
 void StoreRun::draw() {
-  const uint64_t least = size_ == StoreSize::kSmall ? 20 : 8;
+  const uint64_t least = size_ == StoreSize::kLarge ? 8 : 20;
   for (uint64_t steps = least + random_.below(least); steps > 0; --steps) draw_one();
 }
 

@@ -6,6 +6,8 @@
 //   store-eadr    under eADR
 //   store-none    in a file, outside of any persistence domain
 //   store-unpadded  under ADR, in a pool without the rules H5 to H7
+//   store-checkpoint  under ADR, in a pool with room for the checkpoints of orderly stops
+//   store-checkpoint-none  the same in a file
 //   store-large   under ADR, with records of several chunks, whose bytes look like headers of slabs
 // Seed 0 is a script; others are drawn.
 #pragma once
@@ -18,8 +20,8 @@
 
 namespace pmstore::crash {
 
-// kFrames: each chunk is an extent of its own, taken and given back.
-enum class StoreSize : uint8_t { kSmall, kLarge, kFrames };
+// kFrames: each chunk is an extent of its own, taken and given back. kWithRoom: for checkpoints.
+enum class StoreSize : uint8_t { kSmall, kLarge, kFrames, kWithRoom };
 
 std::unique_ptr<RecordedRun> store_run(const std::string& scenario, uint64_t seed,
                                        persist::Domain domain, StoreSize size,

@@ -20,6 +20,7 @@
 #include "tools/cli/commands.h"
 #include "tools/cli/console.h"
 #include "tools/cli/index_option.h"
+#include "tools/cli/pool_checkpoint.h"
 #include "tools/cli/pool_space.h"
 #include "tools/cli/session_options.h"
 #include "tools/cli/text_table.h"
@@ -84,6 +85,7 @@ void print_info(const nlohmann::ordered_json& info) {
                fmt::format("{} in {} extent{}", base::size_text(number(each, "bytes")), extents,
                            extents == 1 ? "" : "s")});
   }
+  if (info.contains("checkpoint")) table.row({"checkpoint", info.value("checkpoint", "")});
   print_text(table.text());
 }
 
@@ -165,11 +167,9 @@ int info(const std::string& path, bool json) {
     if (const auto served = find_server(path)) return served_info(path, *served, json);
   }
   if (!found) return fail_at(kProgram, "cannot look at pool", path, found.error());
-  if (json) {
-    print_json(info_json(*found));
-  } else {
-    print_info(info_json(*found));
-  }
+  nlohmann::ordered_json shown = info_json(*found);
+  add_checkpoint(shown, path, *found);
+  json ? print_json(shown) : print_info(shown);
   return kDone;
 }
 
@@ -195,6 +195,7 @@ void print_check(const CheckReport& report, const std::optional<log::LogCheckRep
   table.row({"redo rings in use", std::to_string(report.rings_in_use)});
   table.row({"redo entries", std::to_string(report.log_entries)});
   table.row({"records to replay", std::to_string(report.to_replay)});
+  table.row({"checkpoint", report.checkpoint});
   if (logs) {
     table.row({"logs", std::to_string(logs->logs)});
     table.row({"log entries", std::to_string(logs->entries)});
@@ -302,6 +303,7 @@ int check(const CheckOptions& options) {
                 {"rings_in_use", report->rings_in_use},
                 {"log_entries", report->log_entries},
                 {"to_replay", report->to_replay},
+                {"checkpoint", report->checkpoint},
                 {"logs", logs ? logs_json(*logs) : nlohmann::ordered_json()},
                 {"file_bytes",
                  file_bytes ? nlohmann::ordered_json(*file_bytes) : nlohmann::ordered_json()},

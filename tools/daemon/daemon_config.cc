@@ -21,12 +21,15 @@
 namespace pmstore::tools {
 namespace {
 
-constexpr std::array<std::string_view, 17> kKeys = {
-    "pool",          "listen",   "create",       "locks",
-    "assume-domain", "ddio",     "lease-ms",     "outcome-retention-ms",
-    "json",          "sparse",   "log-file",     "log-level",
-    "poll",          "io-uring", "most-clients", "message-memory",
-    "data-server"};
+constexpr std::array<std::string_view, 18> kKeys = {"pool",          "listen",
+                                                    "create",        "locks",
+                                                    "assume-domain", "ddio",
+                                                    "lease-ms",      "outcome-retention-ms",
+                                                    "json",          "sparse",
+                                                    "log-file",      "log-level",
+                                                    "poll",          "io-uring",
+                                                    "most-clients",  "message-memory",
+                                                    "data-server",   "recovery-threads"};
 
 Result<uint64_t> parse_message_memory(std::string_view text) {
   PMSTORE_TRY(const uint64_t bytes, parse_bytes(text));
@@ -239,16 +242,25 @@ void DaemonConfig::add_to(CLI::App& app) {
                  "outcomes of a vanished client are kept at least this long")
       ->check(in_range(0u, 86'400'000u))
       ->capture_default_str();
+  add_own_to(app);
+  app.add_flag("--json", json, "print the pool and the addresses as one JSON object");
+  app.set_config("--config", "", "read a TOML file whose keys are these options, without --")
+      ->check(parsed_by(parse_config_path, "FILE"));
+  app.config_formatter(std::make_shared<TomlFile>(app));
+}
+
+// What concerns the process, not its clients.
+void DaemonConfig::add_own_to(CLI::App& app) {
+  app.add_option("--recovery-threads", recovery_threads,
+                 "so many threads read the records when the pool was not closed in order (default: "
+                 "one for each core)")
+      ->check(in_range(1u, 1024u));
   app.add_option("--log-file", log_file,
                  "append the log to this file, which SIGHUP opens again (default: standard error)");
   app.add_option("--log-level", log_level,
                  "write lines of this level and above: error, warning, info, debug")
       ->check(parsed_by(parse_log_level, "LEVEL"))
       ->capture_default_str();
-  app.add_flag("--json", json, "print the pool and the addresses as one JSON object");
-  app.set_config("--config", "", "read a TOML file whose keys are these options, without --")
-      ->check(parsed_by(parse_config_path, "FILE"));
-  app.config_formatter(std::make_shared<TomlFile>(app));
 }
 
 ServiceOptions DaemonConfig::service_options() const {
@@ -293,6 +305,7 @@ std::vector<DaemonConfig::Difference> DaemonConfig::differences(const DaemonConf
   compare("lease-ms", lease_ms, next.lease_ms, false);
   compare("most-clients", most_clients, next.most_clients, false);
   compare("message-memory", message_memory, next.message_memory, false);
+  compare("recovery-threads", recovery_threads, next.recovery_threads, false);
   compare("create", create, next.create, false);
   compare("sparse", sparse, next.sparse, false);
   compare("data-server", data_server, next.data_server, false);

@@ -32,6 +32,7 @@ struct DaemonConfig {
   uint32_t most_clients = ServerOptions{}.most_clients;
   std::string message_memory = "1G";
   uint32_t outcome_retention_ms = ServerOptions{}.outcome_retention_ms;
+  uint32_t recovery_threads = 0;  // 0: one for each core
   bool json = false;
   std::string log_file;  // empty: standard error
   std::string log_level = "info";
@@ -39,6 +40,7 @@ struct DaemonConfig {
   // Flags win over --config FILE. A key that is no flag, or a value of a wrong kind, is wrong
   // usage.
   void add_to(CLI::App& app);
+  void add_own_to(CLI::App& app);  // a part of add_to()
   // Call after parsing; checks made there cannot fail here.
   ServiceOptions service_options() const;
 

@@ -20,6 +20,8 @@
 #include "tools/daemon/daemon_config.h"
 #include "tools/daemon/daemon_log.h"
 #include "tools/daemon/daemon_watch.h"
+#include "tools/daemon/recovery_progress.h"
+#include "tools/daemon/recovery_threads.h"
 #include "tools/daemon/session_log.h"
 
 using namespace pmstore;
@@ -87,6 +89,7 @@ void announce(const PoolService& service, bool json) {
                   {"records_applied", recovery.records_applied},
                   {"live_records", recovery.live_records},
                   {"damaged_records", recovery.damaged_records},
+                  {"from_checkpoint", recovery.from_checkpoint},
                   {"duration_ms", static_cast<double>(recovery.duration_us) / 1000.0}}}});
   } else {
     print_text(fmt::format(
@@ -116,10 +119,16 @@ void warn_of_few_clients(DaemonLog& log, const PoolService& service) {
 
 void log_start(DaemonLog& log, PoolService& service) {
   const RecoveryReport& recovery = service.server().recovery();
-  log.write(LogLevel::kInfo,
-            fmt::format("recovered {} transactions and {} records in {:.1f} ms; live records: {}",
-                        recovery.transactions_replayed, recovery.records_applied,
-                        static_cast<double>(recovery.duration_us) / 1000.0, recovery.live_records));
+  log.write(
+      LogLevel::kInfo,
+      fmt::format("recovered {} transactions and {} records in {:.1f} ms{}; live records: {}",
+                  recovery.transactions_replayed, recovery.records_applied,
+                  static_cast<double>(recovery.duration_us) / 1000.0,
+                  recovery.from_checkpoint ? " from the checkpoint" : "", recovery.live_records));
+  if (!recovery.checkpoint_refused.empty()) {
+    log.write(LogLevel::kWarning,
+              "the checkpoint was not used, all records were read: " + recovery.checkpoint_refused);
+  }
   for (const fabric::Uri& uri : service.uris()) {
     log.write(LogLevel::kInfo, "listening at " + uri.to_string());
     if (!is_open_tcp(uri)) continue;
@@ -158,6 +167,11 @@ int serve(DaemonConfig& config) {
   if (!log.to_plain_stderr()) log.write(LogLevel::kInfo, starts);
   ServiceOptions options = config.service_options();
   options.server.observer = &sessions;
+  RecoveryThreads threads(config.recovery_threads);
+  RecoveryProgress progress(clock, printable(config.pool));
+  options.server.recovery = {.workers = &threads, .progress = [&](uint64_t read, uint64_t all) {
+                               progress.tell(read, all);
+                             }};
   auto service = PoolService::start(options);
   if (!service) {
     if (log.to_file()) {
@@ -179,6 +193,9 @@ int serve(DaemonConfig& config) {
     const std::string what = "'" + config.pool + "' was not closed in order";
     if (log.to_file()) log.write(LogLevel::kError, what + ": " + why_text(stopped.error()));
     return fail("pmstored", what, stopped.error());
+  }
+  if (const std::string& why = (*service)->server().no_checkpoint(); !why.empty()) {
+    log.write(LogLevel::kInfo, "no checkpoint, the next start reads all records: " + why);
   }
   log.write(LogLevel::kInfo,
             fmt::format("stopped in order by SIG{}", sigabbrev_np(told_to_stop.load())));

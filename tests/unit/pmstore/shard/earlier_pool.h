@@ -56,8 +56,9 @@ inline void move_redo_together(persist::Pool& pool, CatalogHeader& header) {
                                    memory.at(header.log_offset) + header.log_bytes);
   const std::vector<persist::Extent> extents = pool.info().extents;
   for (const persist::Extent& extent : extents) {
-    const bool redo =
-        extent.kind == persist::ExtentKind::kRings || extent.kind == persist::ExtentKind::kShardLog;
+    const bool redo = extent.kind == persist::ExtentKind::kRings ||
+                      extent.kind == persist::ExtentKind::kShardLog ||
+                      extent.kind == persist::ExtentKind::kCheckpoint;  // there were none
     if (redo) PMSTORE_CHECK(pool.free_extent(extent).has_value(), "memory can always be drained");
   }
   header.rings_offset = pool.allocate_extent(persist::ExtentKind::kRings,

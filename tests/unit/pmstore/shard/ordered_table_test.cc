@@ -344,6 +344,7 @@ TEST_F(OrderedTableTest, NewerOneOfTwoLiveRecordsOfAKeyCounts) {
     build_record(image, SlotOffset{gone.slot}, table_, version, RecordState::kLive, key, "a copy");
     std::byte* const at = s_.store().arena().at(SlotOffset{gone.slot});
     std::memcpy(at, image.data(), image.size());
+    forget_checkpoint(s_.pool());
     s_.reopen();
     EXPECT_EQ(s_.store().recovery().damaged_records, 1u);
     EXPECT_EQ(get_from(s_.store(), table_, key)->value, copy_is_newer ? "a copy" : "the record");

@@ -86,6 +86,15 @@ inline Result<Got> get_from(const Store& store, TableId table, std::string_view 
   return got;
 }
 
+// What an orderly stop has left: the next start reads all records.
+inline void forget_checkpoint(persist::Pool& pool) {
+  const std::vector<persist::Extent> extents = pool.info().extents;
+  for (const persist::Extent& extent : extents) {
+    if (extent.kind != persist::ExtentKind::kCheckpoint) continue;
+    PMSTORE_CHECK(pool.free_extent(extent).has_value(), "memory can always be drained");
+  }
+}
+
 // One client at a store in a region of its own.
 class StoreInRegion {
  public:

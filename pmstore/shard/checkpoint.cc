@@ -1,0 +1,277 @@
+#include "pmstore/shard/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+
+#include "base/check.h"
+#include "base/size_text.h"
+
+namespace pmstore::internal {
+
+namespace {
+
+// A section has so many slabs.
+constexpr size_t kSlabsPerPart = 64;
+
+// Behind it: a bit for each slot that is free, and the versions, each less `least_version` and in
+// `version_bytes` bytes.
+struct SavedSlab {
+  uint64_t first_slot;
+  uint64_t base_version;
+  uint64_t least_version;
+  uint32_t slots;
+  uint8_t size_class;
+  uint8_t version_bytes;
+  uint16_t zero;
+};
+static_assert(sizeof(SavedSlab) == 32);
+
+using Bits = std::array<uint8_t, (slots_per_slab(0) + 7) / 8>;
+
+uint8_t bytes_for(uint64_t number) {
+  uint8_t bytes = 0;
+  for (; number != 0; number >>= 8) ++bytes;
+  return bytes;
+}
+
+Error damaged(const char* what) { return make_error(ErrorCode::kDamaged, what); }
+
+}  // namespace
+
+Checkpoint::Checkpoint(RecordStore& records) : records_(records) {
+  records_.arena().for_each_slab([&](const SlabArena::Slab& slab) { slabs_.push_back(slab); });
+  const auto first_slot = [&](const SlabArena::Slab& slab) {
+    return raw(records_.arena().slot_of(slab, 0));
+  };
+  std::sort(slabs_.begin(), slabs_.end(),
+            [&](const auto& a, const auto& b) { return first_slot(a) < first_slot(b); });
+}
+
+Checkpoint::Found Checkpoint::find(persist::Pool& pool, const CatalogHeader& catalog) {
+  Found found;
+  for (const persist::Extent& extent : pool.info().extents) {
+    if (extent.kind != persist::ExtentKind::kCheckpoint) continue;
+    found.extent_bytes += extent.bytes;
+    if (catalog.clean == 0) {
+      found.why_not = "the pool was not closed in order since";
+      continue;
+    }
+    auto reader = CheckpointReader::open(pool.memory(), extent, catalog);
+    if (reader) {
+      found.reader.emplace(std::move(*reader));
+    } else {
+      found.why_not = reader.error().message;
+    }
+  }
+  if (found.reader) found.why_not.clear();
+  return found;
+}
+
+// ---- writing ----
+
+Status Checkpoint::check_quiet() const {
+  const auto conflict = [](const char* why) { return make_error(ErrorCode::kConflict, why); };
+  if (!records_.pool().info().extents_come_back) {
+    return make_error(ErrorCode::kUnsupported, "the pool is of a release that freed no extents");
+  }
+  if (records_.has_seen_damage()) return conflict("the next start looks for damaged records");
+  if (records_.reservations().size() > 0) return conflict("slots are reserved for new records");
+  const uint64_t known = records_.index().size() + records_.given_up().size();
+  if (records_.arena().used_slots() != known) return conflict("slots are used by no record");
+  return {};
+}
+
+Status Checkpoint::write(RecordStore& records, persist::Persisted /*in_place*/) {
+  Checkpoint checkpoint(records);
+  PMSTORE_TRY_STATUS(checkpoint.check_quiet());
+  const auto add_free = [&](SlotOffset slot) { checkpoint.free_.push_back(slot); };
+  records.arena().for_each_free_slot(add_free);
+  std::sort(checkpoint.free_.begin(), checkpoint.free_.end());
+  const CatalogHeader& catalog = records.catalog().header();
+  const CheckpointWriter::Identity identity{catalog.pool, catalog.epoch, catalog.generation + 1};
+  CheckpointWriter counted(identity);
+  PMSTORE_TRY_STATUS(checkpoint.save(counted));
+  PMSTORE_TRY_STATUS(counted.finish());
+  persist::Pool& pool = records.pool();
+  if (counted.bytes() > pool.largest_free_extent()) {
+    return make_error(ErrorCode::kFull, fmt::format("it takes {}, and the pool has room for {}",
+                                                    base::size_text(counted.bytes()),
+                                                    base::size_text(pool.largest_free_extent())));
+  }
+  const auto fill = [&](const persist::Extent& extent) -> Status {
+    CheckpointWriter writer(pool.memory(), extent.offset, identity);
+    PMSTORE_TRY_STATUS(checkpoint.save(writer));
+    PMSTORE_TRY_STATUS(writer.finish());
+    PMSTORE_CHECK(writer.bytes() == counted.bytes(), "both runs saw the same store");
+    return {};
+  };
+  PMSTORE_TRY_STATUS(pool.allocate_filled(persist::ExtentKind::kCheckpoint, counted.bytes(), fill));
+  return {};
+}
+
+Status Checkpoint::save(CheckpointWriter& writer) const {
+  writer.begin_section("counts");
+  writer.put(Counts{records_.index().size(), records_.arena().used_slots(), slabs_.size(),
+                    records_.given_up().size()});
+  std::vector<uint64_t> given_up(records_.given_up().begin(), records_.given_up().end());
+  std::sort(given_up.begin(), given_up.end());
+  for (const uint64_t slot : given_up) writer.put(slot);
+  PMSTORE_TRY_STATUS(save_slabs(writer));
+  return records_.index().save(writer);
+}
+
+Status Checkpoint::save_slabs(CheckpointWriter& writer) const {
+  std::span<const SlotOffset> free = free_;
+  for (size_t i = 0; i < slabs_.size(); ++i) {
+    if (i % kSlabsPerPart == 0) {
+      writer.begin_section("slabs", static_cast<uint32_t>(i / kSlabsPerPart));
+    }
+    const SlabArena::Slab& slab = slabs_[i];
+    const SlotOffset last = records_.arena().slot_of(slab, slots_per_slab(slab.size_class) - 1);
+    const auto behind = std::upper_bound(free.begin(), free.end(), last);
+    const auto count = static_cast<size_t>(behind - free.begin());
+    PMSTORE_TRY_STATUS(save_slab(writer, slab, free.first(count)));
+    free = free.subspan(count);
+  }
+  PMSTORE_CHECK(free.empty(), "a free slot is in a slab");
+  return {};
+}
+
+Status Checkpoint::save_slab(CheckpointWriter& writer, const SlabArena::Slab& slab,
+                             std::span<const SlotOffset> free) const {
+  const SlabArena& arena = records_.arena();
+  const uint32_t slots = slots_per_slab(slab.size_class);
+  SavedSlab saved{};
+  saved.first_slot = raw(arena.slot_of(slab, 0));
+  saved.base_version = slab.base_version;
+  saved.least_version = UINT64_MAX;
+  saved.slots = slots;
+  saved.size_class = slab.size_class;
+  uint64_t highest = 0;
+  for (uint32_t i = 0; i < slots; ++i) {
+    const LockWord word = records_.words().load(arena.slot_of(slab, i));
+    if (word.is_locked()) return make_error(ErrorCode::kConflict, "a record is locked");
+    saved.least_version = std::min(saved.least_version, word.version());
+    highest = std::max(highest, word.version());
+  }
+  saved.version_bytes = bytes_for(highest - saved.least_version);
+  writer.put(saved);
+  Bits bits{};
+  for (const SlotOffset slot : free) {
+    const uint64_t index = (raw(slot) - saved.first_slot) / kSlotBytes[slab.size_class];
+    PMSTORE_CHECK(index < slots, "a free slot is in a slab");
+    bits[index / 8] = static_cast<uint8_t>(bits[index / 8] | 1u << index % 8);
+  }
+  writer.put(bits.data(), (slots + 7) / 8);
+  for (uint32_t i = 0; saved.version_bytes > 0 && i < slots; ++i) {
+    const LockWord word = records_.words().load(arena.slot_of(slab, i));
+    const uint64_t above = word.version() - saved.least_version;
+    writer.put(&above, saved.version_bytes);  // little endian
+  }
+  return {};
+}
+
+// ---- loading ----
+
+Status Checkpoint::load(const CheckpointReader& reader, RecordStore& records,
+                        base::Workers& workers) {
+  PMSTORE_CHECK(records.given_up().empty() && records.index().size() == 0,
+                "a checkpoint is loaded into empty parts");
+  Checkpoint checkpoint(records);
+  Counts counts{};
+  auto section = reader.section("counts");
+  if (!section || !section->read(counts) || counts.slabs != checkpoint.slabs_.size() ||
+      section->left() / sizeof(uint64_t) != counts.given_up) {
+    return damaged("it is of other slabs");
+  }
+  std::vector<uint64_t> given_up(counts.given_up);
+  if (!section->read(given_up.data(), given_up.size() * sizeof(uint64_t))) {
+    return damaged("its content is damaged");
+  }
+  CheckpointLoad load(reader);
+  PMSTORE_TRY_STATUS(checkpoint.add_slabs(load));
+  PMSTORE_TRY_STATUS(records.index().load(load));
+  if (!load.run(workers)) return damaged("its content is damaged");
+  for (const uint64_t slot : given_up) {
+    if (!records.arena().slab_at(SlotOffset{slot})) return damaged("it is of other slabs");
+    records.give_up_again(SlotOffset{slot});
+  }
+  if (records.index().size() != counts.live_records ||
+      records.arena().used_slots() != counts.used_slots ||
+      counts.used_slots != counts.live_records + counts.given_up) {
+    return damaged("its counts differ from its content");
+  }
+  return {};
+}
+
+Status Checkpoint::add_slabs(CheckpointLoad& load) {
+  const size_t parts = (slabs_.size() + kSlabsPerPart - 1) / kSlabsPerPart;
+  if (load.reader().parts("slabs") != parts) return damaged("it is of other slabs");
+  auto free = std::make_shared<std::vector<std::vector<SlotOffset>>>(parts);
+  for (uint32_t i = 0; i < parts; ++i) {
+    load.add([this, &load, free, i] {
+      const auto slabs = std::span<const SlabArena::Slab>(slabs_).subspan(i * kSlabsPerPart);
+      auto section = load.reader().section("slabs", i);
+      return section && load_slabs(std::move(*section),
+                                   slabs.first(std::min(kSlabsPerPart, slabs.size())), (*free)[i]);
+    });
+  }
+  load.add_step([this, free] {
+    for (const auto& part : *free) {
+      for (const SlotOffset slot : part) records_.arena().free_slot(slot);
+    }
+    return true;
+  });
+  return {};
+}
+
+bool Checkpoint::load_slabs(CheckpointReader::Section section,
+                            std::span<const SlabArena::Slab> slabs, std::vector<SlotOffset>& free) {
+  const bool all = std::all_of(slabs.begin(), slabs.end(), [&](const SlabArena::Slab& slab) {
+    return load_slab(section, slab, free);
+  });
+  return all && section.ended_well();
+}
+
+bool Checkpoint::load_slab(CheckpointReader::Section& section, const SlabArena::Slab& slab,
+                           std::vector<SlotOffset>& free) {
+  const SlabArena& arena = records_.arena();
+  const uint32_t slots = slots_per_slab(slab.size_class);
+  SavedSlab saved;
+  Bits bits{};
+  if (!section.read(saved) || !section.read(bits.data(), (slots + 7) / 8)) return false;
+  if (saved.first_slot != raw(arena.slot_of(slab, 0)) || saved.base_version != slab.base_version ||
+      saved.size_class != slab.size_class || saved.slots != slots ||
+      saved.version_bytes > sizeof(uint64_t)) {
+    return false;
+  }
+  // As the slots are found by a start that reads them: the lowest free one is handed out first.
+  for (uint32_t i = slots; i > 0; --i) {
+    if ((bits[(i - 1) / 8] >> (i - 1) % 8 & 1) != 0) free.push_back(arena.slot_of(slab, i - 1));
+  }
+  for (uint32_t i = 0; i < slots; ++i) {
+    uint64_t above = 0;
+    if (!section.read(&above, saved.version_bytes)) return false;
+    const uint64_t version = saved.least_version + above;
+    if (version > LockWord::kVersionMask) return false;
+    // A word of zero needs no page.
+    if (version != 0) {
+      records_.words().store(arena.slot_of(slab, i), LockWord::unlocked(version));
+    }
+  }
+  return true;
+}
+
+Status Checkpoint::free_all(persist::Pool& pool, persist::Persisted /*not_clean*/) {
+  const std::vector<persist::Extent> extents = pool.info().extents;
+  for (const persist::Extent& extent : extents) {
+    if (extent.kind != persist::ExtentKind::kCheckpoint) continue;
+    PMSTORE_TRY_STATUS(pool.free_extent(extent));
+  }
+  return {};
+}
+
+}  // namespace pmstore::internal

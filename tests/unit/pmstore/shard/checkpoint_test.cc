@@ -1,0 +1,373 @@
+// A start after an orderly stop takes over what the stop left, or reads all records.
+#include "pmstore/shard/checkpoint.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/page_bytes.h"
+#include "persist/pool_layout.h"
+#include "tests/crash/crash_image.h"
+#include "tests/unit/pmstore/shard/store_fixture.h"
+
+namespace pmstore::internal {
+namespace {
+
+// Runs the parts of a job backwards, so that nothing relies on their order.
+class ThreeWorkers final : public base::Workers {
+ public:
+  size_t count() const override { return 3; }
+  void run(const std::function<void(size_t worker)>& work) override {
+    for (size_t i = 3; i > 0; --i) work(i - 1);
+  }
+};
+
+// A pool with room for extents beside the records, and what a test knows of its content.
+class CheckpointTest : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kClient = 77;
+  static constexpr uint64_t kRegionBytes = 1 << 20;
+
+  void SetUp() override { make_pool(8); }
+
+  void make_pool(uint32_t rings, uint64_t region_bytes = kRegionBytes) {
+    store_.reset();
+    pool_.reset();
+    region_ = model::PageBytes(region_bytes);
+    pool_ = *persist::Pool::in_region(region_.bytes(), kDomain, true);
+    const FormatOptions format{.rings = rings,
+                               .ring_bytes = 32 << 10,
+                               .identity = 5,
+                               .log_bytes = 0,
+                               .shard_log_bytes = 32 << 10};
+    ASSERT_TRUE(format_store(*pool_, format));
+    start();
+    hash_ = *store_->create_table("h");
+    ordered_ = *store_->create_table("o", TableKind::kOrdered);
+  }
+  // The next process, on what this one leaves; with `stop`, in order.
+  void restart(bool stop = true) {
+    if (stop) {
+      ASSERT_TRUE(store_->close());
+    }
+    store_.reset();
+    pool_ = *persist::Pool::in_region(region_.bytes(), kDomain, false);
+    start();
+  }
+  void start() {
+    ThreeWorkers workers;
+    auto opened = Store::open(*pool_, {.workers = &workers});
+    ASSERT_TRUE(opened) << opened.error().message;
+    store_ = std::move(*opened);
+    sequence_ = store_->begin_session().value();
+  }
+  void put(TableId table, const std::string& key, const std::string& value) {
+    const Status done = write(WriteKind::kPut, table, key, value);
+    ASSERT_TRUE(done) << done.error().message;
+    content_[{table, key}] = value;
+  }
+  void erase(TableId table, const std::string& key) {
+    ASSERT_TRUE(write(WriteKind::kErase, table, key, {}));
+    content_.erase({table, key});
+  }
+  Status write(WriteKind kind, TableId table, std::string_view key, std::string_view value) {
+    TransactionMessage message(sequence_++);
+    message.write(kind, table, key, value);
+    const auto bytes = message.message();
+    return store_->commit(*decode_commit(kClient, bytes));
+  }
+  // Records of several sizes in both tables, free slots, slots that were used again.
+  void fill(int keys = 40) {
+    for (int i = 0; i < keys; ++i) {
+      put(hash_, fmt::format("h{}", i), std::string(static_cast<size_t>(i % 7) * 40, 'a'));
+      put(ordered_, fmt::format("o{:05}", i * 7 % keys), std::string(20, 'b'));
+    }
+    for (int i = 0; i < keys; i += 3) erase(hash_, fmt::format("h{}", i));
+    for (int i = 1; i < keys; i += 5) erase(ordered_, fmt::format("o{:05}", i));
+    for (int i = 0; i < keys; i += 2) put(hash_, fmt::format("h{}", i), std::string(30, 'c'));
+  }
+  // What differs from the content, or nothing.
+  std::string difference(const Store& store) const {
+    for (const auto& [at, value] : content_) {
+      const auto got = get_from(store, at.first, at.second);
+      if (!got) return at.second + ": " + got.error().message;
+      if (!got->found() || got->value != value) return at.second + ": another value";
+    }
+    if (store.live_records() != content_.size()) return "other records";
+    std::vector<std::string> keys, expected;
+    store_of(store).index().ordered(ordered_)->walk(
+        {}, OrderedIndex::Direction::kForward, [](OrderedIndex::Leaf) { return true; },
+        [&](OrderedIndex::LeafKey key, OrderedIndex::Entry) {
+          TreeNode::KeyRoom room;
+          keys.emplace_back(key.in(room));
+          return true;
+        });
+    for (const auto& [at, value] : content_) {
+      if (at.first == ordered_) expected.push_back(at.second);
+    }
+    return keys == expected ? "" : "other keys in order";
+  }
+  static Store& store_of(const Store& store) { return const_cast<Store&>(store); }
+  std::optional<persist::Extent> extent() const {
+    for (const persist::Extent& each : pool_->info().extents) {
+      if (each.kind == persist::ExtentKind::kCheckpoint) return each;
+    }
+    return std::nullopt;
+  }
+  // Versions of all slots, and the order in which free ones are handed out.
+  static std::vector<uint64_t> state(const Store& store) {
+    std::vector<uint64_t> all;
+    SlabArena& arena = store_of(store).arena();
+    arena.for_each_slab([&](const SlabArena::Slab& slab) {
+      for (uint32_t i = 0; i < slots_per_slab(slab.size_class); ++i) {
+        all.push_back(store_of(store).words().load(arena.slot_of(slab, i)).bits);
+      }
+    });
+    arena.for_each_free_slot([&](SlotOffset slot) { all.push_back(raw(slot)); });
+    all.push_back(arena.used_slots());
+    return all;
+  }
+
+  static constexpr auto kDomain = persist::Domain::kMemoryController;
+  model::PageBytes region_;
+  std::unique_ptr<persist::Pool> pool_;
+  std::unique_ptr<Store> store_;
+  TableId hash_{}, ordered_{};
+  uint64_t sequence_ = 0;
+  std::map<std::pair<TableId, std::string>, std::string> content_;
+};
+
+TEST_F(CheckpointTest, GivesWhatAStartThatReadsAllRecordsFinds) {
+  fill();
+  ASSERT_TRUE(store_->close());
+  model::PageBytes copy(region_.bytes());
+  restart(false);
+  EXPECT_TRUE(store_->recovery().from_checkpoint);
+  EXPECT_EQ(store_->recovery().live_records, content_.size());
+  EXPECT_EQ(difference(*store_), "");
+  // Another process, which does not find it.
+  const auto pool = *persist::Pool::in_region(copy.bytes(), kDomain, false);
+  forget_checkpoint(*pool);
+  const auto scanned = Store::open(*pool);
+  ASSERT_TRUE(scanned);
+  EXPECT_FALSE((*scanned)->recovery().from_checkpoint);
+  EXPECT_EQ((*scanned)->recovery().checkpoint_refused, "");
+  EXPECT_EQ(difference(**scanned), "");
+  EXPECT_EQ(state(*store_), state(**scanned));
+}
+
+TEST_F(CheckpointTest, OfAnEmptyStoreIsUsedToo) {
+  restart();
+  EXPECT_TRUE(store_->recovery().from_checkpoint);
+  EXPECT_EQ(difference(*store_), "");
+  put(hash_, "a", "1");
+  EXPECT_EQ(difference(*store_), "");
+}
+
+TEST_F(CheckpointTest, IsFollowedByChangesAndByAnotherOne) {
+  fill();
+  for (int round = 0; round < 3; ++round) {
+    restart();
+    ASSERT_TRUE(store_->recovery().from_checkpoint) << round;
+    EXPECT_FALSE(extent());  // its room is free again
+    put(hash_, fmt::format("new{}", round), std::string(300, 'n'));
+    put(ordered_, fmt::format("p{}", round), "n");
+    put(hash_, "h1", fmt::format("changed {}", round));
+    erase(ordered_, fmt::format("o{:05}", 7 + round * 5));
+    ASSERT_EQ(difference(*store_), "") << round;
+  }
+  store_->index().ordered(ordered_)->check_all();
+}
+
+TEST_F(CheckpointTest, KeepsOverflowListsOfBuckets) {
+  make_pool(8, 864 << 10);
+  content_.clear();
+  for (int i = 0; i < 5500; ++i) put(hash_, fmt::format("k{}", i), "v");
+  ASSERT_GT(store_->index().overflowed(), 0u);
+  const uint64_t overflowed = store_->index().overflowed();
+  restart();
+  ASSERT_TRUE(store_->recovery().from_checkpoint);
+  EXPECT_EQ(store_->index().overflowed(), overflowed);
+  EXPECT_EQ(difference(*store_), "");
+  for (int i = 0; i < 5500; ++i) erase(hash_, fmt::format("k{}", i));
+  EXPECT_EQ(store_->index().overflowed(), 0u);
+}
+
+TEST_F(CheckpointTest, KeepsIndexesOfManyNodes) {
+  make_pool(24, 3 << 20);
+  content_.clear();
+  for (int i = 0; i < 3000; ++i) put(ordered_, fmt::format("{:040}", i * 1009 % 3000), "v");
+  restart();
+  ASSERT_TRUE(store_->recovery().from_checkpoint);
+  store_->index().ordered(ordered_)->check_all();
+  EXPECT_EQ(difference(*store_), "");
+  for (int i = 0; i < 3000; ++i) erase(ordered_, fmt::format("{:040}", i));
+  store_->index().ordered(ordered_)->check_all();
+  EXPECT_EQ(difference(*store_), "");
+}
+
+TEST_F(CheckpointTest, IsOfNoUseAfterACrash) {
+  fill();
+  ASSERT_TRUE(store_->close());
+  model::PageBytes at_the_stop(region_.bytes());
+  const auto left = extent();
+  ASSERT_TRUE(left);
+  restart(false);
+  put(hash_, "after", "1");
+  // The process dies; and so does the one of a start that could not free the extent.
+  restart(false);
+  EXPECT_FALSE(store_->recovery().from_checkpoint);
+  EXPECT_EQ(difference(*store_), "");
+  // An extent with what the stop left is found in a pool that has changed since.
+  const auto again = pool_->allocate_extent(persist::ExtentKind::kCheckpoint, left->bytes);
+  ASSERT_TRUE(again);
+  pool_->memory().write(pool_->memory().at(again->offset), at_the_stop.data() + left->offset,
+                        left->bytes);
+  restart(false);
+  EXPECT_FALSE(store_->recovery().from_checkpoint);
+  EXPECT_NE(store_->recovery().checkpoint_refused, "");
+  EXPECT_FALSE(extent());
+  EXPECT_EQ(difference(*store_), "");
+}
+
+TEST_F(CheckpointTest, OfAnEarlierStopIsOfNoUse) {
+  fill();
+  ASSERT_TRUE(store_->close());
+  const auto first = extent();
+  ASSERT_TRUE(first);
+  std::vector<std::byte> content(pool_->memory().at(first->offset),
+                                 pool_->memory().at(first->offset) + first->bytes);
+  restart(false);
+  put(hash_, "h1", "later");
+  ASSERT_TRUE(store_->close());
+  const auto second = extent();
+  ASSERT_TRUE(second && second->bytes >= content.size());
+  pool_->memory().write(pool_->memory().at(second->offset), content.data(), content.size());
+  restart(false);
+  EXPECT_FALSE(store_->recovery().from_checkpoint);
+  EXPECT_EQ(store_->recovery().checkpoint_refused, "it is of another state of the pool");
+  EXPECT_EQ(difference(*store_), "");
+}
+
+TEST_F(CheckpointTest, IsNotWrittenWhereThePoolHasNoRoom) {
+  make_pool(0, persist::kPoolLayoutBytes + (32 << 10) + 10 * kChunkBytes);
+  content_.clear();
+  fill();
+  ASSERT_TRUE(store_->close());
+  EXPECT_NE(store_->no_checkpoint().find("the pool has room for"), std::string::npos);
+  EXPECT_FALSE(extent());
+  restart(false);
+  EXPECT_FALSE(store_->recovery().from_checkpoint);
+  EXPECT_EQ(store_->recovery().checkpoint_refused, "");
+  EXPECT_EQ(difference(*store_), "");
+}
+
+TEST_F(CheckpointTest, IsNotWrittenWhileADroppedTableIsBeingFreed) {
+  fill();
+  ASSERT_TRUE(store_->drop_table(hash_));
+  ASSERT_TRUE(store_->close());
+  EXPECT_NE(store_->no_checkpoint(), "");
+  restart(false);
+  EXPECT_FALSE(store_->recovery().from_checkpoint);
+  std::erase_if(content_, [&](const auto& each) { return each.first.first == hash_; });
+  EXPECT_EQ(store_->live_records(), content_.size());
+  EXPECT_EQ(store_->arena().used_slots(), content_.size());
+  ASSERT_TRUE(store_->close());
+  EXPECT_EQ(store_->no_checkpoint(), "");
+}
+
+TEST_F(CheckpointTest, KeepsSlotsThatWereGivenUp) {
+  fill();
+  const auto got = get_from(*store_, hash_, "h2");
+  ASSERT_TRUE(got->found());
+  std::byte* const at = store_->arena().at(SlotOffset{got->reply.slot});
+  // Until the log has nothing of it any more.
+  for (int i = 0; i < 400; ++i) put(hash_, "h1", fmt::format("{}", i));
+  ASSERT_TRUE(store_->close());
+  store_.reset();
+  forget_checkpoint(*pool_);
+  at[40] ^= std::byte{1};  // the medium has changed it
+  content_.erase({hash_, "h2"});
+  start();
+  ASSERT_EQ(store_->recovery().damaged_records, 1u);
+  const auto before = state(*store_);
+  restart();
+  ASSERT_TRUE(store_->recovery().from_checkpoint);
+  EXPECT_EQ(store_->recovery().damaged_records, 1u);
+  EXPECT_EQ(state(*store_), before);
+  EXPECT_EQ(difference(*store_), "");
+}
+
+TEST_F(CheckpointTest, IsNotWrittenByAStoreThatHasSeenDamage) {
+  fill();
+  restart();
+  const auto got = get_from(*store_, hash_, "h2");
+  ASSERT_TRUE(got->found());
+  store_->arena().at(SlotOffset{got->reply.slot})[40] ^= std::byte{1};
+  EXPECT_EQ(get_from(*store_, hash_, "h2").code(), ErrorCode::kDamaged);
+  ASSERT_TRUE(store_->close());
+  EXPECT_EQ(store_->no_checkpoint(), "the next start looks for damaged records");
+}
+
+// The catalog says when a checkpoint counts, so that no order of stops and crashes makes a wrong
+// one count.
+TEST_F(CheckpointTest, DamagedInAnyByteLeadsToAStartThatReadsAllRecords) {
+  make_pool(4, 704 << 10);
+  content_.clear();
+  fill(12);
+  ASSERT_TRUE(store_->close());
+  const auto where = extent();
+  ASSERT_TRUE(where);
+  store_.reset();
+  pool_.reset();
+  uint64_t refused = 0;
+  for (uint64_t i = 0; i < where->bytes; ++i) {
+    model::PageBytes copy(region_.bytes());
+    std::byte& byte = copy.data()[where->offset + i];
+    const std::byte before = byte;
+    byte ^= std::byte{static_cast<unsigned char>(1u << i % 8)};
+    const auto pool = *persist::Pool::in_region(copy.bytes(), kDomain, false);
+    const auto store = Store::open(*pool);
+    ASSERT_TRUE(store) << i << ": " << store.error().message;
+    ASSERT_EQ(difference(**store), "") << i;
+    const RecoveryReport& report = (*store)->recovery();
+    ASSERT_NE(report.from_checkpoint, !report.checkpoint_refused.empty()) << i;
+    // What no checksum covers is padding.
+    refused += report.from_checkpoint ? 0 : 1;
+    ASSERT_TRUE(!report.from_checkpoint || before == std::byte{0}) << i;
+  }
+  EXPECT_GT(refused, where->bytes * 9 / 10);
+}
+
+TEST_F(CheckpointTest, IsWholeOrOfNoUseWheneverThePowerGoes) {
+  fill(6);
+  crash::CrashRecorder recorder(pool_->memory());
+  ASSERT_TRUE(store_->close());
+  store_.reset();
+  start();
+  ASSERT_TRUE(store_->recovery().from_checkpoint);
+  crash::CrashSearch search{.images_per_point = 20};
+  const auto complaint = search.run(
+      recorder.take(), [&](crash::CrashImage& image, size_t) -> std::optional<std::string> {
+        const auto pool = persist::Pool::in_region(image.bytes(), kDomain, false);
+        if (!pool) return pool.error().to_string();
+        image.watch((*pool)->memory());
+        const auto store = Store::open(**pool);
+        if (!store) return store.error().to_string();
+        const std::string differs = difference(**store);
+        if (!differs.empty()) return differs;
+        return std::nullopt;
+      });
+  EXPECT_FALSE(complaint) << *complaint;
+  EXPECT_GT(search.images_seen, 100u);
+}
+
+}  // namespace
+}  // namespace pmstore::internal
