@@ -38,9 +38,9 @@ struct Embedded;
 
 // The division of a new pool.
 struct FormatOptions {
-  // Redo rings: the most clients at the same time under lock discipline rnic. They are made when
-  // clients come, if the pool has room: records leave room for the first ones only. 0: the pool can
-  // only be served under discipline cpu.
+  // Redo rings: the most clients that write at the same time under lock discipline rnic. They are
+  // made when clients first commit, if the pool has room: records leave room for the first ones
+  // only. 0: the pool can only be served under discipline cpu.
   uint32_t rings = 32;
   // Size of one redo ring; a transaction's redo record takes at most half of it. 0: pool / 128,
   // between 64 KiB and 4 MiB, and at least 2.25 MiB in pools of 240 MiB or more.
@@ -124,8 +124,8 @@ struct ServerOptions {
   // Under discipline cpu: a transaction of several servers that has locked records here, and was
   // not prepared for so long, is given up.
   uint32_t lock_ms = 1000;
-  // So many clients may be connected at the same time under discipline cpu; under rnic, as many as
-  // the pool has rings.
+  // So many clients may be connected at the same time; under discipline rnic, at most 32,767, and
+  // as many may write as the pool has rings.
   uint32_t most_clients = 4096;
   // So many bytes of memory may the requests and answers of all clients take together, at least
   // 64 MiB. While they take more, no new client is let in, and silent ones that hold some are

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -52,7 +53,7 @@ struct SessionReport {
   uint64_t calls = 0;
   uint64_t log = 0;  // producers: the id of their log
   // Of the store's sessions.
-  uint32_t ring = 0;
+  std::optional<uint32_t> ring;  // its redo ring, where it has one
   uint64_t ring_used_bytes = 0;
   uint64_t commits = 0;
   uint64_t locks = 0;  // words that it may have locked

@@ -1,6 +1,7 @@
 #include "pmstore/client/client_session.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/check.h"
@@ -47,15 +48,16 @@ const char* hello_flaw(const ServerHello& hello) {
   }
   if (hello.discipline != static_cast<uint8_t>(LockDiscipline::kRnic)) return nullptr;
   if (hello.owner == 0 || hello.owner > LockWord::kMaxOwner) return "gives no lock owner";
-  if (hello.ring.bytes < log::kMinRingBytes - log::kRingHeaderBytes ||
-      hello.ring.bytes % log::kRingHeaderBytes != 0 || hello.ring_start_lsn > hello.ring_tail_lsn ||
-      hello.ring_tail_lsn - hello.ring_start_lsn > hello.ring.bytes ||
-      !log::is_boundary(hello.ring_start_lsn, hello.ring.bytes) ||
-      !log::is_boundary(hello.ring_tail_lsn, hello.ring.bytes)) {
-    return "grants an impossible redo ring";
-  }
-  if (hello.lock_lists.bytes != kLockListsBytes) return "grants no room for lists of locks";
   return nullptr;
+}
+
+bool is_possible(const RingReply& granted) {
+  const uint64_t bytes = granted.ring.bytes;
+  return bytes >= log::kMinRingBytes - log::kRingHeaderBytes &&
+         bytes % log::kRingHeaderBytes == 0 && granted.start_lsn <= granted.tail_lsn &&
+         granted.tail_lsn - granted.start_lsn <= bytes &&
+         log::is_boundary(granted.start_lsn, bytes) && log::is_boundary(granted.tail_lsn, bytes) &&
+         granted.lock_lists.bytes == kLockListsBytes;
 }
 
 }  // namespace
@@ -92,7 +94,12 @@ base::Task<Result<SessionRef>> ClientSession::open(std::shared_ptr<fabric::Devic
   PMSTORE_CO_TRY_STATUS(session->check_hello(options));
   session->calls_ = std::make_unique<RpcCalls>(*session);
   if (session->discipline() == LockDiscipline::kRnic) {
-    PMSTORE_CO_TRY_STATUS(session->open_ring(options));
+    PMSTORE_CO_TRY_STATUS(session->check_fabric());
+    PMSTORE_CO_TRY(
+        session->log_strategy_,
+        persist::negotiate(options.log_strategy, session->link_->welcome().persist_capability(),
+                           session->connection_->capabilities()));
+    session->truncation_buffer_ = session->buffers_->try_take();
   }
   co_return std::move(session);
 }
@@ -150,7 +157,7 @@ Status ClientSession::check_frames(std::span<const std::byte> list) {
   return {};
 }
 
-Status ClientSession::open_ring(const SessionOptions& options) {
+Status ClientSession::check_fabric() {
   const fabric::Capabilities& fabric = connection_->capabilities();
   const bool ordered =
       fabric.read_after_read && fabric.write_after_write && fabric.atomic_after_write;
@@ -159,10 +166,54 @@ Status ClientSession::open_ring(const SessionOptions& options) {
                       "lock discipline rnic needs a fabric with ordered remote atomics, which "
                       "this connection lacks; start the server with discipline cpu");
   }
-  PMSTORE_TRY(ring_, RedoRing::create(*device_, *connection_, *rpc_, hello_,
-                                      link_->welcome().persist_capability(), options.log_strategy));
-  truncation_buffer_ = buffers_->try_take();
   return {};
+}
+
+base::Task<Status> ClientSession::request_ring() {
+  PMSTORE_CHECK(discipline() == LockDiscipline::kRnic, "under cpu the server logs");
+  const SessionRef self(this);
+  if (!ring_ && !asking_for_ring_) {
+    // A task of its own: the request is made once, whichever of its callers is destroyed.
+    asking_for_ring_ = true;
+    executor().spawn(ask_for_ring(self));
+  }
+  while (asking_for_ring_) co_await ring_answered_.wait();
+  if (ring_) co_return Status{};
+  co_return Error(ring_answer_.error());
+}
+
+base::Task<void> ClientSession::ask_for_ring(SessionRef session) {
+  session->ring_answer_ = co_await session->open_ring();
+  PMSTORE_CHECK(session->ring_answer_.has_value() == session->has_ring(),
+                "a ring is what a good answer brings");
+  session->asking_for_ring_ = false;
+  session->ring_answered_.notify_all();
+}
+
+base::Task<Status> ClientSession::open_ring() {
+  std::array<std::byte, sizeof(RequestPrefix)> room;
+  MessageWriter request(room);
+  request.put(prefix());
+  const auto answer = co_await rpc_->call(static_cast<uint16_t>(Method::kRing), request.message(),
+                                          sizeof(RingReply));
+  if (!answer) {
+    // Without an answer the server may have granted it, and it does so once.
+    if (answer.code() == ErrorCode::kTimeout) drop();
+    co_return Error(answer.error());
+  }
+  MessageReader reader(answer->bytes());
+  const auto granted = reader.get<RingReply>();
+  if (!reader.complete() || !is_possible(granted))
+    co_return malformed_reply("a request for a ring");
+  auto ring =
+      RedoRing::create(*device_, *connection_, *rpc_, granted,
+                       link_->welcome().persist_capability(), log_strategy_, hello_.padding());
+  if (!ring) {
+    drop();  // as above
+    co_return Error(ring.error());
+  }
+  ring_ = std::move(*ring);
+  co_return Status{};
 }
 
 void ClientSession::call_directly(std::unique_ptr<StoreCalls> server) {

@@ -1,5 +1,6 @@
 // ClientSession: one connection of a client, from its handshake to its end, with everything that
-// belongs to it: RPC, registered buffers, and under lock discipline rnic the redo ring.
+// belongs to it: RPC, registered buffers, and under lock discipline rnic the redo ring, for which
+// it asks when a commit needs one.
 //
 // Reference counted, because operations that were under way when the connection broke still unwind
 // while the next operation has already made a new session. Invariant: a session that is not
@@ -133,8 +134,15 @@ class ClientSession {
   BufferPool& buffers() { return *buffers_; }
   // Pages of ordered tables are READ where misses() is kOneSided.
   LeafRoutes& leaf_routes() { return leaf_routes_; }
-  // Lock discipline rnic only.
+  // Lock discipline rnic: what a commit logs into. Asks the server for it when it is not there;
+  // calls at the same time share one request. BackPressure, Full: the server has none now, and a
+  // later call may ask again. Errors of the connection; Protocol: the answer is malformed. The
+  // waiting coroutine may be destroyed.
+  base::Task<Status> request_ring();
+  bool has_ring() const { return ring_ != nullptr; }
   RedoRing& ring() { return *ring_; }
+  // What its writes use; kTwoSided where the server writes the redo records itself.
+  persist::WriteStrategy log_strategy() const { return log_strategy_; }
   // Lock discipline rnic: the buffer of truncations. A commit that holds a buffer and waits for
   // room in the ring thus never waits for another buffer.
   OpBuffer& truncation_buffer() { return *truncation_buffer_; }
@@ -165,7 +173,7 @@ class ClientSession {
   }
   // Lock discipline rnic: the list of what the commit that holds `buffer` locks.
   fabric::RemoteAddress lock_list_of(const OpBuffer& buffer) const {
-    return hello_.lock_lists.at(buffer.number * kLockListBytes);
+    return ring_->granted().lock_lists.at(buffer.number * kLockListBytes);
   }
   RegionDirectory& regions() { return regions_; }
   BucketCountHint& bucket_count() { return bucket_count_; }
@@ -196,13 +204,15 @@ class ClientSession {
  private:
   friend class SessionRef;
   ClientSession(std::shared_ptr<fabric::Device> device, std::shared_ptr<SessionBook> book)
-      : device_(std::move(device)), book_(std::move(book)) {}
+      : device_(std::move(device)), book_(std::move(book)), ring_answered_(device_->executor()) {}
   Status check_hello(const SessionOptions& options);
   Status check_frames(std::span<const std::byte> list);
   uint64_t in_frame(SlotOffset slot) const {
     return raw(slot) & ((uint64_t{1} << frame_shift_) - 1);
   }
-  Status open_ring(const SessionOptions& options);
+  Status check_fabric();
+  static base::Task<void> ask_for_ring(SessionRef session);
+  base::Task<Status> open_ring();
   std::optional<fabric::RemoteAddress> address_of(uint64_t bucket) const {
     return regions_.find(RegionKind::kBuckets, bucket / kBucketsPerPiece,
                          bucket % kBucketsPerPiece * sizeof(Bucket), sizeof(Bucket));
@@ -217,6 +227,10 @@ class ClientSession {
   fabric::Connection* connection_ = nullptr;  // of the link
   std::unique_ptr<StoreCalls> calls_;
   std::unique_ptr<RedoRing> ring_;
+  bool asking_for_ring_ = false;  // ask_for_ring() runs
+  Status ring_answer_;            // of the last time
+  base::WaitList ring_answered_;
+  persist::WriteStrategy log_strategy_ = persist::WriteStrategy::kTwoSided;
   ServerHello hello_;
   unsigned frame_shift_ = 0;
   std::vector<fabric::RemoteRegion> frames_;  // of records, by their numbers in slot space

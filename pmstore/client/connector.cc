@@ -76,9 +76,7 @@ void Connector::describe(const ServerHello& hello, bool again) {
   info_.epoch = session_->link().welcome().epoch;
   info_.discipline = session_->discipline();
   info_.persist = session_->link().welcome().persist_capability();
-  info_.log_strategy = session_->discipline() == LockDiscipline::kRnic
-                           ? session_->ring().strategy()
-                           : persist::WriteStrategy::kTwoSided;
+  info_.log_strategy = session_->log_strategy();
   info_.one_sided_reads = session_->one_sided_reads();
   info_.misses = session_->misses();
   info_.one_sided_commit = session_->one_sided_commit();

@@ -64,6 +64,7 @@ base::Task<Status> swap_word(ClientSession& session, OpBuffer& buffer) {
 
 // The free space of this client's ring is nobody's but its own.
 base::Task<Status> rewrite_ring(ClientSession& session, OpBuffer& buffer) {
+  PMSTORE_CO_TRY_STATUS(co_await session.request_ring());
   RedoRing& ring = session.ring();
   // An entry that came between the READ and the WRITE would be overwritten.
   const RedoRing::KeptFree kept(ring);
@@ -73,7 +74,7 @@ base::Task<Status> rewrite_ring(ClientSession& session, OpBuffer& buffer) {
     co_return make_error(ErrorCode::kBackPressure, "the redo ring is full; try again later");
   }
   buffer.batch.clear();
-  buffer.batch.read(piece, session.hello().ring.at(offset));
+  buffer.batch.read(piece, ring.granted().ring.at(offset));
   PMSTORE_CO_TRY_STATUS(co_await execute(session, buffer, "a READ of the redo ring"));
   const std::array<persist::RemotePiece, 1> pieces = {{{piece, offset}}};
   const auto written = co_await ring.writer().write(pieces);

@@ -14,23 +14,25 @@ size_t max_entries(uint64_t data_bytes) { return std::clamp<uint64_t>(data_bytes
 
 Result<std::unique_ptr<RedoRing>> RedoRing::create(fabric::Device& device,
                                                    fabric::Connection& connection,
-                                                   fabric::RpcClient& rpc, const ServerHello& hello,
+                                                   fabric::RpcClient& rpc, const RingReply& granted,
                                                    const persist::PersistCapability& server,
-                                                   persist::WriteStrategy strategy) {
-  std::unique_ptr<RedoRing> ring(new RedoRing(device.executor(), max_entries(hello.ring.bytes)));
+                                                   persist::WriteStrategy strategy,
+                                                   persist::PaddingRules padding) {
+  std::unique_ptr<RedoRing> ring(
+      new RedoRing(device.executor(), granted, max_entries(granted.ring.bytes)));
   const persist::RemoteWriterOptions options{strategy, 0};
-  PMSTORE_TRY(ring->writer_,
-              persist::RemoteWriter::create(device, connection, &rpc, hello.ring, server, options));
-  const log::RingPosition position{hello.ring.bytes, hello.ring_start_lsn, hello.ring_tail_lsn,
-                                   hello.ring_incarnation, hello.ring_salt};
-  ring->max_payload_bytes_ = log::max_payload_bytes(hello.ring.bytes);
+  PMSTORE_TRY(ring->writer_, persist::RemoteWriter::create(device, connection, &rpc, granted.ring,
+                                                           server, options));
+  const log::RingPosition position{granted.ring.bytes, granted.start_lsn, granted.tail_lsn,
+                                   granted.incarnation, granted.salt};
+  ring->max_payload_bytes_ = log::max_payload_bytes(granted.ring.bytes);
   // One entry of the largest size, and meanwhile a few small ones.
   const uint64_t staging = persist::round_up(ring->max_payload_bytes_ + 4096, 4096);
   PMSTORE_TRY(ring->appender_,
               log::RemoteAppender::create(device, *ring->writer_, position,
-                                          static_cast<uint32_t>(staging), hello.padding()));
-  ring->logged_tail_lsn_ = hello.ring_tail_lsn;
-  ring->begin_lsn_ = hello.ring_tail_lsn;
+                                          static_cast<uint32_t>(staging), padding));
+  ring->logged_tail_lsn_ = granted.tail_lsn;
+  ring->begin_lsn_ = granted.tail_lsn;
   return ring;
 }
 

@@ -37,9 +37,10 @@ class RedoRing {
   // Unsupported when `strategy` would not be durable at this server.
   static Result<std::unique_ptr<RedoRing>> create(fabric::Device& device,
                                                   fabric::Connection& connection,
-                                                  fabric::RpcClient& rpc, const ServerHello& hello,
+                                                  fabric::RpcClient& rpc, const RingReply& granted,
                                                   const persist::PersistCapability& server,
-                                                  persist::WriteStrategy strategy);
+                                                  persist::WriteStrategy strategy,
+                                                  persist::PaddingRules padding);
 
   struct Appended {
     Ticket ticket;
@@ -54,6 +55,7 @@ class RedoRing {
   // CHECK: the append has succeeded, and this is called once.
   void done(Ticket ticket);
 
+  const RingReply& granted() const { return granted_; }
   // Largest payload that fits.
   uint64_t max_payload_bytes() const { return max_payload_bytes_; }
   persist::WriteStrategy strategy() const { return writer_->strategy(); }
@@ -108,10 +110,12 @@ class RedoRing {
     uint64_t next_lsn = 0;
     State state = State::kVoid;
   };
-  RedoRing(Executor& executor, size_t entries) : truncation_ended(executor), entries_(entries) {}
+  RedoRing(Executor& executor, const RingReply& granted, size_t entries)
+      : truncation_ended(executor), granted_(granted), entries_(entries) {}
   Entry& entry(Ticket ticket) { return entries_[ticket % entries_.size()]; }
   const Entry& entry(Ticket ticket) const { return entries_[ticket % entries_.size()]; }
 
+  const RingReply granted_;
   std::unique_ptr<persist::RemoteWriter> writer_;
   std::unique_ptr<log::RemoteAppender> appender_;
   uint64_t max_payload_bytes_ = 0;

@@ -37,6 +37,8 @@ class TransactionNumbers {
   // A handshake has granted the numbers from `first` on. Protocol, and nothing changes: this client
   // has already used them all.
   Status begin_session(uint64_t first);
+  // The session has the numbers from `first` on: begin_session() was the last to say so.
+  bool has_begun(uint64_t first) const { return end_ == first + kSessionSequences; }
   // Takes the number out of use. Its outcome is final from now on: no commit will have it. False:
   // the number is beyond those of this session.
   bool retire(uint64_t sequence);

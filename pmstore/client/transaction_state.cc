@@ -238,6 +238,13 @@ Task<Status> Transaction::State::validate(bool alone) {
 // Once a commit holds locks it must run to its end even if its caller is destroyed; so it is a task
 // of its own.
 Task<Status> Transaction::State::commit_rnic() {
+  internal::ClientSession& session = *participants.only().session;
+  if (!session.has_ring() || !client.numbers.has_begun(session.ring().granted().next_sequence))
+      [[unlikely]] {
+    PMSTORE_CO_TRY_STATUS(co_await session.request_ring());
+    if (!session.usable()) co_return session.why_unusable();  // a later one has other numbers
+    PMSTORE_CO_TRY_STATUS(client.numbers.begin_session(session.ring().granted().next_sequence));
+  }
   id = client.numbers.take();
   internal::CommitEnd end(awaited, client.executor);
   client.commits.run(run_rnic(hold()));

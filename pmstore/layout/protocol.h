@@ -44,16 +44,10 @@ inline constexpr uint64_t kSessionSequences = UINT32_MAX;
 constexpr uint32_t number_in_session(uint64_t sequence) { return static_cast<uint32_t>(sequence); }
 
 struct ServerHello {
-  uint64_t pool = 0;                // the pool's identity
-  fabric::RemoteRegion records;     // of slot 0 on: READ; WRITE too when `one_sided_commit`
-  fabric::RemoteRegion words;       // READ; ATOMIC too under LockDiscipline::kRnic
-  fabric::RemoteRegion buckets;     // READ; the first piece of the hash index: see kRegions
-  fabric::RemoteRegion ring;        // this client's own, its data area; WRITE and READ
-  fabric::RemoteRegion lock_lists;  // this client's own; WRITE under LockDiscipline::kRnic
-  uint64_t ring_start_lsn = 0;
-  uint64_t ring_tail_lsn = 0;
-  uint32_t ring_incarnation = 0;
-  uint32_t ring_salt = 0;
+  uint64_t pool = 0;             // the pool's identity
+  fabric::RemoteRegion records;  // of slot 0 on: READ; WRITE too when `one_sided_commit`
+  fabric::RemoteRegion words;    // READ; ATOMIC too under LockDiscipline::kRnic
+  fabric::RemoteRegion buckets;  // READ; the first piece of the hash index: see kRegions
   uint64_t bucket_count = 0;     // buckets in use at this moment
   uint64_t next_sequence = 1;    // sequences below were used by this client before
   uint32_t max_redo_bytes = 0;   // of one transaction; 0: the server does not say
@@ -70,7 +64,7 @@ struct ServerHello {
     return persist::PaddingRules::from_off_bits(padding_off);
   }
 };
-static_assert(sizeof(ServerHello) == 184);
+static_assert(sizeof(ServerHello) == 112);
 
 // ---- RPC ----
 
@@ -100,6 +94,7 @@ enum class Method : uint16_t {
   kUndecided = 39,  // UndecidedRequest -> UndecidedReply, then per transaction: UndecidedItem,
                     // participants
   kRegions = 40,    // RegionsRequest -> RegionsReply, then per region: NumberedRegion
+  kRing = 48,       // -> RingReply; once in a session, before it reserves or logs (discipline rnic)
   kPersistWrite = 0x0100,
 };
 
@@ -362,6 +357,18 @@ struct OutcomeReply {
   Outcome outcome;
 };
 
+// What a session needs for one-sided commits. Its transactions that write are numbered from here
+// on.
+struct RingReply {
+  fabric::RemoteRegion ring;        // this client's own, its data area; WRITE and READ
+  fabric::RemoteRegion lock_lists;  // this session's own; WRITE
+  uint64_t start_lsn = 0;
+  uint64_t tail_lsn = 0;
+  uint32_t incarnation = 0;
+  uint32_t salt = 0;
+  uint64_t next_sequence = 0;  // as ServerHello::next_sequence
+};
+static_assert(sizeof(RingReply) == 80);
 struct ReserveRequest {
   uint64_t sequence;     // the transaction's
   uint32_t value_bytes;  // the slot must have room for it

@@ -22,8 +22,11 @@ std::string session_json(const SessionReport& session, uint64_t now_ns) {
       session.client.to_string(), session.kind, json_text(session.via), ms_since(session.begun_ns),
       ms_since(session.worked_ns), session.calls);
   if (session.kind == "store") {
-    text += fmt::format(R"(, "ring": {}, "ring_used_bytes": {}, "transactions": {}, "locks": {})",
-                        session.ring, session.ring_used_bytes, session.commits, session.locks);
+    if (session.ring) {
+      text += fmt::format(R"(, "ring": {}, "ring_used_bytes": {})", *session.ring,
+                          session.ring_used_bytes);
+    }
+    text += fmt::format(R"(, "transactions": {}, "locks": {})", session.commits, session.locks);
   } else if (session.kind == "producer") {
     text += fmt::format(R"(, "log": {})", session.log);
   }

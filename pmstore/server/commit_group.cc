@@ -63,7 +63,7 @@ Status CommitGroup::join(const CommitView& request) {
 
 std::optional<Status> CommitGroup::commit(Session& session, const CommitView& request) {
   if (waiting_.empty() && !shares_drains()) return commit_alone(request);
-  const std::shared_ptr<Session> keep = core_.ring_states[session.ring].session;
+  const std::shared_ptr<Session> keep = core_.places[session.place].session;
   if (waiting_.size() >= kMost) finish();
   if (keep->ended) return ended_meanwhile();
   Status joined = join(request);
@@ -77,7 +77,7 @@ std::optional<Status> CommitGroup::commit(Session& session, const CommitView& re
 
 std::optional<Status> CommitGroup::step(Session& session, const std::function<Status()>& begin) {
   Store& store = *core_.store;
-  const std::shared_ptr<Session> keep = core_.ring_states[session.ring].session;
+  const std::shared_ptr<Session> keep = core_.places[session.place].session;
   if (waiting_.size() >= kMost) finish();
   if (keep->ended) return ended_meanwhile();
   Status begun = begin();

@@ -15,8 +15,8 @@ bool ServerCore::register_one_frame() {
 
 // A client that was told of the region may have a READ under way, or a location in its cache.
 bool ServerCore::is_known(uint32_t frame) const {
-  return std::any_of(ring_states.begin(), ring_states.end(), [&](const RingState& state) {
-    return state.session && (state.session->known_frames >> frame & 1) != 0;
+  return std::any_of(places.begin(), places.end(), [&](const Place& place) {
+    return place.session && (place.session->known_frames >> frame & 1) != 0;
   });
 }
 

@@ -35,7 +35,7 @@ base::Task<Result<std::unique_ptr<Server>>> Server::start(Executor& executor, pe
   auto state = std::make_unique<State>();
   state->core = std::make_shared<ServerCore>(executor, pool, options, std::move(store));
   PMSTORE_CO_TRY_STATUS(state->core->start_logs());
-  state->core->watch_rings();
+  state->core->rings.watch();
   co_return std::unique_ptr<Server>(new Server(std::move(state)));
 }
 
@@ -49,11 +49,11 @@ base::Task<Status> Server::stop() {
   core->host.stop();
   // Resolving is bounded by the RNIC's timeout; past it, the next start recovers.
   const uint64_t give_up_ns = core->executor.now_ns() + 5'000'000'000;
-  while (core->resolving_any() && core->executor.now_ns() < give_up_ns) {
+  while (core->resolving() > 0 && core->executor.now_ns() < give_up_ns) {
     co_await core->executor.sleep_for(100'000);
   }
   Status closed;
-  if (core->resolving_any()) {
+  if (core->resolving() > 0) {
     closed = make_error(ErrorCode::kTimeout,
                         "transactions of clients that are gone are still undecided after 5 s; the "
                         "next start decides them");
@@ -137,7 +137,7 @@ Status ServerCore::fit_discipline(const service::Endpoint& endpoint) {
                                   "used; use --locks cpu",
                                   endpoint.uri.to_string()));
   }
-  if (ring_states.empty()) {
+  if (store->rings().most() == 0) {
     return make_error(ErrorCode::kUnsupported,
                       "this pool has no client rings, which lock discipline rnic needs; use "
                       "--locks cpu, or create the pool with --rings");

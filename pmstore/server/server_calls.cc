@@ -19,15 +19,16 @@ bool is_answered_after_failure(Method method) {
 
 bool is_rnic_method(Method method) {
   return method == Method::kReserve || method == Method::kRelease || method == Method::kApply ||
-         method == Method::kTruncate;
+         method == Method::kTruncate || method == Method::kRing;
 }
 
 }  // namespace
 
 // Two-sided log appends, into this client's own ring and nowhere else.
 void ServerCore::on_persist_write(service::Session& session, fabric::RpcCall call) {
-  if (discipline != LockDiscipline::kRnic) return persist_service.on_call(std::move(call), 0, 0);
-  const log::Ring& ring = store->rings().at(static_cast<Session&>(session).ring);
+  const auto& caller = static_cast<Session&>(session);
+  if (!caller.may_log()) return persist_service.on_call(std::move(call), 0, 0);
+  const log::Ring& ring = store->rings().at(*caller.ring);
   persist_service.on_call(std::move(call), ring.data_offset(), ring.position().data_bytes);
 }
 
@@ -44,8 +45,16 @@ void ServerCore::on_call(service::Session& caller, fabric::RpcCall call,
       return call.reply_error(
           make_error(ErrorCode::kUnsupported, "this server's lock discipline is cpu"));
     }
+    std::shared_ptr<Session> keep = places[session.place].session;
+    if (method == Method::kRing) {
+      // Once in a session; the answer of a refusal comes first.
+      const bool again = session.may_log() || session.asks_for_ring;
+      if (again || !body.empty()) return drop_malformed(session, call);
+      return rings.ask(std::move(keep), std::move(call));
+    }
+    if (!session.may_log()) return drop_malformed(session, call);
     ++session.active;
-    run(serve_rnic(ring_states[session.ring].session, std::move(call)));
+    run(serve_rnic(std::move(keep), std::move(call)));
     return;
   }
   serve(session, call, body);
@@ -99,7 +108,7 @@ void ServerCore::serve(Session& session, fabric::RpcCall& call, std::span<const 
       if (!reader.complete() || !RegionTable::is_kind(request.kind)) {
         return drop_malformed(session, call);
       }
-      return run(serve_regions(ring_states[session.ring].session, std::move(call), request));
+      return run(serve_regions(places[session.place].session, std::move(call), request));
     }
     case Method::kDropTable: return serve_drop_table(session, call, body);
     case Method::kTableUsage: return serve_table_usage(session, call, body);
@@ -148,7 +157,7 @@ void ServerCore::serve_commit(Session& session, fabric::RpcCall& call,
   }
   const auto committed = group.commit(session, *request);
   if (committed) return answer_commit(session, call, *committed);
-  group.wait_for_the_drain(ring_states[session.ring].session, std::move(call));
+  group.wait_for_the_drain(places[session.place].session, std::move(call));
 }
 
 // A number is executed once, whatever its outcome was, and not any more when the client has called
@@ -193,15 +202,10 @@ Result<OutcomeReply> ServerCore::answer_outcome(Session& session, const OutcomeR
 }
 
 bool ServerCore::may_still_commit(TxId id, bool own) const {
-  for (uint32_t i = 0; i < ring_states.size(); ++i) {
-    const auto& at_work = ring_states[i].session;
-    const bool of_client =
-        discipline == LockDiscipline::kCpu
-            ? at_work && at_work->client == id.client
-            : store->rings().has(i) && store->rings().at(i).owner() == ring_owner(id.client);
-    if (!of_client) continue;
-    const bool of_this_session = at_work && id.sequence >= at_work->first_sequence;
-    if (ring_states[i].resolving || (!own && of_this_session)) return true;
+  for (const Place& place : places) {
+    if (place.resolving && place.resolving->client == id.client) return true;
+    const bool at_work = place.session && place.session->client == id.client;
+    if (at_work && !own && id.sequence >= place.session->first_sequence) return true;
   }
   return false;
 }
@@ -274,7 +278,7 @@ base::Task<void> ServerCore::serve_rnic(std::shared_ptr<Session> session, fabric
 
 base::Task<Status> ServerCore::serve_rnic_body(Session& session, fabric::RpcCall& call) {
   MessageReader reader(call.request().subspan(sizeof(RequestPrefix)));
-  log::Ring& ring = store->rings().at(session.ring);
+  log::Ring& ring = store->rings().at(*session.ring);
   switch (static_cast<Method>(call.method())) {
     case Method::kReserve: {
       const auto request = reader.get<ReserveRequest>();

@@ -28,7 +28,8 @@ std::string log_stat_json(const ServerCore& core) {
       counters.group_commits, counters.malformed, entries, used, core.logs->area().size());
 }
 
-std::string redo_stat_json(Store& store) {
+std::string redo_stat_json(const ServerCore& core) {
+  const Store& store = *core.store;
   size_t owned = 0;
   uint64_t used = 0;
   uint64_t bytes = 0;
@@ -44,8 +45,9 @@ std::string redo_stat_json(Store& store) {
   const log::RingPosition log = store.log().ring().position();
   return fmt::format(
       R"({{"log_used_bytes": {}, "log_bytes": {}, "rings": {}, "owned": {}, "used_bytes": {}, )"
-      R"("bytes": {}}})",
-      log.tail_lsn - log.start_lsn, log.data_bytes, rings.count(), owned, used, bytes);
+      R"("bytes": {}, "granted": {}, "refused": {}}})",
+      log.tail_lsn - log.start_lsn, log.data_bytes, rings.count(), owned, used, bytes,
+      core.rings.counters().granted, core.rings.counters().refused);
 }
 
 std::string groups_stat_json(const CommitGroupCounters& groups) {
@@ -118,8 +120,6 @@ std::string json_text(std::string_view text) {
 std::string server_stat_json(const ServerCore& core) {
   Store& store = *core.store;
   const persist::MemoryStats stats = core.pool.memory().stats();
-  size_t resolving = 0;
-  for (const RingState& state : core.ring_states) resolving += state.resolving ? 1 : 0;
   const service::ServiceCounters& counters = core.counters();
   std::string others = log_stat_json(core);
   for (const auto& [name, json] : core.more_stat) {
@@ -133,13 +133,14 @@ std::string server_stat_json(const ServerCore& core) {
       R"("msyncs": {}, "failed": {}, "gets": {}, "scans": {}, "applied": {}, )"
       R"("group_commit": {}, "two_phase": {}, "leaf_chunks": {}, "redo": {}{}}})",
       store.catalog().header().epoch, discipline_name(core.discipline),
-      persist::domain_name(core.pool.info().domain), core.sessions(), resolving, counters.sessions,
-      core.totals.fenced, counters.silent, counters.malformed + core.admin.counters().malformed,
-      counters.calls, core.totals.commits, core.totals.conflicts, store.live_records(),
-      store.arena().free_chunks() * kChunkBytes, store.arena().bytes(), index_stat_json(core),
-      stats.flushed_lines, stats.drains, stats.msyncs, store.failed(), core.totals.gets,
-      core.totals.scans, core.totals.applied, groups_stat_json(core.group.counters()),
-      two_phase_stat_json(store), leaves_stat_json(core), redo_stat_json(store), others);
+      persist::domain_name(core.pool.info().domain), core.sessions(), core.resolving(),
+      counters.sessions, core.totals.fenced, counters.silent,
+      counters.malformed + core.admin.counters().malformed, counters.calls, core.totals.commits,
+      core.totals.conflicts, store.live_records(), store.arena().free_chunks() * kChunkBytes,
+      store.arena().bytes(), index_stat_json(core), stats.flushed_lines, stats.drains,
+      stats.msyncs, store.failed(), core.totals.gets, core.totals.scans, core.totals.applied,
+      groups_stat_json(core.group.counters()), two_phase_stat_json(store), leaves_stat_json(core),
+      redo_stat_json(core), others);
 }
 
 std::string admin_stat_json(const ServerCore& core) {

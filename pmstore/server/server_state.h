@@ -1,10 +1,11 @@
 // ServerCore: the store as a service of a host (service/host.h), with the host itself and its other
 // services: which session uses which place, and what the store does for each request.
 //
-// A session's hello gives it a place. Under lock discipline rnic the place is a redo ring of the
-// pool; under cpu it is nothing but a number, and there are as many as ServerOptions::most_clients.
-// When the host has ended the session, nothing of the client takes effect any more; then, under
-// rnic, its ring and its locks are resolved. Only then is the ring free for another client.
+// A session's hello gives it a place: a number, and there are as many as
+// ServerOptions::most_clients. Under lock discipline rnic the place names the owner in lock words,
+// and a session that commits one-sided asks for a redo ring (ring_keeper.h). When the host has
+// ended the session, nothing of the client takes effect any more; then, under rnic, its ring and
+// its locks are resolved. Only then are the place and the ring free for another session.
 // Invariants: a place has at most one session, and none while it is being resolved; a session's
 // transaction number is executed at most once; a ring changes hands, and a transaction's outcome is
 // told, only while no group of transactions waits for its drain (commit_group.h). Threads: the
@@ -37,6 +38,7 @@
 #include "pmstore/server/lock_lists.h"
 #include "pmstore/server/record_regions.h"
 #include "pmstore/server/region_table.h"
+#include "pmstore/server/ring_keeper.h"
 #include "pmstore/server/rnic_words.h"
 #include "pmstore/server/store_calls.h"
 #include "pmstore/shard/store.h"
@@ -75,9 +77,8 @@ class ExecutedNumbers {
 };
 
 struct Session final : service::Session {
-  uint32_t ring = 0;
+  uint32_t place = 0;
   uint64_t first_sequence = 1;  // of this connection
-  bool new_owner = false;       // the ring was not this client's before
   uint64_t commits = 0;         // that the server has executed or applied
   uint64_t told_through = 0;    // of known_through: what the shard log knows
   unsigned prepared = 0;        // transactions of several servers that wait for a decision
@@ -85,17 +86,19 @@ struct Session final : service::Session {
   // A bit for each frame whose region the client was told of, so that it may access it one-sided.
   uint64_t known_frames = 0;
   ExecutedNumbers executed;
-  // Discipline rnic only; needed until the session is resolved.
+  // Discipline rnic only; needed until the session is resolved. The lists are there from the answer
+  // on that grants the ring.
+  bool asks_for_ring = false;
+  std::optional<uint32_t> ring;
   std::unique_ptr<LockLists> lock_lists;
 
-  uint16_t owner() const { return static_cast<uint16_t>(ring + 1); }
+  uint16_t owner() const { return static_cast<uint16_t>(place + 1); }
+  bool may_log() const { return lock_lists != nullptr; }
 };
 
-// Who uses a place: under discipline rnic, the redo ring of that number.
-struct RingState {
-  std::shared_ptr<Session> session;  // empty: no session
-  bool resolving = false;            // the last session is fenced, and being resolved
-  uint64_t ended_ns = 0;             // when the last session ended
+struct Place {
+  std::shared_ptr<Session> session;    // empty: no session
+  std::shared_ptr<Session> resolving;  // the last session, which is fenced, and being resolved
 };
 
 // What the store has registered at an endpoint of the host.
@@ -148,9 +151,7 @@ class ServerCore final : public service::Service {
   void on_ended(service::Session& session, std::optional<SessionEnd> why) override;
   void describe(const service::Session& session, SessionReport& report) const override;
 
-  bool resolving_any() const;
-  // From here on the rings of clients that are gone are given back when their time is over.
-  void watch_rings();
+  size_t resolving() const;
   // record_frames_work.cc: starts the work on frames that were taken or are empty, if there is
   // some.
   void follow_frames() {
@@ -194,9 +195,8 @@ class ServerCore final : public service::Service {
   AdminService admin;
   service::Host host;
   persist::PersistService persist_service;
-  // One for each ring that the pool can have; under discipline cpu more are added when clients
-  // come.
-  std::deque<RingState> ring_states;
+  std::deque<Place> places;  // more are added when clients come
+  RingKeeper rings;          // discipline rnic only
   ServerTotals totals;
   std::vector<TableId> freeing;  // dropped tables whose records are being freed
   // Members of the statistics that other services add: name, JSON.
@@ -212,26 +212,17 @@ class ServerCore final : public service::Service {
  private:
   Status fit_discipline(const service::Endpoint& endpoint);
   // server_session.cc
-  uint64_t retention_ns() const { return uint64_t{options.outcome_retention_ms} * 1'000'000; }
-  bool ended_before(uint32_t one, uint32_t other) const;
-  std::optional<uint32_t> ring_owned_by(ClientId client) const;
-  Result<uint32_t> choose_ring(ClientId client);
   Result<uint32_t> choose_place(ClientId client);
   std::optional<uint32_t> take_place_of_hello();
-  // Numbers the session; under discipline rnic its ring is its client's from here on.
-  Status take_ring(Session& session);
-  Result<std::vector<std::byte>> give_ring(Session& session, std::span<const std::byte> body);
+  Result<std::vector<std::byte>> give_place(Session& session, std::span<const std::byte> body);
   Result<std::vector<std::byte>> make_answer(Session& session);
+  uint64_t max_redo_bytes() const;
   // record_frames_work.cc
   base::Task<void> work_on_frames();
   bool register_one_frame();
   bool is_known(uint32_t frame) const;
   void give_frames_back();
   base::Task<void> resolve(std::shared_ptr<Session> session);
-  void release_ring(Session& session);
-  void disown_ring(uint32_t ring);
-  bool is_kept_ring(uint32_t ring) const;
-  base::Task<void> give_rings_back();
   void tell_known(Session& session);
   // server_calls.cc
   void serve(Session& session, fabric::RpcCall& call, std::span<const std::byte> body);
@@ -275,7 +266,6 @@ class ServerCore final : public service::Service {
   size_t copy_bytes_ = 0;
   bool watching_locks_ = false;  // watch_locks() runs
   const uint64_t started_ns_ = executor.now_ns();
-  bool watching_rings_ = false;  // give_rings_back() runs
   uint64_t frames_seen_ = 0;     // SlabArena::changes() that work_on_frames() has looked at
   bool following_frames_ = false;
 };

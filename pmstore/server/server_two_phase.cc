@@ -108,7 +108,7 @@ void ServerCore::serve_prepare(Session& session, fabric::RpcCall& call,
   // Of this server alone: it commits.
   const auto step = two_phase.state(id) ? GroupStep::kPrepared : GroupStep::kTransaction;
   if (!prepared) {
-    return group.wait_for_the_drain(ring_states[session.ring].session, std::move(call), step);
+    return group.wait_for_the_drain(places[session.place].session, std::move(call), step);
   }
   step == GroupStep::kPrepared ? answer_step(session, call, step, *prepared)
                                : answer_commit(session, call, *prepared);
@@ -117,7 +117,7 @@ void ServerCore::serve_prepare(Session& session, fabric::RpcCall& call,
 // A second decision is about what the first one has left.
 bool ServerCore::finish_step_of(Session& session, TxId id) {
   if (!store->two_phase().is_waiting(id)) return true;
-  const std::shared_ptr<Session> keep = ring_states[session.ring].session;
+  const std::shared_ptr<Session> keep = places[session.place].session;
   group.finish();
   return !keep->ended;
 }
@@ -158,7 +158,7 @@ void ServerCore::serve_decide(Session& session, fabric::RpcCall& call,
                          : own   ? GroupStep::kAborted
                                  : GroupStep::kAbortedOfOther;
   if (!decided) {
-    return group.wait_for_the_drain(ring_states[session.ring].session, std::move(call), step);
+    return group.wait_for_the_drain(places[session.place].session, std::move(call), step);
   }
   if (waited) return answer_step(session, call, step, *decided);
   *decided ? call.reply(bytes_of(CommitReply{})) : call.reply_error(decided->error());
@@ -203,7 +203,7 @@ Status ServerCore::check_ended(TxId id) const {
 
 // By a session that is not over: it was given up here, or aborted, and does not come again.
 bool ServerCore::was_executed(TxId id) const {
-  return std::any_of(ring_states.begin(), ring_states.end(), [&](const RingState& place) {
+  return std::any_of(places.begin(), places.end(), [&](const Place& place) {
     const auto& session = place.session;
     return session && session->client == id.client && id.sequence >= session->first_sequence &&
            session->executed.was_used(id.sequence);

@@ -72,6 +72,7 @@ Status ClientRings::give_back(uint32_t index) {
   for (Held& held : rings_) {
     if (!held.extent || held.extent->entry != extent.entry) continue;
     if (held.ring->owner() != 0) return {};
+    PMSTORE_CHECK(!held.lent, "a ring given back has no owner and no region");
     together.push_back(&held);
   }
   for (Held* const held : together) {
@@ -118,6 +119,7 @@ Status ClientRings::take(uint32_t index, uint64_t owner, uint32_t number,
                          uint64_t outcomes_until_ns, uint64_t now_ns) {
   if (latch_.failed()) return latch_.error();
   log::Ring& ring = at(index);
+  PMSTORE_CHECK(!rings_[index].lent, "no device reaches a ring that gets another session");
   PMSTORE_CHECK(number > last_session(), "sessions are numbered upwards");
   const uint64_t first = first_sequence_of(number);
   // A walk ends at a damaged entry as it ends at a torn one; the transactions behind it would be

@@ -70,6 +70,16 @@ class ClientRings {
   // kept until `outcomes_until_ns` (0: not at all). BadPool: an entry of the ring is damaged. Io.
   Status take(uint32_t index, uint64_t owner, uint32_t number, uint64_t outcomes_until_ns,
               uint64_t now_ns);
+  // A device may reach ring `index` for its session, from lend() to end_loan().
+  void lend(uint32_t index) {
+    PMSTORE_CHECK(has(index) && at(index).owner() != 0 && !rings_[index].lent,
+                  "a ring is lent to its owner's session");
+    rings_[index].lent = true;
+  }
+  void end_loan(uint32_t index) {
+    PMSTORE_CHECK(has(index) && rings_[index].lent, "each loan ends once");
+    rings_[index].lent = false;
+  }
   // The number of the session that has taken ring `index` last.
   uint32_t session(uint32_t index) const { return at(index).position().incarnation; }
   // The highest one of all rings that there are.
@@ -105,6 +115,7 @@ class ClientRings {
   struct Held {
     std::optional<log::Ring> ring;
     std::optional<persist::Extent> extent;  // that it is given back with
+    bool lent = false;                      // a device has a region of it
   };
 
   RecordStore& records_;

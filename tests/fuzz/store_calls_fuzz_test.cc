@@ -84,6 +84,10 @@ class StoreCalls : public testing::ServerFixture,
     }
     PMSTORE_CHECK(opened.has_value(), opened ? "" : opened.error().message.c_str());
     session_ = std::move(*opened);
+    if (rnic()) {
+      const Status ring = run(session_->request_ring());
+      PMSTORE_CHECK(ring.has_value(), ring ? "" : ring.error().message.c_str());
+    }
     return *session_;
   }
   // Without the prefix.
@@ -143,7 +147,11 @@ class StoreCalls : public testing::ServerFixture,
     for (const Bytes& part : {commit, write}) body.insert(body.end(), part.begin(), part.end());
     return body;
   }
-  uint64_t next_sequence() { return hostile().hello().next_sequence + sequences_++ % 1000; }
+  uint64_t next_sequence() {
+    ClientSession& at = hostile();
+    const uint64_t first = rnic() ? at.ring().granted().next_sequence : at.hello().next_sequence;
+    return first + sequences_++ % 1000;
+  }
   // The lsn of a redo record of nothing that was locked.
   uint64_t log_record() {
     if (!rnic()) return 0;

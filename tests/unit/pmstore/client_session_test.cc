@@ -64,8 +64,6 @@ TEST_P(FlawedHello, IsAProtocolError) {
 void as_rnic(ServerHello& hello) {
   hello.discipline = static_cast<uint8_t>(LockDiscipline::kRnic);
   hello.owner = 1;
-  hello.ring = {0x1000, 64 * 1024, 1};
-  hello.lock_lists = {0x1000, kLockListsBytes, 1};
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -90,27 +88,38 @@ INSTANTIATE_TEST_SUITE_P(
              [](ServerHello& h) {
                as_rnic(h);
                h.owner = 0x8000;
-             }},
-        Flaw{"RnicFewLockLists",
-             [](ServerHello& h) {
-               as_rnic(h);
-               h.lock_lists.bytes -= 8;
-             }},
-        Flaw{"RnicTinyRing",
-             [](ServerHello& h) {
-               as_rnic(h);
-               h.ring.bytes = 256;
-             }},
-        Flaw{"RnicTailBeforeStart",
-             [](ServerHello& h) {
-               as_rnic(h);
-               h.ring_start_lsn = 512;
-             }},
-        Flaw{"RnicTailTooFar",
-             [](ServerHello& h) {
-               as_rnic(h);
-               h.ring_tail_lsn = 1 << 20;
              }}),
+    [](const auto& flaw) { return flaw.param.name; });
+
+struct RingFlaw {
+  const char* name;
+  void (*spoil)(RingReply&);
+};
+class FlawedRing : public ClientSession, public ::testing::WithParamInterface<RingFlaw> {};
+
+TEST_P(FlawedRing, IsAProtocolErrorOfTheCommitThatNeedsIt) {
+  server_->spoil_hello = as_rnic;
+  connect();
+  server_->answer = [](const testing::FakeServer::Request& request, fabric::RpcCall call) {
+    ASSERT_EQ(request.method, Method::kRing);
+    RingReply granted;
+    granted.ring = {0x1000, 64 * 1024, 1};
+    granted.lock_lists = {0x1000, kLockListsBytes, 1};
+    GetParam().spoil(granted);
+    call.reply(service::bytes_of(granted));
+  };
+  const Status put = run(client_->put(kTable, "a", "1"));
+  EXPECT_EQ(put.code(), ErrorCode::kProtocol) << put.error().to_string();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Every, FlawedRing,
+    ::testing::Values(RingFlaw{"FewLockLists", [](RingReply& r) { r.lock_lists.bytes -= 8; }},
+                      RingFlaw{"Tiny", [](RingReply& r) { r.ring.bytes = 256; }},
+                      RingFlaw{"TailBeforeStart", [](RingReply& r) { r.start_lsn = 512; }},
+                      RingFlaw{"TailTooFar", [](RingReply& r) { r.tail_lsn = 1 << 20; }},
+                      RingFlaw{"NumbersBeyondAll",
+                               [](RingReply& r) { r.next_sequence = UINT64_MAX; }}),
     [](const auto& flaw) { return flaw.param.name; });
 
 TEST_F(ClientSession, ShortHelloIsAProtocolError) {

@@ -39,7 +39,9 @@ class OrderedSession : public testing::ClientFixture {
     }
     ASSERT_TRUE(opened) << opened.error().to_string();
     by_hand_ = std::move(*opened);
+    ASSERT_TRUE(run(by_hand_->request_ring()));
   }
+  uint64_t first_sequence() const { return by_hand_->ring().granted().next_sequence; }
   Result<fabric::RpcReply> send_key(Method method, const std::string& key) {
     std::array<std::byte, 1024> room;
     MessageWriter request(room);
@@ -48,7 +50,7 @@ class OrderedSession : public testing::ClientFixture {
     if (method == Method::kGet) {
       request.put(GetRequest{raw(ordered_), bytes, {}});
     } else {
-      const uint64_t sequence = by_hand_->hello().next_sequence;
+      const uint64_t sequence = first_sequence();
       request.put(ReserveRequest{sequence, 10, raw(ordered_), bytes, 0, 0, {}});
     }
     request.put_bytes(key);
@@ -66,13 +68,8 @@ class OrderedSession : public testing::ClientFixture {
     std::array<std::byte, 512> room;
     MessageWriter request(room);
     request.put(by_hand_->prefix());
-    request.put(ReserveRequest{by_hand_->hello().next_sequence,
-                               10,
-                               raw(ordered_),
-                               static_cast<uint16_t>(key.size()),
-                               0,
-                               1,
-                               {}});
+    request.put(ReserveRequest{
+        first_sequence(), 10, raw(ordered_), static_cast<uint16_t>(key.size()), 0, 1, {}});
     request.put_bytes(key);
     const auto reserved = send(Method::kReserve, request.message());
     return reserved ? Status() : Status(reserved.error());
@@ -140,8 +137,8 @@ TEST_F(OrderedSession, OfTwoThatScanAndInsertTheFirstOneStaysValid) {
   second.insert(ordered_, "c", "3");
   ASSERT_TRUE(reserve("b"));
   EXPECT_EQ(run(second.commit()).code(), ErrorCode::kConflict);
-  EXPECT_TRUE(validate(leaves, by_hand_->hello().next_sequence));
-  EXPECT_EQ(validate(leaves, by_hand_->hello().next_sequence + 1).code(), ErrorCode::kConflict)
+  EXPECT_TRUE(validate(leaves, first_sequence()));
+  EXPECT_EQ(validate(leaves, first_sequence() + 1).code(), ErrorCode::kConflict)
       << "of another transaction of the client";
 }
 

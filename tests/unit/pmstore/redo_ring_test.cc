@@ -21,11 +21,11 @@ class RedoRingTest : public ::testing::Test {
   }
   // Its tail is there, and its start at 0.
   void begin_session(uint64_t tail_lsn) {
-    hello_.ring_tail_lsn = tail_lsn;
-    hello_.ring = region_->remote();
-    hello_.ring_incarnation = 1;
-    auto ring = RedoRing::create(*device_, *connection_, *rpc_, hello_, server_,
-                                 persist::WriteStrategy::kDoorbell);
+    granted_.tail_lsn = tail_lsn;
+    granted_.ring = region_->remote();
+    granted_.incarnation = 1;
+    auto ring = RedoRing::create(*device_, *connection_, *rpc_, granted_, server_,
+                                 persist::WriteStrategy::kDoorbell, {});
     ASSERT_TRUE(ring) << ring.error().to_string();
     ring_ = std::move(*ring);
   }
@@ -42,7 +42,7 @@ class RedoRingTest : public ::testing::Test {
       memory_, fabric::Access::kRemoteRead | fabric::Access::kRemoteWrite);
   std::unique_ptr<fabric::RpcClient> rpc_ = *fabric::RpcClient::create(*device_, {});
   std::unique_ptr<fabric::Connection> connection_;
-  ServerHello hello_;
+  RingReply granted_;
   persist::PersistCapability server_{persist::Domain::kCpuCache, persist::WriteLanding::kCpu};
   std::unique_ptr<RedoRing> ring_;
   uint64_t sequence_ = 0;
@@ -136,8 +136,8 @@ TEST_F(RedoRingTest, AbsurdTruncationIsRefused) {
 
 TEST_F(RedoRingTest, StrategyThatWouldNotBeDurableIsUnsupported) {
   server_.domain = persist::Domain::kMemoryController;
-  const auto ring = RedoRing::create(*device_, *connection_, *rpc_, hello_, server_,
-                                     persist::WriteStrategy::kDoorbell);
+  const auto ring = RedoRing::create(*device_, *connection_, *rpc_, granted_, server_,
+                                     persist::WriteStrategy::kDoorbell, {});
   ASSERT_FALSE(ring);
   EXPECT_EQ(ring.code(), ErrorCode::kUnsupported);
 }

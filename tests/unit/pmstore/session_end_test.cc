@@ -55,9 +55,13 @@ class SessionEnd : public testing::ClientFixture {
   }
   SessionRef open_session(uint64_t client = 7) {
     auto opened = try_open_session(client);
-    if (opened) return std::move(*opened);
-    ADD_FAILURE() << opened.error().to_string();
-    return {};
+    if (!opened) {
+      ADD_FAILURE() << opened.error().to_string();
+      return {};
+    }
+    const Status ring = run((*opened)->request_ring());
+    EXPECT_TRUE(ring) << ring.error().to_string();
+    return std::move(*opened);
   }
   Task<Result<fabric::RpcReply>> call(Method method, std::span<const std::byte> message,
                                       uint32_t reply_bytes) {
@@ -186,7 +190,7 @@ TEST_F(SessionEnd, HandlerThatIsUnderWayTakesNothingFromTheNextOneAtItsSlot) {
 // Until the server has looked at what has landed in the ring, nobody knows.
 TEST_F(SessionEnd, OutcomeIsNotAbortedBeforeTheRingOfAClientThatIsGoneWasWalked) {
   const GetReply alice = find("alice");
-  const uint64_t sequence = by_hand_->hello().next_sequence;
+  const uint64_t sequence = by_hand_->ring().granted().next_sequence;
   ASSERT_TRUE(lock(alice));
   std::array<std::byte, 512> redo_room;
   ShardRedoBuilder redo(redo_room, numbered::id_of(7), by_hand_->prefix().epoch);

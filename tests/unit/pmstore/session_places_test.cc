@@ -18,7 +18,7 @@
 namespace pmstore {
 namespace {
 
-// Under lock discipline rnic a place is a ring of the pool.
+// With as many rings as places, under lock discipline rnic.
 class Places : public testing::ServerFixture, public ::testing::WithParamInterface<LockDiscipline> {
  protected:
   Places() {
@@ -79,7 +79,10 @@ TEST_P(Places, OutcomeOfAKilledClientIsKnownAfterItsPlaceHasBeenTaken) {
   }
   let_time_pass(1'000'000);
   std::vector<std::unique_ptr<Client>> others;
-  for (int i = 0; i < 4; ++i) others.push_back(connect());
+  for (int i = 0; i < 4; ++i) {
+    others.push_back(connect());
+    put_something(*others.back());
+  }
   const auto outcome = run(others.back()->outcome(id));
   ASSERT_TRUE(outcome) << outcome.error().to_string();
   EXPECT_EQ(*outcome, Outcome::kCommitted);
@@ -122,124 +125,6 @@ TEST_P(Places, AllTakenByConnectedClientsIsBackPressure) {
   const auto refused = try_connect();
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.code(), ErrorCode::kBackPressure);
-}
-
-// Under lock discipline rnic, of a pool that can have four rings.
-class RingsOnDemand : public testing::ServerFixture {
- protected:
-  RingsOnDemand() { server_options_.discipline = LockDiscipline::kRnic; }
-  size_t rings() const {
-    const auto& all = pool_->info().extents;
-    return static_cast<size_t>(std::count_if(all.begin(), all.end(), [](const auto& extent) {
-      return extent.kind == persist::ExtentKind::kRings;
-    }));
-  }
-  uint64_t retention_ns() const {
-    return uint64_t{server_options_.outcome_retention_ms} * 1'000'000;
-  }
-  TxId put(Client& client, std::string_view key) {
-    const TableId table = *run(client.open_table("t", true));
-    Transaction tx = client.begin();
-    tx.put(table, key, "value");
-    EXPECT_TRUE(run(tx.commit()));
-    return tx.id();
-  }
-};
-
-TEST_F(RingsOnDemand, AreThereWhileClientsAre) {
-  EXPECT_EQ(rings(), 0u);
-  auto one = connect();
-  auto other = connect();
-  put(*one, "a");
-  put(*other, "b");
-  EXPECT_EQ(rings(), 2u);
-  run(one->close());
-  let_time_pass(1'000'000);
-  EXPECT_EQ(rings(), 1u);
-  run(other->close());
-  let_time_pass(1'000'000);
-  EXPECT_EQ(rings(), 0u);
-  auto third = connect();
-  EXPECT_EQ(*run(third->get(*run(third->open_table("t")), "a")), "value");
-  run(third->close());
-}
-
-TEST_F(RingsOnDemand, OfVanishedClientsStayAsLongAsTheirOutcomesAreKept) {
-  auto killed = connect(7);
-  const TxId id = put(*killed, "a");
-  killed.reset();
-  let_time_pass(1'000'000);
-  EXPECT_EQ(rings(), 1u);
-  restart();
-  EXPECT_EQ(rings(), 1u);
-  auto asks = connect(8);
-  EXPECT_EQ(run(asks->outcome(id)), Outcome::kCommitted);
-  let_time_pass(retention_ns() - 10'000'000);
-  EXPECT_EQ(run(asks->outcome(id)), Outcome::kCommitted);
-  let_time_pass(20'000'000);
-  EXPECT_EQ(rings(), 1u) << "that of the client that asks";
-  EXPECT_EQ(run(asks->outcome(id)).code(), ErrorCode::kOutcomeExpired);
-  EXPECT_EQ(*run(asks->get(*run(asks->open_table("t")), "a")), "value");
-  run(asks->close());
-}
-
-// The session that gives way may give back the very ring that the new one would get.
-TEST_F(RingsOnDemand, HellosThatAreNeverCompletedGiveWay) {
-  for (int steps = 0; steps < 24; ++steps) {
-    std::vector<Task<Result<std::unique_ptr<Client>>>> half;
-    for (uint64_t id = 100; id < 104; ++id) {
-      ClientOptions options = client_options_;
-      options.secret = ClientSecret::of_number(id);
-      half.push_back(Client::connect(executor_, uri_, options));
-      half.back().start();
-      for (int i = 0; i < steps && !half.back().done(); ++i) let_time_pass(10);
-    }
-    auto same = try_connect(100);
-    ASSERT_TRUE(same) << steps << ": " << same.error().to_string();
-    if (!half[1].done()) {
-      auto other = try_connect(200);
-      ASSERT_TRUE(other) << steps << ": " << other.error().to_string();
-      run((*other)->close());
-    }
-    run((*same)->close());
-    half.clear();
-    let_time_pass(retention_ns() + 1'000'000);
-    EXPECT_EQ(rings(), 0u) << steps;
-  }
-}
-
-// Two rings share an extent.
-class SharedExtents : public RingsOnDemand {
- protected:
-  SharedExtents() { format_.rings = 40; }
-};
-
-TEST_F(SharedExtents, ANewClientTakesAFreeRingThatIsThere) {
-  auto killed = connect(7);
-  const TxId id = put(*killed, "a");
-  killed.reset();
-  let_time_pass(1'000'000);
-  auto next = connect(8);
-  EXPECT_EQ(rings(), 1u);
-  EXPECT_EQ(run(next->outcome(id)), Outcome::kCommitted);
-  run(next->close());
-  EXPECT_EQ(rings(), 1u) << "the killed client may come back";
-  let_time_pass(retention_ns() + 1'000'000);
-  EXPECT_EQ(rings(), 0u);
-}
-
-TEST_F(RingsOnDemand, AClientThatComesBackInTimeHasItsRing) {
-  auto killed = connect(7);
-  const TxId id = put(*killed, "a");
-  killed.reset();
-  let_time_pass(retention_ns() / 2);
-  auto back = connect(7);
-  EXPECT_EQ(rings(), 1u);
-  let_time_pass(retention_ns());
-  EXPECT_EQ(run(back->outcome(id)), Outcome::kCommitted);
-  put(*back, "b");
-  EXPECT_EQ(rings(), 1u);
-  run(back->close());
 }
 
 // The pool has two rings, and what a hello changes in it is durable for many at once.

@@ -1,0 +1,266 @@
+// Lock discipline rnic: which client has a redo ring, from its first commit on, and for how long.
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "tests/unit/pmstore/server_fixture.h"
+
+namespace pmstore {
+namespace {
+
+// Under lock discipline rnic, of a pool that can have four rings.
+class RingsOnDemand : public testing::ServerFixture {
+ protected:
+  RingsOnDemand() { server_options_.discipline = LockDiscipline::kRnic; }
+  size_t rings() const {
+    const auto& all = pool_->info().extents;
+    return static_cast<size_t>(std::count_if(all.begin(), all.end(), [](const auto& extent) {
+      return extent.kind == persist::ExtentKind::kRings;
+    }));
+  }
+  uint64_t granted() const {
+    const std::string text = server_->stat_json();
+    const std::string name = "\"granted\": ";
+    return std::strtoull(text.c_str() + text.find(name) + name.size(), nullptr, 10);
+  }
+  uint64_t retention_ns() const {
+    return uint64_t{server_options_.outcome_retention_ms} * 1'000'000;
+  }
+  void restart_with_places(uint32_t places) {
+    server_options_.most_clients = places;
+    restart();
+  }
+  TxId put(Client& client, std::string_view key) {
+    const TableId table = *run(client.open_table("t", true));
+    Transaction tx = client.begin();
+    tx.put(table, key, "value");
+    EXPECT_TRUE(run(tx.commit()));
+    return tx.id();
+  }
+};
+
+TEST_F(RingsOnDemand, AreThereWhileClientsAre) {
+  EXPECT_EQ(rings(), 0u);
+  auto one = connect();
+  auto other = connect();
+  put(*one, "a");
+  put(*other, "b");
+  EXPECT_EQ(rings(), 2u);
+  run(one->close());
+  let_time_pass(1'000'000);
+  EXPECT_EQ(rings(), 1u);
+  run(other->close());
+  let_time_pass(1'000'000);
+  EXPECT_EQ(rings(), 0u);
+  auto third = connect();
+  EXPECT_EQ(*run(third->get(*run(third->open_table("t")), "a")), "value");
+  run(third->close());
+}
+
+TEST_F(RingsOnDemand, OfVanishedClientsStayAsLongAsTheirOutcomesAreKept) {
+  auto killed = connect(7);
+  const TxId id = put(*killed, "a");
+  killed.reset();
+  let_time_pass(1'000'000);
+  EXPECT_EQ(rings(), 1u);
+  restart();
+  EXPECT_EQ(rings(), 1u);
+  auto asks = connect(8);
+  EXPECT_EQ(run(asks->outcome(id)), Outcome::kCommitted);
+  let_time_pass(retention_ns() - 10'000'000);
+  EXPECT_EQ(run(asks->outcome(id)), Outcome::kCommitted);
+  let_time_pass(20'000'000);
+  EXPECT_EQ(rings(), 0u);
+  EXPECT_EQ(run(asks->outcome(id)).code(), ErrorCode::kOutcomeExpired);
+  EXPECT_EQ(*run(asks->get(*run(asks->open_table("t")), "a")), "value");
+  run(asks->close());
+}
+
+TEST_F(RingsOnDemand, HellosThatAreNeverCompletedGiveWay) {
+  restart_with_places(4);
+  for (int steps = 0; steps < 24; ++steps) {
+    std::vector<Task<Result<std::unique_ptr<Client>>>> half;
+    for (uint64_t id = 100; id < 104; ++id) {
+      ClientOptions options = client_options_;
+      options.secret = ClientSecret::of_number(id);
+      half.push_back(Client::connect(executor_, uri_, options));
+      half.back().start();
+      for (int i = 0; i < steps && !half.back().done(); ++i) let_time_pass(10);
+    }
+    auto same = try_connect(100);
+    ASSERT_TRUE(same) << steps << ": " << same.error().to_string();
+    put(**same, "a");
+    if (!half[1].done()) {
+      auto other = try_connect(200);
+      ASSERT_TRUE(other) << steps << ": " << other.error().to_string();
+      put(**other, "b");
+      run((*other)->close());
+    }
+    run((*same)->close());
+    half.clear();
+    let_time_pass(retention_ns() + 1'000'000);
+    EXPECT_EQ(rings(), 0u) << steps;
+  }
+}
+
+// Two rings share an extent.
+class SharedExtents : public RingsOnDemand {
+ protected:
+  SharedExtents() { format_.rings = 40; }
+};
+
+TEST_F(SharedExtents, ANewClientTakesAFreeRingThatIsThere) {
+  auto killed = connect(7);
+  const TxId id = put(*killed, "a");
+  killed.reset();
+  let_time_pass(1'000'000);
+  auto next = connect(8);
+  put(*next, "b");
+  EXPECT_EQ(rings(), 1u);
+  EXPECT_EQ(run(next->outcome(id)), Outcome::kCommitted);
+  run(next->close());
+  EXPECT_EQ(rings(), 1u) << "the killed client may come back";
+  let_time_pass(retention_ns() + 1'000'000);
+  EXPECT_EQ(rings(), 0u);
+}
+
+TEST_F(RingsOnDemand, AClientThatComesBackInTimeHasItsRing) {
+  auto killed = connect(7);
+  const TxId id = put(*killed, "a");
+  killed.reset();
+  let_time_pass(retention_ns() / 2);
+  auto back = connect(7);
+  EXPECT_EQ(run(back->outcome(id)), Outcome::kCommitted);
+  put(*back, "b");
+  EXPECT_EQ(rings(), 1u);
+  let_time_pass(2 * retention_ns());
+  put(*back, "c");
+  EXPECT_EQ(rings(), 1u);
+  run(back->close());
+  let_time_pass(1'000'000);
+  EXPECT_EQ(rings(), 0u);
+}
+
+TEST_F(RingsOnDemand, AClientThatComesBackAndOnlyAsksLeavesNoRingBehind) {
+  auto killed = connect(7);
+  const TxId id = put(*killed, "a");
+  killed.reset();
+  let_time_pass(1'000'000);
+  auto back = connect(7);
+  EXPECT_EQ(run(back->outcome(id)), Outcome::kCommitted);
+  EXPECT_EQ(rings(), 1u);
+  run(back->close());
+  let_time_pass(1'000'000);
+  EXPECT_EQ(rings(), 0u);
+  EXPECT_EQ(granted(), 1u);
+}
+
+TEST_F(RingsOnDemand, ClientsThatOnlyReadHaveNone) {
+  auto writes = connect();
+  put(*writes, "a");
+  const TableId table = *run(writes->open_table("t"));
+  std::vector<std::unique_ptr<Client>> readers;
+  for (int i = 0; i < 8; ++i) {
+    readers.push_back(connect());
+    ASSERT_NE(readers.back(), nullptr) << i;
+    Transaction tx = readers.back()->begin();
+    EXPECT_EQ(*run(tx.get(table, "a")), "value");
+    EXPECT_EQ(run(tx.get(table, "b")).code(), ErrorCode::kNotFound);
+    EXPECT_TRUE(run(tx.commit()));
+    EXPECT_TRUE(run(readers.back()->scan(table, 0, 4096)));
+  }
+  EXPECT_EQ(rings(), 1u);
+  EXPECT_EQ(granted(), 1u);
+  put(*readers[5], "b");
+  EXPECT_EQ(rings(), 2u);
+  for (auto& reader : readers) run(reader->close());
+  run(writes->close());
+}
+
+TEST_F(RingsOnDemand, OneWriterTooManyIsBackPressureUntilAnotherGoes) {
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 5; ++i) clients.push_back(connect());
+  for (int i = 0; i < 4; ++i) put(*clients[i], "a");
+  const TableId table = *run(clients[4]->open_table("t"));
+  const Status refused = run(clients[4]->put(table, "a", "its"));
+  EXPECT_EQ(refused.code(), ErrorCode::kBackPressure);
+  EXPECT_EQ(*run(clients[4]->get(table, "a")), "value");
+  run(clients[0]->close());
+  let_time_pass(1'000'000);
+  EXPECT_TRUE(run(clients[4]->put(table, "a", "its")));
+  EXPECT_EQ(clients[4]->session().reconnects, 0u);
+  for (auto& client : clients) run(client->close());
+}
+
+TEST_F(RingsOnDemand, ANewWriterLeavesAClientThatIsGoneItsRing) {
+  auto killed = connect(7);
+  put(*killed, "a");
+  killed.reset();
+  let_time_pass(1'000'000);
+  auto next = connect(8);
+  put(*next, "b");
+  EXPECT_EQ(rings(), 2u);
+  run(next->close());
+}
+
+TEST_F(RingsOnDemand, CommitsAtTheSameTimeAskOnceAndOutliveTheOneThatAsked) {
+  auto client = connect();
+  const TableId table = *run(client->open_table("t", true));
+  std::vector<Task<Status>> puts;
+  for (const char* key : {"a", "b", "c"}) puts.push_back(client->put(table, key, "value"));
+  for (auto& put : puts) put.start();
+  puts.erase(puts.begin());  // the one that has sent the request
+  EXPECT_EQ(granted(), 0u);
+  for (auto& put : puts) EXPECT_TRUE(finish(std::move(put)));
+  EXPECT_EQ(granted(), 1u);
+  run(client->close());
+}
+
+// Each step of a grant has a turn of its own, in which others are answered.
+TEST_F(RingsOnDemand, OthersAreAnsweredWhileARingIsMade) {
+  auto reads = connect();
+  auto writes = connect();
+  const TableId table = *run(writes->open_table("t", true));
+  Task<Status> put = writes->put(table, "a", "value");
+  put.start();
+  unsigned answers = 0;
+  while (granted() == 0) {
+    auto asks = reads->list_tables();
+    asks.start();
+    for (int turn = 0; turn < 100 && !asks.done() && granted() == 0; ++turn) executor_.run_once();
+    answers += asks.done();
+    ASSERT_LT(answers, 1000u);
+  }
+  EXPECT_GE(answers, 3u) << "one in front of each step";
+  EXPECT_TRUE(finish(std::move(put)));
+  run(writes->close());
+  run(reads->close());
+}
+
+// Whichever step of the grant has been done.
+TEST_F(RingsOnDemand, AClientThatGoesWhileItsRingIsMadeLeavesNothing) {
+  unsigned before_the_grant = 0;
+  for (int turns = 0; turns < 40; ++turns) {
+    const uint64_t granted_before = granted();
+    {
+      auto goes = connect(7);
+      const TableId table = *run(goes->open_table("t", true));
+      Task<Status> put = goes->put(table, "a", "value");
+      put.start();
+      for (int turn = 0; turn < turns && !put.done(); ++turn) executor_.run_once();
+      before_the_grant += granted() == granted_before;
+    }
+    let_time_pass(1'000'000'000);
+    EXPECT_NE(server_->stat_json().find("\"resolving\": 0"), std::string::npos) << turns;
+    auto other = connect(8);
+    put(*other, "a");
+    run(other->close());
+    let_time_pass(retention_ns() + 1'000'000);
+    EXPECT_EQ(rings(), 0u) << turns;
+  }
+  EXPECT_GE(before_the_grant, 3u);
+}
+
+}  // namespace
+}  // namespace pmstore
