@@ -85,17 +85,14 @@ base::Task<Status> Settlement::ask_those_who_are_left(std::vector<Part>& parts, 
 
 Status Settlement::check_forced(const std::vector<Part>& parts, TxId name,
                                 ForcedDecision decision) {
-  const auto any = [&](Vote vote) {
-    return std::any_of(parts.begin(), parts.end(),
-                       [&](const Part& part) { return part.vote == vote; });
-  };
-  if (decision == ForcedDecision::kAbort && any(Vote::kCommitted)) {
+  if (decision == ForcedDecision::kAbort && any(parts, Vote::kCommitted)) {
     return contradicts(name, "committed", "force commit");
   }
-  if (decision == ForcedDecision::kCommit && any(Vote::kNotHere) && !any(Vote::kCommitted)) {
+  if (decision == ForcedDecision::kCommit && any(parts, Vote::kNotHere) &&
+      !any(parts, Vote::kCommitted)) {
     return contradicts(name, "aborted", "force abort");
   }
-  if (decision == ForcedDecision::kForget && any(Vote::kPrepared)) {
+  if (decision == ForcedDecision::kForget && any(parts, Vote::kPrepared)) {
     return contradicts(name, "not decided", "force abort or commit first");
   }
   return {};

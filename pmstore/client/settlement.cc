@@ -159,20 +159,19 @@ base::Task<Status> Settlement::settle(const OpenTransaction& open) {
   co_return co_await settle_parts(parts);
 }
 
+bool Settlement::any(const std::vector<Part>& parts, Vote vote) {
+  return std::any_of(parts.begin(), parts.end(),
+                     [vote](const Part& part) { return part.vote == vote; });
+}
+
 // Only a forced decision, or a pool that was put back, does that.
 bool Settlement::is_contradicted(const std::vector<Part>& parts) {
-  const auto committed = [](const Part& part) { return part.vote == Vote::kCommitted; };
   const auto aborted = [](const Part& part) { return part.aborted; };
-  return std::any_of(parts.begin(), parts.end(), committed) &&
-         std::any_of(parts.begin(), parts.end(), aborted);
+  return any(parts, Vote::kCommitted) && std::any_of(parts.begin(), parts.end(), aborted);
 }
 
 base::Task<Status> Settlement::settle_parts(std::vector<Part>& parts) {
   constexpr int kMostRounds = 4;
-  const auto any = [&](Vote vote) {
-    return std::any_of(parts.begin(), parts.end(),
-                       [&](const Part& part) { return part.vote == vote; });
-  };
   bool decides = false;
   for (int round = 0; round < kMostRounds; ++round) {
     for (Part& part : parts) {
@@ -181,8 +180,8 @@ base::Task<Status> Settlement::settle_parts(std::vector<Part>& parts) {
     if (is_contradicted(parts)) co_return contradiction();
     // Who has committed shows that all were prepared. Then "not here" is of a participant that
     // knows that all have the commit.
-    const bool commits = any(Vote::kCommitted) || !any(Vote::kNotHere);
-    if (any(Vote::kPrepared)) {
+    const bool commits = any(parts, Vote::kCommitted) || !any(parts, Vote::kNotHere);
+    if (any(parts, Vote::kPrepared)) {
       decides = true;
       for (const Part& part : parts) {
         if (part.vote != Vote::kPrepared) continue;

@@ -70,6 +70,7 @@ class Settlement {
   base::Task<Status> settle_parts(std::vector<Part>& parts);
   static base::Task<Status> ask(Part& part);
   static base::Task<Status> ask_for_the_outcome(Part& part);
+  static bool any(const std::vector<Part>& parts, Vote vote);
   static bool is_contradicted(const std::vector<Part>& parts);
   static base::Task<Status> tell(const Part& part, Decision decision);
 

@@ -101,4 +101,55 @@ inline Task<Status> move_money(Bank& from, Bank& to, int amount) {
   co_return co_await commit_together(std::move(both));
 }
 
+// Two banks with an account each.
+class TwoBanks : public ::testing::Test {
+ protected:
+  static constexpr int kStart = 100;
+
+  explicit TwoBanks(persist::Domain domain = persist::Domain::kCpuCache)
+      : paris_(executor_, "paris", 11, domain), rome_(executor_, "rome", 12, domain) {
+    for (Bank* const bank : {&paris_, &rome_}) {
+      bank->connect();
+      EXPECT_TRUE(bank->put("account", kStart));
+    }
+  }
+  template <typename T>
+  T run(Task<T> task) {
+    return executor_.run(std::move(task));
+  }
+  void let_time_pass(uint64_t ns) {
+    run([](Executor& executor, uint64_t for_ns) -> Task<void> {
+      co_await executor.sleep_for(for_ns);
+    }(executor_, ns));
+  }
+  void let_turns_pass(int turns) {
+    run([](Executor& executor, int n) -> Task<void> {
+      for (int i = 0; i < n; ++i) co_await executor.yield();
+    }(executor_, turns));
+  }
+  template <typename T>
+  T finish(Task<T>& task) {
+    while (!task.done()) let_time_pass(1000);
+    return task.take();
+  }
+  int balance(Bank& bank) {
+    const auto found = bank.get("account");
+    EXPECT_TRUE(found) << found.error().to_string();
+    return found ? std::stoi(*found) : -1;
+  }
+  // Both have the transfers through the same one, and nothing is open.
+  void expect_whole() {
+    EXPECT_EQ(balance(paris_) + balance(rome_), 2 * kStart);
+    for (Bank* const bank : {&paris_, &rome_}) {
+      EXPECT_EQ(bank->two_phase().at("prepared"), 0);
+      EXPECT_EQ(bank->two_phase().at("locked"), 0);
+    }
+  }
+
+  base::VirtualClock clock_;
+  Executor executor_{clock_};
+  Bank paris_;
+  Bank rome_;
+};
+
 }  // namespace pmstore::testing

@@ -17,32 +17,8 @@ namespace {
 using testing::Bank;
 using testing::move_money;
 
-constexpr int kStart = 100;
-
-class JointCommit : public ::testing::Test {
+class JointCommit : public testing::TwoBanks {
  protected:
-  JointCommit() {
-    for (Bank* const bank : {&paris_, &rome_}) {
-      bank->connect();
-      EXPECT_TRUE(bank->put("account", kStart));
-    }
-  }
-  template <typename T>
-  T run(Task<T> task) {
-    return executor_.run(std::move(task));
-  }
-  void let_turns_pass(int turns) {
-    run([](Executor& executor, int n) -> Task<void> {
-      for (int i = 0; i < n; ++i) co_await executor.yield();
-    }(executor_, turns));
-  }
-  template <typename T>
-  T finish(Task<T>& task) {
-    while (!task.done()) {
-      run([](Executor& executor) -> Task<void> { co_await executor.sleep_for(1000); }(executor_));
-    }
-    return task.take();
-  }
   Settled settle_all() {
     auto settled = run(settle({&paris_.client(), &rome_.client()}));
     // A client learns by its next request that its server was started again.
@@ -65,24 +41,6 @@ class JointCommit : public ::testing::Test {
     settled->aborted += sum.aborted;
     return *settled;
   }
-  int balance(Bank& bank) {
-    const auto found = bank.get("account");
-    EXPECT_TRUE(found) << found.error().to_string();
-    return found ? std::stoi(*found) : -1;
-  }
-  // Both have the transfers through the same one.
-  void expect_whole() {
-    EXPECT_EQ(balance(paris_) + balance(rome_), 2 * kStart);
-    for (Bank* const bank : {&paris_, &rome_}) {
-      EXPECT_EQ(bank->two_phase().at("prepared"), 0);
-      EXPECT_EQ(bank->two_phase().at("locked"), 0);
-    }
-  }
-
-  base::VirtualClock clock_;
-  Executor executor_{clock_};
-  Bank paris_{executor_, "paris", 11};
-  Bank rome_{executor_, "rome", 12};
 };
 
 TEST_F(JointCommit, BothServersHaveItAndForgetIt) {
@@ -297,6 +255,29 @@ TEST_F(JointCommit, WhatOneServerHasForgottenTheOtherOneForgetsToo) {
   EXPECT_EQ(paris_.two_phase().at("committed"), 1);
   EXPECT_EQ(rome_.two_phase().at("committed"), 0);
   EXPECT_EQ(run(settle({&paris_.client()}))->remembered, 1u) << "rome may not have it";
+  EXPECT_EQ(settle_all().remembered, 0u);
+  EXPECT_EQ(paris_.two_phase().at("committed"), 0);
+  expect_whole();
+}
+
+// A participant that has forgotten the commit, and its outcome too, has had it: that it is not
+// there does not keep the other one remembering.
+TEST_F(JointCommit, WhatOneServerKnowsNothingOfAnyMoreTheOtherOneForgets) {
+  ASSERT_TRUE(run(move_money(paris_, rome_, 1)));
+  paris_.disconnect();
+  paris_.connect();
+  EXPECT_EQ(paris_.two_phase().at("committed"), 1);
+  const auto open = run(open_transactions({&paris_.client()}));
+  ASSERT_TRUE(open && open->transactions.size() == 1u);
+  const TxId at_rome = open->transactions[0].others.at(0).name;
+  const auto outcome = [&] { return run(rome_.client().outcome(at_rome)); };
+  for (int i = 0; i < 50'000 && outcome(); ++i) {
+    for (int puts = 0; puts < 1000; ++puts) ASSERT_TRUE(rome_.put("other", puts));
+    rome_.disconnect();
+    rome_.restart();
+    rome_.connect();
+  }
+  ASSERT_EQ(outcome().code(), ErrorCode::kOutcomeExpired);
   EXPECT_EQ(settle_all().remembered, 0u);
   EXPECT_EQ(paris_.two_phase().at("committed"), 0);
   expect_whole();

@@ -6,6 +6,7 @@
 #include "pmstore/joint_commit.h"
 #include "pmstore/layout/protocol.h"
 #include "pmstore/layout/shard_record.h"
+#include "tests/unit/pmstore/lost_page.h"
 #include "tests/unit/pmstore/server_fixture.h"
 
 namespace pmstore {
@@ -238,6 +239,76 @@ TEST_F(TwoPhaseSession, WhatAConnectedCoordinatorHasPreparedIsNotForced) {
   EXPECT_EQ(forced->aborted, 1u);
   EXPECT_EQ(two_phase().at("prepared"), 0);
   EXPECT_EQ(alice(), "1");
+}
+
+// Steps that have logged something wait for one msync, and it fails.
+class FailingMsync : public TwoPhaseSession {
+ protected:
+  FailingMsync() {
+    domain_ = persist::Domain::kNone;
+    server_options_.group_above_ns = 0;
+    server_options_.observer = &observed_;
+  }
+  Task<Status> call(Method method, RequestPrefix prefix, auto request) {
+    std::array<std::byte, 128> room;
+    MessageWriter message(room);
+    message.put(prefix);
+    message.put(request);
+    const auto answer = co_await coordinator_->rpc().call(static_cast<uint16_t>(method),
+                                                          message.message(), sizeof(CommitReply));
+    co_return answer ? Status() : Status(answer.error());
+  }
+  Task<Status> preparing(uint64_t number) {
+    return call(Method::kPrepare, coordinator_->prefix(),
+                PrepareRequest{id(number).sequence, 0, 0});
+  }
+  Task<Status> deciding(Decision decision, uint64_t number) {
+    return call(Method::kDecide, coordinator_->prefix(),
+                DecideRequest{id(number).client, id(number).sequence, decision, {}});
+  }
+  uint64_t msyncs() const { return pool_->memory().stats().msyncs; }
+
+  testing::Failures observed_;
+};
+
+TEST_F(FailingMsync, LeavesEveryStepOfItsGroupUnknownAndEndsTheService) {
+  const char* const keys[] = {"alice", "bob", "carol", "dave"};
+  for (uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(lock(keys[i], i)) << i;
+  for (uint64_t i = 0; i < 2; ++i) ASSERT_TRUE(prepare(i)) << i;
+  {
+    const testing::LostPage lost(pool_->memory());
+    std::vector<Task<Status>> steps;
+    steps.push_back(preparing(2));
+    steps.push_back(deciding(Decision::kCommit, 0));
+    steps.push_back(deciding(Decision::kAbort, 1));
+    steps.push_back(preparing(3));
+    const uint64_t before = msyncs();
+    for (auto& each : steps) each.start();
+    for (auto& each : steps) {
+      const Status ended = finish(std::move(each));
+      EXPECT_EQ(ended.code(), ErrorCode::kCommitUnknown);
+    }
+    const uint64_t tried = msyncs();
+    EXPECT_GT(tried, before);
+    EXPECT_EQ(observed_.failures, 1);
+    EXPECT_EQ(observed_.last.find('\n'), std::string::npos);
+    EXPECT_EQ(decide(coordinator_, Decision::kCommit, 2).code(), ErrorCode::kIo);
+    EXPECT_EQ(prepare(3).code(), ErrorCode::kIo);
+    EXPECT_EQ(alice().substr(0, 2), "Io");
+    EXPECT_EQ(run(server_->stop()).code(), ErrorCode::kIo);
+    EXPECT_EQ(msyncs(), tried) << "a failed msync is not repeated";
+    EXPECT_EQ(observed_.failures, 1);
+    coordinator_ = other_ = {};
+    client_.reset();
+    server_.reset();
+  }
+  // The next start finds what was written, and nothing of it twice.
+  restart();
+  client_ = connect();
+  coordinator_ = open_session(9);
+  other_ = open_session(8);
+  EXPECT_EQ(alice(), "2") << "its decision to commit had been written";
+  EXPECT_EQ(two_phase().at("prepared"), 2) << "carol's and dave's";
 }
 
 }  // namespace

@@ -1,12 +1,12 @@
 // Tables: made, dropped, counted, and what a start makes of what is left of them.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <string>
 
 #include "base/checksum.h"
 #include "pmstore/check.h"
 #include "pmstore/layout/record.h"
+#include "tests/unit/pmstore/lost_page.h"
 #include "tests/unit/pmstore/shard/earlier_pool.h"
 #include "tests/unit/pmstore/shard/store_fixture.h"
 
@@ -267,25 +267,6 @@ TEST(Tables, ADroppedEntrysNameSaysNothing) {
   EXPECT_EQ(TableCatalog::load(s.pool()).code(), ErrorCode::kBadPool);
 }
 
-// While it lives, nothing can be made durable: msync of a hole in the address space is ENOMEM.
-class LostPage {
- public:
-  explicit LostPage(persist::Memory& memory) : page_(memory.at(memory.bytes() - 4096)) {
-    memory.flush(page_, 1);
-    EXPECT_EQ(munmap(page_, 4096), 0);
-  }
-  ~LostPage() {
-    EXPECT_NE(
-        mmap(page_, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
-        MAP_FAILED);
-  }
-  LostPage(const LostPage&) = delete;
-  LostPage& operator=(const LostPage&) = delete;
-
- private:
-  std::byte* page_;
-};
-
 CatalogHeader header_copy(StoreInRegion& s, uint64_t copy) {
   CatalogHeader header;
   std::memcpy(&header, s.pool().root().data() + copy * kCatalogCopyBytes, sizeof header);
@@ -299,7 +280,7 @@ TEST(Tables, AChangeThatFailsLeavesTheCatalogAsItWas) {
   const CatalogHeader before = catalog.header();
   const uint64_t newest = before.generation % 2;
   {
-    const LostPage lost(s.pool().memory());
+    const testing::LostPage lost(s.pool().memory());
     for (int i = 0; i < 3; ++i) {
       EXPECT_EQ(catalog.drop_table(s.table()).code(), ErrorCode::kIo);
       EXPECT_EQ(catalog.create_table("another").code(), ErrorCode::kIo);
@@ -320,7 +301,7 @@ TEST(Tables, NoneIsMadeAfterOneThatCouldNotBeMadeDurable) {
   StoreInRegion s(kTablesRegionBytes, {2, 64 << 10}, persist::Domain::kNone);
   drop(s.store(), s.table());
   {
-    const LostPage lost(s.pool().memory());
+    const testing::LostPage lost(s.pool().memory());
     EXPECT_EQ(s.store().create_table("another").code(), ErrorCode::kIo);
     EXPECT_TRUE(s.store().failed());
     TableEntry entry;
