@@ -36,10 +36,10 @@ LogStore::State::State(persist::Pool& pool, internal::LogDirectory loaded)
     : memory(pool.memory()),
       padding(pool.info().padding),
       directory(std::move(loaded)),
-      logs(directory.places().size()),
       committed(directory.durable()) {
   constexpr auto kPage = internal::PageDelete::kPageBytes;
-  words_bytes = persist::round_up(logs.size() * sizeof(LogWords), static_cast<uint64_t>(kPage));
+  words_bytes =
+      persist::round_up(directory.most_places() * sizeof(LogWords), static_cast<uint64_t>(kPage));
   words.reset(static_cast<LogWords*>(::operator new(words_bytes, kPage)));
   std::memset(static_cast<void*>(words.get()), 0, words_bytes);
 }
@@ -102,7 +102,7 @@ Result<std::unique_ptr<LogStore>> LogStore::open(persist::Pool& pool) {
   PMSTORE_TRY(auto directory, LogDirectory::load(pool));
   PMSTORE_TRY_STATUS(directory.begin_epoch());
   auto state = std::make_unique<State>(pool, std::move(directory));
-  for (size_t place = 0; place < state->logs.size(); ++place) state->logs[place].place = place;
+  for (size_t place = 0; place < state->directory.places().size(); ++place) state->log_at(place);
   const std::vector<bool> foreign = state->directory.overlapped();
   for (Log& log : state->logs) {
     if (!state->directory.places()[log.place].live()) continue;
@@ -308,7 +308,7 @@ Result<LogInfo> LogStore::create(std::string_view name, const LogOptions& option
   if (!ring) return s.latch(ring.error());
   const persist::Persisted formatted = ring->durable();
   PMSTORE_TRY_STATUS(s.fail_unless(s.directory.write(formatted, place, slot)));
-  Log& log = s.logs[place];
+  Log& log = s.log_at(place);
   PMSTORE_CHECK(!log.ring && !log.exclusive, "the region is still another log's");
   ring->set_padding(s.padding_of(log));
   log.ring.emplace(std::move(*ring));

@@ -91,9 +91,7 @@ Result<LogDirectory> LogDirectory::load(persist::Pool& pool) {
                       "from a backup, or create a new one");
   }
   directory.header_ = found->header;
-  for (size_t place = 0; place < directory.header_.slots; ++place) {
-    directory.places_.push_back(directory.read_place(place));
-  }
+  directory.read_places(pool);
   PMSTORE_TRY_STATUS(directory.check_ids());
   return directory;
 }
@@ -151,6 +149,27 @@ bool LogDirectory::content_is_valid(const LogSlot& slot) const {
          (slot.replicas == 0 ? slot.self == 0 : slot.self < slot.replicas);
 }
 
+// To read a place in a hole of the file would make pages of the hole, and the place was never used.
+// All are looked at before the first one is read, because a place that is read may end in a hole,
+// in which the next place begins.
+void LogDirectory::read_places(const persist::Pool& pool) {
+  std::vector<size_t> with_data;
+  uint64_t data = 0;  // what lies before it, from the last place on, is zero
+  for (size_t place = 0; place < header_.slots; ++place) {
+    const uint64_t at = extent_.offset + kLogSlotsOffset + place * kSlotStride;
+    if (data < at) data = pool.next_data(at).value_or(UINT64_MAX);
+    if (data < at + kSlotStride) with_data.push_back(place);
+  }
+  read_end_ = kLogSlotsOffset;
+  for (const size_t place : with_data) {
+    read_end_ = kLogSlotsOffset + (place + 1) * kSlotStride;
+    const Place found = read_place(place);
+    if (!found.damaged && found.slot.generation == 0) continue;
+    places_.resize(place);
+    places_.push_back(found);
+  }
+}
+
 LogDirectory::Place LogDirectory::read_place(size_t place) const {
   const persist::TwoCopies<LogSlot> copies = slot_copies(place);
   const auto found = *copies.read([this](const LogSlot& slot) { return is_valid(slot); });
@@ -166,6 +185,8 @@ LogDirectory::Place LogDirectory::read_place(size_t place) const {
 }
 
 Status LogDirectory::write(persist::Persisted region, size_t place, LogSlot slot) {
+  PMSTORE_CHECK(place <= places_.size() && place < header_.slots, "places are used in order");
+  if (place == places_.size()) places_.emplace_back();
   slot.magic = kLogSlotMagic;
   slot.generation = places_[place].slot.generation;
   PMSTORE_CHECK(durable_ && !places_[place].damaged,
@@ -200,7 +221,7 @@ void LogDirectory::check_region(size_t place, const LogSlot& slot) const {
 Status LogDirectory::begin_epoch() {
   PMSTORE_CHECK(!durable_, "an open directory begins one epoch");
   // What was found may be in the CPU's caches only.
-  memory_->flush(memory_->at(extent_.offset), header_.regions_offset);
+  memory_->flush(memory_->at(extent_.offset), read_end_);
   PMSTORE_TRY(const persist::Persisted found, memory_->drain());
   for (size_t place = 0; place < places_.size(); ++place) {
     if (!places_[place].repair) continue;
@@ -270,6 +291,7 @@ Result<size_t> LogDirectory::free_place() const {
   for (size_t place = 0; place < places_.size(); ++place) {
     if (!places_[place].damaged && !places_[place].live()) return place;
   }
+  if (places_.size() < header_.slots) return places_.size();
   return make_error(
       ErrorCode::kFull,
       fmt::format("all {} places for logs of this pool are taken: delete a log", places_.size()));

@@ -36,9 +36,13 @@ class LogDirectory {
     bool repair = false;   // the copies differ
     bool live() const { return !damaged && slot.generation > 0 && slot.state == LogState::kLive; }
   };
+  // Through the last one that was ever used.
   const std::vector<Place>& places() const { return places_; }
+  // So many places there are; of logs at the same time.
+  size_t most_places() const { return header_.slots; }
   // Both copies, each with the next generation. `region` proves that what the slot says of its
   // region is durable.
+  // `place`: one of places(), or the next one.
   Status write(persist::Persisted region, size_t place, LogSlot slot);
 
   // For write(): all slots, as they are, are durable. Requires begin_epoch() (CHECK).
@@ -73,6 +77,7 @@ class LogDirectory {
     uint64_t bytes;
   };
   std::vector<Gap> gaps() const;
+  void read_places(const persist::Pool& pool);
   Place read_place(size_t place) const;
   Status check_ids() const;
   bool is_valid(const LogSlot& slot) const;
@@ -88,6 +93,8 @@ class LogDirectory {
   LogAreaHeader header_{};
   std::optional<persist::Persisted> durable_;  // since begin_epoch()
   std::vector<Place> places_;
+  uint64_t read_end_ =
+      0;  // in the extent: load() has read nothing from here on but zeroes of holes
 };
 
 }  // namespace pmstore::log::internal

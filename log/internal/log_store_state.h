@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <new>
 #include <optional>
@@ -54,7 +55,7 @@ struct LogStore::State {
   persist::Memory& memory;
   const persist::PaddingRules padding;  // of the pool
   internal::LogDirectory directory;
-  std::vector<Log> logs;                     // by place
+  std::deque<Log> logs;                      // by place, as many as the directory has used
   std::unordered_map<uint64_t, Log*> by_id;  // the live ones
   uint64_t recent_id = 0;                    // 0: none, else that of `recent`, which is live
   Log* recent = nullptr;
@@ -68,6 +69,14 @@ struct LogStore::State {
   // Replicas of one log agree on LSNs, and their pools need not agree on rules.
   persist::PaddingRules padding_of(const Log& log) const {
     return slot(log).replicas > 0 ? persist::PaddingRules{} : padding;
+  }
+  // The log of a place of the directory.
+  Log& log_at(size_t place) {
+    while (logs.size() <= place) {
+      const size_t next = logs.size();
+      logs.emplace_back().place = next;
+    }
+    return logs[place];
   }
   LogWords& word(const Log& log) { return words.get()[log.place]; }
 

@@ -4,12 +4,16 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/checksum.h"
 #include "log/log_layout.h"
 #include "tests/unit/log/log_pool.h"
+#include "tests/unit/persist/scratch.h"
 
 namespace pmstore::log {
 namespace {
@@ -448,6 +452,45 @@ TEST(LogStore, PoolWithoutLogAreaSaysSo) {
   ASSERT_TRUE(LogStore::format(*pool, 64 * 1024));
   EXPECT_TRUE(LogStore::is_in(*pool));
   EXPECT_TRUE(LogStore::open(*pool));
+}
+
+// Pages of the memory that the process or the page cache has.
+size_t resident_pages(std::span<const std::byte> memory) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<uintptr_t>(memory.data()) & ~(page - 1);
+  const uintptr_t end = reinterpret_cast<uintptr_t>(memory.data()) + memory.size();
+  std::vector<unsigned char> there((end - first + page - 1) / page);
+  EXPECT_EQ(mincore(reinterpret_cast<void*>(first), end - first, there.data()), 0);
+  return static_cast<size_t>(std::count_if(there.begin(), there.end(),
+                                           [](unsigned char each) { return (each & 1) != 0; }));
+}
+
+// A directory of 2,048 places has 3 MiB, most of them holes of the file.
+TEST(LogStoreInAFile, PlacesThatWereNeverUsedTakeNoMemory) {
+  const persist::Scratch scratch;
+  persist::PoolOpenOptions sparse;
+  sparse.sparse = true;
+  const std::string path = scratch.path("pool");
+  const auto fill = [](persist::Pool& pool) { return LogStore::format(pool, 256 << 20, 7); };
+  {
+    const auto made = persist::Pool::create(path, 300 << 20, sparse, false, fill);
+    ASSERT_TRUE(made) << made.error().to_string();
+  }
+  for (int start = 0; start < 3; ++start) {
+    auto pool = persist::Pool::open(path, {});
+    ASSERT_TRUE(pool) << pool.error().to_string();
+    const auto opened = LogStore::open(**pool);
+    ASSERT_TRUE(opened) << opened.error().to_string();
+    LogStore& store = **opened;
+    const auto directory = store.area().subspan(kLogSlotsOffset, 2048 * 2 * kLogSlotBytes);
+    EXPECT_LT(resident_pages(directory), 64u) << start;
+    EXPECT_EQ(store.list().size(), static_cast<size_t>(start));
+    LogOptions options;
+    options.bytes = kTestLog;
+    ASSERT_TRUE(store.create("log" + std::to_string(start), options)) << start;
+    EXPECT_TRUE(store.find("log0"));
+    ASSERT_TRUE(store.close());
+  }
 }
 
 }  // namespace
