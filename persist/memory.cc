@@ -242,6 +242,13 @@ void Memory::begin_area(uint64_t offset) {
   unsynced_->pages.begin_area(reinterpret_cast<uintptr_t>(at(offset)));
 }
 
+void Memory::end_areas(uint64_t offset, uint64_t bytes) {
+  if (unsynced_ == nullptr) return;
+  PMSTORE_CHECK(contains(offset, bytes), "an area is in the memory");
+  const auto first = reinterpret_cast<uintptr_t>(at(offset));
+  unsynced_->pages.end_areas(first, first + bytes);
+}
+
 Result<Persisted> Memory::drain() {
   if (observer_) [[unlikely]]
     observer_->on_drain();

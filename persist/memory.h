@@ -111,6 +111,9 @@ class Memory {
   // a drain is one msync for each area in which something was flushed, from the first such page to
   // the last. Without this call all of the memory is one area.
   void begin_area(uint64_t offset);
+  // What lies in [offset, offset+bytes) does not belong together any more: no area begins there,
+  // nor directly behind it, until begin_area() says so again.
+  void end_areas(uint64_t offset, uint64_t bytes);
   // Io when msync fails (Domain::kNone only): then nothing since the last drain may be called
   // durable, and every later drain fails too, because the kernel reports a lost page once and then
   // calls it clean.

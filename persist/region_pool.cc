@@ -77,6 +77,7 @@ class RegionPool final : public Pool {
     // What there is in the extent is of no use any more: nothing has to be durable before.
     PMSTORE_TRY_STATUS(store_tag(extent, internal::Catalog::freed_tag(extent)));
     catalog_.remove(extent);
+    memory_.end_areas(extent.offset, extent.bytes);
     refresh_info();
     return {};
   }

@@ -6,8 +6,8 @@
 // between two areas are not written as well.
 //
 // Invariants: every byte noted since the last clear() is inside the range of some area; ranges are
-// page aligned; areas are sorted by their first byte, and the first area begins at 0.
-// Threads: one.
+// page aligned; areas are sorted by their first byte, and the first area begins at 0. Who ends
+// areas with what they are for keeps their number bounded. Threads: one.
 #pragma once
 
 #include <algorithm>
@@ -42,13 +42,29 @@ class DirtyPages {
     firsts_.insert(next, first);
   }
 
+  // No area begins in [first, last] any more, but for the first of all: what was noted of those
+  // that did counts for the area before them.
+  void end_areas(uintptr_t first, uintptr_t last) {
+    size_t kept = 1;
+    for (size_t i = 1; i < firsts_.size(); ++i) {
+      if (firsts_[i] >= first && firsts_[i] <= last) {
+        widen(ranges_[kept - 1], ranges_[i]);
+        continue;
+      }
+      firsts_[kept] = firsts_[i];
+      ranges_[kept] = ranges_[i];
+      ++kept;
+    }
+    firsts_.resize(kept);
+    ranges_.resize(kept);
+  }
+
   void note(uintptr_t begin, uintptr_t end) {
     PMSTORE_CHECK(begin < end, "an empty range would be synchronized as a page");
     PageRange& range = ranges_[area_of(begin)];
     begin &= ~page_mask_;
     end = (end + page_mask_) & ~page_mask_;
-    range.begin = range.is_empty() ? begin : std::min(range.begin, begin);
-    range.end = std::max(range.end, end);
+    widen(range, {begin, end});
     PMSTORE_CHECK(range.begin <= begin && end <= range.end, "a page would be forgotten");
   }
 
@@ -58,6 +74,11 @@ class DirtyPages {
   void clear() { std::fill(ranges_.begin(), ranges_.end(), PageRange{}); }
 
  private:
+  static void widen(PageRange& range, const PageRange& by) {
+    if (by.is_empty()) return;
+    range.begin = range.is_empty() ? by.begin : std::min(range.begin, by.begin);
+    range.end = std::max(range.end, by.end);
+  }
   size_t area_of(uintptr_t address) const {
     const auto behind = std::upper_bound(firsts_.begin(), firsts_.end(), address);
     return static_cast<size_t>(behind - firsts_.begin()) - 1;

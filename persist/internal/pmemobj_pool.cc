@@ -150,6 +150,7 @@ Status PmemobjPool::free_extent(const Extent& extent) {
     return error;
   }
   catalog_.remove(extent);
+  memory_->end_areas(extent.offset, extent.bytes);
   refresh_info();
   return {};
 }

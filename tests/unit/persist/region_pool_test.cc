@@ -182,6 +182,26 @@ TEST_F(RegionPool, WhatIsFreedBecomesAnExtentOfAnyKind) {
   EXPECT_EQ(pool->info().extents[0].kind, ExtentKind::kRings);
 }
 
+// Else the memory would have an msync for each extent that there ever was.
+TEST_F(RegionPool, WhatLiesWhereExtentsWereFreedIsOneRangeOfPages) {
+  auto pool = std::move(*Pool::in_region(region_, Domain::kNone, true));
+  for (int round = 0; round < 3; ++round) {
+    std::vector<Extent> pieces;
+    for (int i = 0; i < 8; ++i) {
+      pieces.push_back(pool->allocate_extent(ExtentKind::kRings, 16384).value());
+    }
+    for (const Extent& piece : pieces) ASSERT_TRUE(pool->free_extent(piece));
+    const Extent whole = pool->allocate_extent(ExtentKind::kRecords, 8 * 16384).value();
+    ASSERT_EQ(whole.offset, pieces.front().offset);
+    const uint64_t before = pool->memory().stats().msyncs;
+    for (const Extent& piece : pieces)
+      pool->memory().write(pool->memory().at(piece.offset), "x", 1);
+    ASSERT_TRUE(pool->memory().drain());
+    EXPECT_EQ(pool->memory().stats().msyncs - before, 1u) << round;
+    ASSERT_TRUE(pool->free_extent(whole));
+  }
+}
+
 TEST_F(RegionPool, AnEarlierExtentIsNotTakenForTheOneThatHasItsPlace) {
   auto pool = make(true);
   const Extent first = pool->allocate_extent(ExtentKind::kLog, 256).value();
