@@ -51,6 +51,12 @@ internal::RemoteAreaOptions DataServers::area_options(uint16_t index) const {
   return with;
 }
 
+void DataServers::watch_fences(RemoteArea& area) {
+  area.on_fenced = [this](const Error& why) {
+    if (on_fenced) on_fenced(why);
+  };
+}
+
 base::Task<Status> DataServers::open() {
   PMSTORE_CO_TRY(const auto loaded, co_await records_.load());
   file_system_ = loaded.identity;
@@ -65,7 +71,9 @@ base::Task<Status> DataServers::open() {
     internal::RemoteAreaOptions with = area_options(entry.index);
     with.area = entry.area;
     with.bytes = entry.bytes;
+    PMSTORE_CO_TRY(with.secret, co_await records_.secret_of(entry.area));
     PMSTORE_CO_TRY(auto area, RemoteArea::create(executor_, std::move(uri), with));
+    watch_fences(*area);
     // Once: the others do not wait for one that is away.
     const Status connected = co_await area->try_once();
     // A later namespace server has it: this one must not serve.
@@ -103,6 +111,10 @@ std::vector<DataServerInfo> DataServers::list() const {
     const RemoteArea* const area = space_.remote(index);
     all.push_back({index, entry.state, area != nullptr && area->is_connected(), entry.area,
                    entry.bytes, space_.used_bytes(index), entry.uri});
+  }
+  for (DataServerInfo& server : all) {
+    const auto problem = problems_.find(server.index);
+    if (problem != problems_.end()) server.problem = problem->second;
   }
   return all;
 }
@@ -163,7 +175,9 @@ base::Task<PosixResult<uint16_t>> DataServers::add_found(fabric::Uri uri) {
   const uint16_t index = is_recorded ? recorded->index : loaded.next_index;
   internal::RemoteAreaOptions with = area_options(index);
   with.area = identity;
+  PMSTORE_CO_TRY(with.secret, co_await records_.secret_of(identity));
   PMSTORE_CO_TRY(auto area, RemoteArea::create(executor_, uri, with));
+  watch_fences(*area);
   // Records there whose it is. Were this program to end here, the same command goes on with it.
   const Status is_ours = co_await area->connected();
   if (!is_ours && is_ours.code() == ErrorCode::kAccess) {
@@ -230,18 +244,34 @@ base::Task<void> DataServers::drain_all(uint16_t index) {
   const base::RunningTasks::Position here = draining_.started_last();
   while (space_.state(index) == DataServerState::kDraining) {
     // What cannot be moved now is tried again: there may be no room, or a server is away.
-    (void)co_await names_->move_off(index);
+    const auto moved = co_await names_->move_off(index);
+    std::string problem;
+    if (!moved) problem = moved.error().to_string();
+    if (!space_.is_there(index)) problem = "it is away: start it again, or undo the drain";
+    note_problem(index, std::move(problem));
     const bool is_empty = space_.used_bytes(index) == 0 && !changing_;
     // The namespace's own area stays, and is not used.
     if (is_empty && index == LocalDataSpace::kServer) break;
     if (is_empty && space_.state(index) == DataServerState::kDraining) {
       const Status done = co_await finish(index);
       if (done) break;
+      note_problem(index, done.error().to_string());
     }
     co_await executor_.sleep_for(kDrainPauseNs);
   }
+  problems_.erase(index);
   drained_.erase(index);
   draining_.ended(here);
+}
+
+void DataServers::note_problem(uint16_t index, std::string what) {
+  constexpr size_t kMostBytes = 255;
+  if (what.size() > kMostBytes) what.resize(kMostBytes);
+  if (what.empty()) {
+    problems_.erase(index);
+  } else {
+    problems_[index] = std::move(what);
+  }
 }
 
 base::Task<Status> DataServers::finish(uint16_t index) {

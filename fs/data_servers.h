@@ -4,14 +4,14 @@
 // A server is added in this order: it records in its area whose it is; the namespace records it;
 // new data goes there. One is drained in this order: the namespace records that; what it has is
 // moved to the others, and waits in quarantine until no client uses the old places; the namespace
-// records that it is gone; its area is nobody's again. A crash between two steps leaves what the
-// next start, or the same command, goes on with.
-// Threads: one executor's. Lifetimes: client and spaces outlive it; it outlives stop() of the file
-// service. Errors of add() and drain(): EPERM, EINVAL, EEXIST, EBUSY, EACCES, ENOSPC, EIO with
-// a line that says why.
+// records that it is gone; its area has no owner any more. A crash between two steps leaves what
+// the next start, or the same command, goes on with. Threads: one executor's. Lifetimes: client and
+// spaces outlive it; it outlives stop() of the file service. Errors of add() and drain(): EPERM,
+// EINVAL, EEXIST, EBUSY, EACCES, ENOSPC, EIO with a line that says why.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -59,17 +59,23 @@ class DataServers {
   // gone.
   base::Task<PosixStatus> drain(const Caller& caller, uint16_t index, bool undo);
 
+  // Another namespace server, on a copy of this pool, has taken a data server. As
+  // RemoteArea::on_fenced.
+  std::function<void(const Error&)> on_fenced;
+
  private:
   using Entry = internal::DataServerEntry;
   class Changing;
 
   PosixStatus may_change(const Caller& caller) const;
   internal::RemoteAreaOptions area_options(uint16_t index) const;
+  void watch_fences(internal::RemoteArea& area);
   base::Task<Result<uint64_t>> identity_at(const fabric::Uri& uri);
   base::Task<PosixResult<uint16_t>> add_found(fabric::Uri uri);
   base::Task<Status> record(Entry entry);
   void start_draining(uint16_t index);
   base::Task<void> drain_all(uint16_t index);
+  void note_problem(uint16_t index, std::string what);
   base::Task<Status> finish(uint16_t index);
 
   base::Executor& executor_;
@@ -80,8 +86,9 @@ class DataServers {
   Namespace* names_ = nullptr;
   uint64_t file_system_ = 0;
   std::map<uint16_t, Entry> entries_;
-  bool changing_ = false;       // one change of the list at a time
-  std::set<uint16_t> drained_;  // by a task that runs
+  bool changing_ = false;                     // one change of the list at a time
+  std::set<uint16_t> drained_;                // by a task that runs
+  std::map<uint16_t, std::string> problems_;  // of servers that are drained
   base::RunningTasks draining_;
 };
 

@@ -15,8 +15,9 @@ namespace {
 
 uint32_t area_crc(const FileAreaHeader& header) {
   constexpr size_t kFrom = offsetof(FileAreaHeader, version);
-  const bool is_short = header.version == kFileAreaVersionWithoutOwner;
-  const size_t end = is_short ? offsetof(FileAreaHeader, owner) : sizeof header;
+  size_t end = sizeof header;
+  if (header.version == kFileAreaVersionWithoutKey) end = offsetof(FileAreaHeader, owner_key);
+  if (header.version == kFileAreaVersionWithoutOwner) end = offsetof(FileAreaHeader, owner);
   return base::crc32c(std::as_bytes(std::span(&header, 1)).subspan(kFrom, end - kFrom));
 }
 
@@ -81,7 +82,7 @@ Result<FileArea> FileArea::look(persist::Pool& pool) {
   PMSTORE_TRY(FileArea area, in_extent_of(pool));
   const auto is_valid = [&](const FileAreaHeader& header) -> Result<bool> {
     if (header.magic != kFileAreaMagic || header.crc != area_crc(header)) return false;
-    if (header.version != kFileAreaVersion && header.version != kFileAreaVersionWithoutOwner) {
+    if (header.version > kFileAreaVersion || header.version < kFileAreaVersionWithoutOwner) {
       return make_error(ErrorCode::kVersionMismatch,
                         fmt::format("the pool's area for files has format version {}, this program "
                                     "reads {}: use the program that wrote it",
@@ -103,6 +104,9 @@ Result<FileArea> FileArea::look(persist::Pool& pool) {
     area.header_.owner = area.header_.owner_epoch = 0;
     area.header_.owner_index = 0;
   }
+  if (area.header_.version != kFileAreaVersion) {
+    area.header_.owner_key[0] = area.header_.owner_key[1] = 0;
+  }
   return area;
 }
 
@@ -112,6 +116,8 @@ Status FileArea::set_owner(const AreaOwner& owner) {
   next.owner = owner.file_system;
   next.owner_epoch = owner.epoch;
   next.owner_index = owner.server;
+  next.owner_key[0] = owner.key.low;
+  next.owner_key[1] = owner.key.high;
   // open() has made both copies durable.
   PMSTORE_TRY(const persist::Persisted durable, memory_->drain());
   PMSTORE_TRY_STATUS(header_copies().write_both(durable, next, area_crc));

@@ -15,15 +15,18 @@
 #include "persist/pool.h"
 #include "persist/two_copies.h"
 #include "pmstore/server.h"
+#include "service/identity.h"
 
 namespace pmstore::fs {
 
 // Whose data the units of an area hold: a file system whose namespace is in the same pool (server
 // 0), or one that has added this area as a data server.
 struct AreaOwner {
-  uint64_t file_system = 0;  // 0: nobody, and all units are zero
+  uint64_t file_system = 0;  // 0: there is no owner, and all units are zero
   uint64_t epoch = 0;        // of its namespace server
   uint16_t server = 0;
+  // Of the secret that its namespace server has. Not somebody: none has come with one so far.
+  ClientId key = {};
   bool operator==(const AreaOwner&) const = default;
 };
 
@@ -41,7 +44,10 @@ class FileArea {
   // open() without changing anything: start() is that of the last open(). Also of a view.
   static Result<FileArea> look(persist::Pool& pool);
 
-  AreaOwner owner() const { return {header_.owner, header_.owner_epoch, header_.owner_index}; }
+  AreaOwner owner() const {
+    const ClientId key(header_.owner_key[0], header_.owner_key[1]);
+    return {header_.owner, header_.owner_epoch, header_.owner_index, key};
+  }
   // A release that recorded no owners has served it: it may hold files of its own pool.
   bool may_have_unknown_owner() const {
     return header_.version == kFileAreaVersionWithoutOwner && header_.starts > 1;

@@ -134,14 +134,35 @@ base::Task<void> FileData::State::settled() {
 }
 
 base::Task<Status> FileData::landed() { return state_->landed(); }
+base::Task<Status> FileData::landed_by(uint64_t until_ns) { return state_->landed_by(until_ns); }
 
 base::Task<Status> FileData::State::landed() {
   co_await settled();
-  if (!may_land) co_return Status{};
+  co_return nothing_may_land();
+}
+
+base::Task<Status> FileData::State::landed_by(uint64_t until_ns) {
+  constexpr uint64_t kFirstPauseNs = 20'000;
+  constexpr uint64_t kLongestPauseNs = 5'000'000;
+  const uint64_t through = last_access;
+  uint64_t pause_ns = kFirstPauseNs;
+  while (!under_way.empty() && *under_way.begin() <= through) {
+    if (executor.now_ns() >= until_ns) {
+      co_return make_error(ErrorCode::kDisconnected, "the data server has not answered yet");
+    }
+    co_await executor.sleep_until(std::min(executor.now_ns() + pause_ns, until_ns));
+    pause_ns = std::min(2 * pause_ns, kLongestPauseNs);
+  }
+  co_return nothing_may_land();
+}
+
+// Without a session, or with one whose writes may have failed, one is being made.
+Status FileData::State::nothing_may_land() {
+  if (!may_land) return {};
   if (session != nullptr) session->link->drop();
   if (!reconnector.closed() && !reconnector.connecting()) workers.run(connect_again());
-  co_return make_error(ErrorCode::kDisconnected,
-                       "what was written in a lost session may still arrive");
+  return make_error(ErrorCode::kDisconnected,
+                    "what was written in a lost session may still arrive");
 }
 
 base::Task<void> FileData::State::connect_again() {

@@ -90,6 +90,8 @@ class FileData {
   // The same, and on success nothing that they have written lands later. Disconnected: it may,
   // since a session was lost with it, and there is no other one yet; one is being made.
   base::Task<Status> landed();
+  // landed(), which does not wait longer for accesses under way. Disconnected: some are.
+  base::Task<Status> landed_by(uint64_t until_ns);
   // Waits for what is under way and ends the session. Nothing begins afterwards: Disconnected.
   base::Task<void> close();
 

@@ -33,7 +33,7 @@ void FileDataService::serve_owner(const FileArea& area) {
 
 // ---- its session ----
 
-Status FileDataService::check_owner(const AreaOwnerHello& hello) const {
+Status FileDataService::check_owner(const ClientId& key, const AreaOwnerHello& hello) const {
   if (hello.instance == 0 || hello.file_system == 0 || hello.server == 0) {
     return make_error(ErrorCode::kProtocol, "a malformed hello of a file area's owner");
   }
@@ -53,6 +53,14 @@ Status FileDataService::check_owner(const AreaOwnerHello& hello) const {
                                   "holds its data: drain it there, or create another pool",
                                   owner.server, owner.file_system));
   }
+  // An area whose owner has come without a secret so far takes the first one.
+  if (owner.file_system != 0 && owner.key.is_somebody() && owner.key != key) {
+    return make_error(ErrorCode::kAccess,
+                      fmt::format("this file area is data server {} of file system {:016x}, whose "
+                                  "namespace server has another secret than this program: use the "
+                                  "pool that has added it",
+                                  owner.server, owner.file_system));
+  }
   if (owner.file_system != 0 && hello.epoch < owner.epoch) {
     return make_error(ErrorCode::kFenced,
                       fmt::format("a later start of the file system's namespace server has come "
@@ -64,8 +72,9 @@ Status FileDataService::check_owner(const AreaOwnerHello& hello) const {
 
 Result<std::vector<std::byte>> FileDataService::admit_owner(service::Session& session,
                                                             const AreaOwnerHello& hello) {
-  PMSTORE_TRY_STATUS(check_owner(hello));
-  const AreaOwner owner{hello.file_system, hello.epoch, hello.server};
+  PMSTORE_TRY_STATUS(check_owner(session.client, hello));
+  PMSTORE_CHECK(session.client.is_somebody(), "a session is admitted by a secret");
+  const AreaOwner owner{hello.file_system, hello.epoch, hello.server, session.client};
   if (owner != area_->owner()) {
     PMSTORE_TRY_STATUS(area_->set_owner(owner));
   }

@@ -62,8 +62,8 @@ static_assert(sizeof(DataWriteReply) == 8);
 
 // ---- the owner's session ----
 
-// The body of its hello. One owner has a session at a time, and the record of it in the area
-// (fs/file_area.h) says whose it may be.
+// The body of its hello. One owner has a session at a time. The record in the area (fs/file_area.h)
+// says which file system it is of, and the id of the secret that the hello comes with.
 struct AreaOwnerHello {
   uint64_t area = 0;         // identity of the area that is meant; 0: any
   uint64_t instance = 0;     // drawn by each start of a namespace server, not 0. At the first hello
@@ -87,7 +87,7 @@ static_assert(sizeof(AreaOwnerAnswer) == 24);
 inline constexpr uint16_t kAreaSetWordsMethod = 0x0602;   // AreaSetWords | AreaWord[count]
 inline constexpr uint16_t kAreaZeroMethod = 0x0603;       // AreaZero: zeros, durably
 inline constexpr uint16_t kAreaEndClientMethod = 0x0604;  // AreaEndClient
-inline constexpr uint16_t kAreaReleaseMethod = 0x0605;    // nothing: the area is nobody's again
+inline constexpr uint16_t kAreaReleaseMethod = 0x0605;    // nothing: the area has no owner then
 
 inline constexpr size_t kMaxAreaWords = 512;
 struct AreaSetWords {
@@ -108,7 +108,7 @@ struct AreaZero {
 };
 
 struct AreaEndClient {
-  ClientId client;  // nobody: all clients
+  ClientId client;  // 0: all clients
 };
 static_assert(sizeof(AreaEndClient) == 16);
 

@@ -104,6 +104,7 @@ Result<std::vector<std::byte>> FileDataService::admit(service::Session& session,
   if (body.size() == sizeof(AreaOwnerHello)) {
     return admit_owner(session, reader.get<AreaOwnerHello>());
   }
+  if (refusal_) return *refusal_;
   const auto hello = reader.get<FileDataHello>();
   if (!reader.complete() || hello.instance == 0) {
     return make_error(ErrorCode::kProtocol, "a malformed hello for file data");
@@ -156,6 +157,11 @@ void FileDataService::on_ended(service::Session& session, std::optional<SessionE
   if (!found->second.empty()) return;
   sessions_of_.erase(found);
   if (on_client_gone) on_client_gone(session.client);
+}
+
+void FileDataService::refuse(const Error& why) {
+  refusal_ = why;
+  end_all_clients();
 }
 
 std::vector<ClientId> FileDataService::clients() const {

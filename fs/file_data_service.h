@@ -46,6 +46,8 @@ class FileDataService final : public service::Service {
   // Ends all sessions of the client, whatever it says: on return nothing that it has posted can
   // reach the area any more. Gives how many there were.
   size_t end_sessions(const ClientId& client, SessionEnd why);
+  // From now on no client is let in, for this reason, and all sessions have ended.
+  void refuse(const Error& why);
   // Called when the last session of a client has ended.
   std::function<void(const ClientId&)> on_client_gone;
 
@@ -72,7 +74,7 @@ class FileDataService final : public service::Service {
   // ---- the owner (file_data_owner.cc) ----
   Result<std::vector<std::byte>> admit_owner(service::Session& session,
                                              const AreaOwnerHello& hello);
-  Status check_owner(const AreaOwnerHello& hello) const;
+  Status check_owner(const ClientId& key, const AreaOwnerHello& hello) const;
   void end_all_clients();
   // As write(); what takes long answers later.
   Status on_owner_call(service::Session& session, fabric::RpcCall& call,
@@ -99,6 +101,7 @@ class FileDataService final : public service::Service {
   // With those whose handshake is not over.
   std::unordered_map<ClientId, std::vector<service::Session*>, HashOfClientId> sessions_of_;
   uint64_t stale_writes_ = 0;
+  std::optional<Error> refusal_;
   std::optional<FileArea> area_;  // of serve_owner()
   service::Session* owner_ = nullptr;
   uint64_t owner_instance_ = 0;  // of the last one, also while it has no session

@@ -9,6 +9,13 @@
 
 namespace pmstore::fs {
 
+namespace {
+
+// While a server that was started again gives locks to clients that had them before.
+constexpr uint64_t kLockPauseNs = 50'000'000;
+
+}  // namespace
+
 struct FileSystem::State::PendingLock {
   PendingLock(base::Executor& executor, Ino of, const FileLock& wanted, bool waits)
       : ino(of), lock(wanted), wait(waits), done(executor) {}
@@ -20,10 +27,9 @@ struct FileSystem::State::PendingLock {
   base::WaitList done;
 };
 
-base::Task<PosixStatus> FileSystem::State::lock_once(Ino ino, FileLock lock, bool wait,
-                                                     bool* again) {
+base::Task<PosixStatus> FileSystem::State::lock_once(Ino ino, FileLock lock, bool* again) {
   Call request(FilesMethod::kLock, true, sizeof(LockReply));
-  request.put(request_of(ino, lock, wait, false));
+  request.put(request_of(ino, lock, false));
   // What is given up is not told to the next server.
   request.gives_up = lock.type == LockType::kUnlock;
   if (request.gives_up) link->locks().set(OpenOwner{}, ino, lock);
@@ -39,19 +45,39 @@ base::Task<PosixStatus> FileSystem::State::lock_once(Ino ino, FileLock lock, boo
   co_return PosixStatus{};
 }
 
+base::Task<PosixStatus> FileSystem::State::await_lock(Ino ino, FileLock lock, bool* again) {
+  Call request(FilesMethod::kAwaitLock, false, sizeof(LockReply));
+  request.put(request_of(ino, lock, false));
+  const auto answered = co_await link->call(request);
+  if (!answered) co_return PosixError(answered.error());
+  fabric::MessageReader reader = answered->reader();
+  const auto reply = reader.get<LockReply>();
+  if (!reader.complete()) co_return link->malformed("a lock");
+  *again = reply.again != 0;
+  if (!*again) link->locks().set(OpenOwner{}, ino, lock);
+  co_return PosixStatus{};
+}
+
 base::Task<void> FileSystem::State::unlock_later(Ino ino, FileLock lock) {
   lock.type = LockType::kUnlock;
   bool again = false;
   // When the server is away, it hears of it with the next session, or forgets this client.
-  [[maybe_unused]] const PosixStatus unlocked = co_await lock_once(ino, lock, false, &again);
+  [[maybe_unused]] const PosixStatus unlocked = co_await lock_once(ino, lock, &again);
 }
 
 base::Task<void> FileSystem::State::finish_lock(std::shared_ptr<PendingLock> pending) {
   PosixStatus done;
-  bool again = true;
+  bool again = false;
+  done = co_await lock_once(pending->ino, pending->lock, &again);
+  if (!done && done.number() == EAGAIN && pending->wait) again = true;
   while (again && !pending->abandoned) {
     again = false;
-    done = co_await lock_once(pending->ino, pending->lock, pending->wait, &again);
+    if (pending->wait) {
+      done = co_await await_lock(pending->ino, pending->lock, &again);
+    } else {
+      co_await executor.sleep_for(kLockPauseNs);
+      done = co_await lock_once(pending->ino, pending->lock, &again);
+    }
   }
   if (!pending->abandoned) {
     pending->result = std::move(done);
@@ -101,7 +127,7 @@ base::Task<PosixResult<std::optional<FileLock>>> File::find_lock(FileLock lock) 
   if (lock.start > lock.end) co_return PosixError(EINVAL, "a range ends behind its start");
   if (lock.kind == LockKind::kFlock) lock.owner = state_->id;
   internal::FilesCall request(FilesMethod::kFindLock, false, sizeof(LockReply));
-  request.put(request_of(state_->opened.ino, lock, false, false));
+  request.put(request_of(state_->opened.ino, lock, false));
   const auto answered = co_await state_->system->link->call(request);
   if (!answered) co_return PosixError(answered.error());
   fabric::MessageReader reader = answered->reader();

@@ -76,8 +76,8 @@ void FileSystem::State::revoke(const internal::FilesLink::Heard& news) {
   for (const Ino ino : news.recalled) delegated.revoke(ino);
 }
 
-base::Task<Status> FileSystem::State::drop(internal::FilesLink::Heard news) {
-  if (io == nullptr) co_return Status{};
+base::Task<UnlandedWrites> FileSystem::State::drop(internal::FilesLink::Heard news) {
+  if (io == nullptr) co_return UnlandedWrites{};
   std::vector<Ino> recalled = std::move(news.recalled);
   if (news.all) recalled = delegated.open_ones();
   co_await drop_cached(std::move(recalled));

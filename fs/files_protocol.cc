@@ -149,7 +149,7 @@ AttributeChange change_of(const SetAttributesRequest& request) {
   return change;
 }
 
-LockRequest request_of(Ino ino, const FileLock& lock, bool wait, bool reclaim) {
+LockRequest request_of(Ino ino, const FileLock& lock, bool reclaim) {
   LockRequest request;
   request.ino = raw(ino);
   request.start = lock.start;
@@ -158,7 +158,6 @@ LockRequest request_of(Ino ino, const FileLock& lock, bool wait, bool reclaim) {
   request.pid = lock.pid;
   request.kind = lock.kind;
   request.type = lock.type;
-  request.wait = wait ? 1 : 0;
   request.reclaim = reclaim ? 1 : 0;
   return request;
 }
@@ -180,13 +179,16 @@ void put_data_server(const DataServerInfo& server, fabric::MessageWriter& writer
   wire.state = server.state;
   wire.is_there = server.is_there ? 1 : 0;
   wire.uri_bytes = static_cast<uint16_t>(server.uri.size());
+  wire.problem_bytes = static_cast<uint16_t>(server.problem.size());
   writer.put(wire);
   writer.put_bytes(server.uri);
+  writer.put_bytes(server.problem);
 }
 
 std::optional<DataServerInfo> get_data_server(fabric::MessageReader& reader) {
   const auto wire = reader.get<WireDataServer>();
   const std::string_view uri = reader.get_bytes(wire.uri_bytes);
+  const std::string_view problem = reader.get_bytes(wire.problem_bytes);
   const bool is_state =
       wire.state >= DataServerState::kInUse && wire.state <= DataServerState::kGone;
   if (reader.failed() || !is_state) return std::nullopt;
@@ -198,6 +200,7 @@ std::optional<DataServerInfo> get_data_server(fabric::MessageReader& reader) {
   server.bytes = wire.bytes;
   server.used_bytes = wire.used_bytes;
   server.uri = uri;
+  server.problem = problem;
   return server;
 }
 

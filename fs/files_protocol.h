@@ -11,7 +11,9 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -87,10 +89,10 @@ enum class FilesMethod : uint16_t {
   kRemoveXattr = 0x0316,      // XattrRequest, name -> nothing
   kListXattrs = 0x0317,       // InoRequest -> names, each with its terminating 0
   kUsage = 0x0318,            // nothing -> FileSystemUsage
-  kLock = 0x0319,             // LockRequest -> LockReply
+  kLock = 0x0319,             // LockRequest -> LockReply; EAGAIN: it is not free
   kFindLock = 0x031a,         // LockRequest -> LockReply: what is in the way
   kWalk = 0x031b,             // WalkRequest, paths -> for each: WalkReply, attributes[], text
-  kDataServers = 0x031c,      // nothing -> DataServersReply, for each: WireDataServer, URI
+  kDataServers = 0x031c,      // nothing -> DataServersReply, for each: WireDataServer, URI, text
   kAddDataServer = 0x031d,    // AddDataServerRequest, URI -> DataServerReply
   kDrainDataServer = 0x031e,  // DrainDataServerRequest -> nothing
   // Of this client, not of the namespace:
@@ -100,8 +102,14 @@ enum class FilesMethod : uint16_t {
   // ReclaimRequest -> attributes, OpenReply: a file that it had open before a restart
   kReclaim = 0x0321,
   // As kNews, but the answer may wait until a delegation of this client is recalled.
+  // ConfirmRequest, UnlandedWrite[] -> nothing: news are confirmed, but for what writes of this
+  // client may still change. The next one takes the place of that.
+  kConfirm = 0x0325,
   kAwaitNews = 0x0322,  // AwaitNewsRequest -> NewsReply, ino[], ino[]
   kAwaitOpen = 0x0323,  // AwaitOpenRequest -> OpenReply: an open whose answer said `wait`
+  // LockRequest -> LockReply: a lock that was not free. Takes it when it is, or answers `again`. It
+  // has no number, so other requests do not wait for its answer: a repetition finds the lock taken.
+  kAwaitLock = 0x0324,
 };
 
 struct InoRequest {
@@ -190,6 +198,21 @@ struct AwaitNewsRequest {
   uint32_t most_ms = 0;
   uint32_t padding = 0;
 };
+struct ConfirmRequest {
+  uint64_t through = 0;
+  uint32_t count = 0;  // of UnlandedWrite, at most kMaxUnlandedWrites
+  uint32_t padding = 0;
+};
+static_assert(sizeof(ConfirmRequest) == 16);
+// A write that was lost with its session may still land at this data server, in this file. 0: in
+// any file.
+struct UnlandedWrite {
+  uint64_t ino = 0;
+  uint16_t server = 0;
+  uint16_t padding[3] = {};
+};
+static_assert(sizeof(UnlandedWrite) == 16);
+inline constexpr uint32_t kMaxUnlandedWrites = 1024;
 struct RangeRequest {
   uint64_t ino = 0;
   uint64_t offset = 0;
@@ -252,8 +275,8 @@ struct LockRequest {
   uint32_t pid = 0;
   LockKind kind{};
   LockType type{};
-  uint8_t wait = 0;     // a while, when it is not free
   uint8_t reclaim = 0;  // it was this client's before a restart; EIO: it comes too late
+  uint8_t padding = 0;
 };
 static_assert(sizeof(LockRequest) == 40);
 
@@ -355,7 +378,7 @@ struct WireDataServer {
   DataServerState state{};
   uint8_t is_there = 0;
   uint16_t uri_bytes = 0;
-  uint8_t padding[2] = {};
+  uint16_t problem_bytes = 0;  // behind the URI
 };
 static_assert(sizeof(WireDataServer) == 32);
 struct DataServerReply {
@@ -368,7 +391,9 @@ struct LockReply {
   uint32_t pid = 0;
   LockType type{};
   uint8_t found = 0;  // kFindLock: there is one
-  uint8_t again = 0;  // kLock: it was not free for a while; ask again
+  // The server has just started, and clients that had locks before come first; or, of kAwaitLock,
+  // it was not free for a while. Nothing was taken: kAwaitLock.
+  uint8_t again = 0;
   uint8_t padding = 0;
 };
 static_assert(sizeof(LockReply) == 24);
@@ -398,6 +423,14 @@ static_assert(sizeof(OpenReply) == 24);
 
 // ---- both ways ----
 
+// The files in which writes may still land at one data server.
+struct UnlandedFiles {
+  bool any = false;  // more than are named
+  std::set<Ino> inos;
+  bool contains(Ino ino) const { return any || inos.contains(ino); }
+};
+using UnlandedWrites = std::map<uint16_t, UnlandedFiles>;  // by index of the server
+
 WireAttributes to_wire(const Attributes& attributes);
 // Nothing: it is none of a file.
 std::optional<Attributes> decode_attributes(fabric::MessageReader& reader);
@@ -419,6 +452,6 @@ AttributeChange change_of(const SetAttributesRequest& request);
 bool is_known(FileType type);
 // Nothing: it makes no sense.
 std::optional<FileLock> lock_of(const LockRequest& request);
-LockRequest request_of(Ino ino, const FileLock& lock, bool wait, bool reclaim);
+LockRequest request_of(Ino ino, const FileLock& lock, bool reclaim);
 
 }  // namespace pmstore::fs

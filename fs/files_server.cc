@@ -23,6 +23,10 @@ struct FilesServer::State {
   void serve_data(Server& server);
   void add_services(Server& server, const FilesServerOptions& options);
   base::Task<Status> open_names(Server& server, FilesServerOptions options);
+  // A data server belongs to a later namespace server: file data and names are not served from here
+  // on, so that no client changes what nobody will see.
+  void fence(const Error& why);
+  base::Task<void> stop_serving(Error why);
   std::string stat_json() const;
   std::string data_stat_json() const;
 
@@ -36,6 +40,9 @@ struct FilesServer::State {
   std::unique_ptr<DataServers> servers;
   std::unique_ptr<Namespace> names;
   bool clients_come_back = true;
+  std::function<void(const Error&)> on_fenced;
+  bool fenced = false;
+  base::Task<void> fencing;
 };
 
 FilesServer::FilesServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -107,7 +114,16 @@ void FilesServer::State::add_services(Server& server, const FilesServerOptions& 
     data->end_sessions(gone, SessionEnd::kReplaced);
     all->end_client(gone);
   };
-  files->data_sessions_ended = [this] { return all->clients_ended(); };
+  files->data_sessions_ended = [this](uint64_t until_ns) { return all->clients_ended(until_ns); };
+  files->end_data_sessions_at = [this](ClientId gone, uint16_t index) {
+    internal::RemoteArea* const elsewhere = all->remote(index);
+    if (index == LocalDataSpace::kServer) data->end_sessions(gone, SessionEnd::kReplaced);
+    if (elsewhere != nullptr) elsewhere->end_client(gone);
+  };
+  files->have_ended_at = [this](ClientId gone, uint16_t index) {
+    const internal::RemoteArea* const elsewhere = all->remote(index);
+    return elsewhere == nullptr || !elsewhere->has_end_of(gone);
+  };
   space->set_gate(*files);
   all = std::make_unique<StripedDataSpace>(*space, *files);
   files->serve(server.host());
@@ -128,6 +144,8 @@ base::Task<Status> FilesServer::State::open_names(Server& server, FilesServerOpt
   data_servers.epoch = area->start();
   data_servers.admin_uid = options.root_uid;
   servers = std::make_unique<DataServers>(*client, *space, *all, data_servers);
+  on_fenced = std::move(options.on_fenced);
+  servers->on_fenced = [this](const Error& why) { fence(why); };
   PMSTORE_CO_TRY_STATUS(co_await servers->open());
   NamespaceOptions with;
   with.now_ns = std::move(options.now_ns);
@@ -153,9 +171,32 @@ base::Task<Status> FilesServer::State::open_names(Server& server, FilesServerOpt
   co_return Status{};
 }
 
+void FilesServer::State::fence(const Error& why) {
+  // One that has not started yet says so to its starter.
+  if (names == nullptr || std::exchange(fenced, true)) return;
+  const Error told = make_error(
+      ErrorCode::kFenced,
+      fmt::format("this server has stopped serving files: another one, on a copy of its pool, has "
+                  "taken the data servers ({}); connect to that one, and stop this one",
+                  why.message));
+  fencing = stop_serving(told);
+  fencing.start();
+}
+
+// In a turn of its own: what is to be destroyed here has noticed it.
+base::Task<void> FilesServer::State::stop_serving(Error why) {
+  co_await executor.yield();
+  files->refuse(why);
+  data->refuse(why);
+  servers->stop();
+  if (on_fenced) on_fenced(why);
+}
+
 base::Task<void> FilesServer::stop() {
   if (!serves()) co_return;
-  if (!state_->clients_come_back) co_await state_->names->finish_reclaiming();
+  if (!state_->clients_come_back && !state_->fenced) {
+    co_await state_->names->finish_reclaiming();
+  }
   state_->files->stop();
   state_->servers->stop();
   state_->names.reset();
@@ -176,10 +217,11 @@ std::string FilesServer::State::stat_json() const {
   return fmt::format(
       R"({{"identity": {}, "area_bytes": {}, "free_bytes": {}, "sessions_total": {}, )"
       R"("clients": {}, "calls": {}, "repeated": {}, "news": {}, "recalls": {}, "deaf": {}, )"
-      R"("malformed": {}, "data_sessions": {}, "stale_writes": {}}})",
+      R"("malformed": {}, "data_sessions": {}, "stale_writes": {}, "fenced": {}}})",
       names == nullptr ? 0 : names->identity(), all->total_bytes(), all->free_bytes(),
       counters.sessions, counters.clients, counters.calls, counters.repeated, counters.news,
-      counters.recalls, counters.deaf, counters.malformed, data->sessions(), data->stale_writes());
+      counters.recalls, counters.deaf, counters.malformed, data->sessions(), data->stale_writes(),
+      fenced);
 }
 
 }  // namespace pmstore::fs

@@ -37,6 +37,9 @@ struct FilesServerOptions {
   // Serve no names: the file area has data of a file system elsewhere, or will. One that has some
   // already is served so anyway.
   bool data_server = false;
+  // Files are not served any more: another server has started on a copy of the pool, and has taken
+  // the data servers. Called once, and says why in one line.
+  std::function<void(const Error&)> on_fenced;
 };
 
 class FilesServer {

@@ -17,8 +17,14 @@ FilesService::FilesService(base::Executor& executor, FilesServiceOptions options
   state_->sessions.end_data_sessions = [this](ClientId client) {
     if (end_data_sessions) end_data_sessions(client);
   };
-  state_->sessions.data_sessions_ended = [this]() -> base::Task<void> {
-    if (data_sessions_ended) co_await data_sessions_ended();
+  state_->sessions.data_sessions_ended = [this](uint64_t until_ns) -> base::Task<void> {
+    if (data_sessions_ended) co_await data_sessions_ended(until_ns);
+  };
+  state_->sessions.end_data_sessions_at = [this](ClientId client, uint16_t server) {
+    if (end_data_sessions_at) end_data_sessions_at(client, server);
+  };
+  state_->sessions.have_ended_at = [this](ClientId client, uint16_t server) {
+    return !have_ended_at || have_ended_at(client, server);
   };
 }
 FilesService::~FilesService() { stop(); }
@@ -35,6 +41,8 @@ void FilesService::open(Namespace& names, DataServers* servers) {
 }
 
 void FilesService::stop() { state_->sessions.stop(); }
+
+void FilesService::refuse(const Error& why) { state_->sessions.refuse(why); }
 
 void FilesService::retired(const AreaRange& range) { state_->sessions.clients().retire(range); }
 

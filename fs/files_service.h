@@ -55,12 +55,18 @@ class FilesService final : public QuarantineGate {
   // Nothing of a client is executed or forgotten any more; what is under way is destroyed, so it
   // happens as a whole or not at all.
   void stop();
+  // stop(), and all sessions have ended: clients are told this reason when they come again.
+  void refuse(const Error& why);
 
   // Ends the client's sessions with data servers, for one that is forgotten.
   std::function<void(ClientId)> end_data_sessions;
-  // They have ended at data servers elsewhere, too; at most for a while. Its locks are kept until
-  // then, so that what it has posted does not land under another one's.
-  std::function<base::Task<void>()> data_sessions_ended;
+  // Returns when they have ended at data servers elsewhere, too, or at that time. The client's
+  // locks are kept until then, so that what it has posted does not land under another one's.
+  std::function<base::Task<void>(uint64_t until_ns)> data_sessions_ended;
+  // Ends the client's sessions with one data server, at which it may still write by stale maps.
+  std::function<void(ClientId, uint16_t server)> end_data_sessions_at;
+  // Have those ended?
+  std::function<bool(ClientId, uint16_t server)> have_ended_at;
 
   // As QuarantineGate.
   void retired(const AreaRange& range) override;

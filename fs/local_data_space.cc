@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 
 #include "base/atomic_copy.h"
 #include "base/check.h"
@@ -75,8 +76,21 @@ Result<AreaRange> LocalDataSpace::allocate(uint16_t server, uint64_t least, uint
                                 base::size_text(least), base::size_text(free_bytes())));
 }
 
+// A look at a few lines of it: all of them would be as much work as zeroing.
+bool LocalDataSpace::looks_zero(const AreaRange& range) const {
+  constexpr uint64_t kLooks = 64;
+  constexpr uint64_t kLineBytes = 64;
+  const uint64_t lines = range.bytes / kLineBytes;
+  const uint64_t step = std::max<uint64_t>(lines / kLooks, 1) * kLineBytes;
+  for (uint64_t done = 0; done < range.bytes; done += step) {
+    if (std::memcmp(at(range) + done, kZeros, kLineBytes) != 0) return false;
+  }
+  return true;
+}
+
 void LocalDataSpace::release(const AreaRange& range) {
   check_taken(range);
+  PMSTORE_CHECK(looks_zero(range), "a unit that is free is zero");
   allocator_.release(run_of(range));
 }
 

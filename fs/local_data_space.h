@@ -70,6 +70,7 @@ class LocalDataSpace final : public DataSpace {
     return range.server == kServer && range.bytes > 0 && range.offset < area_.bytes() &&
            range.bytes <= area_.bytes() - range.offset;
   }
+  bool looks_zero(const AreaRange& range) const;
   // Requires that the range is inside and all of it is taken.
   void check_taken(const AreaRange& range) const;
   std::byte* at(const AreaRange& range) const { return area_.data().data() + range.offset; }

@@ -128,7 +128,7 @@ void StripedDataSpace::end_client(const ClientId& client) {
   }
 }
 
-base::Task<void> StripedDataSpace::clients_ended() {
+base::Task<void> StripedDataSpace::clients_ended(uint64_t until_ns) {
   constexpr uint64_t kMostPauseNs = 250'000'000;
   uint64_t pause_ns = 1'000'000;
   const auto is_ending = [this] {
@@ -136,8 +136,9 @@ base::Task<void> StripedDataSpace::clients_ended() {
       return each.second.area != nullptr && each.second.area->has_ends();
     });
   };
-  while (is_ending()) {
-    co_await local_.executor().sleep_for(pause_ns);
+  base::Executor& executor = local_.executor();
+  while (is_ending() && executor.now_ns() < until_ns) {
+    co_await executor.sleep_until(std::min(executor.now_ns() + pause_ns, until_ns));
     pause_ns = std::min(2 * pause_ns, kMostPauseNs);
   }
 }

@@ -37,8 +37,8 @@ class StripedDataSpace final : public DataSpace {
 
   // A client that is forgotten: its sessions with the servers elsewhere are ended.
   void end_client(const ClientId& client);
-  // They have ended, or a server is away: at most for so long.
-  base::Task<void> clients_ended();
+  // Returns when they have ended, or at that time: a server may be away.
+  base::Task<void> clients_ended(uint64_t until_ns);
   base::Task<void> close();
 
   uint16_t servers() const override { return end_; }

@@ -156,6 +156,8 @@ struct DataServerInfo {
   uint64_t bytes = 0;
   uint64_t used_bytes = 0;  // allocated, or in quarantine
   std::string uri;          // empty: as the namespace's
+  // kDraining: why something was not moved when that was tried last. Empty: nothing is in the way.
+  std::string problem = {};
 };
 
 // A part of the file area of a data server. Offsets and sizes of whole extents are multiples of

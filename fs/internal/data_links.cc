@@ -112,12 +112,55 @@ DataSessions DataLinks::sessions() const {
   return all;
 }
 
-base::Task<Status> DataLinks::landed() {
-  Status all;
+class DataLinks::Writing {
+ public:
+  Writing(Server& server, Ino ino) : server_(server), ino_(ino) { ++server_.writing[ino_]; }
+  Writing(const Writing&) = delete;
+  Writing& operator=(const Writing&) = delete;
+  ~Writing() {
+    const auto mine = server_.writing.find(ino_);
+    PMSTORE_CHECK(mine != server_.writing.end() && mine->second > 0, "a write ends once");
+    if (--mine->second == 0) server_.writing.erase(mine);
+    if (!landed) name(server_.unlanded, ino_);
+  }
+  bool landed = false;
+
+ private:
+  Server& server_;
+  const Ino ino_;
+};
+
+void DataLinks::name(UnlandedFiles& files, Ino ino) {
+  if (files.any) return;
+  files.inos.insert(ino);
+  if (files.inos.size() <= kMostNamed) return;
+  files.any = true;
+  files.inos.clear();
+}
+
+base::Task<void> DataLinks::look_at(Server& server, uint64_t until_ns, UnlandedFiles& into) {
+  into = std::exchange(server.unlanded, {});
+  for (const auto& [ino, writes] : server.writing) name(into, ino);
+  const Status landed = co_await server.data->landed_by(until_ns);
+  if (landed) {
+    into = {};
+    co_return;
+  }
+  // They are asked for again.
+  server.unlanded.any |= into.any;
+  for (const Ino ino : into.inos) name(server.unlanded, ino);
+}
+
+base::Task<UnlandedWrites> DataLinks::unlanded(uint64_t until_ns) {
+  UnlandedWrites all;
+  std::vector<uint16_t> indexes;
   for (const auto& [index, server] : servers_) {
-    if (server->data == nullptr) continue;
-    Status landed = co_await server->data->landed();
-    if (!landed) all = std::move(landed);
+    if (server->data != nullptr) indexes.push_back(index);
+  }
+  for (const uint16_t index : indexes) {
+    UnlandedFiles files;
+    co_await look_at(*servers_.at(index), until_ns, files);
+    if (files.any || !files.inos.empty()) all.emplace(index, std::move(files));
   }
   co_return all;
 }
@@ -152,6 +195,7 @@ template <typename Piece>
 struct DataLinks::Joint {
   explicit Joint(base::Executor& executor) : ended(executor) {}
   const DataSessions* sessions = nullptr;
+  Ino ino{};
   std::vector<Part<Piece>> parts;
   size_t running = 0;
   base::WaitList ended;
@@ -159,7 +203,7 @@ struct DataLinks::Joint {
 };
 
 template <typename Piece>
-base::Task<Result<DataOutcome>> DataLinks::access_one(uint16_t server, uint64_t session,
+base::Task<Result<DataOutcome>> DataLinks::access_one(uint16_t server, uint64_t session, Ino ino,
                                                       std::vector<Piece> pieces) {
   const auto found = servers_.find(server);
   PMSTORE_CHECK(found != servers_.end(), "a map's servers were asked for");
@@ -171,7 +215,11 @@ base::Task<Result<DataOutcome>> DataLinks::access_one(uint16_t server, uint64_t 
   if constexpr (std::is_same_v<Piece, ReadPiece>) {
     co_return co_await data->read(session, std::move(pieces));
   } else {
-    co_return co_await data->write(session, std::move(pieces));
+    Writing writing(*found->second, ino);
+    auto outcome = co_await data->write(session, std::move(pieces));
+    // A stale map: the server has ended the session of this write, or has stored nothing.
+    writing.landed = outcome.has_value();
+    co_return std::move(outcome);
   }
 }
 
@@ -180,16 +228,17 @@ base::Task<void> DataLinks::run_part(Joint<Piece>& joint, size_t number) {
   Part<Piece>& part = joint.parts[number];
   const DataSessions& sessions = *joint.sessions;
   const uint64_t session = part.server < sessions.size() ? sessions[part.server] : 0;
-  part.outcome = co_await access_one(part.server, session, std::move(part.pieces));
+  part.outcome = co_await access_one(part.server, session, joint.ino, std::move(part.pieces));
   PMSTORE_CHECK(joint.running > 0, "each part ends once");
   if (--joint.running == 0) joint.ended.notify_all();
 }
 
 template <typename Piece>
-base::Task<Result<DataOutcome>> DataLinks::access(const DataSessions& sessions,
+base::Task<Result<DataOutcome>> DataLinks::access(const DataSessions& sessions, Ino ino,
                                                   std::vector<Piece> pieces) {
   Joint<Piece> joint(executor_);
   joint.sessions = &sessions;
+  joint.ino = ino;
   for (Piece& piece : pieces) {
     const uint16_t server = piece.extent.place.server;
     auto part = std::find_if(joint.parts.begin(), joint.parts.end(),
@@ -203,7 +252,7 @@ base::Task<Result<DataOutcome>> DataLinks::access(const DataSessions& sessions,
   if (joint.parts.size() == 1) {
     const uint16_t server = joint.parts.front().server;
     const uint64_t session = server < sessions.size() ? sessions[server] : 0;
-    co_return co_await access_one(server, session, std::move(joint.parts.front().pieces));
+    co_return co_await access_one(server, session, ino, std::move(joint.parts.front().pieces));
   }
   joint.running = joint.parts.size();
   for (size_t i = 0; i < joint.parts.size(); ++i) {
@@ -222,12 +271,12 @@ base::Task<Result<DataOutcome>> DataLinks::access(const DataSessions& sessions,
 
 base::Task<Result<DataOutcome>> DataLinks::read(const DataSessions& sessions,
                                                 std::vector<ReadPiece> pieces) {
-  return access(sessions, std::move(pieces));
+  return access(sessions, Ino{}, std::move(pieces));
 }
 
-base::Task<Result<DataOutcome>> DataLinks::write(const DataSessions& sessions,
+base::Task<Result<DataOutcome>> DataLinks::write(const DataSessions& sessions, Ino ino,
                                                  std::vector<WritePiece> pieces) {
-  return access(sessions, std::move(pieces));
+  return access(sessions, ino, std::move(pieces));
 }
 
 }  // namespace pmstore::fs::internal

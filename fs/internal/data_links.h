@@ -18,6 +18,7 @@
 #include "fabric/device.h"
 #include "fs/file_data.h"
 #include "fs/file_system.h"
+#include "fs/files_protocol.h"
 #include "fs/internal/files_link.h"
 
 namespace pmstore::fs::internal {
@@ -38,10 +39,11 @@ class DataLinks {
   // Requires that each server of the pieces was open()ed. A server without a session among
   // `sessions` makes the map stale.
   base::Task<Result<DataOutcome>> read(const DataSessions& sessions, std::vector<ReadPiece> pieces);
-  base::Task<Result<DataOutcome>> write(const DataSessions& sessions,
+  base::Task<Result<DataOutcome>> write(const DataSessions& sessions, Ino ino,
                                         std::vector<WritePiece> pieces);
-  // As FileData's, of all servers.
-  base::Task<Status> landed();
+  // The servers at which writes that began before the call may still land, and in which files.
+  // Waits for accesses under way, at most until then. Empty: none may.
+  base::Task<UnlandedWrites> unlanded(uint64_t until_ns);
   base::Task<void> close();
   // The sum over all servers; what has run at the same time is one round trip.
   fabric::Counters counters() const;
@@ -53,7 +55,12 @@ class DataLinks {
     std::unique_ptr<FileData> data;          // empty: it is being opened, or could not be
     bool opening = false;
     base::WaitList opened;
+    std::map<Ino, unsigned> writing;  // writes under way
+    UnlandedFiles unlanded;           // of writes that have failed, or were given up
   };
+  // A write under way.
+  class Writing;
+  static constexpr size_t kMostNamed = 512;  // of more, any file is meant
   struct Place {
     fabric::Uri uri;
     uint64_t area = 0;
@@ -66,10 +73,13 @@ class DataLinks {
   base::Task<Result<Place>> place_of(uint16_t server);
   base::Task<Result<std::unique_ptr<FileData>>> open_at(fabric::Device& device, Place place);
   base::Task<Status> open_first(uint16_t index, Server& server);
+  static void name(UnlandedFiles& files, Ino ino);
+  base::Task<void> look_at(Server& server, uint64_t until_ns, UnlandedFiles& into);
   template <typename Piece>
-  base::Task<Result<DataOutcome>> access(const DataSessions& sessions, std::vector<Piece> pieces);
+  base::Task<Result<DataOutcome>> access(const DataSessions& sessions, Ino ino,
+                                         std::vector<Piece> pieces);
   template <typename Piece>
-  base::Task<Result<DataOutcome>> access_one(uint16_t server, uint64_t session,
+  base::Task<Result<DataOutcome>> access_one(uint16_t server, uint64_t session, Ino ino,
                                              std::vector<Piece> pieces);
   template <typename Piece>
   base::Task<void> run_part(Joint<Piece>& joint, size_t number);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
+
 namespace pmstore::fs::internal {
 
 base::Task<Result<TableId>> DataServerRecords::table() {
@@ -53,6 +55,26 @@ base::Task<Status> DataServerRecords::add(DataServerEntry server) {
     co_return Status{};
   };
   co_return co_await retry(client_, body);
+}
+
+base::Task<Result<ClientSecret>> DataServerRecords::secret_of(uint64_t area) {
+  PMSTORE_CO_TRY(const TableId super_table, co_await table());
+  const ClientSecret drawn = ClientSecret::random();
+  ClientSecret secret;
+  const auto body = [&](Transaction& transaction) -> base::Task<Status> {
+    const auto value = co_await transaction.get(super_table, owner_secret_key(area));
+    if (value) {
+      PMSTORE_CO_TRY(secret, decode_secret(*value));
+      co_return Status{};
+    }
+    if (value.code() != ErrorCode::kNotFound) co_return value.error();
+    secret = drawn;
+    transaction.insert(super_table, owner_secret_key(area), encode(drawn));
+    co_return Status{};
+  };
+  PMSTORE_CO_TRY_STATUS(co_await retry(client_, body));
+  PMSTORE_CHECK(!secret.empty(), "an area's owner has a secret");
+  co_return secret;
 }
 
 base::Task<Status> DataServerRecords::change(DataServerEntry server) {

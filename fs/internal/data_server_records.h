@@ -26,6 +26,9 @@ class DataServerRecords {
   base::Task<Result<Loaded>> load();
   // Durable on return. AlreadyExists: `server.index` is not the next one.
   base::Task<Status> add(DataServerEntry server);
+  // The secret by which this file system owns the area: drawn, and durable on return, when there is
+  // none. It is there before the area hears of it, so a crash loses no area.
+  base::Task<Result<ClientSecret>> secret_of(uint64_t area);
   // Its record becomes this.
   base::Task<Status> change(DataServerEntry server);
 

@@ -27,7 +27,12 @@ bool Delegations::opened(OpenOwner client, Ino ino, bool writes, bool wants) {
   Opener& mine = enter(client, ino);
   mine.writes |= writes;
   settle(client, ino);
-  if (files_.at(ino).shared || !wants) return false;
+  const OfFile& file = files_.at(ino);
+  if (file.shared || !wants) return false;
+  for (const auto& [other, opener] : file.openers) {
+    const bool others_write = other != client && (opener.writes || opener.changes > 0);
+    PMSTORE_CHECK(!others_write, "a file that is cached has no writer elsewhere");
+  }
   mine.caches = true;
   return true;
 }
@@ -75,6 +80,7 @@ void Delegations::closed(OpenOwner client, Ino ino) {
   PMSTORE_CHECK(of_client != clients_.end(), "who has a file open is known");
   of_client->second.files.erase(ino);
   std::erase_if(of_client->second.recalls, [ino](const auto& each) { return each.second == ino; });
+  of_client->second.unlanded.erase(ino);
   if (of_client->second.files.empty()) clients_.erase(of_client);
 }
 
@@ -118,14 +124,33 @@ bool Delegations::caches(OpenOwner client) const {
                      [&](Ino ino) { return files_.at(ino).openers.at(client).caches; });
 }
 
-void Delegations::confirmed(OpenOwner client, uint64_t through) {
+void Delegations::confirmed(OpenOwner client, uint64_t through, const UnlandedFiles* unlanded) {
   const auto of_client = clients_.find(client);
   if (of_client == clients_.end()) return;
   auto& recalls = of_client->second.recalls;
   while (!recalls.empty() && recalls.begin()->first <= through) {
-    files_.at(recalls.begin()->second).openers.at(client).caches = false;
+    const Ino ino = recalls.begin()->second;
     recalls.erase(recalls.begin());
+    if (unlanded != nullptr && unlanded->contains(ino)) {
+      of_client->second.unlanded.insert(ino);
+    } else {
+      files_.at(ino).openers.at(client).caches = false;
+    }
   }
+  if (unlanded != nullptr) landed_but(client, of_client->second, *unlanded);
+}
+
+void Delegations::landed_but(OpenOwner client, OfClient& of_client, const UnlandedFiles& others) {
+  std::erase_if(of_client.unlanded, [&](Ino ino) {
+    if (others.contains(ino)) return false;
+    files_.at(ino).openers.at(client).caches = false;
+    return true;
+  });
+}
+
+void Delegations::landed(OpenOwner client) {
+  const auto of_client = clients_.find(client);
+  if (of_client != clients_.end()) landed_but(client, of_client->second, {});
 }
 
 bool Delegations::must_hear(OpenOwner client, uint64_t confirmed) const {

@@ -1,11 +1,11 @@
-// Delegations: which clients may cache data and size of which open files, at the server.
+// Delegations: which clients may cache data and size of open files, at the server.
 //
-// A file that one client has open, or that nobody has open for writing, may be cached by all who
-// have it open and ask for it. An open that conflicts with that recalls it from everybody: news
-// tell the clients, and each says that it caches nothing of it any more when it confirms them. The
-// open waits for that (FilesCalls). From then on the file is shared: nobody caches it until all
-// have closed it. A client that was forgotten caches until its owner says drop(): by its own
-// clock it is sure for a lease behind the last request that was answered.
+// A file that one client has open, or that no client has open for writing, may be cached by all
+// clients that have it open and ask for it. An open that conflicts with that recalls it from
+// everybody: news tell the clients, and each says that it caches nothing of it any more when it
+// confirms them. The open waits for that (FilesCalls). From then on the file is shared: nobody
+// caches it until all have closed it. A client that was forgotten caches until its owner says
+// drop(): by its own clock it is sure for a lease behind the last request that was answered.
 //
 // Invariants: of a file that is shared, who `caches` was recalled; a client that has a file open
 // for writing beside others is at a shared file. Bounded by the pairs of clients and open files
@@ -20,6 +20,7 @@
 #include <unordered_map>
 
 #include "base/executor.h"
+#include "fs/files_protocol.h"
 #include "fs/namespace.h"
 #include "fs/types.h"
 
@@ -46,8 +47,12 @@ class Delegations {
   bool is_cached_beside(OpenOwner client, Ino ino) const;
   // The client may use what it has cached of some file.
   bool caches(OpenOwner client) const;
-  // The client has confirmed these news, and caches nothing that they recall.
-  void confirmed(OpenOwner client, uint64_t through);
+  // The client has confirmed these news, and caches nothing that they recall. A file in which
+  // writes of it may still land counts as cached until that is said again without the file, or
+  // landed().
+  void confirmed(OpenOwner client, uint64_t through, const UnlandedFiles* unlanded = nullptr);
+  // None lands any more.
+  void landed(OpenOwner client);
   // There are recalls for the client in news behind these.
   bool must_hear(OpenOwner client, uint64_t confirmed) const;
   size_t files() const { return files_.size(); }
@@ -71,7 +76,9 @@ class Delegations {
   struct OfClient {
     std::set<Ino> files;
     std::multimap<uint64_t, Ino> recalls;  // by the number of their news; not confirmed
+    std::set<Ino> unlanded;                // whose recalls are confirmed, but for writes under way
   };
+  void landed_but(OpenOwner client, OfClient& of_client, const UnlandedFiles& others);
   Opener& enter(OpenOwner client, Ino ino);
   // Recalls the file if who has it open conflicts with each other.
   void settle(OpenOwner client, Ino ino);

@@ -92,6 +92,8 @@ struct FileData::State final : service::Reconnector::Target {
   void drop_session();
   base::Task<void> settled();
   base::Task<Status> landed();
+  base::Task<Status> landed_by(uint64_t until_ns);
+  Status nothing_may_land();
   base::Task<void> connect_again();
   base::Task<void> say_goodbye(SessionRef last);
   base::Task<void> retire(std::unique_ptr<fabric::MemoryRegion> region);

@@ -20,6 +20,8 @@ constexpr unsigned kMaxTries = 16;
 constexpr uint64_t kTryAgainNs = 1'000'000;
 // The same for one that could not be made.
 constexpr uint64_t kPauseNs = 20'000'000;
+// So long news wait for the end of accesses by the maps that they make stale.
+constexpr uint64_t kMostLandingNs = 200'000'000;
 
 bool lost_session(const Error& why) {
   return why.code == ErrorCode::kDisconnected || why.code == ErrorCode::kTimeout;
@@ -40,9 +42,10 @@ FileIo::~FileIo() { touches_ = {}; }
 
 fabric::Counters FileIo::counters() const { return data_.counters(); }
 
-base::Task<Status> FileIo::drop_maps(uint64_t through, bool all, std::vector<Ino> changed) {
+base::Task<UnlandedWrites> FileIo::drop_maps(uint64_t through, bool all, std::vector<Ino> changed) {
   maps_.drop(through, all, changed);
-  co_return co_await data_.landed();
+  // One data server that does not answer holds up what it has, and nothing else.
+  return data_.unlanded(executor_.now_ns() + kMostLandingNs);
 }
 
 base::Task<void> FileIo::close() {
@@ -280,6 +283,11 @@ base::Task<PosixResult<Namespace::Written>> FileIo::write(Attributes known,
     const uint64_t at = offset.value_or(0) + done;
     std::span<const std::byte> part = bytes.subspan(done);
     CachedMapRef map;
+    // A server that has forgotten this client gives its locks to others, after a while.
+    if (!link_.is_known()) {
+      const PosixStatus is_known = co_await link_.ask_whether_known();
+      if (!is_known) co_return PosixError(is_known.error());
+    }
     // A write takes the set-id bits away, which only the server can do with it.
     if (offset && stale < kMaxTries && (known.mode & kSetIdBits) == 0) {
       auto found = co_await map_at(known, at);
@@ -330,7 +338,7 @@ base::Task<PosixResult<FileIo::Way>> FileIo::write_mapped(Ino ino, CachedMapRef 
     offset += part;
   }
   touch_later(ino);  // a part of it may be written even if this task is destroyed
-  const auto outcome = co_await data_.write(map->sessions, std::move(pieces));
+  const auto outcome = co_await data_.write(map->sessions, ino, std::move(pieces));
   touch_later(ino);
   const bool lost = !outcome && lost_session(outcome.error());
   auto way = way_after(ino, outcome);

@@ -52,8 +52,8 @@ class FileIo {
   void note(const Attributes& attributes) { maps_.note(attributes); }
   // Its map is to be asked for again: this client changes it.
   void forget_map(Ino ino) { maps_.forget(ino); }
-  // On success no access by these maps is under way, nor lands later. Disconnected: try again.
-  base::Task<Status> drop_maps(uint64_t through, bool all, std::vector<Ino> changed);
+  // Gives the data servers at which a write by these maps may still land: call it again.
+  base::Task<UnlandedWrites> drop_maps(uint64_t through, bool all, std::vector<Ino> changed);
   // The server has forgotten this client: no map is right.
   void forget_all() { maps_.clear(); }
   base::Task<void> close();

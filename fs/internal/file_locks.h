@@ -2,7 +2,9 @@
 //
 // In memory only: after a restart clients say what they held. A client uses the same class for what
 // it holds. Invariants: locks of one holder of one file do not overlap; of two holders of the same
-// kind only read locks do. Bounded: kMaxLocks for each client. Threads: the executor's.
+// kind only read locks do. Bounded: kMaxLocks for each client. Costs: the logarithm of the number
+// of locks for each lock that is asked for, set or removed, and for each that drop() or held_by()
+// gives; a lock that is given up wakes the waits of its file only. Threads: the executor's.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +16,7 @@
 
 #include "base/executor.h"
 #include "base/task.h"
+#include "fs/internal/lock_ranges.h"
 #include "fs/namespace.h"
 #include "fs/types.h"
 
@@ -23,7 +26,7 @@ class FileLocks {
  public:
   static constexpr size_t kMaxLocks = 1u << 16;
 
-  explicit FileLocks(base::Executor& executor) : executor_(executor), changed_(executor) {}
+  explicit FileLocks(base::Executor& executor) : executor_(executor) {}
 
   // A lock of another holder that is in the way; nothing: `lock` is free.
   std::optional<FileLock> in_the_way(OpenOwner client, Ino ino, const FileLock& lock) const;
@@ -31,8 +34,11 @@ class FileLocks {
   bool set(OpenOwner client, Ino ino, const FileLock& lock);
 
   enum class Outcome : uint8_t { kDone, kBusy, kDeadlock, kTooMany };
-  // set(), after a wait for so long; kBusy: it is not free then.
-  base::Task<Outcome> lock(OpenOwner client, Ino ino, FileLock lock, uint64_t wait_ns);
+  // set() of what is free; kBusy: it is not.
+  Outcome lock(OpenOwner client, Ino ino, const FileLock& lock);
+  // kDone: it is free, and the caller may ask for it; kBusy: not within so long; kDeadlock: its
+  // holder waits for the caller's. Takes nothing.
+  base::Task<Outcome> wait(OpenOwner client, Ino ino, FileLock lock, uint64_t wait_ns);
 
   // All of the client's locks are gone.
   void drop(OpenOwner client);
@@ -45,15 +51,32 @@ class FileLocks {
   };
   std::vector<Held> held_by(OpenOwner client) const;
   size_t size() const { return size_; }
+  // Locks and nodes of trees that were looked at so far.
+  uint64_t steps() const { return steps_; }
 
  private:
-  struct Holder {
-    OpenOwner client{};
-    LockKind kind{};
-    uint64_t owner = 0;
-    auto operator<=>(const Holder&) const = default;
+  using Holder = LockHolder;
+  using Own = std::map<uint64_t, FileLock>;  // of one holder, by start
+  struct OfKind {
+    explicit OfKind(uint64_t& steps) : reads(steps), writes(steps) {}
+    LockRanges reads;
+    LockRanges writes;
   };
-  using OfFile = std::multimap<Holder, FileLock>;
+  struct OfFile {
+    explicit OfFile(uint64_t& steps) : ranges(steps), flocks(steps) {}
+    const OfKind& of(LockKind kind) const { return kind == LockKind::kRange ? ranges : flocks; }
+    LockRanges& of(LockKind kind, LockType type) {
+      OfKind& both = kind == LockKind::kRange ? ranges : flocks;
+      return type == LockType::kWrite ? both.writes : both.reads;
+    }
+    std::map<Holder, Own> holders;  // that hold something
+    OfKind ranges;
+    OfKind flocks;
+  };
+  struct OfClient {
+    size_t locks = 0;
+    std::set<std::pair<Ino, Holder>> holders;  // that hold something
+  };
   // A lock that is waited for.
   struct Wanted {
     Holder holder;
@@ -65,21 +88,26 @@ class FileLocks {
   static Holder holder_of(OpenOwner client, const FileLock& lock) {
     return {client, lock.kind, lock.owner};
   }
-  static bool conflict(const Holder& one, const FileLock& lock, const Holder& other,
-                       const FileLock& held);
   void add(OfFile& of, const Holder& holder, const FileLock& lock);
+  // Gives the next one of the holder.
+  Own::iterator remove(OfFile& of, const Holder& holder, Own& own, Own::iterator at);
   void erase_range(OfFile& of, const Holder& holder, uint64_t start, uint64_t end);
-  std::vector<Holder> holders_in_the_way(const Wanted& wanted) const;
+  FileLock join_neighbours(OfFile& of, const Holder& holder, FileLock lock);
+  // The holder has nothing of the file any more, if that is so.
+  void forget_if_empty(Ino ino, OfFile& of, const Holder& holder);
+  void wake(Ino ino);
+  std::set<Holder> holders_in_the_way(const Wanted& wanted) const;
   // Would `wanted` wait for one that waits for its own holder?
   bool deadlocks(const Wanted& wanted) const;
   base::Task<void> tick();
 
   base::Executor& executor_;
+  mutable uint64_t steps_ = 0;
   std::map<Ino, OfFile> files_;
-  std::map<OpenOwner, size_t> of_client_;
+  std::map<OpenOwner, OfClient> clients_;
   size_t size_ = 0;
-  std::set<const Wanted*> waiting_;
-  base::WaitList changed_;
+  std::multimap<Ino, Waiting*> waiting_;
+  std::multimap<Holder, const Wanted*> wanted_by_;
   bool ticking_ = false;
   base::Task<void> ticks_;
 };

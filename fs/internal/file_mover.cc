@@ -1,5 +1,7 @@
 #include "fs/internal/file_mover.h"
 
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <memory>
 #include <optional>
@@ -56,7 +58,9 @@ Task<PosixResult<uint64_t>> FileMover::move_all(uint16_t server) {
       }
       ++count;
       const PosixStatus moved = co_await move(server, place);
-      if (!moved && moved.number() != ESTALE && !failure) failure = moved.error();
+      if (moved || moved.number() == ESTALE || failure) continue;
+      failure = PosixError(moved.number(), fmt::format("inode {} at {}: {}", raw(place.ino),
+                                                       place.file_offset, moved.error().message));
     }
   }
   if (failure) co_return std::move(*failure);

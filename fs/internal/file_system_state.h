@@ -60,7 +60,7 @@ struct FileSystem::State final : internal::FilesLink::Host,
   // As FilesLink::Host.
   void on_forgotten() override;
   void revoke(const internal::FilesLink::Heard& news) override;
-  base::Task<Status> drop(internal::FilesLink::Heard news) override;
+  base::Task<UnlandedWrites> drop(internal::FilesLink::Heard news) override;
   bool has_delegations() const override { return delegated.any(); }
   // What the cache has of these is dropped, and their times are told.
   base::Task<void> drop_cached(std::vector<Ino> files);
@@ -68,7 +68,10 @@ struct FileSystem::State final : internal::FilesLink::Host,
   struct PendingLock;
   // One try after the other until the lock is there, or is refused; undone when its caller is gone.
   base::Task<void> finish_lock(std::shared_ptr<PendingLock> pending);
-  base::Task<PosixStatus> lock_once(Ino ino, FileLock lock, bool wait, bool* again);
+  // `again`: the server has just started, and gives the lock to who had it before first.
+  base::Task<PosixStatus> lock_once(Ino ino, FileLock lock, bool* again);
+  // `again`: it was not free for a while.
+  base::Task<PosixStatus> await_lock(Ino ino, FileLock lock, bool* again);
   base::Task<void> unlock_later(Ino ino, FileLock lock);
   struct PendingOpen;
   class OpenWaiter;

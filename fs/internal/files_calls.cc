@@ -31,7 +31,8 @@ bool get_ino(std::span<const std::byte> body, Ino& ino) {
 }  // namespace
 
 base::Task<PosixStatus> FilesCalls::execute(const FilesRequest& request, Writer& reply) {
-  PMSTORE_CHECK(request.forgotten != nullptr, "a request has an owner that can be forgotten");
+  PMSTORE_CHECK(request.forgotten != nullptr && request.ended != nullptr,
+                "a request has an owner that can be forgotten, and a session");
   switch (request.method) {
     case FilesMethod::kLookup: co_return co_await lookup(request, reply);
     case FilesMethod::kWalk: co_return co_await walk(request, reply);
@@ -58,7 +59,8 @@ base::Task<PosixStatus> FilesCalls::execute(const FilesRequest& request, Writer&
     case FilesMethod::kSetXattr: co_return co_await set_xattr(request);
     case FilesMethod::kRemoveXattr: co_return co_await remove_xattr(request);
     case FilesMethod::kListXattrs: co_return co_await list_xattrs(request, reply);
-    case FilesMethod::kLock: co_return co_await lock(request, reply);
+    case FilesMethod::kLock: co_return lock(request, reply);
+    case FilesMethod::kAwaitLock: co_return co_await await_lock(request, reply);
     case FilesMethod::kFindLock: co_return find_lock(request, reply);
     case FilesMethod::kUsage: co_return co_await usage(request, reply);
     case FilesMethod::kDataServers: co_return data_servers(request, reply);
@@ -66,6 +68,7 @@ base::Task<PosixStatus> FilesCalls::execute(const FilesRequest& request, Writer&
     case FilesMethod::kDrainDataServer: co_return co_await drain_data_server(request);
     case FilesMethod::kAwaitOpen: co_return co_await await_open(request, reply);
     case FilesMethod::kNews:
+    case FilesMethod::kConfirm:
     case FilesMethod::kAwaitNews: break;
   }
   co_return malformed();
@@ -296,37 +299,58 @@ base::Task<PosixStatus> FilesCalls::allocate(const FilesRequest& request, Writer
 
 // ---- locks ----
 
-base::Task<PosixStatus> FilesCalls::lock(const FilesRequest& request, Writer& reply) {
+PosixStatus FilesCalls::lock(const FilesRequest& request, Writer& reply) {
   Reader reader(request.body);
   const auto asked = reader.get<LockRequest>();
   const auto lock = lock_of(asked);
-  if (!reader.complete() || !lock) co_return malformed();
+  if (!reader.complete() || !lock) return malformed();
   LockReply answer;
   if (asked.reclaim != 0 && !in_grace()) {
     // Others may have had it, and given it up, since it was this client's.
-    co_return PosixError(EIO, "the lock was given up: this client came back too late");
+    return PosixError(EIO, "the lock was given up: this client came back too late");
   }
   const bool early = asked.reclaim == 0 && lock->type != LockType::kUnlock;
   if (early && in_grace()) {
+    answer.again = 1;
+    reply.put(answer);
+    return {};
+  }
+  switch (locks_.lock(request.owner, Ino{asked.ino}, *lock)) {
+    case FileLocks::Outcome::kDone: break;
+    case FileLocks::Outcome::kTooMany: return PosixError(ENOLCK, "this client has too many");
+    case FileLocks::Outcome::kBusy:
+    case FileLocks::Outcome::kDeadlock: return PosixError(EAGAIN);
+  }
+  reply.put(answer);
+  return {};
+}
+
+// It has no number: a client has few of those, and may do a thousand things while it waits.
+base::Task<PosixStatus> FilesCalls::await_lock(const FilesRequest& request, Writer& reply) {
+  Reader reader(request.body);
+  const auto asked = reader.get<LockRequest>();
+  const auto lock = lock_of(asked);
+  if (!reader.complete() || !lock || lock->type == LockType::kUnlock) co_return malformed();
+  LockReply answer;
+  if (in_grace()) {
     // Who had locks before the restart comes first.
-    co_await executor_.sleep_for(options_.lock_patience_ns);
+    const uint64_t until_ns = executor_.now_ns() + options_.lock_patience_ns;
+    co_await executor_.sleep_until(std::min(until_ns, options_.lock_grace_until_ns));
     answer.again = 1;
     reply.put(answer);
     co_return PosixStatus{};
   }
-  const uint64_t wait_ns = asked.wait == 0 ? 0 : options_.lock_patience_ns;
-  const auto outcome = co_await locks_.lock(request.owner, Ino{asked.ino}, *lock, wait_ns);
-  // What it has is dropped with the client.
-  if (*request.forgotten) co_return PosixError(EIO, "the client was forgotten");
-  switch (outcome) {
-    case FileLocks::Outcome::kDone: break;
-    case FileLocks::Outcome::kDeadlock: co_return PosixError(EDEADLK);
-    case FileLocks::Outcome::kTooMany: co_return PosixError(ENOLCK, "this client has too many");
-    case FileLocks::Outcome::kBusy:
-      if (asked.wait == 0) co_return PosixError(EAGAIN);
-      answer.again = 1;
-      break;
+  const auto outcome =
+      co_await locks_.wait(request.owner, Ino{asked.ino}, *lock, options_.lock_patience_ns);
+  if (outcome == FileLocks::Outcome::kDeadlock) co_return PosixError(EDEADLK);
+  // The client asks again in its next session, and may have given up before this one takes it.
+  if (*request.ended || *request.forgotten) co_return PosixError(EIO, "the session has ended");
+  if (outcome == FileLocks::Outcome::kDone) {
+    const auto taken = locks_.lock(request.owner, Ino{asked.ino}, *lock);
+    PMSTORE_CHECK(taken != FileLocks::Outcome::kBusy, "it was free in this turn");
+    if (taken == FileLocks::Outcome::kTooMany) co_return PosixError(ENOLCK);
   }
+  answer.again = outcome == FileLocks::Outcome::kBusy ? 1 : 0;
   reply.put(answer);
   co_return PosixStatus{};
 }

@@ -27,6 +27,7 @@ struct FilesRequest {
   Caller caller;
   OpenOwner owner{};
   const bool* forgotten = nullptr;  // the owner: nothing is begun for it any more
+  const bool* ended = nullptr;      // the session: a wait takes nothing any more
   bool* has_maps = nullptr;         // the owner has something that news can make stale
   uint64_t news_before = 0;         // the newest when it arrived
   std::span<const std::byte> body;  // behind the caller's groups
@@ -36,7 +37,8 @@ struct FilesRequest {
 class FilesCalls {
  public:
   struct Options {
-    // A lock that is not free is waited for so long; then the client asks again.
+    // A lock that is not free, or what others have in their caches, is waited for so long; then the
+    // client asks again.
     uint64_t lock_patience_ns = 0;
     // Until then only locks that clients had before a restart are given, and not after it. Nor is a
     // file given to a writer that another client may have cached before.
@@ -51,8 +53,8 @@ class FilesCalls {
         delegations_(delegations),
         options_(options) {}
 
-  // Does what every method but kNews and kAwaitNews asks for, and writes what it gives. `request`
-  // and `reply` outlive the task.
+  // Does what every method but kNews, kAwaitNews and kConfirm asks for, and writes what it gives.
+  // `request` and `reply` outlive the task.
   base::Task<PosixStatus> execute(const FilesRequest& request, fabric::MessageWriter& reply);
 
  private:
@@ -98,7 +100,8 @@ class FilesCalls {
   base::Task<PosixStatus> set_xattr(const FilesRequest& request);
   base::Task<PosixStatus> remove_xattr(const FilesRequest& request);
   base::Task<PosixStatus> list_xattrs(const FilesRequest& request, Writer& reply);
-  base::Task<PosixStatus> lock(const FilesRequest& request, Writer& reply);
+  PosixStatus lock(const FilesRequest& request, Writer& reply);
+  base::Task<PosixStatus> await_lock(const FilesRequest& request, Writer& reply);
   PosixStatus find_lock(const FilesRequest& request, Writer& reply);
   base::Task<PosixStatus> usage(const FilesRequest& request, Writer& reply);
   // ---- data servers (files_data_calls.cc) ----

@@ -77,7 +77,7 @@ std::vector<FilesClientRef> FilesClients::look() {
   std::vector<FilesClientRef> deaf;
   for (const auto& [origin, client] : clients_) {
     // News of then may be kept no more when the two leases are over.
-    if (is_behind(*client, newest()) && !client->behind_since_ns) {
+    if (is_behind(*client, newest(), client->confirmed) && !client->behind_since_ns) {
       client->behind_since_ns = made_ns(client->confirmed + 1);
     }
     const bool away = client->session == nullptr;
@@ -152,6 +152,45 @@ bool FilesClients::confirm(FilesClient& client, uint64_t through) {
   return true;
 }
 
+bool FilesClients::confirm_beside(FilesClient& client, uint64_t through,
+                                  const UnlandedWrites& unlanded) {
+  if (through > newest()) return false;
+  std::erase_if(client.held_back, [&](const auto& each) { return !unlanded.contains(each.first); });
+  for (const auto& [server, files] : unlanded) {
+    const uint64_t now_ns = executor_.now_ns();
+    client.held_back.try_emplace(server, FilesClient::HeldBack{client.confirmed, now_ns, false});
+  }
+  for (const auto& [server, held] : client.held_back) {
+    PMSTORE_CHECK(held.confirmed <= client.confirmed, "a server is held back, never ahead");
+  }
+  changed_.notify_all();
+  return confirm(client, through);
+}
+
+std::vector<std::pair<FilesClientRef, uint16_t>> FilesClients::held_back_long() const {
+  std::vector<std::pair<FilesClientRef, uint16_t>> all;
+  for (const auto& [origin, client] : clients_) {
+    for (const auto& [server, held] : client->held_back) {
+      if (executor_.now_ns() - held.since_ns >= 2 * lease_ns_) all.emplace_back(client, server);
+    }
+  }
+  return all;
+}
+
+void FilesClients::landed(FilesClient& client, uint16_t server) {
+  const size_t erased = client.held_back.erase(server);
+  PMSTORE_CHECK(erased == 1, "what has landed was held back");
+  changed_.notify_all();
+}
+
+std::vector<service::Session*> FilesClients::sessions() const {
+  std::vector<service::Session*> all;
+  for (const auto& [origin, client] : clients_) {
+    if (client->session != nullptr) all.push_back(client->session);
+  }
+  return all;
+}
+
 FilesClients::News FilesClients::news_after(uint64_t confirmed, size_t most) const {
   News news;
   news.through = newest();
@@ -187,7 +226,7 @@ base::Task<void> FilesClients::all_confirmed(AreaRange range) {
   PMSTORE_CHECK(through <= newest(), "nobody can confirm what is not there");
   while (true) {
     const bool behind = std::any_of(clients_.begin(), clients_.end(), [&](const auto& each) {
-      return is_behind(*each.second, through);
+      return is_behind(*each.second, through, each.second->confirmed_at(range.server));
     });
     if (!behind) break;
     co_await changed_.wait();

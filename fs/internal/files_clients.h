@@ -7,9 +7,9 @@
 // its sessions with data servers. News are changes of maps that a client must not use any more.
 //
 // Invariants: a number of a client is executed at most once; `confirmed` of a client never falls,
-// and is at most newest(). Bounded: kAnswers for each client; kNews; clients that are away: of
-// more, those who went first are forgotten first, and those of the same secret before others.
-// Threads: one.
+// and is at most newest(), and at no data server above it. Bounded: kAnswers for each client;
+// kNews; clients that are away: of more, those who went first are forgotten first, and those of the
+// same secret before others. Threads: one.
 #pragma once
 
 #include <cstdint>
@@ -51,6 +51,17 @@ struct FilesClient : std::enable_shared_from_this<FilesClient> {
   base::WaitList answered;
 
   uint64_t confirmed = 0;
+  // A data server at which writes by maps from before may still land.
+  struct HeldBack {
+    uint64_t confirmed = 0;  // there
+    uint64_t since_ns = 0;
+    bool ending = false;  // its sessions there are being ended
+  };
+  std::map<uint16_t, HeldBack> held_back;  // by its index
+  uint64_t confirmed_at(uint16_t server) const {
+    const auto held = held_back.find(server);
+    return held == held_back.end() ? confirmed : held->second.confirmed;
+  }
   // When the first news behind `confirmed` was made, as far as it was kept when look() noticed.
   std::optional<uint64_t> behind_since_ns;
   // By its own clock it may use what it has cached until then, at the latest.
@@ -87,6 +98,7 @@ class FilesClients {
   std::vector<FilesClientRef> look();
   bool empty() const { return clients_.empty(); }
   size_t size() const { return clients_.size(); }
+  std::vector<service::Session*> sessions() const;
 
   // ---- requests with a number ----
 
@@ -105,6 +117,12 @@ class FilesClients {
   void add_news(Ino ino, bool recall = false);
   // False: it says more than there is.
   bool confirm(FilesClient& client, uint64_t through);
+  // The same, but for what lies at these data servers.
+  bool confirm_beside(FilesClient& client, uint64_t through, const UnlandedWrites& unlanded);
+  // For two leases; those whose sessions there are being ended among them.
+  std::vector<std::pair<FilesClientRef, uint16_t>> held_back_long() const;
+  // Nothing of the client lands there any more by a map from before now.
+  void landed(FilesClient& client, uint16_t server);
   struct News {
     uint64_t through = 0;
     bool all = false;  // more than is kept, or than `most`
@@ -129,8 +147,8 @@ class FilesClients {
     bool recall = false;
   };
   using Origin = std::pair<ClientId, uint64_t>;
-  bool is_behind(const FilesClient& client, uint64_t through) const {
-    return client.has_maps && client.confirmed < through;
+  bool is_behind(const FilesClient& client, uint64_t through, uint64_t confirmed) const {
+    return client.has_maps && confirmed < through;
   }
   uint64_t made_ns(uint64_t number) const;
 

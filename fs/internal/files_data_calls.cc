@@ -31,7 +31,7 @@ PosixStatus FilesCalls::data_servers(const FilesRequest& request, Writer& reply)
   size_t room = request.room - std::min(request.room, sizeof(DataServersReply));
   DataServersReply head;
   for (const DataServerInfo& server : servers) {
-    const size_t bytes = sizeof(WireDataServer) + server.uri.size();
+    const size_t bytes = sizeof(WireDataServer) + server.uri.size() + server.problem.size();
     if (bytes > room) break;
     room -= bytes;
     ++head.count;

@@ -17,6 +17,7 @@ namespace {
 // Between two tries of a request whose session was lost.
 constexpr uint64_t kRepeatPauseNs = 1'000'000;
 constexpr uint32_t kMessageBytes = 512;  // of an error's line
+constexpr uint64_t kNsPerMs = 1'000'000;
 
 bool lost_answer(const Error& why) {
   return why.code == ErrorCode::kDisconnected || why.code == ErrorCode::kTimeout;
@@ -78,6 +79,7 @@ FilesLink::FilesLink(base::Executor& executor, fabric::Device& device, fabric::U
       instance_(base::random_identity()),
       answered_(executor),
       locks_(executor),
+      dropped_(executor),
       reconnector_(executor, *this, {options.reconnect_timeout_ns, options.connect_timeout_ns}) {}
 
 FilesLink::~FilesLink() {
@@ -123,6 +125,7 @@ PosixError FilesLink::malformed(std::string_view what) {
 
 base::Task<Status> FilesLink::connect_once() {
   drop_link();
+  const uint64_t begun_ns = executor_.now_ns();
   service::LinkOptions with;
   with.service = service::ServiceId::kFiles;
   with.secret = secret_;
@@ -138,6 +141,7 @@ base::Task<Status> FilesLink::connect_once() {
   PMSTORE_CO_TRY_STATUS(co_await send_owed(*opened));
   PMSTORE_CHECK(link_ == nullptr, "one session at a time");
   link_ = std::move(opened);
+  known_until_ns_ = begun_ns + link_->welcome().lease_ms * kNsPerMs;
   ++sessions_;
   if (sessions_ == 1) {
     informed_ = keep_informed();
@@ -170,6 +174,7 @@ Status FilesLink::take_welcome(const service::Link& opened) {
   heard_ = confirmed_ = revoked_ = said.news;
   sure_until_ns_ = 0;
   untold_ = false;
+  holds_back_ = false;
   if (first) return {};
   host_.on_forgotten();
   for (const auto& [ino, reclaim] : reclaims_) under_way_.erase(reclaim.number);
@@ -238,7 +243,7 @@ base::Task<Status> FilesLink::reclaim_locks(service::Link& on) {
   while (!lock_reclaims_.empty()) {
     FileLocks::Held held = lock_reclaims_.back();
     FilesCall request(FilesMethod::kLock, false, sizeof(LockReply));
-    request.put(request_of(held.ino, held.lock, false, true));
+    request.put(request_of(held.ino, held.lock, true));
     auto answered = co_await send(on, request, 0);
     if (!answered) co_return std::move(answered.error());
     fabric::MessageReader reader(answered->bytes());

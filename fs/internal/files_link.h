@@ -95,10 +95,10 @@ class FilesLink final : public service::Reconnector::Target {
     virtual void on_forgotten() = 0;
     // These delegations are not used for anything new from here on.
     virtual void revoke(const Heard& news) = 0;
-    // These maps are not to be used any more, nor what was cached under these delegations. On
-    // success nothing of them is left: no access is under way, nor lands later. After an error the
-    // news are not confirmed, and it is called again.
-    virtual base::Task<Status> drop(Heard news) = 0;
+    // These maps are not to be used any more, nor what was cached under these delegations. Gives
+    // the data servers at which an access by them may still land; nothing else of them is left. For
+    // those the news are not confirmed, and it is called again.
+    virtual base::Task<UnlandedWrites> drop(Heard news) = 0;
     // Is there a delegation, so that its recall is to be heard of at once?
     virtual bool has_delegations() const = 0;
   };
@@ -132,6 +132,10 @@ class FilesLink final : public service::Reconnector::Target {
   // By this client's clock, the server has not forgotten it, and has recalled nothing that this
   // client has not heard of.
   bool is_sure() const { return executor_.now_ns() < sure_until_ns_; }
+  // By this client's clock, the server knows it: so its locks and maps are its own.
+  bool is_known() const { return executor_.now_ns() < known_until_ns_; }
+  // Asks the server, which takes as long as any call. Errors of call().
+  base::Task<PosixStatus> ask_whether_known();
   // A delegation was given.
   void listen();
   fabric::Counters counters() const;
@@ -140,6 +144,7 @@ class FilesLink final : public service::Reconnector::Target {
 
  private:
   class Numbered;
+  class Dropping;
   struct Reclaim {
     uint64_t number = 0;
     uint32_t opens = 0;
@@ -166,6 +171,8 @@ class FilesLink final : public service::Reconnector::Target {
   base::Task<Status> fetch_news(bool waits);
   static Result<Heard> news_of(std::span<const std::byte> answer);
   void note_sure(const service::Link& on, uint64_t sent_ns, uint64_t news);
+  // Through this number, but for these.
+  base::Task<Status> confirm_beside(service::Link& on, uint64_t through, UnlandedWrites unlanded);
   base::Task<void> listen_to_recalls();
   base::Task<void> keep_informed();
 
@@ -211,6 +218,10 @@ class FilesLink final : public service::Reconnector::Target {
   bool listening_ = false;
   uint64_t revoked_ = 0;  // heard_ and what was asked for: at least confirmed_
   uint64_t sure_until_ns_ = 0;
+  uint64_t known_until_ns_ = 0;
+  bool holds_back_ = false;  // the server knows of writes that may land
+  bool dropping_ = false;    // one at a time: a later kConfirm says what is so later
+  base::WaitList dropped_;
   std::unique_ptr<std::byte[]> message_;
   size_t message_bytes_ = 0;
   service::Reconnector reconnector_;

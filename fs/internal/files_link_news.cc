@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "fs/internal/files_link.h"
 
 namespace pmstore::fs::internal {
@@ -15,6 +16,23 @@ constexpr uint64_t kNsPerMs = 1'000'000;
 
 }  // namespace
 
+class FilesLink::Dropping {
+ public:
+  explicit Dropping(FilesLink& link) : link_(link) {
+    PMSTORE_CHECK(!link_.dropping_, "what is stale is dropped by one task at a time");
+    link_.dropping_ = true;
+  }
+  Dropping(const Dropping&) = delete;
+  Dropping& operator=(const Dropping&) = delete;
+  ~Dropping() {
+    link_.dropping_ = false;
+    link_.dropped_.notify_all();
+  }
+
+ private:
+  FilesLink& link_;
+};
+
 void FilesLink::note_news(uint64_t newest) {
   heard_ = std::max(heard_, newest);
   if (is_informed() || std::exchange(following_, true)) return;
@@ -24,8 +42,10 @@ void FilesLink::note_news(uint64_t newest) {
 
 // The answer to a request of then: the server knew this client, and there were no other news.
 void FilesLink::note_sure(const service::Link& on, uint64_t sent_ns, uint64_t news) {
-  if (link_.get() != &on || news > revoked_) return;
+  if (link_.get() != &on) return;
   const uint64_t lease_ns = on.welcome().lease_ms * kNsPerMs;
+  known_until_ns_ = std::max(known_until_ns_, sent_ns + lease_ns);
+  if (news > revoked_) return;
   sure_until_ns_ = std::max(sure_until_ns_, sent_ns + lease_ns);
 }
 
@@ -83,12 +103,47 @@ base::Task<Status> FilesLink::fetch_news(bool waits) {
   revoked_ = std::max(revoked_, heard.through);
   note_sure(*on, sent_ns, heard.through);
   const uint64_t through = heard.through;
-  PMSTORE_CO_TRY_STATUS(co_await host_.drop(std::move(heard)));
+  while (dropping_) co_await dropped_.wait();
+  const Dropping dropping(*this);
   if (ticket() != ticket_before) co_return Status{};
+  UnlandedWrites unlanded = co_await host_.drop(std::move(heard));
+  if (ticket() != ticket_before) co_return Status{};
+  if (holds_back_ || !unlanded.empty()) {
+    PMSTORE_CO_TRY_STATUS(co_await confirm_beside(*on, through, std::move(unlanded)));
+    if (ticket() != ticket_before) co_return Status{};
+  }
   untold_ |= through > confirmed_;
   confirmed_ = std::max(confirmed_, through);
   heard_ = std::max(heard_, through);
   co_return Status{};
+}
+
+base::Task<Status> FilesLink::confirm_beside(service::Link& on, uint64_t through,
+                                             UnlandedWrites unlanded) {
+  FilesCall request(FilesMethod::kConfirm, false, 0);
+  std::vector<UnlandedWrite> writes;
+  for (auto& [server, files] : unlanded) {
+    if (files.any || writes.size() + files.inos.size() + unlanded.size() > kMaxUnlandedWrites) {
+      files.inos = {Ino{}};
+    }
+    for (const Ino ino : files.inos) writes.push_back({raw(ino), server, {}});
+  }
+  PMSTORE_CHECK(writes.size() <= kMaxUnlandedWrites, "each server has its place");
+  request.put(ConfirmRequest{through, static_cast<uint32_t>(writes.size()), 0});
+  for (const UnlandedWrite& each : writes) request.put(each);
+  // It is known there from when it is sent: the next one takes it back.
+  holds_back_ = true;
+  const auto answered = co_await send(on, request, 0);
+  if (!answered) co_return std::move(answered.error());
+  holds_back_ = !writes.empty();
+  co_return Status{};
+}
+
+base::Task<PosixStatus> FilesLink::ask_whether_known() {
+  const FilesCall request(FilesMethod::kNews, false, kNewsReplyBytes);
+  const auto answered = co_await call(request);
+  if (!answered) co_return PosixError(answered.error());
+  co_return PosixStatus{};
 }
 
 void FilesLink::listen() {
@@ -122,7 +177,7 @@ base::Task<void> FilesLink::keep_informed() {
     }
     if (host_.has_delegations()) listen();
     const bool quiet = std::exchange(called, calls_) == calls_;
-    if (following_ || listening_ || !quiet) continue;
+    if (following_ || listening_ || (!quiet && !holds_back_)) continue;
     // Without success the next turn tries again.
     [[maybe_unused]] const Status fetched = co_await fetch_news(false);
     called = calls_;

@@ -72,6 +72,14 @@ void FilesSessions::stop() {
   tasks_.clear();
 }
 
+void FilesSessions::refuse(const Error& why) {
+  refusal_ = why;
+  stop();
+  for (service::Session* const session : clients_.sessions()) {
+    host().end(*session, SessionEnd::kReplaced);
+  }
+}
+
 void FilesSessions::run(base::Task<void> task) {
   if (stopped_) return;
   std::erase_if(tasks_, [](const base::Task<void>& each) { return each.done(); });
@@ -87,6 +95,7 @@ Result<std::vector<std::byte>> FilesSessions::admit(service::Session& session, B
   if (!reader.complete() || hello.instance == 0) {
     return make_error(ErrorCode::kProtocol, "a malformed hello of the file service");
   }
+  if (refusal_) return *refusal_;
   if (names_ == nullptr || stopped_) {
     return make_error(ErrorCode::kBackPressure, "the file system is not open yet; try again");
   }
@@ -147,10 +156,13 @@ void FilesSessions::forgotten(FilesClient& client) {
 // still opens or locks is given up, too.
 base::Task<void> FilesSessions::forget_opens(FilesClientRef client) {
   fading_.push_back(client);
-  if (client->has_maps) co_await data_sessions_ended();
+  // A data server that is away does not keep them for ever: by its own clock the client begins no
+  // write after `caches_until_ns`, and a lease later what it has posted has landed or is lost.
+  const uint64_t until_ns = std::max(client->caches_until_ns, executor_.now_ns()) + lease_ns();
+  if (client->has_maps) co_await data_sessions_ended(until_ns);
   locks_.drop(client->owner);
   while (client->active > 0) co_await client->idle.wait();
-  if (client->has_maps) co_await data_sessions_ended();
+  if (client->has_maps) co_await data_sessions_ended(until_ns);
   locks_.drop(client->owner);
   if (delegations_.caches(client->owner)) co_await caches_nothing(*client);
   std::erase(fading_, client);
@@ -178,8 +190,21 @@ base::Task<void> FilesSessions::watch() {
       ++deaf_;
       clients_.forget(*client);
     }
+    look_at_held_back();
   }
   watching_ = false;
+}
+
+// One data server that a client cannot reach costs it its sessions there, not its place here.
+void FilesSessions::look_at_held_back() {
+  for (const auto& [client, server] : clients_.held_back_long()) {
+    FilesClient::HeldBack& held = client->held_back.at(server);
+    if (!std::exchange(held.ending, true)) {
+      delegations_.landed(client->owner);
+      end_data_sessions_at(client->id, server);
+    }
+    if (have_ended_at(client->id, server)) clients_.landed(*client, server);
+  }
 }
 
 bool FilesSessions::on_known_through(service::Session& session, uint64_t number) {
@@ -203,10 +228,12 @@ void FilesSessions::on_call(service::Session& session, fabric::RpcCall call, Bod
   mine.files->caches_until_ns = executor_.now_ns() + lease_ns();
   request.method = static_cast<FilesMethod>(call.method());
   request.owner = mine.files->owner;
-  request.forgotten = &mine.files->forgotten;  // the handler keeps the client
+  request.forgotten = &mine.files->forgotten;  // the handler keeps the client, and the session
+  request.ended = &mine.ended;
   request.has_maps = &mine.files->has_maps;
   request.news_before = clients_.newest();
   request.body = body.subspan(sizeof *head + head->groups * sizeof(uint32_t));
+  if (request.method == FilesMethod::kConfirm) return serve_confirm(mine, call, request.body);
   if (request.method == FilesMethod::kNews) {
     if (!request.body.empty()) return host().drop_malformed(session, call);
     return serve_news(mine, call, *head);
@@ -246,6 +273,36 @@ void FilesSessions::serve_news(FilesSession& session, fabric::RpcCall& call,
   for (const Ino ino : news.changed) writer.put(raw(ino));
   for (const Ino ino : news.recalled) writer.put(raw(ino));
   PMSTORE_CHECK(!writer.overflowed(), "the room was measured");
+  call.reply_filled(writer.bytes());
+}
+
+void FilesSessions::serve_confirm(FilesSession& session, fabric::RpcCall& call, Body body) {
+  fabric::MessageReader reader(body);
+  const auto asked = reader.get<ConfirmRequest>();
+  UnlandedWrites unlanded;
+  for (uint32_t i = 0; i < asked.count && !reader.failed(); ++i) {
+    const auto each = reader.get<UnlandedWrite>();
+    UnlandedFiles& files = unlanded[each.server];
+    if (each.ino == 0) {
+      files.any = true;
+    } else {
+      files.inos.insert(Ino{each.ino});
+    }
+  }
+  FilesClient& client = *session.files;
+  if (!reader.complete() || asked.count > kMaxUnlandedWrites ||
+      !clients_.confirm_beside(client, asked.through, unlanded)) {
+    return host().drop_malformed(session, call);
+  }
+  UnlandedFiles all;
+  for (auto& [server, files] : unlanded) {
+    all.any |= files.any;
+    all.inos.merge(files.inos);
+  }
+  delegations_.confirmed(client.owner, asked.through, &all);
+  fabric::MessageWriter writer(call.reply_room());
+  writer.put(ReplyHead{clients_.newest(), 0, 0});
+  PMSTORE_CHECK(!writer.overflowed(), "the room of a head was looked at");
   call.reply_filled(writer.bytes());
 }
 

@@ -32,6 +32,7 @@ class FilesSessions final : public service::Service {
 
   void open(Namespace& names, DataServers* servers);
   void stop();
+  void refuse(const Error& why);
   FilesClients& clients() { return clients_; }
   const FilesClients& clients() const { return clients_; }
   uint64_t repeated() const { return repeated_; }
@@ -40,7 +41,9 @@ class FilesSessions final : public service::Service {
   bool stopped() const { return stopped_; }
 
   std::function<void(ClientId)> end_data_sessions;
-  std::function<base::Task<void>()> data_sessions_ended;
+  std::function<base::Task<void>(uint64_t)> data_sessions_ended;
+  std::function<void(ClientId, uint16_t)> end_data_sessions_at;
+  std::function<bool(ClientId, uint16_t)> have_ended_at;
 
   // As service::Service.
   uint64_t epoch() const override { return options_.epoch; }
@@ -60,6 +63,8 @@ class FilesSessions final : public service::Service {
   void run(base::Task<void> task);
   void forgotten(FilesClient& client);
   base::Task<void> forget_opens(FilesClientRef client);
+  // Writes of clients that may land at a data server for too long.
+  void look_at_held_back();
   // Ends when the client knows that it was forgotten, or caches nothing by its own clock.
   base::Task<void> caches_nothing(const FilesClient& client);
   // Runs while there are clients.
@@ -72,6 +77,7 @@ class FilesSessions final : public service::Service {
   base::Task<void> execute(FilesSession& session, fabric::RpcCall& call,
                            const FilesRequest& request);
   void serve_news(FilesSession& session, fabric::RpcCall& call, const RequestHead& head);
+  void serve_confirm(FilesSession& session, fabric::RpcCall& call, Body body);
   // A request for news whose answer waits for a recall, or for its time.
   struct Parked {
     explicit Parked(base::Executor& executor) : wake(executor) {}
@@ -97,6 +103,7 @@ class FilesSessions final : public service::Service {
   std::optional<FilesCalls> calls_;     // empty: the namespace is not open
   Namespace* names_ = nullptr;
   bool stopped_ = false;
+  std::optional<Error> refusal_;
   uint64_t repeated_ = 0;
   uint64_t deaf_ = 0;
   bool watching_ = false;

@@ -32,6 +32,7 @@ Result<std::unique_ptr<RemoteArea>> RemoteArea::create(base::Executor& executor,
                                                        RemoteAreaOptions options) {
   PMSTORE_CHECK(options.file_system != 0 && options.server != 0,
                 "only a file system's further data servers are elsewhere");
+  PMSTORE_CHECK(!options.secret.empty(), "the owner of an area has a secret");
   PMSTORE_TRY(auto device, fabric::open_device(uri.scheme, executor, options.devices));
   return std::unique_ptr<RemoteArea>(
       new RemoteArea(executor, std::move(uri), options, std::move(device)));
@@ -42,7 +43,6 @@ RemoteArea::RemoteArea(base::Executor& executor, fabric::Uri uri, RemoteAreaOpti
     : executor_(executor),
       uri_(std::move(uri)),
       options_(options),
-      secret_(ClientSecret::random()),
       instance_(base::random_identity()),
       device_(std::move(device)),
       end_sent_(executor),
@@ -71,7 +71,7 @@ base::Task<Status> RemoteArea::connect_once() {
   link_.reset();
   service::LinkOptions with;
   with.service = service::ServiceId::kFileData;
-  with.secret = secret_;
+  with.secret = options_.secret;
   with.connect_timeout_ns = options_.connect_timeout_ns;
   with.rpc.call_timeout_ns = options_.call_timeout_ns;
   // The data server may have taken a hello whose answer did not come, and have renewed its words
@@ -83,8 +83,12 @@ base::Task<Status> RemoteArea::connect_once() {
   hello.file_system = options_.file_system;
   hello.epoch = options_.epoch;
   hello.server = options_.server;
-  PMSTORE_CO_TRY(LinkRef made,
-                 co_await service::Link::open(*device_, uri_, with, service::bytes_of(hello)));
+  auto opened = co_await service::Link::open(*device_, uri_, with, service::bytes_of(hello));
+  if (!opened) {
+    if (opened.code() == ErrorCode::kFenced && on_fenced) on_fenced(opened.error());
+    co_return std::move(opened.error());
+  }
+  LinkRef made = std::move(*opened);
   PMSTORE_CO_TRY_STATUS(take_answer(*made));
   hello_unanswered_ = false;
   made->keep_lease();
@@ -126,7 +130,7 @@ Status RemoteArea::take_answer(const service::Link& made) {
 
 base::Task<Status> RemoteArea::open_data() {
   FileDataOptions with;
-  with.secret = secret_;
+  with.secret = options_.secret;
   with.area = options_.area;
   with.call_timeout_ns = options_.call_timeout_ns;
   with.connect_timeout_ns = options_.connect_timeout_ns;

@@ -9,11 +9,12 @@
 // Invariants: a word of this table is what the data server has or will have, or one that it never
 // has; a word never has a value twice. Threads: one executor's. Lifetimes: executor and opener of
 // devices outlive it, and it outlives its tasks. Errors: Disconnected, Timeout: the data server is
-// away for `patience_ns`; Fenced: a later namespace server has the area.
+// away for `patience_ns`; Fenced: a later namespace server has the area, which is told once, too.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -36,6 +37,7 @@ namespace pmstore::fs::internal {
 
 struct RemoteAreaOptions {
   fabric::DeviceOpener* devices = nullptr;
+  ClientSecret secret;       // of the owner, as the area knows its id, or will; not empty
   uint64_t file_system = 0;  // whose area it is, or will be
   uint64_t epoch = 0;        // of this start of the namespace server
   uint16_t server = 0;       // its index there
@@ -88,10 +90,18 @@ class RemoteArea final : public service::Reconnector::Target {
   // The client's sessions with the data server are ended, as soon as it is there.
   void end_client(const ClientId& client);
   bool has_ends() const { return end_all_ || !ends_.empty() || is_ending_; }
+  // Those of this client may not have ended yet.
+  bool has_end_of(const ClientId& client) const {
+    return end_all_ || is_ending_ || ends_.contains(client);
+  }
   // On success those of all clients that were to be ended have ended. Disconnected: it is away.
   base::Task<Status> clients_ended();
-  // The area is nobody's again. Requires that all units are free.
+  // The area has no owner any more. Requires that all units are free.
   base::Task<Status> give_up();
+
+  // A later namespace server has the area: this one is to stop. Called from within a task of this
+  // object, which it may not destroy.
+  std::function<void(const Error&)> on_fenced;
 
  private:
   using LinkRef = std::shared_ptr<service::Link>;
@@ -117,7 +127,6 @@ class RemoteArea final : public service::Reconnector::Target {
   base::Executor& executor_;
   const fabric::Uri uri_;
   RemoteAreaOptions options_;
-  const ClientSecret secret_;
   uint64_t instance_;
   bool hello_unanswered_ = false;
   std::unique_ptr<fabric::Device> device_;

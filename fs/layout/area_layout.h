@@ -15,10 +15,11 @@
 namespace pmstore::fs {
 
 inline constexpr uint32_t kFileAreaMagic = 0x41444650;  // "PFDA"
-inline constexpr uint32_t kFileAreaVersion = 2;
-// The version before ends in front of FileAreaHeader::owner. It is read, and becomes the present
-// one when an owner is recorded.
+inline constexpr uint32_t kFileAreaVersion = 3;
+// The versions before are shorter: they end in front of FileAreaHeader::owner and owner_key. They
+// are read, and become the present one when an owner is recorded.
 inline constexpr uint32_t kFileAreaVersionWithoutOwner = 1;
+inline constexpr uint32_t kFileAreaVersionWithoutKey = 2;
 inline constexpr uint64_t kFileAreaCopyStride = 256;
 // In front of the units there is at least so much.
 inline constexpr uint64_t kFileAreaHeaderBytes = 4096;
@@ -34,15 +35,19 @@ struct FileAreaHeader {
   uint64_t units_offset;  // in the extent
   uint64_t units;
   uint64_t area_bytes;  // of the extent
-  // Version 2: whose data the units hold, see fs/file_area.h.
-  uint64_t owner;        // identity of a file system; 0: nobody's, and all units are zero
+  // From version 2 on: whose data the units hold, see fs/file_area.h.
+  uint64_t owner;        // identity of a file system; 0: there is none, and all units are zero
   uint64_t owner_epoch;  // of that one's namespace server, the highest that has come
   uint16_t owner_index;  // of this area among its data servers; 0: its namespace is in this pool
   uint16_t reserved[3];
   uint64_t reserved_too;
+  // From version 3 on: the id of the owner's secret. 0: the owner has come without one so far.
+  uint64_t owner_key[2];  // low and high bits
 };
-static_assert(sizeof(FileAreaHeader) == 96 && sizeof(FileAreaHeader) <= kFileAreaCopyStride);
-static_assert(offsetof(FileAreaHeader, owner) == 64 && offsetof(FileAreaHeader, owner_index) == 80);
+static_assert(sizeof(FileAreaHeader) == 112 && sizeof(FileAreaHeader) <= kFileAreaCopyStride);
+static_assert(offsetof(FileAreaHeader, owner) == 64 &&
+              offsetof(FileAreaHeader, owner_index) == 80 &&
+              offsetof(FileAreaHeader, owner_key) == 96);
 static_assert(offsetof(FileAreaHeader, generation) == 16 &&
               offsetof(FileAreaHeader, starts) == 32 &&
               offsetof(FileAreaHeader, units_offset) == 40 &&

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <charconv>
 #include <cstring>
 
@@ -295,6 +298,22 @@ std::string encode(const DataServerEntry& server) {
   record.state = static_cast<uint8_t>(server.state);
   record.uri_bytes = static_cast<uint16_t>(server.uri.size());
   return bytes_of(record) + server.uri;
+}
+
+std::string owner_secret_key(uint64_t area) { return fmt::format("owner{:016x}", area); }
+
+std::string encode(const ClientSecret& secret) {
+  const auto bits = std::bit_cast<std::array<char, sizeof secret>>(secret);
+  return std::string(bits.data(), bits.size());
+}
+
+Result<ClientSecret> decode_secret(std::string_view value) {
+  std::array<char, sizeof(ClientSecret)> bits;
+  if (value.size() != bits.size()) return damaged("the secret of a data server's owner");
+  std::copy(value.begin(), value.end(), bits.begin());
+  const auto secret = std::bit_cast<ClientSecret>(bits);
+  if (secret.empty()) return damaged("the secret of a data server's owner");
+  return secret;
 }
 
 Result<DataServerEntry> decode_data_server(std::string_view key, std::string_view value) {

@@ -5,6 +5,7 @@
 //   .fs.super     "super"                       SuperRecord
 //                 "spare000" and so on          without a use: fs/internal/reserve.h
 //                 "server00001" and so on       DataServerRecord, then its URI
+//                 "owner", identity of an area  ClientSecret by which this file system owns it
 //   .fs.inodes    ino                           InodeRecord, then inline data or a symlink's target
 //   .fs.entries   parent, name                  EntryRecord
 //   .fs.numbers   parent, number                NumberRecord, then the name
@@ -29,6 +30,7 @@
 #include "base/result.h"
 #include "fs/types.h"
 #include "pmstore/types.h"
+#include "service/identity.h"
 
 namespace pmstore::fs::internal {
 
@@ -120,7 +122,7 @@ static_assert(sizeof(DataServerRecord) == 24 && offsetof(DataServerRecord, uri_b
 
 // Why an inode has work left over.
 enum class OrphanKind : uint8_t {
-  kDeleted = 1,    // no entry names it; it goes when nobody has it open
+  kDeleted = 1,    // no entry names it; it goes when no client has it open
   kTruncated = 2,  // extents behind its size are still to be freed
 };
 struct OrphanRecord {
@@ -180,6 +182,7 @@ std::string map_key(Ino ino, uint64_t file_offset);
 std::string freed_key(uint64_t id);
 std::string xattr_key(Ino ino, std::string_view name);
 std::string data_server_key(uint16_t index);
+std::string owner_secret_key(uint64_t area);
 KeyRange data_server_keys();
 // Damaged: not such a key.
 Result<Ino> ino_of_key(std::string_view key);
@@ -202,6 +205,7 @@ std::string encode(const AreaRange& place);
 std::string encode_parent(Ino parent);
 std::string encode(OrphanKind kind);
 std::string encode(const DataServerEntry& server);
+std::string encode(const ClientSecret& secret);
 
 Result<SuperRecord> decode_super(std::string_view value);
 Result<Inode> decode_inode(Ino ino, std::string_view value);
@@ -212,5 +216,6 @@ Result<Piece> decode_piece(std::string_view key, std::string_view value);
 Result<Ino> decode_parent(std::string_view value);
 Result<OrphanKind> decode_orphan(std::string_view value);
 Result<DataServerEntry> decode_data_server(std::string_view key, std::string_view value);
+Result<ClientSecret> decode_secret(std::string_view value);
 
 }  // namespace pmstore::fs::internal

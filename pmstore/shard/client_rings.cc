@@ -87,7 +87,11 @@ Status ClientRings::give_back(uint32_t index) {
     latch_.set();
     return freed;
   }
-  for (Held* const held : together) *held = {};
+  for (Held* const held : together) {
+    PMSTORE_CHECK(held->ring->owner() == 0 && held->extent->entry == extent.entry,
+                  "a ring that is given back has no owner, and goes with its extent");
+    *held = {};
+  }
   return {};
 }
 

@@ -418,6 +418,18 @@ class DataServers(Files):
         self.good("rm", "/file")
         self.good("check")
 
+    def test_a_drain_that_cannot_go_on_says_why_and_its_wait_ends(self):
+        for pool in self.data:
+            self.good("data", "add", pool[1])
+        self.good("data", "drain", "--wait", "0")
+        self.put_random("/large", 40_000_000)  # more than one of them has
+        self.bad(r"data drain 1: .*it still has .*free for file data", "data", "drain", "--wait",
+                 "--patience", "1", "1")
+        self.assertRegex(self.servers()[1]["problem"], "inode [0-9]+ at [0-9]+: .*free")
+        self.assertRegex(self.good("data", "list"), "draining .*\n +.*free for file data")
+        self.good("data", "drain", "--undo", "1")
+        self.assertEqual(self.servers()[1]["problem"], "")
+
     def test_what_is_no_data_server_is_refused(self):
         self.bad("data add nowhere: .*tcp://", "data", "add", "nowhere")
         self.bad("data add .*: its area is data server 0", "data", "add", self.uri)

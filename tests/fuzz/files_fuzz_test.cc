@@ -70,6 +70,7 @@ std::vector<Sample> samples(uint64_t directory, uint64_t file) {
       {FilesMethod::kParentOf, request_of(InoRequest{directory})},
       {FilesMethod::kOpen, request_of(OpenRequest{file, O_RDWR, 1})},
       {FilesMethod::kAwaitOpen, request_of(AwaitOpenRequest{file, 1, 0})},
+      {FilesMethod::kAwaitLock, request_of(LockRequest{file, 0, 9, 1, 1, {}, {}, 0, 0})},
       {FilesMethod::kClose, request_of(InoRequest{file})},
       {FilesMethod::kMap, request_of(MapRequest{file, 0, 1 << 20, 0, {}})},
       {FilesMethod::kRead, request_of(RangeRequest{file, 0, 10'000})},

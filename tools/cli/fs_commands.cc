@@ -158,9 +158,16 @@ void add_data(CLI::App& fs, const std::shared_ptr<FsOptions>& options, Invocatio
                 drain_data_server, options, invocation);
   command->add_option("INDEX", options->data_server, "its index in the list")->required();
   CLI::Option* const wait = command->add_flag("--wait", options->wait, "until nothing is left");
+  command
+      ->add_option("--patience", options->patience_s,
+                   "seconds without any progress after which --wait fails")
+      ->needs(wait)
+      ->check(CLI::Range(1, 86'400))
+      ->capture_default_str();
   command->add_flag("--undo", options->undo, "use it again, unless it is gone")->excludes(wait);
   command->footer(
-      "Files stay in use meanwhile. Server 0, the namespace's own pool, stays and is empty.\n"
+      "Files stay in use meanwhile. Server 0, the namespace's own pool, stays and is empty. What\n"
+      "cannot be moved is tried again for as long as the server is drained: data list says why.\n"
       "example: pmstore fs data drain --uri tcp://127.0.0.1:7000 --wait 1");
 }
 

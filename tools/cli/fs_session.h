@@ -35,6 +35,7 @@ struct FsOptions {
   bool zero_ends = false;    // find -0
   bool undo = false;         // data drain
   bool wait = false;         // likewise
+  uint32_t patience_s = 60;  // likewise: so long --wait goes on without any progress
   std::string data_uri;      // data add
   uint16_t data_server = 0;  // data drain: its index
   std::string mode;          // mkdir; empty: all that the umask leaves

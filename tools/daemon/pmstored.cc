@@ -172,6 +172,7 @@ int serve(DaemonConfig& config) {
   options.server.recovery = {.workers = &threads, .progress = [&](uint64_t read, uint64_t all) {
                                progress.tell(read, all);
                              }};
+  options.on_fenced = [&log](const Error& why) { log.write(LogLevel::kError, why.message); };
   auto service = PoolService::start(options);
   if (!service) {
     if (log.to_file()) {

@@ -36,6 +36,7 @@ Result<std::unique_ptr<PoolService>> PoolService::start(const ServiceOptions& op
   files.lease_ms = options.server.lease_ms;
   files.devices = options.server.devices;
   files.data_server = options.data_server;
+  files.on_fenced = options.on_fenced;
   // A user without root can use the files of a pool of theirs.
   files.root_uid = geteuid();
   files.root_gid = getegid();

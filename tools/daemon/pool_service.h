@@ -5,6 +5,7 @@
 // executor.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,7 +29,8 @@ struct ServiceOptions {
   base::ExecutorOptions executor;
   // Creates and formats the pool with this size when the path does not exist.
   std::optional<uint64_t> create_bytes;
-  bool data_server = false;  // as fs::FilesServerOptions
+  bool data_server = false;                          // as fs::FilesServerOptions
+  std::function<void(const Error&)> on_fenced = {};  // likewise
 };
 
 // A new pool with a store in it; durable on return. A file appears with all of it, or not at all.

@@ -76,6 +76,8 @@ void ControlService::on_call(service::Session& session, fabric::RpcCall call,
       return call.reply({});
     }
     case kFree: {
+      const std::vector<std::byte> zeros(place.bytes);
+      memory.write(at, zeros.data(), zeros.size());
       space_.release(place);
       return call.reply({});
     }

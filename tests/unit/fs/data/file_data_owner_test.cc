@@ -28,10 +28,15 @@ class FileDataOwnerTest : public FileDataTest {
     made.server = 1;
     return made;
   }
-  Result<std::unique_ptr<Link>> try_own(const AreaOwnerHello& as) {
+  static constexpr uint64_t kSecret = 1000;
+  // What the area records of hello().
+  static AreaOwner owner_of(uint64_t file_system, uint64_t epoch, uint16_t server) {
+    return {file_system, epoch, server, ClientSecret::of_number(kSecret).id()};
+  }
+  Result<std::unique_ptr<Link>> try_own(const AreaOwnerHello& as, uint64_t secret = kSecret) {
     service::LinkOptions with;
     with.service = service::ServiceId::kFileData;
-    with.secret = ClientSecret::of_number(1000);
+    with.secret = ClientSecret::of_number(secret);
     auto link = run(Link::open(*device_, uri_, with, service::bytes_of(as)));
     if (link) (*link)->keep_lease();
     return link;
@@ -64,14 +69,55 @@ class FileDataOwnerTest : public FileDataTest {
 TEST_F(FileDataOwnerTest, TheAreaRecordsItsOwner) {
   EXPECT_EQ(recorded(), AreaOwner{});
   const auto first = own(hello());
-  EXPECT_EQ(recorded(), (AreaOwner{kFileSystem, 1, 1}));
+  EXPECT_EQ(recorded(), owner_of(kFileSystem, 1, 1));
   EXPECT_EQ(answer_of(*first).bytes, space_->total_bytes());
   stop();
   start();
   serve();
-  EXPECT_EQ(recorded(), (AreaOwner{kFileSystem, 1, 1}));
+  EXPECT_EQ(recorded(), owner_of(kFileSystem, 1, 1));
   EXPECT_EQ(try_own(hello(2, 5, kFileSystem + 1)).code(), ErrorCode::kAccess);
-  EXPECT_EQ(recorded(), (AreaOwner{kFileSystem, 1, 1}));
+  EXPECT_EQ(recorded(), owner_of(kFileSystem, 1, 1));
+}
+
+// Its name, its epoch and that of the area are no secrets.
+TEST_F(FileDataOwnerTest, AStrangerWhoKnowsTheNamesDoesNotGetTheArea) {
+  const auto first = own(hello());
+  constexpr uint64_t kStranger = 2000;
+  EXPECT_EQ(try_own(hello(2, 9), kStranger).code(), ErrorCode::kAccess);
+  EXPECT_FALSE(first->connection().broken());
+  EXPECT_EQ(recorded(), owner_of(kFileSystem, 1, 1));
+  stop();
+  start();
+  serve();
+  EXPECT_EQ(try_own(hello(2, 9), kStranger).code(), ErrorCode::kAccess) << "it is durable";
+  const auto again = own(hello(3, 2));
+  EXPECT_EQ(recorded(), owner_of(kFileSystem, 2, 1));
+  // One that is given back has no secret any more.
+  EXPECT_TRUE(run(again->call(kAreaReleaseMethod, {}, 0)));
+  EXPECT_TRUE(try_own(hello(4, 1, kFileSystem + 1), kStranger));
+}
+
+// The header as a release before wrote it: its checksum ends in front of the owner's key.
+TEST_F(FileDataOwnerTest, AnOwnerOfAnEarlierReleaseBringsItsSecretAtItsNextHello) {
+  ASSERT_TRUE(FileArea::open(pool_.pool())->set_owner({kFileSystem, 4, 1, {}}));
+  for (size_t copy = 0; copy < 2; ++copy) {
+    FileAreaHeader header;
+    std::memcpy(&header, pool_.header_copy(copy), sizeof header);
+    header.version = kFileAreaVersionWithoutKey;
+    header.owner_key[0] = header.owner_key[1] = 99;  // behind its end
+    constexpr size_t kFrom = offsetof(FileAreaHeader, version);
+    constexpr size_t kEnd = offsetof(FileAreaHeader, owner_key);
+    header.crc = base::crc32c(std::as_bytes(std::span(&header, 1)).subspan(kFrom, kEnd - kFrom));
+    std::memcpy(pool_.header_copy(copy), &header, sizeof header);
+  }
+  stop();
+  start();
+  serve();
+  EXPECT_EQ(recorded(), (AreaOwner{kFileSystem, 4, 1, {}}));
+  EXPECT_EQ(try_own(hello(1, 3)).code(), ErrorCode::kFenced);
+  const auto owner = own(hello(1, 5));
+  EXPECT_EQ(recorded(), owner_of(kFileSystem, 5, 1));
+  EXPECT_EQ(try_own(hello(2, 9), 2000).code(), ErrorCode::kAccess);
 }
 
 TEST_F(FileDataOwnerTest, AnEarlierNamespaceServerIsFenced) {
@@ -107,6 +153,7 @@ TEST_F(FileDataOwnerTest, ANewOwnerEndsAllClientsAndRenewsAllWords) {
 // Its data server has started again, and has taken a hello: the words are those of that hello.
 TEST_F(FileDataOwnerTest, AnOwnerWhoseAnswerIsLostKnowsTheWordsLater) {
   internal::RemoteAreaOptions with;
+  with.secret = ClientSecret::of_number(kSecret);
   with.file_system = kFileSystem;
   with.epoch = 1;
   with.server = 1;
@@ -129,8 +176,73 @@ TEST_F(FileDataOwnerTest, AnOwnerWhoseAnswerIsLostKnowsTheWordsLater) {
   run(area->close());
 }
 
+TEST_F(FileDataOwnerTest, AnOwnerThatIsFencedHearsOfIt) {
+  internal::RemoteAreaOptions with;
+  with.secret = ClientSecret::of_number(kSecret);
+  with.file_system = kFileSystem;
+  with.epoch = 1;
+  with.server = 1;
+  const auto area = internal::RemoteArea::create(executor_, uri_, with).value();
+  size_t told = 0;
+  area->on_fenced = [&told](const Error& why) {
+    EXPECT_EQ(why.code, ErrorCode::kFenced);
+    ++told;
+  };
+  ASSERT_TRUE(run(area->connected()));
+  area->keep_connected();
+  EXPECT_EQ(told, 0u);
+  const auto later = own(hello(2, 2));
+  let_time_pass(1000);
+  EXPECT_GT(told, 0u);
+  EXPECT_FALSE(area->is_connected());
+  run(area->close());
+}
+
+// Each awaitable of a RemoteArea, destroyed at each of its suspensions.
+TEST_F(FileDataOwnerTest, CallsThatAreGivenUpHalfWayLeaveTheAreaUsable) {
+  internal::RemoteAreaOptions with;
+  with.secret = ClientSecret::of_number(kSecret);
+  with.file_system = kFileSystem;
+  with.epoch = 1;
+  with.server = 1;
+  const auto area = internal::RemoteArea::create(executor_, uri_, with).value();
+  ASSERT_TRUE(run(area->connected()));
+  ASSERT_TRUE(area->claim(0, kUnitBytes));
+  const std::vector<std::byte> bytes = some(5000);
+  std::vector<std::byte> into(5000);
+  const auto make = [&](int which) -> Task<Status> {
+    switch (which) {
+      case 0: return area->connected();
+      case 1: return area->change_words({0, kUnitBytes});
+      case 2: return area->write(100, bytes);
+      case 3: return area->read(100, into);
+      case 4: return area->zero(0, kUnitBytes);
+      case 5: return area->landed();
+      case 6: return area->clients_ended();
+      default: return area->try_once();
+    }
+  };
+  for (int which = 0; which < 8; ++which) {
+    bool ended = false;
+    for (size_t turns = 0; turns < 40 && !ended; ++turns) {
+      auto given_up = make(which);
+      given_up.start();
+      for (size_t i = 0; i < turns && !given_up.done(); ++i) executor_.run_once();
+      ended = given_up.done();
+      given_up = {};
+      let_time_pass(1);
+      ASSERT_TRUE(run(area->write(100, bytes))) << which << " " << turns;
+      ASSERT_TRUE(run(area->read(100, into))) << which << " " << turns;
+      EXPECT_EQ(into, bytes) << which << " " << turns;
+    }
+    EXPECT_TRUE(ended) << which;
+  }
+  run(area->close());
+}
+
 TEST_F(FileDataOwnerTest, AnAreaThatIsNotTheRecordedOneIsRefused) {
   internal::RemoteAreaOptions with;
+  with.secret = ClientSecret::of_number(kSecret);
   with.file_system = kFileSystem;
   with.server = 1;
   with.area = space_->area().identity() + 1;
@@ -170,7 +282,7 @@ TEST_F(FileDataOwnerTest, AReleasedAreaIsAnybodys) {
   EXPECT_TRUE(run(owner->call(kAreaReleaseMethod, {}, 0)));
   EXPECT_EQ(recorded(), AreaOwner{});
   const auto other = own(hello(5, 1, kFileSystem + 1));
-  EXPECT_EQ(recorded(), (AreaOwner{kFileSystem + 1, 1, 1}));
+  EXPECT_EQ(recorded(), owner_of(kFileSystem + 1, 1, 1));
 }
 
 TEST_F(FileDataOwnerTest, ZeroingEndsWithTheSessionThatBeganIt) {

@@ -237,6 +237,9 @@ TEST_P(LocalDataSpaceDeathTest, FreeUnitsStayZero) {
   EXPECT_DEATH((void)run(space_->write({0, range.offset + 1, kUnitBytes}, bytes)),
                "a free unit is zero");
   EXPECT_DEATH((void)run(space_->change_generations({free})), "a free unit is zero");
+  const std::vector<std::byte> data(kUnitBytes, std::byte{1});
+  EXPECT_TRUE(run(space_->write(range, data)));
+  EXPECT_DEATH(space_->release(range), "a unit that is free is zero");
 }
 
 }  // namespace

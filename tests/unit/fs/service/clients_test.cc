@@ -94,6 +94,54 @@ TEST_F(FilesClientsTest, NewsAreConfirmed) {
   }
 }
 
+TEST_F(FilesClientsTest, ADataServerThatIsHeldBackHoldsUpNothingElse) {
+  const auto client = come(1);
+  client->has_maps = true;
+  clients_.add_news(Ino{1});
+  UnlandedWrites unlanded;
+  unlanded[3].inos = {Ino{1}};
+  EXPECT_FALSE(clients_.confirm_beside(*client, 2, unlanded)) << "it cannot know of it";
+  EXPECT_TRUE(clients_.confirm_beside(*client, 1, unlanded));
+  auto other = clients_.all_confirmed({0, 0, kUnitBytes});
+  auto there = clients_.all_confirmed({3, 0, kUnitBytes});
+  other.start();
+  there.start();
+  EXPECT_TRUE(is_confirmed(other));
+  EXPECT_FALSE(is_confirmed(there));
+  // Later news do not change what it was held back at.
+  clients_.add_news(Ino{2});
+  EXPECT_TRUE(clients_.confirm_beside(*client, 2, unlanded));
+  EXPECT_EQ(client->confirmed_at(3), 0u);
+  EXPECT_EQ(client->confirmed_at(0), 2u);
+  EXPECT_FALSE(is_confirmed(there));
+  // It is not deaf, but does not keep the server for ever.
+  let_time_pass(2 * kLeaseNs - 1000);
+  EXPECT_TRUE(clients_.held_back_long().empty());
+  let_time_pass(1000);
+  EXPECT_TRUE(clients_.look().empty());
+  ASSERT_EQ(clients_.held_back_long().size(), 1u);
+  EXPECT_EQ(clients_.held_back_long().front().second, 3);
+  clients_.landed(*client, 3);
+  EXPECT_TRUE(is_confirmed(there));
+  EXPECT_TRUE(clients_.held_back_long().empty());
+}
+
+TEST_F(FilesClientsTest, WhatHasLandedIsConfirmedWithTheNextList) {
+  const auto client = come(1);
+  client->has_maps = true;
+  clients_.add_news(Ino{1});
+  UnlandedWrites unlanded;
+  unlanded[3].any = true;
+  unlanded[4].any = true;
+  EXPECT_TRUE(clients_.confirm_beside(*client, 1, unlanded));
+  unlanded.erase(3);
+  EXPECT_TRUE(clients_.confirm_beside(*client, 1, unlanded));
+  EXPECT_EQ(client->confirmed_at(3), 1u);
+  EXPECT_EQ(client->confirmed_at(4), 0u);
+  EXPECT_TRUE(clients_.confirm_beside(*client, 1, {}));
+  EXPECT_EQ(client->confirmed_at(4), 1u);
+}
+
 TEST_F(FilesClientsTest, NewsThatAreNotKeptAreAll) {
   for (uint64_t ino = 1; ino <= FilesClients::kNews + 10; ++ino) clients_.add_news(Ino{ino});
   EXPECT_EQ(clients_.newest(), FilesClients::kNews + 10);

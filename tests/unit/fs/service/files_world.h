@@ -68,6 +68,7 @@ class FilesWorld {
     FilesServerOptions files;
     files.lease_ms = kLeaseMs;
     files.identity = 7;
+    files.on_fenced = [this](const Error& why) { fenced_.push_back(why.message); };
     auto started = run(FilesServer::start(executor_, *pool_, *server_, files));
     ASSERT_TRUE(started) << started.error().to_string();
     files_ = std::move(*started);
@@ -131,6 +132,8 @@ class FilesWorld {
   uint64_t stat(const char* name) {
     return nlohmann::json::parse(server_->stat_json())["files"][name].get<uint64_t>();
   }
+  // The lines about that.
+  const std::vector<std::string>& fenced() const { return fenced_; }
   base::Executor& executor() { return executor_; }
   Server& server() { return *server_; }
   const fabric::Uri& uri() const { return uri_; }
@@ -139,6 +142,7 @@ class FilesWorld {
   base::VirtualClock clock_;
   base::Executor executor_{clock_};
   persist::Domain domain_;
+  std::vector<std::string> fenced_;
   model::PageBytes region_{24 << 20};
   std::unique_ptr<persist::Pool> pool_;
   std::unique_ptr<FilesServer> files_;
