@@ -15,24 +15,26 @@ constexpr uint64_t kTickNs = 100'000'000;
 
 class FileLocks::Waiting {
  public:
-  Waiting(FileLocks& locks, const Wanted& wanted)
-      : locks_(locks),
+  Waiting(FileLocks& locks, const Wanted& what)
+      : wanted(what),
+        changed(locks.executor_),
+        locks_(locks),
         in_file_(locks.waiting_.emplace(wanted.ino, this)),
-        of_holder_(locks.wanted_by_.emplace(wanted.holder, &wanted)),
-        changed_(locks.executor_) {}
+        of_holder_(locks.waits_of_.emplace(wanted.holder, this)) {}
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
   ~Waiting() {
     locks_.waiting_.erase(in_file_);
-    locks_.wanted_by_.erase(of_holder_);
+    locks_.waits_of_.erase(of_holder_);
   }
-  base::WaitList& changed() { return changed_; }
+  const Wanted& wanted;
+  base::WaitList changed;
+  bool ends = false;
 
  private:
   FileLocks& locks_;
   const std::multimap<Ino, Waiting*>::iterator in_file_;
-  const std::multimap<Holder, const Wanted*>::iterator of_holder_;
-  base::WaitList changed_;
+  const std::multimap<Holder, Waiting*>::iterator of_holder_;
 };
 
 // ---- what is in the way ----
@@ -73,9 +75,9 @@ bool FileLocks::deadlocks(const Wanted& wanted) const {
     const Holder holder = next.back();
     next.pop_back();
     if (holder == wanted.holder) return true;
-    const auto [first, last] = wanted_by_.equal_range(holder);
+    const auto [first, last] = waits_of_.equal_range(holder);
     for (auto other = first; other != last; ++other) {
-      for (const Holder& behind : holders_in_the_way(*other->second)) {
+      for (const Holder& behind : holders_in_the_way(other->second->wanted)) {
         if (seen.insert(behind).second) next.push_back(behind);
       }
     }
@@ -229,20 +231,30 @@ base::Task<FileLocks::Outcome> FileLocks::wait(OpenOwner client, Ino ino, FileLo
       ticks_ = tick();
       ticks_.start();
     }
-    co_await waiting.changed().wait();
+    co_await waiting.changed.wait();
+    if (waiting.ends && in_the_way(client, ino, lock)) co_return Outcome::kBusy;
   }
   co_return Outcome::kDone;
 }
 
+void FileLocks::end_waits(OpenOwner client) {
+  const Holder first{client, LockKind::kRange, 0};
+  for (auto each = waits_of_.lower_bound(first); each != waits_of_.end(); ++each) {
+    if (each->first.client != client) break;
+    each->second->ends = true;
+    each->second->changed.notify_all();
+  }
+}
+
 void FileLocks::wake(Ino ino) {
   const auto [first, last] = waiting_.equal_range(ino);
-  for (auto each = first; each != last; ++each) each->second->changed().notify_all();
+  for (auto each = first; each != last; ++each) each->second->changed.notify_all();
 }
 
 base::Task<void> FileLocks::tick() {
   while (!waiting_.empty()) {
     co_await executor_.sleep_for(kTickNs);
-    for (const auto& [ino, waiting] : waiting_) waiting->changed().notify_all();
+    for (const auto& [ino, waiting] : waiting_) waiting->changed.notify_all();
   }
   ticking_ = false;
 }

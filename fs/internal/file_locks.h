@@ -39,6 +39,8 @@ class FileLocks {
   // kDone: it is free, and the caller may ask for it; kBusy: not within so long; kDeadlock: its
   // holder waits for the caller's. Takes nothing.
   base::Task<Outcome> wait(OpenOwner client, Ino ino, FileLock lock, uint64_t wait_ns);
+  // The waits of this client end as kBusy.
+  void end_waits(OpenOwner client);
 
   // All of the client's locks are gone.
   void drop(OpenOwner client);
@@ -83,6 +85,7 @@ class FileLocks {
     Ino ino{};
     FileLock lock;
   };
+  // One wait.
   class Waiting;
 
   static Holder holder_of(OpenOwner client, const FileLock& lock) {
@@ -107,7 +110,7 @@ class FileLocks {
   std::map<OpenOwner, OfClient> clients_;
   size_t size_ = 0;
   std::multimap<Ino, Waiting*> waiting_;
-  std::multimap<Holder, const Wanted*> wanted_by_;
+  std::multimap<Holder, Waiting*> waits_of_;
   bool ticking_ = false;
   base::Task<void> ticks_;
 };

@@ -31,8 +31,9 @@ bool get_ino(std::span<const std::byte> body, Ino& ino) {
 }  // namespace
 
 base::Task<PosixStatus> FilesCalls::execute(const FilesRequest& request, Writer& reply) {
-  PMSTORE_CHECK(request.forgotten != nullptr && request.ended != nullptr,
-                "a request has an owner that can be forgotten, and a session");
+  PMSTORE_CHECK(
+      request.forgotten != nullptr && request.ended != nullptr && request.calls != nullptr,
+      "a request has an owner that can be forgotten, and a session");
   switch (request.method) {
     case FilesMethod::kLookup: co_return co_await lookup(request, reply);
     case FilesMethod::kWalk: co_return co_await walk(request, reply);

@@ -28,6 +28,8 @@ struct FilesRequest {
   OpenOwner owner{};
   const bool* forgotten = nullptr;  // the owner: nothing is begun for it any more
   const bool* ended = nullptr;      // the session: a wait takes nothing any more
+  const uint64_t* calls = nullptr;  // of the session, so far
+  uint64_t call = 0;                // number of this one
   bool* has_maps = nullptr;         // the owner has something that news can make stale
   uint64_t news_before = 0;         // the newest when it arrived
   std::span<const std::byte> body;  // behind the caller's groups
@@ -36,6 +38,9 @@ struct FilesRequest {
 
 class FilesCalls {
  public:
+  // A wait ends when its session has made so many calls since: the room of a call that waits, in
+  // its connection's rings, is not used again, nor is that of all later ones.
+  static constexpr uint64_t kCallsPerWait = 256;
   struct Options {
     // A lock that is not free, or what others have in their caches, is waited for so long; then the
     // client asks again.

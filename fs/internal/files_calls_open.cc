@@ -111,7 +111,8 @@ base::Task<bool> FilesCalls::others_let_go(const FilesRequest& request, Ino ino,
   const uint64_t until_ns = executor_.now_ns() + options_.lock_patience_ns;
   uint64_t pause_ns = kFirstPauseNs;
   while (must_wait(request.owner, ino, after_grace)) {
-    if (executor_.now_ns() >= until_ns || *request.forgotten) co_return false;
+    const bool is_long = *request.calls - request.call >= kCallsPerWait;
+    if (executor_.now_ns() >= until_ns || is_long || *request.forgotten) co_return false;
     co_await executor_.sleep_for(pause_ns);
     pause_ns = std::min(2 * pause_ns, kLongestPauseNs);
   }

@@ -230,6 +230,9 @@ void FilesSessions::on_call(service::Session& session, fabric::RpcCall call, Bod
   request.owner = mine.files->owner;
   request.forgotten = &mine.files->forgotten;  // the handler keeps the client, and the session
   request.ended = &mine.ended;
+  request.calls = &mine.calls;
+  request.call = ++mine.calls;
+  if (mine.calls % FilesCalls::kCallsPerWait == 0) end_waits(mine);
   request.has_maps = &mine.files->has_maps;
   request.news_before = clients_.newest();
   request.body = body.subspan(sizeof *head + head->groups * sizeof(uint32_t));
@@ -311,6 +314,7 @@ bool FilesSessions::park(std::shared_ptr<FilesSession> session, fabric::RpcCall&
   const auto [at, is_first] = parked_.try_emplace(session.get(), executor_);
   Parked& parked = at->second;
   if (!is_first && !parked.answer.done()) return false;
+  parked.ends = false;
   parked.timer = wake_at(parked, until_ns);
   parked.timer.start();
   parked.answer = await_news(parked, std::move(session), std::move(call), head, until_ns);
@@ -324,11 +328,19 @@ base::Task<void> FilesSessions::await_news(Parked& parked, std::shared_ptr<Files
                                            uint64_t until_ns) {
   const FilesClientRef client = session->files;
   const auto is_over = [&] { return client->forgotten || client->session != session.get(); };
-  while (!is_over() && executor_.now_ns() < until_ns &&
+  while (!is_over() && executor_.now_ns() < until_ns && !parked.ends &&
          !delegations_.must_hear(client->owner, head.confirmed)) {
     co_await parked.wake.wait();
   }
   if (!is_over()) serve_news(*session, call, head);
+}
+
+void FilesSessions::end_waits(FilesSession& session) {
+  locks_.end_waits(session.files->owner);
+  const auto parked = parked_.find(&session);
+  if (parked == parked_.end()) return;
+  parked->second.ends = true;
+  parked->second.wake.notify_all();
 }
 
 base::Task<void> FilesSessions::wake_at(Parked& parked, uint64_t at_ns) {

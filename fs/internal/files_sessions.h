@@ -22,6 +22,7 @@ namespace pmstore::fs::internal {
 
 struct FilesSession final : service::Session {
   FilesClientRef files;  // the client
+  uint64_t calls = 0;
 };
 
 class FilesSessions final : public service::Service {
@@ -82,6 +83,7 @@ class FilesSessions final : public service::Service {
   struct Parked {
     explicit Parked(base::Executor& executor) : wake(executor) {}
     base::WaitList wake;  // a recall, the end of the session or of the time
+    bool ends = false;    // others of the session need its room
     base::Task<void> timer;
     base::Task<void> answer;
   };
@@ -91,6 +93,8 @@ class FilesSessions final : public service::Service {
   base::Task<void> await_news(Parked& parked, std::shared_ptr<FilesSession> session,
                               fabric::RpcCall call, RequestHead head, uint64_t until_ns);
   base::Task<void> wake_at(Parked& parked, uint64_t at_ns);
+  // What waits for this session is answered: FilesCalls::kCallsPerWait.
+  void end_waits(FilesSession& session);
   // Lays out the whole answer in `room`; gives its bytes, or 0: the request does not decode.
   base::Task<size_t> answer(const FilesRequest& request, std::span<std::byte> room);
 

@@ -187,6 +187,36 @@ TEST_F(FilesDelegations, RecallOfAnIdleClientTakesNoTime) {
   EXPECT_EQ(one.cache.forgotten[file->ino()], 1);
 }
 
+// A call that waits keeps its place in the rings of its connection, and those of all later ones.
+TEST_F(FilesDelegations, ARequestForNewsHoldsUpNothingElseOfItsClient) {
+  Client one(world_);
+  const auto file = world_.open(*one.files, "/file");
+  ASSERT_TRUE(one.has(*file));
+  world_.let_time_pass(1'000'000);
+  const uint64_t begun_ns = now_ns();
+  for (int i = 0; i < 3000; ++i) ASSERT_TRUE(world_.run(one.files->get_attributes(kRootIno)));
+  EXPECT_LT(now_ns() - begun_ns, FilesWorld::kLeaseNs / 10);
+  EXPECT_TRUE(one.has(*file));
+}
+
+TEST_F(FilesDelegations, AnOpenThatWaitsHoldsUpNothingElseOfItsClient) {
+  Client one(world_);
+  const auto plain = world_.connect();
+  const auto file = world_.open(*one.files, "/file");
+  one.cache.takes_ns = FilesWorld::kLeaseNs * 3 / 4;
+  Opening opening;
+  begin_open(opening, *plain, "/file", O_RDWR);
+  world_.let_time_pass(1'000'000);
+  const uint64_t begun_ns = now_ns();
+  for (int i = 0; i < 3000; ++i) ASSERT_TRUE(world_.run(plain->get_attributes(kRootIno)));
+  EXPECT_LT(now_ns() - begun_ns, FilesWorld::kLeaseNs / 10);
+  EXPECT_FALSE(opening.result);
+  finish(opening);
+  EXPECT_TRUE(*opening.result);
+  opening.result.reset();
+  world_.run(plain->close());
+}
+
 TEST_F(FilesDelegations, ReaderRecallsAWriter) {
   Client one(world_);
   Client two(world_);
