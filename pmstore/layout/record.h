@@ -34,6 +34,12 @@ size_t build_record(std::span<std::byte> image, SlotOffset slot, TableId table, 
 // The record in `image` (copied out of its slot, 8-aligned) if it is whole and checks for `slot`.
 std::optional<RecordView> check_record(std::span<const std::byte> image, SlotOffset slot);
 
+// The same, and copies the value to `value` in the pass that checks the record; only if it is not
+// larger than `value`. Of a record that does not check, `value` may have got any bytes. Nobody
+// changes `image` meanwhile.
+std::optional<RecordView> check_and_copy_record(std::span<const std::byte> image, SlotOffset slot,
+                                                std::span<std::byte> value);
+
 // True when a record header is all zero: the slot was never written since its slab was made.
 bool never_written(std::span<const std::byte> image);
 
