@@ -67,6 +67,9 @@ struct ClientOptions {
   persist::WriteStrategy log_strategy = persist::WriteStrategy::kAuto;
   // connect() is Unsupported when the server has another discipline; nullopt: accept both.
   std::optional<LockDiscipline> required_discipline;
+  // Transaction::view() gives a transaction that has taken views for so long no further one. It
+  // looks at the clock at the second, the 18th, the 34th ... view of a transaction.
+  uint64_t longest_view_ns = 60'000'000'000;
   // For local:PATH: the persistence domain to assume for the pool's memory (PoolOpenOptions).
   std::optional<persist::Domain> assume_domain;
   // For local:PATH: the discipline of the server in this process.
@@ -81,9 +84,13 @@ class JointCommit;
 class Settlement;
 }  // namespace internal
 
+class BatchWriter;
 class Client;
 class TransactionScan;
 struct ErasedRange;
+
+// Of several keys; nullopt: the key is absent.
+using Values = std::vector<std::optional<std::string>>;
 
 // One transaction. Move-only. Destroying it before commit() aborts it. Once commit() has begun, the
 // commit runs to its end even if the transaction, or the coroutine that awaits commit(), is
@@ -103,6 +110,23 @@ class Transaction {
   // The same into memory of the caller, borrowed until the task ends; gives the value's size. A
   // value that is larger than `into` is not copied; the commit validates it all the same.
   base::Task<Result<size_t>> get(TableId table, std::string_view key, std::span<std::byte> into);
+  // The values of several keys, in their order; nullopt: the key is absent. Validated like one
+  // get() for each, and quicker: the look-ups overlap. Errors of get(); which keys were read then
+  // is not certain. The keys are borrowed until the task ends.
+  base::Task<Result<Values>> get_many(TableId table, std::span<const std::string_view> keys);
+  // The value where it lies in the pool, without a copy: for clients whose server is in their
+  // process (local:PATH). Its checksum was checked. The bytes stay as they are until commit() or
+  // abort() is called, the transaction is destroyed, or Client::close() is called, whichever comes
+  // first; they must not be used behind that. A commit that changes or erases the record meanwhile,
+  // and a drop of its table, leave them as they are: the record then moves to another slot. The
+  // slot that it leaves is not used again before the last view of it has ended; so end the
+  // transaction soon. Of a value that the transaction itself has written it is a copy. Validated
+  // like get(). Other errors than those of get(): Unsupported: the server is in another process, or
+  // under lock discipline rnic. BackPressure: the transactions of this pool hold 65,536 views.
+  // Timeout: this transaction has taken views for longer than ClientOptions::longest_view_ns.
+  // TooLarge: copies of the transaction's own values would take more than a commit may. The views
+  // that there are stay good after an error.
+  base::Task<Result<std::string_view>> view(TableId table, std::string_view key);
   // Inserts or overwrites at commit. Key and value are copied.
   void put(TableId table, std::string_view key, std::string_view value);
   // Inserts at commit; commit() is AlreadyExists when the key is present.
@@ -281,6 +305,9 @@ class Client {
   // process (local:PATH). Views are borrowed until the task ends.
   base::Task<Result<std::string>> get(TableId table, std::string_view key);
   base::Task<Result<size_t>> get(TableId table, std::string_view key, std::span<std::byte> into);
+  // As Transaction::get_many(), and nothing is validated: each value was there at some moment of
+  // the call, all of them perhaps at none.
+  base::Task<Result<Values>> get_many(TableId table, std::span<const std::string_view> keys);
   base::Task<Status> put(TableId table, std::string_view key, std::string_view value);
   base::Task<Status> insert(TableId table, std::string_view key, std::string_view value);
   base::Task<Status> erase(TableId table, std::string_view key);
@@ -318,6 +345,7 @@ class Client {
   Server* local_server();
 
  private:
+  friend class BatchWriter;
   friend class Transaction;
   friend class internal::JointCommit;
   friend class internal::Settlement;

@@ -105,6 +105,11 @@ Task<Result<size_t>> Client::get(TableId table, std::string_view key, std::span<
   return state_->get(table, key, internal::FillsBuffer{into});
 }
 
+Task<Result<Values>> Client::get_many(TableId table, std::span<const std::string_view> keys) {
+  Transaction reading = begin();
+  co_return co_await reading.get_many(table, keys);
+}
+
 Task<Status> Client::put(TableId table, std::string_view key, std::string_view value) {
   return internal::write_one(*this, state_->connector, state_->numbers, WriteKind::kPut, table, key,
                              value);

@@ -46,7 +46,7 @@ class CommitRoom {
   }
 
  private:
-  const bool cpu_;
+  bool cpu_;
   uint64_t redo_bytes_;
   uint64_t request_bytes_;
   uint64_t records_ = 0;

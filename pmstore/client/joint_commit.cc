@@ -153,6 +153,7 @@ base::Task<Status> JointCommit::run() {
   Status begun;
   for (Transaction::State* const state : readers_) {
     if (std::exchange(state->over, true)) co_return Transaction::State::over_error();
+    state->views.end();
     if (begun && state->failure) begun = *state->failure;
   }
   if (!begun) co_return std::move(begun);

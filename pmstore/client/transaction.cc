@@ -35,6 +35,12 @@ Task<Result<size_t>> Transaction::get(TableId table, std::string_view key,
                                       std::span<std::byte> into) {
   return state_->get(table, key, internal::FillsBuffer{into});
 }
+Task<Result<Values>> Transaction::get_many(TableId table, std::span<const std::string_view> keys) {
+  return state_->get_many(table, keys);
+}
+Task<Result<std::string_view>> Transaction::view(TableId table, std::string_view key) {
+  return state_->view(table, key);
+}
 
 void Transaction::put(TableId table, std::string_view key, std::string_view value) {
   state_->write(TxItem::Need::kAnything, TxItem::Leave::kValue, table, key, value);

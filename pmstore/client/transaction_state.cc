@@ -1,6 +1,7 @@
 #include "pmstore/client/transaction_state.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "pmstore/client/client_cpu_commit.h"
@@ -25,6 +26,7 @@ void Transaction::State::reset() {
   participants.clear();
   items.clear();
   scanned.clear();
+  views.end();
   failure.reset();
   over = false;
   id = {};
@@ -55,6 +57,17 @@ void Transaction::State::write(TxItem::Need need, TxItem::Leave leave, TableId t
 }
 
 // ---- reading ----
+
+namespace {
+
+Error no_view_error() {
+  return make_error(
+      ErrorCode::kUnsupported,
+      "a view needs the server in this process, under lock discipline cpu; use get(), "
+      "or open the pool as local:PATH with ClientOptions::local_discipline kCpu");
+}
+
+}  // namespace
 
 Task<Result<internal::Participant*>> Transaction::State::bind() {
   if (participants.empty()) {
@@ -87,6 +100,9 @@ Task<Result<typename Wanted::Value>> Transaction::State::get(TableId table, std:
     }
     there = *bound;
   }
+  if constexpr (std::is_same_v<Wanted, internal::GivesView>) {
+    if (!there->session->in_process()) co_return no_view_error();
+  }
   auto located = co_await client.reader.locate(there->session, table, key, wanted.room());
   if (!located) {
     fail(located.error());
@@ -103,6 +119,100 @@ template Task<Result<std::string>> Transaction::State::get(TableId, std::string_
                                                            internal::GivesString);
 template Task<Result<size_t>> Transaction::State::get(TableId, std::string_view,
                                                       internal::FillsBuffer);
+
+Task<Result<std::string_view>> Transaction::State::view(TableId table, std::string_view key) {
+  Status may = may_view();
+  if (!may) co_return std::move(may.error());
+  Task<Result<std::string_view>> viewing = get(table, key, internal::GivesView{views, {}});
+  co_return co_await std::move(viewing);
+}
+
+// Where the server is in this process, it asks for the memory of all keys of a part before the
+// first is looked up; otherwise their requests are under way at the same time.
+Task<Result<Values>> Transaction::State::get_many(TableId table, ManyKeys keys) {
+  constexpr size_t kTogether = 16;
+  Values values;
+  values.reserve(keys.size());
+  for (; !keys.empty(); keys = keys.subspan(std::min(keys.size(), kTogether))) {
+    if (bind_at_once() == nullptr) {
+      const auto bound = co_await bind();
+      if (!bound) {
+        fail(bound.error());
+        co_return Error(bound.error());
+      }
+    }
+    const ManyKeys part = keys.first(std::min(keys.size(), kTogether));
+    const bool in_process = participants.only().session->in_process();
+    Task<Status> reading =
+        in_process ? get_in_turn(table, part, values) : get_together(table, part, values);
+    Status done = co_await std::move(reading);
+    if (!done) co_return std::move(done.error());
+  }
+  co_return values;
+}
+
+Task<Status> Transaction::State::get_in_turn(TableId table, ManyKeys keys, Values& values) {
+  participants.only().session->calls().prefetch(table, keys);
+  for (const std::string_view key : keys) {
+    Task<Result<std::string>> reading = get(table, key, internal::GivesString{});
+    auto value = co_await std::move(reading);
+    if (!value && value.code() != ErrorCode::kNotFound) co_return std::move(value.error());
+    auto& place = values.emplace_back();
+    if (value) place = std::move(*value);
+  }
+  co_return Status{};
+}
+
+Task<Status> Transaction::State::get_together(TableId table, ManyKeys keys, Values& values) {
+  const size_t first = values.size();
+  values.resize(first + keys.size());
+  std::vector<Status> done(keys.size());
+  base::WaitList ended(client.executor);
+  std::vector<Task<void>> gets;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    gets.push_back(get_one(table, keys[i], values[first + i], done[i], ended));
+  }
+  for (auto& each : gets) each.start();
+  const auto is_done = [](const Task<void>& each) { return each.done(); };
+  while (!std::all_of(gets.begin(), gets.end(), is_done)) co_await ended.wait();
+  for (Status& each : done) {
+    if (!each) co_return std::move(each);
+  }
+  co_return Status{};
+}
+
+Task<void> Transaction::State::get_one(TableId table, std::string_view key,
+                                       std::optional<std::string>& value, Status& done,
+                                       base::WaitList& ended) {
+  Task<Result<std::string>> reading = get(table, key, internal::GivesString{});
+  auto got = co_await std::move(reading);
+  if (got) {
+    value = std::move(*got);
+  } else if (got.code() != ErrorCode::kNotFound) {
+    done = std::move(got.error());
+  }
+  ended.notify_one();
+}
+
+Status Transaction::State::may_view() {
+  // Each look at the clock costs a tenth of a view.
+  constexpr size_t kViewsPerLook = 16;
+  if (views.count() % kViewsPerLook == 1) {
+    const uint64_t now_ns = client.executor.now_ns();
+    if (views.count() == 1) viewing_since_ns = now_ns;
+    if (now_ns - viewing_since_ns > client.options.longest_view_ns) {
+      return make_error(ErrorCode::kTimeout,
+                        "this transaction has taken views for longer than longest_view_ns; commit "
+                        "or abort it, and begin another one");
+    }
+  }
+  if (views.copied_bytes() > client.connector.largest_commit_bytes()) {
+    return make_error(ErrorCode::kTooLarge,
+                      "copies of this transaction's own values take more than a commit may; use "
+                      "get(), or commit it");
+  }
+  return {};
+}
 
 Status Transaction::State::remember(TableId table, std::string_view key, KeyHash hash,
                                     const internal::Located& located) {
@@ -130,6 +240,7 @@ Status Transaction::State::remember(TableId table, std::string_view key, KeyHash
 
 Task<Status> Transaction::State::commit_held(Ref /*self*/) {
   if (over) co_return over_error();
+  views.end();  // so that its own writes need not move what it has looked at
   over = true;
   if (failure) co_return std::move(*failure);
   if (items.empty() && scanned.pages() == 0) co_return Status{};

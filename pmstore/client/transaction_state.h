@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/executor.h"
 #include "pmstore/client.h"
 #include "pmstore/client/client_session.h"
 #include "pmstore/client/client_state.h"
@@ -21,6 +22,7 @@
 #include "pmstore/client/participant.h"
 #include "pmstore/client/scan_reads.h"
 #include "pmstore/server/commit_end.h"
+#include "pmstore/server/held_views.h"
 
 namespace pmstore {
 
@@ -46,9 +48,14 @@ struct Transaction::State {
   // Records a put, insert or erase. An error is kept for commit().
   void write(Item::Need need, Item::Leave leave, TableId table, std::string_view key,
              std::string_view value);
-  // `Wanted`: GivesString or FillsBuffer.
+  // `Wanted`: GivesString, FillsBuffer or GivesView.
   template <typename Wanted>
   Task<Result<typename Wanted::Value>> get(TableId table, std::string_view key, Wanted wanted);
+
+  // See Transaction::get_many().
+  Task<Result<Values>> get_many(TableId table, std::span<const std::string_view> keys);
+  // See Transaction::view().
+  Task<Result<std::string_view>> view(TableId table, std::string_view key);
 
   // See Transaction::commit(). Holds `self`.
   static Task<Status> commit(Ref self) {
@@ -70,6 +77,8 @@ struct Transaction::State {
   internal::Participants participants;  // empty before the first access
   internal::ItemSet items;
   internal::ScanReads scanned;
+  internal::HeldViews views;  // they end when the commit begins
+  uint64_t viewing_since_ns = 0;
   std::optional<Error> failure;
   bool over = false;
   TxId id;
@@ -88,6 +97,8 @@ struct Transaction::State {
     internal::Participant& one = participants.only();
     return one.session->usable() ? &one : nullptr;
   }
+  // Error: this transaction gets no further view.
+  Status may_view();
   static Error over_error();
   static Error stale_error();
 
@@ -116,6 +127,12 @@ struct Transaction::State {
   bool needs_read(const Item& item) const;
   // Reads what the writes depend on and was not read yet.
   Task<Status> read_what_writes_need();
+  using ManyKeys = std::span<const std::string_view>;
+  // Each reads the keys of one part of get_many().
+  Task<Status> get_in_turn(TableId table, ManyKeys keys, Values& values);
+  Task<Status> get_together(TableId table, ManyKeys keys, Values& values);
+  Task<void> get_one(TableId table, std::string_view key, std::optional<std::string>& value,
+                     Status& done, base::WaitList& ended);
   // Waits for the end of the commit, which does not depend on this coroutine.
   Task<Status> commit_rnic();
   Task<void> run_rnic(Ref self);

@@ -125,16 +125,28 @@ base::Answer<Result<GetReply>> DirectCalls::get(TableId table, std::string_view 
   using Answered = Result<GetReply>;
   if (Status begun = begin(); !begun) return Answered(std::move(begun.error()));
   ++core_.totals.gets;
-  auto found = core_.store->read(table, key);
+  auto found = core_.store->read(table, key, value.buffer());
   if (!found && found.code() == ErrorCode::kConflict && core_.group.finish()) {
-    found = core_.store->read(table, key);
+    found = core_.store->read(table, key, value.buffer());
   }
   if (!found) return Answered(std::move(found.error()));
-  value.take(found->value);
+  if (found->copied) {
+    value.leave(found->value.size());
+  } else if (!value.is_view()) {
+    value.take(found->value);
+  } else if (found->reply.found == FoundRecord::kWithValue) {
+    const SlotOffset slot{found->reply.slot};
+    Status held = value.take_view(core_.store->viewed_slots(), slot, found->value);
+    if (!held) return Answered(std::move(held.error()));
+  }
   if (is_turn_over(found->value.size())) {
     return behind_others(core_.executor, Answered(found->reply));
   }
   return Answered(found->reply);
+}
+
+void DirectCalls::prefetch(TableId table, std::span<const std::string_view> keys) {
+  if (connected()) core_.store->prefetch(table, keys);
 }
 
 base::Answer<Result<ScanPage>> DirectCalls::scan(const ScanRequest& request, uint32_t reply_bytes) {

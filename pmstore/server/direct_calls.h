@@ -33,6 +33,7 @@ class DirectCalls final : public StoreCalls {
   // Copies a value of any size.
   base::Answer<Result<GetReply>> get(TableId table, std::string_view key, uint32_t room,
                                      ValueRoom value) override;
+  void prefetch(TableId table, std::span<const std::string_view> keys) override;
   base::Answer<Result<ScanPage>> scan(const ScanRequest& request, uint32_t reply_bytes) override;
   // A page takes about a millisecond, and then lets others work. What is more than a page must be
   // validated.

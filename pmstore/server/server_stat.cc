@@ -63,6 +63,10 @@ std::string two_phase_stat_json(const Store& store) {
                      two_phase.count(State::kCommitted), store.log().reserved_bytes());
 }
 
+std::string views_stat_json(const ViewedSlots& viewed) {
+  return fmt::format(R"({{"held": {}, "kept_slots": {}}})", viewed.views(), viewed.kept());
+}
+
 // Over all endpoints.
 std::string leaves_stat_json(const ServerCore& core) {
   size_t registered = 0;
@@ -131,7 +135,7 @@ std::string server_stat_json(const ServerCore& core) {
       R"("commits": {}, "conflicts": {}, "live_records": {}, "free_bytes": {}, )"
       R"("records_bytes": {}, "index": {}, "flushed_lines": {}, "drains": {}, )"
       R"("msyncs": {}, "failed": {}, "gets": {}, "scans": {}, "applied": {}, )"
-      R"("group_commit": {}, "two_phase": {}, "leaf_chunks": {}, "redo": {}{}}})",
+      R"("group_commit": {}, "two_phase": {}, "views": {}, "leaf_chunks": {}, "redo": {}{}}})",
       store.catalog().header().epoch, discipline_name(core.discipline),
       persist::domain_name(core.pool.info().domain), core.sessions(), core.resolving(),
       counters.sessions, core.totals.fenced, counters.silent,
@@ -139,8 +143,8 @@ std::string server_stat_json(const ServerCore& core) {
       core.totals.conflicts, store.live_records(), store.arena().free_chunks() * kChunkBytes,
       store.arena().bytes(), index_stat_json(core), stats.flushed_lines, stats.drains,
       stats.msyncs, store.failed(), core.totals.gets, core.totals.scans, core.totals.applied,
-      groups_stat_json(core.group.counters()), two_phase_stat_json(store), leaves_stat_json(core),
-      redo_stat_json(core), others);
+      groups_stat_json(core.group.counters()), two_phase_stat_json(store),
+      views_stat_json(*store.viewed_slots()), leaves_stat_json(core), redo_stat_json(core), others);
 }
 
 std::string admin_stat_json(const ServerCore& core) {

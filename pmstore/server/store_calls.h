@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,6 +49,9 @@ class StoreCalls {
   // Conflict: the record is locked.
   virtual base::Answer<Result<GetReply>> get(TableId table, std::string_view key, uint32_t room,
                                              ValueRoom value) = 0;
+
+  // The next calls of get() will ask for these keys.
+  virtual void prefetch(TableId /*table*/, std::span<const std::string_view> /*keys*/) {}
 
   // A page of a table's records; `reply_bytes` bounds it like ScanRequest::max_bytes, and also its
   // first record. Errors as TableScan::page().

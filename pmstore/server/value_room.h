@@ -1,14 +1,18 @@
-// ValueRoom: where a value goes that is read: into a string, into the caller's buffer, or nowhere.
-// It borrows both.
+// ValueRoom: where a value goes that is read: into a string, into the caller's buffer, or nowhere;
+// or it stays where it is, and the transaction holds a view of it. It borrows all of these.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include "base/check.h"
+#include "pmstore/server/held_views.h"
 
 namespace pmstore::internal {
 
@@ -19,13 +23,22 @@ class ValueRoom {
   // `bytes` becomes the value's size. A value that is larger than `into` is not copied.
   ValueRoom(std::span<std::byte> into, size_t& bytes) : buffer_(into), bytes_(&bytes) {}
 
-  bool is_wanted() const { return string_ != nullptr || bytes_ != nullptr; }
+  // `bytes` becomes the value where it lies, which `held` keeps there.
+  ValueRoom(HeldViews& held, std::string_view& bytes) : held_(&held), view_(&bytes) {}
+
+  bool is_view() const { return held_ != nullptr; }
+  // Where take() would copy a value to; empty when there is no such memory before it is called.
+  std::span<std::byte> buffer() const { return buffer_; }
+  bool is_wanted() const { return string_ != nullptr || bytes_ != nullptr || is_view(); }
   // Whether a value of so many bytes is copied.
   bool has_room_for(size_t bytes) const {
     return string_ != nullptr || (bytes_ != nullptr && bytes <= buffer_.size());
   }
+  // A view has a copy then.
   void take(std::string_view value) const {
-    if (string_ != nullptr) {
+    if (is_view()) {
+      *view_ = held_->add_copy(value);
+    } else if (string_ != nullptr) {
       string_->assign(value);
     } else if (bytes_ != nullptr) {
       *bytes_ = value.size();
@@ -34,7 +47,15 @@ class ValueRoom {
       }
     }
   }
-  // Instead of take(), for a value for which there is no room.
+  // Instead of take(), for the value of the record in `slot`. CHECK: is_view(). BackPressure.
+  Status take_view(const std::shared_ptr<ViewedSlots>& slots, SlotOffset slot,
+                   std::string_view value) const {
+    PMSTORE_CHECK(is_view(), "other values are copied");
+    PMSTORE_TRY_STATUS(held_->add(slots, slot));
+    *view_ = value;
+    return {};
+  }
+  // Instead of take(), for a value for which there is no room, or that buffer() has got already.
   void leave(size_t bytes) const {
     if (bytes_ != nullptr) *bytes_ = bytes;
   }
@@ -43,6 +64,8 @@ class ValueRoom {
   std::string* string_ = nullptr;
   std::span<std::byte> buffer_;
   size_t* bytes_ = nullptr;
+  HeldViews* held_ = nullptr;
+  std::string_view* view_ = nullptr;
 };
 
 // What a get gives, and the room that it needs for it.
@@ -59,6 +82,14 @@ struct FillsBuffer {
   size_t bytes = 0;
 
   ValueRoom room() { return {into, bytes}; }
+  Value give() const { return bytes; }
+};
+struct GivesView {
+  using Value = std::string_view;
+  HeldViews& held;
+  std::string_view bytes;
+
+  ValueRoom room() { return {held, bytes}; }
   Value give() const { return bytes; }
 };
 

@@ -152,7 +152,9 @@ Status CpuCommit::plan_write(PlannedWrite& write, uint64_t expected_slot, uint64
   }
   write.slot = write.old_slot;
   const uint64_t bytes = record_bytes(write.key.key.size(), write.value.size());
-  const bool moves = !write.exists || (!erase && bytes > kSlotBytes[write.size_class]);
+  const bool stays =
+      write.exists && !records_.is_viewed(write.old_slot) && bytes <= kSlotBytes[write.size_class];
+  const bool moves = !write.exists || (!erase && !stays);
   const bool entry_changes = write.builds_on != nullptr && write.builds_on->entry_changes;
   if (entry_changes && (moves || erase)) return make_error(ErrorCode::kConflict);
   if ((moves || erase) && is_guarded(write.key)) return make_error(ErrorCode::kConflict);
@@ -373,7 +375,6 @@ void CpuCommit::apply(const DurableLog& logged, CommitPlan& plan) {
                 "what is put in place is in the log, and durable there");
   LockTable& words = records_.words();
   KeyIndex& index = records_.index();
-  SlabArena& arena = records_.arena();
   for (const PlannedWrite& write : plan.writes()) {
     PMSTORE_CHECK(
         !write.exists ||
@@ -394,14 +395,14 @@ void CpuCommit::apply(const DurableLog& logged, CommitPlan& plan) {
     const uint64_t version = version_in(write.image);
     if (!write.old_image.empty()) {
       words.store(write.old_slot, LockWord::unlocked(write.old_version + 1));
-      arena.free_slot(write.old_slot);
+      records_.free_slot(write.old_slot);
     }
     if (write.built_on) {
       words.store(write.slot, LockWord::locked(version, kServerOwner));
     } else {
       words.store(write.slot, LockWord::unlocked(version));
     }
-    if (write.kind == WriteKind::kErase) arena.free_slot(write.slot);
+    if (write.kind == WriteKind::kErase) records_.free_slot(write.slot);
     if (write.index_changes) index.end_change(write.key);
   }
   end(plan);

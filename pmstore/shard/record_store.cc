@@ -1,6 +1,7 @@
 #include "pmstore/shard/record_store.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -13,6 +14,9 @@
 namespace pmstore::internal {
 
 namespace {
+
+// A larger value is copied in the pass that checks its record; a smaller one is in the caches then.
+constexpr uint32_t kCopiedInOnePass = 8192;
 
 // The processor fetches ahead within a page only. So the first lines of the pages behind the first
 // one, and their translations, are asked for before the checksum gets there. Of a large record only
@@ -64,7 +68,8 @@ RecordStore::RecordStore(persist::Pool& pool, TableCatalog catalog, SlabArena ar
       catalog_(std::move(catalog)),
       arena_(std::move(arena)),
       words_(std::move(words)),
-      index_(std::move(index)) {
+      index_(std::move(index)),
+      viewed_(std::make_shared<ViewedSlots>([this](SlotOffset slot) { arena_.free_slot(slot); })) {
   arena_.set_version_source([this](SlotOffset slot) { return version_of(slot); });
   arena_.set_growth_source([this] {
     return SlabArena::Growth{catalog_.header().freed_version, catalog_.kept_for_rings()};
@@ -94,7 +99,8 @@ bool RecordStore::holds(SlotOffset slot, const IndexKey& key) const {
 bool RecordStore::is_damaged(IndexEntry entry) const {
   const LockWord before = words_.load(entry.slot);
   if (before.is_locked() || reservations_.at(entry.slot)) return false;
-  const bool sound = checked_record(entry.slot, entry.size_class, before).has_value();
+  bool copied = false;
+  const bool sound = checked_record(entry.slot, entry.size_class, before, {}, copied).has_value();
   const bool damaged = !sound && words_.load(entry.slot) == before;
   if (damaged) note_damage();
   return damaged;
@@ -103,20 +109,23 @@ bool RecordStore::is_damaged(IndexEntry entry) const {
 // The live record of `word`, in copy_ or, where nobody else changes it, in its slot; nullopt if it
 // is not whole.
 std::optional<RecordView> RecordStore::checked_record(SlotOffset slot, uint8_t size_class,
-                                                      LockWord word) const {
+                                                      LockWord word, std::span<std::byte> into,
+                                                      bool& copied) const {
   const std::byte* const from = arena_.at(slot);
   std::span<const std::byte> image(from, kSlotBytes[size_class]);
   RecordHeader header;
   base::copy_from_shared(&header, from, sizeof(header));
   const uint64_t bytes = record_bytes(header.key_bytes(), header.value_bytes);
   if (bytes > image.size()) return std::nullopt;
-  ask_for_pages(from, bytes);
+  copied =
+      sole_writer_ && header.value_bytes >= kCopiedInOnePass && header.value_bytes <= into.size();
+  if (!copied) ask_for_pages(from, bytes);
   if (!sole_writer_) {
     if (copy_.size() < bytes) copy_.resize(bytes);
     base::copy_from_shared(copy_.data(), from, bytes);
     image = {copy_.data(), bytes};
   }
-  const auto record = check_record(image, slot);
+  const auto record = copied ? check_and_copy_record(image, slot, into) : check_record(image, slot);
   if (!record || !record->live() || record->version() != word.version()) return std::nullopt;
   return record;
 }
@@ -136,7 +145,8 @@ std::optional<IndexEntry> RecordStore::find(const IndexKey& key,
   });
 }
 
-Result<RecordStore::Found> RecordStore::read(TableId table, std::string_view key) const {
+Result<RecordStore::Found> RecordStore::read(TableId table, std::string_view key,
+                                             std::span<std::byte> into) const {
   if (!catalog_.exists(table)) return catalog_.unknown(table);
   const IndexKey wanted = IndexKey::of(table, key);
   Found read;
@@ -154,7 +164,7 @@ Result<RecordStore::Found> RecordStore::read(TableId table, std::string_view key
     if (reply.bucket_version % 2 == 1 && !lasts) return make_error(ErrorCode::kConflict);
     return read;
   }
-  PMSTORE_TRY(const RecordView record, record_at(*found));
+  PMSTORE_TRY(const RecordView record, record_at(*found, into, read.copied));
   reply.found = FoundRecord::kWithValue;
   reply.slot = raw(found->slot);
   reply.version = record.version();
@@ -169,21 +179,28 @@ Result<size_t> RecordStore::get(TableId table, std::string_view key,
   if (room.size() < sizeof(GetReply)) {
     return make_error(ErrorCode::kTooLarge, "no room for the reply");
   }
-  PMSTORE_TRY(Found found, read(table, key));
   const auto value = room.subspan(sizeof(GetReply));
+  PMSTORE_TRY(Found found, read(table, key, value));
   const bool fits = value.size() >= found.value.size();
   if (!fits) found.reply.found = FoundRecord::kPlaceOnly;
   std::memcpy(room.data(), &found.reply, sizeof(found.reply));
   if (!fits || found.value.empty()) return sizeof(GetReply);
+  if (found.copied) return sizeof(GetReply) + found.value.size();
   std::memcpy(value.data(), found.value.data(), found.value.size());
   return sizeof(GetReply) + found.value.size();
 }
 
 Result<RecordView> RecordStore::record_at(IndexEntry entry) const {
+  bool copied = false;
+  return record_at(entry, {}, copied);
+}
+
+Result<RecordView> RecordStore::record_at(IndexEntry entry, std::span<std::byte> into,
+                                          bool& copied) const {
   const LockWord before = words_.load(entry.slot);
   const bool reserved = reservations_.at(entry.slot) != nullptr;
   if (before.is_locked() || reserved) return make_error(ErrorCode::kConflict);
-  const auto record = checked_record(entry.slot, entry.size_class, before);
+  const auto record = checked_record(entry.slot, entry.size_class, before, into, copied);
   // A writer locks the word before it changes the record. So the same unlocked word before and
   // after the copy means that the record did not change meanwhile.
   if (words_.load(entry.slot) != before) return make_error(ErrorCode::kConflict);
@@ -194,10 +211,30 @@ Result<RecordView> RecordStore::record_at(IndexEntry entry) const {
   return *record;
 }
 
+void RecordStore::prefetch(TableId table, std::span<const std::string_view> keys) const {
+  if (is_ordered(table)) return;
+  constexpr size_t kTogether = 16;  // the processor waits for about so many lines at a time
+  std::array<IndexKey, kTogether> wanted;
+  for (; !keys.empty(); keys = keys.subspan(std::min(keys.size(), kTogether))) {
+    const size_t count = std::min(keys.size(), kTogether);
+    for (size_t i = 0; i < count; ++i) {
+      wanted[i] = IndexKey::of(table, keys[i]);
+      index_.prefetch(wanted[i]);
+    }
+    for (size_t i = 0; i < count; ++i) {
+      // Most keys have one entry with their tag, which is theirs.
+      const auto likely = index_.find(wanted[i], [](IndexEntry) { return true; });
+      if (likely) prefetch(*likely);
+    }
+  }
+}
+
 // Small records are only stored, so that a record that is written often is flushed once, by the
 // truncation of its redo records. Where only msync makes anything durable, none is flushed here:
 // the next commit would have to wait for the disk once more.
 void RecordStore::write_in_place(SlotOffset slot, std::span<const std::byte> image) {
+  if (is_viewed(slot)) [[unlikely]]
+    return write_tombstone_beside_view(slot, image);
   // Rules H5 to H7: whole units, so that no mover has to read what is around the record.
   const size_t unit = persist::padding_unit(image.size(), /*one_sided=*/false, padding_);
   const size_t padded = persist::round_up_to_power(image.size(), unit);
@@ -216,6 +253,16 @@ void RecordStore::write_in_place(SlotOffset slot, std::span<const std::byte> ima
   if (whole == image.size()) return;
   std::memcpy(block, image.data() + whole, image.size() - whole);
   memory_.write(to + whole, block, padded - whole);
+}
+
+// The header and the key, which stays the same, and no byte of the value behind them.
+void RecordStore::write_tombstone_beside_view(SlotOffset slot, std::span<const std::byte> image) {
+  RecordHeader header;
+  std::memcpy(&header, image.data(), sizeof(header));
+  PMSTORE_CHECK(header.state == RecordState::kTombstone &&
+                    image.size() == record_bytes(header.key_bytes(), 0),
+                "a commit to a viewed record moves the record");
+  memory_.store(arena_.at(slot), image.data(), image.size());
 }
 
 void RecordStore::give_up(SlotOffset slot, uint64_t version) {

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -26,6 +27,7 @@
 #include "pmstore/shard/reservations.h"
 #include "pmstore/shard/slab_arena.h"
 #include "pmstore/shard/table_catalog.h"
+#include "pmstore/shard/viewed_slots.h"
 
 namespace pmstore::internal {
 
@@ -45,6 +47,7 @@ class RecordStore {
               KeyIndex index);
   RecordStore(const RecordStore&) = delete;
   RecordStore& operator=(const RecordStore&) = delete;
+  ~RecordStore() { viewed_->end_of_store(); }
 
   persist::Pool& pool() const { return pool_; }
   persist::Memory& memory() const { return memory_; }
@@ -71,8 +74,14 @@ class RecordStore {
   struct Found {
     GetReply reply{};        // kWithValue or kNo
     std::string_view value;  // until the next call of this object, or change of the record
+    bool copied = false;     // the value, to `into`
   };
-  Result<Found> read(TableId table, std::string_view key) const;
+  // Copies a large value to `into`, where it is not larger, in the pass that checks the record.
+  // After an error `into` may have got any bytes.
+  Result<Found> read(TableId table, std::string_view key, std::span<std::byte> into = {}) const;
+  // Asks for the memory that reads of these keys will need: for that of all of them before any of
+  // it is waited for. Does nothing for keys of an ordered table.
+  void prefetch(TableId table, std::span<const std::string_view> keys) const;
   // The same as a reply: a GetReply and the value in `room`, without the value where `room` is too
   // small for it; gives their size. TooLarge: no room for a GetReply.
   Result<size_t> get(TableId table, std::string_view key, std::span<std::byte> room) const;
@@ -91,10 +100,17 @@ class RecordStore {
     }
   }
 
+  // The records that transactions look at in their slots. Only where is_sole_writer().
+  const std::shared_ptr<ViewedSlots>& viewed_slots() const { return viewed_; }
+  bool is_viewed(SlotOffset slot) const { return viewed_->is_viewed(slot); }
+  // The record in `slot` is gone: the slot can be allocated again, once nobody views it.
+  void free_slot(SlotOffset slot) { viewed_->free_slot(slot); }
+
   // The version that a new record in `slot` must exceed.
   uint64_t version_of(SlotOffset slot) const;
   // Stores a record's image in its slot. Requires that a redo record with this image is durable:
-  // nothing is durable here, and truncation of the redo record flushes the image first.
+  // nothing is durable here, and truncation of the redo record flushes the image first. Into a slot
+  // that is viewed comes only a tombstone (CHECK), and what lies behind it stays.
   void write_in_place(SlotOffset slot, std::span<const std::byte> image);
 
   // Recovery found a damaged record in `slot`, and no redo record repairs it. The slot stays unused
@@ -113,8 +129,10 @@ class RecordStore {
  private:
   bool holds(SlotOffset slot, const IndexKey& key) const;
   bool is_damaged(IndexEntry entry) const;
-  std::optional<RecordView> checked_record(SlotOffset slot, uint8_t size_class,
-                                           LockWord word) const;
+  void write_tombstone_beside_view(SlotOffset slot, std::span<const std::byte> image);
+  Result<RecordView> record_at(IndexEntry entry, std::span<std::byte> into, bool& copied) const;
+  std::optional<RecordView> checked_record(SlotOffset slot, uint8_t size_class, LockWord word,
+                                           std::span<std::byte> into, bool& copied) const;
 
   persist::Pool& pool_;
   persist::Memory& memory_;
@@ -127,6 +145,7 @@ class RecordStore {
   Reservations reservations_;
   std::unordered_set<uint64_t> given_up_;
   mutable bool has_seen_damage_ = false;
+  const std::shared_ptr<ViewedSlots> viewed_;
   mutable std::vector<std::byte> copy_;  // of one record, while its checksum is checked
   bool sole_writer_ = false;             // no client writes records
 };

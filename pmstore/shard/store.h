@@ -62,6 +62,7 @@ class Store {
   SlabArena& arena() { return records_.arena(); }
   LockTable& words() { return records_.words(); }
   persist::Memory& memory() { return records_.memory(); }
+  const std::shared_ptr<ViewedSlots>& viewed_slots() const { return records_.viewed_slots(); }
   ClientRings& rings() { return rings_; }
   const ClientRings& rings() const { return rings_; }
   ShardLog& log() { return log_; }
@@ -83,8 +84,12 @@ class Store {
   uint64_t live_records() const { return records_.index().size() - records_.reservations().size(); }
 
   // ---- reading ----
-  Result<RecordStore::Found> read(TableId table, std::string_view key) const {
-    return records_.read(table, key);
+  Result<RecordStore::Found> read(TableId table, std::string_view key,
+                                  std::span<std::byte> into = {}) const {
+    return records_.read(table, key, into);
+  }
+  void prefetch(TableId table, std::span<const std::string_view> keys) const {
+    records_.prefetch(table, keys);
   }
   Result<size_t> get(TableId table, std::string_view key, std::span<std::byte> room) const {
     return records_.get(table, key, room);

@@ -28,7 +28,7 @@ void TableDrop::free_by_cpu(SlotOffset slot, const IndexKey& key) {
   PMSTORE_CHECK(!word.is_locked(), "no transaction that writes to a dropped table is prepared");
   records_.index().remove_alone(key, slot);
   records_.words().store(slot, LockWord::unlocked(word.version() + 1));
-  records_.arena().free_slot(slot);
+  records_.free_slot(slot);
 }
 
 base::Task<Status> TableDrop::free_by_rnic(WordChanger& changer, SlotOffset slot, TableId table,

@@ -1,5 +1,6 @@
-// Embedded reads and loads beside LMDB, in one process and one run: records of several sizes, gets
-// into the caller's buffer beside LMDB with a copy, and loads in equal batches.
+// Embedded reads and loads beside LMDB, in one process and one run: gets into the caller's buffer
+// beside LMDB with a copy, views beside LMDB without, each of whose bytes is read; several keys at
+// a time beside as many gets; and loads in equal batches.
 #include <fmt/format.h>
 #include <lmdb.h>
 #include <sys/stat.h>
@@ -30,6 +31,7 @@ struct Options {
   uint64_t batch_bytes = 256 * 1024;
   double seconds = 1;
   unsigned turns = 5;
+  unsigned together = 16;
   bool ordered = false;
   uint64_t seed = 1;
 };
@@ -44,6 +46,18 @@ Key key_of(uint64_t record) {
   return key;
 }
 std::string_view text(const Key& key) { return {key.data(), key.size()}; }
+
+// Reads every byte.
+uint64_t sum_of(std::string_view bytes) {
+  uint64_t sum = 0;
+  for (; bytes.size() >= sizeof(sum); bytes.remove_prefix(sizeof(sum))) {
+    uint64_t word;
+    std::memcpy(&word, bytes.data(), sizeof(word));
+    sum += word;
+  }
+  for (const char each : bytes) sum += static_cast<unsigned char>(each);
+  return sum;
+}
 
 class Pmstore {
  public:
@@ -76,6 +90,23 @@ class Pmstore {
   }
   Task<size_t> get(std::string_view key, std::span<std::byte> into) {
     co_return must("get", co_await client_->get(table_, key, into));
+  }
+  Task<uint64_t> view(std::string_view key) {
+    Transaction transaction = client_->begin();
+    co_return sum_of(must("view", co_await transaction.view(table_, key)));
+  }
+  Task<size_t> get_each(std::span<const std::string_view> keys) {
+    size_t bytes = 0;
+    for (const std::string_view key : keys) {
+      bytes += must("get", co_await client_->get(table_, key)).size();
+    }
+    co_return bytes;
+  }
+  Task<size_t> get_many(std::span<const std::string_view> keys) {
+    const Values values = must("get many", co_await client_->get_many(table_, keys));
+    size_t bytes = 0;
+    for (const auto& value : values) bytes += value ? value->size() : 0;
+    co_return bytes;
   }
 
  private:
@@ -144,6 +175,15 @@ class Lmdb {
     mdb_txn_reset(reader_);
     co_return v.mv_size;
   }
+  Task<uint64_t> view(std::string_view key) {
+    must("renew", mdb_txn_renew(reader_));
+    MDB_val k{key.size(), const_cast<char*>(key.data())};
+    MDB_val v{};
+    must("get", mdb_get(reader_, dbi_, &k, &v));
+    const uint64_t sum = sum_of({static_cast<const char*>(v.mv_data), v.mv_size});
+    mdb_txn_reset(reader_);
+    co_return sum;
+  }
 
  private:
   static void must(const char* what, int error) {
@@ -159,11 +199,6 @@ double median(std::vector<double> of) {
   std::sort(of.begin(), of.end());
   return of[of.size() / 2];
 }
-
-struct Figures {
-  double loaded_per_s = 0;
-  std::vector<double> get_ns;  // medians of turns
-};
 
 template <typename Engine>
 double load(Engine& engine, const Options& options) {
@@ -181,26 +216,60 @@ double load(Engine& engine, const Options& options) {
          static_cast<double>(clock.now_ns() - start_ns);
 }
 
-template <typename Engine>
-Task<double> get_for_a_turn(Engine& engine, const Options& options, uint64_t seed) {
-  std::vector<std::byte> into(options.value_bytes);
+// The median of what `read`, a Task<uint64_t>(keys), takes for one key, in ns. It gives `expected`.
+template <typename Read>
+Task<double> read_for_a_turn(const Options& options, uint64_t seed, unsigned together,
+                             uint64_t expected, Read read) {
   std::vector<double> took;
+  std::vector<Key> keys(together);
+  std::vector<std::string_view> texts(together);
   Random random(seed);
   const base::RealClock clock;
   const uint64_t until_ns = clock.now_ns() + static_cast<uint64_t>(options.seconds * 1e9);
   uint64_t last_ns = clock.now_ns();
   while (last_ns < until_ns) {
-    const Key key = key_of(random.below(options.records));
-    const uint64_t before_ns = clock.now_ns();
-    const size_t bytes = co_await engine.get(text(key), into);
-    last_ns = clock.now_ns();
-    if (bytes != into.size() || into.back() != std::byte{'v'}) {
-      give_up(Engine::kName, "a value is not what was written");
+    for (unsigned i = 0; i < together; ++i) {
+      keys[i] = key_of(random.below(options.records));
+      texts[i] = text(keys[i]);
     }
-    took.push_back(static_cast<double>(last_ns - before_ns));
+    const uint64_t before_ns = clock.now_ns();
+    const uint64_t result = co_await read(std::span<const std::string_view>(texts));
+    last_ns = clock.now_ns();
+    if (result != expected) give_up("read_stores", "a value is not what was written");
+    took.push_back(static_cast<double>(last_ns - before_ns) / together);
   }
   co_return median(std::move(took));
 }
+
+template <typename Engine>
+Task<double> get_for_a_turn(Engine& engine, const Options& options, uint64_t seed) {
+  std::vector<std::byte> into(options.value_bytes);
+  const auto get = [&](std::span<const std::string_view> keys) -> Task<uint64_t> {
+    const size_t bytes = co_await engine.get(keys[0], into);
+    co_return into.back() == std::byte{'v'} ? bytes : 0;
+  };
+  co_return co_await read_for_a_turn(options, seed, 1, options.value_bytes, get);
+}
+
+template <typename Engine>
+Task<double> view_for_a_turn(Engine& engine, const Options& options, uint64_t seed) {
+  const auto view = [&](std::span<const std::string_view> keys) { return engine.view(keys[0]); };
+  const uint64_t expected = sum_of(std::string(options.value_bytes, 'v'));
+  co_return co_await read_for_a_turn(options, seed, 1, expected, view);
+}
+
+// What the turns of one store and of its peer took, and the median of their ratios.
+struct Turns {
+  std::vector<double> ones, others;
+
+  double one_us() const { return median(ones) / 1000; }
+  double other_us() const { return median(others) / 1000; }
+  double ratio() const {
+    std::vector<double> ratios;
+    for (size_t i = 0; i < ones.size(); ++i) ratios.push_back(ones[i] / others[i]);
+    return median(std::move(ratios));
+  }
+};
 
 void run(const Options& options) {
   base::RealClock clock;
@@ -210,18 +279,32 @@ void run(const Options& options) {
   Lmdb lmdb(executor, options, folder.path());
   const double my_load = load(mine, options);
   const double its_load = load(lmdb, options);
-  std::vector<double> ratios, my_gets, its_gets;
+  const unsigned together = options.together;
+  const uint64_t bytes = together * options.value_bytes;
+  Turns gets, views, many;
   for (unsigned turn = 0; turn < options.turns; ++turn) {
-    my_gets.push_back(executor.run(get_for_a_turn(mine, options, options.seed + turn)));
-    its_gets.push_back(executor.run(get_for_a_turn(lmdb, options, options.seed + turn)));
-    ratios.push_back(my_gets.back() / its_gets.back());
+    const uint64_t seed = options.seed + turn;
+    gets.ones.push_back(executor.run(get_for_a_turn(mine, options, seed)));
+    gets.others.push_back(executor.run(get_for_a_turn(lmdb, options, seed)));
+    views.ones.push_back(executor.run(view_for_a_turn(mine, options, seed)));
+    views.others.push_back(executor.run(view_for_a_turn(lmdb, options, seed)));
+    const auto get_many = [&](std::span<const std::string_view> keys) {
+      return mine.get_many(keys);
+    };
+    const auto get_each = [&](std::span<const std::string_view> keys) {
+      return mine.get_each(keys);
+    };
+    many.ones.push_back(executor.run(read_for_a_turn(options, seed, together, bytes, get_many)));
+    many.others.push_back(executor.run(read_for_a_turn(options, seed, together, bytes, get_each)));
   }
   fmt::print(
-      "{} records of {} B, {}: get into a buffer, medians: pmstore {:.2f} us, lmdb with a copy "
-      "{:.2f} us, ratio {:.2f}; load in batches of {} KiB: {:.0f} and {:.0f} records per s\n",
-      options.records, options.value_bytes, options.ordered ? "ordered" : "hashed",
-      median(my_gets) / 1000, median(its_gets) / 1000, median(ratios), options.batch_bytes / 1024,
-      my_load, its_load);
+      "{} records of {} B, {}, medians: get into a buffer: pmstore {:.2f} us, lmdb with a copy "
+      "{:.2f} us, ratio {:.2f}; view: {:.2f} us, lmdb without a copy {:.2f} us, ratio {:.2f}; {} "
+      "keys at a time: {:.2f} us each, by as many gets {:.2f} us, ratio {:.2f}; load in batches of "
+      "{} KiB: {:.0f} and {:.0f} records per s\n",
+      options.records, options.value_bytes, options.ordered ? "ordered" : "hashed", gets.one_us(),
+      gets.other_us(), gets.ratio(), views.one_us(), views.other_us(), views.ratio(), together,
+      many.one_us(), many.other_us(), many.ratio(), options.batch_bytes / 1024, my_load, its_load);
 }
 
 }  // namespace
@@ -249,6 +332,9 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--turns", options.turns, "of each store, one after the other")
       ->check(CLI::Range(1u, 1000u))
+      ->capture_default_str();
+  app.add_option("--together", options.together, "keys of one call of get_many")
+      ->check(CLI::Range(1u, 4096u))
       ->capture_default_str();
   app.add_flag("--ordered", options.ordered, "an ordered table");
   app.add_option("--seed", options.seed)->capture_default_str();

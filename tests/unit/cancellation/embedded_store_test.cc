@@ -69,6 +69,8 @@ class EmbeddedStoreWorld {
     settle(executor_);
     const Cutter::End end = cutter_.run(operation(*this), point);
     check(false);
+    const std::string stat = client->local_server()->stat_json();
+    EXPECT_NE(stat.find(R"("views": {"held": 0, "kept_slots": 0})"), std::string::npos);
     // As after the end of its process.
     client.reset();
     if (!connect()) return false;
@@ -114,6 +116,23 @@ const EmbeddedStoreWorld::Case kCases[] = {
          EXPECT_EQ(got.code(), ErrorCode::kNotFound);
        }
      }},
+    // While the record is changed beside it.
+    {"Transaction::view",
+     [](EmbeddedStoreWorld& world) -> Task<void> {
+       for (int i = 0; i < kCalls; ++i) {
+         const std::string key = world.next_key();
+         world.written[key] = false;
+         const auto put = co_await world.client->put(world.table, key, key);
+         EXPECT_TRUE(put);
+         world.written[key] = true;
+         Transaction transaction = world.client->begin();
+         const auto seen = co_await transaction.view(world.table, key);
+         EXPECT_TRUE(seen);
+         const auto again = co_await world.client->put(world.table, key, key);
+         EXPECT_TRUE(again);
+         EXPECT_EQ(*seen, key);
+       }
+     }},
     {"Transaction::commit, to a pool of its own",
      [](EmbeddedStoreWorld& world) -> Task<void> {
        for (int i = 0; i < kCalls; ++i) {
@@ -133,7 +152,7 @@ const EmbeddedStoreWorld::Case kCases[] = {
 class EmbeddedStore : public ::testing::TestWithParam<const EmbeddedStoreWorld::Case*> {};
 
 INSTANTIATE_TEST_SUITE_P(Store, EmbeddedStore,
-                         ::testing::Values(&kCases[0], &kCases[1], &kCases[2]),
+                         ::testing::Values(&kCases[0], &kCases[1], &kCases[2], &kCases[3]),
                          [](const auto& param) { return test_name(param.param->name, "calm"); });
 
 TEST_P(EmbeddedStore, LeavesNothingBehind) {

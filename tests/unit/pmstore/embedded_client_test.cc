@@ -7,42 +7,16 @@
 #include <set>
 #include <string>
 
-#include "base/clock.h"
 #include "pmstore/admin_client.h"
-#include "pmstore/client.h"
-#include "pmstore/server.h"
-#include "tests/unit/persist/scratch.h"
+#include "tests/unit/pmstore/embedded_fixture.h"
 
 namespace pmstore {
 namespace {
 
 using nlohmann::json;
 
-class EmbeddedClient : public ::testing::Test {
+class EmbeddedClient : public testing::EmbeddedFixture {
  protected:
-  void SetUp() override {
-    const auto fill = [](persist::Pool& pool) {
-      return format_store(pool, {.rings = 4, .log_bytes = 0, .shard_log_bytes = 4 << 20});
-    };
-    ASSERT_TRUE(persist::Pool::create(path_, 64 << 20, {}, false, fill));
-    options_.assume_domain = persist::Domain::kCpuCache;
-    connect();
-  }
-  void TearDown() override {
-    if (client_ != nullptr) run(client_->close());
-  }
-
-  template <typename T>
-  T run(Task<T> task) {
-    return executor_.run(std::move(task));
-  }
-  void connect() {
-    auto connected = run(Client::connect(executor_, {fabric::Scheme::kLocal, path_, 0}, options_));
-    ASSERT_TRUE(connected) << connected.error().to_string();
-    client_ = std::move(*connected);
-    table_ = *run(client_->open_table("t", true));
-  }
-  json stat() { return json::parse(client_->local_server()->stat_json()); }
   // Everything that reads or writes records.
   void work() {
     ASSERT_TRUE(run(client_->put(table_, "a", "1")));
@@ -64,14 +38,6 @@ class EmbeddedClient : public ::testing::Test {
     EXPECT_EQ(run(client_->erase(table_, "b")).code(), ErrorCode::kNotFound);
     EXPECT_EQ(run(client_->scan(table_, 0))->records.size(), 2u);
   }
-
-  const persist::Scratch scratch_;
-  const std::string path_ = scratch_.path("pool");
-  base::VirtualClock clock_;
-  Executor executor_{clock_};
-  ClientOptions options_;
-  std::unique_ptr<Client> client_;
-  TableId table_{};
 };
 
 TEST_F(EmbeddedClient, UsesTheFabricForNothingThatItReadsOrWrites) {

@@ -13,7 +13,8 @@ pmstore_test(pmstore_commit_group_test ONE_THREAD SOURCES commit_group_test.cc
   DEPS pmstore crash_image)
 pmstore_test(pmstore_direct_calls_test ONE_THREAD SOURCES direct_calls_test.cc
   DEPS pmstore crash_image)
-pmstore_test(pmstore_embedded_client_test ONE_THREAD SOURCES embedded_client_test.cc
+pmstore_test(pmstore_embedded_client_test ONE_THREAD
+  SOURCES batch_test.cc embedded_client_test.cc embedded_view_test.cc
   DEPS pmstore)
 pmstore_test(pmstore_indexed_table_test ONE_THREAD SOURCES indexed_table_test.cc
   DEPS pmstore)
