@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace pmstore::tools {
 namespace {
 
@@ -25,6 +27,13 @@ size_t character_bytes(std::string_view bytes) {
   if (first == 0xf0 && second < 0x90) return 0;
   if (first == 0xf4 && second > 0x8f) return 0;
   return length;
+}
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
 }
 
 }  // namespace
@@ -74,6 +83,41 @@ std::string printable(std::string_view bytes) {
     }
   }
   return text;
+}
+
+const char* read_escape(std::string_view& rest, std::string& bytes) {
+  if (rest.empty()) return "a backslash at the end of the line";
+  const char c = rest.front();
+  rest.remove_prefix(1);
+  switch (c) {
+    case 'n': bytes += '\n'; return nullptr;
+    case 't': bytes += '\t'; return nullptr;
+    case 'r': bytes += '\r'; return nullptr;
+    case '"':
+    case '\\': bytes += c; return nullptr;
+    case 'x': {
+      if (rest.size() < 2 || hex_digit(rest[0]) < 0 || hex_digit(rest[1]) < 0) {
+        return "\\x needs two hexadecimal digits";
+      }
+      bytes += static_cast<char>(hex_digit(rest[0]) * 16 + hex_digit(rest[1]));
+      rest.remove_prefix(2);
+      return nullptr;
+    }
+    default: return "an unknown escape; there are \\n \\t \\r \\\" \\\\ \\xHH";
+  }
+}
+
+const char* read_printable(std::string_view text, std::string& bytes) {
+  bytes.clear();
+  while (!text.empty()) {
+    const size_t plain = std::min(text.find('\\'), text.size());
+    bytes += text.substr(0, plain);
+    text.remove_prefix(plain);
+    if (text.empty()) break;
+    text.remove_prefix(1);
+    if (const char* wrong = read_escape(text, bytes)) return wrong;
+  }
+  return nullptr;
 }
 
 }  // namespace pmstore::tools

@@ -22,6 +22,7 @@ void add_fs_commands(CLI::App& app, Invocation& invocation);
 // Adds itself to `fs`.
 void add_fs_mount(CLI::App& fs, Invocation& invocation);
 // Add themselves to `kv`.
+void add_kv_load(CLI::App& kv, Invocation& invocation);
 void add_kv_scan(CLI::App& kv, Invocation& invocation);
 void add_kv_erase_range(CLI::App& kv, Invocation& invocation);
 void add_kv_txn(CLI::App& kv, Invocation& invocation);

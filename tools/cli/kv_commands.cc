@@ -1,4 +1,5 @@
-// pmstore kv get | put | del | outcome; see also kv_scan.cc, kv_erase_range.cc, kv_txn.cc
+// pmstore kv get | put | del | outcome; see also kv_load.cc, kv_scan.cc, kv_erase_range.cc,
+// kv_txn.cc
 #include <fmt/format.h>
 
 #include <cerrno>
@@ -34,17 +35,41 @@ Result<std::string> read_argument(const std::string& argument, bool literal, siz
 
 namespace {
 
+// The records that are there are printed, and all keys that are not are named in one error.
+base::Task<int> get_several(Client& client, TableId table, const KvOptions& options) {
+  if (options.raw) co_return fail(kProgram, "kv get", "--raw prints the value of one key");
+  const std::vector<std::string_view> keys(options.keys.begin(), options.keys.end());
+  const auto values = co_await client.get_many(table, keys);
+  if (!values) co_return fail(kProgram, "kv get", values.error());
+  nlohmann::ordered_json records = nlohmann::ordered_json::array();
+  std::string absent;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const std::optional<std::string>& value = (*values)[i];
+    if (!value) absent += (absent.empty() ? "'" : ", '") + printable(keys[i]) + "'";
+    if (options.session.json) {
+      records.push_back({{"key", json_bytes(keys[i])},
+                         {"value", value ? json_bytes(*value) : nlohmann::ordered_json(nullptr)}});
+    } else if (value) {
+      print_text(printable(keys[i]) + "\t" + printable(*value) + "\n");
+    }
+  }
+  if (options.session.json) print_json({{"records", records}});
+  if (absent.empty()) co_return kDone;
+  co_return fail(kProgram, "kv get", absent + " not found in table '" + options.table + "'");
+}
+
 base::Task<int> get(Client& client, const KvOptions& options) {
-  const std::string what = "kv get '" + printable(options.key) + "'";
+  const std::string what = "kv get '" + printable(options.keys[0]) + "'";
   auto table = co_await client.open_table(options.table);
   if (!table) co_return fail(kProgram, what, table.error());
-  auto value = co_await client.get(*table, options.key);
+  if (options.keys.size() > 1) co_return co_await get_several(client, *table, options);
+  auto value = co_await client.get(*table, options.keys[0]);
   if (!value && value.code() == ErrorCode::kNotFound) {
     co_return fail(kProgram, what, "not found in table '" + options.table + "'");
   }
   if (!value) co_return fail(kProgram, what, value.error());
   if (options.session.json) {
-    print_json({{"key", json_bytes(options.key)}, {"value", json_bytes(*value)}});
+    print_json({{"key", json_bytes(options.keys[0])}, {"value", json_bytes(*value)}});
   } else {
     print_text(*value);
     if (!options.raw) print_text("\n");
@@ -126,11 +151,15 @@ void add_kv_commands(CLI::App& app, Invocation& invocation) {
       "string.\nexample: pmstore kv put --uri local:/dev/shm/pool name value");
 
   auto options = std::make_shared<KvOptions>();
-  CLI::App* command = add(*kv, "get", "print the value of a key", get, options, invocation);
+  CLI::App* command =
+      add(*kv, "get", "print the value of a key, or of several", get, options, invocation);
   add_table(*command, *options, "where to look");
-  command->add_option("KEY", options->key)->required();
+  command->add_option("KEY", options->keys, "several: KEY<tab>VALUE a line, as scan prints them")
+      ->required();
   command->add_flag("--raw", options->raw, "the value's bytes only, without a newline behind them");
-  command->footer("example: pmstore kv get --uri tcp://127.0.0.1:7000 name");
+  command->footer(
+      "example: pmstore kv get --uri tcp://127.0.0.1:7000 name\n"
+      "         pmstore kv get --uri tcp://127.0.0.1:7000 alice bob carol");
 
   command = add(*kv, "put", "set the value of a key", put, options, invocation);
   add_table(*command, *options, "made when it is not there");
@@ -145,6 +174,7 @@ void add_kv_commands(CLI::App& app, Invocation& invocation) {
   command->add_option("KEY", options->key)->required();
   command->footer("example: pmstore kv del --uri tcp://127.0.0.1:7000 name");
 
+  add_kv_load(*kv, invocation);
   add_kv_scan(*kv, invocation);
   add_kv_erase_range(*kv, invocation);
 

@@ -21,37 +21,6 @@ constexpr std::array kForms = {Form{"get", Kind::kGet, 1}, Form{"put", Kind::kPu
                                Form{"insert", Kind::kInsert, 2}, Form{"del", Kind::kDel, 1},
                                Form{"check", Kind::kCheck, 2}};
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
-// Reads the escape at the start of `rest` (behind the backslash) and takes it off; nullptr, or an
-// error text.
-const char* read_escape(std::string_view& rest, std::string& word) {
-  if (rest.empty()) return "a backslash at the end of the line";
-  const char c = rest.front();
-  rest.remove_prefix(1);
-  switch (c) {
-    case 'n': word += '\n'; return nullptr;
-    case 't': word += '\t'; return nullptr;
-    case 'r': word += '\r'; return nullptr;
-    case '"':
-    case '\\': word += c; return nullptr;
-    case 'x': {
-      if (rest.size() < 2 || hex_digit(rest[0]) < 0 || hex_digit(rest[1]) < 0) {
-        return "\\x needs two hexadecimal digits";
-      }
-      word += static_cast<char>(hex_digit(rest[0]) * 16 + hex_digit(rest[1]));
-      rest.remove_prefix(2);
-      return nullptr;
-    }
-    default: return "an unknown escape; there are \\n \\t \\r \\\" \\\\ \\xHH";
-  }
-}
-
 const char* read_quoted(std::string_view& rest, std::string& word) {
   while (!rest.empty()) {
     const char c = rest.front();

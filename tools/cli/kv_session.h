@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "tools/cli/commands.h"
@@ -17,6 +18,8 @@ struct KvOptions {
   SessionOptions session;
   std::string table = "default";
   std::string key;
+  std::vector<std::string> keys;  // of get
+  std::string file = "-";
   std::string value;
   bool literal = false;  // the value argument is the value, also "-" and "@..."
   bool raw = false;
