@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
+#include "base/check.h"
 #include "persist/internal/remote_writer_state.h"
 
 namespace pmstore::persist {
@@ -37,6 +39,11 @@ Result<std::unique_ptr<RemoteWriter>> RemoteWriter::create(fabric::Device& devic
   auto state = std::make_unique<State>(device, connection, rpc, region);
   state->strategy = strategy;
   state->rpc_method = options.rpc_method;
+  state->persist_method = options.persist_method;
+  state->persist_prefix_bytes = options.persist_prefix.size();
+  PMSTORE_CHECK(state->persist_prefix_bytes <= kMaxPersistPrefixBytes, "a prefix has its bound");
+  std::copy(options.persist_prefix.begin(), options.persist_prefix.end(),
+            state->persist_prefix.begin());
   const bool through_cache =
       server.landing != WriteLanding::kMemory || connection.capabilities().cpu_moves_data;
   if (options.two_sided_bytes > 0 && through_cache)

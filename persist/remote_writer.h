@@ -3,7 +3,8 @@
 // Durable on return: write() gives Persisted only when every byte is inside the server's
 // persistence domain, by the strategy negotiated at creation. Threads: those of the connection.
 // Many writes may be in flight; each needs its own source buffer, which is borrowed until the write
-// returns; when its coroutine is destroyed before, until the connection is. Technique: WRITE + READ
+// returns; when its coroutine is destroyed before, until the connection is. write_visible() leaves
+// the durability of several writes to one persist() behind them. Technique: WRITE + READ
 // of the last bytes on one QP as in librpma and "Persistent Memory Programming over RDMA" (SNIA);
 // posted with one doorbell and only the READ signaled (rule H9).
 #pragma once
@@ -19,6 +20,7 @@
 #include "fabric/device.h"
 #include "fabric/rpc.h"
 #include "persist/memory.h"
+#include "persist/persist_ranges_message.h"
 #include "persist/strategy.h"
 #include "persist/write_message.h"
 
@@ -64,11 +66,16 @@ struct RemoteWriterOptions {
   // The RPC method that the server serves this region by; a server that grants several regions has
   // one for each.
   uint16_t rpc_method = kPersistWriteMethod;
+  // The same for persist() with kTwoSided (0: it is not served), and what each of its requests
+  // begins with: at most kMaxPersistPrefixBytes, copied.
+  uint16_t persist_method = 0;
+  std::span<const std::byte> persist_prefix = {};
 };
 
 class RemoteWriter {
  public:
   static constexpr size_t kMaxPieces = kMaxPersistPieces;
+  static constexpr size_t kMaxPersistPrefixBytes = 16;
 
   // `region` is the target as the server granted it; `rpc`, which must be attached, is used by
   // kTwoSided and two_sided_bytes and may be null without them (InvalidArgument otherwise). All
@@ -90,6 +97,19 @@ class RemoteWriter {
   // `pieces` and `looks` must be named objects that outlive the wait.
   base::Task<Result<Persisted>> write(std::span<const RemotePiece> pieces,
                                       std::span<const RemoteLook> looks = {});
+
+  // Writes all pieces one-sided, whatever the strategy, without the step that makes them durable:
+  // one doorbell, one round trip, no message. On return the bytes are visible to everybody, and the
+  // looks behind them were read. At least one look (InvalidArgument otherwise: its READ is what
+  // says that the bytes are in place). Unsupported: the fabric does not order a READ behind WRITEs.
+  base::Task<Status> write_visible(std::span<const RemotePiece> pieces,
+                                   std::span<const RemoteLook> looks);
+  // Durable on return: all that write_visible() of this server's present start has written in these
+  // ranges, through this writer or an earlier one, and that was visible before the call. By READ:
+  // one round trip, as PCIe keeps its order. By FLUSH: one for each kMaxPieces ranges. By message:
+  // one for each kMaxPersistRanges ranges or kMaxPersistBytes. InvalidArgument outside the region,
+  // for an empty range or none, and where the server has no persist_method.
+  base::Task<Result<Persisted>> persist(std::span<const RemoteRange> ranges);
 
   // `rider`, borrowed, goes with all writes from now on, of which each then is at most kMaxPieces -
   // 1 pieces. With kTwoSided it is posted by itself, unsignaled, before the request, and stays

@@ -65,7 +65,7 @@ Status RemoteWriter::State::try_post(Chain chain, const Request& request,
   }
   if (chain == Chain::kWritesAndFlushes) {
     for (const RemotePiece& piece : pieces) batch.flush(piece.from.bytes, region.at(piece.offset));
-  } else if (chain != Chain::kWrites) {
+  } else if (chain != Chain::kWrites && chain != Chain::kWritesAndLooks) {
     // PCIe does not let a read pass the writes before it, and a queue pair executes in order: when
     // the READ has been answered, every WRITE before it has left the RNIC and the PCIe buffers.
     const RemotePiece& last = pieces.back();

@@ -24,7 +24,8 @@ struct RemoteWriter::State {
   static constexpr size_t kLandingLines = 64;
 
   // What is posted with one doorbell.
-  enum class Chain : uint8_t { kWrites, kRead, kWritesAndRead, kWritesAndFlushes };
+  // kWritesAndLooks: without a step that makes anything durable.
+  enum class Chain : uint8_t { kWrites, kRead, kWritesAndRead, kWritesAndFlushes, kWritesAndLooks };
 
   // What write() was asked for; borrowed until it returns.
   struct Request {
@@ -63,6 +64,19 @@ struct RemoteWriter::State {
   base::Task<Status> execute(Chain chain, Request request);
   base::Task<Status> write_outstanding(Request request);
   base::Task<Status> write_two_sided(std::span<const RemotePiece> pieces);
+  Status check(std::span<const RemoteRange> ranges) const;
+  // Makes the batch and posts it: READ of the last bytes of the last range, or FLUSH of all.
+  Status try_post_persist(std::span<const RemoteRange> ranges, fabric::Completion& completion);
+  auto post_persist_when_room(std::span<const RemoteRange> ranges, fabric::Completion& completion) {
+    return connection.post_when_room(kRoomTimeoutNs, [this, ranges, &completion] {
+      return try_post_persist(ranges, completion);
+    });
+  }
+  base::Task<Status> persist_one_sided(std::span<const RemoteRange> ranges);
+  // Fills `message` from `range` on, from the byte `done_bytes` of it, and moves both; gives the
+  // size.
+  size_t encode_ranges(std::span<const RemoteRange> ranges, size_t& range, uint64_t& done_bytes);
+  base::Task<Status> persist_two_sided(std::span<const RemoteRange> ranges);
 
   fabric::Device& device;
   fabric::Connection& connection;
@@ -70,6 +84,9 @@ struct RemoteWriter::State {
   fabric::RemoteRegion region;
   WriteStrategy strategy = WriteStrategy::kTwoSided;
   uint16_t rpc_method = kPersistWriteMethod;
+  uint16_t persist_method = 0;
+  std::array<std::byte, kMaxPersistPrefixBytes> persist_prefix{};
+  size_t persist_prefix_bytes = 0;
   WriteRider* rider = nullptr;
   size_t max_pieces = kMaxPieces;
   uint32_t two_sided_bytes = 0;  // 0: only if that is the strategy

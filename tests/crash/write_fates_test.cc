@@ -53,6 +53,30 @@ class WriteFatesTest : public testing::Test {
     trace_ = recorder.take();
   }
 
+  // Into the cache of a server under adr: it declares so, and is asked by message for durability.
+  void write_visible(bool persists) {
+    model::ModelPair pair(*model::named_parameters("optane-cx5"), {.ddio = true});
+    std::memset(pair.nvm.bytes.data(), kOld, kWriteBytes);
+    pair.fill(0, kWriteBytes, kNew);
+    persist::Memory memory(pair.nvm.bytes, {.domain = Domain::kMemoryController});
+    model::CrashRecorder recorder(memory);
+    pair.server_host().set_nvm_observer(&recorder);
+    // The strategy is that of a writer that may be made without RPC; a visible write has none.
+    auto writer = persist::RemoteWriter::create(
+        *pair.client, *pair.connection, nullptr, pair.nvm_region->remote(),
+        {Domain::kMemoryController, WriteLanding::kMemory, false}, {WriteStrategy::kDoorbell, 0});
+    ASSERT_TRUE(writer);
+    const persist::RemotePiece piece{pair.at(0, kWriteBytes), 0};
+    const persist::RemoteLook look{pair.at(kWriteBytes, 8), pair.nvm_region->remote().at(0)};
+    EXPECT_TRUE(pair.executor.run((*writer)->write_visible({&piece, 1}, {&look, 1})));
+    if (persists) {
+      memory.flush(memory.base(), kWriteBytes);
+      EXPECT_TRUE(memory.drain());
+    }
+    pair.server_host().set_nvm_observer(nullptr);
+    trace_ = recorder.take();
+  }
+
   // The event behind the `number`-th completion that the client got, from 1.
   size_t behind_completion(size_t number) const {
     for (size_t i = 0; i < trace_.events.size(); ++i) {
@@ -85,6 +109,14 @@ TEST_F(WriteFatesTest, InTheCacheWhenAcknowledgedItIsLostUnderAdr) {
   for (const auto strategy : {WriteStrategy::kNaive, WriteStrategy::kDoorbell}) {
     write(strategy, true, Domain::kMemoryController, WriteLanding::kMemory, 0);
     EXPECT_EQ(when_acknowledged(), (Bytes{kOld, kNew})) << "nobody has flushed the line";
+  }
+}
+
+// A visible write, and then what makes it durable: the server's CPU flushes its range.
+TEST_F(WriteFatesTest, AVisibleWriteIsLostUntilItsRangeWasFlushed) {
+  for (const bool persists : {false, true}) {
+    write_visible(persists);
+    EXPECT_EQ(when_acknowledged(), persists ? Bytes{kNew} : (Bytes{kOld, kNew}));
   }
 }
 

@@ -17,6 +17,25 @@ Task<void> write(PersistWorld& world, std::vector<RemotePiece> pieces) {
   for (const RemotePiece& piece : pieces) world.wrote(piece, written);
 }
 
+// One after the other, and durable together.
+Task<void> write_visible(PersistWorld& world, std::vector<RemotePiece> pieces) {
+  std::vector<persist::RemoteRange> ranges;
+  Result<persist::Persisted> durable = make_error(ErrorCode::kDisconnected, "not written");
+  Status visible;
+  for (const RemotePiece& piece : pieces) {
+    const persist::RemoteLook look = world.look();
+    ranges.push_back({piece.offset, piece.from.bytes});
+    visible = co_await world.writer->write_visible({&piece, 1}, {&look, 1});
+    if (!visible) break;
+  }
+  if (visible) {
+    durable = co_await world.writer->persist(ranges);
+  } else {
+    durable = visible.error();
+  }
+  for (const RemotePiece& piece : pieces) world.wrote(piece, durable);
+}
+
 // All at the same time.
 Task<void> together(PersistWorld& world, std::vector<Task<void>> tasks) {
   for (auto& each : tasks) each.start();
@@ -66,6 +85,18 @@ const PersistWorld::Case kCases[] = {
          writes.push_back(write(world, pieces));
        }
        co_await together(world, std::move(writes));
+     }},
+    {"RemoteWriter::write_visible",
+     [](PersistWorld& world) -> Task<void> {
+       std::vector<RemotePiece> pieces;
+       pieces.push_back(world.piece(100, 300));
+       co_await write_visible(world, pieces);
+     }},
+    {"RemoteWriter::persist",
+     [](PersistWorld& world) -> Task<void> {
+       std::vector<RemotePiece> pieces;
+       for (uint64_t i = 0; i < 5; ++i) pieces.push_back(world.piece(i * 1024, 1000));
+       co_await write_visible(world, pieces);
      }},
     {"RemoteAppender::append",
      [](PersistWorld& world) -> Task<void> {

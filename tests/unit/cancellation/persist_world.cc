@@ -19,6 +19,7 @@ constexpr uint64_t kRegionBytes = 64 << 10;
 constexpr uint64_t kRingBytes = 16 << 10;
 constexpr uint32_t kSalt = 7;
 constexpr uint16_t kRingMethod = persist::kPersistWriteMethod + 1;
+constexpr uint16_t kPersistMethod = persist::kPersistWriteMethod + 2;
 constexpr uint64_t kBreaks = 4;
 // A write of some pages takes more than one request, and a few fill the ring.
 constexpr fabric::RpcOptions kRpc{
@@ -80,6 +81,14 @@ void PersistWorld::on_call(fabric::RpcPeer&, fabric::RpcCall call) {
   if (call.method() == kRingMethod) {
     return service_.on_call(std::move(call), ring_->data_offset(), ring_->position().data_bytes);
   }
+  if (call.method() == kPersistMethod) {
+    persist::PersistRanges decoded;
+    const Status good = persist::decode_persist_ranges(call.request(), kRegionBytes, decoded);
+    if (!good) return call.reply_error(good.error());
+    for (const auto& range : decoded.ranges()) memory_.flush(memory_.at(range.offset), range.bytes);
+    const auto durable = memory_.drain();
+    return durable ? call.reply({}) : call.reply_error(durable.error());
+  }
   service_.on_call(std::move(call), 0, kRegionBytes);
 }
 
@@ -100,6 +109,7 @@ Task<Status> PersistWorld::connect() {
   ring.bytes = ring_->position().data_bytes;
   persist::RemoteWriterOptions how;
   how.strategy = strategy_;
+  how.persist_method = kPersistMethod;
   PMSTORE_CO_TRY(writer, persist::RemoteWriter::create(*device, *connection, rpc.get(), region,
                                                        kCapability, how));
   how.rpc_method = kRingMethod;

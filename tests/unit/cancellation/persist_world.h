@@ -48,6 +48,11 @@ class PersistWorld final : public harness::RpcTestServer {
   const fabric::Uri& uri() const { return uri_; }
   // A piece with new bytes for that place of the region; they may be there from now on.
   persist::RemotePiece piece(uint64_t at, uint32_t bytes);
+  // A READ of something of the region, to the end of the sources, which no piece reaches.
+  persist::RemoteLook look() {
+    std::byte* const into = source_.data() + source_.size() - 8;
+    return {{into, 8, source_region_.get()}, granted_->remote().at(0)};
+  }
   // What became of it: without a failure they are there.
   void wrote(const persist::RemotePiece& piece, const Result<persist::Persisted>& result);
   Attempt& attempt(size_t entries, size_t bytes);

@@ -107,6 +107,23 @@ class RemoteWriterTest : public testing::Test {
     EXPECT_TRUE(task.done());
     return task.take();
   }
+  template <typename T>
+  T finish(Task<T> task) {
+    task.start();
+    for (int turn = 0; !task.done() && turn < 100'000; ++turn) {
+      executor_.run_once();
+      if (!connection_.pending.empty()) connection_.complete_one(true);
+    }
+    EXPECT_TRUE(task.done());
+    return task.take();
+  }
+  Status write_visible(RemoteWriter& writer, std::span<const RemotePiece> pieces,
+                       std::span<const RemoteLook> looks) {
+    return finish(writer.write_visible(pieces, looks));
+  }
+  Result<Persisted> persist(RemoteWriter& writer, std::span<const RemoteRange> ranges) {
+    return finish(writer.persist(ranges));
+  }
   RemotePiece piece(uint32_t bytes, uint64_t offset) { return {{buffer_, bytes, nullptr}, offset}; }
 
   base::RealClock clock_;
@@ -130,6 +147,57 @@ TEST_F(RemoteWriterTest, ShortWritesAreReadWhole) {
   const RemotePiece pieces[] = {piece(3, 10)};
   EXPECT_TRUE(write(*writer, pieces));
   EXPECT_THAT(connection_.chains, ElementsAre("write 100010+3, read 100010+3"));
+}
+
+TEST_F(RemoteWriterTest, AVisibleWriteHasNoStepThatMakesItDurable) {
+  for (const auto strategy :
+       {WriteStrategy::kDoorbell, WriteStrategy::kFlush, WriteStrategy::kNaive}) {
+    connection_.chains.clear();
+    auto writer = make(strategy);
+    const RemotePiece pieces[] = {piece(64, 0), piece(256, 1024)};
+    const RemoteLook looks[] = {{{buffer_, 8, nullptr}, region_.at(4000)}};
+    EXPECT_TRUE(write_visible(*writer, pieces, looks));
+    EXPECT_THAT(connection_.chains,
+                ElementsAre("write 100000+64, write 101024+256, read 104000+8"));
+  }
+}
+
+TEST_F(RemoteWriterTest, AVisibleWriteNeedsALook) {
+  auto writer = make(WriteStrategy::kDoorbell);
+  const RemotePiece pieces[] = {piece(64, 0)};
+  EXPECT_EQ(write_visible(*writer, pieces, {}).code(), ErrorCode::kInvalidArgument);
+  const RemotePiece outside[] = {piece(64, 4090)};
+  const RemoteLook looks[] = {{{buffer_, 8, nullptr}, region_.at(4000)}};
+  EXPECT_EQ(write_visible(*writer, outside, looks).code(), ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(connection_.chains.empty());
+}
+
+TEST_F(RemoteWriterTest, OneReadMakesAllRangesDurable) {
+  auto writer = make(WriteStrategy::kDoorbell);
+  const RemoteRange ranges[] = {{0, 64}, {1024, 256}, {2000, 3}};
+  EXPECT_TRUE(persist(*writer, ranges));
+  EXPECT_THAT(connection_.chains, ElementsAre("read 102000+3"));
+  EXPECT_EQ(connection_.counters().round_trips, 1u);
+}
+
+TEST_F(RemoteWriterTest, EachRangeIsFlushedWhereTheFabricCan) {
+  auto writer = make(WriteStrategy::kFlush);
+  std::vector<RemoteRange> ranges;
+  for (uint64_t i = 0; i <= RemoteWriter::kMaxPieces; ++i) ranges.push_back({i * 128, 64});
+  EXPECT_TRUE(persist(*writer, ranges));
+  ASSERT_EQ(connection_.chains.size(), 2u);
+  EXPECT_THAT(connection_.chains[0], ::testing::HasSubstr("flush 101920+64"));
+  EXPECT_EQ(connection_.chains[1], "flush 102048+64");
+}
+
+TEST_F(RemoteWriterTest, NothingOrWhatIsOutsideIsNotMadeDurable) {
+  auto writer = make(WriteStrategy::kDoorbell);
+  EXPECT_EQ(persist(*writer, {}).code(), ErrorCode::kInvalidArgument);
+  const RemoteRange outside[] = {{0, 64}, {4090, 64}};
+  EXPECT_EQ(persist(*writer, outside).code(), ErrorCode::kInvalidArgument);
+  const RemoteRange empty[] = {{0, 0}};
+  EXPECT_EQ(persist(*writer, empty).code(), ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(connection_.chains.empty());
 }
 
 TEST_F(RemoteWriterTest, NaiveWaitsTwice) {
