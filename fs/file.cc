@@ -28,6 +28,22 @@ void File::State::note(const Attributes& heard) {
   system->delegated.heard(heard);
 }
 
+internal::FileIo::Way File::State::way_of(const WriteOptions& wanted) const {
+  const bool is_synchronous = (opened.flags & (O_SYNC | O_DSYNC)) != 0;
+  const DataSync sync = is_synchronous ? DataSync::kAlways : system->options.sync;
+  return {wanted.sync.value_or(sync), wanted.atomic.value_or(system->options.atomic_writes)};
+}
+
+base::Task<PosixStatus> File::State::flush() {
+  PosixStatus flushed = co_await system->io->flush(opened.ino);
+  if (!flushed) co_return std::move(flushed);
+  const uint64_t losses = system->io->losses(opened.ino);
+  if (std::exchange(losses_told, losses) == losses) co_return PosixStatus{};
+  co_return PosixError(EIO,
+                       "a data server was started again before it had made durable what was "
+                       "written: it may be lost; write it again");
+}
+
 base::Task<void> FileSystem::State::close_later(Ino ino) {
   delegated.closed(ino);
   Call request(FilesMethod::kClose, true, 0);
@@ -91,23 +107,27 @@ void File::mark_read() {
   system.io->read_later(known.ino);
 }
 
-base::Task<PosixResult<uint64_t>> File::pwrite(std::span<const std::byte> bytes, uint64_t offset) {
+base::Task<PosixResult<uint64_t>> File::pwrite(std::span<const std::byte> bytes, uint64_t offset,
+                                               WriteOptions options) {
   if (PosixStatus good = state_->usable(); !good) co_return PosixError(good.error());
   if (!state_->may_write()) co_return PosixError(EBADF, "the file is open for reading only");
   if (bytes.empty()) co_return uint64_t{0};
   if (offset > kMaxFileBytes || bytes.size() > kMaxFileBytes - offset) co_return PosixError(EFBIG);
-  const auto written = co_await state_->system->io->write(state_->attributes, offset, bytes);
+  const auto written = co_await state_->system->io->write(state_->attributes, offset, bytes,
+                                                          state_->way_of(options));
   if (!written) co_return PosixError(written.error());
   state_->note(written->attributes);
   state_->written = true;
   co_return uint64_t{bytes.size()};
 }
 
-base::Task<PosixResult<uint64_t>> File::append(std::span<const std::byte> bytes) {
+base::Task<PosixResult<uint64_t>> File::append(std::span<const std::byte> bytes,
+                                               WriteOptions options) {
   if (PosixStatus good = state_->usable(); !good) co_return PosixError(good.error());
   if (!state_->may_write()) co_return PosixError(EBADF, "the file is open for reading only");
   if (bytes.empty()) co_return uint64_t{0};
-  const auto written = co_await state_->system->io->write(state_->attributes, std::nullopt, bytes);
+  const auto written = co_await state_->system->io->write(state_->attributes, std::nullopt, bytes,
+                                                          state_->way_of(options));
   if (!written) co_return PosixError(written.error());
   state_->note(written->attributes);
   state_->written = true;
@@ -116,7 +136,7 @@ base::Task<PosixResult<uint64_t>> File::append(std::span<const std::byte> bytes)
 
 base::Task<PosixStatus> File::fsync() {
   if (PosixStatus good = state_->usable(); !good) co_return PosixError(good.error());
-  co_return co_await state_->system->io->flush(state_->opened.ino);
+  co_return co_await state_->flush();
 }
 
 base::Task<PosixResult<Attributes>> File::truncate(uint64_t size) {
@@ -163,7 +183,7 @@ base::Task<PosixResult<FileMap>> File::map(uint64_t offset, uint64_t bytes) {
 base::Task<PosixStatus> File::close() {
   if (state_->closed) co_return PosixError(EBADF, "the file is closed");
   PosixStatus flushed;
-  if (state_->usable()) flushed = co_await state_->system->io->flush(state_->opened.ino);
+  if (state_->usable()) flushed = co_await state_->flush();
   if (std::exchange(state_->closed, true)) co_return PosixError(EBADF, "the file is closed");
   const std::shared_ptr<FileSystem::State> system = state_->system;
   if (!system->closed) give_up_flock();

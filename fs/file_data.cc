@@ -80,6 +80,8 @@ base::Task<Status> FileData::State::connect_once() {
   session = std::move(made);
   area = session->answer.area;
   session->number = ++generation;
+  const uint64_t start = session->link->welcome().epoch;
+  if (starts.empty() || starts.rbegin()->second != start) starts.emplace(generation, start);
   may_land = false;  // the server has ended the session before
   session->link->keep_lease();
   co_return Status{};
@@ -107,15 +109,18 @@ Result<FileData::State::SessionRef> FileData::State::check_answer(
   PMSTORE_TRY(const persist::WriteStrategy strategy,
               persist::negotiate(options.write_strategy, server, fabric));
   made->part_bytes = kMaxMessageData;
-  if (strategy == persist::WriteStrategy::kTwoSided) {
+  made->by_message = strategy == persist::WriteStrategy::kTwoSided;
+  if (made->by_message) {
     const uint32_t most = link->rpc().max_request_bytes();
     if (most <= kMaxDataWriteHead) return bad_data_answer("has no room for a write");
     made->part_bytes = std::min<size_t>(kMaxMessageData, most - kMaxDataWriteHead);
-  } else {
-    PMSTORE_TRY(made->writer,
-                persist::RemoteWriter::create(device, link->connection(), nullptr, answer.units,
-                                              server, {.strategy = strategy}));
   }
+  const service::RequestPrefix prefix = link->prefix();
+  persist::RemoteWriterOptions writing{.strategy = strategy};
+  writing.persist_method = kDataPersistMethod;
+  writing.persist_prefix = service::bytes_of(prefix);
+  PMSTORE_TRY(made->writer, persist::RemoteWriter::create(device, link->connection(), &link->rpc(),
+                                                          answer.units, server, writing));
   made->link = std::move(link);
   return made;
 }
@@ -228,13 +233,18 @@ base::Task<void> FileData::State::retire(std::unique_ptr<fabric::MemoryRegion> r
 // ---- what is known ----
 
 uint64_t FileData::session() const { return state_->generation; }
+uint64_t FileData::start_of(uint64_t session) const {
+  const auto behind = state_->starts.upper_bound(session);
+  PMSTORE_CHECK(session != 0 && behind != state_->starts.begin(), "a session that was made");
+  return std::prev(behind)->second;
+}
 uint64_t FileData::area() const { return state_->area; }
 uint64_t FileData::bytes() const {
   return state_->session == nullptr ? 0 : state_->session->answer.units.bytes;
 }
 persist::WriteStrategy FileData::strategy() const {
-  const bool by_message = state_->session == nullptr || state_->session->writer == nullptr;
-  return by_message ? persist::WriteStrategy::kTwoSided : state_->session->writer->strategy();
+  if (state_->session == nullptr) return persist::WriteStrategy::kTwoSided;
+  return state_->session->writer->strategy();
 }
 fabric::Counters FileData::counters() const {
   fabric::Counters all = state_->ended_counters;

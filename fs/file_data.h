@@ -12,7 +12,8 @@
 //
 // What has begun runs to its end, also when its caller is destroyed; settled() waits for that. A
 // write with a stale map may have stored any part of its bytes, and stores nothing from then on;
-// one that fails, or is abandoned, may go on for a while. Durable on return: write(). Threads: one
+// one that fails, or is abandoned, may go on for a while. Durable on return: write(), unless it was
+// asked for visible bytes only (DataSync::kFsync): then what persist() names. Threads: one
 // executor's; many accesses may be under way at the same time. Lifetimes: the device outlives it.
 // Buffers are borrowed until the task ends; those in registered memory of a task that is destroyed
 // before, until settled() or the end of the FileData. Errors: Disconnected, Timeout: the session
@@ -32,6 +33,7 @@
 #include "fabric/device.h"
 #include "fabric/uri.h"
 #include "fs/types.h"
+#include "persist/persist_ranges_message.h"
 #include "persist/strategy.h"
 #include "service/identity.h"
 
@@ -63,6 +65,7 @@ struct WritePiece {
 };
 
 enum class DataOutcome : uint8_t { kDone, kStaleMap };
+enum class PersistOutcome : uint8_t { kDurable, kLost };
 
 class FileData {
  public:
@@ -79,7 +82,16 @@ class FileData {
   // kStaleMap: also when `session` is not the present one. InvalidArgument: a piece is outside of
   // its extent, or the extent outside of the area; nothing was done.
   base::Task<Result<DataOutcome>> read(uint64_t session, std::vector<ReadPiece> pieces);
-  base::Task<Result<DataOutcome>> write(uint64_t session, std::vector<WritePiece> pieces);
+  // kFsync: visible on return, in one round trip without a message; persist() makes it durable.
+  base::Task<Result<DataOutcome>> write(uint64_t session, std::vector<WritePiece> pieces,
+                                        DataSync sync = DataSync::kAlways);
+  // Durable on return: what was visible in these parts of the area, written while the server had
+  // the start `start`. kLost: it was started again since, and may have lost it. Goes on in the next
+  // session when one is lost. InvalidArgument: a range is outside of the area.
+  base::Task<Result<PersistOutcome>> persist(uint64_t start,
+                                             std::vector<persist::RemoteRange> ranges);
+  // Of the server in a session that this object has had.
+  uint64_t start_of(uint64_t session) const;
 
   // Number of the present session; a new one is greater.
   uint64_t session() const;

@@ -106,13 +106,15 @@ base::Task<Result<DataOutcome>> FileData::read(uint64_t session, std::vector<Rea
   co_return co_await state.execute(std::move(access));
 }
 
-base::Task<Result<DataOutcome>> FileData::write(uint64_t session, std::vector<WritePiece> pieces) {
+base::Task<Result<DataOutcome>> FileData::write(uint64_t session, std::vector<WritePiece> pieces,
+                                                DataSync sync) {
   State& state = *state_;
   if (!state.ready()) {
     PMSTORE_CO_TRY_STATUS(co_await state.reconnector.connected());
   }
   if (session != state.generation) co_return DataOutcome::kStaleMap;
-  auto access = std::make_shared<State::Access>(state.executor, State::Kind::kWrite);
+  const auto kind = sync == DataSync::kFsync ? State::Kind::kWriteVisible : State::Kind::kWrite;
+  auto access = std::make_shared<State::Access>(state.executor, kind);
   for (const WritePiece& piece : pieces) {
     // It is only read; a LocalBuffer is the source or the destination of a request.
     auto* const from = const_cast<std::byte*>(piece.from.data());
@@ -162,12 +164,12 @@ base::Task<void> FileData::State::work(AccessRef access, SessionRef with) {
     Status done;
     if (access->kind == Kind::kRead) {
       done = co_await read_part(access, with, part);
-    } else if (with->writer != nullptr) {
+    } else if (access->kind == Kind::kWriteVisible || !with->by_message) {
       done = co_await write_part(access, with, part);
     } else {
       done = co_await send_part(access, with, part);
     }
-    if (!done && access->kind == Kind::kWrite && with->number == generation) may_land = true;
+    if (!done && access->kind != Kind::kRead && with->number == generation) may_land = true;
     if (!done && !access->failure) access->failure = std::move(done.error());
   }
   PMSTORE_CHECK(access->workers > 0, "each worker ends once");
@@ -242,9 +244,46 @@ base::Task<Status> FileData::State::write_part(AccessRef access, SessionRef with
   }
   const std::span<const persist::RemotePiece> written(pieces.data(), part.count);
   const std::span<const persist::RemoteLook> looked(looks.data(), words.count);
-  PMSTORE_CO_TRY_STATUS(co_await with->writer->write(written, looked));
+  if (access->kind == Kind::kWriteVisible) {
+    PMSTORE_CO_TRY_STATUS(co_await with->writer->write_visible(written, looked));
+  } else {
+    PMSTORE_CO_TRY_STATUS(co_await with->writer->write(written, looked));
+  }
   access->stale |= words.are_stale(*buffer);
   co_return Status{};
+}
+
+// ---- later durability ----
+
+base::Task<Result<PersistOutcome>> FileData::persist(uint64_t start,
+                                                     std::vector<persist::RemoteRange> ranges) {
+  State& state = *state_;
+  if (ranges.empty()) co_return PersistOutcome::kDurable;
+  const auto persisting = std::make_shared<State::Persisting>(state.executor, std::move(ranges));
+  constexpr unsigned kMostSessions = 16;
+  for (unsigned i = 0; i < kMostSessions; ++i) {
+    if (!state.ready()) {
+      PMSTORE_CO_TRY_STATUS(co_await state.reconnector.connected());
+    }
+    if (start_of(state.generation) != start) co_return PersistOutcome::kLost;
+    const uint64_t in_session = state.generation;
+    persisting->done.reset();
+    state.workers.run(state.persist_in(persisting, state.session));
+    while (!persisting->done) co_await persisting->ended.wait();
+    if (*persisting->done) co_return PersistOutcome::kDurable;
+    const ErrorCode why = persisting->done->code();
+    if (why != ErrorCode::kDisconnected && why != ErrorCode::kTimeout) break;
+    if (state.session != nullptr && state.generation == in_session) state.session->link->drop();
+  }
+  co_return persisting->done->error();
+}
+
+base::Task<void> FileData::State::persist_in(PersistingRef persisting, SessionRef with) {
+  const base::RunningTasks::Position here = workers.started_last();
+  const auto durable = co_await with->writer->persist(persisting->ranges);
+  persisting->done = durable ? Status{} : Status{durable.error()};
+  persisting->ended.notify_all();
+  workers.ended(here);
 }
 
 // ---- by message ----

@@ -60,6 +60,11 @@ struct DataWriteReply {
 };
 static_assert(sizeof(DataWriteReply) == 8);
 
+// RequestPrefix | PersistRangesHeader | RemoteRange[] (persist/persist_ranges_message.h): what
+// these parts of the units hold becomes durable. Words do not matter: bytes that were not written
+// by this client become durable, too. The answer is empty.
+inline constexpr uint16_t kDataPersistMethod = 0x0606;
+
 // ---- the owner's session ----
 
 // The body of its hello. One owner has a session at a time. The record in the area (fs/file_area.h)

@@ -11,6 +11,7 @@
 #include "fabric/message.h"
 #include "fs/internal/data_session.h"
 #include "persist/memory.h"
+#include "persist/persist_ranges_message.h"
 
 namespace pmstore::fs {
 
@@ -66,6 +67,7 @@ Status decode(std::span<const std::byte> body, uint64_t area_bytes, DecodedWrite
 constexpr size_t kMaxGroup = 1024;  // writes that wait for one drain
 
 void acknowledge(persist::Persisted /*pieces*/, fabric::RpcCall& call) {
+  if (call.method() == kDataPersistMethod) return call.reply({});
   call.reply(service::bytes_of(DataWriteReply{}));
 }
 
@@ -187,10 +189,16 @@ size_t FileDataService::end_sessions(const ClientId& client, SessionEnd why) {
 void FileDataService::on_call(service::Session& session, fabric::RpcCall call,
                               std::span<const std::byte> body) {
   const bool is_owner = static_cast<const DataSession&>(session).is_owner;
-  if (!is_owner && call.method() != kDataWriteMethod) {
+  const bool persists = call.method() == kDataPersistMethod;
+  if (!is_owner && !persists && call.method() != kDataWriteMethod) {
     return host().drop_malformed(session, call);
   }
-  const Status written = is_owner ? on_owner_call(session, call, body) : write(call, body);
+  Status written;
+  if (is_owner) {
+    written = on_owner_call(session, call, body);
+  } else {
+    written = persists ? persist(call, body) : write(call, body);
+  }
   if (written) return;
   if (written.code() == ErrorCode::kProtocol) return host().drop_malformed(session, call);
   if (written.code() == ErrorCode::kIo) host().tell_failure(written.error());
@@ -214,6 +222,19 @@ Status FileDataService::write(fabric::RpcCall& call, std::span<const std::byte> 
     memory.write_non_temporal(to, data, piece.bytes);  // rule H7
     data += piece.bytes;
   }
+  return drain_for(call);
+}
+
+Status FileDataService::persist(fabric::RpcCall& call, std::span<const std::byte> body) {
+  persist::PersistRanges decoded;
+  PMSTORE_TRY_STATUS(persist::decode_persist_ranges(body, space_.total_bytes(), decoded));
+  for (const persist::RemoteRange& range : decoded.ranges()) {
+    space_.area().memory().flush(space_.area().data().data() + range.offset, range.bytes);
+  }
+  return drain_for(call);
+}
+
+Status FileDataService::drain_for(fabric::RpcCall& call) {
   if (groups_) {
     stored_.push_back(std::move(call));
     if (stored_.size() < kMaxGroup) {
@@ -223,7 +244,7 @@ Status FileDataService::write(fabric::RpcCall& call, std::span<const std::byte> 
     }
     return {};
   }
-  PMSTORE_TRY(const persist::Persisted durable, memory.drain());
+  PMSTORE_TRY(const persist::Persisted durable, space_.area().memory().drain());
   acknowledge(durable, call);
   return {};
 }

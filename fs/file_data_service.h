@@ -87,6 +87,9 @@ class FileDataService final : public service::Service {
                               AreaZero what);
   // Answers, or gives the error to answer with. Protocol costs the connection.
   Status write(fabric::RpcCall& call, std::span<const std::byte> body);
+  Status persist(fabric::RpcCall& call, std::span<const std::byte> body);
+  // What was stored or flushed for the call becomes durable, now or with others; then it answers.
+  Status drain_for(fabric::RpcCall& call);
   // Runs until it is destroyed with the service.
   base::Task<void> commit_groups();
   // One drain for all that wait for one, and their answers.

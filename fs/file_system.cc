@@ -321,6 +321,7 @@ std::unique_ptr<File> FileSystem::State::opened_file(const Opened& opened, int f
   file->delegated = opened.delegated;
   file->server_ns = opened.now_ns;
   file->opened_ns = executor.now_ns();
+  file->losses_told = io->losses(opened.attributes.ino);
   // A server that was started again since was not told of it.
   file->opened.lost = opened.ticket != link->ticket();
   link->add_open(file->opened);

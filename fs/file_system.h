@@ -6,7 +6,8 @@
 //   (*file)->pwrite(bytes, 0);   // durable on return
 //
 // Durable on return: every call that changes something, data included (DataSync::kAlways). With
-// kFsync, data is durable after fsync() or close().
+// kFsync, data that is written below the size of a file is visible on return, and durable after
+// fsync() or close(), or before the server hears of its time; all else is durable on return.
 // Threads: one executor's; many coroutines may use it at the same time. Lifetimes: the executor
 // outlives it; it outlives its files. Buffers and views are borrowed until the task ends; when the
 // coroutine is destroyed earlier, data buffers until the FileSystem is gone, unless the call was
@@ -47,6 +48,11 @@ struct FileSystemOptions {
   // false: all data goes through the namespace server.
   bool one_sided_data = true;
   size_t cached_maps = 4096;  // files
+  // Of files that are opened without O_SYNC and O_DSYNC.
+  DataSync sync = DataSync::kAlways;
+  // Each write of at most kMaxMessageData happens as a whole or not at all, also after a power cut
+  // and for those who read beside it (docs/files.md). A larger one is EINVAL.
+  bool atomic_writes = false;
   // Reads change st_atime where it is not later than the other times, or a day old. The server
   // hears of it within a second, or when it is asked for the attributes.
   bool atime = false;
@@ -65,6 +71,12 @@ class FileCache {
 };
 
 class File;
+
+// How one write is done; what is empty is as the file was opened.
+struct WriteOptions {
+  std::optional<DataSync> sync = {};
+  std::optional<bool> atomic = {};
+};
 
 class FileSystem {
  public:
@@ -174,8 +186,12 @@ class File {
   base::Task<PosixResult<uint64_t>> pread(std::span<std::byte> into, uint64_t offset);
   // All of it. Each part of at most kMaxMessageData that extends the file, or is appended, is
   // atomic towards other appenders; other writes are as docs/files.md says for the fabric.
-  base::Task<PosixResult<uint64_t>> pwrite(std::span<const std::byte> bytes, uint64_t offset);
-  base::Task<PosixResult<uint64_t>> append(std::span<const std::byte> bytes);
+  base::Task<PosixResult<uint64_t>> pwrite(std::span<const std::byte> bytes, uint64_t offset,
+                                           WriteOptions options = {});
+  base::Task<PosixResult<uint64_t>> append(std::span<const std::byte> bytes,
+                                           WriteOptions options = {});
+  // Durable on return: what this client has written to the file by any descriptor. EIO, once for
+  // each descriptor: a data server was started again meanwhile, and may have lost a part of it.
   base::Task<PosixStatus> fsync();
   // It was read, by pread() or otherwise; pread() says so itself.
   void mark_read();
@@ -183,6 +199,7 @@ class File {
   base::Task<PosixResult<Attributes>> allocate(AllocateMode mode, uint64_t offset, uint64_t bytes);
   // For those who place computation: where the data lies.
   base::Task<PosixResult<FileMap>> map(uint64_t offset, uint64_t bytes);
+  // As fsync(), and then the file is closed, whatever that gives.
   base::Task<PosixStatus> close();
 
   // Advisory locks, as fcntl(F_SETLK) and flock() have them; of flock() the owner is this File, and

@@ -231,7 +231,8 @@ struct WriteRequest {
   uint64_t offset = 0;
   uint32_t bytes = 0;
   uint8_t append = 0;  // at the end; `offset` is 0
-  uint8_t padding[3] = {};
+  uint8_t atomic = 0;  // all of it, or nothing, also after a power cut
+  uint8_t padding[2] = {};
 };
 static_assert(sizeof(WriteRequest) == 24);
 struct TouchRequest {

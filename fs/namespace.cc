@@ -132,8 +132,9 @@ Task<PosixResult<std::vector<std::byte>>> Namespace::read(Ino ino, uint64_t offs
 }
 
 Task<PosixResult<Namespace::Written>> Namespace::write(Ino ino, std::optional<uint64_t> offset,
-                                                       std::span<const std::byte> bytes) {
-  return state_->files.write(ino, offset, bytes);
+                                                       std::span<const std::byte> bytes,
+                                                       bool atomic) {
+  return state_->files.write(ino, offset, bytes, atomic);
 }
 
 Task<PosixResult<Attributes>> Namespace::allocate(Ino ino, AllocateMode mode, uint64_t offset,

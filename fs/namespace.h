@@ -148,13 +148,14 @@ class Namespace {
   base::Task<PosixResult<std::vector<std::byte>>> read(Ino ino, uint64_t offset, uint64_t bytes);
   // At most kMaxMessageData. No offset: at the end of the file (O_APPEND); two appenders never
   // overlap. Gives the attributes after it, of which `size` is the end of what was appended at
-  // least, and where it was written.
+  // least, and where it was written. `atomic`: a power cut leaves all of it or nothing, and so does
+  // a reader find it; else what is overwritten in place may be found in parts.
   struct Written {
     Attributes attributes;
     uint64_t offset = 0;
   };
   base::Task<PosixResult<Written>> write(Ino ino, std::optional<uint64_t> offset,
-                                         std::span<const std::byte> bytes);
+                                         std::span<const std::byte> bytes, bool atomic = false);
   base::Task<PosixResult<Attributes>> allocate(Ino ino, AllocateMode mode, uint64_t offset,
                                                uint64_t bytes);
   // The data of `ino` was written one-sided, or it was read: a file, a directory, a symlink. A

@@ -73,6 +73,10 @@ inline bool is_atime_due(const Attributes& attributes, uint64_t now_ns) {
          now_ns - atime_ns >= kDayNs;
 }
 
+// When what a client writes is durable: when the write returns, or after fsync() or close(). It is
+// visible to all clients when the write returns.
+enum class DataSync : uint8_t { kAlways, kFsync };
+
 // For whom an operation is done: permissions are checked for this user, who owns what it makes.
 // uid 0 may do everything.
 struct Caller {

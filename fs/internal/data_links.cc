@@ -196,6 +196,7 @@ struct DataLinks::Joint {
   explicit Joint(base::Executor& executor) : ended(executor) {}
   const DataSessions* sessions = nullptr;
   Ino ino{};
+  DataSync sync = DataSync::kAlways;
   std::vector<Part<Piece>> parts;
   size_t running = 0;
   base::WaitList ended;
@@ -204,7 +205,7 @@ struct DataLinks::Joint {
 
 template <typename Piece>
 base::Task<Result<DataOutcome>> DataLinks::access_one(uint16_t server, uint64_t session, Ino ino,
-                                                      std::vector<Piece> pieces) {
+                                                      std::vector<Piece> pieces, DataSync sync) {
   const auto found = servers_.find(server);
   PMSTORE_CHECK(found != servers_.end(), "a map's servers were asked for");
   FileData* const data = found->second->data.get();
@@ -216,7 +217,7 @@ base::Task<Result<DataOutcome>> DataLinks::access_one(uint16_t server, uint64_t 
     co_return co_await data->read(session, std::move(pieces));
   } else {
     Writing writing(*found->second, ino);
-    auto outcome = co_await data->write(session, std::move(pieces));
+    auto outcome = co_await data->write(session, std::move(pieces), sync);
     // A stale map: the server has ended the session of this write, or has stored nothing.
     writing.landed = outcome.has_value();
     co_return std::move(outcome);
@@ -228,17 +229,19 @@ base::Task<void> DataLinks::run_part(Joint<Piece>& joint, size_t number) {
   Part<Piece>& part = joint.parts[number];
   const DataSessions& sessions = *joint.sessions;
   const uint64_t session = part.server < sessions.size() ? sessions[part.server] : 0;
-  part.outcome = co_await access_one(part.server, session, joint.ino, std::move(part.pieces));
+  part.outcome =
+      co_await access_one(part.server, session, joint.ino, std::move(part.pieces), joint.sync);
   PMSTORE_CHECK(joint.running > 0, "each part ends once");
   if (--joint.running == 0) joint.ended.notify_all();
 }
 
 template <typename Piece>
 base::Task<Result<DataOutcome>> DataLinks::access(const DataSessions& sessions, Ino ino,
-                                                  std::vector<Piece> pieces) {
+                                                  std::vector<Piece> pieces, DataSync sync) {
   Joint<Piece> joint(executor_);
   joint.sessions = &sessions;
   joint.ino = ino;
+  joint.sync = sync;
   for (Piece& piece : pieces) {
     const uint16_t server = piece.extent.place.server;
     auto part = std::find_if(joint.parts.begin(), joint.parts.end(),
@@ -252,7 +255,8 @@ base::Task<Result<DataOutcome>> DataLinks::access(const DataSessions& sessions, 
   if (joint.parts.size() == 1) {
     const uint16_t server = joint.parts.front().server;
     const uint64_t session = server < sessions.size() ? sessions[server] : 0;
-    co_return co_await access_one(server, session, ino, std::move(joint.parts.front().pieces));
+    co_return co_await access_one(server, session, ino, std::move(joint.parts.front().pieces),
+                                  sync);
   }
   joint.running = joint.parts.size();
   for (size_t i = 0; i < joint.parts.size(); ++i) {
@@ -271,12 +275,59 @@ base::Task<Result<DataOutcome>> DataLinks::access(const DataSessions& sessions, 
 
 base::Task<Result<DataOutcome>> DataLinks::read(const DataSessions& sessions,
                                                 std::vector<ReadPiece> pieces) {
-  return access(sessions, Ino{}, std::move(pieces));
+  return access(sessions, Ino{}, std::move(pieces), DataSync::kAlways);
 }
 
 base::Task<Result<DataOutcome>> DataLinks::write(const DataSessions& sessions, Ino ino,
-                                                 std::vector<WritePiece> pieces) {
-  return access(sessions, ino, std::move(pieces));
+                                                 std::vector<WritePiece> pieces, DataSync sync) {
+  return access(sessions, ino, std::move(pieces), sync);
+}
+
+// ---- later durability ----
+
+uint64_t DataLinks::start_of(uint16_t server, uint64_t session) const {
+  const auto found = servers_.find(server);
+  PMSTORE_CHECK(found != servers_.end() && found->second->data != nullptr,
+                "a session was with a server that was opened");
+  return found->second->data->start_of(session);
+}
+
+// The tasks go first, as of a Joint.
+struct DataLinks::JointPersist {
+  JointPersist(base::Executor& executor, const std::vector<DirtyRanges::OfServer>& what)
+      : dirty(what), outcomes(what.size()), running(what.size()), ended(executor) {}
+  const std::vector<DirtyRanges::OfServer>& dirty;
+  std::vector<std::optional<Result<PersistOutcome>>> outcomes;
+  size_t running;
+  base::WaitList ended;
+  std::vector<base::Task<void>> tasks;
+};
+
+base::Task<Result<PersistOutcome>> DataLinks::persist_one(const DirtyRanges::OfServer& dirty) {
+  const auto found = servers_.find(dirty.server);
+  PMSTORE_CHECK(found != servers_.end() && found->second->data != nullptr,
+                "what is dirty was written by this object");
+  co_return co_await found->second->data->persist(dirty.start, dirty.ranges);
+}
+
+base::Task<void> DataLinks::run_persist(JointPersist& joint, size_t number) {
+  joint.outcomes[number] = co_await persist_one(joint.dirty[number]);
+  PMSTORE_CHECK(joint.running > 0, "each server ends once");
+  if (--joint.running == 0) joint.ended.notify_all();
+}
+
+base::Task<std::vector<Result<PersistOutcome>>> DataLinks::persist(
+    const std::vector<DirtyRanges::OfServer>& dirty) {
+  JointPersist joint(executor_, dirty);
+  for (size_t i = 0; i < dirty.size(); ++i) {
+    joint.tasks.push_back(run_persist(joint, i));
+    joint.tasks.back().start();
+  }
+  while (joint.running > 0) co_await joint.ended.wait();
+  std::vector<Result<PersistOutcome>> all;
+  for (auto& outcome : joint.outcomes) all.push_back(std::move(*outcome));
+  if (!all.empty()) joint_round_trips_ += all.size() - 1;
+  co_return all;
 }
 
 }  // namespace pmstore::fs::internal

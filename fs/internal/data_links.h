@@ -19,6 +19,7 @@
 #include "fs/file_data.h"
 #include "fs/file_system.h"
 #include "fs/files_protocol.h"
+#include "fs/internal/dirty_ranges.h"
 #include "fs/internal/files_link.h"
 
 namespace pmstore::fs::internal {
@@ -40,7 +41,13 @@ class DataLinks {
   // `sessions` makes the map stale.
   base::Task<Result<DataOutcome>> read(const DataSessions& sessions, std::vector<ReadPiece> pieces);
   base::Task<Result<DataOutcome>> write(const DataSessions& sessions, Ino ino,
-                                        std::vector<WritePiece> pieces);
+                                        std::vector<WritePiece> pieces,
+                                        DataSync sync = DataSync::kAlways);
+  // FileData::persist() at all servers of `dirty` at the same time; their outcomes in its order.
+  base::Task<std::vector<Result<PersistOutcome>>> persist(
+      const std::vector<DirtyRanges::OfServer>& dirty);
+  // FileData::start_of(); the server was open()ed.
+  uint64_t start_of(uint16_t server, uint64_t session) const;
   // The servers at which writes that began before the call may still land, and in which files.
   // Waits for accesses under way, at most until then. Empty: none may.
   base::Task<UnlandedWrites> unlanded(uint64_t until_ns);
@@ -77,10 +84,13 @@ class DataLinks {
   base::Task<void> look_at(Server& server, uint64_t until_ns, UnlandedFiles& into);
   template <typename Piece>
   base::Task<Result<DataOutcome>> access(const DataSessions& sessions, Ino ino,
-                                         std::vector<Piece> pieces);
+                                         std::vector<Piece> pieces, DataSync sync);
   template <typename Piece>
   base::Task<Result<DataOutcome>> access_one(uint16_t server, uint64_t session, Ino ino,
-                                             std::vector<Piece> pieces);
+                                             std::vector<Piece> pieces, DataSync sync);
+  struct JointPersist;
+  base::Task<Result<PersistOutcome>> persist_one(const DirtyRanges::OfServer& dirty);
+  base::Task<void> run_persist(JointPersist& joint, size_t number);
   template <typename Piece>
   base::Task<void> run_part(Joint<Piece>& joint, size_t number);
 

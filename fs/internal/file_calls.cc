@@ -210,8 +210,23 @@ Task<void> FileCalls::take_back(SharedGuard guard, Ino ino, FileMaps::Given give
   co_await core_.tasks.run(work(maps_, std::move(guard), ino, std::move(given)));
 }
 
+Task<PosixResult<Attributes>> FileCalls::replace(SharedGuard guard, Ino ino, uint64_t offset,
+                                                 std::span<const std::byte> bytes) {
+  const uint64_t end = offset + bytes.size();
+  const uint64_t now_ns = core_.now_ns();
+  const Change change = [end, now_ns](Inode& inode) {
+    inode.attributes.size = std::max(inode.attributes.size, end);
+    data_changed(inode, now_ns);
+  };
+  // A copy: it goes on to its end when the caller is gone.
+  std::vector<std::byte> copy(bytes.begin(), bytes.end());
+  auto replaces = maps_.replace(std::move(guard), ino, offset, std::move(copy), change);
+  co_return co_await core_.tasks.run(std::move(replaces));
+}
+
 Task<PosixResult<Namespace::Written>> FileCalls::write(Ino ino, std::optional<uint64_t> offset,
-                                                       std::span<const std::byte> bytes) {
+                                                       std::span<const std::byte> bytes,
+                                                       bool atomic) {
   if (bytes.size() > kMaxMessageData)
     co_return PosixError(EINVAL, "at most 1 MiB is written at once");
   SharedGuard guard = co_await lock(ino);
@@ -221,6 +236,11 @@ Task<PosixResult<Namespace::Written>> FileCalls::write(Ino ino, std::optional<ui
   if (bytes.empty()) co_return Namespace::Written{a, at};
   if (at >= kMaxFileBytes || kMaxFileBytes - at < bytes.size()) co_return PosixError(EFBIG);
   const uint64_t end = at + bytes.size();
+  // What lies in the inode changes with it; what is behind the size is not seen before that grows.
+  if (atomic && !a.is_inline && at < a.size) {
+    PMSTORE_CO_TRY(Attributes after, co_await replace(std::move(guard), ino, at, bytes));
+    co_return Namespace::Written{std::move(after), at};
+  }
   Publish what{.size = end};
   if (a.is_inline && end <= kMaxInlineBytes) {
     what.tail = inode.tail;

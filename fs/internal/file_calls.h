@@ -37,7 +37,7 @@ class FileCalls {
                                                  bool allocate);
   base::Task<PosixResult<std::vector<std::byte>>> read(Ino ino, uint64_t offset, uint64_t bytes);
   base::Task<PosixResult<Namespace::Written>> write(Ino ino, std::optional<uint64_t> offset,
-                                                    std::span<const std::byte> bytes);
+                                                    std::span<const std::byte> bytes, bool atomic);
   base::Task<PosixStatus> touch(Ino ino, Touch touch);
   // The caller, and a change that has a size.
   base::Task<PosixResult<Attributes>> change_size(Caller caller, Ino ino, AttributeChange change);
@@ -62,6 +62,9 @@ class FileCalls {
                                     uint64_t to);
   // As FileMaps::take_back(), as work of its own.
   base::Task<void> take_back(SharedGuard guard, Ino ino, FileMaps::Given given);
+  // Bytes below the size take the place of those that are there, as a whole.
+  base::Task<PosixResult<Attributes>> replace(SharedGuard guard, Ino ino, uint64_t offset,
+                                              std::span<const std::byte> bytes);
   base::Task<PosixStatus> write_data(Ino ino, uint64_t offset, std::span<const std::byte> bytes);
   base::Task<PosixStatus> read_data(Ino ino, uint64_t offset, std::span<std::byte> into);
   base::Task<PosixStatus> leave_inline(SharedGuard guard, const Inode& inode);

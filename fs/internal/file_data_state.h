@@ -39,9 +39,10 @@ struct FileData::State final : service::Reconnector::Target {
   struct Session {
     uint64_t number = 0;  // `generation` while it is the present one
     FileDataAnswer answer;
-    size_t part_bytes = 0;                          // the most that a part has
-    std::unique_ptr<persist::RemoteWriter> writer;  // empty: writes are messages
-    std::unique_ptr<service::Link> link;            // goes first: its READs land in the writer
+    size_t part_bytes = 0;  // the most that a part has
+    std::unique_ptr<persist::RemoteWriter> writer;
+    bool by_message = false;              // durable writes are, and what makes others durable
+    std::unique_ptr<service::Link> link;  // goes first: its READs land in the writer
   };
   using SessionRef = std::shared_ptr<Session>;
 
@@ -62,7 +63,7 @@ struct FileData::State final : service::Reconnector::Target {
     size_t copied_bytes = 0;  // of pieces that are not registered
   };
 
-  enum class Kind : uint8_t { kRead, kWrite };
+  enum class Kind : uint8_t { kRead, kWrite, kWriteVisible };
   struct Access {
     Access(base::Executor& executor, Kind what) : kind(what), ended(executor) {}
     // Is another part to be begun?
@@ -79,6 +80,15 @@ struct FileData::State final : service::Reconnector::Target {
     base::WaitList ended;    // when there are no workers any more
   };
   using AccessRef = std::shared_ptr<Access>;
+  // What persist() was asked for; one session after the other tries it.
+  struct Persisting {
+    Persisting(base::Executor& executor, std::vector<persist::RemoteRange> what)
+        : ranges(std::move(what)), ended(executor) {}
+    const std::vector<persist::RemoteRange> ranges;
+    std::optional<Status> done;
+    base::WaitList ended;
+  };
+  using PersistingRef = std::shared_ptr<Persisting>;
 
   State(fabric::Device& data_device, fabric::Uri server, FileDataOptions with);
   ~State() override;
@@ -107,6 +117,7 @@ struct FileData::State final : service::Reconnector::Target {
   base::Task<Status> read_part(AccessRef access, SessionRef with, const Part& part);
   base::Task<Status> write_part(AccessRef access, SessionRef with, const Part& part);
   base::Task<Status> send_part(AccessRef access, SessionRef with, const Part& part);
+  base::Task<void> persist_in(PersistingRef persisting, SessionRef with);
   size_t lay_out(const service::Link& link, const Part& part);
   // nullptr: it is not registered as a whole.
   const fabric::MemoryRegion* region_of(const std::byte* memory, size_t bytes) const;
@@ -122,6 +133,8 @@ struct FileData::State final : service::Reconnector::Target {
   std::unique_ptr<std::byte[]> message;
   SessionRef session;       // the present one; empty: none was made after the last
   uint64_t generation = 0;  // sessions that were made
+  // Of the server, by the first session that has met each of them.
+  std::map<uint64_t, uint64_t> starts;
   // A write has failed, and may be under way at the server until that hears of the next session.
   bool may_land = false;
   fabric::Counters ended_counters;  // of sessions before

@@ -1,6 +1,7 @@
 #include "fs/internal/file_io.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -36,6 +37,7 @@ FileIo::FileIo(base::Executor& executor, fabric::Device& device, fabric::Uri uri
       options_(options),
       maps_(options.cached_maps),
       data_(executor, device, std::move(uri), link, options),
+      unsynced_(executor, data_),
       no_data_(!options.one_sided_data || options.cached_maps == 0) {}
 
 FileIo::~FileIo() { touches_ = {}; }
@@ -170,14 +172,17 @@ base::Task<PosixResult<uint64_t>> FileIo::read_by_call(Ino ino, uint64_t offset,
   co_return uint64_t{bytes.size()};
 }
 
-base::Task<PosixResult<Namespace::Written>> FileIo::write_by_call(
-    Ino ino, std::optional<uint64_t> offset, std::span<const std::byte> bytes) {
+base::Task<PosixResult<Namespace::Written>> FileIo::write_by_call(Ino ino,
+                                                                  std::optional<uint64_t> offset,
+                                                                  std::span<const std::byte> bytes,
+                                                                  bool atomic) {
   FilesCall request(FilesMethod::kWrite, true, sizeof(WireAttributes) + sizeof(WriteReply));
   WriteRequest asked;
   asked.ino = raw(ino);
   asked.offset = offset.value_or(0);
   asked.bytes = static_cast<uint32_t>(bytes.size());
   asked.append = offset ? 0 : 1;
+  asked.atomic = atomic ? 1 : 0;
   request.put(asked);
   request.data = bytes;
   request.may_be_repeated_in_doubt = offset.has_value();
@@ -212,9 +217,9 @@ base::Task<PosixResult<uint64_t>> FileIo::read(Attributes known, uint64_t offset
       mapped = map->allocated_from(at, below_size);
     }
     if (mapped > 0) {
-      auto way = co_await read_mapped(known.ino, std::move(map), at, part.first(mapped));
-      if (!way) co_return PosixError(way.error());
-      if (*way == Way::kDone) {
+      auto step = co_await read_mapped(known.ino, std::move(map), at, part.first(mapped));
+      if (!step) co_return PosixError(step.error());
+      if (*step == Step::kDone) {
         done += mapped;
       } else {
         ++stale;
@@ -242,15 +247,16 @@ base::Task<PosixResult<uint64_t>> FileIo::read(Attributes known, uint64_t offset
 }
 
 // What an access by a map leads to. An error is one that no repetition mends.
-Result<FileIo::Way> FileIo::way_after(Ino ino, const Result<DataOutcome>& outcome) {
-  if (outcome && *outcome == DataOutcome::kDone) return Way::kDone;
+Result<FileIo::Step> FileIo::step_after(Ino ino, const Result<DataOutcome>& outcome) {
+  if (outcome && *outcome == DataOutcome::kDone) return Step::kDone;
   maps_.forget(ino);
-  if (outcome || lost_session(outcome.error())) return Way::kAgain;
+  if (outcome || lost_session(outcome.error())) return Step::kAgain;
   return Error(outcome.error());
 }
 
-base::Task<PosixResult<FileIo::Way>> FileIo::read_mapped(Ino ino, CachedMapRef map, uint64_t offset,
-                                                         std::span<std::byte> into) {
+base::Task<PosixResult<FileIo::Step>> FileIo::read_mapped(Ino ino, CachedMapRef map,
+                                                          uint64_t offset,
+                                                          std::span<std::byte> into) {
   std::vector<ReadPiece> pieces;
   for (auto at = map->extent_at(offset); !into.empty(); ++at) {
     PMSTORE_CHECK(at != map->extents.end(), "the range is allocated");
@@ -262,20 +268,24 @@ base::Task<PosixResult<FileIo::Way>> FileIo::read_mapped(Ino ino, CachedMapRef m
   }
   const auto outcome = co_await data_.read(map->sessions, std::move(pieces));
   const bool lost = !outcome && lost_session(outcome.error());
-  auto way = way_after(ino, outcome);
-  if (!way) co_return PosixError(way.error());
+  auto step = step_after(ino, outcome);
+  if (!step) co_return PosixError(step.error());
   if (lost) {
     if (options_.reconnect_timeout_ns == 0) co_return PosixError(outcome.error());
     co_await executor_.sleep_for(kTryAgainNs);
   }
-  co_return *way;
+  co_return *step;
 }
 
 // ---- writes ----
 
 base::Task<PosixResult<Namespace::Written>> FileIo::write(Attributes known,
                                                           std::optional<uint64_t> offset,
-                                                          std::span<const std::byte> bytes) {
+                                                          std::span<const std::byte> bytes,
+                                                          Way way) {
+  if (way.atomic && bytes.size() > kMaxMessageData) {
+    co_return PosixError(EINVAL, "at most 1 MiB is written as a whole: write it in parts");
+  }
   Namespace::Written all{known, offset.value_or(0)};
   uint64_t done = 0;
   unsigned stale = 0;
@@ -289,7 +299,7 @@ base::Task<PosixResult<Namespace::Written>> FileIo::write(Attributes known,
       if (!is_known) co_return PosixError(is_known.error());
     }
     // A write takes the set-id bits away, which only the server can do with it.
-    if (offset && stale < kMaxTries && (known.mode & kSetIdBits) == 0) {
+    if (offset && !way.atomic && stale < kMaxTries && (known.mode & kSetIdBits) == 0) {
       auto found = co_await map_at(known, at);
       if (!found) co_return PosixError(found.error());
       map = std::move(*found);
@@ -302,9 +312,10 @@ base::Task<PosixResult<Namespace::Written>> FileIo::write(Attributes known,
     }
     // A short beginning goes with the rest.
     if (mapped == part.size() || mapped >= kMaxMessageData) {
-      auto way = co_await write_mapped(known.ino, std::move(map), at, part.first(mapped));
-      if (!way) co_return PosixError(way.error());
-      if (*way == Way::kDone) {
+      auto step =
+          co_await write_mapped(known.ino, std::move(map), at, part.first(mapped), way.sync);
+      if (!step) co_return PosixError(step.error());
+      if (*step == Step::kDone) {
         done += mapped;
       } else {
         ++stale;
@@ -314,10 +325,11 @@ base::Task<PosixResult<Namespace::Written>> FileIo::write(Attributes known,
     part = part.first(std::min(part.size(), kMaxMessageData));
     std::optional<uint64_t> where;
     if (offset) where = at;
-    const auto written = co_await write_by_call(known.ino, where, part);
+    const auto written = co_await write_by_call(known.ino, where, part, way.atomic);
     if (!written) co_return PosixError(written.error());
     // It has extents now that the map does not know.
     if (map != nullptr && at < map->to && part.size() > mapped) maps_.forget(known.ino);
+    if (way.atomic) maps_.forget(known.ino);
     if (!offset && done == 0) all.offset = written->offset;
     all.attributes = written->attributes;
     done += part.size();
@@ -325,29 +337,36 @@ base::Task<PosixResult<Namespace::Written>> FileIo::write(Attributes known,
   co_return all;
 }
 
-base::Task<PosixResult<FileIo::Way>> FileIo::write_mapped(Ino ino, CachedMapRef map,
-                                                          uint64_t offset,
-                                                          std::span<const std::byte> bytes) {
+base::Task<PosixResult<FileIo::Step>> FileIo::write_mapped(Ino ino, CachedMapRef map,
+                                                           uint64_t offset,
+                                                           std::span<const std::byte> bytes,
+                                                           DataSync sync) {
   std::vector<WritePiece> pieces;
+  std::vector<MapExtent> written;
   for (auto at = map->extent_at(offset); !bytes.empty(); ++at) {
     PMSTORE_CHECK(at != map->extents.end(), "the range is allocated");
     const uint64_t in_extent = offset - at->file_offset;
     const auto part = std::min<uint64_t>(bytes.size(), at->place.bytes - in_extent);
     pieces.push_back({*at, in_extent, bytes.first(part)});
+    written.push_back({offset, {at->place.server, at->place.offset + in_extent, part}, 0});
     bytes = bytes.subspan(part);
     offset += part;
   }
   touch_later(ino);  // a part of it may be written even if this task is destroyed
-  const auto outcome = co_await data_.write(map->sessions, ino, std::move(pieces));
+  const auto outcome = co_await data_.write(map->sessions, ino, std::move(pieces), sync);
   touch_later(ino);
+  const bool is_visible_only = outcome == DataOutcome::kDone && sync == DataSync::kFsync;
+  if (is_visible_only && unsynced_.add(ino, map->sessions, written)) {
+    PMSTORE_CO_TRY_STATUS(co_await unsynced_.persist(ino));
+  }
   const bool lost = !outcome && lost_session(outcome.error());
-  auto way = way_after(ino, outcome);
-  if (!way) co_return PosixError(way.error());
+  auto step = step_after(ino, outcome);
+  if (!step) co_return PosixError(step.error());
   if (lost) {
     if (options_.reconnect_timeout_ns == 0) co_return PosixError(outcome.error());
     co_await executor_.sleep_for(kTryAgainNs);
   }
-  co_return *way;
+  co_return *step;
 }
 
 // ---- mtime ----
@@ -383,6 +402,8 @@ base::Task<void> FileIo::touch_all() {
 }
 
 base::Task<PosixStatus> FileIo::flush(Ino ino, bool reads) {
+  // Before the new mtime, so that it is not durable without the data.
+  PMSTORE_CO_TRY_STATUS(co_await unsynced_.persist(ino));
   const bool written = written_.erase(ino) > 0;
   TouchRequest asked;
   asked.ino = raw(ino);

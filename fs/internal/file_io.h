@@ -23,6 +23,7 @@
 #include "fs/internal/data_links.h"
 #include "fs/internal/files_link.h"
 #include "fs/internal/map_cache.h"
+#include "fs/internal/unsynced_files.h"
 
 namespace pmstore::fs::internal {
 
@@ -38,13 +39,19 @@ class FileIo {
   base::Task<PosixResult<uint64_t>> read(Attributes known, uint64_t offset,
                                          std::span<std::byte> into);
   // All of it. No offset: at the end. Gives the attributes after it, as far as they are known, and
-  // where the first byte is.
+  // where the first byte is. EINVAL: it is to be atomic, and more than kMaxMessageData.
+  struct Way {
+    DataSync sync = DataSync::kAlways;
+    bool atomic = false;
+  };
   base::Task<PosixResult<Namespace::Written>> write(Attributes known,
                                                     std::optional<uint64_t> offset,
-                                                    std::span<const std::byte> bytes);
+                                                    std::span<const std::byte> bytes, Way way);
   base::Task<PosixResult<Namespace::Mapped>> fetch_map(Ino ino, uint64_t offset, uint64_t bytes);
-  // Tells the server that data of the file was written one-sided, if it was; and that it was read.
+  // What was written one-sided is durable on return, and the server was told of it, and of reads.
+  // EIO also: the data server is away. What a data server has lost is no error here: losses().
   base::Task<PosixStatus> flush(Ino ino, bool reads = false);
+  uint64_t losses(Ino ino) const { return unsynced_.losses(ino); }
   // The server is told within kTouchNs.
   void read_later(Ino ino);
   bool is_untold(Ino ino) const { return written_.contains(ino); }
@@ -61,22 +68,23 @@ class FileIo {
 
  private:
   // Of one part of an access.
-  enum class Way : uint8_t { kDone, kAgain };
+  enum class Step : uint8_t { kDone, kAgain };
   base::Task<PosixResult<uint64_t>> read_by_call(Ino ino, uint64_t offset,
                                                  std::span<std::byte> into);
   base::Task<PosixResult<Namespace::Written>> write_by_call(Ino ino, std::optional<uint64_t> offset,
-                                                            std::span<const std::byte> bytes);
+                                                            std::span<const std::byte> bytes,
+                                                            bool atomic);
   // The map that knows `offset`; nullptr: this file, or part of it, is accessed by calls.
   base::Task<PosixResult<CachedMapRef>> map_at(const Attributes& known, uint64_t offset);
   base::Task<PosixResult<CachedMapRef>> ask_for_map(Ino ino, uint64_t offset);
   // Sessions with the data servers of the map are there: with those of `known` already.
   base::Task<bool> open_servers(const CachedMap& map, const DataSessions& known);
   // All of it, which is allocated in `map`; kAgain: by another map.
-  base::Task<PosixResult<Way>> read_mapped(Ino ino, CachedMapRef map, uint64_t offset,
-                                           std::span<std::byte> into);
-  base::Task<PosixResult<Way>> write_mapped(Ino ino, CachedMapRef map, uint64_t offset,
-                                            std::span<const std::byte> bytes);
-  Result<Way> way_after(Ino ino, const Result<DataOutcome>& outcome);
+  base::Task<PosixResult<Step>> read_mapped(Ino ino, CachedMapRef map, uint64_t offset,
+                                            std::span<std::byte> into);
+  base::Task<PosixResult<Step>> write_mapped(Ino ino, CachedMapRef map, uint64_t offset,
+                                             std::span<const std::byte> bytes, DataSync sync);
+  Result<Step> step_after(Ino ino, const Result<DataOutcome>& outcome);
   void touch_later(Ino ino);
   base::Task<void> touch_all();
 
@@ -84,7 +92,8 @@ class FileIo {
   FilesLink& link_;
   const FileSystemOptions& options_;
   MapCache maps_;
-  DataLinks data_;                // from the first access by a map on
+  DataLinks data_;  // from the first access by a map on
+  UnsyncedFiles unsynced_;
   bool no_data_ = false;          // the server has none, or options say so
   std::set<Ino> written_;         // one-sided, and the server was not told
   std::map<Ino, uint64_t> read_;  // when; likewise

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/task.h"
@@ -63,6 +64,13 @@ class FileMaps {
   base::Task<PosixResult<uint64_t>> move(SharedGuard guard, Ino ino, uint64_t file_offset,
                                          uint16_t server);
 
+  // The bytes take the place of those at `offset`, as a whole: they are written to new units, with
+  // what these units have beside them, and one transaction, which also does `change`, gives the
+  // file the new units and frees the old ones. At most kMaxMessageData, of a file that is not
+  // inline, beginning below its size. An error: nothing has changed.
+  base::Task<PosixResult<Attributes>> replace(SharedGuard guard, Ino ino, uint64_t offset,
+                                              std::vector<std::byte> bytes, WithFirst change);
+
   static constexpr size_t kMostPieces = 64;  // in one transaction
   // Where several data servers take data, no extent goes over a multiple of this in its file.
   static constexpr uint64_t kStripeBytes = 256 * 1024;
@@ -70,6 +78,7 @@ class FileMaps {
  private:
   struct Taken;
   struct Moved;
+  struct Replaced;
 
   PosixResult<std::vector<Piece>> allocate_missing(const std::vector<Piece>& there, Ino ino,
                                                    uint64_t from, uint64_t to, uint64_t most_to);
@@ -93,6 +102,15 @@ class FileMaps {
   base::Task<PosixStatus> record_new_place(const Moved& moved);
   base::Task<PosixStatus> copy(const Moved& moved);
   base::Task<PosixStatus> change_place(Ino ino, const Moved& moved);
+  base::Task<PosixStatus> allocate_new(Ino ino, Replaced& replaced);
+  base::Task<PosixStatus> record_new_places(const Replaced& replaced);
+  base::Task<PosixStatus> fill_new_places(const Replaced& replaced, uint64_t offset,
+                                          std::span<const std::byte> bytes);
+  base::Task<PosixStatus> switch_in(NamespaceTransaction& transaction, Ino ino,
+                                    const WithFirst& change, Replaced& replaced);
+  base::Task<PosixStatus> switch_places(Ino ino, const WithFirst& change, Replaced& replaced);
+  // Of the transaction in doubt that takes this range out of the record; as long as it takes.
+  base::Task<bool> has_taken_out(TxId doubt, uint64_t freed_id);
   base::Task<PosixResult<bool>> is_recorded(uint64_t freed_id);
   // Of a transaction in doubt that records this range as freed, if any; as long as it takes.
   base::Task<bool> has_committed(TxId doubt, std::optional<uint64_t> freed_id);

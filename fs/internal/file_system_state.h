@@ -103,7 +103,8 @@ struct File::State {
   // The server's time when this client's was `opened_ns`.
   uint64_t server_ns = 0;
   uint64_t opened_ns = 0;
-  bool written = false;  // since it was marked as read
+  bool written = false;      // since it was marked as read
+  uint64_t losses_told = 0;  // of FileIo::losses()
   bool closed = false;
 
   bool may_read() const;
@@ -111,6 +112,9 @@ struct File::State {
   // EBADF: closed. EIO: a restarted server does not have it open any more.
   PosixStatus usable() const;
   void note(const Attributes& heard);
+  internal::FileIo::Way way_of(const WriteOptions& options) const;
+  // FileIo::flush(), and EIO once for what was lost.
+  base::Task<PosixStatus> flush();
 };
 
 }  // namespace pmstore::fs

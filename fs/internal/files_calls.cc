@@ -282,7 +282,7 @@ base::Task<PosixStatus> FilesCalls::write(const FilesRequest& request, Writer& r
   std::optional<uint64_t> offset;
   if (asked.append == 0) offset = asked.offset;
   const auto bytes = std::as_bytes(std::span(data));
-  const auto written = co_await names_.write(Ino{asked.ino}, offset, bytes);
+  const auto written = co_await names_.write(Ino{asked.ino}, offset, bytes, asked.atomic != 0);
   if (!written) co_return PosixError(written.error());
   reply.put(to_wire(written->attributes));
   reply.put(WriteReply{written->offset});

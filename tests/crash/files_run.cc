@@ -154,6 +154,10 @@ class FilesRun final : public RecordedRun {
     const std::string data(bytes, letter);
     step(fs().write(ino, offset, std::as_bytes(std::span(data.data(), data.size()))));
   }
+  void replace(Ino ino, uint64_t offset, size_t bytes, char letter) {
+    const std::string data(bytes, letter);
+    step(fs().write(ino, offset, std::as_bytes(std::span(data.data(), data.size())), true));
+  }
   void truncate(Ino ino, uint64_t size) {
     const fs::AttributeChange change{.set = fs::AttributeChange::kSize, .size = size};
     step(fs().set_attributes({}, ino, change));
@@ -195,6 +199,10 @@ void FilesRun::script() {
   write(g, 2 * fs::kUnitBytes + 10, 50, 'g');  // behind a hole
   rename(root, "f", d, "g");                   // replaces a file with data
   settle();
+  replace(f, 8000, 1500, 'R');                 // grows
+  append(f, fs::kUnitBytes, 's');              // two units, of one extent each
+  replace(f, fs::kUnitBytes - 700, 900, 'T');  // in both
+  settle();
   restart_process();
   rename(d, "g", root, "f");
   rename(root, "d", root, "e");
@@ -226,7 +234,7 @@ void FilesRun::draw() {
     const char* const name = kFiles[random_.below(std::size(kFiles))];
     const auto there = process_->run(fs().lookup({}, parent, name));
     const Ino ino = there ? there->ino : make(name, parent);
-    switch (random_.below(9)) {
+    switch (random_.below(11)) {
       case 0: unlink(name, parent); break;
       case 1: rename(parent, name, root, kFiles[random_.below(3)]); break;
       case 2: rename(parent, name, d, kFiles[random_.below(3)]); break;
@@ -234,6 +242,11 @@ void FilesRun::draw() {
       case 4: truncate(ino, random_.below(3 * fs::kUnitBytes)); break;
       case 5: punch(ino, 0, fs::kUnitBytes); break;
       case 6: restart_process(); break;
+      case 7:
+      case 8:
+        replace(ino, random_.below(9000), 1 + random_.below(fs::kUnitBytes + 5000),
+                static_cast<char>('A' + random_.below(26)));
+        break;
       default:
         append(ino, 1 + random_.below(fs::kUnitBytes + 5000),
                static_cast<char>('a' + random_.below(26)));

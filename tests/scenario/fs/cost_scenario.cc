@@ -54,5 +54,50 @@ TEST_F(FilesCostScenario, ADurableWriteIsOneMessageWhereOneSidedOnesAreNotDurabl
   expect_one_round(cost_of_write(*file, 5 * kBlock), 1);
 }
 
+// Visible writes are one-sided everywhere; an fsync makes all of them durable by one step.
+class FilesSyncCost : public FilesCostScenario {
+ protected:
+  void expect_one_step(uint64_t step_messages) {
+    start_server();
+    fs::FileSystemOptions options = client_options();
+    options.sync = fs::DataSync::kFsync;
+    const auto client = connect(std::move(options));
+    const auto file = open(*client, "/file");
+    write(*file, 0, text_of(256u << 10, 'a'));
+    EXPECT_EQ(read(*file, 0, kBlock).size(), kBlock);
+    EXPECT_TRUE(run(file->fsync()));
+    constexpr uint64_t kWrites = 12;
+    const fabric::Counters before = client->counters();
+    for (uint64_t i = 0; i < kWrites; ++i) write(*file, 5 * i * kBlock, text_of(kBlock, 'b'));
+    const fabric::Counters writes = client->counters() - before;
+    EXPECT_EQ(writes.doorbells, kWrites);
+    EXPECT_EQ(writes.round_trips, kWrites);
+    EXPECT_EQ(writes.server_messages, 0u);
+    const fabric::Counters between = client->counters();
+    EXPECT_TRUE(run(file->fsync()));
+    const fabric::Counters step = client->counters() - between;
+    // And a message with the new time.
+    EXPECT_EQ(step.doorbells, 2u);
+    EXPECT_EQ(step.round_trips, 2u);
+    EXPECT_EQ(step.server_messages, step_messages + 1);
+    EXPECT_EQ(read(*file, 55 * kBlock, kBlock), text_of(kBlock, 'b'));
+    EXPECT_TRUE(run(file->close()));
+    run(client->close());
+  }
+};
+
+TEST_F(FilesSyncCost, OneStepIsOneReadWhereOneSidedWritesAreDurable) { expect_one_step(0); }
+
+TEST_F(FilesSyncCost, OneStepIsOneMessageWhereTheServersCpuHasToFlush) {
+  setup_.domain = persist::Domain::kMemoryController;
+  setup_.landing = persist::WriteLanding::kLastLevelCache;
+  expect_one_step(1);
+}
+
+TEST_F(FilesSyncCost, OneStepIsOneMessageWhereAFileHasToBeSynchronized) {
+  setup_.domain = persist::Domain::kNone;
+  expect_one_step(1);
+}
+
 }  // namespace
 }  // namespace pmstore::scenario

@@ -70,6 +70,55 @@ TEST_F(DataServersScenario, AnAlignedMebibyteIsFourDoorbellsOneRoundTripAndNoMes
   EXPECT_EQ(got.server_messages, 0u);
 }
 
+TEST_F(DataServersScenario, AnFsyncIsOneStepAtEachServerInOneRoundTrip) {
+  fs::FileSystemOptions options = client_options();
+  options.sync = fs::DataSync::kFsync;
+  const auto client = connect(std::move(options));
+  const auto file = open(*client, "/striped");
+  write(*file, 0, text_of(2 << 20, 'a'));
+  EXPECT_EQ(read(*file, 0, 2 << 20), text_of(2 << 20, 'a'));
+  EXPECT_TRUE(run(file->fsync()));
+  for (uint64_t i = 0; i < 8; ++i) write(*file, i * (256 << 10), "visible");
+  const fabric::Counters before = client->counters();
+  EXPECT_TRUE(run(file->fsync()));
+  const fabric::Counters cost = client->counters() - before;
+  // And the message with the new time.
+  EXPECT_EQ(cost.doorbells, 5u);
+  EXPECT_EQ(cost.round_trips, 2u);
+  EXPECT_EQ(cost.server_messages, 1u);
+  EXPECT_TRUE(run(file->close()));
+  run(client->close());
+}
+
+TEST_F(DataServersScenario, AnAtomicWriteAcrossServersIsReadAsAWhole) {
+  const auto client = connect();
+  const auto file = open(*client, "/striped");
+  const size_t bytes = 600'000;
+  write(*file, 0, std::string(1 << 20, 'a'));
+  const auto reader = open("/striped", O_RDONLY);
+  EXPECT_EQ(read(*reader, 200'000, bytes), std::string(bytes, 'a'));
+  bool ends = false;
+  const auto writes = [&]() -> base::Task<void> {
+    for (char letter = 'b'; letter < 'l'; ++letter) {
+      const std::string text(bytes, letter);
+      const auto written =
+          co_await file->pwrite(std::as_bytes(std::span(text)), 200'000, {.atomic = true});
+      EXPECT_TRUE(written);
+    }
+    ends = true;
+  };
+  auto writing = writes();
+  writing.start();
+  while (!ends) {
+    const std::string found = read(*reader, 200'000, bytes);
+    ASSERT_EQ(found.size(), bytes);
+    EXPECT_EQ(found, std::string(bytes, found[0])) << "a part of a write is seen";
+  }
+  EXPECT_EQ(read(*reader, 0, 1 << 20), std::string(200'000, 'a') + std::string(bytes, 'k') +
+                                           std::string((1 << 20) - 200'000 - bytes, 'a'));
+  run(client->close());
+}
+
 TEST_F(DataServersScenario, TwoClientsSeeWhatEachOtherWritesAcrossStripes) {
   const auto one = open("/shared");
   const auto client = connect();

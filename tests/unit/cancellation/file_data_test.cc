@@ -185,6 +185,14 @@ Task<void> together(FileDataWorld& world, Access access, int count) {
 Task<void> write_some(FileDataWorld& world, size_t bytes) {
   world.expect(co_await world.data->write(world.data->session(), world.written(bytes)));
 }
+Task<void> write_visible(FileDataWorld& world, size_t bytes) {
+  const uint64_t session = world.data->session();
+  const auto done = co_await world.data->write(session, world.written(bytes), fs::DataSync::kFsync);
+  world.expect(done);
+  if (done != DataOutcome::kDone) co_return;
+  std::vector<persist::RemoteRange> ranges{{world.extent.place.offset + 100, bytes}};
+  world.expect(co_await world.data->persist(world.data->start_of(session), std::move(ranges)));
+}
 Task<void> read_some(FileDataWorld& world, size_t bytes) {
   world.expect(co_await world.data->read(world.data->session(), world.to_read(bytes)));
 }
@@ -217,6 +225,10 @@ const FileDataWorld::Case kCases[] = {
        return together(
            world, [](FileDataWorld& of) { return write_some(of, 300); }, 6);
      }},
+    {"FileData::write, visible",
+     [](FileDataWorld& world) -> Task<void> { return write_visible(world, 5000); }},
+    {"FileData::persist",
+     [](FileDataWorld& world) -> Task<void> { return write_visible(world, 1'200'000); }},
     {"FileData::connected",
      [](FileDataWorld& world) -> Task<void> { world.expect(co_await world.data->connected()); }},
     {"FileData::settled",

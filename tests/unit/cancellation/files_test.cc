@@ -152,6 +152,16 @@ const Case kCases[] = {
        expect(co_await world.small->pwrite(text, 0));
      },
      [](World& world) { world.expect_whole(*world.small, "before", "after, longer"); }},
+    {"File::pwrite, atomic",
+     [](World& world) -> Task<void> {
+       const std::string text(100'000, 'w');
+       expect(co_await world.large->pwrite(bytes_of(text), 60'000, {.atomic = true}));
+     },
+     [](World& world) {
+       std::string after = fs::kMany;
+       after.replace(60'000, 100'000, std::string(100'000, 'w'));
+       world.expect_whole(*world.large, fs::kMany, after);
+     }},
     {"File::append",
      [](World& world) -> Task<void> {
        const auto text = bytes_of(" and after");
@@ -165,6 +175,15 @@ const Case kCases[] = {
      [](World& world) -> Task<void> {
        const auto text = bytes_of("w");
        expect(co_await world.large->pwrite(text, 8192));
+       expect(co_await world.large->fsync());
+     }},
+    {"File::fsync, of visible writes",
+     [](World& world) -> Task<void> {
+       const fs::WriteOptions visible{.sync = fs::DataSync::kFsync};
+       const std::string text(4096, 'w');
+       for (const uint64_t offset : {8192u, 500'000u}) {
+         expect(co_await world.large->pwrite(bytes_of(text), offset, visible));
+       }
        expect(co_await world.large->fsync());
      }},
     {"File::close", [](World& world) -> Task<void> { expect(co_await world.small->close()); }},

@@ -46,6 +46,45 @@ TEST_P(FileDataContent, AReadIsOneDoorbellAndOneRoundTripAndNoMessage) {
   EXPECT_EQ(into, bytes);
 }
 
+TEST_P(FileDataContent, VisibleWritesAreNoMessageAndOneStepMakesThemDurable) {
+  const fs::MapExtent extent = allocate(2);
+  const uint64_t session = data_->session();
+  const auto bytes = some(4096);
+  std::vector<persist::RemoteRange> ranges;
+  fabric::Counters before = data_->counters();
+  for (uint64_t offset = 0; offset < 16 * 8192; offset += 8192) {
+    std::vector<fs::WritePiece> pieces{{extent, offset, bytes}};
+    const auto done = run(data_->write(session, std::move(pieces), fs::DataSync::kFsync));
+    EXPECT_EQ(done, DataOutcome::kDone);
+    ranges.push_back({extent.place.offset + offset, bytes.size()});
+  }
+  const fabric::Counters writes = data_->counters() - before;
+  EXPECT_EQ(writes.doorbells, 16u);
+  EXPECT_EQ(writes.round_trips, 16u);
+  EXPECT_EQ(writes.server_messages, 0u);
+  EXPECT_EQ(see(extent, 15 * 8192), bytes);
+  before = data_->counters();
+  const auto durable = run(data_->persist(data_->start_of(session), ranges));
+  EXPECT_EQ(durable, fs::PersistOutcome::kDurable);
+  const fabric::Counters step = data_->counters() - before;
+  EXPECT_EQ(step.doorbells, 1u);
+  EXPECT_EQ(step.round_trips, 1u);
+  EXPECT_EQ(step.server_messages, GetParam().one_sided ? 0u : 1u);
+  EXPECT_EQ(run(data_->persist(data_->start_of(session) + 1, ranges)), fs::PersistOutcome::kLost);
+}
+
+TEST_P(FileDataContent, MoreThanAServerFlushesInOneTurnIsMadeDurableInParts) {
+  const fs::MapExtent extent = allocate(40);
+  const uint64_t start = data_->start_of(data_->session());
+  const std::vector<persist::RemoteRange> all{{extent.place.offset, 40 * fs::kUnitBytes}};
+  const fabric::Counters before = data_->counters();
+  EXPECT_EQ(run(data_->persist(start, all)), fs::PersistOutcome::kDurable);
+  const fabric::Counters step = data_->counters() - before;
+  EXPECT_EQ(step.server_messages, GetParam().one_sided ? 0u : 3u);
+  const std::vector<persist::RemoteRange> outside{{fs::kMaxFileBytes, 1}};
+  EXPECT_EQ(run(data_->persist(start, outside)).code(), ErrorCode::kInvalidArgument);
+}
+
 TEST_P(FileDataContent, AMebibyteIsOneDoorbellToo) {
   const fs::MapExtent extent = allocate(17);
   std::vector<std::byte> memory = some(1 << 20);

@@ -33,10 +33,11 @@ class StaleMap : public DataScenario {
     }
     return lowest;
   }
+  void write_while_the_map_changes(fs::DataSync sync);
 };
 PMSTORE_DATA_SCENARIOS(StaleMap);
 
-TEST_P(StaleMap, AWriteThatIsAcknowledgedWasThereBeforeTheChange) {
+void StaleMap::write_while_the_map_changes(fs::DataSync sync) {
   fs::MapExtent extent = allocate(1);
   uint64_t number = 0;
   uint64_t acknowledged = 0;
@@ -50,7 +51,7 @@ TEST_P(StaleMap, AWriteThatIsAcknowledgedWasThereBeforeTheChange) {
         const bool begun_after = changed;
         const auto bytes = lines_of(++number);
         std::vector<fs::WritePiece> pieces{{extent, 0, bytes}};
-        const auto done = co_await data_->write(data_->session(), std::move(pieces));
+        const auto done = co_await data_->write(data_->session(), std::move(pieces), sync);
         EXPECT_TRUE(done) << done.error().to_string();
         if (!done || *done == DataOutcome::kStaleMap) co_return;
         EXPECT_FALSE(begun_after) << "an old map was acknowledged";
@@ -80,6 +81,14 @@ TEST_P(StaleMap, AWriteThatIsAcknowledgedWasThereBeforeTheChange) {
   }
   EXPECT_GT(acknowledged, 0u);
   EXPECT_EQ(stale, static_cast<uint64_t>(rounds()));
+}
+
+TEST_P(StaleMap, AWriteThatIsAcknowledgedWasThereBeforeTheChange) {
+  write_while_the_map_changes(fs::DataSync::kAlways);
+}
+
+TEST_P(StaleMap, AVisibleWriteThatIsAcknowledgedWasThereBeforeTheChange) {
+  write_while_the_map_changes(fs::DataSync::kFsync);
 }
 
 TEST_P(StaleMap, WhatIsReadIsFromBeforeTheChange) {

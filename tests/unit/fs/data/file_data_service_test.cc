@@ -184,6 +184,24 @@ TEST_F(FileDataServiceTest, OneStalePieceAndNothingIsStored) {
 
 // ---- group commit ----
 
+TEST_F(FileDataServiceTest, RangesThatMakeNoSenseCostTheSession) {
+  const auto made = link();
+  const std::vector<std::byte> nothing(16);
+  EXPECT_FALSE(run(made->call(kDataPersistMethod, nothing, 0)));
+  EXPECT_TRUE(service_->clients().empty());
+}
+
+TEST_F(FileDataServiceTest, RangesOutsideOfTheAreaAreRefused) {
+  const auto made = link();
+  const struct {
+    persist::PersistRangesHeader header;
+    persist::RemoteRange range;
+  } request{{.ranges = 1}, {space_->total_bytes(), 1}};
+  const auto refused = run(made->call(kDataPersistMethod, service::bytes_of(request), 0));
+  EXPECT_EQ(refused.code(), ErrorCode::kAccess);
+  EXPECT_EQ(service_->clients().size(), 1u);
+}
+
 class FileDataGroups : public FileDataTest, public testing::WithParamInterface<persist::Domain> {
  protected:
   FileDataGroups() : FileDataTest(GetParam()) {}
@@ -222,6 +240,21 @@ TEST_P(FileDataGroups, WritesOfOneTurnShareTheDrainThatTakesLong) {
 }
 
 // Its answer comes before the end of the session.
+TEST_P(FileDataGroups, RangesAreFlushedAndDrainedBeforeTheAnswer) {
+  const auto data = open();
+  const MapExtent extent = allocate(2);
+  const persist::Memory& memory = space_->area().memory();
+  const persist::MemoryStats before = memory.stats();
+  const std::vector<persist::RemoteRange> ranges{{extent.place.offset, 4096},
+                                                 {extent.place.offset + kUnitBytes, 64}};
+  EXPECT_EQ(run(data->persist(data->start_of(data->session()), ranges)), PersistOutcome::kDurable);
+  const persist::MemoryStats after = memory.stats();
+  EXPECT_EQ(after.drains - before.drains, 1u);
+  const bool has_lines = GetParam() == persist::Domain::kMemoryController;
+  EXPECT_EQ(after.flushed_lines - before.flushed_lines, has_lines ? 65u : 0u);
+  EXPECT_EQ(after.msyncs - before.msyncs, has_lines ? 0u : 1u);
+}
+
 TEST_P(FileDataGroups, WhatWaitsForADrainIsAnsweredBeforeItsSessionEnds) {
   const auto data = open();
   const MapExtent extent = allocate(1);
