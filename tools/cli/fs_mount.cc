@@ -32,6 +32,8 @@ int mount(const MountArguments& arguments) {
   program.foreground = arguments.foreground;
   program.files.caller = caller_of_process();
   program.files.atime = program.mount.atime;
+  program.files.sync = program.mount.sync;
+  program.files.atomic_writes = program.mount.atomic;
   program.files.call_timeout_ns = static_cast<uint64_t>(arguments.timeout_seconds * 1e9);
   program.files.connect_timeout_ns = program.files.call_timeout_ns;
   if (!arguments.assume_domain.empty()) {
@@ -55,11 +57,11 @@ void add_fs_mount(CLI::App& fs, Invocation& invocation) {
       ->check(parsed_by(fabric::parse_uri, "URI"));
   command->add_option("DIR", arguments->directory, "where")->required()->check(a_path());
   command
-      ->add_option(
-          "-o,--options", arguments->options,
-          "options of mount(8), with commas between: ro, nosuid, nodev, noexec, "
-          "allow_other, default_permissions; hard (default) or soft, timeo=SECONDS, "
-          "single, attr_timeout=SECONDS, entry_timeout=SECONDS; may be given several times")
+      ->add_option("-o,--options", arguments->options,
+                   "options of mount(8), with commas between: ro, nosuid, nodev, noexec, "
+                   "allow_other, default_permissions; hard (default) or soft, timeo=SECONDS, "
+                   "sync=always (default) or sync=fsync, atomic, single, attr_timeout=SECONDS, "
+                   "entry_timeout=SECONDS; may be given several times")
       ->take_all()
       ->allow_extra_args(false)
       ->check(parsed_by(parse_mount_options, "OPTIONS"));
@@ -80,7 +82,11 @@ void add_fs_mount(CLI::App& fs, Invocation& invocation) {
       "When the server is away, calls wait for it (hard) or fail with EIO after timeo seconds, 10 "
       "by default (soft).\nsingle: nothing else changes the files meanwhile, so the kernel may "
       "keep "
-      "them in memory.\nexample: pmstore fs mount tcp://127.0.0.1:7000 /mnt/files");
+      "them in memory.\nsync=fsync: what overwrites data is durable after fsync, fdatasync or "
+      "close, "
+      "not after each write.\natomic: each write() of up to 1 MiB happens as a whole or not at "
+      "all, "
+      "also when the power fails.\nexample: pmstore fs mount tcp://127.0.0.1:7000 /mnt/files");
   command->callback([arguments, &invocation] {
     if (!arguments->assume_domain.empty() &&
         fabric::parse_uri(arguments->uri)->scheme != fabric::Scheme::kLocal) {

@@ -3,6 +3,7 @@
 #include <linux/falloc.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <string>
 
@@ -69,6 +70,7 @@ base::Task<void> read(Request request, Opened opened, uint64_t offset, DataBuffe
 struct Writing {
   uint64_t offset = 0;
   bool appends = false;
+  fs::WriteOptions options;
   uint32_t user = 0;
   size_t bytes = 0;
 };
@@ -84,9 +86,9 @@ base::Task<void> write(Mount& mount, Request request, Opened opened, Writing wri
     co_return;
   }
   if (writing.appends) {
-    done = co_await opened->file->append(from);
+    done = co_await opened->file->append(from, writing.options);
   } else {
-    done = co_await opened->file->pwrite(from, writing.offset);
+    done = co_await opened->file->pwrite(from, writing.offset, writing.options);
   }
   if (!opened->cached) mount.open_files().note_written_beside(opened->file->ino());
   if (done) {
@@ -178,10 +180,14 @@ void on_write(fuse_req_t raw, fuse_ino_t, const char* data, size_t bytes, off_t 
   Mount& mount = mount_of(raw);
   DataBuffers::Buffer buffer = mount.buffers().lend(bytes);
   std::memcpy(buffer.bytes().data(), data, bytes);
+  // A descriptor may have got O_DSYNC after it was opened.
+  fs::WriteOptions options;
+  if ((file->flags & (O_SYNC | O_DSYNC)) != 0) options.sync = fs::DataSync::kAlways;
   // The kernel's offset of an append is where the file ended when this mount heard of it last.
   // What it writes from its pages is at the right place already.
   const Writing writing{.offset = static_cast<uint64_t>(offset),
                         .appends = (file->flags & O_APPEND) != 0 && file->writepage == 0,
+                        .options = options,
                         .user = file->writepage != 0 ? 0 : fuse_req_ctx(raw)->uid,
                         .bytes = bytes};
   mount.start_operation(raw, write(mount, Request(raw, mount.options()),

@@ -5,6 +5,7 @@
 #include <sys/file.h>
 
 #include <limits>
+#include <optional>
 
 #include "tools/mount/mount.h"
 
@@ -110,16 +111,32 @@ void on_flock(fuse_req_t raw, fuse_ino_t, fuse_file_info* file, int how) {
                                 mount.open_files().find(file->fh), wanted, (how & LOCK_NB) == 0));
 }
 
-// What was written is durable: close() waits for locks only.
+// What close(2) says of data that is not durable yet. Locks go also when it is not.
+base::Task<void> flush(Request request, Opened opened, std::optional<fs::FileLock> locks) {
+  fs::PosixStatus done = co_await opened->file->fsync();
+  if (locks) {
+    const auto unlocked = co_await opened->file->lock(*locks, false);
+    if (done && !unlocked) done = fs::PosixError(unlocked.error());
+  }
+  request.status(done);
+}
+
+// With sync=always what was written is durable: then close() waits for locks only.
 void on_flush(fuse_req_t raw, fuse_ino_t ino, fuse_file_info* file) {
   Mount& mount = mount_of(raw);
-  if (mount.range_owners().erase({ino, file->lock_owner}) == 0) {
-    fuse_reply_err(raw, 0);
-    return;
+  std::optional<fs::FileLock> locks;
+  if (mount.range_owners().erase({ino, file->lock_owner}) > 0) {
+    locks = fs::FileLock{.type = fs::LockType::kUnlock, .owner = file->lock_owner};
   }
-  const fs::FileLock all{.type = fs::LockType::kUnlock, .owner = file->lock_owner};
-  mount.start_operation(raw, lock(mount, Request(raw, mount.options()),
-                                  mount.open_files().find(file->fh), all, false));
+  if (mount.options().sync == fs::DataSync::kFsync) {
+    mount.start_operation(
+        raw, flush(Request(raw, mount.options()), mount.open_files().find(file->fh), locks));
+  } else if (locks) {
+    mount.start_operation(raw, lock(mount, Request(raw, mount.options()),
+                                    mount.open_files().find(file->fh), *locks, false));
+  } else {
+    fuse_reply_err(raw, 0);
+  }
 }
 
 }  // namespace

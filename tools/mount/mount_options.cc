@@ -52,11 +52,22 @@ Status take_with_value(MountOptions& options, std::string_view word) {
   return {};
 }
 
+Status take_sync(MountOptions& options, std::string_view word) {
+  const std::string_view value = word.substr(word.find('=') + 1);
+  if (value != "always" && value != "fsync") return wrong(word, "give always or fsync");
+  options.sync = value == "fsync" ? fs::DataSync::kFsync : fs::DataSync::kAlways;
+  return {};
+}
+
 Status take(MountOptions& options, std::string_view word) {
   if (is_one_of(word, kForKernel)) {
     options.kernel.emplace_back(word);
   } else if (word == "single") {
     options.single = true;
+  } else if (word == "atomic") {
+    options.atomic = true;
+  } else if (word.starts_with("sync=")) {
+    return take_sync(options, word);
   } else if (word == "noatime" || is_one_of(word, kAtime)) {
     options.atime = word != "noatime";
   } else if (word == "strictatime" || word == "nodiratime") {
@@ -83,6 +94,11 @@ Result<MountOptions> parse_mount_options(std::string_view text) {
       PMSTORE_TRY_STATUS(take(options, word));
     }
     text.remove_prefix(std::min(comma + 1, text.size()));
+  }
+  const bool is_synchronous =
+      std::find(options.kernel.begin(), options.kernel.end(), "sync") != options.kernel.end();
+  if (is_synchronous && options.sync == fs::DataSync::kFsync) {
+    return wrong("sync", "it says the opposite of sync=fsync: give one of both");
   }
   return options;
 }

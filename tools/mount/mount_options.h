@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "fs/types.h"
 
 namespace pmstore::tools {
 
@@ -26,6 +27,9 @@ struct MountOptions {
   double entry_seconds = 0;
   // Reads change times of access, as relatime says.
   bool atime = true;
+  // When what write() has written is durable, and whether it happens as a whole.
+  fs::DataSync sync = fs::DataSync::kAlways;
+  bool atomic = false;
 
   // Pages of files are kept while the server delegates them. Not when the kernel does not ask
   // before it uses them.
