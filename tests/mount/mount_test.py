@@ -88,10 +88,11 @@ class Mounting(MountedTest):
         self.assert_refused(self.in_background(self.directory()), "--file-bytes")
 
     def test_wrong_options_are_wrong_usage(self):
-        for option in ("nonsense", "timeo=x", "timeo=-1", "remount", "attr_timeout"):
+        for option in ("nonsense", "timeo=x", "timeo=-1", "remount", "attr_timeout", "sync=maybe",
+                       "sync,sync=fsync"):
             done = self.pmstore("fs", "mount", "tcp://127.0.0.1:1", self.directory(), "-o", option)
             self.assertEqual(done.returncode, 2, done)
-            self.assertIn(option.encode(), done.stderr)
+            self.assertIn(option.split(",")[0].encode(), done.stderr)
 
     def test_the_helper_of_mount(self):
         self.make_pool()
@@ -236,6 +237,66 @@ class SeveralMounts(MountedTest):
             self.assertEqual(waiting[0].wait(PATIENCE), -signal.SIGKILL)
             self.assertIsNone(waiting[1].poll())
         self.assertEqual(waiting[1].wait(PATIENCE), 0)
+
+
+class WaysToWrite(MountedTest):
+    SIZE = 300_000
+
+    def written(self, directory):
+        path = os.path.join(directory, "file")
+        with open(path, "wb") as file:
+            file.write(b"0" * self.SIZE)
+        return path
+
+    def loses(self, path, ends, flags=0):
+        """Whether `ends` hears that what was written before it may be lost."""
+        fd = os.open(path, os.O_RDWR | flags)
+        os.pwrite(fd, b"1" * 4096, 8192)
+        self.end_server()
+        self.serve()
+        try:
+            ends(fd)
+        except OSError as error:
+            self.assertEqual(error.errno, errno.EIO)
+            return True
+        finally:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        return False
+
+    def test_with_sync_fsync_a_lost_write_is_said_once(self):
+        path = self.written(self.mounted_pool("allow_other,sync=fsync")[0])
+        # What was written a second ago is durable already.
+        until(lambda: self.loses(path, os.fsync), "an fsync that hears of a loss")
+        until(lambda: self.loses(path, os.close), "a close that hears of a loss")
+        self.assertFalse(self.loses(path, os.fsync, os.O_DSYNC))
+        with open(path, "r+b") as file:
+            os.fsync(file.fileno())
+            self.assertEqual(file.read(8192), b"0" * 8192)
+
+    def test_with_sync_always_nothing_is_lost(self):
+        path = self.written(self.mounted_pool()[0])
+        self.assertFalse(self.loses(path, os.fsync))
+        self.assertFalse(self.loses(path, os.close))
+
+    def test_atomic_writes_are_read_as_a_whole(self):
+        path = self.written(self.mounted_pool("allow_other,atomic")[0])
+        other = os.path.join(self.mount("two")[0], "file")
+        letters = [bytes([ord("a") + number]) for number in range(20)]
+
+        def writes():
+            with open(path, "r+b", buffering=0) as file:
+                for letter in letters:
+                    os.pwrite(file.fileno(), letter * self.SIZE, 0)
+
+        writer = threading.Thread(target=writes)
+        writer.start()
+        with open(other, "rb", buffering=0) as file:
+            while writer.is_alive():
+                found = os.pread(file.fileno(), self.SIZE, 0)
+                self.assertEqual(found, found[:1] * self.SIZE)
+            writer.join()
+            self.assertEqual(os.pread(file.fileno(), self.SIZE, 0), letters[-1] * self.SIZE)
 
 
 class Delegations(MountedTest):

@@ -39,6 +39,12 @@ class Posix(MountedTest):
         # A read of what the kernel has in memory is not noticed (docs/mount.md).
         self.check(self.mounted_pool("allow_other,single")[0], "-reads_change_atime")
 
+    def test_a_mount_that_is_durable_at_fsync(self):
+        self.check(self.mounted_pool("allow_other,sync=fsync")[0])
+
+    def test_a_mount_whose_writes_are_atomic(self):
+        self.check(self.mounted_pool("allow_other,atomic")[0])
+
     def test_a_mount_without_a_server(self):
         self.make_pool()
         directory, process = self.mount(uri="local:" + self.pool)

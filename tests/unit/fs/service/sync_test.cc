@@ -165,7 +165,9 @@ TEST_F(FilesSync, AFileThatHasManyDirtyRangesMakesThemDurableByItself) {
 
 TEST_F(FilesSync, DataIsDurableBeforeItsTime) {
   world_.write(*file_, 100, "data");
-  EXPECT_TRUE(world_.run(client_->get_attributes(file_->ino())));
+  // The step, the time, and the question.
+  const auto asks = [&] { EXPECT_TRUE(world_.run(client_->get_attributes(file_->ino()))); };
+  EXPECT_EQ(messages_of(asks), 3u);
   restart();
   EXPECT_EQ(fsync(*file_), 0);
   world_.write(*file_, 100, "more");
