@@ -22,12 +22,13 @@ using Bytes = std::vector<std::byte>;
 
 constexpr uint64_t kHostile = 99;
 constexpr uint32_t kReplyRoom = 4096;
-constexpr Method kMethods[] = {
-    Method::kPing,      Method::kOpenTable,  Method::kListTables, Method::kGet,
-    Method::kScan,      Method::kCommit,     Method::kOutcome,    Method::kStat,
-    Method::kReserve,   Method::kRelease,    Method::kApply,      Method::kTruncate,
-    Method::kDropTable, Method::kTableUsage, Method::kRangeScan,  Method::kLock,
-    Method::kPrepare,   Method::kDecide,     Method::kVote,       Method::kUndecided};
+constexpr Method kMethods[] = {Method::kPing,      Method::kOpenTable,  Method::kListTables,
+                               Method::kGet,       Method::kScan,       Method::kCommit,
+                               Method::kOutcome,   Method::kStat,       Method::kReserve,
+                               Method::kRelease,   Method::kApply,      Method::kTruncate,
+                               Method::kDropTable, Method::kTableUsage, Method::kRangeScan,
+                               Method::kLock,      Method::kPrepare,    Method::kDecide,
+                               Method::kVote,      Method::kUndecided,  Method::kRegions};
 
 template <typename... Parts>
 Bytes message(const Parts&... parts) {
@@ -123,6 +124,7 @@ class StoreCalls : public testing::ServerFixture,
       case Method::kTableUsage: return message(TableUsageRequest{0, raw(table_), {}});
       case Method::kRangeScan:
         return with_text(message(RangeScanRequest{9, 2048, raw(ordered_), 1, 2, 0, {}}), "abc");
+      case Method::kRegions: return message(RegionsRequest{0, RegionKind::kBuckets, {}});
       case Method::kLock: return lock_request(next_sequence(), 'l');
       case Method::kPrepare: {
         const uint64_t sequence = next_sequence();
@@ -343,6 +345,10 @@ Bytes random_request(base::Random& random, Method method, const std::vector<uint
     case Method::kTruncate: return message(TruncateRequest{any(), any()});
     case Method::kDropTable: return with_text(message(DropTableRequest{of, small, 0}), "uvw");
     case Method::kTableUsage: return message(TableUsageRequest{any(), of, {}});
+    case Method::kRegions: {
+      const auto kind = static_cast<RegionKind>(random.below(kRegionKinds + 2));
+      return message(RegionsRequest{static_cast<uint32_t>(any()), kind, {}});
+    }
     case Method::kRangeScan: {
       const auto backwards = static_cast<uint8_t>(random.below(3));
       const RangeScanRequest request{

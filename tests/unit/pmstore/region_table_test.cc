@@ -35,7 +35,7 @@ class RegionTableTest : public ::testing::Test {
     std::vector<std::byte> room(room_bytes);
     const auto bytes = table_.answer(RegionKind::kRecords, first, room);
     EXPECT_TRUE(bytes);
-    MessageReader reader(std::span(room).first(*bytes));
+    MessageReader reader(std::span<const std::byte>(room).first(*bytes));
     const auto reply = reader.get<RegionsReply>();
     std::vector<NumberedRegion> regions;
     for (uint32_t i = 0; i < reply.count; ++i) regions.push_back(reader.get<NumberedRegion>());
