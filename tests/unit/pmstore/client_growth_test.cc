@@ -233,7 +233,8 @@ TEST_F(ClientReadPieces, MalformedRegionsCostTheConnection) {
                             Answer{{1, 0, fabric::RemoteRegion{}}}}) {
     server_->answer = nullptr;
     connect();
-    server_->answer = [&](const auto&, fabric::RpcCall call) {
+    server_->answer = [&](const auto& request, fabric::RpcCall call) {
+      if (request.method != Method::kRegions) return call.reply(get_reply(head_of("by"), "by"));
       std::array<std::byte, 256> room;
       MessageWriter writer(room);
       writer.put(RegionsReply{static_cast<uint32_t>(bad.size()), 0});
