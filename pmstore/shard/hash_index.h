@@ -119,13 +119,6 @@ class HashIndex {
   // bucket of it was ever in use.
   std::span<std::byte> piece(uint64_t number) const;
 
-  // Asks for the key's bucket. Inline as LockTable::prefetch().
-  [[gnu::always_inline]] void prefetch(KeyHash hash) const {
-    const Bucket& bucket = buckets_[bucket_of(hash)];
-    __builtin_prefetch(&bucket, 1);
-    __builtin_prefetch(&bucket.entries[7], 1);
-  }
-
   // All entries, by bucket, and depths; the versions of buckets are not kept. Conflict: a bucket is
   // in change.
   Status save(CheckpointWriter& writer) const;

@@ -168,10 +168,6 @@ class KeyIndex final {
   // The memory around a leaf, for clients to READ: it stays mapped as long as this index.
   std::span<std::byte> share_chunk_of(TableId table, NodeId leaf);
 
-  // Of a hash table's key: insert_alone() will find its bucket in the caches. Inline as
-  // LockTable::prefetch().
-  [[gnu::always_inline]] void prefetch(const IndexKey& key) const { hash_.prefetch(key.hash); }
-
   // Conflict: a key is in change.
   Status save(CheckpointWriter& writer) const;
   // Into the empty index with the same ordered tables, when the load runs. Damaged: it is not of
