@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "base/random.h"
+#include "pmstore/check.h"
 #include "pmstore/server.h"
 #include "pmstore/shard/store.h"
 #include "tests/unit/pmstore/shard/store_fixture.h"
@@ -71,6 +72,7 @@ persist::PoolOpenOptions pool_options() {
   persist::PoolOpenOptions options;
   options.assume_domain = persist::Domain::kMemoryController;
   options.sparse = true;
+  options.accept = check_startable;  // as open_pool()
   return options;
 }
 
@@ -79,7 +81,7 @@ Started start(const Options& options) {
   tools::RecoveryThreads threads(options.threads);
   const double begin = now_ms();
   const double begin_cpu = cpu_ms();
-  started.pool = must(open_pool(options.pool, pool_options()));
+  started.pool = must(persist::Pool::open(options.pool, pool_options()));
   const double opened = now_ms();
   const double opened_cpu = cpu_ms();
   started.store = must(internal::Store::open(*started.pool, {.workers = &threads}));
