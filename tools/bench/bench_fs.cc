@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "fs/types.h"
 #include "tools/bench/bench_options.h"
 #include "tools/bench/fs_factors.h"
 #include "tools/bench/fs_load.h"
@@ -75,6 +76,9 @@ Status complete(FsCommand& command) {
         fmt::format("--file-bytes {} is no multiple of --payload {}: give one that is",
                     command.file_bytes, command.payload));
   }
+  if (load.atomic && load.payload_bytes > fs::kMaxMessageData) {
+    return invalid_argument("--atomic writes have at most 1M: give a smaller --payload");
+  }
   if (load.blocks() < load.workers()) {
     return invalid_argument(fmt::format(
         "{} workers need a block each, and there are {}: give more --files or --file-bytes",
@@ -104,6 +108,8 @@ nlohmann::ordered_json config_of(const FsCommand& command, const FsLoadResult& r
   config["read_share"] = load.read_share;
   config["access"] = load.sequential ? "sequential" : "random";
   config["one_sided"] = load.one_sided;
+  config["fsync_every"] = load.fsync_every;
+  config["atomic"] = load.atomic;
   config["strategy"] = persist::strategy_name(load.strategy);
   if (load.ops != 0) {
     config["ops"] = load.ops;
@@ -237,6 +243,12 @@ void add_data_options(CLI::App& app, FsCommand& command) {
   app.add_flag("--sequential", load.sequential,
                "data: each worker goes through its own blocks, instead of random ones");
   app.add_flag("!--no-one-sided", load.one_sided, "data: all through the namespace server");
+  app.add_option("--fsync-every", load.fsync_every,
+                 "data: each worker makes its writes durable by an fsync after so many, whose time "
+                 "counts as the last one's; 0: each write is durable by itself")
+      ->check(in_range(uint64_t{0}, uint64_t{1} << 32))
+      ->capture_default_str();
+  app.add_flag("--atomic", load.atomic, "data: each write happens as a whole, or not at all");
   app.add_option("--strategy", command.strategy,
                  "data: how writes become durable: auto, naive, outstanding, doorbell, flush, "
                  "two_sided")
@@ -253,7 +265,7 @@ void add_data_options(CLI::App& app, FsCommand& command) {
       "with --model: reads and writes of 1K to 1M, with each rule alone switched off, and with "
       "each strategy; --ops each, at most 64M and at least 20 of each worker");
   for (const char* option : {"--mode", "--payload", "--file-bytes", "--files", "--read-share",
-                             "--strategy", "--rules", "--seconds"}) {
+                             "--strategy", "--rules", "--seconds", "--fsync-every", "--atomic"}) {
     factors->excludes(app.get_option(option));
   }
   app.add_option("--plot", command.plot, "draw what --factors measures as FILE.png or FILE.svg")
@@ -289,6 +301,7 @@ void add_bench_fs(CLI::App& bench, Invocation& invocation) {
       "Works in the directory /bench-fs of the file system, which it removes. Counters are per "
       "operation; of data, those of reads and writes together.\n"
       "example: pmstore bench fs --uri tcp://db:7000 --payload 4K --read-share 0\n"
+      "example: pmstore bench fs --uri tcp://db:7000 --read-share 0 --fsync-every 32\n"
       "example: pmstore bench fs --uri shm://db --mode metadata --files 10000 --json\n"
       "example: pmstore bench fs --model optane-cx5 --hosts 6 --threads 5 --ops 2000\n"
       "example: pmstore bench fs --model optane-cx5 --hosts 6 --threads 5 --ops 2000 --factors "

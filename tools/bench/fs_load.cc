@@ -61,6 +61,16 @@ bool FsLoad::over(const FsWorker& worker, uint64_t now_ns) const {
 
 // ---- data ----
 
+Task<Status> FsLoad::sync_files(const std::vector<std::unique_ptr<fs::File>>& open,
+                                std::set<uint64_t>& written) {
+  for (const uint64_t file : written) {
+    const fs::PosixStatus durable = co_await open[file]->fsync();
+    if (!durable) co_return error_of(durable.error(), data_path(file));
+  }
+  written.clear();
+  co_return Status{};
+}
+
 Task<Status> FsLoad::data(fs::FileSystem& files, FsWorker& worker, Histogram&) {
   Histogram reads;
   Histogram writes;
@@ -71,6 +81,8 @@ Task<Status> FsLoad::data(fs::FileSystem& files, FsWorker& worker, Histogram&) {
   const uint64_t workers = options_.workers();
   const auto read_below = static_cast<uint64_t>(options_.read_share * (1u << 16));
   uint64_t next = 0;
+  std::set<uint64_t> unsynced;  // files
+  uint64_t written = 0;
   while (!over(worker, executor.now_ns()) && !failed_) {
     const bool reads_one = (random.next() & 0xffff) < read_below;
     const uint64_t own =
@@ -95,6 +107,12 @@ Task<Status> FsLoad::data(fs::FileSystem& files, FsWorker& worker, Histogram&) {
       done = co_await open[file]->pwrite(payload, offset);
     }
     if (!done) co_return error_of(done.error(), data_path(file));
+    if (!reads_one && options_.fsync_every != 0) {
+      unsynced.insert(file);
+      if (++written % options_.fsync_every == 0) {
+        PMSTORE_CO_TRY_STATUS(co_await sync_files(open, unsynced));
+      }
+    }
     (reads_one ? reads : writes).record(executor.now_ns() - start_ns);
     if (!reads_one) ++worker.written[own];
   }

@@ -44,6 +44,9 @@ struct FsLoadOptions {
   double read_share = 0.5;
   bool sequential = false;  // each worker goes through its files block by block
   bool one_sided = true;
+  // Writes are durable by an fsync() of each worker after so many of them; 0: each by itself.
+  uint64_t fsync_every = 0;
+  bool atomic = false;  // each write happens as a whole
   persist::WriteStrategy strategy = persist::WriteStrategy::kAuto;
 
   uint64_t workers() const { return uint64_t{threads} * coroutines; }

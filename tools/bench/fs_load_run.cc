@@ -88,6 +88,8 @@ Task<void> FsLoad::one_thread(Executor& executor, uint32_t thread) {
   with.assume_domain = common.assume_domain;
   with.write_strategy = options_.strategy;
   with.one_sided_data = options_.one_sided;
+  if (options_.fsync_every != 0) with.sync = fs::DataSync::kFsync;
+  with.atomic_writes = options_.atomic;
   fabric::Uri uri;
   if (model_ != nullptr) {
     uri = model_->uri();

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,6 +66,9 @@ class FsLoad {
   void problem(std::string text);
 
   Task<Status> data(fs::FileSystem& files, FsWorker& worker, Histogram& latency);
+  // Of those that were written since the last time.
+  Task<Status> sync_files(const std::vector<std::unique_ptr<fs::File>>& open,
+                          std::set<uint64_t>& written);
   Task<Status> create(fs::FileSystem& files, FsWorker& worker, Histogram& latency);
   Task<Status> stat(fs::FileSystem& files, FsWorker& worker, Histogram& latency);
   Task<Status> list(fs::FileSystem& files, FsWorker& worker, Histogram& latency);
