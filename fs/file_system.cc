@@ -164,12 +164,17 @@ class FileSystem::State::OpenWaiter {
 base::Task<PosixResult<FileSystem::State::Opened>> FileSystem::State::open_once(Call request,
                                                                                 int flags,
                                                                                 bool* in_doubt) {
-  const auto answered = co_await link->call(request, in_doubt);
-  if (!answered) co_return PosixError(answered.error());
-  fabric::MessageReader reader = answered->reader();
-  const auto attributes = decode_attributes(reader);
-  const auto reply = reader.get<OpenReply>();
-  if (!attributes || !reader.complete()) co_return link->malformed("an open");
+  std::optional<Attributes> attributes;
+  OpenReply reply;
+  {
+    const auto answered = co_await link->call(request, in_doubt);
+    if (!answered) co_return PosixError(answered.error());
+    fabric::MessageReader reader = answered->reader();
+    attributes = decode_attributes(reader);
+    reply = reader.get<OpenReply>();
+    if (!attributes || !reader.complete()) co_return link->malformed("an open");
+    // Its room in the session is free before anything is waited for.
+  }
   // A delegation of before the news that this client knows may have been recalled by them.
   const bool given = reply.caches != 0 && reply.news >= link->revoked() && cache != nullptr;
   Opened opened{*attributes, delegated.opened(*attributes, given), reply.now_ns, link->ticket()};

@@ -96,6 +96,31 @@ base::Task<PosixResult<CachedMapRef>> FileIo::map_at(const Attributes& known, ui
   co_return co_await ask_for_map(known.ino, offset);
 }
 
+base::Task<PosixResult<CachedMapRef>> FileIo::get_map(Ino ino, uint64_t offset,
+                                                      uint64_t* news_before) {
+  FilesCall request(FilesMethod::kMap, false, kMapReplyBytes);
+  MapRequest asked;
+  asked.ino = raw(ino);
+  asked.offset = offset;
+  asked.bytes = kMapWindow;
+  request.put(asked);
+  const auto answered = co_await link_.call(request);
+  if (!answered) co_return PosixError(answered.error());
+  fabric::MessageReader reader = answered->reader();
+  const auto attributes = decode_attributes(reader);
+  const auto head = reader.get<MapReply>();
+  auto map = std::make_shared<CachedMap>();
+  for (uint32_t k = 0; k < head.count && !reader.failed(); ++k) {
+    map->extents.push_back(get_extent(reader));
+  }
+  if (!attributes || !reader.complete()) co_return link_.malformed("a map");
+  map->attributes = *attributes;
+  map->from = head.from;
+  map->to = head.to;
+  *news_before = head.news_before;
+  co_return map;
+}
+
 base::Task<PosixResult<CachedMapRef>> FileIo::ask_for_map(Ino ino, uint64_t offset) {
   for (unsigned i = 0; i < kMaxTries && !no_data_; ++i) {
     const Status opened = co_await data_.open(0);
@@ -106,30 +131,16 @@ base::Task<PosixResult<CachedMapRef>> FileIo::ask_for_map(Ino ino, uint64_t offs
     }
     if (!opened) co_return PosixError(opened.error());
     DataSessions sessions = data_.sessions();
-    FilesCall request(FilesMethod::kMap, false, kMapReplyBytes);
-    MapRequest asked;
-    asked.ino = raw(ino);
-    asked.offset = offset;
-    asked.bytes = kMapWindow;
-    request.put(asked);
-    const auto answered = co_await link_.call(request);
-    if (!answered) co_return PosixError(answered.error());
-    fabric::MessageReader reader = answered->reader();
-    const auto attributes = decode_attributes(reader);
-    const auto head = reader.get<MapReply>();
-    auto map = std::make_shared<CachedMap>();
-    for (uint32_t k = 0; k < head.count && !reader.failed(); ++k) {
-      map->extents.push_back(get_extent(reader));
-    }
-    if (!attributes || !reader.complete()) co_return link_.malformed("a map");
-    map->attributes = *attributes;
+    uint64_t news_before = 0;
+    // The answer's room in the session is free before a data server is waited for.
+    const auto got = co_await get_map(ino, offset, &news_before);
+    if (!got) co_return PosixError(got.error());
+    const CachedMapRef map = *got;
+    if (map->attributes.is_inline) co_return CachedMapRef();
     map->sessions = std::move(sessions);
-    map->from = head.from;
-    map->to = head.to;
-    if (attributes->is_inline) co_return CachedMapRef();
     const bool is_usable = co_await open_servers(*map, map->sessions);
     if (!is_usable) continue;
-    if (maps_.put(ino, map, head.news_before)) co_return std::move(map);
+    if (maps_.put(ino, map, news_before)) co_return map;
   }
   co_return CachedMapRef();
 }

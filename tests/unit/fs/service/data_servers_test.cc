@@ -562,6 +562,31 @@ TEST_F(DataServersTest, ADrainOfAServerThatIsAwaySaysSoInTheList) {
 
 // ---- clients that lose a server ----
 
+// Who waits for a data server, to which it has no session yet, keeps no room for an answer.
+TEST_F(DataServersTest, AWaitForADataServerHoldsUpNothingElseOfItsClient) {
+  DataServerPool& pool = add();
+  drain(0);
+  const auto file = world_.open(client(), "/file");
+  world_.write(*file, 0, kSome);
+  const auto other = world_.connect();
+  const auto same = world_.open(*other, "/file");
+  pool.crash();
+  std::string text(100, ' ');
+  auto waits = same->pread(std::as_writable_bytes(std::span(text)), 0);
+  waits.start();
+  world_.let_time_pass(FilesWorld::kLeaseNs / 10);
+  ASSERT_FALSE(waits.done());
+  const uint64_t begun_ns = world_.executor().now_ns();
+  for (int i = 0; i < 3000; ++i) ASSERT_TRUE(run(other->get_attributes(kRootIno)));
+  EXPECT_LT(world_.executor().now_ns() - begun_ns, FilesWorld::kLeaseNs / 10);
+  EXPECT_FALSE(waits.done());
+  pool.start();
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+  ASSERT_TRUE(waits.done());
+  EXPECT_TRUE(waits.take());
+  EXPECT_EQ(text, kSome.substr(0, 100));
+}
+
 TEST_F(DataServersTest, LocksOfAClientThatDiedAreFreeWhileADataServerIsAway) {
   DataServerPool& pool = add();
   const auto file = world_.open(client(), "/file");
