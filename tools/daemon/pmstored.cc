@@ -1,5 +1,6 @@
 // pmstored: serves one pool.
 #include <fmt/format.h>
+#include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -183,6 +184,7 @@ int serve(DaemonConfig& config) {
   }
   if (log.to_plain_stderr()) log.write(LogLevel::kInfo, starts);
   log_start(log, **service);
+  malloc_trim(0);  // what only the start needed
   DaemonWatch watch(config, log, sessions, **service, hangup, reread);
   serving.store(service->get());
   if (told_to_stop.load() != 0 || failed.load()) (*service)->request_stop();  // before that
