@@ -9,14 +9,14 @@
 namespace pmstore {
 namespace {
 
-constexpr SlotOffset kSlot{64 * 40};
-constexpr SlotOffset kOtherSlot{64 * 80};
+constexpr SlotOffset kGrownSlot{64 * 40};
+constexpr SlotOffset kOtherGrownSlot{64 * 80};
 
 class ClientReadGrowth : public testing::FakeServerFixture {
  protected:
   static GetReply head_of(std::string_view value) {
     GetReply head{};
-    head.slot = raw(kSlot);
+    head.slot = raw(kGrownSlot);
     head.version = 5;
     head.value_bytes = static_cast<uint32_t>(value.size());
     head.found = FoundRecord::kWithValue;
@@ -54,13 +54,13 @@ class ClientReadGrowth : public testing::FakeServerFixture {
 TEST_F(ClientReadGrowth, KeyThatASplitHasMovedIsFoundByTheDepthOfItsOldBucket) {
   connect();
   const std::string key = upper_key();
-  show(split(key), key, kSlot);
+  show(split(key), key, kGrownSlot);
   const auto first = cost([&] { EXPECT_EQ(*get(key), "90"); });
   EXPECT_EQ(first.server_messages, 0u);
   EXPECT_EQ(first.round_trips, 3u) << "the old bucket, the new one, the record";
   // What it has learned: the index has at least as many buckets.
   const std::string other = upper_key(1000);
-  show(split(other), other, kOtherSlot);
+  show(split(other), other, kOtherGrownSlot);
   const auto second = cost([&] { EXPECT_EQ(*get(other), "90"); });
   const uint64_t known = hash_key(kTable, key).value % 32;
   EXPECT_EQ(second.round_trips, hash_key(kTable, other).value % 32 <= known ? 2u : 3u);
@@ -72,7 +72,7 @@ TEST_F(ClientReadGrowth, AbsenceIsThatOfTheBucketThatWouldHoldTheKey) {
   Bucket& holder = split(key);
   holder.version = 12;
   ASSERT_EQ(get(key).code(), ErrorCode::kNotFound);
-  show(holder, key, kSlot);
+  show(holder, key, kGrownSlot);
   Transaction tx = client_->begin();
   EXPECT_EQ(*run(tx.get(kTable, key)), "90");
 }
@@ -81,7 +81,7 @@ TEST_F(ClientReadGrowth, BucketThatIsNotInUseLeadsToItsParent) {
   server_->hello.bucket_count = 32;  // as the index was when the client came
   connect();
   const std::string key = upper_key();
-  server_->place(kSlot, kTable, key, "90", 5);
+  server_->place(kGrownSlot, kTable, key, "90", 5);
   const auto first = cost([&] { EXPECT_EQ(*get(key), "90"); });
   EXPECT_EQ(first.server_messages, 0u);
   EXPECT_EQ(first.round_trips, 3u) << "no bucket, its parent, the record";
@@ -99,7 +99,7 @@ TEST_F(ClientReadGrowth, BucketThatIsNotInUseIsNotWaitedFor) {
   connect();
   const std::string key = upper_key();
   server_->bucket_at(hash_key(kTable, key).value % 32).version = 7;
-  server_->place(kSlot, kTable, key, "90", 5);
+  server_->place(kGrownSlot, kTable, key, "90", 5);
   const auto spent = cost([&] { EXPECT_EQ(*get(key), "90"); });
   EXPECT_EQ(spent.round_trips, 3u);
 }
