@@ -37,6 +37,29 @@ uint64_t version_in(std::span<const std::byte> image) {
   return reinterpret_cast<const RecordHeader*>(image.data())->version;
 }
 
+// Asks for what the index has of the writes that come a few later, while this one is planned.
+class IndexLookahead {
+ public:
+  IndexLookahead(const KeyIndex& index, const CommitView& request)
+      : index_(index), writes_(request.writes), left_(request.write_count) {
+    if (left_ == 1) left_ = 0;  // there is nothing to wait for meanwhile
+    for (uint32_t i = 0; i < kDistance; ++i) ask();
+  }
+  void ask() {
+    if (left_ == 0) return;
+    --left_;
+    const CommitWrite write = writes_.next();
+    index_.prefetch(IndexKey::of(write.table, write.key));
+  }
+
+ private:
+  static constexpr uint32_t kDistance = 8;
+
+  const KeyIndex& index_;
+  CommitWrites writes_;
+  uint32_t left_;
+};
+
 Error written_twice() {
   return make_error(ErrorCode::kInvalidArgument, "a transaction writes a key at most once");
 }
@@ -189,8 +212,10 @@ Status CpuCommit::plan_writes(CommitPlan& plan, const CommitView& request, Basis
   constexpr size_t kCompareAll = 64;
   std::optional<std::unordered_set<uint64_t>> hashes;
   if (request.write_count > kCompareAll) hashes.emplace();
+  IndexLookahead ahead(records_.index(), request);
   CommitWrites rest = request.writes;
   for (uint32_t i = 0; i < request.write_count; ++i) {
+    ahead.ask();
     const CommitWrite wanted = rest.next();
     const IndexKey key = IndexKey::of(wanted.table, wanted.key);
     if (!hashes || !hashes->insert(key.hash.value).second) {
