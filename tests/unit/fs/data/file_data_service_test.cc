@@ -184,11 +184,11 @@ TEST_F(FileDataServiceTest, OneStalePieceAndNothingIsStored) {
 
 // ---- group commit ----
 
-TEST_F(FileDataServiceTest, RangesThatMakeNoSenseCostTheSession) {
+TEST_F(FileDataServiceTest, MalformedRangesCostTheConnection) {
   const auto made = link();
   const std::vector<std::byte> nothing(16);
-  EXPECT_FALSE(run(made->call(kDataPersistMethod, nothing, 0)));
-  EXPECT_TRUE(service_->clients().empty());
+  EXPECT_EQ(run(made->call(kDataPersistMethod, nothing, 0)).code(), ErrorCode::kProtocol);
+  EXPECT_EQ(service_->counters().malformed, 1u);
 }
 
 TEST_F(FileDataServiceTest, RangesOutsideOfTheAreaAreRefused) {
