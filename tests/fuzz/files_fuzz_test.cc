@@ -86,8 +86,8 @@ std::vector<Sample> samples(uint64_t directory, uint64_t file) {
        request_of(XattrRequest{file, 0, 6, XattrMode::kSet, 0}, "user.a")},
       {FilesMethod::kListXattrs, request_of(InoRequest{file})},
       {FilesMethod::kUsage, {}},
-      {FilesMethod::kLock, request_of(request_of(Ino{file}, FileLock{}, true, false))},
-      {FilesMethod::kFindLock, request_of(request_of(Ino{file}, FileLock{}, false, false))},
+      {FilesMethod::kLock, request_of(request_of(Ino{file}, FileLock{}, false))},
+      {FilesMethod::kFindLock, request_of(request_of(Ino{file}, FileLock{}, false))},
       {FilesMethod::kReclaim, request_of(ReclaimRequest{file, O_RDWR, 1})},
   };
 }

@@ -245,6 +245,14 @@ const FileDataWorld::Case kCases[] = {
        const Status landed = co_await world.data->landed();
        EXPECT_TRUE(landed || landed.code() == ErrorCode::kDisconnected);
      }},
+    {"FileData::landed_by",
+     [](FileDataWorld& world) -> Task<void> {
+       auto writing = write_some(world, 5000);
+       writing.start();
+       const uint64_t until_ns = world.executor().now_ns() + 1'000'000'000;
+       const Status landed = co_await world.data->landed_by(until_ns);
+       EXPECT_TRUE(landed || landed.code() == ErrorCode::kDisconnected);
+     }},
     {"FileData::close",
      [](FileDataWorld& world) -> Task<void> {
        auto reading = read_some(world, 5000);

@@ -1,0 +1,224 @@
+// Data servers under attack and failure: strangers, later namespace servers, drains that cannot go
+// on, clients that lose one of several servers.
+#include "fs/file_data_protocol.h"
+#include "fs/layout/fs_layout.h"
+#include "pmstore/client.h"
+#include "tests/unit/fs/service/data_servers_fixture.h"
+
+namespace pmstore::fs {
+namespace {
+
+// ---- the owner's secret, and fences ----
+
+TEST_F(DataServersTest, ANamespaceServerThatIsFencedStopsServingFiles) {
+  DataServerPool& pool = add();
+  const auto file = world_.open(client(), "/file");
+  world_.write(*file, 0, kMany);
+  // What a server on a copy of the pool has.
+  auto store = run(Client::connect(world_.executor(), world_.uri(), {})).value();
+  const auto table = run(store->open_table(".fs.super", false)).value();
+  const uint64_t area = info(1).area;
+  const auto secret =
+      internal::decode_secret(run(store->get(table, internal::owner_secret_key(area))).value());
+  ASSERT_TRUE(secret);
+  run(store->close());
+  AreaOwnerHello hello;
+  hello.area = area;
+  hello.instance = 1;
+  hello.file_system = 7;
+  hello.epoch = 100;
+  hello.server = 1;
+  auto device = std::move(*fabric::open_device(fabric::Scheme::kLocal, world_.executor()));
+  service::LinkOptions with;
+  with.service = service::ServiceId::kFileData;
+  with.secret = ClientSecret::of_number(5);
+  const auto uri = *fabric::parse_uri(pool.uri());
+  EXPECT_EQ(run(service::Link::open(*device, uri, with, service::bytes_of(hello))).code(),
+            ErrorCode::kAccess);
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+  EXPECT_TRUE(world_.fenced().empty()) << "a stranger fences nothing";
+  EXPECT_EQ(world_.read(*file, 0, kMany.size()), kMany);
+  with.secret = *secret;
+  const auto later = run(service::Link::open(*device, uri, with, service::bytes_of(hello)));
+  ASSERT_TRUE(later) << later.error().to_string();
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+  ASSERT_EQ(world_.fenced().size(), 1u);
+  EXPECT_NE(world_.fenced().front().find("epoch 100"), std::string::npos);
+  EXPECT_EQ(number_of(run(client().get_attributes(kRootIno))), ESTALE);
+  EXPECT_EQ(number_of(run(file->pwrite(bytes_of("x"), 0))), ESTALE);
+  const auto connected = run(FileSystem::connect(world_.executor(), world_.uri(), {}));
+  EXPECT_EQ(connected.code(), ErrorCode::kFenced);
+  RawClient other(world_);
+  const FileDataHello data_hello{0, 1};
+  EXPECT_EQ(other.try_connect(service::ServiceId::kFileData, service::bytes_of(data_hello)).code(),
+            ErrorCode::kFenced);
+}
+
+TEST_F(DataServersTest, TheSecretOfADataServerIsKeptOverStarts) {
+  DataServerPool& pool = add();
+  const ClientId key = pool.owner().key;
+  EXPECT_TRUE(key.is_somebody());
+  client_.reset();
+  world_.crash();
+  world_.start();
+  EXPECT_TRUE(info(1).is_there);
+  EXPECT_EQ(pool.owner().key, key);
+  // One that lost its pool, and has the identity and the place, is refused.
+  DataServerPool& second = add();
+  EXPECT_NE(second.owner().key, key) << "one data server does not tell the secret of another one";
+}
+
+// ---- drains that cannot go on ----
+
+TEST_F(DataServersTest, ADrainThatFindsNoRoomSaysSoInTheList) {
+  add(8 << 20);
+  const auto file = world_.open(client(), "/file");
+  world_.write(*file, 0, content(7'000'000));
+  EXPECT_EQ(info(1).problem, "");
+  drain(1);
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+  EXPECT_NE(info(1).problem.find("free for file data"), std::string::npos) << info(1).problem;
+  EXPECT_NE(info(1).problem.find("inode " + std::to_string(raw(file->ino()))), std::string::npos);
+  add(8 << 20);
+  wait_until_gone(1);
+  EXPECT_EQ(info(1).problem, "");
+  EXPECT_EQ(world_.read(*file, 0, 7'000'000), content(7'000'000));
+}
+
+TEST_F(DataServersTest, ADrainOfAServerThatIsAwaySaysSoInTheList) {
+  DataServerPool& pool = add();
+  const auto file = world_.open(client(), "/file");
+  world_.write(*file, 0, kMany);
+  pool.crash();
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+  drain(1);
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+  EXPECT_NE(info(1).problem.find("away"), std::string::npos) << info(1).problem;
+  EXPECT_TRUE(run(client().drain_data_server(1, true)));
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+  EXPECT_EQ(info(1).problem, "");
+  pool.start();
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+}
+
+// ---- clients that lose a server ----
+
+// Who waits for a data server, to which it has no session yet, keeps no room for an answer.
+TEST_F(DataServersTest, AWaitForADataServerHoldsUpNothingElseOfItsClient) {
+  DataServerPool& pool = add();
+  drain(0);
+  const auto file = world_.open(client(), "/file");
+  world_.write(*file, 0, kSome);
+  const auto other = world_.connect();
+  const auto same = world_.open(*other, "/file");
+  pool.crash();
+  std::string text(100, ' ');
+  auto waits = same->pread(std::as_writable_bytes(std::span(text)), 0);
+  waits.start();
+  world_.let_time_pass(FilesWorld::kLeaseNs / 10);
+  ASSERT_FALSE(waits.done());
+  const uint64_t begun_ns = world_.executor().now_ns();
+  for (int i = 0; i < 3000; ++i) ASSERT_TRUE(run(other->get_attributes(kRootIno)));
+  EXPECT_LT(world_.executor().now_ns() - begun_ns, FilesWorld::kLeaseNs / 10);
+  EXPECT_FALSE(waits.done());
+  pool.start();
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+  ASSERT_TRUE(waits.done());
+  EXPECT_TRUE(waits.take());
+  EXPECT_EQ(text, kSome.substr(0, 100));
+}
+
+TEST_F(DataServersTest, LocksOfAClientThatDiedAreFreeWhileADataServerIsAway) {
+  DataServerPool& pool = add();
+  const auto file = world_.open(client(), "/file");
+  world_.write(*file, 0, kMany);
+  FileLock lock;
+  lock.type = LockType::kWrite;
+  {
+    RawClient dies(world_);
+    const FilesHello hello{1, 0};
+    dies.connect(service::ServiceId::kFiles, service::bytes_of(hello), dies.files);
+    dies.ask(FilesMethod::kMap, MapRequest{raw(file->ino()), 0, 1 << 20, 0, {}});
+    dies.ask(FilesMethod::kLock, request_of(file->ino(), lock, false));
+  }
+  pool.crash();
+  EXPECT_EQ(number_of(run(file->lock(lock, false))), EAGAIN);
+  auto waits = file->lock(lock, true);
+  waits.start();
+  world_.let_time_pass(2 * FilesWorld::kLeaseNs);
+  EXPECT_FALSE(waits.done()) << "what it has posted may land";
+  world_.let_time_pass(3 * FilesWorld::kLeaseNs);
+  ASSERT_TRUE(waits.done());
+  EXPECT_TRUE(waits.take());
+}
+
+// Its locks may be others' by then.
+TEST_F(DataServersTest, AClientThatMayHaveBeenForgottenWritesNothing) {
+  add();
+  drain(0);
+  const auto file = world_.open(client(), "/file");
+  world_.write(*file, 0, kMany);
+  EXPECT_EQ(world_.read(*file, 0, kMany.size()), kMany);
+  world_.crash();
+  world_.write(*file, 0, "by its clock it is known");
+  world_.let_time_pass(2 * FilesWorld::kLeaseNs);
+  auto waits = file->pwrite(bytes_of("late"), 0);
+  waits.start();
+  world_.let_time_pass(FilesWorld::kLeaseNs / 10);
+  EXPECT_FALSE(waits.done());
+  world_.start();
+  world_.let_time_pass(3 * FilesWorld::kLeaseNs);
+  ASSERT_TRUE(waits.done());
+  EXPECT_TRUE(waits.take());
+  EXPECT_EQ(world_.read(*file, 0, 24), "latets clock it is known");
+}
+
+// A write is under way at the one that goes; the writer waits for it, as `hard` mounts do.
+TEST_F(DataServersByMessageTest, AWriterWhoseServerIsAwayHearsOfTheOthers) {
+  DataServerPool& goes = add();
+  drain(0);
+  const auto stuck = world_.open(client(), "/stuck");
+  world_.write(*stuck, 0, kMany);
+  EXPECT_EQ(world_.read(*stuck, 0, 10), kMany.substr(0, 10));
+  add();
+  drain(1);
+  drain(1);
+  EXPECT_TRUE(run(client().drain_data_server(1, true)));
+  const auto other = world_.connect();
+  std::vector<std::unique_ptr<File>> files;
+  for (int i = 0; i < 4; ++i) {
+    const std::string path = "/file" + std::to_string(i);
+    const auto made = world_.open(*other, path);
+    world_.write(*made, 0, kSome);
+    files.push_back(world_.open(client(), path));
+    EXPECT_EQ(world_.read(*files.back(), 0, kSome.size()), kSome);  // it has the map
+  }
+  auto waits = stuck->pwrite(bytes_of(kMany), 0);
+  waits.start();
+  goes.crash();
+  world_.let_time_pass(FilesWorld::kLeaseNs / 10);
+  ASSERT_FALSE(waits.done());
+  // News about files at the server that is there.
+  const uint64_t clients = world_.stat("clients");
+  const uint64_t used_bytes = info(2).used_bytes;
+  ASSERT_GT(used_bytes, 0u);
+  for (size_t i = 0; i < files.size(); ++i) {
+    if (extents_at(*files[i], 1) > 0) continue;
+    EXPECT_TRUE(run(files[i]->close()));
+    ASSERT_TRUE(run(other->remove("/file" + std::to_string(i))));
+  }
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+  EXPECT_LT(info(2).used_bytes, used_bytes) << "it has confirmed them";
+  world_.let_time_pass(6 * FilesWorld::kLeaseNs);
+  EXPECT_EQ(world_.stat("deaf"), 0u);
+  EXPECT_EQ(world_.stat("clients"), clients);
+  EXPECT_FALSE(waits.done());
+  goes.start();
+  world_.let_time_pass(2 * FilesWorld::kLeaseNs);
+  ASSERT_TRUE(waits.done());
+  EXPECT_TRUE(waits.take());
+  EXPECT_EQ(world_.read(*stuck, 0, kMany.size()), kMany);
+}
+
+}  // namespace
+}  // namespace pmstore::fs
