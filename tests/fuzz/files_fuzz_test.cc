@@ -117,6 +117,8 @@ TEST_F(FilesFuzz, AnyRequestIsExecutedOrRefused) {
   FilesCalls calls(executor_, fs(), locks, delegations, {});
   const std::vector<Sample> corpus = samples(raw(in), raw(of));
   const bool forgotten = false;
+  const bool ended = false;
+  uint64_t session_calls = 0;
   bool has_maps = false;
   Random random(1);
   fuzz::Guarded<kRoom> into;
@@ -137,6 +139,9 @@ TEST_F(FilesFuzz, AnyRequestIsExecutedOrRefused) {
         random.below(20) == 0 ? static_cast<FilesMethod>(0x0300 + random.below(64)) : sample.method;
     request.owner = OpenOwner{1};
     request.forgotten = &forgotten;
+    request.ended = &ended;
+    request.calls = &session_calls;
+    request.call = ++session_calls;
     request.has_maps = &has_maps;
     request.body = at;
     request.room = random.below(10) == 0 ? random.below(300) : kRoom;
