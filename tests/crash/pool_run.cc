@@ -235,6 +235,9 @@ class PoolRun final : public RecordedRun {
     free(0);
     restart_process();
     allocate(ExtentKind::kRecords, 700);
+    free(0);  // the second extent of its entry, which has a third after a restart
+    restart_process();
+    allocate(ExtentKind::kRecords, 700);
     free(4);
   }
   void draw() {
