@@ -363,7 +363,7 @@ TEST_F(ClientRead, MalformedAnswerCostsTheConnectionNotTheClient) {
   GetReply outside{};
   outside.found = FoundRecord::kWithValue;
   outside.version = 1;
-  outside.slot = testing::FakeServer::kRecordsBytes;
+  outside.slot = lock_table_bytes(testing::FakeServer::kRecordsBytes) / 8 * 64;
   GetReply wrong_class{};
   wrong_class.found = FoundRecord::kWithValue;
   wrong_class.version = 1;
