@@ -141,8 +141,8 @@ std::string server_stat_json(const ServerCore& core) {
       counters.sessions, core.totals.fenced, counters.silent,
       counters.malformed + core.admin.counters().malformed, counters.calls, core.totals.commits,
       core.totals.conflicts, store.live_records(), store.arena().free_chunks() * kChunkBytes,
-      store.arena().bytes(), index_stat_json(core), stats.flushed_lines, stats.drains,
-      stats.msyncs, store.failed(), core.totals.gets, core.totals.scans, core.totals.applied,
+      store.arena().bytes(), index_stat_json(core), stats.flushed_lines, stats.drains, stats.msyncs,
+      store.failed(), core.totals.gets, core.totals.scans, core.totals.applied,
       groups_stat_json(core.group.counters()), two_phase_stat_json(store),
       views_stat_json(*store.viewed_slots()), leaves_stat_json(core), redo_stat_json(core), others);
 }

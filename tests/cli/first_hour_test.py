@@ -120,7 +120,7 @@ class FirstHour(unittest.TestCase):
     def test_a_full_tmpfs_does_no_harm_to_a_pool_with_reserved_blocks(self):
         make = '"$BIN/pmstore" pool create "$POOL" --size 32M'
         fill = '{ head -c 64M /dev/zero >"$POOL.other" || true; } 2>/dev/null'
-        use = ('for i in {1..70}; do head -c 120K /dev/zero | '
+        use = ('for i in {1..50}; do head -c 120K /dev/zero | '
                '"$BIN/pmstore" kv put --uri "local:$POOL" "$i" - || exit; done')
         done = self.in_a_small_tmpfs(f"{make} && {fill} && {use}")
         self.assertEqual((done.returncode, done.stderr), (0, b""))

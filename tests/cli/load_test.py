@@ -63,8 +63,9 @@ class Load(unittest.TestCase):
                     file.write(f"{i}\t{'v' * value_bytes}\n")
             done = json.loads(self.ok("kv", "load", *self.uri, path, "--json"))
             self.assertEqual(done["records"], count)
-            # About 43% of a shard log of 2 MiB are 0.9 MB.
-            self.assertLessEqual(done["transactions"], 8)
+            # About 43% of a shard log of 2 MiB are 0.9 MB. A small record has as many bytes again
+            # around it there.
+            self.assertLessEqual(done["transactions"], 12)
             self.assertGreaterEqual(done["transactions"], 3)
         self.assertEqual(self.ok("kv", "get", *self.uri, "7"), "v" * 1000 + "\n")
 
