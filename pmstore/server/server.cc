@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "pmstore/check.h"
+#include "pmstore/server/pinned_memory.h"
 #include "pmstore/server/server_state.h"
 
 namespace pmstore {
@@ -167,7 +168,7 @@ base::Task<Result<std::unique_ptr<service::EndpointPart>>> ServerCore::open(
   PMSTORE_CO_TRY_STATUS(part->records->start());
   PMSTORE_CO_TRY(part->words, device.register_memory(store->words().bytes(), word_rights));
   HashIndex& index = store->index().hash();
-  if (!endpoint.capabilities.cpu_moves_data) index.keep_memory();
+  if (pins_memory(endpoint)) index.keep_memory();
   part->growing = std::make_unique<RegionTable>(executor, device);
   part->growing->add(RegionKind::kBuckets,
                      {Access::kRemoteRead,

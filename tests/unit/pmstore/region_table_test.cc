@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "fabric/device.h"
+#include "pmstore/server/pinned_memory.h"
 
 namespace pmstore::internal {
 namespace {
@@ -119,6 +120,18 @@ TEST_F(RegionTableTest, KindWithoutASourceHasNoPieces) {
   EXPECT_EQ(*table_.answer(RegionKind::kWords, 0, room), sizeof(RegionsReply));
   EXPECT_FALSE(RegionTable::is_kind(RegionKind{0}));
   EXPECT_FALSE(RegionTable::is_kind(RegionKind{kRegionKinds + 1}));
+}
+
+TEST(PinnedMemory, IsAlsoThatOfASoftwareRnic) {
+  service::Endpoint endpoint;
+  endpoint.uri.scheme = fabric::Scheme::kVerbs;
+  endpoint.capabilities.cpu_moves_data = true;
+  EXPECT_TRUE(pins_memory(endpoint));
+  endpoint.uri.scheme = fabric::Scheme::kTcp;
+  EXPECT_FALSE(pins_memory(endpoint));
+  endpoint.uri.scheme = fabric::Scheme::kLocal;  // of the model
+  endpoint.capabilities.cpu_moves_data = false;
+  EXPECT_TRUE(pins_memory(endpoint));
 }
 
 }  // namespace
