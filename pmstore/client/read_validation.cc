@@ -60,10 +60,12 @@ base::Task<Status> validate_one_sided(const ItemSet& items, ClientSession& sessi
     for (size_t i = first; i < end; ++i) {
       const TxItem& item = items[i];
       if (!item.was_read()) continue;
-      const uint64_t expected = item.seen == TxItem::Seen::kAbsent
-                                    ? item.bucket_version
-                                    : LockWord::unlocked(item.read_version()).bits;
-      if (buffer->word(i - first) != expected) {
+      const bool absent = item.seen == TxItem::Seen::kAbsent;
+      const uint64_t expected =
+          absent ? item.bucket_version : LockWord::unlocked(item.read_version()).bits;
+      // A bucket that is in change all the time does not tell of further changes.
+      const bool in_change = absent && item.bucket_version % 2 == 1;
+      if (buffer->word(i - first) != expected || in_change) {
         co_return make_error(ErrorCode::kConflict, "what was read has changed");
       }
     }

@@ -68,11 +68,13 @@ Error written_twice() {
 
 CpuCommit::CpuCommit(RecordStore& records, ShardLog& log, FailureLatch& latch)
     : records_(records), log_(log), latch_(latch) {
+  records_.set_insert_source([this](const IndexKey& key) { return is_inserted_by_another(key); });
   plans_.push_back(std::make_unique<CommitPlan>(log::entry_room(log.max_payload_bytes())));
   group_.reserve(kMostPrepared);
 }
 
 CpuCommit::~CpuCommit() {
+  records_.set_insert_source(nullptr);
   // A group that is not finished ends like one whose server's process has died.
   const auto both = std::count_if(group_.begin(), group_.end(),
                                   [&](const CommitPlan* plan) { return held_.contains(plan); });

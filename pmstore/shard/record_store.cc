@@ -145,6 +145,14 @@ std::optional<IndexEntry> RecordStore::find(const IndexKey& key,
   });
 }
 
+// Of a key that the index does not show and whose bucket or leaf is in change. Inserts of other
+// keys of it may take long: of a transaction that is prepared, or, in a leaf, of a client that is
+// gone. Clients that lock by themselves compare a bucket's version, and not whether it is odd.
+bool RecordStore::may_be_inserted(const IndexKey& key) const {
+  if (!sole_writer_) return !is_ordered(key.table);
+  return !inserts_ || inserts_(key);
+}
+
 Result<RecordStore::Found> RecordStore::read(TableId table, std::string_view key,
                                              std::span<std::byte> into) const {
   if (!catalog_.exists(table)) return catalog_.unknown(table);
@@ -157,11 +165,9 @@ Result<RecordStore::Found> RecordStore::read(TableId table, std::string_view key
     if (damaged) return damaged_key(*damaged);
     reply.bucket = index_.unit_of(wanted);
     reply.bucket_version = index_.version(reply.bucket);
-    // An odd version could never be validated: an insert is changing the bucket. But a client that
-    // inserts another key of a leaf may take long, or be gone: the answer is true, and who would
-    // validate it meets a Conflict.
-    const bool lasts = is_ordered(table) && !sole_writer_;
-    if (reply.bucket_version % 2 == 1 && !lasts) return make_error(ErrorCode::kConflict);
+    // An odd version is never validated: who would validate the absence meets a Conflict.
+    const bool changes = reply.bucket_version % 2 == 1;
+    if (changes && may_be_inserted(wanted)) return make_error(ErrorCode::kConflict);
     return read;
   }
   PMSTORE_TRY(const RecordView record, record_at(*found, into, read.copied));

@@ -12,11 +12,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "persist/pool.h"
@@ -66,11 +68,18 @@ class RecordStore {
   // `damaged` to a slot that may hold the key's record and fails its checksum: then nullopt does
   // not mean that the key is absent.
   std::optional<IndexEntry> find(const IndexKey& key, std::optional<SlotOffset>& damaged) const;
+  // `inserts` says whether a transaction that is not in place inserts the key, which the index does
+  // not show yet.
+  void set_insert_source(std::function<bool(const IndexKey&)> inserts) {
+    inserts_ = std::move(inserts);
+  }
   // Lock discipline cpu: no client writes records, so they can be looked at in their slots.
   void set_sole_writer() { sole_writer_ = true; }
   bool is_sole_writer() const { return sole_writer_; }
 
   // Finds the record of a key. Errors: UnknownTable, Damaged; Conflict while the record is locked.
+  // An absence whose version is odd is true, and cannot be validated: the key's bucket or leaf is
+  // in change for other keys.
   struct Found {
     GetReply reply{};        // kWithValue or kNo
     std::string_view value;  // until the next call of this object, or change of the record
@@ -129,6 +138,7 @@ class RecordStore {
  private:
   bool holds(SlotOffset slot, const IndexKey& key) const;
   bool is_damaged(IndexEntry entry) const;
+  bool may_be_inserted(const IndexKey& key) const;
   void write_tombstone_beside_view(SlotOffset slot, std::span<const std::byte> image);
   Result<RecordView> record_at(IndexEntry entry, std::span<std::byte> into, bool& copied) const;
   std::optional<RecordView> checked_record(SlotOffset slot, uint8_t size_class, LockWord word,
@@ -148,6 +158,7 @@ class RecordStore {
   const std::shared_ptr<ViewedSlots> viewed_;
   mutable std::vector<std::byte> copy_;  // of one record, while its checksum is checked
   bool sole_writer_ = false;             // no client writes records
+  std::function<bool(const IndexKey&)> inserts_;
 };
 
 }  // namespace pmstore::internal

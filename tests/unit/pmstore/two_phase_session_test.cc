@@ -6,6 +6,7 @@
 #include "pmstore/joint_commit.h"
 #include "pmstore/layout/protocol.h"
 #include "pmstore/layout/shard_record.h"
+#include "pmstore/shard/key_index.h"
 #include "tests/unit/pmstore/lost_page.h"
 #include "tests/unit/pmstore/server_fixture.h"
 
@@ -239,6 +240,27 @@ TEST_F(TwoPhaseSession, WhatAConnectedCoordinatorHasPreparedIsNotForced) {
   EXPECT_EQ(forced->aborted, 1u);
   EXPECT_EQ(two_phase().at("prepared"), 0);
   EXPECT_EQ(alice(), "1");
+}
+
+// Another insert into the bucket would not change its version.
+TEST_F(TwoPhaseSession, AbsenceBesideAPreparedInsertIsNotValidated) {
+  const auto bucket = [&](const std::string& key) {
+    return internal::IndexKey::of(table_, key).hash.bucket_of_depth(kLeastDepth);
+  };
+  std::string other;
+  for (int i = 0; other.empty(); ++i) {
+    const std::string key = "other" + std::to_string(i);
+    if (bucket(key) == bucket("fresh")) other = key;
+  }
+  ASSERT_TRUE(lock("fresh"));
+  ASSERT_TRUE(prepare());
+  EXPECT_EQ(run(client_->get(table_, other)).code(), ErrorCode::kNotFound);
+  Transaction reads = client_->begin();
+  EXPECT_EQ(run(reads.get(table_, other)).code(), ErrorCode::kNotFound);
+  EXPECT_TRUE(run(reads.get(table_, "alice")));
+  EXPECT_EQ(run(reads.commit()).code(), ErrorCode::kConflict);
+  ASSERT_TRUE(decide(coordinator_, Decision::kCommit));
+  EXPECT_EQ(*run(client_->get(table_, "fresh")), "2");
 }
 
 // Steps that have logged something wait for one msync, and it fails.

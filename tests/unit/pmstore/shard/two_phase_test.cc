@@ -187,6 +187,31 @@ TEST_F(TwoPhaseFixture, ReadsAreValidatedWhenTheLocksAreHeld) {
   expect("written", "1");
 }
 
+TEST_F(TwoPhaseFixture, OtherKeysAreAbsentBesideItsInserts) {
+  s_.store().set_sole_writer();
+  const auto name = [](int i) { return "mine" + std::to_string(i); };
+  TransactionMessage inserts = s_.transaction();
+  for (int i = 0; i < 200; ++i) inserts.write(WriteKind::kInsert, s_.table(), name(i), "1");
+  ASSERT_TRUE(lock(inserts));
+  ASSERT_TRUE(prepare());
+  unsigned in_change = 0;
+  for (int i = 0; i < 200; ++i) {
+    const std::string other = "other" + std::to_string(i);
+    expect_absent(other);
+    const auto got = s_.get(other);
+    if (!got || got->reply.bucket_version % 2 == 0) continue;
+    ++in_change;
+    const auto on_absence = s_.transaction()
+                                .absent(got->reply.bucket, got->reply.bucket_version)
+                                .write(WriteKind::kPut, s_.table(), "written", "1");
+    EXPECT_EQ(s_.commit(on_absence).code(), ErrorCode::kConflict);
+    expect_locked(name(i));
+  }
+  EXPECT_GT(in_change, 10u);
+  ASSERT_TRUE(commit());
+  for (int i = 0; i < 200; ++i) expect(name(i), "1");
+}
+
 class TwoPhaseAbsence : public TwoPhaseFixture, public ::testing::WithParamInterface<TableKind> {
  protected:
   TwoPhaseAbsence() : ordered_(*s_.store().create_table("ordered", TableKind::kOrdered)) {}
