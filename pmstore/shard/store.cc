@@ -1,5 +1,6 @@
 #include "pmstore/shard/store.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "pmstore/shard/recovery.h"
@@ -23,7 +24,8 @@ Result<std::unique_ptr<Store>> Store::make(persist::Pool& pool) {
   PMSTORE_TRY(SlabArena arena, SlabArena::open(pool, catalog.header()));
   PMSTORE_TRY_STATUS(arena.make_headers_durable());
   PMSTORE_TRY(LockTable words, LockTable::create(arena.slot_space_bytes()));
-  PMSTORE_TRY(KeyIndex index, KeyIndex::create(pool.info().bytes));
+  const uint64_t most_bytes = std::min(pool.info().bytes, arena.slot_space_bytes());
+  PMSTORE_TRY(KeyIndex index, KeyIndex::create(most_bytes));
   return std::unique_ptr<Store>(
       new Store(pool, std::move(catalog), std::move(arena), std::move(words), std::move(index)));
 }
