@@ -63,8 +63,9 @@ base::Task<Status> TableDrop::free_slots(WordChanger* changer, TableId table, Cu
   // place behind the cursor. New ones are refused.
   const bool written = records_.reservations().any_in(table) || cpu_.has_prepared_in(table);
   if (cursor.position == 0 && written) co_return Status{};
-  constexpr size_t kFreedPerCall = 64;  // by atomics, each of which waits for the RNIC
-  std::vector<SlotOffset> found;        // free_by_rnic() suspends and a visitor cannot
+  constexpr size_t kFreedByAtomics = 64;  // each of them waits for the RNIC
+  size_t freed = 0;
+  std::vector<SlotOffset> found;  // free_by_rnic() suspends and a visitor cannot
   const TableScan scan(records_);
   const auto free_now = [&](SlotOffset slot, const SlabArena::Slab&, const RecordHeader& header) {
     if (header.table != raw(table) || records_.reservations().at(slot)) return true;
@@ -73,10 +74,10 @@ base::Task<Status> TableDrop::free_slots(WordChanger* changer, TableId table, Cu
     if (!key) return true;
     if (changer == nullptr) {
       free_by_cpu(slot, *key);
-      return true;
+      return ++freed < kFreedPerCall;
     }
     found.push_back(slot);
-    return found.size() < kFreedPerCall;
+    return found.size() < kFreedByAtomics;
   };
   const uint64_t next = scan.visit(cursor.position, free_now);
   for (const SlotOffset slot : found) {

@@ -33,10 +33,12 @@ class TableDrop {
     bool met_lock = false;  // a record was locked in this pass: one more pass follows
     bool done = false;      // no client can read or change a record of the table any more
   };
-  // Frees slots from the cursor on. Lock words are changed by `changer`, or by this CPU when it is
-  // nullptr (LockDiscipline::kCpu). Nothing is durable, nor needs to be: a start frees the slots of
-  // dropped tables as well. While a client or a prepared transaction is about to write a record of
-  // the table, the call changes nothing. After an error, the same call again.
+  // Bounds the time of one call: each slot may change the index, which may merge buckets.
+  static constexpr size_t kFreedPerCall = 512;
+  // Frees at most so many slots from the cursor on. Lock words are changed by `changer`, or by this
+  // CPU when it is nullptr (LockDiscipline::kCpu). Nothing is durable, nor needs to be: a start
+  // frees the slots of dropped tables as well. While a client or a prepared transaction is about to
+  // write a record of the table, the call changes nothing. After an error, the same call again.
   base::Task<Status> free_slots(WordChanger* changer, TableId table, Cursor& cursor);
   // Slots of a dropped table are still to be freed.
   bool under_way() const { return !unfinished_.empty(); }

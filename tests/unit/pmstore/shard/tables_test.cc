@@ -120,6 +120,24 @@ TEST(Tables, AStartFreesWhatADropHasNot) {
   EXPECT_GT(get_from(s.store(), again, "key")->reply.version, version + 1);
 }
 
+TEST(Tables, ADropFreesABoundedNumberOfSlotsInACall) {
+  StoreInRegion s(kTablesRegionBytes);
+  const size_t more = 100;
+  for (size_t i = 0; i < TableDrop::kFreedPerCall + more; ++i) {
+    ASSERT_TRUE(s.put("key" + std::to_string(i), "value"));
+  }
+  ASSERT_TRUE(s.store().drop_table(s.table()));
+  TableDrop::Cursor cursor;
+  for (const size_t left : {more, size_t{0}}) {
+    EXPECT_FALSE(cursor.done);
+    auto freed = s.store().free_dropped(nullptr, s.table(), cursor);
+    freed.start();
+    ASSERT_TRUE(freed.done() && freed.take());
+    EXPECT_EQ(s.store().live_records(), left);
+  }
+  EXPECT_TRUE(cursor.done);
+}
+
 TEST(Tables, AReadOfADroppedRecordIsNotValidAnyMore) {
   StoreInRegion s(kTablesRegionBytes);
   const TableId other = *s.store().catalog().create_table("other");
