@@ -184,12 +184,13 @@ void RingKeeper::release(Session& session) {
   if (owned && !uses_[*owned].user) disown(*owned);
 }
 
-// If this fails, the ring stays where it is until the next start, which does no harm.
-void RingKeeper::disown(uint32_t ring) {
+// False: the ring stays where it is until the next start, which does no harm.
+bool RingKeeper::disown(uint32_t ring) {
   PMSTORE_CHECK(!uses_[ring].user, "a ring that is given back has no user");
   Status given_back = core_.store->take_ring(ring, {}, 0, core_.executor.now_ns());
   if (given_back) given_back = core_.store->give_back_ring(ring);
   if (!given_back) core_.look_for_failure();
+  return given_back.has_value();
 }
 
 // Of a client that is gone, whose outcomes are kept in its ring for it to ask.
@@ -202,20 +203,26 @@ void RingKeeper::watch() {
   if (!watching_) core_.run(give_rings_back());
 }
 
-// Gives back the rings of clients that are gone when their outcomes need not be kept any more.
+// Gives back the rings of clients that are gone when their outcomes need not be kept any more. Each
+// may free an extent, so each has a turn of its own.
 base::Task<void> RingKeeper::give_rings_back() {
   watching_ = true;
   for (;;) {
     const uint64_t now_ns = core_.executor.now_ns();
     std::optional<uint64_t> next_ns;
-    for (uint32_t i = 0; i < uses_.size(); ++i) {
+    bool gave_back = false;
+    for (uint32_t i = 0; i < uses_.size() && !gave_back; ++i) {
       if (!is_kept(i)) continue;
       const uint64_t until_ns = uses_[i].ended_ns + retention_ns();
-      if (until_ns <= now_ns) disown(i);
+      if (until_ns <= now_ns) gave_back = disown(i);
       if (until_ns > now_ns) next_ns = std::min(next_ns.value_or(until_ns), until_ns);
     }
-    if (!next_ns || core_.store->failed()) break;
-    co_await core_.executor.sleep_for(*next_ns - now_ns);
+    if (core_.store->failed() || (!gave_back && !next_ns)) break;
+    if (gave_back) {
+      co_await core_.executor.yield();  // answers go first, and more sessions may have ended then
+    } else {
+      co_await core_.executor.sleep_for(*next_ns - now_ns);
+    }
   }
   watching_ = false;
 }

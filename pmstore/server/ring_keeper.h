@@ -78,7 +78,7 @@ class RingKeeper {
   Status take(Session& session, uint32_t ring);
   base::Task<Status> next_turn(const Session& session);
   base::Task<void> give_rings_back();
-  void disown(uint32_t ring);
+  bool disown(uint32_t ring);
 
   ServerCore& core_;
   std::vector<Use> uses_;  // by the index of the ring

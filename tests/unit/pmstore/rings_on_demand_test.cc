@@ -77,6 +77,23 @@ TEST_F(RingsOnDemand, OfVanishedClientsStayAsLongAsTheirOutcomesAreKept) {
   run(asks->close());
 }
 
+TEST_F(RingsOnDemand, OfVanishedClientsAreGivenBackOneInATurn) {
+  for (uint64_t id = 7; id < 10; ++id) put(*connect(id), "a");
+  let_time_pass(1'000'000);
+  restart();  // from here on all of them are kept
+  ASSERT_EQ(rings(), 3u);
+  let_time_pass(retention_ns() - 1);
+  clock_.advance_to(clock_.now_ns() + 1);
+  size_t most_in_a_turn = 0;
+  for (int turn = 0; turn < 100 && rings() > 0; ++turn) {
+    const size_t before = rings();
+    executor_.run_once();
+    most_in_a_turn = std::max(most_in_a_turn, before - rings());
+  }
+  EXPECT_EQ(rings(), 0u);
+  EXPECT_EQ(most_in_a_turn, 1u);
+}
+
 TEST_F(RingsOnDemand, HellosThatAreNeverCompletedGiveWay) {
   restart_with_places(4);
   for (int steps = 0; steps < 24; ++steps) {
