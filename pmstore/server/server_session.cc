@@ -257,7 +257,8 @@ void ServerCore::on_ended(service::Session& ended, std::optional<SessionEnd>) {
     tell_known(session);
     return end_two_phase(session);
   }
-  // Without a ring it could neither lock nor reserve nor log.
+  // Without a ring it has reserved and logged nothing. Nor has it locked words, unless its client
+  // breaks the protocol: such locks stay until the next start.
   if (!session.ring && session.active == 0) return rings.release(session);
   place.resolving = keep;
   run(resolve(std::move(keep)));
