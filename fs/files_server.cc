@@ -138,6 +138,8 @@ base::Task<Status> FilesServer::State::open_names(Server& server, FilesServerOpt
   PMSTORE_CO_TRY(const fabric::Uri at, co_await server.listen(wanted));
   ClientOptions connecting;
   connecting.devices = options.devices;
+  // It stays as long as the server does: what it could READ would never be given back.
+  connecting.one_sided_reads = false;
   PMSTORE_CO_TRY(client, co_await Client::connect(executor, at, connecting));
   DataServersOptions data_servers;
   data_servers.devices = options.devices;

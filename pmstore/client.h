@@ -56,8 +56,9 @@ struct ClientOptions {
   uint64_t connect_timeout_ns = 5'000'000'000;
   // An operation tries so long to reach a server that does not answer; 0: it tries once.
   uint64_t reconnect_timeout_ns = 0;
-  // Read records by RDMA READ where the fabric orders READs; false: always by RPC. Has no effect on
-  // a pool in this process (local:PATH) under lock discipline cpu, which is read by calls.
+  // Read records by RDMA READ where the fabric orders READs; false: always by RPC, and then, under
+  // lock discipline cpu, the session keeps no extent of records from going back to the pool. Has no
+  // effect on a pool in this process (local:PATH) under cpu, which is read by calls.
   bool one_sided_reads = true;
   // Has no effect where no read is one-sided.
   MissPath misses = MissPath::kAuto;

@@ -78,6 +78,7 @@ base::Task<Result<SessionRef>> ClientSession::open(std::shared_ptr<fabric::Devic
   if (options.required_discipline) {
     hello.required_discipline = static_cast<uint8_t>(*options.required_discipline);
   }
+  hello.reads_by_rpc = options.one_sided_reads ? 0 : 1;
   service::LinkOptions with;
   with.service = service::ServiceId::kStore;
   with.secret = options.secret;
@@ -139,7 +140,7 @@ Status ClientSession::check_frames(std::span<const std::byte> list) {
       (hello_.frame_shift == 0) != (count == 0) || hello_.frame_shift > kMostShift) {
     return bad_hello("has the wrong length");
   }
-  if (count == 0) {  // all records are one frame
+  if (count == 0) {  // it is told of one region of records only
     frame_shift_ = kMostShift;
     frames_.assign(1, hello_.records);
     return {};

@@ -33,7 +33,10 @@ using fabric::MessageWriter;
 // after a reconnect, so that its ring is found again.
 struct ClientHello {
   uint8_t required_discipline = 0;  // LockDiscipline, 0: any
-  uint8_t padding[7] = {};
+  // 1: the client READs no records, so it is told of no region that may go. 0 and 1 are the same
+  // under LockDiscipline::kRnic, where it WRITEs them.
+  uint8_t reads_by_rpc = 0;
+  uint8_t padding[6] = {};
 };
 static_assert(sizeof(ClientHello) == 8);
 
@@ -56,7 +59,8 @@ struct ServerHello {
   uint8_t one_sided_commit = 0;  // in-place WRITEs into `records` are granted
   uint8_t padding_off = 0;       // persist::PaddingRules::off_bits() of the pool
   // A frame of slot space has 2^frame_shift bytes, and behind the hello follows a RemoteRegion for
-  // each frame, without bytes where the client asks the server for records. 0: `records` is all.
+  // each frame, without bytes where the client asks the server for records. 0: `records` is all
+  // that it may access.
   uint8_t frame_shift = 0;
   uint8_t reserved[6] = {};
 

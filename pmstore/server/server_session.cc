@@ -163,7 +163,7 @@ Result<std::vector<std::byte>> ServerCore::give_place(Session& session,
   const auto hello = reader.get<ClientHello>();
   const bool padded = std::all_of(std::begin(hello.padding), std::end(hello.padding),
                                   [](uint8_t byte) { return byte == 0; });
-  if (!reader.complete() || !padded) {
+  if (!reader.complete() || !padded || hello.reads_by_rpc > 1) {
     return make_error(ErrorCode::kProtocol, "a malformed hello of a store's client");
   }
   if (hello.required_discipline != 0 &&
@@ -179,7 +179,8 @@ Result<std::vector<std::byte>> ServerCore::give_place(Session& session,
                 "a place has one session at a time");
   session.place = place;
   PMSTORE_TRY(session.first_sequence, store->begin_session());
-  PMSTORE_TRY(auto answer, make_answer(session));
+  const bool may_access = discipline == LockDiscipline::kRnic || hello.reads_by_rpc == 0;
+  PMSTORE_TRY(auto answer, make_answer(session, may_access));
   places[place].session = std::static_pointer_cast<Session>(session.shared_from_this());
   return answer;
 }
@@ -189,7 +190,9 @@ uint64_t ServerCore::max_redo_bytes() const {
   return log::max_payload_bytes(store->catalog().header().ring_bytes - log::kRingHeaderBytes);
 }
 
-Result<std::vector<std::byte>> ServerCore::make_answer(Session& session) {
+// `may_access`: the client reads or writes records one-sided. Frames that it is not told of may be
+// given back while it is connected.
+Result<std::vector<std::byte>> ServerCore::make_answer(Session& session, bool may_access) {
   const StoreRegions& regions = regions_at(*session.endpoint);
   ServerHello answer;
   answer.pool = store->catalog().header().pool;
@@ -204,9 +207,12 @@ Result<std::vector<std::byte>> ServerCore::make_answer(Session& session) {
   answer.padding_off = pool.info().padding.off_bits();
   answer.one_sided_commit = discipline == LockDiscipline::kRnic &&
                             has(regions.records->rights(), fabric::Access::kRemoteWrite);
-  const auto frames = regions.records->list(session.known_frames);
-  answer.frame_shift =
-      static_cast<uint8_t>(std::countr_zero(store->arena().frames().frame_bytes()));
+  std::vector<fabric::RemoteRegion> frames;
+  if (may_access) {
+    frames = regions.records->list(session.known_frames);
+    answer.frame_shift =
+        static_cast<uint8_t>(std::countr_zero(store->arena().frames().frame_bytes()));
+  }
   std::vector<std::byte> message = service::message_of(answer);
   const auto list = std::as_bytes(std::span(frames));
   message.insert(message.end(), list.begin(), list.end());

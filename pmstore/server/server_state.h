@@ -215,7 +215,7 @@ class ServerCore final : public service::Service {
   Result<uint32_t> choose_place(ClientId client);
   std::optional<uint32_t> take_place_of_hello();
   Result<std::vector<std::byte>> give_place(Session& session, std::span<const std::byte> body);
-  Result<std::vector<std::byte>> make_answer(Session& session);
+  Result<std::vector<std::byte>> make_answer(Session& session, bool may_access);
   uint64_t max_redo_bytes() const;
   // record_frames_work.cc
   base::Task<void> work_on_frames();

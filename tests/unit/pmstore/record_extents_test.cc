@@ -111,6 +111,24 @@ TEST_P(RecordExtents, OneThatAClientMayReadStaysUntilItsSessionEnds) {
   EXPECT_EQ(extents(), 1u);
 }
 
+TEST_P(RecordExtents, OneThatAClientOnlyReadsByRpcGoesBackWhileItIsConnected) {
+  fill(4);
+  client_options_.one_sided_reads = false;
+  const auto by_rpc = connect();
+  ASSERT_NE(by_rpc, nullptr);
+  expect_there(*by_rpc);
+  for (int i = 0; i < count_; i += 5) {
+    ASSERT_TRUE(run(by_rpc->put(table_, key_of(i), value_of(i + 1))));
+    EXPECT_EQ(run(client_->get(table_, key_of(i))).value(), value_of(i + 1));
+  }
+  erase_all(*client_);
+  EXPECT_EQ(extents(), GetParam() == LockDiscipline::kCpu ? 1u : 4u) << "under rnic it writes them";
+  EXPECT_EQ(run(by_rpc->get(table_, key_of(1))).code(), ErrorCode::kNotFound);
+  fill(3);
+  expect_there(*by_rpc);
+  run(by_rpc->close());
+}
+
 TEST_P(RecordExtents, AStartGivesBackWhatNobodyMayReadAnyMore) {
   fill(3);
   const auto later = connect();

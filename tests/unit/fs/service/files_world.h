@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -45,7 +46,9 @@ class FilesWorld {
   static constexpr uint64_t kLeaseNs = uint64_t{kLeaseMs} * 1'000'000;
   static constexpr uint64_t kPatienceNs = 20 * kLeaseNs;
 
-  explicit FilesWorld(persist::Domain domain = persist::Domain::kCpuCache) : domain_(domain) {
+  // `frame_bytes`: as FormatOptions.
+  explicit FilesWorld(persist::Domain domain = persist::Domain::kCpuCache, uint64_t frame_bytes = 0)
+      : domain_(domain) {
     pool_ = persist::Pool::in_region(region_.bytes(), domain_, true).value();
     FormatOptions format;
     format.rings = 0;
@@ -53,6 +56,7 @@ class FilesWorld {
     format.shard_log_bytes = 1 << 20;
     format.file_bytes = 4 << 20;
     format.identity = 1;
+    format.frame_bytes = frame_bytes;
     EXPECT_TRUE(format_pool(*pool_, format));
     start();
   }
@@ -131,6 +135,13 @@ class FilesWorld {
 
   uint64_t stat(const char* name) {
     return nlohmann::json::parse(server_->stat_json())["files"][name].get<uint64_t>();
+  }
+  // Extents of records.
+  size_t record_extents() const {
+    const auto& all = pool_->info().extents;
+    return static_cast<size_t>(std::count_if(all.begin(), all.end(), [](const auto& extent) {
+      return extent.kind == persist::ExtentKind::kRecords;
+    }));
   }
   // The lines about that.
   const std::vector<std::string>& fenced() const { return fenced_; }
