@@ -163,6 +163,7 @@ Status Store::give_back_frame(uint32_t frame) {
 
 Status Store::close() {
   if (latch_.failed()) return latch_.error();
+  viewed_slots()->free_kept();  // a checkpoint has no slot that no record uses
   PMSTORE_TRY_STATUS(rings_.flush_in_place());
   PMSTORE_TRY_STATUS(log_.flush_in_place());
   PMSTORE_TRY(const persist::Persisted in_place, memory().drain());

@@ -1,6 +1,7 @@
 #include "pmstore/shard/viewed_slots.h"
 
 #include <string>
+#include <utility>
 
 #include "base/check.h"
 
@@ -55,6 +56,15 @@ void ViewedSlots::free_slot(SlotOffset slot) {
   PMSTORE_CHECK(!entry.kept, "a slot is freed once");
   entry.kept = true;
   ++kept_;
+}
+
+void ViewedSlots::free_kept() {
+  for (Entry& entry : table_) {
+    if (!std::exchange(entry.kept, false)) continue;
+    --kept_;
+    free_slot_(SlotOffset{entry.slot});
+  }
+  PMSTORE_CHECK(kept_ == 0, "a kept slot is counted");
 }
 
 void ViewedSlots::grow() {

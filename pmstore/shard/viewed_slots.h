@@ -5,9 +5,9 @@
 // tombstone that ends in front of the value (RecordStore::write_in_place()). The slot that the
 // record has left is kept from reuse until its last view has ended. So a view costs at most one
 // slot, and there are at most kMost views.
-// Invariants: a viewed slot is not freed; a slot that is kept is freed once, when its last view
-// ends. Threads: the server's. Lifetimes: transactions share the object, and it may outlive the
-// store; behind end_of_store() it frees nothing.
+// Invariants: a viewed slot is not freed before free_kept(); a slot that is kept is freed once,
+// when its last view ends, or by free_kept(). Threads: the server's. Lifetimes: transactions share
+// the object, and it may outlive the store; behind end_of_store() it frees nothing.
 #pragma once
 
 #include <cstddef>
@@ -41,6 +41,8 @@ class ViewedSlots {
   }
   // The slot's record is gone. Frees the slot, or keeps it until its last view has ended.
   void free_slot(SlotOffset slot);
+  // The store closes, so no slot is used again while a view of it is held: frees all that are kept.
+  void free_kept();
   // No slot is freed any more.
   void end_of_store() { free_slot_ = nullptr; }
 

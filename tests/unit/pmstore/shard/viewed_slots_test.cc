@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <vector>
 
@@ -66,6 +67,19 @@ TEST_F(ViewedSlotsTest, ThereAreSoManyViewsAndNotOneMore) {
   viewed_.end_view(slot(7));
   EXPECT_TRUE(viewed_.begin_view(slot(ViewedSlots::kMost)));
   EXPECT_EQ(viewed_.views(), ViewedSlots::kMost);
+}
+
+TEST_F(ViewedSlotsTest, KeptOnesAreFreedBeforeTheStoreCloses) {
+  for (const uint64_t each : {1, 2, 2, 3}) ASSERT_TRUE(viewed_.begin_view(slot(each)));
+  viewed_.free_slot(slot(2));
+  viewed_.free_slot(slot(3));
+  viewed_.free_kept();
+  std::sort(freed_.begin(), freed_.end());
+  EXPECT_EQ(freed_, (std::vector<uint64_t>{2, 3}));
+  EXPECT_EQ(viewed_.kept(), 0u);
+  for (const uint64_t each : {1, 2, 2, 3}) viewed_.end_view(slot(each));
+  EXPECT_EQ(freed_.size(), 2u) << "once";
+  EXPECT_EQ(viewed_.views(), 0u);
 }
 
 TEST_F(ViewedSlotsTest, ViewsBehindTheEndOfTheStoreFreeNothing) {
