@@ -307,7 +307,7 @@ class Client {
   base::Task<Result<std::string>> get(TableId table, std::string_view key);
   base::Task<Result<size_t>> get(TableId table, std::string_view key, std::span<std::byte> into);
   // As Transaction::get_many(), and nothing is validated: each value was there at some moment of
-  // the call, all of them perhaps at none.
+  // the call, all of them perhaps at none. Conflict: another transaction keeps a record locked.
   base::Task<Result<Values>> get_many(TableId table, std::span<const std::string_view> keys);
   base::Task<Status> put(TableId table, std::string_view key, std::string_view value);
   base::Task<Status> insert(TableId table, std::string_view key, std::string_view value);

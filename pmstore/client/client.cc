@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <utility>
 
 #include "base/check.h"
 #include "base/random.h"
@@ -17,6 +19,19 @@ namespace pmstore {
 namespace {
 
 constexpr uint64_t kLockedScanNs = 10'000'000'000;
+
+// Nothing is validated, so a part whose connection broke amid it is read again.
+Task<Result<Values>> get_part(Client& client, TableId table,
+                              std::span<const std::string_view> keys) {
+  constexpr unsigned kTries = 4;
+  for (unsigned tries = 1;; ++tries) {
+    Transaction reading = client.begin();
+    auto values = co_await reading.get_many(table, keys);
+    if (values || values.code() != ErrorCode::kConflict || tries == kTries) {
+      co_return std::move(values);
+    }
+  }
+}
 
 }  // namespace
 
@@ -106,8 +121,15 @@ Task<Result<size_t>> Client::get(TableId table, std::string_view key, std::span<
 }
 
 Task<Result<Values>> Client::get_many(TableId table, std::span<const std::string_view> keys) {
-  Transaction reading = begin();
-  co_return co_await reading.get_many(table, keys);
+  Values values;
+  values.reserve(keys.size());
+  while (!keys.empty()) {
+    const auto part = keys.first(std::min(keys.size(), Transaction::State::kKeysTogether));
+    keys = keys.subspan(part.size());
+    PMSTORE_CO_TRY(Values some, co_await get_part(*this, table, part));
+    std::move(some.begin(), some.end(), std::back_inserter(values));
+  }
+  co_return values;
 }
 
 Task<Status> Client::put(TableId table, std::string_view key, std::string_view value) {

@@ -130,10 +130,9 @@ Task<Result<std::string_view>> Transaction::State::view(TableId table, std::stri
 // Where the server is in this process, it asks for the memory of all keys of a part before the
 // first is looked up; otherwise their requests are under way at the same time.
 Task<Result<Values>> Transaction::State::get_many(TableId table, ManyKeys keys) {
-  constexpr size_t kTogether = 16;
   Values values;
   values.reserve(keys.size());
-  for (; !keys.empty(); keys = keys.subspan(std::min(keys.size(), kTogether))) {
+  for (; !keys.empty(); keys = keys.subspan(std::min(keys.size(), kKeysTogether))) {
     if (bind_at_once() == nullptr) {
       const auto bound = co_await bind();
       if (!bound) {
@@ -141,7 +140,7 @@ Task<Result<Values>> Transaction::State::get_many(TableId table, ManyKeys keys) 
         co_return Error(bound.error());
       }
     }
-    const ManyKeys part = keys.first(std::min(keys.size(), kTogether));
+    const ManyKeys part = keys.first(std::min(keys.size(), kKeysTogether));
     const bool in_process = participants.only().session->in_process();
     Task<Status> reading =
         in_process ? get_in_turn(table, part, values) : get_together(table, part, values);
@@ -163,6 +162,15 @@ Task<Status> Transaction::State::get_in_turn(TableId table, ManyKeys keys, Value
   co_return Status{};
 }
 
+namespace {
+
+// The key that is equal to that of `which`, or that one itself.
+size_t first_like(std::span<const std::string_view> keys, size_t which) {
+  return static_cast<size_t>(std::find(keys.begin(), keys.end(), keys[which]) - keys.begin());
+}
+
+}  // namespace
+
 Task<Status> Transaction::State::get_together(TableId table, ManyKeys keys, Values& values) {
   const size_t first = values.size();
   values.resize(first + keys.size());
@@ -170,6 +178,7 @@ Task<Status> Transaction::State::get_together(TableId table, ManyKeys keys, Valu
   base::WaitList ended(client.executor);
   std::vector<Task<void>> gets;
   for (size_t i = 0; i < keys.size(); ++i) {
+    if (first_like(keys, i) != i) continue;
     gets.push_back(get_one(table, keys[i], values[first + i], done[i], ended));
   }
   for (auto& each : gets) each.start();
@@ -177,6 +186,10 @@ Task<Status> Transaction::State::get_together(TableId table, ManyKeys keys, Valu
   while (!std::all_of(gets.begin(), gets.end(), is_done)) co_await ended.wait();
   for (Status& each : done) {
     if (!each) co_return std::move(each);
+  }
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const size_t like = first_like(keys, i);
+    if (like != i) values[first + i] = values[first + like];
   }
   co_return Status{};
 }

@@ -52,6 +52,8 @@ struct Transaction::State {
   template <typename Wanted>
   Task<Result<typename Wanted::Value>> get(TableId table, std::string_view key, Wanted wanted);
 
+  // Look-ups of so many keys overlap.
+  static constexpr size_t kKeysTogether = 16;
   // See Transaction::get_many().
   Task<Result<Values>> get_many(TableId table, std::span<const std::string_view> keys);
   // See Transaction::view().

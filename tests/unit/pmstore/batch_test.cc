@@ -3,6 +3,7 @@
 #include <string_view>
 #include <vector>
 
+#include "pmstore/admin_client.h"
 #include "pmstore/batch_writer.h"
 #include "tests/unit/pmstore/embedded_fixture.h"
 
@@ -82,6 +83,52 @@ TEST_P(Batches, RequestsOfManyKeysAreUnderWayTogether) {
   EXPECT_EQ(sent, GetParam() ? 0u : 16u);
   while (!reading.done()) executor_.run_once();
   EXPECT_TRUE(reading.take());
+}
+
+TEST_P(Batches, AKeyThatIsThereSeveralTimesIsLookedUpOnce) {
+  ASSERT_TRUE(run(client_->put(table_, "k", "v")));
+  const std::vector<std::string_view> wanted{"k", "absent", "k", "k", "absent"};
+  const fabric::Counters before = client().counters();
+  Task<Result<Values>> reading = client().get_many(table_, wanted);
+  reading.start();
+  EXPECT_EQ((client().counters() - before).doorbells, GetParam() ? 0u : 2u);
+  while (!reading.done()) executor_.run_once();
+  const auto values = reading.take();
+  ASSERT_TRUE(values) << values.error().to_string();
+  EXPECT_EQ(*values, (Values{"v", std::nullopt, "v", "v", std::nullopt}));
+}
+
+// At each of its turns.
+TEST_P(Batches, AConnectionThatBreaksBetweenPartsIsNoConflict) {
+  const auto names = keys(320);
+  const auto wanted = views(names);
+  const auto uri = run(client_->local_server()->listen({fabric::Scheme::kLocal, "admins", 0}));
+  ASSERT_TRUE(uri);
+  auto admin = run(AdminClient::connect(executor_, *uri, {}));
+  ASSERT_TRUE(admin);
+  int broken = 0;
+  bool ended = false;
+  for (int turns = 0; !ended; ++turns) {
+    ASSERT_LT(turns, 10'000);
+    // The first one may find out that the session was ended.
+    if (run(client().get(table_, "absent")).code() != ErrorCode::kNotFound) {
+      ASSERT_EQ(run(client().get(table_, "absent")).code(), ErrorCode::kNotFound);
+    }
+    Task<Result<Values>> reading = client().get_many(table_, wanted);
+    reading.start();
+    Task<Result<uint32_t>> kicking = (*admin)->kick(client().id());
+    for (int i = 0; i < turns; ++i) executor_.run_once();
+    ended = reading.done();
+    kicking.start();
+    while (!reading.done() || !kicking.done()) executor_.run_once();
+    EXPECT_TRUE(kicking.take());
+    const auto values = reading.take();
+    if (values) continue;
+    EXPECT_EQ(values.code(), ErrorCode::kDisconnected) << values.error().to_string();
+    ++broken;
+  }
+  EXPECT_EQ(broken > 0, !GetParam());
+  admin->reset();
 }
 
 TEST_P(Batches, ManyKeysOfATransactionAreValidated) {
