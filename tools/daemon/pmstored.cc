@@ -169,7 +169,7 @@ int serve(DaemonConfig& config) {
   ServiceOptions options = config.service_options();
   options.server.observer = &sessions;
   RecoveryThreads threads(config.recovery_threads);
-  RecoveryProgress progress(clock, printable(config.pool));
+  RecoveryProgress progress(clock, log, printable(config.pool));
   options.server.recovery = {.workers = &threads, .progress = [&](uint64_t read, uint64_t all) {
                                progress.tell(read, all);
                              }};

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "tools/daemon/recovery_progress.h"
 #include "tools/daemon/session_log.h"
 
 namespace pmstore::tools {
@@ -87,6 +88,18 @@ TEST_F(DaemonLogFile, EndsInOrderAreForThoseWhoAskForThem) {
       lines_with(
           " debug store session 00000000000000000000000000000007 at tcp://h:1 ended in order"),
       1u);
+}
+
+TEST_F(DaemonLogFile, ALongStartSaysOncePerSecondHowFarItIs) {
+  RecoveryProgress progress(clock_, log_, "/pool");
+  clock_.advance_to(clock_.now_ns() + 999'999'999);
+  progress.tell(10, 1000);
+  EXPECT_EQ(lines_with("slots of records"), 0u);
+  clock_.advance_to(clock_.now_ns() + 1);
+  progress.tell(20, 1000);
+  progress.tell(21, 1000);
+  EXPECT_EQ(lines_with("slots of records"), 1u);
+  EXPECT_EQ(lines_with(" info read 20 of 1000 slots of records (2%)"), 1u);
 }
 
 TEST_F(DaemonLogFile, FencedSessionsAreWarnedOf) {
