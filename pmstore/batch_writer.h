@@ -13,7 +13,8 @@
 // tried to write it has written as many first records as written() counts, and with CommitUnknown
 // perhaps more. A writer that is destroyed drops what it has collected.
 // Threads: the executor's of the client. Lifetimes: the client outlives it, it outlives its tasks.
-// A task that is destroyed leaves its batch in the writer, which writes it again: the same values.
+// A task that is destroyed leaves in the writer what it does not know to be written of its batch;
+// the writer writes that again: the same values.
 #pragma once
 
 #include <cstdint>

@@ -9,18 +9,20 @@
 
 namespace pmstore {
 
-// Invariant: `room` counts the records of the batch, as if none of them had to move; so they fit a
-// transaction, or nearly.
+// Invariants: `room` counts the records of the batch, as if none of them had to move; so they fit a
+// transaction, or nearly. The first `begin` records of the batch are durable, and counted.
 struct BatchWriter::State {
   State(Client& client_of_all, TableId its_table) : client(client_of_all), table(its_table) {}
 
   bool take(std::string_view key, std::string_view value);
   Task<Status> write_batch();
   Task<Status> write(size_t from, size_t to);
+  bool may_fit_in_two(const Status& done) const;
 
   Client& client;
   const TableId table;
   RecordPage batch;
+  size_t begin = 0;  // a task that was destroyed may have written these first ones
   std::optional<internal::CommitRoom> room;  // empty: so is the batch
   uint64_t written = 0;
   uint64_t transactions = 0;
@@ -60,13 +62,21 @@ Task<Status> BatchWriter::put(std::string_view key, std::string_view value) {
 Task<Status> BatchWriter::flush() { return state_->write_batch(); }
 
 Task<Status> BatchWriter::State::write_batch() {
-  Status done = co_await write(0, batch.size());
+  Status done = co_await write(begin, batch.size());
   batch.clear();
+  begin = 0;
   room.reset();
   co_return std::move(done);
 }
 
-// Records that have to move take more room; then the batch becomes two.
+// Records that have to move take more room than was counted, and what transactions of several
+// servers hold of the log leaves less of it. A server that has no place for a session is another
+// matter.
+bool BatchWriter::State::may_fit_in_two(const Status& done) const {
+  if (done.code() == ErrorCode::kTooLarge) return true;
+  return done.code() == ErrorCode::kBackPressure && client.state_->connector.has_usable_session();
+}
+
 Task<Status> BatchWriter::State::write(size_t from, size_t to) {
   if (from == to) co_return Status{};
   const auto body = [&](Transaction& transaction) -> Task<Status> {
@@ -75,11 +85,12 @@ Task<Status> BatchWriter::State::write(size_t from, size_t to) {
   };
   Status done = co_await retry(client, body);
   if (done) {
+    begin = to;
     written += to - from;
     ++transactions;
     co_return std::move(done);
   }
-  if (done.code() != ErrorCode::kTooLarge || to - from == 1) co_return std::move(done);
+  if (!may_fit_in_two(done) || to - from == 1) co_return std::move(done);
   const size_t middle = from + (to - from) / 2;
   done = co_await write(from, middle);
   if (done) done = co_await write(middle, to);

@@ -20,6 +20,14 @@ Error damaged_log(uint64_t lsn) {
                                              "; restore the pool from a backup");
 }
 
+// Behind a truncation there is room for the largest transaction, beside nothing that is reserved.
+Error no_room() {
+  return make_error(ErrorCode::kBackPressure,
+                    "the shard log has no room for this transaction beside what undecided "
+                    "transactions of several servers hold of it; try again, split it, or settle "
+                    "those");
+}
+
 bool is_decision(const ShardRecordReader& record) {
   return record.kind() == ShardRecordKind::kCommit || record.kind() == ShardRecordKind::kAbort;
 }
@@ -141,7 +149,7 @@ Result<uint64_t> ShardLog::append(TxId id, std::span<std::byte> scratch, uint64_
   PMSTORE_CHECK(payload_bytes <= max_payload_bytes(),
                 "the limit is checked where the plan is made");
   const uint64_t needed = worst_room(payload_bytes) + room_for_mark(ring_bytes_) + reserved_;
-  if (ring_->position().free_bytes() < needed) return make_error(ErrorCode::kBackPressure);
+  if (ring_->position().free_bytes() < needed) return no_room();
   PMSTORE_TRY_STATUS(ring_->append_in(id.sequence, scratch, payload_bytes));
   committed_.push_back(id);
   ++unapplied_;
@@ -236,7 +244,7 @@ Status ShardLog::reserve(TxId id, uint64_t redo_bytes, size_t participants) {
   if (ring_->position().free_bytes() < needed && unapplied_ == 0) {
     PMSTORE_TRY_STATUS(make_room_of(pin.room() + mark_room));
   }
-  if (ring_->position().free_bytes() < needed) return make_error(ErrorCode::kBackPressure);
+  if (ring_->position().free_bytes() < needed) return no_room();
   set_pin(id, pin);
   return {};
 }

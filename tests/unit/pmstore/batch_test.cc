@@ -246,6 +246,33 @@ TEST_P(Batches, ThatGrowWhileTheyAreWrittenBecomeTwo) {
   EXPECT_EQ(*run(client_->get(table_, std::to_string(count - 1))), large);
 }
 
+// The log takes them as new records, and not as records that move.
+using EmbeddedBatch = testing::EmbeddedFixture;
+TEST_F(EmbeddedBatch, WhoseFlushIsDestroyedAmidItIsCountedOnce) {
+  const std::string large(200, 'l');
+  const uint64_t count = client_->session().max_redo_bytes / 290;
+  BatchWriter writer(*client_, table_);
+  for (uint64_t i = 0; i < count; ++i) {
+    ASSERT_TRUE(run(client_->put(table_, std::to_string(i), "s")));
+    ASSERT_TRUE(run(writer.put(std::to_string(i), large)));
+  }
+  ASSERT_EQ(writer.transactions(), 0u) << "they are one batch";
+  {
+    Task<Status> flushing = writer.flush();
+    flushing.start();
+    while (!flushing.done() && writer.written() == 0) executor_.run_once();
+    ASSERT_FALSE(flushing.done()) << "it has become two";
+  }
+  EXPECT_LT(writer.written(), count);
+  ASSERT_TRUE(run(writer.put("one more", large)));
+  ASSERT_TRUE(run(writer.flush()));
+  EXPECT_EQ(writer.written(), count + 1);
+  for (const uint64_t i : {uint64_t{0}, count / 2, count - 1}) {
+    EXPECT_EQ(*run(client_->get(table_, std::to_string(i))), large);
+  }
+  EXPECT_EQ(*run(client_->get(table_, "one more")), large);
+}
+
 TEST_P(Batches, AnErrorEmptiesTheWriterAndCountsWhatIsWritten) {
   BatchWriter writer(client(), table_);
   ASSERT_TRUE(write(writer, "a", "1"));

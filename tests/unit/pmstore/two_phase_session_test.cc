@@ -1,6 +1,7 @@
 // A coordinator that is driven by hand, at one of its servers.
 #include <nlohmann/json.hpp>
 
+#include "pmstore/batch_writer.h"
 #include "pmstore/client/client_session.h"
 #include "pmstore/client/commit_message.h"
 #include "pmstore/joint_commit.h"
@@ -331,6 +332,23 @@ TEST_F(FailingMsync, LeavesEveryStepOfItsGroupUnknownAndEndsTheService) {
   other_ = open_session(8);
   EXPECT_EQ(alice(), "2") << "its decision to commit had been written";
   EXPECT_EQ(two_phase().at("prepared"), 2) << "carol's and dave's";
+}
+
+TEST_F(TwoPhaseSession, ABatchThatHasNoRoomBesideWhatTheyReserveBecomesTwo) {
+  for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(lock("k" + std::to_string(i), i)) << i;
+  const std::string largest(client_->session().max_redo_bytes - 200, 'v');
+  const Status alone = run(client_->put(table_, "large", largest));
+  EXPECT_EQ(alone.code(), ErrorCode::kBackPressure);
+  EXPECT_NE(alone.error().message.find("undecided transactions"), std::string::npos);
+  BatchWriter writer(*client_, table_);
+  uint64_t records = 0;
+  for (; writer.transactions() == 0; ++records) {
+    const Status put = run(writer.put(std::to_string(records), std::string(400, 'v')));
+    ASSERT_TRUE(put) << put.error().to_string();
+  }
+  EXPECT_GE(writer.transactions(), 2u);
+  ASSERT_TRUE(run(writer.flush()));
+  EXPECT_EQ(writer.written(), records);
 }
 
 }  // namespace
