@@ -182,8 +182,8 @@ base::Task<PosixResult<FileMap>> File::map(uint64_t offset, uint64_t bytes) {
 
 base::Task<PosixStatus> File::close() {
   if (state_->closed) co_return PosixError(EBADF, "the file is closed");
-  PosixStatus flushed;
-  if (state_->usable()) flushed = co_await state_->flush();
+  // Also of a file that the server has forgotten: who closes it hears what was not made durable.
+  PosixStatus flushed = co_await state_->flush();
   if (std::exchange(state_->closed, true)) co_return PosixError(EBADF, "the file is closed");
   const std::shared_ptr<FileSystem::State> system = state_->system;
   if (!system->closed) give_up_flock();

@@ -87,8 +87,9 @@ base::Task<UnlandedWrites> FileSystem::State::drop(internal::FilesLink::Heard ne
 base::Task<void> FileSystem::State::drop_cached(std::vector<Ino> files) {
   for (const Ino ino : files) {
     if (cache != nullptr && delegated.is_open(ino)) co_await cache->forget(ino);
+    // What was written is visible, which is enough for others: no data server is waited for.
     // Without an answer it is told later.
-    [[maybe_unused]] const PosixStatus told = co_await io->flush(ino);
+    [[maybe_unused]] const PosixStatus told = co_await io->tell_written(ino);
   }
 }
 

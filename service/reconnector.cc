@@ -58,7 +58,8 @@ base::Task<Status> Reconnector::connected() {
   uint64_t pause_ns = kFirstPauseNs;
   co_await target_.let_go();
   Status done = co_await target_.connect_once();
-  while (!done && executor_.now_ns() + pause_ns < retry_until(done.code(), began_ns)) {
+  // Its patience ends when the client is closed.
+  while (!done && !closed_ && executor_.now_ns() + pause_ns < retry_until(done.code(), began_ns)) {
     co_await executor_.sleep_for(pause_ns);
     pause_ns = std::min(2 * pause_ns, kLongestPauseNs);
     done = co_await target_.connect_once();
@@ -71,8 +72,8 @@ base::Task<Status> Reconnector::connected() {
 }
 
 base::Task<void> Reconnector::close() {
-  while (connecting_) co_await done_.wait();
   closed_ = true;
+  while (connecting_) co_await done_.wait();
 }
 
 }  // namespace pmstore::service

@@ -23,6 +23,10 @@ constexpr uint64_t kTryAgainNs = 1'000'000;
 constexpr uint64_t kPauseNs = 20'000'000;
 // So long news wait for the end of accesses by the maps that they make stale.
 constexpr uint64_t kMostLandingNs = 200'000'000;
+// In the background so many files are flushed at a time, beside those that take longer than this.
+constexpr size_t kFlushesAtOnce = 16;
+constexpr uint64_t kLongFlushNs = 200'000'000;
+constexpr uint64_t kFlushLookNs = 100'000;
 
 bool lost_session(const Error& why) {
   return why.code == ErrorCode::kDisconnected || why.code == ErrorCode::kTimeout;
@@ -40,7 +44,10 @@ FileIo::FileIo(base::Executor& executor, fabric::Device& device, fabric::Uri uri
       unsynced_(executor, data_),
       no_data_(!options.one_sided_data || options.cached_maps == 0) {}
 
-FileIo::~FileIo() { touches_ = {}; }
+FileIo::~FileIo() {
+  touches_ = {};
+  flushes_ = {};
+}
 
 fabric::Counters FileIo::counters() const { return data_.counters(); }
 
@@ -53,16 +60,16 @@ base::Task<UnlandedWrites> FileIo::drop_maps(uint64_t through, bool all, std::ve
 base::Task<void> FileIo::close() {
   touches_ = {};
   touching_ = false;
-  const std::set<Ino> written = std::exchange(written_, {});
-  for (const Ino ino : written) {
-    written_.insert(ino);
-    // A server that is away does not hear of it: mtime stays.
-    [[maybe_unused]] const PosixStatus told = co_await flush(ino);
+  co_await start_flushes();
+  uint64_t until_ns = executor_.now_ns() + options_.call_timeout_ns;
+  for (size_t left = flushing_.size(); left > 0 && executor_.now_ns() < until_ns;) {
+    co_await executor_.sleep_for(kFlushLookNs);
+    if (flushing_.size() < left) until_ns = executor_.now_ns() + options_.call_timeout_ns;
+    left = flushing_.size();
   }
-  const std::map<Ino, uint64_t> read = read_;
-  for (const auto& [ino, when] : read) {
-    [[maybe_unused]] const PosixStatus told = co_await flush(ino, true);
-  }
+  // A server that is away does not hear of it: what it has is not durable, and mtime stays.
+  flushes_ = {};
+  flushing_.clear();
   co_await data_.close();
 }
 
@@ -383,7 +390,7 @@ base::Task<PosixResult<FileIo::Step>> FileIo::write_mapped(Ino ino, CachedMapRef
 // ---- mtime ----
 
 void FileIo::touch_later(Ino ino) {
-  written_.insert(ino);
+  written_[ino] = ++last_write_;
   start_touching();
 }
 
@@ -399,23 +406,57 @@ void FileIo::start_touching() {
   touches_.start();
 }
 
+bool FileIo::has_to_flush() const { return !written_.empty() || !read_.empty() || unsynced_.any(); }
+
 base::Task<void> FileIo::touch_all() {
-  while (!written_.empty() || !read_.empty()) {
+  while (has_to_flush()) {
     co_await executor_.sleep_for(kTouchNs);
-    std::set<Ino> touched = written_;
-    for (const auto& [ino, when] : read_) touched.insert(ino);
-    for (const Ino ino : touched) {
-      // A server that is away is told at the next time, or at fsync.
-      [[maybe_unused]] const PosixStatus told = co_await flush(ino, true);
-    }
+    co_await start_flushes();
   }
   touching_ = false;
 }
 
+size_t FileIo::begun_lately() const {
+  const auto is_late = [this](const auto& each) {
+    return executor_.now_ns() - each.second < kLongFlushNs;
+  };
+  return static_cast<size_t>(std::count_if(flushing_.begin(), flushing_.end(), is_late));
+}
+
+base::Task<void> FileIo::start_flushes() {
+  std::set<Ino> files = unsynced_.files();
+  for (const auto& [ino, number] : written_) files.insert(ino);
+  for (const auto& [ino, when] : read_) files.insert(ino);
+  for (const Ino ino : files) {
+    if (!flushing_.try_emplace(ino, executor_.now_ns()).second) continue;
+    flushes_.run(flush_in_background(ino));
+    while (begun_lately() >= kFlushesAtOnce) co_await executor_.sleep_for(kFlushLookNs);
+  }
+}
+
+base::Task<void> FileIo::flush_in_background(Ino ino) {
+  const base::RunningTasks::Position here = flushes_.started_last();
+  // A server that is away is told at the next time, or at fsync.
+  [[maybe_unused]] const PosixStatus told = co_await flush(ino, true);
+  flushing_.erase(ino);
+  flushes_.ended(here);
+}
+
+uint64_t FileIo::untold(Ino ino) const {
+  const auto found = written_.find(ino);
+  return found == written_.end() ? 0 : found->second;
+}
+
 base::Task<PosixStatus> FileIo::flush(Ino ino, bool reads) {
+  // A write that ends meanwhile is untold still, and may not be durable.
+  const uint64_t number = untold(ino);
   // Before the new mtime, so that it is not durable without the data.
   PMSTORE_CO_TRY_STATUS(co_await unsynced_.persist(ino));
-  const bool written = written_.erase(ino) > 0;
+  co_return co_await tell(ino, number, reads);
+}
+
+base::Task<PosixStatus> FileIo::tell(Ino ino, uint64_t number, bool reads) {
+  const bool written = number != 0;
   TouchRequest asked;
   asked.ino = raw(ino);
   asked.written = written ? 1 : 0;
@@ -428,11 +469,10 @@ base::Task<PosixStatus> FileIo::flush(Ino ino, bool reads) {
   FilesCall request(FilesMethod::kTouch, true, 0);
   request.put(asked);
   const auto told = co_await link_.call(request);
-  if (told) co_return PosixStatus{};
   // The file may be gone; then nobody asks for its times.
-  if (told.number() == ESTALE || told.number() == ENOENT) co_return PosixStatus{};
-  if (!written) co_return PosixStatus{};  // a time of access may be lost
-  written_.insert(ino);
+  const bool is_known = told || told.number() == ESTALE || told.number() == ENOENT;
+  if (is_known && untold(ino) == number) written_.erase(ino);
+  if (is_known || !written) co_return PosixStatus{};  // a time of access may be lost
   co_return PosixError(told.error());
 }
 

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/executor.h"
+#include "base/running_tasks.h"
 #include "fs/file_system.h"
 #include "fs/internal/data_links.h"
 #include "fs/internal/files_link.h"
@@ -52,6 +53,9 @@ class FileIo {
   // EIO also: the data server is away. What a data server has lost is no error here: losses().
   base::Task<PosixStatus> flush(Ino ino, bool reads = false);
   uint64_t losses(Ino ino) const { return unsynced_.losses(ino); }
+  // The server was told of what was written one-sided. It need not be durable yet, so no data
+  // server is waited for: that follows in the background.
+  base::Task<PosixStatus> tell_written(Ino ino) { return tell(ino, untold(ino), false); }
   // The server is told within kTouchNs.
   void read_later(Ino ino);
   bool is_untold(Ino ino) const { return written_.contains(ino); }
@@ -63,6 +67,7 @@ class FileIo {
   base::Task<UnlandedWrites> drop_maps(uint64_t through, bool all, std::vector<Ino> changed);
   // The server has forgotten this client: no map is right.
   void forget_all() { maps_.clear(); }
+  // Flushes all files; gives up what does not end, since a server is away, after call_timeout_ns.
   base::Task<void> close();
   fabric::Counters counters() const;
 
@@ -89,6 +94,16 @@ class FileIo {
   Result<Step> step_after(Ino ino, const Result<DataOutcome>& outcome);
   void touch_later(Ino ino);
   base::Task<void> touch_all();
+  // 0: the server knows of all that was written.
+  uint64_t untold(Ino ino) const;
+  // Of writes up to `number`, as untold() has given it.
+  base::Task<PosixStatus> tell(Ino ino, uint64_t number, bool reads);
+  bool has_to_flush() const;
+  // Each file that has to be flushed, by a task of its own in flushes_. Waits only while many have
+  // begun just now, so a server that is away holds up no file of the others.
+  base::Task<void> start_flushes();
+  base::Task<void> flush_in_background(Ino ino);
+  size_t begun_lately() const;
 
   base::Executor& executor_;
   FilesLink& link_;
@@ -96,11 +111,15 @@ class FileIo {
   MapCache maps_;
   DataLinks data_;  // from the first access by a map on
   UnsyncedFiles unsynced_;
-  bool no_data_ = false;          // the server has none, or options say so
-  std::set<Ino> written_;         // one-sided, and the server was not told
+  bool no_data_ = false;  // the server has none, or options say so
+  std::map<Ino, uint64_t>
+      written_;  // one-sided, and the server was not told: the last write's number
+  uint64_t last_write_ = 0;
   std::map<Ino, uint64_t> read_;  // when; likewise
   void start_touching();
   bool touching_ = false;
+  std::map<Ino, uint64_t> flushing_;  // in the background, and since when
+  base::RunningTasks flushes_;
   base::Task<void> touches_;
 };
 

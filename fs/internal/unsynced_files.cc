@@ -1,5 +1,6 @@
 #include "fs/internal/unsynced_files.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -72,6 +73,19 @@ base::Task<PosixStatus> UnsyncedFiles::persist(Ino ino) {
   const bool is_idle = !file->persisting && file->ranges.empty() && file->losses == 0;
   if (is_idle && again != files_.end() && again->second == file) files_.erase(again);
   co_return all;
+}
+
+std::set<Ino> UnsyncedFiles::files() const {
+  std::set<Ino> all;
+  for (const auto& [ino, file] : files_) {
+    if (file->is_unsynced()) all.insert(ino);
+  }
+  return all;
+}
+
+bool UnsyncedFiles::any() const {
+  return std::any_of(files_.begin(), files_.end(),
+                     [](const auto& each) { return each.second->is_unsynced(); });
 }
 
 uint64_t UnsyncedFiles::losses(Ino ino) const {

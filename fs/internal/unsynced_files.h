@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "base/executor.h"
@@ -31,6 +32,9 @@ class UnsyncedFiles {
   // Durable on return: all that was added before the call, but for losses. EIO: a data server is
   // away; what it has stays unsynced.
   base::Task<PosixStatus> persist(Ino ino);
+  // Those of which something may not be durable.
+  std::set<Ino> files() const;
+  bool any() const;
   // How many times something was lost, by a number that only grows.
   uint64_t losses(Ino ino) const;
 
@@ -41,6 +45,7 @@ class UnsyncedFiles {
     bool persisting = false;
     uint64_t losses = 0;
     base::WaitList ended;
+    bool is_unsynced() const { return persisting || !ranges.empty(); }
   };
   class Step;
 

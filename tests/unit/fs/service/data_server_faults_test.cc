@@ -173,6 +173,91 @@ TEST_F(DataServersTest, AClientThatMayHaveBeenForgottenWritesNothing) {
   EXPECT_EQ(world_.read(*file, 0, 24), "latets clock it is known");
 }
 
+// As a hard mount has it.
+class FsyncClientTest : public DataServersTest {
+ protected:
+  class Cache final : public FileCache {
+   public:
+    base::Task<void> forget(Ino) override { co_return; }
+  };
+  FsyncClientTest() {
+    goes_ = &add();
+    drain(0);
+    FileSystemOptions with = world_.options();
+    with.sync = DataSync::kFsync;
+    with.reconnect_timeout_ns = 1000 * FilesWorld::kPatienceNs;
+    writer_ = world_.connect(with);
+    writer_->set_cache(&cache_);
+    file_ = make_file("/file");
+  }
+  ~FsyncClientTest() override {
+    file_.reset();
+    run(writer_->close());
+  }
+  std::unique_ptr<File> make_file(const std::string& path) {
+    auto file = world_.open(*writer_, path);
+    world_.write(*file, 0, kSome);
+    EXPECT_EQ(world_.read(*file, 0, 1), "L");  // its map is known
+    EXPECT_TRUE(run(file->fsync()));
+    return file;
+  }
+
+  DataServerPool* goes_ = nullptr;
+  Cache cache_;
+  std::unique_ptr<FileSystem> writer_;
+  std::unique_ptr<File> file_;
+};
+
+TEST_F(FsyncClientTest, ARecallDoesNotWaitUntilWhatWasWrittenIsDurable) {
+  ASSERT_TRUE(file_->was_delegated());
+  world_.write(*file_, 100, "visible");
+  goes_->crash();
+  const uint64_t clients = world_.stat("clients");
+  const uint64_t begun_ns = world_.executor().now_ns();
+  const uint64_t mtime_ns = file_->attributes().mtime_ns;
+  const auto same = world_.open(client(), "/file");
+  EXPECT_LT(world_.executor().now_ns() - begun_ns, FilesWorld::kLeaseNs);
+  EXPECT_GT(same->attributes().mtime_ns, mtime_ns) << "others see when it was written";
+  world_.let_time_pass(6 * FilesWorld::kLeaseNs);
+  EXPECT_EQ(world_.stat("deaf"), 0u);
+  EXPECT_EQ(world_.stat("clients"), clients);
+  goes_->start();
+  world_.let_time_pass(2 * FilesWorld::kLeaseNs);
+  EXPECT_EQ(number_of(run(file_->fsync())), EIO) << "it was started again before";
+  EXPECT_EQ(world_.read(*same, 100, 7), "visible");
+}
+
+TEST_F(FsyncClientTest, ADataServerThatIsAwayHoldsUpNoFileOfOthersInTheBackground) {
+  EXPECT_TRUE(run(client().drain_data_server(0, true)));
+  std::unique_ptr<File> other;
+  for (int i = 0; i < 8 && other == nullptr; ++i) {
+    auto made = make_file("/other" + std::to_string(i));
+    if (extents_at(*made, 1) == 0) other = std::move(made);
+  }
+  ASSERT_NE(other, nullptr);
+  const auto mtime_ns = [&] { return run(client().get_attributes(other->ino()))->mtime_ns; };
+  const uint64_t before_ns = mtime_ns();
+  ASSERT_LT(raw(file_->ino()), raw(other->ino())) << "it is flushed first";
+  world_.write(*file_, 0, "waits");
+  world_.write(*other, 0, "goes on");
+  goes_->crash();
+  world_.let_time_pass(3 * FilesWorld::kLeaseNs);
+  EXPECT_GT(mtime_ns(), before_ns);
+  goes_->start();
+}
+
+TEST_F(FsyncClientTest, AClientIsClosedWhileADataServerIsAway) {
+  world_.write(*file_, 100, "visible");
+  goes_->crash();
+  world_.let_time_pass(2 * FilesWorld::kLeaseNs);
+  auto closing = writer_->close();
+  closing.start();
+  world_.let_time_pass(20'000'000'000);
+  ASSERT_TRUE(closing.done());
+  EXPECT_EQ(number_of(run(file_->close())), EIO) << "it is not durable";
+  goes_->start();
+}
+
 // A write is under way at the one that goes; the writer waits for it, as `hard` mounts do.
 TEST_F(DataServersByMessageTest, AWriterWhoseServerIsAwayHearsOfTheOthers) {
   DataServerPool& goes = add();

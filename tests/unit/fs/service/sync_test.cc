@@ -163,6 +163,24 @@ TEST_F(FilesSync, AFileThatHasManyDirtyRangesMakesThemDurableByItself) {
   EXPECT_EQ(fsync(*file_), 0);
 }
 
+// Whichever of both is ahead, and by how much.
+TEST_F(FilesSync, AWriteThatEndsWhileItsFileIsFlushedIsMadeDurableLater) {
+  const std::vector<std::byte> bytes(64, std::byte{'y'});
+  for (size_t turns = 0; turns < 40; ++turns) {
+    world_.write(*file_, 100, "first");
+    auto writing = file_->pwrite(bytes, 50'000);
+    auto flushing = file_->fsync();
+    flushing.start();
+    for (size_t i = 0; i < turns && !flushing.done(); ++i) world_.executor().run_once();
+    writing.start();
+    while (!flushing.done() || !writing.done()) world_.executor().run_once();
+    EXPECT_TRUE(flushing.take());
+    EXPECT_TRUE(writing.take());
+    world_.let_time_pass(2'200'000'000);
+    EXPECT_EQ(messages_of([&] { EXPECT_EQ(fsync(*file_), 0); }), 0u) << turns;
+  }
+}
+
 TEST_F(FilesSync, DataIsDurableBeforeItsTime) {
   world_.write(*file_, 100, "data");
   // The step, the time, and the question.
