@@ -1,6 +1,7 @@
 // Of RemoteWriter: writes that are made durable later, several by one step.
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "base/check.h"
 #include "persist/internal/remote_writer_state.h"
@@ -9,6 +10,18 @@ namespace pmstore::persist {
 namespace {
 
 constexpr uint64_t kReadBytes = 8;
+// A work request has 32 bits for its length.
+constexpr uint64_t kMostFlushBytes = uint64_t{1} << 30;
+
+std::vector<RemoteRange> cut(std::span<const RemoteRange> ranges) {
+  std::vector<RemoteRange> parts;
+  for (const RemoteRange& range : ranges) {
+    for (uint64_t done = 0; done < range.bytes; done += parts.back().bytes) {
+      parts.push_back({range.offset + done, std::min(range.bytes - done, kMostFlushBytes)});
+    }
+  }
+  return parts;
+}
 
 }  // namespace
 
@@ -39,6 +52,9 @@ base::Task<Result<Persisted>> RemoteWriter::persist(std::span<const RemoteRange>
   if (!done) co_return std::move(done.error());
   if (state.strategy == WriteStrategy::kTwoSided) {
     done = co_await state.persist_two_sided(ranges);
+  } else if (state.strategy == WriteStrategy::kFlush) {
+    const std::vector<RemoteRange> parts = cut(ranges);
+    done = co_await state.persist_one_sided(parts);
   } else {
     done = co_await state.persist_one_sided(ranges);
   }
@@ -69,6 +85,7 @@ Status RemoteWriter::State::try_post_persist(std::span<const RemoteRange> ranges
   batch.clear();
   if (strategy == WriteStrategy::kFlush) {
     for (const RemoteRange& range : ranges) {
+      PMSTORE_CHECK(range.bytes <= kMostFlushBytes, "a long range was cut");
       batch.flush(static_cast<uint32_t>(range.bytes), region.at(range.offset));
     }
   } else {

@@ -190,6 +190,17 @@ TEST_F(RemoteWriterTest, EachRangeIsFlushedWhereTheFabricCan) {
   EXPECT_EQ(connection_.chains[1], "flush 102048+64");
 }
 
+TEST_F(RemoteWriterTest, ARangeThatIsLongerThanARequestMaySayIsFlushedInParts) {
+  region_.bytes = uint64_t{8} << 30;
+  auto writer = make(WriteStrategy::kFlush);
+  const RemoteRange ranges[] = {{64, uint64_t{4} << 30}, {uint64_t{6} << 30, 64}};
+  EXPECT_TRUE(persist(*writer, ranges));
+  EXPECT_THAT(connection_.chains,
+              ElementsAre("flush 100064+1073741824, flush 1073841888+1073741824, "
+                          "flush 2147583712+1073741824, flush 3221325536+1073741824, "
+                          "flush 6442550944+64"));
+}
+
 TEST_F(RemoteWriterTest, NothingOrWhatIsOutsideIsNotMadeDurable) {
   auto writer = make(WriteStrategy::kDoorbell);
   EXPECT_EQ(persist(*writer, {}).code(), ErrorCode::kInvalidArgument);
