@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/random.h"
 #include "fabric/message.h"
 #include "fs/file_data_protocol.h"
 #include "service/link.h"
@@ -40,6 +41,7 @@ DataServers::DataServers(Client& client, LocalDataSpace& local, StripedDataSpace
       local_(local),
       space_(space),
       options_(options),
+      start_(base::random_identity()),
       records_(client) {}
 
 internal::RemoteAreaOptions DataServers::area_options(uint16_t index) const {
@@ -47,6 +49,7 @@ internal::RemoteAreaOptions DataServers::area_options(uint16_t index) const {
   with.devices = options_.devices;
   with.file_system = file_system_;
   with.epoch = options_.epoch;
+  with.start = start_;
   with.server = index;
   return with;
 }

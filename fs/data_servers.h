@@ -82,6 +82,7 @@ class DataServers {
   LocalDataSpace& local_;
   StripedDataSpace& space_;
   const DataServersOptions options_;
+  const uint64_t start_;  // RemoteAreaOptions::start
   internal::DataServerRecords records_;
   Namespace* names_ = nullptr;
   uint64_t file_system_ = 0;

@@ -101,7 +101,7 @@ Result<FileArea> FileArea::look(persist::Pool& pool) {
   }
   area.header_ = found->header;
   if (area.header_.version == kFileAreaVersionWithoutOwner) {
-    area.header_.owner = area.header_.owner_epoch = 0;
+    area.header_.owner = area.header_.owner_epoch = area.header_.owner_start = 0;
     area.header_.owner_index = 0;
   }
   if (area.header_.version != kFileAreaVersion) {
@@ -116,6 +116,7 @@ Status FileArea::set_owner(const AreaOwner& owner) {
   next.owner = owner.file_system;
   next.owner_epoch = owner.epoch;
   next.owner_index = owner.server;
+  next.owner_start = owner.start;
   next.owner_key[0] = owner.key.low;
   next.owner_key[1] = owner.key.high;
   // open() has made both copies durable.

@@ -27,6 +27,7 @@ struct AreaOwner {
   uint16_t server = 0;
   // Of the secret that its namespace server has. Not somebody: none has come with one so far.
   ClientId key = {};
+  uint64_t start = 0;  // drawn by that start of its namespace server; 0: it has said none
   bool operator==(const AreaOwner&) const = default;
 };
 
@@ -46,7 +47,7 @@ class FileArea {
 
   AreaOwner owner() const {
     const ClientId key(header_.owner_key[0], header_.owner_key[1]);
-    return {header_.owner, header_.owner_epoch, header_.owner_index, key};
+    return {header_.owner, header_.owner_epoch, header_.owner_index, key, header_.owner_start};
   }
   // A release that recorded no owners has served it: it may hold files of its own pool.
   bool may_have_unknown_owner() const {

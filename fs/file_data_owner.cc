@@ -67,6 +67,14 @@ Status FileDataService::check_owner(const ClientId& key, const AreaOwnerHello& h
                                   "to this data server (epoch {}, this one has {})",
                                   owner.epoch, hello.epoch));
   }
+  const bool is_same_start = owner.start == 0 || owner.start == hello.start_number();
+  if (owner.file_system != 0 && hello.epoch == owner.epoch && !is_same_start) {
+    return make_error(ErrorCode::kFenced,
+                      fmt::format("another namespace server of this file system has come to this "
+                                  "data server with epoch {}, too, so one of the two runs on a "
+                                  "copy of the pool: start the one that is to stay again",
+                                  hello.epoch));
+  }
   return {};
 }
 
@@ -74,7 +82,8 @@ Result<std::vector<std::byte>> FileDataService::admit_owner(service::Session& se
                                                             const AreaOwnerHello& hello) {
   PMSTORE_TRY_STATUS(check_owner(session.client, hello));
   PMSTORE_CHECK(session.client.is_somebody(), "a session is admitted by a secret");
-  const AreaOwner owner{hello.file_system, hello.epoch, hello.server, session.client};
+  const AreaOwner owner{hello.file_system, hello.epoch, hello.server, session.client,
+                        hello.start_number()};
   if (owner != area_->owner()) {
     PMSTORE_TRY_STATUS(area_->set_owner(owner));
   }

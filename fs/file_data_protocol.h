@@ -76,7 +76,12 @@ struct AreaOwnerHello {
   uint64_t file_system = 0;  // identity, not 0
   uint64_t epoch = 0;        // of the namespace server; one with a lower epoch is fenced
   uint16_t server = 0;       // of the area in that file system, not 0
-  uint16_t reserved[3] = {};
+  // Drawn by each start of a namespace server: of two on copies of a pool with the same epoch, the
+  // second one is fenced. 48 bits, low ones first; 0: an earlier release, which draws none.
+  uint16_t start[3] = {};
+  uint64_t start_number() const {
+    return uint64_t{start[0]} | uint64_t{start[1]} << 16 | uint64_t{start[2]} << 32;
+  }
 };
 static_assert(sizeof(AreaOwnerHello) == 40);
 

@@ -83,6 +83,9 @@ base::Task<Status> RemoteArea::connect_once() {
   hello.file_system = options_.file_system;
   hello.epoch = options_.epoch;
   hello.server = options_.server;
+  for (unsigned i = 0; i < 3; ++i) {
+    hello.start[i] = static_cast<uint16_t>(options_.start >> (16 * i));
+  }
   auto opened = co_await service::Link::open(*device_, uri_, with, service::bytes_of(hello));
   if (!opened) {
     if (opened.code() == ErrorCode::kFenced && on_fenced) on_fenced(opened.error());

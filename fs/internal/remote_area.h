@@ -40,6 +40,7 @@ struct RemoteAreaOptions {
   ClientSecret secret;       // of the owner, as the area knows its id, or will; not empty
   uint64_t file_system = 0;  // whose area it is, or will be
   uint64_t epoch = 0;        // of this start of the namespace server
+  uint64_t start = 0;        // drawn by it; the low 48 bits count
   uint16_t server = 0;       // its index there
   uint64_t area = 0;         // identity; 0: of what is found
   uint64_t bytes = 0;        // of its units; 0: of what is found

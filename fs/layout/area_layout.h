@@ -40,7 +40,7 @@ struct FileAreaHeader {
   uint64_t owner_epoch;  // of that one's namespace server, the highest that has come
   uint16_t owner_index;  // of this area among its data servers; 0: its namespace is in this pool
   uint16_t reserved[3];
-  uint64_t reserved_too;
+  uint64_t owner_start;  // AreaOwnerHello::start of that one; 0: it has said none
   // From version 3 on: the id of the owner's secret. 0: the owner has come without one so far.
   uint64_t owner_key[2];  // low and high bits
 };

@@ -133,6 +133,26 @@ TEST_F(FileDataOwnerTest, AnEarlierNamespaceServerIsFenced) {
   EXPECT_EQ(try_own(hello(1, 4)).code(), ErrorCode::kFenced) << "it is durable";
 }
 
+// Both pools have as many starts. Which of them stays, its next start says.
+TEST_F(FileDataOwnerTest, OfTwoNamespaceServersWithTheSameEpochTheSecondIsFenced) {
+  AreaOwnerHello one = hello(1, 4);
+  AreaOwnerHello other = hello(2, 4);
+  one.start[2] = 1;
+  other.start[2] = 2;
+  const auto first = own(one);
+  EXPECT_EQ(try_own(other).code(), ErrorCode::kFenced);
+  EXPECT_EQ(try_own(hello(2, 4)).code(), ErrorCode::kFenced) << "one that draws none";
+  EXPECT_FALSE(first->connection().broken());
+  stop();
+  start();
+  serve();
+  EXPECT_EQ(try_own(other).code(), ErrorCode::kFenced) << "it is durable";
+  EXPECT_TRUE(try_own(one));
+  other.epoch = 5;
+  EXPECT_TRUE(try_own(other));
+  EXPECT_EQ(try_own(one).code(), ErrorCode::kFenced);
+}
+
 TEST_F(FileDataOwnerTest, ANewOwnerEndsAllClientsAndRenewsAllWords) {
   const auto first = own(hello(1));
   const auto data = open();
