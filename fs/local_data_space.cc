@@ -90,7 +90,15 @@ bool LocalDataSpace::looks_zero(const AreaRange& range) const {
 
 void LocalDataSpace::release(const AreaRange& range) {
   check_taken(range);
-  PMSTORE_CHECK(looks_zero(range), "a unit that is free is zero");
+  if (!looks_zero(range)) {
+    PMSTORE_CHECK(gate_ != nullptr, "a unit that is free is zero");
+    // A client that has confirmed that it has no map of it has written there nevertheless.
+    for (uint64_t done = 0; done < range.bytes; done += kZeroBytes) {
+      area_.memory().write(at(range) + done, kZeros, std::min(kZeroBytes, range.bytes - done));
+    }
+    // What is not durable is kept out of use.
+    if (!area_.memory().drain()) return;
+  }
   allocator_.release(run_of(range));
 }
 

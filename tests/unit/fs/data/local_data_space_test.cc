@@ -200,6 +200,20 @@ TEST_P(LocalDataSpaceTest, AGateThatGivesUpLeavesTheRangeAsItIs) {
   EXPECT_EQ(read(range), some(range.bytes));
 }
 
+// A session may WRITE every unit: one that lies to the gate costs others nothing.
+TEST_P(LocalDataSpaceTest, WhatIsWrittenBehindTheGateIsZeroedAgain) {
+  TestGate gate(executor_);
+  gate.close();
+  space_->set_gate(gate);
+  const AreaRange range = allocate(2);
+  EXPECT_TRUE(run(space_->clean(range)));
+  EXPECT_TRUE(run(space_->write(range, some(range.bytes))));
+  space_->release(range);
+  const AreaRange again = allocate(2);
+  EXPECT_EQ(again, range);
+  EXPECT_TRUE(is_zero(read(again)));
+}
+
 TEST_P(LocalDataSpaceTest, WhoWaitsMayBeDestroyed) {
   TestGate gate(executor_);
   space_->set_gate(gate);
