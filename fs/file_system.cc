@@ -15,6 +15,13 @@ namespace pmstore::fs {
 
 using internal::FilesCall;
 
+namespace {
+
+// After a wait for an open that a server has ended as soon.
+constexpr uint64_t kWaitPauseNs = 20'000'000;
+
+}  // namespace
+
 PosixError work_in_doubt(const char* what) {
   return {EIO, std::string("the server was started again meanwhile: ") + what +
                    " may or may not be the work of this call; look at it"};
@@ -196,12 +203,15 @@ base::Task<PosixStatus> FileSystem::State::await_open(Ino ino, bool writes) {
   while (true) {
     Call request(FilesMethod::kAwaitOpen, false, sizeof(OpenReply));
     request.put(AwaitOpenRequest{raw(ino), writes ? 1u : 0u, 0});
+    const uint64_t asked_ns = executor.now_ns();
     const auto answered = co_await link->call(request);
     if (!answered) co_return PosixError(answered.error());
     fabric::MessageReader reader = answered->reader();
     const auto reply = reader.get<OpenReply>();
     if (!reader.complete()) co_return link->malformed("an open");
     if (reply.wait == 0) co_return PosixStatus{};
+    // It is ended early when a client with many waits asks often.
+    if (executor.now_ns() - asked_ns < kWaitPauseNs) co_await executor.sleep_for(kWaitPauseNs);
   }
 }
 

@@ -171,7 +171,11 @@ bool FileLocks::set(OpenOwner client, Ino ino, const FileLock& lock) {
   const auto count = clients_.find(client);
   if (takes && count != clients_.end() && count->second.locks + 2 > kMaxLocks) return false;
   if (!takes && !holds(client, ino, lock.kind, lock.owner)) return true;
-  OfFile& of = files_.try_emplace(ino, steps_).first->second;
+  auto at = files_.find(ino);
+  if (at == files_.end()) {
+    at = files_.try_emplace(ino, steps_, executor_.random().next()).first;
+  }
+  OfFile& of = at->second;
   erase_range(of, holder, lock.start, lock.end);
   if (takes) {
     add(of, holder, join_neighbours(of, holder, lock));
@@ -223,9 +227,15 @@ base::Task<FileLocks::Outcome> FileLocks::wait(OpenOwner client, Ino ino, FileLo
                                                uint64_t wait_ns) {
   const uint64_t until_ns = executor_.now_ns() + wait_ns;
   const Wanted wanted{holder_of(client, lock), ino, lock};
+  std::set<Holder> looked_at;
   while (in_the_way(client, ino, lock)) {
     if (executor_.now_ns() >= until_ns) co_return Outcome::kBusy;
-    if (lock.kind == LockKind::kRange && deadlocks(wanted)) co_return Outcome::kDeadlock;
+    // The wait that closes a circle begins last, or waits for another holder now.
+    const std::set<Holder> holders = holders_in_the_way(wanted);
+    const bool are_others = std::exchange(looked_at, holders) != holders;
+    if (lock.kind == LockKind::kRange && are_others && deadlocks(wanted)) {
+      co_return Outcome::kDeadlock;
+    }
     Waiting waiting(*this, wanted);
     if (!std::exchange(ticking_, true)) {
       ticks_ = tick();

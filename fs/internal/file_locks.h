@@ -60,12 +60,12 @@ class FileLocks {
   using Holder = LockHolder;
   using Own = std::map<uint64_t, FileLock>;  // of one holder, by start
   struct OfKind {
-    explicit OfKind(uint64_t& steps) : reads(steps), writes(steps) {}
+    OfKind(uint64_t& steps, uint64_t seed) : reads(steps, seed), writes(steps, seed) {}
     LockRanges reads;
     LockRanges writes;
   };
   struct OfFile {
-    explicit OfFile(uint64_t& steps) : ranges(steps), flocks(steps) {}
+    OfFile(uint64_t& steps, uint64_t seed) : ranges(steps, seed), flocks(steps, seed) {}
     const OfKind& of(LockKind kind) const { return kind == LockKind::kRange ? ranges : flocks; }
     LockRanges& of(LockKind kind, LockType type) {
       OfKind& both = kind == LockKind::kRange ? ranges : flocks;

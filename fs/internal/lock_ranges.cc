@@ -66,7 +66,7 @@ struct LockRanges::Node {
   Reach reach;  // of the subtree
 };
 
-LockRanges::LockRanges(uint64_t& steps) : steps_(&steps) {}
+LockRanges::LockRanges(uint64_t& steps, uint64_t seed) : steps_(&steps), drawn_(seed) {}
 LockRanges::~LockRanges() = default;
 
 LockRanges::Split LockRanges::split(NodeRef node, uint64_t start, const LockHolder& holder,

@@ -36,8 +36,9 @@ class LockRanges {
     LockHolder holder;
   };
 
-  // `steps` counts the nodes that are looked at.
-  explicit LockRanges(uint64_t& steps);
+  // `steps` counts the nodes that are looked at. `seed`: one that clients cannot guess, so that
+  // none of them chooses locks that make the tree a list.
+  LockRanges(uint64_t& steps, uint64_t seed);
   LockRanges(const LockRanges&) = delete;
   LockRanges& operator=(const LockRanges&) = delete;
   ~LockRanges();
@@ -68,7 +69,7 @@ class LockRanges {
                  const std::function<void(const Range&)>& visit) const;
 
   uint64_t* steps_;
-  uint64_t drawn_ = 0;  // priorities
+  uint64_t drawn_;  // priorities, from the seed on
   NodeRef root_;
 };
 

@@ -104,6 +104,27 @@ TEST_F(FileLocksTest, ADeadlockOfThreeIsSeen) {
   EXPECT_TRUE(three.done() && !two.done());
 }
 
+// A chain of waits is gone through when each of them begins, and not at each tick.
+TEST_F(FileLocksTest, AWaitThatGoesOnLooksForADeadlockOnce) {
+  constexpr uint64_t kWaits = 300;
+  std::vector<base::Task<internal::FileLocks::Outcome>> waits;
+  for (uint64_t owner = 0; owner <= kWaits; ++owner) {
+    EXPECT_TRUE(take(range(kWrite, owner, owner, owner)));
+  }
+  for (uint64_t owner = 0; owner < kWaits; ++owner) {
+    const FileLock next = range(kWrite, owner + 1, owner + 1, owner);
+    waits.push_back(locks_.wait(kClient, kFile, next, 1'000'000'000'000));
+    waits.back().start();
+  }
+  const uint64_t before = locks_.steps();
+  executor_.run([](base::Executor& executor) -> base::Task<void> {
+    co_await executor.sleep_for(1'000'000'000);
+  }(executor_));
+  constexpr uint64_t kTicks = 10;
+  constexpr uint64_t kMostSteps = 200;
+  EXPECT_LE(locks_.steps() - before, kTicks * kWaits * kMostSteps);
+}
+
 TEST_F(FileLocksTest, AWaitHasAnEnd) {
   EXPECT_TRUE(take(range(kWrite, 0, 9, 1)));
   auto waits = locks_.wait(kClient, kFile, range(kRead, 5, 5, 2), 500'000'000);
@@ -320,6 +341,25 @@ TEST_F(FilesLocks, WaiterHoldsUpNothingElseOfItsClient) {
   EXPECT_EQ(world_.stat("malformed"), 0u);
   EXPECT_EQ(lock(*file_, range(kUnlock, 0, 99)), 0);
   EXPECT_TRUE(done_after(waits, FilesWorld::kLeaseNs));
+}
+
+// Each call of a session ends a wait that began 256 calls before it.
+TEST_F(FilesLocks, ManyWaitersOfAClientAskSeldom) {
+  constexpr uint64_t kWaiters = 300;
+  EXPECT_EQ(lock(*file_, range(kWrite, 0, 99)), 0);
+  std::vector<base::Task<PosixStatus>> waits;
+  for (uint64_t owner = 1; owner <= kWaiters; ++owner) {
+    waits.push_back(same_->lock(range(kRead, 50, 60, owner), true));
+    waits.back().start();
+  }
+  const uint64_t before = two_->counters().server_messages;
+  constexpr uint64_t kPausesPerLease = 20;
+  for (uint64_t i = 0; i < 200'000; ++i) world_.executor().run_once();
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+  EXPECT_LT(two_->counters().server_messages - before, kWaiters * (kPausesPerLease + 5));
+  EXPECT_EQ(lock(*file_, range(kUnlock, 0, 99)), 0);
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+  for (auto& each : waits) EXPECT_TRUE(each.done() && each.take());
 }
 
 TEST_F(FilesLocks, WaiterThatIsGoneHoldsNothing) {
