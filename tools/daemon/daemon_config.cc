@@ -252,9 +252,9 @@ void DaemonConfig::add_to(CLI::App& app) {
 // What concerns the process, not its clients.
 void DaemonConfig::add_own_to(CLI::App& app) {
   app.add_option("--recovery-threads", recovery_threads,
-                 "so many threads read the records when the pool was not closed in order (default: "
-                 "one for each core)")
-      ->check(in_range(1u, 1024u));
+                 "so many threads read the records of the pool, or its checkpoint, at the start "
+                 "(default: one for each core)")
+      ->check(in_range(1u, 64u));
   app.add_option("--log-file", log_file,
                  "append the log to this file, which SIGHUP opens again (default: standard error)");
   app.add_option("--log-level", log_level,
