@@ -100,7 +100,7 @@ uint32_t CheckpointReader::parts(std::string_view name) const {
 Status CheckpointReader::verify() const {
   for (size_t i = 0; i < sections_.size(); ++i) {
     Section section = section_at(i);
-    while (section.left() > 0) {
+    for (uint64_t blocks = blocks_of(sections_[i].bytes); blocks > 0; --blocks) {
       if (!section.next_block()) return damaged("content");
     }
   }

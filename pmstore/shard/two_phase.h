@@ -91,6 +91,8 @@ class TwoPhase {
   // nullopt: not here.
   std::optional<State> state(TxId id) const;
   bool empty() const { return transactions_.empty(); }
+  // Some are locked or prepared.
+  bool has_undecided() const { return transactions_.size() > committed_; }
   size_t count(State state) const;
   // Of one that is prepared or committed here.
   struct Part {

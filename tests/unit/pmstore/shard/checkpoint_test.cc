@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 
 #include "model/page_bytes.h"
 #include "persist/pool_layout.h"
+#include "pmstore/check.h"
 #include "tests/crash/crash_image.h"
 #include "tests/unit/pmstore/shard/store_fixture.h"
 
@@ -211,6 +213,28 @@ TEST_F(CheckpointTest, KeepsIndexesOfManyNodes) {
   for (int i = 0; i < 3000; ++i) erase(ordered_, fmt::format("{:040}", i));
   store_->index().ordered(ordered_)->check_all();
   EXPECT_EQ(difference(*store_), "");
+}
+
+TEST_F(CheckpointTest, IsReadToItsEndByACheckOfThePool) {
+  make_pool(24, 3 << 20);
+  content_.clear();
+  for (int i = 0; i < 3000; ++i) put(ordered_, fmt::format("{:040}", i), "v");
+  ASSERT_TRUE(store_->close());
+  const auto where = extent();
+  ASSERT_TRUE(where && where->bytes > 3 * kCheckpointBlockBytes);
+  EXPECT_EQ(check_store(*pool_)->checkpoint, "current");
+  std::byte* const at = pool_->memory().at(where->offset);
+  CheckpointHeader header;
+  std::memcpy(&header, at, sizeof header);
+  for (CheckpointSection section; const uint32_t i : {0u, header.sections - 1}) {
+    std::memcpy(&section, at + header.directory_offset + i * sizeof section, sizeof section);
+    for (const uint64_t byte : {section.offset, section.offset + section.bytes - 1}) {
+      at[byte] ^= std::byte{1};
+      EXPECT_EQ(check_store(*pool_)->checkpoint, "not used: its content is damaged") << i;
+      at[byte] ^= std::byte{1};
+    }
+  }
+  EXPECT_EQ(check_store(*pool_)->checkpoint, "current");
 }
 
 TEST_F(CheckpointTest, IsOfNoUseAfterACrash) {

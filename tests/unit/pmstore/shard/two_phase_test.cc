@@ -119,6 +119,27 @@ TEST_F(TwoPhaseFixture, ARestartLocksWhatIsUndecidedAgain) {
   EXPECT_EQ(two_phase().state(last_), State::kCommitted);
 }
 
+TEST_F(TwoPhaseFixture, AnOrderlyStopLeavesACheckpointBesideACommitThatIsRemembered) {
+  put_old_values();
+  ASSERT_TRUE(lock(change_all()));
+  ASSERT_TRUE(prepare());
+  ASSERT_TRUE(s_.store().close());
+  EXPECT_EQ(s_.store().no_checkpoint(), "transactions of several servers are not decided");
+  s_.reopen();
+  EXPECT_FALSE(s_.store().recovery().from_checkpoint);
+  expect_locked_all();
+  ASSERT_TRUE(commit());
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(s_.store().close());
+    EXPECT_EQ(s_.store().no_checkpoint(), "");
+    s_.reopen();
+    EXPECT_TRUE(s_.store().recovery().from_checkpoint);
+    EXPECT_EQ(two_phase().state(last_), State::kCommitted);
+    expect_new();
+    EXPECT_EQ(s_.store().arena().used_slots(), s_.store().live_records());
+  }
+}
+
 TEST_F(TwoPhaseFixture, WhatIsOnlyLockedIsGoneAfterARestart) {
   put_old_values();
   ASSERT_TRUE(lock(change_all()));
