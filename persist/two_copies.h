@@ -96,7 +96,8 @@ class TwoCopies {
 
   // Writes `header` as the next generation over the older copy; durable on return. On entry
   // `header.generation` is that of the newest copy; generation and crc, which is
-  // `checksum(header)`, are set here. `newest` proves that the newest copy, and everything that
+  // `checksum(header)`, are set here; it may set other fields of a header that has more than one
+  // checksum. `newest` proves that the newest copy, and everything that
   // `header` refers to, is durable. Io: drain(); then either header may be found later, and
   // `header` is as it was, so that it does not run ahead of what is durable.
   template <typename Checksum>

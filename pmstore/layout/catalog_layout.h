@@ -23,7 +23,8 @@
 // have were made with it, in one extent with the shard log; a pool that was converted keeps them
 // there. Up to version 5 records had one extent, and the header ended behind `sessions`; a pool
 // that was converted keeps this extent as its first frames (frame_layout.h). `pmstore pool convert`
-// makes the present version of all of them (pmstore/convert.h).
+// makes the present version of all of them (pmstore/convert.h). In all versions `crc` covers the
+// same bytes, so that each release tells a header of a later one from a damaged one.
 #pragma once
 
 #include <cstddef>
@@ -58,7 +59,7 @@ static_assert(kMoreTablesBytes == 3 * kChunkBytes);
 
 struct CatalogHeader {
   uint32_t magic;
-  uint32_t crc;  // of everything after this field
+  uint32_t crc;  // of everything after this field through `sessions`
   uint32_t version;
   uint32_t ring_count;  // the most that there can be
   uint64_t generation;
@@ -82,8 +83,8 @@ struct CatalogHeader {
   uint32_t features;
   uint32_t sessions;  // no session was ever given a higher number
   // From version 6 on; before, the header ended here.
-  uint32_t frame_chunks;  // of a frame of slot space; a power of two
-  uint32_t padding;
+  uint32_t frame_chunks;   // of a frame of slot space; a power of two
+  uint32_t more_crc;       // of frame_chunks, and of everything after this field; its seed is crc
   uint64_t freed_version;  // no slot of an extent that was freed had a higher version
   uint64_t reserved[6];
 };
@@ -95,11 +96,8 @@ static_assert(sizeof(CatalogHeader) == 192 && sizeof(CatalogHeader) <= kCatalogC
               offsetof(CatalogHeader, log_offset) == 104 &&
               offsetof(CatalogHeader, features) == 120);
 
-// So many bytes has the header of that version.
-constexpr size_t catalog_header_bytes(uint32_t version) {
-  return version < kFirstVersionWithFrames ? offsetof(CatalogHeader, frame_chunks)
-                                           : sizeof(CatalogHeader);
-}
+// `crc` covers the header's first bytes, in every version.
+inline constexpr size_t kCatalogCrcBytes = offsetof(CatalogHeader, frame_chunks);
 
 enum class EntryKind : uint8_t { kTable = 1, kDroppedTable = 2 };
 

@@ -27,9 +27,10 @@ void ServerCore::give_frames_back() {
     if (!frame) return;
     kept |= uint64_t{1} << *frame;
     if (is_known(*frame)) continue;
-    for (const auto& endpoint : host.endpoints()) regions_at(*endpoint).records->withdraw(*frame);
-    const Status freed = store->give_back_frame(*frame);
-    if (!freed) return look_for_failure();
+    const auto withdraw = [&] {
+      for (const auto& endpoint : host.endpoints()) regions_at(*endpoint).records->withdraw(*frame);
+    };
+    if (!store->give_back_frame(*frame, withdraw)) return look_for_failure();
   }
 }
 

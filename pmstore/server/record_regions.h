@@ -29,8 +29,11 @@ class RecordRegions {
   // Registers one frame that has no region yet; false: there is none. A frame that the device
   // refuses stays without a region.
   bool register_one();
-  // The region of `frame` is gone.
-  void withdraw(uint32_t frame) { later_[frame].reset(); }
+  // The region of `frame` is gone. The next memory of the frame is asked for anew.
+  void withdraw(uint32_t frame) {
+    later_[frame].reset();
+    refused_[frame] = false;
+  }
 
   fabric::Access rights() const { return rights_; }
   // What was made with the pool.

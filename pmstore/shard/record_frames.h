@@ -57,6 +57,8 @@ class RecordFrames {
   std::span<std::byte> memory(uint32_t frame) const;
   // The frame was not made with the pool: it can be given back.
   bool comes_back(uint32_t frame) const { return extent_of_[frame].has_value(); }
+  // Else give_back() frees nothing: the pool is of an earlier release.
+  bool extents_come_back() const { return pool_->info().extents_come_back; }
   // A run of chunks may not go on here: the memory of `chunk` does not follow that of the one
   // before.
   bool begins_part(uint32_t chunk) const {
@@ -71,7 +73,7 @@ class RecordFrames {
   Result<Part> take(uint32_t run, uint64_t base_version, uint64_t kept_bytes);
   // Frees the extent of `frame`, which comes_back() (CHECK) and in which nothing is used any more.
   // Requires that a base version above all its versions is durable, which `versions` proves.
-  // Unsupported: a pool of an earlier release frees nothing; Io.
+  // Unsupported: see extents_come_back(); Io.
   Status give_back(uint32_t frame, persist::Persisted versions);
 
  private:

@@ -45,6 +45,7 @@ void SlabArena::add(const RecordFrames::Part& part) {
     chunks_[chunk].kind = Chunk::Kind::kFree;
     chunks_[chunk].base_version = part.base_version;
   }
+  unused_chunks_ += part.chunks;
 }
 
 Status SlabArena::read_headers(const persist::Pool& pool, const RecordFrames::Part& part) {
@@ -223,6 +224,10 @@ void SlabArena::count_used(uint32_t chunk, int64_t slots) {
   const uint32_t frame = frames_.frame_of_chunk(chunk);
   used_slots_ += static_cast<uint64_t>(slots);
   used_in_frame_[frame] += static_cast<uint64_t>(slots);
+  // The first slots of a slab that is used from here on, or the last one.
+  const Chunk& state = chunks_[chunk];
+  if (slots > 0 && state.used == slots) unused_chunks_ -= state.run;
+  if (slots < 0 && state.used == 0) unused_chunks_ += state.run;
   if (used_in_frame_[frame] == 0 && frames_.comes_back(frame)) ++changes_;
 }
 
@@ -232,16 +237,14 @@ std::pair<uint32_t, uint32_t> SlabArena::chunks_in(uint32_t frame) const {
 }
 
 std::optional<uint32_t> SlabArena::empty_frame(uint64_t but_not) const {
-  uint64_t free_bytes = 0;  // in all frames
-  for (const Chunk& chunk : chunks_) {
-    if (chunk.kind == Chunk::Kind::kFree) free_bytes += kChunkBytes;
-    if (chunk.kind == Chunk::Kind::kSlab && chunk.used == 0) free_bytes += chunk.run * kChunkBytes;
-  }
+  static_assert(kMostFrames <= 64, "a word has a bit for each frame");
+  if (!frames_.extents_come_back()) return std::nullopt;
+  but_not |= kept_frames_;
   // From the end of slot space, so that what is used gathers at its begin.
   for (uint32_t frame = frames_.most(); frame > 0; --frame) {
     if (!frames_.comes_back(frame - 1) || used_in_frame_[frame - 1] > 0) continue;
     if ((but_not >> (frame - 1) & 1) != 0) continue;
-    const uint64_t elsewhere = free_bytes - frames_.memory(frame - 1).size();
+    const uint64_t elsewhere = unused_chunks_ * kChunkBytes - frames_.memory(frame - 1).size();
     if (elsewhere >= frames_.frame_bytes() / 2) return frame - 1;
   }
   return std::nullopt;
@@ -267,6 +270,7 @@ Status SlabArena::give_back(uint32_t frame, persist::Persisted versions) {
   PMSTORE_CHECK(used_in_frame_[frame] == 0, "an extent with records is not freed");
   const auto [first, end] = chunks_in(frame);
   PMSTORE_TRY_STATUS(frames_.give_back(frame, versions));
+  unused_chunks_ -= end - first;
   for (uint32_t chunk = first; chunk < end; ++chunk) chunks_[chunk] = Chunk{};
   for (auto& list : free_slots_) {
     std::erase_if(list, [&](uint32_t slot) {

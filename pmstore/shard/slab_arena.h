@@ -85,20 +85,22 @@ class SlabArena {
   };
   void set_growth_source(std::function<Growth()> growth) { growth_ = std::move(growth); }
 
-  // Requires that the slot's frame has memory: that a slab was found there.
   // ---- frames that are empty ----
   // Rises when a frame is taken, and when the last slot of one that can be given back is freed.
   uint64_t changes() const { return changes_; }
   // A frame that can be given back: no slot of it is used, and elsewhere at least half a frame is
   // free, so that it is not missed at once. Not one of those in `but_not`, which has a bit for
-  // each.
+  // each; and none in a pool whose extents do not come back.
   std::optional<uint32_t> empty_frame(uint64_t but_not) const;
+  // empty_frame() does not name `frame` any more.
+  void keep(uint32_t frame) { kept_frames_ |= uint64_t{1} << frame; }
   // The highest version that a slot of `frame` has had.
   uint64_t highest_version(uint32_t frame) const;
-  // Frees the extent of `frame`, which is empty (CHECK). `versions` proves that highest_version()
-  // is durable as the base of later extents. Unsupported: the pool is of an earlier release; Io.
+  // Frees the extent of `frame`, which empty_frame() has named (CHECK: it is empty). `versions`
+  // proves that highest_version() is durable as the base of later extents. Io.
   Status give_back(uint32_t frame, persist::Persisted versions);
 
+  // Requires that the slot's frame has memory: that a slab was found there.
   std::byte* at(SlotOffset slot) const { return frames_.at(slot); }
   // Where the slot lies in the pool.
   uint64_t pool_offset(SlotOffset slot) const { return memory_->offset_of(at(slot)); }
@@ -146,6 +148,8 @@ class SlabArena {
   uint32_t search_from_ = 0;
   uint64_t used_slots_ = 0;
   std::array<uint64_t, kMostFrames> used_in_frame_{};
+  uint64_t unused_chunks_ = 0;  // that are free, or of slabs without a used slot
+  uint64_t kept_frames_ = 0;    // a bit for each
   uint64_t changes_ = 1;
   std::function<uint64_t(SlotOffset)> version_of_;
   std::function<Growth()> growth_;

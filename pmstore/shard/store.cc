@@ -75,9 +75,7 @@ Status Store::begin(log::Ring log) {
   PMSTORE_TRY_STATUS(Checkpoint::free_all(records_.pool(), not_clean));
   PMSTORE_TRY_STATUS(rings_.give_back_unowned());
   while (const auto frame = arena().empty_frame(0)) {
-    const Status freed = give_back_frame(*frame);
-    if (!freed && freed.code() == ErrorCode::kUnsupported) break;
-    PMSTORE_TRY_STATUS(freed);
+    if (const auto freed = give_back_frame(*frame); !freed) return freed.error();
   }
   return {};
 }
@@ -153,12 +151,19 @@ Result<TableId> Store::create_table(std::string_view name, TableKind kind) {
 
 // The next extent of that frame, or of another one, may be used for slots with the same numbers. So
 // versions go on above all that there were, whatever is left in logs and in clients' memories.
-Status Store::give_back_frame(uint32_t frame) {
+Result<bool> Store::give_back_frame(uint32_t frame, const std::function<void()>& withdraw) {
   if (latch_.failed()) return latch_.error();
-  auto durable = catalog().count_freed_version(arena().highest_version(frame));
-  Status freed = durable ? arena().give_back(frame, *durable) : Status(durable.error());
-  if (!freed && freed.code() != ErrorCode::kUnsupported) latch_.set();
-  return freed;
+  const uint64_t highest = arena().highest_version(frame);
+  if (highest > kMostFreedVersion) {
+    arena().keep(frame);
+    return false;
+  }
+  if (withdraw) withdraw();
+  auto durable = catalog().count_freed_version(highest);
+  const Status freed = durable ? arena().give_back(frame, *durable) : Status(durable.error());
+  if (freed) return true;
+  latch_.set();
+  return freed.error();
 }
 
 Status Store::close() {
@@ -176,7 +181,8 @@ Status Store::close() {
 }
 
 Status Store::write_checkpoint(persist::Persisted in_place) {
-  if (!two_phase_.empty() || cpu_.group_size() > 0) {
+  // What is committed and only remembered is in place, and the log keeps it.
+  if (two_phase_.has_undecided() || cpu_.group_size() > 0) {
     return make_error(ErrorCode::kConflict, "transactions of several servers are not decided");
   }
   if (drops_.under_way()) {

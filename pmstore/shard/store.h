@@ -70,10 +70,14 @@ class Store {
   CpuCommit& cpu() { return cpu_; }
   TwoPhase& two_phase() { return two_phase_; }
   const TwoPhase& two_phase() const { return two_phase_; }
+  // All later extents of records begin above the versions of the frames that were given back. So a
+  // frame with a higher version stays: only a client that breaks the protocol has made it, and the
+  // versions of no other record are lost by it.
+  static constexpr uint64_t kMostFreedVersion = kMaxRecordVersion / 2;
   // Gives the extent of `frame`, which SlabArena::empty_frame() has named, back to the pool,
-  // durably. No device may have a right to it. Unsupported: the pool is of an earlier release,
-  // where extents stay; Io, which latches a failure.
-  Status give_back_frame(uint32_t frame);
+  // durably. `withdraw` takes the rights of devices to it, before. False: the frame stays, and is
+  // not named again. Io, which latches a failure.
+  Result<bool> give_back_frame(uint32_t frame, const std::function<void()>& withdraw = {});
   const RecoveryReport& recovery() const { return recovery_; }
   void set_recovery_duration(uint64_t us) { recovery_.duration_us = us; }
   // Something could not be made durable.

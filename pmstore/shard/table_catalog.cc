@@ -24,9 +24,22 @@ constexpr size_t kEntryWordBytes = sizeof(uint64_t);
 static_assert(offsetof(TableEntry, name) == kEntryWordBytes);
 
 uint32_t header_crc(const CatalogHeader& header) {
-  const auto bytes =
-      std::as_bytes(std::span(&header, 1)).first(catalog_header_bytes(header.version));
+  const auto bytes = std::as_bytes(std::span(&header, 1)).first(kCatalogCrcBytes);
   return base::crc32c(bytes.subspan(offsetof(CatalogHeader, version)), 0);
+}
+
+// With crc as its seed, the rest of one generation does not fit the begin of another.
+uint32_t more_crc(CatalogHeader header) {
+  header.more_crc = 0;
+  const auto rest = std::as_bytes(std::span(&header, 1)).subspan(kCatalogCrcBytes);
+  return base::crc32c(rest, header.crc);
+}
+
+// Of the header that is written next, whose other checksum depends on it.
+uint32_t seal(CatalogHeader& header) {
+  header.crc = header_crc(header);
+  header.more_crc = more_crc(header);
+  return header.crc;
 }
 
 // Of any version, also one of a later release.
@@ -76,7 +89,7 @@ bool rings_valid(const CatalogHeader& header, const persist::Memory& memory) {
 
 bool frames_valid(const CatalogHeader& header) {
   if (header.version < kFirstVersionWithFrames) return true;
-  return std::has_single_bit(header.frame_chunks) &&
+  return header.more_crc == more_crc(header) && std::has_single_bit(header.frame_chunks) &&
          header.frame_chunks <= kMostFrameBytes / kChunkBytes &&
          header.freed_version <= LockWord::kVersionMask;
 }
@@ -349,13 +362,13 @@ Result<persist::Persisted> TableCatalog::count_freed_version(uint64_t version) {
 }
 
 Status TableCatalog::write_first_header() {
-  PMSTORE_TRY(header_durable_, header_copies().write_first(header_, header_crc));
+  PMSTORE_TRY(header_durable_, header_copies().write_first(header_, seal));
   return {};
 }
 
 Status TableCatalog::write_header(CatalogHeader next) {
   PMSTORE_CHECK(header_durable_, "what load() has found is durable");
-  PMSTORE_TRY(header_durable_, header_copies().write(*header_durable_, next, header_crc));
+  PMSTORE_TRY(header_durable_, header_copies().write(*header_durable_, next, seal));
   header_ = next;
   return {};
 }

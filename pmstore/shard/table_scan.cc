@@ -145,13 +145,14 @@ Result<size_t> TableScan::page(const ScanRequest& request, std::span<std::byte> 
 std::optional<IndexKey> TableScan::indexed_key(SlotOffset slot, TableId table,
                                                KeyRoom& room) const {
   const SlabArena& arena = records_.arena();
+  // Since the caller found the slot, its frame may have gone back to the pool.
+  const auto slab = arena.slab_at(slot);
+  if (!slab) return std::nullopt;
   RecordHeader header;
   base::copy_from_shared(&header, arena.at(slot), sizeof(header));
-  const auto slab = arena.slab_at(slot);
   // A header that was copied while it changed, or that the medium has changed, may say anything.
   const uint16_t key_bytes = header.key_bytes();
-  if (!slab || key_bytes > kMaxKeyBytes ||
-      record_bytes(key_bytes, 0) > kSlotBytes[slab->size_class]) {
+  if (key_bytes > kMaxKeyBytes || record_bytes(key_bytes, 0) > kSlotBytes[slab->size_class]) {
     return std::nullopt;
   }
   base::copy_from_shared(room, arena.at(slot) + sizeof(header), key_bytes);

@@ -25,15 +25,19 @@ inline CatalogHeader catalog_copy(persist::Pool& pool, uint64_t copy) {
   return header;
 }
 
-// With a right checksum.
+// With right checksums.
 inline void store_catalog_copy(persist::Pool& pool, uint64_t copy, CatalogHeader header) {
   if (header.version < kFirstVersionWithFrames) {
     header.frame_chunks = 0;
     header.freed_version = 0;
   }
-  const auto bytes =
-      std::as_bytes(std::span(&header, 1)).first(catalog_header_bytes(header.version));
-  header.crc = base::crc32c(bytes.subspan(offsetof(CatalogHeader, version)), 0);
+  header.more_crc = 0;
+  const auto bytes = std::as_bytes(std::span(&header, 1));
+  const auto first = bytes.first(kCatalogCrcBytes);
+  header.crc = base::crc32c(first.subspan(offsetof(CatalogHeader, version)), 0);
+  if (header.version >= kFirstVersionWithFrames) {
+    header.more_crc = base::crc32c(bytes.subspan(kCatalogCrcBytes), header.crc);
+  }
   std::byte* const at = pool.root().data() + copy * kCatalogCopyBytes;
   pool.memory().store(at, &header, sizeof header);
   pool.memory().flush(at, sizeof header);

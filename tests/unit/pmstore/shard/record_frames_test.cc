@@ -5,10 +5,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <map>
 #include <set>
 
+#include "base/checksum.h"
+#include "persist/pool_layout.h"
 #include "pmstore/check.h"
 #include "pmstore/convert.h"
+#include "pmstore/layout/record.h"
 #include "tests/unit/pmstore/shard/earlier_pool.h"
 #include "tests/unit/pmstore/shard/store_fixture.h"
 
@@ -149,6 +154,108 @@ TEST(RecordFrames, OneThatIsAskedForByNameAsToBeKeptIsNotNamed) {
   erase(s, 0, fill(s, 2));
   ASSERT_EQ(s.store().arena().empty_frame(0), 1u);
   EXPECT_FALSE(s.store().arena().empty_frame(2));
+}
+
+TEST(RecordFrames, OneIsNamedWhenHalfAFrameIsFreeElsewhere) {
+  StoreInRegion s(2 << 20, in_frames());
+  const int last = fill(s, 2) - 1;  // alone in the second one
+  std::map<uint64_t, std::vector<int>> keys_in;
+  for (int i = 0; i < last; ++i) keys_in[s.get(key_of(i))->reply.slot / kChunkBytes].push_back(i);
+  ASSERT_EQ(keys_in.size(), 3u) << "chunks";
+  ASSERT_TRUE(s.erase(key_of(last)));
+  EXPECT_FALSE(s.store().arena().empty_frame(0)) << "the first one is full";
+  for (const int i : keys_in[0]) ASSERT_TRUE(s.erase(key_of(i)));
+  EXPECT_FALSE(s.store().arena().empty_frame(0)) << "a quarter";
+  for (const int i : keys_in[2]) ASSERT_TRUE(s.erase(key_of(i)));
+  EXPECT_EQ(s.store().arena().empty_frame(0), 1u);
+  ASSERT_TRUE(s.put("one more", value_of(0)));
+  EXPECT_FALSE(s.store().arena().empty_frame(0));
+  ASSERT_TRUE(s.erase("one more"));
+  s.reopen();
+  EXPECT_EQ(extents(s), 1u);
+}
+
+// A client of lock discipline rnic can write any version into a lock word or a redo record.
+TEST(RecordFrames, OneWhoseVersionsAClientHasUsedUpStays) {
+  StoreInRegion s(2 << 20, in_frames());
+  const int count = fill(s, 2);
+  const SlotOffset slot{s.get(key_of(count - 1))->reply.slot};
+  erase(s, 0, count);
+  ASSERT_EQ(s.store().arena().empty_frame(0), 1u);
+  constexpr uint64_t kForged = kMaxRecordVersion - 1;
+  s.store().words().store(slot, LockWord::unlocked(kForged));
+  bool withdrawn = false;
+  const auto freed = s.store().give_back_frame(1, [&] { withdrawn = true; });
+  ASSERT_TRUE(freed);
+  EXPECT_FALSE(*freed);
+  EXPECT_FALSE(withdrawn);
+  EXPECT_FALSE(s.store().arena().empty_frame(0)) << "it would be looked at again and again";
+  build_record({s.store().arena().at(slot), record_bytes(3, 0)}, slot, s.table(), kForged,
+               RecordState::kTombstone, "key", {});
+  s.reopen();
+  EXPECT_EQ(extents(s), 2u);
+  EXPECT_EQ(s.store().catalog().header().freed_version, 0u);
+  const int again = fill(s, 4);
+  expect_there(s, 0, again);
+}
+
+TEST(RecordFrames, InAPoolWhoseExtentsStayNoneIsNamed) {
+  StoreInRegion s(2 << 20, in_frames());
+  persist::PoolHeader header;
+  std::memcpy(&header, s.pool().memory().at(0), sizeof header);
+  header.padding_off &= ~persist::kExtentsComeBack;
+  header.crc = 0;
+  header.crc = base::crc32c(std::as_bytes(std::span(&header, 1)));
+  std::memcpy(s.pool().memory().at(0), &header, sizeof header);
+  s.reopen();
+  erase(s, 0, fill(s, 2));
+  EXPECT_FALSE(s.store().arena().empty_frame(0));
+  s.reopen();
+  EXPECT_EQ(extents(s), 2u);
+}
+
+// Calls `before_third` before the third word changes.
+class ThirdSwap final : public WordChanger {
+ public:
+  ThirdSwap(Store& store, std::function<void(SlotOffset)> before_third)
+      : store_(store), before_third_(std::move(before_third)) {}
+  base::Task<Result<bool>> compare_swap(SlotOffset slot, LockWord expected,
+                                        LockWord desired) override {
+    if (++swaps_ == 3) before_third_(slot);
+    if (!(store_.words().load(slot) == expected)) co_return false;
+    store_.words().store(slot, desired);
+    co_return true;
+  }
+  base::Task<void> pause() override { co_return; }
+
+ private:
+  Store& store_;
+  std::function<void(SlotOffset)> before_third_;
+  int swaps_ = 0;
+};
+
+// The server answers others while an RNIC changes a word.
+TEST(RecordFrames, TheFrameOfADroppedTableMayGoWhileItsSlotsAreFreed) {
+  StoreInRegion s(2 << 20, in_frames());
+  const int count = fill(s, 2);
+  const TableId table = *s.store().create_table("dropped");
+  for (const char* key : {"a", "b"}) {
+    ASSERT_TRUE(s.commit(s.transaction().write(WriteKind::kPut, table, key, value_of(0))));
+  }
+  ASSERT_EQ(extents(s), 2u);
+  erase(s, 0, count);
+  ASSERT_TRUE(s.store().drop_table(table));
+  ThirdSwap swaps(s.store(), [&](SlotOffset second) {
+    s.store().arena().free_slot(second);
+    EXPECT_EQ(give_back(s), 1);
+  });
+  TableDrop::Cursor cursor;
+  auto freed = s.store().free_dropped(&swaps, table, cursor);
+  freed.start();
+  ASSERT_TRUE(freed.done());
+  EXPECT_TRUE(freed.take());
+  EXPECT_TRUE(cursor.done);
+  EXPECT_EQ(extents(s), 1u);
 }
 
 // A client that knows a slot of an extent that has gone must not take a later record for the one

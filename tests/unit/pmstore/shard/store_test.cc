@@ -5,9 +5,9 @@
 #include <cstring>
 #include <map>
 
-#include "base/checksum.h"
 #include "base/random.h"
 #include "pmstore/check.h"
+#include "tests/unit/pmstore/shard/earlier_pool.h"
 #include "tests/unit/pmstore/shard/store_fixture.h"
 
 namespace pmstore::internal {
@@ -401,13 +401,9 @@ TEST(Store, RecordsWithoutATableAreRefused) {
   ASSERT_TRUE(second);
   ASSERT_TRUE(s.commit(s.transaction().write(WriteKind::kPut, *second, "key", "value")));
   for (uint64_t copy = 0; copy < 2; ++copy) {
-    CatalogHeader header;
-    std::byte* at = s.pool().root().data() + copy * kCatalogCopyBytes;
-    std::memcpy(&header, at, sizeof header);
+    CatalogHeader header = catalog_copy(s.pool(), copy);
     header.table_count = 0;
-    header.crc = base::crc32c(
-        std::as_bytes(std::span(&header, 1)).subspan(offsetof(CatalogHeader, version)), 0);
-    std::memcpy(at, &header, sizeof header);
+    store_catalog_copy(s.pool(), copy, header);
   }
   EXPECT_EQ(TableCatalog::load(s.pool())->tables().size(), 2u);
   std::memset(table_entry(s, 1), 0, sizeof(TableEntry));

@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "base/checksum.h"
 #include "pmstore/check.h"
 #include "pmstore/layout/record.h"
 #include "tests/unit/pmstore/lost_page.h"
@@ -250,14 +249,10 @@ TEST(Tables, AnIdIsNeverUsedTwice) {
     if (i % 5 == 4) s.reopen();
   }
   // Not even when there were as many as there are ids.
-  CatalogHeader header;
   for (uint64_t copy = 0; copy < 2; ++copy) {
-    std::byte* const at = s.pool().root().data() + copy * kCatalogCopyBytes;
-    std::memcpy(&header, at, sizeof header);
+    CatalogHeader header = catalog_copy(s.pool(), copy);
     header.highest_table = kMaxTableIds - 1;
-    header.crc = base::crc32c(
-        std::as_bytes(std::span(&header, 1)).subspan(offsetof(CatalogHeader, version)), 0);
-    std::memcpy(at, &header, sizeof header);
+    store_catalog_copy(s.pool(), copy, header);
   }
   s.reopen();
   const auto last = s.store().catalog().create_table("last");
