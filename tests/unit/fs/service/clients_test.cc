@@ -142,6 +142,22 @@ TEST_F(FilesClientsTest, WhatHasLandedIsConfirmedWithTheNextList) {
   EXPECT_EQ(client->confirmed_at(4), 1u);
 }
 
+TEST_F(FilesClientsTest, AListThatIsRefusedChangesNothing) {
+  const auto client = come(1);
+  client->has_maps = true;
+  clients_.add_news(Ino{1});
+  UnlandedWrites unlanded;
+  unlanded[3].any = true;
+  EXPECT_FALSE(clients_.confirm_beside(*client, 2, unlanded));
+  EXPECT_TRUE(client->held_back.empty());
+  EXPECT_TRUE(clients_.confirm_beside(*client, 1, unlanded));
+  auto there = clients_.all_confirmed({3, 0, kUnitBytes});
+  there.start();
+  EXPECT_FALSE(clients_.confirm_beside(*client, 2, {}));
+  EXPECT_FALSE(is_confirmed(there)) << "writes may land there";
+  EXPECT_EQ(client->confirmed_at(3), 0u);
+}
+
 TEST_F(FilesClientsTest, NewsThatAreNotKeptAreAll) {
   for (uint64_t ino = 1; ino <= FilesClients::kNews + 10; ++ino) clients_.add_news(Ino{ino});
   EXPECT_EQ(clients_.newest(), FilesClients::kNews + 10);

@@ -103,6 +103,22 @@ TEST_F(DataServersTest, ADrainOfAServerThatIsAwaySaysSoInTheList) {
 
 // ---- clients that lose a server ----
 
+TEST_F(DataServersTest, AnAccessToSeveralServersIsRepeatedWhenOneOfThemWasStartedAgain) {
+  DataServerPool& pool = add();
+  const auto file = world_.open(client(), "/file");
+  world_.write(*file, 0, kMany);
+  EXPECT_EQ(world_.read(*file, 0, kMany.size()), kMany);  // it has the map, and sessions
+  ASSERT_TRUE(extents_at(*file, 0) > 0 && extents_at(*file, 1) > 0);
+  pool.crash();
+  pool.start();
+  const std::string text = content(kMany.size());
+  world_.write(*file, 0, text);
+  EXPECT_EQ(world_.read(*file, 0, text.size()), text);
+  pool.crash();
+  pool.start();
+  EXPECT_EQ(world_.read(*file, 0, text.size()), text);
+}
+
 // Who waits for a data server, to which it has no session yet, keeps no room for an answer.
 TEST_F(DataServersTest, AWaitForADataServerHoldsUpNothingElseOfItsClient) {
   DataServerPool& pool = add();

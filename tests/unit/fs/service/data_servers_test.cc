@@ -320,6 +320,26 @@ TEST_F(DataServersTest, ADrainThatIsUndoneWhileItMovesStops) {
   EXPECT_GT(undone, 0u);
 }
 
+// Every other file's new data would go to the other server.
+TEST_F(DataServersTest, ADrainThatIsUndoneMovesAtMostOneMoreExtent) {
+  add();
+  drain(0);
+  constexpr size_t kFiles = 24;
+  for (size_t i = 0; i < kFiles; ++i) {
+    world_.write(*world_.open(client(), "/file" + std::to_string(i)), 0, kSome);
+  }
+  const uint64_t one = info(1).used_bytes / kFiles;
+  EXPECT_TRUE(run(client().drain_data_server(0, true)));
+  ASSERT_EQ(info(0).used_bytes, 0u);
+  drain(1);
+  for (int i = 0; i < 1000 && info(0).used_bytes == 0; ++i) world_.executor().run_once();
+  EXPECT_TRUE(run(client().drain_data_server(1, true)));
+  const uint64_t moved = info(0).used_bytes;
+  ASSERT_TRUE(moved > 0 && moved < kFiles / 2 * one) << moved / one;
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+  EXPECT_LE(info(0).used_bytes, moved + one);
+}
+
 // The namespace server that comes next knows nothing of this client.
 TEST_F(DataServersTest, ASessionFromBeforeARestartOfTheNamespaceServerReachesNothing) {
   DataServerPool& pool = add();

@@ -69,5 +69,46 @@ TEST_F(DelegationsTest, AFileThatIsClosedHoldsBackNothing) {
   EXPECT_FALSE(delegations_.caches(kOne));
 }
 
+TEST_F(DelegationsTest, AFileThatWasClosedAndOpenedAgainIsCachedAnew) {
+  EXPECT_TRUE(delegations_.opened(kOne, kOtherFile, false, true));  // it stays known
+  EXPECT_TRUE(delegations_.opened(kOne, kFile, true, true));
+  EXPECT_FALSE(delegations_.opened(kTwo, kFile, true, true));
+  UnlandedFiles unlanded;
+  unlanded.inos = {kFile};
+  delegations_.confirmed(kOne, 1, &unlanded);
+  delegations_.closed(kOne, kFile);
+  delegations_.closed(kTwo, kFile);
+  EXPECT_TRUE(delegations_.opened(kOne, kFile, true, true));
+  delegations_.landed(kOne);
+  EXPECT_FALSE(delegations_.opened(kTwo, kFile, true, true));
+  EXPECT_TRUE(delegations_.is_cached_beside(kTwo, kFile)) << "what landed was of the open before";
+}
+
+TEST_F(DelegationsTest, WhoDoesNotWantToCacheIsNotWaitedFor) {
+  EXPECT_FALSE(delegations_.opened(kOne, kFile, true, false));
+  EXPECT_FALSE(delegations_.caches(kOne));
+  EXPECT_FALSE(delegations_.opened(kTwo, kFile, true, true));
+  EXPECT_EQ(news_, 0u);
+  EXPECT_FALSE(delegations_.is_cached_beside(kTwo, kFile));
+}
+
+TEST_F(DelegationsTest, AClientDoesNotWaitForItself) {
+  EXPECT_TRUE(delegations_.opened(kOne, kFile, true, true));
+  EXPECT_FALSE(delegations_.opened(kTwo, kFile, true, true));
+  EXPECT_FALSE(delegations_.is_cached_beside(kOne, kFile));
+  EXPECT_TRUE(delegations_.is_cached_beside(kTwo, kFile));
+}
+
+TEST_F(DelegationsTest, AChangeThatHasEndedRecallsNothing) {
+  EXPECT_TRUE(delegations_.opened(kOne, kFile, false, true));
+  delegations_.begin_change(kOne, kFile);
+  delegations_.end_change(kOne, kFile);
+  EXPECT_TRUE(delegations_.opened(kTwo, kFile, false, true));
+  EXPECT_EQ(news_, 0u);
+  delegations_.begin_change(kOne, kFile);
+  EXPECT_EQ(news_, 1u);
+  delegations_.end_change(kOne, kFile);
+}
+
 }  // namespace
 }  // namespace pmstore::fs

@@ -255,6 +255,26 @@ TEST_F(FileLocksTest, AWaitThatIsDestroyedIsNoneOfADeadlock) {
   EXPECT_EQ(other.take(), internal::FileLocks::Outcome::kDone);
 }
 
+TEST_F(FileLocksTest, AWaitThatHasEndedIsNoneOfADeadlock) {
+  constexpr uint64_t kLongNs = 1'000'000'000'000;
+  EXPECT_TRUE(take(range(kWrite, 1, 1, 1)));
+  EXPECT_TRUE(take(range(kWrite, 2, 2, 2)));
+  auto waits = locks_.wait(kClient, kFile, range(kWrite, 2, 2, 1), kLongNs);
+  waits.start();
+  EXPECT_TRUE(take(range(kUnlock, 2, 2, 2)));
+  for (int i = 0; i < 10; ++i) executor_.run_once();
+  ASSERT_TRUE(waits.done());
+  EXPECT_EQ(waits.take(), internal::FileLocks::Outcome::kDone);
+  EXPECT_TRUE(take(range(kWrite, 2, 2, 2)));  // it was faster
+  auto other = locks_.wait(kClient, kFile, range(kWrite, 1, 1, 2), kLongNs);
+  other.start();
+  EXPECT_FALSE(other.done()) << "no holder waits for it any more";
+  EXPECT_TRUE(take(range(kUnlock, 1, 1, 1)));
+  for (int i = 0; i < 10; ++i) executor_.run_once();
+  ASSERT_TRUE(other.done());
+  EXPECT_EQ(other.take(), internal::FileLocks::Outcome::kDone);
+}
+
 // ---- of clients ----
 
 class FilesLocks : public testing::Test {
