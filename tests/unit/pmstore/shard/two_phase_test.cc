@@ -210,13 +210,16 @@ TEST_F(TwoPhaseFixture, ReadsAreValidatedWhenTheLocksAreHeld) {
 
 TEST_F(TwoPhaseFixture, OtherKeysAreAbsentBesideItsInserts) {
   s_.store().set_sole_writer();
+  constexpr int kInserts = 40;
   const auto name = [](int i) { return "mine" + std::to_string(i); };
   TransactionMessage inserts = s_.transaction();
-  for (int i = 0; i < 200; ++i) inserts.write(WriteKind::kInsert, s_.table(), name(i), "1");
-  ASSERT_TRUE(lock(inserts));
+  for (int i = 0; i < kInserts; ++i) inserts.write(WriteKind::kInsert, s_.table(), name(i), "1");
+  const Status locked = lock(inserts);
+  ASSERT_TRUE(locked) << locked.error().to_string();
   ASSERT_TRUE(prepare());
+  for (int i = 0; i < kInserts; ++i) expect_locked(name(i));
   unsigned in_change = 0;
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < 400; ++i) {
     const std::string other = "other" + std::to_string(i);
     expect_absent(other);
     const auto got = s_.get(other);
@@ -226,11 +229,10 @@ TEST_F(TwoPhaseFixture, OtherKeysAreAbsentBesideItsInserts) {
                                 .absent(got->reply.bucket, got->reply.bucket_version)
                                 .write(WriteKind::kPut, s_.table(), "written", "1");
     EXPECT_EQ(s_.commit(on_absence).code(), ErrorCode::kConflict);
-    expect_locked(name(i));
   }
   EXPECT_GT(in_change, 10u);
   ASSERT_TRUE(commit());
-  for (int i = 0; i < 200; ++i) expect(name(i), "1");
+  for (int i = 0; i < kInserts; ++i) expect(name(i), "1");
 }
 
 class TwoPhaseAbsence : public TwoPhaseFixture, public ::testing::WithParamInterface<TableKind> {
