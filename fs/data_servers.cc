@@ -117,7 +117,8 @@ std::vector<DataServerInfo> DataServers::list() const {
   }
   for (DataServerInfo& server : all) {
     const auto problem = problems_.find(server.index);
-    if (problem != problems_.end()) server.problem = problem->second;
+    const bool is_draining = server.state == DataServerState::kDraining;
+    if (is_draining && problem != problems_.end()) server.problem = problem->second;
   }
   return all;
 }
