@@ -248,8 +248,7 @@ class WaysToWrite(MountedTest):
             file.write(b"0" * self.SIZE)
         return path
 
-    # A process of its own: the server that is started again must not inherit the open file, because
-    # to close what it inherits would wait for the server.
+    # Of its own: a server that inherits the open file would wait for itself when it closes it.
     WRITER = """
 import os, sys
 fd = os.open(sys.argv[1], os.O_RDWR | int(sys.argv[3]))
