@@ -9,7 +9,7 @@
 namespace pmstore::persist {
 namespace {
 
-constexpr uint64_t kReadBytes = 8;
+constexpr uint64_t kReadBackBytes = 8;
 // A work request has 32 bits for its length.
 constexpr uint64_t kMostFlushBytes = uint64_t{1} << 30;
 
@@ -91,7 +91,7 @@ Status RemoteWriter::State::try_post_persist(std::span<const RemoteRange> ranges
   } else {
     // As behind a durable write: no READ passes what the RNIC has written before it.
     const RemoteRange& last = ranges.back();
-    const auto bytes = static_cast<uint32_t>(std::min(last.bytes, kReadBytes));
+    const auto bytes = static_cast<uint32_t>(std::min(last.bytes, kReadBackBytes));
     PMSTORE_CHECK(landing_region != nullptr, "the READ would land nowhere");
     LandingLine& line = landing[next_landing];
     next_landing = (next_landing + 1) % kLandingLines;

@@ -12,7 +12,7 @@ namespace {
 // words keep stale maps from being used. Recalls are heard of by listen_to_recalls().
 constexpr uint64_t kNewsPauseNs = 20'000'000;
 constexpr uint32_t kNewsReplyBytes = 4096;
-constexpr uint64_t kNsPerMs = 1'000'000;
+constexpr uint64_t kNsInMs = 1'000'000;
 
 }  // namespace
 
@@ -43,7 +43,7 @@ void FilesLink::note_news(uint64_t newest) {
 // The answer to a request of then: the server knew this client, and there were no other news.
 void FilesLink::note_sure(const service::Link& on, uint64_t sent_ns, uint64_t news) {
   if (link_.get() != &on) return;
-  const uint64_t lease_ns = on.welcome().lease_ms * kNsPerMs;
+  const uint64_t lease_ns = on.welcome().lease_ms * kNsInMs;
   known_until_ns_ = std::max(known_until_ns_, sent_ns + lease_ns);
   if (news > revoked_) return;
   sure_until_ns_ = std::max(sure_until_ns_, sent_ns + lease_ns);
@@ -83,8 +83,8 @@ base::Task<Status> FilesLink::fetch_news(bool waits) {
   FilesCall request(waits ? FilesMethod::kAwaitNews : FilesMethod::kNews, false, kNewsReplyBytes);
   if (waits) {
     const uint64_t most_ns =
-        std::min(on->welcome().lease_ms * kNsPerMs / 4, options_.call_timeout_ns / 2);
-    request.put(AwaitNewsRequest{static_cast<uint32_t>(most_ns / kNsPerMs), 0});
+        std::min(on->welcome().lease_ms * kNsInMs / 4, options_.call_timeout_ns / 2);
+    request.put(AwaitNewsRequest{static_cast<uint32_t>(most_ns / kNsInMs), 0});
   }
   const uint64_t sent_ns = executor_.now_ns();
   Heard heard;
@@ -168,7 +168,7 @@ base::Task<void> FilesLink::keep_informed() {
   uint64_t called = 0;
   while (!reconnector_.closed()) {
     const uint64_t lease_ms = link_ == nullptr ? 0 : link_->welcome().lease_ms;
-    co_await executor_.sleep_for(std::max<uint64_t>(lease_ms / 4, 50) * kNsPerMs);
+    co_await executor_.sleep_for(std::max<uint64_t>(lease_ms / 4, 50) * kNsInMs);
     if (!usable()) {
       if (opened_.empty() && owed_.empty()) continue;
       // While the server is away the next turn tries again.

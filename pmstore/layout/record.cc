@@ -28,8 +28,8 @@ std::optional<RecordView> described_record(std::span<const std::byte> image) {
   if (key_bytes == 0 || key_bytes > kMaxKeyBytes) return std::nullopt;
   if (header->value_bytes > kMaxValueBytes) return std::nullopt;
   if (tombstone && header->value_bytes != 0) return std::nullopt;
-  static constexpr uint8_t kZero[sizeof(header->reserved)] = {};
-  if (std::memcmp(header->reserved, kZero, sizeof(kZero)) != 0) return std::nullopt;
+  static constexpr uint8_t kNoBytes[sizeof(header->reserved)] = {};
+  if (std::memcmp(header->reserved, kNoBytes, sizeof(kNoBytes)) != 0) return std::nullopt;
   if (header->version > kMaxRecordVersion) return std::nullopt;
   if (record_bytes(key_bytes, header->value_bytes) > image.size()) return std::nullopt;
   const auto* body = reinterpret_cast<const char*>(image.data() + sizeof(RecordHeader));

@@ -9,7 +9,7 @@ namespace pmstore::internal {
 
 namespace {
 
-Error damaged(const char* what) {
+Error damaged_part(const char* what) {
   return make_error(ErrorCode::kDamaged, std::string("its ") + what + " is damaged");
 }
 
@@ -33,10 +33,10 @@ Result<CheckpointReader> CheckpointReader::open(const persist::Memory& memory,
                                                 const CatalogHeader& catalog) {
   CheckpointHeader header;
   if (!memory.contains(extent.offset, extent.bytes) || extent.bytes < sizeof(header)) {
-    return damaged("extent");
+    return damaged_part("extent");
   }
   std::memcpy(&header, memory.at(extent.offset), sizeof(header));
-  if (!is_whole(header, extent.bytes)) return damaged("header");
+  if (!is_whole(header, extent.bytes)) return damaged_part("header");
   if (header.pool != catalog.pool || header.epoch != catalog.epoch ||
       header.generation != catalog.generation) {
     return make_error(ErrorCode::kNotFound, "it is of another state of the pool");
@@ -50,7 +50,7 @@ Status CheckpointReader::read_directory() {
   const auto found = content_.subspan(header_.directory_offset, header_.directory_bytes);
   const std::vector<std::byte> directory(found.begin(), found.end());
   const uint64_t seed = block_seed(header_.generation, header_.directory_offset);
-  if (base::checksum64(directory, seed) != header_.directory_sum) return damaged("directory");
+  if (base::checksum64(directory, seed) != header_.directory_sum) return damaged_part("directory");
   const uint64_t sections_bytes = header_.sections * sizeof(CheckpointSection);
   sections_.resize(header_.sections);
   sums_.resize((directory.size() - sections_bytes) / sizeof(uint64_t));
@@ -62,11 +62,11 @@ Status CheckpointReader::read_directory() {
   for (const CheckpointSection& section : sections_) {
     const bool inside = section.offset <= header_.directory_offset &&
                         section.bytes <= header_.directory_offset - section.offset;
-    if (!inside || blocks_of(section.bytes) > sums_.size() - sums) return damaged("directory");
+    if (!inside || blocks_of(section.bytes) > sums_.size() - sums) return damaged_part("directory");
     first_sums_.push_back(sums);
     sums += blocks_of(section.bytes);
   }
-  return sums == sums_.size() ? Status() : damaged("directory");
+  return sums == sums_.size() ? Status() : damaged_part("directory");
 }
 
 bool CheckpointReader::is_named(const CheckpointSection& section, std::string_view name) const {
@@ -101,7 +101,7 @@ Status CheckpointReader::verify() const {
   for (size_t i = 0; i < sections_.size(); ++i) {
     Section section = section_at(i);
     for (uint64_t blocks = blocks_of(sections_[i].bytes); blocks > 0; --blocks) {
-      if (!section.next_block()) return damaged("content");
+      if (!section.next_block()) return damaged_part("content");
     }
   }
   return {};
