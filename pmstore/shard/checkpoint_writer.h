@@ -39,6 +39,7 @@ class CheckpointWriter {
   // What is put from here on belongs to this section. CHECK: the name is short enough.
   void begin_section(std::string_view name, uint32_t part = 0);
   void put(const void* from, size_t bytes) {
+    if (bytes == 0) return;  // an empty list may have no address
     if (bytes <= kCheckpointBlockBytes - filled_) [[likely]] {
       std::memcpy(block_.data() + filled_, from, bytes);
       filled_ += bytes;
