@@ -15,7 +15,7 @@ namespace pmstore::base {
 // checksum64(bytes, seed).
 uint64_t checksum64_of_far(std::span<const std::byte> bytes, uint64_t seed);
 // The same, and copies the bytes from `skipped` on to `to`, which has room for
-// them and does not overlap. Nobody changes `bytes` meanwhile. Requires skipped <= bytes.size().
+// them and does not overlap. `bytes` do not change meanwhile. Requires skipped <= bytes.size().
 uint64_t checksum64_and_copy(std::span<const std::byte> bytes, uint64_t seed, size_t skipped,
                              std::byte* to);
 

@@ -24,7 +24,7 @@ struct FilesServer::State {
   void add_services(Server& server, const FilesServerOptions& options);
   base::Task<Status> open_names(Server& server, FilesServerOptions options);
   // A data server belongs to a later namespace server: file data and names are not served from here
-  // on, so that no client changes what nobody will see.
+  // on, so that no client makes changes that are lost.
   void fence(const Error& why);
   base::Task<void> stop_serving(Error why);
   std::string stat_json() const;

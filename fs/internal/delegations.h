@@ -3,8 +3,8 @@
 // A file that one client has open, or that no client has open for writing, may be cached by all
 // clients that have it open and ask for it. An open that conflicts with that recalls it from
 // everybody: news tell the clients, and each says that it caches nothing of it any more when it
-// confirms them. The open waits for that (FilesCalls). From then on the file is shared: nobody
-// caches it until all have closed it. A client that was forgotten caches until its owner says
+// confirms them. The open waits for that (FilesCalls). From then on the file is shared: no
+// client caches it until all have closed it. A client that was forgotten caches until its owner says
 // drop(): by its own clock it is sure for a lease behind the last request that was answered.
 //
 // Invariants: of a file that is shared, who `caches` was recalled; a client that has a file open

@@ -35,8 +35,8 @@ size_t build_record(std::span<std::byte> image, SlotOffset slot, TableId table, 
 std::optional<RecordView> check_record(std::span<const std::byte> image, SlotOffset slot);
 
 // The same, and copies the value to `value` in the pass that checks the record; only if it is not
-// larger than `value`. Of a record that does not check, `value` may have got any bytes. Nobody
-// changes `image` meanwhile.
+// larger than `value`. Of a record that does not check, `value` may have got any bytes. No
+// writer changes `image` meanwhile.
 std::optional<RecordView> check_and_copy_record(std::span<const std::byte> image, SlotOffset slot,
                                                 std::span<std::byte> value);
 

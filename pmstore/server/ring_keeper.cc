@@ -68,7 +68,7 @@ base::Task<Status> RingKeeper::find_ring(Session& session) {
   if (const auto free = unowned()) co_return take(session, *free);
   auto made = core_.store->make_ring();
   if (made) {
-    // Rings of an extent that nobody has used yet stay where they are meanwhile.
+    // Rings of an extent that no client has used yet stay where they are meanwhile.
     if (Status here = co_await next_turn(session); !here) {
       if (Status back = core_.store->give_back_ring(*made); !back) core_.look_for_failure();
       co_return std::move(here);

@@ -112,7 +112,7 @@ class RecordStore {
   // The records that transactions look at in their slots. Only where is_sole_writer().
   const std::shared_ptr<ViewedSlots>& viewed_slots() const { return viewed_; }
   bool is_viewed(SlotOffset slot) const { return viewed_->is_viewed(slot); }
-  // The record in `slot` is gone: the slot can be allocated again, once nobody views it.
+  // The record in `slot` is gone: the slot can be allocated again when no view of it is left.
   void free_slot(SlotOffset slot) { viewed_->free_slot(slot); }
 
   // The version that a new record in `slot` must exceed.

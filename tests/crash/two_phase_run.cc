@@ -280,7 +280,7 @@ size_t TwoPhaseRun::prepare(const std::vector<KeyWrite>& writes) {
   const Status locked = store_->two_phase().lock(*view, std::span(&other, 1), 0);
   PMSTORE_CHECK(locked.has_value(), locked ? "" : locked.error().message.c_str());
   const Status prepared = store_->two_phase().prepare(shared.id, {}, {});
-  PMSTORE_CHECK(prepared && finish(*store_), "nobody else writes");
+  PMSTORE_CHECK(prepared && finish(*store_), "no other client writes");
   now_ = std::move(after);
   history_.shared.push_back(std::move(shared));
   recorder_->mark();
