@@ -4,8 +4,8 @@
 // clients that have it open and ask for it. An open that conflicts with that recalls it from
 // everybody: news tell the clients, and each says that it caches nothing of it any more when it
 // confirms them. The open waits for that (FilesCalls). From then on the file is shared: no
-// client caches it until all have closed it. A client that was forgotten caches until its owner says
-// drop(): by its own clock it is sure for a lease behind the last request that was answered.
+// client caches it until all have closed it. A client that was forgotten caches until its owner
+// says drop(): by its own clock it is sure for a lease behind the last request that was answered.
 //
 // Invariants: of a file that is shared, who `caches` was recalled; a client that has a file open
 // for writing beside others is at a shared file. Bounded by the pairs of clients and open files
