@@ -290,7 +290,7 @@ except OSError as error:
 
     def test_atomic_writes_are_read_as_a_whole(self):
         path = self.written(self.mounted_pool("allow_other,atomic")[0])
-        other = os.path.join(self.mount("two")[0], "file")
+        other = os.path.join(self.mount("two", "allow_other,atomic")[0], "file")
         letters = [bytes([ord("a") + number]) for number in range(20)]
 
         def writes():
