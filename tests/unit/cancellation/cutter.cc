@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cinttypes>
 #include <cstdio>
+#include <cstdlib>
+
+#include "base/check.h"
 
 namespace pmstore::cancellation {
 
@@ -109,14 +113,30 @@ WeatherFaults::WeatherFaults(Weather weather, uint64_t breaks_at) : break_(break
   if (weather == Weather::kBroken) installed_.emplace(break_);
 }
 
+Share share_of_points() {
+  Share share;
+  const char* const given = std::getenv("PMSTORE_TEST_POINTS");
+  if (given == nullptr) return share;
+  int used = 0;
+  const int read = std::sscanf(given, "%" SCNu64 "/%" SCNu64 "%n", &share.first, &share.of, &used);
+  PMSTORE_CHECK(read == 2 && given[used] == '\0' && share.first < share.of,
+                "PMSTORE_TEST_POINTS is NUMBER/OF, as 0/4");
+  return share;
+}
+
+void at_all_points(const std::function<bool(uint64_t point)>& destroy_at, uint64_t first) {
+  static const Share share = share_of_points();
+  uint64_t point = (share.first + first) % share.of;
+  while (destroy_at(point) && !::testing::Test::HasFailure()) point += share.of;
+  EXPECT_FALSE(::testing::Test::HasFailure()) << "at point " << point;
+}
+
 void destroy_everywhere(Weather weather, uint64_t breaks,
                         const std::function<bool(uint64_t point, uint64_t breaks_at)>& destroy_at) {
   if (weather != Weather::kBroken) breaks = 1;
-  for (uint64_t breaks_at = 1; breaks_at <= breaks; ++breaks_at) {
-    uint64_t point = 0;
-    while (destroy_at(point, breaks_at) && !::testing::Test::HasFailure()) ++point;
-    EXPECT_FALSE(::testing::Test::HasFailure())
-        << "at point " << point << ", request " << breaks_at << " breaks";
+  for (uint64_t breaks_at = 1; breaks_at <= breaks && !::testing::Test::HasFailure(); ++breaks_at) {
+    at_all_points([&](uint64_t point) { return destroy_at(point, breaks_at); }, breaks_at);
+    EXPECT_FALSE(::testing::Test::HasFailure()) << "request " << breaks_at << " breaks";
   }
 }
 

@@ -117,9 +117,22 @@ class WeatherFaults {
   std::optional<fabric::ScopedFaultInjector> installed_;
 };
 
+// Every `of`-th point, from `first` on.
+struct Share {
+  uint64_t first = 0;
+  uint64_t of = 1;
+};
+// As the environment says by PMSTORE_TEST_POINTS=FIRST/OF; without it, all points. It is for a
+// sanitizer, under which all of them take long.
+Share share_of_points();
+
 // Calls `destroy_at` with the points 0, 1, ... until it says that the operation had ended before
-// that point, or the test has failed. In broken weather it does so for each of the first `breaks`
-// requests, at which the connection breaks; else once.
+// that point, or the test has failed. Of a share, the first point is `first` further: so that
+// several calls of a test meet early points and late ones.
+void at_all_points(const std::function<bool(uint64_t point)>& destroy_at, uint64_t first = 0);
+
+// The same; in broken weather for each of the first `breaks` requests, at which the connection
+// breaks, else once.
 void destroy_everywhere(Weather weather, uint64_t breaks,
                         const std::function<bool(uint64_t point, uint64_t breaks_at)>& destroy_at);
 

@@ -31,9 +31,7 @@ class EmbeddedWorld {
     Operation operation;
   };
   void destroy_everywhere(Operation operation) {
-    uint64_t point = 0;
-    while (destroy_at(operation, point) && !::testing::Test::HasFailure()) ++point;
-    EXPECT_FALSE(::testing::Test::HasFailure()) << "at point " << point;
+    at_all_points([&](uint64_t point) { return destroy_at(operation, point); });
   }
 
   // For operations.

@@ -210,7 +210,7 @@ TEST_P(FilesCancellation, LeavesNothingBehind) {
   const auto& [tested, weather] = GetParam();
   World world;
   Cutter cutter(world.executor());
-  for (uint64_t point = 0; !HasFailure(); ++point) {
+  at_all_points([&](uint64_t point) {
     world.prepare();
     Cutter::End end;
     {
@@ -219,8 +219,8 @@ TEST_P(FilesCancellation, LeavesNothingBehind) {
     }
     if (tested->check != nullptr) tested->check(world);
     world.audit();
-    if (end == Cutter::End::kDone) break;
-  }
+    return end == Cutter::End::kDestroyed;
+  });
 }
 
 }  // namespace

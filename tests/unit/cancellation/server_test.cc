@@ -136,12 +136,9 @@ void ServerWorld::destroy_everywhere(const Case& tested, Weather weather, Afterm
   const bool under_way = tested.before == Before::kServes && weather == Weather::kSlow;
   const uint64_t most_ns = under_way ? 200 * kMicrosecond : 0;
   for (uint64_t ahead_ns = 0; ahead_ns <= most_ns; ahead_ns += 10 * kMicrosecond) {
-    uint64_t point = 0;
-    while (destroy_at(tested, point, ahead_ns, weather, aftermath) &&
-           !::testing::Test::HasFailure()) {
-      ++point;
-    }
-    EXPECT_FALSE(::testing::Test::HasFailure()) << "at point " << point;
+    at_all_points(
+        [&](uint64_t point) { return destroy_at(tested, point, ahead_ns, weather, aftermath); },
+        ahead_ns / (10 * kMicrosecond));
   }
 }
 

@@ -185,9 +185,7 @@ void StoreWorld::destroy_everywhere(Operation operation, const Records& effect, 
   // What the first client of a server leaves for the others, such as slabs of new sizes.
   destroy_at(operation, effect, weather, UINT64_MAX);
   free_bytes_.reset();
-  uint64_t point = 0;
-  while (destroy_at(operation, effect, weather, point) && !::testing::Test::HasFailure()) ++point;
-  EXPECT_FALSE(::testing::Test::HasFailure()) << "at point " << point;
+  at_all_points([&](uint64_t point) { return destroy_at(operation, effect, weather, point); });
 }
 
 bool StoreWorld::destroy_at(Operation operation, const Records& effect, Weather weather,
