@@ -90,8 +90,10 @@ Result<std::unique_ptr<Pool>> create_in_file(const std::string& path, uint64_t b
   PMSTORE_TRY(NewFile file, NewFile::make(path));
   PMSTORE_TRY_STATUS(make_sized(file, path, bytes));
   PMSTORE_TRY_STATUS(check_room(file, path, bytes));
-  PMSTORE_TRY(auto handle, internal::create_pmemobj(file.name(), path, !options.sparse));
-  PMSTORE_TRY(auto pool, PmemobjPool::make(path, file.name(), std::move(handle), true, options));
+  PMSTORE_TRY(
+      const auto open,
+      internal::create_pmemobj(file.name(), path, internal::kPmemobjRootBytes, !options.sparse));
+  PMSTORE_TRY(auto pool, PmemobjPool::make(path, file.name(), open, true, options));
   if (fill) {
     PMSTORE_TRY_STATUS(fill(*pool));
   }
@@ -177,8 +179,9 @@ Result<std::unique_ptr<Pool>> Pool::create(const std::string& path, uint64_t byt
                                            const Fill& fill) {
   if (!is_device(path)) return create_in_file(path, bytes, options, fill);
   PMSTORE_TRY_STATUS(clear_device(path, force));
-  PMSTORE_TRY(auto handle, internal::create_pmemobj(path, path, false));
-  PMSTORE_TRY(auto pool, PmemobjPool::make(path, path, std::move(handle), true, options));
+  PMSTORE_TRY(const auto open,
+              internal::create_pmemobj(path, path, internal::kPmemobjRootBytes, false));
+  PMSTORE_TRY(auto pool, PmemobjPool::make(path, path, open, true, options));
   if (fill) {
     PMSTORE_TRY_STATUS(fill(*pool));
   }
@@ -198,13 +201,15 @@ Status Pool::copy(const std::string& from, const std::string& to,
   PMSTORE_TRY(NewFile file, NewFile::make(to));
   PMSTORE_TRY_STATUS(check_room(file, to, source.bytes().size()));
   PMSTORE_TRY_STATUS(write_copy(file, to, source.bytes()));
-  PMSTORE_TRY(auto handle, internal::open_pmemobj(file.name(), to));
-  PMSTORE_TRY(auto pool, PmemobjPool::make(to, file.name(), std::move(handle), false, {}));
+  PMSTORE_TRY(const auto open, internal::recover_pmemobj(file.name(), to));
+  PMSTORE_TRY(auto pool, PmemobjPool::make(to, file.name(), open, false, {}));
   PMSTORE_TRY_STATUS(change(*pool));
   return file.publish();
 }
 
 Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const PoolOpenOptions& options) {
+  internal::ShutdownState open{};
+  bool repair = false;
   {
     PMSTORE_TRY(PoolFile file, PoolFile::open(path));
     PMSTORE_TRY(const internal::Examined examined, internal::examine(file, path));
@@ -212,17 +217,28 @@ Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const PoolOpen
       PMSTORE_TRY(const auto view, PoolView::of(file, examined, path));
       PMSTORE_TRY_STATUS(options.accept(*view));
     }
-    // libpmemobj may die of damage, and repairs what it then refuses: let it try a copy first.
-    PMSTORE_TRY_STATUS(internal::rehearse_open(file, examined, path));
+    repair = internal::needs_libpmemobj(file, examined);
+    if (repair) {
+      // libpmemobj may die of damage, and repairs what it then refuses: let it try a copy first.
+      PMSTORE_TRY_STATUS(internal::rehearse_open(file, examined, path));
+    } else {
+      PMSTORE_TRY_STATUS(internal::check_heap(file, examined, path));
+    }
   }
-  PMSTORE_TRY(auto handle, internal::open_pmemobj(path, path));
-  return PmemobjPool::make(path, path, std::move(handle), false, options);
+  if (repair) {
+    PMSTORE_TRY(open, internal::recover_pmemobj(path, path));
+  }
+  return PmemobjPool::make(path, path, open, false, options);
 }
 
 Result<std::unique_ptr<Pool>> Pool::view(const std::string& path) {
   PMSTORE_TRY(PoolFile file, PoolFile::open(path));
   PMSTORE_TRY(internal::Examined examined, internal::examine(file, path));
-  PMSTORE_TRY_STATUS(internal::rehearse_locked(file, examined, path));
+  if (internal::needs_libpmemobj(file, examined)) {
+    PMSTORE_TRY_STATUS(internal::rehearse_locked(file, examined, path));
+  } else {
+    PMSTORE_TRY_STATUS(internal::check_heap(file, examined, path));
+  }
   PMSTORE_TRY(auto view, PoolView::of(file, std::move(examined), path));
   view->keep(std::move(file));
   return view;

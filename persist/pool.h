@@ -3,10 +3,10 @@
 //
 // On PMDK: a libpmemobj pool whose root object starts with persist/pool_layout.h's header (magic,
 // format version, checksum), followed by the extent table and kRootBytes for the owner's own
-// catalog. Extents are allocated and freed transactionally by libpmemobj; the data path never calls
-// it. What is freed can become an extent of any kind. A
-// plain region (DRAM or a mapping that somebody else owns) can carry the same layout; the modelled
-// machine and unit tests use it.
+// catalog. libpmemobj makes pools and repairs them; while a pool is in use it is closed, and
+// extents take and free chunks of its heap by single stores (persist/internal/pmemobj_heap.h). What
+// is freed can become an extent of any kind. A plain region (DRAM or a mapping that somebody else
+// owns) can carry the same layout; the modelled machine and unit tests use it.
 //
 // Opening a damaged, foreign, truncated or busy file changes nothing in it.
 // Threads: one thread at a time. What is durable: create(), allocate_extent() and free_extent()
@@ -147,6 +147,10 @@ class Pool {
   // also not a later one in its place). Nothing may refer to the extent any more, and no device may
   // have a right to it. Io: it may or may not be free after a restart; until then it is not.
   virtual Status free_extent(const Extent& extent) = 0;
+  // Gives blocks of freed extents back to the file system, for at most `most_bytes` of the pool, in
+  // a file that had holes when it was opened. False: there is nothing to give back. Where that is
+  // never called, blocks stay until the space is an extent's again.
+  virtual bool release_blocks(uint64_t /*most_bytes*/) { return false; }
   // The largest extent that can still be allocated.
   virtual uint64_t largest_free_extent() = 0;
   // The first place at or behind `offset` that may not be zero, as far as it is known without

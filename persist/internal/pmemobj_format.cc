@@ -27,12 +27,24 @@ constexpr size_t kHeaderChecksumOffset = kPmemobjHeaderBytes - 8;
 constexpr size_t kDescriptorOffset = kPmemobjHeaderBytes;
 constexpr size_t kDescriptorBytes = 2048;
 constexpr size_t kLayoutNameBytes = 1024;
-constexpr size_t kHeapOffsetOffset = kDescriptorOffset + kLayoutNameBytes + 16;
+constexpr size_t kLanesOffsetOffset = kDescriptorOffset + kLayoutNameBytes;
+constexpr size_t kLaneCountOffset = kLanesOffsetOffset + 8;
+constexpr size_t kHeapOffsetOffset = kLanesOffsetOffset + 16;
 constexpr size_t kDescriptorChecksum = kDescriptorBytes - 8;
 constexpr size_t kRootOffsetOffset = kDescriptorOffset + kDescriptorBytes;
 constexpr size_t kRootSizeOffset = kRootOffsetOffset + 16;
 constexpr size_t kHeapSizeOffset = kRootOffsetOffset + 32;
 constexpr size_t kFixedBytes = 2 * 4096;
+
+// struct lane_layout: two redo logs and an undo log. Each begins with struct ulog: a checksum, the
+// place of the next part of it, and six other words (ulog.h, lane.h). A redo log counts while its
+// checksum is right, and its checksum is cleared when it is done; an undo log counts when it has an
+// entry.
+constexpr uint64_t kLaneBytes = 3072;
+constexpr uint64_t kLogHeaderBytes = 64;
+constexpr uint64_t kNextLogOffset = 8;
+constexpr uint64_t kSecondRedoLog = kLogHeaderBytes + 192;
+constexpr uint64_t kUndoLog = kSecondRedoLog + kLogHeaderBytes + 640;
 
 // struct heap_layout: a header, then zones, each with a header, its chunks' headers, and the
 // chunks.
@@ -40,13 +52,14 @@ constexpr uint64_t kHeapHeaderBytes = 1024;
 constexpr char kHeapSignature[16] = "MEMORY_HEAP_HDR";
 constexpr size_t kHeapChecksum = kHeapHeaderBytes - 8;
 constexpr uint64_t kMaxChunks = 65528;
-constexpr uint64_t kZoneHeaderBytes = 64 + kMaxChunks * 8;
+constexpr uint64_t kZoneFixedBytes = 64;
+constexpr uint64_t kChunkHeaderBytes = 8;
+constexpr uint64_t kZoneHeaderBytes = kZoneFixedBytes + kMaxChunks * kChunkHeaderBytes;
 constexpr uint64_t kZoneMaxBytes = kZoneHeaderBytes + kMaxChunks * kChunkBytes;
 constexpr uint64_t kZoneMinBytes = kZoneHeaderBytes + kChunkBytes;
 constexpr uint32_t kZoneMagic = 0xC3F0A2D2;
-constexpr uint16_t kChunkFree = 2;
-constexpr uint16_t kChunkUsed = 3;
-constexpr uint16_t kChunkRun = 4;
+// An object that is larger than a chunk has a "compact" header of 16 bytes.
+constexpr uint64_t kCompactObjects = 1;
 // Runs of libpmemobj's own allocation classes have at most RUN_SIZE_IDX_CAP (16) chunks.
 constexpr uint64_t kMaxRunChunks = 64;
 
@@ -147,21 +160,13 @@ Result<PmemobjFacts> check_pmemobj(std::span<const std::byte> file, std::string_
 
 namespace {
 
-// Chunks that belong together. `type` is kBroken for the rest of a zone behind a header that makes
-// no sense, kChunkFree for a zone that is not set up yet: that is done when it is first needed.
-struct Chunks {
-  uint16_t type;
-  uint64_t begin;  // in the pool
-  uint64_t end;
-};
-constexpr uint16_t kBroken = 0;
-
-bool plausible(uint16_t type, uint64_t length, uint64_t left) {
+bool plausible(ChunkType type, uint64_t length, uint64_t left) {
   if (length == 0 || length > left) return false;
-  return type == kChunkFree || type == kChunkUsed || (type == kChunkRun && length <= kMaxRunChunks);
+  return type == ChunkType::kFree || type == ChunkType::kUsed ||
+         (type == ChunkType::kRun && length <= kMaxRunChunks);
 }
 
-// Calls zone(header offset), then chunks(Chunks) for each group in the zone, for all zones.
+// Calls zone(header offset), then group(ChunkGroup) for each group in the zone, for all zones.
 template <typename Zone, typename Group>
 void walk_heap(std::span<const std::byte> pool, const PmemobjFacts& facts, Zone&& zone,
                Group&& group) {
@@ -172,19 +177,20 @@ void walk_heap(std::span<const std::byte> pool, const PmemobjFacts& facts, Zone&
     const uint64_t data = zone_at + kZoneHeaderBytes;
     const uint64_t data_end = data + chunks * kChunkBytes;
     zone(zone_at);
+    const uint64_t first = zone_at + kZoneFixedBytes;
     if (read_as<uint32_t>(pool, zone_at) != kZoneMagic) {
-      group(Chunks{kChunkFree, data, data_end});
+      group(ChunkGroup{ChunkType::kFree, data, data_end, first, zone_at, false});
     } else {
       for (uint64_t chunk = 0; chunk < chunks;) {
-        const uint64_t header = zone_at + 64 + chunk * 8;
-        const auto type = read_as<uint16_t>(pool, header);
+        const uint64_t header = first + chunk * kChunkHeaderBytes;
+        const auto type = static_cast<ChunkType>(read_as<uint16_t>(pool, header));
         const auto length = read_as<uint32_t>(pool, header + 4);
         const uint64_t begin = data + chunk * kChunkBytes;
         if (!plausible(type, length, chunks - chunk)) {
-          group(Chunks{kBroken, begin, data_end});
+          group(ChunkGroup{ChunkType::kBroken, begin, data_end, header, zone_at, true});
           break;
         }
-        group(Chunks{type, begin, begin + length * kChunkBytes});
+        group(ChunkGroup{type, begin, begin + length * kChunkBytes, header, zone_at, true});
         chunk += length;
       }
     }
@@ -194,12 +200,44 @@ void walk_heap(std::span<const std::byte> pool, const PmemobjFacts& facts, Zone&
 
 }  // namespace
 
+std::vector<ChunkGroup> chunk_groups(std::span<const std::byte> pool, const PmemobjFacts& facts) {
+  std::vector<ChunkGroup> groups;
+  walk_heap(
+      pool, facts, [](uint64_t) {}, [&](const ChunkGroup& group) { groups.push_back(group); });
+  return groups;
+}
+
+uint64_t chunk_header_of(ChunkType type, uint64_t chunks) {
+  const uint64_t flags = type == ChunkType::kUsed ? kCompactObjects : 0;
+  return static_cast<uint64_t>(type) | flags << 16 | chunks << 32;
+}
+
+uint64_t zone_header_of(uint64_t chunks) { return kZoneMagic | chunks << 32; }
+
+bool lanes_are_idle(std::span<const std::byte> pool, const PmemobjFacts& facts) {
+  const auto lanes_at = read_as<uint64_t>(pool, kLanesOffsetOffset);
+  const auto lanes = read_as<uint64_t>(pool, kLaneCountOffset);
+  if (lanes_at > facts.heap_offset || lanes > (facts.heap_offset - lanes_at) / kLaneBytes) {
+    return false;
+  }
+  for (uint64_t lane = lanes_at; lane < lanes_at + lanes * kLaneBytes; lane += kLaneBytes) {
+    for (const uint64_t log : {lane, lane + kSecondRedoLog, lane + kUndoLog}) {
+      if (read_as<uint64_t>(pool, log + kNextLogOffset) != 0) return false;
+    }
+    if (read_as<uint64_t>(pool, lane) != 0 || read_as<uint64_t>(pool, lane + kSecondRedoLog) != 0 ||
+        read_as<uint64_t>(pool, lane + kUndoLog + kLogHeaderBytes) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
 uint64_t largest_free_object(std::span<const std::byte> pool, const PmemobjFacts& facts) {
   uint64_t most = 0;
   walk_heap(
       pool, facts, [](uint64_t) {},
-      [&](const Chunks& group) {
-        if (group.type == kChunkFree) most = std::max(most, group.end - group.begin);
+      [&](const ChunkGroup& group) {
+        if (group.type == ChunkType::kFree) most = std::max(most, group.end - group.begin);
       });
   return most == 0 ? 0 : most - kObjectHeaderBytes;
 }
@@ -223,10 +261,10 @@ std::vector<ByteRange> metadata_ranges(std::span<const std::byte> pool, const Pm
       [&](uint64_t zone) {
         ranges.push_back({zone, zone + kZoneHeaderBytes});
       },
-      [&](const Chunks& group) {
-        if (group.type == kChunkUsed) ranges.push_back({group.begin, group.begin + 64});
-        if (group.type == kChunkRun) ranges.push_back({group.begin, group.end});
-        if (group.type == kBroken) add_without_extents({group.begin, group.end});
+      [&](const ChunkGroup& group) {
+        if (group.type == ChunkType::kUsed) ranges.push_back({group.begin, group.begin + 64});
+        if (group.type == ChunkType::kRun) ranges.push_back({group.begin, group.end});
+        if (group.type == ChunkType::kBroken) add_without_extents({group.begin, group.end});
       });
   return ranges;
 }
@@ -238,15 +276,15 @@ Status check_allocated(std::span<const std::byte> pool, const PmemobjFacts& fact
   size_t found = 0;
   walk_heap(
       pool, facts, [](uint64_t) {},
-      [&](const Chunks& group) {
-        broken = broken || group.type == kBroken;
-        if (group.type != kChunkUsed && group.type != kChunkRun) return;
+      [&](const ChunkGroup& group) {
+        broken = broken || group.type == ChunkType::kBroken;
+        if (group.type != ChunkType::kUsed && group.type != ChunkType::kRun) return;
         const auto holds = [&](uint64_t offset, uint64_t bytes) {
           return offset >= group.begin + kObjectHeaderBytes && offset < group.end &&
                  bytes <= group.end - offset;
         };
         root_found = root_found || holds(facts.root_offset, kPoolLayoutBytes);
-        if (group.type != kChunkUsed) return;
+        if (group.type != ChunkType::kUsed) return;
         for (const Extent& extent : extents) found += holds(extent.offset, extent.bytes) ? 1 : 0;
       });
   if (broken) return bad_pool(name, "damaged heap (chunk header)");
@@ -254,6 +292,10 @@ Status check_allocated(std::span<const std::byte> pool, const PmemobjFacts& fact
   if (found != extents.size())
     return bad_pool(name, "damaged heap (an extent counts as free space)");
   return {};
+}
+
+ShutdownState shutdown_state_in(std::span<const std::byte> pool) {
+  return read_as<ShutdownState>(pool, kShutdownStateOffset);
 }
 
 void clear_shutdown_state(std::span<std::byte> header) {

@@ -8,6 +8,7 @@
 // is installed.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -37,9 +38,46 @@ inline constexpr uint64_t kPmemobjHeaderBytes = 4096;
 // begins the message. `file` is the whole file or device.
 Result<PmemobjFacts> check_pmemobj(std::span<const std::byte> file, std::string_view name);
 
-// The largest object that libpmemobj can still allocate, from its chunk headers; 0 when there is
+enum class ChunkType : uint16_t {
+  kBroken = 0,  // the rest of a zone, behind a header that makes no sense
+  kFree = 2,
+  kUsed = 3,  // one object
+  kRun = 4,   // small objects of one size
+};
+
+// Chunks that belong together. `header` is the place of the 8 bytes that say so. A zone that is not
+// set up has one free group, whose header is not written yet: that is done when it is first needed.
+struct ChunkGroup {
+  ChunkType type;
+  uint64_t begin;  // in the pool
+  uint64_t end;
+  uint64_t header;
+  uint64_t zone;  // the place of its zone's header
+  bool zone_is_set_up;
+};
+// All of them in order. Requires that check_pmemobj() accepted the pool.
+std::vector<ChunkGroup> chunk_groups(std::span<const std::byte> pool, const PmemobjFacts& facts);
+
+// What the 8 bytes of a group's header say, and those of the header of a zone with `chunks`.
+uint64_t chunk_header_of(ChunkType type, uint64_t chunks);
+uint64_t zone_header_of(uint64_t chunks);
+
+// The largest object that can still be allocated, from the chunk headers; 0 when there is
 // none. Requires that check_pmemobj() accepted the pool. Damaged chunk headers end the walk.
 uint64_t largest_free_object(std::span<const std::byte> pool, const PmemobjFacts& facts);
+
+// Whether libpmemobj has nothing to finish or to take back: no redo log of a lane has a checksum,
+// no undo log an entry, and none of them has a second part. Requires that check_pmemobj() accepted
+// the pool.
+bool lanes_are_idle(std::span<const std::byte> pool, const PmemobjFacts& facts);
+
+// The record of unsafe shutdowns of the device that a pool lies on: libpmemobj notes there that the
+// pool is open, and refuses a pool that was open when the device lost what was in its queues. Zero
+// where the device counts nothing, as for files.
+inline constexpr uint64_t kShutdownStateOffset = 4024;
+using ShutdownState = std::array<std::byte, 64>;
+ShutdownState shutdown_state_in(std::span<const std::byte> pool);
+inline bool counts_shutdowns(const ShutdownState& state) { return state != ShutdownState{}; }
 
 struct ByteRange {
   uint64_t begin;

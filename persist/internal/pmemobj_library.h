@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "persist/internal/pmemobj_format.h"
 
 namespace pmstore::persist::internal {
 
@@ -18,13 +19,15 @@ struct PoolCloser {
 };
 using PoolHandle = std::unique_ptr<PMEMobjpool, PoolCloser>;
 
-// Makes a pool in the existing, zeroed file or device `file`, of its whole size. `allocate_blocks`:
-// have the file system promise every block now, so that no store can fail later. Full, Busy, Io;
-// errors name `path`.
-Result<PoolHandle> create_pmemobj(const std::string& file, const std::string& path,
-                                  bool allocate_blocks);
-// Opens the file `file`. Busy, Io, BadPool with libpmemobj's own words; errors name `path`.
-Result<PoolHandle> open_pmemobj(const std::string& file, const std::string& path);
+// Makes a pool in the existing, zeroed file or device `file`, of its whole size, with a root object
+// of `root_bytes`. `allocate_blocks`: have the file system promise every block now, so that no
+// store can fail later. Full, Busy, Io; errors name `path`. libpmemobj has closed the pool on
+// return; the result is what the device's record of unsafe shutdowns said while it was open.
+Result<ShutdownState> create_pmemobj(const std::string& file, const std::string& path,
+                                     uint64_t root_bytes, bool allocate_blocks);
+// Opens the file `file`, which finishes or takes back what a crash has left undone, and closes it.
+// Busy, Io, BadPool with libpmemobj's own words; errors name `path`. The same result.
+Result<ShutdownState> recover_pmemobj(const std::string& file, const std::string& path);
 
 // For a caller who forks and opens in the child: the parent holds the lock over the fork, so that
 // no other thread is inside the library then, and the child opens without.

@@ -1,9 +1,11 @@
-// PmemobjPool: a pool on libpmemobj, opened. See persist/pool.h for the contract and docs/pool.md
-// for the steps.
+// PmemobjPool: a pool on libpmemobj, in use. See persist/pool.h for the contract and docs/pool.md
+// for the steps. libpmemobj makes and repairs pools; while one is in use libpmemobj has not opened
+// it.
 //
-// Invariants: memory_ covers exactly what libpmemobj mapped, [handle, handle + pool_bytes);
-// catalog_ is what the medium says; nobody but libpmemobj stores to its metadata or to the extent
-// table.
+// Invariants: memory_ covers what libpmemobj would use, pool_bytes from the beginning; catalog_ is
+// what the medium says; each extent has an object in the heap, and no object of chunks of its own
+// but that of the root has none. While there is no call only heap_ and catalog_ have stored to
+// libpmemobj's metadata and to the extent table.
 #pragma once
 
 #include <memory>
@@ -11,8 +13,10 @@
 #include <string>
 
 #include "persist/internal/catalog.h"
-#include "persist/internal/mapped_pool.h"
+#include "persist/internal/freed_blocks.h"
+#include "persist/internal/owned_pool_file.h"
 #include "persist/internal/pmemobj_format.h"
+#include "persist/internal/pmemobj_heap.h"
 #include "persist/internal/pmemobj_library.h"
 #include "persist/internal/pool_file.h"
 #include "persist/padding.h"
@@ -20,23 +24,15 @@
 
 namespace pmstore::persist::internal {
 
-// Objects up to 10 chunks of 256 KiB (MAX_RUN_SIZE in PMDK's alloc_class.c) are cut from runs of
-// several of their size, which may not fit where one object does. Larger ones get chunks of their
-// own, so that the chunk headers tell exactly what can still be allocated.
-inline constexpr uint64_t kSmallestObject = 10 * 256 * 1024 + 1;
-// libpmemobj aligns an object to its 16-byte header only.
-inline constexpr uint64_t kAlignmentSlack = kXpLineBytes;
-inline constexpr uint64_t kLeastExtent = 10 * 256 * 1024;
-static_assert(kLeastExtent % kXpLineBytes == 0 &&
-              (kLeastExtent + kAlignmentSlack) / kChunkBytes == kSmallestObject / kChunkBytes);
-
 class PmemobjPool final : public Pool {
  public:
   ~PmemobjPool() override;
-  // Takes a pool that check_pmemobj() accepts; with `format`, one that has no catalog yet. `file`
-  // is what it can be opened by now, `path` what it is called.
+  // Takes a pool that check_pmemobj() accepts and that libpmemobj has nothing to repair in; with
+  // `format`, one that has no catalog yet. `file` is what it can be opened by now, `path` what it
+  // is called. `open` is what libpmemobj's record of unsafe shutdowns says while the pool is in
+  // use. Busy: another process has it, or had it since it was looked at.
   static Result<std::unique_ptr<Pool>> make(const std::string& path, const std::string& file,
-                                            PoolHandle handle, bool format,
+                                            const ShutdownState& open, bool format,
                                             const PoolOpenOptions& options);
 
   Memory& memory() override { return *memory_; }
@@ -44,15 +40,21 @@ class PmemobjPool final : public Pool {
   std::span<std::byte> root() override;
   Result<Extent> allocate_filled(ExtentKind kind, uint64_t bytes, const ExtentFill& fill) override;
   Status free_extent(const Extent& extent) override;
+  bool release_blocks(uint64_t most_bytes) override { return freed_.release(most_bytes); }
   uint64_t largest_free_extent() override;
   uint64_t least_extent() const override { return kLeastExtent; }
   std::optional<uint64_t> next_data(uint64_t offset) const override {
-    return next_data_in(fd_.get(), medium_.medium, offset);
+    return next_data_in(file_.descriptor(), file_.facts().medium, offset);
   }
 
  private:
   Status start(const std::string& path, const std::string& file, bool format,
                const PoolOpenOptions& options);
+  Status note_open(const ShutdownState& open);
+  // The object of `room` and its entry, durably; `content` proves that what is in it is durable.
+  Status publish(Persisted content, const PmemobjHeap::Room& room, const Extent& extent,
+                 const ExtentEntry& entry);
+  Result<Persisted> store_tag(const Extent& extent, uint64_t tag);
   // Makes what is not known to be zero in [offset, offset + bytes) zero, durably.
   Status zero_extent(uint64_t offset, uint64_t bytes);
   void refresh_info();
@@ -61,14 +63,16 @@ class PmemobjPool final : public Pool {
         memory_->at(Catalog::entry_offset(catalog_.layout_offset, extent.entry)));
   }
 
-  PoolHandle handle_;  // closed last
-  MappedPool mapped_;
-  FileDescriptor fd_;  // to ask for holes
-  MediumFacts medium_{};
+  OwnedPoolFile file_;  // closed last
   PmemobjFacts facts_{};
+  // libpmemobj's record of unsafe shutdowns when the pool is closed, where the device counts them.
+  std::optional<ShutdownState> closed_;
   Catalog catalog_;
   PoolInfo info_{};
   std::unique_ptr<Memory> memory_;
+  std::optional<PmemobjHeap> heap_;
+  FreedBlocks freed_;
+  bool filling_ = false;  // allocate_filled() is under way: its room still counts as free
 };
 
 // What can be said about a pool without opening it, nothing changed. The errors of Pool::open().
@@ -79,8 +83,11 @@ struct Examined {
   uint64_t largest_free_extent;
 };
 Result<Examined> examine(const PoolFile& file, const std::string& path);
-
-inline constexpr uint64_t kPmemobjRootBytes = kPoolLayoutBytes + kAlignmentSlack;
+// Whether libpmemobj has to open the pool before it is used: a lane has something to finish or to
+// take back, as a crash of an earlier release can leave it, or the device counts unsafe shutdowns.
+bool needs_libpmemobj(const PoolFile& file, const Examined& examined);
+// check_allocated() of what was examined.
+Status check_heap(const PoolFile& file, const Examined& examined, const std::string& path);
 
 // A crash between reserving and publishing leaves the free space cut in two. Cancelling a
 // reservation of the smaller piece (libpmemobj takes the best fit) joins it with its neighbours.
@@ -90,8 +97,5 @@ void rejoin_free_space(PMEMobjpool* pool);
 inline std::span<std::byte> mapping_of(PMEMobjpool* pool, uint64_t bytes) {
   return {reinterpret_cast<std::byte*>(pool), bytes};
 }
-
-// From the largest object: an extent is a multiple of 256, aligned inside its object.
-uint64_t largest_extent_in(uint64_t object_bytes);
 
 }  // namespace pmstore::persist::internal

@@ -259,7 +259,7 @@ TEST_F(PoolErrors, ErrorsNameThePathOfACopyThatHasNoNameYet) {
   const int fd = open(path_.c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_GE(fd, 0);
   const auto opened =
-      internal::open_pmemobj("/proc/self/fd/" + std::to_string(fd), "/pools/converted");
+      internal::recover_pmemobj("/proc/self/fd/" + std::to_string(fd), "/pools/converted");
   ASSERT_FALSE(opened);
   EXPECT_THAT(opened.error().message,
               AllOf(HasSubstr("/pools/converted: damaged"), Not(HasSubstr("/proc/self"))));

@@ -291,6 +291,42 @@ TEST_F(PoolTest, ItsBlocksAreReservedUnlessItShallBeSparse) {
   }
 }
 
+uint64_t blocks_of(const std::string& path) {
+  struct stat status {};
+  EXPECT_EQ(stat(path.c_str(), &status), 0);
+  return static_cast<uint64_t>(status.st_blocks) * 512;
+}
+
+TEST_F(PoolTest, BlocksOfFreedExtentsGoBackUnlessTheyWereReserved) {
+  constexpr uint64_t kExtentBytes = 8 << 20;
+  constexpr uint64_t kPiece = 1 << 20;
+  for (const bool sparse : {false, true}) {
+    const std::string path = scratch_.path(sparse ? "sparse" : "reserved");
+    PoolOpenOptions options;
+    options.sparse = sparse;
+    auto pool = Pool::create(path, kPoolBytes, options).value();
+    const auto first = pool->allocate_extent(ExtentKind::kRecords, kExtentBytes).value();
+    std::memset(pool->memory().at(first.offset), 1, kExtentBytes);
+    EXPECT_EQ(pool->release_blocks(kPiece), false) << "an extent has them";
+    ASSERT_TRUE(pool->free_extent(first));
+    const uint64_t before = blocks_of(path);
+    EXPECT_EQ(pool->release_blocks(kPiece), sparse);
+    EXPECT_EQ(blocks_of(path), before - (sparse ? kPiece : 0));
+    // What an extent lies in again is not given back.
+    const auto second = pool->allocate_extent(ExtentKind::kLog, 3 << 20).value();
+    ASSERT_EQ(second.offset, first.offset);
+    std::memset(pool->memory().at(second.offset), 2, second.bytes);
+    while (pool->release_blocks(kPiece)) {
+    }
+    const auto* const bytes = pool->memory().at(second.offset);
+    EXPECT_EQ(std::count(bytes, bytes + second.bytes, std::byte{2}),
+              static_cast<ptrdiff_t>(second.bytes));
+    if (sparse) {
+      EXPECT_LT(blocks_of(path), before - kExtentBytes + second.bytes + kPiece);
+    }
+  }
+}
+
 // Of this process and of its children that have ended.
 std::chrono::microseconds processor_time() {
   std::chrono::microseconds sum{0};

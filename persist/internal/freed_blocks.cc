@@ -1,0 +1,62 @@
+#include "persist/internal/freed_blocks.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace pmstore::persist::internal {
+namespace {
+
+bool has_holes(int fd) {
+  constexpr int64_t kBlockBytes = 512;  // of st_blocks, whatever the file system's are
+  struct stat status {};
+  return fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
+         status.st_blocks * kBlockBytes < status.st_size;
+}
+
+}  // namespace
+
+FreedBlocks::FreedBlocks(int fd) : fd_(has_holes(fd) ? fd : -1) {}
+
+void FreedBlocks::add(ByteRange range) {
+  if (fd_ < 0) return;
+  const auto behind = std::find_if(ranges_.begin(), ranges_.end(), [&](const ByteRange& each) {
+    return each.begin >= range.begin;
+  });
+  PMSTORE_CHECK(range.begin < range.end &&
+                    (behind == ranges_.end() || range.end <= behind->begin) &&
+                    (behind == ranges_.begin() || (behind - 1)->end <= range.begin),
+                "what is freed had been an extent");
+  ranges_.insert(behind, range);
+}
+
+void FreedBlocks::remove(ByteRange range) {
+  std::vector<ByteRange> left;
+  for (const ByteRange& each : ranges_) {
+    const uint64_t before = std::min(each.end, range.begin);
+    const uint64_t behind = std::max(each.begin, range.end);
+    if (each.begin < before) left.push_back({each.begin, before});
+    if (behind < each.end) left.push_back({behind, each.end});
+  }
+  ranges_ = std::move(left);
+}
+
+bool FreedBlocks::release(uint64_t most_bytes) {
+  if (ranges_.empty()) return false;
+  ByteRange& first = ranges_.front();
+  const uint64_t bytes = std::min(most_bytes, first.end - first.begin);
+  if (fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(first.begin),
+                static_cast<off_t>(bytes)) != 0) {
+    fd_ = -1;
+    ranges_.clear();
+    return false;
+  }
+  first.begin += bytes;
+  if (first.begin == first.end) ranges_.erase(ranges_.begin());
+  return true;
+}
+
+}  // namespace pmstore::persist::internal
