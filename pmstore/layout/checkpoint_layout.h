@@ -15,7 +15,7 @@
 namespace pmstore::internal {
 
 inline constexpr uint64_t kCheckpointMagic = 0x54504b43534d50;  // "PMSCKPT"
-inline constexpr uint32_t kCheckpointVersion = 1;
+inline constexpr uint32_t kCheckpointVersion = 2;
 inline constexpr uint64_t kCheckpointBlockBytes = 64 << 10;
 inline constexpr uint64_t kCheckpointAlignment = 64;
 inline constexpr size_t kSectionNameBytes = 12;

@@ -5,6 +5,12 @@
 #include "pmstore/server/server_state.h"
 
 namespace pmstore::internal {
+namespace {
+
+// A hole of so many bytes takes some 0.2 ms of processor time on tmpfs.
+constexpr uint64_t kReleasedAtATime = 1 << 20;
+
+}  // namespace
 
 bool ServerCore::register_one_frame() {
   for (const auto& endpoint : host.endpoints()) {
@@ -41,6 +47,7 @@ base::Task<void> ServerCore::work_on_frames() {
     co_await executor.yield();  // answers go first
     while (register_one_frame()) co_await executor.yield();
     give_frames_back();
+    while (pool.release_blocks(kReleasedAtATime)) co_await executor.yield();
   }
   following_frames_ = false;
 }

@@ -266,7 +266,7 @@ class ServerCore final : public service::Service {
   size_t copy_bytes_ = 0;
   bool watching_locks_ = false;  // watch_locks() runs
   const uint64_t started_ns_ = executor.now_ns();
-  uint64_t frames_seen_ = 0;  // SlabArena::changes() that work_on_frames() has looked at
+  uint64_t frames_seen_ = UINT64_MAX;  // SlabArena::changes() that work_on_frames() has looked at
   bool following_frames_ = false;
 };
 

@@ -225,6 +225,16 @@ Status check_record_tables(const TableCatalog& catalog, const SlabArena& arena,
   return lost ? Status(internal::table_is_lost(path, *lost)) : Status();
 }
 
+// As a start does it: where the checkpoint counts no header of a slab is read.
+Result<SlabArena> open_arena(persist::Pool& pool, const internal::CatalogHeader& header) {
+  const auto found = internal::Checkpoint::find(pool, header);
+  if (found.reader) {
+    auto restored = SlabArena::restore(pool, header, *found.reader);
+    if (restored || restored.code() != ErrorCode::kDamaged) return restored;
+  }
+  return SlabArena::open(pool, header);
+}
+
 }  // namespace
 
 Result<std::string> checkpoint_state(persist::Pool& pool) {
@@ -236,7 +246,7 @@ Result<std::string> checkpoint_state(persist::Pool& pool) {
 
 Status check_startable(persist::Pool& pool) {
   PMSTORE_TRY(const TableCatalog catalog, TableCatalog::load(pool));
-  PMSTORE_TRY(const SlabArena arena, SlabArena::open(pool, catalog.header()));
+  PMSTORE_TRY(const SlabArena arena, open_arena(pool, catalog.header()));
   PMSTORE_TRY_STATUS(check_rings(catalog));
   PMSTORE_TRY_STATUS(check_shard_log(catalog));
   if (!catalog.counts_all_tables()) {

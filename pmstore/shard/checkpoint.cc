@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cstring>
 #include <memory>
 
 #include "base/check.h"
@@ -35,6 +37,27 @@ uint8_t bytes_for(uint64_t number) {
   uint8_t bytes = 0;
   for (; number != 0; number >>= 8) ++bytes;
   return bytes;
+}
+
+// Of each slot of the slab, `least` more than what the section has in `version_bytes` bytes.
+bool load_versions(RecordStore& records, CheckpointReader::Section& section,
+                   const SlabArena::Slab& slab, uint64_t least, uint8_t version_bytes) {
+  const uint32_t slots = slots_per_slab(slab.size_class);
+  // Each is read as a whole word, the last one too.
+  std::array<std::byte, (slots_per_slab(0) + 1) * sizeof(uint64_t)> packed;
+  if (!section.read(packed.data(), size_t{slots} * version_bytes)) return false;
+  std::memset(packed.data() + size_t{slots} * version_bytes, 0, sizeof(uint64_t));
+  const uint64_t mask = version_bytes == 0 ? 0 : UINT64_MAX >> (64 - 8 * version_bytes);
+  for (uint32_t i = 0; i < slots; ++i) {
+    uint64_t above;
+    std::memcpy(&above, packed.data() + size_t{i} * version_bytes, sizeof(above));
+    const uint64_t version = least + (above & mask);
+    if (version > LockWord::kVersionMask) return false;
+    // A word of zero needs no page.
+    if (version == 0) continue;
+    records.words().store(records.arena().slot_of(slab, i), LockWord::unlocked(version));
+  }
+  return true;
 }
 
 Error damaged(const char* what) { return make_error(ErrorCode::kDamaged, what); }
@@ -119,6 +142,7 @@ Status Checkpoint::save(CheckpointWriter& writer) const {
   std::vector<uint64_t> given_up(records_.given_up().begin(), records_.given_up().end());
   std::sort(given_up.begin(), given_up.end());
   for (const uint64_t slot : given_up) writer.put(slot);
+  records_.arena().save(writer);
   PMSTORE_TRY_STATUS(save_slabs(writer));
   return records_.index().save(writer);
 }
@@ -249,20 +273,15 @@ bool Checkpoint::load_slab(CheckpointReader::Section& section, const SlabArena::
     return false;
   }
   // As the slots are found by a start that reads them: the lowest free one is handed out first.
-  for (uint32_t i = slots; i > 0; --i) {
-    if ((bits[(i - 1) / 8] >> (i - 1) % 8 & 1) != 0) free.push_back(arena.slot_of(slab, i - 1));
-  }
-  for (uint32_t i = 0; i < slots; ++i) {
-    uint64_t above = 0;
-    if (!section.read(&above, saved.version_bytes)) return false;
-    const uint64_t version = saved.least_version + above;
-    if (version > LockWord::kVersionMask) return false;
-    // A word of zero needs no page.
-    if (version != 0) {
-      records_.words().store(arena.slot_of(slab, i), LockWord::unlocked(version));
+  for (uint32_t byte = (slots + 7) / 8; byte > 0; --byte) {
+    for (unsigned left = bits[byte - 1]; left != 0;) {
+      const auto bit = static_cast<uint32_t>(std::bit_width(left)) - 1;
+      const uint32_t index = (byte - 1) * 8 + bit;
+      if (index < slots) free.push_back(arena.slot_of(slab, index));
+      left &= ~(1u << bit);
     }
   }
-  return true;
+  return load_versions(records_, section, slab, saved.least_version, saved.version_bytes);
 }
 
 Status Checkpoint::free_all(persist::Pool& pool, persist::Persisted /*not_clean*/) {

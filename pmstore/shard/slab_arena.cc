@@ -84,22 +84,27 @@ Status SlabArena::read_headers(const persist::Pool& pool, const RecordFrames::Pa
       ++chunk;
       continue;
     }
-    state.kind = Chunk::Kind::kSlab;
-    state.size_class = static_cast<uint8_t>(newest.size_class);
-    state.run = newest.run_chunks;
-    state.used = slots_per_slab(state.size_class);
-    count_used(chunk, state.used);
-    for (uint32_t inside = 1; inside < state.run; ++inside) {
-      chunks_[chunk + inside].kind = Chunk::Kind::kInside;
-      chunks_[chunk + inside].first = chunk;
-    }
-    chunk += state.run;
+    set_slab(chunk, static_cast<uint8_t>(newest.size_class), newest.run_chunks);
+    chunk += newest.run_chunks;
   }
   return {};
 }
 
+void SlabArena::set_slab(uint32_t chunk, uint8_t size_class, uint32_t run) {
+  Chunk& state = chunks_[chunk];
+  state.kind = Chunk::Kind::kSlab;
+  state.size_class = size_class;
+  state.run = run;
+  state.used = slots_per_slab(size_class);
+  count_used(chunk, state.used);
+  for (uint32_t inside = 1; inside < run; ++inside) {
+    chunks_[chunk + inside].kind = Chunk::Kind::kInside;
+    chunks_[chunk + inside].first = chunk;
+  }
+}
+
 Status SlabArena::make_headers_durable() {
-  for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
+  for (uint32_t chunk = 0; chunk < chunks_.size() && !restored_; ++chunk) {
     if (chunks_[chunk].generation == 0) continue;
     memory_->flush(at(begin_of(chunk)), 2 * kSlabCopyBytes);
   }

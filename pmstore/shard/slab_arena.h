@@ -28,15 +28,24 @@
 
 namespace pmstore::internal {
 
+class CheckpointReader;
+class CheckpointWriter;
+
 class SlabArena {
  public:
   // `header` is the catalog's. Reads the slab headers; BadPool when both copies of one are damaged,
   // and as RecordFrames::open(). Every slot counts as used until free_slot() is called for it.
   static Result<SlabArena> open(persist::Pool& pool, const CatalogHeader& header);
+  // The same of a pool that was closed in order: from its checkpoint, no header is read. Damaged:
+  // the checkpoint is.
+  static Result<SlabArena> restore(persist::Pool& pool, const CatalogHeader& header,
+                                   const CheckpointReader& checkpoint);
+  // What restore() needs, in a section of its own.
+  void save(CheckpointWriter& writer) const;
 
   // After a crash of the process alone, the headers that open() has read may be in the CPU's caches
   // only. Durable on return. Must precede the first change, which overwrites the other copy of a
-  // header. Io.
+  // header. Headers of a pool that was closed in order are durable as they are. Io.
   Status make_headers_durable();
 
   struct Slab {
@@ -130,6 +139,9 @@ class SlabArena {
   SlotOffset begin_of(uint32_t chunk) const { return SlotOffset{chunk * kChunkBytes}; }
   void add(const RecordFrames::Part& part);
   Status read_headers(const persist::Pool& pool, const RecordFrames::Part& part);
+  bool restore_chunks(const CheckpointReader& checkpoint);
+  // A slab begins at `chunk`, all of its slots used.
+  void set_slab(uint32_t chunk, uint8_t size_class, uint32_t run);
   Status write_header(uint32_t chunk, uint16_t size_class, uint32_t run, uint64_t base_version);
   Status claim(uint8_t size_class);
   Status grow(uint32_t run);
@@ -143,6 +155,7 @@ class SlabArena {
   persist::Memory* memory_;
   RecordFrames frames_;
   std::vector<Chunk> chunks_;  // of slot space, up to the last one that has memory
+  bool restored_ = false;      // the headers were durable before restore()
   std::optional<persist::Persisted> headers_durable_;  // since make_headers_durable()
   std::vector<uint32_t> free_slots_[kSizeClasses];     // slot offset / 64
   uint32_t search_from_ = 0;

@@ -19,9 +19,12 @@ Store::Store(persist::Pool& pool, TableCatalog catalog, SlabArena arena, LockTab
       rnic_(records_, latch_),
       drops_(records_, cpu_, latch_) {}
 
-Result<std::unique_ptr<Store>> Store::make(persist::Pool& pool) {
+Result<std::unique_ptr<Store>> Store::make(persist::Pool& pool,
+                                           const CheckpointReader* checkpoint) {
   PMSTORE_TRY(TableCatalog catalog, TableCatalog::load(pool));
-  PMSTORE_TRY(SlabArena arena, SlabArena::open(pool, catalog.header()));
+  PMSTORE_TRY(SlabArena arena, checkpoint != nullptr
+                                   ? SlabArena::restore(pool, catalog.header(), *checkpoint)
+                                   : SlabArena::open(pool, catalog.header()));
   PMSTORE_TRY_STATUS(arena.make_headers_durable());
   PMSTORE_TRY(LockTable words, LockTable::create(arena.slot_space_bytes()));
   const uint64_t most_bytes = std::min(pool.info().bytes, arena.slot_space_bytes());
@@ -31,14 +34,19 @@ Result<std::unique_ptr<Store>> Store::make(persist::Pool& pool) {
 }
 
 Result<std::unique_ptr<Store>> Store::open(persist::Pool& pool, const RecoveryOptions& options) {
-  PMSTORE_TRY(auto store, make(pool));
-  Checkpoint::Found found = Checkpoint::find(pool, store->catalog().header());
+  PMSTORE_TRY(const TableCatalog catalog, TableCatalog::load(pool));
+  Checkpoint::Found found = Checkpoint::find(pool, catalog.header());
   if (found.reader) {
-    PMSTORE_TRY(const bool restored, store->recover(options, &*found.reader));
-    if (restored) return store;
-    found.why_not = std::move(store->recovery_.checkpoint_refused);
-    PMSTORE_TRY(store, make(pool));
+    auto store = make(pool, &*found.reader);
+    if (!store && store.code() != ErrorCode::kDamaged) return store.error();
+    if (store) {
+      PMSTORE_TRY(const bool restored, (*store)->recover(options, &*found.reader));
+      if (restored) return store;
+    }
+    found.why_not = store ? std::move((*store)->recovery_.checkpoint_refused)
+                          : std::move(store.error().message);
   }
+  PMSTORE_TRY(auto store, make(pool, nullptr));
   PMSTORE_TRY_STATUS(store->recover(options, nullptr));
   store->recovery_.checkpoint_refused = std::move(found.why_not);
   return store;

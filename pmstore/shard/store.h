@@ -180,7 +180,9 @@ class Store {
  private:
   Store(persist::Pool& pool, TableCatalog catalog, SlabArena arena, LockTable words,
         KeyIndex index);
-  static Result<std::unique_ptr<Store>> make(persist::Pool& pool);
+  // With what the checkpoint has of the slabs, if there is one. Damaged: it is damaged.
+  static Result<std::unique_ptr<Store>> make(persist::Pool& pool,
+                                             const CheckpointReader* checkpoint);
   // False: the checkpoint does not count, and nothing has begun; this object must be discarded.
   // nullptr: no checkpoint is asked.
   Result<bool> recover(const RecoveryOptions& options, const CheckpointReader* checkpoint);

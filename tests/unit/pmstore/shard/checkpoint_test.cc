@@ -79,6 +79,9 @@ class CheckpointTest : public ::testing::Test {
     ASSERT_TRUE(write(WriteKind::kErase, table, key, {}));
     content_.erase({table, key});
   }
+  void erase_if_there(TableId table, const std::string& key) {
+    if (content_.contains({table, key})) erase(table, key);
+  }
   Status write(WriteKind kind, TableId table, std::string_view key, std::string_view value) {
     TransactionMessage message(sequence_++);
     message.write(kind, table, key, value);
@@ -163,6 +166,44 @@ TEST_F(CheckpointTest, GivesWhatAStartThatReadsAllRecordsFinds) {
   EXPECT_EQ((*scanned)->recovery().checkpoint_refused, "");
   EXPECT_EQ(difference(**scanned), "");
   EXPECT_EQ(state(*store_), state(**scanned));
+}
+
+TEST_F(CheckpointTest, HasWhatHeadersOfSlabsSay) {
+  fill();
+  ASSERT_TRUE(store_->close());
+  model::PageBytes whole(region_.bytes());
+  // Both copies of each header.
+  uint64_t slabs = 0;
+  store_->arena().for_each_slab([&](const SlabArena::Slab& slab) {
+    const SlotOffset first = store_->arena().slot_of(slab, 0);
+    const uint64_t header = store_->arena().pool_offset(first) - kSlabHeaderBytes;
+    std::memset(region_.data() + header, 0x5a, kSlabHeaderBytes);
+    ++slabs;
+  });
+  ASSERT_GT(slabs, 3u);
+  restart(false);
+  EXPECT_TRUE(store_->recovery().from_checkpoint);
+  EXPECT_EQ(difference(*store_), "");
+  // A start that reads the headers finds the same.
+  const auto pool = *persist::Pool::in_region(whole.bytes(), kDomain, false);
+  forget_checkpoint(*pool);
+  const auto scanned = Store::open(*pool);
+  ASSERT_TRUE(scanned);
+  EXPECT_EQ(state(*store_), state(**scanned));
+  const auto damaged = *persist::Pool::in_region(region_.bytes(), kDomain, false);
+  EXPECT_EQ(Store::open(*damaged).code(), ErrorCode::kBadPool);
+}
+
+TEST_F(CheckpointTest, IsFollowedBySlabsThatAStartAfterACrashFinds) {
+  fill();
+  restart();
+  ASSERT_TRUE(store_->recovery().from_checkpoint);
+  for (int i = 0; i < 40; ++i) erase_if_there(hash_, fmt::format("h{}", i));
+  // Slabs that are empty now become those of other sizes; other ones are claimed.
+  for (int i = 0; i < 60; ++i) put(hash_, fmt::format("l{}", i), std::string(3000, 'l'));
+  restart(false);
+  EXPECT_FALSE(store_->recovery().from_checkpoint);
+  EXPECT_EQ(difference(*store_), "");
 }
 
 TEST_F(CheckpointTest, OfAnEmptyStoreIsUsedToo) {
