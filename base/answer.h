@@ -19,6 +19,9 @@ class [[nodiscard]] Answer {
   Answer(T value) : value_(std::move(value)) {}
   Answer(Task<T> task) : task_(std::move(task)) {}
 
+  // The value that is there already; nullptr: await the answer.
+  T* value() { return value_ ? &*value_ : nullptr; }
+
   auto operator co_await() && noexcept {
     struct Awaiter {
       Answer& answer;

@@ -107,7 +107,7 @@ Task<Result<typename Wanted::Value>> Client::State::get(TableId table, std::stri
   if (!connector.has_usable_session()) {
     PMSTORE_CO_TRY(session, co_await connector.connected());
   }
-  auto located = co_await reader.locate(std::move(session), table, key, wanted.room());
+  auto located = co_await reader.locate(session, table, key, wanted.room());
   if (!located) co_return std::move(located.error());
   if (!located->found) co_return make_error(ErrorCode::kNotFound);
   co_return wanted.give();
@@ -126,10 +126,32 @@ Task<Result<Values>> Client::get_many(TableId table, std::span<const std::string
   while (!keys.empty()) {
     const auto part = keys.first(std::min(keys.size(), Transaction::State::kKeysTogether));
     keys = keys.subspan(part.size());
+    if (state_->connector.has_usable_session() && state_->connector.session()->in_process()) {
+      PMSTORE_CO_TRY_STATUS(co_await state_->get_in_turn(table, part, values));
+      continue;
+    }
     PMSTORE_CO_TRY(Values some, co_await get_part(*this, table, part));
     std::move(some.begin(), some.end(), std::back_inserter(values));
   }
   co_return values;
+}
+
+Task<Status> Client::State::get_in_turn(TableId table, std::span<const std::string_view> keys,
+                                        Values& values) {
+  PMSTORE_CHECK(values.capacity() - values.size() >= keys.size(), "values stay where they are");
+  connector.session()->calls().prefetch(table, keys);
+  for (const std::string_view key : keys) {
+    PMSTORE_CO_TRY_STATUS(check_key(key));
+    internal::SessionRef session = connector.session();
+    if (!connector.has_usable_session()) {
+      PMSTORE_CO_TRY(session, co_await connector.connected());
+    }
+    std::optional<std::string>& value = values.emplace_back(std::in_place);
+    auto located = co_await reader.locate(session, table, key, internal::ValueRoom(*value));
+    if (!located) co_return std::move(located.error());
+    if (!located->found) value.reset();
+  }
+  co_return Status{};
 }
 
 Task<Status> Client::put(TableId table, std::string_view key, std::string_view value) {

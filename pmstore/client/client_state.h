@@ -5,6 +5,8 @@
 #pragma once
 
 #include <memory>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "pmstore/client.h"
@@ -26,6 +28,10 @@ struct Client::State {
   // `Wanted`: GivesString or FillsBuffer.
   template <typename Wanted>
   Task<Result<typename Wanted::Value>> get(TableId table, std::string_view key, Wanted wanted);
+  // The values of several keys, behind those in `values`, which has room for them (CHECK). Nothing
+  // is validated. Requires that the server is in this process: it asks for the memory of all keys
+  // before the first is looked up.
+  Task<Status> get_in_turn(TableId table, std::span<const std::string_view> keys, Values& values);
   // A new or used transaction, empty.
   Transaction::Ref take_transaction();
 

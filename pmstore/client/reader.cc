@@ -118,11 +118,12 @@ base::Task<Status> Reader::read_bucket(SessionRef session, KeyHash hash, OpBuffe
   co_return Status{};
 }
 
-base::Task<Result<Located>> Reader::locate(SessionRef session, TableId table, std::string_view key,
-                                           ValueRoom value) {
+base::Answer<Result<Located>> Reader::locate(const SessionRef& session, TableId table,
+                                             std::string_view key, ValueRoom value) {
+  if (session->in_process()) return locate_in_process(session, table, key, value);
   const KeyHash hash = hash_key(table, key);
-  return session->one_sided_reads() ? locate_one_sided(std::move(session), table, key, hash, value)
-                                    : locate_by_call(std::move(session), table, key, hash, value);
+  return session->one_sided_reads() ? locate_one_sided(session, table, key, hash, value)
+                                    : locate_by_call(session, table, key, hash, value);
 }
 
 base::Task<Result<Located>> Reader::locate_one_sided(SessionRef session, TableId table,
@@ -225,10 +226,7 @@ Located located_by(const GetReply& reply) {
 base::Task<Result<Located>> Reader::locate_by_call(SessionRef session, TableId table,
                                                    std::string_view key, KeyHash hash,
                                                    ValueRoom value) {
-  // In process nothing is read one-sided, and a value of any size comes with the first answer: so
-  // nothing need be remembered.
-  const bool remember_it = !session->in_process();
-  uint32_t room = remember_it ? room_for(cache_.find(hash, session->shard())) : kMaxValueBytes;
+  uint32_t room = room_for(cache_.find(hash, session->shard()));
   for (unsigned attempt = 1;; ++attempt) {
     const auto answer = co_await session->calls().get(table, key, room, value);
     if (!answer) {
@@ -240,7 +238,6 @@ base::Task<Result<Located>> Reader::locate_by_call(SessionRef session, TableId t
       continue;
     }
     Located located = located_by(*answer);
-    if (!remember_it) co_return located;
     saw_table(table);
     if (!located.found) {
       cache_.remove(hash);
@@ -259,6 +256,29 @@ base::Task<Result<Located>> Reader::locate_by_call(SessionRef session, TableId t
     }
     room = answer->value_bytes;
   }
+}
+
+base::Answer<Result<Located>> Reader::locate_in_process(const SessionRef& session, TableId table,
+                                                        std::string_view key, ValueRoom value) {
+  auto first = session->calls().get(table, key, kMaxValueBytes, value);
+  const Result<GetReply>* const answer = first.value();
+  if (answer != nullptr && *answer) [[likely]]
+    return Result<Located>(located_by(**answer));
+  return end_in_process(session, table, key, value, std::move(first));
+}
+
+base::Task<Result<Located>> Reader::end_in_process(SessionRef session, TableId table,
+                                                   std::string_view key, ValueRoom value,
+                                                   base::Answer<Result<GetReply>> first) {
+  auto answer = co_await std::move(first);
+  for (unsigned attempt = 1; !answer; ++attempt) {
+    if (answer.code() != ErrorCode::kConflict || attempt >= kAttempts) {
+      co_return std::move(answer.error());
+    }
+    co_await executor_.sleep_for(executor_.random().below(pause_limit(attempt)));
+    answer = co_await session->calls().get(table, key, kMaxValueBytes, value);
+  }
+  co_return located_by(*answer);
 }
 
 base::Task<Result<Located>> Reader::read_at(SessionRef session, BucketEntry where, TableId table,

@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/answer.h"
 #include "base/executor.h"
 #include "base/result.h"
 #include "base/task.h"
@@ -31,9 +32,10 @@ class Reader {
 
   // Finds the record, and gives its value to `value`. An absent key is a success
   // with `found` false. Conflict: the record stays locked. UnknownTable; errors of the connection.
-  // `key` and what `value` borrows are borrowed until the task ends.
-  base::Task<Result<Located>> locate(SessionRef session, TableId table, std::string_view key,
-                                     ValueRoom value);
+  // `key` and what `value` borrows are borrowed until the answer is there. Where the server is in
+  // this process, it usually is when the call returns.
+  base::Answer<Result<Located>> locate(const SessionRef& session, TableId table,
+                                       std::string_view key, ValueRoom value);
 
   // The server has said that the table exists. One-sided reads do not notice that a table was
   // dropped: they find no key. So the reader asks the server about an absent key unless the server
@@ -64,6 +66,13 @@ class Reader {
     std::array<BucketEntry, kBucketEntries> candidates;
   };
 
+  // The server is in this process: nothing is read one-sided, nothing need be remembered, and a
+  // value of any size comes with the first answer.
+  base::Answer<Result<Located>> locate_in_process(const SessionRef& session, TableId table,
+                                                  std::string_view key, ValueRoom value);
+  base::Task<Result<Located>> end_in_process(SessionRef session, TableId table,
+                                             std::string_view key, ValueRoom value,
+                                             base::Answer<Result<GetReply>> first);
   base::Task<Result<Located>> locate_one_sided(SessionRef session, TableId table,
                                                std::string_view key, KeyHash hash, ValueRoom value);
   base::Task<Result<Located>> locate_by_call(SessionRef session, TableId table,

@@ -83,6 +83,10 @@ Task<Result<internal::Participant*>> Transaction::State::bind() {
 template <typename Wanted>
 Task<Result<typename Wanted::Value>> Transaction::State::get(TableId table, std::string_view key,
                                                              Wanted wanted) {
+  constexpr bool is_view = std::is_same_v<Wanted, internal::GivesView>;
+  if constexpr (is_view) {
+    if (Status may = may_view(); !may) co_return std::move(may.error());
+  }
   if (over) co_return over_error();
   if (Status sizes = check_key(key); !sizes) co_return std::move(sizes.error());
   const KeyHash hash = hash_key(table, key);
@@ -100,7 +104,7 @@ Task<Result<typename Wanted::Value>> Transaction::State::get(TableId table, std:
     }
     there = *bound;
   }
-  if constexpr (std::is_same_v<Wanted, internal::GivesView>) {
+  if constexpr (is_view) {
     if (!there->session->in_process()) co_return no_view_error();
   }
   auto located = co_await client.reader.locate(there->session, table, key, wanted.room());
@@ -121,10 +125,7 @@ template Task<Result<size_t>> Transaction::State::get(TableId, std::string_view,
                                                       internal::FillsBuffer);
 
 Task<Result<std::string_view>> Transaction::State::view(TableId table, std::string_view key) {
-  Status may = may_view();
-  if (!may) co_return std::move(may.error());
-  Task<Result<std::string_view>> viewing = get(table, key, internal::GivesView{views, {}});
-  co_return co_await std::move(viewing);
+  return get(table, key, internal::GivesView{views, {}});
 }
 
 // Where the server is in this process, it asks for the memory of all keys of a part before the
@@ -328,8 +329,8 @@ Task<Status> Transaction::State::read_what_writes_need() {
   for (size_t i = 0; i < items.size(); ++i) {
     if (!needs_read(items[i])) continue;
     const std::string key(items.key(items[i]));
-    internal::SessionRef session = participants[items[i].participant].session;
-    auto located = co_await client.reader.locate(std::move(session), items[i].table, key, {});
+    const internal::SessionRef& session = participants[items[i].participant].session;
+    auto located = co_await client.reader.locate(session, items[i].table, key, {});
     if (!located) co_return std::move(located.error());
     Status first = remember(items[i].table, key, items[i].hash, *located);
     if (!first) co_return std::move(first);

@@ -15,8 +15,9 @@ namespace pmstore::internal {
 
 namespace {
 
-// A larger value is copied in the pass that checks its record; a smaller one is in the caches then.
-constexpr uint32_t kCopiedInOnePass = 8192;
+// A larger value is copied in the pass that checks its record; a smaller one is in the caches then,
+// and its checksum takes no vectors.
+constexpr uint32_t kCopiedInOnePass = 512;
 
 // The processor fetches ahead within a page only. So the first lines of the pages behind the first
 // one, and their translations, are asked for before the checksum gets there. Of a large record only
@@ -119,7 +120,7 @@ std::optional<RecordView> RecordStore::checked_record(SlotOffset slot, uint8_t s
   if (bytes > image.size()) return std::nullopt;
   copied =
       sole_writer_ && header.value_bytes >= kCopiedInOnePass && header.value_bytes <= into.size();
-  if (!copied) ask_for_pages(from, bytes);
+  ask_for_pages(from, bytes);
   if (!sole_writer_) {
     if (copy_.size() < bytes) copy_.resize(bytes);
     base::copy_from_shared(copy_.data(), from, bytes);
@@ -130,11 +131,11 @@ std::optional<RecordView> RecordStore::checked_record(SlotOffset slot, uint8_t s
   return record;
 }
 
-std::optional<IndexEntry> RecordStore::find(const IndexKey& key,
-                                            std::optional<SlotOffset>& damaged) const {
+std::optional<IndexEntry> RecordStore::find(const IndexKey& key, std::optional<SlotOffset>& damaged,
+                                            size_t most_bytes) const {
   return index_.find(key, [&](IndexEntry candidate) {
     // The lock word and the record's lines are asked for together, and not one after the other.
-    prefetch(candidate);
+    prefetch(candidate, most_bytes);
     // A reserved slot holds no record of its key yet.
     if (const Reservation* reserved = reservations_.at(candidate.slot)) {
       return reserved->table == key.table && reserved->key == key.key;
@@ -160,7 +161,7 @@ Result<RecordStore::Found> RecordStore::read(TableId table, std::string_view key
   Found read;
   GetReply& reply = read.reply;
   std::optional<SlotOffset> damaged;
-  const auto found = find(wanted, damaged);
+  const auto found = find(wanted, damaged, kNearBytes);
   if (!found) {
     if (damaged) return damaged_key(*damaged);
     reply.bucket = index_.unit_of(wanted);

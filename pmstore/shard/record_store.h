@@ -11,6 +11,7 @@
 // the arena asks it for versions.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -67,7 +68,9 @@ class RecordStore {
   // The slot that holds the key's record or is reserved for it; nullopt when there is none. Sets
   // `damaged` to a slot that may hold the key's record and fails its checksum: then nullopt does
   // not mean that the key is absent.
-  std::optional<IndexEntry> find(const IndexKey& key, std::optional<SlotOffset>& damaged) const;
+  // Asks for `most_bytes` of the record (prefetch()).
+  std::optional<IndexEntry> find(const IndexKey& key, std::optional<SlotOffset>& damaged,
+                                 size_t most_bytes = kHeadBytes) const;
   // `inserts` says whether a transaction that is not in place inserts the key, which the index does
   // not show yet.
   void set_insert_source(std::function<bool(const IndexKey&)> inserts) {
@@ -98,15 +101,17 @@ class RecordStore {
   // A copy of the record that an index entry shows, valid until the next call of this object.
   // Conflict: it is locked or reserved, or changes. Damaged.
   Result<RecordView> record_at(IndexEntry entry) const;
+  // How much of a record is asked for: for who looks at header and key only, and for who reads the
+  // value. The processor fetches ahead what is behind that.
+  static constexpr size_t kHeadBytes = 2 * persist::kLineBytes;
+  static constexpr size_t kNearBytes = 64 * persist::kLineBytes;
   // Asks for the memory that record_at() will read, as far as it is near the record's begin. Inline
   // as LockTable::prefetch().
-  [[gnu::always_inline]] void prefetch(IndexEntry entry) const {
+  [[gnu::always_inline]] void prefetch(IndexEntry entry, size_t most_bytes = kHeadBytes) const {
     words_.prefetch(entry.slot);
     const std::byte* const record = arena_.at(entry.slot);
-    __builtin_prefetch(record);
-    if (kSlotBytes[entry.size_class] > persist::kLineBytes) {
-      __builtin_prefetch(record + persist::kLineBytes);
-    }
+    const size_t bytes = std::min<size_t>(kSlotBytes[entry.size_class], most_bytes);
+    for (size_t at = 0; at < bytes; at += persist::kLineBytes) __builtin_prefetch(record + at);
   }
 
   // The records that transactions look at in their slots. Only where is_sole_writer().
