@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -82,6 +83,10 @@ class RpcClient final : public Receiver {
                                     uint32_t reply_capacity);
 
   bool failed() const;
+  // `noticed` is called when a reply has another notice than the reply before it (0 before the
+  // first one): from polling, before the caller of that reply goes on. It must not destroy this
+  // client.
+  void on_notice(std::function<void()> noticed);
   // The sizes of the largest request and of the largest reply.
   uint32_t max_request_bytes() const;
   uint32_t max_reply_bytes() const;
@@ -172,6 +177,9 @@ class RpcPeer final : public Receiver {
   // Bytes of memory that requests and answers have used since it was idle last, at most: as long as
   // a client does not read its answers, they stay. WRITEs that no request tells of do not count.
   uint64_t held_bytes() const;
+  // Every reply from here on shows it (RpcClient::on_notice()); 0 before the first call. So a
+  // client that calls learns that there is something to ask for.
+  void set_notice(uint16_t notice);
   // For the owner's bookkeeping; not used here.
   void* owner = nullptr;
 

@@ -226,6 +226,10 @@ void RpcClient::State::on_reply(uint32_t immediate) {
                         "the server sent a malformed RPC reply; is it of another version?"));
     return;
   }
+  if (header.notice != notice) {
+    notice = header.notice;
+    if (noticed) noticed();
+  }
   Slot& slot = slots[index];
   slot.state = SlotState::kHeld;
   request_space.free(slot.request_piece);

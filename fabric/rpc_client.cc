@@ -77,6 +77,8 @@ Status RpcClient::attach(Connection& connection, const RemoteRegion& request_reg
 
 bool RpcClient::failed() const { return state_->failed; }
 
+void RpcClient::on_notice(std::function<void()> noticed) { state_->noticed = std::move(noticed); }
+
 uint32_t RpcClient::max_request_bytes() const {
   return state_->request_space.max_piece_bytes() - static_cast<uint32_t>(sizeof(RpcRequestHeader));
 }

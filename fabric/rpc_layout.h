@@ -43,7 +43,7 @@ struct RpcReplyHeader {
   uint16_t slot;
   uint16_t generation;
   uint16_t status;  // 0: good; else 1 + ErrorCode, and the payload is the error's message
-  uint16_t reserved;
+  uint16_t notice;  // of RpcPeer::set_notice(), when the reply was built
 };
 static_assert(sizeof(RpcReplyHeader) == 16);
 

@@ -172,6 +172,8 @@ void RpcPeer::on_immediate(uint32_t immediate) {
   state.handler.on_call(*this, std::move(call));  // may destroy this
 }
 
+void RpcPeer::set_notice(uint16_t notice) { state_->notice = notice; }
+
 void RpcPeer::on_disconnect(const Error& why) {
   State& state = *state_;
   state.link->peer = nullptr;
@@ -210,7 +212,7 @@ void RpcPeer::State::send(const RpcCall& call, uint16_t status, size_t payload_b
   const auto total_bytes = static_cast<uint32_t>(sizeof(RpcReplyHeader) + payload_bytes);
   const auto slot = static_cast<uint16_t>(call.slot_);
   const auto generation = static_cast<uint16_t>(call.generation_);
-  const RpcReplyHeader header{kRpcReplyMagic, total_bytes, slot, generation, status, 0};
+  const RpcReplyHeader header{kRpcReplyMagic, total_bytes, slot, generation, status, notice};
   use(in_mirror, call.reply_offset_, total_bytes);
   std::memcpy(link->mirror.data() + call.reply_offset_, &header, sizeof(header));
   const Reply reply{call.reply_offset_, total_bytes, slot, generation};

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <coroutine>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -161,6 +162,8 @@ struct RpcClient::State {
   Waiter* last_waiting = nullptr;
   bool failed = false;
   Error why_failed{ErrorCode::kDisconnected, {}};
+  uint16_t notice = 0;
+  std::function<void()> noticed;
 
   std::shared_ptr<Scan> scan_link;
   bool scanning = false;

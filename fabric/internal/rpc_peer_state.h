@@ -106,6 +106,7 @@ struct RpcPeer::State {
   size_t in_progress = 0;
   std::vector<Reply> unsent;
   bool flushing = false;
+  uint16_t notice = 0;
 };
 
 }  // namespace pmstore::fabric

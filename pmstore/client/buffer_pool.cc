@@ -41,10 +41,26 @@ BufferPool::~BufferPool() = default;
 void BufferPool::reclaim() {
   std::erase_if(abandoned_, [this](OpBuffer* buffer) {
     if (buffer->under_way()) return false;
+    ++buffer->uses;
     free_.push_back(buffer);
     waiting_.notify_one();
     return true;
   });
+}
+
+std::vector<uint64_t> BufferPool::uses() const {
+  std::vector<uint64_t> uses;
+  for (const OpBuffer& buffer : buffers_) uses.push_back(buffer.uses);
+  return uses;
+}
+
+bool BufferPool::have_ended(const std::vector<uint64_t>& uses) {
+  PMSTORE_CHECK(uses.size() == buffers_.size(), "they are of this pool");
+  reclaim();
+  for (size_t i = 0; i < uses.size(); ++i) {
+    if (uses[i] % 2 == 1 && buffers_[i].uses == uses[i]) return false;
+  }
+  return true;
 }
 
 // Of a waiter that polls: when it is destroyed, the next one has to.

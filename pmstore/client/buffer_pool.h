@@ -32,6 +32,7 @@ struct OpBuffer {
   static constexpr uint32_t kBytes = kWordsOffset + kWords * 8;
 
   uint32_t number = 0;  // in its pool
+  uint64_t uses = 0;    // odd: an operation has it, or what it began is under way
   std::byte* data = nullptr;
   const fabric::MemoryRegion* region = nullptr;
   fabric::Batch batch;
@@ -94,12 +95,19 @@ class BufferPool {
     if (free_.size() <= waiting_.chosen()) return {};
     OpBuffer* buffer = free_.back();
     free_.pop_back();
+    ++buffer->uses;
     return {*this, *buffer};
   }
   // Waits until a buffer is free. Buffers go to the callers in the order of their calls, except
   // while a buffer is abandoned.
   base::Task<BufferLease> take();
   size_t free_buffers() const { return free_.size(); }
+
+  // OpBuffer::uses of each.
+  std::vector<uint64_t> uses() const;
+  // Whether every operation that had a buffer at that moment has given it back, and what it had
+  // begun has ended.
+  bool have_ended(const std::vector<uint64_t>& uses);
 
  private:
   friend class BufferLease;
@@ -111,6 +119,7 @@ class BufferPool {
     } else {
       // create() reserves room for all buffers; nothing else makes the list larger.
       PMSTORE_CHECK(free_.size() < free_.capacity(), "a buffer is given back once");
+      ++buffer.uses;
       free_.push_back(&buffer);  // last in, first out: the same cache lines again
     }
     // Also when the buffer is abandoned: the waiter then polls until the buffer's request ends.

@@ -104,7 +104,7 @@ Task<Result<typename Wanted::Value>> Client::State::get(TableId table, std::stri
                                                         Wanted wanted) {
   if (Status sizes = check_key(key); !sizes) co_return std::move(sizes.error());
   internal::SessionRef session = connector.session();
-  if (!connector.has_usable_session()) {
+  if (!connector.may_begin()) {
     PMSTORE_CO_TRY(session, co_await connector.connected());
   }
   auto located = co_await reader.locate(session, table, key, wanted.room());

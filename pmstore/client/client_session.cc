@@ -93,6 +93,10 @@ base::Task<Result<SessionRef>> ClientSession::open(std::shared_ptr<fabric::Devic
   book->live.push_back(&*session);
 
   PMSTORE_CO_TRY_STATUS(session->check_hello(options));
+  session->looked_ns_ = session->sent_ns_ = device->executor().now_ns();
+  session->rpc_->on_notice([raw_session = &*session] {
+    raw_session->executor().spawn(follow_frames(SessionRef(raw_session)));
+  });
   session->calls_ = std::make_unique<RpcCalls>(*session);
   if (session->discipline() == LockDiscipline::kRnic) {
     PMSTORE_CO_TRY_STATUS(session->check_fabric());
@@ -110,7 +114,9 @@ Status ClientSession::check_hello(const SessionOptions& options) {
   if (answer.size() < sizeof(hello_)) return bad_hello("has the wrong length");
   std::memcpy(&hello_, answer.data(), sizeof(hello_));
   if (const char* flaw = hello_flaw(hello_)) return bad_hello(flaw);
-  PMSTORE_TRY_STATUS(check_frames(answer.subspan(sizeof(hello_))));
+  if (!frames_.start(hello_, answer.subspan(sizeof(hello_)))) {
+    return bad_hello("lists frames that cannot be");
+  }
   if (options.required_discipline && *options.required_discipline != discipline()) {
     return make_error(ErrorCode::kUnsupported,
                       "the server's lock discipline is " +
@@ -133,29 +139,19 @@ Status ClientSession::check_hello(const SessionOptions& options) {
   return {};
 }
 
-Status ClientSession::check_frames(std::span<const std::byte> list) {
-  constexpr unsigned kMostShift = 40;
-  const size_t count = list.size() / sizeof(fabric::RemoteRegion);
-  if (list.size() % sizeof(fabric::RemoteRegion) != 0 ||
-      (hello_.frame_shift == 0) != (count == 0) || hello_.frame_shift > kMostShift) {
-    return bad_hello("has the wrong length");
-  }
-  if (count == 0) {  // it is told of one region of records only
-    frame_shift_ = kMostShift;
-    frames_.assign(1, hello_.records);
-    return {};
-  }
-  frame_shift_ = hello_.frame_shift;
-  frames_.resize(count);
-  std::memcpy(frames_.data(), list.data(), list.size());
-  for (uint64_t frame = 0; frame < count; ++frame) {
-    const uint64_t end = (frame << frame_shift_) + frames_[frame].bytes;
-    if (frames_[frame].bytes > uint64_t{1} << frame_shift_ ||
-        hello_.words.bytes < lock_table_bytes(end)) {
-      return bad_hello("grants fewer lock words than records");
-    }
-  }
-  return {};
+std::vector<uint64_t> ClientSession::operations_under_way() const {
+  std::vector<uint64_t> uses = buffers_->uses();
+  // A session has that one to its end, and reads the first frame only.
+  if (truncation_buffer_) uses[truncation_buffer_->number] = 0;
+  return uses;
+}
+
+bool ClientSession::was_silent() {
+  if (link_->welcome().lease_ms != 0) return false;  // pings keep it
+  const uint64_t messages = connection_->counters().server_messages;
+  if (std::exchange(messages_seen_, messages) != messages) sent_ns_ = looked_ns_;
+  looked_ns_ = executor().now_ns();
+  return looked_ns_ - sent_ns_ >= uint64_t{hello_.hear_ms} * 1'000'000;
 }
 
 Status ClientSession::check_fabric() {
@@ -221,6 +217,7 @@ void ClientSession::call_directly(std::unique_ptr<StoreCalls> server) {
   PMSTORE_CHECK(discipline() == LockDiscipline::kCpu, "under rnic clients lock by themselves");
   calls_ = std::move(server);
   in_process_ = true;
+  frames_.forget();
   one_sided_reads_ = false;
   misses_ = MissPath::kRpc;
 }

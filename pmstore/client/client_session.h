@@ -21,6 +21,7 @@
 #include "pmstore/client.h"
 #include "pmstore/client/bucket_count_hint.h"
 #include "pmstore/client/buffer_pool.h"
+#include "pmstore/client/frame_regions.h"
 #include "pmstore/client/leaf_routes.h"
 #include "pmstore/client/redo_ring.h"
 #include "pmstore/client/region_directory.h"
@@ -157,17 +158,17 @@ class ClientSession {
            lock_table_bytes(raw(slot) + bytes) <= hello_.words.bytes;
   }
   // Whether this client may access the slot's record; else it asks the server for it.
-  bool in_records(SlotOffset slot, uint64_t bytes) const {
-    const uint64_t frame = raw(slot) >> frame_shift_;
-    if (frame >= frames_.size() || raw(slot) % 64 != 0) return false;
-    const uint64_t within = in_frame(slot);
-    return bytes <= frames_[frame].bytes && within <= frames_[frame].bytes - bytes;
-  }
+  bool in_records(SlotOffset slot, uint64_t bytes) const { return frames_.holds(slot, bytes); }
+  FrameRegions& frames() { return frames_; }
+  // BufferPool::uses() of the operations that may access records that can go.
+  std::vector<uint64_t> operations_under_way() const;
+  // The session has no lease, knows frames that may go, and has sent nothing for
+  // ServerHello::hear_ms before the last call of this: the server may have ended it. Call it before
+  // each operation.
+  bool may_have_ended() { return frames_.knows_later() && was_silent(); }
   // Addresses in the server's memory. Requires of `slot`: in_records(), or in_slot_space() for its
   // word.
-  fabric::RemoteAddress record_at(SlotOffset slot) const {
-    return frames_[raw(slot) >> frame_shift_].at(in_frame(slot));
-  }
+  fabric::RemoteAddress record_at(SlotOffset slot) const { return frames_.at(slot); }
   fabric::RemoteAddress word_at(SlotOffset slot) const {
     return hello_.words.at(lock_word_offset(raw(slot)));
   }
@@ -206,10 +207,7 @@ class ClientSession {
   ClientSession(std::shared_ptr<fabric::Device> device, std::shared_ptr<SessionBook> book)
       : device_(std::move(device)), book_(std::move(book)), ring_answered_(device_->executor()) {}
   Status check_hello(const SessionOptions& options);
-  Status check_frames(std::span<const std::byte> list);
-  uint64_t in_frame(SlotOffset slot) const {
-    return raw(slot) & ((uint64_t{1} << frame_shift_) - 1);
-  }
+  bool was_silent();
   Status check_fabric();
   static base::Task<void> ask_for_ring(SessionRef session);
   base::Task<Status> open_ring();
@@ -232,14 +230,17 @@ class ClientSession {
   base::WaitList ring_answered_;
   persist::WriteStrategy log_strategy_ = persist::WriteStrategy::kTwoSided;
   ServerHello hello_;
-  unsigned frame_shift_ = 0;
-  std::vector<fabric::RemoteRegion> frames_;  // of records, by their numbers in slot space
+  FrameRegions frames_;
   LeafRoutes leaf_routes_;
   RegionDirectory regions_;
   BucketCountHint bucket_count_;
   uint64_t generation_ = 0;
   uint64_t call_timeout_ns_ = 0;
   uint32_t references_ = 0;
+  // Of was_silent().
+  uint64_t messages_seen_ = 0;
+  uint64_t looked_ns_ = 0;
+  uint64_t sent_ns_ = 0;  // a message was sent then, or later
   bool one_sided_reads_ = false;
   bool in_process_ = false;
   MissPath misses_ = MissPath::kRpc;

@@ -27,6 +27,12 @@ Connector::Connector(Executor& executor, std::shared_ptr<fabric::Device> device,
 
 base::Task<Result<SessionRef>> Connector::connected() {
   PMSTORE_CO_TRY_STATUS(co_await reconnector_.connected());
+  if (session_->may_have_ended()) {
+    const SessionRef asked = session_;
+    const auto pong = co_await asked->link().call(service::kPingMethod, {}, 0);
+    if (!pong) asked->drop();
+    PMSTORE_CO_TRY_STATUS(co_await reconnector_.connected());
+  }
   PMSTORE_CHECK(session_ && numbers_.available(), "a new session has numbers to use");
   co_return session_;
 }

@@ -33,6 +33,8 @@ class Connector final : private service::Reconnector::Target {
   // The session in use; empty before the first and after close(). It may have become unusable.
   const SessionRef& session() const { return session_; }
   bool has_usable_session() const { return session_ && session_->usable() && numbers_.available(); }
+  // For an operation that begins: without it, connected() comes first.
+  bool may_begin() const { return has_usable_session() && !session_->may_have_ended(); }
   // The usable session. Reconnects when there is none, within ClientOptions::reconnect_timeout_ns;
   // one attempt serves all operations that ask while it runs. Disconnected: closed, or the server
   // is gone; errors of ClientSession::open().

@@ -44,6 +44,8 @@ class LeafPage {
   bool plan_records(OpBuffer& buffer);
   // What they have READ. nullopt: something has changed.
   std::optional<RangePage> finish(const OpBuffer& buffer) const;
+  // A record in a frame whose region is not known.
+  std::optional<SlotOffset> unknown() const { return unknown_; }
 
  private:
   struct Entry {
@@ -59,7 +61,7 @@ class LeafPage {
   bool is_the_next(const TreeNode& leaf) const;
   bool ends_range(const TreeNode& leaf) const;
   Step take_entries(const TreeNode& leaf);
-  bool has_room(IndexEntry where) const;
+  bool has_room(IndexEntry where);
 
   ClientSession& session_;
   const LeafPageRequest& request_;
@@ -71,6 +73,7 @@ class LeafPage {
   std::vector<Entry> entries_;
   uint32_t record_bytes_ = 0;
   bool more_ = false;
+  std::optional<SlotOffset> unknown_;
   size_t planned_ = 0;  // READs of records, of words and of versions
 };
 
@@ -128,10 +131,13 @@ LeafPage::Step LeafPage::take_leaf(const OpBuffer& buffer) {
   return take_entries(leaf);
 }
 
-bool LeafPage::has_room(IndexEntry where) const {
+bool LeafPage::has_room(IndexEntry where) {
   if (where.size_class >= kSizeClasses || entries_.size() == kMostRecords) return false;
   const uint32_t bytes = kSlotBytes[where.size_class];
-  return record_bytes_ + bytes <= kMaxOneSidedSlotBytes && session_.in_records(where.slot, bytes);
+  if (record_bytes_ + bytes > kMaxOneSidedSlotBytes) return false;
+  if (session_.in_records(where.slot, bytes)) return true;
+  if (session_.in_slot_space(where.slot, bytes)) unknown_ = where.slot;
+  return false;
 }
 
 LeafPage::Step LeafPage::take_entries(const TreeNode& leaf) {
@@ -266,6 +272,9 @@ base::Task<Result<std::optional<RangePage>>> read_leaf_page(CommitTasks& tasks, 
     page.plan_leaf(*buffer);
     PMSTORE_CO_TRY_STATUS(co_await execute(*session, *buffer));
     step = page.take_leaf(*buffer);
+  }
+  if (const auto slot = page.unknown()) {
+    PMSTORE_CO_TRY_STATUS(co_await fetch_frame(*session, *slot));  // for the pages that follow
   }
   if (step == LeafPage::Step::kAskServer) co_return std::optional<RangePage>();
   while (!page.plan_records(*buffer)) {

@@ -34,6 +34,16 @@ bool one_sided(const ClientSession& session, BucketEntry where) {
   return bytes <= kMaxOneSidedSlotBytes && session.in_records(where.slot(), bytes);
 }
 
+// Asks for the region of a frame that is not known, if a record there can be read one-sided.
+base::Task<Status> name_frame(ClientSession& session, BucketEntry where) {
+  const bool small =
+      where.size_class() < kSizeClasses && kSlotBytes[where.size_class()] <= kMaxOneSidedSlotBytes;
+  if (!small || !session.in_slot_space(where.slot(), kSlotBytes[where.size_class()])) {
+    co_return Status{};
+  }
+  co_return co_await fetch_frame(session, where.slot());
+}
+
 void plan_record(OpBuffer& buffer, ClientSession& session, BucketEntry where) {
   const SlotOffset slot = where.slot();
   buffer.batch.clear();
@@ -146,7 +156,10 @@ base::Task<Result<Located>> Reader::locate_one_sided(SessionRef session, TableId
     } else if (attempt > 0) {
       co_await executor_.yield();
     }
-    if (cached.used() && !one_sided(*session, cached)) break;
+    if (cached.used() && !one_sided(*session, cached)) {
+      PMSTORE_CO_TRY_STATUS(co_await name_frame(*session, cached));
+      if (!one_sided(*session, cached)) break;
+    }
     if (cached.used() && attempt < kCachedAttempts) {
       plan_record(*buffer, *session, cached);
       Status read = co_await session->execute(*buffer);
@@ -167,8 +180,11 @@ base::Task<Result<Located>> Reader::locate_one_sided(SessionRef session, TableId
     bool sure = seen_bucket.stable;
     for (size_t i = 0; sure && i < seen_bucket.count; ++i) {
       const BucketEntry where = seen_bucket.candidates[i];
-      ask_the_server = !one_sided(*session, where);
-      if (ask_the_server) break;
+      if (!one_sided(*session, where)) {
+        PMSTORE_CO_TRY_STATUS(co_await name_frame(*session, where));
+        ask_the_server = !one_sided(*session, where);
+        if (ask_the_server) break;
+      }
       plan_record(*buffer, *session, where);
       buffer->batch.read(buffer->word_at(kBucketVersion), session->bucket_at(seen_bucket.number));
       read = co_await session->execute(*buffer);
@@ -285,6 +301,7 @@ base::Task<Result<Located>> Reader::read_at(SessionRef session, BucketEntry wher
                                             std::string_view key, ValueRoom value) {
   auto buffer = session->buffers().try_take();
   if (!buffer) buffer = co_await session->buffers().take();
+  if (!one_sided(*session, where)) co_return Located{};  // its frame is to go
   plan_record(*buffer, *session, where);
   Status read = co_await session->execute(*buffer);
   if (!read) read = co_await session->execute_after(std::move(read), *buffer);

@@ -23,7 +23,7 @@ base::Task<Status> fetch_regions(ClientSession& session, RegionKind kind, uint64
   std::array<std::byte, sizeof(RequestPrefix) + sizeof(RegionsRequest)> room;
   MessageWriter request(room);
   request.put(session.prefix());
-  request.put(RegionsRequest{first, kind, {}});
+  request.put(RegionsRequest{first, kind, {}, 0});
   constexpr uint32_t kRoom = sizeof(RegionsReply) + kMostRegionsInReply * sizeof(NumberedRegion);
   const auto answer = co_await session.rpc().call(static_cast<uint16_t>(Method::kRegions),
                                                   request.message(), kRoom);

@@ -37,7 +37,7 @@ base::Task<Status> write_one(Client& client, Connector& connector, TransactionNu
                              std::string_view value) {
   if (Status sizes = check_sizes(key, value); !sizes) co_return std::move(sizes.error());
   SessionRef session = connector.session();
-  if (!connector.has_usable_session()) {
+  if (!connector.may_begin()) {
     PMSTORE_CO_TRY(session, co_await connector.connected());
   }
   if (session->discipline() == LockDiscipline::kRnic) {

@@ -92,7 +92,7 @@ struct Transaction::State {
   // The same where nothing must be waited for. nullptr: bind() does it, or has the error.
   internal::Participant* bind_at_once() {
     if (participants.empty()) {
-      if (!client.connector.has_usable_session()) return nullptr;
+      if (!client.connector.may_begin()) return nullptr;
       const internal::SessionRef& now = client.connector.session();
       return &participants.add(now->shard(), now);
     }

@@ -62,13 +62,17 @@ struct ServerHello {
   // each frame, without bytes where the client asks the server for records. 0: `records` is all
   // that it may access.
   uint8_t frame_shift = 0;
-  uint8_t reserved[6] = {};
+  uint8_t reserved[2] = {};
+  // A client that may access later frames sends a request this often while it works, so that it
+  // hears of frames that go; one that was silent longer asks before it works again.
+  uint32_t hear_ms = 0;
+  uint64_t region_list = 0;  // the number of the list of frames (RegionsReply::list)
 
   persist::PaddingRules padding() const {
     return persist::PaddingRules::from_off_bits(padding_off);
   }
 };
-static_assert(sizeof(ServerHello) == 112);
+static_assert(sizeof(ServerHello) == 120 && offsetof(ServerHello, region_list) == 112);
 
 // ---- RPC ----
 
@@ -327,25 +331,32 @@ static_assert(sizeof(UndecidedItem) == 40);
 // Memory that clients access one-sided and that grows lies in numbered pieces, each a region of its
 // own. A client asks when it first needs a piece; the answer has those from `first` on that there
 // are by now, in ascending order. A piece that is not in it is not there, or has no region: the
-// client reaches what is in it by RPC. A region that was given stays valid for the session.
+// client reaches what is in it by RPC. A region that was given stays valid for the session; one of
+// a frame until the client has confirmed a later list.
 enum class RegionKind : uint8_t {
   kBuckets = 1,  // of the hash index: bucket / kBucketsPerPiece is the number
-  kRecords = 2,
-  kWords = 3,
+  kRecords = 2,  // the frames of slot space
 };
-inline constexpr uint8_t kRegionKinds = 3;
+inline constexpr uint8_t kRegionKinds = 2;
+// The answer of kind kRecords has every frame that the client may access from now on.
 struct RegionsRequest {
-  uint32_t first;
+  uint32_t first;  // kRecords: 0
   RegionKind kind;
   uint8_t padding[3];  // 0
+  // kRecords: what an earlier list has named, and the list of this number has not, the client
+  // accesses no more, and nothing of that is under way.
+  uint64_t confirmed;
 };
-static_assert(sizeof(RegionsRequest) == 8);
+static_assert(sizeof(RegionsRequest) == 16);
 inline constexpr uint32_t kMostRegionsInReply = 64;
 struct RegionsReply {
   uint32_t count;
   uint32_t padding;  // 0
+  // Of kRecords: its number. It rises when a frame is to go, and the notice of replies changes
+  // (fabric::RpcPeer::set_notice()).
+  uint64_t list;
 };
-static_assert(sizeof(RegionsReply) == 8);
+static_assert(sizeof(RegionsReply) == 16);
 struct NumberedRegion {
   uint32_t number;
   uint32_t padding;  // 0

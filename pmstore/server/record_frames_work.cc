@@ -2,6 +2,9 @@
 // new frames, and extents of empty ones that go back to the pool. See
 // pmstore/server/server_state.h.
 
+#include <bit>
+#include <cstring>
+
 #include "pmstore/server/server_state.h"
 
 namespace pmstore::internal {
@@ -9,6 +12,16 @@ namespace {
 
 // A hole of so many bytes takes some 0.2 ms of processor time on tmpfs.
 constexpr uint64_t kReleasedAtATime = 1 << 20;
+// A client that answers pings and does not confirm a list of frames for so many leases is ended.
+constexpr uint64_t kLeasesToConfirm = 2;
+constexpr uint32_t kLooksPerLease = 4;
+// Of one turn: at most 16,384 slots of 64 bytes.
+constexpr uint32_t kChunksPerTurn = 16;
+
+uint64_t lease_ns(const ServerOptions& options) { return uint64_t{options.lease_ms} * 1'000'000; }
+
+// Never 0, which is the notice before the first one.
+uint16_t notice_of(uint64_t list) { return static_cast<uint16_t>(1 + list % UINT16_MAX); }
 
 }  // namespace
 
@@ -19,37 +32,119 @@ bool ServerCore::register_one_frame() {
   return false;
 }
 
-// A client that was told of the region may have a READ under way, or a location in its cache.
+// A client that was told of the region may have a READ under way.
 bool ServerCore::is_known(uint32_t frame) const {
   return std::any_of(places.begin(), places.end(), [&](const Place& place) {
     return place.session && (place.session->known_frames >> frame & 1) != 0;
   });
 }
 
-void ServerCore::give_frames_back() {
-  uint64_t kept = 0;
-  while (!store->failed()) {
-    const auto frame = store->arena().empty_frame(kept);
-    if (!frame) return;
-    kept |= uint64_t{1} << *frame;
-    if (is_known(*frame)) continue;
-    const auto withdraw = [&] {
-      for (const auto& endpoint : host.endpoints()) regions_at(*endpoint).records->withdraw(*frame);
-    };
-    if (!store->give_back_frame(*frame, withdraw)) return look_for_failure();
+// No slot of it is handed out any more, and lists of regions do not name it. Those which know its
+// region are told that there is another list.
+bool ServerCore::set_frame_aside() {
+  SlabArena& arena = store->arena();
+  const auto frame = store->failed() ? std::nullopt : arena.empty_frame(0);
+  if (!frame) return false;
+  arena.set_aside(*frame);
+  leaving_[*frame] = {++region_list, executor.now_ns() + kLeasesToConfirm * lease_ns(options)};
+  for (const Place& place : places) {
+    if (!place.session || (place.session->known_frames >> *frame & 1) == 0) continue;
+    place.session->peer->set_notice(notice_of(region_list));
+    if (!watching_leaving_) run(watch_leaving());
   }
+  return true;
 }
 
+// The client accesses nothing any more that the list of that number has not.
+void ServerCore::confirm_list(Session& session, uint64_t list) {
+  for (uint64_t left = session.known_frames & store->arena().aside(); left != 0; left &= left - 1) {
+    const auto frame = static_cast<unsigned>(std::countr_zero(left));
+    if (leaving_[frame].list > list) continue;
+    session.known_frames &= ~(uint64_t{1} << frame);
+    look_at_frames_again();
+  }
+  follow_frames();
+}
+
+base::Task<void> ServerCore::watch_leaving() {
+  watching_leaving_ = true;
+  while (store->arena().aside() != 0 && !store->failed()) {
+    co_await executor.sleep_for(lease_ns(options) / kLooksPerLease);
+    for (size_t i = 0; i < places.size(); ++i) {
+      const std::shared_ptr<Session> session = places[i].session;
+      if (!session || !is_late_to_confirm(*session)) continue;
+      ++totals.frames_deaf;
+      host.end(*session, SessionEnd::kSilent);
+    }
+  }
+  watching_leaving_ = false;
+}
+
+bool ServerCore::is_late_to_confirm(const Session& session) const {
+  for (uint64_t left = session.known_frames & store->arena().aside(); left != 0; left &= left - 1) {
+    const auto frame = static_cast<unsigned>(std::countr_zero(left));
+    if (leaving_[frame].until_ns <= executor.now_ns()) return true;
+  }
+  return false;
+}
+
+// One that was set aside and that no session knows.
+std::optional<uint32_t> ServerCore::frame_to_free() const {
+  for (uint64_t left = store->arena().aside(); left != 0; left &= left - 1) {
+    const auto frame = static_cast<uint32_t>(std::countr_zero(left));
+    if (!is_known(frame)) return frame;
+  }
+  return std::nullopt;
+}
+
+void ServerCore::free_frame(uint32_t frame) {
+  const auto withdraw = [&] {
+    for (const auto& endpoint : host.endpoints()) regions_at(*endpoint).records->withdraw(frame);
+  };
+  const auto freed = store->give_back_frame(frame, withdraw);
+  if (!freed) return look_for_failure();
+  if (!*freed) return store->arena().take_in_again(frame);
+  ++totals.frames_freed;
+}
+
+// Each step is a turn of the executor.
 base::Task<void> ServerCore::work_on_frames() {
   following_frames_ = true;
-  while (frames_seen_ != store->arena().changes()) {
-    frames_seen_ = store->arena().changes();
+  SlabArena& arena = store->arena();
+  while (frames_seen_ != arena.changes()) {
+    frames_seen_ = arena.changes();
     co_await executor.yield();  // answers go first
     while (register_one_frame()) co_await executor.yield();
-    give_frames_back();
+    while (set_frame_aside()) co_await executor.yield();
+    while (const auto frame = store->failed() ? std::nullopt : frame_to_free()) {
+      if (arena.look_at_versions(*frame, kChunksPerTurn)) free_frame(*frame);
+      co_await executor.yield();
+    }
     while (pool.release_blocks(kReleasedAtATime)) co_await executor.yield();
   }
   following_frames_ = false;
+}
+
+// What a client asks for, and what it confirms: see RegionsRequest.
+base::Task<void> ServerCore::serve_frames(std::shared_ptr<Session> session, fabric::RpcCall call) {
+  while (register_one_frame()) co_await executor.yield();
+  RegionsReply reply{0, 0, region_list};
+  MessageWriter writer(call.reply_room());
+  writer.put(reply);
+  if (session->reads_frames && !session->ended) {
+    const auto frames = regions_at(*session->endpoint).records->list(session->known_frames);
+    for (uint32_t frame = 0; frame < frames.size(); ++frame) {
+      if (frames[frame].bytes == 0) continue;
+      writer.put(NumberedRegion{frame, 0, frames[frame]});
+      ++reply.count;
+    }
+  }
+  if (writer.overflowed()) {
+    call.reply_error(make_error(ErrorCode::kTooLarge, "the frames do not fit in the reply"));
+    co_return;
+  }
+  std::memcpy(call.reply_room().data(), &reply, sizeof(reply));
+  call.reply_filled(writer.bytes());
 }
 
 }  // namespace pmstore::internal

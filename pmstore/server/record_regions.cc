@@ -20,6 +20,7 @@ bool RecordRegions::register_one() {
   const RecordFrames& frames = arena_.frames();
   for (uint32_t frame = 0; frame < frames.most(); ++frame) {
     if (!frames.comes_back(frame) || later_[frame] || refused_[frame]) continue;
+    if (arena_.is_aside(frame)) continue;
     auto region = device_.register_memory(frames.memory(frame), rights_);
     refused_[frame] = !region;
     if (region) later_[frame] = std::move(*region);
@@ -32,6 +33,7 @@ std::vector<fabric::RemoteRegion> RecordRegions::list(uint64_t& known) const {
   const RecordFrames& frames = arena_.frames();
   std::vector<fabric::RemoteRegion> regions;
   for (uint32_t frame = 0; frame < frames.most(); ++frame) {
+    if (arena_.is_aside(frame)) continue;
     const uint64_t bytes = frames.memory(frame).size();
     fabric::RemoteRegion region;
     if (later_[frame]) {

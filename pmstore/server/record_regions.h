@@ -1,10 +1,11 @@
 // RecordRegions: the frames of records that clients may access through one device.
 //
 // A frame that the store takes while it serves is registered beside the answers, one in a turn of
-// the executor; until then, and for clients whose sessions began before, its records are reached by
-// RPC. Registering takes an RNIC the time to pin the frame.
+// the executor; until then its records are reached by RPC. Registering takes an RNIC the time to
+// pin the frame.
 // Invariants: a region covers memory that a frame has; a frame's memory is given back to the pool
-// only after its region is gone, and after every session that was told of the region has ended.
+// only after its region is gone, and after every session that was told of the region has confirmed
+// a list without it or has ended.
 // Threads: the executor's. Lifetimes: device and arena outlive it.
 #pragma once
 
@@ -38,8 +39,8 @@ class RecordRegions {
   fabric::Access rights() const { return rights_; }
   // What was made with the pool.
   const fabric::RemoteRegion& first() const { return first_->remote(); }
-  // By frame, as far as there are regions; without bytes: the frame has none. `known`: a bit for
-  // each later frame that is listed.
+  // By frame, as far as there are regions; without bytes: the frame has none, or is set aside.
+  // `known`: gets a bit for each later frame that is listed.
   std::vector<fabric::RemoteRegion> list(uint64_t& known) const;
 
  private:

@@ -108,6 +108,13 @@ void ServerCore::serve(Session& session, fabric::RpcCall& call, std::span<const 
       if (!reader.complete() || !RegionTable::is_kind(request.kind)) {
         return drop_malformed(session, call);
       }
+      if (request.kind == RegionKind::kRecords) {
+        if (request.first != 0 || request.confirmed > region_list) {
+          return drop_malformed(session, call);
+        }
+        confirm_list(session, request.confirmed);
+        return run(serve_frames(places[session.place].session, std::move(call)));
+      }
       return run(serve_regions(places[session.place].session, std::move(call), request));
     }
     case Method::kDropTable: return serve_drop_table(session, call, body);

@@ -207,6 +207,9 @@ Result<std::vector<std::byte>> ServerCore::make_answer(Session& session, bool ma
   answer.padding_off = pool.info().padding.off_bits();
   answer.one_sided_commit = discipline == LockDiscipline::kRnic &&
                             has(regions.records->rights(), fabric::Access::kRemoteWrite);
+  answer.region_list = region_list;
+  answer.hear_ms = options.lease_ms;
+  session.reads_frames = may_access;
   std::vector<fabric::RemoteRegion> frames;
   if (may_access) {
     frames = regions.records->list(session.known_frames);
@@ -242,7 +245,8 @@ std::unique_ptr<StoreCalls> ServerCore::direct_calls(
   if (discipline != LockDiscipline::kCpu) return nullptr;
   for (const Place& place : places) {
     if (!place.session || place.session->client != client) continue;
-    place.session->known_frames = 0;  // from here on it has this process read for it
+    place.session->reads_frames = false;  // from here on it has this process read for it
+    place.session->known_frames = 0;
     return std::make_unique<DirectCalls>(*this, place.session, std::move(known_through));
   }
   return nullptr;
@@ -254,7 +258,7 @@ void ServerCore::on_ended(service::Session& ended, std::optional<SessionEnd>) {
   PMSTORE_CHECK(place.session.get() == &session, "a session has its place until it ends");
   PMSTORE_CHECK(!place.resolving, "a place that is being resolved has no session");
   std::shared_ptr<Session> keep = std::exchange(place.session, nullptr);
-  if (session.known_frames != 0) frames_seen_ = 0;  // what it knew may be given back now
+  if (session.known_frames != 0) look_at_frames_again();
   follow_frames();
   if (!session.goodbye) ++totals.fenced;
   if (discipline == LockDiscipline::kCpu) {

@@ -1,6 +1,8 @@
 // What a server says of itself, as JSON.
 #include <fmt/format.h>
 
+#include <bit>
+
 #include "persist/rules.h"
 #include "pmstore/server/server_state.h"
 
@@ -95,6 +97,12 @@ std::string index_stat_json(const ServerCore& core) {
                      registered, refused);
 }
 
+std::string frames_stat_json(const ServerCore& core) {
+  return fmt::format(R"({{"to_go": {}, "freed": {}, "deaf": {}}})",
+                     std::popcount(core.store->arena().aside()), core.totals.frames_freed,
+                     core.totals.frames_deaf);
+}
+
 std::string pool_json(const persist::PoolInfo& info) {
   std::string extents;
   for (const persist::Extent& extent : info.extents) {
@@ -133,7 +141,7 @@ std::string server_stat_json(const ServerCore& core) {
       R"({{"epoch": {}, "discipline": "{}", "domain": "{}", "sessions": {}, "resolving": {}, )"
       R"("sessions_total": {}, "fenced": {}, "leases_expired": {}, "malformed": {}, "calls": {}, )"
       R"("commits": {}, "conflicts": {}, "live_records": {}, "free_bytes": {}, )"
-      R"("records_bytes": {}, "index": {}, "flushed_lines": {}, "drains": {}, )"
+      R"("records_bytes": {}, "frames": {}, "index": {}, "flushed_lines": {}, "drains": {}, )"
       R"("msyncs": {}, "failed": {}, "gets": {}, "scans": {}, "applied": {}, )"
       R"("group_commit": {}, "two_phase": {}, "views": {}, "leaf_chunks": {}, "redo": {}{}}})",
       store.catalog().header().epoch, discipline_name(core.discipline),
@@ -141,9 +149,9 @@ std::string server_stat_json(const ServerCore& core) {
       counters.sessions, core.totals.fenced, counters.silent,
       counters.malformed + core.admin.counters().malformed, counters.calls, core.totals.commits,
       core.totals.conflicts, store.live_records(), store.arena().free_chunks() * kChunkBytes,
-      store.arena().bytes(), index_stat_json(core), stats.flushed_lines, stats.drains, stats.msyncs,
-      store.failed(), core.totals.gets, core.totals.scans, core.totals.applied,
-      groups_stat_json(core.group.counters()), two_phase_stat_json(store),
+      store.arena().bytes(), frames_stat_json(core), index_stat_json(core), stats.flushed_lines,
+      stats.drains, stats.msyncs, store.failed(), core.totals.gets, core.totals.scans,
+      core.totals.applied, groups_stat_json(core.group.counters()), two_phase_stat_json(store),
       views_stat_json(*store.viewed_slots()), leaves_stat_json(core), redo_stat_json(core), others);
 }
 

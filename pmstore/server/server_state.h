@@ -13,6 +13,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bitset>
 #include <cstdint>
 #include <deque>
@@ -83,7 +84,9 @@ struct Session final : service::Session {
   uint64_t told_through = 0;    // of known_through: what the shard log knows
   unsigned prepared = 0;        // transactions of several servers that wait for a decision
   uint64_t group = 0;           // the number of the last group of transactions that it was in
-  // A bit for each frame whose region the client was told of, so that it may access it one-sided.
+  // It is told of the frames of records, and accesses them one-sided.
+  bool reads_frames = false;
+  // A bit for each frame whose region the client was told of, and has not confirmed a list without.
   uint64_t known_frames = 0;
   ExecutedNumbers executed;
   // Discipline rnic only; needed until the session is resolved. The lists are there from the answer
@@ -117,6 +120,8 @@ struct ServerTotals {
   uint64_t gets = 0;     // the server does not see one-sided reads
   uint64_t scans = 0;    // pages
   uint64_t applied = 0;  // redo records of clients, under lock discipline rnic
+  uint64_t frames_freed = 0;
+  uint64_t frames_deaf = 0;  // sessions that were ended because they confirmed no list of frames
 };
 
 class ServerCore final : public service::Service {
@@ -157,6 +162,8 @@ class ServerCore final : public service::Service {
   void follow_frames() {
     if (frames_seen_ != store->arena().changes() && !following_frames_) run(work_on_frames());
   }
+  // What it knew of frames is known no more: one may be freed now.
+  void look_at_frames_again() { frames_seen_ = 0; }
   // Starts a coroutine that belongs to this server: shut_down() destroys it.
   void run(base::Task<void> task);
 
@@ -198,6 +205,7 @@ class ServerCore final : public service::Service {
   std::deque<Place> places;  // more are added when clients come
   RingKeeper rings;          // discipline rnic only
   ServerTotals totals;
+  uint64_t region_list = 0;      // RegionsReply::list
   std::vector<TableId> freeing;  // dropped tables whose records are being freed
   // Members of the statistics that other services add: name, JSON.
   std::vector<std::pair<std::string, std::function<std::string()>>> more_stat;
@@ -221,7 +229,13 @@ class ServerCore final : public service::Service {
   base::Task<void> work_on_frames();
   bool register_one_frame();
   bool is_known(uint32_t frame) const;
-  void give_frames_back();
+  bool set_frame_aside();
+  void confirm_list(Session& session, uint64_t list);
+  base::Task<void> watch_leaving();
+  bool is_late_to_confirm(const Session& session) const;
+  std::optional<uint32_t> frame_to_free() const;
+  void free_frame(uint32_t frame);
+  base::Task<void> serve_frames(std::shared_ptr<Session> session, fabric::RpcCall call);
   base::Task<void> resolve(std::shared_ptr<Session> session);
   void tell_known(Session& session);
   // server_calls.cc
@@ -268,6 +282,14 @@ class ServerCore final : public service::Service {
   const uint64_t started_ns_ = executor.now_ns();
   uint64_t frames_seen_ = UINT64_MAX;  // SlabArena::changes() that work_on_frames() has looked at
   bool following_frames_ = false;
+  // Of a frame that is set aside and that sessions know: the first list without it, and until when
+  // they may confirm that.
+  struct Leaving {
+    uint64_t list = 0;
+    uint64_t until_ns = 0;
+  };
+  std::array<Leaving, kMostFrames> leaving_{};
+  bool watching_leaving_ = false;  // watch_leaving() runs
 };
 
 service::HostOptions host_options(const persist::Pool& pool, const ServerOptions& options);

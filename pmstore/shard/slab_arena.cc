@@ -1,6 +1,7 @@
 #include "pmstore/shard/slab_arena.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/check.h"
@@ -183,6 +184,10 @@ std::optional<uint32_t> SlabArena::find_free_run(uint32_t run) {
     length = 0;
     for (uint32_t chunk = begin; chunk < count; ++chunk) {
       if (frames_.begins_part(chunk)) length = 0;
+      if (is_aside(frames_.frame_of_chunk(chunk))) {
+        length = 0;
+        continue;
+      }
       length = chunks_[chunk].kind == Chunk::Kind::kFree ? length + 1 : 0;
       if (length == run) {
         search_from_ = chunk + 1;
@@ -236,67 +241,13 @@ void SlabArena::count_used(uint32_t chunk, int64_t slots) {
   if (used_in_frame_[frame] == 0 && frames_.comes_back(frame)) ++changes_;
 }
 
-std::pair<uint32_t, uint32_t> SlabArena::chunks_in(uint32_t frame) const {
-  const auto first = static_cast<uint32_t>(frame * frames_.frame_bytes() / kChunkBytes);
-  return {first, first + static_cast<uint32_t>(frames_.memory(frame).size() / kChunkBytes)};
-}
-
-std::optional<uint32_t> SlabArena::empty_frame(uint64_t but_not) const {
-  static_assert(kMostFrames <= 64, "a word has a bit for each frame");
-  if (!frames_.extents_come_back()) return std::nullopt;
-  but_not |= kept_frames_;
-  // From the end of slot space, so that what is used gathers at its begin.
-  for (uint32_t frame = frames_.most(); frame > 0; --frame) {
-    if (!frames_.comes_back(frame - 1) || used_in_frame_[frame - 1] > 0) continue;
-    if ((but_not >> (frame - 1) & 1) != 0) continue;
-    const uint64_t elsewhere = unused_chunks_ * kChunkBytes - frames_.memory(frame - 1).size();
-    if (elsewhere >= frames_.frame_bytes() / 2) return frame - 1;
-  }
-  return std::nullopt;
-}
-
-uint64_t SlabArena::highest_version(uint32_t frame) const {
-  PMSTORE_CHECK(version_of_ != nullptr, "without versions a base version could fall");
-  uint64_t highest = 0;
-  const auto [first, end] = chunks_in(frame);
-  for (uint32_t chunk = first; chunk < end; ++chunk) {
-    const Chunk& state = chunks_[chunk];
-    highest = std::max(highest, state.base_version);
-    if (state.kind != Chunk::Kind::kSlab) continue;
-    const Slab slab{chunk, state.size_class, state.base_version};
-    for (uint32_t i = 0; i < slots_per_slab(state.size_class); ++i) {
-      highest = std::max(highest, version_of_(slot_of(slab, i)));
-    }
-  }
-  return highest;
-}
-
-Status SlabArena::give_back(uint32_t frame, persist::Persisted versions) {
-  PMSTORE_CHECK(used_in_frame_[frame] == 0, "an extent with records is not freed");
-  const auto [first, end] = chunks_in(frame);
-  PMSTORE_TRY_STATUS(frames_.give_back(frame, versions));
-  unused_chunks_ -= end - first;
-  for (uint32_t chunk = first; chunk < end; ++chunk) chunks_[chunk] = Chunk{};
-  for (auto& list : free_slots_) {
-    std::erase_if(list, [&](uint32_t slot) {
-      return frames_.frame_of(SlotOffset{uint64_t{slot} * 64}) == frame;
-    });
-  }
-  return {};
-}
-
 Status SlabArena::claim(uint8_t size_class) {
   const uint32_t run = run_chunks_of(size_class);
+  largest_run_ = std::max(largest_run_, run);
   auto first = find_free_run(run);
   if (!first) {
-    PMSTORE_TRY_STATUS(give_back_empty_slabs());
-    search_from_ = 0;
-    first = find_free_run(run);
-  }
-  if (!first) {
-    PMSTORE_TRY_STATUS(grow(run));
-    first = find_free_run(run);
-    PMSTORE_CHECK(first.has_value(), "what was taken from the pool has room for the run");
+    PMSTORE_TRY(first, find_other_run(size_class));
+    if (!first) return {};  // a slot of that size is free now
   }
   uint64_t base = 0;
   for (uint32_t i = 0; i < run; ++i) base = std::max(base, chunks_[*first + i].base_version);
@@ -318,26 +269,41 @@ Status SlabArena::claim(uint8_t size_class) {
     chunks_[*first + i].first = *first;
   }
   const uint32_t slots_count = slots_per_slab(size_class);
-  auto& list = free_slots_[size_class];
-  PMSTORE_CHECK(list.empty(), "a slab is claimed when its size class has no free slot");
+  PMSTORE_CHECK(!has_free(size_class), "a slab is claimed when its size class has no free slot");
   for (uint32_t i = slots_count; i > 0; --i) {  // the lowest is handed out first
-    list.push_back(static_cast<uint32_t>(
-        (start + kSlabHeaderBytes + uint64_t{i - 1} * kSlotBytes[size_class]) / 64));
+    push_free(size_class, start + kSlabHeaderBytes + uint64_t{i - 1} * kSlotBytes[size_class]);
   }
   return {};
+}
+
+// A run where find_free_run() finds none. nullopt: the size class has a free slot now.
+Result<std::optional<uint32_t>> SlabArena::find_other_run(uint8_t size_class) {
+  const uint32_t run = run_chunks_of(size_class);
+  while (true) {
+    PMSTORE_TRY_STATUS(give_back_empty_slabs());
+    search_from_ = 0;
+    if (const auto first = find_free_run(run)) return first;
+    if (aside_ == 0) break;
+    // What was to go is used before the pool has to give more.
+    take_in_again(static_cast<uint32_t>(std::countr_zero(aside_)));
+    if (has_free(size_class)) return std::optional<uint32_t>();
+  }
+  PMSTORE_TRY_STATUS(grow(run));
+  const auto first = find_free_run(run);
+  PMSTORE_CHECK(first.has_value(), "what was taken from the pool has room for the run");
+  return first;
 }
 
 Status SlabArena::give_back_empty_slabs() {
   PMSTORE_CHECK(version_of_ != nullptr, "without versions a base version could fall");
   std::vector<bool> given_back(chunks_.size(), false);
+  uint64_t frames = 0;  // with some
   for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
     Chunk& state = chunks_[chunk];
     if (state.kind != Chunk::Kind::kSlab || state.used > 0) continue;
-    uint64_t highest = state.base_version;
-    const Slab slab{chunk, state.size_class, state.base_version};
-    for (uint32_t i = 0; i < slots_per_slab(state.size_class); ++i) {
-      highest = std::max(highest, version_of_(slot_of(slab, i)));
-    }
+    if (is_aside(frames_.frame_of_chunk(chunk))) continue;
+    frames |= uint64_t{1} << frames_.frame_of_chunk(chunk);
+    const uint64_t highest = highest_version_in(chunk);
     const uint32_t run = state.run;
     // From the last chunk to the first: until the first one's header says that the run is free, the
     // whole run is still this slab, so a crash in between changes nothing.
@@ -359,22 +325,37 @@ Status SlabArena::give_back_empty_slabs() {
       given_back[chunk + i] = true;
     }
   }
-  for (auto& list : free_slots_) {
-    std::erase_if(list,
-                  [&](uint32_t slot) { return given_back[uint64_t{slot} * 64 / kChunkBytes]; });
+  for (FreeSlots& of_class : free_slots_) {
+    for (uint64_t left = of_class.frames & frames; left != 0; left &= left - 1) {
+      const auto frame = static_cast<unsigned>(std::countr_zero(left));
+      auto& list = of_class.in_frame[frame];
+      std::erase_if(list,
+                    [&](uint32_t slot) { return given_back[uint64_t{slot} * 64 / kChunkBytes]; });
+      if (list.empty()) of_class.frames &= ~(uint64_t{1} << frame);
+    }
   }
   return {};
 }
 
+void SlabArena::push_free(uint8_t size_class, uint64_t slot) {
+  const uint32_t frame = frames_.frame_of(SlotOffset{slot});
+  free_slots_[size_class].in_frame[frame].push_back(static_cast<uint32_t>(slot / 64));
+  free_slots_[size_class].frames |= uint64_t{1} << frame;
+}
+
 Result<SlotOffset> SlabArena::allocate(uint8_t size_class) {
-  auto& list = free_slots_[size_class];
-  if (list.empty()) {
+  if (!has_free(size_class)) {
     auto claimed = claim(size_class);
     if (!claimed) return claimed.error();
   }
-  PMSTORE_CHECK(!list.empty(), "a claimed slab has a free slot");
+  PMSTORE_CHECK(has_free(size_class), "a claimed slab has a free slot");
+  // From the begin of slot space, so that frames at its end become empty.
+  FreeSlots& of_class = free_slots_[size_class];
+  const auto frame = static_cast<unsigned>(std::countr_zero(of_class.frames & ~aside_));
+  auto& list = of_class.in_frame[frame];
   const auto slot = static_cast<SlotOffset>(uint64_t{list.back()} * 64);
   list.pop_back();
+  if (list.empty()) of_class.frames &= ~(uint64_t{1} << frame);
   ++chunks_[raw(slot) / kChunkBytes].used;
   PMSTORE_CHECK(chunks_[raw(slot) / kChunkBytes].used <= slots_per_slab(size_class) &&
                     chunks_[raw(slot) / kChunkBytes].size_class == size_class,
@@ -388,7 +369,7 @@ void SlabArena::free_slot(SlotOffset slot) {
   PMSTORE_CHECK(state.kind == Chunk::Kind::kSlab && state.used > 0, "only a used slot is freed");
   --state.used;
   count_used(static_cast<uint32_t>(raw(slot) / kChunkBytes), -1);
-  free_slots_[state.size_class].push_back(static_cast<uint32_t>(raw(slot) / 64));
+  push_free(state.size_class, raw(slot));
 }
 
 }  // namespace pmstore::internal

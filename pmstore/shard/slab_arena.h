@@ -6,9 +6,11 @@
 // A slab whose slots are all free can be given back and claimed for another size class. Its base
 // version then rises to the highest version that any of its slots has had, so that the versions of
 // a slot never fall.
-// Invariants: a slot is free or used, never both; per slab, free and used slots add up to
-// slots_per_slab; a base version never falls. Threads: one. What is durable: a slab's header before
-// any slot of it is handed out.
+// A frame without records is set aside before it is given back: no slot of it is handed out
+// meanwhile, unless there is no other room.
+// Invariants: a slot is free or used, never both; a frame that is set aside has no used slot; per
+// slab, free and used slots add up to slots_per_slab; a base version never falls. Threads: one.
+// What is durable: a slab's header before any slot of it is handed out.
 #pragma once
 
 #include <array>
@@ -70,11 +72,13 @@ class SlabArena {
   // The slot is free from here on. CHECK: its slab has a used slot.
   void free_slot(SlotOffset slot);
 
-  // In the order in which they were freed, by size class.
+  // By size class and frame, in the order in which they were freed.
   template <typename Visit>
   void for_each_free_slot(Visit visit) const {
-    for (const auto& list : free_slots_) {
-      for (const uint32_t slot : list) visit(static_cast<SlotOffset>(uint64_t{slot} * 64));
+    for (const FreeSlots& of_class : free_slots_) {
+      for (const auto& list : of_class.in_frame) {
+        for (const uint32_t slot : list) visit(static_cast<SlotOffset>(uint64_t{slot} * 64));
+      }
     }
   }
 
@@ -98,13 +102,25 @@ class SlabArena {
   // Rises when a frame is taken, and when the last slot of one that can be given back is freed.
   uint64_t changes() const { return changes_; }
   // A frame that can be given back: no slot of it is used, and elsewhere at least half a frame is
-  // free, so that it is not missed at once. Not one of those in `but_not`, which has a bit for
-  // each; and none in a pool whose extents do not come back.
+  // free, and as much in one piece as a slot has ever taken, so that it is not missed at once. Not
+  // one of those in `but_not`, which has a bit for each, or that are set aside; and none in a pool
+  // whose extents do not come back.
   std::optional<uint32_t> empty_frame(uint64_t but_not) const;
   // empty_frame() does not name `frame` any more.
   void keep(uint32_t frame) { kept_frames_ |= uint64_t{1} << frame; }
-  // The highest version that a slot of `frame` has had.
-  uint64_t highest_version(uint32_t frame) const;
+  // Of `frame`, which empty_frame() has named (CHECK: it is empty), no slot is handed out from here
+  // on, until it was given back and taken anew.
+  void set_aside(uint32_t frame);
+  // Undoes that. An allocation that finds no other room does so by itself.
+  void take_in_again(uint32_t frame);
+  bool is_aside(uint32_t frame) const { return (aside_ >> frame & 1) != 0; }
+  // A bit for each frame that is set aside.
+  uint64_t aside() const { return aside_; }
+  // Looks at the versions of `chunks` more chunks of a frame that is set aside; false: there are
+  // more. What it has seen highest_version() need not look at.
+  bool look_at_versions(uint32_t frame, uint32_t chunks);
+  // The highest version that a slot of `frame` has had. Requires that no slot of it is used.
+  uint64_t highest_version(uint32_t frame);
   // Frees the extent of `frame`, which empty_frame() has named (CHECK: it is empty). `versions`
   // proves that highest_version() is durable as the base of later extents. Io.
   Status give_back(uint32_t frame, persist::Persisted versions);
@@ -144,10 +160,18 @@ class SlabArena {
   void set_slab(uint32_t chunk, uint8_t size_class, uint32_t run);
   Status write_header(uint32_t chunk, uint16_t size_class, uint32_t run, uint64_t base_version);
   Status claim(uint8_t size_class);
+  Result<std::optional<uint32_t>> find_other_run(uint8_t size_class);
   Status grow(uint32_t run);
   Status clear_slots(uint32_t first, uint8_t size_class);
   std::optional<uint32_t> find_free_run(uint32_t run);
   Status give_back_empty_slabs();
+  uint64_t highest_version_in(uint32_t chunk) const;
+  bool is_unused(uint32_t chunk) const;
+  bool has_run_beside(uint32_t frame) const;
+  void push_free(uint8_t size_class, uint64_t slot);
+  bool has_free(uint8_t size_class) const {
+    return (free_slots_[size_class].frames & ~aside_) != 0;
+  }
   void count_used(uint32_t chunk, int64_t slots);
   // Chunks of `frame` begin and end there.
   std::pair<uint32_t, uint32_t> chunks_in(uint32_t frame) const;
@@ -157,12 +181,25 @@ class SlabArena {
   std::vector<Chunk> chunks_;  // of slot space, up to the last one that has memory
   bool restored_ = false;      // the headers were durable before restore()
   std::optional<persist::Persisted> headers_durable_;  // since make_headers_durable()
-  std::vector<uint32_t> free_slots_[kSizeClasses];     // slot offset / 64
+  struct FreeSlots {
+    uint64_t frames = 0;                                      // a bit for each that has some
+    std::array<std::vector<uint32_t>, kMostFrames> in_frame;  // slot offset / 64
+  };
+  std::array<FreeSlots, kSizeClasses> free_slots_;
   uint32_t search_from_ = 0;
   uint64_t used_slots_ = 0;
   std::array<uint64_t, kMostFrames> used_in_frame_{};
-  uint64_t unused_chunks_ = 0;  // that are free, or of slabs without a used slot
-  uint64_t kept_frames_ = 0;    // a bit for each
+  // That are free, or of slabs without a used slot, but for those of frames that are set aside.
+  uint64_t unused_chunks_ = 0;
+  uint32_t largest_run_ = 1;  // of chunks that one slot has taken
+  uint64_t aside_ = 0;        // a bit for each frame
+  // Of a frame that is set aside.
+  struct SeenVersions {
+    uint32_t chunks = 0;  // from its first one on
+    uint64_t highest = 0;
+  };
+  std::array<SeenVersions, kMostFrames> seen_versions_{};
+  uint64_t kept_frames_ = 0;  // a bit for each
   uint64_t changes_ = 1;
   std::function<uint64_t(SlotOffset)> version_of_;
   std::function<Growth()> growth_;

@@ -124,7 +124,7 @@ class StoreCalls : public testing::ServerFixture,
       case Method::kTableUsage: return message(TableUsageRequest{0, raw(table_), {}});
       case Method::kRangeScan:
         return with_text(message(RangeScanRequest{9, 2048, raw(ordered_), 1, 2, 0, {}}), "abc");
-      case Method::kRegions: return message(RegionsRequest{0, RegionKind::kBuckets, {}});
+      case Method::kRegions: return message(RegionsRequest{0, RegionKind::kBuckets, {}, 0});
       case Method::kLock: return lock_request(next_sequence(), 'l');
       case Method::kPrepare: {
         const uint64_t sequence = next_sequence();
@@ -347,7 +347,7 @@ Bytes random_request(base::Random& random, Method method, const std::vector<uint
     case Method::kTableUsage: return message(TableUsageRequest{any(), of, {}});
     case Method::kRegions: {
       const auto kind = static_cast<RegionKind>(random.below(kRegionKinds + 2));
-      return message(RegionsRequest{static_cast<uint32_t>(any()), kind, {}});
+      return message(RegionsRequest{static_cast<uint32_t>(any()), kind, {}, any()});
     }
     case Method::kRangeScan: {
       const auto backwards = static_cast<uint8_t>(random.below(3));

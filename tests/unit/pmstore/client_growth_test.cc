@@ -237,7 +237,7 @@ TEST_F(ClientReadPieces, MalformedRegionsCostTheConnection) {
       if (request.method != Method::kRegions) return call.reply(get_reply(head_of("by"), "by"));
       std::array<std::byte, 256> room;
       MessageWriter writer(room);
-      writer.put(RegionsReply{static_cast<uint32_t>(bad.size()), 0});
+      writer.put(RegionsReply{static_cast<uint32_t>(bad.size()), 0, 0});
       for (const NumberedRegion& each : bad) writer.put(each);
       call.reply(writer.message());
     };

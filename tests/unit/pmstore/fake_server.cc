@@ -60,7 +60,7 @@ void FakeServer::answer_regions(const Request& request, fabric::RpcCall call) {
   EXPECT_EQ(request.method, Method::kRegions);
   std::array<std::byte, sizeof(RegionsReply) + sizeof(NumberedRegion)> room;
   MessageWriter writer(room);
-  writer.put(RegionsReply{1, 0});
+  writer.put(RegionsReply{1, 0, 0});
   writer.put(NumberedRegion{1, 0, regions_[3]->remote()});
   call.reply(writer.message());
 }

@@ -7,13 +7,13 @@
 namespace pmstore::testing {
 namespace {
 
-class RecordExtents : public ClientFixture, public ::testing::WithParamInterface<LockDiscipline> {
+class RecordExtentsFixture : public ClientFixture {
  protected:
   static constexpr uint64_t kFrameBytes = 256 << 10;
 
-  void SetUp() override {
+  void SetUp(LockDiscipline discipline) {
     format_.frame_bytes = kFrameBytes;
-    ClientFixture::SetUp(GetParam());
+    ClientFixture::SetUp(discipline);
   }
   size_t extents() const {
     const auto& all = pool_->info().extents;
@@ -42,10 +42,12 @@ class RecordExtents : public ClientFixture, public ::testing::WithParamInterface
     for (int i = 0; i < count_; ++i) ASSERT_TRUE(run(client.erase(table_, key_of(i)))) << i;
     look_again();
   }
-  // What the server does beside its answers begins with an answer.
+  // What the server does beside its answers begins with an answer, and the next one tells of it.
   void look_again() {
-    ASSERT_TRUE(run(client_->get(table_, "nothing")).code() == ErrorCode::kNotFound);
-    let_time_pass(100'000'000);
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_TRUE(run(client_->list_tables()));
+      let_time_pass(10'000'000);
+    }
   }
   uint64_t served_gets() const {
     const std::string stat = server_->stat_json();
@@ -53,7 +55,26 @@ class RecordExtents : public ClientFixture, public ::testing::WithParamInterface
     return std::stoull(stat.substr(stat.find(name) + name.size()));
   }
 
+  uint64_t lease_ns() const { return uint64_t{server_options_.lease_ms} * 1'000'000; }
+  // What reading all of them costs.
+  uint64_t messages_to_read_all(Client& client) {
+    const uint64_t before = client.counters().server_messages;
+    expect_there(client);
+    return client.counters().server_messages - before;
+  }
+
   int count_ = 0;
+};
+
+class RecordExtents : public RecordExtentsFixture,
+                      public ::testing::WithParamInterface<LockDiscipline> {
+ protected:
+  void SetUp() override { RecordExtentsFixture::SetUp(GetParam()); }
+};
+// A session has no lease while it holds nothing.
+class RecordExtentsWithoutLease : public RecordExtentsFixture {
+ protected:
+  void SetUp() override { RecordExtentsFixture::SetUp(LockDiscipline::kCpu); }
 };
 
 TEST_P(RecordExtents, AClientThatCameBeforeReadsAndWritesWhatLiesInALaterOne) {
@@ -63,6 +84,25 @@ TEST_P(RecordExtents, AClientThatCameBeforeReadsAndWritesWhatLiesInALaterOne) {
     ASSERT_TRUE(run(client_->put(table_, key_of(i), value_of(i + 1))));
     EXPECT_EQ(run(client_->get(table_, key_of(i))).value(), value_of(i + 1));
   }
+}
+
+TEST_P(RecordExtents, AClientThatCameBeforeLearnsWhereLaterOnesAreAndReadsThemOneSided) {
+  fill(4);
+  for (int round = 0; round < 2; ++round) expect_there(*client_);
+  const uint64_t gets = served_gets();
+  EXPECT_EQ(messages_to_read_all(*client_), 0u);
+  EXPECT_EQ(served_gets(), gets);
+}
+
+TEST_P(RecordExtents, OneRequestTellsOfAllThatThereAre) {
+  client_options_.location_cache_entries = 0;
+  client_options_.misses = MissPath::kOneSided;
+  const auto reader = connect();
+  ASSERT_NE(reader, nullptr);
+  fill(4);
+  EXPECT_EQ(messages_to_read_all(*reader), 1u);
+  EXPECT_EQ(messages_to_read_all(*reader), 0u);
+  run(reader->close());
 }
 
 TEST_P(RecordExtents, AClientThatComesLaterReadsAllOfThemOneSided) {
@@ -102,13 +142,63 @@ TEST_P(RecordExtents, OneThatAClientMayReadStaysUntilItsSessionEnds) {
   ASSERT_NE(later, nullptr);
   expect_there(*later);
   erase_all(*client_);
-  EXPECT_EQ(extents(), 4u);
-  for (int i = 0; i < count_; ++i) {
-    EXPECT_EQ(run(later->get(table_, key_of(i))).code(), ErrorCode::kNotFound);
-  }
+  EXPECT_EQ(extents(), 4u) << "it has not heard that they go";
   run(later->close());
   look_again();
   EXPECT_EQ(extents(), 1u);
+}
+
+TEST_P(RecordExtents, OneThatAClientMayReadGoesBackWhenTheClientHasHeardOfIt) {
+  fill(4);
+  const auto later = connect();
+  ASSERT_NE(later, nullptr);
+  expect_there(*later);
+  erase_all(*client_);
+  ASSERT_EQ(extents(), 4u);
+  for (int i = 0; i < count_; ++i) {
+    EXPECT_EQ(run(later->get(table_, key_of(i))).code(), ErrorCode::kNotFound);
+  }
+  let_time_pass(1'000'000);
+  EXPECT_EQ(extents(), 1u);
+  fill(4);
+  for (int round = 0; round < 2; ++round) {
+    expect_there(*later);
+    let_time_pass(1'000'000'000);
+  }
+  EXPECT_EQ(messages_to_read_all(*later), 0u) << "the regions are those of the new extents";
+  EXPECT_EQ(later->session().reconnects, 0u);
+  run(later->close());
+}
+
+TEST_F(RecordExtentsWithoutLease, ASilentClientKeepsAnExtentForTwoLeases) {
+  fill(4);
+  const auto silent = connect();
+  ASSERT_NE(silent, nullptr);
+  expect_there(*silent);
+  erase_all(*client_);
+  let_time_pass(lease_ns());
+  EXPECT_EQ(extents(), 4u);
+  let_time_pass(2 * lease_ns());
+  EXPECT_EQ(extents(), 1u);
+  EXPECT_EQ(run(silent->get(table_, key_of(1))).code(), ErrorCode::kNotFound);
+  EXPECT_EQ(silent->session().reconnects, 1u);
+  run(silent->close());
+}
+
+TEST_F(RecordExtentsWithoutLease, AClientThatWasSilentAsksBeforeItReads) {
+  fill(4);
+  for (int round = 0; round < 2; ++round) expect_there(*client_);
+  let_time_pass(lease_ns());
+  EXPECT_EQ(messages_to_read_all(*client_), 1u);
+  EXPECT_EQ(messages_to_read_all(*client_), 0u);
+}
+
+TEST_F(RecordExtentsWithoutLease, AClientThatKnowsNoneThatCanGoAsksNothing) {
+  ASSERT_TRUE(run(client_->put(table_, key_of(0), value_of(0))));
+  count_ = 1;
+  for (int round = 0; round < 2; ++round) expect_there(*client_);
+  let_time_pass(3 * lease_ns());
+  EXPECT_EQ(messages_to_read_all(*client_), 0u);
 }
 
 TEST_P(RecordExtents, OneThatAClientOnlyReadsByRpcGoesBackWhileItIsConnected) {

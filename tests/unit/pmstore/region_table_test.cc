@@ -22,7 +22,7 @@ class RegionTableTest : public ::testing::Test {
 
   void SetUp() override {
     memory_.resize(kPieceBytes * 200);
-    table_.add(RegionKind::kRecords, {fabric::Access::kRemoteRead, [&] { return end_; },
+    table_.add(RegionKind::kBuckets, {fabric::Access::kRemoteRead, [&] { return end_; },
                                       [&](uint32_t number) {
                                         if (number == gap_) return std::span<std::byte>();
                                         return std::span(memory_).subspan(number * kPieceBytes,
@@ -30,11 +30,11 @@ class RegionTableTest : public ::testing::Test {
                                       }});
   }
   void provide_from(uint32_t first) {
-    executor_.run(table_.provide_from(RegionKind::kRecords, first));
+    executor_.run(table_.provide_from(RegionKind::kBuckets, first));
   }
   std::vector<NumberedRegion> answer(uint32_t first, size_t room_bytes = 4096) {
     std::vector<std::byte> room(room_bytes);
-    const auto bytes = table_.answer(RegionKind::kRecords, first, room);
+    const auto bytes = table_.answer(RegionKind::kBuckets, first, room);
     EXPECT_TRUE(bytes);
     MessageReader reader(std::span<const std::byte>(room).first(*bytes));
     const auto reply = reader.get<RegionsReply>();
@@ -86,7 +86,7 @@ TEST_F(RegionTableTest, OneAnswerIsBounded) {
   EXPECT_EQ(answer(10).size(), kMostRegionsInReply);
   EXPECT_EQ(answer(10, sizeof(RegionsReply) + 2 * sizeof(NumberedRegion) + 31).size(), 2u);
   std::array<std::byte, sizeof(RegionsReply) - 1> little;
-  EXPECT_EQ(table_.answer(RegionKind::kRecords, 0, little).code(), ErrorCode::kTooLarge);
+  EXPECT_EQ(table_.answer(RegionKind::kBuckets, 0, little).code(), ErrorCode::kTooLarge);
 }
 
 TEST_F(RegionTableTest, OthersGoOnBetweenTwoPieces) {
@@ -107,7 +107,7 @@ TEST_F(RegionTableTest, OthersGoOnBetweenTwoPieces) {
 
 TEST_F(RegionTableTest, TaskThatIsDestroyedLeavesTheRestToTheNext) {
   {
-    base::Task<void> gone = table_.provide_from(RegionKind::kRecords, 0);
+    base::Task<void> gone = table_.provide_from(RegionKind::kBuckets, 0);
     gone.start();
   }
   provide_from(0);
@@ -115,9 +115,9 @@ TEST_F(RegionTableTest, TaskThatIsDestroyedLeavesTheRestToTheNext) {
 }
 
 TEST_F(RegionTableTest, KindWithoutASourceHasNoPieces) {
-  executor_.run(table_.provide_from(RegionKind::kWords, 0));
+  executor_.run(table_.provide_from(RegionKind::kRecords, 0));
   std::array<std::byte, 64> room;
-  EXPECT_EQ(*table_.answer(RegionKind::kWords, 0, room), sizeof(RegionsReply));
+  EXPECT_EQ(*table_.answer(RegionKind::kRecords, 0, room), sizeof(RegionsReply));
   EXPECT_FALSE(RegionTable::is_kind(RegionKind{0}));
   EXPECT_FALSE(RegionTable::is_kind(RegionKind{kRegionKinds + 1}));
 }

@@ -175,6 +175,89 @@ TEST(RecordFrames, OneIsNamedWhenHalfAFrameIsFreeElsewhere) {
   EXPECT_EQ(extents(s), 1u);
 }
 
+TEST(RecordFrames, NoSlotOfOneThatIsSetAsideIsHandedOutWhileThereIsOtherRoom) {
+  StoreInRegion s(2 << 20, in_frames());
+  const int count = fill(s, 3);
+  erase(s, 0, count);
+  SlabArena& arena = s.store().arena();
+  const auto frame = arena.empty_frame(0);
+  ASSERT_TRUE(frame);
+  arena.set_aside(*frame);
+  EXPECT_NE(arena.empty_frame(0), frame);
+  const uint64_t used = arena.used_slots();
+  // More than lies in front of it.
+  for (int i = 0; i < count / 2; ++i) ASSERT_TRUE(s.put(key_of(i), value_of(i)));
+  EXPECT_GT(arena.used_slots(), used);
+  EXPECT_TRUE(arena.is_aside(*frame));
+  arena.take_in_again(*frame);
+  EXPECT_EQ(arena.empty_frame(0), frame) << "no slot of it was used";
+}
+
+TEST(RecordFrames, OneThatIsSetAsideIsUsedBeforeThePoolGivesMore) {
+  StoreInRegion s(2 << 20, in_frames());
+  const int count = fill(s, 3);
+  erase(s, 0, count);
+  SlabArena& arena = s.store().arena();
+  const auto frame = arena.empty_frame(0);
+  ASSERT_TRUE(frame);
+  arena.set_aside(*frame);
+  for (int i = 0; i < count; ++i) ASSERT_TRUE(s.put(key_of(i), value_of(i)));
+  EXPECT_FALSE(arena.is_aside(*frame));
+  EXPECT_EQ(extents(s), 3u);
+  expect_there(s, 0, count);
+  // For slots of another size, too.
+  erase(s, 0, count);
+  arena.set_aside(*frame);
+  for (int i = 0; arena.is_aside(*frame); ++i) ASSERT_TRUE(s.put(key_of(i), "small"));
+  EXPECT_EQ(extents(s), 3u);
+}
+
+TEST(RecordFrames, TheVersionsOfOneMayBeLookedAtInSteps) {
+  StoreInRegion s(2 << 20, in_frames());
+  const int count = fill(s, 3);
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < count; ++i) ASSERT_TRUE(s.put(key_of(i), value_of(i + round)));
+  }
+  erase(s, 0, count);
+  SlabArena& arena = s.store().arena();
+  const auto frame = arena.empty_frame(0);
+  ASSERT_TRUE(frame);
+  const uint64_t highest = arena.highest_version(*frame);
+  EXPECT_GE(highest, 5u);
+  arena.set_aside(*frame);
+  unsigned steps = 1;
+  while (!arena.look_at_versions(*frame, 1)) ++steps;
+  EXPECT_EQ(steps, arena.frames().memory(*frame).size() / kChunkBytes);
+  EXPECT_EQ(arena.highest_version(*frame), highest);
+  EXPECT_TRUE(s.store().give_back_frame(*frame).value());
+  EXPECT_EQ(s.store().catalog().header().freed_version, highest);
+}
+
+TEST(RecordFrames, OneStaysWhileNoOtherRoomIsAsLargeAsARecordHasBeen) {
+  constexpr uint64_t kLargeFrame = 1 << 20;
+  StoreInRegion s(12 << 20, in_frames(kLargeFrame, 1 << 20));
+  int large = 0;
+  while (extents(s) < 2) ASSERT_TRUE(s.put(key_of(large++), std::string(300 << 10, 'l')));
+  erase(s, 0, large);
+  std::map<uint64_t, std::string> by_slot;
+  for (int i = 0; extents(s) < 3; ++i) {
+    const std::string key = "small" + std::to_string(i);
+    ASSERT_TRUE(s.put(key, std::string(70 << 10, 's')));
+    by_slot[s.get(key)->reply.slot] = key;
+  }
+  // Half of the first frame becomes free, in pieces for what is small.
+  int in_first = 0;
+  for (const auto& [slot, key] : by_slot) {
+    const bool stays = slot < kLargeFrame && in_first++ % 2 == 1;
+    if (stays) continue;
+    ASSERT_TRUE(s.erase(key));
+  }
+  give_back(s);
+  EXPECT_EQ(extents(s), 2u);
+  ASSERT_TRUE(s.put("large", std::string(300 << 10, 'l')));
+  EXPECT_EQ(extents(s), 2u);
+}
+
 // A client of lock discipline rnic can write any version into a lock word or a redo record.
 TEST(RecordFrames, OneWhoseVersionsAClientHasUsedUpStays) {
   StoreInRegion s(2 << 20, in_frames());
