@@ -318,35 +318,35 @@ void FileMaps::tell(Ino ino, Taken& taken) {
   }
 }
 
-Task<PosixResult<bool>> FileMaps::is_recorded(uint64_t freed_id) {
-  using Recorded = std::optional<AreaRange>;
-  const auto body = [freed_id](NamespaceTransaction& transaction) {
-    return transaction.freed(freed_id);
-  };
-  PMSTORE_CO_TRY(const Recorded recorded, co_await core_.look<Recorded>(body));
-  co_return recorded.has_value();
+// When it is over, and not kept, its records say what became of it.
+Task<FileMaps::Fate> FileMaps::fate_by_record(TxId doubt, uint64_t freed_id, bool when_committed) {
+  const Fate fate = co_await core_.fate_of(doubt);
+  if (fate != Fate::kNotKept) co_return fate;
+  const auto recorded = co_await core_.is_freed(freed_id);
+  if (!recorded) co_return Fate::kNeverKnown;
+  co_return *recorded == when_committed ? Fate::kCommitted : Fate::kAborted;
 }
 
-Task<bool> FileMaps::has_committed(TxId doubt, std::optional<uint64_t> freed_id) {
-  const std::optional<Outcome> outcome = co_await core_.outcome_of(doubt);
-  if (outcome) co_return *outcome == Outcome::kCommitted;
-  while (freed_id) {
-    // It is over, so its records say what became of it.
-    const auto recorded = co_await is_recorded(*freed_id);
-    if (recorded) co_return *recorded;
-    co_await core_.executor().sleep_for(NamespaceCore::kPauseNs);
-  }
-  co_return false;
+Task<FileMaps::Fate> FileMaps::fate_of_erasing(TxId doubt, uint64_t freed_id) {
+  return fate_by_record(doubt, freed_id, false);
+}
+
+Task<FileMaps::Fate> FileMaps::fate_of_freeing(TxId doubt, uint64_t freed_id) {
+  return fate_by_record(doubt, freed_id, true);
 }
 
 // The transaction of `taken` is in doubt: nobody goes on with the old map, nor gets a new one,
-// until it is known which of them holds.
+// until it is known which of them holds. A store that has failed never says it.
 Task<void> FileMaps::settle(Ino ino, std::unique_ptr<Taken> taken, TxId doubt) {
   core_.map_has_changed(ino);
-  std::optional<uint64_t> freed_id;
-  if (!taken->freed.empty()) freed_id = taken->freed.front().id;
-  const bool committed = co_await has_committed(doubt, freed_id);
-  if (committed) tell(ino, *taken);
+  Fate fate = Fate::kAborted;
+  if (taken->freed.empty()) {
+    fate = co_await core_.fate_of(doubt);
+  } else {
+    fate = co_await fate_of_freeing(doubt, taken->freed.front().id);
+  }
+  if (fate == Fate::kNeverKnown) co_return;  // the file stays unsettled
+  if (fate == Fate::kCommitted) tell(ino, *taken);
   core_.unsettled.erase(ino);
   finish_later(ino);
 }

@@ -109,11 +109,16 @@ class FileMaps {
   base::Task<PosixStatus> switch_in(NamespaceTransaction& transaction, Ino ino,
                                     const WithFirst& change, Replaced& replaced);
   base::Task<PosixStatus> switch_places(Ino ino, const WithFirst& change, Replaced& replaced);
-  // Of the transaction in doubt that takes this range out of the record; as long as it takes.
-  base::Task<bool> has_taken_out(TxId doubt, uint64_t freed_id);
-  base::Task<PosixResult<bool>> is_recorded(uint64_t freed_id);
-  // Of a transaction in doubt that records this range as freed, if any; as long as it takes.
-  base::Task<bool> has_committed(TxId doubt, std::optional<uint64_t> freed_id);
+  // Of a transaction in doubt. kNeverKnown: what it has changed, or has not, is left alone until
+  // the next start.
+  using Fate = NamespaceCore::Fate;
+  // It takes this range out of the record.
+  base::Task<Fate> fate_of_erasing(TxId doubt, uint64_t freed_id);
+  // It records this range as freed.
+  base::Task<Fate> fate_of_freeing(TxId doubt, uint64_t freed_id);
+  base::Task<Fate> fate_by_record(TxId doubt, uint64_t freed_id, bool when_committed);
+  // The file's extents are not known before the next start.
+  void close_for_good(Ino ino) { core_.unsettled.insert(ino); }
   void finish_later(Ino ino);
   base::Task<void> settle(Ino ino, std::unique_ptr<Taken> taken, TxId doubt);
 

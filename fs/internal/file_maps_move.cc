@@ -42,8 +42,10 @@ Task<PosixStatus> FileMaps::record_new_place(const Moved& moved) {
   NamespaceCore::Doubt doubt;
   PosixStatus done = co_await core_.transact<void>(body, &doubt);
   if (!done && doubt) {
-    const bool committed = co_await has_committed(*doubt, moved.to_id);
-    if (committed) done = PosixStatus();
+    const Fate fate = co_await fate_of_freeing(*doubt, moved.to_id);
+    // What may be recorded stays allocated; the next start knows.
+    if (fate == Fate::kNeverKnown) co_return done;
+    if (fate == Fate::kCommitted) done = PosixStatus();
   }
   if (done) {
     core_.quarantined_bytes += moved.to.bytes;
@@ -60,7 +62,7 @@ Task<PosixStatus> FileMaps::copy(const Moved& moved) {
   co_return PosixStatus();
 }
 
-// Success: the file has the new place. An error: it has the old one.
+// Success: the file has the new place. An error: it has the old one, or is closed for good.
 Task<PosixStatus> FileMaps::change_place(Ino ino, const Moved& moved) {
   const auto body = [&](NamespaceTransaction& transaction) -> Task<PosixStatus> {
     PMSTORE_CO_TRY(Inode inode, co_await transaction.inode(ino));
@@ -80,8 +82,9 @@ Task<PosixStatus> FileMaps::change_place(Ino ino, const Moved& moved) {
   PosixStatus done = co_await core_.transact<void>(body, &doubt);
   if (done || !doubt) co_return done;
   // The file stays locked until it is known.
-  const bool committed = co_await has_committed(*doubt, moved.from_id);
-  if (committed) co_return PosixStatus();
+  const Fate fate = co_await fate_of_freeing(*doubt, moved.from_id);
+  if (fate == Fate::kNeverKnown) close_for_good(ino);
+  if (fate == Fate::kCommitted) co_return PosixStatus();
   co_return done;
 }
 
@@ -116,6 +119,7 @@ Task<PosixResult<uint64_t>> FileMaps::move(SharedGuard guard, Ino ino, uint64_t 
   if (done) done = co_await copy(moved);
   if (done) done = co_await change_place(ino, moved);
   core_.map_has_changed(ino);
+  if (!core_.check_settled(ino)) co_return done.error();  // neither place is freed
   // As many bytes are in quarantine as before: the old place for the new one.
   if (done) core_.space().retire(moved.from);
   const uint64_t freed_id = done ? moved.from_id : moved.to_id;

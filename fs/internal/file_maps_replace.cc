@@ -65,8 +65,10 @@ Task<PosixStatus> FileMaps::record_new_places(const Replaced& replaced) {
     NamespaceCore::Doubt doubt;
     done = co_await core_.transact<void>(body, &doubt);
     if (!done && doubt) {
-      const bool committed = co_await has_committed(*doubt, replaced.made_ids.front());
-      if (committed) done = PosixStatus();
+      const Fate fate = co_await fate_of_freeing(*doubt, replaced.made_ids.front());
+      // What may be recorded stays allocated; the next start knows.
+      if (fate == Fate::kNeverKnown) co_return done;
+      if (fate == Fate::kCommitted) done = PosixStatus();
     }
   }
   if (!done) {
@@ -132,17 +134,7 @@ Task<PosixStatus> FileMaps::switch_in(NamespaceTransaction& transaction, Ino ino
   co_return PosixStatus();
 }
 
-Task<bool> FileMaps::has_taken_out(TxId doubt, uint64_t freed_id) {
-  const std::optional<Outcome> outcome = co_await core_.outcome_of(doubt);
-  if (outcome) co_return *outcome == Outcome::kCommitted;
-  while (true) {
-    const auto recorded = co_await is_recorded(freed_id);
-    if (recorded) co_return !*recorded;
-    co_await core_.executor().sleep_for(NamespaceCore::kPauseNs);
-  }
-}
-
-// Success: the file has the new units. An error: it has the old ones.
+// Success: the file has the new units. An error: it has the old ones, or is closed for good.
 Task<PosixStatus> FileMaps::switch_places(Ino ino, const WithFirst& change, Replaced& replaced) {
   for (const Piece& piece : replaced.old) {
     const uint64_t id = core_.next_freed_id++;
@@ -156,8 +148,9 @@ Task<PosixStatus> FileMaps::switch_places(Ino ino, const WithFirst& change, Repl
   PosixStatus done = co_await core_.transact<void>(body, &doubt);
   if (done || !doubt) co_return done;
   // The file stays locked until it is known.
-  const bool committed = co_await has_taken_out(*doubt, replaced.made_ids.front());
-  if (committed) co_return PosixStatus();
+  const Fate fate = co_await fate_of_erasing(*doubt, replaced.made_ids.front());
+  if (fate == Fate::kNeverKnown) close_for_good(ino);
+  if (fate == Fate::kCommitted) co_return PosixStatus();
   co_return done;
 }
 
@@ -180,6 +173,7 @@ Task<PosixResult<Attributes>> FileMaps::replace(SharedGuard guard, Ino ino, uint
   if (done) done = co_await fill_new_places(replaced, offset, bytes);
   if (done) done = co_await switch_places(ino, change, replaced);
   core_.map_has_changed(ino);
+  if (!core_.check_settled(ino)) co_return done.error();  // neither place is freed
   std::vector<std::pair<uint64_t, AreaRange>> given_up;
   if (done) {
     for (const Piece& piece : replaced.made) core_.quarantined_bytes -= piece.place.bytes;

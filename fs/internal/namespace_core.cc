@@ -11,6 +11,19 @@ namespace {
 constexpr uint64_t kInosAtOnce = 4096;
 constexpr Ino kNumbersLock{0};  // no inode has this number
 
+// The store may answer later. A store that has failed gives Io, for ever.
+bool may_pass(const Error& why) {
+  switch (why.code) {
+    case ErrorCode::kDisconnected:
+    case ErrorCode::kTimeout:
+    case ErrorCode::kCommitUnknown:
+    case ErrorCode::kConflict:
+    case ErrorCode::kBusy:
+    case ErrorCode::kBackPressure: return true;
+    default: return false;
+  }
+}
+
 }  // namespace
 
 NamespaceCore::NamespaceCore(Client& client, DataSpace& space, NamespaceOptions options)
@@ -38,11 +51,22 @@ Task<NamespaceCore::End> NamespaceCore::commit(NamespaceTransaction& transaction
   co_return End{true, done.error()};
 }
 
-Task<std::optional<Outcome>> NamespaceCore::outcome_of(TxId id) {
+Task<NamespaceCore::Fate> NamespaceCore::fate_of(TxId id) {
   while (true) {
     const auto outcome = co_await client_.outcome(id);
-    if (outcome) co_return *outcome;
-    if (outcome.code() == ErrorCode::kOutcomeExpired) co_return std::nullopt;
+    if (outcome) co_return *outcome == Outcome::kCommitted ? Fate::kCommitted : Fate::kAborted;
+    if (outcome.code() == ErrorCode::kOutcomeExpired) co_return Fate::kNotKept;
+    if (!may_pass(outcome.error())) co_return Fate::kNeverKnown;
+    co_await executor().sleep_for(kPauseNs);
+  }
+}
+
+Task<Result<bool>> NamespaceCore::is_freed(uint64_t id) {
+  while (true) {
+    const auto recorded = co_await client_.get(tables.freed, freed_key(id));
+    if (recorded) co_return true;
+    if (recorded.code() == ErrorCode::kNotFound) co_return false;
+    if (!may_pass(recorded.error())) co_return recorded.error();
     co_await executor().sleep_for(kPauseNs);
   }
 }
@@ -88,8 +112,8 @@ Task<PosixResult<Inode>> NamespaceCore::file(Ino ino) {
 PosixStatus NamespaceCore::check_settled(Ino ino) const {
   if (!unsettled.contains(ino)) return {};
   return PosixError(EIO,
-                    "what became of the file's last change is not known yet: the store or a data "
-                    "server is away; try again when it is back");
+                    "what became of the file's last change is not known yet: the store is away, or "
+                    "has failed; try again when it is back, or start the server again");
 }
 
 Task<PosixStatus> NamespaceCore::check_reserve() {

@@ -81,9 +81,14 @@ class NamespaceCore {
     }
     co_return lost_too_often();
   }
-  // Waits until nothing more can become of a transaction in doubt, as long as the store is away:
-  // for tasks that no call waits for. nullopt: the store no longer knows whether it has committed.
-  base::Task<std::optional<Outcome>> outcome_of(TxId id);
+  // What became of a transaction in doubt. kNotKept: the store no longer knows it. kNeverKnown: it
+  // has failed, and this process hears nothing of it any more.
+  enum class Fate : uint8_t { kCommitted, kAborted, kNotKept, kNeverKnown };
+  // Waits until nothing more can become of it, as long as the store is away.
+  base::Task<Fate> fate_of(TxId id);
+  // Whether a range is recorded as freed under this number. Waits while the store is away; an error
+  // stays.
+  base::Task<Result<bool>> is_freed(uint64_t id);
   base::Task<PosixResult<Inode>> inode(Ino ino);
   base::Task<PosixResult<std::optional<Entry>>> entry(Ino parent, std::string name);
   // As inode(), of a regular file that is not being deleted. EISDIR, EINVAL: it is something else.
@@ -120,8 +125,9 @@ class NamespaceCore {
   Reserve reserve;
   // Inodes that go: nobody may open them any more, and nobody has them open.
   std::set<Ino> deleting;
-  // Files whose map has changed, or may have, and not everybody can be told: the store or a data
-  // server is away. Who takes the lock of their data does nothing with it.
+  // Files whose map has changed, or may have, and not everybody can be told: the store is away. If
+  // it has failed, they stay so until the next start. Who takes the lock of their data does nothing
+  // with it.
   std::set<Ino> unsettled;
   bool is_new = false;  // made by this opening: no client had anything open before
   // Clients may still open again what they had open before the start, unlinked meanwhile or not.

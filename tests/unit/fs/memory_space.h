@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,8 +62,18 @@ class MemorySpace final : public DataSpace {
     return {servers_[range.server].bytes.data() + range.offset, range.bytes};
   }
   uint64_t cleans() const { return cleans_; }
+  // One of several servers, which takes no new data from now on.
+  void drain(uint16_t server) {
+    PMSTORE_CHECK(servers() > 1 && server < servers(), "another one is left");
+    drained_ = server;
+  }
 
   uint16_t servers() const override { return static_cast<uint16_t>(servers_.size()); }
+  uint16_t takers() const override { return static_cast<uint16_t>(servers() - (drained_ ? 1 : 0)); }
+  uint16_t taker(uint64_t number) const override {
+    const auto taker = static_cast<uint16_t>(number % takers());
+    return drained_ && taker >= *drained_ ? static_cast<uint16_t>(taker + 1) : taker;
+  }
   uint64_t total_bytes() const override { return bytes_ * servers_.size(); }
   uint64_t free_bytes() const override {
     uint64_t units = 0;
@@ -205,6 +216,7 @@ class MemorySpace final : public DataSpace {
   const uint64_t bytes_;
   std::vector<Server> servers_;
   uint64_t cleans_ = 0;
+  std::optional<uint16_t> drained_;
 };
 
 }  // namespace pmstore::fs

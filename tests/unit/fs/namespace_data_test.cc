@@ -247,6 +247,22 @@ TEST_F(Data, AnAllocationThatCannotEndTakesNothing) {
   EXPECT_EQ(allocate(f, AllocateMode::kExtend, 0, 15 << 20), 0);
 }
 
+TEST_F(Data, RoomBehindInlineDataGoesWithATruncation) {
+  const Ino f = file("f");
+  EXPECT_EQ(write(f, 0, "some"), 0);
+  space_.failing_writes = 1;
+  EXPECT_EQ(allocate(f, AllocateMode::kKeepSize, 0, 1 << 20), EIO);
+  EXPECT_TRUE(stat(f).is_inline);
+  ASSERT_GT(stat(f).data_bytes, kUnitBytes);
+  EXPECT_EQ(truncate(f, 2), 0);
+  EXPECT_EQ(stat(f).data_bytes, kUnitBytes);
+  EXPECT_EQ(read(f), "so");
+  EXPECT_EQ(truncate(f, 0), 0);
+  EXPECT_EQ(stat(f).data_bytes, 0u);
+  settle();
+  EXPECT_EQ(space_.used_bytes(), 0u);
+}
+
 TEST_F(Data, ABusyFileDoesNotLockItsDirectory) {
   const Ino f = file("f");
   EXPECT_EQ(write(f, 0, std::string(10'000, 'x')), 0);

@@ -78,6 +78,7 @@ class Steps : public NamespaceTest {
   uint64_t quarantined() { return run(fs().usage())->quarantined_bytes; }
 
   const std::string copy_ = scratch_.path("copy");
+  uint64_t ends_ns_ = 0;  // the grace period
 };
 
 // ---- data and sizes ----
@@ -284,6 +285,33 @@ TEST_F(Steps, AScanDoesNotTakeWhatATruncationStillTellsOf) {
   EXPECT_EQ(quarantined(), 0u);
 }
 
+// A scan finds what a commit has recorded before its call hears of that.
+TEST_F(Steps, AScanBesideATruncationTakesNothingOfIt) {
+  commits_take_turns();
+  for (int turns = 0; turns < 60; ++turns) {
+    const std::string name = "f" + std::to_string(turns);
+    large(name);
+    options_.reclaim_ns = 1'000'000'000;
+    restart();
+    bool is_truncated = false;
+    const auto shrink = [&]() -> Task<void> {
+      const AttributeChange smaller{.set = AttributeChange::kSize, .size = 0};
+      const Caller caller;
+      const Ino f = (co_await fs().lookup(caller, kRootIno, name))->ino;
+      co_await executor_.sleep_until(ends_ns_);
+      for (int i = 0; i < turns; ++i) co_await executor_.yield();
+      EXPECT_TRUE(co_await fs().set_attributes(caller, f, smaller));
+      is_truncated = true;
+    };
+    ends_ns_ = executor_.now_ns() + options_.reclaim_ns;
+    executor_.spawn(shrink());
+    sleep(10'000'000'000);
+    ASSERT_TRUE(is_truncated);
+    EXPECT_EQ(space_.used_bytes(), 0u) << turns;
+    EXPECT_EQ(quarantined(), 0u) << turns;
+  }
+}
+
 // Were the server to end between both, a client could write to what is not the file's any more.
 TEST_F(Steps, WordsChangeBeforeTheTransactionThatFrees) {
   const Ino f = large("f");
@@ -294,6 +322,31 @@ TEST_F(Steps, WordsChangeBeforeTheTransactionThatFrees) {
   EXPECT_EQ(between.inodes.at(f).size, before.size);
   EXPECT_EQ(between.inodes.at(f).data_bytes, before.data_bytes);
   EXPECT_EQ(between.records.at(".fs.freed"), 0u);
+}
+
+// What a client writes to the old place from then on is not acknowledged, and not copied either.
+TEST_F(Steps, WordsChangeBeforeAnExtentIsCopiedToAnotherPlace) {
+  stop();
+  MemorySpace two(8 << 20, 2);
+  open_store();
+  namespace_ = std::move(*run(Namespace::open(*client_, two, options_)));
+  const Ino f = large("f");
+  const FileMap before = map_of(f);
+  const uint16_t server = before.extents.front().place.server;
+  two.drain(server);
+  size_t copied = 0;
+  two.on_step = [&](Step step, const AreaRange& range) {
+    if (step != Step::kWrite || copied++ > 0) return;
+    EXPECT_NE(range.server, server);
+    const MapExtent& first = before.extents.front();
+    EXPECT_NE(two.generation(first.place), first.generation);
+  };
+  EXPECT_TRUE(run(fs().move_off(server)));
+  EXPECT_GT(copied, 0u);
+  two.on_step = {};
+  EXPECT_EQ(read(f), std::string(200'000, 'x'));
+  namespace_.reset();
+  client_.reset();
 }
 
 TEST_F(Steps, WhileADataServerIsAwayNothingIsTruncated) {

@@ -1,0 +1,169 @@
+// A store that can no longer make anything durable: what a call on a file was doing then is never
+// known by this process, so the call ends, and its file is closed for good.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "fs/namespace.h"
+#include "model/page_bytes.h"
+#include "persist/pool.h"
+#include "pmstore/client.h"
+#include "pmstore/server.h"
+#include "tests/unit/fs/memory_space.h"
+#include "tests/unit/pmstore/lost_page.h"
+
+namespace pmstore::fs {
+namespace {
+
+using Step = MemorySpace::Step;
+
+// Counts the sessions that a server refuses: who asks what became of a transaction makes one.
+class Refusals final : public SessionObserver {
+ public:
+  void on_session(const SessionName&) override {}
+  void on_refused(const SessionName&, const Error&) override { ++count; }
+  void on_ended(const SessionName&, SessionEnd) override {}
+  void on_failure(const Error&) override {}
+  int count = 0;
+};
+
+class FailedStore : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kSecondNs = 1'000'000'000;
+
+  FailedStore() {
+    pool_ = persist::Pool::in_region(region_.bytes(), persist::Domain::kNone, true).value();
+    FormatOptions format;
+    format.rings = 0;
+    format.log_bytes = 0;
+    format.shard_log_bytes = 1 << 20;
+    format.identity = 1;
+    EXPECT_TRUE(format_store(*pool_, format));
+    ServerOptions with;
+    with.discipline = LockDiscipline::kCpu;
+    with.observer = &refusals_;
+    server_ = run(Server::start(executor_, *pool_, with)).value();
+    const auto uri = run(server_->listen({fabric::Scheme::kLocal, "failed-store", 0})).value();
+    client_ = run(Client::connect(executor_, uri, {})).value();
+    space_.executor = &executor_;
+    NamespaceOptions options;
+    options.now_ns = [] { return uint64_t{1'000'000}; };
+    options.identity = 7;
+    namespace_ = run(Namespace::open(*client_, space_, options)).value();
+  }
+  ~FailedStore() override {
+    namespace_.reset();
+    client_.reset();
+    (void)run(server_->stop());
+  }
+
+  template <typename T>
+  T run(base::Task<T> task) {
+    return executor_.run(std::move(task));
+  }
+  void sleep(uint64_t ns) {
+    run([](base::Executor& executor, uint64_t for_ns) -> base::Task<void> {
+      co_await executor.sleep_for(for_ns);
+    }(executor_, ns));
+  }
+  static std::span<const std::byte> bytes_of(std::string_view text) {
+    return std::as_bytes(std::span(text.data(), text.size()));
+  }
+  Ino make_file() {
+    const Ino ino = run(namespace_->make({}, kRootIno, "f", {.type = FileType::kRegular}))->ino;
+    EXPECT_TRUE(run(namespace_->write(ino, 0, bytes_of(std::string(200'000, 'x')))));
+    return ino;
+  }
+  // The store fails at the first step of this kind.
+  void fail_at(Step step) {
+    space_.on_step = [this, step](Step taken, const AreaRange&) {
+      if (taken == step && lost_ == nullptr) {
+        lost_ = std::make_unique<pmstore::testing::LostPage>(pool_->memory());
+      }
+    };
+  }
+  // The errno of a call that begins now; -1: it does not end.
+  template <typename T>
+  int error_of(base::Task<PosixResult<T>> call) {
+    call.start();
+    sleep(60 * kSecondNs);
+    EXPECT_TRUE(call.done());
+    if (!call.done()) return -1;
+    const auto result = call.take();
+    return result ? 0 : result.number();
+  }
+  // Nothing asks the store again and again.
+  void expect_quiet() {
+    sleep(600 * kSecondNs);
+    const int before = refusals_.count;
+    sleep(600 * kSecondNs);
+    EXPECT_LT(refusals_.count - before, 200);
+  }
+  void expect_closed(Ino ino) {
+    EXPECT_EQ(error_of(namespace_->read(ino, 0, 10)), EIO);
+    EXPECT_EQ(error_of(namespace_->map(ino, 0, 10, false)), EIO);
+    EXPECT_EQ(error_of(namespace_->write(ino, 0, bytes_of("y"))), EIO);
+  }
+
+  base::VirtualClock clock_;
+  base::Executor executor_{clock_};
+  model::PageBytes region_{16 << 20};
+  Refusals refusals_;
+  std::unique_ptr<persist::Pool> pool_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<Client> client_;
+  MemorySpace space_{8 << 20, 2};
+  std::unique_ptr<Namespace> namespace_;
+  std::unique_ptr<pmstore::testing::LostPage> lost_;
+};
+
+TEST_F(FailedStore, EndsAnAtomicWriteThatGivesTheFileItsNewUnits) {
+  const Ino ino = make_file();
+  fail_at(Step::kWrite);
+  const uint64_t used_bytes = space_.used_bytes();
+  EXPECT_EQ(error_of(namespace_->write(ino, 100, bytes_of("y"), true)), EIO);
+  ASSERT_NE(lost_, nullptr);
+  expect_closed(ino);
+  expect_quiet();
+  EXPECT_EQ(space_.used_bytes(), used_bytes + kUnitBytes) << "either place may be the file's";
+}
+
+TEST_F(FailedStore, EndsAnAtomicWriteThatRecordsItsNewUnits) {
+  const Ino ino = make_file();
+  lost_ = std::make_unique<pmstore::testing::LostPage>(pool_->memory());
+  const uint64_t used_bytes = space_.used_bytes();
+  EXPECT_EQ(error_of(namespace_->write(ino, 100, bytes_of("y"), true)), EIO);
+  expect_quiet();
+  EXPECT_EQ(space_.used_bytes(), used_bytes + kUnitBytes) << "they may be recorded";
+}
+
+TEST_F(FailedStore, EndsATruncation) {
+  const Ino ino = make_file();
+  fail_at(Step::kWords);
+  const uint64_t used_bytes = space_.used_bytes();
+  const AttributeChange smaller{.set = AttributeChange::kSize, .size = 10};
+  EXPECT_EQ(error_of(namespace_->set_attributes({}, ino, smaller)), EIO);
+  ASSERT_NE(lost_, nullptr);
+  expect_closed(ino);
+  expect_quiet();
+  EXPECT_EQ(space_.used_bytes(), used_bytes);
+}
+
+TEST_F(FailedStore, EndsAMove) {
+  const Ino ino = make_file();
+  const auto mapped = run(namespace_->map(ino, 0, kMaxFileBytes, false));
+  ASSERT_TRUE(mapped);
+  const uint16_t server = mapped->map.extents.front().place.server;
+  space_.drain(server);
+  fail_at(Step::kWrite);
+  EXPECT_EQ(error_of(namespace_->move_off(server)), EIO);
+  ASSERT_NE(lost_, nullptr);
+  expect_closed(ino);
+  expect_quiet();
+}
+
+}  // namespace
+}  // namespace pmstore::fs
