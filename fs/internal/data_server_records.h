@@ -27,7 +27,8 @@ class DataServerRecords {
   // Durable on return. AlreadyExists: `server.index` is not the next one.
   base::Task<Status> add(DataServerEntry server);
   // The secret by which this file system owns the area: drawn, and durable on return, when there is
-  // none. It is there before the area hears of it, so a crash loses no area.
+  // none. It is there before the area hears of it, so a crash loses no area. Full: the pool has no
+  // room for it, and the message says what to do.
   base::Task<Result<ClientSecret>> secret_of(uint64_t area);
   // Its record becomes this.
   base::Task<Status> change(DataServerEntry server);
