@@ -103,29 +103,30 @@ base::Task<PosixResult<CachedMapRef>> FileIo::map_at(const Attributes& known, ui
   co_return co_await ask_for_map(known.ino, offset);
 }
 
-base::Task<PosixResult<CachedMapRef>> FileIo::get_map(Ino ino, uint64_t offset,
-                                                      uint64_t* news_before) {
+base::Task<PosixResult<FileIo::GivenMap>> FileIo::get_map(Ino ino, uint64_t offset,
+                                                          uint64_t bytes) {
   FilesCall request(FilesMethod::kMap, false, kMapReplyBytes);
   MapRequest asked;
   asked.ino = raw(ino);
   asked.offset = offset;
-  asked.bytes = kMapWindow;
+  asked.bytes = bytes;
   request.put(asked);
   const auto answered = co_await link_.call(request);
   if (!answered) co_return PosixError(answered.error());
   fabric::MessageReader reader = answered->reader();
   const auto attributes = decode_attributes(reader);
   const auto head = reader.get<MapReply>();
-  auto map = std::make_shared<CachedMap>();
-  for (uint32_t k = 0; k < head.count && !reader.failed(); ++k) {
-    map->extents.push_back(get_extent(reader));
+  GivenMap given;
+  FileMap& map = given.mapped.map;
+  for (uint32_t i = 0; i < head.count && !reader.failed(); ++i) {
+    map.extents.push_back(get_extent(reader));
   }
   if (!attributes || !reader.complete()) co_return link_.malformed("a map");
-  map->attributes = *attributes;
-  map->from = head.from;
-  map->to = head.to;
-  *news_before = head.news_before;
-  co_return map;
+  given.mapped.attributes = *attributes;
+  map.from = head.from;
+  map.to = head.to;
+  given.news_before = head.news_before;
+  co_return given;
 }
 
 base::Task<PosixResult<CachedMapRef>> FileIo::ask_for_map(Ino ino, uint64_t offset) {
@@ -138,42 +139,28 @@ base::Task<PosixResult<CachedMapRef>> FileIo::ask_for_map(Ino ino, uint64_t offs
     }
     if (!opened) co_return PosixError(opened.error());
     DataSessions sessions = data_.sessions();
-    uint64_t news_before = 0;
     // The answer's room in the session is free before a data server is waited for.
-    const auto got = co_await get_map(ino, offset, &news_before);
+    auto got = co_await get_map(ino, offset, kMapWindow);
     if (!got) co_return PosixError(got.error());
-    const CachedMapRef map = *got;
-    if (map->attributes.is_inline) co_return CachedMapRef();
+    if (got->mapped.attributes.is_inline) co_return CachedMapRef();
+    auto map = std::make_shared<CachedMap>();
+    map->attributes = got->mapped.attributes;
+    map->from = got->mapped.map.from;
+    map->to = got->mapped.map.to;
+    map->extents = std::move(got->mapped.map.extents);
     map->sessions = std::move(sessions);
     const bool is_usable = co_await open_servers(*map, map->sessions);
     if (!is_usable) continue;
-    if (maps_.put(ino, map, news_before)) co_return map;
+    if (maps_.put(ino, map, got->news_before)) co_return map;
   }
   co_return CachedMapRef();
 }
 
 base::Task<PosixResult<Namespace::Mapped>> FileIo::fetch_map(Ino ino, uint64_t offset,
                                                              uint64_t bytes) {
-  FilesCall request(FilesMethod::kMap, false, kMapReplyBytes);
-  MapRequest asked;
-  asked.ino = raw(ino);
-  asked.offset = offset;
-  asked.bytes = bytes;
-  request.put(asked);
-  const auto answered = co_await link_.call(request);
-  if (!answered) co_return PosixError(answered.error());
-  fabric::MessageReader reader = answered->reader();
-  const auto attributes = decode_attributes(reader);
-  const auto head = reader.get<MapReply>();
-  Namespace::Mapped mapped;
-  for (uint32_t i = 0; i < head.count && !reader.failed(); ++i) {
-    mapped.map.extents.push_back(get_extent(reader));
-  }
-  if (!attributes || !reader.complete()) co_return link_.malformed("a map");
-  mapped.attributes = *attributes;
-  mapped.map.from = head.from;
-  mapped.map.to = head.to;
-  co_return mapped;
+  auto got = co_await get_map(ino, offset, bytes);
+  if (!got) co_return PosixError(got.error());
+  co_return std::move(got->mapped);
 }
 
 // ---- by calls ----

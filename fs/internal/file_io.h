@@ -82,8 +82,12 @@ class FileIo {
   // The map that knows `offset`; nullptr: this file, or part of it, is accessed by calls.
   base::Task<PosixResult<CachedMapRef>> map_at(const Attributes& known, uint64_t offset);
   base::Task<PosixResult<CachedMapRef>> ask_for_map(Ino ino, uint64_t offset);
-  // As the server has it; with the newest news from before.
-  base::Task<PosixResult<CachedMapRef>> get_map(Ino ino, uint64_t offset, uint64_t* news_before);
+  // As the server has it.
+  struct GivenMap {
+    Namespace::Mapped mapped;
+    uint64_t news_before = 0;  // the newest when it was asked for
+  };
+  base::Task<PosixResult<GivenMap>> get_map(Ino ino, uint64_t offset, uint64_t bytes);
   // Sessions with the data servers of the map are there: with those of `known` already.
   base::Task<bool> open_servers(const CachedMap& map, const DataSessions& known);
   // All of it, which is allocated in `map`; kAgain: by another map.
