@@ -81,6 +81,7 @@ void File::give_up_flock() {
 Ino File::ino() const { return state_->opened.ino; }
 const Attributes& File::attributes() const { return state_->attributes; }
 bool File::was_delegated() const { return state_->delegated; }
+bool File::keeps_cache() const { return state_->keeps_cache; }
 
 base::Task<PosixResult<uint64_t>> File::pread(std::span<std::byte> into, uint64_t offset) {
   if (PosixStatus good = state_->usable(); !good) co_return PosixError(good.error());
@@ -113,8 +114,10 @@ base::Task<PosixResult<uint64_t>> File::pwrite(std::span<const std::byte> bytes,
   if (!state_->may_write()) co_return PosixError(EBADF, "the file is open for reading only");
   if (bytes.empty()) co_return uint64_t{0};
   if (offset > kMaxFileBytes || bytes.size() > kMaxFileBytes - offset) co_return PosixError(EFBIG);
+  internal::OwnChange change(state_->system->kept, state_->opened.ino);
   const auto written = co_await state_->system->io->write(state_->attributes, offset, bytes,
                                                           state_->way_of(options));
+  if (written) change.ended();
   if (!written) co_return PosixError(written.error());
   state_->note(written->attributes);
   state_->written = true;
@@ -126,8 +129,10 @@ base::Task<PosixResult<uint64_t>> File::append(std::span<const std::byte> bytes,
   if (PosixStatus good = state_->usable(); !good) co_return PosixError(good.error());
   if (!state_->may_write()) co_return PosixError(EBADF, "the file is open for reading only");
   if (bytes.empty()) co_return uint64_t{0};
+  internal::OwnChange change(state_->system->kept, state_->opened.ino);
   const auto written = co_await state_->system->io->write(state_->attributes, std::nullopt, bytes,
                                                           state_->way_of(options));
+  if (written) change.ended();
   if (!written) co_return PosixError(written.error());
   state_->note(written->attributes);
   state_->written = true;
@@ -150,7 +155,9 @@ base::Task<PosixResult<Attributes>> File::truncate(uint64_t size) {
   asked.set = AttributeChange::kSize;
   request.put(asked);
   state_->system->io->forget_map(state_->opened.ino);
+  internal::OwnChange change(state_->system->kept, state_->opened.ino);
   auto changed = co_await state_->system->change(std::move(request), state_->opened.ino);
+  if (changed) change.ended();
   if (changed) state_->note(*changed);
   co_return std::move(changed);
 }
@@ -167,7 +174,9 @@ base::Task<PosixResult<Attributes>> File::allocate(AllocateMode mode, uint64_t o
   asked.mode = mode;
   request.put(asked);
   state_->system->io->forget_map(state_->opened.ino);
+  internal::OwnChange change(state_->system->kept, state_->opened.ino);
   auto changed = co_await state_->system->ask_attributes(std::move(request));
+  if (changed) change.ended();
   if (changed) state_->note(*changed);
   co_return std::move(changed);
 }

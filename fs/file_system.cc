@@ -75,6 +75,7 @@ void FileSystem::State::on_forgotten() {
   if (io == nullptr) return;
   io->forget_all();
   delegated.revoke_all();
+  kept.clear();
   if (cache != nullptr) run(drop_cached(delegated.open_ones()));
 }
 
@@ -93,6 +94,7 @@ base::Task<UnlandedWrites> FileSystem::State::drop(internal::FilesLink::Heard ne
 
 base::Task<void> FileSystem::State::drop_cached(std::vector<Ino> files) {
   for (const Ino ino : files) {
+    kept.forget(ino);
     if (cache != nullptr && delegated.is_open(ino)) co_await cache->forget(ino);
     // What was written is visible, which is enough for others: no data server is waited for.
     // Without an answer it is told later.
@@ -185,7 +187,11 @@ base::Task<PosixResult<FileSystem::State::Opened>> FileSystem::State::open_once(
   }
   // A delegation of before the news that this client knows may have been recalled by them.
   const bool given = reply.caches != 0 && reply.news >= link->revoked() && cache != nullptr;
-  Opened opened{*attributes, delegated.opened(*attributes, given), reply.now_ns, link->ticket()};
+  Opened opened{.attributes = *attributes,
+                .delegated = delegated.opened(*attributes, given),
+                .now_ns = reply.now_ns,
+                .ticket = link->ticket()};
+  note_kept(opened, reply, flags);
   if (opened.delegated) link->listen();
   if (reply.wait == 0) co_return opened;
   const KnownOpen known(*link, attributes->ino, flags);
@@ -196,6 +202,12 @@ base::Task<PosixResult<FileSystem::State::Opened>> FileSystem::State::open_once(
   if (free) co_return opened;
   run(close_later(attributes->ino));
   co_return std::move(free.error());
+}
+
+void FileSystem::State::note_kept(Opened& opened, const OpenReply& reply, int flags) {
+  const Ino ino = opened.attributes.ino;
+  if (!opened.delegated || (flags & O_TRUNC) != 0) return kept.forget(ino);
+  opened.keeps_cache = kept.delegated(ino, reply.changes, reply.changed);
 }
 
 // Until nobody uses what was cached of the file before it was opened, or is changed.
@@ -335,6 +347,7 @@ std::unique_ptr<File> FileSystem::State::opened_file(const Opened& opened, int f
   file->opened.flags = flags;
   file->attributes = opened.attributes;
   file->delegated = opened.delegated;
+  file->keeps_cache = opened.keeps_cache;
   file->server_ns = opened.now_ns;
   file->opened_ns = executor.now_ns();
   file->losses_told = io->losses(opened.attributes.ino);

@@ -181,6 +181,9 @@ class File {
   Ino ino() const;
   const Attributes& attributes() const;  // as they were last heard of
   bool was_delegated() const;            // when it was opened
+  // What this client had cached of the file under an earlier delegation was right when it was
+  // opened: it is not to be forgotten then.
+  bool keeps_cache() const;
   // Short at the end of the file. A read of a range that is mapped and cached is one round trip, no
   // message, where `into` is in memory of register_buffer() or small.
   base::Task<PosixResult<uint64_t>> pread(std::span<std::byte> into, uint64_t offset);

@@ -237,7 +237,10 @@ base::Task<PosixResult<Attributes>> FileSystem::set_attributes(const Caller& cal
   // What was written before does not change the times later.
   PosixStatus told = co_await state_->io->flush(ino, true);
   if (!told) co_return PosixError(told.error());
-  if ((change.set & AttributeChange::kSize) != 0) state_->io->forget_map(ino);
+  const bool cuts = (change.set & AttributeChange::kSize) != 0;
+  if (cuts) state_->io->forget_map(ino);
+  std::optional<internal::OwnChange> own;
+  if (cuts) own.emplace(state_->kept, ino);
   FilesCall request(FilesMethod::kSetAttributes, true, sizeof(WireAttributes));
   request.caller = caller;
   SetAttributesRequest asked;
@@ -251,6 +254,7 @@ base::Task<PosixResult<Attributes>> FileSystem::set_attributes(const Caller& cal
   asked.mode = change.mode;
   request.put(asked);
   auto changed = co_await state_->change(std::move(request), ino);
+  if (own && changed) own->ended();
   if (changed) state_->io->note(*changed);
   co_return std::move(changed);
 }

@@ -419,8 +419,12 @@ struct OpenReply {
   uint8_t caches = 0;   // this client may cache the file, until news recall it
   uint8_t wait = 0;     // others may still use what they have cached: kAwaitOpen
   uint8_t padding[6] = {};
+  // With `caches`, by the clock of changes (FileChanges): now, and when another client could change
+  // the file last.
+  uint64_t changes = 0;
+  uint64_t changed = 0;
 };
-static_assert(sizeof(OpenReply) == 24);
+static_assert(sizeof(OpenReply) == 40);
 
 // ---- both ways ----
 

@@ -25,6 +25,7 @@ void Delegations::settle(OpenOwner client, Ino ino) {
 
 bool Delegations::opened(OpenOwner client, Ino ino, bool writes, bool wants) {
   Opener& mine = enter(client, ino);
+  if (writes) changes_.begin(client, ino);
   mine.writes |= writes;
   settle(client, ino);
   const OfFile& file = files_.at(ino);
@@ -38,6 +39,7 @@ bool Delegations::opened(OpenOwner client, Ino ino, bool writes, bool wants) {
 }
 
 void Delegations::begin_change(OpenOwner client, Ino ino) {
+  changes_.begin(client, ino);
   ++enter(client, ino).changes;
   settle(client, ino);
 }
@@ -124,33 +126,47 @@ bool Delegations::caches(OpenOwner client) const {
                      [&](Ino ino) { return files_.at(ino).openers.at(client).caches; });
 }
 
-void Delegations::confirmed(OpenOwner client, uint64_t through, const UnlandedFiles* unlanded) {
+void Delegations::confirmed(OpenOwner client, uint64_t through, const UnlandedWrites* unlanded) {
   const auto of_client = clients_.find(client);
   if (of_client == clients_.end()) return;
+  // A server that landed() has told of does not come back by a later list.
+  if (unlanded != nullptr) {
+    note_landed(client, of_client->second, [unlanded](uint16_t server, Ino ino) {
+      const auto listed = unlanded->find(server);
+      return listed == unlanded->end() || !listed->second.contains(ino);
+    });
+  }
   auto& recalls = of_client->second.recalls;
   while (!recalls.empty() && recalls.begin()->first <= through) {
     const Ino ino = recalls.begin()->second;
     recalls.erase(recalls.begin());
-    if (unlanded != nullptr && unlanded->contains(ino)) {
-      of_client->second.unlanded.insert(ino);
-    } else {
+    std::set<uint16_t> servers;
+    if (unlanded != nullptr) {
+      for (const auto& [server, files] : *unlanded) {
+        if (files.contains(ino)) servers.insert(server);
+      }
+    }
+    if (servers.empty()) {
       files_.at(ino).openers.at(client).caches = false;
+    } else {
+      of_client->second.unlanded[ino] = std::move(servers);
     }
   }
-  if (unlanded != nullptr) landed_but(client, of_client->second, *unlanded);
 }
 
-void Delegations::landed_but(OpenOwner client, OfClient& of_client, const UnlandedFiles& others) {
-  std::erase_if(of_client.unlanded, [&](Ino ino) {
-    if (others.contains(ino)) return false;
-    files_.at(ino).openers.at(client).caches = false;
-    return true;
-  });
+void Delegations::note_landed(OpenOwner client, OfClient& of_client, const HasLanded& has_landed) {
+  for (auto& [ino, servers] : of_client.unlanded) {
+    const Ino file = ino;
+    std::erase_if(servers, [&](uint16_t server) { return has_landed(server, file); });
+    if (servers.empty()) files_.at(file).openers.at(client).caches = false;
+  }
+  std::erase_if(of_client.unlanded, [](const auto& each) { return each.second.empty(); });
 }
 
-void Delegations::landed(OpenOwner client) {
+void Delegations::landed(OpenOwner client, uint16_t server) {
   const auto of_client = clients_.find(client);
-  if (of_client != clients_.end()) landed_but(client, of_client->second, {});
+  if (of_client == clients_.end()) return;
+  note_landed(client, of_client->second, [server](uint16_t each, Ino) { return each == server; });
 }
 
 bool Delegations::must_hear(OpenOwner client, uint64_t confirmed) const {

@@ -21,6 +21,7 @@
 
 #include "base/executor.h"
 #include "fs/files_protocol.h"
+#include "fs/internal/file_changes.h"
 #include "fs/namespace.h"
 #include "fs/types.h"
 
@@ -28,6 +29,9 @@ namespace pmstore::fs::internal {
 
 class Delegations {
  public:
+  // `starts`: of the server.
+  explicit Delegations(uint64_t starts = 0) : changes_(starts) {}
+
   // `client` has the file open once more, with the right to write if `writes`. True: it may cache
   // it from now on, which it does only if it `wants` to.
   bool opened(OpenOwner client, Ino ino, bool writes, bool wants);
@@ -48,14 +52,16 @@ class Delegations {
   // The client may use what it has cached of some file.
   bool caches(OpenOwner client) const;
   // The client has confirmed these news, and caches nothing that they recall. A file in which
-  // writes of it may still land counts as cached until that is said again without the file, or
-  // landed().
-  void confirmed(OpenOwner client, uint64_t through, const UnlandedFiles* unlanded = nullptr);
-  // None lands any more.
-  void landed(OpenOwner client);
+  // writes of it may still land counts as cached until none may land at any of the data servers:
+  // that is said again without the file, or landed().
+  void confirmed(OpenOwner client, uint64_t through, const UnlandedWrites* unlanded = nullptr);
+  // None lands at this data server any more.
+  void landed(OpenOwner client, uint16_t server);
   // There are recalls for the client in news behind these.
   bool must_hear(OpenOwner client, uint64_t confirmed) const;
   size_t files() const { return files_.size(); }
+  // When clients could change files last.
+  const FileChanges& changes() const { return changes_; }
   uint64_t recalls() const { return recalls_; }
 
   // Makes the news of a recall; gives their number.
@@ -76,9 +82,12 @@ class Delegations {
   struct OfClient {
     std::set<Ino> files;
     std::multimap<uint64_t, Ino> recalls;  // by the number of their news; not confirmed
-    std::set<Ino> unlanded;                // whose recalls are confirmed, but for writes under way
+    // Whose recalls are confirmed, but for writes under way, and the data servers of these.
+    std::map<Ino, std::set<uint16_t>> unlanded;
   };
-  void landed_but(OpenOwner client, OfClient& of_client, const UnlandedFiles& others);
+  // At the servers for which `has_landed` says so, by server and file.
+  using HasLanded = std::function<bool(uint16_t, Ino)>;
+  void note_landed(OpenOwner client, OfClient& of_client, const HasLanded& has_landed);
   Opener& enter(OpenOwner client, Ino ino);
   // Recalls the file if who has it open conflicts with each other.
   void settle(OpenOwner client, Ino ino);
@@ -86,6 +95,7 @@ class Delegations {
 
   std::unordered_map<Ino, OfFile> files_;
   std::unordered_map<OpenOwner, OfClient> clients_;
+  FileChanges changes_;
   uint64_t recalls_ = 0;
 };
 

@@ -16,6 +16,7 @@
 #include "fs/internal/delegated_files.h"
 #include "fs/internal/file_io.h"
 #include "fs/internal/files_link.h"
+#include "fs/internal/kept_files.h"
 
 namespace pmstore::fs {
 
@@ -44,6 +45,7 @@ struct FileSystem::State final : internal::FilesLink::Host,
   struct Opened {
     Attributes attributes;
     bool delegated = false;
+    bool keeps_cache = false;
     uint64_t now_ns = 0;  // the time at the server
     uint64_t ticket = 0;  // of the server that has it open
   };
@@ -78,6 +80,7 @@ struct FileSystem::State final : internal::FilesLink::Host,
   base::Task<void> finish_open(std::shared_ptr<PendingOpen> pending, Call request, int flags);
   base::Task<PosixResult<Opened>> open_once(Call request, int flags, bool* in_doubt);
   base::Task<PosixStatus> await_open(Ino ino, bool writes);
+  void note_kept(Opened& opened, const OpenReply& reply, int flags);
 
   base::Executor& executor;
   const fabric::Uri uri;
@@ -91,6 +94,7 @@ struct FileSystem::State final : internal::FilesLink::Host,
   FileCache* cache = nullptr;
   // All that are open, and those that are being opened or closed in the background.
   internal::DelegatedFiles delegated;
+  internal::KeptFiles kept;
   std::list<base::Task<void>> background;
 };
 
@@ -100,6 +104,7 @@ struct File::State {
   internal::OpenedFile opened;
   Attributes attributes;
   bool delegated = false;  // from its open on
+  bool keeps_cache = false;
   // The server's time when this client's was `opened_ns`.
   uint64_t server_ns = 0;
   uint64_t opened_ns = 0;

@@ -45,7 +45,8 @@ FilesSessions::FilesSessions(base::Executor& executor, const FilesServiceOptions
       executor_(executor),
       options_(options),
       clients_(executor, lease_ns(), options.max_sessions),
-      locks_(executor) {
+      locks_(executor),
+      delegations_(options.epoch) {
   clients_.on_forget = [this](FilesClient& client) { forgotten(client); };
   delegations_.on_recall = [this](Ino ino) {
     clients_.add_news(ino, true);
@@ -195,15 +196,17 @@ base::Task<void> FilesSessions::watch() {
   watching_ = false;
 }
 
-// One data server that a client cannot reach costs it its sessions there, not its place here.
+// One data server that a client cannot reach costs it its sessions there, not its place here. A
+// data server that is away keeps freed ranges, and holds up recalls for one more lease: what the
+// client has posted has landed by then, or is lost.
 void FilesSessions::look_at_held_back() {
   for (const auto& [client, server] : clients_.held_back_long()) {
     FilesClient::HeldBack& held = client->held_back.at(server);
-    if (!std::exchange(held.ending, true)) {
-      delegations_.landed(client->owner);
-      end_data_sessions_at(client->id, server);
-    }
-    if (have_ended_at(client->id, server)) clients_.landed(*client, server);
+    if (!std::exchange(held.ending, true)) end_data_sessions_at(client->id, server);
+    const bool ended = have_ended_at(client->id, server);
+    const bool is_late = executor_.now_ns() - held.since_ns >= 3 * lease_ns();
+    if (ended || is_late) delegations_.landed(client->owner, server);
+    if (ended) clients_.landed(*client, server);
   }
 }
 
@@ -297,12 +300,7 @@ void FilesSessions::serve_confirm(FilesSession& session, fabric::RpcCall& call, 
       !clients_.confirm_beside(client, asked.through, unlanded)) {
     return host().drop_malformed(session, call);
   }
-  UnlandedFiles all;
-  for (auto& [server, files] : unlanded) {
-    all.any |= files.any;
-    all.inos.merge(files.inos);
-  }
-  delegations_.confirmed(client.owner, asked.through, &all);
+  delegations_.confirmed(client.owner, asked.through, &unlanded);
   fabric::MessageWriter writer(call.reply_room());
   writer.put(ReplyHead{clients_.newest(), 0, 0});
   PMSTORE_CHECK(!writer.overflowed(), "the room of a head was looked at");

@@ -338,6 +338,34 @@ class Delegations(MountedTest):
         # Each mount asks for news a few times a second.
         self.assertLess(self.calls() - before, 20 + 10 * (time.monotonic() - begun))
 
+    def test_what_was_read_is_kept_over_close_and_open(self):
+        # A small file lies in its inode, so that each read of the mount is a call.
+        one, _, _ = self.two_mounts(b"1" * 3000)
+
+        def open_often(reads):
+            before = self.calls()
+            for _ in range(200):
+                fd = os.open(one, os.O_RDONLY)
+                if reads:
+                    self.assertEqual(os.pread(fd, 3000, 0), b"1" * 3000)
+                os.close(fd)
+            return self.calls() - before
+
+        open_often(True)
+        # The mount asks for news, too, while files are open.
+        self.assertLess(open_often(True) - open_often(False), 100)
+
+    def test_what_another_mount_has_written_is_not_kept(self):
+        one, two, _ = self.two_mounts(b"0" * 200_000)
+        paths = [one, two]
+        for i in range(60):
+            for path in paths:
+                for _ in range(2):
+                    with open(path, "rb") as file:
+                        self.assertEqual(file.read(), b"%d" % (i % 10) * 200_000)
+            with open(paths[i % 2], "r+b") as file:
+                file.write(b"%d" % ((i + 1) % 10) * 200_000)
+
     def test_a_writer_of_another_mount_is_seen_at_once(self):
         one, two, _ = self.two_mounts(b"1" * 200_000)
         reader = self.open(one, os.O_RDWR)

@@ -183,9 +183,10 @@ void Mount::prepare_connection(fuse_conn_info& connection) {
 // Of a file that other mounts change, only the server knows what it has: the kernel keeps no pages
 // of it. Maps for reading are possible all the same; shared writable ones are refused by the
 // kernel.
-void Mount::describe_opened(fuse_file_info& file, bool cached) const {
+void Mount::describe_opened(fuse_file_info& file, bool cached, bool keeps) const {
+  PMSTORE_CHECK(cached || !keeps, "what is read past the pages keeps none");
   file.direct_io = options_.single || cached ? 0 : 1;
-  file.keep_cache = options_.single ? 1 : 0;
+  file.keep_cache = options_.single || keeps ? 1 : 0;
 }
 
 base::Task<void> Mount::invalidate(fs::Ino ino) {

@@ -80,7 +80,8 @@ class Mount final : private base::Watched, private base::Poller, private fs::Fil
   // Before the first answer goes to the kernel.
   void complete_greeting(std::span<iovec> answer);
   // How a file was opened, as the kernel has to know it: through its pages, or without them.
-  void describe_opened(fuse_file_info& file, bool cached) const;
+  // `keeps`: the pages that it has of the file are right.
+  void describe_opened(fuse_file_info& file, bool cached, bool keeps) const;
   // The kernel has no page of the file any more that it had before, unless it may keep them always.
   base::Task<void> invalidate(fs::Ino ino);
 

@@ -27,8 +27,9 @@ void enter(Mount& mount, std::unique_ptr<fs::File> file, fuse_file_info& info) {
   // may become shared and change.
   const bool cached =
       file->was_delegated() && (info.flags & O_ACCMODE) == O_RDONLY && !mount.options().atomic;
+  const bool keeps = cached && file->keeps_cache();
   info.fh = mount.open_files().add(std::move(file), cached);
-  mount.describe_opened(info, cached);
+  mount.describe_opened(info, cached, keeps);
 }
 
 base::Task<void> create(Mount& mount, Request request, Caller caller, Ino parent, std::string name,

@@ -1,6 +1,7 @@
 // Data servers under attack and failure: strangers, later namespace servers, drains that cannot go
 // on, clients that lose one of several servers.
 #include "fs/file_data_protocol.h"
+#include "fs/internal/data_server_records.h"
 #include "fs/layout/fs_layout.h"
 #include "pmstore/client.h"
 #include "tests/unit/fs/service/data_servers_fixture.h"
@@ -322,6 +323,101 @@ TEST_F(DataServersByMessageTest, AWriterWhoseServerIsAwayHearsOfTheOthers) {
   ASSERT_TRUE(waits.done());
   EXPECT_TRUE(waits.take());
   EXPECT_EQ(world_.read(*stuck, 0, kMany.size()), kMany);
+}
+
+// The client was held back at the first server long before it wrote at the second one.
+TEST_F(DataServersByMessageTest, ARecallWaitsForTheServerAtWhichAWriteMayLand) {
+  DataServerPool& first = add();
+  DataServerPool& second = add();
+  drain(0);
+  class Cache final : public FileCache {
+   public:
+    base::Task<void> forget(Ino) override { co_return; }
+  } cache;
+  const auto writer = world_.connect();
+  writer->set_cache(&cache);
+  std::unique_ptr<File> at_first;
+  std::unique_ptr<File> at_second;
+  for (int i = 0; at_first == nullptr || at_second == nullptr; ++i) {
+    ASSERT_LT(i, 8);
+    auto made = world_.open(*writer, "/file" + std::to_string(i));
+    world_.write(*made, 0, kSome);
+    EXPECT_EQ(world_.read(*made, 0, 1), "L");  // its map is known
+    (extents_at(*made, 1) > 0 ? at_first : at_second) = std::move(made);
+  }
+  std::unique_ptr<File> changed;
+  for (int i = 0; changed == nullptr || extents_at(*changed, 1) > 0; ++i) {
+    ASSERT_LT(i, 8);
+    changed = world_.open(client(), "/changed" + std::to_string(i));
+    world_.write(*changed, 0, kSome);
+  }
+  first.crash();
+  auto waits = at_first->pwrite(bytes_of("late"), 0);
+  waits.start();
+  world_.let_time_pass(FilesWorld::kLeaseNs / 10);
+  EXPECT_TRUE(run(changed->truncate(0)));  // news
+  world_.let_time_pass(FilesWorld::kLeaseNs * 3 / 2);
+  second.crash();
+  auto also_waits = at_second->pwrite(bytes_of("late"), 0);
+  also_waits.start();
+  world_.let_time_pass(FilesWorld::kLeaseNs / 10);
+  ASSERT_FALSE(also_waits.done());
+  const uint64_t begun_ns = world_.executor().now_ns();
+  const auto path = at_second->ino() == run(client().stat("/file0"))->ino ? "/file0" : "/file1";
+  ASSERT_EQ(run(client().stat(path))->ino, at_second->ino());
+  const auto same = world_.open(client(), path, O_RDWR);
+  EXPECT_GE(world_.executor().now_ns() - begun_ns, 2 * FilesWorld::kLeaseNs);
+  EXPECT_LT(world_.executor().now_ns() - begun_ns, 4 * FilesWorld::kLeaseNs);
+  first.start();
+  second.start();
+  world_.let_time_pass(2 * FilesWorld::kLeaseNs);
+  EXPECT_TRUE(waits.done() && also_waits.done());
+  EXPECT_TRUE(run(at_first->close()) && run(at_second->close()));
+  run(writer->close());
+}
+
+// ---- an upgrade ----
+
+TEST_F(DataServersTest, AFullPoolOfAnEarlierReleaseIsRefusedWithWhatToDo) {
+  add();
+  const uint64_t area = info(1).area;
+  const auto make = [&](const std::string& path) {
+    return number_of(run(client().open(path, O_RDWR | O_CREAT, 0644)));
+  };
+  // Large records, and then small ones.
+  const std::string value(48 << 10, 'v');
+  const auto make_large = [&](int i) {
+    const Ino ino = world_.open(client(), "/large" + std::to_string(i))->ino();
+    return run(client().set_xattr({}, ino, "user.large", bytes_of(value), XattrMode::kCreate));
+  };
+  for (int i = 0; make_large(i);) ++i;
+  int made = 0;
+  while (make("/file" + std::to_string(made)) == 0) ++made;
+  EXPECT_GT(made, 100);
+  // It has added the server, and knows of no secret.
+  auto store = run(Client::connect(world_.executor(), world_.uri(), {})).value();
+  const auto table = run(store->open_table(".fs.super", false)).value();
+  const std::string key = internal::owner_secret_key(area);
+  ASSERT_TRUE(run(store->erase(table, key)));
+  const std::string secret(sizeof(ClientSecret), 's');
+  const auto fills = [&](int i) {
+    std::string filler = std::to_string(10'000'000 + i);
+    filler.resize(key.size(), 'f');
+    return run(store->put(table, filler, secret)).has_value();
+  };
+  for (int i = 0; fills(i);) ++i;
+  internal::DataServerRecords records(*store);
+  const auto secret_of = [&] { return run(records.secret_of(area)); };
+  EXPECT_EQ(secret_of().code(), ErrorCode::kFull);
+  EXPECT_NE(secret_of().error().message.find("remove files"), std::string::npos);
+  EXPECT_TRUE(run(store->get(table, "spare000"))) << "files can be removed with the earlier release";
+  for (int i = 0; i < made; ++i) {
+    const auto removed = run(client().remove("/file" + std::to_string(i)));
+    ASSERT_TRUE(removed) << i << ": " << removed.error().to_string();
+  }
+  world_.let_time_pass(3 * FilesWorld::kLeaseNs);
+  EXPECT_TRUE(secret_of());
+  run(store->close());
 }
 
 }  // namespace
