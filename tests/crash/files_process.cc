@@ -8,6 +8,7 @@
 
 #include "base/checksum.h"
 #include "fs/file_area.h"
+#include "fs/internal/data_server_records.h"
 
 namespace pmstore::crash {
 namespace {
@@ -24,11 +25,18 @@ FilesProcess::~FilesProcess() {
   server_.reset();
 }
 
-Result<std::unique_ptr<FilesProcess>> FilesProcess::open(persist::Pool& pool) {
+Result<std::unique_ptr<FilesProcess>> FilesProcess::open(persist::Pool& pool,
+                                                         persist::Pool* other) {
   std::unique_ptr<FilesProcess> self(new FilesProcess);
   PMSTORE_TRY(self->server_, self->run(Server::start(self->executor_, pool, {})));
   PMSTORE_TRY(const fs::FileArea area, fs::FileArea::open(pool));
-  self->space_ = std::make_unique<fs::LocalDataSpace>(self->executor_, area);
+  self->start_ = area.start();
+  self->space_ = std::make_unique<LocalAreas>(self->executor_);
+  self->space_->add(area);
+  if (other != nullptr) {
+    PMSTORE_TRY(const fs::FileArea second, fs::FileArea::open(*other));
+    self->space_->add(second);
+  }
   const fabric::Uri wanted{fabric::Scheme::kLocal,
                            fmt::format("files-{}", reinterpret_cast<uintptr_t>(self.get())), 0};
   PMSTORE_TRY(const fabric::Uri at, self->run(self->server_->listen(wanted)));
@@ -36,11 +44,40 @@ Result<std::unique_ptr<FilesProcess>> FilesProcess::open(persist::Pool& pool) {
   ClientOptions connecting;
   connecting.secret = ClientSecret::of_number(1 + area.start());
   PMSTORE_TRY(self->client_, self->run(Client::connect(self->executor_, at, connecting)));
+  PMSTORE_TRY_STATUS(self->load_states());
   fs::NamespaceOptions options;
   options.now_ns = [] { return uint64_t{1}; };
   options.identity = 1;
   PMSTORE_TRY(self->names_, self->run(fs::Namespace::open(*self->client_, *self->space_, options)));
   return self;
+}
+
+void FilesProcess::heed(uint16_t server, fs::DataServerState state) {
+  const bool drains = state == fs::DataServerState::kDraining;
+  space_->set_draining(server, drains);
+  if (drains) drained_ = server;
+  if (!drains && drained_ == server) drained_.reset();
+}
+
+Status FilesProcess::load_states() {
+  fs::internal::DataServerRecords records(*client_);
+  PMSTORE_TRY(const auto loaded, run(records.load()));
+  for (const fs::internal::DataServerEntry& entry : loaded.servers) {
+    has_other_ = has_other_ || entry.index == kOther;
+    heed(entry.index, entry.state);
+  }
+  return {};
+}
+
+Status FilesProcess::set_state(uint16_t server, fs::DataServerState state) {
+  fs::internal::DataServerRecords records(*client_);
+  fs::internal::DataServerEntry entry{server, state, 1, space_->at(server).total_bytes(),
+                                      "local://other"};
+  const bool is_new = server == kOther && !has_other_;
+  PMSTORE_TRY_STATUS(run(is_new ? records.add(entry) : records.change(entry)));
+  has_other_ = has_other_ || is_new;
+  heed(server, state);
+  return {};
 }
 
 base::Task<Result<std::string>> FilesProcess::content_of_file(fs::Attributes attributes,
@@ -89,7 +126,7 @@ Status FilesProcess::check() {
     quiet = executor_.run_once() ? 0 : quiet + 1;
   }
   PMSTORE_TRY(const fs::NamespaceFindings found,
-              run(fs::check_namespace(*client_, space_->total_bytes(), false)));
+              run(fs::check_namespace(*client_, space_->at(0).total_bytes(), false)));
   if (found.found > 0) return make_error(ErrorCode::kDamaged, "check: " + found.damage.front());
   const auto usage = run(names_->usage());
   if (!usage) return error_of(usage.error());
@@ -103,12 +140,14 @@ Status FilesProcess::check() {
   // Taking all that is free shows it.
   std::vector<fs::AreaRange> taken;
   Status zero;
-  while (auto range = space_->allocate(0, fs::kUnitBytes, fs::kUnitBytes)) {
-    taken.push_back(*range);
-    const auto bytes = space_->area().data().subspan(range->offset, range->bytes);
-    if (std::any_of(bytes.begin(), bytes.end(), [](std::byte b) { return b != std::byte{0}; })) {
-      zero = make_error(ErrorCode::kDamaged,
-                        fmt::format("the free unit at {} is not zero", range->offset));
+  for (uint16_t server = 0; server < space_->servers(); ++server) {
+    while (auto range = space_->allocate(server, fs::kUnitBytes, fs::kUnitBytes)) {
+      taken.push_back(*range);
+      const auto bytes = space_->at(server).area().data().subspan(range->offset, range->bytes);
+      if (std::any_of(bytes.begin(), bytes.end(), [](std::byte b) { return b != std::byte{0}; })) {
+        zero = make_error(ErrorCode::kDamaged, fmt::format("the free unit at {} of {} is not zero",
+                                                           range->offset, server));
+      }
     }
   }
   for (const fs::AreaRange& range : taken) space_->give_back(range);

@@ -1,4 +1,5 @@
 #include "tests/crash/convert_run.h"
+#include "tests/crash/files_move_run.h"
 #include "tests/crash/files_run.h"
 #include "tests/crash/log_run.h"
 #include "tests/crash/log_server_run.h"
@@ -223,6 +224,10 @@ std::vector<Scenario> files_scenarios() {
        [](uint64_t seed) { return files_run("files", seed, Domain::kMemoryController); }},
       {"files-none", "the same in a file: only what msync covers is durable",
        [](uint64_t seed) { return files_run("files-none", seed, Domain::kNone); }},
+      {"files-move", "data of files is moved from a data server that is drained, ADR",
+       [](uint64_t seed) { return files_move_run("files-move", seed, Domain::kMemoryController); }},
+      {"files-move-none", "the same in files",
+       [](uint64_t seed) { return files_move_run("files-move-none", seed, Domain::kNone); }},
   };
 }
 

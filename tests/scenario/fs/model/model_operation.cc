@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
 #include <iterator>
 #include <string_view>
 
@@ -9,14 +11,14 @@ namespace pmstore::fs::model {
 namespace {
 
 constexpr std::array<std::string_view, kKinds> kKindNames{
-    "mkdir",    "create", "symlink",  "link",    "unlink",   "rmdir",    "rename",
-    "open",     "close",  "write",    "append",  "read",     "truncate", "allocate",
-    "stat",     "chmod",  "chown",    "utimens", "setxattr", "getxattr", "removexattr",
-    "readlink", "list",   "listnext", "forget",  "crash",    "compare"};
+    "mkdir",  "create",  "symlink",  "link",     "unlink",      "rmdir",    "rename", "open",
+    "close",  "write",   "append",   "read",     "truncate",    "allocate", "stat",   "chmod",
+    "chown",  "utimens", "setxattr", "getxattr", "removexattr", "readlink", "list",   "listnext",
+    "forget", "crash",   "sync",     "move",     "compare"};
 
 // How often each kind comes, in the order of the names.
-constexpr std::array<unsigned, kKinds> kWeights{10, 24, 2, 4, 5, 2, 12, 10, 2, 14, 10, 10, 8, 8,
-                                                6,  3,  2, 2, 3, 1, 1,  1,  2, 6,  1,  1,  1};
+constexpr std::array<unsigned, kKinds> kWeights{10, 24, 2, 4, 5, 2, 12, 12, 2, 14, 10, 30, 8, 8, 6,
+                                                3,  2,  2, 3, 1, 1, 1,  2,  6, 1,  1,  4,  1, 1};
 
 std::string path_text(const std::vector<uint8_t>& path) {
   std::string text;
@@ -26,6 +28,8 @@ std::string path_text(const std::vector<uint8_t>& path) {
 
 // Mostly the first two names are directories, and the others are files.
 std::vector<uint8_t> random_path(base::Random& random, bool of_directory) {
+  // One file that both programs use all the time.
+  if (!of_directory && random.below(3) == 0) return {2};
   const uint64_t drawn = random.below(8);
   std::vector<uint8_t> path(drawn < 4 ? 1 : drawn < 7 ? 2 : 3);
   for (size_t i = 0; i < path.size(); ++i) {
@@ -62,6 +66,73 @@ std::string Operation::to_string() const {
   return text;
 }
 
+namespace {
+
+std::optional<std::vector<uint8_t>> path_of(std::string_view text) {
+  std::vector<uint8_t> path;
+  for (size_t at = 0; at + 1 < text.size(); at += 2) {
+    const auto* const name = std::find_if(kNames.begin(), kNames.end(), [&](const char* each) {
+      return text[at] == '/' && text[at + 1] == each[0];
+    });
+    if (name == kNames.end()) return std::nullopt;
+    path.push_back(static_cast<uint8_t>(name - kNames.begin()));
+  }
+  return path;
+}
+
+template <typename T>
+bool get_number(std::string_view text, T& into, int base = 10) {
+  const auto got = std::from_chars(text.data(), text.data() + text.size(), into, base);
+  return got.ec == std::errc() && got.ptr == text.data() + text.size();
+}
+
+// One word "name=value" of to_string().
+bool get_field(std::string_view word, Operation& operation) {
+  const size_t equals = word.find('=');
+  if (equals == std::string_view::npos) return false;
+  const std::string_view name = word.substr(0, equals);
+  const std::string_view value = word.substr(equals + 1);
+  if (name == "caller") return get_number(value, operation.caller);
+  if (name == "slot") return get_number(value, operation.slot) && operation.slot < kSlots;
+  if (name == "mode") return get_number(value, operation.mode);
+  if (name == "bits") return get_number(value, operation.bits, 8);
+  if (name == "offset") return get_number(value, operation.offset);
+  if (name == "bytes") return get_number(value, operation.bytes);
+  if (name == "interrupt") return get_number(value, operation.interrupt);
+  if (name == "flag") {
+    operation.flag = value == "true";
+    return operation.flag || value == "false";
+  }
+  if (name == "fill" && value.size() == 1) {
+    operation.fill = value[0];
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::optional<Operation> Operation::parse(std::string_view text) {
+  Operation operation;
+  for (bool is_first = true; !text.empty(); is_first = false) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    if (is_first) {
+      const auto* const name = std::find(kKindNames.begin(), kKindNames.end(), word);
+      if (name == kKindNames.end()) return std::nullopt;
+      operation.kind = static_cast<Kind>(name - kKindNames.begin());
+    } else if (word.starts_with("/") || word.starts_with("to=/")) {
+      const bool is_path = word.starts_with("/");
+      auto path = path_of(is_path ? word : word.substr(3));
+      if (!path) return std::nullopt;
+      (is_path ? operation.path : operation.to) = std::move(*path);
+    } else if (!get_field(word, operation)) {
+      return std::nullopt;
+    }
+  }
+  return operation;
+}
+
 std::string data_of(const Operation& operation) {
   std::string data(operation.bytes, operation.fill);
   for (size_t i = 0; i < data.size(); i += 61) data[i] = static_cast<char>('0' + i / 61 % 10);
@@ -95,10 +166,11 @@ Operation random_operation(base::Random& random) {
   operation.bytes = random_offset(random);
   operation.fill = static_cast<char>('a' + random.below(26));
   const bool may_be_interrupted =
-      operation.kind <= Kind::kRename || operation.kind == Kind::kAppend ||
-      operation.kind == Kind::kTruncate || operation.kind == Kind::kSetXattr;
+      operation.kind <= Kind::kRename || operation.kind == Kind::kWrite ||
+      operation.kind == Kind::kAppend || operation.kind == Kind::kTruncate ||
+      operation.kind == Kind::kSetXattr;
   if (may_be_interrupted && random.below(30) == 0) {
-    operation.interrupt = 1 + static_cast<uint32_t>(random.below(3));
+    operation.interrupt = 1 + static_cast<uint32_t>(random.below(6));
   }
   return operation;
 }

@@ -7,7 +7,9 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/random.h"
@@ -40,7 +42,9 @@ enum class Kind : uint8_t {
   kList,      // a whole directory
   kListNext,  // one page, from where this slot's listing stands
   kForget,    // one of the two programs ends
-  kCrash,     // of the server; `flag`: of both programs, too
+  kCrash,     // of servers (`mode`: which); `flag`: of both programs, too
+  kSync,      // fsync() of a slot
+  kMove,      // a data server is drained, or is used again (`mode`)
   kCompare,   // everything
 };
 inline constexpr unsigned kKinds = static_cast<unsigned>(Kind::kCompare) + 1;
@@ -60,10 +64,12 @@ struct Operation {
   uint64_t offset = 0;
   uint64_t bytes = 0;
   char fill = 'x';
-  // The server dies after so many turns of the call; 0: it does not.
+  // A server dies after so many turns of the call; 0: none does.
   uint32_t interrupt = 0;
 
   std::string to_string() const;
+  // Nothing: to_string() gives no such text.
+  static std::optional<Operation> parse(std::string_view text);
 };
 
 // The data that a write writes: told by its letter and place, so that mixed up pieces are noticed.

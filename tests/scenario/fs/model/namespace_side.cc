@@ -10,36 +10,19 @@
 
 #include "base/check.h"
 #include "pmstore/server.h"
+#include "tests/scenario/fs/model/operation_arguments.h"
 
 namespace pmstore::fs::model {
 namespace {
 
-Caller caller_of(unsigned number) {
-  const User user = user_of(number);
-  return {user.uid, user.gid, user.groups};
-}
-
-std::string text(const Attributes& a) {
-  constexpr char kTypes[] = "?fdlpscb";
-  return attributes_text(kTypes[static_cast<unsigned>(a.type)], a.mode, a.uid, a.gid, a.links,
-                         a.size, a.atime_ns, a.mtime_ns, a.ctime_ns);
-}
+std::string text(const Attributes& a) { return attributes_text(a, true); }
 
 Outcome outcome_of(const PosixResult<Attributes>& result) {
   return result ? Outcome{0, text(*result)} : Outcome{result.number(), {}};
 }
-Outcome outcome_of(const PosixStatus& result) { return {result ? 0 : result.number(), {}}; }
-
-int open_flags(const Operation& operation) {
-  constexpr int kAccess[] = {O_RDONLY, O_WRONLY, O_RDWR};
-  return kAccess[operation.mode % 3] | (operation.mode >= 9 ? O_TRUNC : 0);
-}
 
 std::span<const std::byte> bytes_of(const std::string& data) {
   return std::as_bytes(std::span(data.data(), data.size()));
-}
-std::string text_of(const std::vector<std::byte>& bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 }  // namespace
@@ -143,7 +126,7 @@ Task<void> NamespaceSide::close(unsigned slot) {
 
 Task<Outcome> NamespaceSide::create(const Operation& operation) {
   co_await close(operation.slot);
-  const Caller caller = caller_of(operation.caller);
+  const Caller caller = caller_of(operation);
   const Found found = co_await find(caller, operation.path);
   if (found.error != 0) co_return Outcome{found.error, {}};
   NewFile file;
@@ -161,7 +144,7 @@ Task<Outcome> NamespaceSide::create(const Operation& operation) {
 
 Task<Outcome> NamespaceSide::open(const Operation& operation) {
   co_await close(operation.slot);
-  const Caller caller = caller_of(operation.caller);
+  const Caller caller = caller_of(operation);
   const auto ino = co_await find_there(caller, operation.path);
   if (!ino) co_return Outcome{ino.number(), {}};
   const int flags = open_flags(operation);
@@ -175,7 +158,7 @@ Task<Outcome> NamespaceSide::open(const Operation& operation) {
 }
 
 Task<Outcome> NamespaceSide::execute_name(const Operation& operation) {
-  const Caller caller = caller_of(operation.caller);
+  const Caller caller = caller_of(operation);
   const Found found = co_await find(caller, operation.path);
   if (found.error != 0) co_return Outcome{found.error, {}};
   if (operation.kind == Kind::kUnlink) {
@@ -188,7 +171,7 @@ Task<Outcome> NamespaceSide::execute_name(const Operation& operation) {
   NewFile file;
   file.type = FileType::kDirectory;
   file.mode = operation.bits;
-  const std::string target(1 + operation.bytes % 4000, operation.fill);
+  const std::string target = symlink_target(operation);
   if (operation.kind == Kind::kMakeSymlink) {
     file.type = FileType::kSymlink;
     file.target = target;
@@ -197,7 +180,7 @@ Task<Outcome> NamespaceSide::execute_name(const Operation& operation) {
 }
 
 Task<Outcome> NamespaceSide::execute_two_names(const Operation& operation) {
-  const Caller caller = caller_of(operation.caller);
+  const Caller caller = caller_of(operation);
   if (operation.kind == Kind::kLink) {
     const auto ino = co_await find_there(caller, operation.path);
     if (!ino) co_return Outcome{ino.number(), {}};
@@ -209,9 +192,8 @@ Task<Outcome> NamespaceSide::execute_two_names(const Operation& operation) {
   if (from.error != 0) co_return Outcome{from.error, {}};
   const Found to = co_await find(caller, operation.to);
   if (to.error != 0) co_return Outcome{to.error, {}};
-  const auto mode = static_cast<RenameMode>(operation.mode % 3);
-  co_return outcome_of(
-      co_await namespace_->rename(caller, from.directory, from.name, to.directory, to.name, mode));
+  co_return outcome_of(co_await namespace_->rename(caller, from.directory, from.name, to.directory,
+                                                   to.name, rename_mode(operation)));
 }
 
 Task<Outcome> NamespaceSide::execute_data(const Operation& operation) {
@@ -244,13 +226,11 @@ Task<Outcome> NamespaceSide::execute_data(const Operation& operation) {
 }
 
 Task<Outcome> NamespaceSide::execute_inode(const Operation& operation) {
-  const Caller caller = caller_of(operation.caller);
+  const Caller caller = caller_of(operation);
   const auto found = co_await find_there(caller, operation.path);
   if (!found) co_return Outcome{found.number(), {}};
   const Ino ino = *found;
-  using Change = AttributeChange;
-  Change change;
-  const std::string xattr = fmt::format("user.{}", kNames[operation.to[0]]);
+  const std::string xattr = xattr_name(operation);
   switch (operation.kind) {
     case Kind::kStat: co_return outcome_of(co_await namespace_->get_attributes(ino));
     case Kind::kReadLink: {
@@ -262,29 +242,16 @@ Task<Outcome> NamespaceSide::execute_inode(const Operation& operation) {
       co_return value ? Outcome{0, text_of(*value)} : Outcome{value.number(), {}};
     }
     case Kind::kSetXattr: {
-      const std::string value(operation.bytes % 5000, operation.fill);
+      const std::string value = xattr_value(operation);
       const auto mode = static_cast<XattrMode>(operation.mode % 3);
       co_return outcome_of(
           co_await namespace_->set_xattr(caller, ino, xattr, bytes_of(value), mode));
     }
     case Kind::kRemoveXattr:
       co_return outcome_of(co_await namespace_->remove_xattr(caller, ino, xattr));
-    case Kind::kChangeMode:
-      change.set = Change::kMode;
-      change.mode = operation.bits;
-      break;
-    case Kind::kChangeOwner:
-      change.set = operation.flag ? Change::kUid : Change::kGid;
-      change.uid = 1000 + static_cast<uint32_t>(operation.offset % 3);
-      change.gid = 100 * (1 + static_cast<uint32_t>(operation.offset % 3));
-      break;
-    default:
-      change.set =
-          operation.flag ? Change::kAtimeNow | Change::kMtimeNow : Change::kAtime | Change::kMtime;
-      change.atime_ns = operation.offset;
-      change.mtime_ns = operation.bytes;
-      break;
+    default: break;
   }
+  const AttributeChange change = attribute_change(operation);
   co_return outcome_of(co_await namespace_->set_attributes(caller, ino, change));
 }
 
@@ -299,16 +266,14 @@ Task<Outcome> NamespaceSide::list_whole(const Caller& caller, Ino directory) {
       PMSTORE_CHECK(listed.attributes && listed.attributes->ino == listed.entry.ino &&
                         listed.attributes->type == listed.entry.type,
                     "a listing has attributes");
-      constexpr char kTypes[] = "?fdlpscb";
-      outcome.text += fmt::format("{} {}; ", listed.entry.name,
-                                  kTypes[static_cast<unsigned>(listed.entry.type)]);
+      outcome.text += listed_text(listed.entry);
     }
     cookie = page->back().entry.cookie;
   }
 }
 
 Task<Outcome> NamespaceSide::execute_list(const Operation& operation) {
-  const Caller caller = caller_of(operation.caller);
+  const Caller caller = caller_of(operation);
   Listing& listing = listings_[operation.slot];
   const bool whole = operation.kind == Kind::kList;
   Ino directory = whole ? Ino{} : listing.directory;
@@ -332,11 +297,7 @@ Task<Outcome> NamespaceSide::execute_list(const Operation& operation) {
   }
   listing.cookie = page->back().entry.cookie;
   Outcome outcome;
-  for (const auto& listed : *page) {
-    constexpr char kTypes[] = "?fdlpscb";
-    outcome.text +=
-        fmt::format("{} {}; ", listed.entry.name, kTypes[static_cast<unsigned>(listed.entry.type)]);
-  }
+  for (const auto& listed : *page) outcome.text += listed_text(listed.entry);
   co_return outcome;
 }
 
@@ -359,8 +320,16 @@ Task<Outcome> NamespaceSide::execute(const Operation& operation) {
     case Kind::kListNext: return execute_list(operation);
     case Kind::kClose:
     case Kind::kForget: return execute_slot(operation);
+    case Kind::kSync:
+    case Kind::kMove: return execute_nothing(operation);
     default: return execute_inode(operation);
   }
+}
+
+// What a namespace has no part in: all that it has done is durable, and it has no data servers.
+Task<Outcome> NamespaceSide::execute_nothing(const Operation& operation) {
+  const bool is_bad = operation.kind == Kind::kSync && !slots_[operation.slot].is_file;
+  co_return Outcome{is_bad ? EBADF : 0, {}};
 }
 
 Task<Outcome> NamespaceSide::execute_slot(const Operation& operation) {

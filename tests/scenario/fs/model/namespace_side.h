@@ -14,24 +14,24 @@
 #include "pmstore/client.h"
 #include "tests/scenario/fs/model/model_operation.h"
 #include "tests/scenario/fs/model/reference_fs.h"
+#include "tests/scenario/fs/model/side.h"
 #include "tests/unit/fs/memory_space.h"
 
 namespace pmstore::fs::model {
 
-class NamespaceSide {
+class NamespaceSide final : public Side {
  public:
   // An empty file system in a new pool at `path`, which is overwritten.
   explicit NamespaceSide(std::string path);
-  ~NamespaceSide() { stop(); }
+  ~NamespaceSide() override { stop(); }
 
-  // Empty: `operation` was interrupted, and the server died. restart() follows.
-  std::optional<Outcome> apply(const Operation& operation, uint64_t now);
-  // After a crash the programs open again what they had open, unless they died, too.
-  void restart(bool programs_died);
-  std::string dump();
-  // Lets the background work end, then: what check_namespace() finds, and what is wrong with the
-  // space. Empty: nothing.
-  std::string check();
+  std::optional<Outcome> apply(const Operation& operation, uint64_t now) override;
+  bool crashed_within() const override { return false; }
+  void crash(const Operation& operation) override { restart(operation.flag); }
+  void restart() override { restart(true); }
+  std::string dump() override;
+  std::string check() override;
+  std::string finish() override { return {}; }
 
  private:
   struct Open {
@@ -53,6 +53,8 @@ class NamespaceSide {
 
   void start();
   void stop();
+  // The programs open again what they had open, unless they died, too.
+  void restart(bool programs_died);
   template <typename T>
   T run(Task<T> task) {
     return executor_.run(std::move(task));
@@ -65,6 +67,7 @@ class NamespaceSide {
   Task<Outcome> execute_name(const Operation& operation);
   Task<Outcome> execute_two_names(const Operation& operation);
   Task<Outcome> execute_slot(const Operation& operation);
+  Task<Outcome> execute_nothing(const Operation& operation);
   Task<Outcome> execute_data(const Operation& operation);
   Task<Outcome> execute_inode(const Operation& operation);
   Task<Outcome> execute_list(const Operation& operation);

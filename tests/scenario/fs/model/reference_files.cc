@@ -41,6 +41,7 @@ Outcome ReferenceFs::write(const Operation& operation, uint64_t now) {
     node.mtime = node.ctime = now;
     clear_set_id(node);
   }
+  if (by_clients_) return {};
   return {0, fmt::format("at {}: {}", at, text(node))};
 }
 
@@ -208,6 +209,8 @@ Outcome ReferenceFs::apply(const Operation& operation, uint64_t now) {
     case Kind::kCrash:
       if (operation.flag) close_all();
       return {};
+    case Kind::kSync: return is_file ? Outcome{} : Outcome{EBADF, {}};
+    case Kind::kMove: return {};
     case Kind::kCompare: break;
   }
   return {};

@@ -23,7 +23,8 @@ std::string attributes_text(char type, unsigned mode, uint32_t uid, uint32_t gid
                      size, atime, mtime, ctime);
 }
 
-ReferenceFs::ReferenceFs() : root_(std::make_shared<Node>()) {
+ReferenceFs::ReferenceFs(bool by_clients)
+    : by_clients_(by_clients), root_(std::make_shared<Node>()) {
   root_->type = 'd';
   root_->mode = 0777;
   root_->links = 2;
@@ -40,7 +41,7 @@ ReferenceFs ReferenceFs::clone() const {
     for (auto& [name, entry] : result->names) entry.node = copy(entry.node);
     return result;
   };
-  ReferenceFs other;
+  ReferenceFs other(by_clients_);
   other.root_ = copy(root_);
   for (unsigned i = 0; i < kSlots; ++i) {
     other.slots_[i] = {copy(slots_[i].node), slots_[i].reads, slots_[i].writes};
@@ -78,8 +79,11 @@ void ReferenceFs::clear_set_id(Node& node) {
   if ((node.mode & 010) != 0) node.mode &= ~02000u;
 }
 
-std::string ReferenceFs::text(const Node& node) {
+std::string ReferenceFs::text(const Node& node) const {
   const uint64_t size = node.type == 'd' ? node.names.size() : node.data.size();
+  if (by_clients_ && node.type == 'f') {
+    return attributes_text(node.type, node.mode, node.uid, node.gid, node.links, size, 0, 0, 0);
+  }
   return attributes_text(node.type, node.mode, node.uid, node.gid, node.links, size, node.atime,
                          node.mtime, node.ctime);
 }
@@ -241,6 +245,8 @@ int ReferenceFs::rename_error(const User& user, const Operation& operation, cons
   if (from.node == nullptr) return ENOENT;
   if (mode == 2 && to.node == nullptr) return ENOENT;
   if (mode == 1 && to.node != nullptr) return EEXIST;
+  // Nothing happens, so it needs no permission.
+  if (from.node == to.node) return 0;
   if (!may(user, *from.directory, 2) || !may(user, *to.directory, 2)) return EACCES;
   if (!may_remove(user, *from.directory, *from.node)) return EPERM;
   if (to.node != nullptr && !may_remove(user, *to.directory, *to.node)) return EPERM;
@@ -252,7 +258,7 @@ int ReferenceFs::rename_error(const User& user, const Operation& operation, cons
     if (source_is_directory && !may(user, *from.node, 2)) return EACCES;
     if (mode == 2 && target_is_directory && !may(user, *to.node, 2)) return EACCES;
   }
-  if (from.node == to.node || mode == 2 || to.node == nullptr) return 0;
+  if (mode == 2 || to.node == nullptr) return 0;
   if (source_is_directory && !target_is_directory) return ENOTDIR;
   if (!source_is_directory && target_is_directory) return EISDIR;
   if (target_is_directory && !to.node->names.empty()) return ENOTEMPTY;

@@ -36,7 +36,9 @@ std::string attributes_text(char type, unsigned mode, uint32_t uid, uint32_t gid
 
 class ReferenceFs {
  public:
-  ReferenceFs();
+  // `by_clients`: as clients see it, who tell the server of writes later: without the times of
+  // regular files, and a write gives nothing.
+  explicit ReferenceFs(bool by_clients = false);
   ReferenceFs clone() const;
 
   // At this time.
@@ -55,6 +57,7 @@ class ReferenceFs {
   // All slots, or those of one program (0, 1).
   void close_all();
   void close_program(unsigned program);
+  void close_slot(unsigned index) { slots_[index] = {}; }
 
  private:
   struct Node;
@@ -102,7 +105,7 @@ class ReferenceFs {
   static bool may(const User& user, const Node& node, unsigned bits);
   static bool may_remove(const User& user, const Node& directory, const Node& node);
   static void clear_set_id(Node& node);
-  static std::string text(const Node& node);
+  std::string text(const Node& node) const;
   Ref make(const User& user, const Found& found, char type, unsigned mode, uint64_t now);
   void add(Node& directory, const std::string& name, Ref node, uint64_t now);
   void take(Node& directory, const std::string& name, uint64_t now);
@@ -127,6 +130,7 @@ class ReferenceFs {
   Outcome xattr(const Operation& operation, uint64_t now);
   Outcome list(const Operation& operation);
 
+  bool by_clients_ = false;
   Ref root_;
   std::array<Open, kSlots> slots_;
   std::array<Listing, kSlots> listings_;

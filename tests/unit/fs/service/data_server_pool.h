@@ -91,7 +91,7 @@ class DataServerPool {
   FilesWorld& world_;
   fabric::Uri uri_;
   persist::Domain domain_;
-  model::PageBytes region_;
+  pmstore::model::PageBytes region_;
   std::unique_ptr<persist::Pool> pool_;
   std::unique_ptr<FilesServer> files_;
   std::unique_ptr<Server> server_;  // goes first

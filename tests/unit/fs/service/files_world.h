@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -46,9 +47,10 @@ class FilesWorld {
   static constexpr uint64_t kLeaseNs = uint64_t{kLeaseMs} * 1'000'000;
   static constexpr uint64_t kPatienceNs = 20 * kLeaseNs;
 
-  // `frame_bytes`: as FormatOptions.
-  explicit FilesWorld(persist::Domain domain = persist::Domain::kCpuCache, uint64_t frame_bytes = 0)
-      : domain_(domain) {
+  // `frame_bytes`: as FormatOptions; `now_ns`: as FilesServerOptions.
+  explicit FilesWorld(persist::Domain domain = persist::Domain::kCpuCache, uint64_t frame_bytes = 0,
+                      std::function<uint64_t()> now_ns = {})
+      : domain_(domain), files_now_ns_(std::move(now_ns)) {
     pool_ = persist::Pool::in_region(region_.bytes(), domain_, true).value();
     FormatOptions format;
     format.rings = 0;
@@ -72,6 +74,7 @@ class FilesWorld {
     FilesServerOptions files;
     files.lease_ms = kLeaseMs;
     files.identity = 7;
+    files.now_ns = files_now_ns_;
     files.on_fenced = [this](const Error& why) { fenced_.push_back(why.message); };
     auto started = run(FilesServer::start(executor_, *pool_, *server_, files));
     ASSERT_TRUE(started) << started.error().to_string();
@@ -153,8 +156,9 @@ class FilesWorld {
   base::VirtualClock clock_;
   base::Executor executor_{clock_};
   persist::Domain domain_;
+  std::function<uint64_t()> files_now_ns_;
   std::vector<std::string> fenced_;
-  model::PageBytes region_{24 << 20};
+  pmstore::model::PageBytes region_{24 << 20};
   std::unique_ptr<persist::Pool> pool_;
   std::unique_ptr<FilesServer> files_;
   std::unique_ptr<Server> server_;  // goes first

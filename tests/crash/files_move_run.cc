@@ -1,0 +1,289 @@
+#include "tests/crash/files_move_run.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/checksum.h"
+#include "fs/file_area.h"
+#include "model/crash_recorder.h"
+#include "model/page_bytes.h"
+#include "persist/pool_layout.h"
+#include "pmstore/layout/slab_layout.h"
+#include "tests/crash/files_process.h"
+
+namespace pmstore::crash {
+namespace {
+
+using fs::DataServerState;
+using fs::Ino;
+
+constexpr uint64_t kShardLogBytes = 64 << 10;
+constexpr uint64_t kAreaBytes = FormatOptions::kLeastFileBytes;
+
+constexpr uint64_t pool_bytes(uint64_t chunks) {
+  return persist::round_up(persist::kPoolLayoutBytes + kShardLogBytes +
+                               chunks * internal::kChunkBytes + kAreaBytes + 8192,
+                           4096);
+}
+constexpr uint64_t kNamesBytes = pool_bytes(14);
+constexpr uint64_t kOtherBytes = pool_bytes(4);
+
+uint64_t content_digest_of(const std::string& content) {
+  return base::checksum64(std::as_bytes(std::span(content.data(), content.size())), 1);
+}
+
+// That of the namespace, and that of the other data server.
+struct Pools {
+  std::unique_ptr<persist::Pool> names;
+  std::unique_ptr<persist::Pool> other;
+
+  static Result<Pools> in(std::span<std::byte> memory, persist::Domain domain, bool is_new) {
+    Pools pools;
+    PMSTORE_TRY(pools.names, persist::Pool::in_region(memory.first(kNamesBytes), domain, is_new));
+    PMSTORE_TRY(pools.other, persist::Pool::in_region(memory.subspan(kNamesBytes), domain, is_new));
+    return pools;
+  }
+  std::vector<persist::Memory*> memories() const { return {&names->memory(), &other->memory()}; }
+};
+
+// Recovery: all files are as they were, and the space is sound. Work: what was being drained is
+// emptied, and one more file is made.
+class RestartedMoves final : public Restarted {
+ public:
+  explicit RestartedMoves(Pools pools) : pools_(std::move(pools)) {}
+  std::vector<persist::Memory*> memories() override { return pools_.memories(); }
+  Result<uint64_t> recover() override {
+    PMSTORE_TRY(process_, FilesProcess::open(*pools_.names, pools_.other.get()));
+    PMSTORE_TRY(const std::string content, process_->content());
+    PMSTORE_TRY_STATUS(process_->check());
+    return content_digest_of(content);
+  }
+  uint64_t start_number() const override { return process_ ? process_->start_number() : 0; }
+  Result<uint64_t> work() override {
+    PMSTORE_TRY(const std::string before, process_->content());
+    if (const auto drained = process_->drained()) {
+      const auto moved = process_->run(process_->names().move_off(*drained));
+      if (!moved) return make_error(ErrorCode::kDamaged, moved.error().to_string());
+      PMSTORE_TRY_STATUS(process_->check());
+      if (process_->used_bytes(*drained) != 0) {
+        return make_error(ErrorCode::kDamaged, "a server that was drained still has something");
+      }
+    }
+    PMSTORE_TRY(const std::string after, process_->content());
+    if (before != after) return make_error(ErrorCode::kDamaged, "a move has changed a file");
+    const auto made = process_->run(process_->names().make({}, fs::kRootIno, "later", {}));
+    if (!made && made.number() != EEXIST) {
+      return make_error(ErrorCode::kDamaged, made.error().to_string());
+    }
+    PMSTORE_TRY(const std::string content, process_->content());
+    return content_digest_of(content);
+  }
+
+ private:
+  Pools pools_;
+  std::unique_ptr<FilesProcess> process_;
+};
+
+class FilesMoveRun final : public RecordedRun {
+ public:
+  FilesMoveRun(const std::string& scenario, uint64_t seed, persist::Domain domain)
+      : RecordedRun(scenario, seed),
+        domain_(domain),
+        random_(seed),
+        region_(kNamesBytes + kOtherBytes) {
+    pools_ = std::move(*Pools::in(region_.bytes(), domain, true));
+    format(*pools_.names, seed + 1);
+    format(*pools_.other, seed + 2);
+    start();
+    must(process_->set_state(FilesProcess::kOther, DataServerState::kInUse));
+    recorder_.emplace(pools_.memories(), region_.bytes());
+    now_ = content();
+    seed == 0 ? script() : draw();
+    allow({content_digest_of(now_)});
+    trace_ = recorder_->take();
+    process_.reset();
+    pools_ = {};
+  }
+
+  Result<std::unique_ptr<Restarted>> restart(std::span<std::byte> memory) const override {
+    PMSTORE_TRY(auto pools, Pools::in(memory, domain_, false));
+    return std::make_unique<RestartedMoves>(std::move(pools));
+  }
+  // A start takes some milliseconds.
+  uint64_t samples() const override { return domain_ == persist::Domain::kNone ? 4 : 16; }
+  uint64_t most_exhaustive() const override { return 64; }
+  uint64_t inner_samples() const override { return 1; }
+  uint64_t death_every() const override { return 256; }
+
+ private:
+  using Moving = base::Task<fs::PosixResult<uint64_t>>;
+
+  static void must(const Status& done) {
+    PMSTORE_CHECK(done.has_value(), done ? "" : done.error().message.c_str());
+  }
+  static void format(persist::Pool& pool, uint64_t identity) {
+    FormatOptions options{.rings = 0, .identity = identity, .log_bytes = 0};
+    options.shard_log_bytes = kShardLogBytes;
+    options.file_bytes = kAreaBytes;
+    must(fs::format_pool(pool, options));
+  }
+  void script();
+  void draw();
+  void start() {
+    auto opened = FilesProcess::open(*pools_.names, pools_.other.get());
+    PMSTORE_CHECK(opened, opened ? "" : opened.error().message.c_str());
+    process_ = std::move(*opened);
+  }
+  std::string content() {
+    auto found = process_->content();
+    PMSTORE_CHECK(found, "a live file system can be read");
+    describe(content_digest_of(*found), *found);
+    return std::move(*found);
+  }
+  // What has ended was acknowledged: what is there now stays.
+  void ended() {
+    std::string after = content();
+    allow({content_digest_of(now_), content_digest_of(after)});
+    recorder_->mark();
+    now_ = std::move(after);
+  }
+  void settle() {
+    must(process_->check());
+    ended();
+  }
+  void restart_process() {
+    allow({content_digest_of(now_)});
+    process_.reset();
+    recorder_->process_dies();
+    start();
+    recorder_->mark();
+  }
+
+  Ino make(std::string_view name) {
+    const auto made = process_->run(fs().make({}, fs::kRootIno, name, {}));
+    PMSTORE_CHECK(made, "a file is made");
+    ended();
+    return made->ino;
+  }
+  // Atomic: what is overwritten in place may be found in parts.
+  void write(Ino ino, std::optional<uint64_t> offset, size_t bytes, char letter) {
+    const std::string data(bytes, letter);
+    const auto written = process_->run(
+        fs().write(ino, offset, std::as_bytes(std::span(data.data(), data.size())), true));
+    PMSTORE_CHECK(written, "there is room for a write");
+    ended();
+  }
+  void truncate(Ino ino, uint64_t size) {
+    const fs::AttributeChange change{.set = fs::AttributeChange::kSize, .size = size};
+    [[maybe_unused]] const auto cut = process_->run(fs().set_attributes({}, ino, change));
+    ended();
+  }
+  void set_state(uint16_t server, DataServerState state) {
+    must(process_->set_state(server, state));
+    ended();
+  }
+  // A move that is under way is given so many turns.
+  Moving begin_move(uint16_t server, uint64_t turns) {
+    Moving moving = fs().move_off(server);
+    moving.start();
+    for (uint64_t i = 0; i < turns && !moving.done(); ++i) process_->turn();
+    return moving;
+  }
+  void finish(Moving moving) {
+    while (!moving.done()) process_->turn();
+    PMSTORE_CHECK(moving.take(), "what is there can be moved");
+    ended();
+  }
+  void drain(uint16_t server) {
+    set_state(server, DataServerState::kDraining);
+    finish(begin_move(server, 0));
+    emptied(server);
+  }
+  // Nothing is left there; it is used again.
+  void emptied(uint16_t server) {
+    settle();
+    PMSTORE_CHECK(process_->used_bytes(server) == 0, "a drained server is empty");
+    set_state(server, DataServerState::kInUse);
+  }
+  fs::Namespace& fs() { return process_->names(); }
+
+  persist::Domain domain_;
+  Random random_;
+  model::PageBytes region_;
+  Pools pools_;
+  std::unique_ptr<FilesProcess> process_;
+  std::optional<model::CrashRecorder> recorder_;
+  std::string now_;
+};
+
+void FilesMoveRun::script() {
+  constexpr uint16_t kHere = 0;
+  constexpr uint16_t kThere = FilesProcess::kOther;
+  const Ino f = make("f");
+  write(f, 0, 2 * fs::kUnitBytes + 700, 'a');
+  const Ino g = make("g");
+  write(g, std::nullopt, 5000, 'b');
+  write(g, 3 * fs::kUnitBytes, 100, 'c');  // behind a hole
+  drain(kThere);
+  write(f, 100, 3000, 'd');
+  drain(kHere);
+  write(f, std::nullopt, fs::kUnitBytes, 'e');
+  // Writes and a truncation amid moves.
+  set_state(kThere, DataServerState::kDraining);
+  Moving moving = begin_move(kThere, 6);
+  write(f, fs::kUnitBytes - 50, 100, 'f');
+  truncate(g, 4000);
+  finish(std::move(moving));
+  emptied(kThere);
+  // The process dies amid a move, and the next one goes on.
+  set_state(kHere, DataServerState::kDraining);
+  moving = begin_move(kHere, 9);
+  moving = {};
+  restart_process();
+  finish(begin_move(kHere, 0));
+  emptied(kHere);
+  write(g, 0, 3 * fs::kUnitBytes, 'g');
+  settle();
+}
+
+void FilesMoveRun::draw() {
+  const std::array<Ino, 2> files{make("a"), make("b")};
+  for (const Ino file : files) write(file, 0, 1 + random_.below(3 * fs::kUnitBytes), 'z');
+  for (uint64_t rounds = 3 + random_.below(3); rounds > 0; --rounds) {
+    const auto server = static_cast<uint16_t>(random_.below(2));
+    const Ino file = files[random_.below(files.size())];
+    const char letter = static_cast<char>('a' + random_.below(26));
+    set_state(server, DataServerState::kDraining);
+    Moving moving = begin_move(server, random_.below(40));
+    switch (random_.below(4)) {
+      case 0: truncate(file, random_.below(2 * fs::kUnitBytes)); break;
+      case 1:
+        write(file, random_.below(2 * fs::kUnitBytes), 1 + random_.below(70'000), letter);
+        break;
+      case 2:
+        moving = {};
+        restart_process();
+        moving = begin_move(server, 0);
+        break;
+      default: break;
+    }
+    finish(std::move(moving));
+    emptied(server);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<RecordedRun> files_move_run(const std::string& scenario, uint64_t seed,
+                                            persist::Domain domain) {
+  return std::make_unique<FilesMoveRun>(scenario, seed, domain);
+}
+
+}  // namespace pmstore::crash
