@@ -97,6 +97,7 @@ void SlabArena::set_slab(uint32_t chunk, uint8_t size_class, uint32_t run) {
   state.size_class = size_class;
   state.run = run;
   state.used = slots_per_slab(size_class);
+  largest_run_ = std::max(largest_run_, run);
   count_used(chunk, state.used);
   for (uint32_t inside = 1; inside < run; ++inside) {
     chunks_[chunk + inside].kind = Chunk::Kind::kInside;
