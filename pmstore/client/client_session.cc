@@ -95,7 +95,10 @@ base::Task<Result<SessionRef>> ClientSession::open(std::shared_ptr<fabric::Devic
   PMSTORE_CO_TRY_STATUS(session->check_hello(options));
   session->looked_ns_ = session->sent_ns_ = device->executor().now_ns();
   session->rpc_->on_notice([raw_session = &*session] {
-    raw_session->executor().spawn(follow_frames(SessionRef(raw_session)));
+    // A list that comes while it runs is the one that it ends with.
+    if (raw_session->frames_.following()) return;
+    raw_session->following_frames_ = follow_frames(*raw_session);
+    raw_session->following_frames_.start();
   });
   session->calls_ = std::make_unique<RpcCalls>(*session);
   if (session->discipline() == LockDiscipline::kRnic) {
@@ -228,6 +231,7 @@ size_t ClientSession::largest_commit_bytes() const {
 }
 
 ClientSession::~ClientSession() {
+  following_frames_ = {};
   std::erase(book_->live, this);
   if (connection_ != nullptr) book_->ended += connection_->counters();
   // The connection goes before the memory that its peer or its queue can still reach; the ring has

@@ -231,6 +231,7 @@ class ClientSession {
   persist::WriteStrategy log_strategy_ = persist::WriteStrategy::kTwoSided;
   ServerHello hello_;
   FrameRegions frames_;
+  base::Task<void> following_frames_;
   LeafRoutes leaf_routes_;
   RegionDirectory regions_;
   BucketCountHint bucket_count_;

@@ -101,19 +101,19 @@ base::Task<Status> fetch_frame(ClientSession& session, SlotOffset slot) {
   co_return Status{};
 }
 
-base::Task<void> follow_frames(SessionRef session) {
+base::Task<void> follow_frames(ClientSession& session) {
   constexpr uint64_t kPauseNs = 50'000;
-  FrameRegions& frames = session->frames();
-  if (frames.following_) co_return;
+  FrameRegions& frames = session.frames();
   const FrameRegions::Flag following(frames.following_);
-  while (session->usable()) {
-    const Status asked = co_await ask_for_frames(*session);
-    if (!asked) co_return session->drop();
+  co_await session.executor().yield();
+  while (session.usable()) {
+    const Status asked = co_await ask_for_frames(session);
+    if (!asked) co_return session.drop();
     if (frames.list() == frames.confirmed()) co_return;
     const uint64_t list = frames.list();
-    const std::vector<uint64_t> begun = session->operations_under_way();
-    while (session->usable() && !session->buffers().have_ended(begun)) {
-      co_await session->executor().sleep_for(kPauseNs);
+    const std::vector<uint64_t> begun = session.operations_under_way();
+    while (session.usable() && !session.buffers().have_ended(begun)) {
+      co_await session.executor().sleep_for(kPauseNs);
     }
     frames.confirm(list);
   }

@@ -24,7 +24,6 @@
 namespace pmstore::internal {
 
 class ClientSession;
-class SessionRef;
 
 class FrameRegions {
  public:
@@ -57,6 +56,8 @@ class FrameRegions {
   }
   // Whether it may access a frame that may go.
   bool knows_later() const { return later_; }
+  // follow_frames() runs.
+  bool following() const { return following_; }
   uint64_t list() const { return list_; }
   uint64_t confirmed() const { return confirmed_; }
   // CHECK: what the list has not is under way no more.
@@ -69,7 +70,7 @@ class FrameRegions {
 
  private:
   friend base::Task<Status> fetch_frame(ClientSession& session, SlotOffset slot);
-  friend base::Task<void> follow_frames(SessionRef session);
+  friend base::Task<void> follow_frames(ClientSession& session);
   // Sets a flag as long as it lives.
   class Flag {
    public:
@@ -95,8 +96,8 @@ class FrameRegions {
   uint64_t not_before_ns_ = 0;
   bool grows_ = false;  // the server tells of later frames
   bool later_ = false;
-  bool asking_ = false;     // fetch_frame()
-  bool following_ = false;  // follow_frames()
+  bool asking_ = false;  // fetch_frame()
+  bool following_ = false;
 };
 
 // Asks the server for the frames that there are, if that may name the one of `slot`. So the frame
@@ -106,8 +107,8 @@ class FrameRegions {
 base::Task<Status> fetch_frame(ClientSession& session, SlotOffset slot);
 
 // Asks for the list of frames, and confirms it when nothing of what it has not is under way; until
-// no later list has come meanwhile. Ends when the session is not usable; drops it when the server
-// does not answer. Does nothing while another one runs.
-base::Task<void> follow_frames(SessionRef session);
+// no later list has come meanwhile. Begins in the executor's next turn. Ends when the session is
+// not usable; drops it when the server does not answer. `session` is borrowed until the task ends.
+base::Task<void> follow_frames(ClientSession& session);
 
 }  // namespace pmstore::internal
