@@ -149,7 +149,6 @@ base::Task<Result<Located>> Reader::locate_one_sided(SessionRef session, TableId
   if (!buffer) buffer = co_await session->buffers().take();
   std::optional<RecordView> record;
   bool ask_the_server = false;
-
   for (unsigned attempt = 0; attempt < kAttempts && !ask_the_server; ++attempt) {
     if (attempt > 2) {
       co_await executor_.sleep_for(executor_.random().below(pause_limit(attempt)));
@@ -172,7 +171,6 @@ base::Task<Result<Located>> Reader::locate_one_sided(SessionRef session, TableId
       cached = {};
     }
     if (misses_by_rpc) break;
-
     BucketSeen seen_bucket;
     Status read = co_await read_bucket(session, hash, *buffer, seen_bucket);
     if (!read) co_return std::move(read.error());
@@ -182,8 +180,7 @@ base::Task<Result<Located>> Reader::locate_one_sided(SessionRef session, TableId
       const BucketEntry where = seen_bucket.candidates[i];
       if (!one_sided(*session, where)) {
         PMSTORE_CO_TRY_STATUS(co_await name_frame(*session, where));
-        ask_the_server = !one_sided(*session, where);
-        if (ask_the_server) break;
+        if ((ask_the_server = !one_sided(*session, where))) break;
       }
       plan_record(*buffer, *session, where);
       buffer->batch.read(buffer->word_at(kBucketVersion), session->bucket_at(seen_bucket.number));

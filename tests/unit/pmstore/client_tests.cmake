@@ -11,6 +11,6 @@ pmstore_test(pmstore_redo_ring_test ONE_THREAD SOURCES redo_ring_test.cc DEPS pm
 pmstore_test(pmstore_leaf_routes_test ONE_THREAD SOURCES leaf_routes_test.cc DEPS pmstore)
 pmstore_test(pmstore_region_table_test ONE_THREAD SOURCES region_table_test.cc DEPS pmstore)
 pmstore_test(pmstore_client_test ONE_THREAD
-  SOURCES client_session_test.cc client_growth_test.cc frame_regions_test.cc client_read_test.cc client_write_test.cc
-    leaf_page_test.cc scan_reads_test.cc transaction_test.cc fake_server.cc
+  SOURCES client_session_test.cc client_growth_test.cc frame_regions_test.cc client_read_test.cc
+    client_write_test.cc leaf_page_test.cc scan_reads_test.cc transaction_test.cc fake_server.cc
   DEPS pmstore)
