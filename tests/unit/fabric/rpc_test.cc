@@ -97,6 +97,29 @@ TEST_F(Rpc, ACallTimesOutWithinAQuarterOfTheTimeout) {
   EXPECT_EQ(connection_->counters().server_messages, 1u);
 }
 
+TEST_F(Rpc, EachChangeOfTheNoticeIsToldOnceWithTheReplyThatShowsIt) {
+  connect(options_of(16));
+  int told = 0;
+  client_->on_notice([&] { ++told; });
+  const auto call_once = [&] {
+    start_calls(1, 8);
+    both(5);
+  };
+  call_once();
+  EXPECT_EQ(told, 0);
+  server_.peer->set_notice(7);
+  both(5);
+  EXPECT_EQ(told, 0) << "there was no reply";
+  call_once();
+  call_once();
+  EXPECT_EQ(told, 1);
+  server_.peer->set_notice(8);
+  server_.peer->set_notice(9);
+  call_once();
+  EXPECT_EQ(told, 2);
+  EXPECT_EQ(outcomes_.good, 4u);
+}
+
 TEST_F(Rpc, OthersMayStillBeAnsweredAfterATimeout) {
   connect(options_of(16));
   hold_everything();
