@@ -298,6 +298,10 @@ ShutdownState shutdown_state_in(std::span<const std::byte> pool) {
   return read_as<ShutdownState>(pool, kShutdownStateOffset);
 }
 
+bool counts_shutdowns(const ShutdownState& state) {
+  return read_as<uint64_t>(state, 0) != 0 || read_as<uint64_t>(state, sizeof(uint64_t)) != 0;
+}
+
 void clear_shutdown_state(std::span<std::byte> header) {
   auto incompat = read_as<uint32_t>(header, kIncompatOffset);
   const size_t covered = (incompat & kChecksum2k) ? kHeader2kBytes : kHeaderChecksumOffset;

@@ -71,13 +71,13 @@ uint64_t largest_free_object(std::span<const std::byte> pool, const PmemobjFacts
 // the pool.
 bool lanes_are_idle(std::span<const std::byte> pool, const PmemobjFacts& facts);
 
-// The record of unsafe shutdowns of the device that a pool lies on: libpmemobj notes there that the
-// pool is open, and refuses a pool that was open when the device lost what was in its queues. Zero
-// where the device counts nothing, as for files.
+// The record of unsafe shutdowns of the device that a pool lies on: how many there were, which
+// device, and whether the pool was open. libpmemobj refuses a pool that was open when its device
+// lost what was in the queues. Count and device are 0 where nothing is counted, as for files.
 inline constexpr uint64_t kShutdownStateOffset = 4024;
 using ShutdownState = std::array<std::byte, 64>;
 ShutdownState shutdown_state_in(std::span<const std::byte> pool);
-inline bool counts_shutdowns(const ShutdownState& state) { return state != ShutdownState{}; }
+bool counts_shutdowns(const ShutdownState& state);
 
 struct ByteRange {
   uint64_t begin;

@@ -253,6 +253,27 @@ TEST_F(PoolErrors, CreatingRefusesWhatIsThereAndWhatIsTooSmall) {
   EXPECT_NE(access(fresh.c_str(), F_OK), 0) << "nothing may be left behind";
 }
 
+// A file counts no unsafe shutdowns: one that says so was copied from a device, or its device lost
+// what was on the way while the pool was open. Only libpmemobj knows.
+TEST_F(PoolErrors, APoolThatWasOpenWhenItsDeviceLostDataIsRefusedByLibpmemobj) {
+  for (const bool was_open : {true, false}) {
+    internal::ShutdownState state{};
+    state[0] = std::byte{5};  // unsafe shutdowns
+    state[8] = std::byte{7};  // the device
+    state[16] = was_open ? std::byte{1} : std::byte{0};
+    const uint64_t sum = internal::fletcher64(state, state.size() - 8, state.size());
+    std::memcpy(state.data() + state.size() - 8, &sum, sizeof sum);
+    patch_file(path_, internal::kShutdownStateOffset, state.data(), state.size());
+    const uint64_t before = fingerprint(path_);
+    const auto opened = Pool::open(path_, {});
+    EXPECT_EQ(opened.has_value(), !was_open);
+    if (was_open) {
+      EXPECT_EQ(opened.code(), ErrorCode::kBadPool);
+      EXPECT_EQ(fingerprint(path_), before);
+    }
+  }
+}
+
 // A copy is opened under a name that nobody has given it.
 TEST_F(PoolErrors, ErrorsNameThePathOfACopyThatHasNoNameYet) {
   write_file(path_, std::vector<char>(kBytes));
