@@ -1,8 +1,10 @@
 // A client of a pool in its own process: what it does by calls, and that it is a client like
 // others.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -340,6 +342,39 @@ TEST_F(EmbeddedClient, SessionThatIsEndedIsMadeAgain) {
   EXPECT_EQ(*run(client_->get(table_, "a")), "3");
   EXPECT_EQ((client_->counters() - before).server_messages, 0u) << "again by calls";
   admin->reset();
+}
+
+uint64_t blocks_of(const std::string& path) {
+  struct stat status {};
+  EXPECT_EQ(stat(path.c_str(), &status), 0);
+  return static_cast<uint64_t>(status.st_blocks) * 512;
+}
+
+TEST_F(EmbeddedClient, GivesBlocksOfASparsePoolBackWhenRecordsAreErased) {
+  run(client_->close());
+  client_.reset();
+  ASSERT_EQ(std::remove(path_.c_str()), 0);
+  const auto fill = [](persist::Pool& pool) {
+    FormatOptions format{.rings = 4, .log_bytes = 0, .shard_log_bytes = 4 << 20};
+    format.frame_bytes = 4 << 20;
+    return format_store(pool, format);
+  };
+  persist::PoolOpenOptions sparse;
+  sparse.sparse = true;
+  ASSERT_TRUE(persist::Pool::create(path_, 64 << 20, sparse, false, fill));
+  connect();
+  constexpr int kRecords = 1500;
+  const std::string value(16 << 10, 'v');
+  for (int i = 0; i < kRecords; ++i) {
+    ASSERT_TRUE(run(client_->put(table_, std::to_string(i), value)));
+  }
+  const uint64_t full = blocks_of(path_);
+  EXPECT_GT(full, kRecords * value.size());
+  for (int i = 0; i < kRecords; ++i) ASSERT_TRUE(run(client_->erase(table_, std::to_string(i))));
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(run(client_->get(table_, "0")).code(), ErrorCode::kNotFound);
+  }
+  EXPECT_LT(blocks_of(path_), full / 2);
 }
 
 TEST_F(EmbeddedClient, ClosedOneIsDisconnected) {
