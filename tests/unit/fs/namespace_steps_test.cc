@@ -78,7 +78,6 @@ class Steps : public NamespaceTest {
   uint64_t quarantined() { return run(fs().usage())->quarantined_bytes; }
 
   const std::string copy_ = scratch_.path("copy");
-  uint64_t ends_ns_ = 0;  // the grace period
 };
 
 // ---- data and sizes ----
@@ -283,33 +282,6 @@ TEST_F(Steps, AScanDoesNotTakeWhatATruncationStillTellsOf) {
   EXPECT_TRUE(is_truncated);
   EXPECT_EQ(space_.used_bytes(), 0u);
   EXPECT_EQ(quarantined(), 0u);
-}
-
-// A scan finds what a commit has recorded before its call hears of that.
-TEST_F(Steps, AScanBesideATruncationTakesNothingOfIt) {
-  commits_take_turns();
-  for (int turns = 0; turns < 60; ++turns) {
-    const std::string name = "f" + std::to_string(turns);
-    large(name);
-    options_.reclaim_ns = 1'000'000'000;
-    restart();
-    bool is_truncated = false;
-    const auto shrink = [&]() -> Task<void> {
-      const AttributeChange smaller{.set = AttributeChange::kSize, .size = 0};
-      const Caller caller;
-      const Ino f = (co_await fs().lookup(caller, kRootIno, name))->ino;
-      co_await executor_.sleep_until(ends_ns_);
-      for (int i = 0; i < turns; ++i) co_await executor_.yield();
-      EXPECT_TRUE(co_await fs().set_attributes(caller, f, smaller));
-      is_truncated = true;
-    };
-    ends_ns_ = executor_.now_ns() + options_.reclaim_ns;
-    executor_.spawn(shrink());
-    sleep(10'000'000'000);
-    ASSERT_TRUE(is_truncated);
-    EXPECT_EQ(space_.used_bytes(), 0u) << turns;
-    EXPECT_EQ(quarantined(), 0u) << turns;
-  }
 }
 
 // Were the server to end between both, a client could write to what is not the file's any more.
