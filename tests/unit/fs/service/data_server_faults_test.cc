@@ -410,7 +410,7 @@ TEST_F(DataServersTest, AFullPoolOfAnEarlierReleaseIsRefusedWithWhatToDo) {
   const auto secret_of = [&] { return run(records.secret_of(area)); };
   EXPECT_EQ(secret_of().code(), ErrorCode::kFull);
   EXPECT_NE(secret_of().error().message.find("remove files"), std::string::npos);
-  EXPECT_TRUE(run(store->get(table, "spare000"))) << "files can be removed with the earlier release";
+  EXPECT_TRUE(run(store->get(table, "spare000"))) << "to remove files with the earlier one";
   for (int i = 0; i < made; ++i) {
     const auto removed = run(client().remove("/file" + std::to_string(i)));
     ASSERT_TRUE(removed) << i << ": " << removed.error().to_string();
