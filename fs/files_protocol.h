@@ -95,6 +95,9 @@ enum class FilesMethod : uint16_t {
   kDataServers = 0x031c,      // nothing -> DataServersReply, for each: WireDataServer, URI, text
   kAddDataServer = 0x031d,    // AddDataServerRequest, URI -> DataServerReply
   kDrainDataServer = 0x031e,  // DrainDataServerRequest -> nothing
+  // RangeRequest -> attributes, MapReply, WireExtent[]: room that the client writes to, before
+  // kPublish lets the size grow
+  kReserve = 0x031f,
   // Of this client, not of the namespace:
   // nothing -> NewsReply, ino[], ino[]: maps that confirmed + 1 to `through` changed, delegations
   // that they recall
@@ -110,6 +113,7 @@ enum class FilesMethod : uint16_t {
   // LockRequest -> LockReply: a lock that was not free. Takes it when it is, or answers `again`. It
   // has no number, so other requests do not wait for its answer: a repetition finds the lock taken.
   kAwaitLock = 0x0324,
+  kPublish = 0x0326,  // PublishRequest -> attributes; EAGAIN: the room is another one by now
 };
 
 struct InoRequest {
@@ -344,6 +348,13 @@ struct WireEntry {
 };
 static_assert(sizeof(WireEntry) == 24);
 
+struct PublishRequest {
+  uint64_t ino = 0;
+  uint64_t reservation = 0;
+  uint64_t size = 0;
+};
+static_assert(sizeof(PublishRequest) == 24);
+
 struct MapReply {
   // What was the newest when the map was asked for: it has all changes through this one. A client
   // that has heard of a later one for this file asks again.
@@ -352,6 +363,7 @@ struct MapReply {
   uint64_t to = 0;
   uint32_t count = 0;
   uint32_t padding = 0;
+  uint64_t reservation = 0;  // of kReserve
 };
 struct WireExtent {
   uint64_t file_offset = 0;

@@ -144,6 +144,17 @@ class Namespace {
   // With `allocate`, units without an extent in [offset, offset + bytes) get one, below the file's
   // size only; inline data moves to an extent. EISDIR, EINVAL: no regular file.
   base::Task<PosixResult<Mapped>> map(Ino ino, uint64_t offset, uint64_t bytes, bool allocate);
+  // Units for [offset, offset + bytes), which begins at or below the end of the file, and goes
+  // beyond it. The caller writes there, durably, and then lets the size grow. EINVAL: the range is
+  // another one, or the file has data in its inode.
+  struct Reserved {
+    Mapped mapped;
+    uint64_t reservation = 0;
+  };
+  base::Task<PosixResult<Reserved>> reserve(Ino ino, uint64_t offset, uint64_t bytes);
+  // The file is at least `size` bytes large now; times change as by a write. EAGAIN: the room is
+  // not what was reserved any more, and nothing has happened: write().
+  base::Task<PosixResult<Attributes>> publish(Ino ino, uint64_t reservation, uint64_t size);
   // Short at the end of the file.
   base::Task<PosixResult<std::vector<std::byte>>> read(Ino ino, uint64_t offset, uint64_t bytes);
   // At most kMaxMessageData. No offset: at the end of the file (O_APPEND); two appenders never

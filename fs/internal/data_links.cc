@@ -112,6 +112,12 @@ DataSessions DataLinks::sessions() const {
   return all;
 }
 
+bool DataLinks::is_one_sided(uint16_t server) const {
+  const auto found = servers_.find(server);
+  return found != servers_.end() && found->second->data != nullptr &&
+         found->second->data->strategy() != persist::WriteStrategy::kTwoSided;
+}
+
 class DataLinks::Writing {
  public:
   Writing(Server& server, Ino ino) : server_(server), ino_(ino) { ++server_.writing[ino_]; }

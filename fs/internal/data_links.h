@@ -37,6 +37,8 @@ class DataLinks {
   // there.
   base::Task<Status> open(uint16_t server);
   DataSessions sessions() const;
+  // It was open()ed, and what is written there is durable without a message.
+  bool is_one_sided(uint16_t server) const;
   // Requires that each server of the pieces was open()ed. A server without a session among
   // `sessions` makes the map stale.
   base::Task<Result<DataOutcome>> read(const DataSessions& sessions, std::vector<ReadPiece> pieces);

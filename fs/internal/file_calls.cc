@@ -14,8 +14,6 @@
 namespace pmstore::fs::internal {
 namespace {
 
-constexpr size_t kMostMapped = 1024;  // extents in one answer
-
 int mask_of(int flags) {
   int mask = 0;
   const int mode = flags & O_ACCMODE;
@@ -309,16 +307,13 @@ Task<PosixResult<Namespace::Mapped>> FileCalls::map(Ino ino, uint64_t offset, ui
   PMSTORE_CO_TRY(Inode inode, co_await core_.file(ino));
   Namespace::Mapped mapped;
   mapped.attributes = inode.attributes;
-  mapped.map.from = offset;
-  mapped.map.to = offset + std::min(bytes, kMaxFileBytes - offset);
-  if (inode.attributes.is_inline) co_return std::move(mapped);
-  PMSTORE_CO_TRY(const std::vector<Piece> pieces,
-                 co_await maps_.pieces(ino, offset, mapped.map.to, kMostMapped));
-  for (const Piece& piece : pieces) {
-    mapped.map.extents.push_back(
-        {piece.file_offset, piece.place, core_.space().generation(piece.place)});
+  const uint64_t to = offset + std::min(bytes, kMaxFileBytes - offset);
+  if (inode.attributes.is_inline) {
+    mapped.map.from = offset;
+    mapped.map.to = to;
+    co_return std::move(mapped);
   }
-  if (pieces.size() == kMostMapped) mapped.map.to = std::min(mapped.map.to, pieces.back().end());
+  PMSTORE_CO_TRY_STATUS(co_await map_into(mapped, ino, offset, to));
   co_return std::move(mapped);
 }
 

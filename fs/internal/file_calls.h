@@ -35,6 +35,9 @@ class FileCalls {
 
   base::Task<PosixResult<Namespace::Mapped>> map(Ino ino, uint64_t offset, uint64_t bytes,
                                                  bool allocate);
+  base::Task<PosixResult<Namespace::Reserved>> reserve(Ino ino, uint64_t offset, uint64_t bytes);
+  base::Task<PosixResult<Attributes>> publish_reserved(Ino ino, uint64_t reservation,
+                                                       uint64_t size);
   base::Task<PosixResult<std::vector<std::byte>>> read(Ino ino, uint64_t offset, uint64_t bytes);
   base::Task<PosixResult<Namespace::Written>> write(Ino ino, std::optional<uint64_t> offset,
                                                     std::span<const std::byte> bytes, bool atomic);
@@ -53,6 +56,8 @@ class FileCalls {
     bool keeps_times = false;
   };
   using Change = FileMaps::WithFirst;
+  static constexpr size_t kMostMapped = 1024;  // extents in one answer
+  static constexpr uint64_t kMostReserved = 16 * kMaxMessageData;
 
   base::Task<SharedGuard> lock(Ino ino);
   base::Task<PosixResult<Attributes>> publish(SharedGuard guard, Ino ino, Publish publish);
@@ -68,6 +73,9 @@ class FileCalls {
   base::Task<PosixStatus> write_data(Ino ino, uint64_t offset, std::span<const std::byte> bytes);
   base::Task<PosixStatus> read_data(Ino ino, uint64_t offset, std::span<std::byte> into);
   base::Task<PosixStatus> leave_inline(SharedGuard guard, const Inode& inode);
+  // The units of [offset, to), as far as one answer has them.
+  base::Task<PosixStatus> map_into(Namespace::Mapped& mapped, Ino ino, uint64_t offset,
+                                   uint64_t to);
   base::Task<PosixStatus> allocate_for_map(Ino ino, uint64_t offset, uint64_t bytes);
   base::Task<PosixResult<Attributes>> shrink(SharedGuard guard, Inode inode, uint64_t size,
                                              Change change);

@@ -169,4 +169,55 @@ Task<PosixResult<Attributes>> FileCalls::allocate(Ino ino, AllocateMode mode, ui
   co_return co_await core_.tasks.run(std::move(last));
 }
 
+// ---- room that a client writes to before the size grows ----
+
+Task<PosixStatus> FileCalls::map_into(Namespace::Mapped& mapped, Ino ino, uint64_t offset,
+                                      uint64_t to) {
+  mapped.map.from = offset;
+  mapped.map.to = to;
+  PMSTORE_CO_TRY(const std::vector<Piece> pieces,
+                 co_await maps_.pieces(ino, offset, to, kMostMapped));
+  for (const Piece& piece : pieces) {
+    mapped.map.extents.push_back(
+        {piece.file_offset, piece.place, core_.space().generation(piece.place)});
+  }
+  if (pieces.size() == kMostMapped) mapped.map.to = std::min(to, pieces.back().end());
+  co_return PosixStatus();
+}
+
+Task<PosixResult<Namespace::Reserved>> FileCalls::reserve(Ino ino, uint64_t offset,
+                                                          uint64_t bytes) {
+  if (offset > kMaxFileBytes || kMaxFileBytes - offset < bytes) co_return PosixError(EFBIG);
+  SharedGuard guard = co_await lock(ino);
+  PMSTORE_CO_TRY(const Inode inode, co_await core_.file(ino));
+  const Attributes& a = inode.attributes;
+  const uint64_t end = offset + bytes;
+  const bool is_other = offset > a.size || end <= a.size || bytes > kMostReserved;
+  if (is_other || (a.is_inline && a.size > 0)) {
+    co_return PosixError(EINVAL, "room is reserved at the end of a file that is not inline");
+  }
+  PMSTORE_CO_TRY_STATUS(co_await make_room(guard, inode, offset, end));
+  Namespace::Reserved reserved;
+  PMSTORE_CO_TRY(const Inode after, co_await core_.inode(ino));
+  reserved.mapped.attributes = after.attributes;
+  PMSTORE_CO_TRY_STATUS(co_await map_into(reserved.mapped, ino, offset, end));
+  reserved.reservation = core_.reservations.begin(ino, offset, end);
+  co_return std::move(reserved);
+}
+
+Task<PosixResult<Attributes>> FileCalls::publish_reserved(Ino ino, uint64_t reservation,
+                                                          uint64_t size) {
+  SharedGuard guard = co_await lock(ino);
+  PMSTORE_CO_TRY(const Inode inode, co_await core_.file(ino));
+  const Attributes& a = inode.attributes;
+  const bool is_as_it_was = core_.reservations.end(ino, reservation, size);
+  // Another client may have written a few bytes, into the inode.
+  if (!is_as_it_was || (a.is_inline && a.size > 0)) {
+    co_return PosixError(EAGAIN, "the reserved room was used otherwise");
+  }
+  Publish what{.size = size, .leaves_inline = a.is_inline};
+  auto last = publish(std::move(guard), ino, std::move(what));
+  co_return co_await core_.tasks.run(std::move(last));
+}
+
 }  // namespace pmstore::fs::internal

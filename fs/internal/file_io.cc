@@ -10,17 +10,11 @@
 namespace pmstore::fs::internal {
 namespace {
 
-constexpr uint16_t kSetIdBits = 06000;
 constexpr uint32_t kMapReplyBytes = 64 * 1024;
 // So much of a map is asked for at a time, from the offset that is needed on.
 constexpr uint64_t kMapWindow = uint64_t{4} << 30;
 // After so many accesses to a hole by calls, its file's map is asked for again.
 constexpr unsigned kHolesPerMap = 16;
-// An access whose map is stale so often is made by calls.
-constexpr unsigned kMaxTries = 16;
-constexpr uint64_t kTryAgainNs = 1'000'000;
-// The same for one that could not be made.
-constexpr uint64_t kPauseNs = 20'000'000;
 // So long news wait for the end of accesses by the maps that they make stale.
 constexpr uint64_t kMostLandingNs = 200'000'000;
 // In the background so many files are flushed at a time, beside those that take longer than this.
@@ -28,11 +22,11 @@ constexpr size_t kFlushesAtOnce = 16;
 constexpr uint64_t kLongFlushNs = 200'000'000;
 constexpr uint64_t kFlushLookNs = 100'000;
 
-bool lost_session(const Error& why) {
+}  // namespace
+
+bool FileIo::lost_session(const Error& why) {
   return why.code == ErrorCode::kDisconnected || why.code == ErrorCode::kTimeout;
 }
-
-}  // namespace
 
 FileIo::FileIo(base::Executor& executor, fabric::Device& device, fabric::Uri uri, FilesLink& link,
                const FileSystemOptions& options)
@@ -103,14 +97,13 @@ base::Task<PosixResult<CachedMapRef>> FileIo::map_at(const Attributes& known, ui
   co_return co_await ask_for_map(known.ino, offset);
 }
 
-base::Task<PosixResult<FileIo::GivenMap>> FileIo::get_map(Ino ino, uint64_t offset,
-                                                          uint64_t bytes) {
-  FilesCall request(FilesMethod::kMap, false, kMapReplyBytes);
-  MapRequest asked;
-  asked.ino = raw(ino);
-  asked.offset = offset;
-  asked.bytes = bytes;
-  request.put(asked);
+base::Task<PosixResult<FileIo::GivenMap>> FileIo::get_map(Wanted wanted) {
+  FilesCall request(wanted.method, false, kMapReplyBytes);
+  if (wanted.method == FilesMethod::kMap) {
+    request.put(MapRequest{raw(wanted.ino), wanted.offset, wanted.bytes, 0, {}});
+  } else {
+    request.put(RangeRequest{raw(wanted.ino), wanted.offset, wanted.bytes});
+  }
   const auto answered = co_await link_.call(request);
   if (!answered) co_return PosixError(answered.error());
   fabric::MessageReader reader = answered->reader();
@@ -126,10 +119,15 @@ base::Task<PosixResult<FileIo::GivenMap>> FileIo::get_map(Ino ino, uint64_t offs
   map.from = head.from;
   map.to = head.to;
   given.news_before = head.news_before;
+  given.reservation = head.reservation;
   co_return given;
 }
 
 base::Task<PosixResult<CachedMapRef>> FileIo::ask_for_map(Ino ino, uint64_t offset) {
+  return ask_for({FilesMethod::kMap, ino, offset, kMapWindow}, nullptr);
+}
+
+base::Task<PosixResult<CachedMapRef>> FileIo::ask_for(Wanted wanted, uint64_t* reservation) {
   for (unsigned i = 0; i < kMaxTries && !no_data_; ++i) {
     const Status opened = co_await data_.open(0);
     if (!opened && opened.code() == ErrorCode::kUnsupported &&
@@ -138,11 +136,12 @@ base::Task<PosixResult<CachedMapRef>> FileIo::ask_for_map(Ino ino, uint64_t offs
       co_return CachedMapRef();
     }
     if (!opened) co_return PosixError(opened.error());
+    if (reservation != nullptr && !data_.is_one_sided(0)) co_return CachedMapRef();
     DataSessions sessions = data_.sessions();
     // The answer's room in the session is free before a data server is waited for.
-    auto got = co_await get_map(ino, offset, kMapWindow);
+    auto got = co_await get_map(wanted);
     if (!got) co_return PosixError(got.error());
-    if (got->mapped.attributes.is_inline) co_return CachedMapRef();
+    if (got->mapped.attributes.is_inline && reservation == nullptr) co_return CachedMapRef();
     auto map = std::make_shared<CachedMap>();
     map->attributes = got->mapped.attributes;
     map->from = got->mapped.map.from;
@@ -151,14 +150,15 @@ base::Task<PosixResult<CachedMapRef>> FileIo::ask_for_map(Ino ino, uint64_t offs
     map->sessions = std::move(sessions);
     const bool is_usable = co_await open_servers(*map, map->sessions);
     if (!is_usable) continue;
-    if (maps_.put(ino, map, got->news_before)) co_return map;
+    if (reservation != nullptr) *reservation = got->reservation;
+    if (maps_.put(wanted.ino, map, got->news_before)) co_return map;
   }
   co_return CachedMapRef();
 }
 
 base::Task<PosixResult<Namespace::Mapped>> FileIo::fetch_map(Ino ino, uint64_t offset,
                                                              uint64_t bytes) {
-  auto got = co_await get_map(ino, offset, bytes);
+  auto got = co_await get_map({FilesMethod::kMap, ino, offset, bytes});
   if (!got) co_return PosixError(got.error());
   co_return std::move(got->mapped);
 }
@@ -175,30 +175,6 @@ base::Task<PosixResult<uint64_t>> FileIo::read_by_call(Ino ino, uint64_t offset,
   if (bytes.size() > into.size()) co_return link_.malformed("a read");
   if (!bytes.empty()) std::memcpy(into.data(), bytes.data(), bytes.size());
   co_return uint64_t{bytes.size()};
-}
-
-base::Task<PosixResult<Namespace::Written>> FileIo::write_by_call(Ino ino,
-                                                                  std::optional<uint64_t> offset,
-                                                                  std::span<const std::byte> bytes,
-                                                                  bool atomic) {
-  FilesCall request(FilesMethod::kWrite, true, sizeof(WireAttributes) + sizeof(WriteReply));
-  WriteRequest asked;
-  asked.ino = raw(ino);
-  asked.offset = offset.value_or(0);
-  asked.bytes = static_cast<uint32_t>(bytes.size());
-  asked.append = offset ? 0 : 1;
-  asked.atomic = atomic ? 1 : 0;
-  request.put(asked);
-  request.data = bytes;
-  request.may_be_repeated_in_doubt = offset.has_value();
-  const auto answered = co_await link_.call(request);
-  if (!answered) co_return PosixError(answered.error());
-  fabric::MessageReader reader = answered->reader();
-  const auto attributes = decode_attributes(reader);
-  const auto where = reader.get<WriteReply>();
-  if (!attributes || !reader.complete()) co_return link_.malformed("a write");
-  maps_.note(*attributes);
-  co_return Namespace::Written{*attributes, where.offset};
 }
 
 // ---- reads ----
@@ -272,98 +248,6 @@ base::Task<PosixResult<FileIo::Step>> FileIo::read_mapped(Ino ino, CachedMapRef 
     offset += bytes;
   }
   const auto outcome = co_await data_.read(map->sessions, std::move(pieces));
-  const bool lost = !outcome && lost_session(outcome.error());
-  auto step = step_after(ino, outcome);
-  if (!step) co_return PosixError(step.error());
-  if (lost) {
-    if (options_.reconnect_timeout_ns == 0) co_return PosixError(outcome.error());
-    co_await executor_.sleep_for(kTryAgainNs);
-  }
-  co_return *step;
-}
-
-// ---- writes ----
-
-base::Task<PosixResult<Namespace::Written>> FileIo::write(Attributes known,
-                                                          std::optional<uint64_t> offset,
-                                                          std::span<const std::byte> bytes,
-                                                          Way way) {
-  if (way.atomic && bytes.size() > kMaxMessageData) {
-    co_return PosixError(EINVAL, "at most 1 MiB is written as a whole: write it in parts");
-  }
-  Namespace::Written all{known, offset.value_or(0)};
-  uint64_t done = 0;
-  unsigned stale = 0;
-  while (done < bytes.size()) {
-    const uint64_t at = offset.value_or(0) + done;
-    std::span<const std::byte> part = bytes.subspan(done);
-    CachedMapRef map;
-    // A server that has forgotten this client gives its locks to others, after a while.
-    if (!link_.is_known()) {
-      const PosixStatus is_known = co_await link_.ask_whether_known();
-      if (!is_known) co_return PosixError(is_known.error());
-    }
-    // A write takes the set-id bits away, which only the server can do with it.
-    if (offset && !way.atomic && stale < kMaxTries && (known.mode & kSetIdBits) == 0) {
-      auto found = co_await map_at(known, at);
-      if (!found) co_return PosixError(found.error());
-      map = std::move(*found);
-    }
-    uint64_t mapped = 0;
-    if (map != nullptr && (map->attributes.mode & kSetIdBits) != 0) map.reset();
-    if (map != nullptr && at < map->attributes.size) {
-      const uint64_t below_size = std::min<uint64_t>(part.size(), map->attributes.size - at);
-      mapped = map->allocated_from(at, below_size);
-    }
-    // A short beginning goes with the rest.
-    if (mapped == part.size() || mapped >= kMaxMessageData) {
-      auto step =
-          co_await write_mapped(known.ino, std::move(map), at, part.first(mapped), way.sync);
-      if (!step) co_return PosixError(step.error());
-      if (*step == Step::kDone) {
-        done += mapped;
-      } else {
-        ++stale;
-      }
-      continue;
-    }
-    part = part.first(std::min(part.size(), kMaxMessageData));
-    std::optional<uint64_t> where;
-    if (offset) where = at;
-    const auto written = co_await write_by_call(known.ino, where, part, way.atomic);
-    if (!written) co_return PosixError(written.error());
-    // It has extents now that the map does not know.
-    if (map != nullptr && at < map->to && part.size() > mapped) maps_.forget(known.ino);
-    if (way.atomic) maps_.forget(known.ino);
-    if (!offset && done == 0) all.offset = written->offset;
-    all.attributes = written->attributes;
-    done += part.size();
-  }
-  co_return all;
-}
-
-base::Task<PosixResult<FileIo::Step>> FileIo::write_mapped(Ino ino, CachedMapRef map,
-                                                           uint64_t offset,
-                                                           std::span<const std::byte> bytes,
-                                                           DataSync sync) {
-  std::vector<WritePiece> pieces;
-  std::vector<MapExtent> written;
-  for (auto at = map->extent_at(offset); !bytes.empty(); ++at) {
-    PMSTORE_CHECK(at != map->extents.end(), "the range is allocated");
-    const uint64_t in_extent = offset - at->file_offset;
-    const auto part = std::min<uint64_t>(bytes.size(), at->place.bytes - in_extent);
-    pieces.push_back({*at, in_extent, bytes.first(part)});
-    written.push_back({offset, {at->place.server, at->place.offset + in_extent, part}, 0});
-    bytes = bytes.subspan(part);
-    offset += part;
-  }
-  touch_later(ino);  // a part of it may be written even if this task is destroyed
-  const auto outcome = co_await data_.write(map->sessions, ino, std::move(pieces), sync);
-  touch_later(ino);
-  const bool is_visible_only = outcome == DataOutcome::kDone && sync == DataSync::kFsync;
-  if (is_visible_only && unsynced_.add(ino, map->sessions, written)) {
-    PMSTORE_CO_TRY_STATUS(co_await unsynced_.persist(ino));
-  }
   const bool lost = !outcome && lost_session(outcome.error());
   auto step = step_after(ino, outcome);
   if (!step) co_return PosixError(step.error());

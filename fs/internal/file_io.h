@@ -72,6 +72,10 @@ class FileIo {
   fabric::Counters counters() const;
 
  private:
+  // An access whose map is stale so often is made by calls.
+  static constexpr unsigned kMaxTries = 16;
+  static constexpr uint64_t kTryAgainNs = 1'000'000;
+  static bool lost_session(const Error& why);
   // Of one part of an access.
   enum class Step : uint8_t { kDone, kAgain };
   base::Task<PosixResult<uint64_t>> read_by_call(Ino ino, uint64_t offset,
@@ -82,12 +86,21 @@ class FileIo {
   // The map that knows `offset`; nullptr: this file, or part of it, is accessed by calls.
   base::Task<PosixResult<CachedMapRef>> map_at(const Attributes& known, uint64_t offset);
   base::Task<PosixResult<CachedMapRef>> ask_for_map(Ino ino, uint64_t offset);
+  // The same of a range behind the size, which is reserved.
+  struct Wanted {
+    FilesMethod method = FilesMethod::kMap;
+    Ino ino{};
+    uint64_t offset = 0;
+    uint64_t bytes = 0;
+  };
+  base::Task<PosixResult<CachedMapRef>> ask_for(Wanted wanted, uint64_t* reservation);
   // As the server has it.
   struct GivenMap {
     Namespace::Mapped mapped;
     uint64_t news_before = 0;  // the newest when it was asked for
+    uint64_t reservation = 0;
   };
-  base::Task<PosixResult<GivenMap>> get_map(Ino ino, uint64_t offset, uint64_t bytes);
+  base::Task<PosixResult<GivenMap>> get_map(Wanted wanted);
   // Sessions with the data servers of the map are there: with those of `known` already.
   base::Task<bool> open_servers(const CachedMap& map, const DataSessions& known);
   // All of it, which is allocated in `map`; kAgain: by another map.
@@ -95,6 +108,12 @@ class FileIo {
                                             std::span<std::byte> into);
   base::Task<PosixResult<Step>> write_mapped(Ino ino, CachedMapRef map, uint64_t offset,
                                              std::span<const std::byte> bytes, DataSync sync);
+  // A write that begins at the end of the file as it is known, and is large: one-sided, into room
+  // that is reserved; then the size grows. kAgain: it is to be made by a call.
+  bool may_extend(const Attributes& known, uint64_t offset, uint64_t bytes) const;
+  base::Task<PosixResult<Step>> extend(Attributes& known, uint64_t offset,
+                                       std::span<const std::byte> bytes);
+  base::Task<PosixResult<Attributes>> publish(Ino ino, uint64_t reservation, uint64_t size);
   Result<Step> step_after(Ino ino, const Result<DataOutcome>& outcome);
   void touch_later(Ino ino);
   base::Task<void> touch_all();

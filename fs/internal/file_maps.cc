@@ -130,6 +130,7 @@ Task<PosixStatus> FileMaps::give(SharedGuard guard, Ino ino, uint64_t from, uint
   PMSTORE_CHECK(guard->holds(), "a map is changed under the lock of its inode");
   PMSTORE_CHECK(from % kUnitBytes == 0 && to % kUnitBytes == 0, "units are mapped as a whole");
   PMSTORE_CHECK(given->empty(), "what an earlier step was given is not this one's");
+  core_.reservations.take_back(ino);
   PosixStatus done = co_await give_all(ino, from, to, grow, given);
   if (!done) co_await take_back(std::move(guard), ino, given);
   co_return std::move(done);
@@ -219,6 +220,7 @@ Task<PosixStatus> FileMaps::check_room(Ino ino, uint64_t from, uint64_t to) {
 }
 
 Task<PosixStatus> FileMaps::zero(Ino ino, uint64_t from, uint64_t to, Given made) {
+  core_.reservations.take_back(ino);
   const auto is_made = [&made](const Piece& piece) {
     return made != nullptr && std::binary_search(made->begin(), made->end(), piece,
                                                  [](const Piece& one, const Piece& other) {
@@ -361,6 +363,7 @@ Task<PosixResult<Attributes>> FileMaps::take(SharedGuard guard, Ino ino, uint64_
   PMSTORE_CHECK(guard->holds(), "a map is changed under the lock of its inode");
   PMSTORE_CHECK(to % kUnitBytes == 0, "units are freed as a whole");
   PMSTORE_CHECK(from <= to, "a range does not end before it begins");
+  core_.reservations.take_back(ino);
   while (true) {
     if (PosixStatus changed = co_await change_words(ino, from, to); !changed) {
       finish_later(ino);

@@ -3,6 +3,7 @@
 // Invariants: a unit is mapped by a durable transaction before anything is written to it, and free
 // units are zero; so a hole that gets a unit still reads as zeros. What lies at or behind a file's
 // size is not trusted. An inode's data_bytes is the sum of its extents.
+// Each change of a map, and each zero behind a size, takes back the reservation of its file.
 // All calls need the exclusive lock of the inode's data; those that take a guard by value hold it
 // until their transactions have ended, even if the caller is destroyed.
 // Threads, errors: as Namespace. Lifetimes: the core outlives it.

@@ -97,6 +97,7 @@ Task<PosixResult<uint64_t>> FileMaps::move(SharedGuard guard, Ino ino, uint64_t 
       there.front().place.server != server) {
     co_return uint64_t{0};
   }
+  core_.reservations.take_back(ino);
   Moved moved(core_.queue);
   moved.old = there.front();
   Result<AreaRange> place = allocate(ino, file_offset, std::min(moved.old.place.bytes, kMostMoved));

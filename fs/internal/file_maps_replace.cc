@@ -161,6 +161,7 @@ Task<PosixResult<Attributes>> FileMaps::replace(SharedGuard guard, Ino ino, uint
   PMSTORE_CO_TRY(const Inode inode, co_await core_.inode(ino));
   PMSTORE_CHECK(!inode.attributes.is_inline && offset < inode.attributes.size,
                 "what is replaced lies in units, below the size");
+  core_.reservations.take_back(ino);
   const uint64_t end = offset + bytes.size();
   Replaced replaced(core_.queue);
   replaced.from = unit_down(offset);

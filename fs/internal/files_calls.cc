@@ -52,6 +52,8 @@ base::Task<PosixStatus> FilesCalls::execute(const FilesRequest& request, Writer&
     case FilesMethod::kReclaim: co_return co_await reclaim(request, reply);
     case FilesMethod::kClose: co_return co_await close(request);
     case FilesMethod::kMap: co_return co_await map(request, reply);
+    case FilesMethod::kReserve: co_return co_await reserve(request, reply);
+    case FilesMethod::kPublish: co_return co_await publish(request, reply);
     case FilesMethod::kRead: co_return co_await read(request, reply);
     case FilesMethod::kWrite: co_return co_await write(request, reply);
     case FilesMethod::kAllocate: co_return co_await allocate(request, reply);
@@ -247,21 +249,43 @@ base::Task<PosixStatus> FilesCalls::map(const FilesRequest& request, Writer& rep
   const auto mapped =
       co_await names_.map(Ino{asked.ino}, asked.offset, asked.bytes, asked.allocate != 0);
   if (!mapped) co_return PosixError(mapped.error());
-  reply.put(to_wire(mapped->attributes));
-  MapReply head{request.news_before, mapped->map.from, mapped->map.to, 0, 0};
+  co_return put_map(request, *mapped, 0, reply);
+}
+
+PosixStatus FilesCalls::put_map(const FilesRequest& request, const Namespace::Mapped& mapped,
+                                uint64_t reservation, Writer& reply) {
+  reply.put(to_wire(mapped.attributes));
+  MapReply head{request.news_before, mapped.map.from, mapped.map.to, 0, 0, reservation};
   constexpr size_t kHeads = sizeof(WireAttributes) + sizeof head;
-  if (request.room < kHeads) co_return malformed();
+  if (request.room < kHeads) return malformed();
   const size_t fit = (request.room - kHeads) / sizeof(WireExtent);
-  const std::vector<MapExtent>& extents = mapped->map.extents;
+  const std::vector<MapExtent>& extents = mapped.map.extents;
   if (extents.size() > fit) {
-    if (fit == 0) co_return malformed();
+    if (fit == 0) return malformed();
     // The map as far as it fits.
     head.to = extents[fit].file_offset;
   }
   head.count = static_cast<uint32_t>(std::min(extents.size(), fit));
   reply.put(head);
   for (uint32_t i = 0; i < head.count; ++i) put_extent(extents[i], reply);
-  co_return PosixStatus{};
+  return {};
+}
+
+base::Task<PosixStatus> FilesCalls::reserve(const FilesRequest& request, Writer& reply) {
+  Reader reader(request.body);
+  const auto asked = reader.get<RangeRequest>();
+  if (!reader.complete()) co_return malformed();
+  const auto reserved = co_await names_.reserve(Ino{asked.ino}, asked.offset, asked.bytes);
+  if (!reserved) co_return PosixError(reserved.error());
+  co_return put_map(request, reserved->mapped, reserved->reservation, reply);
+}
+
+base::Task<PosixStatus> FilesCalls::publish(const FilesRequest& request, Writer& reply) {
+  Reader reader(request.body);
+  const auto asked = reader.get<PublishRequest>();
+  if (!reader.complete()) co_return malformed();
+  const auto published = co_await names_.publish(Ino{asked.ino}, asked.reservation, asked.size);
+  co_return put_attributes(published, reply);
 }
 
 base::Task<PosixStatus> FilesCalls::read(const FilesRequest& request, Writer& reply) {

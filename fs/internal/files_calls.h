@@ -97,6 +97,10 @@ class FilesCalls {
   base::Task<PosixStatus> reclaim(const FilesRequest& request, Writer& reply);
   base::Task<PosixStatus> close(const FilesRequest& request);
   base::Task<PosixStatus> map(const FilesRequest& request, Writer& reply);
+  static PosixStatus put_map(const FilesRequest& request, const Namespace::Mapped& mapped,
+                             uint64_t reservation, Writer& reply);
+  base::Task<PosixStatus> reserve(const FilesRequest& request, Writer& reply);
+  base::Task<PosixStatus> publish(const FilesRequest& request, Writer& reply);
   base::Task<PosixStatus> read(const FilesRequest& request, Writer& reply);
   base::Task<PosixStatus> write(const FilesRequest& request, Writer& reply);
   base::Task<PosixStatus> allocate(const FilesRequest& request, Writer& reply);

@@ -257,6 +257,7 @@ void FilesSessions::on_call(service::Session& session, fabric::RpcCall call, Bod
     return;
   }
   if (request.method == FilesMethod::kMap) mine.files->has_maps = true;
+  if (request.method == FilesMethod::kReserve) mine.files->has_maps = true;
   run(serve(std::static_pointer_cast<FilesSession>(session.shared_from_this()), std::move(call),
             *head, std::move(request)));
 }

@@ -22,6 +22,7 @@
 #include "fs/internal/open_files.h"
 #include "fs/internal/own_tasks.h"
 #include "fs/internal/reclaim_queue.h"
+#include "fs/internal/reservations.h"
 #include "fs/internal/reserve.h"
 #include "fs/namespace.h"
 #include "fs/posix_error.h"
@@ -122,6 +123,7 @@ class NamespaceCore {
   InodeLocks data_locks;
   OpenFiles opens;
   ReclaimQueue queue;
+  Reservations reservations;
   Reserve reserve;
   // Inodes that go: nobody may open them any more, and nobody has them open.
   std::set<Ino> deleting;

@@ -78,6 +78,8 @@ std::vector<Sample> samples(uint64_t directory, uint64_t file) {
       {FilesMethod::kWrite, request_of(WriteRequest{file, 0, 5, 1, {}}, "bytes")},
       {FilesMethod::kAllocate,
        request_of(AllocateRequest{file, 0, 100'000, AllocateMode::kPunchHole, {}})},
+      {FilesMethod::kReserve, request_of(RangeRequest{file, 0, 200'000})},
+      {FilesMethod::kPublish, request_of(PublishRequest{file, 1, 200'000})},
       {FilesMethod::kTouch, request_of(TouchRequest{file, 1, 1, 1, {}})},
       {FilesMethod::kSetXattr,
        request_of(XattrRequest{file, 5, 6, XattrMode::kSet, 0}, "user.avalue")},

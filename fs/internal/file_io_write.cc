@@ -1,0 +1,193 @@
+// Of FileIo: writes: over what is there, at the end of a file, and by calls.
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/check.h"
+#include "fs/internal/file_io.h"
+
+namespace pmstore::fs::internal {
+namespace {
+
+constexpr uint16_t kSetIdBits = 06000;
+// Smaller writes at the end of a file are calls, which cost one message; larger ones are cut.
+constexpr uint64_t kLeastExtension = 128 * 1024;
+constexpr uint64_t kMostExtension = 4 * kMaxMessageData;
+
+}  // namespace
+
+base::Task<PosixResult<Namespace::Written>> FileIo::write(Attributes known,
+                                                          std::optional<uint64_t> offset,
+                                                          std::span<const std::byte> bytes,
+                                                          Way way) {
+  if (way.atomic && bytes.size() > kMaxMessageData) {
+    co_return PosixError(EINVAL, "at most 1 MiB is written as a whole: write it in parts");
+  }
+  Namespace::Written all{known, offset.value_or(0)};
+  uint64_t done = 0;
+  unsigned stale = 0;
+  while (done < bytes.size()) {
+    const uint64_t at = offset.value_or(0) + done;
+    std::span<const std::byte> part = bytes.subspan(done);
+    CachedMapRef map;
+    // A server that has forgotten this client gives its locks to others, after a while.
+    if (!link_.is_known()) {
+      const PosixStatus is_known = co_await link_.ask_whether_known();
+      if (!is_known) co_return PosixError(is_known.error());
+    }
+    // A write takes the set-id bits away, which only the server can do with it.
+    if (offset && !way.atomic && stale < kMaxTries && (known.mode & kSetIdBits) == 0) {
+      auto found = co_await map_at(known, at);
+      if (!found) co_return PosixError(found.error());
+      map = std::move(*found);
+    }
+    uint64_t mapped = 0;
+    if (map != nullptr && (map->attributes.mode & kSetIdBits) != 0) map.reset();
+    if (map != nullptr && at < map->attributes.size) {
+      const uint64_t below_size = std::min<uint64_t>(part.size(), map->attributes.size - at);
+      mapped = map->allocated_from(at, below_size);
+    }
+    // A short beginning goes with the rest.
+    if (mapped == part.size() || mapped >= kMaxMessageData) {
+      auto step =
+          co_await write_mapped(known.ino, std::move(map), at, part.first(mapped), way.sync);
+      if (!step) co_return PosixError(step.error());
+      if (*step == Step::kDone) {
+        done += mapped;
+      } else {
+        ++stale;
+      }
+      continue;
+    }
+    if (offset && !way.atomic && stale < kMaxTries && may_extend(all.attributes, at, part.size())) {
+      const auto room = part.first(std::min(part.size(), kMostExtension));
+      auto step = co_await extend(all.attributes, at, room);
+      if (!step) co_return PosixError(step.error());
+      if (*step == Step::kDone) {
+        done += room.size();
+        continue;
+      }
+      stale = kMaxTries;  // the rest by calls
+      map.reset();
+    }
+    part = part.first(std::min(part.size(), kMaxMessageData));
+    std::optional<uint64_t> where;
+    if (offset) where = at;
+    const auto written = co_await write_by_call(known.ino, where, part, way.atomic);
+    if (!written) co_return PosixError(written.error());
+    // It has extents now that the map does not know.
+    if (map != nullptr && at < map->to && part.size() > mapped) maps_.forget(known.ino);
+    if (way.atomic) maps_.forget(known.ino);
+    if (!offset && done == 0) all.offset = written->offset;
+    all.attributes = written->attributes;
+    done += part.size();
+  }
+  co_return all;
+}
+
+base::Task<PosixResult<FileIo::Step>> FileIo::write_mapped(Ino ino, CachedMapRef map,
+                                                           uint64_t offset,
+                                                           std::span<const std::byte> bytes,
+                                                           DataSync sync) {
+  std::vector<WritePiece> pieces;
+  std::vector<MapExtent> written;
+  for (auto at = map->extent_at(offset); !bytes.empty(); ++at) {
+    PMSTORE_CHECK(at != map->extents.end(), "the range is allocated");
+    const uint64_t in_extent = offset - at->file_offset;
+    const auto part = std::min<uint64_t>(bytes.size(), at->place.bytes - in_extent);
+    pieces.push_back({*at, in_extent, bytes.first(part)});
+    written.push_back({offset, {at->place.server, at->place.offset + in_extent, part}, 0});
+    bytes = bytes.subspan(part);
+    offset += part;
+  }
+  touch_later(ino);  // a part of it may be written even if this task is destroyed
+  const auto outcome = co_await data_.write(map->sessions, ino, std::move(pieces), sync);
+  touch_later(ino);
+  const bool is_visible_only = outcome == DataOutcome::kDone && sync == DataSync::kFsync;
+  if (is_visible_only && unsynced_.add(ino, map->sessions, written)) {
+    PMSTORE_CO_TRY_STATUS(co_await unsynced_.persist(ino));
+  }
+  const bool lost = !outcome && lost_session(outcome.error());
+  auto step = step_after(ino, outcome);
+  if (!step) co_return PosixError(step.error());
+  if (lost) {
+    if (options_.reconnect_timeout_ns == 0) co_return PosixError(outcome.error());
+    co_await executor_.sleep_for(kTryAgainNs);
+  }
+  co_return *step;
+}
+
+bool FileIo::may_extend(const Attributes& known, uint64_t offset, uint64_t bytes) const {
+  const bool has_inline_data = known.is_inline && known.size > 0;
+  return !no_data_ && bytes >= kLeastExtension && offset <= known.size &&
+         offset + bytes > known.size && !has_inline_data && (known.mode & kSetIdBits) == 0;
+}
+
+base::Task<PosixResult<FileIo::Step>> FileIo::extend(Attributes& known, uint64_t offset,
+                                                     std::span<const std::byte> bytes) {
+  const Ino ino = known.ino;
+  uint64_t reservation = 0;
+  auto found = co_await ask_for({FilesMethod::kReserve, ino, offset, bytes.size()}, &reservation);
+  if (!found && found.number() == EINVAL) co_return Step::kAgain;  // it has another size by now
+  if (!found) co_return PosixError(found.error());
+  CachedMapRef map = std::move(*found);
+  if (map == nullptr || map->allocated_from(offset, bytes.size()) < bytes.size()) {
+    co_return Step::kAgain;
+  }
+  const bool all_was_told = untold(ino) == 0;
+  // It is durable before the size is.
+  PMSTORE_CO_TRY(const Step written,
+                 co_await write_mapped(ino, std::move(map), offset, bytes, DataSync::kAlways));
+  if (written == Step::kAgain) co_return Step::kAgain;
+  const uint64_t number = untold(ino);
+  const auto published = co_await publish(ino, reservation, offset + bytes.size());
+  if (!published && published.number() == EAGAIN) {
+    maps_.forget(ino);
+    co_return Step::kAgain;
+  }
+  if (!published) co_return PosixError(published.error());
+  // The times are those of this write.
+  if (all_was_told && untold(ino) == number) written_.erase(ino);
+  known = *published;
+  co_return Step::kDone;
+}
+
+base::Task<PosixResult<Attributes>> FileIo::publish(Ino ino, uint64_t reservation, uint64_t size) {
+  FilesCall request(FilesMethod::kPublish, true, sizeof(WireAttributes));
+  request.put(PublishRequest{raw(ino), reservation, size});
+  const auto answered = co_await link_.call(request);
+  if (!answered) co_return PosixError(answered.error());
+  fabric::MessageReader reader = answered->reader();
+  const auto attributes = decode_attributes(reader);
+  if (!attributes || !reader.complete()) co_return link_.malformed("a write");
+  maps_.note(*attributes);
+  co_return *attributes;
+}
+
+// ---- by calls ----
+
+base::Task<PosixResult<Namespace::Written>> FileIo::write_by_call(Ino ino,
+                                                                  std::optional<uint64_t> offset,
+                                                                  std::span<const std::byte> bytes,
+                                                                  bool atomic) {
+  FilesCall request(FilesMethod::kWrite, true, sizeof(WireAttributes) + sizeof(WriteReply));
+  WriteRequest asked;
+  asked.ino = raw(ino);
+  asked.offset = offset.value_or(0);
+  asked.bytes = static_cast<uint32_t>(bytes.size());
+  asked.append = offset ? 0 : 1;
+  asked.atomic = atomic ? 1 : 0;
+  request.put(asked);
+  request.data = bytes;
+  request.may_be_repeated_in_doubt = offset.has_value();
+  const auto answered = co_await link_.call(request);
+  if (!answered) co_return PosixError(answered.error());
+  fabric::MessageReader reader = answered->reader();
+  const auto attributes = decode_attributes(reader);
+  const auto where = reader.get<WriteReply>();
+  if (!attributes || !reader.complete()) co_return link_.malformed("a write");
+  maps_.note(*attributes);
+  co_return Namespace::Written{*attributes, where.offset};
+}
+
+}  // namespace pmstore::fs::internal

@@ -1,0 +1,52 @@
+// Reservations: room behind the ends of files that clients write one-sided before the sizes grow.
+//
+// A client reserves room at the end of a file, writes there without the server, and then says that
+// the size is to grow. Between these calls the file is not locked. So whoever writes or zeroes
+// behind the size, or changes the map there, takes the reservation back, and the client writes once
+// more by a call. Invariant: a file has one reservation, the last one. Bounded: kMost files; with
+// more of them all are taken back. Threads: one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+
+#include "base/check.h"
+#include "fs/types.h"
+
+namespace pmstore::fs::internal {
+
+class Reservations {
+ public:
+  static constexpr size_t kMost = 4096;
+
+  // Of [from, to), where `from` is at most the size. Gives what names it.
+  uint64_t begin(Ino ino, uint64_t from, uint64_t to) {
+    PMSTORE_CHECK(from < to, "a reservation has room");
+    if (files_.size() >= kMost && !files_.contains(ino)) files_.clear();
+    files_[ino] = {++last_, from, to};
+    return last_;
+  }
+  // True: the room is as it was reserved, and its bytes through `size` become the file's. The
+  // reservation is over.
+  bool end(Ino ino, uint64_t id, uint64_t size) {
+    const auto found = files_.find(ino);
+    if (found == files_.end() || found->second.id != id) return false;
+    const bool fits = found->second.from < size && size <= found->second.to;
+    files_.erase(found);
+    return fits;
+  }
+  void take_back(Ino ino) { files_.erase(ino); }
+  size_t files() const { return files_.size(); }
+
+ private:
+  struct Reserved {
+    uint64_t id = 0;
+    uint64_t from = 0;
+    uint64_t to = 0;
+  };
+  uint64_t last_ = 0;
+  std::unordered_map<Ino, Reserved> files_;
+};
+
+}  // namespace pmstore::fs::internal

@@ -1,0 +1,131 @@
+// Large writes at the end of a file: their bytes do not go through the namespace server.
+#include "tests/unit/fs/service/data_servers_fixture.h"
+
+namespace pmstore::fs {
+namespace {
+
+class FilesExtend : public DataServersTest {
+ protected:
+  static constexpr size_t kMebibyte = 1 << 20;
+  template <typename Action>
+  fabric::Counters measured(Action action) {
+    const fabric::Counters before = client().counters();
+    action();
+    return client().counters() - before;
+  }
+};
+
+TEST_F(FilesExtend, AMebibyteIsTwoSmallMessagesAndOneDoorbell) {
+  const auto file = world_.open(client(), "/file");
+  world_.write(*file, 0, content(kMebibyte));  // the session with the data server
+  const auto counted = measured([&] { world_.write(*file, kMebibyte, content(kMebibyte, 3)); });
+  EXPECT_EQ(counted.server_messages, 2u);
+  EXPECT_EQ(counted.round_trips, 3u);
+  EXPECT_EQ(file->attributes().size, 2 * kMebibyte);
+  EXPECT_EQ(world_.read(*file, 0, 2 * kMebibyte), content(kMebibyte) + content(kMebibyte, 3));
+  // mtime is that of the last message: nothing more is told.
+  EXPECT_EQ(measured([&] { EXPECT_TRUE(run(file->close())); }).server_messages, 1u);
+}
+
+TEST_F(FilesExtend, SmallWritesAndAppendsAreCalls) {
+  const auto file = world_.open(client(), "/file");
+  world_.write(*file, 0, content(kMebibyte));
+  const auto small = measured([&] { world_.write(*file, kMebibyte, content(1000)); });
+  EXPECT_EQ(small.server_messages, 1u);
+  const auto append = measured([&] { EXPECT_TRUE(run(file->append(bytes_of(kMany)))); });
+  EXPECT_EQ(append.server_messages, 1u);
+  const auto gap = measured([&] { world_.write(*file, 3 * kMebibyte, kMany); });
+  EXPECT_EQ(gap.server_messages, 1u) << "zeros are between";
+}
+
+TEST_F(FilesExtend, AtSeveralServersGoesToEachOfThem) {
+  for (int i = 0; i < 3; ++i) add();
+  const auto file = world_.open(client(), "/file");
+  world_.write(*file, 0, content(kMebibyte));
+  world_.read(*file, 0, kMebibyte);  // sessions with all
+  const auto counted = measured([&] { world_.write(*file, kMebibyte, content(kMebibyte, 3)); });
+  EXPECT_EQ(counted.server_messages, 2u);
+  EXPECT_EQ(world_.read(*file, kMebibyte, kMebibyte), content(kMebibyte, 3));
+}
+
+TEST_F(FilesExtend, AFullAreaIsNoSpaceAndTheFileStays) {
+  const auto file = world_.open(client(), "/file");
+  world_.write(*file, 0, content(kMebibyte));
+  EXPECT_EQ(number_of(run(file->pwrite(bytes_of(content(8 * kMebibyte)), kMebibyte))), ENOSPC);
+  EXPECT_EQ(world_.read(*file, 0, kMebibyte), content(kMebibyte));
+}
+
+// The other client's calls fall anywhere between reservation and publication.
+TEST_F(FilesExtend, WhatAnotherClientDoesMeanwhileIsKept) {
+  const auto other = world_.connect();
+  const std::string text = content(kMebibyte);
+  for (int turns = 0; turns < 60; ++turns) {
+    const std::string path = "/file" + std::to_string(turns);
+    const auto file = world_.open(client(), path);
+    world_.write(*file, 0, content(kMebibyte, 1));
+    const auto same = world_.open(*other, path, O_RDWR);
+    auto writes = file->pwrite(bytes_of(text), kMebibyte);
+    writes.start();
+    for (int i = 0; i < turns; ++i) world_.executor().run_once();
+    const bool is_over = writes.done();
+    const auto appended = run(same->append(bytes_of("behind it")));
+    ASSERT_TRUE(appended);
+    for (int i = 0; i < 10'000 && !writes.done(); ++i) world_.executor().run_once();
+    ASSERT_TRUE(writes.done());
+    EXPECT_TRUE(writes.take());
+    const std::string got = world_.read(*file, 0, 3 * kMebibyte);
+    ASSERT_GE(got.size(), 2 * kMebibyte) << turns;
+    EXPECT_EQ(got.substr(kMebibyte, kMebibyte), text) << turns;
+    if (is_over) {
+      EXPECT_EQ(got.substr(2 * kMebibyte), "behind it") << turns;
+    }
+    EXPECT_TRUE(run(file->close()) && run(same->close()));
+    ASSERT_TRUE(run(client().remove(path)));
+    world_.let_time_pass(FilesWorld::kLeaseNs);
+  }
+}
+
+TEST_F(FilesExtend, OverAStartOfTheServerIsRepeated) {
+  const auto file = world_.open(client(), "/file");
+  world_.write(*file, 0, content(kMebibyte));
+  for (int turns = 1; turns < 40; turns += 3) {
+    const uint64_t size = kMebibyte;
+    auto writes = file->pwrite(bytes_of(kMany), size);
+    writes.start();
+    for (int i = 0; i < turns; ++i) world_.executor().run_once();
+    world_.crash();
+    world_.start();
+    world_.let_time_pass(2 * FilesWorld::kLeaseNs);
+    ASSERT_TRUE(writes.done()) << turns;
+    EXPECT_TRUE(writes.take()) << turns;
+    EXPECT_EQ(world_.read(*file, size, kMany.size() + 1), kMany) << turns;
+    ASSERT_TRUE(run(file->truncate(size)));
+    world_.let_time_pass(FilesWorld::kLeaseNs);
+  }
+}
+
+// Bytes behind the size that were never published are no part of the file.
+TEST_F(FilesExtend, OneThatIsGivenUpChangesNothingOrAll) {
+  for (int turns = 0; turns < 40; ++turns) {
+    const std::string path = "/file" + std::to_string(turns);
+    const auto file = world_.open(client(), path);
+    world_.write(*file, 0, content(kMebibyte, 1));
+    {
+      auto writes = file->pwrite(bytes_of(kMany), kMebibyte);
+      writes.start();
+      for (int i = 0; i < turns; ++i) world_.executor().run_once();
+    }
+    world_.let_time_pass(FilesWorld::kLeaseNs / 10);
+    const uint64_t size = run(client().get_attributes(file->ino()))->size;
+    EXPECT_TRUE(size == kMebibyte || size == kMebibyte + kMany.size()) << size;
+    ASSERT_TRUE(run(file->truncate(kMebibyte + 10)));
+    EXPECT_EQ(world_.read(*file, kMebibyte, 20),
+              size == kMebibyte ? std::string(10, '\0') : kMany.substr(0, 10));
+    EXPECT_TRUE(run(file->close()));
+    ASSERT_TRUE(run(client().remove(path)));
+    world_.let_time_pass(FilesWorld::kLeaseNs);
+  }
+}
+
+}  // namespace
+}  // namespace pmstore::fs
