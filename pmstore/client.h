@@ -30,6 +30,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/executor.h"
@@ -83,6 +84,8 @@ struct ClientOptions {
 namespace internal {
 class JointCommit;
 class Settlement;
+class ValueRoom;
+class ViewedSlots;
 }  // namespace internal
 
 class BatchWriter;
@@ -257,6 +260,37 @@ struct PoolProbe {
   bool wrote = false;    // a durable write, by SessionInfo::log_strategy; under discipline rnic
 };
 
+// A value where it lies in the pool: Client::view(). Move-only. It may outlive the client; what
+// value() gives does not.
+class ValueView {
+ public:
+  ValueView() = default;  // of an empty value
+  ValueView(ValueView&& other) noexcept { swap(other); }
+  ValueView& operator=(ValueView&& other) noexcept {
+    ValueView taken(std::move(other));
+    swap(taken);
+    return *this;
+  }
+  // The view ends.
+  ~ValueView() {
+    if (slots_ != nullptr) end();
+  }
+  std::string_view value() const { return value_; }
+
+ private:
+  friend class internal::ValueRoom;
+  void swap(ValueView& other) noexcept {
+    std::swap(slots_, other.slots_);
+    std::swap(slot_, other.slot_);
+    std::swap(value_, other.value_);
+  }
+  void end();
+
+  std::shared_ptr<internal::ViewedSlots> slots_;  // nullptr: there is no view to end
+  SlotOffset slot_{};
+  std::string_view value_;
+};
+
 class Client {
  public:
   // A read that finds no key trusts for so long that its table still exists: see drop_table().
@@ -306,6 +340,11 @@ class Client {
   // process (local:PATH). Views are borrowed until the task ends.
   base::Task<Result<std::string>> get(TableId table, std::string_view key);
   base::Task<Result<size_t>> get(TableId table, std::string_view key, std::span<std::byte> into);
+  // The value where it lies in the pool, as Transaction::view() gives it, until the ValueView is
+  // destroyed or close() is called, whichever comes first. Nothing is validated, and no time is
+  // kept: a ValueView that stays keeps a slot from reuse. Errors of Transaction::view() but Timeout
+  // and TooLarge.
+  base::Task<Result<ValueView>> view(TableId table, std::string_view key);
   // As Transaction::get_many(), and nothing is validated: each value was there at some moment of
   // the call, all of them perhaps at none. Conflict: another transaction keeps a record locked.
   base::Task<Result<Values>> get_many(TableId table, std::span<const std::string_view> keys);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <type_traits>
 #include <utility>
 
 #include "base/check.h"
@@ -107,6 +108,9 @@ Task<Result<typename Wanted::Value>> Client::State::get(TableId table, std::stri
   if (!connector.may_begin()) {
     PMSTORE_CO_TRY(session, co_await connector.connected());
   }
+  if constexpr (std::is_same_v<Wanted, internal::GivesValueView>) {
+    if (!session->in_process()) co_return internal::Reader::no_view_error();
+  }
   auto located = co_await reader.locate(session, table, key, wanted.room());
   if (!located) co_return std::move(located.error());
   if (!located->found) co_return make_error(ErrorCode::kNotFound);
@@ -119,6 +123,11 @@ Task<Result<std::string>> Client::get(TableId table, std::string_view key) {
 Task<Result<size_t>> Client::get(TableId table, std::string_view key, std::span<std::byte> into) {
   return state_->get(table, key, internal::FillsBuffer{into});
 }
+
+Task<Result<ValueView>> Client::view(TableId table, std::string_view key) {
+  return state_->get(table, key, internal::GivesValueView{});
+}
+void ValueView::end() { slots_->end_view(slot_); }
 
 Task<Result<Values>> Client::get_many(TableId table, std::span<const std::string_view> keys) {
   Values values;

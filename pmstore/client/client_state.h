@@ -25,7 +25,7 @@ struct Client::State {
         ClientOptions client_options);
   ~State();
 
-  // `Wanted`: GivesString or FillsBuffer.
+  // `Wanted`: GivesString, FillsBuffer or GivesValueView.
   template <typename Wanted>
   Task<Result<typename Wanted::Value>> get(TableId table, std::string_view key, Wanted wanted);
   // The values of several keys, behind those in `values`, which has room for them (CHECK). Nothing

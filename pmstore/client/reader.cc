@@ -128,6 +128,13 @@ base::Task<Status> Reader::read_bucket(SessionRef session, KeyHash hash, OpBuffe
   co_return Status{};
 }
 
+Error Reader::no_view_error() {
+  return make_error(
+      ErrorCode::kUnsupported,
+      "a view needs the server in this process, under lock discipline cpu; use get(), "
+      "or open the pool as local:PATH with ClientOptions::local_discipline kCpu");
+}
+
 base::Answer<Result<Located>> Reader::locate(const SessionRef& session, TableId table,
                                              std::string_view key, ValueRoom value) {
   if (session->in_process()) return locate_in_process(session, table, key, value);

@@ -37,6 +37,9 @@ class Reader {
   base::Answer<Result<Located>> locate(const SessionRef& session, TableId table,
                                        std::string_view key, ValueRoom value);
 
+  // Of a session that is not in_process().
+  static Error no_view_error();
+
   // The server has said that the table exists. One-sided reads do not notice that a table was
   // dropped: they find no key. So the reader asks the server about an absent key unless the server
   // has named the table within Client::kTableSeenNs.

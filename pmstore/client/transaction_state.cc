@@ -58,17 +58,6 @@ void Transaction::State::write(TxItem::Need need, TxItem::Leave leave, TableId t
 
 // ---- reading ----
 
-namespace {
-
-Error no_view_error() {
-  return make_error(
-      ErrorCode::kUnsupported,
-      "a view needs the server in this process, under lock discipline cpu; use get(), "
-      "or open the pool as local:PATH with ClientOptions::local_discipline kCpu");
-}
-
-}  // namespace
-
 Task<Result<internal::Participant*>> Transaction::State::bind() {
   if (participants.empty()) {
     PMSTORE_CO_TRY(internal::SessionRef now, co_await client.connector.connected());
@@ -105,7 +94,7 @@ Task<Result<typename Wanted::Value>> Transaction::State::get(TableId table, std:
     there = *bound;
   }
   if constexpr (is_view) {
-    if (!there->session->in_process()) co_return no_view_error();
+    if (!there->session->in_process()) co_return internal::Reader::no_view_error();
   }
   auto located = co_await client.reader.locate(there->session, table, key, wanted.room());
   if (!located) {

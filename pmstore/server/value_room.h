@@ -1,5 +1,6 @@
 // ValueRoom: where a value goes that is read: into a string, into the caller's buffer, or nowhere;
-// or it stays where it is, and the transaction holds a view of it. It borrows all of these.
+// or it stays where it is, and the transaction, or a ValueView, holds a view of it. It borrows all
+// of these.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +13,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "pmstore/client.h"
 #include "pmstore/server/held_views.h"
 
 namespace pmstore::internal {
@@ -26,7 +28,10 @@ class ValueRoom {
   // `bytes` becomes the value where it lies, which `held` keeps there.
   ValueRoom(HeldViews& held, std::string_view& bytes) : held_(&held), view_(&bytes) {}
 
-  bool is_view() const { return held_ != nullptr; }
+  // The same; `view` keeps it there.
+  explicit ValueRoom(ValueView& view) : one_(&view) {}
+
+  bool is_view() const { return held_ != nullptr || one_ != nullptr; }
   // Where take() would copy a value to; empty when there is no such memory before it is called.
   std::span<std::byte> buffer() const { return buffer_; }
   bool is_wanted() const { return string_ != nullptr || bytes_ != nullptr || is_view(); }
@@ -34,8 +39,9 @@ class ValueRoom {
   bool has_room_for(size_t bytes) const {
     return string_ != nullptr || (bytes_ != nullptr && bytes <= buffer_.size());
   }
-  // A view has a copy then.
+  // A view of a transaction has a copy then. CHECK: it is no ValueView.
   void take(std::string_view value) const {
+    PMSTORE_CHECK(one_ == nullptr, "a view of its own shows a record in its slot");
     if (is_view()) {
       *view_ = held_->add_copy(value);
     } else if (string_ != nullptr) {
@@ -51,6 +57,14 @@ class ValueRoom {
   Status take_view(const std::shared_ptr<ViewedSlots>& slots, SlotOffset slot,
                    std::string_view value) const {
     PMSTORE_CHECK(is_view(), "other values are copied");
+    if (one_ != nullptr) {
+      PMSTORE_CHECK(one_->slots_ == nullptr, "it shows one value");
+      PMSTORE_TRY_STATUS(slots->begin_view(slot));
+      one_->slots_ = slots;
+      one_->slot_ = slot;
+      one_->value_ = value;
+      return {};
+    }
     PMSTORE_TRY_STATUS(held_->add(slots, slot));
     *view_ = value;
     return {};
@@ -66,6 +80,7 @@ class ValueRoom {
   size_t* bytes_ = nullptr;
   HeldViews* held_ = nullptr;
   std::string_view* view_ = nullptr;
+  ValueView* one_ = nullptr;
 };
 
 // What a get gives, and the room that it needs for it.
@@ -91,6 +106,14 @@ struct GivesView {
 
   ValueRoom room() { return {held, bytes}; }
   Value give() const { return bytes; }
+};
+
+struct GivesValueView {
+  using Value = ValueView;
+  ValueView view;
+
+  ValueRoom room() { return ValueRoom(view); }
+  Value give() { return std::move(view); }
 };
 
 }  // namespace pmstore::internal

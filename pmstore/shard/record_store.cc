@@ -19,23 +19,6 @@ namespace {
 // and its checksum takes no vectors.
 constexpr uint32_t kCopiedInOnePass = 512;
 
-// The processor fetches ahead within a page only. So the first lines of the pages behind the first
-// one, and their translations, are asked for before the checksum gets there. Of a large record only
-// those of its beginning: more would push each other out of the caches, and out of the processor's
-// list of misses.
-void ask_for_pages(const std::byte* from, size_t bytes) {
-  constexpr size_t kPage = 4096;
-  constexpr size_t kMost = 16 * kPage;
-  if (bytes <= kPage) return;
-  const auto address = reinterpret_cast<uintptr_t>(from);
-  const size_t end = std::min(bytes, kMost);
-  for (size_t at = kPage - address % kPage; at < end; at += kPage) {
-    for (size_t line = 0; line < 4; ++line) {
-      __builtin_prefetch(from + at + line * persist::kLineBytes);
-    }
-  }
-}
-
 }  // namespace
 
 Error damaged_key(SlotOffset slot) {
@@ -132,10 +115,10 @@ std::optional<RecordView> RecordStore::checked_record(SlotOffset slot, uint8_t s
 }
 
 std::optional<IndexEntry> RecordStore::find(const IndexKey& key, std::optional<SlotOffset>& damaged,
-                                            size_t most_bytes) const {
+                                            Needs needs) const {
   return index_.find(key, [&](IndexEntry candidate) {
     // The lock word and the record's lines are asked for together, and not one after the other.
-    prefetch(candidate, most_bytes);
+    prefetch(candidate, needs);
     // A reserved slot holds no record of its key yet.
     if (const Reservation* reserved = reservations_.at(candidate.slot)) {
       return reserved->table == key.table && reserved->key == key.key;
@@ -161,7 +144,7 @@ Result<RecordStore::Found> RecordStore::read(TableId table, std::string_view key
   Found read;
   GetReply& reply = read.reply;
   std::optional<SlotOffset> damaged;
-  const auto found = find(wanted, damaged, kNearBytes);
+  const auto found = find(wanted, damaged, Needs::kValue);
   if (!found) {
     if (damaged) return damaged_key(*damaged);
     reply.bucket = index_.unit_of(wanted);
@@ -220,7 +203,8 @@ Result<RecordView> RecordStore::record_at(IndexEntry entry, std::span<std::byte>
 
 void RecordStore::prefetch(TableId table, std::span<const std::string_view> keys) const {
   if (is_ordered(table)) return;
-  constexpr size_t kTogether = 16;  // the processor waits for about so many lines at a time
+  constexpr size_t kTogether = 16;      // the processor waits for about so many lines at a time
+  constexpr size_t kSmallBytes = 2048;  // more of each would push the others out of the caches
   std::array<IndexKey, kTogether> wanted;
   for (; !keys.empty(); keys = keys.subspan(std::min(keys.size(), kTogether))) {
     const size_t count = std::min(keys.size(), kTogether);
@@ -231,7 +215,9 @@ void RecordStore::prefetch(TableId table, std::span<const std::string_view> keys
     for (size_t i = 0; i < count; ++i) {
       // Most keys have one entry with their tag, which is theirs.
       const auto likely = index_.find(wanted[i], [](IndexEntry) { return true; });
-      if (likely) prefetch(*likely);
+      if (!likely) continue;
+      const bool small = kSlotBytes[likely->size_class] <= kSmallBytes;
+      prefetch(*likely, small ? Needs::kValue : Needs::kKey);
     }
   }
 }

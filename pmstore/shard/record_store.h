@@ -65,12 +65,15 @@ class RecordStore {
   Reservations& reservations() { return reservations_; }
   const Reservations& reservations() const { return reservations_; }
 
+  // How much of a record a reader needs: header and key, or the value as well.
+  enum class Needs : uint8_t { kKey, kValue };
+
   // The slot that holds the key's record or is reserved for it; nullopt when there is none. Sets
   // `damaged` to a slot that may hold the key's record and fails its checksum: then nullopt does
   // not mean that the key is absent.
-  // Asks for `most_bytes` of the record (prefetch()).
+  // Asks for what the caller `needs` of the record.
   std::optional<IndexEntry> find(const IndexKey& key, std::optional<SlotOffset>& damaged,
-                                 size_t most_bytes = kHeadBytes) const;
+                                 Needs needs = Needs::kKey) const;
   // `inserts` says whether a transaction that is not in place inserts the key, which the index does
   // not show yet.
   void set_insert_source(std::function<bool(const IndexKey&)> inserts) {
@@ -101,17 +104,19 @@ class RecordStore {
   // A copy of the record that an index entry shows, valid until the next call of this object.
   // Conflict: it is locked or reserved, or changes. Damaged.
   Result<RecordView> record_at(IndexEntry entry) const;
-  // How much of a record is asked for: for who looks at header and key only, and for who reads the
-  // value. The processor fetches ahead what is behind that.
-  static constexpr size_t kHeadBytes = 2 * persist::kLineBytes;
-  static constexpr size_t kNearBytes = 64 * persist::kLineBytes;
-  // Asks for the memory that record_at() will read, as far as it is near the record's begin. Inline
-  // as LockTable::prefetch().
-  [[gnu::always_inline]] void prefetch(IndexEntry entry, size_t most_bytes = kHeadBytes) const {
+  // Asks for the memory that record_at() will read. Inline as LockTable::prefetch().
+  [[gnu::always_inline]] void prefetch(IndexEntry entry, Needs needs = Needs::kKey) const {
     words_.prefetch(entry.slot);
     const std::byte* const record = arena_.at(entry.slot);
-    const size_t bytes = std::min<size_t>(kSlotBytes[entry.size_class], most_bytes);
-    for (size_t at = 0; at < bytes; at += persist::kLineBytes) __builtin_prefetch(record + at);
+    const size_t bytes = kSlotBytes[entry.size_class];
+    __builtin_prefetch(record);
+    if (bytes > persist::kLineBytes) __builtin_prefetch(record + persist::kLineBytes);
+    if (needs == Needs::kKey) return;
+    ask_for_pages(record, bytes);
+    const size_t near = std::min<size_t>(bytes, kPageBytes);
+    for (size_t at = 2 * persist::kLineBytes; at < near; at += persist::kLineBytes) {
+      __builtin_prefetch(record + at);
+    }
   }
 
   // The records that transactions look at in their slots. Only where is_sole_writer().
@@ -141,6 +146,22 @@ class RecordStore {
   }
 
  private:
+  static constexpr size_t kPageBytes = 4096;
+  // The processor fetches ahead within a page only. So the first lines of the pages behind the
+  // first one, and their translations, are asked for before the reader gets there. Of a large
+  // record only those of its beginning: more would push each other out of the caches, and out of
+  // the processor's list of misses.
+  [[gnu::always_inline]] static void ask_for_pages(const std::byte* from, size_t bytes) {
+    constexpr size_t kMost = 16 * kPageBytes;
+    if (bytes <= kPageBytes) return;
+    const size_t end = std::min(bytes, kMost);
+    const auto address = reinterpret_cast<uintptr_t>(from);
+    for (size_t at = kPageBytes - address % kPageBytes; at < end; at += kPageBytes) {
+      for (size_t line = 0; line < 4; ++line) {
+        __builtin_prefetch(from + at + line * persist::kLineBytes);
+      }
+    }
+  }
   bool holds(SlotOffset slot, const IndexKey& key) const;
   bool is_damaged(IndexEntry entry) const;
   bool may_be_inserted(const IndexKey& key) const;

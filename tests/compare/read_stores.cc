@@ -92,8 +92,8 @@ class Pmstore {
     co_return must("get", co_await client_->get(table_, key, into));
   }
   Task<uint64_t> view(std::string_view key) {
-    Transaction transaction = client_->begin();
-    co_return sum_of(must("view", co_await transaction.view(table_, key)));
+    const ValueView view = must("view", co_await client_->view(table_, key));
+    co_return sum_of(view.value());
   }
   Task<size_t> get_each(std::span<const std::string_view> keys) {
     size_t bytes = 0;

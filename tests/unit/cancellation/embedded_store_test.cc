@@ -4,6 +4,8 @@
 
 #include <map>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/clock.h"
 #include "pmstore/client.h"
@@ -131,6 +133,32 @@ const EmbeddedStoreWorld::Case kCases[] = {
          EXPECT_EQ(*seen, key);
        }
      }},
+    {"Client::view",
+     [](EmbeddedStoreWorld& world) -> Task<void> {
+       for (int i = 0; i < kCalls; ++i) {
+         const std::string key = world.next_key();
+         world.written[key] = false;
+         const auto put = co_await world.client->put(world.table, key, key);
+         EXPECT_TRUE(put);
+         world.written[key] = true;
+         const auto seen = co_await world.client->view(world.table, key);
+         EXPECT_TRUE(seen);
+         const auto again = co_await world.client->put(world.table, key, key);
+         EXPECT_TRUE(again);
+         EXPECT_EQ(seen->value(), key);
+       }
+     }},
+    {"Client::get_many, from a pool of its own",
+     [](EmbeddedStoreWorld& world) -> Task<void> {
+       const std::string key = world.next_key();
+       world.written[key] = false;
+       const auto put = co_await world.client->put(world.table, key, key);
+       EXPECT_TRUE(put);
+       world.written[key] = true;
+       const std::vector<std::string_view> keys(kCalls, key);
+       const auto got = co_await world.client->get_many(world.table, keys);
+       EXPECT_TRUE(got && got->size() == keys.size() && got->back() == key);
+     }},
     {"Transaction::commit, to a pool of its own",
      [](EmbeddedStoreWorld& world) -> Task<void> {
        for (int i = 0; i < kCalls; ++i) {
@@ -150,7 +178,8 @@ const EmbeddedStoreWorld::Case kCases[] = {
 class EmbeddedStore : public ::testing::TestWithParam<const EmbeddedStoreWorld::Case*> {};
 
 INSTANTIATE_TEST_SUITE_P(Store, EmbeddedStore,
-                         ::testing::Values(&kCases[0], &kCases[1], &kCases[2], &kCases[3]),
+                         ::testing::Values(&kCases[0], &kCases[1], &kCases[2], &kCases[3],
+                                           &kCases[4], &kCases[5]),
                          [](const auto& param) { return test_name(param.param->name, "calm"); });
 
 TEST_P(EmbeddedStore, LeavesNothingBehind) {

@@ -1,5 +1,6 @@
 // Views: values that a transaction looks at where they lie in the pool.
 #include <algorithm>
+#include <array>
 #include <list>
 #include <map>
 #include <string>
@@ -139,6 +140,43 @@ TEST_F(EmbeddedView, OutlastsOtherViewsOfItsRecord) {
   EXPECT_EQ(kept(), 0u);
 }
 
+TEST_F(EmbeddedView, OfNoTransactionEndsWithItsObject) {
+  put("k", "value");
+  {
+    auto viewed = run(client_->view(table_, "k"));
+    ASSERT_TRUE(viewed) << viewed.error().to_string();
+    EXPECT_EQ(held(), 1u);
+    ValueView other = std::move(*viewed);
+    EXPECT_EQ(held(), 1u);
+    EXPECT_EQ(other.value(), "value");
+    EXPECT_EQ(viewed->value(), "");
+    other = *run(client_->view(table_, "k"));
+    EXPECT_EQ(held(), 1u) << "it ends what it held before";
+    put("k", "other");
+    EXPECT_EQ(other.value(), "value");
+    EXPECT_EQ(kept(), 1u);
+    use_free_slots(5);
+    EXPECT_EQ(other.value(), "value");
+  }
+  EXPECT_EQ(held(), 0u);
+  EXPECT_EQ(kept(), 0u);
+  EXPECT_EQ(run(client_->view(table_, "absent")).code(), ErrorCode::kNotFound);
+  EXPECT_EQ(run(client_->view(table_, "")).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(run(client_->view(TableId{99}, "k")).code(), ErrorCode::kUnknownTable);
+  EXPECT_EQ(held(), 0u);
+}
+
+TEST_F(EmbeddedView, OfNoTransactionMayEndBehindTheClient) {
+  put("k", "value");
+  ValueView view = *run(client_->view(table_, "k"));
+  put("k", "other");
+  run(client_->close());
+  client_.reset();
+  view = {};
+  connect();
+  EXPECT_EQ(get("k"), "other");
+}
+
 TEST_F(EmbeddedView, ThereAreSoManyAndNotOneMore) {
   constexpr uint64_t kMost = 65'536;
   for (int i = 0; i < 8; ++i) put(std::to_string(i), "value");
@@ -260,7 +298,7 @@ TEST_F(EmbeddedView, IsRefusedWhenTheTransactionHasHeldViewsForTooLong) {
 }
 
 TEST_F(EmbeddedView, IsRefusedWhereItsBytesWereDamaged) {
-  for (const size_t bytes : {40u, 5000u, 20'000u}) {
+  for (const size_t bytes : {40u, 600u, 5000u, 20'000u}) {
     put("k", std::string(bytes, 'v'));
     {
       Transaction transaction = client_->begin();
@@ -271,6 +309,9 @@ TEST_F(EmbeddedView, IsRefusedWhereItsBytesWereDamaged) {
     EXPECT_EQ(run(client_->get(table_, "k", into)).code(), ErrorCode::kDamaged);
     Transaction transaction = client_->begin();
     EXPECT_EQ(run(transaction.view(table_, "k")).code(), ErrorCode::kDamaged);
+    EXPECT_EQ(run(client_->view(table_, "k")).code(), ErrorCode::kDamaged);
+    EXPECT_EQ(run(client_->get_many(table_, std::array{std::string_view("k")})).code(),
+              ErrorCode::kDamaged);
     EXPECT_EQ(held(), 0u);
   }
 }
@@ -285,6 +326,7 @@ TEST_F(EmbeddedView, NeedsTheServerInItsProcess) {
     Transaction transaction = (*remote)->begin();
     const auto viewed = run(transaction.view(table_, "k"));
     EXPECT_EQ(viewed.code(), ErrorCode::kUnsupported);
+    EXPECT_EQ(run((*remote)->view(table_, "k")).code(), ErrorCode::kUnsupported);
     EXPECT_EQ(*run(transaction.get(table_, "k")), "value") << "the transaction goes on";
     EXPECT_TRUE(run(transaction.commit()));
     // It meets the views of others.
@@ -301,6 +343,7 @@ TEST_F(EmbeddedView, NeedsTheServerInItsProcess) {
   connect();
   Transaction transaction = client_->begin();
   EXPECT_EQ(run(transaction.view(table_, "k")).code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(run(client_->view(table_, "k")).code(), ErrorCode::kUnsupported);
 }
 
 TEST_F(EmbeddedView, OutlastsTheSession) {

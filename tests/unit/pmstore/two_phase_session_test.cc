@@ -4,6 +4,8 @@
 #include "pmstore/batch_writer.h"
 #include "pmstore/client/client_session.h"
 #include "pmstore/client/commit_message.h"
+#include "pmstore/client/embedded.h"
+#include "pmstore/client/reader.h"
 #include "pmstore/joint_commit.h"
 #include "pmstore/layout/protocol.h"
 #include "pmstore/layout/shard_record.h"
@@ -154,6 +156,34 @@ TEST_F(TwoPhaseSession, ASessionThatHasPreparedHasALease) {
   EXPECT_EQ(listed(), 1u) << "not known to be committed everywhere";
   ASSERT_TRUE(decide(other_, Decision::kForget));
   EXPECT_EQ(listed(), 0u);
+}
+
+// Of a client in the server's process.
+TEST_F(TwoPhaseSession, AReadWithoutMessagesWaitsForWhatIsLocked) {
+  SessionRef direct = open_session(9);
+  internal::Embedded embedded;
+  embedded.server = std::move(server_);
+  direct->call_directly(embedded.calls_of(numbered::id_of(9), std::make_shared<uint64_t>(0)));
+  server_ = std::move(embedded.server);
+  internal::Reader reader(executor_, 0);
+  const auto read = [&](std::string& value) -> Task<ErrorCode> {
+    const auto located =
+        co_await reader.locate(direct, table_, "alice", internal::ValueRoom(value));
+    co_return located ? ErrorCode{} : located.code();
+  };
+  std::string value;
+  ASSERT_TRUE(lock("alice"));
+  EXPECT_EQ(run(read(value)), ErrorCode::kConflict) << "it does not wait for ever";
+  Task<ErrorCode> reading = read(value);
+  reading.start();
+  EXPECT_FALSE(reading.done());
+  ASSERT_TRUE(decide(coordinator_, Decision::kAbort));
+  const auto pause = [&]() -> Task<void> { co_await executor_.sleep_for(kMs); };
+  run(pause());
+  ASSERT_TRUE(reading.done());
+  EXPECT_EQ(reading.take(), ErrorCode{});
+  EXPECT_EQ(value, "1");
+  direct = {};
 }
 
 TEST_F(TwoPhaseSession, TheLeaseEndsWithTheDecision) {
