@@ -33,6 +33,23 @@ class Model(unittest.TestCase):
             self.assertEqual(first, self.output(*command, "--seed", "5"))
             self.assertNotEqual(first, self.output(*command, "--seed", "6"))
 
+    def test_striped_files_are_faster_with_more_data_servers(self):
+        striped = ["bench", "fs", "--hosts", "12", "--threads", "8", "--files", "8", "--file-bytes",
+                   "1M", "--payload", "256K", "--read-share", "0", "--ops", "800"]
+
+        def rate(servers):
+            report = json.loads(self.output(*striped, "--data-servers", servers))
+            self.assertEqual(report["config"]["data_servers"], int(servers))
+            self.assertTrue(report["audit"]["ok"])
+            # Sessions and maps; the writes themselves are one-sided.
+            self.assertLess(report["results"][0]["counters"]["server_messages_per_op"], 1)
+            return report["results"][0]["rate_per_s"]
+
+        self.assertGreater(rate("4"), 1.5 * rate("1"))
+        done = run("bench", "fs", "--hosts", "4", "--data-servers", "4")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(b"give --hosts 5", done.stderr)
+
     def test_the_audit_is_exact_with_both_lock_disciplines(self):
         for locks in ("rnic", "cpu"):
             report = json.loads(self.output(*SMALLBANK, "--locks", locks))

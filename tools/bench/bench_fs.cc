@@ -7,6 +7,7 @@
 #include "tools/bench/bench_options.h"
 #include "tools/bench/fs_factors.h"
 #include "tools/bench/fs_load.h"
+#include "tools/bench/fs_scaling.h"
 #include "tools/bench/micro_options.h"
 #include "tools/cli/bytes_text.h"
 #include "tools/cli/command_line.h"
@@ -30,6 +31,7 @@ struct FsCommand {
   std::string strategy = "auto";
   std::string poll = "adaptive";
   bool factors = false;
+  bool scaling = false;
   std::string plot;
 };
 
@@ -37,6 +39,11 @@ struct FsCommand {
 Status complete_model(FsCommand& command) {
   FsLoadOptions& load = command.load;
   PMSTORE_TRY_STATUS(load.model.check());
+  if (!command.scaling && load.model.data_servers >= load.model.hosts) {
+    return invalid_argument(
+        fmt::format("{} data servers and a client need a host each: give --hosts {} or more",
+                    load.model.data_servers, load.model.data_servers + 1));
+  }
   if (load.poll != base::PollMode::kAdaptive) {
     return invalid_argument("in virtual time nothing waits: leave --poll out");
   }
@@ -66,6 +73,10 @@ Status complete(FsCommand& command) {
   load.strategy = *persist::parse_strategy(command.strategy);
   load.poll = *parse_poll(command.poll);
   if (command.factors && !load.model.on()) return invalid_argument("--factors needs --model");
+  if (command.scaling && !load.model.on()) return invalid_argument("--scaling needs --model");
+  if (!command.plot.empty() && !command.factors && !command.scaling) {
+    return invalid_argument("--plot needs --factors or --scaling");
+  }
   if (load.model.on()) {
     PMSTORE_TRY_STATUS(complete_model(command));
   }
@@ -98,6 +109,7 @@ nlohmann::ordered_json config_of(const FsCommand& command, const FsLoadResult& r
                                    {"assumed_domain", nullptr}};
   if (load.model.on()) {
     config["model"] = result.model_config;
+    config["data_servers"] = load.model.data_servers;
   } else {
     config["poll"] = command.poll;
   }
@@ -183,20 +195,19 @@ void print_report(const FsCommand& command, const FsLoadResult& result) {
           : fmt::format("audit: all {} files were there, and are removed\n", result.audit.checked));
 }
 
-int bench_factors(const FsCommand& command) {
+// Of several runs on modelled machines: a picture, one JSON object, or a text.
+template <typename Row>
+int print_cases(const FsCommand& command, const Result<std::vector<Row>>& rows,
+                nlohmann::ordered_json (*json)(const std::vector<Row>&),
+                std::string (*text)(const std::vector<Row>&),
+                Plot (*picture)(const std::vector<Row>&, const std::string&)) {
   const bool plots = !command.plot.empty();
-  if (plots) {
-    if (const Status good = check_plot(command.plot); !good) {
-      return fail_command(kBenchFs, good.error());
-    }
-  }
-  const auto rows = run_fs_factors(command.load);
   if (!rows) return fail(kProgram, kBenchFs, rows.error());
   const FsLoadOptions& load = command.load;
   const std::string title = fmt::format("bench fs, {} clients x {} at a time, {}, revision {}",
                                         load.threads, load.coroutines, load.model.name, kRevision);
   if (plots) {
-    const Status drawn = draw(fs_factors_picture(*rows, title), command.plot);
+    const Status drawn = draw(picture(*rows, title), command.plot);
     if (!drawn) return fail(kProgram, kBenchFs, drawn.error());
   }
   if (load.session.json) {
@@ -205,20 +216,35 @@ int bench_factors(const FsCommand& command) {
                 {"config",
                  {{"threads", load.threads},
                   {"coroutines", load.coroutines},
-                  {"hosts", load.model.hosts},
+                  {"hosts", command.scaling ? nlohmann::ordered_json(nullptr)
+                                            : nlohmann::ordered_json(load.model.hosts)},
                   {"machine", load.model.name},
                   {"seed", load.seed}}},
-                {"results", fs_factors_json(*rows)}});
+                {"results", json(*rows)}});
     return kDone;
   }
-  print_text(title + "\n" + fs_factors_text(*rows));
+  print_text(title + "\n" + text(*rows));
   if (plots) print_text(fmt::format("picture: {}\n", printable(command.plot)));
   return kDone;
 }
 
+int bench_cases(const FsCommand& command) {
+  if (!command.plot.empty()) {
+    if (const Status good = check_plot(command.plot); !good) {
+      return fail_command(kBenchFs, good.error());
+    }
+  }
+  if (command.scaling) {
+    return print_cases<FsScalingRow>(command, run_fs_scaling(command.load), fs_scaling_json,
+                                     fs_scaling_text, fs_scaling_picture);
+  }
+  return print_cases<FsFactorRow>(command, run_fs_factors(command.load), fs_factors_json,
+                                  fs_factors_text, fs_factors_picture);
+}
+
 int bench_fs(FsCommand command) {
   if (const Status good = complete(command); !good) return fail_command(kBenchFs, good.error());
-  if (command.factors) return bench_factors(command);
+  if (command.factors || command.scaling) return bench_cases(command);
   const auto result = run_fs_load(command.load);
   if (!result) return fail(kProgram, kBenchFs, result.error());
   print_report(command, *result);
@@ -268,8 +294,17 @@ void add_data_options(CLI::App& app, FsCommand& command) {
                              "--strategy", "--rules", "--seconds", "--fsync-every", "--atomic"}) {
     factors->excludes(app.get_option(option));
   }
-  app.add_option("--plot", command.plot, "draw what --factors measures as FILE.png or FILE.svg")
-      ->needs(factors);
+  CLI::Option* const scaling = app.add_flag(
+      "--scaling", command.scaling,
+      "with --model: reads and writes of 64K to 1M of files that are striped over 1, 2, 4 and 8 "
+      "data servers, with a host for each server and client; --ops each, at most 256M and at least "
+      "20 of each worker");
+  for (const char* option : {"--mode", "--payload", "--file-bytes", "--files", "--read-share",
+                             "--hosts", "--data-servers", "--factors", "--seconds"}) {
+    scaling->excludes(app.get_option(option));
+  }
+  app.add_option("--plot", command.plot,
+                 "draw what --factors or --scaling measures as FILE.png or FILE.svg");
 }
 
 }  // namespace
@@ -279,6 +314,11 @@ void add_bench_fs(CLI::App& bench, Invocation& invocation) {
   CLI::App* const app = bench.add_subcommand("fs", "reads, writes and metadata of files");
   FsLoadOptions& load = command->load;
   add_place_to(*app, load.session, load.model);
+  app->add_option("--data-servers", load.model.data_servers,
+                  "of the model: so many hosts serve, and the data of files is striped over them")
+      ->check(in_range(1, 64))
+      ->needs(app->get_option("--model"))
+      ->capture_default_str();
   app->add_option("--mode", command->mode,
                   "data: blocks of files; metadata: create, stat, readdir, rename and unlink")
       ->check(parsed_by(parse_fs_load_mode, "MODE"))
@@ -305,7 +345,9 @@ void add_bench_fs(CLI::App& bench, Invocation& invocation) {
       "example: pmstore bench fs --uri shm://db --mode metadata --files 10000 --json\n"
       "example: pmstore bench fs --model optane-cx5 --hosts 6 --threads 5 --ops 2000\n"
       "example: pmstore bench fs --model optane-cx5 --hosts 6 --threads 5 --ops 2000 --factors "
-      "--plot files.png");
+      "--plot files.png\n"
+      "example: pmstore bench fs --model optane-cx5 --threads 8 --ops 2000 --scaling "
+      "--plot scaling.png");
   app->callback(
       [command, &invocation] { invocation.run = [command] { return bench_fs(*command); }; });
 }

@@ -133,6 +133,7 @@ void FsLoad::model_thread() {
   serve.model = options_.model;
   serve.seed = options_.seed;
   serve.clients = options_.threads;
+  serve.data_servers = options_.model.data_servers;
   serve.discipline = LockDiscipline::kCpu;  // files need it
   serve.log_bytes = 0;
   serve.file_bytes = *parse_bytes(options_.model.pool_bytes) / 2;

@@ -21,6 +21,7 @@ struct ModelOptions {
   std::string name;             // empty: no model
   std::string parameters_file;  // empty: none
   uint32_t hosts = 2;           // one serves
+  uint32_t data_servers = 1;    // of files; bench fs only: so many serve
   std::string rules = "all";
   std::string pool_bytes = "256M";
 

@@ -1,10 +1,13 @@
 #include "tools/bench/model_service.h"
 
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <cstring>
 
 #include "base/random.h"
 #include "fs/file_area.h"
+#include "fs/file_system.h"
 #include "tools/cli/session_options.h"
 
 namespace pmstore::tools {
@@ -37,66 +40,105 @@ Status ModelService::open(const ModelServiceOptions& options) {
   PMSTORE_TRY(const model::Parameters parameters, options.model.parameters());
   model::Topology topology;
   topology.hosts = options.model.hosts;
-  // Without H1 the pool is on the socket that has no RNIC.
   topology.sockets = rules_.has(Rule::kH1) ? 1 : 2;
   topology.ddio = !rules_.has(Rule::kH3);
   topology.seed = options.seed;
   PMSTORE_TRY(cluster_, model::Cluster::create(executor_, parameters, topology));
 
-  const uint64_t bytes = *parse_bytes(options.model.pool_bytes);
+  for (uint32_t i = 0; i < options.data_servers; ++i) {
+    Served& served = served_.emplace_back();
+    served.host = i;
+    std::string name = "model:" + options.model.name;
+    if (i > 0) name += fmt::format(":data-{}", i);
+    PMSTORE_TRY_STATUS(serve(served, name));
+  }
+  if (options.data_servers > 1) {
+    PMSTORE_TRY_STATUS(add_data_servers());
+  }
+  mark();
+  return {};
+}
+
+Status ModelService::serve(Served& served, const std::string& name) {
+  const uint64_t bytes = *parse_bytes(options_.model.pool_bytes);
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
     return make_error(ErrorCode::kIo, std::string("no memory for --model-pool: ") +
                                           std::strerror(errno) + "; make it smaller");
   }
-  memory_ = std::unique_ptr<void, Unmap>(memory, Unmap{bytes});
+  served.memory = std::unique_ptr<void, Unmap>(memory, Unmap{bytes});
   const std::span<std::byte> region(static_cast<std::byte*>(memory), bytes);
-  model::Host& host = cluster_->host(0);
-  host.place_nvm(region, topology.sockets - 1);
-  if (!rules_.has(Rule::kH8)) host.place_atomics_on_nvm(topology.sockets - 1);
-  PMSTORE_TRY(pool_, persist::Pool::in_region(region, options.domain, true,
-                                              rules_.has(Rule::kH4) ? 256 : SIZE_MAX, nullptr,
-                                              rules_.padding()));
+  model::Host& host = cluster_->host(served.host);
+  // Without H1 the pool is on the socket that has no RNIC.
+  const uint32_t socket = rules_.has(Rule::kH1) ? 0 : 1;
+  host.place_nvm(region, socket);
+  if (!rules_.has(Rule::kH8)) host.place_atomics_on_nvm(socket);
+  PMSTORE_TRY(served.pool, persist::Pool::in_region(region, options_.domain, true,
+                                                    rules_.has(Rule::kH4) ? 256 : SIZE_MAX, nullptr,
+                                                    rules_.padding()));
   FormatOptions format;
-  format.identity = base::mix64(options.seed);
-  format.rings = std::max(format.rings, options.clients + kSpareRings);
-  format.log_bytes = options.log_bytes;
-  format.file_bytes = options.file_bytes;
-  PMSTORE_TRY_STATUS(fs::format_pool(*pool_, format));
-  host.watch(pool_->memory(), kServerCore);
+  format.identity = base::mix64(options_.seed + served.host);
+  format.rings = std::max(format.rings, options_.clients + kSpareRings);
+  format.log_bytes = options_.log_bytes;
+  format.file_bytes = options_.file_bytes;
+  PMSTORE_TRY_STATUS(fs::format_pool(*served.pool, format));
+  host.watch(served.pool->memory(), kServerCore);
 
   ServerOptions server;
-  server.discipline = options.discipline;
+  server.discipline = options_.discipline;
   server.device_landing = host.landing();
   server.devices = &host.on_core(kServerCore);
-  PMSTORE_TRY(server_, executor_.run(Server::start(executor_, *pool_, server)));
-  if (options.file_bytes > 0) {
+  PMSTORE_TRY(served.server, executor_.run(Server::start(executor_, *served.pool, server)));
+  if (options_.file_bytes > 0) {
     fs::FilesServerOptions files;
     files.devices = server.devices;
     files.identity = format.identity;
-    PMSTORE_TRY(files_, executor_.run(fs::FilesServer::start(executor_, *pool_, *server_, files)));
+    files.data_server = served.host > 0;
+    PMSTORE_TRY(served.files, executor_.run(fs::FilesServer::start(executor_, *served.pool,
+                                                                   *served.server, files)));
   }
-  const fabric::Uri wanted{fabric::Scheme::kLocal, "model:" + options.model.name, 0};
-  PMSTORE_TRY(uri_, executor_.run(server_->listen(wanted)));
-  mark();
+  const fabric::Uri wanted{fabric::Scheme::kLocal, name, 0};
+  PMSTORE_TRY(served.uri, executor_.run(served.server->listen(wanted)));
+  return {};
+}
+
+Status ModelService::add_data_servers() {
+  fs::FileSystemOptions with;
+  with.devices = &client_core(0);
+  with.secret = ClientSecret::of_number(base::mix64(options_.seed) / 2);
+  PMSTORE_TRY(const auto files, executor_.run(fs::FileSystem::connect(executor_, uri(), with)));
+  for (size_t i = 1; i < served_.size(); ++i) {
+    const auto added = executor_.run(files->add_data_server(served_[i].uri.to_string()));
+    if (!added) return make_error(ErrorCode::kIo, added.error().to_string());
+  }
+  executor_.run(files->close());
   return {};
 }
 
 ModelService::~ModelService() {
-  files_.reset();
-  server_.reset();
-  if (pool_ != nullptr) cluster_->host(0).unwatch(pool_->memory());
+  for (Served& served : served_) {
+    served.files.reset();
+    served.server.reset();
+    if (served.pool != nullptr) cluster_->host(served.host).unwatch(served.pool->memory());
+  }
 }
 
 Status ModelService::stop() {
-  if (files_ != nullptr) executor_.run(files_->stop());
-  return executor_.run(server_->stop());
+  // That of the names first: it tells the others.
+  for (Served& served : served_) {
+    if (served.files != nullptr) executor_.run(served.files->stop());
+  }
+  for (Served& served : served_) {
+    PMSTORE_TRY_STATUS(executor_.run(served.server->stop()));
+  }
+  return {};
 }
 
 fabric::DeviceOpener& ModelService::client_core(uint32_t number) {
-  const auto client_hosts = static_cast<uint32_t>(cluster_->hosts() - 1);
-  model::Host& host = cluster_->host(1 + number % client_hosts);
+  const uint32_t servers = options_.data_servers;
+  const auto client_hosts = static_cast<uint32_t>(cluster_->hosts()) - servers;
+  model::Host& host = cluster_->host(servers + number % client_hosts);
   return host.on_core(number / client_hosts % host.cores());
 }
 

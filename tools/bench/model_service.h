@@ -1,5 +1,6 @@
 // ModelService: a store on the modelled machine: one host that serves a pool in its persistent
-// memory, and client hosts, all in this process and in virtual time.
+// memory, further ones that are data servers of its files, and client hosts, all in this process
+// and in virtual time.
 //
 // Threads: one, that of the executor, whose clock must be virtual. The executor outlives it;
 // clients are closed and destroyed before it.
@@ -31,6 +32,9 @@ struct ModelServiceOptions {
   uint64_t seed = 1;
   uint64_t log_bytes = FormatOptions::kDefaultLogBytes;  // of the pool, for logs
   uint64_t file_bytes = 0;  // of the pool, for the data of files; 0: it serves no files
+  // Of files: that of the pool, and others that have as much, on the hosts behind the first one.
+  // Less than ModelOptions::hosts.
+  uint32_t data_servers = 1;
 };
 
 class ModelService {
@@ -40,7 +44,7 @@ class ModelService {
                                                      const ModelServiceOptions& options);
   ~ModelService();
 
-  const fabric::Uri& uri() const { return uri_; }
+  const fabric::Uri& uri() const { return served_.front().uri; }
   persist::Rules rules() const { return rules_; }
   // The host and core of client `number`: the client hosts take turns, then their cores.
   fabric::DeviceOpener& client_core(uint32_t number);
@@ -69,20 +73,28 @@ class ModelService {
     uint64_t now_ps = 0;
     Mark operator-(const Mark& other) const;
   };
+  // A pool in the memory of a host, and what serves it.
+  struct Served {
+    uint32_t host = 0;
+    std::unique_ptr<void, Unmap> memory;
+    std::unique_ptr<persist::Pool> pool;
+    std::unique_ptr<Server> server;
+    std::unique_ptr<fs::FilesServer> files;
+    fabric::Uri uri{fabric::Scheme::kLocal, {}, 0};
+  };
   explicit ModelService(Executor& executor) : executor_(executor) {}
   Status open(const ModelServiceOptions& options);
+  Status serve(Served& served, const std::string& name);
+  // The other data servers are known to the file system.
+  Status add_data_servers();
   Mark now() const;
   Mark counted() const;  // since mark(), without the pauses
 
   Executor& executor_;
   ModelServiceOptions options_;
   persist::Rules rules_ = persist::Rules::all();
-  std::unique_ptr<void, Unmap> memory_;
   std::unique_ptr<model::Cluster> cluster_;
-  std::unique_ptr<persist::Pool> pool_;
-  std::unique_ptr<Server> server_;
-  std::unique_ptr<fs::FilesServer> files_;
-  fabric::Uri uri_{fabric::Scheme::kLocal, {}, 0};
+  std::vector<Served> served_;  // by host; of files, the first has the names
   Mark mark_;
   std::optional<Mark> paused_;
 };
