@@ -197,7 +197,9 @@ class FilesMoveRun final : public RecordedRun {
     return moving;
   }
   void finish(Moving moving) {
-    while (!moving.done()) process_->turn();
+    constexpr int kMostTurns = 100'000;
+    for (int i = 0; i < kMostTurns && !moving.done(); ++i) process_->turn();
+    PMSTORE_CHECK(moving.done(), "a move ends");
     PMSTORE_CHECK(moving.take(), "what is there can be moved");
     ended();
   }

@@ -52,6 +52,13 @@ Result<std::unique_ptr<FilesProcess>> FilesProcess::open(persist::Pool& pool,
   return self;
 }
 
+void FilesProcess::turn() {
+  if (executor_.run_once()) return;
+  run([](Executor& executor) -> base::Task<void> {
+    co_await executor.sleep_for(1'000'000);
+  }(executor_));
+}
+
 void FilesProcess::heed(uint16_t server, fs::DataServerState state) {
   const bool drains = state == fs::DataServerState::kDraining;
   space_->set_draining(server, drains);

@@ -32,8 +32,8 @@ class FilesProcess {
 
   fs::Namespace& names() { return *names_; }
   uint64_t start_number() const { return start_; }
-  // One turn of the executor.
-  void turn() { executor_.run_once(); }
+  // One turn of the executor; of one that has nothing to do, some time.
+  void turn();
 
   // Of a data server: recorded, durably, and heeded. The second one is added by its first state.
   Status set_state(uint16_t server, fs::DataServerState state);
