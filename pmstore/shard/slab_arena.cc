@@ -240,11 +240,11 @@ void SlabArena::count_used(uint32_t chunk, int64_t slots) {
   if (slots > 0 && state.used == slots) unused_chunks_ -= state.run;
   if (slots < 0 && state.used == 0) unused_chunks_ += state.run;
   if (used_in_frame_[frame] == 0 && frames_.comes_back(frame)) ++changes_;
+  if (slots < 0 && state.used == 0 && lets_one_go(chunk)) ++changes_;
 }
 
 Status SlabArena::claim(uint8_t size_class) {
   const uint32_t run = run_chunks_of(size_class);
-  largest_run_ = std::max(largest_run_, run);
   auto first = find_free_run(run);
   if (!first) {
     PMSTORE_TRY(first, find_other_run(size_class));
@@ -265,6 +265,7 @@ Status SlabArena::claim(uint8_t size_class) {
   state.run = run;
   state.used = 0;
   state.base_version = base;
+  largest_run_ = std::max(largest_run_, run);  // a claim that has failed holds no frame back
   for (uint32_t i = 1; i < run; ++i) {
     chunks_[*first + i].kind = Chunk::Kind::kInside;
     chunks_[*first + i].first = *first;

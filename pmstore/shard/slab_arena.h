@@ -99,7 +99,8 @@ class SlabArena {
   void set_growth_source(std::function<Growth()> growth) { growth_ = std::move(growth); }
 
   // ---- frames that are empty ----
-  // Rises when a frame is taken, and when the last slot of one that can be given back is freed.
+  // Rises when a frame is taken, when the last slot of one that can be given back is freed, and
+  // when room elsewhere lets an empty one go.
   uint64_t changes() const { return changes_; }
   // A frame that can be given back: no slot of it is used, and elsewhere at least half a frame is
   // free, and as much in one piece as a slot has ever taken, so that it is not missed at once. Not
@@ -168,6 +169,10 @@ class SlabArena {
   uint64_t highest_version_in(uint32_t chunk) const;
   bool is_unused(uint32_t chunk) const;
   bool has_run_beside(uint32_t frame) const;
+  bool is_idle(uint32_t frame) const;
+  uint64_t bytes_beside(uint32_t frame) const;
+  bool lets_one_go(uint32_t chunk) const;
+  bool is_in_large_run(uint32_t chunk) const;
   void push_free(uint8_t size_class, uint64_t slot);
   bool has_free(uint8_t size_class) const {
     return (free_slots_[size_class].frames & ~aside_) != 0;

@@ -33,17 +33,54 @@ bool SlabArena::has_run_beside(uint32_t frame) const {
   return false;
 }
 
+// It has no record, and would go if there were room elsewhere.
+bool SlabArena::is_idle(uint32_t frame) const {
+  return frames_.comes_back(frame) && used_in_frame_[frame] == 0 &&
+         ((kept_frames_ | aside_) >> frame & 1) == 0;
+}
+
+// Unused room elsewhere than in a frame that is_idle().
+uint64_t SlabArena::bytes_beside(uint32_t frame) const {
+  return unused_chunks_ * kChunkBytes - frames_.memory(frame).size();
+}
+
 std::optional<uint32_t> SlabArena::empty_frame(uint64_t but_not) const {
   if (!frames_.extents_come_back()) return std::nullopt;
-  but_not |= kept_frames_ | aside_;
   // From the end of slot space, so that what is used gathers at its begin.
   for (uint32_t frame = frames_.most(); frame > 0; --frame) {
-    if (!frames_.comes_back(frame - 1) || used_in_frame_[frame - 1] > 0) continue;
-    if ((but_not >> (frame - 1) & 1) != 0) continue;
-    const uint64_t elsewhere = unused_chunks_ * kChunkBytes - frames_.memory(frame - 1).size();
-    if (elsewhere >= frames_.frame_bytes() / 2 && has_run_beside(frame - 1)) return frame - 1;
+    if (!is_idle(frame - 1) || (but_not >> (frame - 1) & 1) != 0) continue;
+    if (bytes_beside(frame - 1) < frames_.frame_bytes() / 2) continue;
+    if (has_run_beside(frame - 1)) return frame - 1;
   }
   return std::nullopt;
+}
+
+// The slab at `chunk` has just become unused. Was it that for which an empty frame had to stay?
+// Without a look at all chunks.
+bool SlabArena::lets_one_go(uint32_t chunk) const {
+  const uint64_t half = frames_.frame_bytes() / 2;
+  const uint64_t freed = chunks_[chunk].run * kChunkBytes;
+  for (uint32_t frame = 0; frame < frames_.most(); ++frame) {
+    if (!is_idle(frame) || frame == frames_.frame_of_chunk(chunk)) continue;
+    const uint64_t beside = bytes_beside(frame);
+    if (beside >= half && (beside < half + freed || is_in_large_run(chunk))) return true;
+  }
+  return false;
+}
+
+// It is in a run of unused chunks that is as large as has_run_beside() wants.
+bool SlabArena::is_in_large_run(uint32_t chunk) const {
+  uint32_t first = chunk;
+  while (first > 0 && chunk - first < largest_run_ && !frames_.begins_part(first) &&
+         is_unused(first - 1)) {
+    --first;
+  }
+  uint32_t end = chunk + 1;
+  while (end < chunks_.size() && end - first < largest_run_ && !frames_.begins_part(end) &&
+         is_unused(end)) {
+    ++end;
+  }
+  return end - first >= largest_run_;
 }
 
 void SlabArena::set_aside(uint32_t frame) {
