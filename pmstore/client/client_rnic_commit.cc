@@ -101,7 +101,10 @@ base::Task<Status> ClientRnicCommit::validate_without_locks() {
     PMSTORE_CO_TRY_STATUS(co_await learn_buckets_of(items_, *session_));
   }
   if (!saw_leaves && knows_buckets_of(items_, *session_)) {
-    co_return co_await validate_one_sided(items_, *session_);
+    // This task is destroyed with the client only: no batch of it outlives the connection.
+    BufferLease buffer = session_->buffers().try_take();
+    if (!buffer) buffer = co_await session_->buffers().take();
+    co_return co_await validate_one_sided(items_, *session_, *buffer);
   }
   co_return co_await validate_by_call(id_, items_, scanned_, *session_, parts_);
 }

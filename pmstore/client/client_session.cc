@@ -157,6 +157,30 @@ bool ClientSession::was_silent() {
   return looked_ns_ - sent_ns_ >= uint64_t{hello_.hear_ms} * 1'000'000;
 }
 
+base::Task<void> ClientSession::ask_alive() {
+  const SessionRef self(this);
+  if (!asking_alive_) {
+    asking_alive_ = true;
+    executor().spawn(send_ping(self));
+  }
+  while (asking_alive_) co_await alive_answered_.wait();
+}
+
+// A task of its own, as that which asks for a ring.
+base::Task<void> ClientSession::send_ping(SessionRef session) {
+  constexpr uint64_t kPauseNs = 50'000;
+  const auto pong = co_await session->link_->call(service::kPingMethod, {}, 0);
+  if (!pong) session->drop();
+  const auto is_idle = [&] {
+    return session->buffers_->have_ended(session->operations_under_way());
+  };
+  while (session->usable() && session->frames_.following() && is_idle()) {
+    co_await session->executor().sleep_for(kPauseNs);
+  }
+  session->asking_alive_ = false;
+  session->alive_answered_.notify_all();
+}
+
 Status ClientSession::check_fabric() {
   const fabric::Capabilities& fabric = connection_->capabilities();
   const bool ordered =

@@ -162,10 +162,17 @@ class ClientSession {
   FrameRegions& frames() { return frames_; }
   // BufferPool::uses() of the operations that may access records that can go.
   std::vector<uint64_t> operations_under_way() const;
-  // The session has no lease, knows frames that may go, and has sent nothing for
-  // ServerHello::hear_ms before the last call of this: the server may have ended it. Call it before
-  // each operation.
-  bool may_have_ended() { return frames_.knows_later() && was_silent(); }
+  // The server may have ended the session, or is about to: a list of frames is to be confirmed, a
+  // ping is under way; or the session has no lease, knows frames that may go, and has sent nothing
+  // for ServerHello::hear_ms before the last call of this. Call it before each operation.
+  bool may_have_ended() {
+    return frames_.following() || asking_alive_ || (frames_.knows_later() && was_silent());
+  }
+  // Asks the server whether the session is alive, and drops the session when it is not. Calls at
+  // the same time share one ping. While no operation is under way, a list of frames that the server
+  // tells of is confirmed too: nothing may drive the executor between two operations. The waiting
+  // coroutine may be destroyed.
+  base::Task<void> ask_alive();
   // Addresses in the server's memory. Requires of `slot`: in_records(), or in_slot_space() for its
   // word.
   fabric::RemoteAddress record_at(SlotOffset slot) const { return frames_.at(slot); }
@@ -205,11 +212,15 @@ class ClientSession {
  private:
   friend class SessionRef;
   ClientSession(std::shared_ptr<fabric::Device> device, std::shared_ptr<SessionBook> book)
-      : device_(std::move(device)), book_(std::move(book)), ring_answered_(device_->executor()) {}
+      : device_(std::move(device)),
+        book_(std::move(book)),
+        ring_answered_(device_->executor()),
+        alive_answered_(device_->executor()) {}
   Status check_hello(const SessionOptions& options);
   bool was_silent();
   Status check_fabric();
   static base::Task<void> ask_for_ring(SessionRef session);
+  static base::Task<void> send_ping(SessionRef session);
   base::Task<Status> open_ring();
   std::optional<fabric::RemoteAddress> address_of(uint64_t bucket) const {
     return regions_.find(RegionKind::kBuckets, bucket / kBucketsPerPiece,
@@ -228,6 +239,8 @@ class ClientSession {
   bool asking_for_ring_ = false;  // ask_for_ring() runs
   Status ring_answer_;            // of the last time
   base::WaitList ring_answered_;
+  bool asking_alive_ = false;  // send_ping() runs
+  base::WaitList alive_answered_;
   persist::WriteStrategy log_strategy_ = persist::WriteStrategy::kTwoSided;
   ServerHello hello_;
   FrameRegions frames_;

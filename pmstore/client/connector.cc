@@ -29,8 +29,7 @@ base::Task<Result<SessionRef>> Connector::connected() {
   PMSTORE_CO_TRY_STATUS(co_await reconnector_.connected());
   if (session_->may_have_ended()) {
     const SessionRef asked = session_;
-    const auto pong = co_await asked->link().call(service::kPingMethod, {}, 0);
-    if (!pong) asked->drop();
+    co_await asked->ask_alive();
     PMSTORE_CO_TRY_STATUS(co_await reconnector_.connected());
   }
   PMSTORE_CHECK(session_ && numbers_.available(), "a new session has numbers to use");

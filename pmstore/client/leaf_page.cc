@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "pmstore/client/leaf_routes.h"
+#include "pmstore/client/settled_buffer.h"
 #include "pmstore/layout/record.h"
 #include "pmstore/layout/size_class.h"
 #include "pmstore/shard/ordered_index.h"
@@ -214,42 +215,6 @@ std::optional<RangePage> LeafPage::finish(const OpBuffer& buffer) const {
   return page;
 }
 
-// Waits for the end of batches that were posted without a completion: they are over when a later
-// one of their connection is.
-base::Task<void> settle(CommitTasks& tasks, SessionRef session, BufferLease lease) {
-  const CommitTasks::Position here = tasks.started_last();
-  {
-    const BufferLease buffer = std::move(lease);
-    buffer->batch.clear();
-    buffer->batch.read(buffer->word_at(0), session->word_at(SlotOffset{0}));
-    // An error is one of the connection, which then reaches no buffer any more.
-    const Status read =
-        co_await session->execute_after(make_error(ErrorCode::kBackPressure), *buffer);
-    static_cast<void>(read);
-  }
-  tasks.ended(here);
-}
-
-// The buffer of a page. When the page is destroyed between two of its batches, the buffer is given
-// back only behind their end.
-class PageBuffer {
- public:
-  PageBuffer(CommitTasks& tasks, SessionRef session, BufferLease buffer)
-      : tasks_(tasks), session_(std::move(session)), buffer_(std::move(buffer)) {}
-  PageBuffer(const PageBuffer&) = delete;
-  PageBuffer& operator=(const PageBuffer&) = delete;
-  ~PageBuffer() {
-    if (!buffer_->unsignaled || !session_->usable()) return;
-    tasks_.run(settle(tasks_, session_, std::move(buffer_)));
-  }
-  OpBuffer& operator*() const { return *buffer_; }
-
- private:
-  CommitTasks& tasks_;
-  SessionRef session_;
-  BufferLease buffer_;
-};
-
 base::Task<Status> execute(ClientSession& session, OpBuffer& buffer) {
   Status read = co_await session.execute(buffer);
   if (!read) read = co_await session.execute_after(std::move(read), buffer);
@@ -266,7 +231,7 @@ base::Task<Result<std::optional<RangePage>>> read_leaf_page(CommitTasks& tasks, 
   if (is_empty || !page.find_next_leaf()) co_return std::optional<RangePage>();
   BufferLease lease = session->buffers().try_take();
   if (!lease) lease = co_await session->buffers().take();
-  const PageBuffer buffer(tasks, session, std::move(lease));
+  const SettledBuffer buffer(tasks, session, std::move(lease));
   auto step = LeafPage::Step::kNextLeaf;
   while (step == LeafPage::Step::kNextLeaf) {
     page.plan_leaf(*buffer);

@@ -17,7 +17,9 @@ base::Task<Status> learn_buckets_of(const ItemSet& items, ClientSession& session
 
 // Requires knows_buckets_of(). Success: at one moment during this call, nothing that `items` have
 // read was changed or locked. Conflict: something was. Other errors are those of the connection.
-// `items` and `session` are borrowed until the task ends.
-base::Task<Status> validate_one_sided(const ItemSet& items, ClientSession& session);
+// `items`, `session` and `buffer` are borrowed until the task ends. When the task is destroyed,
+// batches without a completion may be under way.
+base::Task<Status> validate_one_sided(const ItemSet& items, ClientSession& session,
+                                      OpBuffer& buffer);
 
 }  // namespace pmstore::internal

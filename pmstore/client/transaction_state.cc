@@ -7,6 +7,7 @@
 #include "pmstore/client/client_cpu_commit.h"
 #include "pmstore/client/client_rnic_commit.h"
 #include "pmstore/client/read_validation.h"
+#include "pmstore/client/settled_buffer.h"
 
 namespace pmstore {
 
@@ -63,6 +64,9 @@ Task<Result<internal::Participant*>> Transaction::State::bind() {
     PMSTORE_CO_TRY(internal::SessionRef now, co_await client.connector.connected());
     // Another read of the same transaction may have come first.
     if (participants.empty()) participants.add(now->shard(), now);
+  } else if (const internal::SessionRef asked = participants.only().session;
+             asked->usable() && asked->may_have_ended()) {
+    co_await asked->ask_alive();
   }
   internal::Participant& one = participants.only();
   if (!one.session->usable()) co_return stale_error();
@@ -343,7 +347,11 @@ Task<Status> Transaction::State::validate(bool alone) {
       PMSTORE_CO_TRY_STATUS(co_await internal::learn_buckets_of(items, session));
     }
     if (internal::knows_buckets_of(items, session)) {
-      co_return co_await internal::validate_one_sided(items, session);
+      internal::BufferLease buffer = session.buffers().try_take();
+      if (!buffer) buffer = co_await session.buffers().take();
+      const internal::SettledBuffer settled(client.commits, participants.only().session,
+                                            std::move(buffer));
+      co_return co_await internal::validate_one_sided(items, session, *settled);
     }
   }
   co_return co_await internal::validate_by_call({}, items, scanned, session, client.parts);

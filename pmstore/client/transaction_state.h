@@ -97,7 +97,7 @@ struct Transaction::State {
       return &participants.add(now->shard(), now);
     }
     internal::Participant& one = participants.only();
-    return one.session->usable() ? &one : nullptr;
+    return one.session->usable() && !one.session->may_have_ended() ? &one : nullptr;
   }
   // Error: this transaction gets no further view.
   Status may_view();

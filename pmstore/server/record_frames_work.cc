@@ -2,8 +2,10 @@
 // new frames, and extents of empty ones that go back to the pool. See
 // pmstore/server/server_state.h.
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "pmstore/server/server_state.h"
 
@@ -12,16 +14,14 @@ namespace {
 
 // A hole of so many bytes takes some 0.2 ms of processor time on tmpfs.
 constexpr uint64_t kReleasedAtATime = 1 << 20;
-// A client that answers pings and does not confirm a list of frames for so many leases is ended.
+// A client that has neither confirmed a list of frames for so many leases nor sent anything is
+// ended; and one that sends and does not confirm, after twice that.
 constexpr uint64_t kLeasesToConfirm = 2;
 constexpr uint32_t kLooksPerLease = 4;
 // Of one turn: at most 16,384 slots of 64 bytes.
 constexpr uint32_t kChunksPerTurn = 16;
 
 uint64_t lease_ns(const ServerOptions& options) { return uint64_t{options.lease_ms} * 1'000'000; }
-
-// Never 0, which is the notice before the first one.
-uint16_t notice_of(uint64_t list) { return static_cast<uint16_t>(1 + list % UINT16_MAX); }
 
 }  // namespace
 
@@ -49,10 +49,23 @@ bool ServerCore::set_frame_aside() {
   leaving_[*frame] = {++region_list, executor.now_ns() + kLeasesToConfirm * lease_ns(options)};
   for (const Place& place : places) {
     if (!place.session || (place.session->known_frames >> *frame & 1) == 0) continue;
-    place.session->peer->set_notice(notice_of(region_list));
+    tell_of_list(*place.session);
     if (!watching_leaving_) run(watch_leaving());
   }
   return true;
+}
+
+// Counted by session: the client sees another notice than it has seen last, however many lists it
+// was not told of. 0 is what replies show before the first one.
+void ServerCore::tell_of_list(Session& session) {
+  if (++session.notice == 0) ++session.notice;
+  session.peer->set_notice(session.notice);
+  note_heard(session);
+}
+
+void ServerCore::note_heard(Session& session) {
+  if (std::exchange(session.heard_calls, session.work.calls) == session.work.calls) return;
+  session.heard_ns = executor.now_ns();
 }
 
 // The client accesses nothing any more that the list of that number has not.
@@ -72,7 +85,9 @@ base::Task<void> ServerCore::watch_leaving() {
     co_await executor.sleep_for(lease_ns(options) / kLooksPerLease);
     for (size_t i = 0; i < places.size(); ++i) {
       const std::shared_ptr<Session> session = places[i].session;
-      if (!session || !is_late_to_confirm(*session)) continue;
+      if (!session) continue;
+      note_heard(*session);
+      if (!is_late_to_confirm(*session)) continue;
       ++totals.frames_deaf;
       host.end(*session, SessionEnd::kSilent);
     }
@@ -80,10 +95,15 @@ base::Task<void> ServerCore::watch_leaving() {
   watching_leaving_ = false;
 }
 
+// What a client has sent within a lease cannot be lost: it relies on that and asks nothing before
+// its next operation. So the two leases begin with the last request that has come.
 bool ServerCore::is_late_to_confirm(const Session& session) const {
+  const uint64_t time_ns = kLeasesToConfirm * lease_ns(options);
   for (uint64_t left = session.known_frames & store->arena().aside(); left != 0; left &= left - 1) {
     const auto frame = static_cast<unsigned>(std::countr_zero(left));
-    if (leaving_[frame].until_ns <= executor.now_ns()) return true;
+    const uint64_t until_ns = leaving_[frame].until_ns;
+    const uint64_t late_ns = std::clamp(session.heard_ns + time_ns, until_ns, until_ns + time_ns);
+    if (late_ns <= executor.now_ns()) return true;
   }
   return false;
 }

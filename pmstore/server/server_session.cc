@@ -246,7 +246,8 @@ std::unique_ptr<StoreCalls> ServerCore::direct_calls(
   for (const Place& place : places) {
     if (!place.session || place.session->client != client) continue;
     place.session->reads_frames = false;  // from here on it has this process read for it
-    place.session->known_frames = 0;
+    if (std::exchange(place.session->known_frames, 0) != 0) look_at_frames_again();
+    follow_frames();
     return std::make_unique<DirectCalls>(*this, place.session, std::move(known_through));
   }
   return nullptr;

@@ -88,6 +88,11 @@ struct Session final : service::Session {
   bool reads_frames = false;
   // A bit for each frame whose region the client was told of, and has not confirmed a list without.
   uint64_t known_frames = 0;
+  // While a frame that it knows is set aside: when a request of it was seen last, and how many
+  // there were then (SessionWork::calls).
+  uint64_t heard_ns = 0;
+  uint64_t heard_calls = 0;
+  uint16_t notice = 0;  // that its replies show; 0: none yet
   ExecutedNumbers executed;
   // Discipline rnic only; needed until the session is resolved. The lists are there from the answer
   // on that grants the ring.
@@ -230,6 +235,8 @@ class ServerCore final : public service::Service {
   bool register_one_frame();
   bool is_known(uint32_t frame) const;
   bool set_frame_aside();
+  void tell_of_list(Session& session);
+  void note_heard(Session& session);
   void confirm_list(Session& session, uint64_t list);
   base::Task<void> watch_leaving();
   bool is_late_to_confirm(const Session& session) const;

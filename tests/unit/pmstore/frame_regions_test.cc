@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "fabric/local/fault_injection.h"
 #include "pmstore/layout/lock_word.h"
 #include "tests/unit/pmstore/client_fixture.h"
 
@@ -196,6 +197,28 @@ TEST_F(FrameRegionsOfAClient, AListIsConfirmedWhenWhatWasUnderWayHasEnded) {
   EXPECT_EQ(*under_way.take(), "90");
   EXPECT_EQ(confirmed_.back(), 1u);
   EXPECT_EQ(*get("second"), "by") << "the older answer was ignored";
+}
+
+TEST_F(FrameRegionsOfAClient, AListIsConfirmedBehindTheReadOfAnOperationThatWasDestroyed) {
+  ASSERT_EQ(*get("second"), "90");
+  fabric::FailNthRequest delay(1, fabric::FaultSide::kConnector,
+                               {fabric::Fault::kDelay, 1'000'000'000});
+  {
+    const fabric::ScopedFaultInjector installed(delay);
+    Task<Result<std::string>> destroyed = client_->get(kTable, "second");
+    destroyed.start();
+    ASSERT_TRUE(delay.fired());
+    ASSERT_FALSE(destroyed.done());
+  }
+  confirmed_.clear();
+  list_ = 1;
+  named_ = 0;
+  notice_ = 2;
+  ASSERT_TRUE(run(client_->list_tables()));
+  let_time_pass(10'000'000);
+  EXPECT_EQ(confirmed_, std::vector<uint64_t>{0});
+  let_time_pass(2'000'000'000);
+  EXPECT_EQ(confirmed_.back(), 1u);
 }
 
 TEST_F(FrameRegionsOfAClient, AListThatComesMeanwhileIsConfirmedToo) {

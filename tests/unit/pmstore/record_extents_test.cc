@@ -1,7 +1,12 @@
 // A server whose records take extents from the pool while it serves, and give them back.
 #include <algorithm>
+#include <deque>
 
+#include "fabric/local/fault_injection.h"
+#include "fabric/local/local_device.h"
 #include "pmstore/check.h"
+#include "pmstore/client/client_session.h"
+#include "pmstore/client/embedded.h"
 #include "tests/unit/pmstore/server_fixture.h"
 
 namespace pmstore::testing {
@@ -55,6 +60,11 @@ class RecordExtentsFixture : public ClientFixture {
     return std::stoull(stat.substr(stat.find(name) + name.size()));
   }
 
+  // Time passes for the server; a client whose executor runs within its operations only sees none.
+  void be_away(double leases) {
+    clock_.advance_to(executor_.now_ns() +
+                      static_cast<uint64_t>(leases * static_cast<double>(lease_ns())));
+  }
   uint64_t lease_ns() const { return uint64_t{server_options_.lease_ms} * 1'000'000; }
   // What reading all of them costs.
   uint64_t messages_to_read_all(Client& client) {
@@ -191,6 +201,212 @@ TEST_F(RecordExtentsWithoutLease, AClientThatWasSilentAsksBeforeItReads) {
   let_time_pass(lease_ns());
   EXPECT_EQ(messages_to_read_all(*client_), 1u);
   EXPECT_EQ(messages_to_read_all(*client_), 0u);
+}
+
+// The first answer tells of the list, the second operation asks for it; neither drives the executor
+// any further.
+TEST_F(RecordExtentsWithoutLease, AClientThatPutsOnceInAWhileKeepsItsSession) {
+  for (const double leases : {0.5, 0.98, 1.02, 1.9}) {
+    fill(4);
+    const auto later = connect();
+    ASSERT_NE(later, nullptr);
+    expect_there(*later);
+    erase_all(*client_);
+    ASSERT_EQ(extents(), 4u);
+    for (int i = 0; i < 8; ++i) {
+      be_away(leases);
+      const Status put = run(later->put(table_, "slow", value_of(i)));
+      ASSERT_TRUE(put) << leases << ", " << i << ": " << put.error().to_string();
+    }
+    EXPECT_EQ(later->session().reconnects, 0u) << leases;
+    EXPECT_EQ(extents(), 1u) << leases;
+    ASSERT_TRUE(run(later->erase(table_, "slow")));
+    run(later->close());
+  }
+}
+
+TEST_F(RecordExtentsWithoutLease, ATransactionThatOnlyReadsKeepsItsSession) {
+  ASSERT_TRUE(run(client_->put(table_, "stays", "here")));
+  for (const double leases : {0.6, 0.98, 1.5}) {
+    fill(4);
+    const auto reader = connect();
+    ASSERT_NE(reader, nullptr);
+    expect_there(*reader);
+    ASSERT_TRUE(run(reader->get(table_, "stays")));
+    erase_all(*client_);
+    ASSERT_EQ(extents(), 4u);
+    Transaction tx = reader->begin();
+    for (int i = 0; i < 8; ++i) {
+      const auto got = run(tx.get(table_, "stays"));
+      ASSERT_TRUE(got) << leases << ", " << i << ": " << got.error().to_string();
+      be_away(leases);
+    }
+    tx.put(table_, "stays", "still");
+    EXPECT_TRUE(run(tx.commit())) << leases;
+    EXPECT_EQ(reader->session().reconnects, 0u) << leases;
+    EXPECT_EQ(extents(), 1u) << leases;
+    run(reader->close());
+  }
+}
+
+// What it has read may have changed: the commit did not begin, and its outcome is known.
+TEST_F(RecordExtentsWithoutLease, ACommitAfterALongSilenceIsNotInDoubt) {
+  ASSERT_TRUE(run(client_->put(table_, "stays", "here")));
+  fill(4);
+  const auto silent = connect();
+  ASSERT_NE(silent, nullptr);
+  expect_there(*silent);
+  erase_all(*client_);
+  Transaction tx = silent->begin();
+  ASSERT_TRUE(run(tx.get(table_, "stays")));
+  tx.put(table_, "stays", "changed");
+  be_away(3);
+  EXPECT_EQ(run(tx.commit()).code(), ErrorCode::kConflict);
+  run(silent->close());
+}
+
+TEST_F(RecordExtentsWithoutLease, OperationsThatBeginAtOnceAfterALongSilenceShareOnePing) {
+  constexpr int kTogether = 16;
+  fill(4);
+  const auto silent = connect();
+  ASSERT_NE(silent, nullptr);
+  expect_there(*silent);
+  for (const bool ended : {true, false}) {
+    if (ended) erase_all(*client_);
+    be_away(3);
+    const uint64_t before = silent->counters().server_messages;
+    std::deque<std::string> texts;
+    std::deque<Task<Status>> puts;
+    for (int i = 0; i < kTogether; ++i) {
+      const std::string& key = texts.emplace_back(key_of(i));
+      puts.push_back(silent->put(table_, key, texts.emplace_back(value_of(i))));
+      puts.back().start();
+    }
+    for (auto& put : puts) {
+      const Status done = finish(std::move(put));
+      EXPECT_TRUE(done) << done.error().to_string();
+    }
+    EXPECT_EQ(silent->session().reconnects, 1u);
+    if (!ended) EXPECT_EQ(silent->counters().server_messages - before, kTogether + 1u);
+    fill(4);
+    expect_there(*silent);
+  }
+  run(silent->close());
+}
+
+// It cannot confirm before the READ has ended.
+TEST_F(RecordExtentsWithoutLease, AClientThatSendsWhileAReadOfItTakesLongIsEndedAfterFourLeases) {
+  client_options_.call_timeout_ns = 20 * lease_ns();
+  for (const uint64_t leases : {3, 9}) {
+    fill(4);
+    const auto reader = connect();
+    ASSERT_NE(reader, nullptr);
+    for (int round = 0; round < 2; ++round) expect_there(*reader);
+    fabric::FailNthRequest delay(1, fabric::FaultSide::kConnector,
+                                 {fabric::Fault::kDelay, leases * lease_ns()});
+    const std::string last = key_of(count_ - 1);
+    Task<Result<std::string>> slow = reader->get(table_, last);
+    {
+      const fabric::ScopedFaultInjector installed(delay);
+      slow.start();
+    }
+    ASSERT_FALSE(slow.done());
+    erase_all(*client_);
+    for (int i = 0; i < 10; ++i) {
+      EXPECT_EQ(extents() > 1, i < 2 * static_cast<int>(std::min<uint64_t>(leases, 4))) << i;
+      let_time_pass(lease_ns() / 2);
+      const Status put = run(reader->put(table_, "busy", value_of(i)));
+      ASSERT_TRUE(put) << leases << ", " << i << ": " << put.error().to_string();
+    }
+    EXPECT_EQ(reader->session().reconnects, leases < 4 ? 0u : 1u);
+    const auto got = finish(std::move(slow));
+    EXPECT_EQ(got.has_value(), leases < 4);
+    ASSERT_TRUE(run(client_->erase(table_, "busy")));
+    run(reader->close());
+  }
+}
+
+TEST_F(RecordExtentsWithoutLease, AnOperationThatIsDestroyedWhileItPingsHoldsNoOtherUp) {
+  fill(4);
+  for (int round = 0; round < 2; ++round) expect_there(*client_);
+  for (int turns = 0; turns < 8; ++turns) {
+    be_away(1.5);
+    Task<Result<std::string>> waits = client_->get(table_, "key1");
+    {
+      Task<Result<std::string>> pings = client_->get(table_, "key0");
+      pings.start();
+      waits.start();
+      for (int turn = 0; turn < turns; ++turn) executor_.run_once();
+    }
+    EXPECT_EQ(finish(std::move(waits)).value(), value_of(1)) << turns;
+  }
+}
+
+// Opens devices on which what is posted takes a while.
+class OpensLate final : public fabric::DeviceOpener {
+ public:
+  Result<std::unique_ptr<fabric::Device>> open(fabric::Scheme, Executor& executor) override {
+    return fabric::open_local_device(executor, {.late_effects_seed = 3});
+  }
+};
+
+// The last of them has posted READs without a completion, and waits for room in the send queue.
+TEST_F(RecordExtentsWithoutLease, ReadersThatAreDestroyedBetweenTwoBatchesHoldNoneBack) {
+  constexpr int kReads = 45;
+  constexpr int kReaders = 23;
+  for (int i = 0; i < kReads; ++i) {
+    ASSERT_TRUE(run(client_->put(table_, "stays" + std::to_string(i), "here")));
+  }
+  fill(4);
+  OpensLate late;
+  client_options_.devices = &late;
+  const auto reader = connect();
+  ASSERT_NE(reader, nullptr);
+  expect_there(*reader);
+  {
+    std::deque<Transaction> transactions;
+    std::deque<Task<Status>> commits;
+    for (int each = 0; each < kReaders; ++each) {
+      Transaction& tx = transactions.emplace_back(reader->begin());
+      for (int i = 0; i < kReads; ++i) {
+        ASSERT_TRUE(run(tx.get(table_, "stays" + std::to_string(i))));
+      }
+    }
+    for (Transaction& tx : transactions) commits.push_back(tx.commit());
+    for (auto& commit : commits) commit.start();
+    EXPECT_FALSE(commits.back().done());
+  }
+  erase_all(*client_);
+  ASSERT_EQ(extents(), 4u);
+  for (int i = 0; i < 16; ++i) {
+    let_time_pass(lease_ns() / 4);
+    ASSERT_TRUE(run(reader->put(table_, "busy", value_of(i))));
+  }
+  EXPECT_EQ(extents(), 1u);
+  EXPECT_EQ(reader->session().reconnects, 0u);
+  run(reader->close());
+}
+
+TEST_F(RecordExtentsWithoutLease, OneIsFreedWhenItsLastReaderBecomesAClientInThisProcess) {
+  constexpr uint64_t kReader = 7;
+  fill(4);
+  internal::SessionOptions options;
+  options.secret = ClientSecret::of_number(kReader);
+  options.call_timeout_ns = options.connect_timeout_ns = 1'000'000'000;
+  const auto reader = run(internal::ClientSession::open(
+      std::move(*fabric::open_device(fabric::Scheme::kLocal, executor_)),
+      std::make_shared<internal::SessionBook>(), uri_, options));
+  ASSERT_TRUE(reader) << reader.error().to_string();
+  erase_all(*client_);
+  ASSERT_EQ(extents(), 4u);
+  internal::Embedded embedded;
+  embedded.server = std::move(server_);
+  const auto calls =
+      embedded.calls_of(numbered::id_of(kReader), std::make_shared<const uint64_t>(0));
+  server_ = std::move(embedded.server);
+  ASSERT_NE(calls, nullptr);
+  let_time_pass(1'000'000);
+  EXPECT_EQ(extents(), 1u);
 }
 
 TEST_F(RecordExtentsWithoutLease, AClientThatKnowsNoneThatCanGoAsksNothing) {
