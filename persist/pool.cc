@@ -201,7 +201,7 @@ Status Pool::copy(const std::string& from, const std::string& to,
   PMSTORE_TRY(NewFile file, NewFile::make(to));
   PMSTORE_TRY_STATUS(check_room(file, to, source.bytes().size()));
   PMSTORE_TRY_STATUS(write_copy(file, to, source.bytes()));
-  PMSTORE_TRY(const auto open, internal::recover_pmemobj(file.name(), to));
+  PMSTORE_TRY(const auto open, internal::recover_pmemobj(file.name(), to, examined.facts));
   PMSTORE_TRY(auto pool, PmemobjPool::make(to, file.name(), open, false, {}));
   PMSTORE_TRY_STATUS(change(*pool));
   return file.publish();
@@ -209,6 +209,7 @@ Status Pool::copy(const std::string& from, const std::string& to,
 
 Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const PoolOpenOptions& options) {
   internal::ShutdownState open{};
+  internal::PmemobjFacts facts{};
   bool repair = false;
   {
     PMSTORE_TRY(PoolFile file, PoolFile::open(path));
@@ -217,6 +218,7 @@ Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const PoolOpen
       PMSTORE_TRY(const auto view, PoolView::of(file, examined, path));
       PMSTORE_TRY_STATUS(options.accept(*view));
     }
+    facts = examined.facts;
     repair = internal::needs_libpmemobj(file, examined);
     if (repair) {
       // libpmemobj may die of damage, and repairs what it then refuses: let it try a copy first.
@@ -226,7 +228,7 @@ Result<std::unique_ptr<Pool>> Pool::open(const std::string& path, const PoolOpen
     }
   }
   if (repair) {
-    PMSTORE_TRY(open, internal::recover_pmemobj(path, path));
+    PMSTORE_TRY(open, internal::recover_pmemobj(path, path, facts));
   }
   return PmemobjPool::make(path, path, open, false, options);
 }

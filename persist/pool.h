@@ -139,7 +139,8 @@ class Pool {
     return allocate_filled(kind, bytes, {});
   }
   // The same with what `fill` puts into the zeroes, durably. When `fill` fails, its error is the
-  // result and the extent does not exist; a crash in it leaves free space.
+  // result and the extent does not exist; a crash in it leaves free space. `fill` makes and frees
+  // no extents (CHECK).
   using ExtentFill = std::function<Status(const Extent& extent)>;
   virtual Result<Extent> allocate_filled(ExtentKind kind, uint64_t bytes,
                                          const ExtentFill& fill) = 0;
@@ -148,9 +149,10 @@ class Pool {
   // have a right to it. Io: it may or may not be free after a restart; until then it is not.
   virtual Status free_extent(const Extent& extent) = 0;
   // Gives blocks of freed extents back to the file system, for at most `most_bytes` of the pool, in
-  // a file that had holes when it was opened. False: there is nothing to give back. Where that is
-  // never called, blocks stay until the space is an extent's again.
-  virtual bool release_blocks(uint64_t /*most_bytes*/) { return false; }
+  // a file that had holes when it was opened. False: there is nothing to give back. Io: the file
+  // system did not take them; the next call tries again. Where that is never called, blocks stay
+  // until the space is an extent's again.
+  virtual Result<bool> release_blocks(uint64_t /*most_bytes*/) { return false; }
   // The largest extent that can still be allocated.
   virtual uint64_t largest_free_extent() = 0;
   // The first place at or behind `offset` that may not be zero, as far as it is known without

@@ -1,11 +1,17 @@
 #include "persist/internal/freed_blocks.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <utility>
 
 #include "base/check.h"
+#include "persist/internal/pool_file.h"
 
 namespace pmstore::persist::internal {
 namespace {
@@ -17,9 +23,17 @@ bool has_holes(int fd) {
          status.st_blocks * kBlockBytes < status.st_size;
 }
 
+bool is_in_memory(int fd) {
+  struct statfs system {};
+  return fstatfs(fd, &system) == 0 && system.f_type == TMPFS_MAGIC;
+}
+
 }  // namespace
 
-FreedBlocks::FreedBlocks(int fd) : fd_(has_holes(fd) ? fd : -1) {}
+FreedBlocks::FreedBlocks(int fd, std::string path)
+    : fd_(has_holes(fd) ? fd : -1),
+      path_(std::move(path)),
+      piece_bytes_(is_in_memory(fd) ? UINT64_MAX : kPieceOfADisk) {}
 
 void FreedBlocks::add(ByteRange range) {
   if (fd_ < 0) return;
@@ -44,19 +58,31 @@ void FreedBlocks::remove(ByteRange range) {
   ranges_ = std::move(left);
 }
 
-bool FreedBlocks::release(uint64_t most_bytes) {
+Result<bool> FreedBlocks::release(uint64_t most_bytes) {
   if (ranges_.empty()) return false;
+  PMSTORE_CHECK(fd_ >= 0, "ranges are noted where blocks can go back");
   ByteRange& first = ranges_.front();
-  const uint64_t bytes = std::min(most_bytes, first.end - first.begin);
+  const uint64_t bytes = std::min({most_bytes, piece_bytes_, first.end - first.begin});
   if (fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(first.begin),
                 static_cast<off_t>(bytes)) != 0) {
+    if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EPERM) {
+      return system_error(path_, "give blocks of freed extents back");
+    }
     fd_ = -1;
     ranges_.clear();
     return false;
   }
+  punched_ = true;
   first.begin += bytes;
   if (first.begin == first.end) ranges_.erase(ranges_.begin());
   return true;
+}
+
+Status FreedBlocks::make_holes_durable() {
+  if (!punched_) return {};
+  if (fdatasync(fd_) != 0) return system_error(path_, "make its holes durable");
+  punched_ = false;
+  return {};
 }
 
 }  // namespace pmstore::persist::internal

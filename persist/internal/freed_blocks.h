@@ -6,28 +6,40 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "persist/internal/pmemobj_format.h"
 
 namespace pmstore::persist::internal {
 
 class FreedBlocks {
  public:
+  // What a file system with a disk punches at a time: it writes the pages of a hole back before.
+  static constexpr uint64_t kPieceOfADisk = 128 << 10;
+
   FreedBlocks() = default;
-  // `fd` is borrowed. Nothing is noted where the file has all of its blocks, or is a device.
-  explicit FreedBlocks(int fd);
+  // `fd` is borrowed; errors name `path`. Nothing is noted where the file has all of its blocks, or
+  // is a device.
+  FreedBlocks(int fd, std::string path);
 
   // An extent was in the range, and is durably gone.
   void add(ByteRange range);
   // An extent will be in the range: its blocks stay.
   void remove(ByteRange range);
-  // Punches a hole of at most `most_bytes`. False: there was nothing left. A file system that
-  // cannot is not asked again.
-  bool release(uint64_t most_bytes);
+  // Punches a hole of at most `most_bytes`, and of kPieceOfADisk but on tmpfs. False: there was
+  // nothing left. A file system that cannot punch holes is not asked again. Io: another failure;
+  // the next call tries the same again.
+  Result<bool> release(uint64_t most_bytes);
+  // The holes are durable on return, so what lies there is zero also after a power cut. Io.
+  Status make_holes_durable();
 
  private:
   int fd_ = -1;  // below 0: blocks stay
+  std::string path_;
+  uint64_t piece_bytes_ = kPieceOfADisk;
+  bool punched_ = false;  // since the holes were last made durable
   std::vector<ByteRange> ranges_;
 };
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/check.h"
 #include "base/size_text.h"
 #include "persist/internal/pool_bytes.h"
 #include "persist/pool_layout.h"
@@ -70,6 +71,11 @@ Error not_ours(std::string_view name, std::string_view what) {
 
 bool sum_matches(std::span<const std::byte> bytes, size_t checksum_offset, size_t covered) {
   return fletcher64(bytes, checksum_offset, covered) == read_as<uint64_t>(bytes, checksum_offset);
+}
+
+bool lanes_lie_before(uint64_t lanes_at, uint64_t lanes, uint64_t heap_offset) {
+  return lanes_at >= kFixedBytes && lanes_at <= heap_offset &&
+         lanes <= (heap_offset - lanes_at) / kLaneBytes;
 }
 
 Status check_layout_name(std::span<const std::byte> file, std::string_view name) {
@@ -139,6 +145,10 @@ Result<PmemobjFacts> check_pmemobj(std::span<const std::byte> file, std::string_
   if (facts.heap_offset < kFixedBytes || facts.heap_offset > UINT64_MAX / 4 ||
       heap_bytes > UINT64_MAX / 4) {
     return bad_pool(name, "damaged header (heap size)");
+  }
+  if (!lanes_lie_before(read_as<uint64_t>(file, kLanesOffsetOffset),
+                        read_as<uint64_t>(file, kLaneCountOffset), facts.heap_offset)) {
+    return bad_pool(name, "damaged header (lanes)");
   }
   facts.pool_bytes = facts.heap_offset + heap_bytes;
   if (facts.pool_bytes > file.size()) {
@@ -214,22 +224,25 @@ uint64_t chunk_header_of(ChunkType type, uint64_t chunks) {
 
 uint64_t zone_header_of(uint64_t chunks) { return kZoneMagic | chunks << 32; }
 
-bool lanes_are_idle(std::span<const std::byte> pool, const PmemobjFacts& facts) {
+std::vector<uint64_t> words_of_busy_lanes(std::span<const std::byte> pool,
+                                          const PmemobjFacts& facts) {
   const auto lanes_at = read_as<uint64_t>(pool, kLanesOffsetOffset);
   const auto lanes = read_as<uint64_t>(pool, kLaneCountOffset);
-  if (lanes_at > facts.heap_offset || lanes > (facts.heap_offset - lanes_at) / kLaneBytes) {
-    return false;
-  }
+  PMSTORE_CHECK(lanes_lie_before(lanes_at, lanes, facts.heap_offset), "the pool was checked");
+  std::vector<uint64_t> words;
   for (uint64_t lane = lanes_at; lane < lanes_at + lanes * kLaneBytes; lane += kLaneBytes) {
-    for (const uint64_t log : {lane, lane + kSecondRedoLog, lane + kUndoLog}) {
-      if (read_as<uint64_t>(pool, log + kNextLogOffset) != 0) return false;
-    }
-    if (read_as<uint64_t>(pool, lane) != 0 || read_as<uint64_t>(pool, lane + kSecondRedoLog) != 0 ||
-        read_as<uint64_t>(pool, lane + kUndoLog + kLogHeaderBytes) != 0) {
-      return false;
+    const uint64_t second = lane + kSecondRedoLog;
+    const uint64_t undo = lane + kUndoLog;
+    for (const uint64_t word : {lane, lane + kNextLogOffset, second, second + kNextLogOffset,
+                                undo + kNextLogOffset, undo + kLogHeaderBytes}) {
+      if (read_as<uint64_t>(pool, word) != 0) words.push_back(word);
     }
   }
-  return true;
+  return words;
+}
+
+bool lanes_are_idle(std::span<const std::byte> pool, const PmemobjFacts& facts) {
+  return words_of_busy_lanes(pool, facts).empty();
 }
 
 uint64_t largest_free_object(std::span<const std::byte> pool, const PmemobjFacts& facts) {

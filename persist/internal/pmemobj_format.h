@@ -70,6 +70,10 @@ uint64_t largest_free_object(std::span<const std::byte> pool, const PmemobjFacts
 // no undo log an entry, and none of them has a second part. Requires that check_pmemobj() accepted
 // the pool.
 bool lanes_are_idle(std::span<const std::byte> pool, const PmemobjFacts& facts);
+// The places of the words that say otherwise. After libpmemobj has opened the pool they say nothing
+// any more: it does not clear the checksum of a log that was torn. Same requirement.
+std::vector<uint64_t> words_of_busy_lanes(std::span<const std::byte> pool,
+                                          const PmemobjFacts& facts);
 
 // The record of unsafe shutdowns of the device that a pool lies on: how many there were, which
 // device, and whether the pool was open. libpmemobj refuses a pool that was open when its device

@@ -83,7 +83,9 @@ Result<ByteRange> PmemobjHeap::give_back(Persisted /*gone*/, uint64_t object) {
 Status PmemobjHeap::mend(const std::vector<Extent>& extents) {
   for (const ChunkGroup& group : groups()) {
     PMSTORE_CHECK(group.type != ChunkType::kBroken, "the heap was checked");
-    if (group.zone_is_set_up) memory_.flush(memory_.at(group.header), sizeof(uint64_t));
+    if (!group.zone_is_set_up) continue;
+    memory_.flush(memory_.at(group.header), sizeof(uint64_t));
+    memory_.flush(memory_.at(group.zone), sizeof(uint64_t));
   }
   PMSTORE_TRY_STATUS(memory_.drain());
   for (const ChunkGroup& group : groups()) {

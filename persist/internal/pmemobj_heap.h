@@ -61,8 +61,9 @@ class PmemobjHeap {
   // The object's chunks, the result, are free from here on, durably, as one group with free
   // neighbours. `gone` proves that no entry names them any more. CHECK: there is such an object.
   Result<ByteRange> give_back(Persisted gone, uint64_t object);
-  // After a crash: makes the headers durable that may be in the CPU's caches only, frees used
-  // groups without an extent, and joins free groups. `extents` are those of the table, durably.
+  // After a crash: makes the headers of groups and zones durable that may be in the CPU's caches
+  // only, frees used groups without an extent, and joins free groups. `extents` are those of the
+  // table, durably.
   Status mend(const std::vector<Extent>& extents);
 
   // The largest extent that find() has room for.

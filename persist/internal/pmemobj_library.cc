@@ -84,6 +84,15 @@ Error refused_copy(const std::string& copy, const std::string& path) {
   return translate(copy, path, "open it");
 }
 
+// libpmemobj has applied or dismissed every log by now. It leaves the checksum of a log that was
+// torn; that word would send each later opening to libpmemobj.
+void clear_judged_logs(PMEMobjpool* pool, const PmemobjFacts& facts) {
+  const std::span<std::byte> bytes(reinterpret_cast<std::byte*>(pool), facts.pool_bytes);
+  for (const uint64_t word : words_of_busy_lanes(bytes, facts)) {
+    pmemobj_memset_persist(pool, bytes.data() + word, 0, sizeof(uint64_t));
+  }
+}
+
 // libpmemobj had 14 MB for its lanes in thousands of pieces; free() alone keeps most of it.
 ShutdownState close_it(PoolHandle pool) {
   const ShutdownState open =
@@ -108,10 +117,12 @@ Result<ShutdownState> create_pmemobj(const std::string& file, const std::string&
   return close_it(std::move(pool));
 }
 
-Result<ShutdownState> recover_pmemobj(const std::string& file, const std::string& path) {
+Result<ShutdownState> recover_pmemobj(const std::string& file, const std::string& path,
+                                      const PmemobjFacts& facts) {
   std::lock_guard guard(library_mutex());
   PoolHandle pool(pmemobj_open(file.c_str(), kPoolLayoutName));
   if (!pool) return translate(file, path, "open it");
+  clear_judged_logs(pool.get(), facts);
   return close_it(std::move(pool));
 }
 

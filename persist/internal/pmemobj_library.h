@@ -26,8 +26,10 @@ using PoolHandle = std::unique_ptr<PMEMobjpool, PoolCloser>;
 Result<ShutdownState> create_pmemobj(const std::string& file, const std::string& path,
                                      uint64_t root_bytes, bool allocate_blocks);
 // Opens the file `file`, which finishes or takes back what a crash has left undone, and closes it.
-// Busy, Io, BadPool with libpmemobj's own words; errors name `path`. The same result.
-Result<ShutdownState> recover_pmemobj(const std::string& file, const std::string& path);
+// Its lanes are idle on return, durably; `facts` are what check_pmemobj() gave. Busy, Io, BadPool
+// with libpmemobj's own words; errors name `path`. The same result.
+Result<ShutdownState> recover_pmemobj(const std::string& file, const std::string& path,
+                                      const PmemobjFacts& facts);
 
 // For a caller who forks and opens in the child: the parent holds the lock over the fork, so that
 // no other thread is inside the library then, and the child opens without.

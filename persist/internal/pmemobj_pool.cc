@@ -70,7 +70,7 @@ Status PmemobjPool::start(const std::string& path, const std::string& file, bool
   memory_ = std::make_unique<Memory>(
       bytes, MemoryOptions{.domain = domain, .non_temporal_bytes = options.non_temporal_bytes});
   heap_.emplace(*memory_, facts_);
-  freed_ = FreedBlocks(file_.descriptor());
+  freed_ = FreedBlocks(file_.descriptor(), path);
   const uint64_t layout_offset = round_up(facts_.root_offset, kXpLineBytes);
   if (format) {
     PMSTORE_TRY_STATUS(Catalog::format(*memory_, layout_offset, options.padding));
@@ -120,6 +120,10 @@ Result<Extent> PmemobjPool::allocate_filled(ExtentKind kind, uint64_t bytes,
   const Extent extent{kind, round_up(room->object(), kXpLineBytes), size, place->index,
                       place->generation};
   freed_.remove(room->bytes());
+  // Under Domain::kNone the drain below is an msync of the file, which does the same.
+  if (memory_->domain() != Domain::kNone) {
+    PMSTORE_TRY_STATUS(freed_.make_holes_durable());
+  }
   PMSTORE_TRY_STATUS(zero_extent(extent.offset, extent.bytes));
   if (fill) {
     filling_ = true;
@@ -155,6 +159,7 @@ Result<Persisted> PmemobjPool::store_tag(const Extent& extent, uint64_t tag) {
 }
 
 Status PmemobjPool::free_extent(const Extent& extent) {
+  PMSTORE_CHECK(!filling_, "what fills an extent frees none: the room that is filled would change");
   PMSTORE_CHECK(catalog_.has(extent), "an extent is freed once, and not a later one for it");
   if (!catalog_.extents_come_back) return nothing_is_freed(info_.path);
   const uint64_t object = entry_of(extent)->allocation;

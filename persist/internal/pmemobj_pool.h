@@ -40,7 +40,7 @@ class PmemobjPool final : public Pool {
   std::span<std::byte> root() override;
   Result<Extent> allocate_filled(ExtentKind kind, uint64_t bytes, const ExtentFill& fill) override;
   Status free_extent(const Extent& extent) override;
-  bool release_blocks(uint64_t most_bytes) override { return freed_.release(most_bytes); }
+  Result<bool> release_blocks(uint64_t most_bytes) override { return freed_.release(most_bytes); }
   uint64_t largest_free_extent() override;
   uint64_t least_extent() const override { return kLeastExtent; }
   std::optional<uint64_t> next_data(uint64_t offset) const override {

@@ -12,7 +12,8 @@
 namespace pmstore::internal {
 namespace {
 
-// A hole of so many bytes takes some 0.2 ms of processor time on tmpfs.
+// A hole of so many bytes takes some 0.2 ms of processor time on tmpfs. The pool punches smaller
+// ones where a disk is behind them.
 constexpr uint64_t kReleasedAtATime = 1 << 20;
 // A client that has neither confirmed a list of frames for so many leases nor sent anything is
 // ended; and one that sends and does not confirm, after twice that.
@@ -127,22 +128,36 @@ void ServerCore::free_frame(uint32_t frame) {
   ++totals.frames_freed;
 }
 
-// Each step is a turn of the executor.
+// Each step is a turn of the executor. Blocks go back when nothing else is to do.
 base::Task<void> ServerCore::work_on_frames() {
   following_frames_ = true;
-  SlabArena& arena = store->arena();
-  while (frames_seen_ != arena.changes()) {
-    frames_seen_ = arena.changes();
+  for (;;) {
     co_await executor.yield();  // answers go first
-    while (register_one_frame()) co_await executor.yield();
-    while (set_frame_aside()) co_await executor.yield();
-    while (const auto frame = store->failed() ? std::nullopt : frame_to_free()) {
-      if (arena.look_at_versions(*frame, kChunksPerTurn)) free_frame(*frame);
-      co_await executor.yield();
+    if (frames_seen_ != store->arena().changes()) {
+      co_await work_on_changes();
+    } else if (!release_some_blocks()) {
+      break;
     }
-    while (pool.release_blocks(kReleasedAtATime)) co_await executor.yield();
   }
   following_frames_ = false;
+}
+
+base::Task<void> ServerCore::work_on_changes() {
+  SlabArena& arena = store->arena();
+  frames_seen_ = arena.changes();
+  while (register_one_frame()) co_await executor.yield();
+  while (set_frame_aside()) co_await executor.yield();
+  while (const auto frame = store->failed() ? std::nullopt : frame_to_free()) {
+    if (arena.look_at_versions(*frame, kChunksPerTurn)) free_frame(*frame);
+    co_await executor.yield();
+  }
+}
+
+// What the file system did not take stays, and is tried again when the next extent was freed.
+bool ServerCore::release_some_blocks() {
+  const auto released = pool.release_blocks(kReleasedAtATime);
+  if (!released) ++totals.holes_failed;
+  return released.value_or(false);
 }
 
 // What a client asks for, and what it confirms: see RegionsRequest.

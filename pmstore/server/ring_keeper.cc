@@ -71,6 +71,7 @@ base::Task<Status> RingKeeper::find_ring(Session& session) {
     // Rings of an extent that no client has used yet stay where they are meanwhile.
     if (Status here = co_await next_turn(session); !here) {
       if (Status back = core_.store->give_back_ring(*made); !back) core_.look_for_failure();
+      core_.follow_freed_extent();
       co_return std::move(here);
     }
     co_return take(session, *made);
@@ -190,6 +191,7 @@ bool RingKeeper::disown(uint32_t ring) {
   Status given_back = core_.store->take_ring(ring, {}, 0, core_.executor.now_ns());
   if (given_back) given_back = core_.store->give_back_ring(ring);
   if (!given_back) core_.look_for_failure();
+  core_.follow_freed_extent();
   return given_back.has_value();
 }
 

@@ -98,9 +98,9 @@ std::string index_stat_json(const ServerCore& core) {
 }
 
 std::string frames_stat_json(const ServerCore& core) {
-  return fmt::format(R"({{"to_go": {}, "freed": {}, "deaf": {}}})",
+  return fmt::format(R"({{"to_go": {}, "freed": {}, "deaf": {}, "holes_failed": {}}})",
                      std::popcount(core.store->arena().aside()), core.totals.frames_freed,
-                     core.totals.frames_deaf);
+                     core.totals.frames_deaf, core.totals.holes_failed);
 }
 
 std::string pool_json(const persist::PoolInfo& info) {

@@ -126,7 +126,8 @@ struct ServerTotals {
   uint64_t scans = 0;    // pages
   uint64_t applied = 0;  // redo records of clients, under lock discipline rnic
   uint64_t frames_freed = 0;
-  uint64_t frames_deaf = 0;  // sessions that were ended because they confirmed no list of frames
+  uint64_t frames_deaf = 0;   // sessions that were ended because they confirmed no list of frames
+  uint64_t holes_failed = 0;  // blocks of freed extents that the file system did not take
 };
 
 class ServerCore final : public service::Service {
@@ -169,6 +170,11 @@ class ServerCore final : public service::Service {
   }
   // What it knew of frames is known no more: one may be freed now.
   void look_at_frames_again() { frames_seen_ = 0; }
+  // An extent was freed that was no frame: its blocks can go back to the file system.
+  void follow_freed_extent() {
+    look_at_frames_again();
+    follow_frames();
+  }
   // Starts a coroutine that belongs to this server: shut_down() destroys it.
   void run(base::Task<void> task);
 
@@ -232,6 +238,8 @@ class ServerCore final : public service::Service {
   uint64_t max_redo_bytes() const;
   // record_frames_work.cc
   base::Task<void> work_on_frames();
+  base::Task<void> work_on_changes();
+  bool release_some_blocks();
   bool register_one_frame();
   bool is_known(uint32_t frame) const;
   bool set_frame_aside();

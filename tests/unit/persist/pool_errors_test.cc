@@ -274,13 +274,53 @@ TEST_F(PoolErrors, APoolThatWasOpenWhenItsDeviceLostDataIsRefusedByLibpmemobj) {
   }
 }
 
+// A crash of an earlier release can leave a part of a log in a lane. libpmemobj applies none of it,
+// and leaves it where it is.
+TEST_F(PoolErrors, APoolWithATornLogIsOpenedAndTheLogIsGone) {
+  constexpr uint64_t kPlaceOfLanes = 4096 + 1024;
+  constexpr uint64_t kLaneBytes = 3072;
+  constexpr uint64_t kSecondRedoLog = 64 + 192;
+  const uint64_t garbage = 0x5eed5eed5eed5eed;
+  uint64_t lanes = 0;
+  std::memcpy(&lanes, intact_.data() + kPlaceOfLanes, sizeof lanes);
+  for (const uint64_t word : {5 * kLaneBytes, 6 * kLaneBytes + kSecondRedoLog}) {
+    SCOPED_TRACE(word);
+    write_file(path_, intact_);
+    patch_file(path_, lanes + word, &garbage, sizeof garbage);
+    const auto before = read_file(path_);
+    const auto bytes = std::as_bytes(std::span(before));
+    EXPECT_FALSE(internal::lanes_are_idle(bytes, internal::check_pmemobj(bytes, path_).value()));
+    EXPECT_TRUE(Pool::view(path_));
+    const auto opened = Pool::open(path_, {});
+    ASSERT_TRUE(opened) << opened.error().to_string();
+    EXPECT_EQ((*opened)->info().extents.size(), 1u);
+    const auto after = read_file(path_);
+    EXPECT_EQ(std::count(after.begin() + static_cast<ptrdiff_t>(lanes + word),
+                         after.begin() + static_cast<ptrdiff_t>(lanes + word + 8), '\0'),
+              8);
+  }
+}
+
+TEST_F(PoolErrors, LanesBeyondTheHeadersAreDamage) {
+  constexpr size_t kDescriptor = 4096;
+  constexpr size_t kDescriptorBytes = 2048;
+  auto bytes = intact_;
+  const uint64_t count = uint64_t{1} << 40;
+  std::memcpy(bytes.data() + kDescriptor + 1024 + 8, &count, sizeof count);
+  const auto descriptor = std::as_bytes(std::span(bytes)).subspan(kDescriptor, kDescriptorBytes);
+  const uint64_t sum = internal::fletcher64(descriptor, kDescriptorBytes - 8, kDescriptorBytes);
+  std::memcpy(bytes.data() + kDescriptor + kDescriptorBytes - 8, &sum, sizeof sum);
+  write_file(path_, bytes);
+  expect_refused(ErrorCode::kBadPool, "damaged header (lanes)");
+}
+
 // A copy is opened under a name that nobody has given it.
 TEST_F(PoolErrors, ErrorsNameThePathOfACopyThatHasNoNameYet) {
   write_file(path_, std::vector<char>(kBytes));
   const int fd = open(path_.c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_GE(fd, 0);
   const auto opened =
-      internal::recover_pmemobj("/proc/self/fd/" + std::to_string(fd), "/pools/converted");
+      internal::recover_pmemobj("/proc/self/fd/" + std::to_string(fd), "/pools/converted", {});
   ASSERT_FALSE(opened);
   EXPECT_THAT(opened.error().message,
               AllOf(HasSubstr("/pools/converted: damaged"), Not(HasSubstr("/proc/self"))));

@@ -307,17 +307,17 @@ TEST_F(PoolTest, BlocksOfFreedExtentsGoBackUnlessTheyWereReserved) {
     auto pool = Pool::create(path, kPoolBytes, options).value();
     const auto first = pool->allocate_extent(ExtentKind::kRecords, kExtentBytes).value();
     std::memset(pool->memory().at(first.offset), 1, kExtentBytes);
-    EXPECT_EQ(pool->release_blocks(kPiece), false) << "an extent has them";
+    EXPECT_EQ(pool->release_blocks(kPiece).value(), false) << "an extent has them";
     ASSERT_TRUE(pool->free_extent(first));
     const uint64_t before = blocks_of(path);
-    EXPECT_EQ(pool->release_blocks(kPiece), sparse);
+    EXPECT_EQ(pool->release_blocks(kPiece).value(), sparse);
     // A chunk begins within a page, which stays.
     EXPECT_LE(blocks_of(path), before - (sparse ? kPiece - 4096 : 0));
     // What an extent lies in again is not given back.
     const auto second = pool->allocate_extent(ExtentKind::kLog, 3 << 20).value();
     ASSERT_EQ(second.offset, first.offset);
     std::memset(pool->memory().at(second.offset), 2, second.bytes);
-    while (pool->release_blocks(kPiece)) {
+    while (pool->release_blocks(kPiece).value()) {
     }
     const auto* const bytes = pool->memory().at(second.offset);
     EXPECT_EQ(std::count(bytes, bytes + second.bytes, std::byte{2}),

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/unit/persist/scratch.h"
 #include "tests/unit/pmstore/server_fixture.h"
 
 namespace pmstore {
@@ -39,6 +40,41 @@ class RingsOnDemand : public testing::ServerFixture {
     return tx.id();
   }
 };
+
+// On a sparse file.
+class RingsOfAFile : public RingsOnDemand {
+ protected:
+  void SetUp() override {
+    persist::PoolOpenOptions options;
+    options.sparse = true;
+    pool_ =
+        std::move(*persist::Pool::create(scratch_.path("pool"), persist::kMinPoolBytes, options));
+    ASSERT_TRUE(format_store(*pool_, format_));
+    start();
+  }
+  void TearDown() override {
+    RingsOnDemand::TearDown();
+    server_.reset();
+    pool_.reset();
+  }
+
+  persist::Scratch scratch_;
+};
+
+TEST_F(RingsOfAFile, GiveTheirBlocksBack) {
+  auto client = connect();
+  put(*client, "a");
+  const auto& all = pool_->info().extents;
+  const auto ring = *std::find_if(all.begin(), all.end(), [](const persist::Extent& extent) {
+    return extent.kind == persist::ExtentKind::kRings;
+  });
+  const auto first_data = [&] { return pool_->next_data(ring.offset).value_or(UINT64_MAX); };
+  ASSERT_LT(first_data(), ring.offset + ring.bytes);
+  run(client->close());
+  let_time_pass(1'000'000);
+  ASSERT_EQ(rings(), 0u);
+  EXPECT_GE(first_data(), ring.offset + ring.bytes);
+}
 
 TEST_F(RingsOnDemand, AreThereWhileClientsAre) {
   EXPECT_EQ(rings(), 0u);
