@@ -31,6 +31,7 @@ struct FilesServer::State {
   std::string data_stat_json() const;
 
   base::Executor& executor;
+  const persist::Memory* memory = nullptr;  // of the pool
   std::optional<FileArea> area;
   std::unique_ptr<LocalDataSpace> space;
   std::unique_ptr<FileDataService> data;
@@ -71,6 +72,7 @@ base::Task<Result<std::unique_ptr<FilesServer>>> FilesServer::start(base::Execut
                                      "server with --locks cpu"));
     co_return std::move(self);
   }
+  state.memory = &pool.memory();
   PMSTORE_CO_TRY(state.area, FileArea::open(pool));
   state.space = std::make_unique<LocalDataSpace>(executor, *state.area);
   const AreaOwner owner = state.area->owner();
@@ -150,6 +152,7 @@ base::Task<Status> FilesServer::State::open_names(Server& server, FilesServerOpt
   servers->on_fenced = [this](const Error& why) { fence(why); };
   PMSTORE_CO_TRY_STATUS(co_await servers->open());
   NamespaceOptions with;
+  with.store_has_failed = [this] { return memory->failed(); };
   with.now_ns = std::move(options.now_ns);
   with.max_inodes = options.max_inodes;
   with.identity = options.identity;

@@ -44,6 +44,9 @@ struct NamespaceOptions {
   uint64_t reclaim_ns = 0;
   // Where space is full, but some of it is being cleaned, a call waits for that so long.
   uint64_t room_patience_ns = 5'000'000'000;
+  // Has the store failed for good, so that this process hears nothing of its transactions any more?
+  // Empty: it has not.
+  std::function<bool()> store_has_failed;
 };
 
 // Who keeps files open: one session of a client. An unlinked file lives while somebody has it open.

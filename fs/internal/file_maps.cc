@@ -347,7 +347,10 @@ Task<void> FileMaps::settle(Ino ino, std::unique_ptr<Taken> taken, TxId doubt) {
   } else {
     fate = co_await fate_of_freeing(doubt, taken->freed.front().id);
   }
-  if (fate == Fate::kNeverKnown) co_return;  // the file stays unsettled
+  if (fate == Fate::kNeverKnown) {
+    taken->held.keep();
+    co_return;  // the file stays unsettled
+  }
   if (fate == Fate::kCommitted) tell(ino, *taken);
   core_.unsettled.erase(ino);
   finish_later(ino);

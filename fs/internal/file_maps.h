@@ -100,11 +100,11 @@ class FileMaps {
   // Of the extents that the next transaction of take() takes from, as they are in the map.
   base::Task<PosixStatus> change_words(Ino ino, uint64_t from, uint64_t to);
   void tell(Ino ino, Taken& taken);
-  base::Task<PosixStatus> record_new_place(const Moved& moved);
+  base::Task<PosixStatus> record_new_place(Moved& moved);
   base::Task<PosixStatus> copy(const Moved& moved);
   base::Task<PosixStatus> change_place(Ino ino, const Moved& moved);
   base::Task<PosixStatus> allocate_new(Ino ino, Replaced& replaced);
-  base::Task<PosixStatus> record_new_places(const Replaced& replaced);
+  base::Task<PosixStatus> record_new_places(Replaced& replaced);
   base::Task<PosixStatus> fill_new_places(const Replaced& replaced, uint64_t offset,
                                           std::span<const std::byte> bytes);
   base::Task<PosixStatus> switch_in(NamespaceTransaction& transaction, Ino ino,

@@ -34,7 +34,7 @@ struct FileMaps::Moved {
   ReclaimQueue::Held held;
 };
 
-Task<PosixStatus> FileMaps::record_new_place(const Moved& moved) {
+Task<PosixStatus> FileMaps::record_new_place(Moved& moved) {
   const auto body = [&](NamespaceTransaction& transaction) -> Task<PosixStatus> {
     transaction.put_freed(moved.to_id, moved.to);
     co_return PosixStatus();
@@ -44,7 +44,10 @@ Task<PosixStatus> FileMaps::record_new_place(const Moved& moved) {
   if (!done && doubt) {
     const Fate fate = co_await fate_of_freeing(*doubt, moved.to_id);
     // What may be recorded stays allocated; the next start knows.
-    if (fate == Fate::kNeverKnown) co_return done;
+    if (fate == Fate::kNeverKnown) {
+      moved.held.keep();
+      co_return done;
+    }
     if (fate == Fate::kCommitted) done = PosixStatus();
   }
   if (done) {
@@ -120,7 +123,10 @@ Task<PosixResult<uint64_t>> FileMaps::move(SharedGuard guard, Ino ino, uint64_t 
   if (done) done = co_await copy(moved);
   if (done) done = co_await change_place(ino, moved);
   core_.map_has_changed(ino);
-  if (!core_.check_settled(ino)) co_return done.error();  // neither place is freed
+  if (!core_.check_settled(ino)) {  // neither place is freed
+    moved.held.keep();
+    co_return done.error();
+  }
   // As many bytes are in quarantine as before: the old place for the new one.
   if (done) core_.space().retire(moved.from);
   const uint64_t freed_id = done ? moved.from_id : moved.to_id;

@@ -53,7 +53,7 @@ Task<PosixStatus> FileMaps::allocate_new(Ino ino, Replaced& replaced) {
   co_return PosixStatus();
 }
 
-Task<PosixStatus> FileMaps::record_new_places(const Replaced& replaced) {
+Task<PosixStatus> FileMaps::record_new_places(Replaced& replaced) {
   const auto body = [&](NamespaceTransaction& transaction) -> Task<PosixStatus> {
     for (size_t i = 0; i < replaced.made.size(); ++i) {
       transaction.put_freed(replaced.made_ids[i], replaced.made[i].place);
@@ -67,7 +67,10 @@ Task<PosixStatus> FileMaps::record_new_places(const Replaced& replaced) {
     if (!done && doubt) {
       const Fate fate = co_await fate_of_freeing(*doubt, replaced.made_ids.front());
       // What may be recorded stays allocated; the next start knows.
-      if (fate == Fate::kNeverKnown) co_return done;
+      if (fate == Fate::kNeverKnown) {
+        replaced.held.keep();
+        co_return done;
+      }
       if (fate == Fate::kCommitted) done = PosixStatus();
     }
   }
@@ -174,7 +177,10 @@ Task<PosixResult<Attributes>> FileMaps::replace(SharedGuard guard, Ino ino, uint
   if (done) done = co_await fill_new_places(replaced, offset, bytes);
   if (done) done = co_await switch_places(ino, change, replaced);
   core_.map_has_changed(ino);
-  if (!core_.check_settled(ino)) co_return done.error();  // neither place is freed
+  if (!core_.check_settled(ino)) {  // neither place is freed
+    replaced.held.keep();
+    co_return done.error();
+  }
   std::vector<std::pair<uint64_t, AreaRange>> given_up;
   if (done) {
     for (const Piece& piece : replaced.made) core_.quarantined_bytes -= piece.place.bytes;

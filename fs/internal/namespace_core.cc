@@ -11,19 +11,6 @@ namespace {
 constexpr uint64_t kInosAtOnce = 4096;
 constexpr Ino kNumbersLock{0};  // no inode has this number
 
-// The store may answer later. A store that has failed gives Io, for ever.
-bool may_pass(const Error& why) {
-  switch (why.code) {
-    case ErrorCode::kDisconnected:
-    case ErrorCode::kTimeout:
-    case ErrorCode::kCommitUnknown:
-    case ErrorCode::kConflict:
-    case ErrorCode::kBusy:
-    case ErrorCode::kBackPressure: return true;
-    default: return false;
-  }
-}
-
 }  // namespace
 
 NamespaceCore::NamespaceCore(Client& client, DataSpace& space, NamespaceOptions options)
@@ -51,12 +38,17 @@ Task<NamespaceCore::End> NamespaceCore::commit(NamespaceTransaction& transaction
   co_return End{true, done.error()};
 }
 
+// Other errors, a refusal for lack of memory among them, may be those of this try.
+bool NamespaceCore::store_has_failed() const {
+  return options_.store_has_failed && options_.store_has_failed();
+}
+
 Task<NamespaceCore::Fate> NamespaceCore::fate_of(TxId id) {
   while (true) {
     const auto outcome = co_await client_.outcome(id);
     if (outcome) co_return *outcome == Outcome::kCommitted ? Fate::kCommitted : Fate::kAborted;
     if (outcome.code() == ErrorCode::kOutcomeExpired) co_return Fate::kNotKept;
-    if (!may_pass(outcome.error())) co_return Fate::kNeverKnown;
+    if (store_has_failed()) co_return Fate::kNeverKnown;
     co_await executor().sleep_for(kPauseNs);
   }
 }
@@ -66,7 +58,7 @@ Task<Result<bool>> NamespaceCore::is_freed(uint64_t id) {
     const auto recorded = co_await client_.get(tables.freed, freed_key(id));
     if (recorded) co_return true;
     if (recorded.code() == ErrorCode::kNotFound) co_return false;
-    if (!may_pass(recorded.error())) co_return recorded.error();
+    if (store_has_failed()) co_return recorded.error();
     co_await executor().sleep_for(kPauseNs);
   }
 }

@@ -85,16 +85,17 @@ class NamespaceCore {
   // What became of a transaction in doubt. kNotKept: the store no longer knows it. kNeverKnown: it
   // has failed, and this process hears nothing of it any more.
   enum class Fate : uint8_t { kCommitted, kAborted, kNotKept, kNeverKnown };
-  // Waits until nothing more can become of it, as long as the store is away.
+  // Waits until nothing more can become of it, as long as the store has not failed.
   base::Task<Fate> fate_of(TxId id);
-  // Whether a range is recorded as freed under this number. Waits while the store is away; an error
-  // stays.
+  // Whether a range is recorded as freed under this number. Tries again until the store says so. An
+  // error: the store has failed.
   base::Task<Result<bool>> is_freed(uint64_t id);
   base::Task<PosixResult<Inode>> inode(Ino ino);
   base::Task<PosixResult<std::optional<Entry>>> entry(Ino parent, std::string name);
   // As inode(), of a regular file that is not being deleted. EISDIR, EINVAL: it is something else.
   base::Task<PosixResult<Inode>> file(Ino ino);
 
+  bool store_has_failed() const;
   // EIO: it is one of `unsettled`.
   PosixStatus check_settled(Ino ino) const;
   // Before something new is recorded. ENOSPC: what is free is needed to remove files.

@@ -47,6 +47,15 @@ class ReclaimQueue {
       queue_.mark({Kind::kFreed, id, {}}, true);
       ids_.push_back(id);
     }
+    // What became of them is not known before the next start: they are never queued.
+    void keep() {
+      for (const uint64_t id : ids_) {
+        queue_.kept_.insert(id);
+        queue_.mark({Kind::kFreed, id, {}}, false);
+      }
+      ids_.clear();
+      queue_.tell_if_idle();
+    }
     void drop() {
       for (const uint64_t id : ids_) queue_.mark({Kind::kFreed, id, {}}, false);
       ids_.clear();
@@ -123,7 +132,10 @@ class ReclaimQueue {
 
  private:
   std::set<uint64_t>& busy(Kind kind) { return kind == Kind::kInode ? inodes_ : freed_; }
-  bool is_busy(const Work& work) { return busy(work.kind).contains(work.id); }
+  bool is_busy(const Work& work) {
+    if (work.kind == Kind::kFreed && kept_.contains(work.id)) return true;
+    return busy(work.kind).contains(work.id);
+  }
   void mark(const Work& work, bool is_now_busy) {
     std::set<uint64_t>& set = busy(work.kind);
     const bool changed = is_now_busy ? set.insert(work.id).second : set.erase(work.id) == 1;
@@ -143,6 +155,7 @@ class ReclaimQueue {
   std::deque<Work> queue_;
   std::set<uint64_t> inodes_;
   std::set<uint64_t> freed_;
+  std::set<uint64_t> kept_;  // freed ranges that a store that has failed may have recorded
   bool scan_ = false;
   bool is_scanning_ = false;
 };

@@ -4,7 +4,10 @@
 
 #include <cerrno>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "base/clock.h"
 #include "fs/namespace.h"
@@ -52,6 +55,7 @@ class FailedStore : public ::testing::Test {
     NamespaceOptions options;
     options.now_ns = [] { return uint64_t{1'000'000}; };
     options.identity = 7;
+    options.store_has_failed = [this] { return pool_->memory().failed(); };
     namespace_ = run(Namespace::open(*client_, space_, options)).value();
   }
   ~FailedStore() override {
@@ -83,29 +87,54 @@ class FailedStore : public ::testing::Test {
       if (taken == step && lost_ == nullptr) {
         lost_ = std::make_unique<pmstore::testing::LostPage>(pool_->memory());
       }
+      note(taken);
     };
   }
-  // The errno of a call that begins now; -1: it does not end.
+  void fail_now() {
+    lost_ = std::make_unique<pmstore::testing::LostPage>(pool_->memory());
+    space_.on_step = [this](Step taken, const AreaRange&) { note(taken); };
+  }
+  void note(Step taken) {
+    const bool frees = taken == Step::kRetire || taken == Step::kClean || taken == Step::kRelease;
+    if (lost_ != nullptr && frees) ++freeing_steps_;
+  }
+  // The error of a call that begins now; empty: it does not end, or succeeds.
   template <typename T>
-  int error_of(base::Task<PosixResult<T>> call) {
+  std::optional<PosixError> failure_of(base::Task<PosixResult<T>> call) {
     call.start();
     sleep(60 * kSecondNs);
     EXPECT_TRUE(call.done());
-    if (!call.done()) return -1;
+    if (!call.done()) return {};
     const auto result = call.take();
-    return result ? 0 : result.number();
+    if (result) return {};
+    return result.error();
   }
-  // Nothing asks the store again and again.
+  template <typename T>
+  int error_of(base::Task<PosixResult<T>> call) {
+    const auto failure = failure_of(std::move(call));
+    return failure ? failure->number : -1;
+  }
+  // Nothing asks the store again and again, and nothing is freed that may be some file's.
   void expect_quiet() {
     sleep(600 * kSecondNs);
     const int before = refusals_.count;
     sleep(600 * kSecondNs);
     EXPECT_LT(refusals_.count - before, 200);
+    EXPECT_EQ(freeing_steps_, 0);
+  }
+  // Not only because the store answers nothing.
+  template <typename T>
+  void expect_unsettled(base::Task<PosixResult<T>> call) {
+    const auto failure = failure_of(std::move(call));
+    ASSERT_TRUE(failure);
+    EXPECT_EQ(failure->number, EIO);
+    EXPECT_NE(failure->message.find("what became of the file's last change"), std::string::npos)
+        << failure->message;
   }
   void expect_closed(Ino ino) {
-    EXPECT_EQ(error_of(namespace_->read(ino, 0, 10)), EIO);
-    EXPECT_EQ(error_of(namespace_->map(ino, 0, 10, false)), EIO);
-    EXPECT_EQ(error_of(namespace_->write(ino, 0, bytes_of("y"))), EIO);
+    expect_unsettled(namespace_->read(ino, 0, 10));
+    expect_unsettled(namespace_->map(ino, 0, 10, false));
+    expect_unsettled(namespace_->write(ino, 0, bytes_of("y")));
   }
 
   base::VirtualClock clock_;
@@ -118,6 +147,7 @@ class FailedStore : public ::testing::Test {
   MemorySpace space_{8 << 20, 2};
   std::unique_ptr<Namespace> namespace_;
   std::unique_ptr<pmstore::testing::LostPage> lost_;
+  int freeing_steps_ = 0;  // since it is lost
 };
 
 TEST_F(FailedStore, EndsAnAtomicWriteThatGivesTheFileItsNewUnits) {
@@ -133,7 +163,7 @@ TEST_F(FailedStore, EndsAnAtomicWriteThatGivesTheFileItsNewUnits) {
 
 TEST_F(FailedStore, EndsAnAtomicWriteThatRecordsItsNewUnits) {
   const Ino ino = make_file();
-  lost_ = std::make_unique<pmstore::testing::LostPage>(pool_->memory());
+  fail_now();
   const uint64_t used_bytes = space_.used_bytes();
   EXPECT_EQ(error_of(namespace_->write(ino, 100, bytes_of("y"), true)), EIO);
   expect_quiet();
