@@ -74,7 +74,14 @@ base::Task<Status> DataServers::open() {
     internal::RemoteAreaOptions with = area_options(entry.index);
     with.area = entry.area;
     with.bytes = entry.bytes;
-    PMSTORE_CO_TRY(with.secret, co_await records_.secret_of(entry.area));
+    const auto secret = co_await records_.secret_of(entry.area);
+    if (!secret && secret.code() == ErrorCode::kFull) {
+      co_return make_error(ErrorCode::kFull,
+                           "the pool has no room for the secret of a data server: remove files "
+                           "with the release that has added it, and start this one again");
+    }
+    if (!secret) co_return secret.error();
+    with.secret = *secret;
     PMSTORE_CO_TRY(auto area, RemoteArea::create(executor_, std::move(uri), with));
     watch_fences(*area);
     // Once: the others do not wait for one that is away.
@@ -179,7 +186,14 @@ base::Task<PosixResult<uint16_t>> DataServers::add_found(fabric::Uri uri) {
   const uint16_t index = is_recorded ? recorded->index : loaded.next_index;
   internal::RemoteAreaOptions with = area_options(index);
   with.area = identity;
-  PMSTORE_CO_TRY(with.secret, co_await records_.secret_of(identity));
+  const auto secret = co_await records_.secret_of(identity);
+  if (!secret && secret.code() == ErrorCode::kFull) {
+    co_return PosixError(ENOSPC,
+                         "the pool has no room for the data server's secret: remove files and add "
+                         "it again");
+  }
+  if (!secret) co_return PosixError(secret.error());
+  with.secret = *secret;
   PMSTORE_CO_TRY(auto area, RemoteArea::create(executor_, uri, with));
   watch_fences(*area);
   // Records there whose it is. Were this program to end here, the same command goes on with it.

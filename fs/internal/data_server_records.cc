@@ -72,13 +72,7 @@ base::Task<Result<ClientSecret>> DataServerRecords::secret_of(uint64_t area) {
     transaction.insert(super_table, owner_secret_key(area), encode(drawn));
     co_return Status{};
   };
-  const Status known = co_await retry(client_, body);
-  if (!known && known.code() == ErrorCode::kFull) {
-    co_return make_error(ErrorCode::kFull,
-                         "the pool has no room for the secret of a data server: remove files with "
-                         "the release that has added it, and start this one again");
-  }
-  if (!known) co_return known.error();
+  PMSTORE_CO_TRY_STATUS(co_await retry(client_, body));
   PMSTORE_CHECK(!secret.empty(), "an area's owner has a secret");
   co_return secret;
 }
