@@ -58,6 +58,9 @@ void DataServers::watch_fences(RemoteArea& area) {
   area.on_fenced = [this](const Error& why) {
     if (on_fenced) on_fenced(why);
   };
+  area.on_restarted = [this] {
+    if (on_restarted) on_restarted();
+  };
 }
 
 base::Task<Status> DataServers::open() {

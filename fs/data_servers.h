@@ -62,6 +62,8 @@ class DataServers {
   // Another namespace server, on a copy of this pool, has taken a data server. As
   // RemoteArea::on_fenced.
   std::function<void(const Error&)> on_fenced;
+  // As RemoteArea::on_restarted, of any of them.
+  std::function<void()> on_restarted;
 
  private:
   using Entry = internal::DataServerEntry;

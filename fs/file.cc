@@ -28,6 +28,10 @@ void File::State::note(const Attributes& heard) {
   system->delegated.heard(heard);
 }
 
+void File::State::use_cache() {
+  if (delegation != nullptr) delegation->use();
+}
+
 internal::FileIo::Way File::State::way_of(const WriteOptions& wanted) const {
   const bool is_synchronous = (opened.flags & (O_SYNC | O_DSYNC)) != 0;
   const DataSync sync = is_synchronous ? DataSync::kAlways : system->options.sync;
@@ -86,6 +90,7 @@ bool File::keeps_cache() const { return state_->keeps_cache; }
 base::Task<PosixResult<uint64_t>> File::pread(std::span<std::byte> into, uint64_t offset) {
   if (PosixStatus good = state_->usable(); !good) co_return PosixError(good.error());
   if (!state_->may_read()) co_return PosixError(EBADF, "the file is open for writing only");
+  state_->use_cache();
   const auto got = co_await state_->system->io->read(state_->attributes, offset, into);
   if (!got) co_return PosixError(got.error());
   // It has grown since the server was asked for its attributes.
@@ -117,7 +122,7 @@ base::Task<PosixResult<uint64_t>> File::pwrite(std::span<const std::byte> bytes,
   internal::OwnChange change(state_->system->kept, state_->opened.ino);
   const auto written = co_await state_->system->io->write(state_->attributes, offset, bytes,
                                                           state_->way_of(options));
-  if (written) change.ended();
+  change.ended(written ? 0 : written.number());
   if (!written) co_return PosixError(written.error());
   state_->note(written->attributes);
   state_->written = true;
@@ -132,7 +137,7 @@ base::Task<PosixResult<uint64_t>> File::append(std::span<const std::byte> bytes,
   internal::OwnChange change(state_->system->kept, state_->opened.ino);
   const auto written = co_await state_->system->io->write(state_->attributes, std::nullopt, bytes,
                                                           state_->way_of(options));
-  if (written) change.ended();
+  change.ended(written ? 0 : written.number());
   if (!written) co_return PosixError(written.error());
   state_->note(written->attributes);
   state_->written = true;
@@ -157,7 +162,7 @@ base::Task<PosixResult<Attributes>> File::truncate(uint64_t size) {
   state_->system->io->forget_map(state_->opened.ino);
   internal::OwnChange change(state_->system->kept, state_->opened.ino);
   auto changed = co_await state_->system->change(std::move(request), state_->opened.ino);
-  if (changed) change.ended();
+  change.ended(changed ? 0 : changed.number());
   if (changed) state_->note(*changed);
   co_return std::move(changed);
 }
@@ -176,7 +181,7 @@ base::Task<PosixResult<Attributes>> File::allocate(AllocateMode mode, uint64_t o
   state_->system->io->forget_map(state_->opened.ino);
   internal::OwnChange change(state_->system->kept, state_->opened.ino);
   auto changed = co_await state_->system->ask_attributes(std::move(request));
-  if (changed) change.ended();
+  change.ended(changed ? 0 : changed.number());
   if (changed) state_->note(*changed);
   co_return std::move(changed);
 }
@@ -191,6 +196,7 @@ base::Task<PosixResult<FileMap>> File::map(uint64_t offset, uint64_t bytes) {
 
 base::Task<PosixStatus> File::close() {
   if (state_->closed) co_return PosixError(EBADF, "the file is closed");
+  state_->use_cache();
   // Also of a file that the server has forgotten: who closes it hears what was not made durable.
   PosixStatus flushed = co_await state_->flush();
   if (std::exchange(state_->closed, true)) co_return PosixError(EBADF, "the file is closed");

@@ -52,6 +52,8 @@ base::Task<Status> FileSystem::State::connect() {
   if (!connected) co_return std::move(connected);
   const fabric::Uri& data_uri = embedded == nullptr ? uri : embedded->uri();
   io = std::make_unique<internal::FileIo>(executor, *device, data_uri, *link, options);
+  io->on_loss = [this](Ino ino) { kept.forget(ino); };
+  kept.on_doubt = [this](Ino ino) { link->note_doubt(ino); };
   co_return Status{};
 }
 
@@ -89,7 +91,10 @@ base::Task<UnlandedWrites> FileSystem::State::drop(internal::FilesLink::Heard ne
   std::vector<Ino> recalled = std::move(news.recalled);
   if (news.all) recalled = delegated.open_ones();
   co_await drop_cached(std::move(recalled));
-  co_return co_await io->drop_maps(news.through, news.all, std::move(news.changed));
+  const uint64_t doubts = kept.doubts();
+  UnlandedWrites unlanded = co_await io->drop_maps(news.through, news.all, std::move(news.changed));
+  if (unlanded.empty()) kept.settle(doubts);
+  co_return std::move(unlanded);
 }
 
 base::Task<void> FileSystem::State::drop_cached(std::vector<Ino> files) {
@@ -207,7 +212,8 @@ base::Task<PosixResult<FileSystem::State::Opened>> FileSystem::State::open_once(
 void FileSystem::State::note_kept(Opened& opened, const OpenReply& reply, int flags) {
   const Ino ino = opened.attributes.ino;
   if (!opened.delegated || (flags & O_TRUNC) != 0) return kept.forget(ino);
-  opened.keeps_cache = kept.delegated(ino, reply.changes, reply.changed);
+  opened.keeps_cache = kept.is_right(ino, reply.changed);
+  opened.delegation = std::make_shared<internal::KeptFiles::Opened>(kept, ino, reply.changes);
 }
 
 // Until nobody uses what was cached of the file before it was opened, or is changed.
@@ -348,6 +354,7 @@ std::unique_ptr<File> FileSystem::State::opened_file(const Opened& opened, int f
   file->attributes = opened.attributes;
   file->delegated = opened.delegated;
   file->keeps_cache = opened.keeps_cache;
+  file->delegation = opened.delegation;
   file->server_ns = opened.now_ns;
   file->opened_ns = executor.now_ns();
   file->losses_told = io->losses(opened.attributes.ino);

@@ -254,7 +254,7 @@ base::Task<PosixResult<Attributes>> FileSystem::set_attributes(const Caller& cal
   asked.mode = change.mode;
   request.put(asked);
   auto changed = co_await state_->change(std::move(request), ino);
-  if (own && changed) own->ended();
+  if (own) own->ended(changed ? 0 : changed.number());
   if (changed) state_->io->note(*changed);
   co_return std::move(changed);
 }

@@ -150,6 +150,7 @@ base::Task<Status> FilesServer::State::open_names(Server& server, FilesServerOpt
   servers = std::make_unique<DataServers>(*client, *space, *all, data_servers);
   on_fenced = std::move(options.on_fenced);
   servers->on_fenced = [this](const Error& why) { fence(why); };
+  servers->on_restarted = [this] { files->note_lost_data(); };
   PMSTORE_CO_TRY_STATUS(co_await servers->open());
   NamespaceOptions with;
   with.store_has_failed = [this] { return memory->failed(); };

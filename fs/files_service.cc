@@ -44,6 +44,8 @@ void FilesService::stop() { state_->sessions.stop(); }
 
 void FilesService::refuse(const Error& why) { state_->sessions.refuse(why); }
 
+void FilesService::note_lost_data() { state_->sessions.note_lost_data(); }
+
 void FilesService::retired(const AreaRange& range) { state_->sessions.clients().retire(range); }
 
 base::Task<Status> FilesService::closed(AreaRange range) {

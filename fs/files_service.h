@@ -58,6 +58,9 @@ class FilesService final : public QuarantineGate {
   // stop(), and all sessions have ended: clients are told this reason when they come again.
   void refuse(const Error& why);
 
+  // A data server was started again: what clients have cached of any file may be lost.
+  void note_lost_data();
+
   // Ends the client's sessions with data servers, for one that is forgotten.
   std::function<void(ClientId)> end_data_sessions;
   // Returns when they have ended at data servers elsewhere, too, or at that time. The client's

@@ -87,6 +87,7 @@ void Delegations::closed(OpenOwner client, Ino ino) {
 }
 
 void Delegations::drop(OpenOwner client) {
+  list(client, {});
   const auto of_client = clients_.find(client);
   if (of_client == clients_.end()) return;
   for (const Ino ino : of_client->second.files) {
@@ -126,12 +127,44 @@ bool Delegations::caches(OpenOwner client) const {
                      [&](Ino ino) { return files_.at(ino).openers.at(client).caches; });
 }
 
-void Delegations::confirmed(OpenOwner client, uint64_t through, const UnlandedWrites* unlanded) {
+uint64_t Delegations::changed_by_others(OpenOwner client, Ino ino) const {
+  for (const auto& [other, listed] : listed_) {
+    if (other == client) continue;
+    const bool may_land = std::any_of(listed.begin(), listed.end(), [ino](const auto& each) {
+      return each.second.contains(ino);
+    });
+    if (may_land) return UINT64_MAX;
+  }
+  return changes_.last_by_others(client, ino);
+}
+
+void Delegations::end_listed(OpenOwner client, const UnlandedFiles& listed,
+                             const UnlandedFiles* still) {
+  if (listed.any && (still == nullptr || !still->any)) changes_.begin_all();
+  for (const Ino ino : listed.inos) {
+    if (still == nullptr || !still->contains(ino)) changes_.begin(client, ino);
+  }
+}
+
+void Delegations::list(OpenOwner client, const UnlandedWrites& unlanded) {
+  if (const auto before = listed_.find(client); before != listed_.end()) {
+    for (const auto& [server, files] : before->second) {
+      const auto still = unlanded.find(server);
+      end_listed(client, files, still == unlanded.end() ? nullptr : &still->second);
+    }
+    listed_.erase(before);
+  }
+  if (!unlanded.empty()) listed_.emplace(client, unlanded);
+}
+
+void Delegations::confirmed(OpenOwner client, uint64_t through, const UnlandedWrites* unlanded,
+                            uint64_t now_ns) {
+  if (unlanded != nullptr) list(client, *unlanded);
   const auto of_client = clients_.find(client);
   if (of_client == clients_.end()) return;
   // A server that landed() has told of does not come back by a later list.
   if (unlanded != nullptr) {
-    note_landed(client, of_client->second, [unlanded](uint16_t server, Ino ino) {
+    note_landed(client, of_client->second, [unlanded](uint16_t server, Ino ino, uint64_t) {
       const auto listed = unlanded->find(server);
       return listed == unlanded->end() || !listed->second.contains(ino);
     });
@@ -140,10 +173,10 @@ void Delegations::confirmed(OpenOwner client, uint64_t through, const UnlandedWr
   while (!recalls.empty() && recalls.begin()->first <= through) {
     const Ino ino = recalls.begin()->second;
     recalls.erase(recalls.begin());
-    std::set<uint16_t> servers;
+    std::map<uint16_t, uint64_t> servers;
     if (unlanded != nullptr) {
       for (const auto& [server, files] : *unlanded) {
-        if (files.contains(ino)) servers.insert(server);
+        if (files.contains(ino)) servers.emplace(server, now_ns);
       }
     }
     if (servers.empty()) {
@@ -157,16 +190,31 @@ void Delegations::confirmed(OpenOwner client, uint64_t through, const UnlandedWr
 void Delegations::note_landed(OpenOwner client, OfClient& of_client, const HasLanded& has_landed) {
   for (auto& [ino, servers] : of_client.unlanded) {
     const Ino file = ino;
-    std::erase_if(servers, [&](uint16_t server) { return has_landed(server, file); });
+    std::erase_if(servers,
+                  [&](const auto& each) { return has_landed(each.first, file, each.second); });
     if (servers.empty()) files_.at(file).openers.at(client).caches = false;
   }
   std::erase_if(of_client.unlanded, [](const auto& each) { return each.second.empty(); });
 }
 
 void Delegations::landed(OpenOwner client, uint16_t server) {
+  if (const auto listed = listed_.find(client); listed != listed_.end()) {
+    UnlandedWrites still = listed->second;
+    still.erase(server);
+    list(client, still);
+  }
   const auto of_client = clients_.find(client);
   if (of_client == clients_.end()) return;
-  note_landed(client, of_client->second, [server](uint16_t each, Ino) { return each == server; });
+  note_landed(client, of_client->second,
+              [server](uint16_t each, Ino, uint64_t) { return each == server; });
+}
+
+void Delegations::give_up(OpenOwner client, uint16_t server, uint64_t since_ns) {
+  const auto of_client = clients_.find(client);
+  if (of_client == clients_.end()) return;
+  note_landed(client, of_client->second, [&](uint16_t each, Ino, uint64_t since) {
+    return each == server && since <= since_ns;
+  });
 }
 
 bool Delegations::must_hear(OpenOwner client, uint64_t confirmed) const {

@@ -54,14 +54,21 @@ class Delegations {
   // The client has confirmed these news, and caches nothing that they recall. A file in which
   // writes of it may still land counts as cached until none may land at any of the data servers:
   // that is said again without the file, or landed().
-  void confirmed(OpenOwner client, uint64_t through, const UnlandedWrites* unlanded = nullptr);
+  void confirmed(OpenOwner client, uint64_t through, const UnlandedWrites* unlanded = nullptr,
+                 uint64_t now_ns = 0);
   // None lands at this data server any more.
   void landed(OpenOwner client, uint16_t server);
+  // Recalls that are held back there since then, by confirmed(), or longer, wait for it no more.
+  void give_up(OpenOwner client, uint16_t server, uint64_t since_ns);
   // There are recalls for the client in news behind these.
   bool must_hear(OpenOwner client, uint64_t confirmed) const;
   size_t files() const { return files_.size(); }
-  // When clients could change files last.
-  const FileChanges& changes() const { return changes_; }
+  // By the clock of changes: now, and when another client could change the file last. One whose
+  // write may still land changes it later than any time.
+  uint64_t changes() const { return changes_.now(); }
+  uint64_t changed_by_others(OpenOwner client, Ino ino) const;
+  // A data server may have lost what it had not made durable, of any file.
+  void all_changed() { changes_.begin_all(); }
   uint64_t recalls() const { return recalls_; }
 
   // Makes the news of a recall; gives their number.
@@ -82,12 +89,16 @@ class Delegations {
   struct OfClient {
     std::set<Ino> files;
     std::multimap<uint64_t, Ino> recalls;  // by the number of their news; not confirmed
-    // Whose recalls are confirmed, but for writes under way, and the data servers of these.
-    std::map<Ino, std::set<uint16_t>> unlanded;
+    // Whose recalls are confirmed, but for writes under way, and the data servers of these, with
+    // the time from which on that is known.
+    std::map<Ino, std::map<uint16_t, uint64_t>> unlanded;
   };
-  // At the servers for which `has_landed` says so, by server and file.
-  using HasLanded = std::function<bool(uint16_t, Ino)>;
+  // At the servers for which `has_landed` says so, by server, file, and since when it is known.
+  using HasLanded = std::function<bool(uint16_t, Ino, uint64_t)>;
   void note_landed(OpenOwner client, OfClient& of_client, const HasLanded& has_landed);
+  // Of what was `listed`, writes may still land in these files only, if in any.
+  void end_listed(OpenOwner client, const UnlandedFiles& listed, const UnlandedFiles* still);
+  void list(OpenOwner client, const UnlandedWrites& unlanded);
   Opener& enter(OpenOwner client, Ino ino);
   // Recalls the file if who has it open conflicts with each other.
   void settle(OpenOwner client, Ino ino);
@@ -95,6 +106,8 @@ class Delegations {
 
   std::unordered_map<Ino, OfFile> files_;
   std::unordered_map<OpenOwner, OfClient> clients_;
+  // Where writes of clients may land, as each has said last; also in files that it has closed.
+  std::unordered_map<OpenOwner, UnlandedWrites> listed_;
   FileChanges changes_;
   uint64_t recalls_ = 0;
 };

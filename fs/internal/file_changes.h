@@ -42,7 +42,14 @@ class FileChanges {
     order_.emplace(file.last, ino);
     if (files_.size() > kMost) drop_first();
   }
-  // What began by other clients than this one. Such a client is over when the file is delegated.
+  // Any file may have changed.
+  void begin_all() {
+    dropped_ = ++now_;
+    files_.clear();
+    order_.clear();
+  }
+  // What began by other clients than this one, and has ended when the file is delegated; but for a
+  // write that was given up (Delegations::changed_by_others()).
   uint64_t last_by_others(OpenOwner client, Ino ino) const {
     const auto found = files_.find(ino);
     if (found == files_.end()) return dropped_;

@@ -36,7 +36,11 @@ FileIo::FileIo(base::Executor& executor, fabric::Device& device, fabric::Uri uri
       maps_(options.cached_maps),
       data_(executor, device, std::move(uri), link, options),
       unsynced_(executor, data_),
-      no_data_(!options.one_sided_data || options.cached_maps == 0) {}
+      no_data_(!options.one_sided_data || options.cached_maps == 0) {
+  unsynced_.on_loss = [this](Ino ino) {
+    if (on_loss) on_loss(ino);
+  };
+}
 
 FileIo::~FileIo() {
   touches_ = {};

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -53,6 +54,8 @@ class FileIo {
   // EIO also: the data server is away. What a data server has lost is no error here: losses().
   base::Task<PosixStatus> flush(Ino ino, bool reads = false);
   uint64_t losses(Ino ino) const { return unsynced_.losses(ino); }
+  // A data server has lost something of the file, which is counted from here on.
+  std::function<void(Ino)> on_loss;
   // The server was told of what was written one-sided. It need not be durable yet, so no data
   // server is waited for: that follows in the background.
   base::Task<PosixStatus> tell_written(Ino ino) { return tell(ino, untold(ino), false); }

@@ -46,8 +46,9 @@ struct FileSystem::State final : internal::FilesLink::Host,
     Attributes attributes;
     bool delegated = false;
     bool keeps_cache = false;
-    uint64_t now_ns = 0;  // the time at the server
-    uint64_t ticket = 0;  // of the server that has it open
+    std::shared_ptr<internal::KeptFiles::Opened> delegation = {};  // empty: nothing is kept
+    uint64_t now_ns = 0;                                      // the time at the server
+    uint64_t ticket = 0;                                      // of the server that has it open
   };
   base::Task<PosixResult<Opened>> ask_open(Call request, int flags, bool* in_doubt = nullptr);
   // Of a file that the server has just opened for this client.
@@ -105,6 +106,7 @@ struct File::State {
   Attributes attributes;
   bool delegated = false;  // from its open on
   bool keeps_cache = false;
+  std::shared_ptr<internal::KeptFiles::Opened> delegation;  // as Opened has it
   // The server's time when this client's was `opened_ns`.
   uint64_t server_ns = 0;
   uint64_t opened_ns = 0;
@@ -117,6 +119,8 @@ struct File::State {
   // EBADF: closed. EIO: a restarted server does not have it open any more.
   PosixStatus usable() const;
   void note(const Attributes& heard);
+  // The open has ended for the program that caches: it reads, or closes.
+  void use_cache();
   internal::FileIo::Way way_of(const WriteOptions& options) const;
   // FileIo::flush(), and EIO once for what was lost.
   base::Task<PosixStatus> flush();

@@ -71,8 +71,8 @@ base::Task<PosixStatus> FilesCalls::finish_open(const FilesRequest& request, Att
     if (delegations_.opened(request.owner, ino, writes, wants && !early)) {
       *request.has_maps = true;
       answer.caches = 1;
-      answer.changes = delegations_.changes().now();
-      answer.changed = delegations_.changes().last_by_others(request.owner, ino);
+      answer.changes = delegations_.changes();
+      answer.changed = delegations_.changed_by_others(request.owner, ino);
       // Who had it open for writing until now may have changed it since this call has looked.
       const auto now = co_await names_.get_attributes(ino);
       if (!now) {

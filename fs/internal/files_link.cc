@@ -174,7 +174,7 @@ Status FilesLink::take_welcome(const service::Link& opened) {
   heard_ = confirmed_ = revoked_ = said.news;
   sure_until_ns_ = 0;
   untold_ = false;
-  holds_back_ = false;
+  holds_back_ = !doubts_.empty();
   if (first) return {};
   host_.on_forgotten();
   for (const auto& [ino, reclaim] : reclaims_) under_way_.erase(reclaim.number);

@@ -138,6 +138,12 @@ class FilesLink final : public service::Reconnector::Target {
   base::Task<PosixStatus> ask_whether_known();
   // A delegation was given.
   void listen();
+  // A write of this client was given up: the server hears of the file at least once, so that it
+  // knows that the file may have changed.
+  void note_doubt(Ino ino) {
+    if (doubts_.size() < kMaxUnlandedWrites) doubts_.insert(ino);  // as many are named as any file
+    holds_back_ = true;
+  }
   fabric::Counters counters() const;
   const ClientSecret& secret() const { return secret_; }
   PosixError malformed(std::string_view what);
@@ -219,7 +225,8 @@ class FilesLink final : public service::Reconnector::Target {
   uint64_t revoked_ = 0;  // heard_ and what was asked for: at least confirmed_
   uint64_t sure_until_ns_ = 0;
   uint64_t known_until_ns_ = 0;
-  bool holds_back_ = false;  // the server knows of writes that may land
+  bool holds_back_ = false;  // the server knows of writes that may land, or is to know
+  std::set<Ino> doubts_;     // the server does not know of
   bool dropping_ = false;    // one at a time: a later kConfirm says what is so later
   base::WaitList dropped_;
   std::unique_ptr<std::byte[]> message_;

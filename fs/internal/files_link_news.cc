@@ -121,6 +121,9 @@ base::Task<Status> FilesLink::fetch_news(bool waits) {
 base::Task<Status> FilesLink::confirm_beside(service::Link& on, uint64_t through,
                                              UnlandedWrites unlanded) {
   FilesCall request(FilesMethod::kConfirm, false, 0);
+  // At which data server is not known here: the next list takes them back.
+  const std::set<Ino> doubts = doubts_;
+  if (!doubts.empty()) unlanded[0].inos.insert(doubts.begin(), doubts.end());
   std::vector<UnlandedWrite> writes;
   for (auto& [server, files] : unlanded) {
     if (files.any || writes.size() + files.inos.size() + unlanded.size() > kMaxUnlandedWrites) {
@@ -135,7 +138,8 @@ base::Task<Status> FilesLink::confirm_beside(service::Link& on, uint64_t through
   holds_back_ = true;
   const auto answered = co_await send(on, request, 0);
   if (!answered) co_return std::move(answered.error());
-  holds_back_ = !writes.empty();
+  for (const Ino ino : doubts) doubts_.erase(ino);
+  holds_back_ = !writes.empty() || !doubts_.empty();
   co_return Status{};
 }
 

@@ -197,16 +197,27 @@ base::Task<void> FilesSessions::watch() {
 }
 
 // One data server that a client cannot reach costs it its sessions there, not its place here. A
-// data server that is away keeps freed ranges, and holds up recalls for one more lease: what the
-// client has posted has landed by then, or is lost.
+// data server that is away keeps freed ranges, and holds up each recall for one more lease: what
+// the client has posted has landed by then, or is lost.
 void FilesSessions::look_at_held_back() {
   for (const auto& [client, server] : clients_.held_back_long()) {
     FilesClient::HeldBack& held = client->held_back.at(server);
     if (!std::exchange(held.ending, true)) end_data_sessions_at(client->id, server);
-    const bool ended = have_ended_at(client->id, server);
-    const bool is_late = executor_.now_ns() - held.since_ns >= 3 * lease_ns();
-    if (ended || is_late) delegations_.landed(client->owner, server);
-    if (ended) clients_.landed(*client, server);
+    const uint64_t now_ns = executor_.now_ns();
+    const bool is_late = now_ns - held.since_ns >= 3 * lease_ns();
+    if (is_late) delegations_.give_up(client->owner, server, now_ns - lease_ns());
+  }
+  for (const auto& [client, server] : clients_.held_back_long()) note_ended(*client);
+}
+
+void FilesSessions::note_ended(FilesClient& client) {
+  std::vector<uint16_t> ended;
+  for (const auto& [server, held] : client.held_back) {
+    if (held.ending && have_ended_at(client.id, server)) ended.push_back(server);
+  }
+  for (const uint16_t server : ended) {
+    delegations_.landed(client.owner, server);
+    clients_.landed(client, server);
   }
 }
 
@@ -297,11 +308,13 @@ void FilesSessions::serve_confirm(FilesSession& session, fabric::RpcCall& call, 
     }
   }
   FilesClient& client = *session.files;
+  // What it names is of later sessions than those that were ended: it is held back anew.
+  note_ended(client);
   if (!reader.complete() || asked.count > kMaxUnlandedWrites ||
       !clients_.confirm_beside(client, asked.through, unlanded)) {
     return host().drop_malformed(session, call);
   }
-  delegations_.confirmed(client.owner, asked.through, &unlanded);
+  delegations_.confirmed(client.owner, asked.through, &unlanded, executor_.now_ns());
   fabric::MessageWriter writer(call.reply_room());
   writer.put(ReplyHead{clients_.newest(), 0, 0});
   PMSTORE_CHECK(!writer.overflowed(), "the room of a head was looked at");

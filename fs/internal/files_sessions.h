@@ -40,6 +40,8 @@ class FilesSessions final : public service::Service {
   uint64_t deaf() const { return deaf_; }
   uint64_t recalls() const { return delegations_.recalls(); }
   bool stopped() const { return stopped_; }
+  // As FilesService has it.
+  void note_lost_data() { delegations_.all_changed(); }
 
   std::function<void(ClientId)> end_data_sessions;
   std::function<base::Task<void>(uint64_t)> data_sessions_ended;
@@ -66,6 +68,8 @@ class FilesSessions final : public service::Service {
   base::Task<void> forget_opens(FilesClientRef client);
   // Writes of clients that may land at a data server for too long.
   void look_at_held_back();
+  // The client is not held back any more where its sessions were ended.
+  void note_ended(FilesClient& client);
   // Ends when the client knows that it was forgotten, or caches nothing by its own clock.
   base::Task<void> caches_nothing(const FilesClient& client);
   // Runs while there are clients.

@@ -1,17 +1,22 @@
 // KeptFiles: of which files this client may have kept something since it had a delegation of them.
 //
-// What is cached of a file was right when the file was delegated last. It still is under a new
-// delegation, when no other client could change the file since (the server says when), and this
-// client did not. A file that this client writes, past its cache, is forgotten with the end of each
-// write; one whose write was given up, and may still land, is never kept again.
-// Invariant: times are those of a server that knows this client; clear() when it has forgotten it.
-// Bounded: kMost files. Threads: one.
+// What is cached of a file was right when it was opened under the delegation that was used last. It
+// still is under a new delegation, when no other client could change the file since (the server
+// says when), and this client did not. A file that this client writes, past its cache, is forgotten
+// with the end of each write; one whose write was given up, and may still land, is doubtful until
+// it is settled, and is not kept. Invariant: times are those of a server that knows this client;
+// clear() when it has forgotten it. An open counts only once the cache was used behind it: what the
+// cache had before is dropped then. Bounded: kMost files, and what is open. Threads: one.
 #pragma once
 
+#include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "fs/types.h"
 
@@ -21,33 +26,88 @@ class KeptFiles {
  public:
   static constexpr size_t kMost = 65536;
 
-  // The server delegates the file at its time `now`; another client could change it last at
-  // `changed`. True: what is cached of it is right.
-  bool delegated(Ino ino, uint64_t now, uint64_t changed) {
-    if (all_are_doubtful_ || doubtful_.contains(ino)) return false;
+  // An open of a file that the server delegates at its time `now`. Lifetimes: the KeptFiles
+  // outlives it.
+  class Opened {
+   public:
+    Opened(KeptFiles& kept, Ino ino, uint64_t now) : kept_(kept), ino_(ino), now_(now) {
+      kept_.opened_.emplace(ino_, this);
+    }
+    Opened(const Opened&) = delete;
+    Opened& operator=(const Opened&) = delete;
+    ~Opened() {
+      const auto [first, last] = kept_.opened_.equal_range(ino_);
+      kept_.opened_.erase(
+          std::find_if(first, last, [this](const auto& each) { return each.second == this; }));
+    }
+    // The open has ended, and what is read from here on is cached: what is cached was right then,
+    // unless the file was forgotten meanwhile.
+    void use() {
+      if (std::exchange(may_count_, false)) kept_.note(ino_, now_);
+    }
+
+   private:
+    friend class KeptFiles;
+    KeptFiles& kept_;
+    const Ino ino_;
+    const uint64_t now_;
+    bool may_count_ = true;  // not used, nor forgotten
+  };
+
+  // Another client could change the delegated file last at `changed`. True: what is cached of it is
+  // right.
+  bool is_right(Ino ino, uint64_t changed) const {
+    if (is_doubtful(ino)) return false;
     const auto found = files_.find(ino);
-    const bool is_right = found != files_.end() && changed <= found->second;
-    if (files_.size() >= kMost && found == files_.end()) files_.clear();
-    files_[ino] = now;
-    return is_right;
+    return found != files_.end() && changed <= found->second;
   }
-  void forget(Ino ino) { files_.erase(ino); }
+  void forget(Ino ino) {
+    files_.erase(ino);
+    const auto [first, last] = opened_.equal_range(ino);
+    for (auto each = first; each != last; ++each) each->second->may_count_ = false;
+  }
   // A write of this client may still land.
   void doubt(Ino ino) {
     forget(ino);
+    ++doubts_;
     if (doubtful_.size() < kMost) {
       doubtful_.insert(ino);
     } else {
       all_are_doubtful_ = true;
     }
+    if (on_doubt) on_doubt(ino);
   }
-  void clear() { files_.clear(); }
+  // How many there were.
+  uint64_t doubts() const { return doubts_; }
+  // None of that many writes lands any more.
+  void settle(uint64_t doubts) {
+    if (doubts != doubts_) return;
+    doubtful_.clear();
+    all_are_doubtful_ = false;
+  }
+  void clear() {
+    files_.clear();
+    for (const auto& [ino, opened] : opened_) opened->may_count_ = false;
+  }
   size_t files() const { return files_.size(); }
 
+  // A write of this client was given up.
+  std::function<void(Ino)> on_doubt;
+
  private:
+  bool is_doubtful(Ino ino) const { return all_are_doubtful_ || doubtful_.contains(ino); }
+  void note(Ino ino, uint64_t now) {
+    if (is_doubtful(ino)) return;
+    if (files_.size() >= kMost && !files_.contains(ino)) files_.clear();
+    uint64_t& known = files_[ino];
+    known = std::max(known, now);
+  }
+
   std::unordered_map<Ino, uint64_t> files_;
+  std::unordered_multimap<Ino, Opened*> opened_;
   std::unordered_set<Ino> doubtful_;
   bool all_are_doubtful_ = false;
+  uint64_t doubts_ = 0;
 };
 
 // While it lives, this client changes the file. Destroyed before it was told of an end: it was
@@ -57,13 +117,17 @@ class OwnChange {
   OwnChange(KeptFiles& kept, Ino ino) : kept_(kept), ino_(ino) { kept_.forget(ino_); }
   OwnChange(const OwnChange&) = delete;
   OwnChange& operator=(const OwnChange&) = delete;
-  ~OwnChange() { ended_ ? kept_.forget(ino_) : kept_.doubt(ino_); }
-  void ended() { ended_ = true; }
+  ~OwnChange() { has_ended_ ? kept_.forget(ino_) : kept_.doubt(ino_); }
+  // With this errno, or 0. A refusal is an end; behind other errors it may still happen.
+  void ended(int number) {
+    has_ended_ = number == 0 || number == ENOSPC || number == EFBIG || number == EINVAL ||
+                 number == EOPNOTSUPP;
+  }
 
  private:
   KeptFiles& kept_;
   const Ino ino_;
-  bool ended_ = false;
+  bool has_ended_ = false;
 };
 
 }  // namespace pmstore::fs::internal

@@ -127,7 +127,9 @@ Status RemoteArea::take_answer(const service::Link& made) {
     if (!words_.empty()) return {};
     return make_error(ErrorCode::kProtocol, "the data server takes this program for another one");
   }
+  const bool is_again = !words_.empty();
   words_.assign(answer.bytes / kUnitBytes, answer.word);
+  if (is_again && on_restarted) on_restarted();
   return {};
 }
 

@@ -103,6 +103,8 @@ class RemoteArea final : public service::Reconnector::Target {
   // A later namespace server has the area: this one is to stop. Called from within a task of this
   // object, which it may not destroy.
   std::function<void(const Error&)> on_fenced;
+  // The data server was started again: what it had not made durable may be lost. Likewise.
+  std::function<void()> on_restarted;
 
  private:
   using LinkRef = std::shared_ptr<service::Link>;

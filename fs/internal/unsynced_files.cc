@@ -63,6 +63,7 @@ base::Task<PosixStatus> UnsyncedFiles::persist(Ino ino) {
     for (size_t i = 0; i < outcomes.size(); ++i) {
       if (outcomes[i]) {
         step.end(i, *outcomes[i]);
+        if (*outcomes[i] == PersistOutcome::kLost && on_loss) on_loss(ino);
       } else {
         all = PosixError(outcomes[i].error());
       }

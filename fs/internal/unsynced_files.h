@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -37,6 +38,8 @@ class UnsyncedFiles {
   bool any() const;
   // How many times something was lost, by a number that only grows.
   uint64_t losses(Ino ino) const;
+  // There is one more.
+  std::function<void(Ino)> on_loss;
 
  private:
   struct OfFile {

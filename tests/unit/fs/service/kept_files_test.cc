@@ -72,8 +72,59 @@ TEST_F(KeptOverCloseAndOpen, IsNothingThatTheClientHasChangedItself) {
   EXPECT_FALSE(keeps(one_));
 }
 
+// What the program had cached before is dropped only when an open gives it a file.
+TEST_F(KeptOverCloseAndOpen, IsNothingOfAnOpenThatWasGivenUp) {
+  make(*one_.files, "/file", kSome);
+  keeps(one_);
+  EXPECT_TRUE(keeps(one_));
+  make(*two_.files, "/file", "new");
+  {
+    Opening opening;
+    begin_open(opening, *one_.files, "/file", O_RDONLY);
+    ASSERT_FALSE(opening.result);
+  }
+  world_.let_time_pass(FilesWorld::kLeaseNs / 10);
+  EXPECT_FALSE(keeps(one_));
+  EXPECT_TRUE(keeps(one_));
+  make(*two_.files, "/file", "newer");
+  world_.open(*one_.files, "/file", O_RDONLY).reset();
+  world_.let_time_pass(FilesWorld::kLeaseNs / 10);
+  EXPECT_FALSE(keeps(one_)) << "the file was given, and not used";
+}
+
+TEST_F(KeptOverCloseAndOpen, IsNothingOfAnOpenThatIsNotUsedYet) {
+  make(*one_.files, "/file", kSome);
+  make(*two_.files, "/file", kSome);
+  const auto first = world_.open(*one_.files, "/file", O_RDONLY);
+  EXPECT_FALSE(first->keeps_cache());
+  const auto second = world_.open(*one_.files, "/file", O_RDONLY);
+  EXPECT_FALSE(second->keeps_cache()) << "the first may not have dropped what was cached";
+  EXPECT_EQ(world_.read(*first, 0, 10), kSome.substr(0, 10));
+  const auto third = world_.open(*one_.files, "/file", O_RDONLY);
+  EXPECT_TRUE(third->keeps_cache());
+  for (File* const file : {first.get(), second.get(), third.get()}) {
+    EXPECT_TRUE(world_.run(file->close()));
+  }
+}
+
+TEST_F(KeptOverCloseAndOpen, IsNothingThatAWriteOfAnotherClientMayChangeLater) {
+  make(*one_.files, "/file", kSome);
+  {
+    const auto file = world_.open(*one_.files, "/file", O_RDWR);
+    EXPECT_EQ(world_.read(*file, 0, 1), "L");  // its map is known
+    auto write = file->pwrite(bytes_of("x"), 0);
+    write.start();
+    ASSERT_FALSE(write.done());
+  }
+  world_.let_time_pass(1'000'000);
+  EXPECT_FALSE(keeps(two_));
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+  EXPECT_FALSE(keeps(two_)) << "it has landed only now, as far as the server knows";
+  EXPECT_TRUE(keeps(two_));
+}
+
 // It may land whenever the data server is back.
-TEST_F(KeptOverCloseAndOpen, IsNeverWhatAWriteThatWasGivenUpMayChange) {
+TEST_F(KeptOverCloseAndOpen, IsNotWhatAWriteThatWasGivenUpMayChange) {
   make(*one_.files, "/file", kSome);
   {
     const auto file = world_.open(*one_.files, "/file", O_RDWR);
@@ -83,6 +134,22 @@ TEST_F(KeptOverCloseAndOpen, IsNeverWhatAWriteThatWasGivenUpMayChange) {
   }
   keeps(one_);
   EXPECT_FALSE(keeps(one_));
+  world_.let_time_pass(2 * FilesWorld::kLeaseNs);
+  keeps(one_);
+  EXPECT_TRUE(keeps(one_)) << "it has landed";
+}
+
+TEST_F(KeptOverCloseAndOpen, IsRightBehindAWriteThatWasRefused) {
+  make(*one_.files, "/file", kSome);
+  {
+    const auto file = world_.open(*one_.files, "/file", O_RDWR);
+    const std::string large(kMaxMessageData + 1, 'x');
+    const WriteOptions atomic{.sync = {}, .atomic = true};
+    EXPECT_EQ(number_of(world_.run(file->pwrite(bytes_of(large), 0, atomic))), EINVAL);
+    EXPECT_TRUE(world_.run(file->close()));
+  }
+  keeps(one_);
+  EXPECT_TRUE(keeps(one_));
 }
 
 TEST_F(KeptOverCloseAndOpen, IsNothingThatAnotherStartOfTheServerKnew) {
