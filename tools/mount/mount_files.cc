@@ -23,8 +23,8 @@ constexpr int kOpenToExecute = 0x20;
 void enter(Mount& mount, std::unique_ptr<fs::File> file, fuse_file_info& info) {
   // Who may write has no pages: a shared map of them would outlive the delegation, and what is
   // stored there later would undo, in whole pages, what others have written meanwhile.
-  // With `atomic` no descriptor has them: the kernel fills pages in parts, between which the file
-  // may become shared and change.
+  // With `atomic` no descriptor has them, but with `single` (Mount::describe_opened()): the kernel
+  // fills pages in parts, between which the file may become shared and change.
   const bool cached =
       file->was_delegated() && (info.flags & O_ACCMODE) == O_RDONLY && !mount.options().atomic;
   const bool keeps = cached && file->keeps_cache();

@@ -55,7 +55,6 @@ base::Task<int> ClientsSide::close(unsigned slot) {
   if (slots_[slot].file == nullptr) co_return 0;
   const auto closed = co_await slots_[slot].file->close();
   const int error = durable_error(slot, closed);
-  cache_of(slot).drop(slots_[slot].file->ino());
   slots_[slot] = {};
   co_return error;
 }
@@ -82,7 +81,7 @@ base::Task<Outcome> ClientsSide::open(const Operation& operation) {
   }
   if (!opened) co_return Outcome{opened.number(), {}};
   const Attributes attributes = (*opened)->attributes();
-  cache_of(operation.slot).drop(attributes.ino);
+  if (!(*opened)->keeps_cache()) cache_of(operation.slot).drop(attributes.ino);
   const unsigned access = operation.mode % 3;
   slots_[operation.slot] = {std::move(*opened), attributes.type == FileType::kRegular, access != 1,
                             access != 0, 0};
