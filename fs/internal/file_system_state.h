@@ -47,8 +47,8 @@ struct FileSystem::State final : internal::FilesLink::Host,
     bool delegated = false;
     bool keeps_cache = false;
     std::shared_ptr<internal::KeptFiles::Opened> delegation = {};  // empty: nothing is kept
-    uint64_t now_ns = 0;                                      // the time at the server
-    uint64_t ticket = 0;                                      // of the server that has it open
+    uint64_t now_ns = 0;                                           // the time at the server
+    uint64_t ticket = 0;                                           // of the server that has it open
   };
   base::Task<PosixResult<Opened>> ask_open(Call request, int flags, bool* in_doubt = nullptr);
   // Of a file that the server has just opened for this client.

@@ -260,7 +260,7 @@ TEST_F(RecordExtentsWithoutLease, ACommitAfterALongSilenceIsNotInDoubt) {
   Transaction tx = silent->begin();
   ASSERT_TRUE(run(tx.get(table_, "stays")));
   tx.put(table_, "stays", "changed");
-  be_away(3);
+  let_time_pass(3 * lease_ns());
   EXPECT_EQ(run(tx.commit()).code(), ErrorCode::kConflict);
   run(silent->close());
 }
@@ -272,8 +272,12 @@ TEST_F(RecordExtentsWithoutLease, OperationsThatBeginAtOnceAfterALongSilenceShar
   ASSERT_NE(silent, nullptr);
   expect_there(*silent);
   for (const bool ended : {true, false}) {
-    if (ended) erase_all(*client_);
-    be_away(3);
+    if (ended) {
+      erase_all(*client_);
+      let_time_pass(3 * lease_ns());
+    } else {
+      be_away(3);
+    }
     const uint64_t before = silent->counters().server_messages;
     std::deque<std::string> texts;
     std::deque<Task<Status>> puts;

@@ -409,7 +409,9 @@ TEST_F(DataServersTest, AFullPoolOfAnEarlierReleaseIsRefusedWithWhatToDo) {
   internal::DataServerRecords records(*store);
   const auto secret_of = [&] { return run(records.secret_of(area)); };
   EXPECT_EQ(secret_of().code(), ErrorCode::kFull);
-  EXPECT_NE(secret_of().error().message.find("remove files"), std::string::npos);
+  const auto refused = run(client().add_data_server(this->make().uri()));
+  ASSERT_EQ(number_of(refused), ENOSPC);
+  EXPECT_NE(refused.error().message.find("remove files and add it again"), std::string::npos);
   EXPECT_TRUE(run(store->get(table, "spare000"))) << "to remove files with the earlier one";
   for (int i = 0; i < made; ++i) {
     const auto removed = run(client().remove("/file" + std::to_string(i)));
