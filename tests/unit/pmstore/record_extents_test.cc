@@ -291,7 +291,9 @@ TEST_F(RecordExtentsWithoutLease, OperationsThatBeginAtOnceAfterALongSilenceShar
       EXPECT_TRUE(done) << done.error().to_string();
     }
     EXPECT_EQ(silent->session().reconnects, 1u);
-    if (!ended) EXPECT_EQ(silent->counters().server_messages - before, kTogether + 1u);
+    if (!ended) {
+      EXPECT_EQ(silent->counters().server_messages - before, kTogether + 1u);
+    }
     fill(4);
     expect_there(*silent);
   }
