@@ -126,13 +126,14 @@ Task<PosixResult<Namespace::Mapped>> Namespace::map(Ino ino, uint64_t offset, ui
   return state_->files.map(ino, offset, bytes, allocate);
 }
 
-Task<PosixResult<Namespace::Reserved>> Namespace::reserve(Ino ino, uint64_t offset,
-                                                          uint64_t bytes) {
-  return state_->own(state_->files.reserve(ino, offset, bytes));
+Task<PosixResult<Namespace::Reserved>> Namespace::reserve(Ino ino, uint64_t offset, uint64_t bytes,
+                                                          OpenOwner owner) {
+  return state_->own(state_->files.reserve(ino, offset, bytes, owner));
 }
 
-Task<PosixResult<Attributes>> Namespace::publish(Ino ino, uint64_t reservation, uint64_t size) {
-  return state_->own(state_->files.publish_reserved(ino, reservation, size));
+Task<PosixResult<Attributes>> Namespace::publish(Ino ino, uint64_t reservation, uint64_t size,
+                                                 OpenOwner owner) {
+  return state_->own(state_->files.publish_reserved(ino, reservation, size, owner));
 }
 
 Task<PosixResult<std::vector<std::byte>>> Namespace::read(Ino ino, uint64_t offset,

@@ -149,15 +149,17 @@ class Namespace {
   base::Task<PosixResult<Mapped>> map(Ino ino, uint64_t offset, uint64_t bytes, bool allocate);
   // Units for [offset, offset + bytes), which begins at or below the end of the file, and goes
   // beyond it. The caller writes there, durably, and then lets the size grow. EINVAL: the range is
-  // another one, or the file has data in its inode.
+  // another one, or the file has data in its inode. `owner`: as open_file(); forget() ends it.
   struct Reserved {
     Mapped mapped;
     uint64_t reservation = 0;
   };
-  base::Task<PosixResult<Reserved>> reserve(Ino ino, uint64_t offset, uint64_t bytes);
+  base::Task<PosixResult<Reserved>> reserve(Ino ino, uint64_t offset, uint64_t bytes,
+                                            OpenOwner owner);
   // The file is at least `size` bytes large now; times change as by a write. EAGAIN: the room is
-  // not what was reserved any more, and nothing has happened: write().
-  base::Task<PosixResult<Attributes>> publish(Ino ino, uint64_t reservation, uint64_t size);
+  // not what this owner has reserved any more, and nothing has happened: write().
+  base::Task<PosixResult<Attributes>> publish(Ino ino, uint64_t reservation, uint64_t size,
+                                              OpenOwner owner);
   // Short at the end of the file.
   base::Task<PosixResult<std::vector<std::byte>>> read(Ino ino, uint64_t offset, uint64_t bytes);
   // At most kMaxMessageData. No offset: at the end of the file (O_APPEND); two appenders never

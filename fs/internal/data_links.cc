@@ -112,6 +112,11 @@ DataSessions DataLinks::sessions() const {
   return all;
 }
 
+bool DataLinks::was_opened(uint16_t server) const {
+  const auto found = servers_.find(server);
+  return found != servers_.end() && found->second->data != nullptr;
+}
+
 bool DataLinks::is_one_sided(uint16_t server) const {
   const auto found = servers_.find(server);
   return found != servers_.end() && found->second->data != nullptr &&

@@ -37,6 +37,8 @@ class DataLinks {
   // there.
   base::Task<Status> open(uint16_t server);
   DataSessions sessions() const;
+  // There was a session with the server: what was written there may arrive late.
+  bool was_opened(uint16_t server) const;
   // It was open()ed, and what is written there is durable without a message.
   bool is_one_sided(uint16_t server) const;
   // Requires that each server of the pieces was open()ed. A server without a session among

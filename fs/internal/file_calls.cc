@@ -83,6 +83,7 @@ Task<PosixStatus> FileCalls::close(Ino ino, OpenOwner owner) {
 Task<void> FileCalls::forget(OpenOwner owner) {
   // What is added behind this would stay for ever.
   co_await core_.opens.opens_have_ended(owner);
+  core_.reservations.take_back_all_of(owner);
   const std::vector<Ino> closed = core_.opens.remove_all(owner);
   for (const Ino ino : closed) {
     const PosixResult<Inode> inode = co_await core_.inode(ino);

@@ -35,9 +35,10 @@ class FileCalls {
 
   base::Task<PosixResult<Namespace::Mapped>> map(Ino ino, uint64_t offset, uint64_t bytes,
                                                  bool allocate);
-  base::Task<PosixResult<Namespace::Reserved>> reserve(Ino ino, uint64_t offset, uint64_t bytes);
-  base::Task<PosixResult<Attributes>> publish_reserved(Ino ino, uint64_t reservation,
-                                                       uint64_t size);
+  base::Task<PosixResult<Namespace::Reserved>> reserve(Ino ino, uint64_t offset, uint64_t bytes,
+                                                       OpenOwner owner);
+  base::Task<PosixResult<Attributes>> publish_reserved(Ino ino, uint64_t reservation, uint64_t size,
+                                                       OpenOwner owner);
   base::Task<PosixResult<std::vector<std::byte>>> read(Ino ino, uint64_t offset, uint64_t bytes);
   base::Task<PosixResult<Namespace::Written>> write(Ino ino, std::optional<uint64_t> offset,
                                                     std::span<const std::byte> bytes, bool atomic);

@@ -185,8 +185,8 @@ Task<PosixStatus> FileCalls::map_into(Namespace::Mapped& mapped, Ino ino, uint64
   co_return PosixStatus();
 }
 
-Task<PosixResult<Namespace::Reserved>> FileCalls::reserve(Ino ino, uint64_t offset,
-                                                          uint64_t bytes) {
+Task<PosixResult<Namespace::Reserved>> FileCalls::reserve(Ino ino, uint64_t offset, uint64_t bytes,
+                                                          OpenOwner owner) {
   if (offset > kMaxFileBytes || kMaxFileBytes - offset < bytes) co_return PosixError(EFBIG);
   SharedGuard guard = co_await lock(ino);
   PMSTORE_CO_TRY(const Inode inode, co_await core_.file(ino));
@@ -201,16 +201,16 @@ Task<PosixResult<Namespace::Reserved>> FileCalls::reserve(Ino ino, uint64_t offs
   PMSTORE_CO_TRY(const Inode after, co_await core_.inode(ino));
   reserved.mapped.attributes = after.attributes;
   PMSTORE_CO_TRY_STATUS(co_await map_into(reserved.mapped, ino, offset, end));
-  reserved.reservation = core_.reservations.begin(ino, offset, end);
+  reserved.reservation = core_.reservations.begin(owner, ino, offset, end);
   co_return std::move(reserved);
 }
 
 Task<PosixResult<Attributes>> FileCalls::publish_reserved(Ino ino, uint64_t reservation,
-                                                          uint64_t size) {
+                                                          uint64_t size, OpenOwner owner) {
   SharedGuard guard = co_await lock(ino);
   PMSTORE_CO_TRY(const Inode inode, co_await core_.file(ino));
   const Attributes& a = inode.attributes;
-  const bool is_as_it_was = core_.reservations.end(ino, reservation, size);
+  const bool is_as_it_was = core_.reservations.end(owner, ino, reservation, size);
   // Another client may have written a few bytes, into the inode.
   if (!is_as_it_was || (a.is_inline && a.size > 0)) {
     co_return PosixError(EAGAIN, "the reserved room was used otherwise");

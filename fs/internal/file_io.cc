@@ -93,8 +93,10 @@ base::Task<bool> FileIo::open_servers(const CachedMap& map, const DataSessions& 
 
 base::Task<PosixResult<CachedMapRef>> FileIo::map_at(const Attributes& known, uint64_t offset) {
   if (no_data_) co_return CachedMapRef();
+  // A reservation gives an empty file extents, which are not its data while it is inline.
   if (CachedMapRef cached = maps_.find(known.ino);
-      cached != nullptr && (cached->knows(offset) || offset >= cached->attributes.size)) {
+      cached != nullptr && !cached->attributes.is_inline &&
+      (cached->knows(offset) || offset >= cached->attributes.size)) {
     co_return cached;
   }
   if (known.is_inline || offset >= known.size) co_return CachedMapRef();
@@ -139,6 +141,8 @@ base::Task<PosixResult<CachedMapRef>> FileIo::ask_for(Wanted wanted, uint64_t* r
       no_data_ = true;
       co_return CachedMapRef();
     }
+    // A client that has never had a session extends files by calls.
+    if (!opened && reservation != nullptr && !data_.was_opened(0)) co_return CachedMapRef();
     if (!opened) co_return PosixError(opened.error());
     if (reservation != nullptr && !data_.is_one_sided(0)) co_return CachedMapRef();
     DataSessions sessions = data_.sessions();

@@ -112,10 +112,14 @@ class FileIo {
   base::Task<PosixResult<Step>> write_mapped(Ino ino, CachedMapRef map, uint64_t offset,
                                              std::span<const std::byte> bytes, DataSync sync);
   // A write that begins at the end of the file as it is known, and is large: one-sided, into room
-  // that is reserved; then the size grows. kAgain: it is to be made by a call.
+  // that is reserved; then the size grows. kAgain: it is to be made by a call, and nothing of it
+  // arrives late.
   bool may_extend(const Attributes& known, uint64_t offset, uint64_t bytes) const;
   base::Task<PosixResult<Step>> extend(Attributes& known, uint64_t offset,
                                        std::span<const std::byte> bytes);
+  // Nothing arrives any more of what was written by this map in sessions that are lost. An error:
+  // a server cannot be reached.
+  base::Task<PosixStatus> renew_sessions(CachedMapRef map);
   base::Task<PosixResult<Attributes>> publish(Ino ino, uint64_t reservation, uint64_t size);
   Result<Step> step_after(Ino ino, const Result<DataOutcome>& outcome);
   void touch_later(Ino ino);

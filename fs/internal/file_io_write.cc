@@ -69,6 +69,7 @@ base::Task<PosixResult<Namespace::Written>> FileIo::write(Attributes known,
       }
       stale = kMaxTries;  // the rest by calls
       map.reset();
+      maps_.forget(known.ino);  // a call gives it extents that a map does not know
     }
     part = part.first(std::min(part.size(), kMaxMessageData));
     std::optional<uint64_t> where;
@@ -128,17 +129,25 @@ base::Task<PosixResult<FileIo::Step>> FileIo::extend(Attributes& known, uint64_t
   const Ino ino = known.ino;
   uint64_t reservation = 0;
   auto found = co_await ask_for({FilesMethod::kReserve, ino, offset, bytes.size()}, &reservation);
-  if (!found && found.number() == EINVAL) co_return Step::kAgain;  // it has another size by now
+  // It has another size by now, or there is room for smaller parts.
+  const bool by_calls = !found && (found.number() == EINVAL || found.number() == ENOSPC);
+  if (by_calls) co_return Step::kAgain;
   if (!found) co_return PosixError(found.error());
   CachedMapRef map = std::move(*found);
   if (map == nullptr || map->allocated_from(offset, bytes.size()) < bytes.size()) {
     co_return Step::kAgain;
   }
+  for (const MapExtent& extent : map->extents) {
+    if (!data_.was_opened(extent.place.server)) co_return Step::kAgain;
+  }
   const bool all_was_told = untold(ino) == 0;
   // It is durable before the size is.
   PMSTORE_CO_TRY(const Step written,
-                 co_await write_mapped(ino, std::move(map), offset, bytes, DataSync::kAlways));
-  if (written == Step::kAgain) co_return Step::kAgain;
+                 co_await write_mapped(ino, map, offset, bytes, DataSync::kAlways));
+  if (written == Step::kAgain) {
+    PMSTORE_CO_TRY_STATUS(co_await renew_sessions(map));
+    co_return Step::kAgain;
+  }
   const uint64_t number = untold(ino);
   const auto published = co_await publish(ino, reservation, offset + bytes.size());
   if (!published && published.number() == EAGAIN) {
@@ -150,6 +159,18 @@ base::Task<PosixResult<FileIo::Step>> FileIo::extend(Attributes& known, uint64_t
   if (all_was_told && untold(ino) == number) written_.erase(ino);
   known = *published;
   co_return Step::kDone;
+}
+
+// A server ends the session before when it lets the next one in. Calls do not look at words: what
+// arrives behind one would take the place of bytes that were acknowledged.
+base::Task<PosixStatus> FileIo::renew_sessions(CachedMapRef map) {
+  std::set<uint16_t> servers;
+  for (const MapExtent& extent : map->extents) servers.insert(extent.place.server);
+  for (const uint16_t server : servers) {
+    const Status opened = co_await data_.open(server);
+    if (!opened) co_return PosixError(opened.error());
+  }
+  co_return PosixStatus{};
 }
 
 base::Task<PosixResult<Attributes>> FileIo::publish(Ino ino, uint64_t reservation, uint64_t size) {

@@ -275,7 +275,8 @@ base::Task<PosixStatus> FilesCalls::reserve(const FilesRequest& request, Writer&
   Reader reader(request.body);
   const auto asked = reader.get<RangeRequest>();
   if (!reader.complete()) co_return malformed();
-  const auto reserved = co_await names_.reserve(Ino{asked.ino}, asked.offset, asked.bytes);
+  const auto reserved =
+      co_await names_.reserve(Ino{asked.ino}, asked.offset, asked.bytes, request.owner);
   if (!reserved) co_return PosixError(reserved.error());
   co_return put_map(request, reserved->mapped, reserved->reservation, reply);
 }
@@ -284,7 +285,8 @@ base::Task<PosixStatus> FilesCalls::publish(const FilesRequest& request, Writer&
   Reader reader(request.body);
   const auto asked = reader.get<PublishRequest>();
   if (!reader.complete()) co_return malformed();
-  const auto published = co_await names_.publish(Ino{asked.ino}, asked.reservation, asked.size);
+  const auto published =
+      co_await names_.publish(Ino{asked.ino}, asked.reservation, asked.size, request.owner);
   co_return put_attributes(published, reply);
 }
 

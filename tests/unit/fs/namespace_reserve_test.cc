@@ -11,6 +11,7 @@ namespace {
 class Reserve : public NamespaceTest {
  protected:
   using Reserved = Namespace::Reserved;
+  static constexpr OpenOwner kMe{1}, kOther{2};
 
   Ino large(std::string_view name, uint64_t bytes = 200'000) {
     const Ino ino = file(name);
@@ -18,10 +19,10 @@ class Reserve : public NamespaceTest {
     return ino;
   }
   int error_of(Ino ino, uint64_t offset, uint64_t bytes) {
-    return number(run(fs().reserve(ino, offset, bytes)));
+    return number(run(fs().reserve(ino, offset, bytes, kMe)));
   }
   Reserved reserve(Ino ino, uint64_t offset, uint64_t bytes) {
-    auto reserved = run(fs().reserve(ino, offset, bytes));
+    auto reserved = run(fs().reserve(ino, offset, bytes, kMe));
     EXPECT_TRUE(reserved) << reserved.error().to_string();
     return reserved ? std::move(*reserved) : Reserved{};
   }
@@ -37,8 +38,8 @@ class Reserve : public NamespaceTest {
       std::fill(into.begin(), into.end(), static_cast<std::byte>(with));
     }
   }
-  int publish(Ino ino, const Reserved& reserved, uint64_t size) {
-    return number(run(fs().publish(ino, reserved.reservation, size)));
+  int publish(Ino ino, const Reserved& reserved, uint64_t size, OpenOwner owner = kMe) {
+    return number(run(fs().publish(ino, reserved.reservation, size, owner)));
   }
 };
 
@@ -123,6 +124,35 @@ TEST_F(Reserve, OverwritingLeavesIt) {
   EXPECT_EQ(stat(f).size, 300'000u);
 }
 
+TEST_F(Reserve, IsOfItsOwnerUntilThatIsForgotten) {
+  const Ino f = large("f"), of_other = large("g");
+  const Reserved room = reserve(f, 200'000, 300'000);
+  store(room, 200'000, 'y', 300'000);
+  EXPECT_EQ(publish(f, room, 500'000, kOther), EAGAIN);
+  run(fs().forget(kOther));
+  EXPECT_EQ(publish(f, room, 300'000), 0) << "another owner ends nothing of it";
+  const Reserved more = reserve(f, 300'000, 100'000);
+  const auto others = run(fs().reserve(of_other, 200'000, 100'000, kOther));
+  ASSERT_TRUE(others);
+  run(fs().forget(kMe));
+  EXPECT_EQ(publish(f, more, 400'000), EAGAIN);
+  EXPECT_EQ(stat(f).size, 300'000u);
+  EXPECT_EQ(publish(of_other, *others, 300'000, kOther), 0);
+}
+
+TEST_F(Reserve, OfAnEarlierStartIsNotTakenForOneOfThis) {
+  const Ino f = large("f");
+  const Reserved before = reserve(f, 200'000, 300'000);
+  store(before, 200'000, 'y', 300'000);
+  restart();
+  EXPECT_EQ(truncate(f, 0), 0);
+  EXPECT_EQ(truncate(f, 200'000), 0);
+  const Reserved now = reserve(f, 200'000, 300'000);
+  EXPECT_EQ(publish(f, before, 500'000), EAGAIN);
+  EXPECT_EQ(read(f), std::string(200'000, '\0'));
+  EXPECT_EQ(publish(f, now, 500'000), 0);
+}
+
 TEST_F(Reserve, WhatWasNotPublishedIsNeverSeen) {
   const Ino f = large("f");
   store(reserve(f, 200'000, 300'000), 200'000, 'y', 300'000);
@@ -134,16 +164,17 @@ TEST_F(Reserve, WhatWasNotPublishedIsNeverSeen) {
 
 TEST(Reservations, HaveABound) {
   internal::Reservations all;
-  const uint64_t first = all.begin(Ino{1}, 0, 10);
-  for (uint64_t ino = 2; ino <= internal::Reservations::kMost; ++ino) all.begin(Ino{ino}, 0, 10);
+  const uint64_t first = all.begin(OpenOwner{1}, Ino{1}, 0, 10);
+  for (uint64_t ino = 2; ino <= internal::Reservations::kMost; ++ino)
+    all.begin(OpenOwner{1}, Ino{ino}, 0, 10);
   EXPECT_EQ(all.files(), internal::Reservations::kMost);
-  const uint64_t second = all.begin(Ino{1}, 0, 10);
+  const uint64_t second = all.begin(OpenOwner{1}, Ino{1}, 0, 10);
   EXPECT_EQ(all.files(), internal::Reservations::kMost);
-  EXPECT_FALSE(all.end(Ino{1}, first, 5));
-  EXPECT_TRUE(all.end(Ino{1}, second, 5));
-  const uint64_t last = all.begin(Ino{1}, 0, 10);
-  all.begin(Ino{1u << 20}, 0, 10);
-  EXPECT_FALSE(all.end(Ino{1}, last, 5)) << "all were taken back";
+  EXPECT_FALSE(all.end(OpenOwner{1}, Ino{1}, first, 5));
+  EXPECT_TRUE(all.end(OpenOwner{1}, Ino{1}, second, 5));
+  const uint64_t last = all.begin(OpenOwner{1}, Ino{1}, 0, 10);
+  all.begin(OpenOwner{1}, Ino{1u << 20}, 0, 10);
+  EXPECT_FALSE(all.end(OpenOwner{1}, Ino{1}, last, 5)) << "all were taken back";
 }
 
 }  // namespace

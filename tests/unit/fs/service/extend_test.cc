@@ -1,4 +1,5 @@
 // Large writes at the end of a file: their bytes do not go through the namespace server.
+#include "fs/file_data_protocol.h"
 #include "tests/unit/fs/service/data_servers_fixture.h"
 
 namespace pmstore::fs {
@@ -125,6 +126,71 @@ TEST_F(FilesExtend, OneThatIsGivenUpChangesNothingOrAll) {
     ASSERT_TRUE(run(client().remove(path)));
     world_.let_time_pass(FilesWorld::kLeaseNs);
   }
+}
+
+// An empty file that has room behind its size is inline still.
+TEST_F(FilesExtend, OneThatIsGivenUpLeavesAnEmptyFileInline) {
+  for (int turns = 0; turns < 40; ++turns) {
+    const std::string path = "/file" + std::to_string(turns);
+    const auto file = world_.open(client(), path);
+    {
+      auto writes = file->pwrite(bytes_of(kMany), 0);
+      writes.start();
+      for (int i = 0; i < turns; ++i) world_.executor().run_once();
+    }
+    world_.let_time_pass(FilesWorld::kLeaseNs / 10);
+    if (run(client().get_attributes(file->ino()))->size == 0) {
+      EXPECT_TRUE(run(file->append(bytes_of("xx"))));
+      EXPECT_EQ(world_.read(*file, 0, 10), "xx") << turns;
+      world_.write(*file, 0, "y");
+      EXPECT_EQ(world_.read(*file, 0, 10), "yx") << turns;
+      EXPECT_EQ(world_.read(*world_.open(*world_.connect(), path), 0, 10), "yx") << turns;
+    }
+    EXPECT_TRUE(run(file->close()));
+    ASSERT_TRUE(run(client().remove(path)));
+    world_.let_time_pass(FilesWorld::kLeaseNs);
+  }
+}
+
+// Takes all sessions that the data server at `uri` admits.
+class Crowd {
+ public:
+  Crowd(FilesWorld& world, const fabric::Uri& uri) : raw_(world) {
+    for (uint64_t i = 1; i <= kMostDataSessions; ++i) {
+      const FileDataHello hello{0, i};
+      auto came = raw_.try_connect(service::ServiceId::kFileData, service::bytes_of(hello), uri);
+      if (!came) {
+        refused_ = came.code();
+        break;
+      }
+      (*came)->keep_lease();
+      links_.push_back(std::move(*came));
+    }
+  }
+  std::optional<ErrorCode> refused() const { return refused_; }
+
+ private:
+  static constexpr uint64_t kMostDataSessions = 1100;
+  RawClient raw_;
+  std::vector<std::unique_ptr<service::Link>> links_;
+  std::optional<ErrorCode> refused_;
+};
+
+TEST_F(FilesExtend, WithoutASessionItIsMadeByCalls) {
+  const auto file = world_.open(client(), "/file");
+  const Crowd crowd(world_, world_.uri());
+  ASSERT_EQ(crowd.refused(), ErrorCode::kBackPressure);
+  const std::string text = content(kMebibyte);
+  world_.write(*file, 0, text);
+  world_.write(*file, kMebibyte, text);
+  EXPECT_EQ(run(client().get_attributes(file->ino()))->size, 2 * kMebibyte);
+}
+
+TEST_F(FilesExtend, ASmallerFreeRestIsUsedByCalls) {
+  const auto file = world_.open(client(), "/file");
+  world_.write(*file, 0, content(kMebibyte));
+  EXPECT_EQ(number_of(run(file->pwrite(bytes_of(content(4 * kMebibyte)), kMebibyte))), ENOSPC);
+  EXPECT_GT(run(client().get_attributes(file->ino()))->size, 2 * kMebibyte);
 }
 
 }  // namespace
