@@ -56,6 +56,22 @@ class BadInput(unittest.TestCase):
         self.ok("log", "create", *self.local, "journal", "--bytes", "1M")
         self.ok("log", "append", *self.local, "journal", stdin=b"one\ntwo\n")
 
+    def serve(self):
+        """A server of the pool, and its URI."""
+        server = subprocess.Popen(
+            [os.path.join(BIN, "pmstored"), "--pool", self.pool, "--listen",
+             "tcp://127.0.0.1:0", "--json"], stdout=subprocess.PIPE)
+        self.addCleanup(server.stdout.close)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.kill)
+        return server, json.loads(server.stdout.readline())["listen"][0]
+
+    def leave_as_a_crash_does(self):
+        """The next start reads the headers of slabs: it has no checkpoint."""
+        server, _ = self.serve()
+        server.kill()
+        server.wait()
+
     def places(self):
         """Where things are in the pool's file."""
         info = json.loads(self.ok("pool", "info", self.pool, "--json"))
@@ -84,6 +100,7 @@ class BadInput(unittest.TestCase):
     def test_a_pool_that_is_refused_for_its_store_is_untouched(self):
         self.make_pool("64M", "--shard-log-bytes", "4M")  # so that it has an extent of its own
         self.fill()
+        self.leave_as_a_crash_does()
         with open(self.pool, "rb") as file:
             good = file.read()
         for what, offsets in self.places().items():
@@ -267,13 +284,7 @@ class BadInput(unittest.TestCase):
 
     def test_a_server_that_dies_ends_the_bank_at_once(self):
         self.make_pool()
-        server = subprocess.Popen(
-            [os.path.join(BIN, "pmstored"), "--pool", self.pool, "--listen",
-             "tcp://127.0.0.1:0", "--json"], stdout=subprocess.PIPE)
-        self.addCleanup(server.stdout.close)
-        self.addCleanup(server.wait)
-        self.addCleanup(server.kill)
-        uri = json.loads(server.stdout.readline())["listen"][0]
+        server, uri = self.serve()
         self.ok("bench", "smallbank", "--uri", uri, "--accounts", "100", "--ops", "50")
 
         def ledger_records():
