@@ -260,8 +260,9 @@ struct PoolProbe {
   bool wrote = false;    // a durable write, by SessionInfo::log_strategy; under discipline rnic
 };
 
-// A value where it lies in the pool: Client::view(). Move-only. It may outlive the client; what
-// value() gives does not.
+// A value where it lies in the pool: Client::view(). Move-only. It may outlive the client and the
+// server; what value() gives does not. Moved and destroyed on the thread of the executor that the
+// server runs on. The frame (docs/glossary.md) of a slot that is kept for it stays in the pool.
 class ValueView {
  public:
   ValueView() = default;  // of an empty value
