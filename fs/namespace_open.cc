@@ -102,8 +102,8 @@ Task<Status> start(NamespaceCore& core) {
   core.identity = record.identity;
   const auto root = co_await core.inode(kRootIno);
   if (!root) co_return error_of(root.error());
-  PMSTORE_CO_TRY(const TableUsage inodes, co_await core.client().table_usage(core.tables.inodes));
-  core.inodes = inodes.records;
+  // Its index knows: counting would read the header of each record of the pool.
+  PMSTORE_CO_TRY(core.inodes, co_await core.client().count_records(core.tables.inodes));
   // In a full pool it stays spent.
   const Status reserved = co_await core.reserve.restore();
   if (!reserved && reserved.code() != ErrorCode::kFull) co_return reserved.error();

@@ -41,11 +41,9 @@ Result<std::vector<std::byte>> LogProducers::admit(service::Session& admitted,
     host().end(*old, SessionEnd::kReplaced);
   }
   const auto granted = store_.acquire(hello.log, hello.membership);
-  if (!granted) {
-    // The pool is lost for this process. The one before is fenced all the same.
-    if (granted.code() == ErrorCode::kIo) host().tell_failure(granted.error());
-    return granted.error();
-  }
+  // The one before is fenced also when the pool is lost for this process.
+  look_for_failure(store_, host());
+  if (!granted) return granted.error();
   session.log = hello.log;
   auto answer = grant(session, *granted);
   if (answer) {
@@ -101,11 +99,13 @@ void LogProducers::describe(const service::Session& session, SessionReport& repo
 void LogProducers::on_persist_write(service::Session& session, fabric::RpcCall call) {
   const auto& producer = static_cast<const ProducerSession&>(session);
   persist_service_.on_call(std::move(call), producer.data_offset, producer.data_bytes);
+  look_for_failure(store_, host());
 }
 
 void LogProducers::on_call(service::Session& session, fabric::RpcCall call,
                            std::span<const std::byte> body) {
   const Status served = serve(static_cast<ProducerSession&>(session), call, body);
+  look_for_failure(store_, host());
   if (served) return;
   if (served.code() == ErrorCode::kProtocol) return host().drop_malformed(session, call);
   call.reply_error(served.error());

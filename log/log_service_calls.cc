@@ -79,8 +79,16 @@ bool LogSessions::on_known_through(service::Session& session, uint64_t number) {
   return true;
 }
 
+void look_for_failure(const LogStore& store, service::Host& host) {
+  if (!store.memory().failed()) return;
+  const auto durable = store.memory().drain();  // says why, and asks for no further msync
+  PMSTORE_CHECK(!durable, "after a drain has failed every later one fails");
+  host.tell_failure(durable.error());
+}
+
 void LogSessions::on_call(service::Session& session, fabric::RpcCall call, Body body) {
   const Status served = serve(static_cast<LogSession&>(session), call, body);
+  look_for_failure(store_, host());
   if (served) return;
   if (served.code() == ErrorCode::kProtocol) return host().drop_malformed(session, call);
   call.reply_error(served.error());

@@ -329,6 +329,10 @@ class Client {
   // Counts the table's records. The server reads the header of every slot, some slots per request.
   // UnknownTable.
   base::Task<Result<TableUsage>> table_usage(TableId table);
+  // How many records the table has. Of an ordered table its index says so at once, and counts keys
+  // that transactions are inserting or erasing just now; a hash table is counted as table_usage()
+  // does. UnknownTable.
+  base::Task<Result<uint64_t>> count_records(TableId table);
 
   // TooLarge: one transaction with these writes exceeds the server's redo ring, so commit() would
   // refuse it. Answers from the last handshake and sends nothing.

@@ -99,6 +99,9 @@ struct RecoveryOptions {
   base::Workers* workers = nullptr;
   // Is told, in the calling thread and a few times per second, how many of the slots were read.
   std::function<void(uint64_t slots_read, uint64_t slots)> progress = {};
+  // No byte of a checkpoint is read: all records are, and its space is freed. For a medium that
+  // reports an error where the checkpoint lies, which ends the process that reads it.
+  bool ignore_checkpoint = false;
 };
 
 struct ServerOptions {

@@ -207,9 +207,12 @@ Status Host::make_place(Service& service) {
     end(*leaves, SessionEnd::kReplaced);
     return {};
   }
-  return make_error(ErrorCode::kBackPressure,
-                    fmt::format("all {} places for {} sessions are taken; try again later",
-                                service.traits().max_sessions, service.traits().name));
+  return make_error(
+      ErrorCode::kBackPressure,
+      fmt::format(
+          "all {} places for {} sessions are taken; try again later, or start the server with "
+          "more (pmstored --most-clients)",
+          service.traits().max_sessions, service.traits().name));
 }
 
 void Host::tell_refused(const Endpoint& endpoint, std::span<const std::byte> hello,

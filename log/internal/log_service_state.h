@@ -28,6 +28,8 @@ namespace internal {
 
 Error malformed_request();
 std::vector<std::string> get_uris(fabric::MessageReader& reader, size_t count);
+// After a call: tells the host when something of the pool could not be made durable.
+void look_for_failure(const LogStore& store, service::Host& host);
 
 class LogSessions;
 

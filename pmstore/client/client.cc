@@ -193,6 +193,11 @@ Task<Status> Client::drop_table(std::string_view name) {
 Task<Result<TableUsage>> Client::table_usage(TableId table) {
   return internal::table_usage(state_->connector, table);
 }
+Task<Result<uint64_t>> Client::count_records(TableId table) {
+  PMSTORE_CO_TRY(const TableUsage usage,
+                 co_await internal::table_usage(state_->connector, table, true));
+  co_return usage.records;
+}
 Task<Result<PoolProbe>> Client::probe() {
   return internal::probe_pool(state_->connector, state_->numbers);
 }

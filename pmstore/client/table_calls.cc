@@ -121,7 +121,7 @@ base::Task<Status> drop_table(Connector& connector, Executor& executor, std::str
   }
 }
 
-base::Task<Result<TableUsage>> table_usage(Connector& connector, TableId table) {
+base::Task<Result<TableUsage>> table_usage(Connector& connector, TableId table, bool records_only) {
   PMSTORE_CO_TRY(const SessionRef session, co_await connector.connected());
   TableUsage usage;
   uint64_t cursor = 0;
@@ -129,7 +129,7 @@ base::Task<Result<TableUsage>> table_usage(Connector& connector, TableId table) 
     std::array<std::byte, kTableRequest> room;
     MessageWriter request(room);
     request.put(session->prefix());
-    request.put(TableUsageRequest{cursor, raw(table), {}});
+    request.put(TableUsageRequest{cursor, raw(table), records_only, {}});
     const auto answer = co_await session->rpc().call(static_cast<uint16_t>(Method::kTableUsage),
                                                      request.message(), sizeof(TableUsageReply));
     if (!answer) co_return Error(answer.error());

@@ -132,7 +132,8 @@ struct DropTableReply {
 struct TableUsageRequest {
   uint64_t cursor;  // 0 at first, then TableUsageReply::cursor
   uint16_t table;
-  uint8_t padding[6];
+  uint8_t records_only;  // 1: of an ordered table only the number of records, which its index knows
+  uint8_t padding[5];
 };
 // Sums over the slots that this call has visited; the client adds up the replies.
 struct TableUsageReply {

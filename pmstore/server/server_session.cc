@@ -60,7 +60,7 @@ Status ServerCore::start_logs() {
     return {};
   }
   PMSTORE_TRY(logs, log::LogStore::open(pool));
-  log_service = std::make_unique<log::LogService>(executor, *logs);
+  log_service = std::make_unique<log::LogService>(executor, *logs, options.most_clients);
   log_service->serve(host);
   return {};
 }

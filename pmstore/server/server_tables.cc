@@ -93,7 +93,10 @@ void ServerCore::serve_table_usage(Session& session, fabric::RpcCall& call,
   MessageReader reader(body);
   const auto request = reader.get<TableUsageRequest>();
   if (!reader.complete()) return drop_malformed(session, call);
-  const auto usage = store->table_usage(static_cast<TableId>(request.table), request.cursor);
+  const auto table = static_cast<TableId>(request.table);
+  const auto usage = request.records_only == 1 && is_ordered(table)
+                         ? store->ordered_usage(table)
+                         : store->table_usage(table, request.cursor);
   if (!usage) return call.reply_error(usage.error());
   call.reply(std::as_bytes(std::span(&*usage, 1)));
 }

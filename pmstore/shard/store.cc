@@ -35,7 +35,12 @@ Result<std::unique_ptr<Store>> Store::make(persist::Pool& pool,
 
 Result<std::unique_ptr<Store>> Store::open(persist::Pool& pool, const RecoveryOptions& options) {
   PMSTORE_TRY(const TableCatalog catalog, TableCatalog::load(pool));
-  Checkpoint::Found found = Checkpoint::find(pool, catalog.header());
+  Checkpoint::Found found;
+  if (options.ignore_checkpoint) {
+    found.why_not = "the start was told to ignore it";
+  } else {
+    found = Checkpoint::find(pool, catalog.header());
+  }
   if (found.reader) {
     auto store = make(pool, &*found.reader);
     if (!store && store.code() != ErrorCode::kDamaged) return store.error();

@@ -115,6 +115,10 @@ class Store {
   Result<TableUsageReply> table_usage(TableId table, uint64_t cursor) const {
     return TableScan(records_).usage(table, cursor);
   }
+  // Only how many keys the index of an ordered table has. UnknownTable.
+  Result<TableUsageReply> ordered_usage(TableId table) const {
+    return TableScan(records_).ordered_usage(table);
+  }
   // Of a transaction that is not in flight. `own`: its client asks, and says that it has ended.
   // OutcomeExpired when nothing here knows any more; InvalidArgument for a number that belongs to
   // no session yet and may still commit; CommitUnknown: it is prepared here, and undecided.

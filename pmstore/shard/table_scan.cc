@@ -179,4 +179,14 @@ Result<TableUsageReply> TableScan::usage(TableId table, uint64_t cursor) const {
   return usage;
 }
 
+Result<TableUsageReply> TableScan::ordered_usage(TableId table) const {
+  const OrderedIndex* index = records_.index().ordered(table);
+  if (index == nullptr || !records_.catalog().exists(table)) {
+    return records_.catalog().unknown(table);
+  }
+  TableUsageReply usage{};
+  usage.records = index->size();
+  return usage;
+}
+
 }  // namespace pmstore::internal

@@ -41,6 +41,8 @@ class TableScan {
 
   // What was found from `cursor` on, in one call; the caller adds up. UnknownTable.
   Result<TableUsageReply> usage(TableId table, uint64_t cursor) const;
+  // Of an ordered table only the number of its keys. UnknownTable, also of a hash table.
+  Result<TableUsageReply> ordered_usage(TableId table) const;
 
   // Calls visit(slot, slab, header) -> bool for the slots from `position` on that hold a live
   // record, until it says false or kSlotsPerVisit slots were visited. Gives the next position.

@@ -121,7 +121,7 @@ class StoreCalls : public testing::ServerFixture,
       case Method::kTruncate: return message(TruncateRequest{0, 0});
       // Of a table that it has not dropped: nothing is left to be freed.
       case Method::kDropTable: return message(DropTableRequest{0x7000, 0, 0});
-      case Method::kTableUsage: return message(TableUsageRequest{0, raw(table_), {}});
+      case Method::kTableUsage: return message(TableUsageRequest{0, raw(table_), 0, {}});
       case Method::kRangeScan:
         return with_text(message(RangeScanRequest{9, 2048, raw(ordered_), 1, 2, 0, {}}), "abc");
       case Method::kRegions: return message(RegionsRequest{0, RegionKind::kBuckets, {}, 0});
@@ -344,7 +344,8 @@ Bytes random_request(base::Random& random, Method method, const std::vector<uint
     case Method::kApply: return message(ApplyRequest{any(), any()});
     case Method::kTruncate: return message(TruncateRequest{any(), any()});
     case Method::kDropTable: return with_text(message(DropTableRequest{of, small, 0}), "uvw");
-    case Method::kTableUsage: return message(TableUsageRequest{any(), of, {}});
+    case Method::kTableUsage:
+      return message(TableUsageRequest{any(), of, static_cast<uint8_t>(any() % 3), {}});
     case Method::kRegions: {
       const auto kind = static_cast<RegionKind>(random.below(kRegionKinds + 2));
       return message(RegionsRequest{static_cast<uint32_t>(any()), kind, {}, any()});

@@ -443,7 +443,7 @@ void add_pool_commands(CLI::App& app, Invocation& invocation) {
   make->add_option(
           "--rings", options->rings,
           "how many clients at the same time under lock discipline rnic, at most: each gets a redo "
-          "ring when it comes, and room for that many is left free; 0: the pool is served under "
+          "ring when it comes, while the pool has room; 0: the pool is served under "
           "cpu only, which needs none")
       ->check(in_range(0, 4096))
       ->capture_default_str();

@@ -21,15 +21,25 @@
 namespace pmstore::tools {
 namespace {
 
-constexpr std::array<std::string_view, 18> kKeys = {"pool",          "listen",
-                                                    "create",        "locks",
-                                                    "assume-domain", "ddio",
-                                                    "lease-ms",      "outcome-retention-ms",
-                                                    "json",          "sparse",
-                                                    "log-file",      "log-level",
-                                                    "poll",          "io-uring",
-                                                    "most-clients",  "message-memory",
-                                                    "data-server",   "recovery-threads"};
+constexpr std::array<std::string_view, 19> kKeys = {"pool",
+                                                    "listen",
+                                                    "create",
+                                                    "locks",
+                                                    "assume-domain",
+                                                    "ddio",
+                                                    "lease-ms",
+                                                    "outcome-retention-ms",
+                                                    "json",
+                                                    "sparse",
+                                                    "log-file",
+                                                    "log-level",
+                                                    "poll",
+                                                    "io-uring",
+                                                    "most-clients",
+                                                    "message-memory",
+                                                    "data-server",
+                                                    "recovery-threads",
+                                                    "ignore-checkpoint"};
 
 Result<uint64_t> parse_message_memory(std::string_view text) {
   PMSTORE_TRY(const uint64_t bytes, parse_bytes(text));
@@ -228,8 +238,8 @@ void DaemonConfig::add_to(CLI::App& app) {
       ->capture_default_str();
   app.add_option(
          "--most-clients", most_clients,
-         "so many clients at the same time under lock discipline cpu; under rnic, as many as "
-         "the pool has rings")
+         "so many clients of the store, and of the logs, at the same time under lock discipline "
+         "cpu; under rnic, as many of the store as the pool has rings")
       ->check(in_range(1u, 32'767u))
       ->capture_default_str();
   app.add_option("--message-memory", message_memory,
@@ -255,6 +265,10 @@ void DaemonConfig::add_own_to(CLI::App& app) {
                  "so many threads read the records of the pool, or its checkpoint, at the start "
                  "(default: one for each core)")
       ->check(in_range(1u, 64u));
+  app.add_flag(
+      "--ignore-checkpoint", ignore_checkpoint,
+      "read all records at the start, as after a crash, and no byte of the checkpoint: for "
+      "a medium with an error where the checkpoint lies");
   app.add_option("--log-file", log_file,
                  "append the log to this file, which SIGHUP opens again (default: standard error)");
   app.add_option("--log-level", log_level,
@@ -306,6 +320,7 @@ std::vector<DaemonConfig::Difference> DaemonConfig::differences(const DaemonConf
   compare("most-clients", most_clients, next.most_clients, false);
   compare("message-memory", message_memory, next.message_memory, false);
   compare("recovery-threads", recovery_threads, next.recovery_threads, false);
+  compare("ignore-checkpoint", ignore_checkpoint, next.ignore_checkpoint, false);
   compare("create", create, next.create, false);
   compare("sparse", sparse, next.sparse, false);
   compare("data-server", data_server, next.data_server, false);

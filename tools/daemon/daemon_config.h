@@ -33,6 +33,7 @@ struct DaemonConfig {
   std::string message_memory = "1G";
   uint32_t outcome_retention_ms = ServerOptions{}.outcome_retention_ms;
   uint32_t recovery_threads = 0;  // 0: one for each core
+  bool ignore_checkpoint = false;
   bool json = false;
   std::string log_file;  // empty: standard error
   std::string log_level = "info";

@@ -170,9 +170,10 @@ int serve(DaemonConfig& config) {
   options.server.observer = &sessions;
   RecoveryThreads threads(config.recovery_threads);
   RecoveryProgress progress(clock, log, printable(config.pool));
-  options.server.recovery = {.workers = &threads, .progress = [&](uint64_t read, uint64_t all) {
-                               progress.tell(read, all);
-                             }};
+  options.server.recovery = {
+      .workers = &threads,
+      .progress = [&](uint64_t read, uint64_t all) { progress.tell(read, all); },
+      .ignore_checkpoint = config.ignore_checkpoint};
   options.on_fenced = [&log](const Error& why) { log.write(LogLevel::kError, why.message); };
   auto service = PoolService::start(options);
   if (!service) {

@@ -129,6 +129,13 @@ const Case kCases[] = {
        EXPECT_GE(usage->records, records_before().size());
      },
      {}},
+    {"Client::count_records",
+     [](StoreWorld& world) -> Task<void> {
+       const auto records = co_await world.client->count_records(world.table);
+       expect_ok(records);
+       EXPECT_GE(*records, records_before().size());
+     },
+     {}},
     {"Client::list_tables",
      [](StoreWorld& world) -> Task<void> { expect_ok(co_await world.client->list_tables()); },
      {}},

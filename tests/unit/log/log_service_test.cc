@@ -131,6 +131,20 @@ TEST_F(LogServiceOnAFile, SharedAppendIsNotAcknowledgedWhenAPageIsLost) {
       MAP_FAILED);
 }
 
+TEST_F(LogServiceOnAFile, ASealThatIsNotDurableEndsTheServiceOfThePool) {
+  const auto client = session();
+  const uint64_t log = create(*client, "a");
+  std::byte* const lost = pool_.bytes().data() + pool_.bytes().size() - 4096;
+  pool_.pool().memory().flush(lost, 1);
+  ASSERT_EQ(munmap(lost, 4096), 0);
+  EXPECT_EQ(observer_.count, 0);
+  EXPECT_EQ(call(*client, LogMethod::kSeal, as_bytes(LogRequest{log})).code(), ErrorCode::kIo);
+  EXPECT_EQ(observer_.count, 1);
+  ASSERT_NE(
+      mmap(lost, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+      MAP_FAILED);
+}
+
 TEST_F(LogServiceTest, TrimByEntryAndByIndex) {
   auto client = session();
   const uint64_t log = create(*client, "a");

@@ -24,12 +24,12 @@ class ServerLogs : public ServerFixture {
     std::unique_ptr<fabric::Device> device;
     std::unique_ptr<service::Link> link;
   };
-  Task<Result<std::unique_ptr<LogSession>>> open_session() {
+  Task<Result<std::unique_ptr<LogSession>>> open_session(uint64_t client = 5) {
     auto session = std::make_unique<LogSession>();
     PMSTORE_CO_TRY(session->device, fabric::open_device(fabric::Scheme::kLocal, executor_));
     service::LinkOptions options;
     options.service = service::ServiceId::kLog;
-    options.secret = ClientSecret::of_number(5);
+    options.secret = ClientSecret::of_number(client);
     const log::SessionHello hello{1};
     PMSTORE_CO_TRY(session->link, co_await service::Link::open(*session->device, uri_, options,
                                                                service::bytes_of(hello)));
@@ -68,6 +68,25 @@ class ServerLogs : public ServerFixture {
   }
   uint64_t appends_ = 0;
 };
+
+class ServerLogsManyClients : public ServerLogs {
+ protected:
+  static constexpr uint32_t kClients = 300;
+  ServerLogsManyClients() { server_options_.most_clients = kClients; }
+};
+
+TEST_F(ServerLogsManyClients, LogsHaveAsManyClientsAsTheServerAllows) {
+  std::vector<std::unique_ptr<LogSession>> open;
+  for (uint64_t client = 1; client <= kClients; ++client) {
+    auto session = run(open_session(client));
+    ASSERT_TRUE(session) << client << ": " << session.error().to_string();
+    open.push_back(std::move(*session));
+  }
+  EXPECT_EQ(run(open_session(kClients + 1)).code(), ErrorCode::kBackPressure);
+  open.pop_back();
+  let_time_pass(1'000'000);
+  EXPECT_TRUE(run(open_session(kClients + 1)));
+}
 
 TEST_F(ServerLogs, LogsAndTablesAreServedTogether) {
   auto client = connect(1);

@@ -50,6 +50,20 @@ INSTANTIATE_TEST_SUITE_P(Locks, ClientTables,
                            return std::string(discipline_name(param.param));
                          });
 
+TEST_P(ClientTables, RecordsOfAnOrderedTableAreCountedByItsIndex) {
+  const auto made = run(client_->create_table("made", TableKind::kOrdered));
+  ASSERT_TRUE(made);
+  EXPECT_EQ(run(other_->count_records(*made)), 0u);
+  for (int i = 0; i < 40; ++i) {
+    ASSERT_TRUE(run(client_->put(*made, "key " + std::to_string(i % 30), "value")));
+  }
+  ASSERT_TRUE(run(client_->erase(*made, "key 3")));
+  EXPECT_EQ(run(other_->count_records(*made)), 29u);
+  EXPECT_EQ(run(other_->table_usage(*made))->records, 29u);
+  ASSERT_TRUE(run(client_->drop_table("made")));
+  EXPECT_EQ(run(other_->count_records(*made)).code(), ErrorCode::kUnknownTable);
+}
+
 TEST_P(ClientTables, AreMadeListedCountedAndDropped) {
   const auto made = run(client_->create_table("made"));
   ASSERT_TRUE(made);
@@ -65,6 +79,7 @@ TEST_P(ClientTables, AreMadeListedCountedAndDropped) {
   EXPECT_EQ(usage->key_bytes, 3u);
   EXPECT_EQ(usage->value_bytes, 5u);
   EXPECT_EQ(usage->slot_bytes, 64u);
+  EXPECT_EQ(run(other_->count_records(*made)), 1u);
   EXPECT_EQ(live_records(), 1u);
   ASSERT_TRUE(run(other_->drop_table("made")));
   EXPECT_EQ(live_records(), 0u);

@@ -168,6 +168,20 @@ TEST_F(CheckpointTest, GivesWhatAStartThatReadsAllRecordsFinds) {
   EXPECT_EQ(state(*store_), state(**scanned));
 }
 
+TEST_F(CheckpointTest, IsNotReadWhereItIsToBeIgnored) {
+  fill();
+  ASSERT_TRUE(store_->close());
+  store_.reset();
+  pool_ = *persist::Pool::in_region(region_.bytes(), kDomain, false);
+  ASSERT_TRUE(extent());
+  auto opened = Store::open(*pool_, {.ignore_checkpoint = true});
+  ASSERT_TRUE(opened) << opened.error().message;
+  EXPECT_FALSE((*opened)->recovery().from_checkpoint);
+  EXPECT_EQ((*opened)->recovery().checkpoint_refused, "the start was told to ignore it");
+  EXPECT_EQ(difference(**opened), "");
+  EXPECT_FALSE(extent()) << "its space is freed";
+}
+
 TEST_F(CheckpointTest, HasWhatHeadersOfSlabsSay) {
   fill();
   ASSERT_TRUE(store_->close());
