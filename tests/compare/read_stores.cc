@@ -1,8 +1,9 @@
 // Embedded reads and loads beside LMDB, in one process and one run: gets into the caller's buffer
 // beside LMDB with a copy, views beside LMDB without, each of whose bytes is read; several keys at
-// a time beside as many gets; and loads in equal batches.
+// a time beside as many gets; and loads in equal batches, beside LMDB and RocksDB.
 #include <fmt/format.h>
 #include <lmdb.h>
+#include <rocksdb/db.h>
 #include <sys/stat.h>
 
 #include <CLI/CLI.hpp>
@@ -195,6 +196,35 @@ class Lmdb {
   MDB_txn* reader_ = nullptr;
 };
 
+// Only loads. A write of a batch is durable, as RocksDB says (sync), and blocks are not compressed.
+class Rocksdb {
+ public:
+  explicit Rocksdb(const std::string& folder) {
+    rocksdb::Options options;
+    options.create_if_missing = true;
+    options.compression = rocksdb::kNoCompression;
+    rocksdb::DB* db = nullptr;
+    must(rocksdb::DB::Open(options, folder + "/rocksdb", &db));
+    db_.reset(db);
+  }
+  void load(uint64_t first, uint64_t count, std::string_view value) {
+    rocksdb::WriteBatch batch;
+    for (uint64_t i = first; i < first + count; ++i) {
+      const Key key = key_of(i);
+      must(batch.Put({key.data(), key.size()}, {value.data(), value.size()}));
+    }
+    rocksdb::WriteOptions durable;
+    durable.sync = true;
+    must(db_->Write(durable, &batch));
+  }
+
+ private:
+  static void must(const rocksdb::Status& status) {
+    if (!status.ok()) give_up("rocksdb", status.ToString());
+  }
+  std::unique_ptr<rocksdb::DB> db_;
+};
+
 double median(std::vector<double> of) {
   std::sort(of.begin(), of.end());
   return of[of.size() / 2];
@@ -279,6 +309,11 @@ void run(const Options& options) {
   Lmdb lmdb(executor, options, folder.path());
   const double my_load = load(mine, options);
   const double its_load = load(lmdb, options);
+  double rocksdb_load = 0;
+  {
+    Rocksdb rocksdb(folder.path());
+    rocksdb_load = load(rocksdb, options);
+  }
   const unsigned together = options.together;
   const uint64_t bytes = together * options.value_bytes;
   Turns gets, views, many;
@@ -301,10 +336,11 @@ void run(const Options& options) {
       "{} records of {} B, {}, medians: get into a buffer: pmstore {:.2f} us, lmdb with a copy "
       "{:.2f} us, ratio {:.2f}; view: {:.2f} us, lmdb without a copy {:.2f} us, ratio {:.2f}; {} "
       "keys at a time: {:.2f} us each, by as many gets {:.2f} us, ratio {:.2f}; load in batches of "
-      "{} KiB: {:.0f} and {:.0f} records per s\n",
+      "{} KiB: {:.0f}, lmdb {:.0f}, rocksdb {:.0f} records per s\n",
       options.records, options.value_bytes, options.ordered ? "ordered" : "hashed", gets.one_us(),
       gets.other_us(), gets.ratio(), views.one_us(), views.other_us(), views.ratio(), together,
-      many.one_us(), many.other_us(), many.ratio(), options.batch_bytes / 1024, my_load, its_load);
+      many.one_us(), many.other_us(), many.ratio(), options.batch_bytes / 1024, my_load, its_load,
+      rocksdb_load);
 }
 
 }  // namespace
