@@ -29,6 +29,7 @@ enum class SessionEnd : uint8_t {
   kMalformed,     // it sent what does not decode
   kReplaced,      // its client came back, or another producer took its log over
   kKicked,        // an administrator ended it
+  kHeldLock,      // under lock discipline rnic it kept a record locked for longer than its lease
   kFull,          // it held memory for messages longer than others did, and there was too little
 };
 

@@ -1,7 +1,6 @@
 #include "pmstore/server/lock_lists.h"
 
-#include <cstring>
-
+#include "base/atomic_copy.h"
 #include "pmstore/shard/shared_pages.h"
 
 namespace pmstore::internal {
@@ -19,7 +18,8 @@ std::vector<SlotOffset> LockLists::slots() const {
   for (uint64_t list = 0; list < kLockLists; ++list) {
     for (uint64_t i = 0; i < kLocksPerList; ++i) {
       uint64_t entry;
-      std::memcpy(&entry, &bytes_[list * kLockListBytes + i * sizeof(entry)], sizeof(entry));
+      base::copy_from_shared(&entry, &bytes_[list * kLockListBytes + i * sizeof(entry)],
+                             sizeof(entry));
       if (entry == 0) break;
       slots.push_back(slot_of_entry(entry));
     }

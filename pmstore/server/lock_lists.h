@@ -24,8 +24,8 @@ class LockLists {
   LockLists& operator=(const LockLists&) = delete;
 
   std::span<std::byte> bytes() const { return bytes_; }
-  // The slots that the client has listed; none of them is checked. Requires that the client's
-  // connection is destroyed, so that the lists do not change.
+  // The slots that the client has listed; none of them is checked. All of them when the client's
+  // connection is destroyed, so that the lists do not change; before, what is there just now.
   std::vector<SlotOffset> slots() const;
 
  private:

@@ -18,11 +18,8 @@ constexpr uint64_t kReleasedAtATime = 1 << 20;
 // A client that has neither confirmed a list of frames for so many leases nor sent anything is
 // ended; and one that sends and does not confirm, after twice that.
 constexpr uint64_t kLeasesToConfirm = 2;
-constexpr uint32_t kLooksPerLease = 4;
 // Of one turn: at most 16,384 slots of 64 bytes.
 constexpr uint32_t kChunksPerTurn = 16;
-
-uint64_t lease_ns(const ServerOptions& options) { return uint64_t{options.lease_ms} * 1'000'000; }
 
 }  // namespace
 

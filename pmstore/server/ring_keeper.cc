@@ -167,6 +167,7 @@ base::Task<Result<RingReply>> RingKeeper::grant(Session& session) {
   session.grants.push_back(std::move(own_ring));
   session.grants.push_back(std::move(lists));
   session.lock_lists = std::move(lock_lists);
+  core_.watch_held_locks();
   rings.lend(*session.ring);
   co_return reply;
 }

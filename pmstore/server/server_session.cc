@@ -286,6 +286,30 @@ void ServerCore::describe(const service::Session& described, SessionReport& repo
   report.locks = session.lock_lists ? session.lock_lists->slots().size() : 0;
 }
 
+void ServerCore::watch_held_locks() {
+  if (!std::exchange(watching_held_, true)) run(end_who_keeps_locks());
+}
+
+// Runs as long as a session may lock.
+base::Task<void> ServerCore::end_who_keeps_locks() {
+  bool any = true;
+  while (any && !store->failed()) {
+    co_await executor.sleep_for(lease_ns(options) / kLooksPerLease);
+    any = false;
+    for (size_t i = 0; i < places.size(); ++i) {
+      const std::shared_ptr<Session> session = places[i].session;
+      if (!session || !session->may_log()) continue;
+      any = true;
+      const uint64_t now_ns = executor.now_ns();
+      const uint64_t since_ns =
+          session->held_locks.look(session->lock_lists->slots(), store->words(), session->owner(),
+                                   store->arena().slot_space_bytes(), now_ns);
+      if (now_ns - since_ns > lease_ns(options)) host.end(*session, SessionEnd::kHeldLock);
+    }
+  }
+  watching_held_ = false;
+}
+
 base::Task<void> ServerCore::resolve(std::shared_ptr<Session> session) {
   // Handlers of this session that wait for the RNIC end by themselves, at the latest by its
   // timeout.

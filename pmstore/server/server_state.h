@@ -36,6 +36,7 @@
 #include "pmstore/server/admin_service.h"
 #include "pmstore/server/commit_group.h"
 #include "pmstore/server/leaf_regions.h"
+#include "pmstore/server/held_locks.h"
 #include "pmstore/server/lock_lists.h"
 #include "pmstore/server/record_regions.h"
 #include "pmstore/server/region_table.h"
@@ -99,10 +100,17 @@ struct Session final : service::Session {
   bool asks_for_ring = false;
   std::optional<uint32_t> ring;
   std::unique_ptr<LockLists> lock_lists;
+  HeldLocks held_locks;  // of the words in the lists
 
   uint16_t owner() const { return static_cast<uint16_t>(place + 1); }
   bool may_log() const { return lock_lists != nullptr; }
 };
+
+// What is watched for a session's lease is looked at so often in its time.
+inline constexpr uint32_t kLooksPerLease = 4;
+inline uint64_t lease_ns(const ServerOptions& options) {
+  return uint64_t{options.lease_ms} * 1'000'000;
+}
 
 struct Place {
   std::shared_ptr<Session> session;    // empty: no session
@@ -177,6 +185,7 @@ class ServerCore final : public service::Service {
   }
   // Starts a coroutine that belongs to this server: shut_down() destroys it.
   void run(base::Task<void> task);
+  void watch_held_locks();  // a session may lock from now on
 
   // The calls of the client in this process; nullptr when it has no session, and under discipline
   // rnic. They may outlive this server.
@@ -252,6 +261,7 @@ class ServerCore final : public service::Service {
   void free_frame(uint32_t frame);
   base::Task<void> serve_frames(std::shared_ptr<Session> session, fabric::RpcCall call);
   base::Task<void> resolve(std::shared_ptr<Session> session);
+  base::Task<void> end_who_keeps_locks();
   void tell_known(Session& session);
   // server_calls.cc
   void serve(Session& session, fabric::RpcCall& call, std::span<const std::byte> body);
@@ -305,6 +315,7 @@ class ServerCore final : public service::Service {
   };
   std::array<Leaving, kMostFrames> leaving_{};
   bool watching_leaving_ = false;  // watch_leaving() runs
+  bool watching_held_ = false;     // end_who_keeps_locks() runs
 };
 
 service::HostOptions host_options(const persist::Pool& pool, const ServerOptions& options);

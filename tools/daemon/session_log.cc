@@ -17,6 +17,7 @@ std::string_view reason(SessionEnd why) {
     case SessionEnd::kMalformed: return "fenced: it sent a malformed message";
     case SessionEnd::kReplaced: return "fenced: replaced by a newer session";
     case SessionEnd::kKicked: return "fenced: an administrator ended it";
+    case SessionEnd::kHeldLock: return "fenced: it kept a record locked longer than its lease";
     case SessionEnd::kFull: return "fenced: it held memory for messages, and others needed it";
   }
   return "ended";

@@ -321,6 +321,52 @@ TEST_F(SessionEnd, StopWaitsUntilWhatClientsHaveLeftIsDecided) {
   EXPECT_TRUE(report->clean);
 }
 
+// Its requests keep its lease, and must not keep its locks.
+TEST_F(SessionEnd, ClientThatKeepsALockAndGoesOnAskingIsEnded) {
+  ASSERT_TRUE(lock(find("alice")));
+  const uint64_t quarter_ns = uint64_t{server_options_.lease_ms} * kMs / 4;
+  for (int i = 0; i < 4; ++i) {
+    let_time_pass(quarter_ns);
+    EXPECT_EQ(run(client_->put(table_, "alice", "early")).code(), ErrorCode::kConflict) << i;
+    EXPECT_TRUE(run(call(Method::kReserve, reservation("bob"), sizeof(ReserveReply)))) << i;
+  }
+  let_time_pass(3 * quarter_ns);
+  EXPECT_FALSE(run(call(Method::kReserve, reservation("bob"), sizeof(ReserveReply))));
+  EXPECT_TRUE(run(client_->put(table_, "alice", "after")));
+}
+
+// A lock that is given up and taken again is another one, although the word is the same when a
+// commit that failed has left the version as it was: so it is seen as unlocked in between.
+TEST_F(SessionEnd, ClientThatLocksAndUnlocksIsNotEnded) {
+  const GetReply where = find("alice");
+  const LockWord unlocked = LockWord::unlocked(where.version);
+  const LockWord locked = LockWord::locked(where.version, by_hand_->hello().owner);
+  const uint64_t quarter_ns = uint64_t{server_options_.lease_ms} * kMs / 4;
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(lock(where)) << i;
+    let_time_pass(quarter_ns + kMs);
+    EXPECT_EQ(swap(where, locked.bits, unlocked.bits), locked.bits) << i;
+    let_time_pass(quarter_ns + kMs);
+    EXPECT_TRUE(run(client_->put(table_, "other", "value"))) << i;
+  }
+  EXPECT_TRUE(run(call(Method::kReserve, reservation("bob"), sizeof(ReserveReply))));
+}
+
+TEST_F(SessionEnd, ClientThatListsALockOfAnotherIsNotEnded) {
+  const GetReply where = find("alice");
+  auto other = open_session(8);
+  ASSERT_TRUE(other);
+  std::swap(by_hand_, other);
+  ASSERT_TRUE(lock(where));
+  std::swap(by_hand_, other);
+  // Its swap fails, and its list names the slot.
+  ASSERT_TRUE(lock(where));
+  const uint64_t quarter_ns = uint64_t{server_options_.lease_ms} * kMs / 4;
+  for (int i = 0; i < 7; ++i) let_time_pass(quarter_ns);
+  EXPECT_TRUE(run(call(Method::kReserve, reservation("bob"), sizeof(ReserveReply))));
+  EXPECT_TRUE(run(client_->put(table_, "alice", "after"))) << "the other one has been ended";
+}
+
 // Each of its commits announces in a list of its own.
 TEST_F(SessionEnd, LocksOfAllTheCommitsOfAClientThatIsGoneAreFreed) {
   for (const char* key : {"a", "b"}) ASSERT_TRUE(run(client_->put(table_, key, "old")));
