@@ -4,7 +4,7 @@
 # one guest is described to the emulator.  Sourced, never run.
 #
 # A guest has a state directory:
-#   ctl/        shared with the guest: settings, command (in), status, error (out)
+#   ctl/        shared with the guest: settings, command, go (in), started, status, error (out)
 #   log         output of the command (only of `guest`; `run` passes it on)
 #   console     the guest kernel's console
 #   qemu.pid    process id of the emulator
@@ -110,7 +110,8 @@ guest_options_help='  --domain adr|eadr      persistence domain of the NVDIMM (d
   --mode devdax|fsdax    /dev/dax0.0, or ext4 mounted with -o dax at /mnt/pmem (default devdax)
   --memory SIZE          memory of the guest (default 2G)
   --smp N                CPUs of the guest (default 2)
-  --timeout SECONDS      the guest is ended after this, status 124 (default 300)
+  --timeout SECONDS      the guest is ended after this, status 124 (default 300); a boot that is
+                         stuck before COMMAND is ended and repeated, at most twice
   --share HOSTDIR        host folder, writable in the guest at /share
   --env NAME[=VALUE]     environment variable for the command (PMSTORE_*, GTEST_* and PATH
                          are handed over always)
@@ -283,8 +284,8 @@ write_orders() {  # STATE COMMAND...
   } >"$state/ctl/command"
 }
 
-# Fills emulator_command for a guest whose orders are written.  Without ERR_FILE, standard error
-# goes to OUT_FILE as well.
+# Fills emulator_command for a guest whose orders are written.  Its console is in STATE/console, and
+# goes to CONSOLE_FILE as well.  Without ERR_FILE, standard error goes to OUT_FILE.
 describe_emulator() {  # STATE CONSOLE_FILE OUT_FILE [ERR_FILE]
   local state=$1 console=$2 out=$3 err=${4-}
   local persistence=mem-ctrl accel=${PMSTORE_TESTBED_ACCEL:-tcg} net
@@ -302,15 +303,15 @@ describe_emulator() {  # STATE CONSOLE_FILE OUT_FILE [ERR_FILE]
     *) usage_error "PMSTORE_TESTBED_ACCEL=$accel" "not tcg or kvm" ;;
   esac
   case $guest_net in
-    listen:*) net=stream,id=net0,server=on,addr.type=unix,addr.path=${guest_net#*:} ;;
+    # The supervisor gives the socket its name when the program begins.
+    listen:*) net=stream,id=net0,server=on,addr.type=unix,addr.path=${guest_net#*:}.boot ;;
     connect:*) net=stream,id=net0,server=off,addr.type=unix,addr.path=${guest_net#*:} ;;
     *) net=user,id=net0,restrict=on ;;
   esac
   local ethernet_address boot_options="console=ttyS0 panic=-1 nokaslr mitigations=off"
   ethernet_address=52:54:00:77:00:$(printf %02x "$guest_number")
   # A busy host can keep the emulator from its timer until the kernel thinks that it is broken.
-  boot_options+=" random.trust_cpu=on tsc=reliable no_timer_check"
-  [[ $guest_verbose ]] || boot_options+=" quiet"
+  boot_options+=" random.trust_cpu=on tsc=reliable no_timer_check earlyprintk=ttyS0"
   local memory_limit=$(($(bytes_of "$guest_memory") + nvdimm_bytes + (2 << 30)))
 
   emulator_command=(
@@ -327,7 +328,7 @@ describe_emulator() {  # STATE CONSOLE_FILE OUT_FILE [ERR_FILE]
     -netdev "$net" -device "virtio-net-pci,netdev=net0,mac=$ethernet_address,romfile="
     -device virtio-serial-pci
     -chardev "file,id=out,path=$out,append=on" -device virtserialport,chardev=out,name=out
-    -chardev "file,id=console,path=$console" -serial chardev:console
+    -chardev "file,id=console,path=$console,logfile=$state/console" -serial chardev:console
   )
   if [[ $err ]]; then
     emulator_command+=(-chardev "file,id=err,path=$err,append=on"
@@ -339,15 +340,23 @@ describe_emulator() {  # STATE CONSOLE_FILE OUT_FILE [ERR_FILE]
   fi
 }
 
+# The last lines of the guest's console, for what went wrong there.
+print_console() {  # STATE
+  echo "the last lines of the guest's console:" >&2
+  tr -d '\r\0' <"$1/console" 2>/dev/null | tail -n 30 | sed 's/^/  | /' >&2 || true
+}
+
 # Says why a guest ended without a status and returns the exit status for it.
 explain_end() {  # STATE SUPERVISOR_STATUS
   local state=$1 ended=$2 last
   if [[ -s $state/ctl/error ]]; then
     say "guest set-up failed" "$(head -n 1 "$state/ctl/error")" \
       "run with --verbose to see its console"
+    print_console "$state"
   elif ((ended == 124)); then
     say "time-out" "the guest was still running after $guest_timeout s and was ended" \
       "give a longer --timeout SECONDS"
+    print_console "$state"
     return "$status_timeout"
   elif ((ended == 137)); then
     say "power cut" "the emulator was killed" "start the guest again on the same --nvdimm FILE"
