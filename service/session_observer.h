@@ -42,6 +42,9 @@ class SessionObserver {
   // The pool cannot be written any more, and the server refuses all work: it should be stopped.
   // Called once.
   virtual void on_failure(const Error& why) = 0;
+  // Damage of the medium was found beside the answers, and mended. One line says what. An observer
+  // of sessions alone need not know.
+  virtual void on_mended(const std::string& /*what*/) {}
 };
 
 // A session as an administrator sees it.

@@ -1,6 +1,8 @@
 // What the server does beside its answers when records have taken space, or need less: regions for
-// new frames, and extents of empty ones that go back to the pool. See
-// pmstore/server/server_state.h.
+// new frames, and extents of empty ones that go back to the pool; and after a start from a
+// checkpoint, a look at what it has not read. See pmstore/server/server_state.h.
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <bit>
@@ -20,6 +22,13 @@ constexpr uint64_t kReleasedAtATime = 1 << 20;
 constexpr uint64_t kLeasesToConfirm = 2;
 // Of one turn: at most 16,384 slots of 64 bytes.
 constexpr uint32_t kChunksPerTurn = 16;
+// Each is a page that is read.
+constexpr uint32_t kHeadersPerTurn = 64;
+
+// A page that is read, or a drain, may take as long as the disk.
+bool waits_for_a_disk(const persist::Pool& pool) {
+  return pool.info().domain == persist::Domain::kNone;
+}
 
 }  // namespace
 
@@ -148,6 +157,24 @@ base::Task<void> ServerCore::work_on_changes() {
     if (arena.look_at_versions(*frame, kChunksPerTurn)) free_frame(*frame);
     co_await executor.yield();
   }
+}
+
+// Each look is a turn of the executor.
+base::Task<void> ServerCore::look_at_headers() {
+  const SlabArena::HeaderLook& look = store->arena().header_look();
+  while (!look.over) {
+    co_await executor.yield();  // answers go first
+    if (!store->look_at_headers(waits_for_a_disk(pool) ? 1 : kHeadersPerTurn)) {
+      look_for_failure();
+      co_return;
+    }
+  }
+  if (look.mended == 0 || options.observer == nullptr) co_return;
+  options.observer->on_mended(fmt::format(
+      "{} headers of slabs had a damaged copy, by a crash or by the medium, and were written anew; "
+      "{} had lost the newest one, which only a medium does that loses data: see pmstore pool "
+      "check",
+      look.mended, look.lost));
 }
 
 // What the file system did not take stays, and is tried again when the next extent was freed.

@@ -37,6 +37,7 @@ base::Task<Result<std::unique_ptr<Server>>> Server::start(Executor& executor, pe
   state->core = std::make_shared<ServerCore>(executor, pool, options, std::move(store));
   PMSTORE_CO_TRY_STATUS(state->core->start_logs());
   state->core->rings.watch();
+  state->core->follow_checkpoint();
   co_return std::unique_ptr<Server>(new Server(std::move(state)));
 }
 

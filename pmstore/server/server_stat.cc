@@ -103,6 +103,12 @@ std::string frames_stat_json(const ServerCore& core) {
                      core.totals.frames_deaf, core.totals.holes_failed);
 }
 
+// Headers that a start from a checkpoint did not read.
+std::string headers_stat_json(const SlabArena::HeaderLook& look, bool from_checkpoint) {
+  return fmt::format(R"({{"all_seen": {}, "mended": {}, "lost": {}}})",
+                     look.over || !from_checkpoint, look.mended, look.lost);
+}
+
 std::string pool_json(const persist::PoolInfo& info) {
   std::string extents;
   for (const persist::Extent& extent : info.extents) {
@@ -166,11 +172,12 @@ std::string admin_stat_json(const ServerCore& core) {
       R"({{"time_ns": {}, "listen": [{}], "store": {}, )"
       R"("memory": {{"index_bytes": {}, "lock_word_bytes": {}}}, )"
       R"("recovery": {{"transactions": {}, "records_applied": {}, "damaged_records": {}, )"
-      R"("from_checkpoint": {}, "duration_us": {}}}, "pool": {}}})",
+      R"("from_checkpoint": {}, "headers": {}, "duration_us": {}}}, "pool": {}}})",
       core.executor.now_ns(), listen, server_stat_json(core), store.index().hash_bytes(),
       store.words().bytes().size(), recovery.transactions_replayed, recovery.records_applied,
-      recovery.damaged_records, recovery.from_checkpoint, recovery.duration_us,
-      pool_json(core.pool.info()));
+      recovery.damaged_records, recovery.from_checkpoint,
+      headers_stat_json(store.arena().header_look(), recovery.from_checkpoint),
+      recovery.duration_us, pool_json(core.pool.info()));
 }
 
 }  // namespace pmstore::internal

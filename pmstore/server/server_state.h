@@ -183,6 +183,10 @@ class ServerCore final : public service::Service {
     look_at_frames_again();
     follow_frames();
   }
+  // After a start from a checkpoint: looks at the headers of slabs beside the answers.
+  void follow_checkpoint() {
+    if (store->recovery().from_checkpoint) run(look_at_headers());
+  }
   // Starts a coroutine that belongs to this server: shut_down() destroys it.
   void run(base::Task<void> task);
   void watch_held_locks();  // a session may lock from now on
@@ -257,6 +261,7 @@ class ServerCore final : public service::Service {
   void confirm_list(Session& session, uint64_t list);
   base::Task<void> watch_leaving();
   bool is_late_to_confirm(const Session& session) const;
+  base::Task<void> look_at_headers();
   std::optional<uint32_t> frame_to_free() const;
   void free_frame(uint32_t frame);
   base::Task<void> serve_frames(std::shared_ptr<Session> session, fabric::RpcCall call);

@@ -10,15 +10,6 @@
 
 namespace pmstore::internal {
 
-namespace {
-
-uint32_t slab_crc(const SlabHeader& header, uint32_t chunk) {
-  const auto bytes = std::as_bytes(std::span(&header, 1));
-  return base::crc32c(bytes.subspan(offsetof(SlabHeader, generation)), chunk + 1);
-}
-
-}  // namespace
-
 SlabArena::SlabArena(persist::Memory& memory, RecordFrames frames)
     : memory_(&memory), frames_(std::move(frames)) {
   chunks_.reserve(slot_space_bytes() / kChunkBytes);
@@ -36,6 +27,19 @@ Result<SlabArena> SlabArena::open(persist::Pool& pool, const CatalogHeader& head
 
 persist::TwoCopies<SlabHeader> SlabArena::header_copies(uint32_t chunk) const {
   return {*memory_, pool_offset(begin_of(chunk)), kSlabCopyBytes};
+}
+
+uint32_t SlabArena::checksum_of(const SlabHeader& header, uint32_t chunk) {
+  const auto bytes = std::as_bytes(std::span(&header, 1));
+  return base::crc32c(bytes.subspan(offsetof(SlabHeader, generation)), chunk + 1);
+}
+
+bool SlabArena::is_header(const SlabHeader& header, uint32_t chunk, uint32_t end) {
+  return header.magic == kSlabMagic && header.crc == checksum_of(header, chunk) &&
+         header.run_chunks >= 1 && header.run_chunks <= end - chunk &&
+         (header.size_class == kFreeRun ||
+          (header.size_class < kSizeClasses &&
+           header.run_chunks == run_chunks_of(static_cast<uint8_t>(header.size_class))));
 }
 
 void SlabArena::add(const RecordFrames::Part& part) {
@@ -60,13 +64,8 @@ Status SlabArena::read_headers(const persist::Pool& pool, const RecordFrames::Pa
     }
     Chunk& state = chunks_[chunk];
     const persist::TwoCopies<SlabHeader> copies = header_copies(chunk);
-    const auto found = *copies.read([&](const SlabHeader& header) {
-      return header.magic == kSlabMagic && header.crc == slab_crc(header, chunk) &&
-             header.run_chunks >= 1 && header.run_chunks <= part.end() - chunk &&
-             (header.size_class == kFreeRun ||
-              (header.size_class < kSizeClasses &&
-               header.run_chunks == run_chunks_of(static_cast<uint8_t>(header.size_class))));
-    });
+    const auto found = *copies.read(
+        [&](const SlabHeader& header) { return is_header(header, chunk, part.end()); });
     // A first claim that a crash interrupted leaves one torn copy beside a blank one: the slab was
     // never used.
     if (!found) {
@@ -162,16 +161,22 @@ uint64_t SlabArena::free_chunks() const {
       chunks_.begin(), chunks_.end(), [](const Chunk& c) { return c.kind == Chunk::Kind::kFree; }));
 }
 
-Status SlabArena::write_header(uint32_t chunk, uint16_t size_class, uint32_t run,
-                               uint64_t base_version) {
-  PMSTORE_CHECK(headers_durable_, "a header that was found may be in the CPU's caches only");
+SlabHeader SlabArena::make_header(uint32_t chunk, uint16_t size_class, uint32_t run,
+                                  uint64_t base_version) const {
   SlabHeader header{};
   header.magic = kSlabMagic;
   header.generation = chunks_[chunk].generation;
   header.base_version = base_version;
   header.run_chunks = run;
   header.size_class = size_class;
-  const auto checksum = [chunk](const SlabHeader& next) { return slab_crc(next, chunk); };
+  return header;
+}
+
+Status SlabArena::write_header(uint32_t chunk, uint16_t size_class, uint32_t run,
+                               uint64_t base_version) {
+  PMSTORE_CHECK(headers_durable_, "a header that was found may be in the CPU's caches only");
+  SlabHeader header = make_header(chunk, size_class, run, base_version);
+  const auto checksum = [chunk](const SlabHeader& next) { return checksum_of(next, chunk); };
   PMSTORE_TRY(headers_durable_, header_copies(chunk).write(*headers_durable_, header, checksum));
   chunks_[chunk].generation = header.generation;
   return {};

@@ -50,6 +50,19 @@ class SlabArena {
   // header. Headers of a pool that was closed in order are durable as they are. Io.
   Status make_headers_durable();
 
+  // ---- headers that restore() has not read (slab_arena_headers.cc) ----
+  struct HeaderLook {
+    uint64_t chunks = 0;  // from the first one on, that were looked at
+    uint64_t mended = 0;  // headers with a copy that is not what was written there
+    uint64_t lost = 0;    // those of them whose newest copy that is: a crash would cost the slab
+    bool over = false;    // all were looked at
+  };
+  // Looks at the headers of about `most` more chunks. A copy that is damaged is written anew from
+  // what the checkpoint said, and the call ends. Durable on return. After open() there is nothing
+  // to look at. Io.
+  Status look_at_headers(const persist::Pool& pool, uint32_t most);
+  const HeaderLook& header_look() const { return header_look_; }
+
   struct Slab {
     uint32_t first_chunk;
     uint8_t size_class;
@@ -160,6 +173,15 @@ class SlabArena {
   // A slab begins at `chunk`, all of its slots used.
   void set_slab(uint32_t chunk, uint8_t size_class, uint32_t run);
   Status write_header(uint32_t chunk, uint16_t size_class, uint32_t run, uint64_t base_version);
+  // With the generation that is on the medium, and no checksum.
+  SlabHeader make_header(uint32_t chunk, uint16_t size_class, uint32_t run,
+                         uint64_t base_version) const;
+  static uint32_t checksum_of(const SlabHeader& header, uint32_t chunk);
+  // Whatever its generation is. `end` is that of the part in which the chunk lies.
+  static bool is_header(const SlabHeader& header, uint32_t chunk, uint32_t end);
+  uint32_t end_of_chunks() const { return static_cast<uint32_t>(chunks_.size()); }
+  Result<bool> mend_header(uint32_t chunk);
+  Result<bool> mend_unused(uint32_t chunk);
   Status claim(uint8_t size_class);
   Result<std::optional<uint32_t>> find_other_run(uint8_t size_class);
   Status grow(uint32_t run);
@@ -185,6 +207,7 @@ class SlabArena {
   RecordFrames frames_;
   std::vector<Chunk> chunks_;  // of slot space, up to the last one that has memory
   bool restored_ = false;      // the headers were durable before restore()
+  HeaderLook header_look_;
   std::optional<persist::Persisted> headers_durable_;  // since make_headers_durable()
   struct FreeSlots {
     uint64_t frames = 0;                                      // a bit for each that has some

@@ -162,6 +162,13 @@ Result<TableId> Store::create_table(std::string_view name, TableKind kind) {
   return created;
 }
 
+Status Store::look_at_headers(uint32_t most) {
+  if (latch_.failed()) return latch_.error();
+  Status looked = arena().look_at_headers(records_.pool(), most);
+  if (!looked) latch_.set();
+  return looked;
+}
+
 // The next extent of that frame, or of another one, may be used for slots with the same numbers. So
 // versions go on above all that there were, whatever is left in logs and in clients' memories.
 Result<bool> Store::give_back_frame(uint32_t frame, const std::function<void()>& withdraw) {

@@ -78,6 +78,8 @@ class Store {
   // durably. `withdraw` takes the rights of devices to it, before. False: the frame stays, and is
   // not named again. Io, which latches a failure.
   Result<bool> give_back_frame(uint32_t frame, const std::function<void()>& withdraw = {});
+  // SlabArena::look_at_headers(). Io, which latches a failure.
+  Status look_at_headers(uint32_t most);
   const RecoveryReport& recovery() const { return recovery_; }
   void set_recovery_duration(uint64_t us) { recovery_.duration_us = us; }
   // Something could not be made durable.

@@ -134,6 +134,27 @@ class Daemon(unittest.TestCase):
         daemon.wait(PATIENCE_S)
         self.assertEqual(json.loads(run("pool", "info", "--json", self.pool))["checkpoint"], "none")
 
+    def test_mends_headers_of_slabs_behind_a_checkpoint(self):
+        daemon, uri, _ = self.serve()
+        run("kv", "put", "--uri", uri, "name", "value")
+        self.stop(daemon)
+        with open(self.pool, "r+b") as pool:
+            content = pool.read()
+            first = content.index(b"PSLB")
+            self.assertEqual(content.find(b"PSLB", first + 1), -1, "one slab, written once")
+            pool.seek(first)
+            pool.write(b"Z" * 64)
+        daemon, uri, log = self.serve()
+        log.wait_for(r" warning 1 headers of slabs had a damaged copy, .*; 1 had lost the newest one")
+        headers = json.loads(run("stat", "--json", "--uri", uri))["recovery"]["headers"]
+        self.assertEqual(headers, {"all_seen": True, "mended": 1, "lost": 1})
+        daemon.kill()
+        daemon.wait(PATIENCE_S)
+        daemon, uri, log = self.serve()
+        self.assertEqual(run("kv", "get", "--uri", uri, "name"), "value\n")
+        headers = json.loads(run("stat", "--json", "--uri", uri))["recovery"]["headers"]
+        self.assertEqual(headers, {"all_seen": True, "mended": 0, "lost": 0})
+
     def test_says_whether_sockets_share_system_calls(self):
         daemon, _, log = self.serve("--log-level", "debug", "--io-uring", "never")
         log.wait_for(" debug each tcp socket has its own system calls: no io_uring")

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
@@ -117,6 +118,9 @@ class StoreRun final : public RecordedRun {
   void recreate_table();
   // Extents without records go back to the pool.
   void give_frames_back();
+  // The medium loses one copy of each header of a slab, and then they are looked at.
+  enum class Copy { kOlder, kNewest };
+  void mend_headers(Copy lost);
   // Another client comes for one that is gone.
   void change_client(uint32_t client);
   // Where the keys of these writes are now, with their versions.
@@ -193,6 +197,30 @@ void StoreRun::give_frames_back() {
   while (const auto frame = store_->arena().empty_frame(0)) {
     PMSTORE_CHECK(store_->give_back_frame(*frame).has_value(), "memory can always be drained");
   }
+  recorder_->mark();
+}
+
+void StoreRun::mend_headers(Copy lost) {
+  allow({content_digest(now_)});
+  persist::Memory& memory = store_->memory();
+  internal::SlabArena& arena = store_->arena();
+  arena.for_each_slab([&](const internal::SlabArena::Slab& slab) {
+    std::byte* const header =
+        arena.at(internal::SlotOffset{slab.first_chunk * internal::kChunkBytes});
+    std::array<internal::SlabHeader, 2> copies;
+    std::memcpy(copies.data(), header, sizeof copies);
+    static_assert(sizeof copies == 2 * internal::kSlabCopyBytes);
+    const size_t older = copies[0].generation < copies[1].generation ? 0 : 1;
+    const size_t at = (lost == Copy::kOlder ? older : 1 - older) * internal::kSlabCopyBytes;
+    const std::array<std::byte, 64> damage{std::byte{0x5a}};
+    memory.store(header + at, damage.data(), damage.size());
+    memory.flush(header + at, damage.size());
+  });
+  PMSTORE_CHECK(memory.drain().has_value(), "memory can always be drained");
+  while (!arena.header_look().over) {
+    PMSTORE_CHECK(store_->look_at_headers(1).has_value(), "memory can always be drained");
+  }
+  PMSTORE_CHECK(arena.header_look().mended > 0, "what is damaged is seen");
   recorder_->mark();
 }
 
@@ -356,6 +384,11 @@ void StoreRun::checkpoint_script() {
   commit({erase("b"), write("c", 140)});
   close_and_restart();
   commit({write("a", 140), write("b", 500)});
+  close_and_restart();
+  mend_headers(Copy::kOlder);
+  close_and_restart();
+  mend_headers(Copy::kNewest);  // both say the same
+  commit({write("e", 900)});
   close_and_restart();
   close_and_restart();  // nothing has changed
   commit({erase("c"), write("d", 210)});
